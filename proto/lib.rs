@@ -1,0 +1,20 @@
+//! The wire and nothing else: the Doorman protocol ([`doorman`]) and Leaseway's own services.
+//!
+//! `generated/` is committed, so that building needs no protobuf compiler of any kind; `tests/generated.rs` regenerates it
+//! and fails when it has drifted. Deliberately absent: any meaning. What a message must contain is decided where it
+//! is parsed into core types, in `src/server/grpc`.
+
+/// `package doorman`: what Go clients and servers speak.
+#[allow(missing_docs, unreachable_pub, clippy::all, clippy::pedantic)]
+pub mod doorman {
+    include!("generated/doorman.rs");
+}
+
+/// `package leaseway.status.v1`: what a server says about itself.
+#[allow(missing_docs, unreachable_pub, clippy::all, clippy::pedantic)]
+pub mod status {
+    include!("generated/leaseway.status.v1.rs");
+}
+
+/// The compiled `.proto` files, with `required` as it is written there: for gRPC reflection and dynamic clients.
+pub const FILE_DESCRIPTOR_SET: &[u8] = include_bytes!("generated/descriptors.bin");

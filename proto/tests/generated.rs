@@ -1,0 +1,61 @@
+//! `proto/generated` is what the `.proto` files say. `BLESS=1 cargo test -p leaseway-proto` rewrites it.
+
+use std::{fs, path::Path};
+
+use prost::Message;
+use tonic_prost_build::FileDescriptorSet;
+
+const FILES: [&str; 2] = ["doorman.proto", "status.proto"];
+
+#[test]
+fn generated_code_is_up_to_date() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let written = protox::compile(FILES, [root]).expect("the .proto files compile");
+    let fresh = tempdir();
+    fs::write(fresh.join("descriptors.bin"), written.encode_to_vec()).expect("write descriptors");
+    tonic_prost_build::configure()
+        .build_transport(false)
+        .out_dir(&fresh)
+        .compile_fds(required_as_optional(written))
+        .expect("code generation");
+
+    let committed = root.join("generated");
+    let mut drifted = Vec::new();
+    for entry in fs::read_dir(&fresh).expect("read generated files") {
+        let entry = entry.expect("directory entry");
+        let target = committed.join(entry.file_name());
+        let new = fs::read(entry.path()).expect("read generated file");
+        if fs::read(&target).ok().as_ref() != Some(&new) {
+            if std::env::var_os("BLESS").is_some() {
+                fs::write(&target, &new).expect("write generated file");
+            } else {
+                drifted.push(entry.file_name());
+            }
+        }
+    }
+    fs::remove_dir_all(&fresh).expect("clean up");
+    assert!(
+        drifted.is_empty(),
+        "{drifted:?} differ from the .proto files: run `BLESS=1 cargo test -p leaseway-proto`"
+    );
+}
+
+/// Decoding a missing required field yields its default without a word. As `optional` it becomes an `Option`: the parser can
+/// name what is missing, and `Some` is always written, zeros too, which strict proto2 peers need.
+fn required_as_optional(mut set: FileDescriptorSet) -> FileDescriptorSet {
+    use protox::prost_reflect::prost_types::field_descriptor_proto::Label;
+    for message in set.file.iter_mut().flat_map(|file| &mut file.message_type) {
+        for field in &mut message.field {
+            if field.label == Some(Label::Required as i32) {
+                field.label = Some(Label::Optional as i32);
+            }
+        }
+    }
+    set
+}
+
+fn tempdir() -> std::path::PathBuf {
+    let dir = std::env::temp_dir().join(format!("leaseway-proto-{}", std::process::id()));
+    fs::create_dir_all(&dir).expect("create a temporary directory");
+    dir
+}
