@@ -1,0 +1,248 @@
+//! Amounts of capacity, and sums of them that never drift.
+//!
+//! An [`Amount`] is finite, not negative, at most [`Amount::MAX`] and a multiple of 2⁻⁵². Every `f64` from 1 upwards is such a
+//! multiple already; below 1 the rest (less than 2.3e-16) is cut off. A [`Sum`] counts those multiples in an integer, so
+//! adding and taking away is exact: after any number of updates, in any order, a sum is what it would be if it were
+//! computed anew. "Σ held ≤ capacity" is therefore a comparison of integers, not of roundings.
+
+use std::{
+    fmt,
+    ops::{AddAssign, Sub, SubAssign},
+};
+
+/// The unit that sums are counted in is 1 / `UNITS`.
+const UNITS: f64 = (1u64 << 52) as f64;
+
+/// How much of a resource: queries per second, open transactions, cost units.
+#[derive(Clone, Copy, PartialEq, PartialOrd, Default)]
+pub struct Amount(f64);
+
+/// Why a number is not an amount.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum AmountError {
+    /// NaN or an infinity.
+    #[error("must be a finite number")]
+    NotFinite,
+    /// Below zero.
+    #[error("must not be negative")]
+    Negative,
+    /// Above [`Amount::MAX`].
+    #[error("must be at most 1e15")]
+    TooLarge,
+}
+
+impl Amount {
+    /// Nothing.
+    pub const ZERO: Amount = Amount(0.0);
+    /// The largest amount. Sums of 16 million of these still fit a [`Sum`].
+    pub const MAX: Amount = Amount(1e15);
+
+    /// Checks a number that came from outside.
+    pub fn new(value: f64) -> Result<Amount, AmountError> {
+        if !value.is_finite() {
+            Err(AmountError::NotFinite)
+        } else if value < 0.0 {
+            Err(AmountError::Negative)
+        } else if value > Self::MAX.0 {
+            Err(AmountError::TooLarge)
+        } else {
+            Ok(Amount(round_down(value)))
+        }
+    }
+
+    /// For results of arithmetic on amounts: rounds down, and takes what rounding pushed out of range back into it.
+    pub fn clamped(value: f64) -> Amount {
+        debug_assert!(!value.is_nan(), "arithmetic on amounts cannot yield NaN");
+        Amount(round_down(value.clamp(0.0, Self::MAX.0)))
+    }
+
+    /// The plain number.
+    pub fn get(self) -> f64 {
+        self.0
+    }
+
+    /// The smaller of two.
+    #[must_use]
+    pub fn min(self, other: Amount) -> Amount {
+        Amount(self.0.min(other.0))
+    }
+
+    /// The larger of two.
+    #[must_use]
+    pub fn max(self, other: Amount) -> Amount {
+        Amount(self.0.max(other.0))
+    }
+
+    /// What is left after taking `other` away, never less than nothing.
+    #[must_use]
+    pub fn saturating_sub(self, other: Amount) -> Amount {
+        Amount(round_down((self.0 - other.0).max(0.0)))
+    }
+
+    /// The two together, at most [`Amount::MAX`].
+    #[must_use]
+    pub fn saturating_add(self, other: Amount) -> Amount {
+        Amount::clamped(self.0 + other.0)
+    }
+}
+
+fn round_down(value: f64) -> f64 {
+    if value >= 1.0 {
+        value
+    } else {
+        (value * UNITS).floor() / UNITS
+    }
+}
+
+impl fmt::Debug for Amount {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}", self.0)
+    }
+}
+
+impl fmt::Display for Amount {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(&self.0, f)
+    }
+}
+
+/// An exact sum of amounts. May be negative: what is free after a capacity cut is.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
+pub struct Sum(i128);
+
+impl Sum {
+    /// The sum of nothing.
+    pub const ZERO: Sum = Sum(0);
+
+    /// As a plain number, rounded to the nearest.
+    pub fn get(self) -> f64 {
+        self.0 as f64 / UNITS
+    }
+
+    /// The largest amount that is not more than this sum (zero if it is negative).
+    pub fn floor(self) -> Amount {
+        if self.0 <= 0 {
+            return Amount::ZERO;
+        }
+        let nearest = self.0 as f64;
+        let below = if nearest as i128 > self.0 {
+            nearest.next_down()
+        } else {
+            nearest
+        };
+        Amount::clamped(below / UNITS)
+    }
+}
+
+impl From<Amount> for Sum {
+    fn from(amount: Amount) -> Sum {
+        Sum((amount.0 * UNITS) as i128)
+    }
+}
+
+impl AddAssign<Amount> for Sum {
+    fn add_assign(&mut self, amount: Amount) {
+        self.0 += Sum::from(amount).0;
+    }
+}
+
+impl SubAssign<Amount> for Sum {
+    fn sub_assign(&mut self, amount: Amount) {
+        self.0 -= Sum::from(amount).0;
+    }
+}
+
+impl AddAssign for Sum {
+    fn add_assign(&mut self, other: Sum) {
+        self.0 += other.0;
+    }
+}
+
+impl SubAssign for Sum {
+    fn sub_assign(&mut self, other: Sum) {
+        self.0 -= other.0;
+    }
+}
+
+impl Sub for Sum {
+    type Output = Sum;
+    fn sub(self, other: Sum) -> Sum {
+        Sum(self.0 - other.0)
+    }
+}
+
+impl FromIterator<Amount> for Sum {
+    fn from_iter<I: IntoIterator<Item = Amount>>(amounts: I) -> Sum {
+        let mut sum = Sum::ZERO;
+        for amount in amounts {
+            sum += amount;
+        }
+        sum
+    }
+}
+
+impl fmt::Debug for Sum {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}", self.get())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn amount(value: f64) -> Amount {
+        Amount::new(value).expect("a valid amount")
+    }
+
+    #[test]
+    fn refuses_what_is_not_an_amount() {
+        for (value, error) in [
+            (f64::NAN, AmountError::NotFinite),
+            (f64::INFINITY, AmountError::NotFinite),
+            (-1e-300, AmountError::Negative),
+            (1.0001e15, AmountError::TooLarge),
+        ] {
+            assert_eq!(Amount::new(value), Err(error));
+        }
+        assert_eq!(amount(0.1).get(), 0.1, "ordinary numbers are kept to the bit");
+        assert_eq!(amount(-0.0).get(), 0.0);
+    }
+
+    /// A day at 1,000 updates a second, with amounts of very different sizes. An `f64` sum is off after this; ours is not.
+    #[test]
+    fn a_days_worth_of_updates_leaves_no_drift() {
+        let mut sum = Sum::ZERO;
+        let mut naive = 0.0f64;
+        let mut live = [Amount::ZERO; 64];
+        let mut state = 1u64;
+        for _ in 0..86_400_000u64 {
+            state = state
+                .wrapping_mul(6_364_136_223_846_793_005)
+                .wrapping_add(1_442_695_040_888_963_407);
+            let place = (state >> 58) as usize;
+            let value = ((state >> 20) & 0xffff) as f64 * [1e-7, 0.1, 1e3, 1e9][(state >> 40) as usize & 3];
+            let new = Amount::clamped(value);
+            sum -= live[place];
+            sum += new;
+            naive += new.get() - live[place].get();
+            live[place] = new;
+        }
+        assert_eq!(sum, live.iter().copied().collect::<Sum>());
+        assert_ne!(
+            naive,
+            live.iter().map(|a| a.get()).sum::<f64>(),
+            "the test would not notice drift"
+        );
+    }
+
+    #[test]
+    fn floor_never_exceeds_the_sum() {
+        let mut sum = Sum::from(amount(1e15));
+        sum += amount(f64::EPSILON);
+        assert_eq!(sum.floor(), amount(1e15));
+        sum = Sum::from(amount(0.3)) - Sum::from(amount(0.1));
+        assert!(Sum::from(sum.floor()) <= sum);
+        assert_eq!((Sum::ZERO - Sum::from(amount(3.0))).floor(), Amount::ZERO);
+    }
+}

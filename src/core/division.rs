@@ -1,0 +1,227 @@
+//! Division: what everyone should end up with. A pure function of capacity and claims; it knows nothing about leases.
+//!
+//! The function is kept in a form that can be asked about one claim at a time: the claims stand in an [`index`](self::index)
+//! with sums over any prefix, from which the [`Terms`] of a band (the level, or the equal share and the top-up ratio) follow
+//! in a single walk. What a claim is due follows from the terms and the claim alone. So a request costs the same whoever else
+//! there is, and a child node that is told the terms can apply them to its own clients.
+
+mod index;
+#[cfg(test)]
+mod tests;
+
+use self::index::{Index, Key};
+use crate::{Amount, Claim, Sum};
+
+/// How a resource is divided.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Kind {
+    /// Everybody gets what they want; capacity means nothing.
+    NoAlgorithm,
+    /// Everybody gets what they want up to the capacity, which is per client.
+    Static,
+    /// What everybody wants if it fits; else an equal share, and what is left over in proportion to unmet wants.
+    ProportionalShare,
+    /// Max-min: no one can get more without somebody who has less getting even less.
+    FairShare,
+}
+
+impl Kind {
+    /// All of them, in the order of their numbers on the wire.
+    pub const ALL: [Kind; 4] = [
+        Kind::NoAlgorithm,
+        Kind::Static,
+        Kind::ProportionalShare,
+        Kind::FairShare,
+    ];
+
+    /// The name it has in configuration files.
+    pub fn name(self) -> &'static str {
+        match self {
+            Kind::NoAlgorithm => "NO_ALGORITHM",
+            Kind::Static => "STATIC",
+            Kind::ProportionalShare => "PROPORTIONAL_SHARE",
+            Kind::FairShare => "FAIR_SHARE",
+        }
+    }
+
+    /// Whether the capacity is one sum that all share, so that what one gets another cannot.
+    pub fn divides(self) -> bool {
+        matches!(self, Kind::ProportionalShare | Kind::FairShare)
+    }
+}
+
+/// What an algorithm makes of priorities.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Hash)]
+pub enum Priority {
+    /// Nothing, as Doorman.
+    #[default]
+    Ignore,
+    /// A band gets what the bands above it leave.
+    Strict,
+}
+
+/// What the claims of one band are divided by. Enough to say what any claim of the band is due.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum Terms {
+    /// Everybody gets what they want.
+    Wants,
+    /// Everybody gets what they want up to so much per subclient (STATIC, and the level of FAIR_SHARE).
+    Level(f64),
+    /// An equal share per subclient; above it, this part of what is wanted beyond it.
+    Share {
+        /// Capacity over subclients.
+        equal: f64,
+        /// From 0 to 1.
+        top_up: f64,
+    },
+}
+
+impl Terms {
+    /// What a claim should end up with. Never more than it wants.
+    pub fn due(&self, claim: &Claim) -> Amount {
+        let (wants, subclients) = (claim.wants.get(), f64::from(claim.subclients));
+        match *self {
+            Terms::Wants => claim.wants,
+            Terms::Level(level) => Amount::clamped(wants.min(level * subclients)),
+            Terms::Share { equal, top_up } => {
+                let mine = equal * subclients;
+                if wants <= mine {
+                    claim.wants
+                } else {
+                    Amount::clamped((mine + (wants - mine) * top_up).min(wants))
+                }
+            }
+        }
+    }
+}
+
+/// The claims of one resource, and how its capacity is divided among them.
+pub(crate) struct Division {
+    kind: Kind,
+    priority: Priority,
+    capacity: Amount,
+    index: Index,
+}
+
+impl Division {
+    pub(crate) fn new(kind: Kind, priority: Priority, capacity: Amount) -> Division {
+        Division {
+            kind,
+            priority,
+            capacity,
+            index: Index::new(),
+        }
+    }
+
+    pub(crate) fn set_capacity(&mut self, capacity: Amount) {
+        self.capacity = capacity;
+    }
+
+    /// Whether claims kept for other settings can be used under these.
+    pub(crate) fn same_order(&self, kind: Kind, priority: Priority) -> bool {
+        self.kind.divides() == kind.divides() && self.priority == priority
+    }
+
+    pub(crate) fn set_kind(&mut self, kind: Kind) {
+        debug_assert!(
+            self.same_order(kind, self.priority),
+            "claims would have to be sorted anew"
+        );
+        self.kind = kind;
+    }
+
+    /// Takes in the claims of the holder in `slot`.
+    pub(crate) fn insert(&mut self, slot: u32, claims: &[Claim]) {
+        if self.kind.divides() {
+            for (ordinal, claim) in claims.iter().enumerate() {
+                self.index.insert(self.key(slot, ordinal, claim), claim.subclients);
+            }
+        }
+    }
+
+    /// Forgets them.
+    pub(crate) fn remove(&mut self, slot: u32, claims: &[Claim]) {
+        if self.kind.divides() {
+            for (ordinal, claim) in claims.iter().enumerate() {
+                self.index.remove(self.key(slot, ordinal, claim), claim.subclients);
+            }
+        }
+    }
+
+    fn key(&self, slot: u32, ordinal: usize, claim: &Claim) -> Key {
+        let ratio = claim.wants.get() / f64::from(claim.subclients);
+        Key::new(self.band(claim.priority), ratio, slot, ordinal as u16)
+    }
+
+    /// The band that claims of this priority are divided in.
+    pub(crate) fn band(&self, priority: i16) -> i16 {
+        match self.priority {
+            Priority::Ignore => 0,
+            Priority::Strict => priority,
+        }
+    }
+
+    /// The terms for claims of a band.
+    pub(crate) fn terms(&self, band: i16) -> Terms {
+        match self.kind {
+            Kind::NoAlgorithm => Terms::Wants,
+            Kind::Static => Terms::Level(self.capacity.get()),
+            Kind::ProportionalShare | Kind::FairShare => self.shared_terms(band),
+        }
+    }
+
+    fn shared_terms(&self, band: i16) -> Terms {
+        let through = self.index.before(Key::band_end(band));
+        let below = match self.priority {
+            Priority::Ignore => index::Totals::default(),
+            Priority::Strict => self.index.before(Key::band_start(band)),
+        };
+        let members = through.minus(below);
+        let above = self.index.totals().minus(through);
+        let capacity = (Sum::from(self.capacity) - above.wants).max(Sum::ZERO);
+        if members.wants <= capacity {
+            return Terms::Wants;
+        }
+        match self.kind {
+            Kind::FairShare => self.level(band, below, members, capacity),
+            _ => self.share(band, below, members, capacity),
+        }
+    }
+
+    /// The level λ with Σ min(wants, λ·subclients) = capacity. Claims that want less per subclient than λ come first in the
+    /// index: walk down to where the next claim no longer fits, and share what is left among the subclients from there on.
+    fn level(&self, band: i16, below: index::Totals, members: index::Totals, capacity: Sum) -> Terms {
+        let (start, end) = (Key::band_start(band), Key::band_end(band));
+        let satisfied = self.index.prefix_where(|key, before| {
+            if key < start || key >= end {
+                return key < start;
+            }
+            let before = before.minus(below);
+            let left = (capacity - before.wants).get();
+            Index::ratio(key) * (members.weight - before.weight) as f64 <= left
+        });
+        let satisfied = satisfied.minus(below);
+        let left = (capacity - satisfied.wants).get();
+        Terms::Level((left / (members.weight - satisfied.weight) as f64).max(0.0))
+    }
+
+    /// The equal share, and which part of the wants beyond it the unused shares can pay for.
+    fn share(&self, band: i16, below: index::Totals, members: index::Totals, capacity: Sum) -> Terms {
+        let equal = capacity.get() / members.weight as f64;
+        let modest = self.index.before(Key::after(band, equal)).minus(below);
+        let greedy = members.minus(modest);
+        let extra = equal * modest.weight as f64 - modest.wants.get();
+        let need = greedy.wants.get() - equal * greedy.weight as f64;
+        let top_up = if need > 0.0 {
+            (extra / need).clamp(0.0, 1.0)
+        } else {
+            0.0
+        };
+        Terms::Share { equal, top_up }
+    }
+
+    /// Bytes in use, for the benchmarks.
+    pub(crate) fn bytes(&self) -> usize {
+        self.index.bytes()
+    }
+}

@@ -1,0 +1,229 @@
+//! The shell patterns of resource templates, exactly as Doorman reads them (Go's `filepath.Match`): `*` and `?` do not
+//! match `/`, `[a-z]` and `[^a-z]` are classes, `\` takes the next character literally, everything else is itself. One exception:
+//! a lone `*` matches every id, also those with `/`, for which the Go server had no answer but to crash.
+//!
+//! Written here because the glob libraries differ in just these points (`**`, `{a,b}`, `[!a]`), and a template that matches
+//! something else than it did under Doorman hands out the wrong capacity.
+
+/// A pattern that has been checked.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Glob {
+    parts: Vec<Part>,
+    everything: bool,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum Part {
+    Literal(char),
+    /// One character, not `/`.
+    Any,
+    /// Any number of characters, not `/`.
+    Star,
+    Class {
+        negated: bool,
+        ranges: Vec<(char, char)>,
+    },
+}
+
+/// Why a pattern is none.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum GlobError {
+    /// `[` without `]`.
+    #[error("`[` is never closed by `]`")]
+    UnclosedClass,
+    /// `[]`, `[a-]` or `[-a]`.
+    #[error(
+        "a character class needs characters or ranges like `a-z`; write `\\-` or `\\]` for these characters themselves"
+    )]
+    BadClass,
+    /// `\` at the very end.
+    #[error("`\\` at the end takes nothing literally; write `\\\\` for a backslash")]
+    TrailingBackslash,
+}
+
+impl Glob {
+    /// Checks a pattern.
+    pub fn new(pattern: &str) -> Result<Glob, GlobError> {
+        let mut parts = Vec::new();
+        let mut chars = pattern.chars().peekable();
+        while let Some(c) = chars.next() {
+            parts.push(match c {
+                '*' if parts.last() == Some(&Part::Star) => continue,
+                '*' => Part::Star,
+                '?' => Part::Any,
+                '\\' => Part::Literal(chars.next().ok_or(GlobError::TrailingBackslash)?),
+                '[' => class(&mut chars)?,
+                literal => Part::Literal(literal),
+            });
+        }
+        Ok(Glob {
+            parts,
+            everything: pattern == "*",
+        })
+    }
+
+    /// Whether it is the lone `*`.
+    pub fn matches_everything(&self) -> bool {
+        self.everything
+    }
+
+    /// Whether it matches the whole of `text`. Time grows with the product of the lengths at worst.
+    pub fn matches(&self, text: &str) -> bool {
+        if self.everything {
+            return true;
+        }
+        let text: Vec<char> = text.chars().collect();
+        let (mut part, mut at) = (0, 0);
+        // Where to go on if the rest does not match: after the last star, which then takes one character more. Going back to
+        // earlier stars cannot help, for they cannot cross a `/` that the last one could not cross.
+        let mut retry: Option<(usize, usize)> = None;
+        loop {
+            match self.parts.get(part) {
+                Some(Part::Star) => {
+                    retry = Some((part, at));
+                    part += 1;
+                    continue;
+                }
+                Some(one) if text.get(at).is_some_and(|c| one.takes(*c)) => {
+                    part += 1;
+                    at += 1;
+                    continue;
+                }
+                None if at == text.len() => return true,
+                _ => {}
+            }
+            match retry {
+                Some((star, from)) if text.get(from).is_some_and(|c| *c != '/') => {
+                    retry = Some((star, from + 1));
+                    part = star + 1;
+                    at = from + 1;
+                }
+                _ => return false,
+            }
+        }
+    }
+}
+
+impl Part {
+    fn takes(&self, c: char) -> bool {
+        match self {
+            Part::Literal(literal) => *literal == c,
+            Part::Any => c != '/',
+            Part::Class { negated, ranges } => ranges.iter().any(|(low, high)| (*low..=*high).contains(&c)) != *negated,
+            Part::Star => false,
+        }
+    }
+}
+
+fn class(chars: &mut std::iter::Peekable<std::str::Chars<'_>>) -> Result<Part, GlobError> {
+    let negated = chars.next_if_eq(&'^').is_some();
+    let mut ranges = Vec::new();
+    loop {
+        if !ranges.is_empty() && chars.next_if_eq(&']').is_some() {
+            return Ok(Part::Class { negated, ranges });
+        }
+        let low = class_char(chars)?;
+        let high = if chars.next_if_eq(&'-').is_some() {
+            class_char(chars)?
+        } else {
+            low
+        };
+        ranges.push((low, high));
+    }
+}
+
+fn class_char(chars: &mut impl Iterator<Item = char>) -> Result<char, GlobError> {
+    match chars.next() {
+        None => Err(GlobError::UnclosedClass),
+        Some('-' | ']') => Err(GlobError::BadClass),
+        Some('\\') => chars.next().ok_or(GlobError::UnclosedClass),
+        Some(c) => Ok(c),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[test]
+    fn matches_as_go_does() {
+        for (pattern, text, expected) in [
+            ("*", "a/b/c", true),
+            ("*", "", true),
+            ("abc", "abc", true),
+            ("*c", "abc", true),
+            ("a*", "abc", true),
+            ("a*", "ab/c", false),
+            ("a*/b", "abc/b", true),
+            ("a*/b", "a/c/b", false),
+            ("a*b*c*d*e*/f", "axbxcxdxe/f", true),
+            ("a*b*c*d*e*/f", "axbxcxdxexxx/f", true),
+            ("a*b*c*d*e*/f", "axbxcxdxe/xxx/f", false),
+            ("a*b?c*x", "abxbbxdbxebxczzx", true),
+            ("a*b?c*x", "abxbbxdbxebxczzy", false),
+            ("ab[c]", "abc", true),
+            ("ab[b-d]", "abc", true),
+            ("ab[e-g]", "abc", false),
+            ("ab[^c]", "abc", false),
+            ("ab[^e-g]", "abc", true),
+            ("a\\*b", "a*b", true),
+            ("a\\*b", "ab", false),
+            ("a?b", "aäb", true),
+            ("a[^a]b", "aäb", true),
+            ("a???b", "aäb", false),
+            ("[a-ζ]*", "α", true),
+            ("a?b", "a/b", false),
+            ("a*b", "a/b", false),
+            ("[\\]a]", "]", true),
+            ("[\\-x]", "-", true),
+            ("**", "a/b", false),
+            ("{a,b}", "{a,b}", true),
+            ("*x", "xxx", true),
+            ("", "", true),
+        ] {
+            let glob = Glob::new(pattern).expect(pattern);
+            assert_eq!(glob.matches(text), expected, "{pattern} against {text}");
+        }
+    }
+
+    #[test]
+    fn bad_patterns_are_named() {
+        for (pattern, error) in [
+            ("[]a]", GlobError::BadClass),
+            ("[-]", GlobError::BadClass),
+            ("[x-]", GlobError::BadClass),
+            ("[-x]", GlobError::BadClass),
+            ("[a-b-c]", GlobError::BadClass),
+            ("[", GlobError::UnclosedClass),
+            ("[^", GlobError::UnclosedClass),
+            ("[^bc", GlobError::UnclosedClass),
+            ("a[", GlobError::UnclosedClass),
+            ("a\\", GlobError::TrailingBackslash),
+        ] {
+            assert_eq!(Glob::new(pattern), Err(error), "{pattern}");
+        }
+    }
+
+    /// Tries every length for every star.
+    fn naive(parts: &[Part], text: &[char]) -> bool {
+        match parts {
+            [] => text.is_empty(),
+            [Part::Star, rest @ ..] => {
+                let reach = text.iter().take_while(|c| **c != '/').count();
+                (0..=reach).any(|n| naive(rest, &text[n..]))
+            }
+            [one, rest @ ..] => text.first().is_some_and(|c| one.takes(*c)) && naive(rest, &text[1..]),
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn agrees_with_trying_everything(pattern in "[ab/*?]{0,8}", text in "[ab/]{0,10}") {
+            let glob = Glob::new(&pattern).expect("no classes, no escapes");
+            let chars: Vec<char> = text.chars().collect();
+            prop_assert_eq!(glob.matches(&text), glob.everything || naive(&glob.parts, &chars));
+        }
+    }
+}

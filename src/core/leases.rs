@@ -1,0 +1,337 @@
+//! What a holder has been given, and which of it may still be believed.
+//!
+//! Answers get lost, repeated and reordered, so a holder may be acting on any lease since the newest one it has *confirmed* (by
+//! echoing its token). All of those count until they end; *held* is the largest. The rules, numbered as in ARCHITECTURE.md:
+//!
+//! 1. A confirmation drops older leases only, and may only lower the one it names. One that names an older lease than was
+//!    confirmed before is a delayed request, and is dropped whole.
+//! 2. What a holder reports as outstanding is believed if it proves that it knows a lease at least as new as the confirmed one;
+//!    otherwise it may only raise. It counts until the latest end ever given.
+//! 3. What a holder is entitled to keep is its newest live lease, never `held`: an inflated ceiling is not an entitlement.
+
+use smallvec::SmallVec;
+
+use crate::{Amount, Millis, Token};
+
+/// When may capacity freed by a shrink be given to somebody else?
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Hash)]
+pub enum Reuse {
+    /// When the holder has shown that it knows, or its older leases have ended. Nobody ever believes in too much.
+    #[default]
+    Confirmed,
+    /// As soon as it is decided, as Doorman: a refresh faster, while a client uses its old lease until the answer arrives.
+    Prompt,
+}
+
+/// A lease as the server remembers it.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) struct Grant {
+    /// Its name.
+    pub token: Token,
+    /// How much.
+    pub capacity: Amount,
+    /// When it is certainly over at its holder.
+    pub end: Millis,
+}
+
+/// What a request says its holder has.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Has {
+    /// Which lease; holders that drop unknown fields do not say.
+    pub token: Option<Token>,
+    /// How much.
+    pub capacity: Amount,
+    /// Seconds since the epoch, as the lease said.
+    pub expiry_time: i64,
+}
+
+/// What became of a `has`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Confirmation {
+    /// It names a lease of ours, at least as new as the confirmed one.
+    Known,
+    /// It names an older lease than the holder has confirmed before: a request that was long under way.
+    Stale,
+    /// Absent, or not a lease that this record knows: confirms nothing.
+    Nothing,
+}
+
+/// Leases that may be believed at the same time are few: a holder that confirms has two. One that never does gets one more with
+/// each refresh that shrinks it; beyond this many the two oldest are counted as one, which only errs upwards.
+const MAX_GRANTS: usize = 16;
+
+/// The leases of one holder.
+#[derive(Debug, Default)]
+pub(crate) struct Leases {
+    /// Oldest first. Each newer one is smaller or ends earlier, else it would have replaced the older.
+    grants: SmallVec<[Grant; 2]>,
+    /// The first lease of this record.
+    first: Option<Token>,
+    /// The oldest lease that a request may still name, once one has been named.
+    confirmed: Option<Token>,
+    newest: Option<Newest>,
+    outstanding: Amount,
+    max_end: Millis,
+}
+
+/// The newest lease as it was written on the wire, by which holders that do not echo tokens are recognised.
+#[derive(Debug, Clone, Copy)]
+struct Newest {
+    token: Token,
+    capacity: Amount,
+    expiry_time: i64,
+}
+
+impl Leases {
+    /// The most that may still be believed.
+    pub(crate) fn held(&self, now: Millis) -> Amount {
+        let outstanding = if now < self.max_end {
+            self.outstanding
+        } else {
+            Amount::ZERO
+        };
+        self.live(now).fold(outstanding, |held, grant| held.max(grant.capacity))
+    }
+
+    /// What the holder may keep: its newest lease, if that is still live.
+    pub(crate) fn current(&self, now: Millis) -> Amount {
+        self.grants
+            .last()
+            .filter(|grant| now < grant.end)
+            .map_or(Amount::ZERO, |grant| grant.capacity)
+    }
+
+    /// What would be held if everything but `outstanding` were given back.
+    pub(crate) fn outstanding(&self, now: Millis) -> Amount {
+        if now < self.max_end {
+            self.outstanding
+        } else {
+            Amount::ZERO
+        }
+    }
+
+    fn live(&self, now: Millis) -> impl Iterator<Item = &Grant> {
+        self.grants.iter().filter(move |grant| now < grant.end)
+    }
+
+    /// When the newest lease ends; for display.
+    pub(crate) fn newest_end(&self) -> Millis {
+        self.grants.last().map_or(Millis::default(), |grant| grant.end)
+    }
+
+    /// The next moment at which `held` may fall by itself; `None` when nothing is live any more.
+    pub(crate) fn next_change(&self, now: Millis) -> Option<Millis> {
+        let first = self.live(now).map(|grant| grant.end).min();
+        first.or_else(|| (now < self.max_end).then_some(self.max_end))
+    }
+
+    /// Rule 1. `issued` tells whether this term gave the token out.
+    pub(crate) fn confirm(&mut self, has: &Has, issued: impl Fn(Token) -> bool) -> Confirmation {
+        let Some(token) = self.named_by(has) else {
+            return Confirmation::Nothing;
+        };
+        let (Some(newest), Some(first)) = (self.newest, self.first) else {
+            return Confirmation::Nothing;
+        };
+        if !issued(token) || token > newest.token {
+            return Confirmation::Nothing;
+        }
+        if self.confirmed.is_some_and(|confirmed| token < confirmed) {
+            return Confirmation::Stale;
+        }
+        if token < first {
+            // From before this record: a holder that was away too long, whose first answer since has been lost.
+            return Confirmation::Nothing;
+        }
+        self.confirmed = Some(token);
+        self.grants.retain(|grant| grant.token >= token);
+        if let Some(named) = self.grants.first_mut().filter(|grant| grant.token == token) {
+            named.capacity = named.capacity.min(has.capacity);
+        }
+        Confirmation::Known
+    }
+
+    /// Whether `has` is the newest lease: its answer arrived.
+    pub(crate) fn echoes_newest(&self, has: &Has) -> bool {
+        self.named_by(has)
+            .is_some_and(|token| self.newest.is_some_and(|newest| newest.token == token))
+    }
+
+    /// The lease meant by `has`: by its token, else only the newest can be recognised, by exact expiry and capacity.
+    fn named_by(&self, has: &Has) -> Option<Token> {
+        has.token.or_else(|| {
+            let newest = self.newest?;
+            (newest.expiry_time == has.expiry_time && newest.capacity == has.capacity).then_some(newest.token)
+        })
+    }
+
+    /// Rule 2.
+    pub(crate) fn report_outstanding(&mut self, reported: Amount, trusted: bool) {
+        self.outstanding = if trusted {
+            reported
+        } else {
+            self.outstanding.max(reported)
+        };
+    }
+
+    /// Adds a lease; under [`Reuse::Prompt`] it replaces the others.
+    pub(crate) fn grant(&mut self, grant: Grant, expiry_time: i64, reuse: Reuse) {
+        match reuse {
+            Reuse::Prompt => self.grants.clear(),
+            Reuse::Confirmed => {
+                // A lease that is no larger and ends no later than a newer one can never again be the largest.
+                while self
+                    .grants
+                    .last()
+                    .is_some_and(|old| old.capacity <= grant.capacity && old.end <= grant.end)
+                {
+                    self.grants.pop();
+                }
+                if self.grants.len() == MAX_GRANTS {
+                    let oldest = self.grants.remove(0);
+                    let next = &mut self.grants[0];
+                    next.capacity = next.capacity.max(oldest.capacity);
+                    next.end = next.end.max(oldest.end);
+                }
+            }
+        }
+        self.grants.push(grant);
+        self.first.get_or_insert(grant.token);
+        self.newest = Some(Newest {
+            token: grant.token,
+            capacity: grant.capacity,
+            expiry_time,
+        });
+        self.max_end = self.max_end.max(grant.end);
+    }
+
+    /// The holder gives back the lease `token` and all before it. Returns whether that was everything.
+    pub(crate) fn release(&mut self, token: Token) -> bool {
+        self.grants.retain(|grant| grant.token > token);
+        self.newest.is_none_or(|newest| newest.token <= token)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn grant(token: u64, capacity: f64, end: u64) -> Grant {
+        Grant {
+            token: Token(token),
+            capacity: Amount::clamped(capacity),
+            end: Millis(end),
+        }
+    }
+
+    fn has(token: u64, capacity: f64) -> Has {
+        Has {
+            token: Some(Token(token)),
+            capacity: Amount::clamped(capacity),
+            expiry_time: 0,
+        }
+    }
+
+    fn leases(grants: &[(u64, f64, u64)]) -> Leases {
+        let mut leases = Leases::default();
+        for &(token, capacity, end) in grants {
+            leases.grant(grant(token, capacity, end), end as i64, Reuse::Confirmed);
+        }
+        leases
+    }
+
+    fn held(leases: &Leases, now: u64) -> f64 {
+        leases.held(Millis(now)).get()
+    }
+
+    #[test]
+    fn held_is_the_largest_that_may_be_believed() {
+        let leases = leases(&[(1, 50.0, 100), (2, 20.0, 110), (3, 30.0, 120)]);
+        assert_eq!(held(&leases, 0), 50.0);
+        assert_eq!(held(&leases, 100), 30.0, "a lease is over at its end");
+        assert_eq!(held(&leases, 120), 0.0);
+        assert_eq!(leases.current(Millis(0)).get(), 30.0);
+    }
+
+    #[test]
+    fn confirming_drops_older_leases_only() {
+        let mut leases = leases(&[(1, 50.0, 100), (2, 20.0, 110)]);
+        assert_eq!(leases.confirm(&has(1, 50.0), |_| true), Confirmation::Known);
+        assert_eq!(
+            held(&leases, 0),
+            50.0,
+            "the newer answer may not have arrived, the older one is still known"
+        );
+        assert_eq!(leases.confirm(&has(2, 20.0), |_| true), Confirmation::Known);
+        assert_eq!(held(&leases, 0), 20.0);
+        assert_eq!(leases.confirm(&has(1, 50.0), |_| true), Confirmation::Stale);
+        assert_eq!(held(&leases, 0), 20.0);
+    }
+
+    #[test]
+    fn a_holder_that_was_away_too_long_is_not_locked_out_when_an_answer_is_lost() {
+        let mut leases = leases(&[(5, 50.0, 100)]);
+        assert_eq!(leases.confirm(&has(3, 50.0), |_| true), Confirmation::Nothing);
+        assert_eq!(leases.confirm(&has(5, 50.0), |_| true), Confirmation::Known);
+        assert_eq!(leases.confirm(&has(3, 50.0), |_| true), Confirmation::Stale);
+    }
+
+    #[test]
+    fn has_never_raises_a_record() {
+        let mut leases = leases(&[(1, 50.0, 100)]);
+        assert_eq!(leases.confirm(&has(1, 80.0), |_| true), Confirmation::Known);
+        assert_eq!(held(&leases, 0), 50.0);
+        assert_eq!(leases.confirm(&has(1, 40.0), |_| true), Confirmation::Known);
+        assert_eq!(held(&leases, 0), 40.0);
+    }
+
+    #[test]
+    fn a_token_of_another_term_or_from_the_future_confirms_nothing() {
+        let mut leases = leases(&[(7, 50.0, 100), (8, 20.0, 110)]);
+        assert_eq!(leases.confirm(&has(8, 20.0), |_| false), Confirmation::Nothing);
+        assert_eq!(leases.confirm(&has(9, 20.0), |_| true), Confirmation::Nothing);
+        assert_eq!(held(&leases, 0), 50.0);
+    }
+
+    #[test]
+    fn without_a_token_only_the_newest_lease_is_recognised() {
+        let mut leases = leases(&[(1, 50.0, 100), (2, 20.0, 110)]);
+        let mut plain = Has {
+            token: None,
+            capacity: Amount::clamped(20.0),
+            expiry_time: 111,
+        };
+        assert_eq!(leases.confirm(&plain, |_| true), Confirmation::Nothing);
+        plain.expiry_time = 110;
+        assert_eq!(leases.confirm(&plain, |_| true), Confirmation::Known);
+        assert_eq!(held(&leases, 0), 20.0);
+    }
+
+    #[test]
+    fn an_untrusted_report_of_outstanding_only_raises() {
+        let mut leases = leases(&[(1, 50.0, 100)]);
+        leases.report_outstanding(Amount::clamped(70.0), false);
+        leases.report_outstanding(Amount::clamped(60.0), false);
+        assert_eq!(held(&leases, 99), 70.0);
+        leases.report_outstanding(Amount::clamped(10.0), true);
+        assert_eq!(held(&leases, 99), 50.0);
+        assert_eq!(leases.next_change(Millis(0)), Some(Millis(100)));
+    }
+
+    #[test]
+    fn a_lease_cut_short_does_not_shorten_what_was_promised() {
+        let leases = leases(&[(1, 50.0, 100), (2, 20.0, 40)]);
+        assert_eq!(held(&leases, 50), 50.0);
+        assert_eq!(leases.current(Millis(50)).get(), 0.0);
+    }
+
+    #[test]
+    fn holders_that_never_confirm_are_counted_upwards_not_remembered_for_ever() {
+        let mut leases = Leases::default();
+        for n in 0..100u64 {
+            leases.grant(grant(n, 200.0 - n as f64, 1000 + n), 0, Reuse::Confirmed);
+            assert!(leases.grants.len() <= MAX_GRANTS);
+            assert_eq!(held(&leases, 0), 200.0, "the oldest is still within its time");
+        }
+    }
+}

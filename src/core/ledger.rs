@@ -1,0 +1,265 @@
+//! Who holds and wants what: the records of one resource's holders, their sums, and when each is due to be looked at again.
+//!
+//! Everything here costs the same with ten holders as with a million. The sums are exact ([`Sum`]). Expiry is lazy: a record
+//! waits in the bucket of the earliest moment at which what it holds may fall, and refreshing its lease does not move
+//! it; when the bucket comes up, a record that has been refreshed is put where it now belongs. So a refresh costs nothing,
+//! and each record is looked at about once per lease length.
+
+use std::{
+    collections::BTreeMap,
+    hash::{BuildHasher, Hasher},
+    sync::Arc,
+};
+
+use foldhash::fast::FixedState;
+use hashbrown::HashTable;
+use slab::Slab;
+
+use crate::{
+    Amount, Claims, HolderKind, Millis, Sum,
+    leases::{Grant, Leases, Reuse},
+};
+
+/// How finely ends of leases are told apart. Capacity comes free at most so much later than it could.
+const BUCKET_MS: u64 = 100;
+
+/// What is known of one client or child node.
+pub(crate) struct Holder {
+    pub(crate) id: Arc<str>,
+    pub(crate) kind: HolderKind,
+    pub(crate) claims: Claims,
+    pub(crate) leases: Leases,
+    /// When it last asked and was not ignored, and the refresh interval it was given then.
+    pub(crate) asked: Option<(Millis, Millis)>,
+    /// The sub-round it takes part in: a holder has one request in each.
+    pub(crate) round: u64,
+    counted: Counted,
+    /// The bucket it waits in; entries in other buckets are out of date.
+    bucket: u64,
+}
+
+impl Holder {
+    /// What all its clients want.
+    pub(crate) fn wants(&self) -> Sum {
+        self.claims.iter().map(|claim| claim.wants).collect()
+    }
+
+    /// How many clients it stands for.
+    pub(crate) fn subclients(&self) -> u64 {
+        self.claims.iter().map(|claim| u64::from(claim.subclients)).sum()
+    }
+}
+
+/// What the sums contain of a holder.
+#[derive(Default)]
+struct Counted {
+    held: Amount,
+    granted: Amount,
+}
+
+/// Sums over all holders.
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
+pub struct Sums {
+    /// What they want.
+    pub wants: Sum,
+    /// What must be assumed in use.
+    pub held: Sum,
+    /// Their newest leases.
+    pub granted: Sum,
+    /// Clients they stand for.
+    pub subclients: u64,
+}
+
+#[derive(Clone, Copy)]
+struct Entry {
+    /// Kept so that neither a miss nor growth of the table touches any record.
+    hash: u32,
+    slot: u32,
+}
+
+/// The records.
+pub(crate) struct Ledger {
+    holders: Slab<Holder>,
+    by_id: HashTable<Entry>,
+    hasher: FixedState,
+    sums: Sums,
+    queue: BTreeMap<u64, Vec<u32>>,
+}
+
+impl Ledger {
+    /// `seed` makes collisions unpredictable for strangers; nothing that can be observed depends on it.
+    pub(crate) fn new(seed: u64) -> Ledger {
+        Ledger {
+            holders: Slab::new(),
+            by_id: HashTable::new(),
+            hasher: FixedState::with_seed(seed),
+            sums: Sums::default(),
+            queue: BTreeMap::new(),
+        }
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.holders.len()
+    }
+
+    pub(crate) fn sums(&self) -> Sums {
+        self.sums
+    }
+
+    fn hash(&self, kind: HolderKind, id: &str) -> u32 {
+        let mut hasher = self.hasher.build_hasher();
+        hasher.write_u8(kind as u8);
+        hasher.write(id.as_bytes());
+        hasher.finish() as u32
+    }
+
+    /// Spreads the stored 32 bits over the 64 that the table looks at.
+    fn spread(hash: u32) -> u64 {
+        u64::from(hash).wrapping_mul(0x9e37_79b9_7f4a_7c15)
+    }
+
+    pub(crate) fn find(&self, kind: HolderKind, id: &str) -> Option<u32> {
+        let hash = self.hash(kind, id);
+        let same = |entry: &Entry| {
+            entry.hash == hash && {
+                let holder = &self.holders[entry.slot as usize];
+                *holder.id == *id && holder.kind == kind
+            }
+        };
+        self.by_id.find(Self::spread(hash), same).map(|entry| entry.slot)
+    }
+
+    /// Adds a record for a holder that has none.
+    pub(crate) fn insert(&mut self, kind: HolderKind, id: Arc<str>) -> u32 {
+        let hash = self.hash(kind, &id);
+        let holder = Holder {
+            id,
+            kind,
+            claims: Claims::new(),
+            leases: Leases::default(),
+            asked: None,
+            round: 0,
+            counted: Counted::default(),
+            bucket: u64::MAX,
+        };
+        let slot = self.holders.insert(holder) as u32;
+        self.by_id
+            .insert_unique(Self::spread(hash), Entry { hash, slot }, |entry| {
+                Self::spread(entry.hash)
+            });
+        slot
+    }
+
+    /// Forgets a holder and all it held.
+    pub(crate) fn remove(&mut self, slot: u32) -> Holder {
+        let holder = self.holders.remove(slot as usize);
+        let hash = self.hash(holder.kind, &holder.id);
+        if let Ok(entry) = self.by_id.find_entry(Self::spread(hash), |entry| entry.slot == slot) {
+            entry.remove();
+        }
+        self.sums.wants -= holder.wants();
+        self.sums.subclients -= holder.subclients();
+        self.sums.held -= holder.counted.held;
+        self.sums.granted -= holder.counted.granted;
+        holder
+    }
+
+    pub(crate) fn holder(&self, slot: u32) -> &Holder {
+        &self.holders[slot as usize]
+    }
+
+    /// For changes to what the sums do not contain; after a change to leases, [`recount`](Self::recount).
+    pub(crate) fn holder_mut(&mut self, slot: u32) -> &mut Holder {
+        &mut self.holders[slot as usize]
+    }
+
+    /// All holders from place `from` on, without walking past those before it.
+    pub(crate) fn iter_from(&self, from: usize) -> impl Iterator<Item = (u32, &Holder)> {
+        (from..self.holders.capacity()).filter_map(|slot| Some((slot as u32, self.holders.get(slot)?)))
+    }
+
+    pub(crate) fn set_claims(&mut self, slot: u32, claims: Claims) {
+        let holder = &mut self.holders[slot as usize];
+        self.sums.wants -= holder.wants();
+        self.sums.subclients -= holder.subclients();
+        holder.claims = claims;
+        self.sums.wants += holder.wants();
+        self.sums.subclients += holder.subclients();
+    }
+
+    /// Records a lease.
+    pub(crate) fn grant(&mut self, slot: u32, now: Millis, grant: Grant, expiry_time: i64, reuse: Reuse) {
+        self.holders[slot as usize].leases.grant(grant, expiry_time, reuse);
+        self.recount(slot, now);
+    }
+
+    /// Brings the sums up to date with a holder's leases.
+    pub(crate) fn recount(&mut self, slot: u32, now: Millis) {
+        let holder = &mut self.holders[slot as usize];
+        let counted = Counted {
+            held: holder.leases.held(now),
+            granted: holder.leases.current(now),
+        };
+        self.sums.held -= holder.counted.held;
+        self.sums.held += counted.held;
+        self.sums.granted -= holder.counted.granted;
+        self.sums.granted += counted.granted;
+        holder.counted = counted;
+        if let Some(at) = holder.leases.next_change(now) {
+            let bucket = at.0.div_ceil(BUCKET_MS);
+            if bucket < holder.bucket {
+                holder.bucket = bucket;
+                self.queue.entry(bucket).or_default().push(slot);
+            }
+        }
+    }
+
+    /// Looks at up to `budget` records whose time has come, and forgets those that hold nothing any more; `gone` gets them.
+    /// Being late errs on the safe side: what has ended still counts.
+    pub(crate) fn expire(&mut self, now: Millis, budget: usize, mut gone: impl FnMut(u32, Holder)) {
+        let mut left = budget;
+        while left > 0 {
+            let Some(mut entry) = self.queue.first_entry() else {
+                return;
+            };
+            let bucket = *entry.key();
+            if bucket * BUCKET_MS > now.0 {
+                return;
+            }
+            let Some(slot) = entry.get_mut().pop() else {
+                entry.remove();
+                continue;
+            };
+            left -= 1;
+            match self.holders.get_mut(slot as usize) {
+                Some(holder) if holder.bucket == bucket => holder.bucket = u64::MAX,
+                _ => continue,
+            }
+            if self.holders[slot as usize].leases.next_change(now).is_some() {
+                self.recount(slot, now);
+            } else {
+                let holder = self.remove(slot);
+                gone(slot, holder);
+            }
+        }
+    }
+
+    /// When [`expire`](Self::expire) next has something to do.
+    pub(crate) fn next_expiry(&self) -> Option<Millis> {
+        self.queue
+            .first_key_value()
+            .map(|(bucket, _)| Millis(bucket * BUCKET_MS))
+    }
+
+    /// Bytes in use, for the benchmarks; heap parts of ids included, of unusual holders not.
+    pub(crate) fn bytes(&self) -> usize {
+        self.holders.capacity() * size_of::<(usize, Holder)>()
+            + self.holders.iter().map(|(_, holder)| holder.id.len()).sum::<usize>()
+            + self.by_id.allocation_size()
+            + self
+                .queue
+                .values()
+                .map(|bucket| bucket.capacity() * size_of::<u32>())
+                .sum::<usize>()
+    }
+}

@@ -1,0 +1,180 @@
+//! Named parameters of an algorithm: ours travel as Doorman's name/value pairs, so that the wire carries them to child nodes.
+
+use crate::{Millis, Priority, Reuse, Settings};
+
+/// A name with a value, as written in the configuration or received from a parent.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct NamedParameter {
+    /// Which parameter.
+    pub name: String,
+    /// Its value; there is no parameter that needs none.
+    pub value: Option<String>,
+}
+
+/// What is wrong with a parameter.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum ParameterError {
+    /// There is no such parameter.
+    #[error("unknown parameter `{name}`{}; known: {}", suggest(name), known())]
+    Unknown {
+        /// What was written.
+        name: String,
+    },
+    /// Its value cannot be used.
+    #[error("parameter `{name}` is `{value}`, expected {expected}")]
+    BadValue {
+        /// Which parameter.
+        name: &'static str,
+        /// What was written.
+        value: String,
+        /// What would be right.
+        expected: &'static str,
+    },
+}
+
+struct Parameter {
+    name: &'static str,
+    expected: &'static str,
+    /// `None` when the value cannot be used.
+    apply: fn(&mut Settings, &str) -> Option<()>,
+}
+
+/// Every parameter there is.
+const PARAMETERS: [Parameter; 4] = [
+    Parameter {
+        name: "priority",
+        expected: "`ignore` (as Doorman) or `strict` (higher bands first)",
+        apply: |settings, value| {
+            settings.priority = match value {
+                "ignore" => Priority::Ignore,
+                "strict" => Priority::Strict,
+                _ => return None,
+            };
+            Some(())
+        },
+    },
+    Parameter {
+        name: "max_priority",
+        expected: "a whole number from -32768 to 32767, the highest priority a client may claim",
+        apply: |settings, value| {
+            settings.max_priority = Some(value.parse().ok()?);
+            Some(())
+        },
+    },
+    Parameter {
+        name: "reuse",
+        expected: "`confirmed` (clients never believe in more than there is) or `prompt` (as Doorman)",
+        apply: |settings, value| {
+            settings.reuse = match value {
+                "confirmed" => Reuse::Confirmed,
+                "prompt" => Reuse::Prompt,
+                _ => return None,
+            };
+            Some(())
+        },
+    },
+    Parameter {
+        name: "min_request_interval",
+        expected: "seconds from 0 (off) to 86400",
+        apply: |settings, value| {
+            let seconds: f64 = value.parse().ok()?;
+            (0.0..=86_400.0).contains(&seconds).then(|| {
+                settings.min_request_interval = Millis((seconds * 1000.0).round() as u64);
+            })
+        },
+    },
+];
+
+impl Settings {
+    /// Puts one parameter in force.
+    pub fn apply(&mut self, parameter: &NamedParameter) -> Result<(), ParameterError> {
+        let known = PARAMETERS.iter().find(|known| known.name == parameter.name);
+        let known = known.ok_or_else(|| ParameterError::Unknown {
+            name: parameter.name.clone(),
+        })?;
+        let value = parameter.value.as_deref().unwrap_or_default();
+        (known.apply)(self, value).ok_or_else(|| ParameterError::BadValue {
+            name: known.name,
+            value: value.to_owned(),
+            expected: known.expected,
+        })
+    }
+}
+
+fn known() -> String {
+    PARAMETERS
+        .iter()
+        .map(|parameter| parameter.name)
+        .collect::<Vec<_>>()
+        .join(", ")
+}
+
+fn suggest(name: &str) -> String {
+    nearest(name, PARAMETERS.iter().map(|parameter| parameter.name))
+        .map_or_else(String::new, |nearest| format!(" (did you mean `{nearest}`?)"))
+}
+
+/// The known word that `word` was probably meant to be, if any is near.
+pub fn nearest<'a>(word: &str, known: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
+    known
+        .into_iter()
+        .map(|candidate| {
+            (
+                strsim::jaro_winkler(&word.to_lowercase(), &candidate.to_lowercase()),
+                candidate,
+            )
+        })
+        .filter(|(likeness, _)| *likeness > 0.8)
+        .max_by(|a, b| a.0.total_cmp(&b.0))
+        .map(|(_, candidate)| candidate)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Amount, Kind};
+
+    fn apply(name: &str, value: &str) -> Result<Settings, String> {
+        let mut settings = Settings::new(Kind::FairShare, Amount::ZERO);
+        let parameter = NamedParameter {
+            name: name.into(),
+            value: Some(value.into()),
+        };
+        settings
+            .apply(&parameter)
+            .map(|()| settings)
+            .map_err(|error| error.to_string())
+    }
+
+    #[test]
+    fn parameters_take_effect() {
+        assert_eq!(apply("priority", "strict").expect("valid").priority, Priority::Strict);
+        assert_eq!(apply("max_priority", "-3").expect("valid").max_priority, Some(-3));
+        assert_eq!(apply("reuse", "prompt").expect("valid").reuse, Reuse::Prompt);
+        assert_eq!(
+            apply("min_request_interval", "0.5")
+                .expect("valid")
+                .min_request_interval,
+            Millis(500)
+        );
+    }
+
+    #[test]
+    fn what_is_wrong_is_named() {
+        assert_eq!(
+            apply("priorty", "strict").expect_err("a typing error"),
+            "unknown parameter `priorty` (did you mean `priority`?); known: priority, max_priority, reuse, min_request_interval"
+        );
+        for (name, value) in [
+            ("priority", "high"),
+            ("min_request_interval", "NaN"),
+            ("max_priority", "1e3"),
+        ] {
+            let error = apply(name, value).expect_err("a bad value");
+            assert!(
+                error.contains(name) && error.contains(value) && error.contains("expected"),
+                "{error}"
+            );
+        }
+    }
+}

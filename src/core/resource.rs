@@ -1,0 +1,588 @@
+//! One resource on its master: requests in, a round, answers out.
+//!
+//! A round absorbs every request that is waiting, then divides and settles once. Its steps follow the design document:
+//! clean-up (leases that have ended), insertion (what the request confirms, then what it wants), the new capacity, and the
+//! answer. What may be decided here is decided from the arguments alone; the caller brings the time and carries answers away.
+
+mod report;
+
+use std::sync::Arc;
+
+use crate::{
+    Amount, Claim, Claims, HolderKind, Millis, Now, Reuse, SafeCapacity, Settings, Sum, Sums, Terms, Token,
+    division::Division,
+    leases::{Confirmation, Grant, Has},
+    ledger::{Holder, Ledger},
+    settlement::{self, Party},
+    time::certain_end,
+    token::{Term, Tokens},
+};
+
+pub use report::{HolderReport, ResourceReport};
+
+/// A request for capacity.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Ask {
+    /// Client or child node; the two have separate names.
+    pub kind: HolderKind,
+    /// Who asks.
+    pub id: Arc<str>,
+    /// What it wants, by priority.
+    pub claims: Claims,
+    /// The newest lease it knows.
+    pub has: Option<Has>,
+    /// All that it, or those below it, may still be using.
+    pub outstanding: Amount,
+    /// A child node that does not know all its holders yet: its `has` confirms nothing.
+    pub learning: bool,
+}
+
+/// Gives leases back.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Release {
+    /// Client or child node.
+    pub kind: HolderKind,
+    /// Whose.
+    pub id: Arc<str>,
+    /// The newest lease given back. Absent (Doorman clients): everything, whatever it is by now.
+    pub token: Option<Token>,
+}
+
+/// Something for a round to absorb.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Request {
+    /// Asks for capacity.
+    Ask(Ask),
+    /// Gives it back.
+    Release(Release),
+}
+
+/// A lease, as it goes to its holder.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Lease {
+    /// Its name.
+    pub token: Token,
+    /// How much.
+    pub capacity: Amount,
+    /// How long, counted from when the request was sent.
+    pub length: Millis,
+    /// Ask again after so long.
+    pub refresh: Millis,
+    /// The end in seconds since the epoch.
+    pub expiry_time: i64,
+    /// What to use once it has ended unrenewed; negative: no limit.
+    pub safe_capacity: f64,
+    /// The priority it was counted at (the first claim's).
+    pub priority: i16,
+}
+
+/// What a round makes of a request.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum Answer {
+    /// A lease, possibly of nothing.
+    Granted(Lease),
+    /// Too soon after the last one, and nothing has changed: left out of the answer, the lease stays as it is.
+    TooSoon,
+    /// Older than what the holder has confirmed since: nobody waits for its answer any more.
+    Stale,
+    /// The resource has as many holders as it may.
+    Full,
+    /// Given back.
+    Released,
+}
+
+/// What happened, counted since the resource came to life.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Counters {
+    /// Rounds run.
+    pub rounds: u64,
+    /// Leases granted.
+    pub granted: u64,
+    /// Requests ignored because they came too soon.
+    pub too_soon: u64,
+    /// Requests dropped because they were older than what their holder has confirmed.
+    pub stale: u64,
+    /// Requests refused because there are too many holders.
+    pub full: u64,
+    /// Holders forgotten because their leases ended.
+    pub expired: u64,
+    /// Requests outside learning mode that had a lease nobody here knows of.
+    pub unaccounted: u64,
+    /// Times learning mode could not give back all that a holder said it has.
+    pub learning_excess: u64,
+}
+
+/// What a resource needs to come to life.
+#[derive(Debug, Clone)]
+pub struct Birth {
+    /// How it is run.
+    pub settings: Settings,
+    /// Its tokens start here.
+    pub term: Term,
+    /// Until then it listens and only gives back what holders have.
+    pub learning_until: Millis,
+    /// How many holders it may have.
+    pub max_holders: usize,
+    /// Makes hash collisions unpredictable; nothing that can be observed depends on it.
+    pub seed: u64,
+}
+
+/// Ends of leases looked at per request, besides those looked at by ticks: about what refreshes make necessary, so
+/// that no request has to wait for a million leases that end in the same second.
+const EXPIRE_PER_REQUEST: usize = 8;
+/// Ends of leases looked at per tick.
+const EXPIRE_PER_TICK: usize = 4096;
+/// A request that changes wants by more than this part of them is never too soon.
+const WANTS_CHANGED: f64 = 0.1;
+
+/// The state machine.
+pub struct Resource {
+    settings: Settings,
+    /// The end of the lease that `settings.capacity` was cut from; none at the root.
+    supply_until: Option<Millis>,
+    learning_until: Millis,
+    max_holders: usize,
+    tokens: Tokens,
+    ledger: Ledger,
+    division: Division,
+    counters: Counters,
+    sub_round: u64,
+    batch: Batch,
+}
+
+/// The requests of a sub-round, and room for working on them that is kept from round to round.
+#[derive(Default)]
+struct Batch {
+    seats: Vec<Seat>,
+    parties: Vec<Party>,
+    grants: Vec<Amount>,
+    terms: Vec<(i16, Terms)>,
+}
+
+struct Seat {
+    slot: u32,
+    /// Where its answer goes.
+    answer: usize,
+    /// What it says it has, as far as learning mode honours it.
+    claimed: Amount,
+}
+
+impl Resource {
+    /// A resource without holders.
+    pub fn new(birth: Birth) -> Resource {
+        let Birth {
+            settings,
+            term,
+            learning_until,
+            max_holders,
+            seed,
+        } = birth;
+        Resource {
+            division: Division::new(settings.kind, settings.priority, settings.capacity),
+            settings,
+            supply_until: None,
+            learning_until,
+            max_holders,
+            tokens: Tokens::new(term),
+            ledger: Ledger::new(seed),
+            counters: Counters::default(),
+            sub_round: 0,
+            batch: Batch::default(),
+        }
+    }
+
+    /// Runs a round over `requests`; `answers` gets one for each, in the same order.
+    pub fn round(&mut self, now: Now, requests: impl ExactSizeIterator<Item = Request>, answers: &mut Vec<Answer>) {
+        self.counters.rounds += 1;
+        self.expire(now.at, EXPIRE_PER_REQUEST * (1 + requests.len()));
+        self.end_of_supply(now.at);
+        self.begin_sub_round();
+        for request in requests {
+            // Kept until it is settled; then it is the answer.
+            let place = answers.len();
+            answers.push(Answer::TooSoon);
+            match request {
+                Request::Ask(ask) => {
+                    if self.is_seated(ask.kind, &ask.id) {
+                        self.settle(now, answers);
+                    }
+                    match self.admit(ask, now) {
+                        Ok((slot, claimed)) => self.batch.seats.push(Seat {
+                            slot,
+                            answer: place,
+                            claimed,
+                        }),
+                        Err(answer) => answers[place] = answer,
+                    }
+                }
+                Request::Release(release) => {
+                    if self.is_seated(release.kind, &release.id) {
+                        self.settle(now, answers);
+                    }
+                    self.release(&release, now.at);
+                    answers[place] = Answer::Released;
+                }
+            }
+        }
+        self.settle(now, answers);
+    }
+
+    /// Forgets what has ended. Returns whether nobody holds anything any more.
+    pub fn tick(&mut self, now: Millis) -> bool {
+        self.expire(now, EXPIRE_PER_TICK);
+        self.end_of_supply(now);
+        self.ledger.len() == 0
+    }
+
+    /// Puts new settings in force. Leases stay; capacity and terms change with the next round. A change of algorithm or
+    /// of what priorities mean looks at every holder once.
+    pub fn configure(&mut self, settings: Settings) {
+        if self.division.same_order(settings.kind, settings.priority) {
+            self.division.set_kind(settings.kind);
+        } else {
+            self.division = Division::new(settings.kind, settings.priority, settings.capacity);
+            for (slot, holder) in self.ledger.iter_from(0) {
+                self.division.insert(slot, &holder.claims);
+            }
+        }
+        self.division.set_capacity(settings.capacity);
+        self.settings = settings;
+    }
+
+    /// The capacity comes from a parent, and ends when the parent's lease does.
+    pub fn supply(&mut self, capacity: Amount, until: Millis) {
+        self.settings.capacity = capacity;
+        self.supply_until = Some(until);
+        self.division.set_capacity(capacity);
+    }
+
+    /// How it is run now.
+    pub fn settings(&self) -> &Settings {
+        &self.settings
+    }
+
+    /// Sums over all holders.
+    pub fn sums(&self) -> Sums {
+        self.ledger.sums()
+    }
+
+    /// How many holders it has.
+    pub fn holders(&self) -> usize {
+        self.ledger.len()
+    }
+
+    /// What has happened so far.
+    pub fn counters(&self) -> Counters {
+        self.counters
+    }
+
+    /// When [`tick`](Self::tick) next has something to do.
+    pub fn next_expiry(&self) -> Option<Millis> {
+        self.ledger.next_expiry()
+    }
+
+    /// Bytes in use, for the benchmarks.
+    pub fn bytes(&self) -> usize {
+        size_of::<Self>() + self.ledger.bytes() + self.division.bytes()
+    }
+
+    /// Whether it still listens instead of dividing. Where capacity is not shared there is nothing to learn.
+    pub fn is_learning(&self, now: Millis) -> bool {
+        now < self.learning_until && self.is_bounded()
+    }
+
+    /// Whether what is granted comes out of one sum: dividing algorithms, and everything that is cut from a parent's lease.
+    pub fn is_bounded(&self) -> bool {
+        self.settings.kind.divides() || self.supply_until.is_some()
+    }
+
+    fn begin_sub_round(&mut self) {
+        self.sub_round += 1;
+    }
+
+    /// Whether the holder already has a request in this sub-round.
+    fn is_seated(&self, kind: HolderKind, id: &str) -> bool {
+        // One request needs no look-up to know that it is the only one.
+        !self.batch.seats.is_empty()
+            && self
+                .ledger
+                .find(kind, id)
+                .is_some_and(|slot| self.ledger.holder(slot).round == self.sub_round)
+    }
+
+    fn expire(&mut self, now: Millis, budget: usize) {
+        let (division, counters) = (&mut self.division, &mut self.counters);
+        self.ledger.expire(now, budget, |slot, holder| {
+            division.remove(slot, &holder.claims);
+            counters.expired += 1;
+        });
+    }
+
+    fn end_of_supply(&mut self, now: Millis) {
+        if self.supply_until.is_some_and(|until| until <= now) {
+            self.settings.capacity = Amount::ZERO;
+            self.division.set_capacity(Amount::ZERO);
+        }
+    }
+
+    /// The insertion step: what the request tells about leases, then what it wants.
+    fn admit(&mut self, ask: Ask, now: Now) -> Result<(u32, Amount), Answer> {
+        let known = self.ledger.find(ask.kind, &ask.id);
+        let slot = match known {
+            Some(slot) => slot,
+            None if self.ledger.len() >= self.max_holders => {
+                self.counters.full += 1;
+                return Err(Answer::Full);
+            }
+            None => self.ledger.insert(ask.kind, Arc::clone(&ask.id)),
+        };
+        let confirmation = self.hear(slot, &ask, now.at)?;
+        if known.is_some() && self.is_too_soon(self.ledger.holder(slot), &ask, now.at) {
+            self.counters.too_soon += 1;
+            return Err(Answer::TooSoon);
+        }
+        // What ended long ago is nothing; the rounding of the wire is forgiven.
+        let claimed = ask
+            .has
+            .filter(|has| has.expiry_time >= now.unix)
+            .map_or(Amount::ZERO, |has| has.capacity);
+        if known.is_none() && confirmation == Confirmation::Nothing && claimed > Amount::ZERO {
+            self.count_unaccounted(&ask, now.at);
+        }
+        self.put_claims(slot, ask);
+        let holder = self.ledger.holder_mut(slot);
+        holder.asked = Some((now.at, self.settings.refresh));
+        holder.round = self.sub_round;
+        Ok((slot, claimed))
+    }
+
+    /// What a request proves about leases is heard even if the request is then ignored.
+    fn hear(&mut self, slot: u32, ask: &Ask, now: Millis) -> Result<Confirmation, Answer> {
+        let tokens = &self.tokens;
+        let leases = &mut self.ledger.holder_mut(slot).leases;
+        let confirmation = match &ask.has {
+            Some(has) if !ask.learning => leases.confirm(has, |token| tokens.issued(token)),
+            _ => Confirmation::Nothing,
+        };
+        if confirmation == Confirmation::Stale {
+            self.counters.stale += 1;
+            return Err(Answer::Stale);
+        }
+        leases.report_outstanding(ask.outstanding, confirmation == Confirmation::Known);
+        self.ledger.recount(slot, now);
+        Ok(confirmation)
+    }
+
+    fn is_too_soon(&self, holder: &Holder, ask: &Ask, now: Millis) -> bool {
+        let Some((last, interval)) = holder.asked else {
+            return false;
+        };
+        let least = self.settings.min_request_interval.min(Millis(interval.0 / 2));
+        now.since(last) < least
+            && ask.has.is_some_and(|has| holder.leases.echoes_newest(&has))
+            && !changed(&holder.claims, &self.capped(ask.kind, ask.claims.clone()))
+    }
+
+    fn count_unaccounted(&mut self, ask: &Ask, now: Millis) {
+        let ours = ask
+            .has
+            .and_then(|has| has.token)
+            .is_some_and(|token| self.tokens.issued(token));
+        if !ours && !self.is_learning(now) {
+            self.counters.unaccounted += 1;
+        }
+    }
+
+    fn put_claims(&mut self, slot: u32, ask: Ask) {
+        let claims = self.capped(ask.kind, ask.claims);
+        let old = &self.ledger.holder(slot).claims;
+        if *old != claims {
+            self.division.remove(slot, old);
+            self.division.insert(slot, &claims);
+            self.ledger.set_claims(slot, claims);
+        }
+    }
+
+    /// A client may not claim more priority than the template allows; what child nodes report was capped below.
+    fn capped(&self, kind: HolderKind, mut claims: Claims) -> Claims {
+        if let (HolderKind::Client, Some(most)) = (kind, self.settings.max_priority) {
+            for claim in &mut claims {
+                claim.priority = claim.priority.min(most);
+            }
+        }
+        claims
+    }
+
+    fn release(&mut self, release: &Release, now: Millis) {
+        let Some(slot) = self.ledger.find(release.kind, &release.id) else {
+            return;
+        };
+        let everything = match release.token {
+            Some(token) => self.tokens.issued(token) && self.ledger.holder_mut(slot).leases.release(token),
+            None => true,
+        };
+        if everything {
+            let holder = self.ledger.remove(slot);
+            self.division.remove(slot, &holder.claims);
+        } else {
+            self.ledger.recount(slot, now);
+        }
+    }
+
+    /// Divides and settles what the sub-round has absorbed, and begins the next.
+    fn settle(&mut self, now: Now, answers: &mut [Answer]) {
+        if self.batch.seats.is_empty() {
+            return;
+        }
+        let mut batch = std::mem::take(&mut self.batch);
+        let free = self.seat_parties(&mut batch, now.at);
+        if self.is_bounded() {
+            settlement::settle(free, &batch.parties, &mut batch.grants);
+        } else {
+            batch.grants.extend(batch.parties.iter().map(|party| party.due));
+        }
+        if self.is_learning(now.at) {
+            let short = batch
+                .parties
+                .iter()
+                .zip(&batch.grants)
+                .filter(|(party, grant)| **grant < party.due);
+            self.counters.learning_excess += short.count() as u64;
+        }
+        for (seat, grant) in batch.seats.iter().zip(&batch.grants) {
+            answers[seat.answer] = Answer::Granted(self.grant(seat.slot, *grant, now));
+        }
+        batch.seats.clear();
+        batch.parties.clear();
+        batch.grants.clear();
+        batch.terms.clear();
+        self.batch = batch;
+        self.begin_sub_round();
+    }
+
+    /// Works out what each is due; returns what is free.
+    fn seat_parties(&self, batch: &mut Batch, now: Millis) -> Sum {
+        let learning = self.is_learning(now);
+        let mut free = Sum::from(self.settings.capacity) - self.ledger.sums().held;
+        for seat in &batch.seats {
+            let holder = self.ledger.holder(seat.slot);
+            let current = holder.leases.current(now);
+            let due = if learning {
+                current.max(seat.claimed)
+            } else {
+                self.due(holder, &mut batch.terms)
+            };
+            let held = holder.leases.held(now);
+            let floor = match self.reuse(holder.kind) {
+                Reuse::Confirmed => held,
+                Reuse::Prompt => due.min(current).max(holder.leases.outstanding(now)),
+            };
+            free += Sum::from(held) - Sum::from(floor);
+            batch.parties.push(Party { due, current, floor });
+        }
+        free
+    }
+
+    /// The sum of what its claims are due. `known` keeps the terms of bands that have been asked about.
+    fn due(&self, holder: &Holder, known: &mut Vec<(i16, Terms)>) -> Amount {
+        let due: Sum = holder
+            .claims
+            .iter()
+            .map(|claim| {
+                let band = self.division.band(claim.priority);
+                if let Some((_, terms)) = known.iter().find(|(other, _)| *other == band) {
+                    return terms.due(claim);
+                }
+                let terms = self.division.terms(band);
+                known.push((band, terms));
+                terms.due(claim)
+            })
+            .collect();
+        due.floor()
+    }
+
+    /// Towards child nodes reuse is always `confirmed`.
+    fn reuse(&self, kind: HolderKind) -> Reuse {
+        match kind {
+            HolderKind::Client => self.settings.reuse,
+            HolderKind::Node => Reuse::Confirmed,
+        }
+    }
+
+    fn grant(&mut self, slot: u32, capacity: Amount, now: Now) -> Lease {
+        let (length, refresh) = self.lengths(now.at);
+        let token = self.tokens.issue();
+        let expiry_time = now.unix.saturating_add((length.0 / 1000) as i64);
+        let grant = Grant {
+            token,
+            capacity,
+            end: certain_end(now.at, length),
+        };
+        let (kind, priority) = {
+            let holder = self.ledger.holder(slot);
+            (holder.kind, holder.claims.first().map_or(0, |claim| claim.priority))
+        };
+        self.ledger.grant(slot, now.at, grant, expiry_time, self.reuse(kind));
+        self.counters.granted += 1;
+        Lease {
+            token,
+            capacity,
+            length,
+            refresh,
+            expiry_time,
+            safe_capacity: self.safe_capacity(),
+            priority,
+        }
+    }
+
+    /// How long a lease given now lasts, and when to ask again: never longer than the node's own, and again before it ends.
+    fn lengths(&self, now: Millis) -> (Millis, Millis) {
+        let own = self
+            .supply_until
+            .map(|until| until.since(now))
+            .filter(|left| left.0 > 0);
+        let length = own.map_or(self.settings.lease, |left| left.min(self.settings.lease));
+        let latest = Millis(length.0.saturating_sub(1000).max(1000));
+        let refresh = if self.settings.refresh < length {
+            self.settings.refresh
+        } else {
+            latest
+        };
+        (length, refresh.min(self.settings.refresh))
+    }
+
+    fn safe_capacity(&self) -> f64 {
+        match self.settings.safe_capacity {
+            SafeCapacity::Fixed(amount) => amount.get(),
+            SafeCapacity::Unlimited => -1.0,
+            SafeCapacity::Dynamic => {
+                let clients = self.ledger.sums().subclients.max(1);
+                Amount::clamped(self.settings.capacity.get() / clients as f64).get()
+            }
+        }
+    }
+}
+
+/// Whether a holder wants so different a thing that it should not have to wait.
+fn changed(old: &[Claim], new: &[Claim]) -> bool {
+    let wants = |claims: &[Claim]| claims.iter().map(|claim| claim.wants).collect::<Sum>().get();
+    let shape = |claims: &[Claim]| {
+        claims
+            .iter()
+            .map(|claim| (claim.priority, claim.subclients))
+            .collect::<Vec<_>>()
+    };
+    let (was, is) = (wants(old), wants(new));
+    (is - was).abs() > was * WANTS_CHANGED || (old != new && shape(old) != shape(new))
+}
+
+impl std::fmt::Debug for Resource {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Resource")
+            .field("kind", &self.settings.kind)
+            .field("capacity", &self.settings.capacity)
+            .field("sums", &self.sums())
+            .field("counters", &self.counters)
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,82 @@
+//! What a resource can say about itself: one description for status pages, tests and the simulator.
+
+use std::sync::Arc;
+
+use super::Resource;
+use crate::{Amount, HolderKind, Millis, Settings, Sums};
+
+/// A resource at a glance.
+#[derive(Debug, Clone, PartialEq)]
+pub struct ResourceReport {
+    /// How it is run.
+    pub settings: Settings,
+    /// Sums over its holders.
+    pub sums: Sums,
+    /// How many holders it has.
+    pub holders: usize,
+    /// How long it will go on listening; zero when it divides.
+    pub learning: Millis,
+}
+
+/// One of its holders.
+#[derive(Debug, Clone, PartialEq)]
+pub struct HolderReport {
+    /// Who.
+    pub id: Arc<str>,
+    /// Client or child node.
+    pub kind: HolderKind,
+    /// The priority it counts at (its first claim's).
+    pub priority: i16,
+    /// Clients it stands for.
+    pub subclients: u64,
+    /// What it wants.
+    pub wants: Amount,
+    /// What it should end up with.
+    pub due: Amount,
+    /// Its newest lease.
+    pub granted: Amount,
+    /// What must be assumed in use.
+    pub held: Amount,
+    /// When its newest lease is certainly over.
+    pub end: Millis,
+}
+
+impl Resource {
+    /// The resource as a whole.
+    pub fn report(&self, now: Millis) -> ResourceReport {
+        let learning = if self.is_learning(now) {
+            self.learning_until.since(now)
+        } else {
+            Millis(0)
+        };
+        ResourceReport {
+            settings: self.settings.clone(),
+            sums: self.sums(),
+            holders: self.holders(),
+            learning,
+        }
+    }
+
+    /// Up to `limit` holders from place `from` on, and the place to go on from. The order is that of arrival, roughly.
+    pub fn report_holders(&self, now: Millis, from: usize, limit: usize) -> (Vec<HolderReport>, Option<usize>) {
+        let mut terms = Vec::new();
+        let mut page = Vec::new();
+        for (slot, holder) in self.ledger.iter_from(from) {
+            if page.len() == limit {
+                return (page, Some(slot as usize));
+            }
+            page.push(HolderReport {
+                id: Arc::clone(&holder.id),
+                kind: holder.kind,
+                priority: holder.claims.first().map_or(0, |claim| claim.priority),
+                subclients: holder.subclients(),
+                wants: holder.wants().floor(),
+                due: self.due(holder, &mut terms),
+                granted: holder.leases.current(now),
+                held: holder.leases.held(now),
+                end: holder.leases.newest_end(),
+            });
+        }
+        (page, None)
+    }
+}

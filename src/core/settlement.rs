@@ -1,0 +1,122 @@
+//! Settlement: what is safe to give now. One piece of code for all algorithms; it knows nothing about fairness.
+//!
+//! Those due less than they hold shrink to their due. What is then free — capacity less everything that may still be
+//! believed — is shared among those due more, never beyond due. If several ask at once for more than is free, each gets the
+//! same part of what it lacks, so that the order within a round means nothing.
+
+use crate::{Amount, Sum};
+
+/// A holder that takes part in a round.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) struct Party {
+    /// What it should end up with.
+    pub(crate) due: Amount,
+    /// Its newest lease.
+    pub(crate) current: Amount,
+    /// What stays held on its behalf even if it is given nothing: leases that may still be believed.
+    pub(crate) floor: Amount,
+}
+
+/// What each party is granted. `free` is capacity less what is held by everybody, the parties counted with their floors.
+///
+/// A grant up to the floor costs nothing, for it is held anyway. While more is held than there is (after a capacity cut),
+/// a party may only have what the others leave, or else keep what it has: its floor is no entitlement.
+pub(crate) fn settle(free: Sum, parties: &[Party], grants: &mut Vec<Amount>) {
+    let lacking: Sum = parties.iter().map(Party::lacks).collect();
+    let part = if lacking <= free {
+        1.0
+    } else {
+        (free.get() / lacking.get()).clamp(0.0, 1.0)
+    };
+    let mut left = free.max(Sum::ZERO);
+    for party in parties {
+        if party.due <= party.current {
+            grants.push(party.due);
+            continue;
+        }
+        if free < Sum::ZERO {
+            let mut room = free;
+            room += party.floor;
+            grants.push(party.due.min(party.current.max(room.floor())));
+            continue;
+        }
+        let costless = party.costless();
+        let mut most = left;
+        most += costless;
+        let fair = if part < 1.0 {
+            costless.get() + party.lacks().get() * part
+        } else {
+            party.due.get()
+        };
+        let grant = Amount::clamped(fair).min(most.floor()).min(party.due).max(costless);
+        left -= Sum::from(grant) - Sum::from(costless);
+        grants.push(grant);
+    }
+}
+
+impl Party {
+    fn costless(&self) -> Amount {
+        self.due.min(self.current.max(self.floor))
+    }
+
+    fn lacks(&self) -> Amount {
+        self.due.saturating_sub(self.costless())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn party(due: f64, current: f64, floor: f64) -> Party {
+        Party {
+            due: Amount::clamped(due),
+            current: Amount::clamped(current),
+            floor: Amount::clamped(floor),
+        }
+    }
+
+    fn settled(free: f64, parties: &[Party]) -> Vec<f64> {
+        let negative = if free < 0.0 {
+            Sum::from(Amount::clamped(-free))
+        } else {
+            Sum::ZERO
+        };
+        let free = Sum::from(Amount::clamped(free)) - negative;
+        let mut grants = Vec::new();
+        settle(free, parties, &mut grants);
+        grants.into_iter().map(Amount::get).collect()
+    }
+
+    #[test]
+    fn the_free_part_is_shared_in_proportion_to_what_is_lacking() {
+        assert_eq!(
+            settled(30.0, &[party(50.0, 10.0, 10.0), party(20.0, 0.0, 0.0)]),
+            [30.0, 10.0]
+        );
+        assert_eq!(
+            settled(100.0, &[party(50.0, 10.0, 10.0), party(20.0, 0.0, 0.0)]),
+            [50.0, 20.0]
+        );
+    }
+
+    #[test]
+    fn the_floor_costs_nothing_but_is_no_entitlement_when_too_much_is_held() {
+        assert_eq!(settled(0.0, &[party(50.0, 10.0, 40.0)]), [40.0]);
+        assert_eq!(
+            settled(-35.0, &[party(50.0, 10.0, 40.0)]),
+            [10.0],
+            "it keeps what it has"
+        );
+        assert_eq!(
+            settled(-10.0, &[party(50.0, 10.0, 40.0)]),
+            [30.0],
+            "what the others leave"
+        );
+    }
+
+    #[test]
+    fn a_shrink_is_at_once() {
+        assert_eq!(settled(-100.0, &[party(5.0, 10.0, 40.0)]), [5.0]);
+    }
+}
