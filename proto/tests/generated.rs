@@ -34,10 +34,7 @@ fn generated_code_is_up_to_date() {
         }
     }
     fs::remove_dir_all(&fresh).expect("clean up");
-    assert!(
-        drifted.is_empty(),
-        "{drifted:?} differ from the .proto files: run `BLESS=1 cargo test -p leaseway-proto`"
-    );
+    assert!(drifted.is_empty(), "{drifted:?} differ from the .proto files: run `BLESS=1 cargo test -p leaseway-proto`");
 }
 
 /// Decoding a missing required field yields its default without a word. As `optional` it becomes an `Option`: the parser can

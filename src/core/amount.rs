@@ -1,9 +1,9 @@
 //! Amounts of capacity, and sums of them that never drift.
 //!
-//! An [`Amount`] is finite, not negative, at most [`Amount::MAX`] and a multiple of 2⁻⁵². Every `f64` from 1 upwards is such a
-//! multiple already; below 1 the rest (less than 2.3e-16) is cut off. A [`Sum`] counts those multiples in an integer, so
-//! adding and taking away is exact: after any number of updates, in any order, a sum is what it would be if it were
-//! computed anew. "Σ held ≤ capacity" is therefore a comparison of integers, not of roundings.
+//! An [`Amount`] is finite, not negative and at most [`Amount::MAX`]. A [`Sum`] counts units of 2⁻⁵² in an integer. Every `f64`
+//! from 1 upwards is a whole number of them; below 1 an amount counts as the next whole number (at most 2.3e-16 too much, so
+//! that "held" errs upwards). Adding and taking away are exact: after any number of updates, in any order, a sum is what it
+//! would be if it were computed anew, and "Σ held ≤ capacity" is a comparison of integers, not of roundings.
 
 use std::{
     fmt,
@@ -46,14 +46,14 @@ impl Amount {
         } else if value > Self::MAX.0 {
             Err(AmountError::TooLarge)
         } else {
-            Ok(Amount(round_down(value)))
+            Ok(Amount(value.abs())) // -0 is 0
         }
     }
 
-    /// For results of arithmetic on amounts: rounds down, and takes what rounding pushed out of range back into it.
+    /// For results of arithmetic on amounts: takes what rounding pushed out of range back into it.
     pub fn clamped(value: f64) -> Amount {
         debug_assert!(!value.is_nan(), "arithmetic on amounts cannot yield NaN");
-        Amount(round_down(value.clamp(0.0, Self::MAX.0)))
+        Amount(value.clamp(0.0, Self::MAX.0))
     }
 
     /// The plain number.
@@ -76,21 +76,13 @@ impl Amount {
     /// What is left after taking `other` away, never less than nothing.
     #[must_use]
     pub fn saturating_sub(self, other: Amount) -> Amount {
-        Amount(round_down((self.0 - other.0).max(0.0)))
+        Amount((self.0 - other.0).max(0.0))
     }
 
     /// The two together, at most [`Amount::MAX`].
     #[must_use]
     pub fn saturating_add(self, other: Amount) -> Amount {
         Amount::clamped(self.0 + other.0)
-    }
-}
-
-fn round_down(value: f64) -> f64 {
-    if value >= 1.0 {
-        value
-    } else {
-        (value * UNITS).floor() / UNITS
     }
 }
 
@@ -119,24 +111,20 @@ impl Sum {
         self.0 as f64 / UNITS
     }
 
-    /// The largest amount that is not more than this sum (zero if it is negative).
+    /// The largest amount that does not count for more than this sum (zero if it is negative).
     pub fn floor(self) -> Amount {
         if self.0 <= 0 {
             return Amount::ZERO;
         }
         let nearest = self.0 as f64;
-        let below = if nearest as i128 > self.0 {
-            nearest.next_down()
-        } else {
-            nearest
-        };
+        let below = if nearest as i128 > self.0 { nearest.next_down() } else { nearest };
         Amount::clamped(below / UNITS)
     }
 }
 
 impl From<Amount> for Sum {
     fn from(amount: Amount) -> Sum {
-        Sum((amount.0 * UNITS) as i128)
+        Sum((amount.0 * UNITS).ceil() as i128)
     }
 }
 
@@ -217,9 +205,7 @@ mod tests {
         let mut live = [Amount::ZERO; 64];
         let mut state = 1u64;
         for _ in 0..86_400_000u64 {
-            state = state
-                .wrapping_mul(6_364_136_223_846_793_005)
-                .wrapping_add(1_442_695_040_888_963_407);
+            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
             let place = (state >> 58) as usize;
             let value = ((state >> 20) & 0xffff) as f64 * [1e-7, 0.1, 1e3, 1e9][(state >> 40) as usize & 3];
             let new = Amount::clamped(value);
@@ -229,15 +215,11 @@ mod tests {
             live[place] = new;
         }
         assert_eq!(sum, live.iter().copied().collect::<Sum>());
-        assert_ne!(
-            naive,
-            live.iter().map(|a| a.get()).sum::<f64>(),
-            "the test would not notice drift"
-        );
+        assert_ne!(naive, live.iter().map(|a| a.get()).sum::<f64>(), "the test would not notice drift");
     }
 
     #[test]
-    fn floor_never_exceeds_the_sum() {
+    fn floor_counts_for_no_more_than_the_sum() {
         let mut sum = Sum::from(amount(1e15));
         sum += amount(f64::EPSILON);
         assert_eq!(sum.floor(), amount(1e15));

@@ -21,11 +21,7 @@ impl Claim {
 
     /// The claim of a plain client.
     pub fn of_client(wants: Amount, priority: i64) -> Claim {
-        Claim {
-            wants,
-            subclients: 1,
-            priority: clamp_priority(priority),
-        }
+        Claim { wants, subclients: 1, priority: clamp_priority(priority) }
     }
 }
 

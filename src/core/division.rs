@@ -7,7 +7,7 @@
 
 mod index;
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;
 
 use self::index::{Index, Key};
 use crate::{Amount, Claim, Sum};
@@ -27,12 +27,7 @@ pub enum Kind {
 
 impl Kind {
     /// All of them, in the order of their numbers on the wire.
-    pub const ALL: [Kind; 4] = [
-        Kind::NoAlgorithm,
-        Kind::Static,
-        Kind::ProportionalShare,
-        Kind::FairShare,
-    ];
+    pub const ALL: [Kind; 4] = [Kind::NoAlgorithm, Kind::Static, Kind::ProportionalShare, Kind::FairShare];
 
     /// The name it has in configuration files.
     pub fn name(self) -> &'static str {
@@ -65,7 +60,9 @@ pub enum Priority {
 pub enum Terms {
     /// Everybody gets what they want.
     Wants,
-    /// Everybody gets what they want up to so much per subclient (STATIC, and the level of FAIR_SHARE).
+    /// Every claim gets what it wants up to so much (STATIC).
+    Each(Amount),
+    /// Everybody gets what they want up to so much per subclient (FAIR_SHARE).
     Level(f64),
     /// An equal share per subclient; above it, this part of what is wanted beyond it.
     Share {
@@ -82,14 +79,11 @@ impl Terms {
         let (wants, subclients) = (claim.wants.get(), f64::from(claim.subclients));
         match *self {
             Terms::Wants => claim.wants,
+            Terms::Each(most) => claim.wants.min(most),
             Terms::Level(level) => Amount::clamped(wants.min(level * subclients)),
             Terms::Share { equal, top_up } => {
                 let mine = equal * subclients;
-                if wants <= mine {
-                    claim.wants
-                } else {
-                    Amount::clamped((mine + (wants - mine) * top_up).min(wants))
-                }
+                if wants <= mine { claim.wants } else { Amount::clamped((mine + (wants - mine) * top_up).min(wants)) }
             }
         }
     }
@@ -105,12 +99,7 @@ pub(crate) struct Division {
 
 impl Division {
     pub(crate) fn new(kind: Kind, priority: Priority, capacity: Amount) -> Division {
-        Division {
-            kind,
-            priority,
-            capacity,
-            index: Index::new(),
-        }
+        Division { kind, priority, capacity, index: Index::new() }
     }
 
     pub(crate) fn set_capacity(&mut self, capacity: Amount) {
@@ -123,10 +112,7 @@ impl Division {
     }
 
     pub(crate) fn set_kind(&mut self, kind: Kind) {
-        debug_assert!(
-            self.same_order(kind, self.priority),
-            "claims would have to be sorted anew"
-        );
+        debug_assert!(self.same_order(kind, self.priority), "claims would have to be sorted anew");
         self.kind = kind;
     }
 
@@ -165,7 +151,7 @@ impl Division {
     pub(crate) fn terms(&self, band: i16) -> Terms {
         match self.kind {
             Kind::NoAlgorithm => Terms::Wants,
-            Kind::Static => Terms::Level(self.capacity.get()),
+            Kind::Static => Terms::Each(self.capacity),
             Kind::ProportionalShare | Kind::FairShare => self.shared_terms(band),
         }
     }
@@ -212,11 +198,7 @@ impl Division {
         let greedy = members.minus(modest);
         let extra = equal * modest.weight as f64 - modest.wants.get();
         let need = greedy.wants.get() - equal * greedy.weight as f64;
-        let top_up = if need > 0.0 {
-            (extra / need).clamp(0.0, 1.0)
-        } else {
-            0.0
-        };
+        let top_up = if need > 0.0 { (extra / need).clamp(0.0, 1.0) } else { 0.0 };
         Terms::Share { equal, top_up }
     }
 

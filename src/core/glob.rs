@@ -56,10 +56,7 @@ impl Glob {
                 literal => Part::Literal(literal),
             });
         }
-        Ok(Glob {
-            parts,
-            everything: pattern == "*",
-        })
+        Ok(Glob { parts, everything: pattern == "*" })
     }
 
     /// Whether it is the lone `*`.
@@ -123,11 +120,7 @@ fn class(chars: &mut std::iter::Peekable<std::str::Chars<'_>>) -> Result<Part, G
             return Ok(Part::Class { negated, ranges });
         }
         let low = class_char(chars)?;
-        let high = if chars.next_if_eq(&'-').is_some() {
-            class_char(chars)?
-        } else {
-            low
-        };
+        let high = if chars.next_if_eq(&'-').is_some() { class_char(chars)? } else { low };
         ranges.push((low, high));
     }
 }
@@ -219,6 +212,8 @@ mod tests {
     }
 
     proptest! {
+        #![proptest_config(crate::tests::cases(1000))]
+
         #[test]
         fn agrees_with_trying_everything(pattern in "[ab/*?]{0,8}", text in "[ab/]{0,10}") {
             let glob = Glob::new(&pattern).expect("no classes, no escapes");

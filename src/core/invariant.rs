@@ -25,32 +25,22 @@ pub struct Violation {
 }
 
 fn check(invariant: &'static str, kept: bool, detail: impl FnOnce() -> String) -> Result<(), Violation> {
-    if kept {
-        Ok(())
-    } else {
-        Err(Violation {
-            invariant,
-            detail: detail(),
-        })
-    }
+    if kept { Ok(()) } else { Err(Violation { invariant, detail: detail() }) }
 }
 
 /// I1: Σ held ≤ capacity, or Σ held is not rising. `before` is Σ held before the step.
 pub fn held_within_capacity(resource: &Resource, before: Sum) -> Result<(), Violation> {
     let (held, capacity) = (resource.sums().held, Sum::from(resource.settings().capacity));
-    check(
-        "I1",
-        !resource.is_bounded() || held <= capacity || held <= before,
-        || format!("held {held:?} of {capacity:?}, {before:?} before"),
-    )
+    check("I1", !resource.is_bounded() || held <= capacity || held <= before, || {
+        format!("held {held:?} of {capacity:?}, {before:?} before")
+    })
 }
 
-/// I2: what holders may believe in, summed over their unexpired leases, is at most `capacity`.
-pub fn believed_within_capacity(believed: impl IntoIterator<Item = Amount>, capacity: Amount) -> Result<(), Violation> {
+/// I2: what holders may believe in, summed over their unexpired leases, is at most `most`: the capacity, or (when that has
+/// just been cut) what the server counts as held.
+pub fn believed_within_capacity(believed: impl IntoIterator<Item = Amount>, most: Sum) -> Result<(), Violation> {
     let believed: Sum = believed.into_iter().collect();
-    check("I2", believed <= capacity.into(), || {
-        format!("believed {believed:?} of {capacity:?}")
-    })
+    check("I2", believed <= most, || format!("believed {believed:?} of {most:?}"))
 }
 
 /// I3: no grant beyond due (`None` while learning), no lease beyond the node's own, no number out of range.
@@ -60,17 +50,11 @@ pub fn lease_within_bounds(
     now: Millis,
     own_end: Option<Millis>,
 ) -> Result<(), Violation> {
-    check("I3", due.is_none_or(|due| lease.capacity <= due), || {
-        format!("granted {lease:?}, due {due:?}")
+    check("I3", due.is_none_or(|due| lease.capacity <= due), || format!("granted {lease:?}, due {due:?}"))?;
+    check("I3", own_end.is_none_or(|end| lease.capacity == Amount::ZERO || now.plus(lease.length) <= end), || {
+        format!("{lease:?} at {now:?} outlives the node's own lease, which ends at {own_end:?}")
     })?;
-    check(
-        "I3",
-        own_end.is_none_or(|end| lease.capacity == Amount::ZERO || now.plus(lease.length) <= end),
-        || format!("{lease:?} at {now:?} outlives the node's own lease, which ends at {own_end:?}"),
-    )?;
-    check("I3", lease.safe_capacity.is_finite() && lease.refresh.0 > 0, || {
-        format!("out of range: {lease:?}")
-    })
+    check("I3", lease.safe_capacity.is_finite() && lease.refresh.0 > 0, || format!("out of range: {lease:?}"))
 }
 
 /// I4: Σ due = min(capacity, Σ wants), to within rounding (a part in 10¹², or 10⁻¹² for each claim).
@@ -82,11 +66,9 @@ pub fn divided_completely(
     let claims = dues.len() as f64;
     let due: Sum = dues.collect();
     let expected = capacity.get().min(wants.get());
-    check(
-        "I4",
-        (due.get() - expected).abs() <= (expected + claims) * 1e-12,
-        || format!("due {due:?} in all, expected {expected}"),
-    )
+    check("I4", (due.get() - expected).abs() <= (expected + claims) * 1e-12, || {
+        format!("due {due:?} in all, expected {expected}")
+    })
 }
 
 /// I5: everybody has what they are due, to within rounding.
@@ -101,10 +83,6 @@ pub fn settled(resource: &Resource, now: Millis) -> Result<(), Violation> {
 /// I8: replaying the same inputs gave the same outputs, bit for bit.
 pub fn replayed(first: &[Answer], again: &[Answer]) -> Result<(), Violation> {
     // Debug prints floats so that they read back to the same bits, and tells 0 from -0.
-    let same = first.len() == again.len()
-        && first
-            .iter()
-            .zip(again)
-            .all(|(a, b)| format!("{a:?}") == format!("{b:?}"));
+    let same = first.len() == again.len() && first.iter().zip(again).all(|(a, b)| format!("{a:?}") == format!("{b:?}"));
     check("I8", same, || format!("{first:?} became {again:?}"))
 }

@@ -85,29 +85,17 @@ struct Newest {
 impl Leases {
     /// The most that may still be believed.
     pub(crate) fn held(&self, now: Millis) -> Amount {
-        let outstanding = if now < self.max_end {
-            self.outstanding
-        } else {
-            Amount::ZERO
-        };
-        self.live(now).fold(outstanding, |held, grant| held.max(grant.capacity))
+        self.live(now).fold(self.outstanding(now), |held, grant| held.max(grant.capacity))
     }
 
     /// What the holder may keep: its newest lease, if that is still live.
     pub(crate) fn current(&self, now: Millis) -> Amount {
-        self.grants
-            .last()
-            .filter(|grant| now < grant.end)
-            .map_or(Amount::ZERO, |grant| grant.capacity)
+        self.grants.last().filter(|grant| now < grant.end).map_or(Amount::ZERO, |grant| grant.capacity)
     }
 
     /// What would be held if everything but `outstanding` were given back.
     pub(crate) fn outstanding(&self, now: Millis) -> Amount {
-        if now < self.max_end {
-            self.outstanding
-        } else {
-            Amount::ZERO
-        }
+        if now < self.max_end { self.outstanding } else { Amount::ZERO }
     }
 
     fn live(&self, now: Millis) -> impl Iterator<Item = &Grant> {
@@ -153,8 +141,7 @@ impl Leases {
 
     /// Whether `has` is the newest lease: its answer arrived.
     pub(crate) fn echoes_newest(&self, has: &Has) -> bool {
-        self.named_by(has)
-            .is_some_and(|token| self.newest.is_some_and(|newest| newest.token == token))
+        self.named_by(has).is_some_and(|token| self.newest.is_some_and(|newest| newest.token == token))
     }
 
     /// The lease meant by `has`: by its token, else only the newest can be recognised, by exact expiry and capacity.
@@ -166,12 +153,13 @@ impl Leases {
     }
 
     /// Rule 2.
-    pub(crate) fn report_outstanding(&mut self, reported: Amount, trusted: bool) {
-        self.outstanding = if trusted {
-            reported
-        } else {
-            self.outstanding.max(reported)
-        };
+    ///
+    /// A holder unknown so far may report what it was given by others: that counts for one lease length, `until`.
+    pub(crate) fn report_outstanding(&mut self, reported: Amount, trusted: bool, now: Millis, until: Millis) {
+        self.outstanding = if trusted { reported } else { self.outstanding(now).max(reported) };
+        if self.outstanding > Amount::ZERO && self.max_end <= now {
+            self.max_end = until;
+        }
     }
 
     /// Adds a lease; under [`Reuse::Prompt`] it replaces the others.
@@ -180,11 +168,7 @@ impl Leases {
             Reuse::Prompt => self.grants.clear(),
             Reuse::Confirmed => {
                 // A lease that is no larger and ends no later than a newer one can never again be the largest.
-                while self
-                    .grants
-                    .last()
-                    .is_some_and(|old| old.capacity <= grant.capacity && old.end <= grant.end)
-                {
+                while self.grants.last().is_some_and(|old| old.capacity <= grant.capacity && old.end <= grant.end) {
                     self.grants.pop();
                 }
                 if self.grants.len() == MAX_GRANTS {
@@ -197,11 +181,7 @@ impl Leases {
         }
         self.grants.push(grant);
         self.first.get_or_insert(grant.token);
-        self.newest = Some(Newest {
-            token: grant.token,
-            capacity: grant.capacity,
-            expiry_time,
-        });
+        self.newest = Some(Newest { token: grant.token, capacity: grant.capacity, expiry_time });
         self.max_end = self.max_end.max(grant.end);
     }
 
@@ -217,19 +197,11 @@ mod tests {
     use super::*;
 
     fn grant(token: u64, capacity: f64, end: u64) -> Grant {
-        Grant {
-            token: Token(token),
-            capacity: Amount::clamped(capacity),
-            end: Millis(end),
-        }
+        Grant { token: Token(token), capacity: Amount::clamped(capacity), end: Millis(end) }
     }
 
     fn has(token: u64, capacity: f64) -> Has {
-        Has {
-            token: Some(Token(token)),
-            capacity: Amount::clamped(capacity),
-            expiry_time: 0,
-        }
+        Has { token: Some(Token(token)), capacity: Amount::clamped(capacity), expiry_time: 0 }
     }
 
     fn leases(grants: &[(u64, f64, u64)]) -> Leases {
@@ -257,11 +229,7 @@ mod tests {
     fn confirming_drops_older_leases_only() {
         let mut leases = leases(&[(1, 50.0, 100), (2, 20.0, 110)]);
         assert_eq!(leases.confirm(&has(1, 50.0), |_| true), Confirmation::Known);
-        assert_eq!(
-            held(&leases, 0),
-            50.0,
-            "the newer answer may not have arrived, the older one is still known"
-        );
+        assert_eq!(held(&leases, 0), 50.0, "the newer answer may not have arrived, the older one is still known");
         assert_eq!(leases.confirm(&has(2, 20.0), |_| true), Confirmation::Known);
         assert_eq!(held(&leases, 0), 20.0);
         assert_eq!(leases.confirm(&has(1, 50.0), |_| true), Confirmation::Stale);
@@ -296,11 +264,7 @@ mod tests {
     #[test]
     fn without_a_token_only_the_newest_lease_is_recognised() {
         let mut leases = leases(&[(1, 50.0, 100), (2, 20.0, 110)]);
-        let mut plain = Has {
-            token: None,
-            capacity: Amount::clamped(20.0),
-            expiry_time: 111,
-        };
+        let mut plain = Has { token: None, capacity: Amount::clamped(20.0), expiry_time: 111 };
         assert_eq!(leases.confirm(&plain, |_| true), Confirmation::Nothing);
         plain.expiry_time = 110;
         assert_eq!(leases.confirm(&plain, |_| true), Confirmation::Known);
@@ -310,12 +274,22 @@ mod tests {
     #[test]
     fn an_untrusted_report_of_outstanding_only_raises() {
         let mut leases = leases(&[(1, 50.0, 100)]);
-        leases.report_outstanding(Amount::clamped(70.0), false);
-        leases.report_outstanding(Amount::clamped(60.0), false);
+        let mut report = |leases: &mut Leases, amount, trusted| {
+            leases.report_outstanding(Amount::clamped(amount), trusted, Millis(0), Millis(500));
+        };
+        report(&mut leases, 70.0, false);
+        report(&mut leases, 60.0, false);
         assert_eq!(held(&leases, 99), 70.0);
-        leases.report_outstanding(Amount::clamped(10.0), true);
+        report(&mut leases, 10.0, true);
         assert_eq!(held(&leases, 99), 50.0);
         assert_eq!(leases.next_change(Millis(0)), Some(Millis(100)));
+    }
+
+    #[test]
+    fn what_an_unknown_holder_reports_counts_for_a_lease_length() {
+        let mut leases = Leases::default();
+        leases.report_outstanding(Amount::clamped(70.0), false, Millis(0), Millis(500));
+        assert_eq!((held(&leases, 499), held(&leases, 500)), (70.0, 0.0));
     }
 
     #[test]

@@ -143,10 +143,7 @@ impl Ledger {
             bucket: u64::MAX,
         };
         let slot = self.holders.insert(holder) as u32;
-        self.by_id
-            .insert_unique(Self::spread(hash), Entry { hash, slot }, |entry| {
-                Self::spread(entry.hash)
-            });
+        self.by_id.insert_unique(Self::spread(hash), Entry { hash, slot }, |entry| Self::spread(entry.hash));
         slot
     }
 
@@ -196,10 +193,7 @@ impl Ledger {
     /// Brings the sums up to date with a holder's leases.
     pub(crate) fn recount(&mut self, slot: u32, now: Millis) {
         let holder = &mut self.holders[slot as usize];
-        let counted = Counted {
-            held: holder.leases.held(now),
-            granted: holder.leases.current(now),
-        };
+        let counted = Counted { held: holder.leases.held(now), granted: holder.leases.current(now) };
         self.sums.held -= holder.counted.held;
         self.sums.held += counted.held;
         self.sums.granted -= holder.counted.granted;
@@ -246,9 +240,7 @@ impl Ledger {
 
     /// When [`expire`](Self::expire) next has something to do.
     pub(crate) fn next_expiry(&self) -> Option<Millis> {
-        self.queue
-            .first_key_value()
-            .map(|(bucket, _)| Millis(bucket * BUCKET_MS))
+        self.queue.first_key_value().map(|(bucket, _)| Millis(bucket * BUCKET_MS))
     }
 
     /// Bytes in use, for the benchmarks; heap parts of ids included, of unusual holders not.
@@ -256,10 +248,6 @@ impl Ledger {
         self.holders.capacity() * size_of::<(usize, Holder)>()
             + self.holders.iter().map(|(_, holder)| holder.id.len()).sum::<usize>()
             + self.by_id.allocation_size()
-            + self
-                .queue
-                .values()
-                .map(|bucket| bucket.capacity() * size_of::<u32>())
-                .sum::<usize>()
+            + self.queue.values().map(|bucket| bucket.capacity() * size_of::<u32>()).sum::<usize>()
     }
 }

@@ -89,9 +89,7 @@ impl Settings {
     /// Puts one parameter in force.
     pub fn apply(&mut self, parameter: &NamedParameter) -> Result<(), ParameterError> {
         let known = PARAMETERS.iter().find(|known| known.name == parameter.name);
-        let known = known.ok_or_else(|| ParameterError::Unknown {
-            name: parameter.name.clone(),
-        })?;
+        let known = known.ok_or_else(|| ParameterError::Unknown { name: parameter.name.clone() })?;
         let value = parameter.value.as_deref().unwrap_or_default();
         (known.apply)(self, value).ok_or_else(|| ParameterError::BadValue {
             name: known.name,
@@ -102,11 +100,7 @@ impl Settings {
 }
 
 fn known() -> String {
-    PARAMETERS
-        .iter()
-        .map(|parameter| parameter.name)
-        .collect::<Vec<_>>()
-        .join(", ")
+    PARAMETERS.iter().map(|parameter| parameter.name).collect::<Vec<_>>().join(", ")
 }
 
 fn suggest(name: &str) -> String {
@@ -118,12 +112,7 @@ fn suggest(name: &str) -> String {
 pub fn nearest<'a>(word: &str, known: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
     known
         .into_iter()
-        .map(|candidate| {
-            (
-                strsim::jaro_winkler(&word.to_lowercase(), &candidate.to_lowercase()),
-                candidate,
-            )
-        })
+        .map(|candidate| (strsim::jaro_winkler(&word.to_lowercase(), &candidate.to_lowercase()), candidate))
         .filter(|(likeness, _)| *likeness > 0.8)
         .max_by(|a, b| a.0.total_cmp(&b.0))
         .map(|(_, candidate)| candidate)
@@ -136,14 +125,8 @@ mod tests {
 
     fn apply(name: &str, value: &str) -> Result<Settings, String> {
         let mut settings = Settings::new(Kind::FairShare, Amount::ZERO);
-        let parameter = NamedParameter {
-            name: name.into(),
-            value: Some(value.into()),
-        };
-        settings
-            .apply(&parameter)
-            .map(|()| settings)
-            .map_err(|error| error.to_string())
+        let parameter = NamedParameter { name: name.into(), value: Some(value.into()) };
+        settings.apply(&parameter).map(|()| settings).map_err(|error| error.to_string())
     }
 
     #[test]
@@ -151,12 +134,7 @@ mod tests {
         assert_eq!(apply("priority", "strict").expect("valid").priority, Priority::Strict);
         assert_eq!(apply("max_priority", "-3").expect("valid").max_priority, Some(-3));
         assert_eq!(apply("reuse", "prompt").expect("valid").reuse, Reuse::Prompt);
-        assert_eq!(
-            apply("min_request_interval", "0.5")
-                .expect("valid")
-                .min_request_interval,
-            Millis(500)
-        );
+        assert_eq!(apply("min_request_interval", "0.5").expect("valid").min_request_interval, Millis(500));
     }
 
     #[test]
@@ -165,16 +143,9 @@ mod tests {
             apply("priorty", "strict").expect_err("a typing error"),
             "unknown parameter `priorty` (did you mean `priority`?); known: priority, max_priority, reuse, min_request_interval"
         );
-        for (name, value) in [
-            ("priority", "high"),
-            ("min_request_interval", "NaN"),
-            ("max_priority", "1e3"),
-        ] {
+        for (name, value) in [("priority", "high"), ("min_request_interval", "NaN"), ("max_priority", "1e3")] {
             let error = apply(name, value).expect_err("a bad value");
-            assert!(
-                error.contains(name) && error.contains(value) && error.contains("expected"),
-                "{error}"
-            );
+            assert!(error.contains(name) && error.contains(value) && error.contains("expected"), "{error}");
         }
     }
 }

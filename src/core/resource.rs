@@ -170,13 +170,7 @@ struct Seat {
 impl Resource {
     /// A resource without holders.
     pub fn new(birth: Birth) -> Resource {
-        let Birth {
-            settings,
-            term,
-            learning_until,
-            max_holders,
-            seed,
-        } = birth;
+        let Birth { settings, term, learning_until, max_holders, seed } = birth;
         Resource {
             division: Division::new(settings.kind, settings.priority, settings.capacity),
             settings,
@@ -207,11 +201,7 @@ impl Resource {
                         self.settle(now, answers);
                     }
                     match self.admit(ask, now) {
-                        Ok((slot, claimed)) => self.batch.seats.push(Seat {
-                            slot,
-                            answer: place,
-                            claimed,
-                        }),
+                        Ok((slot, claimed)) => self.batch.seats.push(Seat { slot, answer: place, claimed }),
                         Err(answer) => answers[place] = answer,
                     }
                 }
@@ -304,10 +294,7 @@ impl Resource {
     fn is_seated(&self, kind: HolderKind, id: &str) -> bool {
         // One request needs no look-up to know that it is the only one.
         !self.batch.seats.is_empty()
-            && self
-                .ledger
-                .find(kind, id)
-                .is_some_and(|slot| self.ledger.holder(slot).round == self.sub_round)
+            && self.ledger.find(kind, id).is_some_and(|slot| self.ledger.holder(slot).round == self.sub_round)
     }
 
     fn expire(&mut self, now: Millis, budget: usize) {
@@ -342,10 +329,7 @@ impl Resource {
             return Err(Answer::TooSoon);
         }
         // What ended long ago is nothing; the rounding of the wire is forgiven.
-        let claimed = ask
-            .has
-            .filter(|has| has.expiry_time >= now.unix)
-            .map_or(Amount::ZERO, |has| has.capacity);
+        let claimed = ask.has.filter(|has| has.expiry_time >= now.unix).map_or(Amount::ZERO, |has| has.capacity);
         if known.is_none() && confirmation == Confirmation::Nothing && claimed > Amount::ZERO {
             self.count_unaccounted(&ask, now.at);
         }
@@ -368,7 +352,8 @@ impl Resource {
             self.counters.stale += 1;
             return Err(Answer::Stale);
         }
-        leases.report_outstanding(ask.outstanding, confirmation == Confirmation::Known);
+        let until = certain_end(now, self.settings.lease);
+        leases.report_outstanding(ask.outstanding, confirmation == Confirmation::Known, now, until);
         self.ledger.recount(slot, now);
         Ok(confirmation)
     }
@@ -384,10 +369,7 @@ impl Resource {
     }
 
     fn count_unaccounted(&mut self, ask: &Ask, now: Millis) {
-        let ours = ask
-            .has
-            .and_then(|has| has.token)
-            .is_some_and(|token| self.tokens.issued(token));
+        let ours = ask.has.and_then(|has| has.token).is_some_and(|token| self.tokens.issued(token));
         if !ours && !self.is_learning(now) {
             self.counters.unaccounted += 1;
         }
@@ -442,11 +424,7 @@ impl Resource {
             batch.grants.extend(batch.parties.iter().map(|party| party.due));
         }
         if self.is_learning(now.at) {
-            let short = batch
-                .parties
-                .iter()
-                .zip(&batch.grants)
-                .filter(|(party, grant)| **grant < party.due);
+            let short = batch.parties.iter().zip(&batch.grants).filter(|(party, grant)| **grant < party.due);
             self.counters.learning_excess += short.count() as u64;
         }
         for (seat, grant) in batch.seats.iter().zip(&batch.grants) {
@@ -467,11 +445,7 @@ impl Resource {
         for seat in &batch.seats {
             let holder = self.ledger.holder(seat.slot);
             let current = holder.leases.current(now);
-            let due = if learning {
-                current.max(seat.claimed)
-            } else {
-                self.due(holder, &mut batch.terms)
-            };
+            let due = if learning { current.max(seat.claimed) } else { self.due(holder, &mut batch.terms) };
             let held = holder.leases.held(now);
             let floor = match self.reuse(holder.kind) {
                 Reuse::Confirmed => held,
@@ -513,41 +487,22 @@ impl Resource {
         let (length, refresh) = self.lengths(now.at);
         let token = self.tokens.issue();
         let expiry_time = now.unix.saturating_add((length.0 / 1000) as i64);
-        let grant = Grant {
-            token,
-            capacity,
-            end: certain_end(now.at, length),
-        };
+        let grant = Grant { token, capacity, end: certain_end(now.at, length) };
         let (kind, priority) = {
             let holder = self.ledger.holder(slot);
             (holder.kind, holder.claims.first().map_or(0, |claim| claim.priority))
         };
         self.ledger.grant(slot, now.at, grant, expiry_time, self.reuse(kind));
         self.counters.granted += 1;
-        Lease {
-            token,
-            capacity,
-            length,
-            refresh,
-            expiry_time,
-            safe_capacity: self.safe_capacity(),
-            priority,
-        }
+        Lease { token, capacity, length, refresh, expiry_time, safe_capacity: self.safe_capacity(), priority }
     }
 
     /// How long a lease given now lasts, and when to ask again: never longer than the node's own, and again before it ends.
     fn lengths(&self, now: Millis) -> (Millis, Millis) {
-        let own = self
-            .supply_until
-            .map(|until| until.since(now))
-            .filter(|left| left.0 > 0);
+        let own = self.supply_until.map(|until| until.since(now)).filter(|left| left.0 > 0);
         let length = own.map_or(self.settings.lease, |left| left.min(self.settings.lease));
         let latest = Millis(length.0.saturating_sub(1000).max(1000));
-        let refresh = if self.settings.refresh < length {
-            self.settings.refresh
-        } else {
-            latest
-        };
+        let refresh = if self.settings.refresh < length { self.settings.refresh } else { latest };
         (length, refresh.min(self.settings.refresh))
     }
 
@@ -566,12 +521,7 @@ impl Resource {
 /// Whether a holder wants so different a thing that it should not have to wait.
 fn changed(old: &[Claim], new: &[Claim]) -> bool {
     let wants = |claims: &[Claim]| claims.iter().map(|claim| claim.wants).collect::<Sum>().get();
-    let shape = |claims: &[Claim]| {
-        claims
-            .iter()
-            .map(|claim| (claim.priority, claim.subclients))
-            .collect::<Vec<_>>()
-    };
+    let shape = |claims: &[Claim]| claims.iter().map(|claim| (claim.priority, claim.subclients)).collect::<Vec<_>>();
     let (was, is) = (wants(old), wants(new));
     (is - was).abs() > was * WANTS_CHANGED || (old != new && shape(old) != shape(new))
 }

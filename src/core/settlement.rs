@@ -23,11 +23,7 @@ pub(crate) struct Party {
 /// a party may only have what the others leave, or else keep what it has: its floor is no entitlement.
 pub(crate) fn settle(free: Sum, parties: &[Party], grants: &mut Vec<Amount>) {
     let lacking: Sum = parties.iter().map(Party::lacks).collect();
-    let part = if lacking <= free {
-        1.0
-    } else {
-        (free.get() / lacking.get()).clamp(0.0, 1.0)
-    };
+    let part = if lacking <= free { 1.0 } else { (free.get() / lacking.get()).clamp(0.0, 1.0) };
     let mut left = free.max(Sum::ZERO);
     for party in parties {
         if party.due <= party.current {
@@ -43,11 +39,7 @@ pub(crate) fn settle(free: Sum, parties: &[Party], grants: &mut Vec<Amount>) {
         let costless = party.costless();
         let mut most = left;
         most += costless;
-        let fair = if part < 1.0 {
-            costless.get() + party.lacks().get() * part
-        } else {
-            party.due.get()
-        };
+        let fair = if part < 1.0 { costless.get() + party.lacks().get() * part } else { party.due.get() };
         let grant = Amount::clamped(fair).min(most.floor()).min(party.due).max(costless);
         left -= Sum::from(grant) - Sum::from(costless);
         grants.push(grant);
@@ -69,19 +61,11 @@ mod tests {
     use super::*;
 
     fn party(due: f64, current: f64, floor: f64) -> Party {
-        Party {
-            due: Amount::clamped(due),
-            current: Amount::clamped(current),
-            floor: Amount::clamped(floor),
-        }
+        Party { due: Amount::clamped(due), current: Amount::clamped(current), floor: Amount::clamped(floor) }
     }
 
     fn settled(free: f64, parties: &[Party]) -> Vec<f64> {
-        let negative = if free < 0.0 {
-            Sum::from(Amount::clamped(-free))
-        } else {
-            Sum::ZERO
-        };
+        let negative = if free < 0.0 { Sum::from(Amount::clamped(-free)) } else { Sum::ZERO };
         let free = Sum::from(Amount::clamped(free)) - negative;
         let mut grants = Vec::new();
         settle(free, parties, &mut grants);
@@ -90,29 +74,15 @@ mod tests {
 
     #[test]
     fn the_free_part_is_shared_in_proportion_to_what_is_lacking() {
-        assert_eq!(
-            settled(30.0, &[party(50.0, 10.0, 10.0), party(20.0, 0.0, 0.0)]),
-            [30.0, 10.0]
-        );
-        assert_eq!(
-            settled(100.0, &[party(50.0, 10.0, 10.0), party(20.0, 0.0, 0.0)]),
-            [50.0, 20.0]
-        );
+        assert_eq!(settled(30.0, &[party(50.0, 10.0, 10.0), party(20.0, 0.0, 0.0)]), [30.0, 10.0]);
+        assert_eq!(settled(100.0, &[party(50.0, 10.0, 10.0), party(20.0, 0.0, 0.0)]), [50.0, 20.0]);
     }
 
     #[test]
     fn the_floor_costs_nothing_but_is_no_entitlement_when_too_much_is_held() {
         assert_eq!(settled(0.0, &[party(50.0, 10.0, 40.0)]), [40.0]);
-        assert_eq!(
-            settled(-35.0, &[party(50.0, 10.0, 40.0)]),
-            [10.0],
-            "it keeps what it has"
-        );
-        assert_eq!(
-            settled(-10.0, &[party(50.0, 10.0, 40.0)]),
-            [30.0],
-            "what the others leave"
-        );
+        assert_eq!(settled(-35.0, &[party(50.0, 10.0, 40.0)]), [10.0], "it keeps what it has");
+        assert_eq!(settled(-10.0, &[party(50.0, 10.0, 40.0)]), [30.0], "what the others leave");
     }
 
     #[test]

@@ -29,13 +29,8 @@ impl Repository {
 
     /// The template for a resource. `None`: its requests are honoured as they come.
     pub fn find(&self, id: &str) -> Option<&Template> {
-        let exact = self
-            .templates
-            .iter()
-            .find(|(template, _)| template.identifier_glob == id);
-        exact
-            .or_else(|| self.templates.iter().find(|(_, glob)| glob.matches(id)))
-            .map(|(template, _)| template)
+        let exact = self.templates.iter().find(|(template, _)| template.identifier_glob == id);
+        exact.or_else(|| self.templates.iter().find(|(_, glob)| glob.matches(id))).map(|(template, _)| template)
     }
 
     /// All of them, in order.
@@ -52,12 +47,8 @@ mod tests {
     fn repository(globs: &[&str]) -> Repository {
         let template = |glob: &&str| {
             let settings = Settings::new(Kind::FairShare, Amount::ZERO);
-            let template = Template {
-                identifier_glob: (*glob).into(),
-                settings,
-                parameters: Vec::new(),
-                description: None,
-            };
+            let template =
+                Template { identifier_glob: (*glob).into(), settings, parameters: Vec::new(), description: None };
             (template, Glob::new(glob).expect("a valid pattern"))
         };
         Repository::new(globs.iter().map(template).collect())
@@ -74,16 +65,8 @@ mod tests {
         assert_eq!(found(&repository, "fair-other"), Some("fair*"));
         assert_eq!(found(&repository, "fun"), Some("f*"));
         assert_eq!(found(&repository, "a/b"), Some("a/*"));
-        assert_eq!(
-            found(&repository, "a/b/c"),
-            Some("*"),
-            "a lone star also matches ids with slashes"
-        );
-        assert_eq!(
-            found(&repository, "f*"),
-            Some("f*"),
-            "an id that looks like a pattern is still an exact name"
-        );
+        assert_eq!(found(&repository, "a/b/c"), Some("*"), "a lone star also matches ids with slashes");
+        assert_eq!(found(&repository, "f*"), Some("f*"), "an id that looks like a pattern is still an exact name");
     }
 
     #[test]

@@ -1,1 +1,17 @@
-//! tests
+//! The core as a whole: the documents' examples, the Go server's vectors, random histories, transcripts.
+
+mod documents;
+mod histories;
+mod rules;
+mod transcripts;
+mod vectors;
+mod world;
+
+use proptest::prelude::ProptestConfig;
+
+/// So many random cases; `PROPTEST_CASES=100000` asks for another number. A failing case is printed, shrunk; it becomes a test
+/// with a name, not a line in a file.
+pub(crate) fn cases(cases: u32) -> ProptestConfig {
+    let config = ProptestConfig { failure_persistence: None, ..ProptestConfig::default() };
+    if std::env::var_os("PROPTEST_CASES").is_some() { config } else { ProptestConfig { cases, ..config } }
+}

@@ -46,7 +46,5 @@ const CLOCK_RATE_ALLOWANCE: u64 = 1000;
 ///
 /// The holder counts from when it *sent* its request, which is before `now`; rounding and slow clocks are added here.
 pub(crate) fn certain_end(now: Millis, length: Millis) -> Millis {
-    now.plus(length)
-        .plus(WIRE_ROUNDING)
-        .plus(Millis(length.0 / CLOCK_RATE_ALLOWANCE))
+    now.plus(length).plus(WIRE_ROUNDING).plus(Millis(length.0 / CLOCK_RATE_ALLOWANCE))
 }

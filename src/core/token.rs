@@ -21,10 +21,7 @@ pub(crate) struct Tokens {
 
 impl Tokens {
     pub(crate) fn new(term: Term) -> Tokens {
-        Tokens {
-            first: term.0,
-            next: term.0,
-        }
+        Tokens { first: term.0, next: term.0 }
     }
 
     pub(crate) fn issue(&mut self) -> Token {

@@ -65,10 +65,7 @@ pub(crate) struct Totals {
 
 impl Totals {
     fn of(key: Key, weight: u32) -> Totals {
-        Totals {
-            wants: Amount::clamped(key.ratio() * f64::from(weight)).into(),
-            weight: weight.into(),
-        }
+        Totals { wants: Amount::clamped(key.ratio() * f64::from(weight)).into(), weight: weight.into() }
     }
 
     fn add(&mut self, other: Totals) {
@@ -94,11 +91,7 @@ struct Leaf {
 }
 
 impl Leaf {
-    const EMPTY: Leaf = Leaf {
-        len: 0,
-        keys: [Key(0); LEAF],
-        weights: [0; LEAF],
-    };
+    const EMPTY: Leaf = Leaf { len: 0, keys: [Key(0); LEAF], weights: [0; LEAF] };
 
     fn keys(&self) -> &[Key] {
         &self.keys[..self.len]
@@ -161,19 +154,12 @@ struct Branch {
 
 impl Branch {
     fn empty() -> Branch {
-        Branch {
-            len: 0,
-            firsts: [Key(0); FAN],
-            nodes: [0; FAN],
-            totals: [Totals::default(); FAN],
-        }
+        Branch { len: 0, firsts: [Key(0); FAN], nodes: [0; FAN], totals: [Totals::default(); FAN] }
     }
 
     /// The child that `key` belongs to.
     fn child_of(&self, key: Key) -> usize {
-        self.firsts[..self.len]
-            .partition_point(|first| *first <= key)
-            .saturating_sub(1)
+        self.firsts[..self.len].partition_point(|first| *first <= key).saturating_sub(1)
     }
 
     fn insert(&mut self, at: usize, child: Child) {
@@ -225,13 +211,7 @@ impl Index {
     pub(crate) fn new() -> Index {
         let mut leaves = Slab::new();
         let root = leaves.insert(Leaf::EMPTY) as u32;
-        Index {
-            leaves,
-            branches: Slab::new(),
-            root,
-            height: 0,
-            totals: Totals::default(),
-        }
+        Index { leaves, branches: Slab::new(), root, height: 0, totals: Totals::default() }
     }
 
     /// The sums over everything.
@@ -242,11 +222,7 @@ impl Index {
     pub(crate) fn insert(&mut self, key: Key, weight: u32) {
         let added = Totals::of(key, weight);
         if let Some(right) = self.insert_below(self.root, self.height, key, weight, added) {
-            let left = Child {
-                first: Key(0),
-                node: self.root,
-                totals: self.totals_with(added).minus(right.totals),
-            };
+            let left = Child { first: Key(0), node: self.root, totals: self.totals_with(added).minus(right.totals) };
             let mut root = Branch::empty();
             root.insert(0, left);
             root.insert(1, right);
@@ -286,11 +262,7 @@ impl Index {
             right.insert(at + 1 - branch.len, split);
         }
         let (first, totals) = (right.firsts[0], right.sum());
-        Some(Child {
-            first,
-            node: self.branches.insert(right) as u32,
-            totals,
-        })
+        Some(Child { first, node: self.branches.insert(right) as u32, totals })
     }
 
     fn insert_into_leaf(&mut self, node: u32, key: Key, weight: u32) -> Option<Child> {
@@ -308,11 +280,7 @@ impl Index {
             right.insert(at - leaf.len, key, weight);
         }
         let (first, totals) = (right.keys[0], right.totals(0..right.len));
-        Some(Child {
-            first,
-            node: self.leaves.insert(right) as u32,
-            totals,
-        })
+        Some(Child { first, node: self.leaves.insert(right) as u32, totals })
     }
 
     pub(crate) fn remove(&mut self, key: Key, weight: u32) {
@@ -329,10 +297,7 @@ impl Index {
     fn remove_below(&mut self, node: u32, height: u32, key: Key, removed: Totals) -> usize {
         if height == 0 {
             let leaf = &mut self.leaves[node as usize];
-            let at = leaf
-                .keys()
-                .binary_search(&key)
-                .expect("only what was inserted is removed");
+            let at = leaf.keys().binary_search(&key).expect("only what was inserted is removed");
             leaf.remove(at);
             return leaf.len;
         }

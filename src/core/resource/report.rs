@@ -44,17 +44,8 @@ pub struct HolderReport {
 impl Resource {
     /// The resource as a whole.
     pub fn report(&self, now: Millis) -> ResourceReport {
-        let learning = if self.is_learning(now) {
-            self.learning_until.since(now)
-        } else {
-            Millis(0)
-        };
-        ResourceReport {
-            settings: self.settings.clone(),
-            sums: self.sums(),
-            holders: self.holders(),
-            learning,
-        }
+        let learning = if self.is_learning(now) { self.learning_until.since(now) } else { Millis(0) };
+        ResourceReport { settings: self.settings.clone(), sums: self.sums(), holders: self.holders(), learning }
     }
 
     /// Up to `limit` holders from place `from` on, and the place to go on from. The order is that of arrival, roughly.

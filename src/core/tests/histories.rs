@@ -1,0 +1,147 @@
+//! Random histories: requests, lost, late and repeated messages, releases, deaths, expiries, capacity changes.
+
+use proptest::prelude::*;
+
+use super::{
+    cases,
+    world::{Actor, Echo, Event, World, birth},
+};
+use crate::{Amount, Birth, Claim, Claims, HolderKind, Kind, Millis, Priority, Reuse, Settings, invariant};
+
+fn event(capacities: bool) -> impl Strategy<Value = Event> {
+    prop_oneof![
+        8 => any::<usize>().prop_map(Event::Send),
+        8 => (1..6usize, any::<usize>()).prop_map(|(most, pick)| Event::Arrive { most, pick }),
+        2 => any::<usize>().prop_map(Event::ArriveTwice),
+        8 => any::<usize>().prop_map(Event::Answer),
+        1 => any::<usize>().prop_map(Event::LoseRequest),
+        1 => any::<usize>().prop_map(Event::LoseAnswer),
+        4 => prop_oneof![Just(1u64), 100..3_000u64, 3_000..30_000u64].prop_map(Event::Pass),
+        3 => (any::<usize>(), prop_oneof![0.0..200.0, Just(0.0), Just(1000.0)]).prop_map(|(n, w)| Event::Want(n, w)),
+        2 => any::<usize>().prop_map(Event::Drain),
+        1 => any::<usize>().prop_map(Event::Release),
+        1 => any::<usize>().prop_map(Event::Die),
+        1 => (0.0..500.0).prop_map(move |capacity| if capacities { Event::Capacity(capacity) } else { Event::Pass(1) }),
+    ]
+}
+
+fn claims(kind: HolderKind, wants: f64, shape: u32) -> Claims {
+    let claim = |subclients: u32, priority| Claim { wants: Amount::clamped(wants), subclients, priority };
+    match kind {
+        HolderKind::Client => Claims::from_slice(&[claim(1, (shape % 3) as i16)]),
+        HolderKind::Node => (0..1 + shape % 3).map(|n| claim(1 + shape, n as i16)).collect(),
+    }
+}
+
+fn actors() -> impl Strategy<Value = Vec<Actor>> {
+    let echo = prop_oneof![4 => Just(Echo::Token), 1 => Just(Echo::Plain), 1 => Just(Echo::Never)];
+    let kind = prop_oneof![3 => Just(HolderKind::Client), 1 => Just(HolderKind::Node)];
+    proptest::collection::vec((kind, echo, 0.0..200.0, 0..4u32), 1..8).prop_map(|actors| {
+        let actor = |(n, (kind, echo, wants, shape))| Actor::new(n, kind, echo, claims(kind, wants, shape));
+        actors.into_iter().enumerate().map(actor).collect()
+    })
+}
+
+fn settings(reuse: Reuse) -> impl Strategy<Value = Settings> {
+    let kind = proptest::sample::select(vec![Kind::ProportionalShare, Kind::FairShare]);
+    let priority = prop_oneof![2 => Just(Priority::Ignore), 1 => Just(Priority::Strict)];
+    (kind, priority, prop_oneof![3 => 1.0..500.0, 1 => Just(0.0)], any::<bool>()).prop_map(
+        move |(kind, priority, capacity, interval)| {
+            let mut settings = Settings::new(kind, Amount::clamped(capacity));
+            settings.priority = priority;
+            settings.reuse = reuse;
+            if !interval {
+                settings.min_request_interval = Millis(0);
+            }
+            settings
+        },
+    )
+}
+
+fn any_settings() -> impl Strategy<Value = Settings> {
+    prop_oneof![settings(Reuse::Confirmed), settings(Reuse::Prompt)]
+}
+
+fn run(birth: Birth, actors: Vec<Actor>, events: &[Event]) -> Result<World, TestCaseError> {
+    let mut world = World::new(birth, actors);
+    for event in events {
+        world.step(event)?;
+    }
+    Ok(world)
+}
+
+proptest! {
+    #![proptest_config(cases(400))]
+
+    #[test]
+    fn confirmed_never_lets_holders_believe_in_more_than_there_is(
+        settings in settings(Reuse::Confirmed),
+        actors in actors(),
+        events in proptest::collection::vec(event(false), 1..250),
+    ) {
+        run(birth(settings), actors, &events)?;
+    }
+
+    #[test]
+    fn after_a_capacity_cut_the_books_still_cover_what_is_believed(
+        settings in settings(Reuse::Confirmed),
+        actors in actors(),
+        events in proptest::collection::vec(event(true), 1..250),
+    ) {
+        run(birth(settings), actors, &events)?;
+    }
+
+    #[test]
+    fn prompt_keeps_the_servers_own_books_within_capacity(
+        settings in settings(Reuse::Prompt),
+        actors in actors(),
+        events in proptest::collection::vec(event(true), 1..250),
+    ) {
+        run(birth(settings), actors, &events)?;
+    }
+
+    #[test]
+    fn learning_hands_back_no_more_than_there_is(
+        settings in any_settings(),
+        actors in actors(),
+        events in proptest::collection::vec(event(false), 1..150),
+    ) {
+        let birth = Birth { learning_until: Millis(60_000), ..birth(settings) };
+        run(birth, actors, &events)?;
+    }
+
+    #[test]
+    fn after_any_history_stable_demands_settle(
+        settings in any_settings(),
+        actors in actors(),
+        events in proptest::collection::vec(event(true), 0..150),
+    ) {
+        let reuse = settings.reuse;
+        let mut world = run(birth(settings), actors, &events)?;
+        // What the dead held, and what was granted to those who never confirm, ends first.
+        world.step(&Event::Pass(120_000))?;
+        world.resource.tick(world.now);
+        for actor in &mut world.actors {
+            actor.echo = Echo::Token;
+        }
+        // The first time everybody reports in is not a refresh yet.
+        let refreshes = 1 + if reuse == Reuse::Prompt { 2 } else { 3 };
+        for _ in 0..refreshes {
+            world.refresh_everybody()?;
+        }
+        invariant::settled(&world.resource, world.now)?;
+    }
+
+    #[test]
+    fn replaying_a_history_gives_the_same_answers(
+        settings in any_settings(),
+        actors in actors(),
+        events in proptest::collection::vec(event(true), 1..150),
+    ) {
+        let first = run(birth(settings.clone()), actors.clone(), &events)?;
+        // Another seed for the hash table: nothing may depend on it.
+        let again = run(Birth { seed: 1234, ..birth(settings) }, actors, &events)?;
+        invariant::replayed(&first.log, &again.log)?;
+        prop_assert_eq!(first.resource.sums(), again.resource.sums());
+    }
+}

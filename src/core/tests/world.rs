@@ -1,0 +1,352 @@
+//! A resource with holders around it that behave by the protocol, and a network that need not.
+
+use std::{collections::BTreeMap, sync::Arc};
+
+use crate::{
+    Amount, Answer, Ask, Birth, Claim, Claims, Has, HolderKind, Lease, Millis, Now, Release, Request, Resource,
+    Settings, Sum, Term, invariant, invariant::Violation,
+};
+
+/// Wall-clock time when monotonic time is zero.
+const EPOCH: i64 = 1_700_000_000;
+
+pub(crate) fn now_at(at: Millis) -> Now {
+    Now { at, unix: EPOCH + (at.0 / 1000) as i64 }
+}
+
+pub(crate) fn birth(settings: Settings) -> Birth {
+    Birth { settings, term: Term(1 << 40), learning_until: Millis(0), max_holders: usize::MAX, seed: 7 }
+}
+
+/// A request for one claim without history.
+pub(crate) fn ask(id: &str, wants: f64, has: Option<Has>) -> Ask {
+    Ask {
+        kind: HolderKind::Client,
+        id: id.into(),
+        claims: Claims::from_slice(&[Claim::of_client(Amount::clamped(wants), 0)]),
+        has,
+        outstanding: Amount::ZERO,
+        learning: false,
+    }
+}
+
+pub(crate) fn has(lease: &Lease) -> Has {
+    Has { token: Some(lease.token), capacity: lease.capacity, expiry_time: lease.expiry_time }
+}
+
+/// Runs a round of one request.
+pub(crate) fn one(resource: &mut Resource, now: Now, request: Request) -> Answer {
+    let mut answers = Vec::new();
+    resource.round(now, std::iter::once(request), &mut answers);
+    assert_eq!(answers.len(), 1);
+    answers[0]
+}
+
+/// What holders do about tokens.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) enum Echo {
+    /// Echoes the whole lease, as libraries do that keep unknown fields.
+    Token,
+    /// Drops the token.
+    Plain,
+    /// Never says what it has.
+    Never,
+}
+
+/// A client, or a child node with clients of its own.
+#[derive(Debug, Clone)]
+pub(crate) struct Actor {
+    pub(crate) id: Arc<str>,
+    pub(crate) kind: HolderKind,
+    pub(crate) echo: Echo,
+    pub(crate) claims: Claims,
+    lease: Option<(Lease, Millis)>,
+    /// Child nodes: what its own clients may still use, by the lease it was cut from, and when that ends.
+    below: Vec<(Amount, Millis)>,
+    sent: u64,
+    lives: u32,
+}
+
+impl Actor {
+    pub(crate) fn new(n: usize, kind: HolderKind, echo: Echo, claims: Claims) -> Actor {
+        let id = format!("holder-{n}").into();
+        Actor { id, kind, echo, claims, lease: None, below: Vec::new(), sent: 0, lives: 0 }
+    }
+
+    /// What it, or anybody below it, may be using.
+    fn believes(&self, now: Millis) -> Amount {
+        let own = self.lease.filter(|(_, end)| now < *end).map_or(Amount::ZERO, |(lease, _)| lease.capacity);
+        own.max(self.outstanding(now))
+    }
+
+    fn outstanding(&self, now: Millis) -> Amount {
+        let live = self.below.iter().filter(|(_, end)| now < *end);
+        live.fold(Amount::ZERO, |most, (amount, _)| most.max(*amount))
+    }
+
+    fn request(&mut self, now: Millis) -> Ask {
+        self.sent += 1;
+        let lease = self.lease.filter(|(_, end)| now < *end).map(|(lease, _)| lease);
+        let has = match self.echo {
+            Echo::Token => lease.map(|lease| has(&lease)),
+            Echo::Plain => lease.map(|lease| Has { token: None, ..has(&lease) }),
+            Echo::Never => None,
+        };
+        let outstanding = self.outstanding(now);
+        let (kind, id, claims) = (self.kind, Arc::clone(&self.id), self.claims.clone());
+        Ask { kind, id, claims, has, outstanding, learning: false }
+    }
+
+    fn receive(&mut self, lease: Lease, sent_at: Millis, now: Millis) {
+        // The worst an honest holder can do: a clock that is slow by one in a thousand, and whole seconds rounded up.
+        let counted = sent_at.plus(lease.length).plus(Millis(lease.length.0 / 1000));
+        let by_the_clock = Millis(((lease.expiry_time - EPOCH) as u64 + 1) * 1000 - 1);
+        let end = counted.max(by_the_clock);
+        if end <= now {
+            return;
+        }
+        if self.kind == HolderKind::Node {
+            // Its clients learn of a cut only as they refresh.
+            self.below.push((lease.capacity, end));
+        }
+        self.lease = Some((lease, end));
+    }
+}
+
+struct RequestUnderWay {
+    from: usize,
+    life: u32,
+    number: u64,
+    sent_at: Millis,
+    ask: Ask,
+}
+
+struct AnswerUnderWay {
+    to: usize,
+    life: u32,
+    number: u64,
+    sent_at: Millis,
+    lease: Lease,
+}
+
+/// Something that can happen.
+#[derive(Debug, Clone)]
+pub(crate) enum Event {
+    /// A holder sends a request.
+    Send(usize),
+    /// Up to so many requests that are under way arrive, in one round; which, is picked by the seed.
+    Arrive {
+        most: usize,
+        pick: usize,
+    },
+    /// A request arrives, and stays under way to arrive again.
+    ArriveTwice(usize),
+    /// An answer arrives.
+    Answer(usize),
+    /// A request or an answer is lost.
+    LoseRequest(usize),
+    LoseAnswer(usize),
+    /// Time passes.
+    Pass(u64),
+    /// A holder changes its mind about what it wants.
+    Want(usize, f64),
+    /// The clients below a child node have learnt of its cuts.
+    Drain(usize),
+    /// A holder gives back what it has.
+    Release(usize),
+    /// A holder dies; its successor has another id.
+    Die(usize),
+    /// The capacity changes.
+    Capacity(f64),
+}
+
+/// All of it.
+pub(crate) struct World {
+    pub(crate) resource: Resource,
+    pub(crate) actors: Vec<Actor>,
+    pub(crate) now: Millis,
+    pub(crate) log: Vec<Answer>,
+    requests: Vec<RequestUnderWay>,
+    answers: Vec<AnswerUnderWay>,
+    /// Without a cut of capacity, believed ≤ capacity; after one, only what is held bounds what is believed.
+    cut: bool,
+    /// Under `prompt` clients may use an old lease until the answer reaches them: I2 does not bind.
+    audited: bool,
+}
+
+impl World {
+    pub(crate) fn new(birth: Birth, actors: Vec<Actor>) -> World {
+        let audited = birth.settings.reuse == crate::Reuse::Confirmed;
+        World {
+            resource: Resource::new(birth),
+            actors,
+            now: Millis(1000),
+            log: Vec::new(),
+            requests: Vec::new(),
+            answers: Vec::new(),
+            cut: false,
+            audited,
+        }
+    }
+
+    /// Lets something happen, and checks the invariants.
+    pub(crate) fn step(&mut self, event: &Event) -> Result<(), Violation> {
+        let mut before = self.resource.sums().held;
+        match *event {
+            Event::Send(n) => self.send(n),
+            Event::Arrive { most, pick } => self.arrive(most, pick, false, &mut before)?,
+            Event::ArriveTwice(pick) => self.arrive(1, pick, true, &mut before)?,
+            Event::Answer(pick) => self.answer(pick),
+            Event::LoseRequest(pick) => {
+                if !self.requests.is_empty() {
+                    self.requests.swap_remove(pick % self.requests.len());
+                }
+            }
+            Event::LoseAnswer(pick) => {
+                if !self.answers.is_empty() {
+                    self.answers.swap_remove(pick % self.answers.len());
+                }
+            }
+            Event::Pass(ms) => self.now = self.now.plus(Millis(ms)),
+            Event::Want(n, wants) => {
+                let actor = self.nth(n);
+                for claim in &mut actor.claims {
+                    claim.wants = Amount::clamped(wants * f64::from(claim.subclients));
+                }
+            }
+            Event::Drain(n) => {
+                let actor = self.nth(n);
+                let newest = actor.below.pop();
+                actor.below.clear();
+                actor.below.extend(newest);
+            }
+            Event::Release(n) => self.release(n),
+            Event::Die(n) => {
+                let actor = self.nth(n);
+                actor.lives += 1;
+                actor.id = format!("{}-{}", actor.id, actor.lives).into();
+                (actor.lease, actor.below) = (None, Vec::new());
+            }
+            Event::Capacity(capacity) => {
+                let mut settings = self.resource.settings().clone();
+                let capacity = Amount::clamped(capacity);
+                self.cut |= capacity < settings.capacity;
+                settings.capacity = capacity;
+                self.resource.configure(settings);
+                return self.audit();
+            }
+        }
+        invariant::held_within_capacity(&self.resource, before)?;
+        self.audit()
+    }
+
+    fn nth(&mut self, n: usize) -> &mut Actor {
+        let count = self.actors.len();
+        &mut self.actors[n % count]
+    }
+
+    fn send(&mut self, n: usize) {
+        let n = n % self.actors.len();
+        let actor = &mut self.actors[n];
+        let ask = actor.request(self.now);
+        let (life, number) = (actor.lives, actor.sent);
+        self.requests.push(RequestUnderWay { from: n, life, number, sent_at: self.now, ask });
+    }
+
+    fn arrive(&mut self, most: usize, pick: usize, again: bool, before: &mut Sum) -> Result<(), Violation> {
+        let mut batch = Vec::new();
+        for _ in 0..most.min(self.requests.len()) {
+            let at = pick % self.requests.len();
+            let request = self.requests.swap_remove(at);
+            if again {
+                let copy = RequestUnderWay { ask: request.ask.clone(), ..request };
+                self.requests.push(copy);
+            }
+            batch.push(request);
+        }
+        for request in &batch {
+            self.hear_news(&request.ask, before);
+        }
+        let mut answers = Vec::new();
+        let asks = batch.iter().map(|request| Request::Ask(request.ask.clone()));
+        self.resource.round(now_at(self.now), asks, &mut answers);
+        self.log.extend(&answers);
+        // A holder with several requests in one round is settled several times, by different dues: not to be told from here.
+        let mut ids: Vec<_> = batch.iter().map(|request| Arc::clone(&request.ask.id)).collect();
+        ids.sort();
+        ids.dedup();
+        let told = ids.len() == batch.len() && !self.resource.is_learning(self.now);
+        let dues: BTreeMap<_, _> =
+            self.resource.report_holders(self.now, 0, usize::MAX).0.into_iter().map(|h| (h.id, h.due)).collect();
+        for (request, answer) in batch.into_iter().zip(answers) {
+            if let Answer::Granted(lease) = answer {
+                let due = told.then(|| dues[&request.ask.id]);
+                invariant::lease_within_bounds(&lease, due, self.now, None)?;
+                let RequestUnderWay { from: to, life, number, sent_at, .. } = request;
+                self.answers.push(AnswerUnderWay { to, life, number, sent_at, lease });
+            }
+        }
+        Ok(())
+    }
+
+    /// A request may say that more is in use than was known: no decision could have prevented that.
+    fn hear_news(&self, ask: &Ask, before: &mut Sum) {
+        let holders = self.resource.report_holders(self.now, 0, usize::MAX).0;
+        let known = holders.iter().find(|holder| holder.id == ask.id).map_or(Amount::ZERO, |holder| holder.held);
+        if ask.outstanding > known {
+            *before = (*before).max(self.resource.settings().capacity.into());
+            *before += Sum::from(ask.outstanding) - Sum::from(known);
+        }
+    }
+
+    fn answer(&mut self, pick: usize) {
+        if self.answers.is_empty() {
+            return;
+        }
+        let answer = self.answers.swap_remove(pick % self.answers.len());
+        let actor = &mut self.actors[answer.to];
+        // Only the answer to the latest request counts.
+        if (actor.lives, actor.sent) == (answer.life, answer.number) {
+            actor.receive(answer.lease, answer.sent_at, self.now);
+        }
+    }
+
+    fn release(&mut self, n: usize) {
+        let now = self.now;
+        let actor = self.nth(n);
+        let Some((lease, _)) = actor.lease.take() else { return };
+        // Whoever gives its lease back has stopped using it, and no longer waits for answers.
+        actor.sent += 1;
+        actor.below.clear();
+        let token = (actor.echo == Echo::Token).then_some(lease.token);
+        let release = Release { kind: actor.kind, id: Arc::clone(&actor.id), token };
+        let answer = one(&mut self.resource, now_at(now), Request::Release(release));
+        self.log.push(answer);
+    }
+
+    /// What holders may believe is covered by the books, and by the capacity.
+    fn audit(&self) -> Result<(), Violation> {
+        if !self.audited || !self.resource.is_bounded() {
+            return Ok(());
+        }
+        let believed = || self.actors.iter().map(|actor| actor.believes(self.now));
+        if !self.cut {
+            invariant::believed_within_capacity(believed(), self.resource.settings().capacity.into())?;
+        }
+        invariant::believed_within_capacity(believed(), self.resource.sums().held)
+    }
+
+    /// Everybody refreshes once, one after the other, and nothing is lost.
+    pub(crate) fn refresh_everybody(&mut self) -> Result<(), Violation> {
+        self.requests.clear();
+        self.answers.clear();
+        self.step(&Event::Pass(self.resource.settings().refresh.0))?;
+        for n in 0..self.actors.len() {
+            self.step(&Event::Send(n))?;
+            self.step(&Event::Arrive { most: 1, pick: 0 })?;
+            self.step(&Event::Answer(0))?;
+            self.step(&Event::Drain(n))?;
+        }
+        Ok(())
+    }
+}
