@@ -246,6 +246,11 @@ impl Resource {
         self.division.set_capacity(capacity);
     }
 
+    /// How many holders it may have from now on; those it has may stay.
+    pub fn set_max_holders(&mut self, most: usize) {
+        self.max_holders = most;
+    }
+
     /// How it is run now.
     pub fn settings(&self) -> &Settings {
         &self.settings

@@ -1,0 +1,15 @@
+//! All of actix. Thin shells over the core's state machines; what leaves this folder is handles with `async fn`s.
+//!
+//! | actor | one per | owns | mailbox | when full | on panic | on stop |
+//! |---|---|---|---|---|---|---|
+//! | [`node`] | process | the directory of resources, the configuration in force | [`node::MAILBOX`] | caller waits | process exits | leases are forgotten |
+//! | [`resource`] | resource, on one of the arbiters | claims, leases, division | `Limits::queue` | RESOURCE_EXHAUSTED | the node builds it anew, learning | retired: nobody held anything |
+//!
+//! actix does not restart a panicked actor, its timers starve under load, and `do_send` drops silently. So: the node notices
+//! when a resource is gone and builds another; ticks are messages; everything enters through bounded `try_send` or `send`.
+
+mod node;
+mod resource;
+
+pub use node::{ConfigInForce, Gone, NodeHandle, NodeStart, Refused};
+pub use resource::Status;

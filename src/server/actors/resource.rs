@@ -1,0 +1,265 @@
+//! The actor of one resource: absorbs what is waiting, runs a round of the core's state machine, answers.
+
+use std::sync::{
+    Arc,
+    atomic::{AtomicUsize, Ordering},
+};
+
+use actix::{Actor, ActorFutureExt as _, Addr, ArbiterHandle, AsyncContext as _, Context, Handler, Message, dev::SendError};
+use leaseway_core::{Answer, Birth, Counters, HolderReport, Millis, Request, Resource, ResourceReport};
+use tokio::sync::oneshot;
+
+use super::node::{ConfigInForce, settings_for};
+use crate::{clock::Clock, limits::Limits, metrics};
+
+/// So many requests are answered in one round at the most: a mailbox that never empties cannot put a round off for ever.
+const ROUND_MOST: usize = 512;
+
+/// What a resource says about itself.
+#[derive(Debug, Clone)]
+pub struct Status {
+    /// Which.
+    pub id: Arc<str>,
+    /// The pattern or name of its template; `None` when it matches none.
+    pub template: Option<String>,
+    /// The whole.
+    pub report: ResourceReport,
+    /// A page of holders, if asked for, and where the next begins.
+    pub holders: Vec<HolderReport>,
+    /// Where the next page begins.
+    pub next: Option<usize>,
+    /// When this was true.
+    pub at: Millis,
+}
+
+/// Everything that enters the mailbox.
+pub(super) enum Command {
+    Submit { request: Request, reply: oneshot::Sender<Answer> },
+    Tick { now: Millis, config: Arc<ConfigInForce> },
+    Report { from: usize, limit: usize, reply: oneshot::Sender<Status> },
+    #[cfg(feature = "fault-injection")]
+    Panic,
+}
+
+impl Message for Command {
+    type Result = ();
+}
+
+/// Why a request did not get into the mailbox.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum SubmitError {
+    /// It is full.
+    Busy,
+    /// The actor is no more.
+    Gone,
+}
+
+/// Talks to one life of a resource.
+#[derive(Clone)]
+pub(super) struct ResourceHandle {
+    addr: Addr<ResourceActor>,
+    /// Tells this life from the ones before.
+    pub(super) generation: u64,
+}
+
+impl ResourceHandle {
+    pub(super) fn send(&self, command: Command) -> Result<(), SubmitError> {
+        self.addr.try_send(command).map_err(|error| match error {
+            SendError::Full(_) => SubmitError::Busy,
+            SendError::Closed(_) => SubmitError::Gone,
+        })
+    }
+}
+
+/// What a resource needs to come to life.
+pub(super) struct Start {
+    pub(super) id: Arc<str>,
+    pub(super) generation: u64,
+    pub(super) birth: Birth,
+    pub(super) config: Arc<ConfigInForce>,
+    pub(super) clock: Clock,
+    pub(super) limits: Arc<Limits>,
+    /// Holders of all resources.
+    pub(super) holders: Arc<AtomicUsize>,
+    /// Told when this life ends: `true` if it retired, `false` if it failed.
+    pub(super) on_end: Box<dyn FnOnce(bool) + Send>,
+}
+
+pub(super) fn start(start: Start, arbiter: &ArbiterHandle) -> ResourceHandle {
+    let generation = start.generation;
+    let addr = ResourceActor::start_in_arbiter(arbiter, move |ctx| {
+        ctx.set_mailbox_capacity(start.limits.queue);
+        ResourceActor::new(start)
+    });
+    ResourceHandle { addr, generation }
+}
+
+pub(super) struct ResourceActor {
+    id: Arc<str>,
+    core: Resource,
+    template: Option<String>,
+    config_version: u64,
+    clock: Clock,
+    limits: Arc<Limits>,
+    /// What has been absorbed since the last round.
+    waiting: Vec<(Request, oneshot::Sender<Answer>)>,
+    answers: Vec<Answer>,
+    replies: Vec<oneshot::Sender<Answer>>,
+    told: Counters,
+    share: HoldersShare,
+    idle_since: Option<Millis>,
+    end: End,
+}
+
+/// This resource's part of the holders of all resources.
+struct HoldersShare {
+    all: Arc<AtomicUsize>,
+    mine: usize,
+}
+
+impl HoldersShare {
+    fn set(&mut self, mine: usize) {
+        if mine >= self.mine {
+            self.all.fetch_add(mine - self.mine, Ordering::Relaxed);
+        } else {
+            self.all.fetch_sub(self.mine - mine, Ordering::Relaxed);
+        }
+        self.mine = mine;
+    }
+}
+
+impl Drop for HoldersShare {
+    fn drop(&mut self) {
+        self.set(0);
+    }
+}
+
+/// Tells the node that this life is over, however it ended.
+struct End {
+    retired: bool,
+    tell: Option<Box<dyn FnOnce(bool) + Send>>,
+}
+
+impl Drop for End {
+    fn drop(&mut self) {
+        if let Some(tell) = self.tell.take() {
+            tell(self.retired);
+        }
+    }
+}
+
+impl Actor for ResourceActor {
+    type Context = Context<Self>;
+}
+
+impl Handler<Command> for ResourceActor {
+    type Result = ();
+
+    fn handle(&mut self, command: Command, ctx: &mut Context<Self>) {
+        match command {
+            Command::Submit { request, reply } => {
+                self.waiting.push((request, reply));
+                if self.waiting.len() >= ROUND_MOST {
+                    self.round();
+                } else if self.waiting.len() == 1 {
+                    // Runs when the mailbox has been drained: an idle resource answers at once, a busy one batches by itself.
+                    ctx.spawn(actix::fut::ready(()).map(|(), actor: &mut Self, _| actor.round()));
+                }
+            }
+            Command::Tick { now, config } => self.tick(now, &config, ctx),
+            Command::Report { from, limit, reply } => {
+                // Whoever asked may have gone away meanwhile.
+                let _ = reply.send(self.status(from, limit));
+            }
+            #[cfg(feature = "fault-injection")]
+            Command::Panic => panic!("a planted fault"),
+        }
+    }
+}
+
+impl ResourceActor {
+    fn new(start: Start) -> ResourceActor {
+        ResourceActor {
+            template: start.config.template_of(&start.id),
+            config_version: start.config.version,
+            core: Resource::new(start.birth),
+            id: start.id,
+            clock: start.clock,
+            limits: start.limits,
+            waiting: Vec::new(),
+            answers: Vec::new(),
+            replies: Vec::new(),
+            told: Counters::default(),
+            share: HoldersShare { all: start.holders, mine: 0 },
+            idle_since: None,
+            end: End { retired: false, tell: Some(start.on_end) },
+        }
+    }
+
+    fn round(&mut self) {
+        if self.waiting.is_empty() {
+            return;
+        }
+        self.core.set_max_holders(self.holders_allowed());
+        let replies = &mut self.replies;
+        let requests = self.waiting.drain(..).map(|(request, reply)| {
+            replies.push(reply);
+            request
+        });
+        self.core.round(self.clock.now(), requests, &mut self.answers);
+        for (reply, answer) in self.replies.drain(..).zip(self.answers.drain(..)) {
+            // Whoever asked may have gone away meanwhile; the lease counts until it ends.
+            let _ = reply.send(answer);
+        }
+        self.after();
+    }
+
+    /// Its own limit, and what all resources together leave.
+    fn holders_allowed(&self) -> usize {
+        let left = self.limits.clients.saturating_sub(self.share.all.load(Ordering::Relaxed));
+        self.limits.clients_per_resource.min(self.share.mine + left)
+    }
+
+    fn tick(&mut self, now: Millis, config: &ConfigInForce, ctx: &mut Context<Self>) {
+        if config.version != self.config_version {
+            self.config_version = config.version;
+            self.template = config.template_of(&self.id);
+            self.core.configure(settings_for(config, &self.id));
+        }
+        let empty = self.core.tick(now);
+        self.after();
+        if !empty || self.core.is_learning(now) || !self.waiting.is_empty() {
+            self.idle_since = None;
+            return;
+        }
+        let since = *self.idle_since.get_or_insert(now);
+        if now.since(since) >= Millis::from_secs(self.limits.idle_secs) {
+            self.end.retired = true;
+            actix::ActorContext::stop(ctx);
+        }
+    }
+
+    /// Tells what has happened since it was last told.
+    fn after(&mut self) {
+        self.share.set(self.core.holders());
+        let now = self.core.counters();
+        let before = std::mem::replace(&mut self.told, now);
+        metrics::resource_counted(&before, &now);
+        if now.learning_excess > before.learning_excess {
+            tracing::warn!(resource = %self.id, "learning mode: holders say they have more than the capacity; they were given what is left");
+        }
+        if now.unaccounted > before.unaccounted {
+            tracing::warn!(resource = %self.id, "a request came with a lease that nobody here knows of");
+        }
+        if now.full > before.full {
+            tracing::warn!(resource = %self.id, holders = self.core.holders(), "too many holders: new ones are refused");
+        }
+    }
+
+    fn status(&self, from: usize, limit: usize) -> Status {
+        let at = self.clock.at();
+        let (holders, next) = if limit == 0 { (Vec::new(), None) } else { self.core.report_holders(at, from, limit) };
+        let (id, template) = (Arc::clone(&self.id), self.template.clone());
+        Status { id, template, report: self.core.report(at), holders, next, at }
+    }
+}
