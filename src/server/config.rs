@@ -35,8 +35,8 @@ use std::{
 
 use leaseway_core::Repository;
 
-use self::diagnostic::Findings;
 pub use self::diagnostic::{ConfigError, Diagnostic, Position};
+use self::diagnostic::{Findings, Lines};
 
 /// The largest configuration that is read, in bytes. 10,000 templates with all keys take about half of it.
 pub const MAX_BYTES: usize = 4 << 20;
@@ -115,7 +115,7 @@ fn text<'b>(bytes: &'b [u8], found: &mut Findings) -> Option<&'b str> {
         Ok(text) => Some(text.strip_prefix('\u{feff}').unwrap_or(text)),
         Err(error) => {
             let good = String::from_utf8_lossy(&bytes[..error.valid_up_to()]);
-            found.error(Position::after(&good), "not UTF-8: save the file with that encoding");
+            found.error(Lines::of(&good).end(), "not UTF-8: save the file with that encoding");
             None
         }
     }

@@ -22,13 +22,42 @@ pub struct Position {
 impl Position {
     /// Where a file begins, for what is wrong with all of it.
     pub(super) const START: Position = Position { line: 1, column: 1 };
+}
 
-    /// Where a file goes on after this text.
-    pub(super) fn after(text: &str) -> Position {
-        let last = text.rsplit('\n').next().unwrap_or_default();
+/// How long the lines of a text are. They end as YAML says: LF, CR LF or CR.
+pub(super) struct Lines(Vec<usize>);
+
+impl Lines {
+    pub(super) fn of(text: &str) -> Lines {
+        let mut widths = vec![0];
+        let mut before = '\n';
+        for c in text.chars() {
+            match (before, c) {
+                ('\r', '\n') => {}
+                (_, '\n' | '\r') => widths.push(0),
+                _ => *widths.last_mut().expect("it begins with a line") += 1,
+            }
+            before = c;
+        }
+        Lines(widths)
+    }
+
+    /// Just behind the last character.
+    pub(super) fn end(&self) -> Position {
         Position {
-            line: text.matches('\n').count() + 1,
-            column: last.chars().count() + 1,
+            line: self.0.len(),
+            column: self.0.last().map_or(1, |width| width + 1),
+        }
+    }
+
+    /// The nearest place that there is: on a character, or just behind the last one of a line.
+    pub(super) fn nearest(&self, at: Position) -> Position {
+        match self.0.get(at.line.wrapping_sub(1)) {
+            Some(width) => Position {
+                line: at.line,
+                column: at.column.min(width + 1),
+            },
+            None => self.end(),
         }
     }
 }

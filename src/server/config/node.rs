@@ -4,11 +4,11 @@
 //! (duplicate keys, whether a number was quoted) and copy what an alias refers to each time, so that nine short lines can
 //! become gigabytes. Here an alias shares the value it refers to; depth and the number of values are bounded.
 
-use std::{borrow::Cow, collections::HashMap, rc::Rc};
+use std::{borrow::Cow, collections::HashMap, rc::Rc, slice};
 
 use saphyr_parser::{Event, Marker, Parser, ScalarStyle, ScanError};
 
-use super::diagnostic::{Findings, Position};
+use super::diagnostic::{Findings, Lines, Position};
 
 /// A configuration needs six levels.
 const MAX_DEPTH: usize = 32;
@@ -24,6 +24,8 @@ const MAX_KEY: usize = 200;
 pub(super) struct Node<'t> {
     pub(super) at: Position,
     pub(super) value: Value<'t>,
+    /// How many levels there are below. Aliases can pile up more of them than are ever open at once.
+    height: usize,
 }
 
 #[derive(Debug)]
@@ -38,11 +40,22 @@ pub(super) enum Value<'t> {
 }
 
 /// A key with its value. The keys of a map differ.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(super) struct Entry<'t> {
     pub(super) key: Cow<'t, str>,
     pub(super) at: Position,
     pub(super) value: Rc<Node<'t>>,
+}
+
+impl Value<'_> {
+    fn height(&self) -> usize {
+        let below = match self {
+            Value::Scalar { .. } => return 0,
+            Value::List(items) => items.iter().map(|item| item.height).max(),
+            Value::Map(entries) => entries.iter().map(|entry| entry.value.height).max(),
+        };
+        below.unwrap_or(0) + 1
+    }
 }
 
 impl Node<'_> {
@@ -58,10 +71,14 @@ impl Node<'_> {
 /// The tree of the one document in `text`. `None`: there is none, or it is not YAML, which is then among the findings.
 pub(super) fn parse<'t>(text: &'t str, found: &mut Findings) -> Option<Rc<Node<'t>>> {
     let mut builder = Builder::default();
+    // The parser puts what it misses at the end of a file on a line of its own even if there is none, and counts bytes instead of
+    // characters in directives.
+    let lines = Lines::of(text);
+    let place = |marker: &Marker| lines.nearest(position(marker));
     for event in Parser::new_from_str(text) {
         let step = match event {
-            Ok((event, span)) => builder.take(event, position(&span.start), found),
-            Err(error) => Err((position(error.marker()), syntax_error(&error))),
+            Ok((event, span)) => builder.take(event, place(&span.start), found),
+            Err(error) => Err((place(error.marker()), syntax_error(&error))),
         };
         if let Err((at, message)) = step {
             found.error(at, message);
@@ -78,30 +95,30 @@ fn position(marker: &Marker) -> Position {
     }
 }
 
-/// The parser's message, with what usually is behind it.
+/// What is usually behind the parser's messages.
+const HINTS: [(&str, &str); 8] = [
+    ("alias", ALIAS),
+    ("unknown anchor", ALIAS),
+    ("tabs disallowed", TABS),
+    ("a tab", TABS),
+    ("tab cannot", TABS),
+    (
+        "mapping values are not allowed",
+        "check the indentation; text that contains `: ` needs quotes",
+    ),
+    (
+        "unexpected character",
+        "text that begins with this character needs quotes",
+    ),
+    ("recursion limit", "a configuration has only a few levels"),
+];
+const TABS: &str = "indent with spaces, not with tabs";
+const ALIAS: &str = "a value that begins with `*` is a YAML alias: put patterns in quotes, like \"*\"";
+
+/// The parser's message, with a hint if there is one.
 fn syntax_error(error: &ScanError) -> String {
     let info = error.info();
-    let hint = [
-        (
-            "alias",
-            "a value that begins with `*` is a YAML alias: put patterns in quotes, like \"*\"",
-        ),
-        (
-            "unknown anchor",
-            "a value that begins with `*` is a YAML alias: put patterns in quotes, like \"*\"",
-        ),
-        ("tab", "indent with spaces, not with tabs"),
-        (
-            "mapping values are not allowed",
-            "check the indentation; text that contains `: ` needs quotes",
-        ),
-        (
-            "unexpected character",
-            "text that begins with this character needs quotes",
-        ),
-        ("recursion limit", "a configuration has only a few levels"),
-    ];
-    let hint = hint.iter().find(|(what, _)| info.contains(what));
+    let hint = HINTS.iter().find(|(what, _)| info.contains(what));
     hint.map_or_else(
         || format!("not YAML: {info}"),
         |(_, hint)| format!("not YAML: {info} ({hint})"),
@@ -171,12 +188,7 @@ impl<'t> Builder<'t> {
     }
 
     fn open(&mut self, at: Position, anchor: usize, content: Content<'t>) -> Result<(), Stop> {
-        if self.open.len() == MAX_DEPTH {
-            return Err((
-                at,
-                format!("more than {MAX_DEPTH} levels deep: a configuration has only a few"),
-            ));
-        }
+        check_depth(at, self.open.len() + 1)?;
         self.open.push(Open { at, anchor, content });
         Ok(())
     }
@@ -185,17 +197,50 @@ impl<'t> Builder<'t> {
         let Open { at, anchor, content } = self.open.pop().expect("the parser closes only what it has opened");
         let value = match content {
             Content::List(items) => Value::List(items),
-            Content::Map { entries, .. } => Value::Map(entries),
+            Content::Map { entries, .. } => Value::Map(self.merge(entries, found)?),
         };
         self.place(at, anchor, value, found)
     }
 
-    fn place(&mut self, at: Position, anchor: usize, value: Value<'t>, found: &mut Findings) -> Result<(), Stop> {
-        self.nodes += 1;
+    /// YAML 1.1's `<<: *other`, which Doorman's files may use: the keys of another map, where this one has none.
+    fn merge(&mut self, mut entries: Vec<Entry<'t>>, found: &mut Findings) -> Result<Vec<Entry<'t>>, Stop> {
+        let Some(index) = entries.iter().position(|entry| entry.key == "<<") else {
+            return Ok(entries);
+        };
+        let Entry { at, value, .. } = entries.remove(index);
+        let sources = match &value.value {
+            Value::List(sources) => sources,
+            _ => slice::from_ref(&value),
+        };
+        for source in sources {
+            let Value::Map(merged) = &source.value else {
+                found.error(at, "`<<` merges maps, expected an alias of a map, or a list of such");
+                continue;
+            };
+            // Copied entries count: a reference to a map is much shorter than the map.
+            self.count(at, merged.len())?;
+            for entry in merged {
+                if !entries.iter().any(|own| own.key == entry.key) {
+                    add(&mut entries, entry.clone())?;
+                }
+            }
+        }
+        Ok(entries)
+    }
+
+    fn count(&mut self, at: Position, nodes: usize) -> Result<(), Stop> {
+        self.nodes += nodes;
         if self.nodes > MAX_NODES {
             return Err((at, format!("more than {MAX_NODES} values in one configuration")));
         }
-        let node = Rc::new(Node { at, value });
+        Ok(())
+    }
+
+    fn place(&mut self, at: Position, anchor: usize, value: Value<'t>, found: &mut Findings) -> Result<(), Stop> {
+        self.count(at, 1)?;
+        let height = value.height();
+        check_depth(at, height)?;
+        let node = Rc::new(Node { at, value, height });
         if anchor != 0 {
             self.anchors.insert(anchor, node.clone());
         }
@@ -216,6 +261,18 @@ impl<'t> Builder<'t> {
     }
 }
 
+/// Whoever walks or drops the tree recurses; a bound on its depth is a bound on the stack.
+fn check_depth(at: Position, levels: usize) -> Result<(), Stop> {
+    if levels > MAX_DEPTH {
+        return Err((
+            at,
+            format!("more than {MAX_DEPTH} levels deep: a configuration has only a few"),
+        ));
+    }
+    Ok(())
+}
+
+/// Adds a key and its value to a map.
 fn enter<'t>(
     entries: &mut Vec<Entry<'t>>,
     key: &Rc<Node<'t>>,
@@ -223,15 +280,15 @@ fn enter<'t>(
     found: &mut Findings,
 ) -> Result<(), Stop> {
     let at = key.at;
-    let Value::Scalar { text, .. } = &key.value else {
-        found.error(at, "a key must be text, not a list or a map");
-        return Ok(());
+    let text = match &key.value {
+        Value::Scalar { text, .. } if !key.is_nothing() => text,
+        _ => {
+            found.error(at, "a key must be text");
+            return Ok(());
+        }
     };
     if text.len() > MAX_KEY {
         return Err((at, format!("a key longer than {MAX_KEY} bytes")));
-    }
-    if entries.len() == MAX_KEYS {
-        return Err((at, format!("more than {MAX_KEYS} keys in one map")));
     }
     if let Some(first) = entries.iter().find(|entry| entry.key == *text) {
         let line = first.at.line;
@@ -242,6 +299,13 @@ fn enter<'t>(
         return Ok(());
     }
     let key = text.clone();
-    entries.push(Entry { key, at, value });
+    add(entries, Entry { key, at, value })
+}
+
+fn add<'t>(entries: &mut Vec<Entry<'t>>, entry: Entry<'t>) -> Result<(), Stop> {
+    if entries.len() == MAX_KEYS {
+        return Err((entry.at, format!("more than {MAX_KEYS} keys in one map")));
+    }
+    entries.push(entry);
     Ok(())
 }

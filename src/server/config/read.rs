@@ -167,13 +167,7 @@ impl<'n, 't> Field<'n, 't> {
             return None;
         };
         for entry in entries.iter().filter(|entry| !known.contains(&&*entry.key)) {
-            if entry.key == "<<" {
-                let message =
-                    "merge keys (`<<`) are not understood: write the keys out, or use an alias for a whole value";
-                found.error(entry.at, message);
-            } else {
-                found.error(entry.at, unknown("key", &entry.key, known));
-            }
+            found.error(entry.at, unknown("key", &entry.key, known));
         }
         Some(Fields { entries })
     }
