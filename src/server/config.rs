@@ -9,9 +9,13 @@
 //! * Without `lease_length` leases last 60 seconds; without `refresh_interval` clients come back after 16, or after the lease
 //!   length if that is shorter.
 //! * `parameters` may be a map of names to values instead of a list of `{name, value}`.
+//! * Without `kind` it is NO_ALGORITHM, as in Doorman, with a warning; only there `capacity` may be missing.
+//!
+//! Of YAML: one document, aliases and merge keys, no tags. Numbers are decimal and unquoted.
 //!
 //! What Doorman ignored is refused instead, because it is a mistake that otherwise shows as a wrong grant: unknown and duplicate keys,
-//! unknown parameters, negative capacities. Nothing that crashed it gets through: a missing capacity, an unknown kind.
+//! unknown parameters (Doorman's files may have some, but nothing ever used them), negative capacities. Nothing that crashed it
+//! gets through: a missing capacity, an unknown kind.
 //!
 //! # Why the tree is walked by hand
 //! A deserializer stops at the first mistake and forgets places once a value has the right type. We want every mistake of a file at
