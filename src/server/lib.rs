@@ -1,1 +1,3 @@
+//! The server: configuration so far.
 
+pub mod config;

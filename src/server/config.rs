@@ -1,0 +1,140 @@
+//! The configuration file: YAML text in, a checked [`Repository`] out, or everything that is wrong with it.
+//!
+//! # What is accepted
+//! Doorman's files as they are: a list `resources` of templates with `identifier_glob`, `capacity`, `safe_capacity`, `description` and
+//! `algorithm` (`kind` by name or number, `lease_length`, `refresh_interval`, `learning_mode_duration`, `parameters`).
+//! `development.yaml` beside this file shows it. Beyond Doorman:
+//!
+//! * A template without `algorithm` takes all of the algorithm of `*`. `*` itself may be missing; if it is there it is last.
+//! * Without `lease_length` leases last 60 seconds; without `refresh_interval` clients come back after 16, or after the lease
+//!   length if that is shorter.
+//! * `parameters` may be a map of names to values instead of a list of `{name, value}`.
+//! * Without `kind` it is NO_ALGORITHM, as in Doorman, with a warning; only there `capacity` may be missing.
+//!
+//! Of YAML: one document, aliases and merge keys, no tags. Numbers are decimal and unquoted.
+//!
+//! What Doorman ignored is refused instead, because it is a mistake that otherwise shows as a wrong grant: unknown and duplicate keys,
+//! unknown parameters (Doorman's files may have some, but nothing ever used them), negative capacities. Nothing that crashed it
+//! gets through: a missing capacity, an unknown kind.
+//!
+//! # Why the tree is walked by hand
+//! A deserializer stops at the first mistake and forgets places once a value has the right type. We want every mistake of a file at
+//! once, each with line and column, what was written and what was expected; also those that only a look at several templates
+//! shows. So the text becomes a tree that knows its places (`node`), typed readers take values out of it and note what they
+//! cannot read (`read`), and reading goes on with a stand-in to the end (`template`, `algorithm`).
+
+mod algorithm;
+mod diagnostic;
+mod node;
+mod read;
+mod template;
+#[cfg(test)]
+mod tests;
+
+use std::{
+    fs::File,
+    io::{self, Read},
+    path::{Path, PathBuf},
+};
+
+use leaseway_core::Repository;
+
+pub use self::diagnostic::{ConfigError, Diagnostic, Position};
+use self::diagnostic::{Findings, Lines};
+
+/// The largest configuration that is read, in bytes. 10,000 templates with all keys take about half of it.
+pub const MAX_BYTES: usize = 4 << 20;
+
+/// The configuration of a server that is given none, as text to copy from.
+pub const DEVELOPMENT: &str = include_str!("config/development.yaml");
+
+/// A configuration that can be used.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Loaded {
+    /// Its templates.
+    pub repository: Repository,
+    /// What is allowed but probably not meant, in the order of the file.
+    pub warnings: Vec<Diagnostic>,
+}
+
+/// Why a file gave no configuration.
+#[derive(Debug, thiserror::Error)]
+pub enum LoadError {
+    /// It could not be read.
+    #[error("cannot read the configuration file {}: {error}; name a file that this user may read", path.display())]
+    Read {
+        /// The file.
+        path: PathBuf,
+        /// What the operating system says.
+        #[source]
+        error: io::Error,
+    },
+    /// It could be read, and is wrong.
+    #[error(transparent)]
+    Invalid(#[from] ConfigError),
+}
+
+/// Reads a configuration file.
+pub fn load(path: &Path) -> Result<Loaded, LoadError> {
+    let bytes = read(path).map_err(|error| LoadError::Read {
+        path: path.to_owned(),
+        error,
+    })?;
+    Ok(parse_bytes(&path.display().to_string(), &bytes)?)
+}
+
+/// One byte more than is allowed shows that a file is too large; the rest of it need not be in memory.
+fn read(path: &Path) -> io::Result<Vec<u8>> {
+    let mut bytes = Vec::new();
+    File::open(path)?.take(MAX_BYTES as u64 + 1).read_to_end(&mut bytes)?;
+    Ok(bytes)
+}
+
+/// Reads a configuration that is in memory. `file` is what complaints call it.
+pub fn parse(file: &str, text: &str) -> Result<Loaded, ConfigError> {
+    parse_bytes(file, text.as_bytes())
+}
+
+/// As [`parse`], for what may not even be text.
+pub fn parse_bytes(file: &str, bytes: &[u8]) -> Result<Loaded, ConfigError> {
+    let mut found = Findings::new(file);
+    let repository = text(bytes, &mut found).map(|text| read_text(text, &mut found));
+    let warnings = found.finish()?;
+    let repository = repository.expect("without text there is a finding");
+    Ok(Loaded { repository, warnings })
+}
+
+/// What a server without a configuration file runs on.
+pub fn development() -> Repository {
+    parse("development.yaml", DEVELOPMENT).expect("tested").repository
+}
+
+fn text<'b>(bytes: &'b [u8], found: &mut Findings) -> Option<&'b str> {
+    if bytes.len() > MAX_BYTES {
+        found.error(Position::START, format!("larger than {MAX_BYTES} bytes"));
+        return None;
+    }
+    match std::str::from_utf8(bytes) {
+        // The mark that some editors put in front; it is no character of the first line.
+        Ok(text) => Some(text.strip_prefix('\u{feff}').unwrap_or(text)),
+        Err(error) => {
+            let good = String::from_utf8_lossy(&bytes[..error.valid_up_to()]);
+            found.error(Lines::of(&good).end(), "not UTF-8: save the file with that encoding");
+            None
+        }
+    }
+}
+
+fn read_text(text: &str, found: &mut Findings) -> Repository {
+    match node::parse(text, found).filter(|root| !root.is_nothing()) {
+        Some(root) => template::read_repository(&root, found),
+        None => {
+            // Text that is not YAML is no empty file, and has been complained about.
+            if !found.any() {
+                let message = format!("the configuration is empty; the least is: {}", template::EXAMPLE);
+                found.error(Position::START, message);
+            }
+            Repository::default()
+        }
+    }
+}

@@ -1,0 +1,215 @@
+//! Typed values out of the tree: the one place that knows how a number, a duration or a text is written, and how to say that it
+//! is not one. Every complaint has the same form: what it is about, what was written, what was expected.
+
+use std::{ops::RangeInclusive, rc::Rc};
+
+use leaseway_core::nearest;
+
+use super::{
+    diagnostic::{Findings, Position},
+    node::{Entry, Node, Value},
+};
+
+/// Longer texts are refused: aliases could multiply them, and nobody reads so much on a status page.
+const MAX_TEXT: usize = 4096;
+
+/// A value with what it is called in complaints.
+pub(super) struct Field<'n, 't> {
+    /// `` `capacity` ``, `a template`.
+    label: String,
+    /// Where its key is; for an element of a list where it is itself.
+    pub(super) key: Position,
+    node: &'n Node<'t>,
+}
+
+/// The entries of a map all of whose keys are known.
+pub(super) struct Fields<'n, 't> {
+    entries: &'n [Entry<'t>],
+}
+
+impl<'n, 't> Fields<'n, 't> {
+    pub(super) fn get(&self, key: &str) -> Option<Field<'n, 't>> {
+        self.entries.iter().find(|entry| entry.key == key).map(Field::of)
+    }
+}
+
+impl<'n, 't> Field<'n, 't> {
+    /// A value that has no key of its own.
+    pub(super) fn element(label: &str, node: &'n Node<'t>) -> Field<'n, 't> {
+        Field {
+            label: label.to_owned(),
+            key: node.at,
+            node,
+        }
+    }
+
+    fn of(entry: &'n Entry<'t>) -> Field<'n, 't> {
+        Field {
+            label: format!("`{}`", entry.key),
+            key: entry.at,
+            node: &entry.value,
+        }
+    }
+
+    /// `key:` and nothing more.
+    pub(super) fn is_nothing(&self) -> bool {
+        self.node.is_nothing()
+    }
+
+    /// Where to point for what is wrong with the value: at the value, or at the key if there is no value to see.
+    pub(super) fn at(&self) -> Position {
+        if self.is_nothing() { self.key } else { self.node.at }
+    }
+
+    /// Whether the value is a list, for what may be written as either a list or a map.
+    pub(super) fn is_list(&self) -> bool {
+        matches!(self.node.value, Value::List(_))
+    }
+
+    pub(super) fn is_empty_list(&self) -> bool {
+        matches!(&self.node.value, Value::List(items) if items.is_empty())
+    }
+
+    /// Says that the value is something else than expected.
+    pub(super) fn wrong(&self, expected: &str, found: &mut Findings) {
+        let message = if self.is_nothing() {
+            format!("{} has no value, expected {expected}", self.label)
+        } else {
+            format!("{} is {}, expected {expected}", self.label, self.written())
+        };
+        found.error(self.at(), message);
+    }
+
+    /// Says what about the value, which is of the right type, cannot be.
+    pub(super) fn refuse(&self, why: impl std::fmt::Display, found: &mut Findings) {
+        found.error(self.at(), format!("{} is {}: {why}", self.label, self.written()));
+    }
+
+    fn written(&self) -> String {
+        match &self.node.value {
+            Value::Scalar { text, plain } => {
+                let short: String = text.chars().take(80).collect();
+                let more = if short.len() < text.len() { "…" } else { "" };
+                let quote = if *plain { "" } else { "\"" };
+                format!("`{quote}{short}{more}{quote}`")
+            }
+            Value::List(_) => "a list".to_owned(),
+            Value::Map(_) => "a map".to_owned(),
+        }
+    }
+
+    /// Any scalar, as it is written.
+    pub(super) fn text(&self, expected: &str, found: &mut Findings) -> Option<&'n str> {
+        match &self.node.value {
+            Value::Scalar { text, .. } if text.len() > MAX_TEXT => {
+                self.refuse(format!("it is longer than {MAX_TEXT} bytes"), found);
+                None
+            }
+            Value::Scalar { text, .. } if !self.is_nothing() => Some(text),
+            _ => {
+                self.wrong(expected, found);
+                None
+            }
+        }
+    }
+
+    /// A number, possibly infinite or NaN.
+    pub(super) fn number(&self, expected: &str, found: &mut Findings) -> Option<f64> {
+        self.unquoted(expected, number, found)
+    }
+
+    /// A whole number in a range.
+    pub(super) fn whole(&self, range: RangeInclusive<i64>, expected: &str, found: &mut Findings) -> Option<i64> {
+        self.unquoted(
+            expected,
+            |text| whole(text).filter(|value| range.contains(value)),
+            found,
+        )
+    }
+
+    /// A scalar that means something only without quotes. YAML makes text of what is quoted, and Doorman refused it.
+    fn unquoted<T>(&self, expected: &str, read: impl Fn(&str) -> Option<T>, found: &mut Findings) -> Option<T> {
+        let hint = match &self.node.value {
+            Value::Scalar { text, plain: true } => match read(text) {
+                Some(value) => return Some(value),
+                None if octal(text) => "; remove the leading zero, which makes it octal to some YAML parsers",
+                None => "",
+            },
+            Value::Scalar { text, .. } if read(text).is_some() => "; remove the quotes",
+            _ => "",
+        };
+        self.wrong(&format!("{expected}{hint}"), found);
+        None
+    }
+
+    /// A list of at most so many elements.
+    pub(super) fn list(&self, limit: usize, expected: &str, found: &mut Findings) -> &'n [Rc<Node<'t>>] {
+        match &self.node.value {
+            Value::List(items) if items.len() <= limit => return items,
+            Value::List(items) => {
+                let message = format!(
+                    "{} has {} elements, at most {limit} are allowed",
+                    self.label,
+                    items.len()
+                );
+                found.error(self.key, message);
+            }
+            _ => self.wrong(expected, found),
+        }
+        &[]
+    }
+
+    /// A map with these keys. Others are complained about, each where it is.
+    pub(super) fn map(&self, known: &[&str], found: &mut Findings) -> Option<Fields<'n, 't>> {
+        let Value::Map(entries) = &self.node.value else {
+            let keys = if known.len() == 1 { "the key" } else { "the keys" };
+            self.wrong(&format!("a map with {keys} {}", known.join(", ")), found);
+            return None;
+        };
+        for entry in entries.iter().filter(|entry| !known.contains(&&*entry.key)) {
+            found.error(entry.at, unknown("key", &entry.key, known));
+        }
+        Some(Fields { entries })
+    }
+
+    /// A map with any keys.
+    pub(super) fn entries(&self, expected: &str, found: &mut Findings) -> Vec<(&'n str, Field<'n, 't>)> {
+        let Value::Map(entries) = &self.node.value else {
+            self.wrong(expected, found);
+            return Vec::new();
+        };
+        entries.iter().map(|entry| (&*entry.key, Field::of(entry))).collect()
+    }
+}
+
+/// A word that should have been one of these.
+pub(super) fn unknown(what: &str, word: &str, known: &[&str]) -> String {
+    let suggestion = nearest(word, known.iter().copied())
+        .map_or_else(String::new, |nearest| format!(" (did you mean `{nearest}`?)"));
+    format!("unknown {what} `{word}`{suggestion}; known: {}", known.join(", "))
+}
+
+/// Decimal numbers as YAML and Go write them, with `_` between digits as Doorman's parser allowed. Rust's own parser would also
+/// take `inf` and `nan`, which in YAML are words.
+fn number(text: &str) -> Option<f64> {
+    match text {
+        ".inf" | ".Inf" | ".INF" | "+.inf" | "+.Inf" | "+.INF" => Some(f64::INFINITY),
+        "-.inf" | "-.Inf" | "-.INF" => Some(f64::NEG_INFINITY),
+        ".nan" | ".NaN" | ".NAN" => Some(f64::NAN),
+        _ if octal(text) || !text.chars().all(|c| c.is_ascii_digit() || "+-.eE_".contains(c)) => None,
+        _ => text.replace('_', "").parse().ok(),
+    }
+}
+
+fn whole(text: &str) -> Option<i64> {
+    if octal(text) {
+        return None;
+    }
+    text.replace('_', "").parse().ok()
+}
+
+/// `010` is eight to YAML 1.1, which Doorman read, and ten to YAML 1.2.
+fn octal(text: &str) -> bool {
+    let digits = text.trim_start_matches(['+', '-']);
+    digits.len() > 1 && digits.starts_with('0') && digits.bytes().all(|byte| byte.is_ascii_digit() || byte == b'_')
+}

@@ -1,0 +1,215 @@
+//! `resources:`, the list of templates, and what its templates owe each other: one star at the end, no pattern twice, and the
+//! star's algorithm for whoever brings none.
+
+use std::collections::HashMap;
+
+use leaseway_core::{Amount, AmountError, Glob, Kind, Repository, SafeCapacity, Template};
+
+use super::{
+    algorithm::Algorithm,
+    diagnostic::{Findings, Position},
+    node::Node,
+    read::Field,
+};
+
+const KEYS: [&str; 5] = [
+    "identifier_glob",
+    "capacity",
+    "safe_capacity",
+    "description",
+    "algorithm",
+];
+const MAX_TEMPLATES: usize = 10_000;
+const IDENTIFIER: &str = "a resource id or a pattern (in quotes if it begins with `*`, `[` or `{`)";
+const CAPACITY: &str = "a number like 100 or 7.5";
+const SAFE_CAPACITY: &str = "a number, -1 for no limit";
+
+/// The whole of a useful configuration, for whoever has none.
+pub(super) const EXAMPLE: &str = r#"resources: [{identifier_glob: "*", capacity: 100, algorithm: {kind: FAIR_SHARE}}]"#;
+
+/// A template as it is written, before it is known what it takes from `*`.
+struct Draft<'n> {
+    /// Where to complain about all of it.
+    at: Position,
+    identifier: &'n str,
+    glob: Glob,
+    capacity: Given<Amount>,
+    safe_capacity: SafeCapacity,
+    description: Option<&'n str>,
+    algorithm: Option<Algorithm>,
+}
+
+/// A value that must be there for some and need not for others.
+#[derive(Clone, Copy)]
+enum Given<T> {
+    No,
+    /// And complained about.
+    Bad,
+    Good(T),
+}
+
+/// All templates. Unless there are findings, each of them is complete.
+pub(super) fn read_repository(root: &Node<'_>, found: &mut Findings) -> Repository {
+    let root = Field::element("the configuration", root);
+    let Some(fields) = root.map(&["resources"], found) else {
+        return Repository::default();
+    };
+    let list = match fields.get("resources") {
+        Some(field) => {
+            if field.is_empty_list() {
+                found.error(
+                    field.at(),
+                    format!("`resources` has no templates; the least is: {EXAMPLE}"),
+                );
+            }
+            field.list(
+                MAX_TEMPLATES,
+                &format!("a list of templates; the least is: {EXAMPLE}"),
+                found,
+            )
+        }
+        None => {
+            found.error(root.at(), format!("no `resources`; the least is: {EXAMPLE}"));
+            &[]
+        }
+    };
+    let drafts: Vec<Draft<'_>> = list.iter().filter_map(|item| read_template(item, found)).collect();
+    check_order(&drafts, found);
+    let star = drafts.iter().find(|draft| draft.glob.matches_everything());
+    let inherited = star.map(|star| star.algorithm.clone());
+    Repository::new(
+        drafts
+            .into_iter()
+            .filter_map(|draft| finish(draft, inherited.as_ref(), found))
+            .collect(),
+    )
+}
+
+fn read_template<'n>(item: &'n Node<'_>, found: &mut Findings) -> Option<Draft<'n>> {
+    let item = Field::element("a template", item);
+    let fields = item.map(&KEYS, found)?;
+    // Read everything even if the identifier is missing: all mistakes are told at once.
+    let capacity = match fields.get("capacity") {
+        None => Given::No,
+        Some(field) => read_amount(&field, CAPACITY, found).map_or(Given::Bad, Given::Good),
+    };
+    let safe_capacity = fields.get("safe_capacity");
+    let safe_capacity = safe_capacity.and_then(|field| read_safe_capacity(&field, found));
+    let description = fields.get("description");
+    let description = description.and_then(|field| field.text("text", found));
+    let algorithm = fields.get("algorithm").map(|field| Algorithm::read(&field, found));
+    let Some(identifier) = fields.get("identifier_glob") else {
+        found.error(
+            item.at(),
+            "a template needs an `identifier_glob`: a resource id or a pattern",
+        );
+        return None;
+    };
+    let at = identifier.at();
+    let (identifier, glob) = read_identifier(&identifier, found)?;
+    Some(Draft {
+        at,
+        identifier,
+        glob,
+        capacity,
+        safe_capacity: safe_capacity.unwrap_or_default(),
+        description,
+        algorithm,
+    })
+}
+
+fn read_identifier<'n>(field: &Field<'n, '_>, found: &mut Findings) -> Option<(&'n str, Glob)> {
+    let text = field.text(IDENTIFIER, found)?;
+    if text.is_empty() {
+        field.wrong(IDENTIFIER, found);
+        return None;
+    }
+    match Glob::new(text) {
+        Ok(glob) => Some((text, glob)),
+        Err(error) => {
+            field.refuse(error, found);
+            None
+        }
+    }
+}
+
+fn read_amount(field: &Field<'_, '_>, expected: &str, found: &mut Findings) -> Option<Amount> {
+    let number = field.number(expected, found)?;
+    Amount::new(number).map_err(|error| field.refuse(error, found)).ok()
+}
+
+fn read_safe_capacity(field: &Field<'_, '_>, found: &mut Findings) -> Option<SafeCapacity> {
+    let number = field.number(SAFE_CAPACITY, found)?;
+    if number == -1.0 {
+        return Some(SafeCapacity::Unlimited);
+    }
+    match Amount::new(number) {
+        Ok(amount) => return Some(SafeCapacity::Fixed(amount)),
+        Err(AmountError::Negative) => field.refuse("must not be negative; only -1 may be given, for no limit", found),
+        Err(error) => field.refuse(error, found),
+    }
+    None
+}
+
+/// No template stands where it could never be used.
+fn check_order(drafts: &[Draft<'_>], found: &mut Findings) {
+    let mut seen = HashMap::new();
+    for draft in drafts {
+        if let Some(line) = seen.insert(draft.identifier, draft.at.line) {
+            let identifier = draft.identifier;
+            let message =
+                format!("duplicate `identifier_glob` `{identifier}`: line {line} has it, this one could never match");
+            found.error(draft.at, message);
+        }
+    }
+    let Some(star) = drafts.iter().position(|draft| draft.glob.matches_everything()) else {
+        return;
+    };
+    // A second star is a duplicate, and complained about as such.
+    if drafts[star..].iter().any(|draft| !draft.glob.matches_everything()) {
+        let message =
+            "`*` must be the last template: it matches every resource, so patterns after it could never match";
+        found.error(drafts[star].at, message);
+    }
+}
+
+/// Puts together what a template has and what it takes from `*` (`inherited`: absent if there is no `*`).
+fn finish(draft: Draft<'_>, inherited: Option<&Option<Algorithm>>, found: &mut Findings) -> Option<(Template, Glob)> {
+    let algorithm = draft.algorithm.or_else(|| {
+        let algorithm = inherited.cloned().flatten();
+        if algorithm.is_none() {
+            found.error(draft.at, without_algorithm(&draft.glob, inherited.is_some()));
+        }
+        algorithm
+    })?;
+    let capacity = match (draft.capacity, algorithm.kind) {
+        (Given::Good(capacity), _) => capacity,
+        (Given::No, Some(Kind::NoAlgorithm)) => Amount::ZERO,
+        (Given::No, Some(kind)) => {
+            let message = format!("a template with {} needs a `capacity`, {CAPACITY}", kind.name());
+            found.error(draft.at, message);
+            return None;
+        }
+        (Given::No, None) | (Given::Bad, _) => return None,
+    };
+    let mut settings = algorithm.settings;
+    settings.capacity = capacity;
+    settings.safe_capacity = draft.safe_capacity;
+    let template = Template {
+        identifier_glob: draft.identifier.to_owned(),
+        settings,
+        parameters: algorithm.parameters,
+        description: draft.description.map(str::to_owned),
+    };
+    Some((template, draft.glob))
+}
+
+fn without_algorithm(glob: &Glob, star: bool) -> &'static str {
+    if glob.matches_everything() {
+        "`*` needs an `algorithm`: the other templates take it from here"
+    } else if star {
+        "no `algorithm`, and the template `*` has none to take"
+    } else {
+        "no `algorithm`, and there is no template `*` to take it from"
+    }
+}

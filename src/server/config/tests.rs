@@ -1,0 +1,30 @@
+//! What is accepted and what it becomes, what is refused and in which words, and that nothing makes the reader fall over.
+
+mod accepted;
+mod algorithm;
+mod hostile;
+mod refused;
+
+use leaseway_core::{Repository, Template};
+
+use super::parse;
+
+/// The repository of a file that must be fine, without a warning.
+fn accepted(text: &str) -> Repository {
+    let loaded = parse("config.yaml", text).unwrap_or_else(|error| panic!("{error}\n{text}"));
+    assert_eq!(loaded.warnings, [], "{text}");
+    loaded.repository
+}
+
+/// Every mistake of a file that must have some, as `LINE:COLUMN: message`.
+fn refused(text: &str) -> Vec<String> {
+    let error = parse("f", text).expect_err(text).to_string();
+    error
+        .lines()
+        .map(|line| line.strip_prefix("f:").unwrap_or(line).to_owned())
+        .collect()
+}
+
+fn found<'a>(repository: &'a Repository, id: &str) -> &'a Template {
+    repository.find(id).expect("a template for this id")
+}

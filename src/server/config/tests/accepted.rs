@@ -1,0 +1,283 @@
+//! Files that are fine.
+
+use std::fmt::Write as _;
+
+use leaseway_core::{Amount, Kind, Millis, NamedParameter, Priority, Reuse, SafeCapacity, Settings};
+
+use super::{super::development, accepted, found};
+use crate::config::{load, parse};
+
+fn amount(value: f64) -> Amount {
+    Amount::new(value).expect("a valid amount")
+}
+
+/// The file of section 2 of our notes on Doorman, but for its parameter `foo`, which we refuse.
+#[test]
+fn doormans_own_form() {
+    let repository = accepted(
+        r#"
+resources:                          # order matters; first match wins among globs
+- identifier_glob: "fair*"
+  capacity: 120                     # double
+  safe_capacity: 7.5                # optional; absent = dynamic
+  description: "free text"          # not shown or used
+  algorithm:
+    kind: FAIR_SHARE
+    lease_length: 60
+    refresh_interval: 5
+    learning_mode_duration: 0
+- identifier_glob: "*"
+  capacity: 50
+  algorithm: {kind: FAIR_SHARE, lease_length: 20, refresh_interval: 2}
+"#,
+    );
+    let fair = found(&repository, "fair-one");
+    assert_eq!(fair.identifier_glob, "fair*");
+    assert_eq!(fair.description.as_deref(), Some("free text"));
+    assert_eq!(
+        fair.settings,
+        Settings {
+            lease: Millis::from_secs(60),
+            refresh: Millis::from_secs(5),
+            learning: Some(Millis(0)),
+            safe_capacity: SafeCapacity::Fixed(amount(7.5)),
+            ..Settings::new(Kind::FairShare, amount(120.0))
+        }
+    );
+    let other = found(&repository, "a/b/c");
+    assert_eq!(
+        other.settings,
+        Settings {
+            lease: Millis::from_secs(20),
+            refresh: Millis::from_secs(2),
+            ..Settings::new(Kind::FairShare, amount(50.0))
+        }
+    );
+    assert_eq!(other.settings.learning, None, "absent: one lease length");
+}
+
+/// Indented lists, numbers for kinds, a document start, Windows line ends, aliases: whatever Doorman's YAML parser took.
+#[test]
+fn doormans_files_in_other_dress() {
+    let text = r"---
+# Proportional share with every key.
+resources:
+  - identifier_glob: proportional
+    capacity: 1_000.0
+    safe_capacity: -1
+    description: >
+      Folded
+      text
+    algorithm: &slow
+      kind: 2
+      lease_length: 300
+      refresh_interval: 16
+      learning_mode_duration: -1
+  - {identifier_glob: 'db/[a-m]*', capacity: 1e3, algorithm: *slow}
+  - {identifier_glob: 'db/?', capacity: .5, algorithm: {kind: STATIC, lease_length: 60, refresh_interval: 60}}
+  - identifier_glob: 12
+    algorithm: {kind: 0, lease_length: 60, refresh_interval: 16}
+  - identifier_glob: '*'
+    capacity: 0
+    algorithm:
+        kind: 'FAIR_SHARE'
+        lease_length: 60
+        refresh_interval: 16
+...
+";
+    for text in [text.to_owned(), text.replace('\n', "\r\n"), format!("\u{feff}{text}")] {
+        let repository = accepted(&text);
+        let get = |id: &str| found(&repository, id).settings.clone();
+        let slow = Settings {
+            lease: Millis::from_secs(300),
+            learning: Some(Millis(0)),
+            ..Settings::new(Kind::ProportionalShare, amount(1000.0))
+        };
+        assert_eq!(
+            get("proportional"),
+            Settings {
+                safe_capacity: SafeCapacity::Unlimited,
+                ..slow.clone()
+            }
+        );
+        assert_eq!(get("db/abc"), slow, "through the alias");
+        assert_eq!((get("db/z").kind, get("db/z").capacity), (Kind::Static, amount(0.5)));
+        assert_eq!((get("12").kind, get("12").capacity), (Kind::NoAlgorithm, Amount::ZERO));
+        assert_eq!((get("x").kind, get("x").capacity), (Kind::FairShare, Amount::ZERO));
+    }
+}
+
+#[test]
+fn merge_keys() {
+    let repository = accepted(
+        r"
+resources:
+- &first
+  identifier_glob: first
+  capacity: 1
+  algorithm: &fair {kind: FAIR_SHARE, lease_length: 30, refresh_interval: 3}
+- <<: *first
+  identifier_glob: second
+- identifier_glob: third
+  capacity: 3
+  algorithm: {kind: STATIC, <<: [{lease_length: 40}, *fair]}
+",
+    );
+    let get = |id: &str| {
+        let settings = &found(&repository, id).settings;
+        (
+            settings.kind,
+            settings.capacity.get(),
+            settings.lease.0,
+            settings.refresh.0,
+        )
+    };
+    assert_eq!(get("first"), (Kind::FairShare, 1.0, 30_000, 3_000));
+    assert_eq!(get("second"), (Kind::FairShare, 1.0, 30_000, 3_000));
+    assert_eq!(
+        get("third"),
+        (Kind::Static, 3.0, 40_000, 3_000),
+        "what is written wins, then what is merged first"
+    );
+}
+
+#[test]
+fn lengths_that_are_not_given() {
+    for (algorithm, lease, refresh) in [
+        ("{kind: STATIC}", 60, 16),
+        ("{kind: STATIC, lease_length: 300}", 300, 16),
+        ("{kind: STATIC, lease_length: 10}", 10, 10),
+        ("{kind: STATIC, refresh_interval: 60}", 60, 60),
+        (
+            "{kind: STATIC, lease_length: 2678400, refresh_interval: 2678400}",
+            2_678_400,
+            2_678_400,
+        ),
+    ] {
+        let text = format!("resources: [{{identifier_glob: a, capacity: 1, algorithm: {algorithm}}}]");
+        let settings = found(&accepted(&text), "a").settings.clone();
+        let expected = (Millis::from_secs(lease), Millis::from_secs(refresh));
+        assert_eq!((settings.lease, settings.refresh), expected, "{algorithm}");
+    }
+}
+
+#[test]
+fn the_algorithm_of_the_star_is_taken_whole() {
+    let repository = accepted(
+        "resources:\n- {identifier_glob: a, capacity: 7, safe_capacity: 3}\n- identifier_glob: '*'\n  capacity: 9\n  algorithm: \
+         {kind: PROPORTIONAL_SHARE, lease_length: 40, refresh_interval: 4, learning_mode_duration: 5, parameters: {reuse: prompt}}",
+    );
+    let (a, star) = (found(&repository, "a"), found(&repository, "b"));
+    assert_eq!(star.settings.safe_capacity, SafeCapacity::Dynamic);
+    assert_eq!(
+        a.settings,
+        Settings {
+            capacity: amount(7.0),
+            safe_capacity: SafeCapacity::Fixed(amount(3.0)),
+            ..star.settings.clone()
+        }
+    );
+    assert_eq!(
+        (a.settings.lease, a.settings.learning),
+        (Millis::from_secs(40), Some(Millis::from_secs(5)))
+    );
+    assert_eq!(a.settings.reuse, Reuse::Prompt);
+    assert_eq!(a.parameters, star.parameters);
+}
+
+#[test]
+fn parameters_as_a_list_or_as_a_map() {
+    for parameters in [
+        "[{name: priority, value: strict}, {name: max_priority, value: 3}, {value: '2.5', name: min_request_interval}]",
+        "{priority: 'strict', max_priority: 3, min_request_interval: 2.5}",
+    ] {
+        let text = format!(
+            "resources: [{{identifier_glob: a, capacity: 1, algorithm: {{kind: FAIR_SHARE, parameters: {parameters}}}}}]"
+        );
+        let repository = accepted(&text);
+        let template = found(&repository, "a");
+        let settings = &template.settings;
+        assert_eq!(
+            (settings.priority, settings.max_priority, settings.min_request_interval),
+            (Priority::Strict, Some(3), Millis(2500)),
+            "{parameters}"
+        );
+        let parameter = |name: &str, value: &str| NamedParameter {
+            name: name.into(),
+            value: Some(value.into()),
+        };
+        assert_eq!(
+            template.parameters,
+            [
+                parameter("priority", "strict"),
+                parameter("max_priority", "3"),
+                parameter("min_request_interval", "2.5")
+            ],
+            "as written, for child nodes"
+        );
+    }
+}
+
+#[test]
+fn a_star_is_not_needed() {
+    let repository = accepted("resources: [{identifier_glob: a, capacity: 1, algorithm: {kind: STATIC}}]");
+    assert_eq!(repository.find("b"), None);
+}
+
+#[test]
+fn without_a_kind_nothing_is_divided_and_that_is_said() {
+    let loaded = parse(
+        "f",
+        "resources:\n- identifier_glob: a\n  algorithm:\n    lease_length: 20\n",
+    )
+    .expect("allowed");
+    assert_eq!(found(&loaded.repository, "a").settings.kind, Kind::NoAlgorithm);
+    let warnings: Vec<String> = loaded.warnings.iter().map(ToString::to_string).collect();
+    assert_eq!(
+        warnings,
+        [
+            "f:3:3: no `kind`: NO_ALGORITHM is taken, as Doorman does; capacity is then not divided at all, everybody gets what they want"
+        ]
+    );
+}
+
+#[test]
+fn the_development_server_shares_everything_fairly() {
+    let repository = development();
+    assert_eq!(repository.templates().len(), 1);
+    for id in ["", "requests", "region/db/queries"] {
+        assert_eq!(
+            found(&repository, id).settings,
+            Settings {
+                lease: Millis::from_secs(60),
+                refresh: Millis::from_secs(5),
+                learning: Some(Millis(0)),
+                ..Settings::new(Kind::FairShare, amount(100.0))
+            },
+            "{id}"
+        );
+    }
+}
+
+#[test]
+fn ten_thousand_templates() {
+    let mut text = String::from("resources:\n");
+    for number in 0..10_000 {
+        writeln!(
+            text,
+            "- {{identifier_glob: r{number}, capacity: {number}, algorithm: {{kind: FAIR_SHARE}}}}"
+        )
+        .expect("in memory");
+    }
+    let repository = accepted(&text);
+    assert_eq!(repository.templates().len(), 10_000);
+    assert_eq!(found(&repository, "r9999").settings.capacity, amount(9999.0));
+}
+
+#[test]
+fn files_are_read() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let path = directory.path().join("leaseway.yaml");
+    std::fs::write(&path, super::super::DEVELOPMENT).expect("written");
+    assert_eq!(load(&path).expect("valid").repository, development());
+}

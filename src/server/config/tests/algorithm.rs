@@ -1,0 +1,136 @@
+//! Mistakes in an algorithm, each class with its exact words and place.
+
+use super::refused::mistakes;
+
+/// The complaints about an algorithm, which begins in column 14 of line 4.
+fn algorithm_mistakes(algorithm: &str) -> Vec<String> {
+    mistakes(&format!(
+        "- identifier_glob: a\n  capacity: 1\n  algorithm: {algorithm}"
+    ))
+}
+
+#[test]
+fn kinds() {
+    let known = "known: NO_ALGORITHM, STATIC, PROPORTIONAL_SHARE, FAIR_SHARE";
+    for (kind, expected) in [
+        (
+            "FAIRSHARE",
+            format!("unknown kind `FAIRSHARE` (did you mean `FAIR_SHARE`?); {known}"),
+        ),
+        (
+            "fair_share",
+            format!("unknown kind `fair_share` (did you mean `FAIR_SHARE`?); {known}"),
+        ),
+        ("ROUND_ROBIN", format!("unknown kind `ROUND_ROBIN`; {known}")),
+        ("4", format!("unknown kind `4`; {known}")),
+        ("-1", format!("unknown kind `-1`; {known}")),
+        (
+            "[]",
+            "`kind` is a list, expected one of NO_ALGORITHM, STATIC, PROPORTIONAL_SHARE, FAIR_SHARE".into(),
+        ),
+    ] {
+        assert_eq!(
+            algorithm_mistakes(&format!("{{kind: {kind}}}")),
+            [format!("4:21: {expected}")],
+            "{kind}"
+        );
+    }
+}
+
+#[test]
+fn durations() {
+    let range = "expected whole seconds from 1 to 2678400 (31 days)";
+    for (value, expected) in [
+        ("0", format!("is `0`, {range}")),
+        ("-60", format!("is `-60`, {range}")),
+        ("5.5", format!("is `5.5`, {range}")),
+        ("5.0", format!("is `5.0`, {range}")),
+        ("60s", format!("is `60s`, {range}")),
+        ("2678401", format!("is `2678401`, {range}")),
+        ("99999999999999999999", format!("is `99999999999999999999`, {range}")),
+        ("'60'", format!("is `\"60\"`, {range}; remove the quotes")),
+        ("[60]", format!("is a list, {range}")),
+    ] {
+        for key in ["lease_length", "refresh_interval"] {
+            let column = 14 + "{kind: STATIC, : ".len() + key.len();
+            let algorithm = format!("{{kind: STATIC, {key}: {value}}}");
+            assert_eq!(
+                algorithm_mistakes(&algorithm),
+                [format!("4:{column}: `{key}` {expected}")],
+                "{algorithm}"
+            );
+        }
+    }
+    assert_eq!(
+        algorithm_mistakes("{kind: STATIC, learning_mode_duration: 1.5}"),
+        [
+            "4:53: `learning_mode_duration` is `1.5`, expected whole seconds up to 2678400 (31 days); 0 or less: no learning mode"
+        ]
+    );
+    assert_eq!(
+        algorithm_mistakes("{kind: STATIC, lease_length: 10, refresh_interval: 11}"),
+        ["4:65: `refresh_interval` is `11`: longer than `lease_length`, 10; leases would end before clients ask again"]
+    );
+    assert_eq!(
+        algorithm_mistakes("{kind: STATIC, refresh_interval: 61}"),
+        [
+            "4:47: `refresh_interval` is `61`: longer than `lease_length`, 60 (the default); leases would end before clients ask again"
+        ]
+    );
+    assert_eq!(
+        algorithm_mistakes("{kind: STATIC, lease_length: x, refresh_interval: 61}"),
+        [format!("4:43: `lease_length` is `x`, {range}")],
+        "what cannot be read is not compared"
+    );
+}
+
+#[test]
+fn parameters() {
+    let known = "known: priority, max_priority, reuse, min_request_interval";
+    let reuse = "expected `confirmed` (clients never believe in more than there is) or `prompt` (as Doorman)";
+    for (parameters, expected) in [
+        (
+            "[{name: priorty, value: strict}, {name: foo, value: bar}]",
+            vec![
+                format!("4:49: unknown parameter `priorty` (did you mean `priority`?); {known}"),
+                format!("4:81: unknown parameter `foo`; {known}"),
+            ],
+        ),
+        (
+            "[{name: reuse, value: soon}, {name: max_priority, value: 1}, {name: max_priority, value: 2}]",
+            vec![
+                format!("4:63: parameter `reuse` is `soon`, {reuse}"),
+                "4:109: duplicate parameter `max_priority`: it is already given".into(),
+            ],
+        ),
+        (
+            "[5, {value: 3}, {name: reuse}, {name: max_priority, vale: 3}, {name: [], value: 3}, {name: reuse, value: []}]",
+            vec![
+                "4:42: a parameter is `5`, expected a map with the keys name, value".into(),
+                "4:45: a parameter needs a `name`".into(),
+                format!("4:64: parameter `reuse` is ``, {reuse}"),
+                "4:79: parameter `max_priority` is ``, expected a whole number from -32768 to 32767, the highest priority a client may claim"
+                    .into(),
+                "4:93: unknown key `vale` (did you mean `value`?); known: name, value".into(),
+                "4:110: `name` is a list, expected the name of a parameter".into(),
+                "4:132: duplicate parameter `reuse`: it is already given".into(),
+            ],
+        ),
+        (
+            "{reuse: , max_priority: [3], priority: strict, priority: ignore, foo: bar}",
+            vec![
+                format!("4:42: parameter `reuse` is ``, {reuse}"),
+                "4:65: `max_priority` is a list, expected text or a number".into(),
+                "4:88: duplicate key `priority`: it is already given on line 4".into(),
+                format!("4:106: unknown parameter `foo`; {known}"),
+            ],
+        ),
+        (
+            "strict",
+            vec!["4:41: `parameters` is `strict`, expected a list of `{name: …, value: …}`, or a map of names to values".into()],
+        ),
+    ] {
+        let algorithm = format!("{{kind: STATIC, parameters: {parameters}}}");
+        assert_eq!(algorithm_mistakes(&algorithm), expected, "{parameters}");
+    }
+}

@@ -1,0 +1,323 @@
+//! Mistakes, each class with its exact words and place.
+
+use std::path::Path;
+
+use super::refused;
+use crate::config::load;
+
+/// What a test writes after `resources:\n`, followed by a good `*`.
+pub(super) fn mistakes(templates: &str) -> Vec<String> {
+    refused(&format!(
+        "resources:\n{templates}\n- {{identifier_glob: \"*\", capacity: 1, algorithm: {{kind: FAIR_SHARE}}}}\n"
+    ))
+}
+
+#[test]
+fn nothing_to_read() {
+    let example = r#"resources: [{identifier_glob: "*", capacity: 100, algorithm: {kind: FAIR_SHARE}}]"#;
+    super::accepted(example);
+    for (text, before) in [
+        ("", "1:1: the configuration is empty; the least is: "),
+        ("# only a comment\n", "1:1: the configuration is empty; the least is: "),
+        ("---\n", "1:1: the configuration is empty; the least is: "),
+        ("{}", "1:1: no `resources`; the least is: "),
+        (
+            "resources:\n",
+            "1:1: `resources` has no value, expected a list of templates; the least is: ",
+        ),
+        ("resources: []", "1:12: `resources` has no templates; the least is: "),
+        (
+            "resources: {}",
+            "1:12: `resources` is a map, expected a list of templates; the least is: ",
+        ),
+    ] {
+        assert_eq!(refused(text), [format!("{before}{example}")], "{text}");
+    }
+}
+
+#[test]
+fn yaml_that_is_none() {
+    let alias = "(a value that begins with `*` is a YAML alias: put patterns in quotes, like \"*\")";
+    for (text, message) in [
+        (
+            "resources:\n- identifier_glob: *\n",
+            format!("2:20: not YAML: while scanning an anchor or alias, did not find expected alphabetic or numeric character {alias}"),
+        ),
+        (
+            "resources:\n- identifier_glob: *foo\n",
+            format!("2:20: not YAML: while parsing node, found unknown anchor {alias}"),
+        ),
+        (
+            "resources:\n\t- a\n",
+            "2:2: not YAML: tabs disallowed within this context (block indentation) (indent with spaces, not with tabs)".into(),
+        ),
+        (
+            "resources:\r\n- description: a: b\r\n",
+            "2:17: not YAML: mapping values are not allowed in this context (check the indentation; text that contains `: ` needs quotes)"
+                .into(),
+        ),
+        (
+            "resources:\n- description: @home\n",
+            "2:16: not YAML: unexpected character: `@' (text that begins with this character needs quotes)".into(),
+        ),
+        ("resources: [1", "1:14: not YAML: while parsing a flow sequence, expected ',' or ']'".into()),
+        (
+            "\u{feff}resources: 'a",
+            "1:12: not YAML: while scanning a quoted scalar, found unexpected end of stream".into(),
+        ),
+        (
+            "resources: []\n---\nresources: []\n",
+            "2:1: a second YAML document begins here: a configuration is one document, remove the `---`".into(),
+        ),
+        ("resources: !!str a", "1:12: YAML tags (`!…`) are not understood: leave it out".into()),
+    ] {
+        assert_eq!(refused(text), [message], "{text}");
+    }
+}
+
+#[test]
+fn keys() {
+    let known = "known: identifier_glob, capacity, safe_capacity, description, algorithm";
+    for (templates, expected) in [
+        (
+            "- identifier_glob: a\n  capacity: 1\n  algoritm: 3\n  colour: red\n  identifierGlob: b",
+            vec![
+                format!("4:3: unknown key `algoritm` (did you mean `algorithm`?); {known}"),
+                format!("5:3: unknown key `colour`; {known}"),
+                format!("6:3: unknown key `identifierGlob` (did you mean `identifier_glob`?); {known}"),
+            ],
+        ),
+        (
+            "- identifier_glob: a\n  capacity: 1\n  capacity: 2\n  'capacity': 3",
+            vec![
+                "4:3: duplicate key `capacity`: it is already given on line 3".into(),
+                "5:3: duplicate key `capacity`: it is already given on line 3".into(),
+            ],
+        ),
+        (
+            "- {identifier_glob: a, capacity: 1, [x]: 1, ~: 2}",
+            vec!["2:37: a key must be text".into(), "2:45: a key must be text".into()],
+        ),
+        (
+            "- {identifier_glob: a, capacity: 1, algorithm: &fair {kind: FAIR_SHARE}}\n- {identifier_glob: b, capacity: 1, algorithm: {<<: FAIR_SHARE, kind: STATIC}}",
+            vec!["3:49: `<<` merges maps, expected an alias of a map, or a list of such".into()],
+        ),
+        (
+            "- {identifier_glob: a, capacity: 1, algorithm: {kind: STATIC, lease: 60}}",
+            vec![
+                "2:63: unknown key `lease` (did you mean `lease_length`?); known: kind, lease_length, refresh_interval, \
+                 learning_mode_duration, parameters"
+                    .into(),
+            ],
+        ),
+    ] {
+        assert_eq!(mistakes(templates), expected, "{templates}");
+    }
+    assert_eq!(
+        refused("resource: []")[0],
+        "1:1: unknown key `resource` (did you mean `resources`?); known: resources"
+    );
+}
+
+#[test]
+fn types() {
+    let template = "expected a map with the keys identifier_glob, capacity, safe_capacity, description, algorithm";
+    let glob = "expected a resource id or a pattern (in quotes if it begins with `*`, `[` or `{`)";
+    for (templates, expected) in [
+        (
+            "- 5\n-\n- []",
+            vec![
+                format!("2:3: a template is `5`, {template}"),
+                format!("3:2: a template has no value, {template}"),
+                format!("4:3: a template is a list, {template}"),
+            ],
+        ),
+        (
+            "- {capacity: 5}\n- {identifier_glob: }\n- {identifier_glob: ''}\n- {identifier_glob: [ab], capacity: {}}",
+            vec![
+                "2:3: a template needs an `identifier_glob`: a resource id or a pattern".into(),
+                format!("3:4: `identifier_glob` has no value, {glob}"),
+                format!("4:21: `identifier_glob` is `\"\"`, {glob}"),
+                format!("5:21: `identifier_glob` is a list, {glob}"),
+                "5:37: `capacity` is a map, expected a number like 100 or 7.5".into(),
+            ],
+        ),
+        (
+            "- identifier_glob: a\n  capacity:\n  safe_capacity: ~\n  description: null\n  algorithm:",
+            vec![
+                "3:3: `capacity` has no value, expected a number like 100 or 7.5".into(),
+                "4:3: `safe_capacity` has no value, expected a number, -1 for no limit".into(),
+                "5:3: `description` has no value, expected text".into(),
+                "6:3: `algorithm` has no value, expected a map with the keys kind, lease_length, refresh_interval, \
+                 learning_mode_duration, parameters"
+                    .into(),
+            ],
+        ),
+        (
+            "- {identifier_glob: a, capacity: 1, description: [x], algorithm: FAIR_SHARE}",
+            vec![
+                "2:50: `description` is a list, expected text".into(),
+                "2:66: `algorithm` is `FAIR_SHARE`, expected a map with the keys kind, lease_length, refresh_interval, \
+                 learning_mode_duration, parameters"
+                    .into(),
+            ],
+        ),
+    ] {
+        assert_eq!(mistakes(templates), expected, "{templates}");
+    }
+    assert_eq!(
+        refused("- a"),
+        ["1:1: the configuration is a list, expected a map with the key resources"]
+    );
+}
+
+#[test]
+fn capacities() {
+    let number = "expected a number like 100 or 7.5";
+    for (value, expected) in [
+        ("-5", "is `-5`: must not be negative".to_owned()),
+        ("-.inf", "is `-.inf`: must be a finite number".into()),
+        (".inf", "is `.inf`: must be a finite number".into()),
+        (".NaN", "is `.NaN`: must be a finite number".into()),
+        ("1e999", "is `1e999`: must be a finite number".into()),
+        ("1e16", "is `1e16`: must be at most 1e15".into()),
+        ("\"120\"", format!("is `\"120\"`, {number}; remove the quotes")),
+        ("'lots'", format!("is `\"lots\"`, {number}")),
+        ("lots", format!("is `lots`, {number}")),
+        ("inf", format!("is `inf`, {number}")),
+        ("true", format!("is `true`, {number}")),
+        ("1,000", format!("is `1,000`, {number}")),
+        ("1.2.3", format!("is `1.2.3`, {number}")),
+        ("100qps", format!("is `100qps`, {number}")),
+        (
+            "010",
+            format!("is `010`, {number}; remove the leading zero, which makes it octal to some YAML parsers"),
+        ),
+    ] {
+        let templates = format!("- identifier_glob: a\n  capacity: {value}");
+        assert_eq!(
+            mistakes(&templates),
+            [format!("3:13: `capacity` {expected}")],
+            "{value}"
+        );
+    }
+    for (value, expected) in [
+        (
+            "-2",
+            "is `-2`: must not be negative; only -1 may be given, for no limit",
+        ),
+        (
+            "-0.5",
+            "is `-0.5`: must not be negative; only -1 may be given, for no limit",
+        ),
+        (".nan", "is `.nan`: must be a finite number"),
+        (
+            "'-1'",
+            "is `\"-1\"`, expected a number, -1 for no limit; remove the quotes",
+        ),
+        ("unlimited", "is `unlimited`, expected a number, -1 for no limit"),
+    ] {
+        let templates = format!("- identifier_glob: a\n  capacity: 1\n  safe_capacity: {value}");
+        assert_eq!(
+            mistakes(&templates),
+            [format!("4:18: `safe_capacity` {expected}")],
+            "{value}"
+        );
+    }
+}
+
+#[test]
+fn patterns() {
+    for (pattern, expected) in [
+        ("'a['", "is `\"a[\"`: `[` is never closed by `]`"),
+        (
+            "a[]",
+            "is `a[]`: a character class needs characters or ranges like `a-z`; write `\\-` or `\\]` for these characters themselves",
+        ),
+        (
+            "a\\",
+            "is `a\\`: `\\` at the end takes nothing literally; write `\\\\` for a backslash",
+        ),
+    ] {
+        let templates = format!("- identifier_glob: {pattern}\n  capacity: 1");
+        assert_eq!(
+            mistakes(&templates),
+            [format!("2:20: `identifier_glob` {expected}")],
+            "{pattern}"
+        );
+    }
+}
+
+#[test]
+fn what_templates_owe_each_other() {
+    let last = "`*` must be the last template: it matches every resource, so patterns after it could never match";
+    let needs = "`*` needs an `algorithm`: the other templates take it from here";
+    let fair = "algorithm: {kind: FAIR_SHARE}";
+    for (text, expected) in [
+        (
+            format!("resources:\n- {{identifier_glob: '*', capacity: 1, {fair}}}\n- {{identifier_glob: a*, capacity: 1}}\n"),
+            vec![format!("2:21: {last}")],
+        ),
+        (
+            format!("resources:\n- {{identifier_glob: '*', capacity: 1, {fair}}}\n- {{identifier_glob: '*', capacity: 1, {fair}}}\n"),
+            vec!["3:21: duplicate `identifier_glob` `*`: line 2 has it, this one could never match".into()],
+        ),
+        (
+            format!("resources:\n- {{identifier_glob: a, capacity: 1, {fair}}}\n- {{identifier_glob: a, capacity: 1, {fair}}}\n"),
+            vec!["3:21: duplicate `identifier_glob` `a`: line 2 has it, this one could never match".into()],
+        ),
+        (
+            "resources:\n- {identifier_glob: a, capacity: 1}\n- {identifier_glob: '*', capacity: 1}\n".into(),
+            vec![
+                "2:21: no `algorithm`, and the template `*` has none to take".into(),
+                format!("3:21: {needs}"),
+            ],
+        ),
+        (
+            "resources: [{identifier_glob: a, capacity: 1}]".into(),
+            vec!["1:31: no `algorithm`, and there is no template `*` to take it from".into()],
+        ),
+        (
+            format!("resources:\n- {{identifier_glob: a}}\n- {{identifier_glob: '*', {fair}}}\n"),
+            vec![
+                "2:21: a template with FAIR_SHARE needs a `capacity`, a number like 100 or 7.5".into(),
+                "3:21: a template with FAIR_SHARE needs a `capacity`, a number like 100 or 7.5".into(),
+            ],
+        ),
+        (
+            "resources:\n- {identifier_glob: a}\n- {identifier_glob: '*', algorithm: {kind: FAIR}}\n".into(),
+            vec!["3:44: unknown kind `FAIR` (did you mean `FAIR_SHARE`?); known: NO_ALGORITHM, STATIC, PROPORTIONAL_SHARE, FAIR_SHARE".into()],
+        ),
+    ] {
+        assert_eq!(refused(&text), expected, "{text}");
+    }
+}
+
+#[test]
+fn files_that_cannot_be_read() {
+    let error = load(Path::new("/no/such/leaseway.yaml")).expect_err("no such file");
+    assert_eq!(
+        error.to_string(),
+        "cannot read the configuration file /no/such/leaseway.yaml: No such file or directory (os error 2); \
+         name a file that this user may read"
+    );
+    let directory = tempfile::tempdir().expect("a directory");
+    let error = load(directory.path()).expect_err("a directory").to_string();
+    assert!(error.contains("Is a directory"), "{error}");
+
+    let path = directory.path().join("bad.yaml");
+    std::fs::write(&path, "resources:\n- 5\n- 6\n").expect("written");
+    let error = load(&path).expect_err("two mistakes").to_string();
+    let places: Vec<&str> = error
+        .lines()
+        .filter_map(|line| line.strip_prefix(path.to_str()?))
+        .collect();
+    assert!(
+        places[0].starts_with(":2:3: ") && places[1].starts_with(":3:3: "),
+        "{error}"
+    );
+
+    std::fs::write(&path, vec![b' '; crate::config::MAX_BYTES + 1]).expect("written");
+    let error = load(&path).expect_err("too large").to_string();
+    assert!(error.ends_with("bad.yaml:1:1: larger than 4194304 bytes"), "{error}");
+}
