@@ -10,13 +10,16 @@ use std::process::ExitCode;
 use clap::{Parser, Subcommand};
 
 mod ceiling;
+mod compare;
 #[cfg(test)]
 mod end_to_end;
 mod error;
 mod load;
 mod output;
 mod process;
+mod report;
 mod signal;
+mod table;
 
 /// Measures capacity servers that speak the Doorman protocol.
 #[derive(Parser)]
@@ -42,12 +45,14 @@ Quote ratios, not absolute figures, and run nothing else on the machine meanwhil
 enum Command {
     Ceiling(ceiling::Args),
     Load(load::Args),
+    Compare(compare::Args),
 }
 
 fn main() -> ExitCode {
     let outcome = match Cli::parse().command {
         Command::Ceiling(args) => ceiling::main(&args),
         Command::Load(args) => load::main(&args),
+        Command::Compare(args) => compare::main(&args),
     };
     match outcome {
         Ok(()) => ExitCode::SUCCESS,

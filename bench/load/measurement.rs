@@ -167,6 +167,19 @@ impl GeneratorUse {
 }
 
 #[cfg(test)]
+impl Measurement {
+    /// Of a server that answered nothing, for tests to change.
+    pub(crate) fn example() -> Measurement {
+        let generator = GeneratorUse {
+            threads: 1,
+            cpu_share: None,
+            busy_share: 0.1,
+        };
+        Measurement::new(&Tally::new(), Duration::from_secs(1), None, generator)
+    }
+}
+
+#[cfg(test)]
 mod tests {
     use super::*;
 
