@@ -118,14 +118,17 @@ fn shared(listener: StdListener, threads: usize, mut stopped: watch::Receiver<()
         .enable_all()
         .build()?;
     let listener = tokio.block_on(async { TcpListener::from_std(listener) })?;
-    let incoming = TcpIncoming::from(listener).with_nodelay(Some(true));
-    let serve = Server::builder()
-        .add_service(CapacityServer::new(Fixed::new()))
-        .serve_with_incoming_shutdown(incoming, async move {
-            let _ = stopped.changed().await;
-        });
     spawn("serve".into(), move || {
-        tokio.block_on(async { complain(tokio::spawn(serve).await) })
+        tokio.block_on(async move {
+            let incoming = TcpIncoming::from(listener).with_nodelay(Some(true));
+            let service = CapacityServer::new(Fixed::new());
+            // Spawned: this thread is not one of the runtime's own.
+            let serving = tokio::spawn(Server::builder().add_service(service).serve_with_incoming(incoming));
+            tokio::select! {
+                served = serving => complain(served.expect("tonic does not panic")),
+                _ = stopped.changed() => {}
+            }
+        });
     })
 }
 
@@ -141,7 +144,7 @@ fn dealt(listener: StdListener, threads: usize, stopped: watch::Receiver<()>) ->
             let incoming = ReceiverStream::new(connections).map(TcpStream::from_std);
             let service = CapacityServer::new(Fixed::new());
             let served = tokio.block_on(Server::builder().add_service(service).serve_with_incoming(incoming));
-            complain(Ok(served));
+            complain(served);
         })?);
     }
     let tokio = current_thread()?;
@@ -175,11 +178,9 @@ async fn accept(listener: &TcpListener, hands: &[mpsc::Sender<StdStream>], mut s
     }
 }
 
-fn complain(served: Result<Result<(), tonic::transport::Error>, tokio::task::JoinError>) {
-    match served {
-        Ok(Ok(())) => {}
-        Ok(Err(error)) => note(&format!("error: serving ended: {error}")),
-        Err(error) => note(&format!("error: serving ended: {error}")),
+fn complain(served: Result<(), tonic::transport::Error>) {
+    if let Err(error) = served {
+        note(&format!("error: serving ended: {error}"));
     }
 }
 

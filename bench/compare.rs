@@ -94,6 +94,7 @@ pub(crate) fn main(args: &Args) -> Result<(), Error> {
     let mut report = Report {
         a: args.a.clone(),
         b: args.b.clone(),
+        arguments: std::env::args().skip(1).collect(),
         cases: Vec::new(),
     };
     let outcome = plan.run(&interrupt, &mut report.cases);

@@ -1,6 +1,6 @@
 //! Load against the ceiling, both in this process. That it works, not how fast.
 
-use std::{net::Ipv4Addr, time::Duration};
+use std::net::{Ipv4Addr, TcpListener};
 
 use clap::Parser;
 
@@ -77,5 +77,22 @@ fn errors_are_counted_while_a_server_is_away() {
         (1..=4).contains(&measured.error_count()) && measured.requests == measured.error_count(),
         "{measured:?}"
     );
-    assert!(measured.seconds < Duration::from_secs(2).as_secs_f64());
+}
+
+#[test]
+fn a_server_that_never_answers_cannot_prolong_a_run() {
+    let silent = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+    let target = silent.local_addr().unwrap();
+    let common = common("--warmup 0 --seconds 0.2");
+    let options = Options {
+        target,
+        clients: 10,
+        connections: 2,
+        in_flight: 4,
+        server_pid: None,
+        common: &common,
+    };
+    let measured = load::run(&options, &Interrupt::default(), |_| {}).unwrap();
+    assert_eq!(measured.requests, 0);
+    assert!(measured.lines().contains(&"nothing was answered".into()));
 }

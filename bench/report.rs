@@ -11,6 +11,8 @@ pub(crate) struct Report {
     /// The commands compared.
     pub(crate) a: String,
     pub(crate) b: String,
+    /// The whole command line, so that it can be repeated.
+    pub(crate) arguments: Vec<String>,
     pub(crate) cases: Vec<Case>,
 }
 
@@ -302,6 +304,7 @@ mod tests {
         let report = Report {
             a: "one".into(),
             b: "two".into(),
+            arguments: Vec::new(),
             cases: vec![case],
         };
         assert!(report.text().contains("| A/B    |"), "{}", report.text());

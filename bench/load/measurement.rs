@@ -49,7 +49,7 @@ pub(crate) struct GeneratorUse {
     pub(crate) threads: usize,
     /// CPU time of the generator's threads, as a share of all they could have had.
     pub(crate) cpu_share: Option<f64>,
-    /// Time in which they had something to do, on a core or waiting for one.
+    /// Time in which they had something to do, on a core or waiting for one: never less than `cpu_share`.
     pub(crate) busy_share: f64,
 }
 
@@ -63,8 +63,8 @@ impl Measurement {
         let seconds = elapsed.as_secs_f64();
         let requests = tally.requests();
         let server = server.map(|(cpu, memory)| ServerUse {
-            // With no request at all there is no such figure; JSON would turn infinity into null.
-            cpu_us_per_request: cpu.as_secs_f64() * 1e6 / requests.max(1) as f64,
+            // Infinite if nothing was answered: a dash in tables, null in JSON.
+            cpu_us_per_request: cpu.as_secs_f64() * 1e6 / requests as f64,
             cores: cpu.as_secs_f64() / seconds,
             memory,
         });
@@ -87,6 +87,9 @@ impl Measurement {
 
     /// For people: one line each.
     pub(crate) fn lines(&self) -> Vec<String> {
+        if self.requests == 0 {
+            return vec!["nothing was answered".into(), self.generator.line()];
+        }
         let Latency { p50, p99, p999, max } = self.latency_ms;
         let mut lines = vec![
             format!(
@@ -94,32 +97,44 @@ impl Measurement {
                 self.requests_per_second, self.requests, self.seconds
             ),
             format!("latency p50 {p50:.2} ms, p99 {p99:.2} ms, p99.9 {p999:.2} ms, max {max:.2} ms"),
-            format!(
-                "granted {}, ignored {} (sooner than the minimum request interval)",
-                self.granted, self.ignored
-            ),
+            format!("{} resources granted, {}", self.granted, self.errors_text()),
         ];
-        if self.errors.is_empty() {
-            lines.push("no errors".into());
-        } else {
-            let kinds: Vec<_> = self
-                .errors
-                .iter()
-                .map(|(kind, count)| format!("{kind} {count}"))
-                .collect();
-            lines.push(format!("{} errors: {}", self.error_count(), kinds.join(", ")));
+        if self.ignored > 0 {
+            lines.push(format!(
+                "{} resources ignored: asked for sooner than the server's minimum request interval (0 turns that off)",
+                self.ignored
+            ));
         }
         if let Some(server) = &self.server {
-            lines.push(format!(
-                "server: {:.1} us of CPU per request, {:.2} cores, {:.1} MiB resident ({:.1} at most)",
-                server.cpu_us_per_request,
-                server.cores,
-                server.memory.now_kib as f64 / 1024.0,
-                server.memory.peak_kib as f64 / 1024.0,
-            ));
+            lines.push(server.line());
         }
         lines.push(self.generator.line());
         lines
+    }
+
+    fn errors_text(&self) -> String {
+        if self.errors.is_empty() {
+            return "no errors".into();
+        }
+        let kinds: Vec<_> = self
+            .errors
+            .iter()
+            .map(|(kind, count)| format!("{kind} {count}"))
+            .collect();
+        format!("{} errors: {}", self.error_count(), kinds.join(", "))
+    }
+}
+
+impl ServerUse {
+    fn line(&self) -> String {
+        let mib = |kib: u64| kib as f64 / 1024.0;
+        format!(
+            "server: {:.1} us of CPU per request, {:.2} cores, {:.1} MiB resident ({:.1} at most)",
+            self.cpu_us_per_request,
+            self.cores,
+            mib(self.memory.now_kib),
+            mib(self.memory.peak_kib),
+        )
     }
 }
 
@@ -152,7 +167,7 @@ impl GeneratorUse {
     fn line(&self) -> String {
         let cpu = self
             .cpu_share
-            .map_or(String::new(), |share| format!(", {:.0} % on a core", share * 100.0));
+            .map_or(String::new(), |share| format!(" ({:.0} % on a core)", share * 100.0));
         let threads = if self.threads == 1 {
             "1 thread".into()
         } else {

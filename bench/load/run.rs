@@ -103,14 +103,17 @@ pub(crate) fn run(
     let tally = generator.stop();
     let elapsed = after.at - before.at;
     let share = |time: Duration| time.as_secs_f64() / (elapsed.as_secs_f64() * threads as f64);
-    let own = before
+    let own_cpu = before
         .own_cpu
         .zip(after.own_cpu)
         .map(|(before, after)| share(after.saturating_sub(before)));
+    // Tokio does not count the time it takes to ask for events, though that is work as well.
+    let in_tasks = share(after.own_busy.saturating_sub(before.own_busy));
+    let busy_share = own_cpu.map_or(in_tasks, |cpu| cpu.max(in_tasks));
     let generator = GeneratorUse {
         threads,
-        cpu_share: own,
-        busy_share: share(after.own_busy.saturating_sub(before.own_busy)).min(1.0),
+        cpu_share: own_cpu,
+        busy_share,
     };
     let cpu = before
         .server_cpu
