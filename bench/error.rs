@@ -27,7 +27,7 @@ pub(crate) enum Error {
         said: String,
     },
 
-    #[error("cannot read /proc/{pid}: {reason} — is {pid} the server's process id?")]
+    #[error("cannot read /proc/{pid}: {reason} — is {pid} the server's process id, and is it still running?")]
     Proc { pid: u32, reason: String },
 
     #[error("cannot {what}: {source}")]
