@@ -88,7 +88,8 @@ fn servers_end_when_the_comparison_is_interrupted() {
     // Written as nobody else writes it, to find the server among all processes; the comparison has it within a word.
     const ODD: &str = "\u{0}0013\u{0}";
     let a = format!("{BENCH} ceiling --threads 0013 --listen 127.0.0.1:{{port}}");
-    let mut child = compare(&a, "60", &[]).spawn().unwrap();
+    // Were it deaf to the signal, it would end well after ten seconds, and this test fail.
+    let mut child = compare(&a, "5", &["--reps", "1", "--clients", "1"]).spawn().unwrap();
     let deadline = Instant::now() + Duration::from_secs(10);
     let wait_for = |count: usize| {
         while running(ODD) != count {
