@@ -1,0 +1,193 @@
+//! The ceiling: a capacity server that does nothing. It reads the same messages and writes answers of the same size, so
+//! what it costs per request is what gRPC costs, and no server on these libraries can be cheaper.
+//!
+//! It comes in two runtimes, because where tonic runs matters more than most logic: one multi-thread runtime that steals
+//! work, or one current-thread runtime per thread with connections dealt out to them, where a request never changes
+//! thread and answers leave in fewer writes.
+
+use std::{
+    io,
+    net::{SocketAddr, TcpListener as StdListener, TcpStream as StdStream},
+    thread::{self, JoinHandle},
+};
+
+use clap::ValueEnum;
+use leaseway_proto::doorman::capacity_server::CapacityServer;
+use tokio::{
+    net::{TcpListener, TcpStream},
+    runtime::{self, Runtime as Tokio},
+    sync::{mpsc, watch},
+};
+use tokio_stream::{StreamExt, wrappers::ReceiverStream};
+use tonic::transport::{Server, server::TcpIncoming};
+
+use crate::{
+    error::Error,
+    output::{note, print},
+    signal::Signals,
+};
+
+use self::service::Fixed;
+
+mod service;
+
+/// Connections accepted but not yet taken by their thread; beyond it the acceptor waits, and the kernel's backlog grows.
+const DEALT_MAX: usize = 64;
+
+/// Serves the Doorman protocol with no logic: the most that tonic allows on this machine.
+///
+/// Prints `listening on ADDRESS` once it accepts connections; stops on Ctrl-C or SIGTERM.
+#[derive(clap::Args)]
+pub(crate) struct Args {
+    /// Where to listen; port 0 picks a free one.
+    #[arg(long, default_value = "127.0.0.1:0", value_name = "ADDRESS")]
+    listen: SocketAddr,
+    /// What tonic runs on.
+    #[arg(long, value_enum, default_value_t = Runtime::CurrentThread)]
+    runtime: Runtime,
+    /// Threads that serve connections; default: one per core.
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=256))]
+    threads: Option<u16>,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Runtime {
+    /// One single-threaded runtime per thread; one acceptor deals connections out to them in turn.
+    CurrentThread,
+    /// One work-stealing runtime over all threads.
+    MultiThread,
+}
+
+pub(crate) fn main(args: &Args) -> Result<(), Error> {
+    let cores = thread::available_parallelism().map_or(1, usize::from);
+    let threads = args.threads.map_or(cores, usize::from);
+    let waiting = current_thread().map_err(Error::io("start a runtime"))?;
+    let mut signals = waiting
+        .block_on(async { Signals::new() })
+        .map_err(Error::io("watch for signals"))?;
+
+    let ceiling =
+        Ceiling::start(args.listen, args.runtime, threads).map_err(Error::io(format!("listen on {}", args.listen)))?;
+    print(&format!("listening on {}", ceiling.address()))?;
+    waiting.block_on(signals.any());
+    Ok(())
+}
+
+/// A running ceiling; stops when dropped.
+pub(crate) struct Ceiling {
+    address: SocketAddr,
+    stop: Option<watch::Sender<()>>,
+    threads: Vec<JoinHandle<()>>,
+}
+
+impl Ceiling {
+    pub(crate) fn start(listen: SocketAddr, runtime: Runtime, threads: usize) -> io::Result<Ceiling> {
+        let listener = StdListener::bind(listen)?;
+        listener.set_nonblocking(true)?;
+        let address = listener.local_addr()?;
+        let (stop, stopped) = watch::channel(());
+        let threads = match runtime {
+            Runtime::MultiThread => vec![shared(listener, threads, stopped)?],
+            Runtime::CurrentThread => dealt(listener, threads, stopped)?,
+        };
+        Ok(Ceiling {
+            address,
+            stop: Some(stop),
+            threads,
+        })
+    }
+
+    pub(crate) fn address(&self) -> SocketAddr {
+        self.address
+    }
+}
+
+impl Drop for Ceiling {
+    fn drop(&mut self) {
+        self.stop = None; // the acceptor sees it, drops its side of the channels, and the serving threads end
+        for thread in self.threads.drain(..) {
+            let _ = thread.join();
+        }
+    }
+}
+
+/// One work-stealing runtime: the usual way to run tonic.
+fn shared(listener: StdListener, threads: usize, mut stopped: watch::Receiver<()>) -> io::Result<JoinHandle<()>> {
+    let tokio = runtime::Builder::new_multi_thread()
+        .worker_threads(threads)
+        .enable_all()
+        .build()?;
+    let listener = tokio.block_on(async { TcpListener::from_std(listener) })?;
+    spawn("serve".into(), move || {
+        tokio.block_on(async move {
+            let incoming = TcpIncoming::from(listener).with_nodelay(Some(true));
+            let service = CapacityServer::new(Fixed::new());
+            // Spawned: this thread is not one of the runtime's own.
+            let serving = tokio::spawn(Server::builder().add_service(service).serve_with_incoming(incoming));
+            tokio::select! {
+                served = serving => complain(served.expect("tonic does not panic")),
+                _ = stopped.changed() => {}
+            }
+        });
+    })
+}
+
+/// Single-threaded runtimes, and one more thread that accepts connections for them.
+fn dealt(listener: StdListener, threads: usize, stopped: watch::Receiver<()>) -> io::Result<Vec<JoinHandle<()>>> {
+    let mut hands = Vec::with_capacity(threads);
+    let mut handles = Vec::with_capacity(threads + 1);
+    for n in 0..threads {
+        let (hand, connections) = mpsc::channel::<StdStream>(DEALT_MAX);
+        let tokio = current_thread()?;
+        hands.push(hand);
+        handles.push(spawn(format!("serve-{n}"), move || {
+            let incoming = ReceiverStream::new(connections).map(TcpStream::from_std);
+            let service = CapacityServer::new(Fixed::new());
+            let served = tokio.block_on(Server::builder().add_service(service).serve_with_incoming(incoming));
+            complain(served);
+        })?);
+    }
+    let tokio = current_thread()?;
+    let listener = tokio.block_on(async { TcpListener::from_std(listener) })?;
+    handles.push(spawn("accept".into(), move || {
+        tokio.block_on(accept(&listener, &hands, stopped))
+    })?);
+    Ok(handles)
+}
+
+/// Deals connections out in turn. A connection that cannot be prepared is dropped: its client sees it closed.
+async fn accept(listener: &TcpListener, hands: &[mpsc::Sender<StdStream>], mut stopped: watch::Receiver<()>) {
+    for hand in hands.iter().cycle() {
+        let accepted = tokio::select! {
+            accepted = listener.accept() => accepted,
+            _ = stopped.changed() => return,
+        };
+        // The stream must leave this thread's runtime before another can adopt it.
+        let stream = accepted.and_then(|(stream, _)| {
+            stream.set_nodelay(true)?;
+            stream.into_std()
+        });
+        match stream {
+            Ok(stream) => {
+                if hand.send(stream).await.is_err() {
+                    return; // its thread has ended, and said why
+                }
+            }
+            Err(error) => note(&format!("a connection was lost while it was accepted: {error}")),
+        }
+    }
+}
+
+fn complain(served: Result<(), tonic::transport::Error>) {
+    if let Err(error) = served {
+        note(&format!("error: serving ended: {error}"));
+    }
+}
+
+fn current_thread() -> io::Result<Tokio> {
+    runtime::Builder::new_current_thread().enable_all().build()
+}
+
+fn spawn(name: String, body: impl FnOnce() + Send + 'static) -> io::Result<JoinHandle<()>> {
+    thread::Builder::new().name(name).spawn(body)
+}

@@ -1,0 +1,46 @@
+//! What can go wrong outside the measured requests, worded for the person who typed the command. Errors of measured
+//! requests are results, not errors: they are counted.
+
+use std::{io, net::SocketAddr};
+
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum Error {
+    #[error("cannot reach {target}: {reason} — is the server running?")]
+    Unreachable { target: SocketAddr, reason: String },
+
+    #[error("{target} answers, but not as a Doorman server: {reason}")]
+    NotDoorman { target: SocketAddr, reason: String },
+
+    #[error("{target} is not the master; {master}")]
+    NotMaster { target: SocketAddr, master: String },
+
+    #[error("{0}")]
+    Usage(String),
+
+    #[error("cannot start `{command}`: {source}")]
+    Spawn { command: String, source: io::Error },
+
+    #[error("`{command}` {what}{said}")]
+    Server {
+        command: String,
+        what: String,
+        said: String,
+    },
+
+    #[error("cannot read /proc/{pid}: {reason} — is {pid} the server's process id, and is it still running?")]
+    Proc { pid: u32, reason: String },
+
+    #[error("cannot {what}: {source}")]
+    Io { what: String, source: io::Error },
+
+    #[error("interrupted; the unfinished measurement is thrown away")]
+    Interrupted,
+}
+
+impl Error {
+    /// For `map_err`: "cannot `what`: …".
+    pub(crate) fn io(what: impl Into<String>) -> impl FnOnce(io::Error) -> Error {
+        let what = what.into();
+        move |source| Error::Io { what, source }
+    }
+}

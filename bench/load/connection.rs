@@ -1,0 +1,244 @@
+//! One HTTP/2 connection that makes unary gRPC calls, with as little between the request and the socket as possible: the
+//! load generator shares the machine with the server, and what it burns the server does not get.
+//!
+//! Deliberately absent: deadlines, metadata, compression, balancing. `tonic`'s own client has them.
+
+use std::{net::SocketAddr, time::Duration};
+
+use bytes::{BufMut, Bytes, BytesMut};
+use h2::client::{Connection as Driver, SendRequest};
+use http::{HeaderMap, HeaderValue, Method, Request, Uri, header};
+use leaseway_proto::doorman::{DiscoveryRequest, DiscoveryResponse};
+use prost::Message;
+use tokio::{net::TcpStream, time::timeout};
+use tonic::Code;
+
+/// Loopback answers at once; silence for this long means a host that drops packets.
+const CONNECT_PATIENCE: Duration = Duration::from_secs(5);
+
+/// No stream and no connection is to wait for window updates.
+const WINDOW: u32 = 1 << 20;
+
+/// A compression flag and a length.
+const PREFIX: usize = 5;
+
+/// Why a call has no answer.
+#[derive(Debug)]
+pub(crate) enum Failure {
+    /// The server said no.
+    Status(Code, String),
+    /// This stream broke, the connection goes on.
+    Stream(String),
+    /// Nothing will come over this connection any more.
+    Connection(String),
+    /// The answer is not gRPC.
+    Garbage(String),
+}
+
+impl Failure {
+    /// What it is counted under.
+    pub(crate) fn kind(&self) -> String {
+        match self {
+            Failure::Status(code, _) => format!("{code:?}"),
+            Failure::Stream(_) => "stream broken".into(),
+            Failure::Connection(_) => "connection lost".into(),
+            Failure::Garbage(_) => "not gRPC".into(),
+        }
+    }
+
+    pub(crate) fn reason(self) -> String {
+        match self {
+            Failure::Status(code, message) => format!("{code:?}: {message}"),
+            Failure::Stream(reason) | Failure::Connection(reason) | Failure::Garbage(reason) => reason,
+        }
+    }
+}
+
+impl From<h2::Error> for Failure {
+    fn from(error: h2::Error) -> Failure {
+        let reason = error.to_string();
+        if error.is_reset() {
+            Failure::Stream(reason)
+        } else {
+            Failure::Connection(reason)
+        }
+    }
+}
+
+/// The name of a method, made once.
+#[derive(Clone)]
+pub(crate) struct Path(Uri);
+
+impl Path {
+    pub(crate) fn new(target: SocketAddr, method: &str) -> Path {
+        let uri = format!("http://{target}/doorman.Capacity/{method}");
+        Path(uri.parse().expect("a socket address and a method name make a URI"))
+    }
+}
+
+/// A way to make calls; clones share the connection.
+#[derive(Clone)]
+pub(crate) struct Connection {
+    requests: SendRequest<Bytes>,
+}
+
+impl Connection {
+    /// The second value does the work of the connection and must be polled until it ends.
+    pub(crate) async fn open(target: SocketAddr) -> Result<(Connection, Driver<TcpStream, Bytes>), String> {
+        let attempt = async {
+            let stream = TcpStream::connect(target)
+                .await
+                .map_err(|error| connect_reason(&error))?;
+            stream.set_nodelay(true).map_err(|error| error.to_string())?;
+            let handshake = h2::client::Builder::new()
+                .initial_window_size(WINDOW)
+                .initial_connection_window_size(WINDOW)
+                .enable_push(false)
+                .handshake(stream);
+            handshake.await.map_err(|error| error.to_string())
+        };
+        let patience = format!("no answer within {} seconds", CONNECT_PATIENCE.as_secs());
+        let (requests, driver) = timeout(CONNECT_PATIENCE, attempt).await.map_err(|_| patience)??;
+        Ok((Connection { requests }, driver))
+    }
+
+    pub(crate) async fn call<A: Message + Default>(&self, path: &Path, ask: &impl Message) -> Result<A, Failure> {
+        let mut requests = self.requests.clone().ready().await?;
+        let (answer, mut body) = requests.send_request(head(path), false)?;
+        body.send_data(frame(ask), true)?;
+        let (head, mut body) = answer.await?.into_parts();
+        if head.status != http::StatusCode::OK {
+            return Err(Failure::Garbage(format!("HTTP status {}", head.status)));
+        }
+        let mut received = Bytes::new();
+        while let Some(chunk) = body.data().await {
+            let chunk = chunk?;
+            body.flow_control().release_capacity(chunk.len())?;
+            received = join(received, chunk);
+        }
+        let trailers = body.trailers().await?;
+        // An error without a message comes as one block of headers.
+        status(trailers.as_ref().unwrap_or(&head.headers))?;
+        unframe(&received)
+    }
+}
+
+/// Who is the master? Also the way to see whether a Doorman server is there at all.
+pub(crate) async fn discover(target: SocketAddr) -> Result<DiscoveryResponse, DiscoverError> {
+    let (connection, driver) = Connection::open(target).await.map_err(DiscoverError::Unreachable)?;
+    let path = Path::new(target, "Discovery");
+    let call = connection.call(&path, &DiscoveryRequest {});
+    tokio::select! {
+        answer = timeout(CONNECT_PATIENCE, call) => match answer {
+            Ok(answer) => answer.map_err(|failure| DiscoverError::NotDoorman(failure.reason())),
+            Err(_) => Err(DiscoverError::NotDoorman("no answer to Discovery".into())),
+        },
+        ended = driver => match ended {
+            Ok(()) => Err(DiscoverError::NotDoorman("it closed the connection".into())),
+            Err(error) => Err(DiscoverError::NotDoorman(error.to_string())),
+        },
+    }
+}
+
+pub(crate) enum DiscoverError {
+    Unreachable(String),
+    NotDoorman(String),
+}
+
+/// The common case without the operating system's error number.
+fn connect_reason(error: &std::io::Error) -> String {
+    match error.kind() {
+        std::io::ErrorKind::ConnectionRefused => "connection refused".into(),
+        _ => error.to_string(),
+    }
+}
+
+fn head(path: &Path) -> Request<()> {
+    let mut request = Request::new(());
+    *request.method_mut() = Method::POST;
+    *request.uri_mut() = path.0.clone();
+    let headers = request.headers_mut();
+    headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/grpc"));
+    headers.insert(header::TE, HeaderValue::from_static("trailers"));
+    request
+}
+
+fn frame(message: &impl Message) -> Bytes {
+    let length = message.encoded_len();
+    let mut frame = BytesMut::with_capacity(PREFIX + length);
+    frame.put_u8(0);
+    frame.put_u32(u32::try_from(length).expect("a request is far below 4 GiB"));
+    message.encode(&mut frame).expect("the buffer was made for it");
+    frame.freeze()
+}
+
+fn unframe<A: Message + Default>(received: &[u8]) -> Result<A, Failure> {
+    let garbage = |reason: &str| Failure::Garbage(reason.into());
+    let (prefix, message) = received
+        .split_first_chunk::<PREFIX>()
+        .ok_or_else(|| garbage("an answer without message"))?;
+    let [compressed, length @ ..] = *prefix;
+    if compressed != 0 {
+        return Err(garbage("a compressed answer that was not asked for"));
+    }
+    if message.len() != u32::from_be_bytes(length) as usize {
+        return Err(garbage("an answer whose length is wrong"));
+    }
+    A::decode(message).map_err(|error| Failure::Garbage(error.to_string()))
+}
+
+/// An answer usually comes in one piece, which is then not copied.
+fn join(received: Bytes, chunk: Bytes) -> Bytes {
+    if received.is_empty() {
+        chunk
+    } else {
+        [received, chunk].concat().into()
+    }
+}
+
+fn status(headers: &HeaderMap) -> Result<(), Failure> {
+    let Some(code) = headers.get("grpc-status") else {
+        return Err(Failure::Garbage("an answer without grpc-status".into()));
+    };
+    match Code::from_bytes(code.as_bytes()) {
+        Code::Ok => Ok(()),
+        code => {
+            let message = headers.get("grpc-message").and_then(|message| message.to_str().ok());
+            Err(Failure::Status(code, message.unwrap_or_default().to_owned()))
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn frames_survive_a_round_trip_and_broken_ones_are_refused() {
+        let message = DiscoveryResponse {
+            mastership: None,
+            is_master: Some(true),
+        };
+        let bytes = frame(&message);
+        assert_eq!(unframe::<DiscoveryResponse>(&bytes).unwrap(), message);
+        assert!(unframe::<DiscoveryResponse>(&bytes[..bytes.len() - 1]).is_err());
+        assert!(unframe::<DiscoveryResponse>(&bytes[..3]).is_err());
+        assert!(unframe::<DiscoveryResponse>(&[1, 0, 0, 0, 0]).is_err());
+        assert_eq!(
+            unframe::<DiscoveryResponse>(&[0; 5]).unwrap(),
+            DiscoveryResponse::default()
+        );
+    }
+
+    #[test]
+    fn statuses_are_read() {
+        let headers = |status: &'static str| {
+            let mut headers = HeaderMap::new();
+            headers.insert("grpc-status", HeaderValue::from_static(status));
+            headers
+        };
+        assert!(status(&headers("0")).is_ok());
+        assert_eq!(status(&headers("8")).unwrap_err().kind(), "ResourceExhausted");
+        assert!(status(&HeaderMap::new()).is_err());
+    }
+}

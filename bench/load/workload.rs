@@ -1,0 +1,215 @@
+//! Who asks for what. A workload is a part of all clients, each with the leases it holds; it writes the next request as a
+//! real client would, `has` and token included, and keeps what the answer grants.
+//!
+//! Everything is drawn from a seed. A client costs 4 bytes plus 40 for each resource it asks for, so a million clients fit
+//! in the memory of a load generator that runs beside the server it measures.
+
+use std::{fmt::Write, ops::RangeInclusive, str::FromStr};
+
+use leaseway_proto::doorman::{GetCapacityRequest, GetCapacityResponse, Lease, ResourceRequest};
+
+/// How much clients want.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) enum Wants {
+    /// All the same, always.
+    Fixed(f64),
+    /// A whole number for each client and resource, which stays.
+    Uniform(RangeInclusive<u32>),
+    /// A new whole number in every request.
+    Changing(RangeInclusive<u32>),
+}
+
+impl FromStr for Wants {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Wants, String> {
+        let (kind, value) = text.split_once(':').unwrap_or((text, "1-100"));
+        match kind {
+            "fixed" if text.contains(':') => match value.parse() {
+                Ok(wants) if f64::is_finite(wants) && wants >= 0.0 => Ok(Wants::Fixed(wants)),
+                _ => Err(format!("`{value}` is not a finite number of at least 0")),
+            },
+            "uniform" => Ok(Wants::Uniform(range(value)?)),
+            "changing" => Ok(Wants::Changing(range(value)?)),
+            _ => Err("expected fixed:10, uniform:1-100, changing or changing:1-100".into()),
+        }
+    }
+}
+
+fn range(text: &str) -> Result<RangeInclusive<u32>, String> {
+    let bounds = text
+        .split_once('-')
+        .and_then(|(low, high)| Some(low.parse().ok()?..=high.parse().ok()?));
+    bounds
+        .filter(|range| !range.is_empty())
+        .ok_or_else(|| format!("`{text}` is not a range such as 1-100"))
+}
+
+/// What all generator threads agree on.
+#[derive(Clone, Debug)]
+pub(crate) struct Population {
+    pub(crate) clients: u32,
+    pub(crate) resources: u32,
+    pub(crate) resources_per_request: u32,
+    pub(crate) resource_prefix: String,
+    pub(crate) wants: Wants,
+    pub(crate) seed: u64,
+}
+
+/// The clients of one generator thread, and what they hold.
+pub(crate) struct Workload {
+    population: Population,
+    names: Vec<String>,
+    /// This thread's clients are `first`, `first + step`, `first + 2 * step` …
+    first: u32,
+    step: u32,
+    walk: Walk,
+    /// `resources_per_request` in a row for each client.
+    held: Vec<Option<Held>>,
+    rng: fastrand::Rng,
+}
+
+/// What a client remembers of its lease: what it will echo. How long is left is nothing to echo.
+#[derive(Clone, Copy)]
+struct Held {
+    expiry_time: i64,
+    refresh_interval: i64,
+    capacity: f64,
+    token: Option<u64>,
+}
+
+/// How many of the resources asked for were answered.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Settled {
+    pub(crate) granted: u32,
+    /// Left out of the answer: the server has a minimum request interval and this client came too early.
+    pub(crate) ignored: u32,
+}
+
+/// The client that a request was written for; its answer must be settled with the same one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Asker(u32);
+
+impl Workload {
+    /// The share of thread `part` of `parts`, which must not be more than there are clients.
+    pub(crate) fn part(population: Population, part: u32, parts: u32) -> Workload {
+        let clients = (population.clients - part).div_ceil(parts);
+        let mut rng = fastrand::Rng::with_seed(population.seed.wrapping_add(u64::from(part)));
+        Workload {
+            names: (0..population.resources)
+                .map(|n| format!("{}-{n}", population.resource_prefix))
+                .collect(),
+            first: part,
+            step: parts,
+            walk: Walk::new(clients, rng.fork()),
+            held: vec![None; clients as usize * population.resources_per_request as usize],
+            rng,
+            population,
+        }
+    }
+
+    /// Overwrites `request` with that of the client whose turn it is. Reusing one spares its strings.
+    pub(crate) fn write(&mut self, request: &mut GetCapacityRequest) -> Asker {
+        let local = self.walk.next();
+        let client = self.first + local * self.step;
+        let id = request.client_id.get_or_insert_default();
+        id.clear();
+        write!(id, "client-{client}").expect("writing to a string cannot fail");
+        request
+            .resource
+            .resize_with(self.population.resources_per_request as usize, ResourceRequest::default);
+        for (nth, asked) in request.resource.iter_mut().enumerate() {
+            let resource = self.resource(client, nth);
+            asked
+                .resource_id
+                .get_or_insert_default()
+                .clone_from(&self.names[resource]);
+            asked.priority = Some(0);
+            asked.has = self.held[self.slot(local, nth)].map(|held| Lease {
+                expiry_time: Some(held.expiry_time),
+                refresh_interval: Some(held.refresh_interval),
+                capacity: Some(held.capacity),
+                token: held.token,
+                remaining_ms: None,
+            });
+            asked.wants = Some(self.wants(client, nth));
+        }
+        Asker(local)
+    }
+
+    /// Takes over the leases of an answer.
+    pub(crate) fn settle(&mut self, asker: Asker, answer: &GetCapacityResponse) -> Settled {
+        let client = self.first + asker.0 * self.step;
+        let mut settled = Settled::default();
+        for nth in 0..self.population.resources_per_request as usize {
+            let name = &self.names[self.resource(client, nth)];
+            let answered = answer
+                .response
+                .iter()
+                .find(|response| response.resource_id.as_deref() == Some(name));
+            let Some(lease) = answered.and_then(|response| response.gets) else {
+                settled.ignored += 1;
+                continue;
+            };
+            settled.granted += 1;
+            let slot = self.slot(asker.0, nth);
+            self.held[slot] = Some(Held {
+                expiry_time: lease.expiry_time.unwrap_or_default(),
+                refresh_interval: lease.refresh_interval.unwrap_or_default(),
+                capacity: lease.capacity.unwrap_or_default(),
+                token: lease.token,
+            });
+        }
+        settled
+    }
+
+    /// Clients start at different resources and ask for those that follow: every resource gets its share of clients.
+    fn resource(&self, client: u32, nth: usize) -> usize {
+        (client as usize + nth) % self.population.resources as usize
+    }
+
+    fn slot(&self, local: u32, nth: usize) -> usize {
+        local as usize * self.population.resources_per_request as usize + nth
+    }
+
+    fn wants(&mut self, client: u32, nth: usize) -> f64 {
+        match &self.population.wants {
+            Wants::Fixed(wants) => *wants,
+            Wants::Changing(range) => f64::from(self.rng.u32(range.clone())),
+            Wants::Uniform(range) => {
+                let name = u64::from(client) << 32 | nth as u64;
+                f64::from(fastrand::Rng::with_seed(self.population.seed ^ name).u32(range.clone()))
+            }
+        }
+    }
+}
+
+/// Visits all of `0..count` in random order, then again in another: no client is forgotten, and a server's caches and
+/// tables see no pattern.
+struct Walk {
+    order: Vec<u32>,
+    next: usize,
+    rng: fastrand::Rng,
+}
+
+impl Walk {
+    fn new(count: u32, rng: fastrand::Rng) -> Walk {
+        Walk {
+            order: (0..count).collect(),
+            next: 0,
+            rng,
+        }
+    }
+
+    /// One step of a shuffle for each client visited, so that no lap begins with a pause.
+    fn next(&mut self) -> u32 {
+        let other = self.rng.usize(self.next..self.order.len());
+        self.order.swap(self.next, other);
+        let client = self.order[self.next];
+        self.next = (self.next + 1) % self.order.len();
+        client
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,138 @@
+use std::collections::BTreeSet;
+
+use leaseway_proto::doorman::ResourceResponse;
+
+use super::*;
+
+fn population(clients: u32) -> Population {
+    Population {
+        clients,
+        resources: 3,
+        resources_per_request: 2,
+        resource_prefix: "r".into(),
+        wants: Wants::Uniform(1..=100),
+        seed: 7,
+    }
+}
+
+#[test]
+fn wants_are_parsed() {
+    assert_eq!("fixed:10".parse(), Ok(Wants::Fixed(10.0)));
+    assert_eq!("fixed:0.5".parse(), Ok(Wants::Fixed(0.5)));
+    assert_eq!("uniform:1-100".parse(), Ok(Wants::Uniform(1..=100)));
+    assert_eq!("uniform".parse(), Ok(Wants::Uniform(1..=100)));
+    assert_eq!("changing".parse(), Ok(Wants::Changing(1..=100)));
+    assert_eq!("changing:5-5".parse(), Ok(Wants::Changing(5..=5)));
+    for wrong in [
+        "",
+        "fixed",
+        "fixed:",
+        "fixed:-1",
+        "fixed:NaN",
+        "fixed:inf",
+        "uniform:9-1",
+        "uniform:x-2",
+        "mixed:1-2",
+    ] {
+        assert!(wrong.parse::<Wants>().is_err(), "{wrong:?} was accepted");
+    }
+}
+
+#[test]
+fn every_lap_of_a_walk_visits_all_clients_in_another_order() {
+    let mut walk = Walk::new(100, fastrand::Rng::with_seed(1));
+    let mut lap = || (0..100).map(|_| walk.next()).collect::<Vec<_>>();
+    let (first, second) = (lap(), lap());
+    for lap in [&first, &second] {
+        assert_eq!(lap.iter().collect::<BTreeSet<_>>().len(), 100);
+    }
+    assert_ne!(first, second);
+}
+
+#[test]
+fn the_parts_of_all_threads_are_all_clients() {
+    let mut ids = BTreeSet::new();
+    for part in 0..3 {
+        let mut workload = Workload::part(population(10), part, 3);
+        let mut request = GetCapacityRequest::default();
+        for _ in 0..workload.walk.order.len() {
+            workload.write(&mut request);
+            assert!(
+                ids.insert(request.client_id.clone()),
+                "{:?} belongs to two threads",
+                request.client_id
+            );
+        }
+    }
+    assert_eq!(ids.len(), 10);
+}
+
+#[test]
+fn a_client_echoes_the_lease_it_was_given() {
+    let mut workload = Workload::part(population(1), 0, 1);
+    let mut request = GetCapacityRequest::default();
+    let asker = workload.write(&mut request);
+    assert!(request.resource.iter().all(|asked| asked.has.is_none()));
+    let wanted: Vec<_> = request.resource.iter().map(|asked| asked.wants).collect();
+
+    let lease = Lease {
+        capacity: Some(4.0),
+        token: Some(9),
+        expiry_time: Some(99),
+        ..Lease::default()
+    };
+    // The second resource alone is answered: the first came too early.
+    let answered = ResourceResponse {
+        resource_id: request.resource[1].resource_id.clone(),
+        gets: Some(lease),
+        ..ResourceResponse::default()
+    };
+    let answer = GetCapacityResponse {
+        response: vec![answered],
+        mastership: None,
+    };
+    assert_eq!(workload.settle(asker, &answer), Settled { granted: 1, ignored: 1 });
+
+    workload.write(&mut request);
+    assert_eq!(request.resource[0].has, None);
+    let has = request.resource[1].has.unwrap();
+    assert_eq!(
+        (has.capacity, has.token, has.expiry_time),
+        (Some(4.0), Some(9), Some(99))
+    );
+    let still: Vec<_> = request.resource.iter().map(|asked| asked.wants).collect();
+    assert_eq!(wanted, still, "uniform wants are stable");
+}
+
+#[test]
+fn changing_wants_change_and_stay_in_range() {
+    let population = Population {
+        wants: Wants::Changing(1..=1000),
+        ..population(1)
+    };
+    let mut workload = Workload::part(population, 0, 1);
+    let mut request = GetCapacityRequest::default();
+    let mut wants = BTreeSet::new();
+    for _ in 0..100 {
+        workload.write(&mut request);
+        let amount = request.resource[0].wants.unwrap();
+        assert!((1.0..=1000.0).contains(&amount));
+        wants.insert(amount.to_bits());
+    }
+    assert!(wants.len() > 50, "only {} different wants", wants.len());
+}
+
+#[test]
+fn the_same_seed_makes_the_same_requests() {
+    let run = || {
+        let mut workload = Workload::part(population(50), 0, 1);
+        (0..200)
+            .map(|_| {
+                let mut request = GetCapacityRequest::default();
+                workload.write(&mut request);
+                request
+            })
+            .collect::<Vec<_>>()
+    };
+    assert_eq!(run(), run());
+}

@@ -1,0 +1,64 @@
+//! `leaseway-bench`: how fast is a capacity server, and what does a request cost it?
+//!
+//! Absolute figures move with the machine, so everything here aims at ratios: `ceiling` is a server that does nothing,
+//! the most that this stack of libraries allows; `load` measures one server; `compare` runs two in turns and divides.
+//!
+//! Any server that speaks the Doorman protocol can be measured, whoever wrote it.
+
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+
+mod ceiling;
+mod compare;
+#[cfg(test)]
+mod end_to_end;
+mod error;
+mod load;
+mod output;
+mod process;
+mod report;
+mod signal;
+mod table;
+
+/// Measures capacity servers that speak the Doorman protocol.
+#[derive(Parser)]
+#[command(name = "leaseway-bench", version, after_help = EXAMPLES)]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+const EXAMPLES: &str = "\
+Examples:
+  # What is the most that this machine and gRPC library allow?
+  leaseway-bench compare \\
+      --a 'leaseway-bench ceiling --listen 127.0.0.1:{port}' \\
+      --b 'leaseway serve --listen 127.0.0.1:{port} --http 127.0.0.1:0 --config leaseway.yaml'
+
+  # One server that is already running, with its CPU time per request:
+  leaseway-bench load --target 127.0.0.1:5100 --server-pid \"$(pgrep -x leaseway)\"
+
+Quote ratios, not absolute figures, and run nothing else on the machine meanwhile.";
+
+#[derive(Subcommand)]
+enum Command {
+    Ceiling(ceiling::Args),
+    Load(load::Args),
+    Compare(compare::Args),
+}
+
+fn main() -> ExitCode {
+    let outcome = match Cli::parse().command {
+        Command::Ceiling(args) => ceiling::main(&args),
+        Command::Load(args) => load::main(&args),
+        Command::Compare(args) => compare::main(&args),
+    };
+    match outcome {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            output::note(&format!("error: {error}"));
+            ExitCode::FAILURE
+        }
+    }
+}
