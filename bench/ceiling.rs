@@ -62,9 +62,7 @@ pub(crate) fn main(args: &Args) -> Result<(), Error> {
     let cores = thread::available_parallelism().map_or(1, usize::from);
     let threads = args.threads.map_or(cores, usize::from);
     let waiting = current_thread().map_err(Error::io("start a runtime"))?;
-    let mut signals = waiting
-        .block_on(async { Signals::new() })
-        .map_err(Error::io("watch for signals"))?;
+    let mut signals = waiting.block_on(async { Signals::new() }).map_err(Error::io("watch for signals"))?;
 
     let ceiling =
         Ceiling::start(args.listen, args.runtime, threads).map_err(Error::io(format!("listen on {}", args.listen)))?;
@@ -90,11 +88,7 @@ impl Ceiling {
             Runtime::MultiThread => vec![shared(listener, threads, stopped)?],
             Runtime::CurrentThread => dealt(listener, threads, stopped)?,
         };
-        Ok(Ceiling {
-            address,
-            stop: Some(stop),
-            threads,
-        })
+        Ok(Ceiling { address, stop: Some(stop), threads })
     }
 
     pub(crate) fn address(&self) -> SocketAddr {
@@ -113,10 +107,7 @@ impl Drop for Ceiling {
 
 /// One work-stealing runtime: the usual way to run tonic.
 fn shared(listener: StdListener, threads: usize, mut stopped: watch::Receiver<()>) -> io::Result<JoinHandle<()>> {
-    let tokio = runtime::Builder::new_multi_thread()
-        .worker_threads(threads)
-        .enable_all()
-        .build()?;
+    let tokio = runtime::Builder::new_multi_thread().worker_threads(threads).enable_all().build()?;
     let listener = tokio.block_on(async { TcpListener::from_std(listener) })?;
     spawn("serve".into(), move || {
         tokio.block_on(async move {
@@ -149,9 +140,7 @@ fn dealt(listener: StdListener, threads: usize, stopped: watch::Receiver<()>) ->
     }
     let tokio = current_thread()?;
     let listener = tokio.block_on(async { TcpListener::from_std(listener) })?;
-    handles.push(spawn("accept".into(), move || {
-        tokio.block_on(accept(&listener, &hands, stopped))
-    })?);
+    handles.push(spawn("accept".into(), move || tokio.block_on(accept(&listener, &hands, stopped)))?);
     Ok(handles)
 }
 

@@ -70,10 +70,7 @@ impl FromStr for Shape {
 
     fn from_str(text: &str) -> Result<Shape, String> {
         let parts = text.split_once('x').and_then(|(connections, in_flight)| {
-            Some(Shape {
-                connections: connections.parse().ok()?,
-                in_flight: in_flight.parse().ok()?,
-            })
+            Some(Shape { connections: connections.parse().ok()?, in_flight: in_flight.parse().ok()? })
         });
         parts.ok_or_else(|| "expected connections x requests in flight, as 4x16".into())
     }
@@ -123,11 +120,8 @@ struct Servers {
 
 impl<'a> Plan<'a> {
     fn new(args: &'a Args) -> Plan<'a> {
-        let cases: Vec<_> = args
-            .clients
-            .iter()
-            .flat_map(|&clients| args.load.iter().map(move |&shape| (clients, shape)))
-            .collect();
+        let cases: Vec<_> =
+            args.clients.iter().flat_map(|&clients| args.load.iter().map(move |&shape| (clients, shape))).collect();
         let bar = ProgressBar::new(cases.len() as u64 * u64::from(args.reps.get()) * 2);
         bar.set_style(ProgressStyle::with_template("{bar:40} {pos}/{len} {msg}").expect("the template is a constant"));
         Plan { args, cases, bar }
@@ -145,11 +139,7 @@ impl<'a> Plan<'a> {
     }
 
     fn run(&self, interrupt: &Interrupt, done: &mut Vec<Case>) -> Result<(), Error> {
-        let mut kept = if self.args.keep {
-            Some(self.start(interrupt)?)
-        } else {
-            None
-        };
+        let mut kept = if self.args.keep { Some(self.start(interrupt)?) } else { None };
         for &(clients, shape) in &self.cases {
             let mut fresh = None;
             let servers = match &mut kept {
@@ -168,10 +158,7 @@ impl<'a> Plan<'a> {
     }
 
     fn start(&self, interrupt: &Interrupt) -> Result<Servers, Error> {
-        let mut servers = Servers {
-            a: Server::start(&self.args.a)?,
-            b: Server::start(&self.args.b)?,
-        };
+        let mut servers = Servers { a: Server::start(&self.args.a)?, b: Server::start(&self.args.b)? };
         for server in [&mut servers.a, &mut servers.b] {
             self.await_master(server, interrupt)?;
         }
@@ -211,8 +198,7 @@ impl<'a> Plan<'a> {
             common: &self.args.common,
         };
         let measured = load::run(&options, interrupt, |live| {
-            self.bar
-                .set_message(format!("{clients} clients, {shape}, {name}: {}", live.text()));
+            self.bar.set_message(format!("{clients} clients, {shape}, {name}: {}", live.text()));
         });
         server.check()?; // says why, where the measurement would only say that the process is gone
         self.bar.inc(1);
@@ -227,14 +213,7 @@ mod tests {
     #[test]
     fn shapes_are_parsed_and_printed() {
         let shape: Shape = "4x16".parse().unwrap();
-        assert_eq!(
-            (
-                shape.connections.get(),
-                shape.in_flight.get(),
-                shape.to_string().as_str()
-            ),
-            (4, 16, "4x16")
-        );
+        assert_eq!((shape.connections.get(), shape.in_flight.get(), shape.to_string().as_str()), (4, 16, "4x16"));
         for wrong in ["", "4", "x", "4x", "0x16", "4x0", "4x16x1", "-1x2", "4 x 16"] {
             assert!(wrong.parse::<Shape>().is_err(), "{wrong:?} was accepted");
         }

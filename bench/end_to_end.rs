@@ -50,10 +50,7 @@ fn nobody_there_is_said_plainly() {
     let target = ceiling.address();
     drop(ceiling);
     let error = load::find_master(target).unwrap_err().to_string();
-    assert_eq!(
-        error,
-        format!("cannot reach {target}: connection refused — is the server running?")
-    );
+    assert_eq!(error, format!("cannot reach {target}: connection refused — is the server running?"));
 }
 
 #[test]
@@ -62,21 +59,11 @@ fn errors_are_counted_while_a_server_is_away() {
     let target = ceiling.address();
     drop(ceiling);
     let common = common("--warmup 0 --seconds 0.3");
-    let options = Options {
-        target,
-        clients: 10,
-        connections: 1,
-        in_flight: 4,
-        server_pid: None,
-        common: &common,
-    };
+    let options = Options { target, clients: 10, connections: 1, in_flight: 4, server_pid: None, common: &common };
     let measured = load::run(&options, &Interrupt::default(), |_| {}).unwrap();
     assert!(measured.errors.keys().eq(["cannot connect"]), "{:?}", measured.errors);
     // It pauses between attempts.
-    assert!(
-        (1..=4).contains(&measured.error_count()) && measured.requests == measured.error_count(),
-        "{measured:?}"
-    );
+    assert!((1..=4).contains(&measured.error_count()) && measured.requests == measured.error_count(), "{measured:?}");
 }
 
 #[test]
@@ -84,14 +71,7 @@ fn a_server_that_never_answers_cannot_prolong_a_run() {
     let silent = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
     let target = silent.local_addr().unwrap();
     let common = common("--warmup 0 --seconds 0.2");
-    let options = Options {
-        target,
-        clients: 10,
-        connections: 2,
-        in_flight: 4,
-        server_pid: None,
-        common: &common,
-    };
+    let options = Options { target, clients: 10, connections: 2, in_flight: 4, server_pid: None, common: &common };
     let measured = load::run(&options, &Interrupt::default(), |_| {}).unwrap();
     assert_eq!(measured.requests, 0);
     assert!(measured.lines().contains(&"nothing was answered".into()));

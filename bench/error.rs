@@ -21,11 +21,7 @@ pub(crate) enum Error {
     Spawn { command: String, source: io::Error },
 
     #[error("`{command}` {what}{said}")]
-    Server {
-        command: String,
-        what: String,
-        said: String,
-    },
+    Server { command: String, what: String, said: String },
 
     #[error("cannot read /proc/{pid}: {reason} — is {pid} the server's process id, and is it still running?")]
     Proc { pid: u32, reason: String },

@@ -106,12 +106,7 @@ impl Common {
     }
 
     pub(crate) fn check(&self) -> Result<(), Error> {
-        let Common {
-            resources,
-            resources_per_request,
-            seconds,
-            ..
-        } = self;
+        let Common { resources, resources_per_request, seconds, .. } = self;
         if resources_per_request > resources {
             return Err(Error::Usage(format!(
                 "--resources-per-request {resources_per_request} is more than --resources {resources}"
@@ -126,9 +121,7 @@ impl Common {
 
 pub(crate) fn seconds(text: &str) -> Result<Duration, String> {
     let seconds = text.parse().ok().filter(|seconds| (0.0..=86_400.0).contains(seconds));
-    seconds
-        .map(Duration::from_secs_f64)
-        .ok_or_else(|| "expected a number of seconds, at most a day".into())
+    seconds.map(Duration::from_secs_f64).ok_or_else(|| "expected a number of seconds, at most a day".into())
 }
 
 pub(crate) fn main(args: &Args) -> Result<(), Error> {
@@ -165,15 +158,8 @@ pub(crate) fn main(args: &Args) -> Result<(), Error> {
 
 fn resolve(target: &str) -> Result<SocketAddr, Error> {
     let addresses = target.to_socket_addrs();
-    let reason = |why: String| {
-        Error::Usage(format!(
-            "--target {target}: {why}; expected HOST:PORT, as 127.0.0.1:5100"
-        ))
-    };
-    addresses
-        .map_err(|error| reason(error.to_string()))?
-        .next()
-        .ok_or_else(|| reason("no such host".into()))
+    let reason = |why: String| Error::Usage(format!("--target {target}: {why}; expected HOST:PORT, as 127.0.0.1:5100"));
+    addresses.map_err(|error| reason(error.to_string()))?.next().ok_or_else(|| reason("no such host".into()))
 }
 
 /// Fails unless a Doorman server answers at `target` and is the master.
@@ -192,8 +178,5 @@ pub(crate) fn find_master(target: SocketAddr) -> Result<(), Error> {
 }
 
 fn current_thread() -> Result<Runtime, Error> {
-    runtime::Builder::new_current_thread()
-        .enable_all()
-        .build()
-        .map_err(Error::io("start a runtime"))
+    runtime::Builder::new_current_thread().enable_all().build().map_err(Error::io("start a runtime"))
 }

@@ -10,10 +10,7 @@ pub(crate) fn print(text: &str) -> Result<(), Error> {
     let mut stdout = io::stdout().lock();
     writeln!(stdout, "{text}")
         .and_then(|()| stdout.flush())
-        .map_err(|source| Error::Io {
-            what: "print".into(),
-            source,
-        })
+        .map_err(|source| Error::Io { what: "print".into(), source })
 }
 
 /// Tells the person at the terminal something. Nobody there is no reason to stop.

@@ -32,21 +32,13 @@ pub(crate) fn own_thread_cpu_time(thread: u32) -> Option<Duration> {
 
 /// The system's number for the calling thread; `None` where there is no `/proc`.
 pub(crate) fn thread_id() -> Option<u32> {
-    fs::read_link("/proc/thread-self")
-        .ok()?
-        .file_name()?
-        .to_str()?
-        .parse()
-        .ok()
+    fs::read_link("/proc/thread-self").ok()?.file_name()?.to_str()?.parse().ok()
 }
 
 fn read_cpu(path: &str) -> Result<Duration, String> {
     let stat = fs::read_to_string(path).map_err(|error| error.to_string())?;
     let ticks = cpu_ticks(&stat).ok_or_else(|| format!("{path} has an unknown format"))?;
-    Ok(Duration::from_secs(ticks)
-        / u32::try_from(rustix::param::clock_ticks_per_second())
-            .unwrap_or(100)
-            .max(1))
+    Ok(Duration::from_secs(ticks) / u32::try_from(rustix::param::clock_ticks_per_second()).unwrap_or(100).max(1))
 }
 
 /// `utime + stime`. The second field is the name in parentheses, which may itself contain spaces and parentheses:
@@ -70,14 +62,8 @@ pub(crate) struct Memory {
 
 pub(crate) fn memory(pid: u32) -> Result<Memory, Error> {
     let path = format!("/proc/{pid}/status");
-    let status = fs::read_to_string(&path).map_err(|error| Error::Proc {
-        pid,
-        reason: error.to_string(),
-    })?;
-    parse_memory(&status).ok_or_else(|| Error::Proc {
-        pid,
-        reason: format!("{path} has an unknown format"),
-    })
+    let status = fs::read_to_string(&path).map_err(|error| Error::Proc { pid, reason: error.to_string() })?;
+    parse_memory(&status).ok_or_else(|| Error::Proc { pid, reason: format!("{path} has an unknown format") })
 }
 
 fn parse_memory(status: &str) -> Option<Memory> {
@@ -85,10 +71,7 @@ fn parse_memory(status: &str) -> Option<Memory> {
         let value = status.lines().find_map(|line| line.strip_prefix(name))?;
         value.trim().strip_suffix("kB")?.trim().parse().ok()
     };
-    Some(Memory {
-        peak_kib: kib("VmHWM:")?,
-        now_kib: kib("VmRSS:")?,
-    })
+    Some(Memory { peak_kib: kib("VmHWM:")?, now_kib: kib("VmRSS:")? })
 }
 
 /// A server that we started, on a loopback port of our choice. It and whatever it starts end with this value.
@@ -106,12 +89,7 @@ impl Server {
         let words = words(template, address.port())?;
         let command = words.join(" ");
         let output = tempfile::tempfile().map_err(Error::io("create a temporary file"))?;
-        let copy = || {
-            output
-                .try_clone()
-                .map(Stdio::from)
-                .map_err(Error::io("use a temporary file"))
-        };
+        let copy = || output.try_clone().map(Stdio::from).map_err(Error::io("use a temporary file"));
         let child = Command::new(&words[0])
             .args(&words[1..])
             .stdin(Stdio::null())
@@ -121,12 +99,7 @@ impl Server {
             .process_group(0)
             .spawn()
             .map_err(|source| Error::Spawn { command: command.clone(), source })?;
-        Ok(Server {
-            child,
-            command,
-            address,
-            output,
-        })
+        Ok(Server { child, command, address, output })
     }
 
     pub(crate) fn address(&self) -> SocketAddr {
@@ -142,25 +115,14 @@ impl Server {
         match self.child.try_wait() {
             Ok(None) => Ok(()),
             Ok(Some(status)) => Err(self.failed(format!("ended ({status})"))),
-            Err(source) => Err(Error::Io {
-                what: format!("watch `{}`", self.command),
-                source,
-            }),
+            Err(source) => Err(Error::Io { what: format!("watch `{}`", self.command), source }),
         }
     }
 
     pub(crate) fn failed(&mut self, what: String) -> Error {
         let said = self.last_words().unwrap_or_default();
-        let said = if said.trim().is_empty() {
-            String::new()
-        } else {
-            format!("; it said:\n{}", said.trim_end())
-        };
-        Error::Server {
-            command: self.command.clone(),
-            what,
-            said,
-        }
+        let said = if said.trim().is_empty() { String::new() } else { format!("; it said:\n{}", said.trim_end()) };
+        Error::Server { command: self.command.clone(), what, said }
     }
 
     fn last_words(&mut self) -> io::Result<String> {
@@ -205,10 +167,7 @@ fn words(template: &str, port: u16) -> Result<Vec<String>, Error> {
              --listen 127.0.0.1:{{port}}"
         )));
     }
-    Ok(words
-        .into_iter()
-        .map(|word| word.replace("{port}", &port.to_string()))
-        .collect())
+    Ok(words.into_iter().map(|word| word.replace("{port}", &port.to_string())).collect())
 }
 
 #[cfg(test)]
@@ -236,28 +195,14 @@ mod tests {
     #[test]
     fn memory_is_parsed() {
         let status = "Name:\tx\nVmPeak:\t  9 kB\nVmHWM:\t   2048 kB\nVmRSS:\t   1024 kB\n";
-        assert_eq!(
-            parse_memory(status),
-            Some(Memory {
-                peak_kib: 2048,
-                now_kib: 1024
-            })
-        );
+        assert_eq!(parse_memory(status), Some(Memory { peak_kib: 2048, now_kib: 1024 }));
         assert_eq!(parse_memory("Name:\tkernel thread\n"), None);
     }
 
     #[test]
     fn commands_are_split_and_given_their_port() {
-        assert_eq!(
-            words("srv --at '127.0.0.1:{port}' 'a b'", 7).unwrap(),
-            ["srv", "--at", "127.0.0.1:7", "a b"]
-        );
-        assert!(
-            words("srv --at 127.0.0.1:5100", 7)
-                .unwrap_err()
-                .to_string()
-                .contains("{port}")
-        );
+        assert_eq!(words("srv --at '127.0.0.1:{port}' 'a b'", 7).unwrap(), ["srv", "--at", "127.0.0.1:7", "a b"]);
+        assert!(words("srv --at 127.0.0.1:5100", 7).unwrap_err().to_string().contains("{port}"));
         assert!(words("srv '{port}", 7).is_err());
         assert!(words("", 7).is_err());
     }
@@ -270,10 +215,7 @@ mod tests {
             thread::sleep(Duration::from_millis(5));
         }
         let error = server.check().unwrap_err().to_string();
-        assert!(
-            error.contains("exit status: 3") && error.contains("cannot bind"),
-            "{error}"
-        );
+        assert!(error.contains("exit status: 3") && error.contains("cannot bind"), "{error}");
     }
 
     #[test]

@@ -66,16 +66,9 @@ impl Spread {
     fn of(values: impl Iterator<Item = f64>) -> Spread {
         let mut values: Vec<_> = values.collect();
         values.sort_by(f64::total_cmp);
-        let (&min, &max) = values
-            .first()
-            .zip(values.last())
-            .expect("a case has at least one repetition");
+        let (&min, &max) = values.first().zip(values.last()).expect("a case has at least one repetition");
         let middle = values.len() / 2;
-        let median = if values.len() % 2 == 1 {
-            values[middle]
-        } else {
-            (values[middle - 1] + values[middle]) / 2.0
-        };
+        let median = if values.len() % 2 == 1 { values[middle] } else { (values[middle - 1] + values[middle]) / 2.0 };
         Spread { median, min, max }
     }
 
@@ -139,14 +132,7 @@ impl Case {
     pub(crate) fn new(clients: u32, load: String, runs: Vec<Pair>) -> Case {
         let a: Vec<_> = runs.iter().map(|run| &run.a).collect();
         let b: Vec<_> = runs.iter().map(|run| &run.b).collect();
-        Case {
-            clients,
-            load,
-            a: Summary::of(&a),
-            b: Summary::of(&b),
-            ratio: Ratio::of(&runs),
-            runs,
-        }
+        Case { clients, load, a: Summary::of(&a), b: Summary::of(&b), ratio: Ratio::of(&runs), runs }
     }
 
     fn rows(&self) -> [[String; 10]; 3] {
@@ -180,29 +166,14 @@ impl Case {
     }
 }
 
-const HEAD: [&str; 10] = [
-    "clients",
-    "load",
-    "server",
-    "requests/s",
-    "CPU us/request",
-    "p50 ms",
-    "p99 ms",
-    "peak MiB",
-    "errors",
-    "ignored",
-];
+const HEAD: [&str; 10] =
+    ["clients", "load", "server", "requests/s", "CPU us/request", "p50 ms", "p99 ms", "peak MiB", "errors", "ignored"];
 
 impl Report {
     /// For people, and for pasting.
     pub(crate) fn text(&self) -> String {
         let rows: Vec<_> = self.cases.iter().flat_map(Case::rows).collect();
-        let mut text = format!(
-            "A: `{}`\nB: `{}`\n\n{}\n",
-            self.a,
-            self.b,
-            table::render(HEAD, 3, &rows)
-        );
+        let mut text = format!("A: `{}`\nB: `{}`\n\n{}\n", self.a, self.b, table::render(HEAD, 3, &rows));
         text.push_str("\nmedian (min..max); A/B is the median of the ratios within each repetition\n");
         for (doubt, runs) in self.doubts() {
             text.push_str(&format!("{runs}: {doubt}\n"));
@@ -213,18 +184,11 @@ impl Report {
 
     /// What the load generator had to say against its own figures, and in how many runs.
     fn doubts(&self) -> Vec<(&'static str, String)> {
-        let runs: Vec<_> = self
-            .cases
-            .iter()
-            .flat_map(|case| &case.runs)
-            .flat_map(|run| [&run.a, &run.b])
-            .collect();
+        let runs: Vec<_> = self.cases.iter().flat_map(|case| &case.runs).flat_map(|run| [&run.a, &run.b]).collect();
         let mut doubts: Vec<_> = runs.iter().filter_map(|run| run.generator.doubt()).collect();
         doubts.sort_unstable();
         let counted = doubts.chunk_by(|one, other| one == other);
-        counted
-            .map(|same| (same[0], format!("in {} of {} runs", same.len(), runs.len())))
-            .collect()
+        counted.map(|same| (same[0], format!("in {} of {} runs", same.len(), runs.len()))).collect()
     }
 }
 
@@ -235,78 +199,28 @@ mod tests {
     #[test]
     fn the_median_is_the_middle_or_between_the_two_in_the_middle() {
         let of = |values: &[f64]| Spread::of(values.iter().copied());
-        assert_eq!(
-            of(&[3.0, 1.0, 2.0]),
-            Spread {
-                median: 2.0,
-                min: 1.0,
-                max: 3.0
-            }
-        );
-        assert_eq!(
-            of(&[4.0, 1.0, 2.0, 3.0]),
-            Spread {
-                median: 2.5,
-                min: 1.0,
-                max: 4.0
-            }
-        );
-        assert_eq!(
-            of(&[7.0]),
-            Spread {
-                median: 7.0,
-                min: 7.0,
-                max: 7.0
-            }
-        );
+        assert_eq!(of(&[3.0, 1.0, 2.0]), Spread { median: 2.0, min: 1.0, max: 3.0 });
+        assert_eq!(of(&[4.0, 1.0, 2.0, 3.0]), Spread { median: 2.5, min: 1.0, max: 4.0 });
+        assert_eq!(of(&[7.0]), Spread { median: 7.0, min: 7.0, max: 7.0 });
     }
 
     #[test]
     fn ratios_are_taken_within_each_repetition() {
-        let run = |rate: f64| Measurement {
-            requests_per_second: rate,
-            ..Measurement::example()
-        };
+        let run = |rate: f64| Measurement { requests_per_second: rate, ..Measurement::example() };
         // The machine was three times slower in the second repetition; A was twice as fast in every one.
         let runs = [(200.0, 100.0), (66.0, 33.0), (180.0, 90.0)];
         let runs = runs.map(|(a, b)| Pair { a: run(a), b: run(b) }).into_iter().collect();
         let case = Case::new(10, "4x16".into(), runs);
-        assert_eq!(
-            case.ratio.requests_per_second,
-            Spread {
-                median: 2.0,
-                min: 2.0,
-                max: 2.0
-            }
-        );
-        assert_eq!(
-            case.a.requests_per_second,
-            Spread {
-                median: 180.0,
-                min: 66.0,
-                max: 200.0
-            }
-        );
+        assert_eq!(case.ratio.requests_per_second, Spread { median: 2.0, min: 2.0, max: 2.0 });
+        assert_eq!(case.a.requests_per_second, Spread { median: 180.0, min: 66.0, max: 200.0 });
     }
 
     #[test]
     fn what_cannot_be_divided_is_a_dash() {
         let silent = Measurement::example();
-        let case = Case::new(
-            10,
-            "4x16".into(),
-            vec![Pair {
-                a: silent.clone(),
-                b: silent,
-            }],
-        );
+        let case = Case::new(10, "4x16".into(), vec![Pair { a: silent.clone(), b: silent }]);
         assert_eq!(case.ratio.p99_ms.text(3), "-");
-        let report = Report {
-            a: "one".into(),
-            b: "two".into(),
-            arguments: Vec::new(),
-            cases: vec![case],
-        };
+        let report = Report { a: "one".into(), b: "two".into(), arguments: Vec::new(), cases: vec![case] };
         assert!(report.text().contains("| A/B    |"), "{}", report.text());
         serde_json::to_string(&report).unwrap();
     }

@@ -31,9 +31,7 @@ impl Interrupt {
             .enable_io()
             .build()
             .map_err(Error::io("watch for signals"))?;
-        let mut signals = runtime
-            .block_on(async { Signals::new() })
-            .map_err(Error::io("watch for signals"))?;
+        let mut signals = runtime.block_on(async { Signals::new() }).map_err(Error::io("watch for signals"))?;
         thread::spawn(move || {
             runtime.block_on(signals.any());
             flag.0.store(true, Ordering::Relaxed);
@@ -42,11 +40,7 @@ impl Interrupt {
     }
 
     pub(crate) fn check(&self) -> Result<(), Error> {
-        if self.0.load(Ordering::Relaxed) {
-            Err(Error::Interrupted)
-        } else {
-            Ok(())
-        }
+        if self.0.load(Ordering::Relaxed) { Err(Error::Interrupted) } else { Ok(()) }
     }
 
     /// Sleeps until `when`, calling `meanwhile` now and then, unless interrupted.
@@ -72,10 +66,7 @@ pub(crate) struct Signals {
 impl Signals {
     /// From here on the signals no longer end the process. Must be called inside a runtime.
     pub(crate) fn new() -> io::Result<Signals> {
-        Ok(Signals {
-            interrupt: signal(SignalKind::interrupt())?,
-            terminate: signal(SignalKind::terminate())?,
-        })
+        Ok(Signals { interrupt: signal(SignalKind::interrupt())?, terminate: signal(SignalKind::terminate())? })
     }
 
     pub(crate) async fn any(&mut self) {

@@ -11,21 +11,13 @@ pub(crate) fn render<const N: usize>(head: [&str; N], left: usize, rows: &[[Stri
     let line = |cells: [&str; N]| {
         let mut line = String::from("|");
         for (column, (cell, &width)) in cells.iter().zip(&widths).enumerate() {
-            let cell = if column < left {
-                format!(" {cell:<width$} |")
-            } else {
-                format!(" {cell:>width$} |")
-            };
+            let cell = if column < left { format!(" {cell:<width$} |") } else { format!(" {cell:>width$} |") };
             line.push_str(&cell);
         }
         line
     };
     let rule = widths.iter().enumerate().map(|(column, &width)| {
-        if column < left {
-            format!("{}|", "-".repeat(width + 2))
-        } else {
-            format!("{}:|", "-".repeat(width + 1))
-        }
+        if column < left { format!("{}|", "-".repeat(width + 2)) } else { format!("{}:|", "-".repeat(width + 1)) }
     });
     let mut lines = vec![line(head), format!("|{}", rule.collect::<String>())];
     lines.extend(rows.iter().map(|row| line(row.each_ref().map(String::as_str))));

@@ -23,10 +23,7 @@ pub(crate) struct Fixed {
 impl Fixed {
     pub(crate) fn new() -> Fixed {
         // Fixed from the start on: reading the clock is logic. The size on the wire is the same.
-        let expiry = SystemTime::now()
-            .duration_since(SystemTime::UNIX_EPOCH)
-            .unwrap_or_default()
-            + LEASE;
+        let expiry = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default() + LEASE;
         Fixed {
             lease: Lease {
                 expiry_time: Some(expiry.as_secs().cast_signed()),
@@ -42,10 +39,7 @@ impl Fixed {
 #[tonic::async_trait]
 impl Capacity for Fixed {
     async fn discovery(&self, _: Request<DiscoveryRequest>) -> Result<Response<DiscoveryResponse>, Status> {
-        Ok(Response::new(DiscoveryResponse {
-            mastership: Some(Mastership::default()),
-            is_master: Some(true),
-        }))
+        Ok(Response::new(DiscoveryResponse { mastership: Some(Mastership::default()), is_master: Some(true) }))
     }
 
     async fn get_capacity(
@@ -59,19 +53,14 @@ impl Capacity for Fixed {
             priority: asked.priority,
         };
         let response = request.into_inner().resource.into_iter().map(granted).collect();
-        Ok(Response::new(GetCapacityResponse {
-            response,
-            mastership: None,
-        }))
+        Ok(Response::new(GetCapacityResponse { response, mastership: None }))
     }
 
     async fn get_server_capacity(
         &self,
         _: Request<GetServerCapacityRequest>,
     ) -> Result<Response<GetServerCapacityResponse>, Status> {
-        Err(Status::unimplemented(
-            "the ceiling serves clients only, not child nodes",
-        ))
+        Err(Status::unimplemented("the ceiling serves clients only, not child nodes"))
     }
 
     async fn release_capacity(

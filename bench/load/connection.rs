@@ -57,11 +57,7 @@ impl Failure {
 impl From<h2::Error> for Failure {
     fn from(error: h2::Error) -> Failure {
         let reason = error.to_string();
-        if error.is_reset() {
-            Failure::Stream(reason)
-        } else {
-            Failure::Connection(reason)
-        }
+        if error.is_reset() { Failure::Stream(reason) } else { Failure::Connection(reason) }
     }
 }
 
@@ -86,9 +82,7 @@ impl Connection {
     /// The second value does the work of the connection and must be polled until it ends.
     pub(crate) async fn open(target: SocketAddr) -> Result<(Connection, Driver<TcpStream, Bytes>), String> {
         let attempt = async {
-            let stream = TcpStream::connect(target)
-                .await
-                .map_err(|error| connect_reason(&error))?;
+            let stream = TcpStream::connect(target).await.map_err(|error| connect_reason(&error))?;
             stream.set_nodelay(true).map_err(|error| error.to_string())?;
             let handshake = h2::client::Builder::new()
                 .initial_window_size(WINDOW)
@@ -174,9 +168,8 @@ fn frame(message: &impl Message) -> Bytes {
 
 fn unframe<A: Message + Default>(received: &[u8]) -> Result<A, Failure> {
     let garbage = |reason: &str| Failure::Garbage(reason.into());
-    let (prefix, message) = received
-        .split_first_chunk::<PREFIX>()
-        .ok_or_else(|| garbage("an answer without message"))?;
+    let (prefix, message) =
+        received.split_first_chunk::<PREFIX>().ok_or_else(|| garbage("an answer without message"))?;
     let [compressed, length @ ..] = *prefix;
     if compressed != 0 {
         return Err(garbage("a compressed answer that was not asked for"));
@@ -189,11 +182,7 @@ fn unframe<A: Message + Default>(received: &[u8]) -> Result<A, Failure> {
 
 /// An answer usually comes in one piece, which is then not copied.
 fn join(received: Bytes, chunk: Bytes) -> Bytes {
-    if received.is_empty() {
-        chunk
-    } else {
-        [received, chunk].concat().into()
-    }
+    if received.is_empty() { chunk } else { [received, chunk].concat().into() }
 }
 
 fn status(headers: &HeaderMap) -> Result<(), Failure> {
@@ -215,19 +204,13 @@ mod tests {
 
     #[test]
     fn frames_survive_a_round_trip_and_broken_ones_are_refused() {
-        let message = DiscoveryResponse {
-            mastership: None,
-            is_master: Some(true),
-        };
+        let message = DiscoveryResponse { mastership: None, is_master: Some(true) };
         let bytes = frame(&message);
         assert_eq!(unframe::<DiscoveryResponse>(&bytes).unwrap(), message);
         assert!(unframe::<DiscoveryResponse>(&bytes[..bytes.len() - 1]).is_err());
         assert!(unframe::<DiscoveryResponse>(&bytes[..3]).is_err());
         assert!(unframe::<DiscoveryResponse>(&[1, 0, 0, 0, 0]).is_err());
-        assert_eq!(
-            unframe::<DiscoveryResponse>(&[0; 5]).unwrap(),
-            DiscoveryResponse::default()
-        );
+        assert_eq!(unframe::<DiscoveryResponse>(&[0; 5]).unwrap(), DiscoveryResponse::default());
     }
 
     #[test]

@@ -92,10 +92,7 @@ impl Measurement {
         }
         let Latency { p50, p99, p999, max } = self.latency_ms;
         let mut lines = vec![
-            format!(
-                "{:.0} requests/s ({} in {:.2} s)",
-                self.requests_per_second, self.requests, self.seconds
-            ),
+            format!("{:.0} requests/s ({} in {:.2} s)", self.requests_per_second, self.requests, self.seconds),
             format!("latency p50 {p50:.2} ms, p99 {p99:.2} ms, p99.9 {p999:.2} ms, max {max:.2} ms"),
             format!("{} resources granted, {}", self.granted, self.errors_text()),
         ];
@@ -116,11 +113,7 @@ impl Measurement {
         if self.errors.is_empty() {
             return "no errors".into();
         }
-        let kinds: Vec<_> = self
-            .errors
-            .iter()
-            .map(|(kind, count)| format!("{kind} {count}"))
-            .collect();
+        let kinds: Vec<_> = self.errors.iter().map(|(kind, count)| format!("{kind} {count}")).collect();
         format!("{} errors: {}", self.error_count(), kinds.join(", "))
     }
 }
@@ -141,12 +134,7 @@ impl ServerUse {
 impl Latency {
     fn of(histogram: &Histogram<u64>) -> Latency {
         let at = |quantile| histogram.value_at_quantile(quantile) as f64 / 1e3;
-        Latency {
-            p50: at(0.5),
-            p99: at(0.99),
-            p999: at(0.999),
-            max: histogram.max() as f64 / 1e3,
-        }
+        Latency { p50: at(0.5), p99: at(0.99), p999: at(0.999), max: histogram.max() as f64 / 1e3 }
     }
 }
 
@@ -165,19 +153,10 @@ impl GeneratorUse {
     }
 
     fn line(&self) -> String {
-        let cpu = self
-            .cpu_share
-            .map_or(String::new(), |share| format!(" ({:.0} % on a core)", share * 100.0));
-        let threads = if self.threads == 1 {
-            "1 thread".into()
-        } else {
-            format!("{} threads", self.threads)
-        };
+        let cpu = self.cpu_share.map_or(String::new(), |share| format!(" ({:.0} % on a core)", share * 100.0));
+        let threads = if self.threads == 1 { "1 thread".into() } else { format!("{} threads", self.threads) };
         let doubt = self.doubt().map_or(String::new(), |doubt| format!(" — {doubt}"));
-        format!(
-            "load generator: {threads}, {:.0} % busy{cpu}{doubt}",
-            self.busy_share * 100.0
-        )
+        format!("load generator: {threads}, {:.0} % busy{cpu}{doubt}", self.busy_share * 100.0)
     }
 }
 
@@ -185,11 +164,7 @@ impl GeneratorUse {
 impl Measurement {
     /// Of a server that answered nothing, for tests to change.
     pub(crate) fn example() -> Measurement {
-        let generator = GeneratorUse {
-            threads: 1,
-            cpu_share: None,
-            busy_share: 0.1,
-        };
+        let generator = GeneratorUse { threads: 1, cpu_share: None, busy_share: 0.1 };
         Measurement::new(&Tally::new(), Duration::from_secs(1), None, generator)
     }
 }
@@ -199,12 +174,7 @@ mod tests {
     use super::*;
 
     fn generator(cpu_share: Option<f64>, busy_share: f64) -> Option<&'static str> {
-        GeneratorUse {
-            threads: 1,
-            cpu_share,
-            busy_share,
-        }
-        .doubt()
+        GeneratorUse { threads: 1, cpu_share, busy_share }.doubt()
     }
 
     #[test]

@@ -84,10 +84,7 @@ pub(crate) fn run(
     let started = Instant::now();
     let mut live = || {
         let requests = generator.shared.live.load(Ordering::Relaxed);
-        observe(&Live {
-            elapsed: started.elapsed(),
-            requests,
-        });
+        observe(&Live { elapsed: started.elapsed(), requests });
     };
 
     interrupt.sleep_until(started + options.common.warmup, &mut live)?;
@@ -103,22 +100,12 @@ pub(crate) fn run(
     let tally = generator.stop();
     let elapsed = after.at - before.at;
     let share = |time: Duration| time.as_secs_f64() / (elapsed.as_secs_f64() * threads as f64);
-    let own_cpu = before
-        .own_cpu
-        .zip(after.own_cpu)
-        .map(|(before, after)| share(after.saturating_sub(before)));
+    let own_cpu = before.own_cpu.zip(after.own_cpu).map(|(before, after)| share(after.saturating_sub(before)));
     // Tokio does not count the time it takes to ask for events, though that is work as well.
     let in_tasks = share(after.own_busy.saturating_sub(before.own_busy));
     let busy_share = own_cpu.map_or(in_tasks, |cpu| cpu.max(in_tasks));
-    let generator = GeneratorUse {
-        threads,
-        cpu_share: own_cpu,
-        busy_share,
-    };
-    let cpu = before
-        .server_cpu
-        .zip(after.server_cpu)
-        .map(|(before, after)| after.saturating_sub(before));
+    let generator = GeneratorUse { threads, cpu_share: own_cpu, busy_share };
+    let cpu = before.server_cpu.zip(after.server_cpu).map(|(before, after)| after.saturating_sub(before));
     Ok(Measurement::new(&tally, elapsed, cpu.zip(memory), generator))
 }
 
@@ -134,16 +121,8 @@ impl Used {
     fn read(options: &Options<'_>, generator: &Generator) -> Result<Used, Error> {
         Ok(Used {
             server_cpu: options.server_pid.map(process::cpu_time).transpose()?,
-            own_cpu: generator
-                .threads
-                .iter()
-                .map(|thread| process::own_thread_cpu_time(thread.id?))
-                .sum(),
-            own_busy: generator
-                .threads
-                .iter()
-                .map(|thread| thread.metrics.worker_total_busy_duration(0))
-                .sum(),
+            own_cpu: generator.threads.iter().map(|thread| process::own_thread_cpu_time(thread.id?)).sum(),
+            own_busy: generator.threads.iter().map(|thread| thread.metrics.worker_total_busy_duration(0)).sum(),
             at: Instant::now(),
         })
     }
@@ -166,18 +145,9 @@ struct Thread {
 impl Generator {
     /// Returns once all threads have filled their memory and begin to connect.
     fn start(options: &Options<'_>) -> Result<Generator, Error> {
-        let parts = options
-            .common
-            .threads
-            .get()
-            .min(options.clients)
-            .min(options.connections);
+        let parts = options.common.threads.get().min(options.clients).min(options.connections);
         let (over, _) = watch::channel(());
-        let mut generator = Generator {
-            threads: Vec::new(),
-            shared: Arc::default(),
-            over,
-        };
+        let mut generator = Generator { threads: Vec::new(), shared: Arc::default(), over };
         for part in 0..parts {
             generator.add(options, part, parts)?;
         }
@@ -194,22 +164,12 @@ impl Generator {
         let (ready, readied) = mpsc::channel();
         let body = move || {
             let workload = Workload::part(population, part, parts);
-            let plan = Plan {
-                target,
-                connections,
-                in_flight,
-                workload,
-                shared,
-            };
+            let plan = Plan { target, connections, in_flight, workload, shared };
             drive(&runtime, plan, &ready, over)
         };
-        let handle = thread::Builder::new()
-            .name(format!("load-{part}"))
-            .spawn(body)
-            .map_err(Error::io("start a thread"))?;
-        let id = readied
-            .recv()
-            .expect("the thread reports before it does anything that could fail");
+        let handle =
+            thread::Builder::new().name(format!("load-{part}")).spawn(body).map_err(Error::io("start a thread"))?;
+        let id = readied.recv().expect("the thread reports before it does anything that could fail");
         self.threads.push(Thread { handle, metrics, id });
         Ok(())
     }

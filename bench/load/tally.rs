@@ -23,17 +23,11 @@ impl Tally {
     pub(crate) fn new() -> Tally {
         let max = u64::try_from(LATENCY_MAX.as_micros()).expect("a minute fits");
         let latency_us = Histogram::new_with_bounds(1, max, DIGITS).expect("the bounds are constants in order");
-        Tally {
-            latency_us,
-            granted: 0,
-            ignored: 0,
-            errors: BTreeMap::new(),
-        }
+        Tally { latency_us, granted: 0, ignored: 0, errors: BTreeMap::new() }
     }
 
     pub(crate) fn answered(&mut self, latency: Duration, settled: Settled) {
-        self.latency_us
-            .saturating_record(u64::try_from(latency.as_micros()).unwrap_or(u64::MAX));
+        self.latency_us.saturating_record(u64::try_from(latency.as_micros()).unwrap_or(u64::MAX));
         self.granted += u64::from(settled.granted);
         self.ignored += u64::from(settled.ignored);
     }
@@ -48,9 +42,7 @@ impl Tally {
     }
 
     pub(crate) fn add(&mut self, other: Tally) {
-        self.latency_us
-            .add(&other.latency_us)
-            .expect("all tallies have the same bounds");
+        self.latency_us.add(&other.latency_us).expect("all tallies have the same bounds");
         self.granted += other.granted;
         self.ignored += other.ignored;
         for (kind, count) in other.errors {
@@ -73,13 +65,7 @@ mod tests {
         two.failed("Internal".into());
         one.add(two);
         assert_eq!((one.requests(), one.granted, one.ignored), (5, 1, 2));
-        assert_eq!(
-            one.errors,
-            BTreeMap::from([("Unavailable".into(), 2), ("Internal".into(), 1)])
-        );
-        assert!(
-            one.latency_us.max() >= 59_900_000,
-            "a long wait is kept, at the upper bound"
-        );
+        assert_eq!(one.errors, BTreeMap::from([("Unavailable".into(), 2), ("Internal".into(), 1)]));
+        assert!(one.latency_us.max() >= 59_900_000, "a long wait is kept, at the upper bound");
     }
 }

@@ -102,12 +102,10 @@ impl Worker {
             match Connection::open(self.target).await {
                 Ok((connection, driver)) => {
                     let driver = spawn_local(driver);
-                    let lanes: Vec<_> = (0..in_flight)
-                        .map(|_| spawn_local(Rc::clone(&self).lane(connection.clone())))
-                        .collect();
+                    let lanes: Vec<_> =
+                        (0..in_flight).map(|_| spawn_local(Rc::clone(&self).lane(connection.clone()))).collect();
                     for lane in lanes {
-                        lane.await
-                            .expect("lanes do not panic, and are aborted only together with this task");
+                        lane.await.expect("lanes do not panic, and are aborted only together with this task");
                     }
                     driver.abort();
                 }

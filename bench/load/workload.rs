@@ -37,12 +37,8 @@ impl FromStr for Wants {
 }
 
 fn range(text: &str) -> Result<RangeInclusive<u32>, String> {
-    let bounds = text
-        .split_once('-')
-        .and_then(|(low, high)| Some(low.parse().ok()?..=high.parse().ok()?));
-    bounds
-        .filter(|range| !range.is_empty())
-        .ok_or_else(|| format!("`{text}` is not a range such as 1-100"))
+    let bounds = text.split_once('-').and_then(|(low, high)| Some(low.parse().ok()?..=high.parse().ok()?));
+    bounds.filter(|range| !range.is_empty()).ok_or_else(|| format!("`{text}` is not a range such as 1-100"))
 }
 
 /// What all generator threads agree on.
@@ -96,9 +92,7 @@ impl Workload {
         let clients = (population.clients - part).div_ceil(parts);
         let mut rng = fastrand::Rng::with_seed(population.seed.wrapping_add(u64::from(part)));
         Workload {
-            names: (0..population.resources)
-                .map(|n| format!("{}-{n}", population.resource_prefix))
-                .collect(),
+            names: (0..population.resources).map(|n| format!("{}-{n}", population.resource_prefix)).collect(),
             first: part,
             step: parts,
             walk: Walk::new(clients, rng.fork()),
@@ -115,15 +109,10 @@ impl Workload {
         let id = request.client_id.get_or_insert_default();
         id.clear();
         write!(id, "client-{client}").expect("writing to a string cannot fail");
-        request
-            .resource
-            .resize_with(self.population.resources_per_request as usize, ResourceRequest::default);
+        request.resource.resize_with(self.population.resources_per_request as usize, ResourceRequest::default);
         for (nth, asked) in request.resource.iter_mut().enumerate() {
             let resource = self.resource(client, nth);
-            asked
-                .resource_id
-                .get_or_insert_default()
-                .clone_from(&self.names[resource]);
+            asked.resource_id.get_or_insert_default().clone_from(&self.names[resource]);
             asked.priority = Some(0);
             asked.has = self.held[self.slot(local, nth)].map(|held| Lease {
                 expiry_time: Some(held.expiry_time),
@@ -143,10 +132,7 @@ impl Workload {
         let mut settled = Settled::default();
         for nth in 0..self.population.resources_per_request as usize {
             let name = &self.names[self.resource(client, nth)];
-            let answered = answer
-                .response
-                .iter()
-                .find(|response| response.resource_id.as_deref() == Some(name));
+            let answered = answer.response.iter().find(|response| response.resource_id.as_deref() == Some(name));
             let Some(lease) = answered.and_then(|response| response.gets) else {
                 settled.ignored += 1;
                 continue;
@@ -194,11 +180,7 @@ struct Walk {
 
 impl Walk {
     fn new(count: u32, rng: fastrand::Rng) -> Walk {
-        Walk {
-            order: (0..count).collect(),
-            next: 0,
-            rng,
-        }
+        Walk { order: (0..count).collect(), next: 0, rng }
     }
 
     /// One step of a shuffle for each client visited, so that no lap begins with a pause.

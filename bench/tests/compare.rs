@@ -12,19 +12,7 @@ const BENCH: &str = env!("CARGO_BIN_EXE_leaseway-bench");
 fn compare(a: &str, seconds: &str, flags: &[&str]) -> Command {
     let b = format!("{BENCH} ceiling --threads 1 --listen 127.0.0.1:{{port}}");
     let mut command = Command::new(BENCH);
-    command.args([
-        "compare",
-        "--a",
-        a,
-        "--b",
-        &b,
-        "--seconds",
-        seconds,
-        "--warmup",
-        "0.05",
-        "--load",
-        "1x2",
-    ]);
+    command.args(["compare", "--a", a, "--b", &b, "--seconds", seconds, "--warmup", "0.05", "--load", "1x2"]);
     command.args(flags);
     command
 }
@@ -58,29 +46,18 @@ fn two_servers_are_compared_in_a_table_and_a_file() {
         let report: serde_json::Value = serde_json::from_slice(&fs::read(&json).unwrap()).unwrap();
         for case in report["cases"].as_array().unwrap() {
             assert_eq!(case["runs"].as_array().unwrap().len(), 2);
-            assert!(
-                case["a"]["requests_per_second"]["min"].as_f64().unwrap() > 0.0,
-                "{case}"
-            );
-            assert_eq!(
-                (&case["a"]["errors"], &case["b"]["errors"]),
-                (&0.into(), &0.into()),
-                "{case}"
-            );
+            assert!(case["a"]["requests_per_second"]["min"].as_f64().unwrap() > 0.0, "{case}");
+            assert_eq!((&case["a"]["errors"], &case["b"]["errors"]), (&0.into(), &0.into()), "{case}");
         }
     }
 }
 
 #[test]
 fn a_server_that_does_not_start_is_quoted() {
-    let Output { status, stderr, .. } = compare("sh -c 'echo port {port} is haunted; exit 7'", "0.1", &[])
-        .output()
-        .unwrap();
+    let Output { status, stderr, .. } =
+        compare("sh -c 'echo port {port} is haunted; exit 7'", "0.1", &[]).output().unwrap();
     let stderr = text(&stderr);
-    assert!(
-        !status.success() && stderr.contains("exit status: 7") && stderr.contains("is haunted"),
-        "{stderr}"
-    );
+    assert!(!status.success() && stderr.contains("exit status: 7") && stderr.contains("is haunted"), "{stderr}");
 }
 
 #[test]
@@ -93,19 +70,12 @@ fn servers_end_when_the_comparison_is_interrupted() {
     let deadline = Instant::now() + Duration::from_secs(10);
     let wait_for = |count: usize| {
         while running(ODD) != count {
-            assert!(
-                Instant::now() < deadline,
-                "{} instead of {count} servers run",
-                running(ODD)
-            );
+            assert!(Instant::now() < deadline, "{} instead of {count} servers run", running(ODD));
             thread::sleep(Duration::from_millis(20));
         }
     };
     wait_for(1);
-    Command::new("kill")
-        .args(["-INT", &child.id().to_string()])
-        .status()
-        .unwrap();
+    Command::new("kill").args(["-INT", &child.id().to_string()]).status().unwrap();
     assert!(!child.wait().unwrap().success());
     wait_for(0);
 }

@@ -7,9 +7,9 @@ pub struct GetStatusRequest {
     /// At most so many rows (resources, or holders of the one named); 0 means 100.
     #[prost(uint32, tag = "2")]
     pub page_size: u32,
-    /// Rows up to and including this id are left out: the last id of the page before.
+    /// Where to go on: `next_page_token` of the page before.
     #[prost(string, tag = "3")]
-    pub after: ::prost::alloc::string::String,
+    pub page_token: ::prost::alloc::string::String,
 }
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct GetStatusResponse {
@@ -35,6 +35,9 @@ pub struct GetStatusResponse {
     pub resources_total: u64,
     #[prost(message, repeated, tag = "10")]
     pub resources: ::prost::alloc::vec::Vec<Resource>,
+    /// Empty on the last page.
+    #[prost(string, tag = "11")]
+    pub next_page_token: ::prost::alloc::string::String,
 }
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct Resource {

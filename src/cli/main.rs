@@ -1,1 +1,91 @@
-fn main() {}
+//! The `leaseway` binary: runs a server, and asks one.
+
+mod ask;
+mod check;
+mod connect;
+mod error;
+mod output;
+mod serve;
+mod status;
+
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+
+use error::CliError;
+
+/// Fair shares of something limited - queries per second, open transactions, cost units - as short leases.
+#[derive(Parser)]
+#[command(name = "leaseway", version, max_term_width = 110, after_help = EXAMPLES)]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+const EXAMPLES: &str = "\
+Try it:
+  leaseway serve                        start a development server: every resource has 100, shared fairly
+  leaseway get alice mysql 40           in another terminal: alice asks for 40 of `mysql`
+  leaseway get bob mysql 1000           bob asks for more than there is, and gets what is left
+  leaseway status mysql                 who has what
+
+Every flag can also be set by a variable: --listen is LEASEWAY_LISTEN. A flag on the command line wins.
+The server speaks the Doorman protocol: Doorman's Go clients work with it unchanged.";
+
+#[derive(Subcommand)]
+enum Command {
+    /// Runs a server until SIGTERM or Ctrl-C; SIGHUP, or a change of the file, reloads the configuration
+    Serve(Box<serve::Serve>),
+    /// Works with configuration files
+    #[command(subcommand)]
+    Config(check::ConfigCommand),
+    /// Asks for capacity once, as a client would, and prints the lease
+    Get(ask::Get),
+    /// Gives capacity back
+    Release(ask::Release),
+    /// Shows a server and its resources, or one resource and who holds it
+    Status(status::ShowStatus),
+}
+
+fn main() -> ExitCode {
+    let outcome = match Cli::parse().command {
+        Command::Serve(serve) => serve.run(),
+        Command::Config(command) => command.run(),
+        Command::Get(get) => get.run(),
+        Command::Release(release) => release.run(),
+        Command::Status(status) => status.run(),
+    };
+    match outcome {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            output::complain(&error);
+            error.exit_code()
+        }
+    }
+}
+
+/// What a subcommand ends with.
+type Outcome = Result<(), CliError>;
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory as _;
+
+    use super::*;
+
+    #[test]
+    fn the_command_line_is_consistent() {
+        Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn every_flag_of_serve_has_its_variable() {
+        let cli = Cli::command();
+        let serve = cli.find_subcommand("serve").expect("serve exists");
+        for flag in serve.get_arguments().filter(|flag| flag.get_id() != "help") {
+            let expected = format!("LEASEWAY_{}", flag.get_id().as_str().to_uppercase());
+            let variable = flag.get_env().map(|variable| variable.to_string_lossy().into_owned());
+            assert_eq!(variable, Some(expected));
+        }
+    }
+}

@@ -10,6 +10,8 @@
 
 mod node;
 mod resource;
+#[cfg(test)]
+mod tests;
 
 pub use node::{ConfigInForce, Gone, NodeHandle, NodeStart, Refused};
 pub use resource::Status;

@@ -76,10 +76,7 @@ pub enum LoadError {
 
 /// Reads a configuration file.
 pub fn load(path: &Path) -> Result<Loaded, LoadError> {
-    let bytes = read(path).map_err(|error| LoadError::Read {
-        path: path.to_owned(),
-        error,
-    })?;
+    let bytes = read(path).map_err(|error| LoadError::Read { path: path.to_owned(), error })?;
     Ok(parse_bytes(&path.display().to_string(), &bytes)?)
 }
 

@@ -1,3 +1,17 @@
-//! The server: configuration so far.
+//! Leaseway's server: actors around the core, gRPC and HTTP around the actors.
+//!
+//! [`run`] is the whole of it. The order of things: the configuration is read and refused if it is wrong; ports are bound, so
+//! that a second server on the same port fails before it can answer anybody; then actors start, and only then are
+//! connections accepted. On SIGTERM or SIGINT the way back.
 
+pub mod actors;
+pub mod clock;
 pub mod config;
+mod grpc;
+mod http;
+pub mod limits;
+mod metrics;
+mod reload;
+mod run;
+
+pub use run::{Addresses, Options, ServeError, run};

@@ -23,17 +23,9 @@ fn wants_are_parsed() {
     assert_eq!("uniform".parse(), Ok(Wants::Uniform(1..=100)));
     assert_eq!("changing".parse(), Ok(Wants::Changing(1..=100)));
     assert_eq!("changing:5-5".parse(), Ok(Wants::Changing(5..=5)));
-    for wrong in [
-        "",
-        "fixed",
-        "fixed:",
-        "fixed:-1",
-        "fixed:NaN",
-        "fixed:inf",
-        "uniform:9-1",
-        "uniform:x-2",
-        "mixed:1-2",
-    ] {
+    for wrong in
+        ["", "fixed", "fixed:", "fixed:-1", "fixed:NaN", "fixed:inf", "uniform:9-1", "uniform:x-2", "mixed:1-2"]
+    {
         assert!(wrong.parse::<Wants>().is_err(), "{wrong:?} was accepted");
     }
 }
@@ -57,11 +49,7 @@ fn the_parts_of_all_threads_are_all_clients() {
         let mut request = GetCapacityRequest::default();
         for _ in 0..workload.walk.order.len() {
             workload.write(&mut request);
-            assert!(
-                ids.insert(request.client_id.clone()),
-                "{:?} belongs to two threads",
-                request.client_id
-            );
+            assert!(ids.insert(request.client_id.clone()), "{:?} belongs to two threads", request.client_id);
         }
     }
     assert_eq!(ids.len(), 10);
@@ -75,41 +63,27 @@ fn a_client_echoes_the_lease_it_was_given() {
     assert!(request.resource.iter().all(|asked| asked.has.is_none()));
     let wanted: Vec<_> = request.resource.iter().map(|asked| asked.wants).collect();
 
-    let lease = Lease {
-        capacity: Some(4.0),
-        token: Some(9),
-        expiry_time: Some(99),
-        ..Lease::default()
-    };
+    let lease = Lease { capacity: Some(4.0), token: Some(9), expiry_time: Some(99), ..Lease::default() };
     // The second resource alone is answered: the first came too early.
     let answered = ResourceResponse {
         resource_id: request.resource[1].resource_id.clone(),
         gets: Some(lease),
         ..ResourceResponse::default()
     };
-    let answer = GetCapacityResponse {
-        response: vec![answered],
-        mastership: None,
-    };
+    let answer = GetCapacityResponse { response: vec![answered], mastership: None };
     assert_eq!(workload.settle(asker, &answer), Settled { granted: 1, ignored: 1 });
 
     workload.write(&mut request);
     assert_eq!(request.resource[0].has, None);
     let has = request.resource[1].has.unwrap();
-    assert_eq!(
-        (has.capacity, has.token, has.expiry_time),
-        (Some(4.0), Some(9), Some(99))
-    );
+    assert_eq!((has.capacity, has.token, has.expiry_time), (Some(4.0), Some(9), Some(99)));
     let still: Vec<_> = request.resource.iter().map(|asked| asked.wants).collect();
     assert_eq!(wanted, still, "uniform wants are stable");
 }
 
 #[test]
 fn changing_wants_change_and_stay_in_range() {
-    let population = Population {
-        wants: Wants::Changing(1..=1000),
-        ..population(1)
-    };
+    let population = Population { wants: Wants::Changing(1..=1000), ..population(1) };
     let mut workload = Workload::part(population, 0, 1);
     let mut request = GetCapacityRequest::default();
     let mut wants = BTreeSet::new();

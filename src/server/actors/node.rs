@@ -2,10 +2,7 @@
 
 use std::{
     collections::HashMap,
-    sync::{
-        Arc, RwLock,
-        atomic::AtomicUsize,
-    },
+    sync::{Arc, RwLock, atomic::AtomicUsize},
 };
 
 use actix::{Actor, Addr, ArbiterHandle, Context, Handler, Message, dev::SendError};
@@ -116,7 +113,7 @@ impl NodeHandle {
             since: clock.at(),
             guard: FailureGuard(Some(Box::new(on_failure))),
         };
-        let addr = NodeActor::create(|ctx| {
+        let addr = NodeActor::create(|ctx: &mut Context<NodeActor>| {
             ctx.set_mailbox_capacity(MAILBOX);
             actor
         });
@@ -193,6 +190,11 @@ impl NodeHandle {
         self.tell(NodeCommand::Tick(self.clock.at())).await
     }
 
+    /// Returns once the node has come round to it: it is not merely there, it makes progress.
+    pub async fn ping(&self) -> Result<(), Gone> {
+        self.tell(NodeCommand::Ping).await
+    }
+
     /// How many resources are alive.
     pub fn resources(&self) -> usize {
         self.directory.read().expect("nobody panics while holding the directory").len()
@@ -219,7 +221,7 @@ impl NodeHandle {
     }
 
     /// Makes a resource panic, to see what happens then.
-    #[cfg(feature = "fault-injection")]
+    #[cfg(test)]
     pub fn plant_panic(&self, id: &str) {
         if let Some(handle) = self.lookup(id) {
             let _ = handle.send(Command::Panic);
@@ -233,6 +235,7 @@ enum NodeCommand {
     Configure(Repository),
     Reject(String),
     Tick(Millis),
+    Ping,
 }
 
 impl Message for NodeCommand {
@@ -255,12 +258,13 @@ struct NodeActor {
     guard: FailureGuard,
 }
 
-/// A node that panics takes the process with it: whoever supervises it starts it anew.
+/// A node that ends without having been stopped has panicked, and takes the process with it: whoever supervises it starts it
+/// anew.
 struct FailureGuard(Option<Box<dyn FnOnce()>>);
 
 impl Drop for FailureGuard {
     fn drop(&mut self) {
-        if let (true, Some(on_failure)) = (std::thread::panicking(), self.0.take()) {
+        if let Some(on_failure) = self.0.take() {
             on_failure();
         }
     }
@@ -293,6 +297,7 @@ impl Handler<NodeCommand> for NodeActor {
                 self.config.send_replace(Arc::new(rejected));
             }
             NodeCommand::Tick(now) => self.tick(now),
+            NodeCommand::Ping => {}
         }
     }
 }
@@ -310,7 +315,7 @@ impl NodeActor {
                     metrics::resource_refused();
                     return Err(Refused::TooManyResources(self.limits.resources));
                 }
-                Ok(self.create(id, self.since, ctx))
+                Ok(self.bring_up(id, self.since, ctx))
             }
         }
     }
@@ -319,11 +324,11 @@ impl NodeActor {
     fn rebuild(&mut self, id: Arc<str>, generation: u64, ctx: &mut Context<Self>) -> ResourceHandle {
         tracing::error!(resource = %id, generation, "resource failed; built anew, it learns for one lease length");
         metrics::resource_restarted();
-        self.create(id, self.clock.at(), ctx)
+        self.bring_up(id, self.clock.at(), ctx)
     }
 
     /// `since` is when whatever was promised before can have been promised at the latest.
-    fn create(&mut self, id: Arc<str>, since: Millis, ctx: &mut Context<Self>) -> ResourceHandle {
+    fn bring_up(&mut self, id: Arc<str>, since: Millis, ctx: &mut Context<Self>) -> ResourceHandle {
         let config = Arc::clone(&self.config.borrow());
         if config.repository.find(&id).is_none() {
             metrics::resource_unmatched();

@@ -5,7 +5,9 @@ use std::sync::{
     atomic::{AtomicUsize, Ordering},
 };
 
-use actix::{Actor, ActorFutureExt as _, Addr, ArbiterHandle, AsyncContext as _, Context, Handler, Message, dev::SendError};
+use actix::{
+    Actor, ActorFutureExt as _, Addr, ArbiterHandle, AsyncContext as _, Context, Handler, Message, dev::SendError,
+};
 use leaseway_core::{Answer, Birth, Counters, HolderReport, Millis, Request, Resource, ResourceReport};
 use tokio::sync::oneshot;
 
@@ -34,10 +36,20 @@ pub struct Status {
 
 /// Everything that enters the mailbox.
 pub(super) enum Command {
-    Submit { request: Request, reply: oneshot::Sender<Answer> },
-    Tick { now: Millis, config: Arc<ConfigInForce> },
-    Report { from: usize, limit: usize, reply: oneshot::Sender<Status> },
-    #[cfg(feature = "fault-injection")]
+    Submit {
+        request: Request,
+        reply: oneshot::Sender<Answer>,
+    },
+    Tick {
+        now: Millis,
+        config: Arc<ConfigInForce>,
+    },
+    Report {
+        from: usize,
+        limit: usize,
+        reply: oneshot::Sender<Status>,
+    },
+    #[cfg(test)]
     Panic,
 }
 
@@ -171,7 +183,7 @@ impl Handler<Command> for ResourceActor {
                 // Whoever asked may have gone away meanwhile.
                 let _ = reply.send(self.status(from, limit));
             }
-            #[cfg(feature = "fault-injection")]
+            #[cfg(test)]
             Command::Panic => panic!("a planted fault"),
         }
     }

@@ -9,13 +9,7 @@ use super::{
     read::{Field, Fields, unknown},
 };
 
-const KEYS: [&str; 5] = [
-    "kind",
-    "lease_length",
-    "refresh_interval",
-    "learning_mode_duration",
-    "parameters",
-];
+const KEYS: [&str; 5] = ["kind", "lease_length", "refresh_interval", "learning_mode_duration", "parameters"];
 
 /// The longest lease. A mistyped lease holds its capacity, once granted, until it ends.
 const MAX_SECONDS: i64 = 31 * 24 * 3600;
@@ -36,11 +30,7 @@ pub(super) struct Algorithm {
 
 impl Algorithm {
     pub(super) fn read(field: &Field<'_, '_>, found: &mut Findings) -> Algorithm {
-        let unreadable = Algorithm {
-            kind: None,
-            settings: Settings::unmatched(),
-            parameters: Vec::new(),
-        };
+        let unreadable = Algorithm { kind: None, settings: Settings::unmatched(), parameters: Vec::new() };
         let Some(fields) = field.map(&KEYS, found) else {
             return unreadable;
         };
@@ -55,14 +45,9 @@ impl Algorithm {
         };
         let mut settings = Settings::new(kind.unwrap_or(Kind::NoAlgorithm), Amount::ZERO);
         read_times(&fields, &mut settings, found);
-        let parameters = fields
-            .get("parameters")
-            .map_or_else(Vec::new, |field| read_parameters(&field, &mut settings, found));
-        Algorithm {
-            kind,
-            settings,
-            parameters,
-        }
+        let parameters =
+            fields.get("parameters").map_or_else(Vec::new, |field| read_parameters(&field, &mut settings, found));
+        Algorithm { kind, settings, parameters }
     }
 }
 
@@ -91,12 +76,7 @@ fn read_times(fields: &Fields<'_, '_>, settings: &mut Settings, found: &mut Find
     };
     let lease = seconds("lease_length", 1..=MAX_SECONDS, SECONDS, found);
     let refresh = seconds("refresh_interval", 1..=MAX_SECONDS, SECONDS, found);
-    settings.learning = seconds(
-        "learning_mode_duration",
-        i64::MIN..=MAX_SECONDS,
-        LEARNING_SECONDS,
-        found,
-    );
+    settings.learning = seconds("learning_mode_duration", i64::MIN..=MAX_SECONDS, LEARNING_SECONDS, found);
     settings.lease = lease.unwrap_or(Settings::DEFAULT_LEASE);
     // A short lease alone is a complete wish: clients then ask again no later than at its end.
     settings.refresh = refresh.unwrap_or(Settings::DEFAULT_REFRESH.min(settings.lease));
@@ -131,10 +111,7 @@ fn read_parameters(field: &Field<'_, '_>, settings: &mut Settings, found: &mut F
                 some => some,
             },
         };
-        let parameter = NamedParameter {
-            name: name.to_owned(),
-            value: text.map(str::to_owned),
-        };
+        let parameter = NamedParameter { name: name.to_owned(), value: text.map(str::to_owned) };
         match settings.apply(&parameter) {
             Ok(()) => parameters.push(parameter),
             Err(error @ ParameterError::Unknown { .. }) => found.error(at, error.to_string()),
@@ -154,13 +131,7 @@ struct Written<'n, 't> {
 fn written_parameters<'n, 't>(field: &Field<'n, 't>, found: &mut Findings) -> Vec<Written<'n, 't>> {
     if !field.is_list() {
         let entries = field.entries(PARAMETERS, found).into_iter();
-        return entries
-            .map(|(name, value)| Written {
-                name,
-                at: value.key,
-                value: Some(value),
-            })
-            .collect();
+        return entries.map(|(name, value)| Written { name, at: value.key, value: Some(value) }).collect();
     }
     let mut written = Vec::new();
     for item in field.list(MAX_PARAMETERS, PARAMETERS, found) {
@@ -173,11 +144,7 @@ fn written_parameters<'n, 't>(field: &Field<'n, 't>, found: &mut Findings) -> Ve
             continue;
         };
         if let Some(text) = name.text("the name of a parameter", found) {
-            written.push(Written {
-                name: text,
-                at: name.at(),
-                value: fields.get("value"),
-            });
+            written.push(Written { name: text, at: name.at(), value: fields.get("value") });
         }
     }
     written

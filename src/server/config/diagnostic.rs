@@ -44,19 +44,13 @@ impl Lines {
 
     /// Just behind the last character.
     pub(super) fn end(&self) -> Position {
-        Position {
-            line: self.0.len(),
-            column: self.0.last().map_or(1, |width| width + 1),
-        }
+        Position { line: self.0.len(), column: self.0.last().map_or(1, |width| width + 1) }
     }
 
     /// The nearest place that there is: on a character, or just behind the last one of a line.
     pub(super) fn nearest(&self, at: Position) -> Position {
         match self.0.get(at.line.wrapping_sub(1)) {
-            Some(width) => Position {
-                line: at.line,
-                column: at.column.min(width + 1),
-            },
+            Some(width) => Position { line: at.line, column: at.column.min(width + 1) },
             None => self.end(),
         }
     }
@@ -115,12 +109,7 @@ pub(super) struct Findings {
 
 impl Findings {
     pub(super) fn new(file: &str) -> Findings {
-        Findings {
-            file: file.into(),
-            errors: Vec::new(),
-            dropped: 0,
-            warnings: Vec::new(),
-        }
+        Findings { file: file.into(), errors: Vec::new(), dropped: 0, warnings: Vec::new() }
     }
 
     /// Whether there was a mistake.
@@ -177,9 +166,5 @@ fn diagnostic(file: &Arc<str>, at: Position, message: &str) -> Diagnostic {
             shown.push(c);
         }
     }
-    Diagnostic {
-        file: file.clone(),
-        at,
-        message: shown,
-    }
+    Diagnostic { file: file.clone(), at, message: shown }
 }

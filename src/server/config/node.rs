@@ -89,10 +89,7 @@ pub(super) fn parse<'t>(text: &'t str, found: &mut Findings) -> Option<Rc<Node<'
 }
 
 fn position(marker: &Marker) -> Position {
-    Position {
-        line: marker.line(),
-        column: marker.col() + 1,
-    }
+    Position { line: marker.line(), column: marker.col() + 1 }
 }
 
 /// What is usually behind the parser's messages.
@@ -102,14 +99,8 @@ const HINTS: [(&str, &str); 8] = [
     ("tabs disallowed", TABS),
     ("a tab", TABS),
     ("tab cannot", TABS),
-    (
-        "mapping values are not allowed",
-        "check the indentation; text that contains `: ` needs quotes",
-    ),
-    (
-        "unexpected character",
-        "text that begins with this character needs quotes",
-    ),
+    ("mapping values are not allowed", "check the indentation; text that contains `: ` needs quotes"),
+    ("unexpected character", "text that begins with this character needs quotes"),
     ("recursion limit", "a configuration has only a few levels"),
 ];
 const TABS: &str = "indent with spaces, not with tabs";
@@ -119,10 +110,7 @@ const ALIAS: &str = "a value that begins with `*` is a YAML alias: put patterns 
 fn syntax_error(error: &ScanError) -> String {
     let info = error.info();
     let hint = HINTS.iter().find(|(what, _)| info.contains(what));
-    hint.map_or_else(
-        || format!("not YAML: {info}"),
-        |(_, hint)| format!("not YAML: {info} ({hint})"),
-    )
+    hint.map_or_else(|| format!("not YAML: {info}"), |(_, hint)| format!("not YAML: {info} ({hint})"))
 }
 
 /// Collections that are not closed yet; `anchor` is 0 without one.
@@ -134,10 +122,7 @@ struct Open<'t> {
 
 enum Content<'t> {
     List(Vec<Rc<Node<'t>>>),
-    Map {
-        entries: Vec<Entry<'t>>,
-        key: Option<Rc<Node<'t>>>,
-    },
+    Map { entries: Vec<Entry<'t>>, key: Option<Rc<Node<'t>>> },
 }
 
 #[derive(Default)]
@@ -264,10 +249,7 @@ impl<'t> Builder<'t> {
 /// Whoever walks or drops the tree recurses; a bound on its depth is a bound on the stack.
 fn check_depth(at: Position, levels: usize) -> Result<(), Stop> {
     if levels > MAX_DEPTH {
-        return Err((
-            at,
-            format!("more than {MAX_DEPTH} levels deep: a configuration has only a few"),
-        ));
+        return Err((at, format!("more than {MAX_DEPTH} levels deep: a configuration has only a few")));
     }
     Ok(())
 }
@@ -292,10 +274,7 @@ fn enter<'t>(
     }
     if let Some(first) = entries.iter().find(|entry| entry.key == *text) {
         let line = first.at.line;
-        found.error(
-            at,
-            format!("duplicate key `{text}`: it is already given on line {line}"),
-        );
+        found.error(at, format!("duplicate key `{text}`: it is already given on line {line}"));
         return Ok(());
     }
     let key = text.clone();

@@ -36,19 +36,11 @@ impl<'n, 't> Fields<'n, 't> {
 impl<'n, 't> Field<'n, 't> {
     /// A value that has no key of its own.
     pub(super) fn element(label: &str, node: &'n Node<'t>) -> Field<'n, 't> {
-        Field {
-            label: label.to_owned(),
-            key: node.at,
-            node,
-        }
+        Field { label: label.to_owned(), key: node.at, node }
     }
 
     fn of(entry: &'n Entry<'t>) -> Field<'n, 't> {
-        Field {
-            label: format!("`{}`", entry.key),
-            key: entry.at,
-            node: &entry.value,
-        }
+        Field { label: format!("`{}`", entry.key), key: entry.at, node: &entry.value }
     }
 
     /// `key:` and nothing more.
@@ -120,11 +112,7 @@ impl<'n, 't> Field<'n, 't> {
 
     /// A whole number in a range.
     pub(super) fn whole(&self, range: RangeInclusive<i64>, expected: &str, found: &mut Findings) -> Option<i64> {
-        self.unquoted(
-            expected,
-            |text| whole(text).filter(|value| range.contains(value)),
-            found,
-        )
+        self.unquoted(expected, |text| whole(text).filter(|value| range.contains(value)), found)
     }
 
     /// A scalar that means something only without quotes. YAML makes text of what is quoted, and Doorman refused it.
@@ -147,11 +135,7 @@ impl<'n, 't> Field<'n, 't> {
         match &self.node.value {
             Value::List(items) if items.len() <= limit => return items,
             Value::List(items) => {
-                let message = format!(
-                    "{} has {} elements, at most {limit} are allowed",
-                    self.label,
-                    items.len()
-                );
+                let message = format!("{} has {} elements, at most {limit} are allowed", self.label, items.len());
                 found.error(self.key, message);
             }
             _ => self.wrong(expected, found),

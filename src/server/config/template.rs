@@ -12,13 +12,7 @@ use super::{
     read::Field,
 };
 
-const KEYS: [&str; 5] = [
-    "identifier_glob",
-    "capacity",
-    "safe_capacity",
-    "description",
-    "algorithm",
-];
+const KEYS: [&str; 5] = ["identifier_glob", "capacity", "safe_capacity", "description", "algorithm"];
 const MAX_TEMPLATES: usize = 10_000;
 const IDENTIFIER: &str = "a resource id or a pattern (in quotes if it begins with `*`, `[` or `{`)";
 const CAPACITY: &str = "a number like 100 or 7.5";
@@ -57,16 +51,9 @@ pub(super) fn read_repository(root: &Node<'_>, found: &mut Findings) -> Reposito
     let list = match fields.get("resources") {
         Some(field) => {
             if field.is_empty_list() {
-                found.error(
-                    field.at(),
-                    format!("`resources` has no templates; the least is: {EXAMPLE}"),
-                );
+                found.error(field.at(), format!("`resources` has no templates; the least is: {EXAMPLE}"));
             }
-            field.list(
-                MAX_TEMPLATES,
-                &format!("a list of templates; the least is: {EXAMPLE}"),
-                found,
-            )
+            field.list(MAX_TEMPLATES, &format!("a list of templates; the least is: {EXAMPLE}"), found)
         }
         None => {
             found.error(root.at(), format!("no `resources`; the least is: {EXAMPLE}"));
@@ -77,12 +64,7 @@ pub(super) fn read_repository(root: &Node<'_>, found: &mut Findings) -> Reposito
     check_order(&drafts, found);
     let star = drafts.iter().find(|draft| draft.glob.matches_everything());
     let inherited = star.map(|star| star.algorithm.clone());
-    Repository::new(
-        drafts
-            .into_iter()
-            .filter_map(|draft| finish(draft, inherited.as_ref(), found))
-            .collect(),
-    )
+    Repository::new(drafts.into_iter().filter_map(|draft| finish(draft, inherited.as_ref(), found)).collect())
 }
 
 fn read_template<'n>(item: &'n Node<'_>, found: &mut Findings) -> Option<Draft<'n>> {
@@ -99,10 +81,7 @@ fn read_template<'n>(item: &'n Node<'_>, found: &mut Findings) -> Option<Draft<'
     let description = description.and_then(|field| field.text("text", found));
     let algorithm = fields.get("algorithm").map(|field| Algorithm::read(&field, found));
     let Some(identifier) = fields.get("identifier_glob") else {
-        found.error(
-            item.at(),
-            "a template needs an `identifier_glob`: a resource id or a pattern",
-        );
+        found.error(item.at(), "a template needs an `identifier_glob`: a resource id or a pattern");
         return None;
     };
     let at = identifier.at();

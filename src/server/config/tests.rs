@@ -19,10 +19,7 @@ fn accepted(text: &str) -> Repository {
 /// Every mistake of a file that must have some, as `LINE:COLUMN: message`.
 fn refused(text: &str) -> Vec<String> {
     let error = parse("f", text).expect_err(text).to_string();
-    error
-        .lines()
-        .map(|line| line.strip_prefix("f:").unwrap_or(line).to_owned())
-        .collect()
+    error.lines().map(|line| line.strip_prefix("f:").unwrap_or(line).to_owned()).collect()
 }
 
 fn found<'a>(repository: &'a Repository, id: &str) -> &'a Template {

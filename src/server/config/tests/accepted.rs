@@ -93,13 +93,7 @@ resources:
             learning: Some(Millis(0)),
             ..Settings::new(Kind::ProportionalShare, amount(1000.0))
         };
-        assert_eq!(
-            get("proportional"),
-            Settings {
-                safe_capacity: SafeCapacity::Unlimited,
-                ..slow.clone()
-            }
-        );
+        assert_eq!(get("proportional"), Settings { safe_capacity: SafeCapacity::Unlimited, ..slow.clone() });
         assert_eq!(get("db/abc"), slow, "through the alias");
         assert_eq!((get("db/z").kind, get("db/z").capacity), (Kind::Static, amount(0.5)));
         assert_eq!((get("12").kind, get("12").capacity), (Kind::NoAlgorithm, Amount::ZERO));
@@ -125,20 +119,11 @@ resources:
     );
     let get = |id: &str| {
         let settings = &found(&repository, id).settings;
-        (
-            settings.kind,
-            settings.capacity.get(),
-            settings.lease.0,
-            settings.refresh.0,
-        )
+        (settings.kind, settings.capacity.get(), settings.lease.0, settings.refresh.0)
     };
     assert_eq!(get("first"), (Kind::FairShare, 1.0, 30_000, 3_000));
     assert_eq!(get("second"), (Kind::FairShare, 1.0, 30_000, 3_000));
-    assert_eq!(
-        get("third"),
-        (Kind::Static, 3.0, 40_000, 3_000),
-        "what is written wins, then what is merged first"
-    );
+    assert_eq!(get("third"), (Kind::Static, 3.0, 40_000, 3_000), "what is written wins, then what is merged first");
 }
 
 #[test]
@@ -148,11 +133,7 @@ fn lengths_that_are_not_given() {
         ("{kind: STATIC, lease_length: 300}", 300, 16),
         ("{kind: STATIC, lease_length: 10}", 10, 10),
         ("{kind: STATIC, refresh_interval: 60}", 60, 60),
-        (
-            "{kind: STATIC, lease_length: 2678400, refresh_interval: 2678400}",
-            2_678_400,
-            2_678_400,
-        ),
+        ("{kind: STATIC, lease_length: 2678400, refresh_interval: 2678400}", 2_678_400, 2_678_400),
     ] {
         let text = format!("resources: [{{identifier_glob: a, capacity: 1, algorithm: {algorithm}}}]");
         let settings = found(&accepted(&text), "a").settings.clone();
@@ -171,16 +152,9 @@ fn the_algorithm_of_the_star_is_taken_whole() {
     assert_eq!(star.settings.safe_capacity, SafeCapacity::Dynamic);
     assert_eq!(
         a.settings,
-        Settings {
-            capacity: amount(7.0),
-            safe_capacity: SafeCapacity::Fixed(amount(3.0)),
-            ..star.settings.clone()
-        }
+        Settings { capacity: amount(7.0), safe_capacity: SafeCapacity::Fixed(amount(3.0)), ..star.settings.clone() }
     );
-    assert_eq!(
-        (a.settings.lease, a.settings.learning),
-        (Millis::from_secs(40), Some(Millis::from_secs(5)))
-    );
+    assert_eq!((a.settings.lease, a.settings.learning), (Millis::from_secs(40), Some(Millis::from_secs(5))));
     assert_eq!(a.settings.reuse, Reuse::Prompt);
     assert_eq!(a.parameters, star.parameters);
 }
@@ -202,17 +176,10 @@ fn parameters_as_a_list_or_as_a_map() {
             (Priority::Strict, Some(3), Millis(2500)),
             "{parameters}"
         );
-        let parameter = |name: &str, value: &str| NamedParameter {
-            name: name.into(),
-            value: Some(value.into()),
-        };
+        let parameter = |name: &str, value: &str| NamedParameter { name: name.into(), value: Some(value.into()) };
         assert_eq!(
             template.parameters,
-            [
-                parameter("priority", "strict"),
-                parameter("max_priority", "3"),
-                parameter("min_request_interval", "2.5")
-            ],
+            [parameter("priority", "strict"), parameter("max_priority", "3"), parameter("min_request_interval", "2.5")],
             "as written, for child nodes"
         );
     }
@@ -226,11 +193,7 @@ fn a_star_is_not_needed() {
 
 #[test]
 fn without_a_kind_nothing_is_divided_and_that_is_said() {
-    let loaded = parse(
-        "f",
-        "resources:\n- identifier_glob: a\n  algorithm:\n    lease_length: 20\n",
-    )
-    .expect("allowed");
+    let loaded = parse("f", "resources:\n- identifier_glob: a\n  algorithm:\n    lease_length: 20\n").expect("allowed");
     assert_eq!(found(&loaded.repository, "a").settings.kind, Kind::NoAlgorithm);
     let warnings: Vec<String> = loaded.warnings.iter().map(ToString::to_string).collect();
     assert_eq!(
@@ -263,11 +226,8 @@ fn the_development_server_shares_everything_fairly() {
 fn ten_thousand_templates() {
     let mut text = String::from("resources:\n");
     for number in 0..10_000 {
-        writeln!(
-            text,
-            "- {{identifier_glob: r{number}, capacity: {number}, algorithm: {{kind: FAIR_SHARE}}}}"
-        )
-        .expect("in memory");
+        writeln!(text, "- {{identifier_glob: r{number}, capacity: {number}, algorithm: {{kind: FAIR_SHARE}}}}")
+            .expect("in memory");
     }
     let repository = accepted(&text);
     assert_eq!(repository.templates().len(), 10_000);

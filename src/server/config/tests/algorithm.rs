@@ -4,36 +4,21 @@ use super::refused::mistakes;
 
 /// The complaints about an algorithm, which begins in column 14 of line 4.
 fn algorithm_mistakes(algorithm: &str) -> Vec<String> {
-    mistakes(&format!(
-        "- identifier_glob: a\n  capacity: 1\n  algorithm: {algorithm}"
-    ))
+    mistakes(&format!("- identifier_glob: a\n  capacity: 1\n  algorithm: {algorithm}"))
 }
 
 #[test]
 fn kinds() {
     let known = "known: NO_ALGORITHM, STATIC, PROPORTIONAL_SHARE, FAIR_SHARE";
     for (kind, expected) in [
-        (
-            "FAIRSHARE",
-            format!("unknown kind `FAIRSHARE` (did you mean `FAIR_SHARE`?); {known}"),
-        ),
-        (
-            "fair_share",
-            format!("unknown kind `fair_share` (did you mean `FAIR_SHARE`?); {known}"),
-        ),
+        ("FAIRSHARE", format!("unknown kind `FAIRSHARE` (did you mean `FAIR_SHARE`?); {known}")),
+        ("fair_share", format!("unknown kind `fair_share` (did you mean `FAIR_SHARE`?); {known}")),
         ("ROUND_ROBIN", format!("unknown kind `ROUND_ROBIN`; {known}")),
         ("4", format!("unknown kind `4`; {known}")),
         ("-1", format!("unknown kind `-1`; {known}")),
-        (
-            "[]",
-            "`kind` is a list, expected one of NO_ALGORITHM, STATIC, PROPORTIONAL_SHARE, FAIR_SHARE".into(),
-        ),
+        ("[]", "`kind` is a list, expected one of NO_ALGORITHM, STATIC, PROPORTIONAL_SHARE, FAIR_SHARE".into()),
     ] {
-        assert_eq!(
-            algorithm_mistakes(&format!("{{kind: {kind}}}")),
-            [format!("4:21: {expected}")],
-            "{kind}"
-        );
+        assert_eq!(algorithm_mistakes(&format!("{{kind: {kind}}}")), [format!("4:21: {expected}")], "{kind}");
     }
 }
 
@@ -54,11 +39,7 @@ fn durations() {
         for key in ["lease_length", "refresh_interval"] {
             let column = 14 + "{kind: STATIC, : ".len() + key.len();
             let algorithm = format!("{{kind: STATIC, {key}: {value}}}");
-            assert_eq!(
-                algorithm_mistakes(&algorithm),
-                [format!("4:{column}: `{key}` {expected}")],
-                "{algorithm}"
-            );
+            assert_eq!(algorithm_mistakes(&algorithm), [format!("4:{column}: `{key}` {expected}")], "{algorithm}");
         }
     }
     assert_eq!(

@@ -14,22 +14,10 @@ fn nesting_does_not_overflow_the_stack() {
         chain.push_str(&format!("a{level}: &a{level} [*a{before}]\n"));
     }
     for (text, message) in [
-        (
-            "[".repeat(deep),
-            "1:256: not YAML: recursion limit exceeded (a configuration has only a few levels)",
-        ),
-        (
-            "{a: ".repeat(deep),
-            "1:1021: not YAML: recursion limit exceeded (a configuration has only a few levels)",
-        ),
-        (
-            "- ".repeat(deep),
-            "1:65: more than 32 levels deep: a configuration has only a few",
-        ),
-        (
-            "? ".repeat(deep),
-            "1:65: more than 32 levels deep: a configuration has only a few",
-        ),
+        ("[".repeat(deep), "1:256: not YAML: recursion limit exceeded (a configuration has only a few levels)"),
+        ("{a: ".repeat(deep), "1:1021: not YAML: recursion limit exceeded (a configuration has only a few levels)"),
+        ("- ".repeat(deep), "1:65: more than 32 levels deep: a configuration has only a few"),
+        ("? ".repeat(deep), "1:65: more than 32 levels deep: a configuration has only a few"),
         (chain, "33:6: more than 32 levels deep: a configuration has only a few"),
     ] {
         assert_eq!(refused(&text), [message]);
@@ -57,10 +45,7 @@ fn aliases_are_shared_not_copied() {
 
 #[test]
 fn an_alias_cannot_contain_itself() {
-    assert_eq!(
-        refused("resources: &a [*a]"),
-        ["1:16: this alias refers to what it is part of"]
-    );
+    assert_eq!(refused("resources: &a [*a]"), ["1:16: this alias refers to what it is part of"]);
 }
 
 #[test]
@@ -68,10 +53,7 @@ fn sizes_are_limited() {
     let keys: String = (0..101).map(|key| format!("k{key}: 1\n")).collect();
     for (text, message) in [
         (" ".repeat(MAX_BYTES + 1), "1:1: larger than 4194304 bytes"),
-        (
-            "- \n".repeat(500_001),
-            "500001:3: more than 500000 values in one configuration",
-        ),
+        ("- \n".repeat(500_001), "500001:3: more than 500000 values in one configuration"),
         (keys, "101:1: more than 100 keys in one map"),
         (format!("{}: 1", "k".repeat(201)), "1:1: a key longer than 200 bytes"),
         (
@@ -87,10 +69,7 @@ fn sizes_are_limited() {
     };
     accepted(&description(4096));
     let mistakes = refused(&description(4097));
-    assert!(
-        mistakes[0].ends_with("…`: it is longer than 4096 bytes"),
-        "{mistakes:?}"
-    );
+    assert!(mistakes[0].ends_with("…`: it is longer than 4096 bytes"), "{mistakes:?}");
 }
 
 #[test]
@@ -99,10 +78,7 @@ fn merged_keys_count() {
     let text = format!("a: &a {{{}}}\nb: [{}]", keys.join(", "), "{<<: *a},".repeat(5000));
     let mistakes = refused(&text);
     assert_eq!(mistakes.len(), 1);
-    assert!(
-        mistakes[0].ends_with(": more than 500000 values in one configuration"),
-        "{mistakes:?}"
-    );
+    assert!(mistakes[0].ends_with(": more than 500000 values in one configuration"), "{mistakes:?}");
     let text = "a: &a {x: 1}\nb: &b {<<: *a}\nresources: [{<<: [*b, *b]}]";
     assert!(refused(text).contains(
         &"1:8: unknown key `x`; known: identifier_glob, capacity, safe_capacity, description, algorithm".to_owned()
@@ -138,11 +114,7 @@ fn fifty_mistakes_are_shown_and_the_rest_counted() {
 /// Every position is a character of the file, or just behind the last one of a line.
 fn check_positions(text: &str, error: &ConfigError) -> Result<(), TestCaseError> {
     prop_assert!(!error.diagnostics.is_empty());
-    let text = text
-        .strip_prefix('\u{feff}')
-        .unwrap_or(text)
-        .replace("\r\n", "\n")
-        .replace('\r', "\n");
+    let text = text.strip_prefix('\u{feff}').unwrap_or(text).replace("\r\n", "\n").replace('\r', "\n");
     let lines: Vec<usize> = text.split('\n').map(|line| line.chars().count()).collect();
     for diagnostic in &error.diagnostics {
         let at = diagnostic.at;
@@ -208,21 +180,11 @@ fn pieces() -> impl Strategy<Value = String> {
 /// A good file with a piece of it replaced.
 fn mutations() -> impl Strategy<Value = String> {
     let length = DEVELOPMENT.chars().count();
-    (
-        0..length,
-        0..8usize,
-        "\\PC{0,3}|[\\-*&{}\\[\\]:,'\"#|>?!%@ \n\r\t]{0,4}",
-    )
-        .prop_map(|(from, cut, new)| {
-            let chars: Vec<char> = DEVELOPMENT.chars().collect();
-            let rest = chars.iter().skip(from + cut);
-            chars[..from]
-                .iter()
-                .copied()
-                .chain(new.chars())
-                .chain(rest.copied())
-                .collect()
-        })
+    (0..length, 0..8usize, "\\PC{0,3}|[\\-*&{}\\[\\]:,'\"#|>?!%@ \n\r\t]{0,4}").prop_map(|(from, cut, new)| {
+        let chars: Vec<char> = DEVELOPMENT.chars().collect();
+        let rest = chars.iter().skip(from + cut);
+        chars[..from].iter().copied().chain(new.chars()).chain(rest.copied()).collect()
+    })
 }
 
 proptest! {

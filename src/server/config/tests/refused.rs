@@ -21,15 +21,9 @@ fn nothing_to_read() {
         ("# only a comment\n", "1:1: the configuration is empty; the least is: "),
         ("---\n", "1:1: the configuration is empty; the least is: "),
         ("{}", "1:1: no `resources`; the least is: "),
-        (
-            "resources:\n",
-            "1:1: `resources` has no value, expected a list of templates; the least is: ",
-        ),
+        ("resources:\n", "1:1: `resources` has no value, expected a list of templates; the least is: "),
         ("resources: []", "1:12: `resources` has no templates; the least is: "),
-        (
-            "resources: {}",
-            "1:12: `resources` is a map, expected a list of templates; the least is: ",
-        ),
+        ("resources: {}", "1:12: `resources` is a map, expected a list of templates; the least is: "),
     ] {
         assert_eq!(refused(text), [format!("{before}{example}")], "{text}");
     }
@@ -113,10 +107,7 @@ fn keys() {
     ] {
         assert_eq!(mistakes(templates), expected, "{templates}");
     }
-    assert_eq!(
-        refused("resource: []")[0],
-        "1:1: unknown key `resource` (did you mean `resources`?); known: resources"
-    );
+    assert_eq!(refused("resource: []")[0], "1:1: unknown key `resource` (did you mean `resources`?); known: resources");
 }
 
 #[test]
@@ -165,10 +156,7 @@ fn types() {
     ] {
         assert_eq!(mistakes(templates), expected, "{templates}");
     }
-    assert_eq!(
-        refused("- a"),
-        ["1:1: the configuration is a list, expected a map with the key resources"]
-    );
+    assert_eq!(refused("- a"), ["1:1: the configuration is a list, expected a map with the key resources"]);
 }
 
 #[test]
@@ -189,40 +177,20 @@ fn capacities() {
         ("1,000", format!("is `1,000`, {number}")),
         ("1.2.3", format!("is `1.2.3`, {number}")),
         ("100qps", format!("is `100qps`, {number}")),
-        (
-            "010",
-            format!("is `010`, {number}; remove the leading zero, which makes it octal to some YAML parsers"),
-        ),
+        ("010", format!("is `010`, {number}; remove the leading zero, which makes it octal to some YAML parsers")),
     ] {
         let templates = format!("- identifier_glob: a\n  capacity: {value}");
-        assert_eq!(
-            mistakes(&templates),
-            [format!("3:13: `capacity` {expected}")],
-            "{value}"
-        );
+        assert_eq!(mistakes(&templates), [format!("3:13: `capacity` {expected}")], "{value}");
     }
     for (value, expected) in [
-        (
-            "-2",
-            "is `-2`: must not be negative; only -1 may be given, for no limit",
-        ),
-        (
-            "-0.5",
-            "is `-0.5`: must not be negative; only -1 may be given, for no limit",
-        ),
+        ("-2", "is `-2`: must not be negative; only -1 may be given, for no limit"),
+        ("-0.5", "is `-0.5`: must not be negative; only -1 may be given, for no limit"),
         (".nan", "is `.nan`: must be a finite number"),
-        (
-            "'-1'",
-            "is `\"-1\"`, expected a number, -1 for no limit; remove the quotes",
-        ),
+        ("'-1'", "is `\"-1\"`, expected a number, -1 for no limit; remove the quotes"),
         ("unlimited", "is `unlimited`, expected a number, -1 for no limit"),
     ] {
         let templates = format!("- identifier_glob: a\n  capacity: 1\n  safe_capacity: {value}");
-        assert_eq!(
-            mistakes(&templates),
-            [format!("4:18: `safe_capacity` {expected}")],
-            "{value}"
-        );
+        assert_eq!(mistakes(&templates), [format!("4:18: `safe_capacity` {expected}")], "{value}");
     }
 }
 
@@ -234,17 +202,10 @@ fn patterns() {
             "a[]",
             "is `a[]`: a character class needs characters or ranges like `a-z`; write `\\-` or `\\]` for these characters themselves",
         ),
-        (
-            "a\\",
-            "is `a\\`: `\\` at the end takes nothing literally; write `\\\\` for a backslash",
-        ),
+        ("a\\", "is `a\\`: `\\` at the end takes nothing literally; write `\\\\` for a backslash"),
     ] {
         let templates = format!("- identifier_glob: {pattern}\n  capacity: 1");
-        assert_eq!(
-            mistakes(&templates),
-            [format!("2:20: `identifier_glob` {expected}")],
-            "{pattern}"
-        );
+        assert_eq!(mistakes(&templates), [format!("2:20: `identifier_glob` {expected}")], "{pattern}");
     }
 }
 
@@ -308,14 +269,8 @@ fn files_that_cannot_be_read() {
     let path = directory.path().join("bad.yaml");
     std::fs::write(&path, "resources:\n- 5\n- 6\n").expect("written");
     let error = load(&path).expect_err("two mistakes").to_string();
-    let places: Vec<&str> = error
-        .lines()
-        .filter_map(|line| line.strip_prefix(path.to_str()?))
-        .collect();
-    assert!(
-        places[0].starts_with(":2:3: ") && places[1].starts_with(":3:3: "),
-        "{error}"
-    );
+    let places: Vec<&str> = error.lines().filter_map(|line| line.strip_prefix(path.to_str()?)).collect();
+    assert!(places[0].starts_with(":2:3: ") && places[1].starts_with(":3:3: "), "{error}");
 
     std::fs::write(&path, vec![b' '; crate::config::MAX_BYTES + 1]).expect("written");
     let error = load(&path).expect_err("too large").to_string();

@@ -1,0 +1,52 @@
+//! `leaseway config`.
+
+use std::path::PathBuf;
+
+use clap::Subcommand;
+use leaseway_server::config;
+
+use crate::{
+    Outcome,
+    output::{number, say, table},
+};
+
+#[derive(Subcommand)]
+pub(crate) enum ConfigCommand {
+    /// Reads a file as the server would, and says what is wrong with it or what is in it
+    Check {
+        /// The file: YAML, as Doorman has it
+        file: PathBuf,
+    },
+    /// Prints the configuration that a server without --config uses, to start one's own from
+    Example,
+}
+
+impl ConfigCommand {
+    pub(crate) fn run(self) -> Outcome {
+        match self {
+            ConfigCommand::Check { file } => check(&file),
+            ConfigCommand::Example => say(config::DEVELOPMENT.trim_end()),
+        }
+    }
+}
+
+fn check(file: &std::path::Path) -> Outcome {
+    let loaded = config::load(file)?;
+    for warning in &loaded.warnings {
+        say(format_args!("warning: {warning}"))?;
+    }
+    let heading = ["TEMPLATE", "CAPACITY", "ALGORITHM", "LEASE", "REFRESH"].map(str::to_owned).to_vec();
+    let rows = loaded.repository.templates().map(|template| {
+        let settings = &template.settings;
+        vec![
+            template.identifier_glob.clone(),
+            number(settings.capacity.get()),
+            settings.kind.name().to_owned(),
+            format!("{} s", settings.lease.0 / 1000),
+            format!("{} s", settings.refresh.0 / 1000),
+        ]
+    });
+    let rows: Vec<Vec<String>> = std::iter::once(heading).chain(rows).collect();
+    say(format_args!("{} is fine: {} templates", file.display(), rows.len() - 1))?;
+    say(table(&rows))
+}

@@ -1,0 +1,91 @@
+//! Finding the master, for commands that ask once.
+
+use std::{future::Future, time::Duration};
+
+use leaseway_proto::doorman::Mastership;
+use tonic::{
+    Status,
+    transport::{Channel, Endpoint},
+};
+
+use crate::error::CliError;
+
+/// Servers that name each other are not followed for ever.
+const MOST_REDIRECTS: usize = 5;
+
+/// Where to find a server.
+#[derive(clap::Args)]
+pub(crate) struct Target {
+    /// Any server of the node; it names the master if it is not
+    #[arg(long, env = "LEASEWAY_SERVER", default_value = "127.0.0.1:5100", value_name = "HOST:PORT")]
+    server: String,
+    /// Give up after so many seconds
+    #[arg(long, env = "LEASEWAY_TIMEOUT", default_value_t = 5, value_name = "SECONDS")]
+    timeout: u64,
+}
+
+impl Target {
+    /// The address that was given.
+    pub(crate) fn address(&self) -> &str {
+        &self.server
+    }
+
+    /// A connection to the server that was given.
+    pub(crate) async fn connect(&self) -> Result<Channel, CliError> {
+        self.connect_to(&self.server).await
+    }
+
+    async fn connect_to(&self, address: &str) -> Result<Channel, CliError> {
+        let limit = Duration::from_secs(self.timeout);
+        let bad = |why: String| CliError::BadAddress { address: address.to_owned(), why };
+        if !address.contains(':') {
+            return Err(bad("there is no port".into()));
+        }
+        let endpoint = Endpoint::from_shared(format!("http://{address}")).map_err(|error| bad(error.to_string()))?;
+        let endpoint = endpoint.connect_timeout(limit).timeout(limit);
+        endpoint
+            .connect()
+            .await
+            .map_err(|error| CliError::Unreachable { address: address.to_owned(), why: root(&error) })
+    }
+
+    /// Asks the server, and whoever it says is master instead.
+    pub(crate) async fn ask_master<T, F: Future<Output = Result<T, Status>>>(
+        &self,
+        ask: impl Fn(Channel) -> F,
+        mastership: impl Fn(&T) -> Option<&Mastership>,
+    ) -> Result<T, CliError> {
+        let mut address = self.server.clone();
+        for _ in 0..=MOST_REDIRECTS {
+            let channel = self.connect_to(&address).await?;
+            let answer = ask(channel).await.map_err(|status| refused(&address, &status))?;
+            let Some(elsewhere) = mastership(&answer) else { return Ok(answer) };
+            match &elsewhere.master_address {
+                Some(master) => address.clone_from(master),
+                None => return Err(CliError::NoMaster { address }),
+            }
+        }
+        Err(CliError::TooManyRedirects { count: MOST_REDIRECTS, last: address })
+    }
+}
+
+/// What a server said instead of an answer.
+pub(crate) fn refused(address: &str, status: &Status) -> CliError {
+    let why = format!("{} ({:?})", status.message(), status.code());
+    CliError::Refused { address: address.to_owned(), why }
+}
+
+/// The innermost reason: "connection refused" rather than "transport error".
+fn root(error: &dyn std::error::Error) -> String {
+    let mut innermost = error;
+    while let Some(source) = innermost.source() {
+        innermost = source;
+    }
+    innermost.to_string()
+}
+
+/// Runs a command that asks.
+pub(crate) fn block_on<T>(work: impl Future<Output = Result<T, CliError>>) -> Result<T, CliError> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(CliError::Runtime)?;
+    runtime.block_on(work)
+}

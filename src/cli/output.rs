@@ -1,0 +1,61 @@
+//! The one place that prints.
+
+use std::{
+    fmt::Display,
+    io::{self, Write as _},
+};
+
+use crate::error::CliError;
+
+/// A result, on standard output. A reader that has gone away (`| head`) is not an error.
+pub(crate) fn say(text: impl Display) -> Result<(), CliError> {
+    match writeln!(io::stdout().lock(), "{text}") {
+        Err(error) if error.kind() != io::ErrorKind::BrokenPipe => Err(CliError::Output(error)),
+        _ => Ok(()),
+    }
+}
+
+/// What went wrong, on standard error, where nothing can be done about a further failure.
+pub(crate) fn complain(error: &CliError) {
+    let _ = writeln!(io::stderr().lock(), "leaseway: {error}");
+}
+
+/// Columns, as wide as need be; the first is to the left, the others to the right.
+pub(crate) fn table(rows: &[Vec<String>]) -> String {
+    let columns = rows.iter().map(Vec::len).max().unwrap_or_default();
+    let width = |column: usize| rows.iter().filter_map(|row| row.get(column)).map(|cell| cell.chars().count()).max();
+    let widths: Vec<usize> = (0..columns).map(|column| width(column).unwrap_or_default()).collect();
+    let line = |row: &Vec<String>| {
+        let cells = row.iter().zip(&widths).enumerate().map(|(column, (cell, width))| match column {
+            0 => format!("{cell:<width$}"),
+            _ => format!("{cell:>width$}"),
+        });
+        cells.collect::<Vec<_>>().join("  ").trim_end().to_owned()
+    };
+    rows.iter().map(line).collect::<Vec<_>>().join("\n")
+}
+
+/// A number for people: whole if it is, else at most six digits behind the point.
+pub(crate) fn number(value: f64) -> String {
+    let text = format!("{value:.6}");
+    text.trim_end_matches('0').trim_end_matches('.').to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_read_well() {
+        assert_eq!(number(40.0), "40");
+        assert_eq!(number(100.0 / 3.0), "33.333333");
+        assert_eq!(number(0.0), "0");
+        assert_eq!(number(-1.0), "-1");
+    }
+
+    #[test]
+    fn tables_line_up() {
+        let rows = [vec!["a".into(), "b".into()], vec!["long".into(), "1000".into()]];
+        assert_eq!(table(&rows), "a        b\nlong  1000");
+    }
+}

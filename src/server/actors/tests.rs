@@ -1,0 +1,120 @@
+//! What the actors promise: rounds absorb what waits, failures are noticed and mended, mailboxes are bounded.
+
+use std::{sync::Arc, time::Duration};
+
+use actix::{Arbiter, System};
+use leaseway_core::{Amount, Answer, Ask, Claim, Claims, HolderKind, Request};
+
+use super::{NodeHandle, NodeStart, Refused};
+use crate::{clock::Clock, config, limits::Limits};
+
+fn ask(client: &str, wants: f64) -> Request {
+    Request::Ask(Ask {
+        kind: HolderKind::Client,
+        id: client.into(),
+        claims: Claims::from_slice(&[Claim::of_client(Amount::clamped(wants), 0)]),
+        has: None,
+        outstanding: Amount::ZERO,
+        learning: false,
+    })
+}
+
+fn granted(answer: Answer) -> f64 {
+    match answer {
+        Answer::Granted(lease) => lease.capacity.get(),
+        other => panic!("no lease: {other:?}"),
+    }
+}
+
+/// Runs `test` against a node with the development configuration (everything has 100, nothing is learnt at the start).
+fn with_node<F: Future<Output = ()>>(limits: Limits, test: impl FnOnce(NodeHandle, Arc<str>) -> F) {
+    System::new().block_on(async {
+        let arbiters: Vec<Arbiter> = (0..2).map(|_| Arbiter::new()).collect();
+        let node = NodeHandle::start(
+            NodeStart {
+                repository: config::development(),
+                source: "test".into(),
+                limits: Arc::new(limits),
+                clock: Clock::start(),
+                arbiters: arbiters.iter().map(Arbiter::handle).collect(),
+                seed: 1,
+            },
+            || {},
+        );
+        test(node, "r".into()).await;
+        for arbiter in arbiters {
+            arbiter.stop();
+            arbiter.join().expect("the arbiter's thread ends");
+        }
+    });
+}
+
+#[test]
+fn a_resource_that_panics_is_built_anew_and_learns_before_it_divides() {
+    with_node(Limits::default(), |node, r| async move {
+        assert_eq!(granted(node.submit(&r, ask("a", 70.0)).await.expect("an answer")), 70.0);
+        node.plant_panic(&r);
+        // Its books are lost, so it cannot know that `b` may have something: nothing is given away for a lease length.
+        let answer = node.submit(&r, ask("b", 70.0)).await.expect("the resource is back");
+        assert_eq!(granted(answer), 0.0);
+        let status = node.resource_status(&r, 0, 10).await.expect("alive");
+        assert!(status.report.learning.0 > 50_000, "{:?}", status.report);
+    });
+}
+
+#[test]
+fn requests_that_wait_are_answered_in_few_rounds_and_fairly() {
+    with_node(Limits::default(), |node, r| async move {
+        let clients: Vec<String> = (0..400).map(|n| format!("c{n}")).collect();
+        let asks = clients.iter().map(|client| node.submit(&r, ask(client, 10.0)));
+        let answers = futures_util::future::join_all(asks).await;
+        let sum: f64 = answers.into_iter().map(|answer| granted(answer.expect("an answer"))).sum();
+        assert!(sum <= 100.0, "{sum}");
+    });
+}
+
+#[test]
+fn a_full_queue_refuses_instead_of_growing() {
+    let limits = Limits { queue: 4, ..Limits::default() };
+    with_node(limits, |node, r| async move {
+        node.submit(&r, ask("a", 1.0)).await.expect("the resource comes to life");
+        let asks = (0..1000).map(|n| {
+            let (node, r) = (node.clone(), Arc::clone(&r));
+            async move { node.submit(&r, ask(&format!("c{n}"), 1.0)).await }
+        });
+        let answers = futures_util::future::join_all(asks).await;
+        let busy = answers.iter().filter(|answer| matches!(answer, Err(Refused::Busy(_)))).count();
+        assert!(busy > 0, "a thousand requests at once fitted a queue of four");
+        assert!(busy < 1000, "some are answered all the same");
+    });
+}
+
+#[test]
+fn resources_are_limited_and_idle_ones_make_room() {
+    let limits = Limits { resources: 1, idle_secs: 0, ..Limits::default() };
+    with_node(limits, |node, r| async move {
+        node.submit(&r, ask("a", 1.0)).await.expect("the first fits");
+        let other: Arc<str> = "other".into();
+        let refused = node.submit(&other, ask("a", 1.0)).await.expect_err("the second does not");
+        assert_eq!(refused, Refused::TooManyResources(1));
+        let release = leaseway_core::Release { kind: HolderKind::Client, id: "a".into(), token: None };
+        node.submit(&r, Request::Release(release)).await.expect("released");
+        while node.resources() > 0 {
+            node.tick().await.expect("the node is there");
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+        node.submit(&other, ask("a", 1.0)).await.expect("there is room again");
+    });
+}
+
+#[test]
+fn clients_of_all_resources_together_are_limited() {
+    let limits = Limits { clients: 2, ..Limits::default() };
+    with_node(limits, |node, r| async move {
+        let other: Arc<str> = "other".into();
+        node.submit(&r, ask("a", 1.0)).await.expect("an answer");
+        node.submit(&other, ask("b", 1.0)).await.expect("an answer");
+        assert_eq!(node.submit(&r, ask("c", 1.0)).await, Ok(Answer::Full));
+        assert!(granted(node.submit(&r, ask("a", 1.0)).await.expect("an answer")) > 0.0, "known clients are served");
+    });
+}

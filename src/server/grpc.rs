@@ -1,0 +1,75 @@
+//! gRPC on the arbiter threads, behind one listener.
+//!
+//! tonic is served where the actors live (one current-thread runtime for each arbiter), so that a request often meets its
+//! actor without changing threads, which costs about half the CPU of a multi-threaded runtime. One ordinary listener
+//! accepts and deals connections out: with SO_REUSEPORT a second server could silently bind the same port.
+
+mod capacity;
+pub(crate) mod connections;
+mod convert;
+mod status;
+
+use std::sync::Arc;
+
+use leaseway_proto::{doorman::capacity_server::CapacityServer, status::status_server::StatusServer};
+use tokio::sync::watch;
+use tokio_stream::Stream;
+use tonic::transport::server::{Router, Server};
+use tonic_health::server::HealthReporter;
+
+pub(crate) use self::capacity::CapacityService;
+use self::connections::Dealt;
+pub(crate) use self::status::StatusService;
+
+/// What every arbiter serves.
+#[derive(Clone)]
+pub(crate) struct Services {
+    pub(crate) capacity: CapacityService,
+    pub(crate) status: StatusService,
+    pub(crate) health: HealthReporter,
+}
+
+/// Serves one arbiter's connections until `stop` says so; requests under way are still answered.
+pub(crate) async fn serve(
+    services: Services,
+    message_bytes: usize,
+    connections: impl Stream<Item = std::io::Result<Dealt>> + 'static,
+    mut stop: watch::Receiver<bool>,
+) {
+    let router = router(services, message_bytes);
+    let stopped = async move {
+        // An error means that the sender is gone, which is as good as a stop.
+        let _ = stop.wait_for(|stop| *stop).await;
+    };
+    if let Err(error) = router.serve_with_incoming_shutdown(connections, stopped).await {
+        tracing::error!(%error, "gRPC serving ended");
+    }
+}
+
+fn router(services: Services, message_bytes: usize) -> Router {
+    let capacity = CapacityServer::new(services.capacity).max_decoding_message_size(message_bytes);
+    let status = StatusServer::new(services.status).max_decoding_message_size(message_bytes);
+    let health = tonic_health::pb::health_server::HealthServer::new(
+        tonic_health::server::HealthService::from_health_reporter(services.health),
+    );
+    let reflection = tonic_reflection::server::Builder::configure()
+        .register_encoded_file_descriptor_set(leaseway_proto::FILE_DESCRIPTOR_SET)
+        .register_encoded_file_descriptor_set(tonic_health::pb::FILE_DESCRIPTOR_SET)
+        .build_v1()
+        .expect("the descriptors are compiled in, and a test asks for them");
+    Server::builder()
+        .max_concurrent_streams(Some(1024))
+        .http2_keepalive_interval(Some(std::time::Duration::from_secs(30)))
+        .http2_keepalive_timeout(Some(std::time::Duration::from_secs(10)))
+        .add_service(capacity)
+        .add_service(status)
+        .add_service(health)
+        .add_service(reflection)
+}
+
+/// What a server calls itself, and where it can be reached.
+#[derive(Debug, Clone)]
+pub(crate) struct Identity {
+    pub(crate) id: Arc<str>,
+    pub(crate) advertise: Arc<str>,
+}

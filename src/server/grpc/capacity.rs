@@ -1,0 +1,163 @@
+//! The Doorman service: parse, ask the resources, answer in the order of the request.
+
+use std::{sync::Arc, time::Instant};
+
+use futures_util::future::join_all;
+use leaseway_core::Answer;
+use leaseway_proto::doorman::{
+    self as wire, DiscoveryRequest, DiscoveryResponse, GetCapacityRequest, GetCapacityResponse,
+    GetServerCapacityRequest, GetServerCapacityResponse, Mastership, ReleaseCapacityRequest, ReleaseCapacityResponse,
+    capacity_server::Capacity,
+};
+use tonic::{Request, Response, Status};
+
+use super::{
+    Identity,
+    convert::{self, ForResource},
+};
+use crate::{
+    actors::{NodeHandle, Refused},
+    metrics::Rpc,
+};
+
+#[derive(Clone)]
+pub(crate) struct CapacityService {
+    node: NodeHandle,
+    identity: Identity,
+    meters: Meters,
+}
+
+#[derive(Clone)]
+struct Meters {
+    discovery: Rpc,
+    get: Rpc,
+    get_server: Rpc,
+    release: Rpc,
+}
+
+/// A resource that was answered, with its answer.
+type Answered = (Arc<str>, Result<Answer, Refused>);
+
+impl CapacityService {
+    pub(crate) fn new(node: NodeHandle, identity: Identity) -> CapacityService {
+        let meters = Meters {
+            discovery: Rpc::new("Discovery"),
+            get: Rpc::new("GetCapacity"),
+            get_server: Rpc::new("GetServerCapacity"),
+            release: Rpc::new("ReleaseCapacity"),
+        };
+        CapacityService { node, identity, meters }
+    }
+
+    async fn ask(&self, (resource, request): ForResource) -> Answered {
+        let answer = self.node.submit(&resource, request).await;
+        (resource, answer)
+    }
+
+    async fn ask_all(&self, mut requests: Vec<ForResource>) -> Vec<Answered> {
+        // Most requests are for one resource.
+        match (requests.len(), requests.pop()) {
+            (1, Some(only)) => vec![self.ask(only).await],
+            (_, last) => join_all(requests.into_iter().chain(last).map(|request| self.ask(request))).await,
+        }
+    }
+
+    async fn get(&self, request: GetCapacityRequest) -> Result<GetCapacityResponse, Status> {
+        let requests = convert::get_capacity(request, &self.node.limits)?;
+        let answered = self.ask_all(requests).await;
+        let response = granted(&answered, convert::resource_response)?;
+        Ok(GetCapacityResponse { response, mastership: None })
+    }
+
+    async fn get_server(&self, request: GetServerCapacityRequest) -> Result<GetServerCapacityResponse, Status> {
+        let requests = convert::get_server_capacity(request, &self.node.limits)?;
+        let answered = self.ask_all(requests).await;
+        let config = self.node.config();
+        let response = granted(&answered, |resource, lease| {
+            let algorithm = convert::algorithm(config.repository.find(resource));
+            convert::server_response(resource, lease, algorithm)
+        })?;
+        Ok(GetServerCapacityResponse { response, mastership: None })
+    }
+
+    async fn release(&self, request: ReleaseCapacityRequest) -> Result<ReleaseCapacityResponse, Status> {
+        let requests = convert::release_capacity(request, &self.node.limits)?;
+        for (resource, request) in requests {
+            // Nothing comes to life to be told that nothing is held.
+            self.node.submit_to_living(&resource, request).await.map_err(|why| refused(&why))?;
+        }
+        Ok(ReleaseCapacityResponse { mastership: None })
+    }
+}
+
+/// What was granted, in order. Resources that could not answer are left out, unless none could: then the error says why.
+fn granted<T>(answered: &[Answered], response: impl Fn(&str, &leaseway_core::Lease) -> T) -> Result<Vec<T>, Status> {
+    let mut granted = Vec::with_capacity(answered.len());
+    let mut error = None;
+    for (resource, answer) in answered {
+        match answer {
+            Ok(Answer::Granted(lease)) => granted.push(response(resource, lease)),
+            Ok(Answer::Full) => {
+                error = Some(Status::resource_exhausted(format!(
+                    "resource `{resource}` has as many clients as it may; \
+                     the server can be started with a larger --max-clients-per-resource or --max-clients"
+                )));
+            }
+            // Too soon: the lease stays as it is. Stale: nobody waits for this answer any more.
+            Ok(Answer::TooSoon | Answer::Stale | Answer::Released) => {}
+            Err(why) => error = Some(refused(why)),
+        }
+    }
+    match error {
+        Some(error) if granted.is_empty() => Err(error),
+        _ => Ok(granted),
+    }
+}
+
+fn refused(why: &Refused) -> Status {
+    let text = why.to_string();
+    match why {
+        Refused::Busy(_) | Refused::TooManyResources(_) => Status::resource_exhausted(text),
+        Refused::Failed(_) => Status::internal(text),
+        Refused::ShuttingDown => Status::unavailable(text),
+    }
+}
+
+fn metered<T>(meter: &Rpc, since: Instant, result: Result<T, Status>) -> Result<Response<T>, Status> {
+    meter.answered(since.elapsed(), result.is_err());
+    result.map(Response::new)
+}
+
+#[tonic::async_trait]
+impl Capacity for CapacityService {
+    async fn discovery(&self, _: Request<DiscoveryRequest>) -> Result<Response<DiscoveryResponse>, Status> {
+        let master_address = Some(self.identity.advertise.to_string());
+        let mastership = Some(Mastership { master_address });
+        let response = wire::DiscoveryResponse { mastership, is_master: Some(true) };
+        metered(&self.meters.discovery, Instant::now(), Ok(response))
+    }
+
+    async fn get_capacity(
+        &self,
+        request: Request<GetCapacityRequest>,
+    ) -> Result<Response<GetCapacityResponse>, Status> {
+        let since = Instant::now();
+        metered(&self.meters.get, since, self.get(request.into_inner()).await)
+    }
+
+    async fn get_server_capacity(
+        &self,
+        request: Request<GetServerCapacityRequest>,
+    ) -> Result<Response<GetServerCapacityResponse>, Status> {
+        let since = Instant::now();
+        metered(&self.meters.get_server, since, self.get_server(request.into_inner()).await)
+    }
+
+    async fn release_capacity(
+        &self,
+        request: Request<ReleaseCapacityRequest>,
+    ) -> Result<Response<ReleaseCapacityResponse>, Status> {
+        let since = Instant::now();
+        metered(&self.meters.release, since, self.release(request.into_inner()).await)
+    }
+}

@@ -1,0 +1,222 @@
+//! Wire to core and back: the only place. What passes here is valid; what does not is named by its field.
+//!
+//! A missing required field is an error, not a silent zero; numbers are finite, not negative and not absurd; ids are neither
+//! empty nor long. Nothing of a request is carried out if any of it is wrong.
+
+use std::sync::Arc;
+
+use leaseway_core::{
+    Amount, Ask, Claim, Claims, Has, HolderKind, Lease, Release, Request, Template, Token, clamp_priority,
+};
+use leaseway_proto::doorman as wire;
+use tonic::Status;
+
+use crate::limits::Limits;
+
+/// What is wrong with a request.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub(crate) enum Invalid {
+    #[error("{field}: {problem}")]
+    Field { field: String, problem: String },
+    #[error("{field}: {count} entries, this server takes at most {most} ({flag} raises that)")]
+    TooMany { field: String, count: usize, most: usize, flag: &'static str },
+}
+
+impl From<Invalid> for Status {
+    fn from(invalid: Invalid) -> Status {
+        match invalid {
+            Invalid::Field { .. } => Status::invalid_argument(invalid.to_string()),
+            Invalid::TooMany { .. } => Status::resource_exhausted(invalid.to_string()),
+        }
+    }
+}
+
+fn invalid(field: impl Into<String>, problem: impl Into<String>) -> Invalid {
+    Invalid::Field { field: field.into(), problem: problem.into() }
+}
+
+fn required<T>(value: Option<T>, field: impl FnOnce() -> String) -> Result<T, Invalid> {
+    value.ok_or_else(|| invalid(field(), "required field is missing"))
+}
+
+fn amount(value: f64, field: impl FnOnce() -> String) -> Result<Amount, Invalid> {
+    Amount::new(value).map_err(|error| invalid(field(), format!("is {value}, {error}")))
+}
+
+fn id(value: Option<String>, limits: &Limits, field: impl Fn() -> String) -> Result<String, Invalid> {
+    let value = required(value, &field)?;
+    if value.is_empty() {
+        return Err(invalid(field(), "must not be empty"));
+    }
+    if value.len() > limits.id_bytes {
+        let problem = format!("is {} bytes long, at most {} are allowed", value.len(), limits.id_bytes);
+        return Err(invalid(field(), problem));
+    }
+    Ok(value)
+}
+
+fn count(found: usize, most: usize, field: &str, flag: &'static str) -> Result<(), Invalid> {
+    if found <= most { Ok(()) } else { Err(Invalid::TooMany { field: field.into(), count: found, most, flag }) }
+}
+
+/// A resource and what to ask it.
+pub(crate) type ForResource = (Arc<str>, Request);
+
+pub(crate) fn get_capacity(request: wire::GetCapacityRequest, limits: &Limits) -> Result<Vec<ForResource>, Invalid> {
+    let client: Arc<str> = id(request.client_id, limits, || "client_id".into())?.into();
+    count(request.resource.len(), limits.resources_per_request, "resource", "--max-resources-per-request")?;
+    let entries = request.resource.into_iter().enumerate();
+    entries.map(|(at, entry)| client_ask(at, entry, &client, limits)).collect()
+}
+
+fn client_ask(
+    at: usize,
+    entry: wire::ResourceRequest,
+    client: &Arc<str>,
+    limits: &Limits,
+) -> Result<ForResource, Invalid> {
+    let field = |name: &str| format!("resource[{at}].{name}");
+    let resource = id(entry.resource_id, limits, || field("resource_id"))?;
+    let priority = required(entry.priority, || field("priority"))?;
+    let wants = amount(required(entry.wants, || field("wants"))?, || field("wants"))?;
+    let has = has(entry.has, || field("has"))?;
+    let beyond = amount(entry.outstanding.unwrap_or_default(), || field("outstanding"))?;
+    let outstanding = if beyond > Amount::ZERO {
+        has.map_or(Amount::ZERO, |has| has.capacity).saturating_add(beyond)
+    } else {
+        Amount::ZERO
+    };
+    let claims = Claims::from_slice(&[Claim::of_client(wants, priority)]);
+    let id = Arc::clone(client);
+    let ask = Ask { kind: HolderKind::Client, id, claims, has, outstanding, learning: false };
+    Ok((resource.into(), Request::Ask(ask)))
+}
+
+fn has(lease: Option<wire::Lease>, field: impl Fn() -> String) -> Result<Option<Has>, Invalid> {
+    let Some(lease) = lease else { return Ok(None) };
+    let expiry_time = required(lease.expiry_time, || format!("{}.expiry_time", field()))?;
+    required(lease.refresh_interval, || format!("{}.refresh_interval", field()))?;
+    let capacity = required(lease.capacity, || format!("{}.capacity", field()))?;
+    let capacity = amount(capacity, || format!("{}.capacity", field()))?;
+    Ok(Some(Has { token: lease.token.map(Token), capacity, expiry_time }))
+}
+
+pub(crate) fn get_server_capacity(
+    request: wire::GetServerCapacityRequest,
+    limits: &Limits,
+) -> Result<Vec<ForResource>, Invalid> {
+    let node: Arc<str> = id(request.server_id, limits, || "server_id".into())?.into();
+    count(request.resource.len(), limits.resources_per_request, "resource", "--max-resources-per-request")?;
+    let entries = request.resource.into_iter().enumerate();
+    entries.map(|(at, entry)| node_ask(at, entry, &node, limits)).collect()
+}
+
+fn node_ask(
+    at: usize,
+    entry: wire::ServerCapacityResourceRequest,
+    node: &Arc<str>,
+    limits: &Limits,
+) -> Result<ForResource, Invalid> {
+    let field = |name: &str| format!("resource[{at}].{name}");
+    let resource = id(entry.resource_id, limits, || field("resource_id"))?;
+    count(entry.wants.len(), limits.bands, &field("wants"), "--max-bands")?;
+    let bands = entry.wants.into_iter().enumerate();
+    let claims = bands.map(|(n, band)| claim(band, |name| format!("resource[{at}].wants[{n}].{name}")));
+    let ask = Ask {
+        kind: HolderKind::Node,
+        id: Arc::clone(node),
+        claims: claims.collect::<Result<Claims, Invalid>>()?,
+        has: has(entry.has, || field("has"))?,
+        outstanding: amount(entry.outstanding.unwrap_or_default(), || field("outstanding"))?,
+        learning: entry.learning.unwrap_or_default(),
+    };
+    Ok((resource.into(), Request::Ask(ask)))
+}
+
+fn claim(band: wire::PriorityBandAggregate, field: impl Fn(&str) -> String) -> Result<Claim, Invalid> {
+    let priority = clamp_priority(required(band.priority, || field("priority"))?);
+    let clients = required(band.num_clients, || field("num_clients"))?;
+    let wants = amount(required(band.wants, || field("wants"))?, || field("wants"))?;
+    let subclients = u32::try_from(clients).ok().filter(|n| (1..=Claim::MAX_SUBCLIENTS).contains(n));
+    let subclients = subclients.ok_or_else(|| {
+        let problem = format!("is {clients}, subclients should be > 0 and at most {}", Claim::MAX_SUBCLIENTS);
+        invalid(field("num_clients"), problem)
+    })?;
+    Ok(Claim { wants, subclients, priority })
+}
+
+/// Empty resource ids are skipped: Doorman's Go client sends one for each resource it closes.
+pub(crate) fn release_capacity(
+    request: wire::ReleaseCapacityRequest,
+    limits: &Limits,
+) -> Result<Vec<ForResource>, Invalid> {
+    let client: Arc<str> = id(request.client_id, limits, || "client_id".into())?.into();
+    // The Go client's empty ids come on top of as many real ones.
+    count(request.resource_id.len(), limits.resources_per_request * 2, "resource_id", "--max-resources-per-request")?;
+    let tokens = request.token;
+    let named = request.resource_id.into_iter().enumerate().filter(|(_, resource)| !resource.is_empty());
+    named
+        .map(|(at, resource)| {
+            let resource = id(Some(resource), limits, || format!("resource_id[{at}]"))?;
+            let token = tokens.get(at).copied().map(Token);
+            let release = Release { kind: HolderKind::Client, id: Arc::clone(&client), token };
+            Ok((resource.into(), Request::Release(release)))
+        })
+        .collect()
+}
+
+fn lease(lease: &Lease) -> wire::Lease {
+    wire::Lease {
+        expiry_time: Some(lease.expiry_time),
+        refresh_interval: Some((lease.refresh.0 / 1000) as i64),
+        capacity: Some(lease.capacity.get()),
+        token: Some(lease.token.0),
+        remaining_ms: Some(lease.length.0 as i64),
+    }
+}
+
+pub(crate) fn resource_response(resource: &str, granted: &Lease) -> wire::ResourceResponse {
+    wire::ResourceResponse {
+        resource_id: Some(resource.to_owned()),
+        gets: Some(lease(granted)),
+        safe_capacity: Some(granted.safe_capacity),
+        priority: Some(granted.priority.into()),
+    }
+}
+
+/// `template` is what the resource follows; without one the child node is told how the resource is run all the same.
+pub(crate) fn server_response(
+    resource: &str,
+    granted: &Lease,
+    algorithm: wire::Algorithm,
+) -> wire::ServerCapacityResourceResponse {
+    wire::ServerCapacityResourceResponse {
+        resource_id: Some(resource.to_owned()),
+        gets: Some(lease(granted)),
+        algorithm: Some(algorithm),
+        safe_capacity: Some(granted.safe_capacity),
+    }
+}
+
+/// A template's algorithm, as child nodes are told it.
+pub(crate) fn algorithm(template: Option<&Template>) -> wire::Algorithm {
+    let unmatched = leaseway_core::Settings::unmatched();
+    let settings = template.map_or(&unmatched, |template| &template.settings);
+    let parameters = template.map_or(&[][..], |template| &template.parameters);
+    wire::Algorithm {
+        kind: Some(settings.kind as i32),
+        lease_length: Some((settings.lease.0 / 1000) as i64),
+        refresh_interval: Some((settings.refresh.0 / 1000) as i64),
+        parameters: parameters
+            .iter()
+            .map(|parameter| wire::NamedParameter {
+                name: Some(parameter.name.clone()),
+                value: parameter.value.clone(),
+            })
+            .collect(),
+        learning_mode_duration: settings.learning.map(|learning| (learning.0 / 1000) as i64),
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,109 @@
+use super::*;
+
+fn lease(capacity: f64) -> wire::Lease {
+    wire::Lease { expiry_time: Some(1), refresh_interval: Some(1), capacity: Some(capacity), ..Default::default() }
+}
+
+fn entry() -> wire::ResourceRequest {
+    wire::ResourceRequest {
+        resource_id: Some("r".into()),
+        priority: Some(0),
+        has: None,
+        wants: Some(1.0),
+        outstanding: None,
+    }
+}
+
+fn error(entry: wire::ResourceRequest) -> String {
+    let request = wire::GetCapacityRequest { client_id: Some("c".into()), resource: vec![self::entry(), entry] };
+    get_capacity(request, &Limits::default()).expect_err("invalid").to_string()
+}
+
+fn node_error(band: wire::PriorityBandAggregate) -> String {
+    let entry =
+        wire::ServerCapacityResourceRequest { resource_id: Some("r".into()), wants: vec![band], ..Default::default() };
+    let request = wire::GetServerCapacityRequest { server_id: Some("n".into()), resource: vec![entry] };
+    get_server_capacity(request, &Limits::default()).expect_err("invalid").to_string()
+}
+
+#[test]
+fn a_missing_required_field_is_named() {
+    assert_eq!(error(wire::ResourceRequest { wants: None, ..entry() }), "resource[1].wants: required field is missing");
+    let no_id = wire::ResourceRequest { resource_id: None, ..entry() };
+    assert_eq!(error(no_id), "resource[1].resource_id: required field is missing");
+    let no_priority = wire::ResourceRequest { priority: None, ..entry() };
+    assert_eq!(error(no_priority), "resource[1].priority: required field is missing");
+    let has = Some(wire::Lease { capacity: None, ..lease(0.0) });
+    assert_eq!(error(wire::ResourceRequest { has, ..entry() }), "resource[1].has.capacity: required field is missing");
+    let request = wire::GetCapacityRequest::default();
+    let error = get_capacity(request, &Limits::default()).expect_err("invalid").to_string();
+    assert_eq!(error, "client_id: required field is missing");
+}
+
+#[test]
+fn nan_negative_and_infinite_numbers_die_at_the_border() {
+    for (value, problem) in [
+        (f64::NAN, "is NaN, must be a finite number"),
+        (f64::INFINITY, "is inf, must be a finite number"),
+        (f64::NEG_INFINITY, "is -inf, must be a finite number"),
+        (-1.0, "is -1, must not be negative"),
+        (2e15, "is 2000000000000000, must be at most 1e15"),
+    ] {
+        let wants = error(wire::ResourceRequest { wants: Some(value), ..entry() });
+        assert_eq!(wants, format!("resource[1].wants: {problem}"));
+        let has = error(wire::ResourceRequest { has: Some(lease(value)), ..entry() });
+        assert_eq!(has, format!("resource[1].has.capacity: {problem}"));
+        let outstanding = error(wire::ResourceRequest { outstanding: Some(value), ..entry() });
+        assert_eq!(outstanding, format!("resource[1].outstanding: {problem}"));
+        let band = wire::PriorityBandAggregate { priority: Some(0), num_clients: Some(1), wants: Some(value) };
+        assert_eq!(node_error(band), format!("resource[0].wants[0].wants: {problem}"));
+    }
+}
+
+#[test]
+fn ids_are_neither_empty_nor_long() {
+    let empty = wire::ResourceRequest { resource_id: Some(String::new()), ..entry() };
+    assert_eq!(error(empty), "resource[1].resource_id: must not be empty");
+    let long = wire::ResourceRequest { resource_id: Some("x".repeat(257)), ..entry() };
+    assert_eq!(error(long), "resource[1].resource_id: is 257 bytes long, at most 256 are allowed");
+}
+
+#[test]
+fn a_child_node_has_at_least_one_client_in_each_band() {
+    for clients in [0, -1, i64::MIN, i64::MAX] {
+        let band = wire::PriorityBandAggregate { priority: Some(1), num_clients: Some(clients), wants: Some(1.0) };
+        let error = node_error(band);
+        assert!(
+            error.starts_with(&format!("resource[0].wants[0].num_clients: is {clients}, subclients should be > 0"))
+        );
+    }
+}
+
+#[test]
+fn too_many_entries_are_refused_as_exhaustion() {
+    let limits = Limits { resources_per_request: 2, bands: 1, ..Limits::default() };
+    let request = wire::GetCapacityRequest { client_id: Some("c".into()), resource: vec![entry(); 3] };
+    let error = get_capacity(request, &limits).expect_err("too many");
+    assert_eq!(Status::from(error).code(), tonic::Code::ResourceExhausted);
+}
+
+#[test]
+fn the_go_clients_empty_ids_are_skipped_when_it_releases() {
+    let request = wire::ReleaseCapacityRequest {
+        client_id: Some("c".into()),
+        resource_id: vec![String::new(), "r1".into()],
+        token: Vec::new(),
+    };
+    let released = release_capacity(request, &Limits::default()).expect("as Doorman's client sends it");
+    assert_eq!(released.len(), 1);
+    assert_eq!(released[0].0.as_ref(), "r1");
+}
+
+#[test]
+fn a_gauge_holds_what_it_has_and_what_is_beyond() {
+    let entry = wire::ResourceRequest { has: Some(lease(10.0)), outstanding: Some(5.0), ..entry() };
+    let request = wire::GetCapacityRequest { client_id: Some("c".into()), resource: vec![entry] };
+    let asks = get_capacity(request, &Limits::default()).expect("valid");
+    let Request::Ask(ask) = &asks[0].1 else { panic!("an ask") };
+    assert_eq!(ask.outstanding.get(), 15.0);
+}

@@ -1,0 +1,94 @@
+//! What this server says about itself, a page at a time.
+
+use leaseway_core::{HolderKind, HolderReport};
+use leaseway_proto::status::{GetStatusRequest, GetStatusResponse, Holder, Resource, status_server::Status as Service};
+use tonic::{Request, Response, Status};
+
+use super::Identity;
+use crate::actors::{self, NodeHandle};
+
+/// Rows of a page when the request does not say, and at the most.
+const PAGE: usize = 100;
+const PAGE_MOST: usize = 1000;
+
+#[derive(Clone)]
+pub(crate) struct StatusService {
+    node: NodeHandle,
+    identity: Identity,
+}
+
+impl StatusService {
+    pub(crate) fn new(node: NodeHandle, identity: Identity) -> StatusService {
+        StatusService { node, identity }
+    }
+
+    async fn rows(&self, request: &GetStatusRequest) -> Result<(Vec<Resource>, String), Status> {
+        let limit = if request.page_size == 0 { PAGE } else { (request.page_size as usize).min(PAGE_MOST) };
+        if request.resource_id.is_empty() {
+            let statuses = self.node.statuses(&request.page_token, limit).await;
+            let next = if statuses.len() == limit { statuses.last().map(|last| last.id.to_string()) } else { None };
+            return Ok((statuses.iter().map(resource).collect(), next.unwrap_or_default()));
+        }
+        let from = match request.page_token.as_str() {
+            "" => 0,
+            token => token.parse().map_err(|_| {
+                Status::invalid_argument("page_token: is none of ours; take next_page_token of the page before")
+            })?,
+        };
+        let status = self.node.resource_status(&request.resource_id, from, limit).await;
+        let next = status.as_ref().and_then(|status| status.next).map(|next| next.to_string());
+        Ok((status.iter().map(resource).collect(), next.unwrap_or_default()))
+    }
+}
+
+fn resource(status: &actors::Status) -> Resource {
+    let report = &status.report;
+    Resource {
+        resource_id: status.id.to_string(),
+        algorithm: report.settings.kind.name().to_owned(),
+        capacity: report.settings.capacity.get(),
+        wants: report.sums.wants.get(),
+        held: report.sums.held.get(),
+        granted: report.sums.granted.get(),
+        holders: report.holders as u64,
+        subclients: report.sums.subclients,
+        learning_ms: report.learning.0,
+        template: status.template.clone().unwrap_or_default(),
+        holder: status.holders.iter().map(|holder| self::holder(holder, status)).collect(),
+    }
+}
+
+fn holder(holder: &HolderReport, status: &actors::Status) -> Holder {
+    Holder {
+        id: holder.id.to_string(),
+        is_server: holder.kind == HolderKind::Node,
+        priority: holder.priority.into(),
+        subclients: holder.subclients,
+        wants: holder.wants.get(),
+        due: holder.due.get(),
+        granted: holder.granted.get(),
+        held: holder.held.get(),
+        remaining_ms: holder.end.since(status.at).0,
+    }
+}
+
+#[tonic::async_trait]
+impl Service for StatusService {
+    async fn get_status(&self, request: Request<GetStatusRequest>) -> Result<Response<GetStatusResponse>, Status> {
+        let (resources, next_page_token) = self.rows(request.get_ref()).await?;
+        let config = self.node.config();
+        Ok(Response::new(GetStatusResponse {
+            version: env!("CARGO_PKG_VERSION").to_owned(),
+            server_id: self.identity.id.to_string(),
+            is_master: true,
+            master_address: self.identity.advertise.to_string(),
+            uptime_ms: self.node.clock.at().0,
+            config_source: config.source.clone(),
+            config_version: config.version,
+            config_error: config.rejected.clone().unwrap_or_default(),
+            resources_total: self.node.resources() as u64,
+            resources,
+            next_page_token,
+        }))
+    }
+}

@@ -1,0 +1,68 @@
+//! HTTP for people and for Prometheus: metrics, health, and debug pages at Doorman's addresses.
+
+mod debug;
+
+use axum::{
+    Router,
+    extract::State,
+    http::{StatusCode, header},
+    response::IntoResponse,
+    routing::get,
+};
+use metrics_exporter_prometheus::PrometheusHandle;
+
+use crate::{
+    actors::NodeHandle,
+    grpc::{Identity, connections::OpenConnections},
+    metrics::{self, ProcessGauges},
+};
+
+/// What the pages are made from.
+#[derive(Clone)]
+pub(crate) struct Pages {
+    pub(crate) node: NodeHandle,
+    pub(crate) identity: Identity,
+    pub(crate) prometheus: PrometheusHandle,
+    pub(crate) connections: OpenConnections,
+}
+
+pub(crate) fn router(pages: Pages) -> Router {
+    Router::new()
+        .route("/metrics", get(render_metrics))
+        .route("/healthz", get(healthz))
+        .route("/readyz", get(readyz))
+        .route("/debug/status", get(debug::status))
+        .route("/debug/resources", get(debug::resources))
+        .fallback(|| async { (StatusCode::MOVED_PERMANENTLY, [(header::LOCATION, "/debug/status")]) })
+        .with_state(pages)
+}
+
+async fn render_metrics(State(pages): State<Pages>) -> impl IntoResponse {
+    let config = pages.node.config();
+    metrics::set_process_gauges(&ProcessGauges {
+        resources: pages.node.resources(),
+        connections: pages.connections.count(),
+        config_version: config.version,
+        config_rejected: config.rejected.is_some(),
+    });
+    for status in pages.node.statuses("", usize::MAX).await {
+        metrics::set_resource_gauges(&status);
+    }
+    ([(header::CONTENT_TYPE, "text/plain; version=0.0.4; charset=utf-8")], pages.prometheus.render())
+}
+
+/// Alive means that the node still takes messages, not merely that the process exists.
+async fn healthz(State(pages): State<Pages>) -> impl IntoResponse {
+    match pages.node.ping().await {
+        Ok(()) => (StatusCode::OK, "ok\n"),
+        Err(_) => (StatusCode::SERVICE_UNAVAILABLE, "the node is gone\n"),
+    }
+}
+
+/// Ready means: is the master, and answers. The HTTP port opens only when that is so.
+async fn readyz(State(pages): State<Pages>) -> impl IntoResponse {
+    match pages.node.ping().await {
+        Ok(()) => (StatusCode::OK, "ready: master\n"),
+        Err(_) => (StatusCode::SERVICE_UNAVAILABLE, "not ready: shutting down\n"),
+    }
+}

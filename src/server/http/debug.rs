@@ -1,0 +1,178 @@
+//! `/debug/status` and `/debug/resources`, as Doorman has them: tables that need no script to read.
+
+use axum::{
+    extract::{Query, State},
+    response::Html,
+};
+use leaseway_core::{HolderKind, SafeCapacity};
+use maud::{DOCTYPE, Markup, html};
+
+use super::Pages;
+use crate::actors::{ConfigInForce, Status};
+
+/// Rows shown; a page that lists a million clients helps nobody, and the resource has better things to do.
+const ROWS: usize = 1000;
+
+const STYLE: &str = "body{font:14px system-ui,sans-serif;margin:2em;max-width:80em}\
+table{border-collapse:collapse;margin:.5em 0 1.5em}th,td{padding:.25em .7em;border:1px solid #ccc;text-align:left}\
+td.n{text-align:right;font-variant-numeric:tabular-nums}th{background:#f3f3f3}.bad{color:#a00}";
+
+fn page(title: &str, body: &Markup) -> Html<String> {
+    let page = html! {
+        (DOCTYPE)
+        html lang="en" {
+            head { meta charset="utf-8"; title { "Leaseway: " (title) } style { (STYLE) } }
+            body {
+                p { a href="/debug/status" { "status" } " · " a href="/debug/resources" { "resources" } " · " a href="/metrics" { "metrics" } }
+                h1 { (title) }
+                (body)
+            }
+        }
+    };
+    Html(page.into_string())
+}
+
+pub(super) async fn status(State(pages): State<Pages>) -> Html<String> {
+    let config = pages.node.config();
+    let statuses = pages.node.statuses("", ROWS).await;
+    let body = html! {
+        table {
+            tr { th { "server" } td { (pages.identity.id) } }
+            tr { th { "version" } td { (env!("CARGO_PKG_VERSION")) } }
+            tr { th { "up for" } td { (pages.node.clock.at().0 / 1000) " s" } }
+            tr { th { "mastership" } td { "This is the master (no election, acting as the master), reachable at " (pages.identity.advertise) "." } }
+            tr { th { "configuration" } td { (config.source) ", version " (config.version) } }
+            @if let Some(why) = &config.rejected {
+                tr { th { "refused" } td.bad { "The newest configuration was refused, the one before is in force: " pre { (why) } } }
+            }
+        }
+        (resource_table(&statuses, pages.node.resources()))
+        h2 { "Configuration in force" }
+        (config_table(&config))
+    };
+    page("status", &body)
+}
+
+#[derive(serde::Deserialize)]
+pub(super) struct Which {
+    #[serde(default)]
+    resource: String,
+    #[serde(default)]
+    from: usize,
+}
+
+pub(super) async fn resources(State(pages): State<Pages>, Query(which): Query<Which>) -> Html<String> {
+    if which.resource.is_empty() {
+        let statuses = pages.node.statuses("", ROWS).await;
+        return page("resources", &resource_table(&statuses, pages.node.resources()));
+    }
+    let status = pages.node.resource_status(&which.resource, which.from, ROWS).await;
+    let Some(status) = status else {
+        let body = html! { p { "No such resource is alive. One comes to life when somebody asks for it." } };
+        return page(&which.resource, &body);
+    };
+    let body = html! {
+        (resource_table(std::slice::from_ref(&status), 1))
+        (holder_table(&status))
+        @if let Some(next) = status.next {
+            p { a href={ "/debug/resources?resource=" (escape_query(&which.resource)) "&from=" (next) } { "more clients" } }
+        }
+    };
+    page(&which.resource, &body)
+}
+
+fn resource_table(statuses: &[Status], total: usize) -> Markup {
+    html! {
+        table {
+            tr {
+                @for name in ["ID", "Capacity", "SumHas", "SumWants", "Held", "Clients", "Holders", "Learning", "Algorithm", "Template"] {
+                    th { (name) }
+                }
+            }
+            @for status in statuses {
+                @let report = &status.report;
+                tr {
+                    td { a href={ "/debug/resources?resource=" (escape_query(&status.id)) } { (status.id) } }
+                    td.n { (report.settings.capacity) }
+                    td.n { (report.sums.granted.get()) }
+                    td.n { (report.sums.wants.get()) }
+                    td.n { (report.sums.held.get()) }
+                    td.n { (report.sums.subclients) }
+                    td.n { (report.holders) }
+                    td { @if report.learning.0 > 0 { (report.learning.0 / 1000) " s left" } @else { "no" } }
+                    td { (report.settings.kind.name()) }
+                    td { @match &status.template { Some(glob) => (glob), None => span.bad { "none: honoured as asked" } } }
+                }
+            }
+        }
+        @if statuses.len() < total { p { (statuses.len()) " of " (total) " resources shown." } }
+    }
+}
+
+fn holder_table(status: &Status) -> Markup {
+    html! {
+        table {
+            tr {
+                @for name in ["Client ID", "Kind", "Priority", "Clients", "Wants", "Due", "Has", "Held", "Held for"] { th { (name) } }
+            }
+            @for holder in &status.holders {
+                tr {
+                    td { (holder.id) }
+                    td { @match holder.kind { HolderKind::Client => "client", HolderKind::Node => "node" } }
+                    td.n { (holder.priority) }
+                    td.n { (holder.subclients) }
+                    td.n { (holder.wants) }
+                    td.n { (holder.due) }
+                    td.n { (holder.granted) }
+                    td.n { (holder.held) }
+                    td.n { (holder.end.since(status.at).0 / 1000) " s" }
+                }
+            }
+        }
+    }
+}
+
+fn config_table(config: &ConfigInForce) -> Markup {
+    html! {
+        table {
+            tr {
+                @for name in ["Template", "Capacity", "Algorithm", "Lease", "Refresh", "Learning", "Safe capacity", "Parameters", "Description"] {
+                    th { (name) }
+                }
+            }
+            @for template in config.repository.templates() {
+                @let settings = &template.settings;
+                tr {
+                    td { (template.identifier_glob) }
+                    td.n { (settings.capacity) }
+                    td { (settings.kind.name()) }
+                    td.n { (settings.lease.0 / 1000) " s" }
+                    td.n { (settings.refresh.0 / 1000) " s" }
+                    td.n { (settings.learning_length().0 / 1000) " s" }
+                    td { (safe_capacity(settings.safe_capacity)) }
+                    td {
+                        @for parameter in &template.parameters {
+                            (parameter.name) "=" (parameter.value.as_deref().unwrap_or_default()) " "
+                        }
+                    }
+                    td { (template.description.as_deref().unwrap_or_default()) }
+                }
+            }
+        }
+    }
+}
+
+fn safe_capacity(safe: SafeCapacity) -> String {
+    match safe {
+        SafeCapacity::Dynamic => "capacity / clients".into(),
+        SafeCapacity::Fixed(amount) => amount.to_string(),
+        SafeCapacity::Unlimited => "unlimited".into(),
+    }
+}
+
+/// Everything but letters and digits as %XX: ids may contain anything.
+fn escape_query(id: &str) -> String {
+    id.bytes()
+        .map(|byte| if byte.is_ascii_alphanumeric() { char::from(byte).to_string() } else { format!("%{byte:02X}") })
+        .collect()
+}

@@ -1,0 +1,163 @@
+//! Every metric, declared once. Doorman's names are kept (also where Prometheus would now name them differently); ours stand
+//! beside them as `leaseway_…`. Gauges are set when somebody scrapes, see [`crate::http`].
+
+use leaseway_core::Counters;
+use metrics::{
+    Counter, Histogram, Unit, counter, describe_counter, describe_gauge, describe_histogram, gauge, histogram,
+};
+use metrics_exporter_prometheus::{BuildError, Matcher, PrometheusBuilder, PrometheusHandle};
+use metrics_util::MetricKindMask;
+
+use crate::actors::Status;
+
+/// Doorman's buckets: those of the old Go client library.
+const SECONDS: [f64; 11] = [0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0];
+
+/// Gauges of resources that are gone disappear after so long: all living ones are set at each scrape.
+const FORGET: std::time::Duration = std::time::Duration::from_secs(10);
+
+/// Installs the recorder; what it returns renders `/metrics`.
+pub(crate) fn install() -> Result<PrometheusHandle, BuildError> {
+    let recorder = PrometheusBuilder::new()
+        .set_buckets_for_metric(Matcher::Full("doorman_server_request_durations".into()), &SECONDS)?
+        .idle_timeout(MetricKindMask::GAUGE, Some(FORGET))
+        .build_recorder();
+    let handle = recorder.handle();
+    // A second server in one process keeps the first one's recorder; both then count together.
+    let _ = metrics::set_global_recorder(recorder);
+    describe();
+    Ok(handle)
+}
+
+fn describe() {
+    describe_counter!("doorman_server_requests", "Requests, by method.");
+    describe_counter!("doorman_server_request_errors", "Requests answered with an error, by method.");
+    describe_histogram!("doorman_server_request_durations", Unit::Seconds, "Time to answer a request, by method.");
+    describe_counter!("leaseway_config_reloads_total", "Attempts to reload the configuration, by outcome.");
+    for (name, help) in GAUGES {
+        describe_gauge!(name, help);
+    }
+    for (name, help) in COUNTERS {
+        describe_counter!(name, help);
+        // Shown from the start, so that a rate over it begins with the first event.
+        counter!(name).absolute(0);
+    }
+}
+
+const GAUGES: [(&str, &str); 11] = [
+    ("doorman_server_has", "Capacity of the newest leases of all clients, by resource."),
+    ("doorman_server_wants", "Capacity all clients want, by resource."),
+    ("doorman_server_subclients", "Clients, those behind child nodes included, by resource."),
+    ("leaseway_resource_capacity", "Capacity there is, by resource."),
+    ("leaseway_resource_held", "Capacity that must be assumed in use, by resource."),
+    ("leaseway_resource_learning", "1 while the resource listens instead of dividing, by resource."),
+    ("leaseway_is_master", "1 if this server answers for its node."),
+    ("leaseway_resources", "Resources alive."),
+    ("leaseway_config_version", "How often a configuration has been put in force."),
+    ("leaseway_config_rejected", "1 if the newest configuration was refused and an older one is in force."),
+    ("leaseway_connections", "Open gRPC connections."),
+];
+
+const COUNTERS: [(&str, &str); 12] = [
+    ("leaseway_connections_refused_total", "Connections closed at once because there were too many."),
+    ("leaseway_rounds_total", "Rounds of all resources."),
+    ("leaseway_leases_granted_total", "Leases granted."),
+    ("leaseway_leases_expired_total", "Holders forgotten because their leases ended."),
+    ("leaseway_requests_too_soon_total", "Requests for a resource ignored because they came too soon."),
+    ("leaseway_requests_stale_total", "Requests dropped because their holder has confirmed newer leases."),
+    ("leaseway_holders_refused_total", "Requests refused because a resource has too many holders."),
+    ("leaseway_learning_excess_total", "Times learning mode could not give back all that a holder has."),
+    ("leaseway_unaccounted_leases_total", "Requests with a lease that this server knows nothing of."),
+    ("leaseway_resources_unmatched_total", "Resources that came to life without a template."),
+    ("leaseway_resources_refused_total", "Resources refused because there are too many."),
+    ("leaseway_resource_restarts_total", "Resources built anew because they failed."),
+];
+
+/// The counters of one RPC, looked up once.
+#[derive(Clone)]
+pub(crate) struct Rpc {
+    requests: Counter,
+    errors: Counter,
+    durations: Histogram,
+}
+
+impl Rpc {
+    pub(crate) fn new(method: &'static str) -> Rpc {
+        Rpc {
+            requests: counter!("doorman_server_requests", "method" => method),
+            errors: counter!("doorman_server_request_errors", "method" => method),
+            durations: histogram!("doorman_server_request_durations", "method" => method),
+        }
+    }
+
+    pub(crate) fn answered(&self, took: std::time::Duration, failed: bool) {
+        self.requests.increment(1);
+        self.durations.record(took.as_secs_f64());
+        if failed {
+            self.errors.increment(1);
+        }
+    }
+}
+
+pub(crate) fn resource_counted(before: &Counters, now: &Counters) {
+    let count = |name: &'static str, before: u64, now: u64| {
+        if now > before {
+            counter!(name).increment(now - before);
+        }
+    };
+    count("leaseway_rounds_total", before.rounds, now.rounds);
+    count("leaseway_leases_granted_total", before.granted, now.granted);
+    count("leaseway_leases_expired_total", before.expired, now.expired);
+    count("leaseway_requests_too_soon_total", before.too_soon, now.too_soon);
+    count("leaseway_requests_stale_total", before.stale, now.stale);
+    count("leaseway_holders_refused_total", before.full, now.full);
+    count("leaseway_learning_excess_total", before.learning_excess, now.learning_excess);
+    count("leaseway_unaccounted_leases_total", before.unaccounted, now.unaccounted);
+}
+
+pub(crate) fn resource_unmatched() {
+    counter!("leaseway_resources_unmatched_total").increment(1);
+}
+
+pub(crate) fn resource_refused() {
+    counter!("leaseway_resources_refused_total").increment(1);
+}
+
+pub(crate) fn resource_restarted() {
+    counter!("leaseway_resource_restarts_total").increment(1);
+}
+
+pub(crate) fn connection_refused() {
+    counter!("leaseway_connections_refused_total").increment(1);
+}
+
+pub(crate) fn config_reloaded(outcome: &'static str) {
+    counter!("leaseway_config_reloads_total", "outcome" => outcome).increment(1);
+}
+
+/// What is true of the process as a whole.
+pub(crate) struct ProcessGauges {
+    pub(crate) resources: usize,
+    pub(crate) connections: usize,
+    pub(crate) config_version: u64,
+    pub(crate) config_rejected: bool,
+}
+
+pub(crate) fn set_process_gauges(gauges: &ProcessGauges) {
+    gauge!("leaseway_is_master").set(1.0);
+    gauge!("leaseway_resources").set(gauges.resources as f64);
+    gauge!("leaseway_connections").set(gauges.connections as f64);
+    gauge!("leaseway_config_version").set(gauges.config_version as f64);
+    gauge!("leaseway_config_rejected").set(f64::from(u8::from(gauges.config_rejected)));
+}
+
+pub(crate) fn set_resource_gauges(status: &Status) {
+    let set = |name: &'static str, value: f64| gauge!(name, "resource" => status.id.to_string()).set(value);
+    let report = &status.report;
+    set("doorman_server_has", report.sums.granted.get());
+    set("doorman_server_wants", report.sums.wants.get());
+    set("doorman_server_subclients", report.sums.subclients as f64);
+    set("leaseway_resource_capacity", report.settings.capacity.get());
+    set("leaseway_resource_held", report.sums.held.get());
+    set("leaseway_resource_learning", f64::from(u8::from(report.learning.0 > 0)));
+}

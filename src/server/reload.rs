@@ -1,0 +1,81 @@
+//! A configuration file that changes is read again: on SIGHUP, and when the file has changed. Leases stay; a bad file
+//! changes nothing.
+//!
+//! The file is looked at once a second instead of being watched: that notices every way of replacing a file (rename,
+//! symlink swap, network mounts), which watches do not.
+
+use std::{
+    path::PathBuf,
+    time::{Duration, SystemTime},
+};
+
+use tokio::signal::unix::{SignalKind, signal};
+
+use crate::{actors::NodeHandle, config, metrics};
+
+const LOOK_EVERY: Duration = Duration::from_secs(1);
+
+/// By what a changed file is told. `None`: it cannot be looked at.
+type Stamp = Option<(SystemTime, u64, u64)>;
+
+/// Runs until the node is gone.
+pub(crate) async fn reload_on_change(path: PathBuf, node: NodeHandle) {
+    let mut hangup = match signal(SignalKind::hangup()) {
+        Ok(hangup) => hangup,
+        Err(error) => {
+            tracing::error!(%error, "cannot listen for SIGHUP; the configuration is not reloaded");
+            return;
+        }
+    };
+    let mut look = tokio::time::interval(LOOK_EVERY);
+    look.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+    let mut loaded = stamp(&path);
+    let mut seen = loaded;
+    loop {
+        tokio::select! {
+            received = hangup.recv() => if received.is_none() { return },
+            _ = look.tick() => {
+                let now = stamp(&path);
+                // A file that is still being written looks different each time.
+                let settled = now == seen;
+                seen = now;
+                if now == loaded || !settled {
+                    continue;
+                }
+            }
+        }
+        loaded = stamp(&path);
+        seen = loaded;
+        if reload(&path, &node).await.is_err() {
+            return;
+        }
+    }
+}
+
+fn stamp(path: &std::path::Path) -> Stamp {
+    use std::os::unix::fs::MetadataExt as _;
+    let metadata = std::fs::metadata(path).ok()?;
+    Some((metadata.modified().ok()?, metadata.len(), metadata.ino()))
+}
+
+async fn reload(path: &std::path::Path, node: &NodeHandle) -> Result<(), crate::actors::Gone> {
+    match config::load(path) {
+        Ok(loaded) => {
+            for warning in &loaded.warnings {
+                tracing::warn!("{warning}");
+            }
+            if loaded.repository == node.config().repository && node.config().rejected.is_none() {
+                metrics::config_reloaded("unchanged");
+                return Ok(());
+            }
+            metrics::config_reloaded("applied");
+            tracing::info!(file = %path.display(), "configuration reloaded; leases stay as they are");
+            node.configure(loaded.repository).await
+        }
+        Err(error) => {
+            metrics::config_reloaded("rejected");
+            tracing::error!("configuration refused, the one before stays in force:\n{error}");
+            node.reject(error.to_string()).await
+        }
+    }
+}

@@ -1,0 +1,272 @@
+//! From options to a running server, and back.
+
+use std::{
+    net::SocketAddr,
+    path::PathBuf,
+    sync::Arc,
+    time::{Duration, SystemTime, UNIX_EPOCH},
+};
+
+use actix::{Arbiter, System};
+use leaseway_core::Repository;
+use tokio::{
+    net::TcpListener,
+    signal::unix::{SignalKind, signal},
+    sync::watch,
+};
+
+use crate::{
+    actors::{NodeHandle, NodeStart},
+    clock::Clock,
+    config::{self, LoadError},
+    grpc::{
+        self, CapacityService, Identity, Services, StatusService,
+        connections::{OpenConnections, deal, hand},
+    },
+    http::{self, Pages},
+    limits::Limits,
+    metrics, reload,
+};
+
+/// How often resources look for leases that have ended, besides when they are asked.
+const TICK: Duration = Duration::from_secs(1);
+/// How often histograms are folded, so that they do not grow when nobody scrapes.
+const METRICS_UPKEEP: Duration = Duration::from_secs(5);
+/// Requests under way are given so much time when the server stops.
+const DRAIN: Duration = Duration::from_secs(5);
+
+/// How to run.
+#[derive(Debug, Clone)]
+pub struct Options {
+    /// Where gRPC is served.
+    pub listen: SocketAddr,
+    /// Where HTTP is served.
+    pub http: SocketAddr,
+    /// The configuration file; none: the development default.
+    pub config: Option<PathBuf>,
+    /// What the server calls itself; none: its address.
+    pub id: Option<String>,
+    /// Where clients reach it, as `host:port`; none: where it listens.
+    pub advertise: Option<String>,
+    /// Threads that serve requests; none: one for each core.
+    pub threads: Option<usize>,
+    /// Bounds on what strangers can make grow.
+    pub limits: Limits,
+}
+
+/// Where a running server can be reached.
+#[derive(Debug, Clone, Copy)]
+pub struct Addresses {
+    /// gRPC.
+    pub grpc: SocketAddr,
+    /// HTTP.
+    pub http: SocketAddr,
+}
+
+/// Why a server does not run, or no longer.
+#[derive(Debug, thiserror::Error)]
+pub enum ServeError {
+    /// The configuration cannot be read or is wrong. Nothing was started.
+    #[error("{0}")]
+    Config(#[from] LoadError),
+    /// A port cannot be had. Nothing was started.
+    #[error("cannot listen on {address}: {error}{}", listen_hint(.error, .flag))]
+    Listen {
+        /// Where.
+        address: SocketAddr,
+        /// What the system said.
+        error: std::io::Error,
+        /// Which flag chooses another.
+        flag: &'static str,
+    },
+    /// Metrics cannot be set up. Nothing was started.
+    #[error("cannot set up metrics: {0}")]
+    Metrics(String),
+    /// Signals cannot be heard. Nothing was started.
+    #[error("cannot listen for signals: {0}")]
+    Signals(std::io::Error),
+    /// The node actor panicked; leases are forgotten, a new start learns them.
+    #[error("the node failed; its leases are forgotten, start the server again and it will learn them")]
+    NodeFailed,
+}
+
+fn listen_hint(error: &std::io::Error, flag: &str) -> String {
+    match error.kind() {
+        std::io::ErrorKind::AddrInUse => {
+            format!("; another server is running there: stop it, or choose another address with {flag}")
+        }
+        std::io::ErrorKind::AddrNotAvailable => format!("; this machine has no such address: see {flag}"),
+        std::io::ErrorKind::PermissionDenied => format!("; choose a port above 1023 with {flag}"),
+        _ => String::new(),
+    }
+}
+
+/// Serves until SIGTERM or SIGINT. `ready` is called once connections are accepted.
+pub fn run(options: Options, ready: impl FnOnce(Addresses)) -> Result<(), ServeError> {
+    System::new().block_on(serve(options, ready))
+}
+
+async fn serve(options: Options, ready: impl FnOnce(Addresses)) -> Result<(), ServeError> {
+    let (repository, source) = first_configuration(options.config.as_deref())?;
+    let mut stop_signals = StopSignals::new().map_err(ServeError::Signals)?;
+    let listener = bind(options.listen, "--listen").await?;
+    let http_listener = bind(options.http, "--http").await?;
+    let addresses = Addresses { grpc: local(&listener, options.listen), http: local(&http_listener, options.http) };
+    let prometheus = metrics::install().map_err(|error| ServeError::Metrics(error.to_string()))?;
+
+    let arbiters: Vec<Arbiter> = (0..threads(options.threads)).map(|_| Arbiter::new()).collect();
+    let limits = Arc::new(options.limits);
+    let (failed, mut node_failed) = watch::channel(false);
+    let node = NodeHandle::start(
+        NodeStart {
+            repository,
+            source,
+            limits: Arc::clone(&limits),
+            clock: Clock::start(),
+            arbiters: arbiters.iter().map(Arbiter::handle).collect(),
+            seed: seed(),
+        },
+        // Nobody may be listening any more: then the server is stopping anyway.
+        move || {
+            let _ = failed.send(true);
+        },
+    );
+    let identity = identity(options.id, options.advertise, addresses.grpc);
+
+    let (stop, stopped) = watch::channel(false);
+    let open = OpenConnections::default();
+    let health = tonic_health::server::HealthReporter::new();
+    health.set_service_status("", tonic_health::ServingStatus::Serving).await;
+    health.set_service_status("doorman.Capacity", tonic_health::ServingStatus::Serving).await;
+    let services = Services {
+        capacity: CapacityService::new(node.clone(), identity.clone()),
+        status: StatusService::new(node.clone(), identity.clone()),
+        health: health.clone(),
+    };
+    let mut hands = Vec::new();
+    for arbiter in &arbiters {
+        let (hand, connections) = hand();
+        hands.push(hand);
+        arbiter.spawn(grpc::serve(services.clone(), limits.message_bytes, connections, stopped.clone()));
+    }
+    let dealer = actix_rt::spawn(deal(listener, hands, open.clone(), limits.connections));
+    let pages = Pages { node: node.clone(), identity, prometheus: prometheus.clone(), connections: open.clone() };
+    let web = axum::serve(http_listener, http::router(pages)).with_graceful_shutdown(until(stopped.clone()));
+    actix_rt::spawn(async move {
+        if let Err(error) = web.await {
+            tracing::error!(%error, "HTTP serving ended");
+        }
+    });
+    actix_rt::spawn(tick(node.clone()));
+    actix_rt::spawn(upkeep(prometheus));
+    if let Some(path) = options.config {
+        actix_rt::spawn(reload::reload_on_change(path, node.clone()));
+    }
+    tracing::info!(grpc = %addresses.grpc, http = %addresses.http, "ready");
+    ready(addresses);
+
+    let failed = tokio::select! {
+        () = stop_signals.received() => false,
+        changed = node_failed.wait_for(|failed| *failed) => changed.is_ok(),
+    };
+    tracing::info!("stopping");
+    health.set_service_status("doorman.Capacity", tonic_health::ServingStatus::NotServing).await;
+    dealer.abort();
+    stop.send_replace(true);
+    drain(&open).await;
+    for arbiter in arbiters {
+        arbiter.stop();
+        // A thread that panicked has said so already.
+        let _ = arbiter.join();
+    }
+    if failed { Err(ServeError::NodeFailed) } else { Ok(()) }
+}
+
+fn first_configuration(path: Option<&std::path::Path>) -> Result<(Repository, String), ServeError> {
+    let Some(path) = path else {
+        tracing::warn!(
+            "no --config: this is a development server. Every resource has capacity 100, shared fairly; \
+             nothing is remembered over a restart, and nothing is learnt after one"
+        );
+        return Ok((config::development(), "development default".into()));
+    };
+    let loaded = config::load(path)?;
+    for warning in &loaded.warnings {
+        tracing::warn!("{warning}");
+    }
+    Ok((loaded.repository, path.display().to_string()))
+}
+
+async fn bind(address: SocketAddr, flag: &'static str) -> Result<TcpListener, ServeError> {
+    TcpListener::bind(address).await.map_err(|error| ServeError::Listen { address, error, flag })
+}
+
+/// Port 0 means that the system has chosen one.
+fn local(listener: &TcpListener, asked: SocketAddr) -> SocketAddr {
+    listener.local_addr().unwrap_or(asked)
+}
+
+fn threads(asked: Option<usize>) -> usize {
+    asked.unwrap_or_else(|| std::thread::available_parallelism().map_or(1, usize::from)).max(1)
+}
+
+fn identity(id: Option<String>, advertise: Option<String>, grpc: SocketAddr) -> Identity {
+    let advertise: Arc<str> = advertise.unwrap_or_else(|| grpc.to_string()).into();
+    Identity { id: id.map_or_else(|| Arc::clone(&advertise), Arc::from), advertise }
+}
+
+/// Unpredictable enough for strangers who want hash collisions.
+fn seed() -> u64 {
+    let nanos = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_nanos() as u64;
+    let address = std::ptr::from_ref(&nanos).addr() as u64;
+    nanos.rotate_left(32) ^ address ^ u64::from(std::process::id())
+}
+
+async fn until(mut stopped: watch::Receiver<bool>) {
+    // An error means that the sender is gone, which is as good as a stop.
+    let _ = stopped.wait_for(|stop| *stop).await;
+}
+
+async fn tick(node: NodeHandle) {
+    let mut interval = tokio::time::interval(TICK);
+    interval.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+    loop {
+        interval.tick().await;
+        if node.tick().await.is_err() {
+            return;
+        }
+    }
+}
+
+async fn upkeep(prometheus: metrics_exporter_prometheus::PrometheusHandle) {
+    loop {
+        tokio::time::sleep(METRICS_UPKEEP).await;
+        prometheus.run_upkeep();
+    }
+}
+
+/// Waits for connections to finish what they are doing, but not for ever.
+async fn drain(open: &OpenConnections) {
+    let deadline = tokio::time::Instant::now() + DRAIN;
+    while open.count() > 0 && tokio::time::Instant::now() < deadline {
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+}
+
+struct StopSignals {
+    terminate: tokio::signal::unix::Signal,
+    interrupt: tokio::signal::unix::Signal,
+}
+
+impl StopSignals {
+    fn new() -> std::io::Result<StopSignals> {
+        Ok(StopSignals { terminate: signal(SignalKind::terminate())?, interrupt: signal(SignalKind::interrupt())? })
+    }
+
+    async fn received(&mut self) {
+        tokio::select! {
+            _ = self.terminate.recv() => {}
+            _ = self.interrupt.recv() => {}
+        }
+    }
+}
