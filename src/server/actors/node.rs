@@ -124,22 +124,21 @@ impl NodeHandle {
     pub async fn submit(&self, id: &Arc<str>, request: Request) -> Result<Answer, Refused> {
         let mut dead = None;
         for _ in 0..TRIES {
-            let known = self.lookup(id).filter(|handle| Some(handle.generation) != dead);
+            let known = self.lookup(id).filter(|handle| Some(handle.generation()) != dead);
             let handle = match known {
                 Some(handle) => handle,
                 None => self.open(id, dead).await?,
             };
-            let (reply, answer) = oneshot::channel();
-            match handle.send(Command::Submit { request: request.clone(), reply }) {
+            match handle.submit(request.clone()) {
                 Err(SubmitError::Busy) => return Err(Refused::Busy(id.to_string())),
                 Err(SubmitError::Gone) => {}
-                Ok(()) => {
+                Ok(answer) => {
                     if let Ok(answer) = answer.await {
                         return Ok(answer);
                     }
                 }
             }
-            dead = Some(handle.generation);
+            dead = Some(handle.generation());
         }
         Err(Refused::Failed(id.to_string()))
     }
@@ -147,11 +146,10 @@ impl NodeHandle {
     /// Asks the resource if it is alive; nothing comes to life for this.
     pub async fn submit_to_living(&self, id: &str, request: Request) -> Result<Option<Answer>, Refused> {
         let Some(handle) = self.lookup(id) else { return Ok(None) };
-        let (reply, answer) = oneshot::channel();
-        match handle.send(Command::Submit { request, reply }) {
+        match handle.submit(request) {
             Err(SubmitError::Busy) => Err(Refused::Busy(id.to_owned())),
             Err(SubmitError::Gone) => Ok(None),
-            Ok(()) => Ok(answer.await.ok()),
+            Ok(answer) => Ok(answer.await.ok()),
         }
     }
 
@@ -306,16 +304,17 @@ impl NodeActor {
     fn open(&mut self, id: Arc<str>, dead: Option<u64>, ctx: &mut Context<Self>) -> Result<ResourceHandle, Refused> {
         let living = self.directory.read().expect("nobody panics while holding the directory").get(&id).cloned();
         match living {
-            Some(handle) if Some(handle.generation) != dead => Ok(handle),
+            Some(handle) if Some(handle.generation()) != dead => Ok(handle),
             // It is gone, and its own message saying so is still under way.
-            Some(handle) => Ok(self.rebuild(id, handle.generation, ctx)),
+            Some(handle) => Ok(self.rebuild(id, handle.generation(), ctx)),
             None => {
                 let count = self.directory.read().expect("nobody panics while holding the directory").len();
                 if count >= self.limits.resources {
                     metrics::resource_refused();
                     return Err(Refused::TooManyResources(self.limits.resources));
                 }
-                Ok(self.bring_up(id, self.since, ctx))
+                let settings = settings_for(&self.config.borrow(), &id);
+                Ok(self.bring_up(id, self.since.plus(settings.learning_length()), ctx))
             }
         }
     }
@@ -324,24 +323,22 @@ impl NodeActor {
     fn rebuild(&mut self, id: Arc<str>, generation: u64, ctx: &mut Context<Self>) -> ResourceHandle {
         tracing::error!(resource = %id, generation, "resource failed; built anew, it learns for one lease length");
         metrics::resource_restarted();
-        self.bring_up(id, self.clock.at(), ctx)
+        let settings = settings_for(&self.config.borrow(), &id);
+        self.bring_up(id, self.clock.at().plus(settings.lease), ctx)
     }
 
-    /// `since` is when whatever was promised before can have been promised at the latest.
-    fn bring_up(&mut self, id: Arc<str>, since: Millis, ctx: &mut Context<Self>) -> ResourceHandle {
+    fn bring_up(&mut self, id: Arc<str>, learning_until: Millis, ctx: &mut Context<Self>) -> ResourceHandle {
         let config = Arc::clone(&self.config.borrow());
         if config.repository.find(&id).is_none() {
             metrics::resource_unmatched();
             tracing::warn!(resource = %id, "no template matches: its requests are honoured as they come");
         }
-        let settings = settings_for(&config, &id);
-        let learning = if since == self.since { settings.learning_length() } else { settings.lease };
         let birth = Birth {
             term: self.next_term(),
-            learning_until: since.plus(learning),
+            learning_until,
             max_holders: self.limits.clients_per_resource,
             seed: self.seed,
-            settings,
+            settings: settings_for(&config, &id),
         };
         self.generation += 1;
         let generation = self.generation;
@@ -377,7 +374,7 @@ impl NodeActor {
     fn ended(&mut self, id: &Arc<str>, generation: u64, retired: bool, ctx: &mut Context<Self>) {
         let current = {
             let directory = self.directory.read().expect("nobody panics while holding the directory");
-            directory.get(id).is_some_and(|handle| handle.generation == generation)
+            directory.get(id).is_some_and(|handle| handle.generation() == generation)
         };
         if !current {
             return;

@@ -6,7 +6,8 @@ use std::sync::{
 };
 
 use actix::{
-    Actor, ActorFutureExt as _, Addr, ArbiterHandle, AsyncContext as _, Context, Handler, Message, dev::SendError,
+    Actor, ActorFutureExt as _, Addr, ArbiterHandle, AsyncContext as _, Context, Handler, Message,
+    dev::{SendError, channel::channel},
 };
 use leaseway_core::{Answer, Birth, Counters, HolderReport, Millis, Request, Resource, ResourceReport};
 use tokio::sync::oneshot;
@@ -67,16 +68,46 @@ pub(super) enum SubmitError {
 }
 
 /// Talks to one life of a resource.
+///
+/// actix lets every clone of an address put one message into a full mailbox, so its bound means little where requests come
+/// from many tasks. The queue is counted here instead, and the address is shared, not cloned.
 #[derive(Clone)]
-pub(super) struct ResourceHandle {
+pub(super) struct ResourceHandle(Arc<Life>);
+
+struct Life {
     addr: Addr<ResourceActor>,
-    /// Tells this life from the ones before.
-    pub(super) generation: u64,
+    generation: u64,
+    /// Requests in the mailbox, and how many may be.
+    queued: Arc<AtomicUsize>,
+    most: usize,
 }
 
+/// Room in the mailbox for messages that are not requests.
+const OTHER_MESSAGES: usize = 64;
+
 impl ResourceHandle {
+    /// Tells this life from the ones before.
+    pub(super) fn generation(&self) -> u64 {
+        self.0.generation
+    }
+
+    /// Puts a request into the queue.
+    pub(super) fn submit(&self, request: Request) -> Result<oneshot::Receiver<Answer>, SubmitError> {
+        if self.0.queued.fetch_add(1, Ordering::Relaxed) >= self.0.most {
+            self.0.queued.fetch_sub(1, Ordering::Relaxed);
+            return Err(SubmitError::Busy);
+        }
+        let (reply, answer) = oneshot::channel();
+        let sent = self.send(Command::Submit { request, reply });
+        if sent.is_err() {
+            self.0.queued.fetch_sub(1, Ordering::Relaxed);
+        }
+        sent.map(|()| answer)
+    }
+
+    /// Sends what is not a request.
     pub(super) fn send(&self, command: Command) -> Result<(), SubmitError> {
-        self.addr.try_send(command).map_err(|error| match error {
+        self.0.addr.try_send(command).map_err(|error| match error {
             SendError::Full(_) => SubmitError::Busy,
             SendError::Closed(_) => SubmitError::Gone,
         })
@@ -98,12 +129,16 @@ pub(super) struct Start {
 }
 
 pub(super) fn start(start: Start, arbiter: &ArbiterHandle) -> ResourceHandle {
-    let generation = start.generation;
-    let addr = ResourceActor::start_in_arbiter(arbiter, move |ctx| {
-        ctx.set_mailbox_capacity(start.limits.queue);
-        ResourceActor::new(start)
+    let (generation, most) = (start.generation, start.limits.queue);
+    let queued = Arc::new(AtomicUsize::new(0));
+    let counted = Arc::clone(&queued);
+    // As `Actor::start_in_arbiter` does it, but with room in the mailbox from the start and not only once the actor runs.
+    let (sender, receiver) = channel(most.saturating_add(OTHER_MESSAGES));
+    arbiter.spawn_fn(move || {
+        let ctx = Context::with_receiver(receiver);
+        actix_rt::spawn(ctx.into_future(ResourceActor::new(start, counted)));
     });
-    ResourceHandle { addr, generation }
+    ResourceHandle(Arc::new(Life { addr: Addr::new(sender), generation, queued, most }))
 }
 
 pub(super) struct ResourceActor {
@@ -113,6 +148,8 @@ pub(super) struct ResourceActor {
     config_version: u64,
     clock: Clock,
     limits: Arc<Limits>,
+    /// Requests in the mailbox.
+    queued: Arc<AtomicUsize>,
     /// What has been absorbed since the last round.
     waiting: Vec<(Request, oneshot::Sender<Answer>)>,
     answers: Vec<Answer>,
@@ -170,6 +207,7 @@ impl Handler<Command> for ResourceActor {
     fn handle(&mut self, command: Command, ctx: &mut Context<Self>) {
         match command {
             Command::Submit { request, reply } => {
+                self.queued.fetch_sub(1, Ordering::Relaxed);
                 self.waiting.push((request, reply));
                 if self.waiting.len() >= ROUND_MOST {
                     self.round();
@@ -190,8 +228,9 @@ impl Handler<Command> for ResourceActor {
 }
 
 impl ResourceActor {
-    fn new(start: Start) -> ResourceActor {
+    fn new(start: Start, queued: Arc<AtomicUsize>) -> ResourceActor {
         ResourceActor {
+            queued,
             template: start.config.template_of(&start.id),
             config_version: start.config.version,
             core: Resource::new(start.birth),
@@ -219,6 +258,7 @@ impl ResourceActor {
             request
         });
         self.core.round(self.clock.now(), requests, &mut self.answers);
+        self.share.set(self.core.holders());
         for (reply, answer) in self.replies.drain(..).zip(self.answers.drain(..)) {
             // Whoever asked may have gone away meanwhile; the lease counts until it ends.
             let _ = reply.send(answer);
@@ -239,6 +279,7 @@ impl ResourceActor {
             self.core.configure(settings_for(config, &self.id));
         }
         let empty = self.core.tick(now);
+        self.share.set(self.core.holders());
         self.after();
         if !empty || self.core.is_learning(now) || !self.waiting.is_empty() {
             self.idle_since = None;
@@ -253,7 +294,6 @@ impl ResourceActor {
 
     /// Tells what has happened since it was last told.
     fn after(&mut self) {
-        self.share.set(self.core.holders());
         let now = self.core.counters();
         let before = std::mem::replace(&mut self.told, now);
         metrics::resource_counted(&before, &now);
