@@ -157,10 +157,9 @@ impl Division {
     }
 
     fn shared_terms(&self, band: i16) -> Terms {
-        let through = self.index.before(Key::band_end(band));
-        let below = match self.priority {
-            Priority::Ignore => index::Totals::default(),
-            Priority::Strict => self.index.before(Key::band_start(band)),
+        let (below, through) = match self.priority {
+            Priority::Ignore => (index::Totals::default(), self.index.totals()),
+            Priority::Strict => (self.index.before(Key::band_start(band)), self.index.before(Key::band_end(band))),
         };
         let members = through.minus(below);
         let above = self.index.totals().minus(through);

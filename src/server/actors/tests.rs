@@ -3,7 +3,7 @@
 use std::{sync::Arc, time::Duration};
 
 use actix::{Arbiter, System};
-use leaseway_core::{Amount, Answer, Ask, Claim, Claims, HolderKind, Request};
+use leaseway_core::{Amount, Answer, Ask, Claim, Claims, HolderKind, Request, Sum};
 
 use super::{NodeHandle, NodeStart, Refused};
 use crate::{clock::Clock, config, limits::Limits};
@@ -68,8 +68,9 @@ fn requests_that_wait_are_answered_in_few_rounds_and_fairly() {
         let clients: Vec<String> = (0..400).map(|n| format!("c{n}")).collect();
         let asks = clients.iter().map(|client| node.submit(&r, ask(client, 10.0)));
         let answers = futures_util::future::join_all(asks).await;
-        let sum: f64 = answers.into_iter().map(|answer| granted(answer.expect("an answer"))).sum();
-        assert!(sum <= 100.0, "{sum}");
+        let leases = answers.into_iter().map(|answer| granted(answer.expect("an answer")));
+        let sum: Sum = leases.map(Amount::clamped).collect();
+        assert!(sum <= Amount::clamped(100.0).into(), "{sum:?}");
     });
 }
 

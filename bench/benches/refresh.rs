@@ -1,0 +1,178 @@
+//! What one refresh costs in the core, with 10 clients and with a million.
+//!
+//! Each iteration is a whole round of one request: a client, in random order, echoes its lease and wants something else than
+//! before; time goes on so that everybody refreshes every 16 s, so that ends of leases are looked at as they are in life.
+//! `spread` draws wants from 0 to 100; `close` from 100 to 100.000001, which is where an index of wants would degenerate if
+//! it could.
+
+use std::{
+    ops::Range,
+    time::{Duration, Instant},
+};
+
+use criterion::{BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
+use leaseway_core::{
+    Amount, Answer, Ask, Birth, Claim, Claims, Has, HolderKind, Kind, Lease, Millis, Now, Request, Resource, Settings,
+    Term,
+};
+
+const REFRESH_NS: u64 = 16_000_000_000;
+/// So many requests are built before the clock starts: what the core touches is measured, what its callers touch is not.
+const CHUNK: usize = 64;
+const SIZES: [u32; 4] = [10, 1_000, 100_000, 1_000_000];
+
+#[derive(Clone, Copy)]
+enum Wants {
+    Spread,
+    Close,
+}
+
+impl Wants {
+    fn name(self) -> &'static str {
+        match self {
+            Wants::Spread => "spread",
+            Wants::Close => "close",
+        }
+    }
+
+    fn draw(self, random: u64) -> Amount {
+        let unit = (random >> 11) as f64 / (1u64 << 53) as f64;
+        Amount::clamped(match self {
+            Wants::Spread => unit * 100.0,
+            Wants::Close => 100.0 + unit * 1e-6,
+        })
+    }
+}
+
+struct Crowd {
+    resource: Resource,
+    leases: Vec<Option<Lease>>,
+    /// Everybody once, in random order; refreshing goes on at `next`.
+    order: Vec<u32>,
+    next: usize,
+    /// The places in `order` of those who are asking now.
+    asking: Range<usize>,
+    wants: Wants,
+    random: u64,
+    elapsed_ns: u64,
+    answers: Vec<Answer>,
+}
+
+impl Crowd {
+    /// Everybody has asked twice.
+    fn new(kind: Kind, clients: u32, wants: Wants) -> Crowd {
+        let mut settings = Settings::new(kind, Amount::clamped(f64::from(clients) * 25.0));
+        settings.min_request_interval = Millis(0);
+        let birth =
+            Birth { settings, term: Term(1 << 40), learning_until: Millis(0), max_holders: clients as usize, seed: 42 };
+        let mut crowd = Crowd {
+            resource: Resource::new(birth),
+            leases: vec![None; clients as usize],
+            order: (0..clients).collect(),
+            next: 0,
+            asking: 0..0,
+            wants,
+            random: 1,
+            elapsed_ns: 0,
+            answers: Vec::new(),
+        };
+        crowd.measure(u64::from(clients) * 2);
+        crowd
+    }
+
+    fn next_random(&mut self) -> u64 {
+        // splitmix64
+        self.random = self.random.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut mixed = self.random;
+        mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        mixed ^ (mixed >> 31)
+    }
+
+    /// Runs so many refreshes, and returns how long the core worked on them.
+    fn measure(&mut self, refreshes: u64) -> Duration {
+        let mut spent = Duration::ZERO;
+        let mut left = refreshes as usize;
+        while left > 0 {
+            let requests = self.requests(left.min(CHUNK));
+            left -= requests.len();
+            let since = Instant::now();
+            for (now, request) in requests {
+                self.resource.round(now, std::iter::once(request), &mut self.answers);
+            }
+            spent += since.elapsed();
+            self.hear();
+        }
+        spent
+    }
+
+    fn requests(&mut self, most: usize) -> Vec<(Now, Request)> {
+        if self.next == self.order.len() {
+            self.shuffle();
+        }
+        let until = (self.next + most).min(self.order.len());
+        self.asking = self.next..until;
+        self.next = until;
+        self.asking.clone().map(|place| self.request(self.order[place])).collect()
+    }
+
+    fn shuffle(&mut self) {
+        for last in (1..self.order.len()).rev() {
+            let other = (self.next_random() % (last as u64 + 1)) as usize;
+            self.order.swap(last, other);
+        }
+        self.next = 0;
+    }
+
+    fn request(&mut self, client: u32) -> (Now, Request) {
+        self.elapsed_ns += REFRESH_NS / self.order.len() as u64;
+        let at = Millis(self.elapsed_ns / 1_000_000);
+        let has = self.leases[client as usize].map(|lease| Has {
+            token: Some(lease.token),
+            capacity: lease.capacity,
+            expiry_time: lease.expiry_time,
+        });
+        let random = self.next_random();
+        let ask = Ask {
+            kind: HolderKind::Client,
+            // As it comes from the wire: newly written, so in the cache.
+            id: format!("host-{client}.example.com:1234:{client}").into(),
+            claims: Claims::from_slice(&[Claim::of_client(self.wants.draw(random), 0)]),
+            has,
+            outstanding: Amount::ZERO,
+            learning: false,
+        };
+        (Now { at, unix: 1_700_000_000 + (at.0 / 1000) as i64 }, Request::Ask(ask))
+    }
+
+    fn hear(&mut self) {
+        for (place, answer) in self.asking.clone().zip(self.answers.drain(..)) {
+            match answer {
+                Answer::Granted(lease) => self.leases[self.order[place] as usize] = Some(lease),
+                other => panic!("a refresh was answered with {other:?}"),
+            }
+        }
+    }
+}
+
+fn refresh(criterion: &mut Criterion) {
+    for kind in Kind::ALL {
+        for wants in [Wants::Spread, Wants::Close] {
+            let mut group = criterion.benchmark_group(format!("refresh/{}/{}", kind.name(), wants.name()));
+            group.throughput(Throughput::Elements(1));
+            for clients in SIZES {
+                let mut crowd = None;
+                group.bench_function(BenchmarkId::from_parameter(clients), |bencher| {
+                    let crowd = crowd.get_or_insert_with(|| Crowd::new(kind, clients, wants));
+                    bencher.iter_custom(|refreshes| crowd.measure(refreshes));
+                });
+                if let Some(crowd) = crowd {
+                    eprintln!("    bytes per lease: {}", crowd.resource.bytes() / clients as usize);
+                }
+            }
+        }
+    }
+}
+
+criterion_group!(benches, refresh);
+criterion_main!(benches);
