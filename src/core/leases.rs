@@ -274,7 +274,7 @@ mod tests {
     #[test]
     fn an_untrusted_report_of_outstanding_only_raises() {
         let mut leases = leases(&[(1, 50.0, 100)]);
-        let mut report = |leases: &mut Leases, amount, trusted| {
+        let report = |leases: &mut Leases, amount, trusted| {
             leases.report_outstanding(Amount::clamped(amount), trusted, Millis(0), Millis(500));
         };
         report(&mut leases, 70.0, false);

@@ -256,7 +256,7 @@ impl Index {
             return None;
         }
         let mut right = branch.split();
-        if at + 1 <= branch.len {
+        if at < branch.len {
             branch.insert(at + 1, split);
         } else {
             right.insert(at + 1 - branch.len, split);
