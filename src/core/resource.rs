@@ -459,20 +459,20 @@ impl Resource {
 
     /// The sum of what its claims are due. `known` keeps the terms of bands that have been asked about.
     fn due(&self, holder: &Holder, known: &mut Vec<(i16, Terms)>) -> Amount {
-        let due: Sum = holder
-            .claims
-            .iter()
-            .map(|claim| {
-                let band = self.division.band(claim.priority);
-                if let Some((_, terms)) = known.iter().find(|(other, _)| *other == band) {
-                    return terms.due(claim);
-                }
-                let terms = self.division.terms(band);
-                known.push((band, terms));
-                terms.due(claim)
-            })
-            .collect();
-        due.floor()
+        let mut due = |claim: &Claim| {
+            let band = self.division.band(claim.priority);
+            if let Some((_, terms)) = known.iter().find(|(other, _)| *other == band) {
+                return terms.due(claim);
+            }
+            let terms = self.division.terms(band);
+            known.push((band, terms));
+            terms.due(claim)
+        };
+        match &holder.claims[..] {
+            // To the bit: a sum counts amounts below 1 a little upwards.
+            [one] => due(one),
+            several => several.iter().map(due).collect::<Sum>().floor(),
+        }
     }
 
     /// Towards child nodes reuse is always `confirmed`.
