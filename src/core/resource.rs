@@ -334,8 +334,9 @@ impl Resource {
             self.count_unaccounted(&ask, now.at);
         }
         self.put_claims(slot, ask);
+        let (_, refresh) = self.lengths(now.at);
         let holder = self.ledger.holder_mut(slot);
-        holder.asked = Some((now.at, self.settings.refresh));
+        holder.asked = Some((now.at, refresh));
         holder.round = self.sub_round;
         Ok((slot, claimed))
     }
