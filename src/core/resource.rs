@@ -306,10 +306,14 @@ impl Resource {
     }
 
     fn end_of_supply(&mut self, now: Millis) {
-        if self.supply_until.is_some_and(|until| until <= now) {
+        if self.supply_has_ended(now) {
             self.settings.capacity = Amount::ZERO;
             self.division.set_capacity(Amount::ZERO);
         }
+    }
+
+    fn supply_has_ended(&self, now: Millis) -> bool {
+        self.supply_until.is_some_and(|until| until <= now)
     }
 
     /// The insertion step: what the request tells about leases, then what it wants.
@@ -446,7 +450,13 @@ impl Resource {
         for seat in &batch.seats {
             let holder = self.ledger.holder(seat.slot);
             let current = holder.leases.current(now);
-            let due = if learning { current.max(seat.claimed) } else { self.due(holder, &mut batch.terms) };
+            let due = if self.supply_has_ended(now) {
+                Amount::ZERO
+            } else if learning {
+                current.max(seat.claimed)
+            } else {
+                self.due(holder, &mut batch.terms).min(self.bound(holder))
+            };
             let held = holder.leases.held(now);
             let floor = match self.reuse(holder.kind) {
                 Reuse::Confirmed => held,
@@ -474,6 +484,16 @@ impl Resource {
             [one] => due(one),
             several => several.iter().map(due).collect::<Sum>().floor(),
         }
+    }
+
+    /// NO_ALGORITHM and STATIC know nothing about others. Where they share a node's own lease and more is out than that (it
+    /// was cut), settlement alone would let everybody keep what they have for ever: then nobody is due more than an equal part.
+    fn bound(&self, holder: &Holder) -> Amount {
+        let (sums, capacity) = (self.ledger.sums(), self.settings.capacity);
+        if self.settings.kind.divides() || !self.is_bounded() || sums.held <= Sum::from(capacity) {
+            return Amount::MAX;
+        }
+        Amount::clamped(capacity.get() / sums.subclients.max(1) as f64 * holder.subclients() as f64)
     }
 
     /// Towards child nodes reuse is always `confirmed`.
