@@ -486,8 +486,8 @@ impl Resource {
         }
     }
 
-    /// NO_ALGORITHM and STATIC know nothing about others. Where they share a node's own lease and more is out than that (it
-    /// was cut), settlement alone would let everybody keep what they have for ever: then nobody is due more than an equal part.
+    /// NO_ALGORITHM and STATIC know nothing about others. Where they share a node's own lease, and more is out than that
+    /// (it was cut), settlement alone would let all keep what they have for ever: then nobody is due more than an equal part.
     fn bound(&self, holder: &Holder) -> Amount {
         let (sums, capacity) = (self.ledger.sums(), self.settings.capacity);
         if self.settings.kind.divides() || !self.is_bounded() || sums.held <= Sum::from(capacity) {

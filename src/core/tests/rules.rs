@@ -1,7 +1,7 @@
 //! The rules of the lease protocol, one sentence each.
 //!
-//! The random histories of [`super::histories`] say *that* the promises hold; these tests say which rule keeps which promise, so
-//! that whoever breaks a rule is told its name and its reason, not the seed of a history.
+//! The random histories of [`super::histories`] say *that* the promises hold; these tests say which rule keeps which
+//! promise, so that whoever breaks a rule is told its name and its reason, not the seed of a history.
 
 use std::collections::BTreeMap;
 
