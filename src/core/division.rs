@@ -186,8 +186,13 @@ impl Division {
             Index::ratio(key) * (members.weight - before.weight) as f64 <= left
         });
         let satisfied = satisfied.minus(below);
+        let above = members.weight - satisfied.weight;
+        if above == 0 {
+            // They want more than there is by less than a float can tell; settlement sees to the difference.
+            return Terms::Wants;
+        }
         let left = (capacity - satisfied.wants).get();
-        Terms::Level((left / (members.weight - satisfied.weight) as f64).max(0.0))
+        Terms::Level((left / above as f64).max(0.0))
     }
 
     /// The equal share, and which part of the wants beyond it the unused shares can pay for.

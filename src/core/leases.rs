@@ -80,6 +80,14 @@ struct Newest {
     token: Token,
     capacity: Amount,
     expiry_time: i64,
+    /// The latest expiry of those before it. One that is not later may look just like a lease of long ago.
+    before: i64,
+}
+
+impl Newest {
+    fn looks_like(&self, has: &Has) -> bool {
+        (self.expiry_time, self.capacity) == (has.expiry_time, has.capacity)
+    }
 }
 
 impl Leases {
@@ -139,16 +147,17 @@ impl Leases {
         Confirmation::Known
     }
 
-    /// Whether `has` is the newest lease: its answer arrived.
+    /// Whether `has` is the newest lease, or just like it: nothing would be told by answering again.
     pub(crate) fn echoes_newest(&self, has: &Has) -> bool {
-        self.named_by(has).is_some_and(|token| self.newest.is_some_and(|newest| newest.token == token))
+        self.newest.is_some_and(|newest| has.token.map_or(newest.looks_like(has), |token| token == newest.token))
     }
 
-    /// The lease meant by `has`: by its token, else only the newest can be recognised, by exact expiry and capacity.
+    /// The lease meant by `has`: by its token, else only the newest can be recognised, by exact expiry and capacity. If
+    /// an older one may have looked the same, with a larger one between them, nothing is known.
     fn named_by(&self, has: &Has) -> Option<Token> {
         has.token.or_else(|| {
-            let newest = self.newest?;
-            (newest.expiry_time == has.expiry_time && newest.capacity == has.capacity).then_some(newest.token)
+            let newest = self.newest.filter(|newest| newest.before < newest.expiry_time)?;
+            newest.looks_like(has).then_some(newest.token)
         })
     }
 
@@ -181,7 +190,8 @@ impl Leases {
         }
         self.grants.push(grant);
         self.first.get_or_insert(grant.token);
-        self.newest = Some(Newest { token: grant.token, capacity: grant.capacity, expiry_time });
+        let before = self.newest.map_or(i64::MIN, |newest| newest.before.max(newest.expiry_time));
+        self.newest = Some(Newest { token: grant.token, capacity: grant.capacity, expiry_time, before });
         self.max_end = self.max_end.max(grant.end);
     }
 
@@ -269,6 +279,19 @@ mod tests {
         plain.expiry_time = 110;
         assert_eq!(leases.confirm(&plain, |_| true), Confirmation::Known);
         assert_eq!(held(&leases, 0), 20.0);
+    }
+
+    #[test]
+    fn without_a_token_a_lease_that_looks_like_an_older_one_is_not_recognised() {
+        let mut same_second = leases(&[(1, 0.0, 100), (2, 50.0, 100), (3, 0.0, 100)]);
+        let plain = Has { token: None, capacity: Amount::ZERO, expiry_time: 100 };
+        assert_eq!(same_second.confirm(&plain, |_| true), Confirmation::Nothing, "the first may be meant");
+        assert_eq!(held(&same_second, 0), 50.0);
+        assert!(same_second.echoes_newest(&plain));
+        same_second.grant(grant(4, 0.0, 101), 101, Reuse::Confirmed);
+        let later = Has { expiry_time: 101, ..plain };
+        assert_eq!(same_second.confirm(&later, |_| true), Confirmation::Known);
+        assert_eq!(held(&same_second, 0), 0.0);
     }
 
     #[test]

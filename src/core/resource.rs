@@ -311,10 +311,14 @@ impl Resource {
     }
 
     fn end_of_supply(&mut self, now: Millis) {
-        if self.supply_until.is_some_and(|until| until <= now) {
+        if self.supply_has_ended(now) {
             self.settings.capacity = Amount::ZERO;
             self.division.set_capacity(Amount::ZERO);
         }
+    }
+
+    fn supply_has_ended(&self, now: Millis) -> bool {
+        self.supply_until.is_some_and(|until| until <= now)
     }
 
     /// The insertion step: what the request tells about leases, then what it wants.
@@ -339,8 +343,9 @@ impl Resource {
             self.count_unaccounted(&ask, now.at);
         }
         self.put_claims(slot, ask);
+        let (_, refresh) = self.lengths(now.at);
         let holder = self.ledger.holder_mut(slot);
-        holder.asked = Some((now.at, self.settings.refresh));
+        holder.asked = Some((now.at, refresh));
         holder.round = self.sub_round;
         Ok((slot, claimed))
     }
@@ -450,7 +455,13 @@ impl Resource {
         for seat in &batch.seats {
             let holder = self.ledger.holder(seat.slot);
             let current = holder.leases.current(now);
-            let due = if learning { current.max(seat.claimed) } else { self.due(holder, &mut batch.terms) };
+            let due = if self.supply_has_ended(now) {
+                Amount::ZERO
+            } else if learning {
+                current.max(seat.claimed)
+            } else {
+                self.due(holder, &mut batch.terms).min(self.bound(holder))
+            };
             let held = holder.leases.held(now);
             let floor = match self.reuse(holder.kind) {
                 Reuse::Confirmed => held,
@@ -464,20 +475,30 @@ impl Resource {
 
     /// The sum of what its claims are due. `known` keeps the terms of bands that have been asked about.
     fn due(&self, holder: &Holder, known: &mut Vec<(i16, Terms)>) -> Amount {
-        let due: Sum = holder
-            .claims
-            .iter()
-            .map(|claim| {
-                let band = self.division.band(claim.priority);
-                if let Some((_, terms)) = known.iter().find(|(other, _)| *other == band) {
-                    return terms.due(claim);
-                }
-                let terms = self.division.terms(band);
-                known.push((band, terms));
-                terms.due(claim)
-            })
-            .collect();
-        due.floor()
+        let mut due = |claim: &Claim| {
+            let band = self.division.band(claim.priority);
+            if let Some((_, terms)) = known.iter().find(|(other, _)| *other == band) {
+                return terms.due(claim);
+            }
+            let terms = self.division.terms(band);
+            known.push((band, terms));
+            terms.due(claim)
+        };
+        match &holder.claims[..] {
+            // To the bit: a sum counts amounts below 1 a little upwards.
+            [one] => due(one),
+            several => several.iter().map(due).collect::<Sum>().floor(),
+        }
+    }
+
+    /// NO_ALGORITHM and STATIC know nothing about others. Where they share a node's own lease, and more is out than that
+    /// (it was cut), settlement alone would let all keep what they have for ever: then nobody is due more than an equal part.
+    fn bound(&self, holder: &Holder) -> Amount {
+        let (sums, capacity) = (self.ledger.sums(), self.settings.capacity);
+        if self.settings.kind.divides() || !self.is_bounded() || sums.held <= Sum::from(capacity) {
+            return Amount::MAX;
+        }
+        Amount::clamped(capacity.get() / sums.subclients.max(1) as f64 * holder.subclients() as f64)
     }
 
     /// Towards child nodes reuse is always `confirmed`.

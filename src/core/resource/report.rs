@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::Resource;
-use crate::{Amount, HolderKind, Millis, Settings, Sums};
+use crate::{Amount, HolderKind, Millis, Settings, Sum, Sums};
 
 /// A resource at a glance.
 #[derive(Debug, Clone, PartialEq)]
@@ -61,7 +61,10 @@ impl Resource {
                 kind: holder.kind,
                 priority: holder.claims.first().map_or(0, |claim| claim.priority),
                 subclients: holder.subclients(),
-                wants: holder.wants().floor(),
+                wants: match &holder.claims[..] {
+                    [one] => one.wants,
+                    several => several.iter().map(|claim| claim.wants).collect::<Sum>().floor(),
+                },
                 due: self.due(holder, &mut terms),
                 granted: holder.leases.current(now),
                 held: holder.leases.held(now),

@@ -1,1 +1,348 @@
-//! tests
+//! Transcripts of rounds: what was asked, what was answered, and the books afterwards, for readers who need not know Rust.
+//!
+//! Each file of `src/core/testscripts` is a story that says what happens and why it is right; its numbers are checked
+//! here. `UPDATE_GOLDENFILES=1 cargo test -p leaseway-core transcripts` writes them anew: read the difference before it is
+//! committed.
+//!
+//! # Commands
+//! ```text
+//! resource KIND capacity=120 [lease=60s] [refresh=16s] [reuse=prompt] [priority=strict] [max_priority=3]
+//!          [min_request_interval=0s] [safe=7.5] [holders=100] [learning=60s]
+//!                             a resource comes to life; all that went before is forgotten
+//! inherit ID 40 60s           a holder comes with a lease of 40 for 60 s from a master before this one
+//! ask ID wants=10 [priority=3] [outstanding=80] [has=none]
+//!                             a client's request starts to wait; it echoes the newest lease that reached its holder
+//! node ID 3x120 1x30@2        the same of a child node: 3 clients that want 120 together, one of priority 2 that wants 30
+//! lose ID                     the next answer to this holder will be lost
+//! round                       absorbs all that waits, and answers
+//! refresh [ID ...]            these, or all in the order they first came, ask again for the same, a round for each
+//! release ID [token=none]     a holder gives everything back, and goes
+//! hold NAME                   the youngest of what waits is delayed; it goes by NAME
+//! deliver NAME                a copy of it arrives, as a round of its own
+//! capacity 50                 the template says another capacity
+//! supply 50 30s               the node has a parent, and from now on a lease of 50 for 30 s there
+//! advance 16s                 time passes
+//! tick                        what has ended is forgotten, even if nobody asks
+//! ```
+//! After each block come the books: what must be assumed in use (*held*), what is left (*free*), and what the holders' own
+//! books say (*believed*): the newest lease that reached each, while it is live. Rounds and blocks are checked for the
+//! invariants.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    error::Error,
+    fmt::Write as _,
+    path::Path,
+};
+
+use goldenscript::{ArgumentConsumer, Block, Command, Context};
+use test_each_file::test_each_path;
+
+use super::world::{ask, birth, has, now_at};
+use crate::{
+    Amount, Answer, Ask, Birth, Claim, Claims, Has, HolderKind, Kind, Lease, Millis, NamedParameter, Release, Request,
+    Resource, Reuse, SafeCapacity, Settings, Sum, Term, Token, invariant,
+};
+
+test_each_path! { in "./src/core/testscripts" as scripts => run }
+
+fn run(path: &Path) {
+    goldenscript::run(&mut Transcript::default(), path).expect("a script that runs");
+}
+
+/// The first token of the resource's life; in transcripts leases are numbered from 1.
+const TERM: Term = Term(1000);
+
+type Failure = Box<dyn Error>;
+
+#[derive(Default)]
+struct Transcript {
+    resource: Option<Resource>,
+    now: Millis,
+    holders: Vec<Known>,
+    waiting: Vec<Request>,
+    delayed: BTreeMap<String, Request>,
+    losing: BTreeSet<String>,
+}
+
+/// A holder, as it knows itself.
+struct Known {
+    /// What it last asked for.
+    ask: Ask,
+    /// The newest lease that reached it, and its end as the holder counts.
+    lease: Option<(Has, Millis)>,
+}
+
+impl Transcript {
+    fn resource(&mut self) -> Result<&mut Resource, Failure> {
+        self.resource.as_mut().ok_or_else(|| "there is no resource yet".into())
+    }
+
+    fn known(&mut self, id: &str) -> Option<&mut Known> {
+        self.holders.iter_mut().find(|known| *known.ask.id == *id)
+    }
+
+    fn give_birth(&mut self, mut args: ArgumentConsumer<'_>) -> Result<(), Failure> {
+        let kind = args.next_pos().ok_or("which algorithm?")?;
+        let kind = Kind::ALL.into_iter().find(|known| known.name() == kind).ok_or("no such algorithm")?;
+        let mut settings = Settings::new(kind, Amount::ZERO);
+        let (mut learning_until, mut max_holders) = (Millis(0), usize::MAX);
+        while let Some((key, value)) = args.next_key() {
+            match key {
+                "capacity" => settings.capacity = amount(value)?,
+                "lease" => settings.lease = duration(value)?,
+                "refresh" => settings.refresh = duration(value)?,
+                "min_request_interval" => settings.min_request_interval = duration(value)?,
+                "safe" => settings.safe_capacity = SafeCapacity::Fixed(amount(value)?),
+                "holders" => max_holders = value.parse()?,
+                "learning" => learning_until = self.now.plus(duration(value)?),
+                _ => settings.apply(&NamedParameter { name: key.to_owned(), value: Some(value.to_owned()) })?,
+            }
+        }
+        args.reject_next()?;
+        let now = self.now;
+        let birth = Birth { term: TERM, learning_until, max_holders, ..birth(settings) };
+        *self = Transcript { resource: Some(Resource::new(birth)), now, ..Transcript::default() };
+        Ok(())
+    }
+
+    fn inherit(&mut self, mut args: ArgumentConsumer<'_>) -> Result<(), Failure> {
+        let id = args.next_pos().ok_or("who?")?;
+        let capacity = amount(args.next_pos().ok_or("how much?")?)?;
+        let end = self.now.plus(duration(args.next_pos().ok_or("how long?")?)?);
+        args.reject_next()?;
+        let has = Has { token: Some(Token(1)), capacity, expiry_time: now_at(end).unix };
+        self.holders.push(Known { ask: ask(id, 0.0, None), lease: Some((has, end)) });
+        Ok(())
+    }
+
+    fn ask(&mut self, kind: HolderKind, mut args: ArgumentConsumer<'_>) -> Result<(), Failure> {
+        let id = args.next_pos().ok_or("who?")?;
+        let priority = args.take_key("priority").map_or(Ok(0), str::parse)?;
+        let mut claims = Claims::new();
+        if let Some(wants) = args.take_key("wants") {
+            claims.push(Claim::of_client(amount(wants)?, priority));
+        }
+        let outstanding = args.take_key("outstanding").map_or(Ok(Amount::ZERO), amount)?;
+        let echoes = args.take_key("has").is_none();
+        while let Some(slice) = args.next_pos() {
+            claims.push(claim(slice)?);
+        }
+        args.reject_next()?;
+        let plain = Ask { kind, claims, ..ask(id, 0.0, None) };
+        let has = match self.known(id) {
+            Some(known) => {
+                known.ask = plain.clone();
+                known.lease.map(|(has, _)| has)
+            }
+            None => {
+                self.holders.push(Known { ask: plain.clone(), lease: None });
+                None
+            }
+        };
+        self.waiting.push(Request::Ask(Ask { has: has.filter(|_| echoes), outstanding, ..plain }));
+        Ok(())
+    }
+
+    fn release(&mut self, mut args: ArgumentConsumer<'_>) -> Result<(), Failure> {
+        let id = args.next_pos().ok_or("who?")?;
+        let names_it = args.take_key("token").is_none();
+        args.reject_next()?;
+        let at = self.holders.iter().position(|known| *known.ask.id == *id).ok_or("nobody of that name")?;
+        let Known { ask, lease } = self.holders.remove(at);
+        let token = lease.and_then(|(has, _)| has.token).filter(|_| names_it);
+        self.waiting.push(Request::Release(Release { kind: ask.kind, id: ask.id, token }));
+        Ok(())
+    }
+
+    fn refresh(&mut self, args: ArgumentConsumer<'_>) -> Result<String, Failure> {
+        let mut ids: Vec<String> = args.map(ToString::to_string).collect();
+        if ids.is_empty() {
+            ids = self.holders.iter().map(|known| known.ask.id.to_string()).collect();
+        }
+        let mut output = String::new();
+        for id in ids {
+            let known = self.known(&id).ok_or("nobody of that name")?;
+            let request = Request::Ask(Ask { has: known.lease.map(|(has, _)| has), ..known.ask.clone() });
+            output += &self.round(vec![request])?;
+        }
+        Ok(output)
+    }
+
+    fn round(&mut self, requests: Vec<Request>) -> Result<String, Failure> {
+        let now = self.now;
+        let resource = self.resource()?;
+        let mut before = resource.sums().held;
+        let mut answers = Vec::new();
+        resource.round(now_at(now), requests.iter().cloned(), &mut answers);
+        for request in &requests {
+            if let Request::Ask(ask) = request {
+                before += ask.outstanding; // News that no decision could have prevented.
+            }
+        }
+        invariant::held_within_capacity(resource, before)?;
+        let mut output = String::new();
+        for (request, answer) in requests.into_iter().zip(answers) {
+            let id = match request {
+                Request::Ask(Ask { id, .. }) | Request::Release(Release { id, .. }) => id,
+            };
+            let lost = self.losing.remove(&*id);
+            writeln!(output, "{id}: {}{}", told(&answer), if lost { " (lost on the way)" } else { "" })?;
+            if let (Answer::Granted(lease), false, Some(known)) = (answer, lost, self.known(&id)) {
+                invariant::lease_within_bounds(&lease, None, now, None)?;
+                known.lease = Some((has(&lease), now.plus(lease.length)));
+            }
+        }
+        Ok(output)
+    }
+
+    fn deliver(&mut self, mut args: ArgumentConsumer<'_>) -> Result<String, Failure> {
+        let name = args.next_pos().ok_or("which?")?;
+        let request = self.delayed.get(name).ok_or("nothing of that name")?.clone();
+        // Its sender no longer waits for an answer.
+        if let Request::Ask(ask) = &request {
+            self.losing.insert(ask.id.to_string());
+        }
+        let output = self.round(vec![request])?;
+        Ok(output.replace(" (lost on the way)", " (nobody waits for this)"))
+    }
+
+    fn advance(&mut self, mut args: ArgumentConsumer<'_>) -> Result<(), Failure> {
+        self.now = self.now.plus(duration(args.next_pos().ok_or("how long?")?)?);
+        for known in &mut self.holders {
+            known.lease = known.lease.filter(|(_, end)| self.now < *end);
+        }
+        Ok(())
+    }
+
+    fn books(&mut self) -> Result<String, Failure> {
+        let now = self.now;
+        let believed: Vec<Amount> = self.holders.iter().filter_map(|known| Some(known.lease?.0.capacity)).collect();
+        let resource = self.resource()?;
+        let (report, sums) = (resource.report(now), resource.sums());
+        if resource.is_bounded() && !resource.is_learning(now) && report.settings.reuse == Reuse::Confirmed {
+            invariant::believed_within_capacity(believed.iter().copied(), sums.held)?;
+        }
+        let capacity = report.settings.capacity;
+        let mut output = format!(
+            "at {}: capacity {}, held {}, free {}, believed {}",
+            time(now),
+            number(capacity.get()),
+            number(sums.held.get()),
+            number((Sum::from(capacity) - sums.held).get()),
+            number(believed.into_iter().collect::<Sum>().get()),
+        );
+        if report.learning > Millis(0) {
+            write!(output, ", learning for {}", time(report.learning))?;
+        }
+        output += "\n";
+        let holders = resource.report_holders(now, 0, usize::MAX).0;
+        if !holders.is_empty() {
+            writeln!(output, "  {:<10}{:>12}{:>12}{:>12}{:>12}", "", "wants", "due", "granted", "held")?;
+        }
+        for holder in holders {
+            let columns = [holder.wants, holder.due, holder.granted, holder.held].map(|amount| number(amount.get()));
+            let [wants, due, granted, held] = columns;
+            writeln!(output, "  {:<10}{wants:>12}{due:>12}{granted:>12}{held:>12}", &*holder.id)?;
+        }
+        Ok(output)
+    }
+}
+
+impl goldenscript::Runner for Transcript {
+    type Command = Command;
+
+    fn run(&mut self, command: &Command, _: &Context) -> Result<String, Failure> {
+        let mut args = command.consume_args();
+        match &*command.name {
+            "resource" => self.give_birth(args)?,
+            "inherit" => self.inherit(args)?,
+            "ask" => self.ask(HolderKind::Client, args)?,
+            "node" => self.ask(HolderKind::Node, args)?,
+            "lose" => drop(self.losing.insert(args.next_pos().ok_or("whose?")?.to_owned())),
+            "round" => {
+                let waiting = std::mem::take(&mut self.waiting);
+                return self.round(waiting);
+            }
+            "refresh" => return self.refresh(args),
+            "release" => self.release(args)?,
+            "hold" => {
+                let request = self.waiting.pop().ok_or("nothing waits")?;
+                self.delayed.insert(args.next_pos().ok_or("by which name?")?.to_owned(), request);
+            }
+            "deliver" => return self.deliver(args),
+            "capacity" => {
+                let resource = self.resource()?;
+                let mut settings = resource.settings().clone();
+                settings.capacity = amount(args.next_pos().ok_or("how much?")?)?;
+                resource.configure(settings);
+            }
+            "supply" => {
+                let capacity = amount(args.next_pos().ok_or("how much?")?)?;
+                let until = self.now.plus(duration(args.next_pos().ok_or("how long?")?)?);
+                self.resource()?.supply(capacity, until);
+            }
+            "advance" => self.advance(args)?,
+            "tick" => {
+                let now = self.now;
+                self.resource()?.tick(now);
+            }
+            other => return Err(format!("unknown command `{other}`").into()),
+        }
+        Ok(String::new())
+    }
+
+    fn end_block(&mut self, _: &Block) -> Result<String, Failure> {
+        if !self.waiting.is_empty() {
+            return Err("what waits needs a `round`".into());
+        }
+        self.books()
+    }
+}
+
+fn told(answer: &Answer) -> String {
+    match answer {
+        Answer::Granted(lease) => {
+            let Lease { token, capacity, length, refresh, safe_capacity, priority, .. } = lease;
+            let priority = if *priority == 0 { String::new() } else { format!(", counts as priority {priority}") };
+            format!(
+                "lease {}: {}/s for {}, refresh {}, safe {}{priority}",
+                token.0 - TERM.0 + 1,
+                number(capacity.get()),
+                time(*length),
+                time(*refresh),
+                number(*safe_capacity),
+            )
+        }
+        Answer::TooSoon => "too soon, left out of the answer".to_owned(),
+        Answer::Stale => "stale, dropped".to_owned(),
+        Answer::Full => "refused, there are too many holders".to_owned(),
+        Answer::Released => "released".to_owned(),
+    }
+}
+
+/// `3x120@2`: 3 clients that want 120 together, of priority 2.
+fn claim(text: &str) -> Result<Claim, Failure> {
+    let (text, priority) = text.split_once('@').unwrap_or((text, "0"));
+    let (subclients, wants) = text.split_once('x').ok_or("a slice is CLIENTSxWANTS[@PRIORITY]")?;
+    Ok(Claim { wants: amount(wants)?, subclients: subclients.parse()?, priority: priority.parse()? })
+}
+
+fn amount(text: &str) -> Result<Amount, Failure> {
+    Ok(Amount::new(text.parse()?)?)
+}
+
+fn duration(text: &str) -> Result<Millis, Failure> {
+    let seconds: f64 = text.strip_suffix('s').ok_or("durations are seconds, as in `16s`")?.parse()?;
+    Ok(Millis((seconds * 1000.0).round() as u64))
+}
+
+fn time(span: Millis) -> String {
+    format!("{}s", number(span.0 as f64 / 1000.0))
+}
+
+/// To a millionth: transcripts are about rules; digits have tests of their own.
+fn number(value: f64) -> String {
+    let text = format!("{value:.6}");
+    text.trim_end_matches('0').trim_end_matches('.').to_owned()
+}

@@ -265,7 +265,8 @@ impl World {
             batch.push(request);
         }
         for request in &batch {
-            self.hear_news(&request.ask, before);
+            let again = batch.iter().filter(|other| other.ask.id == request.ask.id).count() > 1;
+            self.hear_news(&request.ask, again, before);
         }
         let mut answers = Vec::new();
         let asks = batch.iter().map(|request| Request::Ask(request.ask.clone()));
@@ -289,10 +290,12 @@ impl World {
         Ok(())
     }
 
-    /// A request may say that more is in use than was known: no decision could have prevented that.
-    fn hear_news(&self, ask: &Ask, before: &mut Sum) {
+    /// A request may say that more is in use than was known: no decision could have prevented that. What is known by then
+    /// of a holder with several requests in the round, which may arrive in any order, is not to be told from here.
+    fn hear_news(&self, ask: &Ask, again: bool, before: &mut Sum) {
         let holders = self.resource.report_holders(self.now, 0, usize::MAX).0;
-        let known = holders.iter().find(|holder| holder.id == ask.id).map_or(Amount::ZERO, |holder| holder.held);
+        let known = holders.iter().find(|holder| !again && holder.id == ask.id);
+        let known = known.map_or(Amount::ZERO, |holder| holder.held);
         if ask.outstanding > known {
             *before = (*before).max(self.resource.settings().capacity.into());
             *before += Sum::from(ask.outstanding) - Sum::from(known);
