@@ -63,31 +63,19 @@ const MAX_GRANTS: usize = 16;
 /// The leases of one holder.
 #[derive(Debug, Default)]
 pub(crate) struct Leases {
-    /// Oldest first. Each newer one is smaller or ends earlier, else it would have replaced the older.
+    /// Oldest first; the last is the newest given. Each newer one is smaller or ends earlier, else it would have replaced the
+    /// older.
     grants: SmallVec<[Grant; 2]>,
     /// The first lease of this record.
     first: Option<Token>,
     /// The oldest lease that a request may still name, once one has been named.
     confirmed: Option<Token>,
-    newest: Option<Newest>,
-    outstanding: Amount,
-    max_end: Millis,
-}
-
-/// The newest lease as it was written on the wire, by which holders that do not echo tokens are recognised.
-#[derive(Debug, Clone, Copy)]
-struct Newest {
-    token: Token,
-    capacity: Amount,
+    /// The expiry of the newest as it was written on the wire, by which holders that do not echo tokens are recognised.
     expiry_time: i64,
     /// The latest expiry of those before it. One that is not later may look just like a lease of long ago.
-    before: i64,
-}
-
-impl Newest {
-    fn looks_like(&self, has: &Has) -> bool {
-        (self.expiry_time, self.capacity) == (has.expiry_time, has.capacity)
-    }
+    expiry_before: i64,
+    outstanding: Amount,
+    max_end: Millis,
 }
 
 impl Leases {
@@ -126,7 +114,7 @@ impl Leases {
         let Some(token) = self.named_by(has) else {
             return Confirmation::Nothing;
         };
-        let (Some(newest), Some(first)) = (self.newest, self.first) else {
+        let (Some(newest), Some(first)) = (self.grants.last(), self.first) else {
             return Confirmation::Nothing;
         };
         if !issued(token) || token > newest.token {
@@ -149,16 +137,22 @@ impl Leases {
 
     /// Whether `has` is the newest lease, or just like it: nothing would be told by answering again.
     pub(crate) fn echoes_newest(&self, has: &Has) -> bool {
-        self.newest.is_some_and(|newest| has.token.map_or(newest.looks_like(has), |token| token == newest.token))
+        self.grants
+            .last()
+            .is_some_and(|newest| has.token.map_or_else(|| self.looks_like(newest, has), |token| token == newest.token))
     }
 
     /// The lease meant by `has`: by its token, else only the newest can be recognised, by exact expiry and capacity. If
     /// an older one may have looked the same, with a larger one between them, nothing is known.
     fn named_by(&self, has: &Has) -> Option<Token> {
         has.token.or_else(|| {
-            let newest = self.newest.filter(|newest| newest.before < newest.expiry_time)?;
-            newest.looks_like(has).then_some(newest.token)
+            let newest = self.grants.last().filter(|_| self.expiry_before < self.expiry_time)?;
+            self.looks_like(newest, has).then_some(newest.token)
         })
+    }
+
+    fn looks_like(&self, newest: &Grant, has: &Has) -> bool {
+        (self.expiry_time, newest.capacity) == (has.expiry_time, has.capacity)
     }
 
     /// Rule 2.
@@ -190,15 +184,15 @@ impl Leases {
         }
         self.grants.push(grant);
         self.first.get_or_insert(grant.token);
-        let before = self.newest.map_or(i64::MIN, |newest| newest.before.max(newest.expiry_time));
-        self.newest = Some(Newest { token: grant.token, capacity: grant.capacity, expiry_time, before });
+        self.expiry_before = self.expiry_before.max(self.expiry_time);
+        self.expiry_time = expiry_time;
         self.max_end = self.max_end.max(grant.end);
     }
 
     /// The holder gives back the lease `token` and all before it. Returns whether that was everything.
     pub(crate) fn release(&mut self, token: Token) -> bool {
         self.grants.retain(|grant| grant.token > token);
-        self.newest.is_none_or(|newest| newest.token <= token)
+        self.grants.is_empty()
     }
 }
 
@@ -206,12 +200,16 @@ impl Leases {
 mod tests {
     use super::*;
 
+    fn named(number: u64) -> Token {
+        Token::new(number).expect("not zero")
+    }
+
     fn grant(token: u64, capacity: f64, end: u64) -> Grant {
-        Grant { token: Token(token), capacity: Amount::clamped(capacity), end: Millis(end) }
+        Grant { token: named(token), capacity: Amount::clamped(capacity), end: Millis(end) }
     }
 
     fn has(token: u64, capacity: f64) -> Has {
-        Has { token: Some(Token(token)), capacity: Amount::clamped(capacity), expiry_time: 0 }
+        Has { token: Some(named(token)), capacity: Amount::clamped(capacity), expiry_time: 0 }
     }
 
     fn leases(grants: &[(u64, f64, u64)]) -> Leases {
@@ -326,7 +324,7 @@ mod tests {
     fn holders_that_never_confirm_are_counted_upwards_not_remembered_for_ever() {
         let mut leases = Leases::default();
         for n in 0..100u64 {
-            leases.grant(grant(n, 200.0 - n as f64, 1000 + n), 0, Reuse::Confirmed);
+            leases.grant(grant(n + 1, 200.0 - n as f64, 1000 + n), 0, Reuse::Confirmed);
             assert!(leases.grants.len() <= MAX_GRANTS);
             assert_eq!(held(&leases, 0), 200.0, "the oldest is still within its time");
         }

@@ -6,13 +6,13 @@
 
 mod report;
 
-use std::sync::Arc;
+use std::{num::NonZeroU32, sync::Arc};
 
 use crate::{
     Amount, Claim, Claims, HolderKind, Millis, Now, Reuse, SafeCapacity, Settings, Sum, Sums, Terms, Token,
     division::Division,
     leases::{Confirmation, Grant, Has},
-    ledger::{Holder, Ledger},
+    ledger::{Asked, Holder, Ledger},
     settlement::{self, Party},
     time::certain_end,
     token::{Term, Tokens},
@@ -146,7 +146,7 @@ pub struct Resource {
     ledger: Ledger,
     division: Division,
     counters: Counters,
-    sub_round: u64,
+    sub_round: u32,
     batch: Batch,
 }
 
@@ -292,7 +292,7 @@ impl Resource {
     }
 
     fn begin_sub_round(&mut self) {
-        self.sub_round += 1;
+        self.sub_round = self.sub_round.wrapping_add(1);
     }
 
     /// Whether the holder already has a request in this sub-round.
@@ -345,7 +345,8 @@ impl Resource {
         self.put_claims(slot, ask);
         let (_, refresh) = self.lengths(now.at);
         let holder = self.ledger.holder_mut(slot);
-        holder.asked = Some((now.at, refresh));
+        let interval = u32::try_from(refresh.0).ok().and_then(NonZeroU32::new).unwrap_or(NonZeroU32::MAX);
+        holder.asked = Some(Asked { at: now.at, interval });
         holder.round = self.sub_round;
         Ok((slot, claimed))
     }
@@ -369,11 +370,9 @@ impl Resource {
     }
 
     fn is_too_soon(&self, holder: &Holder, ask: &Ask, now: Millis) -> bool {
-        let Some((last, interval)) = holder.asked else {
-            return false;
-        };
-        let least = self.settings.min_request_interval.min(Millis(interval.0 / 2));
-        now.since(last) < least
+        let Some(asked) = holder.asked else { return false };
+        let least = self.settings.min_request_interval.min(Millis(u64::from(asked.interval.get()) / 2));
+        now.since(asked.at) < least
             && ask.has.is_some_and(|has| holder.leases.echoes_newest(&has))
             && !changed(&holder.claims, &self.capped(ask.kind, ask.claims.clone()))
     }

@@ -4,9 +4,23 @@
 //! given out before, so a token also tells whether this term gave it. The caller picks the start (from the clock, or from
 //! what a quorum agreed on); within a term tokens are consecutive.
 
-/// Names one lease. Opaque to holders.
+use std::num::NonZeroU64;
+
+/// Names one lease. Opaque to holders. Never zero, so that a record can do without one for free.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Token(pub u64);
+pub struct Token(NonZeroU64);
+
+impl Token {
+    /// From the wire. Zero names nothing.
+    pub fn new(number: u64) -> Option<Token> {
+        NonZeroU64::new(number).map(Token)
+    }
+
+    /// To the wire.
+    pub fn get(self) -> u64 {
+        self.0.get()
+    }
+}
 
 /// Where a term's tokens start.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -15,23 +29,24 @@ pub struct Term(pub u64);
 /// The tokens of one term.
 #[derive(Debug)]
 pub(crate) struct Tokens {
-    first: u64,
-    next: u64,
+    first: Token,
+    next: Token,
 }
 
 impl Tokens {
     pub(crate) fn new(term: Term) -> Tokens {
-        Tokens { first: term.0, next: term.0 }
+        let first = Token(NonZeroU64::MIN.saturating_add(term.0));
+        Tokens { first, next: first }
     }
 
     pub(crate) fn issue(&mut self) -> Token {
-        let token = Token(self.next);
-        self.next += 1;
+        let token = self.next;
+        self.next = Token(token.0.saturating_add(1));
         token
     }
 
     /// Whether this term gave `token` out.
     pub(crate) fn issued(&self, token: Token) -> bool {
-        (self.first..self.next).contains(&token.0)
+        (self.first..self.next).contains(&token)
     }
 }

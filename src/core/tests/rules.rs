@@ -280,7 +280,7 @@ mod learning {
     /// A lease given by the master before.
     fn inherited(capacity: f64, left: i64) -> Has {
         let expiry_time = now_at(Millis(0)).unix + left;
-        Has { token: Some(Token(17)), capacity: Amount::clamped(capacity), expiry_time }
+        Has { token: Token::new(17), capacity: Amount::clamped(capacity), expiry_time }
     }
 
     #[test]
@@ -562,7 +562,7 @@ mod tokens {
     fn a_token_of_another_term_confirms_nothing() {
         let (mut desk, ..) = cut_and_lost();
         desk.pass(1_000);
-        for token in [Token(3), Token(u64::MAX)] {
+        for token in [3, u64::MAX].map(|number| Token::new(number).expect("not zero")) {
             let foreign = Has { token: Some(token), ..has(&desk.leases["a"]) };
             desk.send(Ask { has: Some(foreign), ..desk.request("a", 100.0) });
             assert_eq!(desk.held(), 100.0);
@@ -669,7 +669,7 @@ mod tokens {
     fn a_release_with_a_token_of_another_term_gives_back_nothing() {
         let mut desk = Desk::new(fair(100.0));
         desk.asks("a", 30.0);
-        for token in [Token(3), Token(u64::MAX)] {
+        for token in [3, u64::MAX].map(|number| Token::new(number).expect("not zero")) {
             desk.release(HolderKind::Client, "a", Some(token));
             assert_eq!(desk.held(), 30.0);
         }

@@ -111,7 +111,7 @@ impl Transcript {
         let capacity = amount(args.next_pos().ok_or("how much?")?)?;
         let end = self.now.plus(duration(args.next_pos().ok_or("how long?")?)?);
         args.reject_next()?;
-        let has = Has { token: Some(Token(1)), capacity, expiry_time: now_at(end).unix };
+        let has = Has { token: Token::new(1), capacity, expiry_time: now_at(end).unix };
         self.holders.push(Known { ask: ask(id, 0.0, None), lease: Some((has, end)) });
         Ok(())
     }
@@ -307,7 +307,7 @@ fn told(answer: &Answer) -> String {
             let priority = if *priority == 0 { String::new() } else { format!(", counts as priority {priority}") };
             format!(
                 "lease {}: {}/s for {}, refresh {}, safe {}{priority}",
-                token.0 - TERM.0 + 1,
+                token.get() - TERM.0,
                 number(capacity.get()),
                 time(*length),
                 time(*refresh),

@@ -98,7 +98,7 @@ fn has(lease: Option<wire::Lease>, field: impl Fn() -> String) -> Result<Option<
     required(lease.refresh_interval, || format!("{}.refresh_interval", field()))?;
     let capacity = required(lease.capacity, || format!("{}.capacity", field()))?;
     let capacity = amount(capacity, || format!("{}.capacity", field()))?;
-    Ok(Some(Has { token: lease.token.map(Token), capacity, expiry_time }))
+    Ok(Some(Has { token: lease.token.and_then(Token::new), capacity, expiry_time }))
 }
 
 pub(crate) fn get_server_capacity(
@@ -158,7 +158,7 @@ pub(crate) fn release_capacity(
     named
         .map(|(at, resource)| {
             let resource = id(Some(resource), limits, || format!("resource_id[{at}]"))?;
-            let token = tokens.get(at).copied().map(Token);
+            let token = tokens.get(at).copied().and_then(Token::new);
             let release = Release { kind: HolderKind::Client, id: Arc::clone(&client), token };
             Ok((resource.into(), Request::Release(release)))
         })
@@ -170,7 +170,7 @@ fn lease(lease: &Lease) -> wire::Lease {
         expiry_time: Some(lease.expiry_time),
         refresh_interval: Some((lease.refresh.0 / 1000) as i64),
         capacity: Some(lease.capacity.get()),
-        token: Some(lease.token.0),
+        token: Some(lease.token.get()),
         remaining_ms: Some(lease.length.0 as i64),
     }
 }
