@@ -275,6 +275,8 @@ mod tests {
         let mut plain = Has { token: None, capacity: Amount::clamped(20.0), expiry_time: 111 };
         assert_eq!(leases.confirm(&plain, |_| true), Confirmation::Nothing);
         plain.expiry_time = 110;
+        let other = Has { capacity: Amount::clamped(50.0), ..plain };
+        assert_eq!(leases.confirm(&other, |_| true), Confirmation::Nothing, "given by another master in that second");
         assert_eq!(leases.confirm(&plain, |_| true), Confirmation::Known);
         assert_eq!(held(&leases, 0), 20.0);
     }

@@ -748,6 +748,19 @@ mod rounds {
     }
 
     #[test]
+    fn nobody_is_granted_more_than_is_due_to_them_though_more_is_held_for_them() {
+        for capacity in [100.0, 50.0] {
+            let mut desk = Desk::new(fair(100.0));
+            desk.asks("a", 60.0);
+            desk.pass(16_000);
+            granted(desk.send(desk.request("a", 5.0)));
+            assert_eq!(desk.held(), 60.0);
+            desk.change(|settings| settings.capacity = Amount::clamped(capacity));
+            assert_eq!(desk.asks("a", 30.0), 30.0, "of {capacity}");
+        }
+    }
+
+    #[test]
     fn nobody_is_granted_more_than_is_due_to_them() {
         let mut desk = Desk::new(fair(100.0));
         assert_eq!(desk.asks("a", 30.0), 30.0, "what nobody wants stays free");
