@@ -52,6 +52,8 @@ struct Crowd {
     next: usize,
     /// The places in `order` of those who are asking now.
     asking: Range<usize>,
+    /// Requests of one round.
+    round: usize,
     wants: Wants,
     random: u64,
     elapsed_ns: u64,
@@ -60,7 +62,7 @@ struct Crowd {
 
 impl Crowd {
     /// Everybody has asked twice.
-    fn new(kind: Kind, clients: u32, wants: Wants) -> Crowd {
+    fn new(kind: Kind, clients: u32, wants: Wants, round: usize) -> Crowd {
         let mut settings = Settings::new(kind, Amount::clamped(f64::from(clients) * 25.0));
         settings.min_request_interval = Millis(0);
         let birth =
@@ -71,6 +73,7 @@ impl Crowd {
             order: (0..clients).collect(),
             next: 0,
             asking: 0..0,
+            round,
             wants,
             random: 1,
             elapsed_ns: 0,
@@ -94,11 +97,11 @@ impl Crowd {
         let mut spent = Duration::ZERO;
         let mut left = refreshes as usize;
         while left > 0 {
-            let requests = self.requests(left.min(CHUNK));
-            left -= requests.len();
+            let mut rounds = self.requests(left.min(CHUNK));
+            left -= self.asking.len();
             let since = Instant::now();
-            for (now, request) in requests {
-                self.resource.round(now, std::iter::once(request), &mut self.answers);
+            for (now, requests) in &mut rounds {
+                self.resource.round(*now, requests, &mut self.answers);
             }
             spent += since.elapsed();
             self.hear();
@@ -106,14 +109,17 @@ impl Crowd {
         spent
     }
 
-    fn requests(&mut self, most: usize) -> Vec<(Now, Request)> {
+    fn requests(&mut self, most: usize) -> Vec<(Now, Vec<Request>)> {
         if self.next == self.order.len() {
             self.shuffle();
         }
         let until = (self.next + most).min(self.order.len());
         self.asking = self.next..until;
         self.next = until;
-        self.asking.clone().map(|place| self.request(self.order[place])).collect()
+        let requests: Vec<(Now, Request)> = self.asking.clone().map(|place| self.request(self.order[place])).collect();
+        let rounds =
+            requests.chunks(self.round).map(|round| (round[0].0, round.iter().map(|ask| ask.1.clone()).collect()));
+        rounds.collect()
     }
 
     fn shuffle(&mut self) {
@@ -158,18 +164,24 @@ impl Crowd {
 fn refresh(criterion: &mut Criterion) {
     for kind in Kind::ALL {
         for wants in [Wants::Spread, Wants::Close] {
-            let mut group = criterion.benchmark_group(format!("refresh/{}/{}", kind.name(), wants.name()));
-            group.throughput(Throughput::Elements(1));
-            for clients in SIZES {
-                let mut crowd = None;
-                group.bench_function(BenchmarkId::from_parameter(clients), |bencher| {
-                    let crowd = crowd.get_or_insert_with(|| Crowd::new(kind, clients, wants));
-                    bencher.iter_custom(|refreshes| crowd.measure(refreshes));
-                });
-                if let Some(crowd) = crowd {
-                    eprintln!("    bytes per lease: {}", crowd.resource.bytes() / clients as usize);
-                }
-            }
+            bench(criterion, &format!("refresh/{}/{}", kind.name(), wants.name()), kind, wants, 1);
+        }
+    }
+    // What a busy resource does: it absorbs what waits, and works on it in one go.
+    bench(criterion, "round-of-64/FAIR_SHARE/spread", Kind::FairShare, Wants::Spread, 64);
+}
+
+fn bench(criterion: &mut Criterion, name: &str, kind: Kind, wants: Wants, round: usize) {
+    let mut group = criterion.benchmark_group(name);
+    group.throughput(Throughput::Elements(1));
+    for clients in SIZES {
+        let mut crowd = None;
+        group.bench_function(BenchmarkId::from_parameter(clients), |bencher| {
+            let crowd = crowd.get_or_insert_with(|| Crowd::new(kind, clients, wants, round));
+            bencher.iter_custom(|refreshes| crowd.measure(refreshes));
+        });
+        if let Some(crowd) = crowd {
+            eprintln!("    bytes per lease: {}", crowd.resource.bytes() / clients as usize);
         }
     }
 }

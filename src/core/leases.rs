@@ -89,6 +89,11 @@ impl Leases {
         self.grants.last().filter(|grant| now < grant.end).map_or(Amount::ZERO, |grant| grant.capacity)
     }
 
+    /// Reads its first and its last field, see [`Ledger::touch`](crate::ledger::Ledger::touch).
+    pub(crate) fn touch(&self) -> u64 {
+        self.grants.last().map_or(0, |grant| grant.end.0) ^ self.max_end.0
+    }
+
     /// What would be held if everything but `outstanding` were given back.
     pub(crate) fn outstanding(&self, now: Millis) -> Amount {
         if now < self.max_end { self.outstanding } else { Amount::ZERO }

@@ -141,6 +141,19 @@ impl Ledger {
         self.by_id.find(Self::spread(hash), same).map(|entry| entry.slot)
     }
 
+    /// Where the record of a holder probably is: the hash alone decides, no record is touched.
+    pub(crate) fn likely_slot(&self, kind: HolderKind, id: &str) -> Option<u32> {
+        let hash = self.hash(kind, id);
+        self.by_id.find(Self::spread(hash), |entry| entry.hash == hash).map(|entry| entry.slot)
+    }
+
+    /// Reads something of every cache line of a record, and of its id.
+    pub(crate) fn touch(&self, slot: u32) -> u64 {
+        let holder = &self.holders[slot as usize];
+        let id = holder.id.as_bytes().first().copied().unwrap_or_default();
+        u64::from(id) ^ holder.leases.touch() ^ u64::from(holder.bucket) ^ holder.counted.held.get().to_bits()
+    }
+
     /// Adds a record for a holder that has none.
     pub(crate) fn insert(&mut self, kind: HolderKind, id: Arc<str>) -> u32 {
         let hash = self.hash(kind, &id);

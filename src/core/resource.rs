@@ -132,6 +132,8 @@ pub struct Birth {
 const EXPIRE_PER_REQUEST: usize = 8;
 /// Ends of leases looked at per tick.
 const EXPIRE_PER_TICK: usize = 4096;
+/// Rounds of so many requests look ahead.
+const LOOK_AHEAD_FROM: usize = 4;
 /// A request that changes wants by more than this part of them is never too soon.
 const WANTS_CHANGED: f64 = 0.1;
 
@@ -186,12 +188,14 @@ impl Resource {
     }
 
     /// Runs a round over `requests`; `answers` gets one for each, in the same order.
-    pub fn round(&mut self, now: Now, requests: impl ExactSizeIterator<Item = Request>, answers: &mut Vec<Answer>) {
+    /// `requests` is left empty.
+    pub fn round(&mut self, now: Now, requests: &mut Vec<Request>, answers: &mut Vec<Answer>) {
         self.counters.rounds += 1;
         self.expire(now.at, EXPIRE_PER_REQUEST * (1 + requests.len()));
         self.end_of_supply(now.at);
         self.begin_sub_round();
-        for request in requests {
+        self.look_ahead(requests);
+        for request in requests.drain(..) {
             // Kept until it is settled; then it is the answer.
             let place = answers.len();
             answers.push(Answer::TooSoon);
@@ -215,6 +219,25 @@ impl Resource {
             }
         }
         self.settle(now, answers);
+    }
+
+    /// Touches the records that a large round will work on. One after the other each would wait for memory several times;
+    /// touched in one go, the waits overlap. With a million clients a request in a round of 64 costs half of what it
+    /// costs alone.
+    fn look_ahead(&self, requests: &[Request]) {
+        if requests.len() < LOOK_AHEAD_FROM {
+            return;
+        }
+        let slots: Vec<u32> = requests
+            .iter()
+            .filter_map(|request| match request {
+                Request::Ask(ask) => self.ledger.likely_slot(ask.kind, &ask.id),
+                Request::Release(release) => self.ledger.likely_slot(release.kind, &release.id),
+            })
+            .collect();
+        let touched = slots.iter().fold(0, |touched, slot| touched ^ self.ledger.touch(*slot));
+        // Nobody needs the sum; without this the compiler would notice.
+        std::hint::black_box(touched);
     }
 
     /// Forgets what has ended. Returns whether nobody holds anything any more.

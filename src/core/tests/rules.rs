@@ -70,7 +70,7 @@ impl Desk {
     /// A round of several requests, whose answers reach nobody.
     fn send_all<const N: usize>(&mut self, asks: [Ask; N]) -> [Answer; N] {
         let mut answers = Vec::new();
-        self.resource.round(now_at(self.now), asks.into_iter().map(Request::Ask), &mut answers);
+        self.resource.round(now_at(self.now), &mut asks.into_iter().map(Request::Ask).collect(), &mut answers);
         answers.try_into().expect("an answer for each")
     }
 
@@ -94,7 +94,7 @@ impl Desk {
     fn round(&mut self, requests: &[(&str, f64)]) -> Vec<f64> {
         let asks: Vec<Ask> = requests.iter().map(|(id, wants)| self.request(id, *wants)).collect();
         let mut answers = Vec::new();
-        self.resource.round(now_at(self.now), asks.into_iter().map(Request::Ask), &mut answers);
+        self.resource.round(now_at(self.now), &mut asks.into_iter().map(Request::Ask).collect(), &mut answers);
         let leases: Vec<Lease> = answers.into_iter().map(granted).collect();
         for ((id, _), lease) in requests.iter().zip(&leases) {
             self.leases.insert((*id).to_owned(), *lease);
@@ -740,7 +740,7 @@ mod rounds {
         let requests =
             [Request::Ask(ask("a", 100.0, None)), Request::Release(release), Request::Ask(ask("b", 100.0, None))];
         let mut answers = Vec::new();
-        desk.resource.round(now_at(desk.now), requests.into_iter(), &mut answers);
+        desk.resource.round(now_at(desk.now), &mut requests.into(), &mut answers);
         assert_eq!(granted(answers[0]).capacity.get(), 100.0);
         assert_eq!(answers[1], Answer::Released);
         assert_eq!(granted(answers[2]).capacity.get(), 100.0);

@@ -174,7 +174,7 @@ impl Transcript {
         let resource = self.resource()?;
         let mut before = resource.sums().held;
         let mut answers = Vec::new();
-        resource.round(now_at(now), requests.iter().cloned(), &mut answers);
+        resource.round(now_at(now), &mut requests.clone(), &mut answers);
         for request in &requests {
             if let Request::Ask(ask) = request {
                 before += ask.outstanding; // News that no decision could have prevented.

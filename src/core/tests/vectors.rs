@@ -80,7 +80,7 @@ fn play(vector: &Vector, reuse: Reuse) -> BTreeMap<String, f64> {
         let mut request = ask(id, 0.0, leases.get(id).map(has));
         request.claims = Claims::from_slice(&[claim]);
         let mut answers = Vec::new();
-        resource.round(now_at(Millis(clock)), std::iter::once(Request::Ask(request)), &mut answers);
+        resource.round(now_at(Millis(clock)), &mut vec![Request::Ask(request)], &mut answers);
         if let Answer::Granted(lease) = answers[0] {
             leases.insert(id.to_owned(), lease);
         }
@@ -96,7 +96,7 @@ fn play(vector: &Vector, reuse: Reuse) -> BTreeMap<String, f64> {
             Some("release") => {
                 leases.remove(id);
                 let release = Release { kind: HolderKind::Client, id: id.into(), token: None };
-                resource.round(now_at(Millis(0)), std::iter::once(Request::Release(release)), &mut Vec::new());
+                resource.round(now_at(Millis(0)), &mut vec![Request::Release(release)], &mut Vec::new());
             }
             _ => {
                 let mut settings = resource.settings().clone();

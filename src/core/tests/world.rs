@@ -37,7 +37,7 @@ pub(crate) fn has(lease: &Lease) -> Has {
 /// Runs a round of one request.
 pub(crate) fn one(resource: &mut Resource, now: Now, request: Request) -> Answer {
     let mut answers = Vec::new();
-    resource.round(now, std::iter::once(request), &mut answers);
+    resource.round(now, &mut vec![request], &mut answers);
     assert_eq!(answers.len(), 1);
     answers[0]
 }
@@ -269,8 +269,8 @@ impl World {
             self.hear_news(&request.ask, again, before);
         }
         let mut answers = Vec::new();
-        let asks = batch.iter().map(|request| Request::Ask(request.ask.clone()));
-        self.resource.round(now_at(self.now), asks, &mut answers);
+        let mut asks = batch.iter().map(|request| Request::Ask(request.ask.clone())).collect();
+        self.resource.round(now_at(self.now), &mut asks, &mut answers);
         self.log.extend(&answers);
         // A holder with several requests in one round is settled several times, by different dues: not to be told from here.
         let mut ids: Vec<_> = batch.iter().map(|request| Arc::clone(&request.ask.id)).collect();

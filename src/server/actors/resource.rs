@@ -151,9 +151,10 @@ pub(super) struct ResourceActor {
     /// Requests in the mailbox.
     queued: Arc<AtomicUsize>,
     /// What has been absorbed since the last round.
-    waiting: Vec<(Request, oneshot::Sender<Answer>)>,
-    answers: Vec<Answer>,
+    waiting: Vec<Request>,
+    /// Who waits, in the same order.
     replies: Vec<oneshot::Sender<Answer>>,
+    answers: Vec<Answer>,
     told: Counters,
     share: HoldersShare,
     idle_since: Option<Millis>,
@@ -208,7 +209,8 @@ impl Handler<Command> for ResourceActor {
         match command {
             Command::Submit { request, reply } => {
                 self.queued.fetch_sub(1, Ordering::Relaxed);
-                self.waiting.push((request, reply));
+                self.waiting.push(request);
+                self.replies.push(reply);
                 if self.waiting.len() >= ROUND_MOST {
                     self.round();
                 } else if self.waiting.len() == 1 {
@@ -238,8 +240,8 @@ impl ResourceActor {
             clock: start.clock,
             limits: start.limits,
             waiting: Vec::new(),
-            answers: Vec::new(),
             replies: Vec::new(),
+            answers: Vec::new(),
             told: Counters::default(),
             share: HoldersShare { all: start.holders, mine: 0 },
             idle_since: None,
@@ -252,12 +254,7 @@ impl ResourceActor {
             return;
         }
         self.core.set_max_holders(self.holders_allowed());
-        let replies = &mut self.replies;
-        let requests = self.waiting.drain(..).map(|(request, reply)| {
-            replies.push(reply);
-            request
-        });
-        self.core.round(self.clock.now(), requests, &mut self.answers);
+        self.core.round(self.clock.now(), &mut self.waiting, &mut self.answers);
         self.share.set(self.core.holders());
         for (reply, answer) in self.replies.drain(..).zip(self.answers.drain(..)) {
             // Whoever asked may have gone away meanwhile; the lease counts until it ends.
