@@ -1,0 +1,142 @@
+//! A client that knows the whole protocol, ours included: the generated one.
+
+use std::collections::HashMap;
+
+use leaseway_proto::doorman::{
+    DiscoveryRequest, DiscoveryResponse, GetCapacityRequest, GetCapacityResponse, GetServerCapacityRequest,
+    GetServerCapacityResponse, Lease, PriorityBandAggregate, ReleaseCapacityRequest, ResourceRequest, ResourceResponse,
+    ServerCapacityResourceRequest, capacity_client::CapacityClient,
+};
+use tonic::{Code, Status, transport::Channel};
+
+use super::wait::block_on;
+
+/// Whoever asks for one resource after another, and remembers what it was given if it is of that kind.
+pub(crate) trait Asks {
+    /// How much it is given.
+    fn ask(&mut self, resource: &str, wants: f64) -> f64;
+}
+
+/// The RPCs, one by one.
+#[derive(Clone)]
+pub(crate) struct Doorman(CapacityClient<Channel>);
+
+impl Doorman {
+    pub(crate) fn over(channel: Channel) -> Doorman {
+        Doorman(CapacityClient::new(channel))
+    }
+
+    pub(crate) fn discovery(&self) -> DiscoveryResponse {
+        block_on(self.0.clone().discovery(DiscoveryRequest {})).unwrap().into_inner()
+    }
+
+    pub(crate) fn get(&self, request: GetCapacityRequest) -> Result<GetCapacityResponse, Status> {
+        Ok(block_on(self.0.clone().get_capacity(request))?.into_inner())
+    }
+
+    pub(crate) fn get_server(&self, request: GetServerCapacityRequest) -> Result<GetServerCapacityResponse, Status> {
+        Ok(block_on(self.0.clone().get_server_capacity(request))?.into_inner())
+    }
+
+    pub(crate) fn release(&self, client: &str, resources: &[&str]) -> Result<(), Status> {
+        let resource_id = resources.iter().map(|&resource| resource.to_owned()).collect();
+        let request = ReleaseCapacityRequest { client_id: Some(client.into()), resource_id, token: Vec::new() };
+        let answer = block_on(self.0.clone().release_capacity(request))?.into_inner();
+        assert_eq!(answer.mastership, None);
+        Ok(())
+    }
+
+    /// For tests that ask from many tasks at once.
+    pub(crate) fn inner(&self) -> CapacityClient<Channel> {
+        self.0.clone()
+    }
+}
+
+pub(crate) fn request(client: &str, resource: Vec<ResourceRequest>) -> GetCapacityRequest {
+    GetCapacityRequest { client_id: Some(client.into()), resource }
+}
+
+pub(crate) fn entry(resource: &str, wants: f64) -> ResourceRequest {
+    ResourceRequest {
+        resource_id: Some(resource.into()),
+        priority: Some(0),
+        has: None,
+        wants: Some(wants),
+        outstanding: None,
+    }
+}
+
+/// What a node asks for one resource, on behalf of `(num_clients, wants)` each.
+pub(crate) fn node_request(node: &str, resource: &str, bands: &[(i64, f64)]) -> GetServerCapacityRequest {
+    let band = |&(clients, wants): &(i64, f64)| PriorityBandAggregate {
+        priority: Some(0),
+        num_clients: Some(clients),
+        wants: Some(wants),
+    };
+    let entry = ServerCapacityResourceRequest {
+        resource_id: Some(resource.into()),
+        wants: bands.iter().map(band).collect(),
+        ..Default::default()
+    };
+    GetServerCapacityRequest { server_id: Some(node.into()), resource: vec![entry] }
+}
+
+pub(crate) fn capacity(lease: Option<Lease>) -> f64 {
+    lease.and_then(|lease| lease.capacity).expect("every lease says how much")
+}
+
+/// The refusal must have this code, and say all of that.
+#[track_caller]
+pub(crate) fn assert_refused<T: std::fmt::Debug>(answer: Result<T, Status>, code: Code, says: &[&str]) {
+    let status = answer.expect_err("this is to be refused");
+    assert_eq!(status.code(), code, "{status:?}");
+    for part in says {
+        assert!(status.message().contains(part), "`{part}` is not in: {}", status.message());
+    }
+}
+
+/// A client that remembers its leases, and says in each request what it has.
+pub(crate) struct Client {
+    doorman: Doorman,
+    id: String,
+    leases: HashMap<String, Lease>,
+}
+
+impl Client {
+    pub(crate) fn new(doorman: Doorman, id: &str) -> Client {
+        Client { doorman, id: id.into(), leases: HashMap::new() }
+    }
+
+    /// The answer for the resource; `None` when the server has left it out.
+    pub(crate) fn try_ask(&mut self, resource: &str, wants: f64) -> Result<Option<ResourceResponse>, Status> {
+        let has = self.leases.get(resource).copied();
+        let answer = self.doorman.get(request(&self.id, vec![ResourceRequest { has, ..entry(resource, wants) }]))?;
+        assert_eq!(answer.mastership, None);
+        let Some(response) = answer.response.into_iter().next() else { return Ok(None) };
+        self.leases.insert(resource.into(), response.gets.expect("every answer has a lease"));
+        Ok(Some(response))
+    }
+
+    pub(crate) fn lease(&self, resource: &str) -> Lease {
+        self.leases[resource]
+    }
+
+    /// From now on it knows of no lease: a restart, or a client that never says what it has.
+    pub(crate) fn forget(&mut self) {
+        self.leases.clear();
+    }
+
+    /// The same client, with the leases it has, at another server.
+    pub(crate) fn moves_to(&mut self, doorman: Doorman) {
+        self.doorman = doorman;
+    }
+}
+
+impl Asks for Client {
+    #[track_caller]
+    fn ask(&mut self, resource: &str, wants: f64) -> f64 {
+        let response = self.try_ask(resource, wants).unwrap().expect("it is not too soon");
+        assert_eq!(response.resource_id.as_deref(), Some(resource));
+        capacity(response.gets)
+    }
+}

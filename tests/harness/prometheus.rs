@@ -1,0 +1,203 @@
+//! Reads the Prometheus text format, version 0.0.4, as strictly as it is written down, and checks what a scraper relies on.
+
+use std::collections::{BTreeMap, HashSet};
+
+/// One time series.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct Sample {
+    pub(crate) name: String,
+    pub(crate) labels: BTreeMap<String, String>,
+    pub(crate) value: f64,
+}
+
+#[derive(Debug, Default)]
+struct Family {
+    help: Option<String>,
+    kind: Option<String>,
+    samples: Vec<Sample>,
+}
+
+#[derive(Debug, Default)]
+pub(crate) struct Scrape(BTreeMap<String, Family>);
+
+impl Scrape {
+    /// Fails at whatever is wrong with the text.
+    pub(crate) fn parse(text: &str) -> Scrape {
+        assert!(text.is_empty() || text.ends_with('\n'), "the last line must end");
+        let mut scrape = Scrape::default();
+        let mut current = String::new();
+        for line in text.lines().filter(|line| !line.is_empty()) {
+            if let Some(comment) = line.strip_prefix("# ") {
+                scrape.comment(comment, &mut current);
+            } else {
+                scrape.sample(sample(line), &current);
+            }
+        }
+        scrape.0.iter().for_each(|(name, family)| family.check(name));
+        scrape
+    }
+
+    fn comment(&mut self, comment: &str, current: &mut String) {
+        let mut words = comment.splitn(3, ' ');
+        let (keyword, name) = (words.next().unwrap(), words.next().expect("a name"));
+        let text = words.next().unwrap_or_default().to_owned();
+        if name != current {
+            assert!(!self.0.contains_key(name), "{name} stands in two places");
+            name.clone_into(current);
+        }
+        let family = self.0.entry(name.to_owned()).or_default();
+        assert!(family.samples.is_empty(), "{name}: {keyword} comes after samples");
+        let place = match keyword {
+            "HELP" => &mut family.help,
+            "TYPE" => &mut family.kind,
+            other => panic!("{other} is no keyword"),
+        };
+        assert_eq!(place.replace(text), None, "{name} has two {keyword} lines");
+    }
+
+    fn sample(&mut self, sample: Sample, current: &str) {
+        let family = self.0.get_mut(current).unwrap_or_else(|| panic!("{} has no HELP and no TYPE", sample.name));
+        let suffix = sample.name.strip_prefix(current).unwrap_or_else(|| panic!("{} is among {current}", sample.name));
+        let suffixes: &[&str] = match family.kind.as_deref() {
+            Some("histogram") => &["_bucket", "_sum", "_count"],
+            _ => &[""],
+        };
+        assert!(suffixes.contains(&suffix), "{} cannot belong to {current}", sample.name);
+        family.samples.push(sample);
+    }
+
+    /// The text that explains a metric.
+    pub(crate) fn help(&self, name: &str) -> &str {
+        self.0.get(name).and_then(|family| family.help.as_deref()).unwrap_or_default()
+    }
+
+    pub(crate) fn kind(&self, name: &str) -> Option<&str> {
+        self.0.get(name)?.kind.as_deref()
+    }
+
+    /// Every metric, without the suffixes of histograms.
+    pub(crate) fn names(&self) -> impl Iterator<Item = &str> {
+        self.0.keys().map(String::as_str)
+    }
+
+    /// All series of this name.
+    pub(crate) fn series(&self, name: &str) -> Vec<&Sample> {
+        self.0.values().flat_map(|family| &family.samples).filter(|sample| sample.name == name).collect()
+    }
+
+    /// The value of the series that has this label, if there is one.
+    pub(crate) fn find(&self, name: &str, label: &str, value: &str) -> Option<f64> {
+        let series = self.series(name);
+        let found = series.iter().find(|sample| sample.labels.get(label).is_some_and(|found| found == value));
+        found.map(|sample| sample.value)
+    }
+
+    /// The value of the only series of this name.
+    pub(crate) fn only(&self, name: &str) -> f64 {
+        match self.series(name).as_slice() {
+            [one] => one.value,
+            several => panic!("{name} has {} series", several.len()),
+        }
+    }
+}
+
+impl Family {
+    fn check(&self, name: &str) {
+        assert!(self.help.as_deref().is_some_and(|help| !help.is_empty()), "{name} has no HELP text");
+        let kind = self.kind.as_deref().unwrap_or_else(|| panic!("{name} has no TYPE"));
+        assert!(["counter", "gauge", "histogram"].contains(&kind), "{name} is a {kind}");
+        let mut seen = HashSet::new();
+        for sample in &self.samples {
+            assert!(seen.insert((&sample.name, &sample.labels)), "{sample:?} is there twice");
+            assert!(kind == "gauge" || sample.value >= 0.0, "{sample:?} counts below zero");
+        }
+        if kind == "histogram" {
+            self.check_histogram(name);
+        }
+    }
+
+    fn check_histogram(&self, name: &str) {
+        let named = |suffix: &str| {
+            let wanted = format!("{name}{suffix}");
+            self.samples.iter().filter(move |sample| sample.name == wanted)
+        };
+        for count in named("_count") {
+            assert!(named("_sum").any(|sum| sum.labels == count.labels), "{count:?} has no sum");
+            let mut before = (f64::NEG_INFINITY, 0.0);
+            for bucket in named("_bucket") {
+                let mut labels = bucket.labels.clone();
+                let bound: f64 = labels.remove("le").expect("a bucket has a bound").parse().unwrap();
+                if labels == count.labels {
+                    assert!(bound > before.0 && bucket.value >= before.1, "{bucket:?} after {before:?}");
+                    before = (bound, bucket.value);
+                }
+            }
+            assert_eq!(before, (f64::INFINITY, count.value), "the last bucket of {name} holds everything");
+        }
+    }
+}
+
+/// `name{label="value",…} value`; timestamps are not expected.
+fn sample(line: &str) -> Sample {
+    let end = line.find(['{', ' ']).unwrap_or_else(|| panic!("no value: {line}"));
+    let (name, mut rest) = line.split_at(end);
+    assert!(is_name(name), "{name} is no name");
+    let mut labels = BTreeMap::new();
+    if let Some(inside) = rest.strip_prefix('{') {
+        rest = inside;
+        while let Some((label, behind)) = rest.split_once("=\"").filter(|_| !rest.starts_with('}')) {
+            assert!(is_name(label), "{label} is no name in {line}");
+            let (value, behind) = quoted(behind);
+            assert_eq!(labels.insert(label.to_owned(), value), None, "{label} is there twice in {line}");
+            rest = behind.strip_prefix(',').unwrap_or(behind);
+        }
+        rest = rest.strip_prefix('}').unwrap_or_else(|| panic!("labels without an end: {line}"));
+    }
+    let value = rest.strip_prefix(' ').unwrap_or_else(|| panic!("no value: {line}"));
+    let value = value.parse().unwrap_or_else(|_| panic!("{value} is no number: {line}"));
+    Sample { name: name.to_owned(), labels, value }
+}
+
+fn is_name(text: &str) -> bool {
+    let valid = |c: char| c.is_ascii_alphanumeric() || c == '_' || c == ':';
+    !text.is_empty() && text.chars().all(valid) && !text.starts_with(|c: char| c.is_ascii_digit())
+}
+
+/// The value of a label up to its quote, and what is behind.
+fn quoted(text: &str) -> (String, &str) {
+    let mut value = String::new();
+    let mut chars = text.char_indices();
+    while let Some((at, c)) = chars.next() {
+        match c {
+            '"' => return (value, &text[at + 1..]),
+            '\\' => match chars.next().map(|(_, c)| c) {
+                Some('n') => value.push('\n'),
+                Some(c @ ('\\' | '"')) => value.push(c),
+                other => panic!("\\{other:?} is no escape in {text}"),
+            },
+            c => value.push(c),
+        }
+    }
+    panic!("a quote without an end: {text}");
+}
+
+#[test]
+fn what_is_wrong_with_a_scrape_is_noticed() {
+    let good = "# HELP a text\n# TYPE a gauge\na{x=\"1\\\"\\n\\\\\",y=\"\"} 2.5\na 1\n";
+    let scrape = Scrape::parse(good);
+    assert_eq!(scrape.find("a", "x", "1\"\n\\"), Some(2.5));
+    for bad in [
+        "a 1\n",
+        "# TYPE a gauge\na 1\n",
+        "# HELP a text\na 1\n",
+        "# HELP a text\n# TYPE a gauge\na 1\na 2\n",
+        "# HELP a text\n# TYPE a gauge\nb 1\n",
+        "# HELP a text\n# TYPE a gauge\na{x=\"1} 1\n",
+        "# HELP a text\n# TYPE a gauge\na one\n",
+        "# HELP a text\n# TYPE a gauge\na 1",
+        "# HELP h text\n# TYPE h histogram\nh_bucket{le=\"1\"} 2\nh_bucket{le=\"+Inf\"} 1\nh_sum 1\nh_count 1\n",
+        "# HELP h text\n# TYPE h histogram\nh_bucket{le=\"1\"} 1\nh_sum 1\nh_count 1\n",
+    ] {
+        assert!(std::panic::catch_unwind(|| Scrape::parse(bad)).is_err(), "{bad:?} passes");
+    }
+}

@@ -1,0 +1,58 @@
+//! End to end: what a user, a Doorman client, an operator and a Prometheus see of a running server.
+//!
+//! Everything is real here: the `leaseway` binary in processes of its own, sockets on loopback, files, signals. What crosses
+//! a process boundary (flags, exit codes, bytes on the wire, what a restart forgets) can only be tested so; all finer questions are
+//! the crates' own tests, which need no process.
+//!
+//! No test depends on speed. Tests wait for conditions, with deadlines that only a hang exceeds; where time is part of what
+//! is promised (a lease that ends), only the promised side is asserted: never too early.
+#![allow(clippy::unwrap_used, reason = "all of it is test, the harness too")]
+
+mod harness {
+    pub(crate) mod binary;
+    pub(crate) mod config;
+    pub(crate) mod doorman;
+    pub(crate) mod http;
+    pub(crate) mod original;
+    pub(crate) mod process;
+    pub(crate) mod prometheus;
+    pub(crate) mod raw;
+    pub(crate) mod seats;
+    pub(crate) mod server;
+    pub(crate) mod wait;
+}
+
+mod scenarios {
+    mod bytes;
+    mod configuration;
+    mod connections;
+    mod doorman_flows;
+    mod faults_config;
+    mod faults_division;
+    mod faults_requests;
+    mod flags;
+    mod introspection;
+    mod learning;
+    mod lifecycle;
+    mod metrics;
+    mod newcomer;
+    mod pace;
+    mod pages;
+    mod refusals;
+    mod reload;
+    mod reuse;
+}
+
+/// A file that no list names is compiled by nobody, and its tests pass for ever.
+#[test]
+fn no_file_is_forgotten() {
+    let list = include_str!("main.rs");
+    for folder in ["harness", "scenarios"] {
+        let path = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join(folder);
+        for entry in std::fs::read_dir(path).unwrap() {
+            let name = entry.unwrap().file_name().into_string().unwrap();
+            let module = name.strip_suffix(".rs").unwrap_or_else(|| panic!("{folder}/{name} is no module"));
+            assert!(list.contains(&format!("mod {module};")), "main.rs does not list {folder}/{name}");
+        }
+    }
+}

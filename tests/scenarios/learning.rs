@@ -1,0 +1,81 @@
+//! Learning mode: a server that was restarted does not know what it promised before, so it listens first.
+
+use rustix::process::Signal;
+
+use crate::harness::{
+    config::{ConfigFile, Template},
+    doorman::{Asks as _, Client},
+    server::Server,
+    wait::eventually,
+};
+
+/// Alice has 60 and bob 30 of the 90 of `mysql`; then the server crashes. The clients, and a server that takes its place.
+fn crash(learning: u64) -> (Client, Client, Server) {
+    let before = ConfigFile::of(&[Template::fair("*", 90.0)]);
+    let server = Server::with_config(&before);
+    let (mut alice, mut bob) = (server.client("alice"), server.client("bob"));
+    assert_eq!((alice.ask("mysql", 60.0), bob.ask("mysql", 30.0)), (60.0, 30.0));
+    server.signal(Signal::KILL);
+    assert_eq!(server.finish().code, None, "the signal ended it");
+
+    let after = ConfigFile::of(&[Template { learning, ..Template::fair("*", 90.0) }]);
+    let server = Server::with_config(&after);
+    alice.moves_to(server.doorman());
+    bob.moves_to(server.doorman());
+    (alice, bob, server)
+}
+
+#[test]
+fn while_it_learns_clients_get_back_what_they_have_and_new_ones_nothing() {
+    let (mut alice, mut bob, server) = crash(3600);
+    let mut carol = server.client("carol");
+    assert_eq!(alice.ask("mysql", 60.0), 60.0);
+    assert_eq!(carol.ask("mysql", 10.0), 0.0);
+    assert_eq!(bob.ask("mysql", 90.0), 30.0, "what it has, not what it wants");
+    assert_eq!(carol.ask("mysql", 10.0), 0.0);
+    assert_eq!((alice.ask("mysql", 60.0), bob.ask("mysql", 90.0)), (60.0, 30.0), "again and again");
+
+    let status = server.status(&["mysql"]);
+    let mysql = &status["resources"][0];
+    assert!(mysql["learning_ms"].as_u64().unwrap() > 0, "{mysql}");
+    assert_eq!((&mysql["held"], &mysql["wants"]), (&90.0.into(), &160.0.into()), "{mysql}");
+    let row = server.cli(&["status"]).stdout;
+    assert!(row.lines().any(|line| line.starts_with("mysql") && !line.contains(" no ")), "{row}");
+}
+
+#[test]
+fn what_clients_say_they_have_never_sums_up_to_more_than_there_is() {
+    let (mut alice, mut bob, server) = crash(3600);
+    // Somebody else's lease, claimed as one's own: it is honoured as long as there is room.
+    let mut liar = alice_as_somebody_else(&server);
+    let sum = alice.ask("mysql", 60.0) + liar.ask("mysql", 60.0) + bob.ask("mysql", 30.0);
+    assert!(sum <= 90.0, "{sum}");
+    assert!(server.log().contains("more than the capacity"), "{}", server.log());
+}
+
+fn alice_as_somebody_else(server: &Server) -> Client {
+    let elsewhere = Server::with_config(&ConfigFile::of(&[Template::fair("*", 90.0)]));
+    let mut liar = elsewhere.client("liar");
+    liar.ask("mysql", 60.0);
+    liar.moves_to(server.doorman());
+    liar
+}
+
+#[test]
+fn when_it_has_learnt_it_divides() {
+    let (mut alice, mut bob, server) = crash(2);
+    let mut carol = server.client("carol");
+    eventually("learning ends, and everybody has a third", || {
+        let granted = [alice.ask("mysql", 60.0), bob.ask("mysql", 60.0), carol.ask("mysql", 60.0)];
+        assert!(granted.iter().sum::<f64>() <= 90.0, "{granted:?}");
+        (granted == [30.0; 3]).then_some(())
+    });
+    assert_eq!(server.status(&["mysql"])["resources"][0]["learning_ms"], 0);
+}
+
+#[test]
+fn where_capacity_is_not_shared_there_is_nothing_to_learn() {
+    let config = ConfigFile::of(&[Template { kind: "STATIC", learning: 3600, ..Template::fair("*", 8.0) }]);
+    let server = Server::with_config(&config);
+    assert_eq!(server.client("alice").ask("mysql", 60.0), 8.0);
+}

@@ -1,0 +1,113 @@
+//! How servers start and end.
+
+use leaseway_proto::doorman::GetCapacityRequest;
+use rustix::process::Signal;
+use tonic::Code;
+use tonic_health::pb::{HealthCheckRequest, health_check_response::ServingStatus, health_client::HealthClient};
+
+use crate::harness::{
+    doorman::{Asks as _, entry, request},
+    process::leaseway,
+    server::{ANYWHERE, Server, addresses_of_its_own},
+    wait::{block_on, runtime},
+};
+
+#[test]
+fn a_second_server_on_the_same_port_is_refused_and_the_first_goes_on() {
+    let server = Server::development();
+    let (grpc, http) = (server.grpc().to_string(), server.http().to_string());
+    for (listen, http, taken, flag) in
+        [(grpc.as_str(), ANYWHERE, &grpc, "--listen"), (ANYWHERE, http.as_str(), &http, "--http")]
+    {
+        let said = leaseway(&["serve", "--listen", listen, "--http", http]);
+        assert_eq!((said.code, said.stdout.as_str()), (Some(1), ""));
+        for part in [format!("cannot listen on {taken}").as_str(), "another server is running there", flag] {
+            assert!(said.stderr.contains(part), "`{part}` is not in {}", said.stderr);
+        }
+    }
+    server.assert_alive();
+}
+
+#[test]
+fn a_flag_that_cannot_be_read_is_named() {
+    let said = leaseway(&["serve", "--listen", "nowhere"]);
+    assert_eq!(said.code, Some(2));
+    assert!(said.stderr.contains("nowhere") && said.stderr.contains("--listen"), "{said:?}");
+}
+
+#[test]
+fn sigterm_and_sigint_end_a_server_cleanly() {
+    for signal in [Signal::TERM, Signal::INT] {
+        let server = Server::development();
+        let mut alice = server.client("alice");
+        alice.ask("mysql", 40.0);
+        server.signal(signal);
+        let said = server.finish();
+        assert_eq!(said.code, Some(0), "{said:?}");
+        assert!(said.stderr.contains("stopping"), "{said:?}");
+        assert!(!said.stderr.contains("panicked"), "{said:?}");
+        alice.try_ask("mysql", 40.0).expect_err("nobody is there any more");
+    }
+}
+
+#[test]
+fn whoever_watches_its_health_hears_that_it_stops() {
+    let server = Server::development();
+    let mut health = HealthClient::new(server.channel());
+    let mut watches = ["doorman.Capacity"].map(|service| {
+        let request = HealthCheckRequest { service: service.into() };
+        let mut watch = block_on(health.watch(request)).unwrap().into_inner();
+        let first = block_on(watch.message()).unwrap().expect("a first status");
+        assert_eq!(first.status(), ServingStatus::Serving);
+        watch
+    });
+    server.signal(Signal::TERM);
+    for watch in &mut watches {
+        let next = block_on(watch.message()).unwrap().expect("another status, while the connection drains");
+        assert_eq!(next.status(), ServingStatus::NotServing);
+    }
+    drop((watches, health));
+    assert_eq!(server.finish().code, Some(0));
+}
+
+#[test]
+fn requests_under_way_when_a_server_stops_are_answered_or_cleanly_refused() {
+    let server = Server::development();
+    let (answered, mut some_are) = tokio::sync::watch::channel(0);
+    let tasks: Vec<_> = (0..16)
+        .map(|n| {
+            let (mut doorman, answered) = (server.doorman().inner(), answered.clone());
+            runtime().spawn(async move {
+                let ask: GetCapacityRequest = request(&format!("client {n}"), vec![entry("mysql", 1.0)]);
+                loop {
+                    match doorman.get_capacity(ask.clone()).await {
+                        Ok(answer) => assert_eq!(answer.into_inner().response.len(), 1),
+                        Err(status) => return status,
+                    }
+                    answered.send_modify(|answered| *answered += 1);
+                }
+            })
+        })
+        .collect();
+    block_on(some_are.wait_for(|answered| *answered > 100)).unwrap();
+    server.signal(Signal::TERM);
+    for task in tasks {
+        let status = block_on(task).unwrap();
+        // Refused by the server, or by the client's side for want of a connection; nothing half done, nothing hung.
+        assert!(matches!(status.code(), Code::Unavailable | Code::Unknown | Code::Cancelled), "{status:?}");
+    }
+    let said = server.finish();
+    assert_eq!(said.code, Some(0), "{said:?}");
+    assert!(!said.stderr.contains("panicked"), "{said:?}");
+}
+
+#[test]
+fn a_server_forgets_everything_when_it_restarts_without_a_configuration() {
+    let [listen, http] = addresses_of_its_own();
+    let start = || Server::start(&["--listen", &listen, "--http", &http], &[]);
+    let server = start();
+    assert_eq!(server.client("alice").ask("mysql", 100.0), 100.0);
+    assert_eq!(server.stop().code, Some(0));
+    let server = start();
+    assert_eq!(server.client("bob").ask("mysql", 100.0), 100.0);
+}

@@ -1,0 +1,77 @@
+//! The pages for people and probes, at the addresses that Doorman has.
+
+use crate::harness::{
+    config::{ConfigFile, Template},
+    doorman::Asks as _,
+    http,
+    server::Server,
+};
+
+#[test]
+fn probes_are_answered() {
+    let server = Server::development();
+    assert_eq!(server.page("/healthz"), "ok\n");
+    assert_eq!(server.page("/readyz"), "ready: master\n");
+}
+
+#[test]
+fn the_root_and_every_unknown_path_lead_to_the_status_page() {
+    let server = Server::development();
+    for path in ["/", "/favicon.ico", "/debug", "/no/such/page?x=1"] {
+        let response = http::get(server.http(), path);
+        assert_eq!((response.status, response.header("location")), (301, Some("/debug/status")), "{path}");
+    }
+}
+
+#[test]
+fn the_status_page_shows_server_resources_and_configuration() {
+    let config = ConfigFile::of(&[
+        Template { kind: "PROPORTIONAL_SHARE", ..Template::fair("mysql*", 120.0) },
+        Template::fair("*", 10.0),
+    ]);
+    let server = Server::with_flags(&["--config", config.path(), "--id", "the one"]);
+    server.client("alice").ask("mysql", 33.0);
+    let page = server.page("/debug/status");
+    for part in [
+        "the one",
+        "This is the master",
+        config.path(),
+        "version 1",
+        ">mysql</a>",
+        "33",
+        "PROPORTIONAL_SHARE",
+        "mysql*",
+    ] {
+        assert!(page.contains(part), "`{part}` is not in {page}");
+    }
+    assert!(http::get(server.http(), "/debug/status").header("content-type").unwrap().starts_with("text/html"));
+}
+
+#[test]
+fn the_resources_page_shows_all_or_one_with_its_clients() {
+    let server = Server::development();
+    server.client("alice").ask("mysql", 33.0);
+    server.client("bob").ask("postgres/main & co", 44.0);
+    let page = server.page("/debug/resources");
+    assert!(page.contains(">mysql</a>") && page.contains(">postgres/main &amp; co</a>"), "{page}");
+    let page = server.page("/debug/resources?resource=postgres%2Fmain%20%26%20co");
+    assert!(page.contains("<td>bob</td>") && !page.contains("alice"), "{page}");
+    let page = server.page("/debug/resources?resource=unknown");
+    assert!(page.contains("No such resource is alive"), "{page}");
+}
+
+#[test]
+fn ids_with_html_in_them_are_text_and_nothing_else() {
+    let server = Server::development();
+    let (resource, client) = ("<script>alert('r')</script>\"'", "<img src=x onerror=\"alert('c')\">");
+    server.client(client).ask(resource, 5.0);
+    let link = "/debug/resources?resource=%3Cscript%3Ealert%28%27r%27%29%3C%2Fscript%3E%22%27";
+    for path in ["/debug/status", "/debug/resources", link, "/debug/resources?resource=%3Cscript%3Eunknown"] {
+        let page = server.page(path);
+        assert!(!page.contains("<script") && !page.contains("<img"), "{path}: {page}");
+    }
+    let page = server.page("/debug/resources");
+    assert!(page.contains(&format!("href=\"{link}\"")), "the link leads to it: {page}");
+    let page = server.page(link);
+    assert!(page.contains("&lt;img src=x onerror=") && page.contains("&lt;script&gt;alert"), "{page}");
+}

@@ -1,0 +1,168 @@
+//! What cannot be right is refused: with the right code, the field by name, and no harm to anybody.
+
+use leaseway_proto::doorman::{
+    GetCapacityRequest, GetServerCapacityRequest, Lease, PriorityBandAggregate, ResourceRequest,
+    ServerCapacityResourceRequest,
+};
+use tonic::Code;
+
+use crate::harness::{
+    doorman::{assert_refused, entry, node_request, request},
+    server::{Server, babble},
+};
+
+#[test]
+fn a_missing_required_field_is_named() {
+    let server = Server::development();
+    let doorman = server.doorman();
+    let good = entry("mysql", 1.0);
+    let has = Lease { capacity: Some(1.0), expiry_time: Some(1), refresh_interval: Some(1), ..Lease::default() };
+    let with_has = |has| ResourceRequest { has: Some(has), ..good.clone() };
+    for (broken, field) in [
+        (ResourceRequest { resource_id: None, ..good.clone() }, "resource[1].resource_id"),
+        (ResourceRequest { priority: None, ..good.clone() }, "resource[1].priority"),
+        (ResourceRequest { wants: None, ..good.clone() }, "resource[1].wants"),
+        (with_has(Lease { capacity: None, ..has }), "resource[1].has.capacity"),
+        (with_has(Lease { expiry_time: None, ..has }), "resource[1].has.expiry_time"),
+        (with_has(Lease { refresh_interval: None, ..has }), "resource[1].has.refresh_interval"),
+    ] {
+        let answer = doorman.get(request("alice", vec![good.clone(), broken]));
+        assert_refused(answer, Code::InvalidArgument, &[field, "required field is missing"]);
+    }
+    let answer = doorman.get(GetCapacityRequest { client_id: None, resource: vec![good] });
+    assert_refused(answer, Code::InvalidArgument, &["client_id: required field is missing"]);
+    let status = server.status(&[]);
+    assert_eq!(status["resources_total"], 0, "nothing of a request is carried out if any of it is wrong");
+    server.assert_alive();
+}
+
+#[test]
+fn a_missing_field_of_a_child_node_is_named() {
+    let server = Server::development();
+    let doorman = server.doorman();
+    let band = PriorityBandAggregate { priority: Some(0), num_clients: Some(1), wants: Some(1.0) };
+    for (band, field) in [
+        (PriorityBandAggregate { priority: None, ..band }, "resource[0].wants[0].priority"),
+        (PriorityBandAggregate { num_clients: None, ..band }, "resource[0].wants[0].num_clients"),
+        (PriorityBandAggregate { wants: None, ..band }, "resource[0].wants[0].wants"),
+    ] {
+        let entry =
+            ServerCapacityResourceRequest { resource_id: Some("r".into()), wants: vec![band], ..Default::default() };
+        let request = GetServerCapacityRequest { server_id: Some("child".into()), resource: vec![entry] };
+        assert_refused(doorman.get_server(request), Code::InvalidArgument, &[field, "required field is missing"]);
+    }
+    let request = GetServerCapacityRequest { server_id: None, resource: Vec::new() };
+    assert_refused(doorman.get_server(request), Code::InvalidArgument, &["server_id: required field is missing"]);
+    server.assert_alive();
+}
+
+#[test]
+fn a_band_of_nobody_is_refused() {
+    let server = Server::development();
+    for clients in [0, -1, i64::MIN] {
+        let answer = server.doorman().get_server(node_request("child", "mysql", &[(1, 1.0), (clients, 1.0)]));
+        let says = ["resource[0].wants[1].num_clients", "subclients should be > 0"];
+        assert_refused(answer, Code::InvalidArgument, &says);
+    }
+    server.assert_alive();
+}
+
+#[test]
+fn numbers_that_are_no_amounts_are_refused() {
+    let server = Server::development();
+    let doorman = server.doorman();
+    for (number, why) in [
+        (f64::NAN, "finite"),
+        (f64::INFINITY, "finite"),
+        (f64::NEG_INFINITY, "finite"),
+        (-1.0, "negative"),
+        (-f64::MIN_POSITIVE, "negative"),
+        (1.1e15, "1e15"),
+    ] {
+        let answer = doorman.get(request("alice", vec![entry("mysql", number)]));
+        assert_refused(answer, Code::InvalidArgument, &["resource[0].wants", why]);
+        let answer = doorman.get_server(node_request("child", "mysql", &[(1, number)]));
+        assert_refused(answer, Code::InvalidArgument, &["resource[0].wants[0].wants", why]);
+        let has = Lease {
+            capacity: Some(number),
+            expiry_time: Some(i64::MAX),
+            refresh_interval: Some(1),
+            ..Default::default()
+        };
+        let answer = doorman.get(request("alice", vec![ResourceRequest { has: Some(has), ..entry("mysql", 1.0) }]));
+        assert_refused(answer, Code::InvalidArgument, &["resource[0].has.capacity", why]);
+        let outstanding = ResourceRequest { outstanding: Some(number), ..entry("mysql", 1.0) };
+        let answer = doorman.get(request("alice", vec![outstanding]));
+        assert_refused(answer, Code::InvalidArgument, &["resource[0].outstanding", why]);
+    }
+    server.assert_alive();
+}
+
+#[test]
+fn ids_are_neither_empty_nor_endless() {
+    let server = Server::development();
+    let doorman = server.doorman();
+    let (longest, too_long) = ("i".repeat(256), "i".repeat(257));
+    for (id, why) in [("", "must not be empty"), (too_long.as_str(), "is 257 bytes long, at most 256 are allowed")] {
+        let answer = doorman.get(request(id, vec![entry("mysql", 1.0)]));
+        assert_refused(answer, Code::InvalidArgument, &["client_id", why]);
+        let answer = doorman.get(request("alice", vec![entry(id, 1.0)]));
+        assert_refused(answer, Code::InvalidArgument, &["resource[0].resource_id", why]);
+        let answer = doorman.get_server(node_request(id, "mysql", &[(1, 1.0)]));
+        assert_refused(answer, Code::InvalidArgument, &["server_id", why]);
+    }
+    assert_refused(doorman.release("", &["mysql"]), Code::InvalidArgument, &["client_id", "must not be empty"]);
+    assert_refused(doorman.release("alice", &["mysql", &too_long]), Code::InvalidArgument, &["resource_id[1]"]);
+    doorman.get(request(&longest, vec![entry(&longest, 1.0)])).unwrap();
+    server.assert_alive();
+}
+
+#[test]
+fn too_much_at_once_is_refused_with_the_flag_that_allows_more() {
+    let server = Server::with_flags(&["--max-resources-per-request", "3", "--max-bands", "2"]);
+    let doorman = server.doorman();
+    let entries = |n: usize| (0..n).map(|at| entry(&at.to_string(), 1.0)).collect();
+    assert_eq!(doorman.get(request("alice", entries(3))).unwrap().response.len(), 3);
+    let says = ["resource: 4 entries", "at most 3", "--max-resources-per-request"];
+    assert_refused(doorman.get(request("alice", entries(4))), Code::ResourceExhausted, &says);
+    assert_refused(doorman.release("alice", &["r"; 7]), Code::ResourceExhausted, &["--max-resources-per-request"]);
+    let says = ["resource[0].wants: 3 entries", "at most 2", "--max-bands"];
+    let answer = doorman.get_server(node_request("child", "mysql", &[(1, 1.0); 3]));
+    assert_refused(answer, Code::ResourceExhausted, &says);
+    server.assert_alive();
+}
+
+#[test]
+fn a_message_that_is_too_large_is_refused() {
+    let server = Server::with_flags(&["--max-message-bytes", "2000"]);
+    let doorman = server.doorman();
+    let entries = |n| vec![entry("mysql", 1.0); n];
+    let answer = doorman.get(request("alice", entries(1000)));
+    assert_refused(answer, Code::OutOfRange, &["2000"]);
+    assert_eq!(doorman.get(request("alice", entries(10))).unwrap().response.len(), 10, "the connection goes on");
+    server.assert_alive();
+}
+
+#[test]
+fn bytes_that_are_no_message_and_talk_that_is_no_http_harm_nobody() {
+    let server = Server::development();
+    let raw = server.raw();
+    for nonsense in [&[0xff; 40][..], &[0x0a, 200, 1], &[0x0a, 2, 0xff, 0xfe]] {
+        for method in ["GetCapacity", "GetServerCapacity", "ReleaseCapacity"] {
+            let status = raw.call(method, nonsense.to_vec()).expect_err("no message");
+            assert_ne!(status.code(), Code::Unavailable, "answered, not dropped: {status:?}");
+        }
+    }
+    let status = raw.call("Unheard", Vec::new()).expect_err("no such method");
+    assert_eq!(status.code(), Code::Unimplemented);
+    for nonsense in [
+        &b"hello?\r\n\r\n"[..],
+        b"GET / HTTP/1.1\r\n\r\n",
+        b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\xff\xff\xff",
+        &[0; 10_000],
+    ] {
+        babble(server.grpc(), nonsense);
+        babble(server.http(), nonsense);
+    }
+    server.assert_alive();
+}

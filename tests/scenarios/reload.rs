@@ -1,0 +1,115 @@
+//! A configuration that changes under a running server: leases stay, and a bad file changes nothing.
+
+use rustix::process::Signal;
+
+use crate::harness::{
+    config::{self, ConfigFile, Template},
+    doorman::Asks as _,
+    prometheus::Scrape,
+    server::Server,
+    wait::eventually,
+};
+
+fn fair(capacity: f64) -> String {
+    config::text(&[Template::fair("*", capacity)])
+}
+
+fn wait_for_version(server: &Server, version: u64) {
+    eventually("the new configuration is in force", || {
+        (server.status(&[])["config"]["version"] == version).then_some(())
+    });
+}
+
+/// Alice has 40; `change` makes the capacity 70.
+fn changes(change: impl FnOnce(&ConfigFile, &Server)) {
+    let file = ConfigFile::new(&fair(100.0));
+    let server = Server::with_config(&file);
+    assert_eq!(server.client("alice").ask("mysql", 40.0), 40.0);
+    change(&file, &server);
+    wait_for_version(&server, 2);
+    eventually("the resource has heard of it", || {
+        (server.status(&["mysql"])["resources"][0]["capacity"] == 70.0).then_some(())
+    });
+    let status = server.status(&["mysql"]);
+    assert_eq!(status["resources"][0]["granted"], 40.0, "leases stay as they are");
+    assert_eq!(server.client("bob").ask("mysql", 1000.0), 30.0, "seventy less forty");
+}
+
+#[test]
+fn a_rewritten_file_is_read_again() {
+    changes(|file, _| file.rewrite(&fair(70.0)));
+}
+
+#[test]
+fn a_file_that_takes_the_place_of_another_is_read() {
+    changes(|file, _| file.replace(&fair(70.0)));
+}
+
+#[test]
+fn sighup_makes_the_server_read_its_file() {
+    changes(|file, server| {
+        file.rewrite(&fair(70.0));
+        server.signal(Signal::HUP);
+    });
+}
+
+#[test]
+fn a_bad_file_changes_nothing_and_is_shown_everywhere() {
+    let file = ConfigFile::new(&fair(100.0));
+    let server = Server::with_config(&file);
+    server.client("alice").ask("mysql", 40.0);
+    assert_eq!(Scrape::parse(&server.page("/metrics")).only("leaseway_config_rejected"), 0.0);
+
+    file.rewrite("resources:\n- identifier_glob: a<b\n  capacity: lots\n");
+    let mistake = format!("{}:3:13: ", file.path());
+    let status = eventually("the refusal is shown", || {
+        let said = server.cli(&["status"]);
+        said.stdout.contains("the newest configuration was refused").then_some(said.stdout)
+    });
+    assert!(status.contains(&mistake), "{status}");
+    assert!(status.contains("version 1"), "{status}");
+    let metrics = Scrape::parse(&server.page("/metrics"));
+    assert_eq!((metrics.only("leaseway_config_rejected"), metrics.only("leaseway_config_version")), (1.0, 1.0));
+    assert_eq!(metrics.find("leaseway_config_reloads_total", "outcome", "rejected"), Some(1.0));
+    assert!(server.page("/debug/status").contains(&mistake));
+    assert!(server.log().contains(&mistake), "{}", server.log());
+    assert_eq!(server.client("bob").ask("mysql", 1000.0), 60.0, "the old one is in force");
+
+    file.replace(&fair(50.0));
+    wait_for_version(&server, 2);
+    assert_eq!(server.status(&[])["config"]["error"], "");
+    assert!(!server.page("/debug/status").contains(&mistake));
+}
+
+#[test]
+fn a_file_that_vanishes_changes_nothing() {
+    let file = ConfigFile::new(&fair(100.0));
+    let server = Server::with_config(&file);
+    std::fs::remove_file(file.path()).unwrap();
+    server.signal(Signal::HUP);
+    eventually("the refusal is shown", || {
+        let error = server.status(&[])["config"]["error"].as_str().unwrap().to_owned();
+        error.contains("cannot read the configuration file").then_some(())
+    });
+    assert_eq!(server.client("alice").ask("mysql", 1000.0), 100.0);
+}
+
+#[test]
+fn living_resources_follow_a_new_template_or_fall_to_the_general_one() {
+    let general = Template::fair("*", 10.0);
+    let file = ConfigFile::of(&[Template::fair("mysql", 100.0), general]);
+    let server = Server::with_config(&file);
+    assert_eq!(server.client("alice").ask("mysql", 8.0), 8.0);
+    let template = |expected: &str| {
+        eventually("the resource follows the other template", || {
+            (server.status(&["mysql"])["resources"][0]["template"] == expected).then_some(())
+        });
+    };
+    template("mysql");
+    file.replace(&config::text(&[general]));
+    template("*");
+    assert_eq!(server.client("bob").ask("mysql", 1000.0), 2.0);
+    file.replace(&config::text(&[Template { kind: "STATIC", ..Template::fair("my*", 30.0) }, general]));
+    template("my*");
+    assert_eq!(server.client("bob").ask("mysql", 1000.0), 30.0, "thirty for each");
+}
