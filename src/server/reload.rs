@@ -5,11 +5,12 @@
 //! symlink swap, network mounts), which watches do not.
 
 use std::{
+    io,
     path::PathBuf,
     time::{Duration, SystemTime},
 };
 
-use tokio::signal::unix::{SignalKind, signal};
+use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use crate::{actors::NodeHandle, config, metrics};
 
@@ -18,36 +19,42 @@ const LOOK_EVERY: Duration = Duration::from_secs(1);
 /// By what a changed file is told. `None`: it cannot be looked at.
 type Stamp = Option<(SystemTime, u64, u64)>;
 
-/// Runs until the node is gone.
-pub(crate) async fn reload_on_change(path: PathBuf, node: NodeHandle) {
-    let mut hangup = match signal(SignalKind::hangup()) {
-        Ok(hangup) => hangup,
-        Err(error) => {
-            tracing::error!(%error, "cannot listen for SIGHUP; the configuration is not reloaded");
-            return;
-        }
-    };
-    let mut look = tokio::time::interval(LOOK_EVERY);
-    look.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
-    let mut loaded = stamp(&path);
-    let mut seen = loaded;
-    loop {
-        tokio::select! {
-            received = hangup.recv() => if received.is_none() { return },
-            _ = look.tick() => {
-                let now = stamp(&path);
-                // A file that is still being written looks different each time.
-                let settled = now == seen;
-                seen = now;
-                if now == loaded || !settled {
-                    continue;
+/// Listens for SIGHUP, and knows what the file looked like before it was first read.
+pub(crate) struct Reload {
+    path: PathBuf,
+    loaded: Stamp,
+    hangup: Signal,
+}
+
+impl Reload {
+    /// Call it before the file is read: what happens from here on is not missed.
+    pub(crate) fn prepare(path: PathBuf) -> io::Result<Reload> {
+        Ok(Reload { loaded: stamp(&path), path, hangup: signal(SignalKind::hangup())? })
+    }
+
+    /// Runs until the node is gone.
+    pub(crate) async fn on_change(mut self, node: NodeHandle) {
+        let mut look = tokio::time::interval(LOOK_EVERY);
+        look.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+        let mut seen = self.loaded;
+        loop {
+            tokio::select! {
+                received = self.hangup.recv() => if received.is_none() { return },
+                _ = look.tick() => {
+                    let now = stamp(&self.path);
+                    // A file that is still being written looks different each time.
+                    let settled = now == seen;
+                    seen = now;
+                    if now == self.loaded || !settled {
+                        continue;
+                    }
                 }
             }
-        }
-        loaded = stamp(&path);
-        seen = loaded;
-        if reload(&path, &node).await.is_err() {
-            return;
+            self.loaded = stamp(&self.path);
+            seen = self.loaded;
+            if reload(&self.path, &node).await.is_err() {
+                return;
+            }
         }
     }
 }

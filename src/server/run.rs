@@ -25,7 +25,8 @@ use crate::{
     },
     http::{self, Pages},
     limits::Limits,
-    metrics, reload,
+    metrics,
+    reload::Reload,
 };
 
 /// How often resources look for leases that have ended, besides when they are asked.
@@ -107,6 +108,8 @@ pub fn run(options: Options, ready: impl FnOnce(Addresses)) -> Result<(), ServeE
 }
 
 async fn serve(options: Options, ready: impl FnOnce(Addresses)) -> Result<(), ServeError> {
+    // Before the file is read, so that no change and no signal is missed.
+    let reload = options.config.clone().map(Reload::prepare).transpose().map_err(ServeError::Signals)?;
     let (repository, source) = first_configuration(options.config.as_deref())?;
     let mut stop_signals = StopSignals::new().map_err(ServeError::Signals)?;
     let listener = bind(options.listen, "--listen").await?;
@@ -159,8 +162,8 @@ async fn serve(options: Options, ready: impl FnOnce(Addresses)) -> Result<(), Se
     });
     actix_rt::spawn(tick(node.clone()));
     actix_rt::spawn(upkeep(prometheus));
-    if let Some(path) = options.config {
-        actix_rt::spawn(reload::reload_on_change(path, node.clone()));
+    if let Some(reload) = reload {
+        actix_rt::spawn(reload.on_change(node.clone()));
     }
     tracing::info!(grpc = %addresses.grpc, http = %addresses.http, "ready");
     ready(addresses);

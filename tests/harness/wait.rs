@@ -20,7 +20,7 @@ pub(crate) fn eventually<T>(what: &str, mut probe: impl FnMut() -> Option<T>) ->
             return found;
         }
         assert!(Instant::now() < deadline, "waited in vain: {what}");
-        thread::sleep(Duration::from_millis(20));
+        thread::sleep(Duration::from_millis(2));
     }
 }
 

@@ -1,13 +1,16 @@
 //! A configuration that changes under a running server: leases stay, and a bad file changes nothing.
 
+use std::{thread, time::Instant};
+
 use rustix::process::Signal;
 
 use crate::harness::{
     config::{self, ConfigFile, Template},
     doorman::Asks as _,
+    process::Process,
     prometheus::Scrape,
-    server::Server,
-    wait::eventually,
+    server::{ANYWHERE, Server},
+    wait::{PATIENCE, eventually},
 };
 
 fn fair(capacity: f64) -> String {
@@ -51,6 +54,24 @@ fn sighup_makes_the_server_read_its_file() {
         file.rewrite(&fair(70.0));
         server.signal(Signal::HUP);
     });
+}
+
+#[test]
+fn sighup_the_moment_a_server_serves_does_not_end_it() {
+    let file = ConfigFile::new(&fair(100.0));
+    let arguments = ["serve", "--listen", ANYWHERE, "--http", ANYWHERE, "--config", file.path()];
+    // Microseconds count here: hence no pause while waiting, and several tries.
+    for _ in 0..20 {
+        let mut process = Process::start(&arguments, &[]);
+        let deadline = Instant::now() + PATIENCE;
+        while !process.stdout().contains("serving") {
+            assert!(process.ended().is_none() && Instant::now() < deadline, "it does not serve");
+            thread::yield_now();
+        }
+        process.signal(Signal::HUP);
+        process.signal(Signal::TERM);
+        assert_eq!(process.finish().code, Some(0), "it was asked to stop only by the second signal");
+    }
 }
 
 #[test]
