@@ -35,6 +35,8 @@ const TICK: Duration = Duration::from_secs(1);
 const METRICS_UPKEEP: Duration = Duration::from_secs(5);
 /// Requests under way are given so much time when the server stops.
 const DRAIN: Duration = Duration::from_secs(5);
+/// What health checkers may ask about: the server as a whole, or the one service that matters.
+const HEALTH: [&str; 2] = ["", "doorman.Capacity"];
 
 /// How to run.
 #[derive(Debug, Clone)]
@@ -139,8 +141,9 @@ async fn serve(options: Options, ready: impl FnOnce(Addresses)) -> Result<(), Se
     let (stop, stopped) = watch::channel(false);
     let open = OpenConnections::default();
     let health = tonic_health::server::HealthReporter::new();
-    health.set_service_status("", tonic_health::ServingStatus::Serving).await;
-    health.set_service_status("doorman.Capacity", tonic_health::ServingStatus::Serving).await;
+    for service in HEALTH {
+        health.set_service_status(service, tonic_health::ServingStatus::Serving).await;
+    }
     let services = Services {
         capacity: CapacityService::new(node.clone(), identity.clone()),
         status: StatusService::new(node.clone(), identity.clone()),
@@ -173,7 +176,9 @@ async fn serve(options: Options, ready: impl FnOnce(Addresses)) -> Result<(), Se
         changed = node_failed.wait_for(|failed| *failed) => changed.is_ok(),
     };
     tracing::info!("stopping");
-    health.set_service_status("doorman.Capacity", tonic_health::ServingStatus::NotServing).await;
+    for service in HEALTH {
+        health.set_service_status(service, tonic_health::ServingStatus::NotServing).await;
+    }
     dealer.abort();
     stop.send_replace(true);
     drain(&open).await;

@@ -54,7 +54,7 @@ fn sigterm_and_sigint_end_a_server_cleanly() {
 fn whoever_watches_its_health_hears_that_it_stops() {
     let server = Server::development();
     let mut health = HealthClient::new(server.channel());
-    let mut watches = ["doorman.Capacity"].map(|service| {
+    let mut watches = ["", "doorman.Capacity"].map(|service| {
         let request = HealthCheckRequest { service: service.into() };
         let mut watch = block_on(health.watch(request)).unwrap().into_inner();
         let first = block_on(watch.message()).unwrap().expect("a first status");
