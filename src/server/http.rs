@@ -45,7 +45,8 @@ async fn render_metrics(State(pages): State<Pages>) -> impl IntoResponse {
         config_version: config.version,
         config_rejected: config.rejected.is_some(),
     });
-    for status in pages.node.statuses("", usize::MAX).await {
+    let (statuses, _) = pages.node.statuses("", usize::MAX).await;
+    for status in statuses {
         metrics::set_resource_gauges(&status);
     }
     ([(header::CONTENT_TYPE, "text/plain; version=0.0.4; charset=utf-8")], pages.prometheus.render())

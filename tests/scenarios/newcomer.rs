@@ -120,6 +120,23 @@ fn what_the_server_refuses_is_said_with_its_words() {
 }
 
 #[test]
+fn status_says_whether_there_is_more_than_it_shows() {
+    let server = Server::development();
+    for (client, resource) in [("alice", "a"), ("alice", "b"), ("bob", "b")] {
+        server.cli(&["get", client, resource, "1"]);
+    }
+    for (arguments, more) in [
+        (&["status", "--rows", "1"][..], true),
+        (&["status", "--rows", "2"], false),
+        (&["status", "b", "--rows", "1"], true),
+        (&["status", "b", "--rows", "2"], false),
+    ] {
+        let said = server.cli(arguments);
+        assert_eq!(said.stdout.contains("there are more than"), more, "{arguments:?}: {said:?}");
+    }
+}
+
+#[test]
 fn a_server_that_cannot_be_reached_is_named_with_what_to_do() {
     // Nobody serves gRPC on the port of tcpmux.
     for command in [&["get", "alice", "mysql", "1"][..], &["release", "alice", "mysql"], &["status"]] {

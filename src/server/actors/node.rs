@@ -206,16 +206,19 @@ impl NodeHandle {
         status.await.ok()
     }
 
-    /// Up to `limit` resources in the order of their ids, from the first after `after` on. Those too busy to say are left out.
-    pub async fn statuses(&self, after: &str, limit: usize) -> Vec<Status> {
+    /// Up to `limit` resources in the order of their ids, from the first after `after` on, and the id to go on after if there
+    /// are more. Those too busy to say are left out.
+    pub async fn statuses(&self, after: &str, limit: usize) -> (Vec<Status>, Option<Arc<str>>) {
         let mut ids: Vec<Arc<str>> = {
             let directory = self.directory.read().expect("nobody panics while holding the directory");
             directory.keys().filter(|id| id.as_ref() > after).cloned().collect()
         };
         ids.sort_unstable();
+        let more = ids.len() > limit;
         ids.truncate(limit);
+        let next = ids.last().filter(|_| more).cloned();
         let statuses = ids.iter().map(|id| self.resource_status(id, 0, 0));
-        futures_util::future::join_all(statuses).await.into_iter().flatten().collect()
+        (futures_util::future::join_all(statuses).await.into_iter().flatten().collect(), next)
     }
 
     /// Makes a resource panic, to see what happens then.

@@ -25,9 +25,9 @@ impl StatusService {
     async fn rows(&self, request: &GetStatusRequest) -> Result<(Vec<Resource>, String), Status> {
         let limit = if request.page_size == 0 { PAGE } else { (request.page_size as usize).min(PAGE_MOST) };
         if request.resource_id.is_empty() {
-            let statuses = self.node.statuses(&request.page_token, limit).await;
-            let next = if statuses.len() == limit { statuses.last().map(|last| last.id.to_string()) } else { None };
-            return Ok((statuses.iter().map(resource).collect(), next.unwrap_or_default()));
+            let (statuses, next) = self.node.statuses(&request.page_token, limit).await;
+            let next = next.map(|next| next.to_string()).unwrap_or_default();
+            return Ok((statuses.iter().map(resource).collect(), next));
         }
         let from = match request.page_token.as_str() {
             "" => 0,

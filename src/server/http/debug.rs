@@ -34,7 +34,7 @@ fn page(title: &str, body: &Markup) -> Html<String> {
 
 pub(super) async fn status(State(pages): State<Pages>) -> Html<String> {
     let config = pages.node.config();
-    let statuses = pages.node.statuses("", ROWS).await;
+    let (statuses, _) = pages.node.statuses("", ROWS).await;
     let body = html! {
         table {
             tr { th { "server" } td { (pages.identity.id) } }
@@ -63,7 +63,7 @@ pub(super) struct Which {
 
 pub(super) async fn resources(State(pages): State<Pages>, Query(which): Query<Which>) -> Html<String> {
     if which.resource.is_empty() {
-        let statuses = pages.node.statuses("", ROWS).await;
+        let (statuses, _) = pages.node.statuses("", ROWS).await;
         return page("resources", &resource_table(&statuses, pages.node.resources()));
     }
     let status = pages.node.resource_status(&which.resource, which.from, ROWS).await;
