@@ -133,7 +133,7 @@ const EXPIRE_PER_REQUEST: usize = 8;
 /// Ends of leases looked at per tick.
 const EXPIRE_PER_TICK: usize = 4096;
 /// Rounds of so many requests look ahead.
-const LOOK_AHEAD_FROM: usize = 4;
+const LOOK_AHEAD_FROM: usize = 1;
 /// A request that changes wants by more than this part of them is never too soon.
 const WANTS_CHANGED: f64 = 0.1;
 

@@ -5,16 +5,22 @@
 //! distribution of wants, also when all of them are nearly or exactly equal. (Buckets of wants, or a pointer that follows the
 //! level, are cheaper on good days and a scan on bad ones.)
 //!
-//! A B+ tree: leaves hold keys and weights, branches hold sums. Sums are exact ([`Sum`]), so the tree's shape, and with it
-//! the order of past updates, cannot be seen in any answer. A branch's `firsts` may lag behind after a removal (they stay
-//! lower bounds), and only leaves are merged: a branch is dropped when it is empty.
+//! A B+ tree: leaves hold the claims, branches hold sums. Sums are exact ([`Sum`]), so the tree's shape, and with it the order
+//! of past updates, cannot be seen in any answer. A branch's `firsts` may lag behind after a removal (they stay lower
+//! bounds), and only leaves are merged: a branch is dropped when it is empty.
+//!
+//! With a million claims nearly all of the time goes into waiting for memory. So leaves are large and in no order: adding a
+//! claim touches their end, not their middle, and the branches above them fit the processor's cache. Order within a leaf
+//! matters in one leaf only, the one a question ends in; a sorted copy of that is kept until the leaf changes.
+
+use std::cell::{RefCell, RefMut};
 
 use slab::Slab;
 
 use crate::{Amount, Sum};
 
-/// Entries of a leaf; a leaf is five cache lines, read one after the other.
-const LEAF: usize = 16;
+/// Entries of a leaf.
+const LEAF: usize = 128;
 /// Children of a branch.
 const FAN: usize = 32;
 
@@ -54,6 +60,15 @@ impl Key {
     fn ratio(self) -> f64 {
         f64::from_bits((self.0 >> 48) as u64)
     }
+
+    /// Ratio, and the rest: band and whose it is.
+    fn apart(self) -> (u64, u64) {
+        ((self.0 >> 48) as u64, (self.0 >> 112 << 48) as u64 | self.0 as u64 & 0xffff_ffff_ffff)
+    }
+
+    fn together(ratio: u64, owner: u64) -> Key {
+        Key(u128::from(owner >> 48) << 112 | u128::from(ratio) << 48 | u128::from(owner & 0xffff_ffff_ffff))
+    }
 }
 
 /// What a set of claims wants together, and how many subclients they are.
@@ -84,63 +99,75 @@ impl Totals {
     }
 }
 
+/// Claims in no order. The parts of a claim stand in arrays of their own: a search reads owners only.
 struct Leaf {
     len: usize,
-    keys: [Key; LEAF],
+    /// Counts changes, so that a copy knows when it is out of date.
+    version: u64,
+    owners: [u64; LEAF],
+    ratios: [u64; LEAF],
     weights: [u32; LEAF],
 }
 
 impl Leaf {
-    const EMPTY: Leaf = Leaf { len: 0, keys: [Key(0); LEAF], weights: [0; LEAF] };
+    const EMPTY: Leaf = Leaf { len: 0, version: 0, owners: [0; LEAF], ratios: [0; LEAF], weights: [0; LEAF] };
 
-    fn keys(&self) -> &[Key] {
-        &self.keys[..self.len]
+    fn entries(&self) -> impl Iterator<Item = (Key, u32)> {
+        let parts = self.ratios.iter().zip(&self.owners).zip(&self.weights).take(self.len);
+        parts.map(|((ratio, owner), weight)| (Key::together(*ratio, *owner), *weight))
     }
 
-    /// How many keys are smaller. Counting reads the leaf's lines one after the other, which memory is good at; halving would
-    /// wait for each line before it knows which is next.
-    fn place_of(&self, key: Key) -> usize {
-        self.keys().iter().filter(|other| **other < key).count()
-    }
-
-    fn insert(&mut self, at: usize, key: Key, weight: u32) {
-        self.keys.copy_within(at..self.len, at + 1);
-        self.weights.copy_within(at..self.len, at + 1);
-        self.keys[at] = key;
-        self.weights[at] = weight;
+    fn push(&mut self, key: Key, weight: u32) {
+        (self.ratios[self.len], self.owners[self.len]) = key.apart();
+        self.weights[self.len] = weight;
         self.len += 1;
+        self.version += 1;
     }
 
-    fn remove(&mut self, at: usize) {
-        self.keys.copy_within(at + 1..self.len, at);
-        self.weights.copy_within(at + 1..self.len, at);
+    fn remove(&mut self, key: Key) {
+        let (_, owner) = key.apart();
+        let at = self.owners[..self.len].iter().position(|other| *other == owner);
+        let at = at.expect("only what was inserted is removed");
         self.len -= 1;
+        self.owners[at] = self.owners[self.len];
+        self.ratios[at] = self.ratios[self.len];
+        self.weights[at] = self.weights[self.len];
+        self.version += 1;
     }
 
     fn append(&mut self, other: &Leaf) {
-        self.keys[self.len..self.len + other.len].copy_from_slice(other.keys());
-        self.weights[self.len..self.len + other.len].copy_from_slice(&other.weights[..other.len]);
-        self.len += other.len;
+        for (key, weight) in other.entries() {
+            self.push(key, weight);
+        }
     }
 
-    /// Moves the upper half into a leaf of its own.
-    fn split(&mut self) -> Leaf {
+    /// Moves the upper half into a leaf of its own, which begins at the key returned.
+    fn split(&mut self) -> (Key, Leaf) {
+        let mut entries: Vec<(Key, u32)> = self.entries().collect();
+        let half = entries.len() / 2;
+        let (lower, middle, upper) = entries.select_nth_unstable(half);
         let mut right = Leaf::EMPTY;
-        let half = self.len / 2;
-        right.len = self.len - half;
-        right.keys[..right.len].copy_from_slice(&self.keys[half..self.len]);
-        right.weights[..right.len].copy_from_slice(&self.weights[half..self.len]);
-        self.len = half;
-        right
+        right.push(middle.0, middle.1);
+        upper.iter().for_each(|(key, weight)| right.push(*key, *weight));
+        self.len = 0;
+        lower.iter().for_each(|(key, weight)| self.push(*key, *weight));
+        (middle.0, right)
     }
 
-    fn totals(&self, range: std::ops::Range<usize>) -> Totals {
+    fn totals_where(&self, counts: impl Fn(Key) -> bool) -> Totals {
         let mut totals = Totals::default();
-        for at in range {
-            totals.add(Totals::of(self.keys[at], self.weights[at]));
+        for (key, weight) in self.entries().filter(|(key, _)| counts(*key)) {
+            totals.add(Totals::of(key, weight));
         }
         totals
     }
+}
+
+/// A sorted copy of the leaf that was last asked about.
+struct Sorted {
+    node: usize,
+    version: u64,
+    entries: Vec<(Key, u32)>,
 }
 
 /// A leaf or a branch as its parent sees it.
@@ -211,13 +238,15 @@ pub(crate) struct Index {
     /// Branches between the root and a leaf; 0 when the root is a leaf.
     height: u32,
     totals: Totals,
+    sorted: RefCell<Sorted>,
 }
 
 impl Index {
     pub(crate) fn new() -> Index {
         let mut leaves = Slab::new();
         let root = leaves.insert(Leaf::EMPTY) as u32;
-        Index { leaves, branches: Slab::new(), root, height: 0, totals: Totals::default() }
+        let sorted = RefCell::new(Sorted { node: usize::MAX, version: 0, entries: Vec::new() });
+        Index { leaves, branches: Slab::new(), root, height: 0, totals: Totals::default(), sorted }
     }
 
     /// The sums over everything.
@@ -273,19 +302,19 @@ impl Index {
 
     fn insert_into_leaf(&mut self, node: u32, key: Key, weight: u32) -> Option<Child> {
         let leaf = &mut self.leaves[node as usize];
-        let at = leaf.place_of(key);
-        debug_assert!(leaf.keys().get(at) != Some(&key), "keys are unique");
         if leaf.len < LEAF {
-            leaf.insert(at, key, weight);
+            leaf.push(key, weight);
             return None;
         }
-        let mut right = leaf.split();
-        if at <= leaf.len {
-            leaf.insert(at, key, weight);
+        let (first, mut right) = leaf.split();
+        if key < first {
+            leaf.push(key, weight)
         } else {
-            right.insert(at - leaf.len, key, weight);
+            right.push(key, weight)
         }
-        let (first, totals) = (right.keys[0], right.totals(0..right.len));
+        let totals = right.totals_where(|_| true);
+        // The new leaf may get the number of one that is gone.
+        self.sorted.get_mut().node = usize::MAX;
         Some(Child { first, node: self.leaves.insert(right) as u32, totals })
     }
 
@@ -303,9 +332,7 @@ impl Index {
     fn remove_below(&mut self, node: u32, height: u32, key: Key, removed: Totals) -> usize {
         if height == 0 {
             let leaf = &mut self.leaves[node as usize];
-            let at = leaf.place_of(key);
-            assert!(leaf.keys().get(at) == Some(&key), "only what was inserted is removed");
-            leaf.remove(at);
+            leaf.remove(key);
             return leaf.len;
         }
         let branch = &mut self.branches[node as usize];
@@ -365,7 +392,7 @@ impl Index {
             node = branch.nodes[at] as usize;
         }
         let leaf = &self.leaves[node];
-        sum.add(leaf.totals(0..leaf.place_of(key)));
+        sum.add(leaf.totals_where(|other| other < key));
         sum
     }
 
@@ -388,14 +415,25 @@ impl Index {
             }
             node = branch.nodes[at] as usize;
         }
-        let leaf = &self.leaves[node];
-        for at in 0..leaf.len {
-            if !fits(leaf.keys[at], sum) {
+        for (key, weight) in &self.sorted_leaf(node).entries {
+            if !fits(*key, sum) {
                 break;
             }
-            sum.add(Totals::of(leaf.keys[at], leaf.weights[at]));
+            sum.add(Totals::of(*key, *weight));
         }
         sum
+    }
+
+    fn sorted_leaf(&self, node: usize) -> RefMut<'_, Sorted> {
+        let leaf = &self.leaves[node];
+        let mut sorted = self.sorted.borrow_mut();
+        if (sorted.node, sorted.version) != (node, leaf.version) {
+            (sorted.node, sorted.version) = (node, leaf.version);
+            sorted.entries.clear();
+            sorted.entries.extend(leaf.entries());
+            sorted.entries.sort_unstable();
+        }
+        sorted
     }
 
     /// The wants per subclient that `key` stands for.
