@@ -23,7 +23,7 @@ pub struct GetStatusResponse {
     pub master_address: ::prost::alloc::string::String,
     #[prost(uint64, tag = "5")]
     pub uptime_ms: u64,
-    /// Where the configuration came from, and how often it has been replaced since the start.
+    /// Where the configuration came from, and which it is: the first is 1, each that replaces one counts up.
     #[prost(string, tag = "6")]
     pub config_source: ::prost::alloc::string::String,
     #[prost(uint64, tag = "7")]

@@ -44,9 +44,7 @@ impl Get {
         let response = block_on(self.ask())?;
         let found = response.into_iter().find(|answer| answer.resource_id.as_deref() == Some(self.resource.as_str()));
         let Some(answer) = found else {
-            const DOORMANS_INTERVAL: u64 = 5;
-            let (resource, client) = (self.resource, self.client);
-            return Err(CliError::TooSoon { resource, client, seconds: DOORMANS_INTERVAL });
+            return Err(CliError::TooSoon { resource: self.resource, client: self.client });
         };
         if self.json { say(self.as_json(&answer)) } else { say(self.as_text(&answer)) }
     }

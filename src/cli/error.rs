@@ -24,9 +24,9 @@ pub(crate) enum CliError {
     #[error("followed {count} redirects and found no master; the last said it is {last}")]
     TooManyRedirects { count: usize, last: String },
     #[error(
-        "the server gave no lease for `{resource}`: {client} has asked for it less than {seconds} s ago, and still has what it got then"
+        "the server gave no lease for `{resource}`: {client} asked only just before, and still has what it got then"
     )]
-    TooSoon { resource: String, client: String, seconds: u64 },
+    TooSoon { resource: String, client: String },
     #[error("no resource `{0}` is alive on this server; one comes to life when somebody asks for it")]
     NoSuchResource(String),
     #[error("cannot write the result: {0}")]

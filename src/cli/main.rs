@@ -29,12 +29,13 @@ Try it:
   leaseway get bob mysql 1000           bob asks for more than there is, and gets what is left
   leaseway status mysql                 who has what
 
-Every flag can also be set by a variable: --listen is LEASEWAY_LISTEN. A flag on the command line wins.
+Every flag of serve, and --server and --timeout, can also be set by a variable: --listen is LEASEWAY_LISTEN. A
+flag on the command line wins.
 The server speaks the Doorman protocol: Doorman's Go clients work with it unchanged.";
 
 #[derive(Subcommand)]
 enum Command {
-    /// Runs a server until SIGTERM or Ctrl-C; SIGHUP, or a change of the file, reloads the configuration
+    /// Runs a server until SIGTERM or Ctrl-C; SIGHUP, or a change of its file, reloads the configuration
     Serve(Box<serve::Serve>),
     /// Works with configuration files
     #[command(subcommand)]

@@ -1,4 +1,4 @@
-//! The promises, one predicate each. Property tests, transcripts and simulations check these, and nothing else decides
+//! The promises, one predicate each. Property tests and transcripts check these, and nothing else decides
 //! what "safe" and "fair" mean.
 //!
 //! | | binds |
@@ -10,7 +10,7 @@
 //! | [`settled`] (I5) | dividing algorithms, after two refreshes of everybody (`prompt`) or three (`confirmed`) |
 //! | [`replayed`] (I8) | everything |
 //!
-//! I6 and I7 speak of masters and quorums and are checked where those live.
+//! I6 and I7 speak of masters and quorums, which this crate knows nothing of.
 
 use crate::{Amount, Answer, Lease, Millis, Resource, Sum};
 

@@ -13,7 +13,7 @@
 //! Clocks, I/O, tasks, randomness, logging. Time is an argument ([`Now`]); what happened is counted ([`Counters`]) and told by
 //! whoever calls. The same inputs give the same outputs, bit for bit, on any machine.
 //!
-//! The promises are predicates in [`invariant`]; tests and simulations check them after every step.
+//! The promises are predicates in [`invariant`]; tests check them after every step.
 
 mod amount;
 mod claim;

@@ -249,7 +249,12 @@ impl Resource {
 
     /// Puts new settings in force. Leases stay; capacity and terms change with the next round. A change of algorithm or
     /// of what priorities mean looks at every holder once.
-    pub fn configure(&mut self, settings: Settings) {
+    ///
+    /// The capacity of a node with a parent stays what the parent said.
+    pub fn configure(&mut self, mut settings: Settings) {
+        if self.supply_until.is_some() {
+            settings.capacity = self.settings.capacity;
+        }
         if self.division.same_order(settings.kind, settings.priority) {
             self.division.set_kind(settings.kind);
         } else {

@@ -1,6 +1,6 @@
 //! What a template says about the resources that follow it, checked and in the core's own types.
 
-use crate::{Amount, Kind, Millis, Priority, Reuse};
+use crate::{Amount, Kind, Millis, Priority, Reuse, time::certain_end};
 
 /// What a holder may use once its lease has ended unrenewed and the server cannot be reached.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
@@ -65,11 +65,39 @@ impl Settings {
 
     /// What a resource that no template matches gets: its requests are honoured as they come.
     pub fn unmatched() -> Settings {
-        Settings::new(Kind::NoAlgorithm, Amount::ZERO)
+        let unmatched = Settings::new(Kind::NoAlgorithm, Amount::ZERO);
+        // Whoever is given what it wants while the server is there is not cut off when it is gone.
+        Settings { safe_capacity: SafeCapacity::Unlimited, ..unmatched }
     }
 
-    /// How long learning mode lasts.
+    /// How long learning mode lasts, as people write it.
     pub fn learning_length(&self) -> Millis {
         self.learning.unwrap_or(self.lease)
+    }
+
+    /// When a master that began at `since` has learnt. Where the template does not say, that is when no lease of its
+    /// predecessors can be believed any more.
+    pub fn learning_until(&self, since: Millis) -> Millis {
+        self.learning.map_or_else(|| self.last_lease_over(since), |learning| since.plus(learning))
+    }
+
+    /// When a lease given at `given` is over at every holder that keeps the rules.
+    pub fn last_lease_over(&self, given: Millis) -> Millis {
+        certain_end(given, self.lease)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn learning_ends_when_no_older_lease_can_be_believed_unless_the_template_says_sooner() {
+        let mut settings = Settings::new(Kind::FairShare, Amount::ZERO);
+        // 60 s, a second for the rounding of the wire, one part in a thousand for slow clocks.
+        assert_eq!(settings.learning_until(Millis(5)), Millis(61_065));
+        settings.learning = Some(Millis::from_secs(2));
+        assert_eq!(settings.learning_until(Millis(5)), Millis(2_005));
+        assert_eq!(settings.last_lease_over(Millis(5)), Millis(61_065), "what was given lasts as long all the same");
     }
 }

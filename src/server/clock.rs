@@ -1,4 +1,4 @@
-//! The only place of the server that reads clocks.
+//! The clock that leases live by. (Elsewhere time is only measured: how long a request took, how long to wait.)
 
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 

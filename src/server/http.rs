@@ -60,7 +60,7 @@ async fn healthz(State(pages): State<Pages>) -> impl IntoResponse {
     }
 }
 
-/// Ready means: is the master, and answers. The HTTP port opens only when that is so.
+/// Ready means: is the master, and answers.
 async fn readyz(State(pages): State<Pages>) -> impl IntoResponse {
     match pages.node.ping().await {
         Ok(()) => (StatusCode::OK, "ready: master\n"),

@@ -21,19 +21,26 @@ type Stamp = Option<(SystemTime, u64, u64)>;
 
 /// Listens for SIGHUP, and knows what the file looked like before it was first read.
 pub(crate) struct Reload {
-    path: PathBuf,
+    /// Without a file SIGHUP means nothing; left alone it would end the server.
+    path: Option<PathBuf>,
     loaded: Stamp,
     hangup: Signal,
 }
 
 impl Reload {
     /// Call it before the file is read: what happens from here on is not missed.
-    pub(crate) fn prepare(path: PathBuf) -> io::Result<Reload> {
-        Ok(Reload { loaded: stamp(&path), path, hangup: signal(SignalKind::hangup())? })
+    pub(crate) fn prepare(path: Option<PathBuf>) -> io::Result<Reload> {
+        Ok(Reload { loaded: path.as_deref().and_then(stamp), path, hangup: signal(SignalKind::hangup())? })
     }
 
     /// Runs until the node is gone.
     pub(crate) async fn on_change(mut self, node: NodeHandle) {
+        let Some(path) = self.path.take() else {
+            while self.hangup.recv().await.is_some() {
+                tracing::info!("SIGHUP: there is no configuration file to reload");
+            }
+            return;
+        };
         let mut look = tokio::time::interval(LOOK_EVERY);
         look.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
         let mut seen = self.loaded;
@@ -41,7 +48,7 @@ impl Reload {
             tokio::select! {
                 received = self.hangup.recv() => if received.is_none() { return },
                 _ = look.tick() => {
-                    let now = stamp(&self.path);
+                    let now = stamp(&path);
                     // A file that is still being written looks different each time.
                     let settled = now == seen;
                     seen = now;
@@ -50,9 +57,9 @@ impl Reload {
                     }
                 }
             }
-            self.loaded = stamp(&self.path);
+            self.loaded = stamp(&path);
             seen = self.loaded;
-            if reload(&self.path, &node).await.is_err() {
+            if reload(&path, &node).await.is_err() {
                 return;
             }
         }

@@ -111,7 +111,7 @@ pub fn run(options: Options, ready: impl FnOnce(Addresses)) -> Result<(), ServeE
 
 async fn serve(options: Options, ready: impl FnOnce(Addresses)) -> Result<(), ServeError> {
     // Before the file is read, so that no change and no signal is missed.
-    let reload = options.config.clone().map(Reload::prepare).transpose().map_err(ServeError::Signals)?;
+    let reload = Reload::prepare(options.config.clone()).map_err(ServeError::Signals)?;
     let (repository, source) = first_configuration(options.config.as_deref())?;
     let mut stop_signals = StopSignals::new().map_err(ServeError::Signals)?;
     let listener = bind(options.listen, "--listen").await?;
@@ -165,9 +165,7 @@ async fn serve(options: Options, ready: impl FnOnce(Addresses)) -> Result<(), Se
     });
     actix_rt::spawn(tick(node.clone()));
     actix_rt::spawn(upkeep(prometheus));
-    if let Some(reload) = reload {
-        actix_rt::spawn(reload.on_change(node.clone()));
-    }
+    actix_rt::spawn(reload.on_change(node.clone()));
     tracing::info!(grpc = %addresses.grpc, http = %addresses.http, "ready");
     ready(addresses);
 

@@ -61,8 +61,17 @@ fn sighup_the_moment_a_server_serves_does_not_end_it() {
     let file = ConfigFile::new(&fair(100.0));
     let arguments = ["serve", "--listen", ANYWHERE, "--http", ANYWHERE, "--config", file.path()];
     // Microseconds count here: hence no pause while waiting, and several tries.
+    survives_sighup(&arguments);
+}
+
+#[test]
+fn sighup_without_a_file_means_nothing() {
+    survives_sighup(&["serve", "--listen", ANYWHERE, "--http", ANYWHERE]);
+}
+
+fn survives_sighup(arguments: &[&str]) {
     for _ in 0..20 {
-        let mut process = Process::start(&arguments, &[]);
+        let mut process = Process::start(arguments, &[]);
         let deadline = Instant::now() + PATIENCE;
         while !process.stdout().contains("serving") {
             assert!(process.ended().is_none() && Instant::now() < deadline, "it does not serve");

@@ -12,7 +12,7 @@ use tokio::sync::{oneshot, watch};
 use super::resource::{self, Command, ResourceHandle, Status, SubmitError};
 use crate::{clock::Clock, limits::Limits, metrics};
 
-/// Callers wait when so many messages are under way to the node.
+/// Callers wait when so many messages are under way to the node (each of them may put one more).
 pub(super) const MAILBOX: usize = 1024;
 
 /// How often a request is tried when the resource it was meant for turns out to be gone.
@@ -232,7 +232,7 @@ impl NodeHandle {
 
 enum NodeCommand {
     Open { id: Arc<str>, dead: Option<u64>, reply: oneshot::Sender<Result<ResourceHandle, Refused>> },
-    Ended { id: Arc<str>, generation: u64, retired: bool },
+    Ended { id: Arc<str>, generation: u64 },
     Configure(Repository),
     Reject(String),
     Tick(Millis),
@@ -289,7 +289,7 @@ impl Handler<NodeCommand> for NodeActor {
                 // Whoever asked may have gone away meanwhile.
                 let _ = reply.send(opened);
             }
-            NodeCommand::Ended { id, generation, retired } => self.ended(&id, generation, retired, ctx),
+            NodeCommand::Ended { id, generation } => self.ended(&id, generation, ctx),
             NodeCommand::Configure(repository) => self.configure(repository),
             NodeCommand::Reject(why) => {
                 let old = Arc::clone(&self.config.borrow());
@@ -309,6 +309,7 @@ impl NodeActor {
         match living {
             Some(handle) if Some(handle.generation()) != dead => Ok(handle),
             // It is gone, and its own message saying so is still under way.
+            Some(handle) if handle.retired() => Ok(self.begin(id, ctx)),
             Some(handle) => Ok(self.rebuild(id, handle.generation(), ctx)),
             None => {
                 let count = self.directory.read().expect("nobody panics while holding the directory").len();
@@ -316,10 +317,15 @@ impl NodeActor {
                     metrics::resource_refused();
                     return Err(Refused::TooManyResources(self.limits.resources));
                 }
-                let settings = settings_for(&self.config.borrow(), &id);
-                Ok(self.bring_up(id, self.since.plus(settings.learning_length()), ctx))
+                Ok(self.begin(id, ctx))
             }
         }
+    }
+
+    /// A resource that nobody holds anything of, unless masters before this one gave it.
+    fn begin(&mut self, id: Arc<str>, ctx: &mut Context<Self>) -> ResourceHandle {
+        let settings = settings_for(&self.config.borrow(), &id);
+        self.bring_up(id, settings.learning_until(self.since), ctx)
     }
 
     /// A resource that failed has lost its books: it listens for one lease length before it divides again.
@@ -327,7 +333,7 @@ impl NodeActor {
         tracing::error!(resource = %id, generation, "resource failed; built anew, it learns for one lease length");
         metrics::resource_restarted();
         let settings = settings_for(&self.config.borrow(), &id);
-        self.bring_up(id, self.clock.at().plus(settings.lease), ctx)
+        self.bring_up(id, settings.last_lease_over(self.clock.at()), ctx)
     }
 
     fn bring_up(&mut self, id: Arc<str>, learning_until: Millis, ctx: &mut Context<Self>) -> ResourceHandle {
@@ -349,7 +355,7 @@ impl NodeActor {
         self.next_arbiter += 1;
         let on_end = {
             let (node, id) = (actix::AsyncContext::address(ctx), Arc::clone(&id));
-            Box::new(move |retired| tell_ended(&node, id, generation, retired))
+            Box::new(move || tell_ended(&node, id, generation))
         };
         let start = resource::Start {
             id: Arc::clone(&id),
@@ -366,23 +372,18 @@ impl NodeActor {
         handle
     }
 
-    /// Terms only rise, also over restarts of the process: they count milliseconds since the epoch, with room for four million
-    /// tokens in each.
+    /// Terms only rise, also over restarts of the process unless the clock is set back in between: they count milliseconds
+    /// since the epoch, with room for four million tokens in each.
     fn next_term(&mut self) -> Term {
         const TOKENS_PER_MS: u32 = 22;
         self.last_term = (self.clock.unix_ms() << TOKENS_PER_MS).max(self.last_term + (1 << TOKENS_PER_MS));
         Term(self.last_term)
     }
 
-    fn ended(&mut self, id: &Arc<str>, generation: u64, retired: bool, ctx: &mut Context<Self>) {
-        let current = {
-            let directory = self.directory.read().expect("nobody panics while holding the directory");
-            directory.get(id).is_some_and(|handle| handle.generation() == generation)
-        };
-        if !current {
-            return;
-        }
-        if retired {
+    fn ended(&mut self, id: &Arc<str>, generation: u64, ctx: &mut Context<Self>) {
+        let handle = self.directory.read().expect("nobody panics while holding the directory").get(id).cloned();
+        let Some(handle) = handle.filter(|handle| handle.generation() == generation) else { return };
+        if handle.retired() {
             self.directory.write().expect("nobody panics while holding the directory").remove(id);
             tracing::debug!(resource = %id, "retired");
         } else {
@@ -410,10 +411,8 @@ impl NodeActor {
 
 /// Called from wherever a resource's life ended; waiting is not possible there, so a full mailbox is tried again later by
 /// whoever next needs the resource.
-fn tell_ended(node: &Addr<NodeActor>, id: Arc<str>, generation: u64, retired: bool) {
-    if let Err(SendError::Full(NodeCommand::Ended { id, .. })) =
-        node.try_send(NodeCommand::Ended { id, generation, retired })
-    {
+fn tell_ended(node: &Addr<NodeActor>, id: Arc<str>, generation: u64) {
+    if let Err(SendError::Full(NodeCommand::Ended { id, .. })) = node.try_send(NodeCommand::Ended { id, generation }) {
         tracing::warn!(resource = %id, "the node is busy; it will notice later that this resource is gone");
     }
 }

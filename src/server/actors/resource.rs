@@ -2,7 +2,7 @@
 
 use std::sync::{
     Arc,
-    atomic::{AtomicUsize, Ordering},
+    atomic::{AtomicBool, AtomicUsize, Ordering},
 };
 
 use actix::{
@@ -80,6 +80,8 @@ struct Life {
     /// Requests in the mailbox, and how many may be.
     queued: Arc<AtomicUsize>,
     most: usize,
+    /// Set before it stops of its own will. A life that ends without has failed.
+    retired: Arc<AtomicBool>,
 }
 
 /// Room in the mailbox for messages that are not requests.
@@ -89,6 +91,11 @@ impl ResourceHandle {
     /// Tells this life from the ones before.
     pub(super) fn generation(&self) -> u64 {
         self.0.generation
+    }
+
+    /// Whether it stopped of its own will, with nobody holding anything.
+    pub(super) fn retired(&self) -> bool {
+        self.0.retired.load(Ordering::Acquire)
     }
 
     /// Puts a request into the queue.
@@ -124,21 +131,23 @@ pub(super) struct Start {
     pub(super) limits: Arc<Limits>,
     /// Holders of all resources.
     pub(super) holders: Arc<AtomicUsize>,
-    /// Told when this life ends: `true` if it retired, `false` if it failed.
-    pub(super) on_end: Box<dyn FnOnce(bool) + Send>,
+    /// Told when this life ends.
+    pub(super) on_end: Box<dyn FnOnce() + Send>,
 }
 
 pub(super) fn start(start: Start, arbiter: &ArbiterHandle) -> ResourceHandle {
     let (generation, most) = (start.generation, start.limits.queue);
     let queued = Arc::new(AtomicUsize::new(0));
     let counted = Arc::clone(&queued);
+    let retired = Arc::new(AtomicBool::new(false));
+    let end = Arc::clone(&retired);
     // As `Actor::start_in_arbiter` does it, but with room in the mailbox from the start and not only once the actor runs.
     let (sender, receiver) = channel(most.saturating_add(OTHER_MESSAGES));
     arbiter.spawn_fn(move || {
         let ctx = Context::with_receiver(receiver);
-        actix_rt::spawn(ctx.into_future(ResourceActor::new(start, counted)));
+        actix_rt::spawn(ctx.into_future(ResourceActor::new(start, counted, end)));
     });
-    ResourceHandle(Arc::new(Life { addr: Addr::new(sender), generation, queued, most }))
+    ResourceHandle(Arc::new(Life { addr: Addr::new(sender), generation, queued, most, retired }))
 }
 
 pub(super) struct ResourceActor {
@@ -186,14 +195,14 @@ impl Drop for HoldersShare {
 
 /// Tells the node that this life is over, however it ended.
 struct End {
-    retired: bool,
-    tell: Option<Box<dyn FnOnce(bool) + Send>>,
+    retired: Arc<AtomicBool>,
+    tell: Option<Box<dyn FnOnce() + Send>>,
 }
 
 impl Drop for End {
     fn drop(&mut self) {
         if let Some(tell) = self.tell.take() {
-            tell(self.retired);
+            tell();
         }
     }
 }
@@ -230,7 +239,7 @@ impl Handler<Command> for ResourceActor {
 }
 
 impl ResourceActor {
-    fn new(start: Start, queued: Arc<AtomicUsize>) -> ResourceActor {
+    fn new(start: Start, queued: Arc<AtomicUsize>, retired: Arc<AtomicBool>) -> ResourceActor {
         ResourceActor {
             queued,
             template: start.config.template_of(&start.id),
@@ -245,7 +254,7 @@ impl ResourceActor {
             told: Counters::default(),
             share: HoldersShare { all: start.holders, mine: 0 },
             idle_since: None,
-            end: End { retired: false, tell: Some(start.on_end) },
+            end: End { retired, tell: Some(start.on_end) },
         }
     }
 
@@ -284,7 +293,7 @@ impl ResourceActor {
         }
         let since = *self.idle_since.get_or_insert(now);
         if now.since(since) >= Millis::from_secs(self.limits.idle_secs) {
-            self.end.retired = true;
+            self.end.retired.store(true, Ordering::Release);
             actix::ActorContext::stop(ctx);
         }
     }

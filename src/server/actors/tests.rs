@@ -108,6 +108,22 @@ fn resources_are_limited_and_idle_ones_make_room() {
     });
 }
 
+/// A request may meet a resource that has just retired, before the node has heard of it. That is no failure: nobody held
+/// anything, so there is nothing to learn.
+#[test]
+fn a_request_that_meets_a_retiring_resource_is_served_by_the_next() {
+    let limits = Limits { idle_secs: 0, ..Limits::default() };
+    with_node(limits, |node, r| async move {
+        for _ in 0..200 {
+            assert_eq!(granted(node.submit(&r, ask("a", 70.0)).await.expect("an answer")), 70.0);
+            let release = leaseway_core::Release { kind: HolderKind::Client, id: "a".into(), token: None };
+            node.submit(&r, Request::Release(release)).await.expect("released");
+            // Retires it, at about the time of the next request.
+            node.tick().await.expect("the node is there");
+        }
+    });
+}
+
 #[test]
 fn clients_of_all_resources_together_are_limited() {
     let limits = Limits { clients: 2, ..Limits::default() };
