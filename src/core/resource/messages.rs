@@ -1,0 +1,97 @@
+//! What goes into a round and what comes out of it.
+
+use std::sync::Arc;
+
+use crate::{Amount, Claims, HolderKind, Millis, Token, leases::Has};
+
+/// A request for capacity.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Ask {
+    /// Client or child node; the two have separate names.
+    pub kind: HolderKind,
+    /// Who asks.
+    pub id: Arc<str>,
+    /// What it wants, by priority.
+    pub claims: Claims,
+    /// The newest lease it knows.
+    pub has: Option<Has>,
+    /// All that it, or those below it, may still be using.
+    pub outstanding: Amount,
+    /// A child node that does not know all its holders yet: its `has` confirms nothing.
+    pub learning: bool,
+}
+
+/// Gives leases back.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Release {
+    /// Client or child node.
+    pub kind: HolderKind,
+    /// Whose.
+    pub id: Arc<str>,
+    /// The newest lease given back. Absent (Doorman clients): everything, whatever it is by now.
+    pub token: Option<Token>,
+}
+
+/// Something for a round to absorb.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Request {
+    /// Asks for capacity.
+    Ask(Ask),
+    /// Gives it back.
+    Release(Release),
+}
+
+/// A lease, as it goes to its holder.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Lease {
+    /// Its name.
+    pub token: Token,
+    /// How much.
+    pub capacity: Amount,
+    /// How long, counted from when the request was sent.
+    pub length: Millis,
+    /// Ask again after so long.
+    pub refresh: Millis,
+    /// The end in seconds since the epoch.
+    pub expiry_time: i64,
+    /// What to use once it has ended unrenewed; negative: no limit.
+    pub safe_capacity: f64,
+    /// The priority it was counted at (the first claim's).
+    pub priority: i16,
+}
+
+/// What a round makes of a request.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum Answer {
+    /// A lease, possibly of nothing.
+    Granted(Lease),
+    /// Too soon after the last one, and nothing has changed: left out of the answer, the lease stays as it is.
+    TooSoon,
+    /// Older than what the holder has confirmed since: nobody waits for its answer any more.
+    Stale,
+    /// The resource has as many holders as it may.
+    Full,
+    /// Given back.
+    Released,
+}
+
+/// What happened, counted since the resource came to life.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Counters {
+    /// Rounds run.
+    pub rounds: u64,
+    /// Leases granted.
+    pub granted: u64,
+    /// Requests ignored because they came too soon.
+    pub too_soon: u64,
+    /// Requests dropped because they were older than what their holder has confirmed.
+    pub stale: u64,
+    /// Requests refused because there are too many holders.
+    pub full: u64,
+    /// Holders forgotten because their leases ended.
+    pub expired: u64,
+    /// Requests outside learning mode that had a lease nobody here knows of.
+    pub unaccounted: u64,
+    /// Times learning mode could not give back all that a holder said it has.
+    pub learning_excess: u64,
+}

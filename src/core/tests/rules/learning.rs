@@ -1,0 +1,122 @@
+//! A new master that knows nothing gives back what holders have, and nothing else.
+
+use super::*;
+
+fn learner(settings: Settings) -> Desk {
+    Desk::born(Birth { learning_until: Millis(30_000), ..birth(settings) })
+}
+
+/// A lease given by the master before.
+fn inherited(capacity: f64, left: i64) -> Has {
+    let expiry_time = now_at(Millis(0)).unix + left;
+    Has { token: Token::new(17), capacity: Amount::clamped(capacity), expiry_time }
+}
+
+#[test]
+fn holders_get_back_what_they_have_and_new_ones_get_nothing() {
+    let mut desk = learner(fair(100.0));
+    assert_eq!(desk.deliver(ask("a", 90.0, Some(inherited(40.0, 50)))), 40.0);
+    assert_eq!(desk.asks("b", 90.0), 0.0);
+    desk.pass(16_000);
+    assert_eq!((desk.asks("a", 90.0), desk.asks("b", 90.0)), (40.0, 0.0), "and so it stays");
+    assert_eq!(desk.counters().learning_excess, 0);
+}
+
+#[test]
+fn together_they_never_get_back_more_than_there_is() {
+    let mut desk = learner(fair(100.0));
+    assert_eq!(desk.deliver(ask("a", 90.0, Some(inherited(70.0, 50)))), 70.0);
+    assert_eq!(desk.deliver(ask("b", 90.0, Some(inherited(50.0, 50)))), 30.0);
+    assert_eq!(desk.counters().learning_excess, 1, "somebody must look into it");
+
+    let mut desk = learner(fair(100.0));
+    let both = [("a", 150.0), ("b", 50.0)].map(|(id, had)| ask(id, 90.0, Some(inherited(had, 50))));
+    let got = desk.send_all(both).map(|answer| granted(answer).capacity.get());
+    assert_eq!(got, [75.0, 25.0], "in one round the same part of what each had");
+    assert_eq!(desk.counters().learning_excess, 2);
+}
+
+#[test]
+fn it_ends_on_time_and_then_divides() {
+    let mut desk = learner(fair(100.0));
+    desk.deliver(ask("a", 90.0, Some(inherited(40.0, 50))));
+    desk.asks("b", 90.0);
+    desk.pass(29_999);
+    assert!(desk.resource.is_learning(desk.now));
+    assert_eq!(desk.resource.report(desk.now).learning, Millis(1));
+    assert_eq!(desk.asks("b", 90.0), 0.0);
+    desk.pass(1);
+    assert!(!desk.resource.is_learning(desk.now));
+    assert_eq!(desk.resource.report(desk.now).learning, Millis(0));
+    assert_eq!(desk.asks("a", 90.0), 50.0);
+    desk.pass(5_000);
+    assert_eq!(desk.asks("b", 90.0), 50.0);
+}
+
+#[test]
+fn where_capacity_is_not_shared_there_is_nothing_to_learn() {
+    for (kind, expected) in [(Kind::NoAlgorithm, 500.0), (Kind::Static, 100.0)] {
+        let mut desk = learner(Settings::new(kind, Amount::clamped(100.0)));
+        assert!(!desk.resource.is_learning(desk.now));
+        assert_eq!(desk.asks("a", 500.0), expected);
+    }
+}
+
+#[test]
+fn a_lease_that_has_ended_counts_as_none() {
+    let mut desk = learner(fair(100.0));
+    assert_eq!(desk.deliver(ask("a", 90.0, Some(inherited(40.0, -1)))), 0.0);
+    assert_eq!(desk.deliver(ask("b", 90.0, Some(inherited(40.0, 0)))), 40.0, "whole seconds: it may be live");
+}
+
+#[test]
+fn outside_learning_a_lease_that_nobody_here_gave_is_counted_but_gives_no_right() {
+    let mut desk = Desk::new(fair(100.0));
+    desk.asks("a", 100.0);
+    assert_eq!(desk.deliver(ask("b", 90.0, Some(inherited(40.0, 50)))), 0.0);
+    assert_eq!(desk.counters().unaccounted, 1);
+    let mut desk = learner(fair(100.0));
+    desk.deliver(ask("b", 90.0, Some(inherited(40.0, 50))));
+    assert_eq!(desk.counters().unaccounted, 0, "this is what learning is for");
+}
+
+#[test]
+fn nothing_is_given_back_once_the_nodes_own_lease_has_ended() {
+    let mut desk = learner(fair(100.0));
+    desk.supply(100.0, Millis(20_000));
+    assert_eq!(desk.deliver(ask("a", 90.0, Some(inherited(40.0, 50)))), 40.0);
+    desk.pass(20_000);
+    assert_eq!(desk.asks("a", 90.0), 0.0);
+}
+
+/// The leak when left out: 669 of 500, without any loss or delay.
+#[test]
+fn a_learning_child_confirms_nothing_for_it_does_not_know_all_its_clients() {
+    let mut desk = Desk::new(fair(100.0));
+    let all = [slice(1, 100.0, 0)];
+    desk.node_asks("n", &all);
+    desk.asks("a", 100.0);
+    desk.pass(16_000);
+    assert_eq!((desk.node_asks("n", &all), desk.held()), (50.0, 100.0));
+    desk.pass(16_000);
+    let learning = Ask { learning: true, ..desk.node_request("n", &all) };
+    assert_eq!((desk.deliver(learning), desk.held()), (50.0, 100.0), "clients below may still use the 100");
+    desk.pass(16_000);
+    assert_eq!((desk.node_asks("n", &all), desk.held()), (50.0, 50.0));
+}
+
+#[test]
+fn a_learning_child_may_only_raise_what_is_outstanding() {
+    let mut desk = Desk::new(fair(100.0));
+    let half = [slice(1, 50.0, 0)];
+    desk.node_asks("n", &half);
+    let report = |desk: &mut Desk, outstanding, learning| {
+        desk.pass(16_000);
+        let outstanding = Amount::clamped(outstanding);
+        desk.deliver(Ask { outstanding, learning, ..desk.node_request("n", &half) });
+        desk.held()
+    };
+    assert_eq!(report(&mut desk, 80.0, true), 80.0);
+    assert_eq!(report(&mut desk, 60.0, true), 80.0, "it may not know all of it");
+    assert_eq!(report(&mut desk, 60.0, false), 60.0);
+}

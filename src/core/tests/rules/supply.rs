@@ -1,0 +1,81 @@
+//! A node with a parent gives out no more, and for no longer, than its own lease says.
+
+use super::*;
+
+const KINDS: [Kind; 4] = Kind::ALL;
+
+fn child(kind: Kind, capacity: f64, until: u64) -> Desk {
+    let mut desk = Desk::new(Settings::new(kind, Amount::ZERO));
+    desk.supply(capacity, Millis(until));
+    desk
+}
+
+#[test]
+fn no_lease_outlives_the_nodes_own_and_all_ask_again_before_it_ends() {
+    for kind in KINDS {
+        for (left, length, refresh) in
+            [(90_000, 60_000, 16_000), (60_000, 60_000, 16_000), (30_000, 30_000, 16_000), (10_000, 10_000, 9_000)]
+        {
+            let mut desk = child(kind, 100.0, left);
+            desk.asks("a", 10.0);
+            let lease = desk.leases["a"];
+            assert_eq!((lease.length, lease.refresh), (Millis(length), Millis(refresh)), "{kind:?}");
+            invariant::lease_within_bounds(&lease, None, desk.now, Some(Millis(left))).expect("within");
+        }
+    }
+}
+
+#[test]
+fn when_it_ends_the_capacity_is_zero() {
+    for kind in KINDS {
+        let mut desk = child(kind, 100.0, 30_000);
+        assert_eq!(desk.asks("a", 10.0), 10.0);
+        desk.pass(30_000);
+        // The server still believes in the lease of `a`, by the allowance; that must not renew it.
+        assert_eq!(desk.asks("a", 10.0), 0.0, "{kind:?}");
+        assert_eq!(desk.asks("b", 10.0), 0.0, "{kind:?}");
+        assert_eq!(desk.resource.settings().capacity, Amount::ZERO);
+        desk.supply(100.0, Millis(90_000));
+        desk.pass(5_000);
+        assert_eq!(desk.asks("a", 10.0), 10.0, "{kind:?}: a new lease brings it back");
+    }
+}
+
+#[test]
+fn a_tick_notices_the_end_as_well() {
+    let mut desk = child(Kind::FairShare, 100.0, 30_000);
+    desk.resource.tick(Millis(29_999));
+    assert_eq!(desk.resource.settings().capacity.get(), 100.0);
+    desk.resource.tick(Millis(30_000));
+    assert_eq!(desk.resource.settings().capacity, Amount::ZERO);
+}
+
+#[test]
+fn what_is_unbounded_at_the_root_is_bounded_by_the_nodes_own_lease() {
+    for (kind, first) in [(Kind::NoAlgorithm, 80.0), (Kind::Static, 80.0)] {
+        let mut root = Desk::new(Settings::new(kind, Amount::clamped(100.0)));
+        assert_eq!((root.asks("a", 80.0), root.asks("b", 80.0)), (80.0, 80.0));
+        let mut desk = child(kind, 100.0, 30_000);
+        assert_eq!((desk.asks("a", 80.0), desk.asks("b", 80.0)), (first, 20.0), "{kind:?}");
+        assert_eq!(desk.held(), 100.0);
+    }
+}
+
+#[test]
+fn a_smaller_lease_shrinks_what_is_out_whatever_the_algorithm() {
+    for kind in KINDS {
+        let mut desk = child(kind, 100.0, 600_000);
+        desk.round(&[("a", 50.0), ("b", 50.0)]);
+        desk.supply(40.0, Millis(600_000));
+        let mut held = desk.held();
+        for _ in 0..4 {
+            desk.pass(16_000);
+            for id in ["a", "b"] {
+                assert!(desk.asks(id, 50.0) >= 0.0);
+                assert!(desk.held() <= held.max(40.0), "{kind:?}");
+                held = desk.held();
+            }
+        }
+        assert!(held <= 40.0, "{kind:?} holds {held} of a lease of 40");
+    }
+}
