@@ -93,6 +93,11 @@ impl Totals {
         self.weight -= other.weight;
     }
 
+    fn plus(mut self, other: Totals) -> Totals {
+        self.add(other);
+        self
+    }
+
     pub(crate) fn minus(mut self, other: Totals) -> Totals {
         self.take(other);
         self
@@ -167,7 +172,27 @@ impl Leaf {
 struct Sorted {
     node: usize,
     version: u64,
-    entries: Vec<(Key, u32)>,
+    /// Each with the sums over those before it.
+    entries: Vec<(Key, Totals)>,
+    totals: Totals,
+}
+
+impl Sorted {
+    fn none() -> Sorted {
+        Sorted { node: usize::MAX, version: 0, entries: Vec::new(), totals: Totals::default() }
+    }
+
+    fn copy(&mut self, node: usize, leaf: &Leaf) {
+        (self.node, self.version) = (node, leaf.version);
+        self.entries.clear();
+        self.entries.extend(leaf.entries().map(|(key, weight)| (key, Totals::of(key, weight))));
+        self.entries.sort_unstable_by_key(|(key, _)| *key);
+        self.totals = Totals::default();
+        for (_, totals) in &mut self.entries {
+            let own = std::mem::replace(totals, self.totals);
+            self.totals.add(own);
+        }
+    }
 }
 
 /// A leaf or a branch as its parent sees it.
@@ -192,7 +217,23 @@ impl Branch {
 
     /// The child that `key` belongs to.
     fn child_of(&self, key: Key) -> usize {
-        self.firsts[..self.len].iter().filter(|first| **first <= key).count().saturating_sub(1)
+        self.firsts[..self.len].partition_point(|first| *first <= key).saturating_sub(1)
+    }
+
+    /// The last child whose first entry fits, or else the first child; and the sums over all before it. By halving, with the
+    /// sums over a half added up only when they are needed.
+    fn last_where(&self, mut before: Totals, fits: impl Fn(Key, Totals) -> bool) -> (usize, Totals) {
+        let (mut low, mut high) = (0, self.len);
+        while high - low > 1 {
+            let middle = (low + high) / 2;
+            let with = self.totals[low..middle].iter().fold(before, |sum, child| sum.plus(*child));
+            if fits(self.firsts[middle], with) {
+                (low, before) = (middle, with);
+            } else {
+                high = middle;
+            }
+        }
+        (low, before)
     }
 
     fn insert(&mut self, at: usize, child: Child) {
@@ -245,7 +286,7 @@ impl Index {
     pub(crate) fn new() -> Index {
         let mut leaves = Slab::new();
         let root = leaves.insert(Leaf::EMPTY) as u32;
-        let sorted = RefCell::new(Sorted { node: usize::MAX, version: 0, entries: Vec::new() });
+        let sorted = RefCell::new(Sorted::none());
         Index { leaves, branches: Slab::new(), root, height: 0, totals: Totals::default(), sorted }
     }
 
@@ -257,7 +298,7 @@ impl Index {
     pub(crate) fn insert(&mut self, key: Key, weight: u32) {
         let added = Totals::of(key, weight);
         if let Some(right) = self.insert_below(self.root, self.height, key, weight, added) {
-            let left = Child { first: Key(0), node: self.root, totals: self.totals_with(added).minus(right.totals) };
+            let left = Child { first: Key(0), node: self.root, totals: self.totals.plus(added).minus(right.totals) };
             let mut root = Branch::empty();
             root.insert(0, left);
             root.insert(1, right);
@@ -265,12 +306,6 @@ impl Index {
             self.height += 1;
         }
         self.totals.add(added);
-    }
-
-    fn totals_with(&self, added: Totals) -> Totals {
-        let mut totals = self.totals;
-        totals.add(added);
-        totals
     }
 
     /// Returns the right half if the node had to be split.
@@ -403,35 +438,20 @@ impl Index {
         let mut node = self.root as usize;
         for _ in 0..self.height {
             let branch = &self.branches[node];
-            let mut at = 0;
-            while at + 1 < branch.len {
-                let mut with = sum;
-                with.add(branch.totals[at]);
-                if !fits(branch.firsts[at + 1], with) {
-                    break;
-                }
-                sum = with;
-                at += 1;
-            }
+            let (at, before) = branch.last_where(sum, &fits);
+            sum = before;
             node = branch.nodes[at] as usize;
         }
-        for (key, weight) in &self.sorted_leaf(node).entries {
-            if !fits(*key, sum) {
-                break;
-            }
-            sum.add(Totals::of(*key, *weight));
-        }
-        sum
+        let sorted = self.sorted_leaf(node);
+        let end = sorted.entries.partition_point(|(key, before)| fits(*key, sum.plus(*before)));
+        sum.plus(sorted.entries.get(end).map_or(sorted.totals, |(_, before)| *before))
     }
 
     fn sorted_leaf(&self, node: usize) -> RefMut<'_, Sorted> {
         let leaf = &self.leaves[node];
         let mut sorted = self.sorted.borrow_mut();
         if (sorted.node, sorted.version) != (node, leaf.version) {
-            (sorted.node, sorted.version) = (node, leaf.version);
-            sorted.entries.clear();
-            sorted.entries.extend(leaf.entries());
-            sorted.entries.sort_unstable();
+            sorted.copy(node, leaf);
         }
         sorted
     }
