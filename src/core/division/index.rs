@@ -215,9 +215,9 @@ impl Branch {
         Branch { len: 0, firsts: [Key(0); FAN], nodes: [0; FAN], totals: [Totals::default(); FAN] }
     }
 
-    /// The child that `key` belongs to.
+    /// The child that `key` belongs to. Counting has no branch to mispredict; halving costs a fifth more in large rounds.
     fn child_of(&self, key: Key) -> usize {
-        self.firsts[..self.len].partition_point(|first| *first <= key).saturating_sub(1)
+        self.firsts[..self.len].iter().filter(|first| **first <= key).count().saturating_sub(1)
     }
 
     /// The last child whose first entry fits, or else the first child; and the sums over all before it. By halving, with the
