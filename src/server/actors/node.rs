@@ -153,11 +153,11 @@ impl NodeHandle {
         }
     }
 
-    fn lookup(&self, id: &str) -> Option<ResourceHandle> {
+    pub(super) fn lookup(&self, id: &str) -> Option<ResourceHandle> {
         self.directory.read().expect("nobody panics while holding the directory").get(id).cloned()
     }
 
-    async fn open(&self, id: &Arc<str>, dead: Option<u64>) -> Result<ResourceHandle, Refused> {
+    pub(super) async fn open(&self, id: &Arc<str>, dead: Option<u64>) -> Result<ResourceHandle, Refused> {
         let (reply, handle) = oneshot::channel();
         let open = NodeCommand::Open { id: Arc::clone(id), dead, reply };
         self.tell(open).await.map_err(|Gone| Refused::ShuttingDown)?;

@@ -98,6 +98,12 @@ impl ResourceHandle {
         self.0.retired.load(Ordering::Acquire)
     }
 
+    /// As a resource looks in the instant after it has retired.
+    #[cfg(test)]
+    pub(super) fn pretend_to_have_retired(&self) {
+        self.0.retired.store(true, Ordering::Release);
+    }
+
     /// Puts a request into the queue.
     pub(super) fn submit(&self, request: Request) -> Result<oneshot::Receiver<Answer>, SubmitError> {
         if self.0.queued.fetch_add(1, Ordering::Relaxed) >= self.0.most {
@@ -238,6 +244,11 @@ impl Handler<Command> for ResourceActor {
     }
 }
 
+/// Whether a count has doubled: whoever makes something happen a million times gets twenty lines of log, not a million.
+pub(super) fn worth_telling(before: u64, now: u64) -> bool {
+    now.checked_ilog2() != before.checked_ilog2()
+}
+
 impl ResourceActor {
     fn new(start: Start, queued: Arc<AtomicUsize>, retired: Arc<AtomicBool>) -> ResourceActor {
         ResourceActor {
@@ -303,14 +314,17 @@ impl ResourceActor {
         let now = self.core.counters();
         let before = std::mem::replace(&mut self.told, now);
         metrics::resource_counted(&before, &now);
-        if now.learning_excess > before.learning_excess {
-            tracing::warn!(resource = %self.id, "learning mode: holders say they have more than the capacity; they were given what is left");
+        if worth_telling(before.learning_excess, now.learning_excess) {
+            let times = now.learning_excess;
+            tracing::warn!(resource = %self.id, times, "learning mode: holders say they have more than the capacity; they were given what is left");
         }
-        if now.unaccounted > before.unaccounted {
-            tracing::warn!(resource = %self.id, "a request came with a lease that nobody here knows of");
+        if worth_telling(before.unaccounted, now.unaccounted) {
+            let times = now.unaccounted;
+            tracing::warn!(resource = %self.id, times, "a request came with a lease that nobody here knows of");
         }
-        if now.full > before.full {
-            tracing::warn!(resource = %self.id, holders = self.core.holders(), "too many holders: new ones are refused");
+        if worth_telling(before.full, now.full) {
+            let (times, holders) = (now.full, self.core.holders());
+            tracing::warn!(resource = %self.id, times, holders, "too many holders: new ones are refused");
         }
     }
 

@@ -112,15 +112,12 @@ fn resources_are_limited_and_idle_ones_make_room() {
 /// anything, so there is nothing to learn.
 #[test]
 fn a_request_that_meets_a_retiring_resource_is_served_by_the_next() {
-    let limits = Limits { idle_secs: 0, ..Limits::default() };
-    with_node(limits, |node, r| async move {
-        for _ in 0..200 {
-            assert_eq!(granted(node.submit(&r, ask("a", 70.0)).await.expect("an answer")), 70.0);
-            let release = leaseway_core::Release { kind: HolderKind::Client, id: "a".into(), token: None };
-            node.submit(&r, Request::Release(release)).await.expect("released");
-            // Retires it, at about the time of the next request.
-            node.tick().await.expect("the node is there");
-        }
+    with_node(Limits::default(), |node, r| async move {
+        node.submit(&r, ask("a", 70.0)).await.expect("an answer");
+        let retired = node.lookup(&r).expect("alive");
+        retired.pretend_to_have_retired();
+        node.open(&r, Some(retired.generation())).await.expect("the next life");
+        assert_eq!(granted(node.submit(&r, ask("b", 70.0)).await.expect("an answer")), 70.0);
     });
 }
 
@@ -134,4 +131,11 @@ fn clients_of_all_resources_together_are_limited() {
         assert_eq!(node.submit(&r, ask("c", 1.0)).await, Ok(Answer::Full));
         assert!(granted(node.submit(&r, ask("a", 1.0)).await.expect("an answer")) > 0.0, "known clients are served");
     });
+}
+
+#[test]
+fn what_happens_often_is_logged_rarely() {
+    let told: Vec<u64> = (1..=1000).filter(|now| super::resource::worth_telling(now - 1, *now)).collect();
+    assert_eq!(told, [1, 2, 4, 8, 16, 32, 64, 128, 256, 512]);
+    assert!(!super::resource::worth_telling(5, 5));
 }
