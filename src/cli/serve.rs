@@ -43,7 +43,7 @@ struct LimitFlags {
     /// Resources alive at once
     #[arg(long, env = "LEASEWAY_MAX_RESOURCES", default_value_t = Limits::default().resources, value_name = "N")]
     max_resources: usize,
-    /// Clients and child nodes of one resource
+    /// Clients and child nodes of one resource; each band of a child node beyond its first counts as one more
     #[arg(long, env = "LEASEWAY_MAX_CLIENTS_PER_RESOURCE", default_value_t = Limits::default().clients_per_resource, value_name = "N")]
     max_clients_per_resource: usize,
     /// Clients and child nodes of all resources together; each takes about 400 bytes
@@ -53,8 +53,8 @@ struct LimitFlags {
     #[arg(long, env = "LEASEWAY_MAX_RESOURCES_PER_REQUEST", default_value_t = Limits::default().resources_per_request, value_name = "N")]
     max_resources_per_request: usize,
     /// Bands that a child node may report for one resource
-    #[arg(long, env = "LEASEWAY_MAX_BANDS", default_value_t = Limits::default().bands, value_name = "N")]
-    max_bands: usize,
+    #[arg(long, env = "LEASEWAY_MAX_BANDS", default_value_t = 1024, value_name = "N")]
+    max_bands: u16,
     /// Bytes of an id (INVALID_ARGUMENT beyond)
     #[arg(long, env = "LEASEWAY_MAX_ID_BYTES", default_value_t = Limits::default().id_bytes, value_name = "BYTES")]
     max_id_bytes: usize,
@@ -79,7 +79,7 @@ impl LimitFlags {
             clients_per_resource: self.max_clients_per_resource,
             clients: self.max_clients,
             resources_per_request: self.max_resources_per_request,
-            bands: self.max_bands,
+            bands: self.max_bands.into(),
             id_bytes: self.max_id_bytes,
             message_bytes: self.max_message_bytes,
             connections: self.max_connections,

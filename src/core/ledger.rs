@@ -62,6 +62,11 @@ impl Holder {
     }
 }
 
+/// How many claims there are beyond the first.
+pub(crate) fn further(claims: &Claims) -> usize {
+    claims.len().saturating_sub(1)
+}
+
 /// What the sums contain of a holder.
 #[derive(Default)]
 struct Counted {
@@ -95,6 +100,8 @@ pub(crate) struct Ledger {
     by_id: HashTable<Entry>,
     hasher: FixedState,
     sums: Sums,
+    /// Claims beyond the first of each holder.
+    further_claims: usize,
     queue: BTreeMap<u32, Vec<u32>>,
 }
 
@@ -106,12 +113,18 @@ impl Ledger {
             by_id: HashTable::new(),
             hasher: FixedState::with_seed(seed),
             sums: Sums::default(),
+            further_claims: 0,
             queue: BTreeMap::new(),
         }
     }
 
     pub(crate) fn len(&self) -> usize {
         self.holders.len()
+    }
+
+    /// What is counted against limits: holders, and every band of a child node beyond its first, for each takes memory.
+    pub(crate) fn places(&self) -> usize {
+        self.holders.len() + self.further_claims
     }
 
     pub(crate) fn sums(&self) -> Sums {
@@ -179,6 +192,7 @@ impl Ledger {
         if let Ok(entry) = self.by_id.find_entry(Self::spread(hash), |entry| entry.slot == slot) {
             entry.remove();
         }
+        self.further_claims -= further(&holder.claims);
         self.sums.wants -= holder.wants();
         self.sums.subclients -= holder.subclients();
         self.sums.held -= holder.counted.held;
@@ -204,6 +218,8 @@ impl Ledger {
         let holder = &mut self.holders[slot as usize];
         self.sums.wants -= holder.wants();
         self.sums.subclients -= holder.subclients();
+        self.further_claims -= further(&holder.claims);
+        self.further_claims += further(&claims);
         holder.claims = claims;
         self.sums.wants += holder.wants();
         self.sums.subclients += holder.subclients();

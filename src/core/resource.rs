@@ -13,7 +13,7 @@ use crate::{
     Amount, Claim, Claims, HolderKind, Millis, Now, Reuse, SafeCapacity, Settings, Sum, Sums, Terms,
     division::Division,
     leases::{Confirmation, Grant},
-    ledger::{Asked, Holder, Ledger},
+    ledger::{Asked, Holder, Ledger, further},
     settlement::{self, Party},
     time::certain_end,
     token::{Term, Tokens},
@@ -31,7 +31,7 @@ pub struct Birth {
     pub term: Term,
     /// Until then it listens and only gives back what holders have.
     pub learning_until: Millis,
-    /// How many holders it may have.
+    /// How many holders it may have; every band of a child node beyond its first counts as one.
     pub max_holders: usize,
     /// Makes hash collisions unpredictable; nothing that can be observed depends on it.
     pub seed: u64,
@@ -180,7 +180,7 @@ impl Resource {
         self.division.set_capacity(capacity);
     }
 
-    /// How many holders it may have from now on; those it has may stay.
+    /// How many [`places`](Self::places) may be taken from now on; those that are may stay taken.
     pub fn set_max_holders(&mut self, most: usize) {
         self.max_holders = most;
     }
@@ -193,6 +193,11 @@ impl Resource {
     /// Sums over all holders.
     pub fn sums(&self) -> Sums {
         self.ledger.sums()
+    }
+
+    /// What counts against the limit: holders, and every band of a child node beyond its first.
+    pub fn places(&self) -> usize {
+        self.ledger.places()
     }
 
     /// How many holders it has.
@@ -258,14 +263,11 @@ impl Resource {
     /// The insertion step: what the request tells about leases, then what it wants.
     fn admit(&mut self, ask: Ask, now: Now) -> Result<(u32, Amount), Answer> {
         let known = self.ledger.find(ask.kind, &ask.id);
-        let slot = match known {
-            Some(slot) => slot,
-            None if self.ledger.len() >= self.max_holders => {
-                self.counters.full += 1;
-                return Err(Answer::Full);
-            }
-            None => self.ledger.insert(ask.kind, Arc::clone(&ask.id)),
-        };
+        if !self.has_place(known, &ask.claims) {
+            self.counters.full += 1;
+            return Err(Answer::Full);
+        }
+        let slot = known.unwrap_or_else(|| self.ledger.insert(ask.kind, Arc::clone(&ask.id)));
         let confirmation = self.hear(slot, &ask, now.at)?;
         if known.is_some() && self.is_too_soon(self.ledger.holder(slot), &ask, now.at) {
             self.counters.too_soon += 1;
@@ -283,6 +285,13 @@ impl Resource {
         holder.asked = Some(Asked { at: now.at, interval });
         holder.round = self.sub_round;
         Ok((slot, claimed))
+    }
+
+    /// Whoever is known may always ask for what takes no more room.
+    fn has_place(&self, known: Option<u32>, claims: &Claims) -> bool {
+        let taken = known.map_or(0, |slot| 1 + further(&self.ledger.holder(slot).claims));
+        let needed = 1 + further(claims);
+        needed <= taken || self.ledger.places() - taken + needed <= self.max_holders
     }
 
     /// What a request proves about leases is heard even if the request is then ignored.

@@ -275,7 +275,7 @@ impl ResourceActor {
         }
         self.core.set_max_holders(self.holders_allowed());
         self.core.round(self.clock.now(), &mut self.waiting, &mut self.answers);
-        self.share.set(self.core.holders());
+        self.share.set(self.core.places());
         for (reply, answer) in self.replies.drain(..).zip(self.answers.drain(..)) {
             // Whoever asked may have gone away meanwhile; the lease counts until it ends.
             let _ = reply.send(answer);
@@ -296,7 +296,7 @@ impl ResourceActor {
             self.core.configure(settings_for(config, &self.id));
         }
         let empty = self.core.tick(now);
-        self.share.set(self.core.holders());
+        self.share.set(self.core.places());
         self.after();
         if !empty || self.core.is_learning(now) || !self.waiting.is_empty() {
             self.idle_since = None;

@@ -70,3 +70,25 @@ fn two_slices_that_are_alike_count_twice() {
     desk.node_asks("n", &[slice(1, 100.0, 0)]);
     assert_eq!((desk.report("n").due.get(), desk.report("a").due.get()), (45.0, 45.0));
 }
+
+/// Each band takes memory: a stranger who reports a thousand of them is not one holder among others.
+#[test]
+fn every_band_of_a_node_takes_a_place() {
+    let mut desk = Desk::born(Birth { max_holders: 4, ..birth(fair(100.0)) });
+    let bands = |n: usize| vec![slice(1, 5.0, 0); n];
+    assert_eq!(desk.send(desk.node_request("wide", &bands(5))), Answer::Full);
+    assert_eq!(desk.resource.holders(), 0, "it leaves nothing behind");
+    desk.deliver(desk.node_request("node", &bands(3)));
+    assert_eq!(desk.resource.places(), 3);
+    assert_eq!(desk.asks("a", 10.0), 10.0);
+    assert_eq!(desk.send(desk.request("b", 10.0)), Answer::Full);
+    assert_eq!(
+        desk.send(desk.node_request("node", &bands(4))),
+        Answer::Full,
+        "who is known may not grow without bound"
+    );
+    desk.pass(16_000);
+    desk.deliver(desk.node_request("node", &bands(2)));
+    assert_eq!(desk.resource.places(), 3, "what it no longer needs is free");
+    assert_eq!(desk.asks("b", 10.0), 10.0);
+}
