@@ -1,8 +1,10 @@
 //! The Leaseway client.
 
-mod capacity;
 pub mod balancer;
+mod capacity;
 pub mod demand;
 pub mod limiter;
+pub mod session;
+mod wants;
 
 pub use capacity::Capacity;

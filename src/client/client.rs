@@ -1,0 +1,205 @@
+//! The client and how it is built.
+
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::Duration,
+};
+
+use leaseway_core::Millis;
+
+use crate::{
+    driver::Driver,
+    error::{BuildError, check_endpoint, check_id},
+    resource::ResourceBuilder,
+    session::{Mode, Pace, Session, Settings},
+    shared::{Health, Shared},
+    transport::Transport,
+};
+
+/// As the servers have it.
+const RESOURCES_PER_REQUEST: usize = 1000;
+
+/// A client of a Leaseway (or Doorman) node: keeps the leases of the resources that are open, in a task of its own. Cheap to
+/// clone. When the last clone and the last resource are gone, everything is given back; to wait for that, call
+/// [`close`](Self::close).
+///
+/// ```no_run
+/// # async fn example() -> Result<(), Box<dyn std::error::Error>> {
+/// let client = leaseway_client::Client::connect("localhost:5100")?;
+/// let searches = client.resource("searches").rate()?;
+/// searches.wait().await?;
+/// // … search …
+/// client.close().await;
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Clone)]
+pub struct Client {
+    keeper: Arc<Keeper>,
+}
+
+/// Whoever holds it keeps the client open.
+pub(crate) struct Keeper {
+    pub(crate) shared: Arc<Shared>,
+    pub(crate) mode: Mode,
+}
+
+impl Drop for Keeper {
+    fn drop(&mut self) {
+        self.shared.close();
+    }
+}
+
+/// How a [`Client`] is to be.
+#[derive(Debug, Clone, Default)]
+pub struct Builder {
+    endpoints: Vec<String>,
+    id: Option<String>,
+    mode: Mode,
+    pace: Pace,
+    transport: Option<Transport>,
+    seed: Option<u64>,
+}
+
+impl Client {
+    /// A client with default settings. It connects by itself, and goes on trying: a server that is away is no error. Must be
+    /// called within a tokio runtime.
+    pub fn connect(endpoint: impl Into<String>) -> Result<Client, BuildError> {
+        Client::builder().endpoint(endpoint).build()
+    }
+
+    /// A client with settings.
+    pub fn builder() -> Builder {
+        Builder::default()
+    }
+
+    /// A resource to be opened, as a rate, a gauge or as it is.
+    pub fn resource(&self, id: impl Into<Arc<str>>) -> ResourceBuilder {
+        ResourceBuilder::new(Arc::clone(&self.keeper), id.into())
+    }
+
+    /// What it calls itself.
+    pub fn id(&self) -> &str {
+        &self.keeper.shared.id
+    }
+
+    /// How it gets on with its servers.
+    pub fn health(&self) -> Health {
+        self.keeper.shared.health()
+    }
+
+    /// Gives everything back and waits until that is done, or has failed once: then leases end by themselves. What waits at a
+    /// limiter is told that it is closed. Does the same when called again.
+    pub async fn close(&self) {
+        self.keeper.shared.close();
+        self.keeper.shared.closed().await;
+    }
+}
+
+impl std::fmt::Debug for Client {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Client").field("id", &self.id()).finish_non_exhaustive()
+    }
+}
+
+impl Builder {
+    /// A server of the node, as `HOST:PORT`. Name several, and any of them will do: who is not the master says who is.
+    #[must_use]
+    pub fn endpoint(mut self, endpoint: impl Into<String>) -> Builder {
+        self.endpoints.push(endpoint.into());
+        self
+    }
+
+    /// Several servers of the node.
+    #[must_use]
+    pub fn endpoints<E: Into<String>>(mut self, endpoints: impl IntoIterator<Item = E>) -> Builder {
+        self.endpoints.extend(endpoints.into_iter().map(Into::into));
+        self
+    }
+
+    /// What the client calls itself, instead of `HOST:PID:NUMBER`. No two clients that run at the same time may share one:
+    /// what one has been given would be taken for the other's.
+    #[must_use]
+    pub fn id(mut self, id: impl Into<String>) -> Builder {
+        self.id = Some(id.into());
+        self
+    }
+
+    /// What to use when leases have ended unrenewed; each resource can have its own.
+    #[must_use]
+    pub fn mode(mut self, mode: Mode) -> Builder {
+        self.mode = mode;
+        self
+    }
+
+    /// How long an answer may take (3 s). Then the next server is tried.
+    #[must_use]
+    pub fn deadline(mut self, deadline: Duration) -> Builder {
+        self.pace.deadline = millis(deadline);
+        self
+    }
+
+    /// The longest pause between attempts while no server answers (15 s). The first is 100 ms.
+    #[must_use]
+    pub fn backoff_max(mut self, pause: Duration) -> Builder {
+        self.pace.backoff_max = millis(pause);
+        self
+    }
+
+    /// Refreshes come no sooner than that (1 s), whatever the server says.
+    #[must_use]
+    pub fn refresh_min(mut self, interval: Duration) -> Builder {
+        self.pace.refresh_min = millis(interval);
+        self
+    }
+
+    /// Shares connections with other clients of this process.
+    #[must_use]
+    pub fn transport(mut self, transport: &Transport) -> Builder {
+        self.transport = Some(transport.clone());
+        self
+    }
+
+    /// Makes jitter repeatable, for tests.
+    #[must_use]
+    pub fn seed(mut self, seed: u64) -> Builder {
+        self.seed = Some(seed);
+        self
+    }
+
+    /// The client. Must be called within a tokio runtime.
+    pub fn build(self) -> Result<Client, BuildError> {
+        if self.endpoints.is_empty() {
+            return Err(BuildError::NoEndpoint);
+        }
+        let endpoints: Result<Vec<Arc<str>>, _> =
+            self.endpoints.iter().map(|endpoint| check_endpoint(endpoint).map(Arc::from)).collect();
+        let endpoints = endpoints?;
+        let id: Arc<str> = self.id.unwrap_or_else(unique_id).into();
+        check_id(&id).map_err(BuildError::BadId)?;
+        let runtime = tokio::runtime::Handle::try_current().map_err(|_| BuildError::NoRuntime)?;
+
+        let deadline = Duration::from_millis(self.pace.deadline.0);
+        let seed = self.seed.unwrap_or_else(|| fastrand::u64(..));
+        let session =
+            Session::new(Settings { endpoints, pace: self.pace, resources_per_request: RESOURCES_PER_REQUEST, seed });
+        let shared = Arc::new(Shared::new(id, session));
+        runtime.spawn(Driver::new(Arc::clone(&shared), self.transport.unwrap_or_default(), deadline).run());
+        Ok(Client { keeper: Arc::new(Keeper { shared, mode: self.mode }) })
+    }
+}
+
+/// `HOST:PID:NUMBER`: no two clients that run at the same time have the same.
+fn unique_id() -> String {
+    static NUMBER: AtomicU64 = AtomicU64::new(0);
+    let number = NUMBER.fetch_add(1, Ordering::Relaxed);
+    let host = rustix::system::uname().nodename().to_string_lossy().into_owned();
+    format!("{host}:{}:{number}", std::process::id())
+}
+
+fn millis(span: Duration) -> Millis {
+    Millis(u64::try_from(span.as_millis()).unwrap_or(u64::MAX))
+}

@@ -1,0 +1,181 @@
+//! The one task of a client: sends what the session says, when it says so, and reports what comes back.
+
+use std::{
+    future::Future,
+    pin::Pin,
+    sync::Arc,
+    time::{Duration, SystemTime, UNIX_EPOCH},
+};
+
+use leaseway_proto::doorman::{Mastership, capacity_client::CapacityClient};
+use tokio::time::Instant;
+use tonic::Status;
+
+use crate::{
+    metrics,
+    session::{Body, Given, Outgoing},
+    shared::Shared,
+    transport::{Connection, Transport},
+    wants::Wants,
+    wire,
+};
+
+pub(crate) struct Driver {
+    shared: Arc<Shared>,
+    transport: Transport,
+    deadline: Duration,
+    /// To whom the last request went.
+    connection: Option<Arc<Connection>>,
+    under_way: Option<UnderWay>,
+}
+
+struct UnderWay {
+    number: u64,
+    method: &'static str,
+    server: Arc<str>,
+    sent: Instant,
+    answer: Pin<Box<dyn Future<Output = Result<Answer, Status>> + Send>>,
+}
+
+enum Answer {
+    Given { given: Vec<Given>, malformed: Vec<String> },
+    Released,
+    Elsewhere(Option<String>),
+}
+
+impl Driver {
+    pub(crate) fn new(shared: Arc<Shared>, transport: Transport, deadline: Duration) -> Driver {
+        Driver { shared, transport, deadline, connection: None, under_way: None }
+    }
+
+    /// Runs until the client is closed and what it had has been given back.
+    pub(crate) async fn run(mut self) {
+        loop {
+            let step = self.shared.step();
+            if step.under_way != self.under_way.as_ref().map(|under_way| under_way.number) {
+                self.give_up();
+            }
+            if let Some(outgoing) = step.outgoing {
+                self.under_way = Some(self.send(outgoing));
+            }
+            if step.finished {
+                return;
+            }
+            let wake = async {
+                match step.wake {
+                    Some(at) => tokio::time::sleep_until(at).await,
+                    None => std::future::pending().await,
+                }
+            };
+            let answer = async {
+                match &mut self.under_way {
+                    Some(under_way) => under_way.answer.as_mut().await,
+                    None => std::future::pending().await,
+                }
+            };
+            tokio::select! {
+                answer = answer => self.landed(answer),
+                () = wake => {}
+                () = self.shared.nudge.notified() => self.shared.nudged(),
+            }
+        }
+    }
+
+    /// The session waits no longer for the answer.
+    fn give_up(&mut self) {
+        let Some(late) = self.under_way.take() else { return };
+        metrics::requested(late.method, &late.server, late.sent.elapsed(), true);
+        tracing::debug!(server = %late.server, method = late.method, "no answer in time");
+        if let Some(connection) = self.connection.take() {
+            self.transport.distrust(&connection);
+        }
+        let error = format!("{}: no answer within {:?}", late.server, self.deadline);
+        self.shared.landed(|_, _| (), Some(error));
+    }
+
+    fn send(&mut self, outgoing: Outgoing<Wants>) -> UnderWay {
+        let (number, server) = (outgoing.number, outgoing.target);
+        let connection = self.connect(&server);
+        let client = Arc::clone(&self.shared.id);
+        let (method, answer): (_, Pin<Box<dyn Future<Output = _> + Send>>) = match outgoing.body {
+            Body::Ask(asks) => ("GetCapacity", Box::pin(ask(connection, wire::get_capacity(&client, asks)))),
+            Body::Release(releases) => {
+                ("ReleaseCapacity", Box::pin(release(connection, wire::release_capacity(&client, releases))))
+            }
+        };
+        UnderWay { number, method, server, sent: Instant::now(), answer }
+    }
+
+    fn connect(&mut self, server: &Arc<str>) -> Result<Arc<Connection>, Status> {
+        if let Some(connection) = self.connection.as_ref().filter(|connection| connection.address == *server) {
+            return Ok(Arc::clone(connection));
+        }
+        let connection =
+            self.transport.connection(server).map_err(|error| Status::invalid_argument(error.to_string()))?;
+        self.connection = Some(Arc::clone(&connection));
+        Ok(connection)
+    }
+
+    fn landed(&mut self, answer: Result<Answer, Status>) {
+        let Some(UnderWay { number, method, server, sent, .. }) = self.under_way.take() else { return };
+        metrics::requested(method, &server, sent.elapsed(), answer.is_err());
+        match answer {
+            Ok(Answer::Given { given, malformed }) => {
+                let error = (!malformed.is_empty())
+                    .then(|| format!("{server}: answered nonsense for {}", malformed.join(", ")));
+                if let Some(error) = &error {
+                    tracing::warn!("{error}");
+                }
+                self.shared.landed(|session, now| _ = session.answered(now, number, given), error);
+            }
+            Ok(Answer::Released) => self.shared.landed(|session, now| _ = session.answered(now, number, vec![]), None),
+            Ok(Answer::Elsewhere(master)) => {
+                metrics::redirected(&server);
+                let error = match &master {
+                    Some(master) => format!("{server}: is not the master, {master} is"),
+                    None => format!("{server}: is not the master and knows none"),
+                };
+                tracing::debug!("{error}");
+                self.shared.landed(|session, now| _ = session.redirected(now, number, master.as_deref()), Some(error));
+            }
+            Err(status) => {
+                let error = format!("{server}: {} ({:?})", status.message(), status.code());
+                tracing::debug!(method, "{error}");
+                self.shared.landed(|session, now| _ = session.failed(now, number), Some(error));
+            }
+        }
+    }
+}
+
+impl Drop for Driver {
+    fn drop(&mut self) {
+        self.shared.driver_ended();
+    }
+}
+
+type Connected = Result<Arc<Connection>, Status>;
+
+async fn ask(
+    connection: Connected,
+    request: leaseway_proto::doorman::GetCapacityRequest,
+) -> Result<Answer, Status> {
+    let sent = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    let response = CapacityClient::new(connection?.channel.clone()).get_capacity(request).await?.into_inner();
+    Ok(elsewhere(response.mastership).unwrap_or_else(|| {
+        let (given, malformed) = wire::given(response.response, sent);
+        Answer::Given { given, malformed }
+    }))
+}
+
+async fn release(
+    connection: Connected,
+    request: leaseway_proto::doorman::ReleaseCapacityRequest,
+) -> Result<Answer, Status> {
+    let response = CapacityClient::new(connection?.channel.clone()).release_capacity(request).await?.into_inner();
+    Ok(elsewhere(response.mastership).unwrap_or(Answer::Released))
+}
+
+/// The presence of a mastership is the only sign of "I am not the master".
+fn elsewhere(mastership: Option<Mastership>) -> Option<Answer> {
+    mastership.map(|mastership| Answer::Elsewhere(mastership.master_address.filter(|address| !address.is_empty())))
+}

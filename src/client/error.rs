@@ -1,0 +1,133 @@
+//! What can go wrong, whose fault it is, and what state is left.
+//!
+//! Servers that are away are not here: the session copes with them, and says so in [`Health`](crate::Health).
+
+/// A client could not be made. Nothing was started.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum BuildError {
+    /// There is nobody to ask.
+    #[error("no endpoint: name at least one server of the node, as HOST:PORT")]
+    NoEndpoint,
+    /// An endpoint is not an address.
+    #[error("endpoint `{endpoint}` is not HOST:PORT: {why}")]
+    BadEndpoint {
+        /// As given.
+        endpoint: String,
+        /// What is wrong with it.
+        why: String,
+    },
+    /// The id of the client.
+    #[error("the client's id {0}")]
+    BadId(BadId),
+    /// The client keeps its leases in a task of its own.
+    #[error("not within a tokio runtime: build the client inside one, or use `leaseway_client::blocking`")]
+    NoRuntime,
+    /// The blocking client could not start its thread.
+    #[error("the client's thread could not be started: {0}")]
+    NoThread(String),
+}
+
+/// A resource could not be opened. Everything that was open stays so.
+#[derive(Debug, Clone, PartialEq, thiserror::Error)]
+#[non_exhaustive]
+pub enum OpenError {
+    /// The id of the resource.
+    #[error("the resource's id {0}")]
+    BadId(BadId),
+    /// Wants must be a finite number, not below zero.
+    #[error("wants of {0} make no sense: they must be a finite number from 0 to {MOST_WANTS:e}")]
+    BadWants(f64),
+    /// One resource is either a rate, or a gauge, or neither, for all its handles.
+    #[error("resource `{id}` is open already, as a {is}; the same resource cannot be a {asked} as well")]
+    OtherKind {
+        /// Which.
+        id: String,
+        /// What it is.
+        is: &'static str,
+        /// What was asked for.
+        asked: &'static str,
+    },
+    /// Without a limiter nothing can be estimated.
+    #[error("resource `{0}` has no limiter to estimate its wants from: say `.wants(…)`")]
+    NoWants(String),
+    /// The client was closed.
+    #[error("the client was closed")]
+    Closed,
+}
+
+/// Why an id is refused. Servers have the same bounds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum BadId {
+    /// It names nothing.
+    #[error("is empty")]
+    Empty,
+    /// It has more bytes than servers take.
+    #[error("is {0} bytes long; at most {MOST_ID_BYTES} are allowed")]
+    TooLong(usize),
+}
+
+/// As the servers have it.
+const MOST_ID_BYTES: usize = 256;
+/// As the servers have it.
+const MOST_WANTS: f64 = 1e15;
+
+pub(crate) fn check_id(id: &str) -> Result<(), BadId> {
+    match id.len() {
+        0 => Err(BadId::Empty),
+        length if length > MOST_ID_BYTES => Err(BadId::TooLong(length)),
+        _ => Ok(()),
+    }
+}
+
+pub(crate) fn check_wants(wants: f64) -> Result<f64, OpenError> {
+    if (0.0..=MOST_WANTS).contains(&wants) { Ok(wants) } else { Err(OpenError::BadWants(wants)) }
+}
+
+/// `HOST:PORT`, with or without `http://` before it.
+pub(crate) fn check_endpoint(endpoint: &str) -> Result<&str, BuildError> {
+    let bad = |why: &str| BuildError::BadEndpoint { endpoint: endpoint.to_owned(), why: why.to_owned() };
+    let address = endpoint.strip_prefix("http://").unwrap_or(endpoint).trim_end_matches('/');
+    let (host, port) = address.rsplit_once(':').ok_or_else(|| bad("there is no port"))?;
+    if host.is_empty() {
+        return Err(bad("there is no host"));
+    }
+    if port.parse::<u16>().is_err() {
+        return Err(bad("the port is not a number from 0 to 65535"));
+    }
+    if tonic::transport::Endpoint::from_shared(format!("http://{address}")).is_err() {
+        return Err(bad("it cannot be part of a URL"));
+    }
+    Ok(address)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn endpoints_are_checked_when_the_client_is_built() {
+        for good in ["localhost:5100", "127.0.0.1:5100", "[::1]:5100", "http://a.b:1/"] {
+            assert!(check_endpoint(good).is_ok(), "{good}");
+        }
+        for (bad, why) in [("localhost", "no port"), (":1", "no host"), ("a:b", "a number"), ("a b:1", "URL")] {
+            let error = check_endpoint(bad).expect_err(bad).to_string();
+            assert!(error.contains(why) && error.contains(bad), "{error}");
+        }
+    }
+
+    #[test]
+    fn wants_are_finite_and_not_negative() {
+        for bad in [f64::NAN, f64::INFINITY, -1.0, 1e16] {
+            assert!(check_wants(bad).is_err(), "{bad}");
+        }
+        assert!(check_wants(0.0).is_ok());
+    }
+
+    #[test]
+    fn ids_are_neither_empty_nor_endless() {
+        assert_eq!(check_id(""), Err(BadId::Empty));
+        assert_eq!(check_id(&"x".repeat(257)), Err(BadId::TooLong(257)));
+        assert!(check_id(&"x".repeat(256)).is_ok());
+    }
+}

@@ -1,0 +1,29 @@
+//! What a client counts, through the `metrics` facade: install any recorder to see it. The names are Doorman's where Doorman
+//! has one.
+
+use std::{sync::Arc, time::Duration};
+
+/// A request has ended, one way or another.
+pub(crate) fn requested(method: &'static str, server: &Arc<str>, took: Duration, failed: bool) {
+    let labels = || [("method", method.to_owned()), ("server", server.to_string())];
+    metrics::counter!("doorman_client_requests", &labels()).increment(1);
+    metrics::histogram!("doorman_client_request_durations", &labels()).record(took.as_secs_f64());
+    if failed {
+        metrics::counter!("doorman_client_request_errors", &labels()).increment(1);
+    }
+}
+
+/// Whoever was asked was not the master.
+pub(crate) fn redirected(server: &Arc<str>) {
+    metrics::counter!("leaseway_client_redirects_total", "server" => server.to_string()).increment(1);
+}
+
+/// A lease has ended unrenewed.
+pub(crate) fn lease_ended(resource: &Arc<str>) {
+    metrics::counter!("leaseway_client_leases_ended_total", "resource" => resource.to_string()).increment(1);
+}
+
+/// Hints came from the server.
+pub(crate) fn hinted(server: &Arc<str>) {
+    metrics::counter!("leaseway_client_hints_total", "server" => server.to_string()).increment(1);
+}

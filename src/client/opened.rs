@@ -1,0 +1,111 @@
+//! A resource that is open: what all its handles are handles of.
+
+use std::sync::{Arc, Mutex, PoisonError};
+
+use leaseway_core::Millis;
+use tokio::sync::watch;
+
+use crate::{
+    Capacity,
+    demand::Demand,
+    limiter::{GaugeLimiter, RateLimiter},
+    session::{Basis, Mode, Usable},
+    wants::Wants,
+};
+
+pub(crate) struct Opened {
+    pub(crate) id: Arc<str>,
+    pub(crate) mode: Mode,
+    pub(crate) priority: i64,
+    pub(crate) limiter: Limiter,
+    source: Mutex<Source>,
+    usable: watch::Sender<Usable>,
+}
+
+/// What keeps to the capacity.
+pub(crate) enum Limiter {
+    Rate(RateLimiter),
+    Gauge(GaugeLimiter),
+    /// The user of the handle does.
+    None,
+}
+
+impl Limiter {
+    pub(crate) fn kind(&self) -> &'static str {
+        match self {
+            Limiter::Rate(_) => "rate",
+            Limiter::Gauge(_) => "gauge",
+            Limiter::None => "resource without a limiter",
+        }
+    }
+}
+
+/// Where wants come from.
+pub(crate) enum Source {
+    /// Set by hand.
+    Fixed(f64),
+    /// From what passes the limiter and what waits there.
+    Estimated(Demand),
+}
+
+impl Opened {
+    pub(crate) fn new(id: Arc<str>, mode: Mode, priority: i64, limiter: Limiter, source: Source) -> Opened {
+        let (usable, _) = watch::channel(Usable { capacity: Capacity::NONE, basis: Basis::Unknown });
+        Opened { id, mode, priority, limiter, source: Mutex::new(source), usable }
+    }
+
+    pub(crate) fn set_source(&self, source: Source) {
+        *self.source.lock().unwrap_or_else(PoisonError::into_inner) = source;
+    }
+
+    /// What to ask for now.
+    pub(crate) fn wants(&self, now: Millis) -> Wants {
+        let mut source = self.source.lock().unwrap_or_else(PoisonError::into_inner);
+        let amount = match &mut *source {
+            Source::Fixed(amount) => *amount,
+            Source::Estimated(demand) => self.estimate(demand, now),
+        };
+        let outstanding = match &self.limiter {
+            Limiter::Gauge(gauge) => gauge.outstanding() as f64,
+            Limiter::Rate(_) | Limiter::None => 0.0,
+        };
+        Wants { amount, priority: self.priority, outstanding }
+    }
+
+    fn estimate(&self, demand: &mut Demand, now: Millis) -> f64 {
+        match &self.limiter {
+            Limiter::Rate(rate) => demand.sample(now, rate.arrived(), rate.waiting()),
+            Limiter::Gauge(gauge) => demand.sample(now, gauge.in_use(), gauge.waiting()),
+            Limiter::None => {}
+        }
+        demand.wants(now)
+    }
+
+    /// Puts a capacity in force, and returns what was before.
+    pub(crate) fn apply(&self, usable: Usable) -> Usable {
+        match &self.limiter {
+            Limiter::Rate(rate) => rate.set_capacity(usable.capacity),
+            Limiter::Gauge(gauge) => gauge.set_capacity(usable.capacity),
+            Limiter::None => {}
+        }
+        self.usable.send_replace(usable)
+    }
+
+    pub(crate) fn usable(&self) -> Usable {
+        *self.usable.borrow()
+    }
+
+    pub(crate) fn watch(&self) -> watch::Receiver<Usable> {
+        self.usable.subscribe()
+    }
+
+    /// Nobody keeps its lease alive any more.
+    pub(crate) fn close(&self) {
+        match &self.limiter {
+            Limiter::Rate(rate) => rate.close(),
+            Limiter::Gauge(gauge) => gauge.close(),
+            Limiter::None => {}
+        }
+        self.apply(Usable { capacity: Capacity::NONE, basis: Basis::Unknown });
+    }
+}

@@ -1,0 +1,179 @@
+//! Handles of resources: opened as a rate, a gauge, or as they are.
+
+use std::{sync::Arc, time::Duration};
+
+use tokio::sync::watch;
+
+use crate::{
+    Capacity,
+    client::Keeper,
+    demand::Demand,
+    error::{OpenError, check_id, check_wants},
+    gauge::Gauge,
+    limiter::{Burst, Closed, GaugeLimiter, RateLimiter},
+    opened::{Limiter, Opened, Source},
+    rate::Rate,
+    session::{Basis, Mode, Usable},
+};
+
+/// A resource to be opened. What is not said has a default that is good to begin with.
+#[must_use = "nothing is asked for until it is opened with `rate`, `gauge` or `open`"]
+pub struct ResourceBuilder {
+    keeper: Arc<Keeper>,
+    id: Arc<str>,
+    wants: Option<f64>,
+    priority: i64,
+    mode: Mode,
+    burst: Burst,
+}
+
+impl ResourceBuilder {
+    pub(crate) fn new(keeper: Arc<Keeper>, id: Arc<str>) -> ResourceBuilder {
+        let mode = keeper.mode;
+        ResourceBuilder { keeper, id, wants: None, priority: 0, mode, burst: Burst::default() }
+    }
+
+    /// How much to ask for. Without this it is estimated from what passes the limiter and what waits there.
+    pub fn wants(mut self, wants: f64) -> ResourceBuilder {
+        self.wants = Some(wants);
+        self
+    }
+
+    /// How important this client is; what that means is up to the resource (default 0).
+    pub fn priority(mut self, priority: i64) -> ResourceBuilder {
+        self.priority = priority;
+        self
+    }
+
+    /// What to use when the lease has ended unrenewed; by default as the client says.
+    pub fn mode(mut self, mode: Mode) -> ResourceBuilder {
+        self.mode = mode;
+        self
+    }
+
+    /// How much may pass at once after a pause; for rates.
+    pub fn burst(mut self, burst: Burst) -> ResourceBuilder {
+        self.burst = burst;
+        self
+    }
+
+    /// Opens it as a rate: so many per second.
+    pub fn rate(self) -> Result<Rate, OpenError> {
+        let burst = self.burst;
+        let handle = self.open_as("rate", |nudge| Limiter::Rate(RateLimiter::with_pressure(burst, nudge)))?;
+        Rate::new(handle)
+    }
+
+    /// Opens it as a gauge: so many at the same time.
+    pub fn gauge(self) -> Result<Gauge, OpenError> {
+        let handle = self.open_as("gauge", |nudge| Limiter::Gauge(GaugeLimiter::with_pressure(nudge)))?;
+        Gauge::new(handle)
+    }
+
+    /// Opens it without a limiter: the caller keeps to [`Resource::capacity`]. Wants must be said.
+    pub fn open(self) -> Result<Resource, OpenError> {
+        if self.wants.is_none() {
+            return Err(OpenError::NoWants(self.id.to_string()));
+        }
+        self.open_as("resource without a limiter", |_| Limiter::None)
+    }
+
+    fn open_as(
+        self,
+        kind: &'static str,
+        limiter: impl FnOnce(&Arc<tokio::sync::Notify>) -> Limiter,
+    ) -> Result<Resource, OpenError> {
+        let ResourceBuilder { keeper, id, wants, priority, mode, .. } = self;
+        check_id(&id).map_err(OpenError::BadId)?;
+        let wants = wants.map(check_wants).transpose()?;
+        let make = |nudge: &_| {
+            let source = wants.map_or_else(|| Source::Estimated(Demand::default()), Source::Fixed);
+            Opened::new(Arc::clone(&id), mode, priority, limiter(nudge), source)
+        };
+        let opened = keeper.shared.open(&id, make, |opened| match opened.limiter.kind() {
+            is if is == kind => Ok(()),
+            is => Err(OpenError::OtherKind { id: id.to_string(), is, asked: kind }),
+        })?;
+        Ok(Resource { keeper, opened })
+    }
+}
+
+/// A handle of a resource. All handles of one resource, however they were made, share one lease and one limiter; with the
+/// last the lease is given back.
+pub struct Resource {
+    keeper: Arc<Keeper>,
+    opened: Arc<Opened>,
+}
+
+impl Resource {
+    pub(crate) fn opened(&self) -> &Opened {
+        &self.opened
+    }
+
+    /// Which.
+    pub fn id(&self) -> &str {
+        &self.opened.id
+    }
+
+    /// How much may be used now.
+    pub fn capacity(&self) -> Capacity {
+        self.opened.usable().capacity
+    }
+
+    /// How much may be used now, and why.
+    pub fn usable(&self) -> Usable {
+        self.opened.usable()
+    }
+
+    /// The lease it has now, and how much longer.
+    pub fn lease(&self) -> Option<(Capacity, Duration)> {
+        self.keeper.shared.lease(&self.opened.id).map(|(lease, left)| (lease.capacity, left))
+    }
+
+    /// Follows what may be used.
+    pub fn watch(&self) -> watch::Receiver<Usable> {
+        self.opened.watch()
+    }
+
+    /// Waits for the first lease, or for whatever the mode says once a request has failed.
+    pub async fn answered(&self) -> Result<Usable, Closed> {
+        let mut watch = self.opened.watch();
+        watch.wait_for(|usable| usable.basis != Basis::Unknown).await.map(|usable| *usable).map_err(|_| Closed)
+    }
+
+    /// Asks for so much from now on: at once if that differs by more than a tenth, else with the next refresh.
+    pub fn set_wants(&self, wants: f64) -> Result<(), OpenError> {
+        self.opened.set_source(Source::Fixed(check_wants(wants)?));
+        self.keeper.shared.demand_changed(&self.opened.id);
+        Ok(())
+    }
+
+    /// Estimates from now on what is wanted, from what passes the limiter and what waits there.
+    pub fn estimate_wants(&self) -> Result<(), OpenError> {
+        if matches!(self.opened.limiter, Limiter::None) {
+            return Err(OpenError::NoWants(self.id().to_owned()));
+        }
+        self.opened.set_source(Source::Estimated(Demand::default()));
+        self.keeper.shared.demand_changed(&self.opened.id);
+        Ok(())
+    }
+}
+
+impl Clone for Resource {
+    fn clone(&self) -> Resource {
+        self.keeper.shared.reopen(&self.opened.id);
+        Resource { keeper: Arc::clone(&self.keeper), opened: Arc::clone(&self.opened) }
+    }
+}
+
+impl Drop for Resource {
+    fn drop(&mut self) {
+        self.keeper.shared.close_handle(&self.opened.id);
+    }
+}
+
+impl std::fmt::Debug for Resource {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Resource").field("id", &self.id()).field("usable", &self.usable()).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,88 @@
+//! How long to wait: between refreshes, and after failures.
+
+use leaseway_core::Millis;
+
+/// The times a session keeps to.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Pace {
+    /// How long an answer may take.
+    pub deadline: Millis,
+    /// Refreshes come no sooner, whatever the server says; hints and changes of demand are exempt.
+    pub refresh_min: Millis,
+    /// The pause after the first failure; it grows by [`BACKOFF_GROWTH`] with each further one.
+    pub backoff_first: Millis,
+    /// It grows no further than that.
+    pub backoff_max: Millis,
+}
+
+impl Default for Pace {
+    fn default() -> Pace {
+        Pace {
+            deadline: Millis(3_000),
+            refresh_min: Millis(1_000),
+            backoff_first: Millis(100),
+            backoff_max: Millis(15_000),
+        }
+    }
+}
+
+const BACKOFF_GROWTH: f64 = 1.6;
+
+/// Requests outside the refresh interval (hints, changed demand, confirming a shrink) are at least so far apart.
+pub(super) const GAP: Millis = Millis(100);
+
+impl Pace {
+    /// The pause after `failures` in a row: between half of it and all, so that clients that failed together do not come
+    /// back together.
+    pub(super) fn backoff(&self, failures: u32, rng: &mut fastrand::Rng) -> Millis {
+        let exponent = i32::try_from(failures.saturating_sub(1)).unwrap_or(i32::MAX);
+        let pause = self.backoff_first.0 as f64 * BACKOFF_GROWTH.powi(exponent);
+        scaled(pause.min(self.backoff_max.0 as f64), 0.5 + rng.f64() / 2.0)
+    }
+
+    /// When to refresh after an answer: a little sooner than asked to, so that clients drift apart, and always while a third
+    /// of the lease is left, so that one lost answer costs nothing.
+    pub(super) fn refresh(&self, interval: Millis, left: Millis, rng: &mut fastrand::Rng) -> Millis {
+        let interval = scaled(interval.max(self.refresh_min).0 as f64, 0.9 + rng.f64() / 10.0);
+        interval.min(Millis(left.0 / 3 * 2)).max(self.refresh_min.min(interval))
+    }
+}
+
+fn scaled(span: f64, factor: f64) -> Millis {
+    Millis((span * factor) as u64)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pauses_grow_to_a_bound_and_are_spread() {
+        let mut rng = fastrand::Rng::with_seed(1);
+        let pace = Pace::default();
+        for failures in [1, 2, 5, 12, 1_000, u32::MAX] {
+            let whole = (100.0 * 1.6f64.powi((failures - 1).min(1_000) as i32)).min(15_000.0);
+            let pauses: Vec<u64> = (0..100).map(|_| pace.backoff(failures, &mut rng).0).collect();
+            assert!(pauses.iter().all(|pause| (*pause as f64) <= whole && *pause as f64 >= whole / 2.0 - 1.0));
+            assert!(pauses.iter().max() > pauses.iter().min(), "all the same after {failures}");
+        }
+    }
+
+    #[test]
+    fn a_refresh_comes_a_little_before_the_interval_is_over() {
+        let mut rng = fastrand::Rng::with_seed(1);
+        let waits: Vec<u64> =
+            (0..100).map(|_| Pace::default().refresh(Millis(5_000), Millis(60_000), &mut rng).0).collect();
+        assert!(waits.iter().all(|wait| (4_500..=5_000).contains(wait)), "{waits:?}");
+        assert!(waits.iter().max() > waits.iter().min());
+    }
+
+    #[test]
+    fn a_refresh_comes_while_a_third_of_the_lease_is_left_but_never_in_a_hot_loop() {
+        let mut rng = fastrand::Rng::with_seed(1);
+        let mut refresh = |interval, left| Pace::default().refresh(Millis(interval), Millis(left), &mut rng).0;
+        assert_eq!(refresh(60_000, 30_000), 20_000);
+        assert!(refresh(0, 60_000) >= 900);
+        assert!(refresh(5_000, 0) >= 900, "a lease that ended under way");
+    }
+}

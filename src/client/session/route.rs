@@ -1,0 +1,93 @@
+//! Whom to ask: one of the endpoints, or whoever they say is master.
+
+use std::sync::Arc;
+
+/// Servers that name each other are not followed for ever.
+const MOST_REDIRECTS: u32 = 5;
+
+/// Where requests go. It stays with a master that answers and goes round the endpoints when nobody does.
+#[derive(Debug)]
+pub(super) struct Route {
+    endpoints: Vec<Arc<str>>,
+    /// The endpoint that was tried last.
+    tried: usize,
+    target: Arc<str>,
+    /// Since somebody last answered as master.
+    redirects: u32,
+}
+
+impl Route {
+    /// `first` picks the endpoint to begin with, so that many clients do not all begin with the same.
+    pub(super) fn new(endpoints: Vec<Arc<str>>, first: usize) -> Route {
+        assert!(!endpoints.is_empty(), "a session is made with at least one endpoint");
+        let tried = first % endpoints.len();
+        Route { target: Arc::clone(&endpoints[tried]), endpoints, tried, redirects: 0 }
+    }
+
+    pub(super) fn target(&self) -> &Arc<str> {
+        &self.target
+    }
+
+    pub(super) fn succeeded(&mut self) {
+        self.redirects = 0;
+    }
+
+    /// The target says that `master` is the one to ask. Returns whether to go there at once; if not, this counts as a
+    /// failure: a server that names itself, or servers that name each other, are asked again only after a pause.
+    pub(super) fn redirected(&mut self, master: &str) -> bool {
+        self.redirects += 1;
+        if *self.target == *master || self.redirects > MOST_REDIRECTS {
+            return false;
+        }
+        self.target = master.into();
+        true
+    }
+
+    /// The next endpoint is tried.
+    pub(super) fn failed(&mut self) {
+        self.redirects = 0;
+        self.tried = (self.tried + 1) % self.endpoints.len();
+        self.target = Arc::clone(&self.endpoints[self.tried]);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn route(endpoints: &[&str]) -> Route {
+        Route::new(endpoints.iter().map(|endpoint| (*endpoint).into()).collect(), 0)
+    }
+
+    #[test]
+    fn it_follows_to_the_master_and_stays_there() {
+        let mut route = route(&["a:1", "b:1"]);
+        assert!(route.redirected("m:1"));
+        route.succeeded();
+        assert_eq!(&**route.target(), "m:1");
+    }
+
+    #[test]
+    fn after_a_failure_the_endpoints_are_tried_in_turn() {
+        let mut route = route(&["a:1", "b:1"]);
+        assert!(route.redirected("m:1"));
+        let mut tried = Vec::new();
+        for _ in 0..3 {
+            route.failed();
+            tried.push(route.target().to_string());
+        }
+        assert_eq!(tried, ["b:1", "a:1", "b:1"]);
+    }
+
+    #[test]
+    fn a_server_that_names_itself_is_not_asked_again_at_once() {
+        assert!(!route(&["a:1"]).redirected("a:1"));
+    }
+
+    #[test]
+    fn servers_that_name_each_other_are_followed_a_few_times_only() {
+        let mut route = route(&["a:1"]);
+        let followed = (0..100).take_while(|n| route.redirected(if n % 2 == 0 { "b:1" } else { "a:1" })).count();
+        assert_eq!(followed, 5);
+    }
+}

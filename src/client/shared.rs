@@ -1,0 +1,294 @@
+//! What the handles of a client and its driver share: the session, the resources that are open, and how many handles each has.
+
+use std::{
+    collections::HashMap,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+};
+
+use leaseway_core::Millis;
+use tokio::{
+    sync::{Notify, watch},
+    time::{Duration, Instant},
+};
+
+use crate::{
+    error::OpenError,
+    metrics,
+    opened::Opened,
+    session::{Basis, Outgoing, Session, Usable},
+    wants::Wants,
+};
+
+/// Demands are estimated anew no more often than that because somebody has to wait.
+const ESTIMATE_GAP: Millis = Millis(50);
+/// How often it is looked whether permits in use beyond the lease have been given back.
+const OUTSTANDING_GAP: Millis = Millis(200);
+
+pub(crate) struct Shared {
+    pub(crate) id: Arc<str>,
+    clock: Clock,
+    state: Mutex<State>,
+    /// Tells the driver that there may be something to do.
+    pub(crate) nudge: Arc<Notify>,
+    /// Whether the driver is gone.
+    done: watch::Sender<bool>,
+}
+
+struct State {
+    session: Session<Wants>,
+    opened: HashMap<Arc<str>, Slot>,
+    /// No new resources, and only releases go out.
+    closing: bool,
+    /// When demands are to be estimated.
+    estimate_at: Option<Millis>,
+    estimated: Millis,
+    last_error: Option<String>,
+}
+
+struct Slot {
+    handles: usize,
+    opened: Arc<Opened>,
+}
+
+/// How a client gets on with its servers.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Health {
+    /// Whom it asks at present: the master, as far as is known.
+    pub server: String,
+    /// Requests that have failed since one was answered.
+    pub failures: u32,
+    /// Why the last one that failed did so.
+    pub last_error: Option<String>,
+}
+
+/// What the driver is to do now.
+pub(crate) struct Step {
+    /// To be sent.
+    pub(crate) outgoing: Option<Outgoing<Wants>>,
+    /// The request whose answer still counts.
+    pub(crate) under_way: Option<u64>,
+    /// Come back then.
+    pub(crate) wake: Option<Instant>,
+    /// Nothing is left to do, for ever.
+    pub(crate) finished: bool,
+}
+
+/// Milliseconds since the client was made.
+struct Clock(Instant);
+
+impl Clock {
+    /// Rounded down: a lease counts from when its request was sent, or a little before.
+    fn now(&self) -> Millis {
+        Millis(u64::try_from(self.0.elapsed().as_millis()).unwrap_or(u64::MAX))
+    }
+
+    fn instant(&self, at: Millis) -> Instant {
+        // Far enough to never come: an instant cannot hold every number.
+        self.0 + Duration::from_millis(at.0.min(FAR_MS))
+    }
+}
+
+const FAR_MS: u64 = 100 * 365 * 86_400 * 1000;
+
+impl Shared {
+    pub(crate) fn new(id: Arc<str>, session: Session<Wants>) -> Shared {
+        let state = State {
+            session,
+            opened: HashMap::new(),
+            closing: false,
+            estimate_at: None,
+            estimated: Millis(0),
+            last_error: None,
+        };
+        let (done, _) = watch::channel(false);
+        Shared { id, clock: Clock(Instant::now()), state: Mutex::new(state), nudge: Arc::default(), done }
+    }
+
+    /// A panic elsewhere cannot leave the state half changed: nothing that is called with the lock held calls foreign code.
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// One more handle of a resource; `make` is called for the first.
+    pub(crate) fn open(
+        &self,
+        id: &Arc<str>,
+        make: impl FnOnce(&Arc<Notify>) -> Opened,
+        fits: impl FnOnce(&Opened) -> Result<(), OpenError>,
+    ) -> Result<Arc<Opened>, OpenError> {
+        let now = self.clock.now();
+        let mut state = self.lock();
+        if state.closing {
+            return Err(OpenError::Closed);
+        }
+        if let Some(slot) = state.opened.get_mut(id) {
+            fits(&slot.opened)?;
+            slot.handles += 1;
+            return Ok(Arc::clone(&slot.opened));
+        }
+        let opened = Arc::new(make(&self.nudge));
+        state.opened.insert(Arc::clone(id), Slot { handles: 1, opened: Arc::clone(&opened) });
+        state.want(now, id);
+        drop(state);
+        self.nudge.notify_one();
+        Ok(opened)
+    }
+
+    /// One more handle of a resource that has some.
+    pub(crate) fn reopen(&self, id: &Arc<str>) {
+        if let Some(slot) = self.lock().opened.get_mut(id) {
+            slot.handles += 1;
+        }
+    }
+
+    /// One handle less: with the last, what was given is given back.
+    pub(crate) fn close_handle(&self, id: &Arc<str>) {
+        let mut state = self.lock();
+        let Some(slot) = state.opened.get_mut(id) else { return };
+        slot.handles -= 1;
+        if slot.handles > 0 {
+            return;
+        }
+        let slot = state.opened.remove(id);
+        state.session.release(id);
+        drop(state);
+        if let Some(slot) = slot {
+            slot.opened.close();
+        }
+        self.nudge.notify_one();
+    }
+
+    /// The demand of a resource was set by hand: it is sent at once if it has changed enough.
+    pub(crate) fn demand_changed(&self, id: &Arc<str>) {
+        let now = self.clock.now();
+        self.lock().want(now, id);
+        self.nudge.notify_one();
+    }
+
+    /// Gives everything back and ends the driver.
+    pub(crate) fn close(&self) {
+        let mut state = self.lock();
+        state.closing = true;
+        state.session.release_all();
+        let opened = std::mem::take(&mut state.opened);
+        drop(state);
+        for slot in opened.values() {
+            slot.opened.close();
+        }
+        self.nudge.notify_one();
+    }
+
+    /// Waits until the driver has ended.
+    pub(crate) async fn closed(&self) {
+        // An error is impossible: the sender is in `self`.
+        let _ = self.done.subscribe().wait_for(|done| *done).await;
+    }
+
+    /// The driver has ended: nobody keeps leases alive any more.
+    pub(crate) fn driver_ended(&self) {
+        self.close();
+        self.done.send_replace(true);
+    }
+
+    pub(crate) fn health(&self) -> Health {
+        let state = self.lock();
+        Health {
+            server: state.session.target().to_string(),
+            failures: state.session.failures(),
+            last_error: state.last_error.clone(),
+        }
+    }
+
+    pub(crate) fn lease(&self, id: &str) -> Option<(crate::session::Lease, Duration)> {
+        let now = self.clock.now();
+        let lease = self.lock().session.lease(now, id)?;
+        Some((lease, Duration::from_millis(lease.end.since(now).0)))
+    }
+
+    // ---- the driver's side
+
+    /// Somebody has nudged: a limiter has somebody waiting, or a handle has changed something.
+    pub(crate) fn nudged(&self) {
+        let mut state = self.lock();
+        let at = state.estimated.plus(ESTIMATE_GAP).max(self.clock.now());
+        state.estimate_soon(at);
+    }
+
+    pub(crate) fn step(&self) -> Step {
+        let now = self.clock.now();
+        let mut state = self.lock();
+        if state.estimate_at.is_some_and(|at| at <= now) || state.session.is_due(now) {
+            state.estimate(now);
+        }
+        let outgoing = state.session.poll(now);
+        state.tell(now);
+        let wake = [state.session.wake(now), state.estimate_at].into_iter().flatten().min();
+        Step {
+            under_way: state.session.under_way(),
+            wake: wake.map(|at| self.clock.instant(at)),
+            // What cannot be given back now ends by itself.
+            finished: state.closing
+                && state.session.under_way().is_none()
+                && (state.session.is_idle() || state.session.failures() > 0),
+            outgoing,
+        }
+    }
+
+    /// Reports what became of a request to the session.
+    pub(crate) fn landed(&self, report: impl FnOnce(&mut Session<Wants>, Millis), error: Option<String>) {
+        let now = self.clock.now();
+        let mut state = self.lock();
+        report(&mut state.session, now);
+        state.last_error = error.or(state.last_error.take());
+        state.tell(now);
+    }
+
+    /// The server says that asking now would change something; with no ids it means all.
+    pub(crate) fn hinted(&self, ids: &[String]) {
+        let now = self.clock.now();
+        let mut state = self.lock();
+        if ids.is_empty() {
+            state.session.hint_all(now);
+        }
+        for id in ids {
+            state.session.hint(now, id);
+        }
+    }
+}
+
+impl State {
+    fn want(&mut self, now: Millis, id: &Arc<str>) {
+        let Some(slot) = self.opened.get(id) else { return };
+        let (wants, mode) = (slot.opened.wants(now), slot.opened.mode);
+        self.session.want(now, id, wants, mode);
+        if wants.outstanding > 0.0 {
+            self.estimate_soon(now.plus(OUTSTANDING_GAP));
+        }
+    }
+
+    fn estimate_soon(&mut self, at: Millis) {
+        self.estimate_at = Some(self.estimate_at.map_or(at, |before| before.min(at)));
+    }
+
+    fn estimate(&mut self, now: Millis) {
+        (self.estimate_at, self.estimated) = (None, now);
+        let ids: Vec<_> = self.opened.keys().cloned().collect();
+        for id in ids {
+            self.want(now, &id);
+        }
+    }
+
+    /// Puts what may be used in force.
+    fn tell(&mut self, now: Millis) {
+        let opened = &self.opened;
+        self.session.changes(now, |id, usable| {
+            let Some(slot) = opened.get(id) else { return };
+            let before: Usable = slot.opened.apply(usable);
+            if before.basis == Basis::Lease && usable.basis == Basis::Fallback {
+                metrics::lease_ended(id);
+                tracing::warn!(resource = %id, capacity = usable.capacity.get(), "a lease has ended and could not be renewed");
+            }
+        });
+    }
+}

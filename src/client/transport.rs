@@ -1,0 +1,107 @@
+//! Connections to servers, shared by all clients of a process that want to share them.
+
+use std::{
+    collections::HashMap,
+    sync::{Arc, Mutex, PoisonError, Weak},
+    time::Duration,
+};
+
+use tonic::transport::{Channel, Endpoint};
+
+/// So many clients use one connection: each may have two requests under way (one of them waits for hints), and servers
+/// bound the requests of a connection, commonly at 1024 or at 100.
+const CLIENTS_PER_CONNECTION: usize = 48;
+
+/// A pool of connections by address. Clones share it. Every [`Client`](crate::Client) has one of its own unless
+/// [`Builder::transport`](crate::Builder::transport) says otherwise; a process with thousands of clients should share one.
+#[derive(Clone, Default)]
+pub struct Transport {
+    by_address: Arc<Mutex<HashMap<Arc<str>, Vec<Weak<Connection>>>>>,
+}
+
+/// A connection, open for as long as somebody uses it.
+pub(crate) struct Connection {
+    pub(crate) address: Arc<str>,
+    pub(crate) channel: Channel,
+}
+
+impl Transport {
+    /// A pool without connections.
+    pub fn new() -> Transport {
+        Transport::default()
+    }
+
+    /// A connection to `address`; it connects when it is first used, and again when that has failed.
+    pub(crate) fn connection(&self, address: &Arc<str>) -> Result<Arc<Connection>, tonic::transport::Error> {
+        let mut by_address = self.by_address.lock().unwrap_or_else(PoisonError::into_inner);
+        by_address.retain(|_, connections| {
+            connections.retain(|connection| connection.strong_count() > 0);
+            !connections.is_empty()
+        });
+        let connections = by_address.entry(Arc::clone(address)).or_default();
+        let room = connections.iter().filter(|connection| connection.strong_count() < CLIENTS_PER_CONNECTION);
+        if let Some(connection) = room.filter_map(Weak::upgrade).next() {
+            return Ok(connection);
+        }
+        let connection = Arc::new(Connection { address: Arc::clone(address), channel: channel(address)? });
+        connections.push(Arc::downgrade(&connection));
+        Ok(connection)
+    }
+
+    /// Nobody shall be given this connection any more: it did not answer in time, so it may be dead without knowing it.
+    pub(crate) fn distrust(&self, connection: &Arc<Connection>) {
+        let mut by_address = self.by_address.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(connections) = by_address.get_mut(&connection.address) {
+            connections.retain(|other| !std::ptr::eq(other.as_ptr(), Arc::as_ptr(connection)));
+        }
+    }
+}
+
+impl std::fmt::Debug for Transport {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Transport").finish_non_exhaustive()
+    }
+}
+
+fn channel(address: &str) -> Result<Channel, tonic::transport::Error> {
+    let endpoint = Endpoint::from_shared(format!("http://{address}"))?;
+    Ok(endpoint
+        .connect_timeout(Duration::from_secs(3))
+        .tcp_nodelay(true)
+        // Finds out about hosts that vanished while an answer or a hint is awaited.
+        .http2_keep_alive_interval(Duration::from_secs(10))
+        .keep_alive_timeout(Duration::from_secs(5))
+        .connect_lazy())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn clients_share_connections_up_to_a_number() {
+        let transport = Transport::new();
+        let address: Arc<str> = "127.0.0.1:1".into();
+        let used: Vec<_> =
+            (0..=CLIENTS_PER_CONNECTION).map(|_| transport.connection(&address).expect("an address")).collect();
+        assert!(used[1..CLIENTS_PER_CONNECTION].iter().all(|connection| Arc::ptr_eq(connection, &used[0])));
+        assert!(!Arc::ptr_eq(&used[0], &used[CLIENTS_PER_CONNECTION]));
+    }
+
+    #[tokio::test]
+    async fn a_connection_closes_with_its_last_user_and_a_distrusted_one_is_not_given_out() {
+        let transport = Transport::new();
+        let address: Arc<str> = "127.0.0.1:1".into();
+        let first = transport.connection(&address).expect("an address");
+        transport.distrust(&first);
+        let second = transport.connection(&address).expect("an address");
+        assert!(!Arc::ptr_eq(&first, &second));
+        drop((first, second));
+        assert!(transport.by_address.lock().expect("not poisoned")[&address].iter().all(|c| c.strong_count() == 0));
+    }
+
+    #[tokio::test]
+    async fn an_address_that_is_none_is_an_error() {
+        assert!(Transport::new().connection(&"not an address".into()).is_err());
+    }
+}

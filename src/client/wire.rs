@@ -1,0 +1,151 @@
+//! Between the session and the messages of the protocol. What a server sends is checked here: a malformed part is left out
+//! and told, never believed.
+
+use std::{sync::Arc, time::Duration};
+
+use leaseway_core::Millis;
+use leaseway_proto::doorman as wire;
+
+use crate::{
+    session::{Ask, Given, Release, Wire},
+    wants::Wants,
+};
+
+pub(crate) fn get_capacity(client: &str, asks: Vec<Ask<Wants>>) -> wire::GetCapacityRequest {
+    let resource = asks.into_iter().map(|ask| wire::ResourceRequest {
+        resource_id: Some(ask.id.to_string()),
+        priority: Some(ask.demand.priority),
+        has: ask.has.map(|lease| wire::Lease {
+            expiry_time: Some(lease.wire.expiry_time),
+            refresh_interval: Some(lease.wire.refresh_interval),
+            capacity: Some(lease.wire.capacity),
+            token: lease.token,
+            remaining_ms: None,
+        }),
+        wants: Some(ask.demand.amount),
+        outstanding: Some(ask.demand.outstanding).filter(|outstanding| *outstanding > 0.0),
+    });
+    wire::GetCapacityRequest { client_id: Some(client.to_owned()), resource: resource.collect() }
+}
+
+pub(crate) fn release_capacity(client: &str, releases: Vec<Release>) -> wire::ReleaseCapacityRequest {
+    // Zero names nothing: it keeps the places of the others.
+    let token = releases.iter().map(|release| release.token.unwrap_or(0)).collect();
+    let resource_id = releases.into_iter().map(|release| release.id.to_string()).collect();
+    wire::ReleaseCapacityRequest { client_id: Some(client.to_owned()), resource_id, token }
+}
+
+/// The leases of an answer, and the names of those that make no sense. `sent` is when the request left, since the epoch.
+pub(crate) fn given(answer: Vec<wire::ResourceResponse>, sent: Duration) -> (Vec<Given>, Vec<String>) {
+    let mut malformed = Vec::new();
+    let given = answer.into_iter().filter_map(|response| {
+        let id: Arc<str> = response.resource_id.as_deref().unwrap_or_default().into();
+        let given = response.gets.as_ref().and_then(|lease| one(&id, lease, response.safe_capacity, sent));
+        if given.is_none() {
+            malformed.push(id.to_string());
+        }
+        given
+    });
+    (given.collect(), malformed)
+}
+
+fn one(id: &Arc<str>, lease: &wire::Lease, safe: Option<f64>, sent: Duration) -> Option<Given> {
+    let capacity = lease.capacity.filter(|capacity| capacity.is_finite())?;
+    let (expiry_time, refresh_interval) = (lease.expiry_time?, lease.refresh_interval?);
+    Some(Given {
+        id: Arc::clone(id),
+        length: length(lease.remaining_ms, expiry_time, sent),
+        refresh: Millis::from_secs(u64::try_from(refresh_interval).unwrap_or(0).min(LONGEST_SECS)),
+        token: lease.token.filter(|token| *token != 0),
+        wire: Wire { expiry_time, refresh_interval, capacity },
+        safe: safe.filter(|safe| !safe.is_nan()),
+    })
+}
+
+/// Longer than any sensible lease, short enough to be added to any time.
+const LONGEST_SECS: u64 = 10 * 365 * 86_400;
+
+/// How long a lease lasts, counted from when its request was sent. A server that speaks only the original protocol gives the
+/// end by its own clock: then it is as wrong as the two clocks differ.
+fn length(remaining_ms: Option<i64>, expiry_time: i64, sent: Duration) -> Millis {
+    let millis = remaining_ms.map_or_else(
+        || i128::from(expiry_time) * 1000 - i128::try_from(sent.as_millis()).unwrap_or(i128::MAX),
+        i128::from,
+    );
+    Millis(u64::try_from(millis.max(0)).unwrap_or(u64::MAX).min(LONGEST_SECS * 1000))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn lease(remaining_ms: Option<i64>) -> wire::Lease {
+        wire::Lease {
+            expiry_time: Some(1_000),
+            refresh_interval: Some(5),
+            capacity: Some(7.5),
+            token: Some(9),
+            remaining_ms,
+        }
+    }
+
+    fn response(gets: Option<wire::Lease>) -> wire::ResourceResponse {
+        wire::ResourceResponse { resource_id: Some("r".into()), gets, safe_capacity: Some(-1.0), priority: None }
+    }
+
+    #[test]
+    fn a_lease_counts_from_when_its_request_was_sent() {
+        let sent = Duration::from_millis(940_250);
+        let (by_length, _) = given(vec![response(Some(lease(Some(60_000))))], sent);
+        assert_eq!(by_length[0].length, Millis(60_000), "whatever the clocks say");
+        let (by_expiry, _) = given(vec![response(Some(lease(None)))], sent);
+        assert_eq!(by_expiry[0].length, Millis(59_750));
+        let (ended, _) = given(vec![response(Some(lease(None)))], Duration::from_secs(2_000));
+        assert_eq!(ended[0].length, Millis(0));
+    }
+
+    #[test]
+    fn what_makes_no_sense_is_left_out_and_named() {
+        let nan = wire::Lease { capacity: Some(f64::NAN), ..lease(None) };
+        let endless = wire::Lease { capacity: Some(f64::INFINITY), ..lease(None) };
+        let partial = wire::Lease { expiry_time: None, ..lease(None) };
+        for bad in [Some(nan), Some(endless), Some(partial), None] {
+            let (given, malformed) = given(vec![response(bad)], Duration::ZERO);
+            assert_eq!((given.len(), malformed), (0, vec!["r".to_owned()]));
+        }
+    }
+
+    #[test]
+    fn absurd_times_are_bounded() {
+        let far = wire::Lease { expiry_time: Some(i64::MAX), refresh_interval: Some(i64::MAX), ..lease(None) };
+        let near = wire::Lease { expiry_time: Some(i64::MIN), refresh_interval: Some(i64::MIN), ..lease(None) };
+        let (given, _) = given(vec![response(Some(far)), response(Some(near))], Duration::ZERO);
+        assert_eq!(given[0].length, Millis::from_secs(LONGEST_SECS));
+        assert_eq!((given[1].length, given[1].refresh), (Millis(0), Millis(0)));
+    }
+
+    #[test]
+    fn has_echoes_what_came_to_the_letter() {
+        let (given, _) = given(vec![response(Some(lease(Some(60_000))))], Duration::ZERO);
+        let lease = crate::session::Lease {
+            capacity: crate::Capacity::of(7.5),
+            end: Millis(1),
+            refresh: given[0].refresh,
+            token: given[0].token,
+            wire: given[0].wire,
+        };
+        let ask = Ask { id: "r".into(), demand: Wants { amount: 10.0, ..Wants::default() }, has: Some(lease) };
+        let request = get_capacity("c", vec![ask]);
+        let has = request.resource[0].has.as_ref().expect("a lease");
+        assert_eq!((has.expiry_time, has.refresh_interval, has.capacity), (Some(1_000), Some(5), Some(7.5)));
+        assert_eq!(has.token, Some(9));
+        assert_eq!(request.resource[0].outstanding, None, "sent only when there is something to say");
+    }
+
+    #[test]
+    fn tokens_of_releases_keep_their_places() {
+        let release = |id: &str, token| Release { id: id.into(), token };
+        let request = release_capacity("c", vec![release("a", Some(7)), release("b", None), release("c", Some(9))]);
+        assert_eq!((request.resource_id, request.token), (vec!["a".into(), "b".into(), "c".into()], vec![7, 0, 9]));
+    }
+}
