@@ -12,6 +12,7 @@ mod harness {
     pub(crate) mod binary;
     pub(crate) mod config;
     pub(crate) mod doorman;
+    pub(crate) mod fake;
     pub(crate) mod http;
     pub(crate) mod original;
     pub(crate) mod process;
@@ -24,6 +25,9 @@ mod harness {
 
 mod scenarios {
     mod bytes;
+    mod client_leases;
+    mod client_limits;
+    mod client_servers;
     mod configuration;
     mod connections;
     mod doorman_flows;

@@ -9,10 +9,12 @@ use std::{
 };
 
 use leaseway_core::Millis;
+use tokio::{runtime::Handle, sync::oneshot};
 
 use crate::{
     driver::Driver,
     error::{BuildError, check_endpoint, check_id},
+    push::Hints,
     resource::ResourceBuilder,
     session::{Mode, Pace, Session, Settings},
     shared::{Health, Shared},
@@ -45,6 +47,9 @@ pub struct Client {
 pub(crate) struct Keeper {
     pub(crate) shared: Arc<Shared>,
     pub(crate) mode: Mode,
+    pub(crate) runtime: Handle,
+    /// Dropped with it, to end the thread of a blocking client.
+    _gone: Option<oneshot::Sender<()>>,
 }
 
 impl Drop for Keeper {
@@ -62,6 +67,7 @@ pub struct Builder {
     pace: Pace,
     transport: Option<Transport>,
     seed: Option<u64>,
+    without_hints: bool,
 }
 
 impl Client {
@@ -79,6 +85,10 @@ impl Client {
     /// A resource to be opened, as a rate, a gauge or as it is.
     pub fn resource(&self, id: impl Into<Arc<str>>) -> ResourceBuilder {
         ResourceBuilder::new(Arc::clone(&self.keeper), id.into())
+    }
+
+    pub(crate) fn runtime(&self) -> &Handle {
+        &self.keeper.runtime
     }
 
     /// What it calls itself.
@@ -163,6 +173,14 @@ impl Builder {
         self
     }
 
+    /// Whether to listen for hints that asking now would change something (yes). Without them everything takes refresh
+    /// intervals instead of round trips, and there is one stream less to every server.
+    #[must_use]
+    pub fn hints(mut self, listen: bool) -> Builder {
+        self.without_hints = !listen;
+        self
+    }
+
     /// Makes jitter repeatable, for tests.
     #[must_use]
     pub fn seed(mut self, seed: u64) -> Builder {
@@ -172,6 +190,17 @@ impl Builder {
 
     /// The client. Must be called within a tokio runtime.
     pub fn build(self) -> Result<Client, BuildError> {
+        let runtime = Handle::try_current().map_err(|_| BuildError::NoRuntime)?;
+        let (client, driver) = self.assemble(runtime.clone(), None)?;
+        runtime.spawn(driver.run());
+        Ok(client)
+    }
+
+    pub(crate) fn assemble(
+        self,
+        runtime: Handle,
+        gone: Option<oneshot::Sender<()>>,
+    ) -> Result<(Client, Driver), BuildError> {
         if self.endpoints.is_empty() {
             return Err(BuildError::NoEndpoint);
         }
@@ -180,15 +209,15 @@ impl Builder {
         let endpoints = endpoints?;
         let id: Arc<str> = self.id.unwrap_or_else(unique_id).into();
         check_id(&id).map_err(BuildError::BadId)?;
-        let runtime = tokio::runtime::Handle::try_current().map_err(|_| BuildError::NoRuntime)?;
-
         let deadline = Duration::from_millis(self.pace.deadline.0);
         let seed = self.seed.unwrap_or_else(|| fastrand::u64(..));
         let session =
             Session::new(Settings { endpoints, pace: self.pace, resources_per_request: RESOURCES_PER_REQUEST, seed });
         let shared = Arc::new(Shared::new(id, session));
-        runtime.spawn(Driver::new(Arc::clone(&shared), self.transport.unwrap_or_default(), deadline).run());
-        Ok(Client { keeper: Arc::new(Keeper { shared, mode: self.mode }) })
+        let hints = (!self.without_hints).then(|| Hints::new(Arc::clone(&shared.id)));
+        let driver = Driver::new(Arc::clone(&shared), self.transport.unwrap_or_default(), deadline, hints);
+        let keeper = Keeper { shared, mode: self.mode, runtime, _gone: gone };
+        Ok((Client { keeper: Arc::new(keeper) }, driver))
     }
 }
 

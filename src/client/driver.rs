@@ -13,6 +13,7 @@ use tonic::Status;
 
 use crate::{
     metrics,
+    push::Hints,
     session::{Body, Given, Outgoing},
     shared::Shared,
     transport::{Connection, Transport},
@@ -27,6 +28,7 @@ pub(crate) struct Driver {
     /// To whom the last request went.
     connection: Option<Arc<Connection>>,
     under_way: Option<UnderWay>,
+    hints: Option<Hints>,
 }
 
 struct UnderWay {
@@ -44,8 +46,8 @@ enum Answer {
 }
 
 impl Driver {
-    pub(crate) fn new(shared: Arc<Shared>, transport: Transport, deadline: Duration) -> Driver {
-        Driver { shared, transport, deadline, connection: None, under_way: None }
+    pub(crate) fn new(shared: Arc<Shared>, transport: Transport, deadline: Duration, hints: Option<Hints>) -> Driver {
+        Driver { shared, transport, deadline, connection: None, under_way: None, hints }
     }
 
     /// Runs until the client is closed and what it had has been given back.
@@ -73,10 +75,17 @@ impl Driver {
                     None => std::future::pending().await,
                 }
             };
+            let hint = async {
+                match &mut self.hints {
+                    Some(hints) => hints.next().await,
+                    None => std::future::pending().await,
+                }
+            };
             tokio::select! {
                 answer = answer => self.landed(answer),
                 () = wake => {}
                 () = self.shared.nudge.notified() => self.shared.nudged(),
+                hint = hint => self.shared.hinted(hint.as_deref()),
             }
         }
     }
@@ -88,6 +97,9 @@ impl Driver {
         tracing::debug!(server = %late.server, method = late.method, "no answer in time");
         if let Some(connection) = self.connection.take() {
             self.transport.distrust(&connection);
+            if let Some(hints) = &mut self.hints {
+                hints.stop();
+            }
         }
         let error = format!("{}: no answer within {:?}", late.server, self.deadline);
         self.shared.landed(|_, _| (), Some(error));
@@ -121,6 +133,9 @@ impl Driver {
         metrics::requested(method, &server, sent.elapsed(), answer.is_err());
         match answer {
             Ok(Answer::Given { given, malformed }) => {
+                if let (Some(hints), Some(connection)) = (&mut self.hints, &self.connection) {
+                    hints.follow(connection);
+                }
                 let error = (!malformed.is_empty())
                     .then(|| format!("{server}: answered nonsense for {}", malformed.join(", ")));
                 if let Some(error) = &error {
@@ -155,10 +170,7 @@ impl Drop for Driver {
 
 type Connected = Result<Arc<Connection>, Status>;
 
-async fn ask(
-    connection: Connected,
-    request: leaseway_proto::doorman::GetCapacityRequest,
-) -> Result<Answer, Status> {
+async fn ask(connection: Connected, request: leaseway_proto::doorman::GetCapacityRequest) -> Result<Answer, Status> {
     let sent = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     let response = CapacityClient::new(connection?.channel.clone()).get_capacity(request).await?.into_inner();
     Ok(elsewhere(response.mastership).unwrap_or_else(|| {

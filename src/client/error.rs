@@ -21,7 +21,7 @@ pub enum BuildError {
     #[error("the client's id {0}")]
     BadId(BadId),
     /// The client keeps its leases in a task of its own.
-    #[error("not within a tokio runtime: build the client inside one, or use `leaseway_client::blocking`")]
+    #[error("not within a tokio runtime: build the client inside one, or use `build_blocking`")]
     NoRuntime,
     /// The blocking client could not start its thread.
     #[error("the client's thread could not be started: {0}")]

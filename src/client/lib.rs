@@ -1,10 +1,69 @@
-//! The Leaseway client.
+//! The Leaseway client: a share of something limited, kept up to date in the background, and limiters that keep to it.
+//!
+//! ```no_run
+//! use leaseway_client::Client;
+//!
+//! # async fn example() -> Result<(), Box<dyn std::error::Error>> {
+//! let client = Client::connect("localhost:5100")?;
+//!
+//! // A rate: so many per second.
+//! let searches = client.resource("searches").rate()?;
+//! searches.wait().await?;
+//!
+//! // A gauge: so many at the same time.
+//! let transactions = client.resource("transactions").gauge()?;
+//! let permit = transactions.acquire().await?;
+//! # drop(permit);
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! How much there is to use comes from a Leaseway (or Doorman) node, as a lease: a capacity, and until when. The client asks
+//! again before it ends, finds the master among the servers of the node, and asks for as much as passes and waits at its
+//! limiters, or for what it is told to.
+//!
+//! # What it promises
+//!
+//! - While leases can be had, a limiter lets pass no more than the lease allows: over any time T at most capacity·T and a
+//!   burst; permits never more than the capacity, except those that were out when it was cut, which the server is told.
+//! - A lease ends when it ends. Then the [`Mode`] decides what is used; that is outside what the server promises.
+//! - Nothing here fails because a server is away. What waits goes on waiting; [`Client::health`] says what is going on.
+//! - Calls that wait can be given up at any time, and are served first come, first served.
+//!
+//! # What is where
+//!
+//! [`Client`] opens a [`Rate`], a [`Gauge`] or a bare [`Resource`]; [`layer`] has both as `tower` middleware; [`blocking`]
+//! is for threads; [`balancer`] chooses among several backends. The parts can be used on their own: [`limiter`],
+//! [`demand`], and [`session`], the pure state machine that decides what to send and what still counts.
 
 pub mod balancer;
+pub mod blocking;
 mod capacity;
+mod client;
 pub mod demand;
+mod driver;
+mod error;
+mod gauge;
+pub mod layer;
 pub mod limiter;
+mod metrics;
+mod opened;
+mod push;
+mod rate;
+mod resource;
 pub mod session;
+mod shared;
+mod transport;
 mod wants;
+mod wire;
 
 pub use capacity::Capacity;
+pub use client::{Builder, Client};
+pub use error::{BadId, BuildError, OpenError};
+pub use gauge::Gauge;
+pub use rate::Rate;
+pub use resource::{Resource, ResourceBuilder};
+pub use session::{Basis, Mode, Usable};
+pub use shared::Health;
+pub use transport::Transport;
+pub use wants::Wants;

@@ -23,7 +23,7 @@ pub(crate) fn lease_ended(resource: &Arc<str>) {
     metrics::counter!("leaseway_client_leases_ended_total", "resource" => resource.to_string()).increment(1);
 }
 
-/// Hints came from the server.
-pub(crate) fn hinted(server: &Arc<str>) {
-    metrics::counter!("leaseway_client_hints_total", "server" => server.to_string()).increment(1);
+/// A hint came. The first of a stream is empty: it only says that there will be hints.
+pub(crate) fn hinted(says_something: bool) {
+    metrics::counter!("leaseway_client_hints_total").increment(u64::from(says_something));
 }

@@ -2,7 +2,7 @@
 
 use std::{sync::Arc, time::Duration};
 
-use tokio::sync::watch;
+use tokio::{runtime::Handle, sync::watch};
 
 use crate::{
     Capacity,
@@ -110,6 +110,10 @@ impl Resource {
         &self.opened
     }
 
+    pub(crate) fn runtime(&self) -> &Handle {
+        &self.keeper.runtime
+    }
+
     /// Which.
     pub fn id(&self) -> &str {
         &self.opened.id
@@ -138,7 +142,12 @@ impl Resource {
     /// Waits for the first lease, or for whatever the mode says once a request has failed.
     pub async fn answered(&self) -> Result<Usable, Closed> {
         let mut watch = self.opened.watch();
-        watch.wait_for(|usable| usable.basis != Basis::Unknown).await.map(|usable| *usable).map_err(|_| Closed)
+        tokio::select! {
+            usable = watch.wait_for(|usable| usable.basis != Basis::Unknown) => {
+                usable.map(|usable| *usable).map_err(|_| Closed)
+            }
+            () = self.keeper.shared.closed() => Err(Closed),
+        }
     }
 
     /// Asks for so much from now on: at once if that differs by more than a tenth, else with the next refresh.

@@ -244,15 +244,14 @@ impl Shared {
         state.tell(now);
     }
 
-    /// The server says that asking now would change something; with no ids it means all.
-    pub(crate) fn hinted(&self, ids: &[String]) {
+    /// The server says that asking now for these would change something; `None` stands for all.
+    pub(crate) fn hinted(&self, ids: Option<&[String]>) {
+        metrics::hinted(ids.is_none_or(|ids| !ids.is_empty()));
         let now = self.clock.now();
-        let mut state = self.lock();
-        if ids.is_empty() {
-            state.session.hint_all(now);
-        }
-        for id in ids {
-            state.session.hint(now, id);
+        let session = &mut self.lock().session;
+        match ids {
+            Some(ids) => ids.iter().for_each(|id| session.hint(now, id)),
+            None => session.hint_all(now),
         }
     }
 }

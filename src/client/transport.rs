@@ -8,9 +8,9 @@ use std::{
 
 use tonic::transport::{Channel, Endpoint};
 
-/// So many clients use one connection: each may have two requests under way (one of them waits for hints), and servers
-/// bound the requests of a connection, commonly at 1024 or at 100.
-const CLIENTS_PER_CONNECTION: usize = 48;
+/// A connection is shared until so many hold on to it. A client does so two or three times: it has a stream of hints, and
+/// its requests. Servers bound the streams of a connection, commonly at 1024 or at 100.
+const USES_PER_CONNECTION: usize = 96;
 
 /// A pool of connections by address. Clones share it. Every [`Client`](crate::Client) has one of its own unless
 /// [`Builder::transport`](crate::Builder::transport) says otherwise; a process with thousands of clients should share one.
@@ -39,7 +39,7 @@ impl Transport {
             !connections.is_empty()
         });
         let connections = by_address.entry(Arc::clone(address)).or_default();
-        let room = connections.iter().filter(|connection| connection.strong_count() < CLIENTS_PER_CONNECTION);
+        let room = connections.iter().filter(|connection| connection.strong_count() < USES_PER_CONNECTION);
         if let Some(connection) = room.filter_map(Weak::upgrade).next() {
             return Ok(connection);
         }
@@ -83,9 +83,9 @@ mod tests {
         let transport = Transport::new();
         let address: Arc<str> = "127.0.0.1:1".into();
         let used: Vec<_> =
-            (0..=CLIENTS_PER_CONNECTION).map(|_| transport.connection(&address).expect("an address")).collect();
-        assert!(used[1..CLIENTS_PER_CONNECTION].iter().all(|connection| Arc::ptr_eq(connection, &used[0])));
-        assert!(!Arc::ptr_eq(&used[0], &used[CLIENTS_PER_CONNECTION]));
+            (0..=USES_PER_CONNECTION).map(|_| transport.connection(&address).expect("an address")).collect();
+        assert!(used[1..USES_PER_CONNECTION].iter().all(|connection| Arc::ptr_eq(connection, &used[0])));
+        assert!(!Arc::ptr_eq(&used[0], &used[USES_PER_CONNECTION]));
     }
 
     #[tokio::test]

@@ -1,0 +1,99 @@
+//! Hints from the server that asking now would change something. Servers that speak only the original protocol have none:
+//! then the client lives by its refresh intervals, as it does while the stream is down.
+
+use std::{future::Future, pin::Pin, sync::Arc};
+
+use leaseway_proto::push::{Hint, WatchRequest, push_client::PushClient};
+use tokio::time::{Duration, Instant};
+use tonic::{Code, Status, Streaming};
+
+use crate::transport::Connection;
+
+/// The pause after a stream has ended or could not be had; it doubles up to [`PAUSE_MAX`].
+const PAUSE_FIRST: Duration = Duration::from_secs(1);
+const PAUSE_MAX: Duration = Duration::from_secs(60);
+/// A server without hints may be replaced by one that has them.
+const PAUSE_UNSUPPORTED: Duration = Duration::from_secs(600);
+
+/// The stream of hints from whoever answers as master.
+pub(crate) struct Hints {
+    client: Arc<str>,
+    /// Where from, while there is a master.
+    connection: Option<Arc<Connection>>,
+    stage: Stage,
+    pause: Duration,
+}
+
+enum Stage {
+    /// Nobody to ask, or not before then.
+    Idle(Instant),
+    Opening(Pin<Box<dyn Future<Output = Result<Streaming<Hint>, Status>> + Send>>),
+    Open(Box<Streaming<Hint>>),
+}
+
+impl Hints {
+    pub(crate) fn new(client: Arc<str>) -> Hints {
+        Hints { client, connection: None, stage: Stage::Idle(Instant::now()), pause: PAUSE_FIRST }
+    }
+
+    /// The server behind `connection` has answered as master: hints come from there.
+    pub(crate) fn follow(&mut self, connection: &Arc<Connection>) {
+        if self.connection.as_ref().is_some_and(|known| Arc::ptr_eq(known, connection)) {
+            return;
+        }
+        self.connection = Some(Arc::clone(connection));
+        (self.stage, self.pause) = (Stage::Idle(Instant::now()), PAUSE_FIRST);
+    }
+
+    /// Nobody is known to be master.
+    pub(crate) fn stop(&mut self) {
+        self.connection = None;
+        self.stage = Stage::Idle(Instant::now());
+    }
+
+    /// The resources of the next hint, which may be none; `None` stands for all. Can be cancelled at any time.
+    pub(crate) async fn next(&mut self) -> Option<Vec<String>> {
+        loop {
+            let ended = match (&mut self.stage, &self.connection) {
+                (_, None) => std::future::pending().await,
+                (Stage::Idle(until), Some(connection)) => {
+                    tokio::time::sleep_until(*until).await;
+                    self.stage = Stage::Opening(Box::pin(open(Arc::clone(connection), Arc::clone(&self.client))));
+                    continue;
+                }
+                (Stage::Opening(opening), _) => match opening.as_mut().await {
+                    Ok(stream) => {
+                        self.stage = Stage::Open(Box::new(stream));
+                        continue;
+                    }
+                    Err(status) => status,
+                },
+                (Stage::Open(stream), _) => match stream.message().await {
+                    Ok(Some(hint)) => {
+                        self.pause = PAUSE_FIRST;
+                        return if hint.everything { None } else { Some(hint.resource_id) };
+                    }
+                    Ok(None) => Status::unavailable("the stream has ended"),
+                    Err(status) => status,
+                },
+            };
+            self.stage = Stage::Idle(Instant::now() + self.pause_after(&ended));
+        }
+    }
+
+    fn pause_after(&mut self, ended: &Status) -> Duration {
+        tracing::debug!(client = %self.client, code = ?ended.code(), "no hints: {}", ended.message());
+        if ended.code() == Code::Unimplemented {
+            return PAUSE_UNSUPPORTED;
+        }
+        let pause = self.pause;
+        self.pause = (pause * 2).min(PAUSE_MAX);
+        // Many clients lose their streams together.
+        pause.mul_f64(0.5 + fastrand::f64() / 2.0)
+    }
+}
+
+async fn open(connection: Arc<Connection>, client: Arc<str>) -> Result<Streaming<Hint>, Status> {
+    let request = WatchRequest { client_id: Some(client.to_string()), server_id: None };
+    Ok(PushClient::new(connection.channel.clone()).watch(request).await?.into_inner())
+}

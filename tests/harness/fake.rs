@@ -1,0 +1,143 @@
+//! Servers that misbehave as told: on a real socket, with the original protocol and nothing of ours.
+
+use std::{
+    net::SocketAddr,
+    sync::{Arc, Mutex},
+    time::{SystemTime, UNIX_EPOCH},
+};
+
+use leaseway_proto::doorman::{
+    DiscoveryRequest, DiscoveryResponse, GetCapacityRequest, GetCapacityResponse, GetServerCapacityRequest,
+    GetServerCapacityResponse, Lease, Mastership, ReleaseCapacityRequest, ReleaseCapacityResponse, ResourceResponse,
+    capacity_server::{Capacity, CapacityServer},
+};
+use tokio::net::TcpListener;
+use tokio_stream::wrappers::TcpListenerStream;
+use tonic::{Request, Response, Status, transport::Server};
+
+use super::wait::{block_on, runtime};
+
+/// What a server does with requests.
+#[derive(Debug, Clone)]
+pub(crate) enum Manner {
+    /// Gives everybody so much, for so many seconds; without tokens, as Doorman's servers do.
+    Gives { capacity: f64, seconds: i64 },
+    /// Takes them and never answers.
+    Hangs,
+    /// Says that somebody else is the master.
+    Names(String),
+    /// Says that it is not the master, and knows none.
+    KnowsNobody,
+    /// Fails them all.
+    Fails,
+}
+
+/// A server that does nothing but what it is told.
+pub(crate) struct Fake {
+    address: SocketAddr,
+    service: Service,
+}
+
+#[derive(Clone)]
+struct Service {
+    manner: Arc<Mutex<Manner>>,
+    asked: Arc<Mutex<Vec<GetCapacityRequest>>>,
+    released: Arc<Mutex<Vec<ReleaseCapacityRequest>>>,
+}
+
+impl Fake {
+    pub(crate) fn new(manner: Manner) -> Fake {
+        let service = Service { manner: Arc::new(Mutex::new(manner)), asked: Arc::default(), released: Arc::default() };
+        let listener = block_on(TcpListener::bind("127.0.0.1:0")).unwrap();
+        let address = listener.local_addr().unwrap();
+        let serve = Server::builder()
+            .add_service(CapacityServer::new(service.clone()))
+            .serve_with_incoming(TcpListenerStream::new(listener));
+        runtime().spawn(serve);
+        Fake { address, service }
+    }
+
+    pub(crate) fn address(&self) -> String {
+        self.address.to_string()
+    }
+
+    pub(crate) fn now(&self, manner: Manner) {
+        *self.service.manner.lock().unwrap() = manner;
+    }
+
+    /// All that it was asked, in order.
+    pub(crate) fn asked(&self) -> Vec<GetCapacityRequest> {
+        self.service.asked.lock().unwrap().clone()
+    }
+
+    pub(crate) fn released(&self) -> Vec<ReleaseCapacityRequest> {
+        self.service.released.lock().unwrap().clone()
+    }
+}
+
+impl Service {
+    async fn respond<T>(
+        &self,
+        give: impl FnOnce(f64, i64) -> T,
+        not_master: impl FnOnce(Mastership) -> T,
+    ) -> Result<Response<T>, Status> {
+        let manner = self.manner.lock().unwrap().clone();
+        match manner {
+            Manner::Gives { capacity, seconds } => Ok(Response::new(give(capacity, seconds))),
+            Manner::Hangs => std::future::pending().await,
+            Manner::Names(master) => Ok(Response::new(not_master(Mastership { master_address: Some(master) }))),
+            Manner::KnowsNobody => Ok(Response::new(not_master(Mastership { master_address: None }))),
+            Manner::Fails => Err(Status::internal("as told")),
+        }
+    }
+}
+
+#[tonic::async_trait]
+impl Capacity for Service {
+    async fn discovery(&self, _: Request<DiscoveryRequest>) -> Result<Response<DiscoveryResponse>, Status> {
+        Err(Status::unimplemented("nobody asks"))
+    }
+
+    async fn get_capacity(
+        &self,
+        request: Request<GetCapacityRequest>,
+    ) -> Result<Response<GetCapacityResponse>, Status> {
+        let request = request.into_inner();
+        self.asked.lock().unwrap().push(request.clone());
+        let give = |capacity, seconds| {
+            let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_secs() as i64;
+            let lease = Lease {
+                expiry_time: Some(now + seconds),
+                refresh_interval: Some(1),
+                capacity: Some(capacity),
+                token: None,
+                remaining_ms: None,
+            };
+            let response = request.resource.into_iter().map(|resource| ResourceResponse {
+                resource_id: resource.resource_id,
+                gets: Some(lease),
+                safe_capacity: Some(3.5),
+                priority: None,
+            });
+            GetCapacityResponse { response: response.collect(), mastership: None }
+        };
+        let not_master = |mastership| GetCapacityResponse { response: Vec::new(), mastership: Some(mastership) };
+        self.respond(give, not_master).await
+    }
+
+    async fn get_server_capacity(
+        &self,
+        _: Request<GetServerCapacityRequest>,
+    ) -> Result<Response<GetServerCapacityResponse>, Status> {
+        Err(Status::unimplemented("nobody asks"))
+    }
+
+    async fn release_capacity(
+        &self,
+        request: Request<ReleaseCapacityRequest>,
+    ) -> Result<Response<ReleaseCapacityResponse>, Status> {
+        self.released.lock().unwrap().push(request.into_inner());
+        let give = |_, _| ReleaseCapacityResponse { mastership: None };
+        self.respond(give, |mastership| ReleaseCapacityResponse { mastership: Some(mastership) }).await
+    }
+}

@@ -1,0 +1,160 @@
+//! The client library against a real server: leases that are shared, kept, moved and given back.
+
+use std::{thread, time::Duration};
+
+use leaseway_client::{Basis, BuildError, Client, OpenError, Resource};
+
+use crate::harness::{
+    config::{self, ConfigFile, Template},
+    doorman::Asks as _,
+    server::Server,
+    wait::{block_on, eventually, runtime},
+};
+
+fn client_of(server: &Server, id: &str) -> Client {
+    let _inside = runtime().enter();
+    Client::builder().endpoint(server.grpc().to_string()).id(id).build().unwrap()
+}
+
+fn holders(server: &Server, resource: &str) -> Vec<String> {
+    let status = server.status(&[resource]);
+    let Some(holders) = status["resources"][0]["holder"].as_array() else { return Vec::new() };
+    holders.iter().map(|holder| holder["id"].as_str().unwrap().to_owned()).collect()
+}
+
+fn leased(resource: &Resource) -> f64 {
+    eventually("it has a lease", || {
+        let usable = resource.usable();
+        (usable.basis == Basis::Lease).then_some(usable.capacity.get())
+    })
+}
+
+#[test]
+fn handles_of_one_resource_share_a_lease_and_the_last_gives_it_back() {
+    let server = Server::development();
+    let client = client_of(&server, "alice");
+    let first = client.resource("mysql").wants(40.0).open().unwrap();
+    assert_eq!(leased(&first), 40.0);
+    let second = client.resource("mysql").wants(1.0).open().unwrap();
+    let third = second.clone();
+    assert_eq!(second.capacity().get(), 40.0, "what the first handle has");
+    assert_eq!(holders(&server, "mysql"), ["alice"]);
+    drop((first, second));
+    assert_eq!(third.capacity().get(), 40.0);
+    assert_eq!(holders(&server, "mysql"), ["alice"]);
+    drop(third);
+    eventually("it is given back", || holders(&server, "mysql").is_empty().then_some(()));
+    let again = client.resource("mysql").wants(10.0).open().unwrap();
+    assert_eq!(leased(&again), 10.0, "and can be opened again");
+}
+
+#[test]
+fn closing_gives_everything_back_before_it_returns() {
+    let server = Server::development();
+    let client = client_of(&server, "alice");
+    let resources = ["a", "b", "c"].map(|id| client.resource(id).wants(1.0).open().unwrap());
+    for resource in &resources {
+        leased(resource);
+    }
+    block_on(client.close());
+    for resource in &resources {
+        assert_eq!(holders(&server, resource.id()), [] as [&str; 0]);
+        assert_eq!(resource.capacity().get(), 0.0, "nothing keeps it alive any more");
+        assert!(block_on(resource.answered()).is_err());
+    }
+    block_on(client.close());
+    assert_eq!(client.resource("d").wants(1.0).open().unwrap_err(), OpenError::Closed);
+}
+
+#[test]
+fn when_the_client_and_its_handles_are_dropped_everything_is_given_back() {
+    let server = Server::development();
+    let client = client_of(&server, "alice");
+    let resource = client.resource("mysql").wants(1.0).open().unwrap();
+    leased(&resource);
+    drop(client);
+    thread::sleep(Duration::from_millis(50));
+    assert_eq!(holders(&server, "mysql"), ["alice"], "a handle keeps it alive");
+    drop(resource);
+    eventually("it is given back", || holders(&server, "mysql").is_empty().then_some(()));
+}
+
+#[test]
+fn clients_of_a_process_have_different_ids() {
+    let server = Server::development();
+    let _inside = runtime().enter();
+    let clients = [(); 3].map(|()| Client::connect(server.grpc().to_string()).unwrap());
+    let resources = clients.each_ref().map(|client| client.resource("mysql").wants(100.0).open().unwrap());
+    for resource in &resources {
+        leased(resource);
+    }
+    let mut ids = holders(&server, "mysql");
+    ids.sort();
+    ids.dedup();
+    assert_eq!(ids.len(), 3, "{ids:?}");
+    assert!(ids[0].contains(&format!(":{}:", std::process::id())), "{ids:?}");
+}
+
+#[test]
+fn wants_that_change_much_are_sent_at_once() {
+    let file = ConfigFile::new(&config::text(&[Template::fair("*", 100.0)]));
+    let server = Server::with_config(&file);
+    let client = client_of(&server, "alice");
+    let resource = client.resource("mysql").wants(10.0).open().unwrap();
+    assert_eq!(leased(&resource), 10.0);
+    resource.set_wants(60.0).unwrap();
+    // The refresh interval is ten minutes.
+    eventually("it has what it wants now", || (resource.capacity().get() == 60.0).then_some(()));
+    assert!(matches!(resource.set_wants(f64::NAN), Err(OpenError::BadWants(_))));
+    assert!(matches!(resource.estimate_wants(), Err(OpenError::NoWants(_))));
+}
+
+#[test]
+fn hints_move_leases_without_waiting_for_refreshes() {
+    let file = ConfigFile::new(&config::text(&[Template::fair("*", 100.0)]));
+    let server = Server::with_config(&file);
+    let clients = ["alice", "bob", "carol"].map(|id| client_of(&server, id));
+    let alice = clients[0].resource("mysql").wants(100.0).open().unwrap();
+    assert_eq!(leased(&alice), 100.0);
+    let [bob, carol] = [1, 2].map(|n| clients[n].resource("mysql").wants(100.0).open().unwrap());
+    // The refresh interval is ten minutes: only hints can do it.
+    eventually("all have the same", || {
+        [&alice, &bob, &carol].iter().all(|one| (one.capacity().get() - 100.0 / 3.0).abs() < 0.5).then_some(())
+    });
+    drop((bob, carol));
+    eventually("alice has it all again", || (alice.capacity().get() > 99.0).then_some(()));
+}
+
+#[test]
+fn a_client_without_hints_lives_by_its_refreshes() {
+    let file = ConfigFile::new(&config::text(&[Template { refresh: 1, lease: 30, ..Template::fair("*", 100.0) }]));
+    let server = Server::with_config(&file);
+    let client = {
+        let _inside = runtime().enter();
+        Client::builder().endpoint(server.grpc().to_string()).id("alice").hints(false).build().unwrap()
+    };
+    let resource = client.resource("mysql").wants(100.0).open().unwrap();
+    assert_eq!(leased(&resource), 100.0);
+    assert_eq!(server.client("bob").ask("mysql", 100.0), 0.0);
+    eventually("it makes room", || (resource.capacity().get() == 50.0).then_some(()));
+}
+
+#[test]
+fn one_resource_is_one_kind_of_thing() {
+    let server = Server::development();
+    let client = client_of(&server, "alice");
+    let _rate = client.resource("mysql").rate().unwrap();
+    let error = client.resource("mysql").gauge().unwrap_err();
+    assert_eq!(
+        error.to_string(),
+        "resource `mysql` is open already, as a rate; the same resource cannot be a gauge as well"
+    );
+    assert!(matches!(client.resource("other").open(), Err(OpenError::NoWants(_))));
+    assert!(matches!(client.resource("").rate(), Err(OpenError::BadId(_))));
+    assert!(matches!(client.resource("other").wants(-1.0).rate(), Err(OpenError::BadWants(_))));
+}
+
+#[test]
+fn a_client_needs_a_runtime_and_says_so() {
+    assert_eq!(Client::connect("127.0.0.1:1").unwrap_err(), BuildError::NoRuntime);
+}

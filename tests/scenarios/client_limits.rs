@@ -1,0 +1,132 @@
+//! Limiters fed by real leases: rates, gauges, threads, middleware.
+
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
+    thread,
+    time::{Duration, Instant},
+};
+
+use leaseway_client::{Client, Mode, limiter::TryError};
+use leaseway_proto::status::{GetStatusRequest, status_client::StatusClient};
+use tower_layer::Layer as _;
+
+use crate::harness::{
+    config::{self, ConfigFile, Template},
+    doorman::Asks as _,
+    server::Server,
+    wait::{block_on, eventually, runtime},
+};
+
+fn client_of(server: &Server) -> Client {
+    let _inside = runtime().enter();
+    Client::builder().endpoint(server.grpc().to_string()).id("library").build().unwrap()
+}
+
+#[test]
+fn a_rate_lets_pass_no_more_than_its_lease() {
+    let server = Server::development();
+    let client = client_of(&server);
+    let rate = client.resource("searches").wants(1_000.0).rate().unwrap();
+    block_on(rate.resource().answered()).unwrap();
+    assert_eq!(rate.resource().capacity().get(), 100.0);
+    let (from, passed) = (Instant::now(), Arc::new(AtomicU64::new(0)));
+    for _ in 0..16 {
+        let (rate, passed) = (rate.clone(), Arc::clone(&passed));
+        runtime().spawn(async move {
+            while rate.wait().await.is_ok() {
+                passed.fetch_add(1, Ordering::Relaxed);
+            }
+        });
+    }
+    let passed = || passed.load(Ordering::Relaxed);
+    eventually("a hundred have passed", || (passed() >= 100).then_some(()));
+    let most = 100.0 * from.elapsed().as_secs_f64() + 2.0 + 16.0;
+    assert!(passed() as f64 <= most, "{} in {:?}", passed(), from.elapsed());
+    block_on(client.close());
+    assert!(matches!(rate.try_acquire(1), Err(TryError::Closed)));
+}
+
+#[test]
+fn what_waits_is_asked_for_and_what_is_not_used_is_let_go() {
+    let server = Server::development();
+    let client = client_of(&server);
+    let rate = client.resource("searches").rate().unwrap();
+    // Nobody has said how much is wanted: the first call does.
+    block_on(rate.wait()).unwrap();
+    block_on(rate.wait_many(50)).unwrap();
+    let wants = || server.status(&["searches"])["resources"][0]["wants"].as_f64().unwrap();
+    eventually("wants rise with what waits", || {
+        block_on(rate.wait_many(20)).unwrap();
+        (wants() > 5.0).then_some(())
+    });
+    eventually("and fall when nobody comes", || (wants() < 5.0).then_some(()));
+}
+
+#[test]
+fn permits_in_use_beyond_a_cut_lease_are_reported_and_nobody_else_gets_them() {
+    let file = ConfigFile::new(&config::text(&[Template { refresh: 1, lease: 600, ..Template::fair("*", 10.0) }]));
+    let server = Server::with_config(&file);
+    let client = client_of(&server);
+    let gauge = client.resource("slots").wants(10.0).gauge().unwrap();
+    let mut permits: Vec<_> = (0..10).map(|_| block_on(gauge.acquire()).unwrap()).collect();
+    let mut bob = server.client("bob");
+    bob.ask("slots", 5.0);
+    eventually("half is to be given up", || (gauge.resource().capacity().get() == 5.0).then_some(()));
+    assert!(gauge.try_acquire(1).is_err());
+    thread::sleep(Duration::from_millis(500));
+    assert_eq!(bob.ask("slots", 5.0), 0.0, "all ten are still in use");
+    permits.truncate(7);
+    eventually("bob gets what was returned", || (bob.ask("slots", 5.0) == 3.0).then_some(()));
+    permits.truncate(4);
+    eventually("bob gets his half", || (bob.ask("slots", 5.0) == 5.0).then_some(()));
+    assert!(block_on(gauge.acquire()).is_ok());
+}
+
+#[test]
+fn threads_wait_without_a_runtime() {
+    let server = Server::development();
+    let client = Client::builder().endpoint(server.grpc().to_string()).build_blocking().unwrap();
+    let (rate, gauge) = (client.resource("searches").rate().unwrap(), client.resource("slots").gauge().unwrap());
+    let passed = AtomicU64::new(0);
+    thread::scope(|scope| {
+        for _ in 0..8 {
+            scope.spawn(|| {
+                let _permit = gauge.blocking_acquire().unwrap();
+                rate.blocking_wait().unwrap();
+                passed.fetch_add(1, Ordering::Relaxed);
+            });
+        }
+    });
+    assert_eq!(passed.load(Ordering::Relaxed), 8);
+    client.blocking_close();
+    assert!(rate.blocking_wait().is_err());
+}
+
+#[test]
+fn a_tonic_client_waits_for_its_turn_in_one_line() {
+    let server = Server::development();
+    let client = client_of(&server);
+    let calls = client.resource("calls").wants(100.0).rate().unwrap();
+    let slots = client.resource("slots").wants(1.0).gauge().unwrap();
+    let limited = calls.layer().layer(slots.layer().layer(server.channel()));
+    let mut service = StatusClient::new(limited);
+    for _ in 0..5 {
+        block_on(service.get_status(GetStatusRequest::default())).unwrap();
+    }
+    eventually("the permit is back", || (slots.in_use() == 0).then_some(()));
+    block_on(client.close());
+    let refused = block_on(service.get_status(GetStatusRequest::default())).unwrap_err();
+    assert!(refused.message().contains("closed"), "{refused:?}");
+}
+
+#[test]
+fn an_optimistic_client_works_without_any_server() {
+    let _inside = runtime().enter();
+    let client = Client::builder().endpoint("127.0.0.1:1").mode(Mode::Optimistic).build().unwrap();
+    let rate = client.resource("searches").wants(50.0).rate().unwrap();
+    block_on(rate.wait()).unwrap();
+    assert!(client.health().failures > 0);
+}

@@ -1,0 +1,211 @@
+//! The client library and servers that are away, hang, fail or send it elsewhere.
+
+use std::{
+    thread,
+    time::{Duration, Instant},
+};
+
+use leaseway_client::{Basis, Client, Mode, Resource};
+
+use crate::harness::{
+    config::{self, ConfigFile, Template},
+    fake::{Fake, Manner},
+    process::Said,
+    server::{Server, addresses_of_its_own},
+    wait::{block_on, eventually, runtime},
+};
+
+const GIVES: Manner = Manner::Gives { capacity: 7.0, seconds: 60 };
+
+fn build(builder: leaseway_client::Builder) -> Client {
+    let _inside = runtime().enter();
+    builder.build().unwrap()
+}
+
+fn client(endpoints: &[String]) -> Client {
+    build(Client::builder().endpoints(endpoints).deadline(Duration::from_millis(300)))
+}
+
+fn has_lease(resource: &Resource, capacity: f64) {
+    eventually("it has the lease", || {
+        let usable = resource.usable();
+        (usable.basis == Basis::Lease && usable.capacity.get() == capacity).then_some(())
+    });
+}
+
+#[test]
+fn a_server_that_hangs_is_given_up_and_another_asked() {
+    let (hangs, gives) = (Fake::new(Manner::Hangs), Fake::new(GIVES));
+    // Whichever of the two it begins with.
+    for endpoints in [[hangs.address(), gives.address()], [gives.address(), hangs.address()]] {
+        let client = client(&endpoints);
+        has_lease(&client.resource("r").wants(10.0).open().unwrap(), 7.0);
+    }
+}
+
+#[test]
+fn a_server_that_hangs_for_a_while_is_heard_when_it_answers_again() {
+    let fake = Fake::new(GIVES);
+    let client = client(&[fake.address()]);
+    let resource = client.resource("r").wants(10.0).open().unwrap();
+    has_lease(&resource, 7.0);
+    fake.now(Manner::Hangs);
+    eventually("it notices", || (client.health().failures > 1).then_some(()));
+    let health = client.health();
+    assert!(health.last_error.unwrap().contains("no answer within 300ms"));
+    assert_eq!(resource.usable().basis, Basis::Lease, "the lease has not ended");
+    fake.now(Manner::Gives { capacity: 9.0, seconds: 60 });
+    has_lease(&resource, 9.0);
+    assert_eq!(client.health().failures, 0);
+}
+
+#[test]
+fn it_follows_to_the_master_and_stays_there() {
+    let master = Fake::new(GIVES);
+    let other = Fake::new(Manner::Names(master.address()));
+    let client = client(&[other.address()]);
+    let resource = client.resource("r").wants(10.0).open().unwrap();
+    has_lease(&resource, 7.0);
+    eventually("it refreshes", || (master.asked().len() >= 3).then_some(()));
+    assert_eq!((other.asked().len(), client.health().server), (1, master.address()));
+}
+
+#[test]
+fn the_master_is_looked_for_again_when_it_has_gone() {
+    let (first, second) = (Fake::new(GIVES), Fake::new(Manner::Gives { capacity: 9.0, seconds: 60 }));
+    let other = Fake::new(Manner::Names(first.address()));
+    let client = client(&[other.address()]);
+    let resource = client.resource("r").wants(10.0).open().unwrap();
+    has_lease(&resource, 7.0);
+    other.now(Manner::Names(second.address()));
+    first.now(Manner::Fails);
+    has_lease(&resource, 9.0);
+}
+
+/// How many requests come in two seconds. Doorman's client sends 580 a second.
+fn requests_in_two_seconds(fakes: &[&Fake]) -> usize {
+    let client = client(&[fakes[0].address()]);
+    let _resource = client.resource("r").wants(10.0).open().unwrap();
+    thread::sleep(Duration::from_secs(2));
+    fakes.iter().map(|fake| fake.asked().len()).sum()
+}
+
+#[test]
+fn a_server_that_names_itself_is_not_hammered() {
+    let fake = Fake::new(Manner::Hangs);
+    fake.now(Manner::Names(fake.address()));
+    let requests = requests_in_two_seconds(&[&fake]);
+    assert!((2..=12).contains(&requests), "{requests}");
+}
+
+#[test]
+fn servers_that_name_each_other_are_not_hammered() {
+    let a = Fake::new(Manner::Hangs);
+    let b = Fake::new(Manner::Names(a.address()));
+    a.now(Manner::Names(b.address()));
+    let requests = requests_in_two_seconds(&[&a, &b]);
+    assert!((2..=60).contains(&requests), "{requests}");
+    a.now(GIVES);
+    let client = client(&[b.address()]);
+    has_lease(&client.resource("r").wants(10.0).open().unwrap(), 7.0);
+}
+
+#[test]
+fn a_server_that_knows_no_master_or_names_nonsense_is_asked_again_later() {
+    let fake = Fake::new(Manner::KnowsNobody);
+    let client = client(&[fake.address()]);
+    let resource = client.resource("r").wants(10.0).open().unwrap();
+    eventually("it notices", || (client.health().failures > 0).then_some(()));
+    assert!(client.health().last_error.unwrap().contains("knows none"));
+    fake.now(Manner::Names("not an address, but {rather} long".into()));
+    eventually("it notices", || client.health().last_error?.contains("not an address").then_some(()));
+    fake.now(GIVES);
+    has_lease(&resource, 7.0);
+}
+
+#[test]
+fn a_lease_of_the_original_protocol_is_echoed_kept_and_given_back() {
+    let fake = Fake::new(GIVES);
+    let client = client(&[fake.address()]);
+    let resource = client.resource("r").wants(10.0).priority(3).open().unwrap();
+    has_lease(&resource, 7.0);
+    eventually("it refreshes", || (fake.asked().len() >= 3).then_some(()));
+    let asked = fake.asked();
+    let (first, second) = (&asked[0].resource[0], &asked[1].resource[0]);
+    assert_eq!((first.wants, first.priority, first.has), (Some(10.0), Some(3), None));
+    assert_eq!(second.has.unwrap().capacity, Some(7.0));
+    drop(resource);
+    eventually("it gives back", || (!fake.released().is_empty()).then_some(()));
+    assert_eq!(fake.released()[0].resource_id, ["r"]);
+}
+
+#[test]
+fn a_lease_without_a_length_lasts_until_its_expiry_and_not_longer() {
+    let fake = Fake::new(Manner::Gives { capacity: 7.0, seconds: 3 });
+    let client = build(Client::builder().endpoint(fake.address()).refresh_min(Duration::from_secs(600)));
+    let asked = Instant::now();
+    let resource = client.resource("r").wants(10.0).open().unwrap();
+    has_lease(&resource, 7.0);
+    fake.now(Manner::Hangs);
+    eventually("it ends", || (resource.usable().basis == Basis::Fallback).then_some(()));
+    assert_eq!(resource.capacity().get(), 3.5, "the safe capacity that the server sent");
+    // Whole seconds on the wire: it may have been cut by nearly one.
+    assert!(asked.elapsed() >= Duration::from_secs(2), "{:?}", asked.elapsed());
+}
+
+struct Watched {
+    mode: &'static str,
+    client: Client,
+    resource: Resource,
+}
+
+/// What one mode shows of a server that is killed, stays away longer than the leases last, and comes back.
+#[test]
+fn the_three_modes_while_a_server_is_killed_and_comes_back() {
+    let text = config::text(&[Template { lease: 3, refresh: 1, ..Template::fair("*", 90.0) }])
+        .replace("  capacity: 90\n", "  capacity: 90\n  safe_capacity: 5\n");
+    let file = ConfigFile::new(&text);
+    let [listen, http] = addresses_of_its_own();
+    let start = || Server::start(&["--listen", &listen, "--http", &http, "--config", file.path()], &[]);
+    let server = start();
+    let modes =
+        [("safe", Mode::Safe, 5.0), ("pessimistic", Mode::Pessimistic, 0.0), ("optimistic", Mode::Optimistic, 40.0)];
+    let watched = modes.map(|(mode, how, _)| {
+        let client = build(Client::builder().endpoint(&listen).id(mode).mode(how).backoff_max(Duration::from_secs(1)));
+        let resource = client.resource("r").wants(40.0).open().unwrap();
+        Watched { mode, client, resource }
+    });
+    let origin = Instant::now();
+    let timeline = |what: &str| {
+        let shown = watched.each_ref().map(|Watched { mode, resource, .. }| {
+            let usable = resource.usable();
+            format!("{mode} {} ({:?})", usable.capacity.get(), usable.basis)
+        });
+        println!("{:5.1} s  {what:<24} {}", origin.elapsed().as_secs_f64(), shown.join("   "));
+    };
+    eventually("all have what they are due", || {
+        watched.iter().all(|one| one.resource.capacity().get() == 30.0).then_some(())
+    });
+    timeline("all have leases");
+    server.signal(rustix::process::Signal::KILL);
+    let killed = Instant::now();
+    let Said { code, .. } = server.finish();
+    assert_eq!(code, None);
+    timeline("the server is killed");
+    for (one, (_, _, ended)) in watched.iter().zip(modes) {
+        eventually("the lease ends", || (one.resource.usable().basis == Basis::Fallback).then_some(()));
+        assert_eq!(one.resource.capacity().get(), ended, "{}", one.mode);
+    }
+    // The last refresh may have been a second and a bit before.
+    assert!(killed.elapsed() >= Duration::from_millis(1_500), "{:?}", killed.elapsed());
+    timeline("the leases have ended");
+    let _server = start();
+    timeline("the server is back");
+    eventually("all have leases again", || {
+        watched.iter().all(|one| one.resource.usable().basis == Basis::Lease).then_some(())
+    });
+    timeline("all have leases again");
+    for one in &watched {
+        block_on(one.client.close());
+    }
+}
