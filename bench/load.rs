@@ -156,7 +156,7 @@ pub(crate) fn main(args: &Args) -> Result<(), Error> {
     }
 }
 
-fn resolve(target: &str) -> Result<SocketAddr, Error> {
+pub(crate) fn resolve(target: &str) -> Result<SocketAddr, Error> {
     let addresses = target.to_socket_addrs();
     let reason = |why: String| Error::Usage(format!("--target {target}: {why}; expected HOST:PORT, as 127.0.0.1:5100"));
     addresses.map_err(|error| reason(error.to_string()))?.next().ok_or_else(|| reason("no such host".into()))

@@ -14,6 +14,7 @@ mod compare;
 #[cfg(test)]
 mod end_to_end;
 mod error;
+mod fleet;
 mod load;
 mod output;
 mod process;
@@ -46,6 +47,7 @@ enum Command {
     Ceiling(ceiling::Args),
     Load(load::Args),
     Compare(compare::Args),
+    Fleet(fleet::Args),
 }
 
 fn main() -> ExitCode {
@@ -53,6 +55,7 @@ fn main() -> ExitCode {
         Command::Ceiling(args) => ceiling::main(&args),
         Command::Load(args) => load::main(&args),
         Command::Compare(args) => compare::main(&args),
+        Command::Fleet(args) => fleet::main(&args),
     };
     match outcome {
         Ok(()) => ExitCode::SUCCESS,

@@ -1,0 +1,274 @@
+//! Real clients, many of them in one process: what they cost, and how soon everybody has what it is due when demand jumps.
+//!
+//! What a client is due is the server's own word (`GetStatus`), so this asks about the speed of the leases, not about who
+//! should have how much.
+
+use std::{
+    collections::HashMap,
+    num::NonZeroU32,
+    path::PathBuf,
+    time::{Duration, Instant},
+};
+
+use indicatif::{ProgressBar, ProgressStyle};
+use leaseway_client::{Basis, Client, Resource, Transport};
+use leaseway_proto::status::{GetStatusRequest, status_client::StatusClient};
+use serde::Serialize;
+use tonic::transport::{Channel, Endpoint};
+
+use crate::{
+    error::Error,
+    load::{find_master, resolve, seconds},
+    output::print,
+    process::{cpu_time, memory},
+    table,
+};
+
+/// Runs many clients of the client library in this process, against a server that is running.
+///
+/// First all of them get their leases; then they idle for a while, refreshing, which shows what a client costs; then the
+/// demand of a few jumps, and it is measured how long it takes until everybody has what it is due, as the server says.
+#[derive(clap::Args)]
+pub(crate) struct Args {
+    /// The server, HOST:PORT.
+    #[arg(long, default_value = "127.0.0.1:5100", value_name = "HOST:PORT")]
+    target: String,
+    /// Clients.
+    #[arg(long, default_value = "45", value_name = "N")]
+    clients: NonZeroU32,
+    /// The resource that all of them share.
+    #[arg(long, default_value = "fleet", value_name = "ID")]
+    resource: String,
+    /// What a client wants at most; each wants something between 1 and that.
+    #[arg(long, default_value = "20", value_name = "WANTS")]
+    wants: f64,
+    /// How long they idle, in seconds.
+    #[arg(long, default_value = "10", value_name = "S", value_parser = seconds)]
+    idle: Duration,
+    /// How many clients take part in a spike; 0: no spikes.
+    #[arg(long, default_value = "2", value_name = "N")]
+    spiking: usize,
+    /// What they want then.
+    #[arg(long, default_value = "1000", value_name = "WANTS")]
+    spike: f64,
+    /// Spikes; after each one everybody goes back to what it wanted before, and that is measured too.
+    #[arg(long, default_value = "3", value_name = "N")]
+    spikes: u32,
+    /// Everybody has what it is due when nobody is off by more than so many per cent.
+    #[arg(long, default_value = "1", value_name = "PERCENT")]
+    within: f64,
+    /// Give a spike up after so many seconds.
+    #[arg(long, default_value = "120", value_name = "S", value_parser = seconds)]
+    patience: Duration,
+    /// Clients do not listen for hints.
+    #[arg(long)]
+    no_hints: bool,
+    /// Makes wants repeatable.
+    #[arg(long, default_value = "1", value_name = "N")]
+    seed: u64,
+    /// Also write what was measured to a file.
+    #[arg(long, value_name = "FILE")]
+    json: Option<PathBuf>,
+}
+
+/// What was measured.
+#[derive(Debug, Default, Serialize)]
+struct Measured {
+    clients: usize,
+    hints: bool,
+    /// Until everybody had a first lease.
+    start_s: f64,
+    /// Of this process, more than before it had clients.
+    memory_kib: u64,
+    idle_s: f64,
+    /// CPU time of this process while its clients idled.
+    idle_cpu_s: f64,
+    /// Until everybody had what it was due after demand had risen, and after it had fallen. `None`: not within the patience.
+    rise_s: Vec<Option<f64>>,
+    fall_s: Vec<Option<f64>>,
+}
+
+struct Fleet {
+    clients: Vec<Client>,
+    resources: Vec<Resource>,
+    wants: Vec<f64>,
+    status: StatusClient<Channel>,
+    bar: ProgressBar,
+}
+
+/// Too large a page is refused; so many holders make a few hundred kilobytes.
+const PAGE: u32 = 1000;
+
+const POLL: Duration = Duration::from_millis(10);
+
+pub(crate) fn main(args: &Args) -> Result<(), Error> {
+    let target = resolve(&args.target)?;
+    find_master(target)?;
+    let runtime = tokio::runtime::Runtime::new().map_err(Error::io("start a runtime"))?;
+    let measured = runtime.block_on(measure(args, &target.to_string()))?;
+    if let Some(path) = &args.json {
+        let text = serde_json::to_string_pretty(&measured).expect("a measurement has string keys only");
+        std::fs::write(path, text).map_err(Error::io(format!("write {}", path.display())))?;
+    }
+    print(&measured.table())
+}
+
+async fn measure(args: &Args, target: &str) -> Result<Measured, Error> {
+    let mut fleet = Fleet::new(args, target)?;
+    let pid = std::process::id();
+    let clients = args.clients.get() as usize;
+    let mut measured = Measured { clients, hints: !args.no_hints, ..Measured::default() };
+    let before = memory(pid)?.now_kib;
+    let started = Instant::now();
+    fleet.launch(args, target)?;
+    fleet.leased(args.patience).await?;
+    measured.start_s = started.elapsed().as_secs_f64();
+
+    fleet.bar.set_message("idling");
+    let (cpu, from) = (cpu_time(pid)?, Instant::now());
+    tokio::time::sleep(args.idle).await;
+    measured.idle_s = from.elapsed().as_secs_f64();
+    measured.idle_cpu_s = (cpu_time(pid)?.saturating_sub(cpu)).as_secs_f64();
+    measured.memory_kib = memory(pid)?.now_kib.saturating_sub(before);
+
+    if args.spiking > 0 && args.spikes > 0 {
+        fleet.settled(args).await?;
+    }
+    for n in 1..=args.spikes {
+        fleet.bar.set_message(format!("spike {n} of {}", args.spikes));
+        fleet.jump(args.spiking, |_| args.spike)?;
+        measured.rise_s.push(fleet.settled(args).await?);
+        let usual = fleet.wants.clone();
+        fleet.jump(args.spiking, |client| usual[client])?;
+        measured.fall_s.push(fleet.settled(args).await?);
+    }
+    fleet.bar.finish_and_clear();
+    for client in &fleet.clients {
+        client.close().await;
+    }
+    Ok(measured)
+}
+
+impl Fleet {
+    fn new(args: &Args, target: &str) -> Result<Fleet, Error> {
+        let endpoint = Endpoint::from_shared(format!("http://{target}")).expect("a socket address makes a URI");
+        let mut random = fastrand::Rng::with_seed(args.seed);
+        let bar = ProgressBar::new_spinner();
+        bar.set_style(ProgressStyle::with_template("{spinner} {elapsed} {msg}").expect("the template is a constant"));
+        bar.enable_steady_tick(Duration::from_millis(100));
+        Ok(Fleet {
+            clients: Vec::new(),
+            resources: Vec::new(),
+            wants: (0..args.clients.get()).map(|_| 1.0 + random.f64() * (args.wants - 1.0).max(0.0)).collect(),
+            status: StatusClient::new(endpoint.connect_lazy()),
+            bar,
+        })
+    }
+
+    fn launch(&mut self, args: &Args, target: &str) -> Result<(), Error> {
+        let transport = Transport::new();
+        let usage = |error: &dyn std::fmt::Display| Error::Usage(error.to_string());
+        for (n, wants) in self.wants.iter().enumerate() {
+            let builder = Client::builder().endpoint(target).transport(&transport).hints(!args.no_hints);
+            let id = format!("fleet:{}:{n}", std::process::id());
+            let client = builder.id(id).seed(args.seed.wrapping_add(n as u64)).build().map_err(|e| usage(&e))?;
+            let resource = client.resource(args.resource.as_str()).wants(*wants).open().map_err(|e| usage(&e))?;
+            self.clients.push(client);
+            self.resources.push(resource);
+        }
+        Ok(())
+    }
+
+    async fn leased(&self, patience: Duration) -> Result<(), Error> {
+        let from = Instant::now();
+        loop {
+            let leased = self.resources.iter().filter(|resource| resource.usable().basis == Basis::Lease).count();
+            self.bar.set_message(format!("{leased} of {} clients have leases", self.resources.len()));
+            if leased == self.resources.len() {
+                return Ok(());
+            }
+            if from.elapsed() > patience {
+                let why = self.clients[0].health().last_error.unwrap_or_else(|| "no error".into());
+                return Err(Error::Usage(format!("only {leased} clients got leases; the first says: {why}")));
+            }
+            tokio::time::sleep(POLL).await;
+        }
+    }
+
+    fn jump(&self, spiking: usize, wants: impl Fn(usize) -> f64) -> Result<(), Error> {
+        for (n, resource) in self.resources.iter().take(spiking).enumerate() {
+            resource.set_wants(wants(n)).map_err(|error| Error::Usage(error.to_string()))?;
+        }
+        Ok(())
+    }
+
+    /// How long until everybody has what it is due.
+    async fn settled(&mut self, args: &Args) -> Result<Option<f64>, Error> {
+        let from = Instant::now();
+        // The jump itself has to arrive before the server's word counts.
+        tokio::time::sleep(POLL * 5).await;
+        while from.elapsed() < args.patience {
+            let at = from.elapsed();
+            let due = self.due(&args.resource).await?;
+            let off = |(client, resource): (&Client, &Resource)| {
+                let (has, due) = (resource.capacity().get(), due.get(client.id()).copied().unwrap_or(f64::NAN));
+                (has - due).abs() > args.within / 100.0 * due
+            };
+            let off = self.clients.iter().zip(&self.resources).filter(|pair| off(*pair)).count();
+            if off == 0 && due.len() >= self.clients.len() {
+                return Ok(Some(at.as_secs_f64()));
+            }
+            tokio::time::sleep(POLL).await;
+        }
+        Ok(None)
+    }
+
+    /// What everybody is due, as the server sees it now.
+    async fn due(&mut self, resource: &str) -> Result<HashMap<String, f64>, Error> {
+        let mut due = HashMap::new();
+        let mut request =
+            GetStatusRequest { resource_id: resource.to_owned(), page_size: PAGE, ..GetStatusRequest::default() };
+        loop {
+            let status = self.status.get_status(request.clone()).await;
+            let status =
+                status.map_err(|status| Error::Usage(format!("GetStatus: {}", status.message())))?.into_inner();
+            let holders = status.resources.into_iter().flat_map(|resource| resource.holder);
+            due.extend(holders.map(|holder| (holder.id, holder.due)));
+            if status.next_page_token.is_empty() {
+                return Ok(due);
+            }
+            request.page_token = status.next_page_token;
+        }
+    }
+}
+
+impl Measured {
+    fn table(&self) -> String {
+        let clients = self.clients as f64;
+        let per_second = self.idle_cpu_s / self.idle_s;
+        let mut rows = vec![
+            ["clients".into(), format!("{}, {} hints", self.clients, if self.hints { "with" } else { "without" })],
+            ["all have a first lease after".into(), format!("{:.2} s", self.start_s)],
+            ["memory".into(), format!("{} KiB, {:.1} KiB a client", self.memory_kib, self.memory_kib as f64 / clients)],
+            [
+                "CPU while idle".into(),
+                format!(
+                    "{:.2} % of a core, {:.1} us a client and second",
+                    per_second * 100.0,
+                    per_second / clients * 1e6
+                ),
+            ],
+        ];
+        for (what, times) in [("demand rises", &self.rise_s), ("demand falls", &self.fall_s)] {
+            if !times.is_empty() {
+                rows.push([format!("{what}: all have their due after"), times_text(times)]);
+            }
+        }
+        table::render(["what", "measured"], 1, &rows)
+    }
+}
+
+fn times_text(times: &[Option<f64>]) -> String {
+    let text = times.iter().map(|time| time.map_or_else(|| "never".to_owned(), |seconds| format!("{seconds:.2} s")));
+    text.collect::<Vec<_>>().join(", ")
+}
