@@ -131,11 +131,12 @@ async fn measure(args: &Args, target: &str) -> Result<Measured, Error> {
     measured.idle_cpu_s = (cpu_time(pid)?.saturating_sub(cpu)).as_secs_f64();
     measured.memory_kib = memory(pid)?.now_kib.saturating_sub(before);
 
-    if args.spiking > 0 && args.spikes > 0 {
+    let spikes = if args.spiking > 0 { args.spikes } else { 0 };
+    if spikes > 0 {
         fleet.settled(args).await?;
     }
-    for n in 1..=args.spikes {
-        fleet.bar.set_message(format!("spike {n} of {}", args.spikes));
+    for n in 1..=spikes {
+        fleet.bar.set_message(format!("spike {n} of {spikes}"));
         fleet.jump(args.spiking, |_| args.spike)?;
         measured.rise_s.push(fleet.settled(args).await?);
         let usual = fleet.wants.clone();
