@@ -1,7 +1,7 @@
 //! The Leaseway client.
 
-mod capacity;
 pub mod balancer;
+mod capacity;
 pub mod demand;
 pub mod limiter;
 
