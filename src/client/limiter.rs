@@ -1,73 +1,62 @@
-//! To be written.
-#![allow(missing_docs, unused)]
-use crate::Capacity;
-use std::sync::Arc;
-use tokio::sync::Notify;
-#[derive(Debug, Clone, Copy, Default)]
-pub enum Burst {
-    #[default]
-    Smooth,
-    Second,
-    Permits(f64),
-}
-#[derive(Debug, Clone, Copy, thiserror::Error)]
-#[error("closed")]
+//! Limiters: they let callers through as fast as a capacity allows, or as many at a time.
+//!
+//! They know neither leases nor networks. Whoever knows the capacity calls `set_capacity`; until then nobody is let
+//! through. [`RateLimiter`] is for capacities per second, [`GaugeLimiter`] for things in use at the same time.
+//!
+//! Both keep one line: first come, first served. Nobody overtakes whoever waits, not even with `try_acquire`, and one who
+//! asks for much cannot be starved by many who ask for little. To stop waiting, drop the future: no permit is lost.
+//!
+//! There is no task and no thread behind a limiter: the future at the head of the line keeps the time for all. So a
+//! future that waits has to be polled or dropped. One that is kept and not polled holds up those behind it, until the next
+//! caller comes and sees that it is late.
+//!
+//! Waiting for a rate needs a tokio runtime with its timer on; a free permit needs none.
+
+use std::time::Duration;
+
+mod bucket;
+mod burst;
+mod count;
+mod gate;
+mod gauge;
+mod meter;
+mod pressure;
+mod queue;
+mod rate;
+
+pub use burst::Burst;
+pub use gauge::{GaugeLimiter, Permit};
+pub use rate::RateLimiter;
+
+/// The limiter was closed; nothing was taken.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("the limiter was closed")]
 pub struct Closed;
-#[derive(Debug, Clone, Copy, thiserror::Error)]
-#[error("try")]
+
+/// Why there is no permit at once. Nothing was taken, and the caller does not stand in line.
+#[derive(Debug, Clone, Copy, PartialEq, thiserror::Error)]
 pub enum TryError {
+    /// Others come first, or the capacity does not allow it yet.
+    #[error("no permit is free now")]
+    NotNow {
+        /// When it would be the caller's turn if nothing changes and nobody gives up; `None` if that cannot be known: there
+        /// is no capacity, or it depends on when others return what they have.
+        retry_after: Option<Duration>,
+    },
+    /// So many are never there at once while the capacity is what it is. Those who wait for a rate can have them all the
+    /// same.
+    #[error("more than the {burst} that can be had at once")]
+    TooMany {
+        /// The most that can be: the burst of a rate, the whole permits of a gauge.
+        burst: f64,
+    },
+    /// The limiter was closed.
+    #[error("the limiter was closed")]
     Closed,
 }
-#[derive(Debug, Clone)]
-pub struct RateLimiter;
-#[derive(Debug, Clone)]
-pub struct GaugeLimiter;
-#[derive(Debug)]
-pub struct Permit;
-impl RateLimiter {
-    pub fn with_pressure(_: Burst, _: &Arc<Notify>) -> Self {
-        Self
-    }
-    pub fn set_capacity(&self, _: Capacity) {}
-    pub fn close(&self) {}
-    pub async fn wait(&self) -> Result<(), Closed> {
-        Ok(())
-    }
-    pub async fn wait_many(&self, _: u32) -> Result<(), Closed> {
-        Ok(())
-    }
-    pub fn try_acquire(&self, _: u32) -> Result<(), TryError> {
-        Ok(())
-    }
-    pub fn arrived(&self) -> u64 {
-        0
-    }
-    pub fn waiting(&self) -> u64 {
-        0
-    }
-}
-impl GaugeLimiter {
-    pub fn with_pressure(_: &Arc<Notify>) -> Self {
-        Self
-    }
-    pub fn set_capacity(&self, _: Capacity) {}
-    pub fn close(&self) {}
-    pub async fn acquire(&self) -> Result<Permit, Closed> {
-        Ok(Permit)
-    }
-    pub async fn acquire_many(&self, _: u32) -> Result<Permit, Closed> {
-        Ok(Permit)
-    }
-    pub fn try_acquire(&self, _: u32) -> Result<Permit, TryError> {
-        Ok(Permit)
-    }
-    pub fn in_use(&self) -> u64 {
-        0
-    }
-    pub fn waiting(&self) -> u64 {
-        0
-    }
-    pub fn outstanding(&self) -> u64 {
-        0
+
+impl From<Closed> for TryError {
+    fn from(_: Closed) -> TryError {
+        TryError::Closed
     }
 }

@@ -1,13 +1,16 @@
 //! A resource that is open: what all its handles are handles of.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::{
+    sync::{Arc, Mutex, PoisonError},
+    time::Duration,
+};
 
 use leaseway_core::Millis;
 use tokio::sync::watch;
 
 use crate::{
     Capacity,
-    demand::Demand,
+    demand::{Demand, Kind, Settings},
     limiter::{GaugeLimiter, RateLimiter},
     session::{Basis, Mode, Usable},
     wants::Wants,
@@ -21,6 +24,9 @@ pub(crate) struct Opened {
     source: Mutex<Source>,
     usable: watch::Sender<Usable>,
 }
+
+/// How fast wants are forgotten does not depend on the server: a spike is sent at once whatever its refresh interval.
+const REFRESH: Duration = Duration::from_secs(5);
 
 /// What keeps to the capacity.
 pub(crate) enum Limiter {
@@ -38,10 +44,19 @@ impl Limiter {
             Limiter::None => "resource without a limiter",
         }
     }
+
+    fn estimated(&self) -> Option<Source> {
+        let kind = match self {
+            Limiter::Rate(_) => Kind::Rate,
+            Limiter::Gauge(_) => Kind::Gauge,
+            Limiter::None => return None,
+        };
+        Some(Source::Estimated(Demand::new(Settings { kind, refresh: REFRESH })))
+    }
 }
 
 /// Where wants come from.
-pub(crate) enum Source {
+enum Source {
     /// Set by hand.
     Fixed(f64),
     /// From what passes the limiter and what waits there.
@@ -49,13 +64,22 @@ pub(crate) enum Source {
 }
 
 impl Opened {
-    pub(crate) fn new(id: Arc<str>, mode: Mode, priority: i64, limiter: Limiter, source: Source) -> Opened {
+    /// Without `wants` they are estimated.
+    pub(crate) fn new(id: Arc<str>, mode: Mode, priority: i64, limiter: Limiter, wants: Option<f64>) -> Opened {
+        let source = wants.map(Source::Fixed).or_else(|| limiter.estimated()).unwrap_or(Source::Fixed(0.0));
         let (usable, _) = watch::channel(Usable { capacity: Capacity::NONE, basis: Basis::Unknown });
         Opened { id, mode, priority, limiter, source: Mutex::new(source), usable }
     }
 
-    pub(crate) fn set_source(&self, source: Source) {
+    pub(crate) fn fix_wants(&self, wants: f64) {
+        *self.source.lock().unwrap_or_else(PoisonError::into_inner) = Source::Fixed(wants);
+    }
+
+    /// Returns whether there is a limiter to estimate them from.
+    pub(crate) fn estimate_wants(&self) -> bool {
+        let Some(source) = self.limiter.estimated() else { return false };
         *self.source.lock().unwrap_or_else(PoisonError::into_inner) = source;
+        true
     }
 
     /// What to ask for now.
@@ -75,7 +99,8 @@ impl Opened {
     fn estimate(&self, demand: &mut Demand, now: Millis) -> f64 {
         match &self.limiter {
             Limiter::Rate(rate) => demand.sample(now, rate.arrived(), rate.waiting()),
-            Limiter::Gauge(gauge) => demand.sample(now, gauge.in_use(), gauge.waiting()),
+            // The most of both since the last time: what came and went meanwhile was wanted too.
+            Limiter::Gauge(gauge) => demand.sample(now, gauge.take_peak(), 0),
             Limiter::None => {}
         }
         demand.wants(now)

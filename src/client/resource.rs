@@ -7,11 +7,10 @@ use tokio::{runtime::Handle, sync::watch};
 use crate::{
     Capacity,
     client::Keeper,
-    demand::Demand,
     error::{OpenError, check_id, check_wants},
     gauge::Gauge,
     limiter::{Burst, Closed, GaugeLimiter, RateLimiter},
-    opened::{Limiter, Opened, Source},
+    opened::{Limiter, Opened},
     rate::Rate,
     session::{Basis, Mode, Usable},
 };
@@ -60,13 +59,14 @@ impl ResourceBuilder {
     /// Opens it as a rate: so many per second.
     pub fn rate(self) -> Result<Rate, OpenError> {
         let burst = self.burst;
-        let handle = self.open_as("rate", |nudge| Limiter::Rate(RateLimiter::with_pressure(burst, nudge)))?;
+        let handle =
+            self.open_as("rate", |nudge| Limiter::Rate(RateLimiter::with_pressure(burst, Arc::clone(nudge))))?;
         Rate::new(handle)
     }
 
     /// Opens it as a gauge: so many at the same time.
     pub fn gauge(self) -> Result<Gauge, OpenError> {
-        let handle = self.open_as("gauge", |nudge| Limiter::Gauge(GaugeLimiter::with_pressure(nudge)))?;
+        let handle = self.open_as("gauge", |nudge| Limiter::Gauge(GaugeLimiter::with_pressure(Arc::clone(nudge))))?;
         Gauge::new(handle)
     }
 
@@ -86,10 +86,7 @@ impl ResourceBuilder {
         let ResourceBuilder { keeper, id, wants, priority, mode, .. } = self;
         check_id(&id).map_err(OpenError::BadId)?;
         let wants = wants.map(check_wants).transpose()?;
-        let make = |nudge: &_| {
-            let source = wants.map_or_else(|| Source::Estimated(Demand::default()), Source::Fixed);
-            Opened::new(Arc::clone(&id), mode, priority, limiter(nudge), source)
-        };
+        let make = |nudge: &_| Opened::new(Arc::clone(&id), mode, priority, limiter(nudge), wants);
         let opened = keeper.shared.open(&id, make, |opened| match opened.limiter.kind() {
             is if is == kind => Ok(()),
             is => Err(OpenError::OtherKind { id: id.to_string(), is, asked: kind }),
@@ -152,17 +149,16 @@ impl Resource {
 
     /// Asks for so much from now on: at once if that differs by more than a tenth, else with the next refresh.
     pub fn set_wants(&self, wants: f64) -> Result<(), OpenError> {
-        self.opened.set_source(Source::Fixed(check_wants(wants)?));
+        self.opened.fix_wants(check_wants(wants)?);
         self.keeper.shared.demand_changed(&self.opened.id);
         Ok(())
     }
 
     /// Estimates from now on what is wanted, from what passes the limiter and what waits there.
     pub fn estimate_wants(&self) -> Result<(), OpenError> {
-        if matches!(self.opened.limiter, Limiter::None) {
+        if !self.opened.estimate_wants() {
             return Err(OpenError::NoWants(self.id().to_owned()));
         }
-        self.opened.set_source(Source::Estimated(Demand::default()));
         self.keeper.shared.demand_changed(&self.opened.id);
         Ok(())
     }

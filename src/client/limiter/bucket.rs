@@ -1,0 +1,171 @@
+//! The arithmetic of a rate: credit that grows with time up to a burst, and is spent. No clock: `now` is an argument.
+//!
+//! **It does not drift.** Credit is an integer of units so small that a nanosecond brings a whole number of them: at c
+//! permits per second, floor(c · 2⁴⁰) units, where a permit is 2⁴⁰ · 10⁹ units. Time is an integer of nanoseconds. So
+//! credit grows and is spent without any rounding, and how often it is settled makes no difference. The capacity is rounded
+//! once, when it is set, down by less than 2⁻⁴⁰ permits per second: one permit in thirty thousand years.
+//!
+//! **What is handed back** unused leaves the credit that there would be without it, and no more: see [`promises`].
+
+use crate::{
+    Capacity,
+    limiter::{
+        burst::Burst,
+        meter::{Meter, Nanos, Short},
+    },
+};
+
+pub(super) use self::promises::Promise;
+use self::promises::Promises;
+
+mod promises;
+
+/// Units that one permit per second brings in a nanosecond.
+const RATE: f64 = (1u64 << 40) as f64;
+
+/// Units of a permit.
+const PERMIT: u128 = (1 << 40) * 1_000_000_000;
+
+/// More than this many permits, or permits per second, are not told apart.
+const MOST: f64 = 1e15;
+
+/// See the module.
+#[derive(Debug)]
+pub(super) struct Bucket {
+    burst: Burst,
+    capacity: Capacity,
+    /// Units per nanosecond.
+    rate: u128,
+    /// What credit may be, in units, when nobody saves.
+    depth: u128,
+    credit: u128,
+    /// What the head of the line has to pay, if it could not yet. Credit may grow up to it.
+    saving: u128,
+    promises: Promises,
+    /// Up to when credit has been counted.
+    settled: Nanos,
+}
+
+impl Bucket {
+    /// Empty, and without capacity.
+    pub(super) fn new(burst: Burst) -> Bucket {
+        let capacity = Capacity::NONE;
+        Bucket {
+            burst,
+            capacity,
+            rate: 0,
+            depth: depth(burst, capacity),
+            credit: 0,
+            saving: 0,
+            promises: Promises::default(),
+            settled: 0,
+        }
+    }
+
+    /// Brings the credit up to date. A `now` from before the last one counts as that.
+    fn settle(&mut self, now: Nanos) {
+        let passed = now.saturating_sub(self.settled);
+        self.settled += passed;
+        self.credit = self.credit.saturating_add(self.rate.saturating_mul(u128::from(passed)));
+        self.spill();
+    }
+
+    /// Cuts what is above the ceiling.
+    fn spill(&mut self) {
+        let ceiling = self.depth.max(self.saving);
+        self.credit = self.credit.min(ceiling);
+        self.promises.cut(ceiling - self.credit);
+    }
+}
+
+impl Meter for Bucket {
+    const TIMED: bool = true;
+
+    fn capacity(&self) -> Capacity {
+        self.capacity
+    }
+
+    fn in_use(&self) -> u64 {
+        0
+    }
+
+    /// Time up to now counts at the old rate. What has been saved beyond the new burst is cut, except what the head of the
+    /// line is saving for itself.
+    fn set_capacity(&mut self, now: Nanos, capacity: Capacity) {
+        self.settle(now);
+        self.capacity = capacity;
+        self.rate = match capacity.is_unlimited() {
+            true => u128::MAX,
+            // Multiplying by a power of two is exact; the conversion cuts.
+            false => (capacity.get().min(MOST) * RATE) as u128,
+        };
+        self.depth = depth(self.burst, capacity);
+        self.spill();
+    }
+
+    fn take(&mut self, now: Nanos, n: u32) -> Result<(), Short> {
+        self.settle(now);
+        let price = units(u64::from(n));
+        if self.capacity.is_unlimited() {
+            self.saving = 0;
+        } else if self.rate > 0 && self.credit >= price {
+            self.credit -= price;
+            self.saving = 0;
+            self.spill();
+        } else {
+            return Err(Short { ready_in: self.ready_in(now, u64::from(n)) });
+        }
+        Ok(())
+    }
+
+    fn ready_in(&mut self, now: Nanos, permits: u64) -> Option<Nanos> {
+        self.settle(now);
+        let missing = units(permits).saturating_sub(self.credit);
+        match self.rate {
+            0 => None,
+            rate => Some(u64::try_from(missing.div_ceil(rate)).unwrap_or(u64::MAX)),
+        }
+    }
+
+    fn most_at_once(&self) -> Option<f64> {
+        (self.rate > 0).then(|| self.burst.permits(self.capacity))
+    }
+
+    fn save_for(&mut self, now: Nanos, n: u32) {
+        self.settle(now);
+        self.saving = units(u64::from(n));
+    }
+
+    fn stop_saving(&mut self, now: Nanos) {
+        self.settle(now);
+        self.saving = 0;
+        self.spill();
+    }
+
+    fn promise(&mut self, n: u32) -> Promise {
+        let era = self.promises.add(units(u64::from(n)));
+        self.spill();
+        Promise { n, era }
+    }
+
+    fn claim(&mut self, promise: Promise) {
+        self.promises.end(units(u64::from(promise.n)), promise.era);
+    }
+
+    fn hand_back(&mut self, now: Nanos, promise: Promise) {
+        self.settle(now);
+        self.credit += self.promises.end(units(u64::from(promise.n)), promise.era);
+    }
+}
+
+fn depth(burst: Burst, capacity: Capacity) -> u128 {
+    // The same power of two as for rates, so that it is as exact.
+    (burst.permits(capacity).min(MOST) * RATE) as u128 * (PERMIT >> 40)
+}
+
+fn units(permits: u64) -> u128 {
+    PERMIT.saturating_mul(u128::from(permits))
+}
+
+#[cfg(test)]
+mod tests;

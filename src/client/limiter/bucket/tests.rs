@@ -1,0 +1,346 @@
+use std::{iter, time::Duration};
+
+use proptest::prelude::*;
+
+use super::*;
+
+const SECOND: Nanos = 1_000_000_000;
+
+fn bucket(burst: Burst, capacity: f64) -> Bucket {
+    let mut bucket = Bucket::new(burst);
+    bucket.set_capacity(0, Capacity::of(capacity));
+    bucket
+}
+
+/// How many single permits can be taken at once.
+fn drain(bucket: &mut Bucket, now: Nanos) -> u64 {
+    iter::repeat_with(|| bucket.take(now, 1)).take(100_000).take_while(Result::is_ok).count() as u64
+}
+
+#[test]
+fn without_a_capacity_there_is_nothing() {
+    let mut bucket = Bucket::new(Burst::Permits(10.0));
+    assert_eq!(bucket.take(3600 * SECOND, 1), Err(Short { ready_in: None }));
+    assert_eq!(bucket.most_at_once(), None);
+}
+
+#[test]
+fn the_wait_is_exact_to_the_nanosecond() {
+    for capacity in [0.1, 0.3, 1.0, 7.0, 333.3, 1e6] {
+        let mut bucket = bucket(Burst::Smooth, capacity);
+        let mut now = 0;
+        for _ in 0..100 {
+            let Err(Short { ready_in: Some(wait) }) = bucket.take(now, 1) else { panic!("{capacity}: had one left") };
+            now += wait - 1;
+            assert!(bucket.take(now, 1).is_err(), "{capacity}: a nanosecond early");
+            now += 1;
+            assert_eq!(bucket.take(now, 1), Ok(()), "{capacity}: in time");
+        }
+    }
+}
+
+#[test]
+fn nothing_drifts_in_a_day_of_operations() {
+    const DAY: Nanos = 86_400 * SECOND;
+    for capacity in [0.1, 11.3, 33.3] {
+        let mut bucket = bucket(Burst::Permits(2.0), capacity);
+        let mut taken = 0u128;
+        let mut now = 0;
+        // Steps of a length that divides nothing; every one settles, most ask in vain.
+        while now < DAY {
+            now = DAY.min(now + 13_717_421);
+            taken += u128::from(bucket.take(now, 1).is_ok());
+        }
+        // What came in less what went out is what is there, to the unit.
+        let rate = (capacity * RATE) as u128;
+        assert_eq!(rate * u128::from(DAY), taken * PERMIT + bucket.credit, "{capacity}");
+    }
+}
+
+#[test]
+fn credit_never_exceeds_the_burst_however_long_nobody_comes() {
+    for (burst, expected) in
+        [(Burst::Smooth, 3), (Burst::Second, 100), (Burst::Permits(7.9), 7), (Burst::Permits(f64::NAN), 1)]
+    {
+        let mut bucket = bucket(burst, 100.0);
+        assert_eq!(drain(&mut bucket, 1000 * SECOND), expected, "{burst:?}");
+    }
+}
+
+#[test]
+fn without_capacity_nothing_is_let_through_whatever_was_saved() {
+    let mut bucket = bucket(Burst::Permits(50.0), 100.0);
+    bucket.set_capacity(SECOND, Capacity::NONE);
+    assert_eq!(bucket.take(SECOND, 1), Err(Short { ready_in: None }));
+    // It was not lost, and did not grow.
+    bucket.set_capacity(900 * SECOND, Capacity::of(1.0));
+    assert_eq!(drain(&mut bucket, 900 * SECOND), 50);
+}
+
+#[test]
+fn a_change_counts_the_old_rate_up_to_now_and_the_new_one_after() {
+    let mut bucket = bucket(Burst::Permits(1000.0), 10.0);
+    bucket.set_capacity(2 * SECOND, Capacity::of(100.0)); // 20 so far
+    assert_eq!(drain(&mut bucket, 3 * SECOND), 120);
+}
+
+#[test]
+fn what_is_above_the_new_burst_is_cut() {
+    let mut bucket = bucket(Burst::Second, 100.0);
+    bucket.set_capacity(5 * SECOND, Capacity::of(10.0));
+    assert_eq!(drain(&mut bucket, 5 * SECOND), 10);
+}
+
+#[test]
+fn unlimited_is_unlimited_and_leaves_no_more_than_a_burst() {
+    let mut bucket = bucket(Burst::Second, f64::INFINITY);
+    for _ in 0..1000 {
+        assert_eq!(bucket.take(0, u32::MAX), Ok(()));
+    }
+    bucket.set_capacity(SECOND, Capacity::of(10.0));
+    assert_eq!(drain(&mut bucket, 3600 * SECOND), 10);
+}
+
+#[test]
+fn one_who_needs_more_than_the_burst_pays_in_full_and_leaves_nothing() {
+    let mut bucket = bucket(Burst::Permits(2.0), 1.0);
+    assert_eq!(drain(&mut bucket, 60 * SECOND), 2);
+    assert_eq!(bucket.take(60 * SECOND, 10), Err(Short { ready_in: Some(10 * SECOND) }));
+    bucket.save_for(60 * SECOND, 10);
+    assert!(bucket.take(70 * SECOND - 1, 10).is_err());
+    // It comes late; what came in meanwhile is not kept for it.
+    assert_eq!(bucket.take(75 * SECOND, 10), Ok(()));
+    assert_eq!(drain(&mut bucket, 75 * SECOND), 0);
+    assert_eq!(drain(&mut bucket, 200 * SECOND), 2);
+}
+
+#[test]
+fn of_what_was_saved_by_one_who_gives_up_only_the_burst_is_left() {
+    let mut bucket = bucket(Burst::Permits(2.0), 1.0);
+    bucket.save_for(0, 10);
+    bucket.stop_saving(9 * SECOND);
+    assert_eq!(drain(&mut bucket, 9 * SECOND), 2);
+}
+
+#[test]
+fn what_is_handed_back_can_be_taken_again() {
+    let mut bucket = bucket(Burst::Permits(5.0), 1.0);
+    bucket.take(3 * SECOND, 3).expect("three seconds' worth");
+    let promise = bucket.promise(3);
+    bucket.hand_back(4 * SECOND, promise);
+    assert_eq!(drain(&mut bucket, 4 * SECOND), 4);
+}
+
+#[test]
+fn what_is_handed_back_does_not_exceed_what_there_would_be_without_it() {
+    let mut bucket = bucket(Burst::Permits(5.0), 1.0);
+    bucket.take(60 * SECOND, 3).expect("the burst");
+    let promise = bucket.promise(3);
+    // Without it the bucket would have stayed full. Now it has got back to 4 of 5 …
+    assert_eq!(drain(&mut bucket, 62 * SECOND), 4);
+    // … so that one permit was not lost to running over, and is all that comes back.
+    bucket.hand_back(62 * SECOND, promise);
+    assert_eq!(drain(&mut bucket, 62 * SECOND), 1);
+}
+
+#[test]
+fn numbers_out_of_all_proportion_do_no_harm() {
+    for capacity in [1e-300, 1e-13, 1e300, f64::MAX, f64::NAN, -1.0] {
+        for burst in [Burst::Smooth, Burst::Second, Burst::Permits(f64::MAX), Burst::Permits(-1.0)] {
+            let mut bucket = bucket(burst, capacity);
+            bucket.save_for(1, u32::MAX);
+            let _ = bucket.take(u64::MAX, u32::MAX);
+            let promise = bucket.promise(u32::MAX);
+            bucket.hand_back(u64::MAX, promise);
+            let _ = bucket.ready_in(0, u64::MAX);
+            bucket.set_capacity(0, Capacity::UNLIMITED);
+            assert_eq!(bucket.take(u64::MAX, u32::MAX), Ok(()));
+        }
+    }
+}
+
+// -- random histories, against code that is plain
+
+#[derive(Debug, Clone)]
+enum Step {
+    Pass(Duration),
+    Capacity(f64),
+    Take(u32),
+    /// The head of the line asks; if in vain, the bucket saves for it.
+    Head(u32),
+    /// The head of the line goes away.
+    GiveUp,
+    /// One that was promised permits hears of it, or has gone away.
+    Claim(usize),
+    HandBack(usize),
+}
+
+fn capacity() -> impl Strategy<Value = f64> {
+    prop_oneof![4 => 0.1..100.0, 1 => Just(0.0), 1 => 1e3..1e6, 1 => Just(1.0)]
+}
+
+fn pass() -> impl Strategy<Value = Step> {
+    prop_oneof![Just(0), 0..5_000_000u64, 0..20 * SECOND].prop_map(|nanos| Step::Pass(Duration::from_nanos(nanos)))
+}
+
+fn plain_step() -> impl Strategy<Value = Step> {
+    prop_oneof![4 => pass(), 1 => capacity().prop_map(Step::Capacity), 6 => (1..5u32).prop_map(Step::Take)]
+}
+
+fn any_step() -> impl Strategy<Value = Step> {
+    prop_oneof![
+        8 => plain_step(),
+        4 => (1..20u32).prop_map(Step::Head),
+        1 => Just(Step::GiveUp),
+        2 => any::<usize>().prop_map(Step::Claim),
+        2 => any::<usize>().prop_map(Step::HandBack),
+    ]
+}
+
+fn burst() -> impl Strategy<Value = Burst> {
+    prop_oneof![Just(Burst::Smooth), Just(Burst::Second), (0.5..50.0).prop_map(Burst::Permits)]
+}
+
+/// What happened: capacities with the time from which they held, and what was let through when.
+#[derive(Default)]
+struct History {
+    capacities: Vec<(f64, f64)>,
+    admitted: Vec<(f64, u32)>,
+}
+
+impl History {
+    /// What the capacities bring from `start` to `end`: segment by segment.
+    fn brought(&self, start: f64, end: f64) -> f64 {
+        let ends = self.capacities.iter().skip(1).map(|&(from, _)| from).chain([f64::INFINITY]);
+        let segments = self.capacities.iter().zip(ends);
+        segments.map(|(&(from, capacity), to)| capacity * (end.min(to) - start.max(from)).max(0.0)).sum()
+    }
+
+    /// The largest burst of a capacity that was in force at some time of the span, its ends included.
+    fn largest_burst(&self, burst: Burst, start: f64, end: f64) -> f64 {
+        let before = self.capacities.iter().rfind(|&&(from, _)| from < start);
+        let during = self.capacities.iter().filter(|&&(from, _)| start <= from && from <= end);
+        before.into_iter().chain(during).map(|&(_, c)| burst.permits(Capacity::of(c))).fold(0.0, f64::max)
+    }
+
+    /// Credit as the definition has it: the least that any span up to now still allows. A span allows the burst at its
+    /// beginning and what has come in since, less what was let through; the first one began with nothing.
+    fn credit(&self, burst: Burst, now: f64) -> f64 {
+        let from_birth = self.brought(0.0, now) - self.admitted.iter().map(|&(_, n)| f64::from(n)).sum::<f64>();
+        let starts = self.admitted.iter().enumerate().map(|(index, &(at, _))| (at, index));
+        let cuts = self.capacities.iter().map(|&(at, _)| (at, self.admitted.partition_point(|&(when, _)| when < at)));
+        // Between those the burst is the same, and a later beginning allows less.
+        starts.chain(cuts).chain([(now, self.admitted.len())]).fold(from_birth, |least, (start, first)| {
+            let spent: f64 = self.admitted[first..].iter().map(|&(_, n)| f64::from(n)).sum();
+            let before = self.capacities.iter().rfind(|&&(from, _)| from < start);
+            let at = self.capacities.iter().rfind(|&&(from, _)| from <= start);
+            let smallest = before.into_iter().chain(at).map(|&(_, c)| burst.permits(Capacity::of(c)));
+            least.min(smallest.fold(f64::INFINITY, f64::min) + self.brought(start, now) - spent)
+        })
+    }
+}
+
+fn seconds(nanos: Nanos) -> f64 {
+    nanos as f64 / SECOND as f64
+}
+
+/// Roundings of the oracle, in permits.
+const TOLERANCE: f64 = 1e-5;
+
+proptest! {
+    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn whatever_can_be_had_is_had_and_nothing_else(
+        burst in burst(),
+        steps in proptest::collection::vec(plain_step(), 1..60),
+    ) {
+        let mut bucket = Bucket::new(burst);
+        let mut history = History::default();
+        let mut now = 0;
+        for step in steps {
+            match step {
+                Step::Pass(span) => now += span.as_nanos() as u64,
+                Step::Capacity(capacity) => {
+                    // Changes at the same moment would make "before" ambiguous.
+                    now += 1;
+                    bucket.set_capacity(now, Capacity::of(capacity));
+                    history.capacities.push((seconds(now), capacity));
+                }
+                Step::Take(n) => {
+                    let taken = bucket.take(now, n).is_ok();
+                    let blocked = history.capacities.last().is_none_or(|&(_, capacity)| capacity == 0.0);
+                    let left = history.credit(burst, seconds(now)) - f64::from(n);
+                    prop_assert!(!(taken && blocked));
+                    prop_assert!(!taken || left > -TOLERANCE, "took {n}, {left} too many");
+                    prop_assert!(taken || blocked || left < TOLERANCE, "refused {n} with {left} to spare");
+                    if taken {
+                        history.admitted.push((seconds(now), n));
+                    }
+                }
+                _ => unreachable!("not a plain step"),
+            }
+        }
+    }
+
+    #[test]
+    fn no_span_of_time_ever_sees_more_than_capacity_and_burst(
+        burst in burst(),
+        steps in proptest::collection::vec(any_step(), 1..120),
+    ) {
+        let mut bucket = Bucket::new(burst);
+        let mut history = History::default();
+        let mut now = 0;
+        let mut promised = Vec::new(); // when, what
+        let mut head = None; // as long as there is one, nobody else asks
+        for step in steps {
+            match step {
+                Step::Pass(span) => now += span.as_nanos() as u64,
+                Step::Capacity(capacity) => {
+                    bucket.set_capacity(now, Capacity::of(capacity));
+                    history.capacities.push((seconds(now), capacity));
+                }
+                Step::Take(n) => {
+                    if head.is_none() && bucket.take(now, n).is_ok() {
+                        history.admitted.push((seconds(now), n));
+                    }
+                }
+                Step::Head(n) => {
+                    let n = *head.get_or_insert(n);
+                    if bucket.take(now, n).is_ok() {
+                        promised.push((seconds(now), bucket.promise(n)));
+                        head = None;
+                    } else {
+                        bucket.save_for(now, n);
+                    }
+                }
+                Step::GiveUp => {
+                    bucket.stop_saving(now);
+                    head = None;
+                }
+                Step::Claim(pick) if !promised.is_empty() => {
+                    let (when, promise) = promised.remove(pick % promised.len());
+                    bucket.claim(promise);
+                    history.admitted.push((when, promise.n));
+                }
+                Step::HandBack(pick) if !promised.is_empty() => {
+                    let (_, promise) = promised.remove(pick % promised.len());
+                    bucket.hand_back(now, promise);
+                }
+                Step::Claim(_) | Step::HandBack(_) => {}
+            }
+        }
+        history.admitted.extend(promised.into_iter().map(|(when, promise)| (when, promise.n)));
+        history.admitted.sort_by(|one, other| one.0.total_cmp(&other.0));
+        let largest = history.admitted.iter().map(|&(_, n)| f64::from(n)).fold(0.0, f64::max);
+        // One who gave up may have saved for more than was ever let through: of that the burst is left, no more.
+        for (first, &(start, _)) in history.admitted.iter().enumerate() {
+            let mut admitted = 0.0;
+            for &(end, n) in &history.admitted[first..] {
+                admitted += f64::from(n);
+                let allowed = history.brought(start, end) + history.largest_burst(burst, start, end).max(largest);
+                prop_assert!(admitted <= allowed + TOLERANCE, "{admitted} from {start} to {end}, allowed {allowed}");
+            }
+        }
+    }
+}

@@ -1,0 +1,36 @@
+//! How much unused capacity of a rate may be saved up.
+
+use crate::Capacity;
+
+/// How late a waiter may be woken without any capacity being lost. tokio's timer wakes one to two milliseconds late, and a
+/// busy machine later still; what this has to be was measured with `leaseway-bench limiter`.
+const SMOOTH_SECONDS: f64 = 0.020;
+
+/// How much of a rate's unused capacity may be used later, all at once.
+///
+/// In any span of T seconds a limiter admits at most capacity · T + burst. The burst is at least one permit, and at least
+/// the largest number that anybody waits for at once: whoever waits for more than the burst is admitted when it has been
+/// paid for in full.
+#[derive(Debug, Clone, Copy, PartialEq, Default)]
+pub enum Burst {
+    /// One permit and what 20 ms bring: as even as timers allow without losing any capacity to them.
+    #[default]
+    Smooth,
+    /// What a second brings.
+    Second,
+    /// So many permits. With fewer than what comes in while a timer is late (about 2 ms) the full capacity is not reached.
+    Permits(f64),
+}
+
+impl Burst {
+    /// The permits that may be saved up at this capacity: at least one, infinite only if the capacity is.
+    pub fn permits(self, capacity: Capacity) -> f64 {
+        let permits = match self {
+            Burst::Smooth => 1.0 + capacity.get() * SMOOTH_SECONDS,
+            Burst::Second => capacity.get(),
+            Burst::Permits(permits) => permits,
+        };
+        // `max` also turns NaN into one.
+        permits.max(1.0)
+    }
+}

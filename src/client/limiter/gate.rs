@@ -1,0 +1,404 @@
+//! The line in front of a meter: who waits, in which order, and who wakes whom. Both limiters are this and a [`Meter`].
+//!
+//! One mutex around everything. Nothing is called from under it that could come back: wakers are woken and dropped after
+//! it has been released ([`Aftermath`]).
+//!
+//! **Nobody is forgotten.** Whoever is at the head of the line when its future is polled sets a timer for when it can be
+//! paid. Whatever moves that moment (a change of capacity, somebody ahead who left, a permit that came back) lets through
+//! whom it can and wakes whoever is at the head then. Waiters are let through by marking their entry; a future that is
+//! dropped looks at its entry and hands back what it had been given.
+
+use std::{
+    mem,
+    pin::Pin,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    task::{Context, Poll, Waker, ready},
+    time::Duration,
+};
+
+use tokio::{
+    sync::Notify,
+    time::{Instant, Sleep, sleep_until},
+};
+
+use crate::{
+    Capacity,
+    limiter::{
+        Closed, TryError,
+        bucket::Promise,
+        meter::{Meter, Nanos},
+        pressure::Pressure,
+        queue::{Key, Queue},
+    },
+};
+
+/// When the head of the line is later than this, whoever comes lets it through in its place.
+const LATE: Nanos = 10_000_000;
+
+/// No timer is set for longer; after that the head looks again. Timers do not reach as far as small rates do.
+const LONGEST_SLEEP: Nanos = 3_600_000_000_000;
+
+/// See the module.
+#[derive(Debug)]
+pub(super) struct Gate<M> {
+    line: Mutex<Line<M>>,
+    /// What time is counted from.
+    origin: Instant,
+    on_pressure: Option<Arc<Notify>>,
+}
+
+#[derive(Debug)]
+struct Line<M> {
+    meter: M,
+    queue: Queue<Waiter>,
+    /// Permits that those in the queue wait for.
+    waiting: u64,
+    /// Permits asked for, ever.
+    arrived: u64,
+    /// When the head of the line can be paid, as far as it depends on time.
+    due: Option<Nanos>,
+    pressure: Pressure,
+    /// The most permits in use and waited for since somebody last asked.
+    peak: u64,
+    closed: bool,
+}
+
+#[derive(Debug)]
+struct Waiter {
+    n: u32,
+    fate: Fate,
+    /// None while it is being polled, and from when it was woken until it is polled.
+    waker: Option<Waker>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Fate {
+    /// It stands in the queue.
+    Queued,
+    /// It has its permits and does not know it yet.
+    Admitted(Promise),
+    /// The limiter was closed before its turn.
+    Refused,
+}
+
+/// What there is to do once the mutex has been released.
+#[derive(Default)]
+struct Aftermath {
+    wake: Vec<Waker>,
+    /// A waker that is not needed any more. Dropping it may drop a task, and with it one of our futures.
+    forget: Option<Waker>,
+    pressure: bool,
+}
+
+/// Where a future stands after it was polled.
+enum Place {
+    Done(Result<(), Closed>),
+    /// At the head of the line. To be woken at this time, if time helps.
+    Head(Option<Nanos>),
+    Behind,
+}
+
+impl<M: Meter> Gate<M> {
+    pub(super) fn new(meter: M, on_pressure: Option<Arc<Notify>>) -> Gate<M> {
+        let line = Line {
+            meter,
+            queue: Queue::new(),
+            waiting: 0,
+            arrived: 0,
+            due: None,
+            pressure: Pressure::default(),
+            peak: 0,
+            closed: false,
+        };
+        Gate { line: Mutex::new(line), origin: Instant::now(), on_pressure }
+    }
+
+    /// Waits for `n` permits.
+    pub(super) fn acquire(&self, n: u32) -> Acquire<'_, M> {
+        Acquire { gate: self, n, key: None, timer: None }
+    }
+
+    pub(super) fn try_acquire(&self, n: u32) -> Result<(), TryError> {
+        self.with(|line, now, after| line.try_acquire(now, n, after))
+    }
+
+    pub(super) fn set_capacity(&self, capacity: Capacity) {
+        self.change(|meter, now| meter.set_capacity(now, capacity));
+    }
+
+    /// Changes what the meter allows, and lets through whom it now does.
+    pub(super) fn change(&self, change: impl FnOnce(&mut M, Nanos)) {
+        self.with(|line, now, after| {
+            change(&mut line.meter, now);
+            line.move_up(now, after);
+        });
+    }
+
+    pub(super) fn close(&self) {
+        self.with(|line, now, after| line.close(now, after));
+    }
+
+    pub(super) fn waiting(&self) -> u64 {
+        self.lock().waiting
+    }
+
+    pub(super) fn arrived(&self) -> u64 {
+        self.lock().arrived
+    }
+
+    /// The most permits in use and waited for since the last call.
+    pub(super) fn take_peak(&self) -> u64 {
+        let mut line = self.lock();
+        let now = line.demanded();
+        mem::replace(&mut line.peak, now)
+    }
+
+    /// Looks at the meter.
+    pub(super) fn meter<R>(&self, look: impl FnOnce(&M) -> R) -> R {
+        look(&self.lock().meter)
+    }
+
+    fn now(&self) -> Nanos {
+        match M::TIMED {
+            true => u64::try_from(self.origin.elapsed().as_nanos()).unwrap_or(u64::MAX),
+            false => 0,
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Line<M>> {
+        // A panic in somebody's waker leaves the line as it was: what follows does not depend on it.
+        self.line.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn with<R>(&self, act: impl FnOnce(&mut Line<M>, Nanos, &mut Aftermath) -> R) -> R {
+        let now = self.now();
+        let mut after = Aftermath::default();
+        let result = act(&mut self.lock(), now, &mut after);
+        if after.pressure
+            && let Some(notify) = &self.on_pressure
+        {
+            notify.notify_one();
+        }
+        for waker in after.wake {
+            waker.wake();
+        }
+        drop(after.forget);
+        result
+    }
+}
+
+impl<M: Meter> Line<M> {
+    fn try_acquire(&mut self, now: Nanos, n: u32, after: &mut Aftermath) -> Result<(), TryError> {
+        if self.closed {
+            return Err(TryError::Closed);
+        }
+        if let Some(burst) = self.meter.most_at_once().filter(|&most| most < f64::from(n)) {
+            return Err(TryError::TooMany { burst });
+        }
+        self.arrive(now, n, after);
+        if self.take_unqueued(now, n) {
+            return Ok(());
+        }
+        let ready_in = self.meter.ready_in(now, self.waiting.saturating_add(u64::from(n)));
+        Err(TryError::NotNow { retry_after: ready_in.map(Duration::from_nanos) })
+    }
+
+    /// Somebody asks for permits.
+    fn arrive(&mut self, now: Nanos, n: u32, after: &mut Aftermath) {
+        self.arrived = self.arrived.saturating_add(u64::from(n));
+        self.admit_late(now, after);
+    }
+
+    /// Takes permits for somebody who does not stand in the queue: only if nobody does.
+    fn take_unqueued(&mut self, now: Nanos, n: u32) -> bool {
+        let taken = n == 0 || (self.queue.front().is_none() && self.meter.take(now, n).is_ok());
+        self.peak = self.peak.max(self.demanded());
+        taken
+    }
+
+    fn demanded(&self) -> u64 {
+        self.meter.in_use().saturating_add(self.waiting)
+    }
+
+    /// A future is polled for the first time.
+    fn join(&mut self, now: Nanos, n: u32, waker: &Waker, key: &mut Option<Key>, after: &mut Aftermath) -> Place {
+        if self.closed {
+            return Place::Done(Err(Closed));
+        }
+        self.arrive(now, n, after);
+        if self.take_unqueued(now, n) {
+            return Place::Done(Ok(()));
+        }
+        let joined = self.queue.push_back(Waiter { n, fate: Fate::Queued, waker: Some(waker.clone()) });
+        *key = Some(joined);
+        self.waiting = self.waiting.saturating_add(u64::from(n));
+        self.peak = self.peak.max(self.demanded());
+        after.pressure = self.pressure.rises_to(self.waiting);
+        if self.queue.front() != Some(joined) {
+            return Place::Behind;
+        }
+        // The queue was empty and the meter has just refused: this only notes what it waits for.
+        self.admit(now, after);
+        Place::Head(self.due)
+    }
+
+    /// A future is polled again.
+    fn look(&mut self, now: Nanos, key: Key, waker: &Waker, after: &mut Aftermath) -> Place {
+        let known = self.queue.value(key).waker.take(); // so that it is not woken if it lets itself through
+        if self.queue.front() == Some(key) {
+            self.admit(now, after);
+            if self.queue.front() != Some(key) {
+                self.wake_head(after);
+            }
+        }
+        let waiter = self.queue.value(key);
+        if waiter.fate == Fate::Queued {
+            let (keep, forget) = match known {
+                Some(known) if known.will_wake(waker) => (known, None),
+                known => (waker.clone(), known),
+            };
+            waiter.waker = Some(keep);
+            after.forget = forget;
+            return if self.queue.front() == Some(key) { Place::Head(self.due) } else { Place::Behind };
+        }
+        after.forget = known;
+        let waiter = self.queue.remove(key);
+        let Fate::Admitted(promise) = waiter.fate else { return Place::Done(Err(Closed)) };
+        self.meter.claim(promise);
+        Place::Done(Ok(()))
+    }
+
+    /// A future is dropped before it knew that it has its permits, or before it had them.
+    fn leave(&mut self, now: Nanos, key: Key, after: &mut Aftermath) {
+        let was_head = self.queue.front() == Some(key);
+        if self.queue.value(key).fate == Fate::Queued {
+            self.queue.unlink(key);
+        }
+        let Waiter { n, fate, waker } = self.queue.remove(key);
+        after.forget = waker;
+        match fate {
+            Fate::Queued => {
+                self.waiting = self.waiting.saturating_sub(u64::from(n));
+                if was_head {
+                    self.meter.stop_saving(now);
+                    self.move_up(now, after);
+                }
+            }
+            Fate::Admitted(promise) => {
+                self.meter.hand_back(now, promise);
+                self.move_up(now, after);
+            }
+            Fate::Refused => {}
+        }
+    }
+
+    /// Lets through whom the meter lets through, from the head of the line, and notes when it will be whose turn next.
+    fn admit(&mut self, now: Nanos, after: &mut Aftermath) {
+        while let Some(head) = self.queue.front() {
+            let n = self.queue.value(head).n;
+            if let Err(short) = self.meter.take(now, n) {
+                self.meter.save_for(now, n);
+                self.due = short.ready_in.map(|wait| now.saturating_add(wait));
+                return;
+            }
+            self.waiting = self.waiting.saturating_sub(u64::from(n));
+            let promise = self.meter.promise(n);
+            self.call(head, Fate::Admitted(promise), after);
+        }
+        self.due = None;
+        self.pressure.is_over();
+    }
+
+    /// As `admit`, when it was not the head of the line that asked: it has to set its timer anew.
+    fn move_up(&mut self, now: Nanos, after: &mut Aftermath) {
+        self.admit(now, after);
+        self.wake_head(after);
+    }
+
+    /// Makes up for a head of the line that does not come to see that it is its turn.
+    fn admit_late(&mut self, now: Nanos, after: &mut Aftermath) {
+        if self.due.is_some_and(|due| now > due.saturating_add(LATE)) {
+            self.move_up(now, after);
+        }
+    }
+
+    fn close(&mut self, now: Nanos, after: &mut Aftermath) {
+        self.closed = true;
+        while let Some(head) = self.queue.front() {
+            self.call(head, Fate::Refused, after);
+        }
+        self.waiting = 0;
+        self.due = None;
+        self.meter.stop_saving(now);
+    }
+
+    fn call(&mut self, head: Key, fate: Fate, after: &mut Aftermath) {
+        self.queue.unlink(head);
+        let waiter = self.queue.value(head);
+        waiter.fate = fate;
+        after.wake.extend(waiter.waker.take());
+    }
+
+    /// So that it sets its timer anew. One that has no waker was woken and is on its way, or is here.
+    fn wake_head(&mut self, after: &mut Aftermath) {
+        if M::TIMED
+            && let Some(head) = self.queue.front()
+        {
+            after.wake.extend(self.queue.value(head).waker.take());
+        }
+    }
+}
+
+/// Waits for permits. Dropping it gives up the place in the line, and permits that it has not seen yet.
+pub(super) struct Acquire<'a, M: Meter> {
+    gate: &'a Gate<M>,
+    n: u32,
+    /// Its entry in the queue, once it had to join.
+    key: Option<Key>,
+    /// Made when it first is at the head of the line.
+    timer: Option<Pin<Box<Sleep>>>,
+}
+
+impl<M: Meter> Future for Acquire<'_, M> {
+    type Output = Result<(), Closed>;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        let Acquire { gate, n, key, timer } = &mut *self;
+        loop {
+            let place = gate.with(|line, now, after| match *key {
+                None => line.join(now, *n, cx.waker(), key, after),
+                Some(key) => line.look(now, key, cx.waker(), after),
+            });
+            match place {
+                Place::Done(result) => {
+                    *key = None;
+                    return Poll::Ready(result);
+                }
+                Place::Head(Some(due)) => ready!(arm(timer, gate.origin, due).poll(cx)),
+                Place::Head(None) | Place::Behind => return Poll::Pending,
+            }
+        }
+    }
+}
+
+/// The timer, set to `due`.
+fn arm(timer: &mut Option<Pin<Box<Sleep>>>, origin: Instant, due: Nanos) -> Pin<&mut Sleep> {
+    let due = origin + Duration::from_nanos(due);
+    let due = due.min(Instant::now() + Duration::from_nanos(LONGEST_SLEEP));
+    let timer = timer.get_or_insert_with(|| Box::pin(sleep_until(due)));
+    if timer.deadline() != due {
+        timer.as_mut().reset(due);
+    }
+    timer.as_mut()
+}
+
+impl<M: Meter> Drop for Acquire<'_, M> {
+    fn drop(&mut self) {
+        if let Some(key) = mem::take(&mut self.key) {
+            self.gate.with(|line, now, after| line.leave(now, key, after));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,53 @@
+//! What the two kinds of limiter differ in: when a permit may be had.
+
+use crate::{Capacity, limiter::bucket::Promise};
+
+/// Nanoseconds since the limiter was made. An hour has 3.6e12 of them; the counter lasts for centuries.
+pub(super) type Nanos = u64;
+
+/// There is not enough.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Short {
+    /// How long until there is, if nothing changes; `None`: it does not come with time.
+    pub(super) ready_in: Option<Nanos>,
+}
+
+/// Decides whether permits may be had. It knows nothing of those who wait; [`gate`](super::gate) does.
+///
+/// Whoever waited gets its permits before it knows: they are *promised* until its future has been polled, and come back if
+/// it is dropped before.
+pub(super) trait Meter {
+    /// Whether permits come with time. If not, no clock is read and no timer set.
+    const TIMED: bool;
+
+    fn capacity(&self) -> Capacity;
+
+    /// Permits that are out and will come back. Those of a rate do not.
+    fn in_use(&self) -> u64;
+
+    fn set_capacity(&mut self, now: Nanos, capacity: Capacity);
+
+    /// Takes `n` permits, or none.
+    fn take(&mut self, now: Nanos, n: u32) -> Result<(), Short>;
+
+    /// How long until `permits` could be had, if nothing else is taken.
+    fn ready_in(&mut self, now: Nanos, permits: u64) -> Option<Nanos>;
+
+    /// The most that can be had without waiting, or `None` while nothing can be had at all.
+    fn most_at_once(&self) -> Option<f64>;
+
+    /// The head of the line needs `n` and could not have them.
+    fn save_for(&mut self, now: Nanos, n: u32);
+
+    /// The head of the line has gone away.
+    fn stop_saving(&mut self, now: Nanos);
+
+    /// What was just taken is for somebody who does not know it yet.
+    fn promise(&mut self, n: u32) -> Promise;
+
+    /// It knows.
+    fn claim(&mut self, promise: Promise);
+
+    /// It has gone away instead.
+    fn hand_back(&mut self, now: Nanos, promise: Promise);
+}

@@ -1,0 +1,88 @@
+//! So many per second.
+
+use std::sync::Arc;
+
+use tokio::{sync::Notify, task::coop::consume_budget};
+
+use crate::{
+    Capacity,
+    limiter::{Burst, Closed, TryError, bucket::Bucket, gate::Gate, meter::Meter},
+};
+
+/// Lets callers through at a rate.
+///
+/// Exact: in any span of T seconds at most capacity · T + [burst](Burst) permits are taken. Work-conserving: as long as
+/// somebody waits, none of the capacity is lost (with the two bursts that allow for late timers). It starts without
+/// capacity and without credit, so that a process that is started again and again gains nothing by it.
+///
+/// Clones are the same limiter.
+#[derive(Debug, Clone)]
+pub struct RateLimiter {
+    gate: Arc<Gate<Bucket>>,
+}
+
+impl RateLimiter {
+    /// Blocked until the first [`set_capacity`](RateLimiter::set_capacity).
+    pub fn new(burst: Burst) -> RateLimiter {
+        RateLimiter { gate: Arc::new(Gate::new(Bucket::new(burst), None)) }
+    }
+
+    /// As `new`; `on_pressure` is notified (one waiter, or the next to come) when somebody has to queue and nobody did, and
+    /// each time the queue has doubled since.
+    pub fn with_pressure(burst: Burst, on_pressure: Arc<Notify>) -> RateLimiter {
+        RateLimiter { gate: Arc::new(Gate::new(Bucket::new(burst), Some(on_pressure))) }
+    }
+
+    /// Permits per second from now on, also for those who wait already. Up to now the old capacity counts. What was saved
+    /// beyond the new burst is lost. Without capacity nobody is let through, whatever was saved; unlimited lets everybody
+    /// through at once. Less than 1e-12 per second is none.
+    pub fn set_capacity(&self, capacity: Capacity) {
+        self.gate.set_capacity(capacity);
+    }
+
+    /// The capacity last set.
+    pub fn capacity(&self) -> Capacity {
+        self.gate.meter(Meter::capacity)
+    }
+
+    /// Waits for one permit. See [`wait_many`](RateLimiter::wait_many).
+    pub async fn wait(&self) -> Result<(), Closed> {
+        self.wait_many(1).await
+    }
+
+    /// Waits for `n` permits, all at once. Nobody behind gets any meanwhile, so that many permits are not starved by few.
+    ///
+    /// To give up, drop the future; then nothing was taken. A task that never has to wait still lets others run now and then.
+    ///
+    /// # Panics
+    ///
+    /// If it has to wait, and not in a tokio runtime whose timer is on.
+    pub async fn wait_many(&self, n: u32) -> Result<(), Closed> {
+        consume_budget().await;
+        self.gate.acquire(n).await
+    }
+
+    /// Takes `n` permits if they are there and nobody waits. A refusal also counts as [`arrived`](RateLimiter::arrived):
+    /// it was asked for and would have been used.
+    pub fn try_acquire(&self, n: u32) -> Result<(), TryError> {
+        self.gate.try_acquire(n)
+    }
+
+    /// Everybody who waits, and whoever comes, is told [`Closed`]. Closing again changes nothing.
+    pub fn close(&self) {
+        self.gate.close();
+    }
+
+    /// Permits asked for, ever: by those who were let through, who wait, who gave up and who only tried.
+    pub fn arrived(&self) -> u64 {
+        self.gate.arrived()
+    }
+
+    /// Permits waited for now.
+    pub fn waiting(&self) -> u64 {
+        self.gate.waiting()
+    }
+}
+
+#[cfg(test)]
+mod tests;
