@@ -1,0 +1,214 @@
+use proptest::prelude::*;
+
+use super::*;
+
+const REFRESH: Duration = Duration::from_secs(5);
+
+fn demand(kind: Kind) -> Demand {
+    Demand::new(Settings { kind, refresh: REFRESH })
+}
+
+/// A rate limiter as its estimator sees it, sampled every so many milliseconds.
+struct Flow {
+    demand: Demand,
+    now: u64,
+    arrived: f64,
+    step: u64,
+}
+
+impl Flow {
+    fn sampled_every(step: u64) -> Flow {
+        let mut demand = demand(Kind::Rate);
+        demand.sample(Millis(0), 0, 0);
+        Flow { demand, now: 0, arrived: 0.0, step }
+    }
+
+    /// Evenly spaced arrivals at `rate` for so many seconds, while `waiting` wait. The least and the most that was wanted.
+    fn run(&mut self, rate: f64, seconds: u64, waiting: u64) -> (f64, f64) {
+        let end = self.now + seconds * 1000;
+        let (mut least, mut most) = (f64::INFINITY, 0.0f64);
+        while self.now < end {
+            self.now += self.step;
+            self.arrived += rate * self.step as f64 / 1000.0;
+            // Rounded, so that the millions do not lose a permit to the sum of fractions.
+            self.demand.sample(Millis(self.now), (self.arrived + 1e-6) as u64, waiting);
+            let wants = self.demand.wants(Millis(self.now));
+            (least, most) = (least.min(wants), most.max(wants));
+        }
+        (least, most)
+    }
+
+    fn wants(&self) -> f64 {
+        self.demand.wants(Millis(self.now))
+    }
+}
+
+#[test]
+fn a_steady_rate_is_wanted_as_it_is_however_slow_or_fast_and_however_often_one_looks() {
+    for step in [100, 700, 1250, 5000] {
+        for rate in [0.1, 0.35, 1.0, 7.3, 100.0, 4321.0, 1e6] {
+            let mut flow = Flow::sampled_every(step);
+            flow.run(rate, 300, 0);
+            let (least, most) = flow.run(rate, 300, 0);
+            let off = (most / rate - 1.0).max(1.0 - least / rate);
+            assert!(off < 0.08, "{rate}/s looked at every {step} ms: {least}..{most}");
+            if rate >= 1.0 {
+                assert!(off < 0.03, "{rate}/s looked at every {step} ms: {least}..{most}");
+            }
+        }
+    }
+}
+
+#[test]
+fn a_spike_is_wanted_in_full_within_one_refresh() {
+    let mut flow = Flow::sampled_every(1000);
+    flow.run(10.0, 300, 0);
+    flow.run(1000.0, 5, 0);
+    assert!(flow.wants() > 990.0, "{}", flow.wants());
+}
+
+#[test]
+fn a_backlog_is_wanted_at_once() {
+    let mut flow = Flow::sampled_every(1000);
+    flow.run(10.0, 300, 0);
+    let before = flow.wants();
+    flow.demand.sample(Millis(flow.now), 3000, 500);
+    assert!(
+        (flow.wants() - before - 100.0).abs() < 1.0,
+        "500 within 5 s are 100/s more than {before}: {}",
+        flow.wants()
+    );
+}
+
+#[test]
+fn a_client_that_has_just_started_does_not_extrapolate_from_a_moment() {
+    let mut demand = demand(Kind::Rate);
+    demand.sample(Millis(0), 0, 0);
+    demand.sample(Millis(1), 100, 0);
+    assert!(demand.wants(Millis(1)) <= 200.0, "100 in the first millisecond are not 100,000 per second");
+}
+
+#[test]
+fn wants_fall_over_several_refreshes_without_a_cliff_and_end_at_nothing() {
+    for rate in [0.5, 20.0, 1e5] {
+        let mut flow = Flow::sampled_every(250);
+        flow.run(rate, 300, 0);
+        let mut before = flow.wants();
+        let start = before;
+        for _ in 0..1000 {
+            flow.run(0.0, 1, 0);
+            let wants = flow.wants();
+            assert!(wants <= before + 1e-9, "{rate}/s: rose from {before} to {wants} without demand");
+            assert!(wants >= before * 0.9 || before <= 2.0 * NEGLIGIBLE, "{rate}/s: a cliff from {before} to {wants}");
+            before = wants;
+            if flow.now == 310_000 {
+                assert!(wants > 0.4 * start, "{rate}/s: {wants} after two refreshes");
+            }
+        }
+        assert_eq!(before, 0.0, "{rate}/s");
+    }
+}
+
+#[test]
+fn wants_fall_between_samples_too() {
+    let mut gauge = demand(Kind::Gauge);
+    gauge.sample(Millis(0), 100, 0);
+    gauge.sample(Millis(1), 0, 0);
+    let wants = |seconds: u64| gauge.wants(Millis(seconds * 1000));
+    assert_eq!(wants(5), 100.0);
+    assert!(wants(6) < 100.0 && wants(20) < 40.0 && wants(20) > 30.0);
+    assert_eq!(wants(10_000), 0.0);
+}
+
+#[test]
+fn a_drop_to_a_lower_rate_ends_at_the_lower_rate() {
+    let mut flow = Flow::sampled_every(1000);
+    flow.run(1000.0, 100, 0);
+    flow.run(100.0, 200, 0);
+    assert!((flow.wants() - 100.0).abs() < 2.0, "{}", flow.wants());
+}
+
+#[test]
+fn arrivals_at_random_are_wanted_about_as_often_as_they_come() {
+    for rate in [0.5, 5.0, 200.0] {
+        let mut random = fastrand::Rng::with_seed(1);
+        let mut demand = demand(Kind::Rate);
+        let (mut next, mut arrived, mut sum) = (0.0, 0, 0.0);
+        for second in 1..=2000u64 {
+            while next < second as f64 {
+                arrived += 1;
+                next -= (1.0 - random.f64()).ln() / rate;
+            }
+            demand.sample(Millis(second * 1000), arrived, 0);
+            sum += demand.wants(Millis(second * 1000));
+        }
+        // Above, because peaks count at once and dips do not.
+        let mean = sum / 2000.0 / rate;
+        assert!((0.95..1.6).contains(&mean), "{rate}/s: {mean} times the rate on average");
+    }
+}
+
+#[test]
+fn sixty_four_who_always_ask_again_want_more_than_there_is_and_not_without_bound() {
+    // Each asks again as soon as it is served: arrivals are what is served, and all but none wait.
+    for capacity in [0.5, 10.0, 1000.0, 1e6] {
+        let mut flow = Flow::sampled_every(1000);
+        flow.run(capacity, 300, 64);
+        let (least, most) = flow.run(capacity, 300, 64);
+        assert!(least > capacity, "wants {least} of {capacity}");
+        assert!(most < 1.05 * capacity + 64.0 / REFRESH.as_secs_f64() + 0.5, "wants {most} of {capacity}");
+    }
+}
+
+#[test]
+fn a_gauge_holds_its_peak_for_a_refresh_and_then_lets_go() {
+    let mut gauge = demand(Kind::Gauge);
+    gauge.sample(Millis(0), 10, 2);
+    assert_eq!(gauge.wants(Millis(0)), 12.0);
+    for second in 1..=5 {
+        gauge.sample(Millis(second * 1000), 4, 0);
+        assert_eq!(gauge.wants(Millis(second * 1000)), 12.0, "after {second} s");
+    }
+    let mut before = 12.0;
+    for second in 6..200 {
+        gauge.sample(Millis(second * 1000), 4, 0);
+        let wants = gauge.wants(Millis(second * 1000));
+        assert!(wants <= before && wants > before * 0.9, "from {before} to {wants}");
+        before = wants;
+    }
+    assert_eq!(before, 4.0);
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn wants_are_finite_and_not_negative_and_not_below_a_gauge_or_a_backlog(
+        gauge in any::<bool>(),
+        refresh in prop_oneof![Just(0), 1..20_000u64, Just(u64::MAX)],
+        samples in proptest::collection::vec(
+            (
+                prop_oneof![0..10_000u64, any::<u64>()],
+                prop_oneof![0..100u64, any::<u64>()],
+                prop_oneof![Just(0), 0..1000u64, any::<u64>()],
+            ),
+            1..50,
+        ),
+    ) {
+        let kind = if gauge { Kind::Gauge } else { Kind::Rate };
+        let refresh = Duration::from_millis(refresh);
+        let mut demand = Demand::new(Settings { kind, refresh });
+        for (now, count, waiting) in samples {
+            demand.sample(Millis(now), count, waiting);
+            let least = if gauge {
+                count as f64 + waiting as f64
+            } else {
+                waiting as f64 / refresh.as_secs_f64().max(0.001)
+            };
+            for later in [now, now.saturating_add(1000), u64::MAX] {
+                let wants = demand.wants(Millis(later));
+                prop_assert!(wants.is_finite() && wants >= least, "{wants}, at least {least}");
+            }
+        }
+    }
+}
