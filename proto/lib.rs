@@ -10,6 +10,12 @@ pub mod doorman {
     include!("generated/doorman.rs");
 }
 
+/// `package leaseway.push.v1`: when to ask again.
+#[allow(missing_docs, unreachable_pub, clippy::all, clippy::pedantic)]
+pub mod push {
+    include!("generated/leaseway.push.v1.rs");
+}
+
 /// `package leaseway.status.v1`: what a server says about itself.
 #[allow(missing_docs, unreachable_pub, clippy::all, clippy::pedantic)]
 pub mod status {
