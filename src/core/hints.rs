@@ -1,8 +1,8 @@
 //! Push hints: who should ask again now, because it matters to somebody.
 //!
 //! A hint carries no capacity. It goes to a holder whose lease and due are apart and whose request would change something:
-//! first those who must shrink, and those whose older leases are in the way, while somebody waits; then those who wait, while
-//! something is free (rule 9 of the protocol). Only *watched* holders are hinted: those that listen.
+//! first those who must shrink, and those whose older leases are in the way, while somebody waits or while more is held than
+//! there is; then those who wait, while something is free (rule 9 of the protocol). Only *watched* holders are hinted: those that listen.
 //!
 //! What is kept here is about watched holders only, beside the ledger, for a record is three cache lines and each request
 //! touches all of them; the record knows its place here. Nobody is looked at when a request comes. The shell asks for hints
@@ -19,9 +19,9 @@ use crate::{Amount, HolderKind, Millis, Sum};
 /// Why somebody should ask again.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Why {
-    /// It is due less than it has, and somebody waits for that.
+    /// It is due less than it has, and that is missing elsewhere.
     Shrink,
-    /// It has not shown that it knows of its newest lease. The older one, which is larger, is in the way of somebody who waits.
+    /// It has not shown that it knows of its newest lease. The older one, which is larger, is missing elsewhere.
     Confirm,
     /// It is due more than it has, and something is free.
     Grow,
@@ -115,10 +115,15 @@ impl Room {
         (self.free - self.spoken_for).get() > self.capacity.get() * WORTH_ASKING
     }
 
+    /// Whether what somebody has too much is missing elsewhere: somebody waits, or more is held than there is.
+    fn is_scarce(&self) -> bool {
+        self.bounded && (self.somebody_waits || self.free.get() < -self.capacity.get() * WORTH_ASKING)
+    }
+
     fn reason(&self, standing: &Standing) -> Option<Why> {
-        if standing.shrinks() && (self.somebody_waits || !self.bounded) {
+        if standing.shrinks() && (self.is_scarce() || !self.bounded) {
             Some(Why::Shrink)
-        } else if standing.is_in_the_way() && self.somebody_waits && self.bounded {
+        } else if standing.is_in_the_way() && self.is_scarce() {
             Some(Why::Confirm)
         } else if standing.waits() && (self.is_worth_asking_for() || !self.bounded) {
             Some(Why::Grow)

@@ -3,7 +3,11 @@
 use leaseway_proto::push::{Hint, WatchRequest, push_client::PushClient};
 use tonic::{Status, Streaming};
 
-use super::{server::Server, wait::block_on};
+use super::{
+    doorman::{Client, capacity},
+    server::Server,
+    wait::block_on,
+};
 
 /// An open stream of hints.
 pub(crate) struct Watching(Streaming<Hint>);
@@ -32,5 +36,18 @@ impl Watching {
     pub(crate) fn is_told_of(&mut self, resource: &str) {
         let hint = self.next().unwrap().expect("the stream goes on");
         assert_eq!((hint.resource_id, hint.everything), (vec![resource.to_owned()], false));
+    }
+
+    /// Asks each time it is told to, until it is given so much. A hint may be repeated before it is followed, on a machine
+    /// that is busy.
+    #[track_caller]
+    pub(crate) fn followed_by(&mut self, client: &mut Client, resource: &str, wants: f64, until: f64) {
+        loop {
+            self.is_told_of(resource);
+            let response = client.try_ask(resource, wants).unwrap();
+            if response.is_some_and(|response| capacity(response.gets) == until) {
+                return;
+            }
+        }
     }
 }

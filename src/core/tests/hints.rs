@@ -94,12 +94,14 @@ fn follow(world: &mut World) -> Result<(), TestCaseError> {
 }
 
 /// As near to its due as hints promise: nobody who waits lacks more than what is not worth asking for, all of it together;
-/// and nobody keeps what others wait for.
+/// nobody keeps what others wait for; and no more is held than there is.
 fn settled_by_hints(resource: &Resource, now: Millis) -> Result<(), TestCaseError> {
     let capacity = resource.settings().capacity.get();
     let holders = resource.report_holders(now, 0, usize::MAX).0;
     let waiting = holders.iter().any(|h| h.due.get() - h.granted.get() > 0.005 * h.due.get() + 0.0075 * capacity);
     prop_assert!(!waiting, "somebody waits: {holders:#?}");
+    let held = resource.sums().held.get();
+    prop_assert!(held <= 1.0076 * capacity, "{held} are held of {capacity}: {holders:#?}");
     let lacking = holders.iter().any(|h| h.due.get() - h.granted.get() > 0.005 * h.due.get());
     for h in holders.iter().filter(|_| lacking) {
         prop_assert!(h.granted.get() - h.due.get() <= 0.005 * h.granted.get(), "{h:?} keeps what others lack");

@@ -47,14 +47,28 @@ fn whoever_must_shrink_is_hinted_only_while_somebody_waits() {
     let mut desk = contended(&["a", "b"]);
     desk.release(HolderKind::Client, "b", None);
     assert_eq!(desk.hints(), []);
-    // b wants next to nothing and has it. a must shrink, and nobody waits for that.
+    // Another algorithm takes something from b for a, who does not know yet, and so does not wait.
     let mut desk = Desk::new(fair(100.0));
-    desk.asks("a", 90.0);
-    desk.asks("b", 10.0);
-    desk.listens("a");
-    desk.change(|settings| settings.capacity = Amount::clamped(50.0));
-    assert_eq!((desk.report("a").due.get(), desk.report("a").granted.get()), (40.0, 90.0));
+    desk.round(&[("a", 100.0), ("b", 60.0), ("c", 10.0)]);
+    desk.listens("b");
+    desk.change(|settings| settings.kind = Kind::ProportionalShare);
+    assert_eq!((desk.report("b").due.get(), desk.report("b").granted.get()), (40.0, 45.0));
     assert_eq!(desk.hints(), []);
+    desk.pass(16_000);
+    assert_eq!(desk.asks("a", 100.0), 45.0);
+    assert_eq!(desk.hints(), [hint("b", Why::Shrink)]);
+}
+
+#[test]
+fn whoever_must_shrink_is_hinted_while_more_is_held_than_there_is() {
+    for (capacity, hinted) in [(99.8, false), (99.7, true)] {
+        let mut desk = Desk::new(fair(100.0));
+        desk.round(&[("a", 100.0), ("b", 60.0), ("c", 10.0)]);
+        desk.listens("b");
+        let capacity = Amount::clamped(capacity);
+        desk.change(|settings| (settings.kind, settings.capacity) = (Kind::ProportionalShare, capacity));
+        assert_eq!(desk.hinted("b"), hinted.then_some(Why::Shrink), "100 are held of {capacity}");
+    }
 }
 
 #[test]
@@ -241,10 +255,11 @@ fn a_change_of_capacity_hints_those_whose_due_it_changes() {
     desk.listens("a");
     assert_eq!(desk.hints(), []);
     desk.change(|settings| settings.capacity = Amount::clamped(50.0));
-    assert_eq!(desk.hints(), [], "nobody waits for what it has too much");
+    assert_eq!(desk.hints(), [hint("a", Why::Shrink)], "more is held than there is");
     desk.change(|settings| settings.capacity = Amount::clamped(200.0));
     desk.asks("a", 300.0);
     desk.change(|settings| settings.capacity = Amount::clamped(300.0));
+    desk.pass(200);
     assert_eq!(desk.hints(), [hint("a", Why::Grow)]);
 }
 
