@@ -17,6 +17,7 @@ mod harness {
     pub(crate) mod original;
     pub(crate) mod process;
     pub(crate) mod prometheus;
+    pub(crate) mod push;
     pub(crate) mod raw;
     pub(crate) mod seats;
     pub(crate) mod server;
@@ -42,6 +43,7 @@ mod scenarios {
     mod newcomer;
     mod pace;
     mod pages;
+    mod push;
     mod refusals;
     mod reload;
     mod reuse;

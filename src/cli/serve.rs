@@ -11,7 +11,7 @@ use crate::{Outcome, output::say};
 /// Runs a server. Without --config it is a development server.
 #[derive(Args)]
 pub(crate) struct Serve {
-    /// Where to serve gRPC: the Doorman protocol, status, health, reflection
+    /// Where to serve gRPC: the Doorman protocol, status, push hints, health, reflection
     #[arg(long, env = "LEASEWAY_LISTEN", default_value = "127.0.0.1:5100", value_name = "ADDRESS")]
     listen: SocketAddr,
     /// Where to serve HTTP: /metrics, /healthz, /readyz, /debug/status, /debug/resources
@@ -64,6 +64,9 @@ struct LimitFlags {
     /// Open connections (closed at once beyond)
     #[arg(long, env = "LEASEWAY_MAX_CONNECTIONS", default_value_t = Limits::default().connections, value_name = "N")]
     max_connections: usize,
+    /// Clients and child nodes that listen for hints
+    #[arg(long, env = "LEASEWAY_MAX_WATCHERS", default_value_t = Limits::default().watchers, value_name = "N")]
+    max_watchers: usize,
     /// Requests waiting for one resource
     #[arg(long, env = "LEASEWAY_MAX_QUEUE", default_value_t = Limits::default().queue, value_name = "N")]
     max_queue: usize,
@@ -83,6 +86,7 @@ impl LimitFlags {
             id_bytes: self.max_id_bytes,
             message_bytes: self.max_message_bytes,
             connections: self.max_connections,
+            watchers: self.max_watchers,
             queue: self.max_queue,
             idle_secs: self.idle_secs,
         }

@@ -18,6 +18,7 @@ use slab::Slab;
 
 use crate::{
     Amount, Claims, HolderKind, Millis, Sum,
+    hints::NOT_WATCHED,
     leases::{Grant, Leases, Reuse},
 };
 
@@ -37,6 +38,10 @@ pub(crate) struct Holder {
     pub(crate) asked: Option<Asked>,
     /// The sub-round it takes part in: a holder has one request in each.
     pub(crate) round: u32,
+    /// Its place among the watched.
+    pub(crate) watch: u32,
+    /// Whether it was given less than it was due when it last asked, or was last looked at.
+    waits: bool,
     counted: Counted,
     /// The bucket it waits in; entries in other buckets are out of date.
     bucket: u32,
@@ -68,7 +73,7 @@ pub(crate) fn further(claims: &Claims) -> usize {
 }
 
 /// What the sums contain of a holder.
-#[derive(Default)]
+#[derive(Default, PartialEq)]
 struct Counted {
     held: Amount,
     granted: Amount,
@@ -102,6 +107,9 @@ pub(crate) struct Ledger {
     sums: Sums,
     /// Claims beyond the first of each holder.
     further_claims: usize,
+    /// How many wait for more.
+    waiting: usize,
+    changes: u64,
     queue: BTreeMap<u32, Vec<u32>>,
 }
 
@@ -114,6 +122,8 @@ impl Ledger {
             hasher: FixedState::with_seed(seed),
             sums: Sums::default(),
             further_claims: 0,
+            waiting: 0,
+            changes: 0,
             queue: BTreeMap::new(),
         }
     }
@@ -129,6 +139,26 @@ impl Ledger {
 
     pub(crate) fn sums(&self) -> Sums {
         self.sums
+    }
+
+    /// How many holders wait for more, as far as is known.
+    pub(crate) fn waiting(&self) -> usize {
+        self.waiting
+    }
+
+    /// Rises with everything that may change what somebody is due, what is free, or whether anybody waits.
+    pub(crate) fn changes(&self) -> u64 {
+        self.changes
+    }
+
+    /// Notes whether a holder waits for more.
+    pub(crate) fn set_waits(&mut self, slot: u32, waits: bool) {
+        let before = self.waiting;
+        let holder = &mut self.holders[slot as usize];
+        self.waiting -= usize::from(holder.waits);
+        self.waiting += usize::from(waits);
+        holder.waits = waits;
+        self.changes += u64::from((before == 0) != (self.waiting == 0));
     }
 
     fn hash(&self, kind: HolderKind, id: &str) -> u32 {
@@ -177,6 +207,8 @@ impl Ledger {
             leases: Leases::default(),
             asked: None,
             round: 0,
+            watch: NOT_WATCHED,
+            waits: false,
             counted: Counted::default(),
             bucket: NOT_QUEUED,
         };
@@ -197,11 +229,18 @@ impl Ledger {
         self.sums.subclients -= holder.subclients();
         self.sums.held -= holder.counted.held;
         self.sums.granted -= holder.counted.granted;
+        self.waiting -= usize::from(holder.waits);
+        self.changes += 1;
         holder
     }
 
     pub(crate) fn holder(&self, slot: u32) -> &Holder {
         &self.holders[slot as usize]
+    }
+
+    /// A holder that may have gone meanwhile.
+    pub(crate) fn get(&self, slot: u32) -> Option<&Holder> {
+        self.holders.get(slot as usize)
     }
 
     /// For changes to what the sums do not contain; after a change to leases, [`recount`](Self::recount).
@@ -223,6 +262,7 @@ impl Ledger {
         holder.claims = claims;
         self.sums.wants += holder.wants();
         self.sums.subclients += holder.subclients();
+        self.changes += 1;
     }
 
     /// Records a lease.
@@ -239,6 +279,7 @@ impl Ledger {
         self.sums.held += counted.held;
         self.sums.granted -= holder.counted.granted;
         self.sums.granted += counted.granted;
+        self.changes += u64::from(counted != holder.counted);
         holder.counted = counted;
         if let Some(at) = holder.leases.next_change(now) {
             let bucket = at.0.div_ceil(BUCKET_MS).try_into().unwrap_or(NOT_QUEUED);

@@ -4,6 +4,7 @@
 //! clean-up (leases that have ended), insertion (what the request confirms, then what it wants), the new capacity, and the
 //! answer. What may be decided here is decided from the arguments alone; the caller brings the time and carries answers away.
 
+mod hints;
 mod messages;
 mod report;
 
@@ -12,6 +13,7 @@ use std::{num::NonZeroU32, sync::Arc};
 use crate::{
     Amount, Claim, Claims, HolderKind, Millis, Now, Reuse, SafeCapacity, Settings, Sum, Sums, Terms,
     division::Division,
+    hints::{Look, WatchList, waits},
     leases::{Confirmation, Grant},
     ledger::{Asked, Holder, Ledger, further},
     settlement::{self, Party},
@@ -57,6 +59,9 @@ pub struct Resource {
     division: Division,
     counters: Counters,
     sub_round: u32,
+    watch_list: WatchList,
+    /// Rises when settings or capacity change.
+    reforms: u64,
     batch: Batch,
 }
 
@@ -65,10 +70,14 @@ pub struct Resource {
 struct Batch {
     /// Records that were touched ahead.
     slots: Vec<u32>,
+    /// Holders that have come with this round.
+    newcomers: Vec<u32>,
     seats: Vec<Seat>,
     parties: Vec<Party>,
     grants: Vec<Amount>,
     terms: Vec<(i16, Terms)>,
+    /// Watched holders that are looked at now.
+    looks: Vec<Look>,
 }
 
 struct Seat {
@@ -93,6 +102,8 @@ impl Resource {
             ledger: Ledger::new(seed),
             counters: Counters::default(),
             sub_round: 0,
+            watch_list: WatchList::default(),
+            reforms: 0,
             batch: Batch::default(),
         }
     }
@@ -104,6 +115,7 @@ impl Resource {
         self.expire(now.at, EXPIRE_PER_REQUEST * (1 + requests.len()));
         self.end_of_supply(now.at);
         self.begin_sub_round();
+        self.batch.newcomers.clear();
         self.look_ahead(requests);
         for request in requests.drain(..) {
             // Kept until it is settled; then it is the answer.
@@ -171,12 +183,18 @@ impl Resource {
         }
         self.division.set_capacity(settings.capacity);
         self.settings = settings;
+        self.reforms += 1;
     }
 
     /// The capacity comes from a parent, and ends when the parent's lease does.
     pub fn supply(&mut self, capacity: Amount, until: Millis) {
-        self.settings.capacity = capacity;
         self.supply_until = Some(until);
+        self.set_capacity(capacity);
+    }
+
+    fn set_capacity(&mut self, capacity: Amount) {
+        self.reforms += u64::from(capacity != self.settings.capacity);
+        self.settings.capacity = capacity;
         self.division.set_capacity(capacity);
     }
 
@@ -217,7 +235,7 @@ impl Resource {
 
     /// Bytes in use, for the benchmarks.
     pub fn bytes(&self) -> usize {
-        size_of::<Self>() + self.ledger.bytes() + self.division.bytes()
+        size_of::<Self>() + self.ledger.bytes() + self.division.bytes() + self.watch_list.bytes()
     }
 
     /// Whether it still listens instead of dividing. Where capacity is not shared there is nothing to learn.
@@ -242,17 +260,17 @@ impl Resource {
     }
 
     fn expire(&mut self, now: Millis, budget: usize) {
-        let (division, counters) = (&mut self.division, &mut self.counters);
+        let (division, counters, watch_list) = (&mut self.division, &mut self.counters, &mut self.watch_list);
         self.ledger.expire(now, budget, |slot, holder| {
             division.remove(slot, &holder.claims);
+            watch_list.remove(holder.watch);
             counters.expired += 1;
         });
     }
 
     fn end_of_supply(&mut self, now: Millis) {
         if self.supply_has_ended(now) {
-            self.settings.capacity = Amount::ZERO;
-            self.division.set_capacity(Amount::ZERO);
+            self.set_capacity(Amount::ZERO);
         }
     }
 
@@ -267,7 +285,7 @@ impl Resource {
             self.counters.full += 1;
             return Err(Answer::Full);
         }
-        let slot = known.unwrap_or_else(|| self.ledger.insert(ask.kind, Arc::clone(&ask.id)));
+        let slot = known.unwrap_or_else(|| self.newcomer(&ask));
         let confirmation = self.hear(slot, &ask, now.at)?;
         if known.is_some() && self.is_too_soon(self.ledger.holder(slot), &ask, now.at) {
             self.counters.too_soon += 1;
@@ -285,6 +303,12 @@ impl Resource {
         holder.asked = Some(Asked { at: now.at, interval });
         holder.round = self.sub_round;
         Ok((slot, claimed))
+    }
+
+    fn newcomer(&mut self, ask: &Ask) -> u32 {
+        let slot = self.ledger.insert(ask.kind, Arc::clone(&ask.id));
+        self.batch.newcomers.push(slot);
+        slot
     }
 
     /// Whoever is known may always ask for what takes no more room.
@@ -316,6 +340,7 @@ impl Resource {
         let Some(asked) = holder.asked else { return false };
         let least = self.settings.min_request_interval.min(Millis(u64::from(asked.interval.get()) / 2));
         now.since(asked.at) < least
+            && !self.watch_list.is_hinted(holder.watch)
             && ask.has.is_some_and(|has| holder.leases.echoes_newest(&has))
             && !changed(&holder.claims, &self.capped(ask.kind, ask.claims.clone()))
     }
@@ -358,6 +383,7 @@ impl Resource {
         if everything {
             let holder = self.ledger.remove(slot);
             self.division.remove(slot, &holder.claims);
+            self.watch_list.remove(holder.watch);
         } else {
             self.ledger.recount(slot, now);
         }
@@ -379,7 +405,8 @@ impl Resource {
             let short = batch.parties.iter().zip(&batch.grants).filter(|(party, grant)| **grant < party.due);
             self.counters.learning_excess += short.count() as u64;
         }
-        for (seat, grant) in batch.seats.iter().zip(&batch.grants) {
+        for ((seat, party), grant) in batch.seats.iter().zip(&batch.parties).zip(&batch.grants) {
+            self.note(seat.slot, party.due, *grant);
             answers[seat.answer] = Answer::Granted(self.grant(seat.slot, *grant, now));
         }
         batch.seats.clear();
@@ -390,6 +417,12 @@ impl Resource {
         self.begin_sub_round();
     }
 
+    /// What hints have to know of an answer.
+    fn note(&mut self, slot: u32, due: Amount, grant: Amount) {
+        self.ledger.set_waits(slot, waits(due, grant));
+        self.watch_list.answered(self.ledger.holder(slot).watch);
+    }
+
     /// Works out what each is due; returns what is free.
     fn seat_parties(&self, batch: &mut Batch, now: Millis) -> Sum {
         let learning = self.is_learning(now);
@@ -397,12 +430,10 @@ impl Resource {
         for seat in &batch.seats {
             let holder = self.ledger.holder(seat.slot);
             let current = holder.leases.current(now);
-            let due = if self.supply_has_ended(now) {
-                Amount::ZERO
-            } else if learning {
+            let due = if learning && !self.supply_has_ended(now) {
                 current.max(seat.claimed)
             } else {
-                self.due(holder, &mut batch.terms).min(self.bound(holder))
+                self.due_now(holder, now, &mut batch.terms)
             };
             let held = holder.leases.held(now);
             let floor = match self.reuse(holder.kind) {
@@ -413,6 +444,11 @@ impl Resource {
             batch.parties.push(Party { due, current, floor });
         }
         free
+    }
+
+    /// What a holder should end up with while the node has a lease; after that, nothing.
+    fn due_now(&self, holder: &Holder, now: Millis, known: &mut Vec<(i16, Terms)>) -> Amount {
+        if self.supply_has_ended(now) { Amount::ZERO } else { self.due(holder, known).min(self.bound(holder)) }
     }
 
     /// The sum of what its claims are due. `known` keeps the terms of bands that have been asked about.

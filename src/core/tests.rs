@@ -1,6 +1,7 @@
-//! The core as a whole: the documents' examples, the Go server's vectors, random histories, transcripts.
+//! The core as a whole: the documents' examples, the Go server's vectors, random histories, hints that are followed, transcripts.
 
 mod documents;
+mod hints;
 mod histories;
 mod rules;
 mod transcripts;

@@ -8,6 +8,7 @@
 //! actix does not restart a panicked actor, its timers starve under load, and `do_send` drops silently. So: the node notices
 //! when a resource is gone and builds another; ticks are messages; everything enters through bounded `try_send` or `send`.
 
+mod hinting;
 mod node;
 mod resource;
 #[cfg(test)]

@@ -7,11 +7,14 @@
 mod capacity;
 pub(crate) mod connections;
 mod convert;
+mod push;
 mod status;
 
 use std::sync::Arc;
 
-use leaseway_proto::{doorman::capacity_server::CapacityServer, status::status_server::StatusServer};
+use leaseway_proto::{
+    doorman::capacity_server::CapacityServer, push::push_server::PushServer, status::status_server::StatusServer,
+};
 use tokio::sync::watch;
 use tokio_stream::Stream;
 use tonic::transport::server::{Router, Server};
@@ -19,13 +22,14 @@ use tonic_health::server::HealthReporter;
 
 pub(crate) use self::capacity::CapacityService;
 use self::connections::Dealt;
-pub(crate) use self::status::StatusService;
+pub(crate) use self::{push::PushService, status::StatusService};
 
 /// What every arbiter serves.
 #[derive(Clone)]
 pub(crate) struct Services {
     pub(crate) capacity: CapacityService,
     pub(crate) status: StatusService,
+    pub(crate) push: PushService,
     pub(crate) health: HealthReporter,
 }
 
@@ -49,6 +53,7 @@ pub(crate) async fn serve(
 fn router(services: Services, message_bytes: usize) -> Router {
     let capacity = CapacityServer::new(services.capacity).max_decoding_message_size(message_bytes);
     let status = StatusServer::new(services.status).max_decoding_message_size(message_bytes);
+    let push = PushServer::new(services.push).max_decoding_message_size(message_bytes);
     let health = tonic_health::pb::health_server::HealthServer::new(
         tonic_health::server::HealthService::from_health_reporter(services.health),
     );
@@ -63,6 +68,7 @@ fn router(services: Services, message_bytes: usize) -> Router {
         .http2_keepalive_timeout(Some(std::time::Duration::from_secs(10)))
         .add_service(capacity)
         .add_service(status)
+        .add_service(push)
         .add_service(health)
         .add_service(reflection)
 }

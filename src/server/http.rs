@@ -42,6 +42,7 @@ async fn render_metrics(State(pages): State<Pages>) -> impl IntoResponse {
     metrics::set_process_gauges(&ProcessGauges {
         resources: pages.node.resources(),
         connections: pages.connections.count(),
+        watchers: pages.node.watching(),
         config_version: config.version,
         config_rejected: config.rejected.is_some(),
     });

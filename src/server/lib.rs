@@ -13,5 +13,6 @@ pub mod limits;
 mod metrics;
 mod reload;
 mod run;
+mod watchers;
 
 pub use run::{Addresses, Options, ServeError, run};

@@ -19,6 +19,8 @@ pub struct Limits {
     pub message_bytes: usize,
     /// Open connections.
     pub connections: usize,
+    /// Holders that listen for hints.
+    pub watchers: usize,
     /// Requests waiting for one resource.
     pub queue: usize,
     /// Seconds after which a resource without holders is forgotten.
@@ -36,6 +38,7 @@ impl Default for Limits {
             id_bytes: 256,
             message_bytes: 4 << 20,
             connections: 10_000,
+            watchers: 100_000,
             queue: 10_000,
             idle_secs: 300,
         }

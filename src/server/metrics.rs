@@ -1,7 +1,7 @@
 //! Every metric, declared once. Doorman's names are kept (also where Prometheus would now name them differently); ours stand
 //! beside them as `leaseway_…`. Gauges are set when somebody scrapes, see [`crate::http`].
 
-use leaseway_core::Counters;
+use leaseway_core::{Counters, Why};
 use metrics::{
     Counter, Histogram, Unit, counter, describe_counter, describe_gauge, describe_histogram, gauge, histogram,
 };
@@ -34,6 +34,10 @@ fn describe() {
     describe_counter!("doorman_server_request_errors", "Requests answered with an error, by method.");
     describe_histogram!("doorman_server_request_durations", Unit::Seconds, "Time to answer a request, by method.");
     describe_counter!("leaseway_config_reloads_total", "Attempts to reload the configuration, by outcome.");
+    describe_counter!("leaseway_hints_total", "Times a watcher was to ask for a resource at once, by reason.");
+    for why in Why::ALL {
+        counter!("leaseway_hints_total", "reason" => why.name()).absolute(0);
+    }
     for (name, help) in GAUGES {
         describe_gauge!(name, help);
     }
@@ -44,7 +48,7 @@ fn describe() {
     }
 }
 
-const GAUGES: [(&str, &str); 11] = [
+const GAUGES: [(&str, &str); 12] = [
     ("doorman_server_has", "Capacity of the newest leases of all clients, by resource."),
     ("doorman_server_wants", "Capacity all clients want, by resource."),
     ("doorman_server_subclients", "Clients, those behind child nodes included, by resource."),
@@ -56,10 +60,12 @@ const GAUGES: [(&str, &str); 11] = [
     ("leaseway_config_version", "How often a configuration has been put in force."),
     ("leaseway_config_rejected", "1 if the newest configuration was refused and an older one is in force."),
     ("leaseway_connections", "Open gRPC connections."),
+    ("leaseway_watchers", "Clients and child nodes that listen for hints."),
 ];
 
-const COUNTERS: [(&str, &str); 12] = [
+const COUNTERS: [(&str, &str); 13] = [
     ("leaseway_connections_refused_total", "Connections closed at once because there were too many."),
+    ("leaseway_watchers_refused_total", "Watchers refused because there are too many."),
     ("leaseway_rounds_total", "Rounds of all resources."),
     ("leaseway_leases_granted_total", "Leases granted."),
     ("leaseway_leases_expired_total", "Holders forgotten because their leases ended."),
@@ -131,6 +137,14 @@ pub(crate) fn connection_refused() {
     counter!("leaseway_connections_refused_total").increment(1);
 }
 
+pub(crate) fn watcher_refused() {
+    counter!("leaseway_watchers_refused_total").increment(1);
+}
+
+pub(crate) fn hinted(why: Why) {
+    counter!("leaseway_hints_total", "reason" => why.name()).increment(1);
+}
+
 pub(crate) fn config_reloaded(outcome: &'static str) {
     counter!("leaseway_config_reloads_total", "outcome" => outcome).increment(1);
 }
@@ -139,6 +153,7 @@ pub(crate) fn config_reloaded(outcome: &'static str) {
 pub(crate) struct ProcessGauges {
     pub(crate) resources: usize,
     pub(crate) connections: usize,
+    pub(crate) watchers: usize,
     pub(crate) config_version: u64,
     pub(crate) config_rejected: bool,
 }
@@ -147,6 +162,7 @@ pub(crate) fn set_process_gauges(gauges: &ProcessGauges) {
     gauge!("leaseway_is_master").set(1.0);
     gauge!("leaseway_resources").set(gauges.resources as f64);
     gauge!("leaseway_connections").set(gauges.connections as f64);
+    gauge!("leaseway_watchers").set(gauges.watchers as f64);
     gauge!("leaseway_config_version").set(gauges.config_version as f64);
     gauge!("leaseway_config_rejected").set(f64::from(u8::from(gauges.config_rejected)));
 }

@@ -20,7 +20,7 @@ use crate::{
     clock::Clock,
     config::{self, LoadError},
     grpc::{
-        self, CapacityService, Identity, Services, StatusService,
+        self, CapacityService, Identity, PushService, Services, StatusService,
         connections::{OpenConnections, deal, hand},
     },
     http::{self, Pages},
@@ -147,6 +147,7 @@ async fn serve(options: Options, ready: impl FnOnce(Addresses)) -> Result<(), Se
     let services = Services {
         capacity: CapacityService::new(node.clone(), identity.clone()),
         status: StatusService::new(node.clone(), identity.clone()),
+        push: PushService::new(node.clone(), stopped.clone()),
         health: health.clone(),
     };
     let mut hands = Vec::new();
@@ -164,6 +165,7 @@ async fn serve(options: Options, ready: impl FnOnce(Addresses)) -> Result<(), Se
         }
     });
     actix_rt::spawn(tick(node.clone()));
+    actix_rt::spawn(remind_of_hints(node.clone()));
     actix_rt::spawn(upkeep(prometheus));
     actix_rt::spawn(reload.on_change(node.clone()));
     tracing::info!(grpc = %addresses.grpc, http = %addresses.http, "ready");
@@ -241,6 +243,12 @@ async fn tick(node: NodeHandle) {
         if node.tick().await.is_err() {
             return;
         }
+    }
+}
+
+async fn remind_of_hints(node: NodeHandle) {
+    loop {
+        node.remind_of_hints().await;
     }
 }
 

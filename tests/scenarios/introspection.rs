@@ -44,7 +44,8 @@ fn reflection_lists_the_services() {
         panic!("a list was asked for");
     };
     let services: Vec<&str> = list.service.iter().map(|service| service.name.as_str()).collect();
-    for expected in ["doorman.Capacity", "leaseway.status.v1.Status", "grpc.health.v1.Health"] {
+    for expected in ["doorman.Capacity", "leaseway.push.v1.Push", "leaseway.status.v1.Status", "grpc.health.v1.Health"]
+    {
         assert!(services.contains(&expected), "{expected} is not in {services:?}");
     }
 }

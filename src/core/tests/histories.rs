@@ -8,7 +8,7 @@ use super::{
 };
 use crate::{Amount, Birth, Claim, Claims, HolderKind, Kind, Millis, Priority, Reuse, Settings, invariant};
 
-fn event(capacities: bool) -> impl Strategy<Value = Event> {
+pub(super) fn event(capacities: bool) -> impl Strategy<Value = Event> {
     prop_oneof![
         8 => any::<usize>().prop_map(Event::Send),
         8 => (1..6usize, any::<usize>()).prop_map(|(most, pick)| Event::Arrive { most, pick }),
@@ -33,7 +33,7 @@ fn claims(kind: HolderKind, wants: f64, shape: u32) -> Claims {
     }
 }
 
-fn actors() -> impl Strategy<Value = Vec<Actor>> {
+pub(super) fn actors() -> impl Strategy<Value = Vec<Actor>> {
     let echo = prop_oneof![4 => Just(Echo::Token), 1 => Just(Echo::Plain), 1 => Just(Echo::Never)];
     let kind = prop_oneof![3 => Just(HolderKind::Client), 1 => Just(HolderKind::Node)];
     proptest::collection::vec((kind, echo, 0.0..200.0, 0..4u32), 1..8).prop_map(|actors| {
@@ -58,7 +58,7 @@ fn settings(reuse: Reuse) -> impl Strategy<Value = Settings> {
     )
 }
 
-fn any_settings() -> impl Strategy<Value = Settings> {
+pub(super) fn any_settings() -> impl Strategy<Value = Settings> {
     prop_oneof![settings(Reuse::Confirmed), settings(Reuse::Prompt)]
 }
 

@@ -19,6 +19,9 @@
 //! release ID [token=none]     a holder gives everything back, and goes
 //! hold NAME                   the youngest of what waits is delayed; it goes by NAME
 //! deliver NAME                a copy of it arrives, as a round of its own
+//! watch ID ...                from now on these holders listen for hints, also if they are not known yet
+//! unwatch ID ...              they do not listen any more
+//! hints [budget=2]            who of them should ask again now, and why; they do not do it by themselves
 //! capacity 50                 the template says another capacity
 //! supply 50 30s               the node has a parent, and from now on a lease of 50 for 30 s there
 //! advance 16s                 time passes
@@ -33,6 +36,7 @@ use std::{
     error::Error,
     fmt::Write as _,
     path::Path,
+    sync::Arc,
 };
 
 use goldenscript::{ArgumentConsumer, Block, Command, Context};
@@ -63,6 +67,8 @@ struct Transcript {
     waiting: Vec<Request>,
     delayed: BTreeMap<String, Request>,
     losing: BTreeSet<String>,
+    /// Who listens for hints.
+    listening: BTreeSet<String>,
 }
 
 /// A holder, as it knows itself.
@@ -181,6 +187,12 @@ impl Transcript {
             }
         }
         invariant::held_within_capacity(resource, before)?;
+        let newcomers: Vec<_> = resource.newcomers().map(|(kind, id)| (kind, Arc::clone(id))).collect();
+        for (kind, id) in newcomers {
+            if self.listening.contains(&*id) {
+                self.resource()?.watch(kind, &id);
+            }
+        }
         let mut output = String::new();
         for (request, answer) in requests.into_iter().zip(answers) {
             let id = match request {
@@ -192,6 +204,39 @@ impl Transcript {
                 invariant::lease_within_bounds(&lease, None, now, None)?;
                 known.lease = Some((has(&lease), now.plus(lease.length)));
             }
+        }
+        Ok(output)
+    }
+
+    fn watch(&mut self, args: ArgumentConsumer<'_>, listens: bool) -> Result<(), Failure> {
+        for id in args.map(ToString::to_string) {
+            let kind = self.known(&id).map_or(HolderKind::Client, |known| known.ask.kind);
+            if listens {
+                self.resource()?.watch(kind, &id);
+                self.listening.insert(id);
+            } else {
+                self.resource()?.unwatch(kind, &id);
+                self.listening.remove(&id);
+            }
+        }
+        Ok(())
+    }
+
+    fn hints(&mut self, mut args: ArgumentConsumer<'_>) -> Result<String, Failure> {
+        let budget = args.take_key("budget").map_or(Ok(usize::MAX), str::parse)?;
+        args.reject_next()?;
+        let now = self.now;
+        let resource = self.resource()?;
+        let mut hints = Vec::new();
+        resource.hints(now, budget, &mut hints);
+        let mut output = String::new();
+        for hint in &hints {
+            writeln!(output, "{} should ask: {}", hint.id, hint.why.name())?;
+        }
+        match resource.next_hints(now) {
+            Some(next) if next <= now => output += "there is more to look at\n",
+            Some(next) => writeln!(output, "next look in {}", time(next.since(now)))?,
+            None => output += "nothing to look at before something changes\n",
         }
         Ok(output)
     }
@@ -271,6 +316,9 @@ impl goldenscript::Runner for Transcript {
                 self.delayed.insert(args.next_pos().ok_or("by which name?")?.to_owned(), request);
             }
             "deliver" => return self.deliver(args),
+            "watch" => self.watch(args, true)?,
+            "unwatch" => self.watch(args, false)?,
+            "hints" => return self.hints(args),
             "capacity" => {
                 let resource = self.resource()?;
                 let mut settings = resource.settings().clone();

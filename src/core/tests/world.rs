@@ -339,10 +339,14 @@ impl World {
         invariant::believed_within_capacity(believed(), self.resource.sums().held)
     }
 
-    /// Everybody refreshes once, one after the other, and nothing is lost.
-    pub(crate) fn refresh_everybody(&mut self) -> Result<(), Violation> {
+    pub(crate) fn lose_what_is_under_way(&mut self) {
         self.requests.clear();
         self.answers.clear();
+    }
+
+    /// Everybody refreshes once, one after the other, and nothing is lost.
+    pub(crate) fn refresh_everybody(&mut self) -> Result<(), Violation> {
+        self.lose_what_is_under_way();
         self.step(&Event::Pass(self.resource.settings().refresh.0))?;
         for n in 0..self.actors.len() {
             self.step(&Event::Send(n))?;

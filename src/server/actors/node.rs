@@ -3,14 +3,23 @@
 use std::{
     collections::HashMap,
     sync::{Arc, RwLock, atomic::AtomicUsize},
+    time::Duration,
 };
 
 use actix::{Actor, Addr, ArbiterHandle, Context, Handler, Message, dev::SendError};
-use leaseway_core::{Answer, Birth, Millis, Repository, Request, Settings, Term};
+use leaseway_core::{Answer, Birth, HolderKind, Millis, Repository, Request, Settings, Term};
 use tokio::sync::{oneshot, watch};
 
-use super::resource::{self, Command, ResourceHandle, Status, SubmitError};
-use crate::{clock::Clock, limits::Limits, metrics};
+use super::{
+    hinting::{Alarm, EVERY, Hinting},
+    resource::{self, Command, ResourceHandle, Status, SubmitError},
+};
+use crate::{
+    clock::Clock,
+    limits::Limits,
+    metrics,
+    watchers::{TooManyWatchers, Watch, Watchers},
+};
 
 /// Callers wait when so many messages are under way to the node (each of them may put one more).
 pub(super) const MAILBOX: usize = 1024;
@@ -86,6 +95,8 @@ pub struct NodeHandle {
     addr: Addr<NodeActor>,
     directory: Directory,
     config: watch::Receiver<Arc<ConfigInForce>>,
+    watchers: Arc<Watchers>,
+    alarm: Arc<Alarm>,
     /// Everything else may read the time from here.
     pub clock: Clock,
     /// The bounds in force.
@@ -99,9 +110,12 @@ impl NodeHandle {
         let NodeStart { repository, source, limits, clock, arbiters, seed } = start;
         let config = Arc::new(ConfigInForce { repository, version: 1, source, rejected: None });
         let (config_out, config_in) = watch::channel(config);
+        let (watchers, alarm) = (Arc::new(Watchers::new(limits.watchers)), Arc::<Alarm>::default());
         let actor = NodeActor {
             directory: Arc::clone(&directory),
             config: config_out,
+            watchers: Arc::clone(&watchers),
+            alarm: Arc::clone(&alarm),
             limits: Arc::clone(&limits),
             clock,
             arbiters,
@@ -117,7 +131,7 @@ impl NodeHandle {
             ctx.set_mailbox_capacity(MAILBOX);
             actor
         });
-        NodeHandle { addr, directory, config: config_in, clock, limits }
+        NodeHandle { addr, directory, config: config_in, watchers, alarm, clock, limits }
     }
 
     /// Asks the resource, which comes to life if need be.
@@ -188,6 +202,30 @@ impl NodeHandle {
         self.tell(NodeCommand::Tick(self.clock.at())).await
     }
 
+    /// The holder listens for hints until what is returned is dropped.
+    pub(crate) fn watch(&self, kind: HolderKind, id: Arc<str>) -> Result<Watch, TooManyWatchers> {
+        self.watchers.start(kind, id)
+    }
+
+    /// How many holders listen for hints.
+    pub(crate) fn watching(&self) -> usize {
+        self.watchers.count()
+    }
+
+    /// Waits until resources want to be reminded of hints, then a moment, and reminds them. One whose mailbox is full is
+    /// reminded later.
+    pub async fn remind_of_hints(&self) {
+        self.alarm.wanted().await;
+        tokio::time::sleep(Duration::from_millis(EVERY.0)).await;
+        let now = self.clock.at();
+        for id in self.alarm.take() {
+            let Some(handle) = self.lookup(&id) else { continue };
+            if let Err(SubmitError::Busy) = handle.send(Command::Look { now }) {
+                self.alarm.remind(id);
+            }
+        }
+    }
+
     /// Returns once the node has come round to it: it is not merely there, it makes progress.
     pub async fn ping(&self) -> Result<(), Gone> {
         self.tell(NodeCommand::Ping).await
@@ -246,6 +284,8 @@ impl Message for NodeCommand {
 struct NodeActor {
     directory: Directory,
     config: watch::Sender<Arc<ConfigInForce>>,
+    watchers: Arc<Watchers>,
+    alarm: Arc<Alarm>,
     limits: Arc<Limits>,
     clock: Clock,
     arbiters: Vec<ArbiterHandle>,
@@ -365,6 +405,7 @@ impl NodeActor {
             clock: self.clock,
             limits: Arc::clone(&self.limits),
             holders: Arc::clone(&self.holders),
+            hinting: Hinting::new(id.clone(), Arc::clone(&self.watchers), Arc::clone(&self.alarm)),
             on_end,
         };
         let handle = resource::start(start, arbiter);

@@ -12,7 +12,10 @@ use actix::{
 use leaseway_core::{Answer, Birth, Counters, HolderReport, Millis, Request, Resource, ResourceReport};
 use tokio::sync::oneshot;
 
-use super::node::{ConfigInForce, settings_for};
+use super::{
+    hinting::Hinting,
+    node::{ConfigInForce, settings_for},
+};
 use crate::{clock::Clock, limits::Limits, metrics};
 
 /// So many requests are answered in one round at the most: a mailbox that never empties cannot put a round off for ever.
@@ -44,6 +47,10 @@ pub(super) enum Command {
     Tick {
         now: Millis,
         config: Arc<ConfigInForce>,
+    },
+    /// It wanted to be reminded of hints.
+    Look {
+        now: Millis,
     },
     Report {
         from: usize,
@@ -137,6 +144,8 @@ pub(super) struct Start {
     pub(super) limits: Arc<Limits>,
     /// Holders of all resources.
     pub(super) holders: Arc<AtomicUsize>,
+    /// Its part in hints.
+    pub(super) hinting: Hinting,
     /// Told when this life ends.
     pub(super) on_end: Box<dyn FnOnce() + Send>,
 }
@@ -172,6 +181,7 @@ pub(super) struct ResourceActor {
     answers: Vec<Answer>,
     told: Counters,
     share: HoldersShare,
+    hinting: Hinting,
     idle_since: Option<Millis>,
     end: End,
 }
@@ -234,6 +244,7 @@ impl Handler<Command> for ResourceActor {
                 }
             }
             Command::Tick { now, config } => self.tick(now, &config, ctx),
+            Command::Look { now } => self.hinting.after_tick(&mut self.core, now),
             Command::Report { from, limit, reply } => {
                 // Whoever asked may have gone away meanwhile.
                 let _ = reply.send(self.status(from, limit));
@@ -264,6 +275,7 @@ impl ResourceActor {
             answers: Vec::new(),
             told: Counters::default(),
             share: HoldersShare { all: start.holders, mine: 0 },
+            hinting: start.hinting,
             idle_since: None,
             end: End { retired, tell: Some(start.on_end) },
         }
@@ -274,13 +286,15 @@ impl ResourceActor {
             return;
         }
         self.core.set_max_holders(self.holders_allowed());
-        self.core.round(self.clock.now(), &mut self.waiting, &mut self.answers);
+        let now = self.clock.now();
+        self.core.round(now, &mut self.waiting, &mut self.answers);
         self.share.set(self.core.places());
         for (reply, answer) in self.replies.drain(..).zip(self.answers.drain(..)) {
             // Whoever asked may have gone away meanwhile; the lease counts until it ends.
             let _ = reply.send(answer);
         }
         self.after();
+        self.hinting.after_round(&mut self.core, now.at);
     }
 
     /// Its own limit, and what all resources together leave.
@@ -298,6 +312,7 @@ impl ResourceActor {
         let empty = self.core.tick(now);
         self.share.set(self.core.places());
         self.after();
+        self.hinting.after_tick(&mut self.core, now);
         if !empty || self.core.is_learning(now) || !self.waiting.is_empty() {
             self.idle_since = None;
             return;

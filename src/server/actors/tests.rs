@@ -3,10 +3,15 @@
 use std::{sync::Arc, time::Duration};
 
 use actix::{Arbiter, System};
-use leaseway_core::{Amount, Answer, Ask, Claim, Claims, HolderKind, Request, Sum};
+use leaseway_core::{Amount, Answer, Ask, Claim, Claims, Glob, Has, HolderKind, Repository, Request, Sum};
 
 use super::{NodeHandle, NodeStart, Refused};
-use crate::{clock::Clock, config, limits::Limits};
+use crate::{
+    clock::Clock,
+    config,
+    limits::Limits,
+    watchers::{Pending, Watch},
+};
 
 fn ask(client: &str, wants: f64) -> Request {
     Request::Ask(Ask {
@@ -138,4 +143,94 @@ fn what_happens_often_is_logged_rarely() {
     let told: Vec<u64> = (1..=1000).filter(|now| super::resource::worth_telling(now - 1, *now)).collect();
     assert_eq!(told, [1, 2, 4, 8, 16, 32, 64, 128, 256, 512]);
     assert!(!super::resource::worth_telling(5, 5));
+}
+
+/// The same client asks again, and says what it was given before.
+fn again(client: &str, wants: f64, before: &Answer) -> Request {
+    match (ask(client, wants), before) {
+        (Request::Ask(ask), Answer::Granted(lease)) => {
+            let (token, capacity, expiry_time) = (Some(lease.token), lease.capacity, lease.expiry_time);
+            Request::Ask(Ask { has: Some(Has { token, capacity, expiry_time }), ..ask })
+        }
+        (_, before) => panic!("no lease: {before:?}"),
+    }
+}
+
+/// As `run` does it: reminds resources until the test is over.
+fn remind(node: &NodeHandle) {
+    let node = node.clone();
+    actix_rt::spawn(async move {
+        loop {
+            node.remind_of_hints().await;
+        }
+    });
+}
+
+/// What the listener is told; only a hang takes so long.
+async fn told(watch: &Watch) -> Pending {
+    let waiting = tokio::time::timeout(Duration::from_secs(30), watch.pending());
+    waiting.await.expect("a hint comes").expect("nobody has taken its place")
+}
+
+const CLIENT: HolderKind = HolderKind::Client;
+
+#[test]
+fn watchers_are_hinted_whether_they_listened_before_they_asked_or_after() {
+    with_node(Limits::default(), |node, r| async move {
+        remind(&node);
+        let early = node.watch(CLIENT, "early".into()).expect("there is room");
+        let had = node.submit(&r, ask("early", 100.0)).await.expect("an answer");
+        node.submit(&r, ask("late", 100.0)).await.expect("an answer");
+        let hinted = told(&early).await;
+        assert_eq!((hinted.resources, hinted.everything), (vec![Arc::clone(&r)], false));
+        // No tick comes here: it is heard of with the next round.
+        let late = node.watch(CLIENT, "late".into()).expect("there is room");
+        let had = node.submit(&r, again("early", 100.0, &had)).await.expect("told to come, so not too soon");
+        assert_eq!(granted(had), 50.0);
+        // The last one may still be in the way, and is told so; it comes when reminded, without any other message.
+        told(&early).await;
+        node.submit(&r, again("early", 100.0, &had)).await.expect("an answer");
+        told(&late).await;
+        assert_eq!(granted(node.submit(&r, ask("late", 100.0)).await.expect("an answer")), 50.0);
+    });
+}
+
+#[test]
+fn a_watch_that_starts_while_nobody_asks_is_heard_of_with_the_next_tick() {
+    with_node(Limits::default(), |node, r| async move {
+        node.submit(&r, ask("a", 100.0)).await.expect("an answer");
+        node.submit(&r, ask("b", 100.0)).await.expect("an answer");
+        let watch = node.watch(CLIENT, "a".into()).expect("there is room");
+        node.tick().await.expect("the node is there");
+        assert_eq!(told(&watch).await.resources, [r]);
+    });
+}
+
+#[test]
+fn a_new_configuration_hints_at_once() {
+    with_node(Limits::default(), |node, r| async move {
+        let watch = node.watch(CLIENT, "a".into()).expect("there is room");
+        node.submit(&r, ask("a", 1000.0)).await.expect("an answer");
+        let mut template = config::development().find(&r).expect("everything matches").clone();
+        template.settings.capacity = Amount::clamped(500.0);
+        let glob = Glob::new(&template.identifier_glob).expect("it was one before");
+        remind(&node);
+        node.configure(Repository::new(vec![(template, glob)])).await.expect("the node is there");
+        assert_eq!(told(&watch).await.resources, [r]);
+    });
+}
+
+#[test]
+fn a_resource_that_is_built_anew_hints_those_who_come_back() {
+    with_node(Limits::default(), |node, r| async move {
+        let watch = node.watch(CLIENT, "a".into()).expect("there is room");
+        node.submit(&r, ask("a", 1.0)).await.expect("an answer");
+        let retired = node.lookup(&r).expect("alive");
+        retired.pretend_to_have_retired();
+        node.open(&r, Some(retired.generation())).await.expect("the next life");
+        remind(&node);
+        node.submit(&r, ask("a", 100.0)).await.expect("an answer");
+        node.submit(&r, ask("b", 100.0)).await.expect("an answer");
+        assert_eq!(told(&watch).await.resources, [r]);
+    });
 }

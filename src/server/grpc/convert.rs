@@ -8,7 +8,7 @@ use std::sync::Arc;
 use leaseway_core::{
     Amount, Ask, Claim, Claims, Has, HolderKind, Lease, Release, Request, Template, Token, clamp_priority,
 };
-use leaseway_proto::doorman as wire;
+use leaseway_proto::{doorman as wire, push::WatchRequest};
 use tonic::Status;
 
 use crate::limits::Limits;
@@ -163,6 +163,17 @@ pub(crate) fn release_capacity(
             Ok((resource.into(), Request::Release(release)))
         })
         .collect()
+}
+
+/// Whose leases are to be watched.
+pub(crate) fn watch(request: WatchRequest, limits: &Limits) -> Result<(HolderKind, Arc<str>), Invalid> {
+    let (kind, value, field) = match (request.client_id, request.server_id) {
+        (Some(_), Some(_)) => return Err(invalid("server_id", "must not be given together with client_id")),
+        (None, None) => return Err(invalid("client_id", "is missing, and so is server_id: one of them is required")),
+        (None, node) => (HolderKind::Node, node, "server_id"),
+        (client, None) => (HolderKind::Client, client, "client_id"),
+    };
+    Ok((kind, id(value, limits, || field.into())?.into()))
 }
 
 fn lease(lease: &Lease) -> wire::Lease {

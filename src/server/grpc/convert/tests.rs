@@ -107,3 +107,24 @@ fn a_gauge_holds_what_it_has_and_what_is_beyond() {
     let Request::Ask(ask) = &asks[0].1 else { panic!("an ask") };
     assert_eq!(ask.outstanding.get(), 15.0);
 }
+
+#[test]
+fn a_watch_is_for_exactly_one_id() {
+    let watch = |client: Option<&str>, server: Option<&str>| {
+        let request = WatchRequest { client_id: client.map(Into::into), server_id: server.map(Into::into) };
+        super::watch(request, &Limits::default()).map_err(|error| error.to_string())
+    };
+    assert_eq!(watch(Some("a"), None), Ok((HolderKind::Client, "a".into())));
+    assert_eq!(watch(None, Some("a")), Ok((HolderKind::Node, "a".into())));
+    let long = "x".repeat(Limits::default().id_bytes + 1);
+    for (client, server, problem) in [
+        (None, None, "client_id: is missing, and so is server_id: one of them is required"),
+        (Some("a"), Some("b"), "server_id: must not be given together with client_id"),
+        (Some(""), None, "client_id: must not be empty"),
+        (None, Some(""), "server_id: must not be empty"),
+        (Some(long.as_str()), None, "client_id: is 257 bytes long, at most 256 are allowed"),
+        (None, Some(long.as_str()), "server_id: is 257 bytes long, at most 256 are allowed"),
+    ] {
+        assert_eq!(watch(client, server), Err(problem.to_owned()));
+    }
+}

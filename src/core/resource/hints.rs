@@ -1,0 +1,94 @@
+//! Hints of a resource: who is watched, and who of them should ask again now. What a hint is for, see [`crate::hints`].
+
+use std::sync::Arc;
+
+use super::Resource;
+use crate::{
+    Hint, HolderKind, Millis, Sum,
+    hints::{NOT_WATCHED, Room, Standing, Version},
+};
+
+impl Resource {
+    /// From now on this holder is hinted, until [`unwatch`](Self::unwatch) or until it is forgotten. Returns false if it is
+    /// none here: then say it again when it comes, see [`newcomers`](Self::newcomers).
+    pub fn watch(&mut self, kind: HolderKind, id: &str) -> bool {
+        let Some(slot) = self.ledger.find(kind, id) else { return false };
+        match self.ledger.holder(slot).watch {
+            NOT_WATCHED => self.ledger.holder_mut(slot).watch = self.watch_list.insert(slot),
+            place => self.watch_list.begin_anew(place),
+        }
+        true
+    }
+
+    /// From now on it is not.
+    pub fn unwatch(&mut self, kind: HolderKind, id: &str) {
+        if let Some(slot) = self.ledger.find(kind, id) {
+            let holder = self.ledger.holder_mut(slot);
+            self.watch_list.remove(holder.watch);
+            holder.watch = NOT_WATCHED;
+        }
+    }
+
+    /// The holders that came with the last round and are still here. They are not watched yet.
+    pub fn newcomers(&self) -> impl Iterator<Item = (HolderKind, &Arc<str>)> {
+        let unwatched = |slot: &u32| self.ledger.get(*slot).filter(|holder| holder.watch == NOT_WATCHED);
+        self.batch.newcomers.iter().filter_map(unwatched).map(|holder| (holder.kind, &holder.id))
+    }
+
+    /// When [`hints`](Self::hints) next has something to do: at once (`now`), later, or not before something changes.
+    pub fn next_hints(&self, now: Millis) -> Option<Millis> {
+        if self.is_learning(now) {
+            return Some(self.learning_until).filter(|_| !self.watch_list.is_empty());
+        }
+        self.watch_list.next_look(self.version(), now)
+    }
+
+    /// Looks at up to `budget` watched holders, from where it stopped the last time, and adds who should ask now to `hints`:
+    /// first those who must shrink, then those who must confirm, then those who wait. Without any change since everybody was
+    /// looked at it does nothing.
+    pub fn hints(&mut self, now: Millis, budget: usize, hints: &mut Vec<Hint>) {
+        if self.is_learning(now) {
+            return;
+        }
+        let mut looks = std::mem::take(&mut self.batch.looks);
+        self.watch_list.look(self.version(), now, budget, &mut looks);
+        let mut terms = std::mem::take(&mut self.batch.terms);
+        let mut standings = Vec::with_capacity(looks.len());
+        for look in &looks {
+            let holder = self.ledger.holder(look.slot);
+            let due = self.due_now(holder, now, &mut terms);
+            let standing = Standing { due, current: holder.leases.current(now), held: holder.leases.held(now) };
+            // Judged only when it is known who waits: others may have made room, or need it, since they asked.
+            self.ledger.set_waits(look.slot, standing.waits());
+            standings.push(standing);
+        }
+        let first = hints.len();
+        let mut room = self.room();
+        for (look, standing) in looks.iter().zip(&standings) {
+            if let Some(why) = self.watch_list.judge(look.place, standing, &mut room, now) {
+                let holder = self.ledger.holder(look.slot);
+                hints.push(Hint { kind: holder.kind, id: Arc::clone(&holder.id), why });
+            }
+        }
+        self.watch_list.looked();
+        hints[first..].sort_by_key(|hint| hint.why);
+        terms.clear();
+        (self.batch.looks, self.batch.terms) = (looks, terms);
+    }
+
+    fn room(&self) -> Room {
+        let capacity = self.settings.capacity;
+        Room {
+            bounded: self.is_bounded(),
+            somebody_waits: self.ledger.waiting() > 0,
+            capacity,
+            free: Sum::from(capacity) - self.ledger.sums().held,
+            spoken_for: Sum::ZERO,
+        }
+    }
+
+    /// Where capacity is not shared, nobody's request changes what another is due.
+    fn version(&self) -> Version {
+        (self.reforms, if self.is_bounded() { self.ledger.changes() } else { 0 })
+    }
+}

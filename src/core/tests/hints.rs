@@ -1,0 +1,204 @@
+//! Random histories with listeners: hints are few, go to listeners only, and whoever follows them is soon where it should be.
+
+use std::collections::BTreeMap;
+
+use proptest::prelude::*;
+
+use super::{
+    cases,
+    histories::{actors, any_settings, event},
+    world::{Actor, Echo, Event, World, birth},
+};
+use crate::{Hint, HolderKind, Millis, Resource, Settings};
+
+#[derive(Debug, Clone)]
+enum Step {
+    Happens(Event),
+    /// A holder begins to listen, or ends it.
+    Listen(usize),
+    Deafen(usize),
+    /// The shell asks who should be hinted, and looks at so many at the most.
+    Look(usize),
+}
+
+fn step() -> impl Strategy<Value = Step> {
+    prop_oneof![
+        6 => event(true).prop_map(Step::Happens),
+        2 => any::<usize>().prop_map(Step::Listen),
+        1 => any::<usize>().prop_map(Step::Deafen),
+        3 => (1..6usize).prop_map(Step::Look),
+        2 => prop_oneof![Just(1u64), 50..400u64].prop_map(|ms| Step::Happens(Event::Pass(ms))),
+    ]
+}
+
+/// Who listens, as the shell knows it, and when each was last hinted since it began.
+type Listeners = BTreeMap<(bool, String), Option<Millis>>;
+
+fn key(kind: HolderKind, id: &str) -> (bool, String) {
+    (kind == HolderKind::Node, id.to_owned())
+}
+
+/// As the shell does it: whoever comes and listens is watched. Who has given everything back and comes again is another to
+/// the resource.
+fn introduce(resource: &mut Resource, listeners: &mut Listeners) {
+    let newcomers: Vec<_> = resource.newcomers().map(|(kind, id)| (kind, id.to_string())).collect();
+    for (kind, id) in newcomers {
+        if let Some(last) = listeners.get_mut(&key(kind, &id)) {
+            assert!(resource.watch(kind, &id), "newcomers are holders");
+            *last = None;
+        }
+    }
+}
+
+fn hints(resource: &mut Resource, now: Millis, budget: usize) -> Vec<Hint> {
+    let mut hints = Vec::new();
+    resource.hints(now, budget, &mut hints);
+    hints
+}
+
+/// Everybody asks once, one after the other, and nothing is lost; no time passes.
+fn everybody_asks(world: &mut World) -> Result<(), TestCaseError> {
+    for n in 0..world.actors.len() {
+        asks(world, n)?;
+    }
+    Ok(())
+}
+
+fn asks(world: &mut World, n: usize) -> Result<(), TestCaseError> {
+    world.lose_what_is_under_way();
+    for event in [Event::Send(n), Event::Arrive { most: 1, pick: 0 }, Event::Answer(0), Event::Drain(n)] {
+        world.step(&event)?;
+    }
+    Ok(())
+}
+
+/// Time in steps of 50 ms, in which listeners ask as soon as they are hinted, and nobody else asks. Returns once no hint has
+/// come for so long that none will.
+fn follow(world: &mut World) -> Result<(), TestCaseError> {
+    const QUIET: u32 = 6;
+    let mut quiet = 0;
+    // A tenth of what a refresh interval would take to do anything is far more than it needs.
+    for _ in 0..200 {
+        let hints = hints(&mut world.resource, world.now, usize::MAX);
+        quiet = if hints.is_empty() { quiet + 1 } else { 0 };
+        if quiet == QUIET {
+            return Ok(());
+        }
+        for hint in hints {
+            let n = world.actors.iter().position(|actor| actor.id == hint.id).expect("only who listens is hinted");
+            asks(world, n)?;
+        }
+        world.step(&Event::Pass(50))?;
+    }
+    Err(TestCaseError::fail("hints without end"))
+}
+
+/// As near to its due as hints promise: nobody who waits lacks more than what is not worth asking for, all of it together;
+/// nobody keeps what others wait for; and no more is held than there is.
+fn settled_by_hints(resource: &Resource, now: Millis) -> Result<(), TestCaseError> {
+    let capacity = resource.settings().capacity.get();
+    let holders = resource.report_holders(now, 0, usize::MAX).0;
+    let waiting = holders.iter().any(|h| h.due.get() - h.granted.get() > 0.005 * h.due.get() + 0.0075 * capacity);
+    prop_assert!(!waiting, "somebody waits: {holders:#?}");
+    let held = resource.sums().held.get();
+    prop_assert!(held <= 1.0076 * capacity, "{held} are held of {capacity}: {holders:#?}");
+    let lacking = holders.iter().any(|h| h.due.get() - h.granted.get() > 0.005 * h.due.get());
+    for h in holders.iter().filter(|_| lacking) {
+        prop_assert!(h.granted.get() - h.due.get() <= 0.005 * h.granted.get(), "{h:?} keeps what others lack");
+        prop_assert!(h.held.get() - h.granted.get() <= 0.005 * h.held.get(), "{h:?} is in the way");
+    }
+    Ok(())
+}
+
+/// As long as a test may last nobody is told to refresh, and nothing ends.
+fn unhurried(mut settings: Settings) -> Settings {
+    (settings.refresh, settings.lease) = (Millis::from_secs(3_000), Millis::from_secs(10_000));
+    settings
+}
+
+fn honest(mut actors: Vec<Actor>) -> Vec<Actor> {
+    actors.iter_mut().for_each(|actor| actor.echo = Echo::Token);
+    actors
+}
+
+/// What makes somebody's due move while leases last: another mind, a farewell, another capacity.
+fn news() -> impl Strategy<Value = Event> {
+    prop_oneof![
+        3 => (any::<usize>(), prop_oneof![0.0..200.0, Just(0.0), Just(1000.0)]).prop_map(|(n, w)| Event::Want(n, w)),
+        1 => any::<usize>().prop_map(Event::Release),
+        1 => (0.0..500.0).prop_map(Event::Capacity),
+    ]
+}
+
+proptest! {
+    #![proptest_config(cases(300))]
+
+    #[test]
+    fn hints_go_to_listeners_only_and_once_in_200_ms(
+        settings in any_settings(),
+        actors in actors(),
+        steps in proptest::collection::vec(step(), 1..250),
+    ) {
+        let mut world = World::new(birth(settings), actors);
+        let mut listeners = Listeners::new();
+        for step in &steps {
+            match *step {
+                Step::Happens(ref event) => {
+                    world.step(event)?;
+                    introduce(&mut world.resource, &mut listeners);
+                }
+                Step::Listen(n) => {
+                    let actor = &world.actors[n % world.actors.len()];
+                    world.resource.watch(actor.kind, &actor.id);
+                    listeners.entry(key(actor.kind, &actor.id)).or_default();
+                }
+                Step::Deafen(n) => {
+                    let actor = &world.actors[n % world.actors.len()];
+                    world.resource.unwatch(actor.kind, &actor.id);
+                    listeners.remove(&key(actor.kind, &actor.id));
+                }
+                Step::Look(budget) => {
+                    let now = world.now;
+                    let hints = hints(&mut world.resource, now, budget);
+                    prop_assert!(hints.len() <= budget);
+                    prop_assert!(hints.is_sorted_by_key(|hint| hint.why));
+                    for hint in hints {
+                        let last = listeners.get_mut(&key(hint.kind, &hint.id));
+                        let last = last.ok_or_else(|| TestCaseError::fail(format!("{hint:?} does not listen")))?;
+                        let soonest = last.map(|last| last.plus(Millis(200)));
+                        prop_assert!(soonest.is_none_or(|soonest| soonest <= now), "{hint:?} after {last:?}");
+                        *last = Some(now);
+                    }
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn whoever_follows_hints_is_where_it_should_be_long_before_it_would_have_refreshed(
+        settings in any_settings(),
+        actors in actors(),
+        news in proptest::collection::vec(news(), 1..12),
+    ) {
+        let mut world = World::new(birth(unhurried(settings)), honest(actors));
+        everybody_asks(&mut world)?;
+        for n in 0..world.actors.len() {
+            let (kind, id) = (world.actors[n].kind, world.actors[n].id.clone());
+            prop_assert!(world.resource.watch(kind, &id));
+        }
+        follow(&mut world)?;
+        settled_by_hints(&world.resource, world.now)?;
+        for event in &news {
+            world.step(event)?;
+            if let Event::Want(n, _) = event {
+                // Who wants something else says so; who has given everything back and comes again is a newcomer.
+                let n = n % world.actors.len();
+                asks(&mut world, n)?;
+                let (kind, id) = (world.actors[n].kind, world.actors[n].id.clone());
+                prop_assert!(world.resource.watch(kind, &id));
+            }
+            follow(&mut world)?;
+            settled_by_hints(&world.resource, world.now)?;
+        }
+    }
+}

@@ -1,0 +1,94 @@
+//! Streams of hints: one for each holder that listens, each at its own pace.
+//!
+//! What is pending for a listener is kept in [`watchers`](crate::watchers); a stream takes it from there no more often than once in
+//! [`PACE`], and not while its connection is slow. No task of its own runs for a stream: tonic polls it, and drops it when
+//! its client is gone, which ends the watch.
+
+use std::time::Duration;
+
+use futures_util::{Stream, stream};
+use leaseway_proto::push::{Hint, WatchRequest, push_server::Push};
+use tokio::{sync::watch, time::Instant};
+use tonic::{Request, Response, Status};
+
+use super::convert;
+use crate::{
+    actors::NodeHandle,
+    watchers::{Pending, Replaced, Watch},
+};
+
+/// A stream carries one message in so long; what comes meanwhile goes with the next.
+const PACE: Duration = Duration::from_millis(50);
+
+#[derive(Clone)]
+pub(crate) struct PushService {
+    node: NodeHandle,
+    stopped: watch::Receiver<bool>,
+}
+
+impl PushService {
+    /// Streams end once `stopped` says so.
+    pub(crate) fn new(node: NodeHandle, stopped: watch::Receiver<bool>) -> PushService {
+        PushService { node, stopped }
+    }
+}
+
+fn messages(watch: Watch, stopped: watch::Receiver<bool>) -> impl Stream<Item = Result<Hint, Status>> + Send {
+    stream::unfold(Streaming { watch, stopped, last: None, ended: false }, Streaming::next)
+}
+
+/// A stream, between two messages.
+struct Streaming {
+    watch: Watch,
+    stopped: watch::Receiver<bool>,
+    /// When its last message left; none has yet.
+    last: Option<Instant>,
+    ended: bool,
+}
+
+impl Streaming {
+    async fn next(mut self) -> Option<(Result<Hint, Status>, Streaming)> {
+        if self.ended {
+            return None;
+        }
+        let hint = match self.last {
+            // The listener is in the list already: this tells it so.
+            None => Ok(Hint::default()),
+            Some(last) => tokio::select! {
+                biased;
+                // An error means that the sender is gone, which is as good as a stop.
+                _ = self.stopped.wait_for(|stop| *stop) => Err(Status::unavailable("this server is shutting down")),
+                pending = paced(&self.watch, last) => pending.map(|pending| hint(&pending)).map_err(|Replaced| {
+                    Status::aborted("another stream for the same id has taken the place of this one")
+                }),
+            },
+        };
+        self.last = Some(Instant::now());
+        self.ended = hint.is_err();
+        Some((hint, self))
+    }
+}
+
+async fn paced(watch: &Watch, last: Instant) -> Result<Pending, Replaced> {
+    tokio::time::sleep_until(last + PACE).await;
+    watch.pending().await
+}
+
+fn hint(pending: &Pending) -> Hint {
+    let resource_id = pending.resources.iter().map(ToString::to_string).collect();
+    Hint { resource_id, everything: pending.everything }
+}
+
+#[tonic::async_trait]
+impl Push for PushService {
+    type WatchStream = std::pin::Pin<Box<dyn Stream<Item = Result<Hint, Status>> + Send>>;
+
+    async fn watch(&self, request: Request<WatchRequest>) -> Result<Response<Self::WatchStream>, Status> {
+        let (kind, id) = convert::watch(request.into_inner(), &self.node.limits)?;
+        let watch = self.node.watch(kind, id).map_err(|why| Status::resource_exhausted(why.to_string()))?;
+        Ok(Response::new(Box::pin(messages(watch, self.stopped.clone()))))
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,111 @@
+//! What a stream says, and when; on a clock that stands still unless somebody waits.
+
+use std::sync::Arc;
+
+use futures_util::StreamExt as _;
+use leaseway_core::{HolderKind, Why};
+use tonic::Code;
+
+use super::*;
+use crate::watchers::Watchers;
+
+/// Somebody listens, on a server that may stop.
+struct Desk {
+    watchers: Arc<Watchers>,
+    stop: watch::Sender<bool>,
+}
+
+type Messages = std::pin::Pin<Box<dyn Stream<Item = Result<Hint, Status>>>>;
+
+impl Desk {
+    fn new() -> Desk {
+        Desk { watchers: Arc::new(Watchers::new(10)), stop: watch::Sender::new(false) }
+    }
+
+    fn listens(&self) -> Messages {
+        let watch = self.watchers.start(HolderKind::Client, "a".into()).expect("there is room");
+        Box::pin(messages(watch, self.stop.subscribe()))
+    }
+
+    fn hint(&self, resource: &str) {
+        let hint = leaseway_core::Hint { kind: HolderKind::Client, id: "a".into(), why: Why::Shrink };
+        self.watchers.hint(&resource.into(), &mut vec![hint]);
+    }
+}
+
+async fn next(messages: &mut Messages) -> Result<Hint, Status> {
+    messages.next().await.expect("the stream goes on")
+}
+
+fn names(hint: Result<Hint, Status>) -> Vec<String> {
+    hint.expect("a hint").resource_id
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_first_hint_is_empty_and_comes_at_once() {
+    let desk = Desk::new();
+    let mut messages = desk.listens();
+    desk.hint("r");
+    let start = Instant::now();
+    assert_eq!(next(&mut messages).await.expect("a hint"), Hint::default());
+    assert_eq!(start.elapsed(), Duration::ZERO);
+    assert_eq!(names(next(&mut messages).await), ["r"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn messages_are_50_ms_apart_and_what_comes_meanwhile_goes_with_the_next() {
+    let desk = Desk::new();
+    let mut messages = desk.listens();
+    next(&mut messages).await.expect("the first");
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    desk.hint("r1");
+    let start = Instant::now();
+    assert_eq!(names(next(&mut messages).await), ["r1"]);
+    assert_eq!(start.elapsed(), Duration::ZERO, "it has rested long enough");
+    desk.hint("r2");
+    let (second, ()) = tokio::join!(next(&mut messages), async {
+        tokio::time::sleep(Duration::from_millis(49)).await;
+        desk.hint("r3");
+    });
+    assert_eq!(names(second), ["r2", "r3"]);
+    assert_eq!(start.elapsed(), PACE);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_stream_whose_place_is_taken_says_so_and_ends() {
+    let desk = Desk::new();
+    let mut older = desk.listens();
+    next(&mut older).await.expect("the first");
+    let mut newer = desk.listens();
+    assert_eq!(next(&mut older).await.expect_err("its end").code(), Code::Aborted);
+    assert!(older.next().await.is_none());
+    desk.hint("r");
+    next(&mut newer).await.expect("the first");
+    assert_eq!(names(next(&mut newer).await), ["r"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn streams_end_at_once_when_the_server_stops() {
+    let desk = Desk::new();
+    let mut messages = desk.listens();
+    next(&mut messages).await.expect("the first");
+    let start = Instant::now();
+    desk.hint("r");
+    desk.stop.send_replace(true);
+    assert_eq!(next(&mut messages).await.expect_err("its end").code(), Code::Unavailable);
+    assert_eq!(start.elapsed(), Duration::ZERO);
+    assert!(messages.next().await.is_none());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_stream_that_is_dropped_ends_the_watch() {
+    let desk = Desk::new();
+    let mut messages = desk.listens();
+    next(&mut messages).await.expect("the first");
+    // In the middle of waiting, as when a client goes away.
+    let waiting = tokio::time::timeout(Duration::from_secs(1), messages.next());
+    waiting.await.expect_err("there is nothing to tell");
+    assert_eq!(desk.watchers.count(), 1);
+    drop(messages);
+    assert_eq!(desk.watchers.count(), 0);
+}

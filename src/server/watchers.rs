@@ -1,0 +1,235 @@
+//! Who listens for hints, and what each has yet to be told.
+//!
+//! Resources hint holders; streams carry hints away. Between them is one [`Watcher`] for each holder that listens: the resources
+//! it should ask for, each once, at most [`MOST_PENDING`] of them, and beyond that "everything". So a slow listener costs a few
+//! hundred bytes and never holds anybody up.
+//!
+//! # How resources learn who listens
+//! A request is not looked up here: that would cost every request something, though few holders are ever hinted. Instead
+//! - a holder that is new to a resource is looked up when it comes ([`Watchers::is_watched`]);
+//! - a stream that starts is written into a log ([`Watchers::started_since`]). A resource reads on from where it was with
+//!   its next round or tick, and asks its own books whether it knows the holder. A round that finds nothing new in the log
+//!   pays one read of a number that rarely changes;
+//! - a stream that ends is not told to anybody: a resource that hints into the void is told then ([`Watchers::hint`]), and
+//!   stops.
+//!
+//! Deliberately absent: a list of resources for each listener. It would have to be kept for all holders, also those that
+//! do not listen, or be asked of all resources whenever a stream starts.
+
+use std::{
+    collections::{HashMap, VecDeque},
+    sync::{
+        Arc, Mutex, MutexGuard,
+        atomic::{AtomicU64, Ordering},
+    },
+};
+
+use leaseway_core::{Hint, HolderKind};
+use tokio::sync::Notify;
+
+use crate::metrics;
+
+/// So many resources a listener is told by name; it is told to ask for everything if there are more.
+const MOST_PENDING: usize = 64;
+/// Streams that have started are remembered for resources that have not heard of them: as many as will start in a second, for
+/// every resource reads on with each tick. Who is further behind is told of all that are there.
+const LOG: usize = 16_384;
+
+/// Everybody who listens.
+#[derive(Debug)]
+pub(crate) struct Watchers {
+    listening: Mutex<Listening>,
+    /// How many streams have ever started. Read without the lock: most often there is nothing new.
+    started: AtomicU64,
+    most: usize,
+}
+
+#[derive(Debug, Default)]
+struct Listening {
+    clients: HashMap<Arc<str>, Arc<Watcher>>,
+    nodes: HashMap<Arc<str>, Arc<Watcher>>,
+    /// The newest starts; the last is number `started`.
+    log: VecDeque<(HolderKind, Arc<str>)>,
+}
+
+impl Listening {
+    fn of(&mut self, kind: HolderKind) -> &mut HashMap<Arc<str>, Arc<Watcher>> {
+        match kind {
+            HolderKind::Client => &mut self.clients,
+            HolderKind::Node => &mut self.nodes,
+        }
+    }
+
+    fn count(&self) -> usize {
+        self.clients.len() + self.nodes.len()
+    }
+}
+
+/// One listener.
+#[derive(Debug, Default)]
+struct Watcher {
+    pending: Mutex<Pending>,
+    wake: Notify,
+}
+
+/// What a listener has yet to be told.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(crate) struct Pending {
+    /// To be asked for now, in the order in which they were hinted.
+    pub(crate) resources: Vec<Arc<str>>,
+    /// There were too many to name.
+    pub(crate) everything: bool,
+    replaced: bool,
+}
+
+impl Pending {
+    fn add(&mut self, resource: &Arc<str>) {
+        if self.everything || self.resources.contains(resource) {
+            return;
+        }
+        if self.resources.len() < MOST_PENDING {
+            self.resources.push(Arc::clone(resource));
+        } else {
+            self.everything = true;
+            self.resources = Vec::new();
+        }
+    }
+
+    fn is_empty(&self) -> bool {
+        self.resources.is_empty() && !self.everything
+    }
+}
+
+/// There are as many listeners as there may be.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("this server has as many watchers as it may ({most}); it can be started with a larger --max-watchers")]
+pub(crate) struct TooManyWatchers {
+    most: usize,
+}
+
+/// Another stream for the same holder has started.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Replaced;
+
+impl Watchers {
+    pub(crate) fn new(most: usize) -> Watchers {
+        Watchers { listening: Mutex::default(), started: AtomicU64::new(0), most }
+    }
+
+    fn listening(&self) -> MutexGuard<'_, Listening> {
+        self.listening.lock().expect("nobody panics while holding the list of watchers")
+    }
+
+    /// The holder listens until what is returned is dropped, or until somebody else listens in its name.
+    pub(crate) fn start(self: &Arc<Self>, kind: HolderKind, id: Arc<str>) -> Result<Watch, TooManyWatchers> {
+        let watcher = Arc::<Watcher>::default();
+        let mut listening = self.listening();
+        if listening.count() >= self.most && !listening.of(kind).contains_key(&id) {
+            drop(listening);
+            metrics::watcher_refused();
+            return Err(TooManyWatchers { most: self.most });
+        }
+        let before = listening.of(kind).insert(Arc::clone(&id), Arc::clone(&watcher));
+        if listening.log.len() == LOG {
+            listening.log.pop_front();
+        }
+        listening.log.push_back((kind, Arc::clone(&id)));
+        self.started.fetch_add(1, Ordering::Release);
+        drop(listening);
+        if let Some(before) = before {
+            before.pending().replaced = true;
+            before.wake.notify_one();
+        }
+        Ok(Watch { watchers: Arc::clone(self), watcher, kind, id })
+    }
+
+    /// How many listen.
+    pub(crate) fn count(&self) -> usize {
+        self.listening().count()
+    }
+
+    pub(crate) fn is_watched(&self, kind: HolderKind, id: &str) -> bool {
+        self.started() > 0 && self.listening().of(kind).contains_key(id)
+    }
+
+    /// Up to where somebody has heard who has nothing to catch up with.
+    pub(crate) fn started(&self) -> u64 {
+        self.started.load(Ordering::Acquire)
+    }
+
+    /// Whose streams have started since `heard`, which is brought up to date. Some may have ended again.
+    pub(crate) fn started_since(&self, heard: &mut u64) -> Vec<(HolderKind, Arc<str>)> {
+        if *heard == self.started() {
+            return Vec::new();
+        }
+        let listening = self.listening();
+        let started = self.started();
+        let missed = usize::try_from(started - std::mem::replace(heard, started)).unwrap_or(usize::MAX);
+        if let Some(known) = listening.log.len().checked_sub(missed) {
+            return listening.log.range(known..).cloned().collect();
+        }
+        let clients = listening.clients.keys().map(|id| (HolderKind::Client, Arc::clone(id)));
+        clients.chain(listening.nodes.keys().map(|id| (HolderKind::Node, Arc::clone(id)))).collect()
+    }
+
+    /// Tells those who listen to ask for the resource, and takes them out of `hints`: who is left there does not listen any
+    /// more.
+    pub(crate) fn hint(&self, resource: &Arc<str>, hints: &mut Vec<Hint>) {
+        let mut listening = self.listening();
+        hints.retain(|hint| {
+            let Some(watcher) = listening.of(hint.kind).get(&hint.id) else { return true };
+            watcher.pending().add(resource);
+            watcher.wake.notify_one();
+            metrics::hinted(hint.why);
+            false
+        });
+    }
+}
+
+impl Watcher {
+    fn pending(&self) -> MutexGuard<'_, Pending> {
+        self.pending.lock().expect("nobody panics while holding what is pending")
+    }
+}
+
+/// A holder listens for as long as this lives.
+#[derive(Debug)]
+pub(crate) struct Watch {
+    watchers: Arc<Watchers>,
+    watcher: Arc<Watcher>,
+    kind: HolderKind,
+    id: Arc<str>,
+}
+
+impl Watch {
+    /// Waits until there is something to tell; it is not told again.
+    pub(crate) async fn pending(&self) -> Result<Pending, Replaced> {
+        loop {
+            {
+                let mut pending = self.watcher.pending();
+                if pending.replaced {
+                    return Err(Replaced);
+                }
+                if !pending.is_empty() {
+                    return Ok(std::mem::take(&mut *pending));
+                }
+            }
+            // A wake-up that comes before this is remembered.
+            self.watcher.wake.notified().await;
+        }
+    }
+}
+
+impl Drop for Watch {
+    fn drop(&mut self) {
+        let mut listening = self.watchers.listening();
+        let map = listening.of(self.kind);
+        // It may be somebody else's by now.
+        if map.get(&self.id).is_some_and(|watcher| Arc::ptr_eq(watcher, &self.watcher)) {
+            map.remove(&self.id);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;
