@@ -23,7 +23,9 @@ pub(crate) fn get_capacity(client: &str, asks: Vec<Ask<Wants>>) -> wire::GetCapa
             remaining_ms: None,
         }),
         wants: Some(ask.demand.amount),
-        outstanding: Some(ask.demand.outstanding).filter(|outstanding| *outstanding > 0.0),
+        // The wire has what is in use *beyond* the lease that is echoed.
+        outstanding: Some(ask.demand.outstanding - ask.has.map_or(0.0, |lease| lease.capacity.get()))
+            .filter(|beyond| *beyond > 0.0),
     });
     wire::GetCapacityRequest { client_id: Some(client.to_owned()), resource: resource.collect() }
 }
@@ -134,12 +136,31 @@ mod tests {
             token: given[0].token,
             wire: given[0].wire,
         };
-        let ask = Ask { id: "r".into(), demand: Wants { amount: 10.0, ..Wants::default() }, has: Some(lease) };
+        let demand = Wants { amount: 10.0, outstanding: 7.5, ..Wants::default() };
+        let ask = Ask { id: "r".into(), demand, has: Some(lease) };
         let request = get_capacity("c", vec![ask]);
+        assert_eq!(request.resource[0].outstanding, None, "all of it is within the lease");
         let has = request.resource[0].has.as_ref().expect("a lease");
         assert_eq!((has.expiry_time, has.refresh_interval, has.capacity), (Some(1_000), Some(5), Some(7.5)));
         assert_eq!(has.token, Some(9));
-        assert_eq!(request.resource[0].outstanding, None, "sent only when there is something to say");
+    }
+
+    #[test]
+    fn what_is_in_use_beyond_the_lease_is_told() {
+        let demand = Wants { amount: 10.0, outstanding: 7.0, ..Wants::default() };
+        let ask = |has| Ask { id: "r".into(), demand, has };
+        let (given, _) =
+            given(vec![response(Some(wire::Lease { capacity: Some(5.0), ..lease(None) }))], Duration::ZERO);
+        let lease = crate::session::Lease {
+            capacity: crate::Capacity::of(5.0),
+            end: Millis(1),
+            refresh: given[0].refresh,
+            token: None,
+            wire: given[0].wire,
+        };
+        let request = get_capacity("c", vec![ask(Some(lease)), ask(None)]);
+        let told: Vec<_> = request.resource.iter().map(|resource| resource.outstanding).collect();
+        assert_eq!(told, [Some(2.0), Some(7.0)]);
     }
 
     #[test]
