@@ -1,0 +1,112 @@
+//! Who of a balancer's backends takes part in picks: those with a share that are neither paused nor in back-off.
+//!
+//! Pure: `now` is an argument. Backends are known by their place in the configuration.
+
+use std::{cmp::Reverse, collections::BinaryHeap, time::Duration};
+
+use tokio::time::Instant;
+
+use super::schedule::{Factor, Member, Schedule};
+
+#[derive(Debug)]
+pub(super) struct Members {
+    schedule: Schedule,
+    standings: Vec<Standing>,
+    /// One for each that is in back-off and will be tried again.
+    retries: BinaryHeap<Reverse<(Instant, usize)>>,
+}
+
+#[derive(Debug)]
+struct Standing {
+    member: Member,
+    paused: bool,
+    failed: bool,
+}
+
+impl Members {
+    pub(super) fn new(factors: impl IntoIterator<Item = Factor>) -> Members {
+        let mut members = Members { schedule: Schedule::new(), standings: Vec::new(), retries: BinaryHeap::new() };
+        for (index, factor) in factors.into_iter().enumerate() {
+            let member = members.schedule.add(factor);
+            members.standings.push(Standing { member, paused: false, failed: false });
+            members.settle(index);
+        }
+        members
+    }
+
+    pub(super) fn pick(&mut self) -> Option<usize> {
+        self.schedule.pick().map(Member::index)
+    }
+
+    pub(super) fn pick_where(&mut self, mut accept: impl FnMut(usize) -> bool) -> Option<usize> {
+        self.schedule.pick_where(|member| accept(member.index())).map(Member::index)
+    }
+
+    pub(super) fn pick_sticky(&mut self, index: usize) -> Option<usize> {
+        self.schedule.force(self.standings[index].member).then_some(index)
+    }
+
+    /// A share from configuration. What everybody was owed under the old configuration is forgotten.
+    pub(super) fn configure(&mut self, index: usize, factor: Factor) {
+        self.schedule.set_factor(self.standings[index].member, factor);
+        self.schedule.reset();
+        self.settle(index);
+    }
+
+    /// A share from a lease.
+    pub(super) fn lease(&mut self, index: usize, factor: Factor) {
+        // One that loses its lease is still enabled here: the others are rescaled as for any smaller lease.
+        self.schedule.rescale(self.standings[index].member, factor);
+        self.settle(index);
+    }
+
+    pub(super) fn pause(&mut self, index: usize, paused: bool) {
+        self.standings[index].paused = paused;
+        self.settle(index);
+    }
+
+    /// Out of picks until `now + retry`. A failure of one that is out already came from a pick before, and changes nothing.
+    pub(super) fn failed(&mut self, index: usize, now: Instant, retry: Duration) {
+        if self.standings[index].failed {
+            return;
+        }
+        self.standings[index].failed = true;
+        self.settle(index);
+        // What lies beyond the end of time does not come.
+        self.retries.extend(now.checked_add(retry).map(|at| Reverse((at, index))));
+    }
+
+    /// When the next one in back-off is to be tried again.
+    pub(super) fn next_retry(&self) -> Option<Instant> {
+        self.retries.peek().map(|Reverse((at, _))| *at)
+    }
+
+    /// Takes back those whose back-off is over.
+    pub(super) fn retry(&mut self, now: Instant) {
+        while self.next_retry().is_some_and(|at| at <= now) {
+            if let Some(Reverse((_, index))) = self.retries.pop() {
+                self.standings[index].failed = false;
+                self.settle(index);
+            }
+        }
+    }
+
+    pub(super) fn is_enabled(&self, index: usize) -> bool {
+        self.schedule.is_enabled(self.standings[index].member)
+    }
+
+    fn settle(&mut self, index: usize) {
+        let Standing { member, paused, failed } = self.standings[index];
+        let has_share = self.schedule.factor(member).is_some_and(|factor| factor > Factor::ZERO);
+        if has_share && !paused && !failed {
+            self.schedule.enable(member);
+        } else {
+            self.schedule.disable(member);
+        }
+    }
+
+    #[cfg(test)]
+    pub(super) fn status(&self, index: usize) -> i128 {
+        self.schedule.status(self.standings[index].member).expect("no backend is ever removed")
+    }
+}

@@ -1,0 +1,177 @@
+//! Random histories of everything that can be done to a schedule: at each step the same picks and the same statuses as
+//! the algorithm as it is written.
+
+use proptest::prelude::*;
+
+use super::naive::Naive;
+use crate::balancer::{Factor, Member, Schedule};
+
+#[derive(Debug, Clone)]
+enum Op {
+    Pick(usize),
+    /// The members whose index has its bit set, modulo 64, are accepted.
+    PickWhere(u64),
+    Force(usize),
+    Disable(usize),
+    Enable(usize),
+    SetFactor(usize, u64),
+    Rescale(usize, u64),
+    Reset,
+    Add(u64, i64),
+    Remove(usize),
+}
+
+/// Both schedules, and the names by which each knows the members. Those that were removed keep theirs.
+struct Pair {
+    ours: Schedule,
+    naive: Naive,
+    members: Vec<Member>,
+}
+
+impl Pair {
+    fn new(factors: &[u64]) -> Pair {
+        let mut pair = Pair { ours: Schedule::new(), naive: Naive::new(), members: Vec::new() };
+        factors.iter().for_each(|factor| pair.add(*factor, 0));
+        pair
+    }
+
+    fn add(&mut self, factor: u64, status: i64) {
+        self.members.push(self.ours.add_with_status(Factor::of(factor), status));
+        self.naive.add(factor, status);
+    }
+
+    fn index(&self, member: Member) -> usize {
+        self.members.iter().position(|known| *known == member).expect("only members are picked")
+    }
+
+    /// Does the same to both, and compares what is picked.
+    fn apply(&mut self, op: &Op) {
+        let some = |index: &usize| index % self.members.len().max(1);
+        match op {
+            Op::Pick(times) => {
+                for _ in 0..*times {
+                    let picked = self.ours.pick();
+                    assert_eq!(picked.map(|member| self.index(member)), self.naive.pick());
+                }
+            }
+            Op::PickWhere(mask) => self.pick_where(*mask),
+            Op::Add(factor, status) => self.add(*factor, *status),
+            Op::Reset => {
+                self.ours.reset();
+                self.naive.members.iter_mut().flatten().for_each(|member| member.status = 0);
+            }
+            _ if self.members.is_empty() => {}
+            Op::Force(index) => {
+                assert_eq!(self.ours.force(self.members[some(index)]), self.naive.force(some(index)));
+            }
+            Op::Disable(index) => {
+                self.ours.disable(self.members[some(index)]);
+                self.change(some(index), |member| member.enabled = false);
+            }
+            Op::Enable(index) => {
+                self.ours.enable(self.members[some(index)]);
+                self.change(some(index), |member| member.enabled = true);
+            }
+            Op::SetFactor(index, factor) => {
+                self.ours.set_factor(self.members[some(index)], Factor::of(*factor));
+                self.change(some(index), |member| member.factor = *factor);
+            }
+            Op::Rescale(index, factor) => {
+                self.ours.rescale(self.members[some(index)], Factor::of(*factor));
+                self.naive.rescale(some(index), *factor);
+            }
+            Op::Remove(index) => {
+                self.ours.remove(self.members[some(index)]);
+                let index = some(index);
+                self.naive.members[index] = None;
+            }
+        }
+    }
+
+    fn pick_where(&mut self, mask: u64) {
+        let accept = |index: usize| mask >> (index % 64) & 1 == 1;
+        let mut asked = Vec::new();
+        let members = &self.members;
+        let picked = self.ours.pick_where(|member| {
+            let index = members.iter().position(|known| *known == member).expect("only members are asked");
+            asked.push(index);
+            accept(index)
+        });
+        assert_eq!((asked, picked.map(|member| self.index(member))), self.naive.pick_where(accept));
+    }
+
+    fn change(&mut self, index: usize, change: impl Fn(&mut super::naive::NaiveMember)) {
+        self.naive.member(index).into_iter().for_each(change);
+    }
+
+    fn compare(&self) {
+        for (member, naive) in self.members.iter().zip(&self.naive.members) {
+            assert_eq!(self.ours.status(*member), naive.as_ref().map(|naive| naive.status));
+            assert_eq!(self.ours.factor(*member), naive.as_ref().map(|naive| Factor::of(naive.factor)));
+            assert_eq!(self.ours.is_enabled(*member), naive.as_ref().is_some_and(|naive| naive.enabled));
+        }
+    }
+}
+
+fn ops(factor: BoxedStrategy<u64>) -> impl Strategy<Value = Op> {
+    let index = any::<usize>();
+    prop_oneof![
+        8 => (1..20usize).prop_map(Op::Pick),
+        4 => any::<u64>().prop_map(Op::PickWhere),
+        // Most refuse.
+        2 => (any::<u64>(), any::<u64>(), any::<u64>()).prop_map(|(a, b, c)| Op::PickWhere(a & b & c)),
+        2 => index.prop_map(Op::Force),
+        3 => index.prop_map(Op::Disable),
+        3 => index.prop_map(Op::Enable),
+        2 => (index, factor.clone()).prop_map(|(index, factor)| Op::SetFactor(index, factor)),
+        2 => (index, factor.clone()).prop_map(|(index, factor)| Op::Rescale(index, factor)),
+        1 => Just(Op::Reset),
+        1 => (factor, -50..50i64).prop_map(|(factor, status)| Op::Add(factor, status)),
+        1 => index.prop_map(Op::Remove),
+    ]
+}
+
+/// Small ones make ties, large ones spread.
+fn small() -> BoxedStrategy<u64> {
+    prop_oneof![4 => 0..6u64, 1 => 0..1000u64].boxed()
+}
+
+fn any_factor() -> BoxedStrategy<u64> {
+    prop_oneof![1 => 0..6u64, 1 => 0..=Factor::MAX.get(), 1 => Just(Factor::MAX.get())].boxed()
+}
+
+fn run(factors: &[u64], ops: &[Op]) {
+    let mut pair = Pair::new(factors);
+    for op in ops {
+        pair.apply(op);
+        pair.compare();
+    }
+}
+
+proptest! {
+    #[test]
+    fn every_history_has_the_documented_picks_and_statuses(
+        factors in prop::collection::vec(small(), 0..12),
+        ops in prop::collection::vec(ops(small()), 1..80),
+    ) {
+        run(&factors, &ops);
+    }
+
+    #[test]
+    fn many_members_make_no_difference(
+        factors in prop::collection::vec(small(), 50..200),
+        ops in prop::collection::vec(ops(small()), 1..30),
+    ) {
+        run(&factors, &ops);
+    }
+
+    /// Nothing is rescaled here: the oracle has no limit, and would overflow.
+    #[test]
+    fn the_largest_factors_make_no_difference(
+        factors in prop::collection::vec(any_factor(), 0..12),
+        ops in prop::collection::vec(ops(any_factor()), 1..80),
+    ) {
+        let ops: Vec<Op> = ops.into_iter().filter(|op| !matches!(op, Op::Rescale(..))).collect();
+        run(&factors, &ops);
+    }
+}
