@@ -29,6 +29,7 @@ mod scenarios {
     mod client_leases;
     mod client_limits;
     mod client_servers;
+    mod client_weight;
     mod configuration;
     mod connections;
     mod doorman_flows;

@@ -33,9 +33,10 @@
 //! # What is where
 //!
 //! [`Client`] opens a [`Rate`], a [`Gauge`] or a bare [`Resource`]; [`layer`] has both as `tower` middleware; [`blocking`]
-//! is for threads; [`balancer`] chooses among several backends. The parts can be used on their own: [`limiter`],
-//! [`demand`], and [`session`], the pure state machine that decides what to send and what still counts.
+//! is for threads; [`Balanced`] chooses among several backends. The parts can be used on their own: [`limiter`],
+//! [`demand`], [`balancer`], and [`session`], the pure state machine that decides what to send and what still counts.
 
+mod balanced;
 pub mod balancer;
 pub mod blocking;
 mod capacity;
@@ -57,6 +58,7 @@ mod transport;
 mod wants;
 mod wire;
 
+pub use balanced::Balanced;
 pub use capacity::Capacity;
 pub use client::{Builder, Client};
 pub use error::{BadId, BuildError, OpenError};

@@ -82,6 +82,10 @@ impl Opened {
         true
     }
 
+    pub(crate) fn estimates_wants(&self) -> bool {
+        matches!(*self.source.lock().unwrap_or_else(PoisonError::into_inner), Source::Estimated(_))
+    }
+
     /// What to ask for now.
     pub(crate) fn wants(&self, now: Millis) -> Wants {
         let mut source = self.source.lock().unwrap_or_else(PoisonError::into_inner);

@@ -111,6 +111,15 @@ impl Resource {
         &self.keeper.runtime
     }
 
+    pub(crate) fn estimates_wants(&self) -> bool {
+        self.opened.estimates_wants()
+    }
+
+    /// Whether the client has not been closed.
+    pub(crate) fn still_open(&self) -> Result<(), Closed> {
+        if self.keeper.shared.is_closing() { Err(Closed) } else { Ok(()) }
+    }
+
     /// Which.
     pub fn id(&self) -> &str {
         &self.opened.id

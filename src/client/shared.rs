@@ -179,6 +179,10 @@ impl Shared {
         self.nudge.notify_one();
     }
 
+    pub(crate) fn is_closing(&self) -> bool {
+        self.lock().closing
+    }
+
     /// Waits until the driver has ended.
     pub(crate) async fn closed(&self) {
         // An error is impossible: the sender is in `self`.

@@ -9,8 +9,9 @@ use std::{
     time::{Duration, Instant},
 };
 
-use leaseway_client::{Client, Mode, limiter::TryError};
+use leaseway_client::{Balanced, Client, Mode, OpenError, limiter::TryError};
 use leaseway_proto::status::{GetStatusRequest, status_client::StatusClient};
+use metrics_exporter_prometheus::PrometheusBuilder;
 use tower_layer::Layer as _;
 
 use crate::harness::{
@@ -129,4 +130,64 @@ fn an_optimistic_client_works_without_any_server() {
     let rate = client.resource("searches").wants(50.0).rate().unwrap();
     block_on(rate.wait()).unwrap();
     assert!(client.health().failures > 0);
+}
+
+#[test]
+fn turns_among_backends_follow_their_leases() {
+    let templates = [Template::fair("search/a", 700.0), Template::fair("search/b", 300.0), Template::fair("*", 1.0)];
+    let server = Server::with_config(&ConfigFile::new(&config::text(&templates)));
+    let client = client_of(&server);
+    let rates = ["search/a", "search/b"].map(|id| client.resource(id).wants(1_000.0).rate().unwrap());
+    for rate in &rates {
+        block_on(rate.resource().answered()).unwrap();
+    }
+    let search = {
+        let _inside = runtime().enter();
+        Balanced::new(rates).unwrap()
+    };
+    eventually("both leases have arrived", || {
+        let balancer = search.balancer();
+        (balancer.is_enabled(0) && balancer.is_enabled(1)).then_some(())
+    });
+    let turn = || block_on(search.wait()).unwrap().backend().resource().id().replace("search/", "");
+    assert_eq!((0..20).map(|_| turn()).collect::<String>(), "abaaabaabaabaaabaaba");
+    search.failed(0);
+    assert_eq!((0..5).map(|_| turn()).collect::<String>(), "bbbbb");
+    search.failed(1);
+    // Nobody is left: it waits, until the client is closed.
+    let waiting = runtime().spawn({
+        let search = search.clone();
+        async move { search.wait().await.map(|turn| turn.index()) }
+    });
+    thread::sleep(Duration::from_millis(50));
+    assert!(!waiting.is_finished());
+    block_on(client.close());
+    assert!(block_on(waiting).unwrap().is_err());
+    let estimated = client_of(&server).resource("search/c").rate().unwrap();
+    assert!(matches!(Balanced::new([estimated]), Err(OpenError::NoWants(_))));
+}
+
+#[test]
+fn what_a_client_does_is_counted_under_the_names_that_doorman_gave() {
+    let server = Server::development();
+    let recorder = PrometheusBuilder::new().build_recorder();
+    let metrics = recorder.handle();
+    // The recorder is this thread's: the client has to live on it as well.
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    metrics::with_local_recorder(&recorder, || {
+        runtime.block_on(async {
+            let client = Client::builder().endpoint(server.grpc().to_string()).build().unwrap();
+            client.resource("searches").wants(1.0).open().unwrap().answered().await.unwrap();
+            client.close().await;
+        });
+    });
+    let shown = metrics.render();
+    let address = server.grpc();
+    for line in [
+        format!("doorman_client_requests{{method=\"GetCapacity\",server=\"{address}\"}} 1"),
+        format!("doorman_client_requests{{method=\"ReleaseCapacity\",server=\"{address}\"}} 1"),
+        format!("doorman_client_request_durations_count{{method=\"GetCapacity\",server=\"{address}\"}} 1"),
+    ] {
+        assert!(shown.contains(&line), "`{line}` is not in\n{shown}");
+    }
 }
