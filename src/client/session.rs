@@ -334,7 +334,7 @@ impl<D: Demand> Session<D> {
         for given in given {
             // What was not asked for is not ours, whatever the server thinks.
             if under_way.concerns(&given.id) {
-                self.take(now, under_way.sent, given);
+                self.take(now, under_way.sent, &given);
             }
         }
         for id in &under_way.ids {
@@ -471,7 +471,7 @@ impl<D: Demand> Session<D> {
         Some(asks.collect())
     }
 
-    fn take(&mut self, now: Millis, sent: Millis, given: Given) {
+    fn take(&mut self, now: Millis, sent: Millis, given: &Given) {
         let Some(entry) = self.entries.get_mut(&given.id).or_else(|| self.leaving.get_mut(&given.id)) else {
             return;
         };

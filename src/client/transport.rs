@@ -16,8 +16,11 @@ const USES_PER_CONNECTION: usize = 96;
 /// [`Builder::transport`](crate::Builder::transport) says otherwise; a process with thousands of clients should share one.
 #[derive(Clone, Default)]
 pub struct Transport {
-    by_address: Arc<Mutex<HashMap<Arc<str>, Vec<Weak<Connection>>>>>,
+    by_address: Arc<Mutex<ByAddress>>,
 }
+
+/// Connections of which somebody may still hold on.
+type ByAddress = HashMap<Arc<str>, Vec<Weak<Connection>>>;
 
 /// A connection, open for as long as somebody uses it.
 pub(crate) struct Connection {
