@@ -60,7 +60,7 @@ fn bench(criterion: &mut Criterion, name: &str, factors: impl Fn(usize) -> Vec<u
         group.bench_function(BenchmarkId::new("schedule", size), |bencher| {
             bencher.iter(|| black_box(schedule.pick()));
         });
-        let balancer = Balancer::weighted(factors.into_iter().enumerate().map(|(index, factor)| (index, factor)));
+        let balancer = Balancer::weighted(factors.into_iter().enumerate());
         group.bench_function(BenchmarkId::new("balancer", size), |bencher| {
             bencher.iter(|| balancer.pick().map(|pick| *pick.backend()));
         });

@@ -94,7 +94,8 @@ impl<B> Balancer<B> {
     ///
     /// Only the one whose turn it is gets asked; if it cannot be used it is as if it did not take part in this pick, and the
     /// next is asked. So this costs as much as `pick` while there is room everywhere, and each refusal about two picks
-    /// more. Where many refuse for long, [`pause`](Self::pause) them until they can be used.
+    /// more. Where many of very many refuse for long, [`pause`](Self::pause) them until they can be used: the most urgent
+    /// of them are asked again at each pick.
     ///
     /// The lock is held meanwhile: `usable` has to be quick and must not call the balancer.
     pub fn pick_where(&self, mut usable: impl FnMut(&B) -> bool) -> Option<Pick<'_, B>> {

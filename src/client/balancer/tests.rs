@@ -264,6 +264,8 @@ fn changes() -> impl Strategy<Value = Vec<Change>> {
 }
 
 proptest! {
+    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
+
     /// What changes of leases do to statuses is bounded by what is shared out: with the leases left alone from then on,
     /// everybody is picked as often as its share, give or take a few.
     #[test]

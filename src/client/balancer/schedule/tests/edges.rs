@@ -2,6 +2,7 @@
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
+use super::super::tournament::Tournament;
 use crate::balancer::{Factor, Member, Schedule};
 
 fn schedule_of<const N: usize>(factors: [u64; N]) -> (Schedule, [Member; N]) {
@@ -138,4 +139,16 @@ fn a_panic_of_whoever_is_asked_changes_nothing() {
         assert_eq!(schedule.pick(), undisturbed.pick());
         assert_eq!(statuses(&schedule, members), statuses(&undisturbed, members));
     }
+}
+
+#[test]
+fn a_step_taken_back_takes_the_lead_back() {
+    let mut tournament = Tournament::new();
+    tournament.enter(0, 0, 1, 0);
+    tournament.enter(1, -1, 3, 1);
+    assert_eq!(tournament.leader(), Some(0));
+    tournament.advance();
+    assert_eq!(tournament.leader(), Some(1));
+    tournament.retreat();
+    assert_eq!((tournament.leader(), tournament.value(0), tournament.value(1)), (Some(0), 0, -1));
 }

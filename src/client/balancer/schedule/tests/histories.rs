@@ -149,6 +149,8 @@ fn run(factors: &[u64], ops: &[Op]) {
 }
 
 proptest! {
+    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
+
     #[test]
     fn every_history_has_the_documented_picks_and_statuses(
         factors in prop::collection::vec(small(), 0..12),

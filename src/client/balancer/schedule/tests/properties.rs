@@ -30,6 +30,8 @@ fn some_factors() -> impl Strategy<Value = Vec<u64>> {
 }
 
 proptest! {
+    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
+
     #[test]
     fn the_sum_of_statuses_does_not_change_and_nobody_is_a_whole_round_ahead(
         factors in some_factors(),
