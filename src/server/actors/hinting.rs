@@ -102,3 +102,6 @@ impl Hinting {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;
