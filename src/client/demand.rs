@@ -2,7 +2,13 @@
 //!
 //! What counts is demand and not what is served: callers count when they come. Otherwise a limited client would see no
 //! more demand than it has capacity, and never ask for more. Those who wait count besides, with what it takes to serve
-//! them within a refresh interval.
+//! them within [`BACKLOG`].
+//!
+//! Callers that only come back when they have been served hide what they would do without a limit: one that waits for half
+//! of its time would come twice as often. So if somebody waits for the part f of the time, the demand is what arrives
+//! divided by 1 − f. When f has just become large, what arrived before says little: then it is at least what must have
+//! been served meanwhile, capacity · f, divided by the same. Neither is believed beyond a factor of [`GROWTH`]: more is,
+//! when that has been granted and somebody still waits.
 //!
 //! More demand is believed at once, less slowly: asking for too little makes callers wait, asking for too much costs others
 //! for a few refreshes. So wants rise with the demand, and fall along an exponential with a time constant of three refresh
@@ -23,6 +29,15 @@ const MEMORY: f64 = 3.0;
 
 /// What was in use counts as wanted for so many refresh intervals before wants begin to fall.
 const HOLD: f64 = 1.0;
+
+/// Nobody should have to wait for longer, in seconds.
+const BACKLOG: f64 = 1.0;
+
+/// What callers would do without a limit is believed up to this many times the capacity.
+const GROWTH: f64 = 2.0;
+
+/// How much of the time somebody waits is not judged by less than this.
+const LOOK: Millis = Millis(50);
 
 /// Wants that are less than this part above the demand are the demand.
 const CLOSE: f64 = 1e-3;
@@ -61,6 +76,42 @@ pub struct Demand {
     at: Millis,
     /// Until when wants do not fall.
     hold: Millis,
+    held_up: HeldUp,
+}
+
+/// What a limiter says.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Sample {
+    /// Of a rate: what has [arrived](crate::limiter::RateLimiter::arrived), ever. Of a gauge: what is in use, or better its
+    /// [peak](crate::limiter::GaugeLimiter::take_peak), which includes those who wait and what came and went.
+    pub count: u64,
+    /// Permits that are waited for now; none besides a peak.
+    pub waiting: u64,
+    /// For how long somebody has been [waiting](crate::limiter::RateLimiter::queued), ever. Gauges: nothing, for whoever
+    /// waits for a permit has said how many it wants.
+    pub queued: Duration,
+    /// What the limiter lets through.
+    pub capacity: f64,
+}
+
+/// How much of the time somebody has to wait.
+#[derive(Debug, Default)]
+struct HeldUp {
+    at: Millis,
+    queued: Duration,
+    part: f64,
+}
+
+impl HeldUp {
+    fn sample(&mut self, now: Millis, queued: Duration) -> f64 {
+        let span = now.since(self.at);
+        if span >= LOOK {
+            let waited = queued.saturating_sub(self.queued).as_secs_f64() * 1000.0;
+            self.part = (waited / span.0 as f64).clamp(0.0, 1.0);
+            (self.at, self.queued) = (now, queued);
+        }
+        self.part
+    }
 }
 
 #[derive(Debug)]
@@ -78,21 +129,32 @@ impl Demand {
             Kind::Gauge => Source::Gauge,
         };
         let zero = Millis(0);
-        Demand { source, refresh: refresh.as_secs_f64(), level: 0.0, demand: 0.0, at: zero, hold: zero }
+        Demand {
+            source,
+            refresh: refresh.as_secs_f64(),
+            level: 0.0,
+            demand: 0.0,
+            at: zero,
+            hold: zero,
+            held_up: HeldUp::default(),
+        }
     }
 
-    /// What a limiter says at `now`. Of a rate: [`arrived`] and [`waiting`]. Of a gauge: [`take_peak`], which includes those
-    /// who wait, and none besides; or what is in use and who waits, which misses what came and went between two samples.
-    ///
-    /// [`arrived`]: crate::limiter::RateLimiter::arrived
-    /// [`waiting`]: crate::limiter::RateLimiter::waiting
-    /// [`take_peak`]: crate::limiter::GaugeLimiter::take_peak
-    pub fn sample(&mut self, now: Millis, count: u64, waiting: u64) {
+    /// What a limiter says at `now`.
+    pub fn sample(&mut self, now: Millis, sample: Sample) {
         self.level = self.wants(now);
         self.at = Millis(self.at.0.max(now.0));
+        let waiting = sample.waiting as f64;
         self.demand = match &mut self.source {
-            Source::Rate(steady) => steady.sample(now, count) + waiting as f64 / self.refresh,
-            Source::Gauge => count as f64 + waiting as f64,
+            Source::Rate(steady) => {
+                let part = self.held_up.sample(self.at, sample.queued);
+                let freely = steady.sample(now, sample.count) * (1.0 / (1.0 - part)).min(GROWTH);
+                // While somebody waits, the capacity is used: so much of it has been for that part of the time.
+                let at_least = sample.capacity * (part / (1.0 - part)).min(GROWTH);
+                let arriving = freely + waiting / BACKLOG;
+                if at_least.is_finite() { arriving.max(at_least) } else { arriving }
+            }
+            Source::Gauge => sample.count as f64 + waiting,
         };
         if self.demand >= self.level {
             self.level = self.demand;

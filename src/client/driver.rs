@@ -84,7 +84,8 @@ impl Driver {
             tokio::select! {
                 answer = answer => self.landed(answer),
                 () = wake => {}
-                () = self.shared.nudge.notified() => self.shared.nudged(),
+                () = self.shared.nudge.notified() => {}
+                () = self.shared.pressure.notified(), if step.heeds_pressure => self.shared.pressed(),
                 hint = hint => self.shared.hinted(hint.as_deref()),
             }
         }

@@ -10,7 +10,7 @@ use tokio::sync::watch;
 
 use crate::{
     Capacity,
-    demand::{Demand, Kind, Settings},
+    demand::{Demand, Kind, Sample, Settings},
     limiter::{GaugeLimiter, RateLimiter},
     session::{Basis, Mode, Usable},
     wants::Wants,
@@ -102,12 +102,29 @@ impl Opened {
 
     fn estimate(&self, demand: &mut Demand, now: Millis) -> f64 {
         match &self.limiter {
-            Limiter::Rate(rate) => demand.sample(now, rate.arrived(), rate.waiting()),
-            // The most of both since the last time: what came and went meanwhile was wanted too.
-            Limiter::Gauge(gauge) => demand.sample(now, gauge.take_peak(), 0),
+            Limiter::Rate(rate) => demand.sample(
+                now,
+                Sample {
+                    count: rate.arrived(),
+                    waiting: rate.waiting(),
+                    queued: rate.queued(),
+                    capacity: rate.capacity().get(),
+                },
+            ),
+            Limiter::Gauge(gauge) => demand.sample(now, Sample { count: gauge.take_peak(), ..Sample::default() }),
             Limiter::None => {}
         }
         demand.wants(now)
+    }
+
+    /// Whether somebody waits whose demand has to be estimated.
+    pub(crate) fn is_under_pressure(&self) -> bool {
+        let waiting = match &self.limiter {
+            Limiter::Rate(rate) => rate.waiting(),
+            Limiter::Gauge(gauge) => gauge.waiting(),
+            Limiter::None => 0,
+        };
+        waiting > 0 && self.estimates_wants()
     }
 
     /// Puts a capacity in force, and returns what was before.

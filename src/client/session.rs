@@ -217,8 +217,8 @@ impl<D: Demand> Session<D> {
     }
 
     /// Wants `demand` of a resource from now on: a new one is asked for at once, a known one when its demand has changed
-    /// enough, else with the next refresh.
-    pub fn want(&mut self, now: Millis, id: &Arc<str>, demand: D, mode: Mode) {
+    /// enough, else with the next refresh. Returns whether it will be asked for early.
+    pub fn want(&mut self, now: Millis, id: &Arc<str>, demand: D, mode: Mode) -> bool {
         let soon = self.soonest(now);
         if let Some(mut returning) = self.leaving.remove(id) {
             returning.due = soon;
@@ -230,13 +230,15 @@ impl<D: Demand> Session<D> {
         }
         let Some(entry) = self.entries.get_mut(id) else {
             self.entries.insert(Arc::clone(id), Entry::new(demand, mode, now));
-            return;
+            return true;
         };
-        if entry.asked.as_ref().is_none_or(|asked| demand.is_urgent(asked)) {
+        let urgent = entry.asked.as_ref().is_none_or(|asked| demand.is_urgent(asked));
+        if urgent {
             entry.due = entry.due.min(soon);
         }
         entry.demand = demand;
         entry.mode = mode;
+        urgent
     }
 
     /// Wants a resource no more: what was given is given back.

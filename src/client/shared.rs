@@ -20,16 +20,15 @@ use crate::{
 };
 
 /// Demands are estimated anew no more often than that because somebody has to wait.
-const ESTIMATE_GAP: Millis = Millis(50);
-/// How often it is looked whether permits in use beyond the lease have been given back.
-const OUTSTANDING_GAP: Millis = Millis(200);
-
+const ESTIMATE_GAP: Millis = Millis(100);
 pub(crate) struct Shared {
     pub(crate) id: Arc<str>,
     clock: Clock,
     state: Mutex<State>,
-    /// Tells the driver that there may be something to do.
-    pub(crate) nudge: Arc<Notify>,
+    /// Tells the driver that a handle has changed something.
+    pub(crate) nudge: Notify,
+    /// Tells the driver that somebody has to wait at a limiter.
+    pub(crate) pressure: Arc<Notify>,
     /// Whether the driver is gone.
     done: watch::Sender<bool>,
 }
@@ -70,6 +69,8 @@ pub(crate) struct Step {
     pub(crate) under_way: Option<u64>,
     /// Come back then.
     pub(crate) wake: Option<Instant>,
+    /// Whether it matters that somebody has to wait; it does not while demands are about to be estimated anyway.
+    pub(crate) heeds_pressure: bool,
     /// Nothing is left to do, for ever.
     pub(crate) finished: bool,
 }
@@ -102,7 +103,14 @@ impl Shared {
             last_error: None,
         };
         let (done, _) = watch::channel(false);
-        Shared { id, clock: Clock(Instant::now()), state: Mutex::new(state), nudge: Arc::default(), done }
+        Shared {
+            id,
+            clock: Clock(Instant::now()),
+            state: Mutex::new(state),
+            nudge: Notify::new(),
+            pressure: Arc::default(),
+            done,
+        }
     }
 
     /// A panic elsewhere cannot leave the state half changed: nothing that is called with the lock held calls foreign code.
@@ -127,7 +135,7 @@ impl Shared {
             slot.handles += 1;
             return Ok(Arc::clone(&slot.opened));
         }
-        let opened = Arc::new(make(&self.nudge));
+        let opened = Arc::new(make(&self.pressure));
         state.opened.insert(Arc::clone(id), Slot { handles: 1, opened: Arc::clone(&opened) });
         state.want(now, id);
         drop(state);
@@ -212,11 +220,9 @@ impl Shared {
 
     // ---- the driver's side
 
-    /// Somebody has nudged: a limiter has somebody waiting, or a handle has changed something.
-    pub(crate) fn nudged(&self) {
-        let mut state = self.lock();
-        let at = state.estimated.plus(ESTIMATE_GAP).max(self.clock.now());
-        state.estimate_soon(at);
+    /// Somebody has to wait at a limiter.
+    pub(crate) fn pressed(&self) {
+        self.lock().estimate_soon(self.clock.now());
     }
 
     pub(crate) fn step(&self) -> Step {
@@ -231,6 +237,7 @@ impl Shared {
         Step {
             under_way: state.session.under_way(),
             wake: wake.map(|at| self.clock.instant(at)),
+            heeds_pressure: state.estimate_at.is_none(),
             // What cannot be given back now ends by itself.
             finished: state.closing
                 && state.session.under_way().is_none()
@@ -264,13 +271,14 @@ impl State {
     fn want(&mut self, now: Millis, id: &Arc<str>) {
         let Some(slot) = self.opened.get(id) else { return };
         let (wants, mode) = (slot.opened.wants(now), slot.opened.mode);
-        self.session.want(now, id, wants, mode);
-        if wants.outstanding > 0.0 {
-            self.estimate_soon(now.plus(OUTSTANDING_GAP));
+        let changing = self.session.want(now, id, wants, mode);
+        if wants.outstanding > 0.0 || (changing && slot.opened.is_under_pressure()) {
+            self.estimate_soon(now);
         }
     }
 
-    fn estimate_soon(&mut self, at: Millis) {
+    fn estimate_soon(&mut self, now: Millis) {
+        let at = now.max(self.estimated.plus(ESTIMATE_GAP));
         self.estimate_at = Some(self.estimate_at.map_or(at, |before| before.min(at)));
     }
 
@@ -285,13 +293,18 @@ impl State {
     /// Puts what may be used in force.
     fn tell(&mut self, now: Millis) {
         let opened = &self.opened;
+        let mut more_may_be_wanted = false;
         self.session.changes(now, |id, usable| {
             let Some(slot) = opened.get(id) else { return };
             let before: Usable = slot.opened.apply(usable);
+            more_may_be_wanted |= usable.capacity > before.capacity && slot.opened.is_under_pressure();
             if before.basis == Basis::Lease && usable.basis == Basis::Fallback {
                 metrics::lease_ended(id);
                 tracing::warn!(resource = %id, capacity = usable.capacity.get(), "a lease has ended and could not be renewed");
             }
         });
+        if more_may_be_wanted {
+            self.estimate_soon(now);
+        }
     }
 }

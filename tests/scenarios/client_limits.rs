@@ -191,3 +191,17 @@ fn what_a_client_does_is_counted_under_the_names_that_doorman_gave() {
         assert!(shown.contains(&line), "`{line}` is not in\n{shown}");
     }
 }
+
+#[test]
+fn one_caller_after_the_other_is_soon_given_all_that_is_free() {
+    let server = Server::development();
+    let client = client_of(&server);
+    let rate = client.resource("searches").rate().unwrap();
+    // It never has more than one call waiting, but could do thousands a second.
+    eventually("it may use all there is", || {
+        block_on(rate.wait()).unwrap();
+        (rate.resource().capacity().get() == 100.0).then_some(())
+    });
+    let wants = server.status(&["searches"])["resources"][0]["wants"].as_f64().unwrap();
+    assert!(wants <= 250.0, "no more than about twice of what it has been given: {wants}");
+}

@@ -8,6 +8,10 @@ fn demand(kind: Kind) -> Demand {
     Demand::new(Settings { kind, refresh: REFRESH })
 }
 
+fn seen(count: u64, waiting: u64) -> Sample {
+    Sample { count, waiting, ..Sample::default() }
+}
+
 /// A rate limiter as its estimator sees it, sampled every so many milliseconds.
 struct Flow {
     demand: Demand,
@@ -19,7 +23,7 @@ struct Flow {
 impl Flow {
     fn sampled_every(step: u64) -> Flow {
         let mut demand = demand(Kind::Rate);
-        demand.sample(Millis(0), 0, 0);
+        demand.sample(Millis(0), seen(0, 0));
         Flow { demand, now: 0, arrived: 0.0, step }
     }
 
@@ -31,7 +35,7 @@ impl Flow {
             self.now += self.step;
             self.arrived += rate * self.step as f64 / 1000.0;
             // Rounded, so that the millions do not lose a permit to the sum of fractions.
-            self.demand.sample(Millis(self.now), (self.arrived + 1e-6) as u64, waiting);
+            self.demand.sample(Millis(self.now), seen((self.arrived + 1e-6) as u64, waiting));
             let wants = self.demand.wants(Millis(self.now));
             (least, most) = (least.min(wants), most.max(wants));
         }
@@ -72,10 +76,10 @@ fn a_backlog_is_wanted_at_once() {
     let mut flow = Flow::sampled_every(1000);
     flow.run(10.0, 300, 0);
     let before = flow.wants();
-    flow.demand.sample(Millis(flow.now), 3000, 500);
+    flow.demand.sample(Millis(flow.now), seen(3000, 500));
     assert!(
-        (flow.wants() - before - 100.0).abs() < 1.0,
-        "500 within 5 s are 100/s more than {before}: {}",
+        (flow.wants() - before - 500.0).abs() < 1.0,
+        "500 within a second are 500/s more than {before}: {}",
         flow.wants()
     );
 }
@@ -83,8 +87,8 @@ fn a_backlog_is_wanted_at_once() {
 #[test]
 fn a_client_that_has_just_started_does_not_extrapolate_from_a_moment() {
     let mut demand = demand(Kind::Rate);
-    demand.sample(Millis(0), 0, 0);
-    demand.sample(Millis(1), 100, 0);
+    demand.sample(Millis(0), seen(0, 0));
+    demand.sample(Millis(1), seen(100, 0));
     assert!(demand.wants(Millis(1)) <= 200.0, "100 in the first millisecond are not 100,000 per second");
 }
 
@@ -112,8 +116,8 @@ fn wants_fall_over_several_refreshes_without_a_cliff_and_end_at_nothing() {
 #[test]
 fn wants_fall_between_samples_too() {
     let mut gauge = demand(Kind::Gauge);
-    gauge.sample(Millis(0), 100, 0);
-    gauge.sample(Millis(1), 0, 0);
+    gauge.sample(Millis(0), seen(100, 0));
+    gauge.sample(Millis(1), seen(0, 0));
     let wants = |seconds: u64| gauge.wants(Millis(seconds * 1000));
     assert_eq!(wants(5), 100.0);
     assert!(wants(6) < 100.0 && wants(20) < 40.0 && wants(20) > 30.0);
@@ -139,7 +143,7 @@ fn arrivals_at_random_are_wanted_about_as_often_as_they_come() {
                 arrived += 1;
                 next -= (1.0 - random.f64()).ln() / rate;
             }
-            demand.sample(Millis(second * 1000), arrived, 0);
+            demand.sample(Millis(second * 1000), seen(arrived, 0));
             sum += demand.wants(Millis(second * 1000));
         }
         // Above, because peaks count at once and dips do not.
@@ -156,22 +160,72 @@ fn sixty_four_who_always_ask_again_want_more_than_there_is_and_not_without_bound
         flow.run(capacity, 300, 64);
         let (least, most) = flow.run(capacity, 300, 64);
         assert!(least > capacity, "wants {least} of {capacity}");
-        assert!(most < 1.05 * capacity + 64.0 / REFRESH.as_secs_f64() + 0.5, "wants {most} of {capacity}");
+        assert!(most < 1.05 * capacity + 64.0 / BACKLOG + 0.5, "wants {most} of {capacity}");
     }
+}
+
+/// One caller that works for `work` seconds, waits for its turn, and begins again, while it is given what it wants up to
+/// `most`. Returns what it wants after so many looks, a tenth of a second apart.
+fn wants_of_one_caller(work: f64, most: f64, looks: u64) -> f64 {
+    let mut demand = demand(Kind::Rate);
+    let (mut arrived, mut queued, mut capacity) = (1.0, 0.0, 0.0);
+    for look in 0..looks {
+        let waits = (1.0 - work * capacity).max(0.0);
+        let per_second = if waits > 0.0 { capacity } else { 1.0 / work };
+        (arrived, queued) = (arrived + per_second * 0.1, queued + waits * 0.1);
+        let sample = Sample {
+            count: arrived as u64,
+            waiting: u64::from(waits > 0.0),
+            queued: Duration::from_secs_f64(queued),
+            capacity,
+        };
+        let now = Millis(look * 100);
+        demand.sample(now, sample);
+        capacity = demand.wants(now).min(most);
+    }
+    demand.wants(Millis(looks * 100))
+}
+
+#[test]
+fn one_caller_that_always_comes_back_soon_wants_what_it_could_do() {
+    for (work, could) in [(0.001, 1_000.0), (0.1, 10.0), (1e-6, 1e6)] {
+        let soon = wants_of_one_caller(work, f64::INFINITY, 30);
+        assert!(soon > could / 2.0, "after 3 s {soon}, it could do {could}");
+        let wants = wants_of_one_caller(work, f64::INFINITY, 1_000);
+        assert!((could * 0.8..could * 2.1 + 1.0).contains(&wants), "{wants}, it could do {could}");
+    }
+}
+
+#[test]
+fn one_caller_that_is_not_given_more_wants_twice_as_much_and_no_more() {
+    let wants = wants_of_one_caller(1e-6, 50.0, 1_000);
+    assert!((99.0..=110.0).contains(&wants), "{wants} of 50");
+}
+
+#[test]
+fn few_calls_at_a_time_do_not_want_all_of_a_large_capacity() {
+    let mut demand = demand(Kind::Rate);
+    for second in 0..100u64 {
+        // Three at once each second; two of them wait for ten milliseconds.
+        let queued = Duration::from_millis(second * 10);
+        demand.sample(Millis(second * 1000), Sample { count: second * 3, waiting: 0, queued, capacity: 100.0 });
+    }
+    let wants = demand.wants(Millis(100_000));
+    assert!((2.9..3.5).contains(&wants), "{wants}");
 }
 
 #[test]
 fn a_gauge_holds_its_peak_for_a_refresh_and_then_lets_go() {
     let mut gauge = demand(Kind::Gauge);
-    gauge.sample(Millis(0), 10, 2);
+    gauge.sample(Millis(0), seen(10, 2));
     assert_eq!(gauge.wants(Millis(0)), 12.0);
     for second in 1..=5 {
-        gauge.sample(Millis(second * 1000), 4, 0);
+        gauge.sample(Millis(second * 1000), seen(4, 0));
         assert_eq!(gauge.wants(Millis(second * 1000)), 12.0, "after {second} s");
     }
     let mut before = 12.0;
     for second in 6..200 {
-        gauge.sample(Millis(second * 1000), 4, 0);
+        gauge.sample(Millis(second * 1000), seen(4, 0));
         let wants = gauge.wants(Millis(second * 1000));
         assert!(wants <= before && wants > before * 0.9, "from {before} to {wants}");
         before = wants;
@@ -199,11 +253,11 @@ proptest! {
         let refresh = Duration::from_millis(refresh);
         let mut demand = Demand::new(Settings { kind, refresh });
         for (now, count, waiting) in samples {
-            demand.sample(Millis(now), count, waiting);
+            demand.sample(Millis(now), seen(count, waiting));
             let least = if gauge {
                 count as f64 + waiting as f64
             } else {
-                waiting as f64 / refresh.as_secs_f64().max(0.001)
+                waiting as f64 / BACKLOG
             };
             for later in [now, now.saturating_add(1000), u64::MAX] {
                 let wants = demand.wants(Millis(later));

@@ -60,6 +60,10 @@ struct Line<M> {
     pressure: Pressure,
     /// The most permits in use and waited for since somebody last asked.
     peak: u64,
+    /// For how long somebody has been waiting, ever, up to when there last was nobody.
+    queued: Nanos,
+    /// Since when somebody has been waiting without a break.
+    queued_since: Option<Nanos>,
     closed: bool,
 }
 
@@ -108,6 +112,8 @@ impl<M: Meter> Gate<M> {
             due: None,
             pressure: Pressure::default(),
             peak: 0,
+            queued: 0,
+            queued_since: None,
             closed: false,
         };
         Gate { line: Mutex::new(line), origin: Instant::now(), on_pressure }
@@ -153,6 +159,14 @@ impl<M: Meter> Gate<M> {
         mem::replace(&mut line.peak, now)
     }
 
+    /// For how long somebody has been waiting, ever.
+    pub(super) fn queued(&self) -> Duration {
+        let now = self.now();
+        let line = self.lock();
+        let since = line.queued_since.map_or(0, |since| now.saturating_sub(since));
+        Duration::from_nanos(line.queued.saturating_add(since))
+    }
+
     /// Looks at the meter.
     pub(super) fn meter<R>(&self, look: impl FnOnce(&M) -> R) -> R {
         look(&self.lock().meter)
@@ -173,7 +187,12 @@ impl<M: Meter> Gate<M> {
     fn with<R>(&self, act: impl FnOnce(&mut Line<M>, Nanos, &mut Aftermath) -> R) -> R {
         let now = self.now();
         let mut after = Aftermath::default();
-        let result = act(&mut self.lock(), now, &mut after);
+        let result = {
+            let mut line = self.lock();
+            let result = act(&mut line, now, &mut after);
+            line.note_whether_queued(now);
+            result
+        };
         if after.pressure
             && let Some(notify) = &self.on_pressure
         {
@@ -201,6 +220,17 @@ impl<M: Meter> Line<M> {
         }
         let ready_in = self.meter.ready_in(now, self.waiting.saturating_add(u64::from(n)));
         Err(TryError::NotNow { retry_after: ready_in.map(Duration::from_nanos) })
+    }
+
+    fn note_whether_queued(&mut self, now: Nanos) {
+        match (self.queue.front(), self.queued_since) {
+            (Some(_), None) => self.queued_since = Some(now),
+            (None, Some(since)) => {
+                self.queued = self.queued.saturating_add(now.saturating_sub(since));
+                self.queued_since = None;
+            }
+            _ => {}
+        }
     }
 
     /// Somebody asks for permits.

@@ -1,6 +1,6 @@
 //! So many per second.
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 
 use tokio::{sync::Notify, task::coop::consume_budget};
 
@@ -76,6 +76,11 @@ impl RateLimiter {
     /// Permits asked for, ever: by those who were let through, who wait, who gave up and who only tried.
     pub fn arrived(&self) -> u64 {
         self.gate.arrived()
+    }
+
+    /// For how long somebody has been waiting, ever: how much of the time the capacity is what holds callers up.
+    pub fn queued(&self) -> Duration {
+        self.gate.queued()
     }
 
     /// Permits waited for now.
