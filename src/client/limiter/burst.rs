@@ -23,11 +23,12 @@ pub enum Burst {
 }
 
 impl Burst {
-    /// The permits that may be saved up at this capacity: at least one, infinite only if the capacity is.
+    /// The permits that may be saved up at this capacity: at least one, and without limit if the capacity is.
     pub fn permits(self, capacity: Capacity) -> f64 {
         let permits = match self {
             Burst::Smooth => 1.0 + capacity.get() * SMOOTH_SECONDS,
             Burst::Second => capacity.get(),
+            Burst::Permits(_) if capacity.is_unlimited() => f64::INFINITY,
             Burst::Permits(permits) => permits,
         };
         // `max` also turns NaN into one.
