@@ -31,7 +31,7 @@ use crate::{
 };
 
 use self::{
-    case::{Case, Load, Outcome},
+    case::{Case, Cost, Load, Outcome},
     figures::Figures,
 };
 
@@ -106,6 +106,7 @@ struct Report {
     /// The whole command line, so that it can be repeated.
     arguments: Vec<String>,
     cases: Vec<Figures>,
+    cost: Cost,
 }
 
 pub(crate) fn main(args: &Args) -> Result<(), Error> {
@@ -114,7 +115,8 @@ pub(crate) fn main(args: &Args) -> Result<(), Error> {
     }
     let interrupt = Interrupt::watch()?;
     let cases = Plan::new(args).run(&interrupt)?;
-    let report = Report { arguments: std::env::args().skip(1).collect(), cases };
+    let cost = runtime()?.block_on(Cost::measure());
+    let report = Report { arguments: std::env::args().skip(1).collect(), cases, cost };
     print(&report.text())?;
     if let Some(path) = &args.json {
         let json = serde_json::to_string_pretty(&report).expect("a report has string keys only");
@@ -198,6 +200,10 @@ impl Report {
              capacity · span,\nas callers timed it; burst: what it may be. Go: what Doorman's client library admitted, where it was \
              measured.\n",
         );
+        let Cost { wait_ns, try_acquire_ns } = self.cost;
+        text.push_str(&format!(
+            "With a permit there and nobody else: {wait_ns:.0} ns for wait(), {try_acquire_ns:.0} ns for try_acquire(1).\n"
+        ));
         for doubt in self.cases.iter().flat_map(Figures::doubts) {
             text.push_str(&format!("{doubt}\n"));
         }

@@ -13,6 +13,7 @@ use leaseway_client::{
     Capacity,
     limiter::{Burst, RateLimiter},
 };
+use serde::Serialize;
 use tokio::{task::yield_now, time::sleep};
 
 /// Callers of an open loop that may be there at the same time. Beyond it they are counted as offered and turned away: the
@@ -67,6 +68,33 @@ pub(super) struct Arrivals {
     /// How many came, also if they were turned away.
     pub(super) offered: u64,
     pub(super) turned_away: u64,
+}
+
+/// What a call costs when nobody else calls and there is a permit, in nanoseconds.
+#[derive(Clone, Copy, Debug, Serialize)]
+pub(super) struct Cost {
+    pub(super) wait_ns: f64,
+    pub(super) try_acquire_ns: f64,
+}
+
+impl Cost {
+    pub(super) async fn measure() -> Cost {
+        const CALLS: u32 = 1_000_000;
+        // A permit a nanosecond: there always is one, and the bucket works as it does at any rate.
+        let limiter = RateLimiter::new(Burst::Second);
+        limiter.set_capacity(Capacity::of(1e9));
+        let per_call = |start: Instant| start.elapsed().as_nanos() as f64 / f64::from(CALLS);
+        let start = Instant::now();
+        for _ in 0..CALLS {
+            limiter.wait().await.expect("nobody closes it");
+        }
+        let wait_ns = per_call(start);
+        let start = Instant::now();
+        for _ in 0..CALLS {
+            limiter.try_acquire(1).expect("there is one");
+        }
+        Cost { wait_ns, try_acquire_ns: per_call(start) }
+    }
 }
 
 /// What callers share.

@@ -84,7 +84,7 @@ impl Figures {
     }
 
     pub(super) fn row(&self) -> [String; 8] {
-        let or_dash = |value: Option<f64>| value.map_or("-".into(), |value| number(value));
+        let or_dash = |value: Option<f64>| value.map_or("-".into(), number);
         [
             self.capacity.to_string(),
             self.load.clone(),

@@ -168,8 +168,21 @@ async fn the_peak_remembers_what_came_and_went() {
     assert_eq!(gauge.take_peak(), 3);
     assert_eq!(gauge.take_peak(), 1, "what is in use now is all since the last look");
     assert!(timeout(Duration::from_millis(1), gauge.acquire_many(5)).await.is_err());
+    assert_eq!(gauge.take_peak(), 6);
+    assert!(gauge.try_acquire(3).is_err());
     drop(held);
-    assert_eq!((gauge.take_peak(), gauge.take_peak()), (6, 0));
+    assert_eq!((gauge.take_peak(), gauge.take_peak()), (4, 0), "who tries in vain would like to have them, too");
+}
+
+#[test]
+fn permits_and_those_who_wait_for_them_may_change_threads() {
+    fn sent<T: Send>(value: T) -> T {
+        value
+    }
+    let gauge = gauge(1.0);
+    drop(sent(gauge.try_acquire(1)));
+    drop(sent(gauge.acquire()));
+    drop(sent(crate::limiter::RateLimiter::new(crate::limiter::Burst::Smooth).wait()));
 }
 
 #[tokio::test]
