@@ -3,6 +3,8 @@
 //! Absolute figures move with the machine, so everything here aims at ratios: `ceiling` is a server that does nothing,
 //! the most that this stack of libraries allows; `load` measures one server; `compare` runs two in turns and divides.
 //!
+//! `limiter` measures the client's rate limiter, which needs no server.
+//!
 //! Any server that speaks the Doorman protocol can be measured, whoever wrote it.
 
 use std::process::ExitCode;
@@ -15,6 +17,7 @@ mod compare;
 mod end_to_end;
 mod error;
 mod fleet;
+mod limiter;
 mod load;
 mod output;
 mod process;
@@ -22,7 +25,7 @@ mod report;
 mod signal;
 mod table;
 
-/// Measures capacity servers that speak the Doorman protocol.
+/// Measures capacity servers that speak the Doorman protocol, and the limiter that clients keep to their capacity with.
 #[derive(Parser)]
 #[command(name = "leaseway-bench", version, after_help = EXAMPLES)]
 struct Cli {
@@ -48,6 +51,7 @@ enum Command {
     Load(load::Args),
     Compare(compare::Args),
     Fleet(fleet::Args),
+    Limiter(limiter::Args),
 }
 
 fn main() -> ExitCode {
@@ -56,6 +60,7 @@ fn main() -> ExitCode {
         Command::Load(args) => load::main(&args),
         Command::Compare(args) => compare::main(&args),
         Command::Fleet(args) => fleet::main(&args),
+        Command::Limiter(args) => limiter::main(&args),
     };
     match outcome {
         Ok(()) => ExitCode::SUCCESS,

@@ -58,7 +58,7 @@ struct Line<M> {
     /// When the head of the line can be paid, as far as it depends on time.
     due: Option<Nanos>,
     pressure: Pressure,
-    /// The most permits in use and waited for since somebody last asked.
+    /// The most permits in use and wanted since somebody last asked.
     peak: u64,
     /// For how long somebody has been waiting, ever, up to when there last was nobody.
     queued: Nanos,
@@ -152,7 +152,7 @@ impl<M: Meter> Gate<M> {
         self.lock().arrived
     }
 
-    /// The most permits in use and waited for since the last call.
+    /// The most permits in use and wanted since the last call.
     pub(super) fn take_peak(&self) -> u64 {
         let mut line = self.lock();
         let now = line.demanded();
@@ -242,7 +242,9 @@ impl<M: Meter> Line<M> {
     /// Takes permits for somebody who does not stand in the queue: only if nobody does.
     fn take_unqueued(&mut self, now: Nanos, n: u32) -> bool {
         let taken = n == 0 || (self.queue.front().is_none() && self.meter.take(now, n).is_ok());
-        self.peak = self.peak.max(self.demanded());
+        // One that is refused wanted them all the same.
+        let refused = if taken { 0 } else { u64::from(n) };
+        self.peak = self.peak.max(self.demanded().saturating_add(refused));
         taken
     }
 
@@ -262,7 +264,6 @@ impl<M: Meter> Line<M> {
         let joined = self.queue.push_back(Waiter { n, fate: Fate::Queued, waker: Some(waker.clone()) });
         *key = Some(joined);
         self.waiting = self.waiting.saturating_add(u64::from(n));
-        self.peak = self.peak.max(self.demanded());
         after.pressure = self.pressure.rises_to(self.waiting);
         if self.queue.front() != Some(joined) {
             return Place::Behind;

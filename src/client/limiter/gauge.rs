@@ -88,8 +88,8 @@ impl GaugeLimiter {
         self.gate.waiting()
     }
 
-    /// The most permits that were in use and waited for, together, since the last call of this. It does not miss what came
-    /// and went between two looks at [`in_use`](GaugeLimiter::in_use); there should be one caller.
+    /// The most permits that were in use, waited for and just tried for, together, since the last call of this. It does not
+    /// miss what came and went between two looks at [`in_use`](GaugeLimiter::in_use); there should be one caller.
     pub fn take_peak(&self) -> u64 {
         self.gate.take_peak()
     }

@@ -63,6 +63,11 @@ impl<T> Queue<T> {
         &mut self.entries[key].value
     }
 
+    #[cfg(test)]
+    pub(super) fn is_empty(&self) -> bool {
+        self.entries.is_empty()
+    }
+
     /// Gives up the value of one that does not stand in the queue any more.
     pub(super) fn remove(&mut self, key: Key) -> T {
         let value = self.entries.remove(key).value;

@@ -144,6 +144,19 @@ fn what_is_handed_back_does_not_exceed_what_there_would_be_without_it() {
 }
 
 #[test]
+fn one_that_waited_too_long_to_hand_back_does_not_hand_back_what_was_promised_to_another() {
+    let mut bucket = bucket(Burst::Permits(5.0), 1.0);
+    bucket.take(60 * SECOND, 1).expect("the burst");
+    let old = bucket.promise(1);
+    bucket.take(90 * SECOND, 2).expect("the burst again");
+    let new = bucket.promise(2);
+    bucket.hand_back(90 * SECOND, old); // would have run over
+    assert_eq!(drain(&mut bucket, 90 * SECOND), 3);
+    bucket.hand_back(90 * SECOND, new);
+    assert_eq!(drain(&mut bucket, 90 * SECOND), 2);
+}
+
+#[test]
 fn numbers_out_of_all_proportion_do_no_harm() {
     for capacity in [1e-300, 1e-13, 1e300, f64::MAX, f64::NAN, -1.0] {
         for burst in [Burst::Smooth, Burst::Second, Burst::Permits(f64::MAX), Burst::Permits(-1.0)] {
