@@ -72,6 +72,18 @@ fn whoever_must_shrink_is_hinted_while_more_is_held_than_there_is() {
 }
 
 #[test]
+fn other_wants_are_a_reason_to_look_also_if_they_change_no_lease() {
+    let mut desk = Desk::new(fair(100.0));
+    desk.round(&[("a", 100.0), ("b", 100.0)]);
+    desk.listens("a");
+    assert_eq!(desk.asks("c", 0.1), 0.0);
+    assert_eq!((desk.hints(), desk.hints()), (Vec::new(), Vec::new()), "a need not give up half a per cent");
+    assert_eq!(desk.looks_again_in(), None);
+    assert_eq!(desk.asks("c", 30.0), 0.0);
+    assert_eq!(desk.hints(), [hint("a", Why::Shrink)]);
+}
+
+#[test]
 fn nobody_is_hinted_who_does_not_listen() {
     let mut desk = contended(&[]);
     assert_eq!(desk.hints(), []);
