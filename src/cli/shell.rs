@@ -1,0 +1,165 @@
+//! `leaseway shell`: plays several clients by hand, as Doorman's shell does.
+//!
+//! What is typed is understood in [`command`], and read in [`lines`]; here it is carried out. How leases are had and
+//! kept is for the [`Session`] to know.
+
+mod command;
+mod complete;
+mod history;
+mod lines;
+#[cfg(test)]
+mod tests;
+mod user;
+mod watch;
+
+use leaseway_core::Amount;
+use leaseway_proto::status::Resource;
+
+use crate::{error::CliError, output::number};
+use command::{Command, SyntaxError, help};
+use lines::Line;
+use user::User;
+pub(crate) use watch::Observer;
+
+/// What the commands of a shell are carried out by. Each call may be given up before it is done.
+pub(crate) trait Session {
+    /// Asks for capacity in the name of a client, and keeps the lease refreshed in the background until it is released.
+    /// Asked again, what the client wants is what is asked for last.
+    async fn get(&mut self, client: &str, resource: &str, wants: Amount) -> Result<(), CliError>;
+
+    /// Gives back what `get` asked for. Whether there was such a thing.
+    async fn release(&mut self, client: &str, resource: &str) -> Result<bool, CliError>;
+
+    /// Everything that was asked for and not released, in any order.
+    fn held(&self) -> Vec<Held>;
+
+    /// Each client, and the server that it talks to, in any order.
+    fn masters(&self) -> Vec<(String, String)>;
+
+    /// How a resource is doing: what an [`Observer`] says.
+    async fn resource(&mut self, resource: &str) -> Result<Resource, CliError>;
+
+    /// Gives everything back.
+    async fn close(self) -> Result<(), CliError>;
+}
+
+/// What a client has of a resource now.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct Held {
+    pub(crate) resource: String,
+    pub(crate) client: String,
+    pub(crate) capacity: f64,
+}
+
+/// How a shell ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Ended {
+    /// Everything could be done, or somebody was there to see what could not.
+    Well,
+    /// Nobody was there, and something could not be done.
+    WithFailures,
+}
+
+/// Why a command could not be carried out.
+#[derive(Debug, thiserror::Error)]
+enum ShellError {
+    #[error(transparent)]
+    Syntax(#[from] SyntaxError),
+    #[error(transparent)]
+    Session(#[from] CliError),
+    #[error("{client} has asked for no `{resource}` in this shell; `show` lists what has been asked for")]
+    NothingToRelease { client: String, resource: String },
+    #[error("interrupted; it may have been done all the same")]
+    Interrupted,
+    #[error("interrupted; what was not given back is free again when its lease ends")]
+    ClosedEarly,
+    #[error("{0}")]
+    Lines(String),
+}
+
+/// Carries out what comes from standard input, until it ends or says so.
+pub(crate) async fn run(session: impl Session) -> Result<Ended, CliError> {
+    Ok(carry_out(session, User::at_standard_input()?).await)
+}
+
+async fn carry_out(mut session: impl Session, mut user: User) -> Ended {
+    let mut failed = false;
+    loop {
+        let outcome = match user.next_command().await {
+            Line::Text(text) => match Command::parse(&text) {
+                Ok(Some(Command::Quit)) => break,
+                Ok(Some(command)) => interruptible(&mut session, &mut user, command).await,
+                Ok(None) => Ok(()),
+                Err(error) => Err(error.into()),
+            },
+            Line::Interrupted => Ok(()),
+            Line::End => break,
+            Line::Failed(why) => {
+                failed = true;
+                user.complain(&ShellError::Lines(why));
+                break;
+            }
+        };
+        if let Err(error) = outcome {
+            failed = true;
+            user.complain(&error);
+        }
+    }
+    let closed = close(session, &user).await;
+    if let Err(error) = &closed {
+        user.complain(error);
+    }
+    if (failed || closed.is_err()) && !user.present { Ended::WithFailures } else { Ended::Well }
+}
+
+async fn close(session: impl Session, user: &User) -> Result<(), ShellError> {
+    tokio::select! {
+        closed = session.close() => Ok(closed?),
+        () = user.interrupt.notified() => Err(ShellError::ClosedEarly),
+    }
+}
+
+async fn interruptible(session: &mut impl Session, user: &mut User, command: Command) -> Result<(), ShellError> {
+    let interrupt = user.interrupt.clone();
+    tokio::select! {
+        outcome = obey(session, user, command) => outcome,
+        () = interrupt.notified() => Err(ShellError::Interrupted),
+    }
+}
+
+async fn obey(session: &mut impl Session, user: &mut User, command: Command) -> Result<(), ShellError> {
+    match command {
+        Command::Get { client, resource, wants } => session.get(&client, &resource, wants).await?,
+        Command::Release { client, resource } => {
+            if !session.release(&client, &resource).await? {
+                return Err(ShellError::NothingToRelease { client, resource });
+            }
+        }
+        Command::Show => say(user, &held(session.held()))?,
+        Command::Master => say(user, &masters(session.masters()))?,
+        Command::Watch { resource } => watch::watch(session, user, &resource).await?,
+        Command::Help => say(user, &help())?,
+        Command::Quit => {}
+    }
+    Ok(())
+}
+
+/// Nothing is not an empty line.
+fn say(user: &mut User, text: &str) -> Result<(), CliError> {
+    if text.is_empty() { Ok(()) } else { user.screen.say(text) }
+}
+
+/// As Doorman's shell prints them: a block each, by resource and then by client.
+fn held(mut held: Vec<Held>) -> String {
+    held.sort_by(|a, b| (&a.resource, &a.client).cmp(&(&b.resource, &b.client)));
+    let block = |held: &Held| {
+        let capacity = if held.capacity.is_infinite() { "no limit".to_owned() } else { number(held.capacity) };
+        format!("client: {:?}\nresource: {:?}\ncapacity: {capacity}\n", held.client, held.resource)
+    };
+    held.iter().map(block).collect::<Vec<_>>().join("\n")
+}
+
+fn masters(mut masters: Vec<(String, String)>) -> String {
+    masters.sort();
+    masters.iter().map(|(client, address)| format!("{client}: {address}")).collect::<Vec<_>>().join("\n")
+}

@@ -1,0 +1,184 @@
+//! What can be typed into the shell.
+
+#[cfg(test)]
+mod tests;
+
+use leaseway_core::{Amount, AmountError, nearest};
+
+/// A line that was understood.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) enum Command {
+    Get { client: String, resource: String, wants: Amount },
+    Release { client: String, resource: String },
+    Show,
+    Master,
+    Watch { resource: String },
+    Help,
+    Quit,
+}
+
+/// Why a line was not understood.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub(crate) enum SyntaxError {
+    #[error("a quotation mark is not closed, or a backslash ends the line")]
+    Unclosed,
+    #[error("there is no command `{word}`{suggestion}; `help` lists them all")]
+    Unknown { word: String, suggestion: String },
+    #[error("{what} is missing: write `{usage}`")]
+    Missing { what: &'static str, usage: String },
+    #[error("`{word}` is too much: write `{usage}`")]
+    TooMany { word: String, usage: String },
+    #[error("{what} has to have a name, and \"\" is none")]
+    NoName { what: &'static str },
+    #[error("`{word}` is not a capacity: write a number above 0, like 40 or 2.5")]
+    NotANumber { word: String },
+    #[error("a capacity of {word} {why}: write a number above 0, like 40 or 2.5")]
+    BadCapacity { word: String, why: AmountError },
+    #[error("a capacity of 0 cannot be asked for; to give up a lease write `release {client} {resource}`")]
+    Zero { client: String, resource: String },
+}
+
+/// How a command is written, and what it is for.
+pub(super) struct Usage {
+    pub(super) name: &'static str,
+    arguments: &'static [Argument],
+    summary: &'static str,
+}
+
+/// What a word of a command stands for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Argument {
+    Client,
+    Resource,
+    Capacity,
+}
+
+impl Argument {
+    fn placeholder(self) -> &'static str {
+        match self {
+            Argument::Client => "CLIENT",
+            Argument::Resource => "RESOURCE",
+            Argument::Capacity => "CAPACITY",
+        }
+    }
+
+    fn in_words(self) -> &'static str {
+        match self {
+            Argument::Client => "the client",
+            Argument::Resource => "the resource",
+            Argument::Capacity => "the capacity",
+        }
+    }
+}
+
+const GET: Usage = Usage {
+    name: "get",
+    arguments: &[Argument::Client, Argument::Resource, Argument::Capacity],
+    summary: "asks for capacity and keeps it until released; again to change how much",
+};
+const RELEASE: Usage = Usage {
+    name: "release",
+    arguments: &[Argument::Client, Argument::Resource],
+    summary: "gives back what `get` asked for",
+};
+const SHOW: Usage =
+    Usage { name: "show", arguments: &[], summary: "lists what was asked for here, and what there is of it" };
+const MASTER: Usage = Usage { name: "master", arguments: &[], summary: "says which server each client talks to" };
+const WATCH: Usage = Usage {
+    name: "watch",
+    arguments: &[Argument::Resource],
+    summary: "prints a resource each second until Enter or Ctrl-C; in a file, once",
+};
+const HELP: Usage = Usage { name: "help", arguments: &[], summary: "prints this" };
+const QUIT: Usage =
+    Usage { name: "quit", arguments: &[], summary: "gives everything back and ends; also `q`, `bye` and Ctrl-D" };
+
+/// All commands, in the order in which help lists them.
+pub(super) const COMMANDS: [Usage; 7] = [GET, RELEASE, SHOW, MASTER, WATCH, HELP, QUIT];
+
+impl Usage {
+    /// What the words after the command's name stand for.
+    pub(super) fn arguments(&self) -> &'static [Argument] {
+        self.arguments
+    }
+
+    fn line(&self) -> String {
+        let words = self.arguments.iter().map(|argument| argument.placeholder());
+        std::iter::once(self.name).chain(words).collect::<Vec<_>>().join(" ")
+    }
+
+    /// Exactly as many words as there are arguments, and a name wherever one is due.
+    fn take<const N: usize>(&self, words: Vec<String>) -> Result<[String; N], SyntaxError> {
+        if let Some(missing) = self.arguments.get(words.len()) {
+            return Err(SyntaxError::Missing { what: missing.in_words(), usage: self.line() });
+        }
+        let names = self.arguments.iter().zip(&words).filter(|(argument, _)| **argument != Argument::Capacity);
+        if let Some((unnamed, _)) = names.into_iter().find(|(_, word)| word.is_empty()) {
+            return Err(SyntaxError::NoName { what: unnamed.in_words() });
+        }
+        <[String; N]>::try_from(words)
+            .map_err(|mut words| SyntaxError::TooMany { word: words.swap_remove(N), usage: self.line() })
+    }
+}
+
+impl Command {
+    /// Understands a line. Words are split as a shell splits them: quotes hold together what has spaces, and what follows
+    /// a `#` is a comment. `None` if nothing is left.
+    pub(crate) fn parse(line: &str) -> Result<Option<Command>, SyntaxError> {
+        let mut words = shlex::split(line).ok_or(SyntaxError::Unclosed)?;
+        if words.is_empty() {
+            return Ok(None);
+        }
+        let name = words.remove(0);
+        let command = match name.as_str() {
+            "get" => {
+                let [client, resource, wants] = GET.take(words)?;
+                let wants = capacity(&wants, &client, &resource)?;
+                Command::Get { client, resource, wants }
+            }
+            "release" => {
+                let [client, resource] = RELEASE.take(words)?;
+                Command::Release { client, resource }
+            }
+            "watch" => {
+                let [resource] = WATCH.take(words)?;
+                Command::Watch { resource }
+            }
+            "show" => SHOW.take::<0>(words).map(|_| Command::Show)?,
+            "master" => MASTER.take::<0>(words).map(|_| Command::Master)?,
+            "help" => HELP.take::<0>(words).map(|_| Command::Help)?,
+            "quit" | "q" | "bye" => QUIT.take::<0>(words).map(|_| Command::Quit)?,
+            _ => return Err(unknown(name)),
+        };
+        Ok(Some(command))
+    }
+}
+
+fn capacity(word: &str, client: &str, resource: &str) -> Result<Amount, SyntaxError> {
+    let number: f64 = word.parse().map_err(|_| SyntaxError::NotANumber { word: word.to_owned() })?;
+    let wants = Amount::new(number).map_err(|why| SyntaxError::BadCapacity { word: word.to_owned(), why })?;
+    if wants == Amount::ZERO {
+        return Err(SyntaxError::Zero { client: quoted(client), resource: quoted(resource) });
+    }
+    Ok(wants)
+}
+
+fn unknown(word: String) -> SyntaxError {
+    let suggestion = nearest(&word, COMMANDS.iter().map(|usage| usage.name))
+        .map_or_else(String::new, |nearest| format!(" (did you mean `{nearest}`?)"));
+    SyntaxError::Unknown { word, suggestion }
+}
+
+/// A name as it has to be typed.
+pub(super) fn quoted(name: &str) -> String {
+    // What cannot be quoted cannot have been typed either.
+    shlex::try_quote(name).map_or_else(|_| name.to_owned(), |quoted| quoted.into_owned())
+}
+
+/// What `help` prints.
+pub(super) fn help() -> String {
+    let width = COMMANDS.iter().map(|usage| usage.line().len()).max().unwrap_or_default();
+    let lines = COMMANDS.iter().map(|usage| format!("  {:<width$}  {}", usage.line(), usage.summary));
+    let commands = lines.collect::<Vec<_>>().join("\n");
+    format!("{commands}\nA name with spaces goes into quotation marks; what follows a # is a comment.")
+}

@@ -1,0 +1,101 @@
+//! Whoever gives the commands: somebody at a terminal, or a file.
+
+use std::{
+    io::{self, IsTerminal as _, Write as _},
+    sync::Arc,
+};
+
+use rustyline::ExternalPrinter;
+use tokio::{signal, sync::Notify};
+
+use super::lines::{self, Line, Lines, Purpose};
+use crate::{error::CliError, output};
+
+/// Where results and complaints go.
+pub(super) trait Screen {
+    /// A result.
+    fn say(&mut self, text: &str) -> Result<(), CliError>;
+    /// A result, while a line is being typed.
+    fn say_above(&mut self, text: &str) -> Result<(), CliError>;
+    /// What went wrong.
+    fn complain(&mut self, text: &str);
+}
+
+pub(super) struct User {
+    pub(super) lines: Lines,
+    pub(super) screen: Box<dyn Screen>,
+    /// Somebody is there: prompts are shown, and what goes on until it is stopped can be stopped.
+    pub(super) present: bool,
+    /// Notified of Ctrl-C while no line is being edited.
+    pub(super) interrupt: Arc<Notify>,
+    /// Lines so far.
+    line: usize,
+}
+
+impl User {
+    pub(super) fn new(lines: Lines, screen: Box<dyn Screen>, present: bool, interrupt: Arc<Notify>) -> User {
+        User { lines, screen, present, interrupt, line: 0 }
+    }
+
+    /// Whoever is at standard input.
+    pub(super) fn at_standard_input() -> Result<User, CliError> {
+        let present = io::stdin().is_terminal();
+        let (lines, printer) = if present { lines::typed()? } else { (lines::piped()?, None) };
+        Ok(User::new(lines, Box::new(Standard { printer }), present, interrupts()))
+    }
+
+    pub(super) async fn next_command(&mut self) -> Line {
+        let line = self.lines.next(Purpose::Command);
+        self.line += 1;
+        if self.present {
+            // Ctrl-C is a key here, and comes as a line.
+            return line.await;
+        }
+        tokio::select! {
+            line = line => line,
+            () = self.interrupt.notified() => Line::Failed("interrupted".to_owned()),
+        }
+    }
+
+    /// Names the line if nobody sees which it is.
+    pub(super) fn complain(&mut self, why: &dyn std::error::Error) {
+        let text = if self.present { why.to_string() } else { format!("leaseway: line {}: {why}", self.line) };
+        self.screen.complain(&text);
+    }
+}
+
+fn interrupts() -> Arc<Notify> {
+    let interrupt = Arc::new(Notify::new());
+    let notify = Arc::clone(&interrupt);
+    tokio::spawn(async move {
+        // Only those who wait now are told: one that comes when nothing can be interrupted is forgotten.
+        while signal::ctrl_c().await.is_ok() {
+            notify.notify_waiters();
+        }
+    });
+    interrupt
+}
+
+struct Standard {
+    printer: Option<Box<dyn ExternalPrinter + Send>>,
+}
+
+impl Screen for Standard {
+    fn say(&mut self, text: &str) -> Result<(), CliError> {
+        output::say(text)
+    }
+
+    fn say_above(&mut self, text: &str) -> Result<(), CliError> {
+        match &mut self.printer {
+            Some(printer) => {
+                printer.print(format!("{text}\n")).map_err(|error| CliError::Output(io::Error::other(error)))
+            }
+            None => output::say(text),
+        }
+    }
+
+    fn complain(&mut self, text: &str) {
+        // Nothing can be done about a further failure.
+        let _ = writeln!(io::stderr().lock(), "{text}");
+    }
+}

@@ -1,0 +1,95 @@
+//! `watch`: how a resource is doing, second by second.
+
+use std::{pin::pin, time::Duration};
+
+use leaseway_proto::status::{GetStatusRequest, Resource, status_client::StatusClient};
+use tokio::time::{Instant, MissedTickBehavior, interval_at};
+use tonic::transport::Channel;
+
+use super::{Session, lines::Purpose, user::User};
+use crate::{
+    connect::{Target, refused},
+    error::CliError,
+    output::number,
+};
+
+const EVERY: Duration = Duration::from_secs(1);
+
+/// Prints a row at once, and if somebody is there to stop it, one each second. What goes wrong later takes the place
+/// of a row, because it may pass.
+pub(super) async fn watch(session: &mut impl Session, user: &mut User, resource: &str) -> Result<(), CliError> {
+    let first = session.resource(resource).await?;
+    user.screen.say(&heading())?;
+    user.screen.say(&row(Duration::ZERO, &first))?;
+    if !user.present {
+        return Ok(());
+    }
+    let mut stopped = pin!(user.lines.next(Purpose::Stop));
+    let since = Instant::now();
+    let mut ticks = interval_at(since + EVERY, EVERY);
+    ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    loop {
+        let next = async {
+            ticks.tick().await;
+            session.resource(resource).await
+        };
+        let answer = tokio::select! {
+            biased;
+            _ = &mut stopped => return Ok(()),
+            answer = next => answer,
+        };
+        let text = answer.map_or_else(|error| error.to_string(), |resource| row(since.elapsed(), &resource));
+        user.screen.say_above(&text)?;
+    }
+}
+
+fn heading() -> String {
+    columns(["AFTER", "CAPACITY", "WANTS", "GRANTED", "HELD", "CLIENTS", "LEARNING"].map(str::to_owned))
+}
+
+fn row(after: Duration, resource: &Resource) -> String {
+    let learning = match resource.learning_ms {
+        0 => "no".to_owned(),
+        left => format!("{} s", left.div_ceil(1000)),
+    };
+    columns([
+        format!("{} s", after.as_secs()),
+        number(resource.capacity),
+        number(resource.wants),
+        number(resource.granted),
+        number(resource.held),
+        resource.subclients.to_string(),
+        learning,
+    ])
+}
+
+/// As wide in every row, which is printed before the next one is known.
+fn columns(cells: [String; 7]) -> String {
+    let [after, rest @ ..] = cells;
+    rest.iter().fold(format!("{after:>7}"), |line, cell| format!("{line} {cell:>13}"))
+}
+
+/// Asks a server how its resources are doing, over one connection for as long as that works.
+pub(crate) struct Observer {
+    target: Target,
+    status: Option<StatusClient<Channel>>,
+}
+
+impl Observer {
+    pub(crate) fn new(target: Target) -> Observer {
+        Observer { target, status: None }
+    }
+
+    /// How a resource is doing.
+    pub(crate) async fn resource(&mut self, resource: &str) -> Result<Resource, CliError> {
+        let mut status = match self.status.take() {
+            Some(status) => status,
+            None => StatusClient::new(self.target.connect().await?),
+        };
+        let request = GetStatusRequest { resource_id: resource.to_owned(), page_size: 1, page_token: String::new() };
+        let answer = status.get_status(request).await.map_err(|status| refused(self.target.address(), &status))?;
+        self.status = Some(status);
+        let found = answer.into_inner().resources.into_iter().next();
+        found.ok_or_else(|| CliError::NoSuchResource(resource.to_owned()))
+    }
+}
