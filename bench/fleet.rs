@@ -45,7 +45,7 @@ pub(crate) struct Args {
     /// How long they idle, in seconds.
     #[arg(long, default_value = "10", value_name = "S", value_parser = seconds)]
     idle: Duration,
-    /// How many clients take part in a spike; 0: no spikes.
+    /// How many clients take part in a spike; 0: no spikes. Between spikes they want 1.
     #[arg(long, default_value = "2", value_name = "N")]
     spiking: usize,
     /// What they want then.
@@ -160,7 +160,12 @@ impl Fleet {
         Ok(Fleet {
             clients: Vec::new(),
             resources: Vec::new(),
-            wants: (0..args.clients.get()).map(|_| 1.0 + random.f64() * (args.wants - 1.0).max(0.0)).collect(),
+            wants: (0..args.clients.get() as usize)
+                .map(|n| {
+                    let usual = 1.0 + random.f64() * (args.wants - 1.0).max(0.0);
+                    if n < args.spiking { 1.0 } else { usual }
+                })
+                .collect(),
             status: StatusClient::new(endpoint.connect_lazy()),
             bar,
         })
