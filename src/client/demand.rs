@@ -83,6 +83,7 @@ impl Demand {
 
     /// What a limiter says at `now`. Of a rate: [`arrived`] and [`waiting`]. Of a gauge: [`take_peak`], which includes those
     /// who wait, and none besides; or what is in use and who waits, which misses what came and went between two samples.
+    /// Arrivals of a rate are counted from the first sample on, which belongs to the moment the limiter was made.
     ///
     /// [`arrived`]: crate::limiter::RateLimiter::arrived
     /// [`waiting`]: crate::limiter::RateLimiter::waiting
