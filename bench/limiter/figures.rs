@@ -78,7 +78,7 @@ impl Figures {
             ));
         }
         if self.excess > self.burst {
-            doubts.push("the excess is above the burst: callers were scheduled late, see --help".into());
+            doubts.push("the excess is above the burst; in it is how late callers were scheduled, see --help".into());
         }
         doubts.iter().map(|doubt| format!("{}/s, {}: {doubt}", self.capacity, self.load)).collect()
     }

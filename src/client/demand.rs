@@ -140,7 +140,8 @@ impl Demand {
         }
     }
 
-    /// What a limiter says at `now`.
+    /// What a limiter says at `now`. Arrivals of a rate are counted from the first sample on, which belongs to the moment the
+    /// limiter was made.
     pub fn sample(&mut self, now: Millis, sample: Sample) {
         self.level = self.wants(now);
         self.at = Millis(self.at.0.max(now.0));

@@ -3,8 +3,9 @@
 use crate::Capacity;
 
 /// How late a waiter may be woken without any capacity being lost. tokio's timer wakes one to two milliseconds late, and a
-/// busy machine later still. Measured with `leaseway-bench limiter` on two cores, which the load itself needed: with 5 ms a
-/// twelfth of 20,000/s was lost in some runs and a sixth of a million, with 10 ms a twentieth, with 20 ms a fiftieth at most.
+/// busy machine later still. Measured with `leaseway-bench limiter` on two cores, which the load of a million per second
+/// alone can fill: with 5 ms a run at 20,000/s lost a thirteenth and one at a million a sixth; with 10 ms the worst lost a
+/// twentieth of a million; with 20 ms 20,000/s lost a thousandth, and the worst run a twenty-fifth of a million.
 const SMOOTH_SECONDS: f64 = 0.020;
 
 /// How much of a rate's unused capacity may be used later, all at once.

@@ -12,7 +12,7 @@ use crate::{
 /// Lets callers through at a rate.
 ///
 /// Exact: in any span of T seconds at most capacity · T + [burst](Burst) permits are taken. Work-conserving: as long as
-/// somebody waits, none of the capacity is lost (with the two bursts that allow for late timers). It starts without
+/// somebody waits, no capacity is lost, unless timers and tasks are later than the burst allows for. It starts without
 /// capacity and without credit, so that a process that is started again and again gains nothing by it.
 ///
 /// Clones are the same limiter.
