@@ -89,6 +89,18 @@ async fn a_newer_watch_takes_the_place_of_the_older_and_survives_its_end() {
     assert_eq!(told(&newer).await.resources, ["r".into()]);
 }
 
+#[tokio::test(start_paused = true)]
+async fn a_listener_that_waits_is_woken_when_its_place_is_taken() {
+    let watchers = watchers(1);
+    let older = start(&watchers, "a");
+    let waiting = tokio::time::timeout(std::time::Duration::from_secs(1), older.pending());
+    let (told, _newer) = tokio::join!(waiting, async {
+        tokio::time::sleep(std::time::Duration::from_millis(100)).await;
+        start(&watchers, "a")
+    });
+    assert_eq!(told.expect("it is woken"), Err(Replaced));
+}
+
 #[test]
 fn watchers_are_limited_and_room_comes_back() {
     let watchers = watchers(2);

@@ -34,7 +34,11 @@ impl Desk {
 }
 
 async fn next(messages: &mut Messages) -> Result<Hint, Status> {
-    messages.next().await.expect("the stream goes on")
+    within_a_minute(messages).await.expect("the stream goes on")
+}
+
+async fn within_a_minute(messages: &mut Messages) -> Option<Result<Hint, Status>> {
+    tokio::time::timeout(Duration::from_secs(60), messages.next()).await.expect("something happens")
 }
 
 fn names(hint: Result<Hint, Status>) -> Vec<String> {
@@ -78,7 +82,7 @@ async fn a_stream_whose_place_is_taken_says_so_and_ends() {
     next(&mut older).await.expect("the first");
     let mut newer = desk.listens();
     assert_eq!(next(&mut older).await.expect_err("its end").code(), Code::Aborted);
-    assert!(older.next().await.is_none());
+    assert!(within_a_minute(&mut older).await.is_none());
     desk.hint("r");
     next(&mut newer).await.expect("the first");
     assert_eq!(names(next(&mut newer).await), ["r"]);
@@ -94,7 +98,7 @@ async fn streams_end_at_once_when_the_server_stops() {
     desk.stop.send_replace(true);
     assert_eq!(next(&mut messages).await.expect_err("its end").code(), Code::Unavailable);
     assert_eq!(start.elapsed(), Duration::ZERO);
-    assert!(messages.next().await.is_none());
+    assert!(within_a_minute(&mut messages).await.is_none());
 }
 
 #[tokio::test(start_paused = true)]
