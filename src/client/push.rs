@@ -70,7 +70,10 @@ impl Hints {
                 },
                 (Stage::Open(stream), _) => match stream.message().await {
                     Ok(Some(hint)) => {
-                        self.pause = PAUSE_FIRST;
+                        // The first of a stream says nothing: two clients of one id would take it from each other for ever.
+                        if hint.everything || !hint.resource_id.is_empty() {
+                            self.pause = PAUSE_FIRST;
+                        }
                         return if hint.everything { None } else { Some(hint.resource_id) };
                     }
                     Ok(None) => Status::unavailable("the stream has ended"),

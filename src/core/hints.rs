@@ -54,7 +54,7 @@ pub struct Hint {
 
 /// Two amounts are apart if they differ by more than this part of the larger.
 const APART: f64 = 0.005;
-/// Less than this part of the capacity is not worth a request.
+/// Less than this part of the capacity is not worth a request, unless it brings whoever asks closer to its due.
 const WORTH_ASKING: f64 = 0.0025;
 /// Hints to one holder come no sooner after one another.
 const PAUSE: Millis = Millis(200);
@@ -111,8 +111,11 @@ pub(crate) struct Room {
 }
 
 impl Room {
-    fn is_worth_asking_for(&self) -> bool {
-        (self.free - self.spoken_for).get() > self.capacity.get() * WORTH_ASKING
+    /// Little of the capacity can be much for somebody: without the second clause a hundred small ones would each go without
+    /// the last of what they are due until they ask by themselves.
+    fn is_worth_asking_for(&self, due: Amount) -> bool {
+        let left = (self.free - self.spoken_for).get();
+        left > self.capacity.get() * WORTH_ASKING || left > due.get() * APART
     }
 
     /// Whether what somebody has too much is missing elsewhere: somebody waits, or more is held than there is.
@@ -125,7 +128,7 @@ impl Room {
             Some(Why::Shrink)
         } else if standing.is_in_the_way() && self.is_scarce() {
             Some(Why::Confirm)
-        } else if standing.waits() && (self.is_worth_asking_for() || !self.bounded) {
+        } else if standing.waits() && (self.is_worth_asking_for(standing.due) || !self.bounded) {
             Some(Why::Grow)
         } else {
             None

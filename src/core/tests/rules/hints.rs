@@ -122,15 +122,17 @@ fn an_older_lease_that_blocks_nobody_stays() {
 }
 
 #[test]
-fn whoever_waits_is_hinted_when_more_than_a_quarter_of_a_per_cent_is_free() {
-    for (keeps, hinted) in [(99.75, false), (99.7, true)] {
+fn whoever_waits_is_hinted_when_a_quarter_of_a_per_cent_is_free_or_enough_to_come_closer_to_its_due() {
+    for (wants, keeps, hinted) in
+        [(100.0, 99.75, false), (100.0, 99.7, true), (10.0, 99.96, false), (10.0, 99.94, true)]
+    {
         let mut desk = Desk::new(fair(100.0));
         desk.asks("a", keeps);
         desk.asks("filler", 100.0 - keeps);
-        desk.asks("b", 10.0);
+        desk.asks("b", wants);
         desk.listens("b");
         desk.release(HolderKind::Client, "filler", None);
-        assert_eq!(desk.hinted("b").is_some(), hinted, "{} is free", 100.0 - keeps);
+        assert_eq!(desk.hinted("b").is_some(), hinted, "{} is free, it wants {wants}", 100.0 - keeps);
     }
 }
 
