@@ -30,6 +30,11 @@ impl Target {
         &self.server
     }
 
+    /// How long to wait for an answer.
+    pub(crate) fn timeout(&self) -> Duration {
+        Duration::from_secs(self.timeout)
+    }
+
     /// A connection to the server that was given.
     pub(crate) async fn connect(&self) -> Result<Channel, CliError> {
         self.connect_to(&self.server).await

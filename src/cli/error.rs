@@ -29,6 +29,13 @@ pub(crate) enum CliError {
     TooSoon { resource: String, client: String },
     #[error("no resource `{0}` is alive on this server; one comes to life when somebody asks for it")]
     NoSuchResource(String),
+    #[error("{0}")]
+    Client(String),
+    #[error("there is no lease yet: {why}. It goes on trying; `show` tells when there is one")]
+    NotYet { why: String },
+    /// Each command that failed has been complained about.
+    #[error("some commands failed")]
+    ShellFailed,
     #[error("cannot write the result: {0}")]
     Output(std::io::Error),
     #[error("cannot start: {0}")]

@@ -6,6 +6,7 @@ mod connect;
 mod error;
 mod output;
 mod serve;
+mod shell;
 mod status;
 
 use std::process::ExitCode;
@@ -28,6 +29,7 @@ Try it:
   leaseway get alice mysql 40           in another terminal: alice asks for 40 of `mysql`
   leaseway get bob mysql 1000           bob asks for more than there is, and gets what is left
   leaseway status mysql                 who has what
+  leaseway shell                        several clients at once, with their leases kept refreshed
 
 Every flag of serve, and --server and --timeout, can also be set by a variable: --listen is LEASEWAY_LISTEN. A
 flag on the command line wins.
@@ -44,6 +46,8 @@ enum Command {
     Get(ask::Get),
     /// Gives capacity back
     Release(ask::Release),
+    /// Plays several clients by hand, on a prompt or from a pipe: get, release, show, master, watch
+    Shell(shell::Shell),
     /// Shows a server and its resources, or one resource and who holds it
     Status(status::ShowStatus),
 }
@@ -54,6 +58,7 @@ fn main() -> ExitCode {
         Command::Config(command) => command.run(),
         Command::Get(get) => get.run(),
         Command::Release(release) => release.run(),
+        Command::Shell(shell) => shell.run(),
         Command::Status(status) => status.run(),
     };
     match outcome {

@@ -3,6 +3,7 @@
 //! What is typed is understood in [`command`], and read in [`lines`]; here it is carried out. How leases are had and
 //! kept is for the [`Session`] to know.
 
+mod clients;
 mod command;
 mod complete;
 mod history;
@@ -12,17 +13,42 @@ mod tests;
 mod user;
 mod watch;
 
+use clap::Args;
 use leaseway_core::Amount;
 use leaseway_proto::status::Resource;
 
-use crate::{error::CliError, output::number};
+use crate::{
+    Outcome,
+    connect::{Target, block_on},
+    error::CliError,
+    output::number,
+};
+use clients::Clients;
 use command::{Command, SyntaxError, help};
 use lines::Line;
 use user::User;
-pub(crate) use watch::Observer;
+use watch::Observer;
+
+/// Plays several clients by hand: `get` asks for capacity in the name of one and keeps the lease refreshed, until
+/// `release` or the end of the shell. `help` lists the commands. Reads commands from a pipe as well.
+#[derive(Args)]
+pub(crate) struct Shell {
+    #[command(flatten)]
+    target: Target,
+}
+
+impl Shell {
+    pub(crate) fn run(self) -> Outcome {
+        let ended = block_on(run(Clients::new(self.target)))?;
+        match ended {
+            Ended::Well => Ok(()),
+            Ended::WithFailures => Err(CliError::ShellFailed),
+        }
+    }
+}
 
 /// What the commands of a shell are carried out by. Each call may be given up before it is done.
-pub(crate) trait Session {
+trait Session {
     /// Asks for capacity in the name of a client, and keeps the lease refreshed in the background until it is released.
     /// Asked again, what the client wants is what is asked for last.
     async fn get(&mut self, client: &str, resource: &str, wants: Amount) -> Result<(), CliError>;
@@ -45,15 +71,15 @@ pub(crate) trait Session {
 
 /// What a client has of a resource now.
 #[derive(Debug, Clone, PartialEq)]
-pub(crate) struct Held {
-    pub(crate) resource: String,
-    pub(crate) client: String,
-    pub(crate) capacity: f64,
+struct Held {
+    resource: String,
+    client: String,
+    capacity: f64,
 }
 
 /// How a shell ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Ended {
+enum Ended {
     /// Everything could be done, or somebody was there to see what could not.
     Well,
     /// Nobody was there, and something could not be done.
@@ -78,7 +104,7 @@ enum ShellError {
 }
 
 /// Carries out what comes from standard input, until it ends or says so.
-pub(crate) async fn run(session: impl Session) -> Result<Ended, CliError> {
+async fn run(session: impl Session) -> Result<Ended, CliError> {
     Ok(carry_out(session, User::at_standard_input()?).await)
 }
 

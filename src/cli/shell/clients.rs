@@ -1,0 +1,111 @@
+//! The clients that somebody plays: each a real one, which keeps its leases refreshed in the background.
+
+use std::{collections::BTreeMap, time::Duration};
+
+use leaseway_client::{Basis, Client, Resource, Transport};
+use leaseway_core::Amount;
+use leaseway_proto::status;
+
+use super::{Held, Observer, Session};
+use crate::{connect::Target, error::CliError};
+
+/// After a change of what is wanted an answer that changes nothing cannot be told from none: so long one is waited for.
+const MOMENT: Duration = Duration::from_millis(300);
+
+pub(crate) struct Clients {
+    server: String,
+    patience: Duration,
+    transport: Transport,
+    clients: BTreeMap<String, Client>,
+    /// By client and resource.
+    held: BTreeMap<(String, String), Resource>,
+    observer: Observer,
+}
+
+impl Clients {
+    pub(crate) fn new(target: Target) -> Clients {
+        Clients {
+            server: target.address().to_owned(),
+            patience: target.timeout(),
+            transport: Transport::new(),
+            clients: BTreeMap::new(),
+            held: BTreeMap::new(),
+            observer: Observer::new(target),
+        }
+    }
+
+    fn client(&mut self, id: &str) -> Result<&Client, CliError> {
+        if !self.clients.contains_key(id) {
+            let builder = Client::builder().endpoint(&self.server).id(id).transport(&self.transport);
+            let client =
+                builder.deadline(self.patience).build().map_err(|error| CliError::Client(error.to_string()))?;
+            self.clients.insert(id.to_owned(), client);
+        }
+        Ok(&self.clients[id])
+    }
+
+    /// Waits for the first lease.
+    async fn first_lease(&self, client: &str, resource: &Resource) -> Result<(), CliError> {
+        let answered = tokio::time::timeout(self.patience, resource.answered()).await;
+        if let Ok(Ok(usable)) = answered
+            && usable.basis == Basis::Lease
+        {
+            return Ok(());
+        }
+        let why = self.clients[client].health().last_error.unwrap_or_else(|| "no answer".to_owned());
+        Err(CliError::NotYet { why })
+    }
+}
+
+impl Session for Clients {
+    async fn get(&mut self, client: &str, resource: &str, wants: Amount) -> Result<(), CliError> {
+        let key = (client.to_owned(), resource.to_owned());
+        if let Some(held) = self.held.get(&key) {
+            let mut watch = held.watch();
+            held.set_wants(wants.get()).map_err(|error| CliError::Client(error.to_string()))?;
+            // Whether something changed or not, it has been said.
+            let _ = tokio::time::timeout(MOMENT, watch.changed()).await;
+            return Ok(());
+        }
+        let opened = self.client(client)?.resource(resource).wants(wants.get()).open();
+        let opened = opened.map_err(|error| CliError::Client(error.to_string()))?;
+        let outcome = self.first_lease(client, &opened).await;
+        // It goes on trying: so it is held, and can be released.
+        self.held.insert(key, opened);
+        outcome
+    }
+
+    async fn release(&mut self, client: &str, resource: &str) -> Result<bool, CliError> {
+        let Some(held) = self.held.remove(&(client.to_owned(), resource.to_owned())) else { return Ok(false) };
+        drop(held);
+        let others = self.held.keys().any(|(other, _)| other == client);
+        if !others && let Some(client) = self.clients.remove(client) {
+            client.close().await;
+        }
+        Ok(true)
+    }
+
+    fn held(&self) -> Vec<Held> {
+        let held = self.held.iter().map(|((client, resource), held)| Held {
+            resource: resource.clone(),
+            client: client.clone(),
+            capacity: held.capacity().get(),
+        });
+        held.collect()
+    }
+
+    fn masters(&self) -> Vec<(String, String)> {
+        self.clients.iter().map(|(id, client)| (id.clone(), client.health().server)).collect()
+    }
+
+    async fn resource(&mut self, resource: &str) -> Result<status::Resource, CliError> {
+        self.observer.resource(resource).await
+    }
+
+    async fn close(self) -> Result<(), CliError> {
+        for client in self.clients.values() {
+            client.close().await;
+        }
+        Ok(())
+    }
+}
