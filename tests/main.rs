@@ -48,6 +48,7 @@ mod scenarios {
     mod refusals;
     mod reload;
     mod reuse;
+    mod shell;
 }
 
 /// A file that no list names is compiled by nobody, and its tests pass for ever.

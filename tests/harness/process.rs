@@ -1,7 +1,7 @@
 //! A `leaseway` process: what it is told, what it says, how it ends. It never outlives the test.
 
 use std::{
-    io::Read,
+    io::{Read, Write as _},
     process::{Child, Command, ExitStatus, Stdio},
     sync::{Arc, Mutex, PoisonError},
     thread::{self, JoinHandle},
@@ -34,15 +34,26 @@ pub(crate) fn leaseway(arguments: &[&str]) -> Said {
     Process::start(arguments, &[]).finish()
 }
 
+/// As [`leaseway`], with something to read.
+pub(crate) fn leaseway_reading(arguments: &[&str], input: &str) -> Said {
+    let mut process = Process::start_with(arguments, &[], Stdio::piped());
+    process.child.stdin.take().unwrap().write_all(input.as_bytes()).unwrap();
+    process.finish()
+}
+
 impl Process {
     pub(crate) fn start(arguments: &[&str], variables: Variables<'_>) -> Process {
+        Process::start_with(arguments, variables, Stdio::null())
+    }
+
+    fn start_with(arguments: &[&str], variables: Variables<'_>, stdin: Stdio) -> Process {
         let mut command = Command::new(binary::path());
         // What the developer has set is not meant for the tests.
         for (name, _) in std::env::vars_os().filter(|(name, _)| name.to_string_lossy().starts_with("LEASEWAY_")) {
             command.env_remove(name);
         }
         command.args(arguments).envs(variables.iter().copied());
-        let mut child = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        let mut child = command.stdin(stdin).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
         let stdout = Reader::of(child.stdout.take().unwrap());
         let stderr = Reader::of(child.stderr.take().unwrap());
         Process { child, stdout, stderr }
