@@ -181,7 +181,7 @@ fn the_three_modes_while_a_server_is_killed_and_comes_back() {
             let usable = resource.usable();
             format!("{mode} {} ({:?})", usable.capacity.get(), usable.basis)
         });
-        println!("{:5.1} s  {what:<24} {}", origin.elapsed().as_secs_f64(), shown.join("   "));
+        eprintln!("{:5.1} s  {what:<24} {}", origin.elapsed().as_secs_f64(), shown.join("   "));
     };
     eventually("all have what they are due", || {
         watched.iter().all(|one| one.resource.capacity().get() == 30.0).then_some(())
