@@ -41,6 +41,11 @@ pub(crate) fn number(value: f64) -> String {
     text.trim_end_matches('0').trim_end_matches('.').to_owned()
 }
 
+/// How much longer a resource learns, if it does.
+pub(crate) fn learning(left_ms: u64) -> String {
+    if left_ms == 0 { "no".to_owned() } else { format!("{} s", left_ms.div_ceil(1000)) }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

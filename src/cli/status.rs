@@ -8,7 +8,7 @@ use crate::{
     Outcome,
     connect::{Target, block_on, refused},
     error::CliError,
-    output::{number, say, table},
+    output::{learning, number, say, table},
 };
 
 /// Shows a server and its resources, or one resource and who holds it.
@@ -93,10 +93,6 @@ fn resource_heading() -> Vec<String> {
 }
 
 fn resource_row(resource: &Resource) -> Vec<String> {
-    let learning = match resource.learning_ms {
-        0 => "no".to_owned(),
-        left => format!("{} s", left.div_ceil(1000)),
-    };
     vec![
         resource.resource_id.clone(),
         number(resource.capacity),
@@ -104,7 +100,7 @@ fn resource_row(resource: &Resource) -> Vec<String> {
         number(resource.granted),
         number(resource.held),
         resource.subclients.to_string(),
-        learning,
+        learning(resource.learning_ms),
         resource.algorithm.clone(),
         if resource.template.is_empty() { "(none)".to_owned() } else { resource.template.clone() },
     ]

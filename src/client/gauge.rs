@@ -2,7 +2,7 @@
 
 use crate::{
     error::OpenError,
-    layer::GaugeLayer,
+    layer::LimitLayer,
     limiter::{Closed, GaugeLimiter, Permit, TryError},
     opened::Limiter,
     resource::Resource,
@@ -58,8 +58,8 @@ impl Gauge {
     }
 
     /// Middleware that holds a permit for as long as a request is under way.
-    pub fn layer(&self) -> GaugeLayer {
-        GaugeLayer::new(self.clone())
+    pub fn layer(&self) -> LimitLayer<Gauge> {
+        LimitLayer::new(self.clone())
     }
 
     /// What does not depend on its being a gauge: capacity, lease, wants.

@@ -12,71 +12,72 @@ use std::{
 use tower_layer::Layer;
 use tower_service::Service;
 
-use crate::{gauge::Gauge, rate::Rate};
+use crate::{
+    gauge::Gauge,
+    limiter::{Closed, Permit},
+    rate::Rate,
+};
 
 /// What a limited service fails with: [`Closed`](crate::limiter::Closed) when the client was closed, or what the inner
 /// service failed with.
 pub type BoxError = Box<dyn std::error::Error + Send + Sync>;
 
-/// Lets every request wait for its turn at a [`Rate`].
-#[derive(Debug, Clone)]
-pub struct RateLayer {
-    rate: Rate,
+/// What requests wait at: a [`Rate`] or a [`Gauge`].
+pub trait Limit: Clone + Send + 'static {
+    /// Held until the response is there, or the request has failed.
+    type Permit: Send;
+
+    /// Waits until a request may go.
+    fn admit(&self) -> impl Future<Output = Result<Self::Permit, Closed>> + Send;
 }
 
-/// Holds a permit of a [`Gauge`] from before a request is sent until its response is there, or it has failed. What is
-/// streamed after that, a body for example, is no longer counted.
-#[derive(Debug, Clone)]
-pub struct GaugeLayer {
-    gauge: Gauge,
+impl Limit for Rate {
+    type Permit = ();
+
+    async fn admit(&self) -> Result<(), Closed> {
+        self.wait().await
+    }
 }
 
-/// A service behind a [`Rate`].
+/// The permit is held until the response is there. What is streamed after that, a body for example, is no longer counted.
+impl Limit for Gauge {
+    type Permit = Permit;
+
+    async fn admit(&self) -> Result<Permit, Closed> {
+        self.acquire().await
+    }
+}
+
+/// Puts services behind a limit. Made by [`Rate::layer`] and [`Gauge::layer`].
 #[derive(Debug, Clone)]
-pub struct Rated<S> {
-    rate: Rate,
+pub struct LimitLayer<L> {
+    limit: L,
+}
+
+/// A service behind a limit.
+#[derive(Debug, Clone)]
+pub struct Limited<L, S> {
+    limit: L,
     inner: S,
 }
 
-/// A service behind a [`Gauge`].
-#[derive(Debug, Clone)]
-pub struct Gauged<S> {
-    gauge: Gauge,
-    inner: S,
-}
-
-impl RateLayer {
-    pub(crate) fn new(rate: Rate) -> RateLayer {
-        RateLayer { rate }
+impl<L> LimitLayer<L> {
+    pub(crate) fn new(limit: L) -> LimitLayer<L> {
+        LimitLayer { limit }
     }
 }
 
-impl GaugeLayer {
-    pub(crate) fn new(gauge: Gauge) -> GaugeLayer {
-        GaugeLayer { gauge }
+impl<L: Clone, S> Layer<S> for LimitLayer<L> {
+    type Service = Limited<L, S>;
+
+    fn layer(&self, inner: S) -> Limited<L, S> {
+        Limited { limit: self.limit.clone(), inner }
     }
 }
 
-impl<S> Layer<S> for RateLayer {
-    type Service = Rated<S>;
-
-    fn layer(&self, inner: S) -> Rated<S> {
-        Rated { rate: self.rate.clone(), inner }
-    }
-}
-
-impl<S> Layer<S> for GaugeLayer {
-    type Service = Gauged<S>;
-
-    fn layer(&self, inner: S) -> Gauged<S> {
-        Gauged { gauge: self.gauge.clone(), inner }
-    }
-}
-
-type Answer<T> = Pin<Box<dyn Future<Output = Result<T, BoxError>> + Send>>;
-
-impl<S, R> Service<R> for Rated<S>
+impl<L, S, R> Service<R> for Limited<L, S>
 where
+    L: Limit,
     S: Service<R> + Clone + Send + 'static,
     S::Error: Into<BoxError>,
     S::Future: Send,
@@ -84,49 +85,22 @@ where
 {
     type Response = S::Response;
     type Error = BoxError;
-    type Future = Answer<S::Response>;
+    type Future = Pin<Box<dyn Future<Output = Result<S::Response, BoxError>> + Send>>;
 
     fn poll_ready(&mut self, context: &mut Context<'_>) -> Poll<Result<(), BoxError>> {
         self.inner.poll_ready(context).map_err(Into::into)
     }
 
-    fn call(&mut self, request: R) -> Answer<S::Response> {
-        let rate = self.rate.clone();
-        let mut inner = ready(&mut self.inner);
+    fn call(&mut self, request: R) -> Self::Future {
+        let limit = self.limit.clone();
+        // What goes along has been polled ready; what stays is a clone that has not.
+        let clone = self.inner.clone();
+        let mut inner = std::mem::replace(&mut self.inner, clone);
         Box::pin(async move {
-            rate.wait().await?;
-            inner.call(request).await.map_err(Into::into)
+            let permit = limit.admit().await?;
+            let response = inner.call(request).await.map_err(Into::into);
+            drop(permit);
+            response
         })
     }
-}
-
-impl<S, R> Service<R> for Gauged<S>
-where
-    S: Service<R> + Clone + Send + 'static,
-    S::Error: Into<BoxError>,
-    S::Future: Send,
-    R: Send + 'static,
-{
-    type Response = S::Response;
-    type Error = BoxError;
-    type Future = Answer<S::Response>;
-
-    fn poll_ready(&mut self, context: &mut Context<'_>) -> Poll<Result<(), BoxError>> {
-        self.inner.poll_ready(context).map_err(Into::into)
-    }
-
-    fn call(&mut self, request: R) -> Answer<S::Response> {
-        let gauge = self.gauge.clone();
-        let mut inner = ready(&mut self.inner);
-        Box::pin(async move {
-            let _permit = gauge.acquire().await?;
-            inner.call(request).await.map_err(Into::into)
-        })
-    }
-}
-
-/// The service that has been polled ready; what stays behind is a clone that has not.
-fn ready<S: Clone>(inner: &mut S) -> S {
-    let clone = inner.clone();
-    std::mem::replace(inner, clone)
 }

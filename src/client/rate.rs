@@ -2,7 +2,7 @@
 
 use crate::{
     error::OpenError,
-    layer::RateLayer,
+    layer::LimitLayer,
     limiter::{Closed, RateLimiter, TryError},
     opened::Limiter,
     resource::Resource,
@@ -52,8 +52,8 @@ impl Rate {
     }
 
     /// Middleware that lets every request wait here first.
-    pub fn layer(&self) -> RateLayer {
-        RateLayer::new(self.clone())
+    pub fn layer(&self) -> LimitLayer<Rate> {
+        LimitLayer::new(self.clone())
     }
 
     /// What does not depend on its being a rate: capacity, lease, wants.

@@ -10,7 +10,7 @@ use super::{Session, lines::Purpose, user::User};
 use crate::{
     connect::{Target, refused},
     error::CliError,
-    output::number,
+    output::{learning, number},
 };
 
 const EVERY: Duration = Duration::from_secs(1);
@@ -48,10 +48,6 @@ fn heading() -> String {
 }
 
 fn row(after: Duration, resource: &Resource) -> String {
-    let learning = match resource.learning_ms {
-        0 => "no".to_owned(),
-        left => format!("{} s", left.div_ceil(1000)),
-    };
     columns([
         format!("{} s", after.as_secs()),
         number(resource.capacity),
@@ -59,7 +55,7 @@ fn row(after: Duration, resource: &Resource) -> String {
         number(resource.granted),
         number(resource.held),
         resource.subclients.to_string(),
-        learning,
+        learning(resource.learning_ms),
     ])
 }
 
