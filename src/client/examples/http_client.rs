@@ -18,7 +18,7 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     let mut http = per_second.layer().layer(under_way.layer().layer(http));
 
     for n in 1..=100 {
-        let request = http::Request::get("http://127.0.0.1:5101/healthz").body(Empty::new())?;
+        let request = http::Request::get("http://127.0.0.1:5150/healthz").body(Empty::new())?;
         std::future::poll_fn(|context| http.poll_ready(context)).await.map_err(|error| error.to_string())?;
         let response = http.call(request).await.map_err(|error| error.to_string())?;
         println!("page {n}: {}", response.status());
