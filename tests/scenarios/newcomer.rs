@@ -150,3 +150,12 @@ fn a_server_that_cannot_be_reached_is_named_with_what_to_do() {
     assert_eq!(said.code, Some(1));
     assert!(said.stderr.contains("localhost is not an address: there is no port"), "{said:?}");
 }
+
+#[test]
+fn the_readme_shows_the_quickstart_as_it_is() {
+    let root = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
+    let readme = std::fs::read_to_string(root.join("README.md")).unwrap();
+    let example = std::fs::read_to_string(root.join("src/client/examples/quickstart.rs")).unwrap();
+    let (_, code) = example.split_once("use leaseway_client").unwrap();
+    assert!(readme.contains(&format!("```rust\nuse leaseway_client{code}```")), "README.md shows another quickstart");
+}
