@@ -113,7 +113,7 @@ fn rate(times: &[f64], seconds: f64, possible: f64) -> f64 {
 }
 
 /// The most permits that any span of time saw beyond capacity · span: of all i <= j, the largest
-/// (j - i + 1) - capacity · (t[j] - t[i]). A span that begins at an admission and ends at one is the worst there is.
+/// `(j - i + 1) - capacity · (t[j] - t[i])`. A span that begins at an admission and ends at one is the worst there is.
 fn excess(times: &[f64], capacity: f64) -> f64 {
     let mut least = f64::INFINITY; // of i - capacity · t[i] so far
     let ahead = times.iter().enumerate().map(|(index, &time)| index as f64 - capacity * time);

@@ -2,12 +2,12 @@
 //!
 //! What counts is demand and not what is served: callers count when they come. Otherwise a limited client would see no
 //! more demand than it has capacity, and never ask for more. Those who wait count besides, with what it takes to serve
-//! them within [`BACKLOG`].
+//! them within a second.
 //!
 //! Callers that only come back when they have been served hide what they would do without a limit: one that waits for half
 //! of its time would come twice as often. So if somebody waits for the part f of the time, the demand is what arrives
 //! divided by 1 − f. When f has just become large, what arrived before says little: then it is at least what must have
-//! been served meanwhile, capacity · f, divided by the same. Neither is believed beyond a factor of [`GROWTH`]: more is,
+//! been served meanwhile, capacity · f, divided by the same. Neither is believed beyond a factor of two: more is,
 //! when that has been granted and somebody still waits.
 //!
 //! More demand is believed at once, less slowly: asking for too little makes callers wait, asking for too much costs others

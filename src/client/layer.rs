@@ -18,7 +18,7 @@ use crate::{
     rate::Rate,
 };
 
-/// What a limited service fails with: [`Closed`](crate::limiter::Closed) when the client was closed, or what the inner
+/// What a limited service fails with: [`Closed`] when the client was closed, or what the inner
 /// service failed with.
 pub type BoxError = Box<dyn std::error::Error + Send + Sync>;
 

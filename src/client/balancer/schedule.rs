@@ -3,7 +3,7 @@
 //!
 //! In words: at each pick the status of every enabled member grows by its factor; the member with the largest status is
 //! picked, of several the one configured first; and its status falls by the sum of the factors handed out. Written so
-//! it looks at everybody in each pick. Here a [tournament](tournament) does the looking, and a pick among `n` members
+//! it looks at everybody in each pick. Here a tournament does the looking, and a pick among `n` members
 //! replays about `log n` matches. The picks are the same, and so are the statuses.
 //!
 //! Pure: there is no clock, no lock and nothing random. Why a member is disabled, and where factors come from, is for

@@ -9,7 +9,7 @@ pub struct Pace {
     pub deadline: Millis,
     /// Refreshes come no sooner, whatever the server says; hints and changes of demand are exempt.
     pub refresh_min: Millis,
-    /// The pause after the first failure; it grows by [`BACKOFF_GROWTH`] with each further one.
+    /// The pause after the first failure; it grows by six tenths with each further one.
     pub backoff_first: Millis,
     /// It grows no further than that.
     pub backoff_max: Millis,
