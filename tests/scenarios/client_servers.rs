@@ -10,6 +10,7 @@ use leaseway_client::{Basis, Client, Mode, Resource};
 use crate::harness::{
     config::{self, ConfigFile, Template},
     fake::{Fake, Manner},
+    link::Link,
     process::Said,
     server::{Server, addresses_of_its_own},
     wait::{block_on, eventually, runtime},
@@ -151,6 +152,40 @@ fn a_lease_without_a_length_lasts_until_its_expiry_and_not_longer() {
     assert_eq!(resource.capacity().get(), 3.5, "the safe capacity that the server sent");
     // Whole seconds on the wire: it may have been cut by nearly one.
     assert!(asked.elapsed() >= Duration::from_secs(2), "{:?}", asked.elapsed());
+}
+
+#[test]
+fn a_connection_that_has_died_without_a_word_is_replaced() {
+    for towards_only in [false, true] {
+        let server = Server::development();
+        let link = Link::to(server.grpc());
+        let client = client(&[link.address()]);
+        let resource = client.resource("r").wants(10.0).open().unwrap();
+        has_lease(&resource, 10.0);
+        if towards_only {
+            link.silence_towards()
+        } else {
+            link.silence()
+        }
+        resource.set_wants(20.0).unwrap();
+        has_lease(&resource, 20.0);
+        assert!(link.connections() >= 2, "it can only have come over a new one");
+    }
+}
+
+#[test]
+fn a_slow_link_shortens_leases_and_never_lengthens_them() {
+    let file = ConfigFile::new(&config::text(&[Template { lease: 3, refresh: 1, ..Template::fair("*", 90.0) }]));
+    let server = Server::with_config(&file);
+    let link = Link::to(server.grpc());
+    link.delay(Duration::from_millis(300));
+    let client = build(Client::builder().endpoint(link.address()).refresh_min(Duration::from_secs(600)));
+    let resource = client.resource("r").wants(10.0).open().unwrap();
+    has_lease(&resource, 10.0);
+    let (_, left) = resource.lease().unwrap();
+    // Request, answer, and before them the opening of the connection, each way 300 ms. Only the first two are counted
+    // with certainty: from when the request was handed over.
+    assert!(left <= Duration::from_millis(3_000 - 600), "{left:?} are left of a lease of 3 s");
 }
 
 struct Watched {
