@@ -3,7 +3,11 @@
 //! An operation is given to the backend whose turn it is, and then waits at that backend's limiter. Turns are in proportion to
 //! the leases, so no lease is ever exceeded and none is left unused while there is enough to do.
 
-use std::sync::Arc;
+use std::{
+    future::{Future, poll_fn},
+    sync::Arc,
+    task::Poll,
+};
 
 use tokio::{sync::Notify, time::Instant};
 
@@ -112,9 +116,17 @@ impl Balanced {
                 None => std::future::pending().await,
             }
         };
+        let mut clients: Vec<_> =
+            self.inner.balancer.backends().iter().map(|rate| Box::pin(rate.resource().client_ended())).collect();
+        // Whoever tells of changes may have ended together with the runtime of a client.
+        let ended = poll_fn(|context| {
+            let any = clients.iter_mut().any(|client| client.as_mut().poll(context).is_ready());
+            if any { Poll::Ready(()) } else { Poll::Pending }
+        });
         tokio::select! {
             () = changed => {}
             () = retry => {}
+            () = ended => {}
         }
         Ok(())
     }

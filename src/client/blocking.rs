@@ -39,7 +39,14 @@ impl Builder {
             .map_err(|error| BuildError::NoThread(error.to_string()))?;
         let handle = runtime.handle().clone();
         let (gone, keeper_gone) = oneshot::channel::<()>();
-        let (client, driver) = self.assemble(handle, Some(gone))?;
+        let (client, driver) = match self.assemble(handle, Some(gone)) {
+            Ok(made) => made,
+            Err(error) => {
+                // Simply dropped, it would panic where the caller happens to be in async code.
+                runtime.shutdown_background();
+                return Err(error);
+            }
+        };
         thread::Builder::new()
             .name("leaseway-client".into())
             .spawn(move || {

@@ -2,7 +2,7 @@
 
 use std::{
     sync::{
-        Arc,
+        Arc, LazyLock,
         atomic::{AtomicU64, Ordering},
     },
     time::Duration,
@@ -20,6 +20,9 @@ use crate::{
     shared::{Health, Shared},
     transport::Transport,
 };
+
+#[cfg(test)]
+mod tests;
 
 /// As the servers have it.
 const RESOURCES_PER_REQUEST: usize = 1000;
@@ -221,10 +224,12 @@ impl Builder {
     }
 }
 
-/// `HOST:PID:NUMBER`: no two clients that run at the same time have the same.
+/// `HOST:PID:NUMBER`: no two clients that run at the same time have the same. Numbers begin anywhere: in containers that share
+/// the name of their host every process may have the same id.
 fn unique_id() -> String {
+    static FIRST: LazyLock<u64> = LazyLock::new(|| u64::from(fastrand::u32(..)));
     static NUMBER: AtomicU64 = AtomicU64::new(0);
-    let number = NUMBER.fetch_add(1, Ordering::Relaxed);
+    let number = *FIRST + NUMBER.fetch_add(1, Ordering::Relaxed);
     let host = rustix::system::uname().nodename().to_string_lossy().into_owned();
     format!("{host}:{}:{number}", std::process::id())
 }

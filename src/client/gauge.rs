@@ -14,6 +14,9 @@ use crate::{
 /// nothing new is let in until enough came back, and meanwhile the server is told what is still in use, so that it gives
 /// it to nobody else.
 ///
+/// Keep a handle for as long as permits are out: with the last handle the lease is given back, and what is still in use
+/// can be reported no more.
+///
 /// ```no_run
 /// # async fn example(client: leaseway_client::Client) -> Result<(), Box<dyn std::error::Error>> {
 /// let transactions = client.resource("transactions").gauge()?;

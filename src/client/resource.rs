@@ -120,6 +120,11 @@ impl Resource {
         if self.keeper.shared.is_closing() { Err(Closed) } else { Ok(()) }
     }
 
+    /// Waits until nobody keeps leases alive any more.
+    pub(crate) async fn client_ended(&self) {
+        self.keeper.shared.closed().await;
+    }
+
     /// Which.
     pub fn id(&self) -> &str {
         &self.opened.id

@@ -146,6 +146,8 @@ pub struct Session<D> {
     under_way: Option<UnderWay>,
     number: u64,
     failures: u32,
+    /// The last request was a release, and failed: what is due goes before the next one.
+    release_failed: bool,
     /// Nothing is sent before.
     pause_until: Millis,
     last_sent: Option<Millis>,
@@ -211,6 +213,7 @@ impl<D: Demand> Session<D> {
             under_way: None,
             number: 0,
             failures: 0,
+            release_failed: false,
             pause_until: Millis(0),
             last_sent: None,
         }
@@ -222,6 +225,8 @@ impl<D: Demand> Session<D> {
         let soon = self.soonest(now);
         if let Some(mut returning) = self.leaving.remove(id) {
             returning.due = soon;
+            // Whoever wants it now may be somebody else, who has not been told of the lease yet.
+            returning.told = None;
             if returning.given_back {
                 // The server may have heard it.
                 returning = Entry { safe: returning.safe, ..Entry::new(demand.clone(), mode, now) };
@@ -283,7 +288,11 @@ impl<D: Demand> Session<D> {
         if self.under_way.is_some() || now < self.pause_until {
             return None;
         }
-        let (kind, ids, body) = match self.releases(now) {
+        // Releases that always fail must not let the leases of everything else end.
+        let asks_first = self.release_failed && self.entries.values().any(|entry| entry.due <= now);
+        self.release_failed = false;
+        let releases = if asks_first { None } else { self.releases(now) };
+        let (kind, ids, body) = match releases {
             Some(releases) => {
                 let ids = releases.iter().map(|release| Arc::clone(&release.id)).collect();
                 (Kind::Release, ids, Body::Release(releases))
@@ -344,7 +353,7 @@ impl<D: Demand> Session<D> {
                 // Left out of the answer: too soon, or refused. The lease stays as it is.
                 entry.due = now.plus(match entry.lease {
                     Some(lease) => self.pace.refresh(lease.refresh, lease.end.since(now), &mut self.rng),
-                    None => self.pace.refresh_min,
+                    None => self.pace.refresh_min.max(GAP),
                 });
             }
         }
@@ -438,7 +447,7 @@ impl<D: Demand> Session<D> {
                 }
             }
             // Tried again while the leases live.
-            Kind::Release => {}
+            Kind::Release => self.release_failed = true,
         }
     }
 

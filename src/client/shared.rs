@@ -12,6 +12,7 @@ use tokio::{
 };
 
 use crate::{
+    Capacity,
     error::OpenError,
     metrics,
     opened::Opened,
@@ -19,8 +20,12 @@ use crate::{
     wants::Wants,
 };
 
+#[cfg(test)]
+mod tests;
+
 /// Demands are estimated anew no more often than that because somebody has to wait.
 const ESTIMATE_GAP: Millis = Millis(100);
+
 pub(crate) struct Shared {
     pub(crate) id: Arc<str>,
     clock: Clock,
@@ -113,7 +118,8 @@ impl Shared {
         }
     }
 
-    /// A panic elsewhere cannot leave the state half changed: nothing that is called with the lock held calls foreign code.
+    /// A panic elsewhere cannot leave the state half changed: with the lock held no foreign code is called but wakers. In
+    /// particular nothing is logged or counted: whoever records that may ask this client something.
     fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -232,9 +238,9 @@ impl Shared {
             state.estimate(now);
         }
         let outgoing = state.session.poll(now);
-        state.tell(now);
+        let ended = state.tell(now);
         let wake = [state.session.wake(now), state.estimate_at].into_iter().flatten().min();
-        Step {
+        let step = Step {
             under_way: state.session.under_way(),
             wake: wake.map(|at| self.clock.instant(at)),
             heeds_pressure: state.estimate_at.is_none(),
@@ -243,16 +249,21 @@ impl Shared {
                 && state.session.under_way().is_none()
                 && (state.session.is_idle() || state.session.failures() > 0),
             outgoing,
-        }
+        };
+        drop(state);
+        report(&ended);
+        step
     }
 
     /// Reports what became of a request to the session.
-    pub(crate) fn landed(&self, report: impl FnOnce(&mut Session<Wants>, Millis), error: Option<String>) {
+    pub(crate) fn landed(&self, apply: impl FnOnce(&mut Session<Wants>, Millis), error: Option<String>) {
         let now = self.clock.now();
         let mut state = self.lock();
-        report(&mut state.session, now);
+        apply(&mut state.session, now);
         state.last_error = error.or(state.last_error.take());
-        state.tell(now);
+        let ended = state.tell(now);
+        drop(state);
+        report(&ended);
     }
 
     /// The server says that asking now for these would change something; `None` stands for all.
@@ -290,21 +301,36 @@ impl State {
         }
     }
 
-    /// Puts what may be used in force.
-    fn tell(&mut self, now: Millis) {
+    /// Puts what may be used in force. Returns which leases have ended, to be reported once nothing is locked.
+    #[must_use]
+    fn tell(&mut self, now: Millis) -> Vec<Ended> {
         let opened = &self.opened;
-        let mut more_may_be_wanted = false;
+        let (mut more_may_be_wanted, mut ended) = (false, Vec::new());
         self.session.changes(now, |id, usable| {
             let Some(slot) = opened.get(id) else { return };
             let before: Usable = slot.opened.apply(usable);
             more_may_be_wanted |= usable.capacity > before.capacity && slot.opened.is_under_pressure();
             if before.basis == Basis::Lease && usable.basis == Basis::Fallback {
-                metrics::lease_ended(id);
-                tracing::warn!(resource = %id, capacity = usable.capacity.get(), "a lease has ended and could not be renewed");
+                ended.push(Ended { id: Arc::clone(id), capacity: usable.capacity });
             }
         });
         if more_may_be_wanted {
             self.estimate_soon(now);
         }
+        ended
+    }
+}
+
+/// A lease that has ended unrenewed.
+struct Ended {
+    id: Arc<str>,
+    /// What is used instead.
+    capacity: Capacity,
+}
+
+fn report(ended: &[Ended]) {
+    for Ended { id, capacity } in ended {
+        metrics::lease_ended(id);
+        tracing::warn!(resource = %id, capacity = capacity.get(), "a lease has ended and could not be renewed");
     }
 }

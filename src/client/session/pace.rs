@@ -7,7 +7,8 @@ use leaseway_core::Millis;
 pub struct Pace {
     /// How long an answer may take.
     pub deadline: Millis,
-    /// Refreshes come no sooner, whatever the server says; hints and changes of demand are exempt.
+    /// Refreshes come no sooner, whatever the server says; hints and changes of demand are exempt. Less than 100 ms
+    /// counts as 100 ms, here and below: no setting makes a client hammer a server.
     pub refresh_min: Millis,
     /// The pause after the first failure; it grows by six tenths with each further one.
     pub backoff_first: Millis,
@@ -37,14 +38,15 @@ impl Pace {
     pub(super) fn backoff(&self, failures: u32, rng: &mut fastrand::Rng) -> Millis {
         let exponent = i32::try_from(failures.saturating_sub(1)).unwrap_or(i32::MAX);
         let pause = self.backoff_first.0 as f64 * BACKOFF_GROWTH.powi(exponent);
-        scaled(pause.min(self.backoff_max.0 as f64), 0.5 + rng.f64() / 2.0)
+        scaled(pause.min(self.backoff_max.0 as f64).max(GAP.0 as f64), 0.5 + rng.f64() / 2.0)
     }
 
     /// When to refresh after an answer: a little sooner than asked to, so that clients drift apart, and always while a third
     /// of the lease is left, so that one lost answer costs nothing.
     pub(super) fn refresh(&self, interval: Millis, left: Millis, rng: &mut fastrand::Rng) -> Millis {
-        let interval = scaled(interval.max(self.refresh_min).0 as f64, 0.9 + rng.f64() / 10.0);
-        interval.min(Millis(left.0 / 3 * 2)).max(self.refresh_min.min(interval))
+        let least = self.refresh_min.max(GAP);
+        let interval = scaled(interval.max(least).0 as f64, 0.9 + rng.f64() / 10.0);
+        interval.min(Millis(left.0 / 3 * 2)).max(least.min(interval))
     }
 }
 
@@ -84,5 +86,14 @@ mod tests {
         assert_eq!(refresh(60_000, 30_000), 20_000);
         assert!(refresh(0, 60_000) >= 900);
         assert!(refresh(5_000, 0) >= 900, "a lease that ended under way");
+    }
+
+    #[test]
+    fn no_setting_makes_a_client_hammer_a_server() {
+        let mut rng = fastrand::Rng::with_seed(1);
+        let zero = Millis(0);
+        let pace = Pace { deadline: zero, refresh_min: zero, backoff_first: zero, backoff_max: zero };
+        assert!((1..100).all(|failures| pace.backoff(failures, &mut rng) >= Millis(50)));
+        assert!([0, 1, 60_000].iter().all(|left| pace.refresh(zero, Millis(*left), &mut rng) >= Millis(90)));
     }
 }

@@ -1,5 +1,7 @@
-//! The rules of a session one by one; `world` runs many against the core's resource over a bad network.
+//! The rules of a session one by one; `world` runs many against the core's resource over a bad network, `steps` does
+//! anything in any order.
 
+mod steps;
 mod world;
 
 use super::*;
@@ -139,6 +141,20 @@ fn an_answer_to_a_request_that_was_given_up_is_not_believed() {
 }
 
 #[test]
+fn an_answer_to_an_older_request_is_not_taken_for_one_to_the_newest() {
+    let mut session = session();
+    session.want(Millis(0), &id("r"), wants(1.0), MODE);
+    let first = session.poll(Millis(0)).expect("it asks");
+    assert_eq!(session.poll(Millis(3_000)), None, "given up: a pause");
+    let second = session.poll(Millis(3_100)).expect("it asks again");
+    assert!(!session.answered(Millis(3_101), first.number, vec![given("r", 40.0, 1)]));
+    assert!(!session.redirected(Millis(3_101), first.number, Some("elsewhere:1")));
+    assert!(!session.failed(Millis(3_101), first.number));
+    assert_eq!((session.lease(Millis(3_101), "r"), session.under_way()), (None, Some(second.number)));
+    assert_eq!((session.failures(), &**session.target()), (1, "a:1"));
+}
+
+#[test]
 fn what_was_not_asked_for_is_not_taken() {
     let mut session = session();
     session.want(Millis(0), &id("r"), wants(1.0), MODE);
@@ -265,7 +281,8 @@ fn redirects_are_followed_at_once_but_rings_are_not() {
     let mut session = session();
     session.want(Millis(0), &id("r"), wants(1.0), MODE);
     let mut targets = Vec::new();
-    while let Some(outgoing) = session.poll(Millis(0)) {
+    for _ in 0..100 {
+        let Some(outgoing) = session.poll(Millis(0)) else { break };
         let to = if &*outgoing.target == "b:1" { "a:1" } else { "b:1" };
         targets.push(outgoing.target.to_string());
         assert!(session.redirected(Millis(0), outgoing.number, Some(to)));
@@ -382,6 +399,164 @@ fn what_is_wanted_again_before_it_was_given_back_is_kept() {
     session.want(Millis(1_000), &id("r"), wants(100.0), MODE);
     assert_eq!(capacity(&session, 1_000, "r"), 40.0);
     assert_eq!(asks(&session.poll(Millis(1_000)).expect("it asks"))[0].has.expect("a lease").token, Some(1));
+}
+
+#[test]
+fn what_is_wanted_again_before_it_was_given_back_is_told_again() {
+    let mut session = leased();
+    session.changes(Millis(10), |_, _| ());
+    session.release("r");
+    session.want(Millis(1_000), &id("r"), wants(100.0), MODE);
+    let mut told = Vec::new();
+    session.changes(Millis(1_000), |_, usable| told.push((usable.capacity.get(), usable.basis)));
+    assert_eq!(told, [(40.0, Basis::Lease)], "whoever wants it now has not heard");
+}
+
+#[test]
+fn releases_that_always_fail_do_not_keep_the_others_from_being_refreshed() {
+    let mut session = leased();
+    session.want(Millis(20), &id("s"), wants(1.0), MODE);
+    let outgoing = session.poll(Millis(20)).expect("it asks");
+    session.answered(Millis(20), outgoing.number, vec![given("s", 1.0, 2)]);
+    session.release("r");
+    let (mut now, mut refreshes, mut releases) = (Millis(20), 0, 0);
+    while now < Millis(50_000) {
+        if let Some(outgoing) = session.poll(now) {
+            if matches!(outgoing.body, Body::Ask(_)) {
+                refreshes += 1;
+                session.answered(now, outgoing.number, vec![given("s", 1.0, 2 + refreshes)]);
+            } else {
+                releases += 1;
+                session.failed(now, outgoing.number);
+            }
+        }
+        now = session.wake(now).expect("there is always something");
+        assert_eq!(capacity(&session, now.0, "s"), 1.0, "at {now:?}");
+    }
+    assert!(refreshes >= 6, "{refreshes} in 50 s, at 5 s and a pause");
+    assert!((10..=100).contains(&releases), "tried again, with pauses: {releases}");
+}
+
+#[test]
+fn what_is_wanted_again_while_its_lease_is_being_renewed_is_asked_for_soon() {
+    let mut session = leased();
+    session.hint(Millis(1_000), "r");
+    let hinted = session.poll(Millis(1_000)).expect("it asks");
+    session.release("r");
+    session.want(Millis(1_001), &id("r"), wants(100.0), MODE);
+    session.answered(Millis(1_002), hinted.number, vec![given("r", 50.0, 2)]);
+    assert_eq!(capacity(&session, 1_002, "r"), 50.0);
+    assert_eq!(session.wake(Millis(1_002)), Some(Millis(1_100)), "for it may want something else");
+}
+
+#[test]
+fn whoever_has_waited_longest_goes_into_the_request_first() {
+    let mut session = Session::new(Settings { resources_per_request: 1, ..settings(&["a:1"]) });
+    for (at, name) in [(0, "z"), (1, "m"), (2, "a")] {
+        session.want(Millis(at), &id(name), wants(1.0), MODE);
+    }
+    let mut order = Vec::new();
+    while let Some(outgoing) = session.poll(Millis(3)) {
+        order.push(asks(&outgoing)[0].id.to_string());
+        session.answered(Millis(3), outgoing.number, vec![given(&asks(&outgoing)[0].id, 1.0, 1)]);
+    }
+    assert_eq!(order, ["z", "m", "a"]);
+}
+
+#[test]
+fn releases_are_bounded_as_requests_are_and_what_did_not_fit_goes_next() {
+    let mut session = Session::new(Settings { resources_per_request: 2, ..settings(&["a:1"]) });
+    for name in ["a", "b", "c"] {
+        session.want(Millis(0), &id(name), wants(1.0), MODE);
+    }
+    while let Some(outgoing) = session.poll(Millis(0)) {
+        let answers = asks(&outgoing).iter().map(|ask| given(&ask.id, 1.0, 1)).collect();
+        session.answered(Millis(0), outgoing.number, answers);
+    }
+    session.release_all();
+    let first = session.poll(Millis(1)).expect("it gives back");
+    assert_eq!(released(&first).len(), 2);
+    session.answered(Millis(1), first.number, vec![]);
+    assert_eq!(released(&session.poll(Millis(1)).expect("one is left")), [("c", Some(1))]);
+}
+
+#[test]
+fn giving_everything_back_does_not_wait_for_the_end_of_a_pause() {
+    let mut session = leased();
+    session.hint(Millis(1_000), "r");
+    let hinted = session.poll(Millis(1_000)).expect("it asks");
+    session.failed(Millis(1_001), hinted.number);
+    assert_eq!(session.poll(Millis(1_002)), None, "a pause");
+    session.release_all();
+    assert_eq!(released(&session.poll(Millis(1_002)).expect("it gives back")), [("r", Some(1))]);
+}
+
+#[test]
+fn a_lease_that_has_ended_is_neither_echoed_nor_given_back() {
+    let mut session = leased();
+    let late = session.poll(Millis(60_000)).expect("it asks");
+    assert_eq!(asks(&late)[0].has, None);
+    session.failed(Millis(60_000), late.number);
+    session.release("r");
+    assert!(session.poll(Millis(61_000)).is_none() && session.is_idle());
+}
+
+#[test]
+fn a_hint_for_everything_is_followed_at_once() {
+    let mut session = leased();
+    session.hint_all(Millis(1_000));
+    assert!(session.poll(Millis(1_000)).is_some());
+}
+
+#[test]
+fn a_deadline_counts_from_when_the_request_is_sent_and_wakes() {
+    let mut session = leased();
+    session.hint(Millis(1_000), "r");
+    let hinted = session.poll(Millis(1_000)).expect("it asks");
+    assert_eq!((hinted.deadline, session.wake(Millis(1_000))), (Millis(4_000), Some(Millis(4_000))));
+}
+
+#[test]
+fn after_a_pause_it_wakes_when_the_pause_is_over_and_not_before() {
+    let mut session = leased();
+    session.hint(Millis(1_000), "r");
+    let hinted = session.poll(Millis(1_000)).expect("it asks");
+    session.failed(Millis(1_001), hinted.number);
+    let wake = session.wake(Millis(1_001)).expect("another attempt");
+    assert!(wake >= Millis(1_051), "{wake:?}");
+    assert!(session.poll(wake).is_some());
+}
+
+#[test]
+fn many_sessions_do_not_all_begin_with_the_same_endpoint() {
+    let first = |seed| Session::<Wants>::new(Settings { seed, ..settings(&["a:1", "b:1"]) }).target().to_string();
+    let begin_with_a = (0..100).filter(|seed| first(*seed) == "a:1").count();
+    assert!((20..=80).contains(&begin_with_a), "{begin_with_a} of 100");
+}
+
+#[test]
+fn redirects_are_counted_since_a_master_answered() {
+    let mut session = leased();
+    let mut at = 1_000;
+    // A master that moves now and then, for ever, is followed each time.
+    for n in 0..20 {
+        session.hint(Millis(at), "r");
+        let asked = session.poll(Millis(at)).expect("it asks");
+        session.redirected(Millis(at), asked.number, Some(if n % 2 == 0 { "b:1" } else { "c:1" }));
+        let followed = session.poll(Millis(at)).expect("it follows at once");
+        session.answered(Millis(at), followed.number, vec![given("r", 40.0, n)]);
+        at += 1_000;
+    }
+    assert_eq!(session.failures(), 0);
+}
+
+#[test]
+fn the_safe_capacity_last_received_is_kept_when_an_answer_has_none() {
+    let mut session = leased();
+    session.hint(Millis(1_000), "r");
+    let hinted = session.poll(Millis(1_000)).expect("it asks");
+    session.answered(Millis(1_000), hinted.number, vec![Given { safe: None, ..given("r", 40.0, 2) }]);
+    assert_eq!(capacity(&session, 61_000, "r"), 1.5);
 }
 
 #[test]
