@@ -29,6 +29,9 @@ pub(crate) enum Error {
     #[error("cannot {what}: {source}")]
     Io { what: String, source: io::Error },
 
+    #[error("clients could use more than {capacity} of {over} resources")]
+    OverCapacity { over: usize, capacity: f64 },
+
     #[error("interrupted; the unfinished measurement is thrown away")]
     Interrupted,
 }

@@ -5,18 +5,21 @@
 
 use std::{
     collections::HashMap,
+    fs::File,
+    io::{BufWriter, Write as _},
     num::NonZeroU32,
-    path::PathBuf,
+    path::{Path, PathBuf},
     time::{Duration, Instant},
 };
 
 use indicatif::{ProgressBar, ProgressStyle};
-use leaseway_client::{Basis, Client, Resource, Transport};
+use leaseway_client::{Basis, Book, Client, Resource, Transport};
 use leaseway_proto::status::{GetStatusRequest, status_client::StatusClient};
 use serde::Serialize;
 use tonic::transport::{Channel, Endpoint};
 
 use crate::{
+    audit,
     error::Error,
     load::{find_master, resolve, seconds},
     output::print,
@@ -63,6 +66,9 @@ pub(crate) struct Args {
     /// Clients do not listen for hints.
     #[arg(long)]
     no_hints: bool,
+    /// Write down what each client may use from when on, for `audit`.
+    #[arg(long, value_name = "FILE")]
+    book: Option<PathBuf>,
     /// Makes wants repeatable.
     #[arg(long, default_value = "1", value_name = "N")]
     seed: u64,
@@ -105,7 +111,12 @@ pub(crate) fn main(args: &Args) -> Result<(), Error> {
     let target = resolve(&args.target)?;
     find_master(target)?;
     let runtime = tokio::runtime::Runtime::new().map_err(Error::io("start a runtime"))?;
-    let measured = runtime.block_on(measure(args, &target.to_string()))?;
+    let book = Book::new();
+    let clock = MachineClock::read();
+    let measured = runtime.block_on(measure(args, &target.to_string(), &book))?;
+    if let Some(path) = &args.book {
+        clock.write(&book, path)?;
+    }
     if let Some(path) = &args.json {
         let text = serde_json::to_string_pretty(&measured).expect("a measurement has string keys only");
         std::fs::write(path, text).map_err(Error::io(format!("write {}", path.display())))?;
@@ -113,14 +124,14 @@ pub(crate) fn main(args: &Args) -> Result<(), Error> {
     print(&measured.table())
 }
 
-async fn measure(args: &Args, target: &str) -> Result<Measured, Error> {
+async fn measure(args: &Args, target: &str, book: &Book) -> Result<Measured, Error> {
     let mut fleet = Fleet::new(args, target)?;
     let pid = std::process::id();
     let clients = args.clients.get() as usize;
     let mut measured = Measured { clients, hints: !args.no_hints, ..Measured::default() };
     let before = memory(pid)?.now_kib;
     let started = Instant::now();
-    fleet.launch(args, target)?;
+    fleet.launch(args, target, book)?;
     fleet.leased(args.patience).await?;
     measured.start_s = started.elapsed().as_secs_f64();
 
@@ -171,11 +182,14 @@ impl Fleet {
         })
     }
 
-    fn launch(&mut self, args: &Args, target: &str) -> Result<(), Error> {
+    fn launch(&mut self, args: &Args, target: &str, book: &Book) -> Result<(), Error> {
         let transport = Transport::new();
         let usage = |error: &dyn std::fmt::Display| Error::Usage(error.to_string());
         for (n, wants) in self.wants.iter().enumerate() {
-            let builder = Client::builder().endpoint(target).transport(&transport).hints(!args.no_hints);
+            let mut builder = Client::builder().endpoint(target).transport(&transport).hints(!args.no_hints);
+            if args.book.is_some() {
+                builder = builder.book(book);
+            }
             let id = format!("fleet:{}:{n}", std::process::id());
             let client = builder.id(id).seed(args.seed.wrapping_add(n as u64)).build().map_err(|e| usage(&e))?;
             let resource = client.resource(args.resource.as_str()).wants(*wants).open().map_err(|e| usage(&e))?;
@@ -245,6 +259,38 @@ impl Fleet {
             }
             request.page_token = status.next_page_token;
         }
+    }
+}
+
+/// The clock that all processes of this machine share, and what it was at a moment that we know otherwise.
+struct MachineClock {
+    known: Instant,
+    us: u64,
+}
+
+impl MachineClock {
+    fn read() -> MachineClock {
+        let known = Instant::now();
+        let time = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
+        let (seconds, nanos) = (time.tv_sec.unsigned_abs(), time.tv_nsec.unsigned_abs());
+        MachineClock { known, us: seconds * 1_000_000 + nanos / 1_000 }
+    }
+
+    fn write(&self, book: &Book, path: &Path) -> Result<(), Error> {
+        let file = File::create(path).map_err(Error::io(format!("write {}", path.display())))?;
+        let mut file = BufWriter::new(file);
+        for entry in book.take() {
+            let since = entry.at.into_std().saturating_duration_since(self.known);
+            let line = audit::Line {
+                at_us: self.us + u64::try_from(since.as_micros()).unwrap_or(u64::MAX),
+                client: entry.client.to_string(),
+                resource: entry.resource.to_string(),
+                capacity: entry.capacity,
+            };
+            let line = serde_json::to_string(&line).expect("a line has string keys only");
+            writeln!(file, "{line}").map_err(Error::io(format!("write {}", path.display())))?;
+        }
+        file.flush().map_err(Error::io(format!("write {}", path.display())))
     }
 }
 

@@ -11,6 +11,7 @@ use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 
+mod audit;
 mod ceiling;
 mod compare;
 #[cfg(test)]
@@ -47,6 +48,7 @@ Quote ratios, not absolute figures, and run nothing else on the machine meanwhil
 
 #[derive(Subcommand)]
 enum Command {
+    Audit(audit::Args),
     Ceiling(ceiling::Args),
     Load(load::Args),
     Compare(compare::Args),
@@ -56,6 +58,7 @@ enum Command {
 
 fn main() -> ExitCode {
     let outcome = match Cli::parse().command {
+        Command::Audit(args) => audit::main(&args),
         Command::Ceiling(args) => ceiling::main(&args),
         Command::Load(args) => load::main(&args),
         Command::Compare(args) => compare::main(&args),

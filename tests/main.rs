@@ -27,6 +27,7 @@ mod harness {
 
 mod scenarios {
     mod bytes;
+    mod client_books;
     mod client_leases;
     mod client_limits;
     mod client_servers;

@@ -12,6 +12,7 @@ use leaseway_core::Millis;
 use tokio::{runtime::Handle, sync::oneshot};
 
 use crate::{
+    book::Book,
     driver::Driver,
     error::{BuildError, check_endpoint, check_id},
     push::Hints,
@@ -71,6 +72,7 @@ pub struct Builder {
     transport: Option<Transport>,
     seed: Option<u64>,
     without_hints: bool,
+    book: Option<Book>,
 }
 
 impl Client {
@@ -184,6 +186,13 @@ impl Builder {
         self
     }
 
+    /// Writes down what may be used because of leases, for auditors.
+    #[must_use]
+    pub fn book(mut self, book: &Book) -> Builder {
+        self.book = Some(book.clone());
+        self
+    }
+
     /// Makes jitter repeatable, for tests.
     #[must_use]
     pub fn seed(mut self, seed: u64) -> Builder {
@@ -216,7 +225,7 @@ impl Builder {
         let seed = self.seed.unwrap_or_else(|| fastrand::u64(..));
         let session =
             Session::new(Settings { endpoints, pace: self.pace, resources_per_request: RESOURCES_PER_REQUEST, seed });
-        let shared = Arc::new(Shared::new(id, session));
+        let shared = Arc::new(Shared::new(id, session, self.book));
         let hints = (!self.without_hints).then(|| Hints::new(Arc::clone(&shared.id)));
         let driver = Driver::new(Arc::clone(&shared), self.transport.unwrap_or_default(), deadline, hints);
         let keeper = Keeper { shared, mode: self.mode, runtime, _gone: gone };

@@ -39,6 +39,7 @@
 mod balanced;
 pub mod balancer;
 pub mod blocking;
+mod book;
 mod capacity;
 mod client;
 pub mod demand;
@@ -59,6 +60,7 @@ mod wants;
 mod wire;
 
 pub use balanced::Balanced;
+pub use book::{Book, Entry};
 pub use capacity::Capacity;
 pub use client::{Builder, Client};
 pub use error::{BadId, BuildError, OpenError};

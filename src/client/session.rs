@@ -393,6 +393,13 @@ impl<D: Demand> Session<D> {
         }
     }
 
+    /// Whoever has to be told of this resource is somebody else now.
+    pub fn tell_again(&mut self, id: &str) {
+        if let Some(entry) = self.entries.get_mut(id) {
+            entry.told = None;
+        }
+    }
+
     /// What a resource may be used at now.
     pub fn usable(&self, now: Millis, id: &str) -> Option<Usable> {
         self.entries.get(id).map(|entry| entry.usable(now))

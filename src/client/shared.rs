@@ -13,6 +13,7 @@ use tokio::{
 
 use crate::{
     Capacity,
+    book::Book,
     error::OpenError,
     metrics,
     opened::Opened,
@@ -30,6 +31,7 @@ pub(crate) struct Shared {
     pub(crate) id: Arc<str>,
     clock: Clock,
     state: Mutex<State>,
+    book: Option<Book>,
     /// Tells the driver that a handle has changed something.
     pub(crate) nudge: Notify,
     /// Tells the driver that somebody has to wait at a limiter.
@@ -41,8 +43,10 @@ pub(crate) struct Shared {
 struct State {
     session: Session<Wants>,
     opened: HashMap<Arc<str>, Slot>,
-    /// No new resources, and only releases go out.
+    /// No new resources.
     closing: bool,
+    /// Nothing is wanted any more: only releases go out.
+    leaving: bool,
     /// When demands are to be estimated.
     estimate_at: Option<Millis>,
     estimated: Millis,
@@ -98,11 +102,12 @@ impl Clock {
 const FAR_MS: u64 = 100 * 365 * 86_400 * 1000;
 
 impl Shared {
-    pub(crate) fn new(id: Arc<str>, session: Session<Wants>) -> Shared {
+    pub(crate) fn new(id: Arc<str>, session: Session<Wants>, book: Option<Book>) -> Shared {
         let state = State {
             session,
             opened: HashMap::new(),
             closing: false,
+            leaving: false,
             estimate_at: None,
             estimated: Millis(0),
             last_error: None,
@@ -112,14 +117,16 @@ impl Shared {
             id,
             clock: Clock(Instant::now()),
             state: Mutex::new(state),
+            book,
             nudge: Notify::new(),
             pressure: Arc::default(),
             done,
         }
     }
 
-    /// A panic elsewhere cannot leave the state half changed: with the lock held no foreign code is called but wakers. In
-    /// particular nothing is logged or counted: whoever records that may ask this client something.
+    /// With the lock held no foreign code is called: nobody is woken, for that may drop a task and with it a handle, and
+    /// nothing is logged or counted, for whoever records that may ask this client something. So a panic elsewhere cannot
+    /// leave the state half changed, and nobody waits for himself.
     fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -144,6 +151,7 @@ impl Shared {
         let opened = Arc::new(make(&self.pressure));
         state.opened.insert(Arc::clone(id), Slot { handles: 1, opened: Arc::clone(&opened) });
         state.want(now, id);
+        state.session.tell_again(id);
         drop(state);
         self.nudge.notify_one();
         Ok(opened)
@@ -165,12 +173,24 @@ impl Shared {
             return;
         }
         let slot = state.opened.remove(id);
-        state.session.release(id);
         drop(state);
+        // Nobody gets through any more before the lease is given back.
         if let Some(slot) = slot {
-            slot.opened.close();
+            self.shut(&slot.opened);
         }
+        let mut state = self.lock();
+        if !state.opened.contains_key(id) {
+            state.session.release(id);
+        }
+        drop(state);
         self.nudge.notify_one();
+    }
+
+    fn shut(&self, opened: &Opened) {
+        opened.close();
+        if let Some(book) = &self.book {
+            book.write(&self.id, &opened.id, 0.0);
+        }
     }
 
     /// The demand of a resource was set by hand: it is sent at once if it has changed enough.
@@ -184,12 +204,15 @@ impl Shared {
     pub(crate) fn close(&self) {
         let mut state = self.lock();
         state.closing = true;
-        state.session.release_all();
         let opened = std::mem::take(&mut state.opened);
         drop(state);
         for slot in opened.values() {
-            slot.opened.close();
+            self.shut(&slot.opened);
         }
+        let mut state = self.lock();
+        state.leaving = true;
+        state.session.release_all();
+        drop(state);
         self.nudge.notify_one();
     }
 
@@ -238,20 +261,20 @@ impl Shared {
             state.estimate(now);
         }
         let outgoing = state.session.poll(now);
-        let ended = state.tell(now);
+        let changes = state.changes(now);
         let wake = [state.session.wake(now), state.estimate_at].into_iter().flatten().min();
         let step = Step {
             under_way: state.session.under_way(),
             wake: wake.map(|at| self.clock.instant(at)),
             heeds_pressure: state.estimate_at.is_none(),
             // What cannot be given back now ends by itself.
-            finished: state.closing
+            finished: state.leaving
                 && state.session.under_way().is_none()
                 && (state.session.is_idle() || state.session.failures() > 0),
             outgoing,
         };
         drop(state);
-        report(&ended);
+        self.put_in_force(changes);
         step
     }
 
@@ -261,9 +284,35 @@ impl Shared {
         let mut state = self.lock();
         apply(&mut state.session, now);
         state.last_error = error.or(state.last_error.take());
-        let ended = state.tell(now);
+        let changes = state.changes(now);
         drop(state);
-        report(&ended);
+        self.put_in_force(changes);
+    }
+
+    /// By the driver only, so that changes are put in force in the order in which they came.
+    fn put_in_force(&self, changes: Vec<Change>) {
+        for Change { opened, usable } in changes {
+            let leased = if usable.basis == Basis::Lease { usable.capacity } else { Capacity::NONE };
+            let before = opened.usable();
+            // A rise is written down before, a cut after it is in force: the book errs upwards.
+            let rises = usable.capacity > before.capacity;
+            let write = || self.book.iter().for_each(|book| book.write(&self.id, &opened.id, leased.get()));
+            if rises {
+                write();
+            }
+            opened.apply(usable);
+            if !rises {
+                write();
+            } else if opened.is_under_pressure() {
+                // With more to use, more may be wanted.
+                self.pressed();
+                self.nudge.notify_one();
+            }
+            if before.basis == Basis::Lease && usable.basis == Basis::Fallback {
+                metrics::lease_ended(&opened.id);
+                tracing::warn!(resource = %opened.id, capacity = usable.capacity.get(), "a lease has ended and could not be renewed");
+            }
+        }
     }
 
     /// The server says that asking now for these would change something; `None` stands for all.
@@ -301,36 +350,21 @@ impl State {
         }
     }
 
-    /// Puts what may be used in force. Returns which leases have ended, to be reported once nothing is locked.
+    /// What is to be put in force, once nothing is locked.
     #[must_use]
-    fn tell(&mut self, now: Millis) -> Vec<Ended> {
-        let opened = &self.opened;
-        let (mut more_may_be_wanted, mut ended) = (false, Vec::new());
+    fn changes(&mut self, now: Millis) -> Vec<Change> {
+        let (opened, mut changes) = (&self.opened, Vec::new());
         self.session.changes(now, |id, usable| {
-            let Some(slot) = opened.get(id) else { return };
-            let before: Usable = slot.opened.apply(usable);
-            more_may_be_wanted |= usable.capacity > before.capacity && slot.opened.is_under_pressure();
-            if before.basis == Basis::Lease && usable.basis == Basis::Fallback {
-                ended.push(Ended { id: Arc::clone(id), capacity: usable.capacity });
+            if let Some(slot) = opened.get(id) {
+                changes.push(Change { opened: Arc::clone(&slot.opened), usable });
             }
         });
-        if more_may_be_wanted {
-            self.estimate_soon(now);
-        }
-        ended
+        changes
     }
 }
 
-/// A lease that has ended unrenewed.
-struct Ended {
-    id: Arc<str>,
-    /// What is used instead.
-    capacity: Capacity,
-}
-
-fn report(ended: &[Ended]) {
-    for Ended { id, capacity } in ended {
-        metrics::lease_ended(id);
-        tracing::warn!(resource = %id, capacity = capacity.get(), "a lease has ended and could not be renewed");
-    }
+/// A resource may be used differently from now on.
+struct Change {
+    opened: Arc<Opened>,
+    usable: Usable,
 }

@@ -15,7 +15,7 @@ use crate::{
 fn shared() -> Arc<Shared> {
     let settings =
         Settings { endpoints: vec!["a:1".into()], pace: Pace::default(), resources_per_request: 1_000, seed: 1 };
-    Arc::new(Shared::new("me".into(), Session::new(settings)))
+    Arc::new(Shared::new("me".into(), Session::new(settings), None))
 }
 
 fn open_with(

@@ -1,0 +1,170 @@
+//! The auditor: adds up the books of clients and compares the sum with what there is. It asks no server.
+
+use std::{
+    collections::HashMap,
+    fs::File,
+    io::{BufRead as _, BufReader},
+    path::{Path, PathBuf},
+};
+
+use serde::{Deserialize, Serialize};
+
+use crate::{error::Error, output::print, table};
+
+/// Adds up the books that `fleet --book` wrote, also of several processes of one machine, and fails if clients together could
+/// ever use more than the capacity.
+#[derive(clap::Args)]
+pub(crate) struct Args {
+    /// Books.
+    #[arg(required = true, value_name = "FILE")]
+    books: Vec<PathBuf>,
+    /// What there is of every resource in them.
+    #[arg(long, value_name = "AMOUNT")]
+    capacity: f64,
+}
+
+/// From this moment on a client may use so much. A line of a book.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub(crate) struct Line {
+    /// The machine's monotonic clock, in microseconds: the same for all processes.
+    pub(crate) at_us: u64,
+    pub(crate) client: String,
+    pub(crate) resource: String,
+    pub(crate) capacity: f64,
+}
+
+/// What the books of one resource say.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub(crate) struct Audit {
+    clients: usize,
+    entries: usize,
+    /// The most that could be used at any moment, and when that was.
+    peak: f64,
+    peak_us: u64,
+    /// For how long it was more than there is.
+    over_us: u64,
+    /// The average, weighted by time.
+    mean: f64,
+}
+
+/// Sums of floats may be off by this part, and no more.
+const ROUNDING: f64 = 1e-9;
+
+pub(crate) fn main(args: &Args) -> Result<(), Error> {
+    if !(args.capacity.is_finite() && args.capacity >= 0.0) {
+        return Err(Error::Usage(format!("--capacity {}: expected a finite number, not below 0", args.capacity)));
+    }
+    let mut lines = Vec::new();
+    for book in &args.books {
+        read(book, &mut lines)?;
+    }
+    let audits = audit(lines, args.capacity);
+    print(&render(&audits))?;
+    match audits.iter().filter(|(_, audit)| audit.over_us > 0).count() {
+        0 => Ok(()),
+        over => Err(Error::OverCapacity { over, capacity: args.capacity }),
+    }
+}
+
+fn read(book: &Path, lines: &mut Vec<Line>) -> Result<(), Error> {
+    let file = File::open(book).map_err(Error::io(format!("read {}", book.display())))?;
+    for (number, line) in BufReader::new(file).lines().enumerate() {
+        let line = line.map_err(Error::io(format!("read {}", book.display())))?;
+        let line = serde_json::from_str(&line)
+            .map_err(|error| Error::Usage(format!("{}, line {}: {error}", book.display(), number + 1)))?;
+        lines.push(line);
+    }
+    Ok(())
+}
+
+/// By resource, in the order of names.
+pub(crate) fn audit(mut lines: Vec<Line>, capacity: f64) -> Vec<(String, Audit)> {
+    // At one moment what is given up counts before what is taken: each client writes a rise before and a cut after it.
+    lines.sort_by(|a, b| (&a.resource, a.at_us).cmp(&(&b.resource, b.at_us)));
+    let by_resource = lines.chunk_by(|a, b| a.resource == b.resource);
+    by_resource.map(|lines| (lines[0].resource.clone(), one(lines, capacity))).collect()
+}
+
+fn one(lines: &[Line], capacity: f64) -> Audit {
+    let mut audit = Audit { entries: lines.len(), ..Audit::default() };
+    let mut usable: HashMap<&str, f64> = HashMap::new();
+    let (first, last) = (lines[0].at_us, lines[lines.len() - 1].at_us);
+    for moment in lines.chunk_by(|a, b| a.at_us == b.at_us) {
+        for line in moment {
+            usable.insert(&line.client, line.capacity);
+        }
+        let at = moment[0].at_us;
+        // Added up anew: a running sum of floats would drift.
+        let sum: f64 = usable.values().sum();
+        let until = lines[lines.partition_point(|line| line.at_us <= at)..].first().map_or(last, |next| next.at_us);
+        audit.mean += sum * (until - at) as f64;
+        if sum > audit.peak {
+            (audit.peak, audit.peak_us) = (sum, at - first);
+        }
+        if sum > capacity * (1.0 + ROUNDING) {
+            // A moment that nothing follows was a moment all the same.
+            audit.over_us += (until - at).max(1);
+        }
+    }
+    audit.clients = usable.len();
+    audit.mean /= (last - first).max(1) as f64;
+    audit
+}
+
+fn render(audits: &[(String, Audit)]) -> String {
+    let seconds = |us: u64| format!("{:.6}", us as f64 / 1e6);
+    let rows: Vec<_> = audits
+        .iter()
+        .map(|(resource, audit)| {
+            [
+                resource.clone(),
+                audit.clients.to_string(),
+                audit.entries.to_string(),
+                format!("{:.6}", audit.mean),
+                format!("{:.6}", audit.peak),
+                seconds(audit.peak_us),
+                seconds(audit.over_us),
+            ]
+        })
+        .collect();
+    table::render(["resource", "clients", "entries", "mean", "peak", "after s", "over for s"], 1, &rows)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn line(at_us: u64, client: &str, capacity: f64) -> Line {
+        Line { at_us, client: client.into(), resource: "r".into(), capacity }
+    }
+
+    fn audited(lines: &[Line]) -> Audit {
+        audit(lines.to_vec(), 100.0).remove(0).1
+    }
+
+    #[test]
+    fn what_moves_from_one_to_the_other_is_never_too_much() {
+        let audit = audited(&[line(0, "a", 100.0), line(5, "a", 40.0), line(9, "b", 60.0), line(20, "b", 0.0)]);
+        assert_eq!((audit.peak, audit.over_us, audit.clients), (100.0, 0, 2));
+        assert_eq!(audit.mean, (100.0 * 5.0 + 40.0 * 4.0 + 100.0 * 11.0) / 20.0);
+    }
+
+    #[test]
+    fn a_rise_before_the_cut_that_pays_for_it_is_found_in_whatever_order_books_are_read() {
+        let audit = audited(&[line(9, "a", 40.0), line(0, "a", 100.0), line(5, "b", 60.0)]);
+        assert_eq!((audit.peak, audit.peak_us, audit.over_us), (160.0, 5, 4));
+    }
+
+    #[test]
+    fn too_much_at_the_very_end_counts_as_a_moment() {
+        assert_eq!(audited(&[line(0, "a", 100.0), line(5, "b", 1.0)]).over_us, 1);
+        assert_eq!(audited(&[line(0, "a", 100.0), line(5, "b", 1e-9)]).over_us, 0, "rounding is forgiven");
+    }
+
+    #[test]
+    fn resources_are_apart() {
+        let other = Line { resource: "s".into(), ..line(1, "a", 70.0) };
+        let audits = audit(vec![line(0, "a", 70.0), other], 100.0);
+        assert!(audits.iter().all(|(_, audit)| audit.over_us == 0) && audits.len() == 2);
+    }
+}
