@@ -100,3 +100,50 @@ async fn open(connection: Arc<Connection>, client: Arc<str>) -> Result<Streaming
     let request = WatchRequest { client_id: Some(client.to_string()), server_id: None };
     Ok(PushClient::new(connection.channel.clone()).watch(request).await?.into_inner())
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Transport;
+
+    fn hints() -> Hints {
+        Hints::new("me".into())
+    }
+
+    #[test]
+    fn pauses_double_up_to_a_minute_and_are_spread() {
+        let mut hints = hints();
+        let ended = Status::unavailable("as told");
+        for whole in [1, 2, 4, 8, 16, 32, 60, 60, 60] {
+            let (pause, whole) = (hints.pause_after(&ended), Duration::from_secs(whole));
+            assert!(pause >= whole / 2 && pause <= whole, "{pause:?} of {whole:?}");
+        }
+        let pauses: Vec<_> = (0..10).map(|_| hints.pause_after(&ended)).collect();
+        assert!(pauses.iter().max() > pauses.iter().min(), "{pauses:?}");
+    }
+
+    #[test]
+    fn a_server_without_hints_is_asked_again_much_later() {
+        let mut hints = hints();
+        assert_eq!(hints.pause_after(&Status::unimplemented("as told")), Duration::from_secs(600));
+        assert!(hints.pause_after(&Status::unavailable("as told")) <= Duration::from_secs(1), "which is no failure");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn the_same_connection_is_followed_without_losing_the_pause_and_another_anew() {
+        let (mut hints, transport) = (hints(), Transport::new());
+        let [first, second] =
+            ["127.0.0.1:1", "127.0.0.1:2"].map(|address| transport.connection(&address.into()).expect("an address"));
+        hints.follow(&first);
+        let later = Instant::now() + hints.pause_after(&Status::unavailable("as told"));
+        hints.stage = Stage::Idle(later);
+        hints.follow(&first);
+        assert!(matches!(hints.stage, Stage::Idle(until) if until == later));
+        hints.follow(&second);
+        assert!(matches!(hints.stage, Stage::Idle(until) if until == Instant::now()));
+        assert_eq!(hints.pause, PAUSE_FIRST);
+        hints.stop();
+        let nothing = tokio::time::timeout(Duration::from_secs(3_600), hints.next()).await;
+        assert!(nothing.is_err(), "there is nobody to listen to");
+    }
+}

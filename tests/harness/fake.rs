@@ -1,18 +1,31 @@
-//! Servers that misbehave as told: on a real socket, with the original protocol and nothing of ours.
+//! Servers that misbehave as told: on a real socket, with the original protocol, and with hints if they are told to have some.
 
 use std::{
     net::SocketAddr,
-    sync::{Arc, Mutex},
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicUsize, Ordering},
+    },
     time::{SystemTime, UNIX_EPOCH},
 };
 
-use leaseway_proto::doorman::{
-    DiscoveryRequest, DiscoveryResponse, GetCapacityRequest, GetCapacityResponse, GetServerCapacityRequest,
-    GetServerCapacityResponse, Lease, Mastership, ReleaseCapacityRequest, ReleaseCapacityResponse, ResourceResponse,
-    capacity_server::{Capacity, CapacityServer},
+use leaseway_proto::{
+    doorman::{
+        DiscoveryRequest, DiscoveryResponse, GetCapacityRequest, GetCapacityResponse, GetServerCapacityRequest,
+        GetServerCapacityResponse, Lease, Mastership, ReleaseCapacityRequest, ReleaseCapacityResponse,
+        ResourceResponse,
+        capacity_server::{Capacity, CapacityServer},
+    },
+    push::{
+        Hint, WatchRequest,
+        push_server::{Push, PushServer},
+    },
 };
-use tokio::net::TcpListener;
-use tokio_stream::wrappers::TcpListenerStream;
+use tokio::{net::TcpListener, sync::mpsc};
+use tokio_stream::{
+    StreamExt as _,
+    wrappers::{ReceiverStream, TcpListenerStream},
+};
 use tonic::{Request, Response, Status, transport::Server};
 
 use super::wait::{block_on, runtime};
@@ -36,25 +49,70 @@ pub(crate) enum Manner {
 pub(crate) struct Fake {
     address: SocketAddr,
     service: Service,
+    connected: Arc<AtomicUsize>,
 }
+
+type Listener = mpsc::Sender<Result<Hint, Status>>;
 
 #[derive(Clone)]
 struct Service {
     manner: Arc<Mutex<Manner>>,
     asked: Arc<Mutex<Vec<GetCapacityRequest>>>,
     released: Arc<Mutex<Vec<ReleaseCapacityRequest>>>,
+    listeners: Arc<Mutex<Vec<Listener>>>,
 }
 
 impl Fake {
+    /// One as Doorman's.
     pub(crate) fn new(manner: Manner) -> Fake {
-        let service = Service { manner: Arc::new(Mutex::new(manner)), asked: Arc::default(), released: Arc::default() };
+        Fake::start(manner, false)
+    }
+
+    /// One that has hints.
+    pub(crate) fn with_hints(manner: Manner) -> Fake {
+        Fake::start(manner, true)
+    }
+
+    fn start(manner: Manner, hints: bool) -> Fake {
+        let service = Service {
+            manner: Arc::new(Mutex::new(manner)),
+            asked: Arc::default(),
+            released: Arc::default(),
+            listeners: Arc::default(),
+        };
         let listener = block_on(TcpListener::bind("127.0.0.1:0")).unwrap();
         let address = listener.local_addr().unwrap();
+        let connected = Arc::new(AtomicUsize::new(0));
+        let counted = Arc::clone(&connected);
+        let incoming = TcpListenerStream::new(listener).map(move |connection| {
+            counted.fetch_add(1, Ordering::Relaxed);
+            connection
+        });
         let serve = Server::builder()
             .add_service(CapacityServer::new(service.clone()))
-            .serve_with_incoming(TcpListenerStream::new(listener));
+            .add_optional_service(hints.then(|| PushServer::new(service.clone())))
+            .serve_with_incoming(incoming);
         runtime().spawn(serve);
-        Fake { address, service }
+        Fake { address, service, connected }
+    }
+
+    /// How many connections it has ever had.
+    pub(crate) fn connected(&self) -> usize {
+        self.connected.load(Ordering::Relaxed)
+    }
+
+    /// How many listen for its hints now.
+    pub(crate) fn listeners(&self) -> usize {
+        let mut listeners = self.service.listeners.lock().unwrap();
+        listeners.retain(|listener| !listener.is_closed());
+        listeners.len()
+    }
+
+    /// Gives a hint to all that listen.
+    pub(crate) fn hint(&self, hint: &Hint) {
+        for listener in &*self.service.listeners.lock().unwrap() {
+            listener.try_send(Ok(hint.clone())).unwrap();
+        }
     }
 
     pub(crate) fn address(&self) -> String {
@@ -139,5 +197,17 @@ impl Capacity for Service {
         self.released.lock().unwrap().push(request.into_inner());
         let give = |_, _| ReleaseCapacityResponse { mastership: None };
         self.respond(give, |mastership| ReleaseCapacityResponse { mastership: Some(mastership) }).await
+    }
+}
+
+#[tonic::async_trait]
+impl Push for Service {
+    type WatchStream = ReceiverStream<Result<Hint, Status>>;
+
+    async fn watch(&self, _: Request<WatchRequest>) -> Result<Response<Self::WatchStream>, Status> {
+        let (hints, listener) = mpsc::channel(16);
+        hints.try_send(Ok(Hint::default())).unwrap();
+        self.listeners.lock().unwrap().push(hints);
+        Ok(Response::new(ReceiverStream::new(listener)))
     }
 }

@@ -5,7 +5,8 @@ use std::{
     time::{Duration, Instant},
 };
 
-use leaseway_client::{Basis, Client, Mode, Resource};
+use leaseway_client::{Basis, Client, Mode, Resource, Transport};
+use leaseway_proto::push::Hint;
 
 use crate::harness::{
     config::{self, ConfigFile, Template},
@@ -188,6 +189,131 @@ fn a_slow_link_shortens_leases_and_never_lengthens_them() {
     assert!(left <= Duration::from_millis(3_000 - 600), "{left:?} are left of a lease of 3 s");
 }
 
+/// A client that would not ask again by itself.
+fn patient(fake: &Fake) -> leaseway_client::Builder {
+    let builder = Client::builder().endpoint(fake.address()).deadline(Duration::from_millis(300));
+    builder.refresh_min(Duration::from_secs(600))
+}
+
+#[test]
+fn a_connection_without_answers_is_given_up_with_the_request() {
+    let fake = Fake::new(Manner::Hangs);
+    let transport = Transport::new();
+    let client =
+        build(Client::builder().endpoint(fake.address()).deadline(Duration::from_millis(300)).transport(&transport));
+    let resource = client.resource("r").wants(10.0).open().unwrap();
+    eventually("it connects again", || (fake.connected() >= 3).then_some(()));
+    fake.now(GIVES);
+    has_lease(&resource, 7.0);
+}
+
+#[test]
+fn clients_that_share_a_transport_share_a_connection() {
+    let fake = Fake::with_hints(GIVES);
+    let transport = Transport::new();
+    let clients = [(); 3].map(|()| build(Client::builder().endpoint(fake.address()).transport(&transport)));
+    let resources = clients.each_ref().map(|client| client.resource("r").wants(10.0).open().unwrap());
+    for resource in &resources {
+        has_lease(resource, 7.0);
+    }
+    eventually("all listen", || (fake.listeners() == 3).then_some(()));
+    assert_eq!(fake.connected(), 1);
+}
+
+#[test]
+fn hints_are_followed_by_name_and_for_all() {
+    let fake = Fake::with_hints(GIVES);
+    let client = build(patient(&fake));
+    let resource = client.resource("r").wants(10.0).open().unwrap();
+    has_lease(&resource, 7.0);
+    eventually("it listens", || (fake.listeners() == 1).then_some(()));
+    fake.now(Manner::Gives { capacity: 8.0, seconds: 600 });
+    fake.hint(&Hint { resource_id: vec!["r".to_owned()], ..Hint::default() });
+    has_lease(&resource, 8.0);
+    fake.now(Manner::Gives { capacity: 9.0, seconds: 600 });
+    fake.hint(&Hint { everything: true, ..Hint::default() });
+    has_lease(&resource, 9.0);
+}
+
+#[test]
+fn hints_come_from_whoever_answers_as_master() {
+    let [first, second] = [(); 2].map(|()| Fake::with_hints(GIVES));
+    let client = client(&[first.address()]);
+    let resource = client.resource("r").wants(10.0).open().unwrap();
+    has_lease(&resource, 7.0);
+    eventually("it listens", || (first.listeners() == 1).then_some(()));
+    first.now(Manner::Names(second.address()));
+    eventually("it listens there", || (second.listeners() == 1).then_some(()));
+    eventually("and here no more", || (first.listeners() == 0).then_some(()));
+    second.now(Manner::Hangs);
+    eventually("nobody is known to be master", || (second.listeners() == 0).then_some(()));
+    second.now(GIVES);
+    eventually("and then somebody is", || (second.listeners() == 1).then_some(()));
+}
+
+#[test]
+fn whoever_wants_no_hints_does_not_ask_for_them() {
+    let fake = Fake::with_hints(GIVES);
+    let client = build(Client::builder().endpoint(fake.address()).hints(false));
+    let _resource = client.resource("r").wants(10.0).open().unwrap();
+    eventually("it refreshes", || (fake.asked().len() >= 3).then_some(()));
+    assert_eq!(fake.listeners(), 0);
+}
+
+#[test]
+fn releases_follow_to_the_master() {
+    let (first, second) = (Fake::new(GIVES), Fake::new(GIVES));
+    let client = build(patient(&first));
+    let resource = client.resource("r").wants(10.0).open().unwrap();
+    has_lease(&resource, 7.0);
+    first.now(Manner::Names(second.address()));
+    block_on(client.close());
+    assert_eq!((first.released().len(), second.released().len()), (1, 1));
+}
+
+#[test]
+fn a_server_that_takes_no_releases_is_asked_all_the_same_and_closing_does_not_hang() {
+    let fake = Fake::new(GIVES);
+    let client = build(patient(&fake));
+    let resource = client.resource("r").wants(10.0).open().unwrap();
+    has_lease(&resource, 7.0);
+    fake.now(Manner::Hangs);
+    block_on(client.close());
+    assert_eq!(fake.released().len(), 1, "tried once");
+}
+
+#[test]
+fn nonsense_is_told_and_not_believed() {
+    let fake = Fake::new(Manner::Gives { capacity: f64::NAN, seconds: 60 });
+    let client = client(&[fake.address()]);
+    let resource = client.resource("r").wants(10.0).open().unwrap();
+    eventually("it notices", || client.health().last_error?.contains("answered nonsense for r").then_some(()));
+    assert_eq!(resource.capacity().get(), 0.0);
+    fake.now(GIVES);
+    has_lease(&resource, 7.0);
+}
+
+#[test]
+fn a_master_without_an_address_is_none() {
+    let fake = Fake::new(Manner::Names(String::new()));
+    let client = client(&[fake.address()]);
+    let _resource = client.resource("r").wants(10.0).open().unwrap();
+    eventually("it notices", || client.health().last_error?.contains("knows none").then_some(()));
+}
+
+#[test]
+fn a_resource_that_is_closed_and_opened_again_at_once_has_its_lease() {
+    let fake = Fake::new(GIVES);
+    let client = build(patient(&fake));
+    let mut resource = client.resource("r").wants(10.0).open().unwrap();
+    for _ in 0..50 {
+        has_lease(&resource, 7.0);
+        drop(resource);
+        resource = client.resource("r").wants(10.0).open().unwrap();
+    }
+    has_lease(&resource, 7.0);
+}
+
 struct Watched {
     mode: &'static str,
     client: Client,
@@ -196,6 +322,7 @@ struct Watched {
 
 /// What one mode shows of a server that is killed, stays away longer than the leases last, and comes back.
 #[test]
+#[expect(clippy::print_stdout, reason = "with `--nocapture` it shows what each mode does")]
 fn the_three_modes_while_a_server_is_killed_and_comes_back() {
     let text = config::text(&[Template { lease: 3, refresh: 1, ..Template::fair("*", 90.0) }])
         .replace("  capacity: 90\n", "  capacity: 90\n  safe_capacity: 5\n");

@@ -136,7 +136,8 @@ proptest! {
         for n in 0..names {
             let name = format!("r{n}");
             session.want(now, &id(&name), wants(1.0), MODE);
-            while let Some(outgoing) = session.poll(now) {
+            for _ in 0..100 {
+                let Some(outgoing) = session.poll(now) else { break };
                 match outgoing.body {
                     Body::Ask(asks) => {
                         let given = asks.iter().map(|ask| given(&ask.id, 1.0, n as u64 + 1)).collect();

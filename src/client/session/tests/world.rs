@@ -90,8 +90,10 @@ impl World {
 
     /// Runs for so long, checking at each step. Returns how many requests were sent.
     fn run(&mut self, span: Millis, changes: bool) -> usize {
-        let (end, mut sent) = (self.now.plus(span), 0);
+        let (end, mut sent, mut turns) = (self.now.plus(span), 0, 0);
         loop {
+            turns += 1;
+            assert!(turns < 100_000, "somebody spins at {:?}", self.now);
             let wake = self.sessions.iter().filter_map(|session| session.wake(self.now)).min();
             let arrival = self.queue.first_key_value().map(|((at, _), _)| *at);
             let Some(next) = wake.into_iter().chain(arrival).min().filter(|next| *next <= end) else { break };
