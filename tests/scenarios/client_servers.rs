@@ -322,7 +322,6 @@ struct Watched {
 
 /// What one mode shows of a server that is killed, stays away longer than the leases last, and comes back.
 #[test]
-#[expect(clippy::print_stdout, reason = "with `--nocapture` it shows what each mode does")]
 fn the_three_modes_while_a_server_is_killed_and_comes_back() {
     let text = config::text(&[Template { lease: 3, refresh: 1, ..Template::fair("*", 90.0) }])
         .replace("  capacity: 90\n", "  capacity: 90\n  safe_capacity: 5\n");
