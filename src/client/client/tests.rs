@@ -160,9 +160,12 @@ fn the_thread_of_a_blocking_client_ends_with_its_handles() {
     let client = Client::builder().endpoint("127.0.0.1:1").build_blocking().expect("a thread");
     let (rate, gauge) = open(&client);
     let shared = Arc::clone(&client.keeper.shared);
-    client.blocking_close();
-    assert!(rate.blocking_wait().is_err() && gauge.blocking_acquire().is_err());
-    drop((client, rate, gauge));
+    let (done, is_done) = std::sync::mpsc::channel();
+    thread::spawn(move || {
+        client.blocking_close();
+        let _ = done.send(rate.blocking_wait().is_err() && gauge.blocking_acquire().is_err());
+    });
+    assert_eq!(is_done.recv_timeout(PATIENCE), Ok(true), "they end, and fail");
     within(shared.closed());
 }
 
