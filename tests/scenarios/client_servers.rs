@@ -186,6 +186,17 @@ fn a_connection_without_answers_is_given_up_though_another_client_still_waits_th
 }
 
 #[test]
+fn a_server_that_fails_is_asked_again_long_before_a_deadline() {
+    let fake = Fake::new(Manner::Fails);
+    let client = build(Client::builder().endpoint(fake.address()).deadline(Duration::from_secs(600)));
+    let resource = client.resource("r").wants(10.0).open().unwrap();
+    eventually("it notices", || (client.health().failures > 1).then_some(()));
+    assert!(client.health().last_error.unwrap().contains("as told"));
+    fake.now(GIVES);
+    has_lease(&resource, 7.0);
+}
+
+#[test]
 fn clients_that_share_a_transport_share_a_connection() {
     let fake = Fake::with_hints(GIVES);
     let transport = Transport::new();
