@@ -155,3 +155,67 @@ impl Opened {
         self.apply(Usable { capacity: Capacity::NONE, basis: Basis::Unknown });
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::limiter::Burst;
+
+    const UNLIMITED: Usable = Usable { capacity: Capacity::UNLIMITED, basis: Basis::Lease };
+
+    fn opened(limiter: Limiter, wants: Option<f64>) -> Opened {
+        Opened::new("r".into(), Mode::Safe, 3, limiter, wants)
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn wants_can_be_said_and_estimated_again() {
+        let opened = opened(Limiter::Rate(RateLimiter::new(Burst::default())), Some(7.0));
+        assert_eq!(opened.wants(Millis(0)), Wants { amount: 7.0, priority: 3, outstanding: 0.0 });
+        assert!(opened.estimate_wants() && opened.estimates_wants());
+        opened.fix_wants(8.0);
+        assert!(!opened.estimates_wants());
+        assert_eq!(opened.wants(Millis(0)).amount, 8.0);
+    }
+
+    #[test]
+    fn without_a_limiter_nothing_can_be_estimated() {
+        let opened = opened(Limiter::None, Some(7.0));
+        assert!(!opened.estimate_wants() && !opened.estimates_wants());
+        assert_eq!(opened.wants(Millis(0)).amount, 7.0);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_gauge_wants_as_many_as_were_out_at_the_same_time() {
+        let gauge = GaugeLimiter::new();
+        let opened = opened(Limiter::Gauge(gauge.clone()), None);
+        opened.apply(UNLIMITED);
+        opened.wants(Millis(0));
+        drop((gauge.try_acquire(3).expect("free"), gauge.try_acquire(4).expect("free")));
+        assert!(opened.wants(Millis(1_000)).amount >= 7.0, "though they are back");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn who_waits_presses_only_where_wants_are_estimated() {
+        for (wants, presses) in [(None, true), (Some(7.0), false)] {
+            let rate = RateLimiter::new(Burst::default());
+            let opened = opened(Limiter::Rate(rate.clone()), wants);
+            assert!(!opened.is_under_pressure(), "nobody waits");
+            let waiting = tokio::spawn(async move { rate.wait().await });
+            tokio::task::yield_now().await;
+            assert_eq!(opened.is_under_pressure(), presses);
+            opened.close();
+            assert!(waiting.await.expect("no panic").is_err());
+        }
+    }
+
+    #[test]
+    fn whoever_watches_is_woken_by_every_change() {
+        let opened = opened(Limiter::None, Some(7.0));
+        let mut watch = opened.watch();
+        assert_eq!(opened.apply(UNLIMITED).basis, Basis::Unknown, "what was before");
+        assert!(watch.has_changed().expect("it is open"));
+        assert_eq!(*watch.borrow_and_update(), UNLIMITED);
+        opened.close();
+        assert!(watch.has_changed().expect("it is open") && opened.usable().capacity == Capacity::NONE);
+    }
+}

@@ -69,19 +69,21 @@ impl Hints {
                     Err(status) => status,
                 },
                 (Stage::Open(stream), _) => match stream.message().await {
-                    Ok(Some(hint)) => {
-                        // The first of a stream says nothing: two clients of one id would take it from each other for ever.
-                        if hint.everything || !hint.resource_id.is_empty() {
-                            self.pause = PAUSE_FIRST;
-                        }
-                        return if hint.everything { None } else { Some(hint.resource_id) };
-                    }
+                    Ok(Some(hint)) => return self.heard(hint),
                     Ok(None) => Status::unavailable("the stream has ended"),
                     Err(status) => status,
                 },
             };
             self.stage = Stage::Idle(Instant::now() + self.pause_after(&ended));
         }
+    }
+
+    fn heard(&mut self, hint: Hint) -> Option<Vec<String>> {
+        // The first of a stream says nothing: two clients of one id would take it from each other for ever.
+        if hint.everything || !hint.resource_id.is_empty() {
+            self.pause = PAUSE_FIRST;
+        }
+        if hint.everything { None } else { Some(hint.resource_id) }
     }
 
     fn pause_after(&mut self, ended: &Status) -> Duration {
@@ -127,6 +129,28 @@ mod tests {
         let mut hints = hints();
         assert_eq!(hints.pause_after(&Status::unimplemented("as told")), Duration::from_secs(600));
         assert!(hints.pause_after(&Status::unavailable("as told")) <= Duration::from_secs(1), "which is no failure");
+    }
+
+    #[test]
+    fn only_a_hint_that_says_something_makes_the_next_pause_short() {
+        let mut hints = hints();
+        hints.pause = PAUSE_MAX;
+        assert_eq!((hints.heard(Hint::default()), hints.pause), (Some(vec![]), PAUSE_MAX));
+        let named = Hint { resource_id: vec!["r".to_owned()], ..Hint::default() };
+        assert_eq!((hints.heard(named), hints.pause), (Some(vec!["r".to_owned()]), PAUSE_FIRST));
+        hints.pause = PAUSE_MAX;
+        assert_eq!((hints.heard(Hint { everything: true, ..Hint::default() }), hints.pause), (None, PAUSE_FIRST));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_stream_that_cannot_be_had_is_asked_for_again_after_a_pause() {
+        let mut hints = hints();
+        hints.follow(&Transport::new().connection(&"127.0.0.1:1".into()).expect("an address"));
+        hints.stage = Stage::Opening(Box::pin(std::future::ready(Err(Status::unavailable("as told")))));
+        let ended = Instant::now();
+        let once = std::pin::pin!(hints.next()).poll(&mut std::task::Context::from_waker(std::task::Waker::noop()));
+        assert!(once.is_pending());
+        assert!(matches!(hints.stage, Stage::Idle(until) if until >= ended + Duration::from_millis(500)));
     }
 
     #[tokio::test(start_paused = true)]

@@ -104,6 +104,20 @@ mod tests {
     }
 
     #[tokio::test]
+    async fn distrust_is_of_one_connection_and_addresses_that_nobody_uses_are_forgotten() {
+        let transport = Transport::new();
+        let address: Arc<str> = "127.0.0.1:1".into();
+        let first = transport.connection(&address).expect("an address");
+        transport.distrust(&first);
+        let second = transport.connection(&address).expect("an address");
+        transport.distrust(&first);
+        assert!(Arc::ptr_eq(&second, &transport.connection(&address).expect("an address")), "it is still good");
+        drop((first, second));
+        let _other = transport.connection(&"127.0.0.1:2".into()).expect("an address");
+        assert_eq!(transport.by_address.lock().expect("not poisoned").len(), 1);
+    }
+
+    #[tokio::test]
     async fn an_address_that_is_none_is_an_error() {
         assert!(Transport::new().connection(&"not an address".into()).is_err());
     }

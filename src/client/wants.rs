@@ -46,6 +46,8 @@ mod tests {
         assert!(!urgent(11.0, 5.0) && !urgent(9.0, 5.0));
         assert!(urgent(11.1, 5.0) && urgent(8.9, 5.0) && urgent(0.0, 5.0));
         assert!(urgent(10.0, 4.0), "what others wait for has been given back");
+        let asked = Wants { amount: 10.0, ..Wants::default() };
+        assert!(Wants { priority: 1, ..asked }.is_urgent(&asked), "so is any change of priority");
     }
 
     #[test]

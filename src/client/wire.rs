@@ -118,6 +118,12 @@ mod tests {
     }
 
     #[test]
+    fn a_token_of_zero_names_nothing() {
+        let unnamed = wire::Lease { token: Some(0), ..lease(None) };
+        assert_eq!(given(vec![response(Some(unnamed))], Duration::ZERO).0[0].token, None);
+    }
+
+    #[test]
     fn absurd_times_are_bounded() {
         let far = wire::Lease { expiry_time: Some(i64::MAX), refresh_interval: Some(i64::MAX), ..lease(None) };
         let near = wire::Lease { expiry_time: Some(i64::MIN), refresh_interval: Some(i64::MIN), ..lease(None) };

@@ -198,11 +198,35 @@ fn patient(fake: &Fake) -> leaseway_client::Builder {
 #[test]
 fn a_connection_without_answers_is_given_up_with_the_request() {
     let fake = Fake::new(Manner::Hangs);
-    let transport = Transport::new();
-    let client =
-        build(Client::builder().endpoint(fake.address()).deadline(Duration::from_millis(300)).transport(&transport));
+    let client = client(&[fake.address()]);
     let resource = client.resource("r").wants(10.0).open().unwrap();
     eventually("it connects again", || (fake.connected() >= 3).then_some(()));
+    fake.now(GIVES);
+    has_lease(&resource, 7.0);
+}
+
+#[test]
+fn a_connection_without_answers_is_given_up_though_another_client_still_waits_there() {
+    let fake = Fake::new(Manner::Hangs);
+    let transport = Transport::new();
+    let build = |deadline| build(Client::builder().endpoint(fake.address()).deadline(deadline).transport(&transport));
+    let patient = build(Duration::from_secs(600));
+    let _waits = patient.resource("r").wants(10.0).open().unwrap();
+    eventually("one waits", || (fake.asked().len() == 1).then_some(()));
+    let hasty = build(Duration::from_millis(300));
+    let resource = hasty.resource("r").wants(10.0).open().unwrap();
+    eventually("the other connects anew", || (fake.connected() >= 2).then_some(()));
+    fake.now(GIVES);
+    has_lease(&resource, 7.0);
+}
+
+#[test]
+fn a_server_that_fails_is_asked_again_long_before_a_deadline() {
+    let fake = Fake::new(Manner::Fails);
+    let client = build(Client::builder().endpoint(fake.address()).deadline(Duration::from_secs(600)));
+    let resource = client.resource("r").wants(10.0).open().unwrap();
+    eventually("it notices", || (client.health().failures > 1).then_some(()));
+    assert!(client.health().last_error.unwrap().contains("as told"));
     fake.now(GIVES);
     has_lease(&resource, 7.0);
 }

@@ -135,6 +135,20 @@ fn handles_that_are_opened_cloned_and_dropped_at_once_leave_nothing_open() {
 }
 
 #[test]
+fn what_is_open_cannot_be_opened_as_another_kind_and_trying_leaves_no_handle() {
+    let of_client = runtime();
+    let client = client(&of_client);
+    let rate = client.resource("r").wants(1.0).rate().expect("open");
+    let errors = [
+        client.resource("r").wants(1.0).gauge().expect_err("it is a rate"),
+        client.resource("r").wants(1.0).open().expect_err("it is a rate"),
+    ];
+    assert!(errors.iter().all(|error| matches!(error, OpenError::OtherKind { is: "rate", .. })), "{errors:?}");
+    drop(rate);
+    assert!(client.resource("r").wants(1.0).open().is_ok(), "its only handle was the last");
+}
+
+#[test]
 fn a_blocking_client_that_cannot_be_made_is_an_error_wherever_it_is_tried() {
     within(async {
         assert_eq!(Client::builder().build_blocking().expect_err("there is nobody to ask"), BuildError::NoEndpoint);
@@ -146,9 +160,12 @@ fn the_thread_of_a_blocking_client_ends_with_its_handles() {
     let client = Client::builder().endpoint("127.0.0.1:1").build_blocking().expect("a thread");
     let (rate, gauge) = open(&client);
     let shared = Arc::clone(&client.keeper.shared);
-    client.blocking_close();
-    assert!(rate.blocking_wait().is_err() && gauge.blocking_acquire().is_err());
-    drop((client, rate, gauge));
+    let (done, is_done) = std::sync::mpsc::channel();
+    thread::spawn(move || {
+        client.blocking_close();
+        let _ = done.send(rate.blocking_wait().is_err() && gauge.blocking_acquire().is_err());
+    });
+    assert_eq!(is_done.recv_timeout(PATIENCE), Ok(true), "they end, and fail");
     within(shared.closed());
 }
 

@@ -185,6 +185,16 @@ fn a_resource_that_was_refused_is_asked_for_again_in_a_while() {
 }
 
 #[test]
+fn what_was_refused_is_never_asked_for_at_once() {
+    let pace = Pace { refresh_min: Millis(0), ..Pace::default() };
+    let mut session = Session::new(Settings { pace, ..settings(&["a:1"]) });
+    session.want(Millis(0), &id("r"), wants(1.0), MODE);
+    let first = session.poll(Millis(0)).expect("it asks");
+    session.answered(Millis(10), first.number, vec![]);
+    assert_eq!(session.wake(Millis(10)), Some(Millis(110)));
+}
+
+#[test]
 fn demand_that_changed_by_more_than_a_tenth_is_sent_at_once_and_less_with_the_next_refresh() {
     let mut session = leased();
     session.want(Millis(1_000), &id("r"), wants(109.0), MODE);

@@ -188,6 +188,20 @@ async fn gauges_are_told_too_and_say_what_is_out_until_it_came_back() {
     assert!(wake > Instant::now() + Duration::from_secs(1), "and then no more");
 }
 
+/// Until demands change no more.
+async fn settle(shared: &Shared, capacity: f64) {
+    for _ in 0..1_000 {
+        let step = shared.step();
+        if let Some(number) = step.under_way {
+            shared.landed(|session, now| _ = session.answered(now, number, vec![given("r", capacity)]), None);
+        } else if step.heeds_pressure {
+            return;
+        }
+        pass(100).await;
+    }
+    panic!("it estimates for ever");
+}
+
 #[tokio::test(start_paused = true)]
 async fn pressure_makes_it_estimate_but_no_more_than_ten_times_a_second() {
     let shared = shared();
@@ -202,7 +216,17 @@ async fn pressure_makes_it_estimate_but_no_more_than_ten_times_a_second() {
     assert!(step.outgoing.is_none() && !step.heeds_pressure, "it was estimated 10 ms ago");
     assert_eq!(step.wake, Some(Instant::now() + Duration::from_millis(90)));
     pass(90).await;
-    assert!(asked(&shared.step().outgoing.expect("what waits is asked for"))[0].amount > 0.0);
+    let step = shared.step();
+    assert!(asked(&step.outgoing.expect("what waits is asked for"))[0].amount > 0.0);
+    assert!(!step.heeds_pressure, "what changes is estimated again");
+    let number = step.under_way.expect("the request");
+    shared.landed(|session, now| _ = session.answered(now, number, vec![given("r", 0.0)]), None);
+    settle(&shared, 0.0).await;
+    // More than it was, and not enough: then more may be wanted.
+    shared.hinted(None);
+    pass(1_000).await;
+    answer(&shared, 0.001);
+    assert!(!shared.step().heeds_pressure);
     shared.close();
     assert!(waiting.await.expect("no panic").is_err());
 }

@@ -93,7 +93,9 @@ proptest! {
             if now > Millis(u64::MAX / 2) {
                 break;
             }
+            let due = session.is_due(now);
             if let Some(outgoing) = session.poll(now) {
+                prop_assert!(due, "demands were to be brought up to date first");
                 number = outgoing.number;
                 let many = match &outgoing.body { Body::Ask(asks) => asks.len(), Body::Release(releases) => releases.len() };
                 prop_assert!((1..=bound).contains(&many), "{} of at most {}", many, bound);
