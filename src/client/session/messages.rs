@@ -90,6 +90,6 @@ pub enum Basis {
     Unknown,
     /// There is a live lease.
     Lease,
-    /// The lease has ended, or none could be had: the [`Mode`] decides.
+    /// The lease has ended, or none could be had: the [`Mode`](super::Mode) decides.
     Fallback,
 }
