@@ -24,11 +24,7 @@ use std::thread;
 
 use tokio::sync::oneshot;
 
-use crate::{
-    BuildError, Builder, Client, Gauge, Rate, Resource,
-    limiter::{Closed, Permit},
-    session::Usable,
-};
+use crate::{BuildError, Builder, Client, Gauge, Permit, Rate, Resource, limiter::Closed, session::Usable};
 
 impl Builder {
     /// The client, in a thread of its own instead of a tokio runtime. The thread ends when the client and its handles are gone.

@@ -3,7 +3,7 @@
 use crate::{
     error::OpenError,
     layer::LimitLayer,
-    limiter::{Closed, GaugeLimiter, Permit, TryError},
+    limiter::{self, Closed, GaugeLimiter, TryError},
     opened::Limiter,
     resource::Resource,
 };
@@ -13,9 +13,6 @@ use crate::{
 /// No more permits are out than the capacity allows, whole ones. When the capacity is cut, those that are out stay valid:
 /// nothing new is let in until enough came back, and meanwhile the server is told what is still in use, so that it gives
 /// it to nobody else.
-///
-/// Keep a handle for as long as permits are out: with the last handle the lease is given back, and what is still in use
-/// can be reported no more.
 ///
 /// ```no_run
 /// # async fn example(client: leaseway_client::Client) -> Result<(), Box<dyn std::error::Error>> {
@@ -32,6 +29,16 @@ pub struct Gauge {
     limiter: GaugeLimiter,
 }
 
+/// Permits in use; dropping it returns them. It is a handle of its gauge as well: the lease is not given back while something
+/// is in use, unless the client is closed.
+#[derive(Debug)]
+#[must_use = "a permit that is dropped is returned"]
+pub struct Permit {
+    // Returned before the handle goes, which may give the lease back.
+    _permit: limiter::Permit,
+    _gauge: Resource,
+}
+
 impl Gauge {
     pub(crate) fn new(resource: Resource) -> Result<Gauge, OpenError> {
         match &resource.opened().limiter {
@@ -42,17 +49,21 @@ impl Gauge {
 
     /// Waits for a permit. It is given back when it is dropped.
     pub async fn acquire(&self) -> Result<Permit, Closed> {
-        self.limiter.acquire().await
+        self.acquire_many(1).await
     }
 
     /// Waits for `many` at once.
     pub async fn acquire_many(&self, many: u32) -> Result<Permit, Closed> {
-        self.limiter.acquire_many(many).await
+        self.limiter.acquire_many(many).await.map(|permit| self.keep(permit))
     }
 
     /// `many`, if they are free now.
     pub fn try_acquire(&self, many: u32) -> Result<Permit, TryError> {
-        self.limiter.try_acquire(many)
+        self.limiter.try_acquire(many).map(|permit| self.keep(permit))
+    }
+
+    fn keep(&self, permit: limiter::Permit) -> Permit {
+        Permit { _permit: permit, _gauge: self.resource.clone() }
     }
 
     /// Permits that are out.

@@ -13,8 +13,8 @@ use tower_layer::Layer;
 use tower_service::Service;
 
 use crate::{
-    gauge::Gauge,
-    limiter::{Closed, Permit},
+    gauge::{Gauge, Permit},
+    limiter::Closed,
     rate::Rate,
 };
 

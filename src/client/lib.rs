@@ -64,7 +64,7 @@ pub use book::{Book, Entry};
 pub use capacity::Capacity;
 pub use client::{Builder, Client};
 pub use error::{BadId, BuildError, OpenError};
-pub use gauge::Gauge;
+pub use gauge::{Gauge, Permit};
 pub use rate::Rate;
 pub use resource::{Resource, ResourceBuilder};
 pub use session::{Basis, Mode, Usable};

@@ -87,6 +87,20 @@ fn permits_in_use_beyond_a_cut_lease_are_reported_and_nobody_else_gets_them() {
 }
 
 #[test]
+fn a_lease_is_not_given_back_while_its_permits_are_in_use() {
+    let server = Server::development();
+    let client = client_of(&server);
+    let gauge = client.resource("slots").wants(10.0).gauge().unwrap();
+    let permit = block_on(gauge.acquire()).unwrap();
+    drop((gauge, client));
+    thread::sleep(Duration::from_millis(100));
+    let holders = || server.status(&["slots"])["resources"][0]["holders"].clone();
+    assert_eq!(holders(), 1);
+    drop(permit);
+    eventually("it is given back", || (holders() == 0).then_some(()));
+}
+
+#[test]
 fn threads_wait_without_a_runtime() {
     let server = Server::development();
     let client = Client::builder().endpoint(server.grpc().to_string()).build_blocking().unwrap();
