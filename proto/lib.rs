@@ -2,7 +2,7 @@
 //!
 //! `generated/` is committed, so that building needs no protobuf compiler of any kind; `tests/generated.rs` regenerates it
 //! and fails when it has drifted. Deliberately absent: any meaning. What a message must contain is decided where it
-//! is parsed into core types, in `src/server/grpc`.
+//! is parsed: requests in `src/server/grpc`, answers in `src/client/wire.rs`.
 
 /// `package doorman`: what Go clients and servers speak.
 #[allow(missing_docs, unreachable_pub, clippy::all, clippy::pedantic)]
