@@ -14,7 +14,6 @@ mod harness {
     pub(crate) mod doorman;
     pub(crate) mod fake;
     pub(crate) mod http;
-    pub(crate) mod link;
     pub(crate) mod original;
     pub(crate) mod process;
     pub(crate) mod prometheus;
