@@ -4,6 +4,7 @@ use std::{
     collections::HashMap,
     fs::File,
     io::{BufRead as _, BufReader},
+    ops::Range,
     path::{Path, PathBuf},
 };
 
@@ -102,10 +103,10 @@ pub(crate) fn samples(lines: &[Line], resource: &str, every_us: u64) -> Vec<f64>
     samples
 }
 
-/// The book as it would be had it begun then: everybody has what they had.
-pub(crate) fn from(lines: &[Line], from_us: u64) -> Vec<Line> {
-    let later = |line: &Line| Line { at_us: line.at_us.max(from_us), ..line.clone() };
-    let mut lines: Vec<_> = lines.iter().collect();
+/// The book as it would be had it begun and ended then: at first everybody has what they had.
+pub(crate) fn within(lines: &[Line], moments_us: Range<u64>) -> Vec<Line> {
+    let later = |line: &Line| Line { at_us: line.at_us.max(moments_us.start), ..line.clone() };
+    let mut lines: Vec<_> = lines.iter().filter(|line| line.at_us < moments_us.end).collect();
     lines.sort_by_key(|line| line.at_us);
     lines.into_iter().map(later).collect()
 }
@@ -190,7 +191,8 @@ mod tests {
     fn samples_begin_where_one_begins_to_look() {
         let lines = [line(0, "a", 1.0), line(3, "a", 10.0), line(4, "b", 5.0), line(8, "a", 0.0), line(9, "b", 5.0)];
         assert_eq!(samples(&lines, "r", 3), [1.0, 10.0, 15.0]);
-        assert_eq!(samples(&from(&lines, 4), "r", 2), [15.0, 15.0, 5.0]);
+        assert_eq!(samples(&within(&lines, 4..10), "r", 2), [15.0, 15.0, 5.0]);
+        assert_eq!(samples(&within(&lines, 0..9), "r", 3), [1.0, 10.0, 15.0]);
         assert!(samples(&lines, "another", 3).is_empty());
     }
 

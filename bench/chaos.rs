@@ -5,7 +5,7 @@
 //! taken by an [observer](observer) that asks all peers all the time. Deliberately absent: any knowledge of how peers agree. What
 //! is done to them is done from outside, by signals and by links that carry bytes.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use indicatif::{ProgressBar, ProgressStyle};
 use leaseway_client::{Book, Entry};
@@ -53,7 +53,7 @@ pub(crate) fn main(args: &Args) -> Result<(), Error> {
         true => departed::run(&mut field, &mut rounds, &mut sightings, &bar),
         false => run(&mut field, &mut rounds, &bar),
     };
-    let (started, seconds, counters) = (field.started, field.started.elapsed().as_secs_f64(), field.pages.paces());
+    let (measured, counters) = (field.started..Instant::now(), field.pages.paces());
     bar.set_message("everybody leaves");
     let (entries, kept) = disband(field);
     bar.finish_and_clear();
@@ -62,7 +62,7 @@ pub(crate) fn main(args: &Args) -> Result<(), Error> {
     if let Some(path) = &args.book {
         book::write(&lines, path)?;
     }
-    let report = Report::new(args, rounds, seconds, counters, &lines, clock.us(started));
+    let report = Report::new(args, rounds, counters, &lines, clock.us(measured.start)..clock.us(measured.end));
     // What was measured is worth something even if something has gone wrong since.
     if let Some(kept) = kept {
         note(&format!("logs and data of the peers are in {}", kept.display()));
@@ -90,8 +90,6 @@ fn disband(field: Field<'_>) -> (Vec<Entry>, Option<std::path::PathBuf>) {
 }
 
 fn run(field: &mut Field<'_>, rounds: &mut Vec<Measured>, bar: &ProgressBar) -> Result<(), Error> {
-    bar.set_message("settling");
-    field.settle()?;
     for round in 1..=field.args.rounds {
         let blows = field.args.fault.blows(field.args.peers.get(), &mut field.random);
         for blow in blows {

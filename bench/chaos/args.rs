@@ -105,6 +105,9 @@ impl Args {
             let (refresh, lease) = (self.refresh, self.lease);
             return Err(Error::Usage(format!("--refresh {refresh} is not below --lease {lease}")));
         }
+        if self.wants.most <= 0.0 {
+            return Err(Error::Usage("--wants: somebody has to want something".into()));
+        }
         let capacity = self.capacity();
         if !(capacity.is_finite() && capacity > 0.0) {
             return Err(Error::Usage(format!("--capacity {capacity}: expected a finite number above 0")));
@@ -259,6 +262,7 @@ mod tests {
             ("--peers 1 --fault wipe", "wipe"),
             ("--peers 27", "27"),
             ("--refresh 10", "--refresh"),
+            ("--wants 0-0", "--wants"),
             ("--capacity 0", "--capacity"),
             ("--capacity NaN", "--capacity"),
         ] {

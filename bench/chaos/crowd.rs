@@ -65,6 +65,11 @@ impl Crowd {
         self.scarce.iter().chain(&self.plenty).filter(|resource| resource.usable().basis == Basis::Lease).count()
     }
 
+    /// Whether anything is given to newcomers: while a server learns they have leases of nothing.
+    pub(super) fn is_served(&self) -> bool {
+        self.plenty.iter().any(|resource| resource.capacity().get() > 0.0)
+    }
+
     /// How many there could be.
     pub(super) fn leases(&self) -> usize {
         self.scarce.len() + self.plenty.len()

@@ -57,7 +57,6 @@ pub(super) fn run(
     sightings: &mut Vec<Sighting>,
     bar: &ProgressBar,
 ) -> Result<(), Error> {
-    field.settle()?;
     sightings.push(field.look_around("nobody has come", &[])?);
     let mut visitors = Vec::new();
     for wave in 0..WAVES {

@@ -43,9 +43,9 @@ pub(super) async fn visit(
         };
         let capacity = given.lease.capacity.unwrap_or(0.0);
         newcomer.answered.get_or_insert((given.at, capacity));
-        newcomer.book.push(wish.entry(given.at, capacity));
         if capacity > 0.0 {
             newcomer.served = Some(given.at);
+            newcomer.book.push(wish.entry(given.at, capacity));
             newcomer.book.push(wish.entry(Instant::now(), 0.0));
             // If nobody hears it, the lease ends by itself.
             hand.release(&wish, &given).await;

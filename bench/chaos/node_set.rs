@@ -130,9 +130,9 @@ impl NodeSet {
 
     /// Whether it can be undone: processes have ended that were asked to, or have had time enough.
     pub(super) fn can_end(&mut self, fault: Fault, victims: &[usize], since: Duration) -> bool {
-        let mut ended =
+        let ended =
             |&victim: &usize| self.peers[victim].child.as_mut().is_none_or(|child| child.ends_within(Duration::ZERO));
-        !ends_processes(fault) || since >= STOP_PATIENCE || victims.iter().all(|victim| ended(victim))
+        !ends_processes(fault) || since >= STOP_PATIENCE || victims.iter().all(ended)
     }
 
     /// Undoes it.

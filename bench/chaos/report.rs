@@ -1,5 +1,7 @@
 //! What a run has shown: times after blows, what the books add up to, and what else was noticed.
 
+use std::ops::Range;
+
 use serde::Serialize;
 
 use super::{args::Args, crowd::SCARCE, pages::Pace, round::Measured};
@@ -62,21 +64,20 @@ impl Utilisation {
 }
 
 impl Report {
-    /// `lines` are of all clients; what was before `from_us` counts for the audit, but not for the utilisation: clients
-    /// were still coming.
+    /// `lines` are of all clients; what was not `measured` counts for the audit, but not for the utilisation:
+    /// clients were still coming, or leaving.
     pub(super) fn new(
         args: &Args,
         rounds: Vec<Measured>,
-        seconds: f64,
         counters: Vec<Pace>,
         lines: &[Line],
-        from_us: u64,
+        measured: Range<u64>,
     ) -> Report {
-        let utilisation = Utilisation::of(&audit::from(lines, from_us), args.capacity());
+        let utilisation = Utilisation::of(&audit::within(lines, measured.clone()), args.capacity());
         Report {
             arguments: std::env::args().skip(1).collect(),
             capacity: args.capacity(),
-            seconds,
+            seconds: (measured.end - measured.start) as f64 / 1e6,
             rounds,
             audits: audit::audit(lines.to_vec(), args.audited_capacity()),
             utilisation,

@@ -103,7 +103,7 @@ impl Field<'_> {
             interrupt.sleep_until(Instant::now() + GLANCE, || {})?;
         }
         let crowd = Crowd::gather(args, &peers, book, runtime.handle())?;
-        while crowd.leased() < crowd.leases() {
+        while crowd.leased() < crowd.leases() || !crowd.is_served() {
             set.check()?;
             if Instant::now() >= patience {
                 let (leased, leases, why) = (crowd.leased(), crowd.leases(), crowd.complaint());
@@ -113,7 +113,7 @@ impl Field<'_> {
             interrupt.sleep_until(Instant::now() + GLANCE * 10, || {})?;
         }
         let pages = Pages::open(set.http());
-        Ok(Field {
+        let mut field = Field {
             args,
             interrupt,
             count,
@@ -125,7 +125,11 @@ impl Field<'_> {
             pages,
             set,
             runtime,
-        })
+        };
+        say("settling".into());
+        field.settle()?;
+        field.started = Instant::now();
+        Ok(field)
     }
 
     /// Leaves everybody alone for a while.

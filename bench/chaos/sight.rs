@@ -73,6 +73,6 @@ mod tests {
     fn lives_are_counted_by_peer() {
         let lives = Lives::of(2);
         lives.begin(1);
-        assert_eq!((lives.life(0), lives.clone().life(1)), (0, 1));
+        assert_eq!((lives.life(0), lives.life(1)), (0, 1));
     }
 }
