@@ -43,7 +43,10 @@ pub use leases::{Has, Reuse};
 pub use ledger::Sums;
 pub use parameters::{NamedParameter, ParameterError, nearest};
 pub use promises::{Ceiling, Changes, Inherited, Promises, Record, Refused};
-pub use resource::{Answer, Ask, Birth, Counters, HolderReport, Lease, Release, Request, Resource, ResourceReport};
+pub use resource::{
+    Answer, Ask, Birth, Counters, HolderReport, Lease, Pending, PromiseReport, Release, Request, Resource,
+    ResourceReport,
+};
 pub use settings::{SafeCapacity, Settings};
 pub use template::{Repository, Template};
 pub use time::{Millis, Now};

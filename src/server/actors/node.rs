@@ -384,7 +384,9 @@ impl NodeActor {
         }
         let birth = Birth {
             term: self.next_term(),
+            since: self.since,
             learning_until,
+            inherited: None,
             max_holders: self.limits.clients_per_resource,
             seed: self.seed,
             settings: settings_for(&config, &id),
