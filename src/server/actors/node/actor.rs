@@ -195,6 +195,7 @@ impl NodeActor {
         let (inherited, scribe) = self.inherit(&id);
         let birth = Birth {
             term: self.next_term(inherited.as_ref().and_then(|inherited| inherited.newest)),
+            since: self.since,
             learning_until,
             max_holders: self.limits.clients_per_resource,
             seed: self.seed,
