@@ -7,6 +7,7 @@
 pub mod actors;
 pub mod clock;
 pub mod config;
+mod first;
 mod grpc;
 mod http;
 pub mod limits;
