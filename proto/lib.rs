@@ -10,6 +10,15 @@ pub mod doorman {
     include!("generated/doorman.rs");
 }
 
+/// `package leaseway.admin.v1`: what operators change.
+#[allow(missing_docs, unreachable_pub, clippy::all, clippy::pedantic)]
+pub mod admin {
+    include!("generated/leaseway.admin.v1.rs");
+
+    /// The metadata that names the master's admin address when a call needed the master and another peer was asked.
+    pub const MASTER_METADATA: &str = "leaseway-master";
+}
+
 /// `package leaseway.push.v1`: when to ask again.
 #[allow(missing_docs, unreachable_pub, clippy::all, clippy::pedantic)]
 pub mod push {

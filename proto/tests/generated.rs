@@ -5,7 +5,7 @@ use std::{fs, path::Path};
 use prost::Message;
 use tonic_prost_build::FileDescriptorSet;
 
-const FILES: [&str; 3] = ["doorman.proto", "push.proto", "status.proto"];
+const FILES: [&str; 4] = ["admin.proto", "doorman.proto", "push.proto", "status.proto"];
 
 #[test]
 fn generated_code_is_up_to_date() {

@@ -53,6 +53,8 @@ pub const DEVELOPMENT: &str = include_str!("config/development.yaml");
 pub struct Loaded {
     /// Its templates.
     pub repository: Repository,
+    /// As it was written.
+    pub text: String,
     /// What is allowed but probably not meant, in the order of the file.
     pub warnings: Vec<Diagnostic>,
 }
@@ -95,15 +97,15 @@ pub fn parse(file: &str, text: &str) -> Result<Loaded, ConfigError> {
 /// As [`parse`], for what may not even be text.
 pub fn parse_bytes(file: &str, bytes: &[u8]) -> Result<Loaded, ConfigError> {
     let mut found = Findings::new(file);
-    let repository = text(bytes, &mut found).map(|text| read_text(text, &mut found));
+    let read = text(bytes, &mut found).map(|text| (read_text(text, &mut found), text));
     let warnings = found.finish()?;
-    let repository = repository.expect("without text there is a finding");
-    Ok(Loaded { repository, warnings })
+    let (repository, text) = read.expect("without text there is a finding");
+    Ok(Loaded { repository, text: text.to_owned(), warnings })
 }
 
 /// What a server without a configuration file runs on.
-pub fn development() -> Repository {
-    parse("development.yaml", DEVELOPMENT).expect("tested").repository
+pub fn development() -> Loaded {
+    parse("development.yaml", DEVELOPMENT).expect("tested")
 }
 
 fn text<'b>(bytes: &'b [u8], found: &mut Findings) -> Option<&'b str> {

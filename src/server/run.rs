@@ -8,7 +8,6 @@ use std::{
 };
 
 use actix::{Arbiter, System};
-use leaseway_core::Repository;
 use tokio::{
     net::TcpListener,
     signal::unix::{SignalKind, signal},
@@ -17,8 +16,9 @@ use tokio::{
 
 use crate::{
     actors::{NodeHandle, NodeStart},
-    clock::Clock,
-    config::{self, LoadError},
+    clock::{Clock, Skew},
+    config::LoadError,
+    first::FirstConfiguration,
     grpc::{
         self, CapacityService, Identity, PushService, Services, StatusService,
         connections::{OpenConnections, deal, hand},
@@ -26,6 +26,7 @@ use crate::{
     http::{self, Pages},
     limits::Limits,
     metrics,
+    peers::{self, PeerOptions},
     reload::Reload,
 };
 
@@ -55,6 +56,10 @@ pub struct Options {
     pub threads: Option<usize>,
     /// Bounds on what strangers can make grow.
     pub limits: Limits,
+    /// What survives a restart, and who else answers; none: nothing, and nobody.
+    pub peers: Option<PeerOptions>,
+    /// What is wrong with the clock, on purpose.
+    pub skew: Skew,
 }
 
 /// Where a running server can be reached.
@@ -64,6 +69,10 @@ pub struct Addresses {
     pub grpc: SocketAddr,
     /// HTTP.
     pub http: SocketAddr,
+    /// For peers, if there are any.
+    pub peers: Option<SocketAddr>,
+    /// For operators, if there is anything to change.
+    pub admin: Option<SocketAddr>,
 }
 
 /// Why a server does not run, or no longer.
@@ -88,6 +97,41 @@ pub enum ServeError {
     /// Signals cannot be heard. Nothing was started.
     #[error("cannot listen for signals: {0}")]
     Signals(std::io::Error),
+    /// It cannot join its peers, or its data directory cannot be used. Nothing was started.
+    #[error("{0}")]
+    Quorum(#[from] leaseway_quorum::StartError),
+    /// This peer is not one of its node's. Nothing was started.
+    #[error("--id {name} is not among --peers ({peers}): give this peer's own name with --id")]
+    NotAmongPeers {
+        /// What it is called.
+        name: String,
+        /// What they are called.
+        peers: String,
+    },
+    /// What others call this peer is nothing that can be listened on. Nothing was started.
+    #[error(
+        "cannot listen for peers on {address}: it is not an IP address with a port; name one with --peer-listen, like 0.0.0.0:5120"
+    )]
+    PeerListen {
+        /// As it is in --peers.
+        address: String,
+    },
+    /// A file with a secret cannot be used. Nothing was started.
+    #[error("cannot take a secret from {}: {why}", path.display())]
+    Secret {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong with it.
+        why: String,
+    },
+    /// Anybody could change anything. Nothing was started.
+    #[error(
+        "--admin {address} is not on loopback: whoever reaches it could change everything; give it a --admin-token-file"
+    )]
+    AdminOpen {
+        /// Where it was to listen.
+        address: SocketAddr,
+    },
     /// The node actor panicked; leases are forgotten, a new start learns them.
     #[error("the node failed; its leases are forgotten, start the server again and it will learn them")]
     NodeFailed,
@@ -112,11 +156,24 @@ pub fn run(options: Options, ready: impl FnOnce(Addresses)) -> Result<(), ServeE
 async fn serve(options: Options, ready: impl FnOnce(Addresses)) -> Result<(), ServeError> {
     // Before the file is read, so that no change and no signal is missed.
     let reload = Reload::prepare(options.config.clone()).map_err(ServeError::Signals)?;
-    let (repository, source) = first_configuration(options.config.as_deref())?;
+    let first = FirstConfiguration::read(options.config.as_deref(), options.peers.is_some())?;
     let mut stop_signals = StopSignals::new().map_err(ServeError::Signals)?;
     let listener = bind(options.listen, "--listen").await?;
     let http_listener = bind(options.http, "--http").await?;
-    let addresses = Addresses { grpc: local(&listener, options.listen), http: local(&http_listener, options.http) };
+    let mut addresses = Addresses {
+        grpc: local(&listener, options.listen),
+        http: local(&http_listener, options.http),
+        peers: None,
+        admin: None,
+    };
+    let clock = Clock::skewed(options.skew);
+    let mut identity = identity(options.id.clone(), options.advertise, addresses.grpc);
+    let joined = match &options.peers {
+        Some(peers) => {
+            Some(peers::join(peers, options.id.as_deref(), &mut identity, &mut addresses, clock, &first).await?)
+        }
+        None => None,
+    };
     let prometheus = metrics::install().map_err(|error| ServeError::Metrics(error.to_string()))?;
 
     let arbiters: Vec<Arbiter> = (0..threads(options.threads)).map(|_| Arbiter::new()).collect();
@@ -124,20 +181,19 @@ async fn serve(options: Options, ready: impl FnOnce(Addresses)) -> Result<(), Se
     let (failed, mut node_failed) = watch::channel(false);
     let node = NodeHandle::start(
         NodeStart {
-            repository,
-            source,
+            repository: first.loaded.repository.clone(),
+            source: first.source.clone(),
             limits: Arc::clone(&limits),
-            clock: Clock::start(),
+            clock,
             arbiters: arbiters.iter().map(Arbiter::handle).collect(),
             seed: seed(),
+            memory: joined.as_ref().map(|joined| joined.memory.clone()),
         },
         // Nobody may be listening any more: then the server is stopping anyway.
         move || {
             let _ = failed.send(true);
         },
     );
-    let identity = identity(options.id, options.advertise, addresses.grpc);
-
     let (stop, stopped) = watch::channel(false);
     let open = OpenConnections::default();
     let health = tonic_health::server::HealthReporter::new();
@@ -157,7 +213,13 @@ async fn serve(options: Options, ready: impl FnOnce(Addresses)) -> Result<(), Se
         arbiter.spawn(grpc::serve(services.clone(), limits.message_bytes, connections, stopped.clone()));
     }
     let dealer = actix_rt::spawn(deal(listener, hands, open.clone(), limits.connections));
-    let pages = Pages { node: node.clone(), identity, prometheus: prometheus.clone(), connections: open.clone() };
+    let pages = Pages {
+        node: node.clone(),
+        identity: identity.clone(),
+        prometheus: prometheus.clone(),
+        connections: open.clone(),
+        among_peers: joined.is_some(),
+    };
     let web = axum::serve(http_listener, http::router(pages)).with_graceful_shutdown(until(stopped.clone()));
     actix_rt::spawn(async move {
         if let Err(error) = web.await {
@@ -167,7 +229,8 @@ async fn serve(options: Options, ready: impl FnOnce(Addresses)) -> Result<(), Se
     actix_rt::spawn(tick(node.clone()));
     actix_rt::spawn(remind_of_hints(node.clone()));
     actix_rt::spawn(upkeep(prometheus));
-    actix_rt::spawn(reload.on_change(node.clone()));
+    actix_rt::spawn(reload.on_change(node.clone(), joined.is_some()));
+    let quorum = joined.map(|joined| joined.serve(&node, &identity, first.fact(clock, &identity.id), &stopped));
     tracing::info!(grpc = %addresses.grpc, http = %addresses.http, "ready");
     ready(addresses);
 
@@ -178,6 +241,10 @@ async fn serve(options: Options, ready: impl FnOnce(Addresses)) -> Result<(), Se
     tracing::info!("stopping");
     for service in HEALTH {
         health.set_service_status(service, tonic_health::ServingStatus::NotServing).await;
+    }
+    if let Some(quorum) = quorum {
+        // First, so that whoever asks from here on hears who is master instead.
+        quorum.shutdown().await;
     }
     dealer.abort();
     stop.send_replace(true);
@@ -190,27 +257,12 @@ async fn serve(options: Options, ready: impl FnOnce(Addresses)) -> Result<(), Se
     if failed { Err(ServeError::NodeFailed) } else { Ok(()) }
 }
 
-fn first_configuration(path: Option<&std::path::Path>) -> Result<(Repository, String), ServeError> {
-    let Some(path) = path else {
-        tracing::warn!(
-            "no --config: this is a development server. Every resource has capacity 100, shared fairly; \
-             nothing is remembered over a restart, and nothing is learnt after one"
-        );
-        return Ok((config::development(), "development default".into()));
-    };
-    let loaded = config::load(path)?;
-    for warning in &loaded.warnings {
-        tracing::warn!("{warning}");
-    }
-    Ok((loaded.repository, path.display().to_string()))
-}
-
-async fn bind(address: SocketAddr, flag: &'static str) -> Result<TcpListener, ServeError> {
+pub(crate) async fn bind(address: SocketAddr, flag: &'static str) -> Result<TcpListener, ServeError> {
     TcpListener::bind(address).await.map_err(|error| ServeError::Listen { address, error, flag })
 }
 
 /// Port 0 means that the system has chosen one.
-fn local(listener: &TcpListener, asked: SocketAddr) -> SocketAddr {
+pub(crate) fn local(listener: &TcpListener, asked: SocketAddr) -> SocketAddr {
     listener.local_addr().unwrap_or(asked)
 }
 
@@ -220,7 +272,7 @@ fn threads(asked: Option<usize>) -> usize {
 
 fn identity(id: Option<String>, advertise: Option<String>, grpc: SocketAddr) -> Identity {
     let advertise: Arc<str> = advertise.unwrap_or_else(|| grpc.to_string()).into();
-    Identity { id: id.map_or_else(|| Arc::clone(&advertise), Arc::from), advertise }
+    Identity { id: id.map_or_else(|| Arc::clone(&advertise), Arc::from), advertise, admin: "".into() }
 }
 
 /// Unpredictable enough for strangers who want hash collisions.

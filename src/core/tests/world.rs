@@ -15,7 +15,8 @@ pub(crate) fn now_at(at: Millis) -> Now {
 }
 
 pub(crate) fn birth(settings: Settings) -> Birth {
-    Birth { settings, term: Term(1 << 40), learning_until: Millis(0), max_holders: usize::MAX, seed: 7 }
+    let (since, learning_until) = (Millis(0), Millis(0));
+    Birth { settings, term: Term(1 << 40), since, learning_until, inherited: None, max_holders: usize::MAX, seed: 7 }
 }
 
 /// A request for one claim without history.
