@@ -29,7 +29,7 @@ pub(crate) use args::Args;
 use crate::{
     book::{self, MachineClock},
     error::Error,
-    output::{note, print},
+    output::print,
     signal::Interrupt,
 };
 use count::Count;
@@ -55,7 +55,7 @@ pub(crate) fn main(args: &Args) -> Result<(), Error> {
     };
     let (measured, counters) = (field.started..Instant::now(), field.pages.paces());
     bar.set_message("everybody leaves");
-    let (entries, kept) = disband(field);
+    let entries = disband(field);
     bar.finish_and_clear();
 
     let lines = clock.lines(book.take().into_iter().chain(entries).collect());
@@ -64,9 +64,6 @@ pub(crate) fn main(args: &Args) -> Result<(), Error> {
     }
     let report = Report::new(args, rounds, counters, &lines, clock.us(measured.start)..clock.us(measured.end));
     // What was measured is worth something even if something has gone wrong since.
-    if let Some(kept) = kept {
-        note(&format!("logs and data of the peers are in {}", kept.display()));
-    }
     if !sightings.is_empty() {
         print(&departed::text(&sightings))?;
         print("")?;
@@ -82,11 +79,12 @@ pub(crate) fn main(args: &Args) -> Result<(), Error> {
 
 /// Ends everything, in an order in which nobody misses anybody: the clients while servers answer, and the books when nobody
 /// writes any more.
-fn disband(field: Field<'_>) -> (Vec<Entry>, Option<std::path::PathBuf>) {
-    let Field { args, mut entries, observer, crowd, set, runtime, .. } = field;
+fn disband(field: Field<'_>) -> Vec<Entry> {
+    let Field { mut entries, observer, crowd, set, runtime, .. } = field;
     entries.extend(observer.finish());
     runtime.block_on(crowd.leave());
-    (entries, set.close(args.keep))
+    drop(set);
+    entries
 }
 
 fn run(field: &mut Field<'_>, rounds: &mut Vec<Measured>, bar: &ProgressBar) -> Result<(), Error> {

@@ -26,6 +26,7 @@ mod harness {
 
 mod scenarios {
     mod bytes;
+    mod chaos;
     mod client_books;
     mod client_leases;
     mod client_limits;

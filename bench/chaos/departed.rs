@@ -44,6 +44,10 @@ pub(super) struct Sighting {
     held_living: f64,
     /// What is held for those who are gone.
     departed: f64,
+    /// What peers keep as promised; missing where nothing is kept.
+    promised: Option<f64>,
+    /// Holders that this master knows from promises only.
+    unheard: u64,
 }
 
 struct Visitor {
@@ -138,6 +142,8 @@ impl Field<'_> {
             granted_living: living.iter().map(|holder| holder.granted).sum(),
             held_living,
             departed: resource.held - held_living,
+            promised: resource.promised,
+            unheard: resource.unheard,
         })
     }
 }
@@ -173,6 +179,8 @@ pub(super) fn text(sightings: &[Sighting]) -> String {
             format!("{:.1}", seen.held_living),
             format!("{:.1}", seen.departed),
             format!("{:.1}", seen.departed / seen.capacity * 100.0),
+            seen.promised.map_or_else(|| "-".into(), |promised| format!("{promised:.1}")),
+            seen.unheard.to_string(),
         ]
     };
     let rows: Vec<_> = sightings.iter().map(row).collect();
@@ -196,9 +204,11 @@ mod tests {
             granted_living: 40.0,
             held_living: 50.0,
             departed: 20.0,
+            promised: None,
+            unheard: 2,
         };
         let text = text(&[seen]);
         let cells: Vec<_> = text.lines().last().unwrap().split('|').map(str::trim).collect();
-        assert_eq!(cells[1..9], ["failover 1", "-", "1.2", "3", "40.0", "50.0", "20.0", "10.0"]);
+        assert_eq!(cells[1..11], ["failover 1", "-", "1.2", "3", "40.0", "50.0", "20.0", "10.0", "-", "2"]);
     }
 }

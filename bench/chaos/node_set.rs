@@ -18,7 +18,7 @@ use super::{
     plan::Fault,
     sight::Lives,
 };
-use crate::{child::Child, error::Error};
+use crate::{child::Child, error::Error, output::note};
 
 /// How long a process may take to end after SIGTERM.
 pub(super) const STOP_PATIENCE: Duration = Duration::from_secs(10);
@@ -28,8 +28,8 @@ pub(super) struct NodeSet {
     /// `links[i][j]`: over it peer `i` reaches peer `j`. Nobody has one to itself.
     links: Vec<Vec<Option<Link>>>,
     lives: Lives,
-    /// Last: what is in it belongs to processes.
-    directory: TempDir,
+    /// Last: what is in it belongs to processes. Deleted with it, unless it is to be kept.
+    _directory: TempDir,
 }
 
 struct Peer {
@@ -44,7 +44,11 @@ struct Peer {
 impl NodeSet {
     /// Everything but the processes. Links are served on `runtime`.
     pub(super) fn prepare(args: &Args, runtime: &Handle) -> Result<NodeSet, Error> {
-        let directory = tempfile::tempdir().map_err(Error::io("create a directory for the peers"))?;
+        let mut directory = tempfile::tempdir().map_err(Error::io("create a directory for the peers"))?;
+        if args.keep {
+            directory.disable_cleanup(true);
+            note(&format!("logs and data of the peers are in {}", directory.path().display()));
+        }
         let configuration = directory.path().join("leaseway.yaml");
         fs::write(&configuration, args.configuration()).map_err(Error::io("write the configuration"))?;
         let peers = args.peers.get();
@@ -68,7 +72,7 @@ impl NodeSet {
         };
         let peers: Vec<_> = ports.iter().enumerate().map(start).collect::<Result<_, Error>>()?;
         let lives = Lives::of(peers.len());
-        Ok(NodeSet { peers, links, lives, directory })
+        Ok(NodeSet { peers, links, lives, _directory: directory })
     }
 
     /// Starts everybody for the first time ever.
@@ -170,12 +174,6 @@ impl NodeSet {
 
     fn heal(&self, peer: usize) {
         self.links_of(peer).for_each(Link::heal);
-    }
-
-    /// Ends all processes; what they leave behind stays if it is wanted.
-    pub(super) fn close(mut self, keep: bool) -> Option<PathBuf> {
-        self.peers.iter_mut().for_each(|peer| peer.child = None);
-        keep.then(|| self.directory.keep())
     }
 }
 

@@ -95,10 +95,7 @@ impl Report {
     }
 
     pub(super) fn text(&self) -> String {
-        let mut parts = vec![self.times(), self.verdict(), self.noticed()];
-        if !self.counters.is_empty() {
-            parts.push(self.logged());
-        }
+        let mut parts = vec![self.times(), self.verdict(), self.noticed(), self.logged()];
         parts.retain(|part| !part.is_empty());
         parts.join("\n\n")
     }
@@ -169,8 +166,11 @@ impl Report {
 
     fn logged(&self) -> String {
         let cell = |pace: Option<f64>| pace.map_or_else(|| "-".to_owned(), |pace| format!("{pace:.1}"));
-        let rows: Vec<_> =
+        let mut rows: Vec<_> =
             self.counters.iter().map(|pace| [pace.counter.clone(), cell(pace.calm), cell(pace.faulty)]).collect();
+        if rows.is_empty() {
+            rows.push(["(the pages of the peers count nothing about consensus)".into(), cell(None), cell(None)]);
+        }
         table::render(["a minute", "between rounds", "in rounds"], 1, &rows)
     }
 }
