@@ -11,7 +11,7 @@ use super::{
     histories::{actors, any_settings, event, settings},
     world::{Actor, Echo, Event, World, ask, birth, one},
 };
-use crate::{Amount, Answer, Birth, Inherited, Kind, Millis, Priority, Request, Reuse, Settings, Sum, invariant};
+use crate::{Amount, Answer, Birth, Inherited, Kind, Priority, Request, Reuse, Settings, Sum, invariant};
 
 fn fault() -> impl Strategy<Value = Event> {
     let gap = prop_oneof![2 => Just(0u64), 2 => 0..3_000u64, 1 => 0..100_000u64];
@@ -46,7 +46,7 @@ fn unbounded() -> impl Strategy<Value = Settings> {
 }
 
 proptest! {
-    #![proptest_config(cases(500))]
+    #![proptest_config(cases(250))]
 
     #[test]
     fn no_chain_of_masters_lets_holders_believe_in_more_than_there_is(

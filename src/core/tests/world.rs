@@ -423,10 +423,12 @@ impl World {
     /// An answer goes on its way.
     fn leave(&mut self, answer: AnswerUnderWay) -> Result<(), Violation> {
         let actor = &self.actors[answer.to];
-        let counts = (actor.lives, actor.sent) == (answer.life, answer.number);
+        let end = end_at_holder(&answer.lease, answer.sent_at);
+        // An answer that nobody waits for any more, or that has waited for longer than its lease lasts, says nothing.
+        let counts = (actor.lives, actor.sent) == (answer.life, answer.number) && self.now < end;
         if let (Some(peers), true) = (&self.peers, counts) {
             let prompt = !self.audited && actor.kind == HolderKind::Client;
-            peers.covers(actor.kind, &actor.id, &answer.lease, end_at_holder(&answer.lease, answer.sent_at), prompt)?;
+            peers.covers(actor.kind, &actor.id, &answer.lease, end, prompt)?;
         }
         self.answers.push(answer);
         Ok(())
