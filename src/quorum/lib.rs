@@ -1,0 +1,1 @@
+//! What the peers of a node agree on.
