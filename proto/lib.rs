@@ -10,6 +10,12 @@ pub mod doorman {
     include!("generated/doorman.rs");
 }
 
+/// `package leaseway.peer.v1`: what the peers of a node say to each other.
+#[allow(missing_docs, unreachable_pub, clippy::all, clippy::pedantic)]
+pub mod peer {
+    include!("generated/leaseway.peer.v1.rs");
+}
+
 /// `package leaseway.push.v1`: when to ask again.
 #[allow(missing_docs, unreachable_pub, clippy::all, clippy::pedantic)]
 pub mod push {
@@ -23,4 +29,5 @@ pub mod status {
 }
 
 /// The compiled `.proto` files, with `required` as it is written there: for gRPC reflection and dynamic clients.
+/// Without what peers say to each other.
 pub const FILE_DESCRIPTOR_SET: &[u8] = include_bytes!("generated/descriptors.bin");

@@ -1,1 +1,48 @@
-//! What the peers of a node agree on.
+//! What the peers of a node agree on: who is master, and what must survive it. All of openraft is in this crate.
+//!
+//! # What it does
+//! Peers elect a master with Raft and keep [`Fact`]s for it: configurations, promises, assignments. A fact that
+//! [`propose`](Quorum::propose) has acknowledged is on the disks of a majority. A [`Reign`] says whether this peer may decide *now*; two
+//! peers never may at the same moment, however the network, processes and disks fail, as long as clocks run at the same rate to
+//! within one part in a thousand.
+//!
+//! # How
+//! A request to decide is checked against the reign alone: an atomic load. [`keeper`] renews it. Proposals are gathered
+//! ([`proposals`]) and go through the log ([`store`]) to the state machine ([`machine`]). All of that has threads of its own: callers
+//! may be on any runtime, or none.
+//!
+//! # What is deliberately absent
+//! What the facts mean; discovery of peers; encryption (peers know each other by a shared secret, on networks that are theirs).
+
+mod codec;
+mod error;
+mod facts;
+mod formation;
+mod keeper;
+mod leave;
+mod machine;
+mod members;
+mod metrics;
+mod open;
+mod peers;
+mod proposals;
+mod quorum;
+mod raft;
+mod reign;
+mod report;
+mod run;
+mod settings;
+mod store;
+mod stored;
+#[cfg(test)]
+mod tests;
+
+pub use error::{ChangeError, ProposeError, StartError};
+pub use facts::{Configuration, Fact, Facts};
+pub use metrics::METRICS;
+pub use quorum::{Quorum, start};
+pub use reign::{Mastership, PeerAddress, Reign};
+pub use report::{PeerReport, Role};
+pub use run::Origin;
+pub use settings::{Clock, Secret, Settings, Timing, TimingError};
+pub use store::{StoreError, disk::Failure};

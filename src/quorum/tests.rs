@@ -1,0 +1,4 @@
+//! Peers with real sockets and real files, all in one process.
+
+mod elections;
+mod world;
