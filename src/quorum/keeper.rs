@@ -100,6 +100,14 @@ impl Keeper {
                 self.mastership.send_replace(Mastership::Master(reign));
             }
         }
+        if self.reign.is_none() {
+            // Elected, but not confirmed: nobody decides.
+            self.mastership.send_if_modified(|before| {
+                let known = !matches!(before, Mastership::Unknown);
+                *before = Mastership::Unknown;
+                known
+            });
+        }
     }
 
     /// Until when nobody else can be master, if a quorum says so. Then everything that was decided before is applied here, too.

@@ -22,6 +22,8 @@ use crate::{
 
 /// How long a new peer may take until it has everything.
 const CATCH_UP: Duration = Duration::from_secs(120);
+/// How often it is looked whether a change was left half done.
+const LOOK: Duration = Duration::from_millis(500);
 /// How long either step of a change may take.
 const STEP: Duration = Duration::from_secs(15);
 
@@ -36,23 +38,45 @@ pub(crate) struct Members {
 }
 
 impl Members {
-    /// Takes in those who have lost their directories, for as long as consensus lives.
-    pub(crate) async fn take_in(self: Arc<Self>, mut joins: mpsc::Receiver<(PeerId, Member)>) {
-        while let Some((peer, member)) = joins.recv().await {
-            // Whoever asks asks everybody, again and again.
-            if self.check_master().is_err() || self.voters().contains(&peer) {
-                continue;
+    /// Takes in those who have lost their directories, and brings to an end what an earlier master left half done, for as long as
+    /// consensus lives.
+    pub(crate) async fn look_after(self: Arc<Self>, mut joins: mpsc::Receiver<(PeerId, Member)>) {
+        loop {
+            match timeout(LOOK, joins.recv()).await {
+                Ok(Some((peer, member))) => self.take_in(peer, member).await,
+                Ok(None) => return,
+                Err(_) => self.finish().await,
             }
-            let name = member.name.clone();
-            let result = if self.ids_of(&name).is_empty() {
-                Err(ChangeError::Unknown { name: name.clone(), known: self.names() })
-            } else {
-                self.admit(peer, member).await
-            };
-            match result {
-                Ok(()) => self.core.contacts.well(&name),
-                Err(error) => self.core.contacts.trouble(&name, &error),
-            }
+        }
+    }
+
+    async fn take_in(&self, peer: PeerId, member: Member) {
+        // Whoever asks asks everybody, again and again.
+        if self.check_master().is_err() || self.voters().contains(&peer) {
+            return;
+        }
+        let name = member.name.clone();
+        let result = if self.ids_of(&name).is_empty() {
+            Err(ChangeError::Unknown { name: name.clone(), known: self.names() })
+        } else {
+            self.admit(peer, member).await
+        };
+        match result {
+            Ok(()) => self.core.contacts.well(&name),
+            Err(error) => self.core.contacts.trouble(&name, &error),
+        }
+    }
+
+    /// A master that died between the two steps of a change has left both memberships in force: either would be enough to stop everything.
+    async fn finish(&self) {
+        let Ok(_one) = self.changing.try_lock() else { return };
+        let membership = self.raft.metrics().borrow().membership_config.membership().clone();
+        if membership.get_joint_config().len() > 1
+            && self.check_master().is_ok()
+            && let Some(voters) = membership.get_joint_config().last()
+            && let Err(error) = self.step(self.raft.change_membership(voters.clone(), false)).await
+        {
+            tracing::warn!(%error, "a change of membership that another master has begun is not finished yet");
         }
     }
 

@@ -201,7 +201,7 @@ impl Peer {
                     changing,
                 };
                 let by_members = Arc::clone(members.get_or_init(|| Arc::new(by_members)));
-                tokio::spawn(by_members.take_in(joins));
+                tokio::spawn(by_members.look_after(joins));
                 tokio::spawn(proposals::run(raft.clone(), queue));
                 tokio::spawn(cut(raft.clone(), log));
                 let keeper = Keeper {

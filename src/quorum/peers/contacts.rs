@@ -1,7 +1,7 @@
 //! Who was heard of, when, and what it said about itself; and who was turned away, so that it is said once.
 
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, BTreeSet},
     sync::{Mutex, MutexGuard, PoisonError},
 };
 
@@ -12,6 +12,8 @@ use crate::raft::PeerId;
 
 /// More strangers than this are not remembered: then it is said again.
 const STRANGERS: usize = 64;
+/// Nor more than this of what is wrong with each.
+const REASONS: usize = 16;
 
 /// What is known about a peer besides the membership.
 #[derive(Debug, Clone)]
@@ -24,7 +26,7 @@ pub(crate) struct Contact {
 #[derive(Debug, Default)]
 pub(crate) struct Contacts {
     known: Mutex<BTreeMap<PeerId, Contact>>,
-    trouble: Mutex<BTreeMap<String, String>>,
+    trouble: Mutex<BTreeMap<String, BTreeSet<String>>>,
 }
 
 impl Contacts {
@@ -46,16 +48,20 @@ impl Contacts {
         lock(&self.known).get(&peer).cloned()
     }
 
-    /// Something is wrong with whoever is there: said when it begins and when it changes.
+    /// Something is wrong with whoever is there. Each thing is said once until all is well again: those who retry do so many times a second.
     pub(crate) fn trouble(&self, with: &str, what: &dyn std::fmt::Display) {
         let what = what.to_string();
         let mut trouble = lock(&self.trouble);
-        if trouble.get(with) != Some(&what) {
+        if trouble.len() >= STRANGERS && !trouble.contains_key(with) {
+            trouble.clear();
+        }
+        let said = trouble.entry(with.to_owned()).or_default();
+        if !said.contains(&what) {
             tracing::warn!(peer = with, reason = what, "cannot talk to a peer");
-            if trouble.len() >= STRANGERS {
-                trouble.clear();
+            if said.len() >= REASONS {
+                said.clear();
             }
-            trouble.insert(with.to_owned(), what);
+            said.insert(what);
         }
     }
 
