@@ -121,7 +121,9 @@ impl Keeper {
         let (read, _) = timeout(timing.heartbeat() * 2, self.core.ballot.begin(ask)).await.ok()?.ok()?;
         let wait = self.raft.wait(Some(timing.heartbeat()));
         wait.applied_index_at_least(read.map(|id| id.index), "everything earlier").await.ok()?;
-        Some(asked.plus(timing.reliable()))
+        // Nobody else can be master of a lone peer's cluster: the lock of its directory says so for as long as it lives, however
+        // long it is kept from running.
+        Some(if self.settings.is_lone() { Millis(u64::MAX) } else { asked.plus(timing.reliable()) })
     }
 
     /// A new reign begins in the log. If there is no configuration yet it begins with the first one.

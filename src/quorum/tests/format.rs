@@ -136,28 +136,3 @@ fn another_format_is_named() {
     let error = opened.read::<Vote<u64>>("vote", Kind::Vote).expect_err("it is of another format");
     assert!(error.to_string().contains("use the version that wrote it"), "{error}");
 }
-
-/// openraft's own tests of what it expects of a log and of a state machine.
-#[test]
-fn openraft_finds_what_it_expects() {
-    struct Builder;
-    impl
-        openraft::testing::StoreBuilder<
-            crate::raft::Types,
-            crate::store::LogStore,
-            crate::machine::Machine,
-            tempfile::TempDir,
-        > for Builder
-    {
-        async fn build(
-            &self,
-        ) -> Result<(tempfile::TempDir, crate::store::LogStore, crate::machine::Machine), crate::raft::StorageError>
-        {
-            let directory = tempfile::tempdir().expect("a temporary directory");
-            let settings = crate::Settings::new("a", directory.path(), Arc::new(|| Millis(1)));
-            let opened = crate::open::open(&settings).expect("it opens");
-            Ok((directory, opened.log, opened.machine))
-        }
-    }
-    openraft::testing::Suite::test_all(Builder).expect("it finds it");
-}

@@ -65,7 +65,7 @@ async fn whoever_is_not_of_this_cluster_is_turned_away_and_told_why() {
         (|other| other.format = 2, Code::FailedPrecondition, "format 2"),
         (|other| other.cluster[0] ^= 1, Code::FailedPrecondition, "another cluster"),
         (|other| other.cluster.clear(), Code::FailedPrecondition, "no cluster"),
-        (|other| other.election_timeout_ms = 401, Code::FailedPrecondition, "401 ms"),
+        (|other| other.election_timeout_ms = 401, Code::FailedPrecondition, "401"),
         (|other| other.name = "a".into(), Code::FailedPrecondition, "\"a\""),
     ];
     let vote = || openraft::raft::VoteRequest::new(Vote::new(0, 1), None);
