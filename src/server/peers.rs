@@ -2,7 +2,7 @@
 
 use std::{net::SocketAddr, path::PathBuf, sync::Arc, time::Duration};
 
-use leaseway_quorum::{self as quorum, Configuration, Fact, Mastership, Quorum, Secret, Services, Timing};
+use leaseway_quorum::{self as quorum, Configuration, Fact, Mastership, Quorum, Secret, Timing};
 
 use tokio::{net::TcpListener, sync::watch};
 
@@ -16,6 +16,7 @@ use crate::{
         admin::{self, AdminService, Token},
     },
     run::{Addresses, ServeError, bind, local},
+    services::Services,
 };
 
 /// A lone peer's name, unless it is given one.
@@ -50,8 +51,7 @@ impl PeerOptions {
     /// The secret of the peers.
     fn secret(&self) -> Result<Option<Secret>, ServeError> {
         let Some(path) = &self.secret_file else { return Ok(None) };
-        let text = read_secret(path)?;
-        Secret::new(&text).map(Some).map_err(|error| ServeError::Secret { path: path.clone(), why: error.to_string() })
+        read_secret(path).map(|secret| Some(Secret::new(secret)))
     }
 
     /// Where to listen for peers; none if it is alone.
@@ -137,7 +137,7 @@ async fn enter(
     let name = id.unwrap_or(ALONE);
     let mut settings = quorum::Settings::new(name, options.data.clone(), Arc::new(move || clock.at()));
     settings.listen = options.listen(name)?;
-    settings.services = services;
+    settings.advertise = services.to_string();
     settings.peers = options.peers.clone();
     settings.bootstrap = options.bootstrap;
     settings.first_configuration = Some(first);

@@ -288,7 +288,7 @@ impl NodeActor {
                 tracing::info!(term = reign.term(), "this peer is the master now");
                 Standing::Master(Some(reign))
             }
-            Mastership::Follower { of } => Standing::Elsewhere(of.map(|master| master.services)),
+            Mastership::Follower { of } => Standing::Elsewhere(of.map(|master| master.advertise.as_str().into())),
             Mastership::Unknown => Standing::Elsewhere(None),
         };
         self.since = self.clock.at();
