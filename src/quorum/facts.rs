@@ -44,6 +44,11 @@ pub enum Fact {
         /// How much in all.
         amount: Amount,
     },
+    /// Promises that nobody here knows of may be in force, for so long from when this is applied. Zero: none are any more.
+    Listen {
+        /// How long.
+        length: Millis,
+    },
 }
 
 /// A configuration that was, or is, in force.
@@ -69,6 +74,13 @@ pub struct Facts {
     configurations: VecDeque<Configuration>,
     books: BTreeMap<Arc<str>, Book>,
     assignments: BTreeMap<Arc<str>, BTreeMap<Arc<str>, Amount>>,
+    listening: Option<Listening>,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Listening {
+    until: Millis,
+    length: Millis,
 }
 
 #[derive(Debug, Default)]
@@ -102,6 +114,12 @@ impl Facts {
     /// What is assigned to whom of a resource.
     pub fn assignments(&self, resource: &str) -> impl Iterator<Item = (&Arc<str>, Amount)> {
         self.assignments.get(resource).into_iter().flatten().map(|(client, amount)| (client, *amount))
+    }
+
+    /// Until when promises that nobody here knows of may be in force, on the clock of this peer; nothing once that has been
+    /// said to be over.
+    pub fn listen_until(&self) -> Option<Millis> {
+        self.listening.map(|listening| listening.until)
     }
 
     /// The number of the newest reign.
@@ -150,7 +168,7 @@ impl Facts {
                         ahead.entry(resource).or_insert_with(|| self.books.get(resource).and_then(|book| book.newest));
                     *newest = newest.filter(|(newest, _)| newest > term);
                 }
-                Fact::Configuration(_) | Fact::Assignment { .. } => {}
+                Fact::Configuration(_) | Fact::Assignment { .. } | Fact::Listen { .. } => {}
             }
         }
         Ok(())
@@ -170,7 +188,12 @@ impl Facts {
                 }
             }
             Fact::Assignment { resource, client, amount } => self.assign(resource, client, *amount),
+            Fact::Listen { length } => self.listen(*length, now),
         }
+    }
+
+    fn listen(&mut self, length: Millis, now: Millis) {
+        self.listening = (length > Millis(0)).then_some(Listening { until: now.plus(length), length });
     }
 
     fn configure(&mut self, configuration: &Configuration) {
@@ -205,6 +228,7 @@ impl Facts {
             configurations: self.configurations.iter().cloned().collect(),
             books: books.collect(),
             assignments: assignments.collect(),
+            listening: self.listening.map_or(0, |listening| listening.length.0),
         }
     }
 
@@ -221,6 +245,7 @@ impl Facts {
             let newest = record.newest;
             facts.books.insert(book.resource, Book { promises: Promises::restore(record, now), newest });
         }
+        facts.listen(Millis(stored.listening), now);
         for (resource, client, amount) in stored.assignments {
             facts.assign(&resource, &client, amount_of(amount));
         }

@@ -132,7 +132,11 @@ impl Keeper {
         if let Some(first) = &self.settings.first_configuration
             && self.facts.read().configuration().is_none()
         {
-            let proposals = Arc::new(vec![vec![StoredFact::Configuration(first.clone())]]);
+            let mut facts = vec![StoredFact::Configuration(first.clone())];
+            if !self.settings.bootstrap {
+                facts.push(StoredFact::Listen { length: self.settings.listening.0 });
+            }
+            let proposals = Arc::new(vec![facts]);
             self.write(Command::Propose { reign: term, proposals }).await?;
         }
         Some(term)

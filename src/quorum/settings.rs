@@ -29,6 +29,9 @@ pub struct Settings {
     pub bootstrap: bool,
     /// What a quorum that has no configuration begins with.
     pub first_configuration: Option<Configuration>,
+    /// How long a quorum that begins without the word that it is the first must listen: facts that it knows nothing of may
+    /// be in force for so long.
+    pub listening: Millis,
     /// Known to all peers. Without it they listen on loopback only.
     pub secret: Option<Secret>,
     /// The same on all peers.
@@ -47,6 +50,7 @@ impl Settings {
             peers: Vec::new(),
             bootstrap: false,
             first_configuration: None,
+            listening: Millis(0),
             secret: None,
             timing: Timing::ONE_SITE,
         }

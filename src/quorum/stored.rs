@@ -14,6 +14,7 @@ pub(crate) enum StoredFact {
     Promises { resource: Arc<str>, changes: StoredChanges },
     ForgetPromises { resource: Arc<str>, term: u64 },
     Assignment { resource: Arc<str>, client: Arc<str>, amount: f64 },
+    Listen { length: u64 },
 }
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -66,6 +67,7 @@ pub(crate) struct StoredFacts {
     pub(crate) configurations: Vec<Configuration>,
     pub(crate) books: Vec<StoredBook>,
     pub(crate) assignments: Vec<(Arc<str>, Arc<str>, f64)>,
+    pub(crate) listening: u64,
 }
 
 impl From<&Fact> for StoredFact {
@@ -83,6 +85,7 @@ impl From<&Fact> for StoredFact {
                 client: Arc::clone(client),
                 amount: amount.get(),
             },
+            Fact::Listen { length } => StoredFact::Listen { length: length.0 },
         }
     }
 }
@@ -102,6 +105,7 @@ impl From<&StoredFact> for Fact {
                 client: Arc::clone(client),
                 amount: amount_of(*amount),
             },
+            StoredFact::Listen { length } => Fact::Listen { length: Millis(*length) },
         }
     }
 }

@@ -39,6 +39,7 @@ fn facts() -> Vec<Fact> {
         Fact::Promises { resource: "mysql".into(), changes },
         Fact::ForgetPromises { resource: "gone".into(), term: Term(9) },
         Fact::Assignment { resource: "pool".into(), client: "client".into(), amount: Amount::clamped(2.0) },
+        Fact::Listen { length: Millis(61_060) },
     ]
 }
 

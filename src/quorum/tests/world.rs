@@ -206,7 +206,7 @@ pub(super) fn known(peer: &Quorum) -> Vec<String> {
 }
 
 pub(super) fn configuration(text: impl Into<Arc<str>>) -> Configuration {
-    Configuration { version: 0, text: text.into(), source: "a test".into(), at_unix: 0 }
+    Configuration { version: 0, text: text.into(), source: "a test".into(), at_unix: 0, by: "a".into() }
 }
 
 pub(super) fn said(text: impl Into<Arc<str>>) -> Fact {

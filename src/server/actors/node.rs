@@ -291,6 +291,11 @@ impl NodeHandle {
         self.tell(NodeCommand::Ping).await
     }
 
+    /// Whether anybody has asked for this resource lately.
+    pub(crate) fn is_alive(&self, id: &str) -> bool {
+        self.lookup(id).is_some()
+    }
+
     /// How many resources are alive.
     pub fn resources(&self) -> usize {
         self.directory.len()
