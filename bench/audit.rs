@@ -4,6 +4,7 @@ use std::{
     collections::HashMap,
     fs::File,
     io::{BufRead as _, BufReader},
+    ops::Range,
     path::{Path, PathBuf},
 };
 
@@ -34,7 +35,7 @@ pub(crate) struct Line {
 }
 
 /// What the books of one resource say.
-#[derive(Debug, Clone, Default, PartialEq)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize)]
 pub(crate) struct Audit {
     clients: usize,
     entries: usize,
@@ -42,7 +43,7 @@ pub(crate) struct Audit {
     peak: f64,
     peak_us: u64,
     /// For how long it was more than there is.
-    over_us: u64,
+    pub(crate) over_us: u64,
     /// The average, weighted by time.
     mean: f64,
 }
@@ -85,6 +86,31 @@ pub(crate) fn audit(mut lines: Vec<Line>, capacity: f64) -> Vec<(String, Audit)>
     by_resource.map(|lines| (lines[0].resource.clone(), one(lines, capacity))).collect()
 }
 
+/// What could be used of a resource, looked at so often, from the first line to the last.
+pub(crate) fn samples(lines: &[Line], resource: &str, every_us: u64) -> Vec<f64> {
+    let mut lines: Vec<_> = lines.iter().filter(|line| line.resource == resource).collect();
+    lines.sort_by_key(|line| line.at_us);
+    let (Some(first), Some(last)) = (lines.first(), lines.last()) else { return Vec::new() };
+    let mut usable: HashMap<&str, f64> = HashMap::new();
+    let (mut next, mut samples) = (0, Vec::new());
+    for at in (first.at_us..last.at_us).step_by(usize::try_from(every_us).unwrap_or(usize::MAX)) {
+        while let Some(line) = lines.get(next).filter(|line| line.at_us <= at) {
+            usable.insert(&line.client, line.capacity);
+            next += 1;
+        }
+        samples.push(usable.values().sum());
+    }
+    samples
+}
+
+/// The book as it would be had it begun and ended then: at first everybody has what they had.
+pub(crate) fn within(lines: &[Line], moments_us: Range<u64>) -> Vec<Line> {
+    let later = |line: &Line| Line { at_us: line.at_us.max(moments_us.start), ..line.clone() };
+    let mut lines: Vec<_> = lines.iter().filter(|line| line.at_us < moments_us.end).collect();
+    lines.sort_by_key(|line| line.at_us);
+    lines.into_iter().map(later).collect()
+}
+
 fn one(lines: &[Line], capacity: f64) -> Audit {
     let mut audit = Audit { entries: lines.len(), ..Audit::default() };
     let mut usable: HashMap<&str, f64> = HashMap::new();
@@ -111,7 +137,7 @@ fn one(lines: &[Line], capacity: f64) -> Audit {
     audit
 }
 
-fn render(audits: &[(String, Audit)]) -> String {
+pub(crate) fn render(audits: &[(String, Audit)]) -> String {
     let seconds = |us: u64| format!("{:.6}", us as f64 / 1e6);
     let rows: Vec<_> = audits
         .iter()
@@ -159,6 +185,15 @@ mod tests {
     fn too_much_at_the_very_end_counts_as_a_moment() {
         assert_eq!(audited(&[line(0, "a", 100.0), line(5, "b", 1.0)]).over_us, 1);
         assert_eq!(audited(&[line(0, "a", 100.0), line(5, "b", 1e-9)]).over_us, 0, "rounding is forgiven");
+    }
+
+    #[test]
+    fn samples_begin_where_one_begins_to_look() {
+        let lines = [line(0, "a", 1.0), line(3, "a", 10.0), line(4, "b", 5.0), line(8, "a", 0.0), line(9, "b", 5.0)];
+        assert_eq!(samples(&lines, "r", 3), [1.0, 10.0, 15.0]);
+        assert_eq!(samples(&within(&lines, 4..10), "r", 2), [15.0, 15.0, 5.0]);
+        assert_eq!(samples(&within(&lines, 0..9), "r", 3), [1.0, 10.0, 15.0]);
+        assert!(samples(&lines, "another", 3).is_empty());
     }
 
     #[test]

@@ -32,6 +32,9 @@ pub(crate) enum Error {
     #[error("clients could use more than {capacity} of {over} resources")]
     OverCapacity { over: usize, capacity: f64 },
 
+    #[error("no master granted anything within {patience} s after {rounds} blows")]
+    Headless { rounds: usize, patience: f64 },
+
     #[error("interrupted; the unfinished measurement is thrown away")]
     Interrupted,
 }

@@ -5,10 +5,8 @@
 
 use std::{
     collections::HashMap,
-    fs::File,
-    io::{BufWriter, Write as _},
     num::NonZeroU32,
-    path::{Path, PathBuf},
+    path::PathBuf,
     time::{Duration, Instant},
 };
 
@@ -19,7 +17,7 @@ use serde::Serialize;
 use tonic::transport::{Channel, Endpoint};
 
 use crate::{
-    audit,
+    book::{self, MachineClock},
     error::Error,
     load::{find_master, resolve, seconds},
     output::print,
@@ -115,7 +113,7 @@ pub(crate) fn main(args: &Args) -> Result<(), Error> {
     let clock = MachineClock::read();
     let measured = runtime.block_on(measure(args, &target.to_string(), &book))?;
     if let Some(path) = &args.book {
-        clock.write(&book, path)?;
+        book::write(&clock.lines(book.take()), path)?;
     }
     if let Some(path) = &args.json {
         let text = serde_json::to_string_pretty(&measured).expect("a measurement has string keys only");
@@ -259,38 +257,6 @@ impl Fleet {
             }
             request.page_token = status.next_page_token;
         }
-    }
-}
-
-/// The clock that all processes of this machine share, and what it was at a moment that we know otherwise.
-struct MachineClock {
-    known: Instant,
-    us: u64,
-}
-
-impl MachineClock {
-    fn read() -> MachineClock {
-        let known = Instant::now();
-        let time = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
-        let (seconds, nanos) = (time.tv_sec.unsigned_abs(), time.tv_nsec.unsigned_abs());
-        MachineClock { known, us: seconds * 1_000_000 + nanos / 1_000 }
-    }
-
-    fn write(&self, book: &Book, path: &Path) -> Result<(), Error> {
-        let file = File::create(path).map_err(Error::io(format!("write {}", path.display())))?;
-        let mut file = BufWriter::new(file);
-        for entry in book.take() {
-            let since = entry.at.into_std().saturating_duration_since(self.known);
-            let line = audit::Line {
-                at_us: self.us + u64::try_from(since.as_micros()).unwrap_or(u64::MAX),
-                client: entry.client.to_string(),
-                resource: entry.resource.to_string(),
-                capacity: entry.capacity,
-            };
-            let line = serde_json::to_string(&line).expect("a line has string keys only");
-            writeln!(file, "{line}").map_err(Error::io(format!("write {}", path.display())))?;
-        }
-        file.flush().map_err(Error::io(format!("write {}", path.display())))
     }
 }
 

@@ -3,6 +3,8 @@
 //! Absolute figures move with the machine, so everything here aims at ratios: `ceiling` is a server that does nothing,
 //! the most that this stack of libraries allows; `load` measures one server; `compare` runs two in turns and divides.
 //!
+//! `chaos` starts the peers of a node, breaks things, and has the books of real clients added up.
+//!
 //! `limiter` measures the client's rate limiter, which needs no server.
 //!
 //! Any server that speaks the Doorman protocol can be measured, whoever wrote it.
@@ -12,7 +14,10 @@ use std::process::ExitCode;
 use clap::{Parser, Subcommand};
 
 mod audit;
+mod book;
 mod ceiling;
+mod chaos;
+mod child;
 mod compare;
 #[cfg(test)]
 mod end_to_end;
@@ -50,6 +55,7 @@ Quote ratios, not absolute figures, and run nothing else on the machine meanwhil
 enum Command {
     Audit(audit::Args),
     Ceiling(ceiling::Args),
+    Chaos(Box<chaos::Args>),
     Load(load::Args),
     Compare(compare::Args),
     Fleet(fleet::Args),
@@ -60,6 +66,7 @@ fn main() -> ExitCode {
     let outcome = match Cli::parse().command {
         Command::Audit(args) => audit::main(&args),
         Command::Ceiling(args) => ceiling::main(&args),
+        Command::Chaos(args) => chaos::main(&args),
         Command::Load(args) => load::main(&args),
         Command::Compare(args) => compare::main(&args),
         Command::Fleet(args) => fleet::main(&args),

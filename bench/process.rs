@@ -1,24 +1,12 @@
 //! Processes: what one has used so far, read from `/proc`, and servers of our own that never outlive us.
 
 use std::{
-    fs::{self, File},
-    io::{self, Read, Seek, SeekFrom},
+    fs, io,
     net::{Ipv4Addr, SocketAddr, TcpListener},
-    os::unix::process::CommandExt,
-    process::{Child, Command, Stdio},
-    thread,
-    time::{Duration, Instant},
+    time::Duration,
 };
 
-use rustix::process::{Pid, Signal, kill_process_group};
-
-use crate::error::Error;
-
-/// How long a server may take to stop by itself before it is killed.
-const STOP_PATIENCE: Duration = Duration::from_millis(500);
-
-/// How much of a failed server's output is repeated.
-const SAID_MAX: u64 = 2_000;
+use crate::{child::Child, error::Error};
 
 /// CPU time that a process has used, in user and system mode, all its threads together.
 pub(crate) fn cpu_time(pid: u32) -> Result<Duration, Error> {
@@ -77,9 +65,7 @@ fn parse_memory(status: &str) -> Option<Memory> {
 /// A server that we started, on a loopback port of our choice. It and whatever it starts end with this value.
 pub(crate) struct Server {
     child: Child,
-    command: String,
     address: SocketAddr,
-    output: File,
 }
 
 impl Server {
@@ -87,19 +73,8 @@ impl Server {
     pub(crate) fn start(template: &str) -> Result<Server, Error> {
         let address = free_port().map_err(Error::io("find a free port"))?;
         let words = words(template, address.port())?;
-        let command = words.join(" ");
         let output = tempfile::tempfile().map_err(Error::io("create a temporary file"))?;
-        let copy = || output.try_clone().map(Stdio::from).map_err(Error::io("use a temporary file"));
-        let child = Command::new(&words[0])
-            .args(&words[1..])
-            .stdin(Stdio::null())
-            .stdout(copy()?)
-            .stderr(copy()?)
-            // A group of its own, so that what it starts is ended too; Ctrl-C reaches us alone and we pass it on.
-            .process_group(0)
-            .spawn()
-            .map_err(|source| Error::Spawn { command: command.clone(), source })?;
-        Ok(Server { child, command, address, output })
+        Ok(Server { child: Child::start(&words, output)?, address })
     }
 
     pub(crate) fn address(&self) -> SocketAddr {
@@ -107,53 +82,20 @@ impl Server {
     }
 
     pub(crate) fn pid(&self) -> u32 {
-        self.child.id()
+        self.child.pid()
     }
 
     /// Fails, with what it said last, if the server has ended.
     pub(crate) fn check(&mut self) -> Result<(), Error> {
-        match self.child.try_wait() {
-            Ok(None) => Ok(()),
-            Ok(Some(status)) => Err(self.failed(format!("ended ({status})"))),
-            Err(source) => Err(Error::Io { what: format!("watch `{}`", self.command), source }),
-        }
+        self.child.check()
     }
 
     pub(crate) fn failed(&mut self, what: String) -> Error {
-        let said = self.last_words().unwrap_or_default();
-        let said = if said.trim().is_empty() { String::new() } else { format!("; it said:\n{}", said.trim_end()) };
-        Error::Server { command: self.command.clone(), what, said }
-    }
-
-    fn last_words(&mut self) -> io::Result<String> {
-        let length = self.output.seek(SeekFrom::End(0))?;
-        self.output.seek(SeekFrom::Start(length.saturating_sub(SAID_MAX)))?;
-        let mut bytes = Vec::new();
-        self.output.read_to_end(&mut bytes)?;
-        Ok(String::from_utf8_lossy(&bytes).into_owned())
-    }
-
-    fn signal_group(&self, signal: Signal) {
-        if let Some(group) = i32::try_from(self.child.id()).ok().and_then(Pid::from_raw) {
-            let _ = kill_process_group(group, signal); // gone already is fine
-        }
+        self.child.failed(what)
     }
 }
 
-impl Drop for Server {
-    fn drop(&mut self) {
-        // The group's number stays ours until `wait`, so no stranger can be hit.
-        self.signal_group(Signal::TERM);
-        let deadline = Instant::now() + STOP_PATIENCE;
-        while matches!(self.child.try_wait(), Ok(None)) && Instant::now() < deadline {
-            thread::sleep(Duration::from_millis(5));
-        }
-        self.signal_group(Signal::KILL);
-        let _ = self.child.wait();
-    }
-}
-
-/// A loopback port that was free a moment ago. Another process may take it first; the server will then say so and end.
+/// A port that was free a moment ago. Another process may take it first; the server will then say so and end.
 fn free_port() -> io::Result<SocketAddr> {
     TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?.local_addr()
 }
@@ -205,37 +147,5 @@ mod tests {
         assert!(words("srv --at 127.0.0.1:5100", 7).unwrap_err().to_string().contains("{port}"));
         assert!(words("srv '{port}", 7).is_err());
         assert!(words("", 7).is_err());
-    }
-
-    #[test]
-    fn a_server_that_ends_is_reported_with_its_last_words() {
-        let mut server = Server::start("sh -c 'echo cannot bind {port}; exit 3'").unwrap();
-        let deadline = Instant::now() + Duration::from_secs(5);
-        while server.check().is_ok() && Instant::now() < deadline {
-            thread::sleep(Duration::from_millis(5));
-        }
-        let error = server.check().unwrap_err().to_string();
-        assert!(error.contains("exit status: 3") && error.contains("cannot bind"), "{error}");
-    }
-
-    #[test]
-    fn what_a_server_started_ends_with_it() {
-        // The shell ignores SIGTERM and has a child of its own, which prints its process id.
-        let mut server = Server::start("sh -c 'trap \"\" TERM; sleep 60 & echo $!; wait; wait; : {port}'").unwrap();
-        let deadline = Instant::now() + Duration::from_secs(5);
-        let grandchild = loop {
-            if let Ok(pid) = server.last_words().unwrap().trim().parse::<u32>() {
-                break pid;
-            }
-            assert!(Instant::now() < deadline, "the shell said nothing");
-            thread::sleep(Duration::from_millis(5));
-        };
-        assert!(cpu_time(grandchild).is_ok());
-        drop(server);
-        let gone = || !fs::read_to_string(format!("/proc/{grandchild}/stat")).is_ok_and(|stat| !stat.contains(") Z "));
-        while !gone() {
-            assert!(Instant::now() < deadline, "the grandchild is still there");
-            thread::sleep(Duration::from_millis(5));
-        }
     }
 }

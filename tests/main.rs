@@ -14,7 +14,6 @@ mod harness {
     pub(crate) mod doorman;
     pub(crate) mod fake;
     pub(crate) mod http;
-    pub(crate) mod link;
     pub(crate) mod original;
     pub(crate) mod process;
     pub(crate) mod prometheus;
@@ -27,6 +26,7 @@ mod harness {
 
 mod scenarios {
     mod bytes;
+    mod chaos;
     mod client_books;
     mod client_leases;
     mod client_limits;

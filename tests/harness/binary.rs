@@ -1,6 +1,6 @@
-//! The `leaseway` binary under test.
+//! The binaries under test.
 //!
-//! `cargo test` builds the binaries of a package only for that package's own tests, so this crate has its binary built once,
+//! `cargo test` builds the binaries of a package only for that package's own tests, so this crate has each built once,
 //! as `cargo build` would: cargo knows best whether what is there is up to date, and says where it is.
 
 use std::{
@@ -11,14 +11,22 @@ use std::{
 
 use serde_json::Value;
 
+/// `leaseway`.
 pub(crate) fn path() -> &'static Path {
     static PATH: OnceLock<PathBuf> = OnceLock::new();
-    PATH.get_or_init(build)
+    PATH.get_or_init(|| build("leaseway"))
 }
 
-fn build() -> PathBuf {
+/// `leaseway-bench`.
+pub(crate) fn bench() -> &'static Path {
+    static PATH: OnceLock<PathBuf> = OnceLock::new();
+    PATH.get_or_init(|| build("leaseway-bench"))
+}
+
+/// Package and binary have the same name.
+fn build(name: &str) -> PathBuf {
     let mut cargo = Command::new(env!("CARGO"));
-    cargo.args(["build", "--package", "leaseway", "--bin", "leaseway", "--message-format", "json-render-diagnostics"]);
+    cargo.args(["build", "--package", name, "--bin", name, "--message-format", "json-render-diagnostics"]);
     if !cfg!(debug_assertions) {
         cargo.arg("--release");
     }

@@ -3,11 +3,11 @@
 
 use std::{collections::HashMap, thread, time::Duration};
 
+use leaseway_bench::link::Link;
 use leaseway_client::{Basis, Book, Client, Entry, Resource};
 
 use crate::harness::{
     config::{self, ConfigFile, Template},
-    link::Link,
     server::{Server, addresses_of_its_own},
     wait::{eventually, runtime},
 };
@@ -99,7 +99,7 @@ fn books_stay_within_the_capacity_while_a_server_is_killed_and_learns() {
 fn books_stay_within_the_capacity_on_links_that_delay_and_go_silent() {
     let file = file();
     let server = Server::with_config(&file);
-    let link = Link::to(server.grpc());
+    let link = Link::to(server.grpc(), runtime().handle()).unwrap();
     let mut crowd = Crowd::of(20, &link.address());
     eventually("all of it is out", || (crowd.leased() > CAPACITY * 0.99).then_some(()));
     for delay in [0, 20, 100] {

@@ -5,13 +5,13 @@ use std::{
     time::{Duration, Instant},
 };
 
+use leaseway_bench::link::Link;
 use leaseway_client::{Basis, Client, Mode, Resource, Transport};
 use leaseway_proto::push::Hint;
 
 use crate::harness::{
     config::{self, ConfigFile, Template},
     fake::{Fake, Manner},
-    link::Link,
     process::Said,
     server::{Server, addresses_of_its_own},
     wait::{block_on, eventually, runtime},
@@ -159,7 +159,7 @@ fn a_lease_without_a_length_lasts_until_its_expiry_and_not_longer() {
 fn a_connection_that_has_died_without_a_word_is_replaced() {
     for towards_only in [false, true] {
         let server = Server::development();
-        let link = Link::to(server.grpc());
+        let link = Link::to(server.grpc(), runtime().handle()).unwrap();
         let client = client(&[link.address()]);
         let resource = client.resource("r").wants(10.0).open().unwrap();
         has_lease(&resource, 10.0);
@@ -178,7 +178,7 @@ fn a_connection_that_has_died_without_a_word_is_replaced() {
 fn a_slow_link_shortens_leases_and_never_lengthens_them() {
     let file = ConfigFile::new(&config::text(&[Template { lease: 3, refresh: 1, ..Template::fair("*", 90.0) }]));
     let server = Server::with_config(&file);
-    let link = Link::to(server.grpc());
+    let link = Link::to(server.grpc(), runtime().handle()).unwrap();
     link.delay(Duration::from_millis(300));
     let client = build(Client::builder().endpoint(link.address()).refresh_min(Duration::from_secs(600)));
     let resource = client.resource("r").wants(10.0).open().unwrap();

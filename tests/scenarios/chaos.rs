@@ -1,0 +1,119 @@
+//! `leaseway-bench chaos` as a user runs it, on one server: that it measures, that its auditor is awake, and that it leaves nobody
+//! behind. How fast anything is, is nothing that a test can say.
+
+use std::{
+    fs,
+    path::{Path, PathBuf},
+    process::{Command, Output},
+};
+
+use serde_json::Value;
+use tempfile::TempDir;
+
+use crate::harness::{binary, seats::Seat, wait::eventually};
+
+const CAPACITY: f64 = 500.0;
+
+/// A run with one kill, and what it leaves: all that it has said, its report and its books.
+struct Run {
+    output: Output,
+    directory: TempDir,
+}
+
+impl Run {
+    fn of(server: &str, flags: &[&str]) -> Run {
+        let _seat = Seat::take();
+        let directory = tempfile::tempdir().unwrap();
+        let file = |name: &str| directory.path().join(name).to_str().unwrap().to_owned();
+        let (json, book, capacity) = (file("report.json"), file("book"), CAPACITY.to_string());
+        let mut command = Command::new(binary::bench());
+        command.args(["chaos", "--server", server, "--peers", "1", "--handover", "learning"]);
+        command.args(["--clients", "20", "--rounds", "1", "--lease", "2", "--refresh", "1", "--capacity", &capacity]);
+        command.args(["--down", "0.2", "--settle", "0.5", "--json", &json, "--book", &book]);
+        // What the run keeps for itself is in the directory, too, so that its processes can be told from others.
+        let output = command.args(flags).env("TMPDIR", directory.path()).output().unwrap();
+        Run { output, directory }
+    }
+
+    fn file(&self, name: &str) -> PathBuf {
+        self.directory.path().join(name)
+    }
+
+    fn said(&self) -> String {
+        [&self.output.stdout, &self.output.stderr].map(|text| String::from_utf8_lossy(text)).concat()
+    }
+
+    fn report(&self) -> Value {
+        serde_json::from_slice::<Value>(&fs::read(self.file("report.json")).unwrap()).unwrap()["report"].take()
+    }
+
+    fn assert_nobody_is_left(&self) {
+        eventually("all processes are gone", || processes_naming(self.directory.path()).is_empty().then_some(()));
+    }
+}
+
+fn leaseway() -> &'static str {
+    binary::path().to_str().unwrap()
+}
+
+fn processes_naming(path: &Path) -> Vec<PathBuf> {
+    let path = path.to_str().unwrap();
+    let processes = fs::read_dir("/proc").unwrap().flatten().map(|entry| entry.path());
+    let names = |process: &PathBuf| {
+        fs::read(process.join("cmdline")).is_ok_and(|line| String::from_utf8_lossy(&line).contains(path))
+    };
+    processes.filter(names).collect()
+}
+
+fn audit(book: &Path, capacity: f64) -> bool {
+    let mut command = Command::new(binary::bench());
+    command.arg("audit").arg(book).args(["--capacity", &capacity.to_string()]);
+    command.output().unwrap().status.success()
+}
+
+#[test]
+fn a_server_that_is_killed_comes_back_and_books_stay_within_the_capacity() {
+    let run = Run::of(leaseway(), &[]);
+    assert!(run.output.status.success(), "{}", run.said());
+    assert!(run.said().contains("never more than there is"), "{}", run.said());
+
+    let report = run.report();
+    let round = &report["rounds"][0];
+    for measure in ["master_ms", "grant_ms", "newcomer_ms", "newcomer_served_ms", "all_ms", "gap_ms"] {
+        // It was away for so long.
+        assert!(round[measure].as_f64().is_some_and(|ms| ms >= 200.0), "{measure} in {round}");
+    }
+    assert_eq!((&round["hits_master"], &round["victims"][0]), (&true.into(), &"a".into()));
+    let audits: Vec<_> = report["audits"].as_array().unwrap().iter().map(|audit| audit[0].as_str().unwrap()).collect();
+    assert_eq!(audits, ["chaos", "plenty"]);
+    let peak = report["audits"][0][1]["peak"].as_f64().unwrap();
+    assert!(peak > CAPACITY * 0.9 && peak <= CAPACITY * (1.0 + 1e-9), "{peak} of {CAPACITY} could be used");
+
+    assert!(audit(&run.file("book"), CAPACITY), "the auditor found too much in the written books");
+    assert!(!audit(&run.file("book"), CAPACITY / 2.0), "the auditor sleeps");
+    run.assert_nobody_is_left();
+}
+
+#[test]
+fn an_auditor_that_takes_the_capacity_for_half_of_it_fails_the_run() {
+    let half = (CAPACITY / 2.0).to_string();
+    let run = Run::of(leaseway(), &["--audit-capacity", &half]);
+    assert_eq!(run.output.status.code(), Some(1), "{}", run.said());
+    assert!(run.said().contains("MORE THAN THERE IS") && run.said().contains("error: clients could use more than 250"));
+    run.assert_nobody_is_left();
+}
+
+#[test]
+fn a_server_that_does_not_come_back_fails_the_run_which_still_reports() {
+    // The second life says why it ends and does so: nobody answers.
+    let directory = tempfile::tempdir().unwrap();
+    let script = directory.path().join("once");
+    let text =
+        "#!/bin/sh\n[ -e \"$0.ran\" ] && { echo enough >&2; exit 3; }\n: > \"$0.ran\"\nexec \"$LEASEWAY\" \"$@\"\n";
+    fs::write(&script, text.replace("$LEASEWAY", leaseway())).unwrap();
+    let server = format!("sh {}", script.to_str().unwrap());
+    let run = Run::of(&server, &[]);
+    assert_eq!(run.output.status.code(), Some(1), "{}", run.said());
+    assert!(run.said().contains("enough") && run.said().contains("Books of all clients"), "{}", run.said());
+    run.assert_nobody_is_left();
+}
