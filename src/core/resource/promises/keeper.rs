@@ -69,7 +69,7 @@ struct Promised {
 #[derive(Debug, Clone, Copy, Default)]
 struct Standing {
     promised: Promised,
-    /// It may have a lease of a master before this one.
+    /// It was here when this life began: what is under way from it may have been meant for a master before this one.
     inherited: bool,
     /// It has not asked yet.
     unheard: bool,
@@ -163,12 +163,10 @@ impl Keeper {
         }
     }
 
-    /// A holder has asked, and perhaps shown that it knows a lease of this term. Returns whether it is the first time.
-    pub(in crate::resource) fn heard(&mut self, slot: u32, knows: bool) -> bool {
+    /// A holder that was here when this life began, or any other, has asked. Returns whether such a one did for the first time.
+    pub(in crate::resource) fn heard(&mut self, slot: u32) -> bool {
         self.touch(slot);
-        let standing = self.standing(slot);
-        standing.inherited &= !knows;
-        let first = std::mem::take(&mut standing.unheard);
+        let first = std::mem::take(&mut self.standing(slot).unheard);
         self.unheard -= usize::from(first);
         first
     }
