@@ -60,7 +60,7 @@ struct Books {
 }
 
 fn broken() -> CliError {
-    CliError::Refused { address: "here:1".into(), why: "broken".into() }
+    CliError::Refused { address: "here:1".into(), code: tonic::Code::Internal, why: "broken".into() }
 }
 
 impl Session for Books {
