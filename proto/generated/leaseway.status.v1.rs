@@ -66,6 +66,12 @@ pub struct Resource {
     pub template: ::prost::alloc::string::String,
     #[prost(message, repeated, tag = "11")]
     pub holder: ::prost::alloc::vec::Vec<Holder>,
+    /// What the peers keep as promised to all holders; absent when promises are not kept.
+    #[prost(double, optional, tag = "12")]
+    pub promised: ::core::option::Option<f64>,
+    /// Holders known from promises only: they have not asked this master yet.
+    #[prost(uint64, tag = "13")]
+    pub unheard: u64,
 }
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct Holder {

@@ -167,8 +167,8 @@ mod tests {
         for (status, next) in [
             (Status::unimplemented(""), "--data"),
             (Status::unauthenticated("no token"), "--admin-token-file"),
-            (Status::failed_precondition("not the master, and nobody is"), "in a second"),
-            (Status::unavailable("no master"), "in a second"),
+            (Status::failed_precondition("another is master"), "peers list"),
+            (Status::unavailable("there is no master; try again in a second"), "in a second"),
             (Status::aborted("version 4 is in force"), "version 4 is in force"),
         ] {
             let error = explained("127.0.0.1:5160", &status).to_string();

@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use clap::{Args, Subcommand};
 use leaseway_core::Repository;
 use leaseway_proto::admin::{GetConfigRequest, GetConfigResponse};
-use leaseway_server::config::{self, LoadError};
+use leaseway_server::config;
 use serde_json::json;
 use tonic::Code;
 
@@ -96,13 +96,11 @@ struct File {
 
 impl File {
     fn read(path: &Path) -> Result<File, CliError> {
-        let bytes = config::read_file(path).map_err(|error| LoadError::Read { path: path.to_owned(), error })?;
-        let loaded = config::parse_bytes(&path.display().to_string(), &bytes).map_err(LoadError::Invalid)?;
+        let loaded = config::load(path)?;
         for warning in &loaded.warnings {
             note(format_args!("warning: {warning}"));
         }
-        let text = String::from_utf8(bytes).expect("what is not UTF-8 has been refused");
-        Ok(File { text, repository: loaded.repository })
+        Ok(File { text: loaded.text, repository: loaded.repository })
     }
 }
 

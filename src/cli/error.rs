@@ -36,7 +36,7 @@ pub(crate) enum CliError {
     #[error("cannot use the token in {}: {why}", path.display())]
     Token { path: PathBuf, why: String },
     #[error(
-        "there is no master at the moment, says {address}: {why}. Try again in a second; `leaseway peers list` shows who is there"
+        "the server at {address} cannot do it now: {why}; `leaseway peers list` shows who is there"
     )]
     NoMasterNow { address: String, why: String },
     #[error("the server at {address} refuses this configuration, nothing has changed:\n{mistakes}")]

@@ -3,7 +3,7 @@
 use std::{io::IsTerminal as _, net::SocketAddr, path::PathBuf};
 
 use clap::Args;
-use leaseway_server::{Options, limits::Limits};
+use leaseway_server::{Handover, Options, PeerOptions, Timing, clock::Skew, limits::Limits};
 use tracing_subscriber::EnvFilter;
 
 use crate::{Outcome, output::say};
@@ -33,7 +33,147 @@ pub(crate) struct Serve {
     #[arg(long, env = "LEASEWAY_LOG", default_value = "info", value_name = "FILTER")]
     log: EnvFilter,
     #[command(flatten)]
+    peers: PeerFlags,
+    #[command(flatten)]
     limits: LimitFlags,
+    #[command(flatten)]
+    faults: FaultFlags,
+}
+
+/// What survives a restart, and who else answers for this node.
+#[derive(Args)]
+#[command(next_help_heading = "Memory and peers")]
+struct PeerFlags {
+    /// Where promises, configuration and votes are kept, so that a restart forgets nothing. Without it nothing is remembered
+    #[arg(long, env = "LEASEWAY_DATA", value_name = "DIRECTORY")]
+    data: Option<PathBuf>,
+    /// All peers of this node and where they listen for each other, this one (--id) included: a=10.0.0.1:5120,b=…
+    #[arg(
+        long,
+        env = "LEASEWAY_PEERS",
+        value_name = "NAME=HOST:PORT,…",
+        value_delimiter = ',',
+        requires = "data",
+        requires = "id"
+    )]
+    peers: Vec<PeerAddress>,
+    /// Where to listen for peers [default: this peer's address in --peers]
+    #[arg(long, env = "LEASEWAY_PEER_LISTEN", value_name = "ADDRESS", requires = "peers")]
+    peer_listen: Option<SocketAddr>,
+    /// A secret that all peers share; without one they only listen on loopback
+    #[arg(long, env = "LEASEWAY_PEER_SECRET_FILE", value_name = "FILE", requires = "peers")]
+    peer_secret_file: Option<PathBuf>,
+    /// The first start ever: nothing was promised to anybody. Give it to all peers; later starts take no notice of it
+    #[arg(long, env = "LEASEWAY_BOOTSTRAP", requires = "data")]
+    bootstrap: bool,
+    /// What a new master knows: all that was promised, or what holders tell it while it learns
+    #[arg(long, env = "LEASEWAY_HANDOVER", default_value = "promises", value_enum)]
+    handover: HandoverFlag,
+    /// How soon a silent master is replaced: one-site, several-sites, or HEARTBEAT,MIN,MAX in milliseconds; the same for all peers
+    #[arg(long, env = "LEASEWAY_TIMING", default_value = "one-site", value_name = "TIMING", requires = "data")]
+    timing: TimingFlag,
+    /// Where `leaseway config apply` and `leaseway peers` are served [default: 127.0.0.1:5160 with --data]
+    #[arg(long, env = "LEASEWAY_ADMIN", value_name = "ADDRESS", requires = "data")]
+    admin: Option<SocketAddr>,
+    /// Whoever wants to change anything must know what is in this file; without it only loopback is served
+    #[arg(long, env = "LEASEWAY_ADMIN_TOKEN_FILE", value_name = "FILE", requires = "data")]
+    admin_token_file: Option<PathBuf>,
+}
+
+/// Where operators are served when nothing else is said.
+const ADMIN: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(std::net::Ipv4Addr::LOCALHOST), 5160);
+
+impl PeerFlags {
+    /// Without a data directory nothing is remembered, and there are no peers.
+    fn options(self) -> Option<PeerOptions> {
+        Some(PeerOptions {
+            data: self.data?,
+            peers: self.peers.into_iter().map(|peer| (peer.name, peer.address)).collect(),
+            listen: self.peer_listen,
+            secret_file: self.peer_secret_file,
+            bootstrap: self.bootstrap,
+            handover: match self.handover {
+                HandoverFlag::Promises => Handover::Promises,
+                HandoverFlag::Learning => Handover::Learning,
+            },
+            timing: self.timing.0,
+            admin: self.admin.unwrap_or(ADMIN),
+            admin_token_file: self.admin_token_file,
+        })
+    }
+}
+
+impl FaultFlags {
+    fn skew(&self) -> Skew {
+        Skew { offset_ms: self.clock_offset_ms, rate: self.clock_rate }
+    }
+}
+
+/// A peer in --peers.
+#[derive(Clone)]
+struct PeerAddress {
+    name: String,
+    address: String,
+}
+
+impl std::str::FromStr for PeerAddress {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<PeerAddress, String> {
+        let expected = || format!("`{text}`: expected NAME=HOST:PORT, like a=10.0.0.1:5120");
+        let (name, address) = text.split_once('=').ok_or_else(expected)?;
+        if name.is_empty() || !address.contains(':') {
+            return Err(expected());
+        }
+        Ok(PeerAddress { name: name.to_owned(), address: address.to_owned() })
+    }
+}
+
+#[derive(Clone, Copy, clap::ValueEnum)]
+enum HandoverFlag {
+    /// The peers keep what was promised: a new master serves at once
+    Promises,
+    /// A new master listens for a lease length before it divides, as Doorman does
+    Learning,
+}
+
+/// How soon a silent master is replaced.
+#[derive(Clone, Copy)]
+struct TimingFlag(Timing);
+
+impl std::str::FromStr for TimingFlag {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<TimingFlag, String> {
+        let expected = || format!("`{text}`: expected one-site, several-sites, or HEARTBEAT,MIN,MAX in milliseconds");
+        match text {
+            "one-site" => return Ok(TimingFlag(Timing::ONE_SITE)),
+            "several-sites" => return Ok(TimingFlag(Timing::SEVERAL_SITES)),
+            _ => {}
+        }
+        let numbers: Vec<u64> = text.split(',').map(str::parse).collect::<Result<_, _>>().map_err(|_| expected())?;
+        let [heartbeat, min, max] = numbers[..] else { return Err(expected()) };
+        Timing::new(heartbeat, min, max).map(TimingFlag).map_err(|error| error.to_string())
+    }
+}
+
+/// For trying out what bad clocks do.
+#[derive(Args)]
+#[command(next_help_heading = "Faults on purpose")]
+struct FaultFlags {
+    /// The wall clock is wrong by so many milliseconds
+    #[arg(
+        long,
+        env = "LEASEWAY_CLOCK_OFFSET_MS",
+        default_value_t = 0,
+        value_name = "MS",
+        allow_hyphen_values = true,
+        hide_short_help = true
+    )]
+    clock_offset_ms: i64,
+    /// The clock runs so many times as fast as it should
+    #[arg(long, env = "LEASEWAY_CLOCK_RATE", default_value_t = 1.0, value_name = "FACTOR", hide_short_help = true)]
+    clock_rate: f64,
 }
 
 /// What strangers can make grow, and how far.
@@ -105,7 +245,10 @@ impl Serve {
             advertise: self.advertise,
             threads: self.threads,
             limits: self.limits.limits(),
+            peers: self.peers.options(),
+            skew: self.faults.skew(),
         };
+        let name = options.id.clone().unwrap_or_default();
         leaseway_server::run(options, |addresses| {
             let grpc = addresses.grpc;
             // Without a reader of standard output the server serves all the same.
@@ -113,6 +256,12 @@ impl Serve {
                 "serving gRPC on {grpc}, HTTP on {}\n  ask it:   leaseway get alice mysql 40 --server {grpc}\n  look:     http://{}/debug/status",
                 addresses.http, addresses.http
             ));
+            if let Some(admin) = addresses.admin {
+                let _ = match addresses.peers {
+                    Some(peers) => say(format_args!("peer {name} on {peers}, admin on {admin}")),
+                    None => say(format_args!("no peers, admin on {admin}")),
+                };
+            }
         })?;
         Ok(())
     }

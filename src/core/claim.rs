@@ -34,7 +34,7 @@ pub fn clamp_priority(priority: i64) -> i16 {
 pub type Claims = SmallVec<[Claim; 1]>;
 
 /// A plain client, or a node that asks for the clients below it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum HolderKind {
     /// Asked with GetCapacity.
     Client,

@@ -24,6 +24,7 @@ pub mod invariant;
 mod leases;
 mod ledger;
 mod parameters;
+mod promises;
 mod resource;
 mod settings;
 mod settlement;
@@ -41,7 +42,11 @@ pub use hints::{Hint, Why};
 pub use leases::{Has, Reuse};
 pub use ledger::Sums;
 pub use parameters::{NamedParameter, ParameterError, nearest};
-pub use resource::{Answer, Ask, Birth, Counters, HolderReport, Lease, Release, Request, Resource, ResourceReport};
+pub use promises::{Ceiling, Changes, Inherited, Promises, Record, Refused};
+pub use resource::{
+    Answer, Ask, Birth, Counters, HolderReport, Lease, Pending, PromiseReport, Release, Request, Resource,
+    ResourceReport,
+};
 pub use settings::{SafeCapacity, Settings};
 pub use template::{Repository, Template};
 pub use time::{Millis, Now};

@@ -37,6 +37,8 @@ pub struct Birth {
     pub max_holders: usize,
     /// Makes hash collisions unpredictable; nothing that can be observed depends on it.
     pub seed: u64,
+    /// Stub
+    pub inherited: Option<crate::Inherited>,
 }
 
 /// Ends of leases looked at per request, besides those looked at by ticks: about what refreshes make necessary, so
@@ -91,7 +93,7 @@ struct Seat {
 impl Resource {
     /// A resource without holders.
     pub fn new(birth: Birth) -> Resource {
-        let Birth { settings, term, learning_until, max_holders, seed } = birth;
+        let Birth { settings, term, learning_until, max_holders, seed, inherited: _ } = birth;
         Resource {
             division: Division::new(settings.kind, settings.priority, settings.capacity),
             settings,
@@ -108,6 +110,16 @@ impl Resource {
         }
     }
 
+    /// stub
+    pub fn take_changes(&mut self, _now: Millis) -> Pending {
+        Pending { changes: None, awaits: None }
+    }
+    /// stub
+    pub fn acknowledge(&mut self, _n: u64) {}
+    /// stub
+    pub fn promises(&self) -> Option<PromiseReport> {
+        None
+    }
     /// Runs a round over `requests`; `answers` gets one for each, in the same order.
     /// `requests` is left empty.
     pub fn round(&mut self, now: Now, requests: &mut Vec<Request>, answers: &mut Vec<Answer>) {
@@ -539,4 +551,20 @@ impl std::fmt::Debug for Resource {
             .field("counters", &self.counters)
             .finish_non_exhaustive()
     }
+}
+
+/// stub
+pub struct Pending {
+    /// stub
+    pub changes: Option<crate::Changes>,
+    /// stub
+    pub awaits: Option<u64>,
+}
+/// stub
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct PromiseReport {
+    /// stub
+    pub promised: crate::Sum,
+    /// stub
+    pub unheard: usize,
 }

@@ -23,7 +23,7 @@ impl Token {
 }
 
 /// Where a term's tokens start.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Term(pub u64);
 
 /// The tokens of one term.

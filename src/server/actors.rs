@@ -11,8 +11,9 @@
 mod hinting;
 mod node;
 mod resource;
+mod scribe;
 #[cfg(test)]
 mod tests;
 
-pub use node::{ConfigInForce, Gone, NodeHandle, NodeStart, Refused};
+pub use node::{ConfigInForce, Gone, Handover, Memory, NodeHandle, NodeStart, NotMaster, Refused};
 pub use resource::Status;

@@ -8,27 +8,54 @@ use leaseway_core::{Millis, Now};
 #[derive(Debug, Clone, Copy)]
 pub struct Clock {
     origin: Instant,
+    skew: Skew,
+}
+
+/// What is wrong with a clock on purpose, to see what comes of it.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Skew {
+    /// Added to the wall clock, in milliseconds.
+    pub offset_ms: i64,
+    /// How many times as fast as time it runs.
+    pub rate: f64,
+}
+
+impl Default for Skew {
+    fn default() -> Skew {
+        Skew { offset_ms: 0, rate: 1.0 }
+    }
 }
 
 impl Clock {
     /// Starts at zero.
     pub fn start() -> Clock {
-        Clock { origin: Instant::now() }
+        Clock::skewed(Skew::default())
+    }
+
+    /// Starts at zero and goes wrong.
+    pub fn skewed(skew: Skew) -> Clock {
+        Clock { origin: Instant::now(), skew }
     }
 
     /// The moment, on both clocks.
     pub fn now(&self) -> Now {
-        Now { at: self.at(), unix: since_epoch().as_secs() as i64 }
+        Now { at: self.at(), unix: (self.unix_ms() / 1000) as i64 }
     }
 
     /// Monotonic only.
     pub fn at(&self) -> Millis {
-        Millis(self.origin.elapsed().as_millis() as u64)
+        let elapsed = self.origin.elapsed();
+        // Exactly, unless it is meant to be wrong.
+        if self.skew.rate == 1.0 {
+            Millis(elapsed.as_millis() as u64)
+        } else {
+            Millis((elapsed.as_secs_f64() * 1000.0 * self.skew.rate) as u64)
+        }
     }
 
     /// Milliseconds since the epoch.
     pub fn unix_ms(&self) -> u64 {
-        since_epoch().as_millis() as u64
+        (since_epoch().as_millis() as u64).saturating_add_signed(self.skew.offset_ms)
     }
 }
 

@@ -41,6 +41,7 @@ use std::{
 use leaseway_core::Repository;
 
 pub use self::diagnostic::{ConfigError, Diagnostic, Position};
+use self::yaml::Document;
 
 /// The largest configuration that is read, in bytes. 10,000 templates with all keys take about half of it.
 pub const MAX_BYTES: usize = 4 << 20;
@@ -53,6 +54,8 @@ pub const DEVELOPMENT: &str = include_str!("config/development.yaml");
 pub struct Loaded {
     /// Its templates.
     pub repository: Repository,
+    /// As it was written.
+    pub text: String,
     /// What is allowed but probably not meant, in the order of the file.
     pub warnings: Vec<Diagnostic>,
 }
@@ -97,11 +100,12 @@ pub fn parse(file: &str, text: &str) -> Result<Loaded, ConfigError> {
 /// As [`parse`], for what may not even be text.
 pub fn parse_bytes(file: &str, bytes: &[u8]) -> Result<Loaded, ConfigError> {
     let empty = format!("the configuration is empty; the least is: {}", template::EXAMPLE);
-    let (repository, warnings) = yaml::read(file, bytes, "the configuration", &empty, template::read_repository)?;
-    Ok(Loaded { repository, warnings })
+    let Document { content, text, warnings } =
+        yaml::read(file, bytes, "the configuration", &empty, template::read_repository)?;
+    Ok(Loaded { repository: content, text: text.to_owned(), warnings })
 }
 
 /// What a server without a configuration file runs on.
-pub fn development() -> Repository {
-    parse("development.yaml", DEVELOPMENT).expect("tested").repository
+pub fn development() -> Loaded {
+    parse("development.yaml", DEVELOPMENT).expect("tested")
 }

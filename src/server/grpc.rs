@@ -4,6 +4,7 @@
 //! actor without changing threads, which costs about half the CPU of a multi-threaded runtime. One ordinary listener
 //! accepts and deals connections out: with SO_REUSEPORT a second server could silently bind the same port.
 
+pub(crate) mod admin;
 mod capacity;
 pub(crate) mod connections;
 mod convert;
@@ -17,12 +18,16 @@ use leaseway_proto::{
 };
 use tokio::sync::watch;
 use tokio_stream::Stream;
-use tonic::transport::server::{Router, Server};
+use tonic::{
+    Status,
+    transport::server::{Router, Server},
+};
 use tonic_health::server::HealthReporter;
 
 pub(crate) use self::capacity::CapacityService;
 use self::connections::Dealt;
 pub(crate) use self::{push::PushService, status::StatusService};
+use crate::actors::{NotMaster, Refused};
 
 /// What every arbiter serves.
 #[derive(Clone)]
@@ -73,9 +78,16 @@ fn router(services: Services, message_bytes: usize) -> Router {
         .add_service(reflection)
 }
 
+/// For what only the master answers and that has no place for another's address.
+fn not_master(why: &NotMaster) -> Status {
+    Status::failed_precondition(Refused::NotMaster(why.clone()).to_string())
+}
+
 /// What a server calls itself, and where it can be reached.
 #[derive(Debug, Clone)]
 pub(crate) struct Identity {
     pub(crate) id: Arc<str>,
     pub(crate) advertise: Arc<str>,
+    /// Where operators reach it; empty without peers.
+    pub(crate) admin: Arc<str>,
 }

@@ -12,7 +12,7 @@ use axum::{
 use metrics_exporter_prometheus::PrometheusHandle;
 
 use crate::{
-    actors::NodeHandle,
+    actors::{NodeHandle, NotMaster},
     grpc::{Identity, connections::OpenConnections},
     metrics::{self, ProcessGauges},
 };
@@ -24,6 +24,7 @@ pub(crate) struct Pages {
     pub(crate) identity: Identity,
     pub(crate) prometheus: PrometheusHandle,
     pub(crate) connections: OpenConnections,
+    pub(crate) among_peers: bool,
 }
 
 pub(crate) fn router(pages: Pages) -> Router {
@@ -40,6 +41,7 @@ pub(crate) fn router(pages: Pages) -> Router {
 async fn render_metrics(State(pages): State<Pages>) -> impl IntoResponse {
     let config = pages.node.config();
     metrics::set_process_gauges(&ProcessGauges {
+        is_master: pages.node.check().is_ok(),
         resources: pages.node.resources(),
         connections: pages.connections.count(),
         watchers: pages.node.watching(),
@@ -61,10 +63,16 @@ async fn healthz(State(pages): State<Pages>) -> impl IntoResponse {
     }
 }
 
-/// Ready means: is the master, and answers.
+/// Ready means: answers, if only that somebody else has to be asked and who that is.
 async fn readyz(State(pages): State<Pages>) -> impl IntoResponse {
-    match pages.node.ping().await {
-        Ok(()) => (StatusCode::OK, "ready: master\n"),
-        Err(_) => (StatusCode::SERVICE_UNAVAILABLE, "not ready: shutting down\n"),
+    if pages.node.ping().await.is_err() {
+        return (StatusCode::SERVICE_UNAVAILABLE, "not ready: shutting down\n".to_owned());
+    }
+    match pages.node.check() {
+        Ok(()) => (StatusCode::OK, "ready: master\n".to_owned()),
+        Err(NotMaster { master: Some(master) }) => (StatusCode::OK, format!("ready: the master is {}\n", master.grpc)),
+        Err(NotMaster { master: None }) => {
+            (StatusCode::SERVICE_UNAVAILABLE, "not ready: no master is known\n".to_owned())
+        }
     }
 }

@@ -11,8 +11,12 @@ mod grpc;
 mod http;
 pub mod limits;
 mod metrics;
+mod peers;
 mod reload;
 mod run;
 mod watchers;
 
+pub use actors::Handover;
+pub use leaseway_quorum::Timing;
+pub use peers::PeerOptions;
 pub use run::{Addresses, Options, ServeError, run};

@@ -48,13 +48,15 @@ fn describe() {
     }
 }
 
-const GAUGES: [(&str, &str); 12] = [
+const GAUGES: [(&str, &str); 14] = [
     ("doorman_server_has", "Capacity of the newest leases of all clients, by resource."),
     ("doorman_server_wants", "Capacity all clients want, by resource."),
     ("doorman_server_subclients", "Clients, those behind child nodes included, by resource."),
     ("leaseway_resource_capacity", "Capacity there is, by resource."),
     ("leaseway_resource_held", "Capacity that must be assumed in use, by resource."),
     ("leaseway_resource_learning", "1 while the resource listens instead of dividing, by resource."),
+    ("leaseway_resource_promised", "Capacity that the peers keep as promised, by resource."),
+    ("leaseway_resource_unheard", "Holders that are known from promises only, by resource."),
     ("leaseway_is_master", "1 if this server answers for its node."),
     ("leaseway_resources", "Resources alive."),
     ("leaseway_config_version", "How often a configuration has been put in force."),
@@ -63,7 +65,7 @@ const GAUGES: [(&str, &str); 12] = [
     ("leaseway_watchers", "Clients and child nodes that listen for hints."),
 ];
 
-const COUNTERS: [(&str, &str); 13] = [
+const COUNTERS: [(&str, &str); 15] = [
     ("leaseway_connections_refused_total", "Connections closed at once because there were too many."),
     ("leaseway_watchers_refused_total", "Watchers refused because there are too many."),
     ("leaseway_rounds_total", "Rounds of all resources."),
@@ -76,6 +78,8 @@ const COUNTERS: [(&str, &str); 13] = [
     ("leaseway_unaccounted_leases_total", "Requests with a lease that this server knows nothing of."),
     ("leaseway_resources_unmatched_total", "Resources that came to life without a template."),
     ("leaseway_resources_refused_total", "Resources refused because there are too many."),
+    ("leaseway_promise_entries_total", "Entries of the log that carry promises."),
+    ("leaseway_promise_changes_total", "Changes of promises, several of which may be in one entry."),
     ("leaseway_resource_restarts_total", "Resources built anew because they failed."),
 ];
 
@@ -133,6 +137,11 @@ pub(crate) fn resource_restarted() {
     counter!("leaseway_resource_restarts_total").increment(1);
 }
 
+pub(crate) fn promises_written(changes: usize) {
+    counter!("leaseway_promise_entries_total").increment(1);
+    counter!("leaseway_promise_changes_total").increment(changes as u64);
+}
+
 pub(crate) fn connection_refused() {
     counter!("leaseway_connections_refused_total").increment(1);
 }
@@ -151,6 +160,7 @@ pub(crate) fn config_reloaded(outcome: &'static str) {
 
 /// What is true of the process as a whole.
 pub(crate) struct ProcessGauges {
+    pub(crate) is_master: bool,
     pub(crate) resources: usize,
     pub(crate) connections: usize,
     pub(crate) watchers: usize,
@@ -159,7 +169,7 @@ pub(crate) struct ProcessGauges {
 }
 
 pub(crate) fn set_process_gauges(gauges: &ProcessGauges) {
-    gauge!("leaseway_is_master").set(1.0);
+    gauge!("leaseway_is_master").set(f64::from(u8::from(gauges.is_master)));
     gauge!("leaseway_resources").set(gauges.resources as f64);
     gauge!("leaseway_connections").set(gauges.connections as f64);
     gauge!("leaseway_watchers").set(gauges.watchers as f64);
@@ -176,4 +186,8 @@ pub(crate) fn set_resource_gauges(status: &Status) {
     set("leaseway_resource_capacity", report.settings.capacity.get());
     set("leaseway_resource_held", report.sums.held.get());
     set("leaseway_resource_learning", f64::from(u8::from(report.learning.0 > 0)));
+    if let Some(promises) = status.promises {
+        set("leaseway_resource_promised", promises.promised.get());
+        set("leaseway_resource_unheard", promises.unheard as f64);
+    }
 }

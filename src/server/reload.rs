@@ -34,7 +34,9 @@ impl Reload {
     }
 
     /// Runs until the node is gone.
-    pub(crate) async fn on_change(mut self, node: NodeHandle) {
+    ///
+    /// Among peers the configuration is what they keep: a file that changes is only told about.
+    pub(crate) async fn on_change(mut self, node: NodeHandle, among_peers: bool) {
         let Some(path) = self.path.take() else {
             while self.hangup.recv().await.is_some() {
                 tracing::info!("SIGHUP: there is no configuration file to reload");
@@ -59,7 +61,7 @@ impl Reload {
             }
             self.loaded = stamp(&path);
             seen = self.loaded;
-            if reload(&path, &node).await.is_err() {
+            if reload(&path, &node, among_peers).await.is_err() {
                 return;
             }
         }
@@ -72,7 +74,7 @@ fn stamp(path: &std::path::Path) -> Stamp {
     Some((metadata.modified().ok()?, metadata.len(), metadata.ino()))
 }
 
-async fn reload(path: &std::path::Path, node: &NodeHandle) -> Result<(), crate::actors::Gone> {
+async fn reload(path: &std::path::Path, node: &NodeHandle, among_peers: bool) -> Result<(), crate::actors::Gone> {
     match config::load(path) {
         Ok(loaded) => {
             for warning in &loaded.warnings {
@@ -80,6 +82,12 @@ async fn reload(path: &std::path::Path, node: &NodeHandle) -> Result<(), crate::
             }
             if loaded.repository == node.config().repository && node.config().rejected.is_none() {
                 metrics::config_reloaded("unchanged");
+                return Ok(());
+            }
+            if among_peers {
+                metrics::config_reloaded("kept");
+                let file = path.display();
+                tracing::warn!(%file, "the file differs from what is in force, which the peers keep: `leaseway config apply {file}` changes that");
                 return Ok(());
             }
             metrics::config_reloaded("applied");

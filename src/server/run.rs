@@ -8,7 +8,7 @@ use std::{
 };
 
 use actix::{Arbiter, System};
-use leaseway_core::Repository;
+use leaseway_quorum::{Configuration, Quorum, Services as PeerServices};
 use tokio::{
     net::TcpListener,
     signal::unix::{SignalKind, signal},
@@ -16,16 +16,18 @@ use tokio::{
 };
 
 use crate::{
-    actors::{NodeHandle, NodeStart},
-    clock::Clock,
-    config::{self, LoadError},
+    actors::{Memory, NodeHandle, NodeStart},
+    clock::{Clock, Skew},
+    config::{self, LoadError, Loaded},
     grpc::{
         self, CapacityService, Identity, PushService, Services, StatusService,
+        admin::{self, AdminService, Token},
         connections::{OpenConnections, deal, hand},
     },
     http::{self, Pages},
     limits::Limits,
     metrics,
+    peers::{self, PeerOptions},
     reload::Reload,
 };
 
@@ -55,6 +57,10 @@ pub struct Options {
     pub threads: Option<usize>,
     /// Bounds on what strangers can make grow.
     pub limits: Limits,
+    /// What survives a restart, and who else answers; none: nothing, and nobody.
+    pub peers: Option<PeerOptions>,
+    /// What is wrong with the clock, on purpose.
+    pub skew: Skew,
 }
 
 /// Where a running server can be reached.
@@ -64,6 +70,10 @@ pub struct Addresses {
     pub grpc: SocketAddr,
     /// HTTP.
     pub http: SocketAddr,
+    /// For peers, if there are any.
+    pub peers: Option<SocketAddr>,
+    /// For operators, if there is anything to change.
+    pub admin: Option<SocketAddr>,
 }
 
 /// Why a server does not run, or no longer.
@@ -88,6 +98,41 @@ pub enum ServeError {
     /// Signals cannot be heard. Nothing was started.
     #[error("cannot listen for signals: {0}")]
     Signals(std::io::Error),
+    /// It cannot join its peers, or its data directory cannot be used. Nothing was started.
+    #[error("{0}")]
+    Quorum(#[from] leaseway_quorum::StartError),
+    /// This peer is not one of its node's. Nothing was started.
+    #[error("--id {name} is not among --peers ({peers}): give this peer's own name with --id")]
+    NotAmongPeers {
+        /// What it is called.
+        name: String,
+        /// What they are called.
+        peers: String,
+    },
+    /// What others call this peer is nothing that can be listened on. Nothing was started.
+    #[error(
+        "cannot listen for peers on {address}: it is not an IP address with a port; name one with --peer-listen, like 0.0.0.0:5120"
+    )]
+    PeerListen {
+        /// As it is in --peers.
+        address: String,
+    },
+    /// A file with a secret cannot be used. Nothing was started.
+    #[error("cannot take a secret from {}: {why}", path.display())]
+    Secret {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong with it.
+        why: String,
+    },
+    /// Anybody could change anything. Nothing was started.
+    #[error(
+        "--admin {address} is not on loopback: whoever reaches it could change everything; give it a --admin-token-file"
+    )]
+    AdminOpen {
+        /// Where it was to listen.
+        address: SocketAddr,
+    },
     /// The node actor panicked; leases are forgotten, a new start learns them.
     #[error("the node failed; its leases are forgotten, start the server again and it will learn them")]
     NodeFailed,
@@ -112,11 +157,22 @@ pub fn run(options: Options, ready: impl FnOnce(Addresses)) -> Result<(), ServeE
 async fn serve(options: Options, ready: impl FnOnce(Addresses)) -> Result<(), ServeError> {
     // Before the file is read, so that no change and no signal is missed.
     let reload = Reload::prepare(options.config.clone()).map_err(ServeError::Signals)?;
-    let (repository, source) = first_configuration(options.config.as_deref())?;
+    let first = FirstConfiguration::read(options.config.as_deref(), options.peers.is_some())?;
     let mut stop_signals = StopSignals::new().map_err(ServeError::Signals)?;
     let listener = bind(options.listen, "--listen").await?;
     let http_listener = bind(options.http, "--http").await?;
-    let addresses = Addresses { grpc: local(&listener, options.listen), http: local(&http_listener, options.http) };
+    let mut addresses = Addresses {
+        grpc: local(&listener, options.listen),
+        http: local(&http_listener, options.http),
+        peers: None,
+        admin: None,
+    };
+    let clock = Clock::skewed(options.skew);
+    let mut identity = identity(options.id.clone(), options.advertise, addresses.grpc);
+    let joined = match &options.peers {
+        Some(peers) => Some(join(peers, options.id.as_deref(), &mut identity, &mut addresses, clock, &first).await?),
+        None => None,
+    };
     let prometheus = metrics::install().map_err(|error| ServeError::Metrics(error.to_string()))?;
 
     let arbiters: Vec<Arbiter> = (0..threads(options.threads)).map(|_| Arbiter::new()).collect();
@@ -124,20 +180,19 @@ async fn serve(options: Options, ready: impl FnOnce(Addresses)) -> Result<(), Se
     let (failed, mut node_failed) = watch::channel(false);
     let node = NodeHandle::start(
         NodeStart {
-            repository,
-            source,
+            repository: first.loaded.repository.clone(),
+            source: first.source.clone(),
             limits: Arc::clone(&limits),
-            clock: Clock::start(),
+            clock,
             arbiters: arbiters.iter().map(Arbiter::handle).collect(),
             seed: seed(),
+            memory: joined.as_ref().map(|joined| joined.memory.clone()),
         },
         // Nobody may be listening any more: then the server is stopping anyway.
         move || {
             let _ = failed.send(true);
         },
     );
-    let identity = identity(options.id, options.advertise, addresses.grpc);
-
     let (stop, stopped) = watch::channel(false);
     let open = OpenConnections::default();
     let health = tonic_health::server::HealthReporter::new();
@@ -157,7 +212,13 @@ async fn serve(options: Options, ready: impl FnOnce(Addresses)) -> Result<(), Se
         arbiter.spawn(grpc::serve(services.clone(), limits.message_bytes, connections, stopped.clone()));
     }
     let dealer = actix_rt::spawn(deal(listener, hands, open.clone(), limits.connections));
-    let pages = Pages { node: node.clone(), identity, prometheus: prometheus.clone(), connections: open.clone() };
+    let pages = Pages {
+        node: node.clone(),
+        identity: identity.clone(),
+        prometheus: prometheus.clone(),
+        connections: open.clone(),
+        among_peers: joined.is_some(),
+    };
     let web = axum::serve(http_listener, http::router(pages)).with_graceful_shutdown(until(stopped.clone()));
     actix_rt::spawn(async move {
         if let Err(error) = web.await {
@@ -167,7 +228,8 @@ async fn serve(options: Options, ready: impl FnOnce(Addresses)) -> Result<(), Se
     actix_rt::spawn(tick(node.clone()));
     actix_rt::spawn(remind_of_hints(node.clone()));
     actix_rt::spawn(upkeep(prometheus));
-    actix_rt::spawn(reload.on_change(node.clone()));
+    actix_rt::spawn(reload.on_change(node.clone(), joined.is_some()));
+    let quorum = joined.map(|joined| joined.serve(&node, &identity, first.fact(clock, &identity.id), &stopped));
     tracing::info!(grpc = %addresses.grpc, http = %addresses.http, "ready");
     ready(addresses);
 
@@ -178,6 +240,10 @@ async fn serve(options: Options, ready: impl FnOnce(Addresses)) -> Result<(), Se
     tracing::info!("stopping");
     for service in HEALTH {
         health.set_service_status(service, tonic_health::ServingStatus::NotServing).await;
+    }
+    if let Some(quorum) = quorum {
+        // First, so that whoever asks from here on hears who is master instead.
+        quorum.shutdown().await;
     }
     dealer.abort();
     stop.send_replace(true);
@@ -190,19 +256,82 @@ async fn serve(options: Options, ready: impl FnOnce(Addresses)) -> Result<(), Se
     if failed { Err(ServeError::NodeFailed) } else { Ok(()) }
 }
 
-fn first_configuration(path: Option<&std::path::Path>) -> Result<(Repository, String), ServeError> {
-    let Some(path) = path else {
-        tracing::warn!(
-            "no --config: this is a development server. Every resource has capacity 100, shared fairly; \
-             nothing is remembered over a restart, and nothing is learnt after one"
-        );
-        return Ok((config::development(), "development default".into()));
-    };
-    let loaded = config::load(path)?;
-    for warning in &loaded.warnings {
-        tracing::warn!("{warning}");
+/// What this server would start with, were there nothing else.
+struct FirstConfiguration {
+    loaded: Loaded,
+    source: String,
+}
+
+impl FirstConfiguration {
+    fn read(path: Option<&std::path::Path>, remembers: bool) -> Result<FirstConfiguration, ServeError> {
+        let Some(path) = path else {
+            if !remembers {
+                tracing::warn!(
+                    "no --config: this is a development server. Every resource has capacity 100, shared fairly; \
+                     nothing is remembered over a restart, and nothing is learnt after one"
+                );
+            }
+            return Ok(FirstConfiguration { loaded: config::development(), source: "development default".into() });
+        };
+        let loaded = config::load(path)?;
+        for warning in &loaded.warnings {
+            tracing::warn!("{warning}");
+        }
+        Ok(FirstConfiguration { loaded, source: path.display().to_string() })
     }
-    Ok((loaded.repository, path.display().to_string()))
+
+    /// As the first version that peers keep.
+    fn fact(&self, clock: Clock, by: &str) -> Configuration {
+        let (text, source) = (self.loaded.text.as_str().into(), self.source.as_str().into());
+        Configuration { version: 1, text, source, at_unix: clock.now().unix, by: by.into() }
+    }
+}
+
+/// A peer that has joined, and does not serve yet.
+struct Joined {
+    memory: Memory,
+    admin: TcpListener,
+    token: Option<Token>,
+}
+
+async fn join(
+    options: &PeerOptions,
+    id: Option<&str>,
+    identity: &mut Identity,
+    addresses: &mut Addresses,
+    clock: Clock,
+    first: &FirstConfiguration,
+) -> Result<Joined, ServeError> {
+    let token = match &options.admin_token_file {
+        Some(path) => Some(Token::new(&peers::read_secret(path)?)),
+        None if !options.admin.ip().is_loopback() => return Err(ServeError::AdminOpen { address: options.admin }),
+        None => None,
+    };
+    let admin = bind(options.admin, "--admin").await?;
+    let admin_address = local(&admin, options.admin);
+    identity.admin = admin_address.to_string().into();
+    addresses.admin = Some(admin_address);
+    let services = PeerServices { grpc: identity.advertise.to_string(), admin: identity.admin.to_string() };
+    let quorum = peers::join(options, id, services, clock, first.fact(clock, &identity.id)).await?;
+    addresses.peers = quorum.listening();
+    Ok(Joined { memory: Memory { quorum, handover: options.handover }, admin, token })
+}
+
+impl Joined {
+    /// From here on it answers when the peers say so, and operators can change things.
+    fn serve(
+        self,
+        node: &NodeHandle,
+        identity: &Identity,
+        first: Configuration,
+        stopped: &watch::Receiver<bool>,
+    ) -> Quorum {
+        let quorum = self.memory.quorum;
+        actix_rt::spawn(peers::follow(quorum.clone(), node.clone(), first));
+        let service = AdminService::new(node.clone(), quorum.clone(), identity.clone());
+        actix_rt::spawn(admin::serve(service, self.token, self.admin, stopped.clone()));
+        quorum
+    }
 }
 
 async fn bind(address: SocketAddr, flag: &'static str) -> Result<TcpListener, ServeError> {
@@ -220,7 +349,7 @@ fn threads(asked: Option<usize>) -> usize {
 
 fn identity(id: Option<String>, advertise: Option<String>, grpc: SocketAddr) -> Identity {
     let advertise: Arc<str> = advertise.unwrap_or_else(|| grpc.to_string()).into();
-    Identity { id: id.map_or_else(|| Arc::clone(&advertise), Arc::from), advertise }
+    Identity { id: id.map_or_else(|| Arc::clone(&advertise), Arc::from), advertise, admin: "".into() }
 }
 
 /// Unpredictable enough for strangers who want hash collisions.

@@ -79,7 +79,7 @@ pub(crate) struct Pending {
     pub(crate) resources: Vec<Arc<str>>,
     /// There were too many to name.
     pub(crate) everything: bool,
-    replaced: bool,
+    ended: Option<Ended>,
 }
 
 impl Pending {
@@ -107,9 +107,14 @@ pub(crate) struct TooManyWatchers {
     most: usize,
 }
 
-/// Another stream for the same holder has started.
+/// Why a watch is over.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Replaced;
+pub(crate) enum Ended {
+    /// Another stream for the same holder has started.
+    Replaced,
+    /// This server does not answer for its node any more.
+    Dismissed,
+}
 
 impl Watchers {
     pub(crate) fn new(most: usize) -> Watchers {
@@ -137,10 +142,18 @@ impl Watchers {
         self.started.fetch_add(1, Ordering::Release);
         drop(listening);
         if let Some(before) = before {
-            before.pending().replaced = true;
-            before.wake.notify_one();
+            before.end(Ended::Replaced);
         }
         Ok(Watch { watchers: Arc::clone(self), watcher, kind, id })
+    }
+
+    /// Hints come from somebody else now: every watch ends.
+    pub(crate) fn dismiss(&self) {
+        let mut listening = self.listening();
+        let Listening { clients, nodes, .. } = &mut *listening;
+        for (_, watcher) in clients.drain().chain(nodes.drain()) {
+            watcher.end(Ended::Dismissed);
+        }
     }
 
     /// How many listen.
@@ -187,6 +200,11 @@ impl Watchers {
 }
 
 impl Watcher {
+    fn end(&self, why: Ended) {
+        self.pending().ended = Some(why);
+        self.wake.notify_one();
+    }
+
     fn pending(&self) -> MutexGuard<'_, Pending> {
         self.pending.lock().expect("nobody panics while holding what is pending")
     }
@@ -203,12 +221,12 @@ pub(crate) struct Watch {
 
 impl Watch {
     /// Waits until there is something to tell; it is not told again.
-    pub(crate) async fn pending(&self) -> Result<Pending, Replaced> {
+    pub(crate) async fn pending(&self) -> Result<Pending, Ended> {
         loop {
             {
                 let mut pending = self.watcher.pending();
-                if pending.replaced {
-                    return Err(Replaced);
+                if let Some(why) = pending.ended {
+                    return Err(why);
                 }
                 if !pending.is_empty() {
                     return Ok(std::mem::take(&mut *pending));

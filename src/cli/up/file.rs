@@ -63,8 +63,7 @@ pub(super) struct Peer {
 pub(super) fn parse(file: &str, bytes: &[u8], base: &Path) -> Result<NodeSet, ConfigError> {
     let empty = format!("the file is empty; {EXAMPLE}");
     let mut reader = Reader { options: Options::new(base), taken: HashMap::new() };
-    let (set, _) = yaml::read(file, bytes, "the file", &empty, |root, found| reader.set(root, found))?;
-    Ok(set)
+    Ok(yaml::read(file, bytes, "the file", &empty, |root, found| reader.set(root, found))?.content)
 }
 
 struct Reader {

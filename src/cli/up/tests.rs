@@ -53,10 +53,10 @@ fn the_set_that_comes_along_is_three_peers_where_the_other_commands_look() {
 fn print_shows_what_would_be_started() {
     let expected = "\
 leaseway serve --id a --listen 127.0.0.1:5100 --http 127.0.0.1:5150 --admin 127.0.0.1:5160 \
---peers a=127.0.0.1:5120,b=127.0.0.1:5121,c=127.0.0.1:5122 --data base/./leaseway-data/root/a \
+--peers 'a=127.0.0.1:5120,b=127.0.0.1:5121,c=127.0.0.1:5122' --data base/./leaseway-data/root/a \
 --handover promises --timing one-site --bootstrap &
 leaseway serve --id c --listen 127.0.0.1:5102 --http 127.0.0.1:5152 --admin 127.0.0.1:5162 \
---peers a=127.0.0.1:5120,b=127.0.0.1:5121,c=127.0.0.1:5122 --data base/./leaseway-data/root/c \
+--peers 'a=127.0.0.1:5120,b=127.0.0.1:5121,c=127.0.0.1:5122' --data base/./leaseway-data/root/c \
 --handover promises --timing one-site --bootstrap &";
     assert_eq!(script(THREE, Some("a,c")).expect("a good file"), expected);
 }
@@ -78,7 +78,7 @@ resources:
   algorithm:
     kind: STATIC
 END
-leaseway serve --id a --listen 127.0.0.1:10 --http 127.0.0.1:11 --admin 127.0.0.1:12 --peers a=127.0.0.1:13 \
+leaseway serve --id a --listen 127.0.0.1:10 --http 127.0.0.1:11 --admin 127.0.0.1:12 --peers 'a=127.0.0.1:13' \
 --data 'base/my data/root/a' --config 'base/my data/root/resources.yaml' --threads 1 --bootstrap &";
     assert_eq!(script(&text, None).expect("a good file"), expected);
 }

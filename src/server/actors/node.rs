@@ -1,23 +1,29 @@
-//! The actor of this process: the directory of resources, the configuration in force, and the rebirth of resources that fail.
+//! This process as a peer of its node: where it stands, which resources are alive, which configuration is in force.
+//!
+//! This file is the handle that everybody else has; [`actor`] is what stands behind it, [`directory`] what every request looks
+//! up without asking it.
 
-use std::{
-    collections::HashMap,
-    sync::{Arc, RwLock, atomic::AtomicUsize},
-    time::Duration,
-};
+mod actor;
+mod directory;
 
-use actix::{Actor, Addr, ArbiterHandle, Context, Handler, Message, dev::SendError};
-use leaseway_core::{Answer, Birth, HolderKind, Millis, Repository, Request, Settings, Term};
+use std::{sync::Arc, time::Duration};
+
+use actix::{Addr, ArbiterHandle};
+use leaseway_core::{Answer, HolderKind, Repository, Request, Settings};
+use leaseway_quorum::{Mastership, Quorum, Reign, Services};
 use tokio::sync::{oneshot, watch};
 
+use self::{
+    actor::{NodeActor, NodeCommand},
+    directory::{Directory, Standing},
+};
 use super::{
-    hinting::{Alarm, EVERY, Hinting},
-    resource::{self, Command, ResourceHandle, Status, SubmitError},
+    hinting::{Alarm, EVERY},
+    resource::{Command, Lapsed, ResourceHandle, Status, SubmitError},
 };
 use crate::{
     clock::Clock,
     limits::Limits,
-    metrics,
     watchers::{TooManyWatchers, Watch, Watchers},
 };
 
@@ -50,9 +56,19 @@ pub(super) fn settings_for(config: &ConfigInForce, id: &str) -> Settings {
     config.repository.find(id).map_or_else(Settings::unmatched, |template| template.settings.clone())
 }
 
+/// Another peer answers for this node, or none does at the moment.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct NotMaster {
+    /// Where to ask instead, if that is known.
+    pub master: Option<Services>,
+}
+
 /// Why a request got no answer.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Refused {
+    /// Somebody else has to be asked.
+    #[error("this server is not the master{}", .0.master.as_ref().map_or_else(String::new, |master| format!(", {} is", master.grpc)))]
+    NotMaster(NotMaster),
     /// Its queue is full.
     #[error("resource `{0}` has as many requests waiting as it may; ask again later")]
     Busy(String),
@@ -71,8 +87,6 @@ pub enum Refused {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Gone;
 
-type Directory = Arc<RwLock<HashMap<Arc<str>, ResourceHandle>>>;
-
 /// What a node needs to come to life.
 pub struct NodeStart {
     /// The first configuration.
@@ -87,6 +101,27 @@ pub struct NodeStart {
     pub arbiters: Vec<ArbiterHandle>,
     /// Makes hash collisions unpredictable.
     pub seed: u64,
+    /// What this peer and the others keep; none: it is alone, and nothing outlives it.
+    pub memory: Option<Memory>,
+}
+
+/// What outlives a master.
+#[derive(Clone)]
+pub struct Memory {
+    /// The peers.
+    pub quorum: Quorum,
+    /// What a new master starts from.
+    pub handover: Handover,
+}
+
+/// What a new master starts from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Handover {
+    /// Everything that masters before it have promised.
+    #[default]
+    Promises,
+    /// What holders say that they have, for as long as leases of masters before it may live.
+    Learning,
 }
 
 /// Talks to the node, and through its directory to resources.
@@ -106,39 +141,31 @@ pub struct NodeHandle {
 impl NodeHandle {
     /// Starts the node on the current arbiter. `on_failure` is called should it ever panic.
     pub fn start(start: NodeStart, on_failure: impl FnOnce() + 'static) -> NodeHandle {
-        let directory: Directory = Arc::default();
-        let NodeStart { repository, source, limits, clock, arbiters, seed } = start;
-        let config = Arc::new(ConfigInForce { repository, version: 1, source, rejected: None });
-        let (config_out, config_in) = watch::channel(config);
+        let (clock, limits) = (start.clock, Arc::clone(&start.limits));
+        let standing = if start.memory.is_some() { Standing::Elsewhere(None) } else { Standing::Master(None) };
+        let directory = Directory::new(standing);
+        // Among peers the first is theirs.
+        let version = u64::from(start.memory.is_none());
+        let (repository, source) = (start.repository.clone(), start.source.clone());
+        let first = ConfigInForce { repository, version, source, rejected: None };
+        let (config_out, config) = watch::channel(Arc::new(first));
         let (watchers, alarm) = (Arc::new(Watchers::new(limits.watchers)), Arc::<Alarm>::default());
-        let actor = NodeActor {
-            directory: Arc::clone(&directory),
+        let shared = actor::Shared {
+            directory: directory.clone(),
             config: config_out,
             watchers: Arc::clone(&watchers),
             alarm: Arc::clone(&alarm),
-            limits: Arc::clone(&limits),
-            clock,
-            arbiters,
-            seed,
-            next_arbiter: 0,
-            generation: 0,
-            last_term: 0,
-            holders: Arc::default(),
-            since: clock.at(),
-            guard: FailureGuard(Some(Box::new(on_failure))),
         };
-        let addr = NodeActor::create(|ctx: &mut Context<NodeActor>| {
-            ctx.set_mailbox_capacity(MAILBOX);
-            actor
-        });
-        NodeHandle { addr, directory, config: config_in, watchers, alarm, clock, limits }
+        let addr = NodeActor::start(start, shared, Box::new(on_failure));
+        NodeHandle { addr, directory, config, watchers, alarm, clock, limits }
     }
 
     /// Asks the resource, which comes to life if need be.
     pub async fn submit(&self, id: &Arc<str>, request: Request) -> Result<Answer, Refused> {
         let mut dead = None;
         for _ in 0..TRIES {
-            let known = self.lookup(id).filter(|handle| Some(handle.generation()) != dead);
+            let known = self.directory.look_up(id).map_err(Refused::NotMaster)?;
+            let known = known.filter(|handle| Some(handle.generation()) != dead);
             let handle = match known {
                 Some(handle) => handle,
                 None => self.open(id, dead).await?,
@@ -148,7 +175,7 @@ impl NodeHandle {
                 Err(SubmitError::Gone) => {}
                 Ok(answer) => {
                     if let Ok(answer) = answer.await {
-                        return Ok(answer);
+                        return answer.map_err(|Lapsed| self.lapsed());
                     }
                 }
             }
@@ -159,16 +186,36 @@ impl NodeHandle {
 
     /// Asks the resource if it is alive; nothing comes to life for this.
     pub async fn submit_to_living(&self, id: &str, request: Request) -> Result<Option<Answer>, Refused> {
-        let Some(handle) = self.lookup(id) else { return Ok(None) };
+        let Some(handle) = self.directory.look_up(id).map_err(Refused::NotMaster)? else { return Ok(None) };
         match handle.submit(request) {
             Err(SubmitError::Busy) => Err(Refused::Busy(id.to_owned())),
             Err(SubmitError::Gone) => Ok(None),
-            Ok(answer) => Ok(answer.await.ok()),
+            Ok(answer) => answer.await.ok().transpose().map_err(|Lapsed| self.lapsed()),
+        }
+    }
+
+    /// What to say to a request that nobody may decide now: who does, if that is known by now.
+    fn lapsed(&self) -> Refused {
+        Refused::NotMaster(self.check().err().unwrap_or(NotMaster { master: None }))
+    }
+
+    /// Whether this peer may decide at this moment.
+    pub fn check(&self) -> Result<(), NotMaster> {
+        self.directory.standing().check(self.clock.at())
+    }
+
+    /// The reign under which it decides; none for a node that is alone.
+    pub fn reign(&self) -> Result<Option<Reign>, NotMaster> {
+        let standing = self.directory.standing();
+        standing.check(self.clock.at())?;
+        match standing {
+            Standing::Master(reign) => Ok(reign),
+            Standing::Elsewhere(master) => Err(NotMaster { master }),
         }
     }
 
     pub(super) fn lookup(&self, id: &str) -> Option<ResourceHandle> {
-        self.directory.read().expect("nobody panics while holding the directory").get(id).cloned()
+        self.directory.get(id)
     }
 
     pub(super) async fn open(&self, id: &Arc<str>, dead: Option<u64>) -> Result<ResourceHandle, Refused> {
@@ -189,7 +236,19 @@ impl NodeHandle {
 
     /// Puts another configuration in force. Leases stay.
     pub async fn configure(&self, repository: Repository) -> Result<(), Gone> {
-        self.tell(NodeCommand::Configure(repository)).await
+        let next = self.config().version + 1;
+        let source = self.config().source.clone();
+        self.adopt(repository, next, source).await
+    }
+
+    /// Puts a configuration in force that has a version already.
+    pub async fn adopt(&self, repository: Repository, version: u64, source: String) -> Result<(), Gone> {
+        self.tell(NodeCommand::Configure { repository, version, source }).await
+    }
+
+    /// The peers have agreed on who answers.
+    pub async fn stand(&self, mastership: Mastership) -> Result<(), Gone> {
+        self.tell(NodeCommand::Stand(mastership)).await
     }
 
     /// Remembers why a configuration was refused; the old one stays in force.
@@ -233,7 +292,7 @@ impl NodeHandle {
 
     /// How many resources are alive.
     pub fn resources(&self) -> usize {
-        self.directory.read().expect("nobody panics while holding the directory").len()
+        self.directory.len()
     }
 
     /// A resource with a page of holders.
@@ -247,11 +306,7 @@ impl NodeHandle {
     /// Up to `limit` resources in the order of their ids, from the first after `after` on, and the id to go on after if there
     /// are more. Those too busy to say are left out.
     pub async fn statuses(&self, after: &str, limit: usize) -> (Vec<Status>, Option<Arc<str>>) {
-        let mut ids: Vec<Arc<str>> = {
-            let directory = self.directory.read().expect("nobody panics while holding the directory");
-            directory.keys().filter(|id| id.as_ref() > after).cloned().collect()
-        };
-        ids.sort_unstable();
+        let mut ids = self.directory.ids_after(after);
         let more = ids.len() > limit;
         ids.truncate(limit);
         let next = ids.last().filter(|_| more).cloned();
@@ -265,195 +320,5 @@ impl NodeHandle {
         if let Some(handle) = self.lookup(id) {
             let _ = handle.send(Command::Panic);
         }
-    }
-}
-
-enum NodeCommand {
-    Open { id: Arc<str>, dead: Option<u64>, reply: oneshot::Sender<Result<ResourceHandle, Refused>> },
-    Ended { id: Arc<str>, generation: u64 },
-    Configure(Repository),
-    Reject(String),
-    Tick(Millis),
-    Ping,
-}
-
-impl Message for NodeCommand {
-    type Result = ();
-}
-
-struct NodeActor {
-    directory: Directory,
-    config: watch::Sender<Arc<ConfigInForce>>,
-    watchers: Arc<Watchers>,
-    alarm: Arc<Alarm>,
-    limits: Arc<Limits>,
-    clock: Clock,
-    arbiters: Vec<ArbiterHandle>,
-    seed: u64,
-    next_arbiter: usize,
-    generation: u64,
-    last_term: u64,
-    holders: Arc<AtomicUsize>,
-    /// When this node became master; learning mode counts from here.
-    since: Millis,
-    guard: FailureGuard,
-}
-
-/// A node that ends without having been stopped has panicked, and takes the process with it: whoever supervises it starts it
-/// anew.
-struct FailureGuard(Option<Box<dyn FnOnce()>>);
-
-impl Drop for FailureGuard {
-    fn drop(&mut self) {
-        if let Some(on_failure) = self.0.take() {
-            on_failure();
-        }
-    }
-}
-
-impl Actor for NodeActor {
-    type Context = Context<Self>;
-
-    fn stopped(&mut self, _: &mut Context<Self>) {
-        self.guard.0 = None;
-    }
-}
-
-impl Handler<NodeCommand> for NodeActor {
-    type Result = ();
-
-    fn handle(&mut self, command: NodeCommand, ctx: &mut Context<Self>) {
-        match command {
-            NodeCommand::Open { id, dead, reply } => {
-                let opened = self.open(id, dead, ctx);
-                // Whoever asked may have gone away meanwhile.
-                let _ = reply.send(opened);
-            }
-            NodeCommand::Ended { id, generation } => self.ended(&id, generation, ctx),
-            NodeCommand::Configure(repository) => self.configure(repository),
-            NodeCommand::Reject(why) => {
-                let old = Arc::clone(&self.config.borrow());
-                let (repository, source) = (old.repository.clone(), old.source.clone());
-                let rejected = ConfigInForce { repository, source, version: old.version, rejected: Some(why) };
-                self.config.send_replace(Arc::new(rejected));
-            }
-            NodeCommand::Tick(now) => self.tick(now),
-            NodeCommand::Ping => {}
-        }
-    }
-}
-
-impl NodeActor {
-    fn open(&mut self, id: Arc<str>, dead: Option<u64>, ctx: &mut Context<Self>) -> Result<ResourceHandle, Refused> {
-        let living = self.directory.read().expect("nobody panics while holding the directory").get(&id).cloned();
-        match living {
-            Some(handle) if Some(handle.generation()) != dead => Ok(handle),
-            // It is gone, and its own message saying so is still under way.
-            Some(handle) if handle.retired() => Ok(self.begin(id, ctx)),
-            Some(handle) => Ok(self.rebuild(id, handle.generation(), ctx)),
-            None => {
-                let count = self.directory.read().expect("nobody panics while holding the directory").len();
-                if count >= self.limits.resources {
-                    metrics::resource_refused();
-                    return Err(Refused::TooManyResources(self.limits.resources));
-                }
-                Ok(self.begin(id, ctx))
-            }
-        }
-    }
-
-    /// A resource that nobody holds anything of, unless masters before this one gave it.
-    fn begin(&mut self, id: Arc<str>, ctx: &mut Context<Self>) -> ResourceHandle {
-        let settings = settings_for(&self.config.borrow(), &id);
-        self.bring_up(id, settings.learning_until(self.since), ctx)
-    }
-
-    /// A resource that failed has lost its books: it listens for one lease length before it divides again.
-    fn rebuild(&mut self, id: Arc<str>, generation: u64, ctx: &mut Context<Self>) -> ResourceHandle {
-        tracing::error!(resource = %id, generation, "resource failed; built anew, it learns for one lease length");
-        metrics::resource_restarted();
-        let settings = settings_for(&self.config.borrow(), &id);
-        self.bring_up(id, settings.last_lease_over(self.clock.at()), ctx)
-    }
-
-    fn bring_up(&mut self, id: Arc<str>, learning_until: Millis, ctx: &mut Context<Self>) -> ResourceHandle {
-        let config = Arc::clone(&self.config.borrow());
-        if config.repository.find(&id).is_none() {
-            metrics::resource_unmatched();
-            tracing::warn!(resource = %id, "no template matches: its requests are honoured as they come");
-        }
-        let birth = Birth {
-            term: self.next_term(),
-            learning_until,
-            max_holders: self.limits.clients_per_resource,
-            seed: self.seed,
-            settings: settings_for(&config, &id),
-        };
-        self.generation += 1;
-        let generation = self.generation;
-        let arbiter = &self.arbiters[self.next_arbiter % self.arbiters.len()];
-        self.next_arbiter += 1;
-        let on_end = {
-            let (node, id) = (actix::AsyncContext::address(ctx), Arc::clone(&id));
-            Box::new(move || tell_ended(&node, id, generation))
-        };
-        let start = resource::Start {
-            id: Arc::clone(&id),
-            generation,
-            birth,
-            config,
-            clock: self.clock,
-            limits: Arc::clone(&self.limits),
-            holders: Arc::clone(&self.holders),
-            hinting: Hinting::new(id.clone(), Arc::clone(&self.watchers), Arc::clone(&self.alarm)),
-            on_end,
-        };
-        let handle = resource::start(start, arbiter);
-        self.directory.write().expect("nobody panics while holding the directory").insert(id, handle.clone());
-        handle
-    }
-
-    /// Terms only rise, also over restarts of the process unless the clock is set back in between: they count milliseconds
-    /// since the epoch, with room for four million tokens in each.
-    fn next_term(&mut self) -> Term {
-        const TOKENS_PER_MS: u32 = 22;
-        self.last_term = (self.clock.unix_ms() << TOKENS_PER_MS).max(self.last_term + (1 << TOKENS_PER_MS));
-        Term(self.last_term)
-    }
-
-    fn ended(&mut self, id: &Arc<str>, generation: u64, ctx: &mut Context<Self>) {
-        let handle = self.directory.read().expect("nobody panics while holding the directory").get(id).cloned();
-        let Some(handle) = handle.filter(|handle| handle.generation() == generation) else { return };
-        if handle.retired() {
-            self.directory.write().expect("nobody panics while holding the directory").remove(id);
-            tracing::debug!(resource = %id, "retired");
-        } else {
-            self.rebuild(Arc::clone(id), generation, ctx);
-        }
-    }
-
-    fn configure(&mut self, repository: Repository) {
-        let (version, source) = {
-            let old = self.config.borrow();
-            (old.version + 1, old.source.clone())
-        };
-        self.config.send_replace(Arc::new(ConfigInForce { repository, version, source, rejected: None }));
-        self.tick(self.clock.at());
-    }
-
-    /// A resource whose queue is full hears the next tick.
-    fn tick(&mut self, now: Millis) {
-        let config = Arc::clone(&self.config.borrow());
-        for handle in self.directory.read().expect("nobody panics while holding the directory").values() {
-            let _ = handle.send(Command::Tick { now, config: Arc::clone(&config) });
-        }
-    }
-}
-
-/// Called from wherever a resource's life ended; waiting is not possible there, so a full mailbox is tried again later by
-/// whoever next needs the resource.
-fn tell_ended(node: &Addr<NodeActor>, id: Arc<str>, generation: u64) {
-    if let Err(SendError::Full(NodeCommand::Ended { id, .. })) = node.try_send(NodeCommand::Ended { id, generation }) {
-        tracing::warn!(resource = %id, "the node is busy; it will notice later that this resource is gone");
     }
 }

@@ -1,20 +1,37 @@
 //! The actor of one resource: absorbs what is waiting, runs a round of the core's state machine, answers.
+//!
+//! Among peers it decides only while its master's reign holds, writes down what it promises, and keeps in what may not leave
+//! before that is held by a quorum ([`outbox`]). A life whose writings are lost is over: the next begins with what the peers
+//! hold.
 
-use std::sync::{
-    Arc,
-    atomic::{AtomicBool, AtomicUsize, Ordering},
+mod outbox;
+
+use std::{
+    pin::Pin,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, AtomicUsize, Ordering},
+    },
+    task::{self, Poll},
 };
 
 use actix::{
-    Actor, ActorFutureExt as _, Addr, ArbiterHandle, AsyncContext as _, Context, Handler, Message,
+    Actor, ActorContext as _, ActorFuture, ActorFutureExt as _, Addr, ArbiterHandle, AsyncContext as _, Context,
+    Handler, Message,
     dev::{SendError, channel::channel},
 };
-use leaseway_core::{Answer, Birth, Counters, HolderReport, Millis, Request, Resource, ResourceReport};
+use leaseway_core::{
+    Answer, Birth, Counters, HolderReport, Millis, PromiseReport, Request, Resource, ResourceReport, Term,
+};
+use leaseway_quorum::Reign;
 use tokio::sync::oneshot;
 
+use self::outbox::{Held, Memory, Outbox, Reply};
+pub(super) use self::outbox::{Lapsed, Receipt};
 use super::{
     hinting::Hinting,
     node::{ConfigInForce, settings_for},
+    scribe::Scribe,
 };
 use crate::{clock::Clock, limits::Limits, metrics};
 
@@ -30,6 +47,8 @@ pub struct Status {
     pub template: Option<String>,
     /// The whole.
     pub report: ResourceReport,
+    /// What the peers keep as promised, if promises are kept.
+    pub promises: Option<PromiseReport>,
     /// A page of holders, if asked for, and where the next begins.
     pub holders: Vec<HolderReport>,
     /// Where the next page begins.
@@ -42,7 +61,7 @@ pub struct Status {
 pub(super) enum Command {
     Submit {
         request: Request,
-        reply: oneshot::Sender<Answer>,
+        reply: Reply,
     },
     Tick {
         now: Millis,
@@ -84,11 +103,17 @@ pub(super) struct ResourceHandle(Arc<Life>);
 struct Life {
     addr: Addr<ResourceActor>,
     generation: u64,
-    /// Requests in the mailbox, and how many may be.
+    /// Requests that have no answer yet, and how many there may be.
     queued: Arc<AtomicUsize>,
     most: usize,
     /// Set before it stops of its own will. A life that ends without has failed.
     retired: Arc<AtomicBool>,
+}
+
+impl std::fmt::Debug for ResourceHandle {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("ResourceHandle").field("generation", &self.generation()).finish_non_exhaustive()
+    }
 }
 
 /// Room in the mailbox for messages that are not requests.
@@ -112,7 +137,7 @@ impl ResourceHandle {
     }
 
     /// Puts a request into the queue.
-    pub(super) fn submit(&self, request: Request) -> Result<oneshot::Receiver<Answer>, SubmitError> {
+    pub(super) fn submit(&self, request: Request) -> Result<oneshot::Receiver<Result<Answer, Lapsed>>, SubmitError> {
         if self.0.queued.fetch_add(1, Ordering::Relaxed) >= self.0.most {
             self.0.queued.fetch_sub(1, Ordering::Relaxed);
             return Err(SubmitError::Busy);
@@ -146,6 +171,10 @@ pub(super) struct Start {
     pub(super) holders: Arc<AtomicUsize>,
     /// Its part in hints.
     pub(super) hinting: Hinting,
+    /// Among peers: under whose reign it lives.
+    pub(super) reign: Option<Reign>,
+    /// Where it writes down what it promises, if it does.
+    pub(super) scribe: Option<Scribe>,
     /// Told when this life ends.
     pub(super) on_end: Box<dyn FnOnce() + Send>,
 }
@@ -172,18 +201,32 @@ pub(super) struct ResourceActor {
     config_version: u64,
     clock: Clock,
     limits: Arc<Limits>,
-    /// Requests in the mailbox.
+    /// Requests that have no answer yet.
     queued: Arc<AtomicUsize>,
+    term: Term,
+    reign: Option<Reign>,
+    writing: Option<Writing>,
     /// What has been absorbed since the last round.
     waiting: Vec<Request>,
     /// Who waits, in the same order.
-    replies: Vec<oneshot::Sender<Answer>>,
+    replies: Vec<Reply>,
     answers: Vec<Answer>,
     told: Counters,
     share: HoldersShare,
     hinting: Hinting,
     idle_since: Option<Millis>,
     end: End,
+}
+
+/// What is written down, and what waits for that.
+struct Writing {
+    scribe: Scribe,
+    memory: Arc<Memory>,
+    /// The number of the newest writing.
+    newest: u64,
+    outbox: Outbox,
+    /// Somebody waits for the memory to change.
+    remembering: bool,
 }
 
 /// This resource's part of the holders of all resources.
@@ -233,18 +276,21 @@ impl Handler<Command> for ResourceActor {
     fn handle(&mut self, command: Command, ctx: &mut Context<Self>) {
         match command {
             Command::Submit { request, reply } => {
-                self.queued.fetch_sub(1, Ordering::Relaxed);
                 self.waiting.push(request);
                 self.replies.push(reply);
                 if self.waiting.len() >= ROUND_MOST {
-                    self.round();
+                    self.round(ctx);
                 } else if self.waiting.len() == 1 {
                     // Runs when the mailbox has been drained: an idle resource answers at once, a busy one batches by itself.
-                    ctx.spawn(actix::fut::ready(()).map(|(), actor: &mut Self, _| actor.round()));
+                    ctx.spawn(actix::fut::ready(()).map(|(), actor: &mut Self, ctx| actor.round(ctx)));
                 }
             }
             Command::Tick { now, config } => self.tick(now, &config, ctx),
-            Command::Look { now } => self.hinting.after_tick(&mut self.core, now),
+            Command::Look { now } => {
+                if self.reigns(now) {
+                    self.hinting.after_tick(&mut self.core, now);
+                }
+            }
             Command::Report { from, limit, reply } => {
                 // Whoever asked may have gone away meanwhile.
                 let _ = reply.send(self.status(from, limit));
@@ -264,6 +310,15 @@ impl ResourceActor {
     fn new(start: Start, queued: Arc<AtomicUsize>, retired: Arc<AtomicBool>) -> ResourceActor {
         ResourceActor {
             queued,
+            term: start.birth.term,
+            reign: start.reign,
+            writing: start.scribe.map(|scribe| Writing {
+                scribe,
+                memory: Arc::default(),
+                newest: 0,
+                outbox: Outbox::default(),
+                remembering: false,
+            }),
             template: start.config.template_of(&start.id),
             config_version: start.config.version,
             core: Resource::new(start.birth),
@@ -281,20 +336,80 @@ impl ResourceActor {
         }
     }
 
-    fn round(&mut self) {
+    /// Whether it may decide.
+    fn reigns(&self, now: Millis) -> bool {
+        self.reign.as_ref().is_none_or(|reign| reign.holds(now))
+    }
+
+    fn round(&mut self, ctx: &mut Context<Self>) {
         if self.waiting.is_empty() {
             return;
         }
-        self.core.set_max_holders(self.holders_allowed());
         let now = self.clock.now();
+        if !self.reigns(now.at) {
+            self.refuse();
+            return;
+        }
+        self.remember(ctx);
+        self.core.set_max_holders(self.holders_allowed());
         self.core.round(now, &mut self.waiting, &mut self.answers);
         self.share.set(self.core.places());
-        for (reply, answer) in self.replies.drain(..).zip(self.answers.drain(..)) {
-            // Whoever asked may have gone away meanwhile; the lease counts until it ends.
-            let _ = reply.send(answer);
+        match (self.write(now.at, ctx), &mut self.writing) {
+            (Some(number), Some(writing)) => {
+                writing.outbox.hold(number, self.replies.drain(..).zip(self.answers.drain(..)).collect());
+            }
+            _ => self.answer(),
         }
         self.after();
         self.hinting.after_round(&mut self.core, now.at);
+    }
+
+    fn answer(&mut self) {
+        self.queued.fetch_sub(self.replies.len(), Ordering::Relaxed);
+        for (reply, answer) in self.replies.drain(..).zip(self.answers.drain(..)) {
+            // Whoever asked may have gone away meanwhile; the lease counts until it ends.
+            let _ = reply.send(Ok(answer));
+        }
+    }
+
+    /// Nobody may decide now; perhaps somebody else may, or this one again in a moment.
+    fn refuse(&mut self) {
+        self.waiting.clear();
+        self.queued.fetch_sub(self.replies.len(), Ordering::Relaxed);
+        for reply in self.replies.drain(..) {
+            let _ = reply.send(Err(Lapsed));
+        }
+    }
+
+    /// Writes down what has changed about promises. Returns the writing that answers must wait for.
+    fn write(&mut self, now: Millis, ctx: &mut Context<Self>) -> Option<u64> {
+        let (writing, reign) = (self.writing.as_mut()?, self.reign.as_ref()?);
+        let pending = self.core.take_changes(now);
+        if let Some(changes) = pending.changes {
+            writing.newest = changes.number;
+            let receipt = writing.memory.expect(changes.number);
+            writing.scribe.promise(reign, &self.id, changes, receipt);
+            if !std::mem::replace(&mut writing.remembering, true) {
+                ctx.spawn(Remembering);
+            }
+        }
+        pending.awaits
+    }
+
+    /// Lets out the answers that have waited for what is held by now. Returns whether more writings are under way.
+    fn remember(&mut self, ctx: &mut Context<Self>) -> bool {
+        let Some(writing) = &mut self.writing else { return false };
+        match writing.memory.held() {
+            Held::UpTo(number) => {
+                self.core.acknowledge(number);
+                self.queued.fetch_sub(writing.outbox.release(number), Ordering::Relaxed);
+                number < writing.newest
+            }
+            Held::Lost => {
+                ctx.stop();
+                false
+            }
+        }
     }
 
     /// Its own limit, and what all resources together leave.
@@ -309,8 +424,14 @@ impl ResourceActor {
             self.template = config.template_of(&self.id);
             self.core.configure(settings_for(config, &self.id));
         }
+        if !self.reigns(now) {
+            return;
+        }
+        self.remember(ctx);
         let empty = self.core.tick(now);
         self.share.set(self.core.places());
+        // Nobody waits for what a tick changes.
+        let _ = self.write(now, ctx);
         self.after();
         self.hinting.after_tick(&mut self.core, now);
         if !empty || self.core.is_learning(now) || !self.waiting.is_empty() {
@@ -320,7 +441,10 @@ impl ResourceActor {
         let since = *self.idle_since.get_or_insert(now);
         if now.since(since) >= Millis::from_secs(self.limits.idle_secs) {
             self.end.retired.store(true, Ordering::Release);
-            actix::ActorContext::stop(ctx);
+            if let (Some(writing), Some(reign)) = (&self.writing, &self.reign) {
+                writing.scribe.forget(reign, &self.id, self.term);
+            }
+            ctx.stop();
         }
     }
 
@@ -347,6 +471,32 @@ impl ResourceActor {
         let at = self.clock.at();
         let (holders, next) = if limit == 0 { (Vec::new(), None) } else { self.core.report_holders(at, from, limit) };
         let (id, template) = (Arc::clone(&self.id), self.template.clone());
-        Status { id, template, report: self.core.report(at), holders, next, at }
+        Status { id, template, report: self.core.report(at), promises: self.core.promises(), holders, next, at }
+    }
+}
+
+/// Waits for the peers to hold what is under way. It ends when nothing is, for an actor with something to wait for is never
+/// over.
+struct Remembering;
+
+impl ActorFuture<ResourceActor> for Remembering {
+    type Output = ();
+
+    fn poll(
+        self: Pin<&mut Self>,
+        actor: &mut ResourceActor,
+        ctx: &mut Context<ResourceActor>,
+        task: &mut task::Context<'_>,
+    ) -> Poll<()> {
+        if let Some(writing) = &actor.writing {
+            writing.memory.wake(task.waker());
+        }
+        if actor.remember(ctx) {
+            return Poll::Pending;
+        }
+        if let Some(writing) = &mut actor.writing {
+            writing.remembering = false;
+        }
+        Poll::Ready(())
     }
 }

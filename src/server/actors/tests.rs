@@ -37,12 +37,13 @@ fn with_node<F: Future<Output = ()>>(limits: Limits, test: impl FnOnce(NodeHandl
         let arbiters: Vec<Arbiter> = (0..2).map(|_| Arbiter::new()).collect();
         let node = NodeHandle::start(
             NodeStart {
-                repository: config::development(),
+                repository: config::development().repository,
                 source: "test".into(),
                 limits: Arc::new(limits),
                 clock: Clock::start(),
                 arbiters: arbiters.iter().map(Arbiter::handle).collect(),
                 seed: 1,
+                memory: None,
             },
             || {},
         );
@@ -211,7 +212,7 @@ fn a_new_configuration_hints_at_once() {
     with_node(Limits::default(), |node, r| async move {
         let watch = node.watch(CLIENT, "a".into()).expect("there is room");
         node.submit(&r, ask("a", 1000.0)).await.expect("an answer");
-        let mut template = config::development().find(&r).expect("everything matches").clone();
+        let mut template = config::development().repository.find(&r).expect("everything matches").clone();
         template.settings.capacity = Amount::clamped(500.0);
         let glob = Glob::new(&template.identifier_glob).expect("it was one before");
         remind(&node);

@@ -8,18 +8,29 @@ pub use super::{
     template::read_resources,
 };
 
+/// A file without mistakes.
+#[derive(Debug)]
+pub struct Document<'b, T> {
+    /// What it says.
+    pub content: T,
+    /// The text that says it.
+    pub text: &'b str,
+    /// What is allowed but probably not meant, in the order of the file.
+    pub warnings: Vec<Diagnostic>,
+}
+
 /// Reads a file that is in memory. `file` is what complaints call it, `what` what they call the whole of it; `empty` is said
 /// when there is nothing in it. What `walk` makes is used only if it finds no mistakes; the rest are warnings.
-pub fn read<T>(
+pub fn read<'b, T>(
     file: &str,
-    bytes: &[u8],
+    bytes: &'b [u8],
     what: &str,
     empty: &str,
     walk: impl FnOnce(&Field<'_, '_>, &mut Findings) -> T,
-) -> Result<(T, Vec<Diagnostic>), ConfigError> {
+) -> Result<Document<'b, T>, ConfigError> {
     let mut found = Findings::new(file);
     let walked = text(bytes, &mut found).and_then(|text| match node::parse(text, &mut found) {
-        Some(root) if !root.is_nothing() => Some(walk(&Field::element(what, &root), &mut found)),
+        Some(root) if !root.is_nothing() => Some((walk(&Field::element(what, &root), &mut found), text)),
         _ => {
             // Text that is not YAML is no empty file, and has been complained about.
             if !found.any() {
@@ -29,7 +40,8 @@ pub fn read<T>(
         }
     });
     let warnings = found.finish()?;
-    Ok((walked.expect("what could not be walked through has a finding"), warnings))
+    let (content, text) = walked.expect("what could not be walked through has a finding");
+    Ok(Document { content, text, warnings })
 }
 
 fn text<'b>(bytes: &'b [u8], found: &mut Findings) -> Option<&'b str> {

@@ -14,9 +14,10 @@ use tonic::{Request, Response, Status};
 use super::{
     Identity,
     convert::{self, ForResource},
+    not_master,
 };
 use crate::{
-    actors::{NodeHandle, Refused},
+    actors::{NodeHandle, NotMaster, Refused},
     metrics::Rpc,
 };
 
@@ -65,6 +66,9 @@ impl CapacityService {
     async fn get(&self, request: GetCapacityRequest) -> Result<GetCapacityResponse, Status> {
         let requests = convert::get_capacity(request, &self.node.limits)?;
         let answered = self.ask_all(requests).await;
+        if let Some(mastership) = elsewhere(&answered) {
+            return Ok(GetCapacityResponse { response: Vec::new(), mastership: Some(mastership) });
+        }
         let response = granted(&answered, convert::resource_response)?;
         Ok(GetCapacityResponse { response, mastership: None })
     }
@@ -72,6 +76,9 @@ impl CapacityService {
     async fn get_server(&self, request: GetServerCapacityRequest) -> Result<GetServerCapacityResponse, Status> {
         let requests = convert::get_server_capacity(request, &self.node.limits)?;
         let answered = self.ask_all(requests).await;
+        if let Some(mastership) = elsewhere(&answered) {
+            return Ok(GetServerCapacityResponse { response: Vec::new(), mastership: Some(mastership) });
+        }
         let config = self.node.config();
         let response = granted(&answered, |resource, lease| {
             let algorithm = convert::algorithm(config.repository.find(resource));
@@ -84,10 +91,29 @@ impl CapacityService {
         let requests = convert::release_capacity(request, &self.node.limits)?;
         for (resource, request) in requests {
             // Nothing comes to life to be told that nothing is held.
-            self.node.submit_to_living(&resource, request).await.map_err(|why| refused(&why))?;
+            match self.node.submit_to_living(&resource, request).await {
+                Ok(_) => {}
+                Err(Refused::NotMaster(why)) => {
+                    return Ok(ReleaseCapacityResponse { mastership: Some(mastership(&why)) });
+                }
+                Err(why) => return Err(refused(&why)),
+            }
         }
         Ok(ReleaseCapacityResponse { mastership: None })
     }
+}
+
+/// Where to ask instead, if one of the answers is that somebody else has to be asked: leases of two masters do not belong into
+/// one answer.
+fn elsewhere(answered: &[Answered]) -> Option<Mastership> {
+    answered.iter().find_map(|(_, answer)| match answer {
+        Err(Refused::NotMaster(why)) => Some(mastership(why)),
+        _ => None,
+    })
+}
+
+fn mastership(why: &NotMaster) -> Mastership {
+    Mastership { master_address: why.master.as_ref().map(|master| master.grpc.clone()) }
 }
 
 /// What was granted, in order. Resources that could not answer are left out, unless none could: then the error says why.
@@ -117,6 +143,7 @@ fn granted<T>(answered: &[Answered], response: impl Fn(&str, &leaseway_core::Lea
 fn refused(why: &Refused) -> Status {
     let text = why.to_string();
     match why {
+        Refused::NotMaster(why) => not_master(why),
         Refused::Busy(_) | Refused::TooManyResources(_) => Status::resource_exhausted(text),
         Refused::Failed(_) => Status::internal(text),
         Refused::ShuttingDown => Status::unavailable(text),
@@ -131,9 +158,11 @@ fn metered<T>(meter: &Rpc, since: Instant, result: Result<T, Status>) -> Result<
 #[tonic::async_trait]
 impl Capacity for CapacityService {
     async fn discovery(&self, _: Request<DiscoveryRequest>) -> Result<Response<DiscoveryResponse>, Status> {
-        let master_address = Some(self.identity.advertise.to_string());
-        let mastership = Some(Mastership { master_address });
-        let response = wire::DiscoveryResponse { mastership, is_master: Some(true) };
+        let (is_master, mastership) = match self.node.check() {
+            Ok(()) => (true, Mastership { master_address: Some(self.identity.advertise.to_string()) }),
+            Err(why) => (false, mastership(&why)),
+        };
+        let response = wire::DiscoveryResponse { mastership: Some(mastership), is_master: Some(is_master) };
         metered(&self.meters.discovery, Instant::now(), Ok(response))
     }
 

@@ -11,10 +11,10 @@ use leaseway_proto::push::{Hint, WatchRequest, push_server::Push};
 use tokio::{sync::watch, time::Instant};
 use tonic::{Request, Response, Status};
 
-use super::convert;
+use super::{convert, not_master};
 use crate::{
     actors::NodeHandle,
-    watchers::{Pending, Replaced, Watch},
+    watchers::{Ended, Pending, Watch},
 };
 
 /// A stream carries one message in so long; what comes meanwhile goes with the next.
@@ -58,9 +58,7 @@ impl Streaming {
                 biased;
                 // An error means that the sender is gone, which is as good as a stop.
                 _ = self.stopped.wait_for(|stop| *stop) => Err(Status::unavailable("this server is shutting down")),
-                pending = paced(&self.watch, last) => pending.map(|pending| hint(&pending)).map_err(|Replaced| {
-                    Status::aborted("another stream for the same id has taken the place of this one")
-                }),
+                pending = paced(&self.watch, last) => pending.map(|pending| hint(&pending)).map_err(ended),
             },
         };
         self.last = Some(Instant::now());
@@ -69,7 +67,14 @@ impl Streaming {
     }
 }
 
-async fn paced(watch: &Watch, last: Instant) -> Result<Pending, Replaced> {
+fn ended(why: Ended) -> Status {
+    match why {
+        Ended::Replaced => Status::aborted("another stream for the same id has taken the place of this one"),
+        Ended::Dismissed => Status::unavailable("this server is not the master any more"),
+    }
+}
+
+async fn paced(watch: &Watch, last: Instant) -> Result<Pending, Ended> {
     tokio::time::sleep_until(last + PACE).await;
     watch.pending().await
 }
@@ -85,6 +90,7 @@ impl Push for PushService {
 
     async fn watch(&self, request: Request<WatchRequest>) -> Result<Response<Self::WatchStream>, Status> {
         let (kind, id) = convert::watch(request.into_inner(), &self.node.limits)?;
+        self.node.check().map_err(|why| not_master(&why))?;
         let watch = self.node.watch(kind, id).map_err(|why| Status::resource_exhausted(why.to_string()))?;
         Ok(Response::new(Box::pin(messages(watch, self.stopped.clone()))))
     }

@@ -54,6 +54,8 @@ fn resource(status: &actors::Status) -> Resource {
         subclients: report.sums.subclients,
         learning_ms: report.learning.0,
         template: status.template.clone().unwrap_or_default(),
+        promised: status.promises.map(|promises| promises.promised.get()),
+        unheard: status.promises.map_or(0, |promises| promises.unheard as u64),
         holder: status.holders.iter().map(|holder| self::holder(holder, status)).collect(),
     }
 }
@@ -77,11 +79,15 @@ impl Service for StatusService {
     async fn get_status(&self, request: Request<GetStatusRequest>) -> Result<Response<GetStatusResponse>, Status> {
         let (resources, next_page_token) = self.rows(request.get_ref()).await?;
         let config = self.node.config();
+        let (is_master, master) = match self.node.check() {
+            Ok(()) => (true, self.identity.advertise.to_string()),
+            Err(why) => (false, why.master.map(|master| master.grpc).unwrap_or_default()),
+        };
         Ok(Response::new(GetStatusResponse {
             version: env!("CARGO_PKG_VERSION").to_owned(),
             server_id: self.identity.id.to_string(),
-            is_master: true,
-            master_address: self.identity.advertise.to_string(),
+            is_master,
+            master_address: master,
             uptime_ms: self.node.clock.at().0,
             config_source: config.source.clone(),
             config_version: config.version,

@@ -8,7 +8,7 @@ use leaseway_core::{HolderKind, SafeCapacity};
 use maud::{DOCTYPE, Markup, html};
 
 use super::Pages;
-use crate::actors::{ConfigInForce, Status};
+use crate::actors::{ConfigInForce, NotMaster, Status};
 
 /// Rows shown; a page that lists a million clients helps nobody, and the resource has better things to do.
 const ROWS: usize = 1000;
@@ -40,7 +40,7 @@ pub(super) async fn status(State(pages): State<Pages>) -> Html<String> {
             tr { th { "server" } td { (pages.identity.id) } }
             tr { th { "version" } td { (env!("CARGO_PKG_VERSION")) } }
             tr { th { "up for" } td { (pages.node.clock.at().0 / 1000) " s" } }
-            tr { th { "mastership" } td { "This is the master (no election, acting as the master), reachable at " (pages.identity.advertise) "." } }
+            tr { th { "mastership" } td { (mastership(&pages)) } }
             tr { th { "configuration" } td { (config.source) ", version " (config.version) } }
             @if let Some(why) = &config.rejected {
                 tr { th { "refused" } td.bad { "The newest configuration was refused, the one before is in force: " pre { (why) } } }
@@ -51,6 +51,17 @@ pub(super) async fn status(State(pages): State<Pages>) -> Html<String> {
         (config_table(&config))
     };
     page("status", &body)
+}
+
+/// In Doorman's words where it has any.
+fn mastership(pages: &Pages) -> String {
+    let here = &pages.identity.advertise;
+    match (pages.node.check(), pages.among_peers) {
+        (Ok(()), false) => format!("This is the master (no election, acting as the master), reachable at {here}."),
+        (Ok(()), true) => format!("This is the master, reachable at {here}."),
+        (Err(NotMaster { master: Some(master) }), _) => format!("This is not the master; {} is.", master.grpc),
+        (Err(NotMaster { master: None }), _) => "This is not the master, and none is known at the moment.".to_owned(),
+    }
 }
 
 #[derive(serde::Deserialize)]

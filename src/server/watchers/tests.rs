@@ -82,7 +82,7 @@ async fn a_newer_watch_takes_the_place_of_the_older_and_survives_its_end() {
     let older = start(&watchers, "a");
     hint(&watchers, "r", "a");
     let newer = start(&watchers, "a");
-    assert_eq!(older.pending().await, Err(Replaced));
+    assert_eq!(older.pending().await, Err(Ended::Replaced));
     drop(older);
     assert_eq!(watchers.count(), 1);
     assert!(hint(&watchers, "r", "a"));
@@ -98,7 +98,7 @@ async fn a_listener_that_waits_is_woken_when_its_place_is_taken() {
         tokio::time::sleep(std::time::Duration::from_millis(100)).await;
         start(&watchers, "a")
     });
-    assert_eq!(told.expect("it is woken"), Err(Replaced));
+    assert_eq!(told.expect("it is woken"), Err(Ended::Replaced));
 }
 
 #[test]

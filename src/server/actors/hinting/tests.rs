@@ -21,7 +21,14 @@ impl Desk {
         let (learning_until, max_holders) = (Millis(0), usize::MAX);
         let (watchers, alarm) = (Arc::new(Watchers::new(10)), Arc::<Alarm>::default());
         Desk {
-            core: Resource::new(Birth { settings, term: Term(1), learning_until, max_holders, seed: 1 }),
+            core: Resource::new(Birth {
+                settings,
+                term: Term(1),
+                learning_until,
+                max_holders,
+                seed: 1,
+                inherited: None,
+            }),
             hinting: Hinting::new("r".into(), Arc::clone(&watchers), Arc::clone(&alarm)),
             watchers,
             alarm,

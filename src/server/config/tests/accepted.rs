@@ -206,7 +206,7 @@ fn without_a_kind_nothing_is_divided_and_that_is_said() {
 
 #[test]
 fn the_development_server_shares_everything_fairly() {
-    let repository = development();
+    let repository = development().repository;
     assert_eq!(repository.templates().len(), 1);
     for id in ["", "requests", "region/db/queries"] {
         assert_eq!(
@@ -239,5 +239,5 @@ fn files_are_read() {
     let directory = tempfile::tempdir().expect("a directory");
     let path = directory.path().join("leaseway.yaml");
     std::fs::write(&path, super::super::DEVELOPMENT).expect("written");
-    assert_eq!(load(&path).expect("valid").repository, development());
+    assert_eq!(load(&path).expect("valid").repository, development().repository);
 }

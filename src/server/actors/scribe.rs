@@ -1,0 +1,77 @@
+//! Carries what resources promise to the peers: one entry of the log for everything that waits.
+//!
+//! Writings are proposed in the order in which they come, one batch after the other: while one is under way the next
+//! gathers, so that the log grows with time and not with requests. No actor and no mailbox: a resource must be able to write
+//! whatever else is going on, and what it may have under way is bounded by the requests that it may have waiting.
+
+use std::sync::Arc;
+
+use leaseway_core::{Changes, Term};
+use leaseway_quorum::{Fact, ProposeError, Quorum, Reign};
+use tokio::sync::mpsc;
+
+use super::resource::Receipt;
+use crate::metrics;
+
+/// Writings of one entry.
+const BATCH: usize = 1024;
+
+/// Something for the log.
+struct Writing {
+    reign: Reign,
+    fact: Fact,
+    /// For whoever waits for it.
+    receipt: Option<Receipt>,
+}
+
+/// Takes writings.
+#[derive(Debug, Clone)]
+pub(super) struct Scribe(mpsc::UnboundedSender<Writing>);
+
+impl Scribe {
+    /// What `reign` has decided is written for as long as there is anybody who could.
+    pub(super) fn start(quorum: Quorum) -> Scribe {
+        let (queue, writings) = mpsc::unbounded_channel();
+        actix_rt::spawn(write(quorum, writings));
+        Scribe(queue)
+    }
+
+    /// What a resource promises.
+    pub(super) fn promise(&self, reign: &Reign, resource: &Arc<str>, changes: Changes, receipt: Receipt) {
+        self.put(reign, Fact::Promises { resource: Arc::clone(resource), changes }, Some(receipt));
+    }
+
+    /// Nobody holds anything of this resource any more. Should that get lost, the peers keep an empty book.
+    pub(super) fn forget(&self, reign: &Reign, resource: &Arc<str>, term: Term) {
+        self.put(reign, Fact::ForgetPromises { resource: Arc::clone(resource), term }, None);
+    }
+
+    fn put(&self, reign: &Reign, fact: Fact, receipt: Option<Receipt>) {
+        // If nobody takes it any more, the server is stopping: the receipt is dropped with it and says so.
+        let _ = self.0.send(Writing { reign: reign.clone(), fact, receipt });
+    }
+}
+
+async fn write(quorum: Quorum, mut writings: mpsc::UnboundedReceiver<Writing>) {
+    let mut batch = Vec::with_capacity(BATCH);
+    while writings.recv_many(&mut batch, BATCH).await > 0 {
+        while !batch.is_empty() {
+            let term = batch[0].reign.term();
+            let same = batch.iter().take_while(|writing| writing.reign.term() == term).count();
+            propose(&quorum, batch.drain(..same).collect()).await;
+        }
+    }
+}
+
+/// One entry for writings of one reign.
+async fn propose(quorum: &Quorum, writings: Vec<Writing>) {
+    let Some(reign) = writings.first().map(|writing| writing.reign.clone()) else { return };
+    let (facts, receipts): (Vec<Fact>, Vec<_>) =
+        writings.into_iter().map(|writing| (writing.fact, writing.receipt)).unzip();
+    metrics::promises_written(facts.len());
+    match quorum.propose(&reign, facts).await {
+        Ok(()) => receipts.into_iter().flatten().for_each(Receipt::is_held),
+        Err(ProposeError::Deposed) => tracing::debug!(term = reign.term(), "what was to be promised comes too late"),
+        Err(error) => tracing::warn!(term = reign.term(), %error, "the peers did not take what was to be promised"),
+    }
+}

@@ -1,0 +1,243 @@
+//! What operators see and change: the configuration that the peers keep, and who the peers are. Served on an address of its
+//! own, since whoever may ask for capacity need not be able to change it.
+//!
+//! What changes something is done by the master; another peer says where that is (`leaseway-master`, its admin address).
+
+use std::sync::Arc;
+
+use leaseway_proto::admin::{
+    AddPeerRequest, AddPeerResponse, ApplyConfigRequest, ApplyConfigResponse, ConfigHeader, GetConfigRequest,
+    GetConfigResponse, ListConfigsRequest, ListConfigsResponse, ListPeersRequest, ListPeersResponse, PeerReport,
+    RemovePeerRequest, RemovePeerResponse, Role,
+    node_server::{Node, NodeServer},
+};
+use leaseway_quorum::{ChangeError, Configuration, Fact, Mastership, ProposeError, Quorum, Reign};
+use subtle::ConstantTimeEq as _;
+use tokio::{
+    net::TcpListener,
+    sync::{Mutex, watch},
+};
+use tonic::{
+    Request, Response, Status,
+    metadata::{Ascii, MetadataValue},
+    transport::server::{Server, TcpIncoming},
+};
+
+use super::{Identity, not_master};
+use crate::{
+    actors::{NodeHandle, NotMaster},
+    config,
+    peers::adopt_newest,
+};
+
+/// Where a peer that is not the master says who is.
+const MASTER: &str = "leaseway-master";
+
+/// What everybody must know who wants to see or change anything.
+#[derive(Clone)]
+pub(crate) struct Token(Vec<u8>);
+
+impl Token {
+    /// As it is sent: `Bearer` and the token.
+    pub(crate) fn new(token: &str) -> Token {
+        Token(format!("Bearer {token}").into_bytes())
+    }
+
+    fn check(&self, request: &Request<()>) -> Result<(), Status> {
+        let sent = request.metadata().get("authorization").map_or(&b""[..], |sent| sent.as_bytes());
+        if bool::from(sent.ct_eq(&self.0)) {
+            return Ok(());
+        }
+        Err(Status::unauthenticated(
+            "the token is missing or wrong: give the file that this server has with --admin-token-file",
+        ))
+    }
+}
+
+/// Serves until `stop` says so.
+pub(crate) async fn serve(
+    service: AdminService,
+    token: Option<Token>,
+    listener: TcpListener,
+    mut stop: watch::Receiver<bool>,
+) {
+    let guarded = NodeServer::with_interceptor(service, move |request: Request<()>| {
+        token.as_ref().map_or(Ok(()), |token| token.check(&request))?;
+        Ok(request)
+    });
+    let stopped = async move {
+        // An error means that the sender is gone, which is as good as a stop.
+        let _ = stop.wait_for(|stop| *stop).await;
+    };
+    let incoming = TcpIncoming::from(listener);
+    if let Err(error) = Server::builder().add_service(guarded).serve_with_incoming_shutdown(incoming, stopped).await {
+        tracing::error!(%error, "the admin service ended");
+    }
+}
+
+#[derive(Clone)]
+pub(crate) struct AdminService {
+    node: NodeHandle,
+    quorum: Quorum,
+    identity: Identity,
+    /// One configuration is applied after the other: what was expected to be in force is so until another is.
+    applying: Arc<Mutex<()>>,
+}
+
+impl AdminService {
+    pub(crate) fn new(node: NodeHandle, quorum: Quorum, identity: Identity) -> AdminService {
+        AdminService { node, quorum, identity, applying: Arc::default() }
+    }
+
+    fn reign(&self) -> Result<Reign, Status> {
+        let reign = self.node.reign().map_err(|why| elsewhere(&why))?;
+        Ok(reign.expect("a server with peers reigns only by their vote"))
+    }
+
+    async fn apply(&self, request: ApplyConfigRequest) -> Result<ApplyConfigResponse, Status> {
+        let reign = self.reign()?;
+        let _alone = self.applying.lock().await;
+        let newest = self.quorum.read(|facts| facts.configuration().map_or(0, |newest| newest.version));
+        if request.expected_version != 0 && request.expected_version != newest {
+            let (expected, now) = (request.expected_version, newest);
+            return Err(Status::aborted(format!(
+                "version {now} is in force, not {expected}: somebody else has changed it"
+            )));
+        }
+        let loaded = match config::parse(&request.source, &request.text) {
+            Ok(loaded) => loaded,
+            Err(error) => {
+                let mistakes = error.to_string().lines().map(str::to_owned).collect();
+                return Ok(ApplyConfigResponse { version: 0, mistakes, warnings: Vec::new() });
+            }
+        };
+        let version = newest + 1;
+        let configuration = Configuration {
+            version,
+            text: request.text.into(),
+            source: request.source.into(),
+            at_unix: self.node.clock.now().unix,
+            by: Arc::clone(&self.identity.id),
+        };
+        self.quorum.propose(&reign, vec![Fact::Configuration(configuration)]).await.map_err(|error| unsure(&error))?;
+        // A node that is gone takes the process with it.
+        let _ = adopt_newest(&self.quorum, &self.node).await;
+        let warnings = loaded.warnings.iter().map(ToString::to_string).collect();
+        Ok(ApplyConfigResponse { version, mistakes: Vec::new(), warnings })
+    }
+
+    fn list(&self) -> ListPeersResponse {
+        let mastership = self.quorum.mastership().borrow().clone();
+        let name = self.quorum.name().to_owned();
+        let (master, master_admin_address) = match mastership {
+            Mastership::Master(_) => (name.clone(), self.identity.admin.to_string()),
+            Mastership::Follower { of: Some(master) } => (master.name, master.services.admin),
+            Mastership::Follower { of: None } | Mastership::Unknown => Default::default(),
+        };
+        let peer = self.quorum.peers().into_iter().map(report).collect();
+        ListPeersResponse { cluster_id: self.quorum.cluster(), name, master, master_admin_address, peer }
+    }
+}
+
+fn report(peer: leaseway_quorum::PeerReport) -> PeerReport {
+    let role = match peer.role {
+        leaseway_quorum::Role::Master => Role::Master,
+        leaseway_quorum::Role::Follower => Role::Follower,
+        leaseway_quorum::Role::Learner => Role::Learner,
+        leaseway_quorum::Role::Unreachable => Role::Unreachable,
+    };
+    PeerReport {
+        name: peer.name,
+        peer_address: peer.address,
+        grpc_address: peer.services.grpc,
+        role: role.into(),
+        term: peer.term,
+        log_position: peer.position,
+        lag: peer.lag,
+        last_contact_ms: peer.last_contact.map(|since| since.0),
+        self_: peer.this,
+    }
+}
+
+fn header(configuration: &Configuration) -> ConfigHeader {
+    ConfigHeader {
+        version: configuration.version,
+        source: configuration.source.to_string(),
+        applied_at_unix: configuration.at_unix,
+        applied_by: configuration.by.to_string(),
+    }
+}
+
+fn elsewhere(why: &NotMaster) -> Status {
+    let mut status = match why.master {
+        Some(_) => not_master(why),
+        None => Status::unavailable("there is no master at the moment; try again in a second"),
+    };
+    let admin = why.master.as_ref().and_then(|master| master.admin.parse::<MetadataValue<Ascii>>().ok());
+    if let Some(admin) = admin {
+        status.metadata_mut().insert(MASTER, admin);
+    }
+    status
+}
+
+fn unsure(error: &ProposeError) -> Status {
+    match error {
+        ProposeError::TooLarge { .. } => Status::invalid_argument(error.to_string()),
+        _ => Status::unavailable(format!("{error}; look at what is in force and try again")),
+    }
+}
+
+fn not_changed(error: &ChangeError) -> Status {
+    match error {
+        ChangeError::NotMaster => Status::unavailable(error.to_string()),
+        _ => Status::aborted(error.to_string()),
+    }
+}
+
+#[tonic::async_trait]
+impl Node for AdminService {
+    async fn apply_config(
+        &self,
+        request: Request<ApplyConfigRequest>,
+    ) -> Result<Response<ApplyConfigResponse>, Status> {
+        self.apply(request.into_inner()).await.map(Response::new)
+    }
+
+    async fn get_config(&self, request: Request<GetConfigRequest>) -> Result<Response<GetConfigResponse>, Status> {
+        let version = request.get_ref().version;
+        let found = self.quorum.read(|facts| match version {
+            0 => facts.configuration().cloned(),
+            _ => facts.configurations().find(|configuration| configuration.version == version).cloned(),
+        });
+        let found = found.ok_or_else(|| match version {
+            0 => Status::not_found("there is no configuration yet: it is put in force by the first master"),
+            _ => Status::not_found(format!(
+                "there is no version {version}, or not any more: `leaseway config history` lists them"
+            )),
+        })?;
+        Ok(Response::new(GetConfigResponse { header: Some(header(&found)), text: found.text.to_string() }))
+    }
+
+    async fn list_configs(&self, _: Request<ListConfigsRequest>) -> Result<Response<ListConfigsResponse>, Status> {
+        let header: Vec<ConfigHeader> = self.quorum.read(|facts| facts.configurations().map(header).collect());
+        let in_force = header.last().map_or(0, |newest| newest.version);
+        Ok(Response::new(ListConfigsResponse { header, in_force }))
+    }
+
+    async fn list_peers(&self, _: Request<ListPeersRequest>) -> Result<Response<ListPeersResponse>, Status> {
+        Ok(Response::new(self.list()))
+    }
+
+    async fn add_peer(&self, request: Request<AddPeerRequest>) -> Result<Response<AddPeerResponse>, Status> {
+        self.reign()?;
+        let AddPeerRequest { name, address } = request.into_inner();
+        self.quorum.add(&name, &address).await.map_err(|error| not_changed(&error))?;
+        Ok(Response::new(AddPeerResponse {}))
+    }
+
+    async fn remove_peer(&self, request: Request<RemovePeerRequest>) -> Result<Response<RemovePeerResponse>, Status> {
+        self.reign()?;
+        self.quorum.remove(&request.get_ref().name).await.map_err(|error| not_changed(&error))?;
+        Ok(Response::new(RemovePeerResponse {}))
+    }
+}
