@@ -35,9 +35,7 @@ pub(crate) enum CliError {
     WrongToken { address: String, why: String },
     #[error("cannot use the token in {}: {why}", path.display())]
     Token { path: PathBuf, why: String },
-    #[error(
-        "the server at {address} cannot do it now: {why}; `leaseway peers list` shows who is there"
-    )]
+    #[error("the server at {address} cannot do it now: {why}; `leaseway peers list` shows who is there")]
     NoMasterNow { address: String, why: String },
     #[error("the server at {address} refuses this configuration, nothing has changed:\n{mistakes}")]
     ConfigRefused { address: String, mistakes: String },

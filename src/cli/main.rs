@@ -98,14 +98,33 @@ mod tests {
         Cli::command().debug_assert();
     }
 
+    fn assert_has_its_variable(flag: &clap::Arg) {
+        let expected = format!("LEASEWAY_{}", flag.get_id().as_str().to_uppercase());
+        let variable = flag.get_env().map(|variable| variable.to_string_lossy().into_owned());
+        assert_eq!(variable, Some(expected));
+    }
+
     #[test]
     fn every_flag_of_serve_has_its_variable() {
         let cli = Cli::command();
         let serve = cli.find_subcommand("serve").expect("serve exists");
-        for flag in serve.get_arguments().filter(|flag| flag.get_id() != "help") {
-            let expected = format!("LEASEWAY_{}", flag.get_id().as_str().to_uppercase());
-            let variable = flag.get_env().map(|variable| variable.to_string_lossy().into_owned());
-            assert_eq!(variable, Some(expected));
+        serve.get_arguments().filter(|flag| flag.get_id() != "help").for_each(assert_has_its_variable);
+    }
+
+    #[test]
+    fn every_command_that_asks_a_peer_can_be_told_where_by_variables() {
+        let cli = Cli::command();
+        let asking =
+            [("config", &["apply", "diff", "show", "history", "rollback"][..]), ("peers", &["list", "add", "remove"])];
+        for (group, commands) in asking {
+            let group = cli.find_subcommand(group).expect("it exists");
+            for command in commands {
+                let command = group.find_subcommand(command).expect("it exists");
+                for flag in ["admin", "admin_token_file", "timeout"] {
+                    let flag = command.get_arguments().find(|argument| argument.get_id() == flag);
+                    assert_has_its_variable(flag.unwrap_or_else(|| panic!("{}", command.get_name())));
+                }
+            }
         }
     }
 }

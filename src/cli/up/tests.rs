@@ -72,11 +72,11 @@ fn print_writes_what_the_commands_need() {
 mkdir -p 'base/my data/root'
 cat > 'base/my data/root/resources.yaml' <<'END'
 resources:
--
-  identifier_glob: \"*\"
-  capacity: 5
-  algorithm:
-    kind: STATIC
+  -
+    identifier_glob: \"*\"
+    capacity: 5
+    algorithm:
+      kind: STATIC
 END
 leaseway serve --id a --listen 127.0.0.1:10 --http 127.0.0.1:11 --admin 127.0.0.1:12 --peers 'a=127.0.0.1:13' \
 --data 'base/my data/root/a' --config 'base/my data/root/resources.yaml' --threads 1 --bootstrap &";
@@ -136,8 +136,8 @@ nodes:
         "7:26: invalid value 'many'",
         "7:41: `listen` is no option",
         "9:17: `grpc` is `here`, expected an address like 127.0.0.1:5100",
-        "9:58: `admin` is `\"127.0.0.1:1\"`: `http` of `a`, line 9, has it already",
-        "9:79: `peer` is `\"127.0.0.1:0\"`: the others must know the port",
+        "9:51: `admin` is `\"127.0.0.1:1\"`: `http` of `a`, line 9, has it already",
+        "9:72: `peer` is `\"127.0.0.1:0\"`: the others must know the port",
         "10:7: `.b` cannot be the name of a peer",
         "10:7: peer `.b` has no `peer`",
         "10:78: unknown key `pear`",

@@ -62,7 +62,7 @@ impl Node<'_> {
     /// The value is missing: `key:`, `key: ~` or `key: null`.
     pub(super) fn is_nothing(&self) -> bool {
         match &self.value {
-            Value::Scalar { text, plain } => *plain && matches!(&**text, "" | "~" | "null" | "Null" | "NULL"),
+            Value::Scalar { text, plain } => *plain && is_null(text),
             Value::List(_) | Value::Map(_) => false,
         }
     }
@@ -83,12 +83,17 @@ impl Node<'_> {
             Value::Map(entries) => {
                 text.push('\n');
                 for Entry { key, value, .. } in entries {
-                    text.push_str(&format!("{:indent$}{}:", "", quoted(key, true)));
+                    text.push_str(&format!("{:indent$}{}:", "", quoted(key, !is_null(key))));
                     value.write(indent + 2, text);
                 }
             }
         }
     }
+}
+
+/// What YAML takes for nothing when it is not quoted.
+fn is_null(text: &str) -> bool {
+    matches!(text, "" | "~" | "null" | "Null" | "NULL")
 }
 
 /// A scalar as it can stand anywhere. What was quoted stays quoted, because a number in quotes is none.

@@ -87,7 +87,7 @@ impl<'n, 't> Field<'n, 't> {
     /// comments are lost.
     pub fn document(&self, key: &str) -> String {
         let mut text = format!("{key}:");
-        self.node.write(0, &mut text);
+        self.node.write(2, &mut text);
         text
     }
 
