@@ -2,6 +2,7 @@
 
 use std::{
     io,
+    path::Path,
     process::{ExitStatus, Stdio},
 };
 
@@ -45,15 +46,16 @@ pub(super) enum Order {
     Die,
 }
 
-/// Starts a peer. From then on events tell of it; the last says that it has ended.
+/// Starts `program` as a peer. From then on events tell of it; the last says that it has ended.
 pub(super) fn start(
+    program: &Path,
     plan: &PeerPlan,
     speaker: Speaker,
     events: mpsc::Sender<Event>,
     orders: watch::Receiver<Order>,
 ) -> Result<(), CliError> {
     let cannot = |error| CliError::Spawn { label: plan.label.clone(), error };
-    let mut command = std::process::Command::new(std::env::current_exe().map_err(cannot)?);
+    let mut command = std::process::Command::new(program);
     // What is set for one server (an address, a name) is not meant for each of several; what to log is.
     let variables = std::env::vars_os().map(|(name, _)| name);
     let ours = |name: &std::ffi::OsString| name.as_encoded_bytes().starts_with(b"LEASEWAY_") && name != "LEASEWAY_LOG";

@@ -1,6 +1,6 @@
 //! All peers of a plan as processes, from their start until the last has ended.
 
-use std::{net::TcpListener, process::ExitStatus, time::Duration};
+use std::{net::TcpListener, path::Path, process::ExitStatus, time::Duration};
 
 use leaseway_proto::doorman::{DiscoveryRequest, capacity_client::CapacityClient};
 use tokio::{
@@ -40,9 +40,17 @@ pub(super) fn check_ports(plan: &Plan) -> Outcome {
     if taken.is_empty() { Ok(()) } else { Err(CliError::Ports(taken.concat())) }
 }
 
-/// Runs until all have ended. `again` is the command that starts a peer once more, without its name.
+/// Runs until all have ended; SIGTERM and Ctrl-C stop them. `again` is the command that starts a peer once more, without its
+/// name.
 pub(super) async fn run(plan: &Plan, again: &str) -> Outcome {
+    // Before there is anything to stop.
     let mut signals = StopSignals::new().map_err(CliError::Runtime)?;
+    let program = std::env::current_exe().map_err(CliError::Runtime)?;
+    supervise(plan, &program, again, async || signals.received().await).await
+}
+
+/// Each time `stop` is through somebody wants them to stop.
+async fn supervise(plan: &Plan, program: &Path, again: &str, mut stop: impl AsyncFnMut()) -> Outcome {
     let peers: Vec<&PeerPlan> = plan.peers().collect();
     let width = peers.iter().map(|peer| peer.label.len()).max().unwrap_or_default();
     // Each peer becomes ready once and ends once, each node gets a master once.
@@ -50,7 +58,7 @@ pub(super) async fn run(plan: &Plan, again: &str) -> Outcome {
     let (order, orders) = watch::channel(Order::Run);
     for (index, peer) in peers.iter().enumerate() {
         let speaker = Speaker { index, label: peer.label.clone(), width };
-        process::start(peer, speaker, events.clone(), orders.clone())?;
+        process::start(program, peer, speaker, events.clone(), orders.clone())?;
     }
     let mut set =
         Set { plan, peers, again, events, order, states: Vec::new(), stop: None, refused: None, failed: Vec::new() };
@@ -59,7 +67,7 @@ pub(super) async fn run(plan: &Plan, again: &str) -> Outcome {
         let deadline = set.stop.unwrap_or_else(Instant::now);
         tokio::select! {
             Some(event) = arrived.recv() => set.take(event)?,
-            () = signals.received() => set.asked_to_stop()?,
+            () = stop() => set.asked_to_stop()?,
             () = sleep_until(deadline), if set.stop.is_some() => set.out_of_patience()?,
         }
     }
@@ -252,3 +260,6 @@ impl StopSignals {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;
