@@ -65,8 +65,15 @@ impl Crowd {
     fn new(kind: Kind, clients: u32, wants: Wants, round: usize) -> Crowd {
         let mut settings = Settings::new(kind, Amount::clamped(f64::from(clients) * 25.0));
         settings.min_request_interval = Millis(0);
-        let birth =
-            Birth { settings, term: Term(1 << 40), learning_until: Millis(0), max_holders: clients as usize, seed: 42 };
+        let birth = Birth {
+            settings,
+            term: Term(1 << 40),
+            since: Millis(0),
+            learning_until: Millis(0),
+            inherited: None,
+            max_holders: clients as usize,
+            seed: 42,
+        };
         let mut crowd = Crowd {
             resource: Resource::new(birth),
             leases: vec![None; clients as usize],

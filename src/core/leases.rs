@@ -7,7 +7,8 @@
 //!    confirmed before is a delayed request, and is dropped whole.
 //! 2. What a holder reports as outstanding is believed if it proves that it knows a lease at least as new as the confirmed one;
 //!    otherwise it may only raise. It counts until the latest end ever given.
-//! 3. What a holder is entitled to keep is its newest live lease, never `held`: an inflated ceiling is not an entitlement.
+//! 3. What a holder is entitled to keep is its newest live lease, never `held`: an inflated ceiling is not an entitlement. One
+//!    whose leases only a former master knew may keep what it says it has, up to what that one has promised.
 
 use smallvec::SmallVec;
 
@@ -86,7 +87,28 @@ impl Leases {
 
     /// What the holder may keep: its newest lease, if that is still live.
     pub(crate) fn current(&self, now: Millis) -> Amount {
-        self.grants.last().filter(|grant| now < grant.end).map_or(Amount::ZERO, |grant| grant.capacity)
+        let given = self.grants.last().filter(|grant| now < grant.end && grant.token != Token::INHERITED);
+        given.map_or(Amount::ZERO, |grant| grant.capacity)
+    }
+
+    /// What the holder may keep, given that it says it has so much: this counts if all that is known of it was promised by a
+    /// master before this one, and up to what was promised (rule 3).
+    pub(crate) fn kept(&self, claimed: Amount, now: Millis) -> Amount {
+        match self.grants.last() {
+            Some(promise) if promise.token == Token::INHERITED && now < promise.end => claimed.min(promise.capacity),
+            _ => self.current(now),
+        }
+    }
+
+    /// A master before this one promised that it holds no more than `ceiling`, and not beyond `end`. That counts as if it were
+    /// a lease which is older than all of this term.
+    pub(crate) fn inherit(&mut self, ceiling: Amount, end: Millis) {
+        self.grants.push(Grant { token: Token::INHERITED, capacity: ceiling, end });
+    }
+
+    /// When all that it was ever given here is certainly over.
+    pub(crate) fn last_end(&self) -> Millis {
+        self.max_end
     }
 
     /// Reads its first and its last field, see [`Ledger::touch`](crate::ledger::Ledger::touch).
@@ -97,6 +119,11 @@ impl Leases {
     /// What would be held if everything but `outstanding` were given back.
     pub(crate) fn outstanding(&self, now: Millis) -> Amount {
         if now < self.max_end { self.outstanding } else { Amount::ZERO }
+    }
+
+    /// Whether it reports that something is outstanding.
+    pub(crate) fn reports_outstanding(&self) -> bool {
+        self.outstanding > Amount::ZERO
     }
 
     fn live(&self, now: Millis) -> impl Iterator<Item = &Grant> {

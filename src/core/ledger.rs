@@ -290,9 +290,26 @@ impl Ledger {
         }
     }
 
-    /// Looks at up to `budget` records whose time has come, and forgets those that hold nothing any more; `gone` gets them.
-    /// Being late errs on the safe side: what has ended still counts.
-    pub(crate) fn expire(&mut self, now: Millis, budget: usize, mut gone: impl FnMut(u32, Holder)) {
+    /// Counts what a master before this one has promised to a holder.
+    pub(crate) fn inherit(&mut self, slot: u32, ceiling: Amount, end: Millis) {
+        self.holders[slot as usize].leases.inherit(ceiling, end);
+        // Whatever the time is: it has not ended yet.
+        self.recount(slot, Millis::default());
+    }
+
+    /// What the sums contain as held by this holder.
+    pub(crate) fn held(&self, slot: u32) -> Amount {
+        self.holders[slot as usize].counted.held
+    }
+
+    /// What they contain as granted to it.
+    pub(crate) fn granted(&self, slot: u32) -> Amount {
+        self.holders[slot as usize].counted.granted
+    }
+
+    /// Looks at up to `budget` records whose time has come, and forgets those that hold nothing any more. `looked_at` gets
+    /// every slot, and the record if it is forgotten. Being late errs on the safe side: what has ended still counts.
+    pub(crate) fn expire(&mut self, now: Millis, budget: usize, mut looked_at: impl FnMut(u32, Option<Holder>)) {
         let mut left = budget;
         while left > 0 {
             let Some(mut entry) = self.queue.first_entry() else {
@@ -313,9 +330,10 @@ impl Ledger {
             }
             if self.holders[slot as usize].leases.next_change(now).is_some() {
                 self.recount(slot, now);
+                looked_at(slot, None);
             } else {
                 let holder = self.remove(slot);
-                gone(slot, holder);
+                looked_at(slot, Some(holder));
             }
         }
     }

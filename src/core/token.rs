@@ -11,6 +11,9 @@ use std::num::NonZeroU64;
 pub struct Token(NonZeroU64);
 
 impl Token {
+    /// Names whatever masters before this one have given: older than all tokens of a term that inherits.
+    pub(crate) const INHERITED: Token = Token(NonZeroU64::MIN);
+
     /// From the wire. Zero names nothing.
     pub fn new(number: u64) -> Option<Token> {
         NonZeroU64::new(number).map(Token)
@@ -37,6 +40,10 @@ impl Tokens {
     pub(crate) fn new(term: Term) -> Tokens {
         let first = Token(NonZeroU64::MIN.saturating_add(term.0));
         Tokens { first, next: first }
+    }
+
+    pub(crate) fn term(&self) -> Term {
+        Term(self.first.get() - 1)
     }
 
     pub(crate) fn issue(&mut self) -> Token {

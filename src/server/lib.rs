@@ -7,6 +7,7 @@
 pub mod actors;
 pub mod clock;
 pub mod config;
+mod first;
 mod grpc;
 mod http;
 pub mod limits;
@@ -14,9 +15,11 @@ mod metrics;
 mod peers;
 mod reload;
 mod run;
+mod services;
 mod watchers;
 
 pub use actors::Handover;
 pub use leaseway_quorum::Timing;
 pub use peers::PeerOptions;
+pub use services::Services;
 pub use run::{Addresses, Options, ServeError, run};

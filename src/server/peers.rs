@@ -2,13 +2,21 @@
 
 use std::{net::SocketAddr, path::PathBuf, sync::Arc, time::Duration};
 
-use leaseway_quorum::{self as quorum, Configuration, Fact, Mastership, Quorum, Secret, Services, Timing};
+use leaseway_quorum::{self as quorum, Configuration, Fact, Mastership, Quorum, Secret, Timing};
+
+use tokio::{net::TcpListener, sync::watch};
 
 use crate::{
-    actors::{Gone, Handover, NodeHandle},
+    actors::{Gone, Handover, Memory, NodeHandle},
     clock::Clock,
     config,
-    run::ServeError,
+    first::FirstConfiguration,
+    grpc::{
+        Identity,
+        admin::{self, AdminService, Token},
+    },
+    run::{Addresses, ServeError, bind, local},
+    services::Services,
 };
 
 /// A lone peer's name, unless it is given one.
@@ -43,8 +51,7 @@ impl PeerOptions {
     /// The secret of the peers.
     fn secret(&self) -> Result<Option<Secret>, ServeError> {
         let Some(path) = &self.secret_file else { return Ok(None) };
-        let text = read_secret(path)?;
-        Secret::new(&text).map(Some).map_err(|error| ServeError::Secret { path: path.clone(), why: error.to_string() })
+        read_secret(path).map(|secret| Some(Secret::new(secret)))
     }
 
     /// Where to listen for peers; none if it is alone.
@@ -62,7 +69,7 @@ impl PeerOptions {
 }
 
 /// What a file says, without the line break at its end.
-pub(crate) fn read_secret(path: &std::path::Path) -> Result<String, ServeError> {
+fn read_secret(path: &std::path::Path) -> Result<String, ServeError> {
     let text = std::fs::read_to_string(path)
         .map_err(|error| ServeError::Secret { path: path.to_owned(), why: error.to_string() })?;
     let text = text.trim_end_matches(['\r', '\n']);
@@ -72,8 +79,55 @@ pub(crate) fn read_secret(path: &std::path::Path) -> Result<String, ServeError> 
     Ok(text.to_owned())
 }
 
-/// Joins the peers. Whether any of them is master shows later.
+/// A peer that has joined, and does not serve yet.
+pub(crate) struct Joined {
+    pub(crate) memory: Memory,
+    admin: TcpListener,
+    token: Option<Token>,
+}
+
 pub(crate) async fn join(
+    options: &PeerOptions,
+    id: Option<&str>,
+    identity: &mut Identity,
+    addresses: &mut Addresses,
+    clock: Clock,
+    first: &FirstConfiguration,
+) -> Result<Joined, ServeError> {
+    let token = match &options.admin_token_file {
+        Some(path) => Some(Token::new(&read_secret(path)?)),
+        None if !options.admin.ip().is_loopback() => return Err(ServeError::AdminOpen { address: options.admin }),
+        None => None,
+    };
+    let admin = bind(options.admin, "--admin").await?;
+    let admin_address = local(&admin, options.admin);
+    identity.admin = admin_address.to_string().into();
+    addresses.admin = Some(admin_address);
+    let services = Services { grpc: identity.advertise.to_string(), admin: identity.admin.to_string() };
+    let quorum = enter(options, id, services, clock, first.fact(clock, &identity.id)).await?;
+    addresses.peers = quorum.listening();
+    Ok(Joined { memory: Memory { quorum, handover: options.handover }, admin, token })
+}
+
+impl Joined {
+    /// From here on it answers when the peers say so, and operators can change things.
+    pub(crate) fn serve(
+        self,
+        node: &NodeHandle,
+        identity: &Identity,
+        first: Configuration,
+        stopped: &watch::Receiver<bool>,
+    ) -> Quorum {
+        let quorum = self.memory.quorum;
+        actix_rt::spawn(follow(quorum.clone(), node.clone(), first));
+        let service = AdminService::new(node.clone(), quorum.clone(), identity.clone());
+        actix_rt::spawn(admin::serve(service, self.token, self.admin, stopped.clone()));
+        quorum
+    }
+}
+
+/// Whether any of them is master shows later.
+async fn enter(
     options: &PeerOptions,
     id: Option<&str>,
     services: Services,
@@ -83,7 +137,7 @@ pub(crate) async fn join(
     let name = id.unwrap_or(ALONE);
     let mut settings = quorum::Settings::new(name, options.data.clone(), Arc::new(move || clock.at()));
     settings.listen = options.listen(name)?;
-    settings.services = services;
+    settings.advertise = services.to_string();
     settings.peers = options.peers.clone();
     settings.bootstrap = options.bootstrap;
     settings.first_configuration = Some(first);
@@ -93,7 +147,7 @@ pub(crate) async fn join(
 }
 
 /// Carries what the peers agree on to the node, until either is gone. A master that finds no configuration proposes `first`.
-pub(crate) async fn follow(quorum: Quorum, node: NodeHandle, first: Configuration) {
+async fn follow(quorum: Quorum, node: NodeHandle, first: Configuration) {
     let mut mastership = quorum.mastership();
     mastership.mark_changed();
     let mut look = tokio::time::interval(LOOK_EVERY);

@@ -8,7 +8,6 @@ use std::{
 };
 
 use actix::{Arbiter, System};
-use leaseway_quorum::{Configuration, Quorum, Services as PeerServices};
 use tokio::{
     net::TcpListener,
     signal::unix::{SignalKind, signal},
@@ -16,12 +15,12 @@ use tokio::{
 };
 
 use crate::{
-    actors::{Memory, NodeHandle, NodeStart},
+    actors::{NodeHandle, NodeStart},
     clock::{Clock, Skew},
-    config::{self, LoadError, Loaded},
+    config::LoadError,
+    first::FirstConfiguration,
     grpc::{
         self, CapacityService, Identity, PushService, Services, StatusService,
-        admin::{self, AdminService, Token},
         connections::{OpenConnections, deal, hand},
     },
     http::{self, Pages},
@@ -170,7 +169,9 @@ async fn serve(options: Options, ready: impl FnOnce(Addresses)) -> Result<(), Se
     let clock = Clock::skewed(options.skew);
     let mut identity = identity(options.id.clone(), options.advertise, addresses.grpc);
     let joined = match &options.peers {
-        Some(peers) => Some(join(peers, options.id.as_deref(), &mut identity, &mut addresses, clock, &first).await?),
+        Some(peers) => {
+            Some(peers::join(peers, options.id.as_deref(), &mut identity, &mut addresses, clock, &first).await?)
+        }
         None => None,
     };
     let prometheus = metrics::install().map_err(|error| ServeError::Metrics(error.to_string()))?;
@@ -256,90 +257,12 @@ async fn serve(options: Options, ready: impl FnOnce(Addresses)) -> Result<(), Se
     if failed { Err(ServeError::NodeFailed) } else { Ok(()) }
 }
 
-/// What this server would start with, were there nothing else.
-struct FirstConfiguration {
-    loaded: Loaded,
-    source: String,
-}
-
-impl FirstConfiguration {
-    fn read(path: Option<&std::path::Path>, remembers: bool) -> Result<FirstConfiguration, ServeError> {
-        let Some(path) = path else {
-            if !remembers {
-                tracing::warn!(
-                    "no --config: this is a development server. Every resource has capacity 100, shared fairly; \
-                     nothing is remembered over a restart, and nothing is learnt after one"
-                );
-            }
-            return Ok(FirstConfiguration { loaded: config::development(), source: "development default".into() });
-        };
-        let loaded = config::load(path)?;
-        for warning in &loaded.warnings {
-            tracing::warn!("{warning}");
-        }
-        Ok(FirstConfiguration { loaded, source: path.display().to_string() })
-    }
-
-    /// As the first version that peers keep.
-    fn fact(&self, clock: Clock, by: &str) -> Configuration {
-        let (text, source) = (self.loaded.text.as_str().into(), self.source.as_str().into());
-        Configuration { version: 1, text, source, at_unix: clock.now().unix, by: by.into() }
-    }
-}
-
-/// A peer that has joined, and does not serve yet.
-struct Joined {
-    memory: Memory,
-    admin: TcpListener,
-    token: Option<Token>,
-}
-
-async fn join(
-    options: &PeerOptions,
-    id: Option<&str>,
-    identity: &mut Identity,
-    addresses: &mut Addresses,
-    clock: Clock,
-    first: &FirstConfiguration,
-) -> Result<Joined, ServeError> {
-    let token = match &options.admin_token_file {
-        Some(path) => Some(Token::new(&peers::read_secret(path)?)),
-        None if !options.admin.ip().is_loopback() => return Err(ServeError::AdminOpen { address: options.admin }),
-        None => None,
-    };
-    let admin = bind(options.admin, "--admin").await?;
-    let admin_address = local(&admin, options.admin);
-    identity.admin = admin_address.to_string().into();
-    addresses.admin = Some(admin_address);
-    let services = PeerServices { grpc: identity.advertise.to_string(), admin: identity.admin.to_string() };
-    let quorum = peers::join(options, id, services, clock, first.fact(clock, &identity.id)).await?;
-    addresses.peers = quorum.listening();
-    Ok(Joined { memory: Memory { quorum, handover: options.handover }, admin, token })
-}
-
-impl Joined {
-    /// From here on it answers when the peers say so, and operators can change things.
-    fn serve(
-        self,
-        node: &NodeHandle,
-        identity: &Identity,
-        first: Configuration,
-        stopped: &watch::Receiver<bool>,
-    ) -> Quorum {
-        let quorum = self.memory.quorum;
-        actix_rt::spawn(peers::follow(quorum.clone(), node.clone(), first));
-        let service = AdminService::new(node.clone(), quorum.clone(), identity.clone());
-        actix_rt::spawn(admin::serve(service, self.token, self.admin, stopped.clone()));
-        quorum
-    }
-}
-
-async fn bind(address: SocketAddr, flag: &'static str) -> Result<TcpListener, ServeError> {
+pub(crate) async fn bind(address: SocketAddr, flag: &'static str) -> Result<TcpListener, ServeError> {
     TcpListener::bind(address).await.map_err(|error| ServeError::Listen { address, error, flag })
 }
 
 /// Port 0 means that the system has chosen one.
-fn local(listener: &TcpListener, asked: SocketAddr) -> SocketAddr {
+pub(crate) fn local(listener: &TcpListener, asked: SocketAddr) -> SocketAddr {
     listener.local_addr().unwrap_or(asked)
 }
 

@@ -67,16 +67,13 @@ impl Promises {
         Inherited { ceilings, newest: self.newest.map(|(term, _)| term), until }
     }
 
-    /// Drops the ceilings whose horizons have passed.
+    /// Drops the ceilings whose horizons have passed, of terms that others have followed: these horizons are final.
     ///
-    /// Those of the newest term stay for the length of another horizon: its master may be about to extend it, and counts on
-    /// them if its clock is a little behind.
+    /// Those of the newest term stay, though they are not inherited any more. Its master may have extended its horizon long
+    /// ago, and this peer, cut off from it, is going to learn of that late; its ceilings will not be said again.
     pub fn forget_ended(&mut self, now: Millis) {
         let newest = self.newest.map(|(term, _)| term);
-        let ended = |term: Term, chapter: &Chapter| {
-            let grace = if Some(term) == newest { chapter.length } else { Millis(0) };
-            chapter.until.plus(grace) <= now
-        };
+        let ended = |term: Term, chapter: &Chapter| Some(term) != newest && chapter.until <= now;
         if !self.terms.iter().any(|(term, chapter)| chapter.ceilings > 0 && ended(*term, chapter)) {
             return;
         }
@@ -102,7 +99,7 @@ impl Promises {
         self.ceilings.len()
     }
 
-    /// Σ ceilings, those that have ended but are not forgotten yet included.
+    /// Σ ceilings, those included that have ended but are not forgotten.
     pub fn sum(&self) -> Sum {
         self.sum
     }

@@ -95,19 +95,23 @@ fn a_client_and_a_node_of_one_name_are_two() {
 }
 
 #[test]
-fn what_has_ended_is_forgotten_that_of_the_newest_term_a_horizon_later() {
+fn what_has_ended_is_forgotten_once_another_term_has_followed() {
     let mut promises =
         book(&[(changes(1, 1, &[("a", 5.0)], Some(100)), 0), (changes(2, 1, &[("b", 6.0)], Some(80)), 0)]);
     promises.forget_ended(Millis(99));
     assert_eq!(promises.len(), 2);
     promises.forget_ended(Millis(100));
     assert_eq!(promises.iter().map(|(ceiling, _)| ceiling.id).collect::<Vec<_>>(), ["b".into()]);
-    let mut extended = promises.clone();
-    extended.apply(&changes(2, 2, &[], Some(80)), Millis(101)).expect("in order");
-    assert_eq!(kept(&extended, 101), [("b".to_owned(), 6.0, 181)], "its master counted on it");
-    promises.forget_ended(Millis(160));
-    assert!(promises.is_empty() && promises.sum() == Sum::ZERO);
-    assert_eq!(promises.record().newest, Some((Term(2), 1)));
+    assert_eq!(promises.sum(), Sum::from(Amount::clamped(6.0)));
+}
+
+#[test]
+fn a_peer_that_was_cut_off_for_long_still_has_what_the_newest_term_has_extended_meanwhile() {
+    let mut promises = book(&[(changes(2, 1, &[("b", 6.0)], Some(80)), 0)]);
+    promises.forget_ended(Millis(10_000));
+    assert_eq!(kept(&promises, 10_000), [], "as far as it knows");
+    promises.apply(&changes(2, 2, &[], Some(80)), Millis(10_000)).expect("in order");
+    assert_eq!(kept(&promises, 10_000), [("b".to_owned(), 6.0, 10_080)]);
 }
 
 /// A book that forgets nothing and looks at everything.
@@ -171,8 +175,6 @@ proptest! {
                 (term, number) = (Term(term.0 + 1), 0);
             }
             number += 1;
-            // A master that lets its horizon end counts on nothing any more, and says everything anew.
-            let horizon = horizon.or((naive.until(term) <= now).then_some(100));
             let changes = Changes { term, number, ceilings, horizon: horizon.map(Millis) };
             promises.apply(&changes, now).expect("in order");
             if let Some(restored) = &mut stale {

@@ -29,7 +29,9 @@ pub struct HolderReport {
     pub priority: i16,
     /// Clients it stands for.
     pub subclients: u64,
-    /// What it wants.
+    /// Whether it has asked this master. If not, all that is known of it is what was promised to it before.
+    pub heard: bool,
+    /// What it wants. One that has not been heard is taken to want what it may hold.
     pub wants: Amount,
     /// What it should end up with.
     pub due: Amount,
@@ -61,6 +63,7 @@ impl Resource {
                 kind: holder.kind,
                 priority: holder.claims.first().map_or(0, |claim| claim.priority),
                 subclients: holder.subclients(),
+                heard: !self.is_unheard(slot),
                 wants: match &holder.claims[..] {
                     [one] => one.wants,
                     several => several.iter().map(|claim| claim.wants).collect::<Sum>().floor(),

@@ -10,7 +10,7 @@ use std::{sync::Arc, time::Duration};
 
 use actix::{Addr, ArbiterHandle};
 use leaseway_core::{Answer, HolderKind, Repository, Request, Settings};
-use leaseway_quorum::{Mastership, Quorum, Reign, Services};
+use leaseway_quorum::{Mastership, Quorum, Reign};
 use tokio::sync::{oneshot, watch};
 
 use self::{
@@ -24,6 +24,7 @@ use super::{
 use crate::{
     clock::Clock,
     limits::Limits,
+    services::Services,
     watchers::{TooManyWatchers, Watch, Watchers},
 };
 

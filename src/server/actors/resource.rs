@@ -4,6 +4,7 @@
 //! before that is held by a quorum ([`outbox`]). A life whose writings are lost is over: the next begins with what the peers
 //! hold.
 
+mod handle;
 mod outbox;
 
 use std::{
@@ -17,17 +18,21 @@ use std::{
 
 use actix::{
     Actor, ActorContext as _, ActorFuture, ActorFutureExt as _, Addr, ArbiterHandle, AsyncContext as _, Context,
-    Handler, Message,
-    dev::{SendError, channel::channel},
+    Handler, dev::channel::channel,
 };
 use leaseway_core::{
     Answer, Birth, Counters, HolderReport, Millis, PromiseReport, Request, Resource, ResourceReport, Term,
 };
 use leaseway_quorum::Reign;
-use tokio::sync::oneshot;
 
-use self::outbox::{Held, Memory, Outbox, Reply};
-pub(super) use self::outbox::{Lapsed, Receipt};
+pub(super) use self::{
+    handle::{Command, ResourceHandle, SubmitError},
+    outbox::{Lapsed, Receipt},
+};
+use self::{
+    handle::{Life, OTHER_MESSAGES},
+    outbox::{Held, Memory, Outbox, Reply},
+};
 use super::{
     hinting::Hinting,
     node::{ConfigInForce, settings_for},
@@ -55,108 +60,6 @@ pub struct Status {
     pub next: Option<usize>,
     /// When this was true.
     pub at: Millis,
-}
-
-/// Everything that enters the mailbox.
-pub(super) enum Command {
-    Submit {
-        request: Request,
-        reply: Reply,
-    },
-    Tick {
-        now: Millis,
-        config: Arc<ConfigInForce>,
-    },
-    /// It wanted to be reminded of hints.
-    Look {
-        now: Millis,
-    },
-    Report {
-        from: usize,
-        limit: usize,
-        reply: oneshot::Sender<Status>,
-    },
-    #[cfg(test)]
-    Panic,
-}
-
-impl Message for Command {
-    type Result = ();
-}
-
-/// Why a request did not get into the mailbox.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum SubmitError {
-    /// It is full.
-    Busy,
-    /// The actor is no more.
-    Gone,
-}
-
-/// Talks to one life of a resource.
-///
-/// actix lets every clone of an address put one message into a full mailbox, so its bound means little where requests come
-/// from many tasks. The queue is counted here instead, and the address is shared, not cloned.
-#[derive(Clone)]
-pub(super) struct ResourceHandle(Arc<Life>);
-
-struct Life {
-    addr: Addr<ResourceActor>,
-    generation: u64,
-    /// Requests that have no answer yet, and how many there may be.
-    queued: Arc<AtomicUsize>,
-    most: usize,
-    /// Set before it stops of its own will. A life that ends without has failed.
-    retired: Arc<AtomicBool>,
-}
-
-impl std::fmt::Debug for ResourceHandle {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("ResourceHandle").field("generation", &self.generation()).finish_non_exhaustive()
-    }
-}
-
-/// Room in the mailbox for messages that are not requests.
-const OTHER_MESSAGES: usize = 64;
-
-impl ResourceHandle {
-    /// Tells this life from the ones before.
-    pub(super) fn generation(&self) -> u64 {
-        self.0.generation
-    }
-
-    /// Whether it stopped of its own will, with nobody holding anything.
-    pub(super) fn retired(&self) -> bool {
-        self.0.retired.load(Ordering::Acquire)
-    }
-
-    /// As a resource looks in the instant after it has retired.
-    #[cfg(test)]
-    pub(super) fn pretend_to_have_retired(&self) {
-        self.0.retired.store(true, Ordering::Release);
-    }
-
-    /// Puts a request into the queue.
-    pub(super) fn submit(&self, request: Request) -> Result<oneshot::Receiver<Result<Answer, Lapsed>>, SubmitError> {
-        if self.0.queued.fetch_add(1, Ordering::Relaxed) >= self.0.most {
-            self.0.queued.fetch_sub(1, Ordering::Relaxed);
-            return Err(SubmitError::Busy);
-        }
-        let (reply, answer) = oneshot::channel();
-        let sent = self.send(Command::Submit { request, reply });
-        if sent.is_err() {
-            self.0.queued.fetch_sub(1, Ordering::Relaxed);
-        }
-        sent.map(|()| answer)
-    }
-
-    /// Sends what is not a request.
-    pub(super) fn send(&self, command: Command) -> Result<(), SubmitError> {
-        self.0.addr.try_send(command).map_err(|error| match error {
-            SendError::Full(_) => SubmitError::Busy,
-            SendError::Closed(_) => SubmitError::Gone,
-        })
-    }
 }
 
 /// What a resource needs to come to life.

@@ -50,7 +50,15 @@ impl World {
             learning: Some(Millis(0)),
             ..core::Settings::new(algorithm, Amount::clamped(CAPACITY))
         };
-        let birth = Birth { settings: how, term: Term(1), learning_until: Millis(0), max_holders: 100, seed };
+        let birth = Birth {
+            settings: how,
+            term: Term(1),
+            since: Millis(0),
+            learning_until: Millis(0),
+            inherited: None,
+            max_holders: 100,
+            seed,
+        };
         let pace = Pace { deadline: Millis(1_500), ..Pace::default() };
         let session = |n| Session::new(Settings { seed: seed ^ n, pace: pace.clone(), ..settings(&["a:1"]) });
         let mut world = World {

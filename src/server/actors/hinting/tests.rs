@@ -24,10 +24,11 @@ impl Desk {
             core: Resource::new(Birth {
                 settings,
                 term: Term(1),
+                since: Millis(0),
                 learning_until,
+                inherited: None,
                 max_holders,
                 seed: 1,
-                inherited: None,
             }),
             hinting: Hinting::new("r".into(), Arc::clone(&watchers), Arc::clone(&alarm)),
             watchers,

@@ -195,6 +195,7 @@ impl NodeActor {
         let (inherited, scribe) = self.inherit(&id);
         let birth = Birth {
             term: self.next_term(inherited.as_ref().and_then(|inherited| inherited.newest)),
+            since: self.since,
             learning_until,
             max_holders: self.limits.clients_per_resource,
             seed: self.seed,
@@ -287,7 +288,7 @@ impl NodeActor {
                 tracing::info!(term = reign.term(), "this peer is the master now");
                 Standing::Master(Some(reign))
             }
-            Mastership::Follower { of } => Standing::Elsewhere(of.map(|master| master.services)),
+            Mastership::Follower { of } => Standing::Elsewhere(of.map(|master| master.advertise.as_str().into())),
             Mastership::Unknown => Standing::Elsewhere(None),
         };
         self.since = self.clock.at();

@@ -1,0 +1,122 @@
+//! The insertion step of a round: what a request tells about leases, and then what its holder wants.
+
+use std::{num::NonZeroU32, sync::Arc};
+
+use super::Resource;
+use crate::{
+    Amount, Answer, Ask, Claim, Claims, HolderKind, Millis, Now, Sum,
+    leases::Confirmation,
+    ledger::{Asked, Holder, further},
+    time::certain_end,
+};
+
+/// A request that changes wants by more than this part of them is never too soon.
+const WANTS_CHANGED: f64 = 0.1;
+
+impl Resource {
+    /// The insertion step: what the request tells about leases, then what it wants.
+    pub(super) fn admit(&mut self, ask: Ask, now: Now) -> Result<(u32, Amount), Answer> {
+        let known = self.ledger.find(ask.kind, &ask.id);
+        if !self.has_place(known, &ask.claims) {
+            self.counters.full += 1;
+            return Err(Answer::Full);
+        }
+        let slot = known.unwrap_or_else(|| self.newcomer(&ask));
+        let confirmation = self.hear(slot, &ask, now.at)?;
+        self.note_heard(slot, confirmation);
+        if known.is_some() && self.is_too_soon(self.ledger.holder(slot), &ask, now.at) {
+            self.counters.too_soon += 1;
+            return Err(Answer::TooSoon);
+        }
+        // What ended long ago is nothing; the rounding of the wire is forgiven.
+        let claimed = ask.has.filter(|has| has.expiry_time >= now.unix).map_or(Amount::ZERO, |has| has.capacity);
+        if known.is_none() && confirmation == Confirmation::Nothing && claimed > Amount::ZERO {
+            self.cannot_account_for(&ask, now.at);
+        }
+        self.put_claims(slot, ask);
+        let (_, refresh) = self.lengths(now.at);
+        let holder = self.ledger.holder_mut(slot);
+        let interval = u32::try_from(refresh.0).ok().and_then(NonZeroU32::new).unwrap_or(NonZeroU32::MAX);
+        holder.asked = Some(Asked { at: now.at, interval });
+        holder.round = self.sub_round;
+        Ok((slot, claimed))
+    }
+
+    fn newcomer(&mut self, ask: &Ask) -> u32 {
+        let slot = self.ledger.insert(ask.kind, Arc::clone(&ask.id));
+        self.batch.newcomers.push(slot);
+        self.note_newcomer(slot);
+        slot
+    }
+
+    /// Whoever is known may always ask for what takes no more room.
+    fn has_place(&self, known: Option<u32>, claims: &Claims) -> bool {
+        let taken = known.map_or(0, |slot| 1 + further(&self.ledger.holder(slot).claims));
+        let needed = 1 + further(claims);
+        needed <= taken || self.ledger.places() - taken + needed <= self.max_holders
+    }
+
+    /// What a request proves about leases is heard even if the request is then ignored.
+    fn hear(&mut self, slot: u32, ask: &Ask, now: Millis) -> Result<Confirmation, Answer> {
+        let tells_terms_apart = ask.has.is_some_and(|has| has.token.is_some()) || !self.former_leases_live(now);
+        let tokens = &self.tokens;
+        let leases = &mut self.ledger.holder_mut(slot).leases;
+        let confirmation = match &ask.has {
+            Some(has) if !ask.learning && tells_terms_apart => leases.confirm(has, |token| tokens.issued(token)),
+            _ => Confirmation::Nothing,
+        };
+        if confirmation == Confirmation::Stale {
+            self.counters.stale += 1;
+            return Err(Answer::Stale);
+        }
+        let until = certain_end(now, self.settings.lease);
+        leases.report_outstanding(ask.outstanding, confirmation == Confirmation::Known, now, until);
+        self.ledger.recount(slot, now);
+        Ok(confirmation)
+    }
+
+    fn is_too_soon(&self, holder: &Holder, ask: &Ask, now: Millis) -> bool {
+        let Some(asked) = holder.asked else { return false };
+        let least = self.settings.min_request_interval.min(Millis(u64::from(asked.interval.get()) / 2));
+        now.since(asked.at) < least
+            && !self.watch_list.is_hinted(holder.watch)
+            && ask.has.is_some_and(|has| holder.leases.echoes_newest(&has))
+            && !changed(&holder.claims, &self.capped(ask.kind, ask.claims.clone()))
+    }
+
+    fn cannot_account_for(&mut self, ask: &Ask, now: Millis) {
+        let ours = ask.has.and_then(|has| has.token).is_some_and(|token| self.tokens.issued(token));
+        if !ours && !self.is_learning(now) {
+            self.counters.unaccounted += 1;
+            self.listen_once_more(now);
+        }
+    }
+
+    fn put_claims(&mut self, slot: u32, ask: Ask) {
+        let claims = self.capped(ask.kind, ask.claims);
+        let old = &self.ledger.holder(slot).claims;
+        if *old != claims {
+            self.division.remove(slot, old);
+            self.division.insert(slot, &claims);
+            self.ledger.set_claims(slot, claims);
+        }
+    }
+
+    /// A client may not claim more priority than the template allows; what child nodes report was capped below.
+    fn capped(&self, kind: HolderKind, mut claims: Claims) -> Claims {
+        if let (HolderKind::Client, Some(most)) = (kind, self.settings.max_priority) {
+            for claim in &mut claims {
+                claim.priority = claim.priority.min(most);
+            }
+        }
+        claims
+    }
+}
+
+/// Whether a holder wants so different a thing that it should not have to wait.
+fn changed(old: &[Claim], new: &[Claim]) -> bool {
+    let wants = |claims: &[Claim]| claims.iter().map(|claim| claim.wants).collect::<Sum>().get();
+    let shape = |claims: &[Claim]| claims.iter().map(|claim| (claim.priority, claim.subclients)).collect::<Vec<_>>();
+    let (was, is) = (wants(old), wants(new));
+    (is - was).abs() > was * WANTS_CHANGED || (old != new && shape(old) != shape(new))
+}

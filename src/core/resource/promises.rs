@@ -1,0 +1,165 @@
+//! Promises of a resource: what its peers must know before its answers leave, and what it begins with when it was promised by a
+//! master before this one. What promises are, see [`crate::promises`].
+//!
+//! A holder that inherits a ceiling counts as holding it, until it proves by a token that it knows a lease of this term, or
+//! until the inherited horizon has passed. What it wants is unknown before it has asked: it is taken to want as much.
+
+mod horizons;
+mod keeper;
+
+use super::Resource;
+use crate::{Amount, Changes, Claim, Claims, Inherited, Millis, Sum, Term, leases::Confirmation, ledger::Holder};
+
+pub(super) use keeper::Keeper;
+
+/// What the peers must be told, and what waits for them.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Pending {
+    /// To be proposed after all that was proposed before.
+    pub changes: Option<Changes>,
+    /// The answers of the rounds since the last call may leave once the changes of this number have been acknowledged; at once
+    /// if there is none.
+    pub awaits: Option<u64>,
+}
+
+/// Promises at a glance.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct PromiseReport {
+    /// Σ ceilings, acknowledged or not.
+    pub promised: Sum,
+    /// Holders of a master before this one that have not asked yet.
+    pub unheard: usize,
+    /// When the last inherited ceiling ends.
+    pub inherited_until: Millis,
+    /// The acknowledged horizon.
+    pub horizon: Millis,
+    /// Changes that have not been acknowledged yet.
+    pub under_way: u64,
+}
+
+/// What promises have to know of the way a resource is run.
+#[derive(Debug, Clone, Copy)]
+struct Bounds {
+    /// What the ceilings together should not exceed. Absent where capacity is not shared.
+    capacity: Option<Amount>,
+    /// How long leases last.
+    lease: Millis,
+}
+
+/// The term of a life: above all that it inherits.
+pub(super) fn begin_term(term: Term, inherited: Option<&Inherited>) -> Term {
+    let least = match inherited {
+        // The first token must not be the one that stands for what is inherited.
+        Some(Inherited { newest: None, .. }) => 1,
+        Some(Inherited { newest: Some(newest), .. }) => newest.0.saturating_add(Inherited::TERMS_APART),
+        None => 0,
+    };
+    Term(term.0.max(least))
+}
+
+impl Resource {
+    /// What to propose now, and what the answers of the rounds since the last call wait for. To be called after every round and
+    /// every tick; without promises there is never anything.
+    ///
+    /// What is returned is taken for proposed: it must be applied before all later changes, or nothing of this life any more.
+    pub fn take_changes(&mut self, now: Millis) -> Pending {
+        let bounds =
+            Bounds { capacity: self.is_bounded().then_some(self.settings.capacity), lease: self.settings.lease };
+        self.keeper.as_mut().map_or_else(Pending::default, |keeper| keeper.take(&self.ledger, bounds, now))
+    }
+
+    /// A quorum has stored all changes up to this number, and will not lose them.
+    pub fn acknowledge(&mut self, number: u64) {
+        if let Some(keeper) = &mut self.keeper {
+            keeper.acknowledge(number);
+        }
+    }
+
+    /// What is promised; nothing if promises are not kept here.
+    pub fn promises(&self) -> Option<PromiseReport> {
+        self.keeper.as_ref().map(|keeper| keeper.report())
+    }
+
+    /// Begins with what masters before this one have promised.
+    pub(super) fn inherit(&mut self, inherited: Inherited) {
+        self.keeper = Some(Box::new(Keeper::new(self.tokens.term(), inherited.until)));
+        for (ceiling, until) in inherited.ceilings {
+            let slot = self.ledger.insert(ceiling.kind, ceiling.id);
+            self.ledger.inherit(slot, ceiling.amount, until);
+            let claims = Claims::from_slice(&[Claim::of_client(ceiling.amount, 0)]);
+            self.division.insert(slot, &claims);
+            self.ledger.set_claims(slot, claims);
+            if let Some(keeper) = &mut self.keeper {
+                keeper.inherit(slot, ceiling.amount);
+            }
+        }
+    }
+
+    /// Whether holders of a master before this one may still use what that one gave them.
+    pub(super) fn former_leases_live(&self, now: Millis) -> bool {
+        self.keeper.as_ref().is_some_and(|keeper| now < keeper.inherited_until())
+    }
+
+    /// Whether a release that names no lease may be one that was sent to a master before this one, and delayed since.
+    pub(super) fn may_be_former(&self, slot: u32, now: Millis) -> bool {
+        self.former_leases_live(now) && self.keeper.as_ref().is_some_and(|keeper| keeper.is_inherited(slot))
+    }
+
+    /// Whether a holder has not asked since this life began.
+    pub(super) fn is_unheard(&self, slot: u32) -> bool {
+        self.keeper.as_ref().is_some_and(|keeper| keeper.is_unheard(slot))
+    }
+
+    /// A holder has come that was not here.
+    pub(super) fn note_newcomer(&mut self, slot: u32) {
+        if let Some(keeper) = &mut self.keeper {
+            let holder = self.ledger.holder(slot);
+            keeper.came(slot, holder.kind, &holder.id);
+        }
+    }
+
+    /// A holder has been heard, and what it holds may have changed.
+    pub(super) fn note_heard(&mut self, slot: u32, confirmation: Confirmation) {
+        let Some(keeper) = &mut self.keeper else { return };
+        if keeper.heard(slot, confirmation == Confirmation::Known) {
+            // Whoever listens for hints may have waited for this.
+            self.batch.newcomers.push(slot);
+        }
+        let leases = &self.ledger.holder(slot).leases;
+        if leases.reports_outstanding() {
+            keeper.lasts(leases.last_end());
+        }
+    }
+
+    /// A holder has been given a lease.
+    pub(super) fn note_granted(&mut self, slot: u32) {
+        if let Some(keeper) = &mut self.keeper {
+            keeper.touch(slot);
+            keeper.lasts(self.ledger.holder(slot).leases.last_end());
+        }
+    }
+
+    /// What a holder holds may have become less.
+    pub(super) fn note_fell(&mut self, slot: u32) {
+        if let Some(keeper) = &mut self.keeper {
+            keeper.looked_at(slot, None);
+        }
+    }
+
+    /// A holder is gone.
+    pub(super) fn note_gone(&mut self, slot: u32, holder: Holder) {
+        if let Some(keeper) = &mut self.keeper {
+            keeper.looked_at(slot, Some(holder));
+        }
+    }
+
+    /// A holder has a lease that neither this master gave nor any before it has promised: promises were lost. Others may have
+    /// such leases too; so it listens until all of them have ended. That moment is the same whoever says so and however often,
+    /// so that a lie can delay decisions once in the life of a master, not again and again.
+    pub(super) fn listen_once_more(&mut self, now: Millis) {
+        let until = self.settings.last_lease_over(self.since);
+        if self.keeper.is_some() && now < until {
+            self.learning_until = self.learning_until.max(until);
+        }
+    }
+}

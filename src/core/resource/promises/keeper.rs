@@ -1,0 +1,399 @@
+//! What the log says of each holder, and how it follows what they hold.
+//!
+//! A ceiling is an eighth above what its holder holds, where there is room for that: so most answers need not be promised
+//! first. Where more has to be promised, ceilings that are too high are lowered in the same change, so that together they never
+//! rise above the capacity. Those of holders that have gone, and those a quarter too high, are lowered with the next change that
+//! is needed anyway, or after a second.
+//!
+//! Nothing here looks at every holder: each that may have a ceiling above what it holds waits in a queue, which it entered when that
+//! became so.
+
+use std::{
+    collections::{BTreeMap, VecDeque},
+    sync::Arc,
+};
+
+use super::{Bounds, Pending, PromiseReport, horizons::Horizons};
+use crate::{
+    Amount, Ceiling, Changes, HolderKind, Millis, Sum, Term,
+    ledger::{Holder, Ledger},
+};
+
+/// Lowerings cause a change of their own no more often than this.
+const LOWERING_PAUSE: Millis = Millis(1000);
+/// So many of them fit into one change, besides those that pay for what it raises.
+const LOWERINGS: usize = 4096;
+/// The part of what is held that a ceiling lies above it.
+const SLACK: f64 = 0.125;
+/// Above so much of what is held a ceiling is too high.
+const TOO_HIGH: f64 = 1.25;
+/// More than half of what is free may be promised by so much of the capacity.
+const TOLERANCE: f64 = 1.0 / 64.0;
+
+/// The promises of one life of a resource.
+pub(in crate::resource) struct Keeper {
+    term: Term,
+    /// The number of the last changes that were taken, and of the last that are known to be stored.
+    taken: u64,
+    acknowledged: u64,
+    inherited_until: Millis,
+    unheard: usize,
+    /// By slot of the ledger.
+    standings: Vec<Standing>,
+    /// Holders that are gone, and what the log still says of them.
+    gone: BTreeMap<(HolderKind, Arc<str>), Promised>,
+    /// Σ ceilings as the log will have it once all that was taken is applied.
+    sum: Sum,
+    /// Those whose leases have changed since changes were last taken.
+    touched: Vec<u32>,
+    /// All that have ceilings above what they hold, and perhaps some that have not.
+    slack: VecDeque<u32>,
+    /// All whose ceilings are too high, and perhaps some whose are not.
+    too_high: VecDeque<u32>,
+    /// The end of the longest lease given since changes were last taken.
+    furthest: Millis,
+    horizons: Horizons,
+    lowered_at: Millis,
+}
+
+/// What the log says of a holder.
+#[derive(Debug, Clone, Copy, Default)]
+struct Promised {
+    ceiling: Amount,
+    /// Whether this term said so; else its ceiling ends with the horizon of the one that did.
+    ours: bool,
+    /// The number of the changes that last raised it.
+    number: u64,
+}
+
+#[derive(Debug, Clone, Copy, Default)]
+struct Standing {
+    promised: Promised,
+    /// It may have a lease of a master before this one.
+    inherited: bool,
+    /// It has not asked yet.
+    unheard: bool,
+    /// The queues it is in; whoever follows in its slot is in them too.
+    touched: bool,
+    in_slack: bool,
+    in_too_high: bool,
+}
+
+/// What goes into a change.
+#[derive(Default)]
+struct Draft {
+    forgotten: Vec<(HolderKind, Arc<str>)>,
+    lowered: Vec<u32>,
+    raised: Vec<u32>,
+}
+
+impl Keeper {
+    pub(in crate::resource) fn new(term: Term, inherited_until: Millis) -> Keeper {
+        Keeper {
+            term,
+            taken: 0,
+            acknowledged: 0,
+            inherited_until,
+            unheard: 0,
+            standings: Vec::new(),
+            gone: BTreeMap::new(),
+            sum: Sum::ZERO,
+            touched: Vec::new(),
+            slack: VecDeque::new(),
+            too_high: VecDeque::new(),
+            furthest: Millis::default(),
+            horizons: Horizons::default(),
+            lowered_at: Millis::default(),
+        }
+    }
+
+    /// The holder in this slot comes with a ceiling of a former term.
+    pub(in crate::resource) fn inherit(&mut self, slot: u32, ceiling: Amount) {
+        let standing = self.standing(slot);
+        standing.promised = Promised { ceiling, ours: false, number: 0 };
+        (standing.inherited, standing.unheard) = (true, true);
+        self.unheard += 1;
+        self.sum += ceiling;
+    }
+
+    pub(in crate::resource) fn inherited_until(&self) -> Millis {
+        self.inherited_until
+    }
+
+    pub(in crate::resource) fn is_inherited(&self, slot: u32) -> bool {
+        self.standings.get(slot as usize).is_some_and(|standing| standing.inherited)
+    }
+
+    pub(in crate::resource) fn is_unheard(&self, slot: u32) -> bool {
+        self.standings.get(slot as usize).is_some_and(|standing| standing.unheard)
+    }
+
+    /// Whether the log still speaks of holders that are gone.
+    pub(in crate::resource) fn has_gone(&self) -> bool {
+        !self.gone.is_empty()
+    }
+
+    /// When lowerings may cause a change of their own, if there may be any.
+    pub(in crate::resource) fn next_lowering(&self) -> Option<Millis> {
+        let waiting = !self.gone.is_empty() || !self.too_high.is_empty();
+        waiting.then(|| self.lowered_at.plus(LOWERING_PAUSE))
+    }
+
+    /// A holder has come.
+    pub(in crate::resource) fn came(&mut self, slot: u32, kind: HolderKind, id: &Arc<str>) {
+        let before = if self.gone.is_empty() { None } else { self.gone.remove(&(kind, Arc::clone(id))) };
+        self.standing(slot).promised = before.unwrap_or_default();
+    }
+
+    /// A holder may hold less than before; or nothing, and has been forgotten.
+    pub(in crate::resource) fn looked_at(&mut self, slot: u32, forgotten: Option<Holder>) {
+        match forgotten {
+            None => self.touch(slot),
+            Some(holder) => self.went(slot, holder),
+        }
+    }
+
+    fn went(&mut self, slot: u32, holder: Holder) {
+        let standing = self.standing(slot);
+        let Standing { promised, unheard, .. } = *standing;
+        *standing = Standing { promised: Promised::default(), inherited: false, unheard: false, ..*standing };
+        self.unheard -= usize::from(unheard);
+        if promised.ceiling > Amount::ZERO {
+            self.gone.insert((holder.kind, holder.id), promised);
+        }
+    }
+
+    /// A holder has asked, and perhaps shown that it knows a lease of this term. Returns whether it is the first time.
+    pub(in crate::resource) fn heard(&mut self, slot: u32, knows: bool) -> bool {
+        self.touch(slot);
+        let standing = self.standing(slot);
+        standing.inherited &= !knows;
+        let first = std::mem::take(&mut standing.unheard);
+        self.unheard -= usize::from(first);
+        first
+    }
+
+    /// What it holds has changed.
+    pub(in crate::resource) fn touch(&mut self, slot: u32) {
+        if !std::mem::replace(&mut self.standing(slot).touched, true) {
+            self.touched.push(slot);
+        }
+    }
+
+    /// Something may be believed until then.
+    pub(in crate::resource) fn lasts(&mut self, end: Millis) {
+        self.furthest = self.furthest.max(end);
+    }
+
+    pub(in crate::resource) fn acknowledge(&mut self, number: u64) {
+        self.acknowledged = self.acknowledged.max(number.min(self.taken));
+        self.horizons.acknowledge(self.acknowledged);
+    }
+
+    pub(in crate::resource) fn report(&self) -> PromiseReport {
+        PromiseReport {
+            promised: self.sum,
+            unheard: self.unheard,
+            inherited_until: self.inherited_until,
+            horizon: self.horizons.acknowledged(),
+            under_way: self.taken - self.acknowledged,
+        }
+    }
+
+    pub(in crate::resource) fn bytes(&self) -> usize {
+        size_of::<Self>()
+            + self.standings.capacity() * size_of::<Standing>()
+            + (self.touched.capacity() + self.slack.capacity() + self.too_high.capacity()) * size_of::<u32>()
+    }
+
+    /// What has to be promised, and what the answers since the last call wait for.
+    pub(super) fn take(&mut self, ledger: &Ledger, bounds: Bounds, now: Millis) -> Pending {
+        let before = self.sum;
+        let mut draft = Draft::default();
+        let touched = std::mem::take(&mut self.touched);
+        for slot in &touched {
+            self.follow(*slot, ledger, &mut draft);
+        }
+        if let Some(capacity) = bounds.capacity {
+            self.pay(before.max(capacity.into()), ledger, &mut draft);
+        }
+        let furthest = std::mem::take(&mut self.furthest);
+        let horizon = self.horizons.next(furthest, bounds.lease, self.inherited_until).filter(|_| furthest > now);
+        let needed = horizon.is_some() || !draft.raised.is_empty();
+        if needed || (self.has_lowerings(ledger, bounds) && now >= self.lowered_at.plus(LOWERING_PAUSE)) {
+            self.lower(ledger, bounds, &mut draft);
+            self.lowered_at = now;
+        }
+        self.loosen(ledger, bounds, &draft.raised);
+        let changes = self.conclude(draft, horizon, ledger, now);
+        let raises = touched.iter().map(|slot| self.standings[*slot as usize].promised.number);
+        let raised = raises.max().filter(|number| *number > self.acknowledged);
+        self.touched = touched;
+        self.touched.clear();
+        Pending { changes, awaits: raised.max(self.horizons.awaited(furthest)) }
+    }
+
+    fn standing(&mut self, slot: u32) -> &mut Standing {
+        let slot = slot as usize;
+        if self.standings.len() <= slot {
+            self.standings.resize(slot + 1, Standing::default());
+        }
+        &mut self.standings[slot]
+    }
+
+    /// Raises a ceiling to what is held, or notes that it is above that.
+    fn follow(&mut self, slot: u32, ledger: &Ledger, draft: &mut Draft) {
+        self.standing(slot).touched = false;
+        if ledger.get(slot).is_none() {
+            return;
+        }
+        let held = ledger.held(slot);
+        let Promised { ceiling, ours, .. } = self.standing(slot).promised;
+        if held > ceiling || (held > Amount::ZERO && !ours) {
+            self.put(slot, held);
+            self.standing(slot).promised.ours = true;
+            draft.raised.push(slot);
+        } else {
+            self.queue(slot, held);
+        }
+    }
+
+    fn put(&mut self, slot: u32, ceiling: Amount) {
+        let old = std::mem::replace(&mut self.standing(slot).promised.ceiling, ceiling);
+        self.sum -= old;
+        self.sum += ceiling;
+    }
+
+    /// Puts a holder into the queues where it belongs.
+    fn queue(&mut self, slot: u32, held: Amount) {
+        let standing = self.standing(slot);
+        let ceiling = standing.promised.ceiling;
+        if ceiling > held && !std::mem::replace(&mut standing.in_slack, true) {
+            self.slack.push_back(slot);
+        }
+        if is_too_high(ceiling, held) && !std::mem::replace(&mut self.standing(slot).in_too_high, true) {
+            self.too_high.push_back(slot);
+        }
+    }
+
+    /// Lowers others until the sum is no more than `most`, or until nothing is left to lower: then it is held.
+    fn pay(&mut self, most: Sum, ledger: &Ledger, draft: &mut Draft) {
+        while self.sum > most {
+            if !self.forget_one(draft) && !self.tighten_one(ledger, draft) {
+                return;
+            }
+        }
+    }
+
+    fn forget_one(&mut self, draft: &mut Draft) -> bool {
+        let Some((holder, promised)) = self.gone.pop_first() else { return false };
+        self.sum -= promised.ceiling;
+        draft.forgotten.push(holder);
+        true
+    }
+
+    /// Takes the slack of whoever has had it for longest.
+    fn tighten_one(&mut self, ledger: &Ledger, draft: &mut Draft) -> bool {
+        let Some(slot) = self.slack.pop_front() else { return false };
+        self.standing(slot).in_slack = false;
+        if ledger.get(slot).is_some() {
+            let held = ledger.held(slot);
+            if held < self.standing(slot).promised.ceiling {
+                self.put(slot, held);
+                draft.lowered.push(slot);
+            }
+        }
+        true
+    }
+
+    fn has_lowerings(&self, ledger: &Ledger, bounds: Bounds) -> bool {
+        let tolerated = bounds.capacity.map_or(0.0, |capacity| capacity.get() * TOLERANCE);
+        !self.gone.is_empty() || !self.too_high.is_empty() || self.excess(ledger, bounds) > tolerated
+    }
+
+    /// By how much the slack of all is more than half of what is free.
+    fn excess(&self, ledger: &Ledger, bounds: Bounds) -> f64 {
+        bounds.capacity.map_or(f64::MIN, |capacity| {
+            let held = ledger.sums().held;
+            (self.sum - held).get() - (Sum::from(capacity) - held).max(Sum::ZERO).get() / 2.0
+        })
+    }
+
+    fn lower(&mut self, ledger: &Ledger, bounds: Bounds, draft: &mut Draft) {
+        let most = draft.forgotten.len() + draft.lowered.len() + LOWERINGS;
+        let room = |draft: &Draft| draft.forgotten.len() + draft.lowered.len() < most;
+        while room(draft) && self.forget_one(draft) {}
+        while room(draft)
+            && let Some(slot) = self.too_high.pop_front()
+        {
+            self.standing(slot).in_too_high = false;
+            if ledger.get(slot).is_some() {
+                let held = ledger.held(slot);
+                if is_too_high(self.standing(slot).promised.ceiling, held) {
+                    // Of what is next to nothing an eighth is no less than all that can be added to it.
+                    let ceiling = above(held, self.wish(slot, ledger));
+                    self.put(slot, if is_too_high(ceiling, held) { held } else { ceiling });
+                    draft.lowered.push(slot);
+                    self.queue(slot, held);
+                }
+            }
+        }
+        while room(draft) && self.excess(ledger, bounds) > 0.0 && self.tighten_one(ledger, draft) {}
+    }
+
+    /// How far a ceiling should lie above what is held. Older leases that are larger than the newest are going to end: an eighth
+    /// above the newest is enough, even if that is below what is held.
+    fn wish(&self, slot: u32, ledger: &Ledger) -> Amount {
+        let enough = Amount::clamped(ledger.granted(slot).get() * (1.0 + SLACK));
+        enough.saturating_sub(ledger.held(slot))
+    }
+
+    /// Lets the ceilings that are raised lie a little above what is held, as far as half of what is free allows.
+    fn loosen(&mut self, ledger: &Ledger, bounds: Bounds, raised: &[u32]) {
+        let wishes: Sum = raised.iter().map(|slot| self.wish(*slot, ledger)).collect();
+        let mut left = bounds.capacity.map_or(wishes, |_| Amount::clamped(-self.excess(ledger, bounds)).into());
+        let part = if wishes <= left { 1.0 } else { left.get() / wishes.get() };
+        for slot in raised {
+            let held = ledger.held(*slot);
+            let ceiling = above(held, Amount::clamped(self.wish(*slot, ledger).get() * part));
+            let cost = Sum::from(ceiling) - held.into();
+            if cost <= left {
+                left -= cost;
+                self.put(*slot, ceiling);
+            }
+            self.queue(*slot, held);
+        }
+    }
+
+    /// Writes it down.
+    fn conclude(&mut self, draft: Draft, horizon: Option<Millis>, ledger: &Ledger, now: Millis) -> Option<Changes> {
+        let Draft { forgotten, lowered, raised } = draft;
+        if horizon.is_none() && forgotten.is_empty() && lowered.is_empty() && raised.is_empty() {
+            return None;
+        }
+        self.taken += 1;
+        for slot in &raised {
+            self.standing(*slot).promised.number = self.taken;
+        }
+        let forgotten = forgotten.into_iter().map(|(kind, id)| Ceiling { kind, id, amount: Amount::ZERO });
+        let named = lowered.iter().chain(&raised).map(|slot| {
+            let holder = ledger.holder(*slot);
+            let amount = self.standings[*slot as usize].promised.ceiling;
+            Ceiling { kind: holder.kind, id: Arc::clone(&holder.id), amount }
+        });
+        let ceilings = forgotten.chain(named).collect();
+        let horizon = horizon.map(|until| self.horizons.propose(self.taken, until, now));
+        Some(Changes { term: self.term, number: self.taken, ceilings, horizon })
+    }
+}
+
+/// The two together, rounded down: ceilings must not add up to more than there is.
+fn above(held: Amount, slack: Amount) -> Amount {
+    let mut sum = Sum::from(held);
+    sum += slack;
+    held.max(sum.floor())
+}
+
+fn is_too_high(ceiling: Amount, held: Amount) -> bool {
+    ceiling.get() > held.get() * TOO_HIGH
+}

@@ -1,0 +1,146 @@
+//! The end of a round: what everybody in it is due, what is safe to give now, and the answers.
+
+use super::{Batch, Resource};
+use crate::{
+    Amount, Answer, Claim, HolderKind, Lease, Millis, Now, Reuse, SafeCapacity, Sum, Terms,
+    hints::waits,
+    leases::Grant,
+    ledger::Holder,
+    settlement::{self, Party},
+    time::certain_end,
+};
+
+impl Resource {
+    /// Divides and settles what the sub-round has absorbed, and begins the next.
+    pub(super) fn settle(&mut self, now: Now, answers: &mut [Answer]) {
+        if self.batch.seats.is_empty() {
+            return;
+        }
+        let mut batch = std::mem::take(&mut self.batch);
+        let free = self.seat_parties(&mut batch, now.at);
+        if self.is_bounded() {
+            settlement::settle(free, &batch.parties, &mut batch.grants);
+        } else {
+            batch.grants.extend(batch.parties.iter().map(|party| party.due));
+        }
+        if self.is_learning(now.at) {
+            let short = batch.parties.iter().zip(&batch.grants).filter(|(party, grant)| **grant < party.due);
+            self.counters.learning_excess += short.count() as u64;
+        }
+        for ((seat, party), grant) in batch.seats.iter().zip(&batch.parties).zip(&batch.grants) {
+            self.note(seat.slot, party.due, *grant);
+            answers[seat.answer] = Answer::Granted(self.grant(seat.slot, *grant, now));
+        }
+        batch.seats.clear();
+        batch.parties.clear();
+        batch.grants.clear();
+        batch.terms.clear();
+        self.batch = batch;
+        self.begin_sub_round();
+    }
+
+    /// What hints have to know of an answer.
+    fn note(&mut self, slot: u32, due: Amount, grant: Amount) {
+        self.ledger.set_waits(slot, waits(due, grant));
+        self.watch_list.answered(self.ledger.holder(slot).watch);
+    }
+
+    /// Works out what each is due; returns what is free.
+    fn seat_parties(&self, batch: &mut Batch, now: Millis) -> Sum {
+        let learning = self.is_learning(now);
+        let mut free = Sum::from(self.settings.capacity) - self.ledger.sums().held;
+        for seat in &batch.seats {
+            let holder = self.ledger.holder(seat.slot);
+            let current = holder.leases.kept(seat.claimed, now);
+            let due = if learning && !self.supply_has_ended(now) {
+                current.max(seat.claimed)
+            } else {
+                self.due_now(holder, now, &mut batch.terms)
+            };
+            let held = holder.leases.held(now);
+            let floor = match self.reuse(holder.kind) {
+                Reuse::Confirmed => held,
+                Reuse::Prompt => due.min(current).max(holder.leases.outstanding(now)),
+            };
+            free += Sum::from(held) - Sum::from(floor);
+            batch.parties.push(Party { due, current, floor });
+        }
+        free
+    }
+
+    /// What a holder should end up with while the node has a lease; after that, nothing.
+    pub(super) fn due_now(&self, holder: &Holder, now: Millis, known: &mut Vec<(i16, Terms)>) -> Amount {
+        if self.supply_has_ended(now) { Amount::ZERO } else { self.due(holder, known).min(self.bound(holder)) }
+    }
+
+    /// The sum of what its claims are due. `known` keeps the terms of bands that have been asked about.
+    pub(super) fn due(&self, holder: &Holder, known: &mut Vec<(i16, Terms)>) -> Amount {
+        let mut due = |claim: &Claim| {
+            let band = self.division.band(claim.priority);
+            if let Some((_, terms)) = known.iter().find(|(other, _)| *other == band) {
+                return terms.due(claim);
+            }
+            let terms = self.division.terms(band);
+            known.push((band, terms));
+            terms.due(claim)
+        };
+        match &holder.claims[..] {
+            // To the bit: a sum counts amounts below 1 a little upwards.
+            [one] => due(one),
+            several => several.iter().map(due).collect::<Sum>().floor(),
+        }
+    }
+
+    /// NO_ALGORITHM and STATIC know nothing about others. Where they share a node's own lease, and more is out than that
+    /// (it was cut), settlement alone would let all keep what they have for ever: then nobody is due more than an equal part.
+    fn bound(&self, holder: &Holder) -> Amount {
+        let (sums, capacity) = (self.ledger.sums(), self.settings.capacity);
+        if self.settings.kind.divides() || !self.is_bounded() || sums.held <= Sum::from(capacity) {
+            return Amount::MAX;
+        }
+        Amount::clamped(capacity.get() / sums.subclients.max(1) as f64 * holder.subclients() as f64)
+    }
+
+    /// Towards child nodes reuse is always `confirmed`.
+    fn reuse(&self, kind: HolderKind) -> Reuse {
+        match kind {
+            HolderKind::Client => self.settings.reuse,
+            HolderKind::Node => Reuse::Confirmed,
+        }
+    }
+
+    fn grant(&mut self, slot: u32, capacity: Amount, now: Now) -> Lease {
+        let (length, refresh) = self.lengths(now.at);
+        let token = self.tokens.issue();
+        let expiry_time = now.unix.saturating_add((length.0 / 1000) as i64);
+        let grant = Grant { token, capacity, end: certain_end(now.at, length) };
+        let (kind, priority) = {
+            let holder = self.ledger.holder(slot);
+            (holder.kind, holder.claims.first().map_or(0, |claim| claim.priority))
+        };
+        self.ledger.grant(slot, now.at, grant, expiry_time, self.reuse(kind));
+        self.note_granted(slot);
+        self.counters.granted += 1;
+        Lease { token, capacity, length, refresh, expiry_time, safe_capacity: self.safe_capacity(), priority }
+    }
+
+    /// How long a lease given now lasts, and when to ask again: never longer than the node's own, and again before it ends.
+    pub(super) fn lengths(&self, now: Millis) -> (Millis, Millis) {
+        let own = self.supply_until.map(|until| until.since(now)).filter(|left| left.0 > 0);
+        let length = own.map_or(self.settings.lease, |left| left.min(self.settings.lease));
+        let latest = Millis(length.0.saturating_sub(1000).max(1000));
+        let refresh = if self.settings.refresh < length { self.settings.refresh } else { latest };
+        (length, refresh.min(self.settings.refresh))
+    }
+
+    fn safe_capacity(&self) -> f64 {
+        match self.settings.safe_capacity {
+            SafeCapacity::Fixed(amount) => amount.get(),
+            SafeCapacity::Unlimited => -1.0,
+            SafeCapacity::Dynamic => {
+                let clients = self.ledger.sums().subclients.max(1);
+                Amount::clamped(self.settings.capacity.get() / clients as f64).get()
+            }
+        }
+    }
+}
