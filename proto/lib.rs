@@ -19,6 +19,12 @@ pub mod admin {
     pub const MASTER_METADATA: &str = "leaseway-master";
 }
 
+/// `package leaseway.peer.v1`: what the peers of a node say to each other.
+#[allow(missing_docs, unreachable_pub, clippy::all, clippy::pedantic)]
+pub mod peer {
+    include!("generated/leaseway.peer.v1.rs");
+}
+
 /// `package leaseway.push.v1`: when to ask again.
 #[allow(missing_docs, unreachable_pub, clippy::all, clippy::pedantic)]
 pub mod push {

@@ -13,6 +13,7 @@ mod harness {
     pub(crate) mod config;
     pub(crate) mod doorman;
     pub(crate) mod fake;
+    pub(crate) mod fake_admin;
     pub(crate) mod http;
     pub(crate) mod original;
     pub(crate) mod process;
@@ -32,6 +33,7 @@ mod scenarios {
     mod client_limits;
     mod client_servers;
     mod client_weight;
+    mod cluster_cli;
     mod configuration;
     mod connections;
     mod doorman_flows;
@@ -51,6 +53,7 @@ mod scenarios {
     mod reload;
     mod reuse;
     mod shell;
+    mod up;
 }
 
 /// A file that no list names is compiled by nobody, and its tests pass for ever.

@@ -11,7 +11,7 @@ use tonic::{
 use crate::error::CliError;
 
 /// Servers that name each other are not followed for ever.
-const MOST_REDIRECTS: usize = 5;
+pub(crate) const MOST_REDIRECTS: usize = 5;
 
 /// Where to find a server.
 #[derive(clap::Args)]
@@ -41,17 +41,8 @@ impl Target {
     }
 
     async fn connect_to(&self, address: &str) -> Result<Channel, CliError> {
-        let limit = Duration::from_secs(self.timeout);
-        let bad = |why: String| CliError::BadAddress { address: address.to_owned(), why };
-        if !address.contains(':') {
-            return Err(bad("there is no port".into()));
-        }
-        let endpoint = Endpoint::from_shared(format!("http://{address}")).map_err(|error| bad(error.to_string()))?;
-        let endpoint = endpoint.connect_timeout(limit).timeout(limit);
-        endpoint
-            .connect()
-            .await
-            .map_err(|error| CliError::Unreachable { address: address.to_owned(), why: root(&error) })
+        let unreachable = |why| CliError::Unreachable { address: address.to_owned(), why };
+        connect(address, self.timeout()).await?.map_err(unreachable)
     }
 
     /// Asks the server, and whoever it says is master instead.
@@ -74,10 +65,20 @@ impl Target {
     }
 }
 
+/// A connection, or why there is none: what that means depends on what was expected there.
+pub(crate) async fn connect(address: &str, limit: Duration) -> Result<Result<Channel, String>, CliError> {
+    let bad = |why: String| CliError::BadAddress { address: address.to_owned(), why };
+    if !address.contains(':') {
+        return Err(bad("there is no port".into()));
+    }
+    let endpoint = Endpoint::from_shared(format!("http://{address}")).map_err(|error| bad(error.to_string()))?;
+    let endpoint = endpoint.connect_timeout(limit).timeout(limit);
+    Ok(endpoint.connect().await.map_err(|error| root(&error)))
+}
+
 /// What a server said instead of an answer.
 pub(crate) fn refused(address: &str, status: &Status) -> CliError {
-    let why = format!("{} ({:?})", status.message(), status.code());
-    CliError::Refused { address: address.to_owned(), why }
+    CliError::Refused { address: address.to_owned(), code: status.code(), why: status.message().to_owned() }
 }
 
 /// The innermost reason: "connection refused" rather than "transport error".

@@ -1,8 +1,12 @@
 //! What can go wrong on the command line, and what to do next.
 
-use std::process::ExitCode;
+use std::{path::PathBuf, process::ExitCode};
 
-use leaseway_server::{ServeError, config::LoadError};
+use leaseway_server::{
+    ServeError,
+    config::{ConfigError, LoadError},
+};
+use tonic::Code;
 
 /// Why a command failed.
 #[derive(Debug, thiserror::Error)]
@@ -17,8 +21,54 @@ pub(crate) enum CliError {
     Unreachable { address: String, why: String },
     #[error("{address} is not an address: {why}. Write host:port, like 127.0.0.1:5100")]
     BadAddress { address: String, why: String },
-    #[error("the server at {address} refused: {why}")]
-    Refused { address: String, why: String },
+    #[error(
+        "nothing answers at the admin address {address}: {why}. A server opens one when it is started with --data, at 127.0.0.1:5160 unless its --admin says otherwise; --admin says here where to look"
+    )]
+    NoAdmin { address: String, why: String },
+    #[error(
+        "the server at {address} keeps neither configurations nor peers: it was started without --data, or this is not its admin address"
+    )]
+    NotAdmin { address: String },
+    #[error(
+        "the server at {address} does not accept the token: {why}. --admin-token-file names the file that it was started with"
+    )]
+    WrongToken { address: String, why: String },
+    #[error("cannot use the token in {}: {why}", path.display())]
+    Token { path: PathBuf, why: String },
+    #[error("the server at {address} cannot do it now: {why}; `leaseway peers list` shows who is there")]
+    NoMasterNow { address: String, why: String },
+    #[error("the server at {address} refuses this configuration, nothing has changed:\n{mistakes}")]
+    ConfigRefused { address: String, mistakes: String },
+    #[error("version {version}, which is in force, cannot be read by this leaseway ({error}); is the server newer?")]
+    UnreadableVersion { version: u64, error: ConfigError },
+    /// The file of `leaseway up` is wrong. Nothing was started.
+    #[error(transparent)]
+    NodeSet(ConfigError),
+    #[error("there is no peer `{name}` to start; there are: {known}")]
+    NoSuchPeer { name: String, known: String },
+    /// Nothing was started.
+    #[error(
+        "cannot listen everywhere:{0}\nIs another `leaseway up` running? Stop it, or choose other ports in a file: `leaseway up --example`"
+    )]
+    Ports(String),
+    /// Nothing was started or deleted.
+    #[error(
+        "{} was not made by `leaseway up`, so that it is left alone: choose another directory with --data", directory.display()
+    )]
+    NotOurs { directory: PathBuf },
+    #[error("cannot prepare {}: {error}", path.display())]
+    Data { path: PathBuf, error: std::io::Error },
+    #[error("cannot start {label}: {error}")]
+    Spawn { label: String, error: std::io::Error },
+    #[error("{label} did not start ({how}): it says above why. All others have been stopped")]
+    PeerDidNotStart { label: String, how: String },
+    #[error("failed on their own: {0}")]
+    PeersFailed(String),
+    /// The differences have been shown.
+    #[error("there are differences")]
+    Different,
+    #[error("the server at {address} refused: {why} ({code:?})")]
+    Refused { address: String, code: Code, why: String },
     #[error("{address} is not the master and does not know who is; ask again in a moment")]
     NoMaster { address: String },
     #[error("followed {count} redirects and found no master; the last said it is {last}")]
@@ -46,12 +96,19 @@ impl CliError {
     /// As sysexits.h has them where it has one: scripts can tell a bad file from a server that is away.
     pub(crate) fn exit_code(&self) -> ExitCode {
         const EX_UNAVAILABLE: u8 = 69;
+        const EX_NOPERM: u8 = 77;
         const EX_CONFIG: u8 = 78;
         match self {
-            CliError::Config(_) | CliError::Serve(ServeError::Config(_)) => ExitCode::from(EX_CONFIG),
-            CliError::Unreachable { .. } | CliError::NoMaster { .. } | CliError::TooManyRedirects { .. } => {
-                ExitCode::from(EX_UNAVAILABLE)
-            }
+            CliError::Config(_)
+            | CliError::ConfigRefused { .. }
+            | CliError::NodeSet(_)
+            | CliError::Serve(ServeError::Config(_)) => ExitCode::from(EX_CONFIG),
+            CliError::WrongToken { .. } => ExitCode::from(EX_NOPERM),
+            CliError::Unreachable { .. }
+            | CliError::NoAdmin { .. }
+            | CliError::NoMaster { .. }
+            | CliError::NoMasterNow { .. }
+            | CliError::TooManyRedirects { .. } => ExitCode::from(EX_UNAVAILABLE),
             _ => ExitCode::FAILURE,
         }
     }

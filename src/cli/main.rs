@@ -1,13 +1,16 @@
 //! The `leaseway` binary: runs a server, and asks one.
 
+mod admin;
 mod ask;
-mod check;
+mod config;
 mod connect;
 mod error;
 mod output;
+mod peers;
 mod serve;
 mod shell;
 mod status;
+mod up;
 
 use std::process::ExitCode;
 
@@ -30,8 +33,9 @@ Try it:
   leaseway get bob mysql 1000           bob asks for more than there is, and gets what is left
   leaseway status mysql                 who has what
   leaseway shell                        several clients at once, with their leases kept refreshed
+  leaseway up                           three peers on this machine: kill one, the others go on
 
-Every flag of serve, and --server and --timeout, can also be set by a variable: --listen is LEASEWAY_LISTEN. A
+Every flag of serve, and those that say where a server is, can also be set by a variable: --listen is LEASEWAY_LISTEN. A
 flag on the command line wins.
 The server speaks the Doorman protocol: Doorman's Go clients work with it unchanged.";
 
@@ -39,9 +43,14 @@ The server speaks the Doorman protocol: Doorman's Go clients work with it unchan
 enum Command {
     /// Runs a server until SIGTERM or Ctrl-C; SIGHUP, or a change of its file, reloads the configuration
     Serve(Box<serve::Serve>),
-    /// Works with configuration files
+    /// Runs the peers of a node on this machine, each a process of its own, until Ctrl-C; without a file: three
+    Up(up::Up),
+    /// Works with configuration files, and with the configuration that the peers of a node keep
     #[command(subcommand)]
-    Config(check::ConfigCommand),
+    Config(config::ConfigCommand),
+    /// Shows and changes who the peers of a node are
+    #[command(subcommand)]
+    Peers(peers::PeersCommand),
     /// Asks for capacity once, as a client would, and prints the lease
     Get(ask::Get),
     /// Gives capacity back
@@ -54,7 +63,12 @@ enum Command {
 
 fn main() -> ExitCode {
     let outcome = match Cli::parse().command {
-        Command::Serve(serve) => serve.run(),
+        Command::Serve(serve) => {
+            up::tether::obey();
+            serve.run()
+        }
+        Command::Up(up) => up.run(),
+        Command::Peers(command) => command.run(),
         Command::Config(command) => command.run(),
         Command::Get(get) => get.run(),
         Command::Release(release) => release.run(),
@@ -84,14 +98,33 @@ mod tests {
         Cli::command().debug_assert();
     }
 
+    fn assert_has_its_variable(flag: &clap::Arg) {
+        let expected = format!("LEASEWAY_{}", flag.get_id().as_str().to_uppercase());
+        let variable = flag.get_env().map(|variable| variable.to_string_lossy().into_owned());
+        assert_eq!(variable, Some(expected));
+    }
+
     #[test]
     fn every_flag_of_serve_has_its_variable() {
         let cli = Cli::command();
         let serve = cli.find_subcommand("serve").expect("serve exists");
-        for flag in serve.get_arguments().filter(|flag| flag.get_id() != "help") {
-            let expected = format!("LEASEWAY_{}", flag.get_id().as_str().to_uppercase());
-            let variable = flag.get_env().map(|variable| variable.to_string_lossy().into_owned());
-            assert_eq!(variable, Some(expected));
+        serve.get_arguments().filter(|flag| flag.get_id() != "help").for_each(assert_has_its_variable);
+    }
+
+    #[test]
+    fn every_command_that_asks_a_peer_can_be_told_where_by_variables() {
+        let cli = Cli::command();
+        let asking =
+            [("config", &["apply", "diff", "show", "history", "rollback"][..]), ("peers", &["list", "add", "remove"])];
+        for (group, commands) in asking {
+            let group = cli.find_subcommand(group).expect("it exists");
+            for command in commands {
+                let command = group.find_subcommand(command).expect("it exists");
+                for flag in ["admin", "admin_token_file", "timeout"] {
+                    let flag = command.get_arguments().find(|argument| argument.get_id() == flag);
+                    assert_has_its_variable(flag.unwrap_or_else(|| panic!("{}", command.get_name())));
+                }
+            }
         }
     }
 }

@@ -3,6 +3,7 @@
 use std::{
     fmt::Display,
     io::{self, Write as _},
+    time::{Duration, UNIX_EPOCH},
 };
 
 use crate::error::CliError;
@@ -17,7 +18,12 @@ pub(crate) fn say(text: impl Display) -> Result<(), CliError> {
 
 /// What went wrong, on standard error, where nothing can be done about a further failure.
 pub(crate) fn complain(error: &CliError) {
-    let _ = writeln!(io::stderr().lock(), "leaseway: {error}");
+    note(format_args!("leaseway: {error}"));
+}
+
+/// Something besides the result, on standard error.
+pub(crate) fn note(text: impl Display) {
+    let _ = writeln!(io::stderr().lock(), "{text}");
 }
 
 /// Columns, as wide as need be; the first is to the left, the others to the right.
@@ -41,6 +47,13 @@ pub(crate) fn number(value: f64) -> String {
     text.trim_end_matches('0').trim_end_matches('.').to_owned()
 }
 
+/// A moment in seconds since the epoch. What no calendar has (a clock that was set wrong) becomes the nearest that one has.
+pub(crate) fn utc(unix: i64) -> String {
+    const LAST: u64 = 253_402_300_799;
+    let seconds = u64::try_from(unix).unwrap_or(0).min(LAST);
+    humantime::format_rfc3339_seconds(UNIX_EPOCH + Duration::from_secs(seconds)).to_string()
+}
+
 /// How much longer a resource learns, if it does.
 pub(crate) fn learning(left_ms: u64) -> String {
     if left_ms == 0 { "no".to_owned() } else { format!("{} s", left_ms.div_ceil(1000)) }
@@ -56,6 +69,13 @@ mod tests {
         assert_eq!(number(100.0 / 3.0), "33.333333");
         assert_eq!(number(0.0), "0");
         assert_eq!(number(-1.0), "-1");
+    }
+
+    #[test]
+    fn every_moment_can_be_shown() {
+        assert_eq!(utc(1_700_000_000), "2023-11-14T22:13:20Z");
+        assert_eq!(utc(-5), "1970-01-01T00:00:00Z");
+        assert_eq!(utc(i64::MAX), "9999-12-31T23:59:59Z");
     }
 
     #[test]

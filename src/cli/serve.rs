@@ -30,7 +30,7 @@ pub(crate) struct Serve {
     #[arg(long, env = "LEASEWAY_THREADS", value_name = "N")]
     threads: Option<usize>,
     /// What to log: a level (error, warn, info, debug), or a filter like info,leaseway_server=debug
-    #[arg(long, env = "LEASEWAY_LOG", default_value = "info", value_name = "FILTER")]
+    #[arg(long, env = "LEASEWAY_LOG", default_value = "info,openraft=off", value_name = "FILTER")]
     log: EnvFilter,
     #[command(flatten)]
     peers: PeerFlags,

@@ -53,7 +53,7 @@ impl Amount {
     /// For results of arithmetic on amounts: takes what rounding pushed out of range back into it.
     pub fn clamped(value: f64) -> Amount {
         debug_assert!(!value.is_nan(), "arithmetic on amounts cannot yield NaN");
-        Amount(value.clamp(0.0, Self::MAX.0))
+        Amount(value.clamp(0.0, Self::MAX.0).abs()) // -0 is 0 here too: `clamp` lets it pass
     }
 
     /// The plain number.
@@ -209,6 +209,7 @@ mod tests {
         }
         assert_eq!(amount(0.1).get(), 0.1, "ordinary numbers are kept to the bit");
         assert_eq!(amount(-0.0).get(), 0.0);
+        assert_eq!(Sum::from(Amount::clamped(-0.0)), Sum::ZERO);
     }
 
     /// A day at 1,000 updates a second, with amounts of very different sizes. An `f64` sum is off after this; ours is not.

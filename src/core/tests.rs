@@ -1,8 +1,10 @@
 //! The core as a whole: the documents' examples, the Go server's vectors, random histories, hints that are followed, transcripts.
 
 mod documents;
+mod failovers;
 mod hints;
 mod histories;
+mod peers;
 mod rules;
 mod transcripts;
 mod vectors;

@@ -30,6 +30,7 @@ mod read;
 mod template;
 #[cfg(test)]
 mod tests;
+pub mod yaml;
 
 use std::{
     fs::File,
@@ -40,7 +41,7 @@ use std::{
 use leaseway_core::Repository;
 
 pub use self::diagnostic::{ConfigError, Diagnostic, Position};
-use self::diagnostic::{Findings, Lines};
+use self::yaml::Document;
 
 /// The largest configuration that is read, in bytes. 10,000 templates with all keys take about half of it.
 pub const MAX_BYTES: usize = 4 << 20;
@@ -78,12 +79,14 @@ pub enum LoadError {
 
 /// Reads a configuration file.
 pub fn load(path: &Path) -> Result<Loaded, LoadError> {
-    let bytes = read(path).map_err(|error| LoadError::Read { path: path.to_owned(), error })?;
+    let bytes = read_file(path).map_err(|error| LoadError::Read { path: path.to_owned(), error })?;
     Ok(parse_bytes(&path.display().to_string(), &bytes)?)
 }
 
+/// The bytes of a file, but not many more than [`MAX_BYTES`]: reading them as a configuration says when they are too many.
+///
 /// One byte more than is allowed shows that a file is too large; the rest of it need not be in memory.
-fn read(path: &Path) -> io::Result<Vec<u8>> {
+pub fn read_file(path: &Path) -> io::Result<Vec<u8>> {
     let mut bytes = Vec::new();
     File::open(path)?.take(MAX_BYTES as u64 + 1).read_to_end(&mut bytes)?;
     Ok(bytes)
@@ -96,44 +99,13 @@ pub fn parse(file: &str, text: &str) -> Result<Loaded, ConfigError> {
 
 /// As [`parse`], for what may not even be text.
 pub fn parse_bytes(file: &str, bytes: &[u8]) -> Result<Loaded, ConfigError> {
-    let mut found = Findings::new(file);
-    let read = text(bytes, &mut found).map(|text| (read_text(text, &mut found), text));
-    let warnings = found.finish()?;
-    let (repository, text) = read.expect("without text there is a finding");
-    Ok(Loaded { repository, text: text.to_owned(), warnings })
+    let empty = format!("the configuration is empty; the least is: {}", template::EXAMPLE);
+    let Document { content, text, warnings } =
+        yaml::read(file, bytes, "the configuration", &empty, template::read_repository)?;
+    Ok(Loaded { repository: content, text: text.to_owned(), warnings })
 }
 
 /// What a server without a configuration file runs on.
 pub fn development() -> Loaded {
     parse("development.yaml", DEVELOPMENT).expect("tested")
-}
-
-fn text<'b>(bytes: &'b [u8], found: &mut Findings) -> Option<&'b str> {
-    if bytes.len() > MAX_BYTES {
-        found.error(Position::START, format!("larger than {MAX_BYTES} bytes"));
-        return None;
-    }
-    match std::str::from_utf8(bytes) {
-        // The mark that some editors put in front; it is no character of the first line.
-        Ok(text) => Some(text.strip_prefix('\u{feff}').unwrap_or(text)),
-        Err(error) => {
-            let good = String::from_utf8_lossy(&bytes[..error.valid_up_to()]);
-            found.error(Lines::of(&good).end(), "not UTF-8: save the file with that encoding");
-            None
-        }
-    }
-}
-
-fn read_text(text: &str, found: &mut Findings) -> Repository {
-    match node::parse(text, found).filter(|root| !root.is_nothing()) {
-        Some(root) => template::read_repository(&root, found),
-        None => {
-            // Text that is not YAML is no empty file, and has been complained about.
-            if !found.any() {
-                let message = format!("the configuration is empty; the least is: {}", template::EXAMPLE);
-                found.error(Position::START, message);
-            }
-            Repository::default()
-        }
-    }
 }

@@ -2,6 +2,7 @@
 
 use std::path::Path;
 
+use leaseway_core::{Millis, Settings};
 use leaseway_quorum::Configuration;
 
 use crate::{
@@ -13,6 +14,8 @@ use crate::{
 pub(crate) struct FirstConfiguration {
     pub(crate) loaded: Loaded,
     pub(crate) source: String,
+    /// Somebody has named a file.
+    pub(crate) is_file: bool,
 }
 
 impl FirstConfiguration {
@@ -25,13 +28,24 @@ impl FirstConfiguration {
                      nothing is remembered over a restart, and nothing is learnt after one"
                 );
             }
-            return Ok(FirstConfiguration { loaded: config::development(), source: "development default".into() });
+            return Ok(FirstConfiguration {
+                loaded: config::development(),
+                source: "development default".into(),
+                is_file: false,
+            });
         };
         let loaded = config::load(path)?;
         for warning in &loaded.warnings {
             tracing::warn!("{warning}");
         }
-        Ok(FirstConfiguration { loaded, source: path.display().to_string() })
+        Ok(FirstConfiguration { loaded, source: path.display().to_string(), is_file: true })
+    }
+
+    /// How long what was promised before may be in force where nothing of it is known.
+    pub(crate) fn listening(&self) -> Millis {
+        let settings = self.loaded.repository.templates().map(|template| &template.settings);
+        let lengths = settings.map(|settings| settings.last_lease_over(Millis(0)));
+        lengths.max().unwrap_or_else(|| Settings::unmatched().last_lease_over(Millis(0)))
     }
 
     /// As the first version that peers keep.

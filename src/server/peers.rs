@@ -1,27 +1,26 @@
-//! This server as one of the peers of its node: from options to a quorum, and what the quorum says carried to the node.
+//! This server as one of the peers of its node: from options to a quorum.
 
-use std::{net::SocketAddr, path::PathBuf, sync::Arc, time::Duration};
+use std::{net::SocketAddr, path::PathBuf, sync::Arc};
 
-use leaseway_quorum::{self as quorum, Configuration, Fact, Mastership, Quorum, Secret, Services, Timing};
+use leaseway_quorum::{self as quorum, Quorum, Secret, Timing};
 
 use tokio::{net::TcpListener, sync::watch};
 
 use crate::{
-    actors::{Gone, Handover, Memory, NodeHandle},
+    actors::{Handover, Memory, NodeHandle},
     clock::Clock,
-    config,
     first::FirstConfiguration,
+    follow::follow,
     grpc::{
         Identity,
         admin::{self, AdminService, Token},
     },
     run::{Addresses, ServeError, bind, local},
+    services::Services,
 };
 
 /// A lone peer's name, unless it is given one.
 const ALONE: &str = "alone";
-/// How often a peer looks whether another has put a configuration in force.
-const LOOK_EVERY: Duration = Duration::from_millis(200);
 
 /// What survives a restart, and who else answers for this node.
 #[derive(Debug, Clone)]
@@ -50,8 +49,7 @@ impl PeerOptions {
     /// The secret of the peers.
     fn secret(&self) -> Result<Option<Secret>, ServeError> {
         let Some(path) = &self.secret_file else { return Ok(None) };
-        let text = read_secret(path)?;
-        Secret::new(&text).map(Some).map_err(|error| ServeError::Secret { path: path.clone(), why: error.to_string() })
+        read_secret(path).map(|secret| Some(Secret::new(secret)))
     }
 
     /// Where to listen for peers; none if it is alone.
@@ -104,7 +102,7 @@ pub(crate) async fn join(
     identity.admin = admin_address.to_string().into();
     addresses.admin = Some(admin_address);
     let services = Services { grpc: identity.advertise.to_string(), admin: identity.admin.to_string() };
-    let quorum = enter(options, id, services, clock, first.fact(clock, &identity.id)).await?;
+    let quorum = enter(options, id, &services, clock, first).await?;
     addresses.peers = quorum.listening();
     Ok(Joined { memory: Memory { quorum, handover: options.handover }, admin, token })
 }
@@ -115,7 +113,7 @@ impl Joined {
         self,
         node: &NodeHandle,
         identity: &Identity,
-        first: Configuration,
+        first: FirstConfiguration,
         stopped: &watch::Receiver<bool>,
     ) -> Quorum {
         let quorum = self.memory.quorum;
@@ -130,78 +128,19 @@ impl Joined {
 async fn enter(
     options: &PeerOptions,
     id: Option<&str>,
-    services: Services,
+    services: &Services,
     clock: Clock,
-    first: Configuration,
+    first: &FirstConfiguration,
 ) -> Result<Quorum, ServeError> {
     let name = id.unwrap_or(ALONE);
     let mut settings = quorum::Settings::new(name, options.data.clone(), Arc::new(move || clock.at()));
     settings.listen = options.listen(name)?;
-    settings.services = services;
+    settings.advertise = services.to_string();
     settings.peers = options.peers.clone();
     settings.bootstrap = options.bootstrap;
-    settings.first_configuration = Some(first);
+    settings.listening = first.listening();
+    settings.first_configuration = Some(first.fact(clock, id.unwrap_or(&services.grpc)));
     settings.secret = options.secret()?;
     settings.timing = options.timing;
     Ok(quorum::start(settings).await?)
-}
-
-/// Carries what the peers agree on to the node, until either is gone. A master that finds no configuration proposes `first`.
-async fn follow(quorum: Quorum, node: NodeHandle, first: Configuration) {
-    let mut mastership = quorum.mastership();
-    mastership.mark_changed();
-    let mut look = tokio::time::interval(LOOK_EVERY);
-    look.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
-    loop {
-        let followed = tokio::select! {
-            changed = mastership.changed() => match changed {
-                Ok(()) => {
-                    let now = mastership.borrow_and_update().clone();
-                    stand(&quorum, &node, now, &first).await
-                }
-                Err(_) => return,
-            },
-            _ = look.tick() => adopt_newest(&quorum, &node).await,
-        };
-        if let Err(Gone) = followed {
-            return;
-        }
-    }
-}
-
-async fn stand(quorum: &Quorum, node: &NodeHandle, now: Mastership, first: &Configuration) -> Result<(), Gone> {
-    if let Mastership::Master(reign) = &now {
-        if quorum.read(|facts| facts.configuration().is_none()) {
-            let proposed = quorum.propose(reign, vec![Fact::Configuration(first.clone())]).await;
-            // Whoever is master next will try as well.
-            if let Err(error) = proposed {
-                tracing::warn!(%error, "the first configuration is not kept yet");
-            }
-        }
-        // Before the first resource comes to life.
-        adopt_newest(quorum, node).await?;
-    }
-    node.stand(now).await
-}
-
-/// Puts the newest configuration of the peers in force here.
-pub(crate) async fn adopt_newest(quorum: &Quorum, node: &NodeHandle) -> Result<(), Gone> {
-    let in_force = node.config().version;
-    let newest = quorum.read(|facts| facts.configuration().filter(|newest| newest.version != in_force).cloned());
-    let Some(newest) = newest else { return Ok(()) };
-    match config::parse(&newest.source, &newest.text) {
-        Ok(loaded) => {
-            tracing::info!(version = newest.version, source = %newest.source, "configuration of the peers in force");
-            node.adopt(loaded.repository, newest.version, newest.source.to_string()).await
-        }
-        // Applied by a server that understands more than this one.
-        Err(error) if node.config().rejected.is_none() => {
-            tracing::error!(
-                version = newest.version,
-                "the configuration of the peers is not understood here:\n{error}"
-            );
-            node.reject(error.to_string()).await
-        }
-        Err(_) => Ok(()),
-    }
 }

@@ -230,7 +230,7 @@ async fn serve(options: Options, ready: impl FnOnce(Addresses)) -> Result<(), Se
     actix_rt::spawn(remind_of_hints(node.clone()));
     actix_rt::spawn(upkeep(prometheus));
     actix_rt::spawn(reload.on_change(node.clone(), joined.is_some()));
-    let quorum = joined.map(|joined| joined.serve(&node, &identity, first.fact(clock, &identity.id), &stopped));
+    let quorum = joined.map(|joined| joined.serve(&node, &identity, first, &stopped));
     tracing::info!(grpc = %addresses.grpc, http = %addresses.http, "ready");
     ready(addresses);
 

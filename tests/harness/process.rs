@@ -36,7 +36,7 @@ pub(crate) fn leaseway(arguments: &[&str]) -> Said {
 
 /// As [`leaseway`], with something to read.
 pub(crate) fn leaseway_reading(arguments: &[&str], input: &str) -> Said {
-    let mut process = Process::start_with(arguments, &[], Stdio::piped());
+    let mut process = Process::start_reading(arguments, &[]);
     process.child.stdin.take().unwrap().write_all(input.as_bytes()).unwrap();
     process.finish()
 }
@@ -44,6 +44,16 @@ pub(crate) fn leaseway_reading(arguments: &[&str], input: &str) -> Said {
 impl Process {
     pub(crate) fn start(arguments: &[&str], variables: Variables<'_>) -> Process {
         Process::start_with(arguments, variables, Stdio::null())
+    }
+
+    /// With a pipe to read from.
+    pub(crate) fn start_reading(arguments: &[&str], variables: Variables<'_>) -> Process {
+        Process::start_with(arguments, variables, Stdio::piped())
+    }
+
+    /// The end of what it reads.
+    pub(crate) fn close_input(&mut self) {
+        drop(self.child.stdin.take());
     }
 
     fn start_with(arguments: &[&str], variables: Variables<'_>, stdin: Stdio) -> Process {

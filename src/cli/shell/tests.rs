@@ -60,7 +60,7 @@ struct Books {
 }
 
 fn broken() -> CliError {
-    CliError::Refused { address: "here:1".into(), why: "broken".into() }
+    CliError::Refused { address: "here:1".into(), code: tonic::Code::Internal, why: "broken".into() }
 }
 
 impl Session for Books {
@@ -167,7 +167,7 @@ async fn failures_in_a_file_name_the_line_and_do_not_stop_it() {
     let (ended, printed) = shell(false, &["gett a b 1", "get a broken 1", "release a b", "get a b 1", "q"]).await;
     let expected = [
         "err: leaseway: line 1: there is no command `gett` (did you mean `get`?); `help` lists them all",
-        "err: leaseway: line 2: the server at here:1 refused: broken",
+        "err: leaseway: line 2: the server at here:1 refused: broken (Internal)",
         "err: leaseway: line 3: a has asked for no `b` in this shell; `show` lists what has been asked for",
         "closed: 1",
     ];
@@ -281,7 +281,7 @@ async fn a_watched_resource_is_printed_each_second_until_stopped() {
 #[tokio::test(start_paused = true)]
 async fn what_goes_wrong_while_watching_takes_the_place_of_a_row() {
     let printed = watched("fading", Line::Interrupted).await;
-    let refused = "above: the server at here:1 refused: broken";
+    let refused = "above: the server at here:1 refused: broken (Internal)";
     assert_eq!(printed[2..], [refused, refused, "closed: 0"]);
 }
 

@@ -89,6 +89,11 @@ impl Promises {
         self.drop_terms_without_ceilings();
     }
 
+    /// The newest term that has promised anything.
+    pub fn newest(&self) -> Option<Term> {
+        self.newest.map(|(term, _)| term)
+    }
+
     /// Whether nothing is promised to anybody.
     pub fn is_empty(&self) -> bool {
         self.ceilings.is_empty()

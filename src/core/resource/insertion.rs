@@ -23,7 +23,7 @@ impl Resource {
         }
         let slot = known.unwrap_or_else(|| self.newcomer(&ask));
         let confirmation = self.hear(slot, &ask, now.at)?;
-        self.note_heard(slot, confirmation);
+        self.note_heard(slot);
         if known.is_some() && self.is_too_soon(self.ledger.holder(slot), &ask, now.at) {
             self.counters.too_soon += 1;
             return Err(Answer::TooSoon);

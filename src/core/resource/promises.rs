@@ -8,7 +8,7 @@ mod horizons;
 mod keeper;
 
 use super::Resource;
-use crate::{Amount, Changes, Claim, Claims, Inherited, Millis, Sum, Term, leases::Confirmation, ledger::Holder};
+use crate::{Amount, Changes, Claim, Claims, Inherited, Millis, Sum, Term, ledger::Holder};
 
 pub(super) use keeper::Keeper;
 
@@ -119,9 +119,9 @@ impl Resource {
     }
 
     /// A holder has been heard, and what it holds may have changed.
-    pub(super) fn note_heard(&mut self, slot: u32, confirmation: Confirmation) {
+    pub(super) fn note_heard(&mut self, slot: u32) {
         let Some(keeper) = &mut self.keeper else { return };
-        if keeper.heard(slot, confirmation == Confirmation::Known) {
+        if keeper.heard(slot) {
             // Whoever listens for hints may have waited for this.
             self.batch.newcomers.push(slot);
         }

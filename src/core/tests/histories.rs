@@ -42,7 +42,7 @@ pub(super) fn actors() -> impl Strategy<Value = Vec<Actor>> {
     })
 }
 
-fn settings(reuse: Reuse) -> impl Strategy<Value = Settings> {
+pub(super) fn settings(reuse: Reuse) -> impl Strategy<Value = Settings> {
     let kind = proptest::sample::select(vec![Kind::ProportionalShare, Kind::FairShare]);
     let priority = prop_oneof![2 => Just(Priority::Ignore), 1 => Just(Priority::Strict)];
     (kind, priority, prop_oneof![3 => 1.0..500.0, 1 => Just(0.0)], any::<bool>()).prop_map(

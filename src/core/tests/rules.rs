@@ -11,6 +11,7 @@ mod learning;
 mod nodes;
 mod numbers;
 mod priorities;
+mod promises;
 mod reuse;
 mod rounds;
 mod safe_capacity;

@@ -7,7 +7,7 @@
 //! # Commands
 //! ```text
 //! resource KIND capacity=120 [lease=60s] [refresh=16s] [reuse=prompt] [priority=strict] [max_priority=3]
-//!          [min_request_interval=0s] [safe=7.5] [holders=100] [learning=60s]
+//!          [min_request_interval=0s] [safe=7.5] [holders=100] [learning=60s] [promises=kept]
 //!                             a resource comes to life; all that went before is forgotten
 //! inherit ID 40 60s           a holder comes with a lease of 40 for 60 s from a master before this one
 //! ask ID wants=10 [priority=3] [outstanding=80] [has=none]
@@ -25,11 +25,17 @@
 //! capacity 50                 the template says another capacity
 //! supply 50 30s               the node has a parent, and from now on a lease of 50 for 30 s there
 //! advance 16s                 time passes
+//! fail                        the master dies; its successor begins with what it promised
 //! tick                        what has ended is forgotten, even if nobody asks
 //! ```
+//! `log:` says what peers are told, `(first)` that the answers of the round wait until they know.
+//!
 //! After each block come the books: what must be assumed in use (*held*), what is left (*free*), and what the holders' own
 //! books say (*believed*): the newest lease that reached each, while it is live. Rounds and blocks are checked for the
 //! invariants.
+
+mod peer;
+mod words;
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -42,10 +48,11 @@ use std::{
 use goldenscript::{ArgumentConsumer, Block, Command, Context};
 use test_each_file::test_each_path;
 
+use self::words::{amount, claim, duration, number, time, told};
 use super::world::{ask, birth, has, now_at};
 use crate::{
-    Amount, Answer, Ask, Birth, Claim, Claims, Has, HolderKind, Kind, Lease, Millis, NamedParameter, Release, Request,
-    Resource, Reuse, SafeCapacity, Settings, Sum, Term, Token, invariant,
+    Amount, Answer, Ask, Birth, Claim, Claims, Has, HolderKind, Inherited, Kind, Millis, NamedParameter, Promises,
+    Release, Request, Resource, Reuse, SafeCapacity, Settings, Sum, Term, Token, invariant,
 };
 
 test_each_path! { in "./src/core/testscripts" as scripts => run }
@@ -69,6 +76,8 @@ struct Transcript {
     losing: BTreeSet<String>,
     /// Who listens for hints.
     listening: BTreeSet<String>,
+    /// What the peers know.
+    peer: Promises,
 }
 
 /// A holder, as it knows itself.
@@ -92,7 +101,7 @@ impl Transcript {
         let kind = args.next_pos().ok_or("which algorithm?")?;
         let kind = Kind::ALL.into_iter().find(|known| known.name() == kind).ok_or("no such algorithm")?;
         let mut settings = Settings::new(kind, Amount::ZERO);
-        let (mut learning_until, mut max_holders) = (Millis(0), usize::MAX);
+        let (mut learning_until, mut max_holders, mut inherited) = (Millis(0), usize::MAX, None);
         while let Some((key, value)) = args.next_key() {
             match key {
                 "capacity" => settings.capacity = amount(value)?,
@@ -101,13 +110,14 @@ impl Transcript {
                 "min_request_interval" => settings.min_request_interval = duration(value)?,
                 "safe" => settings.safe_capacity = SafeCapacity::Fixed(amount(value)?),
                 "holders" => max_holders = value.parse()?,
+                "promises" => inherited = Some(Inherited::default()),
                 "learning" => learning_until = self.now.plus(duration(value)?),
                 _ => settings.apply(&NamedParameter { name: key.to_owned(), value: Some(value.to_owned()) })?,
             }
         }
         args.reject_next()?;
         let now = self.now;
-        let birth = Birth { term: TERM, learning_until, max_holders, ..birth(settings) };
+        let birth = Birth { term: TERM, learning_until, max_holders, inherited, ..birth(settings) };
         *self = Transcript { resource: Some(Resource::new(birth)), now, ..Transcript::default() };
         Ok(())
     }
@@ -193,7 +203,7 @@ impl Transcript {
                 self.resource()?.watch(kind, &id);
             }
         }
-        let mut output = String::new();
+        let mut output = self.promise()?;
         for (request, answer) in requests.into_iter().zip(answers) {
             let id = match request {
                 Request::Ask(Ask { id, .. }) | Request::Release(Release { id, .. }) => id,
@@ -277,6 +287,9 @@ impl Transcript {
             number((Sum::from(capacity) - sums.held).get()),
             number(believed.into_iter().collect::<Sum>().get()),
         );
+        if let Some(promises) = resource.promises() {
+            write!(output, ", promised {}", number(promises.promised.get()))?;
+        }
         if report.learning > Millis(0) {
             write!(output, ", learning for {}", time(report.learning))?;
         }
@@ -288,7 +301,8 @@ impl Transcript {
         for holder in holders {
             let columns = [holder.wants, holder.due, holder.granted, holder.held].map(|amount| number(amount.get()));
             let [wants, due, granted, held] = columns;
-            writeln!(output, "  {:<10}{wants:>12}{due:>12}{granted:>12}{held:>12}", &*holder.id)?;
+            let unheard = if holder.heard { "" } else { "  (unheard)" };
+            writeln!(output, "  {:<10}{wants:>12}{due:>12}{granted:>12}{held:>12}{unheard}", &*holder.id)?;
         }
         Ok(output)
     }
@@ -331,9 +345,11 @@ impl goldenscript::Runner for Transcript {
                 self.resource()?.supply(capacity, until);
             }
             "advance" => self.advance(args)?,
+            "fail" => self.fail()?,
             "tick" => {
                 let now = self.now;
                 self.resource()?.tick(now);
+                return self.promise();
             }
             other => return Err(format!("unknown command `{other}`").into()),
         }
@@ -346,51 +362,4 @@ impl goldenscript::Runner for Transcript {
         }
         self.books()
     }
-}
-
-fn told(answer: &Answer) -> String {
-    match answer {
-        Answer::Granted(lease) => {
-            let Lease { token, capacity, length, refresh, safe_capacity, priority, .. } = lease;
-            let priority = if *priority == 0 { String::new() } else { format!(", counts as priority {priority}") };
-            format!(
-                "lease {}: {}/s for {}, refresh {}, safe {}{priority}",
-                token.get() - TERM.0,
-                number(capacity.get()),
-                time(*length),
-                time(*refresh),
-                number(*safe_capacity),
-            )
-        }
-        Answer::TooSoon => "too soon, left out of the answer".to_owned(),
-        Answer::Stale => "stale, dropped".to_owned(),
-        Answer::Full => "refused, there are too many holders".to_owned(),
-        Answer::Released => "released".to_owned(),
-    }
-}
-
-/// `3x120@2`: 3 clients that want 120 together, of priority 2.
-fn claim(text: &str) -> Result<Claim, Failure> {
-    let (text, priority) = text.split_once('@').unwrap_or((text, "0"));
-    let (subclients, wants) = text.split_once('x').ok_or("a slice is CLIENTSxWANTS[@PRIORITY]")?;
-    Ok(Claim { wants: amount(wants)?, subclients: subclients.parse()?, priority: priority.parse()? })
-}
-
-fn amount(text: &str) -> Result<Amount, Failure> {
-    Ok(Amount::new(text.parse()?)?)
-}
-
-fn duration(text: &str) -> Result<Millis, Failure> {
-    let seconds: f64 = text.strip_suffix('s').ok_or("durations are seconds, as in `16s`")?.parse()?;
-    Ok(Millis((seconds * 1000.0).round() as u64))
-}
-
-fn time(span: Millis) -> String {
-    format!("{}s", number(span.0 as f64 / 1000.0))
-}
-
-/// To a millionth: transcripts are about rules; digits have tests of their own.
-fn number(value: f64) -> String {
-    let text = format!("{value:.6}");
-    text.trim_end_matches('0').trim_end_matches('.').to_owned()
 }

@@ -3,8 +3,10 @@
 use std::{collections::BTreeMap, sync::Arc};
 
 use crate::{
-    Amount, Answer, Ask, Birth, Claim, Claims, Has, HolderKind, Lease, Millis, Now, Release, Request, Resource,
-    Settings, Sum, Term, invariant, invariant::Violation,
+    Amount, Answer, Ask, Birth, Claim, Claims, Has, HolderKind, Lease, Millis, Now, Pending, Release, Request,
+    Resource, Settings, Sum, Term, invariant,
+    invariant::Violation,
+    tests::peers::{Peers, next_term},
 };
 
 /// Wall-clock time when monotonic time is zero.
@@ -65,13 +67,15 @@ pub(crate) struct Actor {
     /// Child nodes: what its own clients may still use, by the lease it was cut from, and when that ends.
     below: Vec<(Amount, Millis)>,
     sent: u64,
+    /// The newest request that was answered.
+    answered: u64,
     lives: u32,
 }
 
 impl Actor {
     pub(crate) fn new(n: usize, kind: HolderKind, echo: Echo, claims: Claims) -> Actor {
         let id = format!("holder-{n}").into();
-        Actor { id, kind, echo, claims, lease: None, below: Vec::new(), sent: 0, lives: 0 }
+        Actor { id, kind, echo, claims, lease: None, below: Vec::new(), sent: 0, answered: 0, lives: 0 }
     }
 
     /// What it, or anybody below it, may be using.
@@ -99,10 +103,7 @@ impl Actor {
     }
 
     fn receive(&mut self, lease: Lease, sent_at: Millis, now: Millis) {
-        // The worst an honest holder can do: a clock that is slow by one in a thousand, and whole seconds rounded up.
-        let counted = sent_at.plus(lease.length).plus(Millis(lease.length.0 / 1000));
-        let by_the_clock = Millis(((lease.expiry_time - EPOCH) as u64 + 1) * 1000 - 1);
-        let end = counted.max(by_the_clock);
+        let end = end_at_holder(&lease, sent_at);
         if end <= now {
             return;
         }
@@ -112,6 +113,13 @@ impl Actor {
         }
         self.lease = Some((lease, end));
     }
+}
+
+/// The worst an honest holder can do: a clock that is slow by one in a thousand, and whole seconds rounded up.
+fn end_at_holder(lease: &Lease, sent_at: Millis) -> Millis {
+    let counted = sent_at.plus(lease.length).plus(Millis(lease.length.0 / 1000));
+    let by_the_clock = Millis(((lease.expiry_time - EPOCH) as u64 + 1) * 1000 - 1);
+    counted.max(by_the_clock)
 }
 
 struct RequestUnderWay {
@@ -159,6 +167,26 @@ pub(crate) enum Event {
     Die(usize),
     /// The capacity changes.
     Capacity(f64),
+    /// A quorum stores up to so many entries of the log; the master may not hear of it.
+    Store {
+        entries: usize,
+        heard: bool,
+    },
+    /// A peer applies up to so many of the entries that are stored.
+    CatchUp {
+        peer: usize,
+        entries: usize,
+    },
+    /// A peer starts again from a snapshot.
+    Restart(usize),
+    /// The master dies. Of what was not stored, so much survives; after a while another peer is master.
+    Fail {
+        survive: usize,
+        gap: u64,
+        next: usize,
+    },
+    /// What has ended is forgotten, even if nobody asks.
+    Tick,
 }
 
 /// All of it.
@@ -169,6 +197,9 @@ pub(crate) struct World {
     pub(crate) log: Vec<Answer>,
     requests: Vec<RequestUnderWay>,
     answers: Vec<AnswerUnderWay>,
+    /// Answers that wait until the change of this number is stored.
+    held_back: Vec<(u64, AnswerUnderWay)>,
+    pub(crate) peers: Option<Peers>,
     /// Without a cut of capacity, believed ≤ capacity; after one, only what is held bounds what is believed.
     cut: bool,
     /// Under `prompt` clients may use an old lease until the answer reaches them: I2 does not bind.
@@ -178,6 +209,7 @@ pub(crate) struct World {
 impl World {
     pub(crate) fn new(birth: Birth, actors: Vec<Actor>) -> World {
         let audited = birth.settings.reuse == crate::Reuse::Confirmed;
+        let peers = birth.inherited.as_ref().map(|_| Peers::new());
         World {
             resource: Resource::new(birth),
             actors,
@@ -185,6 +217,8 @@ impl World {
             log: Vec::new(),
             requests: Vec::new(),
             answers: Vec::new(),
+            held_back: Vec::new(),
+            peers,
             cut: false,
             audited,
         }
@@ -221,7 +255,7 @@ impl World {
                 actor.below.clear();
                 actor.below.extend(newest);
             }
-            Event::Release(n) => self.release(n),
+            Event::Release(n) => self.release(n)?,
             Event::Die(n) => {
                 let actor = self.nth(n);
                 actor.lives += 1;
@@ -235,6 +269,26 @@ impl World {
                 settings.capacity = capacity;
                 self.resource.configure(settings);
                 return self.audit();
+            }
+            Event::Store { entries, heard } => self.store(entries, heard)?,
+            Event::CatchUp { peer, entries } => {
+                let now = self.now;
+                self.peers.as_mut().map_or(Ok(()), |peers| peers.catch_up(peer % 3, entries, now))?;
+            }
+            Event::Restart(peer) => {
+                let now = self.now;
+                if let Some(peers) = &mut self.peers {
+                    peers.restart(peer % 3, now);
+                }
+            }
+            Event::Fail { survive, gap, next } => {
+                self.fail(survive, gap, next)?;
+                return self.audit();
+            }
+            Event::Tick => {
+                let at = self.at();
+                self.resource.tick(at);
+                self.propose()?;
             }
         }
         invariant::held_within_capacity(&self.resource, before)?;
@@ -271,21 +325,27 @@ impl World {
         }
         let mut answers = Vec::new();
         let mut asks = batch.iter().map(|request| Request::Ask(request.ask.clone())).collect();
-        self.resource.round(now_at(self.now), &mut asks, &mut answers);
+        let (now, at) = (self.masters_now(), self.at());
+        self.resource.round(now, &mut asks, &mut answers);
         self.log.extend(&answers);
+        let awaits = self.propose()?;
         // A holder with several requests in one round is settled several times, by different dues: not to be told from here.
         let mut ids: Vec<_> = batch.iter().map(|request| Arc::clone(&request.ask.id)).collect();
         ids.sort();
         ids.dedup();
-        let told = ids.len() == batch.len() && !self.resource.is_learning(self.now);
+        let told = ids.len() == batch.len() && !self.resource.is_learning(at);
         let dues: BTreeMap<_, _> =
-            self.resource.report_holders(self.now, 0, usize::MAX).0.into_iter().map(|h| (h.id, h.due)).collect();
+            self.resource.report_holders(at, 0, usize::MAX).0.into_iter().map(|h| (h.id, h.due)).collect();
         for (request, answer) in batch.into_iter().zip(answers) {
             if let Answer::Granted(lease) = answer {
                 let due = told.then(|| dues[&request.ask.id]);
-                invariant::lease_within_bounds(&lease, due, self.now, None)?;
+                invariant::lease_within_bounds(&lease, due, at, None)?;
                 let RequestUnderWay { from: to, life, number, sent_at, .. } = request;
-                self.answers.push(AnswerUnderWay { to, life, number, sent_at, lease });
+                let answer = AnswerUnderWay { to, life, number, sent_at, lease };
+                match awaits {
+                    Some(awaited) => self.held_back.push((awaited, answer)),
+                    None => self.leave(answer)?,
+                }
             }
         }
         Ok(())
@@ -294,7 +354,7 @@ impl World {
     /// A request may say that more is in use than was known: no decision could have prevented that. What is known by then
     /// of a holder with several requests in the round, which may arrive in any order, is not to be told from here.
     fn hear_news(&self, ask: &Ask, again: bool, before: &mut Sum) {
-        let holders = self.resource.report_holders(self.now, 0, usize::MAX).0;
+        let holders = self.resource.report_holders(self.at(), 0, usize::MAX).0;
         let known = holders.iter().find(|holder| !again && holder.id == ask.id);
         let known = known.map_or(Amount::ZERO, |holder| holder.held);
         if ask.outstanding > known {
@@ -311,21 +371,83 @@ impl World {
         let actor = &mut self.actors[answer.to];
         // Only the answer to the latest request counts.
         if (actor.lives, actor.sent) == (answer.life, answer.number) {
+            actor.answered = answer.number;
             actor.receive(answer.lease, answer.sent_at, self.now);
         }
     }
 
-    fn release(&mut self, n: usize) {
-        let now = self.now;
+    fn release(&mut self, n: usize) -> Result<(), Violation> {
+        let now = self.masters_now();
         let actor = self.nth(n);
-        let Some((lease, _)) = actor.lease.take() else { return };
+        let Some((lease, _)) = actor.lease.take() else { return Ok(()) };
         // Whoever gives its lease back has stopped using it, and no longer waits for answers.
         actor.sent += 1;
         actor.below.clear();
         let token = (actor.echo == Echo::Token).then_some(lease.token);
         let release = Release { kind: actor.kind, id: Arc::clone(&actor.id), token };
-        let answer = one(&mut self.resource, now_at(now), Request::Release(release));
+        let answer = one(&mut self.resource, now, Request::Release(release));
         self.log.push(answer);
+        self.propose().map(|_| ())
+    }
+
+    /// What the master's clock says.
+    pub(crate) fn at(&self) -> Millis {
+        self.peers.as_ref().map_or(self.now, |peers| peers.clock(peers.master, self.now))
+    }
+
+    fn masters_now(&self) -> Now {
+        Now { at: self.at(), ..now_at(self.now) }
+    }
+
+    /// What has changed goes into the log. Returns what the answers wait for.
+    fn propose(&mut self) -> Result<Option<u64>, Violation> {
+        let at = self.at();
+        let Some(peers) = &mut self.peers else { return Ok(None) };
+        let Pending { changes, awaits } = self.resource.take_changes(at);
+        if let Some(changes) = changes {
+            peers.append(changes, &self.resource, self.now)?;
+        }
+        Ok(awaits)
+    }
+
+    fn store(&mut self, entries: usize, heard: bool) -> Result<(), Violation> {
+        let Some(peers) = &mut self.peers else { return Ok(()) };
+        let Some(number) = peers.store(entries).filter(|_| heard) else { return Ok(()) };
+        self.resource.acknowledge(number);
+        let (leave, stay) =
+            std::mem::take(&mut self.held_back).into_iter().partition(|(awaited, _)| *awaited <= number);
+        self.held_back = stay;
+        leave.into_iter().try_for_each(|(_, answer)| self.leave(answer))
+    }
+
+    /// An answer goes on its way.
+    fn leave(&mut self, answer: AnswerUnderWay) -> Result<(), Violation> {
+        let actor = &self.actors[answer.to];
+        let end = end_at_holder(&answer.lease, answer.sent_at);
+        // An answer that nobody waits for any more, or that has waited for longer than its lease lasts, says nothing.
+        let counts = (actor.lives, actor.sent) == (answer.life, answer.number) && self.now < end;
+        if let (Some(peers), true) = (&self.peers, counts) {
+            let prompt = !self.audited && actor.kind == HolderKind::Client;
+            peers.covers(actor.kind, &actor.id, &answer.lease, end, prompt)?;
+        }
+        self.answers.push(answer);
+        Ok(())
+    }
+
+    fn fail(&mut self, survive: usize, gap: u64, next: usize) -> Result<(), Violation> {
+        self.now = self.now.plus(Millis(gap));
+        let Some(peers) = &mut self.peers else { return Ok(()) };
+        self.held_back.clear();
+        let inherited = peers.elect(next, survive, self.now)?;
+        let since = self.at();
+        let birth = Birth {
+            term: next_term(inherited.newest),
+            since,
+            inherited: Some(inherited),
+            ..birth(self.resource.settings().clone())
+        };
+        self.resource = Resource::new(birth);
+        Ok(())
     }
 
     /// What holders may believe is covered by the books, and by the capacity.
@@ -337,12 +459,30 @@ impl World {
         if !self.cut {
             invariant::believed_within_capacity(believed(), self.resource.settings().capacity.into())?;
         }
+        self.audit_each()?;
         invariant::believed_within_capacity(believed(), self.resource.sums().held)
+    }
+
+    /// Whether the newest answer has arrived.
+    pub(crate) fn is_answered(&self, n: usize) -> bool {
+        self.actors[n].answered == self.actors[n].sent
+    }
+
+    /// What each holder may believe is held for it.
+    fn audit_each(&self) -> Result<(), Violation> {
+        let holders = self.resource.report_holders(self.at(), 0, usize::MAX).0;
+        for actor in &self.actors {
+            let holder = holders.iter().find(|holder| holder.kind == actor.kind && holder.id == actor.id);
+            let held = holder.map_or(Amount::ZERO, |holder| holder.held);
+            invariant::believed_within_capacity([actor.believes(self.now)], held.into())?;
+        }
+        Ok(())
     }
 
     pub(crate) fn lose_what_is_under_way(&mut self) {
         self.requests.clear();
         self.answers.clear();
+        self.held_back.clear();
     }
 
     /// Everybody refreshes once, one after the other, and nothing is lost.
@@ -352,6 +492,7 @@ impl World {
         for n in 0..self.actors.len() {
             self.step(&Event::Send(n))?;
             self.step(&Event::Arrive { most: 1, pick: 0 })?;
+            self.step(&Event::Store { entries: usize::MAX, heard: true })?;
             self.step(&Event::Answer(0))?;
             self.step(&Event::Drain(n))?;
         }

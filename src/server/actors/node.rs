@@ -10,7 +10,7 @@ use std::{sync::Arc, time::Duration};
 
 use actix::{Addr, ArbiterHandle};
 use leaseway_core::{Answer, HolderKind, Repository, Request, Settings};
-use leaseway_quorum::{Mastership, Quorum, Reign, Services};
+use leaseway_quorum::{Mastership, Quorum, Reign};
 use tokio::sync::{oneshot, watch};
 
 use self::{
@@ -24,6 +24,7 @@ use super::{
 use crate::{
     clock::Clock,
     limits::Limits,
+    services::Services,
     watchers::{TooManyWatchers, Watch, Watchers},
 };
 
@@ -288,6 +289,11 @@ impl NodeHandle {
     /// Returns once the node has come round to it: it is not merely there, it makes progress.
     pub async fn ping(&self) -> Result<(), Gone> {
         self.tell(NodeCommand::Ping).await
+    }
+
+    /// Whether anybody has asked for this resource lately.
+    pub(crate) fn is_alive(&self, id: &str) -> bool {
+        self.lookup(id).is_some()
     }
 
     /// How many resources are alive.

@@ -100,7 +100,7 @@ impl std::error::Error for ConfigError {}
 
 /// What has been found so far while reading a file. Readers go on after a mistake with whatever stands in for the bad value;
 /// nothing they make is used unless [`Findings::finish`] says that there was no mistake.
-pub(super) struct Findings {
+pub struct Findings {
     file: Arc<str>,
     errors: Vec<Diagnostic>,
     dropped: usize,
@@ -118,7 +118,7 @@ impl Findings {
     }
 
     /// A mistake: the file will be refused.
-    pub(super) fn error(&mut self, at: Position, message: impl AsRef<str>) {
+    pub fn error(&mut self, at: Position, message: impl AsRef<str>) {
         if self.errors.len() < MAX_KEPT {
             self.errors.push(diagnostic(&self.file, at, message.as_ref()));
         } else {
@@ -127,7 +127,7 @@ impl Findings {
     }
 
     /// Something the operator should know, though the file can be used.
-    pub(super) fn warn(&mut self, at: Position, message: impl AsRef<str>) {
+    pub fn warn(&mut self, at: Position, message: impl AsRef<str>) {
         if self.warnings.len() < MAX_SHOWN {
             self.warnings.push(diagnostic(&self.file, at, message.as_ref()));
         }

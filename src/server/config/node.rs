@@ -62,10 +62,58 @@ impl Node<'_> {
     /// The value is missing: `key:`, `key: ~` or `key: null`.
     pub(super) fn is_nothing(&self) -> bool {
         match &self.value {
-            Value::Scalar { text, plain } => *plain && matches!(&**text, "" | "~" | "null" | "Null" | "NULL"),
+            Value::Scalar { text, plain } => *plain && is_null(text),
             Value::List(_) | Value::Map(_) => false,
         }
     }
+
+    /// Appends the value in block style behind what introduces it (`key:` or `-`), with the line's end.
+    pub(super) fn write(&self, indent: usize, text: &mut String) {
+        match &self.value {
+            Value::Scalar { text: scalar, plain } => text.push_str(&format!(" {}\n", quoted(scalar, *plain))),
+            Value::List(items) if items.is_empty() => text.push_str(" []\n"),
+            Value::Map(entries) if entries.is_empty() => text.push_str(" {}\n"),
+            Value::List(items) => {
+                text.push('\n');
+                for item in items {
+                    text.push_str(&format!("{:indent$}-", ""));
+                    item.write(indent + 2, text);
+                }
+            }
+            Value::Map(entries) => {
+                text.push('\n');
+                for Entry { key, value, .. } in entries {
+                    text.push_str(&format!("{:indent$}{}:", "", quoted(key, !is_null(key))));
+                    value.write(indent + 2, text);
+                }
+            }
+        }
+    }
+}
+
+/// What YAML takes for nothing when it is not quoted.
+fn is_null(text: &str) -> bool {
+    matches!(text, "" | "~" | "null" | "Null" | "NULL")
+}
+
+/// A scalar as it can stand anywhere. What was quoted stays quoted, because a number in quotes is none.
+fn quoted(text: &str, plain: bool) -> String {
+    let harmless = |c: char| c.is_ascii_alphanumeric() || "._+-~/".contains(c);
+    if plain && text.chars().all(harmless) && text.chars().any(|c| c.is_ascii_alphanumeric()) {
+        return text.to_owned();
+    }
+    if plain && matches!(text, "" | "~") {
+        return "~".to_owned();
+    }
+    let mut quoted = String::from('"');
+    for c in text.chars() {
+        match c {
+            '"' | '\\' => quoted.extend(['\\', c]),
+            _ if c.is_control() => quoted.push_str(&format!("\\U{:08X}", u32::from(c))),
+            _ => quoted.push(c),
+        }
+    }
+    quoted + "\""
 }
 
 /// The tree of the one document in `text`. `None`: there is none, or it is not YAML, which is then among the findings.

@@ -14,21 +14,22 @@ use super::{
 const MAX_TEXT: usize = 4096;
 
 /// A value with what it is called in complaints.
-pub(super) struct Field<'n, 't> {
+pub struct Field<'n, 't> {
     /// `` `capacity` ``, `a template`.
     label: String,
     /// Where its key is; for an element of a list where it is itself.
-    pub(super) key: Position,
+    pub key: Position,
     node: &'n Node<'t>,
 }
 
 /// The entries of a map all of whose keys are known.
-pub(super) struct Fields<'n, 't> {
+pub struct Fields<'n, 't> {
     entries: &'n [Entry<'t>],
 }
 
 impl<'n, 't> Fields<'n, 't> {
-    pub(super) fn get(&self, key: &str) -> Option<Field<'n, 't>> {
+    /// The value of a key, if the key is there.
+    pub fn get(&self, key: &str) -> Option<Field<'n, 't>> {
         self.entries.iter().find(|entry| entry.key == key).map(Field::of)
     }
 }
@@ -44,12 +45,12 @@ impl<'n, 't> Field<'n, 't> {
     }
 
     /// `key:` and nothing more.
-    pub(super) fn is_nothing(&self) -> bool {
+    pub fn is_nothing(&self) -> bool {
         self.node.is_nothing()
     }
 
     /// Where to point for what is wrong with the value: at the value, or at the key if there is no value to see.
-    pub(super) fn at(&self) -> Position {
+    pub fn at(&self) -> Position {
         if self.is_nothing() { self.key } else { self.node.at }
     }
 
@@ -62,8 +63,13 @@ impl<'n, 't> Field<'n, 't> {
         matches!(&self.node.value, Value::List(items) if items.is_empty())
     }
 
+    /// `{}`.
+    pub fn is_empty_map(&self) -> bool {
+        matches!(&self.node.value, Value::Map(entries) if entries.is_empty())
+    }
+
     /// Says that the value is something else than expected.
-    pub(super) fn wrong(&self, expected: &str, found: &mut Findings) {
+    pub fn wrong(&self, expected: &str, found: &mut Findings) {
         let message = if self.is_nothing() {
             format!("{} has no value, expected {expected}", self.label)
         } else {
@@ -73,8 +79,16 @@ impl<'n, 't> Field<'n, 't> {
     }
 
     /// Says what about the value, which is of the right type, cannot be.
-    pub(super) fn refuse(&self, why: impl std::fmt::Display, found: &mut Findings) {
+    pub fn refuse(&self, why: impl std::fmt::Display, found: &mut Findings) {
         found.error(self.at(), format!("{} is {}: {why}", self.label, self.written()));
+    }
+
+    /// The value as a YAML document of its own under a key: for what is handed on to another reader. Aliases are filled in;
+    /// comments are lost.
+    pub fn document(&self, key: &str) -> String {
+        let mut text = format!("{key}:");
+        self.node.write(2, &mut text);
+        text
     }
 
     fn written(&self) -> String {
@@ -91,7 +105,7 @@ impl<'n, 't> Field<'n, 't> {
     }
 
     /// Any scalar, as it is written.
-    pub(super) fn text(&self, expected: &str, found: &mut Findings) -> Option<&'n str> {
+    pub fn text(&self, expected: &str, found: &mut Findings) -> Option<&'n str> {
         match &self.node.value {
             Value::Scalar { text, .. } if text.len() > MAX_TEXT => {
                 self.refuse(format!("it is longer than {MAX_TEXT} bytes"), found);
@@ -111,7 +125,7 @@ impl<'n, 't> Field<'n, 't> {
     }
 
     /// A whole number in a range.
-    pub(super) fn whole(&self, range: RangeInclusive<i64>, expected: &str, found: &mut Findings) -> Option<i64> {
+    pub fn whole(&self, range: RangeInclusive<i64>, expected: &str, found: &mut Findings) -> Option<i64> {
         self.unquoted(expected, |text| whole(text).filter(|value| range.contains(value)), found)
     }
 
@@ -144,7 +158,7 @@ impl<'n, 't> Field<'n, 't> {
     }
 
     /// A map with these keys. Others are complained about, each where it is.
-    pub(super) fn map(&self, known: &[&str], found: &mut Findings) -> Option<Fields<'n, 't>> {
+    pub fn map(&self, known: &[&str], found: &mut Findings) -> Option<Fields<'n, 't>> {
         let Value::Map(entries) = &self.node.value else {
             let keys = if known.len() == 1 { "the key" } else { "the keys" };
             self.wrong(&format!("a map with {keys} {}", known.join(", ")), found);
@@ -157,7 +171,7 @@ impl<'n, 't> Field<'n, 't> {
     }
 
     /// A map with any keys.
-    pub(super) fn entries(&self, expected: &str, found: &mut Findings) -> Vec<(&'n str, Field<'n, 't>)> {
+    pub fn entries(&self, expected: &str, found: &mut Findings) -> Vec<(&'n str, Field<'n, 't>)> {
         let Value::Map(entries) = &self.node.value else {
             self.wrong(expected, found);
             return Vec::new();
@@ -167,7 +181,7 @@ impl<'n, 't> Field<'n, 't> {
 }
 
 /// A word that should have been one of these.
-pub(super) fn unknown(what: &str, word: &str, known: &[&str]) -> String {
+pub fn unknown(what: &str, word: &str, known: &[&str]) -> String {
     let suggestion = nearest(word, known.iter().copied())
         .map_or_else(String::new, |nearest| format!(" (did you mean `{nearest}`?)"));
     format!("unknown {what} `{word}`{suggestion}; known: {}", known.join(", "))

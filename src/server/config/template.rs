@@ -42,24 +42,26 @@ enum Given<T> {
     Good(T),
 }
 
-/// All templates. Unless there are findings, each of them is complete.
-pub(super) fn read_repository(root: &Node<'_>, found: &mut Findings) -> Repository {
-    let root = Field::element("the configuration", root);
+/// A whole configuration.
+pub(super) fn read_repository(root: &Field<'_, '_>, found: &mut Findings) -> Repository {
     let Some(fields) = root.map(&["resources"], found) else {
         return Repository::default();
     };
-    let list = match fields.get("resources") {
-        Some(field) => {
-            if field.is_empty_list() {
-                found.error(field.at(), format!("`resources` has no templates; the least is: {EXAMPLE}"));
-            }
-            field.list(MAX_TEMPLATES, &format!("a list of templates; the least is: {EXAMPLE}"), found)
-        }
+    match fields.get("resources") {
+        Some(field) => read_resources(&field, found),
         None => {
             found.error(root.at(), format!("no `resources`; the least is: {EXAMPLE}"));
-            &[]
+            Repository::default()
         }
-    };
+    }
+}
+
+/// All templates of a configuration. Unless there are findings, each of them is complete.
+pub fn read_resources(field: &Field<'_, '_>, found: &mut Findings) -> Repository {
+    if field.is_empty_list() {
+        found.error(field.at(), format!("`resources` has no templates; the least is: {EXAMPLE}"));
+    }
+    let list = field.list(MAX_TEMPLATES, &format!("a list of templates; the least is: {EXAMPLE}"), found);
     let drafts: Vec<Draft<'_>> = list.iter().filter_map(|item| read_template(item, found)).collect();
     check_order(&drafts, found);
     let star = drafts.iter().find(|draft| draft.glob.matches_everything());

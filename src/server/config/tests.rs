@@ -4,6 +4,7 @@ mod accepted;
 mod algorithm;
 mod hostile;
 mod refused;
+mod yaml;
 
 use leaseway_core::{Repository, Template};
 

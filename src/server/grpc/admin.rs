@@ -5,6 +5,7 @@
 
 use std::sync::Arc;
 
+use leaseway_core::Millis;
 use leaseway_proto::admin::{
     AddPeerRequest, AddPeerResponse, ApplyConfigRequest, ApplyConfigResponse, ConfigHeader, GetConfigRequest,
     GetConfigResponse, ListConfigsRequest, ListConfigsResponse, ListPeersRequest, ListPeersResponse, PeerReport,
@@ -27,7 +28,8 @@ use super::{Identity, not_master};
 use crate::{
     actors::{NodeHandle, NotMaster},
     config,
-    peers::adopt_newest,
+    follow::adopt_newest,
+    services::Services,
 };
 
 /// Where a peer that is not the master says who is.
@@ -131,31 +133,42 @@ impl AdminService {
         let name = self.quorum.name().to_owned();
         let (master, master_admin_address) = match mastership {
             Mastership::Master(_) => (name.clone(), self.identity.admin.to_string()),
-            Mastership::Follower { of: Some(master) } => (master.name, master.services.admin),
+            Mastership::Follower { of: Some(master) } => (master.name, Services::from(master.advertise.as_str()).admin),
             Mastership::Follower { of: None } | Mastership::Unknown => Default::default(),
         };
-        let peer = self.quorum.peers().into_iter().map(report).collect();
-        ListPeersResponse { cluster_id: self.quorum.cluster(), name, master, master_admin_address, peer }
+        let peer = self.quorum.peers().into_iter().map(|peer| report(peer, &name)).collect();
+        ListPeersResponse {
+            cluster_id: self.quorum.cluster().unwrap_or_default(),
+            name,
+            master,
+            master_admin_address,
+            peer,
+        }
     }
 }
 
-fn report(peer: leaseway_quorum::PeerReport) -> PeerReport {
+/// One that has not been heard of for so long is not there, whatever it was before.
+const UNREACHABLE: Millis = Millis::from_secs(3);
+
+fn report(peer: leaseway_quorum::PeerReport, own: &str) -> PeerReport {
+    let this = peer.name == own;
+    let silent = !this && peer.last_contact.is_none_or(|since| since > UNREACHABLE);
     let role = match peer.role {
+        _ if silent => Role::Unreachable,
         leaseway_quorum::Role::Master => Role::Master,
         leaseway_quorum::Role::Follower => Role::Follower,
         leaseway_quorum::Role::Learner => Role::Learner,
-        leaseway_quorum::Role::Unreachable => Role::Unreachable,
     };
     PeerReport {
         name: peer.name,
         peer_address: peer.address,
-        grpc_address: peer.services.grpc,
+        grpc_address: Services::from(peer.advertise.as_str()).grpc,
         role: role.into(),
         term: peer.term,
-        log_position: peer.position,
-        lag: peer.lag,
+        log_position: peer.position.unwrap_or_default(),
+        lag: peer.lag.unwrap_or_default(),
         last_contact_ms: peer.last_contact.map(|since| since.0),
-        self_: peer.this,
+        self_: this,
     }
 }
 
@@ -189,7 +202,7 @@ fn unsure(error: &ProposeError) -> Status {
 
 fn not_changed(error: &ChangeError) -> Status {
     match error {
-        ChangeError::NotMaster => Status::unavailable(error.to_string()),
+        ChangeError::NotMaster { .. } => Status::unavailable(error.to_string()),
         _ => Status::aborted(error.to_string()),
     }
 }

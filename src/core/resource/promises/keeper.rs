@@ -69,7 +69,7 @@ struct Promised {
 #[derive(Debug, Clone, Copy, Default)]
 struct Standing {
     promised: Promised,
-    /// It may have a lease of a master before this one.
+    /// It was here when this life began: what is under way from it may have been meant for a master before this one.
     inherited: bool,
     /// It has not asked yet.
     unheard: bool,
@@ -163,12 +163,10 @@ impl Keeper {
         }
     }
 
-    /// A holder has asked, and perhaps shown that it knows a lease of this term. Returns whether it is the first time.
-    pub(in crate::resource) fn heard(&mut self, slot: u32, knows: bool) -> bool {
+    /// A holder that was here when this life began, or any other, has asked. Returns whether such a one did for the first time.
+    pub(in crate::resource) fn heard(&mut self, slot: u32) -> bool {
         self.touch(slot);
-        let standing = self.standing(slot);
-        standing.inherited &= !knows;
-        let first = std::mem::take(&mut standing.unheard);
+        let first = std::mem::take(&mut self.standing(slot).unheard);
         self.unheard -= usize::from(first);
         first
     }
@@ -330,8 +328,9 @@ impl Keeper {
             if ledger.get(slot).is_some() {
                 let held = ledger.held(slot);
                 if is_too_high(self.standing(slot).promised.ceiling, held) {
-                    let slack = self.wish(slot, ledger);
-                    self.put(slot, above(held, slack));
+                    // Of what is next to nothing an eighth is no less than all that can be added to it.
+                    let ceiling = above(held, self.wish(slot, ledger));
+                    self.put(slot, if is_too_high(ceiling, held) { held } else { ceiling });
                     draft.lowered.push(slot);
                     self.queue(slot, held);
                 }
@@ -350,15 +349,16 @@ impl Keeper {
     /// Lets the ceilings that are raised lie a little above what is held, as far as half of what is free allows.
     fn loosen(&mut self, ledger: &Ledger, bounds: Bounds, raised: &[u32]) {
         let wishes: Sum = raised.iter().map(|slot| self.wish(*slot, ledger)).collect();
-        let part = match bounds.capacity {
-            None => 1.0,
-            Some(_) if wishes == Sum::ZERO => 0.0,
-            Some(_) => (-self.excess(ledger, bounds) / wishes.get()).clamp(0.0, 1.0),
-        };
+        let mut left = bounds.capacity.map_or(wishes, |_| Amount::clamped(-self.excess(ledger, bounds)).into());
+        let part = if wishes <= left { 1.0 } else { left.get() / wishes.get() };
         for slot in raised {
             let held = ledger.held(*slot);
-            let slack = Amount::clamped(self.wish(*slot, ledger).get() * part);
-            self.put(*slot, above(held, slack));
+            let ceiling = above(held, Amount::clamped(self.wish(*slot, ledger).get() * part));
+            let cost = Sum::from(ceiling) - held.into();
+            if cost <= left {
+                left -= cost;
+                self.put(*slot, ceiling);
+            }
             self.queue(*slot, held);
         }
     }

@@ -4,7 +4,7 @@ use std::sync::{Arc, atomic::AtomicUsize};
 
 use actix::{Actor, Addr, ArbiterHandle, Context, Handler, Message, dev::SendError};
 use leaseway_core::{Birth, Inherited, Millis, Repository, Term};
-use leaseway_quorum::{Mastership, Origin, Reign};
+use leaseway_quorum::{Mastership, Reign};
 use tokio::sync::{oneshot, watch};
 
 use super::{
@@ -154,9 +154,12 @@ impl NodeActor {
 
     /// A resource that nobody holds anything of, unless masters before this one gave it.
     fn begin(&mut self, id: Arc<str>, reign: Option<Reign>, ctx: &mut Context<Self>) -> ResourceHandle {
+        let learning_until = settings_for(&self.config(), &id).learning_until(self.since);
         let learning_until = match &self.memory {
-            Some((memory, _)) if memory.knows_everything() => Millis(0),
-            _ => settings_for(&self.config(), &id).learning_until(self.since),
+            Some((memory, _)) if memory.handover == Handover::Promises => {
+                learning_until.min(memory.quorum.read(|facts| facts.listen_until()).unwrap_or_default())
+            }
+            _ => learning_until,
         };
         self.bring_up(id, learning_until, reign, ctx)
     }
@@ -288,20 +291,12 @@ impl NodeActor {
                 tracing::info!(term = reign.term(), "this peer is the master now");
                 Standing::Master(Some(reign))
             }
-            Mastership::Follower { of } => Standing::Elsewhere(of.map(|master| master.services)),
+            Mastership::Follower { of } => Standing::Elsewhere(of.map(|master| master.advertise.as_str().into())),
             Mastership::Unknown => Standing::Elsewhere(None),
         };
         self.since = self.clock.at();
         self.shared.directory.stand(standing);
         self.shared.watchers.dismiss();
-    }
-}
-
-impl Memory {
-    /// Whether what the peers hold is all that was ever promised. An empty directory without the word that nothing was ever
-    /// promised may have been another one before.
-    fn knows_everything(&self) -> bool {
-        self.handover == Handover::Promises && self.quorum.origin() != Origin::Empty
     }
 }
 

@@ -6,9 +6,10 @@ use std::{
 };
 
 use leaseway_core::Millis;
-use leaseway_quorum::{Reign, Services};
+use leaseway_quorum::Reign;
 
 use super::{super::resource::ResourceHandle, NotMaster};
+use crate::services::Services;
 
 /// Where this peer stands among those of its node.
 #[derive(Debug, Clone)]

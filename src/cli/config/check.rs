@@ -1,8 +1,7 @@
-//! `leaseway config`.
+//! `leaseway config check`.
 
-use std::path::PathBuf;
+use std::path::Path;
 
-use clap::Subcommand;
 use leaseway_server::config;
 
 use crate::{
@@ -10,27 +9,7 @@ use crate::{
     output::{number, say, table},
 };
 
-#[derive(Subcommand)]
-pub(crate) enum ConfigCommand {
-    /// Reads a file as the server would, and says what is wrong with it or what is in it
-    Check {
-        /// The file: YAML, as Doorman has it
-        file: PathBuf,
-    },
-    /// Prints the configuration that a server without --config uses, to start one's own from
-    Example,
-}
-
-impl ConfigCommand {
-    pub(crate) fn run(self) -> Outcome {
-        match self {
-            ConfigCommand::Check { file } => check(&file),
-            ConfigCommand::Example => say(config::DEVELOPMENT.trim_end()),
-        }
-    }
-}
-
-fn check(file: &std::path::Path) -> Outcome {
+pub(super) fn check(file: &Path) -> Outcome {
     let loaded = config::load(file)?;
     for warning in &loaded.warnings {
         say(format_args!("warning: {warning}"))?;

@@ -1,0 +1,138 @@
+//! `leaseway config`: files before they are in force, and the versions that the peers of a node keep.
+
+mod apply;
+mod check;
+mod differences;
+mod history;
+
+use std::path::{Path, PathBuf};
+
+use clap::{Args, Subcommand};
+use leaseway_core::Repository;
+use leaseway_proto::admin::{GetConfigRequest, GetConfigResponse};
+use leaseway_server::config;
+use serde_json::json;
+use tonic::Code;
+
+use self::differences::Difference;
+use crate::{
+    Outcome,
+    admin::AdminTarget,
+    connect::block_on,
+    error::CliError,
+    output::{note, say},
+};
+
+#[derive(Subcommand)]
+pub(crate) enum ConfigCommand {
+    /// Reads a file as the server would, and says what is wrong with it or what is in it
+    Check {
+        /// The file: YAML, as Doorman has it
+        file: PathBuf,
+    },
+    /// Prints the configuration that a server without --config uses, to start one's own from
+    Example,
+    /// Puts a file in force on all peers of a node, and shows what that changes
+    Apply(apply::Apply),
+    /// Shows what a file would change
+    Diff(Diff),
+    /// Prints a version that the peers keep; without a number, the one in force
+    Show(history::Show),
+    /// Lists the versions that the peers keep
+    History(history::History),
+    /// Puts an older version in force again, as a new one
+    Rollback(apply::Rollback),
+}
+
+impl ConfigCommand {
+    pub(crate) fn run(self) -> Outcome {
+        match self {
+            ConfigCommand::Check { file } => check::check(&file),
+            ConfigCommand::Example => say(config::DEVELOPMENT.trim_end()),
+            ConfigCommand::Apply(apply) => apply.run(),
+            ConfigCommand::Diff(diff) => diff.run(),
+            ConfigCommand::Show(show) => show.run(),
+            ConfigCommand::History(history) => history.run(),
+            ConfigCommand::Rollback(rollback) => rollback.run(),
+        }
+    }
+}
+
+/// Shows what a file would change.
+#[derive(Args)]
+pub(crate) struct Diff {
+    /// The file, compared with what is in force
+    file: PathBuf,
+    /// Ends with 1 if there are differences
+    #[arg(long)]
+    exit_code: bool,
+    /// Prints the differences as JSON
+    #[arg(long)]
+    json: bool,
+    #[command(flatten)]
+    target: AdminTarget,
+}
+
+impl Diff {
+    fn run(self) -> Outcome {
+        let file = File::read(&self.file)?;
+        let before = block_on(in_force(&self.target))?;
+        let differences = before.compare(&file.repository)?;
+        if self.json {
+            let differences: Vec<_> = differences.iter().map(Difference::as_json).collect();
+            say(json!({ "version": before.version, "differences": differences }))?;
+        } else {
+            say(differences::as_text(&differences))?;
+        }
+        if self.exit_code && !differences.is_empty() { Err(CliError::Different) } else { Ok(()) }
+    }
+}
+
+/// A file that has been found to be fine.
+struct File {
+    text: String,
+    repository: Repository,
+}
+
+impl File {
+    fn read(path: &Path) -> Result<File, CliError> {
+        let loaded = config::load(path)?;
+        for warning in &loaded.warnings {
+            note(format_args!("warning: {warning}"));
+        }
+        Ok(File { text: loaded.text, repository: loaded.repository })
+    }
+}
+
+/// What is in force now. Version 0: nothing yet.
+struct InForce {
+    version: u64,
+    text: String,
+}
+
+impl InForce {
+    fn compare(&self, after: &Repository) -> Result<Vec<Difference>, CliError> {
+        let before = match self.version {
+            0 => Repository::default(),
+            version => {
+                let unreadable = |error| CliError::UnreadableVersion { version, error };
+                config::parse(&format!("version {version}"), &self.text).map_err(unreadable)?.repository
+            }
+        };
+        Ok(differences::between(&before, after))
+    }
+}
+
+async fn in_force(target: &AdminTarget) -> Result<InForce, CliError> {
+    match get(target, 0).await {
+        Ok(GetConfigResponse { header, text }) => {
+            Ok(InForce { version: header.map_or(0, |header| header.version), text })
+        }
+        Err(CliError::Refused { code: Code::NotFound, .. }) => Ok(InForce { version: 0, text: String::new() }),
+        Err(error) => Err(error),
+    }
+}
+
+async fn get(target: &AdminTarget, version: u64) -> Result<GetConfigResponse, CliError> {
+    target.ask(async |mut client| client.get_config(GetConfigRequest { version }).await).await
+}

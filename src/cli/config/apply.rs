@@ -1,0 +1,98 @@
+//! `leaseway config apply` and `leaseway config rollback`.
+
+use std::path::PathBuf;
+
+use clap::Args;
+use leaseway_core::Repository;
+use leaseway_proto::admin::ApplyConfigRequest;
+use leaseway_server::config;
+
+use super::{File, differences, get, in_force};
+use crate::{
+    Outcome,
+    admin::AdminTarget,
+    connect::block_on,
+    error::CliError,
+    output::{note, say},
+};
+
+/// Puts a file in force on all peers of a node. A file with mistakes is not even sent; one that is in force already, word
+/// for word, is not applied again.
+#[derive(Args)]
+pub(crate) struct Apply {
+    /// The file: YAML, as Doorman has it
+    file: PathBuf,
+    /// Only if this is the version in force [default: the one that the changes shown are changes of]
+    #[arg(long, value_name = "VERSION")]
+    expect: Option<u64>,
+    #[command(flatten)]
+    target: AdminTarget,
+}
+
+impl Apply {
+    pub(crate) fn run(self) -> Outcome {
+        let File { text, repository } = File::read(&self.file)?;
+        let source = self.file.display().to_string();
+        block_on(put_in_force(&self.target, New { text, repository, source, expect: self.expect }))
+    }
+}
+
+/// Puts an older version in force again, as a new one.
+#[derive(Args)]
+pub(crate) struct Rollback {
+    /// Which: see `leaseway config history`
+    #[arg(value_parser = clap::value_parser!(u64).range(1..))]
+    version: u64,
+    #[command(flatten)]
+    target: AdminTarget,
+}
+
+impl Rollback {
+    pub(crate) fn run(self) -> Outcome {
+        block_on(async {
+            let text = get(&self.target, self.version).await?.text;
+            let source = format!("rollback to version {}", self.version);
+            let unreadable = |error| CliError::UnreadableVersion { version: self.version, error };
+            let repository = config::parse(&source, &text).map_err(unreadable)?.repository;
+            put_in_force(&self.target, New { text, repository, source, expect: None }).await
+        })
+    }
+}
+
+/// What is to be in force.
+struct New {
+    text: String,
+    repository: Repository,
+    source: String,
+    expect: Option<u64>,
+}
+
+async fn put_in_force(target: &AdminTarget, new: New) -> Outcome {
+    let before = in_force(target).await?;
+    // A version that is not in force is the server's to refuse, in its words.
+    if before.text == new.text && new.expect.is_none_or(|expected| expected == before.version) {
+        return say(format_args!("version {} is this text already; nothing has changed", before.version));
+    }
+    match before.compare(&new.repository) {
+        Ok(differences) => say(differences::as_text(&differences))?,
+        // Not a reason to leave a bad version of a newer server in force.
+        Err(error) => note(format_args!("what changes cannot be shown: {error}")),
+    }
+    // Somebody else's change in between is not undone by one that did not know of it.
+    let expected_version = new.expect.unwrap_or(before.version);
+    let request = ApplyConfigRequest { text: new.text, source: new.source, expected_version };
+    let answer = target
+        .ask(async |mut client| {
+            let request = request.clone();
+            client.apply_config(request).await
+        })
+        .await?;
+    for warning in &answer.warnings {
+        note(format_args!("warning: {warning}"));
+    }
+    if answer.version == 0 {
+        let (address, mistakes) = (target.address().to_owned(), answer.mistakes.join("\n"));
+        return Err(CliError::ConfigRefused { address, mistakes });
+    }
+    say(format_args!("version {} is in force", answer.version))
+}

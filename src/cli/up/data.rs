@@ -1,0 +1,163 @@
+//! The directories that `leaseway up` makes: `DATA/NODE`, in which each peer keeps its own.
+//!
+//! Two things are noted in there. A marker says that `up` made the directory: others are neither used nor ever deleted. And from
+//! before its peers are first started until a master has been seen, a node is being founded: all its peers get `--bootstrap`,
+//! also those that are started later (`--only`) or again (after a port was in use). From then on none gets it, so that one
+//! whose directory was wiped learns from the others instead of claiming that nothing was ever promised.
+
+use std::{
+    fs, io,
+    path::{Path, PathBuf},
+};
+
+use super::plan::{NodePlan, Plan};
+use crate::error::CliError;
+
+const MARKER: &str = "made-by-leaseway-up";
+const FOUNDING: &str = "founding";
+const MARKER_TEXT: &str = "`leaseway up` made this directory, and `leaseway up --fresh` may delete it.\n";
+const FOUNDING_TEXT: &str = "This node has had no master yet: its peers are started with --bootstrap.\n";
+
+/// Whether no master of this node has been seen yet.
+pub(super) fn is_founding(directory: &Path) -> bool {
+    directory.join(FOUNDING).exists()
+}
+
+/// A master has been seen. If that cannot be noted nothing is lost: a peer with `--bootstrap` joins those that have state.
+pub(super) fn founded(directory: &Path) {
+    let _ = fs::remove_file(directory.join(FOUNDING));
+}
+
+/// Makes everything that must be there before peers are started; with `fresh` deletes what was there. Nothing is touched if
+/// any of the directories is not ours.
+pub(super) fn prepare(plan: &Plan, fresh: bool) -> Result<(), CliError> {
+    for node in &plan.nodes {
+        check_ours(&node.directory)?;
+    }
+    plan.nodes.iter().try_for_each(|node| prepare_node(node, fresh))
+}
+
+fn prepare_node(node: &NodePlan, fresh: bool) -> Result<(), CliError> {
+    if fresh {
+        for peer in &node.peers {
+            at(&peer.data, remove(&peer.data))?;
+        }
+    }
+    at(&node.directory, fs::create_dir_all(&node.directory))?;
+    write(&node.directory.join(MARKER), MARKER_TEXT)?;
+    if node.first {
+        write(&node.directory.join(FOUNDING), FOUNDING_TEXT)?;
+    }
+    match &node.inline {
+        Some((path, text)) => write(path, text),
+        None => Ok(()),
+    }
+}
+
+/// A directory that is not there yet will be ours.
+fn check_ours(directory: &Path) -> Result<(), CliError> {
+    let there = directory.exists() && !directory.join(MARKER).exists();
+    let empty = || fs::read_dir(directory).is_ok_and(|mut entries| entries.next().is_none());
+    if there && !empty() {
+        return Err(CliError::NotOurs { directory: directory.to_owned() });
+    }
+    Ok(())
+}
+
+fn remove(directory: &Path) -> io::Result<()> {
+    match fs::remove_dir_all(directory) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+        other => other,
+    }
+}
+
+fn write(path: &Path, text: &str) -> Result<(), CliError> {
+    at(path, fs::write(path, text))
+}
+
+fn at<T>(path: &Path, result: io::Result<T>) -> Result<T, CliError> {
+    result.map_err(|error| CliError::Data { path: PathBuf::from(path), error })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::{file, plan};
+    use super::*;
+
+    const SET: &str =
+        "nodes: {root: {resources: [{identifier_glob: '*', capacity: 1, algorithm: {kind: STATIC}}], peers: {
+        a: {grpc: '127.0.0.1:1', http: '127.0.0.1:2', admin: '127.0.0.1:3', peer: '127.0.0.1:4'},
+        b: {grpc: '127.0.0.1:5', http: '127.0.0.1:6', admin: '127.0.0.1:7', peer: '127.0.0.1:8'}}}}";
+
+    /// What `up` would do, without its processes.
+    fn up(data: &Path, only: Option<&str>, fresh: bool) -> Result<Vec<(String, bool)>, String> {
+        let set = file::parse("f", SET.as_bytes(), data).expect("a good file");
+        let only = only.map(|only| only.split(',').map(str::to_owned).collect::<Vec<_>>());
+        let plan = plan::plan(&set, data, data, only.as_deref(), fresh).map_err(|error| error.to_string())?;
+        prepare(&plan, fresh).map_err(|error| error.to_string())?;
+        let peers = plan.peers().map(|peer| {
+            fs::create_dir_all(&peer.data).expect("the peer makes it");
+            fs::write(peer.data.join("log"), "promises").expect("written");
+            (peer.label.clone(), peer.arguments.contains(&"--bootstrap".to_owned()))
+        });
+        Ok(peers.collect())
+    }
+
+    fn peers(expected: &[(&str, bool)]) -> Result<Vec<(String, bool)>, String> {
+        Ok(expected.iter().map(|(name, bootstrap)| ((*name).to_owned(), *bootstrap)).collect())
+    }
+
+    #[test]
+    fn all_are_bootstrapped_until_there_was_a_master_and_none_after_that() {
+        let temporary = tempfile::tempdir().expect("a directory");
+        let (data, root) = (temporary.path(), temporary.path().join("root"));
+        assert_eq!(up(data, Some("a"), false), peers(&[("a", true)]));
+        assert_eq!(up(data, Some("b"), false), peers(&[("b", true)]), "the first waits for it");
+        assert_eq!(up(data, None, false), peers(&[("a", true), ("b", true)]), "something went wrong the first time");
+        founded(&root);
+        assert_eq!(up(data, None, false), peers(&[("a", false), ("b", false)]));
+        fs::remove_dir_all(root.join("b")).expect("wiped");
+        assert_eq!(up(data, None, false), peers(&[("a", false), ("b", false)]), "it must ask the other");
+        fs::remove_dir_all(root.join("a")).expect("wiped");
+        fs::remove_dir_all(root.join("b")).expect("wiped");
+        assert_eq!(up(data, None, false), peers(&[("a", true), ("b", true)]), "nobody is left who remembers");
+        assert!(fs::read_to_string(root.join("resources.yaml")).expect("written").contains("capacity: 1"));
+    }
+
+    #[test]
+    fn fresh_deletes_those_that_are_started_and_nothing_else() {
+        let temporary = tempfile::tempdir().expect("a directory");
+        let (data, root) = (temporary.path(), temporary.path().join("root"));
+        up(data, None, false).expect("the first start");
+        founded(&root);
+        fs::write(data.join("mine"), "kept").expect("written");
+        fs::write(root.join("b").join("more"), "gone").expect("written");
+        assert_eq!(up(data, Some("b"), true), peers(&[("b", false)]), "the other remembers");
+        assert!(!root.join("b").join("more").exists() && root.join("a").join("log").exists());
+        assert_eq!(up(data, None, true), peers(&[("a", true), ("b", true)]), "a new node");
+        assert!(data.join("mine").exists());
+    }
+
+    #[test]
+    fn what_others_made_is_left_alone() {
+        let temporary = tempfile::tempdir().expect("a directory");
+        let root = temporary.path().join("root");
+        fs::create_dir_all(root.join("a")).expect("made");
+        fs::write(root.join("a").join("log"), "precious").expect("written");
+        for fresh in [false, true] {
+            let error = up(temporary.path(), None, fresh).expect_err("not ours");
+            assert!(error.contains(&root.display().to_string()) && error.contains("--data"), "{error}");
+        }
+        assert_eq!(fs::read_to_string(root.join("a").join("log")).expect("still there"), "precious");
+        assert!(!root.join(MARKER).exists());
+    }
+
+    #[test]
+    fn a_directory_that_cannot_be_made_is_named() {
+        let temporary = tempfile::tempdir().expect("a directory");
+        let file = temporary.path().join("file");
+        fs::write(&file, "").expect("written");
+        let error = up(&file, None, false).expect_err("a file is in the way");
+        assert!(error.contains(&file.display().to_string()), "{error}");
+    }
+}

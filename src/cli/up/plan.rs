@@ -1,0 +1,152 @@
+//! What `leaseway up` starts: for each peer one `leaseway serve` with everything it needs to be told.
+
+use std::{
+    net::SocketAddr,
+    path::{Path, PathBuf},
+};
+
+use leaseway_server::config;
+
+use super::{
+    data,
+    file::{Configuration, Node, NodeSet, Peer},
+};
+use crate::error::CliError;
+
+/// Where a node's own configuration is written to when it has none in a file.
+const INLINE: &str = "resources.yaml";
+
+/// Everything that is to be started, and what must be there before.
+pub(super) struct Plan {
+    pub(super) nodes: Vec<NodePlan>,
+}
+
+pub(super) struct NodePlan {
+    /// What its peers have their data in.
+    pub(super) directory: PathBuf,
+    /// What is written there first.
+    pub(super) inline: Option<(PathBuf, String)>,
+    pub(super) peers: Vec<PeerPlan>,
+    /// How many peers the node has, started here or not.
+    pub(super) size: usize,
+    /// Nothing was ever promised by any of its peers.
+    pub(super) first: bool,
+}
+
+pub(super) struct PeerPlan {
+    /// Its name, with its node's if there are several.
+    pub(super) label: String,
+    pub(super) data: PathBuf,
+    pub(super) addresses: Peer,
+    pub(super) arguments: Vec<String>,
+}
+
+/// `data` is the directory of all; relative paths of configurations start from `base`. `only`: no others than these peers.
+/// `fresh`: what the peers that are started remember will have been deleted.
+pub(super) fn plan(
+    set: &NodeSet,
+    data: &Path,
+    base: &Path,
+    only: Option<&[String]>,
+    fresh: bool,
+) -> Result<Plan, CliError> {
+    let several = set.nodes.len() > 1;
+    let label = |node: &Node, peer: &Peer| match several {
+        true => format!("{}/{}", node.name, peer.name),
+        false => peer.name.clone(),
+    };
+    let all: Vec<String> = set.nodes.iter().flat_map(|node| node.peers.iter().map(|peer| label(node, peer))).collect();
+    if let Some(stranger) = only.unwrap_or_default().iter().find(|wanted| !all.contains(wanted)) {
+        return Err(CliError::NoSuchPeer { name: stranger.clone(), known: all.join(", ") });
+    }
+    let chosen = |label: &String| only.is_none_or(|only| only.contains(label));
+    let mut nodes = Vec::new();
+    for node in &set.nodes {
+        let directory = data.join(&node.name);
+        let (configuration, inline) = configuration(node, &directory, base)?;
+        let started: Vec<&Peer> = node.peers.iter().filter(|peer| chosen(&label(node, peer))).collect();
+        let remembered = node.peers.iter().any(|peer| {
+            let deleted = fresh && started.contains(&peer);
+            !deleted && directory.join(&peer.name).exists()
+        });
+        let first = !remembered || data::is_founding(&directory);
+        let peers = started.into_iter().map(|peer| PeerPlan {
+            label: label(node, peer),
+            data: directory.join(&peer.name),
+            addresses: peer.clone(),
+            arguments: arguments(node, peer, &directory, configuration.as_deref(), first),
+        });
+        nodes.push(NodePlan { peers: peers.collect(), directory, inline, size: node.peers.len(), first });
+    }
+    nodes.retain(|node| !node.peers.is_empty());
+    Ok(Plan { nodes })
+}
+
+/// The file that `--config` names, if any, and what is written there.
+type Config = (Option<PathBuf>, Option<(PathBuf, String)>);
+
+fn configuration(node: &Node, directory: &Path, base: &Path) -> Result<Config, CliError> {
+    match &node.configuration {
+        Configuration::Example => Ok((None, None)),
+        Configuration::File(path) => {
+            let path = base.join(path);
+            // Once, before anything is started, rather than by every peer.
+            config::load(&path)?;
+            Ok((Some(path), None))
+        }
+        Configuration::Inline(text) => {
+            let path = directory.join(INLINE);
+            Ok((Some(path.clone()), Some((path, text.clone()))))
+        }
+    }
+}
+
+fn arguments(node: &Node, peer: &Peer, directory: &Path, config: Option<&Path>, first: bool) -> Vec<String> {
+    let peers: Vec<String> = node.peers.iter().map(|peer| format!("{}={}", peer.name, peer.peer)).collect();
+    let address = |address: &SocketAddr| address.to_string();
+    let mut arguments = vec!["serve".to_owned()];
+    let mut give = |flag: &str, value: String| arguments.extend([flag.to_owned(), value]);
+    give("--id", peer.name.clone());
+    give("--listen", address(&peer.grpc));
+    give("--http", address(&peer.http));
+    give("--admin", address(&peer.admin));
+    give("--peers", peers.join(","));
+    give("--data", directory.join(&peer.name).display().to_string());
+    if let Some(config) = config {
+        give("--config", config.display().to_string());
+    }
+    for setting in &node.options {
+        arguments.push(setting.flag.clone());
+        arguments.extend(setting.value.clone());
+    }
+    if first {
+        arguments.push("--bootstrap".to_owned());
+    }
+    arguments
+}
+
+impl Plan {
+    pub(super) fn peers(&self) -> impl Iterator<Item = &PeerPlan> {
+        self.nodes.iter().flat_map(|node| &node.peers)
+    }
+
+    /// The same by hand, as lines for a shell.
+    pub(super) fn as_script(&self, program: &str) -> String {
+        let mut lines = Vec::new();
+        for (path, text) in self.nodes.iter().filter_map(|node| node.inline.as_ref()) {
+            let directory = path.parent().expect("it is in its node's directory").display().to_string();
+            let (directory, path) = (quoted(&directory), quoted(&path.display().to_string()));
+            lines.push(format!("mkdir -p {directory}\ncat > {path} <<'END'\n{}\nEND", text.trim_end()));
+        }
+        for peer in self.peers() {
+            let words = std::iter::once(program).chain(peer.arguments.iter().map(String::as_str));
+            lines.push(words.map(quoted).collect::<Vec<_>>().join(" ") + " &");
+        }
+        lines.join("\n")
+    }
+}
+
+/// As a shell takes it for one word. What no shell can be told (a NUL) is shown as it is.
+pub(super) fn quoted(word: &str) -> String {
+    shlex::try_quote(word).map_or_else(|_| word.to_owned(), |quoted| quoted.into_owned())
+}

@@ -1,0 +1,170 @@
+//! Random histories in which masters die, at any point and several times over: entries are lost, or stored without anybody
+//! hearing of it; peers learn of them late, by clocks of their own, or start again from a snapshot.
+//!
+//! Besides the invariants, which are checked after every step: no answer leaves before what is stored covers it, ceilings never
+//! add up to more than there is, and what each holder may believe is held for it by every master.
+
+use proptest::prelude::*;
+
+use super::{
+    cases,
+    histories::{actors, any_settings, event, settings},
+    world::{Actor, Echo, Event, World, ask, birth, one},
+};
+use crate::{Amount, Answer, Birth, Inherited, Kind, Priority, Request, Reuse, Settings, Sum, invariant};
+
+fn fault() -> impl Strategy<Value = Event> {
+    let gap = prop_oneof![2 => Just(0u64), 2 => 0..3_000u64, 1 => 0..100_000u64];
+    prop_oneof![
+        6 => (1..4usize, proptest::bool::weighted(0.85)).prop_map(|(entries, heard)| Event::Store { entries, heard }),
+        2 => (any::<usize>(), 1..6usize).prop_map(|(peer, entries)| Event::CatchUp { peer: peer % 3, entries }),
+        1 => any::<usize>().prop_map(Event::Restart),
+        1 => (0..3usize, gap, any::<usize>()).prop_map(|(survive, gap, next)| Event::Fail { survive, gap, next: next % 3 }),
+        2 => Just(Event::Tick),
+    ]
+}
+
+fn events(capacities: bool, most: usize) -> impl Strategy<Value = Vec<Event>> {
+    proptest::collection::vec(prop_oneof![3 => event(capacities), 1 => fault()], 1..most)
+}
+
+fn keeping(settings: Settings) -> Birth {
+    Birth { inherited: Some(Inherited::default()), ..birth(settings) }
+}
+
+fn run(settings: Settings, actors: Vec<Actor>, events: &[Event]) -> Result<World, TestCaseError> {
+    let mut world = World::new(keeping(settings), actors);
+    for event in events {
+        world.step(event)?;
+    }
+    Ok(world)
+}
+
+fn unbounded() -> impl Strategy<Value = Settings> {
+    (proptest::sample::select(vec![Kind::NoAlgorithm, Kind::Static]), 1.0..300.0)
+        .prop_map(|(kind, capacity)| Settings::new(kind, Amount::clamped(capacity)))
+}
+
+proptest! {
+    #![proptest_config(cases(250))]
+
+    #[test]
+    fn no_chain_of_masters_lets_holders_believe_in_more_than_there_is(
+        settings in settings(Reuse::Confirmed),
+        actors in actors(),
+        events in events(false, 300),
+    ) {
+        run(settings, actors, &events)?;
+    }
+
+    #[test]
+    fn after_capacity_cuts_every_master_knows_what_is_believed(
+        settings in settings(Reuse::Confirmed),
+        actors in actors(),
+        events in events(true, 300),
+    ) {
+        run(settings, actors, &events)?;
+    }
+
+    #[test]
+    fn prompt_promises_within_capacity_and_within_horizons(
+        settings in settings(Reuse::Prompt),
+        actors in actors(),
+        events in events(true, 300),
+    ) {
+        run(settings, actors, &events)?;
+    }
+
+    #[test]
+    fn what_is_not_shared_is_promised_too(
+        settings in unbounded(),
+        actors in actors(),
+        events in events(true, 200),
+    ) {
+        run(settings, actors, &events)?;
+    }
+
+    #[test]
+    fn after_the_last_fault_stable_demands_settle(
+        settings in any_settings(),
+        actors in actors(),
+        events in events(true, 150),
+    ) {
+        let reuse = settings.reuse;
+        let mut world = run(settings, actors, &events)?;
+        world.lose_what_is_under_way();
+        // What the dead held, and whoever never confirms: at most a horizon.
+        world.step(&Event::Pass(110_000))?;
+        world.step(&Event::Tick)?;
+        for actor in &mut world.actors {
+            actor.echo = Echo::Token;
+        }
+        let refreshes = 1 + if reuse == Reuse::Prompt { 2 } else { 3 };
+        for _ in 0..refreshes {
+            world.refresh_everybody()?;
+        }
+        invariant::settled(&world.resource, world.at())?;
+        prop_assert_eq!(world.resource.promises().expect("promises are kept").unheard, 0);
+    }
+
+    #[test]
+    fn a_new_master_has_something_for_a_new_client_at_once(
+        settings in settings(Reuse::Confirmed),
+        actors in actors(),
+        events in events(false, 150),
+    ) {
+        let settings = Settings { priority: Priority::Ignore, ..settings };
+        let mut world = run(settings, actors, &events)?;
+        world.step(&Event::Fail { survive: 9, gap: 100, next: 1 })?;
+        let promised = world.resource.promises().expect("promises are kept").promised;
+        let free = (Sum::from(world.resource.settings().capacity) - promised).get();
+        let now = crate::Now { at: world.at(), ..super::world::now_at(world.now) };
+        let answer = one(&mut world.resource, now, Request::Ask(ask("newcomer", 1e6, None)));
+        let Answer::Granted(lease) = answer else { panic!("{answer:?}") };
+        prop_assert!(lease.capacity > Amount::ZERO || free <= 1e-9, "{} free, {:?}", free, lease);
+        prop_assert!(lease.capacity == Amount::ZERO || free > 0.0, "{} free, {:?}", free, lease);
+        prop_assert!(!world.resource.is_learning(now.at));
+    }
+
+    #[test]
+    fn replaying_a_chain_of_masters_gives_the_same_answers(
+        settings in any_settings(),
+        actors in actors(),
+        events in events(true, 150),
+    ) {
+        let first = run(settings.clone(), actors.clone(), &events)?;
+        let again = run(settings, actors, &events)?;
+        invariant::replayed(&first.log, &again.log)?;
+        prop_assert_eq!(first.resource.promises(), again.resource.promises());
+    }
+}
+
+/// A demand that does not change costs two changes per lease length, and no answer waits.
+#[test]
+fn a_steady_state_costs_the_log_nothing_but_horizons() {
+    let actors = (0..40).map(|n| client(n, 1.0 + n as f64)).collect();
+    let mut world = World::new(keeping(Settings::new(Kind::FairShare, Amount::clamped(500.0))), actors);
+    for _ in 0..4 {
+        world.refresh_everybody().expect("nothing is violated");
+    }
+    let (before, since) = (world.peers.as_ref().expect("there are peers").written, world.now);
+    for _ in 0..100 {
+        world.step(&Event::Pass(16_000)).expect("nothing is violated");
+        for n in 0..40 {
+            world.step(&Event::Send(n)).expect("nothing is violated");
+            world.step(&Event::Arrive { most: 1, pick: 0 }).expect("nothing is violated");
+            // It would not arrive if it waited: whatever is new is stored a little later.
+            world.step(&Event::Answer(0)).expect("nothing is violated");
+            assert!(world.is_answered(n), "the answer of {n} waited");
+            world.step(&Event::Store { entries: 9, heard: true }).expect("nothing is violated");
+        }
+    }
+    let written = world.peers.as_ref().expect("there are peers").written - before;
+    let half_leases = world.now.since(since).0 / 30_000;
+    assert!(written as u64 <= half_leases, "{written} changes in {half_leases} half leases");
+}
+
+fn client(n: usize, wants: f64) -> Actor {
+    let claims = crate::Claims::from_slice(&[crate::Claim::of_client(Amount::clamped(wants), 0)]);
+    Actor::new(n, crate::HolderKind::Client, Echo::Token, claims)
+}

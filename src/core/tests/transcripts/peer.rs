@@ -1,0 +1,45 @@
+//! The peers of the master, in transcripts: all of them store what it promises at once.
+
+use std::fmt::Write as _;
+
+use super::{
+    Failure, Transcript,
+    words::{number, time},
+};
+use crate::{Amount, Birth, Changes, Pending, Resource, Term, tests::world::birth};
+
+impl Transcript {
+    /// What the log is told before the answers leave, or besides.
+    pub(super) fn promise(&mut self) -> Result<String, Failure> {
+        let now = self.now;
+        let Pending { changes, awaits } = self.resource()?.take_changes(now);
+        let mut output = String::new();
+        if let Some(changes) = changes {
+            write!(output, "log: {}", told(&changes))?;
+            output += if awaits == Some(changes.number) { " (first)\n" } else { "\n" };
+            self.peer.apply(&changes, now)?;
+            self.resource()?.acknowledge(changes.number);
+        }
+        Ok(output)
+    }
+
+    /// The master dies, and its successor begins with what the peers know.
+    pub(super) fn fail(&mut self) -> Result<(), Failure> {
+        let inherited = self.peer.inherited(self.now);
+        let settings = self.resource()?.settings().clone();
+        let term = inherited.newest.ok_or("nothing was promised yet")?;
+        let birth = Birth { term: Term(term.0), since: self.now, inherited: Some(inherited), ..birth(settings) };
+        self.resource = Some(Resource::new(birth));
+        Ok(())
+    }
+}
+
+fn told(changes: &Changes) -> String {
+    let ceiling = |ceiling: &crate::Ceiling| match ceiling.amount {
+        Amount::ZERO => format!("{} forgotten", ceiling.id),
+        amount => format!("{} at most {}", ceiling.id, number(amount.get())),
+    };
+    let mut told: Vec<String> = changes.ceilings.iter().map(ceiling).collect();
+    told.extend(changes.horizon.map(|horizon| format!("nothing beyond {}", time(horizon))));
+    told.join(", ")
+}

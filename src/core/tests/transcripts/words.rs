@@ -1,0 +1,51 @@
+//! The words of transcripts: how answers, amounts and times are written.
+
+use super::{Failure, TERM};
+use crate::{Amount, Answer, Claim, Lease, Millis};
+
+pub(super) fn told(answer: &Answer) -> String {
+    match answer {
+        Answer::Granted(lease) => {
+            let Lease { token, capacity, length, refresh, safe_capacity, priority, .. } = lease;
+            let priority = if *priority == 0 { String::new() } else { format!(", counts as priority {priority}") };
+            format!(
+                "lease {}: {}/s for {}, refresh {}, safe {}{priority}",
+                token.get() - TERM.0,
+                number(capacity.get()),
+                time(*length),
+                time(*refresh),
+                number(*safe_capacity),
+            )
+        }
+        Answer::TooSoon => "too soon, left out of the answer".to_owned(),
+        Answer::Stale => "stale, dropped".to_owned(),
+        Answer::Full => "refused, there are too many holders".to_owned(),
+        Answer::Released => "released".to_owned(),
+    }
+}
+
+/// `3x120@2`: 3 clients that want 120 together, of priority 2.
+pub(super) fn claim(text: &str) -> Result<Claim, Failure> {
+    let (text, priority) = text.split_once('@').unwrap_or((text, "0"));
+    let (subclients, wants) = text.split_once('x').ok_or("a slice is CLIENTSxWANTS[@PRIORITY]")?;
+    Ok(Claim { wants: amount(wants)?, subclients: subclients.parse()?, priority: priority.parse()? })
+}
+
+pub(super) fn amount(text: &str) -> Result<Amount, Failure> {
+    Ok(Amount::new(text.parse()?)?)
+}
+
+pub(super) fn duration(text: &str) -> Result<Millis, Failure> {
+    let seconds: f64 = text.strip_suffix('s').ok_or("durations are seconds, as in `16s`")?.parse()?;
+    Ok(Millis((seconds * 1000.0).round() as u64))
+}
+
+pub(super) fn time(span: Millis) -> String {
+    format!("{}s", number(span.0 as f64 / 1000.0))
+}
+
+/// To a millionth: transcripts are about rules; digits have tests of their own.
+pub(super) fn number(value: f64) -> String {
+    let text = format!("{value:.6}");
+    text.trim_end_matches('0').trim_end_matches('.').to_owned()
+}

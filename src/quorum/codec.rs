@@ -1,0 +1,31 @@
+//! Bytes of what is stored and what peers send each other: bincode, with a version of our own beside it wherever it goes.
+//!
+//! bincode says nothing about what it encodes: a field more or less and old bytes mean something else. So every change of a type that
+//! is encoded here needs a new [`FORMAT`]; `tests/format.rs` holds bytes of every version and fails when one is forgotten.
+
+use bincode::Options as _;
+use serde::{Serialize, de::DeserializeOwned};
+
+/// The version of everything that is encoded here, on disk and between peers.
+pub(crate) const FORMAT: u8 = 1;
+
+/// No more than this is ever decoded at once.
+const LIMIT: u64 = 1 << 30;
+
+/// The bytes make no sense although their checksum is right: written by something else.
+#[derive(Debug, thiserror::Error)]
+#[error("does not decode as format {FORMAT}: {0}")]
+pub(crate) struct DecodeError(#[from] bincode::Error);
+
+pub(crate) fn encode<T: Serialize>(value: &T) -> Vec<u8> {
+    bincode::DefaultOptions::new().serialize(value).expect("plain data in memory always encodes")
+}
+
+pub(crate) fn encoded_len<T: Serialize>(value: &T) -> u64 {
+    bincode::DefaultOptions::new().serialized_size(value).expect("plain data in memory always encodes")
+}
+
+/// Everything, to the last byte.
+pub(crate) fn decode<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, DecodeError> {
+    Ok(bincode::DefaultOptions::new().with_limit(LIMIT).deserialize(bytes)?)
+}

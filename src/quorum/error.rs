@@ -1,0 +1,129 @@
+//! What can go wrong, whose fault it is, and what is left.
+
+use std::{io, net::SocketAddr, sync::Arc};
+
+use crate::{store::StoreError, store::disk::Failure};
+
+/// A peer cannot start. Nothing is running, and nothing of its directory was changed but what the error says.
+#[derive(Debug, thiserror::Error)]
+pub enum StartError {
+    /// The directory cannot be used.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+    /// The operator has to say something else.
+    #[error("{0}")]
+    Settings(String),
+    /// Anybody could be a peer.
+    #[error("{0} can be reached from other machines: give all peers the same secret, or listen on loopback")]
+    NoSecret(SocketAddr),
+    /// The operating system says no.
+    #[error("cannot listen on {address}: {source}")]
+    Listen {
+        /// Where.
+        address: SocketAddr,
+        /// Why not.
+        source: io::Error,
+    },
+    /// The operating system says no.
+    #[error("cannot start the threads of the quorum: {0}")]
+    Threads(#[source] io::Error),
+    /// Consensus could not begin.
+    #[error("{0}")]
+    Failed(#[from] Failure),
+}
+
+/// A proposal was not carried out, or perhaps it was.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum ProposeError {
+    /// The reign is over. Nothing was stored.
+    #[error("this reign is over; nothing was stored")]
+    Deposed,
+    /// The reign ended, or consensus did, while it was under way. It may have been stored or not; whoever is master next knows.
+    #[error("mastership was lost while facts were under way: they may have been stored, or not")]
+    Uncertain,
+    /// More than one message to the peers carries. Nothing was stored.
+    #[error("facts of {bytes} bytes are too many at once: {most} is the most")]
+    TooLarge {
+        /// As they would be stored.
+        bytes: u64,
+        /// What is possible.
+        most: u64,
+    },
+    /// The promises do not follow those that are there: a fault of whoever proposes. Nothing was stored.
+    #[error("promises about {resource:?} of term {got} come too late, term {newest} has promised since")]
+    OlderTerm {
+        /// Which resource.
+        resource: Arc<str>,
+        /// The newest term that has promised anything.
+        newest: u64,
+        /// The term of the change.
+        got: u64,
+    },
+    /// The promises do not follow those that are there: a fault of whoever proposes. Nothing was stored.
+    #[error("change {got} about {resource:?} of term {term} is out of order, {expected} would be next")]
+    Gap {
+        /// Which resource.
+        resource: Arc<str>,
+        /// The term of the change.
+        term: u64,
+        /// The number that would have been applied.
+        expected: u64,
+        /// The number of the change.
+        got: u64,
+    },
+}
+
+/// The peers are as they were, but for what the error says.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum ChangeError {
+    /// Only a master changes who belongs to the quorum.
+    #[error("this peer is not the master: ask {}", master.as_deref().unwrap_or("again when there is one"))]
+    NotMaster {
+        /// Who is, if that is known.
+        master: Option<String>,
+    },
+    /// A lone peer has no listener that others could reach.
+    #[error("this is a lone peer: start it with a listener and peers to have others join")]
+    Lone,
+    /// Nobody answers there, or not as a peer of this cluster would.
+    #[error("the peer {name:?} at {address} does not answer as it should: {why}")]
+    NotThere {
+        /// Whom to add.
+        name: String,
+        /// Where it should be.
+        address: String,
+        /// What came instead.
+        why: String,
+    },
+    /// It must not be replaced while it lives.
+    #[error("{name:?} is a peer already, and it is alive: stop it or remove it first")]
+    Alive {
+        /// Whose name it is.
+        name: String,
+    },
+    /// A name nobody knows.
+    #[error("there is no peer {name:?}: {known} are there")]
+    Unknown {
+        /// Who was named.
+        name: String,
+        /// The peers there are.
+        known: String,
+    },
+    /// A master does not remove itself.
+    #[error("{name:?} is the master: stop it first, so that another one takes over, and remove it there")]
+    IsMaster {
+        /// This peer.
+        name: String,
+    },
+    /// It was added as a learner and remains one until this is repeated, or it is removed.
+    #[error("{name:?} has not caught up within {seconds} s; it goes on, try again later")]
+    Behind {
+        /// Who.
+        name: String,
+        /// How long it was waited for.
+        seconds: u64,
+    },
+    /// Another change is under way, or mastership was lost meanwhile.
+    #[error("the change did not come about: {0}")]
+    Failed(String),
+}

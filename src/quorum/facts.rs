@@ -1,0 +1,270 @@
+//! What a quorum remembers, and how a fact changes it.
+//!
+//! Applying is a function of the facts and the log alone, but for time: a peer counts horizons on its own clock from when it applies
+//! them. Deliberately absent: disk, network and consensus.
+
+use std::{
+    collections::{BTreeMap, VecDeque},
+    sync::Arc,
+};
+
+use leaseway_core::{Amount, Changes, Millis, Promises, Term};
+use serde::{Deserialize, Serialize};
+
+use crate::stored::{StoredBook, StoredFacts, StoredRefusal, amount_of};
+
+/// So many configurations are remembered, the one in force included.
+const HISTORY: usize = 32;
+
+/// Something that outlives a master.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Fact {
+    /// The configuration from now on.
+    Configuration(Configuration),
+    /// What a master changed about the promises of a resource.
+    Promises {
+        /// Which.
+        resource: Arc<str>,
+        /// What.
+        changes: Changes,
+    },
+    /// A resource is gone, and with it what this term and those before it promised. What a later one promised stays.
+    ForgetPromises {
+        /// Which.
+        resource: Arc<str>,
+        /// The life that has ended.
+        term: Term,
+    },
+    /// So much of a resource is assigned to a client from now on. Zero: nothing any more.
+    Assignment {
+        /// Of what.
+        resource: Arc<str>,
+        /// To whom.
+        client: Arc<str>,
+        /// How much in all.
+        amount: Amount,
+    },
+    /// Promises that nobody here knows of may be in force, for so long from when this is applied. Zero: none are any more.
+    Listen {
+        /// How long.
+        length: Millis,
+    },
+}
+
+/// A configuration that was, or is, in force.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Configuration {
+    /// Counts from 1. What a proposal says here does not matter: it is numbered when it is applied.
+    pub version: u64,
+    /// As it was written.
+    pub text: Arc<str>,
+    /// Where it came from, for people.
+    pub source: Arc<str>,
+    /// When, in seconds since the epoch, for people.
+    pub at_unix: i64,
+    /// Which server put it in force, for people.
+    pub by: Arc<str>,
+}
+
+/// Everything that a quorum remembers.
+#[derive(Debug, Default)]
+pub struct Facts {
+    reign: u64,
+    version: u64,
+    configurations: VecDeque<Configuration>,
+    books: BTreeMap<Arc<str>, Book>,
+    assignments: BTreeMap<Arc<str>, BTreeMap<Arc<str>, Amount>>,
+    listening: Option<Listening>,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Listening {
+    until: Millis,
+    length: Millis,
+}
+
+#[derive(Debug, Default)]
+struct Book {
+    promises: Promises,
+    /// As the promises have it: what comes next can be checked before anything is changed.
+    newest: Option<(Term, u64)>,
+}
+
+impl Facts {
+    /// The last configurations, the one in force at the end.
+    pub fn configurations(&self) -> impl DoubleEndedIterator<Item = &Configuration> {
+        self.configurations.iter()
+    }
+
+    /// The configuration in force.
+    pub fn configuration(&self) -> Option<&Configuration> {
+        self.configurations.back()
+    }
+
+    /// What is promised about a resource.
+    pub fn promises(&self, resource: &str) -> Option<&Promises> {
+        self.books.get(resource).map(|book| &book.promises)
+    }
+
+    /// The resources that anything was promised about.
+    pub fn promised(&self) -> impl Iterator<Item = &Arc<str>> {
+        self.books.keys()
+    }
+
+    /// What is assigned to whom of a resource.
+    pub fn assignments(&self, resource: &str) -> impl Iterator<Item = (&Arc<str>, Amount)> {
+        self.assignments.get(resource).into_iter().flatten().map(|(client, amount)| (client, *amount))
+    }
+
+    /// Until when promises that nobody here knows of may be in force, on the clock of this peer; nothing once that has been
+    /// said to be over.
+    pub fn listen_until(&self) -> Option<Millis> {
+        self.listening.map(|listening| listening.until)
+    }
+
+    /// The number of the newest reign.
+    pub fn reign(&self) -> u64 {
+        self.reign
+    }
+
+    /// Drops what has ended. Nobody asks about it; it only takes room.
+    pub fn forget_ended(&mut self, now: Millis) {
+        for book in self.books.values_mut() {
+            book.promises.forget_ended(now);
+        }
+    }
+
+    /// The next reign begins.
+    pub(crate) fn accede(&mut self) -> u64 {
+        self.reign += 1;
+        self.reign
+    }
+
+    /// All of a proposal or nothing.
+    pub(crate) fn apply(&mut self, reign: u64, facts: &[Fact], now: Millis) -> Result<(), StoredRefusal> {
+        if reign != self.reign {
+            return Err(StoredRefusal::Deposed);
+        }
+        self.check(facts)?;
+        for fact in facts {
+            self.take(fact, now);
+        }
+        Ok(())
+    }
+
+    /// Whether all promises would be taken one after the other: each book says so itself, but one by one, and the first of
+    /// a proposal must not be taken if the second is refused.
+    fn check(&self, facts: &[Fact]) -> Result<(), StoredRefusal> {
+        let mut ahead: BTreeMap<&Arc<str>, Option<(Term, u64)>> = BTreeMap::new();
+        for fact in facts {
+            match fact {
+                Fact::Promises { resource, changes } => {
+                    let newest =
+                        ahead.entry(resource).or_insert_with(|| self.books.get(resource).and_then(|book| book.newest));
+                    *newest = Some(follows(resource, *newest, changes)?);
+                }
+                Fact::ForgetPromises { resource, term } => {
+                    let newest =
+                        ahead.entry(resource).or_insert_with(|| self.books.get(resource).and_then(|book| book.newest));
+                    *newest = newest.filter(|(newest, _)| newest > term);
+                }
+                Fact::Configuration(_) | Fact::Assignment { .. } | Fact::Listen { .. } => {}
+            }
+        }
+        Ok(())
+    }
+
+    fn take(&mut self, fact: &Fact, now: Millis) {
+        match fact {
+            Fact::Configuration(configuration) => self.configure(configuration),
+            Fact::Promises { resource, changes } => {
+                let book = self.books.entry(Arc::clone(resource)).or_default();
+                book.promises.apply(changes, now).expect("checked: it follows what is there");
+                book.newest = Some((changes.term, changes.number));
+            }
+            Fact::ForgetPromises { resource, term } => {
+                if self.books.get(resource).is_some_and(|book| book.newest.is_none_or(|(newest, _)| newest <= *term)) {
+                    self.books.remove(resource);
+                }
+            }
+            Fact::Assignment { resource, client, amount } => self.assign(resource, client, *amount),
+            Fact::Listen { length } => self.listen(*length, now),
+        }
+    }
+
+    fn listen(&mut self, length: Millis, now: Millis) {
+        self.listening = (length > Millis(0)).then_some(Listening { until: now.plus(length), length });
+    }
+
+    fn configure(&mut self, configuration: &Configuration) {
+        self.version += 1;
+        self.configurations.push_back(Configuration { version: self.version, ..configuration.clone() });
+        if self.configurations.len() > HISTORY {
+            self.configurations.pop_front();
+        }
+    }
+
+    fn assign(&mut self, resource: &Arc<str>, client: &Arc<str>, amount: Amount) {
+        if amount > Amount::ZERO {
+            self.assignments.entry(Arc::clone(resource)).or_default().insert(Arc::clone(client), amount);
+        } else if let Some(clients) = self.assignments.get_mut(resource) {
+            clients.remove(client);
+            if clients.is_empty() {
+                self.assignments.remove(resource);
+            }
+        }
+    }
+
+    /// For a snapshot.
+    pub(crate) fn record(&self) -> StoredFacts {
+        let books =
+            self.books.iter().map(|(resource, book)| StoredBook::new(Arc::clone(resource), &book.promises.record()));
+        let assignments = self.assignments.iter().flat_map(|(resource, clients)| {
+            clients.iter().map(|(client, amount)| (Arc::clone(resource), Arc::clone(client), amount.get()))
+        });
+        StoredFacts {
+            reign: self.reign,
+            version: self.version,
+            configurations: self.configurations.iter().cloned().collect(),
+            books: books.collect(),
+            assignments: assignments.collect(),
+            listening: self.listening.map_or(0, |listening| listening.length.0),
+        }
+    }
+
+    /// From a snapshot; horizons count anew from `now`.
+    pub(crate) fn restore(stored: StoredFacts, now: Millis) -> Facts {
+        let mut facts = Facts {
+            reign: stored.reign,
+            version: stored.version,
+            configurations: stored.configurations.into(),
+            ..Facts::default()
+        };
+        for book in stored.books {
+            let record = book.record();
+            let newest = record.newest;
+            facts.books.insert(book.resource, Book { promises: Promises::restore(record, now), newest });
+        }
+        facts.listen(Millis(stored.listening), now);
+        for (resource, client, amount) in stored.assignments {
+            facts.assign(&resource, &client, amount_of(amount));
+        }
+        facts
+    }
+}
+
+/// What is newest after `changes`, if they follow what is newest before.
+fn follows(resource: &Arc<str>, newest: Option<(Term, u64)>, changes: &Changes) -> Result<(Term, u64), StoredRefusal> {
+    let (term, got) = (changes.term, changes.number);
+    let expected = match newest {
+        Some((newest, _)) if term < newest => {
+            return Err(StoredRefusal::OlderTerm { resource: Arc::clone(resource), newest: newest.0, got: term.0 });
+        }
+        Some((newest, last)) if term == newest => last.saturating_add(1),
+        _ => 1,
+    };
+    if got != expected {
+        return Err(StoredRefusal::Gap { resource: Arc::clone(resource), term: term.0, expected, got });
+    }
+    Ok((term, got))
+}

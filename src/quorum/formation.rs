@@ -1,0 +1,130 @@
+//! How a peer with an empty directory finds its place.
+//!
+//! An empty directory never passes for a first start. Either everybody says that it is one: then the first of them by name begins
+//! a cluster, once all are there. Or there is a cluster already: then it asks to be taken in, under the identity that was made with
+//! its directory, and the master gives it everything before it gives it a vote.
+
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
+
+use futures_util::future::join_all;
+use leaseway_proto::peer::Introduction;
+
+use crate::{
+    peers::{Call, Calls, Core},
+    raft::{Member, PeerId, Raft},
+    settings::Settings,
+    store::StoreError,
+};
+
+/// How often the others are asked.
+const AGAIN: Duration = Duration::from_millis(150);
+/// How long one may take to answer.
+const PATIENCE: Duration = Duration::from_secs(1);
+
+pub(crate) struct Formation {
+    pub(crate) raft: Raft,
+    pub(crate) core: Arc<Core>,
+    pub(crate) calls: Arc<Calls>,
+    pub(crate) settings: Arc<Settings>,
+}
+
+/// What came of it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Formed {
+    /// A new cluster, with this peer as one of its first.
+    Begun,
+    /// It was taken in by one that was there.
+    Joined,
+}
+
+impl Formation {
+    /// Until this peer belongs to a cluster and has its vote there.
+    pub(crate) async fn run(&self) -> Result<Formed, StoreError> {
+        let others: Vec<_> = self.settings.peers.iter().filter(|(name, _)| *name != self.settings.name).collect();
+        loop {
+            if let Some(formed) = self.formed() {
+                return Ok(formed);
+            }
+            let there = join_all(others.iter().map(|(name, address)| self.hello(name, address))).await;
+            let there: Vec<Introduction> = there.into_iter().flatten().collect();
+            let taken: Vec<_> = there.iter().filter(|other| !other.cluster.is_empty()).collect();
+            if !taken.is_empty() {
+                // Whoever was counted in already, because the cluster has only just begun, is not taken in twice.
+                join_all(taken.iter().map(|other| self.join(&other.name))).await;
+            } else if self.may_begin(&there, others.len()) {
+                self.begin(&there).await?;
+            }
+            tokio::time::sleep(AGAIN).await;
+        }
+    }
+
+    fn formed(&self) -> Option<Formed> {
+        let me = self.core.introducer.peer();
+        let metrics = self.raft.metrics();
+        let membership = metrics.borrow().membership_config.clone();
+        // The first membership is the first entry of all.
+        let first = membership.log_id().is_some_and(|log_id| log_id.index == 0);
+        let formed = if first { Formed::Begun } else { Formed::Joined };
+        membership.voter_ids().any(|voter| voter == me).then_some(formed)
+    }
+
+    /// All are there, all want the same, and this is the first of them.
+    fn may_begin(&self, there: &[Introduction], others: usize) -> bool {
+        let mine = self.core.introducer.introduction().bootstraps;
+        if mine.is_empty() || mine.first() != Some(&self.settings.name) || there.len() != others {
+            return false;
+        }
+        for other in there {
+            if other.bootstraps.is_empty() {
+                self.calls.contacts().trouble(&other.name, &"its directory is empty, and it was not told to bootstrap");
+            } else if other.bootstraps != mine {
+                let theirs = other.bootstraps.join(", ");
+                self.calls.contacts().trouble(&other.name, &format!("it would begin a cluster of others: {theirs}"));
+            }
+        }
+        there.iter().all(|other| other.bootstraps == mine)
+    }
+
+    async fn begin(&self, there: &[Introduction]) -> Result<(), StoreError> {
+        let me = Member {
+            name: self.settings.name.clone(),
+            address: self.settings.address_of(&self.settings.name).unwrap_or_default().to_owned(),
+            advertise: self.settings.advertise.clone(),
+        };
+        let mut members: BTreeMap<PeerId, Member> = BTreeMap::from([(self.core.introducer.peer(), me)]);
+        for other in there {
+            let address = self.settings.address_of(&other.name).unwrap_or_default().to_owned();
+            let member = Member { name: other.name.clone(), address, advertise: other.advertise.clone() };
+            members.insert(other.peer, member);
+        }
+        begin(&self.core, &self.raft, members).await
+    }
+
+    async fn hello(&self, name: &str, address: &str) -> Option<Introduction> {
+        let answer = self.calls.call_within::<_, ()>(PATIENCE, (name, address), 0, Call::Hello, &()).await;
+        answer.ok().map(|(other, ())| other)
+    }
+
+    async fn join(&self, name: &str) {
+        let address = self.settings.address_of(name).unwrap_or_default();
+        let mine = self.settings.address_of(&self.settings.name).unwrap_or_default();
+        // What is wrong has been said; it is tried again.
+        let _ = self.calls.call_within::<_, ()>(PATIENCE, (name, address), 0, Call::Join, &mine).await;
+    }
+}
+
+/// A new cluster of these.
+pub(crate) async fn begin(core: &Core, raft: &Raft, members: BTreeMap<PeerId, Member>) -> Result<(), StoreError> {
+    core.introducer.belong(random())?;
+    tracing::info!(peers = members.len(), "a new cluster begins");
+    // Refused only if it has begun already.
+    let _ = raft.initialize(members).await;
+    Ok(())
+}
+
+/// Numbers that nobody else has.
+pub(crate) fn random() -> u128 {
+    let mut bytes = [0; 16];
+    getrandom::fill(&mut bytes).expect("the operating system has random numbers");
+    u128::from_ne_bytes(bytes)
+}

@@ -1,0 +1,179 @@
+//! Carries out what the log says.
+
+use std::{
+    io::Cursor,
+    sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard},
+};
+
+use leaseway_core::Millis;
+use openraft::{
+    AnyError, EntryPayload, OptionalSend, RaftSnapshotBuilder, Snapshot, StorageIOError, storage::RaftStateMachine,
+};
+
+use crate::{
+    Clock, codec,
+    facts::{Fact, Facts},
+    raft::{Command, Entry, LogId, Member, Outcome, PeerId, SnapshotMeta, StorageError, StoredMembership, Types},
+    store::{StoreError, snapshots::Snapshots},
+    stored::{StoredFact, StoredFacts},
+};
+
+/// The facts as far as they have been applied. The lock is held for memory only.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Shared(Arc<RwLock<Facts>>);
+
+impl Shared {
+    /// Applying does not panic, and a poisoned lock would only hide what did.
+    pub(crate) fn read(&self) -> RwLockReadGuard<'_, Facts> {
+        self.0.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn write(&self) -> RwLockWriteGuard<'_, Facts> {
+        self.0.write().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+pub(crate) struct Machine {
+    facts: Shared,
+    applied: Option<LogId>,
+    membership: StoredMembership,
+    snapshots: Snapshots,
+    clock: Clock,
+}
+
+impl Machine {
+    /// From the snapshot, if there is one. Blocks.
+    pub(crate) fn open(snapshots: Snapshots, clock: Clock) -> Result<Machine, StoreError> {
+        let mut machine = Machine {
+            facts: Shared::default(),
+            applied: None,
+            membership: StoredMembership::default(),
+            snapshots,
+            clock,
+        };
+        if let Some((stored, facts)) = machine.snapshots.open()? {
+            machine.become_as(&stored.meta, facts);
+        }
+        Ok(machine)
+    }
+
+    pub(crate) fn facts(&self) -> Shared {
+        self.facts.clone()
+    }
+
+    pub(crate) fn applied(&self) -> Option<LogId> {
+        self.applied
+    }
+
+    fn become_as(&mut self, meta: &SnapshotMeta, facts: StoredFacts) {
+        let now = (self.clock)();
+        *self.facts.write() = Facts::restore(facts, now);
+        self.applied = meta.last_log_id;
+        self.membership = meta.last_membership.clone();
+    }
+
+    fn carry_out(&mut self, command: &Command, now: Millis) -> Outcome {
+        match command {
+            Command::Accede => Outcome::Acceded(self.facts.write().accede()),
+            Command::Propose { reign, proposals } => {
+                let apply = |proposal: &Vec<StoredFact>| {
+                    let facts: Vec<Fact> = proposal.iter().map(Fact::from).collect();
+                    self.facts.write().apply(*reign, &facts, now)
+                };
+                Outcome::Proposed(proposals.iter().map(apply).collect())
+            }
+        }
+    }
+}
+
+impl RaftStateMachine<Types> for Machine {
+    type SnapshotBuilder = Builder;
+
+    async fn applied_state(&mut self) -> Result<(Option<LogId>, StoredMembership), StorageError> {
+        Ok((self.applied, self.membership.clone()))
+    }
+
+    async fn apply<I>(&mut self, entries: I) -> Result<Vec<Outcome>, StorageError>
+    where
+        I: IntoIterator<Item = Entry> + OptionalSend,
+        I::IntoIter: OptionalSend,
+    {
+        let now = (self.clock)();
+        let mut outcomes = Vec::new();
+        for entry in entries {
+            self.applied = Some(entry.log_id);
+            outcomes.push(match entry.payload {
+                EntryPayload::Blank => Outcome::None,
+                EntryPayload::Normal(command) => self.carry_out(&command, now),
+                EntryPayload::Membership(membership) => {
+                    self.membership = StoredMembership::new(Some(entry.log_id), membership);
+                    Outcome::None
+                }
+            });
+        }
+        Ok(outcomes)
+    }
+
+    /// Taken now, in between two entries; encoding and writing it happens beside.
+    async fn get_snapshot_builder(&mut self) -> Builder {
+        let now = (self.clock)();
+        let record = {
+            let mut facts = self.facts.write();
+            facts.forget_ended(now);
+            facts.record()
+        };
+        let number = self.applied.map_or(0, |applied| applied.index);
+        Builder {
+            facts: Arc::new(record),
+            meta: SnapshotMeta {
+                last_log_id: self.applied,
+                last_membership: self.membership.clone(),
+                snapshot_id: format!("{number}-{}", now.0),
+            },
+            snapshots: self.snapshots.clone(),
+        }
+    }
+
+    async fn begin_receiving_snapshot(&mut self) -> Result<Box<Cursor<Vec<u8>>>, StorageError> {
+        Ok(Box::new(Cursor::new(Vec::new())))
+    }
+
+    async fn install_snapshot(
+        &mut self,
+        meta: &openraft::SnapshotMeta<PeerId, Member>,
+        snapshot: Box<Cursor<Vec<u8>>>,
+    ) -> Result<(), StorageError> {
+        let bytes = snapshot.into_inner();
+        let facts: StoredFacts = codec::decode(&bytes)
+            .map_err(|error| StorageIOError::read_snapshot(Some(meta.signature()), AnyError::new(&error)))?;
+        self.snapshots.write(meta.clone(), bytes).await?;
+        self.become_as(meta, facts);
+        tracing::info!(upto = ?meta.last_log_id.map(|id| id.index), "the facts came as a snapshot");
+        Ok(())
+    }
+
+    async fn get_current_snapshot(&mut self) -> Result<Option<Snapshot<Types>>, StorageError> {
+        let stored = self.snapshots.read().await?;
+        Ok(stored.map(|stored| Snapshot { meta: stored.meta, snapshot: Box::new(Cursor::new(stored.facts)) }))
+    }
+}
+
+/// What a snapshot is going to say.
+pub(crate) struct Builder {
+    facts: Arc<StoredFacts>,
+    meta: SnapshotMeta,
+    snapshots: Snapshots,
+}
+
+impl RaftSnapshotBuilder<Types> for Builder {
+    async fn build_snapshot(&mut self) -> Result<Snapshot<Types>, StorageError> {
+        let facts = Arc::clone(&self.facts);
+        let encode = move || codec::encode(&*facts);
+        let bytes = tokio::task::spawn_blocking(encode)
+            .await
+            .map_err(|gone| StorageIOError::write_snapshot(Some(self.meta.signature()), AnyError::new(&gone)))?;
+        self.snapshots.write(self.meta.clone(), bytes.clone()).await?;
+        tracing::info!(bytes = bytes.len(), upto = ?self.meta.last_log_id.map(|id| id.index), "snapshot written");
+        Ok(Snapshot { meta: self.meta.clone(), snapshot: Box::new(Cursor::new(bytes)) })
+    }
+}

@@ -1,0 +1,204 @@
+//! Who belongs to the quorum, and how that changes. Only ever on the master.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+    time::Duration,
+};
+
+use openraft::ChangeMembers;
+use tokio::{
+    sync::{Mutex, mpsc, watch},
+    time::timeout,
+};
+
+use crate::{
+    error::ChangeError,
+    peers::{Call, Calls, Core},
+    raft::{Member, PeerId, Raft},
+    reign::Mastership,
+    settings::Settings,
+};
+
+/// How long a new peer may take until it has everything.
+const CATCH_UP: Duration = Duration::from_secs(120);
+/// How often it is looked whether a change was left half done.
+const LOOK: Duration = Duration::from_millis(500);
+/// How long either step of a change may take.
+const STEP: Duration = Duration::from_secs(15);
+
+pub(crate) struct Members {
+    pub(crate) raft: Raft,
+    pub(crate) core: Arc<Core>,
+    pub(crate) calls: Arc<Calls>,
+    pub(crate) settings: Arc<Settings>,
+    pub(crate) mastership: watch::Receiver<Mastership>,
+    /// One change at a time.
+    pub(crate) changing: Mutex<()>,
+}
+
+impl Members {
+    /// Takes in those who have lost their directories, and brings to an end what an earlier master left half done, for as long as
+    /// consensus lives.
+    pub(crate) async fn look_after(self: Arc<Self>, mut joins: mpsc::Receiver<(PeerId, Member)>) {
+        loop {
+            match timeout(LOOK, joins.recv()).await {
+                Ok(Some((peer, member))) => self.take_in(peer, member).await,
+                Ok(None) => return,
+                Err(_) => self.finish().await,
+            }
+        }
+    }
+
+    async fn take_in(&self, peer: PeerId, member: Member) {
+        // Whoever asks asks everybody, again and again.
+        if self.check_master().is_err() || self.voters().contains(&peer) {
+            return;
+        }
+        let name = member.name.clone();
+        let result = if self.ids_of(&name).is_empty() {
+            Err(ChangeError::Unknown { name: name.clone(), known: self.names() })
+        } else {
+            self.admit(peer, member).await
+        };
+        match result {
+            Ok(()) => self.core.contacts.well(&name),
+            Err(error) => self.core.contacts.trouble(&name, &error),
+        }
+    }
+
+    /// A master that died between the two steps of a change has left both memberships in force: either would be enough to stop everything.
+    async fn finish(&self) {
+        let Ok(_one) = self.changing.try_lock() else { return };
+        let membership = self.raft.metrics().borrow().membership_config.membership().clone();
+        if membership.get_joint_config().len() > 1
+            && self.check_master().is_ok()
+            && let Some(voters) = membership.get_joint_config().last()
+            && let Err(error) = self.step(self.raft.change_membership(voters.clone(), false)).await
+        {
+            tracing::warn!(%error, "a change of membership that another master has begun is not finished yet");
+        }
+    }
+
+    /// Somebody new, or somebody known under a new identity.
+    pub(crate) async fn add(&self, name: &str, address: &str) -> Result<(), ChangeError> {
+        self.check_master()?;
+        let there = self.calls.call_within::<_, ()>(STEP, (name, address), 0, Call::Hello, &()).await;
+        let (other, ()) = there.map_err(|error| ChangeError::NotThere {
+            name: name.to_owned(),
+            address: address.to_owned(),
+            why: error.to_string(),
+        })?;
+        let member = Member { name: name.to_owned(), address: address.to_owned(), advertise: other.advertise };
+        self.admit(other.peer, member).await
+    }
+
+    /// As a learner first; with a vote once it has everything. Whoever had its name before must be silent, and goes.
+    async fn admit(&self, peer: PeerId, member: Member) -> Result<(), ChangeError> {
+        let _one = self.changing.lock().await;
+        let name = member.name.clone();
+        let before = self.ids_of(&name).into_iter().filter(|other| *other != peer).collect::<BTreeSet<_>>();
+        if before.iter().any(|other| self.is_alive(*other)) {
+            return Err(ChangeError::Alive { name });
+        }
+        tracing::info!(peer = name, replaces = before.len(), "a peer joins");
+        self.step(self.raft.add_learner(peer, member, false)).await?;
+        self.caught_up(peer, &name).await?;
+        let mut voters = self.voters();
+        voters.retain(|other| !before.contains(other));
+        voters.insert(peer);
+        self.step(self.raft.change_membership(voters, false)).await?;
+        self.forget(&before).await?;
+        tracing::info!(peer = name, "a peer has joined");
+        Ok(())
+    }
+
+    /// For good. It may come back with an empty directory, when it is added.
+    pub(crate) async fn remove(&self, name: &str) -> Result<(), ChangeError> {
+        self.check_master()?;
+        if name == self.settings.name {
+            return Err(ChangeError::IsMaster { name: name.to_owned() });
+        }
+        let _one = self.changing.lock().await;
+        let gone = self.ids_of(name);
+        if gone.is_empty() {
+            return Err(ChangeError::Unknown { name: name.to_owned(), known: self.names() });
+        }
+        let voters = self.voters();
+        if voters.iter().any(|voter| gone.contains(voter)) {
+            let left: BTreeSet<_> = voters.difference(&gone).copied().collect();
+            self.step(self.raft.change_membership(left, false)).await?;
+        }
+        self.forget(&gone).await?;
+        tracing::info!(peer = name, "a peer was removed");
+        Ok(())
+    }
+
+    /// Learners that are not to become anything.
+    async fn forget(&self, peers: &BTreeSet<PeerId>) -> Result<(), ChangeError> {
+        let left: BTreeSet<_> = self.members().into_keys().filter(|peer| peers.contains(peer)).collect();
+        if !left.is_empty() {
+            self.step(self.raft.change_membership(ChangeMembers::RemoveNodes(left), false)).await?;
+        }
+        Ok(())
+    }
+
+    async fn caught_up(&self, peer: PeerId, name: &str) -> Result<(), ChangeError> {
+        // What there was when it came. What comes while it catches up is as much for the others.
+        let target = self.raft.metrics().borrow().last_log_index;
+        let has_all = |metrics: &openraft::RaftMetrics<PeerId, Member>| match &metrics.replication {
+            Some(replication) => replication.get(&peer).is_some_and(|at| at.map(|id| id.index) >= target),
+            None => true,
+        };
+        let waited = self.raft.wait(Some(CATCH_UP)).metrics(has_all, "a learner catches up").await;
+        self.check_master()?;
+        waited.map(drop).map_err(|_| ChangeError::Behind { name: name.to_owned(), seconds: CATCH_UP.as_secs() })
+    }
+
+    async fn step<T, E: std::fmt::Display>(
+        &self,
+        change: impl Future<Output = Result<T, E>>,
+    ) -> Result<(), ChangeError> {
+        match timeout(STEP, change).await {
+            Ok(Ok(_)) => Ok(()),
+            Ok(Err(error)) => Err(ChangeError::Failed(error.to_string())),
+            Err(_) => Err(ChangeError::Failed("a quorum did not answer in time; it may come about later".into())),
+        }
+    }
+
+    fn check_master(&self) -> Result<(), ChangeError> {
+        match &*self.mastership.borrow() {
+            Mastership::Master(reign) if reign.holds(self.calls.now()) => Ok(()),
+            Mastership::Follower { of: Some(master) } => {
+                Err(ChangeError::NotMaster { master: Some(master.name.clone()) })
+            }
+            _ => Err(ChangeError::NotMaster { master: None }),
+        }
+    }
+
+    /// A living peer answers several times in this time.
+    fn is_alive(&self, peer: PeerId) -> bool {
+        let lease = self.settings.timing.lease();
+        let recent = |at| self.calls.now().since(at) < lease.plus(lease);
+        peer == self.core.introducer.peer() || self.core.contacts.get(peer).is_some_and(|contact| recent(contact.at))
+    }
+
+    fn members(&self) -> BTreeMap<PeerId, Member> {
+        let metrics = self.raft.metrics();
+        let membership = metrics.borrow().membership_config.clone();
+        membership.nodes().map(|(peer, member)| (*peer, member.clone())).collect()
+    }
+
+    fn voters(&self) -> BTreeSet<PeerId> {
+        self.raft.metrics().borrow().membership_config.voter_ids().collect()
+    }
+
+    fn ids_of(&self, name: &str) -> BTreeSet<PeerId> {
+        self.members().into_iter().filter(|(_, member)| member.name == name).map(|(peer, _)| peer).collect()
+    }
+
+    fn names(&self) -> String {
+        let names: BTreeSet<String> = self.members().into_values().map(|member| member.name).collect();
+        names.into_iter().collect::<Vec<_>>().join(", ")
+    }
+}

@@ -1,0 +1,43 @@
+//! What is counted, through the `metrics` facade. Whoever has a recorder may describe them: [`METRICS`].
+
+use std::time::Duration;
+
+/// Every metric of this crate, with what it says.
+pub const METRICS: [(&str, &str); 9] = [
+    ("leaseway_quorum_term", "Number of the newest reign that this peer knows of."),
+    ("leaseway_quorum_is_master", "1 while this peer is master, 0 otherwise."),
+    ("leaseway_quorum_log_entries", "Entries of the log that no snapshot has replaced yet."),
+    ("leaseway_quorum_log_bytes", "Bytes of those entries."),
+    ("leaseway_quorum_appended_total", "Entries written to the log on disk."),
+    ("leaseway_quorum_commit_seconds", "How long a batch of proposals took until a quorum held it and it was applied."),
+    ("leaseway_quorum_proposals_total", "Proposals, by result."),
+    ("leaseway_quorum_snapshots_total", "Snapshots written, own ones and received ones."),
+    ("leaseway_quorum_snapshot_bytes", "Size of the newest snapshot."),
+];
+
+pub(crate) fn appended(entries: u64) {
+    metrics::counter!("leaseway_quorum_appended_total").increment(entries);
+}
+
+pub(crate) fn snapshot(bytes: usize) {
+    metrics::counter!("leaseway_quorum_snapshots_total").increment(1);
+    metrics::gauge!("leaseway_quorum_snapshot_bytes").set(bytes as f64);
+}
+
+pub(crate) fn log(entries: usize, bytes: u64) {
+    metrics::gauge!("leaseway_quorum_log_entries").set(entries as f64);
+    metrics::gauge!("leaseway_quorum_log_bytes").set(bytes as f64);
+}
+
+pub(crate) fn mastership(term: u64, is_master: bool) {
+    metrics::gauge!("leaseway_quorum_term").set(term as f64);
+    metrics::gauge!("leaseway_quorum_is_master").set(f64::from(u8::from(is_master)));
+}
+
+pub(crate) fn committed(took: Duration) {
+    metrics::histogram!("leaseway_quorum_commit_seconds").record(took.as_secs_f64());
+}
+
+pub(crate) fn proposed(result: &'static str, count: usize) {
+    metrics::counter!("leaseway_quorum_proposals_total", "result" => result).increment(count as u64);
+}

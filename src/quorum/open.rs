@@ -1,0 +1,102 @@
+//! From settings to everything that consensus needs, or why not. Blocks.
+
+use std::{net::SocketAddr, sync::Arc};
+
+use crate::{
+    error::StartError,
+    formation::random,
+    machine::Machine,
+    raft::Vote,
+    settings::Settings,
+    store::{
+        LogStore, StoreError,
+        directory::{Directory, Identity},
+        disk::{Disk, Failing},
+        frame::Kind,
+        segments::Segments,
+        snapshots::Snapshots,
+    },
+};
+
+/// A directory, read and checked.
+pub(crate) struct Opened {
+    pub(crate) directory: Arc<Directory>,
+    pub(crate) identity: Identity,
+    /// Whether it has taken part in anything yet.
+    pub(crate) used: bool,
+    pub(crate) log: LogStore,
+    pub(crate) machine: Machine,
+    pub(crate) failing: Failing,
+}
+
+/// Whether the settings go together.
+pub(crate) fn check(settings: &Settings) -> Result<(), StartError> {
+    let wrong = |what: String| Err(StartError::Settings(what));
+    if settings.name.is_empty() || settings.name.len() > 200 {
+        return wrong("a peer needs a name, of at most 200 bytes".into());
+    }
+    let Some(listen) = settings.listen else {
+        return match settings.peers.iter().any(|(name, _)| *name != settings.name) {
+            true => wrong("peers cannot reach this one: it needs an address to listen on".into()),
+            false => Ok(()),
+        };
+    };
+    if settings.address_of(&settings.name).is_none() {
+        let names: Vec<_> = settings.peers.iter().map(|(name, _)| name.as_str()).collect();
+        return wrong(format!("{:?} is not among the peers: {}", settings.name, names.join(", ")));
+    }
+    for (place, (name, _)) in settings.peers.iter().enumerate() {
+        if settings.peers[..place].iter().any(|(other, _)| other == name) {
+            return wrong(format!("two peers have the name {name:?}"));
+        }
+    }
+    if settings.secret.is_none() && !is_loopback(listen) {
+        return Err(StartError::NoSecret(listen));
+    }
+    Ok(())
+}
+
+fn is_loopback(address: SocketAddr) -> bool {
+    address.ip().to_canonical().is_loopback()
+}
+
+pub(crate) fn open(settings: &Settings) -> Result<Opened, StartError> {
+    let directory = Arc::new(Directory::open(&settings.data)?);
+    let failing = Failing::new();
+    let snapshots = Snapshots::new(Arc::clone(&directory), failing.clone());
+    let machine = Machine::open(snapshots, Arc::clone(&settings.clock))?;
+    let vote: Option<Vote> = directory.read("vote", Kind::Vote)?;
+    let known: Option<Identity> = directory.read("identity", Kind::Identity)?;
+    let log_directory = directory.path("log");
+    let (segments, log) = Segments::open(&log_directory)?;
+    let missing = |what: &str| StoreError::Damaged {
+        path: directory.root().to_owned(),
+        offset: 0,
+        what: format!("the {what} is missing, though there is a log or a snapshot"),
+    };
+    let used = vote.is_some() || log.last().is_some() || machine.applied().is_some();
+    // Whoever begins a cluster writes its first entry before its first vote.
+    if vote.is_none() && (log.last().is_some_and(|last| last.index > 0) || machine.applied().is_some()) {
+        return Err(missing("vote").into());
+    }
+    if log.purged() > machine.applied() {
+        return Err(missing("snapshot").into());
+    }
+    let identity = match known {
+        Some(identity) if identity.name != settings.name => {
+            let (path, expected) = (settings.data.clone(), settings.name.clone());
+            return Err(StoreError::OtherPeer { path, found: identity.name, expected }.into());
+        }
+        Some(identity) if used => identity,
+        None if used => return Err(missing("identity").into()),
+        // An identity is worth something together with what was done under it only.
+        _ => {
+            let identity = Identity { name: settings.name.clone(), peer: random() as u64 | 1, cluster: None };
+            directory.replace("identity", Kind::Identity, &identity)?;
+            identity
+        }
+    };
+    let disk = Disk::start(Arc::clone(&directory), segments, log.purged(), failing.clone());
+    let log = LogStore::new(log, vote, disk, identity.peer);
+    Ok(Opened { directory, identity, used, log, machine, failing })
+}

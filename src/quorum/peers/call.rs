@@ -1,0 +1,164 @@
+//! Calls to other peers, over connections that are opened when they are first needed and kept.
+
+use std::{
+    collections::HashMap,
+    sync::{Arc, Mutex, PoisonError},
+    time::Duration,
+};
+
+use leaseway_core::Millis;
+use leaseway_proto::peer::{Introduction, PeerRequest, PeerResponse, peers_client::PeersClient};
+use serde::{Serialize, de::DeserializeOwned};
+use tonic::transport::{Channel, Endpoint};
+
+use super::{
+    contacts::Contacts,
+    introduction::{Introducer, Stranger},
+};
+use crate::{codec, raft::PeerId, settings::Clock};
+
+/// Entries of a megabyte, a proposal beyond that, and what is around them.
+pub(super) const LARGEST_MESSAGE: usize = 8 << 20;
+
+/// What to ask.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Call {
+    Hello,
+    Join,
+    Append,
+    Vote,
+    Snapshot,
+    Stand,
+}
+
+/// Why there is no answer.
+#[derive(Debug, Clone, thiserror::Error)]
+pub(crate) enum CallError {
+    #[error("{address:?} is no address: {why}")]
+    Address { address: String, why: String },
+    #[error("{}", .0.message())]
+    Refused(tonic::Status),
+    #[error("{0}")]
+    Stranger(#[from] Stranger),
+    #[error("somebody else answers: {0:?}")]
+    SomebodyElse(String),
+    #[error("the answer makes no sense: {0}")]
+    Nonsense(String),
+    #[error("no answer within {0:?}")]
+    Late(Duration),
+}
+
+/// Calls, for all who want to.
+#[derive(Debug)]
+pub(crate) struct Calls {
+    introducer: Arc<Introducer>,
+    contacts: Arc<Contacts>,
+    clock: DebugClock,
+    /// How long a connection may be silent before it is asked whether it lives, and how long that may take.
+    patience: Duration,
+    connections: Mutex<HashMap<String, PeersClient<Channel>>>,
+}
+
+/// A clock has nothing to show.
+struct DebugClock(Clock);
+
+impl std::fmt::Debug for DebugClock {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Clock")
+    }
+}
+
+impl Calls {
+    pub(crate) fn new(introducer: Arc<Introducer>, contacts: Arc<Contacts>, clock: Clock, patience: Duration) -> Calls {
+        Calls { introducer, contacts, clock: DebugClock(clock), patience, connections: Mutex::default() }
+    }
+
+    pub(crate) fn now(&self) -> Millis {
+        (self.clock.0)()
+    }
+
+    pub(crate) fn contacts(&self) -> &Contacts {
+        &self.contacts
+    }
+
+    /// Asks, and checks who answers. What goes wrong is said once.
+    pub(crate) async fn call<Q: Serialize, A: DeserializeOwned>(
+        &self,
+        (name, address): (&str, &str),
+        to: PeerId,
+        call: Call,
+        question: &Q,
+    ) -> Result<(Introduction, A), CallError> {
+        let result = self.ask(name, address, to, call, codec::encode(question)).await;
+        match &result {
+            Ok((other, _)) => {
+                self.contacts.heard(other, self.now());
+                self.contacts.well(name);
+            }
+            Err(error) => self.contacts.trouble(name, error),
+        }
+        let (other, payload) = result?;
+        let answer = codec::decode(&payload).map_err(|error| CallError::Nonsense(error.to_string()))?;
+        Ok((other, answer))
+    }
+
+    /// As [`call`](Calls::call), with a limit to how long it takes.
+    pub(crate) async fn call_within<Q: Serialize, A: DeserializeOwned>(
+        &self,
+        within: Duration,
+        whom: (&str, &str),
+        to: PeerId,
+        call: Call,
+        question: &Q,
+    ) -> Result<(Introduction, A), CallError> {
+        match tokio::time::timeout(within, self.call(whom, to, call, question)).await {
+            Ok(result) => result,
+            Err(_) => Err(CallError::Late(within)),
+        }
+    }
+
+    async fn ask(
+        &self,
+        name: &str,
+        address: &str,
+        to: PeerId,
+        call: Call,
+        payload: Vec<u8>,
+    ) -> Result<(Introduction, Vec<u8>), CallError> {
+        let mut client = self.connection(address)?;
+        let request = PeerRequest { from: Some(self.introducer.introduction()), to, payload };
+        let answer = match call {
+            Call::Hello => client.hello(request).await,
+            Call::Join => client.join(request).await,
+            Call::Append => client.append(request).await,
+            Call::Vote => client.vote(request).await,
+            Call::Snapshot => client.snapshot(request).await,
+            Call::Stand => client.stand(request).await,
+        };
+        let PeerResponse { from, payload } = answer.map_err(CallError::Refused)?.into_inner();
+        let other = self.introducer.check(from)?;
+        if other.name != name || (to != 0 && other.peer != to) {
+            return Err(CallError::SomebodyElse(other.name));
+        }
+        Ok((other, payload))
+    }
+
+    fn connection(&self, address: &str) -> Result<PeersClient<Channel>, CallError> {
+        let mut connections = self.connections.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(client) = connections.get(address) {
+            return Ok(client.clone());
+        }
+        let endpoint = Endpoint::from_shared(format!("http://{address}"))
+            .map_err(|error| CallError::Address { address: address.to_owned(), why: error.to_string() })?
+            .connect_timeout(self.patience)
+            .tcp_nodelay(true)
+            .http2_keep_alive_interval(self.patience)
+            .keep_alive_timeout(self.patience)
+            .keep_alive_while_idle(true);
+        let client = PeersClient::new(endpoint.connect_lazy())
+            .max_decoding_message_size(LARGEST_MESSAGE)
+            .max_encoding_message_size(LARGEST_MESSAGE);
+        connections.insert(address.to_owned(), client.clone());
+        Ok(client)
+    }
+}

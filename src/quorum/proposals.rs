@@ -1,0 +1,136 @@
+//! Callers are gathered here, so that many of them cost one entry, one write to each disk and one message to each peer.
+//!
+//! While some are under way the next ones gather: nobody waits for a timer, and the busier it is the more go together.
+
+use std::{sync::Arc, time::Instant};
+
+use tokio::sync::{Semaphore, mpsc, oneshot};
+
+use crate::{
+    error::ProposeError,
+    facts::Fact,
+    metrics,
+    raft::{Command, Outcome, Raft},
+    reign::Reign,
+    stored::{StoredFact, StoredRefusal},
+};
+
+/// Entries under way at once: while the peers write one, the next is on its way to them.
+const UNDER_WAY: usize = 4;
+/// No entry is larger than the largest proposal.
+const LARGEST: u64 = 1 << 20;
+/// Callers beyond this wait in `propose`.
+const WAITING: usize = 4096;
+
+pub(crate) struct Proposal {
+    reign: Reign,
+    facts: Vec<StoredFact>,
+    bytes: u64,
+    result: oneshot::Sender<Result<(), ProposeError>>,
+}
+
+pub(crate) type Proposals = mpsc::Sender<Proposal>;
+
+pub(crate) fn queue() -> (Proposals, mpsc::Receiver<Proposal>) {
+    mpsc::channel(WAITING)
+}
+
+/// Resolves when a quorum has the facts and they are applied here, or when that cannot be known any more.
+pub(crate) async fn propose(queue: &Proposals, reign: &Reign, facts: &[Fact]) -> Result<(), ProposeError> {
+    let facts: Vec<StoredFact> = facts.iter().map(StoredFact::from).collect();
+    let bytes = crate::codec::encoded_len(&facts);
+    if bytes > LARGEST {
+        return Err(ProposeError::TooLarge { bytes, most: LARGEST });
+    }
+    if reign.is_over() {
+        return Err(ProposeError::Deposed);
+    }
+    let (result, decided) = oneshot::channel();
+    if queue.send(Proposal { reign: reign.clone(), facts, bytes, result }).await.is_err() {
+        return Err(ProposeError::Deposed);
+    }
+    tokio::select! {
+        biased;
+        decided = decided => decided.unwrap_or(Err(ProposeError::Uncertain)),
+        () = reign.ended() => Err(ProposeError::Uncertain),
+    }
+}
+
+/// Gathers and hands on, in order, as long as there are callers.
+pub(crate) async fn run(raft: Raft, mut queue: mpsc::Receiver<Proposal>) {
+    let under_way = Arc::new(Semaphore::new(UNDER_WAY));
+    let mut next = None;
+    loop {
+        let first = match next.take() {
+            Some(first) => first,
+            None => match queue.recv().await {
+                Some(first) => first,
+                None => return,
+            },
+        };
+        // More gather meanwhile.
+        let Ok(place) = Arc::clone(&under_way).acquire_owned().await else { return };
+        let (batch, left) = gather(first, &mut queue);
+        next = left;
+        // Nobody may have stored anything of a reign that is over.
+        let (over, batch): (Vec<_>, Vec<_>) = batch.into_iter().partition(|proposal| proposal.reign.is_over());
+        for proposal in over {
+            let _ = proposal.result.send(Err(ProposeError::Deposed));
+        }
+        let Some(reign) = batch.first().map(|proposal| proposal.reign.term()) else { continue };
+        let (proposals, callers): (Vec<_>, Vec<_>) =
+            batch.into_iter().map(|proposal| (proposal.facts, proposal.result)).unzip();
+        let began = Instant::now();
+        // It is in line when this returns: batches are stored in the order of their callers.
+        let written = raft.client_write_ff(Command::Propose { reign, proposals: Arc::new(proposals) }).await;
+        tokio::spawn(async move {
+            let outcome = match written {
+                Ok(result) => result.await.ok().and_then(Result::ok).map(|response| response.data),
+                Err(_) => None,
+            };
+            metrics::committed(began.elapsed());
+            answer(callers, outcome);
+            drop(place);
+        });
+    }
+}
+
+/// As many of the same reign as are waiting and fit into an entry, and the first that does not belong to them.
+fn gather(first: Proposal, queue: &mut mpsc::Receiver<Proposal>) -> (Vec<Proposal>, Option<Proposal>) {
+    let (term, mut bytes) = (first.reign.term(), first.bytes);
+    let mut batch = vec![first];
+    while let Ok(proposal) = queue.try_recv() {
+        bytes += proposal.bytes;
+        if proposal.reign.term() != term || bytes > LARGEST {
+            return (batch, Some(proposal));
+        }
+        batch.push(proposal);
+    }
+    (batch, None)
+}
+
+/// Without an outcome nobody can tell: openraft does not say whether an entry was refused or taken back later, and one that was taken back
+/// here may still be stored elsewhere.
+fn answer(callers: Vec<oneshot::Sender<Result<(), ProposeError>>>, outcome: Option<Outcome>) {
+    let Some(Outcome::Proposed(results)) = outcome else {
+        metrics::proposed("uncertain", callers.len());
+        for caller in callers {
+            let _ = caller.send(Err(ProposeError::Uncertain));
+        }
+        return;
+    };
+    for (caller, result) in callers.into_iter().zip(results) {
+        metrics::proposed(if result.is_ok() { "stored" } else { "refused" }, 1);
+        let _ = caller.send(result.map_err(ProposeError::from));
+    }
+}
+
+impl From<StoredRefusal> for ProposeError {
+    fn from(refusal: StoredRefusal) -> ProposeError {
+        match refusal {
+            StoredRefusal::Deposed => ProposeError::Deposed,
+            StoredRefusal::OlderTerm { resource, newest, got } => ProposeError::OlderTerm { resource, newest, got },
+            StoredRefusal::Gap { resource, term, expected, got } => ProposeError::Gap { resource, term, expected, got },
+        }
+    }
+}

@@ -1,0 +1,121 @@
+//! The handle.
+
+use std::{net::SocketAddr, sync::Arc, thread};
+
+use tokio::sync::{oneshot, watch};
+
+use crate::{
+    error::{ChangeError, ProposeError, StartError},
+    facts::{Fact, Facts},
+    open, proposals,
+    reign::{Mastership, Reign},
+    report::{self, PeerReport},
+    run::{self, Order, Origin, Running},
+    settings::Settings,
+    store::disk::Failure,
+};
+
+/// A peer that takes part in a quorum. When the last clone is dropped it stops as if it had been killed.
+#[derive(Clone)]
+pub struct Quorum(Arc<Inner>);
+
+struct Inner {
+    settings: Arc<Settings>,
+    running: Running,
+}
+
+/// Starts a peer on threads of its own. When this returns its directory has been read and checked and its listener accepts; finding the others
+/// and a master goes on.
+pub async fn start(settings: Settings) -> Result<Quorum, StartError> {
+    open::check(&settings)?;
+    let settings = Arc::new(settings);
+    let (started, result) = oneshot::channel();
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(StartError::Threads)?;
+    let of_thread = Arc::clone(&settings);
+    thread::Builder::new()
+        .name("quorum".into())
+        .spawn(move || runtime.block_on(run::run(of_thread, started)))
+        .map_err(StartError::Threads)?;
+    let running =
+        result.await.unwrap_or_else(|_| Err(StartError::Failed(Failure("its thread has panicked".into()))))?;
+    Ok(Quorum(Arc::new(Inner { settings, running })))
+}
+
+impl Quorum {
+    /// Who decides, and every change of that.
+    pub fn mastership(&self) -> watch::Receiver<Mastership> {
+        self.0.running.mastership.clone()
+    }
+
+    /// Adds facts, all of them or none. `Ok`: a majority of the peers has them on disk, and they are applied here. Many at once cost little more
+    /// than one; those of one caller that does not wait in between are applied in the order in which they were first polled.
+    pub async fn propose(&self, reign: &Reign, facts: Vec<Fact>) -> Result<(), ProposeError> {
+        proposals::propose(&self.0.running.proposals, reign, &facts).await
+    }
+
+    /// Looks at the facts as they are applied here. Nothing is applied meanwhile: be brief.
+    pub fn read<R>(&self, f: impl FnOnce(&Facts) -> R) -> R {
+        f(&self.0.running.facts.read())
+    }
+
+    /// The peers, as this one sees them; none before it knows of any.
+    pub fn peers(&self) -> Vec<PeerReport> {
+        let core = &self.0.running.core;
+        core.raft.get().map_or_else(Vec::new, |raft| report::peers(raft, core, &self.0.settings))
+    }
+
+    /// Makes a peer that runs at `address` with an empty directory part of the quorum: it gets everything, then a vote. Only on the master.
+    pub async fn add(&self, name: &str, address: &str) -> Result<(), ChangeError> {
+        let (name, address) = (name.to_owned(), address.to_owned());
+        self.change(|done| Order::Add { name, address, done }).await
+    }
+
+    /// A peer is no part of the quorum any more. Only on the master.
+    pub async fn remove(&self, name: &str) -> Result<(), ChangeError> {
+        let name = name.to_owned();
+        self.change(|done| Order::Remove { name, done }).await
+    }
+
+    async fn change(
+        &self,
+        order: impl FnOnce(oneshot::Sender<Result<(), ChangeError>>) -> Order,
+    ) -> Result<(), ChangeError> {
+        let (done, result) = oneshot::channel();
+        let _ = self.0.running.orders.send(order(done));
+        result.await.unwrap_or_else(|_| Err(ChangeError::Failed("this peer stops".into())))
+    }
+
+    /// What this peer is called.
+    pub fn name(&self) -> &str {
+        &self.0.settings.name
+    }
+
+    /// The cluster it belongs to, in hexadecimal; none before it belongs to one.
+    pub fn cluster(&self) -> Option<String> {
+        self.0.running.core.introducer.cluster().map(|cluster| format!("{cluster:032x}"))
+    }
+
+    /// Where the facts come from. What was empty may become joined.
+    pub fn origin(&self) -> Origin {
+        self.0.running.origin.get()
+    }
+
+    /// Where this peer listens to the others, if it does. A port of zero was replaced by the real one.
+    pub fn listening(&self) -> Option<SocketAddr> {
+        self.0.running.listening
+    }
+
+    /// Why consensus has ended on this peer, if it has: its disk failed, mostly. It has given up its mastership, votes no more, and will not
+    /// come back without a restart.
+    pub fn failure(&self) -> watch::Receiver<Option<Failure>> {
+        self.0.running.failing.watch()
+    }
+
+    /// Stops cleanly. A master hands its mastership on, so that there is another within one lease at most. Nothing is under way when it returns.
+    pub async fn shutdown(&self) {
+        let (done, gone) = oneshot::channel();
+        let _ = self.0.running.orders.send(Order::Leave { done });
+        // Dropped when it is done, or if it was done before.
+        let _ = gone.await;
+    }
+}

@@ -1,0 +1,59 @@
+//! The types that consensus is told about.
+
+use std::sync::Arc;
+
+use openraft::TokioRuntime;
+use serde::{Deserialize, Serialize};
+
+use crate::stored::{StoredFact, StoredRefusal};
+
+openraft::declare_raft_types!(
+    pub(crate) Types:
+        D = Command,
+        R = Outcome,
+        NodeId = u64,
+        Node = Member,
+        Entry = openraft::Entry<Types>,
+        SnapshotData = std::io::Cursor<Vec<u8>>,
+        AsyncRuntime = TokioRuntime,
+);
+
+pub(crate) type PeerId = u64;
+pub(crate) type Entry = openraft::Entry<Types>;
+pub(crate) type LogId = openraft::LogId<PeerId>;
+pub(crate) type Vote = openraft::Vote<PeerId>;
+pub(crate) type Raft = openraft::Raft<Types>;
+pub(crate) type SnapshotMeta = openraft::SnapshotMeta<PeerId, Member>;
+pub(crate) type StorageError = openraft::StorageError<PeerId>;
+pub(crate) type StoredMembership = openraft::StoredMembership<PeerId, Member>;
+
+/// What the membership remembers about a peer.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Member {
+    pub(crate) name: String,
+    /// Where its peer listener is, unless the settings of whoever looks say otherwise.
+    pub(crate) address: String,
+    /// Where clients reached it when it was added.
+    pub(crate) advertise: String,
+}
+
+/// What goes into the log.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub(crate) enum Command {
+    /// A new reign begins: facts of earlier ones that come after this are ignored.
+    Accede,
+    /// What several callers proposed, each list all or nothing. One entry, so that one write to disk serves all of them:
+    /// openraft waits for each entry of its own.
+    Propose { reign: u64, proposals: Arc<Vec<Vec<StoredFact>>> },
+}
+
+/// What came of it.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub(crate) enum Outcome {
+    /// Nothing that anybody asks about.
+    None,
+    /// The number of the reign that began.
+    Acceded(u64),
+    /// For each proposal.
+    Proposed(Vec<Result<(), StoredRefusal>>),
+}

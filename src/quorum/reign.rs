@@ -1,0 +1,110 @@
+//! What a master holds: a reign, which ends by itself unless a quorum goes on confirming it.
+
+use std::{
+    fmt,
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
+};
+
+use leaseway_core::Millis;
+use tokio::sync::watch;
+
+/// Who decides.
+#[derive(Debug, Clone)]
+pub enum Mastership {
+    /// This peer, as long as the reign [holds](Reign::holds).
+    Master(Reign),
+    /// Another one, if there is one.
+    Follower {
+        /// Who.
+        of: Option<PeerAddress>,
+    },
+    /// Not known, or nobody yet.
+    Unknown,
+}
+
+/// Where clients find a peer.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PeerAddress {
+    /// Its name.
+    pub name: String,
+    /// What it advertises.
+    pub advertise: String,
+}
+
+/// The right to decide, for a while. When it is over it is over for ever, and a new one has a higher term.
+#[derive(Clone)]
+pub struct Reign(Arc<Inner>);
+
+struct Inner {
+    term: u64,
+    since: Millis,
+    /// It holds before this. Zero: it is over.
+    until: AtomicU64,
+    over: watch::Sender<bool>,
+}
+
+impl Reign {
+    pub(crate) fn new(term: u64, since: Millis, until: Millis) -> Reign {
+        Reign(Arc::new(Inner { term, since, until: AtomicU64::new(until.0), over: watch::Sender::new(false) }))
+    }
+
+    /// Counts the reigns of the cluster: no two have the same, and later ones have higher ones.
+    pub fn term(&self) -> u64 {
+        self.0.term
+    }
+
+    /// When it began, on this peer's clock.
+    pub fn since(&self) -> Millis {
+        self.0.since
+    }
+
+    /// Whether this peer may decide at `now`, on the clock that it was started with. Two peers never may at the same moment. Whoever sees
+    /// it lapse ends it.
+    pub fn holds(&self, now: Millis) -> bool {
+        let until = self.0.until.load(Ordering::Acquire);
+        if now.0 < until {
+            return true;
+        }
+        // Unless it was confirmed for longer in between. Then it has not lapsed, only `now` is late; the answer may be no all the same.
+        if until != 0 && self.0.until.compare_exchange(until, 0, Ordering::AcqRel, Ordering::Relaxed).is_ok() {
+            self.0.over.send_replace(true);
+        }
+        false
+    }
+
+    /// Whether it has ended for good.
+    pub(crate) fn is_over(&self) -> bool {
+        self.0.until.load(Ordering::Acquire) == 0
+    }
+
+    /// It was confirmed to hold until then. Too late if it has lapsed meanwhile.
+    pub(crate) fn extend(&self, now: Millis, until: Millis) -> bool {
+        if !self.holds(now) {
+            return false;
+        }
+        let extend = |before: u64| (before != 0).then_some(before.max(until.0));
+        self.0.until.fetch_update(Ordering::AcqRel, Ordering::Acquire, extend).is_ok()
+    }
+
+    pub(crate) fn end(&self) {
+        self.0.until.store(0, Ordering::Release);
+        self.0.over.send_replace(true);
+    }
+
+    /// Resolves when it is over.
+    pub(crate) async fn ended(&self) {
+        let mut over = self.0.over.subscribe();
+        // The sender lives as long as this does.
+        let _ = over.wait_for(|over| *over).await;
+    }
+}
+
+impl fmt::Debug for Reign {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let until = self.0.until.load(Ordering::Acquire);
+        f.debug_struct("Reign").field("term", &self.0.term).field("until", &until).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,187 @@
+//! What a peer is told when it starts.
+
+use std::{fmt, net::SocketAddr, path::PathBuf, sync::Arc, time::Duration};
+
+use leaseway_core::Millis;
+use subtle::ConstantTimeEq as _;
+
+use crate::facts::Configuration;
+
+/// Monotonic milliseconds. Everything about mastership and horizons is decided by it.
+pub type Clock = Arc<dyn Fn() -> Millis + Send + Sync>;
+
+/// What a peer is told when it starts: [`Settings::new`] for a lone one, then change what is different.
+#[derive(Clone)]
+pub struct Settings {
+    /// This peer's, as it stands in `peers`.
+    pub name: String,
+    /// The directory that belongs to this peer alone.
+    pub data: PathBuf,
+    /// Read for every decision about mastership and horizons.
+    pub clock: Clock,
+    /// Where the other peers reach this one. Without it this peer is a quorum of one and listens nowhere.
+    pub listen: Option<SocketAddr>,
+    /// Where clients reach it: the others tell them while this one is master.
+    pub advertise: String,
+    /// All peers, this one included: name, and host and port of the peer listener. Empty for a lone one.
+    pub peers: Vec<(String, String)>,
+    /// This is the first start of all: nothing was ever promised. Harmless on a directory that has been used.
+    pub bootstrap: bool,
+    /// What a quorum that has no configuration begins with.
+    pub first_configuration: Option<Configuration>,
+    /// How long a quorum that begins without the word that it is the first must listen: facts that it knows nothing of may
+    /// be in force for so long.
+    pub listening: Millis,
+    /// Known to all peers. Without it they listen on loopback only.
+    pub secret: Option<Secret>,
+    /// The same on all peers.
+    pub timing: Timing,
+}
+
+impl Settings {
+    /// A lone peer.
+    pub fn new(name: impl Into<String>, data: impl Into<PathBuf>, clock: Clock) -> Settings {
+        Settings {
+            name: name.into(),
+            data: data.into(),
+            clock,
+            listen: None,
+            advertise: String::new(),
+            peers: Vec::new(),
+            bootstrap: false,
+            first_configuration: None,
+            listening: Millis(0),
+            secret: None,
+            timing: Timing::ONE_SITE,
+        }
+    }
+
+    /// Nobody else can be master.
+    pub(crate) fn is_lone(&self) -> bool {
+        self.listen.is_none()
+    }
+
+    pub(crate) fn address_of(&self, name: &str) -> Option<&str> {
+        self.peers.iter().find(|(peer, _)| peer == name).map(|(_, address)| address.as_str())
+    }
+}
+
+impl fmt::Debug for Settings {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Settings")
+            .field("name", &self.name)
+            .field("data", &self.data)
+            .field("listen", &self.listen)
+            .field("advertise", &self.advertise)
+            .field("peers", &self.peers)
+            .field("bootstrap", &self.bootstrap)
+            .field("timing", &self.timing)
+            .finish_non_exhaustive()
+    }
+}
+
+/// Keeps strangers and other clusters out. It goes over the wire as it is: on networks where others can listen, peers
+/// have to talk through a tunnel.
+#[derive(Clone)]
+pub struct Secret(Arc<[u8]>);
+
+impl Secret {
+    /// From whatever the operator has written.
+    pub fn new(secret: impl AsRef<[u8]>) -> Secret {
+        Secret(secret.as_ref().into())
+    }
+
+    pub(crate) fn bytes(&self) -> &[u8] {
+        &self.0
+    }
+}
+
+impl fmt::Debug for Secret {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Secret(…)")
+    }
+}
+
+/// Whether somebody who says `said` knows the secret, in a time that does not tell how nearly.
+pub(crate) fn knows(secret: Option<&Secret>, said: &[u8]) -> bool {
+    secret.map_or(&[][..], Secret::bytes).ct_eq(said).into()
+}
+
+/// How quickly mastership moves, and how much delay of the network it bears.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Timing {
+    heartbeat: u64,
+    election_min: u64,
+    election_max: u64,
+}
+
+/// Why a timing cannot work.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum TimingError {
+    /// Heartbeats cost a message to every peer each.
+    #[error("a heartbeat must be at least 10 ms, not {0}")]
+    Heartbeat(u64),
+    /// One lost heartbeat must not end a mastership.
+    #[error("elections must not begin before two heartbeats ({} ms), not after {min}", heartbeat * 2)]
+    TooSoon {
+        /// The heartbeat.
+        heartbeat: u64,
+        /// The shortest election timeout.
+        min: u64,
+    },
+    /// Peers that stand at the same moment take each other's votes.
+    #[error(
+        "the longest election timeout ({max} ms) must be at least a quarter above the shortest ({min} ms), and at most 60 s"
+    )]
+    Range {
+        /// The shortest.
+        min: u64,
+        /// The longest.
+        max: u64,
+    },
+}
+
+impl Timing {
+    /// Peers that hear from each other within a few milliseconds. A master dies: half a second without one. It may be
+    /// kept from running for two tenths of a second, as happens on machines that are full, and remains master.
+    pub const ONE_SITE: Timing = Timing { heartbeat: 50, election_min: 150, election_max: 250 };
+    /// Peers whose messages take up to a fifth of a second there and back.
+    pub const SEVERAL_SITES: Timing = Timing { heartbeat: 250, election_min: 750, election_max: 1250 };
+
+    /// In milliseconds: heartbeats this often, elections after so long, at least and at most.
+    pub fn new(heartbeat: u64, election_min: u64, election_max: u64) -> Result<Timing, TimingError> {
+        if heartbeat < 10 {
+            Err(TimingError::Heartbeat(heartbeat))
+        } else if election_min < heartbeat.saturating_mul(2) {
+            Err(TimingError::TooSoon { heartbeat, min: election_min })
+        } else if election_max < election_min.saturating_add(election_min / 4) || election_max > 60_000 {
+            Err(TimingError::Range { min: election_min, max: election_max })
+        } else {
+            Ok(Timing { heartbeat, election_min, election_max })
+        }
+    }
+
+    pub(crate) fn heartbeat(self) -> Duration {
+        Duration::from_millis(self.heartbeat)
+    }
+
+    pub(crate) fn election_min_ms(self) -> u64 {
+        self.election_min
+    }
+
+    /// How long a follower stands by its master.
+    pub(crate) fn lease(self) -> Millis {
+        Millis(self.election_max)
+    }
+
+    /// How long a master may rely on that. Followers count on clocks of their own: either may be off by one part in a thousand. Both
+    /// clocks are read in whole milliseconds, which may hide one each.
+    pub(crate) fn reliable(self) -> Millis {
+        Millis(self.election_max - self.election_max.div_ceil(500) - 2)
+    }
+
+    /// After so long every follower's promise to stand by a master has ended, whatever their clocks.
+    pub(crate) fn certainly_over(self) -> Duration {
+        Duration::from_millis(self.election_max + self.election_max.div_ceil(500) + 2)
+    }
+}

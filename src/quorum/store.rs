@@ -1,0 +1,87 @@
+//! What a peer keeps on disk: who it is, whom it voted for, the log and a snapshot.
+//!
+//! ```text
+//! data/lock          held by the process that uses the directory
+//! data/identity      name, number, cluster          one frame, replaced as a whole
+//! data/vote          the newest vote                one frame, replaced as a whole
+//! data/snapshot      all facts up to some entry     one frame, replaced as a whole
+//! data/log/NNN.log   entries, truncations, purges   frames, appended
+//! ```
+//!
+//! Nothing counts before it is on the disk. What cannot be written ends consensus on this peer ([`Failure`](disk::Failure)): after a
+//! failed write or flush nobody knows what is there, so it is not tried again. What was torn off by a crash at the end
+//! of the log was never acknowledged and is dropped; anything else that is not as it was written is refused at start.
+
+mod adapter;
+pub(crate) mod directory;
+pub(crate) mod disk;
+pub(crate) mod frame;
+pub(crate) mod log;
+pub(crate) mod segments;
+pub(crate) mod snapshots;
+
+pub(crate) use adapter::LogStore;
+
+use std::{io, path::PathBuf};
+
+/// Why a directory cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum StoreError {
+    /// The operating system says no.
+    #[error("cannot {action} {}: {source}", path.display())]
+    Io {
+        /// What was tried.
+        action: &'static str,
+        /// With what.
+        path: PathBuf,
+        /// Why not.
+        source: io::Error,
+    },
+    /// Another process has it, or another peer of this one.
+    #[error("{} is in use by another process", path.display())]
+    InUse {
+        /// The directory.
+        path: PathBuf,
+    },
+    /// Not as it was written. Nothing was changed.
+    #[error(
+        "{} is damaged at byte {offset}: {what}. Nothing of this directory can be relied on: if a majority of the other \
+         peers is intact, empty it and start again, and this peer will be given everything anew",
+        path.display()
+    )]
+    Damaged {
+        /// The file.
+        path: PathBuf,
+        /// Where in it.
+        offset: u64,
+        /// How.
+        what: String,
+    },
+    /// Written by a version that this one does not know.
+    #[error("{} is of format {found}, this version reads format {known} only: use the version that wrote it", path.display())]
+    Format {
+        /// The file.
+        path: PathBuf,
+        /// What it is.
+        found: u8,
+        /// What would be understood.
+        known: u8,
+    },
+    /// It belongs to a peer of another name.
+    #[error("{} belongs to the peer {found:?}, not to {expected:?}: start that one, or use another directory", path.display())]
+    OtherPeer {
+        /// The directory.
+        path: PathBuf,
+        /// Whose it is.
+        found: String,
+        /// Who asks.
+        expected: String,
+    },
+}
+
+impl StoreError {
+    pub(crate) fn io(action: &'static str, path: impl Into<PathBuf>) -> impl FnOnce(io::Error) -> StoreError {
+        let path = path.into();
+        move |source| StoreError::Io { action, path, source }
+    }
+}

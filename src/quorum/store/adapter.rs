@@ -1,0 +1,137 @@
+//! The log as openraft wants it.
+//!
+//! openraft 0.9 waits for every append, truncation, purge and vote before it does anything else, so there is never more than one job
+//! under way and nothing to gather here. Callers are gathered before consensus, see `proposals`.
+
+use std::{
+    fmt::Debug,
+    ops::{Bound, RangeBounds},
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+};
+
+use openraft::{
+    ErrorSubject, ErrorVerb, LogState, OptionalSend, RaftLogReader, StorageIOError,
+    storage::{LogFlushed, RaftLogStorage},
+};
+use tokio::sync::oneshot;
+
+use super::{
+    disk::{Disk, Done, Failure, Job},
+    frame,
+    log::Log,
+};
+use crate::{
+    codec,
+    raft::{Entry, LogId, PeerId, StorageError, Types, Vote},
+};
+
+/// Entries of so many bytes go to another peer at once: that much must arrive within a heartbeat.
+const AT_ONCE: u64 = 1 << 20;
+
+#[derive(Debug, Clone)]
+pub(crate) struct LogStore {
+    log: Arc<Mutex<Log>>,
+    vote: Option<Vote>,
+    disk: Disk,
+    me: PeerId,
+}
+
+impl LogStore {
+    pub(crate) fn new(log: Log, vote: Option<Vote>, disk: Disk, me: PeerId) -> LogStore {
+        LogStore { log: Arc::new(Mutex::new(log)), vote, disk, me }
+    }
+
+    /// A panic while it is held would be a panic of consensus, which ends with it.
+    pub(crate) fn log(&self) -> MutexGuard<'_, Log> {
+        self.log.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    async fn carry_out(
+        &self,
+        verb: ErrorVerb,
+        job: impl FnOnce(Done) -> Job + OptionalSend,
+    ) -> Result<(), StorageError> {
+        let (done, result) = oneshot::channel();
+        self.disk.submit(job(done));
+        let result = result.await.unwrap_or_else(|_| Err(Failure("the thread that writes is gone".into())));
+        result.map_err(|failure| StorageIOError::new(ErrorSubject::Store, verb, &failure).into())
+    }
+}
+
+impl RaftLogReader<Types> for LogStore {
+    async fn try_get_log_entries<RB: RangeBounds<u64> + Clone + Debug + OptionalSend>(
+        &mut self,
+        range: RB,
+    ) -> Result<Vec<Entry>, StorageError> {
+        let start = match range.start_bound() {
+            Bound::Included(start) => *start,
+            Bound::Excluded(start) => start.saturating_add(1),
+            Bound::Unbounded => 0,
+        };
+        let end = match range.end_bound() {
+            Bound::Included(end) => end.saturating_add(1),
+            Bound::Excluded(end) => *end,
+            Bound::Unbounded => u64::MAX,
+        };
+        Ok(self.log().range(start..end, u64::MAX))
+    }
+
+    async fn limited_get_log_entries(&mut self, start: u64, end: u64) -> Result<Vec<Entry>, StorageError> {
+        Ok(self.log().range(start..end, AT_ONCE))
+    }
+}
+
+impl RaftLogStorage<Types> for LogStore {
+    type LogReader = LogStore;
+
+    async fn get_log_state(&mut self) -> Result<LogState<Types>, StorageError> {
+        let log = self.log();
+        Ok(LogState { last_purged_log_id: log.purged(), last_log_id: log.last() })
+    }
+
+    async fn get_log_reader(&mut self) -> LogStore {
+        self.clone()
+    }
+
+    async fn save_vote(&mut self, vote: &Vote) -> Result<(), StorageError> {
+        self.vote = Some(*vote);
+        self.carry_out(ErrorVerb::Write, |done| Job::Vote { vote: *vote, done }).await
+    }
+
+    /// A vote for this very peer is given as one that was not granted: openraft would otherwise come back as the leader that it was, of a term
+    /// in which others may have gone on.
+    async fn read_vote(&mut self) -> Result<Option<Vote>, StorageError> {
+        Ok(self.vote.map(|vote| {
+            let mine = vote.leader_id.voted_for() == Some(self.me);
+            Vote { committed: vote.committed && !mine, ..vote }
+        }))
+    }
+
+    async fn append<I>(&mut self, entries: I, callback: LogFlushed<Types>) -> Result<(), StorageError>
+    where
+        I: IntoIterator<Item = Entry> + OptionalSend,
+        I::IntoIter: OptionalSend,
+    {
+        let entries: Vec<Entry> = entries.into_iter().collect();
+        {
+            let mut log = self.log();
+            for entry in &entries {
+                let size = frame::HEADER as u64 + codec::encoded_len(entry);
+                log.append(entry.clone(), size)
+                    .map_err(|error| StorageIOError::write_log_entry(entry.log_id, &error))?;
+            }
+        }
+        self.disk.submit(Job::Append { entries, done: callback });
+        Ok(())
+    }
+
+    async fn truncate(&mut self, log_id: LogId) -> Result<(), StorageError> {
+        self.log().truncate(log_id.index);
+        self.carry_out(ErrorVerb::Delete, |done| Job::Truncate { from: log_id.index, done }).await
+    }
+
+    async fn purge(&mut self, log_id: LogId) -> Result<(), StorageError> {
+        self.log().purge(log_id);
+        self.carry_out(ErrorVerb::Delete, |done| Job::Purge { upto: log_id, done }).await
+    }
+}

@@ -1,0 +1,117 @@
+//! The directory: its lock, and small files that are replaced as a whole.
+
+use std::{
+    fs::{self, File, TryLockError},
+    io::{self, Write as _},
+    path::{Path, PathBuf},
+    time::{Duration, Instant},
+};
+
+use serde::{Deserialize, Serialize, de::DeserializeOwned};
+
+use super::{
+    StoreError,
+    frame::{self, Found, Kind},
+};
+use crate::{codec, raft::PeerId};
+
+/// Whoever used the directory last may still be on its way out: a peer that was dropped finishes its write first.
+const PATIENCE: Duration = Duration::from_secs(2);
+
+/// Who a peer is. Made with the directory.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Identity {
+    pub(crate) name: String,
+    pub(crate) peer: PeerId,
+    /// The cluster it belongs to, if any yet.
+    pub(crate) cluster: Option<u128>,
+}
+
+/// A directory that nobody else uses as long as this lives.
+#[derive(Debug)]
+pub(crate) struct Directory {
+    root: PathBuf,
+    _lock: File,
+}
+
+impl Directory {
+    /// Blocks, for up to [`PATIENCE`] if somebody else has it.
+    pub(crate) fn open(root: &Path) -> Result<Directory, StoreError> {
+        fs::create_dir_all(root).map_err(StoreError::io("create", root))?;
+        let path = root.join("lock");
+        let lock = File::options()
+            .create(true)
+            .truncate(false)
+            .write(true)
+            .open(&path)
+            .map_err(StoreError::io("open", &path))?;
+        let began = Instant::now();
+        loop {
+            match lock.try_lock() {
+                Ok(()) => return Ok(Directory { root: root.to_owned(), _lock: lock }),
+                Err(TryLockError::WouldBlock) if began.elapsed() < PATIENCE => {
+                    std::thread::sleep(Duration::from_millis(20));
+                }
+                Err(TryLockError::WouldBlock) => return Err(StoreError::InUse { path: root.to_owned() }),
+                Err(TryLockError::Error(error)) => return Err(StoreError::io("lock", &path)(error)),
+            }
+        }
+    }
+
+    pub(crate) fn path(&self, name: &str) -> PathBuf {
+        self.root.join(name)
+    }
+
+    pub(crate) fn root(&self) -> &Path {
+        &self.root
+    }
+
+    /// What a small file holds, if there is one.
+    pub(crate) fn read<T: DeserializeOwned>(&self, name: &str, kind: Kind) -> Result<Option<T>, StoreError> {
+        read_one(&self.path(name), kind)
+    }
+
+    /// When this returns the new content is there for good; until then the old one is.
+    pub(crate) fn replace<T: Serialize>(&self, name: &str, kind: Kind, value: &T) -> Result<(), StoreError> {
+        replace(&self.root, name, kind, &codec::encode(value))
+    }
+}
+
+/// The one frame of a file, decoded.
+pub(crate) fn read_one<T: DeserializeOwned>(path: &Path, expected: Kind) -> Result<Option<T>, StoreError> {
+    let bytes = match fs::read(path) {
+        Ok(bytes) => bytes,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+        Err(error) => return Err(StoreError::io("read", path)(error)),
+    };
+    let damaged = |what: String| StoreError::Damaged { path: path.to_owned(), offset: 0, what };
+    match frame::read(&bytes, 0) {
+        Found::Frame { kind, payload, end } if kind == expected && end == bytes.len() => {
+            codec::decode(payload).map(Some).map_err(|error| damaged(error.to_string()))
+        }
+        Found::Frame { .. } => Err(damaged("not the record that belongs here".into())),
+        // It was written whole and only then took its name.
+        Found::End | Found::Torn => Err(damaged("the file is too short".into())),
+        Found::Damaged(what) => Err(damaged(what.into())),
+        Found::Format(found) => Err(StoreError::Format { path: path.to_owned(), found, known: codec::FORMAT }),
+    }
+}
+
+/// Writes beside, flushes, renames, flushes the directory.
+pub(crate) fn replace(root: &Path, name: &str, kind: Kind, payload: &[u8]) -> Result<(), StoreError> {
+    let (path, beside) = (root.join(name), root.join(format!("{name}.new")));
+    let mut bytes = Vec::with_capacity(frame::HEADER + payload.len());
+    frame::write(&mut bytes, kind, payload);
+    let written = File::create(&beside).and_then(|mut file| {
+        file.write_all(&bytes)?;
+        file.sync_all()
+    });
+    written.map_err(StoreError::io("write", &beside))?;
+    fs::rename(&beside, &path).map_err(StoreError::io("replace", &path))?;
+    sync(root)
+}
+
+/// Makes names that were added to or removed from a directory last.
+pub(crate) fn sync(directory: &Path) -> Result<(), StoreError> {
+    File::open(directory).and_then(|opened| opened.sync_all()).map_err(StoreError::io("flush", directory))
+}

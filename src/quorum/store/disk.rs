@@ -1,0 +1,143 @@
+//! The thread that writes the log and the vote, one job after the other, so that no runtime ever waits for a disk.
+//!
+//! After the first error nothing is written any more and every job fails: [`Failure`] says why.
+
+use std::{
+    sync::{Arc, mpsc},
+    thread,
+};
+
+use openraft::storage::LogFlushed;
+use tokio::sync::{oneshot, watch};
+
+use super::{StoreError, directory::Directory, frame::Kind, log::Record, segments::Segments};
+use crate::{
+    metrics,
+    raft::{Entry, LogId, Types, Vote},
+};
+
+/// Why consensus has ended on this peer. It neither votes nor stores anything any more.
+#[derive(Debug, Clone, thiserror::Error)]
+#[error("{0}")]
+pub struct Failure(pub(crate) Arc<str>);
+
+/// Where the first failure is told. It stays.
+#[derive(Debug, Clone)]
+pub(crate) struct Failing(Arc<watch::Sender<Option<Failure>>>);
+
+impl Failing {
+    pub(crate) fn new() -> Failing {
+        Failing(Arc::new(watch::Sender::new(None)))
+    }
+
+    pub(crate) fn fail(&self, why: &dyn std::fmt::Display) {
+        let failure = Failure(why.to_string().into());
+        self.0.send_if_modified(|first| {
+            if first.is_none() {
+                tracing::error!(error = %failure, "this peer takes no part in the quorum any more");
+                *first = Some(failure);
+                return true;
+            }
+            false
+        });
+    }
+
+    pub(crate) fn watch(&self) -> watch::Receiver<Option<Failure>> {
+        self.0.subscribe()
+    }
+
+    pub(crate) fn get(&self) -> Option<Failure> {
+        self.0.borrow().clone()
+    }
+}
+
+/// Told when a job is done, or why not.
+pub(crate) type Done = oneshot::Sender<Result<(), Failure>>;
+
+pub(crate) enum Job {
+    Append { entries: Vec<Entry>, done: LogFlushed<Types> },
+    Truncate { from: u64, done: Done },
+    Purge { upto: LogId, done: Done },
+    Vote { vote: Vote, done: Done },
+}
+
+/// To the thread. It ends with the last of these.
+#[derive(Debug, Clone)]
+pub(crate) struct Disk(mpsc::Sender<Job>);
+
+impl Disk {
+    pub(crate) fn start(
+        directory: Arc<Directory>,
+        segments: Segments,
+        purged: Option<LogId>,
+        failing: Failing,
+    ) -> Disk {
+        let (jobs, queue) = mpsc::channel();
+        let writer = Writer { directory, segments, purged, failing };
+        thread::Builder::new()
+            .name("quorum-disk".into())
+            .spawn(move || writer.run(&queue))
+            .expect("threads can be started while a server starts");
+        Disk(jobs)
+    }
+
+    /// The queue has no bound of its own: openraft waits for each job before it gives the next.
+    pub(crate) fn submit(&self, job: Job) {
+        // It is never gone before the last sender is.
+        let _ = self.0.send(job);
+    }
+}
+
+struct Writer {
+    directory: Arc<Directory>,
+    segments: Segments,
+    purged: Option<LogId>,
+    failing: Failing,
+}
+
+impl Writer {
+    fn run(mut self, queue: &mpsc::Receiver<Job>) {
+        while let Ok(job) = queue.recv() {
+            match job {
+                Job::Append { entries, done } => {
+                    let count = entries.len() as u64;
+                    let records: Vec<_> = entries.into_iter().map(Record::Entry).collect();
+                    let result = self.attempt(|writer| writer.segments.append(&records, writer.purged));
+                    if result.is_ok() {
+                        metrics::appended(count);
+                    }
+                    done.log_io_completed(result.map_err(std::io::Error::other));
+                }
+                Job::Truncate { from, done } => {
+                    let result =
+                        self.attempt(|writer| writer.segments.append(&[Record::Truncate(from)], writer.purged));
+                    let _ = done.send(result);
+                }
+                Job::Purge { upto, done } => {
+                    let result = self.attempt(|writer| {
+                        writer.segments.append(&[Record::Purge(upto)], writer.purged)?;
+                        writer.purged = writer.purged.max(Some(upto));
+                        writer.segments.drop_purged(upto)
+                    });
+                    let _ = done.send(result);
+                }
+                Job::Vote { vote, done } => {
+                    let result = self.attempt(|writer| writer.directory.replace("vote", Kind::Vote, &vote));
+                    let _ = done.send(result);
+                }
+            }
+        }
+    }
+
+    /// Once it has failed it is not tried again: what a failed flush left on the disk is unknown, and a later one that succeeds says
+    /// nothing about it.
+    fn attempt(&mut self, work: impl FnOnce(&mut Writer) -> Result<(), StoreError>) -> Result<(), Failure> {
+        if let Some(failure) = self.failing.get() {
+            return Err(failure);
+        }
+        work(self).map_err(|error| {
+            self.failing.fail(&error);
+            self.failing.get().unwrap_or_else(|| Failure(error.to_string().into()))
+        })
+    }
+}

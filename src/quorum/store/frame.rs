@@ -1,0 +1,77 @@
+//! How bytes lie on disk: a kind, a format, a length, two checksums, a payload.
+//!
+//! The header has a checksum of its own. Without it a damaged length in the middle of the log would look like a frame that was
+//! torn off at the end, and everything after it would be dropped without a word.
+
+use crate::codec::FORMAT;
+
+/// kind, format, two zeros, length (4), checksum of these eight (4), checksum of the payload (4).
+pub(crate) const HEADER: usize = 16;
+
+/// What a frame holds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(u8)]
+pub(crate) enum Kind {
+    Segment = 1,
+    Entry = 2,
+    Truncate = 3,
+    Purge = 4,
+    Identity = 5,
+    Vote = 6,
+    Snapshot = 7,
+}
+
+const KINDS: [Kind; 7] =
+    [Kind::Segment, Kind::Entry, Kind::Truncate, Kind::Purge, Kind::Identity, Kind::Vote, Kind::Snapshot];
+
+/// What is found at some place.
+#[derive(Debug)]
+pub(crate) enum Found<'a> {
+    /// A frame, and where the next one begins.
+    Frame { kind: Kind, payload: &'a [u8], end: usize },
+    /// The end, right after a frame.
+    End,
+    /// The beginning of a frame whose end was never written.
+    Torn,
+    /// A frame of another format.
+    Format(u8),
+    /// Not what was written.
+    Damaged(&'static str),
+}
+
+pub(crate) fn write(out: &mut Vec<u8>, kind: Kind, payload: &[u8]) {
+    let length = u32::try_from(payload.len()).expect("what is stored is bounded far below 4 GiB");
+    let mut header = [0; HEADER];
+    header[0] = kind as u8;
+    header[1] = FORMAT;
+    header[4..8].copy_from_slice(&length.to_le_bytes());
+    let of_header = crc32fast::hash(&header[..8]);
+    header[8..12].copy_from_slice(&of_header.to_le_bytes());
+    header[12..16].copy_from_slice(&crc32fast::hash(payload).to_le_bytes());
+    out.extend_from_slice(&header);
+    out.extend_from_slice(payload);
+}
+
+pub(crate) fn read(bytes: &[u8], at: usize) -> Found<'_> {
+    let rest = &bytes[at..];
+    if rest.is_empty() {
+        return Found::End;
+    }
+    let Some((header, rest)) = rest.split_at_checked(HEADER) else { return Found::Torn };
+    let word = |at: usize| u32::from_le_bytes([header[at], header[at + 1], header[at + 2], header[at + 3]]);
+    if crc32fast::hash(&header[..8]) != word(8) {
+        return Found::Damaged("the checksum of a header is wrong");
+    }
+    if header[1] != FORMAT {
+        return Found::Format(header[1]);
+    }
+    let Some(kind) = KINDS.into_iter().find(|kind| *kind as u8 == header[0]) else {
+        return Found::Damaged("a record of an unknown kind");
+    };
+    let length = word(4) as usize;
+    let Some(payload) = rest.get(..length) else { return Found::Torn };
+    if crc32fast::hash(payload) != word(12) {
+        return Found::Damaged("the checksum of a record is wrong");
+    }
+    Found::Frame { kind, payload, end: at + HEADER + length }
+}

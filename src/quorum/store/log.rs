@@ -1,0 +1,159 @@
+//! The log in memory: what the records on disk, read in order, amount to.
+//!
+//! All of it is in memory: it is cut off by snapshots long before that matters, and readers never wait for the disk.
+
+use std::{collections::VecDeque, ops::Range};
+
+use serde::{Deserialize, Serialize};
+
+use crate::raft::{Entry, LogId};
+
+/// Once a snapshot has what they say, so many entries are kept for peers that are a little behind …
+const KEEP_ENTRIES: u64 = 1000;
+/// … but no more than so many bytes of them.
+const KEEP_BYTES: u64 = 2 << 20;
+
+/// One record of the log on disk.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) enum Record {
+    Entry(Entry),
+    /// All entries from this index on are gone.
+    Truncate(u64),
+    /// All entries up to this one are gone.
+    Purge(LogId),
+}
+
+/// What a segment begins with.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub(crate) struct SegmentStart {
+    /// Counts from 1.
+    pub(crate) number: u64,
+    /// What had been purged when the segment was begun: segments that say so themselves may be gone.
+    pub(crate) purged: Option<LogId>,
+}
+
+/// A record cannot follow what is there.
+#[derive(Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{0}")]
+pub(crate) struct OutOfOrder(String);
+
+#[derive(Debug, Default)]
+pub(crate) struct Log {
+    entries: VecDeque<(Entry, u64)>,
+    purged: Option<LogId>,
+    bytes: u64,
+}
+
+impl Log {
+    pub(crate) fn purged(&self) -> Option<LogId> {
+        self.purged
+    }
+
+    pub(crate) fn last(&self) -> Option<LogId> {
+        self.entries.back().map(|(entry, _)| entry.log_id).or(self.purged)
+    }
+
+    /// How many bytes the entries take on disk.
+    pub(crate) fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.entries.len()
+    }
+
+    /// Entries of a range, as far as they are there, the first at least and not many more bytes than `most`.
+    pub(crate) fn range(&self, range: Range<u64>, most: u64) -> Vec<Entry> {
+        let Some(first) = self.first() else { return Vec::new() };
+        let from = range.start.max(first);
+        let mut bytes = 0;
+        let wanted = self.entries.range(self.place(from)..).take(range.end.saturating_sub(from) as usize);
+        let fits = |(_, size): &&(Entry, u64)| {
+            let fits = bytes == 0 || bytes + size <= most;
+            bytes += size;
+            fits
+        };
+        wanted.take_while(fits).map(|(entry, _)| entry.clone()).collect()
+    }
+
+    pub(crate) fn append(&mut self, entry: Entry, size: u64) -> Result<(), OutOfOrder> {
+        if let Some(last) = self.last()
+            && entry.log_id.index != last.index + 1
+        {
+            return Err(OutOfOrder(format!("entry {} comes after entry {}", entry.log_id.index, last.index)));
+        }
+        self.bytes += size;
+        self.entries.push_back((entry, size));
+        Ok(())
+    }
+
+    /// From this index on.
+    pub(crate) fn truncate(&mut self, from: u64) {
+        let keep = self.first().map_or(0, |_| self.place(from));
+        for (_, size) in self.entries.drain(keep..) {
+            self.bytes -= size;
+        }
+    }
+
+    /// Up to this one.
+    pub(crate) fn purge(&mut self, upto: LogId) {
+        let gone = self.first().map_or(0, |_| self.place(upto.index.saturating_add(1)));
+        for (_, size) in self.entries.drain(..gone) {
+            self.bytes -= size;
+        }
+        self.purged = self.purged.max(Some(upto));
+    }
+
+    /// Up to where entries that a snapshot has may go.
+    pub(crate) fn spare(&self, snapshot: u64) -> Option<u64> {
+        let (mut kept, mut bytes) = (0, 0);
+        let mut spare =
+            self.entries.iter().rev().filter(|(entry, _)| entry.log_id.index <= snapshot).skip_while(|(_, size)| {
+                (kept, bytes) = (kept + 1, bytes + size);
+                kept <= KEEP_ENTRIES && bytes <= KEEP_BYTES
+            });
+        spare.next().map(|(entry, _)| entry.log_id.index)
+    }
+
+    /// As [`append`](Log::append), [`truncate`](Log::truncate) and [`purge`](Log::purge), while the disk is read. What the oldest segments that are left say may
+    /// begin after a gap: it was purged, and a later record says so.
+    pub(crate) fn replay(&mut self, record: Record, size: u64) -> Result<(), OutOfOrder> {
+        match record {
+            Record::Entry(entry) if self.entries.is_empty() => {
+                self.bytes += size;
+                self.entries.push_back((entry, size));
+                Ok(())
+            }
+            Record::Entry(entry) => self.append(entry, size),
+            Record::Truncate(from) => {
+                self.truncate(from);
+                Ok(())
+            }
+            Record::Purge(upto) => {
+                self.purge(upto);
+                Ok(())
+            }
+        }
+    }
+
+    /// After everything was read: no entry may be missing between what was purged and what is there.
+    pub(crate) fn is_whole(&self) -> Result<(), OutOfOrder> {
+        let expected = self.purged.map_or(0, |purged| purged.index + 1);
+        match self.first() {
+            Some(first) if first != expected => {
+                Err(OutOfOrder(format!("the log begins with entry {first}, {expected} would be the first")))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    fn first(&self) -> Option<u64> {
+        self.entries.front().map(|(entry, _)| entry.log_id.index)
+    }
+
+    /// Where in the queue the entry of this index is, or would be.
+    fn place(&self, index: u64) -> usize {
+        let offset = index.saturating_sub(self.first().unwrap_or(index));
+        (offset as usize).min(self.entries.len())
+    }
+}

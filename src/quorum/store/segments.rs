@@ -1,0 +1,225 @@
+//! The log on disk: files that are only ever appended to, and deleted oldest first once everything in them was purged.
+
+use std::{
+    collections::VecDeque,
+    fs::{self, File},
+    io::Write as _,
+    path::{Path, PathBuf},
+};
+
+use super::{
+    StoreError, directory,
+    frame::{self, Found, Kind},
+    log::{Log, Record, SegmentStart},
+};
+use crate::{
+    codec::{self, DecodeError, FORMAT},
+    raft::LogId,
+};
+
+/// A segment that has reached this is followed by the next.
+const FULL: u64 = 2 << 20;
+
+#[derive(Debug)]
+pub(crate) struct Segments {
+    directory: PathBuf,
+    /// Oldest first; the last is being written to.
+    segments: VecDeque<Segment>,
+    file: File,
+    length: u64,
+    full: u64,
+}
+
+#[derive(Debug)]
+struct Segment {
+    number: u64,
+    path: PathBuf,
+    /// The highest index of any entry in it.
+    highest: Option<u64>,
+}
+
+impl Segments {
+    /// Reads everything there is. What a crash tore off at the end is dropped for good.
+    pub(crate) fn open(directory: &Path) -> Result<(Segments, Log), StoreError> {
+        Segments::open_with(directory, FULL)
+    }
+
+    /// Tests have smaller segments.
+    pub(crate) fn open_with(directory: &Path, full: u64) -> Result<(Segments, Log), StoreError> {
+        fs::create_dir_all(directory).map_err(StoreError::io("create", directory))?;
+        let mut log = Log::default();
+        let mut segments = VecDeque::new();
+        let mut whole = 0;
+        let found = list(directory)?;
+        for (place, (number, path)) in found.iter().enumerate() {
+            let last = place + 1 == found.len();
+            let (segment, length) = load(*number, path, last, &mut log)?;
+            match segment {
+                Some(segment) => segments.push_back(segment),
+                // It was being begun when the peer died: nothing was ever written to it.
+                None => fs::remove_file(path).map_err(StoreError::io("remove", path))?,
+            }
+            whole = if length == 0 { whole } else { length };
+        }
+        if let Some((_, path)) = found.first() {
+            log.is_whole().map_err(|error| damaged(path, 0, error.to_string()))?;
+        }
+        let (file, length) = match segments.back() {
+            Some(segment) => (reopen(&segment.path, whole)?, whole),
+            None => {
+                let (segment, file, length) = begin(directory, 1, None)?;
+                segments.push_back(segment);
+                (file, length)
+            }
+        };
+        Ok((Segments { directory: directory.to_owned(), segments, file, length, full }, log))
+    }
+
+    /// When this returns all of them are on the disk. After an error nobody knows what is.
+    pub(crate) fn append(&mut self, records: &[Record], purged: Option<LogId>) -> Result<(), StoreError> {
+        if self.length >= self.full {
+            self.roll(purged)?;
+        }
+        let mut bytes = Vec::new();
+        let mut highest = None;
+        for record in records {
+            write(&mut bytes, record);
+            if let Record::Entry(entry) = record {
+                highest = Some(entry.log_id.index);
+            }
+        }
+        let segment = self.segments.back_mut().expect("there is always one that is written to");
+        self.file.write_all(&bytes).map_err(StoreError::io("append to", &segment.path))?;
+        self.file.sync_data().map_err(StoreError::io("flush", &segment.path))?;
+        self.length += bytes.len() as u64;
+        segment.highest = segment.highest.max(highest);
+        Ok(())
+    }
+
+    /// Deletes the oldest segments, as far as nothing in them is needed any more. The purge itself has been appended.
+    pub(crate) fn drop_purged(&mut self, purged: LogId) -> Result<(), StoreError> {
+        let mut dropped = false;
+        while self.segments.len() > 1
+            && self.segments.front().is_some_and(|oldest| oldest.highest.is_none_or(|highest| highest <= purged.index))
+        {
+            let oldest = self.segments.pop_front().expect("there are two at least");
+            fs::remove_file(&oldest.path).map_err(StoreError::io("remove", &oldest.path))?;
+            dropped = true;
+        }
+        if dropped { directory::sync(&self.directory) } else { Ok(()) }
+    }
+
+    fn roll(&mut self, purged: Option<LogId>) -> Result<(), StoreError> {
+        let number = self.segments.back().map_or(1, |last| last.number + 1);
+        let (segment, file, length) = begin(&self.directory, number, purged)?;
+        self.segments.push_back(segment);
+        (self.file, self.length) = (file, length);
+        Ok(())
+    }
+}
+
+/// How many bytes a record takes, and the bytes.
+pub(crate) fn write(out: &mut Vec<u8>, record: &Record) {
+    match record {
+        Record::Entry(entry) => frame::write(out, Kind::Entry, &codec::encode(entry)),
+        Record::Truncate(from) => frame::write(out, Kind::Truncate, &codec::encode(from)),
+        Record::Purge(upto) => frame::write(out, Kind::Purge, &codec::encode(upto)),
+    }
+}
+
+/// The segments of a directory, in order.
+fn list(directory: &Path) -> Result<Vec<(u64, PathBuf)>, StoreError> {
+    let mut found = Vec::new();
+    for entry in fs::read_dir(directory).map_err(StoreError::io("list", directory))? {
+        let path = entry.map_err(StoreError::io("list", directory))?.path();
+        let name = path.file_name().and_then(|name| name.to_str());
+        if let Some(number) = name.and_then(|name| name.strip_suffix(".log")).and_then(|number| number.parse().ok()) {
+            found.push((number, path));
+        }
+    }
+    found.sort_unstable();
+    for pair in found.windows(2) {
+        if pair[1].0 != pair[0].0 + 1 {
+            return Err(damaged(&pair[1].1, 0, format!("segment {} before it is missing", pair[1].0 - 1)));
+        }
+    }
+    Ok(found)
+}
+
+/// Replays a segment. Gives nothing for one that was never begun properly, and how many bytes of it are good.
+fn load(number: u64, path: &Path, last: bool, log: &mut Log) -> Result<(Option<Segment>, u64), StoreError> {
+    let bytes = fs::read(path).map_err(StoreError::io("read", path))?;
+    let mut segment = None;
+    let mut at = 0;
+    loop {
+        let wrong = |what: String| damaged(path, at as u64, what);
+        let undecodable = |error: DecodeError| wrong(error.to_string());
+        match frame::read(&bytes, at) {
+            Found::Frame { kind, payload, end } => {
+                let size = (end - at) as u64;
+                match (&mut segment, kind) {
+                    (None, Kind::Segment) => {
+                        let start: SegmentStart = codec::decode(payload).map_err(undecodable)?;
+                        if start.number != number {
+                            return Err(wrong(format!("it says that it is segment {}", start.number)));
+                        }
+                        if let Some(purged) = start.purged {
+                            log.purge(purged);
+                        }
+                        segment = Some(Segment { number, path: path.to_owned(), highest: None });
+                    }
+                    (Some(segment), Kind::Entry | Kind::Truncate | Kind::Purge) => {
+                        let record = match kind {
+                            Kind::Entry => Record::Entry(codec::decode(payload).map_err(undecodable)?),
+                            Kind::Truncate => Record::Truncate(codec::decode(payload).map_err(undecodable)?),
+                            _ => Record::Purge(codec::decode(payload).map_err(undecodable)?),
+                        };
+                        if let Record::Entry(entry) = &record {
+                            segment.highest = segment.highest.max(Some(entry.log_id.index));
+                        }
+                        log.replay(record, size).map_err(|error| wrong(error.to_string()))?;
+                    }
+                    _ => return Err(wrong(format!("a record of kind {kind:?} does not belong here"))),
+                }
+                at = end;
+            }
+            Found::Torn if last => {
+                tracing::warn!(path = %path.display(), offset = at, dropped = bytes.len() - at,
+                    "the end of the log was torn off while it was written; it was never acknowledged and is dropped");
+                return Ok((segment, at as u64));
+            }
+            Found::End if last || at > 0 => return Ok((segment, at as u64)),
+            Found::End | Found::Torn => return Err(wrong("it ends too early, and a later segment follows".into())),
+            Found::Damaged(what) => return Err(wrong(what.into())),
+            Found::Format(found) => return Err(StoreError::Format { path: path.to_owned(), found, known: FORMAT }),
+        }
+    }
+}
+
+/// To go on after `length`, whatever is there beyond it.
+fn reopen(path: &Path, length: u64) -> Result<File, StoreError> {
+    let opened = File::options().append(true).open(path).and_then(|file| {
+        file.set_len(length)?;
+        file.sync_all()?;
+        Ok(file)
+    });
+    opened.map_err(StoreError::io("open", path))
+}
+
+fn begin(directory: &Path, number: u64, purged: Option<LogId>) -> Result<(Segment, File, u64), StoreError> {
+    let path = directory.join(format!("{number:020}.log"));
+    let mut bytes = Vec::new();
+    frame::write(&mut bytes, Kind::Segment, &codec::encode(&SegmentStart { number, purged }));
+    let begun = File::options().append(true).create_new(true).open(&path).and_then(|mut file| {
+        file.write_all(&bytes)?;
+        file.sync_all()?;
+        Ok(file)
+    });
+    let file = begun.map_err(StoreError::io("begin", &path))?;
+    directory::sync(directory)?;
+    Ok((Segment { number, path, highest: None }, file, bytes.len() as u64))
+}
+
+fn damaged(path: &Path, offset: u64, what: String) -> StoreError {
+    StoreError::Damaged { path: path.to_owned(), offset, what }
+}

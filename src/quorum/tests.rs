@@ -1,0 +1,13 @@
+//! Peers with real sockets and real files, all in one process.
+
+mod chaos;
+mod elections;
+mod format;
+mod full_disk;
+mod measurements;
+mod membership;
+mod reigns;
+mod segments;
+mod snapshots;
+mod strangers;
+mod world;

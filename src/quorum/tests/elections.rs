@@ -1,0 +1,67 @@
+//! Who is master, and what it knows.
+
+use crate::{
+    Mastership, Origin, ProposeError, Settings, start,
+    tests::world::{World, configuration, known, said, until},
+};
+
+#[tokio::test]
+async fn three_peers_elect_a_master_that_replicates_and_is_succeeded_by_one_that_knows_everything() {
+    let mut world = World::new(&["a", "b", "c"]).await;
+    world.bootstrap().await;
+    let (first, reign) = world.master().await;
+    for text in ["one", "two", "three"] {
+        world.peer(&first).propose(&reign, vec![said(text)]).await.expect("it is master");
+    }
+    until("all know", || world.running().all(|(_, peer)| known(peer) == ["one", "two", "three"])).await;
+    world.kill(&first);
+    until("the reign is over", || !reign.holds(world.now())).await;
+    let (second, successor) = world.master().await;
+    assert_ne!(first, second);
+    assert!(successor.term() > reign.term());
+    assert_eq!(known(world.peer(&second)), ["one", "two", "three"], "before it decides anything");
+    world.start(&first).await;
+    until("the first is back", || known(world.peer(&first)) == ["one", "two", "three"]).await;
+    assert_eq!(world.peer(&first).origin(), Origin::Resumed);
+}
+
+#[tokio::test]
+async fn a_lone_peer_is_master_at_once_and_remembers() {
+    let world = World::new(&[]).await;
+    let settings = || Settings {
+        first_configuration: Some(configuration("first")),
+        ..Settings::new("alone", world.data("alone"), world.clock())
+    };
+    let mut terms = Vec::new();
+    for round in 0..3 {
+        let peer = start(Settings { bootstrap: round == 0, ..settings() }).await.expect("it starts");
+        assert_eq!(peer.origin(), if round == 0 { Origin::Bootstrapped } else { Origin::Resumed });
+        let mut mastership = peer.mastership();
+        let mastership = mastership.wait_for(|mastership| matches!(mastership, Mastership::Master(_))).await;
+        let Mastership::Master(reign) = mastership.expect("it lives").clone() else { unreachable!() };
+        assert_eq!(known(&peer).first().map(String::as_str), Some("first"));
+        peer.propose(&reign, vec![said(format!("round {round}"))]).await.expect("it is master");
+        terms.push(reign.term());
+        drop(peer);
+    }
+    assert!(terms.is_sorted_by(|one, next| one < next), "{terms:?}");
+    let peer = start(settings()).await.expect("it starts");
+    until("it has read its log", || known(&peer) == ["first", "round 0", "round 1", "round 2"]).await;
+}
+
+#[tokio::test]
+async fn a_master_that_leaves_hands_on() {
+    let mut world = World::new(&["a", "b", "c"]).await;
+    world.bootstrap().await;
+    let (first, reign) = world.master().await;
+    world.propose(said("one")).await;
+    let leaving = world.peer(&first).clone();
+    leaving.shutdown().await;
+    assert!(!reign.holds(world.now()));
+    assert!(matches!(*leaving.mastership().borrow(), Mastership::Unknown));
+    assert_eq!(leaving.propose(&reign, vec![said("late")]).await, Err(ProposeError::Deposed));
+    world.kill(&first);
+    let (second, _) = world.master().await;
+    assert_ne!(first, second);
+    assert_eq!(known(world.peer(&second)), ["one"]);
+}

@@ -1,0 +1,139 @@
+//! Bytes of every format that was ever written. `BLESS=1 cargo test -p leaseway-quorum format` writes those of a new one; those of an
+//! old one never change. A test that fails here means: peers of this version would not understand what is stored. Count
+//! [`FORMAT`](crate::codec::FORMAT) up.
+
+use std::{collections::BTreeMap, fs, path::PathBuf, sync::Arc};
+
+use leaseway_core::{Amount, Ceiling, Changes, HolderKind, Millis, Term};
+use openraft::{CommittedLeaderId, EntryPayload, Membership, Vote};
+
+use crate::{
+    Fact, Facts,
+    codec::{self, FORMAT},
+    raft::{Command, Entry, LogId, Member, SnapshotMeta, StoredMembership},
+    store::{
+        directory::Identity,
+        frame::{self, Found, Kind},
+        log::{Record, SegmentStart},
+        segments,
+        snapshots::Stored,
+    },
+    stored::StoredFact,
+    tests::world::configuration,
+};
+
+fn log_id(index: u64) -> LogId {
+    LogId::new(CommittedLeaderId::new(3, 99), index)
+}
+
+fn facts() -> Vec<Fact> {
+    let ceiling = |kind, id: &str, amount| Ceiling { kind, id: id.into(), amount: Amount::clamped(amount) };
+    let changes = Changes {
+        term: Term(5 << 22),
+        number: 1,
+        ceilings: vec![ceiling(HolderKind::Client, "client", 12.5), ceiling(HolderKind::Node, "node", 300.0)],
+        horizon: Some(Millis(60_000)),
+    };
+    vec![
+        Fact::Configuration(configuration("resources: []")),
+        Fact::Promises { resource: "mysql".into(), changes },
+        Fact::ForgetPromises { resource: "gone".into(), term: Term(9) },
+        Fact::Assignment { resource: "pool".into(), client: "client".into(), amount: Amount::clamped(2.0) },
+        Fact::Listen { length: Millis(61_060) },
+    ]
+}
+
+fn membership() -> Membership<u64, Member> {
+    let member =
+        |name: &str| Member { name: name.into(), address: format!("{name}:1"), advertise: format!("{name}:2") };
+    let members = BTreeMap::from([(99, member("a")), (98, member("b"))]);
+    Membership::new(vec![members.keys().copied().collect()], members)
+}
+
+fn entries() -> Vec<Entry> {
+    let proposals = Arc::new(vec![facts().iter().map(StoredFact::from).collect(), Vec::new()]);
+    let payloads = [
+        EntryPayload::Membership(membership()),
+        EntryPayload::Blank,
+        EntryPayload::Normal(Command::Accede),
+        EntryPayload::Normal(Command::Propose { reign: 1, proposals }),
+    ];
+    payloads.into_iter().zip(0..).map(|(payload, index)| Entry { log_id: log_id(index), payload }).collect()
+}
+
+/// One of each kind, as it would lie in files.
+fn everything() -> Vec<u8> {
+    let mut bytes = Vec::new();
+    frame::write(&mut bytes, Kind::Segment, &codec::encode(&SegmentStart { number: 2, purged: Some(log_id(7)) }));
+    for entry in entries() {
+        segments::write(&mut bytes, &Record::Entry(entry));
+    }
+    segments::write(&mut bytes, &Record::Truncate(2));
+    segments::write(&mut bytes, &Record::Purge(log_id(1)));
+    let identity = Identity { name: "a".into(), peer: 99, cluster: Some(1 << 100) };
+    frame::write(&mut bytes, Kind::Identity, &codec::encode(&identity));
+    frame::write(&mut bytes, Kind::Vote, &codec::encode(&Vote::<u64>::new_committed(3, 99)));
+    let mut known = Facts::default();
+    let reign = known.accede();
+    known.apply(reign, &facts(), Millis(0)).expect("nothing to refuse");
+    let meta = SnapshotMeta {
+        last_log_id: Some(log_id(3)),
+        last_membership: StoredMembership::new(Some(log_id(0)), membership()),
+        snapshot_id: "3-0".into(),
+    };
+    let stored = Stored { meta, facts: codec::encode(&known.record()) };
+    frame::write(&mut bytes, Kind::Snapshot, &codec::encode(&stored));
+    bytes
+}
+
+fn fixture() -> PathBuf {
+    PathBuf::from(env!("CARGO_MANIFEST_DIR")).join(format!("tests/fixtures/format-{FORMAT}.bin"))
+}
+
+#[test]
+fn what_is_stored_is_what_it_always_was() {
+    let path = fixture();
+    if std::env::var_os("BLESS").is_some() && !path.exists() {
+        fs::write(&path, everything()).expect("it can be written");
+    }
+    let before = fs::read(&path).expect("there are bytes of this format");
+    assert!(everything() == before, "the format has changed, and its number has not");
+}
+
+#[test]
+fn what_was_stored_is_understood() {
+    let bytes = fs::read(fixture()).expect("there are bytes of this format");
+    let (mut at, mut kinds, mut read) = (0, Vec::new(), Vec::new());
+    while let Found::Frame { kind, payload, end } = frame::read(&bytes, at) {
+        kinds.push(kind as u8);
+        if kind == Kind::Entry {
+            read.push(codec::decode::<Entry>(payload).expect("an entry"));
+        }
+        if kind == Kind::Snapshot {
+            let stored: Stored = codec::decode(payload).expect("a snapshot");
+            let facts = Facts::restore(codec::decode(&stored.facts).expect("facts"), Millis(0));
+            assert_eq!(facts.promises("mysql").map(leaseway_core::Promises::len), Some(2));
+            assert_eq!(facts.configuration().map(|configuration| &*configuration.text), Some("resources: []"));
+        }
+        at = end;
+    }
+    assert_eq!((at, kinds), (bytes.len(), vec![1, 2, 2, 2, 2, 3, 4, 5, 6, 7]));
+    assert_eq!(read, entries());
+    let EntryPayload::Normal(Command::Propose { proposals, .. }) = &read[3].payload else { panic!("a proposal") };
+    assert_eq!(proposals[0].iter().map(Fact::from).collect::<Vec<_>>(), facts());
+}
+
+#[test]
+fn another_format_is_named() {
+    let mut bytes = Vec::new();
+    frame::write(&mut bytes, Kind::Vote, b"");
+    bytes[1] = FORMAT + 1;
+    let checksum = crc32fast::hash(&bytes[..8]);
+    bytes[8..12].copy_from_slice(&checksum.to_le_bytes());
+    assert!(matches!(frame::read(&bytes, 0), Found::Format(found) if found == FORMAT + 1));
+    let directory = tempfile::tempdir().expect("a temporary directory");
+    fs::write(directory.path().join("vote"), &bytes).expect("it can be written");
+    let opened = crate::store::directory::Directory::open(directory.path()).expect("it opens");
+    let error = opened.read::<Vote<u64>>("vote", Kind::Vote).expect_err("it is of another format");
+    assert!(error.to_string().contains("use the version that wrote it"), "{error}");
+}

@@ -1,0 +1,71 @@
+//! A disk that takes no more. The kernel says so: a process of its own may write so much to a file and no further.
+
+use std::process::Command;
+
+use leaseway_core::Amount;
+
+use crate::{
+    Fact, Mastership, ProposeError, Settings, start,
+    tests::world::{World, until},
+};
+
+const DATA: &str = "LEASEWAY_QUORUM_TEST_DATA";
+
+fn fact(number: usize) -> Fact {
+    let client = format!("{number}-{}", "x".repeat(4000)).into();
+    Fact::Assignment { resource: "r".into(), client, amount: Amount::clamped(1.0) }
+}
+
+#[tokio::test]
+async fn a_full_disk_ends_mastership_and_loses_nothing_that_was_acknowledged() {
+    let world = World::new(&[]).await;
+    let data = world.data("alone");
+    // Writing beyond the limit would be a signal that kills; ignored, it is an error.
+    let child = Command::new("sh")
+        .args(["-c", "trap '' XFSZ; ulimit -f 400; exec \"$0\" --exact tests::full_disk::child --ignored --nocapture"])
+        .arg(std::env::current_exe().expect("this test is a program"))
+        .env(DATA, &data)
+        .output()
+        .expect("there is a shell");
+    let output = String::from_utf8_lossy(&child.stdout).into_owned();
+    assert!(child.status.success(), "{output}{}", String::from_utf8_lossy(&child.stderr));
+    let acknowledged: usize = output
+        .lines()
+        .find_map(|line| line.split("acknowledged ").nth(1))
+        .and_then(|count| count.trim().parse().ok())
+        .expect("it says how many");
+    assert!(acknowledged > 10);
+
+    let peer = start(Settings::new("alone", data, world.clock())).await.expect("there is room again");
+    let mut kept = Vec::new();
+    until("it is master", || matches!(*peer.mastership().borrow(), Mastership::Master(_))).await;
+    peer.read(|facts| kept.extend(facts.assignments("r").map(|(client, _)| client.to_string())));
+    for number in 0..acknowledged {
+        assert!(kept.iter().any(|client| client.starts_with(&format!("{number}-"))), "{number} is lost");
+    }
+}
+
+#[tokio::test]
+#[ignore = "run by the test above, where files can only become so large"]
+async fn child() {
+    let world = World::new(&[]).await;
+    let data = std::env::var_os(DATA).expect("run by the test above");
+    let settings = Settings { bootstrap: true, ..Settings::new("alone", data, world.clock()) };
+    let peer = start(settings).await.expect("it starts");
+    until("it is master", || matches!(*peer.mastership().borrow(), Mastership::Master(_))).await;
+    let Mastership::Master(reign) = peer.mastership().borrow().clone() else { panic!("it is no master") };
+    let mut acknowledged = 0;
+    let error = loop {
+        match peer.propose(&reign, vec![fact(acknowledged)]).await {
+            Ok(()) => acknowledged += 1,
+            Err(error) => break error,
+        }
+    };
+    assert_eq!(error, ProposeError::Uncertain);
+    until("it says why", || peer.failure().borrow().is_some()).await;
+    until("it is no master", || !reign.holds(world.now())).await;
+    assert_eq!(peer.propose(&reign, vec![fact(0)]).await, Err(ProposeError::Deposed));
+    let failure = peer.failure().borrow().clone().expect("it has failed");
+    assert!(failure.to_string().contains("cannot append to"), "{failure}");
+    println!("acknowledged {acknowledged}");
+}

@@ -1,0 +1,159 @@
+//! Who belongs to the quorum: first starts, lost directories, newcomers, those who leave.
+
+use std::{collections::BTreeSet, time::Duration};
+
+use openraft::raft::VoteRequest;
+
+use crate::{
+    ChangeError, Mastership, Origin, Role, Settings,
+    raft::Vote,
+    tests::{
+        strangers::{ask_for_vote, identity, introduction},
+        world::{World, known, said, until},
+    },
+};
+
+fn voters(world: &World, name: &str) -> BTreeSet<String> {
+    let peers = world.peer(name).peers();
+    peers.into_iter().filter(|peer| peer.role != Role::Learner).map(|peer| peer.name).collect()
+}
+
+#[tokio::test]
+async fn nobody_begins_before_all_are_there_and_all_say_that_it_is_the_first_start() {
+    let mut world = World::new(&["a", "b", "c"]).await;
+    for name in ["a", "b"] {
+        let settings = Settings { bootstrap: true, ..world.settings(name) };
+        world.start_with(settings).await.expect("it starts");
+    }
+    tokio::time::sleep(Duration::from_millis(700)).await;
+    let doubtful = world.start("c").await;
+    tokio::time::sleep(Duration::from_millis(700)).await;
+    assert!(world.masters().is_empty(), "the third did not say so");
+    assert_eq!(doubtful.origin(), Origin::Empty);
+    drop(doubtful);
+    world.kill("c");
+    let settings = Settings { bootstrap: true, ..world.settings("c") };
+    world.start_with(settings).await.expect("it starts");
+    world.propose(said("one")).await;
+    until("all know", || world.running().all(|(_, peer)| known(peer) == ["one"])).await;
+    assert!(world.running().all(|(_, peer)| peer.origin() == Origin::Bootstrapped));
+}
+
+#[tokio::test]
+async fn everybody_may_be_restarted_at_once() {
+    let mut world = World::new(&["a", "b", "c"]).await;
+    world.bootstrap().await;
+    for round in 0..3 {
+        world.propose(said(format!("{round}"))).await;
+        let before = world.master().await.1;
+        for name in ["a", "b", "c"] {
+            world.kill(name);
+        }
+        for name in ["a", "b", "c"] {
+            // Harmless, however often.
+            let settings = Settings { bootstrap: true, ..world.settings(name) };
+            world.start_with(settings).await.expect("it starts");
+        }
+        let (name, reign) = world.master().await;
+        assert!(reign.term() > before.term());
+        assert_eq!(known(world.peer(&name)).len(), round + 1);
+        assert_eq!(world.peer(&name).origin(), Origin::Resumed);
+    }
+}
+
+#[tokio::test]
+async fn a_peer_that_lost_its_directory_comes_back_as_somebody_else_and_never_votes_as_who_it_was() {
+    let mut world = World::new(&["a", "b", "c"]).await;
+    world.bootstrap().await;
+    world.propose(said("one")).await;
+    let (master, _) = world.master().await;
+    let lost = world.names.iter().find(|name| **name != master).expect("there are three").clone();
+    let before = identity(&world, &lost);
+    world.kill(&lost);
+    world.propose(said("two")).await;
+    world.wipe(&lost);
+    // Its operator has forgotten that it says so.
+    let settings = Settings { bootstrap: lost == "b", ..world.settings(&lost) };
+    let peer = world.start_with(settings).await.expect("it starts");
+    until("it is taken in", || peer.origin() == Origin::Joined).await;
+    until("it has everything", || known(&peer) == ["one", "two"]).await;
+    let after = identity(&world, &lost);
+    assert_ne!(before.peer, after.peer);
+    assert_eq!(before.cluster, after.cluster);
+    until("its predecessor is gone", || {
+        let peers = peer.peers();
+        peers.len() == 3 && peers.iter().all(|peer| peer.role != Role::Learner)
+    })
+    .await;
+    let vote = VoteRequest::new(Vote::new(1000, 1), None);
+    let from = introduction(&world, &master, identity(&world, &master).peer);
+    let refused = ask_for_vote(&world, &lost, before.peer, from, vote).await.expect_err("that one is no more");
+    assert!(refused.message().contains("new identity"), "{refused}");
+    // It counts: with one more gone the two that are left decide.
+    let third = world.names.iter().find(|name| **name != master && **name != lost).expect("there are three").clone();
+    world.kill(&third);
+    world.propose(said("three")).await;
+    until("it has everything", || known(&peer) == ["one", "two", "three"]).await;
+}
+
+#[tokio::test]
+async fn a_majority_of_lost_directories_does_not_pass_for_a_first_start() {
+    let mut world = World::new(&["a", "b", "c"]).await;
+    world.bootstrap().await;
+    world.propose(said("one")).await;
+    until("all know", || world.running().all(|(_, peer)| known(peer) == ["one"])).await;
+    for name in ["a", "b"] {
+        world.kill(name);
+        world.wipe(name);
+    }
+    for name in ["a", "b"] {
+        let settings = Settings { bootstrap: true, ..world.settings(name) };
+        world.start_with(settings).await.expect("it starts");
+    }
+    tokio::time::sleep(Duration::from_millis(2500)).await;
+    assert!(world.masters().is_empty(), "what the third knows would be lost");
+    assert!(known(world.peer("a")).is_empty() && known(world.peer("c")) == ["one"]);
+}
+
+#[tokio::test]
+async fn peers_are_added_and_removed_while_it_goes_on() {
+    let mut world = World::new(&["a", "b", "c"]).await;
+    world.bootstrap().await;
+    world.propose(said("one")).await;
+    world.welcome("d").await;
+    let newcomer = world.start("d").await;
+    tokio::time::sleep(Duration::from_millis(800)).await;
+    assert_eq!(newcomer.origin(), Origin::Empty, "nobody has asked it to");
+    assert!(known(&newcomer).is_empty());
+
+    let (master, _) = world.master().await;
+    let other = world.names.iter().find(|name| **name != master).expect("there are four").clone();
+    let address = world.address(&master, "d");
+    until("it follows", || matches!(&*world.peer(&other).mastership().borrow(), Mastership::Follower { of: Some(of) } if of.name == master && of.advertise == format!("{master}.example:80"))).await;
+    let refused = world.peer(&other).add("d", &address).await;
+    assert_eq!(refused, Err(ChangeError::NotMaster { master: Some(master.clone()) }));
+    let wrong = world.peer(&master).add("e", &address).await;
+    assert!(matches!(wrong, Err(ChangeError::NotThere { .. })), "{wrong:?}");
+    let alive = world.peer(&master).add(&other, &world.address(&master, &other)).await;
+    assert!(alive.is_ok(), "it is what it was: {alive:?}");
+    world.peer(&master).add("d", &address).await.expect("it is there");
+    until("it has everything", || known(&newcomer) == ["one"]).await;
+    assert_eq!(voters(&world, &master), ["a", "b", "c", "d"].map(String::from).into());
+    until("it knows", || newcomer.origin() == Origin::Joined).await;
+
+    let myself = world.peer(&master).remove(&master).await;
+    assert!(matches!(myself, Err(ChangeError::IsMaster { .. })), "{myself:?}");
+    let unknown = world.peer(&master).remove("z").await;
+    assert!(matches!(unknown, Err(ChangeError::Unknown { .. })), "{unknown:?}");
+    world.peer(&master).remove(&other).await.expect("it is one of them");
+    let left: BTreeSet<String> = world.names.iter().filter(|name| **name != other).cloned().collect();
+    assert_eq!(voters(&world, &master), left);
+    // Whoever was removed does not come back by itself, nor disturbs the others.
+    world.propose(said("two")).await;
+    until("the newcomer has it", || known(&newcomer) == ["one", "two"]).await;
+    tokio::time::sleep(Duration::from_millis(1500)).await;
+    assert!(!matches!(&*world.peer(&other).mastership().borrow(), Mastership::Master(_)));
+    assert_eq!(voters(&world, &world.master().await.0), left);
+    let report = world.peer(&world.master().await.0).peers();
+    assert!(report.iter().all(|peer| peer.lag.is_some() && peer.position.is_some()), "{report:?}");
+}

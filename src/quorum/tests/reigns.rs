@@ -1,0 +1,130 @@
+//! What a reign promises, and what facts make of one that is over.
+
+use std::sync::Arc;
+
+use leaseway_core::{Amount, Ceiling, Changes, HolderKind, Millis, Term};
+
+use crate::{
+    Fact, Facts, ProposeError, Reign,
+    stored::StoredRefusal,
+    tests::world::{World, known, said, until},
+};
+
+#[test]
+fn a_reign_that_was_seen_to_lapse_is_over_for_ever() {
+    let reign = Reign::new(7, Millis(10), Millis(100));
+    assert!(reign.holds(Millis(99)) && reign.extend(Millis(99), Millis(200)));
+    assert!(reign.holds(Millis(199)) && !reign.holds(Millis(200)));
+    assert!(!reign.holds(Millis(150)), "however late somebody asks who took the time earlier");
+    assert!(!reign.extend(Millis(150), Millis(300)) && !reign.holds(Millis(150)) && reign.is_over());
+}
+
+#[test]
+fn a_reign_is_not_extended_after_it_has_lapsed_even_if_nobody_looked() {
+    let reign = Reign::new(7, Millis(10), Millis(100));
+    assert!(!reign.extend(Millis(100), Millis(200)));
+    assert!(!reign.holds(Millis(50)));
+}
+
+#[test]
+fn a_shorter_confirmation_takes_nothing_back() {
+    let reign = Reign::new(7, Millis(10), Millis(100));
+    assert!(reign.extend(Millis(20), Millis(60)) && reign.holds(Millis(99)));
+}
+
+fn promises(term: u64, number: u64, client: &str, amount: f64) -> Fact {
+    let ceiling = Ceiling { kind: HolderKind::Client, id: client.into(), amount: Amount::clamped(amount) };
+    let changes = Changes { term: Term(term), number, ceilings: vec![ceiling], horizon: Some(Millis(1000)) };
+    Fact::Promises { resource: "r".into(), changes }
+}
+
+fn assigned(client: &str, amount: f64) -> Fact {
+    Fact::Assignment { resource: "r".into(), client: client.into(), amount: Amount::clamped(amount) }
+}
+
+#[test]
+fn a_proposal_is_applied_as_a_whole_or_not_at_all() {
+    let mut facts = Facts::default();
+    let reign = facts.accede();
+    let mut apply = |of: u64, proposal: &[Fact]| {
+        let before = facts.record();
+        let result = facts.apply(of, proposal, Millis(5));
+        assert!(result.is_ok() || facts.record() == before, "a refused proposal has changed something");
+        (result, facts.record())
+    };
+    apply(reign, &[promises(4, 1, "a", 1.0), promises(4, 2, "b", 1.0)]).0.expect("in order");
+    let gap = StoredRefusal::Gap { resource: "r".into(), term: 4, expected: 4, got: 5 };
+    assert_eq!(apply(reign, &[assigned("x", 1.0), promises(4, 3, "a", 2.0), promises(4, 5, "a", 2.0)]).0, Err(gap));
+    let older = StoredRefusal::OlderTerm { resource: "r".into(), newest: 4, got: 3 };
+    assert_eq!(apply(reign, &[said("text"), promises(3, 1, "a", 2.0)]).0, Err(older));
+    assert_eq!(apply(reign - 1, &[said("text")]).0, Err(StoredRefusal::Deposed));
+    assert_eq!(apply(reign + 1, &[said("text")]).0, Err(StoredRefusal::Deposed));
+    // A resource that is forgotten begins anew, within a proposal too; what a later term promised stays.
+    let forget = |term| Fact::ForgetPromises { resource: "r".into(), term: Term(term) };
+    apply(reign, &[forget(3), promises(4, 3, "a", 2.0)]).0.expect("it stayed");
+    apply(reign, &[forget(4), promises(2, 1, "a", 2.0)]).0.expect("it was forgotten");
+    let (result, record) = apply(reign, &[assigned("x", 2.0), assigned("x", 0.0), assigned("y", 3.0)]);
+    result.expect("nothing to refuse");
+    assert_eq!(record.assignments, [("r".into(), "y".into(), 3.0)]);
+    let restored = Facts::restore(record.clone(), Millis(9));
+    assert_eq!(restored.record(), record);
+    assert_eq!(restored.promises("r").map(leaseway_core::Promises::len), Some(1));
+}
+
+#[test]
+fn only_the_last_configurations_are_remembered_but_all_are_counted() {
+    let mut facts = Facts::default();
+    let reign = facts.accede();
+    for round in 0..40 {
+        facts.apply(reign, &[said(format!("{round}"))], Millis(0)).expect("nothing to refuse");
+    }
+    let versions: Vec<u64> = facts.configurations().map(|configuration| configuration.version).collect();
+    assert_eq!(versions, (9..=40).collect::<Vec<_>>());
+    assert_eq!(Facts::restore(facts.record(), Millis(0)).configuration(), facts.configuration());
+}
+
+#[tokio::test]
+async fn what_comes_late_from_an_earlier_reign_changes_nothing() {
+    let mut world = World::new(&["a", "b", "c"]).await;
+    world.bootstrap().await;
+    let (first, _) = world.master().await;
+    world.isolate(&first, true);
+    until("another one reigns", || world.masters().iter().any(|(name, _)| *name != first)).await;
+    world.isolate(&first, false);
+    let (name, reign) = world.master().await;
+    // As if it had been on its way all the time: this one never noticed that it is over.
+    let former = Reign::new(reign.term() - 1, Millis(0), Millis(u64::MAX));
+    let peer = world.peer(&name).clone();
+    let (late, now) = tokio::join!(peer.propose(&former, vec![said("late")]), peer.propose(&reign, vec![said("now")]),);
+    assert_eq!((late, now), (Err(ProposeError::Deposed), Ok(())));
+    assert_eq!(known(&peer), ["now"]);
+}
+
+#[tokio::test]
+async fn what_is_too_large_is_refused_before_anything_happens() {
+    let mut world = World::new(&["a"]).await;
+    world.bootstrap().await;
+    let (name, reign) = world.master().await;
+    let text: Arc<str> = "x".repeat(2 << 20).into();
+    let result = world.peer(&name).propose(&reign, vec![said(text)]).await;
+    assert!(matches!(result, Err(ProposeError::TooLarge { .. })), "{result:?}");
+    assert!(known(world.peer(&name)).is_empty());
+}
+
+#[tokio::test]
+async fn a_master_that_is_cut_off_stops_by_itself_and_its_callers_learn_that_nothing_is_known() {
+    let mut world = World::new(&["a", "b", "c"]).await;
+    world.bootstrap().await;
+    let (first, reign) = world.master().await;
+    let peer = world.peer(&first).clone();
+    world.isolate(&first, true);
+    assert_eq!(peer.propose(&reign, vec![said("lost")]).await, Err(ProposeError::Uncertain));
+    assert!(!reign.holds(world.now()));
+    assert_eq!(peer.propose(&reign, vec![said("never")]).await, Err(ProposeError::Deposed));
+    world.isolate(&first, false);
+    world.propose(said("after")).await;
+    until("all agree", || world.running().all(|(_, peer)| known(peer).last().map(String::as_str) == Some("after")))
+        .await;
+    let of_all: Vec<_> = world.running().map(|(_, peer)| known(peer)).collect();
+    assert!(of_all.iter().all(|of_one| *of_one == of_all[0] && !of_one.contains(&"never".to_owned())), "{of_all:?}");
+}

@@ -1,0 +1,77 @@
+//! The log is cut off by snapshots, and who lacks what was cut off gets one.
+
+use std::{fs, path::Path};
+
+use leaseway_core::Amount;
+
+use crate::{
+    Fact, StartError, StoreError, start,
+    tests::world::{World, known, said, until},
+};
+
+/// Large to write down, and nothing is left of it.
+fn ballast(round: usize) -> Vec<Fact> {
+    let client: std::sync::Arc<str> = format!("{round}{}", "x".repeat(600 << 10)).into();
+    let assign = |amount| Fact::Assignment {
+        resource: "ballast".into(),
+        client: std::sync::Arc::clone(&client),
+        amount: Amount::clamped(amount),
+    };
+    vec![assign(0.0)]
+}
+
+fn size(directory: &Path) -> u64 {
+    let files = fs::read_dir(directory).expect("a directory");
+    files.filter_map(|file| file.ok()?.metadata().ok()).map(|file| file.len()).sum()
+}
+
+#[tokio::test]
+async fn a_long_log_is_cut_off_and_who_was_away_catches_up_by_a_snapshot() {
+    let mut world = World::new(&["a", "b", "c"]).await;
+    world.bootstrap().await;
+    world.propose(said("one")).await;
+    let (master, _) = world.master().await;
+    let away = world.names.iter().find(|name| **name != master).expect("there are three").clone();
+    world.kill(&away);
+    let mut proposed = 0;
+    let log = world.data(&master).join("log");
+    for round in 0..30 {
+        loop {
+            let (name, reign) = world.master().await;
+            if world.peer(&name).propose(&reign, ballast(round)).await.is_ok() {
+                break;
+            }
+        }
+        proposed += 600 << 10;
+    }
+    world.propose(said("two")).await;
+    until("the log is cut off", || size(&log) < proposed / 2 && world.data(&master).join("snapshot").exists()).await;
+    let back = world.start(&away).await;
+    until("it has everything", || known(&back) == ["one", "two"]).await;
+    assert!(world.data(&away).join("snapshot").exists(), "it came as one");
+    world.propose(said("three")).await;
+    until("it goes on", || known(&back) == ["one", "two", "three"]).await;
+    drop(back);
+
+    // From a snapshot and the rest of the log.
+    for name in ["a", "b", "c"] {
+        world.kill(name);
+    }
+    for name in ["a", "b", "c"] {
+        world.start(name).await;
+    }
+    world.propose(said("four")).await;
+    until("all know", || world.running().all(|(_, peer)| known(peer) == ["one", "two", "three", "four"])).await;
+
+    world.kill(&away);
+    let snapshot = world.data(&away).join("snapshot");
+    let mut bytes = fs::read(&snapshot).expect("it can be read");
+    let middle = bytes.len() / 2;
+    bytes[middle] ^= 1;
+    fs::write(&snapshot, &bytes).expect("it can be written");
+    let damaged = start(world.settings(&away)).await.map(|_| ()).expect_err("it is damaged");
+    assert!(matches!(damaged, StartError::Store(StoreError::Damaged { .. })), "{damaged}");
+    fs::remove_file(&snapshot).expect("it can be removed");
+    let missing = start(world.settings(&away)).await.map(|_| ()).expect_err("it is missing");
+    assert!(missing.to_string().contains("the snapshot is missing"), "{missing}");
+}

@@ -1,0 +1,147 @@
+//! Who is not talked to, and what that one is told.
+
+use leaseway_proto::peer::{Introduction, PeerRequest, peers_client::PeersClient};
+use tonic::Code;
+
+use crate::{
+    Secret, Settings, StartError, Timing,
+    codec::{self, FORMAT},
+    raft::Vote,
+    start,
+    store::{
+        directory::{Identity, read_one},
+        frame::Kind,
+    },
+    tests::world::{World, known, said, until},
+};
+
+pub(super) fn identity(world: &World, name: &str) -> Identity {
+    read_one(&world.data(name).join("identity"), Kind::Identity).expect("it is readable").expect("it is there")
+}
+
+/// As a peer of this world would say who it is.
+pub(super) fn introduction(world: &World, name: &str, peer: u64) -> Introduction {
+    let cluster = identity(world, &world.names[0]).cluster.expect("it belongs to one");
+    Introduction {
+        format: u32::from(FORMAT),
+        cluster: cluster.to_be_bytes().to_vec(),
+        peer,
+        name: name.to_owned(),
+        advertise: String::new(),
+        secret: b"of this test".to_vec(),
+        election_timeout_ms: 400,
+        bootstraps: Vec::new(),
+    }
+}
+
+/// What a peer of this world answers to a request for its vote.
+pub(super) async fn ask_for_vote(
+    world: &World,
+    of: &str,
+    to: u64,
+    from: Introduction,
+    vote: openraft::raft::VoteRequest<u64>,
+) -> Result<openraft::raft::VoteResponse<u64>, tonic::Status> {
+    let address = world.peer(of).listening().expect("it listens");
+    let endpoint = tonic::transport::Endpoint::from_shared(format!("http://{address}")).expect("an address");
+    let mut client = PeersClient::new(endpoint.connect().await.expect("it accepts"));
+    let request = PeerRequest { from: Some(from), to, payload: codec::encode(&vote) };
+    let answer = client.vote(request).await?.into_inner();
+    Ok(codec::decode(&answer.payload).expect("it decodes"))
+}
+
+#[tokio::test]
+async fn whoever_is_not_of_this_cluster_is_turned_away_and_told_why() {
+    let mut world = World::new(&["a", "b", "c"]).await;
+    world.bootstrap().await;
+    world.master().await;
+    let good = introduction(&world, "b", identity(&world, "b").peer);
+    let me = identity(&world, "a").peer;
+    type Change = fn(&mut Introduction);
+    let cases: [(Change, Code, &str); 8] = [
+        (|other| other.secret = b"another".to_vec(), Code::Unauthenticated, "secret"),
+        (|other| other.secret.clear(), Code::Unauthenticated, "secret"),
+        (|other| other.secret = b"of this test!".to_vec(), Code::Unauthenticated, "secret"),
+        (|other| other.format = 2, Code::FailedPrecondition, "format 2"),
+        (|other| other.cluster[0] ^= 1, Code::FailedPrecondition, "another cluster"),
+        (|other| other.cluster.clear(), Code::FailedPrecondition, "no cluster"),
+        (|other| other.election_timeout_ms = 401, Code::FailedPrecondition, "401"),
+        (|other| other.name = "a".into(), Code::FailedPrecondition, "\"a\""),
+    ];
+    let vote = || openraft::raft::VoteRequest::new(Vote::new(0, 1), None);
+    for (change, code, says) in cases {
+        let mut other = good.clone();
+        change(&mut other);
+        let status = ask_for_vote(&world, "a", me, other, vote()).await.expect_err("it is a stranger");
+        assert_eq!(status.code(), code, "{status}");
+        assert!(status.message().contains(says), "{status}");
+    }
+    let status = ask_for_vote(&world, "a", me ^ 2, good.clone(), vote()).await.expect_err("meant for another");
+    assert_eq!(status.code(), Code::NotFound);
+    let status = ask_for_vote(&world, "a", 0, good.clone(), vote()).await.expect_err("meant for nobody");
+    assert_eq!(status.code(), Code::InvalidArgument);
+    ask_for_vote(&world, "a", me, good, vote()).await.expect("it is no stranger");
+}
+
+#[tokio::test]
+async fn a_master_votes_for_nobody_else_as_long_as_its_reign_may_hold() {
+    let mut world = World::new(&["a", "b", "c"]).await;
+    world.bootstrap().await;
+    let (master, reign) = world.master().await;
+    // It has been master for longer than any promise that it may have given when it was elected.
+    tokio::time::sleep(std::time::Duration::from_millis(900)).await;
+    assert!(reign.holds(world.now()), "nobody has disturbed it");
+    let other = world.names.iter().find(|name| **name != master).expect("there are three").clone();
+    let candidate = identity(&world, &other).peer;
+    let ahead = crate::tests::segments::log_id(900, 1_000_000);
+    let vote = openraft::raft::VoteRequest::new(Vote::new(1000, candidate), Some(ahead));
+    let from = introduction(&world, &other, candidate);
+    let me = identity(&world, &master).peer;
+    let answer = ask_for_vote(&world, &master, me, from.clone(), vote.clone()).await.expect("it answers");
+    assert!(!answer.vote_granted);
+    assert!(reign.holds(world.now()));
+    // Those who follow it do not vote either.
+    let follower =
+        world.names.iter().find(|name| **name != master && **name != other).expect("there are three").clone();
+    let to = identity(&world, &follower).peer;
+    let answer = ask_for_vote(&world, &follower, to, from, vote).await.expect("it answers");
+    assert!(!answer.vote_granted);
+    assert!(reign.holds(world.now()));
+}
+
+#[tokio::test]
+async fn settings_that_cannot_work_are_refused_with_what_is_wrong() {
+    let mut world = World::new(&["a", "b"]).await;
+    let refused = async |settings: Settings| start(settings).await.map(|_| ()).expect_err("it cannot work").to_string();
+    let listen = Some("0.0.0.0:0".parse().expect("an address"));
+    let open = start(Settings { listen, secret: None, ..world.settings("a") }).await.map(|_| ());
+    assert!(matches!(open, Err(StartError::NoSecret(_))), "{open:?}");
+    assert!(refused(Settings { listen: None, ..world.settings("a") }).await.contains("listen"));
+    assert!(refused(Settings { name: "z".into(), ..world.settings("a") }).await.contains("a, b"));
+    let twice = [world.settings("a").peers, world.settings("a").peers].concat();
+    assert!(refused(Settings { peers: twice, ..world.settings("a") }).await.contains("two peers"));
+    let taken = world.start("a").await.listening();
+    assert!(refused(Settings { listen: taken, ..world.settings("b") }).await.contains("cannot listen"));
+    assert!(
+        Timing::new(5, 100, 200).is_err() && Timing::new(50, 99, 200).is_err() && Timing::new(50, 100, 120).is_err()
+    );
+}
+
+#[tokio::test]
+async fn a_peer_with_another_secret_does_not_take_part_and_the_others_go_on() {
+    let mut world = World::new(&["a", "b", "c"]).await;
+    world.bootstrap().await;
+    world.propose(said("one")).await;
+    let (master, _) = world.master().await;
+    let outsider = world.names.iter().find(|name| **name != master).expect("there are three").clone();
+    world.kill(&outsider);
+    let settings = Settings { secret: Some(Secret::new("another")), ..world.settings(&outsider) };
+    let peer = world.start_with(settings).await.expect("it starts");
+    world.propose(said("two")).await;
+    tokio::time::sleep(std::time::Duration::from_millis(1500)).await;
+    assert!(known(&peer).is_empty(), "nothing was confirmed to it");
+    drop(peer);
+    world.kill(&outsider);
+    let peer = world.start(&outsider).await;
+    until("it takes part", || known(&peer) == ["one", "two"]).await;
+}

@@ -1,0 +1,271 @@
+//! Several peers, the links between them, and what may happen to both.
+
+use std::{
+    collections::BTreeMap,
+    net::SocketAddr,
+    path::PathBuf,
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::{Duration, Instant},
+};
+
+use leaseway_core::Millis;
+use tempfile::TempDir;
+use tokio::{
+    io::{AsyncReadExt as _, AsyncWriteExt as _},
+    net::{TcpListener, TcpStream},
+};
+
+use crate::{Clock, Configuration, Fact, Mastership, Quorum, Reign, Secret, Settings, StartError, Timing, start};
+
+/// Slow enough for a machine that is busy with other tests.
+pub(super) fn timing() -> Timing {
+    Timing::new(50, 200, 400).expect("a good timing")
+}
+
+/// From one peer to another. Cut: what is on its way waits, and arrives late if it is mended.
+#[derive(Default)]
+pub(super) struct Link {
+    cut: AtomicBool,
+}
+
+pub(super) struct World {
+    pub(super) directory: TempDir,
+    pub(super) names: Vec<String>,
+    pub(super) timing: Timing,
+    origin: Instant,
+    peers: BTreeMap<String, Quorum>,
+    /// Where each really listens.
+    real: Arc<Mutex<BTreeMap<String, SocketAddr>>>,
+    /// As each sees the others: (from, to).
+    links: BTreeMap<(String, String), (Arc<Link>, SocketAddr)>,
+}
+
+impl World {
+    /// Nobody is started yet.
+    pub(super) async fn new(names: &[&str]) -> World {
+        World::with(names, timing()).await
+    }
+
+    pub(super) async fn with(names: &[&str], timing: Timing) -> World {
+        let mut world = World {
+            directory: tempfile::tempdir().expect("a temporary directory"),
+            names: Vec::new(),
+            timing,
+            origin: Instant::now(),
+            peers: BTreeMap::new(),
+            real: Arc::default(),
+            links: BTreeMap::new(),
+        };
+        for name in names {
+            world.welcome(name).await;
+        }
+        world
+    }
+
+    /// There is one more that may be started.
+    pub(super) async fn welcome(&mut self, name: &str) {
+        for other in self.names.clone() {
+            self.link(name, &other).await;
+            self.link(&other, name).await;
+        }
+        self.link(name, name).await;
+        self.names.push(name.to_owned());
+    }
+
+    async fn link(&mut self, from: &str, to: &str) {
+        let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
+        let address = listener.local_addr().expect("an address");
+        let link = Arc::new(Link::default());
+        tokio::spawn(carry(listener, Arc::clone(&link), Arc::clone(&self.real), to.to_owned()));
+        self.links.insert((from.to_owned(), to.to_owned()), (link, address));
+    }
+
+    pub(super) fn clock(&self) -> Clock {
+        let origin = self.origin;
+        Arc::new(move || Millis(1_000 + origin.elapsed().as_millis() as u64))
+    }
+
+    pub(super) fn now(&self) -> Millis {
+        (self.clock())()
+    }
+
+    pub(super) fn data(&self, name: &str) -> PathBuf {
+        self.directory.path().join(name)
+    }
+
+    pub(super) fn address(&self, from: &str, to: &str) -> String {
+        self.links[&(from.to_owned(), to.to_owned())].1.to_string()
+    }
+
+    pub(super) fn settings(&self, name: &str) -> Settings {
+        let peers = self.names.iter().map(|other| (other.clone(), self.address(name, other))).collect();
+        Settings {
+            listen: Some("127.0.0.1:0".parse().expect("an address")),
+            advertise: format!("{name}.example:80"),
+            peers,
+            timing: self.timing,
+            secret: Some(Secret::new("of this test")),
+            ..Settings::new(name, self.data(name), self.clock())
+        }
+    }
+
+    pub(super) async fn start_with(&mut self, settings: Settings) -> Result<Quorum, StartError> {
+        let name = settings.name.clone();
+        let peer = start(settings).await?;
+        let address = peer.listening().expect("it listens");
+        self.real.lock().unwrap().insert(name.clone(), address);
+        self.peers.insert(name, peer.clone());
+        Ok(peer)
+    }
+
+    pub(super) async fn start(&mut self, name: &str) -> Quorum {
+        let settings = self.settings(name);
+        self.start_with(settings).await.expect("it starts")
+    }
+
+    /// All of them, for the first time.
+    pub(super) async fn bootstrap(&mut self) {
+        for name in self.names.clone() {
+            let settings = Settings { bootstrap: true, ..self.settings(&name) };
+            self.start_with(settings).await.expect("it starts");
+        }
+    }
+
+    pub(super) fn kill(&mut self, name: &str) {
+        self.real.lock().unwrap().remove(name);
+        self.peers.remove(name).expect("it was running");
+    }
+
+    pub(super) fn wipe(&self, name: &str) {
+        let data = self.data(name);
+        // Whoever was killed may still be on its way out.
+        until_now(|| std::fs::remove_dir_all(&data).is_ok() || !data.exists());
+    }
+
+    pub(super) fn peer(&self, name: &str) -> &Quorum {
+        &self.peers[name]
+    }
+
+    pub(super) fn running(&self) -> impl Iterator<Item = (&String, &Quorum)> {
+        self.peers.iter()
+    }
+
+    /// Both directions.
+    pub(super) fn cut(&self, one: &str, other: &str, cut: bool) {
+        for (from, to) in [(one, other), (other, one)] {
+            self.links[&(from.to_owned(), to.to_owned())].0.cut.store(cut, Ordering::SeqCst);
+        }
+    }
+
+    pub(super) fn isolate(&self, name: &str, cut: bool) {
+        for other in &self.names {
+            if other != name {
+                self.cut(name, other, cut);
+            }
+        }
+    }
+
+    /// Those whose reign holds at this moment.
+    pub(super) fn masters(&self) -> Vec<(String, Reign)> {
+        let now = self.now();
+        let reign = |peer: &Quorum| match &*peer.mastership().borrow() {
+            Mastership::Master(reign) if reign.holds(now) => Some(reign.clone()),
+            _ => None,
+        };
+        self.peers.iter().filter_map(|(name, peer)| Some((name.clone(), reign(peer)?))).collect()
+    }
+
+    pub(super) async fn master(&self) -> (String, Reign) {
+        let mut found = None;
+        until("there is a master", || {
+            found = self.masters().pop();
+            found.is_some()
+        })
+        .await;
+        found.expect("there is one")
+    }
+
+    /// Proposes to whoever is master, until somebody takes it.
+    pub(super) async fn propose(&self, fact: Fact) {
+        for _ in 0..100 {
+            let (name, reign) = self.master().await;
+            if self.peers[&name].propose(&reign, vec![fact.clone()]).await.is_ok() {
+                return;
+            }
+        }
+        panic!("nobody takes it");
+    }
+}
+
+/// What tells peers apart in these tests: the configurations they know, in order.
+pub(super) fn known(peer: &Quorum) -> Vec<String> {
+    peer.read(|facts| facts.configurations().map(|configuration| configuration.text.to_string()).collect())
+}
+
+pub(super) fn configuration(text: impl Into<Arc<str>>) -> Configuration {
+    Configuration { version: 0, text: text.into(), source: "a test".into(), at_unix: 0, by: "a".into() }
+}
+
+pub(super) fn said(text: impl Into<Arc<str>>) -> Fact {
+    Fact::Configuration(configuration(text))
+}
+
+/// As long as it takes: only a hang fails.
+pub(super) async fn until(what: &str, mut condition: impl FnMut() -> bool) {
+    let began = Instant::now();
+    while !condition() {
+        assert!(began.elapsed() < Duration::from_secs(60), "waited in vain until {what}");
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+}
+
+fn until_now(mut condition: impl FnMut() -> bool) {
+    let began = Instant::now();
+    while !condition() {
+        assert!(began.elapsed() < Duration::from_secs(20), "waited in vain");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+async fn carry(listener: TcpListener, link: Arc<Link>, real: Arc<Mutex<BTreeMap<String, SocketAddr>>>, to: String) {
+    while let Ok((from, _)) = listener.accept().await {
+        let (link, address) = (Arc::clone(&link), real.lock().unwrap().get(&to).copied());
+        tokio::spawn(async move {
+            link.mended().await;
+            let Some(address) = address else { return };
+            let Ok(there) = TcpStream::connect(address).await else { return };
+            let _ = (from.set_nodelay(true), there.set_nodelay(true));
+            let ((mut from_in, mut from_out), (mut to_in, mut to_out)) = (from.into_split(), there.into_split());
+            tokio::select! {
+                () = pump(&mut from_in, &mut to_out, &link) => {}
+                () = pump(&mut to_in, &mut from_out, &link) => {}
+            }
+        });
+    }
+}
+
+async fn pump(
+    from: &mut (impl tokio::io::AsyncRead + Unpin),
+    to: &mut (impl tokio::io::AsyncWrite + Unpin),
+    link: &Link,
+) {
+    let mut buffer = vec![0; 64 << 10];
+    loop {
+        let Ok(read @ 1..) = from.read(&mut buffer).await else { return };
+        link.mended().await;
+        if to.write_all(&buffer[..read]).await.is_err() {
+            return;
+        }
+    }
+}
+
+impl Link {
+    async fn mended(&self) {
+        while self.cut.load(Ordering::SeqCst) {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    }
+}
