@@ -40,7 +40,8 @@ pub(crate) struct Args {
     /// How the capacity is divided.
     #[arg(long, default_value = "FAIR_SHARE", value_name = "KIND")]
     pub(super) algorithm: String,
-    /// When capacity that one client gives up may go to another: `confirmed` or `prompt`.
+    /// When capacity that one client gives up may go to another: `confirmed` or `prompt`. With `prompt` books may well be
+    /// above the capacity for moments, and the run then fails.
     #[arg(long, value_name = "RULE")]
     pub(super) reuse: Option<String>,
     /// How long leases last, in whole seconds.

@@ -146,7 +146,8 @@ impl Field<'_> {
             capacity: resource.capacity,
             granted_living: living.iter().map(|holder| holder.granted).sum(),
             held_living,
-            departed: resource.held - held_living,
+            // Sums in another order may differ by a rounding.
+            departed: (resource.held - held_living).max(0.0),
             promised: resource.promised,
             unheard: resource.unheard,
         })
