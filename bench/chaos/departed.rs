@@ -184,8 +184,18 @@ pub(super) fn text(sightings: &[Sighting]) -> String {
         ]
     };
     let rows: Vec<_> = sightings.iter().map(row).collect();
-    let head =
-        ["after", "master", "s", "holders", "living: granted", "living: held", "departed: held", "% of capacity"];
+    let head = [
+        "after",
+        "master",
+        "s",
+        "holders",
+        "living: granted",
+        "living: held",
+        "departed: held",
+        "% of capacity",
+        "promised",
+        "unheard",
+    ];
     table::render(head, 2, &rows)
 }
 
