@@ -21,5 +21,5 @@ mod watchers;
 pub use actors::Handover;
 pub use leaseway_quorum::Timing;
 pub use peers::PeerOptions;
-pub use services::Services;
 pub use run::{Addresses, Options, ServeError, run};
+pub use services::Services;

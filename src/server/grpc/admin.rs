@@ -137,7 +137,13 @@ impl AdminService {
             Mastership::Follower { of: None } | Mastership::Unknown => Default::default(),
         };
         let peer = self.quorum.peers().into_iter().map(|peer| report(peer, &name)).collect();
-        ListPeersResponse { cluster_id: self.quorum.cluster().unwrap_or_default(), name, master, master_admin_address, peer }
+        ListPeersResponse {
+            cluster_id: self.quorum.cluster().unwrap_or_default(),
+            name,
+            master,
+            master_admin_address,
+            peer,
+        }
     }
 }
 
