@@ -3,20 +3,21 @@
 use clap::{Args, Subcommand};
 use leaseway_proto::admin::{AddPeerRequest, ListPeersRequest, ListPeersResponse, PeerReport, RemovePeerRequest, Role};
 use serde_json::{Value, json};
+use tonic::Code;
 
 use crate::{
     Outcome,
     admin::AdminTarget,
     connect::block_on,
     error::CliError,
-    output::{number, say, table},
+    output::{note, number, say, table},
 };
 
 #[derive(Subcommand)]
 pub(crate) enum PeersCommand {
     /// Shows who the peers are, who is master, and who lags behind, as the peer that is asked sees it
     List(List),
-    /// Lets a peer in, and says how to start it
+    /// Lets a peer in that has been started; says how to start it if it has not
     Add(Add),
     /// Sends a peer away for good
     Remove(Remove),
@@ -108,7 +109,7 @@ fn as_json(answer: &ListPeersResponse) -> Value {
     })
 }
 
-/// Lets a peer in. It learns first, and votes once it has caught up.
+/// Lets a peer in that has been started with an empty directory. It learns first, and votes once it has caught up.
 #[derive(Args)]
 pub(crate) struct Add {
     /// What it is called; no other peer is
@@ -122,20 +123,27 @@ pub(crate) struct Add {
 
 impl Add {
     async fn run(self) -> Outcome {
-        let request = AddPeerRequest { name: self.name.clone(), address: self.address.clone() };
-        self.target
-            .ask(async |mut client| {
-                let request = request.clone();
-                client.add_peer(request).await
-            })
-            .await?;
-        let peers = ask(&self.target).await?;
-        let Add { name, address, .. } = &self;
-        say(format_args!(
-            "{name} is let in: it learns first, and votes once it has caught up. If it does not run yet, start it there:\n\n  {}\n\n\
-             with an empty directory, without --bootstrap, and with the --timing, --handover and --peer-secret-file of the others.",
-            command(name, address, &peers)
-        ))
+        let Add { name, address, target } = &self;
+        let peers = ask(target).await?;
+        let request = AddPeerRequest { name: name.clone(), address: address.clone() };
+        let added = target.ask(async |mut client| {
+            let request = request.clone();
+            client.add_peer(request).await
+        });
+        match added.await {
+            Ok(_) => say(format_args!(
+                "{name} is let in, and votes as soon as it has caught up. Name it in the --peers of the others when they are next started"
+            )),
+            Err(refused @ CliError::Refused { code: Code::Aborted, .. }) => {
+                note(format_args!(
+                    "A peer must run to be let in. If it does not, start it there, and then try again:\n\n  {}\n\n\
+                     with an empty directory, without --bootstrap, and with the --timing, --handover and --peer-secret-file of the others\n",
+                    command(name, address, &peers)
+                ));
+                Err(refused)
+            }
+            Err(other) => Err(other),
+        }
     }
 }
 
