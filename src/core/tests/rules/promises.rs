@@ -323,3 +323,18 @@ fn without_promises_there_is_never_anything_to_say() {
     assert!(!desk.resource.is_learning(desk.now));
     assert_eq!(desk.counters().unaccounted, 1);
 }
+
+/// More than fit into one change otherwise.
+#[test]
+fn however_many_lowerings_it_takes_all_are_in_the_change_that_they_pay_for() {
+    let mut desk = keeper(fair(100_000.0));
+    for n in 0..5_000 {
+        desk.asks(&format!("a{n}"), 10.0);
+    }
+    desk.settle();
+    assert_eq!(desk.promised(), 56_250.0);
+    desk.pass(1_000);
+    assert_eq!(desk.asks("b", 100_000.0), 50_000.0);
+    assert_eq!(said(desk.settle()).len(), 5_001);
+    assert_eq!(desk.promised(), 100_000.0);
+}
