@@ -31,7 +31,7 @@ impl Watchman {
     }
 
     /// How many reigns it saw, and at how many moments one held.
-    fn run(self, clock: Clock) -> (usize, usize) {
+    fn run(&self, clock: &Clock) -> (usize, usize) {
         let mut reigns: Vec<Reign> = Vec::new();
         let mut held = 0;
         while !self.stop.load(Ordering::SeqCst) {
@@ -74,7 +74,7 @@ async fn havoc(names: &[&str], steps: usize, seed: u64) {
     let watchman = Watchman::default();
     let watching = std::thread::spawn({
         let (watchman, clock) = (watchman.clone(), world.clock());
-        move || watchman.run(clock)
+        move || watchman.run(&clock)
     });
     world.bootstrap().await;
     for (_, peer) in world.running() {

@@ -28,7 +28,7 @@ pub(super) fn log_id(term: u64, index: u64) -> LogId {
 }
 
 fn entry(term: u64, index: u64) -> Entry {
-    let payload = if index % 3 == 0 { EntryPayload::Blank } else { EntryPayload::Normal(Command::Accede) };
+    let payload = if index.is_multiple_of(3) { EntryPayload::Blank } else { EntryPayload::Normal(Command::Accede) };
     Entry { log_id: log_id(term, index), payload }
 }
 
@@ -236,7 +236,8 @@ async fn a_directory_that_cannot_be_relied_on_is_refused_with_what_to_do() {
 
     let log = "log/00000000000000000001.log";
     // Each a file, and what it becomes. Nothing: it is removed.
-    let cases: [(&str, fn(&[u8]) -> Option<Vec<u8>>); 8] = [
+    type Change = fn(&[u8]) -> Option<Vec<u8>>;
+    let cases: [(&str, Change); 8] = [
         ("vote", flip),
         ("vote", |_| None),
         ("vote", |bytes| Some(bytes[..10].to_vec())),

@@ -110,6 +110,29 @@ async fn a_master_votes_for_nobody_else_as_long_as_its_reign_may_hold() {
 }
 
 #[tokio::test]
+async fn nobody_stands_because_a_master_of_before_has_said_so() {
+    let mut world = World::new(&["a", "b", "c"]).await;
+    world.bootstrap().await;
+    let (master, reign) = world.master().await;
+    let follower = world.names.iter().find(|name| **name != master).expect("there are three").clone();
+    let (from, to) = (identity(&world, &master).peer, identity(&world, &follower).peer);
+    let endpoint = format!("http://{}", world.peer(&follower).listening().expect("it listens"));
+    let endpoint = tonic::transport::Endpoint::from_shared(endpoint).expect("an address");
+    let mut client = PeersClient::new(endpoint.connect().await.expect("it accepts"));
+    let mut stands = async |vote: Vote<u64>| {
+        let introduction = Some(introduction(&world, &master, from));
+        let request = PeerRequest { from: introduction, to, payload: codec::encode(&vote) };
+        let answer = client.stand(request).await.expect("it answers").into_inner();
+        codec::decode::<bool>(&answer.payload).expect("it decodes")
+    };
+    for former in [Vote::new_committed(0, from), Vote::new_committed(1, to), Vote::new(1, from)] {
+        assert!(!stands(former).await);
+    }
+    tokio::time::sleep(std::time::Duration::from_millis(500)).await;
+    assert!(reign.holds(world.now()), "nothing has happened");
+}
+
+#[tokio::test]
 async fn settings_that_cannot_work_are_refused_with_what_is_wrong() {
     let mut world = World::new(&["a", "b"]).await;
     let refused = async |settings: Settings| start(settings).await.map(|_| ()).expect_err("it cannot work").to_string();
