@@ -95,6 +95,10 @@ async fn havoc(names: &[&str], steps: usize, seed: u64) {
             1 => world.cut(&victim, names[random.usize(..names.len())], true),
             2 | 3 => names.iter().for_each(|name| world.isolate(name, false)),
             4 if down.len() < names.len() / 2 && !down.contains(&victim) => {
+                if random.bool() {
+                    let peer = world.peer(&victim).clone();
+                    tokio::spawn(async move { peer.shutdown().await });
+                }
                 world.kill(&victim);
                 down.push(victim);
             }
