@@ -34,20 +34,17 @@ pub(crate) struct Keeper {
     pub(crate) facts: Shared,
     pub(crate) settings: Arc<Settings>,
     pub(crate) mastership: watch::Sender<Mastership>,
-    /// Becomes true when this peer is to stop.
-    pub(crate) leaving: watch::Receiver<bool>,
     pub(crate) reign: Option<Reign>,
 }
 
 impl Keeper {
-    /// Until this peer leaves, or consensus has ended on it.
+    /// Until consensus has ended on this peer. Whoever drops this earlier ends the reign.
     pub(crate) async fn run(mut self) {
         let mut heartbeat = tokio::time::interval(self.settings.timing.heartbeat());
         heartbeat.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let mut changes = self.raft.server_metrics();
         loop {
             tokio::select! {
-                _ = self.leaving.wait_for(|leaving| *leaving) => break,
                 changed = changes.changed() => if changed.is_err() {
                     self.core.failing.fail(&"consensus has stopped");
                     break;

@@ -172,7 +172,7 @@ impl Peer {
         let Peer { settings, core, calls, opened, origin, mastership, queue, joins } = self;
         let Opened { used, log, machine, failing, .. } = opened;
         let facts = machine.facts();
-        let (leaving, left) = watch::channel(false);
+        let (leaving, mut left) = watch::channel(false);
         let network = Network { calls: Arc::clone(&calls), settings: Arc::clone(&settings) };
         let members = Arc::new(OnceLock::new());
         let life = {
@@ -210,10 +210,15 @@ impl Peer {
                     facts,
                     settings: Arc::clone(&settings),
                     mastership,
-                    leaving: left,
                     reign: None,
                 };
-                tokio::spawn(keeper.run());
+                tokio::spawn(async move {
+                    tokio::select! {
+                        biased;
+                        _ = left.wait_for(|leaving| *leaving) => {}
+                        () = keeper.run() => {}
+                    }
+                });
                 if !used {
                     form(raft, core, calls, settings, &origin, &failing).await;
                 }

@@ -1,11 +1,14 @@
 //! What a reign promises, and what facts make of one that is over.
 
-use std::sync::Arc;
+use std::sync::{
+    Arc,
+    atomic::{AtomicU64, Ordering},
+};
 
 use leaseway_core::{Amount, Ceiling, Changes, HolderKind, Millis, Term};
 
 use crate::{
-    Fact, Facts, ProposeError, Reign,
+    Clock, Fact, Facts, Mastership, ProposeError, Reign, Settings,
     stored::StoredRefusal,
     tests::world::{World, known, said, until},
 };
@@ -98,6 +101,31 @@ async fn what_comes_late_from_an_earlier_reign_changes_nothing() {
     let (late, now) = tokio::join!(peer.propose(&former, vec![said("late")]), peer.propose(&reign, vec![said("now")]),);
     assert_eq!((late, now), (Err(ProposeError::Deposed), Ok(())));
     assert_eq!(known(&peer), ["now"]);
+}
+
+#[tokio::test]
+async fn a_master_that_was_kept_from_running_has_lost_its_reign_before_it_notices() {
+    let mut world = World::new(&["a", "b", "c"]).await;
+    let slept = Arc::new(AtomicU64::new(0));
+    for name in ["a", "b", "c"] {
+        let (clock, slept) = (world.clock(), Arc::clone(&slept));
+        let clock: Clock = Arc::new(move || clock().plus(Millis(slept.load(Ordering::SeqCst))));
+        let settings = Settings { bootstrap: true, clock, ..world.settings(name) };
+        world.start_with(settings).await.expect("it starts");
+    }
+    let (name, reign) = world.master().await;
+    slept.store(10_000, Ordering::SeqCst);
+    assert!(!reign.holds(world.now().plus(Millis(10_000))));
+    let mut mastership = world.peer(&name).mastership();
+    let next = mastership.wait_for(|next| matches!(next, Mastership::Master(next) if next.term() > reign.term()));
+    // Here or elsewhere: somebody reigns again, and it is another reign.
+    tokio::select! {
+        next = next => drop(next.expect("it lives")),
+        () = until("another peer reigns", || world.running().any(|(other, peer)| {
+            *other != name && matches!(&*peer.mastership().borrow(), Mastership::Master(next) if next.term() > reign.term())
+        })) => {}
+    }
+    assert!(!reign.holds(world.now()), "it does not come back");
 }
 
 #[tokio::test]
