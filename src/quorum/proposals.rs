@@ -109,8 +109,8 @@ fn gather(first: Proposal, queue: &mut mpsc::Receiver<Proposal>) -> (Vec<Proposa
     (batch, None)
 }
 
-/// Without an outcome nobody can tell: openraft does not say whether an entry was refused or taken back later, and one that was taken back
-/// here may still be stored elsewhere.
+/// Without an outcome nobody can tell: openraft does not say whether an entry was refused or taken back later, and
+/// one that was taken back here may still be stored elsewhere.
 fn answer(callers: Vec<oneshot::Sender<Result<(), ProposeError>>>, outcome: Option<Outcome>) {
     let Some(Outcome::Proposed(results)) = outcome else {
         metrics::proposed("uncertain", callers.len());

@@ -138,7 +138,8 @@ pub enum TimingError {
 }
 
 impl Timing {
-    /// Peers that hear from each other within a few milliseconds. Measured on loopback: about 0.3 s without a master after one dies.
+    /// Peers that hear from each other within a few milliseconds. Measured on loopback: about 0.3 s without a master
+    /// after one dies.
     pub const ONE_SITE: Timing = Timing { heartbeat: 50, election_min: 100, election_max: 150 };
     /// Peers whose messages take up to a fifth of a second there and back.
     pub const SEVERAL_SITES: Timing = Timing { heartbeat: 250, election_min: 750, election_max: 1250 };
@@ -169,8 +170,8 @@ impl Timing {
         Millis(self.election_max)
     }
 
-    /// How long a master may rely on that. Followers count on clocks of their own: either may be off by one part in a thousand. Both
-    /// clocks are read in whole milliseconds, which may hide one each.
+    /// How long a master may rely on that. Followers count on clocks of their own: either may be off by one part in a
+    /// thousand. Both clocks are read in whole milliseconds, which may hide one each.
     pub(crate) fn reliable(self) -> Millis {
         Millis(self.election_max - self.election_max.div_ceil(500) - 2)
     }
