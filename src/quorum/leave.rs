@@ -10,8 +10,9 @@ use crate::{
     raft::{PeerId, Vote},
 };
 
-/// Waits until the reign has ended: whoever keeps it was told to. Then, if this peer leads, the one that has most is told to stand at once, and gets this peer's vote; where that is not
-/// enough it is elected as soon as the others' promise to stand by this one has ended.
+/// Waits until the reign has ended: whoever keeps it was told to. Then, if this peer leads, the one that has most is
+/// told to stand at once, and gets this peer's vote; where that is not enough it is elected as soon as the others'
+/// promise to stand by this one has ended.
 pub(crate) async fn leave(members: &Members) {
     // It is over when nobody is left to say anything about it: only then may this peer vote for somebody else.
     let mut mastership = members.mastership.clone();

@@ -1,5 +1,5 @@
-//! Links are cut and mended, peers killed and restarted, at random. Meanwhile no two reigns ever hold at the same moment; in the end
-//! everything that was acknowledged is there.
+//! Links are cut and mended, peers killed and restarted, at random. Meanwhile no two reigns ever hold at the same
+//! moment; in the end everything that was acknowledged is there.
 
 use std::{
     collections::BTreeSet,
