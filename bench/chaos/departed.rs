@@ -89,10 +89,15 @@ pub(super) fn run(
 }
 
 impl Field<'_> {
+    fn hand(&self, peer: usize) -> Hand {
+        let _inside = self.runtime.enter();
+        Hand::to(self.set.grpc()[peer])
+    }
+
     /// A wave of visitors gets leases.
     fn welcome(&mut self, wave: usize) -> Result<Vec<Visitor>, Error> {
         let Some(master) = self.observer.master() else { return Ok(Vec::new()) };
-        let (mut hand, length) = (Hand::to(self.set.grpc()[master]), self.args.lease());
+        let (mut hand, length) = (self.hand(master), self.args.lease());
         let mut visitors = Vec::new();
         for number in 0..(self.args.clients.get() / PART).max(2) {
             self.interrupt.check()?;
@@ -109,7 +114,7 @@ impl Field<'_> {
     /// They go, every other one without a word.
     fn see_off(&mut self, visitors: Vec<Visitor>) -> Result<(), Error> {
         let Some(master) = self.observer.master() else { return Ok(()) };
-        let mut hand = Hand::to(self.set.grpc()[master]);
+        let mut hand = self.hand(master);
         for (number, Visitor { wish, given }) in visitors.into_iter().enumerate() {
             self.interrupt.check()?;
             if number.is_multiple_of(2) {
