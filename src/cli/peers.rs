@@ -7,7 +7,7 @@ use tonic::Code;
 
 use crate::{
     Outcome,
-    admin::AdminTarget,
+    admin::{AdminTarget, Client},
     connect::block_on,
     error::CliError,
     output::{note, number, say, table},
@@ -50,8 +50,14 @@ impl List {
     }
 }
 
+/// As the master sees them, since it hears from all; if it cannot be asked, as the peer at hand does.
 async fn ask(target: &AdminTarget) -> Result<ListPeersResponse, CliError> {
-    target.ask(async |mut client| client.list_peers(ListPeersRequest {}).await).await
+    let list = async |mut client: Client| client.list_peers(ListPeersRequest {}).await;
+    let answer = target.ask(list).await?;
+    if answer.name == answer.master || answer.master_admin_address.is_empty() {
+        return Ok(answer);
+    }
+    Ok(target.ask_at(&answer.master_admin_address, list).await.unwrap_or(answer))
 }
 
 fn as_text(answer: &ListPeersResponse) -> String {
@@ -77,12 +83,16 @@ fn row(peer: &PeerReport) -> Vec<String> {
         peer.name.clone(),
         role(peer.role()).to_owned(),
         peer.term.to_string(),
-        peer.log_position.to_string(),
-        peer.lag.to_string(),
+        known(peer.log_position),
+        known(peer.lag),
         contact,
         peer.peer_address.clone(),
         clients.to_owned(),
     ]
+}
+
+fn known(number: Option<u64>) -> String {
+    number.map_or_else(|| "-".to_owned(), |number| number.to_string())
 }
 
 fn role(role: Role) -> &'static str {
@@ -197,8 +207,12 @@ mod tests {
             grpc_address: format!("127.0.0.1:{}", port - 20),
             role: role.into(),
             term: 3,
-            log_position: 120,
-            lag: if role == Role::Master { 0 } else { 2 },
+            log_position: (role != Role::Unreachable).then_some(120),
+            lag: match role {
+                Role::Master => Some(0),
+                Role::Unreachable => None,
+                _ => Some(2),
+            },
             last_contact_ms,
             self_: last_contact_ms.is_none() && role == Role::Master,
         };

@@ -127,7 +127,7 @@ async fn what_is_too_large_is_refused_before_anything_happens() {
     let mut world = World::new(&["a"]).await;
     world.bootstrap().await;
     let (name, reign) = world.master().await;
-    let text: Arc<str> = "x".repeat(2 << 20).into();
+    let text: Arc<str> = "x".repeat(5 << 20).into();
     let result = world.peer(&name).propose(&reign, vec![said(text)]).await;
     assert!(matches!(result, Err(ProposeError::TooLarge { .. })), "{result:?}");
     assert!(known(world.peer(&name)).is_empty());
