@@ -16,6 +16,7 @@ mod harness {
     pub(crate) mod fake_admin;
     pub(crate) mod http;
     pub(crate) mod original;
+    pub(crate) mod peers;
     pub(crate) mod process;
     pub(crate) mod prometheus;
     pub(crate) mod push;
@@ -37,10 +38,12 @@ mod scenarios {
     mod configuration;
     mod connections;
     mod doorman_flows;
+    mod failover;
     mod faults_config;
     mod faults_division;
     mod faults_requests;
     mod flags;
+    mod handover;
     mod introspection;
     mod learning;
     mod lifecycle;
@@ -48,6 +51,7 @@ mod scenarios {
     mod newcomer;
     mod pace;
     mod pages;
+    mod peers;
     mod push;
     mod refusals;
     mod reload;

@@ -91,14 +91,14 @@ pub struct PeerReport {
     pub grpc_address: ::prost::alloc::string::String,
     #[prost(enumeration = "Role", tag = "4")]
     pub role: i32,
-    /// The newest term and log position that are known of it.
+    /// The newest term and log position that are known of it. A position is known of the one that answers, and to the master of all.
     #[prost(uint64, tag = "5")]
     pub term: u64,
-    #[prost(uint64, tag = "6")]
-    pub log_position: u64,
+    #[prost(uint64, optional, tag = "6")]
+    pub log_position: ::core::option::Option<u64>,
     /// Log entries that it is behind the one that answers.
-    #[prost(uint64, tag = "7")]
-    pub lag: u64,
+    #[prost(uint64, optional, tag = "7")]
+    pub lag: ::core::option::Option<u64>,
     /// Milliseconds since it was last heard of. Absent: it is the one that answers, or it has not been heard of.
     #[prost(uint64, optional, tag = "8")]
     pub last_contact_ms: ::core::option::Option<u64>,
@@ -132,7 +132,7 @@ pub enum Role {
     Follower = 2,
     /// It catches up and has no vote.
     Learner = 3,
-    /// Not heard of for longer than an election takes.
+    /// The master has not heard of it for longer than an election takes.
     Unreachable = 4,
 }
 impl Role {

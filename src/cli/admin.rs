@@ -72,6 +72,16 @@ impl AdminTarget {
         Err(CliError::TooManyRedirects { count: MOST_REDIRECTS, last: address })
     }
 
+    /// Asks at one address, and nowhere else.
+    pub(crate) async fn ask_at<T>(
+        &self,
+        address: &str,
+        ask: impl AsyncFn(Client) -> Result<Response<T>, Status>,
+    ) -> Result<T, CliError> {
+        let client = self.client(address, Bearer(self.token()?)).await?;
+        ask(client).await.map(Response::into_inner).map_err(|status| explained(address, &status))
+    }
+
     async fn client(&self, address: &str, token: Bearer) -> Result<Client, CliError> {
         let unreachable = |why| CliError::NoAdmin { address: address.to_owned(), why };
         let channel = connect(address, Duration::from_secs(self.timeout)).await?.map_err(unreachable)?;

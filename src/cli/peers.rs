@@ -3,20 +3,21 @@
 use clap::{Args, Subcommand};
 use leaseway_proto::admin::{AddPeerRequest, ListPeersRequest, ListPeersResponse, PeerReport, RemovePeerRequest, Role};
 use serde_json::{Value, json};
+use tonic::Code;
 
 use crate::{
     Outcome,
-    admin::AdminTarget,
+    admin::{AdminTarget, Client},
     connect::block_on,
     error::CliError,
-    output::{number, say, table},
+    output::{note, number, say, table},
 };
 
 #[derive(Subcommand)]
 pub(crate) enum PeersCommand {
     /// Shows who the peers are, who is master, and who lags behind, as the peer that is asked sees it
     List(List),
-    /// Lets a peer in, and says how to start it
+    /// Lets a peer in that has been started; says how to start it if it has not
     Add(Add),
     /// Sends a peer away for good
     Remove(Remove),
@@ -49,8 +50,14 @@ impl List {
     }
 }
 
+/// As the master sees them, since it hears from all; if it cannot be asked, as the peer at hand does.
 async fn ask(target: &AdminTarget) -> Result<ListPeersResponse, CliError> {
-    target.ask(async |mut client| client.list_peers(ListPeersRequest {}).await).await
+    let list = async |mut client: Client| client.list_peers(ListPeersRequest {}).await;
+    let answer = target.ask(list).await?;
+    if answer.name == answer.master || answer.master_admin_address.is_empty() {
+        return Ok(answer);
+    }
+    Ok(target.ask_at(&answer.master_admin_address, list).await.unwrap_or(answer))
 }
 
 fn as_text(answer: &ListPeersResponse) -> String {
@@ -76,12 +83,16 @@ fn row(peer: &PeerReport) -> Vec<String> {
         peer.name.clone(),
         role(peer.role()).to_owned(),
         peer.term.to_string(),
-        peer.log_position.to_string(),
-        peer.lag.to_string(),
+        known(peer.log_position),
+        known(peer.lag),
         contact,
         peer.peer_address.clone(),
         clients.to_owned(),
     ]
+}
+
+fn known(number: Option<u64>) -> String {
+    number.map_or_else(|| "-".to_owned(), |number| number.to_string())
 }
 
 fn role(role: Role) -> &'static str {
@@ -108,7 +119,7 @@ fn as_json(answer: &ListPeersResponse) -> Value {
     })
 }
 
-/// Lets a peer in. It learns first, and votes once it has caught up.
+/// Lets a peer in that has been started with an empty directory. It learns first, and votes once it has caught up.
 #[derive(Args)]
 pub(crate) struct Add {
     /// What it is called; no other peer is
@@ -122,20 +133,27 @@ pub(crate) struct Add {
 
 impl Add {
     async fn run(self) -> Outcome {
-        let request = AddPeerRequest { name: self.name.clone(), address: self.address.clone() };
-        self.target
-            .ask(async |mut client| {
-                let request = request.clone();
-                client.add_peer(request).await
-            })
-            .await?;
-        let peers = ask(&self.target).await?;
-        let Add { name, address, .. } = &self;
-        say(format_args!(
-            "{name} is let in: it learns first, and votes once it has caught up. If it does not run yet, start it there:\n\n  {}\n\n\
-             with an empty directory, without --bootstrap, and with the --timing, --handover and --peer-secret-file of the others.",
-            command(name, address, &peers)
-        ))
+        let Add { name, address, target } = &self;
+        let peers = ask(target).await?;
+        let request = AddPeerRequest { name: name.clone(), address: address.clone() };
+        let added = target.ask(async |mut client| {
+            let request = request.clone();
+            client.add_peer(request).await
+        });
+        match added.await {
+            Ok(_) => say(format_args!(
+                "{name} is let in, and votes as soon as it has caught up. Name it in the --peers of the others when they are next started"
+            )),
+            Err(refused @ CliError::Refused { code: Code::Aborted, .. }) => {
+                note(format_args!(
+                    "A peer must run to be let in. If it does not, start it there, and then try again:\n\n  {}\n\n\
+                     with an empty directory, without --bootstrap, and with the --timing, --handover and --peer-secret-file of the others\n",
+                    command(name, address, &peers)
+                ));
+                Err(refused)
+            }
+            Err(other) => Err(other),
+        }
     }
 }
 
@@ -189,8 +207,12 @@ mod tests {
             grpc_address: format!("127.0.0.1:{}", port - 20),
             role: role.into(),
             term: 3,
-            log_position: 120,
-            lag: if role == Role::Master { 0 } else { 2 },
+            log_position: (role != Role::Unreachable).then_some(120),
+            lag: match role {
+                Role::Master => Some(0),
+                Role::Unreachable => None,
+                _ => Some(2),
+            },
             last_contact_ms,
             self_: last_contact_ms.is_none() && role == Role::Master,
         };

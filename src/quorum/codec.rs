@@ -1,7 +1,9 @@
-//! Bytes of what is stored and what peers send each other: bincode, with a version of our own beside it wherever it goes.
+//! Bytes of what is stored and what peers send each other: bincode, with a version of our own beside it wherever it
+//! goes.
 //!
-//! bincode says nothing about what it encodes: a field more or less and old bytes mean something else. So every change of a type that
-//! is encoded here needs a new [`FORMAT`]; `tests/format.rs` holds bytes of every version and fails when one is forgotten.
+//! bincode says nothing about what it encodes: a field more or less and old bytes mean something else. So every
+//! change of a type that is encoded here needs a new [`FORMAT`]; `tests/format.rs` holds bytes of every version and
+//! fails when one is forgotten.
 
 use bincode::Options as _;
 use serde::{Serialize, de::DeserializeOwned};

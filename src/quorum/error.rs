@@ -38,7 +38,8 @@ pub enum ProposeError {
     /// The reign is over. Nothing was stored.
     #[error("this reign is over; nothing was stored")]
     Deposed,
-    /// The reign ended, or consensus did, while it was under way. It may have been stored or not; whoever is master next knows.
+    /// The reign ended, or consensus did, while it was under way. It may have been stored or not; whoever is master
+    /// next knows.
     #[error("mastership was lost while facts were under way: they may have been stored, or not")]
     Uncertain,
     /// More than one message to the peers carries. Nothing was stored.

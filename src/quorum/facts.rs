@@ -1,7 +1,7 @@
 //! What a quorum remembers, and how a fact changes it.
 //!
-//! Applying is a function of the facts and the log alone, but for time: a peer counts horizons on its own clock from when it applies
-//! them. Deliberately absent: disk, network and consensus.
+//! Applying is a function of the facts and the log alone, but for time: a peer counts horizons on its own clock from
+//! when it applies them. Deliberately absent: disk, network and consensus.
 
 use std::{
     collections::{BTreeMap, VecDeque},
@@ -152,8 +152,8 @@ impl Facts {
         Ok(())
     }
 
-    /// Whether all promises would be taken one after the other: each book says so itself, but one by one, and the first of
-    /// a proposal must not be taken if the second is refused.
+    /// Whether all promises would be taken one after the other: each book says so itself, but one by one, and the
+    /// first of a proposal must not be taken if the second is refused.
     fn check(&self, facts: &[Fact]) -> Result<(), StoredRefusal> {
         let mut ahead: BTreeMap<&Arc<str>, Option<(Term, u64)>> = BTreeMap::new();
         for fact in facts {

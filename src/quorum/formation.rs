@@ -1,8 +1,8 @@
 //! How a peer with an empty directory finds its place.
 //!
-//! An empty directory never passes for a first start. Either everybody says that it is one: then the first of them by name begins
-//! a cluster, once all are there. Or there is a cluster already: then it asks to be taken in, under the identity that was made with
-//! its directory, and the master gives it everything before it gives it a vote.
+//! An empty directory never passes for a first start. Either everybody says that it is one: then the first of them by
+//! name begins a cluster, once all are there. Or there is a cluster already: then it asks to be taken in, under the
+//! identity that was made with its directory, and the master gives it everything before it gives it a vote.
 
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 

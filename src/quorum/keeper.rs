@@ -1,13 +1,14 @@
 //! Decides whether this peer is master.
 //!
-//! openraft's own idea of a leader is not enough: one that is cut off goes on believing that it is. Here it counts only what a
-//! quorum has confirmed. Every heartbeat: note the time, ask a quorum, and if it says "you are still the leader", the reign holds
-//! for a little less than followers stand by a leader (`Timing::reliable`), counted from *before* they were asked. In that time nobody
-//! else can be elected: whoever has confirmed refuses to vote, this peer included ([`Ballot`](crate::peers::Ballot)).
+//! openraft's own idea of a leader is not enough: one that is cut off goes on believing that it is. Here it counts
+//! only what a quorum has confirmed. Every heartbeat: note the time, ask a quorum, and if it says "you are still the
+//! leader", the reign holds for a little less than followers stand by a leader (`Timing::reliable`), counted from
+//! *before* they were asked. In that time nobody else can be elected: whoever has confirmed refuses to vote, this
+//! peer included ([`Ballot`](crate::peers::Ballot)).
 //!
-//! A reign begins with an entry of its own in the log. Its number is the reign's term, and what was proposed under an earlier one is
-//! ignored after it, whenever it arrives. A reign that has lapsed is never revived, even if openraft kept its leader: it is followed by
-//! a new one.
+//! A reign begins with an entry of its own in the log. Its number is the reign's term, and what was proposed under an
+//! earlier one is ignored after it, whenever it arrives. A reign that has lapsed is never revived, even if openraft
+//! kept its leader: it is followed by a new one.
 
 use std::{sync::Arc, time::Duration};
 
@@ -34,20 +35,17 @@ pub(crate) struct Keeper {
     pub(crate) facts: Shared,
     pub(crate) settings: Arc<Settings>,
     pub(crate) mastership: watch::Sender<Mastership>,
-    /// Becomes true when this peer is to stop.
-    pub(crate) leaving: watch::Receiver<bool>,
     pub(crate) reign: Option<Reign>,
 }
 
 impl Keeper {
-    /// Until this peer leaves, or consensus has ended on it.
+    /// Until consensus has ended on this peer. Whoever drops this earlier ends the reign.
     pub(crate) async fn run(mut self) {
         let mut heartbeat = tokio::time::interval(self.settings.timing.heartbeat());
         heartbeat.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let mut changes = self.raft.server_metrics();
         loop {
             tokio::select! {
-                _ = self.leaving.wait_for(|leaving| *leaving) => break,
                 changed = changes.changed() => if changed.is_err() {
                     self.core.failing.fail(&"consensus has stopped");
                     break;
@@ -110,7 +108,8 @@ impl Keeper {
         }
     }
 
-    /// Until when nobody else can be master, if a quorum says so. Then everything that was decided before is applied here, too.
+    /// Until when nobody else can be master, if a quorum says so. Then everything that was decided before is applied
+    /// here, too.
     async fn confirm(&self) -> Option<Millis> {
         let timing = self.settings.timing;
         let asked = self.now();
@@ -121,8 +120,8 @@ impl Keeper {
         let (read, _) = timeout(timing.heartbeat() * 2, self.core.ballot.begin(ask)).await.ok()?.ok()?;
         let wait = self.raft.wait(Some(timing.heartbeat()));
         wait.applied_index_at_least(read.map(|id| id.index), "everything earlier").await.ok()?;
-        // Nobody else can be master of a lone peer's cluster: the lock of its directory says so for as long as it lives, however
-        // long it is kept from running.
+        // Nobody else can be master of a lone peer's cluster: the lock of its directory says so for as long as it
+        // lives, however long it is kept from running.
         Some(if self.settings.is_lone() { Millis(u64::MAX) } else { asked.plus(timing.reliable()) })
     }
 

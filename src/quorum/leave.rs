@@ -10,9 +10,13 @@ use crate::{
     raft::{PeerId, Vote},
 };
 
-/// The reign has ended. If this peer leads, the one that has most is told to stand at once, and gets this peer's vote; where that is not
-/// enough it is elected as soon as the others' promise to stand by this one has ended.
+/// Waits until the reign has ended: whoever keeps it was told to. Then, if this peer leads, the one that has most is
+/// told to stand at once, and gets this peer's vote; where that is not enough it is elected as soon as the others'
+/// promise to stand by this one has ended.
 pub(crate) async fn leave(members: &Members) {
+    // It is over when nobody is left to say anything about it: only then may this peer vote for somebody else.
+    let mut mastership = members.mastership.clone();
+    while mastership.changed().await.is_ok() {}
     let timing = members.settings.timing;
     let metrics = members.raft.metrics().borrow().clone();
     if metrics.state == ServerState::Leader && metrics.membership_config.voter_ids().count() > 1 {

@@ -2,17 +2,18 @@
 //!
 //! # What it does
 //! Peers elect a master with Raft and keep [`Fact`]s for it: configurations, promises, assignments. A fact that
-//! [`propose`](Quorum::propose) has acknowledged is on the disks of a majority. A [`Reign`] says whether this peer may decide *now*; two
-//! peers never may at the same moment, however the network, processes and disks fail, as long as clocks run at the same rate to
-//! within one part in a thousand.
+//! [`propose`](Quorum::propose) has acknowledged is on the disks of a majority. A [`Reign`] says whether this peer
+//! may decide *now*; two peers never may at the same moment, however the network, processes and disks fail, as long
+//! as clocks run at the same rate to within one part in a thousand.
 //!
 //! # How
-//! A request to decide is checked against the reign alone: an atomic load. [`keeper`] renews it. Proposals are gathered
-//! ([`proposals`]) and go through the log ([`store`]) to the state machine ([`machine`]). All of that has threads of its own: callers
-//! may be on any runtime, or none.
+//! A request to decide is checked against the reign alone: an atomic load. `keeper.rs` renews it. Proposals are
+//! gathered (`proposals.rs`) and go through the log (`store/`) to the state machine (`machine.rs`). All of that has
+//! threads of its own: callers may be on any runtime, or none.
 //!
 //! # What is deliberately absent
-//! What the facts mean; discovery of peers; encryption (peers know each other by a shared secret, on networks that are theirs).
+//! What the facts mean; discovery of peers; encryption (peers know each other by a shared secret, on networks that
+//! are theirs).
 
 mod codec;
 mod error;

@@ -38,8 +38,8 @@ pub(crate) struct Members {
 }
 
 impl Members {
-    /// Takes in those who have lost their directories, and brings to an end what an earlier master left half done, for as long as
-    /// consensus lives.
+    /// Takes in those who have lost their directories, and brings to an end what an earlier master left half done,
+    /// for as long as consensus lives.
     pub(crate) async fn look_after(self: Arc<Self>, mut joins: mpsc::Receiver<(PeerId, Member)>) {
         loop {
             match timeout(LOOK, joins.recv()).await {
@@ -67,7 +67,8 @@ impl Members {
         }
     }
 
-    /// A master that died between the two steps of a change has left both memberships in force: either would be enough to stop everything.
+    /// A master that died between the two steps of a change has left both memberships in force: either would be
+    /// enough to stop everything.
     async fn finish(&self) {
         let Ok(_one) = self.changing.try_lock() else { return };
         let membership = self.raft.metrics().borrow().membership_config.membership().clone();

@@ -18,7 +18,7 @@ use crate::{
 /// Entries under way at once: while the peers write one, the next is on its way to them.
 const UNDER_WAY: usize = 4;
 /// No entry is larger than the largest proposal.
-const LARGEST: u64 = 1 << 20;
+const LARGEST: u64 = 4 << 20;
 /// Callers beyond this wait in `propose`.
 const WAITING: usize = 4096;
 
@@ -109,8 +109,8 @@ fn gather(first: Proposal, queue: &mut mpsc::Receiver<Proposal>) -> (Vec<Proposa
     (batch, None)
 }
 
-/// Without an outcome nobody can tell: openraft does not say whether an entry was refused or taken back later, and one that was taken back
-/// here may still be stored elsewhere.
+/// Without an outcome nobody can tell: openraft does not say whether an entry was refused or taken back later, and
+/// one that was taken back here may still be stored elsewhere.
 fn answer(callers: Vec<oneshot::Sender<Result<(), ProposeError>>>, outcome: Option<Outcome>) {
     let Some(Outcome::Proposed(results)) = outcome else {
         metrics::proposed("uncertain", callers.len());

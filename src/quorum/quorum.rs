@@ -24,8 +24,8 @@ struct Inner {
     running: Running,
 }
 
-/// Starts a peer on threads of its own. When this returns its directory has been read and checked and its listener accepts; finding the others
-/// and a master goes on.
+/// Starts a peer on threads of its own. When this returns its directory has been read and checked and its listener
+/// accepts; finding the others and a master goes on.
 pub async fn start(settings: Settings) -> Result<Quorum, StartError> {
     open::check(&settings)?;
     let settings = Arc::new(settings);
@@ -47,8 +47,9 @@ impl Quorum {
         self.0.running.mastership.clone()
     }
 
-    /// Adds facts, all of them or none. `Ok`: a majority of the peers has them on disk, and they are applied here. Many at once cost little more
-    /// than one; those of one caller that does not wait in between are applied in the order in which they were first polled.
+    /// Adds facts, all of them or none. `Ok`: a majority of the peers has them on disk, and they are applied here.
+    /// Many at once cost little more than one; those of one caller that does not wait in between are applied in the
+    /// order in which they were first polled.
     pub async fn propose(&self, reign: &Reign, facts: Vec<Fact>) -> Result<(), ProposeError> {
         proposals::propose(&self.0.running.proposals, reign, &facts).await
     }
@@ -64,7 +65,8 @@ impl Quorum {
         core.raft.get().map_or_else(Vec::new, |raft| report::peers(raft, core, &self.0.settings))
     }
 
-    /// Makes a peer that runs at `address` with an empty directory part of the quorum: it gets everything, then a vote. Only on the master.
+    /// Makes a peer that runs at `address` with an empty directory part of the quorum: it gets everything, then a
+    /// vote. Only on the master.
     pub async fn add(&self, name: &str, address: &str) -> Result<(), ChangeError> {
         let (name, address) = (name.to_owned(), address.to_owned());
         self.change(|done| Order::Add { name, address, done }).await
@@ -105,13 +107,14 @@ impl Quorum {
         self.0.running.listening
     }
 
-    /// Why consensus has ended on this peer, if it has: its disk failed, mostly. It has given up its mastership, votes no more, and will not
-    /// come back without a restart.
+    /// Why consensus has ended on this peer, if it has: its disk failed, mostly. It has given up its mastership,
+    /// votes no more, and will not come back without a restart.
     pub fn failure(&self) -> watch::Receiver<Option<Failure>> {
         self.0.running.failing.watch()
     }
 
-    /// Stops cleanly. A master hands its mastership on, so that there is another within one lease at most. Nothing is under way when it returns.
+    /// Stops cleanly. A master hands its mastership on, so that there is another within one lease at most. Nothing is
+    /// under way when it returns.
     pub async fn shutdown(&self) {
         let (done, gone) = oneshot::channel();
         let _ = self.0.running.orders.send(Order::Leave { done });

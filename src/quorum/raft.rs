@@ -42,8 +42,8 @@ pub(crate) struct Member {
 pub(crate) enum Command {
     /// A new reign begins: facts of earlier ones that come after this are ignored.
     Accede,
-    /// What several callers proposed, each list all or nothing. One entry, so that one write to disk serves all of them:
-    /// openraft waits for each entry of its own.
+    /// What several callers proposed, each list all or nothing. One entry, so that one write to disk serves all of
+    /// them: openraft waits for each entry of its own.
     Propose { reign: u64, proposals: Arc<Vec<Vec<StoredFact>>> },
 }
 

@@ -61,14 +61,15 @@ impl Reign {
         self.0.since
     }
 
-    /// Whether this peer may decide at `now`, on the clock that it was started with. Two peers never may at the same moment. Whoever sees
-    /// it lapse ends it.
+    /// Whether this peer may decide at `now`, on the clock that it was started with. Two peers never may at the same
+    /// moment. Whoever sees it lapse ends it.
     pub fn holds(&self, now: Millis) -> bool {
         let until = self.0.until.load(Ordering::Acquire);
         if now.0 < until {
             return true;
         }
-        // Unless it was confirmed for longer in between. Then it has not lapsed, only `now` is late; the answer may be no all the same.
+        // Unless it was confirmed for longer in between. Then it has not lapsed, only `now` is late; the answer may
+        // be no all the same.
         if until != 0 && self.0.until.compare_exchange(until, 0, Ordering::AcqRel, Ordering::Relaxed).is_ok() {
             self.0.over.send_replace(true);
         }

@@ -58,7 +58,8 @@ pub enum Origin {
     Bootstrapped,
     /// Its own directory, and what the others say beyond that.
     Resumed,
-    /// An empty directory, and nobody said that this is the first start: facts may have been lost. With peers it waits to be taken in.
+    /// An empty directory, and nobody said that this is the first start: facts may have been lost. With peers it
+    /// waits to be taken in.
     Empty,
     /// It had an empty directory, and the other peers gave it everything.
     Joined,
@@ -93,7 +94,8 @@ pub(crate) struct Running {
     pub(crate) listening: Option<SocketAddr>,
 }
 
-/// The whole life of a peer. Ends when it has left, or when nobody holds the other end of `orders` any more: then at once, as if killed.
+/// The whole life of a peer. Ends when it has left, or when nobody holds the other end of `orders` any more: then at
+/// once, as if killed.
 pub(crate) async fn run(settings: Arc<Settings>, started: oneshot::Sender<Result<Running, StartError>>) {
     let (orders, inbox) = mpsc::unbounded_channel();
     match Peer::start(settings, orders).await {
@@ -169,88 +171,83 @@ impl Peer {
     }
 
     async fn live(self, mut inbox: mpsc::UnboundedReceiver<Order>) {
-        let Peer { settings, core, calls, opened, origin, mastership, queue, joins } = self;
-        let Opened { used, log, machine, failing, .. } = opened;
-        let facts = machine.facts();
-        let (leaving, left) = watch::channel(false);
-        let network = Network { calls: Arc::clone(&calls), settings: Arc::clone(&settings) };
+        let settings = Arc::clone(&self.settings);
         let members = Arc::new(OnceLock::new());
-        let life = {
-            let (core, settings, members) = (Arc::clone(&core), Arc::clone(&settings), Arc::clone(&members));
-            let watched = mastership.subscribe();
-            async move {
-                if used && !settings.is_lone() {
-                    // In its former life it may have promised to stand by somebody, and does not know any more. A lone peer has
-                    // nobody to promise anything to, and the lock of its directory says that it has no other life.
-                    tokio::time::sleep(settings.timing.certainly_over()).await;
-                }
-                let config = Arc::new(config(&settings));
-                let raft = match Raft::new(core.introducer.peer(), config, network, log.clone(), machine).await {
-                    Ok(raft) => raft,
-                    Err(error) => return failing.fail(&error),
-                };
-                let _ = core.raft.set(raft.clone());
-                let changing = Mutex::default();
-                let (raft_of, calls_of) = (raft.clone(), Arc::clone(&calls));
-                let by_members = Members {
-                    raft: raft_of,
-                    core: Arc::clone(&core),
-                    calls: calls_of,
-                    settings: Arc::clone(&settings),
-                    mastership: watched,
-                    changing,
-                };
-                let by_members = Arc::clone(members.get_or_init(|| Arc::new(by_members)));
-                tokio::spawn(by_members.look_after(joins));
-                tokio::spawn(proposals::run(raft.clone(), queue));
-                tokio::spawn(cut(raft.clone(), log));
-                let keeper = Keeper {
-                    raft: raft.clone(),
-                    core: Arc::clone(&core),
-                    facts,
-                    settings: Arc::clone(&settings),
-                    mastership,
-                    leaving: left,
-                    reign: None,
-                };
-                tokio::spawn(keeper.run());
-                if !used {
-                    form(raft, core, calls, settings, &origin, &failing).await;
-                }
-            }
-        };
-        tokio::spawn(life);
+        let (leaving, left) = watch::channel(false);
+        tokio::spawn(self.take_part(Arc::clone(&members), left));
         while let Some(order) = inbox.recv().await {
-            match order {
-                Order::Leave { done } => {
+            let members: Option<Arc<Members>> = members.get().cloned();
+            match (order, members) {
+                (Order::Leave { done }, members) => {
                     leaving.send_replace(true);
-                    if let Some(members) = members.get() {
-                        leave::leave(members).await;
+                    if let Some(members) = members {
+                        leave::leave(&members).await;
                     }
                     drop(done);
                     return;
                 }
-                Order::Add { name, address, done } => {
-                    let members = members.get().cloned();
-                    let lone = settings.is_lone();
-                    tokio::spawn(async move {
-                        let _ = done.send(match members {
-                            _ if lone => Err(ChangeError::Lone),
-                            Some(members) => members.add(&name, &address).await,
-                            None => Err(ChangeError::NotMaster { master: None }),
-                        });
-                    });
+                (Order::Add { done, .. } | Order::Remove { done, .. }, _) if settings.is_lone() => {
+                    let _ = done.send(Err(ChangeError::Lone));
                 }
-                Order::Remove { name, done } => {
-                    let members = members.get().cloned();
-                    tokio::spawn(async move {
-                        let _ = done.send(match members {
-                            Some(members) => members.remove(&name).await,
-                            None => Err(ChangeError::NotMaster { master: None }),
-                        });
-                    });
+                (Order::Add { done, .. } | Order::Remove { done, .. }, None) => {
+                    let _ = done.send(Err(ChangeError::NotMaster { master: None }));
+                }
+                (Order::Add { name, address, done }, Some(members)) => {
+                    tokio::spawn(async move { done.send(members.add(&name, &address).await) });
+                }
+                (Order::Remove { name, done }, Some(members)) => {
+                    tokio::spawn(async move { done.send(members.remove(&name).await) });
                 }
             }
+        }
+    }
+
+    /// Begins consensus, and everything that lives from it.
+    async fn take_part(self, members: Arc<OnceLock<Arc<Members>>>, mut left: watch::Receiver<bool>) {
+        let Peer { settings, core, calls, opened, origin, mastership, queue, joins } = self;
+        let Opened { used, log, machine, failing, .. } = opened;
+        let facts = machine.facts();
+        if used && !settings.is_lone() {
+            // In its former life it may have promised to stand by somebody, and does not know any more. A lone peer
+            // has nobody to promise anything to, and the lock of its directory says that it has no other life.
+            tokio::time::sleep(settings.timing.certainly_over()).await;
+        }
+        let network = Network { calls: Arc::clone(&calls), settings: Arc::clone(&settings) };
+        let config = Arc::new(config(&settings));
+        let raft = match Raft::new(core.introducer.peer(), config, network, log.clone(), machine).await {
+            Ok(raft) => raft,
+            Err(error) => return failing.fail(&error),
+        };
+        let _ = core.raft.set(raft.clone());
+        let changes = Arc::new(Members {
+            raft: raft.clone(),
+            core: Arc::clone(&core),
+            calls: Arc::clone(&calls),
+            settings: Arc::clone(&settings),
+            mastership: mastership.subscribe(),
+            changing: Mutex::default(),
+        });
+        let _ = members.set(Arc::clone(&changes));
+        tokio::spawn(changes.look_after(joins));
+        tokio::spawn(proposals::run(raft.clone(), queue));
+        tokio::spawn(cut(raft.clone(), log));
+        let keeper = Keeper {
+            raft: raft.clone(),
+            core: Arc::clone(&core),
+            facts,
+            settings: Arc::clone(&settings),
+            mastership,
+            reign: None,
+        };
+        tokio::spawn(async move {
+            tokio::select! {
+                biased;
+                _ = left.wait_for(|leaving| *leaving) => {}
+                () = keeper.run() => {}
+            }
+        });
+        if !used {
+            form(raft, core, calls, settings, &origin, &failing).await;
         }
     }
 }

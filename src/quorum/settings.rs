@@ -174,8 +174,8 @@ impl Timing {
         Millis(self.election_max)
     }
 
-    /// How long a master may rely on that. Followers count on clocks of their own: either may be off by one part in a thousand. Both
-    /// clocks are read in whole milliseconds, which may hide one each.
+    /// How long a master may rely on that. Followers count on clocks of their own: either may be off by one part in a
+    /// thousand. Both clocks are read in whole milliseconds, which may hide one each.
     pub(crate) fn reliable(self) -> Millis {
         Millis(self.election_max - self.election_max.div_ceil(500) - 2)
     }

@@ -8,9 +8,10 @@
 //! data/log/NNN.log   entries, truncations, purges   frames, appended
 //! ```
 //!
-//! Nothing counts before it is on the disk. What cannot be written ends consensus on this peer ([`Failure`](disk::Failure)): after a
-//! failed write or flush nobody knows what is there, so it is not tried again. What was torn off by a crash at the end
-//! of the log was never acknowledged and is dropped; anything else that is not as it was written is refused at start.
+//! Nothing counts before it is on the disk. What cannot be written ends consensus on this peer
+//! ([`Failure`](disk::Failure)): after a failed write or flush nobody knows what is there, so it is not tried again.
+//! What was torn off by a crash at the end of the log was never acknowledged and is dropped; anything else that is
+//! not as it was written is refused at start.
 
 mod adapter;
 pub(crate) mod directory;

@@ -1,4 +1,5 @@
-//! Facts as they are encoded. Plain mirrors of the core's types, so that a change there cannot change the format unnoticed.
+//! Facts as they are encoded. Plain mirrors of the core's types, so that a change there cannot change the format
+//! unnoticed.
 
 use std::sync::Arc;
 
@@ -168,8 +169,8 @@ impl StoredBook {
     }
 }
 
-/// Amounts were checked before they were encoded and are covered by checksums since. A peer that sends nonsense all the same
-/// is believed to mean the most: promises err upwards.
+/// Amounts were checked before they were encoded and are covered by checksums since. A peer that sends nonsense all
+/// the same is believed to mean the most: promises err upwards.
 pub(crate) fn amount_of(value: f64) -> Amount {
     Amount::new(value).unwrap_or(Amount::MAX)
 }

@@ -4,8 +4,8 @@ use std::collections::HashMap;
 
 use leaseway_proto::doorman::{
     DiscoveryRequest, DiscoveryResponse, GetCapacityRequest, GetCapacityResponse, GetServerCapacityRequest,
-    GetServerCapacityResponse, Lease, PriorityBandAggregate, ReleaseCapacityRequest, ResourceRequest, ResourceResponse,
-    ServerCapacityResourceRequest, capacity_client::CapacityClient,
+    GetServerCapacityResponse, Lease, PriorityBandAggregate, ReleaseCapacityRequest, ReleaseCapacityResponse,
+    ResourceRequest, ResourceResponse, ServerCapacityResourceRequest, capacity_client::CapacityClient,
 };
 use tonic::{Code, Status, transport::Channel};
 
@@ -27,7 +27,11 @@ impl Doorman {
     }
 
     pub(crate) fn discovery(&self) -> DiscoveryResponse {
-        block_on(self.0.clone().discovery(DiscoveryRequest {})).unwrap().into_inner()
+        self.try_discovery().unwrap()
+    }
+
+    pub(crate) fn try_discovery(&self) -> Result<DiscoveryResponse, Status> {
+        Ok(block_on(self.0.clone().discovery(DiscoveryRequest {}))?.into_inner())
     }
 
     pub(crate) fn get(&self, request: GetCapacityRequest) -> Result<GetCapacityResponse, Status> {
@@ -39,11 +43,16 @@ impl Doorman {
     }
 
     pub(crate) fn release(&self, client: &str, resources: &[&str]) -> Result<(), Status> {
-        let resource_id = resources.iter().map(|&resource| resource.to_owned()).collect();
-        let request = ReleaseCapacityRequest { client_id: Some(client.into()), resource_id, token: Vec::new() };
-        let answer = block_on(self.0.clone().release_capacity(request))?.into_inner();
+        let answer = self.try_release(client, resources)?;
         assert_eq!(answer.mastership, None);
         Ok(())
+    }
+
+    /// Perhaps somebody else has to be told.
+    pub(crate) fn try_release(&self, client: &str, resources: &[&str]) -> Result<ReleaseCapacityResponse, Status> {
+        let resource_id = resources.iter().map(|&resource| resource.to_owned()).collect();
+        let request = ReleaseCapacityRequest { client_id: Some(client.into()), resource_id, token: Vec::new() };
+        Ok(block_on(self.0.clone().release_capacity(request))?.into_inner())
     }
 
     /// For tests that ask from many tasks at once.

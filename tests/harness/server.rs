@@ -24,13 +24,19 @@ use super::{
 /// Where the system chooses a port.
 pub(crate) const ANYWHERE: &str = "127.0.0.1:0";
 
-/// Two addresses that nobody else will take meanwhile: every call has a loopback address to itself, and everything else
-/// that tests start is at 127.0.0.1.
+/// Two of [`free_addresses`].
 pub(crate) fn addresses_of_its_own() -> [String; 2] {
+    let free = free_addresses(2);
+    [free[0].to_string(), free[1].to_string()]
+}
+
+/// Addresses that nobody else will take meanwhile: every call has a loopback address to itself, and everything else that tests
+/// start is at 127.0.0.1.
+pub(crate) fn free_addresses(number: usize) -> Vec<SocketAddr> {
     static CALLS: AtomicU8 = AtomicU8::new(2);
     let host = Ipv4Addr::new(127, 0, 0, CALLS.fetch_add(1, Ordering::Relaxed));
-    let free = [(); 2].map(|()| TcpListener::bind((host, 0)).unwrap());
-    free.map(|listener| listener.local_addr().unwrap().to_string())
+    let free: Vec<_> = (0..number).map(|_| TcpListener::bind((host, 0)).unwrap()).collect();
+    free.iter().map(|listener| listener.local_addr().unwrap()).collect()
 }
 
 pub(crate) struct Server {

@@ -95,10 +95,12 @@ fn peers_come_and_go() {
     let master = FakeAdmin::new(Standing::Master);
     let follower = master.follower();
     asked(&follower, &["peers", "add", "a", "10.0.0.1:5120"]);
-    let added = asked(&follower, &["peers", "add", "b", "10.0.0.2:5120"]);
+    let refused = ask(&follower, &["peers", "add", "b", "10.0.0.2:1"]);
     let command =
-        "leaseway serve --id b --data ./leaseway-data/b --peers a=10.0.0.1:5120,b=10.0.0.2:5120 --listen 10.0.0.2:5100";
-    assert!(added.contains(command), "{added}");
+        "leaseway serve --id b --data ./leaseway-data/b --peers a=10.0.0.1:5120,b=10.0.0.2:1 --listen 10.0.0.2:5100";
+    assert_eq!(refused.code, Some(1));
+    assert!(refused.stderr.contains(command) && refused.stderr.contains("does not answer"), "{refused:?}");
+    asked(&follower, &["peers", "add", "b", "10.0.0.2:5120"]);
     let list = asked(&follower, &["peers", "list"]);
     assert!(list.contains("no master at the moment") && list.contains("10.0.0.2:5120"), "{list}");
     let json: serde_json::Value = serde_json::from_str(&asked(&master, &["peers", "list", "--json"])).unwrap();

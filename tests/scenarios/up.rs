@@ -1,13 +1,87 @@
-//! `leaseway up`: what is refused before anything is started, and what does not outlive it.
+//! `leaseway up`: what it starts, what does not outlive it, and what it refuses before anything is started.
 
 use std::net::TcpListener;
+
+use rustix::process::Signal;
 
 use crate::harness::{
     config::ConfigFile,
     process::{Process, leaseway},
-    server::ANYWHERE,
+    seats::Seat,
+    server::{ANYWHERE, addresses_of_its_own},
     wait::eventually,
 };
+
+/// Three peers wherever there is room, with what they remember beside their file.
+struct Three {
+    file: ConfigFile,
+    peer_addresses: [String; 3],
+    _seat: Seat,
+}
+
+impl Three {
+    fn new() -> Three {
+        let peer_addresses = [(); 3].map(|()| addresses_of_its_own()[0].clone());
+        let peers = ["a", "b", "c"].iter().zip(&peer_addresses).map(|(name, address)| {
+            format!(
+                "      {name}: {{grpc: '{ANYWHERE}', http: '{ANYWHERE}', admin: '{ANYWHERE}', peer: '{address}'}}\n"
+            )
+        });
+        let peers: String = peers.collect();
+        let text = format!("nodes:\n  root:\n    options: {{threads: 1, timing: several-sites}}\n    peers:\n{peers}");
+        Three { file: ConfigFile::new(&text), peer_addresses, _seat: Seat::take() }
+    }
+
+    /// Until all serve and one of them is master.
+    fn up(&self) -> Process {
+        let mut up = Process::start(&["up", self.file.path()], &[]);
+        eventually("there is a master", || {
+            let ended = up.ended();
+            assert!(ended.is_none(), "it ended: {}\n{}", up.stdout(), up.stderr());
+            up.stdout().lines().any(|line| line.ends_with(" is master")).then_some(())
+        });
+        up
+    }
+
+    fn commands(&self) -> String {
+        leaseway(&["up", self.file.path(), "--print"]).stdout
+    }
+}
+
+/// The table that it prints, without its heading: name, gRPC, HTTP, admin.
+fn rows(up: &Process) -> Vec<Vec<String>> {
+    let stdout = up.stdout();
+    let table = stdout.lines().skip_while(|line| !line.starts_with("PEER")).skip(1).take_while(|line| !line.is_empty());
+    table.map(|line| line.split_whitespace().map(str::to_owned).collect()).collect()
+}
+
+#[test]
+fn three_peers_answer_as_one_and_stop_together() {
+    let three = Three::new();
+    assert_eq!(three.commands().matches("--bootstrap").count(), 3, "nothing was ever promised");
+    let up = three.up();
+    let rows = rows(&up);
+    assert_eq!(rows.iter().map(|row| row[0].as_str()).collect::<Vec<_>>(), ["a", "b", "c"]);
+    for row in &rows {
+        let said = leaseway(&["get", &row[0], "mysql", "20", "--server", &row[1]]);
+        assert!(said.stdout.contains("may use 20 of `mysql`"), "through {}: {said:?}", row[0]);
+        let said = leaseway(&["peers", "list", "--json", "--admin", &row[3]]);
+        let list: serde_json::Value = serde_json::from_str(&said.stdout).unwrap_or_else(|_| panic!("{said:?}"));
+        assert_eq!(list["peers"].as_array().unwrap().len(), 3, "{list}");
+    }
+    assert_eq!(three.commands().matches("--bootstrap").count(), 0, "there was a master");
+    up.signal(Signal::TERM);
+    let said = up.finish();
+    assert_eq!(said.code, Some(0), "{said:?}");
+    for address in &three.peer_addresses {
+        TcpListener::bind(address).unwrap_or_else(|error| panic!("{address} is still served: {error}"));
+    }
+    let up = three.up();
+    up.signal(Signal::KILL);
+    for address in &three.peer_addresses {
+        eventually("the peers do not outlive it", || TcpListener::bind(address).ok());
+    }
+}
 
 #[test]
 fn a_server_that_was_started_by_up_does_not_outlive_it() {

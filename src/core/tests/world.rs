@@ -1,5 +1,8 @@
 //! A resource with holders around it that behave by the protocol, and a network that need not.
 
+mod actor;
+mod event;
+
 use std::{collections::BTreeMap, sync::Arc};
 
 use crate::{
@@ -9,8 +12,12 @@ use crate::{
     tests::peers::{Peers, next_term},
 };
 
+use actor::end_at_holder;
+pub(crate) use actor::{Actor, Echo};
+pub(crate) use event::Event;
+
 /// Wall-clock time when monotonic time is zero.
-const EPOCH: i64 = 1_700_000_000;
+pub(crate) const EPOCH: i64 = 1_700_000_000;
 
 pub(crate) fn now_at(at: Millis) -> Now {
     Now { at, unix: EPOCH + (at.0 / 1000) as i64 }
@@ -45,83 +52,6 @@ pub(crate) fn one(resource: &mut Resource, now: Now, request: Request) -> Answer
     answers[0]
 }
 
-/// What holders do about tokens.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub(crate) enum Echo {
-    /// Echoes the whole lease, as libraries do that keep unknown fields.
-    Token,
-    /// Drops the token.
-    Plain,
-    /// Never says what it has.
-    Never,
-}
-
-/// A client, or a child node with clients of its own.
-#[derive(Debug, Clone)]
-pub(crate) struct Actor {
-    pub(crate) id: Arc<str>,
-    pub(crate) kind: HolderKind,
-    pub(crate) echo: Echo,
-    pub(crate) claims: Claims,
-    lease: Option<(Lease, Millis)>,
-    /// Child nodes: what its own clients may still use, by the lease it was cut from, and when that ends.
-    below: Vec<(Amount, Millis)>,
-    sent: u64,
-    /// The newest request that was answered.
-    answered: u64,
-    lives: u32,
-}
-
-impl Actor {
-    pub(crate) fn new(n: usize, kind: HolderKind, echo: Echo, claims: Claims) -> Actor {
-        let id = format!("holder-{n}").into();
-        Actor { id, kind, echo, claims, lease: None, below: Vec::new(), sent: 0, answered: 0, lives: 0 }
-    }
-
-    /// What it, or anybody below it, may be using.
-    fn believes(&self, now: Millis) -> Amount {
-        let own = self.lease.filter(|(_, end)| now < *end).map_or(Amount::ZERO, |(lease, _)| lease.capacity);
-        own.max(self.outstanding(now))
-    }
-
-    fn outstanding(&self, now: Millis) -> Amount {
-        let live = self.below.iter().filter(|(_, end)| now < *end);
-        live.fold(Amount::ZERO, |most, (amount, _)| most.max(*amount))
-    }
-
-    fn request(&mut self, now: Millis) -> Ask {
-        self.sent += 1;
-        let lease = self.lease.filter(|(_, end)| now < *end).map(|(lease, _)| lease);
-        let has = match self.echo {
-            Echo::Token => lease.map(|lease| has(&lease)),
-            Echo::Plain => lease.map(|lease| Has { token: None, ..has(&lease) }),
-            Echo::Never => None,
-        };
-        let outstanding = self.outstanding(now);
-        let (kind, id, claims) = (self.kind, Arc::clone(&self.id), self.claims.clone());
-        Ask { kind, id, claims, has, outstanding, learning: false }
-    }
-
-    fn receive(&mut self, lease: Lease, sent_at: Millis, now: Millis) {
-        let end = end_at_holder(&lease, sent_at);
-        if end <= now {
-            return;
-        }
-        if self.kind == HolderKind::Node {
-            // Its clients learn of a cut only as they refresh.
-            self.below.push((lease.capacity, end));
-        }
-        self.lease = Some((lease, end));
-    }
-}
-
-/// The worst an honest holder can do: a clock that is slow by one in a thousand, and whole seconds rounded up.
-fn end_at_holder(lease: &Lease, sent_at: Millis) -> Millis {
-    let counted = sent_at.plus(lease.length).plus(Millis(lease.length.0 / 1000));
-    let by_the_clock = Millis(((lease.expiry_time - EPOCH) as u64 + 1) * 1000 - 1);
-    counted.max(by_the_clock)
-}
-
 struct RequestUnderWay {
     from: usize,
     life: u32,
@@ -136,57 +66,6 @@ struct AnswerUnderWay {
     number: u64,
     sent_at: Millis,
     lease: Lease,
-}
-
-/// Something that can happen.
-#[derive(Debug, Clone)]
-pub(crate) enum Event {
-    /// A holder sends a request.
-    Send(usize),
-    /// Up to so many requests that are under way arrive, in one round; which, is picked by the seed.
-    Arrive {
-        most: usize,
-        pick: usize,
-    },
-    /// A request arrives, and stays under way to arrive again.
-    ArriveTwice(usize),
-    /// An answer arrives.
-    Answer(usize),
-    /// A request or an answer is lost.
-    LoseRequest(usize),
-    LoseAnswer(usize),
-    /// Time passes.
-    Pass(u64),
-    /// A holder changes its mind about what it wants.
-    Want(usize, f64),
-    /// The clients below a child node have learnt of its cuts.
-    Drain(usize),
-    /// A holder gives back what it has.
-    Release(usize),
-    /// A holder dies; its successor has another id.
-    Die(usize),
-    /// The capacity changes.
-    Capacity(f64),
-    /// A quorum stores up to so many entries of the log; the master may not hear of it.
-    Store {
-        entries: usize,
-        heard: bool,
-    },
-    /// A peer applies up to so many of the entries that are stored.
-    CatchUp {
-        peer: usize,
-        entries: usize,
-    },
-    /// A peer starts again from a snapshot.
-    Restart(usize),
-    /// The master dies. Of what was not stored, so much survives; after a while another peer is master.
-    Fail {
-        survive: usize,
-        gap: u64,
-        next: usize,
-    },
-    /// What has ended is forgotten, even if nobody asks.
-    Tick,
 }
 
 /// All of it.

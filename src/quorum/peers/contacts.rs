@@ -48,7 +48,8 @@ impl Contacts {
         lock(&self.known).get(&peer).cloned()
     }
 
-    /// Something is wrong with whoever is there. Each thing is said once until all is well again: those who retry do so many times a second.
+    /// Something is wrong with whoever is there. Each thing is said once until all is well again: those who retry do
+    /// so many times a second.
     pub(crate) fn trouble(&self, with: &str, what: &dyn std::fmt::Display) {
         let what = what.to_string();
         let mut trouble = lock(&self.trouble);

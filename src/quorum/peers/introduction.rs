@@ -1,4 +1,5 @@
-//! Every message, in both directions, begins with who speaks. Nothing else of it is looked at before that has been checked.
+//! Every message, in both directions, begins with who speaks. Nothing else of it is looked at before that has been
+//! checked.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -64,7 +65,8 @@ impl Introducer {
         *self.bootstraps.lock().unwrap_or_else(PoisonError::into_inner) = names;
     }
 
-    /// From now on this peer belongs to this cluster. Blocks until that is on the disk; a peer that belongs to one stays there.
+    /// From now on this peer belongs to this cluster. Blocks until that is on the disk; a peer that belongs to one
+    /// stays there.
     pub(crate) fn belong(&self, cluster: u128) -> Result<(), StoreError> {
         let mut ours = self.cluster.lock().unwrap_or_else(PoisonError::into_inner);
         if ours.is_none() {

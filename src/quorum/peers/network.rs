@@ -53,8 +53,8 @@ impl RaftNetworkFactory<Types> for Network {
 }
 
 impl Link {
-    /// Whatever goes wrong, openraft is told that the peer cannot be reached: of anything else it believes that trying again at once
-    /// would help, and does nothing else any more.
+    /// Whatever goes wrong, openraft is told that the peer cannot be reached: of anything else it believes that
+    /// trying again at once would help, and does nothing else any more.
     async fn ask<Q: Serialize, A: DeserializeOwned, E: std::error::Error>(
         &self,
         call: Call,

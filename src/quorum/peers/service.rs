@@ -37,9 +37,9 @@ use crate::{
 
 /// Whether this peer may vote, and in which order consensus hears of things.
 ///
-/// openraft's followers refuse to vote as long as they have promised to stand by a master; a master has no such promise to itself. It
-/// is one of the quorum that confirms its reign, so it must not vote for somebody else as long as that confirmation counts: together with one
-/// who has confirmed nothing it could make a second master.
+/// openraft's followers refuse to vote as long as they have promised to stand by a master; a master has no such
+/// promise to itself. It is one of the quorum that confirms its reign, so it must not vote for somebody else as long
+/// as that confirmation counts: together with one who has confirmed nothing it could make a second master.
 #[derive(Debug, Default)]
 pub(crate) struct Ballot {
     withheld_until: AtomicU64,
@@ -166,9 +166,9 @@ impl Peers for PeersService {
     }
 }
 
-/// Stands for election at once, without waiting for the promise to stand by this master to end: it has said itself that it has
-/// stopped. If there is another master by now nothing happens. Nothing else is heard in between, or the promise that is broken
-/// could be one to somebody else.
+/// Stands for election at once, without waiting for the promise to stand by this master to end: it has said itself
+/// that it has stopped. If there is another master by now nothing happens. Nothing else is heard in between, or the
+/// promise that is broken could be one to somebody else.
 pub(crate) async fn stand(raft: &Raft, ballot: &Ballot, master: Vote) -> bool {
     let stands = async {
         let still = raft.with_raft_state(move |state| *state.vote_ref() == master).await;
@@ -196,8 +196,8 @@ impl Core {
         Ok((other, payload))
     }
 
-    /// For messages of consensus. They are addressed to an identity that nobody else ever had, so whoever sends the first of them
-    /// has counted this peer into its cluster.
+    /// For messages of consensus. They are addressed to an identity that nobody else ever had, so whoever sends the
+    /// first of them has counted this peer into its cluster.
     async fn consensus(&self, request: Request<PeerRequest>) -> Result<(Raft, Vec<u8>), Status> {
         if request.get_ref().to == 0 {
             return Err(Status::invalid_argument("a message of consensus needs an addressee"));

@@ -129,8 +129,8 @@ impl Writer {
         }
     }
 
-    /// Once it has failed it is not tried again: what a failed flush left on the disk is unknown, and a later one that succeeds says
-    /// nothing about it.
+    /// Once it has failed it is not tried again: what a failed flush left on the disk is unknown, and a later one
+    /// that succeeds says nothing about it.
     fn attempt(&mut self, work: impl FnOnce(&mut Writer) -> Result<(), StoreError>) -> Result<(), Failure> {
         if let Some(failure) = self.failing.get() {
             return Err(failure);

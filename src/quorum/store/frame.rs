@@ -1,7 +1,7 @@
 //! How bytes lie on disk: a kind, a format, a length, two checksums, a payload.
 //!
-//! The header has a checksum of its own. Without it a damaged length in the middle of the log would look like a frame that was
-//! torn off at the end, and everything after it would be dropped without a word.
+//! The header has a checksum of its own. Without it a damaged length in the middle of the log would look like a frame
+//! that was torn off at the end, and everything after it would be dropped without a word.
 
 use crate::codec::FORMAT;
 

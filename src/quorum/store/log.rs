@@ -115,8 +115,8 @@ impl Log {
         spare.next().map(|(entry, _)| entry.log_id.index)
     }
 
-    /// As [`append`](Log::append), [`truncate`](Log::truncate) and [`purge`](Log::purge), while the disk is read. What the oldest segments that are left say may
-    /// begin after a gap: it was purged, and a later record says so.
+    /// As [`append`](Log::append), [`truncate`](Log::truncate) and [`purge`](Log::purge), while the disk is read.
+    /// What the oldest segments that are left say may begin after a gap: it was purged, and a later record says so.
     pub(crate) fn replay(&mut self, record: Record, size: u64) -> Result<(), OutOfOrder> {
         match record {
             Record::Entry(entry) if self.entries.is_empty() => {

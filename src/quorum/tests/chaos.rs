@@ -1,5 +1,5 @@
-//! Links are cut and mended, peers killed and restarted, at random. Meanwhile no two reigns ever hold at the same moment; in the end
-//! everything that was acknowledged is there.
+//! Links are cut and mended, peers killed and restarted, at random. Meanwhile no two reigns ever hold at the same
+//! moment; in the end everything that was acknowledged is there.
 
 use std::{
     collections::BTreeSet,
@@ -31,7 +31,7 @@ impl Watchman {
     }
 
     /// How many reigns it saw, and at how many moments one held.
-    fn run(self, clock: Clock) -> (usize, usize) {
+    fn run(&self, clock: &Clock) -> (usize, usize) {
         let mut reigns: Vec<Reign> = Vec::new();
         let mut held = 0;
         while !self.stop.load(Ordering::SeqCst) {
@@ -74,7 +74,7 @@ async fn havoc(names: &[&str], steps: usize, seed: u64) {
     let watchman = Watchman::default();
     let watching = std::thread::spawn({
         let (watchman, clock) = (watchman.clone(), world.clock());
-        move || watchman.run(clock)
+        move || watchman.run(&clock)
     });
     world.bootstrap().await;
     for (_, peer) in world.running() {
@@ -95,6 +95,10 @@ async fn havoc(names: &[&str], steps: usize, seed: u64) {
             1 => world.cut(&victim, names[random.usize(..names.len())], true),
             2 | 3 => names.iter().for_each(|name| world.isolate(name, false)),
             4 if down.len() < names.len() / 2 && !down.contains(&victim) => {
+                if random.bool() {
+                    let peer = world.peer(&victim).clone();
+                    tokio::spawn(async move { peer.shutdown().await });
+                }
                 world.kill(&victim);
                 down.push(victim);
             }

@@ -1,7 +1,7 @@
 //! Who is master, and what it knows.
 
 use crate::{
-    Mastership, Origin, ProposeError, Settings, start,
+    ChangeError, Mastership, Origin, ProposeError, Settings, start,
     tests::world::{World, configuration, known, said, until},
 };
 
@@ -46,6 +46,7 @@ async fn a_lone_peer_is_master_at_once_and_remembers() {
     }
     assert!(terms.is_sorted_by(|one, next| one < next), "{terms:?}");
     let peer = start(settings()).await.expect("it starts");
+    assert_eq!(peer.add("b", "127.0.0.1:1").await, Err(ChangeError::Lone));
     until("it has read its log", || known(&peer) == ["first", "round 0", "round 1", "round 2"]).await;
 }
 

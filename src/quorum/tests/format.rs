@@ -1,6 +1,6 @@
-//! Bytes of every format that was ever written. `BLESS=1 cargo test -p leaseway-quorum format` writes those of a new one; those of an
-//! old one never change. A test that fails here means: peers of this version would not understand what is stored. Count
-//! [`FORMAT`](crate::codec::FORMAT) up.
+//! Bytes of every format that was ever written. `BLESS=1 cargo test -p leaseway-quorum format` writes those of a new
+//! one; those of an old one never change. A test that fails here means: peers of this version would not understand
+//! what is stored. Count [`FORMAT`](crate::codec::FORMAT) up.
 
 use std::{collections::BTreeMap, fs, path::PathBuf, sync::Arc};
 

@@ -5,7 +5,7 @@ use std::{collections::BTreeSet, time::Duration};
 use openraft::raft::VoteRequest;
 
 use crate::{
-    ChangeError, Mastership, Origin, Role, Settings,
+    ChangeError, Mastership, Origin, PeerAddress, Role, Settings,
     raft::Vote,
     tests::{
         strangers::{ask_for_vote, identity, introduction},
@@ -129,7 +129,10 @@ async fn peers_are_added_and_removed_while_it_goes_on() {
     let (master, _) = world.master().await;
     let other = world.names.iter().find(|name| **name != master).expect("there are four").clone();
     let address = world.address(&master, "d");
-    until("it follows", || matches!(&*world.peer(&other).mastership().borrow(), Mastership::Follower { of: Some(of) } if of.name == master && of.advertise == format!("{master}.example:80"))).await;
+    let followed = PeerAddress { name: master.clone(), advertise: format!("{master}.example:80") };
+    let follows =
+        |mastership: &Mastership| matches!(mastership, Mastership::Follower { of } if *of == Some(followed.clone()));
+    until("it follows", || follows(&world.peer(&other).mastership().borrow())).await;
     let refused = world.peer(&other).add("d", &address).await;
     assert_eq!(refused, Err(ChangeError::NotMaster { master: Some(master.clone()) }));
     let wrong = world.peer(&master).add("e", &address).await;

@@ -1,11 +1,14 @@
 //! What a reign promises, and what facts make of one that is over.
 
-use std::sync::Arc;
+use std::sync::{
+    Arc,
+    atomic::{AtomicU64, Ordering},
+};
 
 use leaseway_core::{Amount, Ceiling, Changes, HolderKind, Millis, Term};
 
 use crate::{
-    Fact, Facts, ProposeError, Reign,
+    Clock, Fact, Facts, Mastership, ProposeError, Reign, Settings,
     stored::StoredRefusal,
     tests::world::{World, known, said, until},
 };
@@ -101,11 +104,30 @@ async fn what_comes_late_from_an_earlier_reign_changes_nothing() {
 }
 
 #[tokio::test]
+async fn a_master_that_was_kept_from_running_has_lost_its_reign_before_it_notices() {
+    let mut world = World::new(&["a", "b", "c"]).await;
+    let slept = Arc::new(AtomicU64::new(0));
+    for name in ["a", "b", "c"] {
+        let (clock, slept) = (world.clock(), Arc::clone(&slept));
+        let clock: Clock = Arc::new(move || clock().plus(Millis(slept.load(Ordering::SeqCst))));
+        let settings = Settings { bootstrap: true, clock, ..world.settings(name) };
+        world.start_with(settings).await.expect("it starts");
+    }
+    let (_, reign) = world.master().await;
+    slept.store(10_000, Ordering::SeqCst);
+    assert!(!reign.holds(world.now().plus(Millis(10_000))));
+    // Here or elsewhere: somebody reigns again, and it is another reign.
+    let later = |mastership: &Mastership| matches!(mastership, Mastership::Master(next) if next.term() > reign.term());
+    until("somebody reigns again", || world.running().any(|(_, peer)| later(&peer.mastership().borrow()))).await;
+    assert!(!reign.holds(world.now()), "it does not come back");
+}
+
+#[tokio::test]
 async fn what_is_too_large_is_refused_before_anything_happens() {
     let mut world = World::new(&["a"]).await;
     world.bootstrap().await;
     let (name, reign) = world.master().await;
-    let text: Arc<str> = "x".repeat(2 << 20).into();
+    let text: Arc<str> = "x".repeat(5 << 20).into();
     let result = world.peer(&name).propose(&reign, vec![said(text)]).await;
     assert!(matches!(result, Err(ProposeError::TooLarge { .. })), "{result:?}");
     assert!(known(world.peer(&name)).is_empty());

@@ -3,14 +3,20 @@
 use std::{
     fs,
     path::{Path, PathBuf},
+    sync::Arc,
 };
 
-use openraft::{CommittedLeaderId, EntryPayload, Vote};
+use leaseway_core::Millis;
+use openraft::{
+    CommittedLeaderId, EntryPayload, RaftLogReader as _, Vote,
+    storage::{RaftLogStorage as _, RaftLogStorageExt as _},
+};
 use proptest::prelude::*;
 use tempfile::TempDir;
 
 use crate::{
     Settings, StartError, StoreError,
+    open::open,
     raft::{Command, Entry, LogId},
     start,
     store::{
@@ -28,7 +34,7 @@ pub(super) fn log_id(term: u64, index: u64) -> LogId {
 }
 
 fn entry(term: u64, index: u64) -> Entry {
-    let payload = if index % 3 == 0 { EntryPayload::Blank } else { EntryPayload::Normal(Command::Accede) };
+    let payload = if index.is_multiple_of(3) { EntryPayload::Blank } else { EntryPayload::Normal(Command::Accede) };
     Entry { log_id: log_id(term, index), payload }
 }
 
@@ -236,7 +242,8 @@ async fn a_directory_that_cannot_be_relied_on_is_refused_with_what_to_do() {
 
     let log = "log/00000000000000000001.log";
     // Each a file, and what it becomes. Nothing: it is removed.
-    let cases: [(&str, fn(&[u8]) -> Option<Vec<u8>>); 8] = [
+    type Change = fn(&[u8]) -> Option<Vec<u8>>;
+    let cases: [(&str, Change); 8] = [
         ("vote", flip),
         ("vote", |_| None),
         ("vote", |bytes| Some(bytes[..10].to_vec())),
@@ -285,10 +292,38 @@ async fn gone(path: &Path) -> Vec<u8> {
 }
 
 #[test]
-fn a_vote_for_this_peer_comes_back_as_one_that_was_not_granted() {
-    use openraft::storage::RaftLogStorage as _;
+fn what_openraft_was_told_is_done_is_on_the_disk() {
     let directory = tempfile::tempdir().expect("a temporary directory");
-    let root = std::sync::Arc::new(crate::store::directory::Directory::open(directory.path()).expect("it opens"));
+    let settings = Settings::new("a", directory.path(), Arc::new(|| Millis(1)));
+    let runtime = tokio::runtime::Builder::new_current_thread().build().expect("a runtime");
+    let vote = Vote::new_committed(3, 8);
+    runtime.block_on(async {
+        let mut store = open(&settings).expect("it opens").log;
+        store.blocking_append((0..10).map(|index| entry(1, index))).await.expect("it is written");
+        store.save_vote(&vote).await.expect("it is written");
+        store.truncate(log_id(1, 6)).await.expect("it is written");
+        store.blocking_append((6..8).map(|index| entry(2, index))).await.expect("it is written");
+        // As if it had been there to begin with: all in memory is gone.
+        drop(store);
+        let mut store = open(&settings).expect("it opens").log;
+        let there = store.try_get_log_entries(0..100).await.expect("they are in memory");
+        assert_eq!(there, [(0..6).map(|index| entry(1, index)).collect(), vec![entry(2, 6), entry(2, 7)]].concat());
+        assert_eq!(store.read_vote().await.expect("it is in memory"), Some(vote));
+        let limited = store.limited_get_log_entries(2, 5).await.expect("they are in memory");
+        assert_eq!(limited.first(), Some(&entry(1, 2)));
+        store.purge(log_id(1, 4)).await.expect("it is written");
+        drop(store);
+    });
+    let (_, log) = Segments::open(&directory.path().join("log")).expect("it opens");
+    assert_eq!(contents(&log), (vec![entry(1, 5), entry(2, 6), entry(2, 7)], Some(log_id(1, 4))));
+    let error = open(&settings).map(|_| ()).expect_err("what was purged must be in a snapshot");
+    assert!(error.to_string().contains("the snapshot is missing"), "{error}");
+}
+
+#[test]
+fn a_vote_for_this_peer_comes_back_as_one_that_was_not_granted() {
+    let directory = tempfile::tempdir().expect("a temporary directory");
+    let root = Arc::new(crate::store::directory::Directory::open(directory.path()).expect("it opens"));
     let (segments, log) = Segments::open(&directory.path().join("log")).expect("it opens");
     let failing = crate::store::disk::Failing::new();
     let disk = crate::store::disk::Disk::start(root, segments, None, failing);

@@ -80,7 +80,19 @@ async fn whoever_is_not_of_this_cluster_is_turned_away_and_told_why() {
     assert_eq!(status.code(), Code::NotFound);
     let status = ask_for_vote(&world, "a", 0, good.clone(), vote()).await.expect_err("meant for nobody");
     assert_eq!(status.code(), Code::InvalidArgument);
-    ask_for_vote(&world, "a", me, good, vote()).await.expect("it is no stranger");
+    ask_for_vote(&world, "a", me, good.clone(), vote()).await.expect("it is no stranger");
+
+    // Whoever belongs elsewhere is not even told who is there.
+    let address = world.peer("a").listening().expect("it listens");
+    let endpoint = tonic::transport::Endpoint::from_shared(format!("http://{address}")).expect("an address");
+    let mut client = PeersClient::new(endpoint.connect().await.expect("it accepts"));
+    let mut hello = async |from: Introduction| {
+        client.hello(PeerRequest { from: Some(from), to: 0, payload: Vec::new() }).await.map(|_| ())
+    };
+    let elsewhere = Introduction { cluster: vec![1; 16], ..good.clone() };
+    assert_eq!(hello(elsewhere).await.expect_err("it is a stranger").code(), Code::FailedPrecondition);
+    let nowhere = Introduction { cluster: Vec::new(), ..good };
+    hello(nowhere).await.expect("it may become one of them");
 }
 
 #[tokio::test]
@@ -107,6 +119,29 @@ async fn a_master_votes_for_nobody_else_as_long_as_its_reign_may_hold() {
     let answer = ask_for_vote(&world, &follower, to, from, vote).await.expect("it answers");
     assert!(!answer.vote_granted);
     assert!(reign.holds(world.now()));
+}
+
+#[tokio::test]
+async fn nobody_stands_because_a_master_of_before_has_said_so() {
+    let mut world = World::new(&["a", "b", "c"]).await;
+    world.bootstrap().await;
+    let (master, reign) = world.master().await;
+    let follower = world.names.iter().find(|name| **name != master).expect("there are three").clone();
+    let (from, to) = (identity(&world, &master).peer, identity(&world, &follower).peer);
+    let endpoint = format!("http://{}", world.peer(&follower).listening().expect("it listens"));
+    let endpoint = tonic::transport::Endpoint::from_shared(endpoint).expect("an address");
+    let mut client = PeersClient::new(endpoint.connect().await.expect("it accepts"));
+    let mut stands = async |vote: Vote| {
+        let introduction = Some(introduction(&world, &master, from));
+        let request = PeerRequest { from: introduction, to, payload: codec::encode(&vote) };
+        let answer = client.stand(request).await.expect("it answers").into_inner();
+        codec::decode::<bool>(&answer.payload).expect("it decodes")
+    };
+    for former in [Vote::new_committed(0, from), Vote::new_committed(1, to), Vote::new(1, from)] {
+        assert!(!stands(former).await);
+    }
+    tokio::time::sleep(std::time::Duration::from_millis(500)).await;
+    assert!(reign.holds(world.now()), "nothing has happened");
 }
 
 #[tokio::test]

@@ -134,6 +134,7 @@ impl World {
         }
     }
 
+    /// If it is on its way out by itself nobody reaches it any more.
     pub(super) fn kill(&mut self, name: &str) {
         self.real.lock().unwrap().remove(name);
         self.peers.remove(name).expect("it was running");

@@ -13,8 +13,12 @@ use tokio::sync::mpsc;
 use super::resource::Receipt;
 use crate::metrics;
 
-/// Writings of one entry.
+/// Writings of one entry, and the bytes that they may have together: all peers have to get it within a heartbeat. A single
+/// writing may have more.
 const BATCH: usize = 1024;
+const BATCH_BYTES: usize = 256 << 10;
+/// What a ceiling takes besides the id of its holder.
+const CEILING_BYTES: usize = 32;
 
 /// Something for the log.
 struct Writing {
@@ -56,9 +60,31 @@ async fn write(quorum: Quorum, mut writings: mpsc::UnboundedReceiver<Writing>) {
     let mut batch = Vec::with_capacity(BATCH);
     while writings.recv_many(&mut batch, BATCH).await > 0 {
         while !batch.is_empty() {
-            let term = batch[0].reign.term();
-            let same = batch.iter().take_while(|writing| writing.reign.term() == term).count();
-            propose(&quorum, batch.drain(..same).collect()).await;
+            let together = together(&batch);
+            propose(&quorum, batch.drain(..together).collect()).await;
+        }
+    }
+}
+
+/// How many of the first fit into one entry: those of one reign, and not too many.
+fn together(batch: &[Writing]) -> usize {
+    let mut bytes = 0;
+    let fits = |writing: &&Writing| {
+        bytes += writing.bytes();
+        writing.reign.term() == batch[0].reign.term() && bytes <= BATCH_BYTES
+    };
+    batch.iter().take_while(fits).count().max(1)
+}
+
+impl Writing {
+    /// Nearly.
+    fn bytes(&self) -> usize {
+        match &self.fact {
+            Fact::Promises { resource, changes } => {
+                let ceilings = changes.ceilings.iter().map(|ceiling| ceiling.id.len() + CEILING_BYTES);
+                resource.len() + ceilings.sum::<usize>()
+            }
+            _ => CEILING_BYTES,
         }
     }
 }
@@ -70,7 +96,7 @@ async fn propose(quorum: &Quorum, writings: Vec<Writing>) {
         writings.into_iter().map(|writing| (writing.fact, writing.receipt)).unzip();
     metrics::promises_written(facts.len());
     match quorum.propose(&reign, facts).await {
-        Ok(()) => receipts.into_iter().flatten().for_each(Receipt::is_held),
+        Ok(()) => receipts.into_iter().flatten().for_each(Receipt::confirm),
         Err(ProposeError::Deposed) => tracing::debug!(term = reign.term(), "what was to be promised comes too late"),
         Err(error) => tracing::warn!(term = reign.term(), %error, "the peers did not take what was to be promised"),
     }

@@ -8,8 +8,8 @@ use std::sync::Arc;
 use leaseway_core::Millis;
 use leaseway_proto::admin::{
     AddPeerRequest, AddPeerResponse, ApplyConfigRequest, ApplyConfigResponse, ConfigHeader, GetConfigRequest,
-    GetConfigResponse, ListConfigsRequest, ListConfigsResponse, ListPeersRequest, ListPeersResponse, PeerReport,
-    RemovePeerRequest, RemovePeerResponse, Role,
+    GetConfigResponse, ListConfigsRequest, ListConfigsResponse, ListPeersRequest, ListPeersResponse, MASTER_METADATA,
+    PeerReport, RemovePeerRequest, RemovePeerResponse, Role,
     node_server::{Node, NodeServer},
 };
 use leaseway_quorum::{ChangeError, Configuration, Fact, Mastership, ProposeError, Quorum, Reign};
@@ -21,6 +21,7 @@ use tokio::{
 use tonic::{
     Request, Response, Status,
     metadata::{Ascii, MetadataValue},
+    service::interceptor::InterceptedService,
     transport::server::{Server, TcpIncoming},
 };
 
@@ -32,8 +33,8 @@ use crate::{
     services::Services,
 };
 
-/// Where a peer that is not the master says who is.
-const MASTER: &str = "leaseway-master";
+/// What a configuration may be larger than itself by, on the wire.
+const MESSAGE_OVERHEAD: usize = 64 << 10;
 
 /// What everybody must know who wants to see or change anything.
 #[derive(Clone)]
@@ -63,7 +64,8 @@ pub(crate) async fn serve(
     listener: TcpListener,
     mut stop: watch::Receiver<bool>,
 ) {
-    let guarded = NodeServer::with_interceptor(service, move |request: Request<()>| {
+    let service = NodeServer::new(service).max_decoding_message_size(config::MAX_BYTES + MESSAGE_OVERHEAD);
+    let guarded = InterceptedService::new(service, move |request: Request<()>| {
         token.as_ref().map_or(Ok(()), |token| token.check(&request))?;
         Ok(request)
     });
@@ -136,7 +138,9 @@ impl AdminService {
             Mastership::Follower { of: Some(master) } => (master.name, Services::from(master.advertise.as_str()).admin),
             Mastership::Follower { of: None } | Mastership::Unknown => Default::default(),
         };
-        let peer = self.quorum.peers().into_iter().map(|peer| report(peer, &name)).collect();
+        // Followers do not hear from each other.
+        let hears = matches!(*self.quorum.mastership().borrow(), Mastership::Master(_));
+        let peer = self.quorum.peers().into_iter().map(|peer| report(peer, &name, hears)).collect();
         ListPeersResponse {
             cluster_id: self.quorum.cluster().unwrap_or_default(),
             name,
@@ -150,9 +154,9 @@ impl AdminService {
 /// One that has not been heard of for so long is not there, whatever it was before.
 const UNREACHABLE: Millis = Millis::from_secs(3);
 
-fn report(peer: leaseway_quorum::PeerReport, own: &str) -> PeerReport {
+fn report(peer: leaseway_quorum::PeerReport, own: &str, hears: bool) -> PeerReport {
     let this = peer.name == own;
-    let silent = !this && peer.last_contact.is_none_or(|since| since > UNREACHABLE);
+    let silent = hears && !this && peer.last_contact.is_none_or(|since| since > UNREACHABLE);
     let role = match peer.role {
         _ if silent => Role::Unreachable,
         leaseway_quorum::Role::Master => Role::Master,
@@ -165,8 +169,8 @@ fn report(peer: leaseway_quorum::PeerReport, own: &str) -> PeerReport {
         grpc_address: Services::from(peer.advertise.as_str()).grpc,
         role: role.into(),
         term: peer.term,
-        log_position: peer.position.unwrap_or_default(),
-        lag: peer.lag.unwrap_or_default(),
+        log_position: peer.position,
+        lag: peer.lag,
         last_contact_ms: peer.last_contact.map(|since| since.0),
         self_: this,
     }
@@ -188,7 +192,7 @@ fn elsewhere(why: &NotMaster) -> Status {
     };
     let admin = why.master.as_ref().and_then(|master| master.admin.parse::<MetadataValue<Ascii>>().ok());
     if let Some(admin) = admin {
-        status.metadata_mut().insert(MASTER, admin);
+        status.metadata_mut().insert(MASTER_METADATA, admin);
     }
     status
 }

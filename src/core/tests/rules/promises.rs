@@ -217,6 +217,31 @@ fn a_lease_that_ends_beyond_the_horizon_waits_for_it() {
     desk.pass(37_501);
     desk.asks("a", 40.0);
     assert_eq!(desk.take().awaits, Some(2));
+    desk.resource.acknowledge(1);
+    desk.pass(5_000);
+    desk.asks("a", 40.0);
+    assert_eq!(desk.take().awaits, Some(2), "nobody has said that the second is stored");
+}
+
+#[test]
+fn a_term_lies_above_all_that_it_inherits_whatever_the_caller_says() {
+    let inherited = Inherited { newest: Some(Term(7)), ..Inherited::default() };
+    let mut desk = Desk::born(Birth { term: Term(7), inherited: Some(inherited), ..birth(fair(100.0)) });
+    desk.asks("a", 40.0);
+    assert_eq!(desk.take().changes.map(|changes| changes.term), Some(Term(7 + Inherited::TERMS_APART)));
+}
+
+#[test]
+fn what_is_reported_as_outstanding_is_promised_even_if_the_request_comes_too_soon() {
+    let mut settings = fair(100.0);
+    settings.min_request_interval = Millis(5_000);
+    let mut desk = keeper(settings);
+    desk.node_asks("n", &[slice(1, 80.0, 0)]);
+    desk.settle();
+    desk.pass(4_000);
+    let report = Ask { outstanding: Amount::clamped(95.0), ..desk.node_request("n", &[slice(1, 80.0, 0)]) };
+    assert_eq!(desk.send(report), Answer::TooSoon);
+    assert_eq!(said(desk.settle()), [("n".to_owned(), 95.0)]);
 }
 
 #[test]
@@ -227,7 +252,6 @@ fn the_first_horizon_is_no_earlier_than_what_was_inherited() {
     desk.asks("a", 40.0);
     let changes = desk.take().changes.expect("a promise of this term");
     assert_eq!(changes.horizon, Some(Millis(UNTIL + 90)), "what is rewritten covers leases of the former term too");
-    assert!(changes.term >= Term(7 + Inherited::TERMS_APART));
 }
 
 #[test]
@@ -322,4 +346,19 @@ fn without_promises_there_is_never_anything_to_say() {
     desk.send(ask("x", 50.0, Some(former(20.0))));
     assert!(!desk.resource.is_learning(desk.now));
     assert_eq!(desk.counters().unaccounted, 1);
+}
+
+/// More than fit into one change otherwise.
+#[test]
+fn however_many_lowerings_it_takes_all_are_in_the_change_that_they_pay_for() {
+    let mut desk = keeper(fair(100_000.0));
+    for n in 0..5_000 {
+        desk.asks(&format!("a{n}"), 10.0);
+    }
+    desk.settle();
+    assert_eq!(desk.promised(), 56_250.0);
+    desk.pass(1_000);
+    assert_eq!(desk.asks("b", 100_000.0), 50_000.0);
+    assert_eq!(said(desk.settle()).len(), 5_001);
+    assert_eq!(desk.promised(), 100_000.0);
 }

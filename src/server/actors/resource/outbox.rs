@@ -67,7 +67,7 @@ pub(in super::super) struct Receipt {
 
 impl Receipt {
     /// A quorum holds it.
-    pub(in super::super) fn is_held(mut self) {
+    pub(in super::super) fn confirm(mut self) {
         self.held = true;
     }
 }
@@ -127,11 +127,11 @@ mod tests {
         let (first, second) = (memory.expect(1), memory.expect(2));
         assert_eq!(memory.held(), Held::UpTo(0));
         assert_eq!(outbox.release(0), 0);
-        first.is_held();
+        first.confirm();
         assert_eq!(memory.held(), Held::UpTo(1));
         assert_eq!(outbox.release(1), 1);
         assert_eq!(left(&mut waiting), [true, false, false, false]);
-        second.is_held();
+        second.confirm();
         assert_eq!(outbox.release(2), 2);
         assert_eq!(left(&mut waiting), [false, true, true, false]);
     }
@@ -141,7 +141,7 @@ mod tests {
         let memory = Arc::<Memory>::default();
         drop(memory.expect(1));
         assert_eq!(memory.held(), Held::Lost);
-        memory.expect(2).is_held();
+        memory.expect(2).confirm();
         assert_eq!(memory.held(), Held::Lost, "what came after it stands on nothing");
     }
 }

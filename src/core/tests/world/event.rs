@@ -1,0 +1,52 @@
+//! What may happen in a history.
+
+/// Something that can happen.
+#[derive(Debug, Clone)]
+pub(crate) enum Event {
+    /// A holder sends a request.
+    Send(usize),
+    /// Up to so many requests that are under way arrive, in one round; which, is picked by the seed.
+    Arrive {
+        most: usize,
+        pick: usize,
+    },
+    /// A request arrives, and stays under way to arrive again.
+    ArriveTwice(usize),
+    /// An answer arrives.
+    Answer(usize),
+    /// A request or an answer is lost.
+    LoseRequest(usize),
+    LoseAnswer(usize),
+    /// Time passes.
+    Pass(u64),
+    /// A holder changes its mind about what it wants.
+    Want(usize, f64),
+    /// The clients below a child node have learnt of its cuts.
+    Drain(usize),
+    /// A holder gives back what it has.
+    Release(usize),
+    /// A holder dies; its successor has another id.
+    Die(usize),
+    /// The capacity changes.
+    Capacity(f64),
+    /// A quorum stores up to so many entries of the log; the master may not hear of it.
+    Store {
+        entries: usize,
+        heard: bool,
+    },
+    /// A peer applies up to so many of the entries that are stored.
+    CatchUp {
+        peer: usize,
+        entries: usize,
+    },
+    /// A peer starts again from a snapshot.
+    Restart(usize),
+    /// The master dies. Of what was not stored, so much survives; after a while another peer is master.
+    Fail {
+        survive: usize,
+        gap: u64,
+        next: usize,
+    },
+    /// What has ended is forgotten, even if nobody asks.
+    Tick,
+}

@@ -1,0 +1,238 @@
+//! A node of several peers: real processes with directories of their own, on links between them that can be cut.
+//!
+//! The timing is slow enough for machines on which tests crowd; no test says how fast anything is.
+
+use std::{net::SocketAddr, path::PathBuf};
+
+use leaseway_bench::link::Link;
+use leaseway_proto::doorman::{GetCapacityResponse, Lease, ResourceRequest};
+use rustix::process::Signal;
+use tempfile::TempDir;
+use tonic::transport::{Channel, Endpoint};
+
+use super::{
+    doorman::{Doorman, entry, request},
+    process::{Process, Said, leaseway},
+    seats::Seat,
+    server::free_addresses,
+    wait::{eventually, runtime},
+};
+
+const NAMES: [&str; 9] = ["a", "b", "c", "d", "e", "f", "g", "h", "i"];
+
+pub(crate) struct Peers {
+    flags: Vec<String>,
+    directory: TempDir,
+    members: Vec<Member>,
+    /// From each to each: what the first calls the second.
+    links: Vec<Vec<Link>>,
+    _seat: Seat,
+}
+
+struct Member {
+    grpc: SocketAddr,
+    http: SocketAddr,
+    admin: SocketAddr,
+    peer: SocketAddr,
+    process: Option<Process>,
+    doorman: Doorman,
+}
+
+impl Peers {
+    /// So many peers, for the first time ever.
+    pub(crate) fn start(number: usize, flags: &[&str]) -> Peers {
+        let addresses = free_addresses(number * 4);
+        let member = |of: &[SocketAddr]| Member {
+            grpc: of[0],
+            http: of[1],
+            admin: of[2],
+            peer: of[3],
+            process: None,
+            doorman: Doorman::over(channel(of[0])),
+        };
+        let members: Vec<_> = addresses.chunks(4).map(member).collect();
+        let link = |to: &Member| Link::to(to.peer, runtime().handle()).unwrap();
+        let links = members.iter().map(|_| members.iter().map(link).collect()).collect();
+        let flags = flags.iter().map(|flag| (*flag).to_owned()).collect();
+        let mut peers = Peers { flags, directory: tempfile::tempdir().unwrap(), members, links, _seat: Seat::take() };
+        for peer in 0..number {
+            peers.run(peer, &["--bootstrap"]);
+        }
+        peers.master();
+        peers
+    }
+
+    pub(crate) fn data(&self, peer: usize) -> PathBuf {
+        self.directory.path().join(NAMES[peer])
+    }
+
+    /// The command line of a peer; more flags may follow.
+    pub(crate) fn command(&self, peer: usize) -> Vec<String> {
+        let Member { grpc, http, admin, peer: listen, .. } = &self.members[peer];
+        let named = self.links[peer].iter().zip(NAMES).map(|(link, name)| format!("{name}={}", link.address()));
+        let values = [
+            ("--id", NAMES[peer].to_owned()),
+            ("--listen", grpc.to_string()),
+            ("--http", http.to_string()),
+            ("--admin", admin.to_string()),
+            ("--peer-listen", listen.to_string()),
+            ("--peers", named.collect::<Vec<_>>().join(",")),
+            ("--data", self.data(peer).display().to_string()),
+            ("--timing", "100,500,900".to_owned()),
+            ("--threads", "2".to_owned()),
+        ];
+        let values = values.into_iter().flat_map(|(flag, value)| [flag.to_owned(), value]);
+        std::iter::once("serve".to_owned()).chain(values).chain(self.flags.iter().cloned()).collect()
+    }
+
+    /// Starts a peer that is not running.
+    pub(crate) fn run(&mut self, peer: usize, flags: &[&str]) {
+        let command = self.command(peer);
+        let arguments: Vec<&str> = command.iter().map(String::as_str).chain(flags.iter().copied()).collect();
+        let mut process = Process::start(&arguments, &[]);
+        eventually("the peer serves", || {
+            let ended = process.ended();
+            assert!(ended.is_none(), "peer {} ended at once: {}", NAMES[peer], process.stderr());
+            process.stdout().contains("admin on").then_some(())
+        });
+        self.members[peer].process = Some(process);
+    }
+
+    pub(crate) fn signal(&self, peer: usize, signal: Signal) {
+        self.members[peer].process.as_ref().expect("it runs").signal(signal);
+    }
+
+    /// SIGKILL.
+    pub(crate) fn kill(&mut self, peer: usize) {
+        self.signal(peer, Signal::KILL);
+        self.members[peer].process.take().expect("it runs").finish();
+    }
+
+    /// SIGTERM, and until it has ended.
+    pub(crate) fn stop(&mut self, peer: usize) -> Said {
+        self.signal(peer, Signal::TERM);
+        self.members[peer].process.take().expect("it runs").finish()
+    }
+
+    pub(crate) fn log(&self, peer: usize) -> String {
+        self.members[peer].process.as_ref().expect("it runs").stderr()
+    }
+
+    /// Nothing passes between this peer and the others.
+    pub(crate) fn cut(&self, peer: usize) {
+        self.links_of(peer).for_each(Link::cut);
+    }
+
+    pub(crate) fn heal(&self, peer: usize) {
+        self.links_of(peer).for_each(Link::heal);
+    }
+
+    fn links_of(&self, peer: usize) -> impl Iterator<Item = &Link> {
+        let away = self.links[peer].iter();
+        away.chain(self.links.iter().map(move |links| &links[peer]))
+    }
+
+    pub(crate) fn doorman(&self, peer: usize) -> &Doorman {
+        &self.members[peer].doorman
+    }
+
+    pub(crate) fn grpc(&self, peer: usize) -> SocketAddr {
+        self.members[peer].grpc
+    }
+
+    pub(crate) fn http(&self, peer: usize) -> SocketAddr {
+        self.members[peer].http
+    }
+
+    /// Where clients find them.
+    pub(crate) fn endpoints(&self) -> Vec<String> {
+        self.members.iter().map(|member| member.grpc.to_string()).collect()
+    }
+
+    pub(crate) fn all(&self) -> std::ops::Range<usize> {
+        0..self.members.len()
+    }
+
+    fn running(&self) -> impl Iterator<Item = usize> {
+        self.all().filter(|peer| self.members[*peer].process.is_some())
+    }
+
+    /// Waits until one that runs says that it is the master.
+    pub(crate) fn master(&self) -> usize {
+        self.master_but(&[])
+    }
+
+    /// Waits until one that is not among `those` says that it is the master.
+    pub(crate) fn master_but(&self, those: &[usize]) -> usize {
+        eventually("there is a master", || {
+            let mut running = self.running().filter(|peer| !those.contains(peer));
+            running.find(|peer| {
+                let said = self.doorman(*peer).try_discovery();
+                said.is_ok_and(|said| said.is_master == Some(true))
+            })
+        })
+    }
+
+    /// One that runs and is not the master.
+    pub(crate) fn follower(&self) -> usize {
+        let master = self.master();
+        self.running().find(|peer| *peer != master).expect("one of several")
+    }
+
+    /// Runs a command of operators at this peer.
+    pub(crate) fn operate(&self, peer: usize, arguments: &[&str]) -> Said {
+        leaseway(&[arguments, &["--admin", &self.members[peer].admin.to_string()]].concat())
+    }
+
+    /// As [`operate`](Self::operate), for what must succeed. While mastership moves it is tried again, as people would.
+    pub(crate) fn operated(&self, peer: usize, arguments: &[&str]) -> String {
+        eventually("the command succeeds", || {
+            let said = self.operate(peer, arguments);
+            (said.code == Some(0)).then_some(said.stdout)
+        })
+    }
+
+    pub(crate) fn client(&self, id: &str) -> Caller {
+        Caller { id: id.into(), has: None }
+    }
+}
+
+/// A client that goes from peer to peer until one answers, and says what it has.
+pub(crate) struct Caller {
+    id: String,
+    has: Option<Lease>,
+}
+
+impl Caller {
+    /// What the first peer that answers gives.
+    pub(crate) fn ask(&mut self, peers: &Peers, resource: &str, wants: f64) -> f64 {
+        let lease = eventually("a master answers", || {
+            peers.running().find_map(|peer| granted(self.try_ask(peers.doorman(peer), resource, wants)))
+        });
+        self.has = Some(lease);
+        lease.capacity.expect("every lease says how much")
+    }
+
+    /// What this peer says.
+    pub(crate) fn try_ask(
+        &self,
+        doorman: &Doorman,
+        resource: &str,
+        wants: f64,
+    ) -> Result<GetCapacityResponse, tonic::Status> {
+        doorman.get(request(&self.id, vec![ResourceRequest { has: self.has, ..entry(resource, wants) }]))
+    }
+}
+
+/// The lease, if it is one.
+pub(crate) fn granted(answer: Result<GetCapacityResponse, tonic::Status>) -> Option<Lease> {
+    answer.ok()?.response.into_iter().next()?.gets
+}
+
+/// Connects when it is used, and again when it was lost.
+fn channel(address: SocketAddr) -> Channel {
+    let _inside = runtime().enter();
+    let endpoint = Endpoint::from_shared(format!("http://{address}")).unwrap();
+    let (patience, keep_alive) = (std::time::Duration::from_secs(2), std::time::Duration::from_secs(1));
+    endpoint.connect_timeout(patience).timeout(patience).http2_keep_alive_interval(keep_alive).connect_lazy()
+}

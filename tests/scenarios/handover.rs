@@ -1,0 +1,110 @@
+//! What a new master knows: promises, or what holders say while it learns. And what a server knows that starts anew alone.
+
+use rustix::process::Signal;
+
+use crate::harness::{
+    config::{ConfigFile, Template},
+    doorman::Asks as _,
+    peers::Peers,
+    server::{ANYWHERE, Server},
+    wait::eventually,
+};
+
+/// Leases outlast every test, and learning lasts as long as leases.
+fn learning_file(capacity: f64) -> ConfigFile {
+    ConfigFile::of(&[Template { learning: 3600, ..Template::fair("*", capacity) }])
+}
+
+#[test]
+fn with_handover_learning_clients_get_back_what_they_have_and_new_ones_nothing() {
+    let config = ConfigFile::of(&[Template { learning: 5, ..Template::fair("*", 100.0) }]);
+    let mut peers = Peers::start(3, &["--config", config.path(), "--handover", "learning"]);
+    let (mut alice, mut bob) = (peers.client("alice"), peers.client("bob"));
+    eventually("the first master has learnt", || (alice.ask(&peers, "r", 40.0) == 40.0).then_some(()));
+    peers.kill(peers.master());
+    // "During learning mode it will return the capacity that the client has; new clients get zero."
+    assert_eq!(bob.ask(&peers, "r", 1000.0), 0.0);
+    assert_eq!(alice.ask(&peers, "r", 1000.0), 40.0);
+    // And then it divides, and everybody ends up with a fair share.
+    eventually("it has learnt", || (alice.ask(&peers, "r", 1000.0) == 50.0).then_some(()));
+    eventually("so has bob", || (bob.ask(&peers, "r", 1000.0) == 50.0).then_some(()));
+}
+
+#[test]
+fn with_handover_promises_the_learning_of_a_file_means_nothing_to_a_new_master() {
+    let config = learning_file(100.0);
+    let mut peers = Peers::start(3, &["--config", config.path()]);
+    let (mut alice, mut bob) = (peers.client("alice"), peers.client("bob"));
+    assert_eq!(alice.ask(&peers, "r", 40.0), 40.0, "bootstrapped: nothing was ever promised");
+    peers.kill(peers.master());
+    assert!(bob.ask(&peers, "r", 1000.0) > 0.0);
+}
+
+/// A server without peers that remembers.
+struct Lone {
+    config: ConfigFile,
+    data: tempfile::TempDir,
+}
+
+impl Lone {
+    fn new(config: ConfigFile) -> Lone {
+        Lone { config, data: tempfile::tempdir().unwrap() }
+    }
+
+    fn start(&self, flags: &[&str]) -> Server {
+        let data = self.data.path().join("data");
+        let data = data.to_str().unwrap();
+        let flags = [&["--config", self.config.path(), "--data", data, "--admin", ANYWHERE], flags].concat();
+        let server = Server::with_flags(&flags);
+        eventually("it is its own master", || (server.doorman().discovery().is_master == Some(true)).then_some(()));
+        server
+    }
+}
+
+fn kill(server: Server) {
+    server.signal(Signal::KILL);
+    server.finish();
+}
+
+#[test]
+fn a_lone_server_with_a_data_directory_keeps_its_promises_over_a_restart() {
+    let lone = Lone::new(learning_file(100.0));
+    let server = lone.start(&["--bootstrap"]);
+    let mut alice = server.client("alice");
+    assert_eq!(alice.ask("r", 40.0), 40.0, "nothing was ever promised, so there is nothing to learn");
+    kill(server);
+    for bootstrap in [&[][..], &["--bootstrap"]] {
+        let server = lone.start(bootstrap);
+        let bob = server.client("bob").ask("r", 1000.0);
+        assert!(bob > 0.0 && bob <= 60.0, "{bob} of what alice has left");
+        alice.moves_to(server.doorman());
+        assert_eq!(alice.ask("r", 40.0), 40.0);
+        kill(server);
+    }
+}
+
+#[test]
+fn an_empty_directory_does_not_pass_for_a_first_start() {
+    let lone = Lone::new(learning_file(100.0));
+    for _ in 0..2 {
+        // Also not when it is started again before it could have heard of everybody.
+        let server = lone.start(&[]);
+        assert_eq!(server.client("new").ask("r", 40.0), 0.0, "somebody may have it all");
+        let learning = server.status(&["r"])["resources"][0]["learning_ms"].as_u64().unwrap();
+        assert!(learning > 3_000_000, "{learning}");
+        kill(server);
+    }
+}
+
+#[test]
+fn what_was_listened_for_is_over_when_the_longest_lease_is() {
+    let config = ConfigFile::new(
+        &crate::harness::config::text(&[Template { lease: 2, refresh: 1, ..Template::fair("*", 100.0) }])
+            .replace("    learning_mode_duration: 0\n", ""),
+    );
+    let lone = Lone::new(config);
+    let server = lone.start(&[]);
+    let mut client = server.client("a");
+    assert_eq!(client.ask("r", 40.0), 0.0);
+    eventually("it has learnt", || (client.ask("r", 40.0) == 40.0).then_some(()));
+}

@@ -1,0 +1,170 @@
+//! Peers of a node beyond failover: configurations they keep, disks they lose, restarts, and starts that are refused.
+
+use std::{
+    sync::atomic::{AtomicBool, Ordering},
+    thread,
+};
+
+use crate::harness::{
+    config::{ConfigFile, Template, text},
+    doorman::{Doorman, entry, request},
+    peers::{Peers, granted},
+    process::{Process, Said},
+    server::{ANYWHERE, free_addresses},
+    wait::eventually,
+};
+
+fn fair(capacity: f64) -> ConfigFile {
+    ConfigFile::of(&[Template::fair("*", capacity)])
+}
+
+fn peers(config: &ConfigFile) -> Peers {
+    Peers::start(3, &["--config", config.path()])
+}
+
+#[test]
+fn a_configuration_that_is_applied_through_any_peer_is_in_force_on_all_and_survives_the_master() {
+    let (first, second) = (fair(100.0), fair(50.0));
+    let mut peers = peers(&first);
+    let mut alice = peers.client("alice");
+    assert_eq!(alice.ask(&peers, "r", 1000.0), 100.0);
+    let applied = peers.operated(peers.follower(), &["config", "apply", second.path()]);
+    assert!(applied.contains("capacity 100 → 50") && applied.contains("version 2 is in force"), "{applied}");
+    for peer in peers.all() {
+        eventually("every peer serves it", || {
+            let shown = peers.operated(peer, &["config", "show"]);
+            (shown == text(&[Template::fair("*", 50.0)])).then_some(())
+        });
+    }
+    peers.kill(peers.master());
+    assert_eq!(alice.ask(&peers, "r", 1000.0), 50.0);
+    let history = peers.operated(peers.follower(), &["config", "history"]);
+    assert!(history.contains(first.path()) && history.contains(second.path()), "{history}");
+    let rolled_back = peers.operated(peers.follower(), &["config", "rollback", "1"]);
+    assert!(rolled_back.contains("version 3 is in force"), "{rolled_back}");
+    eventually("it is as it was", || (alice.ask(&peers, "r", 1000.0) == 100.0).then_some(()));
+}
+
+#[test]
+fn a_file_that_changes_is_told_about_and_changes_nothing() {
+    let config = fair(100.0);
+    let peers = peers(&config);
+    let master = peers.master();
+    config.rewrite(&text(&[Template::fair("*", 50.0)]));
+    eventually("the log names the command", || peers.log(master).contains("leaseway config apply").then_some(()));
+    assert_eq!(peers.client("alice").ask(&peers, "r", 1000.0), 100.0);
+}
+
+#[test]
+fn a_rolling_restart_of_all_peers_loses_no_request() {
+    let mut peers = peers(&fair(100.0));
+    let mut alice = peers.client("alice");
+    for peer in peers.all() {
+        alice.ask(&peers, "r", 40.0);
+        let said = peers.stop(peer);
+        assert_eq!(said.code, Some(0), "{said:?}");
+        // Fails if nobody answers for longer than a hang takes.
+        assert_eq!(alice.ask(&peers, "r", 40.0), 40.0);
+        peers.run(peer, &[]);
+    }
+    assert_eq!(alice.ask(&peers, "r", 40.0), 40.0);
+}
+
+#[test]
+fn a_peer_that_lost_its_disk_comes_back_as_another_one_and_counts_once_it_knows_everything() {
+    let mut peers = peers(&fair(100.0));
+    let mut alice = peers.client("alice");
+    assert_eq!(alice.ask(&peers, "r", 40.0), 40.0);
+    let wiped = peers.follower();
+    peers.kill(wiped);
+    std::fs::remove_dir_all(peers.data(wiped)).unwrap();
+    peers.run(wiped, &[]);
+    let name = ["a", "b", "c"][wiped];
+    eventually("it has a vote again", || {
+        let listed = peers.operate(wiped, &["peers", "list"]).stdout;
+        let row =
+            listed.lines().find(|line| line.starts_with(&format!("{name} ")) || line.starts_with(&format!("{name}*")));
+        row.is_some_and(|row| row.contains("follower") || row.contains("master")).then_some(())
+    });
+    // Now it is one of the two that are left, and knows what was promised.
+    peers.kill(peers.master());
+    let bob = peers.client("bob").ask(&peers, "r", 1000.0);
+    assert!(bob > 0.0 && bob <= 60.0, "{bob} of what alice has left");
+}
+
+/// A start that must be refused, and what it says.
+fn refused(arguments: &[&str]) -> String {
+    let said =
+        Process::start(&[&["serve", "--listen", ANYWHERE, "--http", ANYWHERE], arguments].concat(), &[]).finish();
+    assert_ne!(said.code, Some(0), "{said:?}");
+    said.stderr
+}
+
+#[test]
+fn starts_that_would_go_wrong_are_refused_with_a_word_of_what_to_do() {
+    let directory = tempfile::tempdir().unwrap();
+    let data = directory.path().join("data");
+    let data = data.to_str().unwrap();
+    let [peer, other] = free_addresses(2)[..] else { panic!("two were asked for") };
+    let named = format!("a={peer},b={other}");
+    let with = |more: &[&str]| refused(&[&["--data", data, "--admin", ANYWHERE], more].concat());
+    let said = with(&["--id", "c", "--peers", &named]);
+    assert!(said.contains("--id c is not among --peers (a, b)"), "{said}");
+    let said = with(&["--id", "a", "--peers", &named, "--peer-listen", "0.0.0.0:0"]);
+    assert!(said.contains("secret"), "{said}");
+    let said = refused(&["--data", data, "--admin", "0.0.0.0:0"]);
+    assert!(said.contains("--admin-token-file"), "{said}");
+    let said = with(&["--timing", "100,50,20"]);
+    assert!(said.contains("two heartbeats"), "{said}");
+    let said = refused(&["--peers", &named]);
+    assert!(said.contains("--data"), "{said}");
+}
+
+/// The command line of a peer with other values, run to its end.
+fn run_with(peers: &Peers, peer: usize, values: &[(&str, &str)]) -> Said {
+    let mut command = peers.command(peer);
+    for (flag, value) in values {
+        let at = command.iter().position(|word| word == flag).expect("it has this flag");
+        command[at + 1] = (*value).to_owned();
+    }
+    let words: Vec<&str> = command.iter().map(String::as_str).collect();
+    Process::start(&words, &[]).finish()
+}
+
+#[test]
+fn a_directory_belongs_to_one_peer_and_to_one_process() {
+    let mut peers = peers(&fair(100.0));
+    let follower = peers.follower();
+    let elsewhere = [("--listen", ANYWHERE), ("--http", ANYWHERE), ("--admin", ANYWHERE), ("--peer-listen", ANYWHERE)];
+    let said = run_with(&peers, follower, &elsewhere);
+    assert!(said.code != Some(0) && said.stderr.contains("in use"), "{said:?}");
+    peers.kill(follower);
+    let said = run_with(&peers, follower, &[("--id", ["b", "c", "a"][follower])]);
+    assert!(said.code != Some(0) && said.stderr.contains("belongs to"), "{said:?}");
+}
+
+#[test]
+fn requests_go_on_while_masters_are_asked_to_stop() {
+    let mut peers = peers(&fair(1000.0));
+    let stop = AtomicBool::new(false);
+    let endpoints: Vec<_> = peers.all().map(|peer| peers.doorman(peer).clone()).collect();
+    let answered = thread::scope(|scope| {
+        let asking = scope.spawn(|| {
+            let ask = |doorman: &Doorman| granted(doorman.get(request("steady", vec![entry("r", 1.0)])));
+            let mut answered = 0;
+            while !stop.load(Ordering::Relaxed) {
+                eventually("somebody answers", || endpoints.iter().find_map(ask));
+                answered += 1;
+            }
+            answered
+        });
+        for _ in 0..2 {
+            let master = peers.master();
+            peers.stop(master);
+            peers.run(master, &[]);
+        }
+        stop.store(true, Ordering::Relaxed);
+        asking.join().unwrap()
+    });
+    assert!(answered > 10, "{answered}");
+}
