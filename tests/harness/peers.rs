@@ -11,6 +11,7 @@ use tempfile::TempDir;
 use tonic::transport::{Channel, Endpoint};
 
 use super::{
+    config::ConfigFile,
     doorman::{Doorman, entry, request},
     process::{Process, Said, leaseway},
     seats::Seat,
@@ -21,6 +22,7 @@ use super::{
 const NAMES: [&str; 9] = ["a", "b", "c", "d", "e", "f", "g", "h", "i"];
 
 pub(crate) struct Peers {
+    config: ConfigFile,
     flags: Vec<String>,
     directory: TempDir,
     members: Vec<Member>,
@@ -40,7 +42,7 @@ struct Member {
 
 impl Peers {
     /// So many peers, for the first time ever.
-    pub(crate) fn start(number: usize, flags: &[&str]) -> Peers {
+    pub(crate) fn start(number: usize, config: ConfigFile, flags: &[&str]) -> Peers {
         let addresses = free_addresses(number * 4);
         let member = |of: &[SocketAddr]| Member {
             grpc: of[0],
@@ -54,12 +56,18 @@ impl Peers {
         let link = |to: &Member| Link::to(to.peer, runtime().handle()).unwrap();
         let links = members.iter().map(|_| members.iter().map(link).collect()).collect();
         let flags = flags.iter().map(|flag| (*flag).to_owned()).collect();
-        let mut peers = Peers { flags, directory: tempfile::tempdir().unwrap(), members, links, _seat: Seat::take() };
+        let mut peers =
+            Peers { config, flags, directory: tempfile::tempdir().unwrap(), members, links, _seat: Seat::take() };
         for peer in 0..number {
             peers.run(peer, &["--bootstrap"]);
         }
         peers.master();
         peers
+    }
+
+    /// What all of them were given.
+    pub(crate) fn config(&self) -> &ConfigFile {
+        &self.config
     }
 
     pub(crate) fn data(&self, peer: usize) -> PathBuf {
@@ -72,6 +80,7 @@ impl Peers {
         let named = self.links[peer].iter().zip(NAMES).map(|(link, name)| format!("{name}={}", link.address()));
         let values = [
             ("--id", NAMES[peer].to_owned()),
+            ("--config", self.config.path().to_owned()),
             ("--listen", grpc.to_string()),
             ("--http", http.to_string()),
             ("--admin", admin.to_string()),

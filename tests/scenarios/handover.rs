@@ -18,7 +18,7 @@ fn learning_file(capacity: f64) -> ConfigFile {
 #[test]
 fn with_handover_learning_clients_get_back_what_they_have_and_new_ones_nothing() {
     let config = ConfigFile::of(&[Template { learning: 5, ..Template::fair("*", 100.0) }]);
-    let mut peers = Peers::start(3, &["--config", config.path(), "--handover", "learning"]);
+    let mut peers = Peers::start(3, config, &["--handover", "learning"]);
     let (mut alice, mut bob) = (peers.client("alice"), peers.client("bob"));
     eventually("the first master has learnt", || (alice.ask(&peers, "r", 40.0) == 40.0).then_some(()));
     peers.kill(peers.master());
@@ -32,8 +32,7 @@ fn with_handover_learning_clients_get_back_what_they_have_and_new_ones_nothing()
 
 #[test]
 fn with_handover_promises_the_learning_of_a_file_means_nothing_to_a_new_master() {
-    let config = learning_file(100.0);
-    let mut peers = Peers::start(3, &["--config", config.path()]);
+    let mut peers = Peers::start(3, learning_file(100.0), &[]);
     let (mut alice, mut bob) = (peers.client("alice"), peers.client("bob"));
     assert_eq!(alice.ask(&peers, "r", 40.0), 40.0, "bootstrapped: nothing was ever promised");
     peers.kill(peers.master());

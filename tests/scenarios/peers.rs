@@ -8,6 +8,7 @@ use std::{
 use crate::harness::{
     config::{ConfigFile, Template, text},
     doorman::{Doorman, entry, request},
+    http,
     peers::{Peers, granted},
     process::{Process, Said},
     server::{ANYWHERE, free_addresses},
@@ -18,14 +19,14 @@ fn fair(capacity: f64) -> ConfigFile {
     ConfigFile::of(&[Template::fair("*", capacity)])
 }
 
-fn peers(config: &ConfigFile) -> Peers {
-    Peers::start(3, &["--config", config.path()])
+fn peers(capacity: f64) -> Peers {
+    Peers::start(3, fair(capacity), &[])
 }
 
 #[test]
 fn a_configuration_that_is_applied_through_any_peer_is_in_force_on_all_and_survives_the_master() {
-    let (first, second) = (fair(100.0), fair(50.0));
-    let mut peers = peers(&first);
+    let second = fair(50.0);
+    let mut peers = peers(100.0);
     let mut alice = peers.client("alice");
     assert_eq!(alice.ask(&peers, "r", 1000.0), 100.0);
     let applied = peers.operated(peers.follower(), &["config", "apply", second.path()]);
@@ -39,7 +40,7 @@ fn a_configuration_that_is_applied_through_any_peer_is_in_force_on_all_and_survi
     peers.kill(peers.master());
     assert_eq!(alice.ask(&peers, "r", 1000.0), 50.0);
     let history = peers.operated(peers.follower(), &["config", "history"]);
-    assert!(history.contains(first.path()) && history.contains(second.path()), "{history}");
+    assert!(history.contains(peers.config().path()) && history.contains(second.path()), "{history}");
     let rolled_back = peers.operated(peers.follower(), &["config", "rollback", "1"]);
     assert!(rolled_back.contains("version 3 is in force"), "{rolled_back}");
     eventually("it is as it was", || (alice.ask(&peers, "r", 1000.0) == 100.0).then_some(()));
@@ -47,17 +48,16 @@ fn a_configuration_that_is_applied_through_any_peer_is_in_force_on_all_and_survi
 
 #[test]
 fn a_file_that_changes_is_told_about_and_changes_nothing() {
-    let config = fair(100.0);
-    let peers = peers(&config);
+    let peers = peers(100.0);
     let master = peers.master();
-    config.rewrite(&text(&[Template::fair("*", 50.0)]));
+    peers.config().rewrite(&text(&[Template::fair("*", 50.0)]));
     eventually("the log names the command", || peers.log(master).contains("leaseway config apply").then_some(()));
     assert_eq!(peers.client("alice").ask(&peers, "r", 1000.0), 100.0);
 }
 
 #[test]
 fn a_rolling_restart_of_all_peers_loses_no_request() {
-    let mut peers = peers(&fair(100.0));
+    let mut peers = peers(100.0);
     let mut alice = peers.client("alice");
     for peer in peers.all() {
         alice.ask(&peers, "r", 40.0);
@@ -72,7 +72,7 @@ fn a_rolling_restart_of_all_peers_loses_no_request() {
 
 #[test]
 fn a_peer_that_lost_its_disk_comes_back_as_another_one_and_counts_once_it_knows_everything() {
-    let mut peers = peers(&fair(100.0));
+    let mut peers = peers(100.0);
     let mut alice = peers.client("alice");
     assert_eq!(alice.ask(&peers, "r", 40.0), 40.0);
     let wiped = peers.follower();
@@ -133,7 +133,7 @@ fn run_with(peers: &Peers, peer: usize, values: &[(&str, &str)]) -> Said {
 
 #[test]
 fn a_directory_belongs_to_one_peer_and_to_one_process() {
-    let mut peers = peers(&fair(100.0));
+    let mut peers = peers(100.0);
     let follower = peers.follower();
     let elsewhere = [("--listen", ANYWHERE), ("--http", ANYWHERE), ("--admin", ANYWHERE), ("--peer-listen", ANYWHERE)];
     let said = run_with(&peers, follower, &elsewhere);
@@ -145,7 +145,7 @@ fn a_directory_belongs_to_one_peer_and_to_one_process() {
 
 #[test]
 fn requests_go_on_while_masters_are_asked_to_stop() {
-    let mut peers = peers(&fair(1000.0));
+    let mut peers = peers(1000.0);
     let stop = AtomicBool::new(false);
     let endpoints: Vec<_> = peers.all().map(|peer| peers.doorman(peer).clone()).collect();
     let answered = thread::scope(|scope| {
@@ -162,6 +162,8 @@ fn requests_go_on_while_masters_are_asked_to_stop() {
             let master = peers.master();
             peers.stop(master);
             peers.run(master, &[]);
+            // As an operator would: the next one only when this one is back.
+            eventually("it is ready", || (http::get(peers.http(master), "/readyz").status == 200).then_some(()));
         }
         stop.store(true, Ordering::Relaxed);
         asking.join().unwrap()
