@@ -11,6 +11,7 @@
 mod harness {
     pub(crate) mod binary;
     pub(crate) mod config;
+    pub(crate) mod crowd;
     pub(crate) mod doorman;
     pub(crate) mod fake;
     pub(crate) mod fake_admin;

@@ -17,6 +17,9 @@ pub(crate) enum Wants {
     Uniform(RangeInclusive<u32>),
     /// A new whole number in every request.
     Changing(RangeInclusive<u32>),
+    /// In so many per cent of requests half as much again as it has, and from 1 again beyond 100; else what it has. Where there
+    /// is enough for everybody, so many requests raise what the client is promised.
+    Climbing(u8),
 }
 
 impl FromStr for Wants {
@@ -31,7 +34,11 @@ impl FromStr for Wants {
             },
             "uniform" => Ok(Wants::Uniform(range(value)?)),
             "changing" => Ok(Wants::Changing(range(value)?)),
-            _ => Err("expected fixed:10, uniform:1-100, changing or changing:1-100".into()),
+            "climbing" => match value.parse() {
+                Ok(percent @ 0..=100) => Ok(Wants::Climbing(percent)),
+                _ => Err(format!("`{value}` is no percentage, as in climbing:20")),
+            },
+            _ => Err("expected fixed:10, uniform:1-100, changing, changing:1-100 or climbing:20".into()),
         }
     }
 }
@@ -121,7 +128,8 @@ impl Workload {
                 token: held.token,
                 remaining_ms: None,
             });
-            asked.wants = Some(self.wants(client, nth));
+            let has = asked.has.and_then(|has| has.capacity);
+            asked.wants = Some(self.wants(client, nth, has));
         }
         Asker(local)
     }
@@ -158,10 +166,16 @@ impl Workload {
         local as usize * self.population.resources_per_request as usize + nth
     }
 
-    fn wants(&mut self, client: u32, nth: usize) -> f64 {
+    fn wants(&mut self, client: u32, nth: usize, has: Option<f64>) -> f64 {
         match &self.population.wants {
             Wants::Fixed(wants) => *wants,
             Wants::Changing(range) => f64::from(self.rng.u32(range.clone())),
+            Wants::Climbing(percent) => match has {
+                None => f64::from(self.rng.u32(1..=100)),
+                Some(has) if self.rng.u8(0..100) >= *percent => has,
+                Some(has) if has * 1.5 > 100.0 => 1.0,
+                Some(has) => has * 1.5,
+            },
             Wants::Uniform(range) => {
                 let name = u64::from(client) << 32 | nth as u64;
                 f64::from(fastrand::Rng::with_seed(self.population.seed ^ name).u32(range.clone()))

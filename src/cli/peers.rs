@@ -238,7 +238,7 @@ mod tests {
              NAME         ROLE  TERM  POSITION  LAG  LAST CONTACT        PEERS AT      CLIENTS AT\n\
              a          master     3       120    0       (asked)  127.0.0.1:5120  127.0.0.1:5100\n\
              b        follower     3       120    2     40 ms ago  127.0.0.1:5121  127.0.0.1:5101\n\
-             c     unreachable     3       120    2         never  127.0.0.1:5122               -\n\
+             c     unreachable     3         -    -         never  127.0.0.1:5122               -\n\
              d         learner     3       120    2    12.3 s ago  127.0.0.1:5123  127.0.0.1:5103"
         );
         let nobody = ListPeersResponse { master: String::new(), ..answer() };

@@ -41,6 +41,7 @@ impl Formation {
     /// Until this peer belongs to a cluster and has its vote there.
     pub(crate) async fn run(&self) -> Result<Formed, StoreError> {
         let others: Vec<_> = self.settings.peers.iter().filter(|(name, _)| *name != self.settings.name).collect();
+        let mut told = false;
         loop {
             if let Some(formed) = self.formed() {
                 return Ok(formed);
@@ -53,6 +54,11 @@ impl Formation {
                 join_all(taken.iter().map(|other| self.join(&other.name))).await;
             } else if self.may_begin(&there, others.len()) {
                 self.begin(&there).await?;
+            } else if there.len() == others.len() && !self.settings.bootstrap && !std::mem::replace(&mut told, true) {
+                tracing::warn!(
+                    "the directories of all peers are empty: if they lost what they knew, wait until whatever they may have \
+                     promised has ended; then, or if this is the first start of all, tell all of them to bootstrap"
+                );
             }
             tokio::time::sleep(AGAIN).await;
         }

@@ -17,6 +17,7 @@ mod peers;
 mod reload;
 mod run;
 mod services;
+mod signals;
 mod watchers;
 
 pub use actors::Handover;
@@ -24,3 +25,4 @@ pub use leaseway_quorum::Timing;
 pub use peers::PeerOptions;
 pub use run::{Addresses, Options, ServeError, run};
 pub use services::Services;
+pub use signals::StopSignals;

@@ -8,11 +8,7 @@ use std::{
 };
 
 use actix::{Arbiter, System};
-use tokio::{
-    net::TcpListener,
-    signal::unix::{SignalKind, signal},
-    sync::watch,
-};
+use tokio::{net::TcpListener, sync::watch};
 
 use crate::{
     actors::{NodeHandle, NodeStart},
@@ -28,6 +24,7 @@ use crate::{
     metrics,
     peers::{self, PeerOptions},
     reload::Reload,
+    signals::StopSignals,
 };
 
 /// How often resources look for leases that have ended, besides when they are asked.
@@ -316,23 +313,5 @@ async fn drain(open: &OpenConnections) {
     let deadline = tokio::time::Instant::now() + DRAIN;
     while open.count() > 0 && tokio::time::Instant::now() < deadline {
         tokio::time::sleep(Duration::from_millis(20)).await;
-    }
-}
-
-struct StopSignals {
-    terminate: tokio::signal::unix::Signal,
-    interrupt: tokio::signal::unix::Signal,
-}
-
-impl StopSignals {
-    fn new() -> std::io::Result<StopSignals> {
-        Ok(StopSignals { terminate: signal(SignalKind::terminate())?, interrupt: signal(SignalKind::interrupt())? })
-    }
-
-    async fn received(&mut self) {
-        tokio::select! {
-            _ = self.terminate.recv() => {}
-            _ = self.interrupt.recv() => {}
-        }
     }
 }

@@ -1,17 +1,17 @@
 //! Masters that die, pause or are cut off: another goes on as if nothing had happened, and nobody is ever promised what is somebody
 //! else's.
 
-use std::{collections::HashMap, thread, time::Duration};
+use std::thread;
 
-use leaseway_client::{Basis, Book, Client, Entry, Resource};
 use rustix::process::Signal;
 
 use crate::harness::{
     config::{ConfigFile, Template},
+    crowd::Crowd,
     doorman::{entry, node_request, request},
     http,
     peers::{Peers, granted},
-    wait::{eventually, runtime},
+    wait::eventually,
 };
 
 fn peers(capacity: f64) -> Peers {
@@ -54,59 +54,6 @@ fn a_new_master_serves_newcomers_at_once_and_takes_nothing_from_anybody() {
     assert_eq!(bob.ask(&peers, "r", 1000.0), 60.0, "she has confirmed, and nothing is reserved any more");
 }
 
-/// Clients whose books are kept, at all peers of a node.
-struct Crowd {
-    book: Book,
-    clients: Vec<(Client, Resource)>,
-    random: fastrand::Rng,
-}
-
-impl Crowd {
-    fn of(number: usize, peers: &Peers) -> Crowd {
-        let _inside = runtime().enter();
-        let book = Book::new();
-        let mut random = fastrand::Rng::with_seed(1);
-        let client = |n: usize| {
-            let builder = Client::builder().endpoints(peers.endpoints()).id(format!("client {n}")).book(&book);
-            let client =
-                builder.deadline(Duration::from_millis(500)).backoff_max(Duration::from_millis(300)).build().unwrap();
-            let resource = client.resource("r").wants(random.f64() * 20.0).open().unwrap();
-            (client, resource)
-        };
-        Crowd { clients: (0..number).map(client).collect(), book, random: fastrand::Rng::with_seed(2) }
-    }
-
-    /// For a while everybody keeps changing what it wants.
-    fn stir(&mut self, times: usize) {
-        for _ in 0..times {
-            let (_, resource) = self.random.choice(&self.clients).unwrap();
-            resource.set_wants(self.random.f64() * 30.0).unwrap();
-            thread::sleep(Duration::from_millis(5));
-        }
-    }
-
-    fn wait_until_full(&self, capacity: f64) {
-        eventually("all of it is out", || {
-            let leases = self.clients.iter().map(|(_, resource)| resource.usable());
-            let leases = leases.filter(|usable| usable.basis == Basis::Lease);
-            let sum: f64 = leases.map(|usable| usable.capacity.get()).sum();
-            (sum > capacity * 0.99).then_some(())
-        });
-    }
-
-    fn assert_never_too_much(self, capacity: f64) {
-        let mut entries: Vec<Entry> = self.book.take();
-        entries.sort_by_key(|entry| entry.at);
-        let (mut usable, mut peak) = (HashMap::new(), 0.0f64);
-        for entry in &entries {
-            usable.insert(&entry.client, entry.capacity);
-            peak = peak.max(usable.values().sum());
-        }
-        assert!(peak <= capacity * (1.0 + 1e-9), "{peak} of {capacity} could be used at once");
-        assert!(peak > capacity * 0.9, "only {peak} of {capacity} was ever used");
-    }
-}
-
 const CAPACITY: f64 = 100.0;
 
 fn short_leases() -> Peers {
@@ -117,8 +64,8 @@ fn short_leases() -> Peers {
 #[test]
 fn books_stay_within_the_capacity_while_one_master_after_the_other_is_killed() {
     let mut peers = short_leases();
-    let mut crowd = Crowd::of(20, &peers);
-    crowd.wait_until_full(CAPACITY);
+    let mut crowd = Crowd::of(20, peers.endpoints());
+    crowd.wait_until_all_is_out(CAPACITY);
     for _ in 0..3 {
         crowd.stir(50);
         let master = peers.master();
@@ -127,15 +74,15 @@ fn books_stay_within_the_capacity_while_one_master_after_the_other_is_killed() {
         peers.run(master, &[]);
         crowd.stir(100);
     }
-    crowd.wait_until_full(CAPACITY);
+    crowd.wait_until_all_is_out(CAPACITY);
     crowd.assert_never_too_much(CAPACITY);
 }
 
 #[test]
 fn a_paused_master_decides_nothing_when_it_wakes() {
     let peers = short_leases();
-    let mut crowd = Crowd::of(20, &peers);
-    crowd.wait_until_full(CAPACITY);
+    let mut crowd = Crowd::of(20, peers.endpoints());
+    crowd.wait_until_all_is_out(CAPACITY);
     for _ in 0..2 {
         let master = peers.master();
         peers.signal(master, Signal::STOP);
@@ -149,15 +96,15 @@ fn a_paused_master_decides_nothing_when_it_wakes() {
         assert_eq!(granted(asked.join().unwrap()), None, "another was master when this was decided");
         crowd.stir(100);
     }
-    crowd.wait_until_full(CAPACITY);
+    crowd.wait_until_all_is_out(CAPACITY);
     crowd.assert_never_too_much(CAPACITY);
 }
 
 #[test]
 fn a_master_that_is_cut_off_stops_before_another_begins() {
     let peers = short_leases();
-    let mut crowd = Crowd::of(20, &peers);
-    crowd.wait_until_full(CAPACITY);
+    let mut crowd = Crowd::of(20, peers.endpoints());
+    crowd.wait_until_all_is_out(CAPACITY);
     for _ in 0..2 {
         let master = peers.master();
         // Its clients still reach it.
@@ -170,7 +117,7 @@ fn a_master_that_is_cut_off_stops_before_another_begins() {
         peers.heal(master);
         crowd.stir(50);
     }
-    crowd.wait_until_full(CAPACITY);
+    crowd.wait_until_all_is_out(CAPACITY);
     crowd.assert_never_too_much(CAPACITY);
 }
 

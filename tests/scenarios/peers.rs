@@ -90,6 +90,30 @@ fn a_peer_that_lost_its_disk_comes_back_as_another_one_and_counts_once_it_knows_
     assert!(bob > 0.0 && bob <= 60.0, "{bob} of what alice has left");
 }
 
+#[test]
+fn when_all_disks_are_lost_nobody_answers_until_it_is_said_that_nothing_is_promised() {
+    let mut peers = peers(100.0);
+    assert_eq!(peers.client("alice").ask(&peers, "r", 40.0), 40.0);
+    for peer in peers.all() {
+        peers.kill(peer);
+        std::fs::remove_dir_all(peers.data(peer)).unwrap();
+    }
+    for peer in peers.all() {
+        peers.run(peer, &[]);
+    }
+    for peer in peers.all() {
+        eventually("it says what to do", || peers.log(peer).contains("tell all of them to bootstrap").then_some(()));
+        assert_eq!(peers.doorman(peer).discovery().is_master, Some(false));
+        let answer = peers.client("alice").try_ask(peers.doorman(peer), "r", 40.0).unwrap();
+        assert_eq!(answer.response, [], "nobody knows what was promised");
+    }
+    for peer in peers.all() {
+        peers.stop(peer);
+        peers.run(peer, &["--bootstrap"]);
+    }
+    assert_eq!(peers.client("bob").ask(&peers, "r", 1000.0), 100.0);
+}
+
 /// A start that must be refused, and what it says.
 fn refused(arguments: &[&str]) -> String {
     let said =

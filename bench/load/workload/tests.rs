@@ -23,9 +23,20 @@ fn wants_are_parsed() {
     assert_eq!("uniform".parse(), Ok(Wants::Uniform(1..=100)));
     assert_eq!("changing".parse(), Ok(Wants::Changing(1..=100)));
     assert_eq!("changing:5-5".parse(), Ok(Wants::Changing(5..=5)));
-    for wrong in
-        ["", "fixed", "fixed:", "fixed:-1", "fixed:NaN", "fixed:inf", "uniform:9-1", "uniform:x-2", "mixed:1-2"]
-    {
+    assert_eq!("climbing:20".parse(), Ok(Wants::Climbing(20)));
+    for wrong in [
+        "",
+        "climbing",
+        "climbing:101",
+        "fixed",
+        "fixed:",
+        "fixed:-1",
+        "fixed:NaN",
+        "fixed:inf",
+        "uniform:9-1",
+        "uniform:x-2",
+        "mixed:1-2",
+    ] {
         assert!(wrong.parse::<Wants>().is_err(), "{wrong:?} was accepted");
     }
 }
@@ -109,4 +120,42 @@ fn the_same_seed_makes_the_same_requests() {
             .collect::<Vec<_>>()
     };
     assert_eq!(run(), run());
+}
+
+#[test]
+fn who_climbs_asks_for_more_in_so_many_of_its_requests() {
+    let population =
+        Population { wants: Wants::Climbing(20), resources: 1, resources_per_request: 1, ..population(50) };
+    let mut workload = Workload::part(population, 0, 1);
+    let mut request = GetCapacityRequest::default();
+    let (mut raised, mut lowered, mut same) = (0, 0, 0);
+    for round in 0..200 {
+        for _ in 0..50 {
+            let asker = workload.write(&mut request);
+            let (wants, has) = (request.resource[0].wants.unwrap(), request.resource[0].has);
+            let before = has.and_then(|has| has.capacity).unwrap_or(wants);
+            *(if wants > before {
+                &mut raised
+            } else if wants < before {
+                &mut lowered
+            } else {
+                &mut same
+            }) += usize::from(round > 0);
+            let gets = Some(Lease {
+                expiry_time: Some(9),
+                refresh_interval: Some(1),
+                capacity: Some(wants),
+                ..Lease::default()
+            });
+            let response =
+                vec![ResourceResponse { resource_id: Some("r-0".into()), gets, ..ResourceResponse::default() }];
+            workload.settle(asker, &GetCapacityResponse { response, mastership: None });
+        }
+    }
+    let all = raised + lowered + same;
+    assert!(
+        (0.18..0.22).contains(&(f64::from((raised + lowered) as u32) / f64::from(all as u32))),
+        "{raised} {lowered} {same}"
+    );
+    assert!(raised > lowered * 5, "{raised} {lowered}");
 }

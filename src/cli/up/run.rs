@@ -3,8 +3,8 @@
 use std::{net::TcpListener, path::Path, process::ExitStatus, time::Duration};
 
 use leaseway_proto::doorman::{DiscoveryRequest, capacity_client::CapacityClient};
+use leaseway_server::StopSignals;
 use tokio::{
-    signal::unix::{Signal, SignalKind, signal},
     sync::{mpsc, watch},
     time::{Instant, sleep, sleep_until},
 };
@@ -239,25 +239,6 @@ async fn master_according_to(grpc: &str) -> Option<String> {
     match answer.is_master {
         Some(true) => Some(grpc.to_owned()),
         _ => answer.mastership.and_then(|mastership| mastership.master_address).filter(|address| !address.is_empty()),
-    }
-}
-
-/// SIGTERM and Ctrl-C.
-struct StopSignals {
-    terminate: Signal,
-    interrupt: Signal,
-}
-
-impl StopSignals {
-    fn new() -> std::io::Result<StopSignals> {
-        Ok(StopSignals { terminate: signal(SignalKind::terminate())?, interrupt: signal(SignalKind::interrupt())? })
-    }
-
-    async fn received(&mut self) {
-        tokio::select! {
-            _ = self.terminate.recv() => {}
-            _ = self.interrupt.recv() => {}
-        }
     }
 }
 

@@ -1,0 +1,67 @@
+//! Clients that write into a book what they may use, and when: together they never may use more than there is, whatever happens to
+//! servers and networks. No server is asked.
+
+use std::{collections::HashMap, thread, time::Duration};
+
+use leaseway_client::{Basis, Book, Client, Entry, Resource};
+
+use super::wait::{eventually, runtime};
+
+pub(crate) struct Crowd {
+    book: Book,
+    clients: Vec<(Client, Resource)>,
+    random: fastrand::Rng,
+}
+
+impl Crowd {
+    pub(crate) fn of(number: usize, endpoints: impl IntoIterator<Item = String>) -> Crowd {
+        let _inside = runtime().enter();
+        let (book, endpoints) = (Book::new(), endpoints.into_iter().collect::<Vec<_>>());
+        let mut random = fastrand::Rng::with_seed(1);
+        let clients = (0..number).map(|n| {
+            let builder = Client::builder().endpoints(endpoints.clone()).id(format!("client {n}")).book(&book);
+            let patience = (Duration::from_millis(500), Duration::from_millis(300));
+            let client = builder.deadline(patience.0).backoff_max(patience.1).build().unwrap();
+            let resource = client.resource("r").wants(random.f64() * 20.0).open().unwrap();
+            (client, resource)
+        });
+        Crowd { clients: clients.collect(), book, random: fastrand::Rng::with_seed(2) }
+    }
+
+    /// For a while everybody keeps changing what it wants.
+    pub(crate) fn stir(&mut self, times: usize) {
+        for _ in 0..times {
+            let (_, resource) = self.random.choice(&self.clients).unwrap();
+            resource.set_wants(self.random.f64() * 30.0).unwrap();
+            thread::sleep(Duration::from_millis(5));
+        }
+    }
+
+    pub(crate) fn wait_until_all_is_out(&self, capacity: f64) {
+        eventually("all of it is out", || {
+            let leases = self.clients.iter().map(|(_, resource)| resource.usable());
+            let leases = leases.filter(|usable| usable.basis == Basis::Lease);
+            let sum: f64 = leases.map(|usable| usable.capacity.get()).sum();
+            (sum > capacity * 0.99).then_some(())
+        });
+    }
+
+    pub(crate) fn assert_never_too_much(self, capacity: f64) {
+        let entries = self.book.take();
+        assert!(entries.len() > self.clients.len() * 3, "{} entries show little", entries.len());
+        let peak = peak(entries);
+        assert!(peak <= capacity * (1.0 + 1e-9), "{peak} of {capacity} could be used at once");
+        assert!(peak > capacity * 0.9, "only {peak} of {capacity} was ever used");
+    }
+}
+
+/// The most that all could use together at any moment.
+fn peak(mut entries: Vec<Entry>) -> f64 {
+    entries.sort_by_key(|entry| entry.at);
+    let (mut usable, mut peak) = (HashMap::new(), 0.0f64);
+    for entry in &entries {
+        usable.insert(&entry.client, entry.capacity);
+        peak = peak.max(usable.values().sum());
+    }
+    peak
+}
