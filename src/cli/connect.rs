@@ -35,12 +35,8 @@ impl Target {
         Duration::from_secs(self.timeout)
     }
 
-    /// A connection to the server that was given.
-    pub(crate) async fn connect(&self) -> Result<Channel, CliError> {
-        self.connect_to(&self.server).await
-    }
-
-    async fn connect_to(&self, address: &str) -> Result<Channel, CliError> {
+    /// A connection to a server of the node.
+    pub(crate) async fn connect_to(&self, address: &str) -> Result<Channel, CliError> {
         let unreachable = |why| CliError::Unreachable { address: address.to_owned(), why };
         connect(address, self.timeout()).await?.map_err(unreachable)
     }

@@ -22,6 +22,9 @@ pub(crate) struct ShowStatus {
     /// Prints the answer as JSON
     #[arg(long)]
     json: bool,
+    /// Asks this server and nobody else, also if another is the master
+    #[arg(long)]
+    here: bool,
     #[command(flatten)]
     target: Target,
 }
@@ -44,9 +47,18 @@ impl ShowStatus {
             page_size: self.rows,
             page_token: String::new(),
         };
-        let channel = self.target.connect().await?;
+        let answer = self.ask_at(self.target.address(), request.clone()).await?;
+        if answer.is_master || answer.master_address.is_empty() || self.here {
+            return Ok(answer);
+        }
+        // Only the master knows who has what.
+        self.ask_at(&answer.master_address, request).await
+    }
+
+    async fn ask_at(&self, address: &str, request: GetStatusRequest) -> Result<GetStatusResponse, CliError> {
+        let channel = self.target.connect_to(address).await?;
         let answer = StatusClient::new(channel).get_status(request).await;
-        Ok(answer.map_err(|status| refused(self.target.address(), &status))?.into_inner())
+        Ok(answer.map_err(|status| refused(address, &status))?.into_inner())
     }
 
     fn print(&self, status: &GetStatusResponse) -> Outcome {
@@ -54,7 +66,7 @@ impl ShowStatus {
             "server {} (leaseway {}), {}, up for {} s",
             status.server_id,
             status.version,
-            if status.is_master { "master" } else { "not master" },
+            standing(status),
             status.uptime_ms / 1000
         ))?;
         say(format_args!("configuration: {}, version {}", status.config_source, status.config_version))?;
@@ -72,6 +84,12 @@ impl ShowStatus {
             std::iter::once(resource_heading()).chain(status.resources.iter().map(resource_row)).collect();
         say(table(&rows))?;
         if self.resource.is_some() {
+            for resource in &status.resources {
+                if let Some(promised) = resource.promised {
+                    let (promised, unheard) = (number(promised), resource.unheard);
+                    say(format_args!("promised {promised} in all; not heard from since this master began: {unheard}"))?;
+                }
+            }
             let holders = status.resources.iter().flat_map(|resource| &resource.holder);
             let rows: Vec<_> = std::iter::once(holder_heading()).chain(holders.map(holder_row)).collect();
             say("")?;
@@ -81,6 +99,14 @@ impl ShowStatus {
             say(format_args!("... there are more than {} rows: see --rows, or the server's /debug/status", self.rows))?;
         }
         Ok(())
+    }
+}
+
+fn standing(status: &GetStatusResponse) -> String {
+    match (status.is_master, status.master_address.as_str()) {
+        (true, _) => "master".to_owned(),
+        (false, "") => "not the master, and knows of none".to_owned(),
+        (false, master) => format!("not the master, {master} is"),
     }
 }
 
@@ -136,7 +162,7 @@ fn as_json(status: &GetStatusResponse) -> Value {
             "resource": resource.resource_id, "algorithm": resource.algorithm, "capacity": resource.capacity,
             "wants": resource.wants, "granted": resource.granted, "held": resource.held,
             "holders": resource.holders, "subclients": resource.subclients, "learning_ms": resource.learning_ms,
-            "template": resource.template, "holder": resource.holder.iter().map(holder).collect::<Vec<_>>(),
+            "template": resource.template, "promised": resource.promised, "unheard": resource.unheard, "holder": resource.holder.iter().map(holder).collect::<Vec<_>>(),
         })
     };
     json!({

@@ -116,6 +116,14 @@ pub enum ChangeError {
         /// This peer.
         name: String,
     },
+    /// The node would not have a master any more.
+    #[error("of the peers that would be left only {there} answer, and {needed} have to: bring others back first")]
+    NoMajority {
+        /// How many have been heard of lately.
+        there: usize,
+        /// How many must be.
+        needed: usize,
+    },
     /// It was added as a learner and remains one until this is repeated, or it is removed.
     #[error("{name:?} has not caught up within {seconds} s; it goes on, try again later")]
     Behind {

@@ -6,6 +6,7 @@ use std::{
     time::Duration,
 };
 
+use leaseway_core::Millis;
 use openraft::ChangeMembers;
 use tokio::{
     sync::{Mutex, mpsc, watch},
@@ -24,6 +25,8 @@ use crate::{
 const CATCH_UP: Duration = Duration::from_secs(120);
 /// How often it is looked whether a change was left half done.
 const LOOK: Duration = Duration::from_millis(500);
+/// Whoever has been heard of within this time is there.
+const LATELY: Millis = Millis::from_secs(3);
 /// How long either step of a change may take.
 const STEP: Duration = Duration::from_secs(15);
 
@@ -128,11 +131,23 @@ impl Members {
         let voters = self.voters();
         if voters.iter().any(|voter| gone.contains(voter)) {
             let left: BTreeSet<_> = voters.difference(&gone).copied().collect();
+            self.check_majority(&left)?;
             self.step(self.raft.change_membership(left, false)).await?;
         }
         self.forget(&gone).await?;
         tracing::info!(peer = name, "a peer was removed");
         Ok(())
+    }
+
+    /// Whether those who would be left could decide anything.
+    fn check_majority(&self, left: &BTreeSet<PeerId>) -> Result<(), ChangeError> {
+        let (me, now) = (self.core.introducer.peer(), (self.core.clock)());
+        let answers = |peer: &&PeerId| {
+            let contact = self.core.contacts.get(**peer);
+            **peer == me || contact.is_some_and(|contact| now.since(contact.at) <= LATELY)
+        };
+        let (there, needed) = (left.iter().filter(answers).count(), left.len() / 2 + 1);
+        if there < needed { Err(ChangeError::NoMajority { there, needed }) } else { Ok(()) }
     }
 
     /// Learners that are not to become anything.

@@ -38,7 +38,7 @@ use crate::{
 const JOINS: usize = 8;
 /// The log is cut off by a snapshot when it has so many entries …
 const ENTRIES: u64 = 20_000;
-/// … or so many bytes, or as many as the snapshot that it would take.
+/// … or so many bytes.
 const BYTES: u64 = 8 << 20;
 /// How often it is looked at.
 const LOOK: Duration = Duration::from_millis(200);

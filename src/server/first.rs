@@ -2,13 +2,20 @@
 
 use std::path::Path;
 
-use leaseway_core::{Millis, Settings};
+use leaseway_core::{Millis, Repository, Settings};
 use leaseway_quorum::Configuration;
 
 use crate::{
     clock::Clock,
     config::{self, LoadError, Loaded},
 };
+
+/// The longest that a lease given under this configuration may be believed.
+pub(crate) fn longest_lease(repository: &Repository) -> Millis {
+    let settings = repository.templates().map(|template| &template.settings);
+    let lengths = settings.map(|settings| settings.last_lease_over(Millis(0)));
+    lengths.max().unwrap_or_else(|| Settings::unmatched().last_lease_over(Millis(0)))
+}
 
 /// What a file says, or what stands in for one.
 pub(crate) struct FirstConfiguration {
@@ -39,13 +46,6 @@ impl FirstConfiguration {
             tracing::warn!("{warning}");
         }
         Ok(FirstConfiguration { loaded, source: path.display().to_string(), is_file: true })
-    }
-
-    /// How long what was promised before may be in force where nothing of it is known.
-    pub(crate) fn listening(&self) -> Millis {
-        let settings = self.loaded.repository.templates().map(|template| &template.settings);
-        let lengths = settings.map(|settings| settings.last_lease_over(Millis(0)));
-        lengths.max().unwrap_or_else(|| Settings::unmatched().last_lease_over(Millis(0)))
     }
 
     /// As the first version that peers keep.

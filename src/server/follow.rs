@@ -7,9 +7,9 @@ use leaseway_core::{Millis, Promises, Term};
 use leaseway_quorum::{Fact, Mastership, Quorum, Reign};
 
 use crate::{
-    actors::{Gone, NodeHandle},
+    actors::{Gone, Handover, Memory, NodeHandle},
     config,
-    first::FirstConfiguration,
+    first::{FirstConfiguration, longest_lease},
 };
 
 /// How often a peer looks whether another has put a configuration in force.
@@ -20,7 +20,8 @@ const SWEEP_EVERY: Millis = Millis::from_secs(10);
 const SWEEP_MOST: usize = 1000;
 
 /// Goes on until the node or the quorum is gone.
-pub(crate) async fn follow(quorum: Quorum, node: NodeHandle, first: FirstConfiguration) {
+pub(crate) async fn follow(memory: Memory, node: NodeHandle, first: FirstConfiguration) {
+    let Memory { quorum, handover } = memory;
     let mut mastership = quorum.mastership();
     mastership.mark_changed();
     let mut failure = quorum.failure();
@@ -35,7 +36,11 @@ pub(crate) async fn follow(quorum: Quorum, node: NodeHandle, first: FirstConfigu
                     // Before the first resource comes to life.
                     let adopted = adopt_newest(&quorum, &node).await;
                     let now = mastership.borrow_and_update().clone();
-                    adopted.and(node.stand(now).await)
+                    let stands = match &now {
+                        Mastership::Master(reign) => handover == Handover::Promises || warn_successors(&quorum, reign, &node).await,
+                        Mastership::Follower { .. } | Mastership::Unknown => true,
+                    };
+                    if stands { adopted.and(node.stand(now).await) } else { adopted }
                 }
                 Err(_) => return,
             },
@@ -55,10 +60,31 @@ pub(crate) async fn follow(quorum: Quorum, node: NodeHandle, first: FirstConfigu
         {
             tell_if_different(&first, &node);
         }
-        if let Mastership::Master(reign) = &*mastership.borrow() {
-            sweep.maybe(&quorum, reign, &node);
+        let reign = match &*mastership.borrow() {
+            Mastership::Master(reign) => reign.clone(),
+            Mastership::Follower { .. } | Mastership::Unknown => continue,
+        };
+        match handover {
+            Handover::Promises => sweep.maybe(&quorum, &reign, &node),
+            Handover::Learning => drop(warn_successors(&quorum, &reign, &node).await),
         }
     }
+}
+
+/// A master that keeps no promises says so before it gives its first lease, and again before that is forgotten: should the next
+/// one keep promises, it must not take what is written down for all there is. Returns whether that is known.
+async fn warn_successors(quorum: &Quorum, reign: &Reign, node: &NodeHandle) -> bool {
+    let longest = longest_lease(&node.config().repository);
+    let lasts = |until: Millis| until.since(node.clock.at()) > longest;
+    if quorum.read(|facts| facts.listen_until()).is_some_and(lasts) {
+        return true;
+    }
+    let length = Millis(longest.0.saturating_mul(2));
+    let told = quorum.propose(reign, vec![Fact::Listen { length }]).await;
+    if let Err(error) = &told {
+        tracing::warn!(%error, "the peers do not know yet that this master keeps no promises");
+    }
+    told.is_ok()
 }
 
 /// A file that was given, and is not what the peers keep, is easily taken for what is in force.

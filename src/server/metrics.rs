@@ -13,6 +13,9 @@ use crate::actors::Status;
 /// Doorman's buckets: those of the old Go client library.
 const SECONDS: [f64; 11] = [0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0];
 
+/// From a write to one fast disk to an election.
+const COMMIT_SECONDS: [f64; 12] = [0.0002, 0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.25, 0.5, 1.0];
+
 /// Gauges of resources that are gone disappear after so long: all living ones are set at each scrape.
 const FORGET: std::time::Duration = std::time::Duration::from_secs(10);
 
@@ -20,6 +23,7 @@ const FORGET: std::time::Duration = std::time::Duration::from_secs(10);
 pub(crate) fn install() -> Result<PrometheusHandle, BuildError> {
     let recorder = PrometheusBuilder::new()
         .set_buckets_for_metric(Matcher::Full("doorman_server_request_durations".into()), &SECONDS)?
+        .set_buckets_for_metric(Matcher::Prefix("leaseway_quorum_".into()), &COMMIT_SECONDS)?
         .idle_timeout(MetricKindMask::GAUGE, Some(FORGET))
         .build_recorder();
     let handle = recorder.handle();
@@ -37,6 +41,13 @@ fn describe() {
     describe_counter!("leaseway_hints_total", "Times a watcher was to ask for a resource at once, by reason.");
     for why in Why::ALL {
         counter!("leaseway_hints_total", "reason" => why.name()).absolute(0);
+    }
+    for (name, help) in leaseway_quorum::METRICS {
+        match name {
+            _ if name.ends_with("_total") => describe_counter!(name, help),
+            _ if name.ends_with("_seconds") => describe_histogram!(name, Unit::Seconds, help),
+            _ => describe_gauge!(name, help),
+        }
     }
     for (name, help) in GAUGES {
         describe_gauge!(name, help);

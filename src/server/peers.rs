@@ -9,7 +9,7 @@ use tokio::{net::TcpListener, sync::watch};
 use crate::{
     actors::{Handover, Memory, NodeHandle},
     clock::Clock,
-    first::FirstConfiguration,
+    first::{FirstConfiguration, longest_lease},
     follow::follow,
     grpc::{
         Identity,
@@ -116,8 +116,8 @@ impl Joined {
         first: FirstConfiguration,
         stopped: &watch::Receiver<bool>,
     ) -> Quorum {
+        actix_rt::spawn(follow(self.memory.clone(), node.clone(), first));
         let quorum = self.memory.quorum;
-        actix_rt::spawn(follow(quorum.clone(), node.clone(), first));
         let service = AdminService::new(node.clone(), quorum.clone(), identity.clone());
         actix_rt::spawn(admin::serve(service, self.token, self.admin, stopped.clone()));
         quorum
@@ -138,7 +138,7 @@ async fn enter(
     settings.advertise = services.to_string();
     settings.peers = options.peers.clone();
     settings.bootstrap = options.bootstrap;
-    settings.listening = first.listening();
+    settings.listening = longest_lease(&first.loaded.repository);
     settings.first_configuration = Some(first.fact(clock, id.unwrap_or(&services.grpc)));
     settings.secret = options.secret()?;
     settings.timing = options.timing;

@@ -94,6 +94,11 @@ impl Peers {
         std::iter::once("serve".to_owned()).chain(values).chain(self.flags.iter().cloned()).collect()
     }
 
+    /// Whoever is started from now on gets these flags instead.
+    pub(crate) fn change_flags(&mut self, flags: &[&str]) {
+        self.flags = flags.iter().map(|flag| (*flag).to_owned()).collect();
+    }
+
     /// Starts a peer that is not running.
     pub(crate) fn run(&mut self, peer: usize, flags: &[&str]) {
         let command = self.command(peer);

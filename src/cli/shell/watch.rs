@@ -80,7 +80,7 @@ impl Observer {
     pub(crate) async fn resource(&mut self, resource: &str) -> Result<Resource, CliError> {
         let mut status = match self.status.take() {
             Some(status) => status,
-            None => StatusClient::new(self.target.connect().await?),
+            None => StatusClient::new(self.target.connect_to(self.target.address()).await?),
         };
         let request = GetStatusRequest { resource_id: resource.to_owned(), page_size: 1, page_token: String::new() };
         let answer = status.get_status(request).await.map_err(|status| refused(self.target.address(), &status))?;
