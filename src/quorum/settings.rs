@@ -165,8 +165,8 @@ impl Timing {
         Duration::from_millis(self.heartbeat)
     }
 
-    pub(crate) fn election_min_ms(self) -> u64 {
-        self.election_min
+    pub(crate) fn election_min(self) -> Duration {
+        Duration::from_millis(self.election_min)
     }
 
     /// How long a follower stands by its master.
