@@ -231,6 +231,28 @@ pub mod peers_client {
                 .insert(GrpcMethod::new("leaseway.peer.v1.Peers", "Snapshot"));
             self.inner.unary(req, path, codec).await
         }
+        /// "I hear from no master, and would stand for election: would you vote for me?" Promises nothing.
+        pub async fn poll(
+            &mut self,
+            request: impl tonic::IntoRequest<super::PeerRequest>,
+        ) -> std::result::Result<tonic::Response<super::PeerResponse>, tonic::Status> {
+            self.inner
+                .ready()
+                .await
+                .map_err(|e| {
+                    tonic::Status::unknown(
+                        format!("Service was not ready: {}", e.into()),
+                    )
+                })?;
+            let codec = tonic_prost::ProstCodec::default();
+            let path = http::uri::PathAndQuery::from_static(
+                "/leaseway.peer.v1.Peers/Poll",
+            );
+            let mut req = request.into_request();
+            req.extensions_mut()
+                .insert(GrpcMethod::new("leaseway.peer.v1.Peers", "Poll"));
+            self.inner.unary(req, path, codec).await
+        }
         /// From a master that leaves: "stand for election now".
         pub async fn stand(
             &mut self,
@@ -288,6 +310,11 @@ pub mod peers_server {
             request: tonic::Request<super::PeerRequest>,
         ) -> std::result::Result<tonic::Response<super::PeerResponse>, tonic::Status>;
         async fn snapshot(
+            &self,
+            request: tonic::Request<super::PeerRequest>,
+        ) -> std::result::Result<tonic::Response<super::PeerResponse>, tonic::Status>;
+        /// "I hear from no master, and would stand for election: would you vote for me?" Promises nothing.
+        async fn poll(
             &self,
             request: tonic::Request<super::PeerRequest>,
         ) -> std::result::Result<tonic::Response<super::PeerResponse>, tonic::Status>;
@@ -573,6 +600,49 @@ pub mod peers_server {
                     let inner = self.inner.clone();
                     let fut = async move {
                         let method = SnapshotSvc(inner);
+                        let codec = tonic_prost::ProstCodec::default();
+                        let mut grpc = tonic::server::Grpc::new(codec)
+                            .apply_compression_config(
+                                accept_compression_encodings,
+                                send_compression_encodings,
+                            )
+                            .apply_max_message_size_config(
+                                max_decoding_message_size,
+                                max_encoding_message_size,
+                            );
+                        let res = grpc.unary(method, req).await;
+                        Ok(res)
+                    };
+                    Box::pin(fut)
+                }
+                "/leaseway.peer.v1.Peers/Poll" => {
+                    #[allow(non_camel_case_types)]
+                    struct PollSvc<T: Peers>(pub Arc<T>);
+                    impl<T: Peers> tonic::server::UnaryService<super::PeerRequest>
+                    for PollSvc<T> {
+                        type Response = super::PeerResponse;
+                        type Future = BoxFuture<
+                            tonic::Response<Self::Response>,
+                            tonic::Status,
+                        >;
+                        fn call(
+                            &mut self,
+                            request: tonic::Request<super::PeerRequest>,
+                        ) -> Self::Future {
+                            let inner = Arc::clone(&self.0);
+                            let fut = async move {
+                                <T as Peers>::poll(&inner, request).await
+                            };
+                            Box::pin(fut)
+                        }
+                    }
+                    let accept_compression_encodings = self.accept_compression_encodings;
+                    let send_compression_encodings = self.send_compression_encodings;
+                    let max_decoding_message_size = self.max_decoding_message_size;
+                    let max_encoding_message_size = self.max_encoding_message_size;
+                    let inner = self.inner.clone();
+                    let fut = async move {
+                        let method = PollSvc(inner);
                         let codec = tonic_prost::ProstCodec::default();
                         let mut grpc = tonic::server::Grpc::new(codec)
                             .apply_compression_config(

@@ -5,9 +5,11 @@ mod contacts;
 mod introduction;
 mod network;
 mod service;
+mod silence;
 
 pub(crate) use call::{Call, Calls};
 pub(crate) use contacts::Contacts;
 pub(crate) use introduction::Introducer;
 pub(crate) use network::Network;
-pub(crate) use service::{Core, PeersService};
+pub(crate) use service::{Core, PeersService, stand};
+pub(crate) use silence::{hears_nobody, promised_until};

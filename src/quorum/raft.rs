@@ -24,6 +24,8 @@ pub(crate) type LogId = openraft::LogId<PeerId>;
 pub(crate) type Vote = openraft::Vote<PeerId>;
 pub(crate) type Raft = openraft::Raft<Types>;
 pub(crate) type SnapshotMeta = openraft::SnapshotMeta<PeerId, Member>;
+/// What consensus knows, as those see it who may look.
+pub(crate) type State = openraft::RaftState<PeerId, Member, tokio::time::Instant>;
 pub(crate) type StorageError = openraft::StorageError<PeerId>;
 pub(crate) type StoredMembership = openraft::StoredMembership<PeerId, Member>;
 

@@ -18,6 +18,7 @@ use tokio::{
 use tokio_stream::wrappers::TcpListenerStream;
 
 use crate::{
+    candidacy::Candidacy,
     error::{ChangeError, StartError},
     formation::{self, Formation, Formed},
     keeper::Keeper,
@@ -137,6 +138,7 @@ impl Peer {
             contacts: Arc::clone(&contacts),
             ballot: Default::default(),
             clock: Arc::clone(&settings.clock),
+            timing: settings.timing,
             failing: opened.failing.clone(),
             joins,
         });
@@ -239,11 +241,17 @@ impl Peer {
             mastership,
             reign: None,
         };
+        let candidacy = Candidacy {
+            raft: raft.clone(),
+            core: Arc::clone(&core),
+            calls: Arc::clone(&calls),
+            settings: Arc::clone(&settings),
+        };
         tokio::spawn(async move {
             tokio::select! {
                 biased;
                 _ = left.wait_for(|leaving| *leaving) => {}
-                () = keeper.run() => {}
+                ((), ()) = async { tokio::join!(keeper.run(), candidacy.run()) } => {}
             }
         });
         if !used {
@@ -297,11 +305,13 @@ fn config(settings: &Settings) -> Config {
     Config {
         cluster_name: "leaseway".into(),
         heartbeat_interval: timing.heartbeat().as_millis() as u64,
-        election_timeout_min: timing.election_min_ms(),
+        election_timeout_min: timing.election_min().as_millis() as u64,
         election_timeout_max: timing.lease().0,
         install_snapshot_timeout: 10_000,
         snapshot_max_chunk_size: 1 << 20,
         max_payload_entries: 512,
+        // `candidacy.rs` says when.
+        enable_elect: false,
         // Both are decided by bytes, too: see `cut`.
         snapshot_policy: SnapshotPolicy::Never,
         max_in_snapshot_log_to_keep: u64::MAX,

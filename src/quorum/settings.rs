@@ -142,13 +142,14 @@ pub enum TimingError {
 }
 
 impl Timing {
-    /// Peers that hear from each other within a few milliseconds. A master dies: half a second without one. It may be
+    /// Peers that hear from each other within a few milliseconds. A master dies: a third of a second without one. It may be
     /// kept from running for two tenths of a second, as happens on machines that are full, and remains master.
     pub const ONE_SITE: Timing = Timing { heartbeat: 50, election_min: 150, election_max: 250 };
     /// Peers whose messages take up to a fifth of a second there and back.
     pub const SEVERAL_SITES: Timing = Timing { heartbeat: 250, election_min: 750, election_max: 1250 };
 
-    /// In milliseconds: heartbeats this often, elections after so long, at least and at most.
+    /// In milliseconds: heartbeats this often; peers stand by a master that is silent for `election_max`, and by one
+    /// who stands for election for `election_min`.
     pub fn new(heartbeat: u64, election_min: u64, election_max: u64) -> Result<Timing, TimingError> {
         if heartbeat < 10 {
             Err(TimingError::Heartbeat(heartbeat))
@@ -165,8 +166,9 @@ impl Timing {
         Duration::from_millis(self.heartbeat)
     }
 
-    pub(crate) fn election_min_ms(self) -> u64 {
-        self.election_min
+    /// How long being elected may take.
+    pub(crate) fn election_min(self) -> Duration {
+        Duration::from_millis(self.election_min)
     }
 
     /// How long a follower stands by its master.

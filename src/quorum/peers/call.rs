@@ -28,6 +28,7 @@ pub(crate) enum Call {
     Append,
     Vote,
     Snapshot,
+    Poll,
     Stand,
 }
 
@@ -133,6 +134,7 @@ impl Calls {
             Call::Append => client.append(request).await,
             Call::Vote => client.vote(request).await,
             Call::Snapshot => client.snapshot(request).await,
+            Call::Poll => client.poll(request).await,
             Call::Stand => client.stand(request).await,
         };
         let PeerResponse { from, payload } = answer.map_err(CallError::Refused)?.into_inner();

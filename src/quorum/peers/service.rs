@@ -27,11 +27,12 @@ use super::{
     call::LARGEST_MESSAGE,
     contacts::Contacts,
     introduction::{Introducer, Stranger, cluster_of},
+    silence::hears_nobody,
 };
 use crate::{
     codec,
-    raft::{Member, PeerId, Raft, Vote},
-    settings::Clock,
+    raft::{LogId, Member, PeerId, Raft, State, Vote},
+    settings::{Clock, Timing},
     store::disk::Failing,
 };
 
@@ -76,7 +77,7 @@ impl Ballot {
         self.withheld_until.store(0, Ordering::SeqCst);
     }
 
-    fn is_withheld(&self, now: Millis) -> bool {
+    pub(crate) fn is_withheld(&self, now: Millis) -> bool {
         now.0 <= self.withheld_until.load(Ordering::SeqCst)
     }
 }
@@ -89,6 +90,7 @@ pub(crate) struct Core {
     pub(crate) contacts: Arc<Contacts>,
     pub(crate) ballot: Ballot,
     pub(crate) clock: Clock,
+    pub(crate) timing: Timing,
     pub(crate) failing: Failing,
     /// Those who ask to be taken in.
     pub(crate) joins: mpsc::Sender<(PeerId, Member)>,
@@ -158,21 +160,36 @@ impl Peers for PeersService {
         self.0.answer(&answer)
     }
 
+    async fn poll(&self, request: Request<PeerRequest>) -> Result<Response<PeerResponse>, Status> {
+        let (raft, payload) = self.0.consensus(request).await?;
+        let theirs: Option<LogId> = decode(&payload)?;
+        let timing = self.0.timing;
+        let alone = raft.with_raft_state(move |state| hears_nobody(state, timing)).await.map_err(ended)?;
+        let mine = raft.data_metrics().borrow().last_log;
+        self.0.answer(&(alone && theirs >= mine && !self.0.ballot.is_withheld((self.0.clock)())))
+    }
+
     async fn stand(&self, request: Request<PeerRequest>) -> Result<Response<PeerResponse>, Status> {
         let (raft, payload) = self.0.consensus(request).await?;
         let master: Vote = decode(&payload)?;
-        let stood = stand(&raft, &self.0.ballot, master).await;
+        // It has said itself that it has stopped: the promise to stand by it is void. If there is another master by
+        // now nothing happens.
+        let still = move |state: &State| *state.vote_ref() == master;
+        let stood = stand(&raft, &self.0.ballot, still).await;
         self.0.answer(&stood)
     }
 }
 
-/// Stands for election at once, without waiting for the promise to stand by this master to end: it has said itself
-/// that it has stopped. If there is another master by now nothing happens. Nothing else is heard in between, or the
-/// promise that is broken could be one to somebody else.
-pub(crate) async fn stand(raft: &Raft, ballot: &Ballot, master: Vote) -> bool {
+/// Stands for election at once, if that is right as things are. Nothing else is heard in between, or the promise that
+/// is broken could be one that was given meanwhile.
+pub(crate) async fn stand(
+    raft: &Raft,
+    ballot: &Ballot,
+    is_right: impl FnOnce(&State) -> bool + Send + 'static,
+) -> bool {
     let stands = async {
-        let still = raft.with_raft_state(move |state| *state.vote_ref() == master).await;
-        still.unwrap_or(false) && raft.trigger().elect().await.is_ok()
+        let right = raft.with_raft_state(is_right).await;
+        right.unwrap_or(false) && raft.trigger().elect().await.is_ok()
     };
     ballot.alone(stands).await
 }

@@ -156,9 +156,13 @@ impl World {
 
     /// Both directions.
     pub(super) fn cut(&self, one: &str, other: &str, cut: bool) {
-        for (from, to) in [(one, other), (other, one)] {
-            self.links[&(from.to_owned(), to.to_owned())].0.cut.store(cut, Ordering::SeqCst);
-        }
+        self.cut_off(one, other, cut);
+        self.cut_off(other, one, cut);
+    }
+
+    /// What one asks the other, and the answers. The other may ask.
+    pub(super) fn cut_off(&self, from: &str, to: &str, cut: bool) {
+        self.links[&(from.to_owned(), to.to_owned())].0.cut.store(cut, Ordering::SeqCst);
     }
 
     pub(super) fn isolate(&self, name: &str, cut: bool) {

@@ -1,0 +1,152 @@
+//! Who stands for election, and who waits. That a reign goes on is seen at its end: one that has lapsed is over for
+//! ever.
+
+use std::time::Duration;
+
+use leaseway_proto::peer::{Introduction, PeerRequest, peers_client::PeersClient};
+use tonic::Code;
+
+use crate::{
+    Reign, Timing, codec,
+    raft::LogId,
+    tests::{
+        segments::log_id,
+        strangers::{identity, introduction},
+        world::{World, known, said, timing, until},
+    },
+};
+
+/// Longer than anybody waits before standing, several times over.
+fn long() -> Duration {
+    timing().certainly_over() * 5
+}
+
+/// The elections that a peer knows of.
+fn elections(world: &World, name: &str) -> u64 {
+    world.peer(name).peers().first().expect("it knows of itself").term
+}
+
+/// Three peers, one of them the master for a while.
+async fn reigned() -> (World, String, Reign, [String; 2]) {
+    let mut world = World::new(&["a", "b", "c"]).await;
+    world.bootstrap().await;
+    let (master, reign) = world.master().await;
+    world.propose(said("first")).await;
+    until("all know", || world.running().all(|(_, peer)| known(peer) == ["first"])).await;
+    let followers: Vec<_> = world.names.iter().filter(|name| **name != master).cloned().collect();
+    (world, master, reign, followers.try_into().expect("two"))
+}
+
+async fn poll(world: &World, of: &str, last: Option<LogId>) -> Result<bool, tonic::Status> {
+    let from = world.names.iter().find(|name| *name != of).expect("there are others");
+    let from = Introduction {
+        election_timeout_ms: world.timing.lease().0,
+        ..introduction(world, from, identity(world, from).peer)
+    };
+    let address = world.peer(of).listening().expect("it listens");
+    let endpoint = tonic::transport::Endpoint::from_shared(format!("http://{address}")).expect("an address");
+    let mut client = PeersClient::new(endpoint.connect().await.expect("it accepts"));
+    let request = PeerRequest { from: Some(from), to: identity(world, of).peer, payload: codec::encode(&last) };
+    Ok(codec::decode(&client.poll(request).await?.into_inner().payload).expect("it decodes"))
+}
+
+#[tokio::test]
+async fn a_follower_that_was_cut_off_disturbs_nobody_when_it_returns() {
+    let (world, master, reign, [follower, _]) = reigned().await;
+    let before = elections(&world, &master);
+    for round in 0..5 {
+        world.isolate(&follower, true);
+        tokio::time::sleep(long()).await;
+        assert_eq!(elections(&world, &follower), before, "it has stood for election all alone");
+        world.peer(&master).propose(&reign, vec![said(format!("{round}"))]).await.expect("it is master");
+        world.isolate(&follower, false);
+        let newest = || known(world.peer(&follower)).last().cloned();
+        until("it is back", || newest() == Some(format!("{round}"))).await;
+    }
+    assert!(reign.holds(world.now()), "it goes on all the time");
+    assert_eq!(elections(&world, &master), before);
+}
+
+#[tokio::test]
+async fn whoever_hears_no_master_waits_as_long_as_others_do_and_stands_when_they_do_not() {
+    let (mut world, master, reign, [apart, between]) = reigned().await;
+    let before = elections(&world, &master);
+    world.cut(&apart, &master, true);
+    tokio::time::sleep(long()).await;
+    assert_eq!(elections(&world, &apart), before, "it has stood though the other one has a master");
+    assert!(reign.holds(world.now()));
+    // The other one hears nobody now, and can ask nobody.
+    world.cut_off(&between, &apart, true);
+    world.kill(&master);
+    until("it is elected", || world.masters().iter().any(|(name, _)| *name == apart)).await;
+    assert!(elections(&world, &apart) > before);
+}
+
+#[tokio::test]
+async fn nobody_stands_where_there_is_no_majority() {
+    let (mut world, master, reign, [one, other]) = reigned().await;
+    let before = elections(&world, &master);
+    for name in world.names.clone() {
+        world.isolate(&name, true);
+    }
+    until("the reign is over", || !reign.holds(world.now())).await;
+    tokio::time::sleep(long()).await;
+    for name in &world.names {
+        assert_eq!(elections(&world, name), before, "{name} has stood for election");
+    }
+    // Whoever has only just started knows of no promise, and of no majority either.
+    world.kill(&one);
+    world.start(&one).await;
+    tokio::time::sleep(long()).await;
+    assert_eq!(elections(&world, &one), before);
+    world.cut(&one, &other, false);
+    until("two are enough", || world.masters().iter().any(|(name, _)| *name == one || *name == other)).await;
+}
+
+#[tokio::test]
+async fn a_master_that_was_cut_off_follows_when_it_returns() {
+    let (world, master, reign, _) = reigned().await;
+    world.isolate(&master, true);
+    let elected = || world.masters().into_iter().find(|(name, _)| *name != master);
+    until("the others elect", || elected().is_some()).await;
+    assert!(!reign.holds(world.now()));
+    let (name, next) = elected().expect("there is one");
+    tokio::time::sleep(long()).await;
+    world.peer(&name).propose(&next, vec![said("second")]).await.expect("it is master");
+    world.isolate(&master, false);
+    until("it follows", || known(world.peer(&master)) == ["first", "second"]).await;
+    tokio::time::sleep(long()).await;
+    assert!(next.holds(world.now()), "it goes on");
+}
+
+#[tokio::test]
+async fn what_a_peer_says_when_it_is_asked_whether_it_would_vote() {
+    let (mut world, master, reign, [one, other]) = reigned().await;
+    let ahead = Some(log_id(1_000, 1_000_000));
+    tokio::time::sleep(long()).await;
+    for name in &world.names {
+        assert!(!poll(&world, name, ahead).await.expect("it answers"), "{name} hears from a master, or is it");
+    }
+    assert!(reign.holds(world.now()), "to be asked changes nothing");
+    world.kill(&master);
+    world.kill(&other);
+    tokio::time::sleep(long()).await;
+    assert!(poll(&world, &one, ahead).await.expect("it answers"), "there is no master");
+    for behind in [None, Some(log_id(0, 1_000_000))] {
+        assert!(!poll(&world, &one, behind).await.expect("it answers"), "it has more than {behind:?}");
+    }
+    assert!(known(world.peer(&one)) == ["first"] && world.masters().is_empty());
+}
+
+#[tokio::test]
+async fn whoever_has_only_just_started_does_not_say_that_it_would_vote() {
+    let (mut world, _, _, [name, _]) = reigned().await;
+    for name in world.names.clone() {
+        world.kill(&name);
+    }
+    // For so long it may have promised to stand by somebody in its former life.
+    world.timing = Timing::new(1_000, 30_000, 60_000).expect("a good timing");
+    world.start(&name).await;
+    let status = poll(&world, &name, Some(log_id(1_000, 1_000_000))).await.expect_err("it says nothing yet");
+    assert_eq!(status.code(), Code::Unavailable, "{status}");
+}
