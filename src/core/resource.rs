@@ -85,6 +85,8 @@ struct Batch {
     terms: Vec<(i16, Terms)>,
     /// Watched holders that are looked at now.
     looks: Vec<Look>,
+    /// Where promises are kept: the answers of the round that are leases, and the slots of those who get them.
+    granted: Vec<(u32, u32)>,
 }
 
 struct Seat {
@@ -130,6 +132,7 @@ impl Resource {
         self.end_of_supply(now.at);
         self.begin_sub_round();
         self.batch.newcomers.clear();
+        self.batch.granted.clear();
         self.look_ahead(requests);
         for request in requests.drain(..) {
             // Kept until it is settled; then it is the answer.

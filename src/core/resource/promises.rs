@@ -68,6 +68,14 @@ impl Resource {
         self.keeper.as_mut().map_or_else(Pending::default, |keeper| keeper.take(&self.ledger, bounds, now))
     }
 
+    /// Which answers of the last round must wait, and for what, once its changes have been taken: those that raise what their
+    /// holders are promised, or all if the horizon is not late enough. None waits for more than [`Pending::awaits`].
+    pub fn held_back(&self) -> impl Iterator<Item = (usize, u64)> {
+        let awaited = |keeper: &Keeper, slot| keeper.awaited(slot);
+        let granted = self.batch.granted.iter().zip(std::iter::repeat(self.keeper.as_ref()));
+        granted.filter_map(move |((place, slot), keeper)| Some((*place as usize, awaited(keeper?, *slot)?)))
+    }
+
     /// A quorum has stored all changes up to this number, and will not lose them.
     pub fn acknowledge(&mut self, number: u64) {
         if let Some(keeper) = &mut self.keeper {

@@ -31,6 +31,9 @@ impl Resource {
             self.note(seat.slot, party.due, *grant);
             answers[seat.answer] = Answer::Granted(self.grant(seat.slot, *grant, now));
         }
+        if self.keeper.is_some() {
+            batch.granted.extend(batch.seats.iter().map(|seat| (seat.answer as u32, seat.slot)));
+        }
         batch.seats.clear();
         batch.parties.clear();
         batch.grants.clear();

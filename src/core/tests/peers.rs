@@ -35,7 +35,7 @@ pub(crate) struct Peers {
     pub(crate) written: usize,
 }
 
-fn violated(detail: String) -> Result<(), Violation> {
+pub(super) fn violated(detail: String) -> Result<(), Violation> {
     Err(Violation { invariant: "promises", detail })
 }
 

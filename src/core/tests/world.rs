@@ -208,6 +208,13 @@ impl World {
         self.resource.round(now, &mut asks, &mut answers);
         self.log.extend(&answers);
         let awaits = self.propose()?;
+        let mut held_back = vec![None; answers.len()];
+        for (place, number) in self.resource.held_back() {
+            held_back[place] = Some(number);
+        }
+        if held_back.iter().max().copied().flatten() > awaits {
+            return super::peers::violated(format!("answers wait for {held_back:?}, all of them only for {awaits:?}"));
+        }
         // A holder with several requests in one round is settled several times, by different dues: not to be told from here.
         let mut ids: Vec<_> = batch.iter().map(|request| Arc::clone(&request.ask.id)).collect();
         ids.sort();
@@ -215,13 +222,13 @@ impl World {
         let told = ids.len() == batch.len() && !self.resource.is_learning(at);
         let dues: BTreeMap<_, _> =
             self.resource.report_holders(at, 0, usize::MAX).0.into_iter().map(|h| (h.id, h.due)).collect();
-        for (request, answer) in batch.into_iter().zip(answers) {
+        for ((request, answer), awaited) in batch.into_iter().zip(answers).zip(held_back) {
             if let Answer::Granted(lease) = answer {
                 let due = told.then(|| dues[&request.ask.id]);
                 invariant::lease_within_bounds(&lease, due, at, None)?;
                 let RequestUnderWay { from: to, life, number, sent_at, .. } = request;
                 let answer = AnswerUnderWay { to, life, number, sent_at, lease };
-                match awaits {
+                match awaited {
                     Some(awaited) => self.held_back.push((awaited, answer)),
                     None => self.leave(answer)?,
                 }

@@ -257,12 +257,10 @@ impl ResourceActor {
         self.core.set_max_holders(self.holders_allowed());
         self.core.round(now, &mut self.waiting, &mut self.answers);
         self.share.set(self.core.places());
-        match (self.write(now.at, ctx), &mut self.writing) {
-            (Some(number), Some(writing)) => {
-                writing.outbox.hold(number, self.replies.drain(..).zip(self.answers.drain(..)).collect());
-            }
-            _ => self.answer(),
+        if self.write(now.at, ctx).is_some() {
+            self.hold_back();
         }
+        self.answer();
         self.after();
         self.hinting.after_round(&mut self.core, now.at);
     }
@@ -273,6 +271,27 @@ impl ResourceActor {
             // Whoever asked may have gone away meanwhile; the lease counts until it ends.
             let _ = reply.send(Ok(answer));
         }
+    }
+
+    /// Keeps in the answers that must wait; the others go.
+    fn hold_back(&mut self) {
+        let Some(writing) = &mut self.writing else { return };
+        let mut awaited = vec![0; self.answers.len()];
+        for (place, number) in self.core.held_back() {
+            awaited[place] = number;
+        }
+        let (mut held, mut latest) = (Vec::new(), 0);
+        let all = std::mem::take(&mut self.replies).into_iter().zip(std::mem::take(&mut self.answers));
+        for ((reply, answer), awaited) in all.zip(awaited) {
+            if awaited > 0 {
+                latest = latest.max(awaited);
+                held.push((reply, answer));
+            } else {
+                self.replies.push(reply);
+                self.answers.push(answer);
+            }
+        }
+        writing.outbox.hold(latest, held);
     }
 
     /// Nobody may decide now; perhaps somebody else may, or this one again in a moment.

@@ -1,14 +1,15 @@
 //! Carries what resources promise to the peers: one entry of the log for everything that waits.
 //!
 //! Writings are proposed in the order in which they come, one batch after the other: while one is under way the next
-//! gathers, so that the log grows with time and not with requests. No actor and no mailbox: a resource must be able to write
+//! gathers, so that the log grows with time and not with requests. The first after a quiet moment goes at once; where one follows
+//! the other they are [`PAUSE`] apart, because an entry costs all peers the same whatever is in it. No actor and no mailbox: a resource must be able to write
 //! whatever else is going on, and what it may have under way is bounded by the requests that it may have waiting.
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 
 use leaseway_core::{Changes, Term};
 use leaseway_quorum::{Fact, ProposeError, Quorum, Reign};
-use tokio::sync::mpsc;
+use tokio::{sync::mpsc, time::Instant};
 
 use super::resource::Receipt;
 use crate::metrics;
@@ -17,6 +18,9 @@ use crate::metrics;
 /// writing may have more.
 const BATCH: usize = 1024;
 const BATCH_BYTES: usize = 256 << 10;
+/// Entries of a busy master begin so far apart at the least. Measured with three peers on two cores: an entry costs the master a
+/// millisecond of CPU, as much as forty requests.
+const PAUSE: Duration = Duration::from_millis(4);
 /// What a ceiling takes besides the id of its holder.
 const CEILING_BYTES: usize = 32;
 
@@ -58,7 +62,17 @@ impl Scribe {
 
 async fn write(quorum: Quorum, mut writings: mpsc::UnboundedReceiver<Writing>) {
     let mut batch = Vec::with_capacity(BATCH);
+    let mut next = Instant::now();
     while writings.recv_many(&mut batch, BATCH).await > 0 {
+        if Instant::now() < next {
+            tokio::time::sleep_until(next).await;
+            while batch.len() < BATCH
+                && let Ok(writing) = writings.try_recv()
+            {
+                batch.push(writing);
+            }
+        }
+        next = Instant::now() + PAUSE;
         while !batch.is_empty() {
             let together = together(&batch);
             propose(&quorum, batch.drain(..together).collect()).await;

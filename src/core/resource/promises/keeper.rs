@@ -53,6 +53,8 @@ pub(in crate::resource) struct Keeper {
     /// The end of the longest lease given since changes were last taken.
     furthest: Millis,
     horizons: Horizons,
+    /// What the horizon of the leases given before changes were last taken waits for.
+    awaited_horizon: Option<u64>,
     lowered_at: Millis,
 }
 
@@ -103,6 +105,7 @@ impl Keeper {
             too_high: VecDeque::new(),
             furthest: Millis::default(),
             horizons: Horizons::default(),
+            awaited_horizon: None,
             lowered_at: Millis::default(),
         }
     }
@@ -228,7 +231,14 @@ impl Keeper {
         let raised = raises.max().filter(|number| *number > self.acknowledged);
         self.touched = touched;
         self.touched.clear();
-        Pending { changes, awaits: raised.max(self.horizons.awaited(furthest)) }
+        self.awaited_horizon = self.horizons.awaited(furthest);
+        Pending { changes, awaits: raised.max(self.awaited_horizon) }
+    }
+
+    /// What a lease waits for that this holder was given before changes were last taken.
+    pub(super) fn awaited(&self, slot: u32) -> Option<u64> {
+        let raised = self.standings.get(slot as usize).map(|standing| standing.promised.number);
+        raised.filter(|number| *number > self.acknowledged).max(self.awaited_horizon)
     }
 
     fn standing(&mut self, slot: u32) -> &mut Standing {
