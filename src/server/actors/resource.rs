@@ -273,25 +273,16 @@ impl ResourceActor {
         }
     }
 
-    /// Keeps in the answers that must wait; the others go.
+    /// Keeps in the answers that must wait; the others are left to go. Their order means nothing: each has its own way out.
     fn hold_back(&mut self) {
         let Some(writing) = &mut self.writing else { return };
-        let mut awaited = vec![0; self.answers.len()];
-        for (place, number) in self.core.held_back() {
-            awaited[place] = number;
-        }
-        let (mut held, mut latest) = (Vec::new(), 0);
-        let all = std::mem::take(&mut self.replies).into_iter().zip(std::mem::take(&mut self.answers));
-        for ((reply, answer), awaited) in all.zip(awaited) {
-            if awaited > 0 {
-                latest = latest.max(awaited);
-                held.push((reply, answer));
-            } else {
-                self.replies.push(reply);
-                self.answers.push(answer);
-            }
-        }
-        writing.outbox.hold(latest, held);
+        let mut awaited: Vec<(usize, u64)> = self.core.held_back().collect();
+        awaited.sort_unstable();
+        let latest = awaited.iter().map(|(_, number)| *number).max().unwrap_or_default();
+        // From the last on, so that taking one out does not move those that are still to come.
+        let held =
+            awaited.iter().rev().map(|(place, _)| (self.replies.swap_remove(*place), self.answers.swap_remove(*place)));
+        writing.outbox.hold(latest, held.collect());
     }
 
     /// Nobody may decide now; perhaps somebody else may, or this one again in a moment.
