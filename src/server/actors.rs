@@ -2,8 +2,8 @@
 //!
 //! | actor | one per | owns | mailbox | when full | on panic | on stop |
 //! |---|---|---|---|---|---|---|
-//! | [`node`] | process | the directory of resources, the configuration in force | [`node::MAILBOX`] | caller waits | process exits | leases are forgotten |
-//! | [`resource`] | resource, on one of the arbiters | claims, leases, division | `Limits::queue` | RESOURCE_EXHAUSTED | the node builds it anew, learning | retired: nobody held anything |
+//! | [`node`] | process | where this peer stands, the directory of resources, the configuration in force | [`node::MAILBOX`] | caller waits | process exits | what the peers keep stays; all else is forgotten |
+//! | [`resource`] | resource, on one of the arbiters | claims, leases, division | `Limits::queue` | RESOURCE_EXHAUSTED | the node builds it anew: from its promises, or learning | retired: nobody held anything |
 //!
 //! actix does not restart a panicked actor, its timers starve under load, and `do_send` drops silently. So: the node notices
 //! when a resource is gone and builds another; ticks are messages; everything enters through bounded `try_send` or `send`.

@@ -91,6 +91,20 @@ fn a_peer_that_lost_its_disk_comes_back_as_another_one_and_counts_once_it_knows_
 }
 
 #[test]
+fn a_peer_is_not_sent_away_if_the_rest_could_not_decide() {
+    let mut peers = peers(100.0);
+    let master = peers.master();
+    let others: Vec<_> = peers.all().filter(|peer| *peer != master).collect();
+    peers.kill(others[0]);
+    eventually("the master misses it", || {
+        peers.operate(master, &["peers", "list"]).stdout.contains("unreachable").then_some(())
+    });
+    let said = peers.operate(master, &["peers", "remove", ["a", "b", "c"][others[1]]]);
+    assert!(said.code != Some(0) && said.stderr.contains("only 1 answer"), "{said:?}");
+    assert_eq!(peers.client("alice").ask(&peers, "r", 40.0), 40.0, "it goes on");
+}
+
+#[test]
 fn when_all_disks_are_lost_nobody_answers_until_it_is_said_that_nothing_is_promised() {
     let mut peers = peers(100.0);
     assert_eq!(peers.client("alice").ask(&peers, "r", 40.0), 40.0);
