@@ -34,6 +34,7 @@ mod template;
 mod tests;
 mod time;
 mod token;
+mod units;
 
 pub use amount::{Amount, AmountError, Sum};
 pub use claim::{Claim, Claims, HolderKind, clamp_priority};

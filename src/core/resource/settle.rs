@@ -8,6 +8,7 @@ use crate::{
     ledger::Holder,
     settlement::{self, Party},
     time::certain_end,
+    units::whole,
 };
 
 impl Resource {
@@ -23,9 +24,11 @@ impl Resource {
             self.begin_sub_round();
             return;
         }
+        self.deal_units(now.at);
         let free = self.seat_parties(&mut batch, now.at);
         if self.is_bounded() {
-            settlement::settle(free, &batch.parties, &mut batch.grants);
+            let indivisible = self.settings.whole_units;
+            settlement::settle(free, &batch.parties, indivisible, &mut batch.grants);
         } else {
             batch.grants.extend(batch.parties.iter().map(|party| party.due));
         }
@@ -82,8 +85,14 @@ impl Resource {
         if self.supply_has_ended(now) { Amount::ZERO } else { self.due(holder, known).min(self.bound(holder)) }
     }
 
-    /// The sum of what its claims are due. `known` keeps the terms of bands that have been asked about.
+    /// What a holder should end up with: what division gives it, in whole units if that is what is given.
     pub(super) fn due(&self, holder: &Holder, known: &mut Vec<(i16, Terms)>) -> Amount {
+        let divided = self.divided(holder, known);
+        if self.settings.whole_units { whole(divided, holder.extra) } else { divided }
+    }
+
+    /// The sum of what its claims are due. `known` keeps the terms of bands that have been asked about.
+    pub(super) fn divided(&self, holder: &Holder, known: &mut Vec<(i16, Terms)>) -> Amount {
         let mut due = |claim: &Claim| match self.terms_of(claim.priority, known) {
             // STATIC is for each client, and this node sees to that.
             Terms::Each(most) if holder.heeds_terms => Terms::Level(most.get()).due(claim),
@@ -129,6 +138,7 @@ impl Resource {
     fn grant(&mut self, slot: u32, capacity: Amount, now: Now, known: &mut Vec<(i16, Terms)>) -> Answer {
         let kind = self.ledger.holder(slot).kind;
         let (length, refresh) = self.lengths(kind, now.at);
+        let refresh = self.steered(refresh, slot, now.at);
         let token = self.tokens.issue();
         let expiry_time = now.unix.saturating_add((length.0 / 1000) as i64);
         let grant = Grant { token, capacity, end: certain_end(now.at, length) };

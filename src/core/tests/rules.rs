@@ -18,6 +18,7 @@ mod safe_capacity;
 mod supply;
 mod tokens;
 mod too_soon;
+mod units;
 
 use std::collections::BTreeMap;
 
