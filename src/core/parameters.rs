@@ -42,7 +42,7 @@ struct Parameter {
 }
 
 /// Every parameter there is.
-const PARAMETERS: [Parameter; 8] = [
+const PARAMETERS: [Parameter; 9] = [
     Parameter {
         name: "priority",
         expected: "`ignore` (as Doorman) or `strict` (higher bands first)",
@@ -77,6 +77,15 @@ const PARAMETERS: [Parameter; 8] = [
             Some(())
         },
         write: |settings| (settings.reuse == Reuse::Prompt).then(|| "prompt".into()),
+    },
+    Parameter {
+        name: "shadow",
+        expected: "`true` (everybody gets what they want, and what they would have got is shown) or `false`",
+        apply: |settings, value| {
+            settings.shadow = value.parse().ok()?;
+            Some(())
+        },
+        write: |settings| settings.shadow.then(|| "true".into()),
     },
     Parameter {
         name: "whole_units",
@@ -199,7 +208,7 @@ mod tests {
     fn what_is_wrong_is_named() {
         assert_eq!(
             apply("priorty", "strict").expect_err("a typing error"),
-            "unknown parameter `priorty` (did you mean `priority`?); known: priority, max_priority, reuse, whole_units, rotation_period, headroom, decay_factor, min_request_interval"
+            "unknown parameter `priorty` (did you mean `priority`?); known: priority, max_priority, reuse, shadow, whole_units, rotation_period, headroom, decay_factor, min_request_interval"
         );
         for (name, value) in [("priority", "high"), ("min_request_interval", "NaN"), ("max_priority", "1e3")] {
             let error = apply(name, value).expect_err("a bad value");

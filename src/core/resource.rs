@@ -276,7 +276,7 @@ impl Resource {
 
     /// Whether what is granted comes out of one sum: dividing algorithms, and everything that is cut from a parent's lease.
     pub fn is_bounded(&self) -> bool {
-        self.settings.kind.divides() || self.has_parent()
+        self.settings.shares() || self.has_parent()
     }
 
     fn begin_sub_round(&mut self) {

@@ -39,6 +39,8 @@ pub struct Settings {
     pub headroom: f64,
     /// Child nodes refresh so much more often than clients: 0.5 is twice as often.
     pub decay_factor: f64,
+    /// Everybody gets what they want, and it is only shown what they would have been given.
+    pub shadow: bool,
     /// Only whole units are given out; what is left over goes round.
     pub whole_units: bool,
     /// How long a round of that lasts; absent: eight refresh intervals.
@@ -72,6 +74,7 @@ impl Settings {
             max_priority: None,
             reuse: Reuse::default(),
             headroom: 0.0,
+            shadow: false,
             whole_units: false,
             rotation_period: None,
             decay_factor: Self::DEFAULT_DECAY_FACTOR,
@@ -90,6 +93,11 @@ impl Settings {
     /// round, about a refresh interval: the longer a period is, the less that costs.
     pub fn rotation(&self) -> Millis {
         self.rotation_period.unwrap_or(Millis(self.refresh.0.saturating_mul(8))).max(Millis(1000))
+    }
+
+    /// Whether what one gets another cannot have.
+    pub fn shares(&self) -> bool {
+        self.kind.divides() && !self.shadow
     }
 
     /// How soon child nodes should ask again.

@@ -82,7 +82,11 @@ impl Resource {
 
     /// What a holder should end up with while the node has a lease; after that, nothing.
     pub(super) fn due_now(&self, holder: &Holder, now: Millis, known: &mut Vec<(i16, Terms)>) -> Amount {
-        if self.supply_has_ended(now) { Amount::ZERO } else { self.due(holder, known).min(self.bound(holder)) }
+        if self.supply_has_ended(now) {
+            return Amount::ZERO;
+        }
+        let due = if self.settings.shadow { holder.wants().floor() } else { self.due(holder, known) };
+        due.min(self.bound(holder))
     }
 
     /// What a holder should end up with: what division gives it, in whole units if that is what is given.
@@ -121,7 +125,7 @@ impl Resource {
     /// (it was cut), settlement alone would let all keep what they have for ever: then nobody is due more than an equal part.
     fn bound(&self, holder: &Holder) -> Amount {
         let (sums, capacity) = (self.ledger.sums(), self.settings.capacity);
-        if self.settings.kind.divides() || !self.is_bounded() || sums.held <= Sum::from(capacity) {
+        if self.settings.shares() || !self.is_bounded() || sums.held <= Sum::from(capacity) {
             return Amount::MAX;
         }
         Amount::clamped(capacity.get() / sums.subclients.max(1) as f64 * holder.subclients() as f64)

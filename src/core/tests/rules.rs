@@ -15,6 +15,7 @@ mod promises;
 mod reuse;
 mod rounds;
 mod safe_capacity;
+mod shadow;
 mod supply;
 mod tokens;
 mod too_soon;
