@@ -24,6 +24,7 @@ pub mod invariant;
 mod leases;
 mod ledger;
 mod parameters;
+pub mod planted;
 mod promises;
 mod resource;
 mod settings;

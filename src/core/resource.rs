@@ -21,6 +21,7 @@ use crate::{
     division::Division,
     hints::{Look, WatchList},
     ledger::Ledger,
+    planted::{self, Fault},
     settlement::Party,
     token::{Term, Tokens},
     units::Rotation,
@@ -316,7 +317,7 @@ impl Resource {
             Some(token) => self.tokens.issued(token) && self.ledger.holder_mut(slot).leases.release(token),
             None => !self.may_be_former(slot, now),
         };
-        if everything {
+        if everything || planted::is(Fault::ReleasesEverything) {
             let holder = self.ledger.remove(slot);
             self.division.remove(slot, &holder.claims);
             self.watch_list.remove(holder.watch);

@@ -6,6 +6,7 @@ use crate::{
     hints::waits,
     leases::Grant,
     ledger::Holder,
+    planted::{self, Fault},
     settlement::{self, Party},
     time::certain_end,
     units::whole,
@@ -63,7 +64,10 @@ impl Resource {
         let mut free = Sum::from(self.settings.capacity) - self.ledger.sums().held;
         for seat in &batch.seats {
             let holder = self.ledger.holder(seat.slot);
-            let current = holder.leases.kept(seat.claimed, now);
+            let mut current = holder.leases.kept(seat.claimed, now);
+            if planted::is(Fault::KeepsWhatIsHeld) {
+                current = current.max(holder.leases.held(now));
+            }
             let due = if learning && !self.supply_has_ended(now) {
                 current.max(seat.claimed)
             } else {

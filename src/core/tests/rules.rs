@@ -45,7 +45,11 @@ fn slice(subclients: u32, wants: f64, priority: i16) -> Claim {
 }
 
 fn granted(answer: Answer) -> Lease {
-    *answer.lease().unwrap_or_else(|| panic!("expected a lease, got {answer:?}"))
+    match answer {
+        Answer::Granted(lease) => lease,
+        Answer::Supplied(supplied) => supplied.lease,
+        other => panic!("expected a lease, got {other:?}"),
+    }
 }
 
 impl Desk {
