@@ -28,6 +28,12 @@ pub mod peer {
     include!("generated/leaseway.peer.v1.rs");
 }
 
+/// `package leaseway.pools.v1`: how pools are managed.
+#[allow(missing_docs, unreachable_pub, clippy::all, clippy::pedantic)]
+pub mod pools {
+    include!("generated/leaseway.pools.v1.rs");
+}
+
 /// `package leaseway.push.v1`: when to ask again.
 #[allow(missing_docs, unreachable_pub, clippy::all, clippy::pedantic)]
 pub mod push {

@@ -5,7 +5,7 @@ use std::{fs, path::Path};
 use prost::Message;
 use tonic_prost_build::FileDescriptorSet;
 
-const FILES: [&str; 5] = ["admin.proto", "doorman.proto", "peer.proto", "push.proto", "status.proto"];
+const FILES: [&str; 6] = ["admin.proto", "doorman.proto", "peer.proto", "pools.proto", "push.proto", "status.proto"];
 /// Peers talk on a port of their own: nobody explores it.
 const NOT_FOR_REFLECTION: [&str; 1] = ["peer.proto"];
 

@@ -1,6 +1,7 @@
 //! The one task of a client: sends what the session says, when it says so, and reports what comes back.
 
 use std::{
+    collections::BTreeMap,
     future::Future,
     pin::Pin,
     sync::Arc,
@@ -14,6 +15,7 @@ use tonic::Status;
 use crate::{
     metrics,
     push::Hints,
+    pool::{PoolState, Usage},
     session::{Body, Given, Outgoing},
     shared::Shared,
     transport::{Connection, Transport},
@@ -36,11 +38,13 @@ struct UnderWay {
     method: &'static str,
     server: Arc<str>,
     sent: Instant,
+    /// What it says of use, by resource.
+    told: BTreeMap<Arc<str>, Usage>,
     answer: Pin<Box<dyn Future<Output = Result<Answer, Status>> + Send>>,
 }
 
 enum Answer {
-    Given { given: Vec<Given>, malformed: Vec<String> },
+    Given { given: Vec<Given>, malformed: Vec<String>, pools: Vec<(Arc<str>, Option<PoolState>)> },
     Released,
     Elsewhere(Option<String>),
 }
@@ -110,13 +114,19 @@ impl Driver {
         let (number, server) = (outgoing.number, outgoing.target);
         let connection = self.connect(&server);
         let client = Arc::clone(&self.shared.id);
+        let told = match &outgoing.body {
+            Body::Ask(asks) => {
+                asks.iter().filter_map(|ask| Some((Arc::clone(&ask.id), ask.demand.usage?))).collect()
+            }
+            Body::Release(_) => BTreeMap::new(),
+        };
         let (method, answer): (_, Pin<Box<dyn Future<Output = _> + Send>>) = match outgoing.body {
             Body::Ask(asks) => ("GetCapacity", Box::pin(ask(connection, wire::get_capacity(&client, asks)))),
             Body::Release(releases) => {
                 ("ReleaseCapacity", Box::pin(release(connection, wire::release_capacity(&client, releases))))
             }
         };
-        UnderWay { number, method, server, sent: Instant::now(), answer }
+        UnderWay { number, method, server, sent: Instant::now(), told, answer }
     }
 
     fn connect(&mut self, server: &Arc<str>) -> Result<Arc<Connection>, Status> {
@@ -130,10 +140,10 @@ impl Driver {
     }
 
     fn landed(&mut self, answer: Result<Answer, Status>) {
-        let Some(UnderWay { number, method, server, sent, .. }) = self.under_way.take() else { return };
+        let Some(UnderWay { number, method, server, sent, told, .. }) = self.under_way.take() else { return };
         metrics::requested(method, &server, sent.elapsed(), answer.is_err());
         match answer {
-            Ok(Answer::Given { given, malformed }) => {
+            Ok(Answer::Given { given, malformed, pools }) => {
                 if let (Some(hints), Some(connection)) = (&mut self.hints, &self.connection) {
                     hints.follow(connection);
                 }
@@ -142,7 +152,11 @@ impl Driver {
                 if let Some(error) = &error {
                     tracing::warn!("{error}");
                 }
-                self.shared.landed(|session, now| _ = session.answered(now, number, given), error);
+                let mut counts = false;
+                self.shared.landed(|session, now| counts = session.answered(now, number, given), error);
+                if counts {
+                    self.shared.placed(places(pools, &told));
+                }
             }
             Ok(Answer::Released) => self.shared.landed(|session, now| _ = session.answered(now, number, vec![]), None),
             Ok(Answer::Elsewhere(master)) => {
@@ -169,6 +183,18 @@ impl Drop for Driver {
     }
 }
 
+/// What an answer says of pools, with what was said of use for it.
+fn places(
+    pools: Vec<(Arc<str>, Option<PoolState>)>,
+    told: &BTreeMap<Arc<str>, Usage>,
+) -> Vec<(Arc<str>, Option<PoolState>, Option<Usage>)> {
+    let place = |(id, pool): (Arc<str>, _)| {
+        let told = told.get(&id).copied();
+        (id, pool, told)
+    };
+    pools.into_iter().map(place).collect()
+}
+
 type Connected = Result<Arc<Connection>, Status>;
 
 async fn ask(connection: Connected, request: leaseway_proto::doorman::GetCapacityRequest) -> Result<Answer, Status> {
@@ -176,8 +202,9 @@ async fn ask(connection: Connected, request: leaseway_proto::doorman::GetCapacit
     let response = CapacityClient::new(connection?.channel.clone()).get_capacity(request).await?.into_inner();
     Ok(wire::elsewhere(response.mastership).map_or_else(
         || {
+            let pools = wire::pools(&response.response);
             let (given, malformed) = wire::given(response.response, sent);
-            Answer::Given { given, malformed }
+            Answer::Given { given, malformed, pools }
         },
         Answer::Elsewhere,
     ))

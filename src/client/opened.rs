@@ -1,7 +1,7 @@
 //! A resource that is open: what all its handles are handles of.
 
 use std::{
-    sync::{Arc, Mutex, PoisonError},
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::Duration,
 };
 
@@ -12,6 +12,7 @@ use crate::{
     Capacity,
     demand::{Demand, Kind, Sample, Settings},
     limiter::{GaugeLimiter, RateLimiter},
+    pool::{Meter, Place, PoolState, Usage},
     session::{Basis, Mode, Usable},
     wants::Wants,
 };
@@ -22,6 +23,7 @@ pub(crate) struct Opened {
     pub(crate) priority: i64,
     pub(crate) limiter: Limiter,
     source: Mutex<Source>,
+    place: Mutex<Option<Place>>,
     usable: watch::Sender<Usable>,
 }
 
@@ -68,7 +70,7 @@ impl Opened {
     pub(crate) fn new(id: Arc<str>, mode: Mode, priority: i64, limiter: Limiter, wants: Option<f64>) -> Opened {
         let source = wants.map(Source::Fixed).or_else(|| limiter.estimated()).unwrap_or(Source::Fixed(0.0));
         let (usable, _) = watch::channel(Usable { capacity: Capacity::NONE, basis: Basis::Unknown });
-        Opened { id, mode, priority, limiter, source: Mutex::new(source), usable }
+        Opened { id, mode, priority, limiter, source: Mutex::new(source), place: Mutex::default(), usable }
     }
 
     pub(crate) fn fix_wants(&self, wants: f64) {
@@ -88,19 +90,64 @@ impl Opened {
 
     /// What to ask for now.
     pub(crate) fn wants(&self, now: Millis) -> Wants {
+        // It can be looked at once: both what is wanted and what is used depend on it.
+        let (peak, outstanding) = match &self.limiter {
+            Limiter::Gauge(gauge) => (gauge.take_peak(), gauge.outstanding() as f64),
+            Limiter::Rate(_) | Limiter::None => (0, 0.0),
+        };
         let mut source = self.source.lock().unwrap_or_else(PoisonError::into_inner);
         let amount = match &mut *source {
             Source::Fixed(amount) => *amount,
-            Source::Estimated(demand) => self.estimate(demand, now),
+            Source::Estimated(demand) => self.estimate(demand, now, peak),
         };
-        let outstanding = match &self.limiter {
-            Limiter::Gauge(gauge) => gauge.outstanding() as f64,
-            Limiter::Rate(_) | Limiter::None => 0.0,
-        };
-        Wants { amount, priority: self.priority, outstanding }
+        drop(source);
+        Wants { amount, priority: self.priority, outstanding, usage: self.usage(now, peak) }
     }
 
-    fn estimate(&self, demand: &mut Demand, now: Millis) -> f64 {
+    /// In a pool: what has been used since the server was last told. Nothing can be said without a limiter; the server
+    /// then takes it that all is used.
+    fn usage(&self, now: Millis, peak: u64) -> Option<Usage> {
+        let mut place = self.place();
+        let place = place.as_mut()?;
+        let meter = self.meter(now);
+        match &self.limiter {
+            Limiter::Rate(_) => Some(place.use_of_rate(meter)),
+            Limiter::Gauge(gauge) => {
+                let capacity = gauge.capacity().get();
+                Some(place.use_of_gauge(meter, if peak == 0 { 0.0 } else { peak as f64 / capacity }))
+            }
+            Limiter::None => None,
+        }
+    }
+
+    fn meter(&self, now: Millis) -> Meter {
+        match &self.limiter {
+            Limiter::Rate(rate) => Meter { at: now, taken: rate.taken(), recharging: rate.recharging() },
+            Limiter::Gauge(gauge) => Meter { at: now, taken: gauge.taken(), ..Meter::default() },
+            Limiter::None => Meter { at: now, ..Meter::default() },
+        }
+    }
+
+    fn place(&self) -> MutexGuard<'_, Option<Place>> {
+        self.place.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The server has answered, and says where this client stands in a pool, if it is one. `told`: what its request said of use.
+    pub(crate) fn placed(&self, now: Millis, state: Option<PoolState>, told: Option<Usage>) {
+        let mut place = self.place();
+        let before = place.take();
+        *place = state.map(|state| {
+            let told = told.map_or_else(|| self.meter(now), |usage| usage.meter);
+            Place::answered(before, state, told)
+        });
+    }
+
+    /// Where this client stands, in a pool.
+    pub(crate) fn pool(&self) -> Option<PoolState> {
+        self.place().as_ref().map(|place| place.state.clone())
+    }
+
+    fn estimate(&self, demand: &mut Demand, now: Millis, peak: u64) -> f64 {
         match &self.limiter {
             Limiter::Rate(rate) => demand.sample(
                 now,
@@ -111,7 +158,7 @@ impl Opened {
                     capacity: rate.capacity().get(),
                 },
             ),
-            Limiter::Gauge(gauge) => demand.sample(now, Sample { count: gauge.take_peak(), ..Sample::default() }),
+            Limiter::Gauge(_) => demand.sample(now, Sample { count: peak, ..Sample::default() }),
             Limiter::None => {}
         }
         demand.wants(now)
@@ -170,7 +217,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn wants_can_be_said_and_estimated_again() {
         let opened = opened(Limiter::Rate(RateLimiter::new(Burst::default())), Some(7.0));
-        assert_eq!(opened.wants(Millis(0)), Wants { amount: 7.0, priority: 3, outstanding: 0.0 });
+        assert_eq!(opened.wants(Millis(0)), Wants { amount: 7.0, priority: 3, ..Wants::default() });
         assert!(opened.estimate_wants() && opened.estimates_wants());
         opened.fix_wants(8.0);
         assert!(!opened.estimates_wants());

@@ -11,6 +11,7 @@ use crate::{
     gauge::Gauge,
     limiter::{Burst, Closed, GaugeLimiter, RateLimiter},
     opened::{Limiter, Opened},
+    pool::PoolState,
     rate::Rate,
     session::{Basis, Mode, Usable},
 };
@@ -143,6 +144,11 @@ impl Resource {
     /// The lease it has now, and how much longer.
     pub fn lease(&self) -> Option<(Capacity, Duration)> {
         self.keeper.shared.lease(&self.opened.id).map(|(lease, left)| (lease.capacity, left))
+    }
+
+    /// Where it stands, if the resource is a pool (PRIORITY_POOL) and the server has answered.
+    pub fn pool(&self) -> Option<PoolState> {
+        self.opened.pool()
     }
 
     /// Follows what may be used.

@@ -17,6 +17,7 @@ use crate::{
     error::OpenError,
     metrics,
     opened::Opened,
+    pool::{PoolState, Usage},
     session::{Basis, Outgoing, Session, Usable},
     wants::Wants,
 };
@@ -287,6 +288,17 @@ impl Shared {
         let changes = state.changes(now);
         drop(state);
         self.put_in_force(changes);
+    }
+
+    /// An answer that counts says where this client stands in pools. With each comes what its request said of use.
+    pub(crate) fn placed(&self, places: Vec<(Arc<str>, Option<PoolState>, Option<Usage>)>) {
+        let now = self.clock.now();
+        let state = self.lock();
+        for (id, place, told) in places {
+            if let Some(slot) = state.opened.get(&id) {
+                slot.opened.placed(now, place, told);
+            }
+        }
     }
 
     /// By the driver only, so that changes are put in force in the order in which they came.

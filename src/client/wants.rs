@@ -1,6 +1,6 @@
 //! What a client asks for, of one resource.
 
-use crate::session::Demand;
+use crate::{pool::Usage, session::Demand};
 
 /// The demand of a client.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
@@ -11,6 +11,8 @@ pub struct Wants {
     pub priority: i64,
     /// Gauges: everything in use, if that is more than the lease allows.
     pub outstanding: f64,
+    /// Pools: what has been used of the lease that is echoed with this.
+    pub usage: Option<Usage>,
 }
 
 /// Wants that have changed by more than this part are sent at once.
@@ -37,8 +39,8 @@ mod tests {
     use super::*;
 
     fn urgent(amount: f64, outstanding: f64) -> bool {
-        let asked = Wants { amount: 10.0, priority: 0, outstanding: 5.0 };
-        Wants { amount, priority: 0, outstanding }.is_urgent(&asked)
+        let asked = Wants { amount: 10.0, outstanding: 5.0, ..Wants::default() };
+        Wants { amount, outstanding, ..Wants::default() }.is_urgent(&asked)
     }
 
     #[test]

@@ -7,6 +7,7 @@ use leaseway_core::Millis;
 use leaseway_proto::doorman as wire;
 
 use crate::{
+    pool::{PoolState, Standing},
     session::{Ask, Given, Lease, Release, Wire},
     wants::Wants,
 };
@@ -20,6 +21,11 @@ pub(crate) fn get_capacity(client: &str, asks: Vec<Ask<Wants>>) -> wire::GetCapa
         // The wire has what is in use *beyond* the lease that is echoed.
         outstanding: Some(ask.demand.outstanding - ask.has.map_or(0.0, |lease| lease.capacity.get()))
             .filter(|beyond| *beyond > 0.0),
+        usage: ask.demand.usage.map(|usage| wire::Usage {
+            recharging_fraction: Some(usage.recharging),
+            request_cost: Some(usage.units as f64),
+            interval_ms: i64::try_from(usage.interval.0).ok(),
+        }),
     });
     wire::GetCapacityRequest { client_id: Some(client.to_owned()), resource: resource.collect() }
 }
@@ -55,6 +61,30 @@ pub(crate) fn given(answer: Vec<wire::ResourceResponse>, sent: Duration) -> (Vec
         given
     });
     (given.collect(), malformed)
+}
+
+/// Where the client stands in the pools of an answer; nothing for what is no pool.
+pub(crate) fn pools(answer: &[wire::ResourceResponse]) -> Vec<(Arc<str>, Option<PoolState>)> {
+    let place = |response: &wire::ResourceResponse| {
+        Some((response.resource_id.as_deref()?.into(), response.pool.as_ref().map(pool)))
+    };
+    answer.iter().filter_map(place).collect()
+}
+
+/// Numbers that make no sense count as nothing: they are for people.
+fn pool(state: &wire::PoolState) -> PoolState {
+    let number = |number: Option<f64>| number.filter(|number| number.is_finite()).unwrap_or_default();
+    PoolState {
+        standing: match state.state() {
+            wire::pool_state::Standing::Waiting => Standing::Waiting,
+            wire::pool_state::Standing::Free => Standing::Free,
+            wire::pool_state::Standing::Priority => Standing::Priority,
+            wire::pool_state::Standing::Revoking => Standing::Revoking,
+        },
+        assigned: number(state.assigned),
+        min_capacity: number(state.min_capacity),
+        reason: state.reason.clone().filter(|reason| !reason.is_empty()),
+    }
 }
 
 /// One lease of an answer; nothing if it makes no sense. `sent` is when the request left, since the epoch.
@@ -105,7 +135,7 @@ mod tests {
     }
 
     fn response(gets: Option<wire::Lease>) -> wire::ResourceResponse {
-        wire::ResourceResponse { resource_id: Some("r".into()), gets, safe_capacity: Some(-1.0), priority: None }
+        wire::ResourceResponse { resource_id: Some("r".into()), gets, safe_capacity: Some(-1.0), ..wire::ResourceResponse::default() }
     }
 
     #[test]

@@ -44,6 +44,9 @@ pub(super) struct Bucket {
     promises: Promises,
     /// Up to when credit has been counted.
     settled: Nanos,
+    taken: u64,
+    /// For how long credit was less than it may be, ever.
+    recharging: Nanos,
 }
 
 impl Bucket {
@@ -59,6 +62,24 @@ impl Bucket {
             saving: 0,
             promises: Promises::default(),
             settled: 0,
+            taken: 0,
+            recharging: 0,
+        }
+    }
+
+    /// For how long credit was less than it may be, ever. As long as a capacity is in force, that is the part of the time in which
+    /// it was used, however large the burst: every permit takes as long to come back.
+    pub(super) fn recharging(&mut self, now: Nanos) -> Nanos {
+        self.settle(now);
+        self.recharging
+    }
+
+    /// How much of the time ahead it takes until credit is all it may be.
+    fn recharges_for(&self, passed: Nanos) -> Nanos {
+        match self.depth.max(self.saving).saturating_sub(self.credit) {
+            0 => 0,
+            _ if self.rate == 0 => passed,
+            missing => u64::try_from(missing.div_ceil(self.rate)).map_or(passed, |needed| needed.min(passed)),
         }
     }
 
@@ -66,6 +87,7 @@ impl Bucket {
     fn settle(&mut self, now: Nanos) {
         let passed = now.saturating_sub(self.settled);
         self.settled += passed;
+        self.recharging += self.recharges_for(passed);
         self.credit = self.credit.saturating_add(self.rate.saturating_mul(u128::from(passed)));
         self.spill();
     }
@@ -115,6 +137,7 @@ impl Meter for Bucket {
         } else {
             return Err(Short { ready_in: self.ready_in(now, u64::from(n)) });
         }
+        self.taken += u64::from(n);
         Ok(())
     }
 
@@ -152,8 +175,13 @@ impl Meter for Bucket {
         self.promises.end(units(u64::from(promise.n)), promise.era);
     }
 
+    fn taken(&self) -> u64 {
+        self.taken
+    }
+
     fn hand_back(&mut self, now: Nanos, promise: Promise) {
         self.settle(now);
+        self.taken -= u64::from(promise.n);
         self.credit += self.promises.end(units(u64::from(promise.n)), promise.era);
     }
 }

@@ -13,12 +13,13 @@ use crate::{
 pub(super) struct Count {
     capacity: Capacity,
     in_use: u64,
+    taken: u64,
 }
 
 impl Count {
     /// Without capacity.
     pub(super) fn new() -> Count {
-        Count { capacity: Capacity::NONE, in_use: 0 }
+        Count { capacity: Capacity::NONE, in_use: 0, taken: 0 }
     }
 
     /// What was in use is not any more.
@@ -55,6 +56,7 @@ impl Meter for Count {
             return Err(Short { ready_in: None });
         }
         self.in_use = after;
+        self.taken += u64::from(n);
         Ok(())
     }
 
@@ -76,7 +78,12 @@ impl Meter for Count {
 
     fn claim(&mut self, _: Promise) {}
 
+    fn taken(&self) -> u64 {
+        self.taken
+    }
+
     fn hand_back(&mut self, _: Nanos, promise: Promise) {
+        self.taken -= u64::from(promise.n);
         self.give_back(promise.n);
     }
 }

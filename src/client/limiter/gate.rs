@@ -25,7 +25,7 @@ use crate::{
     Capacity,
     limiter::{
         Closed, TryError,
-        bucket::Promise,
+        bucket::{Bucket, Promise},
         meter::{Meter, Nanos},
         pressure::Pressure,
         queue::{Key, Queue},
@@ -102,6 +102,14 @@ enum Place {
     Behind,
 }
 
+impl Gate<Bucket> {
+    /// For how long credit was less than it may be, ever.
+    pub(super) fn recharging(&self) -> Duration {
+        let now = self.now();
+        Duration::from_nanos(self.lock().meter.recharging(now))
+    }
+}
+
 impl<M: Meter> Gate<M> {
     pub(super) fn new(meter: M, on_pressure: Option<Arc<Notify>>) -> Gate<M> {
         let line = Line {
@@ -165,6 +173,11 @@ impl<M: Meter> Gate<M> {
         let line = self.lock();
         let since = line.queued_since.map_or(0, |since| now.saturating_sub(since));
         Duration::from_nanos(line.queued.saturating_add(since))
+    }
+
+    /// Permits taken and not handed back, ever.
+    pub(super) fn taken(&self) -> u64 {
+        self.meter(Meter::taken)
     }
 
     /// Looks at the meter.

@@ -99,6 +99,11 @@ impl GaugeLimiter {
         self.gate.arrived()
     }
 
+    /// Permits taken, ever.
+    pub fn taken(&self) -> u64 {
+        self.gate.taken()
+    }
+
     /// What the server has to be told: all permits in use if they are more than the capacity, which happens after a cut;
     /// otherwise none. The server counts the larger of this and the lease as held.
     pub fn outstanding(&self) -> u64 {

@@ -48,6 +48,9 @@ pub(super) trait Meter {
     /// It knows.
     fn claim(&mut self, promise: Promise);
 
+    /// Permits taken and not handed back, ever.
+    fn taken(&self) -> u64;
+
     /// It has gone away instead.
     fn hand_back(&mut self, now: Nanos, promise: Promise);
 }

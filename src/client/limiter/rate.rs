@@ -78,6 +78,16 @@ impl RateLimiter {
         self.gate.arrived()
     }
 
+    /// Permits taken, ever.
+    pub fn taken(&self) -> u64 {
+        self.gate.taken()
+    }
+
+    /// For how long some of the burst was missing, ever: the part of the time in which the capacity was in use.
+    pub fn recharging(&self) -> Duration {
+        self.gate.recharging()
+    }
+
     /// For how long somebody has been waiting, ever: how much of the time the capacity is what holds callers up.
     pub fn queued(&self) -> Duration {
         self.gate.queued()
