@@ -9,7 +9,7 @@ use bincode::Options as _;
 use serde::{Serialize, de::DeserializeOwned};
 
 /// The version of everything that is encoded here, on disk and between peers.
-pub(crate) const FORMAT: u8 = 1;
+pub(crate) const FORMAT: u8 = 2;
 
 /// No more than this is ever decoded at once.
 const LIMIT: u64 = 1 << 30;

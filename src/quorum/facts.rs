@@ -8,10 +8,10 @@ use std::{
     sync::Arc,
 };
 
-use leaseway_core::{Amount, Changes, Millis, Promises, Term};
+use leaseway_core::{Assigned, Changes, HolderKind, Load, Millis, Promises, Term};
 use serde::{Deserialize, Serialize};
 
-use crate::stored::{StoredBook, StoredFacts, StoredRefusal, amount_of};
+use crate::stored::{StoredAssignment, StoredBook, StoredFacts, StoredPortion, StoredRefusal};
 
 /// So many configurations are remembered, the one in force included.
 const HISTORY: usize = 32;
@@ -35,14 +35,23 @@ pub enum Fact {
         /// The life that has ended.
         term: Term,
     },
-    /// So much of a resource is assigned to a client from now on. Zero: nothing any more.
+    /// So much of a resource is assigned to a holder from now on, in place of what was before.
     Assignment {
         /// Of what.
         resource: Arc<str>,
+        /// To a client, or to a child node.
+        kind: HolderKind,
         /// To whom.
-        client: Arc<str>,
-        /// How much in all.
-        amount: Amount,
+        holder: Arc<str>,
+        /// How much in all. `None`: nothing any more.
+        assigned: Option<Assigned>,
+    },
+    /// A protected resource can serve so much from now on, whatever its template says.
+    Load {
+        /// Which.
+        resource: Arc<str>,
+        /// How much. `None`: as much as its template says.
+        load: Option<Load>,
     },
     /// Promises that nobody here knows of may be in force, for so long from when this is applied. Zero: none are any more.
     Listen {
@@ -73,7 +82,8 @@ pub struct Facts {
     version: u64,
     configurations: VecDeque<Configuration>,
     books: BTreeMap<Arc<str>, Book>,
-    assignments: BTreeMap<Arc<str>, BTreeMap<Arc<str>, Amount>>,
+    assignments: BTreeMap<Arc<str>, BTreeMap<(HolderKind, Arc<str>), Assigned>>,
+    loads: BTreeMap<Arc<str>, Load>,
     listening: Option<Listening>,
 }
 
@@ -112,8 +122,14 @@ impl Facts {
     }
 
     /// What is assigned to whom of a resource.
-    pub fn assignments(&self, resource: &str) -> impl Iterator<Item = (&Arc<str>, Amount)> {
-        self.assignments.get(resource).into_iter().flatten().map(|(client, amount)| (client, *amount))
+    pub fn assignments(&self, resource: &str) -> impl Iterator<Item = (HolderKind, &Arc<str>, Assigned)> {
+        let holders = self.assignments.get(resource).into_iter().flatten();
+        holders.map(|((kind, holder), assigned)| (*kind, holder, *assigned))
+    }
+
+    /// What a protected resource can serve; nothing if its template says that.
+    pub fn load(&self, resource: &str) -> Option<Load> {
+        self.loads.get(resource).copied()
     }
 
     /// Until when promises that nobody here knows of may be in force, on the clock of this peer; nothing once that has been
@@ -168,7 +184,7 @@ impl Facts {
                         ahead.entry(resource).or_insert_with(|| self.books.get(resource).and_then(|book| book.newest));
                     *newest = newest.filter(|(newest, _)| newest > term);
                 }
-                Fact::Configuration(_) | Fact::Assignment { .. } | Fact::Listen { .. } => {}
+                Fact::Configuration(_) | Fact::Assignment { .. } | Fact::Load { .. } | Fact::Listen { .. } => {}
             }
         }
         Ok(())
@@ -187,7 +203,9 @@ impl Facts {
                     self.books.remove(resource);
                 }
             }
-            Fact::Assignment { resource, client, amount } => self.assign(resource, client, *amount),
+            Fact::Assignment { resource, kind, holder, assigned } => self.assign(resource, *kind, holder, *assigned),
+            Fact::Load { resource, load: Some(load) } => drop(self.loads.insert(Arc::clone(resource), *load)),
+            Fact::Load { resource, load: None } => drop(self.loads.remove(resource)),
             Fact::Listen { length } => self.listen(*length, now),
         }
     }
@@ -204,12 +222,13 @@ impl Facts {
         }
     }
 
-    fn assign(&mut self, resource: &Arc<str>, client: &Arc<str>, amount: Amount) {
-        if amount > Amount::ZERO {
-            self.assignments.entry(Arc::clone(resource)).or_default().insert(Arc::clone(client), amount);
-        } else if let Some(clients) = self.assignments.get_mut(resource) {
-            clients.remove(client);
-            if clients.is_empty() {
+    fn assign(&mut self, resource: &Arc<str>, kind: HolderKind, holder: &Arc<str>, assigned: Option<Assigned>) {
+        let holder = (kind, Arc::clone(holder));
+        if let Some(assigned) = assigned {
+            self.assignments.entry(Arc::clone(resource)).or_default().insert(holder, assigned);
+        } else if let Some(holders) = self.assignments.get_mut(resource) {
+            holders.remove(&holder);
+            if holders.is_empty() {
                 self.assignments.remove(resource);
             }
         }
@@ -219,15 +238,20 @@ impl Facts {
     pub(crate) fn record(&self) -> StoredFacts {
         let books =
             self.books.iter().map(|(resource, book)| StoredBook::new(Arc::clone(resource), &book.promises.record()));
-        let assignments = self.assignments.iter().flat_map(|(resource, clients)| {
-            clients.iter().map(|(client, amount)| (Arc::clone(resource), Arc::clone(client), amount.get()))
+        let assignments = self.assignments.iter().flat_map(|(resource, holders)| {
+            let stored = |((kind, holder), assigned): (&(HolderKind, Arc<str>), &Assigned)| {
+                StoredAssignment::new(resource, *kind, holder, Some(*assigned))
+            };
+            holders.iter().map(stored)
         });
+        let loads = self.loads.iter().map(|(resource, load)| (Arc::clone(resource), StoredPortion::from(*load)));
         StoredFacts {
             reign: self.reign,
             version: self.version,
             configurations: self.configurations.iter().cloned().collect(),
             books: books.collect(),
             assignments: assignments.collect(),
+            loads: loads.collect(),
             listening: self.listening.map_or(0, |listening| listening.length.0),
         }
     }
@@ -246,9 +270,10 @@ impl Facts {
             facts.books.insert(book.resource, Book { promises: Promises::restore(record, now), newest });
         }
         facts.listen(Millis(stored.listening), now);
-        for (resource, client, amount) in stored.assignments {
-            facts.assign(&resource, &client, amount_of(amount));
+        for assignment in stored.assignments {
+            facts.assign(&assignment.resource, assignment.kind(), &assignment.holder, assignment.assigned());
         }
+        facts.loads = stored.loads.into_iter().map(|(resource, load)| (resource, Load::from(load))).collect();
         facts
     }
 }

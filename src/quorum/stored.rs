@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use leaseway_core::{Amount, Ceiling, Changes, HolderKind, Millis, Record, Term};
+use leaseway_core::{Amount, Assigned, Ceiling, Changes, HolderKind, Load, Millis, Record, Term};
 use serde::{Deserialize, Serialize};
 
 use crate::facts::{Configuration, Fact};
@@ -14,8 +14,25 @@ pub(crate) enum StoredFact {
     Configuration(Configuration),
     Promises { resource: Arc<str>, changes: StoredChanges },
     ForgetPromises { resource: Arc<str>, term: u64 },
-    Assignment { resource: Arc<str>, client: Arc<str>, amount: f64 },
+    Assignment(StoredAssignment),
     Listen { length: u64 },
+    Load { resource: Arc<str>, load: Option<StoredPortion> },
+}
+
+/// What is assigned to whom.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub(crate) struct StoredAssignment {
+    pub(crate) resource: Arc<str>,
+    node: bool,
+    pub(crate) holder: Arc<str>,
+    assigned: Option<StoredPortion>,
+}
+
+/// So much, or such a part of something else.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub(crate) enum StoredPortion {
+    Amount(f64),
+    Part(f64),
 }
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -67,7 +84,8 @@ pub(crate) struct StoredFacts {
     pub(crate) version: u64,
     pub(crate) configurations: Vec<Configuration>,
     pub(crate) books: Vec<StoredBook>,
-    pub(crate) assignments: Vec<(Arc<str>, Arc<str>, f64)>,
+    pub(crate) assignments: Vec<StoredAssignment>,
+    pub(crate) loads: Vec<(Arc<str>, StoredPortion)>,
     pub(crate) listening: u64,
 }
 
@@ -81,11 +99,12 @@ impl From<&Fact> for StoredFact {
             Fact::ForgetPromises { resource, term } => {
                 StoredFact::ForgetPromises { resource: Arc::clone(resource), term: term.0 }
             }
-            Fact::Assignment { resource, client, amount } => StoredFact::Assignment {
-                resource: Arc::clone(resource),
-                client: Arc::clone(client),
-                amount: amount.get(),
-            },
+            Fact::Assignment { resource, kind, holder, assigned } => {
+                StoredFact::Assignment(StoredAssignment::new(resource, *kind, holder, *assigned))
+            }
+            Fact::Load { resource, load } => {
+                StoredFact::Load { resource: Arc::clone(resource), load: load.map(StoredPortion::from) }
+            }
             Fact::Listen { length } => StoredFact::Listen { length: length.0 },
         }
     }
@@ -101,12 +120,64 @@ impl From<&StoredFact> for Fact {
             StoredFact::ForgetPromises { resource, term } => {
                 Fact::ForgetPromises { resource: Arc::clone(resource), term: Term(*term) }
             }
-            StoredFact::Assignment { resource, client, amount } => Fact::Assignment {
-                resource: Arc::clone(resource),
-                client: Arc::clone(client),
-                amount: amount_of(*amount),
+            StoredFact::Assignment(assignment) => Fact::Assignment {
+                resource: Arc::clone(&assignment.resource),
+                kind: assignment.kind(),
+                holder: Arc::clone(&assignment.holder),
+                assigned: assignment.assigned(),
             },
+            StoredFact::Load { resource, load } => {
+                Fact::Load { resource: Arc::clone(resource), load: load.map(Load::from) }
+            }
             StoredFact::Listen { length } => Fact::Listen { length: Millis(*length) },
+        }
+    }
+}
+
+impl StoredAssignment {
+    pub(crate) fn new(
+        resource: &Arc<str>,
+        kind: HolderKind,
+        holder: &Arc<str>,
+        assigned: Option<Assigned>,
+    ) -> StoredAssignment {
+        StoredAssignment {
+            resource: Arc::clone(resource),
+            node: kind == HolderKind::Node,
+            holder: Arc::clone(holder),
+            assigned: assigned.map(|assigned| match assigned {
+                Assigned::Capacity(amount) => StoredPortion::Amount(amount.get()),
+                Assigned::Share(share) => StoredPortion::Part(share),
+            }),
+        }
+    }
+
+    pub(crate) fn kind(&self) -> HolderKind {
+        if self.node { HolderKind::Node } else { HolderKind::Client }
+    }
+
+    pub(crate) fn assigned(&self) -> Option<Assigned> {
+        self.assigned.map(|assigned| match assigned {
+            StoredPortion::Amount(amount) => Assigned::Capacity(amount_of(amount)),
+            StoredPortion::Part(share) => Assigned::Share(share),
+        })
+    }
+}
+
+impl From<Load> for StoredPortion {
+    fn from(load: Load) -> StoredPortion {
+        match load {
+            Load::Capacity(amount) => StoredPortion::Amount(amount.get()),
+            Load::Factor(factor) => StoredPortion::Part(factor),
+        }
+    }
+}
+
+impl From<StoredPortion> for Load {
+    fn from(load: StoredPortion) -> Load {
+        match load {
+            StoredPortion::Amount(amount) => Load::Capacity(amount_of(amount)),
+            StoredPortion::Part(factor) => Load::Factor(factor),
         }
     }
 }

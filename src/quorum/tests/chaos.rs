@@ -10,12 +10,11 @@ use std::{
     time::Duration,
 };
 
-use leaseway_core::Amount;
 use tokio::sync::watch;
 
 use crate::{
     Clock, Fact, Mastership, ProposeError, Quorum, Reign,
-    tests::world::{World, until},
+    tests::world::{World, assigned, until},
 };
 
 /// Looks at all reigns there ever were, at one moment each time.
@@ -54,11 +53,11 @@ impl Watchman {
 }
 
 fn fact(number: usize) -> Fact {
-    Fact::Assignment { resource: "r".into(), client: format!("{number}").into(), amount: Amount::clamped(1.0) }
+    assigned(&number.to_string(), 1.0)
 }
 
-fn assigned(peer: &Quorum) -> BTreeSet<usize> {
-    peer.read(|facts| facts.assignments("r").filter_map(|(client, _)| client.parse().ok()).collect())
+fn known_to(peer: &Quorum) -> BTreeSet<usize> {
+    peer.read(|facts| facts.assignments("r").filter_map(|(_, client, _)| client.parse().ok()).collect())
 }
 
 /// What became of what was proposed.
@@ -136,12 +135,12 @@ async fn havoc(names: &[&str], steps: usize, seed: u64) {
     }
     world.propose(fact(0)).await;
     until("all agree", || {
-        let mut of_all: Vec<_> = world.running().map(|(_, peer)| assigned(peer)).collect();
+        let mut of_all: Vec<_> = world.running().map(|(_, peer)| known_to(peer)).collect();
         of_all.dedup();
         of_all.len() == 1 && of_all[0].contains(&0)
     })
     .await;
-    let there = assigned(world.peer(names[0]));
+    let there = known_to(world.peer(names[0]));
     {
         let ledger = ledger.lock().unwrap();
         let lost: Vec<_> = ledger.acknowledged.difference(&there).collect();

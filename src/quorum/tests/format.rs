@@ -4,7 +4,7 @@
 
 use std::{collections::BTreeMap, fs, path::PathBuf, sync::Arc};
 
-use leaseway_core::{Amount, Ceiling, Changes, HolderKind, Millis, Term};
+use leaseway_core::{Amount, Assigned, Ceiling, Changes, HolderKind, Load, Millis, Term};
 use openraft::{CommittedLeaderId, EntryPayload, Membership, Vote};
 
 use crate::{
@@ -27,6 +27,7 @@ fn log_id(index: u64) -> LogId {
 }
 
 fn facts() -> Vec<Fact> {
+    let vouched = |kind, assigned| Fact::Assignment { resource: "pool".into(), kind, holder: "one".into(), assigned };
     let ceiling = |kind, id: &str, amount| Ceiling { kind, id: id.into(), amount: Amount::clamped(amount) };
     let changes = Changes {
         term: Term(5 << 22),
@@ -38,8 +39,13 @@ fn facts() -> Vec<Fact> {
         Fact::Configuration(configuration("resources: []")),
         Fact::Promises { resource: "mysql".into(), changes },
         Fact::ForgetPromises { resource: "gone".into(), term: Term(9) },
-        Fact::Assignment { resource: "pool".into(), client: "client".into(), amount: Amount::clamped(2.0) },
+        vouched(HolderKind::Client, Some(Assigned::Capacity(Amount::clamped(2.0)))),
+        vouched(HolderKind::Node, Some(Assigned::Share(0.25))),
+        vouched(HolderKind::Client, None),
         Fact::Listen { length: Millis(61_060) },
+        Fact::Load { resource: "pool".into(), load: Some(Load::Capacity(Amount::clamped(80.0))) },
+        Fact::Load { resource: "other".into(), load: Some(Load::Factor(0.5)) },
+        Fact::Load { resource: "third".into(), load: None },
     ]
 }
 
@@ -113,6 +119,8 @@ fn what_was_stored_is_understood() {
             let stored: Stored = codec::decode(payload).expect("a snapshot");
             let facts = Facts::restore(codec::decode(&stored.facts).expect("facts"), Millis(0));
             assert_eq!(facts.promises("mysql").map(leaseway_core::Promises::len), Some(2));
+            assert_eq!(facts.assignments("pool").count(), 1, "the client's was taken away");
+            assert_eq!(facts.load("other"), Some(Load::Factor(0.5)));
             assert_eq!(facts.configuration().map(|configuration| &*configuration.text), Some("resources: []"));
         }
         at = end;
@@ -121,6 +129,13 @@ fn what_was_stored_is_understood() {
     assert_eq!(read, entries());
     let EntryPayload::Normal(Command::Propose { proposals, .. }) = &read[3].payload else { panic!("a proposal") };
     assert_eq!(proposals[0].iter().map(Fact::from).collect::<Vec<_>>(), facts());
+}
+
+/// Assignments of the first format had no place for child nodes and shares: such a directory is not read, and says so.
+#[test]
+fn what_the_first_format_wrote_is_refused_by_name() {
+    let bytes = include_bytes!("fixtures/format-1.bin");
+    assert!(matches!(frame::read(bytes, 0), Found::Format(1)));
 }
 
 #[test]

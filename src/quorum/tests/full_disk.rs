@@ -2,18 +2,15 @@
 
 use std::process::Command;
 
-use leaseway_core::Amount;
-
 use crate::{
     Fact, Mastership, ProposeError, Settings, start,
-    tests::world::{World, until},
+    tests::world::{World, assigned, until},
 };
 
 const DATA: &str = "LEASEWAY_QUORUM_TEST_DATA";
 
 fn fact(number: usize) -> Fact {
-    let client = format!("{number}-{}", "x".repeat(4000)).into();
-    Fact::Assignment { resource: "r".into(), client, amount: Amount::clamped(1.0) }
+    assigned(&format!("{number}-{}", "x".repeat(4000)), 1.0)
 }
 
 #[tokio::test]
@@ -39,7 +36,7 @@ async fn a_full_disk_ends_mastership_and_loses_nothing_that_was_acknowledged() {
     let peer = start(Settings::new("alone", data, world.clock())).await.expect("there is room again");
     let mut kept = Vec::new();
     until("it is master", || matches!(*peer.mastership().borrow(), Mastership::Master(_))).await;
-    peer.read(|facts| kept.extend(facts.assignments("r").map(|(client, _)| client.to_string())));
+    peer.read(|facts| kept.extend(facts.assignments("r").map(|(_, client, _)| client.to_string())));
     for number in 0..acknowledged {
         assert!(kept.iter().any(|client| client.starts_with(&format!("{number}-"))), "{number} is lost");
     }

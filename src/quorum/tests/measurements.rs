@@ -5,12 +5,10 @@
 
 use std::time::{Duration, Instant};
 
-use leaseway_core::Amount;
-
-use crate::{Fact, Timing, tests::world::World};
+use crate::{Fact, Timing, tests::world::{World, assigned}};
 
 fn fact(number: usize) -> Fact {
-    Fact::Assignment { resource: "r".into(), client: format!("{number}").into(), amount: Amount::clamped(1.0) }
+    assigned(&number.to_string(), 1.0)
 }
 
 fn quantiles(mut of: Vec<Duration>) -> String {

@@ -5,12 +5,12 @@ use std::sync::{
     atomic::{AtomicU64, Ordering},
 };
 
-use leaseway_core::{Amount, Ceiling, Changes, HolderKind, Millis, Term};
+use leaseway_core::{Amount, Assigned, Ceiling, Changes, HolderKind, Load, Millis, Term};
 
 use crate::{
     Clock, Fact, Facts, Mastership, ProposeError, Reign, Settings,
     stored::StoredRefusal,
-    tests::world::{World, known, said, until},
+    tests::world::{World, assigned, known, said, until},
 };
 
 #[test]
@@ -41,10 +41,6 @@ fn promises(term: u64, number: u64, client: &str, amount: f64) -> Fact {
     Fact::Promises { resource: "r".into(), changes }
 }
 
-fn assigned(client: &str, amount: f64) -> Fact {
-    Fact::Assignment { resource: "r".into(), client: client.into(), amount: Amount::clamped(amount) }
-}
-
 #[test]
 fn a_proposal_is_applied_as_a_whole_or_not_at_all() {
     let mut facts = Facts::default();
@@ -66,11 +62,22 @@ fn a_proposal_is_applied_as_a_whole_or_not_at_all() {
     let forget = |term| Fact::ForgetPromises { resource: "r".into(), term: Term(term) };
     apply(reign, &[forget(3), promises(4, 3, "a", 2.0)]).0.expect("it stayed");
     apply(reign, &[forget(4), promises(2, 1, "a", 2.0)]).0.expect("it was forgotten");
-    let (result, record) = apply(reign, &[assigned("x", 2.0), assigned("x", 0.0), assigned("y", 3.0)]);
+    let vouched = |kind, assigned| Fact::Assignment { resource: "r".into(), kind, holder: "y".into(), assigned };
+    let node = vouched(HolderKind::Node, Some(Assigned::Share(0.25)));
+    let (result, record) = apply(reign, &[assigned("x", 2.0), assigned("x", 0.0), assigned("y", 3.0), node]);
     result.expect("nothing to refuse");
-    assert_eq!(record.assignments, [("r".into(), "y".into(), 3.0)]);
-    let restored = Facts::restore(record.clone(), Millis(9));
-    assert_eq!(restored.record(), record);
+    let load = |load| Fact::Load { resource: "r".into(), load };
+    let (result, loaded) = apply(reign, &[load(Some(Load::Factor(0.5)))]);
+    result.expect("nothing to refuse");
+    let restored = Facts::restore(loaded.clone(), Millis(9));
+    assert_eq!(restored.record(), loaded);
+    let holders: Vec<_> = restored.assignments("r").map(|(kind, id, assigned)| (kind, &**id, assigned)).collect();
+    let three = Assigned::Capacity(Amount::clamped(3.0));
+    assert_eq!(holders, [(HolderKind::Client, "y", three), (HolderKind::Node, "y", Assigned::Share(0.25))]);
+    assert_eq!(restored.load("r"), Some(Load::Factor(0.5)));
+    let (result, unloaded) = apply(reign, &[load(None)]);
+    result.expect("nothing to refuse");
+    assert_eq!(unloaded, record, "the template counts again");
     assert_eq!(restored.promises("r").map(leaseway_core::Promises::len), Some(1));
 }
 

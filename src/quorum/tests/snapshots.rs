@@ -2,22 +2,15 @@
 
 use std::{fs, path::Path};
 
-use leaseway_core::Amount;
-
 use crate::{
     Fact, StartError, StoreError, start,
-    tests::world::{World, known, said, until},
+    tests::world::{World, assigned, known, said, until},
 };
 
 /// Large to write down, and nothing is left of it.
 fn ballast(round: usize) -> Vec<Fact> {
-    let client: std::sync::Arc<str> = format!("{round}{}", "x".repeat(600 << 10)).into();
-    let assign = |amount| Fact::Assignment {
-        resource: "ballast".into(),
-        client: std::sync::Arc::clone(&client),
-        amount: Amount::clamped(amount),
-    };
-    vec![assign(0.0)]
+    let client = format!("{round}{}", "x".repeat(600 << 10));
+    vec![assigned(&client, 0.0)]
 }
 
 fn size(directory: &Path) -> u64 {

@@ -11,7 +11,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use leaseway_core::Millis;
+use leaseway_core::{Amount, Assigned, HolderKind, Millis};
 use tempfile::TempDir;
 use tokio::{
     io::{AsyncReadExt as _, AsyncWriteExt as _},
@@ -216,6 +216,12 @@ pub(super) fn configuration(text: impl Into<Arc<str>>) -> Configuration {
 
 pub(super) fn said(text: impl Into<Arc<str>>) -> Fact {
     Fact::Configuration(configuration(text))
+}
+
+/// So much of `r` is assigned to a client; zero: nothing any more.
+pub(super) fn assigned(client: &str, amount: f64) -> Fact {
+    let assigned = (amount > 0.0).then(|| Assigned::Capacity(Amount::clamped(amount)));
+    Fact::Assignment { resource: "r".into(), kind: HolderKind::Client, holder: client.into(), assigned }
 }
 
 /// As long as it takes: only a hang fails.
