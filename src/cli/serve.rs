@@ -3,7 +3,9 @@
 use std::{io::IsTerminal as _, net::SocketAddr, path::PathBuf};
 
 use clap::Args;
-use leaseway_server::{Handover, Options, ParentOptions, PeerOptions, Timing, clock::Skew, limits::Limits};
+use leaseway_server::{
+    AdminOptions, Handover, Options, ParentOptions, PeerOptions, Timing, clock::Skew, limits::Limits,
+};
 use tracing_subscriber::EnvFilter;
 
 use crate::{Outcome, output::say};
@@ -36,6 +38,8 @@ pub(crate) struct Serve {
     parent: ParentFlags,
     #[command(flatten)]
     peers: PeerFlags,
+    #[command(flatten)]
+    admin: AdminFlags,
     #[command(flatten)]
     limits: LimitFlags,
     #[command(flatten)]
@@ -94,12 +98,26 @@ struct PeerFlags {
     /// How soon a silent master is replaced: one-site, several-sites, or HEARTBEAT,MIN,MAX in milliseconds; the same for all peers
     #[arg(long, env = "LEASEWAY_TIMING", default_value = "one-site", value_name = "TIMING", requires = "data")]
     timing: TimingFlag,
-    /// Where `leaseway config apply` and `leaseway peers` are served [default: 127.0.0.1:5160 with --data]
-    #[arg(long, env = "LEASEWAY_ADMIN", value_name = "ADDRESS", requires = "data")]
+}
+
+/// What operators can change.
+#[derive(Args)]
+#[command(next_help_heading = "Operators")]
+struct AdminFlags {
+    /// Where `leaseway pool`, and with --data `leaseway config apply` and `leaseway peers`, are served [default: 127.0.0.1:5160
+    /// with --data, nowhere without]
+    #[arg(long, env = "LEASEWAY_ADMIN", value_name = "ADDRESS")]
     admin: Option<SocketAddr>,
     /// Whoever wants to change anything must know what is in this file; without it only loopback is served
-    #[arg(long, env = "LEASEWAY_ADMIN_TOKEN_FILE", value_name = "FILE", requires = "data")]
+    #[arg(long, env = "LEASEWAY_ADMIN_TOKEN_FILE", value_name = "FILE")]
     admin_token_file: Option<PathBuf>,
+}
+
+impl AdminFlags {
+    fn options(self, keeps_anything: bool) -> Option<AdminOptions> {
+        let listen = self.admin.or(keeps_anything.then_some(ADMIN))?;
+        Some(AdminOptions { listen, token_file: self.admin_token_file })
+    }
 }
 
 /// Where operators are served when nothing else is said.
@@ -119,8 +137,6 @@ impl PeerFlags {
                 HandoverFlag::Learning => Handover::Learning,
             },
             timing: self.timing.0,
-            admin: self.admin.unwrap_or(ADMIN),
-            admin_token_file: self.admin_token_file,
         })
     }
 }
@@ -267,10 +283,12 @@ impl Serve {
             advertise: self.advertise,
             threads: self.threads,
             limits: self.limits.limits(),
+            admin: self.admin.options(self.peers.data.is_some()),
             peers: self.peers.options(),
             parent: self.parent.options(),
             skew: self.faults.skew(),
         };
+        let keeps = options.peers.is_some();
         let name = options.id.clone().unwrap_or_default();
         let parent = options.parent.as_ref().map(|parent| parent.addresses.join(", "));
         leaseway_server::run(options, |addresses| {
@@ -286,7 +304,8 @@ impl Serve {
             if let Some(admin) = addresses.admin {
                 let _ = match addresses.peers {
                     Some(peers) => say(format_args!("peer {name} on {peers}, admin on {admin}")),
-                    None => say(format_args!("no peers, admin on {admin}")),
+                    None if keeps => say(format_args!("no peers, admin on {admin}")),
+                    None => say(format_args!("admin on {admin}; what is changed there is forgotten with this process")),
                 };
             }
         })?;

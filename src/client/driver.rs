@@ -14,8 +14,8 @@ use tonic::Status;
 
 use crate::{
     metrics,
-    push::Hints,
     pool::{PoolState, Usage},
+    push::Hints,
     session::{Body, Given, Outgoing},
     shared::Shared,
     transport::{Connection, Transport},
@@ -115,9 +115,7 @@ impl Driver {
         let connection = self.connect(&server);
         let client = Arc::clone(&self.shared.id);
         let told = match &outgoing.body {
-            Body::Ask(asks) => {
-                asks.iter().filter_map(|ask| Some((Arc::clone(&ask.id), ask.demand.usage?))).collect()
-            }
+            Body::Ask(asks) => asks.iter().filter_map(|ask| Some((Arc::clone(&ask.id), ask.demand.usage?))).collect(),
             Body::Release(_) => BTreeMap::new(),
         };
         let (method, answer): (_, Pin<Box<dyn Future<Output = _> + Send>>) = match outgoing.body {

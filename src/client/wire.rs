@@ -135,7 +135,12 @@ mod tests {
     }
 
     fn response(gets: Option<wire::Lease>) -> wire::ResourceResponse {
-        wire::ResourceResponse { resource_id: Some("r".into()), gets, safe_capacity: Some(-1.0), ..wire::ResourceResponse::default() }
+        wire::ResourceResponse {
+            resource_id: Some("r".into()),
+            gets,
+            safe_capacity: Some(-1.0),
+            ..wire::ResourceResponse::default()
+        }
     }
 
     #[test]

@@ -127,6 +127,11 @@ impl Facts {
         holders.map(|((kind, holder), assigned)| (*kind, holder, *assigned))
     }
 
+    /// What is assigned to a holder.
+    pub fn assigned(&self, resource: &str, kind: HolderKind, holder: &Arc<str>) -> Option<Assigned> {
+        self.assignments.get(resource)?.get(&(kind, Arc::clone(holder))).copied()
+    }
+
     /// What a protected resource can serve; nothing if its template says that.
     pub fn load(&self, resource: &str) -> Option<Load> {
         self.loads.get(resource).copied()

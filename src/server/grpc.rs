@@ -8,6 +8,7 @@ pub(crate) mod admin;
 mod capacity;
 pub(crate) mod connections;
 mod convert;
+pub(crate) mod pools;
 mod push;
 mod status;
 

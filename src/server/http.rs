@@ -45,6 +45,7 @@ async fn render_metrics(State(pages): State<Pages>) -> impl IntoResponse {
         resources: pages.node.resources(),
         connections: pages.connections.count(),
         watchers: pages.node.watching(),
+        subscribers: pages.node.subscribers().count(),
         config_version: config.version,
         config_rejected: config.rejected.is_some(),
     });

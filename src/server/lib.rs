@@ -19,9 +19,12 @@ mod reload;
 mod run;
 mod services;
 mod signals;
+mod subscribers;
+mod vouched;
 mod watchers;
 
 pub use actors::Handover;
+pub use grpc::admin::AdminOptions;
 pub use leaseway_quorum::Timing;
 pub use parent::{ParentError, ParentOptions};
 pub use peers::PeerOptions;

@@ -1,7 +1,9 @@
 //! Every metric, declared once. Doorman's names are kept (also where Prometheus would now name them differently); ours stand
 //! beside them as `leaseway_…`. Gauges are set when somebody scrapes, see [`crate::http`].
 
-use leaseway_core::{Counters, Why};
+use std::sync::Arc;
+
+use leaseway_core::{Counters, PoolReport, Why};
 use metrics::{
     Counter, Histogram, Unit, counter, describe_counter, describe_gauge, describe_histogram, gauge, histogram,
 };
@@ -62,7 +64,7 @@ fn describe() {
     }
 }
 
-const GAUGES: [(&str, &str); 18] = [
+const GAUGES: [(&str, &str); 25] = [
     ("doorman_server_has", "Capacity of the newest leases of all clients, by resource."),
     ("doorman_server_wants", "Capacity all clients want, by resource."),
     ("doorman_server_subclients", "Clients, those behind child nodes included, by resource."),
@@ -73,6 +75,13 @@ const GAUGES: [(&str, &str); 18] = [
     ("leaseway_resource_unheard", "Holders that are known from promises only, by resource."),
     ("leaseway_resource_lent_seconds", "For how long the parent has lent the capacity, by resource."),
     ("leaseway_resource_awaits_supply", "1 while the parent has not lent anything yet, by resource."),
+    ("leaseway_pool_total", "Capacity that may be connected, by pool."),
+    ("leaseway_pool_connected", "Capacity that clients have who are connected, by pool."),
+    ("leaseway_pool_priority_connected", "Capacity that priority clients have who are connected, by pool."),
+    ("leaseway_pool_priority_assigned", "Capacity that is assigned, connected or not, by pool."),
+    ("leaseway_pool_recharging", "Capacity that is counted as used, by pool."),
+    ("leaseway_pool_waiting", "Clients that wait for a place, by pool."),
+    ("leaseway_pool_subscribers", "Streams of events of pools."),
     ("leaseway_uplink_resources", "Resources that the parent is asked for."),
     ("leaseway_uplink_failures", "Requests to the parent that have failed since it last answered."),
     ("leaseway_is_master", "1 if this server answers for its node."),
@@ -83,7 +92,7 @@ const GAUGES: [(&str, &str); 18] = [
     ("leaseway_watchers", "Clients and child nodes that listen for hints."),
 ];
 
-const COUNTERS: [(&str, &str); 18] = [
+const COUNTERS: [(&str, &str); 20] = [
     ("leaseway_connections_refused_total", "Connections closed at once because there were too many."),
     ("leaseway_watchers_refused_total", "Watchers refused because there are too many."),
     ("leaseway_rounds_total", "Rounds of all resources."),
@@ -98,6 +107,8 @@ const COUNTERS: [(&str, &str); 18] = [
     ("leaseway_resources_refused_total", "Resources refused because there are too many."),
     ("leaseway_promise_entries_total", "Entries of the log that carry promises."),
     ("leaseway_promise_changes_total", "Changes of promises, several of which may be in one entry."),
+    ("leaseway_pool_overloads_total", "Times that more was used in a pool than can be served."),
+    ("leaseway_pool_events_dropped_total", "Events of pools that a subscriber was too slow for."),
     ("leaseway_uplink_supplies_total", "Leases from the parent, each of which replaces the one before."),
     ("leaseway_uplink_impossible_total", "Times that a resource could not be run as the parent says."),
     ("leaseway_uplink_restarts_total", "Times that the uplink was built anew because it failed."),
@@ -207,6 +218,26 @@ pub(crate) fn promises_written(changes: usize) {
     counter!("leaseway_promise_changes_total").increment(changes as u64);
 }
 
+pub(crate) fn pool_overloaded(times: u64) {
+    if times > 0 {
+        counter!("leaseway_pool_overloads_total").increment(times);
+    }
+}
+
+pub(crate) fn pool_events_dropped(events: usize) {
+    counter!("leaseway_pool_events_dropped_total").increment(events as u64);
+}
+
+fn set_pool_gauges(resource: &Arc<str>, pool: &PoolReport) {
+    let set = |name: &'static str, value: f64| gauge!(name, "resource" => resource.to_string()).set(value);
+    set("leaseway_pool_total", pool.total.get());
+    set("leaseway_pool_connected", pool.connected.get());
+    set("leaseway_pool_priority_connected", pool.priority_connected.get());
+    set("leaseway_pool_priority_assigned", pool.priority_assigned.get());
+    set("leaseway_pool_recharging", pool.used.get());
+    set("leaseway_pool_waiting", (pool.free_waiting + pool.priority_waiting) as f64);
+}
+
 pub(crate) fn connection_refused() {
     counter!("leaseway_connections_refused_total").increment(1);
 }
@@ -229,6 +260,7 @@ pub(crate) struct ProcessGauges {
     pub(crate) resources: usize,
     pub(crate) connections: usize,
     pub(crate) watchers: usize,
+    pub(crate) subscribers: usize,
     pub(crate) config_version: u64,
     pub(crate) config_rejected: bool,
 }
@@ -238,6 +270,7 @@ pub(crate) fn set_process_gauges(gauges: &ProcessGauges) {
     gauge!("leaseway_resources").set(gauges.resources as f64);
     gauge!("leaseway_connections").set(gauges.connections as f64);
     gauge!("leaseway_watchers").set(gauges.watchers as f64);
+    gauge!("leaseway_pool_subscribers").set(gauges.subscribers as f64);
     gauge!("leaseway_config_version").set(gauges.config_version as f64);
     gauge!("leaseway_config_rejected").set(f64::from(u8::from(gauges.config_rejected)));
 }
@@ -254,6 +287,9 @@ pub(crate) fn set_resource_gauges(status: &Status) {
     if let Some(supply) = &report.supply {
         set("leaseway_resource_lent_seconds", supply.remaining.0 as f64 / 1000.0);
         set("leaseway_resource_awaits_supply", f64::from(u8::from(supply.edition == 0)));
+    }
+    if let Some(pool) = &status.pool {
+        set_pool_gauges(&status.id, pool);
     }
     if let Some(promises) = status.promises {
         set("leaseway_resource_promised", promises.promised.get());

@@ -4,18 +4,13 @@ use std::{net::SocketAddr, path::PathBuf, sync::Arc};
 
 use leaseway_quorum::{self as quorum, Quorum, Secret, Timing};
 
-use tokio::{net::TcpListener, sync::watch};
-
 use crate::{
     actors::{Handover, Memory, NodeHandle},
     clock::Clock,
     first::{FirstConfiguration, longest_lease},
     follow::follow,
-    grpc::{
-        Identity,
-        admin::{self, AdminService, Token},
-    },
-    run::{Addresses, ServeError, bind, local},
+    grpc::Identity,
+    run::{Addresses, ServeError},
     services::Services,
 };
 
@@ -39,10 +34,6 @@ pub struct PeerOptions {
     pub handover: Handover,
     /// How soon a silent master is replaced.
     pub timing: Timing,
-    /// Where operators are served.
-    pub admin: SocketAddr,
-    /// The file with what operators must know.
-    pub admin_token_file: Option<PathBuf>,
 }
 
 impl PeerOptions {
@@ -67,7 +58,7 @@ impl PeerOptions {
 }
 
 /// What a file says, without the line break at its end.
-fn read_secret(path: &std::path::Path) -> Result<String, ServeError> {
+pub(crate) fn read_secret(path: &std::path::Path) -> Result<String, ServeError> {
     let text = std::fs::read_to_string(path)
         .map_err(|error| ServeError::Secret { path: path.to_owned(), why: error.to_string() })?;
     let text = text.trim_end_matches(['\r', '\n']);
@@ -80,47 +71,27 @@ fn read_secret(path: &std::path::Path) -> Result<String, ServeError> {
 /// A peer that has joined, and does not serve yet.
 pub(crate) struct Joined {
     pub(crate) memory: Memory,
-    admin: TcpListener,
-    token: Option<Token>,
 }
 
 pub(crate) async fn join(
     options: &PeerOptions,
     id: Option<&str>,
-    identity: &mut Identity,
+    identity: &Identity,
     addresses: &mut Addresses,
     clock: Clock,
     first: &FirstConfiguration,
 ) -> Result<Joined, ServeError> {
-    let token = match &options.admin_token_file {
-        Some(path) => Some(Token::new(&read_secret(path)?)),
-        None if !options.admin.ip().is_loopback() => return Err(ServeError::AdminOpen { address: options.admin }),
-        None => None,
-    };
-    let admin = bind(options.admin, "--admin").await?;
-    let admin_address = local(&admin, options.admin);
-    identity.admin = admin_address.to_string().into();
-    addresses.admin = Some(admin_address);
     let services = Services { grpc: identity.advertise.to_string(), admin: identity.admin.to_string() };
     let quorum = enter(options, id, &services, clock, first).await?;
     addresses.peers = quorum.listening();
-    Ok(Joined { memory: Memory { quorum, handover: options.handover }, admin, token })
+    Ok(Joined { memory: Memory { quorum, handover: options.handover } })
 }
 
 impl Joined {
-    /// From here on it answers when the peers say so, and operators can change things.
-    pub(crate) fn serve(
-        self,
-        node: &NodeHandle,
-        identity: &Identity,
-        first: FirstConfiguration,
-        stopped: &watch::Receiver<bool>,
-    ) -> Quorum {
+    /// From here on it answers when the peers say so.
+    pub(crate) fn serve(self, node: &NodeHandle, first: FirstConfiguration) -> Quorum {
         actix_rt::spawn(follow(self.memory.clone(), node.clone(), first));
-        let quorum = self.memory.quorum;
-        let service = AdminService::new(node.clone(), quorum.clone(), identity.clone());
-        actix_rt::spawn(admin::serve(service, self.token, self.admin, stopped.clone()));
-        quorum
+        self.memory.quorum
     }
 }
 

@@ -17,7 +17,9 @@ use crate::{
     first::FirstConfiguration,
     grpc::{
         self, CapacityService, Identity, PushService, Services, StatusService,
+        admin::{self, AdminOptions, AdminService},
         connections::{OpenConnections, deal, hand},
+        pools::PoolService,
     },
     http::{self, Pages},
     limits::Limits,
@@ -56,6 +58,8 @@ pub struct Options {
     pub limits: Limits,
     /// What survives a restart, and who else answers; none: nothing, and nobody.
     pub peers: Option<PeerOptions>,
+    /// Where operators are served; none: nowhere.
+    pub admin: Option<AdminOptions>,
     /// Where the capacity comes from; none: the configuration says how much there is.
     pub parent: Option<ParentOptions>,
     /// What is wrong with the clock, on purpose.
@@ -71,7 +75,7 @@ pub struct Addresses {
     pub http: SocketAddr,
     /// For peers, if there are any.
     pub peers: Option<SocketAddr>,
-    /// For operators, if there is anything to change.
+    /// For operators, if they are served.
     pub admin: Option<SocketAddr>,
 }
 
@@ -178,10 +182,12 @@ async fn serve(options: Options, ready: impl FnOnce(Addresses)) -> Result<(), Se
     let has_peers = options.peers.as_ref().is_some_and(|peers| !peers.peers.is_empty());
     let parent =
         options.parent.as_ref().map(|parent| parent.check(&identity, addresses.grpc, has_peers)).transpose()?;
+    let admin = match &options.admin {
+        Some(admin) => Some(admin::Listening::open(admin, &mut identity, &mut addresses).await?),
+        None => None,
+    };
     let joined = match &options.peers {
-        Some(peers) => {
-            Some(peers::join(peers, options.id.as_deref(), &mut identity, &mut addresses, clock, &first).await?)
-        }
+        Some(peers) => Some(peers::join(peers, options.id.as_deref(), &identity, &mut addresses, clock, &first).await?),
         None => None,
     };
     let prometheus = metrics::install().map_err(|error| ServeError::Metrics(error.to_string()))?;
@@ -241,7 +247,11 @@ async fn serve(options: Options, ready: impl FnOnce(Addresses)) -> Result<(), Se
     actix_rt::spawn(remind_of_hints(node.clone()));
     actix_rt::spawn(upkeep(prometheus));
     actix_rt::spawn(reload.on_change(node.clone(), joined.is_some()));
-    let quorum = joined.map(|joined| joined.serve(&node, &identity, first, &stopped));
+    let quorum = joined.map(|joined| joined.serve(&node, first));
+    if let Some(admin) = admin {
+        let service = quorum.clone().map(|quorum| AdminService::new(node.clone(), quorum, identity.clone()));
+        actix_rt::spawn(admin::serve(admin, PoolService::new(node.clone(), stopped.clone()), service, stopped.clone()));
+    }
     tracing::info!(grpc = %addresses.grpc, http = %addresses.http, "ready");
     ready(addresses);
 

@@ -5,7 +5,10 @@
 
 use std::time::{Duration, Instant};
 
-use crate::{Fact, Timing, tests::world::{World, assigned}};
+use crate::{
+    Fact, Timing,
+    tests::world::{World, assigned},
+};
 
 fn fact(number: usize) -> Fact {
     assigned(&number.to_string(), 1.0)

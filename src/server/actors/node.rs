@@ -6,10 +6,10 @@
 mod actor;
 mod directory;
 
-use std::{sync::Arc, time::Duration};
+use std::{net::IpAddr, sync::Arc, time::Duration};
 
 use actix::{Addr, ArbiterHandle};
-use leaseway_core::{Answer, HolderKind, Millis, Repository, Request, Settings};
+use leaseway_core::{Answer, HolderKind, Millis, Repository, Request, Resource, Settings};
 use leaseway_quorum::{Mastership, Quorum, Reign};
 use tokio::sync::{oneshot, watch};
 
@@ -27,6 +27,8 @@ use crate::{
     clock::Clock,
     limits::Limits,
     services::Services,
+    subscribers::Subscribers,
+    vouched::Vouched,
     watchers::{TooManyWatchers, Watch, Watchers},
 };
 
@@ -139,6 +141,8 @@ pub struct NodeHandle {
     alarm: Arc<Alarm>,
     parent: Option<Arc<Parent>>,
     board: Board,
+    vouched: Vouched,
+    subscribers: Arc<Subscribers>,
     /// Everything else may read the time from here.
     pub clock: Clock,
     /// The bounds in force.
@@ -158,7 +162,11 @@ impl NodeHandle {
         let (config_out, config) = watch::channel(Arc::new(first));
         let (watchers, alarm) = (Arc::new(Watchers::new(limits.watchers)), Arc::<Alarm>::default());
         let (parent, board) = (start.parent.clone().map(Arc::new), Board::default());
+        let vouched = Vouched::new(start.memory.as_ref().map(|memory| &memory.quorum));
+        let subscribers = Arc::<Subscribers>::default();
         let shared = actor::Shared {
+            vouched: vouched.clone(),
+            subscribers: Arc::clone(&subscribers),
             directory: directory.clone(),
             config: config_out,
             watchers: Arc::clone(&watchers),
@@ -166,11 +174,11 @@ impl NodeHandle {
             board: board.clone(),
         };
         let addr = NodeActor::start(start, shared, Box::new(on_failure));
-        NodeHandle { addr, directory, config, watchers, alarm, parent, board, clock, limits }
+        NodeHandle { addr, directory, config, watchers, alarm, parent, board, vouched, subscribers, clock, limits }
     }
 
-    /// Asks the resource, which comes to life if need be.
-    pub async fn submit(&self, id: &Arc<str>, request: Request) -> Result<Answer, Refused> {
+    /// Asks the resource, which comes to life if need be. `from` is where the request came from, if that is known.
+    pub async fn submit(&self, id: &Arc<str>, request: Request, from: Option<IpAddr>) -> Result<Answer, Refused> {
         let mut dead = None;
         for _ in 0..TRIES {
             let known = self.directory.look_up(id).map_err(Refused::NotMaster)?;
@@ -179,7 +187,7 @@ impl NodeHandle {
                 Some(handle) => handle,
                 None => self.open(id, dead).await?,
             };
-            match handle.submit(request.clone()) {
+            match handle.submit(request.clone(), from) {
                 Err(SubmitError::Busy) => return Err(Refused::Busy(id.to_string())),
                 Err(SubmitError::Gone) => {}
                 Ok(answer) => {
@@ -196,11 +204,62 @@ impl NodeHandle {
     /// Asks the resource if it is alive; nothing comes to life for this.
     pub async fn submit_to_living(&self, id: &str, request: Request) -> Result<Option<Answer>, Refused> {
         let Some(handle) = self.directory.look_up(id).map_err(Refused::NotMaster)? else { return Ok(None) };
-        match handle.submit(request) {
+        match handle.submit(request, None) {
             Err(SubmitError::Busy) => Err(Refused::Busy(id.to_owned())),
             Err(SubmitError::Gone) => Ok(None),
             Ok(answer) => answer.await.ok().transpose().map_err(|Lapsed| self.lapsed()),
         }
+    }
+
+    /// Does something with the resource, which comes to life if need be. Should it fail meanwhile, that is done again with its next
+    /// life.
+    pub(crate) async fn manage<T: Send + 'static>(
+        &self,
+        id: &Arc<str>,
+        work: impl Fn(&mut Resource, Millis) -> T + Clone + Send + 'static,
+    ) -> Result<T, Refused> {
+        let mut dead = None;
+        for _ in 0..TRIES {
+            self.check().map_err(Refused::NotMaster)?;
+            let known = self.lookup(id).filter(|handle| Some(handle.generation()) != dead);
+            let handle = match known {
+                Some(handle) => handle,
+                None => self.open(id, dead).await?,
+            };
+            let (reply, done) = oneshot::channel();
+            let work = work.clone();
+            let work = Box::new(move |core: &mut Resource, now| {
+                // Whoever asked may have gone away meanwhile.
+                let _ = reply.send(work(core, now));
+            });
+            match handle.send(Command::Manage { work }) {
+                Err(SubmitError::Busy) => return Err(Refused::Busy(id.to_string())),
+                Err(SubmitError::Gone) => {}
+                Ok(()) => {
+                    if let Ok(done) = done.await {
+                        return Ok(done);
+                    }
+                }
+            }
+            dead = Some(handle.generation());
+        }
+        self.check().map_err(Refused::NotMaster)?;
+        Err(Refused::Failed(id.to_string()))
+    }
+
+    /// What operators have said, and whether it is kept.
+    pub(crate) fn vouched(&self) -> &Vouched {
+        &self.vouched
+    }
+
+    /// Who listens for what happens in pools.
+    pub(crate) fn subscribers(&self) -> &Arc<Subscribers> {
+        &self.subscribers
+    }
+
+    /// How a resource would be run; nothing is known where the parent says it.
+    pub(crate) fn settings(&self, id: &str) -> Option<Settings> {
+        self.parent.is_none().then(|| settings_for(&self.config(), id))
     }
 
     /// What to say to a request that nobody may decide now: who does, if that is known by now.

@@ -6,6 +6,7 @@
 
 mod handle;
 mod lent;
+mod managed;
 mod outbox;
 
 use std::{
@@ -22,13 +23,14 @@ use actix::{
     Handler, dev::channel::channel,
 };
 use leaseway_core::{
-    Answer, Birth, Counters, HolderReport, Millis, PromiseReport, Request, Resource, ResourceReport, Term,
+    Answer, Birth, Counters, HolderReport, Millis, PoolReport, PromiseReport, Request, Resource, ResourceReport, Term,
 };
 use leaseway_quorum::Reign;
 
 pub(super) use self::{
     handle::{Command, ResourceHandle, SubmitError},
     lent::{Listens, Upward},
+    managed::Managed,
     outbox::{Lapsed, Receipt},
 };
 use self::{
@@ -57,6 +59,8 @@ pub struct Status {
     pub template: Option<String>,
     /// The whole.
     pub report: ResourceReport,
+    /// The pool, if it is one.
+    pub pool: Option<PoolReport>,
     /// What the peers keep as promised, if promises are kept.
     pub promises: Option<PromiseReport>,
     /// A page of holders, if asked for, and where the next begins.
@@ -85,6 +89,8 @@ pub(super) struct Start {
     pub(super) scribe: Option<Scribe>,
     /// What it has to do with the parent, if the node has one.
     pub(super) upward: Option<Upward>,
+    /// What it has to do with operators.
+    pub(super) managed: Managed,
     /// Told when this life ends.
     pub(super) on_end: Box<dyn FnOnce() + Send>,
 }
@@ -125,6 +131,7 @@ pub(super) struct ResourceActor {
     share: HoldersShare,
     hinting: Hinting,
     upward: Option<Upward>,
+    managed: Managed,
     idle_since: Option<Millis>,
     end: End,
 }
@@ -186,7 +193,8 @@ impl Handler<Command> for ResourceActor {
 
     fn handle(&mut self, command: Command, ctx: &mut Context<Self>) {
         match command {
-            Command::Submit { request, reply } => {
+            Command::Submit { mut request, from, reply } => {
+                self.note_origin(&mut request, from);
                 self.waiting.push(request);
                 self.replies.push(reply);
                 if self.waiting.len() >= ROUND_MOST {
@@ -205,6 +213,7 @@ impl Handler<Command> for ResourceActor {
             }
             Command::Supply { supply, settings } => self.supplied(supply, settings, ctx),
             Command::Condense { reply } => self.condense(reply),
+            Command::Manage { work } => self.manage(work, ctx),
             Command::Report { from, limit, reply } => {
                 // Whoever asked may have gone away meanwhile.
                 let _ = reply.send(self.status(from, limit));
@@ -222,7 +231,8 @@ pub(super) fn worth_telling(before: u64, now: u64) -> bool {
 
 impl ResourceActor {
     fn new(start: Start, queued: Arc<AtomicUsize>, retired: Arc<AtomicBool>) -> ResourceActor {
-        ResourceActor {
+        let now = start.clock.at();
+        let mut actor = ResourceActor {
             queued,
             term: start.birth.term,
             reign: start.reign,
@@ -246,9 +256,12 @@ impl ResourceActor {
             share: HoldersShare { all: start.holders, mine: 0 },
             hinting: start.hinting,
             upward: start.upward,
+            managed: start.managed,
             idle_since: None,
             end: End { retired, tell: Some(start.on_end) },
-        }
+        };
+        actor.remember_what_was_said(now);
+        actor
     }
 
     /// Whether it may decide.
@@ -356,6 +369,7 @@ impl ResourceActor {
             self.config_version = config.version;
             self.template = config.template_of(&self.id);
             self.core.configure(settings_for(config, &self.id));
+            self.remember_what_was_said(now);
         }
         if !self.reigns(now) {
             return;
@@ -387,6 +401,7 @@ impl ResourceActor {
         let now = self.core.counters();
         let before = std::mem::replace(&mut self.told, now);
         metrics::resource_counted(&before, &now);
+        self.tell_subscribers();
         if worth_telling(before.learning_excess, now.learning_excess) {
             let times = now.learning_excess;
             tracing::warn!(resource = %self.id, times, "learning mode: holders say they have more than the capacity; they were given what is left");
@@ -405,7 +420,8 @@ impl ResourceActor {
         let at = self.clock.at();
         let (holders, next) = if limit == 0 { (Vec::new(), None) } else { self.core.report_holders(at, from, limit) };
         let (id, template) = (Arc::clone(&self.id), self.template.clone());
-        Status { id, template, report: self.core.report(at), promises: self.core.promises(), holders, next, at }
+        let (report, pool) = (self.core.report(at), self.core.pool());
+        Status { id, template, report, pool, promises: self.core.promises(), holders, next, at }
     }
 }
 

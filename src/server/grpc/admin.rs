@@ -3,7 +3,7 @@
 //!
 //! What changes something is done by the master; another peer says where that is (`leaseway-master`, its admin address).
 
-use std::sync::Arc;
+use std::{net::SocketAddr, path::PathBuf, sync::Arc};
 
 use leaseway_core::Millis;
 use leaseway_proto::admin::{
@@ -12,6 +12,7 @@ use leaseway_proto::admin::{
     PARENT_METADATA, PeerReport, RemovePeerRequest, RemovePeerResponse, Role,
     node_server::{Node, NodeServer},
 };
+use leaseway_proto::pools::pools_server::PoolsServer;
 use leaseway_quorum::{ChangeError, Configuration, Fact, Mastership, ProposeError, Quorum, Reign};
 use subtle::ConstantTimeEq as _;
 use tokio::{
@@ -25,12 +26,14 @@ use tonic::{
     transport::server::{Server, TcpIncoming},
 };
 
-use super::{Identity, not_master};
+use super::{Identity, not_master, pools::PoolService};
 use crate::{
     actors::{NodeHandle, NotMaster},
     config,
     follow::adopt_newest,
     parent::TEMPLATES,
+    peers::read_secret,
+    run::{Addresses, ServeError, bind, local},
     services::Services,
 };
 
@@ -58,24 +61,70 @@ impl Token {
     }
 }
 
-/// Serves until `stop` says so.
-pub(crate) async fn serve(
-    service: AdminService,
-    token: Option<Token>,
+/// Where operators are served.
+#[derive(Debug, Clone)]
+pub struct AdminOptions {
+    /// The address.
+    pub listen: SocketAddr,
+    /// The file with what operators must know; without it only loopback is served.
+    pub token_file: Option<PathBuf>,
+}
+
+/// A listener that does not serve yet.
+pub(crate) struct Listening {
     listener: TcpListener,
+    token: Option<Token>,
+}
+
+impl Listening {
+    /// Off loopback only for those who know something.
+    pub(crate) async fn open(
+        options: &AdminOptions,
+        identity: &mut Identity,
+        addresses: &mut Addresses,
+    ) -> Result<Listening, ServeError> {
+        let token = match &options.token_file {
+            Some(path) => Some(Token::new(&read_secret(path)?)),
+            None if !options.listen.ip().is_loopback() => {
+                return Err(ServeError::AdminOpen { address: options.listen });
+            }
+            None => None,
+        };
+        let listener = bind(options.listen, "--admin").await?;
+        let address = local(&listener, options.listen);
+        identity.admin = address.to_string().into();
+        addresses.admin = Some(address);
+        Ok(Listening { listener, token })
+    }
+}
+
+/// Serves until `stop` says so. Without peers and data directory there are pools only.
+pub(crate) async fn serve(
+    Listening { listener, token }: Listening,
+    pools: PoolService,
+    service: Option<AdminService>,
     mut stop: watch::Receiver<bool>,
 ) {
-    let service = NodeServer::new(service).max_decoding_message_size(config::MAX_BYTES + MESSAGE_OVERHEAD);
-    let guarded = InterceptedService::new(service, move |request: Request<()>| {
+    let guard = move |request: Request<()>| {
         token.as_ref().map_or(Ok(()), |token| token.check(&request))?;
         Ok(request)
+    };
+    let pools = InterceptedService::new(PoolsServer::new(pools), guard.clone());
+    let guarded = service.map(|service| {
+        let service = NodeServer::new(service).max_decoding_message_size(config::MAX_BYTES + MESSAGE_OVERHEAD);
+        InterceptedService::new(service, guard)
     });
     let stopped = async move {
         // An error means that the sender is gone, which is as good as a stop.
         let _ = stop.wait_for(|stop| *stop).await;
     };
     let incoming = TcpIncoming::from(listener);
-    if let Err(error) = Server::builder().add_service(guarded).serve_with_incoming_shutdown(incoming, stopped).await {
+    if let Err(error) = Server::builder()
+        .add_service(pools)
+        .add_optional_service(guarded)
+        .serve_with_incoming_shutdown(incoming, stopped)
+        .await
+    {
         tracing::error!(%error, "the admin service ended");
     }
 }
@@ -200,7 +249,7 @@ fn header(configuration: &Configuration) -> ConfigHeader {
     }
 }
 
-fn elsewhere(why: &NotMaster) -> Status {
+pub(super) fn elsewhere(why: &NotMaster) -> Status {
     let mut status = match why.master {
         Some(_) => not_master(why),
         None => Status::unavailable("there is no master at the moment; try again in a second"),
@@ -212,7 +261,7 @@ fn elsewhere(why: &NotMaster) -> Status {
     status
 }
 
-fn unsure(error: &ProposeError) -> Status {
+pub(super) fn unsure(error: &ProposeError) -> Status {
     match error {
         ProposeError::TooLarge { .. } => Status::invalid_argument(error.to_string()),
         _ => Status::unavailable(format!("{error}; look at what is in force and try again")),

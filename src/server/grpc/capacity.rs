@@ -1,6 +1,6 @@
 //! The Doorman service: parse, ask the resources, answer in the order of the request.
 
-use std::{sync::Arc, time::Instant};
+use std::{net::IpAddr, sync::Arc, time::Instant};
 
 use futures_util::future::join_all;
 use leaseway_core::Answer;
@@ -50,22 +50,22 @@ impl CapacityService {
         CapacityService { node, identity, meters }
     }
 
-    async fn ask(&self, (resource, request): ForResource) -> Answered {
-        let answer = self.node.submit(&resource, request).await;
+    async fn ask(&self, (resource, request): ForResource, from: Option<IpAddr>) -> Answered {
+        let answer = self.node.submit(&resource, request, from).await;
         (resource, answer)
     }
 
-    async fn ask_all(&self, mut requests: Vec<ForResource>) -> Vec<Answered> {
+    async fn ask_all(&self, mut requests: Vec<ForResource>, from: Option<IpAddr>) -> Vec<Answered> {
         // Most requests are for one resource.
         match (requests.len(), requests.pop()) {
-            (1, Some(only)) => vec![self.ask(only).await],
-            (_, last) => join_all(requests.into_iter().chain(last).map(|request| self.ask(request))).await,
+            (1, Some(only)) => vec![self.ask(only, from).await],
+            (_, last) => join_all(requests.into_iter().chain(last).map(|request| self.ask(request, from))).await,
         }
     }
 
-    async fn get(&self, request: GetCapacityRequest) -> Result<GetCapacityResponse, Status> {
+    async fn get(&self, request: GetCapacityRequest, from: Option<IpAddr>) -> Result<GetCapacityResponse, Status> {
         let requests = convert::get_capacity(request, &self.node.limits)?;
-        let answered = self.ask_all(requests).await;
+        let answered = self.ask_all(requests, from).await;
         if let Some(mastership) = elsewhere(&answered) {
             return Ok(GetCapacityResponse { response: Vec::new(), mastership: Some(mastership) });
         }
@@ -81,7 +81,8 @@ impl CapacityService {
         {
             return Ok(GetServerCapacityResponse { response: Vec::new(), mastership: Some(mastership(&why)) });
         }
-        let answered = self.ask_all(requests).await;
+        // Child nodes have no balances: what they are given is not for them.
+        let answered = self.ask_all(requests, None).await;
         if let Some(mastership) = elsewhere(&answered) {
             return Ok(GetServerCapacityResponse { response: Vec::new(), mastership: Some(mastership) });
         }
@@ -142,7 +143,7 @@ fn granted<T>(answered: &[Answered], response: impl Fn(&str, &Answer) -> Option<
     }
 }
 
-fn refused(why: &Refused) -> Status {
+pub(super) fn refused(why: &Refused) -> Status {
     let text = why.to_string();
     match why {
         Refused::NotMaster(why) => not_master(why),
@@ -173,7 +174,8 @@ impl Capacity for CapacityService {
         request: Request<GetCapacityRequest>,
     ) -> Result<Response<GetCapacityResponse>, Status> {
         let since = Instant::now();
-        metered(&self.meters.get, since, self.get(request.into_inner()).await)
+        let from = request.remote_addr().map(|address| address.ip());
+        metered(&self.meters.get, since, self.get(request.into_inner(), from).await)
     }
 
     async fn get_server_capacity(

@@ -32,19 +32,19 @@ impl From<Invalid> for Status {
     }
 }
 
-fn invalid(field: impl Into<String>, problem: impl Into<String>) -> Invalid {
+pub(super) fn invalid(field: impl Into<String>, problem: impl Into<String>) -> Invalid {
     Invalid::Field { field: field.into(), problem: problem.into() }
 }
 
-fn required<T>(value: Option<T>, field: impl FnOnce() -> String) -> Result<T, Invalid> {
+pub(super) fn required<T>(value: Option<T>, field: impl FnOnce() -> String) -> Result<T, Invalid> {
     value.ok_or_else(|| invalid(field(), "required field is missing"))
 }
 
-fn amount(value: f64, field: impl FnOnce() -> String) -> Result<Amount, Invalid> {
+pub(super) fn amount(value: f64, field: impl FnOnce() -> String) -> Result<Amount, Invalid> {
     Amount::new(value).map_err(|error| invalid(field(), format!("is {value}, {error}")))
 }
 
-fn id(value: Option<String>, limits: &Limits, field: impl Fn() -> String) -> Result<String, Invalid> {
+pub(super) fn id(value: Option<String>, limits: &Limits, field: impl Fn() -> String) -> Result<String, Invalid> {
     let value = required(value, &field)?;
     if value.is_empty() {
         return Err(invalid(field(), "must not be empty"));

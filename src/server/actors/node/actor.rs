@@ -10,7 +10,7 @@ use tokio::sync::{oneshot, watch};
 use super::{
     super::{
         hinting::{Alarm, Hinting},
-        resource::{self, Command, Listens, ResourceHandle, Upward},
+        resource::{self, Command, Listens, Managed, ResourceHandle, Upward},
         scribe::Scribe,
         uplink::{self, Board, Notice, Notices, Parent, Reigning, Surroundings},
     },
@@ -18,7 +18,7 @@ use super::{
     directory::{Directory, Standing},
     settings_for,
 };
-use crate::{clock::Clock, limits::Limits, metrics, watchers::Watchers};
+use crate::{clock::Clock, limits::Limits, metrics, subscribers::Subscribers, vouched::Vouched, watchers::Watchers};
 
 pub(super) enum NodeCommand {
     Open { id: Arc<str>, dead: Option<u64>, reply: oneshot::Sender<Result<ResourceHandle, Refused>> },
@@ -41,6 +41,8 @@ pub(super) struct Shared {
     pub(super) watchers: Arc<Watchers>,
     pub(super) alarm: Arc<Alarm>,
     pub(super) board: Board,
+    pub(super) vouched: Vouched,
+    pub(super) subscribers: Arc<Subscribers>,
 }
 
 pub(super) struct NodeActor {
@@ -239,7 +241,7 @@ impl NodeActor {
             let (node, id) = (actix::AsyncContext::address(ctx), Arc::clone(&id));
             Box::new(move || tell_ended(&node, id, generation))
         };
-        let Shared { watchers, alarm, .. } = &self.shared;
+        let Shared { watchers, alarm, vouched, subscribers, .. } = &self.shared;
         let start = resource::Start {
             id: Arc::clone(&id),
             generation,
@@ -252,6 +254,7 @@ impl NodeActor {
             reign,
             scribe,
             upward,
+            managed: Managed::new(vouched.clone(), Arc::clone(subscribers)),
             on_end,
         };
         let handle = resource::start(start, arbiter);
@@ -328,6 +331,7 @@ impl NodeActor {
         let is_master = matches!(standing, Standing::Master(_));
         self.shared.directory.stand(standing);
         self.shared.watchers.dismiss();
+        self.shared.subscribers.dismiss();
         if is_master {
             self.look_up();
         } else if let Some(upward) = &mut self.upward {

@@ -1,8 +1,11 @@
 //! How others talk to one life of a resource.
 
-use std::sync::{
-    Arc,
-    atomic::{AtomicBool, AtomicUsize, Ordering},
+use std::{
+    net::IpAddr,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, AtomicUsize, Ordering},
+    },
 };
 
 use actix::{Addr, Message, dev::SendError};
@@ -12,6 +15,7 @@ use tokio::sync::oneshot;
 use super::{
     super::node::ConfigInForce,
     ResourceActor, Status,
+    managed::Work,
     outbox::{Lapsed, Reply},
 };
 
@@ -19,6 +23,8 @@ use super::{
 pub(in super::super) enum Command {
     Submit {
         request: Request,
+        /// Where it came from, if that is known.
+        from: Option<IpAddr>,
         reply: Reply,
     },
     Tick {
@@ -37,6 +43,10 @@ pub(in super::super) enum Command {
     /// The parent is about to be asked.
     Condense {
         reply: oneshot::Sender<Condensed>,
+    },
+    /// An operator wants this done.
+    Manage {
+        work: Work,
     },
     Report {
         from: usize,
@@ -107,13 +117,14 @@ impl ResourceHandle {
     pub(in super::super) fn submit(
         &self,
         request: Request,
+        from: Option<IpAddr>,
     ) -> Result<oneshot::Receiver<Result<Answer, Lapsed>>, SubmitError> {
         if self.0.queued.fetch_add(1, Ordering::Relaxed) >= self.0.most {
             self.0.queued.fetch_sub(1, Ordering::Relaxed);
             return Err(SubmitError::Busy);
         }
         let (reply, answer) = oneshot::channel();
-        let sent = self.send(Command::Submit { request, reply });
+        let sent = self.send(Command::Submit { request, from, reply });
         if sent.is_err() {
             self.0.queued.fetch_sub(1, Ordering::Relaxed);
         }

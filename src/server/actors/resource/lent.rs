@@ -98,13 +98,15 @@ impl ResourceActor {
         if !self.reigns(now) {
             return;
         }
-        let Some(upward) = &mut self.upward else { return };
+        let Some(upward) = &self.upward else { return };
         if self.core.awaits_supply() {
             let has_met_strangers = self.core.counters().unaccounted > 0;
             self.core.listen_until(upward.listening(&settings, has_met_strangers));
         }
         self.core.configure(settings);
         self.core.supply(supply);
+        self.remember_what_was_said(now);
+        let Some(upward) = &mut self.upward else { return };
         let (mut requests, mut replies): (Vec<_>, Vec<_>) =
             upward.parked.drain(..).map(|parked| (parked.request, parked.reply)).unzip();
         requests.append(&mut self.waiting);

@@ -1,0 +1,303 @@
+//! How pools are managed: who is vouched for, who is connected, what happens. Served beside the configurations, on the address of
+//! operators.
+//!
+//! Only the master has pools, so that it answers everything here; another peer says where it is, as it does for configurations.
+//! What is changed is decided by the resource first and written down then: should writing fail, the resource does again what is
+//! written.
+
+mod convert;
+
+use std::sync::Arc;
+
+use futures_util::{Stream, stream};
+use leaseway_core::{AssignError, Kind, Load, LoadError, LoadReport, Millis, Resource as Core, Settings};
+use leaseway_proto::pools::{
+    GetClientCapacityRequest, GetClientCapacityResponse, GetPoolRequest, GetPoolResponse, ListClientsRequest,
+    ListClientsResponse, Memory, PoolEvent, ReportLoadRequest, ReportLoadResponse, SetAlarmRequest, SetAlarmResponse,
+    SetClientCapacityRequest, SetClientCapacityResponse, SubscribeRequest, pools_server::Pools,
+};
+use leaseway_quorum::{ProposeError, Reign};
+use tokio::sync::{Mutex, watch};
+use tonic::{Request, Response, Status};
+
+use super::admin::{elsewhere, unsure};
+use crate::{
+    actors::{NodeHandle, Refused},
+    clock::Clock,
+    subscribers::{Dismissed, Subscription},
+    vouched::Whom,
+};
+
+#[derive(Clone)]
+pub(crate) struct PoolService {
+    node: NodeHandle,
+    stopped: watch::Receiver<bool>,
+    /// One change after the other, so that what is written down last is what the resource does.
+    changing: Arc<Mutex<()>>,
+}
+
+impl PoolService {
+    /// Streams end once `stopped` says so.
+    pub(crate) fn new(node: NodeHandle, stopped: watch::Receiver<bool>) -> PoolService {
+        PoolService { node, stopped, changing: Arc::default() }
+    }
+
+    fn reign(&self) -> Result<Option<Reign>, Status> {
+        self.node.reign().map_err(|why| elsewhere(&why))
+    }
+
+    /// Does something with a resource.
+    async fn manage<T: Send + 'static>(
+        &self,
+        resource: &Arc<str>,
+        work: impl Fn(&mut Core, Millis) -> T + Clone + Send + 'static,
+    ) -> Result<T, Status> {
+        self.node.manage(resource, work).await.map_err(|why| match why {
+            Refused::NotMaster(why) => elsewhere(&why),
+            other => super::capacity::refused(&other),
+        })
+    }
+
+    /// As [`manage`](Self::manage), for a pool. What cannot be one does not come to life.
+    async fn manage_pool<T: Send + 'static>(
+        &self,
+        resource: &Arc<str>,
+        work: impl Fn(&mut Core, Millis) -> T + Clone + Send + 'static,
+    ) -> Result<T, Status> {
+        self.reign()?;
+        let is_pool = |settings: &Settings| settings.kind == Kind::PriorityPool;
+        let settings = self.node.settings(resource);
+        if let Some(settings) = settings.filter(|settings| !is_pool(settings)) {
+            return Err(no_pool(resource, settings.kind));
+        }
+        let work = move |core: &mut Core, now| match is_pool(core.settings()) {
+            true => Ok(work(core, now)),
+            false => Err(core.settings().kind),
+        };
+        self.manage(resource, work).await?.map_err(|kind| no_pool(resource, kind))
+    }
+
+    fn memory(&self) -> Memory {
+        if self.node.vouched().is_kept() { Memory::Quorum } else { Memory::Process }
+    }
+
+    async fn show(&self, request: GetPoolRequest) -> Result<GetPoolResponse, Status> {
+        let resource = convert::resource(request.resource_id, &self.node.limits)?;
+        let look = |core: &mut Core, now| (core.pool(), now);
+        let (pool, now) = self.manage_pool(&resource, look).await?;
+        let pool = pool.ok_or_else(|| Status::internal("a pool says nothing about itself"))?;
+        Ok(GetPoolResponse {
+            memory: self.memory().into(),
+            subscribers: self.node.subscribers().count_of(&resource) as u64,
+            ..convert::pool(&resource, &pool, now)
+        })
+    }
+
+    async fn set(&self, request: SetClientCapacityRequest) -> Result<SetClientCapacityResponse, Status> {
+        let resource = convert::resource(request.resource_id, &self.node.limits)?;
+        let whom = convert::holder(request.holder, &self.node.limits)?;
+        let assigned = convert::assigned(request.assigned)?;
+        let _alone = self.changing.lock().await;
+        let reign = self.reign()?;
+        let (kind, id) = whom.clone();
+        let before = self.manage_pool(&resource, move |core, now| core.assign(now, kind, &id, assigned)).await?;
+        let before = before.map_err(|error| not_assigned(&resource, &error))?;
+        let written = self.node.vouched().assign(reign.as_ref(), &resource, whom.clone(), assigned).await;
+        self.agree(&resource, whom, written).await?;
+        Ok(SetClientCapacityResponse { before: before.map(convert::to_assigned), memory: self.memory().into() })
+    }
+
+    /// What a resource does is what is written down, also if it could not be written, and if the resource has begun another life
+    /// meanwhile.
+    async fn agree(&self, resource: &Arc<str>, whom: Whom, written: Result<(), ProposeError>) -> Result<(), Status> {
+        let fact = self.node.vouched().assigned(resource, &whom);
+        let put = move |core: &mut Core, now| {
+            let (kind, id) = whom.clone();
+            match fact {
+                _ if core.assigned(kind, &id) == fact => {}
+                Some(assigned) => core.remember_assignments([(kind, id, assigned)]),
+                // Taking something away is never refused.
+                None => drop(core.assign(now, kind, &id, None)),
+            }
+        };
+        let put = self.manage_pool(resource, put).await;
+        written.map_err(|error| unsure(&error))?;
+        put
+    }
+
+    async fn get(&self, request: GetClientCapacityRequest) -> Result<GetClientCapacityResponse, Status> {
+        let resource = convert::resource(request.resource_id, &self.node.limits)?;
+        let (kind, id) = convert::holder(request.holder, &self.node.limits)?;
+        let assigned = self.manage_pool(&resource, move |core, _| core.assigned(kind, &id)).await?;
+        Ok(GetClientCapacityResponse { assigned: assigned.map(convert::to_assigned) })
+    }
+
+    async fn list(&self, request: ListClientsRequest) -> Result<ListClientsResponse, Status> {
+        let filter = convert::filter(request.filter());
+        let from = convert::place(&request.page_token)?;
+        let limit = convert::page_size(request.page_size);
+        let resource = convert::resource(request.resource_id, &self.node.limits)?;
+        let page = self.manage_pool(&resource, move |core, _| core.pool_members(filter, from.clone(), limit)).await?;
+        Ok(ListClientsResponse {
+            client: page.members.iter().map(convert::client).collect(),
+            next_page_token: page.next.as_ref().map(convert::page_token).unwrap_or_default(),
+        })
+    }
+
+    async fn alarm(&self, request: SetAlarmRequest) -> Result<SetAlarmResponse, Status> {
+        let resource = convert::resource(request.resource_id, &self.node.limits)?;
+        let (kind, id) = convert::holder(request.holder, &self.node.limits)?;
+        let mark = convert::mark(request.mark)?;
+        let set = self.manage_pool(&resource, move |core, now| core.set_alarm(now, kind, &id, mark)).await?;
+        set.map(|()| SetAlarmResponse {}).map_err(|error| not_assigned(&resource, &error))
+    }
+
+    async fn load(&self, request: ReportLoadRequest) -> Result<ReportLoadResponse, Status> {
+        let load = convert::load(request.load.as_ref())?;
+        let valid = request.valid_ms;
+        let resource = convert::resource(request.resource_id, &self.node.limits)?;
+        let _alone = self.changing.lock().await;
+        let reign = self.reign()?;
+        if self.node.settings(&resource).is_some_and(|settings| settings.load_bounds == (None, None)) {
+            return Err(not_moved(&resource, &LoadError::NotAllowed));
+        }
+        let report = move |core: &mut Core, now: Millis| {
+            let until = valid.map(|valid| now.plus(Millis(valid)));
+            // All of what the template says is what counts without a report.
+            let load = load.unwrap_or(Load::Factor(1.0));
+            let capacity = core.report_load(now, LoadReport { load, until })?;
+            Ok((capacity, core.settings().capacity_floor(), core.settings().capacity_ceiling()))
+        };
+        let moved = self.manage(&resource, report).await?.map_err(|error| not_moved(&resource, &error))?;
+        let (capacity, floor, ceiling) = moved;
+        // The newest report counts alone: one that counts for a time takes the place of one that would be remembered.
+        let remembered = load.filter(|_| valid.is_none());
+        let written = self.node.vouched().load(reign.as_ref(), &resource, remembered).await;
+        written.map_err(|error| unsure(&error))?;
+        let memory = if valid.is_none() { self.memory() } else { Memory::Process };
+        Ok(ReportLoadResponse {
+            capacity: capacity.get(),
+            floor: floor.get(),
+            ceiling: ceiling.get(),
+            memory: memory.into(),
+        })
+    }
+
+    async fn begin(&self, request: SubscribeRequest) -> Result<Streaming, Status> {
+        let filter = convert::event_filter(&request)?;
+        let resource = convert::resource(request.resource_id, &self.node.limits)?;
+        // Before the pool is looked at, so that nothing is missed in between.
+        let subscription = self.node.subscribers().start(&resource, filter);
+        let subscription = subscription.map_err(|why| Status::resource_exhausted(why.to_string()))?;
+        let look = |core: &mut Core, now| (core.pool(), now);
+        let (pool, now) = self.manage_pool(&resource, look).await?;
+        let pool = pool.ok_or_else(|| Status::internal("a pool says nothing about itself"))?;
+        subscription.expect(pool.deadline);
+        Ok(Streaming {
+            subscription,
+            stopped: self.stopped.clone(),
+            first: Some(convert::begin(&pool, now, &self.node.clock)),
+            clock: self.node.clock,
+            ended: false,
+        })
+    }
+}
+
+/// A stream, between two events.
+struct Streaming {
+    subscription: Subscription,
+    stopped: watch::Receiver<bool>,
+    first: Option<PoolEvent>,
+    clock: Clock,
+    ended: bool,
+}
+
+impl Streaming {
+    async fn next(mut self) -> Option<(Result<PoolEvent, Status>, Streaming)> {
+        if self.ended {
+            return None;
+        }
+        if let Some(first) = self.first.take() {
+            return Some((Ok(first), self));
+        }
+        let event = tokio::select! {
+            biased;
+            told = self.subscription.next() => match told {
+                Ok(told) => Ok(convert::event(&told.event, told.deadline, &self.clock)),
+                Err(Dismissed) => Err(Status::unavailable("this server is not the master any more")),
+            },
+            // An error means that the sender is gone, which is as good as a stop.
+            _ = self.stopped.wait_for(|stop| *stop) => Err(Status::unavailable("this server is shutting down")),
+        };
+        self.ended = event.is_err();
+        Some((event, self))
+    }
+}
+
+fn no_pool(resource: &str, kind: Kind) -> Status {
+    Status::not_found(format!(
+        "`{resource}` is no pool, its algorithm is {}: the template that matches it has to say PRIORITY_POOL",
+        kind.name()
+    ))
+}
+
+fn not_assigned(resource: &str, error: &AssignError) -> Status {
+    let text = format!("`{resource}`: {error}");
+    match error {
+        AssignError::NoPool => Status::not_found(text),
+        AssignError::BelowMinimum { .. } | AssignError::BadShare { .. } => Status::invalid_argument(text),
+        AssignError::OverTotal { .. } => Status::aborted(text),
+        AssignError::TooMany | AssignError::TooManyMarks => Status::resource_exhausted(text),
+    }
+}
+
+fn not_moved(resource: &str, error: &LoadError) -> Status {
+    let text = format!("`{resource}`: {error}");
+    match error {
+        LoadError::BadFactor => Status::invalid_argument(text),
+        LoadError::NotAllowed | LoadError::HasParent => Status::aborted(text),
+    }
+}
+
+#[tonic::async_trait]
+impl Pools for PoolService {
+    type SubscribeStream = std::pin::Pin<Box<dyn Stream<Item = Result<PoolEvent, Status>> + Send>>;
+
+    async fn get_pool(&self, request: Request<GetPoolRequest>) -> Result<Response<GetPoolResponse>, Status> {
+        self.show(request.into_inner()).await.map(Response::new)
+    }
+
+    async fn set_client_capacity(
+        &self,
+        request: Request<SetClientCapacityRequest>,
+    ) -> Result<Response<SetClientCapacityResponse>, Status> {
+        self.set(request.into_inner()).await.map(Response::new)
+    }
+
+    async fn get_client_capacity(
+        &self,
+        request: Request<GetClientCapacityRequest>,
+    ) -> Result<Response<GetClientCapacityResponse>, Status> {
+        self.get(request.into_inner()).await.map(Response::new)
+    }
+
+    async fn list_clients(
+        &self,
+        request: Request<ListClientsRequest>,
+    ) -> Result<Response<ListClientsResponse>, Status> {
+        self.list(request.into_inner()).await.map(Response::new)
+    }
+
+    async fn subscribe(&self, request: Request<SubscribeRequest>) -> Result<Response<Self::SubscribeStream>, Status> {
+        let streaming = self.begin(request.into_inner()).await?;
+        Ok(Response::new(Box::pin(stream::unfold(streaming, Streaming::next))))
+    }
+
+    async fn set_alarm(&self, request: Request<SetAlarmRequest>) -> Result<Response<SetAlarmResponse>, Status> {
+        self.alarm(request.into_inner()).await.map(Response::new)
+    }
+
+    async fn report_load(&self, request: Request<ReportLoadRequest>) -> Result<Response<ReportLoadResponse>, Status> {
+        self.load(request.into_inner()).await.map(Response::new)
+    }
+}

@@ -1,0 +1,202 @@
+//! Who listens for what happens in pools, and what each has yet to be told.
+//!
+//! A pool tells here what has happened; streams carry it away, each at its own pace. Between them is a queue for each stream. Whoever
+//! is too slow for it is told so, with the totals as they are by then ([`PoolEventKind::Gap`]), and goes on from there: a
+//! pool waits for nobody.
+//!
+//! Subscriptions belong to a resource's name, not to a life of it: they begin before anybody has asked for it, and go on when it is
+//! forgotten and comes back. They end when another is master.
+
+use std::{
+    collections::{HashMap, VecDeque},
+    sync::{
+        Arc, Mutex, MutexGuard,
+        atomic::{AtomicUsize, Ordering},
+    },
+};
+
+use leaseway_core::{Millis, PoolEvent, PoolEventFilter, PoolEventKind};
+use tokio::sync::Notify;
+
+use crate::metrics;
+
+/// Events that wait for one stream, at most.
+const QUEUE: usize = 1024;
+/// Streams of all pools, at most.
+const MOST: usize = 256;
+
+/// Everybody who listens.
+#[derive(Debug, Default)]
+pub(crate) struct Subscribers {
+    listening: Mutex<HashMap<Arc<str>, Vec<Arc<Subscriber>>>>,
+    /// Read without the lock: most often nobody listens.
+    count: AtomicUsize,
+}
+
+/// One stream.
+#[derive(Debug)]
+struct Subscriber {
+    filter: PoolEventFilter,
+    queue: Mutex<Queue>,
+    wake: Notify,
+}
+
+#[derive(Debug, Default)]
+struct Queue {
+    waiting: VecDeque<Told>,
+    /// When priority clients will be cut off, while they have more than the total.
+    deadline: Option<Millis>,
+    ended: bool,
+}
+
+/// An event on its way to one who listens.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct Told {
+    pub(crate) event: PoolEvent,
+    /// When priority clients will be cut off, as far as known after this event.
+    pub(crate) deadline: Option<Millis>,
+}
+
+/// There are as many as there may be.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("this server has as many subscribers as it may ({MOST})")]
+pub(crate) struct TooManySubscribers;
+
+/// This server does not answer for its node any more.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Dismissed;
+
+impl Subscribers {
+    fn listening(&self) -> MutexGuard<'_, HashMap<Arc<str>, Vec<Arc<Subscriber>>>> {
+        self.listening.lock().expect("nobody panics while holding the list of subscribers")
+    }
+
+    /// Somebody listens until what is returned is dropped.
+    pub(crate) fn start(
+        self: &Arc<Self>,
+        resource: &Arc<str>,
+        filter: PoolEventFilter,
+    ) -> Result<Subscription, TooManySubscribers> {
+        let mut listening = self.listening();
+        if self.count() >= MOST {
+            return Err(TooManySubscribers);
+        }
+        let subscriber = Arc::new(Subscriber { filter, queue: Mutex::default(), wake: Notify::new() });
+        listening.entry(Arc::clone(resource)).or_default().push(Arc::clone(&subscriber));
+        self.count.fetch_add(1, Ordering::Release);
+        Ok(Subscription { all: Arc::clone(self), resource: Arc::clone(resource), subscriber })
+    }
+
+    /// How many listen.
+    pub(crate) fn count(&self) -> usize {
+        self.count.load(Ordering::Acquire)
+    }
+
+    /// How many listen to one resource.
+    pub(crate) fn count_of(&self, resource: &str) -> usize {
+        self.listening().get(resource).map_or(0, Vec::len)
+    }
+
+    /// Tells those who listen what has happened in a pool.
+    pub(crate) fn tell(&self, resource: &str, events: &[PoolEvent]) {
+        if events.is_empty() || self.count() == 0 {
+            return;
+        }
+        if let Some(subscribers) = self.listening().get(resource) {
+            subscribers.iter().for_each(|subscriber| subscriber.tell(events));
+        }
+    }
+
+    /// Another is master: every stream ends once it has carried away what waits.
+    pub(crate) fn dismiss(&self) {
+        for subscriber in self.listening().values().flatten() {
+            subscriber.queue().ended = true;
+            subscriber.wake.notify_one();
+        }
+    }
+}
+
+impl Subscriber {
+    fn queue(&self) -> MutexGuard<'_, Queue> {
+        self.queue.lock().expect("nobody panics while holding a queue of events")
+    }
+
+    fn tell(&self, events: &[PoolEvent]) {
+        let mut queue = self.queue();
+        for event in events {
+            match event.kind {
+                PoolEventKind::Underrun => queue.deadline = event.deadline,
+                PoolEventKind::Relieved => queue.deadline = None,
+                _ => {}
+            }
+            if self.filter.passes(event) {
+                queue.push(event);
+            }
+        }
+        drop(queue);
+        self.wake.notify_one();
+    }
+}
+
+impl Queue {
+    fn push(&mut self, event: &PoolEvent) {
+        let mut event = event.clone();
+        if self.waiting.len() >= QUEUE {
+            metrics::pool_events_dropped(self.waiting.len() + 1);
+            self.waiting.clear();
+            event = PoolEvent { kind: PoolEventKind::Gap, client: None, cause: None, ..event };
+        }
+        self.waiting.push_back(Told { event, deadline: self.deadline });
+    }
+}
+
+/// Somebody listens for as long as this lives.
+#[derive(Debug)]
+pub(crate) struct Subscription {
+    all: Arc<Subscribers>,
+    resource: Arc<str>,
+    subscriber: Arc<Subscriber>,
+}
+
+impl Subscription {
+    /// What is known of a deadline when it begins.
+    pub(crate) fn expect(&self, deadline: Option<Millis>) {
+        let mut queue = self.subscriber.queue();
+        // Something newer may have come meanwhile.
+        if queue.waiting.is_empty() && queue.deadline.is_none() {
+            queue.deadline = deadline;
+        }
+    }
+
+    /// Waits for the next event.
+    pub(crate) async fn next(&self) -> Result<Told, Dismissed> {
+        loop {
+            {
+                let mut queue = self.subscriber.queue();
+                if let Some(told) = queue.waiting.pop_front() {
+                    return Ok(told);
+                }
+                if queue.ended {
+                    return Err(Dismissed);
+                }
+            }
+            // A wake-up that comes before this is remembered.
+            self.subscriber.wake.notified().await;
+        }
+    }
+}
+
+impl Drop for Subscription {
+    fn drop(&mut self) {
+        let mut listening = self.all.listening();
+        let Some(subscribers) = listening.get_mut(&self.resource) else { return };
+        subscribers.retain(|other| !Arc::ptr_eq(other, &self.subscriber));
+        if subscribers.is_empty() {
+            listening.remove(&self.resource);
+        }
+        self.all.count.fetch_sub(1, Ordering::Release);
+    }
+}
+
+#[cfg(test)]
+mod tests;
