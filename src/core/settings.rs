@@ -1,6 +1,6 @@
 //! What a template says about the resources that follow it, checked and in the core's own types.
 
-use crate::{Amount, Kind, Millis, Priority, Reuse, time::certain_end};
+use crate::{Amount, Kind, Millis, PoolSettings, Priority, Reuse, time::certain_end};
 
 /// What a holder may use once its lease has ended unrenewed and the server cannot be reached.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
@@ -41,6 +41,10 @@ pub struct Settings {
     pub decay_factor: f64,
     /// A second request of one holder sooner than this is ignored. Zero: none is.
     pub min_request_interval: Millis,
+    /// Between what reports of load may move the capacity; absent: the capacity itself.
+    pub load_bounds: (Option<Amount>, Option<Amount>),
+    /// PRIORITY_POOL: how the pool is run.
+    pub pool: PoolSettings,
 }
 
 impl Settings {
@@ -70,6 +74,8 @@ impl Settings {
             headroom: 0.0,
             decay_factor: Self::DEFAULT_DECAY_FACTOR,
             min_request_interval: Self::DEFAULT_MIN_REQUEST_INTERVAL,
+            load_bounds: (None, None),
+            pool: PoolSettings::default(),
         }
     }
 

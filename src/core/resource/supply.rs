@@ -62,7 +62,8 @@ impl Resource {
             edition = lent.map_or(0, |(_, edition)| edition);
             *told = Some(Told { wants: sums.wants, held: sums.held });
         }
-        Condensed { claims: self.division.condense(), outstanding: sums.held.ceil(), learning, edition }
+        let claims = self.pool.as_ref().map_or_else(|| self.division.condense(), |pool| pool.condense());
+        Condensed { claims, outstanding: sums.held.ceil(), learning, edition }
     }
 
     /// Whether the parent should be told before it is asked anyway.
