@@ -24,6 +24,7 @@ pub mod invariant;
 mod leases;
 mod ledger;
 mod parameters;
+pub mod planted;
 mod pool;
 mod promises;
 mod resource;
@@ -35,6 +36,7 @@ mod template;
 mod tests;
 mod time;
 mod token;
+mod units;
 
 pub use amount::{Amount, AmountError, Sum};
 pub use claim::{Claim, Claims, HolderKind, clamp_priority};
@@ -51,8 +53,8 @@ pub use pool::{
 };
 pub use promises::{Ceiling, Changes, Inherited, Promises, Record, Refused};
 pub use resource::{
-    Answer, Ask, Birth, Counters, HolderReport, Lease, Load, LoadError, LoadReport, Pending, PromiseReport, Release, Request, Resource,
-    ResourceReport, Supplied,
+    Answer, Ask, Birth, Counters, HolderReport, Lease, Load, LoadError, LoadReport, Pending, PromiseReport, Release,
+    Request, Resource, ResourceReport, Supplied, SupplyReport,
 };
 pub use settings::{SafeCapacity, Settings};
 pub use supply::{Condensed, Source, Supply};

@@ -50,7 +50,7 @@ struct Parameter {
 }
 
 /// Every parameter there is.
-const PARAMETERS: [Parameter; 8] = [
+const PARAMETERS: [Parameter; 11] = [
     Parameter {
         name: "priority",
         expected: "`ignore` (as Doorman) or `strict` (higher bands first)",
@@ -85,6 +85,35 @@ const PARAMETERS: [Parameter; 8] = [
             Some(())
         },
         write: |settings| (settings.reuse == Reuse::Prompt).then(|| "prompt".into()),
+    },
+    Parameter {
+        name: "shadow",
+        expected: "`true` (everybody gets what they want, and what they would have got is shown) or `false`",
+        apply: |settings, value| {
+            settings.shadow = value.parse().ok()?;
+            Some(())
+        },
+        write: |settings| settings.shadow.then(|| "true".into()),
+    },
+    Parameter {
+        name: "whole_units",
+        expected: "`true` (nobody gets a part of a unit, what is left over goes round) or `false`",
+        apply: |settings, value| {
+            settings.whole_units = value.parse().ok()?;
+            Some(())
+        },
+        write: |settings| settings.whole_units.then(|| "true".into()),
+    },
+    Parameter {
+        name: "rotation_period",
+        expected: "seconds from 1 to 86400 for which a left over unit stays with one holder",
+        apply: |settings, value| {
+            let seconds: f64 = value.parse().ok()?;
+            (1.0..=86_400.0).contains(&seconds).then(|| {
+                settings.rotation_period = Some(Millis((seconds * 1000.0).round() as u64));
+            })
+        },
+        write: |settings| settings.rotation_period.map(|period| (period.0 as f64 / 1000.0).to_string()),
     },
     Parameter {
         name: "headroom",
@@ -217,7 +246,7 @@ mod tests {
     fn what_is_wrong_is_named() {
         assert_eq!(
             apply("priorty", "strict").expect_err("a typing error"),
-            "unknown parameter `priorty` (did you mean `priority`?); known: priority, max_priority, reuse, headroom, decay_factor, min_request_interval, capacity_floor, capacity_ceiling; of PRIORITY_POOL: min_capacity, max_capacity, raise_tc_s, raise_threshold, raise_mode, drop_mode, drop_factor, reduction_window_s, negative_tc_s, connected_bias_s, time_factor, request_factor, cost_weights, calm_s, calm_ratio, free_key, max_remembered, burst_seconds, usage_update_units, eval_interval_s"
+            "unknown parameter `priorty` (did you mean `priority`?); known: priority, max_priority, reuse, shadow, whole_units, rotation_period, headroom, decay_factor, min_request_interval, capacity_floor, capacity_ceiling; of PRIORITY_POOL: min_capacity, max_capacity, raise_tc_s, raise_threshold, raise_mode, drop_mode, drop_factor, reduction_window_s, negative_tc_s, connected_bias_s, time_factor, request_factor, cost_weights, calm_s, calm_ratio, free_key, max_remembered, burst_seconds, usage_update_units, eval_interval_s"
         );
         for (name, value) in [("priority", "high"), ("min_request_interval", "NaN"), ("max_priority", "1e3")] {
             let error = apply(name, value).expect_err("a bad value");

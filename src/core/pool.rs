@@ -85,6 +85,11 @@ pub(crate) struct Pool {
     assignments: Assignments,
     /// What is used, as far as it counts.
     used: Sum,
+    /// What may be used besides by those whose reports are old. Nothing rises on their account, and nobody is cut off on it: a
+    /// late message is no overload.
+    doubt: Sum,
+    /// How many hold something and have not asked this master yet.
+    unheard: usize,
     /// What those who are connected hold.
     connected: Sum,
     /// Reports of use, by when they do not count any more.
@@ -127,6 +132,8 @@ impl Pool {
             accounts: Accounts::new(seed),
             assignments: Assignments::default(),
             used: Sum::ZERO,
+            doubt: Sum::ZERO,
+            unheard: 0,
             connected: Sum::ZERO,
             reports: BTreeSet::new(),
             is_overloaded: false,
@@ -191,13 +198,13 @@ impl Pool {
         if self.learning && !learning {
             self.begin_with(held);
         } else if !learning {
+            self.forget_reports(now, budget);
             self.move_total(now.since(self.clock.at));
         }
         self.learning = learning;
         self.calm_since = if self.is_calm() { self.calm_since.or(Some(now)) } else { None };
         let speed = self.settings.time_factor * self.weights().0;
         self.clock.advance(now, speed, self.settings.negative_tc);
-        self.forget_reports(now, budget);
         self.balance(now, budget);
     }
 
@@ -295,6 +302,8 @@ impl Pool {
         self.free.remove(&member, slot);
         self.priority.remove(&member, slot);
         self.used -= member.used;
+        self.doubt -= member.doubt;
+        self.unheard -= usize::from(member.inherited);
         for claim in &member.demand.told {
             if let Some((subclients, wants)) = self.bands.get_mut(&claim.priority) {
                 *subclients -= u64::from(claim.subclients);
@@ -312,6 +321,10 @@ impl Pool {
         let used = if member.counts() { member.granted.get() * member.fraction } else { 0.0 };
         member.used = Amount::clamped(used);
         self.used += member.used;
+        let silent = member.is_silent && member.counts();
+        member.doubt = if silent { member.granted.saturating_sub(member.used) } else { Amount::ZERO };
+        self.doubt += member.doubt;
+        self.unheard += usize::from(member.inherited);
         self.free.insert(&member, slot);
         self.priority.insert(&member, slot);
         for claim in &member.demand.told {

@@ -12,6 +12,7 @@ mod promises;
 mod report;
 mod settle;
 mod supply;
+mod units;
 
 use pool::Measured;
 use promises::Keeper;
@@ -22,15 +23,17 @@ use crate::{
     division::Division,
     hints::{Look, WatchList},
     ledger::Ledger,
+    planted::{self, Fault},
     pool::{MOVES_PER_REQUEST, Pool},
     settlement::Party,
     token::{Term, Tokens},
+    units::Rotation,
 };
 
 pub use messages::{Answer, Ask, Counters, Lease, Release, Request, Supplied};
 pub use pool::{Load, LoadError, LoadReport};
 pub use promises::{Pending, PromiseReport};
-pub use report::{HolderReport, ResourceReport};
+pub use report::{HolderReport, ResourceReport, SupplyReport};
 
 /// What a resource needs to come to life.
 #[derive(Debug, Clone)]
@@ -79,6 +82,9 @@ pub struct Resource {
     pool: Option<Box<Pool>>,
     measured: Measured,
     seed: u64,
+    rotation: Option<Box<Rotation>>,
+    /// Rises when the turn to have a unit more passes on.
+    turns: u64,
     /// Rises when settings or capacity change.
     reforms: u64,
     batch: Batch,
@@ -132,9 +138,12 @@ impl Resource {
             keeper: None,
             pool: None,
             seed,
+            rotation: None,
+            turns: 0,
             reforms: 0,
             batch: Batch::default(),
         };
+        resource.count_in_units();
         resource.renew_pool(seed);
         if let Some(inherited) = inherited {
             resource.inherit(inherited);
@@ -201,6 +210,7 @@ impl Resource {
         self.end_of_supply(now);
         self.end_of_report(now);
         self.tick_pool(now);
+        self.deal_units(now);
         self.ledger.len() == 0 && !self.keeper.as_ref().is_some_and(|keeper| keeper.has_gone())
     }
 
@@ -230,6 +240,7 @@ impl Resource {
         self.settings = settings;
         self.renew_pool(self.seed);
         self.reforms += 1;
+        self.count_in_units();
     }
 
     fn set_capacity(&mut self, capacity: Amount) {
@@ -293,7 +304,7 @@ impl Resource {
 
     /// Whether what is granted comes out of one sum: dividing algorithms, and everything that is cut from a parent's lease.
     pub fn is_bounded(&self) -> bool {
-        self.settings.kind.divides() || self.has_parent()
+        self.settings.shares() || self.has_parent()
     }
 
     fn begin_sub_round(&mut self) {
@@ -309,12 +320,15 @@ impl Resource {
 
     fn expire(&mut self, now: Millis, budget: usize) {
         let (division, counters, watch_list) = (&mut self.division, &mut self.counters, &mut self.watch_list);
-        let keeper = &mut self.keeper;
+        let (keeper, rotation) = (&mut self.keeper, &mut self.rotation);
         let mut lapsed = self.pool.is_some().then_some(&mut self.batch.lapsed);
         self.ledger.expire(now, budget, |slot, forgotten| {
             if let Some(holder) = &forgotten {
                 division.remove(slot, &holder.claims);
                 watch_list.remove(holder.watch);
+                if let Some(rotation) = rotation {
+                    rotation.forget(slot);
+                }
                 counters.expired += 1;
             }
             if let Some(lapsed) = &mut lapsed {
@@ -335,10 +349,13 @@ impl Resource {
             Some(token) => self.tokens.issued(token) && self.ledger.holder_mut(slot).leases.release(token),
             None => !self.may_be_former(slot, now),
         };
-        if everything {
+        if everything || planted::is(Fault::ReleasesEverything) {
             let holder = self.ledger.remove(slot);
             self.division.remove(slot, &holder.claims);
             self.watch_list.remove(holder.watch);
+            if let Some(rotation) = &mut self.rotation {
+                rotation.forget(slot);
+            }
             self.note_gone(slot, holder);
             self.pool_loses(slot, Cause::Released);
         } else {

@@ -21,6 +21,15 @@ pub struct Usage {
     pub interval: Option<Millis>,
 }
 
+impl Usage {
+    /// The part of what it had that it used in the time since its last request: of what it does not tell of, all.
+    fn part_of(&self, since: Millis) -> f64 {
+        let told = self.interval.unwrap_or(since).min(since).0 as f64;
+        let untold = since.0 as f64 - told;
+        if untold > 0.0 { (self.recharging * told + untold) / since.0 as f64 } else { self.recharging }
+    }
+}
+
 /// What a pool is told with a request, besides what every algorithm is told.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct News {
@@ -62,7 +71,7 @@ impl Pool {
         self.put(slot, member);
         self.moves += 1;
         if downgraded {
-            self.tell(slot, PoolEventKind::Downgraded, Cause::Assigned);
+            self.tell(slot, PoolEventKind::Downgraded, Cause::Asked);
         }
         if updated {
             self.tell(slot, PoolEventKind::Update, Cause::Used);
@@ -74,12 +83,14 @@ impl Pool {
 
     /// Counts what is reported. Returns whether somebody should be told of it.
     fn use_up(&mut self, member: &mut Member, slot: u32, heard: &Heard<'_>) -> bool {
+        let since = self.clock.at.since(std::mem::replace(&mut member.asked, self.clock.at));
         self.reports_no_more(member, slot);
+        member.is_silent = false;
         let Some(usage) = heard.news.and_then(|news| news.usage) else {
             member.fraction = 1.0;
             return false;
         };
-        member.fraction = usage.recharging;
+        member.fraction = usage.part_of(since);
         let until = self.report_until();
         member.reported_until = Some(until);
         self.reports.insert((until, slot));

@@ -64,10 +64,15 @@ pub(super) struct Member {
     pub(super) cause: Cause,
     /// The part of its capacity that it uses.
     pub(super) fraction: f64,
+    /// When it asked last.
+    pub(super) asked: Millis,
     /// Until when a report of that counts.
     pub(super) reported_until: Option<Millis>,
-    /// What is counted as used by it.
+    /// Its report is old: what it has beyond that may be used as well.
+    pub(super) is_silent: bool,
+    /// What is counted as used by it, and what may be used besides.
     pub(super) used: Amount,
+    pub(super) doubt: Amount,
     pub(super) costs: Costs,
 }
 
@@ -99,8 +104,11 @@ impl Member {
             inherited: false,
             cause: Cause::Full,
             fraction: 1.0,
+            asked: now,
             reported_until: None,
+            is_silent: false,
             used: Amount::ZERO,
+            doubt: Amount::ZERO,
             costs: Costs { until: now, ..Costs::default() },
         }
     }
@@ -123,9 +131,9 @@ impl Member {
     }
 
     /// Whether it may keep what it has, so that what it uses counts. One that has been told to go uses it until it hears of
-    /// that, but nobody else need be told for it.
+    /// that, but nobody else need be told for it. What one uses that has not asked this master yet, nobody knows.
     pub(super) fn counts(&self) -> bool {
-        self.target > Amount::ZERO || matches!(self.free, Free::Served(_)) || self.node_seats() > 0
+        !self.inherited && (self.target > Amount::ZERO || matches!(self.free, Free::Served(_)) || self.node_seats() > 0)
     }
 
     /// Places that a child node asks for: they are shared out by number, for it knows itself who should have them.

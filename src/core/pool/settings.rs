@@ -95,7 +95,7 @@ pub struct PoolSettings {
     pub burst: Millis,
     /// An event tells what a client has cost whenever that is so much more; zero: never.
     pub usage_update_units: f64,
-    /// A usage report counts for twice this long, then its client counts as using all it has; absent: a refresh interval.
+    /// A usage report counts for twice this long; then the total does not rise on its account; absent: a refresh interval.
     pub eval_interval: Option<Millis>,
 }
 
@@ -149,6 +149,9 @@ pub enum SettingsError {
         /// What there is.
         capacity: Amount,
     },
+    /// A pool has a unit of its own.
+    #[error("parameter `whole_units` is not for PRIORITY_POOL, whose unit is `min_capacity`; leave it out")]
+    WholeUnits,
     /// The capacity lies outside the bounds that reports of load may move it in.
     #[error(
         "parameters `capacity_floor` and `capacity_ceiling` are {floor} and {ceiling}; the capacity, {capacity}, must lie between"
@@ -172,6 +175,9 @@ impl Settings {
         }
         if self.kind != crate::Kind::PriorityPool {
             return Ok(());
+        }
+        if self.whole_units {
+            return Err(SettingsError::WholeUnits);
         }
         let min = self.pool.min_capacity;
         if min > capacity {

@@ -27,7 +27,7 @@ impl Pool {
             base: self.base.get(),
             floor: self.base.get(),
             ceiling: self.most().get(),
-            used: self.used.get(),
+            used: self.used.get() + self.doubt.get(),
             connected: self.connected.get(),
             least: self.settings.min_capacity.get(),
         }
@@ -56,6 +56,10 @@ impl Pool {
 
     /// What the total has become while everything was as it is. Nobody looked meanwhile, so that is not believed for long.
     pub(super) fn move_total(&mut self, elapsed: Millis) {
+        if self.unheard > 0 {
+            // Nobody knows what is used.
+            return;
+        }
         let elapsed = elapsed.min(self.lease.max(self.settings.eval_interval.unwrap_or(self.refresh)));
         self.set_total(law::after(self.total.get(), elapsed.0 as f64 / 1000.0, &self.gauge(), &self.settings));
     }
@@ -115,13 +119,13 @@ impl Pool {
         member.costs.time * self.settings.time_factor + member.costs.request * self.settings.request_factor
     }
 
-    /// Reports that are too old: their clients count as using all they have.
+    /// Reports that are too old: their clients may be using all they have by now.
     pub(super) fn forget_reports(&mut self, now: Millis, budget: usize) {
         for _ in 0..budget {
             let Some((_, slot)) = self.reports.first().copied().filter(|(until, _)| *until <= now) else { return };
             self.change(slot, |pool, member| {
                 pool.reports_no_more(member, slot);
-                member.fraction = 1.0;
+                member.is_silent = true;
             });
         }
     }

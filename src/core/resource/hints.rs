@@ -89,6 +89,7 @@ impl Resource {
 
     /// Where capacity is not shared, nobody's request changes what another is due.
     fn version(&self) -> Version {
-        (self.reforms + self.pool.as_ref().map_or(0, |pool| pool.moves()), if self.is_bounded() { self.ledger.changes() } else { 0 })
+        let elsewhere = self.turns + self.pool.as_ref().map_or(0, |pool| pool.moves());
+        (self.reforms + elsewhere, if self.is_bounded() { self.ledger.changes() } else { 0 })
     }
 }

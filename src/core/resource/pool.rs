@@ -181,6 +181,12 @@ impl Resource {
         self.pool.as_mut().ok_or(AssignError::NoPool)?.set_alarm(kind, id, slot, mark)
     }
 
+    /// Whether the pool's books are right.
+    #[cfg(test)]
+    pub(crate) fn audit_pool(&self) -> Result<(), String> {
+        self.pool.as_ref().map_or(Ok(()), |pool| pool.audit())
+    }
+
     /// Gives the resource a pool if its algorithm wants one, and takes it away if not.
     pub(super) fn renew_pool(&mut self, seed: u64) {
         if self.settings.kind != Kind::PriorityPool {

@@ -1,10 +1,14 @@
 //! A resource of a node with a parent: what it has been lent, and what it tells of those below it. And the other side of the same
 //! thing: what a child node is told with its lease.
 
-use super::{Batch, Resource};
+use super::{Batch, Resource, SupplyReport};
 use crate::{
     Amount, Answer, Condensed, HolderKind, Lease, Millis, Settings, Source, Sum, Supplied, Supply, Terms,
-    division::Division, ledger::Holder, supply::Told, time::certain_end,
+    division::Division,
+    ledger::Holder,
+    planted::{self, Fault},
+    supply::Told,
+    time::certain_end,
 };
 
 /// Where the capacity comes from, and how things stand with that.
@@ -53,6 +57,23 @@ impl Resource {
         matches!(self.origin, Origin::Parent { lent: None, .. })
     }
 
+    /// How things stand with the parent; nothing for a root.
+    pub(super) fn supply_report(&self, now: Millis) -> Option<SupplyReport> {
+        let Origin::Parent { lent, told } = self.origin else { return None };
+        Some(SupplyReport {
+            edition: lent.map_or(0, |(_, edition)| edition),
+            remaining: lent.map_or(Millis(0), |(until, _)| until.since(now)),
+            told: told.map(|told| told.held.ceil()),
+            terms: self.division.guide().to_vec(),
+        })
+    }
+
+    /// The parent has said how long leases are, and with that how long those of masters before this one may be believed: it
+    /// listens until then. Anything granted already stays granted, so this is for whom nothing has been lent yet.
+    pub fn listen_until(&mut self, until: Millis) {
+        self.learning_until = until;
+    }
+
     /// What the parent should be told now. It is taken for told.
     pub fn condense(&mut self, now: Millis) -> Condensed {
         let learning = self.is_learning(now);
@@ -62,8 +83,9 @@ impl Resource {
             edition = lent.map_or(0, |(_, edition)| edition);
             *told = Some(Told { wants: sums.wants, held: sums.held });
         }
+        let outstanding = if planted::is(Fault::HidesOutstanding) { Amount::ZERO } else { sums.held.ceil() };
         let claims = self.pool.as_ref().map_or_else(|| self.division.condense(), |pool| pool.condense());
-        Condensed { claims, outstanding: sums.held.ceil(), learning, edition }
+        Condensed { claims, outstanding, learning, edition }
     }
 
     /// Whether the parent should be told before it is asked anyway.

@@ -21,6 +21,7 @@ fn ask(client: &str, wants: f64) -> Request {
         has: None,
         outstanding: None,
         learning: false,
+        news: None,
     })
 }
 
@@ -44,6 +45,7 @@ fn with_node<F: Future<Output = ()>>(limits: Limits, test: impl FnOnce(NodeHandl
                 arbiters: arbiters.iter().map(Arbiter::handle).collect(),
                 seed: 1,
                 memory: None,
+                parent: None,
             },
             || {},
         );
