@@ -25,23 +25,23 @@ pub struct ResourceRequest {
     pub has: ::core::option::Option<Lease>,
     #[prost(double, optional, tag = "4")]
     pub wants: ::core::option::Option<f64>,
-    /// Pools: what was used of the lease in `has`. Who does not say counts as using all of it.
+    /// PRIORITY_POOL: what was used since the last request that was answered.
     #[prost(message, optional, tag = "100")]
     pub usage: ::core::option::Option<Usage>,
     /// For gauges: permits in use beyond what `has` allows.
     #[prost(double, optional, tag = "101")]
     pub outstanding: ::core::option::Option<f64>,
 }
-/// What was used of a lease, since the request whose answer brought it was sent.
+/// What a client has used since its last request that was answered. One that does not say counts as using all it has.
 #[derive(Clone, Copy, PartialEq, ::prost::Message)]
 pub struct Usage {
-    /// The part of that time in which the client's bucket was not full, from 0 to 1.
+    /// The part of that time in which its bucket was not full, from 0 to 1.
     #[prost(double, optional, tag = "1")]
     pub recharging_fraction: ::core::option::Option<f64>,
-    /// In units of the resource.
+    /// What it has used, in units of the resource.
     #[prost(double, optional, tag = "2")]
     pub request_cost: ::core::option::Option<f64>,
-    /// How long that was; absent: since the client's last request.
+    /// How long that was.
     #[prost(int64, optional, tag = "3")]
     pub interval_ms: ::core::option::Option<i64>,
 }
@@ -61,25 +61,25 @@ pub struct ResourceResponse {
     /// What to use once the lease has ended unrenewed; negative means unlimited.
     #[prost(double, optional, tag = "3")]
     pub safe_capacity: ::core::option::Option<f64>,
-    /// Pools: where the client stands.
+    /// PRIORITY_POOL: where this client stands.
     #[prost(message, optional, tag = "100")]
     pub pool: ::core::option::Option<PoolState>,
     /// The priority the server counts this client at; the template may cap what was claimed.
     #[prost(int64, optional, tag = "101")]
     pub priority: ::core::option::Option<i64>,
 }
-/// Where a client stands in a pool.
+/// Where a client of a pool stands.
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct PoolState {
-    #[prost(enumeration = "pool_state::Standing", optional, tag = "1")]
+    #[prost(enumeration = "pool_state::State", optional, tag = "1")]
     pub state: ::core::option::Option<i32>,
     /// What is assigned to it.
     #[prost(double, optional, tag = "2")]
     pub assigned: ::core::option::Option<f64>,
-    /// A client has nothing or at least this much.
+    /// The least that is any use: a client has nothing or at least this much.
     #[prost(double, optional, tag = "3")]
     pub min_capacity: ::core::option::Option<f64>,
-    /// Why it has nothing, for people.
+    /// Why it has nothing, in words.
     #[prost(string, optional, tag = "4")]
     pub reason: ::core::option::Option<::prost::alloc::string::String>,
 }
@@ -97,17 +97,17 @@ pub mod pool_state {
         ::prost::Enumeration
     )]
     #[repr(i32)]
-    pub enum Standing {
-        /// It has nothing.
+    pub enum State {
+        /// It has nothing yet.
         Waiting = 0,
-        /// It has, or may have, what everybody may have whom nobody knows.
+        /// It has what everybody has whom nobody knows.
         Free = 1,
-        /// It has, or may have, what is assigned to it.
+        /// It has what was assigned to it.
         Priority = 2,
-        /// It has something, and will have nothing when it asks.
+        /// It will have nothing from its next request on.
         Revoking = 3,
     }
-    impl Standing {
+    impl State {
         /// String value of the enum field names used in the ProtoBuf definition.
         ///
         /// The values are not transformed in any way and thus are considered stable
@@ -281,7 +281,7 @@ pub mod algorithm {
         Static = 1,
         ProportionalShare = 2,
         FairShare = 3,
-        /// Ours. Servers have to know it before configurations name it.
+        /// Ours. Servers first, configurations after: an old parser refuses a kind it does not know.
         PriorityPool = 100,
     }
     impl Kind {

@@ -76,10 +76,10 @@ fn pool(state: &wire::PoolState) -> PoolState {
     let number = |number: Option<f64>| number.filter(|number| number.is_finite()).unwrap_or_default();
     PoolState {
         standing: match state.state() {
-            wire::pool_state::Standing::Waiting => Standing::Waiting,
-            wire::pool_state::Standing::Free => Standing::Free,
-            wire::pool_state::Standing::Priority => Standing::Priority,
-            wire::pool_state::Standing::Revoking => Standing::Revoking,
+            wire::pool_state::State::Waiting => Standing::Waiting,
+            wire::pool_state::State::Free => Standing::Free,
+            wire::pool_state::State::Priority => Standing::Priority,
+            wire::pool_state::State::Revoking => Standing::Revoking,
         },
         assigned: number(state.assigned),
         min_capacity: number(state.min_capacity),
