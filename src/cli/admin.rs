@@ -2,7 +2,10 @@
 
 use std::{fs, path::PathBuf, time::Duration};
 
-use leaseway_proto::admin::{MASTER_METADATA, PARENT_METADATA, node_client::NodeClient};
+use leaseway_proto::{
+    admin::{MASTER_METADATA, PARENT_METADATA, node_client::NodeClient},
+    pools::pools_client::PoolsClient,
+};
 use leaseway_server::config::MAX_BYTES;
 use tonic::{
     Code, Request, Response, Status,
@@ -33,8 +36,14 @@ pub(crate) struct AdminTarget {
     timeout: u64,
 }
 
-/// A client that sends the token with everything.
-pub(crate) type Client = NodeClient<InterceptedService<Channel, Bearer>>;
+/// What sends the token with everything.
+type Guarded = InterceptedService<Channel, Bearer>;
+
+/// Asks about configurations and peers.
+pub(crate) type Client = NodeClient<Guarded>;
+
+/// Asks about pools.
+pub(crate) type Pools = PoolsClient<Guarded>;
 
 /// The token, if there is one.
 #[derive(Clone)]
@@ -57,10 +66,26 @@ impl AdminTarget {
 
     /// Asks the peer, and the master instead if the peer says that it takes the master.
     pub(crate) async fn ask<T>(&self, ask: impl AsyncFn(Client) -> Result<Response<T>, Status>) -> Result<T, CliError> {
+        self.ask_through(node_client, ask).await
+    }
+
+    /// As [`ask`](Self::ask), about pools.
+    pub(crate) async fn ask_pools<T>(
+        &self,
+        ask: impl AsyncFn(Pools) -> Result<Response<T>, Status>,
+    ) -> Result<T, CliError> {
+        self.ask_through(PoolsClient::new, ask).await
+    }
+
+    async fn ask_through<C, T>(
+        &self,
+        client: impl Fn(Guarded) -> C,
+        ask: impl AsyncFn(C) -> Result<Response<T>, Status>,
+    ) -> Result<T, CliError> {
         let token = Bearer(self.token()?);
         let mut address = self.admin.clone();
         for _ in 0..=MOST_REDIRECTS {
-            let status = match ask(self.client(&address, token.clone()).await?).await {
+            let status = match ask(client(self.guarded(&address, token.clone()).await?)).await {
                 Ok(answer) => return Ok(answer.into_inner()),
                 Err(status) => status,
             };
@@ -78,15 +103,14 @@ impl AdminTarget {
         address: &str,
         ask: impl AsyncFn(Client) -> Result<Response<T>, Status>,
     ) -> Result<T, CliError> {
-        let client = self.client(address, Bearer(self.token()?)).await?;
-        ask(client).await.map(Response::into_inner).map_err(|status| explained(address, &status))
+        let guarded = self.guarded(address, Bearer(self.token()?)).await?;
+        ask(node_client(guarded)).await.map(Response::into_inner).map_err(|status| explained(address, &status))
     }
 
-    async fn client(&self, address: &str, token: Bearer) -> Result<Client, CliError> {
+    async fn guarded(&self, address: &str, token: Bearer) -> Result<Guarded, CliError> {
         let unreachable = |why| CliError::NoAdmin { address: address.to_owned(), why };
         let channel = connect(address, Duration::from_secs(self.timeout)).await?.map_err(unreachable)?;
-        let largest = MAX_BYTES + MESSAGE_OVERHEAD;
-        Ok(NodeClient::with_interceptor(channel, token).max_decoding_message_size(largest))
+        Ok(InterceptedService::new(channel, token))
     }
 
     fn token(&self) -> Result<Option<MetadataValue<Ascii>>, CliError> {
@@ -106,6 +130,10 @@ impl AdminTarget {
         value.set_sensitive(true);
         Ok(Some(value))
     }
+}
+
+fn node_client(guarded: Guarded) -> Client {
+    NodeClient::new(guarded).max_decoding_message_size(MAX_BYTES + MESSAGE_OVERHEAD)
 }
 
 /// Where the master is, if that is the answer.

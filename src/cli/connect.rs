@@ -13,6 +13,9 @@ use crate::error::CliError;
 /// Servers that name each other are not followed for ever.
 pub(crate) const MOST_REDIRECTS: usize = 5;
 
+/// A server that does not answer a ping for so long is gone.
+const KEEP_ALIVE: Duration = Duration::from_secs(5);
+
 /// Where to find a server.
 #[derive(clap::Args)]
 pub(crate) struct Target {
@@ -68,7 +71,9 @@ pub(crate) async fn connect(address: &str, limit: Duration) -> Result<Result<Cha
         return Err(bad("there is no port".into()));
     }
     let endpoint = Endpoint::from_shared(format!("http://{address}")).map_err(|error| bad(error.to_string()))?;
-    let endpoint = endpoint.connect_timeout(limit).timeout(limit);
+    // Whoever waits for events would not notice otherwise that nobody sends any.
+    let endpoint = endpoint.connect_timeout(limit).timeout(limit).http2_keep_alive_interval(KEEP_ALIVE);
+    let endpoint = endpoint.keep_alive_timeout(KEEP_ALIVE);
     Ok(endpoint.connect().await.map_err(|error| root(&error)))
 }
 

@@ -22,11 +22,11 @@ pub(crate) enum CliError {
     #[error("{address} is not an address: {why}. Write host:port, like 127.0.0.1:5100")]
     BadAddress { address: String, why: String },
     #[error(
-        "nothing answers at the admin address {address}: {why}. A server opens one when it is started with --data, at 127.0.0.1:5160 unless its --admin says otherwise; --admin says here where to look"
+        "nothing answers at the admin address {address}: {why}. A server opens one when it is started with --data, at 127.0.0.1:5160 unless its --admin says otherwise, or with --admin alone; --admin says here where to look"
     )]
     NoAdmin { address: String, why: String },
     #[error(
-        "the server at {address} keeps neither configurations nor peers: it was started without --data, or this is not its admin address"
+        "the server at {address} does not know this: it was started without --data and keeps neither configurations nor peers, or this is not its admin address"
     )]
     NotAdmin { address: String },
     #[error(
@@ -69,6 +69,8 @@ pub(crate) enum CliError {
     /// The differences have been shown.
     #[error("there are differences")]
     Different,
+    #[error("a cost is a number, not a part of something")]
+    PartOfNothing,
     #[error("the server at {address} refused: {why} ({code:?})")]
     Refused { address: String, code: Code, why: String },
     #[error("{address} is not the master and does not know who is; ask again in a moment")]

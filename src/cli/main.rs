@@ -7,6 +7,7 @@ mod connect;
 mod error;
 mod output;
 mod peers;
+mod pool;
 mod serve;
 mod shell;
 mod status;
@@ -51,6 +52,9 @@ enum Command {
     /// Shows and changes who the peers of a node are
     #[command(subcommand)]
     Peers(peers::PeersCommand),
+    /// Manages pools (PRIORITY_POOL): who is vouched for, who is connected, what happens
+    #[command(subcommand, after_help = pool::EXAMPLES)]
+    Pool(pool::PoolCommand),
     /// Asks for capacity once, as a client would, and prints the lease
     Get(ask::Get),
     /// Gives capacity back
@@ -69,6 +73,7 @@ fn main() -> ExitCode {
         }
         Command::Up(up) => up.run(),
         Command::Peers(command) => command.run(),
+        Command::Pool(command) => command.run(),
         Command::Config(command) => command.run(),
         Command::Get(get) => get.run(),
         Command::Release(release) => release.run(),
@@ -114,8 +119,11 @@ mod tests {
     #[test]
     fn every_command_that_asks_a_peer_can_be_told_where_by_variables() {
         let cli = Cli::command();
-        let asking =
-            [("config", &["apply", "diff", "show", "history", "rollback"][..]), ("peers", &["list", "add", "remove"])];
+        let asking = [
+            ("config", &["apply", "diff", "show", "history", "rollback"][..]),
+            ("peers", &["list", "add", "remove"]),
+            ("pool", &["show", "set", "get", "clients", "watch", "load", "alarm"]),
+        ];
         for (group, commands) in asking {
             let group = cli.find_subcommand(group).expect("it exists");
             for command in commands {

@@ -1,7 +1,7 @@
 //! `leaseway status`.
 
 use clap::Args;
-use leaseway_proto::status::{GetStatusRequest, GetStatusResponse, Holder, Resource, status_client::StatusClient};
+use leaseway_proto::status::{GetStatusRequest, GetStatusResponse, Holder, Pool, Resource, status_client::StatusClient};
 use serde_json::{Value, json};
 
 use crate::{
@@ -85,6 +85,9 @@ impl ShowStatus {
         say(table(&rows))?;
         if self.resource.is_some() {
             for resource in &status.resources {
+                if let Some(pool) = &resource.pool {
+                    say(pool_line(pool))?;
+                }
                 if let Some(promised) = resource.promised {
                     let (promised, unheard) = (number(promised), resource.unheard);
                     say(format_args!("promised {promised} in all; not heard from since this master began: {unheard}"))?;
@@ -132,6 +135,24 @@ fn resource_row(resource: &Resource) -> Vec<String> {
     ]
 }
 
+fn pool_line(pool: &Pool) -> String {
+    let Pool { total, connected, priority_connected, priority_assigned, recharging, waiting, overloads } = *pool;
+    let [total, connected, priority] = [total, connected, priority_connected].map(number);
+    let [assigned, used] = [priority_assigned, recharging].map(number);
+    format!(
+        "pool: {connected} of {total} connected, {priority} of it by priority clients; assigned {assigned}, used {used}, waiting \
+         {waiting}, overloads {overloads} (`leaseway pool` knows more)"
+    )
+}
+
+fn pool_as_json(pool: &Pool) -> Value {
+    json!({
+        "total": pool.total, "connected": pool.connected, "priority_connected": pool.priority_connected,
+        "priority_assigned": pool.priority_assigned, "recharging": pool.recharging, "waiting": pool.waiting,
+        "overloads": pool.overloads,
+    })
+}
+
 fn holder_heading() -> Vec<String> {
     heading(&["CLIENT", "WANTS", "DUE", "HAS", "HELD", "PRIORITY", "CLIENTS", "HELD FOR"])
 }
@@ -162,7 +183,8 @@ fn as_json(status: &GetStatusResponse) -> Value {
             "resource": resource.resource_id, "algorithm": resource.algorithm, "capacity": resource.capacity,
             "wants": resource.wants, "granted": resource.granted, "held": resource.held,
             "holders": resource.holders, "subclients": resource.subclients, "learning_ms": resource.learning_ms,
-            "template": resource.template, "promised": resource.promised, "unheard": resource.unheard, "holder": resource.holder.iter().map(holder).collect::<Vec<_>>(),
+            "template": resource.template, "promised": resource.promised, "unheard": resource.unheard,
+            "pool": resource.pool.as_ref().map(pool_as_json), "holder": resource.holder.iter().map(holder).collect::<Vec<_>>(),
         })
     };
     json!({

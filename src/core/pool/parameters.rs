@@ -83,13 +83,8 @@ macro_rules! words {
 /// Every parameter of a pool.
 pub(crate) const PARAMETERS: [PoolParameter; 20] = [
     parameter!("min_capacity", AMOUNT, min_capacity, positive, |value: Amount| value.to_string()),
-    parameter!(
-        "max_capacity",
-        AMOUNT,
-        max_capacity,
-        |value| positive(value).map(Some),
-        |value: Option<Amount>| value.map_or_else(String::new, |value| value.to_string())
-    ),
+    parameter!("max_capacity", AMOUNT, max_capacity, |value| positive(value).map(Some), |value: Option<Amount>| value
+        .map_or_else(String::new, |value| value.to_string())),
     parameter!("raise_tc_s", SECONDS, raise_tc, seconds, in_seconds),
     parameter!(
         "raise_threshold",

@@ -1,7 +1,7 @@
 //! What this server says about itself, a page at a time.
 
-use leaseway_core::{HolderKind, HolderReport};
-use leaseway_proto::status::{GetStatusRequest, GetStatusResponse, Holder, Resource, status_server::Status as Service};
+use leaseway_core::{HolderKind, HolderReport, PoolReport};
+use leaseway_proto::status::{GetStatusRequest, GetStatusResponse, Holder, Pool, Resource, status_server::Status as Service};
 use tonic::{Request, Response, Status};
 
 use super::Identity;
@@ -56,7 +56,20 @@ fn resource(status: &actors::Status) -> Resource {
         template: status.template.clone().unwrap_or_default(),
         promised: status.promises.map(|promises| promises.promised.get()),
         unheard: status.promises.map_or(0, |promises| promises.unheard as u64),
+        pool: status.pool.as_ref().map(pool),
         holder: status.holders.iter().map(|holder| self::holder(holder, status)).collect(),
+    }
+}
+
+fn pool(pool: &PoolReport) -> Pool {
+    Pool {
+        total: pool.total.get(),
+        connected: pool.connected.get(),
+        priority_connected: pool.priority_connected.get(),
+        priority_assigned: pool.priority_assigned.get(),
+        recharging: pool.used.get(),
+        waiting: (pool.free_waiting + pool.priority_waiting) as u64,
+        overloads: pool.overloads,
     }
 }
 

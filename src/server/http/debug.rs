@@ -4,7 +4,7 @@ use axum::{
     extract::{Query, State},
     response::Html,
 };
-use leaseway_core::{HolderKind, SafeCapacity};
+use leaseway_core::{HolderKind, PoolReport, SafeCapacity};
 use maud::{DOCTYPE, Markup, html};
 
 use super::Pages;
@@ -84,6 +84,7 @@ pub(super) async fn resources(State(pages): State<Pages>, Query(which): Query<Wh
     };
     let body = html! {
         (resource_table(std::slice::from_ref(&status), 1))
+        @if let Some(pool) = &status.pool { (pool_table(pool)) }
         (holder_table(&status))
         @if let Some(next) = status.next {
             p { a href={ "/debug/resources?resource=" (escape_query(&which.resource)) "&from=" (next) } { "more clients" } }
@@ -117,6 +118,30 @@ fn resource_table(statuses: &[Status], total: usize) -> Markup {
             }
         }
         @if statuses.len() < total { p { (statuses.len()) " of " (total) " resources shown." } }
+    }
+}
+
+fn pool_table(pool: &PoolReport) -> Markup {
+    html! {
+        table {
+            tr {
+                @for name in ["Total", "Base", "Most", "Connected", "Priority", "Assigned", "Used", "Overloads", "Waiting", "Revoking"] {
+                    th { (name) }
+                }
+            }
+            tr {
+                td.n { (pool.total) }
+                td.n { (pool.base) }
+                td.n { (pool.max) }
+                td.n { (pool.connected.get()) }
+                td.n { (pool.priority_connected.get()) }
+                td.n { (pool.priority_assigned.get()) }
+                td.n { (pool.used.get()) }
+                td.n { (pool.overloads) }
+                td.n { (pool.free_waiting) " free, " (pool.priority_waiting) " priority" }
+                td.n { (pool.revoking) }
+            }
+        }
     }
 }
 

@@ -15,8 +15,12 @@ fn newcomers_are_admitted_as_the_vectors_say() {
         let bias = case["bias"].to_string();
         let capacity = case["connected"].as_array().expect("balances").len() as f64;
         // Time costs nothing here: balances are made of what was used.
-        let parameters =
-            [("connected_bias_s", &*bias), ("time_factor", "0"), ("negative_tc_s", "31536000"), ("request_factor", "1")];
+        let parameters = [
+            ("connected_bias_s", &*bias),
+            ("time_factor", "0"),
+            ("negative_tc_s", "31536000"),
+            ("request_factor", "1"),
+        ];
         let mut pond = Pond::new(capacity, &parameters);
         let newcomer = case["newcomer"].as_f64().expect("a balance");
         if newcomer > 0.0 {

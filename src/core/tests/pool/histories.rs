@@ -126,8 +126,7 @@ impl History {
             return Ok(());
         }
         let at = pick % self.requests.len();
-        let (n, number, sent_at, ask) =
-            if stays { self.requests[at].clone() } else { self.requests.swap_remove(at) };
+        let (n, number, sent_at, ask) = if stays { self.requests[at].clone() } else { self.requests.swap_remove(at) };
         let before = self.resource.sums().held;
         let answer = one(&mut self.resource, now_at(self.now), Request::Ask(ask));
         invariant::held_within_capacity(&self.resource, before)?; // S1

@@ -10,7 +10,8 @@ fn crowded(base: f64, clients: usize, fraction: f64, parameters: &[(&str, &str)]
     let mut pond = Pond::born(Birth { learning_until, ..birth(settings) });
     for n in 0..clients {
         let id = format!("c{n:03}");
-        let has = Some(crate::Has { token: None, capacity: Amount::clamped(1.0), expiry_time: now_at(pond.now).unix + 60 });
+        let has =
+            Some(crate::Has { token: None, capacity: Amount::clamped(1.0), expiry_time: now_at(pond.now).unix + 60 });
         let usage = Usage { recharging: fraction, request_cost: Amount::ZERO, interval: None };
         pond.send(Ask { has, news: Some(Box::new(News { key: None, usage: Some(usage) })), ..ask(&id, 1.0, None) });
     }

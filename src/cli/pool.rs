@@ -1,0 +1,335 @@
+//! `leaseway pool`: who is vouched for in a pool, who is connected, and what happens there.
+
+mod clients;
+mod show;
+mod watch;
+
+use clap::{Args, Subcommand};
+use leaseway_proto::pools::{
+    Assigned, GetClientCapacityRequest, Holder, Memory, ReportLoadRequest, ReportLoadResponse, SetAlarmRequest,
+    SetClientCapacityRequest, SetClientCapacityResponse, assigned::Amount, report_load_request::Load,
+};
+use serde_json::{Value, json};
+
+use crate::{
+    Outcome,
+    admin::AdminTarget,
+    connect::block_on,
+    output::{note, number, say},
+};
+
+#[derive(Subcommand)]
+pub(crate) enum PoolCommand {
+    /// Shows a pool at a glance: what may be connected, what is, and what is used
+    Show(show::Show),
+    /// Assigns capacity to a client, which is a priority client from then on; or takes it away
+    Set(Set),
+    /// Shows what is assigned to a client
+    Get(Get),
+    /// Lists clients with what they have, should have and have cost
+    Clients(clients::Clients),
+    /// Prints what happens in a pool, for as long as it is let to, whoever is master
+    Watch(watch::Watch),
+    /// Says how much the protected resource can serve now, for any algorithm; the capacity follows it
+    Load(ReportLoad),
+    /// Has an event come when a client has cost so much
+    Alarm(Alarm),
+}
+
+/// What helps to get going.
+pub(crate) const EXAMPLES: &str = "\
+A pool is a resource with `kind: PRIORITY_POOL` in its template. Whoever is assigned capacity there is a priority client;
+everybody else is a free client, gets `min_capacity`, and only where there is room. Commands go to the admin address of
+any peer, and find the master from there.
+
+  leaseway pool show searches                   how much there is, who has it, what is used
+  leaseway pool set searches acme 40            acme may have 40, and pushes out free clients if need be
+  leaseway pool set searches acme 25%           ... or a quarter of the total, whatever that is
+  leaseway pool set searches acme none          acme is a free client again
+  leaseway pool clients searches --only assigned
+  leaseway pool watch searches --priority-only  who comes and goes, and warnings while there is time to act
+  leaseway pool alarm searches acme 10000       ... one of which comes when acme has cost so much
+  leaseway pool load searches 80%               the backends can serve less for now
+
+A server without --data serves these with --admin ADDRESS, and forgets them when it ends.";
+
+impl PoolCommand {
+    pub(crate) fn run(self) -> Outcome {
+        match self {
+            PoolCommand::Show(show) => block_on(show.run()),
+            PoolCommand::Set(set) => block_on(set.run()),
+            PoolCommand::Get(get) => block_on(get.run()),
+            PoolCommand::Clients(clients) => block_on(clients.run()),
+            PoolCommand::Watch(watch) => block_on(watch.run()),
+            PoolCommand::Load(load) => block_on(load.run()),
+            PoolCommand::Alarm(alarm) => block_on(alarm.run()),
+        }
+    }
+}
+
+/// One who holds capacity in a pool.
+#[derive(Args)]
+struct Who {
+    /// The pool
+    resource: String,
+    /// The client, as it calls itself
+    client: String,
+    /// It is a child node, by the name it has at this one
+    #[arg(long)]
+    node: bool,
+}
+
+impl Who {
+    fn holder(&self) -> Option<Holder> {
+        Some(Holder { id: self.client.clone(), is_server: self.node })
+    }
+}
+
+/// Assigns capacity to a client, which is a priority client from then on. In force at once, whether it is connected or not.
+#[derive(Args)]
+pub(crate) struct Set {
+    #[command(flatten)]
+    who: Who,
+    /// How much: a number, a part of the total like 25%, or `none` to make it a free client again
+    #[arg(value_name = "CAPACITY")]
+    capacity: Portion,
+    /// Prints the answer as JSON
+    #[arg(long)]
+    json: bool,
+    #[command(flatten)]
+    target: AdminTarget,
+}
+
+impl Set {
+    async fn run(self) -> Outcome {
+        let amount = match self.capacity {
+            Portion::Amount(amount) => Amount::Capacity(amount),
+            Portion::Part(part) => Amount::Share(part),
+            Portion::Nothing => Amount::Capacity(0.0),
+        };
+        let request = SetClientCapacityRequest {
+            resource_id: self.who.resource.clone(),
+            holder: self.who.holder(),
+            assigned: Some(Assigned { amount: Some(amount) }),
+        };
+        let set = async |mut client: crate::admin::Pools| client.set_client_capacity(request.clone()).await;
+        let answer = self.target.ask_pools(set).await?;
+        if self.json {
+            let SetClientCapacityResponse { before, .. } = &answer;
+            return say(json!({ "before": assigned_as_json(before.as_ref()), "memory": memory_name(answer.memory()) }));
+        }
+        let (client, resource) = (&self.who.client, &self.who.resource);
+        say(match self.capacity {
+            Portion::Nothing => {
+                format!("{client} is a free client of {resource}; it had {}", text(answer.before.as_ref()))
+            }
+            _ => format!(
+                "{client} has {} of {resource} assigned; before: {}",
+                text(request.assigned.as_ref()),
+                text(answer.before.as_ref())
+            ),
+        })?;
+        warn_of_forgetting(answer.memory());
+        Ok(())
+    }
+}
+
+/// Shows what is assigned to a client.
+#[derive(Args)]
+pub(crate) struct Get {
+    #[command(flatten)]
+    who: Who,
+    /// Prints the answer as JSON
+    #[arg(long)]
+    json: bool,
+    #[command(flatten)]
+    target: AdminTarget,
+}
+
+impl Get {
+    async fn run(self) -> Outcome {
+        let request = GetClientCapacityRequest { resource_id: self.who.resource.clone(), holder: self.who.holder() };
+        let get = async |mut client: crate::admin::Pools| client.get_client_capacity(request.clone()).await;
+        let answer = self.target.ask_pools(get).await?;
+        let assigned = answer.assigned.as_ref();
+        if self.json { say(json!({ "assigned": assigned_as_json(assigned) })) } else { say(text(assigned)) }
+    }
+}
+
+/// Says how much the protected resource can serve now. The capacity follows it, within `capacity_floor` and `capacity_ceiling` of
+/// the template; a template without them has a capacity that nobody moves.
+#[derive(Args)]
+pub(crate) struct ReportLoad {
+    /// The resource; it need not be a pool
+    resource: String,
+    /// How much: a number, a part of what the template says like 80%, or `none` for what the template says
+    #[arg(value_name = "CAPACITY")]
+    capacity: Portion,
+    /// For so many seconds only; without it until the next report, also if the server is started again
+    #[arg(long, value_name = "SECONDS")]
+    valid: Option<u64>,
+    /// Prints the answer as JSON
+    #[arg(long)]
+    json: bool,
+    #[command(flatten)]
+    target: AdminTarget,
+}
+
+impl ReportLoad {
+    async fn run(self) -> Outcome {
+        let request = ReportLoadRequest {
+            resource_id: self.resource.clone(),
+            load: match self.capacity {
+                Portion::Amount(amount) => Some(Load::Capacity(amount)),
+                Portion::Part(part) => Some(Load::Factor(part)),
+                Portion::Nothing => None,
+            },
+            valid_ms: self.valid.map(|seconds| seconds.saturating_mul(1000)),
+        };
+        let report = async |mut client: crate::admin::Pools| client.report_load(request.clone()).await;
+        let answer = self.target.ask_pools(report).await?;
+        let ReportLoadResponse { capacity, floor, ceiling, .. } = answer;
+        if self.json {
+            let memory = memory_name(answer.memory());
+            return say(json!({ "capacity": capacity, "floor": floor, "ceiling": ceiling, "memory": memory }));
+        }
+        let (now, floor, ceiling) = (number(capacity), number(floor), number(ceiling));
+        say(format_args!("{} has {now} now; what is reported counts from {floor} to {ceiling}", self.resource))?;
+        if self.valid.is_none() {
+            warn_of_forgetting(answer.memory());
+        }
+        Ok(())
+    }
+}
+
+/// Has an event come (see `leaseway pool watch`) when a client has cost so much since it was connected. It comes once.
+#[derive(Args)]
+pub(crate) struct Alarm {
+    #[command(flatten)]
+    who: Who,
+    /// How much: capacity times seconds connected, and units used, as the template weighs them; or `none`
+    #[arg(value_name = "COST")]
+    mark: Portion,
+    #[command(flatten)]
+    target: AdminTarget,
+}
+
+impl Alarm {
+    async fn run(self) -> Outcome {
+        let mark = match self.mark {
+            Portion::Amount(mark) => Some(mark),
+            Portion::Nothing => None,
+            Portion::Part(_) => return Err(crate::error::CliError::PartOfNothing),
+        };
+        let request = SetAlarmRequest { resource_id: self.who.resource.clone(), holder: self.who.holder(), mark };
+        let set = async |mut client: crate::admin::Pools| client.set_alarm(request.clone()).await;
+        self.target.ask_pools(set).await?;
+        let client = &self.who.client;
+        say(match mark {
+            Some(mark) => {
+                format!("an alarm comes when {client} has cost {}, unless another becomes master before", number(mark))
+            }
+            None => format!("no alarm comes for {client}"),
+        })
+    }
+}
+
+/// So much, such a part, or nothing.
+#[derive(Debug, Clone, Copy, PartialEq)]
+enum Portion {
+    Amount(f64),
+    Part(f64),
+    Nothing,
+}
+
+impl std::str::FromStr for Portion {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Portion, String> {
+        let expected = || format!("`{text}`: expected a number like 40, a part like 25%, or `none`");
+        if text == "none" {
+            return Ok(Portion::Nothing);
+        }
+        let (digits, is_part) = text.strip_suffix('%').map_or((text, false), |digits| (digits, true));
+        let value: f64 = digits.trim().parse().map_err(|_| expected())?;
+        if !value.is_finite() || value < 0.0 {
+            return Err(expected());
+        }
+        Ok(match is_part {
+            true => Portion::Part(value / 100.0),
+            false if value == 0.0 => Portion::Nothing,
+            false => Portion::Amount(value),
+        })
+    }
+}
+
+/// For people.
+fn text(assigned: Option<&Assigned>) -> String {
+    match assigned.and_then(|assigned| assigned.amount) {
+        None => "nothing".to_owned(),
+        Some(Amount::Capacity(capacity)) => number(capacity),
+        Some(Amount::Share(share)) => format!("{}%", number(share * 100.0)),
+    }
+}
+
+fn assigned_as_json(assigned: Option<&Assigned>) -> Value {
+    match assigned.and_then(|assigned| assigned.amount) {
+        None => Value::Null,
+        Some(Amount::Capacity(capacity)) => json!({ "capacity": capacity }),
+        Some(Amount::Share(share)) => json!({ "share": share }),
+    }
+}
+
+fn memory_name(memory: Memory) -> &'static str {
+    match memory {
+        Memory::Unspecified => "unknown",
+        Memory::Quorum => "quorum",
+        Memory::Process => "process",
+    }
+}
+
+fn warn_of_forgetting(memory: Memory) {
+    if memory == Memory::Process {
+        note("this is forgotten when the server ends: it was started without --data");
+    }
+}
+
+/// A holder, as tables name it.
+fn name(holder: Option<&Holder>) -> String {
+    match holder {
+        Some(Holder { id, is_server: true }) => format!("{id} (node)"),
+        Some(Holder { id, .. }) => id.clone(),
+        None => "?".to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn portions_are_written_as_people_write_them() {
+        for (text, portion) in [
+            ("40", Portion::Amount(40.0)),
+            ("2.5", Portion::Amount(2.5)),
+            ("25%", Portion::Part(0.25)),
+            ("12.5 %", Portion::Part(0.125)),
+            ("0", Portion::Nothing),
+            ("none", Portion::Nothing),
+        ] {
+            assert_eq!(text.parse(), Ok(portion), "{text}");
+        }
+        for bad in ["", "%", "-1", "nan", "inf", "forty", "1e999"] {
+            assert!(bad.parse::<Portion>().expect_err(bad).contains("expected a number"), "{bad}");
+        }
+    }
+
+    #[test]
+    fn what_is_assigned_reads_as_it_is_written() {
+        let assigned = |amount| Assigned { amount: Some(amount) };
+        assert_eq!(text(Some(&assigned(Amount::Capacity(40.0)))), "40");
+        assert_eq!(text(Some(&assigned(Amount::Share(0.25)))), "25%");
+        assert_eq!((text(None), assigned_as_json(None)), ("nothing".to_owned(), Value::Null));
+        assert_eq!(assigned_as_json(Some(&assigned(Amount::Share(0.25))))["share"], 0.25);
+    }
+}

@@ -1,0 +1,180 @@
+//! `leaseway pool clients`.
+
+use clap::{Args, ValueEnum};
+use leaseway_proto::pools::{Client, Filter, ListClientsRequest, ListClientsResponse, Standing};
+use serde_json::{Value, json};
+
+use super::{assigned_as_json, name, text};
+use crate::{
+    Outcome,
+    admin::AdminTarget,
+    error::CliError,
+    output::{number, say, table},
+};
+
+/// Lists clients with what they have, should have and have cost.
+#[derive(Args)]
+pub(crate) struct Clients {
+    /// The pool
+    resource: String,
+    /// Which of them
+    #[arg(long, value_enum, default_value = "known")]
+    only: Only,
+    /// At most so many
+    #[arg(long, default_value_t = 100, value_parser = clap::value_parser!(u32).range(1..))]
+    rows: u32,
+    /// Prints the list as JSON
+    #[arg(long)]
+    json: bool,
+    #[command(flatten)]
+    target: AdminTarget,
+}
+
+#[derive(Debug, Clone, Copy, ValueEnum)]
+enum Only {
+    /// Whoever has a lease, or waits for one
+    Known,
+    /// Whoever has capacity
+    Connected,
+    /// Whoever something is assigned to, here or not
+    Assigned,
+    /// Both
+    PriorityConnected,
+}
+
+impl Only {
+    fn filter(self) -> Filter {
+        match self {
+            Only::Known => Filter::Known,
+            Only::Connected => Filter::Connected,
+            Only::Assigned => Filter::Assigned,
+            Only::PriorityConnected => Filter::PriorityConnected,
+        }
+    }
+}
+
+impl Clients {
+    pub(super) async fn run(self) -> Outcome {
+        let (clients, more) = self.collect().await?;
+        if self.json {
+            return say(json!({ "clients": clients.iter().map(as_json).collect::<Vec<_>>(), "more": more }));
+        }
+        say(as_text(&clients))?;
+        if more {
+            say(format_args!("... there are more than {}: see --rows", self.rows))?;
+        }
+        Ok(())
+    }
+
+    /// Page after page; and whether there are more.
+    async fn collect(&self) -> Result<(Vec<Client>, bool), CliError> {
+        let mut clients = Vec::new();
+        let mut page_token = String::new();
+        loop {
+            let request = ListClientsRequest {
+                resource_id: self.resource.clone(),
+                filter: self.only.filter().into(),
+                page_size: self.rows.saturating_sub(clients.len() as u32),
+                page_token,
+            };
+            let list = async |mut client: crate::admin::Pools| client.list_clients(request.clone()).await;
+            let ListClientsResponse { client, next_page_token } = self.target.ask_pools(list).await?;
+            clients.extend(client);
+            if next_page_token.is_empty() || clients.len() >= self.rows as usize {
+                return Ok((clients, !next_page_token.is_empty()));
+            }
+            page_token = next_page_token;
+        }
+    }
+}
+
+fn as_text(clients: &[Client]) -> String {
+    if clients.is_empty() {
+        return "nobody".to_owned();
+    }
+    let heading = ["CLIENT", "STANDING", "HAS", "DUE", "ASSIGNED", "BALANCE", "TIME COST", "REQUEST COST"];
+    let rows = clients.iter().map(|client| {
+        vec![
+            name(client.holder.as_ref()),
+            standing(client.standing()).to_owned(),
+            number(client.capacity),
+            number(client.due),
+            client.assigned.as_ref().map_or_else(|| "-".to_owned(), |assigned| text(Some(assigned))),
+            rounded(client.balance),
+            rounded(client.time_cost),
+            rounded(client.request_cost),
+        ]
+    });
+    table(&std::iter::once(heading.map(str::to_owned).to_vec()).chain(rows).collect::<Vec<_>>())
+}
+
+/// To a tenth: more changes while one reads.
+fn rounded(value: f64) -> String {
+    number((value * 10.0).round() / 10.0)
+}
+
+fn standing(standing: Standing) -> &'static str {
+    match standing {
+        Standing::Unspecified => "unknown",
+        Standing::Waiting => "waiting",
+        Standing::Free => "free",
+        Standing::Priority => "priority",
+        Standing::Revoking => "revoking",
+    }
+}
+
+fn as_json(client: &Client) -> Value {
+    let holder = client.holder.clone().unwrap_or_default();
+    json!({
+        "id": holder.id, "is_server": holder.is_server, "standing": standing(client.standing()),
+        "capacity": client.capacity, "due": client.due, "assigned": assigned_as_json(client.assigned.as_ref()),
+        "balance": client.balance, "time_cost": client.time_cost, "request_cost": client.request_cost,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use leaseway_proto::pools::{Assigned, Holder, assigned::Amount};
+
+    use super::*;
+
+    #[test]
+    fn the_list_says_who_has_what_and_why() {
+        let holder = |id: &str, is_server| Some(Holder { id: id.into(), is_server });
+        let assigned = |amount| Some(Assigned { amount: Some(amount) });
+        let clients = [
+            Client {
+                holder: holder("acme", false),
+                standing: Standing::Priority.into(),
+                capacity: 40.0,
+                due: 40.0,
+                assigned: assigned(Amount::Capacity(40.0)),
+                time_cost: 120.04,
+                request_cost: 7.0,
+                ..Client::default()
+            },
+            Client {
+                holder: holder("west", true),
+                standing: Standing::Waiting.into(),
+                assigned: assigned(Amount::Share(0.5)),
+                ..Client::default()
+            },
+            Client {
+                holder: holder("stranger", false),
+                standing: Standing::Revoking.into(),
+                capacity: 10.0,
+                balance: 33.333_333,
+                ..Client::default()
+            },
+        ];
+        assert_eq!(
+            as_text(&clients),
+            "CLIENT       STANDING  HAS  DUE  ASSIGNED  BALANCE  TIME COST  REQUEST COST\n\
+             acme         priority   40   40        40        0        120             7\n\
+             west (node)   waiting    0    0       50%        0          0             0\n\
+             stranger     revoking   10    0         -     33.3          0             0"
+        );
+        assert_eq!(as_json(&clients[1])["assigned"]["share"], 0.5);
+        assert_eq!(as_text(&[]), "nobody");
+    }
+}
