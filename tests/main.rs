@@ -61,6 +61,10 @@ mod scenarios {
     mod reload;
     mod reuse;
     mod shell;
+    mod tree;
+    mod tree_failover;
+    mod tree_mixed;
+    mod tree_up;
     mod up;
 }
 

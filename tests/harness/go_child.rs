@@ -58,11 +58,7 @@ fn entry(resource: &str, wants: &[f64]) -> Value {
     let count = i64::try_from(wants.len()).unwrap();
     let band = build(
         "PriorityBandAggregate",
-        [
-            ("priority", Value::I64(1)),
-            ("num_clients", Value::I64(count)),
-            ("wants", Value::F64(wants.iter().sum())),
-        ],
+        [("priority", Value::I64(1)), ("num_clients", Value::I64(count)), ("wants", Value::F64(wants.iter().sum()))],
     );
     let bands = Value::List(vec![Value::Message(band)]);
     let fields = [("resource_id", Value::String(resource.into())), ("wants", bands)];

@@ -11,7 +11,8 @@ use std::{
 use leaseway_proto::doorman::{
     Algorithm, DiscoveryRequest, DiscoveryResponse, GetCapacityRequest, GetCapacityResponse, GetServerCapacityRequest,
     GetServerCapacityResponse, Lease, Mastership, ReleaseCapacityRequest, ReleaseCapacityResponse,
-    ServerCapacityResourceRequest, ServerCapacityResourceResponse, algorithm::Kind,
+    ServerCapacityResourceRequest, ServerCapacityResourceResponse,
+    algorithm::Kind,
     capacity_server::{Capacity, CapacityServer},
 };
 use prost::Message as _;
@@ -156,7 +157,8 @@ fn proportional_share(capacity: f64, store: &HashMap<String, Held>, child: &str,
     (mine + (asks.wants - mine) * extra / need).min(unused)
 }
 
-fn now() -> i64 {
+/// As Go's servers count time.
+pub(crate) fn now() -> i64 {
     i64::try_from(SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_secs()).unwrap()
 }
 
@@ -168,10 +170,7 @@ impl Capacity for Service {
         Ok(Response::new(DiscoveryResponse { mastership: Some(Mastership { master_address: master }), is_master }))
     }
 
-    async fn get_capacity(
-        &self,
-        _: Request<GetCapacityRequest>,
-    ) -> Result<Response<GetCapacityResponse>, Status> {
+    async fn get_capacity(&self, _: Request<GetCapacityRequest>) -> Result<Response<GetCapacityResponse>, Status> {
         Err(Status::unimplemented("only nodes ask"))
     }
 

@@ -15,6 +15,7 @@ use super::{
     config::ConfigFile,
     doorman::{Doorman, entry, request},
     process::{Process, Said, leaseway},
+    raw::Raw,
     seats::Seat,
     server::free_addresses,
     wait::{eventually, runtime},
@@ -164,6 +165,11 @@ impl Peers {
 
     pub(crate) fn doorman(&self, peer: usize) -> &Doorman {
         &self.members[peer].doorman
+    }
+
+    /// As [`doorman`](Self::doorman), for whoever knows another protocol.
+    pub(crate) fn raw(&self, peer: usize) -> Raw {
+        Raw::over(channel(self.grpc(peer)))
     }
 
     pub(crate) fn grpc(&self, peer: usize) -> SocketAddr {
