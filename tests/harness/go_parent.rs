@@ -99,7 +99,7 @@ impl GoParent {
 }
 
 impl State {
-    fn decide(&mut self, child: &str, request: ServerCapacityResourceRequest) -> ServerCapacityResourceResponse {
+    fn decide(&mut self, child: &str, request: &ServerCapacityResourceRequest) -> ServerCapacityResourceResponse {
         let (standing, now) = (self.standing.clone(), now());
         let resource = request.resource_id.clone().unwrap_or_default();
         let store = self.store.entry(resource.clone()).or_default();
@@ -193,7 +193,7 @@ impl Capacity for Service {
             return Err(Status::invalid_argument("subclients should be > 0"));
         }
         let child = request.server_id.unwrap_or_default();
-        answer.response = request.resource.into_iter().map(|resource| state.decide(&child, resource)).collect();
+        answer.response = request.resource.iter().map(|resource| state.decide(&child, resource)).collect();
         Ok(Response::new(answer))
     }
 

@@ -23,7 +23,7 @@ fn client(of: &Peers, id: &str) -> Client {
 #[track_caller]
 fn gets(client: &mut Client, wants: f64, expected: f64) {
     eventually("it is given what it is due", || {
-        let Some(response) = client.try_ask("r", wants).unwrap() else { return None };
+        let response = client.try_ask("r", wants).unwrap()?;
         (response.gets.unwrap().capacity == Some(expected)).then_some(())
     });
 }
