@@ -24,8 +24,9 @@ fn file() -> ConfigFile {
 
 /// Where a peer serves its clients, as the table that `up` prints has it.
 fn grpc(stdout: &str, peer: &str) -> String {
-    let row =
-        stdout.lines().find_map(|line| line.strip_prefix(&format!("{peer} "))).unwrap_or_else(|| panic!("{stdout}"));
+    let mut table = stdout.lines().skip_while(|line| !line.starts_with("PEER "));
+    let row = table.find_map(|line| line.strip_prefix(&format!("{peer} ")));
+    let row = row.unwrap_or_else(|| panic!("{peer} is not in {stdout}"));
     row.split_whitespace().next().unwrap().to_owned()
 }
 
