@@ -124,6 +124,53 @@ fn what_a_client_gives_back_is_free_for_others_elsewhere() {
 }
 
 #[test]
+fn what_clients_below_may_still_use_is_given_to_nobody_else() {
+    let root = root(100.0);
+    let (x, y) = (root.child("x", 1), root.child("y", 1));
+    let (mut ann, mut ben) = (client(&x, "ann"), client(&y, "ben"));
+    assert_eq!(ann.ask("r", 100.0), 100.0);
+    // The node has heard, and said so, when its lease has been made anew a few times; ann has not.
+    let (mut renewed, mut left) = (0, 0);
+    eventually("the node has confirmed that it has less", || {
+        assert_eq!(ben.ask("r", 100.0), 0.0, "ann has it all, for an hour");
+        let status = root.status(0, &["r"]);
+        let holder = status["resources"][0]["holder"].as_array().unwrap().iter().find(|holder| holder["id"] == "x")?;
+        let now_left = holder["remaining_ms"].as_u64().unwrap();
+        renewed += u32::from(holder["granted"] == 50.0 && now_left > left);
+        left = now_left;
+        (renewed > 3).then_some(())
+    });
+    settle(&mut [(&mut ann, 100.0), (&mut ben, 100.0)], "r", &[50.0, 50.0]);
+}
+
+#[test]
+fn a_leaf_that_remembers_nothing_gives_nothing_of_its_clients_away() {
+    let lease = Duration::from_secs(8);
+    let template = Template { lease: 8, refresh: 1, learning: 8, ..Template::fair("*", 100.0) };
+    let root = Peers::start(1, ConfigFile::of(&[template]), &[]);
+    let (parent, y) = (root.endpoints().join(","), root.child("y", 1));
+    let leaf = || Server::with_flags(&["--parent", &parent, "--node", "x"]);
+    let before = leaf();
+    let mut ann = before.client("ann");
+    let mut asked = Instant::now();
+    eventually("ann has what she wants", || {
+        asked = Instant::now();
+        (ann.ask("r", 60.0) == 60.0).then_some(())
+    });
+    before.stop();
+    let after = leaf();
+    // Ann says nothing, but may use what she has; ben may have the rest, and more only when her lease has ended.
+    let mut zed = after.client("zed");
+    let mut ben = client(&y, "ben");
+    eventually("what she had is free", || {
+        zed.ask("r", 1.0);
+        let more = ben.ask("r", 100.0) > 40.0;
+        assert!(!more || asked.elapsed() >= lease * 99 / 100, "after {:?}", asked.elapsed());
+        more.then_some(())
+    });
+}
+
+#[test]
 fn a_resource_that_nobody_wants_any_more_is_given_back_to_the_parent() {
     let root = root(100.0);
     let leaf = Peers::below(&root.endpoints().join(","), "leaf", 1, &["--idle-secs", "1"]);
