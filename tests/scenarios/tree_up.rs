@@ -56,9 +56,19 @@ fn the_tree_comes_up_and_its_leaves_share_what_the_root_has() {
     assert!(ask("alice", "east-1/a", "40").contains("may use 40 of `mysql`"));
     assert!(ask("bob", "west-2/a", "80").contains("may use 60 of `mysql`"), "the rest, from another region");
 
-    for (peer, holders) in [("root/a", ["east", "west"].as_slice()), ("east/a", &["east-1"]), ("west-2/a", &["bob"])] {
+    let places = [
+        ("root/a", None, ["east", "west"].as_slice()),
+        ("east/a", Some("root/a"), &["east-1"]),
+        ("west-2/a", Some("west/a"), &["bob"]),
+    ];
+    for (peer, parent, holders) in places {
         let status = leaseway(&["status", "mysql", "--json", "--server", &grpc(&said, peer)]);
         let status: serde_json::Value = serde_json::from_str(&status.stdout).unwrap_or_else(|_| panic!("{status:?}"));
+        let source = status["config"]["source"].as_str().unwrap();
+        match parent {
+            None => assert!(!source.contains("parent"), "{peer}: {status}"),
+            Some(parent) => assert!(source.contains("parent") && source.contains(&grpc(&said, parent)), "{status}"),
+        }
         let holder = status["resources"][0]["holder"].as_array().unwrap();
         let mut found: Vec<_> = holder.iter().map(|holder| holder["id"].as_str().unwrap()).collect();
         found.sort_unstable();
