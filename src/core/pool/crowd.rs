@@ -17,7 +17,11 @@ impl<P> Default for Crowd<P> {
 
 impl<P: Ord + Copy> Crowd<P> {
     pub(super) fn insert(&mut self, place: P, is_busy: bool) {
-        if is_busy { self.busy.insert(place) } else { self.idle.insert(place) };
+        if is_busy {
+            self.busy.insert(place)
+        } else {
+            self.idle.insert(place)
+        };
     }
 
     pub(super) fn remove(&mut self, place: P) {

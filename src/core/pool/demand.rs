@@ -191,13 +191,7 @@ impl Pool {
         Ok(self.put_assignment(kind, id, slot, assigned))
     }
 
-    fn check(
-        &self,
-        kind: HolderKind,
-        id: &str,
-        slot: Option<u32>,
-        assigned: Assigned,
-    ) -> Result<(), AssignError> {
+    fn check(&self, kind: HolderKind, id: &str, slot: Option<u32>, assigned: Assigned) -> Result<(), AssignError> {
         let (total, least) = (self.total, self.settings.min_capacity);
         let capacity = match assigned {
             Assigned::Share(share) if !(share > 0.0 && share <= 1.0) => return Err(AssignError::BadShare { share }),

@@ -12,13 +12,16 @@ pub(crate) struct PoolParameter {
     write: fn(&PoolSettings) -> String,
 }
 
+impl PoolSettings {
+    /// All parameters as they are written; empty where they follow something else.
+    pub fn parameters(&self) -> impl Iterator<Item = (&'static str, String)> {
+        PARAMETERS.iter().map(|parameter| (parameter.name, (parameter.write)(self)))
+    }
+}
+
 /// All that are not what they are by default.
 pub(crate) fn written(settings: &PoolSettings) -> impl Iterator<Item = (&'static str, String)> {
-    let usual = PoolSettings::default();
-    PARAMETERS.iter().filter_map(move |parameter| {
-        let text = (parameter.write)(settings);
-        (text != (parameter.write)(&usual)).then_some((parameter.name, text))
-    })
+    settings.parameters().zip(PoolSettings::default().parameters()).filter(|(is, usual)| is != usual).map(|(is, _)| is)
 }
 
 const AMOUNT: &str = "an amount of more than 0, at most 1e15";
@@ -83,13 +86,8 @@ macro_rules! words {
 /// Every parameter of a pool.
 pub(crate) const PARAMETERS: [PoolParameter; 20] = [
     parameter!("min_capacity", AMOUNT, min_capacity, positive, |value: Amount| value.to_string()),
-    parameter!(
-        "max_capacity",
-        AMOUNT,
-        max_capacity,
-        |value| positive(value).map(Some),
-        |value: Option<Amount>| value.map_or_else(String::new, |value| value.to_string())
-    ),
+    parameter!("max_capacity", AMOUNT, max_capacity, |value| positive(value).map(Some), |value: Option<Amount>| value
+        .map_or_else(String::new, |value| value.to_string())),
     parameter!("raise_tc_s", SECONDS, raise_tc, seconds, in_seconds),
     parameter!(
         "raise_threshold",

@@ -6,7 +6,8 @@ impl Pool {
     /// Whether all sums and orders are what the members say, and nobody waits who could have something. (Of many who wait it
     /// may be that one who would fit is not looked at; histories have fewer.)
     pub(crate) fn audit(&self) -> Result<(), String> {
-        let all = || self.members.iter().enumerate().filter_map(|(slot, member)| Some((slot as u32, member.as_deref()?)));
+        let all =
+            || self.members.iter().enumerate().filter_map(|(slot, member)| Some((slot as u32, member.as_deref()?)));
         let sum = |of: &dyn Fn(&Member) -> Amount| all().map(|(_, member)| of(member)).collect::<Sum>();
         let same = |what: &str, found: Sum, expected: Sum| {
             if found == expected { Ok(()) } else { Err(format!("{what}: {found:?}, expected {expected:?}")) }

@@ -33,7 +33,9 @@ pub enum Load {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum LoadError {
     /// The template says how much there is, and nothing else does.
-    #[error("the capacity may not be moved by reports; the parameters `capacity_floor` and `capacity_ceiling` allow it")]
+    #[error(
+        "the capacity may not be moved by reports; the parameters `capacity_floor` and `capacity_ceiling` allow it"
+    )]
     NotAllowed,
     /// The capacity comes from a parent.
     #[error("the capacity of this resource is lent by a parent; report its load where the tree begins")]

@@ -65,8 +65,7 @@ impl Resource {
     ///
     /// What is returned is taken for proposed: it must be applied before all later changes, or nothing of this life any more.
     pub fn take_changes(&mut self, now: Millis) -> Pending {
-        let bounds =
-            Bounds { capacity: self.is_bounded().then_some(self.total()), lease: self.settings.lease };
+        let bounds = Bounds { capacity: self.is_bounded().then_some(self.total()), lease: self.settings.lease };
         self.keeper.as_mut().map_or_else(Pending::default, |keeper| keeper.take(&self.ledger, bounds, now))
     }
 

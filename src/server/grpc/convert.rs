@@ -6,8 +6,8 @@
 use std::sync::Arc;
 
 use leaseway_core::{
-    Amount, Answer, Ask, Claim, Claims, Has, HolderKind, Lease, Millis, News, PoolStanding, PoolState, Release, Request,
-    Settings, Terms, Token, Usage, clamp_priority,
+    Amount, Answer, Ask, Claim, Claims, Has, HolderKind, Lease, Millis, News, PoolStanding, PoolState, Release,
+    Request, Settings, Terms, Token, Usage, clamp_priority,
 };
 use leaseway_proto::{doorman as wire, push::WatchRequest};
 use tonic::Status;
@@ -84,7 +84,8 @@ fn client_ask(
     let beyond = amount(entry.outstanding.unwrap_or_default(), || field("outstanding"))?;
     let outstanding =
         (beyond > Amount::ZERO).then(|| has.map_or(Amount::ZERO, |has| has.capacity).saturating_add(beyond));
-    let usage = entry.usage.map(|usage| read_usage(&usage, |name| format!("resource[{at}].usage.{name}"))).transpose()?;
+    let usage =
+        entry.usage.map(|usage| read_usage(&usage, |name| format!("resource[{at}].usage.{name}"))).transpose()?;
     let news = usage.map(|usage| Box::new(News { key: None, usage: Some(usage) }));
     let claims = Claims::from_slice(&[Claim::of_client(wants, priority)]);
     let id = Arc::clone(client);
