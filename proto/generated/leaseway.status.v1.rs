@@ -72,6 +72,32 @@ pub struct Resource {
     /// Holders known from promises only: they have not asked this master yet.
     #[prost(uint64, tag = "13")]
     pub unheard: u64,
+    /// Absent: it is no pool.
+    #[prost(message, optional, tag = "20")]
+    pub pool: ::core::option::Option<Pool>,
+}
+/// A pool (PRIORITY_POOL) at a glance; `leaseway pool` shows and changes more.
+#[derive(Clone, Copy, PartialEq, ::prost::Message)]
+pub struct Pool {
+    /// What may be connected; what clients have, and the part of it that priority clients have.
+    #[prost(double, tag = "1")]
+    pub total: f64,
+    #[prost(double, tag = "2")]
+    pub connected: f64,
+    #[prost(double, tag = "3")]
+    pub priority_connected: f64,
+    /// All that is assigned, connected or not.
+    #[prost(double, tag = "4")]
+    pub priority_assigned: f64,
+    /// What is counted as used.
+    #[prost(double, tag = "5")]
+    pub recharging: f64,
+    /// Clients that wait for a place.
+    #[prost(uint64, tag = "6")]
+    pub waiting: u64,
+    /// How often more was used than can be served.
+    #[prost(uint64, tag = "7")]
+    pub overloads: u64,
 }
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct Holder {

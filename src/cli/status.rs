@@ -1,7 +1,9 @@
 //! `leaseway status`.
 
 use clap::Args;
-use leaseway_proto::status::{GetStatusRequest, GetStatusResponse, Holder, Pool, Resource, status_client::StatusClient};
+use leaseway_proto::status::{
+    GetStatusRequest, GetStatusResponse, Holder, Pool, Resource, status_client::StatusClient,
+};
 use serde_json::{Value, json};
 
 use crate::{

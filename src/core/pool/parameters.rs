@@ -12,13 +12,17 @@ pub(crate) struct PoolParameter {
     write: fn(&PoolSettings) -> String,
 }
 
+impl PoolSettings {
+    /// All parameters as they are written; empty where they follow something else.
+    pub fn parameters(&self) -> impl Iterator<Item = (&'static str, String)> + use<'_> {
+        PARAMETERS.iter().map(|parameter| (parameter.name, (parameter.write)(self)))
+    }
+}
+
 /// All that are not what they are by default.
 pub(crate) fn written(settings: &PoolSettings) -> impl Iterator<Item = (&'static str, String)> {
-    let usual = PoolSettings::default();
-    PARAMETERS.iter().filter_map(move |parameter| {
-        let text = (parameter.write)(settings);
-        (text != (parameter.write)(&usual)).then_some((parameter.name, text))
-    })
+    let usual: Vec<_> = PoolSettings::default().parameters().collect();
+    settings.parameters().zip(usual).filter(|(is, usual)| is != usual).map(|(is, _)| is)
 }
 
 const AMOUNT: &str = "an amount of more than 0, at most 1e15";

@@ -10,7 +10,7 @@ pub enum DropMode {
     Slots,
     /// By a part of the total for each victim, more for larger ones (LES, 2019 to 2023).
     Exp,
-    /// Steadily for as long as the overload lasts, by ten seconds' law (LES, early 2019). Slow refreshes make it fall far too low.
+    /// Steadily for as long as the overload lasts (LES, early 2019): who has been told to go does not count any more.
     Rate,
 }
 

@@ -1,7 +1,9 @@
 //! What this server says about itself, a page at a time.
 
 use leaseway_core::{HolderKind, HolderReport, PoolReport};
-use leaseway_proto::status::{GetStatusRequest, GetStatusResponse, Holder, Pool, Resource, status_server::Status as Service};
+use leaseway_proto::status::{
+    GetStatusRequest, GetStatusResponse, Holder, Pool, Resource, status_server::Status as Service,
+};
 use tonic::{Request, Response, Status};
 
 use super::Identity;

@@ -94,7 +94,7 @@ fn a_balance_is_that_of_the_address_whatever_clients_call_themselves() {
 #[test]
 fn hosts_and_ids_can_be_what_balances_are_kept_under() {
     for (key, due) in [("host", 0.0), ("client_id", 1.0)] {
-        let mut pond = Pond::new(1.0, &[("connected_bias_s", "0"), ("free_key", key)]);
+        let mut pond = Pond::new(1.0, &[("connected_bias_s", "5"), ("free_key", key)]);
         pond.asks("host:1", 1.0);
         pond.pass(30);
         pond.release("host:1");

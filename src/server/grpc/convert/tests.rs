@@ -10,6 +10,7 @@ fn entry() -> wire::ResourceRequest {
         priority: Some(0),
         has: None,
         wants: Some(1.0),
+        usage: None,
         outstanding: None,
     }
 }
