@@ -59,6 +59,7 @@ mod scenarios {
     mod reuse;
     mod shell;
     mod up;
+    mod uplink;
 }
 
 /// A file that no list names is compiled by nobody, and its tests pass for ever.
