@@ -275,8 +275,19 @@ fn the_very_first_request_of_a_resource_is_granted_what_the_parent_lends_for_it(
 fn while_the_parent_says_nothing_requests_wait_for_a_while_and_then_go_without() {
     below(Says { silent: true, ..Says::sharing(70.0) }, |node, _fake| async move {
         let began = node.clock.at();
-        assert_eq!(asks(&node, "a", 100.0, None).await, Ok(Answer::NotYet));
-        assert!(node.clock.at().since(began).0 >= 1_000, "it might have come");
+        let asked = async {
+            let answer = asks(&node, "a", 100.0, None).await;
+            (answer, node.clock.at().since(began))
+        };
+        let ticks = async {
+            while node.resource_status("r", 0, 0).await.is_none_or(|status| status.report.holders == 0) {
+                tokio::task::yield_now().await;
+            }
+            node.tick().await.expect("the node is there");
+        };
+        let ((answer, waited), ()) = tokio::join!(asked, ticks);
+        assert_eq!(answer, Ok(Answer::NotYet));
+        assert!(waited.0 >= 1_000, "it might have come: {waited:?}");
     });
 }
 
