@@ -66,6 +66,7 @@ mod scenarios {
     mod tree_mixed;
     mod tree_up;
     mod up;
+    mod uplink;
 }
 
 /// A file that no list names is compiled by nobody, and its tests pass for ever.
