@@ -56,6 +56,7 @@ mod scenarios {
     mod pace;
     mod pages;
     mod peers;
+    mod pools;
     mod push;
     mod refusals;
     mod reload;

@@ -206,7 +206,7 @@ impl Opened {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::limiter::Burst;
+    use crate::{limiter::Burst, pool::Standing};
 
     const UNLIMITED: Usable = Usable { capacity: Capacity::UNLIMITED, basis: Basis::Lease };
 
@@ -222,6 +222,55 @@ mod tests {
         opened.fix_wants(8.0);
         assert!(!opened.estimates_wants());
         assert_eq!(opened.wants(Millis(0)).amount, 8.0);
+    }
+
+    fn in_a_pool() -> Option<PoolState> {
+        Some(PoolState { standing: Standing::Free, assigned: 0.0, min_capacity: 1.0, reason: None })
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn only_pools_are_told_of_use_and_only_of_what_they_do_not_know() {
+        let rate = RateLimiter::new(Burst::Permits(10.0));
+        let opened = opened(Limiter::Rate(rate.clone()), Some(10.0));
+        opened.apply(Usable { capacity: Capacity::of(10.0), basis: Basis::Lease });
+        tokio::time::advance(Duration::from_secs(10)).await;
+        rate.try_acquire(4).expect("saved");
+        assert_eq!(opened.wants(Millis(10_000)).usage, None, "it may be no pool");
+        opened.placed(Millis(10_000), in_a_pool(), None);
+        rate.try_acquire(5).expect("saved");
+        tokio::time::advance(Duration::from_secs(4)).await;
+        let told = opened.wants(Millis(14_000)).usage.expect("it is a pool");
+        // The four of before are still missing when it begins, and take as long to come back as they ever would.
+        assert_eq!((told.units, told.recharging, told.interval), (5, 0.225, Millis(4_000)));
+        rate.try_acquire(1).expect("saved");
+        opened.placed(Millis(14_100), in_a_pool(), Some(told));
+        tokio::time::advance(Duration::from_secs(1)).await;
+        assert_eq!(opened.wants(Millis(15_000)).usage.map(|usage| usage.units), Some(1), "used while it was told");
+        assert_eq!(opened.pool(), in_a_pool());
+        opened.placed(Millis(15_000), None, None);
+        assert_eq!((opened.wants(Millis(16_000)).usage, opened.pool()), (None, None), "it is a pool no more");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_gauge_in_a_pool_uses_what_was_out_at_the_same_time_also_if_its_wants_are_fixed() {
+        let gauge = GaugeLimiter::new();
+        let opened = opened(Limiter::Gauge(gauge.clone()), Some(10.0));
+        opened.apply(Usable { capacity: Capacity::of(10.0), basis: Basis::Lease });
+        opened.placed(Millis(0), in_a_pool(), None);
+        drop((gauge.try_acquire(3).expect("free"), gauge.try_acquire(1).expect("free")));
+        let told = opened.wants(Millis(1_000)).usage.expect("it is a pool");
+        assert_eq!((told.units, told.recharging), (4, 0.4));
+        opened.placed(Millis(1_000), in_a_pool(), Some(told));
+        opened.wants(Millis(2_000));
+        opened.placed(Millis(2_000), in_a_pool(), opened.wants(Millis(2_000)).usage);
+        assert_eq!(opened.wants(Millis(3_000)).usage.map(|usage| (usage.units, usage.recharging)), Some((0, 0.0)));
+    }
+
+    #[test]
+    fn without_a_limiter_nothing_can_be_said_of_use() {
+        let opened = opened(Limiter::None, Some(7.0));
+        opened.placed(Millis(0), in_a_pool(), None);
+        assert_eq!((opened.wants(Millis(1_000)).usage, opened.pool()), (None, in_a_pool()));
     }
 
     #[test]

@@ -123,6 +123,7 @@ fn length(remaining_ms: Option<i64>, expiry_time: i64, sent: Duration) -> Millis
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::pool::{Meter, Usage};
 
     fn given_for(remaining_ms: Option<i64>) -> wire::Lease {
         wire::Lease {
@@ -215,6 +216,31 @@ mod tests {
         let request = get_capacity("c", vec![ask(Some(lease)), ask(None)]);
         let told: Vec<_> = request.resource.iter().map(|resource| resource.outstanding).collect();
         assert_eq!(told, [Some(2.0), Some(7.0)]);
+    }
+
+    #[test]
+    fn use_is_told_where_there_is_a_pool() {
+        let usage = Usage { recharging: 0.25, units: 7, interval: Millis(4_000), meter: Meter::default() };
+        let ask = |usage| Ask { id: "r".into(), demand: Wants { usage, ..Wants::default() }, has: None };
+        let request = get_capacity("c", vec![ask(Some(usage)), ask(None)]);
+        let told = request.resource[0].usage.expect("it is a pool");
+        let told = (told.recharging_fraction, told.request_cost, told.interval_ms);
+        assert_eq!(told, (Some(0.25), Some(7.0), Some(4_000)));
+        assert_eq!(request.resource[1].usage, None);
+    }
+
+    #[test]
+    fn an_answer_says_where_one_stands_and_nonsense_counts_as_nothing() {
+        let state = wire::PoolState {
+            state: Some(wire::pool_state::State::Revoking.into()),
+            assigned: Some(f64::NAN),
+            min_capacity: Some(2.0),
+            reason: Some(String::new()),
+        };
+        let answer = wire::ResourceResponse { pool: Some(state), ..response(Some(given_for(None))) };
+        let expected = PoolState { standing: Standing::Revoking, assigned: 0.0, min_capacity: 2.0, reason: None };
+        assert_eq!(pools(&[answer]), [("r".into(), Some(expected))]);
+        assert_eq!(pools(&[response(Some(given_for(None)))]), [("r".into(), None)], "it is no pool");
     }
 
     #[test]

@@ -176,6 +176,10 @@ impl Peers {
         self.members[peer].grpc
     }
 
+    pub(crate) fn admin(&self, peer: usize) -> SocketAddr {
+        self.members[peer].admin
+    }
+
     pub(crate) fn http(&self, peer: usize) -> SocketAddr {
         self.members[peer].http
     }

@@ -82,6 +82,11 @@ impl Server {
         self.http
     }
 
+    /// What it has said on standard output so far.
+    pub(crate) fn said(&self) -> String {
+        self.process.stdout()
+    }
+
     pub(crate) fn log(&self) -> String {
         self.process.stderr()
     }

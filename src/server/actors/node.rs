@@ -177,8 +177,18 @@ impl NodeHandle {
         NodeHandle { addr, directory, config, watchers, alarm, parent, board, vouched, subscribers, clock, limits }
     }
 
-    /// Asks the resource, which comes to life if need be. `from` is where the request came from, if that is known.
-    pub async fn submit(&self, id: &Arc<str>, request: Request, from: Option<IpAddr>) -> Result<Answer, Refused> {
+    /// Asks the resource, which comes to life if need be.
+    pub async fn submit(&self, id: &Arc<str>, request: Request) -> Result<Answer, Refused> {
+        self.submit_from(id, request, None).await
+    }
+
+    /// As [`submit`](Self::submit), for one of whom is known where the request came from.
+    pub(crate) async fn submit_from(
+        &self,
+        id: &Arc<str>,
+        request: Request,
+        from: Option<IpAddr>,
+    ) -> Result<Answer, Refused> {
         let mut dead = None;
         for _ in 0..TRIES {
             let known = self.directory.look_up(id).map_err(Refused::NotMaster)?;

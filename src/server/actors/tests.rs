@@ -60,10 +60,10 @@ fn with_node<F: Future<Output = ()>>(limits: Limits, test: impl FnOnce(NodeHandl
 #[test]
 fn a_resource_that_panics_is_built_anew_and_learns_before_it_divides() {
     with_node(Limits::default(), |node, r| async move {
-        assert_eq!(granted(node.submit(&r, ask("a", 70.0), None).await.expect("an answer")), 70.0);
+        assert_eq!(granted(node.submit(&r, ask("a", 70.0)).await.expect("an answer")), 70.0);
         node.plant_panic(&r);
         // Its books are lost, so it cannot know that `b` may have something: nothing is given away for a lease length.
-        let answer = node.submit(&r, ask("b", 70.0), None).await.expect("the resource is back");
+        let answer = node.submit(&r, ask("b", 70.0)).await.expect("the resource is back");
         assert_eq!(granted(answer), 0.0);
         let status = node.resource_status(&r, 0, 10).await.expect("alive");
         assert!(status.report.learning.0 > 50_000, "{:?}", status.report);
@@ -74,7 +74,7 @@ fn a_resource_that_panics_is_built_anew_and_learns_before_it_divides() {
 fn requests_that_wait_are_answered_in_few_rounds_and_fairly() {
     with_node(Limits::default(), |node, r| async move {
         let clients: Vec<String> = (0..400).map(|n| format!("c{n}")).collect();
-        let asks = clients.iter().map(|client| node.submit(&r, ask(client, 10.0), None));
+        let asks = clients.iter().map(|client| node.submit(&r, ask(client, 10.0)));
         let answers = futures_util::future::join_all(asks).await;
         let leases = answers.into_iter().map(|answer| granted(answer.expect("an answer")));
         let sum: Sum = leases.map(Amount::clamped).collect();
@@ -86,10 +86,10 @@ fn requests_that_wait_are_answered_in_few_rounds_and_fairly() {
 fn a_full_queue_refuses_instead_of_growing() {
     let limits = Limits { queue: 4, ..Limits::default() };
     with_node(limits, |node, r| async move {
-        node.submit(&r, ask("a", 1.0), None).await.expect("the resource comes to life");
+        node.submit(&r, ask("a", 1.0)).await.expect("the resource comes to life");
         let asks = (0..1000).map(|n| {
             let (node, r) = (node.clone(), Arc::clone(&r));
-            async move { node.submit(&r, ask(&format!("c{n}"), 1.0), None).await }
+            async move { node.submit(&r, ask(&format!("c{n}"), 1.0)).await }
         });
         let answers = futures_util::future::join_all(asks).await;
         let busy = answers.iter().filter(|answer| matches!(answer, Err(Refused::Busy(_)))).count();
@@ -102,17 +102,17 @@ fn a_full_queue_refuses_instead_of_growing() {
 fn resources_are_limited_and_idle_ones_make_room() {
     let limits = Limits { resources: 1, idle_secs: 0, ..Limits::default() };
     with_node(limits, |node, r| async move {
-        node.submit(&r, ask("a", 1.0), None).await.expect("the first fits");
+        node.submit(&r, ask("a", 1.0)).await.expect("the first fits");
         let other: Arc<str> = "other".into();
-        let refused = node.submit(&other, ask("a", 1.0), None).await.expect_err("the second does not");
+        let refused = node.submit(&other, ask("a", 1.0)).await.expect_err("the second does not");
         assert_eq!(refused, Refused::TooManyResources(1));
         let release = leaseway_core::Release { kind: HolderKind::Client, id: "a".into(), token: None };
-        node.submit(&r, Request::Release(release), None).await.expect("released");
+        node.submit(&r, Request::Release(release)).await.expect("released");
         while node.resources() > 0 {
             node.tick().await.expect("the node is there");
             tokio::time::sleep(Duration::from_millis(1)).await;
         }
-        node.submit(&other, ask("a", 1.0), None).await.expect("there is room again");
+        node.submit(&other, ask("a", 1.0)).await.expect("there is room again");
     });
 }
 
@@ -121,11 +121,11 @@ fn resources_are_limited_and_idle_ones_make_room() {
 #[test]
 fn a_request_that_meets_a_retiring_resource_is_served_by_the_next() {
     with_node(Limits::default(), |node, r| async move {
-        node.submit(&r, ask("a", 70.0), None).await.expect("an answer");
+        node.submit(&r, ask("a", 70.0)).await.expect("an answer");
         let retired = node.lookup(&r).expect("alive");
         retired.pretend_to_have_retired();
         node.open(&r, Some(retired.generation())).await.expect("the next life");
-        assert_eq!(granted(node.submit(&r, ask("b", 70.0), None).await.expect("an answer")), 70.0);
+        assert_eq!(granted(node.submit(&r, ask("b", 70.0)).await.expect("an answer")), 70.0);
     });
 }
 
@@ -134,13 +134,10 @@ fn clients_of_all_resources_together_are_limited() {
     let limits = Limits { clients: 2, ..Limits::default() };
     with_node(limits, |node, r| async move {
         let other: Arc<str> = "other".into();
-        node.submit(&r, ask("a", 1.0), None).await.expect("an answer");
-        node.submit(&other, ask("b", 1.0), None).await.expect("an answer");
-        assert_eq!(node.submit(&r, ask("c", 1.0), None).await, Ok(Answer::Full));
-        assert!(
-            granted(node.submit(&r, ask("a", 1.0), None).await.expect("an answer")) > 0.0,
-            "known clients are served"
-        );
+        node.submit(&r, ask("a", 1.0)).await.expect("an answer");
+        node.submit(&other, ask("b", 1.0)).await.expect("an answer");
+        assert_eq!(node.submit(&r, ask("c", 1.0)).await, Ok(Answer::Full));
+        assert!(granted(node.submit(&r, ask("a", 1.0)).await.expect("an answer")) > 0.0, "known clients are served");
     });
 }
 
@@ -185,27 +182,27 @@ fn watchers_are_hinted_whether_they_listened_before_they_asked_or_after() {
     with_node(Limits::default(), |node, r| async move {
         remind(&node);
         let early = node.watch(CLIENT, "early".into()).expect("there is room");
-        let had = node.submit(&r, ask("early", 100.0), None).await.expect("an answer");
-        node.submit(&r, ask("late", 100.0), None).await.expect("an answer");
+        let had = node.submit(&r, ask("early", 100.0)).await.expect("an answer");
+        node.submit(&r, ask("late", 100.0)).await.expect("an answer");
         let hinted = told(&early).await;
         assert_eq!((hinted.resources, hinted.everything), (vec![Arc::clone(&r)], false));
         // No tick comes here: it is heard of with the next round.
         let late = node.watch(CLIENT, "late".into()).expect("there is room");
-        let had = node.submit(&r, again("early", 100.0, &had), None).await.expect("told to come, so not too soon");
+        let had = node.submit(&r, again("early", 100.0, &had)).await.expect("told to come, so not too soon");
         assert_eq!(granted(had.clone()), 50.0);
         // The last one may still be in the way, and is told so; it comes when reminded, without any other message.
         told(&early).await;
-        node.submit(&r, again("early", 100.0, &had), None).await.expect("an answer");
+        node.submit(&r, again("early", 100.0, &had)).await.expect("an answer");
         told(&late).await;
-        assert_eq!(granted(node.submit(&r, ask("late", 100.0), None).await.expect("an answer")), 50.0);
+        assert_eq!(granted(node.submit(&r, ask("late", 100.0)).await.expect("an answer")), 50.0);
     });
 }
 
 #[test]
 fn a_watch_that_starts_while_nobody_asks_is_heard_of_with_the_next_tick() {
     with_node(Limits::default(), |node, r| async move {
-        node.submit(&r, ask("a", 100.0), None).await.expect("an answer");
-        node.submit(&r, ask("b", 100.0), None).await.expect("an answer");
+        node.submit(&r, ask("a", 100.0)).await.expect("an answer");
+        node.submit(&r, ask("b", 100.0)).await.expect("an answer");
         let watch = node.watch(CLIENT, "a".into()).expect("there is room");
         node.tick().await.expect("the node is there");
         assert_eq!(told(&watch).await.resources, [r]);
@@ -216,7 +213,7 @@ fn a_watch_that_starts_while_nobody_asks_is_heard_of_with_the_next_tick() {
 fn a_new_configuration_hints_at_once() {
     with_node(Limits::default(), |node, r| async move {
         let watch = node.watch(CLIENT, "a".into()).expect("there is room");
-        node.submit(&r, ask("a", 1000.0), None).await.expect("an answer");
+        node.submit(&r, ask("a", 1000.0)).await.expect("an answer");
         let mut template = config::development().repository.find(&r).expect("everything matches").clone();
         template.settings.capacity = Amount::clamped(500.0);
         let glob = Glob::new(&template.identifier_glob).expect("it was one before");
@@ -230,13 +227,13 @@ fn a_new_configuration_hints_at_once() {
 fn a_resource_that_is_built_anew_hints_those_who_come_back() {
     with_node(Limits::default(), |node, r| async move {
         let watch = node.watch(CLIENT, "a".into()).expect("there is room");
-        node.submit(&r, ask("a", 1.0), None).await.expect("an answer");
+        node.submit(&r, ask("a", 1.0)).await.expect("an answer");
         let retired = node.lookup(&r).expect("alive");
         retired.pretend_to_have_retired();
         node.open(&r, Some(retired.generation())).await.expect("the next life");
         remind(&node);
-        node.submit(&r, ask("a", 100.0), None).await.expect("an answer");
-        node.submit(&r, ask("b", 100.0), None).await.expect("an answer");
+        node.submit(&r, ask("a", 100.0)).await.expect("an answer");
+        node.submit(&r, ask("b", 100.0)).await.expect("an answer");
         assert_eq!(told(&watch).await.resources, [r]);
     });
 }

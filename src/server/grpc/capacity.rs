@@ -51,7 +51,7 @@ impl CapacityService {
     }
 
     async fn ask(&self, (resource, request): ForResource, from: Option<IpAddr>) -> Answered {
-        let answer = self.node.submit(&resource, request, from).await;
+        let answer = self.node.submit_from(&resource, request, from).await;
         (resource, answer)
     }
 

@@ -39,6 +39,56 @@ fn the_wait_is_exact_to_the_nanosecond() {
     }
 }
 
+/// What it has counted as used in the ten seconds after `from`, in which so many permits are taken.
+fn used(bucket: &mut Bucket, from: Nanos, permits: u32) -> f64 {
+    let before = bucket.recharging(from);
+    for permit in 0..permits {
+        let at = from + u64::from(permit) * 10 * SECOND / u64::from(permits);
+        bucket.take(at, 1).expect("spread evenly they are there");
+    }
+    (bucket.recharging(from + 10 * SECOND) - before) as f64 / (10 * SECOND) as f64
+}
+
+#[test]
+fn a_rate_is_in_use_for_the_part_of_the_time_that_its_permits_take_whatever_the_burst() {
+    for burst in [Burst::Smooth, Burst::Permits(1.0), Burst::Permits(40.0)] {
+        let mut bucket = bucket(burst, 10.0);
+        let full = 60 * SECOND;
+        bucket.recharging(full);
+        for (round, permits) in [(0, 0), (1, 25), (2, 50), (3, 99)] {
+            let used = used(&mut bucket, full + round * 60 * SECOND, permits);
+            assert!((used - f64::from(permits) / 100.0).abs() < 0.011, "{burst:?}, {permits}: {used}");
+        }
+    }
+}
+
+#[test]
+fn a_rate_without_credit_or_with_somebody_who_waits_is_in_use_and_an_unlimited_one_never() {
+    let mut bucket = bucket(Burst::Permits(5.0), 10.0);
+    assert_eq!(bucket.recharging(SECOND), SECOND / 2, "until it was full for the first time");
+    bucket.take(SECOND, 5).expect("saved");
+    bucket.save_for(SECOND, 100);
+    assert_eq!(bucket.recharging(4 * SECOND), SECOND / 2 + 3 * SECOND, "the head of the line is not served yet");
+    bucket.stop_saving(4 * SECOND);
+    let before = bucket.recharging(4 * SECOND);
+    bucket.set_capacity(4 * SECOND, Capacity::UNLIMITED);
+    bucket.take(5 * SECOND, 1000).expect("no limit");
+    assert_eq!(bucket.recharging(6 * SECOND), before);
+}
+
+#[test]
+fn what_is_handed_back_was_not_taken() {
+    let mut bucket = bucket(Burst::Permits(5.0), 10.0);
+    bucket.take(SECOND, 3).expect("saved");
+    let promise = bucket.promise(3);
+    bucket.take(SECOND, 2).expect("saved");
+    assert_eq!(bucket.taken(), 5);
+    bucket.hand_back(2 * SECOND, promise);
+    assert_eq!(bucket.taken(), 2);
+    assert!(bucket.take(2 * SECOND, 100).is_err());
+    assert_eq!(bucket.taken(), 2);
+}
+
 #[test]
 fn nothing_drifts_in_a_day_of_operations() {
     const DAY: Nanos = 86_400 * SECOND;

@@ -1,0 +1,356 @@
+//! Pools, and how they are managed: real clients, operators at the command line, masters that are lost.
+
+use std::{
+    collections::BTreeMap,
+    thread,
+    time::{Duration, Instant},
+};
+
+use leaseway_client::{Client, Gauge, Rate, Standing};
+use serde_json::Value;
+
+use crate::harness::{
+    config::ConfigFile,
+    doorman::Asks as _,
+    peers::Peers,
+    process::{Process, Said, leaseway},
+    prometheus::Scrape,
+    server::{ANYWHERE, Server},
+    wait::{block_on, eventually, runtime},
+};
+
+/// A template of its own, with parameters as they are written.
+fn template(glob: &str, capacity: f64, kind: &str, parameters: &[(&str, &str)]) -> ConfigFile {
+    let mut text = format!(
+        "resources:
+- identifier_glob: \"{glob}\"
+  capacity: {capacity}
+  algorithm:
+    kind: {kind}
+    lease_length: 60
+    refresh_interval: 1
+    learning_mode_duration: 0
+    parameters:
+    - {{ name: min_request_interval, value: 0 }}
+"
+    );
+    for (name, value) in parameters {
+        text.push_str(&format!("    - {{ name: {name}, value: {value} }}\n"));
+    }
+    ConfigFile::new(&text)
+}
+
+/// Two places for strangers, who are told apart by name: all of them come from here.
+fn two_places() -> ConfigFile {
+    template("searches", 20.0, "PRIORITY_POOL", &[("min_capacity", "10"), ("free_key", "client_id")])
+}
+
+fn client(endpoints: &[String], id: &str) -> Client {
+    let _inside = runtime().enter();
+    Client::builder()
+        .endpoints(endpoints.iter().cloned())
+        .id(id)
+        .backoff_max(Duration::from_millis(500))
+        .build()
+        .unwrap()
+}
+
+fn rate(client: &Client, resource: &str, wants: f64) -> Rate {
+    let _inside = runtime().enter();
+    client.resource(resource.to_owned()).wants(wants).rate().unwrap()
+}
+
+fn gets(rate: &Rate, capacity: f64) {
+    eventually("the capacity is as it should be", || (rate.resource().capacity().get() == capacity).then_some(()));
+}
+
+fn json(said: &str) -> Value {
+    serde_json::from_str(said).unwrap()
+}
+
+#[test]
+fn who_is_vouched_for_pushes_out_a_stranger_and_the_next_master_still_vouches() {
+    let mut peers = Peers::start(3, two_places(), &[]);
+    let operator = peers.follower();
+    let admin = peers.admin(operator).to_string();
+    let watch = Process::start(&["pool", "watch", "searches", "--admin", &admin], &[]);
+    let seen = |what: &str| eventually(what, || watch.stdout().lines().any(|line| line.contains(what)).then_some(()));
+    seen("from here on nothing is missing");
+    let endpoints = peers.endpoints();
+    let (tom, tim, acme) = (client(&endpoints, "tom"), client(&endpoints, "tim"), client(&endpoints, "acme"));
+    let tom = rate(&tom, "searches", 10.0);
+    gets(&tom, 10.0);
+    seen("tom has 10 (free)");
+    thread::sleep(Duration::from_millis(20)); // tom has been served longer
+    let tim = rate(&tim, "searches", 10.0);
+    gets(&tim, 10.0);
+    assert_eq!(tom.resource().pool().unwrap().standing, Standing::Free);
+
+    let set = peers.operated(operator, &["pool", "set", "searches", "acme", "10"]);
+    assert_eq!(set, "acme has 10 of searches assigned; before: nothing\n");
+    let acme = rate(&acme, "searches", 15.0);
+    gets(&acme, 10.0);
+    let state = acme.resource().pool().unwrap();
+    assert_eq!((state.standing, state.assigned, state.min_capacity), (Standing::Priority, 10.0, 10.0));
+    seen("acme has 10 (priority");
+    let out = eventually("one of the strangers is out", || {
+        [(&tom, "tom"), (&tim, "tim")].into_iter().find(|(rate, _)| rate.resource().capacity().get() == 0.0)
+    });
+    eventually("and is told so", || {
+        let state = out.0.resource().pool()?;
+        (state.standing == Standing::Waiting && state.reason.is_some()).then_some(())
+    });
+    seen(&format!("{} has 0 (free", out.1));
+
+    let master = peers.master();
+    assert_ne!(master, operator);
+    peers.kill(master);
+    let shown = || json(&peers.operated(operator, &["pool", "show", "searches", "--json"]));
+    eventually("the next master vouches", || (shown()["priority_assigned"] == 10.0).then_some(()));
+    assert_eq!(peers.operated(operator, &["pool", "get", "searches", "acme"]), "10\n");
+    eventually("acme is at the new master, as who it is", || {
+        (shown()["priority_connected"] == 10.0 && acme.resource().capacity().get() == 10.0).then_some(())
+    });
+    eventually("the watch is at the new master", || {
+        (watch.stdout().matches("from here on nothing is missing").count() == 2).then_some(())
+    });
+    assert!(watch.stderr().contains("looking for the master"));
+    peers.operated(operator, &["pool", "set", "searches", "acme", "none"]);
+    seen("its assignment has changed");
+    let clients = json(&peers.operated(operator, &["pool", "clients", "searches", "--json"]));
+    assert_eq!(clients["clients"].as_array().unwrap().len(), 3, "{clients}");
+    assert!(!watch.stdout().contains("DOWNGRADED"), "{}", watch.stdout());
+}
+
+#[test]
+fn reported_load_moves_the_capacity_of_any_algorithm_and_is_remembered() {
+    let bounds = [("capacity_floor", "20"), ("capacity_ceiling", "150")];
+    let mut peers = Peers::start(3, template("backends", 100.0, "FAIR_SHARE", &bounds), &[]);
+    let master = peers.master();
+    let alice = client(&peers.endpoints(), "alice");
+    let alice = rate(&alice, "backends", 1000.0);
+    gets(&alice, 100.0);
+    let said = peers.operated(master, &["pool", "load", "backends", "80%"]);
+    assert_eq!(said, "backends has 80 now; what is reported counts from 20 to 150\n");
+    gets(&alice, 80.0);
+    peers.operated(master, &["pool", "load", "backends", "5"]);
+    gets(&alice, 20.0);
+    peers.operated(master, &["pool", "load", "backends", "40"]);
+    gets(&alice, 40.0);
+    peers.kill(master);
+    let next = peers.master();
+    let capacity = || peers.status(next, &["backends"])["resources"][0]["capacity"].as_f64();
+    eventually("the next master has it from the first request on", || (capacity()? == 40.0).then_some(()));
+    gets(&alice, 40.0);
+    peers.operated(next, &["pool", "load", "backends", "1000", "--valid", "1"]);
+    gets(&alice, 150.0);
+    gets(&alice, 100.0);
+    peers.operated(next, &["pool", "load", "backends", "50"]);
+    gets(&alice, 50.0);
+    peers.operated(next, &["pool", "load", "backends", "none"]);
+    gets(&alice, 100.0);
+}
+
+/// A server without peers, managed at an address of its own.
+struct Managed {
+    server: Server,
+    admin: String,
+}
+
+impl Managed {
+    fn start(config: &ConfigFile, flags: &[&str]) -> Managed {
+        let server = Server::with_flags(&[&["--config", config.path(), "--admin", ANYWHERE], flags].concat());
+        let admin = eventually("it says where", || {
+            let said = server.said();
+            let (_, after) = said.split_once("admin on ")?;
+            after.split_once([';', '\n']).map(|(admin, _)| admin.to_owned())
+        });
+        Managed { server, admin }
+    }
+
+    fn pool(&self, arguments: &[&str]) -> Said {
+        leaseway(&[&["pool"], arguments, &["--admin", &self.admin]].concat())
+    }
+
+    fn done(&self, arguments: &[&str]) -> String {
+        let said = self.pool(arguments);
+        assert_eq!(said.code, Some(0), "{said:?}");
+        said.stdout
+    }
+
+    fn refused(&self, arguments: &[&str]) -> String {
+        let said = self.pool(arguments);
+        assert_ne!(said.code, Some(0), "{said:?}");
+        said.stderr
+    }
+
+    fn shown(&self) -> Value {
+        json(&self.done(&["show", "searches", "--json"]))
+    }
+}
+
+#[test]
+fn what_makes_no_sense_is_refused_with_what_would() {
+    let managed = Managed::start(&two_places(), &[]);
+    let said = managed.refused(&["set", "searches", "acme", "5"]);
+    assert!(said.contains("5 is less than the least useful capacity, 10"), "{said}");
+    let said = managed.refused(&["set", "searches", "acme", "120%"]);
+    assert!(said.contains("assigned.share") && said.contains("at most 1"), "{said}");
+    let said = managed.refused(&["show", "mysql"]);
+    assert!(said.contains("`mysql` is no pool") && said.contains("PRIORITY_POOL"), "{said}");
+    let said = managed.refused(&["load", "searches", "10"]);
+    assert!(said.contains("capacity_floor"), "{said}");
+    let said = managed.refused(&["set", "searches", "", "10"]);
+    assert!(said.contains("holder.id") && said.contains("empty"), "{said}");
+    let said = managed.refused(&["watch", "mysql"]);
+    assert!(said.contains("`mysql` is no pool"), "{said}");
+    // Assigned may be more than there is, for those who are not here; who is here cannot have what is not.
+    managed.done(&["set", "searches", "globex", "200"]);
+    managed.done(&["set", "searches", "acme", "10"]);
+    let mut acme = managed.server.client("acme");
+    assert_eq!(acme.ask("searches", 100.0), 10.0);
+    let said = managed.refused(&["set", "searches", "acme", "30"]);
+    assert!(said.contains("30 does not fit"), "{said}");
+    assert_eq!(managed.done(&["get", "searches", "acme"]), "10\n");
+    assert_eq!(managed.shown()["priority_assigned"], 210.0);
+    assert_eq!(managed.shown()["memory"], "process");
+}
+
+#[test]
+fn without_a_data_directory_assignments_live_as_long_as_the_process_and_that_is_said() {
+    let managed = Managed::start(&two_places(), &["--idle-secs", "1"]);
+    let said = managed.pool(&["set", "searches", "acme", "50%"]);
+    assert_eq!((said.code, said.stdout.as_str()), (Some(0), "acme has 50% of searches assigned; before: nothing\n"));
+    assert!(said.stderr.contains("forgotten when the server ends"), "{}", said.stderr);
+    eventually("nobody holds anything, and the pool is gone", || {
+        managed.server.status(&[])["resources"].as_array().unwrap().is_empty().then_some(())
+    });
+    assert_eq!(managed.done(&["get", "searches", "acme"]), "50%\n", "it begins anew with what was said");
+    assert_eq!(managed.server.client("acme").ask("searches", 100.0), 10.0);
+    let assigned = json(&managed.done(&["clients", "searches", "--only", "priority-connected", "--json"]));
+    assert_eq!(
+        (&assigned["clients"][0]["id"], &assigned["clients"][0]["standing"]),
+        (&"acme".into(), &"priority".into())
+    );
+    // What has to do with configurations and peers there is not.
+    let said = leaseway(&["peers", "list", "--admin", &managed.admin]);
+    assert!(said.stderr.contains("started without --data"), "{said:?}");
+}
+
+#[test]
+fn off_loopback_and_with_a_token_only_who_knows_it_manages() {
+    let config = two_places();
+    let start = ["serve", "--listen", ANYWHERE, "--http", ANYWHERE, "--config", config.path(), "--admin", "0.0.0.0:0"];
+    let said = Process::start(&start, &[]).finish();
+    assert!(said.code != Some(0) && said.stderr.contains("--admin-token-file"), "{said:?}");
+    let token = ConfigFile::new("open sesame\n");
+    let other = ConfigFile::new("open barley\n");
+    let managed = Managed::start(&config, &["--admin-token-file", token.path()]);
+    for arguments in [&["show", "searches"][..], &["set", "searches", "eve", "20"], &["watch", "searches"]] {
+        assert!(managed.refused(arguments).contains("does not accept the token"));
+        assert!(managed.refused(&[arguments, &["--admin-token-file", other.path()]].concat()).contains("token"));
+    }
+    assert_eq!(managed.pool(&["show", "searches"]).code, Some(77));
+    managed.done(&["set", "searches", "acme", "20", "--admin-token-file", token.path()]);
+    assert_eq!(managed.done(&["get", "searches", "acme", "--admin-token-file", token.path()]), "20\n");
+}
+
+#[test]
+fn a_client_tells_how_much_it_uses_and_one_that_does_not_counts_as_using_all() {
+    let managed = Managed::start(&two_places(), &[]);
+    let mut naive = managed.server.client("naive");
+    assert_eq!(naive.ask("searches", 10.0), 10.0);
+    let ours = client(&[managed.server.grpc().to_string()], "ours");
+    let ours = rate(&ours, "searches", 10.0);
+    gets(&ours, 10.0);
+    eventually("who does nothing uses nothing", || (managed.shown()["recharging"] == 10.0).then_some(()));
+    managed.done(&["alarm", "searches", "ours", "200"]);
+    let watch = Process::start(
+        &["pool", "watch", "searches", "--only", "alarm", "--events", "2", "--json", "--admin", &managed.admin],
+        &[],
+    );
+    let busy = ours.clone();
+    runtime().spawn(async move { while busy.wait().await.is_ok() {} });
+    eventually("who does what it can uses all", || {
+        managed.shown()["recharging"].as_f64().filter(|used| *used > 19.0).map(drop)
+    });
+    let cost = || {
+        let clients = json(&managed.done(&["clients", "searches", "--json"]));
+        let all = clients["clients"].as_array().unwrap().clone();
+        all.into_iter().find(|client| client["id"] == "ours").unwrap()
+    };
+    eventually("what it has used is counted", || cost()["request_cost"].as_f64().filter(|cost| *cost > 20.0).map(drop));
+    let said = watch.finish();
+    assert_eq!(said.code, Some(0), "{said:?}");
+    let [begin, alarm] = &said.stdout.lines().map(json).collect::<Vec<_>>()[..] else { panic!("{said:?}") };
+    assert_eq!((&begin["event"], &alarm["event"]), (&"begin".into(), &"alarm".into()));
+    assert_eq!(alarm["client"]["id"], "ours");
+    let metrics = Scrape::parse(&managed.server.page("/metrics"));
+    for name in ["leaseway_pool_total", "leaseway_pool_connected", "leaseway_pool_recharging"] {
+        assert!(metrics.find(name, "resource", "searches").unwrap() > 0.0, "{name}");
+    }
+    assert!(managed.server.page("/debug/resources?resource=searches").contains("Overloads"));
+    assert_eq!(managed.server.status(&["searches"])["resources"][0]["pool"]["total"], 20.0);
+}
+
+#[test]
+fn strangers_from_one_address_share_a_balance() {
+    let config = template("searches", 20.0, "PRIORITY_POOL", &[("min_capacity", "10")]);
+    let managed = Managed::start(&config, &[]);
+    for name in ["tom", "tim"] {
+        assert_eq!(managed.server.client(name).ask("searches", 10.0), 10.0);
+    }
+    eventually("both have the balance of the address", || {
+        let clients = json(&managed.done(&["clients", "searches", "--json"]));
+        let balances: Vec<f64> =
+            clients["clients"].as_array().unwrap().iter().map(|client| client["balance"].as_f64().unwrap()).collect();
+        (balances.len() == 2 && balances[0] > 0.0 && (balances[0] - balances[1]).abs() < 1e-6).then_some(())
+    });
+}
+
+/// Who has a unit at the moment, and since how many turns.
+#[derive(Default)]
+struct Turns {
+    has: bool,
+    turns: u32,
+    held: Duration,
+}
+
+#[test]
+fn three_units_go_round_among_ten_clients() {
+    let rotation = [("whole_units", "true"), ("rotation_period", "3")];
+    let server = Server::with_config(&template("slots", 3.0, "FAIR_SHARE", &rotation));
+    let endpoints = [server.grpc().to_string()];
+    let clients: Vec<_> = (0..10).map(|number| client(&endpoints, &format!("c{number}"))).collect();
+    let gauges: Vec<Gauge> = {
+        let _inside = runtime().enter();
+        clients.iter().map(|client| client.resource("slots").wants(1.0).gauge().unwrap()).collect()
+    };
+    eventually("all are there", || (server.status(&["slots"])["resources"][0]["subclients"] == 10).then_some(()));
+    let mut turns: BTreeMap<usize, Turns> = (0..10).map(|number| (number, Turns::default())).collect();
+    // Ten rounds of three, however long they take.
+    let (began, mut looked) = (Instant::now(), Instant::now());
+    while turns.values().map(|turns| turns.turns).sum::<u32>() < 30 {
+        thread::sleep(Duration::from_millis(5));
+        assert!(began.elapsed() < Duration::from_secs(120), "the units do not go round");
+        let passed = std::mem::replace(&mut looked, Instant::now()).elapsed();
+        for (number, gauge) in gauges.iter().enumerate() {
+            let turn = turns.get_mut(&number).unwrap();
+            let has = gauge.resource().capacity().get();
+            assert!(has == 0.0 || has == 1.0, "c{number} has {has}");
+            turn.turns += u32::from(has == 1.0 && !turn.has);
+            turn.has = has == 1.0;
+            turn.held += if turn.has { passed } else { Duration::ZERO };
+        }
+        let held = server.status(&["slots"])["resources"][0]["held"].as_f64().unwrap();
+        assert!(held <= 3.0, "{held} are out");
+    }
+    let all: Vec<u32> = turns.values().map(|turns| turns.turns).collect();
+    assert!(all.iter().all(|turns| (2..=4).contains(turns)), "three of ten rounds each: {all:?}");
+    let held: Duration = turns.values().map(|turns| turns.held).sum();
+    let utilisation = held.as_secs_f64() / began.elapsed().as_secs_f64() / 3.0;
+    println!("turns of each: {all:?}; {:.1} % of the units' time was used", utilisation * 100.0);
+    for client in clients {
+        block_on(client.close());
+    }
+}
