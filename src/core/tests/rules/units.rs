@@ -55,7 +55,6 @@ fn three_units_go_round_among_ten() {
             looks += 1.0;
             had.iter_mut().zip(has).for_each(|(had, has)| *had += has);
         });
-        println!("{kind:?}: {:.1} % of 3 units in use, each had {:?}", used / looks / 0.03, had.map(|had| had / looks));
         for had in had {
             assert!((had / looks - 0.3).abs() < 0.05, "{kind:?}: one of ten had {} of a unit", had / looks);
         }

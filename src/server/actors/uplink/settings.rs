@@ -36,8 +36,7 @@ fn read(algorithm: &wire::Algorithm, wrong: &mut Vec<String>) -> (Settings, bool
     if kind.is_none() {
         wrong.push(format!("there is no algorithm {number} here"));
     }
-    let plain = |kind| with_lengths(Settings::new(kind, Amount::ZERO), algorithm);
-    let mut settings = plain(kind.unwrap_or(Kind::NoAlgorithm));
+    let mut settings = without_parameters(kind.unwrap_or(Kind::NoAlgorithm), algorithm);
     let mut possible = kind.is_some();
     for parameter in &algorithm.parameters {
         let parameter =
@@ -48,11 +47,11 @@ fn read(algorithm: &wire::Algorithm, wrong: &mut Vec<String>) -> (Settings, bool
             wrong.push(error.to_string());
         }
     }
-    if possible { (settings, false) } else { (plain(Kind::NoAlgorithm), true) }
+    if possible { (settings, false) } else { (without_parameters(Kind::NoAlgorithm, algorithm), true) }
 }
 
 /// Lengths that are none are those that a template gets that gives none.
-fn with_lengths(settings: Settings, algorithm: &wire::Algorithm) -> Settings {
+fn without_parameters(kind: Kind, algorithm: &wire::Algorithm) -> Settings {
     let length = |secs: Option<i64>| {
         let secs = secs.filter(|secs| *secs > 0).map(|secs| secs.min(LONGEST_SECS));
         secs.and_then(|secs| u64::try_from(secs).ok()).map(Millis::from_secs)
@@ -61,7 +60,7 @@ fn with_lengths(settings: Settings, algorithm: &wire::Algorithm) -> Settings {
     let refresh = length(algorithm.refresh_interval).unwrap_or(Settings::DEFAULT_REFRESH).min(lease);
     // Below zero means none, as zero does.
     let learning = algorithm.learning_mode_duration.map(|secs| length(Some(secs)).unwrap_or_default());
-    Settings { lease, refresh, learning, ..settings }
+    Settings { lease, refresh, learning, ..Settings::new(kind, Amount::ZERO) }
 }
 
 fn read_safe_capacity(safe: f64, wrong: &mut Vec<String>) -> SafeCapacity {

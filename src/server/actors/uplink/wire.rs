@@ -85,3 +85,71 @@ fn terms(wire: &wire::Terms) -> Option<(i16, Terms)> {
     };
     Some((clamp_priority(wire.priority?), terms))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn response(id: &str) -> wire::ServerCapacityResourceResponse {
+        wire::ServerCapacityResourceResponse {
+            resource_id: Some(id.into()),
+            gets: Some(wire::Lease {
+                expiry_time: Some(1_000),
+                refresh_interval: Some(8),
+                capacity: Some(50.0),
+                token: Some(7),
+                remaining_ms: Some(60_000),
+            }),
+            algorithm: None,
+            safe_capacity: None,
+            terms: Vec::new(),
+        }
+    }
+
+    fn with_terms(terms: wire::Terms) -> Option<(i16, Terms)> {
+        let parsed =
+            parsed(vec![wire::ServerCapacityResourceResponse { terms: vec![terms], ..response("r") }], Duration::ZERO);
+        parsed.granted.into_iter().next()?.0.terms.into_iter().next()
+    }
+
+    #[test]
+    fn what_makes_no_sense_is_left_out_by_name_and_the_rest_is_taken() {
+        let mut endless = response("endless");
+        endless.gets.as_mut().expect("a lease").capacity = Some(f64::INFINITY);
+        let absent = wire::ServerCapacityResourceResponse { gets: None, ..response("absent") };
+        let parsed = parsed(vec![response("good"), endless, absent], Duration::ZERO);
+        assert_eq!(parsed.malformed, ["endless", "absent"]);
+        let [(granted, _)] = &parsed.granted[..] else { panic!("one is good") };
+        assert_eq!((&*granted.given.id, granted.given.token), ("good", Some(7)));
+    }
+
+    #[test]
+    fn terms_say_one_thing_with_numbers_that_can_be() {
+        let priority = Some(3);
+        let said = wire::Terms { priority, ..wire::Terms::default() };
+        assert_eq!(with_terms(said), Some((3, Terms::Wants)));
+        assert_eq!(with_terms(wire::Terms { level: Some(2.5), ..said }), Some((3, Terms::Level(2.5))));
+        assert_eq!(
+            with_terms(wire::Terms { equal_share: Some(2.0), top_up: Some(0.5), ..said }),
+            Some((3, Terms::Share { equal: 2.0, top_up: 0.5 }))
+        );
+        assert_eq!(with_terms(wire::Terms { each: Some(9.0), ..said }), Some((3, Terms::Each(Amount::clamped(9.0)))));
+        for bad in [
+            wire::Terms { level: Some(f64::NAN), ..said },
+            wire::Terms { level: Some(-1.0), ..said },
+            wire::Terms { equal_share: Some(2.0), ..said },
+            wire::Terms { equal_share: Some(2.0), top_up: Some(1.5), ..said },
+            wire::Terms { level: Some(1.0), each: Some(1.0), ..said },
+            wire::Terms { priority: None, ..said },
+        ] {
+            assert_eq!(with_terms(bad), None, "{bad:?}");
+        }
+    }
+
+    #[test]
+    fn a_release_is_one_of_a_node() {
+        let request = release_capacity("leaf", vec![Release { id: "r".into(), token: Some(7) }]);
+        assert_eq!((request.client_id.as_deref(), request.is_server), (Some("leaf"), Some(true)));
+        assert_eq!((request.resource_id, request.token), (vec!["r".to_owned()], vec![7]));
+    }
+}
