@@ -16,7 +16,11 @@ fn kinds() {
         ("ROUND_ROBIN", format!("unknown kind `ROUND_ROBIN`; {known}")),
         ("4", format!("unknown kind `4`; {known}")),
         ("-1", format!("unknown kind `-1`; {known}")),
-        ("[]", "`kind` is a list, expected one of NO_ALGORITHM, STATIC, PROPORTIONAL_SHARE, FAIR_SHARE, PRIORITY_POOL".into()),
+        (
+            "[]",
+            "`kind` is a list, expected one of NO_ALGORITHM, STATIC, PROPORTIONAL_SHARE, FAIR_SHARE, PRIORITY_POOL"
+                .into(),
+        ),
     ] {
         assert_eq!(algorithm_mistakes(&format!("{{kind: {kind}}}")), [format!("4:21: {expected}")], "{kind}");
     }
