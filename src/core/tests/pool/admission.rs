@@ -181,3 +181,47 @@ fn a_sudden_change_for_many_is_carried_out_bit_by_bit() {
     assert!(pond.pool().revoking >= 899, "a tick does more");
     assert_eq!(pond.resource.sums().held.get(), 1000.0, "all keep what they have until they ask");
 }
+
+#[test]
+fn what_comes_free_is_given_once_however_many_ask_in_a_round() {
+    let mut pond = Pond::new(2.0, &[]);
+    pond.asks("a", 1.0);
+    pond.asks("b", 1.0);
+    for id in ["p", "q"] {
+        pond.assign(id, 1.0).expect("fits");
+        assert_eq!(pond.asks(id, 1.0), 0.0);
+    }
+    pond.release("a");
+    let mut requests = ["p", "q"].map(|id| Request::Ask(pond.request(id, 1.0))).to_vec();
+    let mut answers = Vec::new();
+    pond.resource.round(now_at(pond.now), &mut requests, &mut answers);
+    let given: Vec<f64> = answers.iter().map(|answer| answer.lease().expect("a lease").capacity.get()).collect();
+    assert_eq!(given, [1.0, 0.0]);
+    assert_eq!(pond.resource.sums().held.get(), 2.0);
+}
+
+#[test]
+fn who_is_still_connected_gets_its_place_back_first() {
+    let mut pond = Pond::new(1.0, &[("connected_bias_s", "60")]);
+    pond.asks("a", 1.0);
+    pond.pass(30);
+    pond.assign("p", 1.0).expect("fits");
+    pond.asks("p", 1.0);
+    pond.asks("new", 1.0);
+    assert_eq!((pond.due("a"), pond.due("new")), (0.0, 0.0));
+    pond.release("p");
+    pond.tick();
+    assert_eq!((pond.due("a"), pond.due("new")), (1.0, 0.0), "it was never told to go");
+}
+
+#[test]
+fn who_wants_more_than_is_free_keeps_nobody_waiting() {
+    let mut pond = Pond::new(10.0, &[]);
+    for (id, capacity) in [("a", 8.0), ("b", 6.0), ("c", 3.0)] {
+        pond.assign(id, capacity).expect("none is connected");
+        pond.asks(id, capacity);
+    }
+    assert_eq!((pond.due("b"), pond.due("c")), (0.0, 0.0));
+    pond.asks("a", 6.0);
+    assert_eq!((pond.due("b"), pond.due("c")), (0.0, 3.0), "b came first, but 4 are of no use to it");
+}

@@ -82,6 +82,20 @@ fn who_was_cut_off_comes_last() {
 }
 
 #[test]
+fn who_was_cut_off_does_not_push_out_those_who_were_not() {
+    let mut pond = crowded(10.0, 12, 0.8, &[]);
+    // It has been served much, and uses nothing now.
+    pond.reports("c000", 1.0, 0.0, 300.0);
+    for n in 1..12 {
+        pond.reports(&format!("c{n:03}"), 1.0, 1.0, 0.0);
+    }
+    pond.pass(1);
+    pond.tick();
+    assert_eq!(pond.pool().used.get(), 10.0);
+    assert_eq!(pond.due("c000"), 1.0);
+}
+
+#[test]
 fn priority_clients_that_overload_are_not_cut_off_without_a_word() {
     let mut pond = Pond::new(10.0, &[("max_capacity", "20"), ("raise_tc_s", "1")]);
     for id in ["p", "q"] {
