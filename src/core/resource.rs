@@ -201,7 +201,7 @@ impl Resource {
         if self.division.same_order(settings.kind, settings.priority) {
             self.division.set_kind(settings.kind);
         } else {
-            self.division = supply::division(&settings, self.source());
+            self.division.begin_anew(settings.kind, settings.priority);
             self.forget_told();
             for (slot, holder) in self.ledger.iter_from(0) {
                 self.division.insert(slot, &holder.claims);

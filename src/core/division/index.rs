@@ -29,7 +29,10 @@ const FAN: usize = 32;
 pub(crate) struct Key(u128);
 
 impl Key {
-    const END: Key = Key(u128::MAX);
+    /// Before every claim.
+    pub(crate) const START: Key = Key(0);
+    /// After every claim.
+    pub(crate) const END: Key = Key(u128::MAX);
 
     pub(crate) fn new(band: i16, ratio: f64, slot: u32, ordinal: u16) -> Key {
         Key(Self::prefix(band, ratio) | u128::from(slot) << 16 | u128::from(ordinal))

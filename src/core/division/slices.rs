@@ -1,4 +1,4 @@
-//! Slices: the claims of one band in a few groups of similar wants per subclient.
+//! Slices: all claims in a few groups of similar wants per subclient, for each band.
 //!
 //! A parent that divides over slices makes a mistake only in the slice that straddles the level, and it is as large as that
 //! slice is wide. So neighbours are merged where that widens slices least: those of least n₁n₂/(n₁+n₂)·(w₂−w₁). Slices of equal
@@ -6,14 +6,51 @@
 //!
 //! With a million claims nobody looks at each: the index is cut where a cell is widest until there are [`CELLS`], and only
 //! those are merged. Up to so many different wants this is the same as merging single claims.
+//!
+//! A parent refuses requests that are too long, again and again. So there are never more slices than [`IN_ALL`]: of many
+//! priorities each gets fewer, and of too many the lowest are told as one, by the lowest. A node never claims more priority than
+//! its clients have; among them it divides what it gets by their own.
 
 use std::{cmp::Ordering, collections::BinaryHeap};
 
 use super::index::{Index, Key, Totals};
 use crate::{Claim, Claims};
 
-/// So many groups are told apart before they are merged.
+/// At most so many slices of one band.
+const OF_BAND: usize = 32;
+/// And so many of all bands together.
+pub(super) const IN_ALL: usize = 256;
+/// So many groups of a band are told apart before they are merged.
 const CELLS: usize = 512;
+
+/// All claims, from the lowest band up, in each from the modest to the greedy.
+pub(super) fn condense(index: &Index) -> Claims {
+    let bands = highest_bands(index);
+    let Some((lowest, above)) = bands.split_first() else { return Claims::new() };
+    let most = OF_BAND.min(IN_ALL / bands.len());
+    let mut condensed = match index.first_from(Key::START).map(Key::band) {
+        Some(further) if further < *lowest => {
+            Claims::from_iter([claim(further, &index.before(Key::band_end(*lowest)))])
+        }
+        _ => slices(index, *lowest, most),
+    };
+    condensed.extend(above.iter().flat_map(|band| slices(index, *band, most)));
+    condensed
+}
+
+/// Upwards.
+fn highest_bands(index: &Index) -> Vec<i16> {
+    let mut bands = Vec::new();
+    let mut end = Key::END;
+    while bands.len() < IN_ALL
+        && let Some(key) = index.last_before(end)
+    {
+        bands.push(key.band());
+        end = Key::band_start(key.band());
+    }
+    bands.reverse();
+    bands
+}
 
 /// Claims next to each other.
 #[derive(Clone, Copy, Debug)]
@@ -61,13 +98,13 @@ impl Ord for Cell {
 
 /// The claims of `band` in at most `most` slices.
 pub(super) fn slices(index: &Index, band: i16, most: usize) -> Claims {
-    let cells = merged(cells(index, band), most.max(1));
-    let claim = |cell: Cell| Claim {
-        wants: cell.totals.wants.floor(),
-        subclients: u32::try_from(cell.totals.weight).unwrap_or(u32::MAX).min(Claim::MAX_SUBCLIENTS),
-        priority: band,
-    };
-    cells.into_iter().map(claim).collect()
+    merged(cells(index, band), most).iter().map(|cell| claim(band, &cell.totals)).collect()
+}
+
+/// Of more clients than a claim may stand for, the others count as none.
+fn claim(band: i16, totals: &Totals) -> Claim {
+    let subclients = u32::try_from(totals.weight).unwrap_or(u32::MAX).min(Claim::MAX_SUBCLIENTS);
+    Claim { wants: totals.wants.floor(), subclients, priority: band }
 }
 
 /// In their order.
@@ -75,22 +112,28 @@ fn cells(index: &Index, band: i16) -> Vec<Cell> {
     let (start, end) = (Key::band_start(band), Key::band_end(band));
     let totals = index.before(end).minus(index.before(start));
     let (Some(low), Some(high)) = (index.first_from(start), index.last_before(end)) else { return Vec::new() };
-    if totals.weight == 0 {
-        return Vec::new();
-    }
     let mut widest = BinaryHeap::from([Cell { low: Index::ratio(low), high: Index::ratio(high), totals }]);
-    while widest.len() < CELLS && widest.peek().is_some_and(|cell| cell.low < cell.high) {
-        let Some(cell) = widest.pop() else { break };
-        // A mean may round to the highest; then nothing would be left above it.
-        let border = Key::after(band, cell.mean().clamp(cell.low, cell.high.next_down()));
-        let below = index.before(border).minus(index.before(Key::before(band, cell.low)));
-        let (Some(last), Some(first)) = (index.last_before(border), index.first_from(border)) else { break };
-        widest.push(Cell { low: cell.low, high: Index::ratio(last), totals: below });
-        widest.push(Cell { low: Index::ratio(first), high: cell.high, totals: cell.totals.minus(below) });
+    while widest.len() < CELLS
+        && widest.peek().is_some_and(|cell| cell.low < cell.high)
+        && let Some(cell) = widest.pop()
+    {
+        let (below, above) = cut(index, band, &cell);
+        widest.extend([below, above]);
     }
     let mut cells = widest.into_vec();
     cells.sort_unstable_by(|one, other| one.low.total_cmp(&other.low));
     cells
+}
+
+/// Cuts a cell of different wants at their mean.
+fn cut(index: &Index, band: i16, cell: &Cell) -> (Cell, Cell) {
+    // A mean may round to the highest; then nothing would be left above it.
+    let border = Key::after(band, cell.mean().clamp(cell.low, cell.high.next_down()));
+    let below = index.before(border).minus(index.before(Key::before(band, cell.low)));
+    let ratio = |key: Option<Key>| Index::ratio(key.expect("the lowest is below the border, the highest above it"));
+    let lower = Cell { low: cell.low, high: ratio(index.last_before(border)), totals: below };
+    let upper = Cell { low: ratio(index.first_from(border)), high: cell.high, totals: cell.totals.minus(below) };
+    (lower, upper)
 }
 
 /// Merges neighbours until there are at most `most`.
