@@ -105,8 +105,12 @@ struct Seat {
 impl Resource {
     /// A resource without holders, but for those that it inherits.
     pub fn new(birth: Birth) -> Resource {
-        let Birth { settings, source, term, since, learning_until, inherited, max_holders, seed } = birth;
+        let Birth { mut settings, source, term, since, learning_until, inherited, max_holders, seed } = birth;
         let term = promises::begin_term(term, inherited.as_ref());
+        if source == Source::Parent {
+            // Whatever the template says: nothing has been lent yet.
+            settings.capacity = Amount::ZERO;
+        }
         let mut resource = Resource {
             division: supply::division(&settings, source),
             settings,

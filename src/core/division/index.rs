@@ -48,11 +48,6 @@ impl Key {
         band.checked_add(1).map_or(Self::END, Self::band_start)
     }
 
-    /// Before every claim of the band that wants at least `ratio` per subclient.
-    pub(crate) fn before(band: i16, ratio: f64) -> Key {
-        Key(Self::prefix(band, ratio))
-    }
-
     /// After every claim of the band that wants at most `ratio` per subclient.
     pub(crate) fn after(band: i16, ratio: f64) -> Key {
         Key(Self::prefix(band, ratio) + (1 << 48))
@@ -105,7 +100,12 @@ impl Totals {
         self.weight -= other.weight;
     }
 
-    fn plus(mut self, other: Totals) -> Totals {
+    /// Wants per subclient.
+    pub(crate) fn mean(self) -> f64 {
+        self.wants.get() / self.weight as f64
+    }
+
+    pub(crate) fn plus(mut self, other: Totals) -> Totals {
         self.add(other);
         self
     }

@@ -1,8 +1,10 @@
 //! Slices: all claims in a few groups of similar wants per subclient, for each band.
 //!
-//! A parent that divides over slices makes a mistake only in the slice that straddles the level, and it is as large as that
-//! slice is wide. So neighbours are merged where that widens slices least: those of least n₁n₂/(n₁+n₂)·(w₂−w₁). Slices of equal
-//! counts put all the greedy ones of a long tail together, and slices around the present level are wrong after it has moved.
+//! A parent that divides over slices makes a mistake only in the slice that straddles the level: by n₁n₂/(n₁+n₂)·(w₂−w₁) at
+//! most, if n₁ clients who want w₁ have been merged with n₂ who want w₂. That much is missing, or too much, for all from there
+//! up together. So neighbours are merged where it is the least part of what those get. Slices of equal counts put all the greedy
+//! ones of a long tail together; slices around the present level are wrong after it has moved; and without regard to how
+//! many bear a mistake, and how little they have, those with little bear twice as much where capacity is scarce.
 //!
 //! With a million claims nobody looks at each: the index is cut where a cell is widest until there are [`CELLS`], and only
 //! those are merged. Up to so many different wants this is the same as merging single claims.
@@ -59,16 +61,20 @@ struct Cell {
     low: f64,
     high: f64,
     totals: Totals,
+    /// The sums over all that stand before them, in any band.
+    before: Totals,
 }
 
 impl Cell {
     fn mean(&self) -> f64 {
-        self.totals.wants.get() / self.totals.weight as f64
+        self.totals.mean()
     }
 
-    fn cost_of_merging(&self, next: &Cell) -> f64 {
+    /// The mistake that merging it with the `next` can lead to, as a part of what all get who want as much: `upwards` of them.
+    fn cost_of_merging(&self, next: &Cell, upwards: f64) -> f64 {
         let (one, other) = (self.totals.weight as f64, next.totals.weight as f64);
-        one * other / (one + other) * (next.mean() - self.mean())
+        let mistake = one * other / (one + other) * (next.mean() - self.mean());
+        mistake / (self.totals.plus(next.totals).mean() * upwards)
     }
 
     fn width(&self) -> f64 {
@@ -110,9 +116,10 @@ fn claim(band: i16, totals: &Totals) -> Claim {
 /// In their order.
 fn cells(index: &Index, band: i16) -> Vec<Cell> {
     let (start, end) = (Key::band_start(band), Key::band_end(band));
-    let totals = index.before(end).minus(index.before(start));
+    let before = index.before(start);
+    let totals = index.before(end).minus(before);
     let (Some(low), Some(high)) = (index.first_from(start), index.last_before(end)) else { return Vec::new() };
-    let mut widest = BinaryHeap::from([Cell { low: Index::ratio(low), high: Index::ratio(high), totals }]);
+    let mut widest = BinaryHeap::from([Cell { low: Index::ratio(low), high: Index::ratio(high), totals, before }]);
     while widest.len() < CELLS
         && widest.peek().is_some_and(|cell| cell.low < cell.high)
         && let Some(cell) = widest.pop()
@@ -129,27 +136,43 @@ fn cells(index: &Index, band: i16) -> Vec<Cell> {
 fn cut(index: &Index, band: i16, cell: &Cell) -> (Cell, Cell) {
     // A mean may round to the highest; then nothing would be left above it.
     let border = Key::after(band, cell.mean().clamp(cell.low, cell.high.next_down()));
-    let below = index.before(border).minus(index.before(Key::before(band, cell.low)));
+    let before = index.before(border);
+    let below = before.minus(cell.before);
     let ratio = |key: Option<Key>| Index::ratio(key.expect("the lowest is below the border, the highest above it"));
-    let lower = Cell { low: cell.low, high: ratio(index.last_before(border)), totals: below };
-    let upper = Cell { low: ratio(index.first_from(border)), high: cell.high, totals: cell.totals.minus(below) };
+    let lower = Cell { high: ratio(index.last_before(border)), totals: below, ..*cell };
+    let upper = Cell { low: ratio(index.first_from(border)), totals: cell.totals.minus(below), before, ..*cell };
     (lower, upper)
 }
 
 /// Merges neighbours until there are at most `most`.
 fn merged(mut cells: Vec<Cell>, most: usize) -> Vec<Cell> {
-    let mut costs: Vec<f64> = cells.windows(2).map(|pair| pair[0].cost_of_merging(&pair[1])).collect();
+    // How many clients there are from each cell up.
+    let mut upwards: Vec<f64> = cells
+        .iter()
+        .rev()
+        .scan(0.0, |sum, cell| {
+            *sum += cell.totals.weight as f64;
+            Some(*sum)
+        })
+        .collect();
+    upwards.reverse();
+    let mut costs: Vec<f64> =
+        cells.windows(2).zip(&upwards).map(|(pair, upwards)| pair[0].cost_of_merging(&pair[1], *upwards)).collect();
     while cells.len() > most {
         let cheapest = costs.iter().enumerate().min_by(|(_, one), (_, other)| one.total_cmp(other));
         let Some((at, _)) = cheapest else { break };
         let upper = cells.remove(at + 1);
         cells[at].totals.add(upper.totals);
+        upwards.remove(at + 1);
         costs.remove(at);
         for pair in [at.wrapping_sub(1), at] {
             if let (Some(cost), Some(next)) = (costs.get_mut(pair), cells.get(pair.wrapping_add(1))) {
-                *cost = cells[pair].cost_of_merging(next);
+                *cost = cells[pair].cost_of_merging(next, upwards[pair]);
             }
         }
     }
     cells
 }
+
+#[cfg(test)]
+mod tests;

@@ -18,13 +18,14 @@ mod safe_capacity;
 mod supply;
 mod tokens;
 mod too_soon;
+mod tree;
 
 use std::collections::BTreeMap;
 
 use super::world::{ask, birth, has, now_at, one};
 use crate::{
     Amount, Answer, Ask, Birth, Claim, Claims, Counters, Has, HolderKind, HolderReport, Kind, Lease, Millis, Priority,
-    Release, Request, Resource, Reuse, SafeCapacity, Settings, Source, Supply, Token, invariant,
+    Release, Request, Resource, Reuse, SafeCapacity, Settings, Source, Supply, Terms, Token, invariant,
 };
 
 /// A resource, and its holders' own books: the newest answer that reached each of them.
@@ -149,6 +150,10 @@ impl Desk {
     }
 
     fn supply(&mut self, capacity: f64, until: Millis) {
-        self.resource.supply(Supply { capacity: Amount::clamped(capacity), until, ..Supply::default() });
+        self.supply_with(capacity, until, Vec::new());
+    }
+
+    fn supply_with(&mut self, capacity: f64, until: Millis, terms: Vec<(i16, Terms)>) {
+        self.resource.supply(Supply { capacity: Amount::clamped(capacity), until, terms, edition: 1 });
     }
 }
