@@ -23,7 +23,7 @@
 //! unwatch ID ...              they do not listen any more
 //! hints [budget=2]            who of them should ask again now, and why; they do not do it by themselves
 //! capacity 50                 the template says another capacity
-//! supply 50 30s [level=7] [each=7] [share=7,0.5] [priority=2]
+//! supply 50 30s [level=7] [each=7] [share=7 top_up=0.5] [priority=2]
 //!                             the node has a parent, and from now on a lease of 50 for 30 s there; and what it divided by
 //! condense                    what the node tells its parent: slices, what is outstanding, and for which of its supplies
 //! early                       whether the parent should hear of something before it is asked anyway

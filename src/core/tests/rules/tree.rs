@@ -43,6 +43,22 @@ fn before_its_first_lease_a_node_decides_nothing_and_nobody_loses_anything() {
     assert_eq!(desk.asks("b", 60.0), 50.0);
 }
 
+/// All that a request could bring is "not yet".
+#[test]
+fn before_its_first_lease_a_node_sends_nobody_to_ask() {
+    let mut desk = child(Kind::FairShare);
+    assert_eq!(desk.send(ask("a", 100.0, None)), Answer::NotYet);
+    assert!(desk.resource.watch(HolderKind::Client, "a"));
+    let hints = |desk: &mut Desk| {
+        let mut hints = Vec::new();
+        desk.resource.hints(desk.now, 10, &mut hints);
+        hints.len()
+    };
+    assert_eq!((desk.resource.next_hints(desk.now), hints(&mut desk)), (None, 0));
+    desk.supply(100.0, LONG);
+    assert_eq!((desk.resource.next_hints(desk.now), hints(&mut desk)), (Some(desk.now), 1), "now it brings something");
+}
+
 #[test]
 fn who_was_put_off_and_asks_no_more_is_forgotten() {
     let mut desk = child(Kind::FairShare);

@@ -16,15 +16,13 @@ impl Transcript {
         let capacity = amount(args.next_pos().ok_or("how much?")?)?;
         let until = self.now.plus(duration(args.next_pos().ok_or("how long?")?)?);
         let priority = args.take_key("priority").map_or(Ok(0), str::parse)?;
+        let top_up = args.take_key("top_up").map_or(Ok(0.0), str::parse)?;
         let mut terms = Vec::new();
         while let Some((key, value)) = args.next_key() {
             let said = match key {
                 "level" => Terms::Level(value.parse()?),
                 "each" => Terms::Each(amount(value)?),
-                "share" => {
-                    let (equal, top_up) = value.split_once(',').ok_or("a share is EQUAL,TOP_UP")?;
-                    Terms::Share { equal: equal.parse()?, top_up: top_up.parse()? }
-                }
+                "share" => Terms::Share { equal: value.parse()?, top_up },
                 other => return Err(format!("there are no terms called `{other}`").into()),
             };
             terms.push((priority, said));
