@@ -185,6 +185,8 @@ fn tree(mut wants: impl FnMut(usize, usize) -> Vec<f64>) -> Tree {
     (0..3).map(|region| (0..3).map(|leaf| wants(region, leaf)).collect()).collect()
 }
 
+type Draw = fn(&mut Draws) -> Tree;
+
 /// A greedy one alone, hundreds of small ones, and everything between.
 fn lopsided(draws: &mut Draws) -> Tree {
     tree(|region, leaf| match (region, leaf) {
@@ -242,7 +244,7 @@ fn a_client_at_the_end_of_a_tree_is_hardly_worse_off_for_being_in_a_slice() {
         let wants = claims.iter().map(|claim| claim.wants).collect::<Sum>().floor();
         vec![Claim { wants, subclients: claims.iter().map(|claim| claim.subclients).sum(), priority: 0 }]
     };
-    let trees: [(&str, fn(&mut Draws) -> Tree); 3] = [
+    let trees: [(&str, Draw); 3] = [
         ("lopsided", lopsided),
         ("Pareto 1.1", |draws| tree(|_, _| (0..200).map(|_| draws.pareto()).collect())),
         ("lognormal", |draws| tree(|_, _| (0..200).map(|_| draws.lognormal()).collect())),

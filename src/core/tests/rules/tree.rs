@@ -230,11 +230,12 @@ fn terms_of_another_priority_are_not_its() {
 #[test]
 fn terms_survive_a_change_of_what_priorities_mean() {
     let mut desk = child(Kind::ProportionalShare);
-    desk.supply_with(60.0, LONG, vec![(0, Terms::Share { equal: 20.0, top_up: 0.25 })]);
+    desk.supply_with(70.0, LONG, vec![(0, Terms::Share { equal: 20.0, top_up: 0.25 })]);
     desk.asks("a", 10.0);
-    desk.asks("b", 140.0);
+    desk.asks("b", 60.0);
+    desk.asks("c", 140.0);
     desk.change(|settings| settings.priority = Priority::Strict);
-    assert_eq!(desk.report("b").due.get(), 50.0);
+    assert_eq!((desk.report("b").due.get(), desk.report("c").due.get()), (25.0, 35.0), "by itself it would say 26.5");
 }
 
 #[test]
