@@ -7,6 +7,7 @@ mod histories;
 mod peers;
 mod rules;
 mod transcripts;
+mod trees;
 mod vectors;
 mod world;
 
