@@ -35,6 +35,9 @@ pub(crate) enum Error {
     #[error("no master granted anything within {patience} s after {rounds} blows")]
     Headless { rounds: usize, patience: f64 },
 
+    #[error("{runs} runs broke a promise; the commands above repeat them")]
+    Broken { runs: usize },
+
     #[error("interrupted; the unfinished measurement is thrown away")]
     Interrupted,
 }
