@@ -66,6 +66,7 @@ impl Crowd {
         let mut settings = Settings::new(kind, Amount::clamped(f64::from(clients) * 25.0));
         settings.min_request_interval = Millis(0);
         let birth = Birth {
+            source: leaseway_core::Source::Own,
             settings,
             term: Term(1 << 40),
             since: Millis(0),
@@ -152,7 +153,7 @@ impl Crowd {
             id: format!("host-{client}.example.com:1234:{client}").into(),
             claims: Claims::from_slice(&[Claim::of_client(self.wants.draw(random), 0)]),
             has,
-            outstanding: Amount::ZERO,
+            outstanding: None,
             learning: false,
         };
         (Now { at, unix: 1_700_000_000 + (at.0 / 1000) as i64 }, Request::Ask(ask))

@@ -89,6 +89,7 @@ impl Hand {
             client_id: Some(wish.client.to_string()),
             resource_id: vec![wish.resource.to_string()],
             token: given.lease.token.into_iter().collect(),
+            is_server: None,
         };
         let answer = tokio::time::timeout(DEADLINE, self.0.release_capacity(request)).await;
         answer.is_ok_and(|answer| answer.is_ok_and(|answer| answer.into_inner().mastership.is_none()))

@@ -104,6 +104,26 @@ pub struct ServerCapacityResourceResponse {
     pub algorithm: ::core::option::Option<Algorithm>,
     #[prost(double, optional, tag = "4")]
     pub safe_capacity: ::core::option::Option<f64>,
+    /// What the parent divided by, for each priority that was asked for. Child nodes divide by the same.
+    #[prost(message, repeated, tag = "100")]
+    pub terms: ::prost::alloc::vec::Vec<Terms>,
+}
+/// What the claims of one priority were divided by. None of the fields besides `priority`: everybody gets what they want.
+#[derive(Clone, Copy, PartialEq, ::prost::Message)]
+pub struct Terms {
+    #[prost(int64, optional, tag = "1")]
+    pub priority: ::core::option::Option<i64>,
+    /// FAIR_SHARE: everybody gets what they want up to so much per client.
+    #[prost(double, optional, tag = "2")]
+    pub level: ::core::option::Option<f64>,
+    /// PROPORTIONAL_SHARE: so much per client, and this part of what is wanted beyond it.
+    #[prost(double, optional, tag = "3")]
+    pub equal_share: ::core::option::Option<f64>,
+    #[prost(double, optional, tag = "4")]
+    pub top_up: ::core::option::Option<f64>,
+    /// STATIC: so much for each client.
+    #[prost(double, optional, tag = "5")]
+    pub each: ::core::option::Option<f64>,
 }
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct GetServerCapacityResponse {
@@ -121,6 +141,9 @@ pub struct ReleaseCapacityRequest {
     /// Which leases are given back: the token of the newest lease known for the resource at the same position.
     #[prost(uint64, repeated, packed = "false", tag = "100")]
     pub token: ::prost::alloc::vec::Vec<u64>,
+    /// `client_id` is the `server_id` of a child node.
+    #[prost(bool, optional, tag = "101")]
+    pub is_server: ::core::option::Option<bool>,
 }
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct ReleaseCapacityResponse {

@@ -119,6 +119,7 @@ impl Release {
             client_id: Some(self.client.clone()),
             resource_id: self.resources.clone(),
             token: Vec::new(),
+            is_server: None,
         };
         let ask = |channel| {
             let request = request.clone();

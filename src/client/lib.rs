@@ -56,6 +56,7 @@ mod resource;
 pub mod session;
 mod shared;
 mod transport;
+pub mod uplink;
 mod wants;
 mod wire;
 

@@ -195,11 +195,30 @@ impl<D: Demand> Session<D> {
         }
     }
 
-    /// What to send now, if anything. A request whose deadline has passed is given up first.
-    pub fn poll(&mut self, now: Millis) -> Option<Outgoing<D>> {
+    /// Forgets the lease of a resource, which is asked for as if there had never been one.
+    pub fn forget(&mut self, id: &str) {
+        if let Some(entry) = self.entries.get_mut(id) {
+            entry.lease = None;
+        }
+    }
+
+    /// A resource is not asked for before `at`.
+    pub fn put_off(&mut self, id: &str, at: Millis) {
+        if let Some(entry) = self.entries.get_mut(id) {
+            entry.due = entry.due.max(at);
+        }
+    }
+
+    /// Gives a request up whose deadline has passed.
+    pub fn give_up_late(&mut self, now: Millis) {
         if let Some(late) = self.under_way.take_if(|under_way| under_way.deadline <= now) {
             self.gave_up(now, &late);
         }
+    }
+
+    /// What to send now, if anything. A request whose deadline has passed is given up first.
+    pub fn poll(&mut self, now: Millis) -> Option<Outgoing<D>> {
+        self.give_up_late(now);
         if self.under_way.is_some() || now < self.pause_until {
             return None;
         }
@@ -383,18 +402,28 @@ impl<D: Demand> Session<D> {
         Some(releases.collect()).filter(|releases: &Vec<_>| !releases.is_empty())
     }
 
-    fn asks(&mut self, now: Millis) -> Option<Vec<Ask<D>>> {
+    /// What the next request would ask for if it were sent now.
+    pub fn chosen(&self, now: Millis) -> Vec<Arc<str>> {
         if !self.entries.values().any(|entry| entry.due <= now) {
-            return None;
+            return Vec::new();
         }
-        let mut order: Vec<(Millis, Arc<str>)> =
-            self.entries.iter().map(|(id, entry)| (entry.due, Arc::clone(id))).collect();
+        let until = now.plus(self.pace.ahead);
+        let due = self.entries.iter().filter(|(_, entry)| entry.due <= until);
+        let mut order: Vec<(Millis, &Arc<str>)> = due.map(|(id, entry)| (entry.due, id)).collect();
         if order.len() > self.resources_per_request {
             order.sort();
             order.truncate(self.resources_per_request);
             order.sort_by(|(_, id), (_, other)| id.cmp(other));
         }
-        let asks = order.into_iter().filter_map(|(_, id)| {
+        order.into_iter().map(|(_, id)| Arc::clone(id)).collect()
+    }
+
+    fn asks(&mut self, now: Millis) -> Option<Vec<Ask<D>>> {
+        let asks: Vec<_> = self.chosen(now);
+        if asks.is_empty() {
+            return None;
+        }
+        let asks = asks.into_iter().filter_map(|id| {
             let entry = self.entries.get_mut(&id)?;
             entry.asked = Some(entry.demand.clone());
             entry.due = NOT_BEFORE_ANSWER;

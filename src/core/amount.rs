@@ -124,6 +124,16 @@ impl Sum {
         let below = if nearest as i128 > self.0 { nearest.next_down() } else { nearest };
         Amount::clamped(below / UNITS)
     }
+
+    /// The smallest amount that does not count for less than this sum (zero if it is negative).
+    pub fn ceil(self) -> Amount {
+        if self.0 <= 0 {
+            return Amount::ZERO;
+        }
+        let nearest = self.0 as f64;
+        let above = if (nearest as i128) < self.0 { nearest.next_up() } else { nearest };
+        Amount::clamped(above / UNITS)
+    }
 }
 
 impl From<Amount> for Sum {

@@ -6,11 +6,12 @@
 //! there is, and a child node that is told the terms can apply them to its own clients.
 
 mod index;
+mod slices;
 #[cfg(test)]
 pub(crate) mod tests;
 
 use self::index::{Index, Key};
-use crate::{Amount, Claim, Sum};
+use crate::{Amount, Claim, Claims, Sum, supply::SLICES};
 
 /// How a resource is divided.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -94,12 +95,32 @@ pub(crate) struct Division {
     kind: Kind,
     priority: Priority,
     capacity: Amount,
+    /// Claims are kept in order for a parent to be told, whether the algorithm needs that or not.
+    condenses: bool,
+    /// What the parent divided by.
+    guide: Vec<(i16, Terms)>,
     index: Index,
 }
 
 impl Division {
     pub(crate) fn new(kind: Kind, priority: Priority, capacity: Amount) -> Division {
-        Division { kind, priority, capacity, index: Index::new() }
+        Division { kind, priority, capacity, condenses: false, guide: Vec::new(), index: Index::new() }
+    }
+
+    /// One whose claims will be told to a parent.
+    pub(crate) fn condensing(self) -> Division {
+        Division { condenses: true, ..self }
+    }
+
+    /// The parent says what it divided by. Returns whether that is something new.
+    pub(crate) fn follow(&mut self, terms: Vec<(i16, Terms)>) -> bool {
+        let is_new = self.guide != terms;
+        self.guide = terms;
+        is_new
+    }
+
+    fn is_indexed(&self) -> bool {
+        self.condenses || self.kind.divides()
     }
 
     pub(crate) fn set_capacity(&mut self, capacity: Amount) {
@@ -108,7 +129,7 @@ impl Division {
 
     /// Whether claims kept for other settings can be used under these.
     pub(crate) fn same_order(&self, kind: Kind, priority: Priority) -> bool {
-        self.kind.divides() == kind.divides() && self.priority == priority
+        (self.condenses || self.kind.divides() == kind.divides()) && self.priority == priority
     }
 
     pub(crate) fn set_kind(&mut self, kind: Kind) {
@@ -118,7 +139,7 @@ impl Division {
 
     /// Takes in the claims of the holder in `slot`.
     pub(crate) fn insert(&mut self, slot: u32, claims: &[Claim]) {
-        if self.kind.divides() {
+        if self.is_indexed() {
             for (ordinal, claim) in claims.iter().enumerate() {
                 self.index.insert(self.key(slot, ordinal, claim), claim.subclients);
             }
@@ -127,7 +148,7 @@ impl Division {
 
     /// Forgets them.
     pub(crate) fn remove(&mut self, slot: u32, claims: &[Claim]) {
-        if self.kind.divides() {
+        if self.is_indexed() {
             for (ordinal, claim) in claims.iter().enumerate() {
                 self.index.remove(self.key(slot, ordinal, claim), claim.subclients);
             }
@@ -151,9 +172,38 @@ impl Division {
     pub(crate) fn terms(&self, band: i16) -> Terms {
         match self.kind {
             Kind::NoAlgorithm => Terms::Wants,
-            Kind::Static => Terms::Each(self.capacity),
+            Kind::Static => Terms::Each(self.per_client()),
             Kind::ProportionalShare | Kind::FairShare => self.shared_terms(band),
         }
+    }
+
+    /// STATIC: what one client may have is the same wherever it asks.
+    fn per_client(&self) -> Amount {
+        let said = self.guide.iter().find_map(|(_, terms)| match terms {
+            Terms::Each(most) => Some(*most),
+            _ => None,
+        });
+        said.unwrap_or(self.capacity)
+    }
+
+    /// What everybody's equal share is according to the parent, if it had to share in this band.
+    fn equal_share(&self, band: i16) -> Option<f64> {
+        self.guide.iter().find_map(|(priority, terms)| match terms {
+            Terms::Share { equal, .. } if self.band(*priority) == band => Some(*equal),
+            _ => None,
+        })
+    }
+
+    /// All claims in few slices of similar wants, see [`slices`].
+    pub(crate) fn condense(&self) -> Claims {
+        let mut condensed = Claims::new();
+        let mut next = self.index.first_from(Key::band_start(i16::MIN));
+        while let Some(key) = next {
+            let band = key.band();
+            condensed.extend(slices::slices(&self.index, band, SLICES));
+            next = band.checked_add(1).and_then(|above| self.index.first_from(Key::band_start(above)));
+        }
+        condensed
     }
 
     fn shared_terms(&self, band: i16) -> Terms {
@@ -195,13 +245,21 @@ impl Division {
         Terms::Level((left / above as f64).max(0.0))
     }
 
-    /// The equal share, and which part of the wants beyond it the unused shares can pay for.
+    /// The equal share, and which part of the wants beyond it can be paid for: by the shares that are not used. Below a parent
+    /// the share is everybody's in the whole tree, and its lease pays; if that does not even pay for the shares, they sink.
     fn share(&self, band: i16, below: index::Totals, members: index::Totals, capacity: Sum) -> Terms {
-        let equal = capacity.get() / members.weight as f64;
+        let equal = self.equal_share(band).unwrap_or_else(|| capacity.get() / members.weight as f64);
         let modest = self.index.before(Key::after(band, equal)).minus(below);
         let greedy = members.minus(modest);
-        let extra = equal * modest.weight as f64 - modest.wants.get();
-        let need = greedy.wants.get() - equal * greedy.weight as f64;
+        let shares = equal * greedy.weight as f64;
+        let extra = capacity.get() - modest.wants.get() - shares;
+        if extra < 0.0 && !self.guide.is_empty() {
+            return match self.level(band, below, members, capacity) {
+                Terms::Level(equal) => Terms::Share { equal, top_up: 0.0 },
+                other => other,
+            };
+        }
+        let need = greedy.wants.get() - shares;
         let top_up = if need > 0.0 { (extra / need).clamp(0.0, 1.0) } else { 0.0 };
         Terms::Share { equal, top_up }
     }

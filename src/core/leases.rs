@@ -106,6 +106,11 @@ impl Leases {
         self.grants.push(Grant { token: Token::INHERITED, capacity: ceiling, end });
     }
 
+    /// The record is kept until then, whatever it says.
+    pub(crate) fn remember(&mut self, until: Millis) {
+        self.max_end = self.max_end.max(until);
+    }
+
     /// When all that it was ever given here is certainly over.
     pub(crate) fn last_end(&self) -> Millis {
         self.max_end

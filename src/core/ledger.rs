@@ -40,6 +40,8 @@ pub(crate) struct Holder {
     pub(crate) round: u32,
     /// Its place among the watched.
     pub(crate) watch: u32,
+    /// It is a child node that heeds terms.
+    pub(crate) heeds_terms: bool,
     /// Whether it was given less than it was due when it last asked, or was last looked at.
     waits: bool,
     counted: Counted,
@@ -208,6 +210,7 @@ impl Ledger {
             asked: None,
             round: 0,
             watch: NOT_WATCHED,
+            heeds_terms: false,
             waits: false,
             counted: Counted::default(),
             bucket: NOT_QUEUED,
@@ -263,6 +266,12 @@ impl Ledger {
         self.sums.wants += holder.wants();
         self.sums.subclients += holder.subclients();
         self.changes += 1;
+    }
+
+    /// A holder that has nothing is remembered until then.
+    pub(crate) fn remember(&mut self, slot: u32, now: Millis, until: Millis) {
+        self.holders[slot as usize].leases.remember(until);
+        self.recount(slot, now);
     }
 
     /// Records a lease.

@@ -28,6 +28,7 @@ mod promises;
 mod resource;
 mod settings;
 mod settlement;
+mod supply;
 mod template;
 #[cfg(test)]
 mod tests;
@@ -45,9 +46,10 @@ pub use parameters::{NamedParameter, ParameterError, nearest};
 pub use promises::{Ceiling, Changes, Inherited, Promises, Record, Refused};
 pub use resource::{
     Answer, Ask, Birth, Counters, HolderReport, Lease, Pending, PromiseReport, Release, Request, Resource,
-    ResourceReport,
+    ResourceReport, Supplied,
 };
 pub use settings::{SafeCapacity, Settings};
+pub use supply::{Condensed, Source, Supply};
 pub use template::{Repository, Template};
 pub use time::{Millis, Now};
 pub use token::{Term, Token};

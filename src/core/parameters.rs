@@ -37,10 +37,12 @@ struct Parameter {
     expected: &'static str,
     /// `None` when the value cannot be used.
     apply: fn(&mut Settings, &str) -> Option<()>,
+    /// How it is written, where it is not what it is by default.
+    write: fn(&Settings) -> Option<String>,
 }
 
 /// Every parameter there is.
-const PARAMETERS: [Parameter; 4] = [
+const PARAMETERS: [Parameter; 6] = [
     Parameter {
         name: "priority",
         expected: "`ignore` (as Doorman) or `strict` (higher bands first)",
@@ -52,6 +54,7 @@ const PARAMETERS: [Parameter; 4] = [
             };
             Some(())
         },
+        write: |settings| (settings.priority == Priority::Strict).then(|| "strict".into()),
     },
     Parameter {
         name: "max_priority",
@@ -60,6 +63,7 @@ const PARAMETERS: [Parameter; 4] = [
             settings.max_priority = Some(value.parse().ok()?);
             Some(())
         },
+        write: |settings| settings.max_priority.map(|most| most.to_string()),
     },
     Parameter {
         name: "reuse",
@@ -72,6 +76,27 @@ const PARAMETERS: [Parameter; 4] = [
             };
             Some(())
         },
+        write: |settings| (settings.reuse == Reuse::Prompt).then(|| "prompt".into()),
+    },
+    Parameter {
+        name: "headroom",
+        expected: "a part from 0 (nothing) to 1 of the unclaimed capacity, lent to child nodes",
+        apply: |settings, value| {
+            settings.headroom = value.parse().ok().filter(|part| (0.0..=1.0).contains(part))?;
+            Some(())
+        },
+        write: |settings| (settings.headroom > 0.0).then(|| settings.headroom.to_string()),
+    },
+    Parameter {
+        name: "decay_factor",
+        expected: "a factor from 0.01 to 1 by which child nodes refresh sooner than clients",
+        apply: |settings, value| {
+            settings.decay_factor = value.parse().ok().filter(|factor| (0.01..=1.0).contains(factor))?;
+            Some(())
+        },
+        write: |settings| {
+            (settings.decay_factor != Settings::DEFAULT_DECAY_FACTOR).then(|| settings.decay_factor.to_string())
+        },
     },
     Parameter {
         name: "min_request_interval",
@@ -81,6 +106,10 @@ const PARAMETERS: [Parameter; 4] = [
             (0.0..=86_400.0).contains(&seconds).then(|| {
                 settings.min_request_interval = Millis((seconds * 1000.0).round() as u64);
             })
+        },
+        write: |settings| {
+            let interval = settings.min_request_interval;
+            (interval != Settings::DEFAULT_MIN_REQUEST_INTERVAL).then(|| (interval.0 as f64 / 1000.0).to_string())
         },
     },
 ];
@@ -96,6 +125,15 @@ impl Settings {
             value: value.to_owned(),
             expected: known.expected,
         })
+    }
+}
+
+impl Settings {
+    /// All parameters that are not what they are by default: what a child node has to be told.
+    pub fn parameters(&self) -> Vec<NamedParameter> {
+        let written = |known: &Parameter| Some((known.name.to_owned(), (known.write)(self)?));
+        let named = |(name, value)| NamedParameter { name, value: Some(value) };
+        PARAMETERS.iter().filter_map(written).map(named).collect()
     }
 }
 
@@ -141,7 +179,7 @@ mod tests {
     fn what_is_wrong_is_named() {
         assert_eq!(
             apply("priorty", "strict").expect_err("a typing error"),
-            "unknown parameter `priorty` (did you mean `priority`?); known: priority, max_priority, reuse, min_request_interval"
+            "unknown parameter `priorty` (did you mean `priority`?); known: priority, max_priority, reuse, headroom, decay_factor, min_request_interval"
         );
         for (name, value) in [("priority", "high"), ("min_request_interval", "NaN"), ("max_priority", "1e3")] {
             let error = apply(name, value).expect_err("a bad value");

@@ -10,11 +10,13 @@ mod messages;
 mod promises;
 mod report;
 mod settle;
+mod supply;
 
 use promises::Keeper;
+use supply::Origin;
 
 use crate::{
-    Amount, HolderKind, Inherited, Millis, Now, Settings, Sums, Terms,
+    Amount, HolderKind, Inherited, Millis, Now, Settings, Source, Sums, Terms,
     division::Division,
     hints::{Look, WatchList},
     ledger::Ledger,
@@ -22,7 +24,7 @@ use crate::{
     token::{Term, Tokens},
 };
 
-pub use messages::{Answer, Ask, Counters, Lease, Release, Request};
+pub use messages::{Answer, Ask, Counters, Lease, Release, Request, Supplied};
 pub use promises::{Pending, PromiseReport};
 pub use report::{HolderReport, ResourceReport};
 
@@ -31,6 +33,8 @@ pub use report::{HolderReport, ResourceReport};
 pub struct Birth {
     /// How it is run.
     pub settings: Settings,
+    /// Where its capacity comes from.
+    pub source: Source,
     /// Its tokens start here, or above what it inherits.
     pub term: Term,
     /// When this master began: a lease that it cannot account for is older.
@@ -55,8 +59,8 @@ const EXPIRE_PER_TICK: usize = 4096;
 /// The state machine.
 pub struct Resource {
     settings: Settings,
-    /// The end of the lease that `settings.capacity` was cut from; none at the root.
-    supply_until: Option<Millis>,
+    /// Where `settings.capacity` comes from.
+    origin: Origin,
     since: Millis,
     learning_until: Millis,
     max_holders: usize,
@@ -100,12 +104,12 @@ struct Seat {
 impl Resource {
     /// A resource without holders, but for those that it inherits.
     pub fn new(birth: Birth) -> Resource {
-        let Birth { settings, term, since, learning_until, inherited, max_holders, seed } = birth;
+        let Birth { settings, source, term, since, learning_until, inherited, max_holders, seed } = birth;
         let term = promises::begin_term(term, inherited.as_ref());
         let mut resource = Resource {
-            division: Division::new(settings.kind, settings.priority, settings.capacity),
+            division: supply::division(&settings, source),
             settings,
-            supply_until: None,
+            origin: source.into(),
             since,
             learning_until,
             max_holders,
@@ -187,13 +191,17 @@ impl Resource {
     ///
     /// The capacity of a node with a parent stays what the parent said.
     pub fn configure(&mut self, mut settings: Settings) {
-        if self.supply_until.is_some() {
+        if self.has_parent() {
             settings.capacity = self.settings.capacity;
+        }
+        if settings == self.settings {
+            return;
         }
         if self.division.same_order(settings.kind, settings.priority) {
             self.division.set_kind(settings.kind);
         } else {
-            self.division = Division::new(settings.kind, settings.priority, settings.capacity);
+            self.division = supply::division(&settings, self.source());
+            self.forget_told();
             for (slot, holder) in self.ledger.iter_from(0) {
                 self.division.insert(slot, &holder.claims);
             }
@@ -201,12 +209,6 @@ impl Resource {
         self.division.set_capacity(settings.capacity);
         self.settings = settings;
         self.reforms += 1;
-    }
-
-    /// The capacity comes from a parent, and ends when the parent's lease does.
-    pub fn supply(&mut self, capacity: Amount, until: Millis) {
-        self.supply_until = Some(until);
-        self.set_capacity(capacity);
     }
 
     fn set_capacity(&mut self, capacity: Amount) {
@@ -264,7 +266,7 @@ impl Resource {
 
     /// Whether what is granted comes out of one sum: dividing algorithms, and everything that is cut from a parent's lease.
     pub fn is_bounded(&self) -> bool {
-        self.settings.kind.divides() || self.supply_until.is_some()
+        self.settings.kind.divides() || self.has_parent()
     }
 
     fn begin_sub_round(&mut self) {
@@ -291,16 +293,6 @@ impl Resource {
                 keeper.looked_at(slot, forgotten);
             }
         });
-    }
-
-    fn end_of_supply(&mut self, now: Millis) {
-        if self.supply_has_ended(now) {
-            self.set_capacity(Amount::ZERO);
-        }
-    }
-
-    fn supply_has_ended(&self, now: Millis) -> bool {
-        self.supply_until.is_some_and(|until| until <= now)
     }
 
     fn release(&mut self, release: &Release, now: Millis) {

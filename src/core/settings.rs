@@ -35,6 +35,10 @@ pub struct Settings {
     pub max_priority: Option<i16>,
     /// When freed capacity may be given to somebody else.
     pub reuse: Reuse,
+    /// The part of the capacity that nobody wants which is lent to child nodes, so that they can answer a spike at once.
+    pub headroom: f64,
+    /// Child nodes refresh so much more often than clients: 0.5 is twice as often.
+    pub decay_factor: f64,
     /// A second request of one holder sooner than this is ignored. Zero: none is.
     pub min_request_interval: Millis,
 }
@@ -44,6 +48,10 @@ impl Settings {
     pub const DEFAULT_LEASE: Millis = Millis::from_secs(60);
     /// The refresh interval where a template gives none.
     pub const DEFAULT_REFRESH: Millis = Millis::from_secs(16);
+    /// The decay factor where a template gives none.
+    pub const DEFAULT_DECAY_FACTOR: f64 = 0.5;
+    /// Child nodes refresh no more often.
+    const LEAST_REFRESH_OF_NODES: Millis = Millis(1000);
     /// The minimum request interval where a template gives none.
     pub const DEFAULT_MIN_REQUEST_INTERVAL: Millis = Millis::from_secs(5);
 
@@ -59,6 +67,8 @@ impl Settings {
             priority: Priority::default(),
             max_priority: None,
             reuse: Reuse::default(),
+            headroom: 0.0,
+            decay_factor: Self::DEFAULT_DECAY_FACTOR,
             min_request_interval: Self::DEFAULT_MIN_REQUEST_INTERVAL,
         }
     }
@@ -68,6 +78,12 @@ impl Settings {
         let unmatched = Settings::new(Kind::NoAlgorithm, Amount::ZERO);
         // Whoever is given what it wants while the server is there is not cut off when it is gone.
         Settings { safe_capacity: SafeCapacity::Unlimited, ..unmatched }
+    }
+
+    /// How soon child nodes should ask again.
+    pub fn refresh_of_nodes(&self) -> Millis {
+        let decayed = Millis((self.refresh.0 as f64 * self.decay_factor) as u64);
+        decayed.max(Self::LEAST_REFRESH_OF_NODES).min(self.refresh)
     }
 
     /// How long learning mode lasts, as people write it.

@@ -51,7 +51,8 @@ impl Doorman {
     /// Perhaps somebody else has to be told.
     pub(crate) fn try_release(&self, client: &str, resources: &[&str]) -> Result<ReleaseCapacityResponse, Status> {
         let resource_id = resources.iter().map(|&resource| resource.to_owned()).collect();
-        let request = ReleaseCapacityRequest { client_id: Some(client.into()), resource_id, token: Vec::new() };
+        let request =
+            ReleaseCapacityRequest { client_id: Some(client.into()), resource_id, token: Vec::new(), is_server: None };
         Ok(block_on(self.0.clone().release_capacity(request))?.into_inner())
     }
 

@@ -92,6 +92,8 @@ fn fields(template: &Template) -> Vec<(&'static str, String)> {
         priority,
         max_priority,
         reuse,
+        headroom,
+        decay_factor,
         min_request_interval,
     } = settings;
     vec![
@@ -104,6 +106,8 @@ fn fields(template: &Template) -> Vec<(&'static str, String)> {
         ("priority", priority_name(*priority).to_owned()),
         ("max_priority", max_priority.map_or_else(|| "none".to_owned(), |highest| highest.to_string())),
         ("reuse", reuse_name(*reuse).to_owned()),
+        ("headroom", number(*headroom)),
+        ("decay_factor", number(*decay_factor)),
         ("min_request_interval", seconds(*min_request_interval)),
         ("description", description.as_ref().map_or_else(|| "none".to_owned(), |text| format!("“{text}”"))),
     ]

@@ -14,6 +14,8 @@ pub struct Pace {
     pub backoff_first: Millis,
     /// It grows no further than that.
     pub backoff_max: Millis,
+    /// What is due within so much of what is due now is asked for with it.
+    pub ahead: Millis,
 }
 
 impl Default for Pace {
@@ -23,6 +25,8 @@ impl Default for Pace {
             refresh_min: Millis(1_000),
             backoff_first: Millis(100),
             backoff_max: Millis(15_000),
+            // Doorman's way: one request for everything.
+            ahead: Millis(u64::MAX),
         }
     }
 }
@@ -92,7 +96,7 @@ mod tests {
     fn no_setting_makes_a_client_hammer_a_server() {
         let mut rng = fastrand::Rng::with_seed(1);
         let zero = Millis(0);
-        let pace = Pace { deadline: zero, refresh_min: zero, backoff_first: zero, backoff_max: zero };
+        let pace = Pace { deadline: zero, refresh_min: zero, backoff_first: zero, backoff_max: zero, ahead: zero };
         assert!((1..100).all(|failures| pace.backoff(failures, &mut rng) >= Millis(50)));
         assert!([0, 1, 60_000].iter().all(|left| pace.refresh(zero, Millis(*left), &mut rng) >= Millis(90)));
     }

@@ -45,6 +45,11 @@ impl Key {
         band.checked_add(1).map_or(Self::END, Self::band_start)
     }
 
+    /// Before every claim of the band that wants at least `ratio` per subclient.
+    pub(crate) fn before(band: i16, ratio: f64) -> Key {
+        Key(Self::prefix(band, ratio))
+    }
+
     /// After every claim of the band that wants at most `ratio` per subclient.
     pub(crate) fn after(band: i16, ratio: f64) -> Key {
         Key(Self::prefix(band, ratio) + (1 << 48))
@@ -55,6 +60,10 @@ impl Key {
         let biased = (band as u16) ^ 0x8000;
         // The bits of non-negative floats sort like the floats.
         u128::from(biased) << 112 | u128::from(ratio.to_bits()) << 48
+    }
+
+    pub(crate) fn band(self) -> i16 {
+        ((self.0 >> 112) as u16 ^ 0x8000) as i16
     }
 
     fn ratio(self) -> f64 {
@@ -83,7 +92,7 @@ impl Totals {
         Totals { wants: Amount::clamped(key.ratio() * f64::from(weight)).into(), weight: weight.into() }
     }
 
-    fn add(&mut self, other: Totals) {
+    pub(crate) fn add(&mut self, other: Totals) {
         self.wants += other.wants;
         self.weight += other.weight;
     }
@@ -429,6 +438,33 @@ impl Index {
         let leaf = &self.leaves[node];
         sum.add(leaf.totals_where(|other| other < key));
         sum
+    }
+
+    /// The first entry that does not stand before `key`.
+    pub(crate) fn first_from(&self, key: Key) -> Option<Key> {
+        self.first_below(self.root, self.height, key)
+    }
+
+    fn first_below(&self, node: u32, height: u32, key: Key) -> Option<Key> {
+        if height == 0 {
+            return self.leaves[node as usize].entries().map(|(other, _)| other).filter(|other| *other >= key).min();
+        }
+        let branch = &self.branches[node as usize];
+        branch.nodes[branch.child_of(key)..branch.len].iter().find_map(|node| self.first_below(*node, height - 1, key))
+    }
+
+    /// The last entry that stands before `key`.
+    pub(crate) fn last_before(&self, key: Key) -> Option<Key> {
+        self.last_below(self.root, self.height, key)
+    }
+
+    fn last_below(&self, node: u32, height: u32, key: Key) -> Option<Key> {
+        if height == 0 {
+            return self.leaves[node as usize].entries().map(|(other, _)| other).filter(|other| *other < key).max();
+        }
+        let branch = &self.branches[node as usize];
+        let nodes = branch.nodes[..branch.len].iter().take(branch.child_of(key) + 1).rev();
+        nodes.into_iter().find_map(|node| self.last_below(*node, height - 1, key))
     }
 
     /// The longest prefix all of whose entries satisfy `fits(entry, what stands before it)`, as its sums. `fits` must not

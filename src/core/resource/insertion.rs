@@ -33,11 +33,13 @@ impl Resource {
         if known.is_none() && confirmation == Confirmation::Nothing && claimed > Amount::ZERO {
             self.cannot_account_for(&ask, now.at);
         }
+        let (kind, heeds_terms) = (ask.kind, heeds_terms(&ask));
         self.put_claims(slot, ask);
-        let (_, refresh) = self.lengths(now.at);
+        let (_, refresh) = self.lengths(kind, now.at);
         let holder = self.ledger.holder_mut(slot);
         let interval = u32::try_from(refresh.0).ok().and_then(NonZeroU32::new).unwrap_or(NonZeroU32::MAX);
         holder.asked = Some(Asked { at: now.at, interval });
+        holder.heeds_terms = heeds_terms;
         holder.round = self.sub_round;
         Ok((slot, claimed))
     }
@@ -70,13 +72,18 @@ impl Resource {
             return Err(Answer::Stale);
         }
         let until = certain_end(now, self.settings.lease);
-        leases.report_outstanding(ask.outstanding, confirmation == Confirmation::Known, now, until);
+        let outstanding = ask.outstanding.unwrap_or_default();
+        leases.report_outstanding(outstanding, confirmation == Confirmation::Known, now, until);
         self.ledger.recount(slot, now);
         Ok(confirmation)
     }
 
     fn is_too_soon(&self, holder: &Holder, ask: &Ask, now: Millis) -> bool {
         let Some(asked) = holder.asked else { return false };
+        if heeds_terms(ask) {
+            // It asks early only when that matters to those below it.
+            return false;
+        }
         let least = self.settings.min_request_interval.min(Millis(u64::from(asked.interval.get()) / 2));
         now.since(asked.at) < least
             && !self.watch_list.is_hinted(holder.watch)
@@ -111,6 +118,11 @@ impl Resource {
         }
         claims
     }
+}
+
+/// Whether it comes from a child node that knows our additions to the protocol.
+fn heeds_terms(ask: &Ask) -> bool {
+    ask.kind == HolderKind::Node && ask.outstanding.is_some()
 }
 
 /// Whether a holder wants so different a thing that it should not have to wait.

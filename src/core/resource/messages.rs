@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use crate::{Amount, Claims, HolderKind, Millis, Token, leases::Has};
+use crate::{Amount, Claims, HolderKind, Millis, Settings, Terms, Token, leases::Has};
 
 /// A request for capacity.
 #[derive(Debug, Clone, PartialEq)]
@@ -15,8 +15,8 @@ pub struct Ask {
     pub claims: Claims,
     /// The newest lease it knows.
     pub has: Option<Has>,
-    /// All that it, or those below it, may still be using.
-    pub outstanding: Amount,
+    /// All that it, or those below it, may still be using; a child node that does not say does not heed terms either.
+    pub outstanding: Option<Amount>,
     /// A child node that does not know all its holders yet: its `has` confirms nothing.
     pub learning: bool,
 }
@@ -60,11 +60,26 @@ pub struct Lease {
     pub priority: i16,
 }
 
+/// A lease for a child node, and how to divide it.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Supplied {
+    /// The lease.
+    pub lease: Lease,
+    /// What was divided by, for each priority it has asked for.
+    pub terms: Vec<(i16, Terms)>,
+    /// How the resource is run.
+    pub settings: Settings,
+}
+
 /// What a round makes of a request.
-#[derive(Debug, Clone, Copy, PartialEq)]
+#[derive(Debug, Clone, PartialEq)]
 pub enum Answer {
     /// A lease, possibly of nothing.
     Granted(Lease),
+    /// The same for a child node.
+    Supplied(Box<Supplied>),
+    /// This node has no lease of its own yet: whoever asks keeps what it has, and asks again in a second.
+    NotYet,
     /// Too soon after the last one, and nothing has changed: left out of the answer, the lease stays as it is.
     TooSoon,
     /// Older than what the holder has confirmed since: nobody waits for its answer any more.
@@ -73,6 +88,17 @@ pub enum Answer {
     Full,
     /// Given back.
     Released,
+}
+
+impl Answer {
+    /// The lease, if it is one.
+    pub fn lease(&self) -> Option<&Lease> {
+        match self {
+            Answer::Granted(lease) => Some(lease),
+            Answer::Supplied(supplied) => Some(&supplied.lease),
+            Answer::NotYet | Answer::TooSoon | Answer::Stale | Answer::Full | Answer::Released => None,
+        }
+    }
 }
 
 /// What happened, counted since the resource came to life.

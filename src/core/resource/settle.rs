@@ -17,6 +17,12 @@ impl Resource {
             return;
         }
         let mut batch = std::mem::take(&mut self.batch);
+        if self.awaits_supply() {
+            self.put_off(&mut batch, now.at, answers);
+            self.batch = batch;
+            self.begin_sub_round();
+            return;
+        }
         let free = self.seat_parties(&mut batch, now.at);
         if self.is_bounded() {
             settlement::settle(free, &batch.parties, &mut batch.grants);
@@ -29,7 +35,7 @@ impl Resource {
         }
         for ((seat, party), grant) in batch.seats.iter().zip(&batch.parties).zip(&batch.grants) {
             self.note(seat.slot, party.due, *grant);
-            answers[seat.answer] = Answer::Granted(self.grant(seat.slot, *grant, now));
+            answers[seat.answer] = self.grant(seat.slot, *grant, now, &mut batch.terms);
         }
         if self.keeper.is_some() {
             batch.granted.extend(batch.seats.iter().map(|seat| (seat.answer as u32, seat.slot)));
@@ -78,20 +84,28 @@ impl Resource {
 
     /// The sum of what its claims are due. `known` keeps the terms of bands that have been asked about.
     pub(super) fn due(&self, holder: &Holder, known: &mut Vec<(i16, Terms)>) -> Amount {
-        let mut due = |claim: &Claim| {
-            let band = self.division.band(claim.priority);
-            if let Some((_, terms)) = known.iter().find(|(other, _)| *other == band) {
-                return terms.due(claim);
-            }
-            let terms = self.division.terms(band);
-            known.push((band, terms));
-            terms.due(claim)
+        let mut due = |claim: &Claim| match self.terms_of(claim.priority, known) {
+            // STATIC is for each client, and this node sees to that.
+            Terms::Each(most) if holder.heeds_terms => Terms::Level(most.get()).due(claim),
+            terms => terms.due(claim),
         };
-        match &holder.claims[..] {
+        let due = match &holder.claims[..] {
             // To the bit: a sum counts amounts below 1 a little upwards.
             [one] => due(one),
             several => several.iter().map(due).collect::<Sum>().floor(),
+        };
+        due.saturating_add(self.lent(holder))
+    }
+
+    /// What claims of this priority are divided by.
+    pub(super) fn terms_of(&self, priority: i16, known: &mut Vec<(i16, Terms)>) -> Terms {
+        let band = self.division.band(priority);
+        if let Some((_, terms)) = known.iter().find(|(other, _)| *other == band) {
+            return *terms;
         }
+        let terms = self.division.terms(band);
+        known.push((band, terms));
+        terms
     }
 
     /// NO_ALGORITHM and STATIC know nothing about others. Where they share a node's own lease, and more is out than that
@@ -112,28 +126,35 @@ impl Resource {
         }
     }
 
-    fn grant(&mut self, slot: u32, capacity: Amount, now: Now) -> Lease {
-        let (length, refresh) = self.lengths(now.at);
+    fn grant(&mut self, slot: u32, capacity: Amount, now: Now, known: &mut Vec<(i16, Terms)>) -> Answer {
+        let kind = self.ledger.holder(slot).kind;
+        let (length, refresh) = self.lengths(kind, now.at);
         let token = self.tokens.issue();
         let expiry_time = now.unix.saturating_add((length.0 / 1000) as i64);
         let grant = Grant { token, capacity, end: certain_end(now.at, length) };
-        let (kind, priority) = {
-            let holder = self.ledger.holder(slot);
-            (holder.kind, holder.claims.first().map_or(0, |claim| claim.priority))
-        };
+        let priority = self.ledger.holder(slot).claims.first().map_or(0, |claim| claim.priority);
         self.ledger.grant(slot, now.at, grant, expiry_time, self.reuse(kind));
         self.note_granted(slot);
         self.counters.granted += 1;
-        Lease { token, capacity, length, refresh, expiry_time, safe_capacity: self.safe_capacity(), priority }
+        let safe_capacity = self.safe_capacity();
+        let lease = Lease { token, capacity, length, refresh, expiry_time, safe_capacity, priority };
+        match kind {
+            HolderKind::Client => Answer::Granted(lease),
+            HolderKind::Node => Answer::Supplied(Box::new(self.supplied(slot, lease, known))),
+        }
     }
 
     /// How long a lease given now lasts, and when to ask again: never longer than the node's own, and again before it ends.
-    pub(super) fn lengths(&self, now: Millis) -> (Millis, Millis) {
-        let own = self.supply_until.map(|until| until.since(now)).filter(|left| left.0 > 0);
+    pub(super) fn lengths(&self, kind: HolderKind, now: Millis) -> (Millis, Millis) {
+        let own = self.lent_until().map(|until| until.since(now)).filter(|left| left.0 > 0);
         let length = own.map_or(self.settings.lease, |left| left.min(self.settings.lease));
+        let usual = match kind {
+            HolderKind::Client => self.settings.refresh,
+            HolderKind::Node => self.settings.refresh_of_nodes(),
+        };
         let latest = Millis(length.0.saturating_sub(1000).max(1000));
-        let refresh = if self.settings.refresh < length { self.settings.refresh } else { latest };
-        (length, refresh.min(self.settings.refresh))
+        let refresh = if usual < length { usual } else { latest };
+        (length, refresh.min(usual))
     }
 
     fn safe_capacity(&self) -> f64 {

@@ -24,7 +24,7 @@ use std::collections::BTreeMap;
 use super::world::{ask, birth, has, now_at, one};
 use crate::{
     Amount, Answer, Ask, Birth, Claim, Claims, Counters, Has, HolderKind, HolderReport, Kind, Lease, Millis, Priority,
-    Release, Request, Resource, Reuse, SafeCapacity, Settings, Token, invariant,
+    Release, Request, Resource, Reuse, SafeCapacity, Settings, Source, Supply, Token, invariant,
 };
 
 /// A resource, and its holders' own books: the newest answer that reached each of them.
@@ -43,15 +43,17 @@ fn slice(subclients: u32, wants: f64, priority: i16) -> Claim {
 }
 
 fn granted(answer: Answer) -> Lease {
-    match answer {
-        Answer::Granted(lease) => lease,
-        other => panic!("expected a lease, got {other:?}"),
-    }
+    *answer.lease().unwrap_or_else(|| panic!("expected a lease, got {answer:?}"))
 }
 
 impl Desk {
     fn new(settings: Settings) -> Desk {
         Desk::born(birth(settings))
+    }
+
+    /// A node with a parent, which has lent nothing yet.
+    fn below(settings: Settings) -> Desk {
+        Desk::born(Birth { source: Source::Parent, ..birth(settings) })
     }
 
     fn born(birth: Birth) -> Desk {
@@ -75,7 +77,7 @@ impl Desk {
     /// A round of one request whose answer reaches nobody.
     fn send(&mut self, ask: Ask) -> Answer {
         let before = self.resource.sums().held;
-        let news = ask.outstanding > Amount::ZERO;
+        let news = ask.outstanding > Some(Amount::ZERO);
         let answer = one(&mut self.resource, now_at(self.now), Request::Ask(ask));
         if !news {
             invariant::held_within_capacity(&self.resource, before).expect("never over");
@@ -143,6 +145,6 @@ impl Desk {
     }
 
     fn supply(&mut self, capacity: f64, until: Millis) {
-        self.resource.supply(Amount::clamped(capacity), until);
+        self.resource.supply(Supply { capacity: Amount::clamped(capacity), until, ..Supply::default() });
     }
 }

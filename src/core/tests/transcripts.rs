@@ -51,8 +51,8 @@ use test_each_file::test_each_path;
 use self::words::{amount, claim, duration, number, time, told};
 use super::world::{ask, birth, has, now_at};
 use crate::{
-    Amount, Answer, Ask, Birth, Claim, Claims, Has, HolderKind, Inherited, Kind, Millis, NamedParameter, Promises,
-    Release, Request, Resource, Reuse, SafeCapacity, Settings, Sum, Term, Token, invariant,
+    Amount, Ask, Birth, Claim, Claims, Has, HolderKind, Inherited, Kind, Millis, NamedParameter, Promises, Release,
+    Request, Resource, Reuse, SafeCapacity, Settings, Source, Sum, Supply, Term, Token, invariant,
 };
 
 test_each_path! { in "./src/core/testscripts" as scripts => run }
@@ -102,6 +102,7 @@ impl Transcript {
         let kind = Kind::ALL.into_iter().find(|known| known.name() == kind).ok_or("no such algorithm")?;
         let mut settings = Settings::new(kind, Amount::ZERO);
         let (mut learning_until, mut max_holders, mut inherited) = (Millis(0), usize::MAX, None);
+        let mut source = Source::Own;
         while let Some((key, value)) = args.next_key() {
             match key {
                 "capacity" => settings.capacity = amount(value)?,
@@ -110,6 +111,7 @@ impl Transcript {
                 "min_request_interval" => settings.min_request_interval = duration(value)?,
                 "safe" => settings.safe_capacity = SafeCapacity::Fixed(amount(value)?),
                 "holders" => max_holders = value.parse()?,
+                "parent" => source = Source::Parent,
                 "promises" => inherited = Some(Inherited::default()),
                 "learning" => learning_until = self.now.plus(duration(value)?),
                 _ => settings.apply(&NamedParameter { name: key.to_owned(), value: Some(value.to_owned()) })?,
@@ -117,7 +119,7 @@ impl Transcript {
         }
         args.reject_next()?;
         let now = self.now;
-        let birth = Birth { term: TERM, learning_until, max_holders, inherited, ..birth(settings) };
+        let birth = Birth { source, term: TERM, learning_until, max_holders, inherited, ..birth(settings) };
         *self = Transcript { resource: Some(Resource::new(birth)), now, ..Transcript::default() };
         Ok(())
     }
@@ -156,7 +158,7 @@ impl Transcript {
                 None
             }
         };
-        self.waiting.push(Request::Ask(Ask { has: has.filter(|_| echoes), outstanding, ..plain }));
+        self.waiting.push(Request::Ask(Ask { has: has.filter(|_| echoes), outstanding: Some(outstanding), ..plain }));
         Ok(())
     }
 
@@ -193,7 +195,7 @@ impl Transcript {
         resource.round(now_at(now), &mut requests.clone(), &mut answers);
         for request in &requests {
             if let Request::Ask(ask) = request {
-                before += ask.outstanding; // News that no decision could have prevented.
+                before += ask.outstanding.unwrap_or_default(); // News that no decision could have prevented.
             }
         }
         invariant::held_within_capacity(resource, before)?;
@@ -210,9 +212,9 @@ impl Transcript {
             };
             let lost = self.losing.remove(&*id);
             writeln!(output, "{id}: {}{}", told(&answer), if lost { " (lost on the way)" } else { "" })?;
-            if let (Answer::Granted(lease), false, Some(known)) = (answer, lost, self.known(&id)) {
-                invariant::lease_within_bounds(&lease, None, now, None)?;
-                known.lease = Some((has(&lease), now.plus(lease.length)));
+            if let (Some(lease), false, Some(known)) = (answer.lease(), lost, self.known(&id)) {
+                invariant::lease_within_bounds(lease, None, now, None)?;
+                known.lease = Some((has(lease), now.plus(lease.length)));
             }
         }
         Ok(output)
@@ -342,7 +344,7 @@ impl goldenscript::Runner for Transcript {
             "supply" => {
                 let capacity = amount(args.next_pos().ok_or("how much?")?)?;
                 let until = self.now.plus(duration(args.next_pos().ok_or("how long?")?)?);
-                self.resource()?.supply(capacity, until);
+                self.resource()?.supply(Supply { capacity, until, ..Supply::default() });
             }
             "advance" => self.advance(args)?,
             "fail" => self.fail()?,

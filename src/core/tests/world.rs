@@ -7,7 +7,7 @@ use std::{collections::BTreeMap, sync::Arc};
 
 use crate::{
     Amount, Answer, Ask, Birth, Claim, Claims, Has, HolderKind, Lease, Millis, Now, Pending, Release, Request,
-    Resource, Settings, Sum, Term, invariant,
+    Resource, Settings, Source, Sum, Term, invariant,
     invariant::Violation,
     tests::peers::{Peers, next_term},
 };
@@ -25,7 +25,16 @@ pub(crate) fn now_at(at: Millis) -> Now {
 
 pub(crate) fn birth(settings: Settings) -> Birth {
     let (since, learning_until) = (Millis(0), Millis(0));
-    Birth { settings, term: Term(1 << 40), since, learning_until, inherited: None, max_holders: usize::MAX, seed: 7 }
+    Birth {
+        settings,
+        source: Source::Own,
+        term: Term(1 << 40),
+        since,
+        learning_until,
+        inherited: None,
+        max_holders: usize::MAX,
+        seed: 7,
+    }
 }
 
 /// A request for one claim without history.
@@ -35,7 +44,7 @@ pub(crate) fn ask(id: &str, wants: f64, has: Option<Has>) -> Ask {
         id: id.into(),
         claims: Claims::from_slice(&[Claim::of_client(Amount::clamped(wants), 0)]),
         has,
-        outstanding: Amount::ZERO,
+        outstanding: None,
         learning: false,
     }
 }
@@ -49,7 +58,7 @@ pub(crate) fn one(resource: &mut Resource, now: Now, request: Request) -> Answer
     let mut answers = Vec::new();
     resource.round(now, &mut vec![request], &mut answers);
     assert_eq!(answers.len(), 1);
-    answers[0]
+    answers.remove(0)
 }
 
 struct RequestUnderWay {
@@ -206,7 +215,7 @@ impl World {
         let mut asks = batch.iter().map(|request| Request::Ask(request.ask.clone())).collect();
         let (now, at) = (self.masters_now(), self.at());
         self.resource.round(now, &mut asks, &mut answers);
-        self.log.extend(&answers);
+        self.log.extend(answers.iter().cloned());
         let awaits = self.propose()?;
         let mut held_back = vec![None; answers.len()];
         for (place, number) in self.resource.held_back() {
@@ -223,7 +232,7 @@ impl World {
         let dues: BTreeMap<_, _> =
             self.resource.report_holders(at, 0, usize::MAX).0.into_iter().map(|h| (h.id, h.due)).collect();
         for ((request, answer), awaited) in batch.into_iter().zip(answers).zip(held_back) {
-            if let Answer::Granted(lease) = answer {
+            if let Some(lease) = answer.lease().copied() {
                 let due = told.then(|| dues[&request.ask.id]);
                 invariant::lease_within_bounds(&lease, due, at, None)?;
                 let RequestUnderWay { from: to, life, number, sent_at, .. } = request;
@@ -243,9 +252,9 @@ impl World {
         let holders = self.resource.report_holders(self.at(), 0, usize::MAX).0;
         let known = holders.iter().find(|holder| !again && holder.id == ask.id);
         let known = known.map_or(Amount::ZERO, |holder| holder.held);
-        if ask.outstanding > known {
+        if let Some(news) = ask.outstanding.filter(|news| *news > known) {
             *before = (*before).max(self.resource.settings().capacity.into());
-            *before += Sum::from(ask.outstanding) - Sum::from(known);
+            *before += Sum::from(news) - Sum::from(known);
         }
     }
 

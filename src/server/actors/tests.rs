@@ -19,7 +19,7 @@ fn ask(client: &str, wants: f64) -> Request {
         id: client.into(),
         claims: Claims::from_slice(&[Claim::of_client(Amount::clamped(wants), 0)]),
         has: None,
-        outstanding: Amount::ZERO,
+        outstanding: None,
         learning: false,
     })
 }
@@ -187,7 +187,7 @@ fn watchers_are_hinted_whether_they_listened_before_they_asked_or_after() {
         // No tick comes here: it is heard of with the next round.
         let late = node.watch(CLIENT, "late".into()).expect("there is room");
         let had = node.submit(&r, again("early", 100.0, &had)).await.expect("told to come, so not too soon");
-        assert_eq!(granted(had), 50.0);
+        assert_eq!(granted(had.clone()), 50.0);
         // The last one may still be in the way, and is told so; it comes when reminded, without any other message.
         told(&early).await;
         node.submit(&r, again("early", 100.0, &had)).await.expect("an answer");

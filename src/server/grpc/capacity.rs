@@ -79,11 +79,7 @@ impl CapacityService {
         if let Some(mastership) = elsewhere(&answered) {
             return Ok(GetServerCapacityResponse { response: Vec::new(), mastership: Some(mastership) });
         }
-        let config = self.node.config();
-        let response = granted(&answered, |resource, lease| {
-            let algorithm = convert::algorithm(config.repository.find(resource));
-            convert::server_response(resource, lease, algorithm)
-        })?;
+        let response = granted(&answered, convert::server_response)?;
         Ok(GetServerCapacityResponse { response, mastership: None })
     }
 
@@ -117,20 +113,20 @@ fn mastership(why: &NotMaster) -> Mastership {
 }
 
 /// What was granted, in order. Resources that could not answer are left out, unless none could: then the error says why.
-fn granted<T>(answered: &[Answered], response: impl Fn(&str, &leaseway_core::Lease) -> T) -> Result<Vec<T>, Status> {
+fn granted<T>(answered: &[Answered], response: impl Fn(&str, &Answer) -> Option<T>) -> Result<Vec<T>, Status> {
     let mut granted = Vec::with_capacity(answered.len());
     let mut error = None;
     for (resource, answer) in answered {
         match answer {
-            Ok(Answer::Granted(lease)) => granted.push(response(resource, lease)),
+            Ok(answer @ (Answer::Granted(_) | Answer::Supplied(_))) => granted.extend(response(resource, answer)),
             Ok(Answer::Full) => {
                 error = Some(Status::resource_exhausted(format!(
                     "resource `{resource}` has as many clients as it may; \
                      the server can be started with a larger --max-clients-per-resource or --max-clients"
                 )));
             }
-            // Too soon: the lease stays as it is. Stale: nobody waits for this answer any more.
-            Ok(Answer::TooSoon | Answer::Stale | Answer::Released) => {}
+            // Too soon, not yet: the lease stays as it is. Stale: nobody waits for this answer any more.
+            Ok(Answer::TooSoon | Answer::NotYet | Answer::Stale | Answer::Released) => {}
             Err(why) => error = Some(refused(why)),
         }
     }

@@ -6,7 +6,8 @@
 use std::sync::Arc;
 
 use leaseway_core::{
-    Amount, Ask, Claim, Claims, Has, HolderKind, Lease, Release, Request, Template, Token, clamp_priority,
+    Amount, Answer, Ask, Claim, Claims, Has, HolderKind, Lease, Release, Request, Settings, Terms, Token,
+    clamp_priority,
 };
 use leaseway_proto::{doorman as wire, push::WatchRequest};
 use tonic::Status;
@@ -81,11 +82,8 @@ fn client_ask(
     let wants = amount(required(entry.wants, || field("wants"))?, || field("wants"))?;
     let has = has(entry.has, || field("has"))?;
     let beyond = amount(entry.outstanding.unwrap_or_default(), || field("outstanding"))?;
-    let outstanding = if beyond > Amount::ZERO {
-        has.map_or(Amount::ZERO, |has| has.capacity).saturating_add(beyond)
-    } else {
-        Amount::ZERO
-    };
+    let outstanding =
+        (beyond > Amount::ZERO).then(|| has.map_or(Amount::ZERO, |has| has.capacity).saturating_add(beyond));
     let claims = Claims::from_slice(&[Claim::of_client(wants, priority)]);
     let id = Arc::clone(client);
     let ask = Ask { kind: HolderKind::Client, id, claims, has, outstanding, learning: false };
@@ -127,7 +125,7 @@ fn node_ask(
         id: Arc::clone(node),
         claims: claims.collect::<Result<Claims, Invalid>>()?,
         has: has(entry.has, || field("has"))?,
-        outstanding: amount(entry.outstanding.unwrap_or_default(), || field("outstanding"))?,
+        outstanding: entry.outstanding.map(|held| amount(held, || field("outstanding"))).transpose()?,
         learning: entry.learning.unwrap_or_default(),
     };
     Ok((resource.into(), Request::Ask(ask)))
@@ -153,13 +151,14 @@ pub(crate) fn release_capacity(
     let client: Arc<str> = id(request.client_id, limits, || "client_id".into())?.into();
     // The Go client's empty ids come on top of as many real ones.
     count(request.resource_id.len(), limits.resources_per_request * 2, "resource_id", "--max-resources-per-request")?;
+    let kind = if request.is_server.unwrap_or_default() { HolderKind::Node } else { HolderKind::Client };
     let tokens = request.token;
     let named = request.resource_id.into_iter().enumerate().filter(|(_, resource)| !resource.is_empty());
     named
         .map(|(at, resource)| {
             let resource = id(Some(resource), limits, || format!("resource_id[{at}]"))?;
             let token = tokens.get(at).copied().and_then(Token::new);
-            let release = Release { kind: HolderKind::Client, id: Arc::clone(&client), token };
+            let release = Release { kind, id: Arc::clone(&client), token };
             Ok((resource.into(), Request::Release(release)))
         })
         .collect()
@@ -186,44 +185,48 @@ fn lease(lease: &Lease) -> wire::Lease {
     }
 }
 
-pub(crate) fn resource_response(resource: &str, granted: &Lease) -> wire::ResourceResponse {
-    wire::ResourceResponse {
+pub(crate) fn resource_response(resource: &str, answer: &Answer) -> Option<wire::ResourceResponse> {
+    let granted = answer.lease()?;
+    Some(wire::ResourceResponse {
         resource_id: Some(resource.to_owned()),
         gets: Some(lease(granted)),
         safe_capacity: Some(granted.safe_capacity),
         priority: Some(granted.priority.into()),
-    }
+    })
 }
 
-/// `template` is what the resource follows; without one the child node is told how the resource is run all the same.
-pub(crate) fn server_response(
-    resource: &str,
-    granted: &Lease,
-    algorithm: wire::Algorithm,
-) -> wire::ServerCapacityResourceResponse {
-    wire::ServerCapacityResourceResponse {
+pub(crate) fn server_response(resource: &str, answer: &Answer) -> Option<wire::ServerCapacityResourceResponse> {
+    let Answer::Supplied(supplied) = answer else { return None };
+    Some(wire::ServerCapacityResourceResponse {
         resource_id: Some(resource.to_owned()),
-        gets: Some(lease(granted)),
-        algorithm: Some(algorithm),
-        safe_capacity: Some(granted.safe_capacity),
-    }
+        gets: Some(lease(&supplied.lease)),
+        algorithm: Some(algorithm(&supplied.settings)),
+        safe_capacity: Some(supplied.lease.safe_capacity),
+        terms: supplied.terms.iter().map(|(priority, terms)| wire_terms(*priority, terms)).collect(),
+    })
 }
 
-/// A template's algorithm, as child nodes are told it.
-pub(crate) fn algorithm(template: Option<&Template>) -> wire::Algorithm {
-    let unmatched = leaseway_core::Settings::unmatched();
-    let settings = template.map_or(&unmatched, |template| &template.settings);
-    let parameters = template.map_or(&[][..], |template| &template.parameters);
+fn wire_terms(priority: i16, terms: &Terms) -> wire::Terms {
+    let mut wire = wire::Terms { priority: Some(priority.into()), ..wire::Terms::default() };
+    match *terms {
+        Terms::Wants => {}
+        Terms::Each(most) => wire.each = Some(most.get()),
+        Terms::Level(level) => wire.level = Some(level),
+        Terms::Share { equal, top_up } => (wire.equal_share, wire.top_up) = (Some(equal), Some(top_up)),
+    }
+    wire
+}
+
+/// How a resource is run, as child nodes are told it.
+fn algorithm(settings: &Settings) -> wire::Algorithm {
     wire::Algorithm {
         kind: Some(settings.kind as i32),
         lease_length: Some((settings.lease.0 / 1000) as i64),
         refresh_interval: Some((settings.refresh.0 / 1000) as i64),
-        parameters: parameters
-            .iter()
-            .map(|parameter| wire::NamedParameter {
-                name: Some(parameter.name.clone()),
-                value: parameter.value.clone(),
-            })
+        parameters: settings
+            .parameters()
+            .into_iter()
+            .map(|parameter| wire::NamedParameter { name: Some(parameter.name), value: parameter.value })
             .collect(),
         learning_mode_duration: settings.learning.map(|learning| (learning.0 / 1000) as i64),
     }

@@ -51,6 +51,7 @@ impl World {
             ..core::Settings::new(algorithm, Amount::clamped(CAPACITY))
         };
         let birth = Birth {
+            source: leaseway_core::Source::Own,
             settings: how,
             term: Term(1),
             since: Millis(0),
@@ -179,7 +180,7 @@ fn request(client: usize, body: Body<Wants>) -> Request {
                 capacity: Amount::clamped(lease.wire.capacity),
                 expiry_time: lease.wire.expiry_time,
             }),
-            outstanding: Amount::ZERO,
+            outstanding: None,
             learning: false,
         }),
         Body::Release(releases) => Request::Release(core::Release {

@@ -186,8 +186,10 @@ fn asking_to_confirm_in_vain_counts_as_in_vain() {
     assert!(desk.resource.watch(HolderKind::Node, "n"));
     desk.pass(16_000);
     // Its clients do not know yet: so much is outstanding, however often it is asked.
-    let clinging =
-        |desk: &Desk| Ask { outstanding: Amount::clamped(100.0), ..desk.node_request("n", &[slice(2, 100.0, 0)]) };
+    let clinging = |desk: &Desk| Ask {
+        outstanding: Some(Amount::clamped(100.0)),
+        ..desk.node_request("n", &[slice(2, 100.0, 0)])
+    };
     let mut pauses = Vec::new();
     desk.deliver(clinging(&desk));
     for _ in 0..4 {
@@ -279,7 +281,7 @@ fn a_change_of_capacity_hints_those_whose_due_it_changes() {
 
 #[test]
 fn a_parents_lease_that_rises_hints_and_one_that_only_lasts_longer_does_not() {
-    let mut desk = Desk::new(fair(100.0));
+    let mut desk = Desk::below(fair(100.0));
     desk.supply(100.0, Millis(60_000));
     desk.asks("a", 1000.0);
     desk.listens("a");

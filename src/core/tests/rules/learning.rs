@@ -82,7 +82,7 @@ fn outside_learning_a_lease_that_nobody_here_gave_is_counted_but_gives_no_right(
 
 #[test]
 fn nothing_is_given_back_once_the_nodes_own_lease_has_ended() {
-    let mut desk = learner(fair(100.0));
+    let mut desk = Desk::born(Birth { source: Source::Parent, learning_until: Millis(30_000), ..birth(fair(0.0)) });
     desk.supply(100.0, Millis(20_000));
     assert_eq!(desk.deliver(ask("a", 90.0, Some(inherited(40.0, 50)))), 40.0);
     desk.pass(20_000);
@@ -112,7 +112,7 @@ fn a_learning_child_may_only_raise_what_is_outstanding() {
     desk.node_asks("n", &half);
     let report = |desk: &mut Desk, outstanding, learning| {
         desk.pass(16_000);
-        let outstanding = Amount::clamped(outstanding);
+        let outstanding = Some(Amount::clamped(outstanding));
         desk.deliver(Ask { outstanding, learning, ..desk.node_request("n", &half) });
         desk.held()
     };

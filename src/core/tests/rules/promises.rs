@@ -236,10 +236,10 @@ fn what_is_reported_as_outstanding_is_promised_even_if_the_request_comes_too_soo
     let mut settings = fair(100.0);
     settings.min_request_interval = Millis(5_000);
     let mut desk = keeper(settings);
-    desk.node_asks("n", &[slice(1, 80.0, 0)]);
+    desk.asks("n", 80.0);
     desk.settle();
     desk.pass(4_000);
-    let report = Ask { outstanding: Amount::clamped(95.0), ..desk.node_request("n", &[slice(1, 80.0, 0)]) };
+    let report = Ask { outstanding: Some(Amount::clamped(95.0)), ..desk.request("n", 80.0) };
     assert_eq!(desk.send(report), Answer::TooSoon);
     assert_eq!(said(desk.settle()), [("n".to_owned(), 95.0)]);
 }

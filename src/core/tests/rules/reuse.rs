@@ -61,7 +61,7 @@ fn what_is_outstanding_is_not_reused_even_promptly() {
         desk.asks("b", 100.0);
         desk.pass(16_000);
         // It has 80 permits in use; so many transactions cannot be recalled.
-        let in_use = Ask { outstanding: Amount::clamped(80.0), ..desk.request("a", 100.0) };
+        let in_use = Ask { outstanding: Some(Amount::clamped(80.0)), ..desk.request("a", 100.0) };
         let waiting = desk.request("b", 100.0);
         let got = if together {
             desk.send_all([in_use, waiting]).map(|answer| granted(answer).capacity.get())

@@ -5,7 +5,7 @@ use super::*;
 const KINDS: [Kind; 4] = Kind::ALL;
 
 fn child(kind: Kind, capacity: f64, until: u64) -> Desk {
-    let mut desk = Desk::new(Settings::new(kind, Amount::ZERO));
+    let mut desk = Desk::below(Settings::new(kind, Amount::ZERO));
     desk.supply(capacity, Millis(until));
     desk
 }

@@ -103,7 +103,7 @@ fn a_token_of_another_term_confirms_nothing() {
 fn a_delayed_request_that_names_an_older_lease_is_dropped_whole() {
     let mut desk = Desk::new(fair(100.0));
     desk.asks("a", 10.0);
-    let delayed = Ask { outstanding: Amount::clamped(70.0), ..desk.request("a", 90.0) };
+    let delayed = Ask { outstanding: Some(Amount::clamped(70.0)), ..desk.request("a", 90.0) };
     for _ in 0..2 {
         desk.pass(16_000);
         desk.asks("a", 20.0);
@@ -125,7 +125,7 @@ fn a_report_of_outstanding_that_proves_nothing_only_raises() {
         let known = desk.leases["n"];
         let outstanding = Amount::clamped(outstanding);
         let has = has_lease.then(|| has(&known));
-        desk.deliver(Ask { has, outstanding, ..desk.node_request("n", &all) });
+        desk.deliver(Ask { has, outstanding: Some(outstanding), ..desk.node_request("n", &all) });
         desk.held()
     };
     assert_eq!(held(true, 80.0), 80.0);
@@ -143,7 +143,10 @@ fn what_is_outstanding_counts_until_the_latest_end_ever_given() {
     desk.pass(5_000);
     // It knows of the 10, but its own clients still use leases cut from the 80, which last until 60 s; the newest until 41.
     let outstanding = Amount::clamped(80.0);
-    assert_eq!(desk.deliver(Ask { outstanding, ..desk.node_request("n", &[slice(1, 10.0, 0)]) }), 10.0);
+    assert_eq!(
+        desk.deliver(Ask { outstanding: Some(outstanding), ..desk.node_request("n", &[slice(1, 10.0, 0)]) }),
+        10.0
+    );
     desk.pass(61_060 - 21_000 - 1);
     desk.resource.tick(desk.now);
     assert_eq!(desk.held(), 80.0);

@@ -126,7 +126,7 @@ fn the_interval_is_at_most_half_of_the_refresh_interval_handed_out() {
 
 #[test]
 fn a_refresh_interval_cut_short_by_the_nodes_own_lease_counts_as_handed_out() {
-    let mut desk = Desk::new(fair(100.0));
+    let mut desk = Desk::below(fair(100.0));
     desk.supply(100.0, Millis(3_000));
     desk.asks("a", 10.0);
     assert_eq!(desk.leases["a"].refresh, Millis(2_000));

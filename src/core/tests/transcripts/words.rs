@@ -5,7 +5,7 @@ use crate::{Amount, Answer, Claim, Lease, Millis};
 
 pub(super) fn told(answer: &Answer) -> String {
     match answer {
-        Answer::Granted(lease) => {
+        Answer::Granted(_) | Answer::Supplied(_) => answer.lease().map_or_else(String::new, |lease| {
             let Lease { token, capacity, length, refresh, safe_capacity, priority, .. } = lease;
             let priority = if *priority == 0 { String::new() } else { format!(", counts as priority {priority}") };
             format!(
@@ -16,7 +16,8 @@ pub(super) fn told(answer: &Answer) -> String {
                 time(*refresh),
                 number(*safe_capacity),
             )
-        }
+        }),
+        Answer::NotYet => "not yet: keep what you have, ask again in a second".to_owned(),
         Answer::TooSoon => "too soon, left out of the answer".to_owned(),
         Answer::Stale => "stale, dropped".to_owned(),
         Answer::Full => "refused, there are too many holders".to_owned(),

@@ -57,7 +57,7 @@ impl Actor {
             Echo::Plain => lease.map(|lease| Has { token: None, ..has(&lease) }),
             Echo::Never => None,
         };
-        let outstanding = self.outstanding(now);
+        let outstanding = Some(self.outstanding(now));
         let (kind, id, claims) = (self.kind, Arc::clone(&self.id), self.claims.clone());
         Ask { kind, id, claims, has, outstanding, learning: false }
     }

@@ -22,6 +22,7 @@ impl Desk {
         let (watchers, alarm) = (Arc::new(Watchers::new(10)), Arc::<Alarm>::default());
         Desk {
             core: Resource::new(Birth {
+                source: leaseway_core::Source::Own,
                 settings,
                 term: Term(1),
                 since: Millis(0),
@@ -44,7 +45,7 @@ impl Desk {
             id: id.into(),
             claims: Claims::from_slice(&[Claim::of_client(Amount::clamped(100.0), 0)]),
             has: None,
-            outstanding: Amount::ZERO,
+            outstanding: None,
             learning: false,
         };
         let mut answers = Vec::new();

@@ -3,7 +3,7 @@
 use std::sync::{Arc, atomic::AtomicUsize};
 
 use actix::{Actor, Addr, ArbiterHandle, Context, Handler, Message, dev::SendError};
-use leaseway_core::{Birth, Inherited, Millis, Repository, Term};
+use leaseway_core::{Birth, Inherited, Millis, Repository, Source, Term};
 use leaseway_quorum::{Mastership, Reign};
 use tokio::sync::{oneshot, watch};
 
@@ -197,6 +197,7 @@ impl NodeActor {
         }
         let (inherited, scribe) = self.inherit(&id);
         let birth = Birth {
+            source: Source::Own,
             term: self.next_term(inherited.as_ref().and_then(|inherited| inherited.newest)),
             since: self.since,
             learning_until,

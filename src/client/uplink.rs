@@ -1,0 +1,158 @@
+//! The uplink of a child node as a pure state machine: when to ask the parent, about which resources, and what its answers lend.
+//!
+//! It is the [`Session`] of a client whose demand is what a node's holders want together. What a node tells has to fit the lease
+//! it confirms: what is outstanding below is the truth for as long as the supply is the one that the resource had when it was
+//! condensed. So resources are condensed right before a request, in two steps: [`Uplink::due`] names them, and
+//! [`Uplink::poll`] takes what they say; one that could not say anything is left for later, and one that has forgotten its supply
+//! (a new life of a resource) makes the uplink forget the lease too (rule 7).
+//!
+//! Deliberately absent: the wire, the clock, resources. A uplink belongs to one reign of one master; the next begins anew.
+
+use std::{collections::BTreeMap, sync::Arc};
+
+use leaseway_core::{Amount, Condensed, Millis, Supply, Terms};
+
+use crate::{
+    Mode,
+    session::{Demand, Given, Outgoing, Session, Settings},
+};
+
+/// One resource of a parent's answer.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Granted {
+    /// The lease.
+    pub given: Given,
+    /// What the parent divided by, for each priority; empty if it does not say.
+    pub terms: Vec<(i16, Terms)>,
+}
+
+/// The state machine.
+#[derive(Debug)]
+pub struct Uplink {
+    session: Session<Condensed>,
+    /// The newest supply of each resource.
+    supplied: BTreeMap<Arc<str>, u64>,
+    editions: u64,
+}
+
+/// A resource that could not be condensed is asked about so much later.
+const LATER: Millis = Millis(100);
+
+impl Demand for Condensed {
+    /// Resources say themselves when their parent should hear of them early.
+    fn is_urgent(&self, _: &Condensed) -> bool {
+        false
+    }
+
+    fn amount(&self) -> f64 {
+        self.claims.iter().map(|claim| claim.wants.get()).sum()
+    }
+}
+
+impl Uplink {
+    /// One that asks for nothing yet.
+    pub fn new(settings: Settings) -> Uplink {
+        Uplink { session: Session::new(settings), supplied: BTreeMap::new(), editions: 0 }
+    }
+
+    /// This resource has come to life, perhaps again: it is asked for at once.
+    pub fn want(&mut self, now: Millis, id: &Arc<str>) {
+        if !self.session.want(now, id, Condensed::default(), Mode::Pessimistic) {
+            self.session.hint(now, id);
+        }
+    }
+
+    /// It is needed no more.
+    pub fn release(&mut self, id: &str) {
+        self.supplied.remove(id);
+        self.session.release(id);
+    }
+
+    /// Everything is given back.
+    pub fn release_all(&mut self) {
+        self.supplied.clear();
+        self.session.release_all();
+    }
+
+    /// Asking for this now would change something: the parent says so, or the resource does.
+    pub fn hint(&mut self, now: Millis, id: &str) {
+        self.session.hint(now, id);
+    }
+
+    /// As [`hint`](Self::hint), for all of them.
+    pub fn hint_all(&mut self, now: Millis) {
+        self.session.hint_all(now);
+    }
+
+    /// What would be asked for now: to be condensed, and given to [`poll`](Self::poll).
+    pub fn due(&mut self, now: Millis) -> Vec<Arc<str>> {
+        self.session.give_up_late(now);
+        if self.session.is_due(now) { self.session.chosen(now) } else { Vec::new() }
+    }
+
+    /// What to send now, if anything. `condensed` is what those that are [`due`](Self::due) say of themselves at this moment.
+    pub fn poll(
+        &mut self,
+        now: Millis,
+        condensed: impl IntoIterator<Item = (Arc<str>, Condensed)>,
+    ) -> Option<Outgoing<Condensed>> {
+        let mut silent = self.due(now);
+        for (id, condensed) in condensed {
+            let Some(at) = silent.iter().position(|due| *due == id) else { continue };
+            silent.swap_remove(at);
+            if condensed.edition != self.supplied.get(&id).copied().unwrap_or_default() {
+                self.supplied.remove(&id);
+                self.session.forget(&id);
+            }
+            self.session.want(now, &id, condensed, Mode::Pessimistic);
+        }
+        for id in silent {
+            self.session.put_off(&id, now.plus(LATER));
+        }
+        self.session.poll(now)
+    }
+
+    /// When [`due`](Self::due) should be called at the latest.
+    pub fn wake(&self, now: Millis) -> Option<Millis> {
+        self.session.wake(now)
+    }
+
+    /// The parent's master has answered request `number`. `None` if nobody waits for that any more; else what it has lent, to be
+    /// given to the resources before they are condensed again.
+    pub fn answered(&mut self, now: Millis, number: u64, granted: Vec<Granted>) -> Option<Vec<(Arc<str>, Supply)>> {
+        let given = granted.iter().map(|granted| granted.given.clone()).collect();
+        if !self.session.answered(now, number, given) {
+            return None;
+        }
+        let supplies = granted.into_iter().filter_map(|granted| {
+            let lease = self.session.lease(now, &granted.given.id)?;
+            if lease.wire != granted.given.wire || lease.token != granted.given.token {
+                return None;
+            }
+            self.editions += 1;
+            let id = granted.given.id;
+            self.supplied.insert(Arc::clone(&id), self.editions);
+            let (capacity, until) = (Amount::clamped(lease.capacity.get()), lease.end);
+            Some((id, Supply { capacity, until, terms: granted.terms, edition: self.editions }))
+        });
+        Some(supplies.collect())
+    }
+
+    /// See [`Session::redirected`].
+    pub fn redirected(&mut self, now: Millis, number: u64, master: Option<&str>) -> bool {
+        self.session.redirected(now, number, master)
+    }
+
+    /// See [`Session::failed`].
+    pub fn failed(&mut self, now: Millis, number: u64) -> bool {
+        self.session.failed(now, number)
+    }
+
+    /// The session with the parent, to look at.
+    pub fn session(&self) -> &Session<Condensed> {
+        &self.session
+    }
+}
+
+#[cfg(test)]
+mod tests;

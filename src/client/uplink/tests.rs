@@ -1,0 +1,84 @@
+use super::*;
+use crate::session::{Body, Pace, Wire};
+
+fn uplink() -> Uplink {
+    let (endpoints, pace) = (vec!["parent:1".into()], Pace { ahead: Millis(0), ..Pace::default() });
+    Uplink::new(Settings { endpoints, pace, resources_per_request: 10, seed: 1 })
+}
+
+fn granted(id: &str, capacity: f64, token: u64) -> Granted {
+    let wire = Wire { expiry_time: 1_000, refresh_interval: 8, capacity };
+    let (length, refresh) = (Millis(60_000), Millis(8_000));
+    Granted { given: Given { id: id.into(), length, refresh, token: Some(token), wire, safe: None }, terms: Vec::new() }
+}
+
+fn says(edition: u64) -> Condensed {
+    Condensed { edition, ..Condensed::default() }
+}
+
+/// Sends what is due; returns what was asked, each with the token it has.
+fn asked(uplink: &mut Uplink, now: u64, edition: u64) -> (u64, Vec<(Arc<str>, Option<u64>)>) {
+    let now = Millis(now);
+    let condensed: Vec<_> = uplink.due(now).into_iter().map(|id| (id, says(edition))).collect();
+    let outgoing = uplink.poll(now, condensed).expect("something is due");
+    let Body::Ask(asks) = outgoing.body else { panic!("expected asks") };
+    (outgoing.number, asks.into_iter().map(|ask| (ask.id, ask.has.and_then(|lease| lease.token))).collect())
+}
+
+#[test]
+fn what_it_tells_fits_the_lease_it_confirms() {
+    let mut uplink = uplink();
+    uplink.want(Millis(0), &"r".into());
+    let (number, asks) = asked(&mut uplink, 0, 0);
+    assert_eq!(asks, [("r".into(), None)]);
+    let supplies = uplink.answered(Millis(5), number, vec![granted("r", 50.0, 7)]).expect("it counts");
+    let [(id, supply)] = &supplies[..] else { panic!("one resource") };
+    assert_eq!((&**id, supply.capacity.get(), supply.until, supply.edition), ("r", 50.0, Millis(60_000), 1));
+    let (_, asks) = asked(&mut uplink, 8_000, 1);
+    assert_eq!(asks, [("r".into(), Some(7))]);
+}
+
+#[test]
+fn a_resource_that_has_forgotten_its_supply_is_asked_for_without_a_lease() {
+    let mut uplink = uplink();
+    uplink.want(Millis(0), &"r".into());
+    let (number, _) = asked(&mut uplink, 0, 0);
+    uplink.answered(Millis(5), number, vec![granted("r", 50.0, 7)]);
+    uplink.want(Millis(300), &"r".into());
+    let (_, asks) = asked(&mut uplink, 300, 0);
+    assert_eq!(asks, [("r".into(), None)], "a new life must not confirm what it does not know");
+}
+
+#[test]
+fn who_cannot_say_anything_is_asked_about_later_and_nothing_stale_is_sent() {
+    let mut uplink = uplink();
+    uplink.want(Millis(0), &"quick".into());
+    uplink.want(Millis(0), &"slow".into());
+    assert_eq!(uplink.due(Millis(0)).len(), 2);
+    let outgoing = uplink.poll(Millis(0), [("quick".into(), says(0))]).expect("one is ready");
+    let Body::Ask(asks) = outgoing.body else { panic!("expected asks") };
+    assert_eq!(asks.len(), 1);
+    uplink.answered(Millis(5), outgoing.number, vec![granted("quick", 50.0, 7)]);
+    assert!(uplink.due(Millis(99)).is_empty());
+    assert_eq!(uplink.due(Millis(100)), ["slow".into()]);
+}
+
+#[test]
+fn only_what_is_due_is_asked_for() {
+    let mut uplink = uplink();
+    uplink.want(Millis(0), &"one".into());
+    let (number, _) = asked(&mut uplink, 0, 0);
+    uplink.answered(Millis(5), number, vec![granted("one", 50.0, 7)]);
+    uplink.want(Millis(500), &"other".into());
+    let (_, asks) = asked(&mut uplink, 500, 0);
+    assert_eq!(asks, [("other".into(), None)]);
+}
+
+#[test]
+fn a_late_answer_lends_nothing() {
+    let mut uplink = uplink();
+    uplink.want(Millis(0), &"r".into());
+    let (number, _) = asked(&mut uplink, 0, 0);
+    assert!(uplink.due(Millis(4_000)).is_empty(), "given up after its deadline, and a pause follows");
+    assert_eq!(uplink.answered(Millis(4_001), number, vec![granted("r", 50.0, 7)]), None);
+}

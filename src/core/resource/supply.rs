@@ -1,0 +1,144 @@
+//! A resource of a node with a parent: what it has been lent, and what it tells of those below it. And the other side of the same
+//! thing: what a child node is told with its lease.
+
+use super::{Batch, Resource};
+use crate::{
+    Amount, Answer, Condensed, HolderKind, Lease, Millis, Settings, Source, Sum, Supplied, Supply, Terms,
+    division::Division, ledger::Holder, supply::Told, time::certain_end,
+};
+
+/// Where the capacity comes from, and how things stand with that.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(super) enum Origin {
+    Own,
+    Parent {
+        /// The end of the parent's lease and the name of its supply; none before the first.
+        lent: Option<(Millis, u64)>,
+        /// What the parent was told last.
+        told: Option<Told>,
+    },
+}
+
+impl From<Source> for Origin {
+    fn from(source: Source) -> Origin {
+        match source {
+            Source::Own => Origin::Own,
+            Source::Parent => Origin::Parent { lent: None, told: None },
+        }
+    }
+}
+
+/// A division fit for where the capacity comes from.
+pub(super) fn division(settings: &Settings, source: Source) -> Division {
+    let division = Division::new(settings.kind, settings.priority, settings.capacity);
+    match source {
+        Source::Own => division,
+        Source::Parent => division.condensing(),
+    }
+}
+
+impl Resource {
+    /// The parent has lent this. What it lent before does not count any more.
+    pub fn supply(&mut self, supply: Supply) {
+        if let Origin::Parent { lent, .. } = &mut self.origin {
+            *lent = Some((supply.until, supply.edition));
+            // What is due may change even if the sum does not.
+            self.reforms += u64::from(self.division.follow(supply.terms));
+            self.set_capacity(supply.capacity);
+        }
+    }
+
+    /// Whether there is a parent that has not lent anything yet: all requests are put off.
+    pub fn awaits_supply(&self) -> bool {
+        matches!(self.origin, Origin::Parent { lent: None, .. })
+    }
+
+    /// What the parent should be told now. It is taken for told.
+    pub fn condense(&mut self, now: Millis) -> Condensed {
+        let learning = self.is_learning(now);
+        let sums = self.sums();
+        let mut edition = 0;
+        if let Origin::Parent { lent, told } = &mut self.origin {
+            edition = lent.map_or(0, |(_, edition)| edition);
+            *told = Some(Told { wants: sums.wants, held: sums.held });
+        }
+        Condensed { claims: self.division.condense(), outstanding: sums.held.ceil(), learning, edition }
+    }
+
+    /// Whether the parent should be told before it is asked anyway.
+    pub fn asks_early(&self) -> bool {
+        let Origin::Parent { told, .. } = &self.origin else { return false };
+        let sums = self.sums();
+        let now = Told { wants: sums.wants, held: sums.held };
+        told.is_none_or(|told| told.is_outdated(&now, self.settings.capacity))
+    }
+
+    pub(super) fn has_parent(&self) -> bool {
+        self.source() == Source::Parent
+    }
+
+    pub(super) fn source(&self) -> Source {
+        match self.origin {
+            Origin::Own => Source::Own,
+            Origin::Parent { .. } => Source::Parent,
+        }
+    }
+
+    /// The end of the parent's lease.
+    pub(super) fn lent_until(&self) -> Option<Millis> {
+        match self.origin {
+            Origin::Parent { lent, .. } => lent.map(|(until, _)| until),
+            Origin::Own => None,
+        }
+    }
+
+    /// What was told does not count any more: it would be said in another way now.
+    pub(super) fn forget_told(&mut self) {
+        if let Origin::Parent { told, .. } = &mut self.origin {
+            *told = None;
+        }
+    }
+
+    pub(super) fn end_of_supply(&mut self, now: Millis) {
+        if self.supply_has_ended(now) {
+            self.set_capacity(Amount::ZERO);
+        }
+    }
+
+    pub(super) fn supply_has_ended(&self, now: Millis) -> bool {
+        self.lent_until().is_some_and(|until| until <= now)
+    }
+
+    /// Rule 5: nothing can be decided yet, and nobody loses what it has.
+    pub(super) fn put_off(&mut self, batch: &mut Batch, now: Millis, answers: &mut [Answer]) {
+        let until = certain_end(now, self.settings.lease);
+        for seat in batch.seats.drain(..) {
+            self.ledger.remember(seat.slot, now, until);
+            answers[seat.answer] = Answer::NotYet;
+        }
+    }
+
+    /// What a child node is told with its lease.
+    pub(super) fn supplied(&self, slot: u32, lease: Lease, known: &mut Vec<(i16, Terms)>) -> Supplied {
+        let mut terms: Vec<(i16, Terms)> = Vec::new();
+        for claim in &self.ledger.holder(slot).claims {
+            if terms.last().is_none_or(|(priority, _)| *priority != claim.priority) {
+                terms.push((claim.priority, self.terms_of(claim.priority, known)));
+            }
+        }
+        Supplied { lease, terms, settings: self.settings.clone() }
+    }
+
+    /// A child node's part of what nobody wants.
+    pub(super) fn lent(&self, holder: &Holder) -> Amount {
+        if self.settings.headroom <= 0.0 || holder.kind != HolderKind::Node || !self.is_bounded() {
+            return Amount::ZERO;
+        }
+        let wants = self.sums().wants;
+        let unclaimed = Sum::from(self.settings.capacity) - wants;
+        if unclaimed <= Sum::ZERO || wants == Sum::ZERO {
+            return Amount::ZERO;
+        }
+        Amount::clamped(unclaimed.get() * self.settings.headroom * holder.wants().get() / wants.get())
+    }
+}
