@@ -136,7 +136,7 @@ impl World<'_> {
             Said::Granted(lease) => {
                 client.session.answered(now, reply.number, vec![given(&self.resource, &lease)]);
             }
-            Said::Nothing => {
+            Said::Supplied(_) | Said::Nothing => {
                 client.session.answered(now, reply.number, Vec::new());
             }
             Said::Elsewhere(peer) => {
@@ -227,7 +227,7 @@ impl World<'_> {
                     id: Arc::clone(&client.name),
                     claims: Claims::from_slice(&[Claim::of_client(wants, ask.demand.priority)]),
                     has: has(ask.has),
-                    outstanding: Amount::ZERO,
+                    outstanding: None,
                     learning: false,
                 })
             }

@@ -1,6 +1,6 @@
 //! What goes over the network: requests, answers and hints. The same for clients and for child nodes.
 
-use leaseway_core::{HolderKind, Lease, Request};
+use leaseway_core::{HolderKind, Lease, Request, Supplied};
 
 /// Who asks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -49,6 +49,7 @@ pub(super) struct Reply {
 #[derive(Debug, Clone)]
 pub(super) enum Said {
     Granted(Lease),
+    Supplied(Box<Supplied>),
     /// Given back; or too soon, and the lease stays as it is.
     Nothing,
     /// Another peer is the master, if any is.
@@ -67,13 +68,6 @@ impl Mail {
 }
 
 impl Party {
-    pub(super) fn kind(self) -> HolderKind {
-        match self {
-            Party::Client(_) => HolderKind::Client,
-            Party::Node(_) => HolderKind::Node,
-        }
-    }
-
     /// The name that `name` gave, and the life that it had.
     pub(super) fn named(kind: HolderKind, name: &str) -> Option<(Party, u32)> {
         let (index, life) = name.split_once('.')?;

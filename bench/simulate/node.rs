@@ -4,14 +4,15 @@
 use std::{collections::VecDeque, sync::Arc};
 
 use leaseway_core::{
-    Answer, Birth, Changes, Hint, HolderKind, Inherited, Millis, Promises, Request, Resource, Sum, Term, invariant,
-    invariant::Violation,
+    Answer, Birth, Changes, Hint, HolderKind, Inherited, Millis, Promises, Request, Resource, Source, Sum, Term,
+    invariant, invariant::Violation,
 };
 
 use super::{
     mail::{Letter, Mail, Party, Reply, Said, Sender},
     scenario::Handover,
     tree::Place,
+    uplink::Up,
     world::{Event, World},
 };
 
@@ -24,7 +25,8 @@ const LOOK_AT: usize = 2048;
 
 /// One node of the tree.
 pub(super) struct Node {
-    pub(super) name: String,
+    /// As its parent knows it, whichever peer is master.
+    pub(super) server_id: Arc<str>,
     pub(super) level: usize,
     /// Its peers, as whoever asks them names them.
     pub(super) endpoints: Vec<Arc<str>>,
@@ -43,6 +45,8 @@ pub(super) struct Node {
 pub(super) struct Master {
     peer: u8,
     pub(super) resource: Resource,
+    /// Where there is a parent.
+    pub(super) up: Option<Up>,
     /// When the lease that its capacity was cut from ends.
     pub(super) own_end: Option<Millis>,
     /// Answers that wait until so many promises are stored.
@@ -63,7 +67,7 @@ pub(super) struct Desk {
 impl Node {
     pub(super) fn new(index: usize, place: &Place) -> Node {
         Node {
-            name: place.name.clone(),
+            server_id: Party::Node(index).name(0).into(),
             level: place.level,
             endpoints: (0..place.peers).map(|peer| format!("{index}:{peer}").into()).collect(),
             master: None,
@@ -108,31 +112,36 @@ impl World<'_> {
         }
         node.depose(now, &mut self.rng)?;
         node.life += 1;
+        let life = node.life;
         let settings = self.settings[node.level].clone();
         let learning_until = settings.learning_until(now);
         let (inherited, learning_until) = match self.plan.scenario.handover {
             Handover::Promises => (Some(node.book.inherited(now)), now),
             Handover::Learning => (None, learning_until),
         };
+        let up = self.uplink(index);
         let birth = Birth {
             settings,
+            source: if up.is_some() { Source::Parent } else { Source::Own },
             // Above all that those before it may have given.
-            term: Term((1 << 40) + u64::from(node.life) * Inherited::TERMS_APART),
+            term: Term((1 << 40) + u64::from(life) * Inherited::TERMS_APART),
             since: now,
             learning_until,
             inherited,
             max_holders: usize::MAX,
             seed: self.rng.u64(..),
         };
-        node.master = Some(Master {
+        self.nodes[index].master = Some(Master {
             peer,
             resource: Resource::new(birth),
+            up,
             own_end: None,
             outbox: Vec::new(),
             looked: None,
             look_at: None,
         });
-        self.queue.put(now.plus(TICK), Event::Tick { node: index, life: node.life });
+        self.queue.put(now.plus(TICK), Event::Tick { node: index, life });
+        self.step_node(index);
         Ok(())
     }
 
@@ -154,7 +163,13 @@ impl World<'_> {
     pub(super) fn request(&mut self, letter: Letter) -> Result<(), Violation> {
         let Letter { from, node, peer, request } = letter;
         match &self.nodes[node].master {
-            Some(master) if master.peer == peer => self.round(node, from, request),
+            Some(master) if master.peer == peer => {
+                if self.park(node, from, &request) {
+                    Ok(())
+                } else {
+                    self.round(node, from, request)
+                }
+            }
             other => {
                 let what = Said::Elsewhere(other.as_ref().map(|master| master.peer));
                 self.reply(node, from, what);
@@ -168,11 +183,11 @@ impl World<'_> {
     }
 
     /// A round for one request.
-    fn round(&mut self, index: usize, from: Sender, request: Request) -> Result<(), Violation> {
+    pub(super) fn round(&mut self, index: usize, from: Sender, request: Request) -> Result<(), Violation> {
         let clock = self.clock();
         let Some(master) = &mut self.nodes[index].master else { return Ok(()) };
         let news = match &request {
-            Request::Ask(ask) => Sum::from(ask.outstanding),
+            Request::Ask(ask) => Sum::from(ask.outstanding.unwrap_or_default()),
             Request::Release(_) => Sum::ZERO,
         };
         let before = master.resource.sums().held;
@@ -184,7 +199,8 @@ impl World<'_> {
         master.check(&answer, before, news, clock.at)?;
         let what = match answer {
             Answer::Granted(lease) => Said::Granted(lease),
-            Answer::TooSoon | Answer::Stale | Answer::Full | Answer::Released => Said::Nothing,
+            Answer::Supplied(supplied) => Said::Supplied(supplied),
+            Answer::NotYet | Answer::TooSoon | Answer::Stale | Answer::Full | Answer::Released => Said::Nothing,
         };
         self.write(index);
         let Some(master) = &mut self.nodes[index].master else { return Ok(()) };
@@ -195,6 +211,7 @@ impl World<'_> {
         }
         self.watch_newcomers(index);
         self.look(index);
+        self.ask_early(index);
         Ok(())
     }
 
@@ -206,6 +223,7 @@ impl World<'_> {
         invariant::held_within_capacity(&master.resource, before)?;
         self.write(index);
         self.look(index);
+        self.ask_early(index);
         self.queue.put(now.plus(TICK), Event::Tick { node: index, life });
         Ok(())
     }
@@ -290,7 +308,7 @@ impl Master {
     /// What must hold after every round. `news`: what a child node said that those below it use, which may be more than was
     /// known here; no decision could have prevented that.
     fn check(&self, answer: &Answer, before: Sum, news: Sum, now: Millis) -> Result<(), Violation> {
-        if let Answer::Granted(lease) = answer {
+        if let Some(lease) = answer.lease() {
             invariant::lease_within_bounds(lease, None, now, self.own_end)?;
         }
         match invariant::held_within_capacity(&self.resource, before) {

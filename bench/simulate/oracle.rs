@@ -1,6 +1,8 @@
 //! What one server that knew every client would give each: the core's own division, without a tree in between.
 
-use leaseway_core::{Amount, Ask, Birth, Claim, Claims, HolderKind, Millis, Now, Request, Resource, Settings, Term};
+use leaseway_core::{
+    Amount, Ask, Birth, Claim, Claims, HolderKind, Millis, Now, Request, Resource, Settings, Source, Term,
+};
 use serde::Serialize;
 
 use super::books::per_cent;
@@ -17,6 +19,7 @@ pub(super) fn dues(settings: &Settings, wants: &[Amount]) -> Vec<Amount> {
     let now = Now { at: Millis(0), unix: 0 };
     let birth = Birth {
         settings: settings.clone(),
+        source: Source::Own,
         term: Term(1),
         since: now.at,
         learning_until: now.at,
@@ -31,7 +34,7 @@ pub(super) fn dues(settings: &Settings, wants: &[Amount]) -> Vec<Amount> {
             id: place.to_string().into(),
             claims: Claims::from_slice(&[Claim::of_client(*wants, 0)]),
             has: None,
-            outstanding: Amount::ZERO,
+            outstanding: None,
             learning: false,
         })
     };

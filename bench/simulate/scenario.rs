@@ -39,6 +39,12 @@ pub(super) struct Scenario {
     /// Whether holders are told to ask when it matters, and child nodes ask early.
     #[serde(default = "yes")]
     pub(super) push: bool,
+    /// Whether child nodes tell their parents of similar wants apart. Without: one sum for each priority.
+    #[serde(default = "yes")]
+    pub(super) slices: bool,
+    /// Whether parents tell child nodes what they divided by. Without: they divide what they have by themselves.
+    #[serde(default = "yes")]
+    pub(super) terms: bool,
     /// What happens when.
     #[serde(default)]
     pub(super) events: Vec<Timed>,
@@ -57,7 +63,8 @@ pub(super) struct ResourceSpec {
     #[serde(default)]
     pub(super) parameters: BTreeMap<String, Word>,
     pub(super) lease: Span,
-    /// By level, from the root down; the last goes for all levels below it.
+    /// For whoever asks a node, by its level: the root's, and so on; the last goes for all levels below it. If there is only
+    /// one it is for clients, and child nodes ask sooner by `decay_factor`.
     pub(super) refresh: Vec<Span>,
     /// −1: no limit. Absent: the capacity divided by the clients.
     #[serde(default)]
@@ -371,6 +378,9 @@ impl Scenario {
         for (name, Word(value)) in &resource.parameters {
             let parameter = NamedParameter { name: name.clone(), value: Some(value.clone()) };
             settings.apply(&parameter).map_err(|error| error.to_string())?;
+        }
+        if resource.refresh.len() > 1 {
+            settings.decay_factor = 1.0;
         }
         Ok(settings)
     }

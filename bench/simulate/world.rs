@@ -55,6 +55,7 @@ pub(super) enum Event {
     Deliver(usize),
     WakeClient(usize),
     WakeNode { node: usize, life: u32 },
+    LosePatience { node: usize, life: u32 },
     Tick { node: usize, life: u32 },
     Look { node: usize, life: u32 },
     Remembered { node: usize, life: u32 },
@@ -152,6 +153,13 @@ impl Plan {
         Ok(Plan { scenario, tree, settings })
     }
 
+    /// How a node of this level runs the resource, given what its parent says. Where the file has a refresh interval for each
+    /// level, that goes.
+    pub(super) fn settings_from(&self, parents: Settings, level: usize) -> Settings {
+        let Settings { refresh, decay_factor, .. } = self.settings[level];
+        Settings { refresh, decay_factor, ..parents }
+    }
+
     /// Runs it once.
     pub(super) fn run(&self, seed: u64, keep: Keep) -> Result<Figures, Broken> {
         let began = std::time::Instant::now();
@@ -237,7 +245,11 @@ impl<'p> World<'p> {
                 self.deliver(mail)
             }
             Event::WakeClient(client) => self.wake_client(client),
-            Event::WakeNode { node, life } => self.wake_node(node, life),
+            Event::WakeNode { node, life } => {
+                self.wake_node(node, life);
+                Ok(())
+            }
+            Event::LosePatience { node, life } => self.lose_patience(node, life),
             Event::Tick { node, life } => self.tick(node, life),
             Event::Look { node, life } => {
                 self.look_again(node, life);
@@ -289,7 +301,10 @@ impl<'p> World<'p> {
             },
             Mail::Hint { to, life, .. } => match to {
                 Party::Client(client) => self.hint_client(client, life),
-                Party::Node(node) => self.hint_node(node, life),
+                Party::Node(node) => {
+                    self.hint_node(node);
+                    Ok(())
+                }
             },
         }
     }
