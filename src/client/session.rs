@@ -25,7 +25,10 @@ mod tests;
 
 use std::{collections::BTreeMap, sync::Arc};
 
-use leaseway_core::Millis;
+use leaseway_core::{
+    Millis,
+    planted::{self, Fault},
+};
 
 pub use self::{
     lease::{Lease, Mode, Wire},
@@ -269,7 +272,7 @@ impl<D: Demand> Session<D> {
 
     /// The master has answered request `number`. Returns whether that still counts.
     pub fn answered(&mut self, now: Millis, number: u64, given: Vec<Given>) -> bool {
-        let Some(under_way) = self.landed(number) else { return false };
+        let Some(under_way) = self.landed(number).or_else(|| self.late(number)) else { return false };
         self.failures = 0;
         self.route.succeeded();
         if under_way.kind == Kind::Release {
@@ -374,6 +377,13 @@ impl<D: Demand> Session<D> {
         self.under_way.take_if(|under_way| under_way.number == number)
     }
 
+    /// What a fault makes of an answer that nobody waits for any more: it is taken for the answer to whatever was sent last.
+    fn late(&mut self, number: u64) -> Option<UnderWay> {
+        let sent = self.last_sent.filter(|_| planted::is(Fault::TakesLateAnswers))?;
+        let ids = self.entries.keys().cloned().collect();
+        self.under_way.take().or(Some(UnderWay { number, sent, deadline: sent, ids, kind: Kind::Ask }))
+    }
+
     fn gave_up(&mut self, now: Millis, under_way: &UnderWay) {
         self.failures = self.failures.saturating_add(1);
         self.route.failed();
@@ -413,7 +423,7 @@ impl<D: Demand> Session<D> {
         if order.len() > self.resources_per_request {
             order.sort();
             order.truncate(self.resources_per_request);
-            order.sort_by(|(_, id), (_, other)| id.cmp(other));
+            order.sort_by_key(|(_, id)| *id);
         }
         order.into_iter().map(|(_, id)| Arc::clone(id)).collect()
     }

@@ -148,6 +148,18 @@ impl Uplink {
         self.session.failed(now, number)
     }
 
+    /// What a fault makes of the uplink of a former reign: what it was lent is used again by the next (rule 7).
+    #[cfg(feature = "planted")]
+    pub fn remembered(&self, now: Millis) -> Vec<(Arc<str>, Supply)> {
+        use leaseway_core::planted::{Fault, is};
+        let leases = self.supplied.keys().filter_map(|id| Some((id, self.session.lease(now, id)?)));
+        let supply = |(id, lease): (&Arc<str>, crate::session::Lease)| {
+            let capacity = Amount::clamped(lease.capacity.get());
+            (Arc::clone(id), Supply { capacity, until: lease.end, ..Supply::default() })
+        };
+        leases.filter(|_| is(Fault::RemembersLease)).map(supply).collect()
+    }
+
     /// The session with the parent, to look at.
     pub fn session(&self) -> &Session<Condensed> {
         &self.session

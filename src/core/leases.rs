@@ -12,7 +12,10 @@
 
 use smallvec::SmallVec;
 
-use crate::{Amount, Millis, Token};
+use crate::{
+    Amount, Millis, Token,
+    planted::{self, Fault},
+};
 
 /// When may capacity freed by a shrink be given to somebody else?
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Hash)]
@@ -148,6 +151,9 @@ impl Leases {
 
     /// Rule 1. `issued` tells whether this term gave the token out.
     pub(crate) fn confirm(&mut self, has: &Has, issued: impl Fn(Token) -> bool) -> Confirmation {
+        if planted::is(Fault::FirstHasLowersPromise) {
+            self.lower(Token::INHERITED, has.capacity);
+        }
         let Some(token) = self.named_by(has) else {
             return Confirmation::Nothing;
         };
@@ -166,10 +172,25 @@ impl Leases {
         }
         self.confirmed = Some(token);
         self.grants.retain(|grant| grant.token >= token);
-        if let Some(named) = self.grants.first_mut().filter(|grant| grant.token == token) {
-            named.capacity = named.capacity.min(has.capacity);
+        self.lower(token, has.capacity);
+        if planted::is(Fault::HasReplaces) {
+            self.grants.truncate(1);
+            self.grants.iter_mut().for_each(|all| all.capacity = has.capacity);
         }
         Confirmation::Known
+    }
+
+    /// What is known of the oldest lease may only become less.
+    fn lower(&mut self, token: Token, capacity: Amount) {
+        if let Some(named) = self.grants.first_mut().filter(|grant| grant.token == token) {
+            named.capacity = named.capacity.min(capacity);
+        }
+    }
+
+    /// What a fault does, and nothing else.
+    pub(crate) fn forget_given(&mut self) -> Confirmation {
+        self.grants.clear();
+        Confirmation::Nothing
     }
 
     /// Whether `has` is the newest lease, or just like it: nothing would be told by answering again.
@@ -224,6 +245,10 @@ impl Leases {
         self.expiry_before = self.expiry_before.max(self.expiry_time);
         self.expiry_time = expiry_time;
         self.max_end = self.max_end.max(grant.end);
+        if planted::is(Fault::ReplacesEnd) {
+            self.grants.iter_mut().for_each(|older| older.end = grant.end);
+            self.max_end = grant.end;
+        }
     }
 
     /// The holder gives back the lease `token` and all before it. Returns whether that was everything.

@@ -24,6 +24,7 @@ pub mod invariant;
 mod leases;
 mod ledger;
 mod parameters;
+pub mod planted;
 mod promises;
 mod resource;
 mod settings;
@@ -34,6 +35,7 @@ mod template;
 mod tests;
 mod time;
 mod token;
+mod units;
 
 pub use amount::{Amount, AmountError, Sum};
 pub use claim::{Claim, Claims, HolderKind, clamp_priority};

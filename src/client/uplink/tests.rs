@@ -16,8 +16,11 @@ fn says(edition: u64) -> Condensed {
     Condensed { edition, ..Condensed::default() }
 }
 
-/// Sends what is due; returns what was asked, each with the token it has.
-fn asked(uplink: &mut Uplink, now: u64, edition: u64) -> (u64, Vec<(Arc<str>, Option<u64>)>) {
+/// What was asked for, and the token of the lease that it confirms.
+type Asked = (Arc<str>, Option<u64>);
+
+/// Sends what is due; returns the number of the request and what was asked.
+fn asked(uplink: &mut Uplink, now: u64, edition: u64) -> (u64, Vec<Asked>) {
     let now = Millis(now);
     let condensed: Vec<_> = uplink.due(now).into_iter().map(|id| (id, says(edition))).collect();
     let outgoing = uplink.poll(now, condensed).expect("something is due");

@@ -7,6 +7,7 @@ use crate::{
     Amount, Answer, Ask, Claim, Claims, HolderKind, Millis, Now, Sum,
     leases::Confirmation,
     ledger::{Asked, Holder, further},
+    planted::{self, Fault},
     time::certain_end,
 };
 
@@ -36,6 +37,7 @@ impl Resource {
         let (kind, heeds_terms) = (ask.kind, heeds_terms(&ask));
         self.put_claims(slot, ask);
         let (_, refresh) = self.lengths(kind, now.at);
+        let refresh = self.steered(refresh, slot, now.at);
         let holder = self.ledger.holder_mut(slot);
         let interval = u32::try_from(refresh.0).ok().and_then(NonZeroU32::new).unwrap_or(NonZeroU32::MAX);
         holder.asked = Some(Asked { at: now.at, interval });
@@ -63,17 +65,20 @@ impl Resource {
         let tells_terms_apart = ask.has.is_some_and(|has| has.token.is_some()) || !self.former_leases_live(now);
         let tokens = &self.tokens;
         let leases = &mut self.ledger.holder_mut(slot).leases;
+        let may_confirm = !ask.learning || planted::is(Fault::LearningConfirms);
         let confirmation = match &ask.has {
-            Some(has) if !ask.learning && tells_terms_apart => leases.confirm(has, |token| tokens.issued(token)),
+            Some(has) if may_confirm && tells_terms_apart => leases.confirm(has, |token| tokens.issued(token)),
+            None if planted::is(Fault::AbsentHasClears) => leases.forget_given(),
             _ => Confirmation::Nothing,
         };
-        if confirmation == Confirmation::Stale {
+        let trusted = confirmation == Confirmation::Known || planted::is(Fault::LateReportLowers);
+        if confirmation == Confirmation::Stale && !trusted {
             self.counters.stale += 1;
             return Err(Answer::Stale);
         }
         let until = certain_end(now, self.settings.lease);
         let outstanding = ask.outstanding.unwrap_or_default();
-        leases.report_outstanding(outstanding, confirmation == Confirmation::Known, now, until);
+        leases.report_outstanding(outstanding, trusted, now, until);
         self.ledger.recount(slot, now);
         Ok(confirmation)
     }
@@ -109,13 +114,15 @@ impl Resource {
         }
     }
 
-    /// A client may not claim more priority than the template allows; what child nodes report was capped below.
+    /// As claims count here: a client may not claim more priority than the template allows (what child nodes report was capped
+    /// below), and nobody wants a part of a unit where units are whole.
     fn capped(&self, kind: HolderKind, mut claims: Claims) -> Claims {
         if let (HolderKind::Client, Some(most)) = (kind, self.settings.max_priority) {
             for claim in &mut claims {
                 claim.priority = claim.priority.min(most);
             }
         }
+        self.whole_claims(&mut claims);
         claims
     }
 }

@@ -4,7 +4,11 @@
 use super::{Batch, Resource};
 use crate::{
     Amount, Answer, Condensed, HolderKind, Lease, Millis, Settings, Source, Sum, Supplied, Supply, Terms,
-    division::Division, ledger::Holder, supply::Told, time::certain_end,
+    division::Division,
+    ledger::Holder,
+    planted::{self, Fault},
+    supply::Told,
+    time::certain_end,
 };
 
 /// Where the capacity comes from, and how things stand with that.
@@ -62,7 +66,8 @@ impl Resource {
             edition = lent.map_or(0, |(_, edition)| edition);
             *told = Some(Told { wants: sums.wants, held: sums.held });
         }
-        Condensed { claims: self.division.condense(), outstanding: sums.held.ceil(), learning, edition }
+        let outstanding = if planted::is(Fault::HidesOutstanding) { Amount::ZERO } else { sums.held.ceil() };
+        Condensed { claims: self.division.condense(), outstanding, learning, edition }
     }
 
     /// Whether the parent should be told before it is asked anyway.

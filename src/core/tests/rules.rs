@@ -15,9 +15,11 @@ mod promises;
 mod reuse;
 mod rounds;
 mod safe_capacity;
+mod shadow;
 mod supply;
 mod tokens;
 mod too_soon;
+mod units;
 
 use std::collections::BTreeMap;
 
@@ -43,7 +45,11 @@ fn slice(subclients: u32, wants: f64, priority: i16) -> Claim {
 }
 
 fn granted(answer: Answer) -> Lease {
-    *answer.lease().unwrap_or_else(|| panic!("expected a lease, got {answer:?}"))
+    match answer {
+        Answer::Granted(lease) => lease,
+        Answer::Supplied(supplied) => supplied.lease,
+        other => panic!("expected a lease, got {other:?}"),
+    }
 }
 
 impl Desk {

@@ -17,6 +17,7 @@ use super::{Bounds, Pending, PromiseReport, horizons::Horizons};
 use crate::{
     Amount, Ceiling, Changes, HolderKind, Millis, Sum, Term,
     ledger::{Holder, Ledger},
+    planted::{self, Fault},
 };
 
 /// Lowerings cause a change of their own no more often than this.
@@ -215,13 +216,14 @@ impl Keeper {
         for slot in &touched {
             self.follow(*slot, ledger, &mut draft);
         }
-        if let Some(capacity) = bounds.capacity {
+        let lazily = planted::is(Fault::LowersLazily);
+        if let Some(capacity) = bounds.capacity.filter(|_| !lazily) {
             self.pay(before.max(capacity.into()), ledger, &mut draft);
         }
         let furthest = std::mem::take(&mut self.furthest);
         let horizon = self.horizons.next(furthest, bounds.lease, self.inherited_until).filter(|_| furthest > now);
         let needed = horizon.is_some() || !draft.raised.is_empty();
-        if needed || (self.has_lowerings(ledger, bounds) && now >= self.lowered_at.plus(LOWERING_PAUSE)) {
+        if (needed && !lazily) || (self.has_lowerings(ledger, bounds) && now >= self.lowered_at.plus(LOWERING_PAUSE)) {
             self.lower(ledger, bounds, &mut draft);
             self.lowered_at = now;
         }
