@@ -38,6 +38,10 @@ pub(crate) enum Error {
     #[error("{runs} runs broke a promise; the commands above repeat them")]
     Broken { runs: usize },
 
+    #[cfg(feature = "planted")]
+    #[error("{faults} faults were not found; try more --seeds")]
+    NotFound { faults: usize },
+
     #[error("interrupted; the unfinished measurement is thrown away")]
     Interrupted,
 }

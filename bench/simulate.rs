@@ -16,6 +16,8 @@ mod mail;
 mod network;
 mod node;
 mod oracle;
+#[cfg(feature = "planted")]
+mod plant;
 mod queue;
 mod report;
 mod scenario;
@@ -41,6 +43,10 @@ pub(crate) fn main(args: &Args) -> Result<(), Error> {
     }
     if args.show {
         return args.scenarios.iter().try_for_each(|name| print(scenario::text(name)?.trim_end()));
+    }
+    #[cfg(feature = "planted")]
+    if let Some(name) = &args.plant {
+        return plant::search(name, args.seeds(), &Interrupt::watch()?);
     }
     let cases = args.cases()?;
     let interrupt = Interrupt::watch()?;

@@ -25,7 +25,8 @@ use crate::error::Error;
 #[derive(clap::Args)]
 pub(crate) struct Args {
     /// Those that come with the harness (see --list), or files.
-    #[arg(required_unless_present = "list", value_name = "SCENARIO")]
+    #[cfg_attr(feature = "planted", arg(required_unless_present_any = ["list", "plant"], value_name = "SCENARIO"))]
+    #[cfg_attr(not(feature = "planted"), arg(required_unless_present = "list", value_name = "SCENARIO"))]
     pub(super) scenarios: Vec<String>,
     /// Names the scenarios that come with the harness.
     #[arg(long)]
@@ -33,6 +34,10 @@ pub(crate) struct Args {
     /// Prints the file of a scenario, to copy and change.
     #[arg(long)]
     pub(super) show: bool,
+    /// Leaves out a rule of the protocol (`all`: each in turn) and looks for a run that shows it. --seeds: how many are tried.
+    #[cfg(feature = "planted")]
+    #[arg(long, value_name = "FAULT")]
+    pub(super) plant: Option<String>,
     /// So many runs of each case.
     #[arg(long, default_value = "1", value_name = "N")]
     seeds: NonZeroU64,
@@ -51,6 +56,12 @@ pub(crate) struct Args {
     /// What a new master knows.
     #[arg(long)]
     handover: Option<Handover>,
+    /// Whether child nodes tell similar wants apart.
+    #[arg(long)]
+    slices: Option<Switch>,
+    /// Whether parents tell what they divided by.
+    #[arg(long)]
+    terms: Option<Switch>,
     /// Of a message, one way: `5ms`, `10..100ms`.
     #[arg(long)]
     delay: Option<Between>,
@@ -104,6 +115,22 @@ pub(super) struct Case {
     pub(super) plan: Plan,
 }
 
+impl Case {
+    /// A scenario that comes with the harness, as it is, or with another handover.
+    #[cfg(feature = "planted")]
+    pub(super) fn built_in(name: &str, handover: Handover) -> Result<Case, Error> {
+        #[derive(clap::Parser)]
+        struct Line {
+            #[command(flatten)]
+            args: Args,
+        }
+        let line = ["simulate", name, "--handover", &word(handover)];
+        let line: Line = clap::Parser::try_parse_from(line).map_err(|error| Error::Usage(error.to_string()))?;
+        let mut cases = line.args.cases()?;
+        cases.pop().ok_or_else(|| Error::Usage(format!("{name} is no case")))
+    }
+}
+
 impl Args {
     pub(super) fn seeds(&self) -> Range<u64> {
         self.seed..self.seed.saturating_add(self.seeds.get())
@@ -133,6 +160,8 @@ impl Args {
     /// What is the same for all cases.
     fn changed(&self, mut scenario: Scenario) -> Scenario {
         scenario.handover = self.handover.unwrap_or(scenario.handover);
+        scenario.slices = self.slices.map_or(scenario.slices, |slices| slices == Switch::On);
+        scenario.terms = self.terms.map_or(scenario.terms, |terms| terms == Switch::On);
         scenario.length = self.length.unwrap_or(scenario.length);
         let network = &mut scenario.network;
         network.delay = self.delay.unwrap_or(network.delay);
@@ -176,6 +205,8 @@ impl Args {
             ("--reuse", reuse.map(word)),
             ("--push", push.map(word)),
             ("--handover", self.handover.map(word)),
+            ("--slices", self.slices.map(word)),
+            ("--terms", self.terms.map(word)),
             ("--delay", self.delay.map(|delay| delay.to_string())),
             ("--loss", self.loss.map(|loss| loss.to_string())),
             ("--duplicates", self.duplicates.map(|duplicates| duplicates.to_string())),

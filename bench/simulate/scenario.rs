@@ -4,7 +4,7 @@
 
 use std::{collections::BTreeMap, fmt, path::Path};
 
-use leaseway_core::{Amount, Kind, NamedParameter, SafeCapacity, Settings};
+use leaseway_core::{Amount, NamedParameter, SafeCapacity, Settings};
 use serde::{Deserialize, Deserializer, Serialize, de};
 
 use super::{
@@ -227,7 +227,7 @@ const fn three() -> u8 {
 }
 
 /// Those that come with the harness: their names, and the files.
-const BUILT_IN: [(&str, &str); 7] = [
+const BUILT_IN: [(&str, &str); 10] = [
     ("one", include_str!("../scenarios/one.yaml")),
     ("two", include_str!("../scenarios/two.yaml")),
     ("three", include_str!("../scenarios/three.yaml")),
@@ -235,6 +235,9 @@ const BUILT_IN: [(&str, &str); 7] = [
     ("five", include_str!("../scenarios/five.yaml")),
     ("six", include_str!("../scenarios/six.yaml")),
     ("seven", include_str!("../scenarios/seven.yaml")),
+    ("random", include_str!("../scenarios/random.yaml")),
+    ("lease_cut", include_str!("../scenarios/lease_cut.yaml")),
+    ("lopsided", include_str!("../scenarios/lopsided.yaml")),
 ];
 
 /// The names of those that come with the harness, and what they are about.
@@ -395,12 +398,6 @@ impl Scenario {
     pub(super) fn quiet_from(&self) -> Option<Span> {
         let quiet = self.quiet?;
         Some(Span(self.length.0.since(quiet.0)))
-    }
-
-    /// Whether what clients have is bounded by the capacity at every moment.
-    pub(super) fn is_confirmed(&self) -> bool {
-        let prompt = self.resource.parameters.get("reuse").is_some_and(|reuse| reuse.0 == "prompt");
-        !prompt && matches!(self.resource.algorithm.0, Kind::FairShare | Kind::ProportionalShare)
     }
 }
 

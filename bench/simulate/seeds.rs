@@ -60,9 +60,9 @@ pub(super) fn run(
 
 /// A run that breaks a promise is run again: it does the same again, and this time what led to it is written down.
 fn one(case: &Case, seed: u64, curve: bool) -> Result<Figures, Box<Broken>> {
-    let outcome = case.plan.run(seed, Keep { curve, trace: false });
+    let outcome = case.plan.run(seed, Keep { curve, ..Keep::default() });
     outcome.map_err(|broken| {
-        let again = case.plan.run(seed, Keep { curve: false, trace: true });
+        let again = case.plan.run(seed, Keep { trace: true, ..Keep::default() });
         Box::new(again.err().unwrap_or(broken))
     })
 }

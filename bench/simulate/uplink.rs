@@ -29,6 +29,14 @@ pub(super) struct Up {
     woken_at: Option<Millis>,
 }
 
+#[cfg(feature = "planted")]
+impl Up {
+    /// See [`Uplink::remembered`].
+    pub(super) fn remembered(&self, now: Millis) -> Vec<(Arc<str>, leaseway_core::Supply)> {
+        self.uplink.remembered(now)
+    }
+}
+
 impl World<'_> {
     /// The uplink of a new master: it knows nothing of what its predecessor was lent, and asks for that at once.
     pub(super) fn uplink(&mut self, index: usize) -> Option<Up> {
