@@ -48,7 +48,7 @@ pub use parameters::{NamedParameter, ParameterError, nearest};
 pub use promises::{Ceiling, Changes, Inherited, Promises, Record, Refused};
 pub use resource::{
     Answer, Ask, Birth, Counters, HolderReport, Lease, Pending, PromiseReport, Release, Request, Resource,
-    ResourceReport, Supplied,
+    ResourceReport, Supplied, SupplyReport,
 };
 pub use settings::{SafeCapacity, Settings};
 pub use supply::{Condensed, Source, Supply};

@@ -29,7 +29,7 @@ use crate::{
 
 pub use messages::{Answer, Ask, Counters, Lease, Release, Request, Supplied};
 pub use promises::{Pending, PromiseReport};
-pub use report::{HolderReport, ResourceReport};
+pub use report::{HolderReport, ResourceReport, SupplyReport};
 
 /// What a resource needs to come to life.
 #[derive(Debug, Clone)]
