@@ -35,9 +35,7 @@ pub(super) fn search(name: &str, seeds: Range<u64>, interrupt: &Interrupt) -> Re
     let mut rows = Vec::new();
     let mut missed = 0;
     for fault in faults {
-        planted::plant(Some(fault));
-        let found = find(&cases, seeds.clone(), interrupt);
-        planted::plant(None);
+        let found = find(fault, &cases, seeds.clone(), interrupt);
         interrupt.check()?;
         missed += usize::from(found.is_none());
         rows.push(row(fault, found.as_ref()));
@@ -47,15 +45,23 @@ pub(super) fn search(name: &str, seeds: Range<u64>, interrupt: &Interrupt) -> Re
     if missed == 0 { Ok(()) } else { Err(Error::NotFound { faults: missed }) }
 }
 
-/// Seed by seed in each of the cases: which shows it is not known before.
-fn find<'c>(cases: &'c [Case], seeds: Range<u64>, interrupt: &Interrupt) -> Option<Found<'c>> {
+/// Seed by seed in each of the cases: which shows it is not known before. A run that fails without the fault shows nothing.
+fn find<'c>(fault: Fault, cases: &'c [Case], seeds: Range<u64>, interrupt: &Interrupt) -> Option<Found<'c>> {
+    let run = |planted, case: &Case, seed, keep| {
+        planted::plant(planted);
+        let outcome = case.plan.run(seed, keep);
+        planted::plant(None);
+        outcome
+    };
     for seed in seeds {
         for case in cases {
             if interrupt.check().is_err() {
                 return None;
             }
-            if let Err(broken) = case.plan.run(seed, Keep::default()) {
-                let on = case.plan.run(seed, Keep { on_after_violations: true, ..Keep::default() });
+            if let Err(broken) = run(Some(fault), case, seed, Keep::default())
+                && run(None, case, seed, Keep::default()).is_ok()
+            {
+                let on = run(Some(fault), case, seed, Keep { on_after_violations: true, ..Keep::default() });
                 let peak = on.map_or(0.0, |figures| figures.usage.over_most);
                 return Some(Found { case, broken, peak });
             }
