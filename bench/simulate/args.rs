@@ -124,7 +124,7 @@ impl Case {
             #[command(flatten)]
             args: Args,
         }
-        let line = ["simulate", name, "--handover", &word(handover)];
+        let line = ["simulate", name, "--handover", &word(&handover)];
         let line: Line = clap::Parser::try_parse_from(line).map_err(|error| Error::Usage(error.to_string()))?;
         let mut cases = line.args.cases()?;
         cases.pop().ok_or_else(|| Error::Usage(format!("{name} is no case")))
@@ -181,7 +181,7 @@ impl Args {
         let mut scenario = scenario.clone();
         scenario.resource.algorithm = algorithm.unwrap_or(scenario.resource.algorithm);
         if let Some(reuse) = reuse {
-            scenario.resource.parameters.insert("reuse".into(), Word(word(reuse)));
+            scenario.resource.parameters.insert("reuse".into(), Word(word(&reuse)));
         }
         scenario.push = push.map_or(scenario.push, |push| push == Switch::On);
         let plan = Plan::new(scenario).map_err(|what| Error::Usage(format!("{name}: {what}")))?;
@@ -189,8 +189,8 @@ impl Args {
             scenario: name.to_owned(),
             algorithm: plan.scenario.resource.algorithm,
             reuse: match plan.settings[0].reuse {
-                Reuse::Confirmed => word(When::Confirmed),
-                Reuse::Prompt => word(When::Prompt),
+                Reuse::Confirmed => word(&When::Confirmed),
+                Reuse::Prompt => word(&When::Prompt),
             },
             push: plan.scenario.push,
             handover: plan.scenario.handover,
@@ -202,11 +202,11 @@ impl Args {
     fn command(&self, name: &str, algorithm: Option<Algorithm>, reuse: Option<When>, push: Option<Switch>) -> String {
         let flags = [
             ("--algorithm", algorithm.map(|algorithm| algorithm.to_string())),
-            ("--reuse", reuse.map(word)),
-            ("--push", push.map(word)),
-            ("--handover", self.handover.map(word)),
-            ("--slices", self.slices.map(word)),
-            ("--terms", self.terms.map(word)),
+            ("--reuse", reuse.as_ref().map(word)),
+            ("--push", push.as_ref().map(word)),
+            ("--handover", self.handover.as_ref().map(word)),
+            ("--slices", self.slices.as_ref().map(word)),
+            ("--terms", self.terms.as_ref().map(word)),
             ("--delay", self.delay.map(|delay| delay.to_string())),
             ("--loss", self.loss.map(|loss| loss.to_string())),
             ("--duplicates", self.duplicates.map(|duplicates| duplicates.to_string())),
@@ -226,6 +226,6 @@ fn each<T: Copy>(given: &[T]) -> Vec<Option<T>> {
 }
 
 /// As it is written on the command line.
-fn word(value: impl ValueEnum) -> String {
+fn word(value: &impl ValueEnum) -> String {
     value.to_possible_value().map_or_else(String::new, |value| value.get_name().to_owned())
 }

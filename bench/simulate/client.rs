@@ -127,20 +127,20 @@ impl World<'_> {
         self.step_client(seat)
     }
 
-    pub(super) fn answer_client(&mut self, seat: usize, reply: Reply) -> Result<(), Violation> {
+    pub(super) fn answer_client(&mut self, seat: usize, reply: &Reply) -> Result<(), Violation> {
         let (now, client) = (self.now, &mut self.clients[seat]);
         if client.life != reply.life {
             return Ok(());
         }
-        match reply.what {
+        match &reply.what {
             Said::Granted(lease) => {
-                client.session.answered(now, reply.number, vec![given(&self.resource, &lease)]);
+                client.session.answered(now, reply.number, vec![given(&self.resource, lease)]);
             }
             Said::Supplied(_) | Said::Nothing => {
                 client.session.answered(now, reply.number, Vec::new());
             }
             Said::Elsewhere(peer) => {
-                let master = peer.map(|peer| Arc::clone(&self.nodes[reply.from].endpoints[usize::from(peer)]));
+                let master = peer.map(|peer| Arc::clone(&self.nodes[reply.from].endpoints[usize::from(*peer)]));
                 client.session.redirected(now, reply.number, master.as_deref());
             }
         }

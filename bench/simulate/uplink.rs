@@ -85,7 +85,7 @@ impl World<'_> {
                 let granted = Granted { given: given(&resource, &lease), terms };
                 let supplies = uplink.answered(now, reply.number, vec![granted]);
                 for (_, supply) in supplies.into_iter().flatten() {
-                    let settings = self.plan.settings_from(settings.clone(), self.nodes[index].level);
+                    let settings = self.plan.settings_from(&settings, self.nodes[index].level);
                     let Some(master) = self.master(index, life) else { break };
                     master.own_end = Some(supply.until);
                     master.resource.configure(settings);

@@ -159,9 +159,9 @@ impl Plan {
 
     /// How a node of this level runs the resource, given what its parent says. Where the file has a refresh interval for each
     /// level, that goes.
-    pub(super) fn settings_from(&self, parents: Settings, level: usize) -> Settings {
+    pub(super) fn settings_from(&self, parents: &Settings, level: usize) -> Settings {
         let Settings { refresh, decay_factor, .. } = self.settings[level];
-        Settings { refresh, decay_factor, ..parents }
+        Settings { refresh, decay_factor, ..parents.clone() }
     }
 
     /// Runs it once.
@@ -304,7 +304,7 @@ impl<'p> World<'p> {
         match mail {
             Mail::Request(letter) => self.request(*letter),
             Mail::Reply(letter) => match letter.to {
-                Party::Client(client) => self.answer_client(client, *letter),
+                Party::Client(client) => self.answer_client(client, &letter),
                 Party::Node(node) => self.answer_node(node, *letter),
             },
             Mail::Hint { to, life, .. } => match to {
