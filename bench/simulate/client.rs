@@ -140,7 +140,7 @@ impl World<'_> {
                 client.session.answered(now, reply.number, Vec::new());
             }
             Said::Elsewhere(peer) => {
-                let master = peer.map(|peer| Arc::clone(&self.nodes[reply.from].endpoints[usize::from(*peer)]));
+                let master = peer.map(|peer| Arc::clone(&self.nodes[reply.from].endpoints[usize::from(peer)]));
                 client.session.redirected(now, reply.number, master.as_deref());
             }
         }
