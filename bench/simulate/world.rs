@@ -9,7 +9,7 @@
 
 use std::{collections::VecDeque, sync::Arc};
 
-use leaseway_core::{Amount, Millis, Now, Reuse, Settings, invariant::Violation};
+use leaseway_core::{Amount, Millis, Now, Reuse, Settings, Sum, invariant::Violation};
 use serde::Serialize;
 use slab::Slab;
 
@@ -136,7 +136,7 @@ pub(super) struct Broken {
     pub(super) seed: u64,
     pub(super) at: Millis,
     pub(super) violation: Violation,
-    /// What happened before, if that was asked for.
+    /// What happened before, and how every node stood then, if that was asked for.
     pub(super) trace: Vec<String>,
 }
 
@@ -171,7 +171,10 @@ impl Plan {
         match world.start().and_then(|()| world.run()).and_then(|()| world.judge()) {
             Ok(()) => Ok(world.figures(seed, began.elapsed().as_secs_f64())),
             Err(violation) => {
-                let trace = world.trace.take().unwrap_or_default().into();
+                let mut trace: Vec<String> = world.trace.take().unwrap_or_default().into();
+                if keep.trace {
+                    trace.extend(world.standing());
+                }
                 Err(Broken { seed, at: world.now, violation, trace })
             }
         }
@@ -409,6 +412,27 @@ impl<'p> World<'p> {
             digest: format!("{:016x}", self.books.digest()),
             curve: self.curve.take().unwrap_or_default(),
         }
+    }
+
+    /// How every node stands: what it can give, what it takes for held, and what those of its clients may use who are its own.
+    fn standing(&self) -> impl Iterator<Item = String> {
+        let places = self.plan.tree.nodes.iter().zip(&self.nodes).enumerate();
+        places.map(|(index, (place, node))| {
+            let own = self.plan.tree.clients.iter().zip(&self.clients).filter(|(seat, _)| seat.node == index);
+            let used: Sum = own.map(|(_, client)| client.believes).collect();
+            let (name, life) = (&place.name, node.life);
+            match &node.master {
+                None => format!("{name}: no master; its clients may use {used:?}"),
+                Some(master) => {
+                    let (resource, end) = (&master.resource, master.own_end.map(|end| end.0));
+                    let (capacity, held) = (resource.settings().capacity, resource.sums().held);
+                    let learning = if resource.is_learning(self.now) { ", learning" } else { "" };
+                    format!(
+                        "{name}: master {life}{learning}, capacity {capacity:?} until {end:?}, held {held:?}; its clients may use {used:?}"
+                    )
+                }
+            }
+        })
     }
 
     fn note(&mut self, event: Event) {

@@ -113,7 +113,8 @@ fn too_much_is_found_and_told_the_same_way_again() {
     let keep = Keep { trace: true, ..Keep::default() };
     let broken = plan.run(1, keep).expect_err("550 of 500 are given out");
     assert_eq!(broken.violation.invariant, "I2");
-    assert!(!broken.trace.is_empty() && broken.trace.len() <= TRACE);
+    assert!(broken.trace.iter().any(|line| line.contains("datacenter9: master")));
+    assert!(!broken.trace.is_empty() && broken.trace.len() <= TRACE + plan.tree.nodes.len());
     let again = plan.run(1, keep).expect_err("the same again");
     assert_eq!((broken.at, &broken.trace), (again.at, &again.trace));
     let figures = plan.run(1, Keep { on_after_violations: true, ..Keep::default() }).expect("it goes on");
