@@ -155,6 +155,7 @@ impl Crowd {
             has,
             outstanding: None,
             learning: false,
+            news: None,
         };
         (Now { at, unix: 1_700_000_000 + (at.0 / 1000) as i64 }, Request::Ask(ask))
     }

@@ -50,6 +50,7 @@ impl Capacity for Fixed {
             resource_id: asked.resource_id,
             gets: Some(self.lease),
             safe_capacity: Some(1.0),
+            pool: None,
             priority: asked.priority,
         };
         let response = request.into_inner().resource.into_iter().map(granted).collect();

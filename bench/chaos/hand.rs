@@ -69,6 +69,7 @@ impl Hand {
             priority: Some(0),
             has,
             wants: Some(wish.wants),
+            usage: None,
             outstanding: None,
         };
         let request = GetCapacityRequest { client_id: Some(wish.client.to_string()), resource: vec![resource] };

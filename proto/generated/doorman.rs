@@ -25,9 +25,25 @@ pub struct ResourceRequest {
     pub has: ::core::option::Option<Lease>,
     #[prost(double, optional, tag = "4")]
     pub wants: ::core::option::Option<f64>,
+    /// PRIORITY_POOL: what was used since the last request that was answered.
+    #[prost(message, optional, tag = "100")]
+    pub usage: ::core::option::Option<Usage>,
     /// For gauges: permits in use beyond what `has` allows.
     #[prost(double, optional, tag = "101")]
     pub outstanding: ::core::option::Option<f64>,
+}
+/// What a client has used since its last request that was answered. One that does not say counts as using all it has.
+#[derive(Clone, Copy, PartialEq, ::prost::Message)]
+pub struct Usage {
+    /// The part of that time in which its bucket was not full, from 0 to 1.
+    #[prost(double, optional, tag = "1")]
+    pub recharging_fraction: ::core::option::Option<f64>,
+    /// What it has used, in units of the resource.
+    #[prost(double, optional, tag = "2")]
+    pub request_cost: ::core::option::Option<f64>,
+    /// How long that was.
+    #[prost(int64, optional, tag = "3")]
+    pub interval_ms: ::core::option::Option<i64>,
 }
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct GetCapacityRequest {
@@ -45,9 +61,76 @@ pub struct ResourceResponse {
     /// What to use once the lease has ended unrenewed; negative means unlimited.
     #[prost(double, optional, tag = "3")]
     pub safe_capacity: ::core::option::Option<f64>,
+    /// PRIORITY_POOL: where this client stands.
+    #[prost(message, optional, tag = "100")]
+    pub pool: ::core::option::Option<PoolState>,
     /// The priority the server counts this client at; the template may cap what was claimed.
     #[prost(int64, optional, tag = "101")]
     pub priority: ::core::option::Option<i64>,
+}
+/// Where a client of a pool stands.
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct PoolState {
+    #[prost(enumeration = "pool_state::State", optional, tag = "1")]
+    pub state: ::core::option::Option<i32>,
+    /// What is assigned to it.
+    #[prost(double, optional, tag = "2")]
+    pub assigned: ::core::option::Option<f64>,
+    /// The least that is any use: a client has nothing or at least this much.
+    #[prost(double, optional, tag = "3")]
+    pub min_capacity: ::core::option::Option<f64>,
+    /// Why it has nothing, in words.
+    #[prost(string, optional, tag = "4")]
+    pub reason: ::core::option::Option<::prost::alloc::string::String>,
+}
+/// Nested message and enum types in `PoolState`.
+pub mod pool_state {
+    #[derive(
+        Clone,
+        Copy,
+        Debug,
+        PartialEq,
+        Eq,
+        Hash,
+        PartialOrd,
+        Ord,
+        ::prost::Enumeration
+    )]
+    #[repr(i32)]
+    pub enum State {
+        /// It has nothing yet.
+        Waiting = 0,
+        /// It has what everybody has whom nobody knows.
+        Free = 1,
+        /// It has what was assigned to it.
+        Priority = 2,
+        /// It will have nothing from its next request on.
+        Revoking = 3,
+    }
+    impl State {
+        /// String value of the enum field names used in the ProtoBuf definition.
+        ///
+        /// The values are not transformed in any way and thus are considered stable
+        /// (if the ProtoBuf definition does not change) and safe for programmatic use.
+        pub fn as_str_name(&self) -> &'static str {
+            match self {
+                Self::Waiting => "WAITING",
+                Self::Free => "FREE",
+                Self::Priority => "PRIORITY",
+                Self::Revoking => "REVOKING",
+            }
+        }
+        /// Creates an enum from field names used in the ProtoBuf definition.
+        pub fn from_str_name(value: &str) -> ::core::option::Option<Self> {
+            match value {
+                "WAITING" => Some(Self::Waiting),
+                "FREE" => Some(Self::Free),
+                "PRIORITY" => Some(Self::Priority),
+                "REVOKING" => Some(Self::Revoking),
+                _ => None,
+            }
+        }
+    }
 }
 /// Its presence in an answer says "I am not the master". Without an address: "and I do not know who is".
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
@@ -198,6 +281,8 @@ pub mod algorithm {
         Static = 1,
         ProportionalShare = 2,
         FairShare = 3,
+        /// Ours. Servers first, configurations after: an old parser refuses a kind it does not know.
+        PriorityPool = 100,
     }
     impl Kind {
         /// String value of the enum field names used in the ProtoBuf definition.
@@ -210,6 +295,7 @@ pub mod algorithm {
                 Self::Static => "STATIC",
                 Self::ProportionalShare => "PROPORTIONAL_SHARE",
                 Self::FairShare => "FAIR_SHARE",
+                Self::PriorityPool => "PRIORITY_POOL",
             }
         }
         /// Creates an enum from field names used in the ProtoBuf definition.
@@ -219,6 +305,7 @@ pub mod algorithm {
                 "STATIC" => Some(Self::Static),
                 "PROPORTIONAL_SHARE" => Some(Self::ProportionalShare),
                 "FAIR_SHARE" => Some(Self::FairShare),
+                "PRIORITY_POOL" => Some(Self::PriorityPool),
                 _ => None,
             }
         }

@@ -55,6 +55,7 @@ impl Get {
             priority: Some(self.priority),
             has: None,
             wants: Some(self.wants.get()),
+            usage: None,
             outstanding: None,
         };
         let request = GetCapacityRequest { client_id: Some(self.client.clone()), resource: vec![entry] };

@@ -17,6 +17,8 @@ pub(crate) fn get_capacity(client: &str, asks: Vec<Ask<Wants>>) -> wire::GetCapa
         priority: Some(ask.demand.priority),
         has: ask.has.as_ref().map(echo),
         wants: Some(ask.demand.amount),
+        // Nothing measures it yet.
+        usage: None,
         // The wire has what is in use *beyond* the lease that is echoed.
         outstanding: Some(ask.demand.outstanding - ask.has.map_or(0.0, |lease| lease.capacity.get()))
             .filter(|beyond| *beyond > 0.0),
@@ -105,7 +107,13 @@ mod tests {
     }
 
     fn response(gets: Option<wire::Lease>) -> wire::ResourceResponse {
-        wire::ResourceResponse { resource_id: Some("r".into()), gets, safe_capacity: Some(-1.0), priority: None }
+        wire::ResourceResponse {
+            resource_id: Some("r".into()),
+            gets,
+            safe_capacity: Some(-1.0),
+            pool: None,
+            priority: None,
+        }
     }
 
     #[test]

@@ -24,11 +24,31 @@ pub enum Kind {
     ProportionalShare,
     /// Max-min: no one can get more without somebody who has less getting even less.
     FairShare,
+    /// What is assigned to those who are vouched for, and the least useful capacity to strangers, see [`crate::pool`].
+    PriorityPool,
 }
 
 impl Kind {
     /// All of them, in the order of their numbers on the wire.
-    pub const ALL: [Kind; 4] = [Kind::NoAlgorithm, Kind::Static, Kind::ProportionalShare, Kind::FairShare];
+    pub const ALL: [Kind; 5] =
+        [Kind::NoAlgorithm, Kind::Static, Kind::ProportionalShare, Kind::FairShare, Kind::PriorityPool];
+
+    /// Its number on the wire and in configuration files.
+    pub fn number(self) -> i32 {
+        match self {
+            Kind::NoAlgorithm => 0,
+            Kind::Static => 1,
+            Kind::ProportionalShare => 2,
+            Kind::FairShare => 3,
+            // What is ours is numbered from 100.
+            Kind::PriorityPool => 100,
+        }
+    }
+
+    /// The algorithm of a number.
+    pub fn from_number(number: i32) -> Option<Kind> {
+        Kind::ALL.into_iter().find(|kind| kind.number() == number)
+    }
 
     /// The name it has in configuration files.
     pub fn name(self) -> &'static str {
@@ -37,11 +57,17 @@ impl Kind {
             Kind::Static => "STATIC",
             Kind::ProportionalShare => "PROPORTIONAL_SHARE",
             Kind::FairShare => "FAIR_SHARE",
+            Kind::PriorityPool => "PRIORITY_POOL",
         }
     }
 
     /// Whether the capacity is one sum that all share, so that what one gets another cannot.
     pub fn divides(self) -> bool {
+        matches!(self, Kind::ProportionalShare | Kind::FairShare | Kind::PriorityPool)
+    }
+
+    /// Whether what is due follows from the claims alone, so that claims have to stand in order.
+    fn is_indexed(self) -> bool {
         matches!(self, Kind::ProportionalShare | Kind::FairShare)
     }
 }
@@ -136,7 +162,7 @@ impl Division {
     }
 
     fn is_indexed(&self) -> bool {
-        self.condenses || self.kind.divides()
+        self.condenses || self.kind.is_indexed()
     }
 
     pub(crate) fn set_capacity(&mut self, capacity: Amount) {
@@ -145,7 +171,7 @@ impl Division {
 
     /// Whether claims kept for other settings can be used under these.
     pub(crate) fn same_order(&self, kind: Kind, priority: Priority) -> bool {
-        (self.condenses || self.kind.divides() == kind.divides()) && self.priority == priority
+        (self.condenses || self.kind.is_indexed() == kind.is_indexed()) && self.priority == priority
     }
 
     pub(crate) fn set_kind(&mut self, kind: Kind) {
@@ -193,7 +219,8 @@ impl Division {
     /// The terms for claims of a band.
     pub(crate) fn terms(&self, band: i16) -> Terms {
         match self.kind {
-            Kind::NoAlgorithm => Terms::Wants,
+            // A pool says itself what is due.
+            Kind::NoAlgorithm | Kind::PriorityPool => Terms::Wants,
             Kind::Static => Terms::Each(self.per_client()),
             Kind::ProportionalShare | Kind::FairShare => self.shared_terms(band),
         }

@@ -3,7 +3,7 @@
 //!
 //! | | binds |
 //! |---|---|
-//! | [`held_within_capacity`] (I1) | FAIR_SHARE and PROPORTIONAL_SHARE; every algorithm on a node with a parent; any `reuse`, learning or not |
+//! | [`held_within_capacity`] (I1) | FAIR_SHARE, PROPORTIONAL_SHARE and PRIORITY_POOL; every algorithm on a node with a parent; any `reuse`, learning or not |
 //! | [`believed_within_capacity`] (I2) | the same under `reuse: confirmed`, seen from outside |
 //! | [`lease_within_bounds`] (I3) | every algorithm; the part about due not while learning |
 //! | [`divided_completely`] (I4) | FAIR_SHARE and PROPORTIONAL_SHARE |
@@ -28,9 +28,9 @@ fn check(invariant: &'static str, kept: bool, detail: impl FnOnce() -> String) -
     if kept { Ok(()) } else { Err(Violation { invariant, detail: detail() }) }
 }
 
-/// I1: Σ held ≤ capacity, or Σ held is not rising. `before` is Σ held before the step.
+/// I1: Σ held ≤ capacity (of a pool: its total), or Σ held is not rising. `before` is Σ held before the step.
 pub fn held_within_capacity(resource: &Resource, before: Sum) -> Result<(), Violation> {
-    let (held, capacity) = (resource.sums().held, Sum::from(resource.settings().capacity));
+    let (held, capacity) = (resource.sums().held, Sum::from(resource.total()));
     check("I1", !resource.is_bounded() || held <= capacity || held <= before, || {
         format!("held {held:?} of {capacity:?}, {before:?} before")
     })

@@ -25,6 +25,7 @@ mod leases;
 mod ledger;
 mod parameters;
 pub mod planted;
+mod pool;
 mod promises;
 mod resource;
 mod settings;
@@ -45,10 +46,15 @@ pub use hints::{Hint, Why};
 pub use leases::{Has, Reuse};
 pub use ledger::Sums;
 pub use parameters::{NamedParameter, ParameterError, nearest};
+pub use pool::{
+    AssignError, Assigned, Cause, CostWeights, DropMode, FreeKey, News, PoolClient, PoolEvent, PoolEventFilter,
+    PoolEventKind, PoolFilter, PoolMember, PoolPage, PoolPlace, PoolReport, PoolSettings, PoolStanding, PoolState,
+    RaiseMode, SettingsError, Usage,
+};
 pub use promises::{Ceiling, Changes, Inherited, Promises, Record, Refused};
 pub use resource::{
-    Answer, Ask, Birth, Counters, HolderReport, Lease, Pending, PromiseReport, Release, Request, Resource,
-    ResourceReport, Supplied, SupplyReport,
+    Answer, Ask, Birth, Counters, HolderReport, Lease, Load, LoadError, LoadReport, Pending, PromiseReport, Release,
+    Request, Resource, ResourceReport, Supplied, SupplyReport,
 };
 pub use settings::{SafeCapacity, Settings};
 pub use supply::{Condensed, Source, Supply};

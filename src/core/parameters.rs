@@ -1,6 +1,6 @@
 //! Named parameters of an algorithm: ours travel as Doorman's name/value pairs, so that the wire carries them to child nodes.
 
-use crate::{Millis, Priority, Reuse, Settings};
+use crate::{Amount, Kind, Millis, Priority, Reuse, Settings, pool};
 
 /// A name with a value, as written in the configuration or received from a parent.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -19,6 +19,14 @@ pub enum ParameterError {
     Unknown {
         /// What was written.
         name: String,
+    },
+    /// It is of another algorithm.
+    #[error("parameter `{name}` is for PRIORITY_POOL only; the algorithm here is {}", kind.name())]
+    OfPools {
+        /// Which parameter.
+        name: &'static str,
+        /// The algorithm it was written for.
+        kind: Kind,
     },
     /// Its value cannot be used.
     #[error("parameter `{name}` is `{value}`, expected {expected}")]
@@ -42,7 +50,7 @@ struct Parameter {
 }
 
 /// Every parameter there is.
-const PARAMETERS: [Parameter; 9] = [
+const PARAMETERS: [Parameter; 11] = [
     Parameter {
         name: "priority",
         expected: "`ignore` (as Doorman) or `strict` (higher bands first)",
@@ -141,19 +149,40 @@ const PARAMETERS: [Parameter; 9] = [
             (interval != Settings::DEFAULT_MIN_REQUEST_INTERVAL).then(|| (interval.0 as f64 / 1000.0).to_string())
         },
     },
+    Parameter {
+        name: "capacity_floor",
+        expected: "the least that reports of load may make of the capacity, from 0 to 1e15",
+        apply: |settings, value| {
+            settings.load_bounds.0 = Some(Amount::new(value.parse().ok()?).ok()?);
+            Some(())
+        },
+        write: |_| None, // children follow what their parent lends
+    },
+    Parameter {
+        name: "capacity_ceiling",
+        expected: "the most that reports of load may make of the capacity, from 0 to 1e15",
+        apply: |settings, value| {
+            settings.load_bounds.1 = Some(Amount::new(value.parse().ok()?).ok()?);
+            Some(())
+        },
+        write: |_| None,
+    },
 ];
 
 impl Settings {
     /// Puts one parameter in force.
     pub fn apply(&mut self, parameter: &NamedParameter) -> Result<(), ParameterError> {
-        let known = PARAMETERS.iter().find(|known| known.name == parameter.name);
-        let known = known.ok_or_else(|| ParameterError::Unknown { name: parameter.name.clone() })?;
         let value = parameter.value.as_deref().unwrap_or_default();
-        (known.apply)(self, value).ok_or_else(|| ParameterError::BadValue {
-            name: known.name,
-            value: value.to_owned(),
-            expected: known.expected,
-        })
+        let bad = |name, expected| ParameterError::BadValue { name, value: value.to_owned(), expected };
+        if let Some(known) = PARAMETERS.iter().find(|known| known.name == parameter.name) {
+            return (known.apply)(self, value).ok_or_else(|| bad(known.name, known.expected));
+        }
+        let known = pool::PARAMETERS.iter().find(|known| known.name == parameter.name);
+        let known = known.ok_or_else(|| ParameterError::Unknown { name: parameter.name.clone() })?;
+        if self.kind != Kind::PriorityPool {
+            return Err(ParameterError::OfPools { name: known.name, kind: self.kind });
+        }
+        (known.apply)(&mut self.pool, value).ok_or_else(|| bad(known.name, known.expected))
     }
 }
 
@@ -162,17 +191,26 @@ impl Settings {
     pub fn parameters(&self) -> Vec<NamedParameter> {
         let written = |known: &Parameter| Some((known.name.to_owned(), (known.write)(self)?));
         let named = |(name, value)| NamedParameter { name, value: Some(value) };
-        PARAMETERS.iter().filter_map(written).map(named).collect()
+        let general = PARAMETERS.iter().filter_map(written);
+        let of_pools = pool::written(&self.pool).map(|(name, value)| (name.to_owned(), value));
+        general.chain(of_pools).map(named).collect()
     }
 }
 
+/// All names, those of pools last.
+fn names() -> impl Iterator<Item = &'static str> {
+    let of_pools = pool::PARAMETERS.iter().map(|parameter| parameter.name);
+    PARAMETERS.iter().map(|parameter| parameter.name).chain(of_pools)
+}
+
 fn known() -> String {
-    PARAMETERS.iter().map(|parameter| parameter.name).collect::<Vec<_>>().join(", ")
+    let general: Vec<&str> = PARAMETERS.iter().map(|parameter| parameter.name).collect();
+    let of_pools: Vec<&str> = pool::PARAMETERS.iter().map(|parameter| parameter.name).collect();
+    format!("{}; of PRIORITY_POOL: {}", general.join(", "), of_pools.join(", "))
 }
 
 fn suggest(name: &str) -> String {
-    nearest(name, PARAMETERS.iter().map(|parameter| parameter.name))
-        .map_or_else(String::new, |nearest| format!(" (did you mean `{nearest}`?)"))
+    nearest(name, names()).map_or_else(String::new, |nearest| format!(" (did you mean `{nearest}`?)"))
 }
 
 /// The known word that `word` was probably meant to be, if any is near.
@@ -208,7 +246,7 @@ mod tests {
     fn what_is_wrong_is_named() {
         assert_eq!(
             apply("priorty", "strict").expect_err("a typing error"),
-            "unknown parameter `priorty` (did you mean `priority`?); known: priority, max_priority, reuse, shadow, whole_units, rotation_period, headroom, decay_factor, min_request_interval"
+            "unknown parameter `priorty` (did you mean `priority`?); known: priority, max_priority, reuse, shadow, whole_units, rotation_period, headroom, decay_factor, min_request_interval, capacity_floor, capacity_ceiling; of PRIORITY_POOL: min_capacity, max_capacity, raise_tc_s, raise_threshold, raise_mode, drop_mode, drop_factor, reduction_window_s, negative_tc_s, connected_bias_s, time_factor, request_factor, cost_weights, calm_s, calm_ratio, free_key, max_remembered, burst_seconds, usage_update_units, eval_interval_s"
         );
         for (name, value) in [("priority", "high"), ("min_request_interval", "NaN"), ("max_priority", "1e3")] {
             let error = apply(name, value).expect_err("a bad value");

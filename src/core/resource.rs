@@ -7,27 +7,31 @@
 mod hints;
 mod insertion;
 mod messages;
+mod pool;
 mod promises;
 mod report;
 mod settle;
 mod supply;
 mod units;
 
+use pool::Measured;
 use promises::Keeper;
 use supply::Origin;
 
 use crate::{
-    Amount, HolderKind, Inherited, Millis, Now, Settings, Source, Sums, Terms,
+    Amount, Cause, HolderKind, Inherited, Millis, Now, Settings, Source, Sums, Terms,
     division::Division,
     hints::{Look, WatchList},
     ledger::Ledger,
     planted::{self, Fault},
+    pool::{MOVES_PER_REQUEST, Pool},
     settlement::Party,
     token::{Term, Tokens},
     units::Rotation,
 };
 
 pub use messages::{Answer, Ask, Counters, Lease, Release, Request, Supplied};
+pub use pool::{Load, LoadError, LoadReport};
 pub use promises::{Pending, PromiseReport};
 pub use report::{HolderReport, ResourceReport, SupplyReport};
 
@@ -74,6 +78,10 @@ pub struct Resource {
     sub_round: u32,
     watch_list: WatchList,
     keeper: Option<Box<Keeper>>,
+    /// With PRIORITY_POOL.
+    pool: Option<Box<Pool>>,
+    measured: Measured,
+    seed: u64,
     rotation: Option<Box<Rotation>>,
     /// Rises when the turn to have a unit more passes on.
     turns: u64,
@@ -97,6 +105,8 @@ struct Batch {
     looks: Vec<Look>,
     /// Where promises are kept: the answers of the round that are leases, and the slots of those who get them.
     granted: Vec<(u32, u32)>,
+    /// Where there is a pool: holders whose leases have ended, and whether they are gone.
+    lapsed: Vec<(u32, bool)>,
 }
 
 struct Seat {
@@ -118,6 +128,7 @@ impl Resource {
         }
         let mut resource = Resource {
             division: supply::division(&settings, source),
+            measured: Measured::new(settings.capacity),
             settings,
             origin: source.into(),
             since,
@@ -129,12 +140,15 @@ impl Resource {
             sub_round: 0,
             watch_list: WatchList::default(),
             keeper: None,
+            pool: None,
+            seed,
             rotation: None,
             turns: 0,
             reforms: 0,
             batch: Batch::default(),
         };
         resource.count_in_units();
+        resource.renew_pool(seed);
         if let Some(inherited) = inherited {
             resource.inherit(inherited);
         }
@@ -147,6 +161,8 @@ impl Resource {
         self.counters.rounds += 1;
         self.expire(now.at, EXPIRE_PER_REQUEST * (1 + requests.len()));
         self.end_of_supply(now.at);
+        self.end_of_report(now.at);
+        self.step_pool(now.at, MOVES_PER_REQUEST * (1 + requests.len()));
         self.begin_sub_round();
         self.batch.newcomers.clear();
         self.batch.granted.clear();
@@ -196,6 +212,8 @@ impl Resource {
     pub fn tick(&mut self, now: Millis) -> bool {
         self.expire(now, EXPIRE_PER_TICK);
         self.end_of_supply(now);
+        self.end_of_report(now);
+        self.tick_pool(now);
         self.deal_units(now);
         self.ledger.len() == 0 && !self.keeper.as_ref().is_some_and(|keeper| keeper.has_gone())
     }
@@ -207,6 +225,8 @@ impl Resource {
     pub fn configure(&mut self, mut settings: Settings) {
         if self.has_parent() {
             settings.capacity = self.settings.capacity;
+        } else {
+            self.template_says(&mut settings);
         }
         if settings == self.settings {
             return;
@@ -222,6 +242,7 @@ impl Resource {
         }
         self.division.set_capacity(settings.capacity);
         self.settings = settings;
+        self.renew_pool(self.seed);
         self.reforms += 1;
         self.count_in_units();
     }
@@ -230,6 +251,9 @@ impl Resource {
         self.reforms += u64::from(capacity != self.settings.capacity);
         self.settings.capacity = capacity;
         self.division.set_capacity(capacity);
+        if let Some(pool) = &mut self.pool {
+            pool.set_base(capacity);
+        }
     }
 
     /// How many [`places`](Self::places) may be taken from now on; those that are may stay taken.
@@ -265,13 +289,16 @@ impl Resource {
     /// When [`tick`](Self::tick) next has something to do.
     pub fn next_expiry(&self) -> Option<Millis> {
         let lowering = self.keeper.as_ref().and_then(|keeper| keeper.next_lowering());
-        self.ledger.next_expiry().into_iter().chain(lowering).min()
+        let of_pool = self.pool.as_ref().and_then(|pool| pool.next_deadline());
+        let others = lowering.into_iter().chain(of_pool).chain(self.load_reported_until());
+        self.ledger.next_expiry().into_iter().chain(others).min()
     }
 
     /// Bytes in use, for the benchmarks.
     pub fn bytes(&self) -> usize {
         let promises = self.keeper.as_ref().map_or(0, |keeper| keeper.bytes());
-        size_of::<Self>() + self.ledger.bytes() + self.division.bytes() + self.watch_list.bytes() + promises
+        let pool = self.pool.as_ref().map_or(0, |pool| pool.bytes());
+        size_of::<Self>() + pool + self.ledger.bytes() + self.division.bytes() + self.watch_list.bytes() + promises
     }
 
     /// Whether it still listens instead of dividing. Where capacity is not shared there is nothing to learn.
@@ -298,6 +325,7 @@ impl Resource {
     fn expire(&mut self, now: Millis, budget: usize) {
         let (division, counters, watch_list) = (&mut self.division, &mut self.counters, &mut self.watch_list);
         let (keeper, rotation) = (&mut self.keeper, &mut self.rotation);
+        let mut lapsed = self.pool.is_some().then_some(&mut self.batch.lapsed);
         self.ledger.expire(now, budget, |slot, forgotten| {
             if let Some(holder) = &forgotten {
                 division.remove(slot, &holder.claims);
@@ -307,10 +335,14 @@ impl Resource {
                 }
                 counters.expired += 1;
             }
+            if let Some(lapsed) = &mut lapsed {
+                lapsed.push((slot, forgotten.is_some()));
+            }
             if let Some(keeper) = keeper {
                 keeper.looked_at(slot, forgotten);
             }
         });
+        self.pool_looks_at();
     }
 
     fn release(&mut self, release: &Release, now: Millis) {
@@ -329,9 +361,11 @@ impl Resource {
                 rotation.forget(slot);
             }
             self.note_gone(slot, holder);
+            self.pool_loses(slot, Cause::Released);
         } else {
             self.ledger.recount(slot, now);
             self.note_fell(slot);
+            self.pool_grants(slot, Cause::Released);
         }
     }
 }

@@ -1,6 +1,6 @@
 //! What a template says about the resources that follow it, checked and in the core's own types.
 
-use crate::{Amount, Kind, Millis, Priority, Reuse, time::certain_end};
+use crate::{Amount, Kind, Millis, PoolSettings, Priority, Reuse, time::certain_end};
 
 /// What a holder may use once its lease has ended unrenewed and the server cannot be reached.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
@@ -47,6 +47,10 @@ pub struct Settings {
     pub rotation_period: Option<Millis>,
     /// A second request of one holder sooner than this is ignored. Zero: none is.
     pub min_request_interval: Millis,
+    /// Between what reports of load may move the capacity; absent: the capacity itself.
+    pub load_bounds: (Option<Amount>, Option<Amount>),
+    /// PRIORITY_POOL: how the pool is run.
+    pub pool: PoolSettings,
 }
 
 impl Settings {
@@ -79,6 +83,8 @@ impl Settings {
             rotation_period: None,
             decay_factor: Self::DEFAULT_DECAY_FACTOR,
             min_request_interval: Self::DEFAULT_MIN_REQUEST_INTERVAL,
+            load_bounds: (None, None),
+            pool: PoolSettings::default(),
         }
     }
 

@@ -52,6 +52,28 @@ pub(crate) fn settle(free: Sum, parties: &[Party], indivisible: bool, grants: &m
     }
 }
 
+/// The same, one after the other: those who go first, then the others, as they come. A part that is less than `least` is no use
+/// to whom it would be given, and is left for the next.
+pub(crate) fn settle_in_turn(
+    mut free: Sum,
+    parties: &[Party],
+    goes_first: impl Fn(usize) -> bool,
+    least: impl Fn(usize) -> Amount,
+    grants: &mut Vec<Amount>,
+) {
+    grants.resize(parties.len(), Amount::ZERO);
+    let mut one = Vec::with_capacity(1);
+    for turn in [true, false] {
+        for (at, party) in parties.iter().enumerate().filter(|(at, _)| goes_first(*at) == turn) {
+            one.clear();
+            settle(free, std::slice::from_ref(party), false, &mut one);
+            let grant = one[0];
+            grants[at] = if grant < party.due && grant < least(at) { Amount::ZERO } else { grant };
+            free -= Sum::from(grants[at].max(party.floor)) - Sum::from(party.floor);
+        }
+    }
+}
+
 impl Party {
     fn costless(&self) -> Amount {
         self.due.min(self.current.max(self.floor))

@@ -5,6 +5,7 @@ mod failovers;
 mod hints;
 mod histories;
 mod peers;
+mod pool;
 mod rules;
 mod transcripts;
 mod trees;

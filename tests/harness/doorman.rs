@@ -72,6 +72,7 @@ pub(crate) fn entry(resource: &str, wants: f64) -> ResourceRequest {
         priority: Some(0),
         has: None,
         wants: Some(wants),
+        usage: None,
         outstanding: None,
     }
 }

@@ -175,6 +175,7 @@ impl Capacity for Service {
                 resource_id: resource.resource_id,
                 gets: Some(lease),
                 safe_capacity: Some(3.5),
+                pool: None,
                 priority: None,
             });
             GetCapacityResponse { response: response.collect(), mastership: None }

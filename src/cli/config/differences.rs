@@ -98,8 +98,11 @@ fn fields(template: &Template) -> Vec<(&'static str, String)> {
         whole_units,
         rotation_period,
         min_request_interval,
+        load_bounds: (floor, ceiling),
+        pool,
     } = settings;
-    vec![
+    let bound = |bound: &Option<Amount>| bound.map_or_else(|| "the capacity".to_owned(), amount);
+    let general = vec![
         ("capacity", amount(*capacity)),
         ("algorithm", kind.name().to_owned()),
         ("lease length", seconds(*lease)),
@@ -115,8 +118,13 @@ fn fields(template: &Template) -> Vec<(&'static str, String)> {
         ("whole_units", whole_units.to_string()),
         ("rotation_period", rotation_period.map_or_else(|| "eight refresh intervals".to_owned(), seconds)),
         ("min_request_interval", seconds(*min_request_interval)),
+        ("capacity_floor", bound(floor)),
+        ("capacity_ceiling", bound(ceiling)),
         ("description", description.as_ref().map_or_else(|| "none".to_owned(), |text| format!("“{text}”"))),
-    ]
+    ];
+    let usual = |text: String| if text.is_empty() { "by default".to_owned() } else { text };
+    let of_pool = pool.parameters().map(|(name, value)| (name, usual(value)));
+    general.into_iter().chain(of_pool).collect()
 }
 
 fn amount(amount: Amount) -> String {

@@ -49,7 +49,8 @@ pub(crate) fn proportional(capacity: f64, claims: &[Claim]) -> Vec<f64> {
 
 fn naive(kind: Kind, capacity: f64, claims: &[Claim]) -> Vec<f64> {
     match kind {
-        Kind::NoAlgorithm => claims.iter().map(|claim| claim.wants.get()).collect(),
+        // A pool says itself what is due.
+        Kind::NoAlgorithm | Kind::PriorityPool => claims.iter().map(|claim| claim.wants.get()).collect(),
         Kind::Static => claims.iter().map(|claim| claim.wants.get().min(capacity)).collect(),
         Kind::ProportionalShare => proportional(capacity, claims),
         Kind::FairShare => water_filling(capacity, claims),

@@ -59,7 +59,7 @@ impl Resource {
         let mut standings = Vec::with_capacity(looks.len());
         for look in &looks {
             let holder = self.ledger.holder(look.slot);
-            let due = self.due_now(holder, now, &mut terms);
+            let due = self.due_now(look.slot, now, &mut terms);
             let standing = Standing { due, current: holder.leases.current(now), held: holder.leases.held(now) };
             // Judged only when it is known who waits: others may have made room, or need it, since they asked.
             self.ledger.set_waits(look.slot, standing.waits());
@@ -80,7 +80,7 @@ impl Resource {
     }
 
     fn room(&self) -> Room {
-        let capacity = self.settings.capacity;
+        let capacity = self.total();
         Room {
             bounded: self.is_bounded(),
             somebody_waits: self.ledger.waiting() > 0,
@@ -92,6 +92,7 @@ impl Resource {
 
     /// Where capacity is not shared, nobody's request changes what another is due.
     fn version(&self) -> Version {
-        (self.reforms + self.turns, if self.is_bounded() { self.ledger.changes() } else { 0 })
+        let elsewhere = self.turns + self.pool.as_ref().map_or(0, |pool| pool.moves());
+        (self.reforms + elsewhere, if self.is_bounded() { self.ledger.changes() } else { 0 })
     }
 }

@@ -35,6 +35,7 @@ impl Resource {
             self.cannot_account_for(&ask, now.at);
         }
         let (kind, heeds_terms) = (ask.kind, heeds_terms(&ask));
+        self.pool_hears(slot, &ask, claimed);
         self.put_claims(slot, ask);
         let (_, refresh) = self.lengths(kind, now.at);
         let refresh = self.steered(refresh, slot, now.at);
@@ -116,7 +117,7 @@ impl Resource {
 
     /// As claims count here: a client may not claim more priority than the template allows (what child nodes report was capped
     /// below), and nobody wants a part of a unit where units are whole.
-    fn capped(&self, kind: HolderKind, mut claims: Claims) -> Claims {
+    pub(super) fn capped(&self, kind: HolderKind, mut claims: Claims) -> Claims {
         if let (HolderKind::Client, Some(most)) = (kind, self.settings.max_priority) {
             for claim in &mut claims {
                 claim.priority = claim.priority.min(most);

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use crate::{Amount, Claims, HolderKind, Millis, Settings, Terms, Token, leases::Has};
+use crate::{Amount, Claims, HolderKind, Millis, News, PoolState, Settings, Terms, Token, leases::Has};
 
 /// A request for capacity.
 #[derive(Debug, Clone, PartialEq)]
@@ -19,6 +19,8 @@ pub struct Ask {
     pub outstanding: Option<Amount>,
     /// A child node that does not know all its holders yet: its `has` confirms nothing.
     pub learning: bool,
+    /// PRIORITY_POOL: whose balance it has, and what it has used.
+    pub news: Option<Box<News>>,
 }
 
 /// Gives leases back.
@@ -58,6 +60,8 @@ pub struct Lease {
     pub safe_capacity: f64,
     /// The priority it was counted at (the first claim's).
     pub priority: i16,
+    /// PRIORITY_POOL: where it stands.
+    pub pool: Option<PoolState>,
 }
 
 /// A lease for a child node, and how to divide it.

@@ -7,6 +7,8 @@
 mod horizons;
 mod keeper;
 
+use std::sync::Arc;
+
 use super::Resource;
 use crate::{Amount, Changes, Claim, Claims, Inherited, Millis, Sum, Term, ledger::Holder};
 
@@ -63,8 +65,7 @@ impl Resource {
     ///
     /// What is returned is taken for proposed: it must be applied before all later changes, or nothing of this life any more.
     pub fn take_changes(&mut self, now: Millis) -> Pending {
-        let bounds =
-            Bounds { capacity: self.is_bounded().then_some(self.settings.capacity), lease: self.settings.lease };
+        let bounds = Bounds { capacity: self.is_bounded().then_some(self.total()), lease: self.settings.lease };
         self.keeper.as_mut().map_or_else(Pending::default, |keeper| keeper.take(&self.ledger, bounds, now))
     }
 
@@ -92,7 +93,10 @@ impl Resource {
     pub(super) fn inherit(&mut self, inherited: Inherited) {
         self.keeper = Some(Box::new(Keeper::new(self.tokens.term(), inherited.until)));
         for (ceiling, until) in inherited.ceilings {
-            let slot = self.ledger.insert(ceiling.kind, ceiling.id);
+            let slot = self.ledger.insert(ceiling.kind, Arc::clone(&ceiling.id));
+            if let Some(pool) = &mut self.pool {
+                pool.inherit(slot, ceiling.kind, &ceiling.id, ceiling.amount);
+            }
             self.ledger.inherit(slot, ceiling.amount, until);
             let claims = Claims::from_slice(&[Claim::of_client(ceiling.amount, 0)]);
             self.division.insert(slot, &claims);
@@ -100,6 +104,9 @@ impl Resource {
             if let Some(keeper) = &mut self.keeper {
                 keeper.inherit(slot, ceiling.amount);
             }
+        }
+        if let Some(pool) = &mut self.pool {
+            pool.begin_with(self.ledger.sums().held);
         }
     }
 

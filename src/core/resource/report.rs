@@ -84,7 +84,7 @@ impl Resource {
                     [one] => one.wants,
                     several => several.iter().map(|claim| claim.wants).collect::<Sum>().floor(),
                 },
-                due: self.due(holder, &mut terms),
+                due: self.due(slot, &mut terms),
                 granted: holder.leases.current(now),
                 held: holder.leases.held(now),
                 end: holder.leases.newest_end(),

@@ -2,7 +2,7 @@
 
 use super::{Batch, Resource};
 use crate::{
-    Amount, Answer, Claim, HolderKind, Lease, Millis, Now, Reuse, SafeCapacity, Sum, Terms,
+    Amount, Answer, Cause, Claim, HolderKind, Lease, Millis, Now, Reuse, SafeCapacity, Sum, Terms,
     hints::waits,
     leases::Grant,
     ledger::Holder,
@@ -26,8 +26,12 @@ impl Resource {
             return;
         }
         self.deal_units(now.at);
+        self.balance_pool(now.at, 1 + batch.seats.len());
         let free = self.seat_parties(&mut batch, now.at);
-        if self.is_bounded() {
+        if let Some(pool) = self.pool.as_deref().filter(|_| self.is_bounded()) {
+            let (learning, kinds) = (self.is_learning(now.at), |slot| self.ledger.holder(slot).kind);
+            Self::settle_pool(pool, learning, free, &batch.seats, &batch.parties, kinds, &mut batch.grants);
+        } else if self.is_bounded() {
             let indivisible = self.settings.whole_units;
             settlement::settle(free, &batch.parties, indivisible, &mut batch.grants);
         } else {
@@ -61,7 +65,7 @@ impl Resource {
     /// Works out what each is due; returns what is free.
     fn seat_parties(&self, batch: &mut Batch, now: Millis) -> Sum {
         let learning = self.is_learning(now);
-        let mut free = Sum::from(self.settings.capacity) - self.ledger.sums().held;
+        let mut free = Sum::from(self.total()) - self.ledger.sums().held;
         for seat in &batch.seats {
             let holder = self.ledger.holder(seat.slot);
             let mut current = holder.leases.kept(seat.claimed, now);
@@ -71,7 +75,7 @@ impl Resource {
             let due = if learning && !self.supply_has_ended(now) {
                 current.max(seat.claimed)
             } else {
-                self.due_now(holder, now, &mut batch.terms)
+                self.due_now(seat.slot, now, &mut batch.terms)
             };
             let held = holder.leases.held(now);
             let floor = match self.reuse(holder.kind) {
@@ -85,16 +89,21 @@ impl Resource {
     }
 
     /// What a holder should end up with while the node has a lease; after that, nothing.
-    pub(super) fn due_now(&self, holder: &Holder, now: Millis, known: &mut Vec<(i16, Terms)>) -> Amount {
+    pub(super) fn due_now(&self, slot: u32, now: Millis, known: &mut Vec<(i16, Terms)>) -> Amount {
         if self.supply_has_ended(now) {
             return Amount::ZERO;
         }
-        let due = if self.settings.shadow { holder.wants().floor() } else { self.due(holder, known) };
+        let holder = self.ledger.holder(slot);
+        let due = if self.settings.shadow { holder.wants().floor() } else { self.due(slot, known) };
         due.min(self.bound(holder))
     }
 
-    /// What a holder should end up with: what division gives it, in whole units if that is what is given.
-    pub(super) fn due(&self, holder: &Holder, known: &mut Vec<(i16, Terms)>) -> Amount {
+    /// What a holder should end up with: what its pool or division gives it, in whole units if that is what is given.
+    pub(super) fn due(&self, slot: u32, known: &mut Vec<(i16, Terms)>) -> Amount {
+        if let Some(pool) = &self.pool {
+            return pool.due(slot);
+        }
+        let holder = self.ledger.holder(slot);
         let divided = self.divided(holder, known);
         if self.settings.whole_units { whole(divided, holder.extra) } else { divided }
     }
@@ -153,9 +162,10 @@ impl Resource {
         let priority = self.ledger.holder(slot).claims.first().map_or(0, |claim| claim.priority);
         self.ledger.grant(slot, now.at, grant, expiry_time, self.reuse(kind));
         self.note_granted(slot);
+        let pool = self.pool_grants(slot, Cause::Asked);
         self.counters.granted += 1;
         let safe_capacity = self.safe_capacity();
-        let lease = Lease { token, capacity, length, refresh, expiry_time, safe_capacity, priority };
+        let lease = Lease { token, capacity, length, refresh, expiry_time, safe_capacity, priority, pool };
         match kind {
             HolderKind::Client => Answer::Granted(lease),
             HolderKind::Node => Answer::Supplied(Box::new(self.supplied(slot, lease, known))),

@@ -84,7 +84,8 @@ impl Resource {
             *told = Some(Told { wants: sums.wants, held: sums.held });
         }
         let outstanding = if planted::is(Fault::HidesOutstanding) { Amount::ZERO } else { sums.held.ceil() };
-        Condensed { claims: self.division.condense(), outstanding, learning, edition }
+        let claims = self.pool.as_ref().map_or_else(|| self.division.condense(), |pool| pool.condense());
+        Condensed { claims, outstanding, learning, edition }
     }
 
     /// Whether the parent should be told before it is asked anyway.

@@ -10,7 +10,7 @@
 //!          [min_request_interval=0s] [safe=7.5] [holders=100] [learning=60s] [promises=kept] [parent=yes]
 //!                             a resource comes to life; all that went before is forgotten
 //! inherit ID 40 60s           a holder comes with a lease of 40 for 60 s from a master before this one
-//! ask ID wants=10 [priority=3] [outstanding=80] [has=none]
+//! ask ID wants=10 [priority=3] [outstanding=80] [has=none] [uses=0.5] [cost=3] [key=IP]
 //!                             a client's request starts to wait; it echoes the newest lease that reached its holder
 //! node ID 3x120 1x30@2        the same of a child node: 3 clients that want 120 together, one of priority 2 that wants 30
 //! lose ID                     the next answer to this holder will be lost
@@ -29,6 +29,13 @@
 //! early                       whether the parent should hear of something before it is asked anyway
 //! advance 16s                 time passes
 //! fail                        the master dies; its successor begins with what it promised
+//! assign ID 4 | 50pct | none    PRIORITY_POOL: this client is vouched for, with so much or such a part of the total
+//! alarm ID 100                an event is due when it has cost so much
+//! load 7 | 50pct | ... 60s      the protected resource says what it can serve, or such a part of what the template says
+//! facts ID 4                  a new master is told what was assigned before
+//! pool                        the pool at a glance
+//! events                      what has happened there since the last time
+//! list FILTER [limit=2]       who is known, connected, assigned or priority-connected there
 //! tick                        what has ended is forgotten, even if nobody asks
 //! ```
 //! `log:` says what peers are told, `(first)` that the answers of the round wait until they know.
@@ -39,6 +46,7 @@
 
 mod parent;
 mod peer;
+mod pool;
 mod words;
 
 use std::{
@@ -149,11 +157,12 @@ impl Transcript {
         }
         let outstanding = args.take_key("outstanding").map_or(Ok(Amount::ZERO), amount)?;
         let echoes = args.take_key("has").is_none();
+        let news = pool::news(&mut args)?;
         while let Some(slice) = args.next_pos() {
             claims.push(claim(slice)?);
         }
         args.reject_next()?;
-        let plain = Ask { kind, claims, ..ask(id, 0.0, None) };
+        let plain = Ask { kind, claims, news, ..ask(id, 0.0, None) };
         let has = match self.known(id) {
             Some(known) => {
                 known.ask = plain.clone();
@@ -286,7 +295,7 @@ impl Transcript {
         if resource.is_bounded() && !resource.is_learning(now) && report.settings.reuse == Reuse::Confirmed {
             invariant::believed_within_capacity(believed.iter().copied(), sums.held)?;
         }
-        let capacity = report.settings.capacity;
+        let capacity = resource.total();
         let mut output = format!(
             "at {}: capacity {}, held {}, free {}, believed {}",
             time(now),
@@ -350,6 +359,13 @@ impl goldenscript::Runner for Transcript {
             "supply" => self.supply(args)?,
             "condense" => return self.condense(),
             "early" => return self.early(),
+            "assign" => return self.assign(args),
+            "alarm" => self.alarm(args)?,
+            "load" => return self.load(args),
+            "facts" => self.facts(args)?,
+            "pool" => return self.pool(),
+            "events" => return self.events(),
+            "list" => return self.list(args),
             "advance" => self.advance(args)?,
             "fail" => self.fail()?,
             "tick" => {

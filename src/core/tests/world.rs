@@ -46,6 +46,7 @@ pub(crate) fn ask(id: &str, wants: f64, has: Option<Has>) -> Ask {
         has,
         outstanding: None,
         learning: false,
+        news: None,
     }
 }
 

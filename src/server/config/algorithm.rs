@@ -55,12 +55,8 @@ impl Algorithm {
 fn read_kind(field: &Field<'_, '_>, found: &mut Findings) -> Option<Kind> {
     let names = Kind::ALL.map(Kind::name);
     let text = field.text(&format!("one of {}", names.join(", ")), found)?;
-    let number: Option<usize> = text.parse().ok();
-    let kind = Kind::ALL
-        .iter()
-        .enumerate()
-        .find(|(index, kind)| kind.name() == text || Some(*index) == number)
-        .map(|(_, kind)| *kind);
+    let by_name = || Kind::ALL.into_iter().find(|kind| kind.name() == text);
+    let kind = text.parse().ok().and_then(Kind::from_number).or_else(by_name);
     if kind.is_none() {
         found.error(field.at(), unknown("kind", text, &names));
     }

@@ -176,6 +176,10 @@ fn finish(draft: Draft<'_>, inherited: Option<&Option<Algorithm>>, found: &mut F
     let mut settings = algorithm.settings;
     settings.capacity = capacity;
     settings.safe_capacity = draft.safe_capacity;
+    if let Err(error) = settings.check() {
+        found.error(draft.at, error.to_string());
+        return None;
+    }
     let template = Template {
         identifier_glob: draft.identifier.to_owned(),
         settings,

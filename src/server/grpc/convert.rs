@@ -6,8 +6,8 @@
 use std::sync::Arc;
 
 use leaseway_core::{
-    Amount, Answer, Ask, Claim, Claims, Has, HolderKind, Lease, Release, Request, Settings, Terms, Token,
-    clamp_priority,
+    Amount, Answer, Ask, Claim, Claims, Has, HolderKind, Lease, Millis, News, PoolStanding, PoolState, Release,
+    Request, Settings, Terms, Token, Usage, clamp_priority,
 };
 use leaseway_proto::{doorman as wire, push::WatchRequest};
 use tonic::Status;
@@ -84,10 +84,28 @@ fn client_ask(
     let beyond = amount(entry.outstanding.unwrap_or_default(), || field("outstanding"))?;
     let outstanding =
         (beyond > Amount::ZERO).then(|| has.map_or(Amount::ZERO, |has| has.capacity).saturating_add(beyond));
+    let usage =
+        entry.usage.map(|usage| read_usage(&usage, |name| format!("resource[{at}].usage.{name}"))).transpose()?;
+    let news = usage.map(|usage| Box::new(News { key: None, usage: Some(usage) }));
     let claims = Claims::from_slice(&[Claim::of_client(wants, priority)]);
     let id = Arc::clone(client);
-    let ask = Ask { kind: HolderKind::Client, id, claims, has, outstanding, learning: false };
+    let ask = Ask { kind: HolderKind::Client, id, claims, has, outstanding, learning: false, news };
     Ok((resource.into(), Request::Ask(ask)))
+}
+
+fn read_usage(usage: &wire::Usage, field: impl Fn(&str) -> String) -> Result<Usage, Invalid> {
+    let name = "recharging_fraction";
+    // A report that does not say counts as one that is not there.
+    let recharging = usage.recharging_fraction.unwrap_or(1.0);
+    if !(0.0..=1.0).contains(&recharging) {
+        return Err(invalid(field(name), format!("is {recharging}, expected a part from 0 to 1")));
+    }
+    let request_cost = amount(usage.request_cost.unwrap_or_default(), || field("request_cost"))?;
+    let interval = usage.interval_ms.map(|ms| {
+        let ms = u64::try_from(ms).map_err(|_| invalid(field("interval_ms"), format!("is {ms}, must not be negative")));
+        ms.map(Millis)
+    });
+    Ok(Usage { recharging, request_cost, interval: interval.transpose()? })
 }
 
 fn has(lease: Option<wire::Lease>, field: impl Fn() -> String) -> Result<Option<Has>, Invalid> {
@@ -127,6 +145,7 @@ fn node_ask(
         has: has(entry.has, || field("has"))?,
         outstanding: entry.outstanding.map(|held| amount(held, || field("outstanding"))).transpose()?,
         learning: entry.learning.unwrap_or_default(),
+        news: None,
     };
     Ok((resource.into(), Request::Ask(ask)))
 }
@@ -199,7 +218,24 @@ pub(crate) fn resource_response(resource: &str, answer: &Answer) -> Option<wire:
         gets: Some(lease(granted)),
         safe_capacity: Some(granted.safe_capacity),
         priority: Some(granted.priority.into()),
+        pool: granted.pool.as_ref().map(pool_state),
     })
+}
+
+fn pool_state(state: &PoolState) -> wire::PoolState {
+    use wire::pool_state::State;
+    let standing = match state.standing {
+        PoolStanding::Waiting => State::Waiting,
+        PoolStanding::Free => State::Free,
+        PoolStanding::Priority => State::Priority,
+        PoolStanding::Revoking => State::Revoking,
+    };
+    wire::PoolState {
+        state: Some(standing.into()),
+        assigned: (state.assigned > Amount::ZERO).then(|| state.assigned.get()),
+        min_capacity: Some(state.min_capacity.get()),
+        reason: state.reason.map(|reason| reason.name().to_owned()),
+    }
 }
 
 pub(crate) fn server_response(resource: &str, answer: &Answer) -> Option<wire::ServerCapacityResourceResponse> {
@@ -227,7 +263,7 @@ fn wire_terms(priority: i16, terms: &Terms) -> wire::Terms {
 /// How a resource is run, as child nodes are told it.
 fn algorithm(settings: &Settings) -> wire::Algorithm {
     wire::Algorithm {
-        kind: Some(settings.kind as i32),
+        kind: Some(settings.kind.number()),
         lease_length: Some((settings.lease.0 / 1000) as i64),
         refresh_interval: Some((settings.refresh.0 / 1000) as i64),
         parameters: settings

@@ -3,7 +3,8 @@
 use super::*;
 use crate::Terms;
 
-const KINDS: [Kind; 4] = Kind::ALL;
+/// All but PRIORITY_POOL, which says itself how much anybody is due.
+const KINDS: [Kind; 4] = [Kind::NoAlgorithm, Kind::Static, Kind::ProportionalShare, Kind::FairShare];
 
 fn child(kind: Kind, capacity: f64, until: u64) -> Desk {
     let mut desk = Desk::below(Settings::new(kind, Amount::ZERO));

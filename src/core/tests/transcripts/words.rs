@@ -6,10 +6,11 @@ use crate::{Amount, Answer, Claim, Lease, Millis};
 pub(super) fn told(answer: &Answer) -> String {
     match answer {
         Answer::Granted(_) | Answer::Supplied(_) => answer.lease().map_or_else(String::new, |lease| {
-            let Lease { token, capacity, length, refresh, safe_capacity, priority, .. } = lease;
+            let Lease { token, capacity, length, refresh, safe_capacity, priority, pool, .. } = lease;
+            let standing = pool.map_or_else(String::new, |state| super::pool::told(&state));
             let priority = if *priority == 0 { String::new() } else { format!(", counts as priority {priority}") };
             format!(
-                "lease {}: {}/s for {}, refresh {}, safe {}{priority}",
+                "lease {}: {}/s for {}, refresh {}, safe {}{priority}{standing}",
                 token.get() - TERM.0,
                 number(capacity.get()),
                 time(*length),

@@ -47,6 +47,7 @@ impl Desk {
             has: None,
             outstanding: None,
             learning: false,
+            news: None,
         };
         let mut answers = Vec::new();
         self.core.round(Now { at: self.now, unix: 0 }, &mut vec![Request::Ask(ask)], &mut answers);

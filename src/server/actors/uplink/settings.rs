@@ -32,7 +32,7 @@ pub(super) fn instructed(algorithm: Option<&wire::Algorithm>, safe_capacity: Opt
 
 fn read(algorithm: &wire::Algorithm, wrong: &mut Vec<String>) -> (Settings, bool) {
     let number = algorithm.kind.unwrap_or_default();
-    let kind = usize::try_from(number).ok().and_then(|kind| Kind::ALL.get(kind)).copied();
+    let kind = Kind::from_number(number);
     if kind.is_none() {
         wrong.push(format!("there is no algorithm {number} here"));
     }

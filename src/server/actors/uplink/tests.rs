@@ -250,6 +250,7 @@ async fn asks_with(node: &NodeHandle, client: &str, wants: f64, has: Option<Has>
         has,
         outstanding: None,
         learning: false,
+        news: None,
     };
     let resource = "r".into();
     let answer = node.submit(&resource, Request::Ask(ask));

@@ -9,14 +9,18 @@ fn algorithm_mistakes(algorithm: &str) -> Vec<String> {
 
 #[test]
 fn kinds() {
-    let known = "known: NO_ALGORITHM, STATIC, PROPORTIONAL_SHARE, FAIR_SHARE";
+    let known = "known: NO_ALGORITHM, STATIC, PROPORTIONAL_SHARE, FAIR_SHARE, PRIORITY_POOL";
     for (kind, expected) in [
         ("FAIRSHARE", format!("unknown kind `FAIRSHARE` (did you mean `FAIR_SHARE`?); {known}")),
         ("fair_share", format!("unknown kind `fair_share` (did you mean `FAIR_SHARE`?); {known}")),
         ("ROUND_ROBIN", format!("unknown kind `ROUND_ROBIN`; {known}")),
         ("4", format!("unknown kind `4`; {known}")),
         ("-1", format!("unknown kind `-1`; {known}")),
-        ("[]", "`kind` is a list, expected one of NO_ALGORITHM, STATIC, PROPORTIONAL_SHARE, FAIR_SHARE".into()),
+        (
+            "[]",
+            "`kind` is a list, expected one of NO_ALGORITHM, STATIC, PROPORTIONAL_SHARE, FAIR_SHARE, PRIORITY_POOL"
+                .into(),
+        ),
     ] {
         assert_eq!(algorithm_mistakes(&format!("{{kind: {kind}}}")), [format!("4:21: {expected}")], "{kind}");
     }
@@ -68,7 +72,10 @@ fn durations() {
 #[test]
 fn parameters() {
     let known = "known: priority, max_priority, reuse, shadow, whole_units, rotation_period, headroom, decay_factor, \
-                 min_request_interval";
+                 min_request_interval, capacity_floor, capacity_ceiling; of PRIORITY_POOL: min_capacity, max_capacity, \
+                 raise_tc_s, raise_threshold, raise_mode, drop_mode, drop_factor, reduction_window_s, negative_tc_s, \
+                 connected_bias_s, time_factor, request_factor, cost_weights, calm_s, calm_ratio, free_key, \
+                 max_remembered, burst_seconds, usage_update_units, eval_interval_s";
     let reuse = "expected `confirmed` (clients never believe in more than there is) or `prompt` (as Doorman)";
     for (parameters, expected) in [
         (
@@ -108,6 +115,10 @@ fn parameters() {
             ],
         ),
         (
+            "{min_capacity: 2}",
+            vec!["4:56: parameter `min_capacity` is for PRIORITY_POOL only; the algorithm here is STATIC".into()],
+        ),
+        (
             "strict",
             vec!["4:41: `parameters` is `strict`, expected a list of `{name: …, value: …}`, or a map of names to values".into()],
         ),
@@ -115,4 +126,31 @@ fn parameters() {
         let algorithm = format!("{{kind: STATIC, parameters: {parameters}}}");
         assert_eq!(algorithm_mistakes(&algorithm), expected, "{parameters}");
     }
+}
+
+#[test]
+fn pools() {
+    let mistakes_of = |parameters: &str| {
+        mistakes(&format!(
+            "- identifier_glob: a\n  capacity: 10\n  algorithm: {{kind: PRIORITY_POOL, parameters: {{{parameters}}}}}"
+        ))
+    };
+    for (parameters, expected) in [
+        (
+            "min_capacity: 11",
+            "2:3: parameter `min_capacity` is 11, more than the capacity, 10: no client would ever fit; at most the capacity",
+        ),
+        (
+            "max_capacity: 9",
+            "2:3: parameter `max_capacity` is 9, less than the capacity, 10; at least the capacity, or leave it out",
+        ),
+        (
+            "whole_units: true",
+            "2:3: parameter `whole_units` is not for PRIORITY_POOL, whose unit is `min_capacity`; leave it out",
+        ),
+        ("min_capacity: 0", "4:64: parameter `min_capacity` is `0`, expected an amount of more than 0, at most 1e15"),
+    ] {
+        assert_eq!(mistakes_of(parameters), [expected], "{parameters}");
+    }
+    assert_eq!(mistakes_of("min_capacity: 2, max_capacity: 20, drop_mode: exp"), Vec::<String>::new());
 }

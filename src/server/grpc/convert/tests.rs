@@ -10,6 +10,7 @@ fn entry() -> wire::ResourceRequest {
         priority: Some(0),
         has: None,
         wants: Some(1.0),
+        usage: None,
         outstanding: None,
     }
 }
@@ -128,4 +129,20 @@ fn a_watch_is_for_exactly_one_id() {
     ] {
         assert_eq!(watch(client, server), Err(problem.to_owned()));
     }
+}
+
+#[test]
+fn reports_of_use_are_checked_and_reach_the_pool() {
+    let with = |usage| wire::ResourceRequest { usage: Some(usage), ..entry() };
+    for part in [-0.1, 1.1, f64::NAN] {
+        let usage = wire::Usage { recharging_fraction: Some(part), ..wire::Usage::default() };
+        assert_eq!(
+            error(with(usage)),
+            format!("resource[1].usage.recharging_fraction: is {part}, expected a part from 0 to 1")
+        );
+    }
+    let usage = wire::Usage { request_cost: Some(f64::INFINITY), ..wire::Usage::default() };
+    assert!(error(with(usage)).starts_with("resource[1].usage.request_cost: is inf"));
+    let usage = wire::Usage { interval_ms: Some(-1), ..wire::Usage::default() };
+    assert_eq!(error(with(usage)), "resource[1].usage.interval_ms: is -1, must not be negative");
 }

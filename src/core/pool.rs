@@ -1,0 +1,389 @@
+//! PRIORITY_POOL: a capacity shared between clients that somebody vouches for and strangers, after the server capacity
+//! proposal for light Ethereum servers (LES).
+//!
+//! Those who are vouched for have a capacity *assigned* and get it if it fits at all. Strangers get the least useful capacity,
+//! in the places that are left; who has been served least lately comes first. What may be connected, the *total*, can be more
+//! than what can be served at once, the *base*: most clients use little of what they have most of the time. If they use too much
+//! after all, some are cut off and the total falls with them; it rises again slowly.
+//!
+//! A pool says who should have how much, as a division does, and settlement sees to it that nobody gets it before it is free:
+//! whoever is *kicked out* is due nothing from then on, keeps what it has until it asks, and is held until it has shown that it
+//! knows. What differs is that the pool remembers, so that its answer depends on who was there before.
+//!
+//! Nothing here is done for everybody at once. Holders stand in orders that do not change by themselves (see [`accounts`]),
+//! and each request lets a bounded number of them move: a sudden change for a million is carried out by the requests that
+//! come, while settlement keeps it safe at every step.
+//!
+//! Deliberately absent: payment (the endpoint that manages a pool is told what everybody costs), who that is, and where
+//! assignments are kept.
+
+mod accounts;
+mod assignments;
+mod crowd;
+mod demand;
+mod events;
+mod free;
+mod law;
+mod member;
+mod parameters;
+mod priority;
+mod report;
+mod settings;
+#[cfg(test)]
+mod tests;
+mod total;
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+};
+
+pub use assignments::{AssignError, Assigned};
+pub(crate) use demand::Heard;
+pub use demand::{News, Usage};
+pub use events::{Cause, PoolClient, PoolEvent, PoolEventFilter, PoolEventKind};
+pub(crate) use parameters::{PARAMETERS, written};
+pub use report::{PoolFilter, PoolMember, PoolPage, PoolPlace, PoolReport, PoolStanding, PoolState};
+pub use settings::{CostWeights, DropMode, FreeKey, PoolSettings, RaiseMode, SettingsError};
+
+use self::{
+    accounts::{Accounts, Clock, Key},
+    assignments::Assignments,
+    events::Events,
+    free::FreeClients,
+    member::{Free, Member},
+    priority::PriorityClients,
+};
+use crate::{Amount, Claim, HolderKind, Millis, Settings, Sum, time::certain_end};
+
+/// So many holders change their standing for each request at most, besides those that are moved by ticks.
+pub(crate) const MOVES_PER_REQUEST: usize = 32;
+/// So many do in a tick.
+pub(crate) const MOVES_PER_TICK: usize = 4096;
+
+/// The state of a pool.
+#[derive(Debug)]
+pub(crate) struct Pool {
+    settings: PoolSettings,
+    refresh: Millis,
+    lease: Millis,
+    /// What is lent by a parent is never overbooked.
+    is_lent: bool,
+    base: Amount,
+    total: Amount,
+    /// Nobody is kicked out, and the total is as large as it may be.
+    learning: bool,
+    has_begun: bool,
+    clock: Clock,
+    calm_since: Option<Millis>,
+    /// By the slots of the ledger.
+    members: Vec<Option<Box<Member>>>,
+    next_seq: u64,
+    free: FreeClients,
+    priority: PriorityClients,
+    accounts: Accounts,
+    assignments: Assignments,
+    /// What is used, as far as it counts.
+    used: Sum,
+    /// What may be used besides by those whose reports are old. Nothing rises on their account, and nobody is cut off on it: a
+    /// late message is no overload.
+    doubt: Sum,
+    /// How many hold something and have not asked this master yet.
+    unheard: usize,
+    /// What those who are connected hold.
+    connected: Sum,
+    /// Reports of use, by when they do not count any more.
+    reports: BTreeSet<(Millis, u32)>,
+    is_overloaded: bool,
+    overloads: u64,
+    underrun: Option<Underrun>,
+    events: Events,
+    /// The total that an event has told of.
+    told_total: Amount,
+    /// What a parent is told, by priority.
+    bands: BTreeMap<i16, (u64, Sum)>,
+    moves: u64,
+}
+
+/// Priority clients have more than the total.
+#[derive(Debug, Clone, Copy)]
+struct Underrun {
+    deadline: Millis,
+    told: Amount,
+}
+
+impl Pool {
+    pub(crate) fn new(settings: &Settings, is_lent: bool, seed: u64) -> Pool {
+        Pool {
+            settings: settings.pool,
+            refresh: settings.refresh,
+            lease: settings.lease,
+            is_lent,
+            base: settings.capacity,
+            total: settings.capacity,
+            learning: false,
+            has_begun: false,
+            clock: Clock::default(),
+            calm_since: None,
+            members: Vec::new(),
+            next_seq: 0,
+            free: FreeClients::default(),
+            priority: PriorityClients::default(),
+            accounts: Accounts::new(seed),
+            assignments: Assignments::default(),
+            used: Sum::ZERO,
+            doubt: Sum::ZERO,
+            unheard: 0,
+            connected: Sum::ZERO,
+            reports: BTreeSet::new(),
+            is_overloaded: false,
+            overloads: 0,
+            underrun: None,
+            events: Events::default(),
+            told_total: settings.capacity,
+            bands: BTreeMap::new(),
+            moves: 0,
+        }
+    }
+
+    /// What settlement shares out.
+    pub(crate) fn limit(&self) -> Amount {
+        if self.learning { self.most() } else { self.total }
+    }
+
+    /// Rises whenever what somebody is due may have changed.
+    pub(crate) fn moves(&self) -> u64 {
+        self.moves
+    }
+
+    /// Anything from this on is of use to a client. (A sum of tenths may miss one by a rounding.)
+    pub(crate) fn least_grant(&self) -> Amount {
+        Amount::clamped(self.settings.min_capacity.get() * (1.0 - 1e-9))
+    }
+
+    /// What a holder should end up with.
+    pub(crate) fn due(&self, slot: u32) -> Amount {
+        let Some(member) = self.member(slot) else { return Amount::ZERO };
+        let places = match member.free {
+            Free::Pending(_) | Free::Served(_) => self.settings.min_capacity,
+            _ if member.node_seats() > 0 => self.due_to_node(member.node_seats()),
+            _ => Amount::ZERO,
+        };
+        member.target.saturating_add(places)
+    }
+
+    /// Whether somebody vouches for it.
+    pub(crate) fn is_priority(&self, slot: u32) -> bool {
+        self.member(slot).is_some_and(Member::is_priority)
+    }
+
+    fn member(&self, slot: u32) -> Option<&Member> {
+        self.members.get(slot as usize)?.as_deref()
+    }
+
+    fn seated(&self, slot: u32) -> &Member {
+        self.member(slot).expect("whoever stands in an order is a member")
+    }
+
+    /// Time goes on: the total moves, and others may have a place. `held` is what everybody held meanwhile.
+    pub(crate) fn step(&mut self, now: Millis, held: Sum, learning: bool, budget: usize) {
+        self.connected = held;
+        if !self.has_begun {
+            self.has_begun = true;
+            self.clock.at = now;
+            for member in self.members.iter_mut().flatten() {
+                member.costs.until = now;
+            }
+        }
+        if self.learning && !learning {
+            self.begin_with(held);
+        } else if !learning {
+            self.forget_reports(now, budget);
+            self.move_total(now.since(self.clock.at));
+        }
+        self.learning = learning;
+        self.calm_since = if self.is_calm() { self.calm_since.or(Some(now)) } else { None };
+        let speed = self.settings.time_factor * self.weights().0;
+        self.clock.advance(now, speed, self.settings.negative_tc);
+        self.balance(now, budget);
+    }
+
+    /// Moves those who should move, at most `budget` of them.
+    pub(crate) fn balance(&mut self, now: Millis, mut budget: usize) {
+        if self.learning {
+            return;
+        }
+        self.cut_overload(&mut budget);
+        self.reckon_shares(&mut budget);
+        self.place_priority(&mut budget);
+        self.watch_underrun(now, &mut budget);
+        self.place_free(&mut budget);
+        self.tell_total();
+    }
+
+    /// When something is to be done even if nobody asks.
+    pub(crate) fn next_deadline(&self) -> Option<Millis> {
+        self.underrun.map(|underrun| underrun.deadline)
+    }
+
+    /// A holder has a lease of so much from now on, or what it had has ended.
+    pub(crate) fn granted(&mut self, slot: u32, capacity: Amount, held: Sum, cause: Cause) {
+        self.connected = held;
+        let Some(mut member) = self.lift(slot) else { return };
+        member.accrue(self.clock.at);
+        let before = std::mem::replace(&mut member.granted, capacity);
+        if capacity == Amount::ZERO {
+            self.leave_place(&mut member);
+            member.fraction = 1.0;
+            self.reports_no_more(&mut member, slot);
+        } else {
+            if before == Amount::ZERO {
+                member.costs = member::Costs { until: self.clock.at, ..member.costs };
+                (member.costs.time, member.costs.request, member.costs.told) = (0.0, 0.0, 0.0);
+            }
+            self.take_place(&mut member);
+            if self.learning && member.is_priority() {
+                member.target = member.demand.wanted.min(capacity);
+            }
+        }
+        let (id, kind) = (Arc::clone(&member.id), member.kind);
+        let cost = self.cost(&member);
+        self.put(slot, member);
+        match (before > Amount::ZERO, capacity > Amount::ZERO) {
+            (false, true) => self.tell(slot, PoolEventKind::Connected, cause),
+            (true, false) => {
+                let cause = if cause == Cause::Asked { self.seated(slot).cause } else { cause };
+                self.tell(slot, PoolEventKind::Disconnected, cause);
+            }
+            (true, true) if before != capacity => self.tell(slot, PoolEventKind::Update, cause),
+            _ => {}
+        }
+        if self.assignments.passes_mark(kind, &id, cost) {
+            self.tell(slot, PoolEventKind::Alarm, Cause::Used);
+        }
+    }
+
+    /// A holder is not here any more.
+    pub(crate) fn gone(&mut self, slot: u32, held: Sum, cause: Cause) {
+        if self.member(slot).is_some_and(Member::is_connected) {
+            self.granted(slot, Amount::ZERO, held, cause);
+        }
+        if let Some(mut member) = self.lift(slot) {
+            self.no_free_client(&mut member);
+            self.reports_no_more(&mut member, slot);
+            self.moves += 1;
+        }
+    }
+
+    /// A master before this one has promised so much to a holder that has not asked yet.
+    pub(crate) fn inherit(&mut self, slot: u32, kind: HolderKind, id: &Arc<str>, ceiling: Amount) {
+        let mut member = self.newcomer(kind, id);
+        member.inherited = true;
+        member.granted = ceiling;
+        if kind == HolderKind::Client && ceiling <= self.settings.min_capacity {
+            member.claims = [Claim::of_client(ceiling, 0)].into_iter().collect();
+            member.demand = member::Demand::of_free_client(self.settings.min_capacity);
+            self.join_free(&mut member, Arc::clone(id));
+        } else {
+            // Whatever it is: it keeps that until it says.
+            (member.demand.wanted, member.demand.rank, member.target) = (ceiling, i16::MAX, ceiling);
+        }
+        self.put(slot, member);
+    }
+
+    fn newcomer(&mut self, kind: HolderKind, id: &Arc<str>) -> Box<Member> {
+        self.next_seq += 1;
+        Box::new(Member::new(kind, Arc::clone(id), self.next_seq, self.clock.at))
+    }
+
+    /// Takes a member out of all orders and sums, to be changed.
+    fn lift(&mut self, slot: u32) -> Option<Box<Member>> {
+        let member = self.members.get_mut(slot as usize)?.take()?;
+        self.free.remove(&member, slot);
+        self.priority.remove(&member, slot);
+        self.used -= member.used;
+        self.doubt -= member.doubt;
+        self.unheard -= usize::from(member.inherited);
+        for claim in &member.demand.told {
+            if let Some((subclients, wants)) = self.bands.get_mut(&claim.priority) {
+                *subclients -= u64::from(claim.subclients);
+                *wants -= claim.wants;
+                if *subclients == 0 {
+                    self.bands.remove(&claim.priority);
+                }
+            }
+        }
+        Some(member)
+    }
+
+    /// And back, to where it belongs now.
+    fn put(&mut self, slot: u32, mut member: Box<Member>) {
+        let used = if member.counts() { member.granted.get() * member.fraction } else { 0.0 };
+        member.used = Amount::clamped(used);
+        self.used += member.used;
+        let silent = member.is_silent && member.counts();
+        member.doubt = if silent { member.granted.saturating_sub(member.used) } else { Amount::ZERO };
+        self.doubt += member.doubt;
+        self.unheard += usize::from(member.inherited);
+        self.free.insert(&member, slot);
+        self.priority.insert(&member, slot);
+        for claim in &member.demand.told {
+            let (subclients, wants) = self.bands.entry(claim.priority).or_default();
+            *subclients += u64::from(claim.subclients);
+            *wants += claim.wants;
+        }
+        let at = slot as usize;
+        if at >= self.members.len() {
+            self.members.resize_with(at + 1, || None);
+        }
+        self.members[at] = Some(member);
+    }
+
+    /// Changes a member that is here.
+    fn change(&mut self, slot: u32, change: impl FnOnce(&mut Pool, &mut Member)) {
+        if let Some(mut member) = self.lift(slot) {
+            change(self, &mut member);
+            self.put(slot, member);
+            self.moves += 1;
+        }
+    }
+
+    /// Other parameters, or another capacity.
+    pub(crate) fn configure(&mut self, settings: &Settings) {
+        (self.settings, self.refresh, self.lease) = (settings.pool, settings.refresh, settings.lease);
+        self.set_base(settings.capacity);
+        self.moves += 1;
+    }
+
+    /// What a parent is to be told: one claim for each priority.
+    pub(crate) fn condense(&self) -> crate::Claims {
+        let most = u64::from(Claim::MAX_SUBCLIENTS);
+        let claim = |(priority, (subclients, wants)): (&i16, &(u64, Sum))| Claim {
+            wants: wants.ceil(),
+            subclients: (*subclients).min(most) as u32,
+            priority: *priority,
+        };
+        self.bands.iter().map(claim).collect()
+    }
+
+    /// Bytes in use, for the benchmarks.
+    pub(crate) fn bytes(&self) -> usize {
+        let members = self.members.iter().flatten().count() * size_of::<Member>();
+        let list = self.members.capacity() * size_of::<Option<Box<Member>>>();
+        members + list + self.free.bytes() + self.priority.bytes() + self.accounts.bytes() + self.assignments.bytes()
+    }
+
+    fn window(&self) -> Millis {
+        self.settings.reduction_window.unwrap_or(self.refresh)
+    }
+
+    /// Until when a report that comes now counts.
+    fn report_until(&self) -> Millis {
+        let interval = self.settings.eval_interval.unwrap_or(self.refresh);
+        certain_end(self.clock.at, Millis(interval.0.saturating_mul(2)))
+    }
+
+    fn away_key(&self, account: u32) -> Key {
+        self.accounts.waiting_key(account, &self.clock)
+    }
+}

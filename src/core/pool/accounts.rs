@@ -1,0 +1,289 @@
+//! Balances of free clients: who has been served lately comes last.
+//!
+//! A balance grows while its client is connected and decays while it is away. Everybody's grows at the same speed and decays
+//! at the same speed, so who has more can be told without knowing the time: one clock counts growth, another decay, and a
+//! balance is kept as what it would have been when its clock stood at zero. Sorted by that, an order never changes by itself,
+//! and a change of speed moves the clock, not the balances.
+//!
+//! Several clients may share an account (one address): what all of them have had is what a newcomer of theirs begins with.
+
+use std::{cmp::Ordering, collections::BTreeSet, sync::Arc};
+
+use foldhash::fast::FixedState;
+use hashbrown::HashMap;
+use slab::Slab;
+
+use crate::Millis;
+
+/// A number to sort by.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(super) struct Key(pub(super) f64);
+
+impl Eq for Key {}
+
+impl PartialOrd for Key {
+    fn partial_cmp(&self, other: &Key) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl Ord for Key {
+    fn cmp(&self, other: &Key) -> Ordering {
+        self.0.total_cmp(&other.0)
+    }
+}
+
+/// Time as balances see it.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Clock {
+    pub(super) at: Millis,
+    /// How much everybody who has been connected all the time has gathered.
+    grown: f64,
+    /// By what power of e everything has decayed.
+    decayed: f64,
+}
+
+impl Clock {
+    /// Goes on to `now`: what is connected costs `speed` a second, what is away decays with `time_constant`.
+    pub(super) fn advance(&mut self, now: Millis, speed: f64, time_constant: Millis) {
+        let elapsed = now.since(self.at);
+        self.grown += speed * elapsed.0 as f64 / 1000.0;
+        self.decayed += elapsed.0 as f64 / time_constant.0.max(1) as f64;
+        self.at = self.at.max(now);
+    }
+
+    /// The balance behind a key of somebody connected.
+    pub(super) fn of_connected(&self, key: Key) -> f64 {
+        key.0 + self.grown
+    }
+
+    fn connected(&self, balance: f64) -> Key {
+        Key(balance - self.grown)
+    }
+
+    /// The balance behind a key of somebody who is not.
+    pub(super) fn of_away(&self, key: Key) -> f64 {
+        (key.0 - self.decayed).exp()
+    }
+
+    fn away(&self, balance: f64) -> Key {
+        // The logarithm of nothing sorts before everything.
+        Key(balance.max(0.0).ln() + self.decayed)
+    }
+}
+
+#[derive(Debug)]
+struct Account {
+    id: Arc<str>,
+    /// As of when the last of its clients was disconnected, or the first connected.
+    base: f64,
+    /// Clients that are connected, and Σ (their keys − what they began with).
+    connected: u32,
+    offset: f64,
+    /// Clients that are here, connected or not.
+    members: u32,
+    /// While none is connected: the base, decaying.
+    key: Key,
+}
+
+/// What a connected client's balance is reckoned from.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(super) struct Tab {
+    pub(super) key: Key,
+    began_with: f64,
+}
+
+/// The accounts.
+#[derive(Debug)]
+pub(super) struct Accounts {
+    accounts: Slab<Account>,
+    by_id: HashMap<Arc<str>, u32, FixedState>,
+    /// Those without clients here, the smallest first.
+    away: BTreeSet<(Key, u32)>,
+}
+
+impl Accounts {
+    pub(super) fn new(seed: u64) -> Accounts {
+        let by_id = HashMap::with_hasher(FixedState::with_seed(seed));
+        Accounts { accounts: Slab::new(), by_id, away: BTreeSet::new() }
+    }
+
+    /// How many balances of clients that are away are remembered.
+    pub(super) fn remembered(&self) -> usize {
+        self.away.len()
+    }
+
+    /// A client of this account has come.
+    pub(super) fn join(&mut self, id: &Arc<str>) -> u32 {
+        if let Some(at) = self.by_id.get(id).copied() {
+            let account = &mut self.accounts[at as usize];
+            if account.members == 0 {
+                self.away.remove(&(account.key, at));
+            }
+            account.members += 1;
+            return at;
+        }
+        let account = Account {
+            id: Arc::clone(id),
+            base: 0.0,
+            connected: 0,
+            offset: 0.0,
+            members: 1,
+            key: Key(f64::NEG_INFINITY),
+        };
+        let at = self.accounts.insert(account) as u32;
+        self.by_id.insert(Arc::clone(id), at);
+        at
+    }
+
+    /// One of its clients, which is not connected, has gone. At most `most` accounts without clients are kept.
+    pub(super) fn leave(&mut self, at: u32, most: usize) {
+        let account = &mut self.accounts[at as usize];
+        account.members -= 1;
+        if account.members > 0 {
+            return;
+        }
+        if account.base > 0.0 {
+            self.away.insert((account.key, at));
+        } else {
+            self.forget(at);
+        }
+        while self.away.len() > most
+            && let Some((_, smallest)) = self.away.pop_first()
+        {
+            self.forget(smallest);
+        }
+    }
+
+    fn forget(&mut self, at: u32) {
+        let account = self.accounts.remove(at as usize);
+        self.by_id.remove(&account.id);
+    }
+
+    pub(super) fn is(&self, at: u32, id: &str) -> bool {
+        *self.accounts[at as usize].id == *id
+    }
+
+    /// What somebody who comes to this account now begins with.
+    pub(super) fn balance(&self, at: u32, clock: &Clock) -> f64 {
+        let account = &self.accounts[at as usize];
+        if account.connected == 0 {
+            return clock.of_away(account.key);
+        }
+        account.base + account.offset + f64::from(account.connected) * clock.grown
+    }
+
+    /// What those who wait are sorted by.
+    pub(super) fn waiting_key(&self, at: u32, clock: &Clock) -> Key {
+        clock.away(self.balance(at, clock))
+    }
+
+    pub(super) fn connect(&mut self, at: u32, clock: &Clock) -> Tab {
+        let began_with = self.balance(at, clock);
+        let account = &mut self.accounts[at as usize];
+        if account.connected == 0 {
+            account.base = began_with;
+        }
+        let key = clock.connected(began_with);
+        account.connected += 1;
+        account.offset += key.0 - began_with;
+        Tab { key, began_with }
+    }
+
+    /// A connected client's balance grows at once.
+    pub(super) fn charge(&mut self, at: u32, tab: &mut Tab, cost: f64) {
+        tab.key.0 += cost;
+        self.accounts[at as usize].offset += cost;
+    }
+
+    pub(super) fn disconnect(&mut self, at: u32, tab: &Tab, clock: &Clock) {
+        let account = &mut self.accounts[at as usize];
+        account.connected -= 1;
+        account.offset -= tab.key.0 - tab.began_with;
+        account.base += clock.of_connected(tab.key) - tab.began_with;
+        if account.connected == 0 {
+            // Nobody is left whose rounding could stay.
+            account.offset = 0.0;
+            account.key = clock.away(account.base);
+        }
+    }
+
+    pub(super) fn bytes(&self) -> usize {
+        self.accounts.capacity() * size_of::<Account>()
+            + self.by_id.capacity() * size_of::<(Arc<str>, u32)>()
+            + self.away.len() * size_of::<(Key, u32)>()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::Value;
+
+    use super::*;
+
+    const HOUR: Millis = Millis::from_secs(3600);
+
+    fn pass(clock: &mut Clock, seconds: u64) {
+        let now = clock.at.plus(Millis::from_secs(seconds));
+        clock.advance(now, 1.0, HOUR);
+    }
+
+    #[test]
+    fn balances_grow_while_connected_and_decay_while_away() {
+        let vectors: Value = serde_json::from_str(include_str!("../tests/data/les.json")).expect("valid JSON");
+        let cases = vectors["free_client_balance"]["cases"].as_array().expect("cases");
+        assert_eq!(cases.len(), 3);
+        for case in cases {
+            let seconds = |name: &str| case[name].as_u64().expect("seconds");
+            let (mut clock, mut accounts) = (Clock::default(), Accounts::new(1));
+            pass(&mut clock, 12_345);
+            let at = accounts.join(&"a".into());
+            let tab = accounts.connect(at, &clock);
+            pass(&mut clock, seconds("connected_s"));
+            accounts.disconnect(at, &tab, &clock);
+            accounts.leave(at, 10);
+            pass(&mut clock, seconds("away_s"));
+            let at = accounts.join(&"a".into());
+            let (found, expected) = (accounts.balance(at, &clock), case["balance"].as_f64().expect("a number"));
+            assert!((found - expected).abs() < expected * 1e-6, "{case}: {found}");
+        }
+    }
+
+    #[test]
+    fn clients_of_one_address_pay_for_one_another() {
+        let (mut clock, mut accounts) = (Clock::default(), Accounts::new(1));
+        let at = accounts.join(&"a".into());
+        let mut first = accounts.connect(at, &clock);
+        pass(&mut clock, 100);
+        assert_eq!(accounts.join(&"a".into()), at);
+        let second = accounts.connect(at, &clock);
+        assert_eq!(clock.of_connected(second.key), 100.0);
+        accounts.charge(at, &mut first, 7.0);
+        pass(&mut clock, 10);
+        assert!((accounts.balance(at, &clock) - 127.0).abs() < 1e-9);
+        accounts.disconnect(at, &second, &clock);
+        assert!((accounts.balance(at, &clock) - 127.0).abs() < 1e-9);
+        accounts.disconnect(at, &first, &clock);
+        assert!((accounts.balance(at, &clock) - 127.0).abs() < 1e-9);
+    }
+
+    #[test]
+    fn the_smallest_balances_are_forgotten_first() {
+        let (mut clock, mut accounts) = (Clock::default(), Accounts::new(1));
+        for (id, seconds) in [("long", 100), ("short", 10), ("middle", 50), ("never", 0)] {
+            let at = accounts.join(&id.into());
+            let tab = accounts.connect(at, &clock);
+            pass(&mut clock, seconds);
+            accounts.disconnect(at, &tab, &clock);
+            accounts.leave(at, 2);
+        }
+        assert_eq!(accounts.remembered(), 2);
+        let mut balance = |id: &str| {
+            let at = accounts.join(&id.into());
+            accounts.balance(at, &clock)
+        };
+        assert_eq!(balance("short"), 0.0);
+        assert_eq!(balance("never"), 0.0);
+        assert!(balance("long") > 90.0 && balance("middle") > 40.0);
+    }
+}

@@ -1,0 +1,161 @@
+//! What somebody vouches for: who gets how much, connected or not. Facts that come from outside and outlive the pool.
+
+use std::{collections::BTreeMap, ops::Bound, sync::Arc};
+
+use crate::{Amount, HolderKind, Sum};
+
+/// So many holders can be vouched for in one pool.
+const MOST: usize = 100_000;
+/// So many marks can wait to be passed.
+const MOST_MARKS: usize = 10_000;
+
+/// What is assigned to somebody.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum Assigned {
+    /// So much.
+    Capacity(Amount),
+    /// This part of the total, whatever that is: from 0 to 1.
+    Share(f64),
+}
+
+impl Assigned {
+    /// How much that is while the total is so large. One who is vouched for never gets less than is of any use.
+    pub(super) fn of(self, total: Amount, least: Amount) -> Amount {
+        match self {
+            Assigned::Capacity(amount) => amount.max(least),
+            Assigned::Share(share) => Amount::clamped(total.get() * share).max(least),
+        }
+    }
+}
+
+/// Why an assignment is refused.
+#[derive(Debug, Clone, Copy, PartialEq, thiserror::Error)]
+pub enum AssignError {
+    /// The resource is run by another algorithm.
+    #[error("the resource is no PRIORITY_POOL, so nothing can be assigned in it")]
+    NoPool,
+    /// It would be of no use.
+    #[error("{capacity} is less than the least useful capacity, {least}; 0 takes the assignment away")]
+    BelowMinimum {
+        /// What was to be assigned.
+        capacity: Amount,
+        /// `min_capacity`.
+        least: Amount,
+    },
+    /// A part of the total is none.
+    #[error("{share} is no part of the total, expected more than 0 and at most 1")]
+    BadShare {
+        /// What was given.
+        share: f64,
+    },
+    /// It is connected, and there is not so much that priority clients may have.
+    #[error("{capacity} does not fit: priority clients would have {connected} of {total} together")]
+    OverTotal {
+        /// What was to be assigned.
+        capacity: Amount,
+        /// What priority clients would have.
+        connected: f64,
+        /// What there is.
+        total: Amount,
+    },
+    /// There are too many.
+    #[error("there are {MOST} assignments already, that is the limit")]
+    TooMany,
+    /// There are too many marks.
+    #[error("{MOST_MARKS} marks wait to be passed already, that is the limit")]
+    TooManyMarks,
+}
+
+/// All that is assigned, and the marks that were set.
+#[derive(Debug, Default)]
+pub(super) struct Assignments {
+    by_id: [BTreeMap<Arc<str>, Assigned>; 2],
+    absolute: Sum,
+    shares: Sum,
+    marks: [BTreeMap<Arc<str>, f64>; 2],
+}
+
+impl Assignments {
+    pub(super) fn get(&self, kind: HolderKind, id: &str) -> Option<Assigned> {
+        self.by_id[kind as usize].get(id).copied()
+    }
+
+    /// Returns what was assigned before.
+    pub(super) fn set(&mut self, kind: HolderKind, id: &Arc<str>, assigned: Option<Assigned>) -> Option<Assigned> {
+        let before = match assigned {
+            Some(assigned) => {
+                self.count(assigned, |sum, amount| *sum += amount);
+                self.by_id[kind as usize].insert(Arc::clone(id), assigned)
+            }
+            None => self.by_id[kind as usize].remove(id),
+        };
+        if let Some(before) = before {
+            self.count(before, |sum, amount| *sum -= amount);
+        }
+        before
+    }
+
+    fn count(&mut self, assigned: Assigned, count: impl FnOnce(&mut Sum, Amount)) {
+        match assigned {
+            Assigned::Capacity(amount) => count(&mut self.absolute, amount),
+            Assigned::Share(share) => count(&mut self.shares, Amount::clamped(share)),
+        }
+    }
+
+    /// Whether one more, if it is one more, is too many.
+    pub(super) fn is_full(&self, kind: HolderKind, id: &str) -> bool {
+        let [clients, nodes] = &self.by_id;
+        clients.len() + nodes.len() >= MOST && self.get(kind, id).is_none()
+    }
+
+    /// Everything assigned, connected or not: it may be more than the total.
+    pub(super) fn sum(&self, total: Amount) -> Sum {
+        let mut sum = self.absolute;
+        sum += Amount::clamped(self.shares.get() * total.get());
+        sum
+    }
+
+    /// Those after `from`, by kind and id.
+    pub(super) fn after(
+        &self,
+        from: Option<(HolderKind, Arc<str>)>,
+    ) -> impl Iterator<Item = (HolderKind, &Arc<str>, Assigned)> {
+        let begin = |kind: HolderKind| match &from {
+            Some((last, _)) if *last > kind => None,
+            Some((last, id)) if *last == kind => Some(Bound::Excluded(Arc::clone(id))),
+            _ => Some(Bound::Unbounded),
+        };
+        let ranges = [HolderKind::Client, HolderKind::Node].map(|kind| (kind, begin(kind)));
+        ranges.into_iter().filter_map(|(kind, begin)| Some((kind, begin?))).flat_map(move |(kind, begin)| {
+            let range = self.by_id[kind as usize].range::<Arc<str>, _>((begin, Bound::Unbounded));
+            range.map(move |(id, assigned)| (kind, id, *assigned))
+        })
+    }
+
+    pub(super) fn set_mark(&mut self, kind: HolderKind, id: &Arc<str>, mark: Option<f64>) -> Result<(), AssignError> {
+        let taken: usize = self.marks.iter().map(BTreeMap::len).sum();
+        let marks = &mut self.marks[kind as usize];
+        match mark {
+            Some(_) if taken >= MOST_MARKS && !marks.contains_key(id) => return Err(AssignError::TooManyMarks),
+            Some(mark) => drop(marks.insert(Arc::clone(id), mark)),
+            None => drop(marks.remove(id)),
+        }
+        Ok(())
+    }
+
+    /// Whether `cost` passes the mark of this holder. A mark is passed once.
+    pub(super) fn passes_mark(&mut self, kind: HolderKind, id: &str, cost: f64) -> bool {
+        let marks = &mut self.marks[kind as usize];
+        let passed = marks.get(id).is_some_and(|mark| cost >= *mark);
+        if passed {
+            marks.remove(id);
+        }
+        passed
+    }
+
+    pub(super) fn bytes(&self) -> usize {
+        let entries: usize = self.by_id.iter().map(BTreeMap::len).sum();
+        let marks: usize = self.marks.iter().map(BTreeMap::len).sum();
+        entries * size_of::<(Arc<str>, Assigned)>() + marks * size_of::<(Arc<str>, f64)>()
+    }
+}

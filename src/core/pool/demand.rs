@@ -1,0 +1,275 @@
+//! What members want and use, and what is assigned to them.
+
+use std::sync::Arc;
+
+use super::{
+    AssignError, Assigned, Pool,
+    events::{Cause, PoolEventKind},
+    member::{Demand, Free, Member},
+    settings::FreeKey,
+};
+use crate::{Amount, Claims, HolderKind, Millis, Sum, Token};
+
+/// What a client says it has used since its last request that was answered.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Usage {
+    /// The part of that time in which its bucket was not full, from 0 to 1.
+    pub recharging: f64,
+    /// What it has used, in units of the resource.
+    pub request_cost: Amount,
+    /// How long that was; absent: since its last request.
+    pub interval: Option<Millis>,
+}
+
+impl Usage {
+    /// The part of what it had that it used in the time since its last request: of what it does not tell of, all.
+    fn part_of(&self, since: Millis) -> f64 {
+        let told = self.interval.unwrap_or(since).min(since).0 as f64;
+        let untold = since.0 as f64 - told;
+        if untold > 0.0 { (self.recharging * told + untold) / since.0 as f64 } else { self.recharging }
+    }
+}
+
+/// What a pool is told with a request, besides what every algorithm is told.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct News {
+    /// What the balance of a free client is kept under, as the one who took the request knows it: where it came from.
+    pub key: Option<Arc<str>>,
+    /// What it has used. One that does not say counts as using all it has.
+    pub usage: Option<Usage>,
+}
+
+/// A request, as far as a pool has to know of it.
+pub(crate) struct Heard<'a> {
+    pub(crate) kind: HolderKind,
+    pub(crate) id: &'a Arc<str>,
+    pub(crate) claims: &'a Claims,
+    /// The lease it has shown to know.
+    pub(crate) lease: Option<Token>,
+    /// What it says it has.
+    pub(crate) claimed: Amount,
+    pub(crate) news: Option<&'a News>,
+}
+
+impl Pool {
+    /// A holder has asked.
+    pub(crate) fn heard(&mut self, slot: u32, heard: &Heard<'_>) {
+        let known = self.lift(slot);
+        let is_new = known.is_none();
+        let mut member = known.unwrap_or_else(|| self.newcomer(heard.kind, heard.id));
+        let had = if is_new { heard.claimed } else { member.granted };
+        let may_be_lost = is_new || std::mem::take(&mut member.inherited);
+        member.accrue(self.clock.at);
+        let updated = self.use_up(&mut member, slot, heard);
+        member.claims.clone_from(heard.claims);
+        self.reckon(&mut member);
+        let key = self.account_id(heard);
+        self.register(&mut member, key);
+        let downgraded = may_be_lost && !member.is_priority() && had > self.settings.min_capacity;
+        let downgraded = downgraded && heard.kind == HolderKind::Client;
+        let passed = self.assignments.passes_mark(member.kind, &member.id, self.cost(&member));
+        self.put(slot, member);
+        self.moves += 1;
+        if downgraded {
+            self.tell(slot, PoolEventKind::Downgraded, Cause::Asked);
+        }
+        if updated {
+            self.tell(slot, PoolEventKind::Update, Cause::Used);
+        }
+        if passed {
+            self.tell(slot, PoolEventKind::Alarm, Cause::Used);
+        }
+    }
+
+    /// Counts what is reported. Returns whether somebody should be told of it.
+    fn use_up(&mut self, member: &mut Member, slot: u32, heard: &Heard<'_>) -> bool {
+        let since = self.clock.at.since(std::mem::replace(&mut member.asked, self.clock.at));
+        self.reports_no_more(member, slot);
+        member.is_silent = false;
+        let Some(usage) = heard.news.and_then(|news| news.usage) else {
+            member.fraction = 1.0;
+            return false;
+        };
+        member.fraction = usage.part_of(since);
+        let until = self.report_until();
+        member.reported_until = Some(until);
+        self.reports.insert((until, slot));
+        let cost = member.news_of(heard.lease, usage.request_cost.get());
+        if !member.is_connected() {
+            return false;
+        }
+        member.costs.request += cost;
+        let charge = cost * self.settings.request_factor * self.weights().1;
+        if let (Free::Served(tab) | Free::Revoking(tab), Some(account)) = (&mut member.free, member.account) {
+            self.accounts.charge(account, tab, charge);
+        }
+        let (units, cost) = (self.settings.usage_update_units, self.cost(member));
+        let tells = units > 0.0 && cost - member.costs.told >= units;
+        if tells {
+            member.costs.told = cost;
+        }
+        tells
+    }
+
+    /// What it wants, given what is assigned to it now; and what it may have of that.
+    pub(super) fn reckon(&self, member: &mut Member) {
+        if member.inherited {
+            return; // It has not said.
+        }
+        let least = self.settings.min_capacity;
+        let assigned = self.assignments.get(member.kind, &member.id);
+        let capacity = assigned.map(|assigned| assigned.of(self.total, least));
+        let wants: Sum = member.claims.iter().map(|claim| claim.wants).collect();
+        member.demand = match (member.kind, capacity, member.claims.first()) {
+            _ if wants == Sum::ZERO => Demand::default(),
+            (HolderKind::Node, capacity, _) => Demand::of_node(&member.claims, capacity, least),
+            (HolderKind::Client, Some(capacity), Some(claim)) => Demand::of_assigned_client(claim, capacity, least),
+            (HolderKind::Client, ..) => Demand::of_free_client(least),
+        };
+        if member.is_priority() && matches!(assigned, Some(Assigned::Share(_))) {
+            member.demand.reckoned_by = Some(self.total);
+        }
+        self.aim(member);
+    }
+
+    /// Makes a free client of a member, or no free client, as it wants now. `key`: whose balance it has, if that is known.
+    fn register(&mut self, member: &mut Member, key: Arc<str>) {
+        let is_free = member.kind == HolderKind::Client && member.demand.seats > 0;
+        if !is_free {
+            if member.demand == Demand::default() {
+                member.cause = Cause::Unasked;
+            }
+            self.no_free_client(member);
+            return;
+        }
+        match member.account {
+            Some(account) if self.accounts.is(account, &key) => {
+                // Others of this account may have come or gone.
+                let key = self.away_key(account);
+                match &mut member.free {
+                    Free::Waiting(place) | Free::Pending(place) => *place = key,
+                    _ => {}
+                }
+            }
+            before => {
+                let was = member.free;
+                self.no_free_client(member);
+                self.join_free(member, key);
+                if before.is_none() {
+                    member.cause = Cause::Full;
+                } else if let (Free::Revoking(_), Free::Served(tab)) = (was, member.free) {
+                    // A new address is no new place.
+                    member.free = Free::Revoking(tab);
+                } else if let (Free::Pending(_), Free::Waiting(key)) = (was, member.free) {
+                    member.free = Free::Pending(key);
+                }
+            }
+        }
+    }
+
+    fn account_id(&self, heard: &Heard<'_>) -> Arc<str> {
+        let key = heard.news.and_then(|news| news.key.as_ref());
+        match (self.settings.free_key, key) {
+            (FreeKey::PeerIp, Some(key)) => Arc::clone(key),
+            (FreeKey::Host, _) => FreeKey::host(heard.id).into(),
+            (FreeKey::PeerIp, None) | (FreeKey::ClientId, _) => Arc::clone(heard.id),
+        }
+    }
+
+    /// Assigns something to a holder, or takes away what was assigned. It is in force at once; what a holder has too much is
+    /// due less from now on.
+    pub(crate) fn assign(
+        &mut self,
+        kind: HolderKind,
+        id: &Arc<str>,
+        slot: Option<u32>,
+        assigned: Option<Assigned>,
+    ) -> Result<Option<Assigned>, AssignError> {
+        if let Some(assigned) = assigned {
+            self.check(kind, id, slot, assigned)?;
+        }
+        Ok(self.put_assignment(kind, id, slot, assigned))
+    }
+
+    fn check(&self, kind: HolderKind, id: &str, slot: Option<u32>, assigned: Assigned) -> Result<(), AssignError> {
+        let (total, least) = (self.total, self.settings.min_capacity);
+        let capacity = match assigned {
+            Assigned::Share(share) if !(share > 0.0 && share <= 1.0) => return Err(AssignError::BadShare { share }),
+            Assigned::Share(share) => Amount::clamped(total.get() * share),
+            Assigned::Capacity(capacity) => capacity,
+        };
+        if capacity < least {
+            return Err(AssignError::BelowMinimum { capacity, least });
+        }
+        if self.assignments.is_full(kind, id) {
+            return Err(AssignError::TooMany);
+        }
+        let Some(member) = slot.and_then(|slot| self.member(slot)).filter(|member| member.is_connected()) else {
+            // It may be more than the total: it is checked when it asks.
+            return Ok(());
+        };
+        let mut connected = self.priority.connected() - Sum::from(member.target);
+        connected += capacity;
+        // Less than before always fits, also while there is too little.
+        if capacity > member.target && connected > Sum::from(total) {
+            return Err(AssignError::OverTotal { capacity, connected: connected.get(), total });
+        }
+        Ok(())
+    }
+
+    /// The same without a check: what is a fact already.
+    pub(crate) fn put_assignment(
+        &mut self,
+        kind: HolderKind,
+        id: &Arc<str>,
+        slot: Option<u32>,
+        assigned: Option<Assigned>,
+    ) -> Option<Assigned> {
+        let before = self.assignments.set(kind, id, assigned);
+        if let Some(slot) = slot.filter(|slot| self.member(*slot).is_some_and(|member| !member.inherited)) {
+            self.change(slot, |pool, member| {
+                pool.reckon(member);
+                if member.is_connected() {
+                    // Those who have nothing yet give way to whoever is connected.
+                    let room = (Sum::from(pool.total) - pool.priority.connected()).floor();
+                    member.target = member.target.max(member.demand.wanted.min(room));
+                }
+                let key = match pool.settings.free_key {
+                    FreeKey::Host => FreeKey::host(id).into(),
+                    FreeKey::PeerIp | FreeKey::ClientId => Arc::clone(id),
+                };
+                if member.account.is_none() {
+                    pool.register(member, key);
+                } else if member.demand.seats == 0 {
+                    pool.no_free_client(member);
+                }
+                member.cause = Cause::Assigned;
+            });
+            if self.seated(slot).is_connected() {
+                self.tell(slot, PoolEventKind::Update, Cause::Assigned);
+            }
+        }
+        before
+    }
+
+    /// What is assigned to somebody.
+    pub(crate) fn assigned(&self, kind: HolderKind, id: &str) -> Option<Assigned> {
+        self.assignments.get(kind, id)
+    }
+
+    /// An event is due when this holder has cost so much; `None` takes the mark away.
+    pub(crate) fn set_alarm(
+        &mut self,
+        kind: HolderKind,
+        id: &Arc<str>,
+        slot: Option<u32>,
+        mark: Option<f64>,
+    ) -> Result<(), AssignError> {
+        self.assignments.set_mark(kind, id, mark)?;
+        let cost = slot.and_then(|slot| Some(self.cost(self.member(slot)?))).unwrap_or_default();
+        if let Some(slot) = slot.filter(|_| self.assignments.passes_mark(kind, id, cost)) {
+            self.tell(slot, PoolEventKind::Alarm, Cause::Used);
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,185 @@
+//! What a pool tells whoever manages it. Bounded: if nobody takes the events, one of them says that some are missing.
+
+use std::{collections::VecDeque, sync::Arc};
+
+use crate::{Amount, HolderKind, Millis, Sum};
+
+/// Events that wait to be taken, at most.
+const WAITING: usize = 1024;
+
+/// What happened.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum PoolEventKind {
+    /// A client has capacity and had none.
+    Connected,
+    /// A client has none any more.
+    Disconnected,
+    /// A client's capacity has changed, or it has cost so much more.
+    Update,
+    /// The total has moved by more than a thousandth.
+    Total,
+    /// The total is less than what connected priority clients have. Until the deadline assignments may be lowered; then the
+    /// least important lose theirs.
+    Underrun,
+    /// It is not any more.
+    Relieved,
+    /// Somebody has more than a free client may, and nobody has vouched for it: an assignment may have been lost.
+    Downgraded,
+    /// A client has cost more than the mark that was set for it.
+    Alarm,
+    /// Events are missing before this one.
+    Gap,
+}
+
+impl PoolEventKind {
+    /// For people.
+    pub fn name(self) -> &'static str {
+        match self {
+            PoolEventKind::Connected => "connected",
+            PoolEventKind::Disconnected => "disconnected",
+            PoolEventKind::Update => "update",
+            PoolEventKind::Total => "total",
+            PoolEventKind::Underrun => "UNDERRUN",
+            PoolEventKind::Relieved => "relieved",
+            PoolEventKind::Downgraded => "DOWNGRADED",
+            PoolEventKind::Alarm => "alarm",
+            PoolEventKind::Gap => "GAP",
+        }
+    }
+}
+
+/// Why something happened to a client, or why it has no more than it has.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Cause {
+    /// It asked.
+    Asked,
+    /// It wants nothing.
+    Unasked,
+    /// It gave back what it had.
+    Released,
+    /// Its lease has ended.
+    Expired,
+    /// All places are taken.
+    Full,
+    /// Somebody who has been served less lately has its place.
+    Displaced,
+    /// A priority client needs its place, or the total has fallen.
+    Crowded,
+    /// More was used than can be served.
+    Overload,
+    /// The total has fallen below what priority clients have.
+    Underrun,
+    /// What is assigned to it has changed.
+    Assigned,
+    /// It has used so much more.
+    Used,
+}
+
+impl Cause {
+    /// For people.
+    pub fn name(self) -> &'static str {
+        match self {
+            Cause::Asked => "asked",
+            Cause::Unasked => "wants nothing",
+            Cause::Released => "released",
+            Cause::Expired => "its lease has ended",
+            Cause::Full => "all places are taken",
+            Cause::Displaced => "somebody who was served less lately has its place",
+            Cause::Crowded => "priority clients need the place, or the total has fallen",
+            Cause::Overload => "more was used than can be served",
+            Cause::Underrun => "the total is less than what priority clients had",
+            Cause::Assigned => "its assignment has changed",
+            Cause::Used => "it has used so much more",
+        }
+    }
+}
+
+/// The client that an event is about.
+#[derive(Debug, Clone, PartialEq)]
+pub struct PoolClient {
+    /// Client or child node.
+    pub kind: HolderKind,
+    /// Who.
+    pub id: Arc<str>,
+    /// What it has now.
+    pub capacity: Amount,
+    /// Whether somebody has vouched for it.
+    pub is_priority: bool,
+    /// Capacity times seconds since it was connected.
+    pub time_cost: f64,
+    /// What it says it has used since then.
+    pub request_cost: f64,
+}
+
+/// Something that happened in a pool.
+#[derive(Debug, Clone, PartialEq)]
+pub struct PoolEvent {
+    /// Rises by one with each event of this life of the resource.
+    pub seq: u64,
+    /// When.
+    pub at: Millis,
+    /// What.
+    pub kind: PoolEventKind,
+    /// What may be connected.
+    pub total: Amount,
+    /// What those who are connected hold.
+    pub connected: Sum,
+    /// The part of it that priority clients have.
+    pub priority_connected: Sum,
+    /// Who, if it is about somebody.
+    pub client: Option<PoolClient>,
+    /// Why, if it is about somebody.
+    pub cause: Option<Cause>,
+    /// [`PoolEventKind::Underrun`]: when the pool will choose by itself.
+    pub deadline: Option<Millis>,
+}
+
+/// Which events somebody wants to hear of. By default: all.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct PoolEventFilter {
+    /// None about free clients.
+    pub priority_only: bool,
+    /// Only that the total is less than what priority clients have, and that it is not any more.
+    pub only_underrun: bool,
+    /// Only of these kinds; empty: of all.
+    pub kinds: Vec<PoolEventKind>,
+}
+
+impl PoolEventFilter {
+    /// Whether it lets an event pass. A gap concerns everybody.
+    pub fn passes(&self, event: &PoolEvent) -> bool {
+        let about_underrun = matches!(event.kind, PoolEventKind::Underrun | PoolEventKind::Relieved);
+        let about_free = event.client.as_ref().is_some_and(|client| !client.is_priority);
+        event.kind == PoolEventKind::Gap
+            || (!self.only_underrun || about_underrun)
+                && (!self.priority_only || !about_free || event.kind == PoolEventKind::Downgraded)
+                && (self.kinds.is_empty() || self.kinds.contains(&event.kind))
+    }
+}
+
+/// Events that nobody has taken yet.
+#[derive(Debug, Default)]
+pub(super) struct Events {
+    waiting: VecDeque<PoolEvent>,
+    seq: u64,
+}
+
+impl Events {
+    pub(super) fn push(&mut self, event: PoolEvent) {
+        self.seq += 1;
+        let mut event = PoolEvent { seq: self.seq, ..event };
+        if self.waiting.len() >= WAITING {
+            self.waiting.clear();
+            event = PoolEvent { kind: PoolEventKind::Gap, client: None, cause: None, ..event };
+        }
+        self.waiting.push_back(event);
+    }
+
+    pub(super) fn take(&mut self) -> Vec<PoolEvent> {
+        self.waiting.drain(..).collect()
+    }
+
+    pub(super) fn newest(&self) -> u64 {
+        self.seq
+    }
+}

@@ -1,0 +1,222 @@
+//! Free clients: places of the least useful capacity, in the room that priority clients leave.
+//!
+//! A place goes to whom has the smallest balance; who is connected keeps it until its balance is more than the bias above that
+//! of somebody who waits. Places of child nodes are shared out by number: which of the clients below them get one is for the
+//! nodes to say, who know their balances.
+
+use std::{collections::BTreeSet, sync::Arc};
+
+use super::{
+    Pool,
+    accounts::Clock,
+    crowd::Crowd,
+    events::Cause,
+    member::{Free, Member, Place},
+};
+use crate::{Amount, Sum};
+
+/// Free clients in order.
+#[derive(Debug, Default)]
+pub(super) struct FreeClients {
+    waiting: BTreeSet<Place>,
+    pending: BTreeSet<Place>,
+    served: Crowd<Place>,
+    revoking: BTreeSet<Place>,
+    /// Places that child nodes ask for.
+    node_seats: u64,
+}
+
+impl FreeClients {
+    pub(super) fn insert(&mut self, member: &Member, slot: u32) {
+        match member.free {
+            Free::No => {}
+            Free::Waiting(key) => drop(self.waiting.insert(member.place(key, slot))),
+            Free::Pending(key) => drop(self.pending.insert(member.place(key, slot))),
+            Free::Served(tab) => self.served.insert(member.place(tab.key, slot), member.used > Amount::ZERO),
+            Free::Revoking(tab) => drop(self.revoking.insert(member.place(tab.key, slot))),
+        }
+        self.node_seats += member.node_seats();
+    }
+
+    pub(super) fn remove(&mut self, member: &Member, slot: u32) {
+        match member.free {
+            Free::No => {}
+            Free::Waiting(key) => drop(self.waiting.remove(&member.place(key, slot))),
+            Free::Pending(key) => drop(self.pending.remove(&member.place(key, slot))),
+            Free::Served(tab) => self.served.remove(member.place(tab.key, slot)),
+            Free::Revoking(tab) => drop(self.revoking.remove(&member.place(tab.key, slot))),
+        }
+        self.node_seats -= member.node_seats();
+    }
+
+    /// Those who ask here themselves.
+    fn direct(&self) -> u64 {
+        (self.waiting.len() + self.pending.len() + self.served.len() + self.revoking.len()) as u64
+    }
+
+    fn placed(&self) -> u64 {
+        (self.pending.len() + self.served.len()) as u64
+    }
+
+    /// Who should be placed next, and what its balance counts for.
+    fn best(&self, clock: &Clock, bias: f64) -> Option<(f64, u32)> {
+        let waiting = self.waiting.first().map(|(key, _, slot)| (clock.of_away(*key), *slot));
+        let revoking = self.revoking.first().map(|(key, _, slot)| (clock.of_connected(*key) - bias, *slot));
+        match (waiting, revoking) {
+            // Whoever is still connected has it more easily.
+            (Some(waiting), Some(revoking)) => Some(if waiting.0 < revoking.0 { waiting } else { revoking }),
+            (waiting, revoking) => waiting.or(revoking),
+        }
+    }
+
+    /// Who should lose its place next, and what its balance counts for.
+    fn worst(&self, clock: &Clock, bias: f64) -> Option<(f64, u32)> {
+        let pending = self.pending.last().map(|(key, _, slot)| (clock.of_away(*key), *slot));
+        let served = self.served.last().map(|(key, _, slot)| (clock.of_connected(key) - bias, slot));
+        match (pending, served) {
+            (Some(pending), Some(served)) => Some(if served.0 > pending.0 { served } else { pending }),
+            (pending, served) => pending.or(served),
+        }
+    }
+
+    pub(super) fn counts(&self) -> (usize, usize) {
+        (self.waiting.len(), self.revoking.len())
+    }
+
+    pub(super) fn bytes(&self) -> usize {
+        self.direct() as usize * size_of::<Place>()
+    }
+}
+
+/// What is there for free clients, and how it is parted between those who ask here and child nodes.
+struct Parted {
+    /// Places for those who ask here.
+    direct: u64,
+    /// The part of the places they ask for that child nodes get.
+    level: f64,
+}
+
+impl Pool {
+    fn parted(&self) -> Parted {
+        let room = (Sum::from(self.total) - self.priority.placed()).get().max(0.0);
+        let least = self.settings.min_capacity.get();
+        let places = (room / least * (1.0 + 1e-9)) as u64;
+        let (direct, nodes) = (self.free.direct(), self.free.node_seats);
+        if direct + nodes <= places {
+            return Parted { direct, level: 1.0 };
+        }
+        let mine = u128::from(places) * u128::from(direct) / u128::from(direct + nodes).max(1);
+        let direct = if nodes == 0 { places } else { mine as u64 };
+        let level = (room - direct as f64 * least) / (nodes.max(1) as f64 * least);
+        Parted { direct, level: level.clamp(0.0, 1.0) }
+    }
+
+    /// What a child node with so many free clients is due.
+    pub(super) fn due_to_node(&self, seats: u64) -> Amount {
+        Amount::clamped(self.settings.min_capacity.get() * seats as f64 * self.parted().level)
+    }
+
+    /// Gives places to those who come first, and takes them from those who come last.
+    pub(super) fn place_free(&mut self, budget: &mut usize) {
+        let places = self.parted().direct;
+        let bias = self.settings.connected_bias;
+        while *budget > 0 {
+            *budget -= 1;
+            let placed = self.free.placed();
+            let best = self.free.best(&self.clock, bias);
+            let worst = self.free.worst(&self.clock, bias);
+            match (best, worst) {
+                (_, Some((_, slot))) if placed > places => self.displace(slot, Cause::Crowded),
+                (Some((_, slot)), _) if placed < places => self.place(slot),
+                (Some((less, comes)), Some((more, goes))) if less < more => {
+                    self.displace(goes, Cause::Displaced);
+                    self.place(comes);
+                }
+                _ => return,
+            }
+        }
+    }
+
+    fn place(&mut self, slot: u32) {
+        self.change(slot, |_, member| {
+            member.free = match member.free {
+                Free::Waiting(key) => Free::Pending(key),
+                Free::Revoking(tab) => Free::Served(tab),
+                other => other,
+            };
+        });
+    }
+
+    /// Kicks somebody out: it keeps what it has until it asks.
+    fn displace(&mut self, slot: u32, cause: Cause) {
+        self.change(slot, |_, member| {
+            member.cause = cause;
+            member.free = match member.free {
+                Free::Pending(key) => Free::Waiting(key),
+                Free::Served(tab) => Free::Revoking(tab),
+                other => other,
+            };
+        });
+    }
+
+    /// The free client to be cut off first because of an overload: that with the largest balance of those who use anything.
+    /// Returns what it had. It comes after all others from now on, however little it had been served before.
+    pub(super) fn cut_free(&mut self) -> Option<Amount> {
+        let (_, _, slot) = self.free.served.last_busy()?;
+        let largest = self.free.served.last().map_or(0.0, |(key, _, _)| self.clock.of_connected(key));
+        self.change(slot, |pool, member| {
+            if let (Free::Served(tab), Some(account)) = (&mut member.free, member.account) {
+                let more = (largest - pool.clock.of_connected(tab.key)).max(0.0);
+                pool.accounts.charge(account, tab, more);
+            }
+        });
+        self.displace(slot, Cause::Overload);
+        Some(self.seated(slot).granted)
+    }
+
+    /// It has capacity now.
+    pub(super) fn take_place(&mut self, member: &mut Member) {
+        let Some(account) = member.account else { return };
+        member.free = match member.free {
+            Free::Waiting(_) | Free::Pending(_) => Free::Served(self.accounts.connect(account, &self.clock)),
+            // While learning nobody is kicked out.
+            Free::Revoking(tab) if self.learning => Free::Served(tab),
+            other => other,
+        };
+    }
+
+    /// It has none any more.
+    pub(super) fn leave_place(&mut self, member: &mut Member) {
+        let Some(account) = member.account else { return };
+        match member.free {
+            Free::Served(tab) => {
+                self.accounts.disconnect(account, &tab, &self.clock);
+                member.free = Free::Pending(self.away_key(account));
+            }
+            Free::Revoking(tab) => {
+                self.accounts.disconnect(account, &tab, &self.clock);
+                member.free = Free::Waiting(self.away_key(account));
+            }
+            _ => {}
+        }
+    }
+
+    /// It is a free client from now on.
+    pub(super) fn join_free(&mut self, member: &mut Member, id: Arc<str>) {
+        let account = self.accounts.join(&id);
+        member.account = Some(account);
+        member.free = Free::Waiting(self.away_key(account));
+        if member.is_connected() {
+            self.take_place(member);
+        }
+    }
+
+    /// It is none any more.
+    pub(super) fn no_free_client(&mut self, member: &mut Member) {
+        self.leave_place(member);
+        member.free = Free::No;
+        if let Some(account) = member.account.take() {
+            self.accounts.leave(account, self.settings.max_remembered);
+        }
+    }
+}

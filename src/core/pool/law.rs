@@ -1,0 +1,158 @@
+//! How the total moves: down at once when there is an overload, up slowly while there is none. Pure functions.
+//!
+//! Slow is what makes overloads rare: with each the total falls by what its victims had, and regains it in a time that
+//! `raise_tc` sets, so overloads come about once in that time, however demand behaves.
+
+use super::settings::{DropMode, PoolSettings, RaiseMode};
+
+/// What the laws look at.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(super) struct Gauge {
+    /// What can really be served.
+    pub(super) base: f64,
+    /// The total never falls below.
+    pub(super) floor: f64,
+    /// Nor rises above.
+    pub(super) ceiling: f64,
+    /// What is used, summed over those who are connected.
+    pub(super) used: f64,
+    /// What those who are connected hold.
+    pub(super) connected: f64,
+    /// The least useful capacity.
+    pub(super) least: f64,
+}
+
+/// With [`DropMode::Rate`]: an overload of twice the base makes the total fall by a factor of e in this time.
+const FALL_SECONDS: f64 = 10.0;
+
+/// The total after `seconds` in which nothing else happened.
+pub(super) fn after(total: f64, seconds: f64, gauge: &Gauge, settings: &PoolSettings) -> f64 {
+    let moved = if gauge.used > gauge.base {
+        match settings.drop_mode {
+            DropMode::Rate => total * ((1.0 - gauge.used / gauge.base) * seconds / FALL_SECONDS).exp(),
+            DropMode::Slots | DropMode::Exp => total,
+        }
+    } else {
+        raised(total, seconds, gauge, settings)
+    };
+    // A base of nothing can be used beyond any measure.
+    if moved.is_finite() { moved.min(gauge.ceiling).max(gauge.floor) } else { gauge.floor }
+}
+
+fn raised(total: f64, seconds: f64, gauge: &Gauge, settings: &PoolSettings) -> f64 {
+    let time_constant = settings.raise_tc.0 as f64 / 1000.0;
+    match settings.raise_mode {
+        RaiseMode::Idle => {
+            let part = (gauge.connected / total).min(1.0);
+            let (threshold, usable) = (settings.raise_threshold, gauge.base * part);
+            // Not a number, if there is nothing at all, is no reason to rise.
+            let rises = part > threshold && gauge.used < usable;
+            if !rises {
+                return total;
+            }
+            let speed = (1.0 - gauge.used / usable) * (part - threshold) / (1.0 - threshold);
+            total * (speed * seconds / time_constant).exp()
+        }
+        RaiseMode::Demand => {
+            let enough = (gauge.connected + 2.0 * gauge.least).max(gauge.connected * 1.125);
+            if total < enough { (total * (seconds / time_constant).exp()).min(enough) } else { total }
+        }
+    }
+}
+
+/// The total after victims of an overload that hold `cut` together have been chosen.
+pub(super) fn dropped(total: f64, cut: f64, gauge: &Gauge, settings: &PoolSettings) -> f64 {
+    let fallen = match settings.drop_mode {
+        // What was not even connected did not cause it, and would let the next overload in.
+        DropMode::Slots => total.min(gauge.connected) - cut,
+        DropMode::Exp => total * (-settings.drop_factor * (cut / gauge.connected.max(cut)).min(1.0)).exp(),
+        DropMode::Rate => total,
+    };
+    fallen.max(gauge.floor)
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::Value;
+
+    use super::*;
+    use crate::Millis;
+
+    fn vectors() -> Value {
+        serde_json::from_str(include_str!("../tests/data/les.json")).expect("valid JSON")
+    }
+
+    fn number(value: &Value) -> f64 {
+        value.as_f64().expect("a number")
+    }
+
+    fn cases(law: &str) -> Vec<Value> {
+        let cases = vectors()[law]["cases"].as_array().expect("cases").clone();
+        assert_eq!(cases.len(), 5);
+        cases
+    }
+
+    fn gauge(base: f64, used: f64, connected: f64) -> Gauge {
+        Gauge { base, floor: base, ceiling: f64::INFINITY, used, connected, least: 0.0 }
+    }
+
+    fn near(id: &Value, found: f64, expected: f64) {
+        assert!((found - expected).abs() <= expected * 1e-6, "{id}: {found}, expected {expected}");
+    }
+
+    #[test]
+    fn law_a_of_early_2019() {
+        let settings = PoolSettings { drop_mode: DropMode::Rate, ..PoolSettings::default() };
+        for case in cases("law_A_2019_02") {
+            let (base, dt) = (number(&case["base"]), number(&case["dt"]));
+            let mut total = base * number(&case["L0"]).exp();
+            let steps = case["steps"].as_array().expect("steps").iter();
+            for (step, expected) in steps.zip(case["total_after"].as_array().expect("totals")) {
+                total = after(total, dt, &gauge(base, number(&step[0]), number(&step[1])), &settings);
+                near(&case["id"], total, number(expected));
+            }
+        }
+    }
+
+    #[test]
+    fn law_b_of_2019_to_2023() {
+        let settings = PoolSettings {
+            drop_mode: DropMode::Exp,
+            raise_mode: RaiseMode::Demand,
+            raise_tc: Millis::from_secs(3 * 3600),
+            ..PoolSettings::default()
+        };
+        for case in cases("law_B_2019_05_to_2023") {
+            let (mut total, mut connected) = (number(&case["T0"]), 0.0);
+            let least = number(&case["min"]);
+            assert_eq!(number(&case["raise_threshold"]), 2.0 * least);
+            let events = case["events"].as_array().expect("events").iter();
+            for (event, expected) in events.zip(case["total_after"].as_array().expect("totals")) {
+                let amount = number(&event[1]);
+                let ceiling = number(&case["max"]);
+                let gauge = |connected| Gauge { base: least, floor: least, ceiling, used: 0.0, connected, least };
+                match event[0].as_str().expect("a name") {
+                    "connected" => connected = amount,
+                    "freeze" => total = dropped(total, amount, &gauge(connected), &settings),
+                    _ => total = after(total, amount, &gauge(connected), &settings),
+                }
+                near(&case["id"], total, number(expected));
+            }
+        }
+    }
+
+    #[test]
+    fn the_place_of_a_victim_closes_with_it() {
+        let settings = PoolSettings::default();
+        assert_eq!(dropped(15.0, 2.0, &gauge(10.0, 12.0, 15.0), &settings), 13.0);
+        assert_eq!(dropped(15.0, 9.0, &gauge(10.0, 19.0, 15.0), &settings), 10.0, "never below the base");
+        assert_eq!(dropped(18.0, 1.0, &gauge(10.0, 11.0, 12.0), &settings), 11.0, "what was empty closes too");
+    }
+
+    #[test]
+    fn without_any_base_nothing_moves_out_of_range() {
+        let settings = PoolSettings { drop_mode: DropMode::Rate, ..PoolSettings::default() };
+        assert_eq!(after(0.0, 1.0, &gauge(0.0, 0.0, 0.0), &settings), 0.0);
+        assert_eq!(after(5.0, 1.0, &gauge(0.0, 5.0, 5.0), &settings), 0.0);
+    }
+}

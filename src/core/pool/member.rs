@@ -1,0 +1,196 @@
+//! What a pool knows of a holder.
+
+use std::{cmp::Reverse, sync::Arc};
+
+use super::{
+    accounts::{Key, Tab},
+    events::Cause,
+};
+use crate::{Amount, Claim, Claims, HolderKind, Millis, Token};
+
+/// Where a priority client stands: the more important first, then who came first.
+pub(super) type Rank = (Reverse<i16>, u64, u32);
+/// Where a free client stands: the smaller balance first, then who came first.
+pub(super) type Place = (Key, u64, u32);
+
+/// A free client's way.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(super) enum Free {
+    /// It is none, or wants nothing.
+    No,
+    /// For a place.
+    Waiting(Key),
+    /// It has a place, and waits for the capacity to come free.
+    Pending(Key),
+    /// It has capacity, and may keep it.
+    Served(Tab),
+    /// It has capacity, and will lose it when it asks.
+    Revoking(Tab),
+}
+
+/// What it wants as the pool sees it.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub(super) struct Demand {
+    /// As one who is vouched for.
+    pub(super) wanted: Amount,
+    /// How important that is.
+    pub(super) rank: i16,
+    /// The total by which a share was reckoned.
+    pub(super) reckoned_by: Option<Amount>,
+    /// As free clients: so many places.
+    pub(super) seats: u64,
+    /// What a parent is told of it.
+    pub(super) told: Claims,
+}
+
+#[derive(Debug)]
+pub(super) struct Member {
+    pub(super) kind: HolderKind,
+    pub(super) id: Arc<str>,
+    /// Who came first has less.
+    pub(super) seq: u64,
+    pub(super) claims: Claims,
+    pub(super) demand: Demand,
+    /// What it may have as one who is vouched for.
+    pub(super) target: Amount,
+    pub(super) free: Free,
+    /// Its account, while it is a free client.
+    pub(super) account: Option<u32>,
+    /// Its newest lease.
+    pub(super) granted: Amount,
+    /// Promised by a master before this one; it has not asked yet.
+    pub(super) inherited: bool,
+    /// Why it has no more than it has.
+    pub(super) cause: Cause,
+    /// The part of its capacity that it uses.
+    pub(super) fraction: f64,
+    /// When it asked last.
+    pub(super) asked: Millis,
+    /// Until when a report of that counts.
+    pub(super) reported_until: Option<Millis>,
+    /// Its report is old: what it has beyond that may be used as well.
+    pub(super) is_silent: bool,
+    /// What is counted as used by it, and what may be used besides.
+    pub(super) used: Amount,
+    pub(super) doubt: Amount,
+    pub(super) costs: Costs,
+}
+
+/// What it has cost since it was connected.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Costs {
+    pub(super) time: f64,
+    pub(super) request: f64,
+    /// Time has been counted until then.
+    pub(super) until: Millis,
+    /// What an event has told of.
+    pub(super) told: f64,
+    /// What has been counted of the use since this lease, so that a request that is repeated is not paid twice.
+    pub(super) reported: Option<(Option<Token>, f64)>,
+}
+
+impl Member {
+    pub(super) fn new(kind: HolderKind, id: Arc<str>, seq: u64, now: Millis) -> Member {
+        Member {
+            kind,
+            id,
+            seq,
+            claims: Claims::new(),
+            demand: Demand::default(),
+            target: Amount::ZERO,
+            free: Free::No,
+            account: None,
+            granted: Amount::ZERO,
+            inherited: false,
+            cause: Cause::Full,
+            fraction: 1.0,
+            asked: now,
+            reported_until: None,
+            is_silent: false,
+            used: Amount::ZERO,
+            doubt: Amount::ZERO,
+            costs: Costs { until: now, ..Costs::default() },
+        }
+    }
+
+    pub(super) fn rank(&self, slot: u32) -> Rank {
+        (Reverse(self.demand.rank), self.seq, slot)
+    }
+
+    pub(super) fn place(&self, key: Key, slot: u32) -> Place {
+        (key, self.seq, slot)
+    }
+
+    pub(super) fn is_connected(&self) -> bool {
+        self.granted > Amount::ZERO
+    }
+
+    /// Whether somebody vouches for it.
+    pub(super) fn is_priority(&self) -> bool {
+        self.demand.wanted > Amount::ZERO
+    }
+
+    /// Whether it may keep what it has, so that what it uses counts. One that has been told to go uses it until it hears of
+    /// that, but nobody else need be told for it. What one uses that has not asked this master yet, nobody knows.
+    pub(super) fn counts(&self) -> bool {
+        !self.inherited && (self.target > Amount::ZERO || matches!(self.free, Free::Served(_)) || self.node_seats() > 0)
+    }
+
+    /// Places that a child node asks for: they are shared out by number, for it knows itself who should have them.
+    pub(super) fn node_seats(&self) -> u64 {
+        if self.kind == HolderKind::Node { self.demand.seats } else { 0 }
+    }
+
+    /// Counts the time that it has been connected.
+    pub(super) fn accrue(&mut self, now: Millis) {
+        self.costs.time += self.granted.get() * now.since(self.costs.until).0 as f64 / 1000.0;
+        self.costs.until = self.costs.until.max(now);
+    }
+
+    /// The part of a report that has not been counted.
+    pub(super) fn news_of(&mut self, lease: Option<Token>, cost: f64) -> f64 {
+        let counted = self.costs.reported.filter(|(of, _)| *of == lease).map_or(0.0, |(_, counted)| counted);
+        self.costs.reported = Some((lease, cost.max(counted)));
+        (cost - counted).max(0.0)
+    }
+}
+
+impl Demand {
+    /// What a client wants that somebody vouches for: what it asks for, but something useful, up to what is assigned.
+    pub(super) fn of_assigned_client(claim: &Claim, assigned: Amount, least: Amount) -> Demand {
+        let wanted = assigned.min(claim.wants.max(least));
+        let rank = claim.priority.max(1);
+        Demand { wanted, rank, told: told(Claim { wants: wanted, subclients: 1, priority: rank }), ..Demand::default() }
+    }
+
+    /// What one wants whom nobody knows: a place, whatever priority it claims.
+    pub(super) fn of_free_client(least: Amount) -> Demand {
+        Demand { seats: 1, told: told(Claim { wants: least, subclients: 1, priority: 0 }), ..Demand::default() }
+    }
+
+    /// What a child node wants: what those want that are vouched for there, within what is assigned to it, and places.
+    pub(super) fn of_node(claims: &[Claim], assigned: Option<Amount>, least: Amount) -> Demand {
+        let mut left = assigned.unwrap_or(Amount::MAX);
+        let mut demand = Demand::default();
+        let mut bands: Vec<&Claim> = claims.iter().filter(|claim| claim.wants > Amount::ZERO).collect();
+        bands.sort_by_key(|claim| Reverse(claim.priority));
+        for claim in bands {
+            if claim.priority <= 0 {
+                demand.seats += u64::from(claim.subclients);
+                let wants = Amount::clamped(least.get() * f64::from(claim.subclients));
+                demand.told.push(Claim { wants, priority: 0, ..*claim });
+            } else if left > Amount::ZERO {
+                let wants = claim.wants.min(left);
+                left = left.saturating_sub(wants);
+                demand.wanted = demand.wanted.saturating_add(wants);
+                demand.rank = demand.rank.max(claim.priority);
+                demand.told.push(Claim { wants, ..*claim });
+            }
+        }
+        demand
+    }
+}
+
+fn told(claim: Claim) -> Claims {
+    Claims::from_slice(&[claim])
+}

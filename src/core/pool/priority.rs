@@ -1,0 +1,219 @@
+//! Priority clients: what is assigned to them, if it fits.
+//!
+//! Who does not fit waits, and who wants less than what is free goes first if those before it want more: a place that somebody
+//! can use is not kept for somebody who cannot. Who is connected loses nothing unless the total falls below what all of
+//! them have; then somebody who knows better has a while to choose, and only then the least important pay.
+
+use std::collections::BTreeSet;
+
+use super::{
+    Pool, Underrun,
+    accounts::Key,
+    crowd::Crowd,
+    events::{Cause, PoolEventKind},
+    member::{Member, Rank},
+};
+use crate::{Amount, HolderKind, Millis, Sum};
+
+/// So many who wait are looked at before the pool stops looking for one who fits.
+const LOOK_AHEAD: usize = 16;
+
+/// Priority clients in order.
+#[derive(Debug, Default)]
+pub(super) struct PriorityClients {
+    /// Who wants more than it may have.
+    wanting: BTreeSet<Rank>,
+    /// Who may have something and has nothing yet.
+    pending: BTreeSet<Rank>,
+    connected: Crowd<Rank>,
+    pending_sum: Sum,
+    connected_sum: Sum,
+    /// Their leases.
+    granted: Sum,
+    /// Those with a share of the total, by the total it was reckoned by.
+    shares: BTreeSet<(Key, u32)>,
+}
+
+impl PriorityClients {
+    pub(super) fn insert(&mut self, member: &Member, slot: u32) {
+        let rank = member.rank(slot);
+        if member.target < member.demand.wanted {
+            self.wanting.insert(rank);
+        }
+        if member.target > Amount::ZERO {
+            if member.is_connected() {
+                self.connected.insert(rank, member.used > Amount::ZERO);
+                self.connected_sum += member.target;
+            } else {
+                self.pending.insert(rank);
+                self.pending_sum += member.target;
+            }
+        }
+        if member.is_priority() {
+            self.granted += member.granted;
+        }
+        if let Some(total) = member.demand.reckoned_by {
+            self.shares.insert((Key(total.get()), slot));
+        }
+    }
+
+    pub(super) fn remove(&mut self, member: &Member, slot: u32) {
+        let rank = member.rank(slot);
+        self.wanting.remove(&rank);
+        if member.target > Amount::ZERO {
+            if member.is_connected() {
+                self.connected.remove(rank);
+                self.connected_sum -= member.target;
+            } else {
+                self.pending.remove(&rank);
+                self.pending_sum -= member.target;
+            }
+        }
+        if member.is_priority() {
+            self.granted -= member.granted;
+        }
+        if let Some(total) = member.demand.reckoned_by {
+            self.shares.remove(&(Key(total.get()), slot));
+        }
+    }
+
+    /// What all of them may have.
+    pub(super) fn placed(&self) -> Sum {
+        let mut placed = self.connected_sum;
+        placed += self.pending_sum;
+        placed
+    }
+
+    /// What those who are connected may have.
+    pub(super) fn connected(&self) -> Sum {
+        self.connected_sum
+    }
+
+    /// What those who are connected have.
+    pub(super) fn granted(&self) -> Sum {
+        self.granted
+    }
+
+    pub(super) fn waiting(&self) -> usize {
+        self.wanting.len()
+    }
+
+    pub(super) fn bytes(&self) -> usize {
+        (self.wanting.len() + self.pending.len() + self.connected.len()) * size_of::<Rank>()
+    }
+}
+
+impl Pool {
+    fn room(&self) -> Amount {
+        (Sum::from(self.total) - self.priority.placed()).floor()
+    }
+
+    /// What a member may have, now that it wants something else or something else is free: all or nothing at first, then as
+    /// much as fits. A child node stands for many, any part is of use to it. The member has been lifted out.
+    pub(super) fn aim(&self, member: &mut Member) {
+        let (wanted, target) = (member.demand.wanted, member.target);
+        if wanted <= target || self.learning {
+            member.target = target.min(wanted);
+            return;
+        }
+        let most = wanted.min(self.room());
+        let takes_part = target > Amount::ZERO || member.kind == HolderKind::Node;
+        if most >= wanted || takes_part {
+            member.target = target.max(most);
+        }
+    }
+
+    /// Shares that were reckoned by a larger total fall with it.
+    pub(super) fn reckon_shares(&mut self, budget: &mut usize) {
+        while *budget > 0
+            && let Some((Key(total), slot)) = self.priority.shares.last().copied()
+            && total > self.total.get()
+        {
+            *budget -= 1;
+            self.change(slot, |pool, member| pool.reckon(member));
+        }
+    }
+
+    /// Gives what is free to those who come first among those whom it is enough for; takes from those who have nothing yet
+    /// what is there no more.
+    pub(super) fn place_priority(&mut self, budget: &mut usize) {
+        while *budget > 0
+            && self.priority.placed() > Sum::from(self.total)
+            && let Some((.., slot)) = self.priority.pending.last().copied()
+        {
+            *budget -= 1;
+            self.change(slot, |_, member| {
+                member.target = Amount::ZERO;
+                member.cause = Cause::Underrun;
+            });
+        }
+        if self.room() == Amount::ZERO {
+            return;
+        }
+        let mut ahead = [0; LOOK_AHEAD];
+        let mut found = 0;
+        for ((.., slot), place) in self.priority.wanting.iter().zip(&mut ahead) {
+            *place = *slot;
+            found += 1;
+        }
+        for slot in &ahead[..found] {
+            if *budget == 0 || self.room() == Amount::ZERO {
+                return;
+            }
+            let member = self.seated(*slot);
+            if member.target == Amount::ZERO && member.kind == HolderKind::Client && member.demand.wanted > self.room()
+            {
+                continue;
+            }
+            *budget -= 1;
+            self.change(*slot, |pool, member| pool.aim(member));
+        }
+    }
+
+    /// Whether priority clients have more than the total; if so, since when, and whether the time to choose is over.
+    pub(super) fn watch_underrun(&mut self, now: Millis, budget: &mut usize) {
+        let shares_fall = self.priority.shares.last().is_some_and(|(Key(total), _)| *total > self.total.get());
+        if self.priority.connected() <= Sum::from(self.total) {
+            if self.underrun.take().is_some() {
+                self.tell_all(PoolEventKind::Relieved, None);
+            }
+            return;
+        }
+        if shares_fall {
+            // Not all of them have followed the total yet.
+            return;
+        }
+        // A later fall does not give more time, and a raise has ended the one before.
+        let deadline = self.underrun.map_or(now.plus(self.window()), |underrun| underrun.deadline);
+        if self.underrun.is_none_or(|underrun| self.total < underrun.told) {
+            self.underrun = Some(Underrun { deadline, told: self.total });
+            self.tell_all(PoolEventKind::Underrun, Some(deadline));
+        }
+        if now < deadline {
+            return;
+        }
+        while *budget > 0 && self.priority.connected() > Sum::from(self.total) {
+            *budget -= 1;
+            self.cut_priority();
+        }
+        if self.priority.connected() <= Sum::from(self.total) {
+            self.underrun = None;
+            self.tell_all(PoolEventKind::Relieved, None);
+        }
+    }
+
+    /// The least important pays: what is too much, or all if the rest would be of no use. While more is used than can be
+    /// served it is the least important of those who use anything.
+    fn cut_priority(&mut self) {
+        let connected = &self.priority.connected;
+        let busy = connected.last_busy().filter(|_| self.used > Sum::from(self.base));
+        let Some((.., slot)) = busy.or(connected.last()) else { return };
+        let excess = (self.priority.connected() - Sum::from(self.total)).ceil();
+        self.change(slot, |pool, member| {
+            let rest = member.target.saturating_sub(excess);
+            let least = if member.kind == HolderKind::Node { Amount::ZERO } else { pool.settings.min_capacity };
+            member.target = if rest < least { Amount::ZERO } else { rest };
+            member.cause = Cause::Underrun;
+        });
+    }
+}

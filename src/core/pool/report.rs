@@ -1,0 +1,284 @@
+//! What a pool says about itself.
+
+use std::sync::Arc;
+
+use super::{
+    Assigned, Pool,
+    events::Cause,
+    member::{Free, Member},
+};
+use crate::{Amount, HolderKind, Millis, Sum};
+
+/// A pool at a glance: the eight quantities of the proposal, and more.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct PoolReport {
+    /// The least that is any use (minCapacity).
+    pub min_capacity: Amount,
+    /// What free clients get (freeCapacity).
+    pub free_capacity: Amount,
+    /// What may be connected (totalCapacity).
+    pub total: Amount,
+    /// What can be served at once (totalRecharge).
+    pub base: Amount,
+    /// The most that the total may be (maxCapacity).
+    pub max: Amount,
+    /// What those who are connected hold, also those who will have to go (totalConnCap).
+    pub connected: Sum,
+    /// The part of it that priority clients have (totalPriConnCap).
+    pub priority_connected: Sum,
+    /// All that is assigned, connected or not (totalPriCap).
+    pub priority_assigned: Sum,
+    /// What is used (sumRecharge).
+    pub used: Sum,
+    /// How often more was used than could be served.
+    pub overloads: u64,
+    /// Whether it is now.
+    pub is_overloaded: bool,
+    /// When the pool will choose whom of the priority clients to lower, if it has to.
+    pub deadline: Option<Millis>,
+    /// It listens, and nobody is kicked out.
+    pub is_learning: bool,
+    /// Free clients that wait for a place.
+    pub free_waiting: usize,
+    /// Priority clients that want more than they may have.
+    pub priority_waiting: usize,
+    /// Free clients that have something, and will lose it when they ask.
+    pub revoking: usize,
+    /// Balances of clients that are away.
+    pub remembered: usize,
+    /// Clients keep buckets of so much time of their capacity.
+    pub burst: Millis,
+    /// The newest event.
+    pub newest_event: u64,
+}
+
+/// Where a holder stands.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum PoolStanding {
+    /// It has nothing.
+    Waiting,
+    /// It has, or may have, what everybody has whom nobody knows.
+    Free,
+    /// It has, or may have, what was assigned to it.
+    Priority,
+    /// It has something, and will have nothing when it asks.
+    Revoking,
+}
+
+impl PoolStanding {
+    /// For people.
+    pub fn name(self) -> &'static str {
+        match self {
+            PoolStanding::Waiting => "waiting",
+            PoolStanding::Free => "free",
+            PoolStanding::Priority => "priority",
+            PoolStanding::Revoking => "revoking",
+        }
+    }
+}
+
+/// What a client is told of its standing.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct PoolState {
+    /// Where it stands.
+    pub standing: PoolStanding,
+    /// What is assigned to it; nothing, if nobody vouches for it.
+    pub assigned: Amount,
+    /// The least that is any use.
+    pub min_capacity: Amount,
+    /// Why it has no more, if it has nothing.
+    pub reason: Option<Cause>,
+}
+
+/// Which holders to list.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum PoolFilter {
+    /// All that are known here.
+    Known,
+    /// All that have something.
+    Connected,
+    /// All that something is assigned to, connected or not.
+    Assigned,
+    /// Those of them that have something.
+    PriorityConnected,
+}
+
+/// Where a list goes on.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum PoolPlace {
+    /// With this record.
+    Slot(usize),
+    /// After this holder.
+    After(HolderKind, Arc<str>),
+}
+
+/// A holder, or one that something is assigned to.
+#[derive(Debug, Clone, PartialEq)]
+pub struct PoolMember {
+    /// Client or child node.
+    pub kind: HolderKind,
+    /// Who.
+    pub id: Arc<str>,
+    /// What it has.
+    pub capacity: Amount,
+    /// What it should have.
+    pub due: Amount,
+    /// What is assigned to it.
+    pub assigned: Option<Assigned>,
+    /// Where it stands.
+    pub standing: PoolStanding,
+    /// The balance of a free client.
+    pub balance: f64,
+    /// Capacity times seconds since it was connected.
+    pub time_cost: f64,
+    /// What it says it has used since then.
+    pub request_cost: f64,
+}
+
+/// A page of a list.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct PoolPage {
+    /// In order.
+    pub members: Vec<PoolMember>,
+    /// Where to go on; nowhere at the end.
+    pub next: Option<PoolPlace>,
+}
+
+impl Pool {
+    pub(crate) fn report(&self, held: Sum) -> PoolReport {
+        let (free_waiting, revoking) = self.free.counts();
+        PoolReport {
+            min_capacity: self.settings.min_capacity,
+            free_capacity: self.settings.min_capacity,
+            total: self.limit(),
+            base: self.base,
+            max: self.most(),
+            connected: held,
+            priority_connected: self.priority.granted(),
+            priority_assigned: self.assignments.sum(self.total),
+            used: self.used,
+            overloads: self.overloads,
+            is_overloaded: self.is_overloaded,
+            deadline: self.next_deadline(),
+            is_learning: self.learning,
+            free_waiting,
+            priority_waiting: self.priority.waiting(),
+            revoking,
+            remembered: self.accounts.remembered(),
+            burst: self.settings.burst,
+            newest_event: self.events.newest(),
+        }
+    }
+
+    /// What a client is told.
+    pub(crate) fn state(&self, slot: u32) -> Option<PoolState> {
+        let member = self.member(slot)?;
+        let assigned = self.assignments.get(member.kind, &member.id);
+        let least = self.settings.min_capacity;
+        Some(PoolState {
+            standing: self.standing(slot, member),
+            assigned: assigned.map_or(Amount::ZERO, |assigned| assigned.of(self.total, least)),
+            min_capacity: least,
+            reason: (!member.is_connected()).then_some(member.cause),
+        })
+    }
+
+    fn standing(&self, slot: u32, member: &Member) -> PoolStanding {
+        match (member.is_connected(), self.due(slot) > Amount::ZERO) {
+            (false, _) => PoolStanding::Waiting,
+            (true, false) if !self.learning => PoolStanding::Revoking,
+            _ if member.is_priority() => PoolStanding::Priority,
+            _ => PoolStanding::Free,
+        }
+    }
+
+    fn describe(&self, slot: u32, member: &Member) -> PoolMember {
+        PoolMember {
+            kind: member.kind,
+            id: Arc::clone(&member.id),
+            capacity: member.granted,
+            due: self.due(slot),
+            assigned: self.assignments.get(member.kind, &member.id),
+            standing: self.standing(slot, member),
+            balance: match member.free {
+                Free::Waiting(key) | Free::Pending(key) => self.clock.of_away(key),
+                Free::Served(tab) | Free::Revoking(tab) => self.clock.of_connected(tab.key),
+                Free::No => 0.0,
+            },
+            time_cost: member.costs.time
+                + member.granted.get() * self.clock.at.since(member.costs.until).0 as f64 / 1000.0,
+            request_cost: member.costs.request,
+        }
+    }
+
+    /// Up to `limit` of those whom the filter lets pass. `find` tells the slot of a holder.
+    pub(crate) fn list(
+        &self,
+        filter: PoolFilter,
+        from: Option<PoolPlace>,
+        limit: usize,
+        find: impl Fn(HolderKind, &str) -> Option<u32>,
+    ) -> PoolPage {
+        match filter {
+            PoolFilter::Known | PoolFilter::Connected => self.list_members(filter, from, limit),
+            PoolFilter::Assigned | PoolFilter::PriorityConnected => self.list_assigned(filter, from, limit, find),
+        }
+    }
+
+    fn list_members(&self, filter: PoolFilter, from: Option<PoolPlace>, limit: usize) -> PoolPage {
+        let from = match from {
+            Some(PoolPlace::Slot(slot)) => slot,
+            _ => 0,
+        };
+        let mut page = PoolPage::default();
+        for (slot, member) in self.members.iter().enumerate().skip(from) {
+            let Some(member) = member.as_deref() else { continue };
+            if filter == PoolFilter::Connected && !member.is_connected() {
+                continue;
+            }
+            if page.members.len() == limit {
+                page.next = Some(PoolPlace::Slot(slot));
+                return page;
+            }
+            page.members.push(self.describe(slot as u32, member));
+        }
+        page
+    }
+
+    fn list_assigned(
+        &self,
+        filter: PoolFilter,
+        from: Option<PoolPlace>,
+        limit: usize,
+        find: impl Fn(HolderKind, &str) -> Option<u32>,
+    ) -> PoolPage {
+        let from = match from {
+            Some(PoolPlace::After(kind, id)) => Some((kind, id)),
+            _ => None,
+        };
+        let mut page = PoolPage::default();
+        for (kind, id, assigned) in self.assignments.after(from) {
+            let known = find(kind, id).and_then(|slot| Some((slot, self.member(slot)?)));
+            if filter == PoolFilter::PriorityConnected && !known.is_some_and(|(_, member)| member.is_connected()) {
+                continue;
+            }
+            if page.members.len() == limit {
+                page.next = page.members.last().map(|last| PoolPlace::After(last.kind, Arc::clone(&last.id)));
+                return page;
+            }
+            let absent = || PoolMember {
+                kind,
+                id: Arc::clone(id),
+                capacity: Amount::ZERO,
+                due: Amount::ZERO,
+                assigned: Some(assigned),
+                standing: PoolStanding::Waiting,
+                balance: 0.0,
+                time_cost: 0.0,
+                request_cost: 0.0,
+            };
+            page.members.push(known.map_or_else(absent, |(slot, member)| self.describe(slot, member)));
+        }
+        page
+    }
+}

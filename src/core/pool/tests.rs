@@ -1,0 +1,32 @@
+//! The books of a pool, computed anew.
+
+use super::*;
+
+impl Pool {
+    /// Whether all sums and orders are what the members say, and nobody waits who could have something. (Of many who wait it
+    /// may be that one who would fit is not looked at; histories have fewer.)
+    pub(crate) fn audit(&self) -> Result<(), String> {
+        let all =
+            || self.members.iter().enumerate().filter_map(|(slot, member)| Some((slot as u32, member.as_deref()?)));
+        let sum = |of: &dyn Fn(&Member) -> Amount| all().map(|(_, member)| of(member)).collect::<Sum>();
+        let same = |what: &str, found: Sum, expected: Sum| {
+            if found == expected { Ok(()) } else { Err(format!("{what}: {found:?}, expected {expected:?}")) }
+        };
+        same("targets", self.priority.placed(), sum(&|member| member.target))?;
+        let connected = |member: &Member| if member.is_connected() { member.target } else { Amount::ZERO };
+        same("connected targets", self.priority.connected(), sum(&connected))?;
+        same("used", self.used, sum(&|member| member.used))?;
+        let members_of_bands: usize = all().map(|(_, member)| member.demand.told.len()).sum();
+        if (members_of_bands == 0) != self.bands.is_empty() {
+            return Err("bands".into());
+        }
+        if self.learning || !self.has_begun {
+            return Ok(());
+        }
+        let wrong_target = all().find(|(_, member)| member.target > member.demand.wanted);
+        if let Some((slot, member)) = wrong_target {
+            return Err(format!("{slot}: {member:?} may have more than it wants"));
+        }
+        Ok(())
+    }
+}

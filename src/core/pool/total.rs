@@ -1,0 +1,186 @@
+//! The total: how it follows the base, what is used, and who is cut off.
+
+use super::{
+    Pool,
+    events::{PoolEvent, PoolEventKind},
+    law::{self, Gauge},
+    member::Member,
+    settings::{CostWeights, DropMode},
+};
+use crate::{Amount, Cause, Millis, PoolClient, Sum};
+
+/// The total is told of when it has moved by so much of itself.
+const WORTH_TELLING: f64 = 0.001;
+/// With [`CostWeights::Auto`]: what the cost counts for that does not matter now.
+const DOMINATED: f64 = 0.1;
+
+impl Pool {
+    /// The most that the total may be.
+    pub(super) fn most(&self) -> Amount {
+        // Who has overbooked above has promised it to others too.
+        let most = self.settings.max_capacity.filter(|_| !self.is_lent).unwrap_or(self.base);
+        most.max(self.base)
+    }
+
+    fn gauge(&self) -> Gauge {
+        Gauge {
+            base: self.base.get(),
+            floor: self.base.get(),
+            ceiling: self.most().get(),
+            used: self.used.get() + self.doubt.get(),
+            connected: self.connected.get(),
+            least: self.settings.min_capacity.get(),
+        }
+    }
+
+    fn set_total(&mut self, total: f64) {
+        let total = Amount::clamped(total.min(self.most().get()).max(self.base.get()));
+        self.moves += u64::from(total != self.total);
+        self.total = total;
+    }
+
+    /// Begins with what is held: nobody is kicked out because there is a new master.
+    pub(crate) fn begin_with(&mut self, held: Sum) {
+        self.connected = held;
+        self.set_total(held.get());
+        self.told_total = self.total;
+    }
+
+    /// There is so much to serve with from now on. Overbooking is a part of it: when the base falls, the total falls with it. When it
+    /// rises the total does not: that more can be served does not show that more can be promised.
+    pub(crate) fn set_base(&mut self, base: Amount) {
+        let before = std::mem::replace(&mut self.base, base);
+        let ratio = if before > Amount::ZERO { (base.get() / before.get()).min(1.0) } else { 1.0 };
+        self.set_total(self.total.get() * ratio);
+    }
+
+    /// What the total has become while everything was as it is. Nobody looked meanwhile, so that is not believed for long.
+    pub(super) fn move_total(&mut self, elapsed: Millis) {
+        if self.unheard > 0 {
+            // Nobody knows what is used.
+            return;
+        }
+        let elapsed = elapsed.min(self.lease.max(self.settings.eval_interval.unwrap_or(self.refresh)));
+        self.set_total(law::after(self.total.get(), elapsed.0 as f64 / 1000.0, &self.gauge(), &self.settings));
+    }
+
+    /// More is used than can be served: cuts free clients off until it is not, and closes their places. If none of them uses
+    /// anything the total falls below what priority clients have, and the rest is as always when it does.
+    pub(super) fn cut_overload(&mut self, budget: &mut usize) {
+        // If nothing is overbooked, more is used than there is only after the base has fallen; and then all must go.
+        if self.used <= Sum::from(self.base) || self.total <= self.base {
+            self.is_overloaded = false;
+            return;
+        }
+        self.overloads += u64::from(!self.is_overloaded);
+        self.is_overloaded = true;
+        if self.settings.drop_mode == DropMode::Rate {
+            return;
+        }
+        let mut cut = Sum::ZERO;
+        while *budget > 0
+            && self.used > Sum::from(self.base)
+            && let Some(capacity) = self.cut_free()
+        {
+            *budget -= 1;
+            cut += capacity;
+        }
+        if cut > Sum::ZERO {
+            self.set_total(law::dropped(self.total.get(), cut.get(), &self.gauge(), &self.settings));
+        }
+        if *budget > 0 && self.used > Sum::from(self.base) && self.underrun.is_none() {
+            let excess = (self.used - Sum::from(self.base)).get();
+            self.set_total(self.total.get().min(self.priority.connected().get()) - excess);
+        }
+    }
+
+    /// Whether little is used and nothing limits the total.
+    pub(super) fn is_calm(&self) -> bool {
+        self.total >= self.most() && self.used.get() < self.base.get() * self.settings.calm_ratio
+    }
+
+    /// What time and requests count for now.
+    pub(super) fn weights(&self) -> (f64, f64) {
+        if self.settings.cost_weights == CostWeights::Static {
+            return (1.0, 1.0);
+        }
+        let is_long = |since: Millis| self.clock.at.since(since) >= self.settings.calm;
+        if self.total < self.most() {
+            (DOMINATED, 1.0)
+        } else if self.calm_since.is_some_and(is_long) {
+            (1.0, DOMINATED)
+        } else {
+            (1.0, 1.0)
+        }
+    }
+
+    /// What somebody has cost since it was connected, both kinds together.
+    pub(super) fn cost(&self, member: &Member) -> f64 {
+        member.costs.time * self.settings.time_factor + member.costs.request * self.settings.request_factor
+    }
+
+    /// Reports that are too old: their clients may be using all they have by now.
+    pub(super) fn forget_reports(&mut self, now: Millis, budget: usize) {
+        for _ in 0..budget {
+            let Some((_, slot)) = self.reports.first().copied().filter(|(until, _)| *until <= now) else { return };
+            self.change(slot, |pool, member| {
+                pool.reports_no_more(member, slot);
+                member.is_silent = true;
+            });
+        }
+    }
+
+    pub(super) fn reports_no_more(&mut self, member: &mut Member, slot: u32) {
+        if let Some(until) = member.reported_until.take() {
+            self.reports.remove(&(until, slot));
+        }
+    }
+
+    pub(super) fn tell_total(&mut self) {
+        let (told, total) = (self.told_total.get(), self.total.get());
+        if (total - told).abs() > told.max(total) * WORTH_TELLING {
+            self.told_total = self.total;
+            self.tell_all(PoolEventKind::Total, None);
+        }
+    }
+
+    /// Tells everybody of something about the pool.
+    pub(super) fn tell_all(&mut self, kind: PoolEventKind, deadline: Option<Millis>) {
+        let event = PoolEvent { deadline, ..self.event(kind) };
+        self.events.push(event);
+    }
+
+    /// Tells everybody of something about a member.
+    pub(super) fn tell(&mut self, slot: u32, kind: PoolEventKind, cause: Cause) {
+        let member = self.seated(slot);
+        let client = PoolClient {
+            kind: member.kind,
+            id: member.id.clone(),
+            capacity: member.granted,
+            is_priority: member.is_priority(),
+            time_cost: member.costs.time,
+            request_cost: member.costs.request,
+        };
+        let event = PoolEvent { client: Some(client), cause: Some(cause), ..self.event(kind) };
+        self.events.push(event);
+    }
+
+    fn event(&self, kind: PoolEventKind) -> PoolEvent {
+        PoolEvent {
+            seq: 0, // the queue counts
+            at: self.clock.at,
+            kind,
+            total: self.total,
+            connected: self.connected,
+            priority_connected: self.priority.granted(),
+            client: None,
+            cause: None,
+            deadline: None,
+        }
+    }
+
+    /// What has happened since the last call.
+    pub(crate) fn take_events(&mut self) -> Vec<PoolEvent> {
+        self.events.take()
+    }
+}

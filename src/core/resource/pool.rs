@@ -1,0 +1,292 @@
+//! PRIORITY_POOL and reports of load: what a resource tells its pool, and what whoever manages it may ask. What a pool is, see
+//! [`crate::pool`].
+
+use std::sync::Arc;
+
+use super::{Resource, Seat};
+use crate::{
+    Amount, Ask, AssignError, Assigned, Cause, HolderKind, Kind, Millis, PoolEvent, PoolFilter, PoolPage, PoolPlace,
+    PoolReport, PoolState, Settings,
+    pool::{Heard, MOVES_PER_REQUEST, MOVES_PER_TICK, Pool},
+    settlement,
+};
+
+/// What the protected resource says about what it can serve now.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct LoadReport {
+    /// So much; or, if that is easier to say, such a part of what the template says.
+    pub load: Load,
+    /// Until when that counts; absent: until the next report. After that the template counts again.
+    pub until: Option<Millis>,
+}
+
+/// How much a resource can serve.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum Load {
+    /// So much.
+    Capacity(Amount),
+    /// This part of what the template says; finite, not negative.
+    Factor(f64),
+}
+
+/// Why a report of load is refused.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum LoadError {
+    /// The template says how much there is, and nothing else does.
+    #[error(
+        "the capacity may not be moved by reports; the parameters `capacity_floor` and `capacity_ceiling` allow it"
+    )]
+    NotAllowed,
+    /// The capacity comes from a parent.
+    #[error("the capacity of this resource is lent by a parent; report its load where the tree begins")]
+    HasParent,
+    /// A factor is none.
+    #[error("the factor must be finite and not negative")]
+    BadFactor,
+}
+
+/// What the template says, and what has been reported since.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(super) struct Measured {
+    template: Amount,
+    report: Option<LoadReport>,
+}
+
+impl Measured {
+    pub(super) fn new(template: Amount) -> Measured {
+        Measured { template, report: None }
+    }
+
+    /// What counts as the capacity.
+    fn capacity(&self, settings: &Settings) -> Amount {
+        let Some(report) = self.report else { return self.template };
+        let reported = match report.load {
+            Load::Capacity(capacity) => capacity,
+            Load::Factor(factor) => Amount::clamped(self.template.get() * factor),
+        };
+        let (floor, ceiling) = settings.load_bounds;
+        reported.max(floor.unwrap_or(self.template)).min(ceiling.unwrap_or(self.template))
+    }
+}
+
+impl Resource {
+    /// The protected resource says what it can serve. Returns what counts as the capacity now, which lies within the bounds of
+    /// the template. It is forgotten with this master.
+    pub fn report_load(&mut self, now: Millis, report: LoadReport) -> Result<Amount, LoadError> {
+        if self.has_parent() {
+            return Err(LoadError::HasParent);
+        }
+        if self.settings.load_bounds == (None, None) {
+            return Err(LoadError::NotAllowed);
+        }
+        if matches!(report.load, Load::Factor(factor) if !factor.is_finite() || factor < 0.0) {
+            return Err(LoadError::BadFactor);
+        }
+        self.step_pool(now, MOVES_PER_REQUEST);
+        self.measured.report = Some(report);
+        self.measure();
+        self.balance_pool(now, 1);
+        Ok(self.settings.capacity)
+    }
+
+    fn measure(&mut self) {
+        let capacity = self.measured.capacity(&self.settings);
+        if capacity != self.settings.capacity {
+            self.set_capacity(capacity);
+        }
+    }
+
+    /// What the template says does not count for more than was reported.
+    pub(super) fn template_says(&mut self, settings: &mut Settings) {
+        self.measured.template = settings.capacity;
+        settings.capacity = self.measured.capacity(settings);
+    }
+
+    pub(super) fn end_of_report(&mut self, now: Millis) {
+        if self.load_reported_until().is_some_and(|until| until <= now) {
+            self.measured.report = None;
+            self.measure();
+        }
+    }
+
+    pub(super) fn load_reported_until(&self) -> Option<Millis> {
+        self.measured.report.and_then(|report| report.until)
+    }
+
+    /// What all may hold together: the capacity, or the total of a pool.
+    pub fn total(&self) -> Amount {
+        self.pool.as_ref().map_or(self.settings.capacity, |pool| pool.limit())
+    }
+
+    /// Vouches for a holder, here or not, in place of what was said before; `None` or a capacity of zero takes that back. Returns
+    /// what was assigned before. In force at once: what is too much is due no more, what is missing is due now.
+    ///
+    /// Assignments are forgotten with this master, and when the algorithm changes: see
+    /// [`remember_assignments`](Self::remember_assignments).
+    pub fn assign(
+        &mut self,
+        now: Millis,
+        kind: HolderKind,
+        id: &Arc<str>,
+        assigned: Option<Assigned>,
+    ) -> Result<Option<Assigned>, AssignError> {
+        self.step_pool(now, MOVES_PER_REQUEST);
+        let assigned = assigned.filter(|assigned| *assigned != Assigned::Capacity(Amount::ZERO));
+        let slot = self.ledger.find(kind, id);
+        let pool = self.pool.as_mut().ok_or(AssignError::NoPool)?;
+        let before = pool.assign(kind, id, slot, assigned)?;
+        self.balance_pool(now, 1);
+        Ok(before)
+    }
+
+    /// What has been assigned before this master began, and is a fact. To be called before the first round.
+    pub fn remember_assignments(&mut self, facts: impl IntoIterator<Item = (HolderKind, Arc<str>, Assigned)>) {
+        for (kind, id, assigned) in facts {
+            let slot = self.ledger.find(kind, &id);
+            if let Some(pool) = &mut self.pool {
+                pool.put_assignment(kind, &id, slot, Some(assigned));
+            }
+        }
+    }
+
+    /// What is assigned to a holder; nothing if nobody vouches for it.
+    pub fn assigned(&self, kind: HolderKind, id: &str) -> Option<Assigned> {
+        self.pool.as_ref()?.assigned(kind, id)
+    }
+
+    /// The pool at a glance. `None`: the resource is run by another algorithm.
+    pub fn pool(&self) -> Option<PoolReport> {
+        self.pool.as_ref().map(|pool| pool.report(self.sums().held))
+    }
+
+    /// Up to `limit` of the holders that the filter lets pass, and where to go on.
+    pub fn pool_members(&self, filter: PoolFilter, from: Option<PoolPlace>, limit: usize) -> PoolPage {
+        let find = |kind: HolderKind, id: &str| self.ledger.find(kind, id);
+        self.pool.as_ref().map_or_else(PoolPage::default, |pool| pool.list(filter, from, limit, find))
+    }
+
+    /// What has happened in the pool since the last call. To be called after every round and tick: few wait.
+    pub fn take_pool_events(&mut self) -> Vec<PoolEvent> {
+        self.pool.as_mut().map_or_else(Vec::new, |pool| pool.take_events())
+    }
+
+    /// An event is due once a holder has cost so much since it was connected; `None` takes the mark away.
+    pub fn set_alarm(
+        &mut self,
+        now: Millis,
+        kind: HolderKind,
+        id: &Arc<str>,
+        mark: Option<f64>,
+    ) -> Result<(), AssignError> {
+        self.step_pool(now, MOVES_PER_REQUEST);
+        let slot = self.ledger.find(kind, id);
+        self.pool.as_mut().ok_or(AssignError::NoPool)?.set_alarm(kind, id, slot, mark)
+    }
+
+    /// Whether the pool's books are right.
+    #[cfg(test)]
+    pub(crate) fn audit_pool(&self) -> Result<(), String> {
+        self.pool.as_ref().map_or(Ok(()), |pool| pool.audit())
+    }
+
+    /// Gives the resource a pool if its algorithm wants one, and takes it away if not.
+    pub(super) fn renew_pool(&mut self, seed: u64) {
+        if self.settings.kind != Kind::PriorityPool {
+            self.pool = None;
+            return;
+        }
+        if let Some(pool) = &mut self.pool {
+            pool.configure(&self.settings);
+            return;
+        }
+        let mut pool = Pool::new(&self.settings, self.has_parent(), seed);
+        for (slot, holder) in self.ledger.iter_from(0) {
+            let heard = Heard {
+                kind: holder.kind,
+                id: &holder.id,
+                claims: &holder.claims,
+                lease: None,
+                claimed: Amount::ZERO,
+                news: None,
+            };
+            pool.heard(slot, &heard);
+            pool.granted(slot, self.ledger.granted(slot), self.ledger.sums().held, Cause::Asked);
+        }
+        pool.begin_with(self.sums().held);
+        self.pool = Some(Box::new(pool));
+    }
+
+    /// Time goes on in the pool.
+    pub(super) fn step_pool(&mut self, now: Millis, budget: usize) {
+        let (learning, held) = (self.is_learning(now), self.ledger.sums().held);
+        if let Some(pool) = &mut self.pool {
+            pool.step(now, held, learning, budget);
+        }
+    }
+
+    pub(super) fn tick_pool(&mut self, now: Millis) {
+        self.step_pool(now, MOVES_PER_TICK);
+    }
+
+    /// Whoever should have a place has one, before anybody is told.
+    pub(super) fn balance_pool(&mut self, now: Millis, requests: usize) {
+        if let Some(pool) = &mut self.pool {
+            pool.balance(now, MOVES_PER_REQUEST * requests);
+        }
+    }
+
+    pub(super) fn pool_hears(&mut self, slot: u32, ask: &Ask, claimed: Amount) {
+        if self.pool.is_none() {
+            return;
+        }
+        let claims = self.capped(ask.kind, ask.claims.clone());
+        let (kind, id, lease) = (ask.kind, &ask.id, ask.has.and_then(|has| has.token));
+        let heard = Heard { kind, id, claims: &claims, lease, claimed, news: ask.news.as_deref() };
+        if let Some(pool) = &mut self.pool {
+            pool.heard(slot, &heard);
+        }
+    }
+
+    /// A holder has another lease now; returns what it is told of its standing.
+    pub(super) fn pool_grants(&mut self, slot: u32, cause: Cause) -> Option<PoolState> {
+        let (granted, held) = (self.ledger.granted(slot), self.ledger.sums().held);
+        let pool = self.pool.as_mut()?;
+        pool.granted(slot, granted, held, cause);
+        pool.state(slot)
+    }
+
+    pub(super) fn pool_loses(&mut self, slot: u32, cause: Cause) {
+        let held = self.ledger.sums().held;
+        if let Some(pool) = &mut self.pool {
+            pool.gone(slot, held, cause);
+        }
+    }
+
+    /// The leases that have ended since the last call.
+    pub(super) fn pool_looks_at(&mut self) {
+        while let Some((slot, is_gone)) = self.batch.lapsed.pop() {
+            if is_gone {
+                self.pool_loses(slot, Cause::Expired);
+            } else {
+                self.pool_grants(slot, Cause::Expired);
+            }
+        }
+    }
+
+    /// Settles one after the other, priority clients first: part of what is of use would be of no use.
+    pub(super) fn settle_pool(
+        pool: &Pool,
+        learning: bool,
+        free: crate::Sum,
+        seats: &[Seat],
+        parties: &[settlement::Party],
+        kinds: impl Fn(u32) -> HolderKind,
+        grants: &mut Vec<Amount>,
+    ) {
+        let least = |at: usize| match kinds(seats[at].slot) {
+            HolderKind::Client if !learning => pool.least_grant(),
+            _ => Amount::ZERO,
+        };
+        settlement::settle_in_turn(free, parties, |at| pool.is_priority(seats[at].slot), least, grants);
+    }
+}

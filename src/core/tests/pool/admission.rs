@@ -1,0 +1,227 @@
+//! Who has a place.
+
+use serde_json::Value;
+
+use super::*;
+
+/// The table of LES: full, a newcomer is admitted if its balance and the bias are less than the largest of those who are
+/// connected; and that one goes.
+#[test]
+fn newcomers_are_admitted_as_the_vectors_say() {
+    let vectors: Value = serde_json::from_str(include_str!("../data/les.json")).expect("valid JSON");
+    let cases = vectors["admission"]["cases"].as_array().expect("cases");
+    assert_eq!(cases.len(), 5);
+    for case in cases {
+        let bias = case["bias"].to_string();
+        let capacity = case["connected"].as_array().expect("balances").len() as f64;
+        // Time costs nothing here: balances are made of what was used.
+        let parameters = [
+            ("connected_bias_s", &*bias),
+            ("time_factor", "0"),
+            ("negative_tc_s", "31536000"),
+            ("request_factor", "1"),
+        ];
+        let mut pond = Pond::new(capacity, &parameters);
+        let newcomer = case["newcomer"].as_f64().expect("a balance");
+        if newcomer > 0.0 {
+            pond.reports("new", 1.0, 0.0, 0.0);
+            pond.reports("new", 0.0, 0.0, newcomer);
+            pond.asks("new", 0.0);
+        }
+        for (n, balance) in case["connected"].as_array().expect("balances").iter().enumerate() {
+            let id = format!("c{n}");
+            pond.reports(&id, 1.0, 0.0, 0.0);
+            pond.reports(&id, 1.0, 0.0, balance.as_f64().expect("a balance"));
+        }
+        pond.asks("new", 1.0);
+        assert_eq!(pond.due("new") > 0.0, case["admitted"].as_bool().expect("a truth"), "{case}");
+        for n in 0..capacity as usize {
+            let kicked = case["kicked_index"].as_u64() == Some(n as u64);
+            assert_eq!(pond.due(&format!("c{n}")) == 0.0, kicked, "{case}: {n}");
+        }
+    }
+}
+
+#[test]
+fn whoever_has_used_more_has_to_go_first() {
+    let mut pond = Pond::new(3.0, &[]);
+    for (id, cost) in [("a", 0.0), ("b", 50.0), ("c", 10.0)] {
+        pond.reports(id, 1.0, 0.0, 0.0);
+        pond.reports(id, 1.0, 0.0, cost);
+    }
+    pond.assign("p", 2.0).expect("fits");
+    pond.asks("p", 2.0);
+    assert_eq!([pond.due("a"), pond.due("b"), pond.due("c"), pond.due("p")], [1.0, 0.0, 0.0, 2.0]);
+}
+
+#[test]
+fn a_report_that_is_repeated_is_paid_once() {
+    let mut pond = Pond::new(3.0, &[]);
+    pond.reports("a", 1.0, 0.5, 0.0);
+    let usage = |cost| Usage { recharging: 0.5, request_cost: Amount::clamped(cost), interval: None };
+    let with = |pond: &Pond, cost| {
+        let news = Some(Box::new(News { key: None, usage: Some(usage(cost)) }));
+        Ask { news, ..pond.request("a", 1.0) }
+    };
+    let first = with(&pond, 10.0);
+    // Its answer is lost; the client tries again, and has used more meanwhile.
+    one(&mut pond.resource, now_at(pond.now), Request::Ask(first.clone()));
+    one(&mut pond.resource, now_at(pond.now), Request::Ask(first));
+    let again = with(&pond, 12.0);
+    pond.send(again);
+    let page = pond.resource.pool_members(PoolFilter::Connected, None, 10);
+    assert_eq!(page.members[0].request_cost, 12.0);
+}
+
+#[test]
+fn a_balance_is_that_of_the_address_whatever_clients_call_themselves() {
+    let mut pond = Pond::new(1.0, &[("connected_bias_s", "0")]);
+    let from = |pond: &Pond, id: &str, address: &str| {
+        let news = Some(Box::new(News { key: Some(address.into()), usage: None }));
+        Ask { news, ..pond.request(id, 1.0) }
+    };
+    let first = from(&pond, "first", "10.0.0.1");
+    assert_eq!(pond.send(first), 1.0);
+    pond.pass(30);
+    pond.release("first");
+    let second = from(&pond, "second", "10.0.0.1");
+    assert_eq!(pond.send(second), 1.0);
+    let stranger = from(&pond, "stranger", "10.0.0.2");
+    assert_eq!(pond.send(stranger), 0.0, "not yet: the other must hear of it");
+    assert_eq!((pond.due("stranger"), pond.due("second")), (1.0, 0.0));
+}
+
+#[test]
+fn hosts_and_ids_can_be_what_balances_are_kept_under() {
+    for (key, due) in [("host", 0.0), ("client_id", 1.0)] {
+        let mut pond = Pond::new(1.0, &[("connected_bias_s", "5"), ("free_key", key)]);
+        pond.asks("host:1", 1.0);
+        pond.pass(30);
+        pond.release("host:1");
+        pond.asks("host:2", 1.0);
+        pond.asks("host:1", 1.0);
+        assert_eq!(pond.due("host:2"), 1.0, "{key}: it came first");
+        pond.asks("other", 1.0);
+        pond.pass(1);
+        pond.tick();
+        assert_eq!(pond.due("host:2"), if key == "host" { 0.0 } else { due }, "{key}");
+        assert_eq!(pond.due("other"), 1.0 - pond.due("host:2"), "{key}");
+        pond.release("host:2");
+    }
+}
+
+#[test]
+fn a_free_client_has_the_least_useful_capacity_or_nothing() {
+    let mut pond = Pond::new(10.0, &[("min_capacity", "3")]);
+    let given = ["a", "b", "c", "d"].map(|id| pond.asks(id, 100.0));
+    assert_eq!(given, [3.0, 3.0, 3.0, 0.0], "the tenth unit is of no use to anybody");
+    assert_eq!(pond.asks("e", 0.0), 0.0, "whoever wants nothing has no place");
+    assert_eq!(pond.asks("a", 0.0), 0.0);
+    pond.asks("a", 0.0);
+    assert_eq!(pond.asks("d", 0.1), 3.0, "less than that is of no use");
+}
+
+#[test]
+fn places_of_a_tenth_all_fit() {
+    let mut pond = Pond::new(1.0, &[("min_capacity", "0.1")]);
+    let given: f64 = (0..10).map(|n| pond.asks(&format!("c{n}"), 1.0)).sum();
+    assert!(given > 0.9999, "{given}");
+}
+
+#[test]
+fn nobody_claims_priority_for_itself() {
+    let mut pond = Pond::new(10.0, &[]);
+    let claims = Claims::from_slice(&[Claim::of_client(Amount::clamped(8.0), 7)]);
+    assert_eq!(pond.send(Ask { claims, ..ask("a", 8.0, None) }), 1.0);
+}
+
+#[test]
+fn what_is_assigned_bounds_and_wants_bound_too() {
+    let mut pond = Pond::new(10.0, &[("min_capacity", "2")]);
+    pond.assign("p", 6.0).expect("fits");
+    assert_eq!(pond.asks("p", 100.0), 6.0);
+    assert_eq!(pond.asks("p", 4.0), 4.0);
+    assert_eq!(pond.asks("p", 1.0), 2.0, "less is of no use");
+    assert_eq!(pond.asks("p", 0.0), 0.0);
+}
+
+#[test]
+fn a_part_of_the_total_follows_it() {
+    let mut pond = Pond::new(10.0, &[]);
+    pond.assign_as("p", Assigned::Share(0.5)).expect("a part");
+    pond.assign_as("q", Assigned::Share(0.5)).expect("a part");
+    assert_eq!((pond.asks("p", 9.0), pond.asks("q", 9.0)), (5.0, 5.0));
+    pond.happened();
+    pond.capacity(6.0);
+    assert_eq!((pond.due("p"), pond.due("q")), (3.0, 3.0), "both shrink, nobody has to choose");
+    assert_eq!(pond.happened(), [PoolEventKind::Total]);
+    for _ in 0..2 {
+        pond.pass(5);
+        pond.asks("p", 9.0);
+        pond.asks("q", 9.0);
+    }
+    pond.capacity(20.0);
+    pond.pass(5);
+    assert_eq!((pond.asks("p", 99.0), pond.asks("q", 99.0)), (10.0, 10.0));
+}
+
+#[test]
+fn a_sudden_change_for_many_is_carried_out_bit_by_bit() {
+    let mut pond = Pond::new(1000.0, &[]);
+    for n in 0..1000 {
+        pond.asks(&format!("c{n}"), 1.0);
+    }
+    let mut settings = pond.resource.settings().clone();
+    settings.capacity = Amount::clamped(100.0);
+    pond.resource.configure(settings);
+    pond.asks("c0", 1.0);
+    let revoking = pond.pool().revoking;
+    assert!((1..200).contains(&revoking), "{revoking} in one request");
+    pond.tick();
+    assert!(pond.pool().revoking >= 899, "a tick does more");
+    assert_eq!(pond.resource.sums().held.get(), 1000.0, "all keep what they have until they ask");
+}
+
+#[test]
+fn what_comes_free_is_given_once_however_many_ask_in_a_round() {
+    let mut pond = Pond::new(2.0, &[]);
+    pond.asks("a", 1.0);
+    pond.asks("b", 1.0);
+    for id in ["p", "q"] {
+        pond.assign(id, 1.0).expect("fits");
+        assert_eq!(pond.asks(id, 1.0), 0.0);
+    }
+    pond.release("a");
+    let mut requests = ["p", "q"].map(|id| Request::Ask(pond.request(id, 1.0))).to_vec();
+    let mut answers = Vec::new();
+    pond.resource.round(now_at(pond.now), &mut requests, &mut answers);
+    let given: Vec<f64> = answers.iter().map(|answer| answer.lease().expect("a lease").capacity.get()).collect();
+    assert_eq!(given, [1.0, 0.0]);
+    assert_eq!(pond.resource.sums().held.get(), 2.0);
+}
+
+#[test]
+fn who_is_still_connected_gets_its_place_back_first() {
+    let mut pond = Pond::new(1.0, &[("connected_bias_s", "60")]);
+    pond.asks("a", 1.0);
+    pond.pass(30);
+    pond.assign("p", 1.0).expect("fits");
+    pond.asks("p", 1.0);
+    pond.asks("new", 1.0);
+    assert_eq!((pond.due("a"), pond.due("new")), (0.0, 0.0));
+    pond.release("p");
+    pond.tick();
+    assert_eq!((pond.due("a"), pond.due("new")), (1.0, 0.0), "it was never told to go");
+}
+
+#[test]
+fn who_wants_more_than_is_free_keeps_nobody_waiting() {
+    let mut pond = Pond::new(10.0, &[]);
+    for (id, capacity) in [("a", 8.0), ("b", 6.0), ("c", 3.0)] {
+        pond.assign(id, capacity).expect("none is connected");
+        pond.asks(id, capacity);
+    }
+    assert_eq!((pond.due("b"), pond.due("c")), (0.0, 0.0));
+    pond.asks("a", 6.0);
+    assert_eq!((pond.due("b"), pond.due("c")), (0.0, 3.0), "b came first, but 4 are of no use to it");
+}

@@ -1,0 +1,228 @@
+//! What whoever manages a pool may ask and say.
+
+use super::*;
+
+#[test]
+fn all_quantities_of_the_proposal_can_be_asked() {
+    let mut pond = Pond::new(10.0, &[("max_capacity", "20"), ("min_capacity", "2")]);
+    pond.assign("p", 4.0).expect("fits");
+    pond.assign("q", 30.0).expect("it is not connected");
+    pond.asks("p", 4.0);
+    pond.asks("a", 1.0);
+    let report = pond.pool();
+    let amounts = [report.min_capacity, report.free_capacity, report.total, report.base, report.max];
+    assert_eq!(amounts.map(Amount::get), [2.0, 2.0, 10.0, 10.0, 20.0]);
+    let sums = [report.connected, report.priority_connected, report.priority_assigned, report.used];
+    assert_eq!(sums.map(|sum| sum.get()), [6.0, 4.0, 34.0, 6.0]);
+}
+
+#[test]
+fn another_algorithm_has_no_pool() {
+    let mut resource = Resource::new(birth(Settings::new(Kind::FairShare, Amount::clamped(10.0))));
+    let id = "p".into();
+    let assigned = Some(Assigned::Capacity(Amount::clamped(1.0)));
+    assert_eq!(resource.assign(Millis(0), HolderKind::Client, &id, assigned), Err(AssignError::NoPool));
+    assert_eq!(resource.pool(), None);
+    assert!(resource.take_pool_events().is_empty());
+}
+
+#[test]
+fn assignments_are_checked() {
+    let mut pond = Pond::new(10.0, &[("min_capacity", "2")]);
+    let least = Amount::clamped(2.0);
+    assert_eq!(pond.assign("p", 1.5), Err(AssignError::BelowMinimum { capacity: Amount::clamped(1.5), least }));
+    assert!(matches!(pond.assign_as("p", Assigned::Share(0.1)), Err(AssignError::BelowMinimum { .. })));
+    for share in [f64::NAN, 0.0, -0.5, 1.1, f64::INFINITY] {
+        assert!(matches!(pond.assign_as("p", Assigned::Share(share)), Err(AssignError::BadShare { .. })), "{share}");
+    }
+    assert_eq!(pond.resource.assigned(HolderKind::Client, "p"), None);
+    pond.assign("p", 5.0).expect("fits");
+    pond.asks("p", 5.0);
+    pond.assign("q", 5.0).expect("fits");
+    pond.asks("q", 5.0);
+    assert!(matches!(pond.assign("q", 6.0), Err(AssignError::OverTotal { .. })), "it is connected");
+    pond.assign("r", 6.0).expect("it is not: it is checked when it asks");
+    assert_eq!(pond.asks("r", 6.0), 0.0);
+    assert_eq!(pond.assign("p", 0.0).expect("no priority any more"), Some(Assigned::Capacity(Amount::clamped(5.0))));
+    assert_eq!(pond.resource.assigned(HolderKind::Client, "p"), None);
+}
+
+#[test]
+fn less_can_always_be_assigned_while_there_is_too_little() {
+    let mut pond = Pond::new(10.0, &[]);
+    pond.assign("p", 5.0).expect("fits");
+    pond.assign("q", 5.0).expect("fits");
+    pond.asks("p", 5.0);
+    pond.asks("q", 5.0);
+    pond.capacity(3.0);
+    pond.assign("p", 4.0).expect("it helps, though it is not enough");
+    assert!(pond.assign("q", 5.5).is_err());
+}
+
+#[test]
+fn lists_are_by_filter_and_page() {
+    let mut pond = Pond::new(10.0, &[]);
+    for n in 0..3 {
+        pond.assign(&format!("p{n}"), 3.0).expect("fits");
+    }
+    pond.asks("p1", 3.0);
+    pond.asks("a", 1.0);
+    let named = |list: &[(&str, f64)]| list.iter().map(|(id, has)| ((*id).to_owned(), *has)).collect::<Vec<_>>();
+    assert_eq!(pond.list(PoolFilter::Connected), named(&[("p1", 3.0), ("a", 1.0)]));
+    assert_eq!(pond.list(PoolFilter::Assigned), named(&[("p0", 0.0), ("p1", 3.0), ("p2", 0.0)]));
+    assert_eq!(pond.list(PoolFilter::PriorityConnected), named(&[("p1", 3.0)]));
+    let (mut from, mut seen) = (None, Vec::new());
+    loop {
+        let page = pond.resource.pool_members(PoolFilter::Assigned, from, 2);
+        assert!(page.members.len() <= 2);
+        seen.extend(page.members.iter().map(|member| member.id.to_string()));
+        if page.next.is_none() {
+            break;
+        }
+        from = page.next;
+    }
+    assert_eq!(seen, ["p0", "p1", "p2"]);
+    let first = pond.resource.pool_members(PoolFilter::Connected, None, 1);
+    let second = pond.resource.pool_members(PoolFilter::Connected, first.next, 1);
+    assert_eq!((&*second.members[0].id, second.members[0].standing), ("a", PoolStanding::Free));
+    assert_eq!(second.next, None);
+}
+
+#[test]
+fn reports_of_load_move_the_capacity_within_bounds_whatever_the_algorithm() {
+    for kind in [Kind::PriorityPool, Kind::FairShare] {
+        let mut settings = settings(10.0, &[]);
+        settings.kind = kind;
+        settings.load_bounds = (Some(Amount::clamped(4.0)), Some(Amount::clamped(12.0)));
+        let mut pond = Pond::born(birth(settings));
+        let mut report = |load, until: Option<u64>| {
+            let report = LoadReport { load, until: until.map(Millis::from_secs) };
+            pond.resource.report_load(pond.now, report).map(Amount::get)
+        };
+        assert_eq!(report(Load::Capacity(Amount::clamped(7.0)), None), Ok(7.0), "{kind:?}");
+        assert_eq!(report(Load::Capacity(Amount::clamped(1.0)), None), Ok(4.0), "{kind:?}");
+        assert_eq!(report(Load::Factor(f64::NAN), None), Err(LoadError::BadFactor), "{kind:?}");
+        assert_eq!(report(Load::Factor(5.0), None), Ok(12.0), "{kind:?}");
+        assert_eq!(report(Load::Factor(0.5), Some(30)), Ok(5.0), "{kind:?}");
+        assert_eq!(pond.resource.total().get(), 5.0);
+        assert_eq!(pond.resource.next_expiry(), Some(Millis::from_secs(30)), "{kind:?}: then somebody must look");
+        let mut template = pond.resource.settings().clone();
+        template.capacity = Amount::clamped(20.0);
+        template.load_bounds.1 = Some(Amount::clamped(30.0));
+        pond.resource.configure(template);
+        assert_eq!(pond.resource.settings().capacity.get(), 10.0, "{kind:?}: half of what the template says now");
+        pond.pass(30);
+        pond.tick();
+        assert_eq!(pond.resource.settings().capacity.get(), 20.0, "{kind:?}: nobody has said so since");
+    }
+}
+
+#[test]
+fn reports_of_load_need_to_be_allowed() {
+    let report = LoadReport { load: Load::Capacity(Amount::clamped(7.0)), until: None };
+    assert_eq!(Pond::new(10.0, &[]).resource.report_load(Millis(0), report), Err(LoadError::NotAllowed));
+    let settings = settings(10.0, &[("capacity_floor", "1")]);
+    let below = Birth { source: Source::Parent, ..birth(settings) };
+    assert_eq!(Pond::born(below).resource.report_load(Millis(0), report), Err(LoadError::HasParent));
+}
+
+#[test]
+fn bad_parameters_are_refused() {
+    let apply = |name: &str, value: &str| {
+        let parameter = NamedParameter { name: name.into(), value: Some(value.into()) };
+        let mut settings = Settings::new(Kind::PriorityPool, Amount::clamped(10.0));
+        settings.apply(&parameter).map_err(|error| error.to_string())?;
+        settings.check().map_err(|error| error.to_string())
+    };
+    for (name, value) in [
+        ("min_capacity", "0"),
+        ("min_capacity", "-1"),
+        ("min_capacity", "11"),
+        ("max_capacity", "9"),
+        ("max_capacity", "NaN"),
+        ("raise_threshold", "0"),
+        ("raise_threshold", "1"),
+        ("connected_bias_s", "-1"),
+        ("raise_tc_s", "0"),
+        ("negative_tc_s", "0"),
+        ("negative_tc_s", "-3"),
+        ("drop_mode", "fast"),
+        ("free_key", "name"),
+        ("capacity_floor", "11"),
+        ("capacity_ceiling", "9"),
+        ("whole_units", "true"),
+    ] {
+        let error = apply(name, value).expect_err(value);
+        assert!(error.contains(name), "{error}");
+    }
+    for (name, value) in [("min_capacity", "10"), ("max_capacity", "10"), ("raise_mode", "demand")] {
+        apply(name, value).expect("a good parameter");
+    }
+    let parameter = NamedParameter { name: "min_capacity".into(), value: Some("1".into()) };
+    let mut fair = Settings::new(Kind::FairShare, Amount::clamped(10.0));
+    let error = fair.apply(&parameter).expect_err("it would do nothing");
+    assert_eq!(
+        error.to_string(),
+        "parameter `min_capacity` is for PRIORITY_POOL only; the algorithm here is FAIR_SHARE"
+    );
+}
+
+#[test]
+fn parameters_come_back_as_they_were_written() {
+    let written = [
+        ("min_capacity", "2.5"),
+        ("max_capacity", "40"),
+        ("raise_tc_s", "7200"),
+        ("raise_threshold", "0.5"),
+        ("raise_mode", "demand"),
+        ("drop_mode", "exp"),
+        ("drop_factor", "0.2"),
+        ("reduction_window_s", "1.5"),
+        ("negative_tc_s", "600"),
+        ("connected_bias_s", "60"),
+        ("time_factor", "2"),
+        ("request_factor", "0"),
+        ("cost_weights", "auto"),
+        ("calm_s", "60"),
+        ("calm_ratio", "0.25"),
+        ("free_key", "host"),
+        ("max_remembered", "10"),
+        ("burst_seconds", "3"),
+        ("usage_update_units", "100"),
+        ("eval_interval_s", "1"),
+    ];
+    let settings = settings(10.0, &written);
+    let found = settings.parameters();
+    let found: Vec<(&str, &str)> = found.iter().map(|p| (&*p.name, p.value.as_deref().unwrap_or_default())).collect();
+    for pair in written {
+        assert!(found.contains(&pair), "{pair:?} in {found:?}");
+    }
+    assert_eq!(self::settings(10.0, &[]).parameters().len(), 1, "only that there is no least interval");
+}
+
+#[test]
+fn the_algorithm_can_change_to_a_pool_and_back_while_it_runs() {
+    let mut fair = Settings::new(Kind::FairShare, Amount::clamped(10.0));
+    fair.min_request_interval = Millis(0);
+    let mut pond = Pond::born(birth(fair.clone()));
+    pond.asks("a", 6.0);
+    pond.asks("b", 4.0);
+    let mut settings = settings(10.0, &[]);
+    settings.refresh = fair.refresh;
+    pond.resource.configure(settings);
+    assert_eq!((pond.due("a"), pond.due("b")), (1.0, 1.0));
+    pond.pass(5);
+    assert_eq!(pond.asks("a", 6.0), 1.0);
+    pond.assign("b", 5.0).expect("fits");
+    pond.resource.configure(fair);
+    assert_eq!(pond.resource.pool(), None);
+    assert_eq!(pond.asks("a", 6.0), 6.0);
+}
+
+#[test]
+fn the_wire_knows_algorithms_by_their_numbers() {
+    let numbers = Kind::ALL.map(Kind::number);
+    assert_eq!(numbers, [0, 1, 2, 3, 100]);
+    assert_eq!(numbers.map(Kind::from_number), Kind::ALL.map(Some));
+    assert_eq!(Kind::from_number(4), None);
+}

@@ -1,0 +1,107 @@
+//! What whoever manages a pool is told.
+
+use super::*;
+
+#[test]
+fn events_tell_of_the_pool_and_of_the_client_that_they_are_about() {
+    let mut pond = Pond::new(10.0, &[]);
+    pond.assign("p", 4.0).expect("fits");
+    pond.reports("p", 4.0, 0.5, 0.0);
+    pond.asks("a", 1.0);
+    pond.pass(5);
+    pond.reports("p", 4.0, 0.5, 7.0);
+    pond.release("p");
+    let events = pond.events();
+    assert_eq!(events.iter().map(|event| event.seq).collect::<Vec<_>>(), [1, 2, 3]);
+    let told: Vec<_> = events
+        .iter()
+        .map(|event| {
+            let client = event.client.as_ref().expect("about a client");
+            let sums = (event.total.get(), event.connected.get(), event.priority_connected.get());
+            (event.kind, &*client.id, client.capacity.get(), client.is_priority, event.cause.expect("a cause"), sums)
+        })
+        .collect();
+    use PoolEventKind::{Connected, Disconnected};
+    assert_eq!(
+        told,
+        [
+            (Connected, "p", 4.0, true, Cause::Asked, (10.0, 4.0, 4.0)),
+            (Connected, "a", 1.0, false, Cause::Asked, (10.0, 5.0, 4.0)),
+            (Disconnected, "p", 0.0, true, Cause::Released, (10.0, 1.0, 0.0)),
+        ]
+    );
+    let client = events[2].client.as_ref().expect("about a client");
+    assert_eq!((client.time_cost, client.request_cost), (20.0, 7.0), "4 for 5 seconds, and what it reported");
+}
+
+#[test]
+fn use_is_told_of_whenever_there_is_so_much_more_of_it() {
+    let mut pond = Pond::new(10.0, &[("usage_update_units", "100"), ("time_factor", "0")]);
+    pond.reports("a", 1.0, 0.5, 0.0);
+    pond.happened();
+    for (cost, told) in [(60.0, 0), (60.0, 1), (60.0, 0), (300.0, 1)] {
+        pond.reports("a", 1.0, 0.5, cost);
+        let updates: Vec<_> = pond.events();
+        assert_eq!(updates.len(), told, "{updates:?}");
+        assert!(updates.iter().all(|event| event.kind == PoolEventKind::Update && event.cause == Some(Cause::Used)));
+    }
+}
+
+#[test]
+fn an_alarm_rings_once_when_the_mark_is_passed() {
+    let mut pond = Pond::new(10.0, &[]);
+    pond.assign("p", 4.0).expect("fits");
+    let id: Arc<str> = "p".into();
+    pond.resource.set_alarm(pond.now, HolderKind::Client, &id, Some(50.0)).expect("a mark");
+    pond.reports("p", 4.0, 0.0, 0.0);
+    pond.pass(10);
+    pond.reports("p", 4.0, 0.0, 0.0);
+    pond.happened();
+    pond.pass(1);
+    pond.reports("p", 4.0, 0.0, 6.0);
+    assert_eq!(pond.happened(), [PoolEventKind::Alarm], "4 for 11 seconds, and 6");
+    pond.pass(1);
+    pond.reports("p", 4.0, 0.0, 6.0);
+    assert!(pond.happened().is_empty());
+    pond.resource.set_alarm(pond.now, HolderKind::Client, &id, Some(1.0)).expect("a mark");
+    assert_eq!(pond.happened(), [PoolEventKind::Alarm], "it has been passed already");
+}
+
+#[test]
+fn filters_let_pass_what_they_say() {
+    let mut pond = Pond::new(10.0, &[]);
+    pond.assign("p", 8.0).expect("fits");
+    pond.asks("p", 8.0);
+    pond.asks("a", 1.0);
+    pond.capacity(7.0);
+    let events = pond.events();
+    let passed = |filter: PoolEventFilter| {
+        let passed = events.iter().filter(|event| filter.passes(event));
+        passed.map(|event| event.kind).collect::<Vec<_>>()
+    };
+    use PoolEventKind::{Connected, Total, Underrun};
+    assert_eq!(passed(PoolEventFilter::default()), [Connected, Connected, Underrun, Total]);
+    assert_eq!(
+        passed(PoolEventFilter { priority_only: true, ..Default::default() }),
+        [Connected, Underrun, Total],
+        "nothing about free clients"
+    );
+    assert_eq!(passed(PoolEventFilter { only_underrun: true, ..Default::default() }), [Underrun]);
+    assert_eq!(passed(PoolEventFilter { kinds: vec![Total], ..Default::default() }), [Total]);
+}
+
+#[test]
+fn events_that_nobody_takes_do_not_pile_up() {
+    let mut pond = Pond::new(10.0, &[]);
+    for n in 0..3000 {
+        let id = format!("c{n}");
+        pond.asks(&id, 1.0);
+        pond.release(&id);
+    }
+    let events = pond.events();
+    assert!(events.len() <= 1024);
+    assert_eq!(events[0].kind, PoolEventKind::Gap);
+    assert!(events.windows(2).all(|pair| pair[0].seq + 1 == pair[1].seq));
+    assert_eq!(events.last().expect("some").seq, pond.pool().newest_event);
+    assert!(PoolEventFilter { only_underrun: true, ..Default::default() }.passes(&events[0]), "it concerns everybody");
+}
