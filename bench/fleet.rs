@@ -25,15 +25,15 @@ use crate::{
     table,
 };
 
-/// Runs many clients of the client library in this process, against a server that is running.
+/// Runs many clients of the client library in this process, against a server that is running, or against several nodes of a tree.
 ///
 /// First all of them get their leases; then they idle for a while, refreshing, which shows what a client costs; then the
 /// demand of a few jumps, and it is measured how long it takes until everybody has what it is due, as the server says.
 #[derive(clap::Args)]
 pub(crate) struct Args {
-    /// The server, HOST:PORT.
-    #[arg(long, default_value = "127.0.0.1:5100", value_name = "HOST:PORT")]
-    target: String,
+    /// The server, HOST:PORT; or nodes of a tree, with commas, among which the clients are spread.
+    #[arg(long, default_value = "127.0.0.1:5100", value_name = "HOST:PORT,…", value_delimiter = ',')]
+    target: Vec<String>,
     /// Clients.
     #[arg(long, default_value = "45", value_name = "N")]
     clients: NonZeroU32,
@@ -46,6 +46,9 @@ pub(crate) struct Args {
     /// How long they idle, in seconds.
     #[arg(long, default_value = "10", value_name = "S", value_parser = seconds)]
     idle: Duration,
+    /// So many clients a second want something else while they idle; 0: nobody does.
+    #[arg(long, default_value = "0", value_name = "N")]
+    stir: u32,
     /// How many clients take part in a spike; 0: no spikes. Between spikes they want 1.
     #[arg(long, default_value = "2", value_name = "N")]
     spiking: usize,
@@ -96,7 +99,9 @@ struct Fleet {
     clients: Vec<Client>,
     resources: Vec<Resource>,
     wants: Vec<f64>,
-    status: StatusClient<Channel>,
+    /// Of each target.
+    statuses: Vec<StatusClient<Channel>>,
+    random: fastrand::Rng,
     bar: ProgressBar,
 }
 
@@ -106,12 +111,13 @@ const PAGE: u32 = 1000;
 const POLL: Duration = Duration::from_millis(10);
 
 pub(crate) fn main(args: &Args) -> Result<(), Error> {
-    let target = resolve(&args.target)?;
-    find_master(target)?;
+    let targets = args.target.iter().map(|target| resolve(target)).collect::<Result<Vec<_>, _>>()?;
+    targets.iter().try_for_each(|target| find_master(*target))?;
+    let targets: Vec<_> = targets.iter().map(ToString::to_string).collect();
     let runtime = tokio::runtime::Runtime::new().map_err(Error::io("start a runtime"))?;
     let book = Book::new();
     let clock = MachineClock::read();
-    let measured = runtime.block_on(measure(args, &target.to_string(), &book))?;
+    let measured = runtime.block_on(measure(args, &targets, &book))?;
     if let Some(path) = &args.book {
         book::write(&clock.lines(book.take()), path)?;
     }
@@ -122,20 +128,20 @@ pub(crate) fn main(args: &Args) -> Result<(), Error> {
     print(&measured.table())
 }
 
-async fn measure(args: &Args, target: &str, book: &Book) -> Result<Measured, Error> {
-    let mut fleet = Fleet::new(args, target)?;
+async fn measure(args: &Args, targets: &[String], book: &Book) -> Result<Measured, Error> {
+    let mut fleet = Fleet::new(args, targets);
     let pid = std::process::id();
     let clients = args.clients.get() as usize;
     let mut measured = Measured { clients, hints: !args.no_hints, ..Measured::default() };
     let before = memory(pid)?.now_kib;
     let started = Instant::now();
-    fleet.launch(args, target, book)?;
+    fleet.launch(args, targets, book)?;
     fleet.leased(args.patience).await?;
     measured.start_s = started.elapsed().as_secs_f64();
 
     fleet.bar.set_message("idling");
     let (cpu, from) = (cpu_time(pid)?, Instant::now());
-    tokio::time::sleep(args.idle).await;
+    fleet.idle(args).await?;
     measured.idle_s = from.elapsed().as_secs_f64();
     measured.idle_cpu_s = (cpu_time(pid)?.saturating_sub(cpu)).as_secs_f64();
     measured.memory_kib = memory(pid)?.now_kib.saturating_sub(before);
@@ -160,31 +166,33 @@ async fn measure(args: &Args, target: &str, book: &Book) -> Result<Measured, Err
 }
 
 impl Fleet {
-    fn new(args: &Args, target: &str) -> Result<Fleet, Error> {
-        let endpoint = Endpoint::from_shared(format!("http://{target}")).expect("a socket address makes a URI");
+    fn new(args: &Args, targets: &[String]) -> Fleet {
+        let endpoint =
+            |target| Endpoint::from_shared(format!("http://{target}")).expect("a socket address makes a URI");
         let mut random = fastrand::Rng::with_seed(args.seed);
         let bar = ProgressBar::new_spinner();
         bar.set_style(ProgressStyle::with_template("{spinner} {elapsed} {msg}").expect("the template is a constant"));
         bar.enable_steady_tick(Duration::from_millis(100));
-        Ok(Fleet {
+        Fleet {
             clients: Vec::new(),
             resources: Vec::new(),
             wants: (0..args.clients.get() as usize)
                 .map(|n| {
-                    let usual = 1.0 + random.f64() * (args.wants - 1.0).max(0.0);
+                    let usual = args.usual(&mut random);
                     if n < args.spiking { 1.0 } else { usual }
                 })
                 .collect(),
-            status: StatusClient::new(endpoint.connect_lazy()),
+            statuses: targets.iter().map(|target| StatusClient::new(endpoint(target).connect_lazy())).collect(),
+            random,
             bar,
-        })
+        }
     }
 
-    fn launch(&mut self, args: &Args, target: &str, book: &Book) -> Result<(), Error> {
+    fn launch(&mut self, args: &Args, targets: &[String], book: &Book) -> Result<(), Error> {
         let transport = Transport::new();
         let usage = |error: &dyn std::fmt::Display| Error::Usage(error.to_string());
-        for (n, wants) in self.wants.iter().enumerate() {
-            let mut builder = Client::builder().endpoint(target).transport(&transport).hints(!args.no_hints);
+        for ((n, wants), target) in self.wants.iter().enumerate().zip(targets.iter().cycle()) {
+            let mut builder = Client::builder().endpoint(target.as_str()).transport(&transport).hints(!args.no_hints);
             if args.book.is_some() {
                 builder = builder.book(book);
             }
@@ -213,11 +221,27 @@ impl Fleet {
         }
     }
 
-    fn jump(&self, spiking: usize, wants: impl Fn(usize) -> f64) -> Result<(), Error> {
-        for (n, resource) in self.resources.iter().take(spiking).enumerate() {
-            resource.set_wants(wants(n)).map_err(|error| Error::Usage(error.to_string()))?;
+    /// For as long as it is to last, somebody wants something else now and then.
+    async fn idle(&mut self, args: &Args) -> Result<(), Error> {
+        let over = tokio::time::Instant::now() + args.idle;
+        if args.stir > 0 {
+            let mut beat = tokio::time::interval(Duration::from_secs(1) / args.stir);
+            while beat.tick().await < over {
+                let n = self.random.usize(..self.resources.len());
+                self.wants[n] = args.usual(&mut self.random);
+                self.jump_one(n, self.wants[n])?;
+            }
         }
+        tokio::time::sleep_until(over).await;
         Ok(())
+    }
+
+    fn jump_one(&self, n: usize, wants: f64) -> Result<(), Error> {
+        self.resources[n].set_wants(wants).map_err(|error| Error::Usage(error.to_string()))
+    }
+
+    fn jump(&self, spiking: usize, wants: impl Fn(usize) -> f64) -> Result<(), Error> {
+        (0..spiking.min(self.resources.len())).try_for_each(|n| self.jump_one(n, wants(n)))
     }
 
     /// How long until everybody has what it is due.
@@ -244,19 +268,36 @@ impl Fleet {
     /// What everybody is due, as the server sees it now.
     async fn due(&mut self, resource: &str) -> Result<HashMap<String, f64>, Error> {
         let mut due = HashMap::new();
-        let mut request =
-            GetStatusRequest { resource_id: resource.to_owned(), page_size: PAGE, ..GetStatusRequest::default() };
-        loop {
-            let status = self.status.get_status(request.clone()).await;
-            let status =
-                status.map_err(|status| Error::Usage(format!("GetStatus: {}", status.message())))?.into_inner();
-            let holders = status.resources.into_iter().flat_map(|resource| resource.holder);
-            due.extend(holders.map(|holder| (holder.id, holder.due)));
-            if status.next_page_token.is_empty() {
-                return Ok(due);
-            }
-            request.page_token = status.next_page_token;
+        for status in &mut self.statuses {
+            due_at(status, resource, &mut due).await?;
         }
+        Ok(due)
+    }
+}
+
+async fn due_at(
+    client: &mut StatusClient<Channel>,
+    resource: &str,
+    due: &mut HashMap<String, f64>,
+) -> Result<(), Error> {
+    let mut request =
+        GetStatusRequest { resource_id: resource.to_owned(), page_size: PAGE, ..GetStatusRequest::default() };
+    loop {
+        let status = client.get_status(request.clone()).await;
+        let status = status.map_err(|status| Error::Usage(format!("GetStatus: {}", status.message())))?.into_inner();
+        let holders = status.resources.into_iter().flat_map(|resource| resource.holder);
+        due.extend(holders.map(|holder| (holder.id, holder.due)));
+        if status.next_page_token.is_empty() {
+            return Ok(());
+        }
+        request.page_token = status.next_page_token;
+    }
+}
+
+impl Args {
+    /// What a client wants when it is not part of a spike.
+    fn usual(&self, random: &mut fastrand::Rng) -> f64 {
+        1.0 + random.f64() * (self.wants - 1.0).max(0.0)
     }
 }
 

@@ -17,6 +17,9 @@ pub mod admin {
 
     /// The metadata that names the master's admin address when a call needed the master and another peer was asked.
     pub const MASTER_METADATA: &str = "leaseway-master";
+
+    /// The metadata that names the parent's addresses when a node that has one was asked for configurations.
+    pub const PARENT_METADATA: &str = "leaseway-parent";
 }
 
 /// `package leaseway.peer.v1`: what the peers of a node say to each other.

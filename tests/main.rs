@@ -15,6 +15,8 @@ mod harness {
     pub(crate) mod doorman;
     pub(crate) mod fake;
     pub(crate) mod fake_admin;
+    pub(crate) mod go_child;
+    pub(crate) mod go_parent;
     pub(crate) mod http;
     pub(crate) mod original;
     pub(crate) mod peers;
@@ -24,6 +26,7 @@ mod harness {
     pub(crate) mod raw;
     pub(crate) mod seats;
     pub(crate) mod server;
+    pub(crate) mod tree;
     pub(crate) mod wait;
 }
 
@@ -58,7 +61,12 @@ mod scenarios {
     mod reload;
     mod reuse;
     mod shell;
+    mod tree;
+    mod tree_failover;
+    mod tree_mixed;
+    mod tree_up;
     mod up;
+    mod uplink;
 }
 
 /// A file that no list names is compiled by nobody, and its tests pass for ever.

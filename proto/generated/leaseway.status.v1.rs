@@ -38,6 +38,38 @@ pub struct GetStatusResponse {
     /// Empty on the last page.
     #[prost(string, tag = "11")]
     pub next_page_token: ::prost::alloc::string::String,
+    /// The place of this node in a tree; absent at a root.
+    #[prost(message, optional, tag = "12")]
+    pub uplink: ::core::option::Option<Uplink>,
+}
+/// How a node gets on with its parent.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct Uplink {
+    /// What the node is called at its parent.
+    #[prost(string, tag = "1")]
+    pub node: ::prost::alloc::string::String,
+    /// Where the parent is, as this server was told.
+    #[prost(string, repeated, tag = "2")]
+    pub parent: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
+    /// Whom it asks there at present: the parent's master, as far as is known. Empty while another peer of this node is master, who
+    /// asks instead; then all that follows is empty, too.
+    #[prost(string, tag = "3")]
+    pub master: ::prost::alloc::string::String,
+    /// For how long this peer has been asking.
+    #[prost(uint64, tag = "4")]
+    pub up_ms: u64,
+    /// How long ago the parent's master answered; absent if it never has.
+    #[prost(uint64, optional, tag = "5")]
+    pub answered_ms: ::core::option::Option<u64>,
+    /// Requests that have failed since.
+    #[prost(uint32, tag = "6")]
+    pub failures: u32,
+    /// What went wrong last, also if it is over.
+    #[prost(string, tag = "7")]
+    pub last_error: ::prost::alloc::string::String,
+    /// Resources that it asks for.
+    #[prost(uint64, tag = "8")]
+    pub resources: u64,
 }
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct Resource {
@@ -72,6 +104,42 @@ pub struct Resource {
     /// Holders known from promises only: they have not asked this master yet.
     #[prost(uint64, tag = "13")]
     pub unheard: u64,
+    /// What the parent has lent; absent at a root. The capacity is that of the resource.
+    #[prost(message, optional, tag = "14")]
+    pub supply: ::core::option::Option<Supply>,
+}
+/// A node's own lease of a resource.
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct Supply {
+    /// Which it is, counted since this peer is master; 0 while the first is awaited.
+    #[prost(uint64, tag = "1")]
+    pub edition: u64,
+    /// For how long it is lent; 0: it has ended, and so has all capacity.
+    #[prost(uint64, tag = "2")]
+    pub remaining_ms: u64,
+    /// What the parent was last told to be outstanding below this node.
+    #[prost(double, optional, tag = "3")]
+    pub outstanding: ::core::option::Option<f64>,
+    /// What the parent divided by; none if it does not say.
+    #[prost(message, repeated, tag = "4")]
+    pub terms: ::prost::alloc::vec::Vec<Terms>,
+}
+/// What the claims of one priority were divided by. None of the fields besides `priority`: everybody gets what they want.
+#[derive(Clone, Copy, PartialEq, ::prost::Message)]
+pub struct Terms {
+    #[prost(sint32, tag = "1")]
+    pub priority: i32,
+    /// Everybody gets what they want up to so much per client.
+    #[prost(double, optional, tag = "2")]
+    pub level: ::core::option::Option<f64>,
+    /// So much per client, and this part of what is wanted beyond it.
+    #[prost(double, optional, tag = "3")]
+    pub equal_share: ::core::option::Option<f64>,
+    #[prost(double, optional, tag = "4")]
+    pub top_up: ::core::option::Option<f64>,
+    /// So much for each client.
+    #[prost(double, optional, tag = "5")]
+    pub each: ::core::option::Option<f64>,
 }
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct Holder {

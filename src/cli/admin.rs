@@ -2,7 +2,7 @@
 
 use std::{fs, path::PathBuf, time::Duration};
 
-use leaseway_proto::admin::{MASTER_METADATA, node_client::NodeClient};
+use leaseway_proto::admin::{MASTER_METADATA, PARENT_METADATA, node_client::NodeClient};
 use leaseway_server::config::MAX_BYTES;
 use tonic::{
     Code, Request, Response, Status,
@@ -121,6 +121,9 @@ fn master(status: &Status) -> Option<String> {
 fn explained(address: &str, status: &Status) -> CliError {
     let (address, why) = (address.to_owned(), status.message().to_owned());
     match status.code() {
+        Code::FailedPrecondition if status.metadata().contains_key(PARENT_METADATA) => {
+            CliError::HasParent { address, why }
+        }
         Code::Unimplemented => CliError::NotAdmin { address },
         Code::Unauthenticated | Code::PermissionDenied => CliError::WrongToken { address, why },
         Code::FailedPrecondition | Code::Unavailable => CliError::NoMasterNow { address, why },
@@ -173,6 +176,13 @@ mod tests {
         let mut other = Status::aborted("version 4 is in force");
         other.metadata_mut().insert(MASTER_METADATA, "127.0.0.1:5161".parse().expect("ASCII"));
         assert_eq!(master(&other), None);
+    }
+
+    #[test]
+    fn a_node_with_a_parent_is_no_node_without_a_master() {
+        let mut status = Status::failed_precondition("it has a parent");
+        status.metadata_mut().insert(PARENT_METADATA, "10.0.0.1:5100".parse().expect("ASCII"));
+        assert!(matches!(explained("127.0.0.1:5160", &status), CliError::HasParent { .. }));
     }
 
     #[test]

@@ -37,6 +37,8 @@ pub(crate) enum CliError {
     Token { path: PathBuf, why: String },
     #[error("the server at {address} cannot do it now: {why}; `leaseway peers list` shows who is there")]
     NoMasterNow { address: String, why: String },
+    #[error("the server at {address} keeps no configuration: {why}")]
+    HasParent { address: String, why: String },
     #[error("the server at {address} refuses this configuration, nothing has changed:\n{mistakes}")]
     ConfigRefused { address: String, mistakes: String },
     #[error("version {version}, which is in force, cannot be read by this leaseway ({error}); is the server newer?")]

@@ -3,12 +3,12 @@
 use std::{io::IsTerminal as _, net::SocketAddr, path::PathBuf};
 
 use clap::Args;
-use leaseway_server::{Handover, Options, PeerOptions, Timing, clock::Skew, limits::Limits};
+use leaseway_server::{Handover, Options, ParentOptions, PeerOptions, Timing, clock::Skew, limits::Limits};
 use tracing_subscriber::EnvFilter;
 
 use crate::{Outcome, output::say};
 
-/// Runs a server. Without --config it is a development server.
+/// Runs a server. Without --config and --parent it is a development server.
 #[derive(Args)]
 pub(crate) struct Serve {
     /// Where to serve gRPC: the Doorman protocol, status, push hints, health, reflection
@@ -33,11 +33,33 @@ pub(crate) struct Serve {
     #[arg(long, env = "LEASEWAY_LOG", default_value = "info,openraft=off", value_name = "FILTER")]
     log: EnvFilter,
     #[command(flatten)]
+    parent: ParentFlags,
+    #[command(flatten)]
     peers: PeerFlags,
     #[command(flatten)]
     limits: LimitFlags,
     #[command(flatten)]
     faults: FaultFlags,
+}
+
+/// Where this node's capacity comes from, if not from a configuration.
+#[derive(Args)]
+#[command(next_help_heading = "A place in a tree")]
+struct ParentFlags {
+    /// Where the capacity comes from: gRPC addresses of the parent node's peers. It says how much of everything there is for
+    /// this node, and how it is divided; so there is no --config
+    #[arg(long, env = "LEASEWAY_PARENT", value_name = "HOST:PORT,…", value_delimiter = ',')]
+    parent: Vec<String>,
+    /// What this node is called at its parent, the same for all its peers; no two children of a parent may share one
+    /// [default: the --id of a server without --peers]
+    #[arg(long, env = "LEASEWAY_NODE", value_name = "NAME", requires = "parent")]
+    node: Option<String>,
+}
+
+impl ParentFlags {
+    fn options(self) -> Option<ParentOptions> {
+        (!self.parent.is_empty()).then_some(ParentOptions { addresses: self.parent, node: self.node })
+    }
 }
 
 /// What survives a restart, and who else answers for this node.
@@ -246,9 +268,11 @@ impl Serve {
             threads: self.threads,
             limits: self.limits.limits(),
             peers: self.peers.options(),
+            parent: self.parent.options(),
             skew: self.faults.skew(),
         };
         let name = options.id.clone().unwrap_or_default();
+        let parent = options.parent.as_ref().map(|parent| parent.addresses.join(", "));
         leaseway_server::run(options, |addresses| {
             let grpc = addresses.grpc;
             // Without a reader of standard output the server serves all the same.
@@ -256,6 +280,9 @@ impl Serve {
                 "serving gRPC on {grpc}, HTTP on {}\n  ask it:   leaseway get alice mysql 40 --server {grpc}\n  look:     http://{}/debug/status",
                 addresses.http, addresses.http
             ));
+            if let Some(parent) = parent {
+                let _ = say(format_args!("capacity and templates come from the parent at {parent}"));
+            }
             if let Some(admin) = addresses.admin {
                 let _ = match addresses.peers {
                     Some(peers) => say(format_args!("peer {name} on {peers}, admin on {admin}")),

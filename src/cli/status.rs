@@ -1,7 +1,9 @@
 //! `leaseway status`.
 
 use clap::Args;
-use leaseway_proto::status::{GetStatusRequest, GetStatusResponse, Holder, Resource, status_client::StatusClient};
+use leaseway_proto::status::{
+    GetStatusRequest, GetStatusResponse, Holder, Resource, Supply, Terms, Uplink, status_client::StatusClient,
+};
 use serde_json::{Value, json};
 
 use crate::{
@@ -70,6 +72,9 @@ impl ShowStatus {
             status.uptime_ms / 1000
         ))?;
         say(format_args!("configuration: {}, version {}", status.config_source, status.config_version))?;
+        if let Some(uplink) = &status.uplink {
+            say(place(uplink))?;
+        }
         if !status.config_error.is_empty() {
             say(format_args!(
                 "the newest configuration was refused, the one before is in force:\n{}",
@@ -85,6 +90,9 @@ impl ShowStatus {
         say(table(&rows))?;
         if self.resource.is_some() {
             for resource in &status.resources {
+                if let Some(supply) = &resource.supply {
+                    say(lent(supply))?;
+                }
                 if let Some(promised) = resource.promised {
                     let (promised, unheard) = (number(promised), resource.unheard);
                     say(format_args!("promised {promised} in all; not heard from since this master began: {unheard}"))?;
@@ -108,6 +116,52 @@ fn standing(status: &GetStatusResponse) -> String {
         (false, "") => "not the master, and knows of none".to_owned(),
         (false, master) => format!("not the master, {master} is"),
     }
+}
+
+/// Where the node is in its tree, and how it gets on there.
+fn place(uplink: &Uplink) -> String {
+    let (node, parents) = (&uplink.node, uplink.parent.join(", "));
+    if uplink.master.is_empty() {
+        return format!("node {node}, parent at {parents}: the master of this node asks there");
+    }
+    let answered = match uplink.answered_ms {
+        Some(ago) => format!("answered {} ago", seconds(ago)),
+        None => format!("has not answered in {}", seconds(uplink.up_ms)),
+    };
+    let failures = match (uplink.failures, uplink.last_error.as_str()) {
+        (0, _) => String::new(),
+        (failures, error) => format!("\n{failures} failures in a row, the last: {error}"),
+    };
+    format!("node {node}, parent at {parents}: {} {answered}{failures}", uplink.master)
+}
+
+fn seconds(ms: u64) -> String {
+    format!("{:.1} s", ms as f64 / 1000.0)
+}
+
+/// What a node with a parent has of a resource.
+fn lent(supply: &Supply) -> String {
+    let state = match supply {
+        Supply { edition: 0, .. } => "the parent has lent nothing yet".to_owned(),
+        Supply { remaining_ms: 0, .. } => "what the parent lent has ended".to_owned(),
+        supply => format!("lent by the parent for another {}", seconds(supply.remaining_ms)),
+    };
+    let told = supply.outstanding.map(|told| format!("; it was told that {} is outstanding", number(told)));
+    let terms: String = supply.terms.iter().map(|terms| format!("\nit divides priority {}", said(terms))).collect();
+    format!("{state}{}{terms}", told.unwrap_or_default())
+}
+
+fn said(terms: &Terms) -> String {
+    let by = match terms {
+        Terms { level: Some(level), .. } => format!("by the level {} per client", number(*level)),
+        Terms { each: Some(each), .. } => format!("{} for each client", number(*each)),
+        Terms { equal_share: Some(equal), top_up, .. } => {
+            let part = number(top_up.unwrap_or_default());
+            format!("by equal shares of {} and {part} of what is wanted beyond", number(*equal))
+        }
+        _ => "so that everybody gets what they want".to_owned(),
+    };
+    format!("{} {by}", terms.priority)
 }
 
 fn heading(names: &[&str]) -> Vec<String> {
@@ -157,12 +211,33 @@ fn as_json(status: &GetStatusResponse) -> Value {
             "held": holder.held, "remaining_ms": holder.remaining_ms,
         })
     };
+    let terms = |terms: &Terms| {
+        json!({
+            "priority": terms.priority, "level": terms.level, "equal_share": terms.equal_share,
+            "top_up": terms.top_up, "each": terms.each,
+        })
+    };
+    let supply = |supply: &Supply| {
+        json!({
+            "edition": supply.edition, "remaining_ms": supply.remaining_ms, "outstanding": supply.outstanding,
+            "terms": supply.terms.iter().map(terms).collect::<Vec<_>>(),
+        })
+    };
+    let uplink = |uplink: &Uplink| {
+        json!({
+            "node": uplink.node, "parent": uplink.parent, "master": uplink.master, "up_ms": uplink.up_ms,
+            "answered_ms": uplink.answered_ms, "failures": uplink.failures, "last_error": uplink.last_error,
+            "resources": uplink.resources,
+        })
+    };
     let resource = |resource: &Resource| {
         json!({
             "resource": resource.resource_id, "algorithm": resource.algorithm, "capacity": resource.capacity,
             "wants": resource.wants, "granted": resource.granted, "held": resource.held,
             "holders": resource.holders, "subclients": resource.subclients, "learning_ms": resource.learning_ms,
-            "template": resource.template, "promised": resource.promised, "unheard": resource.unheard, "holder": resource.holder.iter().map(holder).collect::<Vec<_>>(),
+            "template": resource.template, "promised": resource.promised, "unheard": resource.unheard,
+            "supply": resource.supply.as_ref().map(supply),
+            "holder": resource.holder.iter().map(holder).collect::<Vec<_>>(),
         })
     };
     json!({
@@ -172,5 +247,6 @@ fn as_json(status: &GetStatusResponse) -> Value {
         "resources_total": status.resources_total,
         "resources": status.resources.iter().map(resource).collect::<Vec<_>>(),
         "next_page_token": status.next_page_token,
+        "uplink": status.uplink.as_ref().map(uplink),
     })
 }

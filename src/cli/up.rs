@@ -1,4 +1,4 @@
-//! `leaseway up`: the peers of a node as real processes on this machine, from one file.
+//! `leaseway up`: nodes, and trees of them, as real processes on this machine, from one file.
 //!
 //! What it starts is nothing but `leaseway serve`, with flags that `--print` shows: what works here works by hand, and on several
 //! machines. Deliberately absent: starting again what has ended. It is made to try things out and to see peers fail; whoever
@@ -6,12 +6,14 @@
 
 mod data;
 mod file;
+mod introduction;
 mod lines;
 mod options;
 mod plan;
 mod process;
 mod run;
 pub(crate) mod tether;
+mod tree;
 
 use std::path::{Path, PathBuf};
 
@@ -24,7 +26,8 @@ use crate::{Outcome, connect::block_on, error::CliError, output::say};
 /// What is run without a file.
 const THREE: &str = include_str!("../../cluster/three.yaml");
 
-/// Runs the peers of a node on this machine until Ctrl-C. Peers that end are not started again: see what the others do.
+/// Runs the peers of a node, or of a tree of nodes, on this machine until Ctrl-C. Peers that end are not started again: see
+/// what the others do.
 #[derive(Args)]
 pub(crate) struct Up {
     /// What to run; --example prints one [default: three peers, a, b and c]

@@ -15,7 +15,7 @@ use crate::{
     book::Book,
     driver::Driver,
     error::{BuildError, check_endpoint, check_id},
-    push::Hints,
+    push::{Hints, Listener},
     resource::ResourceBuilder,
     session::{Mode, Pace, Session, Settings},
     shared::{Health, Shared},
@@ -226,7 +226,7 @@ impl Builder {
         let session =
             Session::new(Settings { endpoints, pace: self.pace, resources_per_request: RESOURCES_PER_REQUEST, seed });
         let shared = Arc::new(Shared::new(id, session, self.book));
-        let hints = (!self.without_hints).then(|| Hints::new(Arc::clone(&shared.id)));
+        let hints = (!self.without_hints).then(|| Hints::new(Listener::Client(Arc::clone(&shared.id))));
         let driver = Driver::new(Arc::clone(&shared), self.transport.unwrap_or_default(), deadline, hints);
         let keeper = Keeper { shared, mode: self.mode, runtime, _gone: gone };
         Ok((Client { keeper: Arc::new(keeper) }, driver))

@@ -7,7 +7,7 @@ use std::{
     time::{Duration, SystemTime, UNIX_EPOCH},
 };
 
-use leaseway_proto::doorman::{Mastership, capacity_client::CapacityClient};
+use leaseway_proto::doorman::capacity_client::CapacityClient;
 use tokio::time::Instant;
 use tonic::Status;
 
@@ -174,10 +174,13 @@ type Connected = Result<Arc<Connection>, Status>;
 async fn ask(connection: Connected, request: leaseway_proto::doorman::GetCapacityRequest) -> Result<Answer, Status> {
     let sent = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     let response = CapacityClient::new(connection?.channel.clone()).get_capacity(request).await?.into_inner();
-    Ok(elsewhere(response.mastership).unwrap_or_else(|| {
-        let (given, malformed) = wire::given(response.response, sent);
-        Answer::Given { given, malformed }
-    }))
+    Ok(wire::elsewhere(response.mastership).map_or_else(
+        || {
+            let (given, malformed) = wire::given(response.response, sent);
+            Answer::Given { given, malformed }
+        },
+        Answer::Elsewhere,
+    ))
 }
 
 async fn release(
@@ -185,10 +188,5 @@ async fn release(
     request: leaseway_proto::doorman::ReleaseCapacityRequest,
 ) -> Result<Answer, Status> {
     let response = CapacityClient::new(connection?.channel.clone()).release_capacity(request).await?.into_inner();
-    Ok(elsewhere(response.mastership).unwrap_or(Answer::Released))
-}
-
-/// The presence of a mastership is the only sign of "I am not the master".
-fn elsewhere(mastership: Option<Mastership>) -> Option<Answer> {
-    mastership.map(|mastership| Answer::Elsewhere(mastership.master_address.filter(|address| !address.is_empty())))
+    Ok(wire::elsewhere(response.mastership).map_or(Answer::Released, Answer::Elsewhere))
 }

@@ -15,9 +15,33 @@ const PAUSE_MAX: Duration = Duration::from_secs(60);
 /// A server without hints may be replaced by one that has them.
 const PAUSE_UNSUPPORTED: Duration = Duration::from_secs(600);
 
+/// Whose hints: as the protocol tells clients and child nodes apart.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Listener {
+    /// Asks with GetCapacity under this name.
+    Client(Arc<str>),
+    /// Asks with GetServerCapacity under this name.
+    Node(Arc<str>),
+}
+
+impl Listener {
+    fn name(&self) -> &str {
+        match self {
+            Listener::Client(name) | Listener::Node(name) => name,
+        }
+    }
+
+    fn request(&self) -> WatchRequest {
+        match self {
+            Listener::Client(name) => WatchRequest { client_id: Some(name.to_string()), server_id: None },
+            Listener::Node(name) => WatchRequest { client_id: None, server_id: Some(name.to_string()) },
+        }
+    }
+}
+
 /// The stream of hints from whoever answers as master.
-pub(crate) struct Hints {
-    client: Arc<str>,
+pub struct Hints {
+    listener: Listener,
     /// Where from, while there is a master.
     connection: Option<Arc<Connection>>,
     stage: Stage,
@@ -31,13 +55,20 @@ enum Stage {
     Open(Box<Streaming<Hint>>),
 }
 
+impl std::fmt::Debug for Hints {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Hints").field("listener", &self.listener).finish_non_exhaustive()
+    }
+}
+
 impl Hints {
-    pub(crate) fn new(client: Arc<str>) -> Hints {
-        Hints { client, connection: None, stage: Stage::Idle(Instant::now()), pause: PAUSE_FIRST }
+    /// Nobody is listened to yet.
+    pub fn new(listener: Listener) -> Hints {
+        Hints { listener, connection: None, stage: Stage::Idle(Instant::now()), pause: PAUSE_FIRST }
     }
 
     /// The server behind `connection` has answered as master: hints come from there.
-    pub(crate) fn follow(&mut self, connection: &Arc<Connection>) {
+    pub fn follow(&mut self, connection: &Arc<Connection>) {
         if self.connection.as_ref().is_some_and(|known| Arc::ptr_eq(known, connection)) {
             return;
         }
@@ -46,19 +77,19 @@ impl Hints {
     }
 
     /// Nobody is known to be master.
-    pub(crate) fn stop(&mut self) {
+    pub fn stop(&mut self) {
         self.connection = None;
         self.stage = Stage::Idle(Instant::now());
     }
 
     /// The resources of the next hint, which may be none; `None` stands for all. Can be cancelled at any time.
-    pub(crate) async fn next(&mut self) -> Option<Vec<String>> {
+    pub async fn next(&mut self) -> Option<Vec<String>> {
         loop {
             let ended = match (&mut self.stage, &self.connection) {
                 (_, None) => std::future::pending().await,
                 (Stage::Idle(until), Some(connection)) => {
                     tokio::time::sleep_until(*until).await;
-                    self.stage = Stage::Opening(Box::pin(open(Arc::clone(connection), Arc::clone(&self.client))));
+                    self.stage = Stage::Opening(Box::pin(open(Arc::clone(connection), self.listener.request())));
                     continue;
                 }
                 (Stage::Opening(opening), _) => match opening.as_mut().await {
@@ -87,7 +118,7 @@ impl Hints {
     }
 
     fn pause_after(&mut self, ended: &Status) -> Duration {
-        tracing::debug!(client = %self.client, code = ?ended.code(), "no hints: {}", ended.message());
+        tracing::debug!(name = self.listener.name(), code = ?ended.code(), "no hints: {}", ended.message());
         if ended.code() == Code::Unimplemented {
             return PAUSE_UNSUPPORTED;
         }
@@ -98,8 +129,7 @@ impl Hints {
     }
 }
 
-async fn open(connection: Arc<Connection>, client: Arc<str>) -> Result<Streaming<Hint>, Status> {
-    let request = WatchRequest { client_id: Some(client.to_string()), server_id: None };
+async fn open(connection: Arc<Connection>, request: WatchRequest) -> Result<Streaming<Hint>, Status> {
     Ok(PushClient::new(connection.channel.clone()).watch(request).await?.into_inner())
 }
 
@@ -109,7 +139,15 @@ mod tests {
     use crate::Transport;
 
     fn hints() -> Hints {
-        Hints::new("me".into())
+        Hints::new(Listener::Client("me".into()))
+    }
+
+    #[test]
+    fn clients_and_child_nodes_listen_under_names_of_their_own() {
+        let client = Listener::Client("me".into()).request();
+        assert_eq!((client.client_id.as_deref(), client.server_id), (Some("me"), None));
+        let node = Listener::Node("me".into()).request();
+        assert_eq!((node.client_id, node.server_id.as_deref()), (None, Some("me")));
     }
 
     #[test]

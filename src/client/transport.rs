@@ -23,9 +23,11 @@ pub struct Transport {
 type ByAddress = HashMap<Arc<str>, Vec<Weak<Connection>>>;
 
 /// A connection, open for as long as somebody uses it.
-pub(crate) struct Connection {
-    pub(crate) address: Arc<str>,
-    pub(crate) channel: Channel,
+pub struct Connection {
+    /// Where to, as `host:port`.
+    pub address: Arc<str>,
+    /// What to send over.
+    pub channel: Channel,
 }
 
 impl Transport {
@@ -35,7 +37,7 @@ impl Transport {
     }
 
     /// A connection to `address`; it connects when it is first used, and again when that has failed.
-    pub(crate) fn connection(&self, address: &Arc<str>) -> Result<Arc<Connection>, tonic::transport::Error> {
+    pub fn connection(&self, address: &Arc<str>) -> Result<Arc<Connection>, tonic::transport::Error> {
         let mut by_address = self.by_address.lock().unwrap_or_else(PoisonError::into_inner);
         by_address.retain(|_, connections| {
             connections.retain(|connection| connection.strong_count() > 0);
@@ -52,11 +54,17 @@ impl Transport {
     }
 
     /// Nobody shall be given this connection any more: it did not answer in time, so it may be dead without knowing it.
-    pub(crate) fn distrust(&self, connection: &Arc<Connection>) {
+    pub fn distrust(&self, connection: &Arc<Connection>) {
         let mut by_address = self.by_address.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(connections) = by_address.get_mut(&connection.address) {
             connections.retain(|other| !std::ptr::eq(other.as_ptr(), Arc::as_ptr(connection)));
         }
+    }
+}
+
+impl std::fmt::Debug for Connection {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Connection").field("address", &self.address).finish_non_exhaustive()
     }
 }
 

@@ -1,5 +1,5 @@
 //! Between the session and the messages of the protocol. What a server sends is checked here: a malformed part is left out
-//! and told, never believed.
+//! and told, never believed. Child nodes ask with other messages; what those share with these is public.
 
 use std::{sync::Arc, time::Duration};
 
@@ -7,7 +7,7 @@ use leaseway_core::Millis;
 use leaseway_proto::doorman as wire;
 
 use crate::{
-    session::{Ask, Given, Release, Wire},
+    session::{Ask, Given, Lease, Release, Wire},
     wants::Wants,
 };
 
@@ -15,13 +15,7 @@ pub(crate) fn get_capacity(client: &str, asks: Vec<Ask<Wants>>) -> wire::GetCapa
     let resource = asks.into_iter().map(|ask| wire::ResourceRequest {
         resource_id: Some(ask.id.to_string()),
         priority: Some(ask.demand.priority),
-        has: ask.has.map(|lease| wire::Lease {
-            expiry_time: Some(lease.wire.expiry_time),
-            refresh_interval: Some(lease.wire.refresh_interval),
-            capacity: Some(lease.wire.capacity),
-            token: lease.token,
-            remaining_ms: None,
-        }),
+        has: ask.has.as_ref().map(echo),
         wants: Some(ask.demand.amount),
         // The wire has what is in use *beyond* the lease that is echoed.
         outstanding: Some(ask.demand.outstanding - ask.has.map_or(0.0, |lease| lease.capacity.get()))
@@ -30,7 +24,19 @@ pub(crate) fn get_capacity(client: &str, asks: Vec<Ask<Wants>>) -> wire::GetCapa
     wire::GetCapacityRequest { client_id: Some(client.to_owned()), resource: resource.collect() }
 }
 
-pub(crate) fn release_capacity(client: &str, releases: Vec<Release>) -> wire::ReleaseCapacityRequest {
+/// A lease as `has` says that it is known: to the letter.
+pub fn echo(lease: &Lease) -> wire::Lease {
+    wire::Lease {
+        expiry_time: Some(lease.wire.expiry_time),
+        refresh_interval: Some(lease.wire.refresh_interval),
+        capacity: Some(lease.wire.capacity),
+        token: lease.token,
+        remaining_ms: None,
+    }
+}
+
+/// Gives leases back by their names.
+pub fn release_capacity(client: &str, releases: Vec<Release>) -> wire::ReleaseCapacityRequest {
     // Zero names nothing: it keeps the places of the others.
     let token = releases.iter().map(|release| release.token.unwrap_or(0)).collect();
     let resource_id = releases.into_iter().map(|release| release.id.to_string()).collect();
@@ -42,7 +48,7 @@ pub(crate) fn given(answer: Vec<wire::ResourceResponse>, sent: Duration) -> (Vec
     let mut malformed = Vec::new();
     let given = answer.into_iter().filter_map(|response| {
         let id: Arc<str> = response.resource_id.as_deref().unwrap_or_default().into();
-        let given = response.gets.as_ref().and_then(|lease| one(&id, lease, response.safe_capacity, sent));
+        let given = response.gets.as_ref().and_then(|gets| lease(&id, gets, response.safe_capacity, sent));
         if given.is_none() {
             malformed.push(id.to_string());
         }
@@ -51,7 +57,8 @@ pub(crate) fn given(answer: Vec<wire::ResourceResponse>, sent: Duration) -> (Vec
     (given.collect(), malformed)
 }
 
-fn one(id: &Arc<str>, lease: &wire::Lease, safe: Option<f64>, sent: Duration) -> Option<Given> {
+/// One lease of an answer; nothing if it makes no sense. `sent` is when the request left, since the epoch.
+pub fn lease(id: &Arc<str>, lease: &wire::Lease, safe: Option<f64>, sent: Duration) -> Option<Given> {
     let capacity = lease.capacity.filter(|capacity| capacity.is_finite())?;
     let (expiry_time, refresh_interval) = (lease.expiry_time?, lease.refresh_interval?);
     Some(Given {
@@ -62,6 +69,12 @@ fn one(id: &Arc<str>, lease: &wire::Lease, safe: Option<f64>, sent: Duration) ->
         wire: Wire { expiry_time, refresh_interval, capacity },
         safe: safe.filter(|safe| !safe.is_nan()),
     })
+}
+
+/// Whether an answer says that somebody else has to be asked, and whom, if that is known: the presence of a mastership is the
+/// only sign of "I am not the master".
+pub fn elsewhere(mastership: Option<wire::Mastership>) -> Option<Option<String>> {
+    mastership.map(|mastership| mastership.master_address.filter(|address| !address.is_empty()))
 }
 
 /// Longer than any sensible lease, short enough to be added to any time.
@@ -81,7 +94,7 @@ fn length(remaining_ms: Option<i64>, expiry_time: i64, sent: Duration) -> Millis
 mod tests {
     use super::*;
 
-    fn lease(remaining_ms: Option<i64>) -> wire::Lease {
+    fn given_for(remaining_ms: Option<i64>) -> wire::Lease {
         wire::Lease {
             expiry_time: Some(1_000),
             refresh_interval: Some(5),
@@ -98,19 +111,19 @@ mod tests {
     #[test]
     fn a_lease_counts_from_when_its_request_was_sent() {
         let sent = Duration::from_millis(940_250);
-        let (by_length, _) = given(vec![response(Some(lease(Some(60_000))))], sent);
+        let (by_length, _) = given(vec![response(Some(given_for(Some(60_000))))], sent);
         assert_eq!(by_length[0].length, Millis(60_000), "whatever the clocks say");
-        let (by_expiry, _) = given(vec![response(Some(lease(None)))], sent);
+        let (by_expiry, _) = given(vec![response(Some(given_for(None)))], sent);
         assert_eq!(by_expiry[0].length, Millis(59_750));
-        let (ended, _) = given(vec![response(Some(lease(None)))], Duration::from_secs(2_000));
+        let (ended, _) = given(vec![response(Some(given_for(None)))], Duration::from_secs(2_000));
         assert_eq!(ended[0].length, Millis(0));
     }
 
     #[test]
     fn what_makes_no_sense_is_left_out_and_named() {
-        let nan = wire::Lease { capacity: Some(f64::NAN), ..lease(None) };
-        let endless = wire::Lease { capacity: Some(f64::INFINITY), ..lease(None) };
-        let partial = wire::Lease { expiry_time: None, ..lease(None) };
+        let nan = wire::Lease { capacity: Some(f64::NAN), ..given_for(None) };
+        let endless = wire::Lease { capacity: Some(f64::INFINITY), ..given_for(None) };
+        let partial = wire::Lease { expiry_time: None, ..given_for(None) };
         for bad in [Some(nan), Some(endless), Some(partial), None] {
             let (given, malformed) = given(vec![response(bad)], Duration::ZERO);
             assert_eq!((given.len(), malformed), (0, vec!["r".to_owned()]));
@@ -119,14 +132,14 @@ mod tests {
 
     #[test]
     fn a_token_of_zero_names_nothing() {
-        let unnamed = wire::Lease { token: Some(0), ..lease(None) };
+        let unnamed = wire::Lease { token: Some(0), ..given_for(None) };
         assert_eq!(given(vec![response(Some(unnamed))], Duration::ZERO).0[0].token, None);
     }
 
     #[test]
     fn absurd_times_are_bounded() {
-        let far = wire::Lease { expiry_time: Some(i64::MAX), refresh_interval: Some(i64::MAX), ..lease(None) };
-        let near = wire::Lease { expiry_time: Some(i64::MIN), refresh_interval: Some(i64::MIN), ..lease(None) };
+        let far = wire::Lease { expiry_time: Some(i64::MAX), refresh_interval: Some(i64::MAX), ..given_for(None) };
+        let near = wire::Lease { expiry_time: Some(i64::MIN), refresh_interval: Some(i64::MIN), ..given_for(None) };
         let (given, _) = given(vec![response(Some(far)), response(Some(near))], Duration::ZERO);
         assert_eq!(given[0].length, Millis::from_secs(LONGEST_SECS));
         assert_eq!((given[1].length, given[1].refresh), (Millis(0), Millis(0)));
@@ -134,7 +147,7 @@ mod tests {
 
     #[test]
     fn has_echoes_what_came_to_the_letter() {
-        let (given, _) = given(vec![response(Some(lease(Some(60_000))))], Duration::ZERO);
+        let (given, _) = given(vec![response(Some(given_for(Some(60_000))))], Duration::ZERO);
         let lease = crate::session::Lease {
             capacity: crate::Capacity::of(7.5),
             end: Millis(1),
@@ -156,7 +169,7 @@ mod tests {
         let demand = Wants { amount: 10.0, outstanding: 7.0, ..Wants::default() };
         let ask = |has| Ask { id: "r".into(), demand, has };
         let (given, _) =
-            given(vec![response(Some(wire::Lease { capacity: Some(5.0), ..lease(None) }))], Duration::ZERO);
+            given(vec![response(Some(wire::Lease { capacity: Some(5.0), ..given_for(None) }))], Duration::ZERO);
         let lease = crate::session::Lease {
             capacity: crate::Capacity::of(5.0),
             end: Millis(1),

@@ -73,6 +73,12 @@ impl Amount {
         Amount(self.0.max(other.0))
     }
 
+    /// Without the part of a unit.
+    #[must_use]
+    pub fn floor(self) -> Amount {
+        Amount(self.0.floor())
+    }
+
     /// What is left after taking `other` away, never less than nothing.
     #[must_use]
     pub fn saturating_sub(self, other: Amount) -> Amount {

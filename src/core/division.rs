@@ -130,6 +130,11 @@ impl Division {
         is_new
     }
 
+    /// What the parent said that it divided by.
+    pub(crate) fn guide(&self) -> &[(i16, Terms)] {
+        &self.guide
+    }
+
     fn is_indexed(&self) -> bool {
         self.condenses || self.kind.divides()
     }

@@ -40,6 +40,8 @@ pub(crate) struct Holder {
     pub(crate) round: u32,
     /// Its place among the watched.
     pub(crate) watch: u32,
+    /// Where whole units are given: the turn to have one more is with this one.
+    pub(crate) extra: bool,
     /// It is a child node that heeds terms.
     pub(crate) heeds_terms: bool,
     /// Whether it was given less than it was due when it last asked, or was last looked at.
@@ -112,6 +114,7 @@ pub(crate) struct Ledger {
     /// How many wait for more.
     waiting: usize,
     changes: u64,
+    claims_changes: u64,
     queue: BTreeMap<u32, Vec<u32>>,
 }
 
@@ -126,6 +129,7 @@ impl Ledger {
             further_claims: 0,
             waiting: 0,
             changes: 0,
+            claims_changes: 0,
             queue: BTreeMap::new(),
         }
     }
@@ -151,6 +155,11 @@ impl Ledger {
     /// Rises with everything that may change what somebody is due, what is free, or whether anybody waits.
     pub(crate) fn changes(&self) -> u64 {
         self.changes
+    }
+
+    /// Rises with every change of what is wanted.
+    pub(crate) fn claims_changes(&self) -> u64 {
+        self.claims_changes
     }
 
     /// Notes whether a holder waits for more.
@@ -210,6 +219,7 @@ impl Ledger {
             asked: None,
             round: 0,
             watch: NOT_WATCHED,
+            extra: false,
             heeds_terms: false,
             waits: false,
             counted: Counted::default(),
@@ -234,6 +244,7 @@ impl Ledger {
         self.sums.granted -= holder.counted.granted;
         self.waiting -= usize::from(holder.waits);
         self.changes += 1;
+        self.claims_changes += 1;
         holder
     }
 
@@ -266,6 +277,7 @@ impl Ledger {
         self.sums.wants += holder.wants();
         self.sums.subclients += holder.subclients();
         self.changes += 1;
+        self.claims_changes += 1;
     }
 
     /// A holder that has nothing is remembered until then.

@@ -35,6 +35,7 @@ mod template;
 mod tests;
 mod time;
 mod token;
+mod units;
 
 pub use amount::{Amount, AmountError, Sum};
 pub use claim::{Claim, Claims, HolderKind, clamp_priority};
@@ -47,7 +48,7 @@ pub use parameters::{NamedParameter, ParameterError, nearest};
 pub use promises::{Ceiling, Changes, Inherited, Promises, Record, Refused};
 pub use resource::{
     Answer, Ask, Birth, Counters, HolderReport, Lease, Pending, PromiseReport, Release, Request, Resource,
-    ResourceReport, Supplied,
+    ResourceReport, Supplied, SupplyReport,
 };
 pub use settings::{SafeCapacity, Settings};
 pub use supply::{Condensed, Source, Supply};

@@ -42,7 +42,7 @@ struct Parameter {
 }
 
 /// Every parameter there is.
-const PARAMETERS: [Parameter; 6] = [
+const PARAMETERS: [Parameter; 9] = [
     Parameter {
         name: "priority",
         expected: "`ignore` (as Doorman) or `strict` (higher bands first)",
@@ -77,6 +77,35 @@ const PARAMETERS: [Parameter; 6] = [
             Some(())
         },
         write: |settings| (settings.reuse == Reuse::Prompt).then(|| "prompt".into()),
+    },
+    Parameter {
+        name: "shadow",
+        expected: "`true` (everybody gets what they want, and what they would have got is shown) or `false`",
+        apply: |settings, value| {
+            settings.shadow = value.parse().ok()?;
+            Some(())
+        },
+        write: |settings| settings.shadow.then(|| "true".into()),
+    },
+    Parameter {
+        name: "whole_units",
+        expected: "`true` (nobody gets a part of a unit, what is left over goes round) or `false`",
+        apply: |settings, value| {
+            settings.whole_units = value.parse().ok()?;
+            Some(())
+        },
+        write: |settings| settings.whole_units.then(|| "true".into()),
+    },
+    Parameter {
+        name: "rotation_period",
+        expected: "seconds from 1 to 86400 for which a left over unit stays with one holder",
+        apply: |settings, value| {
+            let seconds: f64 = value.parse().ok()?;
+            (1.0..=86_400.0).contains(&seconds).then(|| {
+                settings.rotation_period = Some(Millis((seconds * 1000.0).round() as u64));
+            })
+        },
+        write: |settings| settings.rotation_period.map(|period| (period.0 as f64 / 1000.0).to_string()),
     },
     Parameter {
         name: "headroom",
@@ -179,7 +208,7 @@ mod tests {
     fn what_is_wrong_is_named() {
         assert_eq!(
             apply("priorty", "strict").expect_err("a typing error"),
-            "unknown parameter `priorty` (did you mean `priority`?); known: priority, max_priority, reuse, headroom, decay_factor, min_request_interval"
+            "unknown parameter `priorty` (did you mean `priority`?); known: priority, max_priority, reuse, shadow, whole_units, rotation_period, headroom, decay_factor, min_request_interval"
         );
         for (name, value) in [("priority", "high"), ("min_request_interval", "NaN"), ("max_priority", "1e3")] {
             let error = apply(name, value).expect_err("a bad value");

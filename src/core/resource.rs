@@ -11,6 +11,7 @@ mod promises;
 mod report;
 mod settle;
 mod supply;
+mod units;
 
 use promises::Keeper;
 use supply::Origin;
@@ -23,11 +24,12 @@ use crate::{
     planted::{self, Fault},
     settlement::Party,
     token::{Term, Tokens},
+    units::Rotation,
 };
 
 pub use messages::{Answer, Ask, Counters, Lease, Release, Request, Supplied};
 pub use promises::{Pending, PromiseReport};
-pub use report::{HolderReport, ResourceReport};
+pub use report::{HolderReport, ResourceReport, SupplyReport};
 
 /// What a resource needs to come to life.
 #[derive(Debug, Clone)]
@@ -72,6 +74,9 @@ pub struct Resource {
     sub_round: u32,
     watch_list: WatchList,
     keeper: Option<Box<Keeper>>,
+    rotation: Option<Box<Rotation>>,
+    /// Rises when the turn to have a unit more passes on.
+    turns: u64,
     /// Rises when settings or capacity change.
     reforms: u64,
     batch: Batch,
@@ -124,9 +129,12 @@ impl Resource {
             sub_round: 0,
             watch_list: WatchList::default(),
             keeper: None,
+            rotation: None,
+            turns: 0,
             reforms: 0,
             batch: Batch::default(),
         };
+        resource.count_in_units();
         if let Some(inherited) = inherited {
             resource.inherit(inherited);
         }
@@ -188,6 +196,7 @@ impl Resource {
     pub fn tick(&mut self, now: Millis) -> bool {
         self.expire(now, EXPIRE_PER_TICK);
         self.end_of_supply(now);
+        self.deal_units(now);
         self.ledger.len() == 0 && !self.keeper.as_ref().is_some_and(|keeper| keeper.has_gone())
     }
 
@@ -214,6 +223,7 @@ impl Resource {
         self.division.set_capacity(settings.capacity);
         self.settings = settings;
         self.reforms += 1;
+        self.count_in_units();
     }
 
     fn set_capacity(&mut self, capacity: Amount) {
@@ -271,7 +281,7 @@ impl Resource {
 
     /// Whether what is granted comes out of one sum: dividing algorithms, and everything that is cut from a parent's lease.
     pub fn is_bounded(&self) -> bool {
-        self.settings.kind.divides() || self.has_parent()
+        self.settings.shares() || self.has_parent()
     }
 
     fn begin_sub_round(&mut self) {
@@ -287,11 +297,14 @@ impl Resource {
 
     fn expire(&mut self, now: Millis, budget: usize) {
         let (division, counters, watch_list) = (&mut self.division, &mut self.counters, &mut self.watch_list);
-        let keeper = &mut self.keeper;
+        let (keeper, rotation) = (&mut self.keeper, &mut self.rotation);
         self.ledger.expire(now, budget, |slot, forgotten| {
             if let Some(holder) = &forgotten {
                 division.remove(slot, &holder.claims);
                 watch_list.remove(holder.watch);
+                if let Some(rotation) = rotation {
+                    rotation.forget(slot);
+                }
                 counters.expired += 1;
             }
             if let Some(keeper) = keeper {
@@ -312,6 +325,9 @@ impl Resource {
             let holder = self.ledger.remove(slot);
             self.division.remove(slot, &holder.claims);
             self.watch_list.remove(holder.watch);
+            if let Some(rotation) = &mut self.rotation {
+                rotation.forget(slot);
+            }
             self.note_gone(slot, holder);
         } else {
             self.ledger.recount(slot, now);

@@ -39,6 +39,12 @@ pub struct Settings {
     pub headroom: f64,
     /// Child nodes refresh so much more often than clients: 0.5 is twice as often.
     pub decay_factor: f64,
+    /// Everybody gets what they want, and it is only shown what they would have been given.
+    pub shadow: bool,
+    /// Only whole units are given out; what is left over goes round.
+    pub whole_units: bool,
+    /// How long a round of that lasts; absent: eight refresh intervals.
+    pub rotation_period: Option<Millis>,
     /// A second request of one holder sooner than this is ignored. Zero: none is.
     pub min_request_interval: Millis,
 }
@@ -68,6 +74,9 @@ impl Settings {
             max_priority: None,
             reuse: Reuse::default(),
             headroom: 0.0,
+            shadow: false,
+            whole_units: false,
+            rotation_period: None,
             decay_factor: Self::DEFAULT_DECAY_FACTOR,
             min_request_interval: Self::DEFAULT_MIN_REQUEST_INTERVAL,
         }
@@ -78,6 +87,17 @@ impl Settings {
         let unmatched = Settings::new(Kind::NoAlgorithm, Amount::ZERO);
         // Whoever is given what it wants while the server is there is not cut off when it is gone.
         Settings { safe_capacity: SafeCapacity::Unlimited, ..unmatched }
+    }
+
+    /// How long whoever has a unit more keeps it. A unit is idle from when its holder has to give it up until that has come
+    /// round, about a refresh interval: the longer a period is, the less that costs.
+    pub fn rotation(&self) -> Millis {
+        self.rotation_period.unwrap_or(Millis(self.refresh.0.saturating_mul(8))).max(Millis(1000))
+    }
+
+    /// Whether what one gets another cannot have.
+    pub fn shares(&self) -> bool {
+        self.kind.divides() && !self.shadow
     }
 
     /// How soon child nodes should ask again.

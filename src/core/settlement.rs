@@ -21,27 +21,33 @@ pub(crate) struct Party {
 ///
 /// A grant up to the floor costs nothing, for it is held anyway. While more is held than there is (after a capacity cut),
 /// a party may only have what the others leave, or else keep what it has: its floor is no entitlement.
-pub(crate) fn settle(free: Sum, parties: &[Party], grants: &mut Vec<Amount>) {
+///
+/// Where units are `indivisible` nobody is granted a part of one, and what is free goes to the first who lack it: shared out in
+/// proportion it might be of no use to anybody.
+pub(crate) fn settle(free: Sum, parties: &[Party], indivisible: bool, grants: &mut Vec<Amount>) {
     let lacking: Sum = parties.iter().map(Party::lacks).collect();
-    let part = if lacking <= free { 1.0 } else { (free.get() / lacking.get()).clamp(0.0, 1.0) };
+    let part = if indivisible || lacking <= free { 1.0 } else { (free.get() / lacking.get()).clamp(0.0, 1.0) };
+    let cut = |grant: Amount| if indivisible { grant.floor() } else { grant };
     let mut left = free.max(Sum::ZERO);
     for party in parties {
         if party.due <= party.current {
-            grants.push(party.due);
+            grants.push(cut(party.due));
             continue;
         }
         if free < Sum::ZERO {
             let mut room = free;
             room += party.floor;
-            grants.push(party.due.min(party.current.max(room.floor())));
+            grants.push(cut(party.due.min(party.current.max(room.floor()))));
             continue;
         }
         let costless = party.costless();
         let mut most = left;
         most += costless;
         let fair = if part < 1.0 { costless.get() + party.lacks().get() * part } else { party.due.get() };
-        let grant = Amount::clamped(fair).min(most.floor()).min(party.due).max(costless);
-        left -= Sum::from(grant) - Sum::from(costless);
+        let grant = cut(Amount::clamped(fair).min(most.floor()).min(party.due).max(costless));
+        if grant > costless {
+            left -= Sum::from(grant) - Sum::from(costless);
+        }
         grants.push(grant);
     }
 }
@@ -68,7 +74,7 @@ mod tests {
         let negative = if free < 0.0 { Sum::from(Amount::clamped(-free)) } else { Sum::ZERO };
         let free = Sum::from(Amount::clamped(free)) - negative;
         let mut grants = Vec::new();
-        settle(free, parties, &mut grants);
+        settle(free, parties, false, &mut grants);
         grants.into_iter().map(Amount::get).collect()
     }
 

@@ -4,6 +4,7 @@
 //! |---|---|---|---|---|---|---|
 //! | [`node`] | process | where this peer stands, the directory of resources, the configuration in force | [`node::MAILBOX`] | caller waits | process exits | what the peers keep stays; all else is forgotten |
 //! | [`resource`] | resource, on one of the arbiters | claims, leases, division | `Limits::queue` | RESOURCE_EXHAUSTED | the node builds it anew: from its promises, or learning | retired: nobody held anything |
+//! | [`uplink`] | reign of a node with a parent | the session with the parent | 4 | caller waits; there is one | built anew after a second, without leases | the parent's leases end by themselves |
 //!
 //! actix does not restart a panicked actor, its timers starve under load, and `do_send` drops silently. So: the node notices
 //! when a resource is gone and builds another; ticks are messages; everything enters through bounded `try_send` or `send`.
@@ -14,6 +15,8 @@ mod resource;
 mod scribe;
 #[cfg(test)]
 mod tests;
+mod uplink;
 
 pub use node::{ConfigInForce, Gone, Handover, Memory, NodeHandle, NodeStart, NotMaster, Refused};
 pub use resource::Status;
+pub use uplink::{Parent, UplinkReport};

@@ -48,9 +48,18 @@ impl FirstConfiguration {
         Ok(FirstConfiguration { loaded, source: path.display().to_string(), is_file: true })
     }
 
-    /// As the first version that peers keep.
-    pub(crate) fn fact(&self, clock: Clock, by: &str) -> Configuration {
+    /// The parent has the templates.
+    pub(crate) fn of_parent(addresses: &[String]) -> FirstConfiguration {
+        let loaded = Loaded { repository: Repository::default(), text: String::new(), warnings: Vec::new() };
+        FirstConfiguration { loaded, source: format!("the parent at {}", addresses.join(", ")), is_file: false }
+    }
+
+    /// As the first version that peers keep; none where the parent has it.
+    pub(crate) fn fact(&self, clock: Clock, by: &str) -> Option<Configuration> {
+        if self.loaded.text.is_empty() {
+            return None;
+        }
         let (text, source) = (self.loaded.text.as_str().into(), self.source.as_str().into());
-        Configuration { version: 1, text, source, at_unix: clock.now().unix, by: by.into() }
+        Some(Configuration { version: 1, text, source, at_unix: clock.now().unix, by: by.into() })
     }
 }

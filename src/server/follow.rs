@@ -74,7 +74,7 @@ pub(crate) async fn follow(memory: Memory, node: NodeHandle, first: FirstConfigu
 /// A master that keeps no promises says so before it gives its first lease, and again before that is forgotten: should the next
 /// one keep promises, it must not take what is written down for all there is. Returns whether that is known.
 async fn warn_successors(quorum: &Quorum, reign: &Reign, node: &NodeHandle) -> bool {
-    let longest = longest_lease(&node.config().repository);
+    let longest = longest_lease(&node.config().repository).max(node.longest_lent());
     let lasts = |until: Millis| until.since(node.clock.at()) > longest;
     if quorum.read(|facts| facts.listen_until()).is_some_and(lasts) {
         return true;
@@ -101,6 +101,10 @@ fn tell_if_different(first: &FirstConfiguration, node: &NodeHandle) {
 
 /// Puts the newest configuration of the peers in force here.
 pub(crate) async fn adopt_newest(quorum: &Quorum, node: &NodeHandle) -> Result<(), Gone> {
+    if node.parent().is_some() {
+        // Whatever is kept is from a time when it had none.
+        return Ok(());
+    }
     let in_force = node.config().version;
     let newest = quorum.read(|facts| facts.configuration().filter(|newest| newest.version != in_force).cloned());
     let Some(newest) = newest else { return Ok(()) };

@@ -48,6 +48,9 @@ async fn render_metrics(State(pages): State<Pages>) -> impl IntoResponse {
         config_version: config.version,
         config_rejected: config.rejected.is_some(),
     });
+    if let Some(uplink) = pages.node.uplink() {
+        metrics::set_uplink_gauges(&uplink);
+    }
     let (statuses, _) = pages.node.statuses("", usize::MAX).await;
     for status in statuses {
         metrics::set_resource_gauges(&status);

@@ -13,6 +13,7 @@ mod grpc;
 mod http;
 pub mod limits;
 mod metrics;
+mod parent;
 mod peers;
 mod reload;
 mod run;
@@ -22,6 +23,7 @@ mod watchers;
 
 pub use actors::Handover;
 pub use leaseway_quorum::Timing;
+pub use parent::{ParentError, ParentOptions};
 pub use peers::PeerOptions;
 pub use run::{Addresses, Options, ServeError, run};
 pub use services::Services;

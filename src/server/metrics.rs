@@ -8,7 +8,7 @@ use metrics::{
 use metrics_exporter_prometheus::{BuildError, Matcher, PrometheusBuilder, PrometheusHandle};
 use metrics_util::MetricKindMask;
 
-use crate::actors::Status;
+use crate::actors::{Status, UplinkReport};
 
 /// Doorman's buckets: those of the old Go client library.
 const SECONDS: [f64; 11] = [0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0];
@@ -23,6 +23,7 @@ const FORGET: std::time::Duration = std::time::Duration::from_secs(10);
 pub(crate) fn install() -> Result<PrometheusHandle, BuildError> {
     let recorder = PrometheusBuilder::new()
         .set_buckets_for_metric(Matcher::Full("doorman_server_request_durations".into()), &SECONDS)?
+        .set_buckets_for_metric(Matcher::Full("leaseway_uplink_seconds".into()), &SECONDS)?
         .set_buckets_for_metric(Matcher::Prefix("leaseway_quorum_".into()), &COMMIT_SECONDS)?
         .idle_timeout(MetricKindMask::GAUGE, Some(FORGET))
         .build_recorder();
@@ -42,6 +43,8 @@ fn describe() {
     for why in Why::ALL {
         counter!("leaseway_hints_total", "reason" => why.name()).absolute(0);
     }
+    describe_counter!("leaseway_uplink_requests_total", "Requests to the parent, by outcome.");
+    describe_histogram!("leaseway_uplink_seconds", Unit::Seconds, "Time until the parent has answered.");
     for (name, help) in leaseway_quorum::METRICS {
         match name {
             _ if name.ends_with("_total") => describe_counter!(name, help),
@@ -59,7 +62,7 @@ fn describe() {
     }
 }
 
-const GAUGES: [(&str, &str); 14] = [
+const GAUGES: [(&str, &str); 18] = [
     ("doorman_server_has", "Capacity of the newest leases of all clients, by resource."),
     ("doorman_server_wants", "Capacity all clients want, by resource."),
     ("doorman_server_subclients", "Clients, those behind child nodes included, by resource."),
@@ -68,6 +71,10 @@ const GAUGES: [(&str, &str); 14] = [
     ("leaseway_resource_learning", "1 while the resource listens instead of dividing, by resource."),
     ("leaseway_resource_promised", "Capacity that the peers keep as promised, by resource."),
     ("leaseway_resource_unheard", "Holders that are known from promises only, by resource."),
+    ("leaseway_resource_lent_seconds", "For how long the parent has lent the capacity, by resource."),
+    ("leaseway_resource_awaits_supply", "1 while the parent has not lent anything yet, by resource."),
+    ("leaseway_uplink_resources", "Resources that the parent is asked for."),
+    ("leaseway_uplink_failures", "Requests to the parent that have failed since it last answered."),
     ("leaseway_is_master", "1 if this server answers for its node."),
     ("leaseway_resources", "Resources alive."),
     ("leaseway_config_version", "How often a configuration has been put in force."),
@@ -76,7 +83,7 @@ const GAUGES: [(&str, &str); 14] = [
     ("leaseway_watchers", "Clients and child nodes that listen for hints."),
 ];
 
-const COUNTERS: [(&str, &str); 15] = [
+const COUNTERS: [(&str, &str); 18] = [
     ("leaseway_connections_refused_total", "Connections closed at once because there were too many."),
     ("leaseway_watchers_refused_total", "Watchers refused because there are too many."),
     ("leaseway_rounds_total", "Rounds of all resources."),
@@ -91,6 +98,9 @@ const COUNTERS: [(&str, &str); 15] = [
     ("leaseway_resources_refused_total", "Resources refused because there are too many."),
     ("leaseway_promise_entries_total", "Entries of the log that carry promises."),
     ("leaseway_promise_changes_total", "Changes of promises, several of which may be in one entry."),
+    ("leaseway_uplink_supplies_total", "Leases from the parent, each of which replaces the one before."),
+    ("leaseway_uplink_impossible_total", "Times that a resource could not be run as the parent says."),
+    ("leaseway_uplink_restarts_total", "Times that the uplink was built anew because it failed."),
     ("leaseway_resource_restarts_total", "Resources built anew because they failed."),
 ];
 
@@ -148,6 +158,50 @@ pub(crate) fn resource_restarted() {
     counter!("leaseway_resource_restarts_total").increment(1);
 }
 
+/// How a request to the parent ended.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Asked {
+    /// Its master answered.
+    Answered,
+    /// Another is the master.
+    Redirected,
+    /// With an error.
+    Failed,
+    /// There was no answer in time.
+    Late,
+}
+
+pub(crate) fn parent_asked(outcome: Asked, took: std::time::Duration) {
+    let name = match outcome {
+        Asked::Answered => "answered",
+        Asked::Redirected => "redirected",
+        Asked::Failed => "failed",
+        Asked::Late => "late",
+    };
+    counter!("leaseway_uplink_requests_total", "outcome" => name).increment(1);
+    if let Asked::Answered = outcome {
+        histogram!("leaseway_uplink_seconds").record(took.as_secs_f64());
+    }
+}
+
+pub(crate) fn supplied() {
+    counter!("leaseway_uplink_supplies_total").increment(1);
+}
+
+pub(crate) fn parent_misunderstood() {
+    counter!("leaseway_uplink_impossible_total").increment(1);
+}
+
+pub(crate) fn uplink_restarted() {
+    counter!("leaseway_uplink_restarts_total").increment(1);
+}
+
+/// How it stands with the parent, where there is one and this peer asks it.
+pub(crate) fn set_uplink_gauges(uplink: &UplinkReport) {
+    gauge!("leaseway_uplink_resources").set(uplink.resources as f64);
+    gauge!("leaseway_uplink_failures").set(f64::from(uplink.failures));
+}
+
 pub(crate) fn promises_written(changes: usize) {
     counter!("leaseway_promise_entries_total").increment(1);
     counter!("leaseway_promise_changes_total").increment(changes as u64);
@@ -197,6 +251,10 @@ pub(crate) fn set_resource_gauges(status: &Status) {
     set("leaseway_resource_capacity", report.settings.capacity.get());
     set("leaseway_resource_held", report.sums.held.get());
     set("leaseway_resource_learning", f64::from(u8::from(report.learning.0 > 0)));
+    if let Some(supply) = &report.supply {
+        set("leaseway_resource_lent_seconds", supply.remaining.0 as f64 / 1000.0);
+        set("leaseway_resource_awaits_supply", f64::from(u8::from(supply.edition == 0)));
+    }
     if let Some(promises) = status.promises {
         set("leaseway_resource_promised", promises.promised.get());
         set("leaseway_resource_unheard", promises.unheard as f64);

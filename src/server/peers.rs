@@ -139,7 +139,7 @@ async fn enter(
     settings.peers = options.peers.clone();
     settings.bootstrap = options.bootstrap;
     settings.listening = longest_lease(&first.loaded.repository);
-    settings.first_configuration = Some(first.fact(clock, id.unwrap_or(&services.grpc)));
+    settings.first_configuration = first.fact(clock, id.unwrap_or(&services.grpc));
     settings.secret = options.secret()?;
     settings.timing = options.timing;
     Ok(quorum::start(settings).await?)

@@ -22,6 +22,7 @@ use crate::{
     http::{self, Pages},
     limits::Limits,
     metrics,
+    parent::{ParentError, ParentOptions},
     peers::{self, PeerOptions},
     reload::Reload,
     signals::StopSignals,
@@ -55,6 +56,8 @@ pub struct Options {
     pub limits: Limits,
     /// What survives a restart, and who else answers; none: nothing, and nobody.
     pub peers: Option<PeerOptions>,
+    /// Where the capacity comes from; none: the configuration says how much there is.
+    pub parent: Option<ParentOptions>,
     /// What is wrong with the clock, on purpose.
     pub skew: Skew,
 }
@@ -113,6 +116,9 @@ pub enum ServeError {
         /// As it is in --peers.
         address: String,
     },
+    /// The node cannot have this parent. Nothing was started.
+    #[error("{0}")]
+    Parent(#[from] ParentError),
     /// A file with a secret cannot be used. Nothing was started.
     #[error("cannot take a secret from {}: {why}", path.display())]
     Secret {
@@ -153,7 +159,11 @@ pub fn run(options: Options, ready: impl FnOnce(Addresses)) -> Result<(), ServeE
 async fn serve(options: Options, ready: impl FnOnce(Addresses)) -> Result<(), ServeError> {
     // Before the file is read, so that no change and no signal is missed.
     let reload = Reload::prepare(options.config.clone()).map_err(ServeError::Signals)?;
-    let first = FirstConfiguration::read(options.config.as_deref(), options.peers.is_some())?;
+    let first = match &options.parent {
+        None => FirstConfiguration::read(options.config.as_deref(), options.peers.is_some())?,
+        Some(_) if options.config.is_some() => return Err(ParentError::WithConfiguration.into()),
+        Some(parent) => FirstConfiguration::of_parent(&parent.addresses),
+    };
     let mut stop_signals = StopSignals::new().map_err(ServeError::Signals)?;
     let listener = bind(options.listen, "--listen").await?;
     let http_listener = bind(options.http, "--http").await?;
@@ -165,6 +175,9 @@ async fn serve(options: Options, ready: impl FnOnce(Addresses)) -> Result<(), Se
     };
     let clock = Clock::skewed(options.skew);
     let mut identity = identity(options.id.clone(), options.advertise, addresses.grpc);
+    let has_peers = options.peers.as_ref().is_some_and(|peers| !peers.peers.is_empty());
+    let parent =
+        options.parent.as_ref().map(|parent| parent.check(&identity, addresses.grpc, has_peers)).transpose()?;
     let joined = match &options.peers {
         Some(peers) => {
             Some(peers::join(peers, options.id.as_deref(), &mut identity, &mut addresses, clock, &first).await?)
@@ -185,6 +198,7 @@ async fn serve(options: Options, ready: impl FnOnce(Addresses)) -> Result<(), Se
             arbiters: arbiters.iter().map(Arbiter::handle).collect(),
             seed: seed(),
             memory: joined.as_ref().map(|joined| joined.memory.clone()),
+            parent,
         },
         // Nobody may be listening any more: then the server is stopping anyway.
         move || {

@@ -14,11 +14,17 @@ pub(crate) struct Crowd {
 }
 
 impl Crowd {
+    /// All of them ask the same node.
     pub(crate) fn of(number: usize, endpoints: impl IntoIterator<Item = String>) -> Crowd {
+        Crowd::among(number, &[endpoints.into_iter().collect()])
+    }
+
+    /// They ask these nodes in turn.
+    pub(crate) fn among(number: usize, nodes: &[Vec<String>]) -> Crowd {
         let _inside = runtime().enter();
-        let (book, endpoints) = (Book::new(), endpoints.into_iter().collect::<Vec<_>>());
+        let book = Book::new();
         let mut random = fastrand::Rng::with_seed(1);
-        let clients = (0..number).map(|n| {
+        let clients = (0..number).zip(nodes.iter().cycle()).map(|(n, endpoints)| {
             let builder = Client::builder().endpoints(endpoints.clone()).id(format!("client {n}")).book(&book);
             let patience = (Duration::from_millis(500), Duration::from_millis(300));
             let client = builder.deadline(patience.0).backoff_max(patience.1).build().unwrap();

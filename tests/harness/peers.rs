@@ -7,6 +7,7 @@ use std::{net::SocketAddr, path::PathBuf};
 use leaseway_bench::link::Link;
 use leaseway_proto::doorman::{GetCapacityResponse, Lease, ResourceRequest};
 use rustix::process::Signal;
+use serde_json::Value;
 use tempfile::TempDir;
 use tonic::transport::{Channel, Endpoint};
 
@@ -14,6 +15,7 @@ use super::{
     config::ConfigFile,
     doorman::{Doorman, entry, request},
     process::{Process, Said, leaseway},
+    raw::Raw,
     seats::Seat,
     server::free_addresses,
     wait::{eventually, runtime},
@@ -22,7 +24,8 @@ use super::{
 const NAMES: [&str; 9] = ["a", "b", "c", "d", "e", "f", "g", "h", "i"];
 
 pub(crate) struct Peers {
-    config: ConfigFile,
+    /// A node with a parent has none.
+    config: Option<ConfigFile>,
     flags: Vec<String>,
     directory: TempDir,
     members: Vec<Member>,
@@ -43,6 +46,20 @@ struct Member {
 impl Peers {
     /// So many peers, for the first time ever.
     pub(crate) fn start(number: usize, config: ConfigFile, flags: &[&str]) -> Peers {
+        Peers::bootstrap(number, Some(config), flags)
+    }
+
+    /// So many peers of a node whose parent is where `parent` says (with commas), for the first time ever.
+    pub(crate) fn below(parent: &str, node: &str, number: usize, flags: &[&str]) -> Peers {
+        Peers::bootstrap(number, None, &[&["--parent", parent, "--node", node], flags].concat())
+    }
+
+    /// As [`below`](Self::below), with these peers as the parent.
+    pub(crate) fn child(&self, node: &str, number: usize) -> Peers {
+        Peers::below(&self.endpoints().join(","), node, number, &[])
+    }
+
+    fn bootstrap(number: usize, config: Option<ConfigFile>, flags: &[&str]) -> Peers {
         let addresses = free_addresses(number * 4);
         let member = |of: &[SocketAddr]| Member {
             grpc: of[0],
@@ -67,7 +84,7 @@ impl Peers {
 
     /// What all of them were given.
     pub(crate) fn config(&self) -> &ConfigFile {
-        &self.config
+        self.config.as_ref().expect("it has no parent")
     }
 
     pub(crate) fn data(&self, peer: usize) -> PathBuf {
@@ -80,7 +97,6 @@ impl Peers {
         let named = self.links[peer].iter().zip(NAMES).map(|(link, name)| format!("{name}={}", link.address()));
         let values = [
             ("--id", NAMES[peer].to_owned()),
-            ("--config", self.config.path().to_owned()),
             ("--listen", grpc.to_string()),
             ("--http", http.to_string()),
             ("--admin", admin.to_string()),
@@ -91,7 +107,8 @@ impl Peers {
             ("--threads", "2".to_owned()),
         ];
         let values = values.into_iter().flat_map(|(flag, value)| [flag.to_owned(), value]);
-        std::iter::once("serve".to_owned()).chain(values).chain(self.flags.iter().cloned()).collect()
+        let config = self.config.iter().flat_map(|config| ["--config".to_owned(), config.path().to_owned()]);
+        std::iter::once("serve".to_owned()).chain(values).chain(config).chain(self.flags.iter().cloned()).collect()
     }
 
     /// Whoever is started from now on gets these flags instead.
@@ -150,6 +167,11 @@ impl Peers {
         &self.members[peer].doorman
     }
 
+    /// As [`doorman`](Self::doorman), for whoever knows another protocol.
+    pub(crate) fn raw(&self, peer: usize) -> Raw {
+        Raw::over(channel(self.grpc(peer)))
+    }
+
     pub(crate) fn grpc(&self, peer: usize) -> SocketAddr {
         self.members[peer].grpc
     }
@@ -204,6 +226,14 @@ impl Peers {
             let said = self.operate(peer, arguments);
             (said.code == Some(0)).then_some(said.stdout)
         })
+    }
+
+    /// What `leaseway status --json` says of it at this peer and no other.
+    pub(crate) fn status(&self, peer: usize, arguments: &[&str]) -> Value {
+        let server = self.grpc(peer).to_string();
+        let said = leaseway(&[&["status", "--json", "--here", "--server", &server], arguments].concat());
+        assert_eq!(said.code, Some(0), "{said:?}");
+        serde_json::from_str(&said.stdout).unwrap()
     }
 
     pub(crate) fn client(&self, id: &str) -> Caller {

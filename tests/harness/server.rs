@@ -3,7 +3,7 @@
 use std::{
     io::Write as _,
     net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream},
-    sync::atomic::{AtomicU8, Ordering},
+    sync::atomic::{AtomicU16, Ordering},
 };
 
 use rustix::process::Signal;
@@ -33,8 +33,9 @@ pub(crate) fn addresses_of_its_own() -> [String; 2] {
 /// Addresses that nobody else will take meanwhile: every call has a loopback address to itself, and everything else that tests
 /// start is at 127.0.0.1.
 pub(crate) fn free_addresses(number: usize) -> Vec<SocketAddr> {
-    static CALLS: AtomicU8 = AtomicU8::new(2);
-    let host = Ipv4Addr::new(127, 0, 0, CALLS.fetch_add(1, Ordering::Relaxed));
+    static CALLS: AtomicU16 = AtomicU16::new(2);
+    let [high, low] = CALLS.fetch_add(1, Ordering::Relaxed).to_be_bytes();
+    let host = Ipv4Addr::new(127, 0, high, low);
     let free: Vec<_> = (0..number).map(|_| TcpListener::bind((host, 0)).unwrap()).collect();
     free.iter().map(|listener| listener.local_addr().unwrap()).collect()
 }

@@ -94,6 +94,9 @@ fn fields(template: &Template) -> Vec<(&'static str, String)> {
         reuse,
         headroom,
         decay_factor,
+        shadow,
+        whole_units,
+        rotation_period,
         min_request_interval,
     } = settings;
     vec![
@@ -108,6 +111,9 @@ fn fields(template: &Template) -> Vec<(&'static str, String)> {
         ("reuse", reuse_name(*reuse).to_owned()),
         ("headroom", number(*headroom)),
         ("decay_factor", number(*decay_factor)),
+        ("shadow", shadow.to_string()),
+        ("whole_units", whole_units.to_string()),
+        ("rotation_period", rotation_period.map_or_else(|| "eight refresh intervals".to_owned(), seconds)),
         ("min_request_interval", seconds(*min_request_interval)),
         ("description", description.as_ref().map_or_else(|| "none".to_owned(), |text| format!("“{text}”"))),
     ]

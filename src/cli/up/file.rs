@@ -13,10 +13,15 @@ use leaseway_server::config::{
     yaml::{self, Field, Fields, Findings},
 };
 
-use super::options::{Options, Setting};
+use super::{
+    options::{Options, Setting},
+    tree::Tree,
+};
 
 const KEYS: [&str; 2] = ["data", "nodes"];
 const NODE_KEYS: [&str; 5] = ["config", "resources", "parent", "options", "peers"];
+/// Where what a node shares comes from.
+const SOURCES: [&str; 3] = ["parent", "config", "resources"];
 const PEER_KEYS: [&str; 4] = ["grpc", "http", "admin", "peer"];
 const EXAMPLE: &str = "`leaseway up --example` prints a file to start from";
 const ADDRESS: &str = "an address like 127.0.0.1:5100";
@@ -48,6 +53,18 @@ pub(super) enum Configuration {
     File(PathBuf),
     /// The text of a configuration, checked.
     Inline(String),
+    /// Whatever the node of this name says: capacity comes from there, and with it the templates.
+    Parent(String),
+}
+
+impl Node {
+    /// The node that this one gets its capacity from.
+    pub(super) fn parent(&self) -> Option<&str> {
+        match &self.configuration {
+            Configuration::Parent(name) => Some(name),
+            Configuration::Example | Configuration::File(_) | Configuration::Inline(_) => None,
+        }
+    }
 }
 
 #[derive(Debug, Clone, PartialEq)]
@@ -62,7 +79,7 @@ pub(super) struct Peer {
 /// Reads a file that is in memory. `file` is what complaints call it; relative paths in it start from `base`.
 pub(super) fn parse(file: &str, bytes: &[u8], base: &Path) -> Result<NodeSet, ConfigError> {
     let empty = format!("the file is empty; {EXAMPLE}");
-    let mut reader = Reader { options: Options::new(base), taken: HashMap::new() };
+    let mut reader = Reader { options: Options::new(base), taken: HashMap::new(), tree: Tree::default() };
     Ok(yaml::read(file, bytes, "the file", &empty, |root, found| reader.set(root, found))?.content)
 }
 
@@ -70,6 +87,7 @@ struct Reader {
     options: Options,
     /// Which addresses there are already, and whose they are.
     taken: HashMap<SocketAddr, String>,
+    tree: Tree,
 }
 
 impl Reader {
@@ -88,18 +106,15 @@ impl Reader {
         }
         let entries = nodes.entries(&format!("a map of names to nodes; {EXAMPLE}"), found);
         set.nodes = entries.iter().filter_map(|(name, field)| self.node(name, field, found)).collect();
+        self.tree.check(found);
         set
     }
 
     fn node(&mut self, name: &str, field: &Field<'_, '_>, found: &mut Findings) -> Option<Node> {
         check_name("node", name, field.key, found);
+        self.tree.node(name);
         let fields = field.map(&NODE_KEYS, found)?;
-        if let Some(parent) = fields.get("parent") {
-            let message = "`parent`: nodes that get their capacity from other nodes cannot be run yet; leave it out, and each \
-                node has its own `config`";
-            found.error(parent.key, message);
-        }
-        let configuration = configuration(&fields, found);
+        let configuration = self.configuration(name, &fields, found);
         let options = fields.get("options").map_or_else(Vec::new, |field| self.settings(&field, found));
         let mut peers = Vec::new();
         match fields.get("peers") {
@@ -109,7 +124,7 @@ impl Reader {
                 if field.is_empty_map() {
                     found.error(field.key, format!("node `{name}` has no peers; one is the least"));
                 }
-                peers.extend(entries.iter().filter_map(|(name, field)| self.peer(name, field, found)));
+                peers.extend(entries.iter().filter_map(|(peer, field)| self.peer(name, peer, field, found)));
             }
         }
         Some(Node { name: name.to_owned(), configuration, options, peers })
@@ -130,11 +145,14 @@ impl Reader {
         settings
     }
 
-    fn peer(&mut self, name: &str, field: &Field<'_, '_>, found: &mut Findings) -> Option<Peer> {
+    fn peer(&mut self, node: &str, name: &str, field: &Field<'_, '_>, found: &mut Findings) -> Option<Peer> {
         check_name("peer", name, field.key, found);
         let fields = field.map(&PEER_KEYS, found)?;
         // All four are read before one that is missing counts: all mistakes are told.
         let [grpc, http, admin, peer] = PEER_KEYS.map(|key| self.address(name, key, field, &fields, found));
+        if let (Some(0), Some(field)) = (grpc.map(|grpc| grpc.port()), fields.get("grpc")) {
+            self.tree.without_port(node, field.at());
+        }
         Some(Peer { name: name.to_owned(), grpc: grpc?, http: http?, admin: admin?, peer: peer? })
     }
 
@@ -166,23 +184,31 @@ impl Reader {
         }
         Some(address)
     }
-}
 
-fn configuration(fields: &Fields<'_, '_>, found: &mut Findings) -> Configuration {
-    match (fields.get("config"), fields.get("resources")) {
-        (None, None) => Configuration::Example,
-        (Some(_), Some(resources)) => {
-            found.error(resources.key, "both `config` and `resources`: one of them says what the node shares");
-            Configuration::Example
+    /// One key at most says what the node shares.
+    fn configuration(&mut self, node: &str, fields: &Fields<'_, '_>, found: &mut Findings) -> Configuration {
+        let given: Vec<_> = SOURCES.into_iter().filter_map(|key| Some((key, fields.get(key)?))).collect();
+        if let [(first, _), others @ ..] = &given[..] {
+            let why = match *first {
+                "parent" => "a node with a parent takes its templates from there",
+                _ => "one of them says what the node shares",
+            };
+            for (other, field) in others {
+                found.error(field.key, format!("both `{first}` and `{other}`: {why}"));
+            }
         }
-        (Some(config), None) => match config.text("the path of a configuration", found) {
-            Some(path) => Configuration::File(path.into()),
-            None => Configuration::Example,
-        },
-        (None, Some(resources)) => {
-            yaml::read_resources(&resources, found);
-            Configuration::Inline(resources.document("resources"))
+        if let Some(parent) = fields.get("parent") {
+            let Some(name) = parent.text("the name of another node", found) else { return Configuration::Example };
+            self.tree.parent(node, name, parent.at());
+            return Configuration::Parent(name.to_owned());
         }
+        if let Some(config) = fields.get("config") {
+            let path = config.text("the path of a configuration", found);
+            return path.map_or(Configuration::Example, |path| Configuration::File(path.into()));
+        }
+        let Some(resources) = fields.get("resources") else { return Configuration::Example };
+        yaml::read_resources(&resources, found);
+        Configuration::Inline(resources.document("resources"))
     }
 }
 

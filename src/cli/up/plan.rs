@@ -22,6 +22,9 @@ pub(super) struct Plan {
 }
 
 pub(super) struct NodePlan {
+    pub(super) name: String,
+    /// The node that its capacity comes from.
+    pub(super) parent: Option<String>,
     /// What its peers have their data in.
     pub(super) directory: PathBuf,
     /// What is written there first.
@@ -64,6 +67,7 @@ pub(super) fn plan(
     for node in &set.nodes {
         let directory = data.join(&node.name);
         let (configuration, inline) = configuration(node, &directory, base)?;
+        let shared = shared(set, node, configuration.as_deref());
         let started: Vec<&Peer> = node.peers.iter().filter(|peer| chosen(&label(node, peer))).collect();
         let remembered = node.peers.iter().any(|peer| {
             let deleted = fresh && started.contains(&peer);
@@ -74,9 +78,10 @@ pub(super) fn plan(
             label: label(node, peer),
             data: directory.join(&peer.name),
             addresses: peer.clone(),
-            arguments: arguments(node, peer, &directory, configuration.as_deref(), first),
+            arguments: arguments(node, peer, &directory, &shared, first),
         });
-        nodes.push(NodePlan { peers: peers.collect(), directory, inline, size: node.peers.len(), first });
+        let (name, parent) = (node.name.clone(), node.parent().map(str::to_owned));
+        nodes.push(NodePlan { name, parent, peers: peers.collect(), directory, inline, size: node.peers.len(), first });
     }
     nodes.retain(|node| !node.peers.is_empty());
     Ok(Plan { nodes })
@@ -87,7 +92,7 @@ type Config = (Option<PathBuf>, Option<(PathBuf, String)>);
 
 fn configuration(node: &Node, directory: &Path, base: &Path) -> Result<Config, CliError> {
     match &node.configuration {
-        Configuration::Example => Ok((None, None)),
+        Configuration::Example | Configuration::Parent(_) => Ok((None, None)),
         Configuration::File(path) => {
             let path = base.join(path);
             // Once, before anything is started, rather than by every peer.
@@ -101,7 +106,17 @@ fn configuration(node: &Node, directory: &Path, base: &Path) -> Result<Config, C
     }
 }
 
-fn arguments(node: &Node, peer: &Peer, directory: &Path, config: Option<&Path>, first: bool) -> Vec<String> {
+/// The flags that say what a node shares: a configuration, or whom to ask.
+fn shared(set: &NodeSet, node: &Node, config: Option<&Path>) -> Vec<String> {
+    let parent = set.nodes.iter().find(|other| node.parent() == Some(&other.name));
+    let peers =
+        parent.map(|parent| parent.peers.iter().map(|peer| peer.grpc.to_string()).collect::<Vec<_>>().join(","));
+    let parent = peers.map(|peers| vec!["--parent".to_owned(), peers, "--node".to_owned(), node.name.clone()]);
+    let config = config.map(|config| vec!["--config".to_owned(), config.display().to_string()]);
+    parent.or(config).unwrap_or_default()
+}
+
+fn arguments(node: &Node, peer: &Peer, directory: &Path, shared: &[String], first: bool) -> Vec<String> {
     let peers: Vec<String> = node.peers.iter().map(|peer| format!("{}={}", peer.name, peer.peer)).collect();
     let address = |address: &SocketAddr| address.to_string();
     let mut arguments = vec!["serve".to_owned()];
@@ -112,9 +127,7 @@ fn arguments(node: &Node, peer: &Peer, directory: &Path, config: Option<&Path>, 
     give("--admin", address(&peer.admin));
     give("--peers", peers.join(","));
     give("--data", directory.join(&peer.name).display().to_string());
-    if let Some(config) = config {
-        give("--config", config.display().to_string());
-    }
+    arguments.extend_from_slice(shared);
     for setting in &node.options {
         arguments.push(setting.flag.clone());
         arguments.extend(setting.value.clone());
@@ -125,7 +138,19 @@ fn arguments(node: &Node, peer: &Peer, directory: &Path, config: Option<&Path>, 
     arguments
 }
 
+impl NodePlan {
+    /// How many peers must run for one of them to be master.
+    pub(super) fn majority(&self) -> usize {
+        self.size / 2 + 1
+    }
+}
+
 impl Plan {
+    /// The node whose capacity this one gets, if any of its peers is started here.
+    pub(super) fn parent_of(&self, node: &NodePlan) -> Option<usize> {
+        self.nodes.iter().position(|other| node.parent.as_ref() == Some(&other.name))
+    }
+
     pub(super) fn peers(&self) -> impl Iterator<Item = &PeerPlan> {
         self.nodes.iter().flat_map(|node| &node.peers)
     }

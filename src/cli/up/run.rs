@@ -1,6 +1,7 @@
-//! All peers of a plan as processes, from their start until the last has ended.
+//! All peers of a plan as processes, from their start until the last has ended. A node is started when its parent has a master:
+//! whatever it asks is answered then.
 
-use std::{net::TcpListener, path::Path, process::ExitStatus, time::Duration};
+use std::{net::TcpListener, ops::Range, path::Path, process::ExitStatus, time::Duration};
 
 use leaseway_proto::doorman::{DiscoveryRequest, capacity_client::CapacityClient};
 use leaseway_server::StopSignals;
@@ -10,18 +11,13 @@ use tokio::{
 };
 
 use super::{
-    data,
+    data, introduction,
     lines::Speaker,
     plan::{PeerPlan, Plan},
     process::{self, Event, Order, Served},
     tether,
 };
-use crate::{
-    Outcome,
-    connect::connect,
-    error::CliError,
-    output::{say, table},
-};
+use crate::{Outcome, connect::connect, error::CliError, output::say};
 
 const LOOK_FOR_MASTER_EVERY: Duration = Duration::from_millis(100);
 const ANSWER_WITHIN: Duration = Duration::from_secs(1);
@@ -55,14 +51,23 @@ async fn supervise(plan: &Plan, program: &Path, again: &str, mut stop: impl Asyn
     let width = peers.iter().map(|peer| peer.label.len()).max().unwrap_or_default();
     // Each peer becomes ready once and ends once, each node gets a master once.
     let (events, mut arrived) = mpsc::channel(3 * peers.len());
-    let (order, orders) = watch::channel(Order::Run);
-    for (index, peer) in peers.iter().enumerate() {
-        let speaker = Speaker { index, label: peer.label.clone(), width };
-        process::start(program, peer, speaker, events.clone(), orders.clone())?;
-    }
-    let mut set =
-        Set { plan, peers, again, events, order, states: Vec::new(), stop: None, refused: None, failed: Vec::new() };
-    set.states.resize_with(set.peers.len(), || State::Starting);
+    let mut set = Set {
+        plan,
+        program,
+        again,
+        width,
+        events,
+        order: watch::channel(Order::Run).0,
+        states: Vec::new(),
+        has_master: vec![false; plan.nodes.len()],
+        is_introduced: false,
+        stop: None,
+        refused: None,
+        failed: Vec::new(),
+        peers,
+    };
+    set.states.resize_with(set.peers.len(), || State::Waiting);
+    set.start()?;
     while set.states.iter().any(|state| !matches!(state, State::Ended)) {
         let deadline = set.stop.unwrap_or_else(Instant::now);
         tokio::select! {
@@ -79,19 +84,38 @@ async fn supervise(plan: &Plan, program: &Path, again: &str, mut stop: impl Asyn
 }
 
 enum State {
+    /// Its node's parent has no master yet.
+    Waiting,
     Starting,
     Ready(Served),
     Ended,
 }
 
+impl State {
+    fn served(&self) -> Option<&Served> {
+        match self {
+            State::Ready(at) => Some(at),
+            State::Waiting | State::Starting | State::Ended => None,
+        }
+    }
+}
+
 /// The processes, and how things stand.
 struct Set<'p> {
     plan: &'p Plan,
+    /// Those of the first node, then those of the next.
     peers: Vec<&'p PeerPlan>,
+    program: &'p Path,
     again: &'p str,
+    /// Of the longest name.
+    width: usize,
     events: mpsc::Sender<Event>,
     order: watch::Sender<Order>,
+    /// Of each peer.
     states: Vec<State>,
+    /// Which nodes have been seen with one.
+    has_master: Vec<bool>,
+    is_introduced: bool,
     /// They are stopping; those that run then are killed.
     stop: Option<Instant>,
     /// Why they could not all be started.
@@ -100,21 +124,83 @@ struct Set<'p> {
 }
 
 impl Set<'_> {
-    fn take(&mut self, event: Event) -> Outcome {
-        match event {
-            Event::Ready { peer, at } => {
-                self.states[peer] = State::Ready(at);
-                if self.stop.is_none() && self.states.iter().all(|state| matches!(state, State::Ready(_))) {
-                    self.introduce()?;
-                }
-                Ok(())
+    /// Starts every node that has nobody left to wait for.
+    fn start(&mut self) -> Outcome {
+        for node in 0..self.plan.nodes.len() {
+            let members = self.members(node);
+            if self.stop.is_some() || self.must_wait(node) || !matches!(self.states[members.start], State::Waiting) {
+                continue;
             }
-            Event::Ended { peer, how } => self.ended(peer, how),
-            Event::Master { node, label } => {
-                data::founded(&self.plan.nodes[node].directory);
-                say(format_args!("{label} is master"))
+            for index in members {
+                let speaker = Speaker { index, label: self.peers[index].label.clone(), width: self.width };
+                let orders = self.order.subscribe();
+                process::start(self.program, self.peers[index], speaker, self.events.clone(), orders)?;
+                self.states[index] = State::Starting;
             }
         }
+        Ok(())
+    }
+
+    /// Whether its parent will have a master but has none yet. If it will not (too few of its peers are here) its children look
+    /// for it themselves, as they do later when it is away.
+    fn must_wait(&self, node: usize) -> bool {
+        self.plan.parent_of(&self.plan.nodes[node]).is_some_and(|parent| {
+            let states = &self.states[self.members(parent)];
+            let here = states.iter().filter(|state| !matches!(state, State::Ended)).count();
+            !self.has_master[parent] && here >= self.plan.nodes[parent].majority()
+        })
+    }
+
+    /// The places of a node's peers.
+    fn members(&self, node: usize) -> Range<usize> {
+        let before = self.plan.nodes[..node].iter().map(|node| node.peers.len()).sum();
+        before..before + self.plan.nodes[node].peers.len()
+    }
+
+    fn take(&mut self, event: Event) -> Outcome {
+        match event {
+            Event::Ready { peer, at } => self.ready(peer, at),
+            Event::Ended { peer, how } => {
+                self.ended(peer, how)?;
+                self.start()
+            }
+            Event::Master { node, label } => {
+                data::founded(&self.plan.nodes[node].directory);
+                say(format_args!("{label} is master"))?;
+                self.has_master[node] = true;
+                self.start()
+            }
+        }
+    }
+
+    /// When it was the last, all are introduced; when it was the last of its node, that node's master is looked for.
+    fn ready(&mut self, peer: usize, at: Served) -> Outcome {
+        self.states[peer] = State::Ready(at);
+        let serve = |states: &[State]| !states.iter().any(|state| matches!(state, State::Waiting | State::Starting));
+        if self.stop.is_none() && !self.is_introduced && serve(&self.states) {
+            self.is_introduced = true;
+            let served: Vec<_> = self.states.iter().map(State::served).collect();
+            say(introduction::text(self.plan, &served))?;
+        }
+        let node = (0..self.plan.nodes.len()).find(|node| self.members(*node).contains(&peer));
+        let node = node.expect("every peer is one of a node");
+        if self.stop.is_none() && serve(&self.states[self.members(node)]) { self.watch(node) } else { Ok(()) }
+    }
+
+    /// Says who is master of a node, as soon as somebody is.
+    fn watch(&self, node: usize) -> Outcome {
+        let (plan, members) = (&self.plan.nodes[node], self.members(node));
+        let (here, size, most) = (plan.peers.len(), plan.size, plan.majority());
+        if here < most {
+            let name = &plan.name;
+            say(format_args!("{here} of {size} peers of {name} run here; it has a master only while {most} run"))?;
+        }
+        let served = members.filter_map(|peer| {
+            let at = self.states[peer].served()?;
+            Some((self.peers[peer].label.clone(), at.grpc.clone()))
+        });
+        tokio::spawn(look_for_master(node, served.collect(), self.events.clone()));
+        Ok(())
     }
 
     fn ended(&mut self, peer: usize, how: std::io::Result<ExitStatus>) -> Outcome {
@@ -155,6 +241,7 @@ impl Set<'_> {
     }
 
     fn begin_to_stop(&mut self) {
+        self.states.iter_mut().filter(|state| matches!(state, State::Waiting)).for_each(|state| *state = State::Ended);
         self.stop = Some(Instant::now() + tether::PATIENCE);
         self.order.send_replace(Order::Stop);
     }
@@ -169,49 +256,6 @@ impl Set<'_> {
         let names: Vec<&str> = running.map(|(_, peer)| &*peer.label).collect();
         say(format_args!("{} did not stop for {} s: killing", names.join(", "), tether::PATIENCE.as_secs()))
     }
-
-    /// All serve: where to look. And who is master, as soon as somebody is.
-    fn introduce(&self) -> Outcome {
-        let mut rows = vec![["PEER", "CLIENTS (gRPC)", "PAGES (HTTP)", "ADMIN"].map(str::to_owned).to_vec()];
-        let mut first = None;
-        for (state, peer) in self.states.iter().zip(&self.peers) {
-            if let State::Ready(at) = state {
-                rows.push(vec![peer.label.clone(), at.grpc.clone(), format!("http://{}", at.http), at.admin.clone()]);
-                first = first.or(Some(at));
-            }
-        }
-        let hints = first.map(hints).unwrap_or_default();
-        say(format_args!("\n{}\n\n{hints}\nCtrl-C stops {}\n", table(&rows), all(self.peers.len())))?;
-        let mut index = 0;
-        for (node, plan) in self.plan.nodes.iter().enumerate() {
-            let states = &self.states[index..index + plan.peers.len()];
-            index += plan.peers.len();
-            let most = plan.size / 2 + 1;
-            if plan.peers.len() < most {
-                let (count, size) = (plan.peers.len(), plan.size);
-                say(format_args!("{count} of {size} peers run here; there is a master only while {most} run"))?;
-            }
-            let served = states.iter().zip(&plan.peers).filter_map(|(state, peer)| match state {
-                State::Ready(at) => Some((peer.label.clone(), at.grpc.clone())),
-                State::Starting | State::Ended => None,
-            });
-            tokio::spawn(look_for_master(node, served.collect(), self.events.clone()));
-        }
-        Ok(())
-    }
-}
-
-fn all(count: usize) -> String {
-    if count == 1 { "it".to_owned() } else { format!("all {count}") }
-}
-
-/// Commands that show what this is about. What is the default need not be said.
-fn hints(at: &Served) -> String {
-    let server = if at.grpc == "127.0.0.1:5100" { String::new() } else { format!(" --server {}", at.grpc) };
-    let admin = if at.admin == "127.0.0.1:5160" { String::new() } else { format!(" --admin {}", at.admin) };
-    format!(
-        "  leaseway get alice mysql 40{server}\n  leaseway status{server}\n  leaseway shell{server}\n  leaseway peers list{admin}\n"
-    )
 }
 
 /// Until one of the peers says that it is master. It is one started elsewhere, perhaps: then it is named by its address.

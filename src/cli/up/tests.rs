@@ -130,8 +130,9 @@ nodes:
     let expected = [
         "1:1: unknown key `dta` (did you mean `data`?)",
         "3:3: `a/b` cannot be the name of a node",
-        "4:5: `parent`: nodes that get their capacity from other nodes cannot be run yet",
-        "6:5: both `config` and `resources`",
+        "4:13: unknown node `other`; known: a/b, empty, none, word",
+        "5:5: both `parent` and `config`: a node with a parent takes its templates from there",
+        "6:5: both `parent` and `resources`: a node with a parent takes its templates from there",
         "7:15: unknown option `thread` (did you mean `threads`?)",
         "7:26: invalid value 'many'",
         "7:41: `listen` is no option",
@@ -149,6 +150,82 @@ nodes:
         assert!(found.starts_with(expected), "{found}\ninstead of\n{expected}");
     }
     assert_eq!(refused.len(), expected.len(), "{refused:#?}");
+}
+
+#[test]
+fn what_a_node_shares_is_said_once() {
+    let text = "nodes:\n  root:\n    config: x.yaml\n    resources: []\n    peers: {}\n";
+    let refused = refused(text);
+    assert!(refused[0].starts_with("4:5: both `config` and `resources`: one of them says"), "{refused:?}");
+}
+
+/// Nodes with one peer each, and perhaps a parent.
+fn family(nodes: &[(&str, Option<&str>)]) -> String {
+    let mut text = "nodes:\n".to_owned();
+    for ((name, parent), port) in nodes.iter().zip((10..).step_by(10)) {
+        let parent = parent.map_or_else(String::new, |parent| format!("parent: {parent}, "));
+        text += &format!("  {name}: {{{parent}peers: {{ {} }}}}\n", peer("a", port));
+    }
+    text
+}
+
+#[test]
+fn a_node_with_a_parent_is_told_where_its_peers_are_and_its_own_name() {
+    let text = family(&[("leaf", Some("root")), ("root", None)]);
+    let expected = "\
+leaseway serve --id a --listen 127.0.0.1:10 --http 127.0.0.1:11 --admin 127.0.0.1:12 --peers 'a=127.0.0.1:13' \
+--data base/leaseway-data/leaf/a --parent 127.0.0.1:20 --node leaf --bootstrap &
+leaseway serve --id a --listen 127.0.0.1:20 --http 127.0.0.1:21 --admin 127.0.0.1:22 --peers 'a=127.0.0.1:23' \
+--data base/leaseway-data/root/a --bootstrap &";
+    assert_eq!(script(&text, None).expect("a good file"), expected);
+    assert_eq!(script(&text, Some("leaf/a")).expect("a good file"), expected.lines().next().expect("the first"));
+}
+
+#[test]
+fn the_tree_that_comes_along_is_a_root_two_regions_and_four_leaves() {
+    let tree = include_str!("../../../cluster/tree.yaml");
+    let set = parse("tree.yaml", tree.as_bytes(), Path::new("")).unwrap_or_else(|error| panic!("{error}"));
+    let nodes: Vec<_> = set.nodes.iter().map(|node| (&*node.name, node.parent(), node.peers.len())).collect();
+    let expected = [
+        ("root", None, 3),
+        ("east", Some("root"), 3),
+        ("west", Some("root"), 3),
+        ("east-1", Some("east"), 1),
+        ("east-2", Some("east"), 1),
+        ("west-1", Some("west"), 1),
+        ("west-2", Some("west"), 1),
+    ];
+    assert_eq!(nodes, expected);
+    let script = script(tree, Some("west-2/a")).expect("a good file");
+    assert!(script.contains("--parent '127.0.0.1:5300,127.0.0.1:5301,127.0.0.1:5302' --node west-2 "), "{script}");
+    // As cluster/README.md has it.
+    assert!(script.contains("--listen 127.0.0.1:5403 "), "{script}");
+}
+
+#[test]
+fn a_parent_must_be_another_node_and_capacity_cannot_go_round() {
+    let circle = family(&[("root", None), ("x", Some("z")), ("y", Some("x")), ("z", Some("y")), ("leaf", Some("y"))]);
+    let message =
+        "`parent` goes round in a circle (x, z, y, x): one of them must be without it, and have a `config` of its own";
+    assert_eq!(refused(&circle), [format!("3:15: {message}")]);
+    let own = refused(&family(&[("root", Some("root"))]));
+    assert!(own.len() == 1 && own[0].starts_with("2:18: `parent` goes round in a circle (root, root)"), "{own:?}");
+    let misspelt = refused(&family(&[("root", None), ("leaf", Some("rot"))]));
+    assert_eq!(misspelt, ["3:18: unknown node `rot` (did you mean `root`?); known: root, leaf"]);
+}
+
+#[test]
+fn a_parent_serves_where_its_children_can_know_it() {
+    let anywhere = |of: &str| family(&[("root", None), ("leaf", Some("root"))]).replace(of, "127.0.0.1:0");
+    let message = "`grpc` of `root` needs a port: `leaf`, whose parent it is, must know it beforehand";
+    assert_eq!(refused(&anywhere("127.0.0.1:10")), [format!("2:29: {message}")]);
+    assert!(script(&anywhere("127.0.0.1:20"), None).is_ok(), "nobody is below the leaf");
+}
+
+#[test]
+fn names_are_given_once() {
+    let twice = refused(&family(&[("root", None), ("root", None)]));
+    assert!(twice[0].starts_with("3:3: duplicate key `root`"), "{twice:?}");
 }
 
 #[test]

@@ -92,6 +92,6 @@ impl Resource {
 
     /// Where capacity is not shared, nobody's request changes what another is due.
     fn version(&self) -> Version {
-        (self.reforms, if self.is_bounded() { self.ledger.changes() } else { 0 })
+        (self.reforms + self.turns, if self.is_bounded() { self.ledger.changes() } else { 0 })
     }
 }

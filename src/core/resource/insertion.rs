@@ -37,6 +37,7 @@ impl Resource {
         let (kind, heeds_terms) = (ask.kind, heeds_terms(&ask));
         self.put_claims(slot, ask);
         let (_, refresh) = self.lengths(kind, now.at);
+        let refresh = self.steered(refresh, slot, now.at);
         let holder = self.ledger.holder_mut(slot);
         let interval = u32::try_from(refresh.0).ok().and_then(NonZeroU32::new).unwrap_or(NonZeroU32::MAX);
         holder.asked = Some(Asked { at: now.at, interval });
@@ -113,13 +114,15 @@ impl Resource {
         }
     }
 
-    /// A client may not claim more priority than the template allows; what child nodes report was capped below.
+    /// As claims count here: a client may not claim more priority than the template allows (what child nodes report was capped
+    /// below), and nobody wants a part of a unit where units are whole.
     fn capped(&self, kind: HolderKind, mut claims: Claims) -> Claims {
         if let (HolderKind::Client, Some(most)) = (kind, self.settings.max_priority) {
             for claim in &mut claims {
                 claim.priority = claim.priority.min(most);
             }
         }
+        self.whole_claims(&mut claims);
         claims
     }
 }

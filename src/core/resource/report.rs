@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::Resource;
-use crate::{Amount, HolderKind, Millis, Settings, Sum, Sums};
+use crate::{Amount, HolderKind, Millis, Settings, Sum, Sums, Terms};
 
 /// A resource at a glance.
 #[derive(Debug, Clone, PartialEq)]
@@ -16,6 +16,21 @@ pub struct ResourceReport {
     pub holders: usize,
     /// How long it will go on listening; zero when it divides.
     pub learning: Millis,
+    /// How it stands with the parent; nothing at a root.
+    pub supply: Option<SupplyReport>,
+}
+
+/// What a parent has lent, and what it was told.
+#[derive(Debug, Clone, PartialEq)]
+pub struct SupplyReport {
+    /// The name of the supply in force; zero while the first is awaited.
+    pub edition: u64,
+    /// For how long it is lent.
+    pub remaining: Millis,
+    /// What the parent was last told to be outstanding.
+    pub told: Option<Amount>,
+    /// What the parent said that it divided by, for each priority.
+    pub terms: Vec<(i16, Terms)>,
 }
 
 /// One of its holders.
@@ -47,7 +62,8 @@ impl Resource {
     /// The resource as a whole.
     pub fn report(&self, now: Millis) -> ResourceReport {
         let learning = if self.is_learning(now) { self.learning_until.since(now) } else { Millis(0) };
-        ResourceReport { settings: self.settings.clone(), sums: self.sums(), holders: self.holders(), learning }
+        let supply = self.supply_report(now);
+        ResourceReport { settings: self.settings.clone(), sums: self.sums(), holders: self.holders(), learning, supply }
     }
 
     /// Up to `limit` holders from place `from` on, and the place to go on from. The order is that of arrival, roughly.

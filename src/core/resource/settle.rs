@@ -9,6 +9,7 @@ use crate::{
     planted::{self, Fault},
     settlement::{self, Party},
     time::certain_end,
+    units::whole,
 };
 
 impl Resource {
@@ -24,9 +25,11 @@ impl Resource {
             self.begin_sub_round();
             return;
         }
+        self.deal_units(now.at);
         let free = self.seat_parties(&mut batch, now.at);
         if self.is_bounded() {
-            settlement::settle(free, &batch.parties, &mut batch.grants);
+            let indivisible = self.settings.whole_units;
+            settlement::settle(free, &batch.parties, indivisible, &mut batch.grants);
         } else {
             batch.grants.extend(batch.parties.iter().map(|party| party.due));
         }
@@ -83,11 +86,21 @@ impl Resource {
 
     /// What a holder should end up with while the node has a lease; after that, nothing.
     pub(super) fn due_now(&self, holder: &Holder, now: Millis, known: &mut Vec<(i16, Terms)>) -> Amount {
-        if self.supply_has_ended(now) { Amount::ZERO } else { self.due(holder, known).min(self.bound(holder)) }
+        if self.supply_has_ended(now) {
+            return Amount::ZERO;
+        }
+        let due = if self.settings.shadow { holder.wants().floor() } else { self.due(holder, known) };
+        due.min(self.bound(holder))
+    }
+
+    /// What a holder should end up with: what division gives it, in whole units if that is what is given.
+    pub(super) fn due(&self, holder: &Holder, known: &mut Vec<(i16, Terms)>) -> Amount {
+        let divided = self.divided(holder, known);
+        if self.settings.whole_units { whole(divided, holder.extra) } else { divided }
     }
 
     /// The sum of what its claims are due. `known` keeps the terms of bands that have been asked about.
-    pub(super) fn due(&self, holder: &Holder, known: &mut Vec<(i16, Terms)>) -> Amount {
+    pub(super) fn divided(&self, holder: &Holder, known: &mut Vec<(i16, Terms)>) -> Amount {
         let mut due = |claim: &Claim| match self.terms_of(claim.priority, known) {
             // STATIC is for each client, and this node sees to that.
             Terms::Each(most) if holder.heeds_terms => Terms::Level(most.get()).due(claim),
@@ -116,7 +129,7 @@ impl Resource {
     /// (it was cut), settlement alone would let all keep what they have for ever: then nobody is due more than an equal part.
     fn bound(&self, holder: &Holder) -> Amount {
         let (sums, capacity) = (self.ledger.sums(), self.settings.capacity);
-        if self.settings.kind.divides() || !self.is_bounded() || sums.held <= Sum::from(capacity) {
+        if self.settings.shares() || !self.is_bounded() || sums.held <= Sum::from(capacity) {
             return Amount::MAX;
         }
         Amount::clamped(capacity.get() / sums.subclients.max(1) as f64 * holder.subclients() as f64)
@@ -133,6 +146,7 @@ impl Resource {
     fn grant(&mut self, slot: u32, capacity: Amount, now: Now, known: &mut Vec<(i16, Terms)>) -> Answer {
         let kind = self.ledger.holder(slot).kind;
         let (length, refresh) = self.lengths(kind, now.at);
+        let refresh = self.steered(refresh, slot, now.at);
         let token = self.tokens.issue();
         let expiry_time = now.unix.saturating_add((length.0 / 1000) as i64);
         let grant = Grant { token, capacity, end: certain_end(now.at, length) };

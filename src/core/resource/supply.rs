@@ -1,7 +1,7 @@
 //! A resource of a node with a parent: what it has been lent, and what it tells of those below it. And the other side of the same
 //! thing: what a child node is told with its lease.
 
-use super::{Batch, Resource};
+use super::{Batch, Resource, SupplyReport};
 use crate::{
     Amount, Answer, Condensed, HolderKind, Lease, Millis, Settings, Source, Sum, Supplied, Supply, Terms,
     division::Division,
@@ -55,6 +55,23 @@ impl Resource {
     /// Whether there is a parent that has not lent anything yet: all requests are put off.
     pub fn awaits_supply(&self) -> bool {
         matches!(self.origin, Origin::Parent { lent: None, .. })
+    }
+
+    /// How things stand with the parent; nothing for a root.
+    pub(super) fn supply_report(&self, now: Millis) -> Option<SupplyReport> {
+        let Origin::Parent { lent, told } = self.origin else { return None };
+        Some(SupplyReport {
+            edition: lent.map_or(0, |(_, edition)| edition),
+            remaining: lent.map_or(Millis(0), |(until, _)| until.since(now)),
+            told: told.map(|told| told.held.ceil()),
+            terms: self.division.guide().to_vec(),
+        })
+    }
+
+    /// The parent has said how long leases are, and with that how long those of masters before this one may be believed: it
+    /// listens until then. Anything granted already stays granted, so this is for whom nothing has been lent yet.
+    pub fn listen_until(&mut self, until: Millis) {
+        self.learning_until = until;
     }
 
     /// What the parent should be told now. It is taken for told.

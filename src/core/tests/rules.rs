@@ -15,10 +15,12 @@ mod promises;
 mod reuse;
 mod rounds;
 mod safe_capacity;
+mod shadow;
 mod supply;
 mod tokens;
 mod too_soon;
 mod tree;
+mod units;
 
 use std::collections::BTreeMap;
 

@@ -9,17 +9,19 @@ mod directory;
 use std::{sync::Arc, time::Duration};
 
 use actix::{Addr, ArbiterHandle};
-use leaseway_core::{Answer, HolderKind, Repository, Request, Settings};
+use leaseway_core::{Answer, HolderKind, Millis, Repository, Request, Settings};
 use leaseway_quorum::{Mastership, Quorum, Reign};
 use tokio::sync::{oneshot, watch};
 
+pub(super) use self::directory::Directory;
 use self::{
     actor::{NodeActor, NodeCommand},
-    directory::{Directory, Standing},
+    directory::Standing,
 };
 use super::{
     hinting::{Alarm, EVERY},
     resource::{Command, Lapsed, ResourceHandle, Status, SubmitError},
+    uplink::{Board, Parent, UplinkReport},
 };
 use crate::{
     clock::Clock,
@@ -104,6 +106,8 @@ pub struct NodeStart {
     pub seed: u64,
     /// What this peer and the others keep; none: it is alone, and nothing outlives it.
     pub memory: Option<Memory>,
+    /// Where its capacity comes from; none: the configuration says how much there is.
+    pub parent: Option<Parent>,
 }
 
 /// What outlives a master.
@@ -133,6 +137,8 @@ pub struct NodeHandle {
     config: watch::Receiver<Arc<ConfigInForce>>,
     watchers: Arc<Watchers>,
     alarm: Arc<Alarm>,
+    parent: Option<Arc<Parent>>,
+    board: Board,
     /// Everything else may read the time from here.
     pub clock: Clock,
     /// The bounds in force.
@@ -145,20 +151,22 @@ impl NodeHandle {
         let (clock, limits) = (start.clock, Arc::clone(&start.limits));
         let standing = if start.memory.is_some() { Standing::Elsewhere(None) } else { Standing::Master(None) };
         let directory = Directory::new(standing);
-        // Among peers the first is theirs.
-        let version = u64::from(start.memory.is_none());
+        // Among peers the first is theirs; with a parent there is one for ever.
+        let version = u64::from(start.memory.is_none() || start.parent.is_some());
         let (repository, source) = (start.repository.clone(), start.source.clone());
         let first = ConfigInForce { repository, version, source, rejected: None };
         let (config_out, config) = watch::channel(Arc::new(first));
         let (watchers, alarm) = (Arc::new(Watchers::new(limits.watchers)), Arc::<Alarm>::default());
+        let (parent, board) = (start.parent.clone().map(Arc::new), Board::default());
         let shared = actor::Shared {
             directory: directory.clone(),
             config: config_out,
             watchers: Arc::clone(&watchers),
             alarm: Arc::clone(&alarm),
+            board: board.clone(),
         };
         let addr = NodeActor::start(start, shared, Box::new(on_failure));
-        NodeHandle { addr, directory, config, watchers, alarm, clock, limits }
+        NodeHandle { addr, directory, config, watchers, alarm, parent, board, clock, limits }
     }
 
     /// Asks the resource, which comes to life if need be.
@@ -228,6 +236,21 @@ impl NodeHandle {
 
     async fn tell(&self, command: NodeCommand) -> Result<(), Gone> {
         self.addr.send(command).await.map_err(|_| Gone)
+    }
+
+    /// Where the capacity comes from; nothing for a root.
+    pub fn parent(&self) -> Option<&Parent> {
+        self.parent.as_deref()
+    }
+
+    /// How it gets on with the parent, while this peer is master.
+    pub fn uplink(&self) -> Option<UplinkReport> {
+        self.board.read()
+    }
+
+    /// The longest that a lease under the parent's settings may be believed, as far as the parent has said.
+    pub(crate) fn longest_lent(&self) -> Millis {
+        self.board.longest()
     }
 
     /// The configuration in force.

@@ -5,6 +5,7 @@
 //! hold.
 
 mod handle;
+mod lent;
 mod outbox;
 
 use std::{
@@ -27,6 +28,7 @@ use leaseway_quorum::Reign;
 
 pub(super) use self::{
     handle::{Command, ResourceHandle, SubmitError},
+    lent::{Listens, Upward},
     outbox::{Lapsed, Receipt},
 };
 use self::{
@@ -43,12 +45,15 @@ use crate::{clock::Clock, limits::Limits, metrics};
 /// So many requests are answered in one round at the most: a mailbox that never empties cannot put a round off for ever.
 const ROUND_MOST: usize = 512;
 
+/// In place of a template, where the parent says how a resource is run.
+const PARENT: &str = "(parent)";
+
 /// What a resource says about itself.
 #[derive(Debug, Clone)]
 pub struct Status {
     /// Which.
     pub id: Arc<str>,
-    /// The pattern or name of its template; `None` when it matches none.
+    /// The pattern or name of its template, or that the parent says how it is run; `None` when it matches none.
     pub template: Option<String>,
     /// The whole.
     pub report: ResourceReport,
@@ -78,6 +83,8 @@ pub(super) struct Start {
     pub(super) reign: Option<Reign>,
     /// Where it writes down what it promises, if it does.
     pub(super) scribe: Option<Scribe>,
+    /// What it has to do with the parent, if the node has one.
+    pub(super) upward: Option<Upward>,
     /// Told when this life ends.
     pub(super) on_end: Box<dyn FnOnce() + Send>,
 }
@@ -117,6 +124,7 @@ pub(super) struct ResourceActor {
     told: Counters,
     share: HoldersShare,
     hinting: Hinting,
+    upward: Option<Upward>,
     idle_since: Option<Millis>,
     end: End,
 }
@@ -190,10 +198,13 @@ impl Handler<Command> for ResourceActor {
             }
             Command::Tick { now, config } => self.tick(now, &config, ctx),
             Command::Look { now } => {
+                self.answer_parked(now, ctx);
                 if self.reigns(now) {
                     self.hinting.after_tick(&mut self.core, now);
                 }
             }
+            Command::Supply { supply, settings } => self.supplied(supply, settings, ctx),
+            Command::Condense { reply } => self.condense(reply),
             Command::Report { from, limit, reply } => {
                 // Whoever asked may have gone away meanwhile.
                 let _ = reply.send(self.status(from, limit));
@@ -222,7 +233,7 @@ impl ResourceActor {
                 outbox: Outbox::default(),
                 remembering: false,
             }),
-            template: start.config.template_of(&start.id),
+            template: if start.upward.is_some() { Some(PARENT.into()) } else { start.config.template_of(&start.id) },
             config_version: start.config.version,
             core: Resource::new(start.birth),
             id: start.id,
@@ -234,6 +245,7 @@ impl ResourceActor {
             told: Counters::default(),
             share: HoldersShare { all: start.holders, mine: 0 },
             hinting: start.hinting,
+            upward: start.upward,
             idle_since: None,
             end: End { retired, tell: Some(start.on_end) },
         }
@@ -255,14 +267,20 @@ impl ResourceActor {
         }
         self.remember(ctx);
         self.core.set_max_holders(self.holders_allowed());
+        // Nothing can be granted before the parent has lent anything; but what is wanted has to be known for that.
+        let parked = if self.core.awaits_supply() { self.waiting.clone() } else { Vec::new() };
         self.core.round(now, &mut self.waiting, &mut self.answers);
         self.share.set(self.core.places());
         if self.write(now.at, ctx).is_some() {
             self.hold_back();
         }
+        if !parked.is_empty() {
+            self.park(parked, now.at, ctx);
+        }
         self.answer();
         self.after();
         self.hinting.after_round(&mut self.core, now.at);
+        self.ask_early();
     }
 
     fn answer(&mut self) {
@@ -292,6 +310,7 @@ impl ResourceActor {
         for reply in self.replies.drain(..) {
             let _ = reply.send(Err(Lapsed));
         }
+        self.refuse_parked();
     }
 
     /// Writes down what has changed about promises. Returns the writing that answers must wait for.
@@ -332,7 +351,8 @@ impl ResourceActor {
     }
 
     fn tick(&mut self, now: Millis, config: &ConfigInForce, ctx: &mut Context<Self>) {
-        if config.version != self.config_version {
+        self.answer_parked(now, ctx);
+        if config.version != self.config_version && self.upward.is_none() {
             self.config_version = config.version;
             self.template = config.template_of(&self.id);
             self.core.configure(settings_for(config, &self.id));
@@ -347,6 +367,7 @@ impl ResourceActor {
         let _ = self.write(now, ctx);
         self.after();
         self.hinting.after_tick(&mut self.core, now);
+        self.ask_early();
         if !empty || self.core.is_learning(now) || !self.waiting.is_empty() {
             self.idle_since = None;
             return;

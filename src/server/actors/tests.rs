@@ -44,6 +44,7 @@ fn with_node<F: Future<Output = ()>>(limits: Limits, test: impl FnOnce(NodeHandl
                 arbiters: arbiters.iter().map(Arbiter::handle).collect(),
                 seed: 1,
                 memory: None,
+                parent: None,
             },
             || {},
         );

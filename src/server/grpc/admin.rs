@@ -9,7 +9,7 @@ use leaseway_core::Millis;
 use leaseway_proto::admin::{
     AddPeerRequest, AddPeerResponse, ApplyConfigRequest, ApplyConfigResponse, ConfigHeader, GetConfigRequest,
     GetConfigResponse, ListConfigsRequest, ListConfigsResponse, ListPeersRequest, ListPeersResponse, MASTER_METADATA,
-    PeerReport, RemovePeerRequest, RemovePeerResponse, Role,
+    PARENT_METADATA, PeerReport, RemovePeerRequest, RemovePeerResponse, Role,
     node_server::{Node, NodeServer},
 };
 use leaseway_quorum::{ChangeError, Configuration, Fact, Mastership, ProposeError, Quorum, Reign};
@@ -30,6 +30,7 @@ use crate::{
     actors::{NodeHandle, NotMaster},
     config,
     follow::adopt_newest,
+    parent::TEMPLATES,
     services::Services,
 };
 
@@ -93,12 +94,26 @@ impl AdminService {
         AdminService { node, quorum, identity, applying: Arc::default() }
     }
 
+    /// There is nothing to see or to change where the parent has it all.
+    fn has_configurations(&self) -> Result<(), Status> {
+        let Some(parent) = self.node.parent() else { return Ok(()) };
+        let addresses = parent.addresses.join(", ");
+        let why =
+            format!("{TEMPLATES}, and that is at {addresses}: what is in force is changed at the root of the tree");
+        let mut status = Status::failed_precondition(why);
+        if let Ok(addresses) = addresses.parse::<MetadataValue<Ascii>>() {
+            status.metadata_mut().insert(PARENT_METADATA, addresses);
+        }
+        Err(status)
+    }
+
     fn reign(&self) -> Result<Reign, Status> {
         let reign = self.node.reign().map_err(|why| elsewhere(&why))?;
         Ok(reign.expect("a server with peers reigns only by their vote"))
     }
 
     async fn apply(&self, request: ApplyConfigRequest) -> Result<ApplyConfigResponse, Status> {
+        self.has_configurations()?;
         let reign = self.reign()?;
         let _alone = self.applying.lock().await;
         let newest = self.quorum.read(|facts| facts.configuration().map_or(0, |newest| newest.version));
@@ -221,6 +236,7 @@ impl Node for AdminService {
     }
 
     async fn get_config(&self, request: Request<GetConfigRequest>) -> Result<Response<GetConfigResponse>, Status> {
+        self.has_configurations()?;
         let version = request.get_ref().version;
         let found = self.quorum.read(|facts| match version {
             0 => facts.configuration().cloned(),
@@ -236,6 +252,7 @@ impl Node for AdminService {
     }
 
     async fn list_configs(&self, _: Request<ListConfigsRequest>) -> Result<Response<ListConfigsResponse>, Status> {
+        self.has_configurations()?;
         let header: Vec<ConfigHeader> = self.quorum.read(|facts| facts.configurations().map(header).collect());
         let in_force = header.last().map_or(0, |newest| newest.version);
         Ok(Response::new(ListConfigsResponse { header, in_force }))

@@ -74,7 +74,13 @@ impl CapacityService {
     }
 
     async fn get_server(&self, request: GetServerCapacityRequest) -> Result<GetServerCapacityResponse, Status> {
-        let requests = convert::get_server_capacity(request, &self.node.limits)?;
+        let mut requests = convert::get_server_capacity(request, &self.node.limits)?;
+        requests.retain(|request| !convert::asks_for_nothing(request));
+        if requests.is_empty()
+            && let Err(why) = self.node.check()
+        {
+            return Ok(GetServerCapacityResponse { response: Vec::new(), mastership: Some(mastership(&why)) });
+        }
         let answered = self.ask_all(requests).await;
         if let Some(mastership) = elsewhere(&answered) {
             return Ok(GetServerCapacityResponse { response: Vec::new(), mastership: Some(mastership) });

@@ -131,6 +131,13 @@ fn node_ask(
     Ok((resource.into(), Request::Ask(ask)))
 }
 
+/// Doorman's child nodes ask for nothing of `*` while they have no clients, to have something to ask for. No resource comes to
+/// life for that: left out of the answer, they ask again a little later.
+pub(crate) fn asks_for_nothing((resource, request): &ForResource) -> bool {
+    let nothing = |ask: &Ask| ask.has.is_none() && ask.claims.iter().all(|claim| claim.wants == Amount::ZERO);
+    &**resource == "*" && matches!(request, Request::Ask(ask) if ask.kind == HolderKind::Node && nothing(ask))
+}
+
 fn claim(band: wire::PriorityBandAggregate, field: impl Fn(&str) -> String) -> Result<Claim, Invalid> {
     let priority = clamp_priority(required(band.priority, || field("priority"))?);
     let clients = required(band.num_clients, || field("num_clients"))?;

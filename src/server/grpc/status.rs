@@ -1,7 +1,9 @@
 //! What this server says about itself, a page at a time.
 
-use leaseway_core::{HolderKind, HolderReport};
-use leaseway_proto::status::{GetStatusRequest, GetStatusResponse, Holder, Resource, status_server::Status as Service};
+use leaseway_core::{self as core, Amount, HolderKind, HolderReport, Millis, SupplyReport};
+use leaseway_proto::status::{
+    GetStatusRequest, GetStatusResponse, Holder, Resource, Supply, Terms, Uplink, status_server::Status as Service,
+};
 use tonic::{Request, Response, Status};
 
 use super::Identity;
@@ -57,7 +59,45 @@ fn resource(status: &actors::Status) -> Resource {
         promised: status.promises.map(|promises| promises.promised.get()),
         unheard: status.promises.map_or(0, |promises| promises.unheard as u64),
         holder: status.holders.iter().map(|holder| self::holder(holder, status)).collect(),
+        supply: report.supply.as_ref().map(supply),
     }
+}
+
+fn supply(supply: &SupplyReport) -> Supply {
+    Supply {
+        edition: supply.edition,
+        remaining_ms: supply.remaining.0,
+        outstanding: supply.told.map(Amount::get),
+        terms: supply.terms.iter().map(|(priority, terms)| self::terms(*priority, terms)).collect(),
+    }
+}
+
+fn terms(priority: i16, terms: &core::Terms) -> Terms {
+    let mut wire = Terms { priority: priority.into(), ..Terms::default() };
+    match *terms {
+        core::Terms::Wants => {}
+        core::Terms::Each(most) => wire.each = Some(most.get()),
+        core::Terms::Level(level) => wire.level = Some(level),
+        core::Terms::Share { equal, top_up } => (wire.equal_share, wire.top_up) = (Some(equal), Some(top_up)),
+    }
+    wire
+}
+
+fn uplink(node: &NodeHandle) -> Option<Uplink> {
+    let parent = node.parent()?;
+    let report = node.uplink().unwrap_or_default();
+    let ago = |at: Millis| node.clock.at().since(at).0;
+    let asks = !report.master.is_empty();
+    Some(Uplink {
+        node: parent.node.to_string(),
+        parent: parent.addresses.iter().map(ToString::to_string).collect(),
+        master: report.master.to_string(),
+        up_ms: if asks { ago(report.since) } else { 0 },
+        answered_ms: report.answered.map(ago),
+        failures: report.failures,
+        last_error: report.last_error.unwrap_or_default(),
+        resources: report.resources as u64,
+    })
 }
 
 fn holder(holder: &HolderReport, status: &actors::Status) -> Holder {
@@ -95,6 +135,7 @@ impl Service for StatusService {
             resources_total: self.node.resources() as u64,
             resources,
             next_page_token,
+            uplink: uplink(&self.node),
         }))
     }
 }

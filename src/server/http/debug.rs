@@ -4,7 +4,7 @@ use axum::{
     extract::{Query, State},
     response::Html,
 };
-use leaseway_core::{HolderKind, SafeCapacity};
+use leaseway_core::{HolderKind, Millis, SafeCapacity, Terms};
 use maud::{DOCTYPE, Markup, html};
 
 use super::Pages;
@@ -42,15 +42,38 @@ pub(super) async fn status(State(pages): State<Pages>) -> Html<String> {
             tr { th { "up for" } td { (pages.node.clock.at().0 / 1000) " s" } }
             tr { th { "mastership" } td { (mastership(&pages)) } }
             tr { th { "configuration" } td { (config.source) ", version " (config.version) } }
+            @if let Some(parent) = pages.node.parent() {
+                tr { th { "node" } td { (parent.node) } }
+                tr { th { "parent" } td { (parent.addresses.join(", ")) } }
+                (uplink_rows(&pages))
+            }
             @if let Some(why) = &config.rejected {
                 tr { th { "refused" } td.bad { "The newest configuration was refused, the one before is in force: " pre { (why) } } }
             }
         }
         (resource_table(&statuses, pages.node.resources()))
-        h2 { "Configuration in force" }
-        (config_table(&config))
+        @if pages.node.parent().is_none() {
+            h2 { "Configuration in force" }
+            (config_table(&config))
+        }
     };
     page("status", &body)
+}
+
+fn uplink_rows(pages: &Pages) -> Markup {
+    let ago = |at: Millis| format!("{} s ago", pages.node.clock.at().since(at).0 / 1000);
+    let Some(uplink) = pages.node.uplink() else {
+        return html! { tr { th { "uplink" } td { "The master of this node asks the parent." } } };
+    };
+    html! {
+        tr { th { "parent's master" } td { (uplink.master) } }
+        tr { th { "uplink began" } td { (ago(uplink.since)) } }
+        tr { th { "parent answered" } td { @match uplink.answered { Some(at) => (ago(at)), None => span.bad { "never" } } } }
+        tr { th { "failures in a row" } td { (uplink.failures) } }
+        @if let Some(error) = &uplink.last_error {
+            tr { th { "last failure" } td.bad[uplink.failures > 0] { (error) } }
+        }
+    }
 }
 
 /// In Doorman's words where it has any.
@@ -84,6 +107,7 @@ pub(super) async fn resources(State(pages): State<Pages>, Query(which): Query<Wh
     };
     let body = html! {
         (resource_table(std::slice::from_ref(&status), 1))
+        (supply_table(&status))
         (holder_table(&status))
         @if let Some(next) = status.next {
             p { a href={ "/debug/resources?resource=" (escape_query(&which.resource)) "&from=" (next) } { "more clients" } }
@@ -117,6 +141,33 @@ fn resource_table(statuses: &[Status], total: usize) -> Markup {
             }
         }
         @if statuses.len() < total { p { (statuses.len()) " of " (total) " resources shown." } }
+    }
+}
+
+/// Nothing at a root.
+fn supply_table(status: &Status) -> Markup {
+    html! {
+        @if let Some(supply) = &status.report.supply {
+            table {
+                tr { @for name in ["Lent", "For another", "Told outstanding", "Edition", "Terms"] { th { (name) } } }
+                tr {
+                    td.n { @if supply.edition == 0 { "awaited" } @else { (status.report.settings.capacity) } }
+                    td.n { (supply.remaining.0 / 1000) " s" }
+                    td.n { @if let Some(told) = supply.told { (told) } }
+                    td.n { (supply.edition) }
+                    td { @for (priority, terms) in &supply.terms { (priority) ": " (said(terms)) br; } }
+                }
+            }
+        }
+    }
+}
+
+fn said(terms: &Terms) -> String {
+    match terms {
+        Terms::Wants => "everybody gets what they want".into(),
+        Terms::Each(most) => format!("{most} for each client"),
+        Terms::Level(level) => format!("level {level} per client"),
+        Terms::Share { equal, top_up } => format!("equal share {equal}, top-up {top_up}"),
     }
 }
 

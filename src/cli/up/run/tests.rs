@@ -24,6 +24,24 @@ struct Scripts {
 }
 
 impl Scripts {
+    /// The last of them is the only peer of a node below that of the others, which has so many peers in all.
+    fn tree(scripts: &[&str], size: usize) -> Scripts {
+        let mut set = Scripts::new(scripts);
+        let root = &mut set.plan.nodes[0];
+        root.size = size;
+        let leaf = NodePlan {
+            name: "leaf".into(),
+            parent: Some(root.name.clone()),
+            directory: root.directory.clone(),
+            inline: None,
+            peers: root.peers.split_off(scripts.len() - 1),
+            size: 1,
+            first: true,
+        };
+        set.plan.nodes.push(leaf);
+        set
+    }
+
     fn new(scripts: &[&str]) -> Scripts {
         let directory = tempfile::tempdir().expect("a directory");
         let nowhere: SocketAddr = ([127, 0, 0, 1], 0).into();
@@ -38,7 +56,9 @@ impl Scripts {
             }
         });
         let (peers, size) = (peers.collect(), scripts.len());
-        let node = NodePlan { directory: directory.path().to_owned(), inline: None, peers, size, first: true };
+        let (name, directory_of_node) = ("root".to_owned(), directory.path().to_owned());
+        let node =
+            NodePlan { name, parent: None, directory: directory_of_node, inline: None, peers, size, first: true };
         Scripts { plan: Plan { nodes: vec![node] }, directory }
     }
 
@@ -153,12 +173,32 @@ fn all_ports_that_are_taken_are_named_at_once() {
     assert!(!error.contains("http of a"), "{error}");
 }
 
-#[test]
-fn defaults_are_not_repeated_in_hints() {
-    let at = |grpc: &str, admin: &str| Served { grpc: grpc.into(), http: "127.0.0.1:5150".into(), admin: admin.into() };
-    assert!(!hints(&at("127.0.0.1:5100", "127.0.0.1:5160")).contains("--"));
-    let other = hints(&at("127.0.0.1:7", "127.0.0.1:8"));
-    for hint in ["leaseway status --server 127.0.0.1:7\n", "leaseway peers list --admin 127.0.0.1:8\n"] {
-        assert!(other.contains(hint), "{other}");
-    }
+#[tokio::test]
+async fn a_child_is_not_started_while_its_parent_may_yet_have_a_master() {
+    let scripts = Scripts::tree(&["serve; stop_if_asked", "serve; stop_if_asked", "note started"], 2);
+    let operator = async |ask: mpsc::Sender<()>| {
+        scripts.noted(&["a-ready", "b-ready"]).await;
+        // By then it would have been started, if it were.
+        sleep(Duration::from_millis(300)).await;
+        ask.send(()).await.expect("somebody listens");
+    };
+    let outcome = scripts.run(operator).await;
+    assert!(outcome.is_ok(), "{outcome:?}");
+    assert_eq!(scripts.notes(), ["a-ready", "a-stopped", "b-ready", "b-stopped"]);
+}
+
+#[tokio::test]
+async fn a_child_does_not_wait_for_a_master_that_cannot_be() {
+    let outcome = async |scripts: Scripts, gone: &[&str]| {
+        let operator = async |ask: mpsc::Sender<()>| {
+            scripts.noted(gone).await;
+            scripts.noted(&["b-ready"]).await;
+            ask.send(()).await.expect("somebody listens");
+        };
+        scripts.run(operator).await
+    };
+    let in_part = outcome(Scripts::tree(&["serve; stop_if_asked", "serve; stop_if_asked"], 3), &["a-ready"]).await;
+    assert!(in_part.is_ok(), "too few of its parent's peers are here: {in_part:?}");
+    let gone = outcome(Scripts::tree(&["serve; note gone", "serve; stop_if_asked"], 1), &["a-gone"]).await;
+    assert!(gone.is_ok(), "all of its parent's peers have ended: {gone:?}");
 }

@@ -1,6 +1,7 @@
 //! A node with a parent gives out no more, and for no longer, than its own lease says.
 
 use super::*;
+use crate::Terms;
 
 const KINDS: [Kind; 4] = Kind::ALL;
 
@@ -78,4 +79,33 @@ fn a_smaller_lease_shrinks_what_is_out_whatever_the_algorithm() {
         }
         assert!(held <= 40.0, "{kind:?} holds {held} of a lease of 40");
     }
+}
+
+#[test]
+fn how_long_it_listens_is_decided_when_the_parent_has_said_how_long_leases_are() {
+    let mut desk = Desk::below(Settings::new(Kind::FairShare, Amount::ZERO));
+    assert!(!desk.resource.is_learning(Millis(0)), "nothing can be granted yet");
+    desk.resource.listen_until(Millis(30_000));
+    desk.supply(100.0, Millis(90_000));
+    assert_eq!(desk.asks("a", 10.0), 0.0, "somebody else may have had it all");
+    assert!(desk.resource.condense(desk.now).learning);
+    desk.pass(30_000);
+    assert_eq!(desk.asks("a", 10.0), 10.0);
+}
+
+#[test]
+fn how_it_stands_with_the_parent_is_reported() {
+    let root = Desk::new(Settings::new(Kind::FairShare, Amount::clamped(100.0)));
+    assert_eq!(root.resource.report(root.now).supply, None);
+    let mut desk = Desk::below(Settings::new(Kind::FairShare, Amount::ZERO));
+    let report = |desk: &Desk| desk.resource.report(desk.now).supply.expect("it has a parent");
+    assert_eq!((report(&desk).edition, report(&desk).told), (0, None));
+    let terms = vec![(0, Terms::Level(7.0))];
+    let (capacity, until) = (Amount::clamped(50.0), desk.now.plus(Millis(30_000)));
+    desk.resource.supply(Supply { capacity, until, terms: terms.clone(), edition: 3 });
+    desk.asks("a", 10.0);
+    desk.resource.condense(desk.now);
+    let said = report(&desk);
+    assert_eq!((said.edition, said.remaining, said.terms), (3, Millis(30_000), terms));
+    assert_eq!(said.told.map(Amount::get), Some(10.0));
 }

@@ -3,15 +3,16 @@
 use std::sync::{Arc, atomic::AtomicUsize};
 
 use actix::{Actor, Addr, ArbiterHandle, Context, Handler, Message, dev::SendError};
-use leaseway_core::{Birth, Inherited, Millis, Repository, Source, Term};
+use leaseway_core::{Amount, Birth, Inherited, Kind, Millis, Repository, Settings, Source, Term};
 use leaseway_quorum::{Mastership, Reign};
 use tokio::sync::{oneshot, watch};
 
 use super::{
     super::{
         hinting::{Alarm, Hinting},
-        resource::{self, Command, ResourceHandle},
+        resource::{self, Command, Listens, ResourceHandle, Upward},
         scribe::Scribe,
+        uplink::{self, Board, Notice, Notices, Parent, Reigning, Surroundings},
     },
     ConfigInForce, Handover, MAILBOX, Memory, NodeStart, NotMaster, Refused,
     directory::{Directory, Standing},
@@ -39,6 +40,7 @@ pub(super) struct Shared {
     pub(super) config: watch::Sender<Arc<ConfigInForce>>,
     pub(super) watchers: Arc<Watchers>,
     pub(super) alarm: Arc<Alarm>,
+    pub(super) board: Board,
 }
 
 pub(super) struct NodeActor {
@@ -54,7 +56,16 @@ pub(super) struct NodeActor {
     /// When this node became master; learning mode counts from here.
     since: Millis,
     memory: Option<(Memory, Scribe)>,
+    upward: Option<Uplinked>,
     guard: FailureGuard,
+}
+
+/// What a node with a parent has besides.
+struct Uplinked {
+    parent: Parent,
+    notices: Arc<Notices>,
+    /// While this peer is master.
+    reigning: Option<Reigning>,
 }
 
 /// A node that ends without having been stopped has panicked, and takes the process with it: whoever supervises it starts it
@@ -105,7 +116,8 @@ impl Handler<NodeCommand> for NodeActor {
 
 impl NodeActor {
     pub(super) fn start(start: NodeStart, shared: Shared, on_failure: Box<dyn FnOnce()>) -> Addr<NodeActor> {
-        let actor = NodeActor {
+        let upward = start.parent.map(|parent| Uplinked { parent, notices: Arc::default(), reigning: None });
+        let mut actor = NodeActor {
             shared,
             limits: start.limits,
             since: start.clock.at(),
@@ -120,8 +132,12 @@ impl NodeActor {
                 let scribe = Scribe::start(memory.quorum.clone());
                 (memory, scribe)
             }),
+            upward,
             guard: FailureGuard(Some(on_failure)),
         };
+        if let Standing::Master(_) = actor.shared.directory.standing() {
+            actor.look_up();
+        }
         NodeActor::create(|ctx: &mut Context<NodeActor>| {
             ctx.set_mailbox_capacity(MAILBOX);
             actor
@@ -154,14 +170,20 @@ impl NodeActor {
 
     /// A resource that nobody holds anything of, unless masters before this one gave it.
     fn begin(&mut self, id: Arc<str>, reign: Option<Reign>, ctx: &mut Context<Self>) -> ResourceHandle {
-        let learning_until = settings_for(&self.config(), &id).learning_until(self.since);
-        let learning_until = match &self.memory {
+        let untold = match &self.memory {
             Some((memory, _)) if memory.handover == Handover::Promises => {
-                learning_until.min(memory.quorum.read(|facts| facts.listen_until()).unwrap_or_default())
+                Some(memory.quorum.read(|facts| facts.listen_until()).unwrap_or_default())
             }
-            _ => learning_until,
+            _ => None,
         };
-        self.bring_up(id, learning_until, reign, ctx)
+        let listens = Listens::AsSettingsSay(self.since);
+        if self.upward.is_some() {
+            // How long leases are the parent will say.
+            let listens = untold.is_none_or(|until| until > self.clock.at()).then_some(listens);
+            return self.bring_up(id, Millis(0), listens, reign, ctx);
+        }
+        let learning_until = listens.until(&settings_for(&self.config(), &id));
+        self.bring_up(id, untold.map_or(learning_until, |until| learning_until.min(until)), None, reign, ctx)
     }
 
     /// A resource that failed has lost its books. What the peers hold is as good; without it, it listens for one lease length
@@ -179,31 +201,34 @@ impl NodeActor {
             return self.begin(id, reign, ctx);
         }
         tracing::error!(resource = %id, generation, "resource failed; built anew, it learns for one lease length");
-        let learning_until = settings_for(&self.config(), &id).last_lease_over(self.clock.at());
-        self.bring_up(id, learning_until, reign, ctx)
+        let listens = Listens::OneLease(self.clock.at());
+        let learning_until = listens.until(&settings_for(&self.config(), &id));
+        self.bring_up(id, learning_until, Some(listens), reign, ctx)
     }
 
     fn bring_up(
         &mut self,
         id: Arc<str>,
         learning_until: Millis,
+        listens: Option<Listens>,
         reign: Option<Reign>,
         ctx: &mut Context<Self>,
     ) -> ResourceHandle {
         let config = self.config();
-        if config.repository.find(&id).is_none() {
+        let upward = self.upward.as_ref().map(|upward| Upward::new(Arc::clone(&upward.notices), listens, self.since));
+        if upward.is_none() && config.repository.find(&id).is_none() {
             metrics::resource_unmatched();
             tracing::warn!(resource = %id, "no template matches: its requests are honoured as they come");
         }
         let (inherited, scribe) = self.inherit(&id);
         let birth = Birth {
-            source: Source::Own,
+            source: if upward.is_some() { Source::Parent } else { Source::Own },
             term: self.next_term(inherited.as_ref().and_then(|inherited| inherited.newest)),
             since: self.since,
             learning_until,
             max_holders: self.limits.clients_per_resource,
             seed: self.seed,
-            settings: settings_for(&config, &id),
+            settings: if upward.is_some() { placeholder() } else { settings_for(&config, &id) },
             inherited,
         };
         self.generation += 1;
@@ -226,6 +251,7 @@ impl NodeActor {
             hinting: Hinting::new(id.clone(), Arc::clone(watchers), Arc::clone(alarm)),
             reign,
             scribe,
+            upward,
             on_end,
         };
         let handle = resource::start(start, arbiter);
@@ -260,6 +286,9 @@ impl NodeActor {
         match self.shared.directory.standing() {
             _ if handle.retired() => {
                 self.shared.directory.remove(id);
+                if let Some(upward) = &self.upward {
+                    upward.notices.post(Notice::Retired(Arc::clone(id)));
+                }
                 tracing::debug!(resource = %id, "retired");
             }
             Standing::Master(reign) => drop(self.rebuild(Arc::clone(id), generation, reign, ctx)),
@@ -296,9 +325,36 @@ impl NodeActor {
             Mastership::Unknown => Standing::Elsewhere(None),
         };
         self.since = self.clock.at();
+        let is_master = matches!(standing, Standing::Master(_));
         self.shared.directory.stand(standing);
         self.shared.watchers.dismiss();
+        if is_master {
+            self.look_up();
+        } else if let Some(upward) = &mut self.upward {
+            upward.reigning = None;
+            self.shared.board.wipe();
+        }
     }
+
+    /// Whoever is master asks the parent, and knows nothing of what the parent lent to another (rule 7).
+    fn look_up(&mut self) {
+        let Some(upward) = &mut self.upward else { return };
+        upward.reigning = None;
+        let surroundings = Surroundings {
+            parent: upward.parent.clone(),
+            directory: self.shared.directory.clone(),
+            notices: Arc::clone(&upward.notices),
+            board: self.shared.board.clone(),
+            clock: self.clock,
+            seed: self.seed,
+        };
+        upward.reigning = Some(uplink::start(surroundings));
+    }
+}
+
+/// Until the parent has said how a resource is run. Nothing is granted by this.
+fn placeholder() -> Settings {
+    Settings::new(Kind::FairShare, Amount::ZERO)
 }
 
 /// Called from wherever a resource's life ended; waiting is not possible there, so a full mailbox is tried again later by

@@ -34,7 +34,7 @@ impl Standing {
 
 /// Shared by the node, which writes it, and everybody who asks.
 #[derive(Debug, Clone)]
-pub(super) struct Directory(Arc<RwLock<Entries>>);
+pub(in super::super) struct Directory(Arc<RwLock<Entries>>);
 
 #[derive(Debug)]
 struct Entries {
@@ -59,7 +59,7 @@ impl Directory {
         self.read().standing.clone()
     }
 
-    pub(super) fn get(&self, id: &str) -> Option<ResourceHandle> {
+    pub(in super::super) fn get(&self, id: &str) -> Option<ResourceHandle> {
         self.read().living.get(id).cloned()
     }
 
@@ -101,7 +101,7 @@ impl Directory {
     }
 
     /// The ids that come after `after`, in order.
-    pub(super) fn ids_after(&self, after: &str) -> Vec<Arc<str>> {
+    pub(in super::super) fn ids_after(&self, after: &str) -> Vec<Arc<str>> {
         let mut ids: Vec<Arc<str>> =
             self.read().living.keys().filter(|id| after.is_empty() || id.as_ref() > after).cloned().collect();
         ids.sort_unstable();

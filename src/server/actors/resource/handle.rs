@@ -6,7 +6,7 @@ use std::sync::{
 };
 
 use actix::{Addr, Message, dev::SendError};
-use leaseway_core::{Answer, Millis, Request};
+use leaseway_core::{Answer, Condensed, Millis, Request, Settings, Supply};
 use tokio::sync::oneshot;
 
 use super::{
@@ -28,6 +28,15 @@ pub(in super::super) enum Command {
     /// It wanted to be reminded of hints.
     Look {
         now: Millis,
+    },
+    /// The parent has lent this, to be divided so.
+    Supply {
+        supply: Supply,
+        settings: Settings,
+    },
+    /// The parent is about to be asked.
+    Condense {
+        reply: oneshot::Sender<Condensed>,
     },
     Report {
         from: usize,

@@ -67,7 +67,8 @@ fn durations() {
 
 #[test]
 fn parameters() {
-    let known = "known: priority, max_priority, reuse, min_request_interval";
+    let known = "known: priority, max_priority, reuse, shadow, whole_units, rotation_period, headroom, decay_factor, \
+                 min_request_interval";
     let reuse = "expected `confirmed` (clients never believe in more than there is) or `prompt` (as Doorman)";
     for (parameters, expected) in [
         (

@@ -1,0 +1,40 @@
+//! What resources tell the uplink: that they want something from the parent, now.
+//!
+//! A list and a wake-up instead of messages, so that nothing is lost to a full mailbox. A resource is on it once until it is
+//! condensed, so it is as long as there are resources.
+
+use std::sync::{Arc, Mutex};
+
+use tokio::sync::Notify;
+
+/// Something that the uplink should know.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(in super::super) enum Notice {
+    /// This resource has come to life, or the parent should hear of it before it is asked anyway.
+    Asks(Arc<str>),
+    /// It is needed no more: nobody holds anything of it.
+    Retired(Arc<str>),
+}
+
+/// Notices that nobody has read yet.
+#[derive(Debug, Default)]
+pub(in super::super) struct Notices {
+    unread: Mutex<Vec<Notice>>,
+    wake: Notify,
+}
+
+impl Notices {
+    pub(in super::super) fn post(&self, notice: Notice) {
+        self.unread.lock().expect("nobody panics while holding the list").push(notice);
+        self.wake.notify_one();
+    }
+
+    /// Returns once there may be something to read.
+    pub(super) async fn posted(&self) {
+        self.wake.notified().await;
+    }
+
+    pub(super) fn take(&self) -> Vec<Notice> {
+        std::mem::take(&mut *self.unread.lock().expect("nobody panics while holding the list"))
+    }
+}

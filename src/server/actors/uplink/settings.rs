@@ -1,0 +1,149 @@
+//! How a parent says that a resource is run. A parent cannot be refused: what makes no sense is done without, and told.
+
+use leaseway_core::{Amount, Kind, Millis, NamedParameter, ParameterError, SafeCapacity, Settings};
+use leaseway_proto::doorman as wire;
+
+/// The longest lease that a configuration may ask for.
+const LONGEST_SECS: i64 = 31 * 86_400;
+
+/// Settings, and what was wrong with what they were made from.
+#[derive(Debug)]
+pub(super) struct Instructed {
+    pub(super) settings: Settings,
+    /// It cannot be run as the parent says: everybody gets what they want, within the node's own lease.
+    pub(super) impossible: bool,
+    /// What is wrong, in words; empty if all is well.
+    pub(super) complaint: String,
+}
+
+/// What a resource is run by. Its capacity is the lease's, and not said here.
+pub(super) fn instructed(algorithm: Option<&wire::Algorithm>, safe_capacity: Option<f64>) -> Instructed {
+    let mut wrong = Vec::new();
+    let (settings, impossible) = match algorithm {
+        Some(algorithm) => read(algorithm, &mut wrong),
+        None => {
+            wrong.push("it names no algorithm".to_owned());
+            (Settings::new(Kind::NoAlgorithm, Amount::ZERO), true)
+        }
+    };
+    let safe_capacity = safe_capacity.map_or(SafeCapacity::Dynamic, |safe| read_safe_capacity(safe, &mut wrong));
+    Instructed { settings: Settings { safe_capacity, ..settings }, impossible, complaint: wrong.join("; ") }
+}
+
+fn read(algorithm: &wire::Algorithm, wrong: &mut Vec<String>) -> (Settings, bool) {
+    let number = algorithm.kind.unwrap_or_default();
+    let kind = usize::try_from(number).ok().and_then(|kind| Kind::ALL.get(kind)).copied();
+    if kind.is_none() {
+        wrong.push(format!("there is no algorithm {number} here"));
+    }
+    let mut settings = without_parameters(kind.unwrap_or(Kind::NoAlgorithm), algorithm);
+    let mut possible = kind.is_some();
+    for parameter in &algorithm.parameters {
+        let parameter =
+            NamedParameter { name: parameter.name.clone().unwrap_or_default(), value: parameter.value.clone() };
+        if let Err(error) = settings.apply(&parameter) {
+            // One that is not known may be one that only others need to know.
+            possible &= matches!(error, ParameterError::Unknown { .. });
+            wrong.push(error.to_string());
+        }
+    }
+    if possible { (settings, false) } else { (without_parameters(Kind::NoAlgorithm, algorithm), true) }
+}
+
+/// Lengths that are none are those that a template gets that gives none.
+fn without_parameters(kind: Kind, algorithm: &wire::Algorithm) -> Settings {
+    let length = |secs: Option<i64>| {
+        let secs = secs.filter(|secs| *secs > 0).map(|secs| secs.min(LONGEST_SECS));
+        secs.and_then(|secs| u64::try_from(secs).ok()).map(Millis::from_secs)
+    };
+    let lease = length(algorithm.lease_length).unwrap_or(Settings::DEFAULT_LEASE);
+    let refresh = length(algorithm.refresh_interval).unwrap_or(Settings::DEFAULT_REFRESH).min(lease);
+    // Below zero means none, as zero does.
+    let learning = algorithm.learning_mode_duration.map(|secs| length(Some(secs)).unwrap_or_default());
+    Settings { lease, refresh, learning, ..Settings::new(kind, Amount::ZERO) }
+}
+
+fn read_safe_capacity(safe: f64, wrong: &mut Vec<String>) -> SafeCapacity {
+    match Amount::new(safe) {
+        Ok(amount) => SafeCapacity::Fixed(amount),
+        Err(_) if safe < 0.0 => SafeCapacity::Unlimited,
+        Err(error) => {
+            wrong.push(format!("the safe capacity is {safe}, {error}"));
+            SafeCapacity::Dynamic
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use leaseway_core::Reuse;
+
+    use super::*;
+
+    fn algorithm(kind: i32, parameters: &[(&str, &str)]) -> wire::Algorithm {
+        let parameters = parameters.iter().map(|(name, value)| wire::NamedParameter {
+            name: Some((*name).to_owned()),
+            value: Some((*value).to_owned()),
+        });
+        wire::Algorithm {
+            kind: Some(kind),
+            lease_length: Some(40),
+            refresh_interval: Some(4),
+            parameters: parameters.collect(),
+            learning_mode_duration: Some(7),
+        }
+    }
+
+    #[test]
+    fn a_resource_is_run_as_the_parent_says() {
+        let said = algorithm(2, &[("reuse", "prompt"), ("max_priority", "3")]);
+        let Instructed { settings, impossible, complaint } = instructed(Some(&said), Some(5.0));
+        assert_eq!((settings.kind, settings.reuse), (Kind::ProportionalShare, Reuse::Prompt));
+        assert_eq!(settings.max_priority, Some(3));
+        assert_eq!((settings.lease, settings.refresh), (Millis(40_000), Millis(4_000)));
+        assert_eq!(settings.learning, Some(Millis(7_000)));
+        assert_eq!(settings.safe_capacity, SafeCapacity::Fixed(Amount::clamped(5.0)));
+        assert_eq!((impossible, complaint.as_str()), (false, ""));
+    }
+
+    #[test]
+    fn what_cannot_be_carried_out_becomes_no_algorithm_with_the_same_lengths() {
+        let bad = [algorithm(100, &[]), algorithm(-1, &[]), algorithm(3, &[("reuse", "never"), ("max_priority", "1")])];
+        for said in bad {
+            let Instructed { settings, impossible, complaint } = instructed(Some(&said), None);
+            assert_eq!((settings.kind, settings.lease), (Kind::NoAlgorithm, Millis(40_000)));
+            assert_eq!(settings.max_priority, None, "nothing of what it says counts by halves");
+            assert!(impossible && !complaint.is_empty());
+        }
+        assert!(instructed(None, None).impossible);
+    }
+
+    #[test]
+    fn a_parameter_that_is_not_known_is_told_and_ignored() {
+        let said = algorithm(3, &[("colour", "red"), ("reuse", "prompt")]);
+        let Instructed { settings, impossible, complaint } = instructed(Some(&said), None);
+        assert_eq!((settings.kind, settings.reuse, impossible), (Kind::FairShare, Reuse::Prompt, false));
+        assert!(complaint.contains("colour"), "{complaint}");
+    }
+
+    #[test]
+    fn lengths_that_are_none_are_the_usual_ones_and_a_refresh_comes_before_the_end() {
+        for none in [None, Some(0), Some(-5)] {
+            let said = wire::Algorithm { lease_length: none, refresh_interval: none, ..algorithm(3, &[]) };
+            let settings = instructed(Some(&said), None).settings;
+            assert_eq!((settings.lease, settings.refresh), (Millis(60_000), Millis(16_000)));
+        }
+        let said = wire::Algorithm { refresh_interval: Some(i64::MAX), ..algorithm(3, &[]) };
+        assert_eq!(instructed(Some(&said), None).settings.refresh, Millis(40_000));
+        let said = wire::Algorithm { learning_mode_duration: Some(-1), ..algorithm(3, &[]) };
+        assert_eq!(instructed(Some(&said), None).settings.learning, Some(Millis(0)), "none at all");
+    }
+
+    #[test]
+    fn a_safe_capacity_below_zero_is_no_limit_and_none_follows_the_clients() {
+        let safe = |said| instructed(Some(&algorithm(3, &[])), said).settings.safe_capacity;
+        assert_eq!(safe(Some(-1.0)), SafeCapacity::Unlimited);
+        assert_eq!(safe(Some(0.0)), SafeCapacity::Fixed(Amount::ZERO));
+        assert_eq!((safe(None), safe(Some(f64::NAN))), (SafeCapacity::Dynamic, SafeCapacity::Dynamic));
+    }
+}

@@ -1,0 +1,25 @@
+//! Three levels of nodes as real processes: a root, a region and its leaves.
+
+use super::{config::ConfigFile, peers::Peers};
+
+pub(crate) struct Tree {
+    pub(crate) root: Peers,
+    pub(crate) region: Peers,
+    /// Each has one peer.
+    pub(crate) leaves: Vec<Peers>,
+}
+
+impl Tree {
+    /// Root and region have so many peers each.
+    pub(crate) fn start(peers: usize, leaves: usize, config: ConfigFile) -> Tree {
+        let root = Peers::start(peers, config, &[]);
+        let region = root.child("region", peers);
+        let leaves = (0..leaves).map(|n| region.child(&format!("leaf-{n}"), 1)).collect();
+        Tree { root, region, leaves }
+    }
+
+    /// Where clients find each of the leaves.
+    pub(crate) fn endpoints(&self) -> Vec<Vec<String>> {
+        self.leaves.iter().map(Peers::endpoints).collect()
+    }
+}

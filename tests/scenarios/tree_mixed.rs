@@ -1,0 +1,150 @@
+//! Trees in which some nodes are Go Doormen: above ours, and below.
+
+use crate::harness::{
+    config::{ConfigFile, Template},
+    doorman::{Asks as _, Client},
+    go_child::GoChild,
+    go_parent::{GoParent, Standing, now},
+    original::field,
+    peers::Peers,
+    server::Server,
+    wait::eventually,
+};
+
+fn leaf(parent: &str) -> Peers {
+    Peers::below(parent, "leaf", 1, &[])
+}
+
+fn client(of: &Peers, id: &str) -> Client {
+    Client::new(of.doorman(0).clone(), id)
+}
+
+/// Asks until it is given this much. A Go parent has no parameters, so that one who asks too soon is left out.
+#[track_caller]
+fn gets(client: &mut Client, wants: f64, expected: f64) {
+    eventually("it is given what it is due", || {
+        let response = client.try_ask("r", wants).unwrap()?;
+        (response.gets.unwrap().capacity == Some(expected)).then_some(())
+    });
+}
+
+#[test]
+fn below_a_go_parent_a_node_shares_what_it_is_given() {
+    let parent = GoParent::start(Standing { safe_capacity: 2.5, ..Standing::sharing(100.0) });
+    let leaf = leaf(&parent.address());
+    let mut ann = client(&leaf, "ann");
+    let answer = ann.try_ask("r", 70.0).unwrap().unwrap();
+    let lease = answer.gets.unwrap();
+    assert_eq!((lease.capacity, lease.refresh_interval, answer.safe_capacity), (Some(70.0), Some(1), Some(2.5)));
+    assert!(lease.remaining_ms.unwrap() <= 20_000, "no longer than the parent's: {lease:?}");
+    let status = leaf.status(0, &["r"]);
+    assert_eq!(status["resources"][0]["algorithm"], "PROPORTIONAL_SHARE", "it comes from the parent");
+    gets(&mut client(&leaf, "ben"), 30.0, 30.0);
+    gets(&mut ann, 70.0, 70.0);
+    let asked = parent.asked();
+    assert!(asked.iter().all(|request| request.server_id.as_deref() == Some("leaf")), "{asked:?}");
+    let wants = |request: usize| -> f64 {
+        let entries = asked[request].resource.iter().filter(|entry| entry.resource_id.as_deref() == Some("r"));
+        entries.flat_map(|entry| &entry.wants).filter_map(|band| band.wants).sum()
+    };
+    assert!((0..asked.len()).any(|request| wants(request) == 100.0), "slices add up to what all want: {asked:?}");
+}
+
+#[test]
+fn a_go_parent_that_gives_less_is_obeyed() {
+    let parent = GoParent::start(Standing::sharing(100.0));
+    let leaf = leaf(&parent.address());
+    let mut ann = client(&leaf, "ann");
+    gets(&mut ann, 80.0, 80.0);
+    parent.now(|standing| standing.capacity = 30.0);
+    gets(&mut ann, 80.0, 30.0);
+}
+
+#[test]
+fn a_go_parent_that_names_the_master_is_followed() {
+    let master = GoParent::start(Standing::sharing(100.0));
+    let standby = GoParent::start(Standing { master: Some(master.address()), ..Standing::sharing(100.0) });
+    let leaf = leaf(&standby.address());
+    gets(&mut client(&leaf, "ann"), 40.0, 40.0);
+    assert!(!master.asked().is_empty());
+}
+
+#[test]
+fn while_a_go_parent_learns_a_node_keeps_what_it_has() {
+    let parent = GoParent::start(Standing::sharing(100.0));
+    let leaf = leaf(&parent.address());
+    let mut ann = client(&leaf, "ann");
+    gets(&mut ann, 40.0, 40.0);
+    parent.forget();
+    parent.now(|standing| standing.learning = true);
+    let before = parent.asked().len();
+    eventually("it has been asked again", || (parent.asked().len() > before + 1).then_some(()));
+    let has = parent.asked().last().and_then(|request| request.resource.first()?.has?.capacity);
+    assert_eq!(has, Some(40.0), "unlike Go's own children it says what it has");
+    gets(&mut ann, 40.0, 40.0);
+    // Nothing for a newcomer until that is over.
+    let mut ben = client(&leaf, "ben");
+    assert_eq!(ben.ask("r", 50.0), 0.0);
+    parent.now(|standing| standing.learning = false);
+    gets(&mut ben, 50.0, 50.0);
+    gets(&mut ann, 40.0, 40.0);
+}
+
+fn server(capacity: f64) -> Server {
+    Server::with_config(&ConfigFile::of(&[Template { refresh: 2, ..Template::fair("*", capacity) }]))
+}
+
+#[test]
+fn go_children_share_with_clients_and_with_each_other() {
+    let server = server(120.0);
+    let (mut east, mut west) = (GoChild::new(server.raw(), "east"), GoChild::new(server.raw(), "west"));
+    assert!(east.poll().is_empty(), "it has no clients yet, and asks all the same");
+    assert_eq!(server.status(&[])["resources_total"], 0, "nothing comes to life for that");
+    east.has_clients("r", &[50.0, 50.0, 50.0]);
+    let first = &east.poll()["r"];
+    assert_eq!((first.capacity, first.safe_capacity), (120.0, 120.0 / 3.0));
+    assert!((1..=2).contains(&first.refresh), "{first:?}");
+    let lengths = ["lease_length", "refresh_interval"].map(|name| field(&first.algorithm, name).as_i64());
+    assert_eq!(lengths, [Some(3600), Some(2)], "its own clients are told this");
+    assert!(first.expiry > now(), "{first:?}");
+    west.has_clients("r", &[100.0]);
+    // It confirms nothing, so that what it gives up is free when its older lease has ended; leases last for an hour here.
+    eventually("each has its part of what it is due", || {
+        let (east, west) = (east.poll()["r"].capacity, west.poll()["r"].capacity);
+        (east == 90.0).then(|| assert_eq!(west, 0.0, "the larger lease may still be believed"))
+    });
+    server.assert_alive();
+}
+
+#[test]
+fn what_a_go_child_gives_up_is_free_when_its_lease_has_ended() {
+    let server = Server::with_config(&ConfigFile::of(&[
+        Template { lease: 3, refresh: 1, ..Template::fair("r", 120.0) },
+        Template::fair("*", 1.0),
+    ]));
+    let (mut east, mut west) = (GoChild::new(server.raw(), "east"), GoChild::new(server.raw(), "west"));
+    east.has_clients("r", &[50.0, 50.0, 50.0]);
+    assert_eq!(east.poll()["r"].capacity, 120.0);
+    west.has_clients("r", &[100.0]);
+    let mut ann = server.client("ann");
+    eventually("all share by their number of clients", || {
+        let (east, west) = (east.poll()["r"].capacity, west.poll()["r"].capacity);
+        let ann = ann.ask("r", 100.0);
+        ([east, west, ann] == [72.0, 24.0, 24.0]).then_some(())
+    });
+}
+
+#[test]
+fn below_a_region_of_ours_a_go_child_shares_with_our_leaf() {
+    let template = Template { lease: 6, refresh: 1, ..Template::fair("*", 100.0) };
+    let root = Peers::start(1, ConfigFile::of(&[template]), &[]);
+    let region = root.child("region", 1);
+    let leaf = region.child("leaf", 1);
+    let mut go = GoChild::new(region.raw(0), "go");
+    go.has_clients("r", &[80.0]);
+    let mut ann = client(&leaf, "ann");
+    eventually("they share", || {
+        let (go, ann) = (go.poll().get("r")?.capacity, ann.ask("r", 80.0));
+        ((go - 50.0).abs() < 0.5 && (ann - 50.0).abs() < 0.5).then_some(())
+    });
+}
