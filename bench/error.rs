@@ -35,6 +35,13 @@ pub(crate) enum Error {
     #[error("no master granted anything within {patience} s after {rounds} blows")]
     Headless { rounds: usize, patience: f64 },
 
+    #[error("{runs} runs broke a promise; the commands above repeat them")]
+    Broken { runs: usize },
+
+    #[cfg(feature = "planted")]
+    #[error("{faults} faults were not found; try more --seeds")]
+    NotFound { faults: usize },
+
     #[error("interrupted; the unfinished measurement is thrown away")]
     Interrupted,
 }

@@ -7,6 +7,8 @@
 //!
 //! `limiter` measures the client's rate limiter, which needs no server.
 //!
+//! `simulate` needs none either: it runs the state machines of servers and clients in virtual time.
+//!
 //! Any server that speaks the Doorman protocol can be measured, whoever wrote it.
 
 use std::process::ExitCode;
@@ -29,6 +31,7 @@ mod output;
 mod process;
 mod report;
 mod signal;
+mod simulate;
 mod table;
 
 /// Measures capacity servers that speak the Doorman protocol, and the limiter that clients keep to their capacity with.
@@ -60,6 +63,7 @@ enum Command {
     Compare(compare::Args),
     Fleet(fleet::Args),
     Limiter(limiter::Args),
+    Simulate(simulate::Args),
 }
 
 fn main() -> ExitCode {
@@ -71,6 +75,7 @@ fn main() -> ExitCode {
         Command::Compare(args) => compare::main(&args),
         Command::Fleet(args) => fleet::main(&args),
         Command::Limiter(args) => limiter::main(&args),
+        Command::Simulate(args) => simulate::main(&args),
     };
     match outcome {
         Ok(()) => ExitCode::SUCCESS,

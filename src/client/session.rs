@@ -82,6 +82,8 @@ struct Entry<D> {
     /// A request for it has failed since there was a lease.
     failed: bool,
     due: Millis,
+    /// Not asked for before, not even together with others.
+    not_before: Millis,
     /// A release has been sent: the lease may not be used any more, whatever becomes of the release.
     given_back: bool,
     /// What the caller was last told.
@@ -142,7 +144,7 @@ impl<D: Demand> Session<D> {
     pub fn want(&mut self, now: Millis, id: &Arc<str>, demand: D, mode: Mode) -> bool {
         let soon = self.soonest(now);
         if let Some(mut returning) = self.leaving.remove(id) {
-            returning.due = soon;
+            returning.due = soon.max(returning.not_before);
             // Whoever wants it now may be somebody else, who has not been told of the lease yet.
             returning.told = None;
             if returning.given_back {
@@ -157,7 +159,7 @@ impl<D: Demand> Session<D> {
         };
         let urgent = entry.asked.as_ref().is_none_or(|asked| demand.is_urgent(asked));
         if urgent {
-            entry.due = entry.due.min(soon);
+            entry.ask_by(soon);
         }
         entry.demand = demand;
         entry.mode = mode;
@@ -186,7 +188,7 @@ impl<D: Demand> Session<D> {
     pub fn hint(&mut self, now: Millis, id: &str) {
         let soon = self.soonest(now);
         if let Some(entry) = self.entries.get_mut(id) {
-            entry.due = entry.due.min(soon);
+            entry.ask_by(soon);
         }
     }
 
@@ -194,7 +196,7 @@ impl<D: Demand> Session<D> {
     pub fn hint_all(&mut self, now: Millis) {
         let soon = self.soonest(now);
         for entry in self.entries.values_mut() {
-            entry.due = entry.due.min(soon);
+            entry.ask_by(soon);
         }
     }
 
@@ -205,10 +207,11 @@ impl<D: Demand> Session<D> {
         }
     }
 
-    /// A resource is not asked for before `at`.
+    /// A resource is not asked for before `at`, not even together with others.
     pub fn put_off(&mut self, id: &str, at: Millis) {
         if let Some(entry) = self.entries.get_mut(id) {
             entry.due = entry.due.max(at);
+            entry.not_before = at;
         }
     }
 
@@ -418,7 +421,7 @@ impl<D: Demand> Session<D> {
             return Vec::new();
         }
         let until = now.plus(self.pace.ahead);
-        let due = self.entries.iter().filter(|(_, entry)| entry.due <= until);
+        let due = self.entries.iter().filter(|(_, entry)| entry.due <= until && entry.not_before <= now);
         let mut order: Vec<(Millis, &Arc<str>)> = due.map(|(id, entry)| (entry.due, id)).collect();
         if order.len() > self.resources_per_request {
             order.sort();
@@ -471,9 +474,14 @@ impl<D: Demand> Entry<D> {
             safe: None,
             failed: false,
             due: now,
+            not_before: Millis(0),
             given_back: false,
             told: None,
         }
+    }
+
+    fn ask_by(&mut self, at: Millis) {
+        self.due = self.due.min(at.max(self.not_before));
     }
 
     fn usable(&self, now: Millis) -> Usable {

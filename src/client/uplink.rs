@@ -8,7 +8,10 @@
 //!
 //! Deliberately absent: the wire, the clock, resources. A uplink belongs to one reign of one master; the next begins anew.
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+};
 
 use leaseway_core::{Amount, Condensed, Millis, Supply, Terms};
 
@@ -96,20 +99,35 @@ impl Uplink {
         now: Millis,
         condensed: impl IntoIterator<Item = (Arc<str>, Condensed)>,
     ) -> Option<Outgoing<Condensed>> {
-        let mut silent = self.due(now);
+        let due = self.due(now);
+        let mut said = BTreeSet::new();
         for (id, condensed) in condensed {
-            let Some(at) = silent.iter().position(|due| *due == id) else { continue };
-            silent.swap_remove(at);
+            if due.binary_search(&id).is_err() {
+                continue;
+            }
             if condensed.edition != self.supplied.get(&id).copied().unwrap_or_default() {
                 self.supplied.remove(&id);
                 self.session.forget(&id);
             }
             self.session.want(now, &id, condensed, Mode::Pessimistic);
+            said.insert(id);
         }
-        for id in silent {
-            self.session.put_off(&id, now.plus(LATER));
-        }
+        self.put_off_all_but(&said, now);
         self.session.poll(now)
+    }
+
+    /// Whoever has said nothing is left for later, and so is whoever would be asked for in its stead.
+    fn put_off_all_but(&mut self, said: &BTreeSet<Arc<str>>, now: Millis) {
+        loop {
+            let mut silent = self.session.chosen(now);
+            silent.retain(|id| !said.contains(id));
+            if silent.is_empty() {
+                return;
+            }
+            for id in silent {
+                self.session.put_off(&id, now.plus(LATER));
+            }
+        }
     }
 
     /// When [`due`](Self::due) should be called at the latest.

@@ -11,7 +11,7 @@ mod slices;
 pub(crate) mod tests;
 
 use self::index::{Index, Key};
-use crate::{Amount, Claim, Claims, Sum, supply::SLICES};
+use crate::{Amount, Claim, Claims, Sum};
 
 /// How a resource is divided.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -101,6 +101,16 @@ pub enum Terms {
 }
 
 impl Terms {
+    /// Whether any division comes to this. A parent is not ours to check, and what it says is not refused.
+    fn can_be(&self) -> bool {
+        let numbers = match *self {
+            Terms::Wants | Terms::Each(_) => [0.0, 0.0],
+            Terms::Level(level) => [level, 0.0],
+            Terms::Share { equal, top_up } => [equal, top_up],
+        };
+        numbers.iter().all(|number| number.is_finite() && number.is_sign_positive())
+    }
+
     /// What a claim should end up with. Never more than it wants.
     pub fn due(&self, claim: &Claim) -> Amount {
         let (wants, subclients) = (claim.wants.get(), f64::from(claim.subclients));
@@ -138,8 +148,9 @@ impl Division {
         Division { condenses: true, ..self }
     }
 
-    /// The parent says what it divided by. Returns whether that is something new.
-    pub(crate) fn follow(&mut self, terms: Vec<(i16, Terms)>) -> bool {
+    /// The parent says what it divided by; what cannot be is not heeded. Returns whether that is something new.
+    pub(crate) fn follow(&mut self, mut terms: Vec<(i16, Terms)>) -> bool {
+        terms.retain(|(_, terms)| terms.can_be());
         let is_new = self.guide != terms;
         self.guide = terms;
         is_new
@@ -166,6 +177,12 @@ impl Division {
     pub(crate) fn set_kind(&mut self, kind: Kind) {
         debug_assert!(self.same_order(kind, self.priority), "claims would have to be sorted anew");
         self.kind = kind;
+    }
+
+    /// Forgets all claims, to take them in anew under other settings.
+    pub(crate) fn begin_anew(&mut self, kind: Kind, priority: Priority) {
+        (self.kind, self.priority) = (kind, priority);
+        self.index = Index::new();
     }
 
     /// Takes in the claims of the holder in `slot`.
@@ -228,14 +245,7 @@ impl Division {
 
     /// All claims in few slices of similar wants, see [`slices`].
     pub(crate) fn condense(&self) -> Claims {
-        let mut condensed = Claims::new();
-        let mut next = self.index.first_from(Key::band_start(i16::MIN));
-        while let Some(key) = next {
-            let band = key.band();
-            condensed.extend(slices::slices(&self.index, band, SLICES));
-            next = band.checked_add(1).and_then(|above| self.index.first_from(Key::band_start(above)));
-        }
-        condensed
+        slices::condense(&self.index)
     }
 
     fn shared_terms(&self, band: i16) -> Terms {

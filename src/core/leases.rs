@@ -134,6 +134,11 @@ impl Leases {
         self.outstanding > Amount::ZERO
     }
 
+    /// Whether anything was given to it here, or it reports what is outstanding; else all that is known was promised before.
+    pub(crate) fn are_of_this_term(&self) -> bool {
+        self.first.is_some() || self.reports_outstanding()
+    }
+
     fn live(&self, now: Millis) -> impl Iterator<Item = &Grant> {
         self.grants.iter().filter(move |grant| now < grant.end)
     }
@@ -251,6 +256,11 @@ impl Leases {
         }
     }
 
+    /// What has ended is forgotten: counted as one with a newer lease it would be believed again.
+    pub(crate) fn forget_ended(&mut self, now: Millis) {
+        self.grants.retain(|grant| now < grant.end);
+    }
+
     /// The holder gives back the lease `token` and all before it. Returns whether that was everything.
     pub(crate) fn release(&mut self, token: Token) -> bool {
         self.grants.retain(|grant| grant.token > token);
@@ -293,6 +303,17 @@ mod tests {
         assert_eq!(held(&leases, 100), 30.0, "a lease is over at its end");
         assert_eq!(held(&leases, 120), 0.0);
         assert_eq!(leases.current(Millis(0)).get(), 30.0);
+    }
+
+    #[test]
+    fn what_has_ended_is_not_believed_again_because_a_holder_has_too_many_leases() {
+        let ends = |n: u64| if n == 0 { 100 } else { 1_000 - n };
+        let given: Vec<_> = (0..MAX_GRANTS as u64).map(|n| (n + 1, 90.0 - n as f64, ends(n))).collect();
+        let mut leases = leases(&given);
+        assert_eq!(held(&leases, 100), 89.0);
+        leases.forget_ended(Millis(100));
+        leases.grant(grant(99, 1.0, 900), 900, Reuse::Confirmed);
+        assert_eq!(held(&leases, 100), 89.0, "the first has ended");
     }
 
     #[test]

@@ -288,7 +288,9 @@ impl Ledger {
 
     /// Records a lease.
     pub(crate) fn grant(&mut self, slot: u32, now: Millis, grant: Grant, expiry_time: i64, reuse: Reuse) {
-        self.holders[slot as usize].leases.grant(grant, expiry_time, reuse);
+        let leases = &mut self.holders[slot as usize].leases;
+        leases.forget_ended(now);
+        leases.grant(grant, expiry_time, reuse);
         self.recount(slot, now);
     }
 

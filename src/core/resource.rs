@@ -120,8 +120,12 @@ struct Seat {
 impl Resource {
     /// A resource without holders, but for those that it inherits.
     pub fn new(birth: Birth) -> Resource {
-        let Birth { settings, source, term, since, learning_until, inherited, max_holders, seed } = birth;
+        let Birth { mut settings, source, term, since, learning_until, inherited, max_holders, seed } = birth;
         let term = promises::begin_term(term, inherited.as_ref());
+        if source == Source::Parent {
+            // Whatever the template says: nothing has been lent yet.
+            settings.capacity = Amount::ZERO;
+        }
         let mut resource = Resource {
             division: supply::division(&settings, source),
             measured: Measured::new(settings.capacity),
@@ -230,7 +234,7 @@ impl Resource {
         if self.division.same_order(settings.kind, settings.priority) {
             self.division.set_kind(settings.kind);
         } else {
-            self.division = supply::division(&settings, self.source());
+            self.division.begin_anew(settings.kind, settings.priority);
             self.forget_told();
             for (slot, holder) in self.ledger.iter_from(0) {
                 self.division.insert(slot, &holder.claims);

@@ -49,9 +49,6 @@ pub struct Condensed {
     pub edition: u64,
 }
 
-/// At most so many slices for each priority.
-pub(crate) const SLICES: usize = 32;
-
 /// Wants or leases that moved by less than this part of themselves are told with the next refresh.
 const MOVED: f64 = 0.005;
 

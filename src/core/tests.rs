@@ -8,6 +8,7 @@ mod peers;
 mod pool;
 mod rules;
 mod transcripts;
+mod trees;
 mod vectors;
 mod world;
 

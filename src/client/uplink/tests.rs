@@ -2,8 +2,12 @@ use super::*;
 use crate::session::{Body, Pace, Wire};
 
 fn uplink() -> Uplink {
-    let (endpoints, pace) = (vec!["parent:1".into()], Pace { ahead: Millis(0), ..Pace::default() });
-    Uplink::new(Settings { endpoints, pace, resources_per_request: 10, seed: 1 })
+    taking(10, Millis(0))
+}
+
+fn taking(resources_per_request: usize, ahead: Millis) -> Uplink {
+    let (endpoints, pace) = (vec!["parent:1".into()], Pace { ahead, ..Pace::default() });
+    Uplink::new(Settings { endpoints, pace, resources_per_request, seed: 1 })
 }
 
 fn granted(id: &str, capacity: f64, token: u64) -> Granted {
@@ -64,6 +68,56 @@ fn who_cannot_say_anything_is_asked_about_later_and_nothing_stale_is_sent() {
     uplink.answered(Millis(5), outgoing.number, vec![granted("quick", 50.0, 7)]);
     assert!(uplink.due(Millis(99)).is_empty());
     assert_eq!(uplink.due(Millis(100)), ["slow".into()]);
+}
+
+#[test]
+fn who_cannot_say_anything_is_not_asked_about_in_company_either() {
+    let mut uplink = taking(10, Millis(u64::MAX));
+    uplink.want(Millis(0), &"quick".into());
+    uplink.want(Millis(0), &"slow".into());
+    let outgoing = uplink.poll(Millis(0), [("quick".into(), says(0))]).expect("one is ready");
+    let Body::Ask(asks) = outgoing.body else { panic!("expected asks") };
+    assert_eq!(asks.len(), 1);
+    uplink.hint(Millis(1), "slow");
+    uplink.answered(Millis(5), outgoing.number, vec![granted("quick", 50.0, 7)]);
+    assert!(uplink.due(Millis(99)).is_empty());
+    assert_eq!(uplink.wake(Millis(5)), Some(Millis(100)), "a hint does not make it spin");
+    assert_eq!(uplink.due(Millis(100)), ["quick".into(), "slow".into()]);
+}
+
+#[test]
+fn nobody_is_asked_about_in_the_stead_of_who_could_not_say_anything() {
+    let mut uplink = taking(2, Millis(0));
+    for id in ["a", "b", "c"] {
+        uplink.want(Millis(0), &id.into());
+    }
+    assert_eq!(uplink.due(Millis(0)), ["a".into(), "b".into()]);
+    let outgoing = uplink.poll(Millis(0), [("a".into(), says(0))]).expect("one is ready");
+    let Body::Ask(asks) = outgoing.body else { panic!("expected asks") };
+    assert_eq!(asks.iter().map(|ask| &*ask.id).collect::<Vec<_>>(), ["a"], "what c says would be out of date");
+}
+
+/// It has not been told of its newest supply, and gives out of the one before: what it says is outstanding does not fit what
+/// the newest lease would confirm.
+#[test]
+fn a_resource_that_lags_behind_confirms_nothing() {
+    let mut uplink = uplink();
+    uplink.want(Millis(0), &"r".into());
+    for (now, edition) in [(0, 0), (8_000, 1)] {
+        let (number, _) = asked(&mut uplink, now, edition);
+        uplink.answered(Millis(now + 5), number, vec![granted("r", 50.0, 7 + edition)]).expect("it counts");
+    }
+    assert_eq!(asked(&mut uplink, 16_000, 1).1, [("r".into(), None)], "it should say 2");
+}
+
+#[test]
+fn what_has_ended_by_the_time_it_arrives_is_not_lent() {
+    let mut uplink = uplink();
+    uplink.want(Millis(0), &"r".into());
+    let (number, _) = asked(&mut uplink, 0, 0);
+    let mut short = granted("r", 50.0, 7);
+    short.given.length = Millis(2_000);
+    assert_eq!(uplink.answered(Millis(2_000), number, vec![short]), Some(vec![]));
 }
 
 #[test]

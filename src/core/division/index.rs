@@ -29,7 +29,10 @@ const FAN: usize = 32;
 pub(crate) struct Key(u128);
 
 impl Key {
-    const END: Key = Key(u128::MAX);
+    /// Before every claim.
+    pub(crate) const START: Key = Key(0);
+    /// After every claim.
+    pub(crate) const END: Key = Key(u128::MAX);
 
     pub(crate) fn new(band: i16, ratio: f64, slot: u32, ordinal: u16) -> Key {
         Key(Self::prefix(band, ratio) | u128::from(slot) << 16 | u128::from(ordinal))
@@ -43,11 +46,6 @@ impl Key {
     /// After every claim of the band.
     pub(crate) fn band_end(band: i16) -> Key {
         band.checked_add(1).map_or(Self::END, Self::band_start)
-    }
-
-    /// Before every claim of the band that wants at least `ratio` per subclient.
-    pub(crate) fn before(band: i16, ratio: f64) -> Key {
-        Key(Self::prefix(band, ratio))
     }
 
     /// After every claim of the band that wants at most `ratio` per subclient.
@@ -102,7 +100,12 @@ impl Totals {
         self.weight -= other.weight;
     }
 
-    fn plus(mut self, other: Totals) -> Totals {
+    /// Wants per subclient.
+    pub(crate) fn mean(self) -> f64 {
+        self.wants.get() / self.weight as f64
+    }
+
+    pub(crate) fn plus(mut self, other: Totals) -> Totals {
         self.add(other);
         self
     }

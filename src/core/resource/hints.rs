@@ -40,6 +40,9 @@ impl Resource {
         if self.is_learning(now) {
             return Some(self.learning_until).filter(|_| !self.watch_list.is_empty());
         }
+        if self.awaits_supply() {
+            return None;
+        }
         self.watch_list.next_look(self.version(), now)
     }
 
@@ -47,7 +50,7 @@ impl Resource {
     /// first those who must shrink, then those who must confirm, then those who wait. Without any change since everybody was
     /// looked at it does nothing.
     pub fn hints(&mut self, now: Millis, budget: usize, hints: &mut Vec<Hint>) {
-        if self.is_learning(now) {
+        if self.is_learning(now) || self.awaits_supply() {
             return;
         }
         let mut looks = std::mem::take(&mut self.batch.looks);

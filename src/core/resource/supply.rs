@@ -100,7 +100,7 @@ impl Resource {
         self.source() == Source::Parent
     }
 
-    pub(super) fn source(&self) -> Source {
+    pub(crate) fn source(&self) -> Source {
         match self.origin {
             Origin::Own => Source::Own,
             Origin::Parent { .. } => Source::Parent,
@@ -108,7 +108,7 @@ impl Resource {
     }
 
     /// The end of the parent's lease.
-    pub(super) fn lent_until(&self) -> Option<Millis> {
+    pub(crate) fn lent_until(&self) -> Option<Millis> {
         match self.origin {
             Origin::Parent { lent, .. } => lent.map(|(until, _)| until),
             Origin::Own => None,

@@ -8,7 +8,7 @@ use proptest::prelude::*;
 
 use super::{
     cases,
-    histories::{actors, any_settings, event, settings},
+    histories::{actors, any_settings, below_a_parent, event, settings, settings_below_a_parent, supply},
     world::{Actor, Echo, Event, World, ask, birth, one},
 };
 use crate::{Amount, Answer, Birth, Inherited, Kind, Priority, Request, Reuse, Settings, Sum, invariant};
@@ -82,6 +82,20 @@ proptest! {
         events in events(true, 200),
     ) {
         run(settings, actors, &events)?;
+    }
+
+    /// Each master asks the parent anew. Until it has been lent something it decides nothing, and nobody loses anything.
+    #[test]
+    fn no_chain_of_masters_of_a_node_gives_more_than_it_was_lent(
+        settings in settings_below_a_parent(Reuse::Confirmed),
+        actors in actors(),
+        events in proptest::collection::vec(prop_oneof![6 => event(true), 2 => fault(), 1 => supply()], 1..300),
+    ) {
+        let birth = Birth { inherited: Some(Inherited::default()), ..below_a_parent(settings) };
+        let mut world = World::new(birth, actors);
+        for event in &events {
+            world.step(event)?;
+        }
     }
 
     #[test]

@@ -6,7 +6,7 @@ use super::{
     cases,
     world::{Actor, Echo, Event, World, birth},
 };
-use crate::{Amount, Birth, Claim, Claims, HolderKind, Kind, Millis, Priority, Reuse, Settings, invariant};
+use crate::{Amount, Birth, Claim, Claims, HolderKind, Kind, Millis, Priority, Reuse, Settings, Source, invariant};
 
 pub(super) fn event(capacities: bool) -> impl Strategy<Value = Event> {
     prop_oneof![
@@ -23,6 +23,23 @@ pub(super) fn event(capacities: bool) -> impl Strategy<Value = Event> {
         1 => any::<usize>().prop_map(Event::Die),
         1 => (0.0..500.0).prop_map(move |capacity| if capacities { Event::Capacity(capacity) } else { Event::Pass(1) }),
     ]
+}
+
+/// What a parent does: it lends more, or less, for longer or for a moment only.
+pub(super) fn supply() -> impl Strategy<Value = Event> {
+    let length = prop_oneof![3 => 20_000..90_000u64, 2 => 1_000..20_000u64, 1 => 0..1_000u64, 1 => Just(600_000u64)];
+    let capacity = prop_oneof![4 => 0.0..500.0, 1 => Just(0.0)];
+    (capacity, length).prop_map(|(capacity, length)| Event::Supply { capacity, length })
+}
+
+/// Below a parent all algorithms share one lease.
+pub(super) fn settings_below_a_parent(reuse: Reuse) -> impl Strategy<Value = Settings> {
+    (settings(reuse), proptest::sample::select(Kind::ALL.to_vec()))
+        .prop_map(|(settings, kind)| Settings { kind, ..settings })
+}
+
+pub(super) fn below_a_parent(settings: Settings) -> Birth {
+    Birth { source: Source::Parent, ..birth(settings) }
 }
 
 fn claims(kind: HolderKind, wants: f64, shape: u32) -> Claims {
@@ -127,6 +144,44 @@ proptest! {
         // The first time everybody reports in is not a refresh yet.
         let refreshes = 1 + if reuse == Reuse::Prompt { 2 } else { 3 };
         for _ in 0..refreshes {
+            world.refresh_everybody()?;
+        }
+        invariant::settled(&world.resource, world.now)?;
+    }
+
+    #[test]
+    fn a_node_gives_no_more_than_it_was_lent_and_for_no_longer(
+        settings in settings_below_a_parent(Reuse::Confirmed),
+        actors in actors(),
+        events in proptest::collection::vec(prop_oneof![6 => event(true), 1 => supply(), 1 => Just(Event::Tick)], 1..250),
+    ) {
+        run(below_a_parent(settings), actors, &events)?;
+    }
+
+    #[test]
+    fn a_learning_node_gives_back_no_more_than_it_was_lent(
+        settings in settings_below_a_parent(Reuse::Confirmed),
+        actors in actors(),
+        events in proptest::collection::vec(prop_oneof![6 => event(false), 1 => supply()], 1..150),
+    ) {
+        run(Birth { learning_until: Millis(60_000), ..below_a_parent(settings) }, actors, &events)?;
+    }
+
+    #[test]
+    fn after_any_history_of_supplies_stable_demands_settle(
+        settings in settings(Reuse::Confirmed),
+        actors in actors(),
+        events in proptest::collection::vec(prop_oneof![6 => event(true), 1 => supply()], 0..150),
+        lent in 0.0..500.0,
+    ) {
+        let mut world = run(below_a_parent(settings), actors, &events)?;
+        world.step(&Event::Pass(120_000))?;
+        world.resource.tick(world.now);
+        for actor in &mut world.actors {
+            actor.echo = Echo::Token;
+        }
+        world.step(&Event::Supply { capacity: lent, length: 600_000 })?;
+        for _ in 0..4 {
             world.refresh_everybody()?;
         }
         invariant::settled(&world.resource, world.now)?;

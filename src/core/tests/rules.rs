@@ -19,6 +19,7 @@ mod shadow;
 mod supply;
 mod tokens;
 mod too_soon;
+mod tree;
 mod units;
 
 use std::collections::BTreeMap;
@@ -26,7 +27,7 @@ use std::collections::BTreeMap;
 use super::world::{ask, birth, has, now_at, one};
 use crate::{
     Amount, Answer, Ask, Birth, Claim, Claims, Counters, Has, HolderKind, HolderReport, Kind, Lease, Millis, Priority,
-    Release, Request, Resource, Reuse, SafeCapacity, Settings, Source, Supply, Token, invariant,
+    Release, Request, Resource, Reuse, SafeCapacity, Settings, Source, Supply, Terms, Token, invariant,
 };
 
 /// A resource, and its holders' own books: the newest answer that reached each of them.
@@ -151,6 +152,10 @@ impl Desk {
     }
 
     fn supply(&mut self, capacity: f64, until: Millis) {
-        self.resource.supply(Supply { capacity: Amount::clamped(capacity), until, ..Supply::default() });
+        self.supply_with(capacity, until, Vec::new());
+    }
+
+    fn supply_with(&mut self, capacity: f64, until: Millis, terms: Vec<(i16, Terms)>) {
+        self.resource.supply(Supply { capacity: Amount::clamped(capacity), until, terms, edition: 1 });
     }
 }

@@ -7,7 +7,7 @@
 //! # Commands
 //! ```text
 //! resource KIND capacity=120 [lease=60s] [refresh=16s] [reuse=prompt] [priority=strict] [max_priority=3]
-//!          [min_request_interval=0s] [safe=7.5] [holders=100] [learning=60s] [promises=kept]
+//!          [min_request_interval=0s] [safe=7.5] [holders=100] [learning=60s] [promises=kept] [parent=yes]
 //!                             a resource comes to life; all that went before is forgotten
 //! inherit ID 40 60s           a holder comes with a lease of 40 for 60 s from a master before this one
 //! ask ID wants=10 [priority=3] [outstanding=80] [has=none] [uses=0.5] [cost=3] [key=IP]
@@ -23,7 +23,10 @@
 //! unwatch ID ...              they do not listen any more
 //! hints [budget=2]            who of them should ask again now, and why; they do not do it by themselves
 //! capacity 50                 the template says another capacity
-//! supply 50 30s               the node has a parent, and from now on a lease of 50 for 30 s there
+//! supply 50 30s [level=7] [each=7] [share=7 top_up=0.5] [priority=2]
+//!                             the node has a parent, and from now on a lease of 50 for 30 s there; and what it divided by
+//! condense                    what the node tells its parent: slices, what is outstanding, and for which of its supplies
+//! early                       whether the parent should hear of something before it is asked anyway
 //! advance 16s                 time passes
 //! fail                        the master dies; its successor begins with what it promised
 //! assign ID 4 | 50pct | none    PRIORITY_POOL: this client is vouched for, with so much or such a part of the total
@@ -41,6 +44,7 @@
 //! books say (*believed*): the newest lease that reached each, while it is live. Rounds and blocks are checked for the
 //! invariants.
 
+mod parent;
 mod peer;
 mod pool;
 mod words;
@@ -60,7 +64,7 @@ use self::words::{amount, claim, duration, number, time, told};
 use super::world::{ask, birth, has, now_at};
 use crate::{
     Amount, Ask, Birth, Claim, Claims, Has, HolderKind, Inherited, Kind, Millis, NamedParameter, Promises, Release,
-    Request, Resource, Reuse, SafeCapacity, Settings, Source, Sum, Supply, Term, Token, invariant,
+    Request, Resource, Reuse, SafeCapacity, Settings, Source, Sum, Term, Token, invariant,
 };
 
 test_each_path! { in "./src/core/testscripts" as scripts => run }
@@ -86,6 +90,8 @@ struct Transcript {
     listening: BTreeSet<String>,
     /// What the peers know.
     peer: Promises,
+    /// How often the parent has lent something.
+    supplies: u64,
 }
 
 /// A holder, as it knows itself.
@@ -350,11 +356,9 @@ impl goldenscript::Runner for Transcript {
                 settings.capacity = amount(args.next_pos().ok_or("how much?")?)?;
                 resource.configure(settings);
             }
-            "supply" => {
-                let capacity = amount(args.next_pos().ok_or("how much?")?)?;
-                let until = self.now.plus(duration(args.next_pos().ok_or("how long?")?)?);
-                self.resource()?.supply(Supply { capacity, until, ..Supply::default() });
-            }
+            "supply" => self.supply(args)?,
+            "condense" => return self.condense(),
+            "early" => return self.early(),
             "assign" => return self.assign(args),
             "alarm" => self.alarm(args)?,
             "load" => return self.load(args),

@@ -6,8 +6,8 @@ mod event;
 use std::{collections::BTreeMap, sync::Arc};
 
 use crate::{
-    Amount, Answer, Ask, Birth, Claim, Claims, Has, HolderKind, Lease, Millis, Now, Pending, Release, Request,
-    Resource, Settings, Source, Sum, Term, invariant,
+    Amount, Answer, Ask, Birth, Claim, Claims, Condensed, Has, HolderKind, Lease, Millis, Now, Pending, Release,
+    Request, Resource, Settings, Source, Sum, Supply, Term, invariant,
     invariant::Violation,
     tests::peers::{Peers, next_term},
 };
@@ -93,12 +93,17 @@ pub(crate) struct World {
     cut: bool,
     /// Under `prompt` clients may use an old lease until the answer reaches them: I2 does not bind.
     audited: bool,
+    /// The end of the node's own lease, if there is a parent.
+    lent_until: Option<Millis>,
+    supplies: u64,
 }
 
 impl World {
     pub(crate) fn new(birth: Birth, actors: Vec<Actor>) -> World {
         let audited = birth.settings.reuse == crate::Reuse::Confirmed;
         let peers = birth.inherited.as_ref().map(|_| Peers::new());
+        // What a parent lends is cut whenever it ends.
+        let cut = birth.source == Source::Parent;
         World {
             resource: Resource::new(birth),
             actors,
@@ -108,8 +113,10 @@ impl World {
             answers: Vec::new(),
             held_back: Vec::new(),
             peers,
-            cut: false,
+            cut,
             audited,
+            lent_until: None,
+            supplies: 0,
         }
     }
 
@@ -159,6 +166,10 @@ impl World {
                 self.resource.configure(settings);
                 return self.audit();
             }
+            Event::Supply { capacity, length } => {
+                self.supply(capacity, length);
+                return self.audit();
+            }
             Event::Store { entries, heard } => self.store(entries, heard)?,
             Event::CatchUp { peer, entries } => {
                 let now = self.now;
@@ -181,7 +192,34 @@ impl World {
             }
         }
         invariant::held_within_capacity(&self.resource, before)?;
+        self.audit_condensed()?;
         self.audit()
+    }
+
+    /// The parent lends so much, if there is one; nothing of what it says can be doubted.
+    fn supply(&mut self, capacity: f64, length: u64) {
+        self.supplies += 1;
+        let (until, edition) = (self.at().plus(Millis(length)), self.supplies);
+        let supply = Supply { capacity: Amount::clamped(capacity), until, edition, ..Supply::default() };
+        self.resource.supply(supply);
+        self.lent_until = self.resource.lent_until();
+    }
+
+    /// What a parent would be told covers all that is held.
+    fn audit_condensed(&mut self) -> Result<(), Violation> {
+        if self.resource.source() == Source::Own {
+            return Ok(());
+        }
+        let at = self.at();
+        let Condensed { claims, outstanding, edition, .. } = self.resource.condense(at);
+        let sums = self.resource.sums();
+        let subclients: u64 = claims.iter().map(|claim| u64::from(claim.subclients)).sum();
+        let complete = Sum::from(outstanding) >= sums.held && subclients == sums.subclients;
+        let fits = (edition == 0) == self.resource.awaits_supply();
+        if complete && fits && !self.resource.asks_early() {
+            return Ok(());
+        }
+        super::peers::violated(format!("told {claims:?}, {outstanding:?} of edition {edition}, of {sums:?}"))
     }
 
     fn nth(&mut self, n: usize) -> &mut Actor {
@@ -235,7 +273,7 @@ impl World {
         for ((request, answer), awaited) in batch.into_iter().zip(answers).zip(held_back) {
             if let Some(lease) = answer.lease().copied() {
                 let due = told.then(|| dues[&request.ask.id]);
-                invariant::lease_within_bounds(&lease, due, at, None)?;
+                invariant::lease_within_bounds(&lease, due, at, self.lent_until)?;
                 let RequestUnderWay { from: to, life, number, sent_at, .. } = request;
                 let answer = AnswerUnderWay { to, life, number, sent_at, lease };
                 match awaited {
@@ -340,9 +378,11 @@ impl World {
             term: next_term(inherited.newest),
             since,
             inherited: Some(inherited),
+            source: self.resource.source(),
             ..birth(self.resource.settings().clone())
         };
         self.resource = Resource::new(birth);
+        self.lent_until = None;
         Ok(())
     }
 

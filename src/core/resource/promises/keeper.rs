@@ -259,7 +259,9 @@ impl Keeper {
         }
         let held = ledger.held(slot);
         let Promised { ceiling, ours, .. } = self.standing(slot).promised;
-        if held > ceiling || (held > Amount::ZERO && !ours) {
+        // Whoever was only heard keeps what was promised before, with the horizon of that: this term may not have any yet.
+        let begins = !ours && held > Amount::ZERO && ledger.holder(slot).leases.are_of_this_term();
+        if held > ceiling || begins {
             self.put(slot, held);
             self.standing(slot).promised.ours = true;
             draft.raised.push(slot);

@@ -26,9 +26,10 @@ impl Transcript {
     /// The master dies, and its successor begins with what the peers know.
     pub(super) fn fail(&mut self) -> Result<(), Failure> {
         let inherited = self.peer.inherited(self.now);
-        let settings = self.resource()?.settings().clone();
+        let (settings, source) = (self.resource()?.settings().clone(), self.resource()?.source());
         let term = inherited.newest.ok_or("nothing was promised yet")?;
-        let birth = Birth { term: Term(term.0), since: self.now, inherited: Some(inherited), ..birth(settings) };
+        let birth =
+            Birth { term: Term(term.0), since: self.now, inherited: Some(inherited), source, ..birth(settings) };
         self.resource = Some(Resource::new(birth));
         Ok(())
     }

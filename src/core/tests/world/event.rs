@@ -29,6 +29,11 @@ pub(crate) enum Event {
     Die(usize),
     /// The capacity changes.
     Capacity(f64),
+    /// The parent has lent so much for so long.
+    Supply {
+        capacity: f64,
+        length: u64,
+    },
     /// A quorum stores up to so many entries of the log; the master may not hear of it.
     Store {
         entries: usize,

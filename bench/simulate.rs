@@ -1,0 +1,83 @@
+//! The whole of it in virtual time: real resources, real sessions, and a tree of them, on one seeded heap of events.
+//!
+//! A run is the same to the bit for the same scenario and seed, so whatever goes wrong in one of ten thousand can be looked at
+//! again; the command for that is printed. Every promise is checked at every step. What is measured is what clients' own
+//! books say, and what one server that knew everybody would have given them.
+//!
+//! Deliberately absent: sockets, threads inside a run, disks, and how peers elect a master. Those are the business of `chaos`
+//! and of the end-to-end tests.
+
+mod args;
+mod books;
+mod client;
+mod curve;
+mod faults;
+mod mail;
+mod network;
+mod node;
+mod oracle;
+#[cfg(feature = "planted")]
+mod plant;
+mod queue;
+mod report;
+mod scenario;
+mod seeds;
+mod tree;
+mod units;
+mod uplink;
+mod world;
+
+pub(crate) use args::Args;
+
+use crate::{
+    error::Error,
+    output::{note, print},
+    signal::Interrupt,
+    table,
+};
+use report::Report;
+
+pub(crate) fn main(args: &Args) -> Result<(), Error> {
+    if args.list {
+        return print(&list());
+    }
+    if args.show {
+        return args.scenarios.iter().try_for_each(|name| print(scenario::text(name)?.trim_end()));
+    }
+    #[cfg(feature = "planted")]
+    if let Some(name) = &args.plant {
+        return plant::search(name, args.seeds(), &Interrupt::watch()?);
+    }
+    let cases = args.cases()?;
+    let interrupt = Interrupt::watch()?;
+    let outcomes = seeds::run(&cases, args.seeds(), args.jobs(), args.svg.is_some(), &interrupt)?;
+    let report = Report::new(&cases, outcomes);
+    if let Some(path) = &args.svg {
+        let svg = curve::draw(&report, args.seed);
+        std::fs::write(path, svg).map_err(Error::io(format!("write {}", path.display())))?;
+    }
+    if let Some(path) = &args.json {
+        let json = serde_json::to_string_pretty(&report).expect("a report has string keys only");
+        std::fs::write(path, json + "\n").map_err(Error::io(format!("write {}", path.display())))?;
+    }
+    print(&report.table())?;
+    let broken = report.broken();
+    for case in &cases {
+        if let Some(first) = broken.iter().find(|(of, _)| std::ptr::eq(*of, case)).map(|(_, broken)| *broken) {
+            note(&report::complaint(case, first));
+        }
+    }
+    match broken.len() {
+        0 => Ok(()),
+        runs => Err(Error::Broken { runs }),
+    }
+}
+
+fn list() -> String {
+    let about = |(name, text)| {
+        let about = scenario::parse(name, text).map_or_else(|error| error.to_string(), |scenario| scenario.about);
+        [name.to_owned(), about]
+    };
+    let rows: Vec<_> = scenario::built_in().map(about).collect();
+    table::render(["scenario", "what it is about"], 2, &rows)
+}

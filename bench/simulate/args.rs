@@ -1,0 +1,231 @@
+//! The command line, and the cases that it asks for.
+
+use std::{
+    num::{NonZeroU64, NonZeroUsize},
+    ops::Range,
+    path::PathBuf,
+    thread,
+};
+
+use clap::ValueEnum;
+use leaseway_core::Reuse;
+use serde::Serialize;
+
+use super::{
+    scenario::{self, Handover, Scenario, Word},
+    units::{Algorithm, Between, Part, Span},
+    world::Plan,
+};
+use crate::error::Error;
+
+/// Simulates servers, child nodes and clients in virtual time: the real state machines, a seeded network, and mishaps.
+///
+/// What must always hold is checked at every step; a run in which it does not is stopped, and the command that repeats it is
+/// printed. The same seed gives the same run.
+#[derive(clap::Args)]
+pub(crate) struct Args {
+    /// Those that come with the harness (see --list), or files.
+    #[cfg_attr(feature = "planted", arg(required_unless_present_any = ["list", "plant"], value_name = "SCENARIO"))]
+    #[cfg_attr(not(feature = "planted"), arg(required_unless_present = "list", value_name = "SCENARIO"))]
+    pub(super) scenarios: Vec<String>,
+    /// Names the scenarios that come with the harness.
+    #[arg(long)]
+    pub(super) list: bool,
+    /// Prints the file of a scenario, to copy and change.
+    #[arg(long)]
+    pub(super) show: bool,
+    /// Leaves out a rule of the protocol (`all`: each in turn) and looks for a run that shows it. --seeds: how many are tried.
+    #[cfg(feature = "planted")]
+    #[arg(long, value_name = "FAULT")]
+    pub(super) plant: Option<String>,
+    /// So many runs of each case.
+    #[arg(long, default_value = "1", value_name = "N")]
+    seeds: NonZeroU64,
+    /// The first of their seeds.
+    #[arg(long, default_value = "1", value_name = "S")]
+    pub(super) seed: u64,
+    /// Instead of the file's; several, for a case with each.
+    #[arg(long, value_delimiter = ',', value_name = "NAME,…")]
+    algorithm: Vec<Algorithm>,
+    /// When freed capacity may be given to somebody else; several, for a case with each.
+    #[arg(long, value_delimiter = ',', value_name = "WHEN,…")]
+    reuse: Vec<When>,
+    /// Hints, and child nodes that ask early; both, for a case with each.
+    #[arg(long, value_delimiter = ',', value_name = "WHETHER,…")]
+    push: Vec<Switch>,
+    /// What a new master knows.
+    #[arg(long)]
+    handover: Option<Handover>,
+    /// Whether child nodes tell similar wants apart.
+    #[arg(long)]
+    slices: Option<Switch>,
+    /// Whether parents tell what they divided by.
+    #[arg(long)]
+    terms: Option<Switch>,
+    /// Of a message, one way: `5ms`, `10..100ms`.
+    #[arg(long)]
+    delay: Option<Between>,
+    /// So many messages never arrive: `1%`.
+    #[arg(long)]
+    loss: Option<Part>,
+    /// So many messages arrive twice: `1%`.
+    #[arg(long)]
+    duplicates: Option<Part>,
+    /// Of virtual time: `3600s`.
+    #[arg(long)]
+    length: Option<Span>,
+    /// Also write everything that was measured to a file.
+    #[arg(long, value_name = "FILE")]
+    pub(super) json: Option<PathBuf>,
+    /// Also draw what was wanted and what was had, of the first seed of each case.
+    #[arg(long, value_name = "FILE")]
+    pub(super) svg: Option<PathBuf>,
+    /// Runs at the same time; as many as there are cores unless given.
+    #[arg(long, value_name = "N")]
+    jobs: Option<NonZeroUsize>,
+}
+
+/// When freed capacity may be given to somebody else.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum, Serialize)]
+#[serde(rename_all = "snake_case")]
+enum When {
+    /// When the holder has shown that it knows.
+    Confirmed,
+    /// As soon as it is decided.
+    Prompt,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum Switch {
+    On,
+    Off,
+}
+
+/// A scenario in one way of running it.
+#[derive(Serialize)]
+pub(super) struct Case {
+    pub(super) scenario: String,
+    pub(super) algorithm: Algorithm,
+    pub(super) reuse: String,
+    pub(super) push: bool,
+    pub(super) handover: Handover,
+    /// What repeats it, but for the seed.
+    pub(super) command: String,
+    #[serde(skip)]
+    pub(super) plan: Plan,
+}
+
+impl Case {
+    /// A scenario that comes with the harness, as it is, or with another handover.
+    #[cfg(feature = "planted")]
+    pub(super) fn built_in(name: &str, handover: Handover) -> Result<Case, Error> {
+        #[derive(clap::Parser)]
+        struct Line {
+            #[command(flatten)]
+            args: Args,
+        }
+        let line = ["simulate", name, "--handover", &word(&handover)];
+        let line: Line = clap::Parser::try_parse_from(line).map_err(|error| Error::Usage(error.to_string()))?;
+        let mut cases = line.args.cases()?;
+        cases.pop().ok_or_else(|| Error::Usage(format!("{name} is no case")))
+    }
+}
+
+impl Args {
+    pub(super) fn seeds(&self) -> Range<u64> {
+        self.seed..self.seed.saturating_add(self.seeds.get())
+    }
+
+    pub(super) fn jobs(&self) -> usize {
+        let cores = || thread::available_parallelism().map_or(1, NonZeroUsize::get);
+        self.jobs.map_or_else(cores, NonZeroUsize::get)
+    }
+
+    /// Every scenario in every way that was asked for.
+    pub(super) fn cases(&self) -> Result<Vec<Case>, Error> {
+        let mut cases = Vec::new();
+        for name in &self.scenarios {
+            let scenario = self.changed(scenario::load(name)?);
+            for algorithm in each(&self.algorithm) {
+                for reuse in each(&self.reuse) {
+                    for push in each(&self.push) {
+                        cases.push(self.case(name, &scenario, algorithm, reuse, push)?);
+                    }
+                }
+            }
+        }
+        Ok(cases)
+    }
+
+    /// What is the same for all cases.
+    fn changed(&self, mut scenario: Scenario) -> Scenario {
+        scenario.handover = self.handover.unwrap_or(scenario.handover);
+        scenario.slices = self.slices.map_or(scenario.slices, |slices| slices == Switch::On);
+        scenario.terms = self.terms.map_or(scenario.terms, |terms| terms == Switch::On);
+        scenario.length = self.length.unwrap_or(scenario.length);
+        let network = &mut scenario.network;
+        network.delay = self.delay.unwrap_or(network.delay);
+        network.loss = self.loss.unwrap_or(network.loss);
+        network.duplicates = self.duplicates.unwrap_or(network.duplicates);
+        scenario
+    }
+
+    fn case(
+        &self,
+        name: &str,
+        scenario: &Scenario,
+        algorithm: Option<Algorithm>,
+        reuse: Option<When>,
+        push: Option<Switch>,
+    ) -> Result<Case, Error> {
+        let mut scenario = scenario.clone();
+        scenario.resource.algorithm = algorithm.unwrap_or(scenario.resource.algorithm);
+        if let Some(reuse) = reuse {
+            scenario.resource.parameters.insert("reuse".into(), Word(word(&reuse)));
+        }
+        scenario.push = push.map_or(scenario.push, |push| push == Switch::On);
+        let plan = Plan::new(scenario).map_err(|what| Error::Usage(format!("{name}: {what}")))?;
+        Ok(Case {
+            scenario: name.to_owned(),
+            algorithm: plan.scenario.resource.algorithm,
+            reuse: match plan.settings[0].reuse {
+                Reuse::Confirmed => word(&When::Confirmed),
+                Reuse::Prompt => word(&When::Prompt),
+            },
+            push: plan.scenario.push,
+            handover: plan.scenario.handover,
+            command: self.command(name, algorithm, reuse, push),
+            plan,
+        })
+    }
+
+    fn command(&self, name: &str, algorithm: Option<Algorithm>, reuse: Option<When>, push: Option<Switch>) -> String {
+        let flags = [
+            ("--algorithm", algorithm.map(|algorithm| algorithm.to_string())),
+            ("--reuse", reuse.as_ref().map(word)),
+            ("--push", push.as_ref().map(word)),
+            ("--handover", self.handover.as_ref().map(word)),
+            ("--slices", self.slices.as_ref().map(word)),
+            ("--terms", self.terms.as_ref().map(word)),
+            ("--delay", self.delay.map(|delay| delay.to_string())),
+            ("--loss", self.loss.map(|loss| loss.to_string())),
+            ("--duplicates", self.duplicates.map(|duplicates| duplicates.to_string())),
+            ("--length", self.length.map(|length| length.to_string())),
+        ];
+        let mut words = vec!["leaseway-bench".to_owned(), "simulate".to_owned(), name.to_owned()];
+        for (flag, value) in flags {
+            words.extend(value.into_iter().flat_map(|value| [flag.to_owned(), value]));
+        }
+        shlex::try_join(words.iter().map(String::as_str)).unwrap_or_else(|_| words.join(" "))
+    }
+}
+
+/// Each of them, or once none: the file decides.
+fn each<T: Copy>(given: &[T]) -> Vec<Option<T>> {
+    if given.is_empty() { vec![None] } else { given.iter().copied().map(Some).collect() }
+}
+
+/// As it is written on the command line.
+fn word(value: &impl ValueEnum) -> String {
+    value.to_possible_value().map_or_else(String::new, |value| value.get_name().to_owned())
+}

@@ -1,0 +1,306 @@
+//! The clients' own books, added up at every moment: how much of what there is was used, whether it was ever more than that,
+//! and how soon what was wanted was had.
+//!
+//! Sums are exact, so "more than there is" is a comparison of whole numbers and not of roundings.
+
+use leaseway_core::{Amount, Millis, Sum, invariant::Violation};
+use serde::Serialize;
+
+/// Between the samples that the original simulation takes.
+const SAMPLE: Millis = Millis(5_000);
+
+pub(super) struct Books {
+    capacity: Amount,
+    /// Whether more than the capacity breaks a promise.
+    bounded: bool,
+    /// Measured from here on.
+    from: Millis,
+    believed: Sum,
+    wants: Sum,
+    last: Millis,
+    whole: Integrals,
+    samples: Samples,
+    first_95: Option<Millis>,
+    first_99: Option<Millis>,
+    digest: u64,
+}
+
+/// Over time, in units of capacity · ms.
+#[derive(Debug, Default)]
+struct Integrals {
+    had: f64,
+    had_within: f64,
+    wanted: f64,
+    ms: u64,
+    over: f64,
+    over_ms: u64,
+    peak: Sum,
+}
+
+/// At moments five seconds apart.
+#[derive(Debug, Default)]
+struct Samples {
+    had: f64,
+    had_within: f64,
+    wanted: f64,
+    count: u64,
+    over: u64,
+    over_events: u64,
+    over_sum: f64,
+    over_most: f64,
+    was_over: bool,
+}
+
+/// What was measured of a run. Parts are in per cent.
+#[derive(Debug, Clone, Default, PartialEq, Serialize)]
+pub(super) struct Use {
+    /// What clients had, of the capacity: average of samples.
+    pub(super) of_capacity: f64,
+    /// What clients had up to the capacity, of what they wanted up to the capacity: the same samples.
+    pub(super) of_wanted_sampled: f64,
+    /// The same over all of the time.
+    pub(super) of_wanted: f64,
+    /// Samples with more than the capacity, and how often they began anew.
+    pub(super) over_samples: u64,
+    pub(super) over_events: u64,
+    /// Largest and average of these, of the capacity.
+    pub(super) over_most_sampled: f64,
+    pub(super) over_mean_sampled: f64,
+    /// For how long there was more than the capacity, exactly; how much more at the most and on average.
+    pub(super) over_seconds: f64,
+    pub(super) over_most: f64,
+    pub(super) over_mean: f64,
+    /// The first second in which clients had 95 (99) of a hundred of what they wanted up to the capacity.
+    pub(super) first_95_s: Option<f64>,
+    pub(super) first_99_s: Option<f64>,
+}
+
+impl Books {
+    pub(super) fn new(capacity: Amount, bounded: bool, from: Millis) -> Books {
+        Books {
+            capacity,
+            bounded,
+            from,
+            believed: Sum::ZERO,
+            wants: Sum::ZERO,
+            last: Millis(0),
+            whole: Integrals::default(),
+            samples: Samples::default(),
+            first_95: None,
+            first_99: None,
+            digest: 0,
+        }
+    }
+
+    /// A client wants something else from now on.
+    pub(super) fn want(&mut self, now: Millis, before: Amount, after: Amount) {
+        self.advance(now);
+        self.wants -= before;
+        self.wants += after;
+    }
+
+    /// A client may use something else from now on.
+    pub(super) fn believe(
+        &mut self,
+        now: Millis,
+        client: usize,
+        before: Amount,
+        after: Amount,
+    ) -> Result<(), Violation> {
+        self.advance(now);
+        self.believed -= before;
+        self.believed += after;
+        for word in [now.0, client as u64, after.get().to_bits()] {
+            self.digest = (self.digest.rotate_left(5) ^ word).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        }
+        if self.bounded && after > before && self.believed > Sum::from(self.capacity) {
+            let detail = format!("clients may use {:?} of {:?}", self.believed, self.capacity);
+            return Err(Violation { invariant: "I2", detail });
+        }
+        Ok(())
+    }
+
+    /// Counts the time since something last changed.
+    pub(super) fn advance(&mut self, now: Millis) {
+        let ms = now.since(self.last.max(self.from)).0;
+        self.last = now;
+        if ms == 0 {
+            return;
+        }
+        let (capacity, had, wants, whole) = (self.capacity.get(), self.believed.get(), self.wants, &mut self.whole);
+        let span = ms as f64;
+        whole.ms += ms;
+        whole.had += had * span;
+        whole.had_within += had.min(capacity) * span;
+        whole.wanted += wants.get().min(capacity) * span;
+        if self.believed > Sum::from(self.capacity) {
+            whole.over += had * span;
+            whole.over_ms += ms;
+            whole.peak = whole.peak.max(self.believed);
+        }
+    }
+
+    /// To be called every second.
+    pub(super) fn sample(&mut self, now: Millis) {
+        self.advance(now);
+        let (had, wanted) = (self.believed.get(), self.wants.get().min(self.capacity.get()));
+        for (part, first) in [(0.95, &mut self.first_95), (0.99, &mut self.first_99)] {
+            if first.is_none() && had >= wanted * part {
+                *first = Some(now);
+            }
+        }
+        if now >= self.from && now.0.is_multiple_of(SAMPLE.0) {
+            self.samples.add(had, wanted, self.capacity, self.believed > Sum::from(self.capacity));
+        }
+    }
+
+    /// What clients want and what they have, together.
+    pub(super) fn sums(&self) -> (f64, f64) {
+        (self.wants.get(), self.believed.get())
+    }
+
+    /// Different if anything that a client was told, or when, was different.
+    pub(super) fn digest(&self) -> u64 {
+        self.digest
+    }
+
+    pub(super) fn figures(&self) -> Use {
+        let (whole, samples, capacity) = (&self.whole, &self.samples, self.capacity.get());
+        let seconds = |first: Option<Millis>| first.map(|at| at.0 as f64 / 1000.0);
+        Use {
+            of_capacity: per_cent(samples.had, capacity * samples.count as f64),
+            of_wanted_sampled: per_cent(samples.had_within, samples.wanted),
+            of_wanted: per_cent(whole.had_within, whole.wanted),
+            over_samples: samples.over,
+            over_events: samples.over_events,
+            over_most_sampled: per_cent(samples.over_most, capacity),
+            over_mean_sampled: per_cent(samples.over_sum, capacity * samples.over as f64),
+            over_seconds: whole.over_ms as f64 / 1000.0,
+            over_most: per_cent(whole.peak.get(), capacity),
+            over_mean: per_cent(whole.over, capacity * whole.over_ms as f64),
+            first_95_s: seconds(self.first_95),
+            first_99_s: seconds(self.first_99),
+        }
+    }
+}
+
+impl Samples {
+    fn add(&mut self, had: f64, wanted: f64, capacity: Amount, over: bool) {
+        self.count += 1;
+        self.had += had;
+        self.had_within += had.min(capacity.get());
+        self.wanted += wanted;
+        if over {
+            self.over += 1;
+            self.over_events += u64::from(!self.was_over);
+            self.over_sum += had;
+            self.over_most = self.over_most.max(had);
+        }
+        self.was_over = over;
+    }
+}
+
+/// Nothing of nothing is nothing.
+pub(super) fn per_cent(part: f64, whole: f64) -> f64 {
+    if whole > 0.0 { part / whole * 100.0 } else { 0.0 }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn amount(value: f64) -> Amount {
+        Amount::clamped(value)
+    }
+
+    fn books(bounded: bool) -> Books {
+        Books::new(amount(100.0), bounded, Millis(10_000))
+    }
+
+    /// Wants 80 and then 200; has 60, then 110 for two seconds, then 100.
+    fn history() -> Books {
+        let mut books = books(false);
+        books.want(Millis(0), Amount::ZERO, amount(80.0));
+        books.believe(Millis(2_000), 0, Amount::ZERO, amount(60.0)).expect("not bounded");
+        for second in 0..=40 {
+            let now = Millis(second * 1_000);
+            match second {
+                20 => books.want(now, amount(80.0), amount(200.0)),
+                29 => books.believe(now, 1, Amount::ZERO, amount(50.0)).expect("not bounded"),
+                31 => books.believe(now, 1, amount(50.0), amount(40.0)).expect("not bounded"),
+                _ => {}
+            }
+            books.sample(now);
+        }
+        books
+    }
+
+    fn near(is: f64, expected: f64) {
+        assert!((is - expected).abs() < 1e-9, "{is}, expected {expected}");
+    }
+
+    #[test]
+    fn what_is_used_is_counted_from_the_given_time_on() {
+        let figures = history().figures();
+        // 10 s at 60 of 80, 9 s at 60 of 100, 11 s at 100 of 100.
+        near(figures.of_wanted, 100.0 * (10.0 * 60.0 + 9.0 * 60.0 + 11.0 * 100.0) / (10.0 * 80.0 + 20.0 * 100.0));
+        // At 10, 15, 20, 25: 60; at 30: 110; at 35 and 40: 100.
+        near(figures.of_capacity, (4.0 * 60.0 + 110.0 + 2.0 * 100.0) / 7.0);
+        near(figures.of_wanted_sampled, 100.0 * (4.0 * 60.0 + 3.0 * 100.0) / (2.0 * 80.0 + 5.0 * 100.0));
+    }
+
+    #[test]
+    fn too_much_is_counted_in_samples_and_exactly() {
+        let figures = history().figures();
+        assert_eq!((figures.over_samples, figures.over_events), (1, 1));
+        near(figures.over_most_sampled, 110.0);
+        near(figures.over_mean_sampled, 110.0);
+        near(figures.over_seconds, 2.0);
+        near(figures.over_most, 110.0);
+        near(figures.over_mean, 110.0);
+    }
+
+    #[test]
+    fn the_first_second_with_enough_is_found() {
+        let figures = history().figures();
+        assert_eq!((figures.first_95_s, figures.first_99_s), (Some(29.0), Some(29.0)), "60 of 80 is not enough");
+        let mut books = books(true);
+        books.want(Millis(0), Amount::ZERO, amount(100.0));
+        for (second, has) in [(1u64, 94.0), (2, 96.0), (3, 99.5), (4, 10.0)] {
+            let before = books.believed.floor();
+            books.believe(Millis(second * 1_000), 0, before, amount(has)).expect("within the capacity");
+            books.sample(Millis(second * 1_000));
+        }
+        let figures = books.figures();
+        assert_eq!((figures.first_95_s, figures.first_99_s), (Some(2.0), Some(3.0)));
+    }
+
+    #[test]
+    fn more_than_there_is_breaks_a_promise_where_there_is_one() {
+        let mut books = books(true);
+        books.believe(Millis(1), 0, Amount::ZERO, amount(100.0)).expect("that is all there is");
+        let violation = books.believe(Millis(2), 1, Amount::ZERO, amount(1e-9)).expect_err("that is more");
+        assert_eq!(violation.invariant, "I2");
+    }
+
+    #[test]
+    fn samples_that_follow_each_other_are_one_event() {
+        let mut samples = Samples::default();
+        for over in [true, true, false, true] {
+            samples.add(if over { 101.0 } else { 99.0 }, 100.0, amount(100.0), over);
+        }
+        assert_eq!((samples.over, samples.over_events), (3, 2));
+    }
+
+    #[test]
+    fn the_digest_tells_apart_when_who_and_how_much() {
+        let digest = |at, who, much| {
+            let mut books = books(false);
+            books.believe(Millis(at), who, Amount::ZERO, amount(much)).expect("not bounded");
+            books.digest()
+        };
+        let one = digest(1, 1, 1.0);
+        assert_eq!(one, digest(1, 1, 1.0));
+        assert!([digest(2, 1, 1.0), digest(1, 2, 1.0), digest(1, 1, 1.5)].iter().all(|other| *other != one));
+    }
+}

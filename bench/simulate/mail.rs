@@ -1,0 +1,89 @@
+//! What goes over the network: requests, answers and hints. The same for clients and for child nodes.
+
+use leaseway_core::{HolderKind, Lease, Request, Supplied};
+
+/// Who asks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Party {
+    Client(usize),
+    Node(usize),
+}
+
+/// A message. Boxes keep it small: it is moved a few times.
+#[derive(Debug, Clone)]
+pub(super) enum Mail {
+    Request(Box<Letter>),
+    Reply(Box<Reply>),
+    Hint { to: Party, life: u32, from: usize },
+}
+
+/// A request to one peer of a node.
+#[derive(Debug, Clone)]
+pub(super) struct Letter {
+    pub(super) from: Sender,
+    pub(super) node: usize,
+    pub(super) peer: u8,
+    pub(super) request: Request,
+}
+
+/// Whom an answer is for, and which request it answers.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Sender {
+    pub(super) party: Party,
+    /// Who asks now is not who asked before, even of the same name.
+    pub(super) life: u32,
+    pub(super) number: u64,
+}
+
+/// An answer.
+#[derive(Debug, Clone)]
+pub(super) struct Reply {
+    pub(super) to: Party,
+    pub(super) life: u32,
+    pub(super) number: u64,
+    pub(super) from: usize,
+    pub(super) what: Said,
+}
+
+/// What an answer says.
+#[derive(Debug, Clone)]
+pub(super) enum Said {
+    Granted(Lease),
+    Supplied(Box<Supplied>),
+    /// Given back; or too soon, and the lease stays as it is.
+    Nothing,
+    /// Another peer is the master, if any is.
+    Elsewhere(Option<u8>),
+}
+
+impl Mail {
+    /// The one who asks, and the node that is asked.
+    pub(super) fn ends(&self) -> (Party, usize) {
+        match self {
+            Mail::Request(letter) => (letter.from.party, letter.node),
+            Mail::Reply(reply) => (reply.to, reply.from),
+            Mail::Hint { to, from, .. } => (*to, *from),
+        }
+    }
+}
+
+impl Party {
+    /// The name that `name` gave, and the life that it had.
+    pub(super) fn named(kind: HolderKind, name: &str) -> Option<(Party, u32)> {
+        let (index, life) = name.split_once('.')?;
+        let (index, life) = (index.parse().ok()?, life.parse().ok()?);
+        match kind {
+            HolderKind::Client => Some((Party::Client(index), life)),
+            HolderKind::Node => Some((Party::Node(index), life)),
+        }
+    }
+
+    /// As it is known to servers. All peers of a node have one name, whichever is master; a client that starts anew has
+    /// another.
+    pub(super) fn name(self, life: u32) -> String {
+        match self {
+            Party::Client(index) => format!("{index}.{life}"),
+            Party::Node(index) => format!("{index}.0"),
+        }
+    }
+}

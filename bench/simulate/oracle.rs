@@ -1,0 +1,82 @@
+//! What one server that knew every client would give each: the core's own division, without a tree in between.
+
+use leaseway_core::{
+    Amount, Ask, Birth, Claim, Claims, HolderKind, Millis, Now, Request, Resource, Settings, Source, Term,
+};
+use serde::Serialize;
+
+use super::books::per_cent;
+
+/// How far from that everybody is, in per cent of it.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize)]
+pub(super) struct Apart {
+    pub(super) mean: f64,
+    pub(super) worst: f64,
+}
+
+/// What each is due, in the order of `wants`.
+pub(super) fn dues(settings: &Settings, wants: &[Amount]) -> Vec<Amount> {
+    let now = Now { at: Millis(0), unix: 0 };
+    let birth = Birth {
+        settings: settings.clone(),
+        source: Source::Own,
+        term: Term(1),
+        since: now.at,
+        learning_until: now.at,
+        inherited: None,
+        max_holders: usize::MAX,
+        seed: 0,
+    };
+    let mut flat = Resource::new(birth);
+    let ask = |(place, wants): (usize, &Amount)| {
+        Request::Ask(Ask {
+            kind: HolderKind::Client,
+            id: place.to_string().into(),
+            claims: Claims::from_slice(&[Claim::of_client(*wants, 0)]),
+            has: None,
+            outstanding: None,
+            learning: false,
+        })
+    };
+    flat.round(now, &mut wants.iter().enumerate().map(ask).collect(), &mut Vec::new());
+    let mut dues = vec![Amount::ZERO; wants.len()];
+    for holder in flat.report_holders(now.at, 0, usize::MAX).0 {
+        let place: usize = holder.id.parse().expect("holders are named by their places");
+        dues[place] = holder.due;
+    }
+    dues
+}
+
+/// How far what each has is from what each is due. Who is due nothing is not counted.
+pub(super) fn apart(dues: &[Amount], has: impl Iterator<Item = Amount>) -> Apart {
+    let (mut sum, mut count, mut worst) = (0.0, 0usize, 0.0f64);
+    for (due, has) in dues.iter().zip(has).filter(|(due, _)| **due > Amount::ZERO) {
+        let distance = per_cent((has.get() - due.get()).abs(), due.get());
+        (sum, count, worst) = (sum + distance, count + 1, worst.max(distance));
+    }
+    Apart { mean: sum / count.max(1) as f64, worst }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use leaseway_core::Kind;
+
+    fn amounts(values: &[f64]) -> Vec<Amount> {
+        values.iter().map(|value| Amount::clamped(*value)).collect()
+    }
+
+    #[test]
+    fn everybody_is_due_what_the_algorithm_says() {
+        let fair = Settings::new(Kind::FairShare, Amount::clamped(100.0));
+        assert_eq!(dues(&fair, &amounts(&[10.0, 80.0, 1000.0])), amounts(&[10.0, 45.0, 45.0]));
+        let proportional = Settings::new(Kind::ProportionalShare, Amount::clamped(100.0));
+        assert_eq!(dues(&proportional, &amounts(&[30.0, 50.0])), amounts(&[30.0, 50.0]));
+    }
+
+    #[test]
+    fn distances_are_parts_of_what_is_due() {
+        let apart = apart(&amounts(&[10.0, 100.0, 0.0]), amounts(&[9.0, 150.0, 7.0]).into_iter());
+        assert_eq!(apart, Apart { mean: 30.0, worst: 50.0 });
+    }
+}

@@ -1,0 +1,444 @@
+//! What is simulated: a file that says how a resource is run, who leases it from whom, what clients want and what goes wrong.
+//!
+//! Those that come with the harness are such files, too: `--show` prints one to copy and change.
+
+use std::{collections::BTreeMap, fmt, path::Path};
+
+use leaseway_core::{Amount, NamedParameter, SafeCapacity, Settings};
+use serde::{Deserialize, Deserializer, Serialize, de};
+
+use super::{
+    network::Network,
+    units::{Algorithm, Between, Part, Span},
+};
+use crate::error::Error;
+
+/// A whole file.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Scenario {
+    /// In a line, for whoever chooses one.
+    pub(super) about: String,
+    pub(super) length: Span,
+    /// Before that nothing is measured.
+    #[serde(default)]
+    pub(super) measure_from: Span,
+    /// The last so long nothing goes wrong any more and nobody's wants change: everybody should end up with what they are due.
+    #[serde(default)]
+    pub(super) quiet: Option<Span>,
+    pub(super) resource: ResourceSpec,
+    pub(super) nodes: Vec<NodeSpec>,
+    #[serde(default)]
+    pub(super) network: Network,
+    /// What a new master knows.
+    #[serde(default)]
+    pub(super) handover: Handover,
+    /// How long the peers of a node take to remember a promise.
+    #[serde(default = "commit")]
+    pub(super) commit: Span,
+    /// Whether holders are told to ask when it matters, and child nodes ask early.
+    #[serde(default = "yes")]
+    pub(super) push: bool,
+    /// Whether child nodes tell their parents of similar wants apart. Without: one sum for each priority.
+    #[serde(default = "yes")]
+    pub(super) slices: bool,
+    /// Whether parents tell child nodes what they divided by. Without: they divide what they have by themselves.
+    #[serde(default = "yes")]
+    pub(super) terms: bool,
+    /// What happens when.
+    #[serde(default)]
+    pub(super) events: Vec<Timed>,
+    /// What happens by chance.
+    #[serde(default)]
+    pub(super) mishaps: Vec<Mishaps>,
+}
+
+/// How the resource is run at the root.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct ResourceSpec {
+    pub(super) capacity: f64,
+    pub(super) algorithm: Algorithm,
+    /// As in a server's configuration.
+    #[serde(default)]
+    pub(super) parameters: BTreeMap<String, Word>,
+    pub(super) lease: Span,
+    /// For whoever asks a node, by its level: the root's, and so on; the last goes for all levels below it. If there is only
+    /// one it is for clients, and child nodes ask sooner by `decay_factor`.
+    pub(super) refresh: Vec<Span>,
+    /// −1: no limit. Absent: the capacity divided by the clients.
+    #[serde(default)]
+    pub(super) safe_capacity: Option<f64>,
+    /// How long a master without promises listens. Absent: until every older lease has ended.
+    #[serde(default)]
+    pub(super) learning: Option<Span>,
+}
+
+/// A node of the tree, or several alike.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct NodeSpec {
+    pub(super) name: String,
+    /// A node above it in the file. If there are several of that name, each has `times` of these. Only the first has none.
+    #[serde(default)]
+    pub(super) parent: Option<String>,
+    #[serde(default = "one")]
+    pub(super) times: u32,
+    /// Its processes: one of them is master.
+    #[serde(default = "three")]
+    pub(super) peers: u8,
+    #[serde(default)]
+    pub(super) clients: Vec<ClientSpec>,
+}
+
+/// Clients of a node.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct ClientSpec {
+    pub(super) count: u32,
+    pub(super) wants: Wants,
+}
+
+/// What clients want.
+#[derive(Debug, Clone, Copy, PartialEq, Deserialize)]
+#[serde(rename_all = "snake_case", deny_unknown_fields)]
+pub(super) enum Wants {
+    /// Always so much.
+    Constant(f64),
+    /// It goes up or down by up to `step`, `every` so often, from the very first moment on.
+    Walk { start: f64, step: Part, every: Span },
+    /// Many want little and few want very much: the smaller `alpha` the more so.
+    Pareto { alpha: f64, least: f64 },
+    /// The logarithm is spread by `sigma` around that of the median.
+    Lognormal { median: f64, sigma: f64 },
+}
+
+/// Something that happens at a certain time.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Timed {
+    pub(super) at: Span,
+    #[serde(rename = "do")]
+    pub(super) what: Fault,
+}
+
+/// From a time on, every so often, one of these happens.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Mishaps {
+    pub(super) from: Span,
+    pub(super) every: Between,
+    pub(super) one_of: Vec<Chance>,
+}
+
+/// One of them, and how likely it is compared with the others.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Chance {
+    pub(super) weight: u32,
+    #[serde(rename = "do")]
+    pub(super) what: Fault,
+}
+
+/// What can happen. Where `node` is absent any node is meant, each as likely as the others.
+#[derive(Debug, Clone, PartialEq, Deserialize)]
+#[serde(rename_all = "snake_case", rename_all_fields = "snake_case", deny_unknown_fields)]
+pub(super) enum Fault {
+    /// Nobody is master any more; there is an election so much later, or none if that is absent.
+    LoseMaster { node: Option<String>, back: Option<Between> },
+    /// Any of the peers becomes master. If it is already, nothing happens.
+    Election { node: Option<String> },
+    /// Clients want so much more, once.
+    Spike { clients: u32, by: f64 },
+    /// Clients want so much, once.
+    Want { clients: u32, amount: f64 },
+    /// Clients die; others come in their place at once.
+    Crash { clients: u32 },
+    /// Clients give back what they have, and want it again later.
+    Leave { clients: u32, back: Between },
+    /// Clients cannot reach their node.
+    CutClients { clients: u32, back: Between },
+    /// A node cannot reach its parent.
+    CutUplink { node: Option<String>, back: Between },
+    /// Nobody can reach a node, and it reaches nobody.
+    Isolate { node: Option<String>, back: Between },
+    /// The root gives leases of another length from now on.
+    Lease { length: Span },
+}
+
+/// What a new master knows.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize, Serialize, clap::ValueEnum)]
+#[serde(rename_all = "snake_case")]
+pub(super) enum Handover {
+    /// What the one before it promised.
+    #[default]
+    Promises,
+    /// Nothing: it listens first.
+    Learning,
+}
+
+/// A value of a parameter: text, a number, or a word that YAML takes for something else.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Word(pub(super) String);
+
+impl<'de> Deserialize<'de> for Word {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Word, D::Error> {
+        struct Visitor;
+        impl de::Visitor<'_> for Visitor {
+            type Value = Word;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("text or a number")
+            }
+            fn visit_str<E>(self, text: &str) -> Result<Word, E> {
+                Ok(Word(text.to_owned()))
+            }
+            fn visit_bool<E>(self, value: bool) -> Result<Word, E> {
+                Ok(Word(value.to_string()))
+            }
+            fn visit_i64<E>(self, value: i64) -> Result<Word, E> {
+                Ok(Word(value.to_string()))
+            }
+            fn visit_u64<E>(self, value: u64) -> Result<Word, E> {
+                Ok(Word(value.to_string()))
+            }
+            fn visit_f64<E>(self, value: f64) -> Result<Word, E> {
+                Ok(Word(value.to_string()))
+            }
+        }
+        from.deserialize_any(Visitor)
+    }
+}
+
+const fn commit() -> Span {
+    Span::millis(5)
+}
+
+const fn yes() -> bool {
+    true
+}
+
+const fn one() -> u32 {
+    1
+}
+
+const fn three() -> u8 {
+    3
+}
+
+/// Those that come with the harness: their names, and the files.
+const BUILT_IN: [(&str, &str); 10] = [
+    ("one", include_str!("../scenarios/one.yaml")),
+    ("two", include_str!("../scenarios/two.yaml")),
+    ("three", include_str!("../scenarios/three.yaml")),
+    ("four", include_str!("../scenarios/four.yaml")),
+    ("five", include_str!("../scenarios/five.yaml")),
+    ("six", include_str!("../scenarios/six.yaml")),
+    ("seven", include_str!("../scenarios/seven.yaml")),
+    ("random", include_str!("../scenarios/random.yaml")),
+    ("lease_cut", include_str!("../scenarios/lease_cut.yaml")),
+    ("lopsided", include_str!("../scenarios/lopsided.yaml")),
+];
+
+/// The names of those that come with the harness, and what they are about.
+pub(super) fn built_in() -> impl Iterator<Item = (&'static str, &'static str)> {
+    BUILT_IN.into_iter()
+}
+
+/// The text of a scenario: one that comes with the harness, or a file.
+pub(super) fn text(name: &str) -> Result<String, Error> {
+    if let Some((_, text)) = BUILT_IN.iter().find(|(known, _)| *known == name) {
+        return Ok((*text).to_owned());
+    }
+    let path = Path::new(name);
+    if !path.exists() {
+        let known: Vec<_> = BUILT_IN.iter().map(|(name, _)| *name).collect();
+        return Err(Error::Usage(format!(
+            "there is no scenario `{name}`, and no such file; known: {}",
+            known.join(", ")
+        )));
+    }
+    std::fs::read_to_string(path).map_err(Error::io(format!("read {name}")))
+}
+
+/// Reads and checks a scenario. Complaints name file and line.
+pub(super) fn load(name: &str) -> Result<Scenario, Error> {
+    parse(name, &text(name)?)
+}
+
+pub(super) fn parse(file: &str, text: &str) -> Result<Scenario, Error> {
+    let scenario: Scenario = serde_saphyr::from_str(text).map_err(|error| Error::Usage(complaint(file, &error)))?;
+    scenario.check().map_err(|what| Error::Usage(format!("{file}: {what}")))?;
+    Ok(scenario)
+}
+
+/// `FILE:LINE:COLUMN: what`, which editors jump to.
+fn complaint(file: &str, error: &serde_saphyr::Error) -> String {
+    let what = error.without_snippet().to_string();
+    match error.location() {
+        Some(at) => {
+            let place = format!(" at line {}, column {}", at.line(), at.column());
+            let what = what.replace(&place, "");
+            format!("{file}:{}:{}: {what}", at.line(), at.column())
+        }
+        None => format!("{file}: {what}"),
+    }
+}
+
+impl Scenario {
+    /// What no type can say.
+    fn check(&self) -> Result<(), String> {
+        if self.length.0.0 == 0 {
+            return Err("`length` is 0s, expected some time".into());
+        }
+        if self.resource.refresh.is_empty() {
+            return Err("`refresh` is empty, expected a time for each level, like [8s, 4s, 2s]".into());
+        }
+        self.settings(0)?;
+        self.check_nodes()?;
+        let timed = self.events.iter().map(|timed| &timed.what);
+        let mishaps = self.mishaps.iter().flat_map(|mishaps| &mishaps.one_of).map(|chance| &chance.what);
+        timed.chain(mishaps).try_for_each(|fault| self.check_fault(fault))?;
+        for mishaps in &self.mishaps {
+            if mishaps.one_of.iter().map(|chance| u64::from(chance.weight)).sum::<u64>() == 0 {
+                return Err("`one_of` has nothing of any weight".into());
+            }
+            if mishaps.every.least.0 == 0 {
+                return Err(format!("`every` is {}, expected some time between mishaps", mishaps.every));
+            }
+        }
+        Ok(())
+    }
+
+    fn check_nodes(&self) -> Result<(), String> {
+        let Some(root) = self.nodes.first() else {
+            return Err("`nodes` is empty, expected at least a root".into());
+        };
+        if root.parent.is_some() || root.times != 1 {
+            return Err(format!(
+                "`{}` is the first node and so the root: it has no parent and is there once",
+                root.name
+            ));
+        }
+        for (place, node) in self.nodes.iter().enumerate() {
+            let before = &self.nodes[..place];
+            if before.iter().any(|other| other.name == node.name) {
+                return Err(format!("there are two nodes `{}`; for nodes alike write `times`", node.name));
+            }
+            let known: Vec<_> = before.iter().map(|other| other.name.as_str()).collect();
+            match &node.parent {
+                None if place > 0 => {
+                    return Err(format!("`{}` has no `parent`; only the first node is a root", node.name));
+                }
+                Some(parent) if !known.contains(&parent.as_str()) => {
+                    return Err(format!(
+                        "the parent of `{}` is `{parent}`; above it are {}",
+                        node.name,
+                        known.join(", ")
+                    ));
+                }
+                _ => {}
+            }
+            if node.times == 0 || node.peers == 0 {
+                return Err(format!("`{}`: `times` and `peers` are at least 1", node.name));
+            }
+            node.clients.iter().try_for_each(|clients| clients.wants.check())?;
+        }
+        Ok(())
+    }
+
+    fn check_fault(&self, fault: &Fault) -> Result<(), String> {
+        let (Fault::LoseMaster { node, .. }
+        | Fault::Election { node }
+        | Fault::CutUplink { node, .. }
+        | Fault::Isolate { node, .. }) = fault
+        else {
+            return Ok(());
+        };
+        match node {
+            Some(node) if !self.nodes.iter().any(|known| known.name == *node) => {
+                let known: Vec<_> = self.nodes.iter().map(|node| node.name.as_str()).collect();
+                Err(format!("there is no node `{node}` that something could happen to; known: {}", known.join(", ")))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// How the resource is run at a level of the tree; the root is level 0.
+    pub(super) fn settings(&self, level: usize) -> Result<Settings, String> {
+        let resource = &self.resource;
+        let capacity = Amount::new(resource.capacity).map_err(|error| format!("`capacity` {error}"))?;
+        let mut settings = Settings::new(resource.algorithm.0, capacity);
+        (settings.lease, settings.refresh) = (resource.lease.0, self.refresh(level).0);
+        settings.learning = resource.learning.map(|learning| learning.0);
+        settings.safe_capacity = match resource.safe_capacity {
+            None => SafeCapacity::Dynamic,
+            Some(-1.0) => SafeCapacity::Unlimited,
+            Some(amount) => {
+                SafeCapacity::Fixed(Amount::new(amount).map_err(|error| format!("`safe_capacity` {error}"))?)
+            }
+        };
+        for (name, Word(value)) in &resource.parameters {
+            let parameter = NamedParameter { name: name.clone(), value: Some(value.clone()) };
+            settings.apply(&parameter).map_err(|error| error.to_string())?;
+        }
+        if resource.refresh.len() > 1 {
+            settings.decay_factor = 1.0;
+        }
+        Ok(settings)
+    }
+
+    /// How often holders of a node of this level ask.
+    pub(super) fn refresh(&self, level: usize) -> Span {
+        let by_level = &self.resource.refresh;
+        by_level[level.min(by_level.len() - 1)]
+    }
+
+    /// From then on nothing goes wrong any more.
+    pub(super) fn quiet_from(&self) -> Option<Span> {
+        let quiet = self.quiet?;
+        Some(Span(self.length.0.since(quiet.0)))
+    }
+}
+
+impl Wants {
+    fn check(&self) -> Result<(), String> {
+        let positive = |name: &str, number: f64| match number.is_finite() && number > 0.0 && number < 1e12 {
+            true => Ok(()),
+            false => Err(format!("`{name}` is {number}, expected a number above 0")),
+        };
+        match *self {
+            Wants::Constant(amount) => Amount::new(amount).map(|_| ()).map_err(|error| format!("`constant` {error}")),
+            Wants::Walk { start, every, .. } => {
+                positive("start", start)?;
+                if every.0.0 == 0 { Err("`every` is 0s, expected some time between steps".into()) } else { Ok(()) }
+            }
+            Wants::Pareto { alpha, least } => positive("alpha", alpha).and(positive("least", least)),
+            Wants::Lognormal { median, sigma } => positive("median", median).and(positive("sigma", sigma)),
+        }
+    }
+
+    /// What a client wants when it comes.
+    pub(super) fn first(&self, rng: &mut fastrand::Rng) -> f64 {
+        let drawn = match *self {
+            Wants::Constant(amount) | Wants::Walk { start: amount, .. } => amount,
+            Wants::Pareto { alpha, least } => least / (1.0 - rng.f64()).powf(1.0 / alpha),
+            Wants::Lognormal { median, sigma } => {
+                // Box and Muller.
+                let (radius, angle) = ((1.0 - rng.f64()).ln() * -2.0, rng.f64() * std::f64::consts::TAU);
+                median * (sigma * radius.sqrt() * angle.cos()).exp()
+            }
+        };
+        drawn.min(Amount::MAX.get())
+    }
+
+    /// A step on its walk, if it walks, and when the next is.
+    pub(super) fn step(&self, wants: f64, rng: &mut fastrand::Rng) -> Option<(f64, Span)> {
+        let Wants::Walk { step, every, .. } = *self else { return None };
+        let moved = wants + wants * step.0 * (rng.f64() * 2.0 - 1.0);
+        Some((moved.clamp(0.0, Amount::MAX.get()), every))
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,84 @@
+//! A scenario's nodes and clients, one by one.
+
+use super::scenario::{Scenario, Wants};
+
+/// One node.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) struct Place {
+    /// With a number if the file has several alike.
+    pub(super) name: String,
+    /// Which of the file's it is.
+    pub(super) spec: usize,
+    pub(super) parent: Option<usize>,
+    pub(super) level: usize,
+    pub(super) peers: u8,
+}
+
+/// One client.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) struct Seat {
+    pub(super) node: usize,
+    pub(super) wants: Wants,
+}
+
+/// All of them. Parents come before their children.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub(super) struct Tree {
+    pub(super) nodes: Vec<Place>,
+    pub(super) clients: Vec<Seat>,
+}
+
+impl Tree {
+    pub(super) fn new(scenario: &Scenario) -> Tree {
+        let mut tree = Tree::default();
+        for (spec, node) in scenario.nodes.iter().enumerate() {
+            let parents: Vec<Option<usize>> = match &node.parent {
+                None => vec![None],
+                Some(parent) => {
+                    let is_parent = |place: &Place| scenario.nodes[place.spec].name == *parent;
+                    let places = tree.nodes.iter().enumerate().filter(|(_, place)| is_parent(place));
+                    places.map(|(index, _)| Some(index)).collect()
+                }
+            };
+            let several = parents.len() * node.times as usize > 1;
+            let each = parents.into_iter().flat_map(|parent| (0..node.times).map(move |_| parent));
+            for (number, parent) in (1..).zip(each) {
+                let name = if several { format!("{}{number}", node.name) } else { node.name.clone() };
+                let level = parent.map_or(0, |parent| tree.nodes[parent].level + 1);
+                tree.nodes.push(Place { name, spec, parent, level, peers: node.peers });
+                let node_index = tree.nodes.len() - 1;
+                for clients in &node.clients {
+                    let seat = Seat { node: node_index, wants: clients.wants };
+                    tree.clients.extend(std::iter::repeat_n(seat, clients.count as usize));
+                }
+            }
+        }
+        tree
+    }
+
+    /// The nodes that a name in the file stands for.
+    pub(super) fn named(&self, scenario: &Scenario, name: &str) -> Vec<usize> {
+        let called = |place: &Place| scenario.nodes[place.spec].name == name;
+        (0..self.nodes.len()).filter(|node| called(&self.nodes[*node])).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::simulate::scenario::load;
+
+    #[test]
+    fn five_has_thirteen_nodes_on_three_levels_and_forty_five_clients() {
+        let five = load("five").expect("it comes with the harness");
+        let tree = Tree::new(&five);
+        let levels = |level| tree.nodes.iter().filter(|node| node.level == level).count();
+        assert_eq!((levels(0), levels(1), levels(2)), (1, 3, 9));
+        assert_eq!(tree.clients.len(), 45);
+        assert_eq!(tree.nodes[12].name, "datacenter9");
+        let children = |parent| tree.nodes.iter().filter(|node| node.parent == Some(parent)).count();
+        assert_eq!((0..4).map(children).collect::<Vec<_>>(), [3, 3, 3, 3]);
+        assert!((4..13).all(|node| tree.clients.iter().filter(|client| client.node == node).count() == 5));
+        assert_eq!(tree.named(&five, "region"), [1, 2, 3]);
+    }
+}

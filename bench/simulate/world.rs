@@ -1,0 +1,460 @@
+//! Clients and nodes, and the messages between them, on one virtual clock.
+//!
+//! What decides is the real thing: the core's resource at nodes, the client's session at clients, the same session at child
+//! nodes. This is what is around them: whose turn it is, what arrives when, and what goes wrong. Nothing depends on anything
+//! but the scenario and the seed.
+//!
+//! Absent: batching (every request is a round of its own, unless several wait for a supply), clocks that differ, and how
+//! peers elect a master. An election is an event here, and there is at most one master of a node at any moment.
+
+use std::{collections::VecDeque, sync::Arc};
+
+use leaseway_core::{Amount, Millis, Now, Reuse, Settings, Sum, invariant::Violation};
+use serde::Serialize;
+use slab::Slab;
+
+use super::{
+    books::{Books, Use},
+    client::Client,
+    mail::{Mail, Party},
+    network::Network,
+    node::{Desk, Node},
+    oracle::{self, Apart},
+    queue::Queue,
+    scenario::Scenario,
+    tree::Tree,
+    units::Span,
+};
+
+/// The one resource there is.
+pub(super) const RESOURCE: &str = "resource0";
+/// The wall clock when virtual time begins.
+const EPOCH: i64 = 1_700_000_000;
+/// Between looks at everybody.
+const SECOND: Millis = Millis(1_000);
+/// Everybody is compared with what one server would give them so often.
+const COMPARE: Millis = Millis(30_000);
+/// Longer ones are drawn with a point every five seconds, not every second.
+const LONG: Span = Span::millis(600_000);
+/// Nobody needs to know more of what led to a violation.
+const TRACE: usize = 40;
+/// Within this part of what is due counts as settled.
+const SETTLED: f64 = 1.0;
+
+/// A scenario, ready to be run with any seed.
+pub(super) struct Plan {
+    pub(super) scenario: Scenario,
+    pub(super) tree: Tree,
+    /// How the resource is run, level by level.
+    pub(super) settings: Vec<Settings>,
+}
+
+/// What happens.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Event {
+    Deliver(usize),
+    WakeClient(usize),
+    WakeNode { node: usize, life: u32 },
+    LosePatience { node: usize, life: u32 },
+    Tick { node: usize, life: u32 },
+    Look { node: usize, life: u32 },
+    Remembered { node: usize, life: u32 },
+    Walk(usize),
+    Timed(usize),
+    Mishap(usize),
+    Elect(usize),
+    Return(usize),
+    Quiet,
+    Sample,
+}
+
+pub(super) struct World<'p> {
+    pub(super) plan: &'p Plan,
+    pub(super) now: Millis,
+    pub(super) queue: Queue<Event>,
+    pub(super) mail: Slab<Mail>,
+    pub(super) nodes: Vec<Node>,
+    pub(super) clients: Vec<Client>,
+    pub(super) network: Network,
+    pub(super) rng: fastrand::Rng,
+    pub(super) books: Books,
+    pub(super) resource: Arc<str>,
+    pub(super) desk: Desk,
+    /// How the resource is run by now, level by level.
+    pub(super) settings: Vec<Settings>,
+    pub(super) messages: u64,
+    /// Whether a violation ends the run.
+    pub(super) checked: bool,
+    /// Nothing goes wrong any more.
+    pub(super) quiet: bool,
+    events: u64,
+    settling: Option<Settling>,
+    compared: (f64, u32),
+    curve: Option<Vec<Point>>,
+    trace: Option<VecDeque<String>>,
+}
+
+/// Everybody on the way to what they are due, once nothing changes any more.
+struct Settling {
+    dues: Vec<Amount>,
+    since: Option<Millis>,
+}
+
+/// What clients wanted and had, together.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(super) struct Point {
+    pub(super) at: Millis,
+    pub(super) wants: f64,
+    pub(super) had: f64,
+}
+
+/// What was measured of one seed.
+#[derive(Debug, Clone, Serialize)]
+pub(super) struct Figures {
+    pub(super) seed: u64,
+    #[serde(flatten)]
+    pub(super) usage: Use,
+    /// From what one server that knew everybody would give: every half minute, the average of everybody's.
+    pub(super) apart_mean: f64,
+    /// At the end.
+    pub(super) apart_at_end: Apart,
+    /// After the last fault, until everybody had what they were due, for good: seconds, and refresh intervals of the root.
+    pub(super) settled_s: Option<f64>,
+    pub(super) settled_refreshes: Option<f64>,
+    pub(super) messages_per_s: f64,
+    pub(super) events: u64,
+    pub(super) took_s: f64,
+    /// The same for the same seed, or something is wrong.
+    pub(super) digest: String,
+    #[serde(skip)]
+    pub(super) curve: Vec<Point>,
+}
+
+/// A promise that was not kept.
+#[derive(Debug, Clone)]
+pub(super) struct Broken {
+    pub(super) seed: u64,
+    pub(super) at: Millis,
+    pub(super) violation: Violation,
+    /// What happened before, and how every node stood then, if that was asked for.
+    pub(super) trace: Vec<String>,
+}
+
+/// What a run is to keep besides what it measures.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Keep {
+    pub(super) curve: bool,
+    pub(super) trace: bool,
+    /// Goes on whatever happens, to see how bad it gets.
+    pub(super) on_after_violations: bool,
+}
+
+impl Plan {
+    pub(super) fn new(scenario: Scenario) -> Result<Plan, String> {
+        let tree = Tree::new(&scenario);
+        let levels = tree.nodes.iter().map(|place| place.level).max().unwrap_or(0);
+        let settings = (0..=levels).map(|level| scenario.settings(level)).collect::<Result<_, _>>()?;
+        Ok(Plan { scenario, tree, settings })
+    }
+
+    /// How a node of this level runs the resource, given what its parent says. Where the file has a refresh interval for each
+    /// level, that goes.
+    pub(super) fn settings_from(&self, parents: &Settings, level: usize) -> Settings {
+        let Settings { refresh, decay_factor, .. } = self.settings[level];
+        Settings { refresh, decay_factor, ..parents.clone() }
+    }
+
+    /// Runs it once.
+    pub(super) fn run(&self, seed: u64, keep: Keep) -> Result<Figures, Broken> {
+        let began = std::time::Instant::now();
+        let mut world = World::new(self, seed, keep);
+        match world.start().and_then(|()| world.run()).and_then(|()| world.judge()) {
+            Ok(()) => Ok(world.figures(seed, began.elapsed().as_secs_f64())),
+            Err(violation) => {
+                let mut trace: Vec<String> = world.trace.take().unwrap_or_default().into();
+                if keep.trace {
+                    trace.extend(world.standing());
+                }
+                Err(Broken { seed, at: world.now, violation, trace })
+            }
+        }
+    }
+}
+
+impl<'p> World<'p> {
+    fn new(plan: &'p Plan, seed: u64, keep: Keep) -> World<'p> {
+        let scenario = &plan.scenario;
+        let nodes = plan.tree.nodes.iter().enumerate().map(|(index, place)| Node::new(index, place)).collect();
+        let bounded =
+            plan.settings[0].shares() && plan.settings[0].reuse == Reuse::Confirmed && !keep.on_after_violations;
+        let capacity = Amount::clamped(scenario.resource.capacity);
+        let books = Books::new(capacity, bounded, scenario.measure_from.0);
+        World {
+            plan,
+            now: Millis(0),
+            queue: Queue::new(),
+            mail: Slab::with_capacity(256),
+            nodes,
+            clients: Vec::with_capacity(plan.tree.clients.len()),
+            network: scenario.network.clone(),
+            rng: fastrand::Rng::with_seed(seed),
+            books,
+            resource: RESOURCE.into(),
+            desk: Desk::default(),
+            settings: plan.settings.clone(),
+            messages: 0,
+            checked: !keep.on_after_violations,
+            quiet: false,
+            events: 0,
+            settling: None,
+            compared: (0.0, 0),
+            curve: keep.curve.then(Vec::new),
+            trace: keep.trace.then(VecDeque::new),
+        }
+    }
+
+    fn start(&mut self) -> Result<(), Violation> {
+        let Plan { scenario, tree, .. } = self.plan;
+        for node in 0..tree.nodes.len() {
+            self.elect(node)?;
+        }
+        for seat in 0..tree.clients.len() {
+            self.arrive(seat);
+        }
+        for (number, timed) in scenario.events.iter().enumerate() {
+            self.queue.put(timed.at.0, Event::Timed(number));
+        }
+        for (number, mishaps) in scenario.mishaps.iter().enumerate() {
+            self.queue.put(mishaps.from.0, Event::Mishap(number));
+        }
+        if let Some(Span(quiet)) = scenario.quiet_from() {
+            self.queue.put(quiet, Event::Quiet);
+        }
+        self.queue.put(SECOND, Event::Sample);
+        Ok(())
+    }
+
+    fn run(&mut self) -> Result<(), Violation> {
+        let end = self.plan.scenario.length.0;
+        while let Some((at, event)) = self.queue.take(end) {
+            self.now = at;
+            self.events += 1;
+            if self.trace.is_some() {
+                self.note(event);
+            }
+            self.happen(event)?;
+        }
+        self.now = end;
+        self.books.advance(end);
+        Ok(())
+    }
+
+    fn happen(&mut self, event: Event) -> Result<(), Violation> {
+        match event {
+            Event::Deliver(letter) => {
+                let mail = self.mail.remove(letter);
+                self.deliver(mail)
+            }
+            Event::WakeClient(client) => self.wake_client(client),
+            Event::WakeNode { node, life } => {
+                self.wake_node(node, life);
+                Ok(())
+            }
+            Event::LosePatience { node, life } => self.lose_patience(node, life),
+            Event::Tick { node, life } => self.tick(node, life),
+            Event::Look { node, life } => {
+                self.look_again(node, life);
+                Ok(())
+            }
+            Event::Remembered { node, life } => self.remembered(node, life),
+            Event::Walk(client) => self.walk(client),
+            Event::Timed(number) => {
+                let plan = self.plan;
+                self.befall(&plan.scenario.events[number].what)
+            }
+            Event::Mishap(number) => self.mishap(number),
+            Event::Elect(node) => self.elect(node),
+            Event::Return(client) => self.come_back(client),
+            Event::Quiet => self.calm(),
+            Event::Sample => {
+                self.sample();
+                Ok(())
+            }
+        }
+    }
+
+    /// Puts a message on its way.
+    pub(super) fn send(&mut self, mail: Mail) {
+        self.messages += 1;
+        if !self.is_reachable(&mail) {
+            return;
+        }
+        let (first, second) = self.network.delays(&mut self.rng);
+        if let Some(delay) = second {
+            let letter = self.mail.insert(mail.clone());
+            self.queue.put(self.now.plus(delay), Event::Deliver(letter));
+        }
+        if let Some(delay) = first {
+            let letter = self.mail.insert(mail);
+            self.queue.put(self.now.plus(delay), Event::Deliver(letter));
+        }
+    }
+
+    fn deliver(&mut self, mail: Mail) -> Result<(), Violation> {
+        if !self.is_reachable(&mail) {
+            return Ok(());
+        }
+        match mail {
+            Mail::Request(letter) => self.request(*letter),
+            Mail::Reply(letter) => match letter.to {
+                Party::Client(client) => self.answer_client(client, &letter),
+                Party::Node(node) => self.answer_node(node, *letter),
+            },
+            Mail::Hint { to, life, .. } => match to {
+                Party::Client(client) => self.hint_client(client, life),
+                Party::Node(node) => {
+                    self.hint_node(node);
+                    Ok(())
+                }
+            },
+        }
+    }
+
+    /// Whether no link on the way is cut.
+    fn is_reachable(&self, mail: &Mail) -> bool {
+        let (party, node) = mail.ends();
+        let own = match party {
+            Party::Client(client) => self.clients[client].cut_until,
+            Party::Node(node) => self.nodes[node].uplink_cut_until.max(self.nodes[node].isolated_until),
+        };
+        own.max(self.nodes[node].isolated_until) <= self.now
+    }
+
+    fn sample(&mut self) {
+        self.books.sample(self.now);
+        let scenario = &self.plan.scenario;
+        let every = if scenario.length > LONG { 5 } else { 1 };
+        let (wants, had) = self.books.sums();
+        if let Some(curve) = self.curve.as_mut().filter(|_| (self.now.0 / SECOND.0).is_multiple_of(every)) {
+            curve.push(Point { at: self.now, wants, had });
+        }
+        if self.now >= scenario.measure_from.0 && self.now.0.is_multiple_of(COMPARE.0) {
+            self.compared.0 += self.apart().mean;
+            self.compared.1 += 1;
+        }
+        if let Some(mut settling) = self.settling.take() {
+            let settled =
+                oracle::apart(&settling.dues, self.clients.iter().map(|client| client.believes)).worst <= SETTLED;
+            settling.since = if settled { settling.since.or(Some(self.now)) } else { None };
+            self.settling = Some(settling);
+        }
+        self.queue.put(self.now.plus(SECOND), Event::Sample);
+    }
+
+    /// From now on nothing goes wrong any more.
+    fn calm(&mut self) -> Result<(), Violation> {
+        self.quiet = true;
+        self.network.heal();
+        for node in 0..self.nodes.len() {
+            (self.nodes[node].uplink_cut_until, self.nodes[node].isolated_until) = (self.now, self.now);
+            if self.nodes[node].master.is_none() {
+                self.elect(node)?;
+            }
+        }
+        for client in &mut self.clients {
+            client.cut_until = self.now;
+        }
+        for client in 0..self.clients.len() {
+            self.come_back(client)?;
+        }
+        self.settling = Some(Settling { dues: self.dues(), since: None });
+        Ok(())
+    }
+
+    /// What one server that knew every client would give each of them now.
+    fn dues(&self) -> Vec<Amount> {
+        let wants: Vec<_> = self.clients.iter().map(|client| client.wants()).collect();
+        oracle::dues(&self.plan.settings[0], &wants)
+    }
+
+    fn apart(&self) -> Apart {
+        oracle::apart(&self.dues(), self.clients.iter().map(|client| client.believes))
+    }
+
+    /// Whether everybody ended up with what they were due, if they had the time.
+    fn judge(&self) -> Result<(), Violation> {
+        match &self.settling {
+            Some(Settling { since: None, .. }) if self.checked => {
+                let Apart { mean, worst } = self.apart();
+                let detail =
+                    format!("after the quiet clients are {mean:.3} % apart from what they are due, one {worst:.3} %");
+                Err(Violation { invariant: "I5", detail })
+            }
+            _ => Ok(()),
+        }
+    }
+
+    fn figures(mut self, seed: u64, took_s: f64) -> Figures {
+        let quiet_from = self.plan.scenario.quiet_from().map(|span| span.0);
+        let settled = self.settling.as_ref().and_then(|settling| settling.since).zip(quiet_from);
+        let settled_s = settled.map(|(since, from)| since.since(from).0 as f64 / 1000.0);
+        let refresh_s = self.plan.scenario.refresh(0).0.0 as f64 / 1000.0;
+        Figures {
+            seed,
+            usage: self.books.figures(),
+            apart_mean: self.compared.0 / f64::from(self.compared.1.max(1)),
+            apart_at_end: self.apart(),
+            settled_s,
+            settled_refreshes: settled_s.map(|seconds| seconds / refresh_s),
+            messages_per_s: self.messages as f64 * 1000.0 / self.now.0.max(1) as f64,
+            events: self.events,
+            took_s,
+            digest: format!("{:016x}", self.books.digest()),
+            curve: self.curve.take().unwrap_or_default(),
+        }
+    }
+
+    /// How every node stands: what it can give, what it takes for held, and what those of its clients may use who are its own.
+    fn standing(&self) -> impl Iterator<Item = String> {
+        let places = self.plan.tree.nodes.iter().zip(&self.nodes).enumerate();
+        places.map(|(index, (place, node))| {
+            let own = self.plan.tree.clients.iter().zip(&self.clients).filter(|(seat, _)| seat.node == index);
+            let used: Sum = own.map(|(_, client)| client.believes).collect();
+            let (name, life) = (&place.name, node.life);
+            match &node.master {
+                None => format!("{name}: no master; its clients may use {used:?}"),
+                Some(master) => {
+                    let (resource, end) = (&master.resource, master.own_end.map(|end| end.0));
+                    let (capacity, held) = (resource.settings().capacity, resource.sums().held);
+                    let learning = if resource.is_learning(self.now) { ", learning" } else { "" };
+                    format!(
+                        "{name}: master {life}{learning}, capacity {capacity:?} until {end:?}, held {held:?}; its clients may use {used:?}"
+                    )
+                }
+            }
+        })
+    }
+
+    fn note(&mut self, event: Event) {
+        let what = match event {
+            Event::Sample | Event::Tick { .. } | Event::Walk(_) => return,
+            Event::Deliver(letter) => format!("{:?}", self.mail[letter]),
+            other => format!("{other:?}"),
+        };
+        let line = format!("{:>9.3} s  {what}", self.now.0 as f64 / 1000.0);
+        if let Some(trace) = &mut self.trace {
+            trace.push_back(line);
+            if trace.len() > TRACE {
+                trace.pop_front();
+            }
+        }
+    }
+
+    /// Both clocks of a server.
+    pub(super) fn clock(&self) -> Now {
+        Now { at: self.now, unix: EPOCH + (self.now.0 / 1000) as i64 }
+    }
+}
+
+#[cfg(test)]
+mod tests;

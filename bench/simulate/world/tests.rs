@@ -1,0 +1,153 @@
+use super::*;
+use crate::simulate::{
+    scenario::{Handover, Word, load},
+    units::{Between, Part},
+};
+
+fn scenario(name: &str, change: impl FnOnce(&mut Scenario)) -> Plan {
+    let mut scenario = load(name).expect("it comes with the harness");
+    change(&mut scenario);
+    Plan::new(scenario).expect("it is valid")
+}
+
+fn run(plan: &Plan, seed: u64) -> Figures {
+    plan.run(seed, Keep::default()).unwrap_or_else(|broken| panic!("{broken:?}"))
+}
+
+/// Three minutes of everything that can go wrong.
+fn trouble() -> Plan {
+    scenario("random", |scenario| scenario.length = Span::millis(480_000))
+}
+
+#[test]
+fn the_same_seed_gives_the_same_run_and_another_gives_another() {
+    let plan = trouble();
+    let (first, again, other) = (run(&plan, 7), run(&plan, 7), run(&plan, 8));
+    assert_eq!((&first.digest, first.events), (&again.digest, again.events));
+    assert_eq!(first.usage, again.usage);
+    assert_ne!(first.digest, other.digest);
+}
+
+#[test]
+fn one_uses_all_that_is_wanted_from_the_first_second_on() {
+    let figures = run(&scenario("one", |_| {}), 1);
+    assert!((99.0..101.0).contains(&figures.usage.of_wanted), "{figures:?}");
+    assert_eq!((figures.usage.over_seconds, figures.usage.first_99_s), (0.0, Some(1.0)));
+}
+
+/// With the rules of the original: a master without promises learns for as long as leases last.
+#[test]
+fn a_master_that_listens_gives_nothing_before_leases_have_ended() {
+    let figures = run(&scenario("one", |scenario| scenario.handover = Handover::Learning), 1);
+    let first = figures.usage.first_95_s.expect("they converge");
+    assert!((61.0..70.0).contains(&first), "{first}");
+}
+
+#[test]
+fn nobody_notices_that_there_was_no_master_for_less_than_a_lease() {
+    let figures = run(&scenario("two", |_| {}), 1);
+    assert!(figures.usage.of_wanted > 99.0, "{figures:?}");
+}
+
+#[test]
+fn without_a_master_for_longer_than_a_lease_clients_have_nothing_until_there_is_one() {
+    let plan = scenario("three", |_| {});
+    let figures = plan.run(1, Keep { curve: true, ..Keep::default() }).expect("nothing is broken");
+    let had = |second: u64| {
+        let point = figures.curve.iter().find(|point| point.at == Millis(second * 1000)).expect("a point a second");
+        point.had / point.wants.min(500.0)
+    };
+    assert!(had(119) > 0.95 && had(170) > 0.9, "leases last for a minute");
+    assert_eq!(had(189), 0.0, "all have ended");
+    assert!(had(210) > 0.95, "and there is a master again");
+}
+
+#[test]
+fn a_tree_of_three_levels_uses_nearly_everything_and_never_more() {
+    let figures = run(&scenario("five", |scenario| scenario.length = Span::millis(300_000)), 1);
+    assert!(figures.usage.of_wanted > 99.3, "{figures:?}");
+    assert_eq!(figures.usage.over_seconds, 0.0);
+}
+
+#[test]
+fn under_prompt_it_is_counted_for_how_long_there_was_too_much() {
+    let prompt = |scenario: &mut Scenario| {
+        scenario.length = Span::millis(600_000);
+        scenario.network.delay = Between { least: Millis(10), most: Millis(100) };
+        scenario.resource.parameters.insert("reuse".into(), Word("prompt".into()));
+    };
+    let figures = run(&scenario("six", prompt), 1);
+    assert!(figures.usage.over_seconds > 0.0 && figures.usage.over_seconds < 60.0, "{figures:?}");
+    assert!(figures.usage.over_most > 100.0, "{figures:?}");
+}
+
+#[test]
+fn after_the_trouble_everybody_has_what_they_are_due() {
+    for handover in [Handover::Promises, Handover::Learning] {
+        let plan = scenario("random", |scenario| {
+            scenario.handover = handover;
+            scenario.length = Span::millis(600_000);
+        });
+        let figures = run(&plan, 3);
+        assert!(figures.settled_s.is_some() && figures.apart_at_end.worst <= SETTLED, "{handover:?}: {figures:?}");
+    }
+}
+
+/// A client at the end of a tree gets what one server that knew everybody would give it; with sums only it does not.
+#[test]
+fn a_lopsided_tree_is_as_fair_as_one_server() {
+    let short = |scenario: &mut Scenario| scenario.length = Span::millis(120_000);
+    assert!(run(&scenario("lopsided", short), 1).apart_at_end.worst < 1.0);
+    let sums = scenario("lopsided", |scenario| {
+        short(scenario);
+        (scenario.slices, scenario.terms) = (false, false);
+    });
+    assert!(run(&sums, 1).apart_at_end.worst > 5.0);
+}
+
+/// A server that gives out more than there is: the books say so at once, and the trace says what led to it.
+#[test]
+fn too_much_is_found_and_told_the_same_way_again() {
+    let mut plan = scenario("five", |_| {});
+    plan.settings[0].capacity = Amount::clamped(550.0);
+    let keep = Keep { trace: true, ..Keep::default() };
+    let broken = plan.run(1, keep).expect_err("550 of 500 are given out");
+    assert_eq!(broken.violation.invariant, "I2");
+    assert!(broken.trace.iter().any(|line| line.contains("datacenter9: master")));
+    assert!(!broken.trace.is_empty() && broken.trace.len() <= TRACE + plan.tree.nodes.len());
+    let again = plan.run(1, keep).expect_err("the same again");
+    assert_eq!((broken.at, &broken.trace), (again.at, &again.trace));
+    let figures = plan.run(1, Keep { on_after_violations: true, ..Keep::default() }).expect("it goes on");
+    assert!(figures.usage.over_most > 105.0 && figures.usage.over_seconds > 1_000.0, "{figures:?}");
+}
+
+#[test]
+fn those_who_do_not_get_what_they_are_due_are_found() {
+    // Nothing arrives any more, whatever the scenario promises.
+    let plan = scenario("random", |scenario| {
+        scenario.length = Span::millis(300_000);
+        scenario.quiet = Some(Span::millis(20_000));
+        scenario.network.deadline = Span::millis(1);
+        scenario.network.delay = Between { least: Millis(21_000), most: Millis(21_000) };
+    });
+    assert_eq!(plan.run(1, Keep::default()).expect_err("nobody gets anything").violation.invariant, "I5");
+}
+
+#[test]
+fn a_worse_network_costs_something_but_no_promise() {
+    let bad = scenario("five", |scenario| {
+        scenario.length = Span::millis(600_000);
+        scenario.network.delay = Between { least: Millis(10), most: Millis(100) };
+        (scenario.network.loss, scenario.network.duplicates) = (Part(0.01), Part(0.01));
+    });
+    let good = scenario("five", |scenario| scenario.length = Span::millis(600_000));
+    let (bad, good) = (run(&bad, 2), run(&good, 2));
+    assert!(bad.usage.of_wanted < good.usage.of_wanted && bad.usage.of_wanted > 97.0, "{bad:?} {good:?}");
+}
+
+#[test]
+fn without_hints_there_are_fewer_messages_and_less_is_used() {
+    let short = |push| scenario("six", move |scenario| scenario.push = push);
+    let (on, off) = (run(&short(true), 1), run(&short(false), 1));
+    assert!(off.messages_per_s < on.messages_per_s && off.usage.of_wanted < on.usage.of_wanted, "{on:?} {off:?}");
+}

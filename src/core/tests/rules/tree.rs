@@ -1,0 +1,305 @@
+//! What a node and its parent tell each other.
+
+use super::*;
+use crate::{Ceiling, Inherited};
+
+const LONG: Millis = Millis(600_000);
+
+fn child(kind: Kind) -> Desk {
+    Desk::below(Settings::new(kind, Amount::ZERO))
+}
+
+/// A child whose parent has lent it so much.
+fn with(kind: Kind, capacity: f64) -> Desk {
+    let mut desk = child(kind);
+    desk.supply(capacity, LONG);
+    desk
+}
+
+/// Rule 5. To say "nothing" would take from all what they have, at every change of masters.
+#[test]
+fn before_its_first_lease_a_node_decides_nothing_and_nobody_loses_anything() {
+    let ceiling =
+        |id: &str, amount| Ceiling { kind: HolderKind::Client, id: id.into(), amount: Amount::clamped(amount) };
+    let inherited =
+        Inherited { ceilings: vec![(ceiling("a", 40.0), Millis(50_000))], newest: None, until: Millis(50_000) };
+    let settings = Settings { capacity: Amount::clamped(1e9), ..fair(0.0) };
+    let mut desk = Desk::born(Birth { source: Source::Parent, inherited: Some(inherited), ..birth(settings) });
+    assert_eq!(desk.resource.settings().capacity, Amount::ZERO, "what a template says is not lent yet");
+    let token = Token::new(3);
+    let had = Has { token, capacity: Amount::clamped(40.0), expiry_time: now_at(Millis(50_000)).unix };
+    for _ in 0..3 {
+        assert_eq!(desk.send(ask("a", 100.0, Some(had))), Answer::NotYet);
+        assert_eq!(desk.send(ask("b", 60.0, None)), Answer::NotYet);
+        desk.pass(1_000);
+        assert_eq!(desk.resource.take_changes(desk.now).changes, None, "there is nothing new to promise");
+    }
+    assert_eq!((desk.held(), desk.counters().too_soon, desk.counters().granted), (40.0, 0, 0));
+    let told = desk.resource.condense(desk.now);
+    assert_eq!(told.outstanding.get(), 40.0, "the parent hears of it");
+    assert_eq!(told.claims.iter().map(|claim| claim.wants.get()).sum::<f64>(), 160.0, "and of what all want");
+    desk.supply(100.0, LONG);
+    assert_eq!(desk.deliver(ask("a", 100.0, Some(had))), 50.0);
+    assert_eq!(desk.asks("b", 60.0), 50.0);
+}
+
+/// All that a request could bring is "not yet".
+#[test]
+fn before_its_first_lease_a_node_sends_nobody_to_ask() {
+    let mut desk = child(Kind::FairShare);
+    assert_eq!(desk.send(ask("a", 100.0, None)), Answer::NotYet);
+    assert!(desk.resource.watch(HolderKind::Client, "a"));
+    let hints = |desk: &mut Desk| {
+        let mut hints = Vec::new();
+        desk.resource.hints(desk.now, 10, &mut hints);
+        hints.len()
+    };
+    assert_eq!((desk.resource.next_hints(desk.now), hints(&mut desk)), (None, 0));
+    desk.supply(100.0, LONG);
+    assert_eq!((desk.resource.next_hints(desk.now), hints(&mut desk)), (Some(desk.now), 1), "now it brings something");
+}
+
+#[test]
+fn who_was_put_off_and_asks_no_more_is_forgotten() {
+    let mut desk = child(Kind::FairShare);
+    assert_eq!(desk.send(ask("a", 100.0, None)), Answer::NotYet);
+    assert_eq!(desk.resource.holders(), 1);
+    desk.pass(70_000);
+    assert!(desk.resource.tick(desk.now), "one lease length later nobody is here");
+}
+
+/// Rule 8.
+#[test]
+fn a_node_that_is_learning_says_so() {
+    let birth = Birth { source: Source::Parent, learning_until: Millis(60_000), ..birth(fair(0.0)) };
+    let mut desk = Desk::born(birth);
+    for (now, learning) in [(0, true), (59_999, true), (60_000, false)] {
+        assert_eq!(desk.resource.condense(Millis(now)).learning, learning, "at {now}");
+    }
+}
+
+#[test]
+fn outstanding_is_all_that_is_held_below() {
+    let mut desk = with(Kind::FairShare, 100.0);
+    desk.asks("a", 100.0);
+    desk.supply(30.0, LONG);
+    assert_eq!(desk.resource.condense(desk.now).outstanding.get(), 100.0, "`a` knows nothing of the cut");
+    desk.pass(16_000);
+    assert_eq!((desk.asks("a", 100.0), desk.held()), (30.0, 100.0));
+    assert_eq!(desk.resource.condense(desk.now).outstanding.get(), 100.0, "the answer may be lost");
+    desk.pass(16_000);
+    desk.asks("a", 100.0);
+    assert_eq!(desk.resource.condense(desk.now).outstanding.get(), 30.0);
+}
+
+/// A third of a unit is no `f64`: what is told must not be less than what is counted.
+#[test]
+fn outstanding_is_never_rounded_down() {
+    let mut desk = with(Kind::FairShare, 1.0);
+    for id in ["a", "b", "c"] {
+        desk.asks(id, 1.0);
+    }
+    let told = desk.resource.condense(desk.now).outstanding;
+    assert!(crate::Sum::from(told) >= desk.resource.sums().held);
+}
+
+#[test]
+fn an_edition_names_what_was_told_to_be_in_force() {
+    let mut desk = child(Kind::FairShare);
+    assert_eq!(desk.resource.condense(desk.now).edition, 0, "there is none before the first");
+    for edition in [4, 9] {
+        let (capacity, until) = (Amount::clamped(50.0), Millis(20_000));
+        desk.resource.supply(Supply { capacity, until, edition, ..Supply::default() });
+        assert_eq!(desk.resource.condense(desk.now).edition, edition);
+    }
+    desk.resource.tick(Millis(30_000));
+    assert_eq!(desk.resource.condense(Millis(30_000)).edition, 9, "also when it has ended");
+}
+
+/// Rule 10.
+#[test]
+fn the_parent_is_asked_early_when_demand_has_moved() {
+    let mut desk = with(Kind::FairShare, 100.0);
+    assert!(desk.resource.asks_early(), "it has been told nothing yet");
+    desk.asks("a", 400.0);
+    desk.resource.condense(desk.now);
+    assert!(!desk.resource.asks_early());
+    desk.asks("b", 1.0);
+    assert!(!desk.resource.asks_early(), "a four-hundredth can wait");
+    desk.asks("c", 3.0);
+    assert!(desk.resource.asks_early(), "a hundredth cannot");
+    desk.resource.condense(desk.now);
+    assert!(!desk.resource.asks_early());
+    desk.release(HolderKind::Client, "a", None);
+    assert!(desk.resource.asks_early());
+}
+
+/// Rule 10: somebody elsewhere waits for it.
+#[test]
+fn the_parent_is_asked_early_when_what_it_waits_for_is_given_up() {
+    let mut desk = with(Kind::FairShare, 100.0);
+    desk.round(&[("a", 80.0), ("b", 80.0)]);
+    desk.resource.condense(desk.now);
+    desk.supply(60.0, LONG);
+    assert!(!desk.resource.asks_early(), "nobody has given up anything");
+    desk.pass(16_000);
+    assert_eq!(desk.asks("a", 80.0), 30.0);
+    assert!(!desk.resource.asks_early(), "it has not confirmed");
+    assert_eq!(desk.send(desk.request("a", 80.0)), Answer::TooSoon, "but what it confirms is heard");
+    assert!(desk.resource.asks_early());
+    desk.resource.condense(desk.now);
+    assert!(!desk.resource.asks_early());
+}
+
+#[test]
+fn the_parent_is_not_asked_early_for_what_it_does_not_wait_for() {
+    let mut desk = with(Kind::FairShare, 100.0);
+    desk.round(&[("a", 80.0), ("b", 80.0)]);
+    desk.resource.condense(desk.now);
+    desk.pass(16_000);
+    desk.round(&[("a", 79.9), ("b", 80.0)]);
+    desk.supply(300.0, LONG);
+    desk.pass(16_000);
+    desk.round(&[("a", 79.9), ("b", 80.0)]);
+    assert!(desk.held() > 150.0);
+    assert!(!desk.resource.asks_early(), "more is held, which is its own affair");
+}
+
+#[test]
+fn headroom_lends_nodes_what_nobody_wants_and_clients_nothing() {
+    let mut desk = Desk::new(Settings { headroom: 0.5, ..fair(100.0) });
+    desk.asks("a", 20.0);
+    desk.node_asks("n", &[slice(2, 20.0, 0)]);
+    desk.pass(16_000);
+    assert_eq!(desk.node_asks("n", &[slice(2, 20.0, 0)]), 35.0, "half of 60, for half of what is wanted");
+    assert_eq!(desk.asks("a", 20.0), 20.0);
+    desk.pass(16_000);
+    desk.asks("a", 90.0);
+    assert_eq!(desk.node_asks("n", &[slice(2, 20.0, 0)]), 20.0, "nothing is unclaimed now");
+}
+
+#[test]
+fn nodes_refresh_sooner_than_clients_but_not_more_than_once_a_second() {
+    for (refresh, factor, expected) in
+        [(16_000, 0.5, 8_000), (16_000, 1.0, 16_000), (1_500, 0.1, 1_000), (500, 0.5, 500)]
+    {
+        let settings = Settings { refresh: Millis(refresh), decay_factor: factor, ..fair(100.0) };
+        let mut desk = Desk::new(settings);
+        desk.node_asks("n", &[slice(1, 1.0, 0)]);
+        desk.asks("a", 1.0);
+        assert_eq!((desk.leases["n"].refresh.0, desk.leases["a"].refresh.0), (expected, refresh));
+    }
+}
+
+/// The border refuses them too; but nothing that a parent says may stop a node.
+#[test]
+fn terms_that_cannot_be_are_not_followed() {
+    for equal in [f64::NAN, f64::INFINITY, -1.0, -0.0] {
+        let mut desk = child(Kind::ProportionalShare);
+        desk.supply_with(60.0, LONG, vec![(0, Terms::Share { equal, top_up: 0.5 }), (0, Terms::Level(equal))]);
+        desk.asks("a", 10.0);
+        assert_eq!(desk.asks("b", 90.0), 50.0, "{equal}: it divides by itself");
+    }
+}
+
+#[test]
+fn an_equal_share_is_everybodys_and_the_lease_pays_for_what_is_beyond() {
+    let mut desk = child(Kind::ProportionalShare);
+    desk.supply_with(60.0, LONG, vec![(0, Terms::Share { equal: 20.0, top_up: 0.25 })]);
+    desk.asks("a", 10.0);
+    assert_eq!(desk.asks("b", 140.0), 50.0, "20, and a quarter of 120");
+    desk.supply_with(24.0, LONG, vec![(0, Terms::Share { equal: 20.0, top_up: 0.25 })]);
+    assert_eq!(
+        (desk.report("a").due.get(), desk.report("b").due.get()),
+        (10.0, 14.0),
+        "not even the shares are paid for"
+    );
+}
+
+#[test]
+fn terms_of_another_priority_are_not_its() {
+    let mut desk = child(Kind::ProportionalShare);
+    desk.change(|settings| settings.priority = Priority::Strict);
+    desk.supply_with(60.0, LONG, vec![(3, Terms::Share { equal: 5.0, top_up: 0.0 })]);
+    desk.asks("a", 10.0);
+    desk.asks("b", 140.0);
+    assert_eq!(desk.report("b").due.get(), 50.0);
+}
+
+/// The settings come with the same answer as the terms; whichever is put in force first.
+#[test]
+fn terms_survive_a_change_of_what_priorities_mean() {
+    let mut desk = child(Kind::ProportionalShare);
+    desk.supply_with(70.0, LONG, vec![(0, Terms::Share { equal: 20.0, top_up: 0.25 })]);
+    desk.asks("a", 10.0);
+    desk.asks("b", 60.0);
+    desk.asks("c", 140.0);
+    desk.change(|settings| settings.priority = Priority::Strict);
+    assert_eq!((desk.report("b").due.get(), desk.report("c").due.get()), (25.0, 35.0), "by itself it would say 26.5");
+}
+
+#[test]
+fn what_each_client_may_have_comes_from_the_top() {
+    let mut desk = child(Kind::Static);
+    desk.supply_with(100.0, LONG, vec![(0, Terms::Each(Amount::clamped(30.0)))]);
+    assert_eq!((desk.asks("a", 80.0), desk.asks("b", 20.0)), (30.0, 20.0));
+    let mut top = Desk::new(Settings::new(Kind::Static, Amount::clamped(30.0)));
+    let knows = |desk: &Desk| Ask { outstanding: Some(Amount::ZERO), ..desk.node_request("n", &[slice(3, 200.0, 0)]) };
+    assert_eq!(top.deliver(knows(&top)), 90.0, "three clients, and their node sees to it that each has no more");
+    let mut top = Desk::new(Settings::new(Kind::Static, Amount::clamped(30.0)));
+    assert_eq!(top.node_asks("n", &[slice(3, 200.0, 0)]), 30.0, "a node that does not know of terms is one client");
+}
+
+/// How a node is run comes down with its lease; what is out stays out, and the parent hears of it in the new way at once.
+#[test]
+fn a_change_of_what_priorities_mean_is_told_again_at_once_and_takes_no_lease_away() {
+    let mut desk = with(Kind::FairShare, 100.0);
+    let claims = |priority| [Claim { priority, ..slice(1, 100.0, 0) }];
+    desk.node_asks("low", &claims(1));
+    desk.node_asks("high", &claims(2));
+    assert_eq!(desk.resource.condense(desk.now).claims.len(), 1, "nobody heeds priorities");
+    assert!(!desk.resource.asks_early());
+    let held = desk.held();
+    desk.change(|settings| {
+        settings.priority = Priority::Strict;
+        settings.capacity = Amount::clamped(7.0);
+    });
+    assert!(desk.resource.asks_early());
+    let told = desk.resource.condense(desk.now);
+    assert_eq!(told.claims.iter().map(|claim| claim.priority).collect::<Vec<_>>(), [1, 2]);
+    assert_eq!((desk.held(), told.outstanding.get()), (held, held));
+    assert_eq!(desk.resource.settings().capacity.get(), 100.0, "how much there is, the lease says");
+    assert_eq!(desk.report("high").due.get(), 100.0);
+}
+
+#[test]
+fn a_lease_that_is_renewed_late_or_made_shorter_is_heeded_as_it_is() {
+    let mut desk = child(Kind::FairShare);
+    desk.supply(100.0, Millis(30_000));
+    desk.asks("a", 60.0);
+    desk.supply(100.0, Millis(20_000));
+    desk.pass(16_000);
+    desk.asks("a", 60.0);
+    assert_eq!(desk.leases["a"].length, Millis(4_000), "nothing beyond the end that was said last");
+    desk.pass(4_000);
+    assert_eq!(desk.asks("a", 60.0), 0.0);
+    desk.supply(80.0, Millis(19_999));
+    assert_eq!(desk.asks("b", 60.0), 0.0, "what comes after its own end lends nothing");
+    desk.supply(80.0, LONG);
+    desk.pass(6_000);
+    assert_eq!(desk.asks("b", 60.0), 40.0);
+}
+
+/// A node asks early only when that matters to those below it.
+#[test]
+fn a_node_that_says_what_is_outstanding_is_never_too_soon() {
+    let mut desk = Desk::new(fair(100.0));
+    for _ in 0..3 {
+        let ask = Ask { outstanding: Some(Amount::ZERO), ..desk.node_request("n", &[slice(1, 10.0, 0)]) };
+        assert_eq!(desk.deliver(ask), 10.0);
+        desk.pass(10);
+    }
+    desk.node_asks("go", &[slice(1, 10.0, 0)]);
+    desk.pass(10);
+    assert_eq!(desk.send(desk.node_request("go", &[slice(1, 10.0, 0)])), Answer::TooSoon);
+}

@@ -1,0 +1,67 @@
+//! The parent of a node, in transcripts: it lends, and is told.
+
+use std::fmt::Write as _;
+
+use goldenscript::ArgumentConsumer;
+
+use super::{
+    Failure, Transcript,
+    words::{amount, duration, number},
+};
+use crate::{Condensed, Supply, Terms};
+
+impl Transcript {
+    /// It lends so much for so long, and says what it divided by.
+    pub(super) fn supply(&mut self, mut args: ArgumentConsumer<'_>) -> Result<(), Failure> {
+        let capacity = amount(args.next_pos().ok_or("how much?")?)?;
+        let until = self.now.plus(duration(args.next_pos().ok_or("how long?")?)?);
+        let priority = args.take_key("priority").map_or(Ok(0), str::parse)?;
+        let top_up = args.take_key("top_up").map_or(Ok(0.0), str::parse)?;
+        let mut terms = Vec::new();
+        while let Some((key, value)) = args.next_key() {
+            let said = match key {
+                "level" => Terms::Level(value.parse()?),
+                "each" => Terms::Each(amount(value)?),
+                "share" => Terms::Share { equal: value.parse()?, top_up },
+                other => return Err(format!("there are no terms called `{other}`").into()),
+            };
+            terms.push((priority, said));
+        }
+        args.reject_next()?;
+        self.supplies += 1;
+        let edition = self.supplies;
+        self.resource()?.supply(Supply { capacity, until, terms, edition });
+        Ok(())
+    }
+
+    /// What it is told.
+    pub(super) fn condense(&mut self) -> Result<String, Failure> {
+        let now = self.now;
+        let Condensed { claims, outstanding, learning, edition } = self.resource()?.condense(now);
+        let mut output = "told:".to_owned();
+        for claim in &claims {
+            write!(output, " {}x{}", claim.subclients, number(claim.wants.get()))?;
+            if claim.priority != 0 {
+                write!(output, "@{}", claim.priority)?;
+            }
+        }
+        write!(
+            output,
+            "{} outstanding {}, ",
+            if claims.is_empty() { " nobody," } else { "," },
+            number(outstanding.get())
+        )?;
+        match edition {
+            0 => output += "nothing lent yet",
+            edition => write!(output, "supply {edition}")?,
+        }
+        output += if learning { ", learning\n" } else { "\n" };
+        Ok(output)
+    }
+
+    /// Whether it should be told before it is asked anyway.
+    pub(super) fn early(&mut self) -> Result<String, Failure> {
+        let early = self.resource()?.asks_early();
+        Ok(if early { "the parent should hear of this now\n" } else { "the next refresh is soon enough\n" }.to_owned())
+    }
+}

@@ -1,0 +1,324 @@
+//! Trees of resources: whoever is at the end of one gets what one server that knew everybody would give it.
+//!
+//! There is no network here: requests arrive, and so do answers. What happens when they do not is for the random histories.
+
+use std::sync::Arc;
+
+use proptest::prelude::*;
+
+use super::{
+    cases,
+    world::{ask, birth, has, now_at},
+};
+use crate::{
+    Amount, Answer, Ask, Birth, Claim, Claims, Condensed, HolderKind, Kind, Lease, Millis, Priority, Request, Resource,
+    Settings, Source, Sum, Supply, invariant,
+};
+
+/// A client: what it wants, its priority, and the newest lease that reached it.
+struct Client {
+    wants: f64,
+    priority: i16,
+    lease: Option<Lease>,
+}
+
+/// A node of the tree. Only leaves have clients.
+struct Node {
+    resource: Resource,
+    id: Arc<str>,
+    nodes: Vec<Node>,
+    clients: Vec<Client>,
+    lease: Option<Lease>,
+    editions: u64,
+}
+
+/// Clients at leaves, leaves of regions, regions of the root: wants and priorities.
+type Demands = Vec<Vec<Vec<(f64, i16)>>>;
+
+fn node(id: &str, settings: Settings, source: Source, nodes: Vec<Node>, clients: Vec<Client>) -> Node {
+    let resource = Resource::new(Birth { source, ..birth(settings) });
+    Node { resource, id: id.into(), nodes, clients, lease: None, editions: 0 }
+}
+
+impl Node {
+    fn tree(settings: &Settings, demands: &Demands) -> Node {
+        // What a node starts with does not matter: its parent says how it is run.
+        let unknown = || Settings::new(Kind::FairShare, Amount::ZERO);
+        let clients = |demands: &[(f64, i16)]| {
+            demands.iter().map(|(wants, priority)| Client { wants: *wants, priority: *priority, lease: None }).collect()
+        };
+        let leaf = |(n, demands): (usize, &Vec<(f64, i16)>)| {
+            node(&format!("leaf-{n}"), unknown(), Source::Parent, Vec::new(), clients(demands))
+        };
+        let region = |(n, leaves): (usize, &Vec<Vec<(f64, i16)>>)| {
+            let leaves = leaves.iter().enumerate().map(leaf).collect();
+            node(&format!("region-{n}"), unknown(), Source::Parent, leaves, Vec::new())
+        };
+        node("root", settings.clone(), Source::Own, demands.iter().enumerate().map(region).collect(), Vec::new())
+    }
+
+    /// Everybody refreshes once, those at the ends first.
+    fn refresh(&mut self, now: Millis, protocol: Protocol) {
+        for n in 0..self.clients.len() {
+            let client = &self.clients[n];
+            let claims = [Claim { wants: Amount::clamped(client.wants), subclients: 1, priority: client.priority }];
+            let ask = ask(&format!("client-{n}"), 0.0, client.lease.as_ref().map(has));
+            match self.answer(now, Ask { claims: claims[..].into(), ..ask }) {
+                Answer::Granted(lease) => self.clients[n].lease = Some(lease),
+                Answer::NotYet => {}
+                other => panic!("{other:?}"),
+            }
+        }
+        for n in 0..self.nodes.len() {
+            self.nodes[n].refresh(now, protocol);
+            let child = &mut self.nodes[n];
+            let Condensed { mut claims, outstanding, learning, .. } = child.resource.condense(now);
+            if protocol == Protocol::Sums {
+                claims = sum(&claims);
+            }
+            let (id, has) = (Arc::clone(&child.id), child.lease.as_ref().map(has));
+            let ask =
+                Ask { kind: HolderKind::Node, id, claims, has, outstanding: Some(outstanding), learning, news: None };
+            let answer = self.answer(now, ask);
+            self.nodes[n].take(now, answer, protocol);
+        }
+    }
+
+    fn answer(&mut self, now: Millis, ask: Ask) -> Answer {
+        let before = self.resource.sums().held;
+        let news = ask.outstanding.unwrap_or_default();
+        let mut answers = Vec::new();
+        self.resource.round(now_at(now), &mut vec![Request::Ask(ask)], &mut answers);
+        let mut most = before;
+        most += news;
+        invariant::held_within_capacity(&self.resource, most).expect("never over");
+        answers.remove(0)
+    }
+
+    fn take(&mut self, now: Millis, answer: Answer, protocol: Protocol) {
+        let supplied = match answer {
+            Answer::Supplied(supplied) => *supplied,
+            Answer::NotYet => return,
+            other => panic!("{other:?}"),
+        };
+        self.editions += 1;
+        self.lease = Some(supplied.lease);
+        self.resource.configure(supplied.settings);
+        self.resource.supply(Supply {
+            capacity: supplied.lease.capacity,
+            until: now.plus(supplied.lease.length),
+            terms: if protocol == Protocol::Ours { supplied.terms } else { Vec::new() },
+            edition: self.editions,
+        });
+    }
+
+    fn clients_mut(&mut self) -> Vec<&mut Client> {
+        let below = self.nodes.iter_mut().flat_map(Node::clients_mut);
+        below.collect::<Vec<_>>().into_iter().chain(&mut self.clients).collect()
+    }
+
+    fn granted(&self) -> Vec<f64> {
+        let own = self.clients.iter().map(|client| client.lease.map_or(0.0, |lease| lease.capacity.get()));
+        self.nodes.iter().flat_map(Node::granted).chain(own).collect()
+    }
+}
+
+/// What nodes tell each other.
+#[derive(Debug, Clone, Copy, PartialEq)]
+enum Protocol {
+    Ours,
+    WithoutTerms,
+    /// Without slices either: a number of clients, and what they want.
+    Sums,
+}
+
+fn sum(claims: &[Claim]) -> Claims {
+    let wants = claims.iter().map(|claim| claim.wants).collect::<Sum>().floor();
+    let subclients = claims.iter().map(|claim| claim.subclients).sum();
+    claims.first().map(|claim| Claim { wants, subclients, ..*claim }).into_iter().collect()
+}
+
+/// What one server that knows everybody gives.
+fn flat(settings: &Settings, wants: &[(f64, i16)]) -> Vec<f64> {
+    let mut resource = Resource::new(birth(settings.clone()));
+    let ask = |(n, (wants, priority)): (usize, &(f64, i16))| {
+        let claims = [Claim { wants: Amount::clamped(*wants), subclients: 1, priority: *priority }];
+        Request::Ask(Ask { claims: claims[..].into(), ..ask(&format!("client-{n}"), 0.0, None) })
+    };
+    resource.round(now_at(Millis(0)), &mut wants.iter().enumerate().map(ask).collect(), &mut Vec::new());
+    let mut holders = resource.report_holders(Millis(0), 0, usize::MAX).0;
+    let number = |id: &str| id.trim_start_matches("client-").parse::<usize>().expect("a number");
+    holders.sort_by_key(|holder| number(&holder.id));
+    holders.iter().map(|holder| holder.due.get()).collect()
+}
+
+struct Tree {
+    root: Node,
+    settings: Settings,
+    now: Millis,
+    protocol: Protocol,
+}
+
+impl Tree {
+    fn new(settings: Settings, demands: &Demands) -> Tree {
+        Tree { root: Node::tree(&settings, demands), settings, now: Millis(0), protocol: Protocol::Ours }
+    }
+
+    fn refresh(&mut self, times: usize) {
+        for _ in 0..times {
+            self.now = self.now.plus(Millis(8_000));
+            self.root.refresh(self.now, self.protocol);
+        }
+    }
+
+    /// The largest error of any client, as a part of what it should have, or of an equal share if that is more: what is next to
+    /// nothing is no measure.
+    fn error(&mut self) -> f64 {
+        let wants: Vec<(f64, i16)> =
+            self.root.clients_mut().iter().map(|client| (client.wants, client.priority)).collect();
+        let granted = self.root.granted();
+        let least = self.settings.capacity.get() / wants.len() as f64 * 1e-3;
+        let apart = |(fair, has): (f64, &f64)| (fair - has).abs() / fair.max(least);
+        flat(&self.settings, &wants).into_iter().zip(&granted).map(apart).fold(0.0, f64::max)
+    }
+}
+
+fn settings(kind: Kind, priority: Priority, capacity: f64) -> Settings {
+    Settings { priority, min_request_interval: Millis(0), ..Settings::new(kind, Amount::clamped(capacity)) }
+}
+
+/// A region of one greedy client, one of 500 small ones, one of a long tail.
+fn lopsided(priority: impl Fn(usize) -> i16) -> Demands {
+    let mut state = 1u64;
+    let mut unit = move || {
+        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        ((state >> 11) as f64 + 0.5) / (1u64 << 53) as f64
+    };
+    let mut some = |clients: usize, wants: fn(f64) -> f64| -> Vec<(f64, i16)> {
+        (0..clients).map(|n| (wants(unit()), priority(n))).collect()
+    };
+    vec![
+        vec![some(1, |_| 5_000.0)],
+        vec![some(250, |unit| 2.0 * unit), some(250, |unit| unit)],
+        vec![some(100, |unit| unit.powf(-1.0 / 1.1)), some(100, |unit| 5.0 * unit.powf(-1.0 / 1.1))],
+    ]
+}
+
+/// What was cut is passed on, and confirmed, at each of three levels, before others may have it at each of three.
+const SETTLED: usize = 12;
+
+const SHARING: [Kind; 2] = [Kind::FairShare, Kind::ProportionalShare];
+
+fn wanted(demands: &Demands) -> f64 {
+    demands.concat().concat().iter().map(|(wants, _)| wants).sum()
+}
+
+#[test]
+fn everybody_in_a_lopsided_tree_gets_what_one_server_would_give() {
+    for kind in SHARING {
+        for priority in [Priority::Ignore, Priority::Strict] {
+            let demands = lopsided(|n| (n % 3) as i16);
+            for part in [0.02, 0.1, 0.25, 0.5, 0.8, 0.99, 1.5] {
+                let mut tree = Tree::new(settings(kind, priority, wanted(&demands) * part), &demands);
+                tree.refresh(SETTLED);
+                let error = tree.error();
+                assert!(error <= 0.01, "{kind:?}, {priority:?}, {part} of what is wanted: off by {error}");
+            }
+        }
+    }
+}
+
+#[test]
+fn it_does_so_again_after_demand_has_jumped() {
+    for kind in SHARING {
+        for priority in [Priority::Ignore, Priority::Strict] {
+            let demands = lopsided(|n| (n % 2) as i16);
+            let mut tree = Tree::new(settings(kind, priority, wanted(&demands) / 4.0), &demands);
+            tree.refresh(SETTLED);
+            for (n, client) in tree.root.clients_mut().into_iter().enumerate() {
+                client.wants = if n % 7 == 0 { client.wants * 50.0 } else { client.wants / 10.0 };
+            }
+            tree.refresh(SETTLED);
+            let error = tree.error();
+            assert!(error <= 0.01, "{kind:?}, {priority:?}: off by {error}");
+        }
+    }
+}
+
+#[test]
+fn what_is_for_each_client_is_for_each_client_wherever_it_asks() {
+    let demands = vec![vec![vec![(3.0, 0), (50.0, 0)], vec![(10.0, 0)]], vec![vec![(80.0, 0), (8.0, 0), (0.0, 0)]]];
+    for (kind, expected) in
+        [(Kind::Static, [3.0, 10.0, 10.0, 10.0, 8.0, 0.0]), (Kind::NoAlgorithm, [3.0, 50.0, 10.0, 80.0, 8.0, 0.0])]
+    {
+        let mut tree = Tree::new(settings(kind, Priority::Ignore, 10.0), &demands);
+        tree.refresh(6);
+        assert_eq!(tree.root.granted(), expected, "{kind:?}");
+    }
+}
+
+/// What slices and terms are for.
+#[test]
+fn without_slices_and_terms_they_do_not_get_that() {
+    let demands = lopsided(|_| 0);
+    let worst = |kind, protocol| {
+        let errors = [0.1, 0.25, 0.5].map(|part| {
+            let mut tree = Tree::new(settings(kind, Priority::Ignore, wanted(&demands) * part), &demands);
+            tree.protocol = protocol;
+            tree.refresh(SETTLED);
+            tree.error()
+        });
+        errors.into_iter().fold(0.0, f64::max)
+    };
+    for kind in SHARING {
+        let (ours, sums) = (worst(kind, Protocol::Ours), worst(kind, Protocol::Sums));
+        assert!(ours <= 0.01 && sums > 0.5, "{kind:?}: off by {ours}, and by {sums} with sums alone");
+    }
+    assert!(worst(Kind::ProportionalShare, Protocol::WithoutTerms) > 0.1, "an equal share is everybody's");
+    let level = worst(Kind::FairShare, Protocol::WithoutTerms);
+    assert!(level <= 0.01, "the level follows from the lease alone, off by {level}");
+}
+
+/// Nothing is gained by a tree: what all have together is what there is.
+#[test]
+fn nothing_is_left_over() {
+    for kind in SHARING {
+        let demands = lopsided(|_| 0);
+        let capacity = wanted(&demands) / 3.0;
+        let mut tree = Tree::new(settings(kind, Priority::Ignore, capacity), &demands);
+        tree.refresh(SETTLED);
+        let all: f64 = tree.root.granted().iter().sum();
+        assert!(all <= capacity * (1.0 + 1e-12) && all >= capacity * (1.0 - 1e-9), "{kind:?}: {all} of {capacity}");
+    }
+}
+
+fn demands() -> impl Strategy<Value = Demands> {
+    let wants = prop_oneof![4 => 0.0..100.0, 1 => Just(0.0), 1 => 0.0..5_000.0, 2 => (1..4u32).prop_map(f64::from)];
+    let leaf = proptest::collection::vec((wants, -1..3i16), 0..20);
+    let region = proptest::collection::vec(leaf, 0..4);
+    proptest::collection::vec(region, 1..4)
+}
+
+proptest! {
+    #![proptest_config(cases(60))]
+
+    #[test]
+    fn everybody_in_any_tree_gets_what_one_server_would_give(
+        kind in proptest::sample::select(Kind::ALL.to_vec()),
+        strict in any::<bool>(),
+        demands in demands(),
+        part in 0.0..1.2f64,
+        jumps in proptest::collection::vec(prop_oneof![Just(1.0), 0.0..20.0f64], 1..40),
+    ) {
+        let priority = if strict { Priority::Strict } else { Priority::Ignore };
+        let capacity = if kind == Kind::Static { 30.0 } else { wanted(&demands) * part };
+        let mut tree = Tree::new(settings(kind, priority, capacity), &demands);
+        tree.refresh(6);
+        for (client, jump) in tree.root.clients_mut().into_iter().zip(jumps.iter().cycle()) {
+            client.wants *= jump;
+        }
+        tree.refresh(SETTLED);
+        let error = tree.error();
+        prop_assert!(error <= 0.01, "off by {}", error);
+    }
+}
