@@ -79,7 +79,7 @@ impl Bucket {
         match self.depth.max(self.saving).saturating_sub(self.credit) {
             0 => 0,
             _ if self.rate == 0 => passed,
-            missing => u64::try_from(missing.div_ceil(self.rate)).map_or(passed, |needed| needed.min(passed)),
+            missing => u64::try_from(missing / self.rate).map_or(passed, |needed| needed.min(passed)),
         }
     }
 
@@ -181,7 +181,7 @@ impl Meter for Bucket {
 
     fn hand_back(&mut self, now: Nanos, promise: Promise) {
         self.settle(now);
-        self.taken -= u64::from(promise.n);
+        self.taken = self.taken.saturating_sub(u64::from(promise.n));
         self.credit += self.promises.end(units(u64::from(promise.n)), promise.era);
     }
 }

@@ -83,7 +83,7 @@ impl Meter for Count {
     }
 
     fn hand_back(&mut self, _: Nanos, promise: Promise) {
-        self.taken -= u64::from(promise.n);
+        self.taken = self.taken.saturating_sub(u64::from(promise.n));
         self.give_back(promise.n);
     }
 }
