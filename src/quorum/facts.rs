@@ -75,6 +75,9 @@ pub struct Configuration {
     pub by: Arc<str>,
 }
 
+/// A client or a child node, by name.
+type Holder = (HolderKind, Arc<str>);
+
 /// Everything that a quorum remembers.
 #[derive(Debug, Default)]
 pub struct Facts {
@@ -82,7 +85,7 @@ pub struct Facts {
     version: u64,
     configurations: VecDeque<Configuration>,
     books: BTreeMap<Arc<str>, Book>,
-    assignments: BTreeMap<Arc<str>, BTreeMap<(HolderKind, Arc<str>), Assigned>>,
+    assignments: BTreeMap<Arc<str>, BTreeMap<Holder, Assigned>>,
     loads: BTreeMap<Arc<str>, Load>,
     listening: Option<Listening>,
 }
@@ -244,7 +247,7 @@ impl Facts {
         let books =
             self.books.iter().map(|(resource, book)| StoredBook::new(Arc::clone(resource), &book.promises.record()));
         let assignments = self.assignments.iter().flat_map(|(resource, holders)| {
-            let stored = |((kind, holder), assigned): (&(HolderKind, Arc<str>), &Assigned)| {
+            let stored = |((kind, holder), assigned): (&Holder, &Assigned)| {
                 StoredAssignment::new(resource, *kind, holder, Some(*assigned))
             };
             holders.iter().map(stored)

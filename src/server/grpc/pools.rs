@@ -137,7 +137,7 @@ impl PoolService {
         let from = convert::place(&request.page_token)?;
         let limit = convert::page_size(request.page_size);
         let resource = convert::resource(request.resource_id, &self.node.limits)?;
-        let page = self.manage_pool(&resource, move |core, _| core.pool_members(filter, from.clone(), limit)).await?;
+        let page = self.manage_pool(&resource, move |core, _| core.pool_members(filter, from.as_ref(), limit)).await?;
         Ok(ListClientsResponse {
             client: page.members.iter().map(convert::client).collect(),
             next_page_token: page.next.as_ref().map(convert::page_token).unwrap_or_default(),
