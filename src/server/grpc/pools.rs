@@ -301,3 +301,6 @@ impl Pools for PoolService {
         self.load(request.into_inner()).await.map(Response::new)
     }
 }
+
+#[cfg(test)]
+mod tests;

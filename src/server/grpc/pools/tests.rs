@@ -1,0 +1,171 @@
+use std::time::Duration;
+
+use actix::{Arbiter, System};
+use futures_util::StreamExt as _;
+use leaseway_core::{Amount, Ask, Claim, Claims, HolderKind, Repository};
+use leaseway_proto::pools::{
+    Assigned, EventKind, Holder, Totals, assigned::Amount as Portion, report_load_request::Load as Reported,
+};
+use tonic::Code;
+
+use super::*;
+use crate::{actors::NodeStart, clock::Clock, config, limits::Limits};
+
+fn repository(kind: &str) -> Repository {
+    let text = format!(
+        "resources:
+- identifier_glob: \"searches\"
+  capacity: 20
+  algorithm:
+    kind: {kind}
+    lease_length: 60
+    refresh_interval: 5
+    learning_mode_duration: 0
+    parameters:
+    - {{ name: capacity_floor, value: 10 }}
+    - {{ name: capacity_ceiling, value: 40 }}
+{}",
+        if kind == "PRIORITY_POOL" { "    - { name: min_capacity, value: 10 }\n" } else { "" }
+    );
+    config::parse("test", &text).expect("nothing is wrong with it").repository
+}
+
+/// Runs `test` against a node that is alone and has a pool. Whatever is sent into what it is given stops the service.
+fn with_pool<F: Future<Output = ()>>(test: impl FnOnce(PoolService, NodeHandle, watch::Sender<bool>) -> F) {
+    System::new().block_on(async {
+        let arbiter = Arbiter::new();
+        let node = NodeHandle::start(
+            NodeStart {
+                repository: repository("PRIORITY_POOL"),
+                source: "test".into(),
+                limits: Arc::new(Limits::default()),
+                clock: Clock::start(),
+                arbiters: vec![arbiter.handle()],
+                seed: 1,
+                memory: None,
+                parent: None,
+            },
+            || {},
+        );
+        let (stop, stopped) = watch::channel(false);
+        test(PoolService::new(node.clone(), stopped), node, stop).await;
+        arbiter.stop();
+        arbiter.join().expect("the arbiter's thread ends");
+    });
+}
+
+fn holder(id: &str) -> Option<Holder> {
+    Some(Holder { id: id.into(), is_server: false })
+}
+
+async fn set(service: &PoolService, id: &str, capacity: f64) -> Result<Option<Portion>, Code> {
+    let request = SetClientCapacityRequest {
+        resource_id: "searches".into(),
+        holder: holder(id),
+        assigned: Some(Assigned { amount: Some(Portion::Capacity(capacity)) }),
+    };
+    let set = service.set(request).await.map_err(|status| status.code())?;
+    assert_eq!(set.memory(), Memory::Process);
+    Ok(set.before.and_then(|before| before.amount))
+}
+
+async fn get(service: &PoolService, id: &str) -> Result<Option<Portion>, Code> {
+    let request = GetClientCapacityRequest { resource_id: "searches".into(), holder: holder(id) };
+    let get = service.get(request).await.map_err(|status| status.code())?;
+    Ok(get.assigned.and_then(|assigned| assigned.amount))
+}
+
+async fn load(service: &PoolService, load: Option<Reported>, valid_ms: Option<u64>) -> Result<f64, Code> {
+    let request = ReportLoadRequest { resource_id: "searches".into(), load, valid_ms };
+    service.load(request).await.map(|answer| answer.capacity).map_err(|status| status.code())
+}
+
+async fn asks(node: &NodeHandle, id: &str, wants: f64) -> f64 {
+    let ask = Ask {
+        kind: HolderKind::Client,
+        id: id.into(),
+        claims: Claims::from_slice(&[Claim::of_client(Amount::clamped(wants), 0)]),
+        has: None,
+        outstanding: None,
+        learning: false,
+        news: None,
+    };
+    let answer = node.submit(&"searches".into(), leaseway_core::Request::Ask(ask)).await.expect("an answer");
+    answer.lease().expect("a lease").capacity.get()
+}
+
+#[test]
+fn what_was_assigned_outlives_a_failure_of_the_pool_and_a_time_in_which_it_is_none() {
+    with_pool(|service, node, _stop| async move {
+        assert_eq!(set(&service, "acme", 15.0).await, Ok(None));
+        assert_eq!(set(&service, "acme", 12.0).await, Ok(Some(Portion::Capacity(15.0))));
+        node.plant_panic("searches");
+        assert_eq!(get(&service, "acme").await, Ok(Some(Portion::Capacity(12.0))));
+        node.configure(repository("FAIR_SHARE")).await.expect("the node is there");
+        assert_eq!(get(&service, "acme").await, Err(Code::NotFound));
+        assert_eq!(set(&service, "acme", 18.0).await, Err(Code::NotFound));
+        node.configure(repository("PRIORITY_POOL")).await.expect("the node is there");
+        assert_eq!(get(&service, "acme").await, Ok(Some(Portion::Capacity(12.0))));
+        assert_eq!(set(&service, "acme", 0.0).await, Ok(Some(Portion::Capacity(12.0))));
+        node.plant_panic("searches");
+        assert_eq!(get(&service, "acme").await, Ok(None), "nor does it come back");
+    });
+}
+
+#[test]
+fn what_is_refused_is_not_written_down() {
+    with_pool(|service, node, _stop| async move {
+        assert_eq!(set(&service, "acme", 5.0).await, Err(Code::InvalidArgument));
+        assert_eq!(set(&service, "acme", 10.0).await, Ok(None));
+        assert_eq!(asks(&node, "acme", 100.0).await, 10.0);
+        assert_eq!(set(&service, "acme", 30.0).await, Err(Code::Aborted));
+        node.plant_panic("searches");
+        assert_eq!(get(&service, "acme").await, Ok(Some(Portion::Capacity(10.0))));
+        assert_eq!(load(&service, Some(Reported::Factor(f64::NAN)), None).await, Err(Code::InvalidArgument));
+    });
+}
+
+#[test]
+fn the_newest_report_of_load_counts_alone() {
+    with_pool(|service, node, _stop| async move {
+        assert_eq!(load(&service, Some(Reported::Factor(0.75)), None).await, Ok(15.0));
+        node.plant_panic("searches");
+        assert_eq!(load(&service, Some(Reported::Capacity(1e6)), Some(60_000)).await, Ok(40.0));
+        node.plant_panic("searches");
+        let request = GetPoolRequest { resource_id: "searches".into() };
+        let pool = service.show(request).await.expect("it is a pool");
+        assert_eq!(pool.base_capacity, 20.0, "one that counts for a time is forgotten, and what was before it too");
+        assert_eq!(load(&service, Some(Reported::Capacity(30.0)), None).await, Ok(30.0));
+        assert_eq!(load(&service, None, None).await, Ok(20.0));
+    });
+}
+
+#[test]
+fn a_stream_begins_with_how_the_pool_stands_and_ends_with_the_server() {
+    with_pool(|service, node, stop| async move {
+        let subscribe = SubscribeRequest { resource_id: "searches".into(), ..SubscribeRequest::default() };
+        let mut other = subscribe.clone();
+        other.resource_id = "mysql".into();
+        assert!(service.begin(other).await.is_err_and(|status| status.code() == Code::NotFound));
+        assert_eq!(node.subscribers().count(), 0, "who was refused does not listen");
+        let streaming = service.begin(subscribe).await.expect("it is a pool");
+        let events = stream::unfold(streaming, Streaming::next);
+        let mut events = std::pin::pin!(events);
+        assert_eq!(asks(&node, "tom", 10.0).await, 10.0);
+        let begin = events.next().await.expect("an event").expect("all is well");
+        let empty = Totals { total: 20.0, ..Totals::default() };
+        assert_eq!((begin.kind(), begin.totals), (EventKind::Begin, Some(empty)));
+        let connected = events.next().await.expect("an event").expect("all is well");
+        let client = connected.client.as_ref().expect("it is about one");
+        assert_eq!(
+            (connected.kind(), client.holder.clone(), client.capacity),
+            (EventKind::ConnectedNow, holder("tom"), 10.0)
+        );
+        assert_eq!((client.is_priority, connected.seq), (false, begin.seq + 1));
+        assert!(tokio::time::timeout(Duration::from_millis(20), events.next()).await.is_err(), "that is all");
+        stop.send_replace(true);
+        let end = events.next().await.expect("an end").expect_err("it is over");
+        assert_eq!(end.code(), Code::Unavailable);
+        assert!(events.next().await.is_none());
+    });
+}
