@@ -283,7 +283,7 @@ impl Pool {
         if kind == HolderKind::Client && ceiling <= self.settings.min_capacity {
             member.claims = [Claim::of_client(ceiling, 0)].into_iter().collect();
             member.demand = member::Demand::of_free_client(self.settings.min_capacity);
-            self.join_free(&mut member, Arc::clone(id));
+            self.join_free(&mut member, id);
         } else {
             // Whatever it is: it keeps that until it says.
             (member.demand.wanted, member.demand.rank, member.target) = (ceiling, i16::MAX, ceiling);

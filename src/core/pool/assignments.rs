@@ -118,9 +118,9 @@ impl Assignments {
     /// Those after `from`, by kind and id.
     pub(super) fn after(
         &self,
-        from: Option<(HolderKind, Arc<str>)>,
+        from: Option<&(HolderKind, Arc<str>)>,
     ) -> impl Iterator<Item = (HolderKind, &Arc<str>, Assigned)> {
-        let begin = |kind: HolderKind| match &from {
+        let begin = |kind: HolderKind| match from {
             Some((last, _)) if *last > kind => None,
             Some((last, id)) if *last == kind => Some(Bound::Excluded(Arc::clone(id))),
             _ => Some(Bound::Unbounded),

@@ -64,7 +64,7 @@ impl Pool {
         member.claims.clone_from(heard.claims);
         self.reckon(&mut member);
         let key = self.account_id(heard);
-        self.register(&mut member, key);
+        self.register(&mut member, &key);
         let downgraded = may_be_lost && !member.is_priority() && had > self.settings.min_capacity;
         let downgraded = downgraded && heard.kind == HolderKind::Client;
         let passed = self.assignments.passes_mark(member.kind, &member.id, self.cost(&member));
@@ -133,7 +133,7 @@ impl Pool {
     }
 
     /// Makes a free client of a member, or no free client, as it wants now. `key`: whose balance it has, if that is known.
-    fn register(&mut self, member: &mut Member, key: Arc<str>) {
+    fn register(&mut self, member: &mut Member, key: &Arc<str>) {
         let is_free = member.kind == HolderKind::Client && member.demand.seats > 0;
         if !is_free {
             if member.demand == Demand::default() {
@@ -143,7 +143,7 @@ impl Pool {
             return;
         }
         match member.account {
-            Some(account) if self.accounts.is(account, &key) => {
+            Some(account) if self.accounts.is(account, key) => {
                 // Others of this account may have come or gone.
                 let key = self.away_key(account);
                 match &mut member.free {
@@ -239,7 +239,7 @@ impl Pool {
                     FreeKey::PeerIp | FreeKey::ClientId => Arc::clone(id),
                 };
                 if member.account.is_none() {
-                    pool.register(member, key);
+                    pool.register(member, &key);
                 } else if member.demand.seats == 0 {
                     pool.no_free_client(member);
                 }

@@ -202,8 +202,8 @@ impl Pool {
     }
 
     /// It is a free client from now on.
-    pub(super) fn join_free(&mut self, member: &mut Member, id: Arc<str>) {
-        let account = self.accounts.join(&id);
+    pub(super) fn join_free(&mut self, member: &mut Member, id: &Arc<str>) {
+        let account = self.accounts.join(id);
         member.account = Some(account);
         member.free = Free::Waiting(self.away_key(account));
         if member.is_connected() {

@@ -215,7 +215,7 @@ impl Pool {
     pub(crate) fn list(
         &self,
         filter: PoolFilter,
-        from: Option<PoolPlace>,
+        from: Option<&PoolPlace>,
         limit: usize,
         find: impl Fn(HolderKind, &str) -> Option<u32>,
     ) -> PoolPage {
@@ -225,9 +225,9 @@ impl Pool {
         }
     }
 
-    fn list_members(&self, filter: PoolFilter, from: Option<PoolPlace>, limit: usize) -> PoolPage {
+    fn list_members(&self, filter: PoolFilter, from: Option<&PoolPlace>, limit: usize) -> PoolPage {
         let from = match from {
-            Some(PoolPlace::Slot(slot)) => slot,
+            Some(PoolPlace::Slot(slot)) => *slot,
             _ => 0,
         };
         let mut page = PoolPage::default();
@@ -248,16 +248,16 @@ impl Pool {
     fn list_assigned(
         &self,
         filter: PoolFilter,
-        from: Option<PoolPlace>,
+        from: Option<&PoolPlace>,
         limit: usize,
         find: impl Fn(HolderKind, &str) -> Option<u32>,
     ) -> PoolPage {
         let from = match from {
-            Some(PoolPlace::After(kind, id)) => Some((kind, id)),
+            Some(PoolPlace::After(kind, id)) => Some((*kind, Arc::clone(id))),
             _ => None,
         };
         let mut page = PoolPage::default();
-        for (kind, id, assigned) in self.assignments.after(from) {
+        for (kind, id, assigned) in self.assignments.after(from.as_ref()) {
             let known = find(kind, id).and_then(|slot| Some((slot, self.member(slot)?)));
             if filter == PoolFilter::PriorityConnected && !known.is_some_and(|(_, member)| member.is_connected()) {
                 continue;

@@ -160,7 +160,7 @@ impl Resource {
     }
 
     /// Up to `limit` of the holders that the filter lets pass, and where to go on.
-    pub fn pool_members(&self, filter: PoolFilter, from: Option<PoolPlace>, limit: usize) -> PoolPage {
+    pub fn pool_members(&self, filter: PoolFilter, from: Option<&PoolPlace>, limit: usize) -> PoolPage {
         let find = |kind: HolderKind, id: &str| self.ledger.find(kind, id);
         self.pool.as_ref().map_or_else(PoolPage::default, |pool| pool.list(filter, from, limit, find))
     }

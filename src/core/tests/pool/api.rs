@@ -73,7 +73,7 @@ fn lists_are_by_filter_and_page() {
     assert_eq!(pond.list(PoolFilter::PriorityConnected), named(&[("p1", 3.0)]));
     let (mut from, mut seen) = (None, Vec::new());
     loop {
-        let page = pond.resource.pool_members(PoolFilter::Assigned, from, 2);
+        let page = pond.resource.pool_members(PoolFilter::Assigned, from.as_ref(), 2);
         assert!(page.members.len() <= 2);
         seen.extend(page.members.iter().map(|member| member.id.to_string()));
         if page.next.is_none() {
@@ -83,7 +83,7 @@ fn lists_are_by_filter_and_page() {
     }
     assert_eq!(seen, ["p0", "p1", "p2"]);
     let first = pond.resource.pool_members(PoolFilter::Connected, None, 1);
-    let second = pond.resource.pool_members(PoolFilter::Connected, first.next, 1);
+    let second = pond.resource.pool_members(PoolFilter::Connected, first.next.as_ref(), 1);
     assert_eq!((&*second.members[0].id, second.members[0].standing), ("a", PoolStanding::Free));
     assert_eq!(second.next, None);
 }

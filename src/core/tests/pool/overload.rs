@@ -83,7 +83,7 @@ fn who_was_cut_off_comes_last() {
 
 #[test]
 fn who_was_cut_off_does_not_push_out_those_who_were_not() {
-    let mut pond = crowded(10.0, 12, 0.8, &[("connected_bias_s", "0")]);
+    let mut pond = crowded(10.0, 12, 0.8, &[]);
     // It has been served much, and uses nothing now.
     pond.reports("c000", 1.0, 0.0, 300.0);
     for n in 1..12 {

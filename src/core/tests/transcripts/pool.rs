@@ -9,7 +9,8 @@ use super::{
     words::{amount, duration, number, time},
 };
 use crate::{
-    Assigned, HolderKind, Load, LoadReport, News, PoolEvent, PoolFilter, PoolReport, PoolStanding, PoolState, Usage,
+    Assigned, HolderKind, Load, LoadReport, News, PoolEvent, PoolFilter, PoolPlace, PoolReport, PoolStanding,
+    PoolState, Usage,
 };
 
 /// What a request says besides.
@@ -149,9 +150,9 @@ impl Transcript {
             other => return Err(format!("no filter `{other}`").into()),
         };
         let limit = args.take_key("limit").map_or(Ok(usize::MAX), str::parse)?;
-        let (mut output, mut from) = (String::new(), None);
+        let (mut output, mut from): (String, Option<PoolPlace>) = (String::new(), None);
         loop {
-            let page = self.resource()?.pool_members(filter, from.take(), limit);
+            let page = self.resource()?.pool_members(filter, from.as_ref(), limit);
             for member in &page.members {
                 let assigned = match member.assigned {
                     Some(Assigned::Capacity(capacity)) => format!(", {} assigned", number(capacity.get())),

@@ -16,6 +16,10 @@ use super::{
 };
 
 /// Everything that enters the mailbox.
+#[allow(
+    clippy::large_enum_variant,
+    reason = "nearly all commands are requests; a box would be one allocation for each"
+)]
 pub(in super::super) enum Command {
     Submit {
         request: Request,
