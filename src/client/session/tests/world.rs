@@ -182,6 +182,7 @@ fn request(client: usize, body: Body<Wants>) -> Request {
             }),
             outstanding: None,
             learning: false,
+            news: None,
         }),
         Body::Release(releases) => Request::Release(core::Release {
             kind: HolderKind::Client,
