@@ -229,6 +229,7 @@ impl World<'_> {
                     has: has(ask.has),
                     outstanding: None,
                     learning: false,
+                    news: None,
                 })
             }
             Body::Release(releases) => Request::Release(core::Release {

@@ -36,6 +36,7 @@ pub(super) fn dues(settings: &Settings, wants: &[Amount]) -> Vec<Amount> {
             has: None,
             outstanding: None,
             learning: false,
+            news: None,
         })
     };
     flat.round(now, &mut wants.iter().enumerate().map(ask).collect(), &mut Vec::new());

@@ -173,6 +173,7 @@ impl World<'_> {
                     has: has(ask.has),
                     outstanding: Some(ask.demand.outstanding),
                     learning: ask.demand.learning,
+                    news: None,
                 })
             }
             Body::Release(releases) => Request::Release(Release {

@@ -73,7 +73,7 @@ impl Resource {
                 current = current.max(holder.leases.held(now));
             }
             let due = if learning && !self.supply_has_ended(now) {
-                current.max(seat.claimed)
+                self.given_back(current.max(seat.claimed))
             } else {
                 self.due_now(seat.slot, now, &mut batch.terms)
             };
@@ -86,6 +86,13 @@ impl Resource {
             batch.parties.push(Party { due, current, floor });
         }
         free
+    }
+
+    /// What learning mode gives back to one who has so much. Where more is out than there is (the parent's lease has shrunk
+    /// meanwhile) all keep the same part: what is renewed must not last beyond the lease that it was cut from.
+    fn given_back(&self, has: Amount) -> Amount {
+        let (held, total) = (self.ledger.sums().held, self.total());
+        if held <= Sum::from(total) { has } else { Amount::clamped(has.get() * total.get() / held.get()) }
     }
 
     /// What a holder should end up with while the node has a lease; after that, nothing.

@@ -214,7 +214,9 @@ impl World {
         let Condensed { claims, outstanding, edition, .. } = self.resource.condense(at);
         let sums = self.resource.sums();
         let subclients: u64 = claims.iter().map(|claim| u64::from(claim.subclients)).sum();
-        let complete = Sum::from(outstanding) >= sums.held && subclients == sums.subclients;
+        // A pool only tells of those who want anything.
+        let all_told = self.resource.pool().is_some() || subclients == sums.subclients;
+        let complete = Sum::from(outstanding) >= sums.held && all_told;
         let fits = (edition == 0) == self.resource.awaits_supply();
         if complete && fits && !self.resource.asks_early() {
             return Ok(());

@@ -120,3 +120,19 @@ fn a_learning_child_may_only_raise_what_is_outstanding() {
     assert_eq!(report(&mut desk, 60.0, true), 80.0, "it may not know all of it");
     assert_eq!(report(&mut desk, 60.0, false), 60.0);
 }
+
+/// The leak when left out: 505 of 500. The lease that was cut from the parent's older, larger one would outlive that one.
+#[test]
+fn a_learning_child_renews_no_more_than_it_has_been_lent() {
+    let mut desk = Desk::born(Birth { source: Source::Parent, learning_until: Millis(60_000), ..birth(fair(0.0)) });
+    desk.supply(100.0, Millis(30_000));
+    assert_eq!(desk.deliver(ask("a", 90.0, Some(inherited(60.0, 50)))), 60.0);
+    assert_eq!(desk.deliver(ask("b", 90.0, Some(inherited(40.0, 50)))), 40.0);
+    desk.supply(50.0, Millis(80_000));
+    desk.pass(16_000);
+    let renewed = desk.asks("a", 90.0) + desk.asks("b", 90.0);
+    assert!(renewed <= 50.0, "{renewed} of 50 were renewed");
+    desk.supply(0.0, Millis(90_000));
+    desk.pass(16_000);
+    assert_eq!((desk.asks("a", 90.0), desk.asks("b", 90.0)), (0.0, 0.0));
+}
