@@ -38,18 +38,18 @@ pub(crate) enum PoolCommand {
 
 /// What helps to get going.
 pub(crate) const EXAMPLES: &str = "\
-A pool is a resource with `kind: PRIORITY_POOL` in its template. Whoever is assigned capacity there is a priority client;
-everybody else is a free client, gets `min_capacity`, and only where there is room. Commands go to the admin address of
-any peer, and find the master from there.
+A pool is a resource whose template says `kind: PRIORITY_POOL`. Who is assigned capacity there is
+a priority client; everybody else is a free client, who gets `min_capacity` where there is room.
+Commands go to the admin address of any peer, and find the master from there.
 
-  leaseway pool show searches                   how much there is, who has it, what is used
-  leaseway pool set searches acme 40            acme may have 40, and pushes out free clients if need be
-  leaseway pool set searches acme 25%           ... or a quarter of the total, whatever that is
-  leaseway pool set searches acme none          acme is a free client again
+  leaseway pool show searches                how much there is, who has it, what is used
+  leaseway pool set searches acme 40         acme may have 40, if need be what free clients had
+  leaseway pool set searches acme 25%        ... or a quarter of the total, whatever that is
+  leaseway pool set searches acme none       acme is a free client again
   leaseway pool clients searches --only assigned
-  leaseway pool watch searches --priority-only  who comes and goes, and warnings while there is time to act
-  leaseway pool alarm searches acme 10000       ... one of which comes when acme has cost so much
-  leaseway pool load searches 80%               the backends can serve less for now
+  leaseway pool watch searches               who comes and goes, and warnings in time to act
+  leaseway pool alarm searches acme 10000    ... one of which comes when acme has cost so much
+  leaseway pool load searches 80%            the backends can serve less for now
 
 A server without --data serves these with --admin ADDRESS, and forgets them when it ends.";
 
