@@ -218,7 +218,7 @@ impl<D: Demand> Session<D> {
     /// Gives a request up whose deadline has passed.
     pub fn give_up_late(&mut self, now: Millis) {
         if let Some(late) = self.under_way.take_if(|under_way| under_way.deadline <= now) {
-            self.gave_up(now, &late);
+            self.gave_up(now, &late, self.pace.backoff_max);
         }
     }
 
@@ -310,7 +310,9 @@ impl<D: Demand> Session<D> {
                 }
             }
         } else {
-            self.gave_up(now, &under_way);
+            // Servers that are there and have no master will soon have one.
+            let longest = if master.is_none() { self.pace.masterless_max } else { self.pace.backoff_max };
+            self.gave_up(now, &under_way, longest);
         }
         true
     }
@@ -318,7 +320,7 @@ impl<D: Demand> Session<D> {
     /// Request `number` has failed. Returns whether that still counts.
     pub fn failed(&mut self, now: Millis, number: u64) -> bool {
         let Some(under_way) = self.landed(number) else { return false };
-        self.gave_up(now, &under_way);
+        self.gave_up(now, &under_way, self.pace.backoff_max);
         true
     }
 
@@ -387,10 +389,10 @@ impl<D: Demand> Session<D> {
         self.under_way.take().or(Some(UnderWay { number, sent, deadline: sent, ids, kind: Kind::Ask }))
     }
 
-    fn gave_up(&mut self, now: Millis, under_way: &UnderWay) {
+    fn gave_up(&mut self, now: Millis, under_way: &UnderWay, longest: Millis) {
         self.failures = self.failures.saturating_add(1);
         self.route.failed();
-        self.pause_until = now.plus(self.pace.backoff(self.failures, &mut self.rng));
+        self.pause_until = now.plus(self.pace.backoff(self.failures, longest, &mut self.rng));
         match under_way.kind {
             Kind::Ask => {
                 for id in &under_way.ids {

@@ -14,6 +14,8 @@ pub struct Pace {
     pub backoff_first: Millis,
     /// It grows no further than that.
     pub backoff_max: Millis,
+    /// Nor beyond this while servers answer that they have no master: they will elect one soon.
+    pub masterless_max: Millis,
     /// What is due within so much of what is due now is asked for with it.
     pub ahead: Millis,
 }
@@ -25,6 +27,7 @@ impl Default for Pace {
             refresh_min: Millis(1_000),
             backoff_first: Millis(100),
             backoff_max: Millis(15_000),
+            masterless_max: Millis(1_000),
             // Doorman's way: one request for everything.
             ahead: Millis(u64::MAX),
         }
@@ -39,10 +42,10 @@ pub(super) const GAP: Millis = Millis(100);
 impl Pace {
     /// The pause after `failures` in a row: between half of it and all, so that clients that failed together do not come
     /// back together.
-    pub(super) fn backoff(&self, failures: u32, rng: &mut fastrand::Rng) -> Millis {
+    pub(super) fn backoff(&self, failures: u32, longest: Millis, rng: &mut fastrand::Rng) -> Millis {
         let exponent = i32::try_from(failures.saturating_sub(1)).unwrap_or(i32::MAX);
         let pause = self.backoff_first.0 as f64 * BACKOFF_GROWTH.powi(exponent);
-        scaled(pause.min(self.backoff_max.0 as f64).max(GAP.0 as f64), 0.5 + rng.f64() / 2.0)
+        scaled(pause.min(longest.0 as f64).max(GAP.0 as f64), 0.5 + rng.f64() / 2.0)
     }
 
     /// When to refresh after an answer: a little sooner than asked to, so that clients drift apart, and always while a third
@@ -68,7 +71,7 @@ mod tests {
         let pace = Pace::default();
         for failures in [1, 2, 5, 12, 1_000, u32::MAX] {
             let whole = (100.0 * 1.6f64.powi((failures - 1).min(1_000) as i32)).min(15_000.0);
-            let pauses: Vec<u64> = (0..100).map(|_| pace.backoff(failures, &mut rng).0).collect();
+            let pauses: Vec<u64> = (0..100).map(|_| pace.backoff(failures, pace.backoff_max, &mut rng).0).collect();
             assert!(pauses.iter().all(|pause| (*pause as f64) <= whole && *pause as f64 >= whole / 2.0 - 1.0));
             assert!(pauses.iter().max() > pauses.iter().min(), "all the same after {failures}");
         }
@@ -96,8 +99,15 @@ mod tests {
     fn no_setting_makes_a_client_hammer_a_server() {
         let mut rng = fastrand::Rng::with_seed(1);
         let zero = Millis(0);
-        let pace = Pace { deadline: zero, refresh_min: zero, backoff_first: zero, backoff_max: zero, ahead: zero };
-        assert!((1..100).all(|failures| pace.backoff(failures, &mut rng) >= Millis(50)));
+        let pace = Pace {
+            deadline: zero,
+            refresh_min: zero,
+            backoff_first: zero,
+            backoff_max: zero,
+            masterless_max: zero,
+            ahead: zero,
+        };
+        assert!((1..100).all(|failures| pace.backoff(failures, zero, &mut rng) >= Millis(50)));
         assert!([0, 1, 60_000].iter().all(|left| pace.refresh(zero, Millis(*left), &mut rng) >= Millis(90)));
     }
 }

@@ -395,6 +395,24 @@ fn a_release_waits_for_the_request_under_way_and_names_what_that_gave() {
 }
 
 #[test]
+fn servers_that_have_no_master_are_asked_again_within_a_second_however_often_they_said_so() {
+    let mut session = session();
+    session.want(Millis(0), &id("r"), wants(10.0), MODE);
+    let mut now = Millis(0);
+    for _ in 0..20 {
+        let outgoing = session.poll(now).expect("it asks");
+        session.redirected(now, outgoing.number, None);
+        let wake = session.wake(now).expect("it asks again");
+        assert!(wake.since(now) <= Millis(1_000), "{wake:?} after {now:?}");
+        now = wake;
+    }
+    let outgoing = session.poll(now).expect("it asks");
+    session.failed(now, outgoing.number);
+    let wake = session.wake(now).expect("it asks again");
+    assert!(wake.since(now) > Millis(1_000), "one that does not answer at all is left alone for longer");
+}
+
+#[test]
 fn what_was_never_asked_for_is_not_given_back() {
     let mut session = session();
     session.want(Millis(0), &id("r"), wants(1.0), MODE);
