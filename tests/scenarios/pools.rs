@@ -269,8 +269,7 @@ fn a_client_tells_how_much_it_uses_and_one_that_does_not_counts_as_using_all() {
         &["pool", "watch", "searches", "--only", "alarm", "--events", "2", "--json", "--admin", &managed.admin],
         &[],
     );
-    let busy = ours.clone();
-    runtime().spawn(async move { while busy.wait().await.is_ok() {} });
+    let busy = runtime().spawn(async move { while ours.wait().await.is_ok() {} });
     eventually("who does what it can uses all", || {
         managed.shown()["recharging"].as_f64().filter(|used| *used > 19.0).map(drop)
     });
@@ -285,6 +284,7 @@ fn a_client_tells_how_much_it_uses_and_one_that_does_not_counts_as_using_all() {
     let [begin, alarm] = &said.stdout.lines().map(json).collect::<Vec<_>>()[..] else { panic!("{said:?}") };
     assert_eq!((&begin["event"], &alarm["event"]), (&"begin".into(), &"alarm".into()));
     assert_eq!(alarm["client"]["id"], "ours");
+    busy.abort();
     let metrics = Scrape::parse(&managed.server.page("/metrics"));
     for name in ["leaseway_pool_total", "leaseway_pool_connected", "leaseway_pool_recharging"] {
         assert!(metrics.find(name, "resource", "searches").unwrap() > 0.0, "{name}");
@@ -358,7 +358,7 @@ fn three_units_go_round_among_ten_clients() {
     assert!(all.iter().all(|turns| (2..=4).contains(turns)), "three of ten rounds each: {all:?}");
     let held: Duration = turns.iter().map(|turns| turns.held).sum();
     let utilisation = held.as_secs_f64() / began.elapsed().as_secs_f64() / 3.0;
-    println!("turns of each: {all:?}; {:.1} % of the units' time was used", utilisation * 100.0);
+    eprintln!("turns of each: {all:?}; {:.1} % of the units' time was used", utilisation * 100.0);
     for client in clients {
         block_on(client.close());
     }
