@@ -15,10 +15,12 @@ pub struct NamedParameter {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ParameterError {
     /// There is no such parameter.
-    #[error("unknown parameter `{name}`{}; known: {}", suggest(name), known())]
+    #[error("unknown parameter `{name}`{}; known: {}", suggest(name), known(*.kind))]
     Unknown {
         /// What was written.
         name: String,
+        /// The algorithm that it was to be a parameter of.
+        kind: Kind,
     },
     /// It is of another algorithm.
     #[error("parameter `{name}` is for PRIORITY_POOL only; the algorithm here is {}", kind.name())]
@@ -178,7 +180,7 @@ impl Settings {
             return (known.apply)(self, value).ok_or_else(|| bad(known.name, known.expected));
         }
         let known = pool::PARAMETERS.iter().find(|known| known.name == parameter.name);
-        let known = known.ok_or_else(|| ParameterError::Unknown { name: parameter.name.clone() })?;
+        let known = known.ok_or_else(|| ParameterError::Unknown { name: parameter.name.clone(), kind: self.kind })?;
         if self.kind != Kind::PriorityPool {
             return Err(ParameterError::OfPools { name: known.name, kind: self.kind });
         }
@@ -203,10 +205,10 @@ fn names() -> impl Iterator<Item = &'static str> {
     PARAMETERS.iter().map(|parameter| parameter.name).chain(of_pools)
 }
 
-fn known() -> String {
-    let general: Vec<&str> = PARAMETERS.iter().map(|parameter| parameter.name).collect();
-    let of_pools: Vec<&str> = pool::PARAMETERS.iter().map(|parameter| parameter.name).collect();
-    format!("{}; of PRIORITY_POOL: {}", general.join(", "), of_pools.join(", "))
+fn known(kind: Kind) -> String {
+    let general = PARAMETERS.len();
+    let all = if kind == Kind::PriorityPool { usize::MAX } else { general };
+    names().take(all).collect::<Vec<_>>().join(", ")
 }
 
 fn suggest(name: &str) -> String {
@@ -246,7 +248,7 @@ mod tests {
     fn what_is_wrong_is_named() {
         assert_eq!(
             apply("priorty", "strict").expect_err("a typing error"),
-            "unknown parameter `priorty` (did you mean `priority`?); known: priority, max_priority, reuse, shadow, whole_units, rotation_period, headroom, decay_factor, min_request_interval, capacity_floor, capacity_ceiling; of PRIORITY_POOL: min_capacity, max_capacity, raise_tc_s, raise_threshold, raise_mode, drop_mode, drop_factor, reduction_window_s, negative_tc_s, connected_bias_s, time_factor, request_factor, cost_weights, calm_s, calm_ratio, free_key, max_remembered, burst_seconds, usage_update_units, eval_interval_s"
+            "unknown parameter `priorty` (did you mean `priority`?); known: priority, max_priority, reuse, shadow, whole_units, rotation_period, headroom, decay_factor, min_request_interval, capacity_floor, capacity_ceiling"
         );
         for (name, value) in [("priority", "high"), ("min_request_interval", "NaN"), ("max_priority", "1e3")] {
             let error = apply(name, value).expect_err("a bad value");

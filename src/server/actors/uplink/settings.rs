@@ -108,7 +108,7 @@ mod tests {
 
     #[test]
     fn what_cannot_be_carried_out_becomes_no_algorithm_with_the_same_lengths() {
-        let bad = [algorithm(100, &[]), algorithm(-1, &[]), algorithm(3, &[("reuse", "never"), ("max_priority", "1")])];
+        let bad = [algorithm(99, &[]), algorithm(-1, &[]), algorithm(3, &[("reuse", "never"), ("max_priority", "1")])];
         for said in bad {
             let Instructed { settings, impossible, complaint } = instructed(Some(&said), None);
             assert_eq!((settings.kind, settings.lease), (Kind::NoAlgorithm, Millis(40_000)));

@@ -322,7 +322,7 @@ fn what_the_parent_says_is_what_a_resource_is_run_by() {
 #[test]
 fn an_algorithm_that_cannot_be_run_gives_all_what_they_want_within_the_lease() {
     let mut says = Says::sharing(90.0);
-    says.algorithm.kind = Some(100);
+    says.algorithm.kind = Some(99);
     below(says, |node, _fake| async move {
         assert_eq!(granted(&asks(&node, "a", 60.0, None).await), 60.0);
         assert_eq!(granted(&asks(&node, "b", 60.0, None).await), 30.0);

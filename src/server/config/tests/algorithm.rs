@@ -72,10 +72,7 @@ fn durations() {
 #[test]
 fn parameters() {
     let known = "known: priority, max_priority, reuse, shadow, whole_units, rotation_period, headroom, decay_factor, \
-                 min_request_interval, capacity_floor, capacity_ceiling; of PRIORITY_POOL: min_capacity, max_capacity, \
-                 raise_tc_s, raise_threshold, raise_mode, drop_mode, drop_factor, reduction_window_s, negative_tc_s, \
-                 connected_bias_s, time_factor, request_factor, cost_weights, calm_s, calm_ratio, free_key, \
-                 max_remembered, burst_seconds, usage_update_units, eval_interval_s";
+                 min_request_interval, capacity_floor, capacity_ceiling";
     let reuse = "expected `confirmed` (clients never believe in more than there is) or `prompt` (as Doorman)";
     for (parameters, expected) in [
         (
@@ -138,15 +135,15 @@ fn pools() {
     for (parameters, expected) in [
         (
             "min_capacity: 11",
-            "2:3: parameter `min_capacity` is 11, more than the capacity, 10: no client would ever fit; at most the capacity",
+            "2:20: parameter `min_capacity` is 11, more than the capacity, 10: no client would ever fit; at most the capacity",
         ),
         (
             "max_capacity: 9",
-            "2:3: parameter `max_capacity` is 9, less than the capacity, 10; at least the capacity, or leave it out",
+            "2:20: parameter `max_capacity` is 9, less than the capacity, 10; at least the capacity, or leave it out",
         ),
         (
             "whole_units: true",
-            "2:3: parameter `whole_units` is not for PRIORITY_POOL, whose unit is `min_capacity`; leave it out",
+            "2:20: parameter `whole_units` is not for PRIORITY_POOL, whose unit is `min_capacity`; leave it out",
         ),
         ("min_capacity: 0", "4:64: parameter `min_capacity` is `0`, expected an amount of more than 0, at most 1e15"),
     ] {

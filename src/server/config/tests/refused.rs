@@ -247,7 +247,7 @@ fn what_templates_owe_each_other() {
         ),
         (
             "resources:\n- {identifier_glob: a}\n- {identifier_glob: '*', algorithm: {kind: FAIR}}\n".into(),
-            vec!["3:44: unknown kind `FAIR` (did you mean `FAIR_SHARE`?); known: NO_ALGORITHM, STATIC, PROPORTIONAL_SHARE, FAIR_SHARE".into()],
+            vec!["3:44: unknown kind `FAIR` (did you mean `FAIR_SHARE`?); known: NO_ALGORITHM, STATIC, PROPORTIONAL_SHARE, FAIR_SHARE, PRIORITY_POOL".into()],
         ),
     ] {
         assert_eq!(refused(&text), expected, "{text}");
