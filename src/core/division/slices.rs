@@ -19,7 +19,7 @@ use super::index::{Index, Key, Totals};
 use crate::{Claim, Claims};
 
 /// At most so many slices of one band.
-const OF_BAND: usize = 32;
+const OF_BAND: usize = 64;
 /// And so many of all bands together.
 pub(super) const IN_ALL: usize = 256;
 /// So many groups of a band are told apart before they are merged.
