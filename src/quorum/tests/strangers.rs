@@ -62,7 +62,7 @@ async fn whoever_is_not_of_this_cluster_is_turned_away_and_told_why() {
         (|other| other.secret = b"another".to_vec(), Code::Unauthenticated, "secret"),
         (|other| other.secret.clear(), Code::Unauthenticated, "secret"),
         (|other| other.secret = b"of this test!".to_vec(), Code::Unauthenticated, "secret"),
-        (|other| other.format = 2, Code::FailedPrecondition, "format 2"),
+        (|other| other.format += 1, Code::FailedPrecondition, "format 3"),
         (|other| other.cluster[0] ^= 1, Code::FailedPrecondition, "another cluster"),
         (|other| other.cluster.clear(), Code::FailedPrecondition, "no cluster"),
         (|other| other.election_timeout_ms = 401, Code::FailedPrecondition, "401"),
