@@ -145,7 +145,7 @@ fn pools() {
             "whole_units: true",
             "2:20: parameter `whole_units` is not for PRIORITY_POOL, whose unit is `min_capacity`; leave it out",
         ),
-        ("min_capacity: 0", "4:64: parameter `min_capacity` is `0`, expected an amount of more than 0, at most 1e15"),
+        ("min_capacity: 0", "4:63: parameter `min_capacity` is `0`, expected an amount of more than 0, at most 1e15"),
     ] {
         assert_eq!(mistakes_of(parameters), [expected], "{parameters}");
     }
