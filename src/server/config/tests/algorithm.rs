@@ -127,10 +127,10 @@ fn parameters() {
 
 #[test]
 fn pools() {
-    let mistakes_of = |parameters: &str| {
-        mistakes(&format!(
+    let template = |parameters: &str| {
+        format!(
             "- identifier_glob: a\n  capacity: 10\n  algorithm: {{kind: PRIORITY_POOL, parameters: {{{parameters}}}}}"
-        ))
+        )
     };
     for (parameters, expected) in [
         (
@@ -147,7 +147,8 @@ fn pools() {
         ),
         ("min_capacity: 0", "4:63: parameter `min_capacity` is `0`, expected an amount of more than 0, at most 1e15"),
     ] {
-        assert_eq!(mistakes_of(parameters), [expected], "{parameters}");
+        assert_eq!(mistakes(&template(parameters)), [expected], "{parameters}");
     }
-    assert_eq!(mistakes_of("min_capacity: 2, max_capacity: 20, drop_mode: exp"), Vec::<String>::new());
+    let fine = template("min_capacity: 2, max_capacity: 20, drop_mode: exp");
+    assert_eq!(found(&accepted(&format!("resources:\n{fine}")), "a").settings.pool.min_capacity.get(), 2.0);
 }
