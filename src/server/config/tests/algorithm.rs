@@ -1,6 +1,6 @@
 //! Mistakes in an algorithm, each class with its exact words and place.
 
-use super::refused::mistakes;
+use super::{accepted, found, refused::mistakes};
 
 /// The complaints about an algorithm, which begins in column 14 of line 4.
 fn algorithm_mistakes(algorithm: &str) -> Vec<String> {
