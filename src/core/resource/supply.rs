@@ -93,7 +93,8 @@ impl Resource {
         let Origin::Parent { told, .. } = &self.origin else { return false };
         let sums = self.sums();
         let now = Told { wants: sums.wants, held: sums.held };
-        told.is_none_or(|told| told.is_outdated(&now, self.settings.capacity))
+        // Before anybody has come there is nothing to tell: asked for nothing, the parent would lend nothing.
+        told.map_or(self.ledger.len() > 0, |told| told.is_outdated(&now, self.settings.capacity))
     }
 
     pub(super) fn has_parent(&self) -> bool {
