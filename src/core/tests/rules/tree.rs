@@ -120,8 +120,9 @@ fn an_edition_names_what_was_told_to_be_in_force() {
 #[test]
 fn the_parent_is_asked_early_when_demand_has_moved() {
     let mut desk = with(Kind::FairShare, 100.0);
-    assert!(desk.resource.asks_early(), "it has been told nothing yet");
+    assert!(!desk.resource.asks_early(), "asked for nothing, it would lend nothing");
     desk.asks("a", 400.0);
+    assert!(desk.resource.asks_early(), "it has been told nothing yet");
     desk.resource.condense(desk.now);
     assert!(!desk.resource.asks_early());
     desk.asks("b", 1.0);
