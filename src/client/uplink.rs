@@ -6,7 +6,7 @@
 //! [`Uplink::poll`] takes what they say; one that could not say anything is left for later, and one that has forgotten its supply
 //! (a new life of a resource) makes the uplink forget the lease too (rule 7).
 //!
-//! Deliberately absent: the wire, the clock, resources. A uplink belongs to one reign of one master; the next begins anew.
+//! Deliberately absent: the wire, the clock, resources. An uplink belongs to one reign of one master; the next begins anew.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
