@@ -72,7 +72,7 @@ pub(crate) struct Leases {
     grants: SmallVec<[Grant; 2]>,
     /// The first lease of this record.
     first: Option<Token>,
-    /// The oldest lease that a request may still name, once one has been named.
+    /// The oldest lease that a request may still name, once one has been named; perhaps one of a former master.
     confirmed: Option<Token>,
     /// The expiry of the newest as it was written on the wire, by which holders that do not echo tokens are recognised.
     expiry_time: i64,
@@ -183,6 +183,16 @@ impl Leases {
             self.grants.iter_mut().for_each(|all| all.capacity = has.capacity);
         }
         Confirmation::Known
+    }
+
+    /// The holder names a lease of a master before this one: that confirms nothing. But it never goes back to an older one, so a
+    /// request that does was long under way.
+    pub(crate) fn name_former(&mut self, token: Token) -> Confirmation {
+        if self.confirmed.is_some_and(|confirmed| token < confirmed) {
+            return Confirmation::Stale;
+        }
+        self.confirmed = Some(token);
+        Confirmation::Nothing
     }
 
     /// What is known of the oldest lease may only become less.

@@ -113,8 +113,15 @@ struct Seat {
     slot: u32,
     /// Where its answer goes.
     answer: usize,
-    /// What it says it has, as far as learning mode honours it.
-    claimed: Amount,
+    claimed: Claimed,
+}
+
+/// What a holder says it has, as far as learning mode honours it.
+#[derive(Clone, Copy, Default)]
+struct Claimed {
+    capacity: Amount,
+    /// It names a lease of a master before this one: whatever was given here it does not know.
+    is_former: bool,
 }
 
 impl Resource {

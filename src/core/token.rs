@@ -56,4 +56,9 @@ impl Tokens {
     pub(crate) fn issued(&self, token: Token) -> bool {
         (self.first..self.next).contains(&token)
     }
+
+    /// Whether a master before this one gave `token` out, if its terms and ours are of one row.
+    pub(crate) fn is_former(&self, token: Token) -> bool {
+        token < self.first
+    }
 }

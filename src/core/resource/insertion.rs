@@ -2,7 +2,7 @@
 
 use std::{num::NonZeroU32, sync::Arc};
 
-use super::Resource;
+use super::{Claimed, Resource};
 use crate::{
     Amount, Answer, Ask, Claim, Claims, HolderKind, Millis, Now, Sum,
     leases::Confirmation,
@@ -16,7 +16,7 @@ const WANTS_CHANGED: f64 = 0.1;
 
 impl Resource {
     /// The insertion step: what the request tells about leases, then what it wants.
-    pub(super) fn admit(&mut self, ask: Ask, now: Now) -> Result<(u32, Amount), Answer> {
+    pub(super) fn admit(&mut self, ask: Ask, now: Now) -> Result<(u32, Claimed), Answer> {
         let known = self.ledger.find(ask.kind, &ask.id);
         if !self.has_place(known, &ask.claims) {
             self.counters.full += 1;
@@ -30,12 +30,16 @@ impl Resource {
             return Err(Answer::TooSoon);
         }
         // What ended long ago is nothing; the rounding of the wire is forgiven.
-        let claimed = ask.has.filter(|has| has.expiry_time >= now.unix).map_or(Amount::ZERO, |has| has.capacity);
-        if known.is_none() && confirmation == Confirmation::Nothing && claimed > Amount::ZERO {
+        let live = ask.has.filter(|has| has.expiry_time >= now.unix);
+        let claimed = live.map_or(Claimed::default(), |has| Claimed {
+            capacity: has.capacity,
+            is_former: has.token.is_some_and(|token| self.tokens.is_former(token)),
+        });
+        if known.is_none() && confirmation == Confirmation::Nothing && claimed.capacity > Amount::ZERO {
             self.cannot_account_for(&ask, now.at);
         }
         let (kind, heeds_terms) = (ask.kind, heeds_terms(&ask));
-        self.pool_hears(slot, &ask, claimed);
+        self.pool_hears(slot, &ask, claimed.capacity);
         self.put_claims(slot, ask);
         let (_, refresh) = self.lengths(kind, now.at);
         let refresh = self.steered(refresh, slot, now.at);
@@ -67,9 +71,11 @@ impl Resource {
         let tokens = &self.tokens;
         let leases = &mut self.ledger.holder_mut(slot).leases;
         let may_confirm = !ask.learning || planted::is(Fault::LearningConfirms);
-        let confirmation = match &ask.has {
-            Some(has) if may_confirm && tells_terms_apart => leases.confirm(has, |token| tokens.issued(token)),
-            None if planted::is(Fault::AbsentHasClears) => leases.forget_given(),
+        let former = ask.has.and_then(|has| has.token).filter(|token| tokens.is_former(*token));
+        let confirmation = match (&ask.has, former) {
+            (_, Some(token)) => leases.name_former(token),
+            (Some(has), _) if may_confirm && tells_terms_apart => leases.confirm(has, |token| tokens.issued(token)),
+            (None, _) if planted::is(Fault::AbsentHasClears) => leases.forget_given(),
             _ => Confirmation::Nothing,
         };
         let trusted = confirmation == Confirmation::Known || planted::is(Fault::LateReportLowers);

@@ -68,12 +68,14 @@ impl Resource {
         let mut free = Sum::from(self.total()) - self.ledger.sums().held;
         for seat in &batch.seats {
             let holder = self.ledger.holder(seat.slot);
-            let mut current = holder.leases.kept(seat.claimed, now);
+            let claimed = seat.claimed.capacity;
+            let mut current = holder.leases.kept(claimed, now);
             if planted::is(Fault::KeepsWhatIsHeld) {
                 current = current.max(holder.leases.held(now));
             }
             let due = if learning && !self.supply_has_ended(now) {
-                self.given_back(current.max(seat.claimed))
+                // What was given here may go by a request that was long under way, and said more than the holder has.
+                self.given_back(if seat.claimed.is_former { claimed } else { current.max(claimed) })
             } else {
                 self.due_now(seat.slot, now, &mut batch.terms)
             };

@@ -304,7 +304,8 @@ proptest! {
 
     #[test]
     fn everybody_in_any_tree_gets_what_one_server_would_give(
-        kind in proptest::sample::select(Kind::ALL.to_vec()),
+        // Whom a pool lets in when there is not a place for everybody depends on what they have cost, and where.
+        kind in proptest::sample::select(Kind::ALL.into_iter().filter(|kind| *kind != Kind::PriorityPool).collect::<Vec<_>>()),
         strict in any::<bool>(),
         demands in demands(),
         part in 0.0..1.2f64,

@@ -136,3 +136,26 @@ fn a_learning_child_renews_no_more_than_it_has_been_lent() {
     desk.pass(16_000);
     assert_eq!((desk.asks("a", 90.0), desk.asks("b", 90.0)), (0.0, 0.0));
 }
+
+/// A lease given by the master before, of this number.
+fn former(number: u64, capacity: f64) -> Has {
+    Has { token: Token::new(number), ..inherited(capacity, 50) }
+}
+
+#[test]
+fn of_two_requests_from_before_it_the_one_with_the_newer_lease_counts() {
+    let mut desk = learner(fair(100.0));
+    assert_eq!(desk.deliver(ask("a", 90.0, Some(former(17, 80.0)))), 80.0, "it was long under way, but who knows");
+    assert_eq!(desk.deliver(ask("a", 90.0, Some(former(19, 30.0)))), 30.0);
+    assert_eq!(desk.send(ask("a", 90.0, Some(former(17, 80.0)))), Answer::Stale);
+    assert_eq!(desk.deliver(ask("a", 90.0, Some(former(19, 30.0)))), 30.0, "it has not heard of any answer");
+}
+
+#[test]
+fn what_was_given_here_is_older_than_no_lease_from_before() {
+    let mut desk = learner(fair(100.0));
+    assert_eq!(desk.deliver(ask("a", 90.0, Some(former(17, 30.0)))), 30.0);
+    desk.pass(16_000);
+    assert_eq!(desk.asks("a", 90.0), 30.0);
+    assert_eq!(desk.send(ask("a", 90.0, Some(former(19, 80.0)))), Answer::Stale);
+}
