@@ -6,6 +6,7 @@
 //! there is, and a child node that is told the terms can apply them to its own clients.
 
 mod index;
+mod order;
 mod reserve;
 mod slices;
 #[cfg(test)]
@@ -13,6 +14,7 @@ pub(crate) mod tests;
 
 use self::{
     index::{Index, Key, Totals},
+    order::Order,
     reserve::Reserve,
 };
 use crate::{Amount, Claim, Claims, Settings, Sum};
@@ -98,29 +100,6 @@ impl Priority {
             Priority::Ignore => "ignore",
             Priority::Strict => "strict",
             Priority::Weighted => "weighted",
-        }
-    }
-}
-
-/// How claims have to be sorted for that.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Order {
-    OneBand,
-    /// One band too, by what is wanted per weight.
-    Weighted,
-    Bands,
-    /// Bands, of which each has a reserve.
-    ReservedBands,
-}
-
-impl Order {
-    fn of(settings: &Settings) -> Order {
-        match settings.priority {
-            Priority::Strict if settings.reserve > 0.0 && settings.kind.is_indexed() => Order::ReservedBands,
-            Priority::Strict => Order::Bands,
-            // STATIC has the same for every client, and must know how many there are.
-            Priority::Weighted if settings.kind.is_indexed() => Order::Weighted,
-            Priority::Ignore | Priority::Weighted => Order::OneBand,
         }
     }
 }
@@ -280,34 +259,19 @@ impl Division {
     }
 
     fn entry(&self, slot: u32, ordinal: usize, claim: &Claim) -> (Key, u32) {
-        let claim = self.weighed(claim);
+        let claim = self.order.weighed(claim);
         let ratio = claim.wants.get() / f64::from(claim.subclients);
         (Key::new(self.band(claim.priority), ratio, slot, ordinal as u16), claim.subclients)
     }
 
-    /// A claim with as many subclients as it counts for.
-    fn weighed(&self, claim: &Claim) -> Claim {
-        if self.order != Order::Weighted {
-            return *claim;
-        }
-        let weight = claim.priority.max(1).unsigned_abs().into();
-        Claim { subclients: claim.subclients.saturating_mul(weight), ..*claim }
-    }
-
     /// The band that claims of this priority are divided in, and told to a parent as.
     pub(crate) fn band(&self, priority: i16) -> i16 {
-        match self.order {
-            Order::OneBand => 0,
-            // Weights are in the number of clients already: a parent must not weigh them again.
-            Order::Weighted => 1,
-            Order::Bands => priority,
-            Order::ReservedBands => priority.clamp(*reserve::BANDS.start(), *reserve::BANDS.end()),
-        }
+        self.order.band(priority)
     }
 
     /// What a claim is due by terms of its band.
     pub(crate) fn due(&self, terms: &Terms, claim: &Claim) -> Amount {
-        terms.due(&self.weighed(claim))
+        terms.due(&self.order.weighed(claim))
     }
 
     /// The terms for claims of a band.
@@ -348,19 +312,13 @@ impl Division {
     }
 
     fn shared_terms(&self, band: i16) -> Terms {
-        let (below, through) = match self.order {
-            Order::OneBand | Order::Weighted => (Totals::default(), self.index.totals()),
-            Order::Bands | Order::ReservedBands => {
-                (self.index.before(Key::band_start(band)), self.index.before(Key::band_end(band)))
+        let (below, members, capacity) = match &self.reserve {
+            None => self.left_for(band),
+            Some(reserve) => {
+                let share = reserve.share(band, &self.index, self.capacity, |band| self.said(band));
+                let Some(share) = share else { return Terms::Wants };
+                (share.below, share.members, share.capacity)
             }
-        };
-        let members = through.minus(below);
-        let capacity = match &self.reserve {
-            None => {
-                let above = self.index.totals().minus(through);
-                (Sum::from(self.capacity) - above.wants).max(Sum::ZERO)
-            }
-            Some(reserve) => reserve.share(band, &self.index, self.capacity, |band| self.said(band)),
         };
         if members.wants <= capacity {
             return Terms::Wants;
@@ -369,6 +327,18 @@ impl Division {
             Kind::FairShare => level(&self.index, band, below, members, capacity),
             _ => self.share(band, below, members, capacity),
         }
+    }
+
+    /// The sums over all bands below this one, and over its own claims; and what the bands above leave.
+    fn left_for(&self, band: i16) -> (Totals, Totals, Sum) {
+        let (below, through) = match self.order {
+            Order::OneBand | Order::Weighted => (Totals::default(), self.index.totals()),
+            Order::Bands | Order::ReservedBands => {
+                (self.index.before(Key::band_start(band)), self.index.before(Key::band_end(band)))
+            }
+        };
+        let above = self.index.totals().minus(through);
+        (below, through.minus(below), (Sum::from(self.capacity) - above.wants).max(Sum::ZERO))
     }
 
     /// The equal share, and which part of the wants beyond it can be paid for: by the shares that are not used. Below a parent

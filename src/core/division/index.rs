@@ -91,7 +91,7 @@ pub(crate) struct Totals {
 }
 
 impl Totals {
-    fn of(key: Key, weight: u32) -> Totals {
+    pub(crate) fn of(key: Key, weight: u32) -> Totals {
         Totals { wants: Amount::clamped(key.ratio() * f64::from(weight)).into(), weight: weight.into() }
     }
 
