@@ -331,12 +331,29 @@ fn of_too_many_priorities_the_outer_ones_share_a_band_where_each_has_a_reserve()
     assert_eq!(due, [56.0, 56.0, 2.0, 2.0, 2.0, 2.0].map(Amount::clamped));
 }
 
+#[test]
+fn what_a_parent_divided_by_counts_at_once() {
+    let claims = [of(60.0, 5), of(50.0, 0), of(50.0, 0)];
+    let mut division = Division::new(&settings(Kind::FairShare, Priority::Strict, 0.3, 80.0));
+    claims.iter().enumerate().for_each(|(slot, claim)| division.insert(slot as u32, &[*claim]));
+    assert_eq!(
+        dues(&division, &claims),
+        [60.0, 10.0, 10.0].map(Amount::clamped),
+        "8 for each, and the rest from the top"
+    );
+    division.follow(vec![(5, Terms::Level(40.0)), (0, Terms::Level(20.0))]);
+    assert_eq!(dues(&division, &claims), [40.0, 20.0, 20.0].map(Amount::clamped));
+}
+
 /// More clients than there are, each of more weight than can be counted: nobody is left out, and nothing overflows.
 #[test]
 fn the_heaviest_claims_weigh_the_same() {
     let crowd = Claim { wants: Amount::MAX, subclients: Claim::MAX_SUBCLIENTS, priority: i16::MAX };
     let due = divide(&settings(Kind::FairShare, Priority::Weighted, 0.0, 120.0), &[crowd; 3]);
     assert!(due.iter().all(|due| (due.get() - 40.0).abs() < 1e-9), "{due:?}");
+    let (most, half) = (f64::from(u32::MAX), Claim { priority: 2, ..crowd });
+    let due = divide(&settings(Kind::FairShare, Priority::Weighted, 0.0, 2e9 + most), &[crowd, half]);
+    assert!((due[0].get() - most).abs() < 1e-3, "{due:?}: as much as can be counted, and not what is left of it");
     let one = Claim { subclients: 1, ..crowd };
     let due = divide(&settings(Kind::FairShare, Priority::Weighted, 0.0, 32_768.0), &[one, of(5.0, i16::MIN)]);
     assert_eq!(due, [32_767.0, 1.0].map(Amount::clamped));
