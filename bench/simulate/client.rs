@@ -84,7 +84,8 @@ impl World<'_> {
         let before = std::mem::replace(&mut client.wants, wants);
         if client.is_here {
             self.books.want(self.now, before, wants);
-            let asked = Asked { amount: wants.get(), ..Asked::default() };
+            let priority = self.plan.tree.clients[seat].priority.into();
+            let asked = Asked { amount: wants.get(), priority, ..Asked::default() };
             client.session.want(self.now, &self.resource, asked, Mode::Pessimistic);
         }
     }

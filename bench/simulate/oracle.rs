@@ -14,8 +14,8 @@ pub(super) struct Apart {
     pub(super) worst: f64,
 }
 
-/// What each is due, in the order of `wants`.
-pub(super) fn dues(settings: &Settings, wants: &[Amount]) -> Vec<Amount> {
+/// What each is due, in the order of `demands`: what they want, and their priorities.
+pub(super) fn dues(settings: &Settings, demands: &[(Amount, i16)]) -> Vec<Amount> {
     let now = Now { at: Millis(0), unix: 0 };
     let birth = Birth {
         settings: settings.clone(),
@@ -28,19 +28,19 @@ pub(super) fn dues(settings: &Settings, wants: &[Amount]) -> Vec<Amount> {
         seed: 0,
     };
     let mut flat = Resource::new(birth);
-    let ask = |(place, wants): (usize, &Amount)| {
+    let ask = |(place, (wants, priority)): (usize, &(Amount, i16))| {
         Request::Ask(Ask {
             kind: HolderKind::Client,
             id: place.to_string().into(),
-            claims: Claims::from_slice(&[Claim::of_client(*wants, 0)]),
+            claims: Claims::from_slice(&[Claim::of_client(*wants, (*priority).into())]),
             has: None,
             outstanding: None,
             learning: false,
             news: None,
         })
     };
-    flat.round(now, &mut wants.iter().enumerate().map(ask).collect(), &mut Vec::new());
-    let mut dues = vec![Amount::ZERO; wants.len()];
+    flat.round(now, &mut demands.iter().enumerate().map(ask).collect(), &mut Vec::new());
+    let mut dues = vec![Amount::ZERO; demands.len()];
     for holder in flat.report_holders(now.at, 0, usize::MAX).0 {
         let place: usize = holder.id.parse().expect("holders are named by their places");
         dues[place] = holder.due;
@@ -61,7 +61,7 @@ pub(super) fn apart(dues: &[Amount], has: impl Iterator<Item = Amount>) -> Apart
 #[cfg(test)]
 mod tests {
     use super::*;
-    use leaseway_core::Kind;
+    use leaseway_core::{Kind, Priority};
 
     fn amounts(values: &[f64]) -> Vec<Amount> {
         values.iter().map(|value| Amount::clamped(*value)).collect()
@@ -70,9 +70,12 @@ mod tests {
     #[test]
     fn everybody_is_due_what_the_algorithm_says() {
         let fair = Settings::new(Kind::FairShare, Amount::clamped(100.0));
-        assert_eq!(dues(&fair, &amounts(&[10.0, 80.0, 1000.0])), amounts(&[10.0, 45.0, 45.0]));
+        let demands = |wants: &[f64]| amounts(wants).into_iter().zip([0, 0, 3]).collect::<Vec<_>>();
+        assert_eq!(dues(&fair, &demands(&[10.0, 80.0, 1000.0])), amounts(&[10.0, 45.0, 45.0]));
+        let strict = Settings { priority: Priority::Strict, reserve: 0.15, ..fair };
+        assert_eq!(dues(&strict, &demands(&[10.0, 80.0, 1000.0])), amounts(&[5.0, 5.0, 90.0]));
         let proportional = Settings::new(Kind::ProportionalShare, Amount::clamped(100.0));
-        assert_eq!(dues(&proportional, &amounts(&[30.0, 50.0])), amounts(&[30.0, 50.0]));
+        assert_eq!(dues(&proportional, &demands(&[30.0, 50.0])), amounts(&[30.0, 50.0]));
     }
 
     #[test]

@@ -96,6 +96,9 @@ pub(super) struct NodeSpec {
 #[serde(deny_unknown_fields)]
 pub(super) struct ClientSpec {
     pub(super) count: u32,
+    /// What they claim; the parameter `priority` says what is made of it.
+    #[serde(default)]
+    pub(super) priority: i16,
     pub(super) wants: Wants,
 }
 

@@ -18,6 +18,7 @@ pub(super) struct Place {
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Seat {
     pub(super) node: usize,
+    pub(super) priority: i16,
     pub(super) wants: Wants,
 }
 
@@ -48,7 +49,7 @@ impl Tree {
                 tree.nodes.push(Place { name, spec, parent, level, peers: node.peers });
                 let node_index = tree.nodes.len() - 1;
                 for clients in &node.clients {
-                    let seat = Seat { node: node_index, wants: clients.wants };
+                    let seat = Seat { node: node_index, priority: clients.priority, wants: clients.wants };
                     tree.clients.extend(std::iter::repeat_n(seat, clients.count as usize));
                 }
             }

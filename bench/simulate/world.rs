@@ -373,8 +373,10 @@ impl<'p> World<'p> {
 
     /// What one server that knew every client would give each of them now.
     fn dues(&self) -> Vec<Amount> {
-        let wants: Vec<_> = self.clients.iter().map(|client| client.wants()).collect();
-        oracle::dues(&self.plan.settings[0], &wants)
+        let seats = &self.plan.tree.clients;
+        let demands: Vec<_> =
+            self.clients.iter().zip(seats).map(|(client, seat)| (client.wants(), seat.priority)).collect();
+        oracle::dues(&self.plan.settings[0], &demands)
     }
 
     fn apart(&self) -> Apart {

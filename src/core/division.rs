@@ -6,12 +6,18 @@
 //! there is, and a child node that is told the terms can apply them to its own clients.
 
 mod index;
+mod order;
+mod reserve;
 mod slices;
 #[cfg(test)]
 pub(crate) mod tests;
 
-use self::index::{Index, Key};
-use crate::{Amount, Claim, Claims, Sum};
+use self::{
+    index::{Index, Key, Totals},
+    order::Order,
+    reserve::Reserve,
+};
+use crate::{Amount, Claim, Claims, Settings, Sum};
 
 /// How a resource is divided.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -78,8 +84,24 @@ pub enum Priority {
     /// Nothing, as Doorman.
     #[default]
     Ignore,
-    /// A band gets what the bands above it leave.
+    /// A band gets what the bands above it leave, and its part of the reserve.
     Strict,
+    /// A client of priority 3 counts as three. What is not above 1 counts as one.
+    Weighted,
+}
+
+impl Priority {
+    /// All of them, in the order in which they are explained.
+    pub const ALL: [Priority; 3] = [Priority::Ignore, Priority::Strict, Priority::Weighted];
+
+    /// The name it has in configuration files.
+    pub fn name(self) -> &'static str {
+        match self {
+            Priority::Ignore => "ignore",
+            Priority::Strict => "strict",
+            Priority::Weighted => "weighted",
+        }
+    }
 }
 
 /// What the claims of one band are divided by. Enough to say what any claim of the band is due.
@@ -111,7 +133,7 @@ impl Terms {
         numbers.iter().all(|number| number.is_finite() && number.is_sign_positive())
     }
 
-    /// What a claim should end up with. Never more than it wants.
+    /// What a claim should end up with, if each of its subclients counts as one. Never more than it wants.
     pub fn due(&self, claim: &Claim) -> Amount {
         let (wants, subclients) = (claim.wants.get(), f64::from(claim.subclients));
         match *self {
@@ -129,18 +151,30 @@ impl Terms {
 /// The claims of one resource, and how its capacity is divided among them.
 pub(crate) struct Division {
     kind: Kind,
-    priority: Priority,
+    order: Order,
     capacity: Amount,
     /// Claims are kept in order for a parent to be told, whether the algorithm needs that or not.
     condenses: bool,
     /// What the parent divided by.
     guide: Vec<(i16, Terms)>,
     index: Index,
+    /// Where bands have one.
+    reserve: Option<Box<Reserve>>,
 }
 
 impl Division {
-    pub(crate) fn new(kind: Kind, priority: Priority, capacity: Amount) -> Division {
-        Division { kind, priority, capacity, condenses: false, guide: Vec::new(), index: Index::new() }
+    pub(crate) fn new(settings: &Settings) -> Division {
+        let mut division = Division {
+            kind: settings.kind,
+            order: Order::OneBand,
+            capacity: settings.capacity,
+            condenses: false,
+            guide: Vec::new(),
+            index: Index::new(),
+            reserve: None,
+        };
+        division.begin_anew(settings);
+        division
     }
 
     /// One whose claims will be told to a parent.
@@ -153,6 +187,7 @@ impl Division {
         terms.retain(|(_, terms)| terms.can_be());
         let is_new = self.guide != terms;
         self.guide = terms;
+        self.share_anew();
         is_new
     }
 
@@ -167,29 +202,45 @@ impl Division {
 
     pub(crate) fn set_capacity(&mut self, capacity: Amount) {
         self.capacity = capacity;
+        self.share_anew();
+    }
+
+    fn share_anew(&mut self) {
+        if let Some(reserve) = &mut self.reserve {
+            reserve.begin_anew();
+        }
     }
 
     /// Whether claims kept for other settings can be used under these.
-    pub(crate) fn same_order(&self, kind: Kind, priority: Priority) -> bool {
-        (self.condenses || self.kind.is_indexed() == kind.is_indexed()) && self.priority == priority
+    pub(crate) fn same_order(&self, settings: &Settings) -> bool {
+        (self.condenses || self.kind.is_indexed() == settings.kind.is_indexed()) && self.order == Order::of(settings)
     }
 
-    pub(crate) fn set_kind(&mut self, kind: Kind) {
-        debug_assert!(self.same_order(kind, self.priority), "claims would have to be sorted anew");
-        self.kind = kind;
+    /// Divides by settings of the same order.
+    pub(crate) fn run_by(&mut self, settings: &Settings) {
+        debug_assert!(self.same_order(settings), "claims would have to be sorted anew");
+        self.kind = settings.kind;
+        if let Some(reserve) = &mut self.reserve {
+            reserve.set_part(settings.reserve);
+        }
     }
 
     /// Forgets all claims, to take them in anew under other settings.
-    pub(crate) fn begin_anew(&mut self, kind: Kind, priority: Priority) {
-        (self.kind, self.priority) = (kind, priority);
+    pub(crate) fn begin_anew(&mut self, settings: &Settings) {
+        (self.kind, self.order) = (settings.kind, Order::of(settings));
         self.index = Index::new();
+        self.reserve = (self.order == Order::ReservedBands).then(|| Box::new(Reserve::new(settings.reserve)));
     }
 
     /// Takes in the claims of the holder in `slot`.
     pub(crate) fn insert(&mut self, slot: u32, claims: &[Claim]) {
         if self.is_indexed() {
             for (ordinal, claim) in claims.iter().enumerate() {
-                self.index.insert(self.key(slot, ordinal, claim), claim.subclients);
+                let (key, weight) = self.entry(slot, ordinal, claim);
+                self.index.insert(key, weight);
+                if let Some(reserve) = &mut self.reserve {
+                    reserve.insert(key, weight);
+                }
             }
         }
     }
@@ -198,22 +249,29 @@ impl Division {
     pub(crate) fn remove(&mut self, slot: u32, claims: &[Claim]) {
         if self.is_indexed() {
             for (ordinal, claim) in claims.iter().enumerate() {
-                self.index.remove(self.key(slot, ordinal, claim), claim.subclients);
+                let (key, weight) = self.entry(slot, ordinal, claim);
+                self.index.remove(key, weight);
+                if let Some(reserve) = &mut self.reserve {
+                    reserve.remove(key, weight);
+                }
             }
         }
     }
 
-    fn key(&self, slot: u32, ordinal: usize, claim: &Claim) -> Key {
+    fn entry(&self, slot: u32, ordinal: usize, claim: &Claim) -> (Key, u32) {
+        let claim = self.order.weighed(claim);
         let ratio = claim.wants.get() / f64::from(claim.subclients);
-        Key::new(self.band(claim.priority), ratio, slot, ordinal as u16)
+        (Key::new(self.band(claim.priority), ratio, slot, ordinal as u16), claim.subclients)
     }
 
-    /// The band that claims of this priority are divided in.
+    /// The band that claims of this priority are divided in, and told to a parent as.
     pub(crate) fn band(&self, priority: i16) -> i16 {
-        match self.priority {
-            Priority::Ignore => 0,
-            Priority::Strict => priority,
-        }
+        self.order.band(priority)
+    }
+
+    /// What a claim is due by terms of its band.
+    pub(crate) fn due(&self, terms: &Terms, claim: &Claim) -> Amount {
+        terms.due(&self.order.weighed(claim))
     }
 
     /// The terms for claims of a band.
@@ -235,6 +293,11 @@ impl Division {
         said.unwrap_or(self.capacity)
     }
 
+    /// What the parent divided this band by.
+    fn said(&self, band: i16) -> Option<Terms> {
+        self.guide.iter().find_map(|(priority, terms)| (self.band(*priority) == band).then_some(*terms))
+    }
+
     /// What everybody's equal share is according to the parent, if it had to share in this band.
     fn equal_share(&self, band: i16) -> Option<f64> {
         self.guide.iter().find_map(|(priority, terms)| match terms {
@@ -249,54 +312,45 @@ impl Division {
     }
 
     fn shared_terms(&self, band: i16) -> Terms {
-        let (below, through) = match self.priority {
-            Priority::Ignore => (index::Totals::default(), self.index.totals()),
-            Priority::Strict => (self.index.before(Key::band_start(band)), self.index.before(Key::band_end(band))),
+        let (below, members, capacity) = match &self.reserve {
+            None => self.left_for(band),
+            Some(reserve) => {
+                let share = reserve.share(band, &self.index, self.capacity, |band| self.said(band));
+                let Some(share) = share else { return Terms::Wants };
+                (share.below, share.members, share.capacity)
+            }
         };
-        let members = through.minus(below);
-        let above = self.index.totals().minus(through);
-        let capacity = (Sum::from(self.capacity) - above.wants).max(Sum::ZERO);
         if members.wants <= capacity {
             return Terms::Wants;
         }
         match self.kind {
-            Kind::FairShare => self.level(band, below, members, capacity),
+            Kind::FairShare => level(&self.index, band, below, members, capacity),
             _ => self.share(band, below, members, capacity),
         }
     }
 
-    /// The level λ with Σ min(wants, λ·subclients) = capacity. Claims that want less per subclient than λ come first in the
-    /// index: walk down to where the next claim no longer fits, and share what is left among the subclients from there on.
-    fn level(&self, band: i16, below: index::Totals, members: index::Totals, capacity: Sum) -> Terms {
-        let (start, end) = (Key::band_start(band), Key::band_end(band));
-        let satisfied = self.index.prefix_where(|key, before| {
-            if key < start || key >= end {
-                return key < start;
+    /// The sums over all bands below this one, and over its own claims; and what the bands above leave.
+    fn left_for(&self, band: i16) -> (Totals, Totals, Sum) {
+        let (below, through) = match self.order {
+            Order::OneBand | Order::Weighted => (Totals::default(), self.index.totals()),
+            Order::Bands | Order::ReservedBands => {
+                (self.index.before(Key::band_start(band)), self.index.before(Key::band_end(band)))
             }
-            let before = before.minus(below);
-            let left = (capacity - before.wants).get();
-            Index::ratio(key) * (members.weight - before.weight) as f64 <= left
-        });
-        let satisfied = satisfied.minus(below);
-        let above = members.weight - satisfied.weight;
-        if above == 0 {
-            // They want more than there is by less than a float can tell; settlement sees to the difference.
-            return Terms::Wants;
-        }
-        let left = (capacity - satisfied.wants).get();
-        Terms::Level((left / above as f64).max(0.0))
+        };
+        let above = self.index.totals().minus(through);
+        (below, through.minus(below), (Sum::from(self.capacity) - above.wants).max(Sum::ZERO))
     }
 
     /// The equal share, and which part of the wants beyond it can be paid for: by the shares that are not used. Below a parent
     /// the share is everybody's in the whole tree, and its lease pays; if that does not even pay for the shares, they sink.
-    fn share(&self, band: i16, below: index::Totals, members: index::Totals, capacity: Sum) -> Terms {
+    fn share(&self, band: i16, below: Totals, members: Totals, capacity: Sum) -> Terms {
         let equal = self.equal_share(band).unwrap_or_else(|| capacity.get() / members.weight as f64);
         let modest = self.index.before(Key::after(band, equal)).minus(below);
         let greedy = members.minus(modest);
         let shares = equal * greedy.weight as f64;
         let extra = capacity.get() - modest.wants.get() - shares;
         if extra < 0.0 && !self.guide.is_empty() {
-            return match self.level(band, below, members, capacity) {
+            return match level(&self.index, band, below, members, capacity) {
                 Terms::Level(equal) => Terms::Share { equal, top_up: 0.0 },
                 other => other,
             };
@@ -308,6 +362,28 @@ impl Division {
 
     /// Bytes in use, for the benchmarks.
     pub(crate) fn bytes(&self) -> usize {
-        self.index.bytes()
+        self.index.bytes() + self.reserve.as_ref().map_or(0, |reserve| reserve.bytes())
     }
+}
+
+/// The level λ with Σ min(wants, λ·weight) = capacity, over the `members` of a band. Claims that want less per weight than λ come
+/// first in the index: walk down to where the next claim no longer fits, and share what is left among the weights from there on.
+fn level(index: &Index, band: i16, below: Totals, members: Totals, capacity: Sum) -> Terms {
+    let (start, end) = (Key::band_start(band), Key::band_end(band));
+    let satisfied = index.prefix_where(|key, before| {
+        if key < start || key >= end {
+            return key < start;
+        }
+        let before = before.minus(below);
+        let left = (capacity - before.wants).get();
+        Index::ratio(key) * (members.weight - before.weight) as f64 <= left
+    });
+    let satisfied = satisfied.minus(below);
+    let above = members.weight - satisfied.weight;
+    if above == 0 {
+        // They want more than there is by less than a float can tell; settlement sees to the difference.
+        return Terms::Wants;
+    }
+    let left = (capacity - satisfied.wants).get();
+    Terms::Level((left / above as f64).max(0.0))
 }

@@ -52,19 +52,24 @@ struct Parameter {
 }
 
 /// Every parameter there is.
-const PARAMETERS: [Parameter; 11] = [
+const PARAMETERS: [Parameter; 12] = [
     Parameter {
         name: "priority",
-        expected: "`ignore` (as Doorman) or `strict` (higher bands first)",
+        expected: "`ignore` (as Doorman), `strict` (higher bands first) or `weighted` (3 counts as three clients)",
         apply: |settings, value| {
-            settings.priority = match value {
-                "ignore" => Priority::Ignore,
-                "strict" => Priority::Strict,
-                _ => return None,
-            };
+            settings.priority = Priority::ALL.into_iter().find(|priority| priority.name() == value)?;
             Some(())
         },
-        write: |settings| (settings.priority == Priority::Strict).then(|| "strict".into()),
+        write: |settings| (settings.priority != Priority::Ignore).then(|| settings.priority.name().into()),
+    },
+    Parameter {
+        name: "reserve",
+        expected: "a part from 0 (nothing) to 1 of the capacity, shared by all bands under `priority: strict`",
+        apply: |settings, value| {
+            settings.reserve = value.parse().ok().filter(|part| (0.0..=1.0).contains(part))?;
+            Some(())
+        },
+        write: |settings| (settings.reserve > 0.0).then(|| settings.reserve.to_string()),
     },
     Parameter {
         name: "max_priority",
@@ -239,18 +244,56 @@ mod tests {
     #[test]
     fn parameters_take_effect() {
         assert_eq!(apply("priority", "strict").expect("valid").priority, Priority::Strict);
+        assert_eq!(apply("priority", "weighted").expect("valid").priority, Priority::Weighted);
+        assert_eq!(apply("reserve", "0.25").expect("valid").reserve, 0.25);
         assert_eq!(apply("max_priority", "-3").expect("valid").max_priority, Some(-3));
         assert_eq!(apply("reuse", "prompt").expect("valid").reuse, Reuse::Prompt);
         assert_eq!(apply("min_request_interval", "0.5").expect("valid").min_request_interval, Millis(500));
     }
 
     #[test]
+    fn child_nodes_are_told_what_is_not_as_usual() {
+        for (name, value) in [("priority", "strict"), ("priority", "weighted"), ("reserve", "0.25")] {
+            let told = apply(name, value).expect("valid").parameters();
+            assert_eq!(told, [NamedParameter { name: name.into(), value: Some(value.into()) }]);
+        }
+        assert_eq!(apply("priority", "ignore").expect("valid").parameters(), []);
+        assert_eq!(apply("reserve", "0").expect("valid").parameters(), []);
+    }
+
+    #[test]
+    fn a_reserve_is_for_strict_bands() {
+        let check = |priority| {
+            let settings = Settings { priority, reserve: 0.25, ..Settings::new(Kind::FairShare, Amount::ZERO) };
+            settings.check().map_err(|error| error.to_string())
+        };
+        assert_eq!(check(Priority::Strict), Ok(()));
+        for priority in [Priority::Ignore, Priority::Weighted] {
+            let error = check(priority).expect_err("nobody goes before anybody");
+            let name = priority.name();
+            assert!(
+                error.contains("`reserve` is 0.25") && error.contains(name) && error.contains("`strict`"),
+                "{error}"
+            );
+        }
+        let mut plain = Settings::new(Kind::FairShare, Amount::ZERO);
+        plain.priority = Priority::Weighted;
+        assert_eq!(plain.check(), Ok(()));
+    }
+
+    #[test]
     fn what_is_wrong_is_named() {
         assert_eq!(
             apply("priorty", "strict").expect_err("a typing error"),
-            "unknown parameter `priorty` (did you mean `priority`?); known: priority, max_priority, reuse, shadow, whole_units, rotation_period, headroom, decay_factor, min_request_interval, capacity_floor, capacity_ceiling"
+            "unknown parameter `priorty` (did you mean `priority`?); known: priority, reserve, max_priority, reuse, shadow, whole_units, rotation_period, headroom, decay_factor, min_request_interval, capacity_floor, capacity_ceiling"
         );
-        for (name, value) in [("priority", "high"), ("min_request_interval", "NaN"), ("max_priority", "1e3")] {
+        for (name, value) in [
+            ("priority", "high"),
+            ("reserve", "1.5"),
+            ("reserve", "NaN"),
+            ("min_request_interval", "NaN"),
+            ("max_priority", "1e3"),
+        ] {
             let error = apply(name, value).expect_err("a bad value");
             assert!(error.contains(name) && error.contains(value) && error.contains("expected"), "{error}");
         }

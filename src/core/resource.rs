@@ -238,10 +238,10 @@ impl Resource {
         if settings == self.settings {
             return;
         }
-        if self.division.same_order(settings.kind, settings.priority) {
-            self.division.set_kind(settings.kind);
+        if self.division.same_order(&settings) {
+            self.division.run_by(&settings);
         } else {
-            self.division.begin_anew(settings.kind, settings.priority);
+            self.division.begin_anew(&settings);
             self.forget_told();
             for (slot, holder) in self.ledger.iter_from(0) {
                 self.division.insert(slot, &holder.claims);

@@ -29,8 +29,10 @@ pub struct Settings {
     pub learning: Option<Millis>,
     /// What to use when the server is gone.
     pub safe_capacity: SafeCapacity,
-    /// Whether bands of higher priority go first.
+    /// Whether bands of higher priority go first, or count for more.
     pub priority: Priority,
+    /// The part of the capacity that is shared whatever the priorities, where bands of higher priority go first.
+    pub reserve: f64,
     /// The highest priority a client may claim for itself.
     pub max_priority: Option<i16>,
     /// When freed capacity may be given to somebody else.
@@ -75,6 +77,7 @@ impl Settings {
             learning: None,
             safe_capacity: SafeCapacity::default(),
             priority: Priority::default(),
+            reserve: 0.0,
             max_priority: None,
             reuse: Reuse::default(),
             headroom: 0.0,

@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use leaseway_core::{Amount, Millis, Priority, Repository, Reuse, SafeCapacity, Settings, Template};
+use leaseway_core::{Amount, Millis, Repository, Reuse, SafeCapacity, Settings, Template};
 use serde_json::{Value, json};
 
 use crate::output::number;
@@ -90,6 +90,7 @@ fn fields(template: &Template) -> Vec<(&'static str, String)> {
         learning,
         safe_capacity,
         priority,
+        reserve,
         max_priority,
         reuse,
         headroom,
@@ -109,7 +110,8 @@ fn fields(template: &Template) -> Vec<(&'static str, String)> {
         ("refresh interval", seconds(*refresh)),
         ("learning mode", learning.map_or_else(|| "one lease length".to_owned(), seconds)),
         ("safe capacity", safe(*safe_capacity)),
-        ("priority", priority_name(*priority).to_owned()),
+        ("priority", priority.name().to_owned()),
+        ("reserve", number(*reserve)),
         ("max_priority", max_priority.map_or_else(|| "none".to_owned(), |highest| highest.to_string())),
         ("reuse", reuse_name(*reuse).to_owned()),
         ("headroom", number(*headroom)),
@@ -140,13 +142,6 @@ fn safe(safe_capacity: SafeCapacity) -> String {
         SafeCapacity::Dynamic => "an equal share".to_owned(),
         SafeCapacity::Fixed(fixed) => amount(fixed),
         SafeCapacity::Unlimited => "no limit".to_owned(),
-    }
-}
-
-fn priority_name(priority: Priority) -> &'static str {
-    match priority {
-        Priority::Ignore => "ignore",
-        Priority::Strict => "strict",
     }
 }
 

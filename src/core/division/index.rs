@@ -53,6 +53,11 @@ impl Key {
         Key(Self::prefix(band, ratio) + (1 << 48))
     }
 
+    /// The same claim where there are no bands.
+    pub(crate) fn in_one_band(self) -> Key {
+        Key(u128::from(0x8000u16) << 112 | self.0 << 16 >> 16)
+    }
+
     fn prefix(band: i16, ratio: f64) -> u128 {
         debug_assert!(ratio >= 0.0 && ratio.is_finite(), "a ratio of amounts");
         let biased = (band as u16) ^ 0x8000;
@@ -86,7 +91,7 @@ pub(crate) struct Totals {
 }
 
 impl Totals {
-    fn of(key: Key, weight: u32) -> Totals {
+    pub(crate) fn of(key: Key, weight: u32) -> Totals {
         Totals { wants: Amount::clamped(key.ratio() * f64::from(weight)).into(), weight: weight.into() }
     }
 

@@ -6,7 +6,7 @@ use super::{
     Division, Kind, Priority, Terms,
     index::{Index, Key, Totals},
 };
-use crate::{Amount, Claim, Sum, invariant, tests::cases};
+use crate::{Amount, Claim, Settings, Sum, invariant, tests::cases};
 
 /// Max-min by sorting: satisfy the modest first, share what is left among the rest.
 pub(crate) fn water_filling(capacity: f64, claims: &[Claim]) -> Vec<f64> {
@@ -75,6 +75,41 @@ fn naive_strict(kind: Kind, capacity: f64, claims: &[Claim]) -> Vec<f64> {
     due
 }
 
+/// As many clients as the claim weighs, each wanting its part, and nobody with any priority.
+fn naive_weighted(kind: Kind, capacity: f64, claims: &[Claim]) -> Vec<f64> {
+    let weight = |claim: &Claim| claim.subclients as usize * claim.priority.max(1) as usize;
+    let single = |claim: &Claim| {
+        let wants = Amount::clamped(claim.wants.get() / weight(claim) as f64);
+        vec![Claim { wants, subclients: 1, priority: 0 }; weight(claim)]
+    };
+    let singles: Vec<Claim> = claims.iter().flat_map(single).collect();
+    let mut due = naive(kind, capacity, &singles).into_iter();
+    claims.iter().map(|claim| due.by_ref().take(weight(claim)).sum()).collect()
+}
+
+/// What is reserved max-min over all, the rest from the highest band down, then each band by itself.
+fn naive_reserved(kind: Kind, reserve: f64, capacity: f64, claims: &[Claim]) -> Vec<f64> {
+    let band = |claim: &Claim| claim.priority.clamp(-128, 127);
+    let reserved = water_filling(capacity * reserve, claims);
+    let mut left = capacity - reserved.iter().sum::<f64>();
+    let mut bands: Vec<i16> = claims.iter().map(band).collect();
+    bands.sort_unstable();
+    bands.dedup();
+    let mut due = vec![0.0; claims.len()];
+    for highest in bands.into_iter().rev() {
+        let members: Vec<usize> = (0..claims.len()).filter(|at| band(&claims[*at]) == highest).collect();
+        let of_band: Vec<Claim> = members.iter().map(|at| claims[*at]).collect();
+        let own: f64 = members.iter().map(|at| reserved[*at]).sum();
+        let wants: f64 = of_band.iter().map(|claim| claim.wants.get()).sum();
+        let extra = (wants - own).min(left);
+        left -= extra;
+        for (at, amount) in members.into_iter().zip(naive(kind, own + extra, &of_band)) {
+            due[at] = amount;
+        }
+    }
+    due
+}
+
 fn claim() -> impl Strategy<Value = Claim> {
     let wants = prop_oneof![
         4 => 0.0..100.0,
@@ -91,12 +126,20 @@ fn claim() -> impl Strategy<Value = Claim> {
     })
 }
 
-fn divide(kind: Kind, priority: Priority, capacity: f64, claims: &[Claim]) -> Vec<Amount> {
-    let mut division = Division::new(kind, priority, Amount::clamped(capacity));
+fn settings(kind: Kind, priority: Priority, reserve: f64, capacity: f64) -> Settings {
+    Settings { priority, reserve, ..Settings::new(kind, Amount::clamped(capacity)) }
+}
+
+fn divide(settings: &Settings, claims: &[Claim]) -> Vec<Amount> {
+    let mut division = Division::new(settings);
     for (slot, claim) in claims.iter().enumerate() {
         division.insert(slot as u32, &[*claim]);
     }
-    claims.iter().map(|claim| division.terms(division.band(claim.priority)).due(claim)).collect()
+    dues(&division, claims)
+}
+
+fn dues(division: &Division, claims: &[Claim]) -> Vec<Amount> {
+    claims.iter().map(|claim| division.due(&division.terms(division.band(claim.priority)), claim)).collect()
 }
 
 fn close(ours: Amount, naive: f64, capacity: f64) -> bool {
@@ -120,7 +163,7 @@ proptest! {
         capacity in prop_oneof![0.0..2000.0, Just(0.0)],
         claims in proptest::collection::vec(claim(), 1..120),
     ) {
-        let ours = divide(kind, Priority::Ignore, capacity, &claims);
+        let ours = divide(&settings(kind, Priority::Ignore, 0.0, capacity), &claims);
         for ((ours, naive), claim) in ours.iter().zip(naive(kind, capacity, &claims)).zip(&claims) {
             prop_assert!(close(*ours, naive, capacity), "{claim:?}: {ours:?}, expected {naive}");
         }
@@ -132,25 +175,90 @@ proptest! {
         capacity in 0.0..2000.0,
         claims in proptest::collection::vec(claim(), 1..120),
     ) {
-        let ours = divide(kind, Priority::Strict, capacity, &claims);
+        let ours = divide(&settings(kind, Priority::Strict, 0.0, capacity), &claims);
         for ((ours, naive), claim) in ours.iter().zip(naive_strict(kind, capacity, &claims)).zip(&claims) {
             prop_assert!(close(*ours, naive, capacity), "{claim:?}: {ours:?}, expected {naive}");
         }
     }
 
     #[test]
+    fn a_priority_of_three_is_three_clients(
+        kind in shared_kind(),
+        capacity in 0.0..2000.0,
+        claims in proptest::collection::vec((claim(), -3..40i16), 1..30),
+    ) {
+        let claims: Vec<Claim> =
+            claims.into_iter().map(|(claim, priority)| Claim { priority, ..claim }).collect();
+        let ours = divide(&settings(kind, Priority::Weighted, 0.0, capacity), &claims);
+        for ((ours, naive), claim) in ours.iter().zip(naive_weighted(kind, capacity, &claims)).zip(&claims) {
+            prop_assert!(close(*ours, naive, capacity), "{claim:?}: {ours:?}, expected {naive}");
+        }
+    }
+
+    #[test]
+    fn bands_share_the_reserve_and_the_rest_goes_from_the_top(
+        kind in shared_kind(),
+        reserve in prop_oneof![1e-6..1.0, Just(1.0)],
+        capacity in 0.0..2000.0,
+        claims in proptest::collection::vec(claim(), 1..120),
+        far in proptest::collection::vec(prop_oneof![9 => Just(0i16), 1 => Just(-1_000), 1 => Just(1_000)], 1..120),
+    ) {
+        let mut claims = claims;
+        claims.iter_mut().zip(far.iter().cycle()).for_each(|(claim, far)| claim.priority += far);
+        let ours = divide(&settings(kind, Priority::Strict, reserve, capacity), &claims);
+        for ((ours, naive), claim) in ours.iter().zip(naive_reserved(kind, reserve, capacity, &claims)).zip(&claims) {
+            prop_assert!(close(*ours, naive, capacity), "{claim:?}: {ours:?}, expected {naive}");
+        }
+    }
+
+    /// What a band has is worked out once and kept; nothing of that may be out of date.
+    #[test]
+    fn claims_come_and_go_and_so_does_capacity(
+        kind in shared_kind(),
+        priority in proptest::sample::select(Priority::ALL.to_vec()),
+        claims in proptest::collection::vec(claim(), 1..30),
+        changes in proptest::collection::vec((0..30usize, claim(), 0.0..2000.0, 1e-3..1.0f64), 1..12),
+    ) {
+        let mut claims = claims;
+        let mut settings = settings(kind, priority, 0.3, 1_000.0);
+        let mut division = Division::new(&settings);
+        claims.iter().enumerate().for_each(|(slot, claim)| division.insert(slot as u32, &[*claim]));
+        for (n, (at, claim, capacity, reserve)) in changes.into_iter().enumerate() {
+            let at = at % claims.len();
+            match n % 3 {
+                0 => {
+                    division.remove(at as u32, &[claims[at]]);
+                    claims[at] = claim;
+                    division.insert(at as u32, &[claim]);
+                }
+                1 => {
+                    settings.capacity = Amount::clamped(capacity);
+                    division.set_capacity(settings.capacity);
+                }
+                _ => {
+                    settings.reserve = reserve;
+                    division.run_by(&settings);
+                }
+            }
+            prop_assert_eq!(dues(&division, &claims), divide(&settings, &claims), "to the bit");
+        }
+    }
+
+    #[test]
     fn nothing_is_left_and_order_means_nothing(
         kind in shared_kind(),
-        priority in prop_oneof![Just(Priority::Ignore), Just(Priority::Strict)],
+        priority in proptest::sample::select(Priority::ALL.to_vec()),
+        reserve in prop_oneof![Just(0.0), 0.0..1.0],
         capacity in 0.0..2000.0,
         claims in proptest::collection::vec(claim(), 1..120),
     ) {
+        let settings = settings(kind, priority, reserve, capacity);
         let wants: Sum = claims.iter().map(|claim| claim.wants).collect();
-        let due = divide(kind, priority, capacity, &claims);
+        let due = divide(&settings, &claims);
         invariant::divided_completely(Amount::clamped(capacity), wants, due.iter().copied())?;
 
         let reversed: Vec<Claim> = claims.iter().rev().copied().collect();
-        let mut again = divide(kind, priority, capacity, &reversed);
+        let mut again = divide(&settings, &reversed);
         again.reverse();
         prop_assert_eq!(due, again, "to the bit");
     }
@@ -194,8 +302,70 @@ proptest! {
 #[test]
 fn many_claims_on_the_same_level_are_told_apart() {
     let claims = vec![Claim { wants: Amount::clamped(10.0), subclients: 1, priority: 0 }; 10_000];
-    let due = divide(Kind::FairShare, Priority::Ignore, 50_000.0, &claims);
+    let due = divide(&settings(Kind::FairShare, Priority::Ignore, 0.0, 50_000.0), &claims);
     assert!(due.iter().all(|due| due.get() == 5.0));
+}
+
+fn of(wants: f64, priority: i16) -> Claim {
+    Claim { wants: Amount::clamped(wants), subclients: 1, priority }
+}
+
+/// Two clients of each priority, who all want more than there is.
+fn two_of_each(priorities: [i16; 3]) -> Vec<Claim> {
+    priorities.iter().flat_map(|priority| [of(50.0, *priority), of(100.0, *priority)]).collect()
+}
+
+#[test]
+fn a_reserve_of_all_is_no_priority_and_one_of_nothing_is_strict() {
+    let claims = two_of_each([5, 0, -3]);
+    let strictly = |reserve| divide(&settings(Kind::FairShare, Priority::Strict, reserve, 180.0), &claims);
+    assert_eq!(strictly(1.0), divide(&settings(Kind::FairShare, Priority::Ignore, 0.0, 180.0), &claims));
+    assert_eq!(strictly(0.0), [50.0, 100.0, 15.0, 15.0, 0.0, 0.0].map(Amount::clamped));
+    assert_eq!(strictly(0.5), [50.0, 70.0, 15.0, 15.0, 15.0, 15.0].map(Amount::clamped), "90 for all, 90 from the top");
+}
+
+#[test]
+fn of_too_many_priorities_the_outer_ones_share_a_band_where_each_has_a_reserve() {
+    let claims: Vec<Claim> = [i16::MAX, 127, 126, -127, -128, i16::MIN].map(|priority| of(60.0, priority)).to_vec();
+    let due = divide(&settings(Kind::FairShare, Priority::Strict, 0.1, 120.0), &claims);
+    assert_eq!(due, [56.0, 56.0, 2.0, 2.0, 2.0, 2.0].map(Amount::clamped));
+}
+
+#[test]
+fn what_a_parent_divided_by_counts_at_once() {
+    let claims = [of(60.0, 5), of(50.0, 0), of(50.0, 0)];
+    let mut division = Division::new(&settings(Kind::FairShare, Priority::Strict, 0.3, 80.0));
+    claims.iter().enumerate().for_each(|(slot, claim)| division.insert(slot as u32, &[*claim]));
+    assert_eq!(
+        dues(&division, &claims),
+        [60.0, 10.0, 10.0].map(Amount::clamped),
+        "8 for each, and the rest from the top"
+    );
+    division.follow(vec![(5, Terms::Level(40.0)), (0, Terms::Level(20.0))]);
+    assert_eq!(dues(&division, &claims), [40.0, 20.0, 20.0].map(Amount::clamped));
+}
+
+/// More clients than there are, each of more weight than can be counted: nobody is left out, and nothing overflows.
+#[test]
+fn the_heaviest_claims_weigh_the_same() {
+    let crowd = Claim { wants: Amount::MAX, subclients: Claim::MAX_SUBCLIENTS, priority: i16::MAX };
+    let due = divide(&settings(Kind::FairShare, Priority::Weighted, 0.0, 120.0), &[crowd; 3]);
+    assert!(due.iter().all(|due| (due.get() - 40.0).abs() < 1e-9), "{due:?}");
+    let (most, half) = (f64::from(u32::MAX), Claim { priority: 2, ..crowd });
+    let due = divide(&settings(Kind::FairShare, Priority::Weighted, 0.0, 2e9 + most), &[crowd, half]);
+    assert!((due[0].get() - most).abs() < 1e-3, "{due:?}: as much as can be counted, and not what is left of it");
+    let one = Claim { subclients: 1, ..crowd };
+    let due = divide(&settings(Kind::FairShare, Priority::Weighted, 0.0, 32_768.0), &[one, of(5.0, i16::MIN)]);
+    assert_eq!(due, [32_767.0, 1.0].map(Amount::clamped));
+}
+
+#[test]
+fn where_each_client_has_the_same_weights_count_for_nothing() {
+    for kind in [Kind::NoAlgorithm, Kind::Static] {
+        let mut division = Division::new(&settings(kind, Priority::Weighted, 0.0, 10.0)).condensing();
+        division.insert(0, &[of(30.0, 7)]);
+        assert_eq!(division.condense()[..], [of(30.0, 0)], "{kind:?}");
+    }
 }
 
 #[test]

@@ -1,6 +1,6 @@
 //! How a pool is run: its parameters, checked.
 
-use crate::{Amount, Millis, Settings};
+use crate::{Amount, Kind, Millis, Priority, Settings};
 
 /// How the total falls when there is an overload.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Hash)]
@@ -152,6 +152,17 @@ pub enum SettingsError {
     /// A pool has a unit of its own.
     #[error("parameter `whole_units` is not for PRIORITY_POOL, whose unit is `min_capacity`; leave it out")]
     WholeUnits,
+    /// Only strict bands can starve.
+    #[error(
+        "parameter `reserve` is {reserve}, but `priority` is `{}`: the reserve is for bands that others go before; \
+         set `priority` to `strict`, or leave it out", priority.name()
+    )]
+    ReserveWithoutBands {
+        /// The part that was to be shared.
+        reserve: f64,
+        /// What is made of priorities.
+        priority: Priority,
+    },
     /// The capacity lies outside the bounds that reports of load may move it in.
     #[error(
         "parameters `capacity_floor` and `capacity_ceiling` are {floor} and {ceiling}; the capacity, {capacity}, must lie between"
@@ -173,7 +184,10 @@ impl Settings {
         if floor > capacity || ceiling < capacity {
             return Err(SettingsError::Bounds { floor, ceiling, capacity });
         }
-        if self.kind != crate::Kind::PriorityPool {
+        if self.reserve > 0.0 && self.priority != Priority::Strict {
+            return Err(SettingsError::ReserveWithoutBands { reserve: self.reserve, priority: self.priority });
+        }
+        if self.kind != Kind::PriorityPool {
             return Ok(());
         }
         if self.whole_units {

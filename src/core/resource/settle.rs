@@ -122,7 +122,7 @@ impl Resource {
         let mut due = |claim: &Claim| match self.terms_of(claim.priority, known) {
             // STATIC is for each client, and this node sees to that.
             Terms::Each(most) if holder.heeds_terms => Terms::Level(most.get()).due(claim),
-            terms => terms.due(claim),
+            terms => self.division.due(&terms, claim),
         };
         let due = match &holder.claims[..] {
             // To the bit: a sum counts amounts below 1 a little upwards.

@@ -34,7 +34,7 @@ impl From<Source> for Origin {
 
 /// A division fit for where the capacity comes from.
 pub(super) fn division(settings: &Settings, source: Source) -> Division {
-    let division = Division::new(settings.kind, settings.priority, settings.capacity);
+    let division = Division::new(settings);
     match source {
         Source::Own => division,
         Source::Parent => division.condensing(),

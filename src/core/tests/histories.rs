@@ -61,11 +61,17 @@ pub(super) fn actors() -> impl Strategy<Value = Vec<Actor>> {
 
 pub(super) fn settings(reuse: Reuse) -> impl Strategy<Value = Settings> {
     let kind = proptest::sample::select(vec![Kind::ProportionalShare, Kind::FairShare]);
-    let priority = prop_oneof![2 => Just(Priority::Ignore), 1 => Just(Priority::Strict)];
+    let strict = |reserve| (Priority::Strict, reserve);
+    let priority = prop_oneof![
+        3 => Just((Priority::Ignore, 0.0)),
+        2 => Just(strict(0.0)),
+        1 => (0.01..1.0).prop_map(strict),
+        1 => Just((Priority::Weighted, 0.0)),
+    ];
     (kind, priority, prop_oneof![3 => 1.0..500.0, 1 => Just(0.0)], any::<bool>()).prop_map(
         move |(kind, priority, capacity, interval)| {
             let mut settings = Settings::new(kind, Amount::clamped(capacity));
-            settings.priority = priority;
+            (settings.priority, settings.reserve) = priority;
             settings.reuse = reuse;
             if !interval {
                 settings.min_request_interval = Millis(0);

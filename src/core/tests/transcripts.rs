@@ -6,7 +6,7 @@
 //!
 //! # Commands
 //! ```text
-//! resource KIND capacity=120 [lease=60s] [refresh=16s] [reuse=prompt] [priority=strict] [max_priority=3]
+//! resource KIND capacity=120 [lease=60s] [refresh=16s] [reuse=prompt] [priority=strict] [reserve=0.3] [max_priority=3]
 //!          [min_request_interval=0s] [safe=7.5] [holders=100] [learning=60s] [promises=kept] [parent=yes]
 //!                             a resource comes to life; all that went before is forgotten
 //! inherit ID 40 60s           a holder comes with a lease of 40 for 60 s from a master before this one

@@ -183,8 +183,16 @@ impl Tree {
     }
 }
 
-fn settings(kind: Kind, priority: Priority, capacity: f64) -> Settings {
-    Settings { priority, min_request_interval: Millis(0), ..Settings::new(kind, Amount::clamped(capacity)) }
+/// What is made of priorities, and the reserve.
+type Order = (Priority, f64);
+
+const UNHEEDED: Order = (Priority::Ignore, 0.0);
+
+const ORDERS: [Order; 4] = [UNHEEDED, (Priority::Strict, 0.0), (Priority::Strict, 0.3), (Priority::Weighted, 0.0)];
+
+fn settings(kind: Kind, (priority, reserve): Order, capacity: f64) -> Settings {
+    let settings = Settings::new(kind, Amount::clamped(capacity));
+    Settings { priority, reserve, min_request_interval: Millis(0), ..settings }
 }
 
 /// A region of one greedy client, one of 500 small ones, one of a long tail.
@@ -216,13 +224,13 @@ fn wanted(demands: &Demands) -> f64 {
 #[test]
 fn everybody_in_a_lopsided_tree_gets_what_one_server_would_give() {
     for kind in SHARING {
-        for priority in [Priority::Ignore, Priority::Strict] {
+        for order in ORDERS {
             let demands = lopsided(|n| (n % 3) as i16);
             for part in [0.02, 0.1, 0.25, 0.5, 0.8, 0.99, 1.5] {
-                let mut tree = Tree::new(settings(kind, priority, wanted(&demands) * part), &demands);
+                let mut tree = Tree::new(settings(kind, order, wanted(&demands) * part), &demands);
                 tree.refresh(SETTLED);
                 let error = tree.error();
-                assert!(error <= 0.01, "{kind:?}, {priority:?}, {part} of what is wanted: off by {error}");
+                assert!(error <= 0.01, "{kind:?}, {order:?}, {part} of what is wanted: off by {error}");
             }
         }
     }
@@ -231,16 +239,16 @@ fn everybody_in_a_lopsided_tree_gets_what_one_server_would_give() {
 #[test]
 fn it_does_so_again_after_demand_has_jumped() {
     for kind in SHARING {
-        for priority in [Priority::Ignore, Priority::Strict] {
+        for order in ORDERS {
             let demands = lopsided(|n| (n % 2) as i16);
-            let mut tree = Tree::new(settings(kind, priority, wanted(&demands) / 4.0), &demands);
+            let mut tree = Tree::new(settings(kind, order, wanted(&demands) / 4.0), &demands);
             tree.refresh(SETTLED);
             for (n, client) in tree.root.clients_mut().into_iter().enumerate() {
                 client.wants = if n % 7 == 0 { client.wants * 50.0 } else { client.wants / 10.0 };
             }
             tree.refresh(SETTLED);
             let error = tree.error();
-            assert!(error <= 0.01, "{kind:?}, {priority:?}: off by {error}");
+            assert!(error <= 0.01, "{kind:?}, {order:?}: off by {error}");
         }
     }
 }
@@ -251,7 +259,7 @@ fn what_is_for_each_client_is_for_each_client_wherever_it_asks() {
     for (kind, expected) in
         [(Kind::Static, [3.0, 10.0, 10.0, 10.0, 8.0, 0.0]), (Kind::NoAlgorithm, [3.0, 50.0, 10.0, 80.0, 8.0, 0.0])]
     {
-        let mut tree = Tree::new(settings(kind, Priority::Ignore, 10.0), &demands);
+        let mut tree = Tree::new(settings(kind, UNHEEDED, 10.0), &demands);
         tree.refresh(6);
         assert_eq!(tree.root.granted(), expected, "{kind:?}");
     }
@@ -263,7 +271,7 @@ fn without_slices_and_terms_they_do_not_get_that() {
     let demands = lopsided(|_| 0);
     let worst = |kind, protocol| {
         let errors = [0.1, 0.25, 0.5].map(|part| {
-            let mut tree = Tree::new(settings(kind, Priority::Ignore, wanted(&demands) * part), &demands);
+            let mut tree = Tree::new(settings(kind, UNHEEDED, wanted(&demands) * part), &demands);
             tree.protocol = protocol;
             tree.refresh(SETTLED);
             tree.error()
@@ -285,7 +293,7 @@ fn nothing_is_left_over() {
     for kind in SHARING {
         let demands = lopsided(|_| 0);
         let capacity = wanted(&demands) / 3.0;
-        let mut tree = Tree::new(settings(kind, Priority::Ignore, capacity), &demands);
+        let mut tree = Tree::new(settings(kind, UNHEEDED, capacity), &demands);
         tree.refresh(SETTLED);
         let all: f64 = tree.root.granted().iter().sum();
         assert!(all <= capacity * (1.0 + 1e-12) && all >= capacity * (1.0 - 1e-9), "{kind:?}: {all} of {capacity}");
@@ -306,14 +314,13 @@ proptest! {
     fn everybody_in_any_tree_gets_what_one_server_would_give(
         // Whom a pool lets in when there is not a place for everybody depends on what they have cost, and where.
         kind in proptest::sample::select(Kind::ALL.into_iter().filter(|kind| *kind != Kind::PriorityPool).collect::<Vec<_>>()),
-        strict in any::<bool>(),
+        order in proptest::sample::select(ORDERS.to_vec()),
         demands in demands(),
         part in 0.0..1.2f64,
         jumps in proptest::collection::vec(prop_oneof![Just(1.0), 0.0..20.0f64], 1..40),
     ) {
-        let priority = if strict { Priority::Strict } else { Priority::Ignore };
         let capacity = if kind == Kind::Static { 30.0 } else { wanted(&demands) * part };
-        let mut tree = Tree::new(settings(kind, priority, capacity), &demands);
+        let mut tree = Tree::new(settings(kind, order, capacity), &demands);
         tree.refresh(6);
         for (client, jump) in tree.root.clients_mut().into_iter().zip(jumps.iter().cycle()) {
             client.wants *= jump;

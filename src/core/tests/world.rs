@@ -6,8 +6,8 @@ mod event;
 use std::{collections::BTreeMap, sync::Arc};
 
 use crate::{
-    Amount, Answer, Ask, Birth, Claim, Claims, Condensed, Has, HolderKind, Lease, Millis, Now, Pending, Release,
-    Request, Resource, Settings, Source, Sum, Supply, Term, invariant,
+    Amount, Answer, Ask, Birth, Claim, Claims, Condensed, Has, HolderKind, Lease, Millis, Now, Pending, Priority,
+    Release, Request, Resource, Settings, Source, Sum, Supply, Term, invariant,
     invariant::Violation,
     tests::peers::{Peers, next_term},
 };
@@ -215,7 +215,11 @@ impl World {
         let sums = self.resource.sums();
         let subclients: u64 = claims.iter().map(|claim| u64::from(claim.subclients)).sum();
         // A pool only tells of those who want anything.
-        let all_told = self.resource.pool().is_some() || subclients == sums.subclients;
+        let all_told = match self.resource.settings().priority {
+            _ if self.resource.pool().is_some() => true,
+            Priority::Weighted => subclients >= sums.subclients,
+            Priority::Ignore | Priority::Strict => subclients == sums.subclients,
+        };
         let complete = Sum::from(outstanding) >= sums.held && all_told;
         let fits = (edition == 0) == self.resource.awaits_supply();
         if complete && fits && !self.resource.asks_early() {

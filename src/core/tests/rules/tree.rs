@@ -273,6 +273,100 @@ fn a_change_of_what_priorities_mean_is_told_again_at_once_and_takes_no_lease_awa
     assert_eq!(desk.report("high").due.get(), 100.0);
 }
 
+fn of_priority(desk: &Desk, id: &str, wants: f64, priority: i16) -> Ask {
+    Ask { claims: Claims::from_slice(&[slice(1, wants, priority)]), ..desk.request(id, 0.0) }
+}
+
+/// So terms come down as they are, slices of grandchildren merge, and a parent that knows nothing of weights honours them.
+#[test]
+fn weights_are_told_as_numbers_of_clients() {
+    let mut desk = with(Kind::FairShare, 100.0);
+    desk.deliver(of_priority(&desk, "light", 50.0, 0));
+    desk.deliver(of_priority(&desk, "heavy", 150.0, 3));
+    desk.deliver(of_priority(&desk, "greedy", 120.0, 2));
+    let before = desk.resource.condense(desk.now).claims;
+    assert_eq!(before.iter().map(|claim| claim.subclients).sum::<u32>(), 3, "not before it knows that they weigh");
+    desk.change(|settings| settings.priority = Priority::Weighted);
+    assert!(desk.resource.asks_early(), "it is said anew at once");
+    let told = desk.resource.condense(desk.now).claims;
+    assert_eq!(told[..], [slice(4, 200.0, 1), slice(2, 120.0, 1)]);
+    assert_eq!(desk.resource.sums().subclients, 3, "it still knows how many there are");
+    for priority in [Priority::Ignore, Priority::Weighted] {
+        let mut top = Desk::new(Settings { priority, ..fair(70.0) });
+        top.asks("alone", 70.0);
+        top.node_asks("n", &told);
+        assert_eq!((top.report("n").due.get(), top.report("alone").due.get()), (60.0, 10.0), "{priority:?}");
+    }
+    let mut region = with(Kind::FairShare, 100.0);
+    region.change(|settings| settings.priority = Priority::Weighted);
+    region.node_asks("n", &told);
+    region.node_asks("m", &told);
+    assert_eq!(region.resource.condense(region.now).claims[..], [slice(8, 400.0, 1), slice(4, 240.0, 1)]);
+}
+
+#[test]
+fn an_equal_share_is_for_each_weight() {
+    let mut desk = child(Kind::ProportionalShare);
+    desk.change(|settings| settings.priority = Priority::Weighted);
+    desk.supply_with(90.0, LONG, vec![(1, Terms::Share { equal: 20.0, top_up: 0.1 })]);
+    desk.deliver(of_priority(&desk, "light", 10.0, 0));
+    desk.deliver(of_priority(&desk, "heavy", 260.0, 3));
+    assert_eq!(desk.report("heavy").due.get(), 80.0, "60, and a tenth of what is beyond");
+}
+
+/// Two of a band that gets no more than its reserve, one above them.
+fn with_reserve(reserve: f64, high: f64) -> Desk {
+    let mut desk = child(Kind::FairShare);
+    desk.change(|settings| (settings.priority, settings.reserve) = (Priority::Strict, reserve));
+    desk.supply(0.0, LONG);
+    desk.deliver(of_priority(&desk, "high", high, 5));
+    desk.deliver(of_priority(&desk, "a", 50.0, 0));
+    desk.deliver(of_priority(&desk, "b", 50.0, 0));
+    desk
+}
+
+fn dues(desk: &Desk) -> [f64; 3] {
+    ["high", "a", "b"].map(|id| (desk.report(id).due.get() * 1e6).round() / 1e6)
+}
+
+/// Their level is one of the whole tree.
+#[test]
+fn what_a_band_is_due_by_the_parents_terms_is_its_reserve() {
+    let terms = || vec![(5, Terms::Wants), (0, Terms::Level(10.0))];
+    let mut desk = with_reserve(0.5, 60.0);
+    desk.supply_with(80.0, LONG, terms());
+    assert_eq!(dues(&desk), [60.0, 10.0, 10.0], "as the parent has counted");
+    desk.supply_with(100.0, LONG, terms());
+    assert_eq!(dues(&desk), [60.0, 20.0, 20.0], "what is left goes to who wants more, from the top");
+    let mut desk = with_reserve(0.5, 90.0);
+    desk.supply_with(80.0, LONG, vec![(5, Terms::Level(40.0)), (0, Terms::Level(10.0))]);
+    assert_eq!(dues(&desk), [60.0, 10.0, 10.0]);
+    desk.supply_with(80.0, LONG, Vec::new());
+    assert_eq!(dues(&desk), [53.333333, 13.333333, 13.333333], "without terms its own reserve is all it knows");
+}
+
+#[test]
+fn a_lease_that_does_not_pay_for_all_reserves_is_shared_and_its_own_reserve_kept() {
+    let terms = || vec![(5, Terms::Wants), (0, Terms::Level(10.0))];
+    let mut desk = with_reserve(0.5, 60.0);
+    desk.supply_with(40.0, LONG, terms());
+    // Its own: half of 40, a third of that for each. What is left of the 40, for the 60 and 20 that were promised.
+    let part = 20.0 / (80.0 - 20.0);
+    let [high, low] = [(60.0, 1.0), (20.0, 2.0)].map(|(promised, clients): (f64, f64)| {
+        let kept = clients * 20.0 / 3.0;
+        kept + (promised - kept) * part
+    });
+    let rounded = |due: f64| (due * 1e6).round() / 1e6;
+    assert_eq!(dues(&desk), [rounded(high), rounded(low / 2.0), rounded(low / 2.0)]);
+    let mut desk = with_reserve(0.5, 1e9);
+    desk.supply_with(80.0, LONG, terms());
+    let [high, a, b] = dues(&desk);
+    assert!(
+        (10.0..10.001).contains(&a) && a == b && (high - 60.0).abs() < 0.01,
+        "{high}, {a}: nobody starves for a jump"
+    );
+}
+
 #[test]
 fn a_lease_that_is_renewed_late_or_made_shorter_is_heeded_as_it_is() {
     let mut desk = child(Kind::FairShare);

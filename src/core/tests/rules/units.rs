@@ -116,3 +116,23 @@ fn when_units_are_whole_no_more_parts_are_taken_back() {
     desk.pass(16_000);
     assert!((desk.report("a").due.get() - 10.0 / 3.0).abs() < 1e-9);
 }
+
+#[test]
+fn a_unit_goes_round_by_weights() {
+    let mut desk = Desk::new(Settings { priority: Priority::Weighted, ..whole(1.0) });
+    let mut had = [0.0; 2];
+    for _ in 0..8 * 30 {
+        let has = [("heavy", 2), ("light", 1)].map(|(id, priority)| {
+            let ask =
+                |desk: &Desk| Ask { claims: Claims::from_slice(&[slice(1, 5.0, priority)]), ..desk.request(id, 0.0) };
+            // Once more, to confirm what it heard.
+            desk.deliver(ask(&desk));
+            desk.deliver(ask(&desk))
+        });
+        assert!(has == [0.0, 0.0] || has == [0.0, 1.0] || has == [1.0, 0.0], "{has:?}");
+        had.iter_mut().zip(has).for_each(|(had, has)| *had += has);
+        desk.pass(5_000);
+    }
+    let heavy = had[0] / (had[0] + had[1]);
+    assert!((heavy - 2.0 / 3.0).abs() < 0.03, "it had the unit for {heavy} of the time");
+}

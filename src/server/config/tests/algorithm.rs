@@ -71,7 +71,7 @@ fn durations() {
 
 #[test]
 fn parameters() {
-    let known = "known: priority, max_priority, reuse, shadow, whole_units, rotation_period, headroom, decay_factor, \
+    let known = "known: priority, reserve, max_priority, reuse, shadow, whole_units, rotation_period, headroom, decay_factor, \
                  min_request_interval, capacity_floor, capacity_ceiling";
     let reuse = "expected `confirmed` (clients never believe in more than there is) or `prompt` (as Doorman)";
     for (parameters, expected) in [
@@ -112,6 +112,13 @@ fn parameters() {
             ],
         ),
         (
+            "{priority: high, reserve: 1.5}",
+            vec![
+                "4:52: parameter `priority` is `high`, expected `ignore` (as Doorman), `strict` (higher bands first) or `weighted` (3 counts as three clients)".into(),
+                "4:67: parameter `reserve` is `1.5`, expected a part from 0 (nothing) to 1 of the capacity, shared by all bands under `priority: strict`".into(),
+            ],
+        ),
+        (
             "{min_capacity: 2}",
             vec!["4:56: parameter `min_capacity` is for PRIORITY_POOL only; the algorithm here is STATIC".into()],
         ),
@@ -123,6 +130,22 @@ fn parameters() {
         let algorithm = format!("{{kind: STATIC, parameters: {parameters}}}");
         assert_eq!(algorithm_mistakes(&algorithm), expected, "{parameters}");
     }
+}
+
+#[test]
+fn a_reserve_without_strict_bands() {
+    let template = |parameters: &str| {
+        format!("- identifier_glob: a\n  capacity: 10\n  algorithm: {{kind: FAIR_SHARE, parameters: {{{parameters}}}}}")
+    };
+    for (priority, name) in [("", "ignore"), (", priority: ignore", "ignore"), (", priority: weighted", "weighted")] {
+        let expected = format!(
+            "2:20: parameter `reserve` is 0.2, but `priority` is `{name}`: the reserve is for bands that others go before; \
+             set `priority` to `strict`, or leave it out"
+        );
+        assert_eq!(mistakes(&template(&format!("reserve: 0.2{priority}"))), [expected]);
+    }
+    let fine = template("reserve: 0.2, priority: strict");
+    assert_eq!(found(&accepted(&format!("resources:\n{fine}")), "a").settings.reserve, 0.2);
 }
 
 #[test]
