@@ -1,6 +1,11 @@
 //! A scenario's nodes and clients, one by one.
 
-use super::scenario::{Scenario, Wants};
+use leaseway_core::Amount;
+
+use super::{
+    scenario::{Scenario, Wants},
+    uses::Uses,
+};
 
 /// One node.
 #[derive(Debug, Clone, PartialEq)]
@@ -19,6 +24,9 @@ pub(super) struct Place {
 pub(super) struct Seat {
     pub(super) node: usize,
     pub(super) wants: Wants,
+    /// What is assigned to it there.
+    pub(super) assigned: Option<Amount>,
+    pub(super) uses: Option<Uses>,
 }
 
 /// All of them. Parents come before their children.
@@ -48,7 +56,8 @@ impl Tree {
                 tree.nodes.push(Place { name, spec, parent, level, peers: node.peers });
                 let node_index = tree.nodes.len() - 1;
                 for clients in &node.clients {
-                    let seat = Seat { node: node_index, wants: clients.wants };
+                    let assigned = clients.assigned.map(Amount::clamped);
+                    let seat = Seat { node: node_index, wants: clients.wants, assigned, uses: clients.uses };
                     tree.clients.extend(std::iter::repeat_n(seat, clients.count as usize));
                 }
             }
