@@ -155,7 +155,7 @@ mod tests {
 
     #[test]
     fn who_was_kicked_out_is_counted_by_the_minute() {
-        let point = |second, kicked_out| Point {
+        let point = |second: u64, kicked_out| Point {
             at: Millis(second * 1000),
             wants: 0.0,
             had: 0.0,
