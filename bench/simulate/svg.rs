@@ -10,6 +10,9 @@ const RIGHT: f64 = 20.0;
 const TOP: f64 = 44.0;
 const BOTTOM: f64 = 40.0;
 
+/// For a name in the legend.
+const NAME: f64 = 96.0;
+
 /// A document of its own: one picture below the other.
 pub(super) fn document(pictures: &[String]) -> String {
     let (width, height) = (LEFT + WIDTH + RIGHT, (TOP + HEIGHT + BOTTOM) * pictures.len() as f64);
@@ -60,9 +63,9 @@ pub(super) fn mark_below(svg: &mut String, x: f64, text: &str) {
 
 /// What each colour stands for, above the picture at the right.
 pub(super) fn legend(svg: &mut String, names: &[(&str, &str)]) {
-    let begin = WIDTH - 90.0 * names.len() as f64 + 10.0;
+    let begin = WIDTH - NAME * names.len() as f64 + 10.0;
     for (place, (colour, name)) in names.iter().enumerate() {
-        let x = begin + place as f64 * 90.0;
+        let x = begin + place as f64 * NAME;
         let _ = writeln!(
             svg,
             "<line x1=\"{x}\" x2=\"{}\" y1=\"-10\" y2=\"-10\" stroke=\"{colour}\" stroke-width=\"3\"/>\

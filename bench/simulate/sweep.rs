@@ -13,6 +13,8 @@ use super::{
 
 /// Room between the outermost values and the frame.
 const MARGIN: f64 = 60.0;
+/// So much is kept free below for runs in which there was none, which have no logarithm.
+const GROUND: f64 = 24.0;
 /// Dots of one value beside each other, so that none hides another.
 const APART: f64 = 5.0;
 
@@ -114,17 +116,19 @@ impl Picture<'_, '_> {
         let mut svg = String::new();
         let parameter = self.lines[0].parameter;
         let figure = self.figure;
-        let scale = if figure.by_logarithm { ", both by their logarithms" } else { "" };
-        let title = format!("{} against {parameter}; {} seeds each, and their median{scale}", figure.what, self.seeds);
+        let scale = if figure.by_logarithm { "; both axes are logarithmic" } else { "" };
+        let runs = if self.seeds == 1 { "one run each".to_owned() } else { format!("{} runs each", self.seeds) };
+        let title = format!("{} against {parameter}: {runs}, and the median{scale}", figure.what);
         svg::frame(&mut svg, &title);
         let (across, up) = (self.across(), self.up());
         let x = |value: f64| MARGIN + across.part(value) * (WIDTH - 2.0 * MARGIN);
-        // What is never there has no logarithm: it stands on the ground.
-        let y = |value: f64| if figure.by_logarithm && value <= 0.0 { HEIGHT } else { HEIGHT * (1.0 - up.part(value)) };
+        let ground = if figure.by_logarithm && self.found().any(|found| found <= 0.0) { GROUND } else { 0.0 };
+        let y =
+            |value: f64| if ground > 0.0 && value <= 0.0 { HEIGHT } else { (HEIGHT - ground) * (1.0 - up.part(value)) };
         for mark in up.marks() {
             svg::mark_left(&mut svg, y(mark), &rounded(mark));
         }
-        if figure.by_logarithm {
+        if ground > 0.0 {
             svg::mark_left(&mut svg, HEIGHT, "0");
         }
         let mut values: Vec<f64> =
@@ -164,6 +168,12 @@ impl Picture<'_, '_> {
         svg
     }
 
+    /// What was found, in all runs.
+    fn found(&self) -> impl Iterator<Item = f64> {
+        let runs = self.lines.iter().flat_map(|line| line.values.iter().flat_map(|(_, runs)| runs.iter()));
+        runs.map(self.figure.of)
+    }
+
     fn across(&self) -> Axis {
         let values = self.lines.iter().flat_map(|line| line.values.iter().map(|(value, _)| *value));
         let (least, most) = bounds(values);
@@ -171,12 +181,10 @@ impl Picture<'_, '_> {
     }
 
     fn up(&self) -> Axis {
-        let runs = self.lines.iter().flat_map(|line| line.values.iter().flat_map(|(_, runs)| runs.iter()));
-        let found = runs.map(self.figure.of);
         let by_logarithm = self.figure.by_logarithm;
-        let (least, most) = bounds(found.filter(|found| !by_logarithm || *found > 0.0));
+        let (least, most) = bounds(self.found().filter(|found| !by_logarithm || *found > 0.0));
         match by_logarithm {
-            true => Axis { least: least / 2.0, most: most * 1.5, by_logarithm },
+            true => Axis { least: least / 1.5, most: most * 1.5, by_logarithm },
             false => {
                 let room = ((most - least) * 0.15).max(most.abs() * 0.01);
                 Axis { least: least - room, most: most + room, by_logarithm }

@@ -40,8 +40,8 @@ pub struct Supply {
 pub struct UsageBelow {
     /// So much is in use, as far as they say: what somebody has who does not say counts, and what nobody has does not.
     pub used: Amount,
-    /// Units they say they have used since the resource came to life here; from one that is told to what it is to be told, see
-    /// the uplink of the client library.
+    /// Units they say they have used since the resource came to life here. The uplink makes of that what the parent has not been
+    /// told yet.
     pub spent: f64,
 }
 

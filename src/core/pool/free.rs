@@ -167,7 +167,8 @@ impl Pool {
         if used <= 0.0 || excess <= 0.0 {
             return;
         }
-        let kept = self.kept_by_nodes() * (1.0 - excess / used).max(0.0);
+        // A rounding must not be what is still too much.
+        let kept = self.kept_by_nodes() * (1.0 - excess / used - 1e-9).max(0.0);
         let places = (kept - self.free.node_targets.get()).max(0.0);
         let (direct, nodes) = (self.free.direct() as f64, self.free.node_seats as f64);
         let room = places * (direct + nodes) / nodes;

@@ -142,12 +142,11 @@ impl Member {
         !self.inherited && (self.target > Amount::ZERO || matches!(self.free, Free::Served(_)) || self.node_seats() > 0)
     }
 
-    /// What it uses by its newest report. What a child node has got since then counts, for whoever has it now has not said; and
-    /// when it has given something up, nobody knows who of those below it has.
+    /// What it uses by its newest report. What a child node has got since then counts, for whoever has it now has not said; of
+    /// what it has left, if it has given something up, the same part is used.
     pub(super) fn in_use(&self) -> Amount {
-        let Some(of) = self.fraction_of else { return Amount::clamped(self.granted.get() * self.fraction) };
-        let used = Amount::clamped(of.get() * self.fraction);
-        self.granted.saturating_sub(of.saturating_sub(used)).max(used.min(self.granted))
+        let of = self.fraction_of.map_or(self.granted, |of| of.min(self.granted));
+        Amount::clamped(of.get() * self.fraction).saturating_add(self.granted.saturating_sub(of))
     }
 
     /// Places that a child node asks for: they are shared out by number, for it knows itself who should have them.
