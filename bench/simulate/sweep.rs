@@ -187,6 +187,8 @@ impl Picture<'_, '_> {
             true => Axis { least: least / 1.5, most: most * 1.5, by_logarithm },
             false => {
                 let room = ((most - least) * 0.15).max(most.abs() * 0.01);
+                // Where all of it is nothing.
+                let room = if room > 0.0 { room } else { 1.0 };
                 Axis { least: least - room, most: most + room, by_logarithm }
             }
         }

@@ -192,7 +192,7 @@ fn a_pool_is_overbooked_as_far_as_clients_report_that_they_use_little() {
         scenario.nodes[0].clients[0].uses = None;
     });
     let (most, connected) = total(&silent);
-    assert!(most == 100.0 && connected > 95.0, "who does not say is taken to use all: {most}, {connected}");
+    assert!(most == 100.0 && connected > 80.0, "who does not say is taken to use all: {most}, {connected}");
 }
 
 /// Two nodes with half of the strangers each; one of theirs who is vouched for.
