@@ -18,13 +18,18 @@ mod node;
 mod oracle;
 #[cfg(feature = "planted")]
 mod plant;
+mod pools;
 mod queue;
 mod report;
 mod scenario;
 mod seeds;
+mod sets;
+mod svg;
+mod sweep;
 mod tree;
 mod units;
 mod uplink;
+mod uses;
 mod world;
 
 pub(crate) use args::Args;
@@ -53,7 +58,7 @@ pub(crate) fn main(args: &Args) -> Result<(), Error> {
     let outcomes = seeds::run(&cases, args.seeds(), args.jobs(), args.svg.is_some(), &interrupt)?;
     let report = Report::new(&cases, outcomes);
     if let Some(path) = &args.svg {
-        let svg = curve::draw(&report, args.seed);
+        let svg = sweep::draw(&report).unwrap_or_else(|| curve::draw(&report, args.seed));
         std::fs::write(path, svg).map_err(Error::io(format!("write {}", path.display())))?;
     }
     if let Some(path) = &args.json {

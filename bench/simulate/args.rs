@@ -13,6 +13,7 @@ use serde::Serialize;
 
 use super::{
     scenario::{self, Handover, Scenario, Word},
+    sets::{self, Chosen, Setting},
     units::{Algorithm, Between, Part, Span},
     world::Plan,
 };
@@ -53,6 +54,10 @@ pub(crate) struct Args {
     /// Hints, and child nodes that ask early; both, for a case with each.
     #[arg(long, value_delimiter = ',', value_name = "WHETHER,…")]
     push: Vec<Switch>,
+    /// A parameter of the algorithm instead of the file's: `raise_tc_s=900,3600`; several values, for a case with each. More
+    /// than once, for a case with each of the one and each of the other.
+    #[arg(long, value_name = "NAME=VALUE,…")]
+    set: Vec<Setting>,
     /// What a new master knows.
     #[arg(long)]
     handover: Option<Handover>,
@@ -77,7 +82,8 @@ pub(crate) struct Args {
     /// Also write everything that was measured to a file.
     #[arg(long, value_name = "FILE")]
     pub(super) json: Option<PathBuf>,
-    /// Also draw what was wanted and what was had, of the first seed of each case.
+    /// Also draw what was wanted and what was had, of the first seed of each case; with --set to several numbers: what the
+    /// parameter changes, of all seeds.
     #[arg(long, value_name = "FILE")]
     pub(super) svg: Option<PathBuf>,
     /// Runs at the same time; as many as there are cores unless given.
@@ -105,6 +111,8 @@ enum Switch {
 #[derive(Serialize)]
 pub(super) struct Case {
     pub(super) scenario: String,
+    /// What --set has made of the parameters.
+    pub(super) set: Chosen,
     pub(super) algorithm: Algorithm,
     pub(super) reuse: String,
     pub(super) push: bool,
@@ -116,6 +124,12 @@ pub(super) struct Case {
 }
 
 impl Case {
+    /// The scenario, and what was set.
+    pub(super) fn name(&self) -> String {
+        let set = self.set.iter().map(|(name, value)| format!(" {name}={value}"));
+        std::iter::once(self.scenario.clone()).chain(set).collect()
+    }
+
     /// A scenario that comes with the harness, as it is, or with another handover.
     #[cfg(feature = "planted")]
     pub(super) fn built_in(name: &str, handover: Handover) -> Result<Case, Error> {
@@ -146,10 +160,12 @@ impl Args {
         let mut cases = Vec::new();
         for name in &self.scenarios {
             let scenario = self.changed(scenario::load(name)?);
-            for algorithm in each(&self.algorithm) {
-                for reuse in each(&self.reuse) {
-                    for push in each(&self.push) {
-                        cases.push(self.case(name, &scenario, algorithm, reuse, push)?);
+            for set in sets::each(&self.set) {
+                for algorithm in each(&self.algorithm) {
+                    for reuse in each(&self.reuse) {
+                        for push in each(&self.push) {
+                            cases.push(self.case(name, &scenario, &Way { set: &set, algorithm, reuse, push })?);
+                        }
                     }
                 }
             }
@@ -170,23 +186,18 @@ impl Args {
         scenario
     }
 
-    fn case(
-        &self,
-        name: &str,
-        scenario: &Scenario,
-        algorithm: Option<Algorithm>,
-        reuse: Option<When>,
-        push: Option<Switch>,
-    ) -> Result<Case, Error> {
+    fn case(&self, name: &str, scenario: &Scenario, way: &Way<'_>) -> Result<Case, Error> {
         let mut scenario = scenario.clone();
-        scenario.resource.algorithm = algorithm.unwrap_or(scenario.resource.algorithm);
-        if let Some(reuse) = reuse {
+        scenario.resource.algorithm = way.algorithm.unwrap_or(scenario.resource.algorithm);
+        sets::put(way.set, &mut scenario.resource);
+        if let Some(reuse) = way.reuse {
             scenario.resource.parameters.insert("reuse".into(), Word(word(&reuse)));
         }
-        scenario.push = push.map_or(scenario.push, |push| push == Switch::On);
+        scenario.push = way.push.map_or(scenario.push, |push| push == Switch::On);
         let plan = Plan::new(scenario).map_err(|what| Error::Usage(format!("{name}: {what}")))?;
         Ok(Case {
             scenario: name.to_owned(),
+            set: way.set.clone(),
             algorithm: plan.scenario.resource.algorithm,
             reuse: match plan.settings[0].reuse {
                 Reuse::Confirmed => word(&When::Confirmed),
@@ -194,16 +205,16 @@ impl Args {
             },
             push: plan.scenario.push,
             handover: plan.scenario.handover,
-            command: self.command(name, algorithm, reuse, push),
+            command: self.command(name, way),
             plan,
         })
     }
 
-    fn command(&self, name: &str, algorithm: Option<Algorithm>, reuse: Option<When>, push: Option<Switch>) -> String {
+    fn command(&self, name: &str, way: &Way<'_>) -> String {
         let flags = [
-            ("--algorithm", algorithm.map(|algorithm| algorithm.to_string())),
-            ("--reuse", reuse.as_ref().map(word)),
-            ("--push", push.as_ref().map(word)),
+            ("--algorithm", way.algorithm.map(|algorithm| algorithm.to_string())),
+            ("--reuse", way.reuse.as_ref().map(word)),
+            ("--push", way.push.as_ref().map(word)),
             ("--handover", self.handover.as_ref().map(word)),
             ("--slices", self.slices.as_ref().map(word)),
             ("--terms", self.terms.as_ref().map(word)),
@@ -216,8 +227,17 @@ impl Args {
         for (flag, value) in flags {
             words.extend(value.into_iter().flat_map(|value| [flag.to_owned(), value]));
         }
+        words.extend(way.set.iter().flat_map(|(name, value)| ["--set".to_owned(), format!("{name}={value}")]));
         shlex::try_join(words.iter().map(String::as_str)).unwrap_or_else(|_| words.join(" "))
     }
+}
+
+/// One way of running a scenario; where it says nothing the file decides.
+struct Way<'a> {
+    set: &'a Chosen,
+    algorithm: Option<Algorithm>,
+    reuse: Option<When>,
+    push: Option<Switch>,
 }
 
 /// Each of them, or once none: the file decides.

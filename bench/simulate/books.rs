@@ -11,7 +11,9 @@ const SAMPLE: Millis = Millis(5_000);
 
 pub(super) struct Books {
     capacity: Amount,
-    /// Whether more than the capacity breaks a promise.
+    /// More than this must never be believed. What is used is a part of the capacity all the same.
+    most: Sum,
+    /// Whether that is promised.
     bounded: bool,
     /// Measured from here on.
     from: Millis,
@@ -79,6 +81,7 @@ impl Books {
     pub(super) fn new(capacity: Amount, bounded: bool, from: Millis) -> Books {
         Books {
             capacity,
+            most: capacity.into(),
             bounded,
             from,
             believed: Sum::ZERO,
@@ -90,6 +93,11 @@ impl Books {
             first_99: None,
             digest: 0,
         }
+    }
+
+    /// A pool has promised so much by now.
+    pub(super) fn allow(&mut self, most: Sum) {
+        self.most = most;
     }
 
     /// A client wants something else from now on.
@@ -113,8 +121,8 @@ impl Books {
         for word in [now.0, client as u64, after.get().to_bits()] {
             self.digest = (self.digest.rotate_left(5) ^ word).wrapping_mul(0x9e37_79b9_7f4a_7c15);
         }
-        if self.bounded && after > before && self.believed > Sum::from(self.capacity) {
-            let detail = format!("clients may use {:?} of {:?}", self.believed, self.capacity);
+        if self.bounded && after > before && self.believed > self.most {
+            let detail = format!("clients may use {:?} of {:?}", self.believed, self.most);
             return Err(Violation { invariant: "I2", detail });
         }
         Ok(())

@@ -7,12 +7,14 @@ use leaseway_client::{
     session::{self, Basis, Body, Given, Mode, Outgoing, Pace, Session, Wire},
 };
 use leaseway_core::{
-    self as core, Amount, Claim, Claims, Has, HolderKind, Lease, Millis, Request, Token, invariant::Violation,
+    self as core, Amount, Claim, Claims, Has, HolderKind, Lease, Millis, News, Request, Token, invariant::Violation,
 };
 
 use super::{
     mail::{Letter, Mail, Party, Reply, Said, Sender},
     node::peer_of,
+    units::Part,
+    uses::{self, Habit},
     world::{Event, World},
 };
 
@@ -26,6 +28,8 @@ pub(super) struct Client {
     is_here: bool,
     /// What its book says that it may use.
     pub(super) believes: Amount,
+    /// How it uses that, if it says.
+    habit: Option<Habit>,
     /// When it will be woken next, if that is known.
     woken_at: Option<Millis>,
     pub(super) cut_until: Millis,
@@ -35,6 +39,11 @@ impl Client {
     /// What it wants now; nothing while it is not here.
     pub(super) fn wants(&self) -> Amount {
         if self.is_here { self.wants } else { Amount::ZERO }
+    }
+
+    /// What it uses now, as far as it says; one that does not say uses all it has.
+    fn uses(&self) -> Amount {
+        if self.habit.as_ref().is_none_or(Habit::is_busy) { self.believes } else { Amount::ZERO }
     }
 }
 
@@ -48,6 +57,8 @@ impl World<'_> {
             wants = stepped;
             self.queue.put(every.0, Event::Walk(seat));
         }
+        let habit = plan.uses.filter(|_| self.pools.is_some());
+        let habit = habit.map(|uses| Habit::new(uses, self.now, &mut self.rng));
         let session = self.session(plan.node, seed);
         self.clients.push(Client {
             session,
@@ -56,11 +67,44 @@ impl World<'_> {
             wants: Amount::ZERO,
             is_here: true,
             believes: Amount::ZERO,
+            habit,
             woken_at: None,
             cut_until: Millis(0),
         });
         self.wish(seat, wants);
         self.wake_at(seat, self.now);
+        self.set_burst(seat);
+    }
+
+    /// It begins to use what it has, or stops.
+    pub(super) fn burst(&mut self, seat: usize, turn: u32) {
+        if self.clients[seat].habit.as_ref().is_some_and(|habit| habit.turn == turn) {
+            self.change_habit(seat, |habit, _| habit.change());
+        }
+    }
+
+    pub(super) fn use_part(&mut self, seat: usize, part: Part) {
+        self.change_habit(seat, |habit, rng| habit.use_part(part, rng));
+    }
+
+    fn change_habit(&mut self, seat: usize, change: impl FnOnce(&mut Habit, &mut fastrand::Rng)) {
+        let (now, client) = (self.now, &mut self.clients[seat]);
+        let before = client.uses();
+        let Some(habit) = &mut client.habit else { return };
+        habit.count(now, client.believes);
+        change(habit, &mut self.rng);
+        let after = client.uses();
+        if let Some(pools) = &mut self.pools {
+            pools.uses(now, before, after);
+        }
+        self.set_burst(seat);
+    }
+
+    fn set_burst(&mut self, seat: usize) {
+        let Some(habit) = &self.clients[seat].habit else { return };
+        if let Some(after) = habit.next(&mut self.rng) {
+            self.queue.put(self.now.plus(after), Event::Burst { client: seat, turn: habit.turn });
+        }
     }
 
     fn session(&self, node: usize, seed: u64) -> Session<Asked> {
@@ -135,6 +179,10 @@ impl World<'_> {
         }
         match &reply.what {
             Said::Granted(lease) => {
+                if let Some(habit) = &mut client.habit {
+                    habit.count(now, client.believes);
+                    habit.answered(lease.pool.as_ref());
+                }
                 client.session.answered(now, reply.number, vec![given(&self.resource, lease)]);
             }
             Said::Supplied(_) | Said::Nothing => {
@@ -157,6 +205,10 @@ impl World<'_> {
         client.name = Party::Client(seat).name(client.life).into();
         (client.session, client.woken_at) = (session, None);
         self.put_down(seat, Amount::ZERO)?;
+        if let Some(habit) = &mut self.clients[seat].habit {
+            habit.forget();
+        }
+        self.vouch_for(seat);
         let wants = self.clients[seat].wants.get();
         self.want(seat, wants)
     }
@@ -185,12 +237,24 @@ impl World<'_> {
     }
 
     fn put_down(&mut self, seat: usize, after: Amount) -> Result<(), Violation> {
-        let before = std::mem::replace(&mut self.clients[seat].believes, after);
-        if before == after { Ok(()) } else { self.books.believe(self.now, seat, before, after) }
+        let (now, client) = (self.now, &mut self.clients[seat]);
+        if client.believes == after {
+            return Ok(());
+        }
+        if let Some(habit) = &mut client.habit {
+            habit.count(now, client.believes);
+        }
+        let used = client.uses();
+        let before = std::mem::replace(&mut client.believes, after);
+        if let Some(pools) = &mut self.pools {
+            pools.uses(now, used, client.uses());
+        }
+        self.books.believe(now, seat, before, after)
     }
 
     /// Sends what is to be sent, writes down what may be used, and sees when to come back.
     fn step_client(&mut self, seat: usize) -> Result<(), Violation> {
+        self.report(seat);
         let (now, client) = (self.now, &mut self.clients[seat]);
         let outgoing = client.session.poll(now);
         let mut usable = None;
@@ -208,6 +272,17 @@ impl World<'_> {
         Ok(())
     }
 
+    /// Whatever it asks for next says what it has used until now.
+    fn report(&mut self, seat: usize) {
+        let (now, client) = (self.now, &mut self.clients[seat]);
+        let Some(habit) = client.habit.as_mut().filter(|_| client.is_here) else { return };
+        habit.count(now, client.believes);
+        if let Some(usage) = habit.usage() {
+            let asked = Asked { amount: client.wants.get(), usage: Some(usage), ..Asked::default() };
+            client.session.want(now, &self.resource, asked, Mode::Pessimistic);
+        }
+    }
+
     fn wake_at(&mut self, seat: usize, at: Millis) {
         let client = &mut self.clients[seat];
         // If it is woken sooner it sees for itself that there is nothing to do yet.
@@ -218,10 +293,14 @@ impl World<'_> {
     }
 
     fn post(&mut self, seat: usize, outgoing: Outgoing<Asked>) {
-        let client = &self.clients[seat];
+        let client = &mut self.clients[seat];
         let request = match outgoing.body {
             Body::Ask(asks) => {
                 let Some(ask) = asks.into_iter().next() else { return };
+                if let Some(habit) = &mut client.habit {
+                    habit.sent(ask.demand.usage);
+                }
+                let usage = ask.demand.usage.map(uses::heard);
                 let wants = Amount::clamped(ask.demand.amount);
                 Request::Ask(core::Ask {
                     kind: HolderKind::Client,
@@ -230,7 +309,7 @@ impl World<'_> {
                     has: has(ask.has),
                     outstanding: None,
                     learning: false,
-                    news: None,
+                    news: usage.map(|usage| Box::new(News { key: None, usage: Some(usage) })),
                 })
             }
             Body::Release(releases) => Request::Release(core::Release {

@@ -1,34 +1,24 @@
-//! The curve: what clients wanted, what they had, and what there was, over time. One picture for each case, below each other.
+//! The curve: what clients wanted, what they had, and what there was, over time; of a pool what was used, what might be
+//! connected, and who was kicked out. One picture for each case, below each other.
 
 use std::fmt::Write as _;
 
 use super::{
     report::{Measured, Report},
-    world::Point,
+    svg::{self, HEIGHT, WIDTH},
+    world::{Point, PoolPoint},
 };
 
-const WIDTH: f64 = 960.0;
-const HEIGHT: f64 = 300.0;
-/// Room around a picture: for its title, and for the numbers at its sides.
-const LEFT: f64 = 60.0;
-const RIGHT: f64 = 20.0;
-const TOP: f64 = 44.0;
-const BOTTOM: f64 = 40.0;
+const MINUTE: f64 = 60.0;
+/// Bars of who was kicked out are no higher than this part of the picture.
+const BARS: f64 = 0.3;
+/// A bar of that height stands for so many clients at least.
+const CLIENTS: u64 = 20;
 
 /// A document of its own.
 pub(super) fn draw(report: &Report<'_>, seed: u64) -> String {
-    let pictures: Vec<_> = report.cases().iter().filter_map(|measured| Picture::of(measured, seed)).collect();
-    let (width, height) = (LEFT + WIDTH + RIGHT, (TOP + HEIGHT + BOTTOM) * pictures.len() as f64);
-    let mut svg = format!(
-        "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {width} {height}\" width=\"{width}\" height=\"{height}\" \
-         font-family=\"sans-serif\" font-size=\"12\">\n<rect width=\"100%\" height=\"100%\" fill=\"white\"/>\n"
-    );
-    for (row, picture) in pictures.iter().enumerate() {
-        let top = TOP + row as f64 * (TOP + HEIGHT + BOTTOM);
-        let _ = writeln!(svg, "<g transform=\"translate({LEFT} {top})\">{}</g>", picture.draw());
-    }
-    svg.push_str("</svg>\n");
-    svg
+    let pictures = report.cases().iter().filter_map(|measured| Picture::of(measured, seed));
+    svg::document(&pictures.map(|picture| picture.draw()).collect::<Vec<_>>())
 }
 
 struct Picture<'r> {
@@ -45,67 +35,58 @@ impl<'r> Picture<'r> {
         let run = measured.runs.iter().find(|run| run.seed == seed)?;
         let (last, case) = (run.curve.last()?, measured.case);
         let capacity = case.plan.scenario.resource.capacity;
-        let title = format!(
-            "{}: {}, {}, push {}, seed {seed}; {:.2} % of min(wants, capacity) used",
-            case.scenario,
-            case.algorithm,
-            case.reuse,
-            if case.push { "on" } else { "off" },
-            run.usage.of_wanted
-        );
-        let most = run.curve.iter().map(|point| point.wants.max(point.had)).fold(capacity, f64::max);
+        let outcome = match &run.pool {
+            Some(pool) => format!("{} overloads, {} kicked out", pool.overloads, pool.kicked_out),
+            None => format!("{:.2} % of min(wants, capacity) used", run.usage.of_wanted),
+        };
+        let push = if case.push { "on" } else { "off" };
+        let title = format!("{}: {}, {}, push {push}, seed {seed}; {outcome}", case.name(), case.algorithm, case.reuse);
+        let heights = run.curve.iter().map(|point| match point.pool {
+            Some(pool) => pool.total.max(pool.used).max(point.had),
+            None => point.wants.max(point.had),
+        });
+        let most = heights.fold(capacity, f64::max) * 1.05;
         // A few that want a hundred times as much would press everything else to the ground.
-        let most = round_up((most * 1.05).min(capacity * 3.0));
+        let most = svg::round_up(if run.pool.is_some() { most } else { most.min(capacity * 3.0) });
         Some(Picture { title, points: &run.curve, capacity, seconds: last.at.0 as f64 / 1000.0, most })
     }
 
     fn draw(&self) -> String {
-        let mut svg = format!("<text x=\"0\" y=\"-24\" font-size=\"14\">{}</text>\n", escaped(&self.title));
+        let mut svg = String::new();
+        svg::frame(&mut svg, &self.title);
         self.axes(&mut svg);
         let capacity = self.y(self.capacity);
+        let names = if self.points.iter().any(|point| point.pool.is_some()) {
+            let pool = |value: fn(&PoolPoint) -> f64| move |point: &Point| point.pool.as_ref().map_or(0.0, value);
+            self.line(&mut svg, "#e93", 0.7, pool(|pool| pool.used));
+            self.line(&mut svg, "#06c", 1.0, |point| point.had);
+            self.line(&mut svg, "#080", 1.5, pool(|pool| pool.total));
+            self.bars(&mut svg);
+            &[("#e93", "used"), ("#06c", "connected"), ("#080", "total"), ("#c00", "capacity"), ("#808", "kicked out")]
+                [..]
+        } else {
+            self.line(&mut svg, "#999", 1.0, |point| point.wants);
+            self.line(&mut svg, "#06c", 1.5, |point| point.had);
+            &[("#999", "wanted"), ("#06c", "had"), ("#c00", "capacity")][..]
+        };
         let _ = writeln!(
             svg,
             "<line x1=\"0\" x2=\"{WIDTH}\" y1=\"{capacity:.1}\" y2=\"{capacity:.1}\" stroke=\"#c00\" stroke-dasharray=\"6 4\"/>"
         );
-        self.line(&mut svg, "#999", 1.0, |point| point.wants);
-        self.line(&mut svg, "#06c", 1.5, |point| point.had);
-        for (place, (colour, name)) in [("#999", "wanted"), ("#06c", "had"), ("#c00", "capacity")].iter().enumerate() {
-            let x = WIDTH - 260.0 + place as f64 * 90.0;
-            let _ = writeln!(
-                svg,
-                "<line x1=\"{x}\" x2=\"{}\" y1=\"-10\" y2=\"-10\" stroke=\"{colour}\" stroke-width=\"3\"/>\
-                 <text x=\"{}\" y=\"-6\">{name}</text>",
-                x + 18.0,
-                x + 23.0
-            );
-        }
+        svg::legend(&mut svg, names);
         svg
     }
 
     fn axes(&self, svg: &mut String) {
-        let _ = writeln!(svg, "<rect width=\"{WIDTH}\" height=\"{HEIGHT}\" fill=\"none\" stroke=\"#333\"/>");
-        let step = tick(self.most, 6.0);
+        let step = svg::tick(self.most, 6.0);
         for number in 0..=(self.most / step) as u32 {
             let value = f64::from(number) * step;
-            let y = self.y(value);
-            let _ = writeln!(
-                svg,
-                "<line x1=\"0\" x2=\"{WIDTH}\" y1=\"{y:.1}\" y2=\"{y:.1}\" stroke=\"#eee\"/>\
-                 <text x=\"-8\" y=\"{:.1}\" text-anchor=\"end\">{value}</text>",
-                y + 4.0
-            );
+            svg::mark_left(svg, self.y(value), &value.to_string());
         }
-        let step = tick(self.seconds, 10.0);
+        let step = svg::tick(self.seconds, 10.0);
         for number in 0..=(self.seconds / step) as u32 {
             let second = f64::from(number) * step;
-            let x = second / self.seconds * WIDTH;
-            let _ = writeln!(
-                svg,
-                "<line x1=\"{x:.1}\" x2=\"{x:.1}\" y1=\"{HEIGHT}\" y2=\"{}\" stroke=\"#333\"/>\
-                 <text x=\"{x:.1}\" y=\"{}\" text-anchor=\"middle\">{second} s</text>",
-                HEIGHT + 5.0,
-                HEIGHT + 20.0
-            );
+            svg::mark_below(svg, self.x(second), &format!("{second} s"));
         }
     }
 
@@ -113,7 +94,7 @@ impl<'r> Picture<'r> {
     fn line(&self, svg: &mut String, colour: &str, width: f64, value: impl Fn(&Point) -> f64) {
         let mut path = String::new();
         for (place, point) in self.points.iter().enumerate() {
-            let (x, y) = (point.at.0 as f64 / 1000.0 / self.seconds * WIDTH, self.y(value(point)));
+            let (x, y) = (self.x(point.at.0 as f64 / 1000.0), self.y(value(point)));
             let _ = match place {
                 0 => write!(path, "M{x:.1} {y:.1}"),
                 _ => write!(path, "H{x:.1}V{y:.1}"),
@@ -122,35 +103,65 @@ impl<'r> Picture<'r> {
         let _ = writeln!(svg, "<path d=\"{path}\" fill=\"none\" stroke=\"{colour}\" stroke-width=\"{width}\"/>");
     }
 
+    /// Who was kicked out, minute by minute; the numbers stand above the bars.
+    fn bars(&self, svg: &mut String) {
+        let minutes = kicked_out_by_minute(self.points);
+        let most = minutes.iter().map(|(_, clients)| *clients).max().unwrap_or_default().max(CLIENTS);
+        let scale = HEIGHT * BARS / most as f64;
+        let width = (self.x(MINUTE)).max(1.5);
+        for (minute, clients) in minutes {
+            let (x, height) = (self.x(minute as f64 * MINUTE), clients as f64 * scale);
+            let top = HEIGHT - height;
+            let _ = writeln!(
+                svg,
+                "<rect x=\"{x:.1}\" y=\"{top:.1}\" width=\"{width:.1}\" height=\"{height:.1}\" fill=\"#808\"/>\
+                 <text x=\"{:.1}\" y=\"{:.1}\" text-anchor=\"middle\" font-size=\"9\" fill=\"#808\">{clients}</text>",
+                x + width / 2.0,
+                top - 2.0
+            );
+        }
+    }
+
+    fn x(&self, second: f64) -> f64 {
+        second / self.seconds * WIDTH
+    }
+
     fn y(&self, value: f64) -> f64 {
         HEIGHT * (1.0 - (value / self.most).clamp(0.0, 1.0))
     }
 }
 
-/// The distance of about so many marks up to `most`: 1, 2 or 5 of a power of ten.
-fn tick(most: f64, marks: f64) -> f64 {
-    let power = 10f64.powf((most / marks).log10().floor());
-    let fits = [1.0, 2.0, 5.0].into_iter().map(|times| times * power).find(|step| most / step <= marks);
-    fits.unwrap_or(power * 10.0)
-}
-
-/// To a number that a mark may stand at.
-fn round_up(most: f64) -> f64 {
-    let step = tick(most, 6.0);
-    (most / step).ceil() * step
-}
-
-fn escaped(text: &str) -> String {
-    text.replace('&', "&amp;").replace('<', "&lt;")
+/// The minutes in which anybody was kicked out, and how many were.
+fn kicked_out_by_minute(points: &[Point]) -> Vec<(u64, u64)> {
+    let (mut minutes, mut before) = (Vec::<(u64, u64)>::new(), 0);
+    for point in points {
+        let Some(pool) = point.pool else { continue };
+        let (minute, clients) = (point.at.0 / 60_000, pool.kicked_out - before);
+        before = pool.kicked_out;
+        match minutes.last_mut().filter(|(last, _)| *last == minute) {
+            Some((_, kicked_out)) => *kicked_out += clients,
+            None if clients > 0 => minutes.push((minute, clients)),
+            None => {}
+        }
+    }
+    minutes
 }
 
 #[cfg(test)]
 mod tests {
+    use leaseway_core::Millis;
+
     use super::*;
 
     #[test]
-    fn marks_stand_at_round_numbers() {
-        assert_eq!([tick(300.0, 10.0), tick(3600.0, 10.0), tick(525.0, 6.0)], [50.0, 500.0, 100.0]);
-        assert_eq!(round_up(525.0), 600.0);
+    fn who_was_kicked_out_is_counted_by_the_minute() {
+        let point = |second: u64, kicked_out| Point {
+            at: Millis(second * 1000),
+            wants: 0.0,
+            had: 0.0,
+            pool: Some(PoolPoint { used: 0.0, total: 0.0, kicked_out }),
+        };
+        let points = [point(10, 0), point(70, 2), point(110, 5), point(130, 5), point(250, 6)];
+        assert_eq!(kicked_out_by_minute(&points), [(1, 5), (4, 1)]);
     }
 }

@@ -49,6 +49,10 @@ impl World<'_> {
             Fault::Want { clients, amount } => {
                 self.some_clients(*clients).into_iter().try_for_each(|client| self.want(client, *amount))
             }
+            Fault::Use { clients, part } => {
+                self.some_clients(*clients).into_iter().for_each(|client| self.use_part(client, *part));
+                Ok(())
+            }
             Fault::Crash { clients } => {
                 self.some_clients(*clients).into_iter().try_for_each(|client| self.replace_client(client))
             }

@@ -4,8 +4,8 @@
 use std::{collections::VecDeque, sync::Arc};
 
 use leaseway_core::{
-    Answer, Birth, Changes, Hint, HolderKind, Inherited, Millis, Promises, Request, Resource, Source, Sum, Term,
-    invariant, invariant::Violation,
+    Answer, Assigned, Birth, Changes, Hint, HolderKind, Inherited, Millis, Promises, Request, Resource, Source, Sum,
+    Term, invariant, invariant::Violation,
 };
 
 use super::{
@@ -22,6 +22,9 @@ const TICK: Millis = Millis(1_000);
 const LOOK: Millis = Millis(50);
 /// Watched holders in one look, as in the server.
 const LOOK_AT: usize = 2048;
+
+/// The node of all scenarios that has no parent.
+const ROOT: usize = 0;
 
 /// One node of the tree.
 pub(super) struct Node {
@@ -152,8 +155,52 @@ impl World<'_> {
         #[cfg(feature = "planted")]
         self.remind(index);
         self.queue.put(now.plus(TICK), Event::Tick { node: index, life });
+        self.vouch(index);
+        self.look_into_pool(index);
         self.step_node(index);
         Ok(())
+    }
+
+    /// Assignments are facts that outlive masters.
+    fn vouch(&mut self, index: usize) {
+        let Some(master) = self.nodes[index].master.as_mut().filter(|_| self.pools.is_some()) else { return };
+        let seats = self.plan.tree.clients.iter().enumerate().filter(|(_, seat)| seat.node == index);
+        let assigned = seats.filter_map(|(seat, plan)| {
+            let life = self.clients.get(seat).map_or(0, |client| client.life);
+            let name: Arc<str> = Party::Client(seat).name(life).into();
+            Some((HolderKind::Client, name, Assigned::Capacity(plan.assigned?)))
+        });
+        master.resource.remember_assignments(assigned);
+    }
+
+    /// Who comes in another's place is vouched for in its stead.
+    pub(super) fn vouch_for(&mut self, seat: usize) {
+        let (now, place) = (self.now, &self.plan.tree.clients[seat]);
+        let Some(master) = self.nodes[place.node].master.as_mut().filter(|_| self.pools.is_some()) else { return };
+        let Some(assigned) = place.assigned else { return };
+        let life = self.clients[seat].life;
+        let name = |life| -> Arc<str> { Party::Client(seat).name(life).into() };
+        // Taking something away is never refused.
+        let _ = master.resource.assign(now, HolderKind::Client, &name(life - 1), None);
+        let newcomer = (HolderKind::Client, name(life), Assigned::Capacity(assigned));
+        master.resource.remember_assignments([newcomer]);
+    }
+
+    /// What has happened in the pool of a node; and what the pool of the root has promised to all.
+    fn look_into_pool(&mut self, index: usize) {
+        let Some(pools) = &mut self.pools else { return };
+        let (now, node) = (self.now, &mut self.nodes[index]);
+        let Some(master) = &mut node.master else { return };
+        for event in master.resource.take_pool_events() {
+            pools.happened(now, &event);
+        }
+        if index == ROOT
+            && let Some(report) = master.resource.pool()
+        {
+            pools.stands(now, node.life, &report);
+            // What is out when the total falls comes back little by little, and there is never more than the most.
+            self.books.allow(report.connected.max(report.total.into()).min(report.max.into()));
+        }
     }
 
     /// Where that fault is planted, a new master begins with what a former one was lent.
@@ -226,6 +273,7 @@ impl World<'_> {
             Answer::NotYet | Answer::TooSoon | Answer::Stale | Answer::Full | Answer::Released => Said::Nothing,
         };
         self.write(index);
+        self.look_into_pool(index);
         let Some(master) = &mut self.nodes[index].master else { return Ok(()) };
         let reply = letter(index, from, what);
         match master.resource.held_back().map(|(_, number)| number).max() {
@@ -248,6 +296,7 @@ impl World<'_> {
             held?;
         }
         self.write(index);
+        self.look_into_pool(index);
         self.look(index);
         self.ask_early(index);
         self.queue.put(now.plus(TICK), Event::Tick { node: index, life });

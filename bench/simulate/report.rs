@@ -4,6 +4,7 @@ use serde::Serialize;
 
 use super::{
     args::Case,
+    pools::PoolFigures,
     seeds::Outcomes,
     world::{Broken, Figures},
 };
@@ -63,6 +64,21 @@ struct Spreads {
     messages_per_s: Option<Spread>,
     /// Of one thread, in millions of events a second.
     speed: Option<Spread>,
+    #[serde(flatten, skip_serializing_if = "Option::is_none")]
+    pool: Option<PoolSpreads>,
+}
+
+/// The figures of the table of pools.
+#[derive(Serialize)]
+struct PoolSpreads {
+    overloads_in_8_h: Option<Spread>,
+    overused: Option<Spread>,
+    used: Option<Spread>,
+    total: Option<Spread>,
+    total_most: Option<Spread>,
+    kicked_out_in_8_h: Option<Spread>,
+    kicked_out_most: Option<Spread>,
+    took_turns_in_8_h: Option<Spread>,
 }
 
 impl Spread {
@@ -70,13 +86,7 @@ impl Spread {
         let mut values: Vec<f64> = values.collect();
         values.sort_by(f64::total_cmp);
         let (least, most) = (*values.first()?, *values.last()?);
-        let middle = values.len() / 2;
-        let median = if values.len().is_multiple_of(2) {
-            f64::midpoint(values[middle - 1], values[middle])
-        } else {
-            values[middle]
-        };
-        Some(Spread { median, least, most, of: values.len() })
+        Some(Spread { median: median(&values)?, least, most, of: values.len() })
     }
 
     /// `median [least..most]`, or just the one value there is.
@@ -89,6 +99,31 @@ impl Spread {
                 format!("{} [{}..{}]", number(median), number(least), number(most))
             }
         }
+    }
+}
+
+/// The middle of sorted values, or of the two in the middle.
+pub(super) fn median(sorted: &[f64]) -> Option<f64> {
+    let middle = sorted.len() / 2;
+    let upper = *sorted.get(middle)?;
+    Some(if sorted.len().is_multiple_of(2) { f64::midpoint(sorted[middle - 1], upper) } else { upper })
+}
+
+impl PoolSpreads {
+    fn new(runs: &[Figures]) -> Option<PoolSpreads> {
+        let all =
+            |figure: fn(&PoolFigures) -> f64| Spread::of(runs.iter().filter_map(|run| run.pool.as_ref().map(figure)));
+        runs.first()?.pool.as_ref()?;
+        Some(PoolSpreads {
+            overloads_in_8_h: all(|pool| pool.overloads_in_8_h),
+            overused: all(|pool| pool.overused),
+            used: all(|pool| pool.used),
+            total: all(|pool| pool.total),
+            total_most: all(|pool| pool.total_most),
+            kicked_out_in_8_h: all(|pool| pool.kicked_out_in_8_h),
+            kicked_out_most: all(|pool| pool.kicked_out_most as f64),
+            took_turns_in_8_h: all(|pool| pool.took_turns_in_8_h),
+        })
     }
 }
 
@@ -112,6 +147,7 @@ impl Spreads {
             settled_refreshes: some(|run| run.settled_refreshes),
             messages_per_s: all(|run| run.messages_per_s),
             speed: all(|run| run.events as f64 / run.took_s / 1e6),
+            pool: PoolSpreads::new(runs),
         }
     }
 }
@@ -149,7 +185,40 @@ impl<'c> Report<'c> {
             .collect()
     }
 
+    /// Pools have a table of their own.
     pub(super) fn table(&self) -> String {
+        let is_pool = |measured: &&Measured<'_>| measured.case.plan.is_pool();
+        let (pools, others): (Vec<_>, Vec<_>) = self.cases.iter().partition(is_pool);
+        let tables =
+            [(others, Self::table_of_divisions as fn(&[&Measured<'_>]) -> String), (pools, Self::table_of_pools)];
+        let tables = tables.into_iter().filter(|(cases, _)| !cases.is_empty());
+        tables.map(|(cases, table)| table(&cases)).collect::<Vec<_>>().join("\n\n")
+    }
+
+    fn table_of_pools(cases: &[&Measured<'_>]) -> String {
+        let head = [
+            "scenario",
+            "reuse",
+            "push",
+            "seeds",
+            "broken",
+            "overloads in 8 h",
+            "overused % of the time",
+            "used % of capacity",
+            "connected %",
+            "total %",
+            "total max %",
+            "kicked out in 8 h",
+            "in a minute",
+            "took turns in 8 h",
+            "messages/s",
+            "M events/s",
+        ];
+        let rows: Vec<_> = cases.iter().map(|measured| measured.row_of_pool()).collect();
+        table::render(head, 3, &rows)
+    }
+
+    fn table_of_divisions(cases: &[&Measured<'_>]) -> String {
         let head = [
             "scenario",
             "algorithm",
@@ -173,7 +242,7 @@ impl<'c> Report<'c> {
             "messages/s",
             "M events/s",
         ];
-        let rows: Vec<_> = self.cases.iter().map(Measured::row).collect();
+        let rows: Vec<_> = cases.iter().map(|measured| measured.row()).collect();
         table::render(head, 4, &rows)
     }
 }
@@ -182,7 +251,7 @@ impl Measured<'_> {
     fn row(&self) -> [String; 21] {
         let (case, spreads) = (self.case, &self.spreads);
         [
-            case.scenario.clone(),
+            case.name(),
             case.algorithm.to_string(),
             case.reuse.clone(),
             if case.push { "on" } else { "off" }.into(),
@@ -205,6 +274,31 @@ impl Measured<'_> {
             Spread::show(spreads.speed, 2),
         ]
     }
+
+    fn row_of_pool(&self) -> [String; 16] {
+        let (case, spreads) = (self.case, &self.spreads);
+        let pool = |figure: fn(&PoolSpreads) -> Option<Spread>, digits| {
+            Spread::show(spreads.pool.as_ref().and_then(figure), digits)
+        };
+        [
+            case.name(),
+            case.reuse.clone(),
+            if case.push { "on" } else { "off" }.into(),
+            (self.runs.len() + self.broken.len()).to_string(),
+            self.broken.len().to_string(),
+            pool(|pool| pool.overloads_in_8_h, 1),
+            pool(|pool| pool.overused, 2),
+            pool(|pool| pool.used, 1),
+            Spread::show(spreads.of_capacity, 1),
+            pool(|pool| pool.total, 1),
+            pool(|pool| pool.total_most, 1),
+            pool(|pool| pool.kicked_out_in_8_h, 0),
+            pool(|pool| pool.kicked_out_most, 0),
+            pool(|pool| pool.took_turns_in_8_h, 0),
+            Spread::show(spreads.messages_per_s, 1),
+            Spread::show(spreads.speed, 2),
+        ]
+    }
 }
 
 /// What happened, what led to it, and how to see it again.
@@ -214,7 +308,7 @@ pub(super) fn complaint(case: &Case, broken: &Broken) -> String {
     let command = &case.command;
     format!(
         "\n{}, seed {seed}: after {seconds:.3} s {violation}\n{}\nThis happens again with:\n  {command} --seed {seed}",
-        case.scenario,
+        case.name(),
         trace.join("\n"),
     )
 }

@@ -10,6 +10,7 @@ use serde::{Deserialize, Deserializer, Serialize, de};
 use super::{
     network::Network,
     units::{Algorithm, Between, Part, Span},
+    uses::Uses,
 };
 use crate::error::Error;
 
@@ -24,6 +25,7 @@ pub(super) struct Scenario {
     #[serde(default)]
     pub(super) measure_from: Span,
     /// The last so long nothing goes wrong any more and nobody's wants change: everybody should end up with what they are due.
+    /// (In a pool that goes on changing, so nobody is judged.)
     #[serde(default)]
     pub(super) quiet: Option<Span>,
     pub(super) resource: ResourceSpec,
@@ -100,6 +102,12 @@ pub(super) struct ClientSpec {
     #[serde(default)]
     pub(super) priority: i16,
     pub(super) wants: Wants,
+    /// PRIORITY_POOL: what is assigned to each at its node. Absent: they are free clients.
+    #[serde(default)]
+    pub(super) assigned: Option<f64>,
+    /// PRIORITY_POOL: how much they use of what they have, and report. Absent: they do not say.
+    #[serde(default)]
+    pub(super) uses: Option<Uses>,
 }
 
 /// What clients want.
@@ -155,6 +163,8 @@ pub(super) enum Fault {
     Spike { clients: u32, by: f64 },
     /// Clients want so much, once.
     Want { clients: u32, amount: f64 },
+    /// Clients that use what they have in bursts use it this part of the time from now on.
+    Use { clients: u32, part: Part },
     /// Clients die; others come in their place at once.
     Crash { clients: u32 },
     /// Clients give back what they have, and want it again later.
@@ -230,7 +240,7 @@ const fn three() -> u8 {
 }
 
 /// Those that come with the harness: their names, and the files.
-const BUILT_IN: [(&str, &str); 10] = [
+const BUILT_IN: [(&str, &str); 12] = [
     ("one", include_str!("../scenarios/one.yaml")),
     ("two", include_str!("../scenarios/two.yaml")),
     ("three", include_str!("../scenarios/three.yaml")),
@@ -241,6 +251,8 @@ const BUILT_IN: [(&str, &str); 10] = [
     ("random", include_str!("../scenarios/random.yaml")),
     ("lease_cut", include_str!("../scenarios/lease_cut.yaml")),
     ("lopsided", include_str!("../scenarios/lopsided.yaml")),
+    ("pool", include_str!("../scenarios/pool.yaml")),
+    ("pool_surge", include_str!("../scenarios/pool_surge.yaml")),
 ];
 
 /// The names of those that come with the harness, and what they are about.
@@ -345,7 +357,7 @@ impl Scenario {
             if node.times == 0 || node.peers == 0 {
                 return Err(format!("`{}`: `times` and `peers` are at least 1", node.name));
             }
-            node.clients.iter().try_for_each(|clients| clients.wants.check())?;
+            node.clients.iter().try_for_each(ClientSpec::check)?;
         }
         Ok(())
     }
@@ -385,6 +397,7 @@ impl Scenario {
             let parameter = NamedParameter { name: name.clone(), value: Some(value.clone()) };
             settings.apply(&parameter).map_err(|error| error.to_string())?;
         }
+        settings.check().map_err(|error| error.to_string())?;
         if resource.refresh.len() > 1 {
             settings.decay_factor = 1.0;
         }
@@ -401,6 +414,14 @@ impl Scenario {
     pub(super) fn quiet_from(&self) -> Option<Span> {
         let quiet = self.quiet?;
         Some(Span(self.length.0.since(quiet.0)))
+    }
+}
+
+impl ClientSpec {
+    fn check(&self) -> Result<(), String> {
+        self.wants.check()?;
+        Amount::new(self.assigned.unwrap_or_default()).map_err(|error| format!("`assigned` {error}"))?;
+        self.uses.map_or(Ok(()), |uses| uses.check())
     }
 }
 

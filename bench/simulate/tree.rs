@@ -1,6 +1,11 @@
 //! A scenario's nodes and clients, one by one.
 
-use super::scenario::{Scenario, Wants};
+use leaseway_core::Amount;
+
+use super::{
+    scenario::{Scenario, Wants},
+    uses::Uses,
+};
 
 /// One node.
 #[derive(Debug, Clone, PartialEq)]
@@ -20,6 +25,9 @@ pub(super) struct Seat {
     pub(super) node: usize,
     pub(super) priority: i16,
     pub(super) wants: Wants,
+    /// What is assigned to it there.
+    pub(super) assigned: Option<Amount>,
+    pub(super) uses: Option<Uses>,
 }
 
 /// All of them. Parents come before their children.
@@ -49,7 +57,9 @@ impl Tree {
                 tree.nodes.push(Place { name, spec, parent, level, peers: node.peers });
                 let node_index = tree.nodes.len() - 1;
                 for clients in &node.clients {
-                    let seat = Seat { node: node_index, priority: clients.priority, wants: clients.wants };
+                    let assigned = clients.assigned.map(Amount::clamped);
+                    let (priority, wants, uses) = (clients.priority, clients.wants, clients.uses);
+                    let seat = Seat { node: node_index, priority, wants, assigned, uses };
                     tree.clients.extend(std::iter::repeat_n(seat, clients.count as usize));
                 }
             }

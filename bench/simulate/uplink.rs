@@ -3,11 +3,12 @@
 use std::sync::Arc;
 
 use leaseway_client::{
-    session::{Body, Outgoing},
+    session::{self, Body, Outgoing},
     uplink::{Granted, Uplink},
 };
 use leaseway_core::{
-    Amount, Ask, Claim, Claims, Condensed, HolderKind, Millis, Release, Request, Supplied, Token, invariant::Violation,
+    Amount, Ask, Claim, Claims, Condensed, HolderKind, Millis, News, Release, Request, Supplied, Token, Usage,
+    UsageBelow, invariant::Violation,
 };
 
 use super::{
@@ -165,6 +166,8 @@ impl World<'_> {
         let request = match outgoing.body {
             Body::Ask(asks) => {
                 let Some(ask) = asks.into_iter().next() else { return };
+                let news =
+                    ask.demand.usage.map(|usage| Box::new(News { key: None, usage: Some(told(&usage, ask.has)) }));
                 let claims = if self.plan.scenario.slices { ask.demand.claims } else { summed(&ask.demand.claims) };
                 Request::Ask(Ask {
                     kind: HolderKind::Node,
@@ -173,7 +176,7 @@ impl World<'_> {
                     has: has(ask.has),
                     outstanding: Some(ask.demand.outstanding),
                     learning: ask.demand.learning,
-                    news: None,
+                    news,
                 })
             }
             Body::Release(releases) => Request::Release(Release {
@@ -185,6 +188,12 @@ impl World<'_> {
         let from = Sender { party, life: self.nodes[index].life, number: outgoing.number };
         self.send(Mail::Request(Box::new(Letter { from, node: parent, peer: peer_of(&outgoing.target), request })));
     }
+}
+
+/// As the wire has it.
+fn told(usage: &UsageBelow, has: Option<session::Lease>) -> Usage {
+    let recharging = usage.part_of(has.map_or(0.0, |lease| lease.capacity.get()));
+    Usage { recharging, request_cost: Amount::clamped(usage.spent), interval: None }
 }
 
 /// One claim for each priority, as the original protocol has it.

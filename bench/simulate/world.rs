@@ -9,7 +9,7 @@
 
 use std::{collections::VecDeque, sync::Arc};
 
-use leaseway_core::{Amount, Millis, Now, Reuse, Settings, Sum, invariant::Violation};
+use leaseway_core::{Amount, Kind, Millis, Now, Reuse, Settings, Sum, invariant::Violation};
 use serde::Serialize;
 use slab::Slab;
 
@@ -20,6 +20,7 @@ use super::{
     network::Network,
     node::{Desk, Node},
     oracle::{self, Apart},
+    pools::{PoolFigures, Pools},
     queue::Queue,
     scenario::Scenario,
     tree::Tree,
@@ -60,6 +61,7 @@ pub(super) enum Event {
     Look { node: usize, life: u32 },
     Remembered { node: usize, life: u32 },
     Walk(usize),
+    Burst { client: usize, turn: u32 },
     Timed(usize),
     Mishap(usize),
     Elect(usize),
@@ -78,6 +80,8 @@ pub(super) struct World<'p> {
     pub(super) network: Network,
     pub(super) rng: fastrand::Rng,
     pub(super) books: Books,
+    /// With PRIORITY_POOL.
+    pub(super) pools: Option<Pools>,
     pub(super) resource: Arc<str>,
     pub(super) desk: Desk,
     /// How the resource is run by now, level by level.
@@ -106,6 +110,16 @@ pub(super) struct Point {
     pub(super) at: Millis,
     pub(super) wants: f64,
     pub(super) had: f64,
+    pub(super) pool: Option<PoolPoint>,
+}
+
+/// How a pool stood at the time.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(super) struct PoolPoint {
+    pub(super) used: f64,
+    pub(super) total: f64,
+    /// Since the run began.
+    pub(super) kicked_out: u64,
 }
 
 /// What was measured of one seed.
@@ -121,6 +135,8 @@ pub(super) struct Figures {
     /// After the last fault, until everybody had what they were due, for good: seconds, and refresh intervals of the root.
     pub(super) settled_s: Option<f64>,
     pub(super) settled_refreshes: Option<f64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) pool: Option<PoolFigures>,
     pub(super) messages_per_s: f64,
     pub(super) events: u64,
     pub(super) took_s: f64,
@@ -164,6 +180,10 @@ impl Plan {
         Settings { refresh, decay_factor, ..parents.clone() }
     }
 
+    pub(super) fn is_pool(&self) -> bool {
+        self.settings[0].kind == Kind::PriorityPool
+    }
+
     /// Runs it once.
     pub(super) fn run(&self, seed: u64, keep: Keep) -> Result<Figures, Broken> {
         let began = std::time::Instant::now();
@@ -189,6 +209,7 @@ impl<'p> World<'p> {
             plan.settings[0].shares() && plan.settings[0].reuse == Reuse::Confirmed && !keep.on_after_violations;
         let capacity = Amount::clamped(scenario.resource.capacity);
         let books = Books::new(capacity, bounded, scenario.measure_from.0);
+        let pools = plan.is_pool().then(|| Pools::new(capacity, scenario.measure_from.0));
         World {
             plan,
             now: Millis(0),
@@ -199,6 +220,7 @@ impl<'p> World<'p> {
             network: scenario.network.clone(),
             rng: fastrand::Rng::with_seed(seed),
             books,
+            pools,
             resource: RESOURCE.into(),
             desk: Desk::default(),
             settings: plan.settings.clone(),
@@ -246,6 +268,9 @@ impl<'p> World<'p> {
         }
         self.now = end;
         self.books.advance(end);
+        if let Some(pools) = &mut self.pools {
+            pools.advance(end);
+        }
         Ok(())
     }
 
@@ -268,6 +293,10 @@ impl<'p> World<'p> {
             }
             Event::Remembered { node, life } => self.remembered(node, life),
             Event::Walk(client) => self.walk(client),
+            Event::Burst { client, turn } => {
+                self.burst(client, turn);
+                Ok(())
+            }
             Event::Timed(number) => {
                 let plan = self.plan;
                 self.befall(&plan.scenario.events[number].what)
@@ -336,9 +365,11 @@ impl<'p> World<'p> {
         let every = if scenario.length > LONG { 5 } else { 1 };
         let (wants, had) = self.books.sums();
         if let Some(curve) = self.curve.as_mut().filter(|_| (self.now.0 / SECOND.0).is_multiple_of(every)) {
-            curve.push(Point { at: self.now, wants, had });
+            let stands = |(used, total, kicked_out)| PoolPoint { used, total, kicked_out };
+            let pool = self.pools.as_ref().map(|pools| stands(pools.now()));
+            curve.push(Point { at: self.now, wants, had, pool });
         }
-        if self.now >= scenario.measure_from.0 && self.now.0.is_multiple_of(COMPARE.0) {
+        if self.pools.is_none() && self.now >= scenario.measure_from.0 && self.now.0.is_multiple_of(COMPARE.0) {
             self.compared.0 += self.apart().mean;
             self.compared.1 += 1;
         }
@@ -367,7 +398,9 @@ impl<'p> World<'p> {
         for client in 0..self.clients.len() {
             self.come_back(client)?;
         }
-        self.settling = Some(Settling { dues: self.dues(), since: None });
+        if self.pools.is_none() {
+            self.settling = Some(Settling { dues: self.dues(), since: None });
+        }
         Ok(())
     }
 
@@ -380,6 +413,10 @@ impl<'p> World<'p> {
     }
 
     fn apart(&self) -> Apart {
+        if self.pools.is_some() {
+            // Whose turn it is depends on who was there before.
+            return Apart::default();
+        }
         oracle::apart(&self.dues(), self.clients.iter().map(|client| client.believes))
     }
 
@@ -408,6 +445,7 @@ impl<'p> World<'p> {
             apart_at_end: self.apart(),
             settled_s,
             settled_refreshes: settled_s.map(|seconds| seconds / refresh_s),
+            pool: self.pools.as_ref().map(Pools::figures),
             messages_per_s: self.messages as f64 * 1000.0 / self.now.0.max(1) as f64,
             events: self.events,
             took_s,
@@ -439,7 +477,7 @@ impl<'p> World<'p> {
 
     fn note(&mut self, event: Event) {
         let what = match event {
-            Event::Sample | Event::Tick { .. } | Event::Walk(_) => return,
+            Event::Sample | Event::Tick { .. } | Event::Walk(_) | Event::Burst { .. } => return,
             Event::Deliver(letter) => format!("{:?}", self.mail[letter]),
             other => format!("{other:?}"),
         };

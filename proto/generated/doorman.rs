@@ -32,16 +32,18 @@ pub struct ResourceRequest {
     #[prost(double, optional, tag = "101")]
     pub outstanding: ::core::option::Option<f64>,
 }
-/// What a client has used since its last request that was answered. One that does not say counts as using all it has.
+/// What a client has used since its last request that was answered; a child node, what those below it use. One that does not say
+/// counts as using all it has.
 #[derive(Clone, Copy, PartialEq, ::prost::Message)]
 pub struct Usage {
-    /// The part of that time in which its bucket was not full, from 0 to 1.
+    /// The part of that time in which its bucket was not full, from 0 to 1. Of a child node: the part of the lease it has (`has`) that
+    /// is in use now; what it has got since then counts as used.
     #[prost(double, optional, tag = "1")]
     pub recharging_fraction: ::core::option::Option<f64>,
-    /// What it has used, in units of the resource.
+    /// What it has used, or those below it have, in units of the resource.
     #[prost(double, optional, tag = "2")]
     pub request_cost: ::core::option::Option<f64>,
-    /// How long that was.
+    /// How long that was. Child nodes leave it out.
     #[prost(int64, optional, tag = "3")]
     pub interval_ms: ::core::option::Option<i64>,
 }
@@ -169,6 +171,9 @@ pub struct ServerCapacityResourceRequest {
     /// This node does not know all its holders yet: its `has` confirms nothing.
     #[prost(bool, optional, tag = "101")]
     pub learning: ::core::option::Option<bool>,
+    /// PRIORITY_POOL: what those below use of what this node has.
+    #[prost(message, optional, tag = "102")]
+    pub usage: ::core::option::Option<Usage>,
 }
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct GetServerCapacityRequest {

@@ -76,6 +76,9 @@ pub struct GetPoolResponse {
     /// What ReportLoad has made of the capacity; absent: it is as the template says.
     #[prost(double, optional, tag = "16")]
     pub reported_load: ::core::option::Option<f64>,
+    /// Milliseconds for which that counts still; absent: until the next report.
+    #[prost(uint64, optional, tag = "19")]
+    pub reported_load_ms: ::core::option::Option<u64>,
     #[prost(enumeration = "Memory", tag = "17")]
     pub memory: i32,
     /// Streams of events of this pool.
@@ -122,11 +125,14 @@ pub struct GetClientCapacityRequest {
     #[prost(message, optional, tag = "2")]
     pub holder: ::core::option::Option<Holder>,
 }
-#[derive(Clone, Copy, PartialEq, ::prost::Message)]
+#[derive(Clone, PartialEq, ::prost::Message)]
 pub struct GetClientCapacityResponse {
     /// Absent: nothing is, it is a free client.
     #[prost(message, optional, tag = "1")]
     pub assigned: ::core::option::Option<Assigned>,
+    /// How it stands: connected, or waiting. Absent: it has no lease and does not wait for one.
+    #[prost(message, optional, tag = "2")]
+    pub client: ::core::option::Option<Client>,
 }
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct ListClientsRequest {

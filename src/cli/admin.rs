@@ -25,9 +25,16 @@ const MESSAGE_OVERHEAD: usize = 64 << 10;
 /// Where to find a peer's admin address.
 #[derive(clap::Args)]
 pub(crate) struct AdminTarget {
-    /// The admin address of any peer of the node; what needs the master finds it from there
-    #[arg(long, env = "LEASEWAY_ADMIN", default_value = "127.0.0.1:5160", value_name = "HOST:PORT")]
-    admin: String,
+    /// The admin address of any peer of the node; what needs the master finds it from there. Several, with commas: where one
+    /// cannot be reached the next is asked, and about pools also where it knows no master
+    #[arg(
+        long,
+        env = "LEASEWAY_ADMIN",
+        default_value = "127.0.0.1:5160",
+        value_delimiter = ',',
+        value_name = "HOST:PORT,…"
+    )]
+    admin: Vec<String>,
     /// A file with the token that the peers were started with
     #[arg(long, env = "LEASEWAY_ADMIN_TOKEN_FILE", value_name = "FILE")]
     admin_token_file: Option<PathBuf>,
@@ -59,14 +66,14 @@ impl Interceptor for Bearer {
 }
 
 impl AdminTarget {
-    /// The address that was given.
+    /// The address that was given; the first, if there are several.
     pub(crate) fn address(&self) -> &str {
-        &self.admin
+        self.admin.first().map_or("", String::as_str)
     }
 
     /// Asks the peer, and the master instead if the peer says that it takes the master.
     pub(crate) async fn ask<T>(&self, ask: impl AsyncFn(Client) -> Result<Response<T>, Status>) -> Result<T, CliError> {
-        self.ask_through(node_client, ask).await
+        self.ask_through(node_client, ask, false).await
     }
 
     /// As [`ask`](Self::ask), about pools.
@@ -74,16 +81,39 @@ impl AdminTarget {
         &self,
         ask: impl AsyncFn(Pools) -> Result<Response<T>, Status>,
     ) -> Result<T, CliError> {
-        self.ask_through(PoolsClient::new, ask).await
+        self.ask_through(PoolsClient::new, ask, true).await
     }
 
+    /// At one address after the other. `may_repeat`: what is asked twice is as if it had been asked once.
     async fn ask_through<C, T>(
         &self,
         client: impl Fn(Guarded) -> C,
         ask: impl AsyncFn(C) -> Result<Response<T>, Status>,
+        may_repeat: bool,
     ) -> Result<T, CliError> {
         let token = Bearer(self.token()?);
-        let mut address = self.admin.clone();
+        let mut first = None;
+        for address in &self.admin {
+            match self.ask_from(address, &token, &client, &ask).await {
+                // Nothing was asked there.
+                Err(error @ CliError::NoAdmin { .. }) => first = first.or(Some(error)),
+                // Another may know better; it may have been done already.
+                Err(error @ CliError::NoMasterNow { .. }) if may_repeat => first = first.or(Some(error)),
+                other => return other,
+            }
+        }
+        Err(first.unwrap_or(CliError::NoAdmin { address: String::new(), why: "no address is given".into() }))
+    }
+
+    /// From this peer on.
+    async fn ask_from<C, T>(
+        &self,
+        address: &str,
+        token: &Bearer,
+        client: &impl Fn(Guarded) -> C,
+        ask: &impl AsyncFn(C) -> Result<Response<T>, Status>,
+    ) -> Result<T, CliError> {
+        let mut address = address.to_owned();
         for _ in 0..=MOST_REDIRECTS {
             let status = match ask(client(self.guarded(&address, token.clone()).await?)).await {
                 Ok(answer) => return Ok(answer.into_inner()),

@@ -24,7 +24,7 @@ pub(crate) enum PoolCommand {
     Show(show::Show),
     /// Assigns capacity to a client, which is a priority client from then on; or takes it away
     Set(Set),
-    /// Shows what is assigned to a client
+    /// Shows what is assigned to a client, and how it stands
     Get(Get),
     /// Lists clients with what they have, should have and have cost
     Clients(clients::Clients),
@@ -134,7 +134,7 @@ impl Set {
     }
 }
 
-/// Shows what is assigned to a client.
+/// Shows what is assigned to a client, in the first line; and how it stands: what it has and has cost, or why it has nothing.
 #[derive(Args)]
 pub(crate) struct Get {
     #[command(flatten)]
@@ -152,7 +152,12 @@ impl Get {
         let get = async |mut client: crate::admin::Pools| client.get_client_capacity(request.clone()).await;
         let answer = self.target.ask_pools(get).await?;
         let assigned = answer.assigned.as_ref();
-        if self.json { say(json!({ "assigned": assigned_as_json(assigned) })) } else { say(text(assigned)) }
+        if self.json {
+            let client = answer.client.as_ref().map(clients::as_json);
+            return say(json!({ "assigned": assigned_as_json(assigned), "client": client }));
+        }
+        say(text(assigned))?;
+        say(clients::stands(answer.client.as_ref()))
     }
 }
 

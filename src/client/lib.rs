@@ -34,7 +34,7 @@
 //!
 //! [`Client`] opens a [`Rate`], a [`Gauge`] or a bare [`Resource`]; [`layer`] has both as `tower` middleware; [`blocking`]
 //! is for threads; [`Balanced`] chooses among several backends. The parts can be used on their own: [`limiter`],
-//! [`demand`], [`balancer`], and [`session`], the pure state machine that decides what to send and what still counts.
+//! [`demand`], [`balancer`], [`pool`] (what is told of use), and [`session`], the pure state machine that decides what to send and what still counts.
 
 mod balanced;
 pub mod balancer;
@@ -50,7 +50,7 @@ pub mod layer;
 pub mod limiter;
 mod metrics;
 mod opened;
-mod pool;
+pub mod pool;
 pub mod push;
 mod rate;
 mod resource;

@@ -61,8 +61,9 @@ pub struct Usage {
 
 /// A resource that is a pool.
 #[derive(Debug)]
-pub(crate) struct Place {
-    pub(crate) state: PoolState,
+pub struct Place {
+    /// Where the client stands there.
+    pub state: PoolState,
     /// What the server has been told of.
     told: Meter,
     /// Gauges: the largest part of the capacity that was in use since then, and since it was last looked at.
@@ -72,14 +73,14 @@ pub(crate) struct Place {
 
 impl Place {
     /// The server has answered a request that told of use up to `told`.
-    pub(crate) fn answered(before: Option<Place>, state: PoolState, told: Meter) -> Place {
+    pub fn answered(before: Option<Place>, state: PoolState, told: Meter) -> Place {
         // What came after the request was sent is not known from what came before: both count, rather than neither.
         let peak = before.map_or(0.0, |before| before.newest_peak);
         Place { state, told, peak, newest_peak: peak }
     }
 
     /// Of a rate, which is used for as long as its credit comes back.
-    pub(crate) fn use_of_rate(&self, meter: Meter) -> Usage {
+    pub fn use_of_rate(&self, meter: Meter) -> Usage {
         let used = meter.recharging.saturating_sub(self.told.recharging).as_secs_f64();
         let passed = meter.at.since(self.told.at).0 as f64 / 1000.0;
         // In no time at all nothing can be said: then all counts as used.
@@ -87,7 +88,7 @@ impl Place {
     }
 
     /// Of a gauge, of whose capacity this part was in use since it was last looked at.
-    pub(crate) fn use_of_gauge(&mut self, meter: Meter, peak: f64) -> Usage {
+    pub fn use_of_gauge(&mut self, meter: Meter, peak: f64) -> Usage {
         (self.newest_peak, self.peak) = (peak, self.peak.max(peak));
         self.usage(meter, self.peak)
     }

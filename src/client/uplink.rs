@@ -36,6 +36,17 @@ pub struct Uplink {
     /// The newest supply of each resource.
     supplied: BTreeMap<Arc<str>, u64>,
     editions: u64,
+    /// Pools: what the parent has been told of use.
+    spent: BTreeMap<Arc<str>, Spent>,
+}
+
+/// Units that those below have used of a resource, since it came to life.
+#[derive(Debug, Clone, Copy, Default)]
+struct Spent {
+    /// As the last request said it.
+    told: f64,
+    /// As the one said it whose answer brought the newest lease: it need not be told again.
+    counted: f64,
 }
 
 /// A resource that could not be condensed is asked about so much later.
@@ -55,7 +66,7 @@ impl Demand for Condensed {
 impl Uplink {
     /// One that asks for nothing yet.
     pub fn new(settings: Settings) -> Uplink {
-        Uplink { session: Session::new(settings), supplied: BTreeMap::new(), editions: 0 }
+        Uplink { session: Session::new(settings), supplied: BTreeMap::new(), editions: 0, spent: BTreeMap::new() }
     }
 
     /// This resource has come to life, perhaps again: it is asked for at once.
@@ -68,12 +79,14 @@ impl Uplink {
     /// It is needed no more.
     pub fn release(&mut self, id: &str) {
         self.supplied.remove(id);
+        self.spent.remove(id);
         self.session.release(id);
     }
 
     /// Everything is given back.
     pub fn release_all(&mut self) {
         self.supplied.clear();
+        self.spent.clear();
         self.session.release_all();
     }
 
@@ -101,13 +114,19 @@ impl Uplink {
     ) -> Option<Outgoing<Condensed>> {
         let due = self.due(now);
         let mut said = BTreeSet::new();
-        for (id, condensed) in condensed {
+        for (id, mut condensed) in condensed {
             if due.binary_search(&id).is_err() {
                 continue;
             }
             if condensed.edition != self.supplied.get(&id).copied().unwrap_or_default() {
                 self.supplied.remove(&id);
+                self.spent.remove(&id);
                 self.session.forget(&id);
+            }
+            if let Some(usage) = &mut condensed.usage {
+                let spent = self.spent.entry(Arc::clone(&id)).or_default();
+                spent.told = usage.spent;
+                usage.spent = (usage.spent - spent.counted).max(0.0);
             }
             self.session.want(now, &id, condensed, Mode::Pessimistic);
             said.insert(id);
@@ -150,6 +169,9 @@ impl Uplink {
             self.editions += 1;
             let id = granted.given.id;
             self.supplied.insert(Arc::clone(&id), self.editions);
+            if let Some(spent) = self.spent.get_mut(&id) {
+                spent.counted = spent.told;
+            }
             let (capacity, until) = (Amount::clamped(lease.capacity.get()), lease.end);
             Some((id, Supply { capacity, until, terms: granted.terms, edition: self.editions }))
         });

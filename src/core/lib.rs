@@ -57,7 +57,7 @@ pub use resource::{
     Request, Resource, ResourceReport, Supplied, SupplyReport,
 };
 pub use settings::{SafeCapacity, Settings};
-pub use supply::{Condensed, Source, Supply};
+pub use supply::{Condensed, Source, Supply, UsageBelow};
 pub use template::{Repository, Template};
 pub use time::{Millis, Now};
 pub use token::{Term, Token};

@@ -54,7 +54,7 @@ use self::{
     member::{Free, Member},
     priority::PriorityClients,
 };
-use crate::{Amount, Claim, HolderKind, Millis, Settings, Sum, time::certain_end};
+use crate::{Amount, Claim, HolderKind, Millis, Settings, Sum, UsageBelow, time::certain_end};
 
 /// So many holders change their standing for each request at most, besides those that are moved by ticks.
 pub(crate) const MOVES_PER_REQUEST: usize = 32;
@@ -85,6 +85,10 @@ pub(crate) struct Pool {
     assignments: Assignments,
     /// What is used, as far as it counts.
     used: Sum,
+    /// What members say that they do not use of what they have.
+    idle: Sum,
+    /// Units that members have said they have used.
+    spent: f64,
     /// What may be used besides by those whose reports are old. Nothing rises on their account, and nobody is cut off on it: a
     /// late message is no overload.
     doubt: Sum,
@@ -132,6 +136,8 @@ impl Pool {
             accounts: Accounts::new(seed),
             assignments: Assignments::default(),
             used: Sum::ZERO,
+            idle: Sum::ZERO,
+            spent: 0.0,
             doubt: Sum::ZERO,
             unheard: 0,
             connected: Sum::ZERO,
@@ -302,6 +308,7 @@ impl Pool {
         self.free.remove(&member, slot);
         self.priority.remove(&member, slot);
         self.used -= member.used;
+        self.idle -= member.idle;
         self.doubt -= member.doubt;
         self.unheard -= usize::from(member.inherited);
         for claim in &member.demand.told {
@@ -318,9 +325,12 @@ impl Pool {
 
     /// And back, to where it belongs now.
     fn put(&mut self, slot: u32, mut member: Box<Member>) {
-        let used = if member.counts() { member.granted.get() * member.fraction } else { 0.0 };
-        member.used = Amount::clamped(used);
+        let in_use = member.in_use();
+        member.used = if member.counts() { in_use } else { Amount::ZERO };
         self.used += member.used;
+        let is_known = !member.inherited && !member.is_silent;
+        member.idle = if is_known { member.granted.saturating_sub(in_use) } else { Amount::ZERO };
+        self.idle += member.idle;
         let silent = member.is_silent && member.counts();
         member.doubt = if silent { member.granted.saturating_sub(member.used) } else { Amount::ZERO };
         self.doubt += member.doubt;
@@ -364,6 +374,11 @@ impl Pool {
             priority: *priority,
         };
         self.bands.iter().map(claim).collect()
+    }
+
+    /// What a parent is to be told of use: all that is held counts, but for what is said not to be in use.
+    pub(crate) fn usage_below(&self, held: Sum) -> UsageBelow {
+        UsageBelow { used: (held - self.idle).ceil(), spent: self.spent }
     }
 
     /// Bytes in use, for the benchmarks.

@@ -35,6 +35,23 @@ pub struct Supply {
     pub edition: u64,
 }
 
+/// What those below a node use of what it has.
+#[derive(Debug, Clone, Copy, PartialEq, Default)]
+pub struct UsageBelow {
+    /// So much is in use, as far as they say: what somebody has who does not say counts, and what nobody has does not.
+    pub used: Amount,
+    /// Units they say they have used since the resource came to life here. The uplink makes of that what the parent has not been
+    /// told yet.
+    pub spent: f64,
+}
+
+impl UsageBelow {
+    /// What is in use as a part of the lease that the parent is reminded of; without one, all of whatever comes.
+    pub fn part_of(&self, lease: f64) -> f64 {
+        if lease > 0.0 { (self.used.get() / lease).min(1.0) } else { 1.0 }
+    }
+}
+
 /// What a node tells its parent about one resource.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Condensed {
@@ -42,6 +59,8 @@ pub struct Condensed {
     pub claims: Claims,
     /// What those below may still believe in.
     pub outstanding: Amount,
+    /// PRIORITY_POOL: what those below use of what this node has.
+    pub usage: Option<UsageBelow>,
     /// Not everybody below is known yet.
     pub learning: bool,
     /// The supply that was in force when this was so; zero before the first. Whoever sends this must confirm no newer one: what

@@ -106,7 +106,7 @@ fn who_is_vouched_for_pushes_out_a_stranger_and_the_next_master_still_vouches() 
     peers.kill(master);
     let shown = || json(&peers.operated(operator, &["pool", "show", "searches", "--json"]));
     eventually("the next master vouches", || (shown()["priority_assigned"] == 10.0).then_some(()));
-    assert_eq!(peers.operated(operator, &["pool", "get", "searches", "acme"]), "10\n");
+    assert!(peers.operated(operator, &["pool", "get", "searches", "acme"]).starts_with("10\n"));
     eventually("acme is at the new master, as who it is", || {
         (shown()["priority_connected"] == 10.0 && acme.resource().capacity().get() == 10.0).then_some(())
     });
@@ -149,6 +149,56 @@ fn reported_load_moves_the_capacity_of_any_algorithm_and_is_remembered() {
     gets(&alice, 50.0);
     peers.operated(next, &["pool", "load", "backends", "none"]);
     gets(&alice, 100.0);
+}
+
+#[test]
+fn a_watch_that_knows_all_peers_goes_on_when_the_one_it_listens_to_is_gone() {
+    let mut peers = Peers::start(3, two_places(), &[]);
+    let master = peers.master();
+    // It listens at the master, which it asks first and which is lost.
+    let mut admins = vec![peers.admin(master).to_string()];
+    admins.extend(peers.all().filter(|peer| *peer != master).map(|peer| peers.admin(peer).to_string()));
+    let watch = |admins: &str| {
+        let watch = Process::start(&["pool", "watch", "searches", "--admin", admins], &[]);
+        let begins = || watch.stdout().contains("from here on nothing is missing").then_some(());
+        eventually("it listens", begins);
+        watch
+    };
+    let (of_all, of_one) = (watch(&admins.join(",")), watch(&admins[0]));
+    peers.kill(master);
+    let tom = client(&peers.endpoints(), "tom");
+    let tom = rate(&tom, "searches", 10.0);
+    gets(&tom, 10.0);
+    eventually("the watch is at the new master", || {
+        (of_all.stdout().matches("from here on nothing is missing").count() == 2).then_some(())
+    });
+    let set = ["pool", "set", "searches", "acme", "10", "--admin", &admins.join(",")];
+    assert_eq!(leaseway(&set).stdout, "acme has 10 of searches assigned; before: nothing\n", "the first is not there");
+    assert!(of_one.stderr().contains("looking for the master"));
+    assert_eq!(of_one.stdout().matches("from here on nothing is missing").count(), 1, "it knows of no other");
+    let nobody = leaseway(&["pool", "show", "searches", "--admin", "127.0.0.1:1,127.0.0.1:2"]);
+    assert!(nobody.code != Some(0) && nobody.stderr.contains("127.0.0.1:1"), "{nobody:?}");
+}
+
+#[test]
+fn a_parent_knows_what_the_clients_of_its_nodes_use() {
+    let root = Managed::start(&two_places(), &[]);
+    let parent = root.server.grpc().to_string();
+    let leaf = Server::with_flags(&["--parent", &parent, "--node", "leaf"]);
+    let tom = client(&[leaf.grpc().to_string()], "tom");
+    let tom = rate(&tom, "searches", 10.0);
+    gets(&tom, 10.0);
+    let used = || root.shown()["recharging"].as_f64().unwrap();
+    eventually("who does nothing below uses nothing above", || (used() == 0.0).then_some(()));
+    let stands = root.done(&["get", "searches", "leaf", "--node"]);
+    assert!(stands.starts_with("nothing\nconnected (free) with 10; cost "), "{stands}");
+    let busy = runtime().spawn(async move { while tom.wait().await.is_ok() {} });
+    eventually("who does what it can uses all", || (used() > 9.0).then_some(()));
+    eventually("and what that has cost is known", || {
+        let stands = json(&root.done(&["get", "searches", "leaf", "--node", "--json"]));
+        stands["client"]["request_cost"].as_f64().filter(|cost| *cost > 20.0).map(drop)
+    });
+    busy.abort();
 }
 
 /// A server without peers, managed at an address of its own.
@@ -211,7 +261,9 @@ fn what_makes_no_sense_is_refused_with_what_would() {
     assert_eq!(acme.ask("searches", 100.0), 10.0);
     let said = managed.refused(&["set", "searches", "acme", "30"]);
     assert!(said.contains("30 does not fit"), "{said}");
-    assert_eq!(managed.done(&["get", "searches", "acme"]), "10\n");
+    let stands = managed.done(&["get", "searches", "acme"]);
+    assert!(stands.starts_with("10\nconnected (priority) with 10; cost "), "{stands}");
+    assert_eq!(managed.done(&["get", "searches", "globex"]), "200\nnot connected, and does not wait\n");
     assert_eq!(managed.shown()["priority_assigned"], 210.0);
     assert_eq!(managed.shown()["memory"], "process");
 }
@@ -225,7 +277,8 @@ fn without_a_data_directory_assignments_live_as_long_as_the_process_and_that_is_
     eventually("nobody holds anything, and the pool is gone", || {
         managed.server.status(&[])["resources"].as_array().unwrap().is_empty().then_some(())
     });
-    assert_eq!(managed.done(&["get", "searches", "acme"]), "50%\n", "it begins anew with what was said");
+    let stands = managed.done(&["get", "searches", "acme"]);
+    assert_eq!(stands, "50%\nnot connected, and does not wait\n", "it begins anew with what was said");
     assert_eq!(managed.server.client("acme").ask("searches", 100.0), 10.0);
     let assigned = json(&managed.done(&["clients", "searches", "--only", "priority-connected", "--json"]));
     assert_eq!(
@@ -235,6 +288,22 @@ fn without_a_data_directory_assignments_live_as_long_as_the_process_and_that_is_
     // What has to do with configurations and peers there is not.
     let said = leaseway(&["peers", "list", "--admin", &managed.admin]);
     assert!(said.stderr.contains("started without --data"), "{said:?}");
+}
+
+#[test]
+fn a_pool_is_shown_with_the_load_that_was_reported() {
+    let bounds = [("capacity_floor", "10"), ("capacity_ceiling", "40"), ("min_capacity", "10")];
+    let managed = Managed::start(&template("searches", 20.0, "PRIORITY_POOL", &bounds), &[]);
+    assert!(managed.shown()["reported_load"].is_null());
+    managed.done(&["load", "searches", "75%"]);
+    let shown = managed.done(&["show", "searches"]);
+    assert!(shown.contains("reported to be 15; that counts until the next report"), "{shown}");
+    managed.done(&["load", "searches", "30", "--valid", "600"]);
+    let shown = managed.shown();
+    assert_eq!((&shown["reported_load"], &shown["base_capacity"]), (&30.0.into(), &30.0.into()));
+    assert!((590_000..=600_000).contains(&shown["reported_load_ms"].as_u64().unwrap()), "{shown}");
+    managed.done(&["load", "searches", "none"]);
+    assert!(managed.shown()["reported_load"].is_null());
 }
 
 #[test]
@@ -252,7 +321,8 @@ fn off_loopback_and_with_a_token_only_who_knows_it_manages() {
     }
     assert_eq!(managed.pool(&["show", "searches"]).code, Some(77));
     managed.done(&["set", "searches", "acme", "20", "--admin-token-file", token.path()]);
-    assert_eq!(managed.done(&["get", "searches", "acme", "--admin-token-file", token.path()]), "20\n");
+    let stands = managed.done(&["get", "searches", "acme", "--admin-token-file", token.path()]);
+    assert!(stands.starts_with("20\n"), "{stands}");
 }
 
 #[test]

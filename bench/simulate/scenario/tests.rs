@@ -73,6 +73,13 @@ fn what_cannot_be_simulated_is_refused() {
         ("constant: 10", "constant: -1", "`constant` must not be negative"),
         ("nodes:", "events: [{at: 1s, do: {election: {node: rot}}}]\nnodes:", "no node `rot`"),
         ("nodes:", "mishaps: [{from: 1s, every: 1s, one_of: []}]\nnodes:", "`one_of`"),
+        ("{constant: 10}", "{constant: 10}, assigned: -1", "`assigned` must not be negative"),
+        ("{constant: 10}", "{constant: 10}, uses: {part: 50%, burst: 0s}", "`burst` is 0s"),
+        (
+            "FAIR_SHARE",
+            "PRIORITY_POOL\n  parameters: {max_capacity: 10}",
+            "`max_capacity` is 10, less than the capacity, 100",
+        ),
         (
             "nodes:",
             "mishaps: [{from: 1s, every: 0s..1s, one_of: [{weight: 1, do: {election: {}}}]}]\nnodes:",

@@ -1,6 +1,6 @@
 use super::*;
 use crate::simulate::{
-    scenario::{Handover, Word, load},
+    scenario::{ClientSpec, Fault, Handover, NodeSpec, ResourceSpec, Wants, Word, load},
     units::{Between, Part},
 };
 
@@ -150,4 +150,108 @@ fn without_hints_there_are_fewer_messages_and_less_is_used() {
     let short = |push| scenario("six", move |scenario| scenario.push = push);
     let (on, off) = (run(&short(true), 1), run(&short(false), 1));
     assert!(off.messages_per_s < on.messages_per_s && off.usage.of_wanted < on.usage.of_wanted, "{on:?} {off:?}");
+}
+
+fn pool(change: impl FnOnce(&mut Scenario)) -> Plan {
+    scenario("pool_surge", change)
+}
+
+fn pooled(figures: &Figures) -> &PoolFigures {
+    figures.pool.as_ref().expect("it is a pool")
+}
+
+/// The master of a pool knows of use only what it is told, up to a refresh late; who has been told to go uses what it has until
+/// then. All the same nobody more has to go than is too many.
+#[test]
+fn a_surge_to_half_as_much_again_as_there_is_kicks_out_who_is_too_many_and_no_more() {
+    let plan = pool(|_| {});
+    let figures = plan.run(1, Keep { curve: true, ..Keep::default() }).expect("nothing is broken");
+    let at = |second: u64| {
+        let point = figures.curve.iter().find(|point| point.at == Millis(second * 1000)).expect("a point");
+        (point.had, point.pool.expect("it is a pool"))
+    };
+    let (had, before) = at(3_595);
+    assert!(had > 150.0 && before.kicked_out == 0 && before.used < 60.0, "{had} {before:?}");
+    let (had, after) = at(3_720);
+    assert!((100.0..140.0).contains(&had), "120 use 100: {had}");
+    let kicked_out = after.kicked_out - before.kicked_out;
+    assert!((40..90).contains(&kicked_out), "180 - 120 had to go, {kicked_out} did");
+}
+
+#[test]
+fn a_pool_is_overbooked_as_far_as_clients_report_that_they_use_little() {
+    let total = |plan: &Plan| {
+        let figures = run(plan, 1);
+        (pooled(&figures).total_most, figures.usage.of_capacity)
+    };
+    let short = |scenario: &mut Scenario| scenario.length = Span::millis(1_800_000);
+    let (most, _) = total(&pool(short));
+    assert!(most > 160.0, "{most}");
+    let silent = pool(|scenario| {
+        short(scenario);
+        scenario.nodes[0].clients[0].uses = None;
+    });
+    let (most, connected) = total(&silent);
+    assert!(most == 100.0 && connected > 80.0, "who does not say is taken to use all: {most}, {connected}");
+}
+
+/// Two nodes with half of the strangers each; one of theirs who is vouched for.
+fn tree(scenario: &mut Scenario) {
+    let strangers = &mut scenario.nodes[0].clients;
+    strangers[0].count /= 2;
+    let known = ClientSpec { count: 1, wants: Wants::Constant(8.0), assigned: Some(8.0), uses: strangers[0].uses };
+    let clients = vec![strangers[0].clone(), known];
+    strangers.clear();
+    let leaf = NodeSpec { name: "leaf".into(), parent: Some("root".into()), times: 2, peers: 3, clients };
+    scenario.nodes.push(leaf);
+}
+
+#[test]
+fn pools_of_nodes_are_overbooked_by_what_nodes_report_and_overloads_reach_the_leaves() {
+    let figures = run(&pool(tree), 1);
+    let pool = pooled(&figures);
+    assert!(pool.total_most > 150.0 && pool.overloads > 0, "{pool:?}");
+    let kicked_out =
+        pool.kicked_out_in.iter().filter(|kicks| kicks.minute >= 60).map(|kicks| kicks.clients).sum::<u64>();
+    assert!((30..120).contains(&kicked_out), "{pool:?}");
+    assert!(pool.used < 100.0, "{pool:?}");
+}
+
+/// Pools keep what they promise whatever happens around them.
+#[test]
+fn pools_in_a_tree_in_trouble_never_promise_more_than_they_have() {
+    for handover in [Handover::Promises, Handover::Learning] {
+        let plan = scenario("random", |random| {
+            let surge = load("pool_surge").expect("it comes with the harness");
+            random.handover = handover;
+            random.length = Span::millis(900_000);
+            random.resource = ResourceSpec { refresh: random.resource.refresh.clone(), ..surge.resource };
+            random.nodes.truncate(1);
+            random.nodes[0].clients = surge.nodes[0].clients.clone();
+            tree(random);
+            for mishaps in &mut random.mishaps {
+                mishaps.one_of.retain(|chance| !named(&chance.what));
+            }
+        });
+        let figures = run(&plan, 5);
+        assert!(pooled(&figures).total_most > 101.0, "{handover:?}: {figures:?}");
+    }
+}
+
+/// Whether it happens to nodes that are not in every tree.
+fn named(fault: &Fault) -> bool {
+    matches!(fault, Fault::CutUplink { node: Some(_), .. })
+}
+
+/// A pool that gives out more than it has promised: the books say so at once.
+#[test]
+fn more_than_a_pool_has_promised_is_found() {
+    let mut plan = pool(|_| {});
+    plan.settings[0].kind = leaseway_core::Kind::NoAlgorithm;
+    let mut world = World::new(&plan, 1, Keep::default());
+    world.books = Books::new(Amount::clamped(100.0), true, Millis(0));
+    world.books.allow(Sum::from(Amount::clamped(120.0)));
+    let broken = world.start().and_then(|()| world.run()).expect_err("180 have one each");
+    assert_eq!(broken.invariant, "I2");
+    assert!(broken.detail.contains("120"), "{broken:?}");
 }

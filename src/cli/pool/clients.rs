@@ -108,6 +108,21 @@ fn as_text(clients: &[Client]) -> String {
     table(&std::iter::once(heading.map(str::to_owned).to_vec()).chain(rows).collect::<Vec<_>>())
 }
 
+/// How one stands, in a line.
+pub(super) fn stands(client: Option<&Client>) -> String {
+    let Some(client) = client else { return "not connected, and does not wait".to_owned() };
+    let (has, due) = (number(client.capacity), number(client.due));
+    let cost = format!("cost {} + {} since it connected", rounded(client.time_cost), rounded(client.request_cost));
+    match client.standing() {
+        Standing::Unspecified | Standing::Waiting => "not connected: waits for a place".to_owned(),
+        Standing::Revoking => format!("connected with {has}, and will have nothing when it next asks; {cost}"),
+        standing if client.capacity == client.due => {
+            format!("connected ({}) with {has}; {cost}", self::standing(standing))
+        }
+        standing => format!("connected ({}) with {has} of the {due} it is due; {cost}", self::standing(standing)),
+    }
+}
+
 /// To a tenth: more changes while one reads.
 fn rounded(value: f64) -> String {
     number((value * 10.0).round() / 10.0)
@@ -123,7 +138,7 @@ fn standing(standing: Standing) -> &'static str {
     }
 }
 
-fn as_json(client: &Client) -> Value {
+pub(super) fn as_json(client: &Client) -> Value {
     let holder = client.holder.clone().unwrap_or_default();
     json!({
         "id": holder.id, "is_server": holder.is_server, "standing": standing(client.standing()),
@@ -175,6 +190,21 @@ mod tests {
              stranger     revoking   10    0         -     33.3          0             0"
         );
         assert_eq!(as_json(&clients[1])["assigned"]["share"], 0.5);
+        let lines = clients.iter().map(|client| stands(Some(client)));
+        assert_eq!(
+            lines.collect::<Vec<_>>(),
+            [
+                "connected (priority) with 40; cost 120 + 7 since it connected",
+                "not connected: waits for a place",
+                "connected with 10, and will have nothing when it next asks; cost 0 + 0 since it connected",
+            ]
+        );
+        let grows = Client { due: 50.0, ..clients[0].clone() };
+        assert_eq!(
+            stands(Some(&grows)),
+            "connected (priority) with 40 of the 50 it is due; cost 120 + 7 since it connected"
+        );
+        assert_eq!(stands(None), "not connected, and does not wait");
         assert_eq!(as_text(&[]), "nobody");
     }
 }

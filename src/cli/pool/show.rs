@@ -69,6 +69,13 @@ fn notes(pool: &GetPoolResponse, totals: &Totals) -> Vec<String> {
             number((left / 100) as f64 / 10.0)
         ));
     }
+    if let Some(load) = pool.reported_load {
+        let until = match pool.reported_load_ms {
+            Some(left) => format!("for {} s more", number((left / 100) as f64 / 10.0)),
+            None => "until the next report (`leaseway pool load`)".to_owned(),
+        };
+        notes.push(format!("what can be served was reported to be {}; that counts {until}", number(load)));
+    }
     let overloads = match (pool.overloads, pool.overloaded) {
         (0, _) => "more was never used than could be served".to_owned(),
         (times, false) => format!("more was used than could be served {times} times since this master began"),
@@ -91,6 +98,7 @@ fn as_json(pool: &GetPoolResponse) -> Value {
         "max_capacity": pool.max_capacity, "priority_assigned": pool.priority_assigned, "recharging": pool.recharging,
         "overloads": pool.overloads, "overloaded": pool.overloaded, "learning": pool.learning,
         "free_waiting": pool.free_waiting, "priority_waiting": pool.priority_waiting, "revoking": pool.revoking,
+        "reported_load": pool.reported_load, "reported_load_ms": pool.reported_load_ms,
         "remembered": pool.remembered, "memory": memory_name(pool.memory()), "subscribers": pool.subscribers,
     })
 }
@@ -140,6 +148,20 @@ mod tests {
         let text = as_text(&troubled);
         assert!(text.contains("UNDERRUN") && text.contains("in 4.2 s"), "{text}");
         assert!(text.contains("it learns") && text.contains("for the 2. time"), "{text}");
+    }
+
+    #[test]
+    fn a_reported_load_is_said_and_for_how_long_it_counts() {
+        assert!(!as_text(&pool()).contains("reported") && as_json(&pool())["reported_load"].is_null());
+        let reported = GetPoolResponse { reported_load: Some(60.0), ..pool() };
+        let until_next = "what can be served was reported to be 60; that counts until the next report";
+        assert!(as_text(&reported).contains(until_next), "{}", as_text(&reported));
+        let for_a_while = GetPoolResponse { reported_load_ms: Some(4_270), ..reported };
+        assert!(as_text(&for_a_while).contains("that counts for 4.2 s more"), "{}", as_text(&for_a_while));
+        assert_eq!(
+            (&as_json(&for_a_while)["reported_load"], &as_json(&for_a_while)["reported_load_ms"]),
+            (&json!(60.0), &json!(4_270))
+        );
     }
 
     #[test]

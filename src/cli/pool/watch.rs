@@ -19,7 +19,8 @@ use crate::{
 const PAUSE: Duration = Duration::from_millis(500);
 
 /// Prints what happens in a pool, one event a line, until it is stopped. When the master is lost it goes on with the next one, and
-/// says so: what happened in between is not told.
+/// says so: what happened in between is not told. The next one is found from the peers that --admin names: with one address only,
+/// it waits until that peer is there again.
 #[derive(Args)]
 pub(crate) struct Watch {
     /// The pool

@@ -139,3 +139,29 @@ fn a_late_answer_lends_nothing() {
     assert!(uplink.due(Millis(4_000)).is_empty(), "given up after its deadline, and a pause follows");
     assert_eq!(uplink.answered(Millis(4_001), number, vec![granted("r", 50.0, 7)]), None);
 }
+
+#[test]
+fn what_was_used_below_is_told_once_and_told_again_if_the_answer_is_lost() {
+    let mut uplink = uplink();
+    uplink.want(Millis(0), &"r".into());
+    let told = |uplink: &mut Uplink, now, edition, spent| {
+        let usage = Some(leaseway_core::UsageBelow { spent, ..Default::default() });
+        let due = uplink.due(Millis(now)).into_iter();
+        let condensed: Vec<_> = due.map(|id| (id, Condensed { edition, usage, ..Condensed::default() })).collect();
+        let outgoing = uplink.poll(Millis(now), condensed).expect("something is due");
+        let Body::Ask(asks) = outgoing.body else { panic!("expected asks") };
+        (outgoing.number, asks[0].demand.usage.expect("it was said").spent)
+    };
+    let (number, spent) = told(&mut uplink, 0, 0, 3.0);
+    assert_eq!(spent, 3.0);
+    uplink.answered(Millis(5), number, vec![granted("r", 50.0, 7)]);
+    let (number, spent) = told(&mut uplink, 8_000, 1, 10.0);
+    assert_eq!(spent, 7.0, "3 were told");
+    uplink.failed(Millis(8_005), number);
+    let (number, spent) = told(&mut uplink, 20_000, 1, 12.0);
+    assert_eq!(spent, 9.0, "nobody knows whether the 7 were heard; the lease they go with says it");
+    uplink.answered(Millis(20_005), number, vec![granted("r", 50.0, 8)]);
+    uplink.hint(Millis(21_000), "r");
+    let (_, spent) = told(&mut uplink, 21_000, 0, 2.0);
+    assert_eq!(spent, 2.0, "a new life of the resource counts anew");
+}

@@ -10,10 +10,11 @@ use super::{
 };
 use crate::{Amount, Claims, HolderKind, Millis, Sum, Token};
 
-/// What a client says it has used since its last request that was answered.
+/// What a client says it has used since its last request that was answered; a child node, what those below it use now.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Usage {
-    /// The part of that time in which its bucket was not full, from 0 to 1.
+    /// The part of that time in which its bucket was not full, from 0 to 1. Of a child node: the part of its lease that is in use
+    /// below it.
     pub recharging: f64,
     /// What it has used, in units of the resource.
     pub request_cost: Amount,
@@ -86,15 +87,20 @@ impl Pool {
         let since = self.clock.at.since(std::mem::replace(&mut member.asked, self.clock.at));
         self.reports_no_more(member, slot);
         member.is_silent = false;
+        member.fraction_of = None;
         let Some(usage) = heard.news.and_then(|news| news.usage) else {
             member.fraction = 1.0;
             return false;
         };
         member.fraction = usage.part_of(since);
+        if heard.kind == HolderKind::Node {
+            member.fraction_of = Some(heard.claimed);
+        }
         let until = self.report_until();
         member.reported_until = Some(until);
         self.reports.insert((until, slot));
         let cost = member.news_of(heard.lease, usage.request_cost.get());
+        self.spent += cost;
         if !member.is_connected() {
             return false;
         }

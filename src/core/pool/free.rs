@@ -24,6 +24,10 @@ pub(super) struct FreeClients {
     revoking: BTreeSet<Place>,
     /// Places that child nodes ask for.
     node_seats: u64,
+    /// Of these nodes: what they have, what of it they may have because somebody vouches for it, and what they use.
+    node_granted: Sum,
+    node_targets: Sum,
+    node_used: Sum,
 }
 
 impl FreeClients {
@@ -35,7 +39,12 @@ impl FreeClients {
             Free::Served(tab) => self.served.insert(member.place(tab.key, slot), member.used > Amount::ZERO),
             Free::Revoking(tab) => drop(self.revoking.insert(member.place(tab.key, slot))),
         }
-        self.node_seats += member.node_seats();
+        if member.node_seats() > 0 {
+            self.node_seats += member.node_seats();
+            self.node_granted += member.granted;
+            self.node_targets += member.target;
+            self.node_used += member.used;
+        }
     }
 
     pub(super) fn remove(&mut self, member: &Member, slot: u32) {
@@ -46,7 +55,12 @@ impl FreeClients {
             Free::Served(tab) => self.served.remove(member.place(tab.key, slot)),
             Free::Revoking(tab) => drop(self.revoking.remove(&member.place(tab.key, slot))),
         }
-        self.node_seats -= member.node_seats();
+        if member.node_seats() > 0 {
+            self.node_seats -= member.node_seats();
+            self.node_granted -= member.granted;
+            self.node_targets -= member.target;
+            self.node_used -= member.used;
+        }
     }
 
     /// Those who ask here themselves.
@@ -83,6 +97,11 @@ impl FreeClients {
         (self.waiting.len(), self.revoking.len())
     }
 
+    #[cfg(test)]
+    pub(super) fn sums_of_nodes(&self) -> [Sum; 3] {
+        [self.node_granted, self.node_targets, self.node_used]
+    }
+
     pub(super) fn bytes(&self) -> usize {
         self.direct() as usize * size_of::<Place>()
     }
@@ -114,6 +133,52 @@ impl Pool {
     /// What a child node with so many free clients is due.
     pub(super) fn due_to_node(&self, seats: u64) -> Amount {
         Amount::clamped(self.settings.min_capacity.get() * seats as f64 * self.parted().level)
+    }
+
+    /// What child nodes with places have that they will keep, of what they have now: they use what is beyond it until they hear
+    /// that, but nobody else need go for it.
+    fn kept_by_nodes(&self) -> f64 {
+        let places = self.settings.min_capacity.get() * self.free.node_seats as f64 * self.parted().level;
+        self.free.node_granted.get().min(self.free.node_targets.get() + places)
+    }
+
+    /// What such nodes use of that.
+    fn used_by_nodes(&self) -> Sum {
+        let (used, granted) = (self.free.node_used, self.free.node_granted.get());
+        if used == Sum::ZERO {
+            return used;
+        }
+        let kept = self.kept_by_nodes();
+        if kept >= granted { used } else { Amount::clamped(used.get() * kept / granted).into() }
+    }
+
+    /// What is used by those who may go on using it.
+    pub(super) fn used(&self) -> Sum {
+        let mut used = self.used - self.free.node_used;
+        used += self.used_by_nodes();
+        used
+    }
+
+    /// Closes so many places that what child nodes use falls by `part` of what is used too much. Which of the clients below
+    /// them have to go is for the nodes to say. Those who ask here themselves share the places with them, and what closes.
+    pub(super) fn close_places_of_nodes(&mut self, part: f64) {
+        let used = self.used_by_nodes().get();
+        let excess = (self.used() - Sum::from(self.base)).get() * part;
+        if used <= 0.0 || excess <= 0.0 {
+            return;
+        }
+        // A rounding must not be what is still too much.
+        let kept = self.kept_by_nodes() * (1.0 - excess / used - 1e-9).max(0.0);
+        let places = (kept - self.free.node_targets.get()).max(0.0);
+        let (direct, nodes) = (self.free.direct() as f64, self.free.node_seats as f64);
+        let room = places * (direct + nodes) / nodes;
+        self.set_total(self.total.get().min(self.priority.placed().get() + room));
+    }
+
+    /// What part of all that is used child nodes with places use.
+    pub(super) fn part_of_nodes(&self) -> f64 {
+        let used = self.used().get();
+        if used > 0.0 { self.used_by_nodes().get() / used } else { 0.0 }
     }
 
     /// Gives places to those who come first, and takes them from those who come last.

@@ -64,6 +64,8 @@ pub(super) struct Member {
     pub(super) cause: Cause,
     /// The part of its capacity that it uses.
     pub(super) fraction: f64,
+    /// Child nodes: the lease that this is a part of. (Theirs change all the time, those of clients hardly ever.)
+    pub(super) fraction_of: Option<Amount>,
     /// When it asked last.
     pub(super) asked: Millis,
     /// Until when a report of that counts.
@@ -72,6 +74,8 @@ pub(super) struct Member {
     pub(super) is_silent: bool,
     /// What is counted as used by it, and what may be used besides.
     pub(super) used: Amount,
+    /// What it says that it does not use.
+    pub(super) idle: Amount,
     pub(super) doubt: Amount,
     pub(super) costs: Costs,
 }
@@ -104,10 +108,12 @@ impl Member {
             inherited: false,
             cause: Cause::Full,
             fraction: 1.0,
+            fraction_of: None,
             asked: now,
             reported_until: None,
             is_silent: false,
             used: Amount::ZERO,
+            idle: Amount::ZERO,
             doubt: Amount::ZERO,
             costs: Costs { until: now, ..Costs::default() },
         }
@@ -134,6 +140,13 @@ impl Member {
     /// that, but nobody else need be told for it. What one uses that has not asked this master yet, nobody knows.
     pub(super) fn counts(&self) -> bool {
         !self.inherited && (self.target > Amount::ZERO || matches!(self.free, Free::Served(_)) || self.node_seats() > 0)
+    }
+
+    /// What it uses by its newest report. What a child node has got since then counts, for whoever has it now has not said; of
+    /// what it has left, if it has given something up, the same part is used.
+    pub(super) fn in_use(&self) -> Amount {
+        let of = self.fraction_of.map_or(self.granted, |of| of.min(self.granted));
+        Amount::clamped(of.get() * self.fraction).saturating_add(self.granted.saturating_sub(of))
     }
 
     /// Places that a child node asks for: they are shared out by number, for it knows itself who should have them.

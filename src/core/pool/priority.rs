@@ -206,7 +206,7 @@ impl Pool {
     /// served it is the least important of those who use anything.
     fn cut_priority(&mut self) {
         let connected = &self.priority.connected;
-        let busy = connected.last_busy().filter(|_| self.used > Sum::from(self.base));
+        let busy = connected.last_busy().filter(|_| self.used() > Sum::from(self.base));
         let Some((.., slot)) = busy.or(connected.last()) else { return };
         let excess = (self.priority.connected() - Sum::from(self.total)).ceil();
         self.change(slot, |pool, member| {

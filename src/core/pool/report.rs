@@ -156,7 +156,7 @@ impl Pool {
             connected: held,
             priority_connected: self.priority.granted(),
             priority_assigned: self.assignments.sum(self.total),
-            used: self.used,
+            used: self.used(),
             overloads: self.overloads,
             is_overloaded: self.is_overloaded,
             deadline: self.next_deadline(),
@@ -209,6 +209,11 @@ impl Pool {
                 + member.granted.get() * self.clock.at.since(member.costs.until).0 as f64 / 1000.0,
             request_cost: member.costs.request,
         }
+    }
+
+    /// How one stands; nothing is known of one who has no lease and does not wait for one.
+    pub(crate) fn member_at(&self, slot: u32) -> Option<PoolMember> {
+        Some(self.describe(slot, self.member(slot)?))
     }
 
     /// Up to `limit` of those whom the filter lets pass. `find` tells the slot of a holder.

@@ -16,6 +16,8 @@ impl Pool {
         let connected = |member: &Member| if member.is_connected() { member.target } else { Amount::ZERO };
         same("connected targets", self.priority.connected(), sum(&connected))?;
         same("used", self.used, sum(&|member| member.used))?;
+        same("idle", self.idle, sum(&|member| member.idle))?;
+        self.audit_nodes(&sum)?;
         let members_of_bands: usize = all().map(|(_, member)| member.demand.told.len()).sum();
         if (members_of_bands == 0) != self.bands.is_empty() {
             return Err("bands".into());
@@ -28,5 +30,19 @@ impl Pool {
             return Err(format!("{slot}: {member:?} may have more than it wants"));
         }
         Ok(())
+    }
+
+    /// What is summed over child nodes that ask for places.
+    fn audit_nodes(&self, sum: &dyn Fn(&dyn Fn(&Member) -> Amount) -> Sum) -> Result<(), String> {
+        let of_node = |amount: Amount, member: &Member| if member.node_seats() > 0 { amount } else { Amount::ZERO };
+        let found = [
+            self.free.sums_of_nodes(),
+            [
+                sum(&|member| of_node(member.granted, member)),
+                sum(&|member| of_node(member.target, member)),
+                sum(&|member| of_node(member.used, member)),
+            ],
+        ];
+        if found[0] == found[1] { Ok(()) } else { Err(format!("nodes: {found:?}")) }
     }
 }

@@ -27,13 +27,13 @@ impl Pool {
             base: self.base.get(),
             floor: self.base.get(),
             ceiling: self.most().get(),
-            used: self.used.get() + self.doubt.get(),
+            used: self.used().get() + self.doubt.get(),
             connected: self.connected.get(),
             least: self.settings.min_capacity.get(),
         }
     }
 
-    fn set_total(&mut self, total: f64) {
+    pub(super) fn set_total(&mut self, total: f64) {
         let total = Amount::clamped(total.min(self.most().get()).max(self.base.get()));
         self.moves += u64::from(total != self.total);
         self.total = total;
@@ -64,11 +64,12 @@ impl Pool {
         self.set_total(law::after(self.total.get(), elapsed.0 as f64 / 1000.0, &self.gauge(), &self.settings));
     }
 
-    /// More is used than can be served: cuts free clients off until it is not, and closes their places. If none of them uses
+    /// More is used than can be served: closes places of child nodes and cuts free clients off until it is not, and closes their
+    /// places. If none of them uses
     /// anything the total falls below what priority clients have, and the rest is as always when it does.
     pub(super) fn cut_overload(&mut self, budget: &mut usize) {
         // If nothing is overbooked, more is used than there is only after the base has fallen; and then all must go.
-        if self.used <= Sum::from(self.base) || self.total <= self.base {
+        if self.used() <= Sum::from(self.base) || self.total <= self.base {
             self.is_overloaded = false;
             return;
         }
@@ -77,9 +78,10 @@ impl Pool {
         if self.settings.drop_mode == DropMode::Rate {
             return;
         }
+        self.close_places_of_nodes(self.part_of_nodes());
         let mut cut = Sum::ZERO;
         while *budget > 0
-            && self.used > Sum::from(self.base)
+            && self.used() > Sum::from(self.base)
             && let Some(capacity) = self.cut_free()
         {
             *budget -= 1;
@@ -88,15 +90,17 @@ impl Pool {
         if cut > Sum::ZERO {
             self.set_total(law::dropped(self.total.get(), cut.get(), &self.gauge(), &self.settings));
         }
-        if *budget > 0 && self.used > Sum::from(self.base) && self.underrun.is_none() {
-            let excess = (self.used - Sum::from(self.base)).get();
+        // What priority clients use too much is borne by strangers as long as there are any.
+        self.close_places_of_nodes(1.0);
+        if *budget > 0 && self.used() > Sum::from(self.base) && self.underrun.is_none() {
+            let excess = (self.used() - Sum::from(self.base)).get();
             self.set_total(self.total.get().min(self.priority.connected().get()) - excess);
         }
     }
 
     /// Whether little is used and nothing limits the total.
     pub(super) fn is_calm(&self) -> bool {
-        self.total >= self.most() && self.used.get() < self.base.get() * self.settings.calm_ratio
+        self.total >= self.most() && self.used().get() < self.base.get() * self.settings.calm_ratio
     }
 
     /// What time and requests count for now.

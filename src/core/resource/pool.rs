@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use super::{Resource, Seat};
 use crate::{
-    Amount, Ask, AssignError, Assigned, Cause, HolderKind, Kind, Millis, PoolEvent, PoolFilter, PoolPage, PoolPlace,
-    PoolReport, PoolState, Settings,
+    Amount, Ask, AssignError, Assigned, Cause, HolderKind, Kind, Millis, PoolEvent, PoolFilter, PoolMember, PoolPage,
+    PoolPlace, PoolReport, PoolState, Settings,
     pool::{Heard, MOVES_PER_REQUEST, MOVES_PER_TICK, Pool},
     settlement,
 };
@@ -89,6 +89,13 @@ impl Resource {
         Ok(self.settings.capacity)
     }
 
+    /// What a report of load has made of the capacity, and until when, while one is in force.
+    pub fn reported_load(&self) -> Option<(Amount, Option<Millis>)> {
+        // All of what the template says is what takes a report back.
+        let report = self.measured.report.filter(|report| report.load != Load::Factor(1.0))?;
+        Some((self.settings.capacity, report.until))
+    }
+
     fn measure(&mut self) {
         let capacity = self.measured.capacity(&self.settings);
         if capacity != self.settings.capacity {
@@ -157,6 +164,11 @@ impl Resource {
     /// The pool at a glance. `None`: the resource is run by another algorithm.
     pub fn pool(&self) -> Option<PoolReport> {
         self.pool.as_ref().map(|pool| pool.report(self.sums().held))
+    }
+
+    /// How a holder stands; nothing is known of one who has no lease and does not wait for one.
+    pub fn pool_member(&self, kind: HolderKind, id: &str) -> Option<PoolMember> {
+        self.pool.as_ref()?.member_at(self.ledger.find(kind, id)?)
     }
 
     /// Up to `limit` of the holders that the filter lets pass, and where to go on.

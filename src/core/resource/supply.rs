@@ -85,7 +85,8 @@ impl Resource {
         }
         let outstanding = if planted::is(Fault::HidesOutstanding) { Amount::ZERO } else { sums.held.ceil() };
         let claims = self.pool.as_ref().map_or_else(|| self.division.condense(), |pool| pool.condense());
-        Condensed { claims, outstanding, learning, edition }
+        let usage = self.pool.as_ref().map(|pool| pool.usage_below(sums.held));
+        Condensed { claims, outstanding, usage, learning, edition }
     }
 
     /// Whether the parent should be told before it is asked anyway.

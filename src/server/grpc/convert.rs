@@ -84,13 +84,18 @@ fn client_ask(
     let beyond = amount(entry.outstanding.unwrap_or_default(), || field("outstanding"))?;
     let outstanding =
         (beyond > Amount::ZERO).then(|| has.map_or(Amount::ZERO, |has| has.capacity).saturating_add(beyond));
-    let usage =
-        entry.usage.map(|usage| read_usage(&usage, |name| format!("resource[{at}].usage.{name}"))).transpose()?;
-    let news = usage.map(|usage| Box::new(News { key: None, usage: Some(usage) }));
+    let news = usage(entry.usage, at)?;
     let claims = Claims::from_slice(&[Claim::of_client(wants, priority)]);
     let id = Arc::clone(client);
     let ask = Ask { kind: HolderKind::Client, id, claims, has, outstanding, learning: false, news };
     Ok((resource.into(), Request::Ask(ask)))
+}
+
+/// What a resource is told of use with the entry at this place.
+fn usage(usage: Option<wire::Usage>, at: usize) -> Result<Option<Box<News>>, Invalid> {
+    let Some(usage) = usage else { return Ok(None) };
+    let usage = read_usage(&usage, |name| format!("resource[{at}].usage.{name}"))?;
+    Ok(Some(Box::new(News { key: None, usage: Some(usage) })))
 }
 
 fn read_usage(usage: &wire::Usage, field: impl Fn(&str) -> String) -> Result<Usage, Invalid> {
@@ -145,7 +150,7 @@ fn node_ask(
         has: has(entry.has, || field("has"))?,
         outstanding: entry.outstanding.map(|held| amount(held, || field("outstanding"))).transpose()?,
         learning: entry.learning.unwrap_or_default(),
-        news: None,
+        news: usage(entry.usage, at)?,
     };
     Ok((resource.into(), Request::Ask(ask)))
 }

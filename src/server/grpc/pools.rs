@@ -83,10 +83,12 @@ impl PoolService {
 
     async fn show(&self, request: GetPoolRequest) -> Result<GetPoolResponse, Status> {
         let resource = convert::resource(request.resource_id, &self.node.limits)?;
-        let look = |core: &mut Core, now| (core.pool(), now);
-        let (pool, now) = self.manage_pool(&resource, look).await?;
+        let look = |core: &mut Core, now| (core.pool(), core.reported_load(), now);
+        let (pool, load, now) = self.manage_pool(&resource, look).await?;
         let pool = pool.ok_or_else(|| Status::internal("a pool says nothing about itself"))?;
         Ok(GetPoolResponse {
+            reported_load: load.map(|(capacity, _)| capacity.get()),
+            reported_load_ms: load.and_then(|(_, until)| until).map(|until| until.since(now).0),
             memory: self.memory().into(),
             subscribers: self.node.subscribers().count_of(&resource) as u64,
             ..convert::pool(&resource, &pool, now)
@@ -128,8 +130,10 @@ impl PoolService {
     async fn get(&self, request: GetClientCapacityRequest) -> Result<GetClientCapacityResponse, Status> {
         let resource = convert::resource(request.resource_id, &self.node.limits)?;
         let (kind, id) = convert::holder(request.holder, &self.node.limits)?;
-        let assigned = self.manage_pool(&resource, move |core, _| core.assigned(kind, &id)).await?;
-        Ok(GetClientCapacityResponse { assigned: assigned.map(convert::to_assigned) })
+        let look = move |core: &mut Core, _| (core.assigned(kind, &id), core.pool_member(kind, &id));
+        let (assigned, member) = self.manage_pool(&resource, look).await?;
+        let client = member.as_ref().map(convert::client);
+        Ok(GetClientCapacityResponse { assigned: assigned.map(convert::to_assigned), client })
     }
 
     async fn list(&self, request: ListClientsRequest) -> Result<ListClientsResponse, Status> {

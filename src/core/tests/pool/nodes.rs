@@ -7,9 +7,45 @@ fn slice(subclients: u32, wants: f64, priority: i16) -> Claim {
 }
 
 fn node(pond: &mut Pond, id: &str, slices: &[Claim]) -> f64 {
+    node_with(pond, id, slices, None)
+}
+
+/// A node that reports: those below it use this part of what it has.
+fn node_reports(pond: &mut Pond, id: &str, slices: &[Claim], part: f64) -> f64 {
+    let usage = Usage { recharging: part, request_cost: Amount::ZERO, interval: None };
+    node_with(pond, id, slices, Some(Box::new(News { key: None, usage: Some(usage) })))
+}
+
+fn node_with(pond: &mut Pond, id: &str, slices: &[Claim], news: Option<Box<News>>) -> f64 {
     let claims = Claims::from_slice(slices);
-    let ask = Ask { kind: HolderKind::Node, claims, outstanding: Some(Amount::ZERO), ..pond.request(id, 0.0) };
+    let ask = Ask { kind: HolderKind::Node, claims, outstanding: Some(Amount::ZERO), news, ..pond.request(id, 0.0) };
     pond.send(ask)
+}
+
+#[track_caller]
+fn near(found: f64, expected: f64, why: &str) {
+    assert!((found - expected).abs() < 1e-6, "{found}, expected {expected}: {why}");
+}
+
+/// A pool of ten in which nodes with so many places each are connected, overbooked, and use half of what they have.
+fn overbooked(nodes: &[(&str, u32)]) -> Pond {
+    let settings = settings(10.0, &[("max_capacity", "1000"), ("connected_bias_s", "0")]);
+    let mut pond = Pond::born(Birth { learning_until: Millis(1000), ..birth(settings) });
+    let mut total = 0.0;
+    for (id, places) in nodes {
+        let has = Amount::clamped(f64::from(*places));
+        let has = Some(crate::Has { token: None, capacity: has, expiry_time: now_at(pond.now).unix + 60 });
+        let usage = Usage { recharging: 0.5, request_cost: Amount::ZERO, interval: None };
+        let claims = Claims::from_slice(&[slice(*places, f64::from(*places), 0)]);
+        let news = Some(Box::new(News { key: None, usage: Some(usage) }));
+        let outstanding = Some(Amount::ZERO);
+        pond.send(Ask { kind: HolderKind::Node, claims, has, outstanding, news, ..ask(id, 0.0, None) });
+        total += f64::from(*places);
+    }
+    pond.pass(1);
+    pond.tick();
+    assert_eq!(pond.pool().total.get(), total);
+    pond
 }
 
 #[test]
@@ -66,4 +102,115 @@ fn a_child_overbooks_nothing_and_tells_who_is_vouched_for() {
     pond.pass(5);
     pond.tick();
     assert_eq!(pond.pool().total.get(), 20.0, "though nothing is used");
+}
+
+#[test]
+fn what_a_node_says_is_used_counts_and_what_it_has_got_since_counts_as_used() {
+    let mut pond = Pond::new(100.0, &[]);
+    node(&mut pond, "n", &[slice(10, 10.0, 0)]);
+    assert_eq!(pond.pool().used.get(), 10.0, "it has not said");
+    assert_eq!(node_reports(&mut pond, "n", &[slice(20, 20.0, 0)], 0.25), 20.0);
+    assert_eq!(pond.pool().used.get(), 12.5, "a quarter of 10, and all of the 10 that are new");
+    assert_eq!(node_reports(&mut pond, "n", &[slice(4, 4.0, 0)], 0.5), 4.0);
+    assert_eq!(pond.pool().used.get(), 2.0, "half of what it has left");
+    node_reports(&mut pond, "n", &[slice(4, 4.0, 0)], 0.25);
+    assert_eq!(pond.pool().used.get(), 1.0);
+    node(&mut pond, "n", &[slice(4, 4.0, 0)]);
+    assert_eq!(pond.pool().used.get(), 4.0, "a node of before says nothing");
+}
+
+#[test]
+fn an_overload_of_nodes_closes_the_places_it_takes_at_once_and_no_more_when_they_ask() {
+    let mut pond = overbooked(&[("n", 15)]);
+    let places = [slice(15, 15.0, 0)];
+    near(node_reports(&mut pond, "n", &places, 0.8), 12.5, "12 of 10 are used: a sixth has to go");
+    let pool = pond.pool();
+    near(pool.total.get(), 12.5, "what it had is closed");
+    near(pool.used.get(), 10.0, "the same part of what is left is in use");
+    // Those below are sent away little by little, the same part of them is in use.
+    for _ in 0..3 {
+        pond.pass(5);
+        pond.tick();
+        node_reports(&mut pond, "n", &places, 0.8);
+    }
+    let pool = pond.pool();
+    near(pool.total.get(), 12.5, "once is enough");
+    assert_eq!(pool.overloads, 1);
+}
+
+#[test]
+fn nodes_that_wait_to_shrink_are_not_cut_again_for_the_same_overload() {
+    let mut pond = overbooked(&[("n", 8), ("m", 7)]);
+    node_reports(&mut pond, "n", &[slice(8, 8.0, 0)], 1.0);
+    let after_one = pond.pool();
+    let used = after_one.used.get();
+    assert!((9.5..=10.0).contains(&used), "8 and 3.5 were used of 10, now {used}");
+    near(after_one.total.get(), 15.0 * 10.0 / 11.5, "a part of all places of nodes");
+    assert_eq!(after_one.overloads, 1);
+    for _ in 0..3 {
+        pond.pass(1);
+        pond.tick();
+    }
+    let later = pond.pool();
+    assert!(later.total >= after_one.total && later.overloads == 1, "m has not heard yet, and need not: {later:?}");
+}
+
+#[test]
+fn nodes_and_clients_bear_an_overload_by_what_they_use() {
+    let mut pond = overbooked(&[("n", 10)]);
+    pond.capacity(20.0);
+    for n in 0..5 {
+        pond.reports(&format!("c{n}"), 1.0, 0.0, 0.0);
+    }
+    pond.capacity(10.0);
+    let before = pond.pool().total.get();
+    assert!(before >= 10.0 && before < 15.0, "{before}");
+    node_reports(&mut pond, "n", &[slice(10, 10.0, 0)], 1.0);
+    for n in 0..5 {
+        pond.reports(&format!("c{n}"), 1.0, 1.0, 0.0);
+    }
+    let clients: f64 = (0..5).map(|n| pond.due(&format!("c{n}"))).sum();
+    let pool = pond.pool();
+    assert_eq!(pool.total.get(), 10.0);
+    assert!(pool.used.get() <= 10.0 + 1e-9, "{pool:?}");
+    assert!((2.0..=4.0).contains(&clients) && pond.due("n") >= 6.0, "{clients} {}", pond.due("n"));
+}
+
+#[test]
+fn the_total_rises_on_what_nodes_report() {
+    for (part, rises) in [(0.2, true), (1.0, false)] {
+        let mut pond = Pond::new(10.0, &[("max_capacity", "20")]);
+        for _ in 0..20 {
+            node_reports(&mut pond, "n", &[slice(30, 30.0, 0)], part);
+            pond.pass(5);
+        }
+        pond.tick();
+        assert_eq!(pond.pool().total.get() > 10.0, rises, "{part} of it is used");
+    }
+}
+
+#[test]
+fn a_child_tells_what_those_below_use_of_what_they_hold() {
+    let mut pond = Pond::born(Birth { source: Source::Parent, ..birth(settings(10.0, &[])) });
+    let until = Millis::from_secs(600);
+    let supply = Supply { capacity: Amount::clamped(20.0), until, edition: 1, ..Supply::default() };
+    pond.resource.supply(supply);
+    let told = |pond: &mut Pond| pond.resource.condense(pond.now).usage.expect("it is a pool");
+    assert_eq!(told(&mut pond).used, Amount::ZERO, "nobody holds anything");
+    for n in 0..4 {
+        pond.asks(&format!("c{n}"), 1.0);
+    }
+    assert_eq!(told(&mut pond).used.get(), 4.0, "nobody has said anything");
+    for n in 0..3 {
+        pond.reports(&format!("c{n}"), 1.0, 0.25, 7.0);
+    }
+    let usage = told(&mut pond);
+    assert_eq!((usage.used.get(), usage.spent), (1.75, 21.0), "three use a quarter, one does not say");
+    assert_eq!((usage.part_of(20.0), usage.part_of(1.0), usage.part_of(0.0)), (0.0875, 1.0, 1.0));
+    pond.pass(50);
+    pond.tick();
+    assert_eq!(told(&mut pond).used.get(), 4.0, "their reports are old");
+    let mut fair =
+        Resource::new(Birth { source: Source::Parent, ..birth(Settings::new(Kind::FairShare, Amount::ZERO)) });
+    assert_eq!(fair.condense(pond.now).usage, None, "others have no use for it");
 }

@@ -37,7 +37,7 @@ impl Transcript {
     /// What it is told.
     pub(super) fn condense(&mut self) -> Result<String, Failure> {
         let now = self.now;
-        let Condensed { claims, outstanding, learning, edition } = self.resource()?.condense(now);
+        let Condensed { claims, outstanding, learning, edition, .. } = self.resource()?.condense(now);
         let mut output = "told:".to_owned();
         for claim in &claims {
             write!(output, " {}x{}", claim.subclients, number(claim.wants.get()))?;

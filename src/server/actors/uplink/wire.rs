@@ -4,11 +4,11 @@
 use std::{sync::Arc, time::Duration};
 
 use leaseway_client::{
-    session::{Ask, Release},
+    session::{Ask, Lease, Release},
     uplink::Granted,
     wire as shared,
 };
-use leaseway_core::{Amount, Claim, Condensed, Terms, clamp_priority};
+use leaseway_core::{Amount, Claim, Condensed, Terms, UsageBelow, clamp_priority};
 use leaseway_proto::doorman as wire;
 
 use super::settings::{Instructed, instructed};
@@ -21,8 +21,18 @@ pub(super) fn get_server_capacity(node: &str, asks: &[Ask<Condensed>]) -> wire::
         wants: bands(ask),
         outstanding: Some(ask.demand.outstanding.get()),
         learning: Some(ask.demand.learning),
+        usage: ask.demand.usage.map(|usage| usage_of(&usage, ask.has.as_ref())),
     });
     wire::GetServerCapacityRequest { server_id: Some(node.to_owned()), resource: resource.collect() }
+}
+
+/// It is about the lease that is echoed with it.
+fn usage_of(usage: &UsageBelow, has: Option<&Lease>) -> wire::Usage {
+    wire::Usage {
+        recharging_fraction: Some(usage.part_of(has.map_or(0.0, |lease| lease.capacity.get()))),
+        request_cost: Some(usage.spent),
+        interval_ms: None,
+    }
 }
 
 /// One that speaks only the original protocol divides by the number of clients, of which there must be some; it gives leases no
@@ -144,6 +154,17 @@ mod tests {
         ] {
             assert_eq!(with_terms(bad), None, "{bad:?}");
         }
+    }
+
+    #[test]
+    fn what_is_used_below_is_a_part_of_the_lease_that_is_echoed() {
+        let usage = UsageBelow { used: Amount::clamped(20.0), spent: 7.0 };
+        let ask = |demand| Ask { id: "r".into(), demand, has: None };
+        let pool = Condensed { usage: Some(usage), ..Condensed::default() };
+        let request = get_server_capacity("leaf", &[ask(pool), ask(Condensed::default())]);
+        let told = request.resource[0].usage.expect("it is a pool");
+        assert_eq!((told.recharging_fraction, told.request_cost, told.interval_ms), (Some(1.0), Some(7.0), None));
+        assert_eq!(request.resource[1].usage, None);
     }
 
     #[test]

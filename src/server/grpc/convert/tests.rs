@@ -146,3 +146,23 @@ fn reports_of_use_are_checked_and_reach_the_pool() {
     let usage = wire::Usage { interval_ms: Some(-1), ..wire::Usage::default() };
     assert_eq!(error(with(usage)), "resource[1].usage.interval_ms: is -1, must not be negative");
 }
+
+#[test]
+fn a_node_tells_what_is_used_below_it() {
+    let asks = |usage| {
+        let entry = wire::ServerCapacityResourceRequest { resource_id: Some("r".into()), usage, ..Default::default() };
+        let request = wire::GetServerCapacityRequest { server_id: Some("n".into()), resource: vec![entry] };
+        get_server_capacity(request, &Limits::default()).map_err(|error| error.to_string())
+    };
+    let news = |usage| {
+        let asks = asks(usage).expect("valid");
+        let Request::Ask(ask) = &asks[0].1 else { panic!("an ask") };
+        ask.news.as_ref().and_then(|news| news.usage)
+    };
+    assert_eq!(news(None), None, "Doorman's nodes do not say");
+    let usage = wire::Usage { recharging_fraction: Some(0.25), request_cost: Some(7.0), interval_ms: None };
+    let read = news(Some(usage)).expect("it was said");
+    assert_eq!((read.recharging, read.request_cost.get(), read.interval), (0.25, 7.0, None));
+    let error = asks(Some(wire::Usage { recharging_fraction: Some(1.5), ..usage })).expect_err("no part");
+    assert!(error.starts_with("resource[0].usage.recharging_fraction: is 1.5"), "{error}");
+}

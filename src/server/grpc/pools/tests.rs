@@ -4,7 +4,7 @@ use actix::{Arbiter, System};
 use futures_util::StreamExt as _;
 use leaseway_core::{Amount, Ask, Claim, Claims, HolderKind, Repository};
 use leaseway_proto::pools::{
-    Assigned, EventKind, Holder, Totals, assigned::Amount as Portion, report_load_request::Load as Reported,
+    Assigned, EventKind, Holder, Standing, Totals, assigned::Amount as Portion, report_load_request::Load as Reported,
 };
 use tonic::Code;
 
@@ -80,6 +80,13 @@ async fn load(service: &PoolService, load: Option<Reported>, valid_ms: Option<u6
     service.load(request).await.map(|answer| answer.capacity).map_err(|status| status.code())
 }
 
+/// The base, what of it was reported, and for how long that counts.
+async fn shown(service: &PoolService) -> (f64, Option<f64>, Option<u64>) {
+    let request = GetPoolRequest { resource_id: "searches".into() };
+    let pool = service.show(request).await.expect("it is a pool");
+    (pool.base_capacity, pool.reported_load, pool.reported_load_ms)
+}
+
 async fn asks(node: &NodeHandle, id: &str, wants: f64) -> f64 {
     let ask = Ask {
         kind: HolderKind::Client,
@@ -126,17 +133,41 @@ fn what_is_refused_is_not_written_down() {
 }
 
 #[test]
+fn who_is_asked_about_is_shown_as_it_stands() {
+    with_pool(|service, node, _stop| async move {
+        let stands = async |id: &str| {
+            let request = GetClientCapacityRequest { resource_id: "searches".into(), holder: holder(id) };
+            let client = service.get(request).await.expect("it is a pool").client?;
+            Some((client.standing(), client.capacity, client.due))
+        };
+        assert_eq!(set(&service, "acme", 15.0).await, Ok(None));
+        assert_eq!(stands("acme").await, None, "it has never asked");
+        assert_eq!(asks(&node, "acme", 100.0).await, 15.0);
+        assert_eq!(asks(&node, "tom", 10.0).await, 0.0);
+        assert_eq!(stands("acme").await, Some((Standing::Priority, 15.0, 15.0)));
+        assert_eq!(stands("tom").await, Some((Standing::Waiting, 0.0, 0.0)), "5 are no place");
+        assert_eq!(set(&service, "acme", 0.0).await, Ok(Some(Portion::Capacity(15.0))));
+        assert_eq!(get(&service, "acme").await, Ok(None));
+        assert_eq!(stands("acme").await.map(|(_, has, _)| has), Some(15.0), "until it asks");
+    });
+}
+
+#[test]
 fn the_newest_report_of_load_counts_alone() {
     with_pool(|service, node, _stop| async move {
         assert_eq!(load(&service, Some(Reported::Factor(0.75)), None).await, Ok(15.0));
         node.plant_panic("searches");
+        assert_eq!(shown(&service).await, (15.0, Some(15.0), None));
         assert_eq!(load(&service, Some(Reported::Capacity(1e6)), Some(60_000)).await, Ok(40.0));
+        let (base, reported, left) = shown(&service).await;
+        assert_eq!((base, reported), (40.0, Some(40.0)), "what came of it");
+        assert!(left.is_some_and(|left| (1..=60_000).contains(&left)), "{left:?}");
         node.plant_panic("searches");
-        let request = GetPoolRequest { resource_id: "searches".into() };
-        let pool = service.show(request).await.expect("it is a pool");
-        assert_eq!(pool.base_capacity, 20.0, "one that counts for a time is forgotten, and what was before it too");
+        let forgotten = "one that counts for a time is forgotten, and what was before it too";
+        assert_eq!(shown(&service).await, (20.0, None, None), "{forgotten}");
         assert_eq!(load(&service, Some(Reported::Capacity(30.0)), None).await, Ok(30.0));
         assert_eq!(load(&service, None, None).await, Ok(20.0));
+        assert_eq!(shown(&service).await, (20.0, None, None), "it is as the template says");
     });
 }
 

@@ -1,0 +1,178 @@
+//! What is measured of a pool besides what is measured of everything: how often more was used than there is, how far it was
+//! overbooked, and who was sent away.
+//!
+//! What a pool knows of use is old by up to a refresh interval. What is really in use is known here, so that it can be told apart.
+
+use leaseway_core::{Amount, Cause, HolderKind, Millis, PoolEvent, PoolEventKind, PoolReport, Sum};
+use serde::Serialize;
+
+use super::books::per_cent;
+
+const MINUTE: u64 = 60_000;
+/// Frequencies are told for so long.
+pub(super) const EIGHT_HOURS: f64 = 8.0 * 3_600_000.0;
+
+pub(super) struct Pools {
+    base: Amount,
+    /// Measured from here on.
+    from: Millis,
+    last: Millis,
+    /// In use by those who have it.
+    used: Sum,
+    /// What may be connected.
+    total: Amount,
+    whole: Integrals,
+    overloads: u64,
+    /// Overloads that this master of the root has told of.
+    seen: (u32, u64),
+    kicked: Vec<Kicks>,
+    turns: u64,
+}
+
+/// Over time, in units of capacity · ms.
+#[derive(Debug, Default)]
+struct Integrals {
+    ms: u64,
+    used: f64,
+    total: f64,
+    over_ms: u64,
+    most_used: f64,
+    most_total: f64,
+}
+
+/// Clients that were kicked out in a minute.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+pub(super) struct Kicks {
+    pub(super) minute: u64,
+    pub(super) clients: u64,
+}
+
+/// What was measured. Parts are in per cent.
+#[derive(Debug, Clone, Default, PartialEq, Serialize)]
+pub(super) struct PoolFigures {
+    /// How often the root saw more used than there is; and how often that would be in eight hours.
+    pub(super) overloads: u64,
+    pub(super) overloads_in_8_h: f64,
+    /// The part of the time in which more was really used than there is.
+    pub(super) overused: f64,
+    /// What was really used, of the capacity.
+    pub(super) used: f64,
+    pub(super) used_most: f64,
+    /// What might be connected, of the capacity.
+    pub(super) total: f64,
+    pub(super) total_most: f64,
+    /// Clients that lost what they had because of overloads, a total that fell, or priority clients.
+    pub(super) kicked_out: u64,
+    /// In the worst minute.
+    pub(super) kicked_out_most: u64,
+    /// Minute by minute, where there were any.
+    pub(super) kicked_out_in: Vec<Kicks>,
+    /// Clients that lost what they had to others who had been served less.
+    pub(super) took_turns: u64,
+    /// Per eight hours.
+    pub(super) kicked_out_in_8_h: f64,
+    pub(super) took_turns_in_8_h: f64,
+}
+
+impl Pools {
+    pub(super) fn new(base: Amount, from: Millis) -> Pools {
+        Pools {
+            base,
+            from,
+            last: Millis(0),
+            used: Sum::ZERO,
+            total: base,
+            whole: Integrals::default(),
+            overloads: 0,
+            seen: (0, 0),
+            kicked: Vec::new(),
+            turns: 0,
+        }
+    }
+
+    /// Somebody uses something else from now on.
+    pub(super) fn uses(&mut self, now: Millis, before: Amount, after: Amount) {
+        self.advance(now);
+        self.used -= before;
+        self.used += after;
+    }
+
+    /// How the pool of the root stands, as its master of this life has it.
+    pub(super) fn stands(&mut self, now: Millis, life: u32, report: &PoolReport) {
+        self.advance(now);
+        self.total = report.total;
+        let seen = if self.seen.0 == life { self.seen.1 } else { 0 };
+        if now >= self.from {
+            self.overloads += report.overloads - seen;
+        }
+        self.seen = (life, report.overloads);
+    }
+
+    /// Something happened in the pool of a node.
+    pub(super) fn happened(&mut self, now: Millis, event: &PoolEvent) {
+        let is_client = event.client.as_ref().is_some_and(|client| client.kind == HolderKind::Client);
+        if event.kind != PoolEventKind::Disconnected || !is_client || now < self.from {
+            return;
+        }
+        match event.cause {
+            Some(Cause::Overload | Cause::Crowded | Cause::Underrun) => {
+                let minute = now.0 / MINUTE;
+                match self.kicked.last_mut().filter(|kicks| kicks.minute == minute) {
+                    Some(kicks) => kicks.clients += 1,
+                    None => self.kicked.push(Kicks { minute, clients: 1 }),
+                }
+            }
+            Some(Cause::Displaced) => self.turns += 1,
+            _ => {}
+        }
+    }
+
+    /// Counts the time since something last changed.
+    pub(super) fn advance(&mut self, now: Millis) {
+        let ms = now.since(self.last.max(self.from)).0;
+        self.last = now;
+        if ms == 0 {
+            return;
+        }
+        let (used, total, whole) = (self.used.get(), self.total.get(), &mut self.whole);
+        whole.ms += ms;
+        whole.used += used * ms as f64;
+        whole.total += total * ms as f64;
+        whole.most_used = whole.most_used.max(used);
+        whole.most_total = whole.most_total.max(total);
+        whole.over_ms += if self.used > Sum::from(self.base) { ms } else { 0 };
+    }
+
+    /// What is used and what may be connected, and how many have been kicked out so far.
+    pub(super) fn now(&self) -> (f64, f64, u64) {
+        (self.used.get(), self.total.get(), self.kicked_out())
+    }
+
+    fn kicked_out(&self) -> u64 {
+        self.kicked.iter().map(|kicks| kicks.clients).sum()
+    }
+
+    pub(super) fn figures(&self) -> PoolFigures {
+        let (whole, base) = (&self.whole, self.base.get());
+        let time = whole.ms as f64;
+        let in_8_h = |count: u64| if whole.ms == 0 { 0.0 } else { count as f64 * EIGHT_HOURS / time };
+        PoolFigures {
+            overloads: self.overloads,
+            overloads_in_8_h: in_8_h(self.overloads),
+            overused: per_cent(whole.over_ms as f64, time),
+            used: per_cent(whole.used, base * time),
+            used_most: per_cent(whole.most_used, base),
+            total: per_cent(whole.total, base * time),
+            total_most: per_cent(whole.most_total, base),
+            kicked_out: self.kicked_out(),
+            kicked_out_most: self.kicked.iter().map(|kicks| kicks.clients).max().unwrap_or_default(),
+            kicked_out_in: self.kicked.clone(),
+            took_turns: self.turns,
+            kicked_out_in_8_h: in_8_h(self.kicked_out()),
+            took_turns_in_8_h: in_8_h(self.turns),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;
