@@ -23,7 +23,7 @@ use crate::{
 };
 
 use self::report::Pair;
-pub(crate) use self::report::{Case, Report, Summary};
+pub(crate) use self::report::{Case, Ratio, Report, Spread, Summary};
 
 mod report;
 

@@ -40,7 +40,7 @@ pub(crate) struct Pair {
     pub(crate) b: Measurement,
 }
 
-#[derive(Serialize, Deserialize)]
+#[derive(Clone, Serialize, Deserialize)]
 pub(crate) struct Summary {
     pub(crate) clients: u32,
     /// How they came, if they were let in before the first repetition.

@@ -86,7 +86,7 @@ impl Count {
         let answered: Vec<u64> = self.answered.iter().zip(&before.answered).map(|(now, then)| now - then).collect();
         let (sum, failed) = (answered.iter().sum::<u64>(), self.failed - before.failed);
         let rate = (sum + failed) as f64 / (self.at - before.at).as_secs_f64().max(0.001);
-        let failed = if failed > 0 { format!(", {failed} errors") } else { String::new() };
+        let failed = if failed > 0 { format!(", {failed} failed") } else { String::new() };
         if sum == 0 {
             return format!("{rate:.0} requests/s{failed}");
         }
@@ -160,7 +160,7 @@ mod tests {
         beat.answered(Duration::from_millis(100), 3);
         beat.failed();
         let now = Count { at: before.at + Duration::from_millis(500), ..Count::of(&beats) };
-        assert_eq!(now.text(&before), "202 requests/s, p50 0.96 ms, p99 106.50 ms, 1 errors");
+        assert_eq!(now.text(&before), "202 requests/s, p50 0.96 ms, p99 106.50 ms, 1 failed");
         assert_eq!(beat.leased(), 3);
     }
 }

@@ -12,7 +12,7 @@ use crate::process::Memory;
 const LIMIT_SHARE: f64 = 0.85;
 
 const LAPSED: &str = "leases ended before it was their clients' turn, so that there were fewer than asked for: give the \
-                      server's resources a longer lease_duration";
+                      server's resources a longer lease_length";
 
 /// Milliseconds that requests may begin late without a word: what a timer takes, and a little more.
 const LATE_MS: f64 = 2.0;
