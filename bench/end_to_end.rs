@@ -114,10 +114,11 @@ fn everybody_has_a_lease_before_it_begins_and_keeps_it_for_the_next_run() {
     let mut most = 0;
     crowd.fill(&options, &Interrupt::default(), |live| most = live.leased()).unwrap();
     let filled = crowd.filled.unwrap();
-    assert!(filled.clients == 5000 && filled.bytes_per_client.is_some() && most <= 5000, "{filled:?}");
+    assert!(filled.clients == 10_000 && filled.bytes_per_client.is_some() && most <= 10_000, "{filled:?}");
     for _ in 0..2 {
         let measured = load::run(&options, &mut crowd, &Interrupt::default(), |_, _| {}).unwrap();
-        assert!(measured.leased == 5000 && measured.requests < 100, "{measured:?}");
+        // One that has just come may be without.
+        assert!(measured.leased > 9_900 && measured.requests < 100, "{measured:?}");
     }
 }
 

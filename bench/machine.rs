@@ -31,14 +31,14 @@ impl Machine {
         }
     }
 
-    /// In one line.
+    /// In one line, but for the time: the same for all that was measured here.
     pub(crate) fn text(&self) -> String {
-        let Machine { cores, cpu, kernel, version, optimised, at } = self;
+        let Machine { cores, cpu, kernel, version, optimised, .. } = self;
         let cpu = cpu.as_ref().map_or(String::new(), |cpu| format!(" ({cpu})"));
         let kernel = kernel.as_ref().map_or(String::new(), |kernel| format!(", kernel {kernel}"));
         let cores = if *cores == 1 { "1 core".into() } else { format!("{cores} cores") };
         let build = if *optimised { "" } else { ", a debug build" };
-        format!("{cores}{cpu}{kernel}; leaseway-bench {version}{build}; {at}")
+        format!("{cores}{cpu}{kernel}; leaseway-bench {version}{build}")
     }
 }
 
@@ -67,7 +67,7 @@ mod tests {
             optimised: false,
             at: "2026-01-01T00:00:00Z".into(),
         };
-        assert_eq!(machine.text(), "1 core; leaseway-bench 1.2.3, a debug build; 2026-01-01T00:00:00Z");
+        assert_eq!(machine.text(), "1 core; leaseway-bench 1.2.3, a debug build");
         assert!(Machine::read().cores > 0);
     }
 }

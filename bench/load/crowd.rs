@@ -7,13 +7,16 @@ use serde::{Deserialize, Serialize};
 use super::{
     Options,
     live::Live,
-    run::Generator,
+    run::{Generator, Purpose},
     workload::{Population, Workload},
 };
 use crate::{error::Error, process, signal::Interrupt};
 
 /// A server that lets no further client in for so long will not do it.
 const PATIENCE: Duration = Duration::from_secs(if cfg!(test) { 2 } else { 15 });
+
+/// Of fewer clients the memory of each cannot be told from what else grew.
+const MANY: u32 = 10_000;
 
 /// What clients hold outlives a run: the next one on the same server goes on with it.
 pub(crate) struct Crowd {
@@ -28,7 +31,8 @@ pub(crate) struct Crowd {
 pub(crate) struct Filled {
     pub(crate) clients: u32,
     pub(crate) seconds: f64,
-    /// What the server's memory grew by meanwhile, for each client.
+    /// What the server's memory grew by meanwhile, for each client. With few clients that is mostly connections and buffers,
+    /// and not said.
     pub(crate) bytes_per_client: Option<f64>,
 }
 
@@ -71,7 +75,7 @@ impl Crowd {
         let memory = || options.server_pid.map(process::memory).transpose();
         let before = memory()?;
         let started = Instant::now();
-        let generator = Generator::start(options, self, None)?;
+        let generator = Generator::start(options, self, Purpose::Fill)?;
         let mut live = generator.live();
         let (mut leased, mut since) = (0, Instant::now());
         let clients = u64::from(options.clients);
@@ -87,7 +91,7 @@ impl Crowd {
         let seconds = started.elapsed().as_secs_f64();
         generator.stop(self);
         let grown = before.zip(memory()?).map(|(before, after)| after.now_kib as f64 - before.now_kib as f64);
-        let bytes_per_client = grown.map(|kib| kib * 1024.0 / clients as f64);
+        let bytes_per_client = grown.filter(|_| options.clients >= MANY).map(|kib| kib * 1024.0 / clients as f64);
         self.filled = Some(Filled { clients: options.clients, seconds, bytes_per_client });
         Ok(())
     }

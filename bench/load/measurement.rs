@@ -295,7 +295,7 @@ mod tests {
     fn a_schedule_that_was_not_kept_is_named() {
         let kept = Kept { rate: 100.0, due: 1000, begun: 1000, late_p99_ms: 0.1, late_max_ms: 9.0 };
         assert_eq!(kept.doubt(), None);
-        let behind = Kept { begun: 900, ..kept.clone() };
+        let behind = Kept { begun: 900, ..kept };
         assert!(behind.doubt().is_some_and(|doubt| doubt.contains("the schedule was not kept")));
         let late = Kept { late_p99_ms: 50.0, ..kept };
         assert!(late.doubt().is_some_and(|doubt| doubt.contains("requests began late")));

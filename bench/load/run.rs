@@ -77,7 +77,7 @@ pub(crate) fn run(
     interrupt: &Interrupt,
     mut observe: impl FnMut(Duration, &mut Live),
 ) -> Result<Measurement, Error> {
-    let generator = Generator::start(options, crowd, options.common.rate)?;
+    let generator = Generator::start(options, crowd, Purpose::Measure)?;
     let started = Instant::now();
     let mut live = generator.live();
     let mut live = || observe(started.elapsed(), &mut live);
@@ -139,6 +139,14 @@ impl Used {
     }
 }
 
+/// What a load is for.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Purpose {
+    /// Everybody is to have a lease, soon: a closed loop whatever the rate, and nobody leaves.
+    Fill,
+    Measure,
+}
+
 /// The threads that make the load. Dropping it stops them, soon, without waiting.
 pub(super) struct Generator {
     threads: Vec<Thread>,
@@ -156,14 +164,16 @@ struct Thread {
 }
 
 impl Generator {
-    /// Returns once all threads are there and begin to connect. With a `rate`, in requests a second, it is an open loop.
-    pub(super) fn start(options: &Options<'_>, crowd: &mut Crowd, rate: Option<f64>) -> Result<Generator, Error> {
+    /// Returns once all threads are there and begin to connect.
+    pub(super) fn start(options: &Options<'_>, crowd: &mut Crowd, purpose: Purpose) -> Result<Generator, Error> {
         let parts = options.threads();
         let (over, _) = watch::channel(());
         let mut generator = Generator { threads: Vec::new(), shared: Arc::default(), over };
         let workloads = crowd.take(parts);
         let start = Instant::now();
-        for (part, workload) in (0..parts).zip(workloads) {
+        let rate = options.common.rate.filter(|_| purpose == Purpose::Measure);
+        for (part, mut workload) in (0..parts).zip(workloads) {
+            workload.may_leave(purpose == Purpose::Measure);
             let schedule = rate.map(|rate| Arc::new(Schedule::part(start, rate, part, parts)));
             let plan = Plan {
                 servers: Servers { named: options.targets.clone(), follow: options.server_pid.is_none() },

@@ -96,6 +96,8 @@ pub(crate) struct Workload {
     leased: u32,
     /// How many clients have left from each place; empty where none does.
     generations: Vec<u32>,
+    /// Whether clients leave at this time.
+    restless: bool,
     rng: fastrand::Rng,
 }
 
@@ -145,12 +147,18 @@ impl Workload {
             held: vec![None; clients as usize * population.resources_per_request as usize],
             leased: 0,
             generations: if population.churn.percent > 0.0 { vec![0; clients as usize] } else { Vec::new() },
+            restless: true,
             rng,
             population,
         }
     }
 
-    /// How many of them hold a lease, ended or not.
+    /// Whether clients may leave from now on, where they do at all.
+    pub(crate) fn may_leave(&mut self, may: bool) {
+        self.restless = may;
+    }
+
+    /// How many clients hold a lease, ended or not.
     pub(crate) fn leased(&self) -> u32 {
         self.leased
     }
@@ -164,7 +172,8 @@ impl Workload {
     /// Overwrites `request` with that of the client whose turn it is. Reusing one spares its strings.
     pub(crate) fn write(&mut self, request: &mut GetCapacityRequest) -> Turn {
         let place = self.walk.next();
-        let (newcomer, release) = if self.generations.is_empty() { (false, None) } else { self.replace(place) };
+        let (newcomer, release) =
+            if self.restless && !self.generations.is_empty() { self.replace(place) } else { (false, None) };
         let asker = Asker { place, generation: self.generation(place) };
         let client = self.client(place);
         write_id(request.client_id.get_or_insert_default(), client, asker.generation);

@@ -115,7 +115,7 @@ impl<'s> Cases<'s> {
     }
 
     fn cpu(&self) -> Option<Chart> {
-        let scale = Scale { from: 0.0, to: None, digits: 1, unit: "µs of the server's CPU" };
+        let scale = Scale { from: 0.0, to: None, digits: 1, unit: "µs" };
         let note = "Of all the server's threads, divided by the requests. Less is better.";
         self.bars("CPU time per request", note, &scale, |summary| summary.cpu_us_per_request)
     }

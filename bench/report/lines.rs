@@ -8,7 +8,7 @@ use super::chart::{Chart, SERIES, WIDTH, at, legend};
 use crate::compare::Spread;
 
 const LEFT: f64 = 56.0;
-const RIGHT: f64 = 16.0;
+const RIGHT: f64 = 30.0;
 const TOP: f64 = 28.0;
 const HEIGHT: f64 = 240.0;
 const BOTTOM: f64 = 40.0;

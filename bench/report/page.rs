@@ -141,9 +141,9 @@ impl<'s> Page<'s> {
                         @if let Some(ratio) = turn[0].ratio {
                             tr.ratio {
                                 td.word { "first ÷ second" } td {} td {} td {} td {}
-                                td { (cell(range(ratio.requests_per_second, 3))) }
-                                td { (cell(range(ratio.cpu_us_per_request, 3))) }
-                                td { (cell(range(ratio.p50_ms, 3))) } td { (cell(range(ratio.p99_ms, 3))) }
+                                td { (cell(&range(ratio.requests_per_second, 3))) }
+                                td { (cell(&range(ratio.cpu_us_per_request, 3))) }
+                                td { (cell(&range(ratio.p50_ms, 3))) } td { (cell(&range(ratio.p99_ms, 3))) }
                                 td {} td {} td { (grouped(turn[0].summary.peak_mib / turn[1].summary.peak_mib, 3)) }
                                 td {} td {} td {}
                             }
@@ -166,9 +166,9 @@ impl<'s> Page<'s> {
                 td.word { (self.cases.name(case)) }
                 td { (grouped(summary.clients.into(), 0)) } td { (grouped(case.resources.into(), 0)) }
                 td { (case.load.replace('x', " × ")) } td { (rate.map_or("closed loop".into(), |rate| grouped(rate, 0))) }
-                td { (cell(range(summary.requests_per_second, 0))) }
-                td { (cell(range(summary.cpu_us_per_request, 1))) }
-                td { (cell(range(summary.p50_ms, 2))) } td { (cell(range(summary.p99_ms, 2))) }
+                td { (cell(&range(summary.requests_per_second, 0))) }
+                td { (cell(&range(summary.cpu_us_per_request, 1))) }
+                td { (cell(&range(summary.p50_ms, 2))) } td { (cell(&range(summary.p99_ms, 2))) }
                 td { (grouped(worst(|run| run.latency_ms.p999), 2)) } td { (grouped(worst(|run| run.latency_ms.max), 2)) }
                 td { (if summary.peak_mib > 0.0 { grouped(summary.peak_mib, 1) } else { "–".into() }) }
                 td { (dash(bytes)) } td { (grouped(summary.errors as f64, 0)) } td { (grouped(summary.ignored as f64, 0)) }
@@ -197,7 +197,7 @@ fn section(title: &str, charts: &[Chart]) -> Markup {
 }
 
 /// The range in brackets is less important than the median.
-fn cell(text: String) -> Markup {
+fn cell(text: &str) -> Markup {
     match text.split_once(" (") {
         Some((median, range)) => html! { (median) span { " (" (range) } },
         None => html! { (text) },
@@ -211,7 +211,7 @@ fn plain(table: &Table) -> Markup {
                 caption { (table.title) }
                 tr { @for (place, head) in table.head.iter().enumerate() { th.word[place == 0] { (head) } } }
                 @for row in &table.rows {
-                    tr { @for (place, text) in row.iter().enumerate() { td.word[place == 0] { (cell(text.clone())) } } }
+                    tr { @for (place, text) in row.iter().enumerate() { td.word[place == 0] { (cell(text)) } } }
                 }
             }
         }
@@ -231,8 +231,13 @@ fn origin(source: &Source) -> Markup {
         Content::Simulate(simulated) => trees::commands(simulated),
         Content::Fleet(_) => Vec::new(),
     };
+    let at = match &source.content {
+        Content::Load(report) => Some(&report.machine.at),
+        Content::Compare(report) => Some(&report.machine.at),
+        Content::Simulate(_) | Content::Chaos(_) | Content::Fleet(_) => None,
+    };
     html! {
-        p { strong { (source.name) } @if commands.is_empty() { span.soft { " (the command is not in the file)" } } }
+        p { strong { (source.name) } @if let Some(at) = at { span.soft { ", " (at) } } @if commands.is_empty() { span.soft { " (the command is not in the file)" } } }
         @if !commands.is_empty() { pre { (commands.join("\n")) } }
     }
 }

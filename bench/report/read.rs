@@ -148,7 +148,7 @@ mod tests {
             json!({"clients": 5, "hints": true, "start_s": 1.0, "memory_kib": 3, "rise_s": [1, "x"], "fall_s": []});
         assert!(refused(&fleet).contains("result of `fleet`, but in `rise_s[1]`"), "{}", refused(&fleet));
         let compare = json!({"a": "x", "b": "y", "cases": [{"resources": 1}], "arguments": [], "machine": {}});
-        assert!(refused(&compare).contains("in `machine`: missing field"), "{}", refused(&compare));
+        assert!(refused(&compare).contains("in `cases[0]`: missing field `load`"), "{}", refused(&compare));
     }
 
     #[test]

@@ -16,9 +16,12 @@ struct Ceiling {
 
 impl Ceiling {
     fn start() -> Ceiling {
-        let mut child = Command::new(BENCH).args(["ceiling", "--threads", "1"]).stdout(Stdio::piped()).spawn().unwrap();
+        let mut command = Command::new(BENCH);
+        command.args(["ceiling", "--threads", "1"]).stdout(Stdio::piped());
+        let mut child = command.spawn().expect("it was built with this test");
         let mut line = String::new();
-        BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
+        let said = child.stdout.take().expect("it is piped");
+        BufReader::new(said).read_line(&mut line).expect("it says something");
         let address = line.trim().strip_prefix("listening on ").expect("it says where").to_owned();
         Ceiling { child, address }
     }
@@ -34,13 +37,13 @@ impl Drop for Ceiling {
 fn run(arguments: &[&str], output: Option<&Path>) {
     let mut command = Command::new(BENCH);
     if let Some(path) = output {
-        command.stdout(File::create(path).unwrap());
+        command.stdout(File::create(path).expect("the directory is ours"));
     }
-    assert!(command.args(arguments).status().unwrap().success(), "{arguments:?}");
+    assert!(command.args(arguments).status().is_ok_and(|status| status.success()), "{arguments:?}");
 }
 
 fn report(arguments: &[&str]) -> Output {
-    Command::new(BENCH).arg("report").args(arguments).output().unwrap()
+    Command::new(BENCH).arg("report").args(arguments).output().expect("it was built with this test")
 }
 
 #[test]
