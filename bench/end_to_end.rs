@@ -107,9 +107,9 @@ fn requests_that_a_slow_server_lets_wait_count_from_when_they_were_due() {
 #[test]
 fn everybody_has_a_lease_before_it_begins_and_keeps_it_for_the_next_run() {
     let ceiling = start(Runtime::CurrentThread);
-    let common = common("--warmup 0 --seconds 0.1 --threads 2 --fill --rate 10");
+    let common = common("--warmup 0 --seconds 0.1 --threads 2 --fill --rate 10 --churn 20 --leave silent");
     let options =
-        Options { clients: 5000, server_pid: Some(std::process::id()), ..options(ceiling.address(), &common) };
+        Options { clients: 10_000, server_pid: Some(std::process::id()), ..options(ceiling.address(), &common) };
     let mut crowd = Crowd::new(&options);
     let mut most = 0;
     crowd.fill(&options, &Interrupt::default(), |live| most = live.leased()).unwrap();

@@ -101,12 +101,13 @@ mod tests {
     #[test]
     fn a_line_goes_through_the_medians() {
         let spread = |median: f64| Spread { median, min: median / 2.0, max: median * 2.0 };
-        let line = Line { series: 7, points: vec![(10.0, spread(0.0)), (100.0, spread(1.0))], dots: true };
+        let line = Line { series: 7, points: vec![(10.0, spread(0.25)), (100.0, spread(0.5))], dots: true };
         let up = Axis { label: "up", marks: vec![], place: Box::new(|value| value) };
         let across = powers("across", 10.0, 100.0, |value| value.to_string());
         let names = ["", "", "", "", "", "", "", "seven"];
         let svg = lines("t", "n", [&across, &up], &names, &[line]).body.into_string();
-        let expected = format!("d=\"M{LEFT:.1} {:.1}L{:.1} {TOP:.1}\"", TOP + HEIGHT, WIDTH - RIGHT);
+        let (quarter, half) = (TOP + HEIGHT * 0.75, TOP + HEIGHT / 2.0);
+        let expected = format!("d=\"M{LEFT:.1} {quarter:.1}L{:.1} {half:.1}\"", WIDTH - RIGHT);
         assert!(svg.contains(&expected) && svg.contains("class=\"line k1\""), "{svg}");
     }
 }
