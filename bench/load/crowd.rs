@@ -90,9 +90,25 @@ impl Crowd {
         }
         let seconds = started.elapsed().as_secs_f64();
         generator.stop(self);
-        let grown = before.zip(memory()?).map(|(before, after)| after.now_kib as f64 - before.now_kib as f64);
-        let bytes_per_client = grown.filter(|_| options.clients >= MANY).map(|kib| kib * 1024.0 / clients as f64);
+        let bytes_per_client =
+            before.zip(memory()?).and_then(|(before, after)| grown(options.clients, before.now_kib, after.now_kib));
         self.filled = Some(Filled { clients: options.clients, seconds, bytes_per_client });
         Ok(())
+    }
+}
+
+/// By how many bytes for each client.
+fn grown(clients: u32, before_kib: u64, after_kib: u64) -> Option<f64> {
+    (clients >= MANY).then(|| (after_kib as f64 - before_kib as f64) * 1024.0 / f64::from(clients))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn memory_is_told_for_each_of_many_clients() {
+        assert_eq!(grown(1_000_000, 10_000, 410_000), Some(409.6));
+        assert_eq!(grown(100, 10_000, 11_000), None);
     }
 }
