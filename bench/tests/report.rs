@@ -59,6 +59,11 @@ fn what_was_measured_becomes_a_page_and_a_picture() {
     let server = format!("{BENCH} ceiling --threads 1 --listen 127.0.0.1:{{port}}");
     let compared = ["compare", "--a", &server, "--b", &server, "--fill", "--clients", "200:20,20", "--reps", "2"];
     run(&[&compared[..], &brief, &["--load", "1x4", "--resources", "1,5", "--json", &compare]].concat(), None);
+    let written: serde_json::Value = serde_json::from_slice(&fs::read(&compare).unwrap()).unwrap();
+    let case = &written["cases"][0];
+    for (side, clients) in [("a", 200), ("b", 20)] {
+        assert_eq!((&case[side]["clients"], &case[side]["filled"]["clients"]), (&clients.into(), &clients.into()));
+    }
     run(&["simulate", "one", "--seeds", "2", "--json", &simulate], None);
 
     let (html, svg) = (file("page.html"), file("pictures.svg"));
