@@ -23,13 +23,12 @@ mod trees;
 /// number of clients; shares used in trees, times after mishaps; and all figures, with the commands that repeat them.
 #[derive(clap::Args)]
 #[command(after_long_help = REPORT_EXAMPLES)]
-#[group(id = "out", required = true, multiple = true, args = ["html", "svg"])]
 pub(crate) struct Args {
     /// What was measured.
     #[arg(value_name = "FILE", required = true)]
     files: Vec<PathBuf>,
     /// Write a page, for a browser.
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, value_name = "FILE", required_unless_present = "svg")]
     html: Option<PathBuf>,
     /// Write the pictures alone, below each other.
     #[arg(long, value_name = "FILE")]

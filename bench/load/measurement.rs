@@ -205,8 +205,8 @@ impl Kept {
     fn doubt(&self) -> Option<&'static str> {
         if (self.begun as f64) < self.due as f64 * 0.99 {
             Some(
-                "the schedule was not kept: fewer requests began than were due, for all that may be in flight was; the \
-                 server cannot answer that many, or it takes more connections and --in-flight",
+                "the schedule was not kept, fewer requests began than were due: the server cannot answer that many, or not \
+                 with so few in flight, or the load generator had no time",
             )
         } else if self.late_p99_ms > LATE_MS {
             Some("requests began late: nothing was free to send them, or the load generator had no time")
