@@ -1,9 +1,10 @@
 //! The ceiling: a capacity server that does nothing. It reads the same messages and writes answers of the same size, so
 //! what it costs per request is what gRPC costs, and no server on these libraries can be cheaper.
 //!
-//! It comes in two runtimes, because where tonic runs matters more than most logic: one multi-thread runtime that steals
-//! work, or one current-thread runtime per thread with connections dealt out to them, where a request never changes
-//! thread and answers leave in fewer writes.
+//! It comes in three runtimes, because where tonic runs matters more than most logic: one multi-thread runtime that steals
+//! work, or one current-thread runtime per thread, where a request never changes thread and answers leave in fewer writes.
+//! To these, connections are dealt out by an acceptor, evenly; or each has a listener of its own on the same port and the
+//! kernel chooses, which saves the acceptor and may give one thread all of them.
 
 use std::{
     io,
@@ -14,7 +15,7 @@ use std::{
 use clap::ValueEnum;
 use leaseway_proto::doorman::capacity_server::CapacityServer;
 use tokio::{
-    net::{TcpListener, TcpStream},
+    net::{TcpListener, TcpSocket, TcpStream},
     runtime::{self, Runtime as Tokio},
     sync::{mpsc, watch},
 };
@@ -33,6 +34,9 @@ mod service;
 
 /// Connections accepted but not yet taken by their thread; beyond it the acceptor waits, and the kernel's backlog grows.
 const DEALT_MAX: usize = 64;
+
+/// Connections that the kernel keeps for a thread that has not accepted them yet.
+const BACKLOG: u32 = 1024;
 
 /// Serves the Doorman protocol with no logic: the most that tonic allows on this machine.
 ///
@@ -56,6 +60,9 @@ pub(crate) enum Runtime {
     CurrentThread,
     /// One work-stealing runtime over all threads.
     MultiThread,
+    /// One single-threaded runtime per thread, each with a listener of its own (SO_REUSEPORT). The kernel deals by chance:
+    /// a few connections may all meet the same thread.
+    ReusePort,
 }
 
 pub(crate) fn main(args: &Args) -> Result<(), Error> {
@@ -80,13 +87,17 @@ pub(crate) struct Ceiling {
 
 impl Ceiling {
     pub(crate) fn start(listen: SocketAddr, runtime: Runtime, threads: usize) -> io::Result<Ceiling> {
-        let listener = StdListener::bind(listen)?;
-        listener.set_nonblocking(true)?;
-        let address = listener.local_addr()?;
         let (stop, stopped) = watch::channel(());
-        let threads = match runtime {
-            Runtime::MultiThread => vec![shared(listener, threads, stopped)?],
-            Runtime::CurrentThread => dealt(listener, threads, stopped)?,
+        let (address, threads) = match runtime {
+            Runtime::MultiThread => {
+                let listener = bind(listen)?;
+                (listener.local_addr()?, vec![shared(listener, threads, stopped)?])
+            }
+            Runtime::CurrentThread => {
+                let listener = bind(listen)?;
+                (listener.local_addr()?, dealt(listener, threads, stopped)?)
+            }
+            Runtime::ReusePort => reused(listen, threads, &stopped)?,
         };
         Ok(Ceiling { address, stop: Some(stop), threads })
     }
@@ -105,22 +116,57 @@ impl Drop for Ceiling {
     }
 }
 
+fn bind(listen: SocketAddr) -> io::Result<StdListener> {
+    let listener = StdListener::bind(listen)?;
+    listener.set_nonblocking(true)?;
+    Ok(listener)
+}
+
 /// One work-stealing runtime: the usual way to run tonic.
-fn shared(listener: StdListener, threads: usize, mut stopped: watch::Receiver<()>) -> io::Result<JoinHandle<()>> {
+fn shared(listener: StdListener, threads: usize, stopped: watch::Receiver<()>) -> io::Result<JoinHandle<()>> {
     let tokio = runtime::Builder::new_multi_thread().worker_threads(threads).enable_all().build()?;
     let listener = tokio.block_on(async { TcpListener::from_std(listener) })?;
     spawn("serve".into(), move || {
-        tokio.block_on(async move {
-            let incoming = TcpIncoming::from(listener).with_nodelay(Some(true));
-            let service = CapacityServer::new(Fixed::new());
-            // Spawned: this thread is not one of the runtime's own.
-            let serving = tokio::spawn(Server::builder().add_service(service).serve_with_incoming(incoming));
-            tokio::select! {
-                served = serving => complain(served.expect("tonic does not panic")),
-                _ = stopped.changed() => {}
-            }
-        });
+        // Spawned: this thread is not one of the runtime's own.
+        let serving = tokio.spawn(serve(listener, stopped));
+        tokio.block_on(serving).expect("tonic does not panic");
     })
+}
+
+async fn serve(listener: TcpListener, mut stopped: watch::Receiver<()>) {
+    let incoming = TcpIncoming::from(listener).with_nodelay(Some(true));
+    let service = CapacityServer::new(Fixed::new());
+    tokio::select! {
+        served = Server::builder().add_service(service).serve_with_incoming(incoming) => complain(served),
+        _ = stopped.changed() => {}
+    }
+}
+
+/// Single-threaded runtimes that accept for themselves.
+fn reused(
+    listen: SocketAddr,
+    threads: usize,
+    stopped: &watch::Receiver<()>,
+) -> io::Result<(SocketAddr, Vec<JoinHandle<()>>)> {
+    // The first one finds a free port if none was named, and the others join it there.
+    let mut address = listen;
+    let mut handles = Vec::with_capacity(threads);
+    for n in 0..threads {
+        let tokio = current_thread()?;
+        let listener = tokio.block_on(async { reusing(address) })?;
+        address = listener.local_addr()?;
+        let stopped = stopped.clone();
+        handles.push(spawn(format!("serve-{n}"), move || tokio.block_on(serve(listener, stopped)))?);
+    }
+    Ok((address, handles))
+}
+
+fn reusing(address: SocketAddr) -> io::Result<TcpListener> {
+    let socket = if address.is_ipv4() { TcpSocket::new_v4()? } else { TcpSocket::new_v6()? };
+    socket.set_reuseaddr(true)?; // as the standard listener does: a port is free again as soon as its server has ended
+    socket.set_reuseport(true)?;
+    socket.bind(address)?;
+    socket.listen(BACKLOG)
 }
 
 /// Single-threaded runtimes, and one more thread that accepts connections for them.

@@ -1,5 +1,7 @@
 //! Two servers under the same load, in turns: A, B, A, B … What else happens on the machine hits both, so that the ratio
 //! of neighbouring runs says more than either figure.
+//!
+//! A and B may be the same server with other clients: `--clients 1000000:10` is what a million cost beside ten.
 
 use std::{
     fmt,
@@ -13,12 +15,17 @@ use indicatif::{ProgressBar, ProgressStyle};
 
 use crate::{
     error::Error,
-    load::{self, Common, Options, find_master},
+    load::{self, Common, Crowd, Options, find_master},
+    machine::Machine,
     output::{note, print},
     process::Server,
-    report::{Case, Pair, Report},
     signal::Interrupt,
 };
+
+use self::report::Pair;
+pub(crate) use self::report::{Case, Ratio, Report, Spread, Summary};
+
+mod report;
 
 /// How often a server that is starting is asked whether it is ready.
 const READY_POLL: Duration = Duration::from_millis(50);
@@ -26,8 +33,12 @@ const READY_POLL: Duration = Duration::from_millis(50);
 /// Runs two servers under the same load in turns and reports their ratios.
 ///
 /// Both are started here, on free loopback ports, and ended again whatever happens. A command is run as it stands, without
-/// a shell, and must be the server itself and no wrapper: CPU time is read from the process that it starts.
+/// a shell, and must be the server itself and no wrapper: CPU time is read from the process that it starts. Clients keep
+/// their leases from one repetition to the next; with `--fill` all of them have one before the first.
+///
+/// Without flags it takes less than a minute. Every mix of `--clients`, `--resources` and `--load` is a case.
 #[derive(clap::Args)]
+#[command(after_long_help = COMPARE_EXAMPLES)]
 pub(crate) struct Args {
     /// Command of server A; `{port}` in it is replaced by a free port.
     #[arg(long, value_name = "COMMAND")]
@@ -36,12 +47,15 @@ pub(crate) struct Args {
     #[arg(long, value_name = "COMMAND")]
     b: String,
     /// Runs of each server in each case.
-    #[arg(long, default_value = "5", value_name = "N")]
+    #[arg(long, default_value = "3", value_name = "N")]
     reps: NonZeroU32,
-    /// Numbers of clients, each a case with each load. With fewer than there are requests in flight, clients ask again
-    /// before they are answered, which real ones do not.
-    #[arg(long, default_value = "10,10000", value_name = "N,…", value_delimiter = ',')]
-    clients: Vec<NonZeroU32>,
+    /// Numbers of clients; `1000000:10` gives A a million and B ten. With fewer than there are requests in flight, clients
+    /// ask again before they are answered, which real ones do not.
+    #[arg(long, default_value = "10000", value_name = "N|A:B,…", value_delimiter = ',')]
+    clients: Vec<Clients>,
+    /// Numbers of distinct resources.
+    #[arg(long, default_value = "1", value_name = "K,…", value_delimiter = ',')]
+    resources: Vec<NonZeroU32>,
     /// Loads: connections x requests in flight on each.
     #[arg(long, default_value = "4x16,16x16", value_name = "CxF,…", value_delimiter = ',')]
     load: Vec<Shape>,
@@ -56,6 +70,35 @@ pub(crate) struct Args {
     /// Also write everything that was measured to a file.
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
+}
+
+const COMPARE_EXAMPLES: &str = "\
+Examples:
+  # Beside a server that does nothing, in eight cases:
+  leaseway-bench compare --reps 5 --clients 10,10000 --resources 1,1000 --load 4x16,16x16 --json cases.json \\
+      --a 'leaseway serve --listen 127.0.0.1:{port} --http 127.0.0.1:0 --config bench.yaml' \\
+      --b 'leaseway-bench ceiling --listen 127.0.0.1:{port}'
+  leaseway-bench report cases.json --html cases.html
+
+  # The same server with a million clients and with a hundred, all of which have a lease before it begins; bench.yaml should
+  # let leases last for minutes, and the server may need --max-clients-per-resource:
+  leaseway-bench compare --fill --clients 1000000:100 --load 4x16 --a 'leaseway serve …' --b 'leaseway serve …'";
+
+/// How many clients either server has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Clients {
+    a: NonZeroU32,
+    b: NonZeroU32,
+}
+
+impl FromStr for Clients {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Clients, String> {
+        let (a, b) = text.split_once(':').unwrap_or((text, text));
+        let clients = a.parse().ok().zip(b.parse().ok()).map(|(a, b)| Clients { a, b });
+        clients.ok_or_else(|| "expected a number, or one for A and one for B, as 1000000:10".into())
+    }
 }
 
 /// Connections, and requests in flight on each.
@@ -83,19 +126,21 @@ impl fmt::Display for Shape {
 }
 
 pub(crate) fn main(args: &Args) -> Result<(), Error> {
-    args.common.check()?;
+    args.resources.iter().try_for_each(|&resources| args.common.check(resources))?;
     let interrupt = Interrupt::watch()?;
     let plan = Plan::new(args);
     note(&plan.announcement());
 
-    let mut report = Report {
+    let mut cases = Vec::new();
+    let outcome = plan.run(&interrupt, &mut cases);
+    plan.bar.finish_and_clear();
+    let report = Report {
         a: args.a.clone(),
         b: args.b.clone(),
         arguments: std::env::args().skip(1).collect(),
-        cases: Vec::new(),
+        machine: Machine::read(),
+        cases,
     };
-    let outcome = plan.run(&interrupt, &mut report.cases);
-    plan.bar.finish_and_clear();
     // Cases that were finished are worth something even if a later one failed.
     if !report.cases.is_empty() {
         print(&report.text())?;
@@ -107,9 +152,16 @@ pub(crate) fn main(args: &Args) -> Result<(), Error> {
     outcome
 }
 
+#[derive(Clone, Copy)]
+struct Mix {
+    clients: Clients,
+    resources: NonZeroU32,
+    shape: Shape,
+}
+
 struct Plan<'a> {
     args: &'a Args,
-    cases: Vec<(NonZeroU32, Shape)>,
+    cases: Vec<Mix>,
     bar: ProgressBar,
 }
 
@@ -118,10 +170,23 @@ struct Servers {
     b: Server,
 }
 
+/// One server in one case.
+struct Runner<'r> {
+    name: &'static str,
+    server: &'r mut Server,
+    options: Options<'r>,
+    crowd: Crowd,
+    bar: &'r ProgressBar,
+}
+
 impl<'a> Plan<'a> {
     fn new(args: &'a Args) -> Plan<'a> {
-        let cases: Vec<_> =
-            args.clients.iter().flat_map(|&clients| args.load.iter().map(move |&shape| (clients, shape))).collect();
+        let mut cases = Vec::new();
+        for &clients in &args.clients {
+            for &resources in &args.resources {
+                cases.extend(args.load.iter().map(|&shape| Mix { clients, resources, shape }));
+            }
+        }
         let bar = ProgressBar::new(cases.len() as u64 * u64::from(args.reps.get()) * 2);
         bar.set_style(ProgressStyle::with_template("{bar:40} {pos}/{len} {msg}").expect("the template is a constant"));
         Plan { args, cases, bar }
@@ -130,31 +195,55 @@ impl<'a> Plan<'a> {
     fn announcement(&self) -> String {
         let runs = self.bar.length().unwrap_or_default();
         let total = self.args.common.duration().as_secs_f64() * runs as f64;
+        let fill = if self.args.common.fill { ", the time until everybody has a lease" } else { "" };
         format!(
-            "{} cases of {} repetitions, A and B in turns: {runs} runs, about {:.0} s in all and the servers' start",
+            "{} cases of {} repetitions, A and B in turns: {runs} runs, about {total:.0} s in all{fill} and the servers' \
+             start",
             self.cases.len(),
             self.args.reps,
-            total,
         )
     }
 
     fn run(&self, interrupt: &Interrupt, done: &mut Vec<Case>) -> Result<(), Error> {
         let mut kept = if self.args.keep { Some(self.start(interrupt)?) } else { None };
-        for &(clients, shape) in &self.cases {
+        for &mix in &self.cases {
             let mut fresh = None;
             let servers = match &mut kept {
                 Some(servers) => servers,
                 None => fresh.insert(self.start(interrupt)?),
             };
+            let mut a = self.runner("A", &mut servers.a, mix.clients.a, mix);
+            let mut b = self.runner("B", &mut servers.b, mix.clients.b, mix);
+            if self.args.common.fill {
+                a.fill(interrupt)?;
+                b.fill(interrupt)?;
+            }
             let mut runs = Vec::new();
             for _ in 0..self.args.reps.get() {
-                let a = self.measure("A", &mut servers.a, clients, shape, interrupt)?;
-                let b = self.measure("B", &mut servers.b, clients, shape, interrupt)?;
-                runs.push(Pair { a, b });
+                runs.push(Pair { a: a.measure(interrupt)?, b: b.measure(interrupt)? });
             }
-            done.push(Case::new(clients.get(), shape.to_string(), runs));
+            let (a, b) = (a.summary(runs.iter().map(|run| &run.a)), b.summary(runs.iter().map(|run| &run.b)));
+            done.push(Case::new(mix.resources.get(), mix.shape.to_string(), a, b, runs));
         }
         Ok(())
+    }
+
+    fn runner<'r>(&'r self, name: &'static str, server: &'r mut Server, clients: NonZeroU32, mix: Mix) -> Runner<'r> {
+        let options = self.options(server, clients, mix);
+        let crowd = Crowd::new(&options);
+        Runner { name, server, options, crowd, bar: &self.bar }
+    }
+
+    fn options(&self, server: &Server, clients: NonZeroU32, mix: Mix) -> Options<'_> {
+        Options {
+            targets: vec![server.address()],
+            clients: clients.get(),
+            resources: mix.resources.get(),
+            connections: mix.shape.connections.get(),
+            in_flight: mix.shape.in_flight.get(),
+            server_pid: Some(server.pid()),
+            common: &self.args.common,
+        }
     }
 
     fn start(&self, interrupt: &Interrupt) -> Result<Servers, Error> {
@@ -180,29 +269,38 @@ impl<'a> Plan<'a> {
             }
         }
     }
+}
 
-    fn measure(
-        &self,
-        name: &str,
-        server: &mut Server,
-        clients: NonZeroU32,
-        shape: Shape,
-        interrupt: &Interrupt,
-    ) -> Result<load::Measurement, Error> {
-        let options = Options {
-            target: server.address(),
-            clients: clients.get(),
-            connections: shape.connections.get(),
-            in_flight: shape.in_flight.get(),
-            server_pid: Some(server.pid()),
-            common: &self.args.common,
-        };
-        let measured = load::run(&options, interrupt, |live| {
-            self.bar.set_message(format!("{clients} clients, {shape}, {name}: {}", live.text()));
+impl Runner<'_> {
+    /// What the bar says before how it is going.
+    fn label(&self) -> String {
+        let Options { clients, resources, connections, in_flight, .. } = self.options;
+        let resources = if resources == 1 { String::new() } else { format!(", {resources} resources") };
+        format!("{}, {clients} clients{resources}, {connections}x{in_flight}", self.name)
+    }
+
+    fn fill(&mut self, interrupt: &Interrupt) -> Result<(), Error> {
+        let (label, bar) = (self.label(), self.bar);
+        let filled = self.crowd.fill(&self.options, interrupt, |live| {
+            bar.set_message(format!("{label}: {} have a lease, {}", live.leased(), live.text()));
         });
-        server.check()?; // says why, where the measurement would only say that the process is gone
+        self.server.check()?; // says why, where the load would only say that the process is gone
+        filled
+    }
+
+    fn measure(&mut self, interrupt: &Interrupt) -> Result<load::Measurement, Error> {
+        let (label, bar) = (self.label(), self.bar);
+        let measured = load::run(&self.options, &mut self.crowd, interrupt, |_, live| {
+            bar.set_message(format!("{label}: {}", live.text()));
+        });
+        self.server.check()?;
         self.bar.inc(1);
         measured
+    }
+
+    /// Who was there, and the runs of this server.
+    fn summary<'m>(&self, runs: impl Iterator<Item = &'m load::Measurement>) -> Summary {
+        Summary::of(self.options.clients, self.crowd.filled, &runs.collect::<Vec<_>>())
     }
 }
 
@@ -216,6 +314,15 @@ mod tests {
         assert_eq!((shape.connections.get(), shape.in_flight.get(), shape.to_string().as_str()), (4, 16, "4x16"));
         for wrong in ["", "4", "x", "4x", "0x16", "4x0", "4x16x1", "-1x2", "4 x 16"] {
             assert!(wrong.parse::<Shape>().is_err(), "{wrong:?} was accepted");
+        }
+    }
+
+    #[test]
+    fn either_server_may_have_clients_of_its_own_number() {
+        let clients = |text: &str| text.parse::<Clients>().map(|clients| (clients.a.get(), clients.b.get()));
+        assert_eq!((clients("10"), clients("1000:10")), (Ok((10, 10)), Ok((1000, 10))));
+        for wrong in ["", ":", "10:", ":10", "0", "1:0", "1:2:3"] {
+            assert!(clients(wrong).is_err(), "{wrong:?} was accepted");
         }
     }
 }

@@ -14,6 +14,15 @@ pub(crate) enum Error {
     #[error("{target} is not the master; {master}")]
     NotMaster { target: SocketAddr, master: String },
 
+    #[error(
+        "{leased} of {clients} clients have a lease and no more came in {patience} s: does --resource-prefix match the \
+         server's configuration, and has it room for so many?"
+    )]
+    Unfilled { leased: u64, clients: u64, patience: u64 },
+
+    #[error("{file}: {reason}")]
+    Result { file: String, reason: String },
+
     #[error("{0}")]
     Usage(String),
 

@@ -1,8 +1,10 @@
-//! Load in a closed loop: a fixed number of requests in flight, each followed by the next as soon as it is answered. It
-//! finds out what a request costs, not how a server copes with clients that do not wait.
+//! Load on a server, in a closed loop or in an open one. The closed loop keeps a fixed number of requests in flight, each
+//! followed by the next as soon as it is answered: it finds out what a request costs. The open one sends requests when they
+//! are due, answered or not: it finds out how long clients wait that do not wait for each other.
 //!
-//! `workload` decides who asks for what, `connection` carries it, `worker` is the loop, `tally` and `measurement` are what
-//! comes of it. `run` puts them together and is also what `compare` calls.
+//! `workload` decides who asks for what, `crowd` is all of these clients, `connection` carries requests, `master` finds who
+//! answers them, `worker` is the loop, `schedule` opens it, `tally` and `measurement` are what comes of it, `live` what is
+//! shown meanwhile. `run` puts them together and is also what `compare` calls.
 
 use std::{
     net::{SocketAddr, ToSocketAddrs},
@@ -11,42 +13,57 @@ use std::{
 };
 
 use indicatif::{ProgressBar, ProgressStyle};
+use serde::{Deserialize, Serialize};
 use tokio::runtime::{self, Runtime};
 
 use crate::{
     error::Error,
+    machine::Machine,
     output::{note, print},
     signal::Interrupt,
 };
 
-use self::{
-    connection::{DiscoverError, discover},
-    workload::Wants,
-};
+use self::workload::{Leave, Wants};
 pub(crate) use self::{
-    measurement::Measurement,
+    crowd::{Crowd, Filled},
+    master::{find_master, follow_to_master},
+    measurement::{Measurement, number_or_null},
     run::{Options, run},
 };
 
 mod connection;
+mod crowd;
+mod live;
+mod master;
 mod measurement;
 mod run;
+mod schedule;
 mod tally;
 mod worker;
 mod workload;
 
-/// Asks a running server for capacity as fast as it answers, and reports throughput, latency and cost.
+/// Asks a running server for capacity, and reports throughput, latency and cost.
 ///
-/// The load is a closed loop of connections x in-flight requests, each from the next of `--clients` clients in random
-/// order. Clients echo the lease they hold, as real ones do.
+/// Without `--rate` the load is a closed loop of connections x in-flight requests, as fast as the server answers, each from
+/// the next of `--clients` clients in random order. Clients echo the lease they hold, as real ones do. Its latencies are
+/// those of a server that is kept busy by so many, no more and no less: who waits is not asking meanwhile.
+///
+/// With `--rate` requests begin when they are due, whether or not others have been answered, and latencies count from then:
+/// a server that stops for a second makes a second's worth of requests late, and all of them are in the result. (Counting
+/// from when they were sent would leave that out; it is known as coordinated omission.)
 #[derive(clap::Args)]
+#[command(after_long_help = LOAD_EXAMPLES)]
 pub(crate) struct Args {
-    /// The server to measure.
-    #[arg(long, value_name = "HOST:PORT")]
-    target: String,
+    /// The server to measure; it may name the master, or be one of several, of which the first that answers is asked. With
+    /// --server-pid it has to be the master itself.
+    #[arg(long, value_name = "HOST:PORT,…", value_delimiter = ',', required = true)]
+    target: Vec<String>,
     /// Distinct client ids.
     #[arg(long, default_value = "1000", value_name = "N")]
     clients: NonZeroU32,
+    /// Distinct resources.
+    #[arg(long, default_value = "1", value_name = "K")]
+    resources: NonZeroU32,
     #[command(flatten)]
     shape: ShapeArgs,
     #[command(flatten)]
@@ -54,17 +71,28 @@ pub(crate) struct Args {
     /// Process id of the server, on this machine: adds its CPU time per request and its memory to the result.
     #[arg(long, value_name = "PID")]
     server_pid: Option<u32>,
-    /// Print the result as JSON.
+    /// Print the result as JSON, for `leaseway-bench report`.
     #[arg(long)]
     json: bool,
 }
+
+const LOAD_EXAMPLES: &str = "\
+Examples:
+  # How fast, and what does a request cost? (4 seconds)
+  leaseway-bench load --target 127.0.0.1:5100 --server-pid \"$(pgrep -x leaseway)\"
+
+  # How long do clients wait at 20,000 requests a second, some of them leaving and new ones coming?
+  leaseway-bench load --target 127.0.0.1:5100 --rate 20000 --churn 1 --seconds 30
+
+  # A million clients, all with a lease before it begins; resources whose leases last for minutes are best:
+  leaseway-bench load --target 127.0.0.1:5100 --clients 1000000 --fill --server-pid \"$(pgrep -x leaseway)\"";
 
 #[derive(clap::Args)]
 struct ShapeArgs {
     /// Connections to open.
     #[arg(long, default_value = "16", value_name = "C")]
     connections: NonZeroU32,
-    /// Requests in flight on each connection.
+    /// Requests in flight on each connection; with --rate, the most there may be.
     #[arg(long, default_value = "16", value_name = "F")]
     in_flight: NonZeroU32,
 }
@@ -78,9 +106,20 @@ pub(crate) struct Common {
     /// How long to run before measuring, in seconds.
     #[arg(long, default_value = "1", value_name = "S", value_parser = seconds)]
     pub(crate) warmup: Duration,
-    /// Distinct resources.
-    #[arg(long, default_value = "1", value_name = "K")]
-    resources: NonZeroU32,
+    /// Requests a second in all, begun when they are due, answered or not: an open loop. Latencies count from when a request
+    /// was due, however late it began.
+    #[arg(long, value_name = "R", value_parser = rate)]
+    pub(crate) rate: Option<f64>,
+    /// First lets everybody ask until they have a lease, not measured: then so many clients are there from the start.
+    /// Nobody may lose it again before it is their turn, so the server's leases should last longer than a run.
+    #[arg(long)]
+    pub(crate) fill: bool,
+    /// Per cent of requests that come from somebody new, in the place of a client that has left.
+    #[arg(long, default_value = "0", value_name = "P", value_parser = percent)]
+    churn: f64,
+    /// How clients leave.
+    #[arg(long, value_enum, default_value_t = Leave::Both)]
+    leave: Leave,
     /// Resources that one request asks for.
     #[arg(long, default_value = "1", value_name = "R")]
     resources_per_request: NonZeroU32,
@@ -88,7 +127,8 @@ pub(crate) struct Common {
     #[arg(long, default_value = "resource", value_name = "PREFIX")]
     resource_prefix: String,
     /// How much clients want: `fixed:10`; `uniform:1-100` (random, but stable for each client); `changing` or
-    /// `changing:1-100` (new in every request).
+    /// `changing:1-100` (new in every request); `climbing:20` (in so many per cent of requests half as much again as
+    /// before).
     #[arg(long, default_value = "uniform:1-100", value_name = "PATTERN")]
     wants: Wants,
     /// Repeats the same choice of clients and wants.
@@ -105,9 +145,9 @@ impl Common {
         self.warmup + self.seconds
     }
 
-    pub(crate) fn check(&self) -> Result<(), Error> {
-        let Common { resources, resources_per_request, seconds, .. } = self;
-        if resources_per_request > resources {
+    pub(crate) fn check(&self, resources: NonZeroU32) -> Result<(), Error> {
+        let Common { resources_per_request, seconds, .. } = self;
+        if *resources_per_request > resources {
             return Err(Error::Usage(format!(
                 "--resources-per-request {resources_per_request} is more than --resources {resources}"
             )));
@@ -124,57 +164,112 @@ pub(crate) fn seconds(text: &str) -> Result<Duration, String> {
     seconds.map(Duration::from_secs_f64).ok_or_else(|| "expected a number of seconds, at most a day".into())
 }
 
+fn rate(text: &str) -> Result<f64, String> {
+    let rate = text.parse().ok().filter(|rate| (0.1..=1e7).contains(rate));
+    rate.ok_or_else(|| "expected requests a second, from 0.1 to 1e7".into())
+}
+
+fn percent(text: &str) -> Result<f64, String> {
+    let percent = text.parse().ok().filter(|percent| (0.0..=100.0).contains(percent));
+    percent.ok_or_else(|| "expected a percentage from 0 to 100".into())
+}
+
+/// What `load` writes: what was measured, of what, and where.
+#[derive(Serialize, Deserialize)]
+pub(crate) struct Report {
+    /// The whole command line, so that it can be repeated.
+    pub(crate) arguments: Vec<String>,
+    pub(crate) machine: Machine,
+    pub(crate) target: String,
+    pub(crate) clients: u32,
+    pub(crate) resources: u32,
+    /// Connections x requests in flight.
+    pub(crate) load: String,
+    pub(crate) filled: Option<Filled>,
+    pub(crate) measurement: Measurement,
+}
+
 pub(crate) fn main(args: &Args) -> Result<(), Error> {
+    args.common.check(args.resources)?;
+    let interrupt = Interrupt::watch()?;
     let options = Options {
-        target: resolve(&args.target)?,
+        targets: targets(args)?,
         clients: args.clients.get(),
+        resources: args.resources.get(),
         connections: args.shape.connections.get(),
         in_flight: args.shape.in_flight.get(),
         server_pid: args.server_pid,
         common: &args.common,
     };
-    options.common.check()?;
-    let interrupt = Interrupt::watch()?;
-    find_master(options.target)?;
     if let Some(warning) = options.warning() {
         note(&warning);
     }
+    let mut crowd = Crowd::new(&options);
+    let measurement = measure(&options, &mut crowd, &interrupt)?;
+    for doubt in measurement.doubts(crowd.filled) {
+        note(&format!("warning: {doubt}"));
+    }
+    if args.json {
+        let report = Report {
+            arguments: std::env::args().skip(1).collect(),
+            machine: Machine::read(),
+            target: options.targets[0].to_string(),
+            clients: options.clients,
+            resources: options.resources,
+            load: format!("{}x{}", options.connections, options.in_flight),
+            filled: crowd.filled,
+            measurement,
+        };
+        return print(&serde_json::to_string_pretty(&report).expect("a report has string keys only"));
+    }
+    let filled = crowd.filled.iter().map(Filled::line);
+    print(&filled.chain(measurement.lines()).collect::<Vec<_>>().join("\n"))
+}
 
-    let total = args.common.duration();
-    let bar = ProgressBar::new(u64::try_from(total.as_millis()).unwrap_or(u64::MAX));
-    bar.set_style(ProgressStyle::with_template("{bar:40} {msg}").expect("the template is a constant"));
-    let measurement = run(&options, &interrupt, |live| {
-        bar.set_position(u64::try_from(live.elapsed.as_millis()).unwrap_or(u64::MAX));
-        bar.set_message(live.text());
+/// The master first, and then whoever else was named.
+fn targets(args: &Args) -> Result<Vec<SocketAddr>, Error> {
+    let mut targets = args.target.iter().map(|target| resolve(target)).collect::<Result<Vec<_>, _>>()?;
+    if args.server_pid.is_some() {
+        // Another one's requests would be divided by this one's time.
+        find_master(targets[0])?;
+        targets.truncate(1);
+        return Ok(targets);
+    }
+    let master = follow_to_master(&targets)?;
+    if !targets.contains(&master) {
+        note(&format!("note: {} is not the master; going to {master}", targets[0]));
+    }
+    targets.retain(|target| *target != master);
+    targets.insert(0, master);
+    Ok(targets)
+}
+
+/// With a bar, its rate and its latency.
+fn measure(options: &Options<'_>, crowd: &mut Crowd, interrupt: &Interrupt) -> Result<Measurement, Error> {
+    let style = |template| ProgressStyle::with_template(template).expect("the template is a constant");
+    let bar = ProgressBar::new(options.clients.into());
+    if options.common.fill {
+        bar.set_style(style("{bar:40} {pos}/{len} clients have a lease, {msg}"));
+        let filled = crowd.fill(options, interrupt, |live| {
+            bar.set_position(live.leased());
+            bar.set_message(live.text().to_owned());
+        });
+        filled.inspect_err(|_| bar.finish_and_clear())?;
+    }
+    bar.set_style(style("{bar:40} {msg}"));
+    bar.set_length(u64::try_from(options.common.duration().as_millis()).unwrap_or(u64::MAX));
+    let measurement = run(options, crowd, interrupt, |elapsed, live| {
+        bar.set_position(u64::try_from(elapsed.as_millis()).unwrap_or(u64::MAX));
+        bar.set_message(live.text().to_owned());
     });
     bar.finish_and_clear();
-    let measurement = measurement?;
-    if args.json {
-        print(&serde_json::to_string_pretty(&measurement).expect("a measurement has string keys only"))
-    } else {
-        print(&measurement.lines().join("\n"))
-    }
+    measurement
 }
 
 pub(crate) fn resolve(target: &str) -> Result<SocketAddr, Error> {
     let addresses = target.to_socket_addrs();
     let reason = |why: String| Error::Usage(format!("--target {target}: {why}; expected HOST:PORT, as 127.0.0.1:5100"));
     addresses.map_err(|error| reason(error.to_string()))?.next().ok_or_else(|| reason("no such host".into()))
-}
-
-/// Fails unless a Doorman server answers at `target` and is the master.
-pub(crate) fn find_master(target: SocketAddr) -> Result<(), Error> {
-    let runtime = current_thread()?;
-    match runtime.block_on(discover(target)) {
-        Ok(answer) if answer.is_master == Some(true) => Ok(()),
-        Ok(answer) => {
-            let master = answer.mastership.and_then(|mastership| mastership.master_address);
-            let master = master.map_or("it does not know who is".into(), |address| format!("{address} is"));
-            Err(Error::NotMaster { target, master })
-        }
-        Err(DiscoverError::Unreachable(reason)) => Err(Error::Unreachable { target, reason }),
-        Err(DiscoverError::NotDoorman(reason)) => Err(Error::NotDoorman { target, reason }),
-    }
 }
 
 fn current_thread() -> Result<Runtime, Error> {

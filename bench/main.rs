@@ -9,6 +9,8 @@
 //!
 //! `simulate` needs none either: it runs the state machines of servers and clients in virtual time.
 //!
+//! `report` makes a page of what the others have written as JSON.
+//!
 //! Any server that speaks the Doorman protocol can be measured, whoever wrote it.
 
 use std::process::ExitCode;
@@ -16,6 +18,7 @@ use std::process::ExitCode;
 use clap::{Parser, Subcommand};
 
 mod audit;
+mod axis;
 mod book;
 mod ceiling;
 mod chaos;
@@ -27,6 +30,7 @@ mod error;
 mod fleet;
 mod limiter;
 mod load;
+mod machine;
 mod output;
 mod process;
 mod report;
@@ -52,6 +56,9 @@ Examples:
   # One server that is already running, with its CPU time per request:
   leaseway-bench load --target 127.0.0.1:5100 --server-pid \"$(pgrep -x leaseway)\"
 
+  # Pictures and tables of what was measured, in one file:
+  leaseway-bench report compare.json load.json --html page.html
+
 Quote ratios, not absolute figures, and run nothing else on the machine meanwhile.";
 
 #[derive(Subcommand)]
@@ -63,6 +70,7 @@ enum Command {
     Compare(compare::Args),
     Fleet(fleet::Args),
     Limiter(limiter::Args),
+    Report(report::Args),
     Simulate(simulate::Args),
 }
 
@@ -75,6 +83,7 @@ fn main() -> ExitCode {
         Command::Compare(args) => compare::main(&args),
         Command::Fleet(args) => fleet::main(&args),
         Command::Limiter(args) => limiter::main(&args),
+        Command::Report(args) => report::main(&args),
         Command::Simulate(args) => simulate::main(&args),
     };
     match outcome {

@@ -41,7 +41,7 @@ fn cpu_ticks(stat: &str) -> Option<u64> {
 }
 
 /// Resident memory in KiB.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub(crate) struct Memory {
     /// The most since the process started.
     pub(crate) peak_kib: u64,

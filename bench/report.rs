@@ -1,227 +1,57 @@
-//! What a comparison found: medians, how far the repetitions were apart, and ratios. A ratio is taken within each
-//! repetition, where both servers met the same weather, and only then the median.
+//! From what was measured to what is shown: one page, or one picture, that needs nothing else to be read.
+//!
+//! `read` tells the files apart, `cases` brings loads and comparisons into one form, `trees` simulations and mishaps;
+//! `bars`, `lines` and `chart` draw; `page` puts it together. No script runs in the page and nothing is fetched: it is
+//! still readable when this harness is not.
 
-use serde::Serialize;
+use std::path::PathBuf;
 
-use crate::{load::Measurement, table};
+use crate::{error::Error, output::note};
 
-/// Everything, as JSON has it; the table is a view of it.
-#[derive(Serialize)]
-pub(crate) struct Report {
-    /// The commands compared.
-    pub(crate) a: String,
-    pub(crate) b: String,
-    /// The whole command line, so that it can be repeated.
-    pub(crate) arguments: Vec<String>,
-    pub(crate) cases: Vec<Case>,
+mod bars;
+mod cases;
+mod chart;
+mod lines;
+mod page;
+mod read;
+mod trees;
+
+/// Makes pictures and tables of what was measured, in one file that needs no other.
+///
+/// Takes what `load --json`, `compare --json`, `simulate --json`, `chaos --json` and `fleet --json` have written, any number
+/// of files together: throughput and CPU time per request with their ranges, the distribution of latencies, cost against the
+/// number of clients; shares used in trees, times after mishaps; and all figures, with the commands that repeat them.
+#[derive(clap::Args)]
+#[command(after_long_help = REPORT_EXAMPLES)]
+pub(crate) struct Args {
+    /// What was measured.
+    #[arg(value_name = "FILE", required = true)]
+    files: Vec<PathBuf>,
+    /// Write a page, for a browser.
+    #[arg(long, value_name = "FILE", required_unless_present = "svg")]
+    html: Option<PathBuf>,
+    /// Write the pictures alone, below each other.
+    #[arg(long, value_name = "FILE")]
+    svg: Option<PathBuf>,
+    /// What it says at the top.
+    #[arg(long, default_value = "Measured with leaseway-bench", value_name = "TEXT")]
+    title: String,
 }
 
-#[derive(Serialize)]
-pub(crate) struct Case {
-    clients: u32,
-    /// Connections x requests in flight.
-    load: String,
-    a: Summary,
-    b: Summary,
-    /// A divided by B.
-    ratio: Ratio,
-    runs: Vec<Pair>,
-}
+const REPORT_EXAMPLES: &str = "\
+Examples:
+  leaseway-bench load --target 127.0.0.1:5100 --json > load.json
+  leaseway-bench simulate five --seeds 10 --json five.json
+  leaseway-bench report load.json five.json --html page.html --svg pictures.svg";
 
-/// One repetition: A, and B right after it.
-#[derive(Serialize)]
-pub(crate) struct Pair {
-    pub(crate) a: Measurement,
-    pub(crate) b: Measurement,
-}
-
-#[derive(Serialize)]
-struct Summary {
-    requests_per_second: Spread,
-    cpu_us_per_request: Spread,
-    p50_ms: Spread,
-    p99_ms: Spread,
-    peak_mib: f64,
-    errors: u64,
-    ignored: u64,
-}
-
-#[derive(Serialize)]
-struct Ratio {
-    requests_per_second: Spread,
-    cpu_us_per_request: Spread,
-    p50_ms: Spread,
-    p99_ms: Spread,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
-struct Spread {
-    median: f64,
-    min: f64,
-    max: f64,
-}
-
-impl Spread {
-    /// Of at least one value.
-    fn of(values: impl Iterator<Item = f64>) -> Spread {
-        let mut values: Vec<_> = values.collect();
-        values.sort_by(f64::total_cmp);
-        let (&min, &max) = values.first().zip(values.last()).expect("a case has at least one repetition");
-        let middle = values.len() / 2;
-        let median = if values.len() % 2 == 1 { values[middle] } else { (values[middle - 1] + values[middle]) / 2.0 };
-        Spread { median, min, max }
-    }
-
-    fn text(self, digits: usize) -> String {
-        let Spread { median, min, max } = self;
-        // A server that answered nothing has no latency to divide by.
-        if !median.is_finite() {
-            return "-".into();
-        }
-        format!("{median:.digits$} ({min:.digits$}..{max:.digits$})")
-    }
-}
-
-fn requests_per_second(run: &Measurement) -> f64 {
-    run.requests_per_second
-}
-
-fn cpu_us_per_request(run: &Measurement) -> f64 {
-    run.server.as_ref().map_or(f64::NAN, |server| server.cpu_us_per_request)
-}
-
-fn p50_ms(run: &Measurement) -> f64 {
-    run.latency_ms.p50
-}
-
-fn p99_ms(run: &Measurement) -> f64 {
-    run.latency_ms.p99
-}
-
-impl Summary {
-    fn of(runs: &[&Measurement]) -> Summary {
-        let spread = |figure: fn(&Measurement) -> f64| Spread::of(runs.iter().map(|run| figure(run)));
-        let peak_kib = runs.iter().filter_map(|run| Some(run.server?.memory.peak_kib)).max();
-        Summary {
-            requests_per_second: spread(requests_per_second),
-            cpu_us_per_request: spread(cpu_us_per_request),
-            p50_ms: spread(p50_ms),
-            p99_ms: spread(p99_ms),
-            peak_mib: peak_kib.unwrap_or(0) as f64 / 1024.0,
-            errors: runs.iter().map(|run| run.error_count()).sum(),
-            ignored: runs.iter().map(|run| run.ignored).sum(),
+pub(crate) fn main(args: &Args) -> Result<(), Error> {
+    let sources = args.files.iter().map(|file| read::read(file)).collect::<Result<Vec<_>, _>>()?;
+    let page = page::Page::new(&args.title, &sources);
+    for (path, text) in [(&args.html, page.html()), (&args.svg, page.svg())] {
+        if let Some(path) = path {
+            std::fs::write(path, text).map_err(Error::io(format!("write {}", path.display())))?;
+            note(&format!("wrote {}", path.display()));
         }
     }
-}
-
-impl Ratio {
-    fn of(runs: &[Pair]) -> Ratio {
-        let spread =
-            |figure: fn(&Measurement) -> f64| Spread::of(runs.iter().map(|run| figure(&run.a) / figure(&run.b)));
-        Ratio {
-            requests_per_second: spread(requests_per_second),
-            cpu_us_per_request: spread(cpu_us_per_request),
-            p50_ms: spread(p50_ms),
-            p99_ms: spread(p99_ms),
-        }
-    }
-}
-
-impl Case {
-    /// Of at least one repetition.
-    pub(crate) fn new(clients: u32, load: String, runs: Vec<Pair>) -> Case {
-        let a: Vec<_> = runs.iter().map(|run| &run.a).collect();
-        let b: Vec<_> = runs.iter().map(|run| &run.b).collect();
-        Case { clients, load, a: Summary::of(&a), b: Summary::of(&b), ratio: Ratio::of(&runs), runs }
-    }
-
-    fn rows(&self) -> [[String; 10]; 3] {
-        let row = |name: &str, summary: &Summary| {
-            [
-                self.clients.to_string(),
-                self.load.clone(),
-                name.into(),
-                summary.requests_per_second.text(0),
-                summary.cpu_us_per_request.text(1),
-                summary.p50_ms.text(2),
-                summary.p99_ms.text(2),
-                format!("{:.1}", summary.peak_mib),
-                summary.errors.to_string(),
-                summary.ignored.to_string(),
-            ]
-        };
-        let ratio = [
-            self.clients.to_string(),
-            self.load.clone(),
-            "A/B".into(),
-            self.ratio.requests_per_second.text(3),
-            self.ratio.cpu_us_per_request.text(3),
-            self.ratio.p50_ms.text(3),
-            self.ratio.p99_ms.text(3),
-            format!("{:.3}", self.a.peak_mib / self.b.peak_mib),
-            String::new(),
-            String::new(),
-        ];
-        [row("A", &self.a), row("B", &self.b), ratio]
-    }
-}
-
-const HEAD: [&str; 10] =
-    ["clients", "load", "server", "requests/s", "CPU us/request", "p50 ms", "p99 ms", "peak MiB", "errors", "ignored"];
-
-impl Report {
-    /// For people, and for pasting.
-    pub(crate) fn text(&self) -> String {
-        let rows: Vec<_> = self.cases.iter().flat_map(Case::rows).collect();
-        let mut text = format!("A: `{}`\nB: `{}`\n\n{}\n", self.a, self.b, table::render(HEAD, 3, &rows));
-        text.push_str("\nmedian (min..max); A/B is the median of the ratios within each repetition\n");
-        for (doubt, runs) in self.doubts() {
-            text.push_str(&format!("{runs}: {doubt}\n"));
-        }
-        text.truncate(text.trim_end().len());
-        text
-    }
-
-    /// What the load generator had to say against its own figures, and in how many runs.
-    fn doubts(&self) -> Vec<(&'static str, String)> {
-        let runs: Vec<_> = self.cases.iter().flat_map(|case| &case.runs).flat_map(|run| [&run.a, &run.b]).collect();
-        let mut doubts: Vec<_> = runs.iter().filter_map(|run| run.generator.doubt()).collect();
-        doubts.sort_unstable();
-        let counted = doubts.chunk_by(|one, other| one == other);
-        counted.map(|same| (same[0], format!("in {} of {} runs", same.len(), runs.len()))).collect()
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_median_is_the_middle_or_between_the_two_in_the_middle() {
-        let of = |values: &[f64]| Spread::of(values.iter().copied());
-        assert_eq!(of(&[3.0, 1.0, 2.0]), Spread { median: 2.0, min: 1.0, max: 3.0 });
-        assert_eq!(of(&[4.0, 1.0, 2.0, 3.0]), Spread { median: 2.5, min: 1.0, max: 4.0 });
-        assert_eq!(of(&[7.0]), Spread { median: 7.0, min: 7.0, max: 7.0 });
-    }
-
-    #[test]
-    fn ratios_are_taken_within_each_repetition() {
-        let run = |rate: f64| Measurement { requests_per_second: rate, ..Measurement::example() };
-        // The machine was three times slower in the second repetition; A was twice as fast in every one.
-        let runs = [(200.0, 100.0), (66.0, 33.0), (180.0, 90.0)];
-        let runs = runs.map(|(a, b)| Pair { a: run(a), b: run(b) }).into_iter().collect();
-        let case = Case::new(10, "4x16".into(), runs);
-        assert_eq!(case.ratio.requests_per_second, Spread { median: 2.0, min: 2.0, max: 2.0 });
-        assert_eq!(case.a.requests_per_second, Spread { median: 180.0, min: 66.0, max: 200.0 });
-    }
-
-    #[test]
-    fn what_cannot_be_divided_is_a_dash() {
-        let silent = Measurement::example();
-        let case = Case::new(10, "4x16".into(), vec![Pair { a: silent.clone(), b: silent }]);
-        assert_eq!(case.ratio.p99_ms.text(3), "-");
-        let report = Report { a: "one".into(), b: "two".into(), arguments: Vec::new(), cases: vec![case] };
-        assert!(report.text().contains("| A/B    |"), "{}", report.text());
-        serde_json::to_string(&report).unwrap();
-    }
+    Ok(())
 }

@@ -43,6 +43,11 @@ impl Interrupt {
         if self.0.load(Ordering::Relaxed) { Err(Error::Interrupted) } else { Ok(()) }
     }
 
+    /// Sleeps for a moment.
+    pub(crate) fn glance(&self, meanwhile: impl FnMut()) -> Result<(), Error> {
+        self.sleep_until(Instant::now() + GLANCE, meanwhile)
+    }
+
     /// Sleeps until `when`, calling `meanwhile` now and then, unless interrupted.
     pub(crate) fn sleep_until(&self, when: Instant, mut meanwhile: impl FnMut()) -> Result<(), Error> {
         loop {

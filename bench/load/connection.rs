@@ -8,13 +8,12 @@ use std::{net::SocketAddr, time::Duration};
 use bytes::{BufMut, Bytes, BytesMut};
 use h2::client::{Connection as Driver, SendRequest};
 use http::{HeaderMap, HeaderValue, Method, Request, Uri, header};
-use leaseway_proto::doorman::{DiscoveryRequest, DiscoveryResponse};
 use prost::Message;
 use tokio::{net::TcpStream, time::timeout};
 use tonic::Code;
 
 /// Loopback answers at once; silence for this long means a host that drops packets.
-const CONNECT_PATIENCE: Duration = Duration::from_secs(5);
+pub(crate) const CONNECT_PATIENCE: Duration = Duration::from_secs(5);
 
 /// No stream and no connection is to wait for window updates.
 const WINDOW: u32 = 1 << 20;
@@ -117,28 +116,6 @@ impl Connection {
     }
 }
 
-/// Who is the master? Also the way to see whether a Doorman server is there at all.
-pub(crate) async fn discover(target: SocketAddr) -> Result<DiscoveryResponse, DiscoverError> {
-    let (connection, driver) = Connection::open(target).await.map_err(DiscoverError::Unreachable)?;
-    let path = Path::new(target, "Discovery");
-    let call = connection.call(&path, &DiscoveryRequest {});
-    tokio::select! {
-        answer = timeout(CONNECT_PATIENCE, call) => match answer {
-            Ok(answer) => answer.map_err(|failure| DiscoverError::NotDoorman(failure.reason())),
-            Err(_) => Err(DiscoverError::NotDoorman("no answer to Discovery".into())),
-        },
-        ended = driver => match ended {
-            Ok(()) => Err(DiscoverError::NotDoorman("it closed the connection".into())),
-            Err(error) => Err(DiscoverError::NotDoorman(error.to_string())),
-        },
-    }
-}
-
-pub(crate) enum DiscoverError {
-    Unreachable(String),
-    NotDoorman(String),
-}
-
 /// The common case without the operating system's error number.
 fn connect_reason(error: &std::io::Error) -> String {
     match error.kind() {
@@ -200,6 +177,8 @@ fn status(headers: &HeaderMap) -> Result<(), Failure> {
 
 #[cfg(test)]
 mod tests {
+    use leaseway_proto::doorman::DiscoveryResponse;
+
     use super::*;
 
     #[test]

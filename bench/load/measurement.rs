@@ -3,15 +3,21 @@
 use std::{collections::BTreeMap, time::Duration};
 
 use hdrhistogram::Histogram;
-use serde::Serialize;
+use serde::{Deserialize, Deserializer, Serialize};
 
-use super::tally::Tally;
+use super::{Filled, tally::Tally};
 use crate::process::Memory;
 
 /// From this share of its cores on, the load generator may be what was measured.
 const LIMIT_SHARE: f64 = 0.85;
 
-#[derive(Clone, Debug, Serialize)]
+const LAPSED: &str = "leases ended before it was their clients' turn, so that there were fewer than asked for: give the \
+                      server's resources a longer lease_length";
+
+/// Milliseconds that requests may begin late without a word: what a timer takes, and a little more.
+const LATE_MS: f64 = 2.0;
+
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Measurement {
     pub(crate) seconds: f64,
     /// Requests that ended in these seconds, errors included.
@@ -23,34 +29,64 @@ pub(crate) struct Measurement {
     pub(crate) granted: u64,
     /// Resources that an answer left out, because their client came sooner than the server's minimum request interval.
     pub(crate) ignored: u64,
+    /// Requests of clients that were new, and clients that gave back what they had: with `--churn` only.
+    pub(crate) newcomers: u64,
+    pub(crate) releases: u64,
     pub(crate) errors: BTreeMap<String, u64>,
+    /// Clients whose lease had not ended when the measurement did.
+    pub(crate) leased: u64,
+    /// How an open loop kept its schedule.
+    pub(crate) schedule: Option<Kept>,
     pub(crate) server: Option<ServerUse>,
     pub(crate) generator: GeneratorUse,
 }
 
-#[derive(Clone, Copy, Debug, Serialize)]
+/// In an open loop from when a request was due, in a closed one from when it was sent.
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Latency {
     pub(crate) p50: f64,
     pub(crate) p99: f64,
     pub(crate) p999: f64,
     pub(crate) max: f64,
+    /// All of it: parts of the requests, and in how many milliseconds these were answered.
+    pub(crate) distribution: Vec<(f64, f64)>,
 }
 
-#[derive(Clone, Copy, Debug, Serialize)]
+/// A schedule, and what became of it.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) struct Kept {
+    /// Requests a second, as asked for.
+    pub(crate) rate: f64,
+    /// Requests that were due while it was measured, and those that began.
+    pub(crate) due: u64,
+    pub(crate) begun: u64,
+    /// How late they began.
+    pub(crate) late_p99_ms: f64,
+    pub(crate) late_max_ms: f64,
+}
+
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 pub(crate) struct ServerUse {
+    /// Of requests and releases.
+    #[serde(deserialize_with = "number_or_null")]
     pub(crate) cpu_us_per_request: f64,
     /// Cores kept busy: 1.5 is one and a half.
     pub(crate) cores: f64,
     pub(crate) memory: Memory,
 }
 
-#[derive(Clone, Copy, Debug, Serialize)]
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 pub(crate) struct GeneratorUse {
     pub(crate) threads: usize,
     /// CPU time of the generator's threads, as a share of all they could have had.
     pub(crate) cpu_share: Option<f64>,
     /// Time in which they had something to do, on a core or waiting for one: never less than `cpu_share`.
     pub(crate) busy_share: f64,
+}
+
+/// What is no finite number is written as null.
+pub(crate) fn number_or_null<'de, D: Deserializer<'de>>(from: D) -> Result<f64, D::Error> {
+    Ok(Option::deserialize(from)?.unwrap_or(f64::NAN))
 }
 
 impl Measurement {
@@ -64,7 +100,7 @@ impl Measurement {
         let requests = tally.requests();
         let server = server.map(|(cpu, memory)| ServerUse {
             // Infinite if nothing was answered: a dash in tables, null in JSON.
-            cpu_us_per_request: cpu.as_secs_f64() * 1e6 / requests as f64,
+            cpu_us_per_request: cpu.as_secs_f64() * 1e6 / (requests + tally.releases) as f64,
             cores: cpu.as_secs_f64() / seconds,
             memory,
         });
@@ -75,7 +111,11 @@ impl Measurement {
             latency_ms: Latency::of(&tally.latency_us),
             granted: tally.granted,
             ignored: tally.ignored,
+            newcomers: tally.newcomers,
+            releases: tally.releases,
             errors: tally.errors.clone(),
+            leased: 0,
+            schedule: None,
             server,
             generator,
         }
@@ -90,12 +130,20 @@ impl Measurement {
         if self.requests == 0 {
             return vec!["nothing was answered".into(), self.generator.line()];
         }
-        let Latency { p50, p99, p999, max } = self.latency_ms;
+        let Latency { p50, p99, p999, max, .. } = self.latency_ms;
         let mut lines = vec![
             format!("{:.0} requests/s ({} in {:.2} s)", self.requests_per_second, self.requests, self.seconds),
             format!("latency p50 {p50:.2} ms, p99 {p99:.2} ms, p99.9 {p999:.2} ms, max {max:.2} ms"),
             format!("{} resources granted, {}", self.granted, self.errors_text()),
+            format!("{} clients hold a lease", self.leased),
         ];
+        if let Some(schedule) = &self.schedule {
+            lines.insert(2, schedule.line());
+        }
+        if self.newcomers > 0 {
+            let Measurement { newcomers, releases, .. } = self;
+            lines.push(format!("{newcomers} clients came for others that left; {releases} gave back what they had"));
+        }
         if self.ignored > 0 {
             lines.push(format!(
                 "{} resources ignored: asked for sooner than the server's minimum request interval (0 turns that off)",
@@ -107,6 +155,19 @@ impl Measurement {
         }
         lines.push(self.generator.line());
         lines
+    }
+
+    /// Why the figures may not be what they seem, if so; `filled` if clients had leases before the first run.
+    pub(crate) fn doubts(&self, filled: Option<Filled>) -> Vec<&'static str> {
+        let schedule = self.schedule.as_ref().and_then(Kept::doubt);
+        let lapse = filled.and_then(|filled| self.lapse(filled));
+        self.generator.doubt().into_iter().chain(schedule).chain(lapse).collect()
+    }
+
+    /// A server that was to be measured with many clients had fewer, for leases have ended. Those who leave have none.
+    fn lapse(&self, filled: Filled) -> Option<&'static str> {
+        let lapsed = self.newcomers == 0 && (self.leased as f64) < f64::from(filled.clients) * 0.99;
+        lapsed.then_some(LAPSED)
     }
 
     fn errors_text(&self) -> String {
@@ -131,11 +192,57 @@ impl ServerUse {
     }
 }
 
+impl Kept {
+    fn line(&self) -> String {
+        let Kept { rate, due, begun, late_p99_ms, late_max_ms } = self;
+        format!(
+            "schedule: {rate}/s, {due} due, {begun} begun; late by {late_p99_ms:.2} ms in p99, {late_max_ms:.2} ms at most, \
+             which counts as latency"
+        )
+    }
+
+    /// That the load was not what was asked for, if so.
+    fn doubt(&self) -> Option<&'static str> {
+        if (self.begun as f64) < self.due as f64 * 0.99 {
+            Some(
+                "the schedule was not kept, fewer requests began than were due: the server cannot answer that many, or not \
+                 with so few in flight, or the load generator had no time",
+            )
+        } else if self.late_p99_ms > LATE_MS {
+            Some("requests began late: nothing was free to send them, or the load generator had no time")
+        } else {
+            None
+        }
+    }
+}
+
 impl Latency {
     fn of(histogram: &Histogram<u64>) -> Latency {
         let at = |quantile| histogram.value_at_quantile(quantile) as f64 / 1e3;
-        Latency { p50: at(0.5), p99: at(0.99), p999: at(0.999), max: histogram.max() as f64 / 1e3 }
+        let parts = parts(histogram.len());
+        Latency {
+            p50: at(0.5),
+            p99: at(0.99),
+            p999: at(0.999),
+            max: histogram.max() as f64 / 1e3,
+            distribution: parts.into_iter().map(|part| (part, at(part))).collect(),
+        }
     }
+}
+
+/// Where a distribution is looked at: ten times up to the half of all requests, ten times in the half of the rest, and so
+/// on down to a single one. The same for all runs, however many requests they had.
+fn parts(requests: u64) -> Vec<f64> {
+    let mut parts = Vec::new();
+    let mut rest = 1.0;
+    while rest * requests as f64 >= 1.0 {
+        parts.extend((0..10).map(|tenth| 1.0 - rest * (1.0 - f64::from(tenth) / 20.0)));
+        rest /= 2.0;
+    }
+    if requests > 0 {
+        parts.push(1.0);
+    }
+    parts
 }
 
 impl GeneratorUse {
@@ -155,8 +262,7 @@ impl GeneratorUse {
     fn line(&self) -> String {
         let cpu = self.cpu_share.map_or(String::new(), |share| format!(" ({:.0} % on a core)", share * 100.0));
         let threads = if self.threads == 1 { "1 thread".into() } else { format!("{} threads", self.threads) };
-        let doubt = self.doubt().map_or(String::new(), |doubt| format!(" — {doubt}"));
-        format!("load generator: {threads}, {:.0} % busy{cpu}{doubt}", self.busy_share * 100.0)
+        format!("load generator: {threads}, {:.0} % busy{cpu}", self.busy_share * 100.0)
     }
 }
 
@@ -183,5 +289,51 @@ mod tests {
         assert!(generator(Some(0.9), 0.95).is_some_and(|doubt| doubt.contains("load generator was the limit")));
         assert!(generator(Some(0.6), 0.95).is_some_and(|doubt| doubt.contains("machine was the limit")));
         assert!(generator(None, 0.95).is_some_and(|doubt| doubt.contains("load generator was the limit")));
+    }
+
+    #[test]
+    fn a_schedule_that_was_not_kept_is_named() {
+        let kept = Kept { rate: 100.0, due: 1000, begun: 1000, late_p99_ms: 0.1, late_max_ms: 9.0 };
+        assert_eq!(kept.doubt(), None);
+        let behind = Kept { begun: 900, ..kept };
+        assert!(behind.doubt().is_some_and(|doubt| doubt.contains("the schedule was not kept")));
+        let late = Kept { late_p99_ms: 50.0, ..kept };
+        assert!(late.doubt().is_some_and(|doubt| doubt.contains("requests began late")));
+        let measured = Measurement { schedule: Some(late), ..Measurement::example() };
+        assert_eq!(measured.doubts(None).len(), 1);
+    }
+
+    #[test]
+    fn a_distribution_is_looked_at_down_to_a_single_request() {
+        assert!(parts(0).is_empty());
+        let parts = parts(1000);
+        assert!(parts.is_sorted() && parts[0] == 0.0 && parts[10] == 0.5 && parts[20] == 0.75, "{parts:?}");
+        assert!(parts[parts.len() - 2] > 0.998 && parts[parts.len() - 1] == 1.0);
+        let mut histogram = Histogram::new(3).expect("three digits are allowed");
+        (1..=1000).for_each(|ms| histogram.record(ms * 1000).expect("it grows by itself"));
+        let latency = Latency::of(&histogram);
+        let (part, ms) = latency.distribution[20];
+        assert!(part == 0.75 && (749.0..752.0).contains(&ms), "{ms}");
+        assert_eq!(latency.distribution.last().map(|last| last.1), Some(latency.max));
+    }
+
+    #[test]
+    fn what_is_written_can_be_read_again() {
+        let server =
+            ServerUse { cpu_us_per_request: f64::INFINITY, cores: 0.5, memory: Memory { peak_kib: 2, now_kib: 1 } };
+        let written = Measurement { server: Some(server), ..Measurement::example() };
+        let json = serde_json::to_string(&written).unwrap();
+        let read: Measurement = serde_json::from_str(&json).unwrap();
+        assert!(read.server.is_some_and(|server| server.cpu_us_per_request.is_nan() && server.cores == 0.5));
+    }
+
+    #[test]
+    fn clients_that_were_let_in_and_lost_their_leases_are_said() {
+        let filled = Some(Filled { clients: 1000, seconds: 1.0, bytes_per_client: None });
+        let measured = |leased, newcomers| Measurement { leased, newcomers, ..Measurement::example() };
+        assert!(measured(1000, 0).doubts(filled).is_empty());
+        assert_eq!(measured(900, 0).doubts(filled), [LAPSED]);
+        assert!(measured(900, 100).doubts(filled).is_empty(), "they left");
+        assert!(measured(900, 0).doubts(None).is_empty(), "they have not come yet");
     }
 }

@@ -5,7 +5,6 @@ use std::{
     net::SocketAddr,
     sync::{
         Arc,
-        atomic::Ordering,
         mpsc::{self, Sender},
     },
     thread::{self, JoinHandle},
@@ -18,20 +17,25 @@ use tokio::{
 };
 
 use super::{
-    Common, Measurement, current_thread,
-    measurement::GeneratorUse,
+    Common, Crowd, Measurement, current_thread,
+    live::{Beat, Live},
+    measurement::{GeneratorUse, Kept},
+    schedule::Schedule,
     tally::Tally,
-    worker::{Phase, Plan, Shared, work},
-    workload::{Population, Workload},
+    worker::{Done, Phase, Plan, Servers, Shared, work},
+    workload::{Churn, Population},
 };
 use crate::{error::Error, process, signal::Interrupt};
 
 /// Who is asked, by how many clients, and how.
 pub(crate) struct Options<'a> {
-    pub(crate) target: SocketAddr,
+    /// At least one; the first is asked first.
+    pub(crate) targets: Vec<SocketAddr>,
     pub(crate) clients: u32,
+    pub(crate) resources: u32,
     pub(crate) connections: u32,
     pub(crate) in_flight: u32,
+    /// The process of the first target.
     pub(crate) server_pid: Option<u32>,
     pub(crate) common: &'a Common,
 }
@@ -49,43 +53,34 @@ impl Options<'_> {
         })
     }
 
-    fn population(&self) -> Population {
+    pub(crate) fn population(&self) -> Population {
         Population {
             clients: self.clients,
-            resources: self.common.resources.get(),
+            resources: self.resources,
             resources_per_request: self.common.resources_per_request.get(),
             resource_prefix: self.common.resource_prefix.clone(),
             wants: self.common.wants.clone(),
+            churn: Churn { percent: self.common.churn, leave: self.common.leave },
             seed: self.common.seed,
         }
     }
-}
 
-/// How a run is going.
-pub(crate) struct Live {
-    pub(crate) elapsed: Duration,
-    pub(crate) requests: u64,
-}
-
-impl Live {
-    pub(crate) fn text(&self) -> String {
-        let rate = self.requests as f64 / self.elapsed.as_secs_f64().max(0.001);
-        format!("{rate:.0} requests/s")
+    fn threads(&self) -> u32 {
+        self.common.threads.get().min(self.clients).min(self.connections)
     }
 }
 
-/// Loads the server; `observe` is called now and then meanwhile.
+/// Loads the server with the requests of `crowd`; `observe` is called now and then meanwhile.
 pub(crate) fn run(
     options: &Options<'_>,
+    crowd: &mut Crowd,
     interrupt: &Interrupt,
-    mut observe: impl FnMut(&Live),
+    mut observe: impl FnMut(Duration, &mut Live),
 ) -> Result<Measurement, Error> {
-    let generator = Generator::start(options)?;
+    let generator = Generator::start(options, crowd, Purpose::Measure)?;
     let started = Instant::now();
-    let mut live = || {
-        let requests = generator.shared.live.load(Ordering::Relaxed);
-        observe(&Live { elapsed: started.elapsed(), requests });
-    };
+    let mut live = generator.live();
+    let mut live = || observe(started.elapsed(), &mut live);
 
     interrupt.sleep_until(started + options.common.warmup, &mut live)?;
     // What is read here is kept next to the switch of phase: they must mean the same moment.
@@ -97,7 +92,7 @@ pub(crate) fn run(
 
     let memory = options.server_pid.map(process::memory).transpose()?;
     let threads = generator.threads.len();
-    let tally = generator.stop();
+    let tally = generator.stop(crowd);
     let elapsed = after.at - before.at;
     let share = |time: Duration| time.as_secs_f64() / (elapsed.as_secs_f64() * threads as f64);
     let own_cpu = before.own_cpu.zip(after.own_cpu).map(|(before, after)| share(after.saturating_sub(before)));
@@ -106,7 +101,16 @@ pub(crate) fn run(
     let busy_share = own_cpu.map_or(in_tasks, |cpu| cpu.max(in_tasks));
     let generator = GeneratorUse { threads, cpu_share: own_cpu, busy_share };
     let cpu = before.server_cpu.zip(after.server_cpu).map(|(before, after)| after.saturating_sub(before));
-    Ok(Measurement::new(&tally, elapsed, cpu.zip(memory), generator))
+    let mut measurement = Measurement::new(&tally, elapsed, cpu.zip(memory), generator);
+    measurement.leased = crowd.leased();
+    measurement.schedule = options.common.rate.map(|rate| Kept {
+        rate,
+        due: after.due - before.due,
+        begun: after.begun - before.begun,
+        late_p99_ms: tally.late_us.value_at_quantile(0.99) as f64 / 1e3,
+        late_max_ms: tally.late_us.max() as f64 / 1e3,
+    });
+    Ok(measurement)
 }
 
 /// What was used until some moment.
@@ -115,76 +119,111 @@ struct Used {
     server_cpu: Option<Duration>,
     own_cpu: Option<Duration>,
     own_busy: Duration,
+    /// Of an open loop's schedule.
+    due: u64,
+    begun: u64,
 }
 
 impl Used {
     fn read(options: &Options<'_>, generator: &Generator) -> Result<Used, Error> {
+        let at = Instant::now();
+        let schedules = || generator.threads.iter().filter_map(|thread| thread.schedule.as_ref());
         Ok(Used {
             server_cpu: options.server_pid.map(process::cpu_time).transpose()?,
             own_cpu: generator.threads.iter().map(|thread| process::own_thread_cpu_time(thread.id?)).sum(),
             own_busy: generator.threads.iter().map(|thread| thread.metrics.worker_total_busy_duration(0)).sum(),
-            at: Instant::now(),
+            due: schedules().map(|schedule| schedule.due_by(at)).sum(),
+            begun: schedules().map(|schedule| schedule.begun()).sum(),
+            at,
         })
     }
 }
 
+/// What a load is for.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Purpose {
+    /// Everybody is to have a lease, soon: a closed loop whatever the rate, and nobody leaves.
+    Fill,
+    Measure,
+}
+
 /// The threads that make the load. Dropping it stops them, soon, without waiting.
-struct Generator {
+pub(super) struct Generator {
     threads: Vec<Thread>,
     shared: Arc<Shared>,
     over: watch::Sender<()>,
 }
 
 struct Thread {
-    handle: JoinHandle<Tally>,
+    handle: JoinHandle<Done>,
     metrics: RuntimeMetrics,
+    beat: Arc<Beat>,
+    schedule: Option<Arc<Schedule>>,
     /// The system's number for it, where it has one.
     id: Option<u32>,
 }
 
 impl Generator {
-    /// Returns once all threads have filled their memory and begin to connect.
-    fn start(options: &Options<'_>) -> Result<Generator, Error> {
-        let parts = options.common.threads.get().min(options.clients).min(options.connections);
+    /// Returns once all threads are there and begin to connect.
+    pub(super) fn start(options: &Options<'_>, crowd: &mut Crowd, purpose: Purpose) -> Result<Generator, Error> {
+        let parts = options.threads();
         let (over, _) = watch::channel(());
         let mut generator = Generator { threads: Vec::new(), shared: Arc::default(), over };
-        for part in 0..parts {
-            generator.add(options, part, parts)?;
+        let workloads = crowd.take(parts);
+        let start = Instant::now();
+        let rate = options.common.rate.filter(|_| purpose == Purpose::Measure);
+        for (part, mut workload) in (0..parts).zip(workloads) {
+            workload.may_leave(purpose == Purpose::Measure);
+            let schedule = rate.map(|rate| Arc::new(Schedule::part(start, rate, part, parts)));
+            let plan = Plan {
+                servers: Servers { named: options.targets.clone(), follow: options.server_pid.is_none() },
+                connections: (options.connections - part).div_ceil(parts),
+                in_flight: options.in_flight,
+                workload,
+                schedule,
+                shared: Arc::clone(&generator.shared),
+                beat: Arc::default(),
+            };
+            generator.add(part, plan)?;
         }
         Ok(generator)
     }
 
-    fn add(&mut self, options: &Options<'_>, part: u32, parts: u32) -> Result<(), Error> {
+    fn add(&mut self, part: u32, plan: Plan) -> Result<(), Error> {
         let runtime = current_thread()?;
         let metrics = runtime.metrics();
-        let population = options.population();
-        let (target, in_flight) = (options.target, options.in_flight);
-        let connections = (options.connections - part).div_ceil(parts);
-        let (shared, over) = (Arc::clone(&self.shared), self.over.subscribe());
+        let (beat, schedule) = (Arc::clone(&plan.beat), plan.schedule.clone());
+        let over = self.over.subscribe();
         let (ready, readied) = mpsc::channel();
-        let body = move || {
-            let workload = Workload::part(population, part, parts);
-            let plan = Plan { target, connections, in_flight, workload, shared };
-            drive(&runtime, plan, &ready, over)
-        };
+        let body = move || drive(&runtime, plan, &ready, over);
         let handle =
             thread::Builder::new().name(format!("load-{part}")).spawn(body).map_err(Error::io("start a thread"))?;
         let id = readied.recv().expect("the thread reports before it does anything that could fail");
-        self.threads.push(Thread { handle, metrics, id });
+        if let Some(schedule) = &schedule {
+            Arc::clone(schedule).keep(self.over.subscribe())?;
+        }
+        self.threads.push(Thread { handle, metrics, beat, schedule, id });
         Ok(())
     }
 
-    fn stop(self) -> Tally {
+    pub(super) fn live(&self) -> Live {
+        Live::new(self.threads.iter().map(|thread| Arc::clone(&thread.beat)).collect())
+    }
+
+    /// Ends all threads and gives their clients back.
+    pub(super) fn stop(self, crowd: &mut Crowd) -> Tally {
         drop(self.over);
         let mut total = Tally::new();
         for thread in self.threads {
-            total.add(thread.handle.join().expect("generator threads do not panic"));
+            let done = thread.handle.join().expect("generator threads do not panic");
+            total.add(done.tally);
+            crowd.parts.push(done.workload);
         }
         total
     }
 }
 
-fn drive(runtime: &Runtime, plan: Plan, ready: &Sender<Option<u32>>, over: watch::Receiver<()>) -> Tally {
+fn drive(runtime: &Runtime, plan: Plan, ready: &Sender<Option<u32>>, over: watch::Receiver<()>) -> Done {
     // Nobody listens any more if the run was given up: then `over` says so too.
     let _ = ready.send(process::thread_id());
     runtime.block_on(work(plan, over))

@@ -12,9 +12,14 @@ const DIGITS: u8 = 3;
 
 pub(crate) struct Tally {
     pub(crate) latency_us: Histogram<u64>,
+    /// Between a request's moment in the schedule and its beginning; empty without a schedule.
+    pub(crate) late_us: Histogram<u64>,
     /// Resources granted, and left out of an answer.
     pub(crate) granted: u64,
     pub(crate) ignored: u64,
+    /// Answers to clients that were new, and to those who gave back what they had.
+    pub(crate) newcomers: u64,
+    pub(crate) releases: u64,
     /// By gRPC status, or by what else went wrong.
     pub(crate) errors: BTreeMap<String, u64>,
 }
@@ -22,33 +27,53 @@ pub(crate) struct Tally {
 impl Tally {
     pub(crate) fn new() -> Tally {
         let max = u64::try_from(LATENCY_MAX.as_micros()).expect("a minute fits");
-        let latency_us = Histogram::new_with_bounds(1, max, DIGITS).expect("the bounds are constants in order");
-        Tally { latency_us, granted: 0, ignored: 0, errors: BTreeMap::new() }
+        let histogram = Histogram::new_with_bounds(1, max, DIGITS).expect("the bounds are constants in order");
+        Tally {
+            latency_us: histogram.clone(),
+            late_us: histogram,
+            granted: 0,
+            ignored: 0,
+            newcomers: 0,
+            releases: 0,
+            errors: BTreeMap::new(),
+        }
     }
 
     pub(crate) fn answered(&mut self, latency: Duration, settled: Settled) {
-        self.latency_us.saturating_record(u64::try_from(latency.as_micros()).unwrap_or(u64::MAX));
+        record(&mut self.latency_us, latency);
         self.granted += u64::from(settled.granted);
         self.ignored += u64::from(settled.ignored);
+    }
+
+    pub(crate) fn late(&mut self, by: Duration) {
+        record(&mut self.late_us, by);
     }
 
     pub(crate) fn failed(&mut self, kind: String) {
         *self.errors.entry(kind).or_default() += 1;
     }
 
-    /// Requests that ended, one way or another.
+    /// Requests for capacity that ended, one way or another.
     pub(crate) fn requests(&self) -> u64 {
         self.latency_us.len() + self.errors.values().sum::<u64>()
     }
 
     pub(crate) fn add(&mut self, other: Tally) {
-        self.latency_us.add(&other.latency_us).expect("all tallies have the same bounds");
+        let same = "all tallies have the same bounds";
+        self.latency_us.add(&other.latency_us).expect(same);
+        self.late_us.add(&other.late_us).expect(same);
         self.granted += other.granted;
         self.ignored += other.ignored;
+        self.newcomers += other.newcomers;
+        self.releases += other.releases;
         for (kind, count) in other.errors {
             *self.errors.entry(kind).or_default() += count;
         }
     }
+}
+
+fn record(histogram: &mut Histogram<u64>, time: Duration) {
+    histogram.saturating_record(u64::try_from(time.as_micros()).unwrap_or(u64::MAX));
 }
 
 #[cfg(test)]

@@ -1,20 +1,22 @@
-//! A generator thread: its connections, on each of them as many lanes as requests may be in flight, and in each lane a
-//! closed loop: ask, wait for the answer, ask again as the next client.
+//! A generator thread: its connections, and on each of them as many lanes as requests may be in flight. A lane asks, waits
+//! for the answer, and asks again as the next client: at once (a closed loop), or when the schedule says so (an open one).
 //!
 //! Everything of a thread stays on it (`LocalSet`, `Rc`), so lanes share the workload and the tally without locks.
 
 use std::{
-    cell::RefCell,
+    cell::{Cell, RefCell},
     net::SocketAddr,
     rc::Rc,
     sync::{
         Arc,
-        atomic::{AtomicU8, AtomicU64, Ordering},
+        atomic::{AtomicU8, Ordering},
     },
     time::{Duration, Instant},
 };
 
-use leaseway_proto::doorman::{GetCapacityRequest, GetCapacityResponse};
+use leaseway_proto::doorman::{
+    GetCapacityRequest, GetCapacityResponse, Mastership, ReleaseCapacityRequest, ReleaseCapacityResponse,
+};
 use tokio::{
     sync::watch,
     task::{LocalSet, spawn_local, yield_now},
@@ -23,22 +25,21 @@ use tokio::{
 
 use super::{
     connection::{Connection, Failure, Path},
+    live::Beat,
+    master::address_of,
+    schedule::Schedule,
     tally::Tally,
-    workload::Workload,
+    workload::{Asker, Settled, Workload},
 };
 
 /// A server that went away is not asked for new connections more often than this.
 const RECONNECT_PAUSE: Duration = Duration::from_millis(100);
 
-/// What the main thread and the workers tell each other while a run goes on.
+/// Which part of a run this is. Answers are counted from `Measuring` until `Over` is set, by the thread that reads the
+/// server's CPU time just then.
 #[derive(Default)]
-pub(crate) struct Shared {
-    phase: AtomicU8,
-    /// Requests that have ended since the start, for a live display. Not part of the result.
-    pub(crate) live: AtomicU64,
-}
+pub(crate) struct Shared(AtomicU8);
 
-/// Answers are counted from `Measuring` until `Over` is set, by the thread that reads the server's CPU time just then.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Phase {
     WarmUp,
@@ -48,11 +49,11 @@ pub(crate) enum Phase {
 
 impl Shared {
     pub(crate) fn enter(&self, phase: Phase) {
-        self.phase.store(phase as u8, Ordering::Relaxed);
+        self.0.store(phase as u8, Ordering::Relaxed);
     }
 
     fn phase(&self) -> Phase {
-        match self.phase.load(Ordering::Relaxed) {
+        match self.0.load(Ordering::Relaxed) {
             0 => Phase::WarmUp,
             1 => Phase::Measuring,
             _ => Phase::Over,
@@ -62,27 +63,50 @@ impl Shared {
 
 /// What one thread is to do.
 pub(crate) struct Plan {
-    pub(crate) target: SocketAddr,
+    pub(crate) servers: Servers,
     pub(crate) connections: u32,
     pub(crate) in_flight: u32,
     pub(crate) workload: Workload,
+    /// An open loop's; a closed loop has none.
+    pub(crate) schedule: Option<Arc<Schedule>>,
     pub(crate) shared: Arc<Shared>,
+    pub(crate) beat: Arc<Beat>,
+}
+
+/// Who may be asked.
+#[derive(Clone)]
+pub(crate) struct Servers {
+    /// Never empty. The first is asked first, and another when one cannot be reached.
+    pub(crate) named: Vec<SocketAddr>,
+    /// Whether to go where a server says that the master is. Not if the first one's process is measured.
+    pub(crate) follow: bool,
 }
 
 struct Worker {
-    target: SocketAddr,
-    path: Path,
+    servers: Servers,
+    /// The server that is asked now.
+    target: Cell<SocketAddr>,
+    schedule: Option<Arc<Schedule>>,
     shared: Arc<Shared>,
+    beat: Arc<Beat>,
     workload: RefCell<Workload>,
     tally: RefCell<Tally>,
 }
 
+/// What a thread gives back.
+pub(crate) struct Done {
+    pub(crate) tally: Tally,
+    pub(crate) workload: Workload,
+}
+
 /// Runs until `over` changes or its sender is dropped; requests in flight then are abandoned.
-pub(crate) async fn work(plan: Plan, mut over: watch::Receiver<()>) -> Tally {
+pub(crate) async fn work(plan: Plan, mut over: watch::Receiver<()>) -> Done {
     let worker = Rc::new(Worker {
-        target: plan.target,
-        path: Path::new(plan.target, "GetCapacity"),
+        target: Cell::new(plan.servers.named[0]),
+        servers: plan.servers,
+        schedule: plan.schedule,
         shared: plan.shared,
+        beat: plan.beat,
         workload: RefCell::new(plan.workload),
         tally: RefCell::new(Tally::new()),
     });
@@ -92,41 +116,68 @@ pub(crate) async fn work(plan: Plan, mut over: watch::Receiver<()>) -> Tally {
     }
     tasks.run_until(over.changed()).await.ok();
     drop(tasks);
-    worker.tally.replace(Tally::new())
+    let worker = Rc::into_inner(worker).expect("all tasks are gone");
+    Done { tally: worker.tally.into_inner(), workload: worker.workload.into_inner() }
+}
+
+/// One connection, as its lanes see it.
+#[derive(Clone)]
+struct Line {
+    connection: Connection,
+    target: SocketAddr,
+    ask: Path,
+    release: Path,
 }
 
 impl Worker {
-    /// Keeps one connection busy, and opens another when it breaks.
+    /// Keeps one connection busy, and opens another when it breaks, or when somebody else is the master.
     async fn keep_connected(self: Rc<Self>, in_flight: u32) {
         loop {
-            match Connection::open(self.target).await {
+            let target = self.target.get();
+            match Connection::open(target).await {
                 Ok((connection, driver)) => {
                     let driver = spawn_local(driver);
+                    let (ask, release) = (Path::new(target, "GetCapacity"), Path::new(target, "ReleaseCapacity"));
+                    let line = Line { connection, target, ask, release };
                     let lanes: Vec<_> =
-                        (0..in_flight).map(|_| spawn_local(Rc::clone(&self).lane(connection.clone()))).collect();
+                        (0..in_flight).map(|_| spawn_local(Rc::clone(&self).lane(line.clone()))).collect();
                     for lane in lanes {
                         lane.await.expect("lanes do not panic, and are aborted only together with this task");
                     }
                     driver.abort();
                 }
-                Err(_) => self.count_failure("cannot connect".into()),
+                Err(_) => {
+                    self.count_failure("cannot connect".into());
+                    self.leave(target);
+                }
             }
             sleep(RECONNECT_PAUSE).await;
         }
     }
 
-    /// One request at a time, for as long as the connection lasts.
-    async fn lane(self: Rc<Self>, connection: Connection) {
+    /// One request at a time, for as long as the connection lasts and leads to the master.
+    async fn lane(self: Rc<Self>, line: Line) {
         let mut request = GetCapacityRequest::default();
         loop {
-            let asker = self.workload.borrow_mut().write(&mut request);
-            let sent = Instant::now();
-            match connection.call::<GetCapacityResponse>(&self.path, &request).await {
-                Ok(answer) if answer.mastership.is_some() => self.count_failure("not the master".into()),
+            let due = match &self.schedule {
+                None => Instant::now(),
+                Some(schedule) => self.on_time(schedule).await,
+            };
+            let turn = self.workload.borrow_mut().write(&mut request);
+            match line.connection.call::<GetCapacityResponse>(&line.ask, &request).await {
+                Ok(GetCapacityResponse { mastership: Some(mastership), .. }) => {
+                    self.count_failure("not the master".into());
+                    if self.turn_away(&line, &mastership).await {
+                        return;
+                    }
+                }
                 Ok(answer) => {
-                    let latency = sent.elapsed();
-                    let settled = self.workload.borrow_mut().settle(asker, &answer);
-                    self.count(|tally| tally.answered(latency, settled));
+                    let latency = due.elapsed();
+                    let settled = self.settle(turn.asker, &answer, latency);
+                    self.count(|tally| {
+                        tally.answered(latency, settled);
+                        tally.newcomers += u64::from(turn.newcomer);
+                    });
                 }
                 Err(failure) => {
                     self.count_failure(failure.kind());
@@ -137,15 +188,66 @@ impl Worker {
                     }
                 }
             }
+            // Afterwards, so that nobody waits for it whose latency counts.
+            if let Some(release) = turn.release {
+                self.release(&line, &release).await;
+            }
+        }
+    }
+
+    /// Waits for the next moment of the schedule.
+    async fn on_time(&self, schedule: &Schedule) -> Instant {
+        let due = schedule.next().await;
+        if self.shared.phase() == Phase::Measuring {
+            self.tally.borrow_mut().late(due.elapsed());
+        }
+        due
+    }
+
+    fn settle(&self, asker: Asker, answer: &GetCapacityResponse, latency: Duration) -> Settled {
+        let mut workload = self.workload.borrow_mut();
+        let settled = workload.settle(asker, answer);
+        self.beat.answered(latency, workload.leased());
+        settled
+    }
+
+    async fn release(&self, line: &Line, release: &ReleaseCapacityRequest) {
+        match line.connection.call::<ReleaseCapacityResponse>(&line.release, release).await {
+            Ok(answer) if answer.mastership.is_none() => self.count(|tally| tally.releases += 1),
+            Ok(_) => self.count_failure("release: not the master".into()),
+            Err(failure) => self.count_failure(format!("release: {}", failure.kind())),
+        }
+    }
+
+    /// Where to go from a server that is not the master. Whether this connection is of no use any more.
+    async fn turn_away(&self, line: &Line, mastership: &Mastership) -> bool {
+        if !self.servers.follow {
+            yield_now().await;
+            return false;
+        }
+        match address_of(mastership).await {
+            Some(master) if master != line.target => self.target.set(master),
+            // It does not know, or takes itself for it after all.
+            _ => self.leave(line.target),
+        }
+        true
+    }
+
+    /// Asks another of the servers that were named, unless somebody has already gone elsewhere.
+    fn leave(&self, target: SocketAddr) {
+        if self.target.get() == target {
+            let named = &self.servers.named;
+            let next = named.iter().position(|server| *server == target).map_or(0, |place| place + 1);
+            self.target.set(named[next % named.len()]);
         }
     }
 
     fn count_failure(&self, kind: String) {
+        self.beat.failed();
         self.count(|tally| tally.failed(kind));
     }
 
     fn count(&self, count: impl FnOnce(&mut Tally)) {
-        self.shared.live.fetch_add(1, Ordering::Relaxed);
         if self.shared.phase() == Phase::Measuring {
             count(&mut self.tally.borrow_mut());
         }

@@ -1,12 +1,14 @@
 //! Who asks for what. A workload is a part of all clients, each with the leases it holds; it writes the next request as a
-//! real client would, `has` and token included, and keeps what the answer grants.
+//! real client would, `has` and token included, and keeps what the answer grants. Clients may leave, and new ones come.
 //!
-//! Everything is drawn from a seed. A client costs 4 bytes plus 40 for each resource it asks for, so a million clients fit
-//! in the memory of a load generator that runs beside the server it measures.
+//! Everything is drawn from a seed. A client costs 4 bytes plus 40 for each resource it asks for (and 4 more where clients
+//! come and go), so a million clients fit in the memory of a load generator that runs beside the server it measures.
 
 use std::{fmt::Write, ops::RangeInclusive, str::FromStr};
 
-use leaseway_proto::doorman::{GetCapacityRequest, GetCapacityResponse, Lease, ResourceRequest};
+use leaseway_proto::doorman::{
+    GetCapacityRequest, GetCapacityResponse, Lease, ReleaseCapacityRequest, ResourceRequest,
+};
 
 /// How much clients want.
 #[derive(Clone, Debug, PartialEq)]
@@ -56,7 +58,28 @@ pub(crate) struct Population {
     pub(crate) resources_per_request: u32,
     pub(crate) resource_prefix: String,
     pub(crate) wants: Wants,
+    pub(crate) churn: Churn,
     pub(crate) seed: u64,
+}
+
+/// How often a client is replaced by a new one, and what it does about its leases.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Churn {
+    /// Of requests: so many come from a client that is new, in the place of one that has left.
+    pub(crate) percent: f64,
+    pub(crate) leave: Leave,
+}
+
+/// How a client leaves.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
+pub(crate) enum Leave {
+    /// Half of them in either way, by chance.
+    #[default]
+    Both,
+    /// It gives its leases back with ReleaseCapacity.
+    Release,
+    /// It is never heard of again; its leases are the server's to end.
+    Silent,
 }
 
 /// The clients of one generator thread, and what they hold.
@@ -69,6 +92,12 @@ pub(crate) struct Workload {
     walk: Walk,
     /// `resources_per_request` in a row for each client.
     held: Vec<Option<Held>>,
+    /// Clients that hold a lease of the first resource they ask for, ended or not.
+    leased: u32,
+    /// How many clients have left from each place; empty where none does.
+    generations: Vec<u32>,
+    /// Whether clients leave at this time.
+    restless: bool,
     rng: fastrand::Rng,
 }
 
@@ -91,7 +120,19 @@ pub(crate) struct Settled {
 
 /// The client that a request was written for; its answer must be settled with the same one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Asker(u32);
+pub(crate) struct Asker {
+    place: u32,
+    generation: u32,
+}
+
+/// Whose turn it is.
+pub(crate) struct Turn {
+    pub(crate) asker: Asker,
+    /// The asker is new.
+    pub(crate) newcomer: bool,
+    /// What its predecessor gives back.
+    pub(crate) release: Option<ReleaseCapacityRequest>,
+}
 
 impl Workload {
     /// The share of thread `part` of `parts`, which must not be more than there are clients.
@@ -104,24 +145,44 @@ impl Workload {
             step: parts,
             walk: Walk::new(clients, rng.fork()),
             held: vec![None; clients as usize * population.resources_per_request as usize],
+            leased: 0,
+            generations: if population.churn.percent > 0.0 { vec![0; clients as usize] } else { Vec::new() },
+            restless: true,
             rng,
             population,
         }
     }
 
+    /// Whether clients may leave from now on, where they do at all.
+    pub(crate) fn may_leave(&mut self, may: bool) {
+        self.restless = may;
+    }
+
+    /// How many clients hold a lease, ended or not.
+    pub(crate) fn leased(&self) -> u32 {
+        self.leased
+    }
+
+    /// How many hold one that has not ended by then, in seconds since the epoch.
+    pub(crate) fn leased_beyond(&self, now: i64) -> u64 {
+        let newest = self.held.iter().step_by(self.population.resources_per_request as usize);
+        newest.flatten().filter(|held| held.expiry_time > now).count() as u64
+    }
+
     /// Overwrites `request` with that of the client whose turn it is. Reusing one spares its strings.
-    pub(crate) fn write(&mut self, request: &mut GetCapacityRequest) -> Asker {
-        let local = self.walk.next();
-        let client = self.first + local * self.step;
-        let id = request.client_id.get_or_insert_default();
-        id.clear();
-        write!(id, "client-{client}").expect("writing to a string cannot fail");
+    pub(crate) fn write(&mut self, request: &mut GetCapacityRequest) -> Turn {
+        let place = self.walk.next();
+        let (newcomer, release) =
+            if self.restless && !self.generations.is_empty() { self.replace(place) } else { (false, None) };
+        let asker = Asker { place, generation: self.generation(place) };
+        let client = self.client(place);
+        write_id(request.client_id.get_or_insert_default(), client, asker.generation);
         request.resource.resize_with(self.population.resources_per_request as usize, ResourceRequest::default);
         for (nth, asked) in request.resource.iter_mut().enumerate() {
             let resource = self.resource(client, nth);
             asked.resource_id.get_or_insert_default().clone_from(&self.names[resource]);
             asked.priority = Some(0);
-            asked.has = self.held[self.slot(local, nth)].map(|held| Lease {
+            asked.has = self.held[self.slot(place, nth)].map(|held| Lease {
                 expiry_time: Some(held.expiry_time),
                 refresh_interval: Some(held.refresh_interval),
                 capacity: Some(held.capacity),
@@ -129,15 +190,49 @@ impl Workload {
                 remaining_ms: None,
             });
             let has = asked.has.and_then(|has| has.capacity);
-            asked.wants = Some(self.wants(client, nth, has));
+            asked.wants = Some(self.wants(client, asker.generation, nth, has));
         }
-        Asker(local)
+        Turn { asker, newcomer, release }
+    }
+
+    /// Whoever is in that place may leave, and somebody new be there. One that never had a lease stays: it has not come yet.
+    fn replace(&mut self, place: u32) -> (bool, Option<ReleaseCapacityRequest>) {
+        let held = self.slot(place, 0)..self.slot(place + 1, 0);
+        if self.held[held.start].is_none() || self.rng.f64() * 100.0 >= self.population.churn.percent {
+            return (false, None);
+        }
+        let releases = match self.population.churn.leave {
+            Leave::Both => self.rng.bool(),
+            Leave::Release => true,
+            Leave::Silent => false,
+        };
+        let release = releases.then(|| self.release(place));
+        self.held[held].fill(None);
+        self.leased -= 1;
+        self.generations[place as usize] += 1;
+        (true, release)
+    }
+
+    /// All that is held in that place.
+    fn release(&self, place: u32) -> ReleaseCapacityRequest {
+        let client = self.client(place);
+        let mut release = ReleaseCapacityRequest::default();
+        write_id(release.client_id.get_or_insert_default(), client, self.generation(place));
+        for nth in 0..self.population.resources_per_request as usize {
+            if let Some(held) = self.held[self.slot(place, nth)] {
+                release.resource_id.push(self.names[self.resource(client, nth)].clone());
+                release.token.extend(held.token);
+            }
+        }
+        release
     }
 
     /// Takes over the leases of an answer.
     pub(crate) fn settle(&mut self, asker: Asker, answer: &GetCapacityResponse) -> Settled {
-        let client = self.first + asker.0 * self.step;
         let mut settled = Settled::default();
+        // Another request of the same place may have been under way when its client left.
+        let current = self.generation(asker.place) == asker.generation;
+        let client = self.client(asker.place);
         for nth in 0..self.population.resources_per_request as usize {
             let name = &self.names[self.resource(client, nth)];
             let answered = answer.response.iter().find(|response| response.resource_id.as_deref() == Some(name));
@@ -146,7 +241,11 @@ impl Workload {
                 continue;
             };
             settled.granted += 1;
-            let slot = self.slot(asker.0, nth);
+            if !current {
+                continue;
+            }
+            let slot = self.slot(asker.place, nth);
+            self.leased += u32::from(nth == 0 && self.held[slot].is_none());
             self.held[slot] = Some(Held {
                 expiry_time: lease.expiry_time.unwrap_or_default(),
                 refresh_interval: lease.refresh_interval.unwrap_or_default(),
@@ -162,11 +261,19 @@ impl Workload {
         (client as usize + nth) % self.population.resources as usize
     }
 
-    fn slot(&self, local: u32, nth: usize) -> usize {
-        local as usize * self.population.resources_per_request as usize + nth
+    fn slot(&self, place: u32, nth: usize) -> usize {
+        place as usize * self.population.resources_per_request as usize + nth
     }
 
-    fn wants(&mut self, client: u32, nth: usize, has: Option<f64>) -> f64 {
+    fn client(&self, place: u32) -> u32 {
+        self.first + place * self.step
+    }
+
+    fn generation(&self, place: u32) -> u32 {
+        self.generations.get(place as usize).copied().unwrap_or_default()
+    }
+
+    fn wants(&mut self, client: u32, generation: u32, nth: usize, has: Option<f64>) -> f64 {
         match &self.population.wants {
             Wants::Fixed(wants) => *wants,
             Wants::Changing(range) => f64::from(self.rng.u32(range.clone())),
@@ -177,11 +284,21 @@ impl Workload {
                 Some(has) => has * 1.5,
             },
             Wants::Uniform(range) => {
-                let name = u64::from(client) << 32 | nth as u64;
+                let name = (u64::from(client) << 32 | nth as u64) ^ (u64::from(generation) << 20);
                 f64::from(fastrand::Rng::with_seed(self.population.seed ^ name).u32(range.clone()))
             }
         }
     }
+}
+
+/// `client-3`, and those who come into its place `client-3-1`, `client-3-2` …
+fn write_id(id: &mut String, client: u32, generation: u32) {
+    id.clear();
+    let written = match generation {
+        0 => write!(id, "client-{client}"),
+        _ => write!(id, "client-{client}-{generation}"),
+    };
+    written.expect("writing to a string cannot fail");
 }
 
 /// Visits all of `0..count` in random order, then again in another: no client is forgotten, and a server's caches and

@@ -8,6 +8,7 @@ use super::{
     svg::{self, HEIGHT, WIDTH},
     world::{Point, PoolPoint},
 };
+use crate::axis::{round_up, tick};
 
 const MINUTE: f64 = 60.0;
 /// Bars of who was kicked out are no higher than this part of the picture.
@@ -47,7 +48,7 @@ impl<'r> Picture<'r> {
         });
         let most = heights.fold(capacity, f64::max) * 1.05;
         // A few that want a hundred times as much would press everything else to the ground.
-        let most = svg::round_up(if run.pool.is_some() { most } else { most.min(capacity * 3.0) });
+        let most = round_up(if run.pool.is_some() { most } else { most.min(capacity * 3.0) });
         Some(Picture { title, points: &run.curve, capacity, seconds: last.at.0 as f64 / 1000.0, most })
     }
 
@@ -78,12 +79,12 @@ impl<'r> Picture<'r> {
     }
 
     fn axes(&self, svg: &mut String) {
-        let step = svg::tick(self.most, 6.0);
+        let step = tick(self.most, 6.0);
         for number in 0..=(self.most / step) as u32 {
             let value = f64::from(number) * step;
             svg::mark_left(svg, self.y(value), &value.to_string());
         }
-        let step = svg::tick(self.seconds, 10.0);
+        let step = tick(self.seconds, 10.0);
         for number in 0..=(self.seconds / step) as u32 {
             let second = f64::from(number) * step;
             svg::mark_below(svg, self.x(second), &format!("{second} s"));

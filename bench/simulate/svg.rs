@@ -77,30 +77,6 @@ pub(super) fn legend(svg: &mut String, names: &[(&str, &str)]) {
     }
 }
 
-/// The distance of about so many marks up to `most`: 1, 2 or 5 of a power of ten.
-pub(super) fn tick(most: f64, marks: f64) -> f64 {
-    let power = 10f64.powf((most / marks).log10().floor());
-    let fits = [1.0, 2.0, 5.0].into_iter().map(|times| times * power).find(|step| most / step <= marks);
-    fits.unwrap_or(power * 10.0)
-}
-
-/// To a number that a mark may stand at.
-pub(super) fn round_up(most: f64) -> f64 {
-    let step = tick(most, 6.0);
-    (most / step).ceil() * step
-}
-
 fn escaped(text: &str) -> String {
     text.replace('&', "&amp;").replace('<', "&lt;")
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn marks_stand_at_round_numbers() {
-        assert_eq!([tick(300.0, 10.0), tick(3600.0, 10.0), tick(525.0, 6.0)], [50.0, 500.0, 100.0]);
-        assert_eq!(round_up(525.0), 600.0);
-    }
 }

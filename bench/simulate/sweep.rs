@@ -10,6 +10,7 @@ use super::{
     svg::{self, HEIGHT, WIDTH},
     world::Figures,
 };
+use crate::axis::tick;
 
 /// Room between the outermost values and the frame.
 const MARGIN: f64 = 60.0;
@@ -101,7 +102,7 @@ impl Axis {
 
     fn marks(&self) -> Vec<f64> {
         if !self.by_logarithm {
-            let step = svg::tick(self.most - self.least, 6.0);
+            let step = tick(self.most - self.least, 6.0);
             let first = (self.least / step).ceil() as i64;
             return (first..).map(|mark| mark as f64 * step).take_while(|mark| *mark <= self.most).collect();
         }

@@ -11,6 +11,7 @@ fn population(clients: u32) -> Population {
         resources_per_request: 2,
         resource_prefix: "r".into(),
         wants: Wants::Uniform(1..=100),
+        churn: Churn::default(),
         seed: 7,
     }
 }
@@ -70,7 +71,7 @@ fn the_parts_of_all_threads_are_all_clients() {
 fn a_client_echoes_the_lease_it_was_given() {
     let mut workload = Workload::part(population(1), 0, 1);
     let mut request = GetCapacityRequest::default();
-    let asker = workload.write(&mut request);
+    let asker = workload.write(&mut request).asker;
     assert!(request.resource.iter().all(|asked| asked.has.is_none()));
     let wanted: Vec<_> = request.resource.iter().map(|asked| asked.wants).collect();
 
@@ -131,7 +132,7 @@ fn who_climbs_asks_for_more_in_so_many_of_its_requests() {
     let (mut raised, mut lowered, mut same) = (0, 0, 0);
     for round in 0..200 {
         for _ in 0..50 {
-            let asker = workload.write(&mut request);
+            let asker = workload.write(&mut request).asker;
             let (wants, has) = (request.resource[0].wants.unwrap(), request.resource[0].has);
             let before = has.and_then(|has| has.capacity).unwrap_or(wants);
             *(if wants > before {
@@ -158,4 +159,91 @@ fn who_climbs_asks_for_more_in_so_many_of_its_requests() {
         "{raised} {lowered} {same}"
     );
     assert!(raised > lowered * 5, "{raised} {lowered}");
+}
+
+/// An answer that grants everything asked for until `expiry_time`.
+fn granted(request: &GetCapacityRequest, expiry_time: i64) -> GetCapacityResponse {
+    let gets = Some(Lease { capacity: Some(1.0), expiry_time: Some(expiry_time), token: Some(5), ..Lease::default() });
+    let respond = |asked: &ResourceRequest| ResourceResponse {
+        resource_id: asked.resource_id.clone(),
+        gets,
+        ..ResourceResponse::default()
+    };
+    GetCapacityResponse { response: request.resource.iter().map(respond).collect(), mastership: None }
+}
+
+#[test]
+fn those_who_hold_a_lease_are_counted_once_and_until_it_ends() {
+    let mut workload = Workload::part(population(10), 0, 1);
+    let mut request = GetCapacityRequest::default();
+    for turn in 0..10 {
+        assert_eq!(workload.leased(), turn);
+        let asker = workload.write(&mut request).asker;
+        let answer = granted(&request, if turn < 3 { 50 } else { 70 });
+        workload.settle(asker, &answer);
+        workload.settle(asker, &answer);
+    }
+    assert_eq!(workload.leased(), 10);
+    assert_eq!((workload.leased_beyond(40), workload.leased_beyond(60), workload.leased_beyond(70)), (10, 7, 0));
+}
+
+#[test]
+fn who_leaves_gives_back_what_it_held_or_says_nothing_and_somebody_new_comes() {
+    for (leave, released) in [(Leave::Release, 10), (Leave::Silent, 0)] {
+        let churn = Churn { percent: 100.0, leave };
+        let mut workload = Workload::part(Population { churn, ..population(10) }, 0, 1);
+        let mut request = GetCapacityRequest::default();
+        let lap = |workload: &mut Workload, request: &mut GetCapacityRequest| {
+            (0..10)
+                .map(|_| {
+                    let turn = workload.write(request);
+                    assert_eq!(turn.newcomer, request.client_id.as_ref().unwrap().matches('-').count() == 2);
+                    assert!(!turn.newcomer || request.resource.iter().all(|asked| asked.has.is_none()));
+                    workload.settle(turn.asker, &granted(request, 99));
+                    turn.release
+                })
+                .collect::<Vec<_>>()
+        };
+        // Nobody leaves who has not been there.
+        assert!(lap(&mut workload, &mut request).iter().all(Option::is_none));
+        let releases: Vec<_> = lap(&mut workload, &mut request).into_iter().flatten().collect();
+        assert_eq!(releases.len(), released);
+        for release in releases {
+            assert_eq!(release.client_id.unwrap().matches('-').count(), 1, "the one who was there first");
+            assert_eq!((release.resource_id.len(), release.token), (2, vec![5, 5]));
+        }
+        assert_eq!(workload.leased(), 10);
+    }
+}
+
+#[test]
+fn so_many_in_a_hundred_requests_are_of_somebody_new() {
+    let churn = Churn { percent: 20.0, leave: Leave::Both };
+    let mut workload = Workload::part(Population { churn, ..population(100) }, 0, 1);
+    let mut request = GetCapacityRequest::default();
+    let (mut newcomers, mut releases) = (0, 0);
+    for _ in 0..10_100 {
+        let turn = workload.write(&mut request);
+        newcomers += u32::from(turn.newcomer);
+        releases += u32::from(turn.release.is_some());
+        workload.settle(turn.asker, &granted(&request, 99));
+    }
+    assert!((1800..2200).contains(&newcomers) && (850..1150).contains(&releases), "{newcomers} {releases}");
+}
+
+#[test]
+fn an_answer_for_somebody_who_has_left_is_nobody_elses() {
+    let churn = Churn { percent: 100.0, leave: Leave::Silent };
+    let mut workload = Workload::part(Population { churn, ..population(1) }, 0, 1);
+    let (mut first, mut second) = (GetCapacityRequest::default(), GetCapacityRequest::default());
+    let came = workload.write(&mut first).asker;
+    workload.settle(came, &granted(&first, 99));
+    let left = workload.write(&mut first);
+    workload.settle(left.asker, &granted(&first, 99));
+    let newest = workload.write(&mut second);
+    assert_ne!(first.client_id, second.client_id);
+    workload.settle(left.asker, &granted(&first, 99));
+    assert_eq!(workload.leased(), 0, "the newcomer has no answer yet");
+    workload.settle(newest.asker, &granted(&second, 99));
+    assert_eq!(workload.leased(), 1);
 }

@@ -199,7 +199,8 @@ fn a_pool_is_overbooked_as_far_as_clients_report_that_they_use_little() {
 fn tree(scenario: &mut Scenario) {
     let strangers = &mut scenario.nodes[0].clients;
     strangers[0].count /= 2;
-    let known = ClientSpec { count: 1, wants: Wants::Constant(8.0), assigned: Some(8.0), uses: strangers[0].uses };
+    let known =
+        ClientSpec { count: 1, priority: 0, wants: Wants::Constant(8.0), assigned: Some(8.0), uses: strangers[0].uses };
     let clients = vec![strangers[0].clone(), known];
     strangers.clear();
     let leaf = NodeSpec { name: "leaf".into(), parent: Some("root".into()), times: 2, peers: 3, clients };

@@ -1,0 +1,114 @@
+//! All clients of a load, and how they come to hold a lease before anything is measured.
+
+use std::time::{Duration, Instant, SystemTime};
+
+use serde::{Deserialize, Serialize};
+
+use super::{
+    Options,
+    live::Live,
+    run::{Generator, Purpose},
+    workload::{Population, Workload},
+};
+use crate::{error::Error, process, signal::Interrupt};
+
+/// A server that lets no further client in for so long will not do it.
+const PATIENCE: Duration = Duration::from_secs(if cfg!(test) { 2 } else { 15 });
+
+/// Of fewer clients the memory of each cannot be told from what else grew.
+const MANY: u32 = 10_000;
+
+/// What clients hold outlives a run: the next one on the same server goes on with it.
+pub(crate) struct Crowd {
+    population: Population,
+    /// One for each generator thread.
+    pub(super) parts: Vec<Workload>,
+    pub(crate) filled: Option<Filled>,
+}
+
+/// How it was when everybody came.
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+pub(crate) struct Filled {
+    pub(crate) clients: u32,
+    pub(crate) seconds: f64,
+    /// What the server's memory grew by meanwhile, for each client. With few clients that is mostly connections and buffers,
+    /// and not said.
+    pub(crate) bytes_per_client: Option<f64>,
+}
+
+impl Filled {
+    pub(crate) fn line(&self) -> String {
+        let Filled { clients, seconds, bytes_per_client } = self;
+        let memory = bytes_per_client
+            .map_or(String::new(), |bytes| format!("; the server's memory grew by {bytes:.0} bytes for each"));
+        format!("filled: {clients} clients had a lease after {seconds:.1} s{memory}")
+    }
+}
+
+impl Crowd {
+    /// Nobody has asked for anything yet.
+    pub(crate) fn new(options: &Options<'_>) -> Crowd {
+        Crowd { population: options.population(), parts: Vec::new(), filled: None }
+    }
+
+    /// One part for each of so many threads.
+    pub(super) fn take(&mut self, threads: u32) -> Vec<Workload> {
+        if self.parts.len() != threads as usize {
+            self.parts = (0..threads).map(|part| Workload::part(self.population.clone(), part, threads)).collect();
+        }
+        std::mem::take(&mut self.parts)
+    }
+
+    /// Clients whose lease has not ended.
+    pub(super) fn leased(&self) -> u64 {
+        let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+        self.parts.iter().map(|part| part.leased_beyond(now.as_secs().cast_signed())).sum()
+    }
+
+    /// Lets everybody ask until they have a lease, in a closed loop and not measured. `observe` is called now and then.
+    pub(crate) fn fill(
+        &mut self,
+        options: &Options<'_>,
+        interrupt: &Interrupt,
+        mut observe: impl FnMut(&mut Live),
+    ) -> Result<(), Error> {
+        let memory = || options.server_pid.map(process::memory).transpose();
+        let before = memory()?;
+        let started = Instant::now();
+        let generator = Generator::start(options, self, Purpose::Fill)?;
+        let mut live = generator.live();
+        let (mut leased, mut since) = (0, Instant::now());
+        let clients = u64::from(options.clients);
+        while live.leased() < clients {
+            if live.leased() > leased {
+                (leased, since) = (live.leased(), Instant::now());
+            }
+            if since.elapsed() > PATIENCE {
+                return Err(Error::Unfilled { leased, clients, patience: PATIENCE.as_secs() });
+            }
+            interrupt.glance(|| observe(&mut live))?;
+        }
+        let seconds = started.elapsed().as_secs_f64();
+        generator.stop(self);
+        let bytes_per_client =
+            before.zip(memory()?).and_then(|(before, after)| grown(options.clients, before.now_kib, after.now_kib));
+        self.filled = Some(Filled { clients: options.clients, seconds, bytes_per_client });
+        Ok(())
+    }
+}
+
+/// By how many bytes for each client.
+fn grown(clients: u32, before_kib: u64, after_kib: u64) -> Option<f64> {
+    (clients >= MANY).then(|| (after_kib as f64 - before_kib as f64) * 1024.0 / f64::from(clients))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn memory_is_told_for_each_of_many_clients() {
+        assert_eq!(grown(1_000_000, 10_000, 410_000), Some(409.6));
+        assert_eq!(grown(100, 10_000, 11_000), None);
+    }
+}

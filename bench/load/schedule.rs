@@ -1,0 +1,114 @@
+//! An open loop's schedule: when requests are due, whether or not earlier ones have been answered.
+//!
+//! A slow answer delays nothing but itself, and a request that had to wait for its turn counts from when it was due. A closed
+//! loop would ask less of a server that answers late, and so leave out just those requests that would have waited
+//! (coordinated omission).
+
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
+    thread,
+    time::{Duration, Instant},
+};
+
+use tokio::sync::{Semaphore, watch};
+
+use crate::error::Error;
+
+/// How long the end of a run may go unnoticed.
+const GLANCE: Duration = Duration::from_millis(20);
+
+/// The part of a schedule that is one generator thread's: a request every `interval` from `start` on.
+pub(crate) struct Schedule {
+    start: Instant,
+    interval: f64,
+    /// Requests that are due and not begun: as many permits.
+    due: Semaphore,
+    /// Only the generator thread writes it.
+    begun: AtomicU64,
+}
+
+impl Schedule {
+    /// The share of thread `part` of `parts` in `rate` requests a second: threads take turns.
+    pub(crate) fn part(start: Instant, rate: f64, part: u32, parts: u32) -> Schedule {
+        let interval = f64::from(parts) / rate;
+        let start = start + Duration::from_secs_f64(f64::from(part) / rate);
+        Schedule { start, interval, due: Semaphore::new(0), begun: AtomicU64::new(0) }
+    }
+
+    /// Waits until a request is due that nobody else has begun. Returns when that was.
+    pub(crate) async fn next(&self) -> Instant {
+        self.due.acquire().await.expect("it is never closed").forget();
+        let begun = self.begun.load(Ordering::Relaxed);
+        self.begun.store(begun + 1, Ordering::Relaxed);
+        self.moment(begun)
+    }
+
+    fn moment(&self, nth: u64) -> Instant {
+        self.start + Duration::from_secs_f64(nth as f64 * self.interval)
+    }
+
+    /// How many have been due by then.
+    pub(crate) fn due_by(&self, now: Instant) -> u64 {
+        match now.checked_duration_since(self.start) {
+            Some(since) => (since.as_secs_f64() / self.interval) as u64 + 1,
+            None => 0,
+        }
+    }
+
+    pub(crate) fn begun(&self) -> u64 {
+        self.begun.load(Ordering::Relaxed)
+    }
+
+    /// A thread that lets requests go when they are due. It sleeps more precisely than tokio's timers, whose milliseconds
+    /// would be most of the latency of a server on the same machine. It ends soon after the sender of `over` is gone.
+    pub(crate) fn keep(self: Arc<Self>, over: watch::Receiver<()>) -> Result<(), Error> {
+        let keep = move || {
+            let mut released = 0;
+            while over.has_changed().is_ok() {
+                let due = self.due_by(Instant::now());
+                self.due.add_permits(usize::try_from(due - released).unwrap_or(Semaphore::MAX_PERMITS));
+                released = due;
+                let wait = self.moment(due).saturating_duration_since(Instant::now());
+                thread::sleep(wait.min(GLANCE));
+            }
+        };
+        thread::Builder::new().name("schedule".into()).spawn(keep).map_err(Error::io("start a thread"))?;
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn threads_share_a_schedule_and_take_turns() {
+        let start = Instant::now();
+        let parts: Vec<_> = (0..4).map(|part| Schedule::part(start, 1000.0, part, 4)).collect();
+        let mut moments: Vec<_> = parts.iter().flat_map(|part| (0..25).map(|nth| part.moment(nth))).collect();
+        moments.sort_unstable();
+        for (nth, moment) in moments.into_iter().enumerate() {
+            let off = (moment - start).as_secs_f64() - nth as f64 / 1000.0;
+            assert!(off.abs() < 1e-6, "request {nth} is off by {off} s");
+        }
+        let due: u64 = parts.iter().map(|part| part.due_by(start + Duration::from_micros(99_500))).sum();
+        assert_eq!(due, 100);
+        assert_eq!(parts[1].due_by(start), 0, "its first is not due at once");
+    }
+
+    #[tokio::test]
+    async fn a_request_begins_late_rather_than_never_and_knows_when_it_was_due() {
+        let start = Instant::now();
+        let schedule = Schedule::part(start, 10.0, 0, 1);
+        schedule.due.add_permits(3);
+        for nth in 0..3u32 {
+            assert_eq!(schedule.next().await, start + Duration::from_millis(100) * nth);
+        }
+        assert_eq!(schedule.begun(), 3);
+        let more = tokio::time::timeout(Duration::from_millis(10), schedule.next());
+        assert!(more.await.is_err(), "the fourth is not due");
+    }
+}

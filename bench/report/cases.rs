@@ -1,0 +1,291 @@
+//! Loads and comparisons in one form: servers, each measured in one or more cases.
+
+use super::{
+    bars::{self, Bar, Group, Scale},
+    chart::Chart,
+    lines::{self, Axis, Line},
+    read::{Content, Source},
+};
+use crate::{
+    axis::grouped,
+    compare::{self, Spread, Summary},
+    load::{self, Measurement},
+};
+
+/// A server under one load.
+pub(super) struct Case<'s> {
+    /// Its server's place in `Cases::names`.
+    pub(super) series: usize,
+    pub(super) summary: Summary,
+    pub(super) resources: u32,
+    pub(super) load: &'s str,
+    pub(super) runs: Vec<&'s Measurement>,
+    /// Cases that were measured in turns have the same number, and the ratio of the first to the second.
+    pub(super) turns: usize,
+    pub(super) ratio: Option<&'s compare::Ratio>,
+}
+
+pub(super) struct Cases<'s> {
+    pub(super) names: Vec<String>,
+    pub(super) cases: Vec<Case<'s>>,
+}
+
+impl<'s> Cases<'s> {
+    pub(super) fn of(sources: &'s [Source]) -> Cases<'s> {
+        let comparisons = sources.iter().filter(|source| matches!(source.content, Content::Compare(_))).count();
+        let mut cases = Cases { names: Vec::new(), cases: Vec::new() };
+        for source in sources {
+            match &source.content {
+                Content::Load(report) => cases.add_load(&source.name, report),
+                Content::Compare(report) => {
+                    // The same words in two files may be servers with two configurations.
+                    let suffix = if comparisons > 1 { format!(" ({})", source.name) } else { String::new() };
+                    cases.add_comparison(&suffix, report);
+                }
+                Content::Simulate(_) | Content::Chaos(_) | Content::Fleet(_) => {}
+            }
+        }
+        cases
+    }
+
+    fn series(&mut self, name: String) -> usize {
+        self.names.iter().position(|known| *known == name).unwrap_or_else(|| {
+            self.names.push(name);
+            self.names.len() - 1
+        })
+    }
+
+    fn turns(&self) -> usize {
+        self.cases.last().map_or(0, |case| case.turns + 1)
+    }
+
+    fn add_load(&mut self, file: &str, report: &'s load::Report) {
+        let (series, turns) = (self.series(file.into()), self.turns());
+        let summary = Summary::of(report.clients, report.filled, &[&report.measurement]);
+        let runs = vec![&report.measurement];
+        self.cases.push(Case {
+            series,
+            summary,
+            resources: report.resources,
+            load: &report.load,
+            runs,
+            turns,
+            ratio: None,
+        });
+    }
+
+    fn add_comparison(&mut self, suffix: &str, report: &'s compare::Report) {
+        let [a, b] = names(&report.a, &report.b).map(|name| self.series(name + suffix));
+        for case in &report.cases {
+            let turns = self.turns();
+            let runs_a: Vec<_> = case.runs.iter().map(|run| &run.a).collect();
+            let runs_b: Vec<_> = case.runs.iter().map(|run| &run.b).collect();
+            for (series, side, runs) in [(a, &case.a, runs_a), (b, &case.b, runs_b)] {
+                let (resources, load) = (case.resources, case.load.as_str());
+                let ratio = Some(&case.ratio);
+                self.cases.push(Case { series, summary: side.clone(), resources, load, runs, turns, ratio });
+            }
+        }
+    }
+
+    pub(super) fn name(&self, case: &Case<'_>) -> &str {
+        &self.names[case.series]
+    }
+
+    fn names(&self) -> Vec<&str> {
+        self.names.iter().map(String::as_str).collect()
+    }
+
+    /// Cases that were measured in turns, together; loads that nobody was measured beside, too.
+    fn groups(&self) -> impl Iterator<Item = &[Case<'s>]> {
+        self.cases.chunk_by(|one, other| one.turns == other.turns || one.ratio.is_none() && other.ratio.is_none())
+    }
+
+    pub(super) fn charts(&self) -> Vec<Chart> {
+        let mut charts: Vec<_> = [self.throughput(), self.cpu()].into_iter().flatten().collect();
+        charts.extend(self.costs());
+        charts.extend(self.groups().filter_map(|group| self.latency(group)));
+        charts
+    }
+
+    fn throughput(&self) -> Option<Chart> {
+        let scale = Scale { from: 0.0, to: None, digits: 0, unit: "requests/s" };
+        let note = "Median of the repetitions; the line goes from the lowest to the highest. More is better.";
+        self.bars("Throughput", note, &scale, |summary| summary.requests_per_second)
+    }
+
+    fn cpu(&self) -> Option<Chart> {
+        let scale = Scale { from: 0.0, to: None, digits: 1, unit: "µs" };
+        let note = "Of all the server's threads, divided by the requests. Less is better.";
+        self.bars("CPU time per request", note, &scale, |summary| summary.cpu_us_per_request)
+    }
+
+    fn bars(&self, title: &str, note: &str, scale: &Scale, figure: fn(&Summary) -> Spread) -> Option<Chart> {
+        let of = |turns: &[Case<'_>]| Group {
+            label: label(turns),
+            bars: turns.iter().map(|case| Bar { series: case.series, spread: figure(&case.summary) }).collect(),
+        };
+        let groups: Vec<_> = self.cases.chunk_by(|one, other| one.turns == other.turns).map(of).collect();
+        bars::bars(title, note, scale, &self.names(), &groups)
+    }
+
+    /// One picture for each load that was measured with several numbers of clients.
+    fn costs(&self) -> Vec<Chart> {
+        let mut loads: Vec<_> = self.cases.iter().map(|case| (case.resources, case.load)).collect();
+        loads.sort_unstable();
+        loads.dedup();
+        loads.into_iter().filter_map(|(resources, load)| self.cost(resources, load)).collect()
+    }
+
+    fn cost(&self, resources: u32, load: &str) -> Option<Chart> {
+        let same = |case: &&Case<'_>| {
+            case.resources == resources && case.load == load && case.summary.cpu_us_per_request.median.is_finite()
+        };
+        let cases: Vec<_> = self.cases.iter().filter(same).collect();
+        let clients = cases.iter().map(|case| f64::from(case.summary.clients));
+        let (least, most) = (clients.clone().reduce(f64::min)?, clients.reduce(f64::max)?);
+        if least == most {
+            return None;
+        }
+        let cost = cases.iter().map(|case| case.summary.cpu_us_per_request.max).fold(0.0, f64::max);
+        let across = lines::powers("clients", least, most, |value| grouped(value, 0));
+        let up = from_zero("µs of CPU per request", cost);
+        let mut all = Vec::new();
+        for series in 0..self.names.len() {
+            let mut points: Vec<_> = cases
+                .iter()
+                .filter(|case| case.series == series)
+                .map(|case| (f64::from(case.summary.clients), case.summary.cpu_us_per_request))
+                .collect();
+            points.sort_by(|one, other| one.0.total_cmp(&other.0));
+            if !points.is_empty() {
+                all.push(Line { series, points, dots: true });
+            }
+        }
+        let title = format!("Cost against the number of clients: {}", words(resources, load));
+        let note = "Median and range of the repetitions. Level is good: a request should cost the same in any crowd.";
+        Some(lines::lines(&title, note, [&across, &up], &self.names(), &all))
+    }
+
+    /// As HdrHistogram draws it: every mark to the right has a tenth of the requests above it.
+    fn latency(&self, group: &[Case<'_>]) -> Option<Chart> {
+        let all: Vec<_> = group
+            .iter()
+            .filter(|case| case.runs.iter().all(|run| run.latency_ms.distribution.len() > 1))
+            .map(|case| Line { series: case.series, points: distribution(&case.runs), dots: false })
+            .collect();
+        let values = || all.iter().flat_map(|line| &line.points).flat_map(|(_, spread)| [spread.min, spread.max]);
+        let least = values().filter(|value| *value > 0.0).reduce(f64::min)?;
+        let most = values().reduce(f64::max)?;
+        let nines = all.iter().filter_map(|line| line.points.last()).map(|last| last.0).fold(1.0, f64::max).ceil();
+        let across = Axis {
+            label: "part of the requests that were answered within that time",
+            marks: (0..=nines as i32).map(|nines| (f64::from(nines), percent(nines))).collect(),
+            place: Box::new(move |value| value / nines),
+        };
+        let up = lines::powers("milliseconds", least, most, |value| value.to_string());
+        let title = format!("Latency: {}", label(group));
+        let open = group.iter().any(|case| case.runs.iter().any(|run| run.schedule.is_some()));
+        let note = if open {
+            "From when a request was due to its answer; open loop. Lower is better."
+        } else {
+            "From sending a request to its answer; closed loop. Lower is better."
+        };
+        Some(lines::lines(&title, note, [&across, &up], &self.names(), &all))
+    }
+}
+
+/// The median of the runs wherever all of them have a value. Parts become nines: 0.999 is 3.
+fn distribution(runs: &[&Measurement]) -> Vec<(f64, Spread)> {
+    let shortest = runs.iter().map(|run| &run.latency_ms.distribution).min_by_key(|parts| parts.len());
+    let parts = shortest.into_iter().flatten().map(|(part, _)| *part).enumerate();
+    parts
+        .filter(|(_, part)| *part < 1.0)
+        .map(|(place, part)| {
+            let values = runs.iter().map(|run| run.latency_ms.distribution[place].1);
+            (-(1.0 - part).log10(), Spread::of(values))
+        })
+        .collect()
+}
+
+fn percent(nines: i32) -> String {
+    let digits = usize::try_from(nines - 2).unwrap_or(0);
+    format!("{:.digits$} %", 100.0 - 100.0 / 10f64.powi(nines))
+}
+
+fn from_zero(label: &str, most: f64) -> Axis<'_> {
+    let to = crate::axis::round_up(most);
+    let step = crate::axis::tick(to, 6.0);
+    let marks = (0..=(to / step + 1e-9) as i32).map(|mark| f64::from(mark) * step);
+    let digits = if step < 1.0 { 1 } else { 0 };
+    let marks = marks.map(|value| (value, grouped(value, digits))).collect();
+    Axis { label, marks, place: Box::new(move |value| value / to) }
+}
+
+/// What the cases of a group have in common.
+fn label(group: &[Case<'_>]) -> String {
+    let mut loads: Vec<_> = group.iter().map(|case| words(case.resources, case.load)).collect();
+    loads.dedup();
+    let mut clients: Vec<_> = group.iter().map(|case| grouped(case.summary.clients.into(), 0)).collect();
+    clients.dedup();
+    let [load] = &loads[..] else { return "all loads".into() };
+    format!("{} clients, {load}", clients.join(" and "))
+}
+
+fn words(resources: u32, load: &str) -> String {
+    let resources =
+        if resources == 1 { "1 resource".into() } else { format!("{} resources", grouped(resources.into(), 0)) };
+    format!("{resources}, {} in flight", load.replace('x', " × "))
+}
+
+/// What to call servers by: their programs, and which is which if need be. The same command twice is one server.
+fn names(a: &str, b: &str) -> [String; 2] {
+    let short = |command: &str| {
+        let mut words = shlex::split(command).unwrap_or_default().into_iter();
+        let program = words.next().unwrap_or_default();
+        let program = program.rsplit('/').next().unwrap_or_default().to_owned();
+        match words.next().filter(|word| !word.starts_with('-')) {
+            Some(word) => format!("{program} {word}"),
+            None => program,
+        }
+    };
+    let (short_a, short_b) = (short(a), short(b));
+    if a == b {
+        [short_a.clone(), short_a]
+    } else if short_a == short_b {
+        [format!("A: {short_a}"), format!("B: {short_b}")]
+    } else {
+        [short_a, short_b]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn servers_are_called_by_their_programs() {
+        assert_eq!(names("/x/leaseway serve --a", "/y/bench ceiling"), ["leaseway serve", "bench ceiling"]);
+        assert_eq!(names("srv --a {port}", "srv --b {port}"), ["A: srv", "B: srv"]);
+        assert_eq!(names("srv --a {port}", "srv --a {port}"), ["srv", "srv"]);
+    }
+
+    #[test]
+    fn a_distribution_is_the_median_of_all_runs_where_all_have_one() {
+        let run = |factor: f64, parts: &[f64]| {
+            let mut run = Measurement::example();
+            run.latency_ms.distribution = parts.iter().map(|part| (*part, part * factor)).collect();
+            run
+        };
+        let runs = [run(1.0, &[0.0, 0.9, 0.99]), run(3.0, &[0.0, 0.9]), run(2.0, &[0.0, 0.9, 0.99, 0.999])];
+        let points = distribution(&runs.each_ref());
+        assert_eq!(points.len(), 2);
+        let (nines, spread) = points[1];
+        assert!((nines - 1.0).abs() < 1e-9 && spread == Spread { median: 1.8, min: 0.9, max: 2.7 }, "{spread:?}");
+    }
+
+    #[test]
+    fn parts_are_named_by_their_nines() {
+        assert_eq!([0, 1, 2, 3, 4].map(percent), ["0 %", "90 %", "99 %", "99.9 %", "99.99 %"]);
+    }
+}

@@ -1,0 +1,102 @@
+//! What all pictures share: their size, their colours, and how they stand in a page or alone.
+
+use maud::{Markup, PreEscaped, html};
+
+/// Of every picture; its height depends on what is in it.
+pub(super) const WIDTH: f64 = 640.0;
+
+/// Colours that can be told apart, also by the colour-blind; beyond them they repeat.
+pub(super) const SERIES: usize = 6;
+
+/// In a page the colours follow its scheme, and so they do in a picture that stands alone.
+pub(super) const STYLE: &str = "
+:root { --paper: #ffffff; --card: #f7f7f9; --ink: #1c1f24; --soft: #667080; --rule: #dfe3e8;
+  --s0: #0b63c5; --s1: #d9620b; --s2: #12805c; --s3: #a8329e; --s4: #8a6d00; --s5: #5b6472; --warn: #8a4b00; --warnbg: #fff4e0; }
+@media (prefers-color-scheme: dark) { :root { --paper: #14171c; --card: #1c2027; --ink: #e8eaee; --soft: #98a2b1; --rule: #323844;
+  --s0: #63a8ff; --s1: #ff9d52; --s2: #45c99a; --s3: #e07fd8; --s4: #dcc04a; --s5: #a9b3c2; --warn: #ffc980; --warnbg: #38290f; } }
+svg { font: 12px system-ui, -apple-system, 'Segoe UI', 'DejaVu Sans', sans-serif; }
+svg text { fill: var(--ink); } svg text.soft { fill: var(--soft); } svg text.strong { font-weight: 600; }
+svg text.end { text-anchor: end; } svg text.middle { text-anchor: middle; }
+.grid { stroke: var(--rule); stroke-width: 1; } .axis { stroke: var(--soft); stroke-width: 1; }
+.range { stroke: var(--ink); stroke-width: 1.2; } .line { fill: none; stroke-width: 2; stroke-linejoin: round; }
+.band { opacity: .16; } .bar { opacity: .85; }
+.f0 { fill: var(--s0); } .f1 { fill: var(--s1); } .f2 { fill: var(--s2); } .f3 { fill: var(--s3); } .f4 { fill: var(--s4); } .f5 { fill: var(--s5); }
+.k0 { stroke: var(--s0); } .k1 { stroke: var(--s1); } .k2 { stroke: var(--s2); } .k3 { stroke: var(--s3); } .k4 { stroke: var(--s4); } .k5 { stroke: var(--s5); }
+";
+
+/// A picture, without its frame.
+pub(super) struct Chart {
+    pub(super) title: String,
+    /// How to read it.
+    pub(super) note: String,
+    pub(super) height: f64,
+    pub(super) body: Markup,
+}
+
+impl Chart {
+    /// As part of a page.
+    pub(super) fn figure(&self) -> Markup {
+        html! {
+            figure {
+                figcaption { strong { (self.title) } span { (self.note) } }
+                svg viewBox=(format!("0 0 {WIDTH} {}", self.height)) role="img" aria-label=(self.title) { (self.body) }
+            }
+        }
+    }
+}
+
+/// Below each other, as a document of its own.
+pub(super) fn stacked(title: &str, charts: &[&Chart]) -> String {
+    const HEAD: f64 = 44.0;
+    const EDGE: f64 = 20.0;
+    let mut top = 50.0;
+    let placed: Vec<_> = charts
+        .iter()
+        .map(|chart| {
+            let at = top;
+            top += HEAD + chart.height + EDGE;
+            (at, chart)
+        })
+        .collect();
+    let (width, height) = (WIDTH + 2.0 * EDGE, top);
+    let document = html! {
+        svg xmlns="http://www.w3.org/2000/svg" viewBox=(format!("0 0 {width} {height}")) width=(width) height=(height) {
+            style { (PreEscaped(STYLE)) }
+            rect width="100%" height="100%" style="fill: var(--paper)" {}
+            text.strong x=(EDGE) y="30" style="font-size: 17px" { (title) }
+            @for (at, chart) in placed {
+                g transform=(format!("translate({EDGE} {at})")) {
+                    text.strong y="14" style="font-size: 14px" { (chart.title) }
+                    text.soft y="31" { (chart.note) }
+                    g transform=(format!("translate(0 {HEAD})")) { (chart.body) }
+                }
+            }
+        }
+    };
+    document.into_string() + "\n"
+}
+
+/// Which colour is whose.
+pub(super) fn legend(names: &[(usize, &str)], y: f64) -> Markup {
+    let mut x = 0.0;
+    let placed: Vec<_> = names
+        .iter()
+        .map(|(series, name)| {
+            let at = x;
+            // Letters are not measured here; this is a wide one's width.
+            x += 24.0 + name.chars().count() as f64 * 7.0;
+            (at, series % SERIES, name)
+        })
+        .collect();
+    html! {
+        @for (at, series, name) in placed {
+            rect.{ "f" (series) } x=(at) y=(y - 10.0) width="12" height="12" rx="2" {}
+            text x=(at + 17.0) y=(y) { (name) }
+        }
+    }
+}
+
+/// A coordinate, to a tenth.
+pub(super) fn at(value: f64) -> String {
+    format!("{value:.1}")
+}

@@ -1,0 +1,113 @@
+//! Figures that depend on another: a line through the medians, and a band from the smallest to the largest.
+
+use std::fmt::Write as _;
+
+use maud::{Markup, html};
+
+use super::chart::{Chart, SERIES, WIDTH, at, legend};
+use crate::compare::Spread;
+
+const LEFT: f64 = 56.0;
+const RIGHT: f64 = 30.0;
+const TOP: f64 = 28.0;
+const HEIGHT: f64 = 240.0;
+const BOTTOM: f64 = 40.0;
+
+/// A direction, with its marks. `place` is where between 0 and 1 a value stands.
+pub(super) struct Axis<'a> {
+    pub(super) label: &'a str,
+    pub(super) marks: Vec<(f64, String)>,
+    pub(super) place: Box<dyn Fn(f64) -> f64 + 'a>,
+}
+
+pub(super) struct Line {
+    pub(super) series: usize,
+    pub(super) points: Vec<(f64, Spread)>,
+    /// Few points that mean something each get a dot.
+    pub(super) dots: bool,
+}
+
+pub(super) fn lines(title: &str, note: &str, axes: [&Axis<'_>; 2], names: &[&str], lines: &[Line]) -> Chart {
+    let [across, up] = axes;
+    let x = |value| LEFT + (across.place)(value).clamp(0.0, 1.0) * (WIDTH - LEFT - RIGHT);
+    let y = |value| TOP + (1.0 - (up.place)(value).clamp(0.0, 1.0)) * HEIGHT;
+    let names: Vec<_> = lines.iter().map(|line| (line.series, names[line.series])).collect();
+    let body = html! {
+        @if names.len() > 1 { (legend(&names, 12.0)) }
+        @for (value, text) in &up.marks {
+            line.grid x1=(LEFT) x2=(WIDTH - RIGHT) y1=(at(y(*value))) y2=(at(y(*value))) {}
+            text.soft.end x=(LEFT - 8.0) y=(at(y(*value) + 4.0)) { (text) }
+        }
+        @for (value, text) in &across.marks {
+            line.grid x1=(at(x(*value))) x2=(at(x(*value))) y1=(TOP) y2=(TOP + HEIGHT) {}
+            text.soft.middle x=(at(x(*value))) y=(TOP + HEIGHT + 16.0) { (text) }
+        }
+        text.soft.middle x=(at((LEFT + WIDTH - RIGHT) / 2.0)) y=(TOP + HEIGHT + 34.0) { (across.label) }
+        text.soft.middle transform=(format!("translate(11 {}) rotate(-90)", TOP + HEIGHT / 2.0)) { (up.label) }
+        @for line in lines { (draw(line, &x, &y)) }
+    };
+    Chart { title: title.into(), note: note.into(), height: TOP + HEIGHT + BOTTOM, body }
+}
+
+fn draw(line: &Line, x: &impl Fn(f64) -> f64, y: &impl Fn(f64) -> f64) -> Markup {
+    let series = line.series % SERIES;
+    let path = |value: fn(&Spread) -> f64| {
+        let mut path = String::new();
+        for (place, (across, spread)) in line.points.iter().enumerate() {
+            let command = if place == 0 { 'M' } else { 'L' };
+            let _ = write!(path, "{command}{} {}", at(x(*across)), at(y(value(spread))));
+        }
+        path
+    };
+    let mut band = path(|spread| spread.max);
+    for (across, spread) in line.points.iter().rev() {
+        let _ = write!(band, "L{} {}", at(x(*across)), at(y(spread.min)));
+    }
+    band.push('Z');
+    html! {
+        path.band.{ "f" (series) } d=(band) {}
+        path.line.{ "k" (series) } d=(path(|spread| spread.median)) {}
+        @if line.dots {
+            @for (across, spread) in &line.points {
+                circle.{ "f" (series) } cx=(at(x(*across))) cy=(at(y(spread.median))) r="4" {
+                    title { (format!("{:.2} ({:.2} to {:.2})", spread.median, spread.min, spread.max)) }
+                }
+            }
+        }
+    }
+}
+
+/// From one power of ten to another; every power has a mark.
+pub(super) fn powers<'a>(label: &'a str, least: f64, most: f64, word: impl Fn(f64) -> String) -> Axis<'a> {
+    let low = (least.log10() + 1e-9).floor();
+    let high = (most.log10() - 1e-9).ceil().max(low + 1.0);
+    let marks = (low as i32..=high as i32).map(|power| 10f64.powi(power)).map(|value| (value, word(value))).collect();
+    Axis { label, marks, place: Box::new(move |value: f64| (value.log10() - low) / (high - low)) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn powers_of_ten_are_evenly_apart() {
+        let axis = powers("clients", 10.0, 1e6, |value| value.to_string());
+        assert_eq!(axis.marks.len(), 6);
+        let places = [10.0, 1000.0, 1e6].map(|value| ((axis.place)(value) * 10.0).round());
+        assert_eq!(places, [0.0, 4.0, 10.0]);
+        assert_eq!(powers("", 5.0, 5.0, |value| value.to_string()).marks.len(), 2, "one figure has a scale as well");
+    }
+
+    #[test]
+    fn a_line_goes_through_the_medians() {
+        let spread = |median: f64| Spread { median, min: median / 2.0, max: median * 2.0 };
+        let line = Line { series: 7, points: vec![(10.0, spread(0.25)), (100.0, spread(0.5))], dots: true };
+        let up = Axis { label: "up", marks: vec![], place: Box::new(|value| value) };
+        let across = powers("across", 10.0, 100.0, |value| value.to_string());
+        let names = ["", "", "", "", "", "", "", "seven"];
+        let svg = lines("t", "n", [&across, &up], &names, &[line]).body.into_string();
+        let (quarter, half) = (TOP + HEIGHT * 0.75, TOP + HEIGHT / 2.0);
+        let expected = format!("d=\"M{LEFT:.1} {quarter:.1}L{:.1} {half:.1}\"", WIDTH - RIGHT);
+        assert!(svg.contains(&expected) && svg.contains("class=\"line k1\""), "{svg}");
+    }
+}

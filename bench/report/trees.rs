@@ -1,0 +1,194 @@
+//! What happened to trees and masters: simulations, mishaps, fleets.
+
+use super::{
+    bars::{self, Bar, Group, Scale},
+    chart::Chart,
+    read::{Chaos, Fleet, Simulated, SimulatedCase, SimulatedSpread},
+};
+use crate::{axis::grouped, compare::Spread};
+
+/// Rows below a head, as the page shows them.
+pub(super) struct Table {
+    pub(super) title: String,
+    pub(super) head: Vec<&'static str>,
+    pub(super) rows: Vec<Vec<String>>,
+}
+
+impl From<SimulatedSpread> for Spread {
+    fn from(SimulatedSpread { median, least, most }: SimulatedSpread) -> Spread {
+        Spread { median, min: least, max: most }
+    }
+}
+
+impl SimulatedCase {
+    fn label(&self) -> String {
+        let algorithm = self.algorithm.as_str().map_or_else(|| self.algorithm.to_string(), str::to_owned);
+        let push = if self.push { "with hints" } else { "without hints" };
+        format!("{}: {algorithm}, {}, {push}", self.scenario, self.reuse)
+    }
+}
+
+pub(super) fn simulated_chart(simulated: &Simulated) -> Option<Chart> {
+    let group = |case: &SimulatedCase| {
+        let spread = case.spreads.of_wanted?.into();
+        Some(Group { label: case.label(), bars: vec![Bar { series: 0, spread }] })
+    };
+    let groups: Vec<_> = simulated.cases.iter().filter_map(group).collect();
+    let least = groups.iter().flat_map(|group| &group.bars).map(|bar| bar.spread.min).fold(100.0, f64::min);
+    // Room for all of it, and no more: the last per cent is what these differ in.
+    let from = [99.0, 98.0, 95.0, 90.0, 50.0].into_iter().find(|from| *from < least).unwrap_or(0.0);
+    let scale = Scale { from, to: Some(100.0), digits: 2, unit: "per cent" };
+    let note = "Of min(wants, capacity), by virtual time; median of all seeds and range.";
+    bars::bars("What could be used and was, simulated", note, &scale, &["used"], &groups)
+}
+
+pub(super) fn simulated_table(name: &str, simulated: &Simulated) -> Table {
+    let show =
+        |spread: Option<SimulatedSpread>, digits| spread.map_or("–".into(), |spread| range(spread.into(), digits));
+    let row = |case: &SimulatedCase| {
+        let spreads = &case.spreads;
+        vec![
+            case.label(),
+            (case.runs.len() + case.broken.len()).to_string(),
+            case.broken.len().to_string(),
+            show(spreads.of_wanted, 2),
+            show(spreads.over_seconds, 1),
+            show(spreads.apart_at_end_worst, 2),
+            show(spreads.settled_refreshes, 1),
+            show(spreads.messages_per_s, 1),
+        ]
+    };
+    Table {
+        title: format!("Simulated trees ({name})"),
+        head: vec![
+            "scenario",
+            "seeds",
+            "broke a promise",
+            "used %",
+            "over the capacity, s",
+            "worst client off at the end, %",
+            "settled after refreshes",
+            "messages/s",
+        ],
+        rows: simulated.cases.iter().map(row).collect(),
+    }
+}
+
+/// What of a mishap is shown.
+type Read = fn(&super::read::Round) -> Option<f64>;
+const MISHAPS: [(&str, Read); 3] = [
+    ("a master says so", |round| round.master_ms),
+    ("first grant", |round| round.grant_ms),
+    ("longest without a grant", |round| Some(round.gap_ms)),
+];
+
+fn mishaps(chaos: &Chaos) -> Vec<(&str, Vec<Option<Spread>>)> {
+    let rounds = &chaos.report.rounds;
+    let mut labels: Vec<_> = rounds.iter().map(|round| round.label.as_str()).collect();
+    labels.sort_unstable();
+    labels.dedup();
+    let spread = |label: &str, read: Read| {
+        let values: Vec<_> = rounds.iter().filter(|round| round.label == label).filter_map(read).collect();
+        (!values.is_empty()).then(|| Spread::of(values.into_iter()))
+    };
+    labels.into_iter().map(|label| (label, MISHAPS.iter().map(|(_, read)| spread(label, *read)).collect())).collect()
+}
+
+pub(super) fn chaos_chart(chaos: &Chaos) -> Option<Chart> {
+    let group = |(label, spreads): (&str, Vec<Option<Spread>>)| Group {
+        label: format!("after {label}"),
+        bars: spreads
+            .into_iter()
+            .enumerate()
+            .filter_map(|(series, spread)| Some(Bar { series, spread: spread? }))
+            .collect(),
+    };
+    let groups: Vec<_> = mishaps(chaos).into_iter().map(group).collect();
+    let scale = Scale { from: 0.0, to: None, digits: 0, unit: "ms after the blow" };
+    let note = "Real processes. Median of the rounds, and range. Less is better.";
+    bars::bars("After a mishap", note, &scale, &MISHAPS.map(|(name, _)| name), &groups)
+}
+
+pub(super) fn chaos_table(name: &str, chaos: &Chaos) -> Table {
+    let over: u64 = chaos.report.audits.iter().map(|(_, audited)| audited.over_us).sum();
+    let rounds = |label: &str| chaos.report.rounds.iter().filter(|round| round.label == label).count();
+    let row = |(label, spreads): (&str, Vec<Option<Spread>>)| {
+        let mut row = vec![label.to_owned(), rounds(label).to_string()];
+        row.extend(spreads.into_iter().map(|spread| spread.map_or("never".into(), |spread| range(spread, 0))));
+        row
+    };
+    Table {
+        title: format!(
+            "Mishaps ({name}): {:.0} s, {:.3} s of them with more than the capacity in clients' books",
+            chaos.report.seconds,
+            over as f64 / 1e6
+        ),
+        head: vec!["after", "rounds", "a master says so, ms", "first grant, ms", "longest without a grant, ms"],
+        rows: mishaps(chaos).into_iter().map(row).collect(),
+    }
+}
+
+pub(super) fn fleet_table(name: &str, fleet: &Fleet) -> Table {
+    let seconds = |values: &[Option<f64>]| {
+        let known: Vec<_> = values.iter().flatten().copied().collect();
+        if known.is_empty() { "–".into() } else { range(Spread::of(known.into_iter()), 2) }
+    };
+    let row = vec![
+        fleet.clients.to_string(),
+        if fleet.hints { "on" } else { "off" }.into(),
+        grouped(fleet.start_s, 2),
+        grouped(fleet.memory_kib as f64 / fleet.clients.max(1) as f64, 1),
+        seconds(&fleet.rise_s),
+        seconds(&fleet.fall_s),
+    ];
+    Table {
+        title: format!("A fleet of clients ({name})"),
+        head: vec![
+            "clients",
+            "hints",
+            "all had a lease after s",
+            "KiB per client",
+            "all had their due after a rise, s",
+            "and after a fall, s",
+        ],
+        rows: vec![row],
+    }
+}
+
+/// `median (min to max)`, or just the one value there is.
+pub(super) fn range(Spread { median, min, max }: Spread, digits: usize) -> String {
+    let [middle, low, high] = [median, min, max].map(|value| grouped(value, digits));
+    if low == high { middle } else { format!("{middle} ({low} to {high})") }
+}
+
+/// The commands that repeat a simulation, but for the seed.
+pub(super) fn commands(simulated: &Simulated) -> Vec<String> {
+    simulated.cases.iter().map(|case| case.command.clone()).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn a_range_of_one_value_is_that_value() {
+        assert_eq!(range(Spread { median: 2.0, min: 1.0, max: 3000.0 }, 0), "2 (1 to 3,000)");
+        assert_eq!(range(Spread { median: 2.0, min: 2.0, max: 2.0 }, 1), "2.0");
+    }
+
+    #[test]
+    fn mishaps_are_shown_by_kind_and_what_never_happened_is_said() {
+        let round = |label: &str, master: Option<f64>| json!({"label": label, "master_ms": master, "grant_ms": null, "gap_ms": 5.0, "more": "is ignored"});
+        let rounds = [round("kill", Some(300.0)), round("kill", Some(500.0)), round("cut", None)];
+        let report =
+            json!({"arguments": [], "seconds": 9.0, "rounds": rounds, "audits": [["scarce", {"over_us": 1500}]]});
+        let chaos: Chaos = serde_json::from_value(json!({ "report": report })).unwrap();
+        let table = chaos_table("x", &chaos);
+        assert!(table.title.contains("0.002 s"), "{}", table.title);
+        assert_eq!(table.rows[0], ["cut", "1", "never", "never", "5"]);
+        assert_eq!(table.rows[1], ["kill", "2", "400 (300 to 500)", "never", "5"]);
+        assert!(chaos_chart(&chaos).is_some());
+    }
+}
