@@ -86,6 +86,8 @@ fn requests_that_wait_are_answered_in_few_rounds_and_fairly() {
 fn whoever_is_first_of_a_batch_and_goes_away_leaves_nobody_waiting() {
     with_node(Limits::default(), |node, r| async move {
         node.submit(&r, ask("a", 1.0)).await.expect("the resource comes to life");
+        // The actor would help when it begins; now it has begun.
+        node.resource_status(&r, 0, 0).await.expect("alive");
         let mut first = Box::pin(node.submit(&r, ask("b", 1.0)));
         let mut second = Box::pin(node.submit(&r, ask("c", 1.0)));
         for asking in [&mut first, &mut second] {
