@@ -1,13 +1,14 @@
 //! gRPC on the arbiter threads, behind one listener.
 //!
-//! tonic is served where the actors live (one current-thread runtime for each arbiter), so that a request often meets its
-//! actor without changing threads, which costs about half the CPU of a multi-threaded runtime. One ordinary listener
-//! accepts and deals connections out: with SO_REUSEPORT a second server could silently bind the same port.
+//! tonic is served on the arbiters (one current-thread runtime for each), where a request is decided without changing threads;
+//! that costs about half the CPU of a multi-threaded runtime. One ordinary listener accepts and deals connections out: with
+//! SO_REUSEPORT a second server could silently bind the same port.
 
 pub(crate) mod admin;
 mod capacity;
 pub(crate) mod connections;
 mod convert;
+mod front;
 pub(crate) mod pools;
 mod push;
 mod status;
@@ -19,14 +20,11 @@ use leaseway_proto::{
 };
 use tokio::sync::watch;
 use tokio_stream::Stream;
-use tonic::{
-    Status,
-    transport::server::{Router, Server},
-};
+use tonic::{Status, service::Routes, transport::Server};
 use tonic_health::server::HealthReporter;
 
 pub(crate) use self::capacity::CapacityService;
-use self::connections::Dealt;
+use self::{connections::Dealt, front::Front};
 pub(crate) use self::{push::PushService, status::StatusService};
 use crate::actors::{NotMaster, Refused};
 
@@ -46,17 +44,21 @@ pub(crate) async fn serve(
     connections: impl Stream<Item = std::io::Result<Dealt>> + 'static,
     mut stop: watch::Receiver<bool>,
 ) {
-    let router = router(services, message_bytes);
+    let front = front(services, message_bytes);
     let stopped = async move {
         // An error means that the sender is gone, which is as good as a stop.
         let _ = stop.wait_for(|stop| *stop).await;
     };
-    if let Err(error) = router.serve_with_incoming_shutdown(connections, stopped).await {
+    let server = Server::builder()
+        .max_concurrent_streams(Some(1024))
+        .http2_keepalive_interval(Some(std::time::Duration::from_secs(30)))
+        .http2_keepalive_timeout(Some(std::time::Duration::from_secs(10)));
+    if let Err(error) = server.serve_with_incoming_shutdown(front, connections, stopped).await {
         tracing::error!(%error, "gRPC serving ended");
     }
 }
 
-fn router(services: Services, message_bytes: usize) -> Router {
+fn front(services: Services, message_bytes: usize) -> Front {
     let capacity = CapacityServer::new(services.capacity).max_decoding_message_size(message_bytes);
     let status = StatusServer::new(services.status).max_decoding_message_size(message_bytes);
     let push = PushServer::new(services.push).max_decoding_message_size(message_bytes);
@@ -68,15 +70,8 @@ fn router(services: Services, message_bytes: usize) -> Router {
         .register_encoded_file_descriptor_set(tonic_health::pb::FILE_DESCRIPTOR_SET)
         .build_v1()
         .expect("the descriptors are compiled in, and a test asks for them");
-    Server::builder()
-        .max_concurrent_streams(Some(1024))
-        .http2_keepalive_interval(Some(std::time::Duration::from_secs(30)))
-        .http2_keepalive_timeout(Some(std::time::Duration::from_secs(10)))
-        .add_service(capacity)
-        .add_service(status)
-        .add_service(push)
-        .add_service(health)
-        .add_service(reflection)
+    let others = Routes::new(status).add_service(push).add_service(health).add_service(reflection);
+    Front::new(capacity, others)
 }
 
 /// For what only the master answers and that has no place for another's address.

@@ -141,20 +141,31 @@ impl Rpc {
     }
 }
 
-pub(crate) fn resource_counted(before: &Counters, now: &Counters) {
-    let count = |name: &'static str, before: u64, now: u64| {
-        if now > before {
-            counter!(name).increment(now - before);
+/// What resources count, looked up once for each life of one: a look-up costs more than a round of one request.
+pub(crate) struct ResourceMeters([(Counter, fn(&Counters) -> u64); 8]);
+
+impl ResourceMeters {
+    pub(crate) fn new() -> ResourceMeters {
+        ResourceMeters([
+            (counter!("leaseway_rounds_total"), |counters| counters.rounds),
+            (counter!("leaseway_leases_granted_total"), |counters| counters.granted),
+            (counter!("leaseway_leases_expired_total"), |counters| counters.expired),
+            (counter!("leaseway_requests_too_soon_total"), |counters| counters.too_soon),
+            (counter!("leaseway_requests_stale_total"), |counters| counters.stale),
+            (counter!("leaseway_holders_refused_total"), |counters| counters.full),
+            (counter!("leaseway_learning_excess_total"), |counters| counters.learning_excess),
+            (counter!("leaseway_unaccounted_leases_total"), |counters| counters.unaccounted),
+        ])
+    }
+
+    pub(crate) fn counted(&self, before: &Counters, now: &Counters) {
+        for (meter, count) in &self.0 {
+            let more = count(now) - count(before);
+            if more > 0 {
+                meter.increment(more);
+            }
         }
-    };
-    count("leaseway_rounds_total", before.rounds, now.rounds);
-    count("leaseway_leases_granted_total", before.granted, now.granted);
-    count("leaseway_leases_expired_total", before.expired, now.expired);
-    count("leaseway_requests_too_soon_total", before.too_soon, now.too_soon);
-    count("leaseway_requests_stale_total", before.stale, now.stale);
-    count("leaseway_holders_refused_total", before.full, now.full);
-    count("leaseway_learning_excess_total", before.learning_excess, now.learning_excess);
-    count("leaseway_unaccounted_leases_total", before.unaccounted, now.unaccounted);
+    }
 }
 
 pub(crate) fn resource_unmatched() {

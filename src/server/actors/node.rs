@@ -9,6 +9,7 @@ mod directory;
 use std::{net::IpAddr, sync::Arc, time::Duration};
 
 use actix::{Addr, ArbiterHandle};
+use futures_util::future::join_all;
 use leaseway_core::{Answer, HolderKind, Millis, Repository, Request, Resource, Settings};
 use leaseway_quorum::{Mastership, Quorum, Reign};
 use tokio::sync::{oneshot, watch};
@@ -20,7 +21,7 @@ use self::{
 };
 use super::{
     hinting::{Alarm, EVERY},
-    resource::{Command, Lapsed, ResourceHandle, Status, SubmitError},
+    resource::{Asked, Command, Full, Lapsed, ResourceHandle, Status, SubmitError, behind_others},
     uplink::{Board, Parent, UplinkReport},
 };
 use crate::{
@@ -185,7 +186,7 @@ impl NodeHandle {
     /// As [`submit`](Self::submit), for one of whom is known where the request came from.
     pub(crate) async fn submit_from(
         &self,
-        id: &Arc<str>,
+        id: &str,
         request: Request,
         from: Option<IpAddr>,
     ) -> Result<Answer, Refused> {
@@ -195,30 +196,52 @@ impl NodeHandle {
             let known = known.filter(|handle| Some(handle.generation()) != dead);
             let handle = match known {
                 Some(handle) => handle,
-                None => self.open(id, dead).await?,
+                None => self.open(&id.into(), dead).await?,
             };
-            match handle.submit(request.clone(), from) {
-                Err(SubmitError::Busy) => return Err(Refused::Busy(id.to_string())),
-                Err(SubmitError::Gone) => {}
-                Ok(answer) => {
-                    if let Ok(answer) = answer.await {
-                        return answer.map_err(|Lapsed| self.lapsed());
-                    }
-                }
+            let asked = handle.lay(request.clone(), from).map_err(|Full| Refused::Busy(id.to_string()))?;
+            if let Some(answer) = asked.answer().await {
+                return answer.map_err(|Lapsed| self.lapsed());
             }
             dead = Some(handle.generation());
         }
         Err(Refused::Failed(id.to_string()))
     }
 
+    /// As [`submit_from`](Self::submit_from), of several resources: all requests are laid down before the first is answered, and
+    /// those to resources that are alive cost no future each.
+    pub(crate) async fn submit_all(
+        &self,
+        requests: &[(String, Request)],
+        from: Option<IpAddr>,
+    ) -> Vec<Result<Answer, Refused>> {
+        let lay = |(id, request): &(String, Request)| {
+            let handle = self.directory.look_up(id).ok()??;
+            handle.lay(request.clone(), from).ok()
+        };
+        let mut asked: Vec<Option<Asked>> = requests.iter().map(lay).collect();
+        if asked.iter().flatten().any(Asked::leads) {
+            behind_others().await;
+        }
+        asked.iter_mut().flatten().for_each(Asked::run);
+        let mut answers = Vec::with_capacity(requests.len());
+        for asked in asked {
+            answers.push(match asked {
+                Some(asked) => asked.answer().await.map(|answer| answer.map_err(|Lapsed| self.lapsed())),
+                None => None,
+            });
+        }
+        // Those that are not alive, that are not this peer's to answer, or whose life is over.
+        let others = requests.iter().zip(&answers).filter(|(_, answer)| answer.is_none()).map(|(request, _)| request);
+        let others = others.map(|(id, request)| self.submit_from(id, request.clone(), from));
+        let mut others = join_all(others).await.into_iter();
+        answers.into_iter().filter_map(|answer| answer.or_else(|| others.next())).collect()
+    }
+
     /// Asks the resource if it is alive; nothing comes to life for this.
     pub async fn submit_to_living(&self, id: &str, request: Request) -> Result<Option<Answer>, Refused> {
         let Some(handle) = self.directory.look_up(id).map_err(Refused::NotMaster)? else { return Ok(None) };
-        match handle.submit(request, None) {
-            Err(SubmitError::Busy) => Err(Refused::Busy(id.to_owned())),
-            Err(SubmitError::Gone) => Ok(None),
-            Ok(answer) => answer.await.ok().transpose().map_err(|Lapsed| self.lapsed()),
-        }
+        let asked = handle.lay(request, None).map_err(|Full| Refused::Busy(id.to_owned()))?;
+        asked.answer().await.transpose().map_err(|Lapsed| self.lapsed())
     }
 
     /// Does something with the resource, which comes to life if need be. Should it fail meanwhile, that is done again with its next
@@ -409,7 +432,7 @@ impl NodeHandle {
         ids.truncate(limit);
         let next = ids.last().filter(|_| more).cloned();
         let statuses = ids.iter().map(|id| self.resource_status(id, 0, 0));
-        (futures_util::future::join_all(statuses).await.into_iter().flatten().collect(), next)
+        (join_all(statuses).await.into_iter().flatten().collect(), next)
     }
 
     /// Makes a resource panic, to see what happens then.

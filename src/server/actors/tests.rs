@@ -1,6 +1,6 @@
 //! What the actors promise: rounds absorb what waits, failures are noticed and mended, mailboxes are bounded.
 
-use std::{sync::Arc, time::Duration};
+use std::{sync::Arc, task::Poll, time::Duration};
 
 use actix::{Arbiter, System};
 use leaseway_core::{Amount, Answer, Ask, Claim, Claims, Glob, Has, HolderKind, Repository, Request, Sum};
@@ -80,6 +80,71 @@ fn requests_that_wait_are_answered_in_few_rounds_and_fairly() {
         let sum: Sum = leases.map(Amount::clamped).collect();
         assert!(sum <= Amount::clamped(100.0).into(), "{sum:?}");
     });
+}
+
+#[test]
+fn whoever_is_first_of_a_batch_and_goes_away_leaves_nobody_waiting() {
+    with_node(Limits::default(), |node, r| async move {
+        node.submit(&r, ask("a", 1.0)).await.expect("the resource comes to life");
+        // The actor would help when it begins; now it has begun.
+        node.resource_status(&r, 0, 0).await.expect("alive");
+        let mut first = Box::pin(node.submit(&r, ask("b", 1.0)));
+        let mut second = Box::pin(node.submit(&r, ask("c", 1.0)));
+        for asking in [&mut first, &mut second] {
+            let waits = std::future::poll_fn(|task| Poll::Ready(asking.as_mut().poll(task).is_pending())).await;
+            assert!(waits, "others on this thread have not run yet");
+        }
+        drop(first);
+        assert_eq!(granted(soon(second).await.expect("an answer")), 1.0);
+    });
+}
+
+#[test]
+fn requests_from_many_threads_at_once_are_all_answered() {
+    with_node(Limits { queue: 100_000, ..Limits::default() }, |node, r| async move {
+        let asking = (0..4).map(|thread| {
+            let (node, r) = (node.clone(), Arc::clone(&r));
+            std::thread::spawn(move || {
+                let runtime = tokio::runtime::Builder::new_current_thread().build().expect("a runtime");
+                runtime.block_on(async {
+                    for n in 0..2_000 {
+                        let (one, other) = (format!("c{thread}-{n}"), format!("d{thread}-{n}"));
+                        let asks = [node.submit(&r, ask(&one, 1.0)), node.submit(&r, ask(&other, 1.0))];
+                        for answer in futures_util::future::join_all(asks).await {
+                            granted(answer.expect("an answer"));
+                        }
+                    }
+                });
+            })
+        });
+        let asking: Vec<_> = asking.collect();
+        let done = async {
+            while !asking.iter().all(std::thread::JoinHandle::is_finished) {
+                tokio::time::sleep(Duration::from_millis(1)).await;
+            }
+        };
+        soon(done).await;
+        asking.into_iter().for_each(|thread| thread.join().expect("all were answered"));
+        let status = node.resource_status(&r, 0, 0).await.expect("alive");
+        assert_eq!(status.report.sums.subclients, 16_000);
+    });
+}
+
+#[test]
+fn several_resources_are_answered_in_the_order_in_which_they_were_asked_for_alive_or_not() {
+    with_node(Limits::default(), |node, r| async move {
+        node.submit(&r, ask("a", 90.0)).await.expect("the resource comes to life");
+        let asks = [("new", 3.0), ("r", 20.0), ("newer", 4.0), ("r", 5.0)];
+        let asks = asks.map(|(resource, wants)| (resource.to_owned(), ask("b", wants)));
+        let answers = node.submit_all(&asks, None).await;
+        let granted: Vec<f64> = answers.into_iter().map(|answer| granted(answer.expect("an answer"))).collect();
+        assert_eq!(granted, [3.0, 10.0, 4.0, 5.0]);
+    });
+}
+
+/// What should take no time; only a hang takes so long.
+async fn soon<T>(happens: impl Future<Output = T>) -> T {
+    tokio::time::timeout(Duration::from_secs(60), happens).await.expect("nothing hangs")
 }
 
 #[test]

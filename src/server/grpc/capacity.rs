@@ -1,8 +1,7 @@
 //! The Doorman service: parse, ask the resources, answer in the order of the request.
 
-use std::{net::IpAddr, sync::Arc, time::Instant};
+use std::{net::IpAddr, time::Instant};
 
-use futures_util::future::join_all;
 use leaseway_core::Answer;
 use leaseway_proto::doorman::{
     self as wire, DiscoveryRequest, DiscoveryResponse, GetCapacityRequest, GetCapacityResponse,
@@ -37,7 +36,7 @@ struct Meters {
 }
 
 /// A resource that was answered, with its answer.
-type Answered = (Arc<str>, Result<Answer, Refused>);
+type Answered = (String, Result<Answer, Refused>);
 
 impl CapacityService {
     pub(crate) fn new(node: NodeHandle, identity: Identity) -> CapacityService {
@@ -50,17 +49,16 @@ impl CapacityService {
         CapacityService { node, identity, meters }
     }
 
-    async fn ask(&self, (resource, request): ForResource, from: Option<IpAddr>) -> Answered {
-        let answer = self.node.submit_from(&resource, request, from).await;
-        (resource, answer)
-    }
-
     async fn ask_all(&self, mut requests: Vec<ForResource>, from: Option<IpAddr>) -> Vec<Answered> {
-        // Most requests are for one resource.
-        match (requests.len(), requests.pop()) {
-            (1, Some(only)) => vec![self.ask(only, from).await],
-            (_, last) => join_all(requests.into_iter().chain(last).map(|request| self.ask(request, from))).await,
+        if let [_] = requests[..]
+            && let Some((resource, request)) = requests.pop()
+        {
+            // Most requests are for one resource.
+            let answer = self.node.submit_from(&resource, request, from).await;
+            return vec![(resource, answer)];
         }
+        let answers = self.node.submit_all(&requests, from).await;
+        requests.into_iter().map(|(resource, _)| resource).zip(answers).collect()
     }
 
     async fn get(&self, request: GetCapacityRequest, from: Option<IpAddr>) -> Result<GetCapacityResponse, Status> {
@@ -69,7 +67,7 @@ impl CapacityService {
         if let Some(mastership) = elsewhere(&answered) {
             return Ok(GetCapacityResponse { response: Vec::new(), mastership: Some(mastership) });
         }
-        let response = granted(&answered, convert::resource_response)?;
+        let response = granted(answered, convert::resource_response)?;
         Ok(GetCapacityResponse { response, mastership: None })
     }
 
@@ -86,7 +84,7 @@ impl CapacityService {
         if let Some(mastership) = elsewhere(&answered) {
             return Ok(GetServerCapacityResponse { response: Vec::new(), mastership: Some(mastership) });
         }
-        let response = granted(&answered, convert::server_response)?;
+        let response = granted(answered, convert::server_response)?;
         Ok(GetServerCapacityResponse { response, mastership: None })
     }
 
@@ -120,12 +118,12 @@ fn mastership(why: &NotMaster) -> Mastership {
 }
 
 /// What was granted, in order. Resources that could not answer are left out, unless none could: then the error says why.
-fn granted<T>(answered: &[Answered], response: impl Fn(&str, &Answer) -> Option<T>) -> Result<Vec<T>, Status> {
+fn granted<T>(answered: Vec<Answered>, response: impl Fn(String, &Answer) -> Option<T>) -> Result<Vec<T>, Status> {
     let mut granted = Vec::with_capacity(answered.len());
     let mut error = None;
     for (resource, answer) in answered {
         match answer {
-            Ok(answer @ (Answer::Granted(_) | Answer::Supplied(_))) => granted.extend(response(resource, answer)),
+            Ok(answer @ (Answer::Granted(_) | Answer::Supplied(_))) => granted.extend(response(resource, &answer)),
             Ok(Answer::Full) => {
                 error = Some(Status::resource_exhausted(format!(
                     "resource `{resource}` has as many clients as it may; \
@@ -134,7 +132,7 @@ fn granted<T>(answered: &[Answered], response: impl Fn(&str, &Answer) -> Option<
             }
             // Too soon, not yet: the lease stays as it is. Stale: nobody waits for this answer any more.
             Ok(Answer::TooSoon | Answer::NotYet | Answer::Stale | Answer::Released) => {}
-            Err(why) => error = Some(refused(why)),
+            Err(why) => error = Some(refused(&why)),
         }
     }
     match error {

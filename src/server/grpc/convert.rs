@@ -61,7 +61,7 @@ fn count(found: usize, most: usize, field: &str, flag: &'static str) -> Result<(
 }
 
 /// A resource and what to ask it.
-pub(crate) type ForResource = (Arc<str>, Request);
+pub(crate) type ForResource = (String, Request);
 
 pub(crate) fn get_capacity(request: wire::GetCapacityRequest, limits: &Limits) -> Result<Vec<ForResource>, Invalid> {
     let client: Arc<str> = id(request.client_id, limits, || "client_id".into())?.into();
@@ -88,7 +88,7 @@ fn client_ask(
     let claims = Claims::from_slice(&[Claim::of_client(wants, priority)]);
     let id = Arc::clone(client);
     let ask = Ask { kind: HolderKind::Client, id, claims, has, outstanding, learning: false, news };
-    Ok((resource.into(), Request::Ask(ask)))
+    Ok((resource, Request::Ask(ask)))
 }
 
 /// What a resource is told of use with the entry at this place.
@@ -152,14 +152,14 @@ fn node_ask(
         learning: entry.learning.unwrap_or_default(),
         news: usage(entry.usage, at)?,
     };
-    Ok((resource.into(), Request::Ask(ask)))
+    Ok((resource, Request::Ask(ask)))
 }
 
 /// Doorman's child nodes ask for nothing of `*` while they have no clients, to have something to ask for. No resource comes to
 /// life for that: left out of the answer, they ask again a little later.
 pub(crate) fn asks_for_nothing((resource, request): &ForResource) -> bool {
     let nothing = |ask: &Ask| ask.has.is_none() && ask.claims.iter().all(|claim| claim.wants == Amount::ZERO);
-    &**resource == "*" && matches!(request, Request::Ask(ask) if ask.kind == HolderKind::Node && nothing(ask))
+    resource == "*" && matches!(request, Request::Ask(ask) if ask.kind == HolderKind::Node && nothing(ask))
 }
 
 fn claim(band: wire::PriorityBandAggregate, field: impl Fn(&str) -> String) -> Result<Claim, Invalid> {
@@ -190,7 +190,7 @@ pub(crate) fn release_capacity(
             let resource = id(Some(resource), limits, || format!("resource_id[{at}]"))?;
             let token = tokens.get(at).copied().and_then(Token::new);
             let release = Release { kind, id: Arc::clone(&client), token };
-            Ok((resource.into(), Request::Release(release)))
+            Ok((resource, Request::Release(release)))
         })
         .collect()
 }
@@ -216,10 +216,10 @@ fn lease(lease: &Lease) -> wire::Lease {
     }
 }
 
-pub(crate) fn resource_response(resource: &str, answer: &Answer) -> Option<wire::ResourceResponse> {
+pub(crate) fn resource_response(resource: String, answer: &Answer) -> Option<wire::ResourceResponse> {
     let granted = answer.lease()?;
     Some(wire::ResourceResponse {
-        resource_id: Some(resource.to_owned()),
+        resource_id: Some(resource),
         gets: Some(lease(granted)),
         safe_capacity: Some(granted.safe_capacity),
         priority: Some(granted.priority.into()),
@@ -243,10 +243,10 @@ fn pool_state(state: &PoolState) -> wire::PoolState {
     }
 }
 
-pub(crate) fn server_response(resource: &str, answer: &Answer) -> Option<wire::ServerCapacityResourceResponse> {
+pub(crate) fn server_response(resource: String, answer: &Answer) -> Option<wire::ServerCapacityResourceResponse> {
     let Answer::Supplied(supplied) = answer else { return None };
     Some(wire::ServerCapacityResourceResponse {
-        resource_id: Some(resource.to_owned()),
+        resource_id: Some(resource),
         gets: Some(lease(&supplied.lease)),
         algorithm: Some(algorithm(&supplied.settings)),
         safe_capacity: Some(supplied.lease.safe_capacity),

@@ -6,6 +6,7 @@ use std::{
         Arc,
         atomic::{AtomicBool, AtomicUsize, Ordering},
     },
+    task::Poll,
 };
 
 use actix::{Addr, Message, dev::SendError};
@@ -15,22 +16,13 @@ use tokio::sync::oneshot;
 use super::{
     super::node::ConfigInForce,
     ResourceActor, Status,
+    desk::{Desk, Left, Turn},
     managed::Work,
-    outbox::{Lapsed, Reply},
+    outbox::Lapsed,
 };
 
 /// Everything that enters the mailbox.
-#[allow(
-    clippy::large_enum_variant,
-    reason = "nearly all commands are requests; a box would be one allocation for each"
-)]
 pub(in super::super) enum Command {
-    Submit {
-        request: Request,
-        /// Where it came from, if that is known.
-        from: Option<IpAddr>,
-        reply: Reply,
-    },
     Tick {
         now: Millis,
         config: Arc<ConfigInForce>,
@@ -57,6 +49,8 @@ pub(in super::super) enum Command {
         limit: usize,
         reply: oneshot::Sender<Status>,
     },
+    /// Somebody has run rounds, and has left something to the actor.
+    Attend,
     #[cfg(test)]
     Panic,
 }
@@ -65,7 +59,11 @@ impl Message for Command {
     type Result = ();
 }
 
-/// Why a request did not get into the mailbox.
+/// As many requests are laid down as may be.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(in super::super) struct Full;
+
+/// Why a command did not get into the mailbox.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(in super::super) enum SubmitError {
     /// It is full.
@@ -76,13 +74,14 @@ pub(in super::super) enum SubmitError {
 
 /// Talks to one life of a resource.
 ///
-/// actix lets every clone of an address put one message into a full mailbox, so its bound means little where requests come
-/// from many tasks. The queue is counted here instead, and the address is shared, not cloned.
+/// actix lets every clone of an address put one message into a full mailbox; the address is shared, not cloned. Requests do not go
+/// through the mailbox: they are counted here, and laid down.
 #[derive(Clone)]
 pub(in super::super) struct ResourceHandle(pub(super) Arc<Life>);
 
 pub(super) struct Life {
     pub(super) addr: Addr<ResourceActor>,
+    pub(super) desk: Arc<Desk>,
     pub(super) generation: u64,
     /// Requests that have no answer yet, and how many there may be.
     pub(super) queued: Arc<AtomicUsize>,
@@ -91,14 +90,74 @@ pub(super) struct Life {
     pub(super) retired: Arc<AtomicBool>,
 }
 
+impl Life {
+    fn serve(&self) {
+        if self.desk.serve() != Left::Nothing {
+            // If its mailbox is full the actor attends to what is left with whatever comes next; if it is no more, nothing is left.
+            let _ = self.addr.try_send(Command::Attend);
+        }
+    }
+}
+
+/// A request that is laid down.
+///
+/// Whoever was the first of a batch has to run the round: the others wait for that, also if it is not interested any more.
+pub(in super::super) struct Asked {
+    life: Arc<Life>,
+    leads: bool,
+    answer: oneshot::Receiver<Result<Answer, Lapsed>>,
+}
+
+impl Asked {
+    /// Whether it has to run the round, which it should do [behind the others](behind_others).
+    pub(in super::super) fn leads(&self) -> bool {
+        self.leads
+    }
+
+    /// Runs the round, if it has to.
+    pub(in super::super) fn run(&mut self) {
+        if std::mem::take(&mut self.leads) {
+            self.life.serve();
+        }
+    }
+
+    /// Its answer; none if this life of the resource is over.
+    pub(in super::super) async fn answer(mut self) -> Option<Result<Answer, Lapsed>> {
+        if self.leads {
+            behind_others().await;
+            self.run();
+        }
+        (&mut self.answer).await.ok()
+    }
+}
+
+impl Drop for Asked {
+    fn drop(&mut self) {
+        self.run();
+    }
+}
+
+/// Lets everybody run who is ready on this thread. Not tokio's `yield_now`, which looks for I/O first: that is a system call.
+pub(in super::super) async fn behind_others() {
+    let mut waited = false;
+    std::future::poll_fn(|task| {
+        if std::mem::replace(&mut waited, true) {
+            return Poll::Ready(());
+        }
+        task.waker().wake_by_ref();
+        Poll::Pending
+    })
+    .await;
+}
+
 impl std::fmt::Debug for ResourceHandle {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("ResourceHandle").field("generation", &self.generation()).finish_non_exhaustive()
     }
 }
 
-/// Room in the mailbox for messages that are not requests.
-pub(super) const OTHER_MESSAGES: usize = 64;
+/// Room in the mailbox.
+pub(super) const MAILBOX: usize = 64;
 
 impl ResourceHandle {
     /// Tells this life from the ones before.
@@ -117,22 +176,19 @@ impl ResourceHandle {
         self.0.retired.store(true, Ordering::Release);
     }
 
-    /// Puts a request into the queue.
-    pub(in super::super) fn submit(
-        &self,
-        request: Request,
-        from: Option<IpAddr>,
-    ) -> Result<oneshot::Receiver<Result<Answer, Lapsed>>, SubmitError> {
-        if self.0.queued.fetch_add(1, Ordering::Relaxed) >= self.0.most {
-            self.0.queued.fetch_sub(1, Ordering::Relaxed);
-            return Err(SubmitError::Busy);
+    /// Lays down a request.
+    pub(in super::super) fn lay(&self, request: Request, from: Option<IpAddr>) -> Result<Asked, Full> {
+        let life = &self.0;
+        if life.queued.fetch_add(1, Ordering::Relaxed) >= life.most {
+            life.queued.fetch_sub(1, Ordering::Relaxed);
+            return Err(Full);
         }
         let (reply, answer) = oneshot::channel();
-        let sent = self.send(Command::Submit { request, from, reply });
-        if sent.is_err() {
-            self.0.queued.fetch_sub(1, Ordering::Relaxed);
+        let turn = life.desk.lay(request, from, reply);
+        if turn == Turn::Now {
+            life.serve();
         }
-        sent.map(|()| answer)
+        Ok(Asked { life: Arc::clone(life), leads: turn == Turn::Lead, answer })
     }
 
     /// Sends what is not a request.

@@ -15,6 +15,7 @@ use super::{
     super::uplink::{Notice, Notices},
     ResourceActor,
     handle::Command,
+    living::Living,
     outbox::{Lapsed, Reply},
 };
 
@@ -74,12 +75,12 @@ impl Upward {
     }
 }
 
-impl ResourceActor {
+impl Living {
     /// Keeps in those of the round's answers that say "not yet"; `requests` are those of the round.
-    pub(super) fn park(&mut self, requests: Vec<Request>, now: Millis, ctx: &mut Context<Self>) {
+    pub(super) fn park(&mut self, requests: Vec<Request>, now: Millis) {
         let Some(upward) = &mut self.upward else { return };
         if upward.parked.is_empty() {
-            remind(PATIENCE, ctx, self.clock);
+            self.duties.look_after = Some(PATIENCE);
         }
         let (replies, answers) = (std::mem::take(&mut self.replies), std::mem::take(&mut self.answers));
         for ((request, reply), answer) in requests.into_iter().zip(replies).zip(answers) {
@@ -93,7 +94,7 @@ impl ResourceActor {
     }
 
     /// The parent has lent something: whoever waits for that is answered.
-    pub(super) fn supplied(&mut self, supply: Supply, settings: Settings, ctx: &mut Context<Self>) {
+    pub(super) fn supplied(&mut self, supply: Supply, settings: Settings) {
         let now = self.clock.at();
         if !self.reigns(now) {
             return;
@@ -116,7 +117,7 @@ impl ResourceActor {
             self.hinting.after_tick(&mut self.core, now);
             self.ask_early();
         } else {
-            self.round(ctx);
+            self.round();
         }
     }
 
@@ -143,7 +144,7 @@ impl ResourceActor {
     }
 
     /// Those who have waited long enough go without.
-    pub(super) fn answer_parked(&mut self, now: Millis, ctx: &mut Context<Self>) {
+    pub(super) fn answer_parked(&mut self, now: Millis) {
         if self.upward.as_ref().is_none_or(|upward| upward.parked.is_empty()) {
             return;
         }
@@ -158,7 +159,7 @@ impl ResourceActor {
             let _ = parked.reply.send(Ok(Answer::NotYet));
         }
         if let Some(next) = upward.parked.front() {
-            remind(next.until.since(now), ctx, self.clock);
+            self.duties.look_after = Some(next.until.since(now));
         }
     }
 
@@ -174,7 +175,7 @@ impl ResourceActor {
 
 /// From outside the actor, where a flooded mailbox starves nobody: has it look after so long. Should the mailbox be full then, the
 /// next tick does as well.
-fn remind(after: Millis, ctx: &Context<ResourceActor>, clock: crate::clock::Clock) {
+pub(super) fn remind(after: Millis, ctx: &Context<ResourceActor>, clock: crate::clock::Clock) {
     let resource = ctx.address().downgrade();
     actix_rt::spawn(async move {
         tokio::time::sleep(Duration::from_millis(after.0)).await;

@@ -3,10 +3,9 @@
 
 use std::{net::IpAddr, sync::Arc};
 
-use actix::Context;
 use leaseway_core::{FreeKey, Kind, LoadReport, Millis, Request, Resource};
 
-use super::ResourceActor;
+use super::living::Living;
 use crate::{metrics, subscribers::Subscribers, vouched::Vouched};
 
 /// Something to be done with a resource, by an operator.
@@ -26,9 +25,18 @@ impl Managed {
     pub(in super::super) fn new(vouched: Vouched, subscribers: Arc<Subscribers>) -> Managed {
         Managed { vouched, subscribers, knows: false, overloads: 0 }
     }
+
+    /// In a pool that keeps the balances of strangers by where they come from, a request says where that is.
+    pub(super) fn note_origin(&self, core: &Resource, request: &mut Request, from: Option<IpAddr>) {
+        let by_address = || core.settings().pool.free_key == FreeKey::PeerIp;
+        if let (Some(from), true, Request::Ask(ask)) = (from, self.knows && by_address(), request) {
+            let news = ask.news.get_or_insert_default();
+            news.key = Some(from.to_canonical().to_string().into());
+        }
+    }
 }
 
-impl ResourceActor {
+impl Living {
     /// Whenever the settings may have changed: what was said counts, as far as they allow it.
     pub(super) fn remember_what_was_said(&mut self, now: Millis) {
         let is_pool = self.core.settings().kind == Kind::PriorityPool;
@@ -47,15 +55,15 @@ impl ResourceActor {
     }
 
     /// An operator looks or changes something. If nobody may decide now, whoever waits for it is told by its being dropped.
-    pub(super) fn manage(&mut self, work: Work, ctx: &mut Context<ResourceActor>) {
+    pub(super) fn manage(&mut self, work: Work) {
         let now = self.clock.at();
         if !self.reigns(now) {
             return;
         }
-        self.remember(ctx);
+        self.remember();
         work(&mut self.core, now);
         // Nobody waits for what this changes about promises: it grants nothing.
-        let _ = self.write(now, ctx);
+        let _ = self.write(now);
         self.tell_subscribers();
         self.hinting.after_tick(&mut self.core, now);
         self.ask_early();
@@ -70,15 +78,6 @@ impl ResourceActor {
         if let Some(pool) = self.core.pool() {
             metrics::pool_overloaded(pool.overloads.saturating_sub(self.managed.overloads));
             self.managed.overloads = pool.overloads;
-        }
-    }
-
-    /// In a pool that keeps the balances of strangers by where they come from, a request says where that is.
-    pub(super) fn note_origin(&self, request: &mut Request, from: Option<IpAddr>) {
-        let by_address = || self.core.settings().pool.free_key == FreeKey::PeerIp;
-        if let (Some(from), true, Request::Ask(ask)) = (from, self.managed.knows && by_address(), request) {
-            let news = ask.news.get_or_insert_default();
-            news.key = Some(from.to_canonical().to_string().into());
         }
     }
 }

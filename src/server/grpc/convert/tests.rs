@@ -98,7 +98,7 @@ fn the_go_clients_empty_ids_are_skipped_when_it_releases() {
     };
     let released = release_capacity(request, &Limits::default()).expect("as Doorman's client sends it");
     assert_eq!(released.len(), 1);
-    assert_eq!(released[0].0.as_ref(), "r1");
+    assert_eq!(released[0].0, "r1");
 }
 
 #[test]

@@ -1,0 +1,156 @@
+//! Where requests for a resource are laid down, and answered by whoever comes first.
+//!
+//! A request does not go to the actor's thread and its answer does not come back from there: whoever lays down the first of a
+//! batch lets everybody else on its thread lay down theirs, and then runs the round for all of them, where they are. An answer
+//! that comes from another thread costs a wake-up of that thread, and leaves alone: the connection writes once for each instead
+//! of once for all. With one resource, two threads and 4 connections with 16 requests each, a request made 0.36 writes to a
+//! connection and 0.33 wake-ups when it went through the mailbox; here it makes 0.08 and 0.02, as a service does that has no logic.
+//!
+//! One at a time: whoever finds somebody at work leaves its batch to them, and never waits; who has worked looks whether
+//! anything was laid down meanwhile before it goes. So rounds grow with the load, as they do with a mailbox, and no request
+//! waits for anything but the round before. Requests are counted and bounded before they get here ([`super::handle`]).
+
+use std::{
+    net::IpAddr,
+    panic::{self, AssertUnwindSafe},
+    sync::{Mutex, MutexGuard, TryLockError},
+};
+
+use leaseway_core::Request;
+
+use super::{
+    living::{Duties, Living},
+    outbox::Reply,
+};
+
+/// So many rounds one thread runs for requests of others before it leaves them to the actor: it has connections to look after.
+const TURNS: usize = 8;
+/// So many requests are answered in one round at the most.
+const ROUND_MOST: usize = 512;
+/// Why the lock is never poisoned.
+const CAUGHT: &str = "a panic is caught while the resource is held";
+
+/// Requests that have not been taken up, in three lists that belong together.
+#[derive(Default)]
+pub(super) struct Laid {
+    pub(super) requests: Vec<Request>,
+    /// Where each came from, if that is known.
+    pub(super) origins: Vec<Option<IpAddr>>,
+    pub(super) replies: Vec<Reply>,
+}
+
+/// What whoever has laid down a request has to do.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Turn {
+    /// Somebody else runs the round.
+    Wait,
+    /// Run it, after those who are about to lay down theirs.
+    Lead,
+    /// Run it at once: it is large enough.
+    Now,
+}
+
+/// What is left to the actor when somebody has served.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Left {
+    Nothing,
+    /// See [`Desk::take_duties`].
+    Duties,
+    /// Besides, requests are laid down that nobody looks after.
+    More,
+}
+
+pub(super) struct Desk {
+    laid: Mutex<Laid>,
+    life: Mutex<Life>,
+}
+
+/// One life of a resource.
+enum Life {
+    /// To begin with whoever needs it first, not with whoever creates it: what it inherits may be long.
+    Unborn(Box<dyn FnOnce() -> Living + Send>),
+    Lives(Box<Living>),
+    Over,
+}
+
+impl Desk {
+    pub(super) fn new(begin: impl FnOnce() -> Living + Send + 'static) -> Desk {
+        Desk { laid: Mutex::default(), life: Mutex::new(Life::Unborn(Box::new(begin))) }
+    }
+
+    fn laid(&self) -> MutexGuard<'_, Laid> {
+        self.laid.lock().expect("nobody panics while holding what is laid down")
+    }
+
+    pub(super) fn lay(&self, request: Request, from: Option<IpAddr>, reply: Reply) -> Turn {
+        let mut laid = self.laid();
+        laid.requests.push(request);
+        laid.origins.push(from);
+        laid.replies.push(reply);
+        match laid.requests.len() {
+            1 => Turn::Lead,
+            ROUND_MOST.. => Turn::Now,
+            _ => Turn::Wait,
+        }
+    }
+
+    /// Answers what is laid down, unless somebody is at work: they will see it.
+    ///
+    /// Nothing is forgotten: whoever lays down something after the other has looked for the last time finds the resource free.
+    pub(super) fn serve(&self) -> Left {
+        for _ in 0..TURNS {
+            let mut life = match self.life.try_lock() {
+                Ok(life) => life,
+                Err(TryLockError::WouldBlock) => return Left::Nothing,
+                Err(TryLockError::Poisoned(_)) => unreachable!("{CAUGHT}"),
+            };
+            let left = self.attempt(&mut life, |living| {
+                living.take_up(&mut self.laid());
+                living.round();
+                if living.duties().is_empty() { Left::Nothing } else { Left::Duties }
+            });
+            drop(life);
+            if self.laid().requests.is_empty() {
+                // The actor of a life that is over has to hear of it.
+                return left.unwrap_or(Left::Duties);
+            }
+        }
+        Left::More
+    }
+
+    /// Does something else with the resource, after the round under way; nothing if this life is over, or is with this.
+    /// Whoever calls this must [`serve`](Self::serve) next.
+    pub(super) fn with<T>(&self, work: impl FnOnce(&mut Living) -> T) -> Option<T> {
+        self.attempt(&mut self.life.lock().expect(CAUGHT), work)
+    }
+
+    /// What the actor has to do; nothing if this life is over.
+    pub(super) fn take_duties(&self) -> Option<Duties> {
+        match &mut *self.life.lock().expect(CAUGHT) {
+            Life::Unborn(_) => Some(Duties::default()),
+            Life::Lives(living) => Some(std::mem::take(living.duties())),
+            Life::Over => None,
+        }
+    }
+
+    /// Should the work panic, or end this life, whoever waits for the resource is let go, and tries with its next life.
+    fn attempt<T>(&self, life: &mut Life, work: impl FnOnce(&mut Living) -> T) -> Option<T> {
+        // Nobody sees what a panic has left half done: it is dropped.
+        let before = std::mem::replace(life, Life::Over);
+        let done = panic::catch_unwind(AssertUnwindSafe(move || {
+            let mut living = match before {
+                Life::Unborn(begin) => Box::new(begin()),
+                Life::Lives(living) => living,
+                Life::Over => return None,
+            };
+            let done = work(&mut living);
+            (!living.is_over()).then_some((living, done))
+        }));
+        if let Ok(Some((living, done))) = done {
+            *life = Life::Lives(living);
+            return Some(done);
+        }
+        drop(std::mem::take(&mut *self.laid()));
+        None
+    }
+}
