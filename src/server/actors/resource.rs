@@ -136,14 +136,16 @@ impl Handler<Command> for ResourceActor {
 impl ResourceActor {
     /// Whatever is left to the actor, by itself or by those who have run rounds.
     fn attend(&mut self, ctx: &mut Context<Self>) {
-        if self.desk.serve() == Left::More {
-            // Behind whatever else this thread has to do.
-            ctx.notify(Command::Attend);
-        }
+        let left = self.desk.serve();
         let Some(duties) = self.desk.take_duties() else {
             ctx.stop();
             return;
         };
+        // Whoever came while duties were taken found somebody at work.
+        if left == Left::More || self.desk.is_waited_for() {
+            // Behind whatever else this thread has to do.
+            ctx.notify(Command::Attend);
+        }
         if duties.remember {
             ctx.spawn(Remembering);
         }

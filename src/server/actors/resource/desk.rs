@@ -110,7 +110,7 @@ impl Desk {
                 if living.duties().is_empty() { Left::Nothing } else { Left::Duties }
             });
             drop(life);
-            if self.laid().requests.is_empty() {
+            if !self.is_waited_for() {
                 // The actor of a life that is over has to hear of it.
                 return left.unwrap_or(Left::Duties);
             }
@@ -124,7 +124,13 @@ impl Desk {
         self.attempt(&mut self.life.lock().expect(CAUGHT), work)
     }
 
-    /// What the actor has to do; nothing if this life is over.
+    /// Whether requests are laid down.
+    pub(super) fn is_waited_for(&self) -> bool {
+        !self.laid().requests.is_empty()
+    }
+
+    /// What the actor has to do; nothing if this life is over. Whoever calls this must look whether anybody
+    /// [waits](Self::is_waited_for) next.
     pub(super) fn take_duties(&self) -> Option<Duties> {
         match &mut *self.life.lock().expect(CAUGHT) {
             Life::Unborn(_) => Some(Duties::default()),
