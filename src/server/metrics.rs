@@ -142,7 +142,10 @@ impl Rpc {
 }
 
 /// What resources count, looked up once for each life of one: a look-up costs more than a round of one request.
-pub(crate) struct ResourceMeters([(Counter, fn(&Counters) -> u64); 8]);
+pub(crate) struct ResourceMeters([(Counter, Count); 8]);
+
+/// Which of the counters.
+type Count = fn(&Counters) -> u64;
 
 impl ResourceMeters {
     pub(crate) fn new() -> ResourceMeters {

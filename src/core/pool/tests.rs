@@ -2,13 +2,16 @@
 
 use super::*;
 
+/// An amount of each member.
+type OfMember<'a> = &'a dyn Fn(&Member) -> Amount;
+
 impl Pool {
     /// Whether all sums and orders are what the members say, and nobody waits who could have something. (Of many who wait it
     /// may be that one who would fit is not looked at; histories have fewer.)
     pub(crate) fn audit(&self) -> Result<(), String> {
         let all =
             || self.members.iter().enumerate().filter_map(|(slot, member)| Some((slot as u32, member.as_deref()?)));
-        let sum = |of: &dyn Fn(&Member) -> Amount| all().map(|(_, member)| of(member)).collect::<Sum>();
+        let sum = |of: OfMember<'_>| all().map(|(_, member)| of(member)).collect::<Sum>();
         let same = |what: &str, found: Sum, expected: Sum| {
             if found == expected { Ok(()) } else { Err(format!("{what}: {found:?}, expected {expected:?}")) }
         };
@@ -33,7 +36,7 @@ impl Pool {
     }
 
     /// What is summed over child nodes that ask for places.
-    fn audit_nodes(&self, sum: &dyn Fn(&dyn Fn(&Member) -> Amount) -> Sum) -> Result<(), String> {
+    fn audit_nodes(&self, sum: &dyn Fn(OfMember<'_>) -> Sum) -> Result<(), String> {
         let of_node = |amount: Amount, member: &Member| if member.node_seats() > 0 { amount } else { Amount::ZERO };
         let found = [
             self.free.sums_of_nodes(),

@@ -439,7 +439,7 @@ impl NodeHandle {
     #[cfg(test)]
     pub fn plant_panic(&self, id: &str) {
         if let Some(handle) = self.lookup(id) {
-            let _ = handle.send(Command::Panic);
+            handle.plant_panic();
         }
     }
 }

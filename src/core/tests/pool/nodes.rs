@@ -164,7 +164,7 @@ fn nodes_and_clients_bear_an_overload_by_what_they_use() {
     }
     pond.capacity(10.0);
     let before = pond.pool().total.get();
-    assert!(before >= 10.0 && before < 15.0, "{before}");
+    assert!((10.0..15.0).contains(&before), "{before}");
     node_reports(&mut pond, "n", &[slice(10, 10.0, 0)], 1.0);
     for n in 0..5 {
         pond.reports(&format!("c{n}"), 1.0, 1.0, 0.0);

@@ -34,7 +34,7 @@ pub(in super::super) enum Command {
     /// The parent has lent this, to be divided so.
     Supply {
         supply: Supply,
-        settings: Settings,
+        settings: Box<Settings>,
     },
     /// The parent is about to be asked.
     Condense {
@@ -51,8 +51,6 @@ pub(in super::super) enum Command {
     },
     /// Somebody has run rounds, and has left something to the actor.
     Attend,
-    #[cfg(test)]
-    Panic,
 }
 
 impl Message for Command {
@@ -174,6 +172,13 @@ impl ResourceHandle {
     #[cfg(test)]
     pub(in super::super) fn pretend_to_have_retired(&self) {
         self.0.retired.store(true, Ordering::Release);
+    }
+
+    /// As if a round had failed just now.
+    #[cfg(test)]
+    pub(in super::super) fn plant_panic(&self) {
+        self.0.desk.with(|_| panic!("a planted fault"));
+        self.0.serve();
     }
 
     /// Lays down a request.

@@ -186,7 +186,7 @@ impl Living {
                     self.hinting.after_tick(&mut self.core, now);
                 }
             }
-            Command::Supply { supply, settings } => self.supplied(supply, settings),
+            Command::Supply { supply, settings } => self.supplied(supply, *settings),
             Command::Condense { reply } => self.condense(reply),
             Command::Manage { work } => self.manage(work),
             Command::Report { from, limit, reply } => {
@@ -194,8 +194,6 @@ impl Living {
                 let _ = reply.send(self.status(from, limit));
             }
             Command::Attend => {}
-            #[cfg(test)]
-            Command::Panic => panic!("a planted fault"),
         }
     }
 

@@ -177,7 +177,8 @@ impl Driver {
             let Some(settings) = self.instructions.remove(&id) else { continue };
             metrics::supplied();
             let given = self.around.directory.get(&id);
-            let given = given.and_then(|resource| resource.send(Command::Supply { supply, settings }).ok());
+            let given =
+                given.and_then(|resource| resource.send(Command::Supply { supply, settings: Box::new(settings) }).ok());
             if given.is_none() {
                 self.turn.notices.push(Notice::Asks(id));
             }
