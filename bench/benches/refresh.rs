@@ -3,7 +3,7 @@
 //! Each iteration is a whole round of one request: a client, in random order, echoes its lease and wants something else than
 //! before; time goes on so that everybody refreshes every 16 s, so that ends of leases are looked at as they are in life.
 //! `spread` draws wants from 0 to 100; `close` from 100 to 100.000001, which is where an index of wants would degenerate if
-//! it could.
+//! it could. `children` asks as a child node does, for 64 slices of 50 clients each.
 
 use std::{
     ops::Range,
@@ -20,6 +20,27 @@ const REFRESH_NS: u64 = 16_000_000_000;
 /// So many requests are built before the clock starts: what the core touches is measured, what its callers touch is not.
 const CHUNK: usize = 64;
 const SIZES: [u32; 4] = [10, 1_000, 100_000, 1_000_000];
+/// As many slices as a child node makes of the clients of one priority.
+const SLICES: usize = 64;
+/// Clients in a slice.
+const IN_A_SLICE: u32 = 50;
+
+/// Who asks.
+#[derive(Clone, Copy, PartialEq)]
+enum Who {
+    Clients,
+    Children,
+}
+
+impl Who {
+    /// How many clients one of them stands for.
+    fn clients(self) -> u32 {
+        match self {
+            Who::Clients => 1,
+            Who::Children => SLICES as u32 * IN_A_SLICE,
+        }
+    }
+}
 
 #[derive(Clone, Copy)]
 enum Wants {
@@ -45,6 +66,7 @@ impl Wants {
 }
 
 struct Crowd {
+    who: Who,
     resource: Resource,
     leases: Vec<Option<Lease>>,
     /// Everybody once, in random order; refreshing goes on at `next`.
@@ -62,8 +84,8 @@ struct Crowd {
 
 impl Crowd {
     /// Everybody has asked twice.
-    fn new(kind: Kind, clients: u32, wants: Wants, round: usize) -> Crowd {
-        let mut settings = Settings::new(kind, Amount::clamped(f64::from(clients) * 25.0));
+    fn new(who: Who, kind: Kind, clients: u32, wants: Wants, round: usize) -> Crowd {
+        let mut settings = Settings::new(kind, Amount::clamped(f64::from(clients * who.clients()) * 25.0));
         settings.min_request_interval = Millis(0);
         let birth = Birth {
             source: leaseway_core::Source::Own,
@@ -72,10 +94,11 @@ impl Crowd {
             since: Millis(0),
             learning_until: Millis(0),
             inherited: None,
-            max_holders: clients as usize,
+            max_holders: clients as usize * SLICES,
             seed: 42,
         };
         let mut crowd = Crowd {
+            who,
             resource: Resource::new(birth),
             leases: vec![None; clients as usize],
             order: (0..clients).collect(),
@@ -146,24 +169,41 @@ impl Crowd {
             capacity: lease.capacity,
             expiry_time: lease.expiry_time,
         });
-        let random = self.next_random();
+        let (kind, outstanding) = match self.who {
+            Who::Clients => (HolderKind::Client, None),
+            Who::Children => (HolderKind::Node, Some(has.map_or(Amount::ZERO, |has| has.capacity))),
+        };
         let ask = Ask {
-            kind: HolderKind::Client,
+            kind,
             // As it comes from the wire: newly written, so in the cache.
             id: format!("host-{client}.example.com:1234:{client}").into(),
-            claims: Claims::from_slice(&[Claim::of_client(self.wants.draw(random), 0)]),
+            claims: self.claims(),
             has,
-            outstanding: None,
+            outstanding,
             learning: false,
             news: None,
         };
         (Now { at, unix: 1_700_000_000 + (at.0 / 1000) as i64 }, Request::Ask(ask))
     }
 
+    fn claims(&mut self) -> Claims {
+        let random = self.next_random();
+        if self.who == Who::Clients {
+            return Claims::from_slice(&[Claim::of_client(self.wants.draw(random), 0)]);
+        }
+        let mut slice = || {
+            let random = self.next_random();
+            let wants = Amount::clamped(self.wants.draw(random).get() * f64::from(IN_A_SLICE));
+            Claim { priority: 0, subclients: IN_A_SLICE, wants }
+        };
+        (0..SLICES).map(|_| slice()).collect()
+    }
+
     fn hear(&mut self) {
         for (place, answer) in self.asking.clone().zip(self.answers.drain(..)) {
             match answer {
                 Answer::Granted(lease) => self.leases[self.order[place] as usize] = Some(lease),
+                Answer::Supplied(supplied) => self.leases[self.order[place] as usize] = Some(supplied.lease),
                 other => panic!("a refresh was answered with {other:?}"),
             }
         }
@@ -173,20 +213,25 @@ impl Crowd {
 fn refresh(criterion: &mut Criterion) {
     for kind in Kind::ALL {
         for wants in [Wants::Spread, Wants::Close] {
-            bench(criterion, &format!("refresh/{}/{}", kind.name(), wants.name()), kind, wants, 1);
+            let name = format!("refresh/{}/{}", kind.name(), wants.name());
+            bench(criterion, &name, Who::Clients, kind, wants, 1, &SIZES);
         }
     }
+    for kind in [Kind::ProportionalShare, Kind::FairShare] {
+        let name = format!("children/{}", kind.name());
+        bench(criterion, &name, Who::Children, kind, Wants::Spread, 1, &[10, 1_000]);
+    }
     // What a busy resource does: it absorbs what waits, and works on it in one go.
-    bench(criterion, "round-of-64/FAIR_SHARE/spread", Kind::FairShare, Wants::Spread, 64);
+    bench(criterion, "round-of-64/FAIR_SHARE/spread", Who::Clients, Kind::FairShare, Wants::Spread, 64, &SIZES);
 }
 
-fn bench(criterion: &mut Criterion, name: &str, kind: Kind, wants: Wants, round: usize) {
+fn bench(criterion: &mut Criterion, name: &str, who: Who, kind: Kind, wants: Wants, round: usize, sizes: &[u32]) {
     let mut group = criterion.benchmark_group(name);
     group.throughput(Throughput::Elements(1));
-    for clients in SIZES {
+    for &clients in sizes {
         let mut crowd = None;
         group.bench_function(BenchmarkId::from_parameter(clients), |bencher| {
-            let crowd = crowd.get_or_insert_with(|| Crowd::new(kind, clients, wants, round));
+            let crowd = crowd.get_or_insert_with(|| Crowd::new(who, kind, clients, wants, round));
             bencher.iter_custom(|refreshes| crowd.measure(refreshes));
         });
         if let Some(crowd) = crowd {

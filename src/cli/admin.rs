@@ -98,7 +98,9 @@ impl AdminTarget {
                 // Nothing was asked there.
                 Err(error @ CliError::NoAdmin { .. }) => first = first.or(Some(error)),
                 // Another may know better; it may have been done already.
-                Err(error @ CliError::NoMasterNow { .. }) if may_repeat => first = first.or(Some(error)),
+                Err(error @ (CliError::NoMasterNow { .. } | CliError::CutOff { .. })) if may_repeat => {
+                    first = first.or(Some(error))
+                }
                 other => return other,
             }
         }
@@ -175,9 +177,17 @@ fn master(status: &Status) -> Option<String> {
     (!address.is_empty()).then(|| address.to_owned())
 }
 
+fn root_cause(error: &(dyn std::error::Error + 'static)) -> String {
+    std::iter::successors(Some(error), |error| error.source()).last().unwrap_or(error).to_string()
+}
+
 /// What to do next, where the answer does not say it.
 fn explained(address: &str, status: &Status) -> CliError {
     let (address, why) = (address.to_owned(), status.message().to_owned());
+    // What the server says itself has no source: this is from below.
+    if let (Code::Unknown, Some(below)) = (status.code(), std::error::Error::source(status)) {
+        return CliError::CutOff { address, why: root_cause(below) };
+    }
     match status.code() {
         Code::FailedPrecondition if status.metadata().contains_key(PARENT_METADATA) => {
             CliError::HasParent { address, why }

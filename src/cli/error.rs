@@ -37,6 +37,11 @@ pub(crate) enum CliError {
     Token { path: PathBuf, why: String },
     #[error("the server at {address} cannot do it now: {why}; `leaseway peers list` shows who is there")]
     NoMasterNow { address: String, why: String },
+    /// Perhaps it has done what it was asked.
+    #[error(
+        "the connection to {address} broke before the answer came: {why}; look whether it was done before you ask again"
+    )]
+    CutOff { address: String, why: String },
     #[error("the server at {address} keeps no configuration: {why}")]
     HasParent { address: String, why: String },
     #[error("the server at {address} refuses this configuration, nothing has changed:\n{mistakes}")]
@@ -112,6 +117,7 @@ impl CliError {
             | CliError::NoAdmin { .. }
             | CliError::NoMaster { .. }
             | CliError::NoMasterNow { .. }
+            | CliError::CutOff { .. }
             | CliError::TooManyRedirects { .. } => ExitCode::from(EX_UNAVAILABLE),
             _ => ExitCode::FAILURE,
         }

@@ -117,6 +117,7 @@ impl Watch {
             match self.subscribe().await {
                 Err(
                     CliError::NoAdmin { .. }
+                    | CliError::CutOff { .. }
                     | CliError::NoMasterNow { .. }
                     | CliError::TooManyRedirects { .. }
                     | CliError::Refused { code: tonic::Code::DeadlineExceeded | tonic::Code::Cancelled, .. },
