@@ -1,4 +1,4 @@
-//! What the actors promise: rounds absorb what waits, failures are noticed and mended, mailboxes are bounded.
+//! What the actors promise: rounds absorb what waits, failures are noticed and mended, queues are bounded.
 
 use std::{sync::Arc, task::Poll, time::Duration};
 
