@@ -38,6 +38,10 @@ mod signal;
 mod simulate;
 mod table;
 
+/// The same as the server's, so that the ceiling differs from it by what it leaves out alone.
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
 /// Measures capacity servers that speak the Doorman protocol, and the limiter that clients keep to their capacity with.
 #[derive(Parser)]
 #[command(name = "leaseway-bench", version, after_help = EXAMPLES)]

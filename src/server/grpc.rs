@@ -12,21 +12,30 @@ mod front;
 pub(crate) mod pools;
 mod push;
 mod status;
+mod unary;
 
-use std::sync::Arc;
+use std::{pin::pin, sync::Arc, time::Duration};
 
+use hyper::server::conn::http2;
+use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use leaseway_proto::{
     doorman::capacity_server::CapacityServer, push::push_server::PushServer, status::status_server::StatusServer,
 };
 use tokio::sync::watch;
-use tokio_stream::Stream;
-use tonic::{Status, service::Routes, transport::Server};
+use tokio_stream::{Stream, StreamExt as _};
+use tonic::{Status, service::Routes, transport::server::Connected as _};
 use tonic_health::server::HealthReporter;
 
 pub(crate) use self::capacity::CapacityService;
-use self::{connections::Dealt, front::Front};
+use self::{
+    connections::Dealt,
+    front::{Door, Front},
+};
 pub(crate) use self::{push::PushService, status::StatusService};
-use crate::actors::{NotMaster, Refused};
+use crate::{
+    actors::{NotMaster, Refused},
+    run::until,
+};
 
 /// What every arbiter serves.
 #[derive(Clone)]
@@ -37,29 +46,68 @@ pub(crate) struct Services {
     pub(crate) health: HealthReporter,
 }
 
-/// Serves one arbiter's connections until `stop` says so; requests under way are still answered.
+/// So many requests may be under way on one connection.
+const STREAMS: u32 = 1024;
+/// A connection on which nothing is heard for so long is asked whether anybody is there...
+const KEEP_ALIVE: Duration = Duration::from_secs(30);
+/// ... and closed if there is no answer for so long.
+const KEEP_ALIVE_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// Takes up one arbiter's connections until `stop` says so; requests under way are still answered, and then their connections end.
 pub(crate) async fn serve(
     services: Services,
     message_bytes: usize,
     connections: impl Stream<Item = std::io::Result<Dealt>> + 'static,
-    mut stop: watch::Receiver<bool>,
+    stop: watch::Receiver<bool>,
 ) {
-    let front = front(services, message_bytes);
-    let stopped = async move {
-        // An error means that the sender is gone, which is as good as a stop.
-        let _ = stop.wait_for(|stop| *stop).await;
+    let front = Arc::new(front(services, message_bytes));
+    let mut http2 = http2::Builder::new(TokioExecutor::new());
+    http2
+        .timer(TokioTimer::new())
+        .max_concurrent_streams(STREAMS)
+        .keep_alive_interval(Some(KEEP_ALIVE))
+        .keep_alive_timeout(KEEP_ALIVE_TIMEOUT)
+        // No client of gRPC looks at it.
+        .auto_date_header(false);
+    let mut connections = pin!(connections);
+    let mut stopped = pin!(until(stop.clone()));
+    loop {
+        let next = tokio::select! {
+            () = &mut stopped => return,
+            next = connections.next() => next,
+        };
+        match next {
+            Some(Ok(connection)) => {
+                let door = Door::new(Arc::clone(&front), connection.connect_info());
+                let served = http2.serve_connection(TokioIo::new(connection), door);
+                tokio::spawn(attend(served, stop.clone()));
+            }
+            Some(Err(error)) => tracing::debug!(%error, "connection lost while it was dealt"),
+            None => return,
+        }
+    }
+}
+
+type Served = http2::Connection<TokioIo<Dealt>, Door, TokioExecutor>;
+
+/// Serves one connection to its end.
+async fn attend(served: Served, stop: watch::Receiver<bool>) {
+    let mut served = pin!(served);
+    let ended = tokio::select! {
+        biased;
+        ended = &mut served => ended,
+        () = until(stop) => {
+            served.as_mut().graceful_shutdown();
+            served.await
+        }
     };
-    let server = Server::builder()
-        .max_concurrent_streams(Some(1024))
-        .http2_keepalive_interval(Some(std::time::Duration::from_secs(30)))
-        .http2_keepalive_timeout(Some(std::time::Duration::from_secs(10)));
-    if let Err(error) = server.serve_with_incoming_shutdown(front, connections, stopped).await {
-        tracing::error!(%error, "gRPC serving ended");
+    if let Err(error) = ended {
+        tracing::debug!(%error, "connection broken");
     }
 }
 
 fn front(services: Services, message_bytes: usize) -> Front {
-    let capacity = CapacityServer::new(services.capacity).max_decoding_message_size(message_bytes);
+    let capacity = CapacityServer::new(services.capacity.clone()).max_decoding_message_size(message_bytes);
     let status = StatusServer::new(services.status).max_decoding_message_size(message_bytes);
     let push = PushServer::new(services.push).max_decoding_message_size(message_bytes);
     let health = tonic_health::pb::health_server::HealthServer::new(
@@ -70,8 +118,9 @@ fn front(services: Services, message_bytes: usize) -> Front {
         .register_encoded_file_descriptor_set(tonic_health::pb::FILE_DESCRIPTOR_SET)
         .build_v1()
         .expect("the descriptors are compiled in, and a test asks for them");
-    let others = Routes::new(status).add_service(push).add_service(health).add_service(reflection);
-    Front::new(capacity, others)
+    let others =
+        Routes::new(capacity).add_service(status).add_service(push).add_service(health).add_service(reflection);
+    Front::new(services.capacity, message_bytes, others)
 }
 
 /// For what only the master answers and that has no place for another's address.

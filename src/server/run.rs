@@ -303,7 +303,8 @@ fn seed() -> u64 {
     nanos.rotate_left(32) ^ address ^ u64::from(std::process::id())
 }
 
-async fn until(mut stopped: watch::Receiver<bool>) {
+/// Waits until everything is to stop.
+pub(crate) async fn until(mut stopped: watch::Receiver<bool>) {
     // An error means that the sender is gone, which is as good as a stop.
     let _ = stopped.wait_for(|stop| *stop).await;
 }

@@ -144,6 +144,18 @@ fn a_message_that_is_too_large_is_refused() {
 }
 
 #[test]
+fn a_long_message_comes_and_goes_in_many_pieces() {
+    let server = Server::development();
+    // A frame of HTTP/2 takes 16 KiB, and this is ten times as much.
+    let ids: Vec<String> = (0..800).map(|at| format!("{at}-{}", "r".repeat(200))).collect();
+    let entries = ids.iter().map(|id| entry(id, 1.0)).collect();
+    let answer = server.doorman().get(request("alice", entries)).unwrap();
+    let answered: Vec<_> = answer.response.iter().map(|response| response.resource_id()).collect();
+    assert_eq!(answered, ids);
+    server.assert_alive();
+}
+
+#[test]
 fn bytes_that_are_no_message_and_talk_that_is_no_http_harm_nobody() {
     let server = Server::development();
     let raw = server.raw();

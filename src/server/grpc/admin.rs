@@ -33,7 +33,7 @@ use crate::{
     follow::adopt_newest,
     parent::TEMPLATES,
     peers::read_secret,
-    run::{Addresses, ServeError, bind, local},
+    run::{Addresses, ServeError, bind, local, until},
     services::Services,
 };
 
@@ -103,7 +103,7 @@ pub(crate) async fn serve(
     Listening { listener, token }: Listening,
     pools: PoolService,
     service: Option<AdminService>,
-    mut stop: watch::Receiver<bool>,
+    stop: watch::Receiver<bool>,
 ) {
     let guard = move |request: Request<()>| {
         token.as_ref().map_or(Ok(()), |token| token.check(&request))?;
@@ -114,15 +114,11 @@ pub(crate) async fn serve(
         let service = NodeServer::new(service).max_decoding_message_size(config::MAX_BYTES + MESSAGE_OVERHEAD);
         InterceptedService::new(service, guard)
     });
-    let stopped = async move {
-        // An error means that the sender is gone, which is as good as a stop.
-        let _ = stop.wait_for(|stop| *stop).await;
-    };
     let incoming = TcpIncoming::from(listener);
     if let Err(error) = Server::builder()
         .add_service(pools)
         .add_optional_service(guarded)
-        .serve_with_incoming_shutdown(incoming, stopped)
+        .serve_with_incoming_shutdown(incoming, until(stop))
         .await
     {
         tracing::error!(%error, "the admin service ended");

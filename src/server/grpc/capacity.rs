@@ -49,6 +49,16 @@ impl CapacityService {
         CapacityService { node, identity, meters }
     }
 
+    /// Answers a GetCapacity.
+    pub(super) async fn answer_get(
+        &self,
+        request: GetCapacityRequest,
+        from: Option<IpAddr>,
+    ) -> Result<GetCapacityResponse, Status> {
+        let since = Instant::now();
+        metered(&self.meters.get, since, self.get(request, from).await)
+    }
+
     async fn ask_all(&self, mut requests: Vec<ForResource>, from: Option<IpAddr>) -> Vec<Answered> {
         if let [_] = requests[..]
             && let Some((resource, request)) = requests.pop()
@@ -151,9 +161,9 @@ pub(super) fn refused(why: &Refused) -> Status {
     }
 }
 
-fn metered<T>(meter: &Rpc, since: Instant, result: Result<T, Status>) -> Result<Response<T>, Status> {
+fn metered<T>(meter: &Rpc, since: Instant, result: Result<T, Status>) -> Result<T, Status> {
     meter.answered(since.elapsed(), result.is_err());
-    result.map(Response::new)
+    result
 }
 
 #[tonic::async_trait]
@@ -164,16 +174,15 @@ impl Capacity for CapacityService {
             Err(why) => (false, mastership(&why)),
         };
         let response = wire::DiscoveryResponse { mastership: Some(mastership), is_master: Some(is_master) };
-        metered(&self.meters.discovery, Instant::now(), Ok(response))
+        metered(&self.meters.discovery, Instant::now(), Ok(response)).map(Response::new)
     }
 
     async fn get_capacity(
         &self,
         request: Request<GetCapacityRequest>,
     ) -> Result<Response<GetCapacityResponse>, Status> {
-        let since = Instant::now();
         let from = request.remote_addr().map(|address| address.ip());
-        metered(&self.meters.get, since, self.get(request.into_inner(), from).await)
+        self.answer_get(request.into_inner(), from).await.map(Response::new)
     }
 
     async fn get_server_capacity(
@@ -181,7 +190,7 @@ impl Capacity for CapacityService {
         request: Request<GetServerCapacityRequest>,
     ) -> Result<Response<GetServerCapacityResponse>, Status> {
         let since = Instant::now();
-        metered(&self.meters.get_server, since, self.get_server(request.into_inner()).await)
+        metered(&self.meters.get_server, since, self.get_server(request.into_inner()).await).map(Response::new)
     }
 
     async fn release_capacity(
@@ -189,6 +198,6 @@ impl Capacity for CapacityService {
         request: Request<ReleaseCapacityRequest>,
     ) -> Result<Response<ReleaseCapacityResponse>, Status> {
         let since = Instant::now();
-        metered(&self.meters.release, since, self.release(request.into_inner()).await)
+        metered(&self.meters.release, since, self.release(request.into_inner()).await).map(Response::new)
     }
 }

@@ -1,0 +1,157 @@
+//! One message in, one message out: what gRPC puts around them, for a method that is called far more often than all others.
+//!
+//! tonic takes every call for two streams of messages: each gets a buffer of 8 KiB, and is polled until it has ended. Here the message
+//! is read from the frame it came in, and the answer is encoded once, into as many bytes as it has. What is out of the
+//! ordinary is left to tonic: compression (see [`is_plain`]), and methods that nobody is in a hurry to call.
+//!
+//! Deadlines (`grpc-timeout`) are not watched here: a caller that has given up resets its stream, and with that the call is dropped.
+
+use std::{
+    future::poll_fn,
+    pin::Pin,
+    task::{Context, Poll},
+};
+
+use bytes::{BufMut, Bytes};
+use http::{HeaderMap, HeaderName, HeaderValue, Request, Response, header::CONTENT_TYPE};
+use hyper::body::{Body, Frame, Incoming, SizeHint};
+use prost::Message;
+use tonic::Status;
+
+const ENCODING: HeaderName = HeaderName::from_static("grpc-encoding");
+const STATUS: HeaderName = HeaderName::from_static("grpc-status");
+const GRPC: HeaderValue = HeaderValue::from_static("application/grpc");
+const OK: HeaderValue = HeaderValue::from_static("0");
+
+/// Before each message: whether it is compressed, and its length.
+const PREFIX: usize = 5;
+
+/// Whether the message is sent as it is.
+pub(super) fn is_plain<B>(request: &Request<B>) -> bool {
+    !request.headers().contains_key(ENCODING)
+}
+
+/// The one message of a request, which may be so long.
+pub(super) async fn read<M: Message + Default>(mut body: Incoming, most: usize) -> Result<M, Status> {
+    let mut framed = Vec::new();
+    while let Some(data) = next_data(&mut body).await? {
+        if framed.is_empty() && body.is_end_stream() {
+            // Nearly always: all of it came in one frame.
+            return parse(&data, most);
+        }
+        if framed.len() + data.len() > PREFIX + most {
+            return Err(too_long(framed.len() + data.len() - PREFIX, most));
+        }
+        framed.extend_from_slice(&data);
+    }
+    parse(&framed, most)
+}
+
+async fn next_data(body: &mut Incoming) -> Result<Option<Bytes>, Status> {
+    while let Some(frame) = poll_fn(|task| Pin::new(&mut *body).poll_frame(task)).await {
+        let frame = frame.map_err(|error| Status::cancelled(format!("the request has broken off: {error}")))?;
+        // Requests have no trailers that mean anything.
+        if let Ok(data) = frame.into_data() {
+            return Ok(Some(data));
+        }
+    }
+    Ok(None)
+}
+
+fn parse<M: Message + Default>(framed: &[u8], most: usize) -> Result<M, Status> {
+    let Some(([compressed, length @ ..], message)) = framed.split_first_chunk::<PREFIX>() else {
+        return Err(Status::internal("the request has no message"));
+    };
+    if *compressed != 0 {
+        return Err(Status::internal("the message is said to be compressed, but grpc-encoding does not say how"));
+    }
+    let length = u32::from_be_bytes(*length) as usize;
+    if length > most {
+        return Err(too_long(length, most));
+    }
+    if message.len() < length {
+        let found = message.len();
+        return Err(Status::internal(format!("the message breaks off after {found} of {length} bytes")));
+    }
+    if message.len() > length {
+        return Err(Status::unimplemented("this method takes one message, and more has come"));
+    }
+    M::decode(message).map_err(|error| Status::internal(format!("the message cannot be read: {error}")))
+}
+
+fn too_long(length: usize, most: usize) -> Status {
+    Status::out_of_range(format!(
+        "the message is {length} bytes long, this server takes at most {most} (--max-message-bytes raises that)"
+    ))
+}
+
+/// What the caller is sent.
+pub(super) fn answer<M: Message>(result: Result<M, Status>) -> Response<Answer> {
+    match result {
+        Ok(message) => {
+            let mut response = Response::new(Answer::Message(framed(&message)));
+            response.headers_mut().insert(CONTENT_TYPE, GRPC);
+            response
+        }
+        Err(status) => status.into_http::<tonic::body::Body>().map(Answer::Tonic),
+    }
+}
+
+fn framed<M: Message>(message: &M) -> Bytes {
+    let length = message.encoded_len();
+    let mut framed = Vec::with_capacity(PREFIX + length);
+    framed.put_u8(0);
+    framed.put_u32(u32::try_from(length).expect("answers are as long as requests, which are at most 4 GiB"));
+    message.encode(&mut framed).expect("a vector grows as needed");
+    framed.into()
+}
+
+/// The body of an answer.
+pub(super) enum Answer {
+    /// A message that is still to be sent, and after it that all is well.
+    Message(Bytes),
+    /// The message has been sent.
+    AllIsWell,
+    /// Everything has been sent.
+    Sent,
+    /// What tonic has made.
+    Tonic(tonic::body::Body),
+}
+
+impl Body for Answer {
+    type Data = Bytes;
+    type Error = Status;
+
+    fn poll_frame(mut self: Pin<&mut Self>, task: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Status>>> {
+        let (frame, rest) = match &mut *self {
+            Answer::Message(message) => (Frame::data(std::mem::take(message)), Answer::AllIsWell),
+            Answer::AllIsWell => {
+                let mut trailers = HeaderMap::with_capacity(1);
+                trailers.insert(STATUS, OK);
+                (Frame::trailers(trailers), Answer::Sent)
+            }
+            Answer::Sent => return Poll::Ready(None),
+            Answer::Tonic(body) => return Pin::new(body).poll_frame(task),
+        };
+        *self = rest;
+        Poll::Ready(Some(Ok(frame)))
+    }
+
+    fn is_end_stream(&self) -> bool {
+        match self {
+            Answer::Message(_) | Answer::AllIsWell => false,
+            Answer::Sent => true,
+            Answer::Tonic(body) => body.is_end_stream(),
+        }
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        match self {
+            Answer::Tonic(body) => body.size_hint(),
+            _ => SizeHint::default(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;
