@@ -304,18 +304,20 @@ impl Shared {
     /// By the driver only, so that changes are put in force in the order in which they came.
     fn put_in_force(&self, changes: Vec<Change>) {
         for Change { opened, usable } in changes {
-            let leased = if usable.basis == Basis::Lease { usable.capacity } else { Capacity::NONE };
+            let leased = |usable: &Usable| if usable.basis == Basis::Lease { usable.capacity } else { Capacity::NONE };
             let before = opened.usable();
-            // A rise is written down before, a cut after it is in force: the book errs upwards.
+            // What is leased is written down before it is in force if it rises, and after it if it falls: the book errs upwards.
+            let (now, lease_rises) = (leased(&usable), leased(&usable) > leased(&before));
             let rises = usable.capacity > before.capacity;
-            let write = || self.book.iter().for_each(|book| book.write(&self.id, &opened.id, leased.get()));
-            if rises {
+            let write = || self.book.iter().for_each(|book| book.write(&self.id, &opened.id, now.get()));
+            if lease_rises {
                 write();
             }
             opened.apply(usable);
-            if !rises {
+            if !lease_rises {
                 write();
-            } else if opened.is_under_pressure() {
+            }
+            if rises && opened.is_under_pressure() {
                 // With more to use, more may be wanted.
                 self.pressed();
                 self.nudge.notify_one();
