@@ -95,10 +95,20 @@ struct Measured {
     fall_s: Vec<Option<f64>>,
 }
 
+/// A client as the server sees it.
+#[derive(Clone, Copy, Debug)]
+struct Seen {
+    wants: f64,
+    due: f64,
+}
+
 struct Fleet {
     clients: Vec<Client>,
     resources: Vec<Resource>,
+    /// What each wants between spikes.
     wants: Vec<f64>,
+    /// What each wants now.
+    wanted: Vec<f64>,
     /// Of each target.
     statuses: Vec<StatusClient<Channel>>,
     random: fastrand::Rng,
@@ -109,6 +119,9 @@ struct Fleet {
 const PAGE: u32 = 1000;
 
 const POLL: Duration = Duration::from_millis(10);
+
+/// Wants go to the server and back as they are, but for so much of them.
+const ROUNDING: f64 = 1e-9;
 
 pub(crate) fn main(args: &Args) -> Result<(), Error> {
     let targets = args.target.iter().map(|target| resolve(target)).collect::<Result<Vec<_>, _>>()?;
@@ -173,15 +186,17 @@ impl Fleet {
         let bar = ProgressBar::new_spinner();
         bar.set_style(ProgressStyle::with_template("{spinner} {elapsed} {msg}").expect("the template is a constant"));
         bar.enable_steady_tick(Duration::from_millis(100));
+        let wants: Vec<_> = (0..args.clients.get() as usize)
+            .map(|n| {
+                let usual = args.usual(&mut random);
+                if n < args.spiking { 1.0 } else { usual }
+            })
+            .collect();
         Fleet {
             clients: Vec::new(),
             resources: Vec::new(),
-            wants: (0..args.clients.get() as usize)
-                .map(|n| {
-                    let usual = args.usual(&mut random);
-                    if n < args.spiking { 1.0 } else { usual }
-                })
-                .collect(),
+            wanted: wants.clone(),
+            wants,
             statuses: targets.iter().map(|target| StatusClient::new(endpoint(target).connect_lazy())).collect(),
             random,
             bar,
@@ -236,49 +251,54 @@ impl Fleet {
         Ok(())
     }
 
-    fn jump_one(&self, n: usize, wants: f64) -> Result<(), Error> {
+    fn jump_one(&mut self, n: usize, wants: f64) -> Result<(), Error> {
+        self.wanted[n] = wants;
         self.resources[n].set_wants(wants).map_err(|error| Error::Usage(error.to_string()))
     }
 
-    fn jump(&self, spiking: usize, wants: impl Fn(usize) -> f64) -> Result<(), Error> {
+    fn jump(&mut self, spiking: usize, wants: impl Fn(usize) -> f64) -> Result<(), Error> {
         (0..spiking.min(self.resources.len())).try_for_each(|n| self.jump_one(n, wants(n)))
     }
 
     /// How long until everybody has what it is due.
     async fn settled(&mut self, args: &Args) -> Result<Option<f64>, Error> {
         let from = Instant::now();
-        // The jump itself has to arrive before the server's word counts.
-        tokio::time::sleep(POLL * 5).await;
         while from.elapsed() < args.patience {
-            let at = from.elapsed();
-            let due = self.due(&args.resource).await?;
-            let off = |(client, resource): (&Client, &Resource)| {
-                let (has, due) = (resource.capacity().get(), due.get(client.id()).copied().unwrap_or(f64::NAN));
-                (has - due).abs() > args.within / 100.0 * due
-            };
-            let off = self.clients.iter().zip(&self.resources).filter(|pair| off(*pair)).count();
-            if off == 0 && due.len() >= self.clients.len() {
-                return Ok(Some(at.as_secs_f64()));
+            let seen = self.seen(&args.resource).await?;
+            let clients = self.clients.iter().zip(&self.resources).zip(&self.wanted);
+            let mut clients = clients.map(|((client, resource), wanted)| (client, resource.capacity().get(), *wanted));
+            if clients.all(|(client, has, wanted)| has_its_due(has, wanted, seen.get(client.id()), args.within)) {
+                return Ok(Some(from.elapsed().as_secs_f64()));
             }
             tokio::time::sleep(POLL).await;
         }
         Ok(None)
     }
 
-    /// What everybody is due, as the server sees it now.
-    async fn due(&mut self, resource: &str) -> Result<HashMap<String, f64>, Error> {
-        let mut due = HashMap::new();
+    /// Everybody, as the server sees them now.
+    async fn seen(&mut self, resource: &str) -> Result<HashMap<String, Seen>, Error> {
+        let mut seen = HashMap::new();
         for status in &mut self.statuses {
-            due_at(status, resource, &mut due).await?;
+            seen_at(status, resource, &mut seen).await?;
         }
-        Ok(due)
+        Ok(seen)
     }
 }
 
-async fn due_at(
+/// Whether the server knows by now what a client wants, and the client has what it is due for that, but for so many per cent. A
+/// client does not ask the moment it wants something else; until it does, everybody is due what they were due before, and
+/// has it.
+fn has_its_due(has: f64, wanted: f64, seen: Option<&Seen>, within: f64) -> bool {
+    seen.is_some_and(|seen| {
+        let known = (seen.wants - wanted).abs() <= ROUNDING * wanted.abs();
+        known && (has - seen.due).abs() <= within / 100.0 * seen.due
+    })
+}
+
+async fn seen_at(
     client: &mut StatusClient<Channel>,
     resource: &str,
-    due: &mut HashMap<String, f64>,
+    seen: &mut HashMap<String, Seen>,
 ) -> Result<(), Error> {
     let mut request =
         GetStatusRequest { resource_id: resource.to_owned(), page_size: PAGE, ..GetStatusRequest::default() };
@@ -286,7 +306,7 @@ async fn due_at(
         let status = client.get_status(request.clone()).await;
         let status = status.map_err(|status| Error::Usage(format!("GetStatus: {}", status.message())))?.into_inner();
         let holders = status.resources.into_iter().flat_map(|resource| resource.holder);
-        due.extend(holders.map(|holder| (holder.id, holder.due)));
+        seen.extend(holders.map(|holder| (holder.id, Seen { wants: holder.wants, due: holder.due })));
         if status.next_page_token.is_empty() {
             return Ok(());
         }
@@ -330,4 +350,18 @@ impl Measured {
 fn times_text(times: &[Option<f64>]) -> String {
     let text = times.iter().map(|time| time.map_or_else(|| "never".to_owned(), |seconds| format!("{seconds:.2} s")));
     text.collect::<Vec<_>>().join(", ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nobody_has_what_it_is_due_before_the_server_knows_what_it_wants() {
+        let has_its_due = |has, wanted, wants, due| has_its_due(has, wanted, Some(&Seen { wants, due }), 1.0);
+        assert!(has_its_due(1.0, 1.0, 1.0, 1.0));
+        assert!(!has_its_due(1.0, 1000.0, 1.0, 1.0), "the server has not heard of the spike");
+        assert!(!has_its_due(1.0, 1000.0, 1000.0, 500.0) && has_its_due(495.5, 1000.0, 1000.0, 500.0));
+        assert!(!super::has_its_due(1.0, 1.0, None, 1.0), "the server does not know it at all");
+    }
 }
