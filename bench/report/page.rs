@@ -177,13 +177,13 @@ impl<'s> Page<'s> {
     }
 
     fn tables(&self) -> Vec<Table> {
-        let table = |source: &Source| match &source.content {
-            Content::Simulate(simulated) => Some(trees::simulated_table(&source.name, simulated)),
-            Content::Chaos(chaos) => Some(trees::chaos_table(&source.name, chaos)),
-            Content::Fleet(fleet) => Some(trees::fleet_table(&source.name, fleet)),
-            Content::Load(_) | Content::Compare(_) => None,
+        let tables = |source: &Source| match &source.content {
+            Content::Simulate(simulated) => trees::simulated_tables(&source.name, simulated),
+            Content::Chaos(chaos) => vec![trees::chaos_table(&source.name, chaos)],
+            Content::Fleet(fleet) => vec![trees::fleet_table(&source.name, fleet)],
+            Content::Load(_) | Content::Compare(_) => Vec::new(),
         };
-        self.sources.iter().filter_map(table).collect()
+        self.sources.iter().flat_map(tables).collect()
     }
 }
 

@@ -47,6 +47,13 @@ pub(super) struct SimulatedSpreads {
     pub(super) apart_at_end_worst: Option<SimulatedSpread>,
     pub(super) settled_refreshes: Option<SimulatedSpread>,
     pub(super) messages_per_s: Option<SimulatedSpread>,
+    pub(super) of_capacity: Option<SimulatedSpread>,
+    // Of pools alone.
+    pub(super) overloads_in_8_h: Option<SimulatedSpread>,
+    pub(super) overused: Option<SimulatedSpread>,
+    pub(super) used: Option<SimulatedSpread>,
+    pub(super) total: Option<SimulatedSpread>,
+    pub(super) kicked_out_in_8_h: Option<SimulatedSpread>,
 }
 
 #[derive(Clone, Copy, Deserialize)]

@@ -1,5 +1,7 @@
 //! What happened to trees and masters: simulations, mishaps, fleets.
 
+use leaseway_core::Kind;
+
 use super::{
     bars::{self, Bar, Group, Scale},
     chart::Chart,
@@ -26,6 +28,15 @@ impl SimulatedCase {
         let push = if self.push { "with hints" } else { "without hints" };
         format!("{}: {algorithm}, {}, {push}", self.scenario, self.reuse)
     }
+
+    /// A pool is overbooked on purpose, and nobody in it is due a part: other figures say how well it does.
+    fn is_pool(&self) -> bool {
+        self.algorithm == Kind::PriorityPool.name()
+    }
+
+    fn seeds(&self) -> [String; 2] {
+        [(self.runs.len() + self.broken.len()).to_string(), self.broken.len().to_string()]
+    }
 }
 
 pub(super) fn simulated_chart(simulated: &Simulated) -> Option<Chart> {
@@ -33,7 +44,7 @@ pub(super) fn simulated_chart(simulated: &Simulated) -> Option<Chart> {
         let spread = case.spreads.of_wanted?.into();
         Some(Group { label: case.label(), bars: vec![Bar { series: 0, spread }] })
     };
-    let groups: Vec<_> = simulated.cases.iter().filter_map(group).collect();
+    let groups: Vec<_> = simulated.cases.iter().filter(|case| !case.is_pool()).filter_map(group).collect();
     let least = groups.iter().flat_map(|group| &group.bars).map(|bar| bar.spread.min).fold(100.0, f64::min);
     // Room for all of it, and no more: the last per cent is what these differ in.
     let from = [99.0, 98.0, 95.0, 90.0, 50.0].into_iter().find(|from| *from < least).unwrap_or(0.0);
@@ -42,15 +53,24 @@ pub(super) fn simulated_chart(simulated: &Simulated) -> Option<Chart> {
     bars::bars("What could be used and was, simulated", note, &scale, &["used"], &groups)
 }
 
-pub(super) fn simulated_table(name: &str, simulated: &Simulated) -> Table {
-    let show =
-        |spread: Option<SimulatedSpread>, digits| spread.map_or("–".into(), |spread| range(spread.into(), digits));
-    let row = |case: &SimulatedCase| {
-        let spreads = &case.spreads;
+/// One of trees, and one of pools; only those that there is something to say in.
+pub(super) fn simulated_tables(name: &str, simulated: &Simulated) -> Vec<Table> {
+    let (pools, trees): (Vec<_>, Vec<_>) = simulated.cases.iter().partition(|case| case.is_pool());
+    let tables = [tree_table(name, &trees), pool_table(name, &pools)];
+    tables.into_iter().filter(|table| !table.rows.is_empty()).collect()
+}
+
+fn show(spread: Option<SimulatedSpread>, digits: usize) -> String {
+    spread.map_or("–".into(), |spread| range(spread.into(), digits))
+}
+
+fn tree_table(name: &str, cases: &[&SimulatedCase]) -> Table {
+    let row = |case: &&SimulatedCase| {
+        let ([seeds, broken], spreads) = (case.seeds(), &case.spreads);
         vec![
             case.label(),
-            (case.runs.len() + case.broken.len()).to_string(),
-            case.broken.len().to_string(),
+            seeds,
+            broken,
             show(spreads.of_wanted, 2),
             show(spreads.over_seconds, 1),
             show(spreads.apart_at_end_worst, 2),
@@ -70,7 +90,41 @@ pub(super) fn simulated_table(name: &str, simulated: &Simulated) -> Table {
             "settled after refreshes",
             "messages/s",
         ],
-        rows: simulated.cases.iter().map(row).collect(),
+        rows: cases.iter().map(row).collect(),
+    }
+}
+
+fn pool_table(name: &str, cases: &[&SimulatedCase]) -> Table {
+    let row = |case: &&SimulatedCase| {
+        let ([seeds, broken], spreads) = (case.seeds(), &case.spreads);
+        vec![
+            case.label(),
+            seeds,
+            broken,
+            show(spreads.overloads_in_8_h, 1),
+            show(spreads.overused, 2),
+            show(spreads.used, 1),
+            show(spreads.of_capacity, 1),
+            show(spreads.total, 1),
+            show(spreads.kicked_out_in_8_h, 0),
+            show(spreads.messages_per_s, 1),
+        ]
+    };
+    Table {
+        title: format!("Simulated pools ({name})"),
+        head: vec![
+            "scenario",
+            "seeds",
+            "broke a promise",
+            "overloads in 8 h",
+            "overused % of the time",
+            "used % of capacity",
+            "connected %",
+            "total %",
+            "kicked out in 8 h",
+            "messages/s",
+        ],
+        rows: cases.iter().map(row).collect(),
     }
 }
 
@@ -168,7 +222,7 @@ pub(super) fn commands(simulated: &Simulated) -> Vec<String> {
 
 #[cfg(test)]
 mod tests {
-    use serde_json::json;
+    use serde_json::{Value, json};
 
     use super::*;
 
@@ -176,6 +230,30 @@ mod tests {
     fn a_range_of_one_value_is_that_value() {
         assert_eq!(range(Spread { median: 2.0, min: 1.0, max: 3000.0 }, 0), "2 (1 to 3,000)");
         assert_eq!(range(Spread { median: 2.0, min: 2.0, max: 2.0 }, 1), "2.0");
+    }
+
+    fn simulated(of_wanted: f64, pool: Option<f64>) -> Value {
+        let spread = |median: f64| json!({"median": median, "least": median, "most": median, "of": 1});
+        let mut spreads = json!({"of_wanted": spread(of_wanted), "apart_at_end_worst": spread(0.0)});
+        if let Some(overloads) = pool {
+            spreads["overloads_in_8_h"] = spread(overloads);
+        }
+        let algorithm = if pool.is_some() { "PRIORITY_POOL" } else { "FAIR_SHARE" };
+        json!({"scenario": "odd", "algorithm": algorithm, "reuse": "confirmed", "push": true,
+               "command": "x", "spreads": spreads, "runs": [{}], "broken": []})
+    }
+
+    #[test]
+    fn pools_are_shown_by_figures_of_their_own() {
+        let cases = json!({"cases": [simulated(99.5, None), simulated(12.25, Some(498.0))]});
+        let cases: Simulated = serde_json::from_value(cases).unwrap();
+        let [trees, pools] = &simulated_tables("x", &cases)[..] else { panic!("one of trees and one of pools") };
+        assert!(trees.rows.len() == 1 && trees.rows[0].contains(&"99.50".into()), "{:?}", trees.rows);
+        assert!(pools.title.starts_with("Simulated pools (x)"), "{}", pools.title);
+        assert!(pools.rows.len() == 1 && pools.rows[0][3] == "498.0", "{:?}", pools.rows);
+        assert!(pools.rows[0].iter().all(|cell| !cell.contains("12.25") && cell != "0.00"), "{:?}", pools.rows);
+        let svg = simulated_chart(&cases).unwrap().body.into_string();
+        assert!(svg.contains("99.50") && !svg.contains("12.25"), "{svg}");
     }
 
     #[test]
