@@ -49,8 +49,9 @@ mod workload;
 /// those of a server that is kept busy by so many, no more and no less: who waits is not asking meanwhile.
 ///
 /// With `--rate` requests begin when they are due, whether or not others have been answered, and latencies count from then:
-/// a server that stops for a second makes a second's worth of requests late, and all of them are in the result. (Counting
-/// from when they were sent would leave that out; it is known as coordinated omission.)
+/// a server that stops for a second makes a second's worth of requests late, and all of them are in the result that are
+/// answered before the end. (Counting from when they were sent would leave that out; it is known as coordinated omission.) If
+/// one has waited at the end for longer than any that was answered, that is said.
 #[derive(clap::Args)]
 #[command(after_long_help = LOAD_EXAMPLES)]
 pub(crate) struct Args {

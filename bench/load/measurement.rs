@@ -14,6 +14,9 @@ const LIMIT_SHARE: f64 = 0.85;
 const LAPSED: &str = "leases ended before it was their clients' turn, so that there were fewer than asked for: give the \
                       server's resources a longer lease_length";
 
+const UNANSWERED: &str = "at the end a request had waited, unanswered, for longer than the longest latency shown: what is shown \
+                          is too little; measure for longer";
+
 /// Milliseconds that requests may begin late without a word: what a timer takes, and a little more.
 const LATE_MS: f64 = 2.0;
 
@@ -25,6 +28,9 @@ pub(crate) struct Measurement {
     pub(crate) requests_per_second: f64,
     /// Of answers; errors are not part of it.
     pub(crate) latency_ms: Latency,
+    /// The longest that a request had waited by the end that was not answered before it; such requests are in no other figure.
+    #[serde(default)]
+    pub(crate) unanswered_ms: f64,
     /// Resources that got a lease.
     pub(crate) granted: u64,
     /// Resources that an answer left out, because their client came sooner than the server's minimum request interval.
@@ -109,6 +115,7 @@ impl Measurement {
             requests,
             requests_per_second: requests as f64 / seconds,
             latency_ms: Latency::of(&tally.latency_us),
+            unanswered_ms: tally.unanswered.as_secs_f64() * 1e3,
             granted: tally.granted,
             ignored: tally.ignored,
             newcomers: tally.newcomers,
@@ -161,7 +168,11 @@ impl Measurement {
     pub(crate) fn doubts(&self, filled: Option<Filled>) -> Vec<&'static str> {
         let schedule = self.schedule.as_ref().and_then(Kept::doubt);
         let lapse = filled.and_then(|filled| self.lapse(filled));
-        self.generator.doubt().into_iter().chain(schedule).chain(lapse).collect()
+        self.generator.doubt().into_iter().chain(schedule).chain(self.unanswered()).chain(lapse).collect()
+    }
+
+    fn unanswered(&self) -> Option<&'static str> {
+        (self.unanswered_ms > self.latency_ms.max).then_some(UNANSWERED)
     }
 
     /// A server that was to be measured with many clients had fewer, for leases have ended. Those who leave have none.

@@ -92,7 +92,8 @@ pub(crate) fn run(
 
     let memory = options.server_pid.map(process::memory).transpose()?;
     let threads = generator.threads.len();
-    let tally = generator.stop(crowd);
+    let mut tally = generator.stop(crowd);
+    tally.unanswered(after.overdue);
     let elapsed = after.at - before.at;
     let share = |time: Duration| time.as_secs_f64() / (elapsed.as_secs_f64() * threads as f64);
     let own_cpu = before.own_cpu.zip(after.own_cpu).map(|(before, after)| share(after.saturating_sub(before)));
@@ -122,6 +123,8 @@ struct Used {
     /// Of an open loop's schedule.
     due: u64,
     begun: u64,
+    /// For how long a request has been due that has not begun.
+    overdue: Duration,
 }
 
 impl Used {
@@ -134,6 +137,7 @@ impl Used {
             own_busy: generator.threads.iter().map(|thread| thread.metrics.worker_total_busy_duration(0)).sum(),
             due: schedules().map(|schedule| schedule.due_by(at)).sum(),
             begun: schedules().map(|schedule| schedule.begun()).sum(),
+            overdue: schedules().map(|schedule| schedule.overdue(at)).max().unwrap_or_default(),
             at,
         })
     }

@@ -62,6 +62,11 @@ impl Schedule {
         self.begun.load(Ordering::Relaxed)
     }
 
+    /// For how long the next request has been due.
+    pub(crate) fn overdue(&self, now: Instant) -> Duration {
+        now.saturating_duration_since(self.moment(self.begun()))
+    }
+
     /// A thread that lets requests go when they are due. It sleeps more precisely than tokio's timers, whose milliseconds
     /// would be most of the latency of a server on the same machine. It ends soon after the sender of `over` is gone.
     pub(crate) fn keep(self: Arc<Self>, over: watch::Receiver<()>) -> Result<(), Error> {
@@ -108,6 +113,8 @@ mod tests {
             assert_eq!(schedule.next().await, start + Duration::from_millis(100) * nth);
         }
         assert_eq!(schedule.begun(), 3);
+        assert_eq!(schedule.overdue(start + Duration::from_millis(300)), Duration::ZERO);
+        assert_eq!(schedule.overdue(start + Duration::from_millis(350)), Duration::from_millis(50));
         let more = tokio::time::timeout(Duration::from_millis(10), schedule.next());
         assert!(more.await.is_err(), "the fourth is not due");
     }
