@@ -17,13 +17,15 @@ const LAPSED: &str = "leases ended before it was their clients' turn, so that th
 const UNANSWERED: &str = "at the end a request had waited, unanswered, for longer than the longest latency shown: what is shown \
                           is too little; measure for longer";
 
+const FAILED: &str = "requests failed: those, and attempts to connect, are counted in requests/s and have no latency";
+
 /// Milliseconds that requests may begin late without a word: what a timer takes, and a little more.
 const LATE_MS: f64 = 2.0;
 
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Measurement {
     pub(crate) seconds: f64,
-    /// Requests that ended in these seconds, errors included.
+    /// Requests that ended in these seconds, errors included, and attempts to connect among these.
     pub(crate) requests: u64,
     pub(crate) requests_per_second: f64,
     /// Of answers; errors are not part of it.
@@ -47,12 +49,16 @@ pub(crate) struct Measurement {
     pub(crate) generator: GeneratorUse,
 }
 
-/// In an open loop from when a request was due, in a closed one from when it was sent.
+/// In an open loop from when a request was due, in a closed one from when it was sent. No numbers if nothing was answered.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Latency {
+    #[serde(deserialize_with = "number_or_null")]
     pub(crate) p50: f64,
+    #[serde(deserialize_with = "number_or_null")]
     pub(crate) p99: f64,
+    #[serde(deserialize_with = "number_or_null")]
     pub(crate) p999: f64,
+    #[serde(deserialize_with = "number_or_null")]
     pub(crate) max: f64,
     /// All of it: parts of the requests, and in how many milliseconds these were answered.
     pub(crate) distribution: Vec<(f64, f64)>,
@@ -134,8 +140,8 @@ impl Measurement {
 
     /// For people: one line each.
     pub(crate) fn lines(&self) -> Vec<String> {
-        if self.requests == 0 {
-            return vec!["nothing was answered".into(), self.generator.line()];
+        if self.latency_ms.distribution.is_empty() {
+            return vec![format!("nothing was answered: {}", self.errors_text()), self.generator.line()];
         }
         let Latency { p50, p99, p999, max, .. } = self.latency_ms;
         let mut lines = vec![
@@ -168,11 +174,13 @@ impl Measurement {
     pub(crate) fn doubts(&self, filled: Option<Filled>) -> Vec<&'static str> {
         let schedule = self.schedule.as_ref().and_then(Kept::doubt);
         let lapse = filled.and_then(|filled| self.lapse(filled));
-        self.generator.doubt().into_iter().chain(schedule).chain(self.unanswered()).chain(lapse).collect()
+        let failed = (!self.errors.is_empty()).then_some(FAILED);
+        let doubts = self.generator.doubt().into_iter().chain(schedule);
+        doubts.chain(failed).chain(self.unanswered()).chain(lapse).collect()
     }
 
     fn unanswered(&self) -> Option<&'static str> {
-        (self.unanswered_ms > self.latency_ms.max).then_some(UNANSWERED)
+        (self.unanswered_ms > self.latency_ms.max.max(0.0)).then_some(UNANSWERED)
     }
 
     /// A server that was to be measured with many clients had fewer, for leases have ended. Those who leave have none.
@@ -229,13 +237,15 @@ impl Kept {
 
 impl Latency {
     fn of(histogram: &Histogram<u64>) -> Latency {
-        let at = |quantile| histogram.value_at_quantile(quantile) as f64 / 1e3;
+        // An empty histogram says 0, which would be a very fast answer.
+        let ms = |us: u64| if histogram.is_empty() { f64::NAN } else { us as f64 / 1e3 };
+        let at = |quantile| ms(histogram.value_at_quantile(quantile));
         let parts = parts(histogram.len());
         Latency {
             p50: at(0.5),
             p99: at(0.99),
             p999: at(0.999),
-            max: histogram.max() as f64 / 1e3,
+            max: ms(histogram.max()),
             distribution: parts.into_iter().map(|part| (part, at(part))).collect(),
         }
     }
@@ -326,6 +336,19 @@ mod tests {
         let (part, ms) = latency.distribution[20];
         assert!(part == 0.75 && (749.0..752.0).contains(&ms), "{ms}");
         assert_eq!(latency.distribution.last().map(|last| last.1), Some(latency.max));
+    }
+
+    #[test]
+    fn a_server_that_refuses_everything_has_no_latency() {
+        let mut tally = Tally::new();
+        tally.failed("ResourceExhausted".into());
+        let generator = GeneratorUse { threads: 1, cpu_share: None, busy_share: 0.1 };
+        let refused = Measurement::new(&tally, Duration::from_secs(1), None, generator);
+        assert_eq!(refused.lines()[0], "nothing was answered: 1 errors: ResourceExhausted 1");
+        assert_eq!(refused.doubts(None), [FAILED]);
+        let read: Measurement = serde_json::from_str(&serde_json::to_string(&refused).unwrap()).unwrap();
+        assert!(read.latency_ms.p50.is_nan() && read.latency_ms.max.is_nan(), "{read:?}");
+        assert!(Measurement::example().doubts(None).is_empty());
     }
 
     #[test]

@@ -60,7 +60,7 @@ impl Tally {
         *self.errors.entry(kind).or_default() += 1;
     }
 
-    /// Requests for capacity that ended, one way or another.
+    /// Requests for capacity that ended, one way or another; attempts to connect and releases if they failed.
     pub(crate) fn requests(&self) -> u64 {
         self.latency_us.len() + self.errors.values().sum::<u64>()
     }
