@@ -10,7 +10,7 @@ use crate::{
 };
 
 /// Right of the longest bar: its value.
-const VALUES: f64 = 150.0;
+const VALUES: f64 = 200.0;
 const ROW: f64 = 20.0;
 const LABEL: f64 = 20.0;
 
@@ -44,18 +44,19 @@ pub(super) fn bars(title: &str, note: &str, scale: &Scale, names: &[&str], group
     let mut used: Vec<_> = groups.iter().flat_map(|group| group.bars.iter().map(|bar| bar.series)).collect();
     used.sort_unstable();
     used.dedup();
-    let legend_height = if used.len() > 1 { 24.0 } else { 4.0 };
+    let names: Vec<_> = used.iter().map(|&series| (series, names[series])).collect();
+    let (legend_height, legend) = legend(&names);
 
-    let mut bottom = legend_height;
+    let top = legend_height + 4.0;
+    let mut bottom = top;
     let mut placed = Vec::with_capacity(groups.len());
     for group in groups {
         placed.push((bottom, group));
         bottom += LABEL + group.bars.len() as f64 * ROW + 6.0;
     }
-    let names: Vec<_> = used.iter().map(|&series| (series, names[series])).collect();
     let body = html! {
-        (grid(scale, to, legend_height, bottom, &x))
-        @if names.len() > 1 { (legend(&names, 12.0)) }
+        (grid(scale, to, top, bottom, &x))
+        (legend)
         @for (top, group) in placed {
             text.soft x="0" y=(at(top + 14.0)) { (group.label) }
             @for (place, bar) in group.bars.iter().enumerate() {

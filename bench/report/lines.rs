@@ -9,7 +9,8 @@ use crate::compare::Spread;
 
 const LEFT: f64 = 56.0;
 const RIGHT: f64 = 30.0;
-const TOP: f64 = 28.0;
+/// Above what is drawn, below the names: half of the topmost mark.
+const TOP: f64 = 8.0;
 const HEIGHT: f64 = 240.0;
 const BOTTOM: f64 = 40.0;
 
@@ -30,23 +31,27 @@ pub(super) struct Line {
 pub(super) fn lines(title: &str, note: &str, axes: [&Axis<'_>; 2], names: &[&str], lines: &[Line]) -> Chart {
     let [across, up] = axes;
     let x = |value| LEFT + (across.place)(value).clamp(0.0, 1.0) * (WIDTH - LEFT - RIGHT);
-    let y = |value| TOP + (1.0 - (up.place)(value).clamp(0.0, 1.0)) * HEIGHT;
-    let names: Vec<_> = lines.iter().map(|line| (line.series, names[line.series])).collect();
+    let mut names: Vec<_> = lines.iter().map(|line| (line.series, names[line.series])).collect();
+    names.sort_unstable();
+    names.dedup();
+    let (legend_height, legend) = legend(&names);
+    let top = legend_height + TOP;
+    let y = |value| top + (1.0 - (up.place)(value).clamp(0.0, 1.0)) * HEIGHT;
     let body = html! {
-        @if names.len() > 1 { (legend(&names, 12.0)) }
+        (legend)
         @for (value, text) in &up.marks {
             line.grid x1=(LEFT) x2=(WIDTH - RIGHT) y1=(at(y(*value))) y2=(at(y(*value))) {}
             text.soft.end x=(LEFT - 8.0) y=(at(y(*value) + 4.0)) { (text) }
         }
         @for (value, text) in &across.marks {
-            line.grid x1=(at(x(*value))) x2=(at(x(*value))) y1=(TOP) y2=(TOP + HEIGHT) {}
-            text.soft.middle x=(at(x(*value))) y=(TOP + HEIGHT + 16.0) { (text) }
+            line.grid x1=(at(x(*value))) x2=(at(x(*value))) y1=(top) y2=(top + HEIGHT) {}
+            text.soft.middle x=(at(x(*value))) y=(top + HEIGHT + 16.0) { (text) }
         }
-        text.soft.middle x=(at((LEFT + WIDTH - RIGHT) / 2.0)) y=(TOP + HEIGHT + 34.0) { (across.label) }
-        text.soft.middle transform=(format!("translate(11 {}) rotate(-90)", TOP + HEIGHT / 2.0)) { (up.label) }
+        text.soft.middle x=(at((LEFT + WIDTH - RIGHT) / 2.0)) y=(top + HEIGHT + 34.0) { (across.label) }
+        text.soft.middle transform=(format!("translate(11 {}) rotate(-90)", top + HEIGHT / 2.0)) { (up.label) }
         @for line in lines { (draw(line, &x, &y)) }
     };
-    Chart { title: title.into(), note: note.into(), height: TOP + HEIGHT + BOTTOM, body }
+    Chart { title: title.into(), note: note.into(), height: top + HEIGHT + BOTTOM, body }
 }
 
 fn draw(line: &Line, x: &impl Fn(f64) -> f64, y: &impl Fn(f64) -> f64) -> Markup {
@@ -109,5 +114,18 @@ mod tests {
         let (quarter, half) = (TOP + HEIGHT * 0.75, TOP + HEIGHT / 2.0);
         let expected = format!("d=\"M{LEFT:.1} {quarter:.1}L{:.1} {half:.1}\"", WIDTH - RIGHT);
         assert!(svg.contains(&expected) && svg.contains("class=\"line k1\""), "{svg}");
+    }
+
+    #[test]
+    fn names_stand_above_what_is_drawn() {
+        let spread = Spread { median: 0.5, min: 0.5, max: 0.5 };
+        let line = |series| Line { series, points: vec![(10.0, spread), (100.0, spread)], dots: false };
+        let up = Axis { label: "up", marks: vec![], place: Box::new(|value| value) };
+        let across = powers("across", 10.0, 100.0, |value| value.to_string());
+        let draw = |all: &[Line]| lines("t", "n", [&across, &up], &["one", "two"], all);
+        let (one, two) = (draw(&[line(0)]), draw(&[line(0), line(1)]));
+        assert!(two.height >= one.height + 18.0, "{} and {}", one.height, two.height);
+        let svg = draw(&[line(1), line(1)]).body.into_string();
+        assert!(!svg.contains("two"), "one name is not written twice: {svg}");
     }
 }

@@ -156,8 +156,9 @@ impl<'s> Page<'s> {
 
     fn row(&self, case: &Case<'_>) -> Markup {
         let summary = &case.summary;
-        let worst =
-            |figure: fn(&crate::load::Measurement) -> f64| case.runs.iter().map(|run| figure(run)).fold(f64::NAN, f64::max);
+        let worst = |figure: fn(&crate::load::Measurement) -> f64| {
+            case.runs.iter().map(|run| figure(run)).fold(f64::NAN, f64::max)
+        };
         let rate = case.runs.iter().find_map(|run| Some(run.schedule.as_ref()?.rate));
         let bytes = summary.filled.and_then(|filled| filled.bytes_per_client);
         let dash = |value: Option<f64>| value.map_or("–".to_owned(), |value| grouped(value, 0));
