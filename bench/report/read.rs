@@ -1,6 +1,6 @@
 //! Result files. Which command wrote one shows by what is in it; what is missing or of the wrong kind is named.
 
-use std::path::Path;
+use std::{collections::BTreeMap, path::Path};
 
 use serde::{Deserialize, de::DeserializeOwned};
 use serde_json::Value;
@@ -31,6 +31,8 @@ pub(super) struct Simulated {
 #[derive(Deserialize)]
 pub(super) struct SimulatedCase {
     pub(super) scenario: String,
+    #[serde(default)]
+    pub(super) set: BTreeMap<String, String>,
     pub(super) algorithm: Value,
     pub(super) reuse: String,
     pub(super) push: bool,

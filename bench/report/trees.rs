@@ -26,7 +26,8 @@ impl SimulatedCase {
     fn label(&self) -> String {
         let algorithm = self.algorithm.as_str().map_or_else(|| self.algorithm.to_string(), str::to_owned);
         let push = if self.push { "with hints" } else { "without hints" };
-        format!("{}: {algorithm}, {}, {push}", self.scenario, self.reuse)
+        let set: String = self.set.iter().map(|(name, value)| format!(" {name}={value}")).collect();
+        format!("{}{set}: {algorithm}, {}, {push}", self.scenario, self.reuse)
     }
 
     /// A pool is overbooked on purpose, and nobody in it is due a part: other figures say how well it does.
@@ -239,7 +240,7 @@ mod tests {
             spreads["overloads_in_8_h"] = spread(overloads);
         }
         let algorithm = if pool.is_some() { "PRIORITY_POOL" } else { "FAIR_SHARE" };
-        json!({"scenario": "odd", "algorithm": algorithm, "reuse": "confirmed", "push": true,
+        json!({"scenario": "odd", "set": {"raise_tc_s": "900"}, "algorithm": algorithm, "reuse": "confirmed", "push": true,
                "command": "x", "spreads": spreads, "runs": [{}], "broken": []})
     }
 
@@ -250,6 +251,7 @@ mod tests {
         let [trees, pools] = &simulated_tables("x", &cases)[..] else { panic!("one of trees and one of pools") };
         assert!(trees.rows.len() == 1 && trees.rows[0].contains(&"99.50".into()), "{:?}", trees.rows);
         assert!(pools.title.starts_with("Simulated pools (x)"), "{}", pools.title);
+        assert_eq!(pools.rows[0][0], "odd raise_tc_s=900: PRIORITY_POOL, confirmed, with hints");
         assert!(pools.rows.len() == 1 && pools.rows[0][3] == "498.0", "{:?}", pools.rows);
         assert!(pools.rows[0].iter().all(|cell| !cell.contains("12.25") && cell != "0.00"), "{:?}", pools.rows);
         let svg = simulated_chart(&cases).unwrap().body.into_string();
