@@ -137,39 +137,60 @@ const MISHAPS: [(&str, Read); 3] = [
     ("longest without a grant", |round| Some(round.gap_ms)),
 ];
 
-fn mishaps(chaos: &Chaos) -> Vec<(&str, Vec<Option<Spread>>)> {
+/// What was found in all rounds of a kind, and in how many of them it never happened.
+struct Times {
+    spread: Option<Spread>,
+    never: usize,
+}
+
+impl Times {
+    fn of(values: impl Iterator<Item = Option<f64>>) -> Times {
+        let (known, never): (Vec<_>, Vec<_>) = values.partition(Option::is_some);
+        let spread = (!known.is_empty()).then(|| Spread::of(known.into_iter().flatten()));
+        Times { spread, never: never.len() }
+    }
+
+    /// `–` if there were no rounds.
+    fn text(&self, digits: usize) -> String {
+        match (self.spread, self.never) {
+            (None, 0) => "–".into(),
+            (None, _) => "never".into(),
+            (Some(spread), 0) => range(spread, digits),
+            (Some(spread), never) => format!("{}, never in {never}", range(spread, digits)),
+        }
+    }
+}
+
+fn mishaps(chaos: &Chaos) -> Vec<(&str, Vec<Times>)> {
     let rounds = &chaos.report.rounds;
     let mut labels: Vec<_> = rounds.iter().map(|round| round.label.as_str()).collect();
     labels.sort_unstable();
     labels.dedup();
-    let spread = |label: &str, read: Read| {
-        let values: Vec<_> = rounds.iter().filter(|round| round.label == label).filter_map(read).collect();
-        (!values.is_empty()).then(|| Spread::of(values.into_iter()))
-    };
-    labels.into_iter().map(|label| (label, MISHAPS.iter().map(|(_, read)| spread(label, *read)).collect())).collect()
+    let times = |label: &str, read: Read| Times::of(rounds.iter().filter(|round| round.label == label).map(read));
+    labels.into_iter().map(|label| (label, MISHAPS.iter().map(|(_, read)| times(label, *read)).collect())).collect()
 }
 
 pub(super) fn chaos_chart(chaos: &Chaos) -> Option<Chart> {
-    let group = |(label, spreads): (&str, Vec<Option<Spread>>)| Group {
+    let group = |(label, times): (&str, Vec<Times>)| Group {
         label: format!("after {label}"),
-        bars: spreads
+        bars: times
             .into_iter()
             .enumerate()
-            .filter_map(|(series, spread)| Some(Bar { series, spread: spread? }))
+            .filter_map(|(series, times)| Some(Bar { series, spread: times.spread? }))
             .collect(),
     };
     let groups: Vec<_> = mishaps(chaos).into_iter().map(group).collect();
     let scale = Scale { from: 0.0, to: None, digits: 0, unit: "ms after the blow" };
-    let note = "Real processes. Median of the rounds, and range. Less is better.";
+    let note = "Real processes. Median of the rounds, and range. Less is better. Rounds in which it never happened are left out.";
     bars::bars("After a mishap", note, &scale, &MISHAPS.map(|(name, _)| name), &groups)
 }
 
 pub(super) fn chaos_table(name: &str, chaos: &Chaos) -> Table {
     let over: u64 = chaos.report.audits.iter().map(|(_, audited)| audited.over_us).sum();
     let rounds = |label: &str| chaos.report.rounds.iter().filter(|round| round.label == label).count();
-    let row = |(label, spreads): (&str, Vec<Option<Spread>>)| {
+    let row = |(label, times): (&str, Vec<Times>)| {
         let mut row = vec![label.to_owned(), rounds(label).to_string()];
-        row.extend(spreads.into_iter().map(|spread| spread.map_or("never".into(), |spread| range(spread, 0))));
+        row.extend(times.into_iter().map(|times| times.text(0)));
         row
     };
     Table {
@@ -184,10 +205,7 @@ pub(super) fn chaos_table(name: &str, chaos: &Chaos) -> Table {
 }
 
 pub(super) fn fleet_table(name: &str, fleet: &Fleet) -> Table {
-    let seconds = |values: &[Option<f64>]| {
-        let known: Vec<_> = values.iter().flatten().copied().collect();
-        if known.is_empty() { "–".into() } else { range(Spread::of(known.into_iter()), 2) }
-    };
+    let seconds = |values: &[Option<f64>]| Times::of(values.iter().copied()).text(2);
     let row = vec![
         fleet.clients.to_string(),
         if fleet.hints { "on" } else { "off" }.into(),
@@ -261,14 +279,27 @@ mod tests {
     #[test]
     fn mishaps_are_shown_by_kind_and_what_never_happened_is_said() {
         let round = |label: &str, master: Option<f64>| json!({"label": label, "master_ms": master, "grant_ms": null, "gap_ms": 5.0, "more": "is ignored"});
-        let rounds = [round("kill", Some(300.0)), round("kill", Some(500.0)), round("cut", None)];
+        let rounds = [round("kill", Some(300.0)), round("kill", Some(500.0)), round("kill", None), round("cut", None)];
         let report =
             json!({"arguments": [], "seconds": 9.0, "rounds": rounds, "audits": [["scarce", {"over_us": 1500}]]});
         let chaos: Chaos = serde_json::from_value(json!({ "report": report })).unwrap();
         let table = chaos_table("x", &chaos);
         assert!(table.title.contains("0.002 s"), "{}", table.title);
         assert_eq!(table.rows[0], ["cut", "1", "never", "never", "5"]);
-        assert_eq!(table.rows[1], ["kill", "2", "400 (300 to 500)", "never", "5"]);
+        assert_eq!(table.rows[1], ["kill", "3", "400 (300 to 500), never in 1", "never", "5"]);
         assert!(chaos_chart(&chaos).is_some());
+    }
+
+    #[test]
+    fn what_a_fleet_never_reached_is_said() {
+        let fleet = |rise: Value| {
+            let fleet =
+                json!({"clients": 5, "hints": true, "start_s": 1.0, "memory_kib": 3, "rise_s": rise, "fall_s": []});
+            let mut table = fleet_table("x", &serde_json::from_value(fleet).unwrap());
+            table.rows.remove(0)
+        };
+        assert_eq!(fleet(json!([0.5, 0.7]))[4..], ["0.60 (0.50 to 0.70)", "–"]);
+        assert_eq!(fleet(json!([0.5, null, null]))[4], "0.50, never in 2");
+        assert_eq!(fleet(json!([null]))[4], "never");
     }
 }
