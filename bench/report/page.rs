@@ -117,7 +117,12 @@ impl<'s> Page<'s> {
                     doubts.extend((broken > 0).then(|| format!("{name}: {broken} runs broke a promise")));
                     None
                 }
-                Content::Chaos(_) | Content::Fleet(_) => None,
+                Content::Chaos(chaos) => {
+                    let found = trees::chaos_doubts(chaos);
+                    doubts.extend(found.into_iter().map(|doubt| format!("{name}: {doubt}")));
+                    None
+                }
+                Content::Fleet(_) => None,
             };
             if machine.is_some_and(|machine| !machine.optimised) {
                 doubts.push(format!("{name}: the load generator was a debug build"));

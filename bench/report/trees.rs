@@ -185,8 +185,18 @@ pub(super) fn chaos_chart(chaos: &Chaos) -> Option<Chart> {
     bars::bars("After a mishap", note, &scale, &MISHAPS.map(|(name, _)| name), &groups)
 }
 
+/// Resources of which clients could use more than there is.
+pub(super) fn chaos_doubts(chaos: &Chaos) -> Vec<String> {
+    let over = chaos.report.audits.iter().filter(|(_, audited)| audited.over_us > 0);
+    over.map(|(resource, audited)| {
+        format!("clients could use more than there is of {resource}, for {:.6} s", audited.over_us as f64 / 1e6)
+    })
+    .collect()
+}
+
 pub(super) fn chaos_table(name: &str, chaos: &Chaos) -> Table {
-    let over: u64 = chaos.report.audits.iter().map(|(_, audited)| audited.over_us).sum();
+    // Resources are over at the same time or not: their times are no sum.
+    let over = chaos.report.audits.iter().map(|(_, audited)| audited.over_us).max().unwrap_or_default();
     let rounds = |label: &str| chaos.report.rounds.iter().filter(|round| round.label == label).count();
     let row = |(label, times): (&str, Vec<Times>)| {
         let mut row = vec![label.to_owned(), rounds(label).to_string()];
@@ -280,11 +290,12 @@ mod tests {
     fn mishaps_are_shown_by_kind_and_what_never_happened_is_said() {
         let round = |label: &str, master: Option<f64>| json!({"label": label, "master_ms": master, "grant_ms": null, "gap_ms": 5.0, "more": "is ignored"});
         let rounds = [round("kill", Some(300.0)), round("kill", Some(500.0)), round("kill", None), round("cut", None)];
-        let report =
-            json!({"arguments": [], "seconds": 9.0, "rounds": rounds, "audits": [["scarce", {"over_us": 1500}]]});
+        let report = json!({"arguments": [], "seconds": 9.0, "rounds": rounds, "audits": [["plenty", {"over_us": 0}], ["scarce", {"over_us": 1500}], ["too", {"over_us": 400}]]});
         let chaos: Chaos = serde_json::from_value(json!({ "report": report })).unwrap();
         let table = chaos_table("x", &chaos);
         assert!(table.title.contains("0.002 s"), "{}", table.title);
+        let doubts = chaos_doubts(&chaos);
+        assert!(doubts.len() == 2 && doubts[0].ends_with("of scarce, for 0.001500 s"), "{doubts:?}");
         assert_eq!(table.rows[0], ["cut", "1", "never", "never", "5"]);
         assert_eq!(table.rows[1], ["kill", "3", "400 (300 to 500), never in 1", "never", "5"]);
         assert!(chaos_chart(&chaos).is_some());
