@@ -61,7 +61,8 @@ pub(crate) struct Args {
     load: Vec<Shape>,
     #[command(flatten)]
     common: Common,
-    /// Start servers once and keep them, instead of afresh for each case.
+    /// Start servers once and keep them, instead of afresh for each case. Peak memory is then of all cases so far, and bytes for
+    /// each client are those of the first case only: what is freed and used again cannot be told apart later.
     #[arg(long)]
     keep: bool,
     /// How long a server may take until it answers and is the master, in seconds.
@@ -206,7 +207,7 @@ impl<'a> Plan<'a> {
 
     fn run(&self, interrupt: &Interrupt, done: &mut Vec<Case>) -> Result<(), Error> {
         let mut kept = if self.args.keep { Some(self.start(interrupt)?) } else { None };
-        for &mix in &self.cases {
+        for (nth, &mix) in self.cases.iter().enumerate() {
             let mut fresh = None;
             let servers = match &mut kept {
                 Some(servers) => servers,
@@ -215,8 +216,12 @@ impl<'a> Plan<'a> {
             let mut a = self.runner("A", &mut servers.a, mix.clients.a, mix);
             let mut b = self.runner("B", &mut servers.b, mix.clients.b, mix);
             if self.args.common.fill {
-                a.fill(interrupt)?;
-                b.fill(interrupt)?;
+                for runner in [&mut a, &mut b] {
+                    runner.fill(interrupt)?;
+                    if self.args.keep && nth > 0 {
+                        runner.crowd.forget_memory();
+                    }
+                }
             }
             let mut runs = Vec::new();
             for _ in 0..self.args.reps.get() {

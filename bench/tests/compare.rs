@@ -53,6 +53,20 @@ fn two_servers_are_compared_in_a_table_and_a_file() {
 }
 
 #[test]
+fn a_server_that_is_kept_is_asked_for_its_growth_once() {
+    let a = format!("{BENCH} ceiling --threads 1 --listen 127.0.0.1:{{port}}");
+    let directory = tempfile::tempdir().unwrap();
+    let json = directory.path().join("result.json");
+    // Of fewer clients the growth is not said at all.
+    let flags = ["--reps", "1", "--clients", "10000,10001", "--fill", "--keep", "--json", json.to_str().unwrap()];
+    let Output { status, stderr, .. } = compare(&a, "0.1", &flags).output().unwrap();
+    assert!(status.success(), "{}", text(&stderr));
+    let report: serde_json::Value = serde_json::from_slice(&fs::read(&json).unwrap()).unwrap();
+    let bytes = |case: usize| report["cases"][case]["a"]["filled"]["bytes_per_client"].as_f64();
+    assert!(bytes(0).is_some() && bytes(1).is_none(), "{report}");
+}
+
+#[test]
 fn a_server_that_does_not_start_is_quoted() {
     let Output { status, stderr, .. } =
         compare("sh -c 'echo port {port} is haunted; exit 7'", "0.1", &[]).output().unwrap();
