@@ -22,8 +22,7 @@ use crate::{
     signal::Interrupt,
 };
 
-use self::report::Pair;
-pub(crate) use self::report::{Case, Ratio, Report, Spread, Summary};
+pub(crate) use self::report::{Case, Pair, Ratio, Report, Spread, Summary};
 
 mod report;
 

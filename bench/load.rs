@@ -27,7 +27,7 @@ use self::workload::{Leave, Wants};
 pub(crate) use self::{
     crowd::{Crowd, Filled},
     master::{find_master, follow_to_master},
-    measurement::{Measurement, number_or_null},
+    measurement::{Measurement, ServerUse, number_or_null},
     run::{Options, run},
 };
 
