@@ -23,11 +23,13 @@ use crate::{
     signal::Interrupt,
 };
 
+#[cfg(test)]
+pub(crate) use self::measurement::{Kept, ServerUse};
 use self::workload::{Leave, Wants};
 pub(crate) use self::{
     crowd::{Crowd, Filled},
     master::{find_master, follow_to_master},
-    measurement::{Measurement, ServerUse, number_or_null},
+    measurement::{Measurement, number_or_null},
     run::{Options, run},
 };
 

@@ -194,13 +194,20 @@ impl<'s> Cases<'s> {
         };
         let up = lines::powers("milliseconds", least, most, |value| value.to_string());
         let title = format!("Latency: {}", label(group));
-        let open = group.iter().any(|case| case.runs.iter().any(|run| run.schedule.is_some()));
-        let note = if open {
-            "From when a request was due to its answer; open loop. Lower is better."
-        } else {
-            "From sending a request to its answer; closed loop. Lower is better."
-        };
-        Some(lines::lines(&title, note, [&across, &up], &self.names(), &all))
+        Some(lines::lines(&title, latency_note(group), [&across, &up], &self.names(), &all))
+    }
+}
+
+/// From when to when a latency is. Curves of one picture may be of loads of both kinds.
+fn latency_note(group: &[Case<'_>]) -> &'static str {
+    let mut open = group.iter().flat_map(|case| &case.runs).map(|run| run.schedule.is_some());
+    if !open.clone().any(|open| open) {
+        "From sending a request to its answer; closed loop. Lower is better."
+    } else if open.all(|open| open) {
+        "From when a request was due to its answer; open loop. Lower is better."
+    } else {
+        "To its answer: with a rate from when a request was due, open loop; else from sending it, closed loop. These do not \
+         compare. Lower is better."
     }
 }
 
@@ -271,7 +278,11 @@ fn names(a: &str, b: &str) -> [String; 2] {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{load::ServerUse, machine::Machine, process::Memory};
+    use crate::{
+        load::{Kept, ServerUse},
+        machine::Machine,
+        process::Memory,
+    };
 
     #[test]
     fn servers_are_called_by_their_programs() {
@@ -312,6 +323,30 @@ mod tests {
         assert_eq!(cost.matches("class=\"line").count(), 1, "{cost}");
         let sources = [compared("srv --at {port}", "srv --at {port}", [10, 10])];
         assert_eq!(Cases::of(&sources).names(), ["srv"]);
+    }
+
+    #[test]
+    fn latencies_say_from_when_they_count() {
+        let kept = Kept { rate: 1.0, due: 1, begun: 1, late_p99_ms: 0.0, late_max_ms: 0.0 };
+        let (open, closed) = (Measurement { schedule: Some(kept), ..Measurement::example() }, Measurement::example());
+        let note = |runs: &[&Measurement]| {
+            let case = |run| Case {
+                series: 0,
+                server: 0,
+                summary: Summary::of(1, None, &[run]),
+                resources: 1,
+                load: "1x1",
+                runs: vec![run],
+                turns: 0,
+                ratio: None,
+            };
+            latency_note(&runs.iter().map(|run| case(*run)).collect::<Vec<_>>())
+        };
+        assert!(note(&[&closed, &closed]).contains("; closed loop."));
+        assert!(note(&[&open, &open]).contains("; open loop."));
+        assert!(
+            note(&[&open, &closed]).contains("do not compare") && note(&[&closed, &open]).contains("do not compare")
+        );
     }
 
     #[test]
