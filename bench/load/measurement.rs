@@ -19,6 +19,12 @@ const UNANSWERED: &str = "at the end a request had waited, unanswered, for longe
 
 const FAILED: &str = "requests failed: those, and attempts to connect, are counted in requests/s and have no latency";
 
+/// Of less CPU time than so many seconds its ticks of 10 ms are more than a twentieth.
+const COARSE_S: f64 = 0.2;
+
+const COARSE: &str = "the server used so little CPU time that the ticks of 10 ms in which it is counted are coarse: measure \
+                      for longer";
+
 /// Milliseconds that requests may begin late without a word: what a timer takes, and a little more.
 const LATE_MS: f64 = 2.0;
 
@@ -176,7 +182,12 @@ impl Measurement {
         let lapse = filled.and_then(|filled| self.lapse(filled));
         let failed = (!self.errors.is_empty()).then_some(FAILED);
         let doubts = self.generator.doubt().into_iter().chain(schedule);
-        doubts.chain(failed).chain(self.unanswered()).chain(lapse).collect()
+        doubts.chain(failed).chain(self.unanswered()).chain(self.coarse()).chain(lapse).collect()
+    }
+
+    fn coarse(&self) -> Option<&'static str> {
+        let cpu_s = self.server?.cores * self.seconds;
+        (self.requests > 0 && cpu_s < COARSE_S).then_some(COARSE)
     }
 
     fn unanswered(&self) -> Option<&'static str> {
@@ -336,6 +347,16 @@ mod tests {
         let (part, ms) = latency.distribution[20];
         assert!(part == 0.75 && (749.0..752.0).contains(&ms), "{ms}");
         assert_eq!(latency.distribution.last().map(|last| last.1), Some(latency.max));
+    }
+
+    #[test]
+    fn a_few_ticks_of_cpu_time_are_doubted() {
+        let memory = Memory { peak_kib: 1, now_kib: 1 };
+        let doubts = |cores| {
+            let server = Some(ServerUse { cpu_us_per_request: 1.0, cores, memory });
+            Measurement { seconds: 2.0, requests: 9, server, ..Measurement::example() }.doubts(None)
+        };
+        assert_eq!((doubts(0.05), doubts(0.11)), (vec![COARSE], vec![]));
     }
 
     #[test]
