@@ -19,7 +19,7 @@ use tonic::transport::{Channel, Endpoint};
 use crate::{
     book::{self, MachineClock},
     error::Error,
-    load::{find_master, resolve, seconds},
+    load::{find_master, percent, resolve, seconds},
     output::print,
     process::{memory, own_cpu_time},
     table,
@@ -59,7 +59,7 @@ pub(crate) struct Args {
     #[arg(long, default_value = "3", value_name = "N")]
     spikes: u32,
     /// Everybody has what it is due when nobody is off by more than so many per cent.
-    #[arg(long, default_value = "1", value_name = "PERCENT")]
+    #[arg(long, default_value = "1", value_name = "PERCENT", value_parser = percent)]
     within: f64,
     /// Give a spike up after so many seconds.
     #[arg(long, default_value = "120", value_name = "S", value_parser = seconds)]
@@ -360,7 +360,27 @@ fn times_text(times: &[Option<f64>]) -> String {
 
 #[cfg(test)]
 mod tests {
+    use clap::Parser as _;
+
     use super::*;
+
+    #[derive(clap::Parser)]
+    struct Line {
+        #[command(flatten)]
+        args: Args,
+    }
+
+    fn args(flags: &[&str]) -> Result<Args, clap::Error> {
+        Line::try_parse_from([&["fleet"], flags].concat()).map(|line| line.args)
+    }
+
+    #[test]
+    fn what_nobody_could_be_within_is_refused() {
+        assert!(args(&["--within", "0.5"]).is_ok_and(|args| args.within == 0.5));
+        for wrong in ["NaN", "-1", "101", "inf"] {
+            assert!(args(&[&format!("--within={wrong}")]).is_err(), "{wrong}");
+        }
+    }
 
     #[test]
     fn nobody_has_what_it_is_due_before_the_server_knows_what_it_wants() {

@@ -172,7 +172,7 @@ fn rate(text: &str) -> Result<f64, String> {
     rate.ok_or_else(|| "expected requests a second, from 0.1 to 1e7".into())
 }
 
-fn percent(text: &str) -> Result<f64, String> {
+pub(crate) fn percent(text: &str) -> Result<f64, String> {
     let percent = text.parse().ok().filter(|percent| (0.0..=100.0).contains(percent));
     percent.ok_or_else(|| "expected a percentage from 0 to 100".into())
 }
