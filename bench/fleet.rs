@@ -167,7 +167,7 @@ async fn measure(args: &Args, targets: &[String], book: &Book) -> Result<Measure
 
     let spikes = if args.spiking > 0 { args.spikes } else { 0 };
     if spikes > 0 {
-        fleet.settled(args).await?;
+        fleet.settled(args).await?.ok_or_else(|| args.never_settled())?;
     }
     for n in 1..=spikes {
         fleet.bar.set_message(format!("spike {n} of {spikes}"));
@@ -321,6 +321,14 @@ async fn seen_at(
 }
 
 impl Args {
+    /// A spike on top of that would be measured from nowhere.
+    fn never_settled(&self) -> Error {
+        let patience = self.patience.as_secs_f64();
+        Error::Usage(format!(
+            "not everybody had what it is due after {patience} s, before any spike: raise --patience or --within"
+        ))
+    }
+
     /// What a client wants when it is not part of a spike.
     fn usual(&self, random: &mut fastrand::Rng) -> f64 {
         1.0 + random.f64() * (self.wants - 1.0).max(0.0)
