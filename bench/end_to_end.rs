@@ -2,6 +2,7 @@
 
 use std::{
     net::{Ipv4Addr, SocketAddr, TcpListener},
+    thread,
     time::Duration,
 };
 
@@ -118,6 +119,22 @@ fn requests_that_wait_until_the_end_are_said() {
         let measured = measure(&Options { connections: 1, in_flight: 1, ..options(hanging.address, &common) });
         assert!(measured.requests == 0 && measured.unanswered_ms > 900.0 && doubted(&measured), "{flags}");
     }
+}
+
+#[test]
+fn a_connection_that_breaks_fails_what_was_under_way_and_no_more() {
+    let ceiling = start(Runtime::CurrentThread);
+    let common = common("--warmup 0 --seconds 1.5 --rate 200");
+    let options = Options { connections: 1, in_flight: 100, ..options(ceiling.address(), &common) };
+    let end = thread::spawn(move || {
+        thread::sleep(Duration::from_millis(300));
+        drop(ceiling);
+    });
+    let measured = measure(&options);
+    end.join().unwrap();
+    // A hundred lanes would each have found out by a request of their own: more than that many were due afterwards.
+    let lost = measured.errors.get("connection lost").copied().unwrap_or_default();
+    assert!(measured.granted > 0 && lost < 50 && measured.errors.contains_key("cannot connect"), "{measured:?}");
 }
 
 #[test]

@@ -46,6 +46,12 @@ impl Schedule {
         self.moment(begun)
     }
 
+    /// The request that was begun last has not been sent: somebody else has to. To be called before anybody else begins one.
+    pub(crate) fn give_back(&self) {
+        self.begun.store(self.begun() - 1, Ordering::Relaxed);
+        self.due.add_permits(1);
+    }
+
     fn moment(&self, nth: u64) -> Instant {
         self.start + Duration::from_secs_f64(nth as f64 * self.interval)
     }
@@ -115,6 +121,8 @@ mod tests {
         assert_eq!(schedule.begun(), 3);
         assert_eq!(schedule.overdue(start + Duration::from_millis(300)), Duration::ZERO);
         assert_eq!(schedule.overdue(start + Duration::from_millis(350)), Duration::from_millis(50));
+        schedule.give_back();
+        assert_eq!((schedule.begun(), schedule.next().await), (2, start + Duration::from_millis(200)));
         let more = tokio::time::timeout(Duration::from_millis(10), schedule.next());
         assert!(more.await.is_err(), "the fourth is not due");
     }

@@ -19,7 +19,7 @@ use leaseway_proto::doorman::{
 };
 use tokio::{
     sync::watch,
-    task::{LocalSet, spawn_local, yield_now},
+    task::{AbortHandle, LocalSet, spawn_local, yield_now},
     time::sleep,
 };
 
@@ -148,6 +148,8 @@ impl Drop for UnderWay<'_> {
 #[derive(Clone)]
 struct Line {
     connection: Connection,
+    /// Of the task that does the connection's work: it ends when the connection breaks.
+    driver: AbortHandle,
     target: SocketAddr,
     ask: Path,
     release: Path,
@@ -160,9 +162,9 @@ impl Worker {
             let target = self.target.get();
             match Connection::open(target).await {
                 Ok((connection, driver)) => {
-                    let driver = spawn_local(driver);
+                    let driver = spawn_local(driver).abort_handle();
                     let (ask, release) = (Path::new(target, "GetCapacity"), Path::new(target, "ReleaseCapacity"));
-                    let line = Line { connection, target, ask, release };
+                    let line = Line { connection, driver: driver.clone(), target, ask, release };
                     let lanes: Vec<_> =
                         (0..in_flight).map(|_| spawn_local(Rc::clone(&self).lane(line.clone()))).collect();
                     for lane in lanes {
@@ -185,7 +187,10 @@ impl Worker {
         loop {
             let due = match &self.schedule {
                 None => Instant::now(),
-                Some(schedule) => self.on_time(schedule).await,
+                Some(schedule) => match self.on_time(schedule, &line).await {
+                    Some(due) => due,
+                    None => return,
+                },
             };
             let turn = self.workload.borrow_mut().write(&mut request);
             let under_way = UnderWay { worker: &self, since: due };
@@ -222,13 +227,17 @@ impl Worker {
         }
     }
 
-    /// Waits for the next moment of the schedule.
-    async fn on_time(&self, schedule: &Schedule) -> Instant {
+    /// Waits for the next moment of the schedule; `None` if this connection broke meanwhile, so that another has to send it.
+    async fn on_time(&self, schedule: &Schedule, line: &Line) -> Option<Instant> {
         let due = schedule.next().await;
+        if line.driver.is_finished() {
+            schedule.give_back();
+            return None;
+        }
         if self.shared.phase() == Phase::Measuring {
             self.tally.borrow_mut().late(due.elapsed());
         }
-        due
+        Some(due)
     }
 
     fn settle(&self, asker: Asker, answer: &GetCapacityResponse, latency: Duration) -> Settled {
