@@ -73,7 +73,8 @@ fn draw(bar: &Bar, scale: &Scale, top: f64, x: &impl Fn(f64) -> f64) -> Markup {
     let fill = format!("f{}", bar.series % SERIES);
     let middle = top + ROW / 2.0 - 2.0;
     let value = |value| grouped(value, digits);
-    let apart = value(min) != value(max);
+    // A repetition without an answer has no figure, so that there is no range.
+    let apart = min.is_finite() && max.is_finite() && value(min) != value(max);
     let range = if apart { format!(" ({} to {})", value(min), value(max)) } else { String::new() };
     html! {
         @if !median.is_finite() {
@@ -143,6 +144,10 @@ mod tests {
         let chart = bars("t", "n", &SCALE, &["one", "two"], &[group(&[50_000.0, f64::NAN])]).unwrap();
         assert!(chart.body.into_string().contains('–'));
         assert!(bars("t", "n", &SCALE, &["one"], &[group(&[f64::NAN])]).is_none());
+        let mut partly = group(&[50_000.0, 20_000.0]);
+        partly.bars[0].spread.max = f64::NAN;
+        let svg = bars("t", "n", &SCALE, &["one", "two"], &[partly]).unwrap().body.into_string();
+        assert!(svg.contains("50,000") && !svg.contains("NaN") && !svg.contains('–'), "{svg}");
         assert!(bars("t", "n", &SCALE, &[], &[]).is_none());
     }
 }

@@ -153,10 +153,11 @@ impl<'s> Cases<'s> {
         let cases: Vec<_> = self.cases.iter().filter(same).collect();
         let clients = cases.iter().map(|case| f64::from(case.summary.clients));
         let (least, most) = (clients.clone().reduce(f64::min)?, clients.reduce(f64::max)?);
-        if least == most {
+        let cost = cases.iter().map(|case| case.summary.cpu_us_per_request.max).fold(0.0, f64::max);
+        // Too little was asked for a tick of CPU time: there is no scale for that.
+        if least == most || cost <= 0.0 {
             return None;
         }
-        let cost = cases.iter().map(|case| case.summary.cpu_us_per_request.max).fold(0.0, f64::max);
         let across = lines::powers("clients", least, most, |value| grouped(value, 0));
         let up = from_zero("µs of CPU per request", cost);
         let mut all = Vec::new();
@@ -291,8 +292,8 @@ mod tests {
         assert_eq!(names("srv --a {port}", "srv --a {port}"), ["srv", "srv"]);
     }
 
-    fn comparison(a: &str, b: &str, clients: [u32; 2]) -> compare::Report {
-        let runs: Vec<_> = [10.0, 20.0]
+    fn comparison(a: &str, b: &str, clients: [u32; 2], cpu: f64) -> compare::Report {
+        let runs: Vec<_> = [cpu, cpu * 2.0]
             .map(|cpu| {
                 let memory = Memory { peak_kib: 1, now_kib: 1 };
                 let server = Some(ServerUse { cpu_us_per_request: cpu, cores: 1.0, memory });
@@ -308,7 +309,7 @@ mod tests {
     }
 
     fn compared(a: &str, b: &str, clients: [u32; 2]) -> Source {
-        let content = Content::Compare(Box::new(comparison(a, b, clients)));
+        let content = Content::Compare(Box::new(comparison(a, b, clients, 10.0)));
         Source { name: "x".into(), content }
     }
 
@@ -321,6 +322,8 @@ mod tests {
         assert!(a.series != b.series && a.server == b.server);
         let cost = cases.cost(1, "1x4").expect("two numbers of clients").body.into_string();
         assert_eq!(cost.matches("class=\"line").count(), 1, "{cost}");
+        let nothing = Content::Compare(Box::new(comparison("srv", "srv", [10, 20], 0.0)));
+        assert!(Cases::of(&[Source { name: "x".into(), content: nothing }]).cost(1, "1x4").is_none());
         let sources = [compared("srv --at {port}", "srv --at {port}", [10, 10])];
         assert_eq!(Cases::of(&sources).names(), ["srv"]);
     }

@@ -58,15 +58,15 @@ fn draw(line: &Line, x: &impl Fn(f64) -> f64, y: &impl Fn(f64) -> f64) -> Markup
     let series = line.series % SERIES;
     let path = |value: fn(&Spread) -> f64| {
         let mut path = String::new();
-        for (place, (across, spread)) in line.points.iter().enumerate() {
-            let command = if place == 0 { 'M' } else { 'L' };
+        for (across, spread) in &line.points {
+            let command = if path.is_empty() { 'M' } else { 'L' };
             let _ = write!(path, "{command}{} {}", at(x(*across)), at(y(value(spread))));
         }
         path
     };
-    let mut band = path(|spread| spread.max);
+    let mut band = path(|spread| range(spread)[1]);
     for (across, spread) in line.points.iter().rev() {
-        let _ = write!(band, "L{} {}", at(x(*across)), at(y(spread.min)));
+        let _ = write!(band, "L{} {}", at(x(*across)), at(y(range(spread)[0])));
     }
     band.push('Z');
     html! {
@@ -75,11 +75,18 @@ fn draw(line: &Line, x: &impl Fn(f64) -> f64, y: &impl Fn(f64) -> f64) -> Markup
         @if line.dots {
             @for (across, spread) in &line.points {
                 circle.{ "f" (series) } cx=(at(x(*across))) cy=(at(y(spread.median))) r="4" {
-                    title { (format!("{:.2} ({:.2} to {:.2})", spread.median, spread.min, spread.max)) }
+                    @let [least, most] = range(spread);
+                    title { (format!("{:.2} ({least:.2} to {most:.2})", spread.median)) }
                 }
             }
         }
     }
+}
+
+/// From the least to the most. A repetition without an answer has no figure: then there is no range.
+fn range(spread: &Spread) -> [f64; 2] {
+    let range = [spread.min, spread.max];
+    if range.iter().all(|bound| bound.is_finite()) { range } else { [spread.median; 2] }
 }
 
 /// From one power of ten to another; every power has a mark.
@@ -105,7 +112,7 @@ mod tests {
 
     #[test]
     fn a_line_goes_through_the_medians() {
-        let spread = |median: f64| Spread { median, min: median / 2.0, max: median * 2.0 };
+        let spread = |median: f64| Spread { median, min: median / 2.0, max: f64::NAN };
         let line = Line { series: 7, points: vec![(10.0, spread(0.25)), (100.0, spread(0.5))], dots: true };
         let up = Axis { label: "up", marks: vec![], place: Box::new(|value| value) };
         let across = powers("across", 10.0, 100.0, |value| value.to_string());
@@ -114,6 +121,7 @@ mod tests {
         let (quarter, half) = (TOP + HEIGHT * 0.75, TOP + HEIGHT / 2.0);
         let expected = format!("d=\"M{LEFT:.1} {quarter:.1}L{:.1} {half:.1}\"", WIDTH - RIGHT);
         assert!(svg.contains(&expected) && svg.contains("class=\"line k1\""), "{svg}");
+        assert!(!svg.contains("NaN"), "{svg}");
     }
 
     #[test]

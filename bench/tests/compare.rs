@@ -10,9 +10,13 @@ use std::{
 const BENCH: &str = env!("CARGO_BIN_EXE_leaseway-bench");
 
 fn compare(a: &str, seconds: &str, flags: &[&str]) -> Command {
+    compare_under("1x2", a, seconds, flags)
+}
+
+fn compare_under(load: &str, a: &str, seconds: &str, flags: &[&str]) -> Command {
     let b = format!("{BENCH} ceiling --threads 1 --listen 127.0.0.1:{{port}}");
     let mut command = Command::new(BENCH);
-    command.args(["compare", "--a", a, "--b", &b, "--seconds", seconds, "--warmup", "0.05", "--load", "1x2"]);
+    command.args(["compare", "--a", a, "--b", &b, "--seconds", seconds, "--warmup", "0.05", "--load", load]);
     command.args(flags);
     command
 }
@@ -59,7 +63,7 @@ fn a_server_that_is_kept_is_asked_for_its_growth_once() {
     let json = directory.path().join("result.json");
     // Of fewer clients the growth is not said at all.
     let flags = ["--reps", "1", "--clients", "10000,10001", "--fill", "--keep", "--json", json.to_str().unwrap()];
-    let Output { status, stderr, .. } = compare(&a, "0.1", &flags).output().unwrap();
+    let Output { status, stderr, .. } = compare_under("4x16", &a, "0.1", &flags).output().unwrap();
     assert!(status.success(), "{}", text(&stderr));
     let report: serde_json::Value = serde_json::from_slice(&fs::read(&json).unwrap()).unwrap();
     let bytes = |case: usize| report["cases"][case]["a"]["filled"]["bytes_per_client"].as_f64();
