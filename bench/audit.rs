@@ -62,7 +62,9 @@ pub(crate) fn main(args: &Args) -> Result<(), Error> {
     if lines.is_empty() {
         let books: Vec<_> = args.books.iter().map(|book| book.display().to_string()).collect();
         let books = books.join(", ");
-        return Err(Error::Usage(format!("there is nothing in {books}: was it written by `fleet --book`, to its end?")));
+        return Err(Error::Usage(format!(
+            "there is nothing in {books}: was it written by `fleet --book`, to its end?"
+        )));
     }
     let audits = audit(lines, args.capacity);
     print(&render(&audits))?;

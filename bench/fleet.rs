@@ -46,8 +46,8 @@ pub(crate) struct Args {
     /// How long they idle, in seconds.
     #[arg(long, default_value = "10", value_name = "S", value_parser = seconds)]
     idle: Duration,
-    /// So many clients a second want something else while they idle; 0: nobody does.
-    #[arg(long, default_value = "0", value_name = "N")]
+    /// So many clients a second want something else while they idle, of those that take part in no spike; 0: nobody does.
+    #[arg(long, default_value = "0", value_name = "N", value_parser = clap::value_parser!(u32).range(..=100_000))]
     stir: u32,
     /// How many clients take part in a spike; 0: no spikes. Between spikes they want 1.
     #[arg(long, default_value = "2", value_name = "N")]
@@ -245,10 +245,12 @@ impl Fleet {
     /// For as long as it is to last, somebody wants something else now and then.
     async fn idle(&mut self, args: &Args) -> Result<(), Error> {
         let over = tokio::time::Instant::now() + args.idle;
-        if args.stir > 0 {
+        // Spikes begin from what those who take part in them want between spikes.
+        let usual = args.spiking.min(self.resources.len())..self.resources.len();
+        if args.stir > 0 && !usual.is_empty() {
             let mut beat = tokio::time::interval(Duration::from_secs(1) / args.stir);
             while beat.tick().await < over {
-                let n = self.random.usize(..self.resources.len());
+                let n = self.random.usize(usual.clone());
                 self.wants[n] = args.usual(&mut self.random);
                 self.jump_one(n, self.wants[n])?;
             }
@@ -380,6 +382,11 @@ mod tests {
 
     fn args(flags: &[&str]) -> Result<Args, clap::Error> {
         Line::try_parse_from([&["fleet"], flags].concat()).map(|line| line.args)
+    }
+
+    #[test]
+    fn no_more_clients_change_their_minds_than_a_clock_can_tell_apart() {
+        assert!(args(&["--stir", "100000"]).is_ok() && args(&["--stir", "100001"]).is_err());
     }
 
     #[test]
