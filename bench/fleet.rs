@@ -81,6 +81,8 @@ pub(crate) struct Args {
 /// What was measured.
 #[derive(Debug, Default, Serialize)]
 struct Measured {
+    /// The whole command line, so that it can be repeated.
+    arguments: Vec<String>,
     clients: usize,
     hints: bool,
     /// Until everybody had a first lease.
@@ -148,7 +150,8 @@ async fn measure(args: &Args, targets: &[String], book: &Book) -> Result<Measure
     let mut fleet = Fleet::new(args, targets);
     let pid = std::process::id();
     let clients = args.clients.get() as usize;
-    let mut measured = Measured { clients, hints: !args.no_hints, ..Measured::default() };
+    let arguments = std::env::args().skip(1).collect();
+    let mut measured = Measured { arguments, clients, hints: !args.no_hints, ..Measured::default() };
     let before = memory(pid)?.now_kib;
     let started = Instant::now();
     fleet.launch(args, targets, book)?;

@@ -235,7 +235,8 @@ fn origin(source: &Source) -> Markup {
         Content::Compare(report) => vec![command(&report.arguments)],
         Content::Chaos(chaos) => vec![command(&chaos.report.arguments)],
         Content::Simulate(simulated) => trees::commands(simulated),
-        Content::Fleet(_) => Vec::new(),
+        Content::Fleet(fleet) if fleet.arguments.is_empty() => Vec::new(),
+        Content::Fleet(fleet) => vec![command(&fleet.arguments)],
     };
     let at = match &source.content {
         Content::Load(report) => Some(&report.machine.at),

@@ -5,7 +5,11 @@ use std::{collections::BTreeMap, path::Path};
 use serde::{Deserialize, de::DeserializeOwned};
 use serde_json::Value;
 
-use crate::{compare, error::Error, load};
+use crate::{
+    compare,
+    error::Error,
+    load::{self, number_or_null},
+};
 
 /// A file, and what is in it.
 pub(super) struct Source {
@@ -95,12 +99,22 @@ pub(super) struct Audited {
 /// What of a fleet is shown.
 #[derive(Deserialize)]
 pub(super) struct Fleet {
+    #[serde(default)]
+    pub(super) arguments: Vec<String>,
     pub(super) clients: u64,
     pub(super) hints: bool,
     pub(super) start_s: f64,
     pub(super) memory_kib: u64,
+    #[serde(default = "nan", deserialize_with = "number_or_null")]
+    pub(super) idle_s: f64,
+    #[serde(default = "nan", deserialize_with = "number_or_null")]
+    pub(super) idle_cpu_s: f64,
     pub(super) rise_s: Vec<Option<f64>>,
     pub(super) fall_s: Vec<Option<f64>>,
+}
+
+fn nan() -> f64 {
+    f64::NAN
 }
 
 pub(super) fn read(file: &Path) -> Result<Source, Error> {

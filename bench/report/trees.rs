@@ -221,6 +221,7 @@ pub(super) fn fleet_table(name: &str, fleet: &Fleet) -> Table {
         if fleet.hints { "on" } else { "off" }.into(),
         grouped(fleet.start_s, 2),
         grouped(fleet.memory_kib as f64 / fleet.clients.max(1) as f64, 1),
+        grouped(fleet.idle_cpu_s / fleet.idle_s / fleet.clients.max(1) as f64 * 1e6, 1),
         seconds(&fleet.rise_s),
         seconds(&fleet.fall_s),
     ];
@@ -231,6 +232,7 @@ pub(super) fn fleet_table(name: &str, fleet: &Fleet) -> Table {
             "hints",
             "all had a lease after s",
             "KiB per client",
+            "CPU while idle, µs per client and second",
             "all had their due after a rise, s",
             "and after a fall, s",
         ],
@@ -304,13 +306,12 @@ mod tests {
     #[test]
     fn what_a_fleet_never_reached_is_said() {
         let fleet = |rise: Value| {
-            let fleet =
-                json!({"clients": 5, "hints": true, "start_s": 1.0, "memory_kib": 3, "rise_s": rise, "fall_s": []});
+            let fleet = json!({"clients": 5, "hints": true, "start_s": 1.0, "memory_kib": 3, "idle_s": 2.0, "idle_cpu_s": 0.001, "rise_s": rise, "fall_s": []});
             let mut table = fleet_table("x", &serde_json::from_value(fleet).unwrap());
             table.rows.remove(0)
         };
-        assert_eq!(fleet(json!([0.5, 0.7]))[4..], ["0.60 (0.50 to 0.70)", "–"]);
-        assert_eq!(fleet(json!([0.5, null, null]))[4], "0.50, never in 2");
-        assert_eq!(fleet(json!([null]))[4], "never");
+        assert_eq!(fleet(json!([0.5, 0.7]))[4..], ["100.0", "0.60 (0.50 to 0.70)", "–"]);
+        assert_eq!(fleet(json!([0.5, null, null]))[5], "0.50, never in 2");
+        assert_eq!(fleet(json!([null]))[5], "never");
     }
 }
