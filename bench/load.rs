@@ -47,8 +47,8 @@ mod workload;
 /// Asks a running server for capacity, and reports throughput, latency and cost.
 ///
 /// Without `--rate` the load is a closed loop of connections x in-flight requests, as fast as the server answers, each from
-/// the next of `--clients` clients in random order. Clients echo the lease they hold, as real ones do. Its latencies are
-/// those of a server that is kept busy by so many, no more and no less: who waits is not asking meanwhile.
+/// the next of `--clients` clients in random order. Clients echo the lease they were given last, as real ones do, but also
+/// when it has ended, for it may be long until it is their turn again. Its latencies are those of a server that is kept busy by so many, no more and no less: who waits is not asking meanwhile.
 ///
 /// With `--rate` requests begin when they are due, whether or not others have been answered, and latencies count from then:
 /// a server that stops for a second makes a second's worth of requests late, and all of them are in the result that are
@@ -131,13 +131,14 @@ pub(crate) struct Common {
     resource_prefix: String,
     /// How much clients want: `fixed:10`; `uniform:1-100` (random, but stable for each client); `changing` or
     /// `changing:1-100` (new in every request); `climbing:20` (in so many per cent of requests half as much again as
-    /// before).
+    /// before, and at least 1).
     #[arg(long, default_value = "uniform:1-100", value_name = "PATTERN")]
     wants: Wants,
     /// Repeats the same choice of clients and wants.
     #[arg(long, default_value = "1")]
     seed: u64,
-    /// Threads of the load generator. More take cores from a server on the same machine.
+    /// Threads of the load generator. More take cores from a server on the same machine. With --rate each has another thread
+    /// that keeps its schedule and is not part of the CPU time that is shown.
     #[arg(long, default_value = "1", value_name = "N")]
     threads: NonZeroU32,
 }
