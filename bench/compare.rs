@@ -4,7 +4,9 @@
 //! A and B may be the same server with other clients: `--clients 1000000:10` is what a million cost beside ten.
 
 use std::{
+    collections::BTreeSet,
     fmt,
+    fs::File,
     num::NonZeroU32,
     path::PathBuf,
     str::FromStr,
@@ -127,9 +129,17 @@ impl fmt::Display for Shape {
 
 pub(crate) fn main(args: &Args) -> Result<(), Error> {
     args.resources.iter().try_for_each(|&resources| args.common.check(resources))?;
+    let writable = |path: &PathBuf| File::options().append(true).create(true).open(path).map(drop);
+    if let Some(path) = &args.json {
+        // Not to find out after an hour.
+        writable(path).map_err(Error::io(format!("write {}", path.display())))?;
+    }
     let interrupt = Interrupt::watch()?;
     let plan = Plan::new(args);
     note(&plan.announcement());
+    for warning in plan.warnings() {
+        note(&warning);
+    }
 
     let mut cases = Vec::new();
     let outcome = plan.run(&interrupt, &mut cases);
@@ -143,11 +153,11 @@ pub(crate) fn main(args: &Args) -> Result<(), Error> {
     };
     // Cases that were finished are worth something even if a later one failed.
     if !report.cases.is_empty() {
-        print(&report.text())?;
         if let Some(path) = &args.json {
             let json = serde_json::to_string_pretty(&report).expect("a report has string keys only");
             std::fs::write(path, json + "\n").map_err(Error::io(format!("write {}", path.display())))?;
         }
+        print(&report.text())?;
     }
     outcome
 }
@@ -202,6 +212,16 @@ impl<'a> Plan<'a> {
             self.cases.len(),
             self.args.reps,
         )
+    }
+
+    /// What is odd about the cases, each once.
+    fn warnings(&self) -> BTreeSet<String> {
+        let sides = self.cases.iter().flat_map(|mix| [(mix.clients.a, mix.shape), (mix.clients.b, mix.shape)]);
+        sides
+            .filter_map(|(clients, Shape { connections, in_flight })| {
+                load::warning(clients.get(), connections.get(), in_flight.get())
+            })
+            .collect()
     }
 
     fn run(&self, interrupt: &Interrupt, done: &mut Vec<Case>) -> Result<(), Error> {

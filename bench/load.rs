@@ -30,7 +30,7 @@ pub(crate) use self::{
     crowd::{Crowd, Filled},
     master::{find_master, follow_to_master},
     measurement::{Measurement, number_or_null},
-    run::{Options, run},
+    run::{Options, run, warning},
 };
 
 mod connection;
@@ -205,7 +205,7 @@ pub(crate) fn main(args: &Args) -> Result<(), Error> {
         server_pid: args.server_pid,
         common: &args.common,
     };
-    if let Some(warning) = options.warning() {
+    if let Some(warning) = warning(options.clients, options.connections, options.in_flight) {
         note(&warning);
     }
     let mut crowd = Crowd::new(&options);

@@ -40,19 +40,18 @@ pub(crate) struct Options<'a> {
     pub(crate) common: &'a Common,
 }
 
-impl Options<'_> {
-    /// What is odd about this load, if anything.
-    pub(crate) fn warning(&self) -> Option<String> {
-        let in_flight = u64::from(self.connections) * u64::from(self.in_flight);
-        (u64::from(self.clients) < in_flight).then(|| {
-            format!(
-                "note: {in_flight} requests in flight from {} clients: some ask again before they are answered, which \
-                 real clients do not, and echo a lease that is not their newest",
-                self.clients
-            )
-        })
-    }
+/// What is odd about so many clients with so many requests in flight, if anything.
+pub(crate) fn warning(clients: u32, connections: u32, in_flight: u32) -> Option<String> {
+    let in_flight = u64::from(connections) * u64::from(in_flight);
+    (u64::from(clients) < in_flight).then(|| {
+        format!(
+            "note: {in_flight} requests in flight from {clients} clients: some ask again before they are answered, which \
+             real clients do not, and echo a lease that is not their newest"
+        )
+    })
+}
 
+impl Options<'_> {
     pub(crate) fn population(&self) -> Population {
         Population {
             clients: self.clients,

@@ -45,6 +45,7 @@ fn two_servers_are_compared_in_a_table_and_a_file() {
         let (stdout, stderr) = (text(&stdout), text(&stderr));
         assert!(status.success(), "{stdout}\n{stderr}");
         assert!(stderr.contains("8 runs, about 1 s"), "{stderr}");
+        assert_eq!(stderr.matches("note: 2 requests in flight from 1 clients").count(), 1, "{stderr}");
         assert_eq!(stdout.matches("| A/B ").count(), 2, "{stdout}");
 
         let report: serde_json::Value = serde_json::from_slice(&fs::read(&json).unwrap()).unwrap();
@@ -54,6 +55,15 @@ fn two_servers_are_compared_in_a_table_and_a_file() {
             assert_eq!((&case["a"]["errors"], &case["b"]["errors"]), (&0.into(), &0.into()), "{case}");
         }
     }
+}
+
+#[test]
+fn a_file_that_cannot_be_written_is_said_before_anything_is_measured() {
+    let a = format!("{BENCH} ceiling --listen 127.0.0.1:{{port}}");
+    let Output { status, stderr, .. } = compare(&a, "0.1", &["--json", "/nowhere/at/all.json"]).output().unwrap();
+    let stderr = text(&stderr);
+    assert!(!status.success() && stderr.contains("cannot write /nowhere/at/all.json"), "{stderr}");
+    assert!(!stderr.contains("repetitions"), "{stderr}");
 }
 
 #[test]
