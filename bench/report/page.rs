@@ -138,8 +138,8 @@ impl<'s> Page<'s> {
                 table {
                     tr {
                         th.word { "server" } th { "clients" } th { "resources" } th { "load" } th { "rate" }
-                        th { "requests/s" } th { "CPU µs/request" } th { "p50 ms" } th { "p99 ms" } th { "p99.9 ms" }
-                        th { "max ms" } th { "peak MiB" } th { "bytes/client" } th { "errors" } th { "ignored" }
+                        th { "requests/s" } th { "CPU µs/request" } th { "p50 ms" } th { "p99 ms" } th { "p99.9 ms, worst" }
+                        th { "max ms, worst" } th { "peak MiB" } th { "bytes/client" } th { "errors" } th { "ignored" }
                     }
                     @for turn in turns {
                         @for case in turn { (self.row(case)) }

@@ -50,8 +50,9 @@ pub(super) fn simulated_chart(simulated: &Simulated) -> Option<Chart> {
     // Room for all of it, and no more: the last per cent is what these differ in.
     let from = [99.0, 98.0, 95.0, 90.0, 50.0].into_iter().find(|from| *from < least).unwrap_or(0.0);
     let scale = Scale { from, to: Some(100.0), digits: 2, unit: "per cent" };
-    let note = "Of min(wants, capacity), by virtual time; median of all seeds and range.";
-    bars::bars("What could be used and was, simulated", note, &scale, &["used"], &groups)
+    let begins = if from > 0.0 { format!(" The scale begins at {from} %, not at zero.") } else { String::new() };
+    let note = format!("Of min(wants, capacity), by virtual time; median of all seeds and range.{begins}");
+    bars::bars("What could be used and was, simulated", &note, &scale, &["used"], &groups)
 }
 
 /// One of trees, and one of pools; only those that there is something to say in.
@@ -284,7 +285,9 @@ mod tests {
         assert_eq!(pools.rows[0][0], "odd raise_tc_s=900: PRIORITY_POOL, confirmed, with hints");
         assert!(pools.rows.len() == 1 && pools.rows[0][3] == "498.0", "{:?}", pools.rows);
         assert!(pools.rows[0].iter().all(|cell| !cell.contains("12.25") && cell != "0.00"), "{:?}", pools.rows);
-        let svg = simulated_chart(&cases).unwrap().body.into_string();
+        let chart = simulated_chart(&cases).unwrap();
+        assert!(chart.note.contains("begins at 99 %"), "{}", chart.note);
+        let svg = chart.body.into_string();
         assert!(svg.contains("99.50") && !svg.contains("12.25"), "{svg}");
     }
 
