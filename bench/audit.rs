@@ -59,6 +59,13 @@ pub(crate) fn main(args: &Args) -> Result<(), Error> {
     for book in &args.books {
         read(book, &mut lines)?;
     }
+    if lines.is_empty() {
+        let books: Vec<_> = args.books.iter().map(|book| book.display().to_string()).collect();
+        let books = books.join(", ");
+        return Err(Error::Usage(format!(
+            "there is nothing in {books}: was it written by `fleet --book`, to its end?"
+        )));
+    }
     let audits = audit(lines, args.capacity);
     print(&render(&audits))?;
     match audits.iter().filter(|(_, audit)| audit.over_us > 0).count() {
@@ -166,6 +173,14 @@ mod tests {
 
     fn audited(lines: &[Line]) -> Audit {
         audit(lines.to_vec(), 100.0).remove(0).1
+    }
+
+    #[test]
+    fn empty_books_prove_nothing() {
+        let book = tempfile::NamedTempFile::new().unwrap();
+        let args = Args { books: vec![book.path().to_owned()], capacity: 100.0 };
+        let error = main(&args).unwrap_err().to_string();
+        assert!(error.contains(&book.path().display().to_string()), "{error}");
     }
 
     #[test]

@@ -4,7 +4,9 @@
 //! A and B may be the same server with other clients: `--clients 1000000:10` is what a million cost beside ten.
 
 use std::{
+    collections::BTreeSet,
     fmt,
+    fs::File,
     num::NonZeroU32,
     path::PathBuf,
     str::FromStr,
@@ -22,8 +24,7 @@ use crate::{
     signal::Interrupt,
 };
 
-use self::report::Pair;
-pub(crate) use self::report::{Case, Ratio, Report, Spread, Summary};
+pub(crate) use self::report::{Case, Pair, Ratio, Report, Spread, Summary};
 
 mod report;
 
@@ -61,7 +62,8 @@ pub(crate) struct Args {
     load: Vec<Shape>,
     #[command(flatten)]
     common: Common,
-    /// Start servers once and keep them, instead of afresh for each case.
+    /// Start servers once and keep them, instead of afresh for each case. Peak memory is then of all cases so far, and bytes for
+    /// each client are those of the first case only: what is freed and used again cannot be told apart later.
     #[arg(long)]
     keep: bool,
     /// How long a server may take until it answers and is the master, in seconds.
@@ -127,9 +129,17 @@ impl fmt::Display for Shape {
 
 pub(crate) fn main(args: &Args) -> Result<(), Error> {
     args.resources.iter().try_for_each(|&resources| args.common.check(resources))?;
+    let writable = |path: &PathBuf| File::options().append(true).create(true).open(path).map(drop);
+    if let Some(path) = &args.json {
+        // Not to find out after an hour.
+        writable(path).map_err(Error::io(format!("write {}", path.display())))?;
+    }
     let interrupt = Interrupt::watch()?;
     let plan = Plan::new(args);
     note(&plan.announcement());
+    for warning in plan.warnings() {
+        note(&warning);
+    }
 
     let mut cases = Vec::new();
     let outcome = plan.run(&interrupt, &mut cases);
@@ -143,11 +153,11 @@ pub(crate) fn main(args: &Args) -> Result<(), Error> {
     };
     // Cases that were finished are worth something even if a later one failed.
     if !report.cases.is_empty() {
-        print(&report.text())?;
         if let Some(path) = &args.json {
             let json = serde_json::to_string_pretty(&report).expect("a report has string keys only");
             std::fs::write(path, json + "\n").map_err(Error::io(format!("write {}", path.display())))?;
         }
+        print(&report.text())?;
     }
     outcome
 }
@@ -204,9 +214,19 @@ impl<'a> Plan<'a> {
         )
     }
 
+    /// What is odd about the cases, each once.
+    fn warnings(&self) -> BTreeSet<String> {
+        let sides = self.cases.iter().flat_map(|mix| [(mix.clients.a, mix.shape), (mix.clients.b, mix.shape)]);
+        sides
+            .filter_map(|(clients, Shape { connections, in_flight })| {
+                load::warning(clients.get(), connections.get(), in_flight.get())
+            })
+            .collect()
+    }
+
     fn run(&self, interrupt: &Interrupt, done: &mut Vec<Case>) -> Result<(), Error> {
         let mut kept = if self.args.keep { Some(self.start(interrupt)?) } else { None };
-        for &mix in &self.cases {
+        for (nth, &mix) in self.cases.iter().enumerate() {
             let mut fresh = None;
             let servers = match &mut kept {
                 Some(servers) => servers,
@@ -215,8 +235,12 @@ impl<'a> Plan<'a> {
             let mut a = self.runner("A", &mut servers.a, mix.clients.a, mix);
             let mut b = self.runner("B", &mut servers.b, mix.clients.b, mix);
             if self.args.common.fill {
-                a.fill(interrupt)?;
-                b.fill(interrupt)?;
+                for runner in [&mut a, &mut b] {
+                    runner.fill(interrupt)?;
+                    if self.args.keep && nth > 0 {
+                        runner.crowd.forget_memory();
+                    }
+                }
             }
             let mut runs = Vec::new();
             for _ in 0..self.args.reps.get() {

@@ -2,12 +2,13 @@
 
 use std::{
     net::{Ipv4Addr, SocketAddr, TcpListener},
+    thread,
     time::Duration,
 };
 
 use clap::{Parser, ValueEnum};
 
-use self::servers::{Elsewhere, Slow};
+use self::servers::{Elsewhere, Hanging, Slow};
 use crate::{
     Cli, Command,
     ceiling::{Ceiling, Runtime},
@@ -102,6 +103,38 @@ fn requests_that_a_slow_server_lets_wait_count_from_when_they_were_due() {
     let common = self::common("--warmup 0 --seconds 0.5");
     let measured = measure(&Options { connections: 1, in_flight: 1, ..self::options(slow.address, &common) });
     assert!(measured.latency_ms.p50 < 500.0, "{:?}", measured.latency_ms.p50);
+}
+
+#[test]
+fn requests_that_wait_until_the_end_are_said() {
+    const DOUBT: &str = "at the end a request had waited";
+    let doubted = |measured: &Measurement| measured.doubts(None).iter().any(|doubt| doubt.starts_with(DOUBT));
+    for flags in ["--warmup 0 --seconds 1 --rate 100", "--warmup 0 --seconds 1"] {
+        let (hanging, common) = (Hanging::start(30), common(flags));
+        let measured = measure(&options(hanging.address, &common));
+        // Thirty of a hundred are answered in the first third; the next one then waits for the rest of the time.
+        assert!(measured.requests == 30 && measured.unanswered_ms > 300.0, "{flags}: {}", measured.unanswered_ms);
+        assert!(doubted(&measured), "{flags}");
+        // With one in flight all others are waiting for it.
+        let measured = measure(&Options { connections: 1, in_flight: 1, ..options(hanging.address, &common) });
+        assert!(measured.requests == 0 && measured.unanswered_ms > 900.0 && doubted(&measured), "{flags}");
+    }
+}
+
+#[test]
+fn a_connection_that_breaks_fails_what_was_under_way_and_no_more() {
+    let ceiling = start(Runtime::CurrentThread);
+    let common = common("--warmup 0 --seconds 1.5 --rate 200");
+    let options = Options { connections: 1, in_flight: 100, ..options(ceiling.address(), &common) };
+    let end = thread::spawn(move || {
+        thread::sleep(Duration::from_millis(300));
+        drop(ceiling);
+    });
+    let measured = measure(&options);
+    end.join().unwrap();
+    // A hundred lanes would each have found out by a request of their own: more than that many were due afterwards.
+    let lost = measured.errors.get("connection lost").copied().unwrap_or_default();
+    assert!(measured.granted > 0 && lost < 50 && measured.errors.contains_key("cannot connect"), "{measured:?}");
 }
 
 #[test]
@@ -206,5 +239,5 @@ fn a_server_that_never_answers_cannot_prolong_a_run() {
     let common = common("--warmup 0 --seconds 0.2");
     let measured = measure(&options(target, &common));
     assert_eq!(measured.requests, 0);
-    assert!(measured.lines().contains(&"nothing was answered".into()));
+    assert!(measured.lines().contains(&"nothing was answered: no errors".into()));
 }

@@ -19,9 +19,9 @@ use tonic::transport::{Channel, Endpoint};
 use crate::{
     book::{self, MachineClock},
     error::Error,
-    load::{find_master, resolve, seconds},
+    load::{find_master, percent, resolve, seconds},
     output::print,
-    process::{cpu_time, memory},
+    process::{memory, own_cpu_time},
     table,
 };
 
@@ -46,8 +46,8 @@ pub(crate) struct Args {
     /// How long they idle, in seconds.
     #[arg(long, default_value = "10", value_name = "S", value_parser = seconds)]
     idle: Duration,
-    /// So many clients a second want something else while they idle; 0: nobody does.
-    #[arg(long, default_value = "0", value_name = "N")]
+    /// So many clients a second want something else while they idle, of those that take part in no spike; 0: nobody does.
+    #[arg(long, default_value = "0", value_name = "N", value_parser = clap::value_parser!(u32).range(..=100_000))]
     stir: u32,
     /// How many clients take part in a spike; 0: no spikes. Between spikes they want 1.
     #[arg(long, default_value = "2", value_name = "N")]
@@ -59,7 +59,7 @@ pub(crate) struct Args {
     #[arg(long, default_value = "3", value_name = "N")]
     spikes: u32,
     /// Everybody has what it is due when nobody is off by more than so many per cent.
-    #[arg(long, default_value = "1", value_name = "PERCENT")]
+    #[arg(long, default_value = "1", value_name = "PERCENT", value_parser = percent)]
     within: f64,
     /// Give a spike up after so many seconds.
     #[arg(long, default_value = "120", value_name = "S", value_parser = seconds)]
@@ -81,6 +81,8 @@ pub(crate) struct Args {
 /// What was measured.
 #[derive(Debug, Default, Serialize)]
 struct Measured {
+    /// The whole command line, so that it can be repeated.
+    arguments: Vec<String>,
     clients: usize,
     hints: bool,
     /// Until everybody had a first lease.
@@ -95,10 +97,20 @@ struct Measured {
     fall_s: Vec<Option<f64>>,
 }
 
+/// A client as the server sees it.
+#[derive(Clone, Copy, Debug)]
+struct Seen {
+    wants: f64,
+    due: f64,
+}
+
 struct Fleet {
     clients: Vec<Client>,
     resources: Vec<Resource>,
+    /// What each wants between spikes.
     wants: Vec<f64>,
+    /// What each wants now.
+    wanted: Vec<f64>,
     /// Of each target.
     statuses: Vec<StatusClient<Channel>>,
     random: fastrand::Rng,
@@ -109,6 +121,12 @@ struct Fleet {
 const PAGE: u32 = 1000;
 
 const POLL: Duration = Duration::from_millis(10);
+
+/// How often the spinner turns.
+const TICK: Duration = Duration::from_millis(100);
+
+/// Wants go to the server and back as they are, but for so much of them.
+const ROUNDING: f64 = 1e-9;
 
 pub(crate) fn main(args: &Args) -> Result<(), Error> {
     let targets = args.target.iter().map(|target| resolve(target)).collect::<Result<Vec<_>, _>>()?;
@@ -132,7 +150,8 @@ async fn measure(args: &Args, targets: &[String], book: &Book) -> Result<Measure
     let mut fleet = Fleet::new(args, targets);
     let pid = std::process::id();
     let clients = args.clients.get() as usize;
-    let mut measured = Measured { clients, hints: !args.no_hints, ..Measured::default() };
+    let arguments = std::env::args().skip(1).collect();
+    let mut measured = Measured { arguments, clients, hints: !args.no_hints, ..Measured::default() };
     let before = memory(pid)?.now_kib;
     let started = Instant::now();
     fleet.launch(args, targets, book)?;
@@ -140,15 +159,18 @@ async fn measure(args: &Args, targets: &[String], book: &Book) -> Result<Measure
     measured.start_s = started.elapsed().as_secs_f64();
 
     fleet.bar.set_message("idling");
-    let (cpu, from) = (cpu_time(pid)?, Instant::now());
+    // Turning the spinner would be most of what a small fleet costs.
+    fleet.bar.disable_steady_tick();
+    let (cpu, from) = (own_cpu_time(), Instant::now());
     fleet.idle(args).await?;
     measured.idle_s = from.elapsed().as_secs_f64();
-    measured.idle_cpu_s = (cpu_time(pid)?.saturating_sub(cpu)).as_secs_f64();
+    measured.idle_cpu_s = own_cpu_time().saturating_sub(cpu).as_secs_f64();
+    fleet.bar.enable_steady_tick(TICK);
     measured.memory_kib = memory(pid)?.now_kib.saturating_sub(before);
 
     let spikes = if args.spiking > 0 { args.spikes } else { 0 };
     if spikes > 0 {
-        fleet.settled(args).await?;
+        fleet.settled(args).await?.ok_or_else(|| args.never_settled())?;
     }
     for n in 1..=spikes {
         fleet.bar.set_message(format!("spike {n} of {spikes}"));
@@ -172,16 +194,18 @@ impl Fleet {
         let mut random = fastrand::Rng::with_seed(args.seed);
         let bar = ProgressBar::new_spinner();
         bar.set_style(ProgressStyle::with_template("{spinner} {elapsed} {msg}").expect("the template is a constant"));
-        bar.enable_steady_tick(Duration::from_millis(100));
+        bar.enable_steady_tick(TICK);
+        let wants: Vec<_> = (0..args.clients.get() as usize)
+            .map(|n| {
+                let usual = args.usual(&mut random);
+                if n < args.spiking { 1.0 } else { usual }
+            })
+            .collect();
         Fleet {
             clients: Vec::new(),
             resources: Vec::new(),
-            wants: (0..args.clients.get() as usize)
-                .map(|n| {
-                    let usual = args.usual(&mut random);
-                    if n < args.spiking { 1.0 } else { usual }
-                })
-                .collect(),
+            wanted: wants.clone(),
+            wants,
             statuses: targets.iter().map(|target| StatusClient::new(endpoint(target).connect_lazy())).collect(),
             random,
             bar,
@@ -224,10 +248,12 @@ impl Fleet {
     /// For as long as it is to last, somebody wants something else now and then.
     async fn idle(&mut self, args: &Args) -> Result<(), Error> {
         let over = tokio::time::Instant::now() + args.idle;
-        if args.stir > 0 {
+        // Spikes begin from what those who take part in them want between spikes.
+        let usual = args.spiking.min(self.resources.len())..self.resources.len();
+        if args.stir > 0 && !usual.is_empty() {
             let mut beat = tokio::time::interval(Duration::from_secs(1) / args.stir);
             while beat.tick().await < over {
-                let n = self.random.usize(..self.resources.len());
+                let n = self.random.usize(usual.clone());
                 self.wants[n] = args.usual(&mut self.random);
                 self.jump_one(n, self.wants[n])?;
             }
@@ -236,49 +262,54 @@ impl Fleet {
         Ok(())
     }
 
-    fn jump_one(&self, n: usize, wants: f64) -> Result<(), Error> {
+    fn jump_one(&mut self, n: usize, wants: f64) -> Result<(), Error> {
+        self.wanted[n] = wants;
         self.resources[n].set_wants(wants).map_err(|error| Error::Usage(error.to_string()))
     }
 
-    fn jump(&self, spiking: usize, wants: impl Fn(usize) -> f64) -> Result<(), Error> {
+    fn jump(&mut self, spiking: usize, wants: impl Fn(usize) -> f64) -> Result<(), Error> {
         (0..spiking.min(self.resources.len())).try_for_each(|n| self.jump_one(n, wants(n)))
     }
 
     /// How long until everybody has what it is due.
     async fn settled(&mut self, args: &Args) -> Result<Option<f64>, Error> {
         let from = Instant::now();
-        // The jump itself has to arrive before the server's word counts.
-        tokio::time::sleep(POLL * 5).await;
         while from.elapsed() < args.patience {
-            let at = from.elapsed();
-            let due = self.due(&args.resource).await?;
-            let off = |(client, resource): (&Client, &Resource)| {
-                let (has, due) = (resource.capacity().get(), due.get(client.id()).copied().unwrap_or(f64::NAN));
-                (has - due).abs() > args.within / 100.0 * due
-            };
-            let off = self.clients.iter().zip(&self.resources).filter(|pair| off(*pair)).count();
-            if off == 0 && due.len() >= self.clients.len() {
-                return Ok(Some(at.as_secs_f64()));
+            let seen = self.seen(&args.resource).await?;
+            let clients = self.clients.iter().zip(&self.resources).zip(&self.wanted);
+            let mut clients = clients.map(|((client, resource), wanted)| (client, resource.capacity().get(), *wanted));
+            if clients.all(|(client, has, wanted)| has_its_due(has, wanted, seen.get(client.id()), args.within)) {
+                return Ok(Some(from.elapsed().as_secs_f64()));
             }
             tokio::time::sleep(POLL).await;
         }
         Ok(None)
     }
 
-    /// What everybody is due, as the server sees it now.
-    async fn due(&mut self, resource: &str) -> Result<HashMap<String, f64>, Error> {
-        let mut due = HashMap::new();
+    /// Everybody, as the server sees them now.
+    async fn seen(&mut self, resource: &str) -> Result<HashMap<String, Seen>, Error> {
+        let mut seen = HashMap::new();
         for status in &mut self.statuses {
-            due_at(status, resource, &mut due).await?;
+            seen_at(status, resource, &mut seen).await?;
         }
-        Ok(due)
+        Ok(seen)
     }
 }
 
-async fn due_at(
+/// Whether the server knows by now what a client wants, and the client has what it is due for that, but for so many per cent. A
+/// client does not ask the moment it wants something else; until it does, everybody is due what they were due before, and
+/// has it.
+fn has_its_due(has: f64, wanted: f64, seen: Option<&Seen>, within: f64) -> bool {
+    seen.is_some_and(|seen| {
+        let known = (seen.wants - wanted).abs() <= ROUNDING * wanted.abs();
+        known && (has - seen.due).abs() <= within / 100.0 * seen.due
+    })
+}
+
+async fn seen_at(
     client: &mut StatusClient<Channel>,
     resource: &str,
-    due: &mut HashMap<String, f64>,
+    seen: &mut HashMap<String, Seen>,
 ) -> Result<(), Error> {
     let mut request =
         GetStatusRequest { resource_id: resource.to_owned(), page_size: PAGE, ..GetStatusRequest::default() };
@@ -286,7 +317,7 @@ async fn due_at(
         let status = client.get_status(request.clone()).await;
         let status = status.map_err(|status| Error::Usage(format!("GetStatus: {}", status.message())))?.into_inner();
         let holders = status.resources.into_iter().flat_map(|resource| resource.holder);
-        due.extend(holders.map(|holder| (holder.id, holder.due)));
+        seen.extend(holders.map(|holder| (holder.id, Seen { wants: holder.wants, due: holder.due })));
         if status.next_page_token.is_empty() {
             return Ok(());
         }
@@ -295,6 +326,14 @@ async fn due_at(
 }
 
 impl Args {
+    /// A spike on top of that would be measured from nowhere.
+    fn never_settled(&self) -> Error {
+        let patience = self.patience.as_secs_f64();
+        Error::Usage(format!(
+            "not everybody had what it is due after {patience} s, before any spike: raise --patience or --within"
+        ))
+    }
+
     /// What a client wants when it is not part of a spike.
     fn usual(&self, random: &mut fastrand::Rng) -> f64 {
         1.0 + random.f64() * (self.wants - 1.0).max(0.0)
@@ -330,4 +369,43 @@ impl Measured {
 fn times_text(times: &[Option<f64>]) -> String {
     let text = times.iter().map(|time| time.map_or_else(|| "never".to_owned(), |seconds| format!("{seconds:.2} s")));
     text.collect::<Vec<_>>().join(", ")
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser as _;
+
+    use super::*;
+
+    #[derive(clap::Parser)]
+    struct Line {
+        #[command(flatten)]
+        args: Args,
+    }
+
+    fn args(flags: &[&str]) -> Result<Args, clap::Error> {
+        Line::try_parse_from([&["fleet"], flags].concat()).map(|line| line.args)
+    }
+
+    #[test]
+    fn no_more_clients_change_their_minds_than_a_clock_can_tell_apart() {
+        assert!(args(&["--stir", "100000"]).is_ok() && args(&["--stir", "100001"]).is_err());
+    }
+
+    #[test]
+    fn what_nobody_could_be_within_is_refused() {
+        assert!(args(&["--within", "0.5"]).is_ok_and(|args| args.within == 0.5));
+        for wrong in ["NaN", "-1", "101", "inf"] {
+            assert!(args(&[&format!("--within={wrong}")]).is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn nobody_has_what_it_is_due_before_the_server_knows_what_it_wants() {
+        let has_its_due = |has, wanted, wants, due| has_its_due(has, wanted, Some(&Seen { wants, due }), 1.0);
+        assert!(has_its_due(1.0, 1.0, 1.0, 1.0));
+        assert!(!has_its_due(1.0, 1000.0, 1.0, 1.0), "the server has not heard of the spike");
+        assert!(!has_its_due(1.0, 1000.0, 1000.0, 500.0) && has_its_due(495.5, 1000.0, 1000.0, 500.0));
+        assert!(!super::has_its_due(1.0, 1.0, None, 1.0), "the server does not know it at all");
+    }
 }

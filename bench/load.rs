@@ -23,12 +23,14 @@ use crate::{
     signal::Interrupt,
 };
 
+#[cfg(test)]
+pub(crate) use self::measurement::{Kept, ServerUse};
 use self::workload::{Leave, Wants};
 pub(crate) use self::{
     crowd::{Crowd, Filled},
     master::{find_master, follow_to_master},
     measurement::{Measurement, number_or_null},
-    run::{Options, run},
+    run::{Options, run, warning},
 };
 
 mod connection;
@@ -45,12 +47,13 @@ mod workload;
 /// Asks a running server for capacity, and reports throughput, latency and cost.
 ///
 /// Without `--rate` the load is a closed loop of connections x in-flight requests, as fast as the server answers, each from
-/// the next of `--clients` clients in random order. Clients echo the lease they hold, as real ones do. Its latencies are
-/// those of a server that is kept busy by so many, no more and no less: who waits is not asking meanwhile.
+/// the next of `--clients` clients in random order. Clients echo the lease they were given last, as real ones do, but also
+/// when it has ended, for it may be long until it is their turn again. Its latencies are those of a server that is kept busy by so many, no more and no less: who waits is not asking meanwhile.
 ///
 /// With `--rate` requests begin when they are due, whether or not others have been answered, and latencies count from then:
-/// a server that stops for a second makes a second's worth of requests late, and all of them are in the result. (Counting
-/// from when they were sent would leave that out; it is known as coordinated omission.)
+/// a server that stops for a second makes a second's worth of requests late, and all of them are in the result that are
+/// answered before the end. (Counting from when they were sent would leave that out; it is known as coordinated omission.) If
+/// one has waited at the end for longer than any that was answered, that is said.
 #[derive(clap::Args)]
 #[command(after_long_help = LOAD_EXAMPLES)]
 pub(crate) struct Args {
@@ -128,13 +131,14 @@ pub(crate) struct Common {
     resource_prefix: String,
     /// How much clients want: `fixed:10`; `uniform:1-100` (random, but stable for each client); `changing` or
     /// `changing:1-100` (new in every request); `climbing:20` (in so many per cent of requests half as much again as
-    /// before).
+    /// before, and at least 1).
     #[arg(long, default_value = "uniform:1-100", value_name = "PATTERN")]
     wants: Wants,
     /// Repeats the same choice of clients and wants.
     #[arg(long, default_value = "1")]
     seed: u64,
-    /// Threads of the load generator. More take cores from a server on the same machine.
+    /// Threads of the load generator. More take cores from a server on the same machine. With --rate each has another thread
+    /// that keeps its schedule and is not part of the CPU time that is shown.
     #[arg(long, default_value = "1", value_name = "N")]
     threads: NonZeroU32,
 }
@@ -169,7 +173,7 @@ fn rate(text: &str) -> Result<f64, String> {
     rate.ok_or_else(|| "expected requests a second, from 0.1 to 1e7".into())
 }
 
-fn percent(text: &str) -> Result<f64, String> {
+pub(crate) fn percent(text: &str) -> Result<f64, String> {
     let percent = text.parse().ok().filter(|percent| (0.0..=100.0).contains(percent));
     percent.ok_or_else(|| "expected a percentage from 0 to 100".into())
 }
@@ -201,7 +205,7 @@ pub(crate) fn main(args: &Args) -> Result<(), Error> {
         server_pid: args.server_pid,
         common: &args.common,
     };
-    if let Some(warning) = options.warning() {
+    if let Some(warning) = warning(options.clients, options.connections, options.in_flight) {
         note(&warning);
     }
     let mut crowd = Crowd::new(&options);

@@ -9,7 +9,7 @@
 //!
 //! `simulate` needs none either: it runs the state machines of servers and clients in virtual time.
 //!
-//! `report` makes a page of what the others have written as JSON.
+//! `report` makes a page of what `load`, `compare`, `simulate`, `chaos` and `fleet` have written as JSON.
 //!
 //! Any server that speaks the Doorman protocol can be measured, whoever wrote it.
 

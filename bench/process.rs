@@ -13,6 +13,12 @@ pub(crate) fn cpu_time(pid: u32) -> Result<Duration, Error> {
     read_cpu(&format!("/proc/{pid}/stat")).map_err(|reason| Error::Proc { pid, reason })
 }
 
+/// CPU time of this process. Of itself a process is told to the nanosecond, where `/proc` counts ticks of ten milliseconds.
+pub(crate) fn own_cpu_time() -> Duration {
+    let time = rustix::time::clock_gettime(rustix::time::ClockId::ProcessCPUTime);
+    Duration::new(time.tv_sec.unsigned_abs(), u32::try_from(time.tv_nsec).unwrap_or_default())
+}
+
 /// CPU time of one thread of this process; `None` where the system does not say.
 pub(crate) fn own_thread_cpu_time(thread: u32) -> Option<Duration> {
     read_cpu(&format!("/proc/self/task/{thread}/stat")).ok()
@@ -114,6 +120,8 @@ fn words(template: &str, port: u16) -> Result<Vec<String>, Error> {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Instant;
+
     use super::*;
 
     #[test]
@@ -129,6 +137,12 @@ mod tests {
     #[test]
     fn own_use_can_be_read() {
         cpu_time(std::process::id()).unwrap();
+        // Half a tick: less than `/proc` could tell.
+        let (before, began) = (own_cpu_time(), Instant::now());
+        while own_cpu_time() < before + Duration::from_millis(5) {
+            assert!(began.elapsed() < Duration::from_secs(60), "it stands still");
+        }
+        assert!(!(own_cpu_time() - before).subsec_nanos().is_multiple_of(10_000_000), "it counts ticks");
         let memory = memory(std::process::id()).unwrap();
         assert!(memory.peak_kib >= memory.now_kib && memory.now_kib > 0, "{memory:?}");
         own_thread_cpu_time(thread_id().unwrap()).unwrap();

@@ -9,7 +9,8 @@ use leaseway_proto::doorman::{
 };
 use tonic::{Request, Response, Status};
 
-const LEASE: Duration = Duration::from_secs(60);
+/// As no lease is ever renewed to a later time than the first one's, it must not end while anything is measured.
+const LEASE: Duration = Duration::from_secs(7 * 24 * 3600);
 
 /// As long on the wire as a token made of a term and a counter.
 const TOKEN: u64 = (1 << 40) | 1_000_000;
@@ -69,5 +70,20 @@ impl Capacity for Fixed {
         _: Request<ReleaseCapacityRequest>,
     ) -> Result<Response<ReleaseCapacityResponse>, Status> {
         Ok(Response::new(ReleaseCapacityResponse::default()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn leases_outlast_any_measurement() {
+        let asked = GetCapacityRequest { resource: vec![Default::default()], ..Default::default() };
+        let answer = Fixed::new().get_capacity(Request::new(asked)).await.expect("it always answers").into_inner();
+        let expiry = answer.response[0].gets.and_then(|lease| lease.expiry_time).expect("it has one");
+        let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).expect("it is later");
+        // A run may last for a day, and a comparison has several.
+        assert!(expiry.unsigned_abs() > now.as_secs() + 3 * 24 * 3600);
     }
 }

@@ -1,8 +1,12 @@
 //! Servers that are not as they should be.
 
 use std::{
+    future::pending,
     net::{Ipv4Addr, SocketAddr},
-    sync::Arc,
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering::Relaxed},
+    },
     time::Duration,
 };
 
@@ -22,7 +26,8 @@ pub(super) struct Elsewhere {
 
 impl Elsewhere {
     pub(super) fn start(master: Option<SocketAddr>) -> Elsewhere {
-        let (address, runtime) = serve(|own| Odd { delay: Duration::ZERO, names: Some(master.unwrap_or(own)) });
+        let (address, runtime) =
+            serve(|own| Odd { delay: Duration::ZERO, names: Some(master.unwrap_or(own)), answers: u64::MAX.into() });
         Elsewhere { address, _runtime: runtime }
     }
 }
@@ -35,15 +40,29 @@ pub(super) struct Slow {
 
 impl Slow {
     pub(super) fn start(delay: Duration) -> Slow {
-        let (address, runtime) = serve(|_| Odd { delay, names: None });
+        let (address, runtime) = serve(|_| Odd { delay, names: None, answers: u64::MAX.into() });
         Slow { address, _runtime: runtime }
     }
 }
 
-#[derive(Clone)]
+/// Answers so many requests, and then none.
+pub(super) struct Hanging {
+    pub(super) address: SocketAddr,
+    _runtime: Runtime,
+}
+
+impl Hanging {
+    pub(super) fn start(answers: u64) -> Hanging {
+        let (address, runtime) = serve(|_| Odd { delay: Duration::ZERO, names: None, answers: answers.into() });
+        Hanging { address, _runtime: runtime }
+    }
+}
+
 struct Odd {
     delay: Duration,
     names: Option<SocketAddr>,
+    /// So many more, and then none.
+    answers: AtomicU64,
 }
 
 fn serve(odd: impl FnOnce(SocketAddr) -> Odd) -> (SocketAddr, Runtime) {
@@ -70,6 +89,9 @@ impl Capacity for Odd {
     }
 
     async fn get_capacity(&self, _: Request<GetCapacityRequest>) -> Result<Response<GetCapacityResponse>, Status> {
+        if self.answers.fetch_update(Relaxed, Relaxed, |left| left.checked_sub(1)).is_err() {
+            pending::<()>().await;
+        }
         sleep(self.delay).await;
         Ok(Response::new(GetCapacityResponse { response: Vec::new(), mastership: self.mastership() }))
     }

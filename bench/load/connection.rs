@@ -7,10 +7,10 @@ use std::{net::SocketAddr, time::Duration};
 
 use bytes::{BufMut, Bytes, BytesMut};
 use h2::client::{Connection as Driver, SendRequest};
-use http::{HeaderMap, HeaderValue, Method, Request, Uri, header};
+use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, Uri, header};
 use prost::Message;
 use tokio::{net::TcpStream, time::timeout};
-use tonic::Code;
+use tonic::{Code, Status};
 
 /// Loopback answers at once; silence for this long means a host that drops packets.
 pub(crate) const CONNECT_PATIENCE: Duration = Duration::from_secs(5);
@@ -169,8 +169,12 @@ fn status(headers: &HeaderMap) -> Result<(), Failure> {
     match Code::from_bytes(code.as_bytes()) {
         Code::Ok => Ok(()),
         code => {
-            let message = headers.get("grpc-message").and_then(|message| message.to_str().ok());
-            Err(Failure::Status(code, message.unwrap_or_default().to_owned()))
+            // Not of all headers: a broken one among the others would be a panic.
+            let names = ["grpc-status", "grpc-message"];
+            let known =
+                names.into_iter().filter_map(|name| Some((HeaderName::from_static(name), headers.get(name)?.clone())));
+            let status = Status::from_header_map(&known.collect());
+            Err(Failure::Status(code, status.map(|status| status.message().to_owned()).unwrap_or_default()))
         }
     }
 }
@@ -202,5 +206,8 @@ mod tests {
         assert!(status(&headers("0")).is_ok());
         assert_eq!(status(&headers("8")).unwrap_err().kind(), "ResourceExhausted");
         assert!(status(&HeaderMap::new()).is_err());
+        let mut refused = headers("8");
+        refused.insert("grpc-message", HeaderValue::from_static("50%25 of it%2C no more"));
+        assert_eq!(status(&refused).unwrap_err().reason(), "ResourceExhausted: 50% of it, no more");
     }
 }

@@ -51,6 +51,13 @@ impl Crowd {
         Crowd { population: options.population(), parts: Vec::new(), filled: None }
     }
 
+    /// For a server that has had other clients before: it uses again what these took.
+    pub(crate) fn forget_memory(&mut self) {
+        if let Some(filled) = &mut self.filled {
+            filled.bytes_per_client = None;
+        }
+    }
+
     /// One part for each of so many threads.
     pub(super) fn take(&mut self, threads: u32) -> Vec<Workload> {
         if self.parts.len() != threads as usize {

@@ -14,17 +14,31 @@ const LIMIT_SHARE: f64 = 0.85;
 const LAPSED: &str = "leases ended before it was their clients' turn, so that there were fewer than asked for: give the \
                       server's resources a longer lease_length";
 
+const UNANSWERED: &str = "at the end a request had waited, unanswered, for longer than the longest latency shown: what is shown \
+                          is too little; measure for longer";
+
+const FAILED: &str = "requests failed: those, and attempts to connect, are counted in requests/s and have no latency";
+
+/// Of less CPU time than so many seconds its ticks of 10 ms are more than a twentieth.
+const COARSE_S: f64 = 0.2;
+
+const COARSE: &str = "the server used so little CPU time that the ticks of 10 ms in which it is counted are coarse: measure \
+                      for longer";
+
 /// Milliseconds that requests may begin late without a word: what a timer takes, and a little more.
 const LATE_MS: f64 = 2.0;
 
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Measurement {
     pub(crate) seconds: f64,
-    /// Requests that ended in these seconds, errors included.
+    /// Requests that ended in these seconds, errors included, and attempts to connect among these.
     pub(crate) requests: u64,
     pub(crate) requests_per_second: f64,
     /// Of answers; errors are not part of it.
     pub(crate) latency_ms: Latency,
+    /// The longest that a request had waited by the end that was not answered before it; such requests are in no other figure.
+    #[serde(default)]
+    pub(crate) unanswered_ms: f64,
     /// Resources that got a lease.
     pub(crate) granted: u64,
     /// Resources that an answer left out, because their client came sooner than the server's minimum request interval.
@@ -41,12 +55,16 @@ pub(crate) struct Measurement {
     pub(crate) generator: GeneratorUse,
 }
 
-/// In an open loop from when a request was due, in a closed one from when it was sent.
+/// In an open loop from when a request was due, in a closed one from when it was sent. No numbers if nothing was answered.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Latency {
+    #[serde(deserialize_with = "number_or_null")]
     pub(crate) p50: f64,
+    #[serde(deserialize_with = "number_or_null")]
     pub(crate) p99: f64,
+    #[serde(deserialize_with = "number_or_null")]
     pub(crate) p999: f64,
+    #[serde(deserialize_with = "number_or_null")]
     pub(crate) max: f64,
     /// All of it: parts of the requests, and in how many milliseconds these were answered.
     pub(crate) distribution: Vec<(f64, f64)>,
@@ -109,6 +127,7 @@ impl Measurement {
             requests,
             requests_per_second: requests as f64 / seconds,
             latency_ms: Latency::of(&tally.latency_us),
+            unanswered_ms: tally.unanswered.as_secs_f64() * 1e3,
             granted: tally.granted,
             ignored: tally.ignored,
             newcomers: tally.newcomers,
@@ -127,8 +146,8 @@ impl Measurement {
 
     /// For people: one line each.
     pub(crate) fn lines(&self) -> Vec<String> {
-        if self.requests == 0 {
-            return vec!["nothing was answered".into(), self.generator.line()];
+        if self.latency_ms.distribution.is_empty() {
+            return vec![format!("nothing was answered: {}", self.errors_text()), self.generator.line()];
         }
         let Latency { p50, p99, p999, max, .. } = self.latency_ms;
         let mut lines = vec![
@@ -161,7 +180,18 @@ impl Measurement {
     pub(crate) fn doubts(&self, filled: Option<Filled>) -> Vec<&'static str> {
         let schedule = self.schedule.as_ref().and_then(Kept::doubt);
         let lapse = filled.and_then(|filled| self.lapse(filled));
-        self.generator.doubt().into_iter().chain(schedule).chain(lapse).collect()
+        let failed = (!self.errors.is_empty()).then_some(FAILED);
+        let doubts = self.generator.doubt().into_iter().chain(schedule);
+        doubts.chain(failed).chain(self.unanswered()).chain(self.coarse()).chain(lapse).collect()
+    }
+
+    fn coarse(&self) -> Option<&'static str> {
+        let cpu_s = self.server?.cores * self.seconds;
+        (self.requests > 0 && cpu_s < COARSE_S).then_some(COARSE)
+    }
+
+    fn unanswered(&self) -> Option<&'static str> {
+        (self.unanswered_ms > self.latency_ms.max.max(0.0)).then_some(UNANSWERED)
     }
 
     /// A server that was to be measured with many clients had fewer, for leases have ended. Those who leave have none.
@@ -218,13 +248,15 @@ impl Kept {
 
 impl Latency {
     fn of(histogram: &Histogram<u64>) -> Latency {
-        let at = |quantile| histogram.value_at_quantile(quantile) as f64 / 1e3;
+        // An empty histogram says 0, which would be a very fast answer.
+        let ms = |us: u64| if histogram.is_empty() { f64::NAN } else { us as f64 / 1e3 };
+        let at = |quantile| ms(histogram.value_at_quantile(quantile));
         let parts = parts(histogram.len());
         Latency {
             p50: at(0.5),
             p99: at(0.99),
             p999: at(0.999),
-            max: histogram.max() as f64 / 1e3,
+            max: ms(histogram.max()),
             distribution: parts.into_iter().map(|part| (part, at(part))).collect(),
         }
     }
@@ -315,6 +347,29 @@ mod tests {
         let (part, ms) = latency.distribution[20];
         assert!(part == 0.75 && (749.0..752.0).contains(&ms), "{ms}");
         assert_eq!(latency.distribution.last().map(|last| last.1), Some(latency.max));
+    }
+
+    #[test]
+    fn a_few_ticks_of_cpu_time_are_doubted() {
+        let memory = Memory { peak_kib: 1, now_kib: 1 };
+        let doubts = |cores| {
+            let server = Some(ServerUse { cpu_us_per_request: 1.0, cores, memory });
+            Measurement { seconds: 2.0, requests: 9, server, ..Measurement::example() }.doubts(None)
+        };
+        assert_eq!((doubts(0.05), doubts(0.11)), (vec![COARSE], vec![]));
+    }
+
+    #[test]
+    fn a_server_that_refuses_everything_has_no_latency() {
+        let mut tally = Tally::new();
+        tally.failed("ResourceExhausted".into());
+        let generator = GeneratorUse { threads: 1, cpu_share: None, busy_share: 0.1 };
+        let refused = Measurement::new(&tally, Duration::from_secs(1), None, generator);
+        assert_eq!(refused.lines()[0], "nothing was answered: 1 errors: ResourceExhausted 1");
+        assert_eq!(refused.doubts(None), [FAILED]);
+        let read: Measurement = serde_json::from_str(&serde_json::to_string(&refused).unwrap()).unwrap();
+        assert!(read.latency_ms.p50.is_nan() && read.latency_ms.max.is_nan(), "{read:?}");
+        assert!(Measurement::example().doubts(None).is_empty());
     }
 
     #[test]

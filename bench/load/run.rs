@@ -40,19 +40,18 @@ pub(crate) struct Options<'a> {
     pub(crate) common: &'a Common,
 }
 
-impl Options<'_> {
-    /// What is odd about this load, if anything.
-    pub(crate) fn warning(&self) -> Option<String> {
-        let in_flight = u64::from(self.connections) * u64::from(self.in_flight);
-        (u64::from(self.clients) < in_flight).then(|| {
-            format!(
-                "note: {in_flight} requests in flight from {} clients: some ask again before they are answered, which \
-                 real clients do not, and echo a lease that is not their newest",
-                self.clients
-            )
-        })
-    }
+/// What is odd about so many clients with so many requests in flight, if anything.
+pub(crate) fn warning(clients: u32, connections: u32, in_flight: u32) -> Option<String> {
+    let in_flight = u64::from(connections) * u64::from(in_flight);
+    (u64::from(clients) < in_flight).then(|| {
+        format!(
+            "note: {in_flight} requests in flight from {clients} clients: some ask again before they are answered, which \
+             real clients do not, and echo a lease that is not their newest"
+        )
+    })
+}
 
+impl Options<'_> {
     pub(crate) fn population(&self) -> Population {
         Population {
             clients: self.clients,
@@ -92,7 +91,8 @@ pub(crate) fn run(
 
     let memory = options.server_pid.map(process::memory).transpose()?;
     let threads = generator.threads.len();
-    let tally = generator.stop(crowd);
+    let mut tally = generator.stop(crowd);
+    tally.unanswered(after.overdue);
     let elapsed = after.at - before.at;
     let share = |time: Duration| time.as_secs_f64() / (elapsed.as_secs_f64() * threads as f64);
     let own_cpu = before.own_cpu.zip(after.own_cpu).map(|(before, after)| share(after.saturating_sub(before)));
@@ -122,6 +122,8 @@ struct Used {
     /// Of an open loop's schedule.
     due: u64,
     begun: u64,
+    /// For how long a request has been due that has not begun.
+    overdue: Duration,
 }
 
 impl Used {
@@ -134,6 +136,7 @@ impl Used {
             own_busy: generator.threads.iter().map(|thread| thread.metrics.worker_total_busy_duration(0)).sum(),
             due: schedules().map(|schedule| schedule.due_by(at)).sum(),
             begun: schedules().map(|schedule| schedule.begun()).sum(),
+            overdue: schedules().map(|schedule| schedule.overdue(at)).max().unwrap_or_default(),
             at,
         })
     }

@@ -46,6 +46,12 @@ impl Schedule {
         self.moment(begun)
     }
 
+    /// The request that was begun last has not been sent: somebody else has to. To be called before anybody else begins one.
+    pub(crate) fn give_back(&self) {
+        self.begun.store(self.begun() - 1, Ordering::Relaxed);
+        self.due.add_permits(1);
+    }
+
     fn moment(&self, nth: u64) -> Instant {
         self.start + Duration::from_secs_f64(nth as f64 * self.interval)
     }
@@ -60,6 +66,11 @@ impl Schedule {
 
     pub(crate) fn begun(&self) -> u64 {
         self.begun.load(Ordering::Relaxed)
+    }
+
+    /// For how long the next request has been due.
+    pub(crate) fn overdue(&self, now: Instant) -> Duration {
+        now.saturating_duration_since(self.moment(self.begun()))
     }
 
     /// A thread that lets requests go when they are due. It sleeps more precisely than tokio's timers, whose milliseconds
@@ -108,6 +119,10 @@ mod tests {
             assert_eq!(schedule.next().await, start + Duration::from_millis(100) * nth);
         }
         assert_eq!(schedule.begun(), 3);
+        assert_eq!(schedule.overdue(start + Duration::from_millis(300)), Duration::ZERO);
+        assert_eq!(schedule.overdue(start + Duration::from_millis(350)), Duration::from_millis(50));
+        schedule.give_back();
+        assert_eq!((schedule.begun(), schedule.next().await), (2, start + Duration::from_millis(200)));
         let more = tokio::time::timeout(Duration::from_millis(10), schedule.next());
         assert!(more.await.is_err(), "the fourth is not due");
     }

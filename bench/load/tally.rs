@@ -14,6 +14,8 @@ pub(crate) struct Tally {
     pub(crate) latency_us: Histogram<u64>,
     /// Between a request's moment in the schedule and its beginning; empty without a schedule.
     pub(crate) late_us: Histogram<u64>,
+    /// The longest that a request had waited that was not answered before the end.
+    pub(crate) unanswered: Duration,
     /// Resources granted, and left out of an answer.
     pub(crate) granted: u64,
     pub(crate) ignored: u64,
@@ -31,6 +33,7 @@ impl Tally {
         Tally {
             latency_us: histogram.clone(),
             late_us: histogram,
+            unanswered: Duration::ZERO,
             granted: 0,
             ignored: 0,
             newcomers: 0,
@@ -49,11 +52,15 @@ impl Tally {
         record(&mut self.late_us, by);
     }
 
+    pub(crate) fn unanswered(&mut self, waited: Duration) {
+        self.unanswered = self.unanswered.max(waited);
+    }
+
     pub(crate) fn failed(&mut self, kind: String) {
         *self.errors.entry(kind).or_default() += 1;
     }
 
-    /// Requests for capacity that ended, one way or another.
+    /// Requests for capacity that ended, one way or another; attempts to connect and releases if they failed.
     pub(crate) fn requests(&self) -> u64 {
         self.latency_us.len() + self.errors.values().sum::<u64>()
     }
@@ -62,6 +69,7 @@ impl Tally {
         let same = "all tallies have the same bounds";
         self.latency_us.add(&other.latency_us).expect(same);
         self.late_us.add(&other.late_us).expect(same);
+        self.unanswered(other.unanswered);
         self.granted += other.granted;
         self.ignored += other.ignored;
         self.newcomers += other.newcomers;

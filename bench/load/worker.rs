@@ -8,7 +8,7 @@ use std::{
     net::SocketAddr,
     rc::Rc,
     sync::{
-        Arc,
+        Arc, OnceLock,
         atomic::{AtomicU8, Ordering},
     },
     time::{Duration, Instant},
@@ -19,7 +19,7 @@ use leaseway_proto::doorman::{
 };
 use tokio::{
     sync::watch,
-    task::{LocalSet, spawn_local, yield_now},
+    task::{AbortHandle, LocalSet, spawn_local, yield_now},
     time::sleep,
 };
 
@@ -38,7 +38,11 @@ const RECONNECT_PAUSE: Duration = Duration::from_millis(100);
 /// Which part of a run this is. Answers are counted from `Measuring` until `Over` is set, by the thread that reads the
 /// server's CPU time just then.
 #[derive(Default)]
-pub(crate) struct Shared(AtomicU8);
+pub(crate) struct Shared {
+    phase: AtomicU8,
+    /// When `Over` was set.
+    over: OnceLock<Instant>,
+}
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Phase {
@@ -49,11 +53,14 @@ pub(crate) enum Phase {
 
 impl Shared {
     pub(crate) fn enter(&self, phase: Phase) {
-        self.0.store(phase as u8, Ordering::Relaxed);
+        if phase == Phase::Over {
+            self.over.get_or_init(Instant::now);
+        }
+        self.phase.store(phase as u8, Ordering::Relaxed);
     }
 
     fn phase(&self) -> Phase {
-        match self.0.load(Ordering::Relaxed) {
+        match self.phase.load(Ordering::Relaxed) {
             0 => Phase::WarmUp,
             1 => Phase::Measuring,
             _ => Phase::Over,
@@ -120,10 +127,29 @@ pub(crate) async fn work(plan: Plan, mut over: watch::Receiver<()>) -> Done {
     Done { tally: worker.tally.into_inner(), workload: worker.workload.into_inner() }
 }
 
+/// A request that is under way since it was sent, or was due. One that is still waiting when the measurement ends is in no
+/// figure: how long it had waited by then is kept.
+struct UnderWay<'w> {
+    worker: &'w Worker,
+    since: Instant,
+}
+
+impl Drop for UnderWay<'_> {
+    fn drop(&mut self) {
+        // Requests go on until their tasks end: those that began after the measurement are none of its business.
+        let waited = self.worker.shared.over.get().and_then(|over| over.checked_duration_since(self.since));
+        if let Some(waited) = waited {
+            self.worker.tally.borrow_mut().unanswered(waited);
+        }
+    }
+}
+
 /// One connection, as its lanes see it.
 #[derive(Clone)]
 struct Line {
     connection: Connection,
+    /// Of the task that does the connection's work: it ends when the connection breaks.
+    driver: AbortHandle,
     target: SocketAddr,
     ask: Path,
     release: Path,
@@ -136,9 +162,9 @@ impl Worker {
             let target = self.target.get();
             match Connection::open(target).await {
                 Ok((connection, driver)) => {
-                    let driver = spawn_local(driver);
+                    let driver = spawn_local(driver).abort_handle();
                     let (ask, release) = (Path::new(target, "GetCapacity"), Path::new(target, "ReleaseCapacity"));
-                    let line = Line { connection, target, ask, release };
+                    let line = Line { connection, driver: driver.clone(), target, ask, release };
                     let lanes: Vec<_> =
                         (0..in_flight).map(|_| spawn_local(Rc::clone(&self).lane(line.clone()))).collect();
                     for lane in lanes {
@@ -161,10 +187,16 @@ impl Worker {
         loop {
             let due = match &self.schedule {
                 None => Instant::now(),
-                Some(schedule) => self.on_time(schedule).await,
+                Some(schedule) => match self.on_time(schedule, &line).await {
+                    Some(due) => due,
+                    None => return,
+                },
             };
             let turn = self.workload.borrow_mut().write(&mut request);
-            match line.connection.call::<GetCapacityResponse>(&line.ask, &request).await {
+            let under_way = UnderWay { worker: &self, since: due };
+            let answer = line.connection.call::<GetCapacityResponse>(&line.ask, &request).await;
+            drop(under_way);
+            match answer {
                 Ok(GetCapacityResponse { mastership: Some(mastership), .. }) => {
                     self.count_failure("not the master".into());
                     if self.turn_away(&line, &mastership).await {
@@ -195,13 +227,17 @@ impl Worker {
         }
     }
 
-    /// Waits for the next moment of the schedule.
-    async fn on_time(&self, schedule: &Schedule) -> Instant {
+    /// Waits for the next moment of the schedule; `None` if this connection broke meanwhile, so that another has to send it.
+    async fn on_time(&self, schedule: &Schedule, line: &Line) -> Option<Instant> {
         let due = schedule.next().await;
+        if line.driver.is_finished() {
+            schedule.give_back();
+            return None;
+        }
         if self.shared.phase() == Phase::Measuring {
             self.tally.borrow_mut().late(due.elapsed());
         }
-        due
+        Some(due)
     }
 
     fn settle(&self, asker: Asker, answer: &GetCapacityResponse, latency: Duration) -> Settled {

@@ -281,7 +281,8 @@ impl Workload {
                 None => f64::from(self.rng.u32(1..=100)),
                 Some(has) if self.rng.u8(0..100) >= *percent => has,
                 Some(has) if has * 1.5 > 100.0 => 1.0,
-                Some(has) => has * 1.5,
+                // Of nothing, half as much again is nothing.
+                Some(has) => (has * 1.5).max(1.0),
             },
             Wants::Uniform(range) => {
                 let name = (u64::from(client) << 32 | nth as u64) ^ (u64::from(generation) << 20);

@@ -1,5 +1,5 @@
 //! Figures side by side: a bar for the median, and a line from the smallest to the largest of the repetitions. Where bars
-//! from zero would all look alike, dots on a scale that does not begin there, which it says.
+//! from zero would all look alike, dots on a scale that does not begin there, which the note has to say.
 
 use maud::{Markup, html};
 
@@ -10,7 +10,7 @@ use crate::{
 };
 
 /// Right of the longest bar: its value.
-const VALUES: f64 = 150.0;
+const VALUES: f64 = 200.0;
 const ROW: f64 = 20.0;
 const LABEL: f64 = 20.0;
 
@@ -44,18 +44,19 @@ pub(super) fn bars(title: &str, note: &str, scale: &Scale, names: &[&str], group
     let mut used: Vec<_> = groups.iter().flat_map(|group| group.bars.iter().map(|bar| bar.series)).collect();
     used.sort_unstable();
     used.dedup();
-    let legend_height = if used.len() > 1 { 24.0 } else { 4.0 };
+    let names: Vec<_> = used.iter().map(|&series| (series, names[series])).collect();
+    let (legend_height, legend) = legend(&names);
 
-    let mut bottom = legend_height;
+    let top = legend_height + 4.0;
+    let mut bottom = top;
     let mut placed = Vec::with_capacity(groups.len());
     for group in groups {
         placed.push((bottom, group));
         bottom += LABEL + group.bars.len() as f64 * ROW + 6.0;
     }
-    let names: Vec<_> = used.iter().map(|&series| (series, names[series])).collect();
     let body = html! {
-        (grid(scale, to, legend_height, bottom, &x))
-        @if names.len() > 1 { (legend(&names, 12.0)) }
+        (grid(scale, to, top, bottom, &x))
+        (legend)
         @for (top, group) in placed {
             text.soft x="0" y=(at(top + 14.0)) { (group.label) }
             @for (place, bar) in group.bars.iter().enumerate() {
@@ -72,7 +73,8 @@ fn draw(bar: &Bar, scale: &Scale, top: f64, x: &impl Fn(f64) -> f64) -> Markup {
     let fill = format!("f{}", bar.series % SERIES);
     let middle = top + ROW / 2.0 - 2.0;
     let value = |value| grouped(value, digits);
-    let apart = value(min) != value(max);
+    // A repetition without an answer has no figure, so that there is no range.
+    let apart = min.is_finite() && max.is_finite() && value(min) != value(max);
     let range = if apart { format!(" ({} to {})", value(min), value(max)) } else { String::new() };
     html! {
         @if !median.is_finite() {
@@ -142,6 +144,10 @@ mod tests {
         let chart = bars("t", "n", &SCALE, &["one", "two"], &[group(&[50_000.0, f64::NAN])]).unwrap();
         assert!(chart.body.into_string().contains('–'));
         assert!(bars("t", "n", &SCALE, &["one"], &[group(&[f64::NAN])]).is_none());
+        let mut partly = group(&[50_000.0, 20_000.0]);
+        partly.bars[0].spread.max = f64::NAN;
+        let svg = bars("t", "n", &SCALE, &["one", "two"], &[partly]).unwrap().body.into_string();
+        assert!(svg.contains("50,000") && !svg.contains("NaN") && !svg.contains('–'), "{svg}");
         assert!(bars("t", "n", &SCALE, &[], &[]).is_none());
     }
 }

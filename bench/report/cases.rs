@@ -16,6 +16,8 @@ use crate::{
 pub(super) struct Case<'s> {
     /// Its server's place in `Cases::names`.
     pub(super) series: usize,
+    /// The place of the name that the server has whoever its clients are: a line through numbers of clients has that one.
+    pub(super) server: usize,
     pub(super) summary: Summary,
     pub(super) resources: u32,
     pub(super) load: &'s str,
@@ -65,6 +67,7 @@ impl<'s> Cases<'s> {
         let runs = vec![&report.measurement];
         self.cases.push(Case {
             series,
+            server: series,
             summary,
             resources: report.resources,
             load: &report.load,
@@ -75,15 +78,21 @@ impl<'s> Cases<'s> {
     }
 
     fn add_comparison(&mut self, suffix: &str, report: &'s compare::Report) {
-        let [a, b] = names(&report.a, &report.b).map(|name| self.series(name + suffix));
+        let names = names(&report.a, &report.b).map(|name| name + suffix);
+        let [a, b] = names.clone().map(|name| self.series(name));
         for case in &report.cases {
             let turns = self.turns();
+            // The same server twice, that is what its clients make of it: they have to be told apart.
+            let apart = a == b && case.a.clients != case.b.clients;
+            let clients = || format!("{}, {} clients", names[1], grouped(case.b.clients.into(), 0));
+            let series_b = if apart { self.series(clients()) } else { b };
             let runs_a: Vec<_> = case.runs.iter().map(|run| &run.a).collect();
             let runs_b: Vec<_> = case.runs.iter().map(|run| &run.b).collect();
-            for (series, side, runs) in [(a, &case.a, runs_a), (b, &case.b, runs_b)] {
+            for (series, server, side, runs) in [(a, a, &case.a, runs_a), (series_b, b, &case.b, runs_b)] {
                 let (resources, load) = (case.resources, case.load.as_str());
                 let ratio = Some(&case.ratio);
-                self.cases.push(Case { series, summary: side.clone(), resources, load, runs, turns, ratio });
+                let summary = side.clone();
+                self.cases.push(Case { series, server, summary, resources, load, runs, turns, ratio });
             }
         }
     }
@@ -144,17 +153,18 @@ impl<'s> Cases<'s> {
         let cases: Vec<_> = self.cases.iter().filter(same).collect();
         let clients = cases.iter().map(|case| f64::from(case.summary.clients));
         let (least, most) = (clients.clone().reduce(f64::min)?, clients.reduce(f64::max)?);
-        if least == most {
+        let cost = cases.iter().map(|case| case.summary.cpu_us_per_request.max).fold(0.0, f64::max);
+        // Too little was asked for a tick of CPU time: there is no scale for that.
+        if least == most || cost <= 0.0 {
             return None;
         }
-        let cost = cases.iter().map(|case| case.summary.cpu_us_per_request.max).fold(0.0, f64::max);
         let across = lines::powers("clients", least, most, |value| grouped(value, 0));
         let up = from_zero("µs of CPU per request", cost);
         let mut all = Vec::new();
         for series in 0..self.names.len() {
             let mut points: Vec<_> = cases
                 .iter()
-                .filter(|case| case.series == series)
+                .filter(|case| case.server == series)
                 .map(|case| (f64::from(case.summary.clients), case.summary.cpu_us_per_request))
                 .collect();
             points.sort_by(|one, other| one.0.total_cmp(&other.0));
@@ -185,13 +195,20 @@ impl<'s> Cases<'s> {
         };
         let up = lines::powers("milliseconds", least, most, |value| value.to_string());
         let title = format!("Latency: {}", label(group));
-        let open = group.iter().any(|case| case.runs.iter().any(|run| run.schedule.is_some()));
-        let note = if open {
-            "From when a request was due to its answer; open loop. Lower is better."
-        } else {
-            "From sending a request to its answer; closed loop. Lower is better."
-        };
-        Some(lines::lines(&title, note, [&across, &up], &self.names(), &all))
+        Some(lines::lines(&title, latency_note(group), [&across, &up], &self.names(), &all))
+    }
+}
+
+/// From when to when a latency is. Curves of one picture may be of loads of both kinds.
+fn latency_note(group: &[Case<'_>]) -> &'static str {
+    let mut open = group.iter().flat_map(|case| &case.runs).map(|run| run.schedule.is_some());
+    if !open.clone().any(|open| open) {
+        "From sending a request to its answer; closed loop. Lower is better."
+    } else if open.all(|open| open) {
+        "From when a request was due to its answer; open loop. Lower is better."
+    } else {
+        "To its answer: with a rate from when a request was due, open loop; else from sending it, closed loop. These do not \
+         compare. Lower is better."
     }
 }
 
@@ -262,12 +279,77 @@ fn names(a: &str, b: &str) -> [String; 2] {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::{
+        load::{Kept, ServerUse},
+        machine::Machine,
+        process::Memory,
+    };
 
     #[test]
     fn servers_are_called_by_their_programs() {
         assert_eq!(names("/x/leaseway serve --a", "/y/bench ceiling"), ["leaseway serve", "bench ceiling"]);
         assert_eq!(names("srv --a {port}", "srv --b {port}"), ["A: srv", "B: srv"]);
         assert_eq!(names("srv --a {port}", "srv --a {port}"), ["srv", "srv"]);
+    }
+
+    fn comparison(a: &str, b: &str, clients: [u32; 2], cpu: f64) -> compare::Report {
+        let runs: Vec<_> = [cpu, cpu * 2.0]
+            .map(|cpu| {
+                let memory = Memory { peak_kib: 1, now_kib: 1 };
+                let server = Some(ServerUse { cpu_us_per_request: cpu, cores: 1.0, memory });
+                let run = Measurement { server, ..Measurement::example() };
+                compare::Pair { a: run.clone(), b: run }
+            })
+            .into();
+        let summary = |clients| Summary::of(clients, None, &runs.iter().map(|run| &run.a).collect::<Vec<_>>());
+        let [a_side, b_side] = clients.map(summary);
+        let case = compare::Case::new(1, "1x4".into(), a_side, b_side, runs);
+        let (a, b) = (a.into(), b.into());
+        compare::Report { a, b, arguments: Vec::new(), machine: Machine::read(), cases: vec![case] }
+    }
+
+    fn compared(a: &str, b: &str, clients: [u32; 2]) -> Source {
+        let content = Content::Compare(Box::new(comparison(a, b, clients, 10.0)));
+        Source { name: "x".into(), content }
+    }
+
+    #[test]
+    fn one_server_with_clients_of_two_numbers_has_two_colours_and_one_line_of_cost() {
+        let sources = [compared("srv --at {port}", "srv --at {port}", [1_000_000, 10])];
+        let cases = Cases::of(&sources);
+        assert_eq!(cases.names(), ["srv", "srv, 10 clients"]);
+        let [a, b] = &cases.cases[..] else { panic!("two sides") };
+        assert!(a.series != b.series && a.server == b.server);
+        let cost = cases.cost(1, "1x4").expect("two numbers of clients").body.into_string();
+        assert_eq!(cost.matches("class=\"line").count(), 1, "{cost}");
+        let nothing = Content::Compare(Box::new(comparison("srv", "srv", [10, 20], 0.0)));
+        assert!(Cases::of(&[Source { name: "x".into(), content: nothing }]).cost(1, "1x4").is_none());
+        let sources = [compared("srv --at {port}", "srv --at {port}", [10, 10])];
+        assert_eq!(Cases::of(&sources).names(), ["srv"]);
+    }
+
+    #[test]
+    fn latencies_say_from_when_they_count() {
+        let kept = Kept { rate: 1.0, due: 1, begun: 1, late_p99_ms: 0.0, late_max_ms: 0.0 };
+        let (open, closed) = (Measurement { schedule: Some(kept), ..Measurement::example() }, Measurement::example());
+        let note = |runs: &[&Measurement]| {
+            let case = |run| Case {
+                series: 0,
+                server: 0,
+                summary: Summary::of(1, None, &[run]),
+                resources: 1,
+                load: "1x1",
+                runs: vec![run],
+                turns: 0,
+                ratio: None,
+            };
+            latency_note(&runs.iter().map(|run| case(*run)).collect::<Vec<_>>())
+        };
+        assert!(note(&[&closed, &closed]).contains("; closed loop."));
+        assert!(note(&[&open, &open]).contains("; open loop."));
+        assert!(
+            note(&[&open, &closed]).contains("do not compare") && note(&[&closed, &open]).contains("do not compare")
+        );
     }
 
     #[test]

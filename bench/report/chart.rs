@@ -76,27 +76,53 @@ pub(super) fn stacked(title: &str, charts: &[&Chart]) -> String {
     document.into_string() + "\n"
 }
 
-/// Which colour is whose.
-pub(super) fn legend(names: &[(usize, &str)], y: f64) -> Markup {
-    let mut x = 0.0;
-    let placed: Vec<_> = names
-        .iter()
-        .map(|(series, name)| {
-            let at = x;
-            // Letters are not measured here; this is a wide one's width.
-            x += 24.0 + name.chars().count() as f64 * 7.0;
-            (at, series % SERIES, name)
-        })
-        .collect();
-    html! {
-        @for (at, series, name) in placed {
-            rect.{ "f" (series) } x=(at) y=(y - 10.0) width="12" height="12" rx="2" {}
-            text x=(at + 17.0) y=(y) { (name) }
-        }
+/// Letters are not measured here; this is the width of a wide one.
+const LETTER: f64 = 7.6;
+const SQUARE: f64 = 17.0;
+const LEGEND_ROW: f64 = 18.0;
+
+/// Which colour is whose, in as many rows as it takes, and how high that is. Nothing of fewer than two.
+pub(super) fn legend(names: &[(usize, &str)]) -> (f64, Markup) {
+    if names.len() < 2 {
+        return (0.0, Markup::default());
     }
+    let (mut x, mut row) = (0.0, 0.0);
+    let mut placed = Vec::with_capacity(names.len());
+    for (series, name) in names {
+        let width = SQUARE + name.chars().count() as f64 * LETTER;
+        if x > 0.0 && x + width > WIDTH {
+            (x, row) = (0.0, row + 1.0);
+        }
+        placed.push((x, 12.0 + row * LEGEND_ROW, series % SERIES, name));
+        x += width + 10.0;
+    }
+    let markup = html! {
+        @for (x, y, series, name) in placed {
+            rect.{ "f" (series) } x=(at(x)) y=(at(y - 10.0)) width="12" height="12" rx="2" {}
+            text x=(at(x + SQUARE)) y=(at(y)) { (name) }
+        }
+    };
+    ((row + 1.0) * LEGEND_ROW + 4.0, markup)
 }
 
 /// A coordinate, to a tenth.
 pub(super) fn at(value: f64) -> String {
     format!("{value:.1}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_legend_has_as_many_rows_as_its_names_need() {
+        let (one, two) = ("n".repeat(30), "m".repeat(60));
+        let (height, markup) = legend(&[(0, &one), (1, &one), (2, &two), (3, "short")]);
+        let svg = markup.into_string();
+        assert_eq!(svg.matches("y=\"12.0\"").count(), 2, "two fit beside each other: {svg}");
+        assert_eq!(svg.matches("y=\"30.0\"").count(), 2, "{svg}");
+        assert_eq!(svg.matches("<text x=\"17.0\"").count(), 2, "each row begins at the left: {svg}");
+        assert_eq!(height, 2.0 * LEGEND_ROW + 4.0);
+        assert_eq!(legend(&[(0, &one)]).0, 0.0, "one needs none");
+    }
 }

@@ -9,7 +9,8 @@ use crate::compare::Spread;
 
 const LEFT: f64 = 56.0;
 const RIGHT: f64 = 30.0;
-const TOP: f64 = 28.0;
+/// Above what is drawn, below the names: half of the topmost mark.
+const TOP: f64 = 8.0;
 const HEIGHT: f64 = 240.0;
 const BOTTOM: f64 = 40.0;
 
@@ -30,38 +31,42 @@ pub(super) struct Line {
 pub(super) fn lines(title: &str, note: &str, axes: [&Axis<'_>; 2], names: &[&str], lines: &[Line]) -> Chart {
     let [across, up] = axes;
     let x = |value| LEFT + (across.place)(value).clamp(0.0, 1.0) * (WIDTH - LEFT - RIGHT);
-    let y = |value| TOP + (1.0 - (up.place)(value).clamp(0.0, 1.0)) * HEIGHT;
-    let names: Vec<_> = lines.iter().map(|line| (line.series, names[line.series])).collect();
+    let mut names: Vec<_> = lines.iter().map(|line| (line.series, names[line.series])).collect();
+    names.sort_unstable();
+    names.dedup();
+    let (legend_height, legend) = legend(&names);
+    let top = legend_height + TOP;
+    let y = |value| top + (1.0 - (up.place)(value).clamp(0.0, 1.0)) * HEIGHT;
     let body = html! {
-        @if names.len() > 1 { (legend(&names, 12.0)) }
+        (legend)
         @for (value, text) in &up.marks {
             line.grid x1=(LEFT) x2=(WIDTH - RIGHT) y1=(at(y(*value))) y2=(at(y(*value))) {}
             text.soft.end x=(LEFT - 8.0) y=(at(y(*value) + 4.0)) { (text) }
         }
         @for (value, text) in &across.marks {
-            line.grid x1=(at(x(*value))) x2=(at(x(*value))) y1=(TOP) y2=(TOP + HEIGHT) {}
-            text.soft.middle x=(at(x(*value))) y=(TOP + HEIGHT + 16.0) { (text) }
+            line.grid x1=(at(x(*value))) x2=(at(x(*value))) y1=(top) y2=(top + HEIGHT) {}
+            text.soft.middle x=(at(x(*value))) y=(top + HEIGHT + 16.0) { (text) }
         }
-        text.soft.middle x=(at((LEFT + WIDTH - RIGHT) / 2.0)) y=(TOP + HEIGHT + 34.0) { (across.label) }
-        text.soft.middle transform=(format!("translate(11 {}) rotate(-90)", TOP + HEIGHT / 2.0)) { (up.label) }
+        text.soft.middle x=(at((LEFT + WIDTH - RIGHT) / 2.0)) y=(top + HEIGHT + 34.0) { (across.label) }
+        text.soft.middle transform=(format!("translate(11 {}) rotate(-90)", top + HEIGHT / 2.0)) { (up.label) }
         @for line in lines { (draw(line, &x, &y)) }
     };
-    Chart { title: title.into(), note: note.into(), height: TOP + HEIGHT + BOTTOM, body }
+    Chart { title: title.into(), note: note.into(), height: top + HEIGHT + BOTTOM, body }
 }
 
 fn draw(line: &Line, x: &impl Fn(f64) -> f64, y: &impl Fn(f64) -> f64) -> Markup {
     let series = line.series % SERIES;
     let path = |value: fn(&Spread) -> f64| {
         let mut path = String::new();
-        for (place, (across, spread)) in line.points.iter().enumerate() {
-            let command = if place == 0 { 'M' } else { 'L' };
+        for (across, spread) in &line.points {
+            let command = if path.is_empty() { 'M' } else { 'L' };
             let _ = write!(path, "{command}{} {}", at(x(*across)), at(y(value(spread))));
         }
         path
     };
-    let mut band = path(|spread| spread.max);
+    let mut band = path(|spread| range(spread)[1]);
     for (across, spread) in line.points.iter().rev() {
-        let _ = write!(band, "L{} {}", at(x(*across)), at(y(spread.min)));
+        let _ = write!(band, "L{} {}", at(x(*across)), at(y(range(spread)[0])));
     }
     band.push('Z');
     html! {
@@ -70,11 +75,18 @@ fn draw(line: &Line, x: &impl Fn(f64) -> f64, y: &impl Fn(f64) -> f64) -> Markup
         @if line.dots {
             @for (across, spread) in &line.points {
                 circle.{ "f" (series) } cx=(at(x(*across))) cy=(at(y(spread.median))) r="4" {
-                    title { (format!("{:.2} ({:.2} to {:.2})", spread.median, spread.min, spread.max)) }
+                    @let [least, most] = range(spread);
+                    title { (format!("{:.2} ({least:.2} to {most:.2})", spread.median)) }
                 }
             }
         }
     }
+}
+
+/// From the least to the most. A repetition without an answer has no figure: then there is no range.
+fn range(spread: &Spread) -> [f64; 2] {
+    let range = [spread.min, spread.max];
+    if range.iter().all(|bound| bound.is_finite()) { range } else { [spread.median; 2] }
 }
 
 /// From one power of ten to another; every power has a mark.
@@ -100,7 +112,7 @@ mod tests {
 
     #[test]
     fn a_line_goes_through_the_medians() {
-        let spread = |median: f64| Spread { median, min: median / 2.0, max: median * 2.0 };
+        let spread = |median: f64| Spread { median, min: median / 2.0, max: f64::NAN };
         let line = Line { series: 7, points: vec![(10.0, spread(0.25)), (100.0, spread(0.5))], dots: true };
         let up = Axis { label: "up", marks: vec![], place: Box::new(|value| value) };
         let across = powers("across", 10.0, 100.0, |value| value.to_string());
@@ -109,5 +121,19 @@ mod tests {
         let (quarter, half) = (TOP + HEIGHT * 0.75, TOP + HEIGHT / 2.0);
         let expected = format!("d=\"M{LEFT:.1} {quarter:.1}L{:.1} {half:.1}\"", WIDTH - RIGHT);
         assert!(svg.contains(&expected) && svg.contains("class=\"line k1\""), "{svg}");
+        assert!(!svg.contains("NaN"), "{svg}");
+    }
+
+    #[test]
+    fn names_stand_above_what_is_drawn() {
+        let spread = Spread { median: 0.5, min: 0.5, max: 0.5 };
+        let line = |series| Line { series, points: vec![(10.0, spread), (100.0, spread)], dots: false };
+        let up = Axis { label: "up", marks: vec![], place: Box::new(|value| value) };
+        let across = powers("across", 10.0, 100.0, |value| value.to_string());
+        let draw = |all: &[Line]| lines("t", "n", [&across, &up], &["one", "two"], all);
+        let (one, two) = (draw(&[line(0)]), draw(&[line(0), line(1)]));
+        assert!(two.height >= one.height + 18.0, "{} and {}", one.height, two.height);
+        let svg = draw(&[line(1), line(1)]).body.into_string();
+        assert!(!svg.contains("two"), "one name is not written twice: {svg}");
     }
 }

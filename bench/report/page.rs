@@ -117,7 +117,12 @@ impl<'s> Page<'s> {
                     doubts.extend((broken > 0).then(|| format!("{name}: {broken} runs broke a promise")));
                     None
                 }
-                Content::Chaos(_) | Content::Fleet(_) => None,
+                Content::Chaos(chaos) => {
+                    let found = trees::chaos_doubts(chaos);
+                    doubts.extend(found.into_iter().map(|doubt| format!("{name}: {doubt}")));
+                    None
+                }
+                Content::Fleet(_) => None,
             };
             if machine.is_some_and(|machine| !machine.optimised) {
                 doubts.push(format!("{name}: the load generator was a debug build"));
@@ -133,8 +138,8 @@ impl<'s> Page<'s> {
                 table {
                     tr {
                         th.word { "server" } th { "clients" } th { "resources" } th { "load" } th { "rate" }
-                        th { "requests/s" } th { "CPU µs/request" } th { "p50 ms" } th { "p99 ms" } th { "p99.9 ms" }
-                        th { "max ms" } th { "peak MiB" } th { "bytes/client" } th { "errors" } th { "ignored" }
+                        th { "requests/s" } th { "CPU µs/request" } th { "p50 ms" } th { "p99 ms" } th { "p99.9 ms, worst" }
+                        th { "max ms, worst" } th { "peak MiB" } th { "bytes/client" } th { "errors" } th { "ignored" }
                     }
                     @for turn in turns {
                         @for case in turn { (self.row(case)) }
@@ -156,8 +161,9 @@ impl<'s> Page<'s> {
 
     fn row(&self, case: &Case<'_>) -> Markup {
         let summary = &case.summary;
-        let worst =
-            |figure: fn(&crate::load::Measurement) -> f64| case.runs.iter().map(|run| figure(run)).fold(0.0, f64::max);
+        let worst = |figure: fn(&crate::load::Measurement) -> f64| {
+            case.runs.iter().map(|run| figure(run)).fold(f64::NAN, f64::max)
+        };
         let rate = case.runs.iter().find_map(|run| Some(run.schedule.as_ref()?.rate));
         let bytes = summary.filled.and_then(|filled| filled.bytes_per_client);
         let dash = |value: Option<f64>| value.map_or("–".to_owned(), |value| grouped(value, 0));
@@ -177,13 +183,13 @@ impl<'s> Page<'s> {
     }
 
     fn tables(&self) -> Vec<Table> {
-        let table = |source: &Source| match &source.content {
-            Content::Simulate(simulated) => Some(trees::simulated_table(&source.name, simulated)),
-            Content::Chaos(chaos) => Some(trees::chaos_table(&source.name, chaos)),
-            Content::Fleet(fleet) => Some(trees::fleet_table(&source.name, fleet)),
-            Content::Load(_) | Content::Compare(_) => None,
+        let tables = |source: &Source| match &source.content {
+            Content::Simulate(simulated) => trees::simulated_tables(&source.name, simulated),
+            Content::Chaos(chaos) => vec![trees::chaos_table(&source.name, chaos)],
+            Content::Fleet(fleet) => vec![trees::fleet_table(&source.name, fleet)],
+            Content::Load(_) | Content::Compare(_) => Vec::new(),
         };
-        self.sources.iter().filter_map(table).collect()
+        self.sources.iter().flat_map(tables).collect()
     }
 }
 
@@ -229,7 +235,8 @@ fn origin(source: &Source) -> Markup {
         Content::Compare(report) => vec![command(&report.arguments)],
         Content::Chaos(chaos) => vec![command(&chaos.report.arguments)],
         Content::Simulate(simulated) => trees::commands(simulated),
-        Content::Fleet(_) => Vec::new(),
+        Content::Fleet(fleet) if fleet.arguments.is_empty() => Vec::new(),
+        Content::Fleet(fleet) => vec![command(&fleet.arguments)],
     };
     let at = match &source.content {
         Content::Load(report) => Some(&report.machine.at),

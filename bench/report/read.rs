@@ -1,11 +1,15 @@
 //! Result files. Which command wrote one shows by what is in it; what is missing or of the wrong kind is named.
 
-use std::path::Path;
+use std::{collections::BTreeMap, path::Path};
 
 use serde::{Deserialize, de::DeserializeOwned};
 use serde_json::Value;
 
-use crate::{compare, error::Error, load};
+use crate::{
+    compare,
+    error::Error,
+    load::{self, number_or_null},
+};
 
 /// A file, and what is in it.
 pub(super) struct Source {
@@ -31,6 +35,8 @@ pub(super) struct Simulated {
 #[derive(Deserialize)]
 pub(super) struct SimulatedCase {
     pub(super) scenario: String,
+    #[serde(default)]
+    pub(super) set: BTreeMap<String, String>,
     pub(super) algorithm: Value,
     pub(super) reuse: String,
     pub(super) push: bool,
@@ -47,6 +53,13 @@ pub(super) struct SimulatedSpreads {
     pub(super) apart_at_end_worst: Option<SimulatedSpread>,
     pub(super) settled_refreshes: Option<SimulatedSpread>,
     pub(super) messages_per_s: Option<SimulatedSpread>,
+    pub(super) of_capacity: Option<SimulatedSpread>,
+    // Of pools alone.
+    pub(super) overloads_in_8_h: Option<SimulatedSpread>,
+    pub(super) overused: Option<SimulatedSpread>,
+    pub(super) used: Option<SimulatedSpread>,
+    pub(super) total: Option<SimulatedSpread>,
+    pub(super) kicked_out_in_8_h: Option<SimulatedSpread>,
 }
 
 #[derive(Clone, Copy, Deserialize)]
@@ -86,12 +99,22 @@ pub(super) struct Audited {
 /// What of a fleet is shown.
 #[derive(Deserialize)]
 pub(super) struct Fleet {
+    #[serde(default)]
+    pub(super) arguments: Vec<String>,
     pub(super) clients: u64,
     pub(super) hints: bool,
     pub(super) start_s: f64,
     pub(super) memory_kib: u64,
+    #[serde(default = "nan", deserialize_with = "number_or_null")]
+    pub(super) idle_s: f64,
+    #[serde(default = "nan", deserialize_with = "number_or_null")]
+    pub(super) idle_cpu_s: f64,
     pub(super) rise_s: Vec<Option<f64>>,
     pub(super) fall_s: Vec<Option<f64>>,
+}
+
+fn nan() -> f64 {
+    f64::NAN
 }
 
 pub(super) fn read(file: &Path) -> Result<Source, Error> {

@@ -77,6 +77,7 @@ pub(super) fn legend(svg: &mut String, names: &[(&str, &str)]) {
     }
 }
 
-fn escaped(text: &str) -> String {
+/// As text of a document.
+pub(super) fn escaped(text: &str) -> String {
     text.replace('&', "&amp;").replace('<', "&lt;")
 }

@@ -73,7 +73,9 @@ fn lines<'r>(cases: &'r [Measured<'_>]) -> Option<Vec<Line<'r>>> {
     for line in &mut lines {
         line.values.sort_by(|one, other| one.0.total_cmp(&other.0));
     }
-    (!lines.is_empty() && lines.iter().all(|line| line.values.len() > 1)).then_some(lines)
+    // One number may be written in several ways; of a single one there is no axis.
+    let several = |line: &Line<'_>| line.values.first().map(|least| least.0) != line.values.last().map(|most| most.0);
+    (!lines.is_empty() && lines.iter().all(several)).then_some(lines)
 }
 
 const COLOURS: [&str; 6] = ["#06c", "#c60", "#080", "#808", "#c00", "#555"];
@@ -117,7 +119,7 @@ impl Picture<'_, '_> {
         let mut svg = String::new();
         let parameter = self.lines[0].parameter;
         let figure = self.figure;
-        let scale = if figure.by_logarithm { "; both axes are logarithmic" } else { "" };
+        let scale = if figure.by_logarithm { "; both axes are logarithmic" } else { "; the axis below is logarithmic" };
         let runs = if self.seeds == 1 { "one run each".to_owned() } else { format!("{} runs each", self.seeds) };
         let title = format!("{} against {parameter}: {runs}, and the median{scale}", figure.what);
         svg::frame(&mut svg, &title);
@@ -163,7 +165,7 @@ impl Picture<'_, '_> {
                 svg,
                 "<text x=\"{}\" y=\"{y}\" text-anchor=\"end\" fill=\"{colour}\">{}</text>",
                 WIDTH - 10.0,
-                line.name
+                svg::escaped(&line.name)
             );
         }
         svg

@@ -61,7 +61,12 @@ impl FromStr for Between {
         let Span(most) = to.parse()?;
         // `10..100ms`: the unit is written once.
         let unit = to.trim_start_matches(|c: char| c.is_ascii_digit());
-        let Span(least) = from.parse().or_else(|_| format!("{from}{unit}").parse())?;
+        // `1..2h 30m`: of which?
+        let shared = |_| match unit.chars().all(|c| c.is_ascii_alphabetic()) {
+            true => format!("{from}{unit}").parse(),
+            false => Err(format!("`{text}`: expected a unit for `{from}` as well, like 1h..2h 30m")),
+        };
+        let Span(least) = from.parse().or_else(shared)?;
         if least > most {
             return Err(format!("`{text}` runs backwards; expected the shorter time first, like 10..100ms"));
         }
@@ -98,7 +103,9 @@ impl FromStr for Part {
 
 impl fmt::Display for Part {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}%", self.0 * 100.0)
+        // A hundred times 0.07 is a little more than 7; ten digits are as many as anybody writes.
+        let percent = format!("{:.10}", self.0 * 100.0);
+        write!(f, "{}%", percent.trim_end_matches('0').trim_end_matches('.'))
     }
 }
 
@@ -153,7 +160,11 @@ mod tests {
         assert_eq!("10..100ms".parse(), Ok(Between { least: Millis(10), most: Millis(100) }));
         assert_eq!("100ms..2s".parse(), Ok(Between { least: Millis(100), most: Millis(2_000) }));
         assert_eq!("5ms".parse(), Ok(Between { least: Millis(5), most: Millis(5) }));
+        assert_eq!("1h..2h 30m".parse(), Ok(Between { least: Millis(3_600_000), most: Millis(9_000_000) }));
         assert_eq!("2.5%".parse(), Ok(Part(0.025)));
+        for text in ["0%", "7%", "2.5%", "0.001%", "29%", "100%"] {
+            assert_eq!(text.parse::<Part>().expect("a part").to_string(), text);
+        }
         assert_eq!("FAIR_SHARE".parse(), Ok(Algorithm(Kind::FairShare)));
     }
 
@@ -163,6 +174,7 @@ mod tests {
             ("5".parse::<Span>().expect_err("no unit"), "300s"),
             ("1us".parse::<Span>().expect_err("too fine"), "milliseconds"),
             ("100..10ms".parse::<Between>().expect_err("backwards"), "10..100ms"),
+            ("1..2h 30m".parse::<Between>().expect_err("of which unit"), "a unit for `1`"),
             ("101%".parse::<Part>().expect_err("too much"), "100%"),
             ("1".parse::<Part>().expect_err("no per cent"), "1%"),
             ("FAIRSHARE".parse::<Algorithm>().expect_err("a typing error"), "did you mean FAIR_SHARE"),

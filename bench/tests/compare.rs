@@ -10,9 +10,13 @@ use std::{
 const BENCH: &str = env!("CARGO_BIN_EXE_leaseway-bench");
 
 fn compare(a: &str, seconds: &str, flags: &[&str]) -> Command {
+    compare_under("1x2", a, seconds, flags)
+}
+
+fn compare_under(load: &str, a: &str, seconds: &str, flags: &[&str]) -> Command {
     let b = format!("{BENCH} ceiling --threads 1 --listen 127.0.0.1:{{port}}");
     let mut command = Command::new(BENCH);
-    command.args(["compare", "--a", a, "--b", &b, "--seconds", seconds, "--warmup", "0.05", "--load", "1x2"]);
+    command.args(["compare", "--a", a, "--b", &b, "--seconds", seconds, "--warmup", "0.05", "--load", load]);
     command.args(flags);
     command
 }
@@ -41,6 +45,7 @@ fn two_servers_are_compared_in_a_table_and_a_file() {
         let (stdout, stderr) = (text(&stdout), text(&stderr));
         assert!(status.success(), "{stdout}\n{stderr}");
         assert!(stderr.contains("8 runs, about 1 s"), "{stderr}");
+        assert_eq!(stderr.matches("note: 2 requests in flight from 1 clients").count(), 1, "{stderr}");
         assert_eq!(stdout.matches("| A/B ").count(), 2, "{stdout}");
 
         let report: serde_json::Value = serde_json::from_slice(&fs::read(&json).unwrap()).unwrap();
@@ -50,6 +55,29 @@ fn two_servers_are_compared_in_a_table_and_a_file() {
             assert_eq!((&case["a"]["errors"], &case["b"]["errors"]), (&0.into(), &0.into()), "{case}");
         }
     }
+}
+
+#[test]
+fn a_file_that_cannot_be_written_is_said_before_anything_is_measured() {
+    let a = format!("{BENCH} ceiling --listen 127.0.0.1:{{port}}");
+    let Output { status, stderr, .. } = compare(&a, "0.1", &["--json", "/nowhere/at/all.json"]).output().unwrap();
+    let stderr = text(&stderr);
+    assert!(!status.success() && stderr.contains("cannot write /nowhere/at/all.json"), "{stderr}");
+    assert!(!stderr.contains("repetitions"), "{stderr}");
+}
+
+#[test]
+fn a_server_that_is_kept_is_asked_for_its_growth_once() {
+    let a = format!("{BENCH} ceiling --threads 1 --listen 127.0.0.1:{{port}}");
+    let directory = tempfile::tempdir().unwrap();
+    let json = directory.path().join("result.json");
+    // Of fewer clients the growth is not said at all.
+    let flags = ["--reps", "1", "--clients", "10000,10001", "--fill", "--keep", "--json", json.to_str().unwrap()];
+    let Output { status, stderr, .. } = compare_under("4x16", &a, "0.1", &flags).output().unwrap();
+    assert!(status.success(), "{}", text(&stderr));
+    let report: serde_json::Value = serde_json::from_slice(&fs::read(&json).unwrap()).unwrap();
+    let bytes = |case: usize| report["cases"][case]["a"]["filled"]["bytes_per_client"].as_f64();
+    assert!(bytes(0).is_some() && bytes(1).is_none(), "{report}");
 }
 
 #[test]

@@ -124,6 +124,12 @@ fn the_same_seed_makes_the_same_requests() {
 }
 
 #[test]
+fn who_has_nothing_climbs_as_well() {
+    let mut workload = Workload::part(Population { wants: Wants::Climbing(100), ..population(1) }, 0, 1);
+    assert_eq!([Some(0.0), Some(2.0)].map(|has| workload.wants(0, 0, 0, has)), [1.0, 3.0]);
+}
+
+#[test]
 fn who_climbs_asks_for_more_in_so_many_of_its_requests() {
     let population =
         Population { wants: Wants::Climbing(20), resources: 1, resources_per_request: 1, ..population(50) };

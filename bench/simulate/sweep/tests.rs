@@ -26,9 +26,11 @@ fn a_parameter_with_several_numbers_is_drawn_and_nothing_else_is() {
     assert_eq!(svg.matches("<circle").count(), 2 * 2 * 2, "two figures of two seeds with two values");
     let svg = drawn(&["one", "--set", "min_request_interval=0.5,1"]).expect("two numbers");
     assert!(svg.contains("% of min(wants, capacity) had against min_request_interval"), "{svg}");
+    assert!(svg.contains("the axis below is logarithmic"), "{svg}");
     for line in [
         &["pool_surge"][..],
         &["pool_surge", "--set", "raise_tc_s=900"],
+        &["pool_surge", "--set", "raise_tc_s=900,900.0"],
         &["pool_surge", "--set", "drop_mode=slots,exp"],
         &["pool_surge", "--set", "raise_tc_s=900,3600", "--set", "connected_bias_s=1,2"],
     ] {
