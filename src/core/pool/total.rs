@@ -151,7 +151,7 @@ impl Pool {
     /// Tells everybody of something about the pool.
     pub(super) fn tell_all(&mut self, kind: PoolEventKind, deadline: Option<Millis>) {
         let event = PoolEvent { deadline, ..self.event(kind) };
-        self.events.push(event);
+        self.events.push(event, self.next_deadline());
     }
 
     /// Tells everybody of something about a member.
@@ -166,7 +166,7 @@ impl Pool {
             request_cost: member.costs.request,
         };
         let event = PoolEvent { client: Some(client), cause: Some(cause), ..self.event(kind) };
-        self.events.push(event);
+        self.events.push(event, self.next_deadline());
     }
 
     fn event(&self, kind: PoolEventKind) -> PoolEvent {
