@@ -327,14 +327,13 @@ impl Pool {
 
     /// And back, to where it belongs now.
     fn put(&mut self, slot: u32, mut member: Box<Member>) {
-        let in_use = member.in_use();
-        member.used = if member.counts() { in_use } else { Amount::ZERO };
+        member.used = if member.counts() { member.used_of_kept() } else { Amount::ZERO };
         self.used += member.used;
         let is_known = !member.inherited && !member.is_silent;
-        member.idle = if is_known { member.granted.saturating_sub(in_use) } else { Amount::ZERO };
+        member.idle = if is_known { member.granted.saturating_sub(member.in_use()) } else { Amount::ZERO };
         self.idle += member.idle;
         let silent = member.is_silent && member.counts();
-        member.doubt = if silent { member.granted.saturating_sub(member.used) } else { Amount::ZERO };
+        member.doubt = if silent { member.kept().saturating_sub(member.used) } else { Amount::ZERO };
         self.doubt += member.doubt;
         self.unheard += usize::from(member.inherited);
         self.free.insert(&member, slot);

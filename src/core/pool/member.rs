@@ -154,6 +154,19 @@ impl Member {
         if self.kind == HolderKind::Node { self.demand.seats } else { 0 }
     }
 
+    /// What it may keep of what it has: less, if it may have less now and has not asked since. (Places are kept or lost as a whole,
+    /// and what child nodes keep of theirs is reckoned for all of them together.)
+    pub(super) fn kept(&self) -> Amount {
+        let has_places = self.free != Free::No || self.node_seats() > 0;
+        if has_places { self.granted } else { self.granted.min(self.target) }
+    }
+
+    /// What it uses of that: the same part of it. The rest it uses until it hears, but nobody else need be told for it.
+    pub(super) fn used_of_kept(&self) -> Amount {
+        let (in_use, kept) = (self.in_use(), self.kept());
+        if kept >= self.granted { in_use } else { Amount::clamped(in_use.get() * kept.get() / self.granted.get()) }
+    }
+
     /// Counts the time that it has been connected.
     pub(super) fn accrue(&mut self, now: Millis) {
         self.costs.time += self.granted.get() * now.since(self.costs.until).0 as f64 / 1000.0;

@@ -134,6 +134,11 @@ impl Pool {
         }
     }
 
+    /// Whether some of them have not followed the total yet.
+    pub(super) fn shares_fall(&self) -> bool {
+        self.priority.shares.last().is_some_and(|(Key(total), _)| *total > self.total.get())
+    }
+
     /// Gives what is free to those who come first among those whom it is enough for; takes from those who have nothing yet
     /// what is there no more.
     pub(super) fn place_priority(&mut self, budget: &mut usize) {
@@ -172,15 +177,13 @@ impl Pool {
 
     /// Whether priority clients have more than the total; if so, since when, and whether the time to choose is over.
     pub(super) fn watch_underrun(&mut self, now: Millis, budget: &mut usize) {
-        let shares_fall = self.priority.shares.last().is_some_and(|(Key(total), _)| *total > self.total.get());
         if self.priority.connected() <= Sum::from(self.total) {
             if self.underrun.take().is_some() {
                 self.tell_all(PoolEventKind::Relieved, None);
             }
             return;
         }
-        if shares_fall {
-            // Not all of them have followed the total yet.
+        if self.shares_fall() {
             return;
         }
         // A later fall does not give more time, and a raise has ended the one before.
