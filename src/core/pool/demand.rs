@@ -249,8 +249,8 @@ impl Pool {
                 } else if member.demand.seats == 0 {
                     pool.no_free_client(member);
                 }
-                if member.is_connected() {
-                    // Who has nothing has nothing for the same reason as before.
+                // Who has nothing has nothing for the same reason as before, and a victim will.
+                if member.is_connected() && !member.is_victim() {
                     member.cause = Cause::Assigned;
                 }
             });

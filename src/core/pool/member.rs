@@ -136,6 +136,11 @@ impl Member {
         self.demand.wanted > Amount::ZERO
     }
 
+    /// Whether it was chosen as a victim of an overload and does not know it yet.
+    pub(super) fn is_victim(&self) -> bool {
+        matches!(self.free, Free::Revoking(_)) && self.cause == Cause::Overload
+    }
+
     /// Whether it may keep what it has, so that what it uses counts. One that has been told to go uses it until it hears of
     /// that, but nobody else need be told for it. What one uses that has not asked this master yet, nobody knows.
     pub(super) fn counts(&self) -> bool {

@@ -177,6 +177,29 @@ fn who_has_been_told_to_keep_less_counts_for_what_it_keeps() {
     assert_eq!((pond.pool().used.get(), pond.pool().deadline), (100.0, None), "whoever manages the pool was faster");
 }
 
+/// With `exp` the total falls by less than what the victims had, so that some of their places stay open.
+#[test]
+fn who_was_cut_off_is_not_called_back_before_it_has_asked() {
+    let mut pond = crowded(10.0, 12, 0.5, &[("drop_mode", "exp")]);
+    let ids: Vec<String> = (0..12).map(|n| format!("c{n:03}")).collect();
+    for (n, id) in ids.iter().enumerate().rev() {
+        pond.reports(id, 1.0, if n < 10 { 1.0 } else { 0.01 }, 0.0);
+    }
+    let cut = |pond: &Pond| ids.iter().filter(|id| pond.due(id) == 0.0).cloned().collect::<Vec<_>>();
+    let victims = cut(&pond);
+    assert_eq!(victims, ["c010", "c011"], "they came last");
+    pond.tick();
+    pond.assign("c011", 0.0).expect("nothing is assigned to it");
+    pond.tick();
+    let pool = pond.pool();
+    assert_eq!((pool.used.get(), pool.revoking, pool.overloads), (10.0, 2, 1));
+    assert!(pool.total.get() > 11.0, "a place is open: {pool:?}");
+    assert_eq!(cut(&pond), victims);
+    assert_eq!(pond.asks("c010", 1.0), 0.0);
+    pond.tick();
+    assert_eq!(pond.due("c010"), 1.0, "it waits like others from then on");
+}
+
 #[test]
 fn a_late_report_raises_nothing_and_cuts_nobody_off() {
     let mut pond = crowded(10.0, 12, 0.5, &[]);
