@@ -29,7 +29,8 @@ impl Pool {
             base: self.base.get(),
             floor: self.base.get(),
             ceiling: self.most().get(),
-            used: self.used().get() + self.doubt.get(),
+            used: self.used().get(),
+            doubt: self.doubt.get(),
             connected: self.connected.get(),
             least: self.settings.min_capacity.get(),
         }
@@ -102,13 +103,13 @@ impl Pool {
         }
     }
 
-    /// Whether little is used and nothing limits the total.
     /// So much more is used than can be served; nothing, if that is a rounding: parts of what clients have make no round sums.
     fn used_too_much(&self) -> f64 {
         let excess = (self.used() - Sum::from(self.base)).get();
         if excess > self.base.get() * ROUNDING { excess } else { 0.0 }
     }
 
+    /// Whether little is used and nothing limits the total.
     pub(super) fn is_calm(&self) -> bool {
         self.total >= self.most() && self.used().get() < self.base.get() * self.settings.calm_ratio
     }

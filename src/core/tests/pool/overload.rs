@@ -202,11 +202,15 @@ fn who_was_cut_off_is_not_called_back_before_it_has_asked() {
 
 #[test]
 fn a_late_report_raises_nothing_and_cuts_nobody_off() {
-    let mut pond = crowded(10.0, 12, 0.5, &[]);
-    pond.pass(50);
-    pond.tick();
-    let pool = pond.pool();
-    assert_eq!((pool.total.get(), pool.overloads, pool.revoking), (12.0, 0, 0));
+    for mode in ["slots", "exp", "rate"] {
+        let mut pond = crowded(10.0, 12, 0.5, &[("drop_mode", mode)]);
+        pond.pass(50);
+        pond.tick();
+        pond.pass(5);
+        pond.tick();
+        let pool = pond.pool();
+        assert_eq!((pool.total.get(), pool.overloads, pool.revoking), (12.0, 0, 0), "{mode}");
+    }
 }
 
 #[test]
