@@ -131,7 +131,7 @@ impl Set {
     }
 }
 
-/// Shows what is assigned to a client, in the first line; and how it stands: what it has and has cost, or why it has nothing.
+/// Shows what is assigned to a client, in the first line; and how it stands: what it has and has cost, or that it is not connected.
 #[derive(Args)]
 pub(crate) struct Get {
     #[command(flatten)]
