@@ -681,7 +681,7 @@ pub mod pools_client {
             self.inner.unary(req, path, codec).await
         }
         /// How much the protected resource can serve now. The capacity follows it, within `capacity_floor` and `capacity_ceiling` of the
-        /// template: for every algorithm, not for pools alone. FAILED_PRECONDITION, without the metadata: the template has no such bounds.
+        /// template: for every algorithm, not for pools alone. ABORTED: the template has no such bounds, or a parent lends the capacity.
         pub async fn report_load(
             &mut self,
             request: impl tonic::IntoRequest<super::ReportLoadRequest>,
@@ -773,7 +773,7 @@ pub mod pools_server {
             tonic::Status,
         >;
         /// How much the protected resource can serve now. The capacity follows it, within `capacity_floor` and `capacity_ceiling` of the
-        /// template: for every algorithm, not for pools alone. FAILED_PRECONDITION, without the metadata: the template has no such bounds.
+        /// template: for every algorithm, not for pools alone. ABORTED: the template has no such bounds, or a parent lends the capacity.
         async fn report_load(
             &self,
             request: tonic::Request<super::ReportLoadRequest>,

@@ -15,6 +15,7 @@ use crate::{
     Outcome,
     admin::AdminTarget,
     connect::block_on,
+    error::CliError,
     output::{note, number, say},
 };
 
@@ -102,11 +103,7 @@ pub(crate) struct Set {
 
 impl Set {
     async fn run(self) -> Outcome {
-        let amount = match self.capacity {
-            Portion::Amount(amount) => Amount::Capacity(amount),
-            Portion::Part(part) => Amount::Share(part),
-            Portion::Nothing => Amount::Capacity(0.0),
-        };
+        let amount = self.capacity.to_assign();
         let request = SetClientCapacityRequest {
             resource_id: self.who.resource.clone(),
             holder: self.who.holder(),
@@ -119,8 +116,8 @@ impl Set {
             return say(json!({ "before": assigned_as_json(before.as_ref()), "memory": memory_name(answer.memory()) }));
         }
         let (client, resource) = (&self.who.client, &self.who.resource);
-        say(match self.capacity {
-            Portion::Nothing => {
+        say(match amount {
+            Amount::Capacity(0.0) => {
                 format!("{client} is a free client of {resource}; it had {}", text(answer.before.as_ref()))
             }
             _ => format!(
@@ -134,7 +131,7 @@ impl Set {
     }
 }
 
-/// Shows what is assigned to a client, in the first line; and how it stands: what it has and has cost, or why it has nothing.
+/// Shows what is assigned to a client, in the first line; and how it stands: what it has and has cost, or that it is not connected.
 #[derive(Args)]
 pub(crate) struct Get {
     #[command(flatten)]
@@ -184,11 +181,7 @@ impl ReportLoad {
     async fn run(self) -> Outcome {
         let request = ReportLoadRequest {
             resource_id: self.resource.clone(),
-            load: match self.capacity {
-                Portion::Amount(amount) => Some(Load::Capacity(amount)),
-                Portion::Part(part) => Some(Load::Factor(part)),
-                Portion::Nothing => None,
-            },
+            load: self.capacity.to_report(),
             valid_ms: self.valid.map(|seconds| seconds.saturating_mul(1000)),
         };
         let report = async |mut client: crate::admin::Pools| client.report_load(request.clone()).await;
@@ -221,11 +214,7 @@ pub(crate) struct Alarm {
 
 impl Alarm {
     async fn run(self) -> Outcome {
-        let mark = match self.mark {
-            Portion::Amount(mark) => Some(mark),
-            Portion::Nothing => None,
-            Portion::Part(_) => return Err(crate::error::CliError::PartOfNothing),
-        };
+        let mark = self.mark.to_mark()?;
         let request = SetAlarmRequest { resource_id: self.who.resource.clone(), holder: self.who.holder(), mark };
         let set = async |mut client: crate::admin::Pools| client.set_alarm(request.clone()).await;
         self.target.ask_pools(set).await?;
@@ -247,6 +236,35 @@ enum Portion {
     Nothing,
 }
 
+impl Portion {
+    /// What `set` assigns: of that, 0 is nothing.
+    fn to_assign(self) -> Amount {
+        match self {
+            Portion::Amount(amount) => Amount::Capacity(amount),
+            Portion::Part(part) => Amount::Share(part),
+            Portion::Nothing => Amount::Capacity(0.0),
+        }
+    }
+
+    /// What `load` reports: that 0 can be served is a report like any other, and none takes it back.
+    fn to_report(self) -> Option<Load> {
+        match self {
+            Portion::Amount(amount) => Some(Load::Capacity(amount)),
+            Portion::Part(part) => Some(Load::Factor(part)),
+            Portion::Nothing => None,
+        }
+    }
+
+    /// The mark of `alarm`: one of 0 is passed at once, and none takes it away.
+    fn to_mark(self) -> Result<Option<f64>, CliError> {
+        match self {
+            Portion::Amount(mark) => Ok(Some(mark)),
+            Portion::Part(_) => Err(CliError::PartOfNothing),
+            Portion::Nothing => Ok(None),
+        }
+    }
+}
+
 impl std::str::FromStr for Portion {
     type Err = String;
 
@@ -262,7 +280,6 @@ impl std::str::FromStr for Portion {
         }
         Ok(match is_part {
             true => Portion::Part(value / 100.0),
-            false if value == 0.0 => Portion::Nothing,
             false => Portion::Amount(value),
         })
     }
@@ -319,7 +336,8 @@ mod tests {
             ("2.5", Portion::Amount(2.5)),
             ("25%", Portion::Part(0.25)),
             ("12.5 %", Portion::Part(0.125)),
-            ("0", Portion::Nothing),
+            ("0", Portion::Amount(0.0)),
+            ("0%", Portion::Part(0.0)),
             ("none", Portion::Nothing),
         ] {
             assert_eq!(text.parse(), Ok(portion), "{text}");
@@ -327,6 +345,18 @@ mod tests {
         for bad in ["", "%", "-1", "nan", "inf", "forty", "1e999"] {
             assert!(bad.parse::<Portion>().expect_err(bad).contains("expected a number"), "{bad}");
         }
+    }
+
+    #[test]
+    fn nothing_is_no_amount_but_to_one_who_is_assigned_it() {
+        let zero: Portion = "0".parse().expect("a number");
+        assert_eq!(zero.to_assign(), Amount::Capacity(0.0));
+        assert_eq!(zero.to_report(), Some(Load::Capacity(0.0)), "nothing can be served");
+        assert_eq!(zero.to_mark().ok(), Some(Some(0.0)), "an alarm comes at once");
+        assert_eq!(Portion::Nothing.to_assign(), Amount::Capacity(0.0));
+        assert_eq!(Portion::Nothing.to_report(), None);
+        assert_eq!(Portion::Nothing.to_mark().ok(), Some(None));
+        assert!(Portion::Part(0.5).to_mark().is_err());
     }
 
     #[test]

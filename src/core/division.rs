@@ -12,6 +12,7 @@ mod slices;
 #[cfg(test)]
 pub(crate) mod tests;
 
+pub(crate) use self::slices::IN_ALL;
 use self::{
     index::{Index, Key, Totals},
     order::Order,

@@ -54,7 +54,9 @@ use self::{
     member::{Free, Member},
     priority::PriorityClients,
 };
-use crate::{Amount, Claim, HolderKind, Millis, Settings, Sum, UsageBelow, time::certain_end};
+use crate::{
+    Amount, Claim, Claims, HolderKind, Millis, Settings, Sum, UsageBelow, division::IN_ALL, time::certain_end,
+};
 
 /// So many holders change their standing for each request at most, besides those that are moved by ticks.
 pub(crate) const MOVES_PER_REQUEST: usize = 32;
@@ -325,14 +327,13 @@ impl Pool {
 
     /// And back, to where it belongs now.
     fn put(&mut self, slot: u32, mut member: Box<Member>) {
-        let in_use = member.in_use();
-        member.used = if member.counts() { in_use } else { Amount::ZERO };
+        member.used = if member.counts() { member.used_of_kept() } else { Amount::ZERO };
         self.used += member.used;
         let is_known = !member.inherited && !member.is_silent;
-        member.idle = if is_known { member.granted.saturating_sub(in_use) } else { Amount::ZERO };
+        member.idle = if is_known { member.granted.saturating_sub(member.in_use()) } else { Amount::ZERO };
         self.idle += member.idle;
         let silent = member.is_silent && member.counts();
-        member.doubt = if silent { member.granted.saturating_sub(member.used) } else { Amount::ZERO };
+        member.doubt = if silent { member.kept().saturating_sub(member.used) } else { Amount::ZERO };
         self.doubt += member.doubt;
         self.unheard += usize::from(member.inherited);
         self.free.insert(&member, slot);
@@ -365,15 +366,26 @@ impl Pool {
         self.moves += 1;
     }
 
-    /// What a parent is to be told: one claim for each priority.
-    pub(crate) fn condense(&self) -> crate::Claims {
-        let most = u64::from(Claim::MAX_SUBCLIENTS);
-        let claim = |(priority, (subclients, wants)): (&i16, &(u64, Sum))| Claim {
+    /// What a parent is to be told: one claim for each priority, but never more than a parent takes in a request. Of too many
+    /// priorities the lowest are told as one, by the lowest; not with strangers, of whom the parent counts the heads.
+    pub(crate) fn condense(&self) -> Claims {
+        let claim = |(priority, (subclients, wants)): (i16, (u64, Sum))| Claim {
             wants: wants.ceil(),
-            subclients: (*subclients).min(most) as u32,
-            priority: *priority,
+            subclients: subclients.min(Claim::MAX_SUBCLIENTS.into()) as u32,
+            priority,
         };
-        self.bands.iter().map(claim).collect()
+        let too_many = self.bands.len().saturating_sub(IN_ALL);
+        let mut bands = self.bands.iter().map(|(priority, band)| (*priority, *band)).peekable();
+        let mut claims: Claims = bands.next_if(|(priority, _)| *priority == 0).map(claim).into_iter().collect();
+        let lowest = bands.next().map(|(priority, mut merged)| {
+            for (_, (subclients, wants)) in bands.by_ref().take(too_many) {
+                merged.0 += subclients;
+                merged.1 += wants;
+            }
+            (priority, merged)
+        });
+        claims.extend(lowest.into_iter().chain(bands).map(claim));
+        claims
     }
 
     /// What a parent is to be told of use: all that is held counts, but for what is said not to be in use.

@@ -125,7 +125,8 @@ impl Subscriber {
         let mut queue = self.queue();
         for event in events {
             match event.kind {
-                PoolEventKind::Underrun => queue.deadline = event.deadline,
+                // Before a gap anything may have happened.
+                PoolEventKind::Underrun | PoolEventKind::Gap => queue.deadline = event.deadline,
                 PoolEventKind::Relieved => queue.deadline = None,
                 _ => {}
             }
@@ -144,7 +145,8 @@ impl Queue {
         if self.waiting.len() >= QUEUE {
             metrics::pool_events_dropped(self.waiting.len() + 1);
             self.waiting.clear();
-            event = PoolEvent { kind: PoolEventKind::Gap, client: None, cause: None, ..event };
+            let deadline = self.deadline;
+            event = PoolEvent { kind: PoolEventKind::Gap, client: None, cause: None, deadline, ..event };
         }
         self.waiting.push_back(Told { event, deadline: self.deadline });
     }

@@ -114,7 +114,7 @@ pub(super) fn stands(client: Option<&Client>) -> String {
     let (has, due) = (number(client.capacity), number(client.due));
     let cost = format!("cost {} + {} since it connected", rounded(client.time_cost), rounded(client.request_cost));
     match client.standing() {
-        Standing::Unspecified | Standing::Waiting => "not connected: waits for a place".to_owned(),
+        Standing::Unspecified | Standing::Waiting => "not connected: waits for a place, or wants nothing".to_owned(),
         Standing::Revoking => format!("connected with {has}, and will have nothing when it next asks; {cost}"),
         standing if client.capacity == client.due => {
             format!("connected ({}) with {has}; {cost}", self::standing(standing))
@@ -195,7 +195,7 @@ mod tests {
             lines.collect::<Vec<_>>(),
             [
                 "connected (priority) with 40; cost 120 + 7 since it connected",
-                "not connected: waits for a place",
+                "not connected: waits for a place, or wants nothing",
                 "connected with 10, and will have nothing when it next asks; cost 0 + 0 since it connected",
             ]
         );

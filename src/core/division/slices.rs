@@ -21,7 +21,7 @@ use crate::{Claim, Claims};
 /// At most so many slices of one band.
 const OF_BAND: usize = 64;
 /// And so many of all bands together.
-pub(super) const IN_ALL: usize = 256;
+pub(crate) const IN_ALL: usize = 256;
 /// So many groups of a band are told apart before they are merged.
 const CELLS: usize = 512;
 

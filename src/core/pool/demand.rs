@@ -249,7 +249,10 @@ impl Pool {
                 } else if member.demand.seats == 0 {
                     pool.no_free_client(member);
                 }
-                member.cause = Cause::Assigned;
+                // Who has nothing has nothing for the same reason as before, and a victim will.
+                if member.is_connected() && !member.is_victim() {
+                    member.cause = Cause::Assigned;
+                }
             });
             if self.seated(slot).is_connected() {
                 self.tell(slot, PoolEventKind::Update, Cause::Assigned);

@@ -130,7 +130,7 @@ pub struct PoolEvent {
     pub client: Option<PoolClient>,
     /// Why, if it is about somebody.
     pub cause: Option<Cause>,
-    /// [`PoolEventKind::Underrun`]: when the pool will choose by itself.
+    /// [`PoolEventKind::Underrun`], and [`PoolEventKind::Gap`] while that is so: when the pool will choose by itself.
     pub deadline: Option<Millis>,
 }
 
@@ -165,12 +165,13 @@ pub(super) struct Events {
 }
 
 impl Events {
-    pub(super) fn push(&mut self, event: PoolEvent) {
+    /// `deadline` is the one in force after this event, for one that may be missing if this is one too many.
+    pub(super) fn push(&mut self, event: PoolEvent, deadline: Option<Millis>) {
         self.seq += 1;
         let mut event = PoolEvent { seq: self.seq, ..event };
         if self.waiting.len() >= WAITING {
             self.waiting.clear();
-            event = PoolEvent { kind: PoolEventKind::Gap, client: None, cause: None, ..event };
+            event = PoolEvent { kind: PoolEventKind::Gap, client: None, cause: None, deadline, ..event };
         }
         self.waiting.push_back(event);
     }

@@ -22,6 +22,9 @@ pub(super) struct FreeClients {
     pending: BTreeSet<Place>,
     served: Crowd<Place>,
     revoking: BTreeSet<Place>,
+    /// Victims of an overload that have not heard of it. They go, whatever places there are: else they would be back in those that
+    /// an overload leaves open.
+    victims: u64,
     /// Places that child nodes ask for.
     node_seats: u64,
     /// Of these nodes: what they have, what of it they may have because somebody vouches for it, and what they use.
@@ -37,6 +40,7 @@ impl FreeClients {
             Free::Waiting(key) => drop(self.waiting.insert(member.place(key, slot))),
             Free::Pending(key) => drop(self.pending.insert(member.place(key, slot))),
             Free::Served(tab) => self.served.insert(member.place(tab.key, slot), member.used > Amount::ZERO),
+            Free::Revoking(_) if member.is_victim() => self.victims += 1,
             Free::Revoking(tab) => drop(self.revoking.insert(member.place(tab.key, slot))),
         }
         if member.node_seats() > 0 {
@@ -53,6 +57,7 @@ impl FreeClients {
             Free::Waiting(key) => drop(self.waiting.remove(&member.place(key, slot))),
             Free::Pending(key) => drop(self.pending.remove(&member.place(key, slot))),
             Free::Served(tab) => self.served.remove(member.place(tab.key, slot)),
+            Free::Revoking(_) if member.is_victim() => self.victims -= 1,
             Free::Revoking(tab) => drop(self.revoking.remove(&member.place(tab.key, slot))),
         }
         if member.node_seats() > 0 {
@@ -65,7 +70,7 @@ impl FreeClients {
 
     /// Those who ask here themselves.
     fn direct(&self) -> u64 {
-        (self.waiting.len() + self.pending.len() + self.served.len() + self.revoking.len()) as u64
+        (self.waiting.len() + self.pending.len() + self.served.len() + self.revoking.len()) as u64 + self.victims
     }
 
     fn placed(&self) -> u64 {
@@ -94,7 +99,7 @@ impl FreeClients {
     }
 
     pub(super) fn counts(&self) -> (usize, usize) {
-        (self.waiting.len(), self.revoking.len())
+        (self.waiting.len(), self.revoking.len() + self.victims as usize)
     }
 
     #[cfg(test)]

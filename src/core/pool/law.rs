@@ -16,6 +16,8 @@ pub(super) struct Gauge {
     pub(super) ceiling: f64,
     /// What is used, summed over those who are connected.
     pub(super) used: f64,
+    /// What may be used besides by those whose reports are late: a reason not to rise, but none to fall.
+    pub(super) doubt: f64,
     /// What those who are connected hold.
     pub(super) connected: f64,
     /// The least useful capacity.
@@ -32,6 +34,8 @@ pub(super) fn after(total: f64, seconds: f64, gauge: &Gauge, settings: &PoolSett
             DropMode::Rate => total * ((1.0 - gauge.used / gauge.base) * seconds / FALL_SECONDS).exp(),
             DropMode::Slots | DropMode::Exp => total,
         }
+    } else if gauge.used + gauge.doubt > gauge.base {
+        total
     } else {
         raised(total, seconds, gauge, settings)
     };
@@ -45,12 +49,13 @@ fn raised(total: f64, seconds: f64, gauge: &Gauge, settings: &PoolSettings) -> f
         RaiseMode::Idle => {
             let part = (gauge.connected / total).min(1.0);
             let (threshold, usable) = (settings.raise_threshold, gauge.base * part);
+            let used = gauge.used + gauge.doubt;
             // Not a number, if there is nothing at all, is no reason to rise.
-            let rises = part > threshold && gauge.used < usable;
+            let rises = part > threshold && used < usable;
             if !rises {
                 return total;
             }
-            let speed = (1.0 - gauge.used / usable) * (part - threshold) / (1.0 - threshold);
+            let speed = (1.0 - used / usable) * (part - threshold) / (1.0 - threshold);
             total * (speed * seconds / time_constant).exp()
         }
         RaiseMode::Demand => {
@@ -93,7 +98,7 @@ mod tests {
     }
 
     fn gauge(base: f64, used: f64, connected: f64) -> Gauge {
-        Gauge { base, floor: base, ceiling: f64::INFINITY, used, connected, least: 0.0 }
+        Gauge { base, floor: base, ceiling: f64::INFINITY, used, doubt: 0.0, connected, least: 0.0 }
     }
 
     fn near(id: &Value, found: f64, expected: f64) {
@@ -130,7 +135,8 @@ mod tests {
             for (event, expected) in events.zip(case["total_after"].as_array().expect("totals")) {
                 let amount = number(&event[1]);
                 let ceiling = number(&case["max"]);
-                let gauge = |connected| Gauge { base: least, floor: least, ceiling, used: 0.0, connected, least };
+                let gauge =
+                    |connected| Gauge { base: least, floor: least, ceiling, used: 0.0, doubt: 0.0, connected, least };
                 match event[0].as_str().expect("a name") {
                     "connected" => connected = amount,
                     "freeze" => total = dropped(total, amount, &gauge(connected), &settings),
@@ -138,6 +144,16 @@ mod tests {
                 }
                 near(&case["id"], total, number(expected));
             }
+        }
+    }
+
+    #[test]
+    fn what_may_be_used_stops_a_rise_and_is_no_overload() {
+        for (drop_mode, raise_mode) in [(DropMode::Rate, RaiseMode::Idle), (DropMode::Exp, RaiseMode::Demand)] {
+            let settings = PoolSettings { drop_mode, raise_mode, ..PoolSettings::default() };
+            let after = |doubt| after(12.0, 60.0, &Gauge { doubt, ..gauge(10.0, 5.0, 12.0) }, &settings);
+            assert!(after(0.0) > 12.0 && after(2.0) > 12.0 && after(2.0) <= after(0.0), "{drop_mode:?}");
+            assert_eq!(after(6.0), 12.0, "{drop_mode:?}");
         }
     }
 

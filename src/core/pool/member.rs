@@ -136,6 +136,11 @@ impl Member {
         self.demand.wanted > Amount::ZERO
     }
 
+    /// Whether it was chosen as a victim of an overload and does not know it yet.
+    pub(super) fn is_victim(&self) -> bool {
+        matches!(self.free, Free::Revoking(_)) && self.cause == Cause::Overload
+    }
+
     /// Whether it may keep what it has, so that what it uses counts. One that has been told to go uses it until it hears of
     /// that, but nobody else need be told for it. What one uses that has not asked this master yet, nobody knows.
     pub(super) fn counts(&self) -> bool {
@@ -152,6 +157,19 @@ impl Member {
     /// Places that a child node asks for: they are shared out by number, for it knows itself who should have them.
     pub(super) fn node_seats(&self) -> u64 {
         if self.kind == HolderKind::Node { self.demand.seats } else { 0 }
+    }
+
+    /// What it may keep of what it has: less, if it may have less now and has not asked since. (Places are kept or lost as a whole,
+    /// and what child nodes keep of theirs is reckoned for all of them together.)
+    pub(super) fn kept(&self) -> Amount {
+        let has_places = self.free != Free::No || self.node_seats() > 0;
+        if has_places { self.granted } else { self.granted.min(self.target) }
+    }
+
+    /// What it uses of that: the same part of it. The rest it uses until it hears, but nobody else need be told for it.
+    pub(super) fn used_of_kept(&self) -> Amount {
+        let (in_use, kept) = (self.in_use(), self.kept());
+        if kept >= self.granted { in_use } else { Amount::clamped(in_use.get() * kept.get() / self.granted.get()) }
     }
 
     /// Counts the time that it has been connected.

@@ -134,20 +134,24 @@ impl Pool {
         }
     }
 
+    /// Whether some of them have not followed the total yet.
+    pub(super) fn shares_fall(&self) -> bool {
+        self.priority.shares.last().is_some_and(|(Key(total), _)| *total > self.total.get())
+    }
+
     /// Gives what is free to those who come first among those whom it is enough for; takes from those who have nothing yet
-    /// what is there no more.
+    /// what is there no more, and what is enough for somebody before them.
     pub(super) fn place_priority(&mut self, budget: &mut usize) {
         while *budget > 0
             && self.priority.placed() > Sum::from(self.total)
             && let Some((.., slot)) = self.priority.pending.last().copied()
         {
             *budget -= 1;
-            self.change(slot, |_, member| {
-                member.target = Amount::ZERO;
-                member.cause = Cause::Underrun;
-            });
+            self.take_back(slot, Cause::Underrun);
         }
-        if self.room() == Amount::ZERO {
+        let (first, last) = (self.priority.wanting.first(), self.priority.pending.last());
+        let is_in_order = last.is_none_or(|last| first.is_none_or(|first| first > last));
+        if self.room() == Amount::ZERO && is_in_order {
             return;
         }
         let mut ahead = [0; LOOK_AHEAD];
@@ -157,30 +161,59 @@ impl Pool {
             found += 1;
         }
         for slot in &ahead[..found] {
-            if *budget == 0 || self.room() == Amount::ZERO {
+            if *budget == 0 {
                 return;
             }
             let member = self.seated(*slot);
-            if member.target == Amount::ZERO && member.kind == HolderKind::Client && member.demand.wanted > self.room()
-            {
-                continue;
+            let takes_all = member.target == Amount::ZERO && member.kind == HolderKind::Client;
+            let fits = match takes_all {
+                true => member.demand.wanted <= self.room() || self.make_way(*slot, budget),
+                false => self.room() > Amount::ZERO,
+            };
+            if fits {
+                *budget = budget.saturating_sub(1);
+                self.change(*slot, |pool, member| pool.aim(member));
             }
-            *budget -= 1;
-            self.change(*slot, |pool, member| pool.aim(member));
         }
+    }
+
+    /// Takes back what those may have who come after this one and have nothing yet, the last first, until there is enough for it.
+    /// If there would not be, nobody loses anything. Returns whether there is.
+    fn make_way(&mut self, slot: u32, budget: &mut usize) -> bool {
+        let member = self.seated(slot);
+        let (rank, wanted) = (member.rank(slot), member.demand.wanted);
+        let mut room = Sum::from(self.total) - self.priority.placed();
+        let behind = self.priority.pending.iter().rev().take_while(|other| **other > rank);
+        let enough = behind.take(*budget).position(|(.., other)| {
+            room += self.seated(*other).target;
+            room.floor() >= wanted
+        });
+        let Some(others) = enough else { return false };
+        for _ in 0..=others {
+            let (.., other) = *self.priority.pending.last().expect("they have just been counted");
+            self.take_back(other, Cause::Crowded);
+        }
+        *budget -= others + 1;
+        true
+    }
+
+    /// One that has nothing yet may have nothing any more.
+    fn take_back(&mut self, slot: u32, cause: Cause) {
+        self.change(slot, |_, member| {
+            member.target = Amount::ZERO;
+            member.cause = cause;
+        });
     }
 
     /// Whether priority clients have more than the total; if so, since when, and whether the time to choose is over.
     pub(super) fn watch_underrun(&mut self, now: Millis, budget: &mut usize) {
-        let shares_fall = self.priority.shares.last().is_some_and(|(Key(total), _)| *total > self.total.get());
         if self.priority.connected() <= Sum::from(self.total) {
             if self.underrun.take().is_some() {
                 self.tell_all(PoolEventKind::Relieved, None);
             }
             return;
         }
-        if shares_fall {
-            // Not all of them have followed the total yet.
+        if self.shares_fall() {
             return;
         }
         // A later fall does not give more time, and a raise has ended the one before.

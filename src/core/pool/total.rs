@@ -11,6 +11,8 @@ use crate::{Amount, Cause, Millis, PoolClient, Sum};
 
 /// The total is told of when it has moved by so much of itself.
 const WORTH_TELLING: f64 = 0.001;
+/// Such a part of the base is no overload.
+const ROUNDING: f64 = 1e-9;
 /// With [`CostWeights::Auto`]: what the cost counts for that does not matter now.
 const DOMINATED: f64 = 0.1;
 
@@ -27,7 +29,8 @@ impl Pool {
             base: self.base.get(),
             floor: self.base.get(),
             ceiling: self.most().get(),
-            used: self.used().get() + self.doubt.get(),
+            used: self.used().get(),
+            doubt: self.doubt.get(),
             connected: self.connected.get(),
             least: self.settings.min_capacity.get(),
         }
@@ -69,7 +72,7 @@ impl Pool {
     /// anything the total falls below what priority clients have, and the rest is as always when it does.
     pub(super) fn cut_overload(&mut self, budget: &mut usize) {
         // If nothing is overbooked, more is used than there is only after the base has fallen; and then all must go.
-        if self.used() <= Sum::from(self.base) || self.total <= self.base {
+        if self.used_too_much() == 0.0 || self.total <= self.base {
             self.is_overloaded = false;
             return;
         }
@@ -92,10 +95,18 @@ impl Pool {
         }
         // What priority clients use too much is borne by strangers as long as there are any.
         self.close_places_of_nodes(1.0);
-        if *budget > 0 && self.used() > Sum::from(self.base) && self.underrun.is_none() {
-            let excess = (self.used() - Sum::from(self.base)).get();
+        // Too little, if those who will pay do not use all they have; who they are is not known yet. What they keep counts from then
+        // on, and if that is still too much, so it goes on.
+        let excess = self.used_too_much();
+        if *budget > 0 && excess > 0.0 && self.underrun.is_none() && !self.shares_fall() {
             self.set_total(self.total.get().min(self.priority.connected().get()) - excess);
         }
+    }
+
+    /// So much more is used than can be served; nothing, if that is a rounding: parts of what clients have make no round sums.
+    fn used_too_much(&self) -> f64 {
+        let excess = (self.used() - Sum::from(self.base)).get();
+        if excess > self.base.get() * ROUNDING { excess } else { 0.0 }
     }
 
     /// Whether little is used and nothing limits the total.
@@ -151,7 +162,7 @@ impl Pool {
     /// Tells everybody of something about the pool.
     pub(super) fn tell_all(&mut self, kind: PoolEventKind, deadline: Option<Millis>) {
         let event = PoolEvent { deadline, ..self.event(kind) };
-        self.events.push(event);
+        self.events.push(event, self.next_deadline());
     }
 
     /// Tells everybody of something about a member.
@@ -166,7 +177,7 @@ impl Pool {
             request_cost: member.costs.request,
         };
         let event = PoolEvent { client: Some(client), cause: Some(cause), ..self.event(kind) };
-        self.events.push(event);
+        self.events.push(event, self.next_deadline());
     }
 
     fn event(&self, kind: PoolEventKind) -> PoolEvent {

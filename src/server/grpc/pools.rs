@@ -207,6 +207,14 @@ impl PoolService {
     }
 }
 
+/// Makes a change to its end, also if whoever asked for it does not wait for that: what a resource does has to be written down.
+async fn to_its_end<T: Send + 'static>(
+    change: impl Future<Output = Result<T, Status>> + Send + 'static,
+) -> Result<T, Status> {
+    let made = tokio::spawn(change).await;
+    made.unwrap_or_else(|_| Err(Status::unavailable("this server is shutting down, or has failed; see how it stands")))
+}
+
 /// A stream, between two events.
 struct Streaming {
     subscription: Subscription,
@@ -275,7 +283,8 @@ impl Pools for PoolService {
         &self,
         request: Request<SetClientCapacityRequest>,
     ) -> Result<Response<SetClientCapacityResponse>, Status> {
-        self.set(request.into_inner()).await.map(Response::new)
+        let service = self.clone();
+        to_its_end(async move { service.set(request.into_inner()).await }).await.map(Response::new)
     }
 
     async fn get_client_capacity(
@@ -302,7 +311,8 @@ impl Pools for PoolService {
     }
 
     async fn report_load(&self, request: Request<ReportLoadRequest>) -> Result<Response<ReportLoadResponse>, Status> {
-        self.load(request.into_inner()).await.map(Response::new)
+        let service = self.clone();
+        to_its_end(async move { service.load(request.into_inner()).await }).await.map(Response::new)
     }
 }
 

@@ -90,8 +90,9 @@ impl Push for PushService {
 
     async fn watch(&self, request: Request<WatchRequest>) -> Result<Response<Self::WatchStream>, Status> {
         let (kind, id) = convert::watch(request.into_inner(), &self.node.limits)?;
-        self.node.check().map_err(|why| not_master(&why))?;
         let watch = self.node.watch(kind, id).map_err(|why| Status::resource_exhausted(why.to_string()))?;
+        // Only then: who was looked for before it stood in the list would not be dismissed if another became master in between.
+        self.node.check().map_err(|why| not_master(&why))?;
         Ok(Response::new(Box::pin(messages(watch, self.stopped.clone()))))
     }
 }

@@ -96,6 +96,17 @@ fn a_deadline_is_not_lost_in_a_gap_nor_by_a_filter() {
 }
 
 #[test]
+fn a_deadline_that_a_gap_of_the_pool_tells_of_is_known() {
+    let (subscribers, subscription) = one();
+    let gap = |seq, deadline| PoolEvent { deadline, ..event(seq, PoolEventKind::Gap, 5.0) };
+    subscribers.tell("pool", &[gap(1, Some(Millis(900))), event(2, PoolEventKind::Update, 5.0)]);
+    let deadlines = |told: Vec<Told>| told.iter().map(|told| told.deadline).collect::<Vec<_>>();
+    assert_eq!(deadlines(all(&subscription)), [Some(Millis(900)); 2]);
+    subscribers.tell("pool", &[gap(3, None), event(4, PoolEventKind::Update, 5.0)]);
+    assert_eq!(deadlines(all(&subscription)), [None; 2], "the end of it was among what is missing");
+}
+
+#[test]
 fn what_is_known_of_a_deadline_at_the_beginning_does_not_replace_what_came_since() {
     let (subscribers, subscription) = one();
     subscription.expect(Some(Millis(500)));

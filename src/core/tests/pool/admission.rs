@@ -225,3 +225,55 @@ fn who_wants_more_than_is_free_keeps_nobody_waiting() {
     pond.asks("a", 6.0);
     assert_eq!((pond.due("b"), pond.due("c")), (0.0, 3.0), "b came first, but 4 are of no use to it");
 }
+
+#[test]
+fn who_has_nothing_yet_gives_way_to_whoever_is_more_important() {
+    let mut pond = Pond::new(10.0, &[]);
+    for n in 0..10 {
+        pond.asks(&format!("c{n}"), 1.0);
+    }
+    let comes = |pond: &mut Pond, id: &str, capacity: f64, priority: i64| {
+        pond.assign(id, capacity).expect("it is not connected");
+        let claims = Claims::from_slice(&[Claim::of_client(Amount::clamped(capacity), priority)]);
+        let ask = Ask { claims, ..pond.request(id, capacity) };
+        assert_eq!(pond.send(ask), 0.0, "strangers have all there is still");
+    };
+    comes(&mut pond, "minor", 4.0, 2);
+    comes(&mut pond, "least", 3.0, 1);
+    assert_eq!((pond.due("minor"), pond.due("least")), (4.0, 3.0));
+    comes(&mut pond, "huge", 10.5, 9);
+    comes(&mut pond, "equal", 5.0, 1);
+    assert_eq!((pond.due("minor"), pond.due("least")), (4.0, 3.0), "for nothing, and for one who came later");
+    comes(&mut pond, "major", 6.0, 5);
+    assert_eq!(
+        ["major", "minor", "least", "equal"].map(|id| pond.due(id)),
+        [6.0, 4.0, 0.0, 0.0],
+        "no more than it takes"
+    );
+    comes(&mut pond, "chief", 9.0, 7);
+    assert_eq!(["chief", "major", "minor"].map(|id| pond.due(id)), [9.0, 0.0, 0.0]);
+    for n in 0..20 {
+        // Once to hear of it, once to show that.
+        pond.asks(&format!("c{}", n % 10), 1.0);
+    }
+    comes_in(&mut pond, "chief", 9.0, 7);
+    comes(&mut pond, "crown", 8.0, 8);
+    assert_eq!((pond.due("chief"), pond.due("crown")), (9.0, 0.0), "who has something keeps it");
+}
+
+fn comes_in(pond: &mut Pond, id: &str, capacity: f64, priority: i64) {
+    let claims = Claims::from_slice(&[Claim::of_client(Amount::clamped(capacity), priority)]);
+    assert_eq!(pond.send(Ask { claims, ..pond.request(id, capacity) }), capacity);
+}
+
+#[test]
+fn whoever_waits_is_told_why_whatever_is_assigned_to_it() {
+    let mut pond = Pond::new(1.0, &[]);
+    pond.asks("a", 1.0);
+    pond.asks("b", 1.0);
+    pond.assign("b", 0.0).expect("nothing is assigned to it");
+    let request = Request::Ask(pond.request("b", 1.0));
+    let answer = one(&mut pond.resource, now_at(pond.now), request);
+    let told = answer.lease().and_then(|lease| lease.pool).expect("it is a pool");
+    assert_eq!(told.reason, Some(Cause::Full));
+}

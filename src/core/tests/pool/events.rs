@@ -105,3 +105,21 @@ fn events_that_nobody_takes_do_not_pile_up() {
     assert_eq!(events.last().expect("some").seq, pond.pool().newest_event);
     assert!(PoolEventFilter { only_underrun: true, ..Default::default() }.passes(&events[0]), "it concerns everybody");
 }
+
+#[test]
+fn a_gap_says_until_when_there_is_time_to_choose() {
+    let mut pond = Pond::new(10.0, &[]);
+    pond.assign("p", 8.0).expect("fits");
+    pond.asks("p", 8.0);
+    pond.capacity(7.0);
+    let deadline = pond.pool().deadline;
+    assert!(deadline.is_some());
+    for (assigned, expected) in [(7.5, deadline), (6.0, None)] {
+        // Each is told of.
+        for _ in 0..1100 {
+            pond.assign("p", assigned).expect("less than before, or as much");
+        }
+        let gap = &pond.events()[0];
+        assert_eq!((gap.kind, gap.deadline, pond.pool().deadline), (PoolEventKind::Gap, expected, expected));
+    }
+}

@@ -104,6 +104,25 @@ fn a_child_overbooks_nothing_and_tells_who_is_vouched_for() {
     assert_eq!(pond.pool().total.get(), 20.0, "though nothing is used");
 }
 
+/// A request that is refused for its length would be refused for ever.
+#[test]
+fn of_too_many_priorities_below_the_lowest_are_told_as_one_and_strangers_apart() {
+    for strangers in [true, false] {
+        let mut pond = Pond::born(Birth { source: Source::Parent, ..birth(settings(10.0, &[])) });
+        pond.resource.supply(Supply { until: Millis::from_secs(600), edition: 1, ..Supply::default() });
+        let mut bands: Vec<Claim> = (1..=1024).map(|priority| slice(1, 2.0, priority)).collect();
+        bands.extend(strangers.then(|| slice(7, 7.0, 0)));
+        node(&mut pond, "n", &bands);
+        let told = pond.resource.condense(pond.now).claims;
+        assert_eq!(told.len(), 256);
+        let (heads, lowest) = told.split_at(usize::from(strangers));
+        assert!(heads.iter().all(|heads| *heads == slice(7, 7.0, 0)));
+        let merged = 1024 - (lowest.len() as u32 - 1);
+        assert_eq!(lowest[0], slice(merged, 2.0 * f64::from(merged), 1), "it claims no more than the lowest may");
+        assert!(lowest[1..].iter().zip(merged as i16 + 1..).all(|(told, priority)| *told == slice(1, 2.0, priority)));
+    }
+}
+
 #[test]
 fn what_a_node_says_is_used_counts_and_what_it_has_got_since_counts_as_used() {
     let mut pond = Pond::new(100.0, &[]);

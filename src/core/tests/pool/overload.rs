@@ -128,13 +128,89 @@ fn priority_clients_that_overload_are_not_cut_off_without_a_word() {
     assert_eq!(pond.pool().used.get(), 10.0);
 }
 
+/// A pool of a hundred, overbooked: one client that is vouched for has 150, and has just reported that it uses four fifths.
+fn one_uses_too_much(assigned: Assigned) -> Pond {
+    let settings = settings(100.0, &[("max_capacity", "200")]);
+    let mut pond = Pond::born(Birth { learning_until: Millis(1000), ..birth(settings) });
+    pond.resource.remember_assignments([(HolderKind::Client, "acme".into(), assigned)]);
+    let capacity = Amount::clamped(150.0);
+    let has = Some(crate::Has { token: None, capacity, expiry_time: now_at(pond.now).unix + 60 });
+    let usage = Usage { recharging: 0.5, request_cost: Amount::ZERO, interval: None };
+    pond.send(Ask { has, news: Some(Box::new(News { key: None, usage: Some(usage) })), ..ask("acme", 150.0, None) });
+    pond.pass(1);
+    pond.tick();
+    pond.reports("acme", 150.0, 0.8, 0.0);
+    pond
+}
+
 #[test]
-fn a_late_report_raises_nothing_and_cuts_nobody_off() {
-    let mut pond = crowded(10.0, 12, 0.5, &[]);
-    pond.pass(50);
+fn a_share_falls_until_what_it_keeps_can_be_served_and_no_further() {
+    let mut pond = one_uses_too_much(Assigned::Share(1.0));
+    for _ in 0..100 {
+        pond.tick();
+    }
+    let near = |found: f64, expected: f64| assert!((found - expected).abs() < 1e-4, "{found}, expected {expected}");
+    near(pond.due("acme"), 125.0);
+    near(pond.pool().used.get(), 100.0);
+    assert_eq!((pond.pool().is_overloaded, pond.pool().overloads), (false, 1));
+    pond.pass(5);
+    near(pond.reports("acme", 150.0, 0.8, 0.0), 125.0);
+    pond.tick();
+    near(pond.pool().total.get(), 125.0);
+}
+
+#[test]
+fn who_has_been_told_to_keep_less_counts_for_what_it_keeps() {
+    let mut pond = one_uses_too_much(Assigned::Capacity(Amount::clamped(150.0)));
+    let near = |found: f64, expected: f64| assert!((found - expected).abs() < 1e-4, "{found}, expected {expected}");
+    near(pond.pool().total.get(), 130.0);
+    assert_eq!(pond.due("acme"), 150.0, "there is time to choose");
+    pond.pass(5);
+    pond.tick();
+    near(pond.due("acme"), 130.0);
+    near(pond.pool().used.get(), 104.0);
+    pond.tick();
+    near(pond.pool().total.get(), 126.0);
+    assert!(pond.pool().deadline.is_some());
+    pond.assign("acme", 125.0).expect("less than before");
+    pond.tick();
+    assert_eq!((pond.pool().used.get(), pond.pool().deadline), (100.0, None), "whoever manages the pool was faster");
+}
+
+/// With `exp` the total falls by less than what the victims had, so that some of their places stay open.
+#[test]
+fn who_was_cut_off_is_not_called_back_before_it_has_asked() {
+    let mut pond = crowded(10.0, 12, 0.5, &[("drop_mode", "exp")]);
+    let ids: Vec<String> = (0..12).map(|n| format!("c{n:03}")).collect();
+    for (n, id) in ids.iter().enumerate().rev() {
+        pond.reports(id, 1.0, if n < 10 { 1.0 } else { 0.01 }, 0.0);
+    }
+    let cut = |pond: &Pond| ids.iter().filter(|id| pond.due(id) == 0.0).cloned().collect::<Vec<_>>();
+    let victims = cut(&pond);
+    assert_eq!(victims, ["c010", "c011"], "they came last");
+    pond.tick();
+    pond.assign("c011", 0.0).expect("nothing is assigned to it");
     pond.tick();
     let pool = pond.pool();
-    assert_eq!((pool.total.get(), pool.overloads, pool.revoking), (12.0, 0, 0));
+    assert_eq!((pool.used.get(), pool.revoking, pool.overloads), (10.0, 2, 1));
+    assert!(pool.total.get() > 11.0, "a place is open: {pool:?}");
+    assert_eq!(cut(&pond), victims);
+    assert_eq!(pond.asks("c010", 1.0), 0.0);
+    pond.tick();
+    assert_eq!(pond.due("c010"), 1.0, "it waits like others from then on");
+}
+
+#[test]
+fn a_late_report_raises_nothing_and_cuts_nobody_off() {
+    for mode in ["slots", "exp", "rate"] {
+        let mut pond = crowded(10.0, 12, 0.5, &[("drop_mode", mode)]);
+        pond.pass(50);
+        pond.tick();
+        pond.pass(5);
+        pond.tick();
+        let pool = pond.pool();
+        assert_eq!((pool.total.get(), pool.overloads, pool.revoking), (12.0, 0, 0), "{mode}");
+    }
 }
 
 #[test]

@@ -56,7 +56,7 @@ pub(super) enum Left {
     Nothing,
     /// See [`Desk::take_duties`].
     Duties,
-    /// Besides, requests are laid down that nobody looks after.
+    /// Besides, requests are laid down that nobody looks after. Never of a life that is over.
     More,
 }
 
@@ -98,7 +98,8 @@ impl Desk {
     ///
     /// Nothing is forgotten: whoever lays down something after the other has looked for the last time finds the resource free.
     pub(super) fn serve(&self) -> Left {
-        for _ in 0..TURNS {
+        let mut turns = 0;
+        while turns < TURNS {
             let mut life = match self.life.try_lock() {
                 Ok(life) => life,
                 Err(TryLockError::WouldBlock) => return Left::Nothing,
@@ -114,6 +115,8 @@ impl Desk {
                 // The actor of a life that is over has to hear of it.
                 return left.unwrap_or(Left::Duties);
             }
+            // A life that is over leaves nothing to its actor, which may be gone; and letting go takes no time.
+            turns += usize::from(left.is_some());
         }
         Left::More
     }
@@ -129,14 +132,19 @@ impl Desk {
         !self.laid().requests.is_empty()
     }
 
-    /// What the actor has to do; nothing if this life is over. Whoever calls this must look whether anybody
-    /// [waits](Self::is_waited_for) next.
+    /// What the actor has to do; nothing if this life is over, and then nobody waits for it any more. Otherwise whoever calls
+    /// this must look whether anybody [waits](Self::is_waited_for) next.
     pub(super) fn take_duties(&self) -> Option<Duties> {
-        match &mut *self.life.lock().expect(CAUGHT) {
+        let duties = match &mut *self.life.lock().expect(CAUGHT) {
             Life::Unborn(_) => Some(Duties::default()),
             Life::Lives(living) => Some(std::mem::take(living.duties())),
             Life::Over => None,
+        };
+        if duties.is_none() {
+            // Whoever came while it was held found somebody at work, and relies on them; nobody comes after them.
+            self.serve();
         }
+        duties
     }
 
     /// Should the work panic, or end this life, whoever waits for the resource is let go, and tries with its next life.
@@ -156,7 +164,82 @@ impl Desk {
             *life = Life::Lives(living);
             return Some(done);
         }
-        drop(std::mem::take(&mut *self.laid()));
+        // Whoever is let go may be back at once.
+        let waited = std::mem::take(&mut *self.laid());
+        drop(waited);
         None
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{
+        sync::{
+            Arc, Weak,
+            atomic::{AtomicUsize, Ordering},
+        },
+        task::{Context, Wake, Waker},
+    };
+
+    use leaseway_core::{HolderKind, Release};
+    use tokio::sync::oneshot::{self, Receiver, error::TryRecvError};
+
+    use super::*;
+
+    type Answered = Receiver<Result<leaseway_core::Answer, super::super::outbox::Lapsed>>;
+
+    /// One whose life has ended with its first round.
+    fn over() -> Arc<Desk> {
+        let desk = Arc::new(Desk::new(|| panic!("a planted fault")));
+        assert!(desk.with(|_| ()).is_none());
+        desk
+    }
+
+    fn lay(desk: &Desk) -> Answered {
+        let (reply, answer) = oneshot::channel();
+        let release = Release { kind: HolderKind::Client, id: "a".into(), token: None };
+        desk.lay(Request::Release(release), None, reply);
+        answer
+    }
+
+    /// Whoever is let go lays down another request at once, so many times.
+    struct Again {
+        desk: Weak<Desk>,
+        left: AtomicUsize,
+        answer: Mutex<Option<Answered>>,
+    }
+
+    impl Wake for Again {
+        fn wake(self: Arc<Self>) {
+            let Some(desk) = self.desk.upgrade() else { return };
+            if self.left.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |left| left.checked_sub(1)).is_ok() {
+                let mut answer = lay(&desk);
+                let waker = Waker::from(Arc::clone(&self));
+                assert!(std::pin::Pin::new(&mut answer).poll(&mut Context::from_waker(&waker)).is_pending());
+                *self.answer.lock().expect("nobody panics") = Some(answer);
+            }
+        }
+    }
+
+    #[test]
+    fn whoever_comes_while_the_actor_sees_that_a_life_is_over_is_let_go() {
+        let desk = over();
+        let held = desk.life.lock().expect(CAUGHT);
+        let mut answer = lay(&desk);
+        assert_eq!(desk.serve(), Left::Nothing, "somebody is at work");
+        drop(held);
+        assert!(desk.take_duties().is_none());
+        assert_eq!(answer.try_recv().err(), Some(TryRecvError::Closed));
+    }
+
+    #[test]
+    fn a_life_that_is_over_leaves_nobody_to_its_actor() {
+        let desk = over();
+        let again = Again { desk: Arc::downgrade(&desk), left: AtomicUsize::new(5 * TURNS), answer: Mutex::default() };
+        let again = Arc::new(again);
+        Arc::clone(&again).wake();
+        assert_ne!(desk.serve(), Left::More);
+        assert_eq!(again.left.load(Ordering::Relaxed), 0);
+        assert!(!desk.is_waited_for());
     }
 }

@@ -91,7 +91,8 @@ pub(super) struct Life {
 impl Life {
     fn serve(&self) {
         if self.desk.serve() != Left::Nothing {
-            // If its mailbox is full the actor attends to what is left with whatever comes next; if it is no more, nothing is left.
+            // If its mailbox is full the actor attends to what is left with whatever comes next; if it is no more, this life is over,
+            // and nothing is left.
             let _ = self.addr.try_send(Command::Attend);
         }
     }

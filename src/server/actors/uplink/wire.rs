@@ -30,7 +30,9 @@ pub(super) fn get_server_capacity(node: &str, asks: &[Ask<Condensed>]) -> wire::
 fn usage_of(usage: &UsageBelow, has: Option<&Lease>) -> wire::Usage {
     wire::Usage {
         recharging_fraction: Some(usage.part_of(has.map_or(0.0, |lease| lease.capacity.get()))),
-        request_cost: Some(usage.spent),
+        // A sum over all that are below, which may be more than one report may say: then the whole request would be refused, for
+        // what two strangers say.
+        request_cost: Some(usage.spent.min(Amount::MAX.get())),
         interval_ms: None,
     }
 }
@@ -165,6 +167,10 @@ mod tests {
         let told = request.resource[0].usage.expect("it is a pool");
         assert_eq!((told.recharging_fraction, told.request_cost, told.interval_ms), (Some(1.0), Some(7.0), None));
         assert_eq!(request.resource[1].usage, None);
+        let usage = UsageBelow { spent: 2e15, ..usage };
+        let request = get_server_capacity("leaf", &[ask(Condensed { usage: Some(usage), ..Condensed::default() })]);
+        let told = request.resource[0].usage.and_then(|usage| usage.request_cost).expect("it is a pool");
+        assert!(Amount::new(told).is_ok(), "a parent refuses {told}");
     }
 
     #[test]

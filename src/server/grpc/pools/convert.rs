@@ -104,15 +104,15 @@ pub(super) fn place(token: &str) -> Result<Option<PoolPlace>, Invalid> {
 }
 
 pub(super) fn event_filter(request: &SubscribeRequest) -> Result<PoolEventFilter, Invalid> {
-    let kinds: Result<Vec<_>, Invalid> = request.kind().filter_map(|kind| event_kind(kind).transpose()).collect();
+    let kinds: Result<Vec<_>, Invalid> = request.kind().map(event_kind).collect();
     Ok(PoolEventFilter { priority_only: request.priority_only, only_underrun: request.underrun_only, kinds: kinds? })
 }
 
-/// Nothing for what comes in any case.
-fn event_kind(kind: EventKind) -> Result<Option<PoolEventKind>, Invalid> {
-    Ok(Some(match kind {
+/// Who asks for nothing but what comes in any case asks for no other: no kinds at all would be all of them.
+fn event_kind(kind: EventKind) -> Result<PoolEventKind, Invalid> {
+    Ok(match kind {
         EventKind::Unspecified => return Err(invalid("kind", "is none that this server knows")),
-        EventKind::Begin | EventKind::Gap => return Ok(None),
+        EventKind::Begin | EventKind::Gap => PoolEventKind::Gap,
         EventKind::ConnectedNow => PoolEventKind::Connected,
         EventKind::Disconnected => PoolEventKind::Disconnected,
         EventKind::Update => PoolEventKind::Update,
@@ -121,7 +121,7 @@ fn event_kind(kind: EventKind) -> Result<Option<PoolEventKind>, Invalid> {
         EventKind::Relieved => PoolEventKind::Relieved,
         EventKind::Downgraded => PoolEventKind::Downgraded,
         EventKind::Alarm => PoolEventKind::Alarm,
-    }))
+    })
 }
 
 fn to_event_kind(kind: PoolEventKind) -> EventKind {
@@ -285,17 +285,24 @@ mod tests {
 
     #[test]
     fn every_kind_of_event_can_be_asked_for_and_is_told() {
-        let (mut asked, mut told) = (Vec::new(), Vec::new());
         for number in 1..=10 {
             let kind = EventKind::try_from(number).expect("they are numbered from 1");
-            if let Some(known) = event_kind(kind).expect("it is one") {
-                asked.push(known);
-                assert_eq!(to_event_kind(known), kind);
-                told.push(known.name());
-            }
+            let known = event_kind(kind).expect("it is one");
+            let told = if kind == EventKind::Begin { EventKind::Gap } else { kind };
+            assert_eq!(to_event_kind(known), told);
         }
-        assert_eq!(asked.len(), 8, "{told:?}");
         assert!(event_kind(EventKind::Unspecified).is_err());
+    }
+
+    #[test]
+    fn who_asks_for_no_more_than_comes_in_any_case_hears_of_nothing_else() {
+        let asks = |kind: &[EventKind]| {
+            let kind = kind.iter().map(|kind| (*kind).into()).collect();
+            event_filter(&SubscribeRequest { kind, ..SubscribeRequest::default() }).expect("they are known").kinds
+        };
+        assert_eq!(asks(&[]), [], "all");
+        assert_eq!(asks(&[EventKind::Begin]), [PoolEventKind::Gap]);
+        assert_eq!(asks(&[EventKind::Gap, EventKind::Alarm]), [PoolEventKind::Gap, PoolEventKind::Alarm]);
     }
 
     #[test]

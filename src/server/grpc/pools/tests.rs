@@ -132,6 +132,39 @@ fn what_is_refused_is_not_written_down() {
     });
 }
 
+/// Lets a call get to where it waits for the resource, and gives it up there.
+async fn gives_up<T>(call: impl Future<Output = T>) {
+    let mut call = std::pin::pin!(call);
+    let waits = std::future::poll_fn(|task| std::task::Poll::Ready(call.as_mut().poll(task).is_pending())).await;
+    assert!(waits, "the resource lives on another thread");
+}
+
+#[test]
+fn a_change_is_written_down_though_nobody_waits_for_it_any_more() {
+    with_pool(|service, node, _stop| async move {
+        assert_eq!(shown(&service).await, (20.0, None, None), "it lives");
+        let request = SetClientCapacityRequest {
+            resource_id: "searches".into(),
+            holder: holder("acme"),
+            assigned: Some(Assigned { amount: Some(Portion::Capacity(15.0)) }),
+        };
+        gives_up(service.set_client_capacity(Request::new(request))).await;
+        let load = Some(Reported::Capacity(30.0));
+        let request = ReportLoadRequest { resource_id: "searches".into(), load, valid_ms: None };
+        gives_up(service.report_load(Request::new(request))).await;
+        // One change after the other.
+        let request = SetClientCapacityRequest {
+            resource_id: "searches".into(),
+            holder: holder("tom"),
+            assigned: Some(Assigned { amount: Some(Portion::Capacity(12.0)) }),
+        };
+        service.set_client_capacity(Request::new(request)).await.expect("it is valid");
+        node.plant_panic("searches");
+        assert_eq!(get(&service, "acme").await, Ok(Some(Portion::Capacity(15.0))));
+        assert_eq!(shown(&service).await, (30.0, Some(30.0), None));
+    });
+}
+
 #[test]
 fn who_is_asked_about_is_shown_as_it_stands() {
     with_pool(|service, node, _stop| async move {
