@@ -396,7 +396,7 @@ fn three_units_go_round_among_ten_clients() {
         let _inside = runtime().enter();
         clients.iter().map(|client| client.resource("slots").wants(1.0).gauge().unwrap()).collect()
     };
-    eventually("all are there", || (server.status(&["slots"])["resources"][0]["subclients"] == 10).then_some(()));
+    eventually("all are there", || (server.status(&[])["resources"][0]["subclients"] == 10).then_some(()));
     let has = |number: usize| gauges[number].resource().capacity().get();
     let mut turns: Vec<Turns> = (0..10).map(|number| Turns { has: has(number) == 1.0, ..Turns::default() }).collect();
     // Who came first had a unit for being alone: the first whole round is not counted, the ten after it are, however long they take.

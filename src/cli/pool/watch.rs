@@ -90,8 +90,15 @@ enum End {
 impl Watch {
     pub(super) async fn run(self) -> Outcome {
         let mut left = self.events.unwrap_or(u64::MAX);
-        // If not even the first stream can be had, something is wrong with the command.
-        let mut stream = self.subscribe().await?;
+        let mut stream = match self.subscribe().await {
+            // Peers that have just been started elect one in a moment.
+            Err(why @ CliError::NoMasterNow { .. }) => {
+                note(format_args!("{why}; waiting for a master"));
+                self.again().await?
+            }
+            // If not even the first stream can be had for another reason, something is wrong with the command.
+            first => first?,
+        };
         loop {
             match self.print(&mut stream, &mut left).await? {
                 End::Enough => return Ok(()),
