@@ -48,7 +48,8 @@ mod workload;
 ///
 /// Without `--rate` the load is a closed loop of connections x in-flight requests, as fast as the server answers, each from
 /// the next of `--clients` clients in random order. Clients echo the lease they were given last, as real ones do, but also
-/// when it has ended, for it may be long until it is their turn again. Its latencies are those of a server that is kept busy by so many, no more and no less: who waits is not asking meanwhile.
+/// when it has ended, for it may be long until it is their turn again. Its latencies are those of a server that is kept busy
+/// by so many, no more and no less: who waits is not asking meanwhile.
 ///
 /// With `--rate` requests begin when they are due, whether or not others have been answered, and latencies count from then:
 /// a server that stops for a second makes a second's worth of requests late, and all of them are in the result that are
