@@ -89,10 +89,6 @@ impl Node {
 
     /// The master is gone, and with it everything that only it knew. Of what was not stored, any part may survive.
     pub(super) fn depose(&mut self, now: Millis, rng: &mut fastrand::Rng) -> Result<(), Violation> {
-        #[cfg(feature = "planted")]
-        if let Some(up) = self.master.as_ref().and_then(|master| master.up.as_ref()) {
-            self.remembered = up.remembered(now);
-        }
         self.master = None;
         let survive = rng.usize(0..=self.log.len());
         let mut log = std::mem::take(&mut self.log);
@@ -203,7 +199,7 @@ impl World<'_> {
         }
     }
 
-    /// Where that fault is planted, a new master begins with what a former one was lent.
+    /// Where that fault is planted, a new master begins with what a former one was lent when it last wrote anything down.
     #[cfg(feature = "planted")]
     fn remind(&mut self, index: usize) {
         let node = &mut self.nodes[index];
@@ -309,6 +305,10 @@ impl World<'_> {
         let Some(master) = &mut node.master else { return };
         if let Some(changes) = master.resource.take_changes(now).changes {
             node.log.push_back(changes);
+            #[cfg(feature = "planted")]
+            if let Some(up) = &master.up {
+                node.remembered = up.remembered(now);
+            }
             let remembered = Event::Remembered { node: index, life: node.life };
             self.queue.put(now.plus(self.plan.scenario.commit.0), remembered);
         }

@@ -156,9 +156,6 @@ impl Leases {
 
     /// Rule 1. `issued` tells whether this term gave the token out.
     pub(crate) fn confirm(&mut self, has: &Has, issued: impl Fn(Token) -> bool) -> Confirmation {
-        if planted::is(Fault::FirstHasLowersPromise) {
-            self.lower(Token::INHERITED, has.capacity);
-        }
         let Some(token) = self.named_by(has) else {
             return Confirmation::Nothing;
         };
@@ -187,7 +184,10 @@ impl Leases {
 
     /// The holder names a lease of a master before this one: that confirms nothing. But it never goes back to an older one, so a
     /// request that does was long under way.
-    pub(crate) fn name_former(&mut self, token: Token) -> Confirmation {
+    pub(crate) fn name_former(&mut self, token: Token, capacity: Amount) -> Confirmation {
+        if planted::is(Fault::FirstHasLowersPromise) {
+            self.lower(Token::INHERITED, capacity);
+        }
         if self.confirmed.is_some_and(|confirmed| token < confirmed) {
             return Confirmation::Stale;
         }

@@ -73,7 +73,7 @@ impl Resource {
         let may_confirm = !ask.learning || planted::is(Fault::LearningConfirms);
         let former = ask.has.and_then(|has| has.token).filter(|token| tokens.is_former(*token));
         let confirmation = match (&ask.has, former) {
-            (_, Some(token)) => leases.name_former(token),
+            (Some(has), Some(token)) => leases.name_former(token, has.capacity),
             (Some(has), _) if may_confirm && tells_terms_apart => leases.confirm(has, |token| tokens.issued(token)),
             (None, _) if planted::is(Fault::AbsentHasClears) => leases.forget_given(),
             _ => Confirmation::Nothing,
