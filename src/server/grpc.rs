@@ -1,7 +1,8 @@
 //! gRPC on the arbiter threads, behind one listener.
 //!
-//! tonic is served on the arbiters (one current-thread runtime for each), where a request is decided without changing threads;
-//! that costs about half the CPU of a multi-threaded runtime. One ordinary listener accepts and deals connections out: with
+//! Connections are served on the arbiters (one current-thread runtime for each), where a request is decided without changing
+//! threads; that costs about half the CPU of a multi-threaded runtime. hyper reads requests; most are answered at the front, the
+//! others are tonic's. One ordinary listener accepts and deals connections out: with
 //! SO_REUSEPORT a second server could silently bind the same port.
 
 pub(crate) mod admin;
