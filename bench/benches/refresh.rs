@@ -13,7 +13,7 @@ use std::{
 use criterion::{BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
 use leaseway_core::{
     Amount, Answer, Ask, Birth, Claim, Claims, Has, HolderKind, Kind, Lease, Millis, Now, Request, Resource, Settings,
-    Term,
+    Term, Workspace,
 };
 
 const REFRESH_NS: u64 = 16_000_000_000;
@@ -80,6 +80,7 @@ struct Crowd {
     random: u64,
     elapsed_ns: u64,
     answers: Vec<Answer>,
+    workspace: Workspace,
 }
 
 impl Crowd {
@@ -109,6 +110,7 @@ impl Crowd {
             random: 1,
             elapsed_ns: 0,
             answers: Vec::new(),
+            workspace: Workspace::default(),
         };
         crowd.measure(u64::from(clients) * 2);
         crowd
@@ -132,7 +134,7 @@ impl Crowd {
             left -= self.asking.len();
             let since = Instant::now();
             for (now, requests) in &mut rounds {
-                self.resource.round(*now, requests, &mut self.answers);
+                self.resource.round(*now, requests, &mut self.answers, &mut self.workspace);
             }
             spent += since.elapsed();
             self.hear();

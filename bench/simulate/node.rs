@@ -5,7 +5,7 @@ use std::{collections::VecDeque, sync::Arc};
 
 use leaseway_core::{
     Answer, Assigned, Birth, Changes, Hint, HolderKind, Inherited, Millis, Promises, Request, Resource, Source, Sum,
-    Term, invariant, invariant::Violation,
+    Term, Workspace, invariant, invariant::Violation,
 };
 
 use super::{
@@ -67,6 +67,7 @@ pub(super) struct Master {
 pub(super) struct Desk {
     requests: Vec<Request>,
     answers: Vec<Answer>,
+    workspace: Workspace,
     hints: Vec<Hint>,
 }
 
@@ -255,10 +256,10 @@ impl World<'_> {
             Request::Release(_) => Sum::ZERO,
         };
         let before = master.resource.sums().held;
-        let Desk { requests, answers, .. } = &mut self.desk;
+        let Desk { requests, answers, workspace, .. } = &mut self.desk;
         answers.clear();
         requests.push(request);
-        master.resource.round(clock, requests, answers);
+        master.resource.round(clock, requests, answers, workspace);
         let answer = answers.pop().expect("each request has an answer");
         if self.checked {
             master.check(&answer, before, news, clock.at)?;

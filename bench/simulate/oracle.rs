@@ -1,7 +1,7 @@
 //! What one server that knew every client would give each: the core's own division, without a tree in between.
 
 use leaseway_core::{
-    Amount, Ask, Birth, Claim, Claims, HolderKind, Millis, Now, Request, Resource, Settings, Source, Term,
+    Amount, Ask, Birth, Claim, Claims, HolderKind, Millis, Now, Request, Resource, Settings, Source, Term, Workspace,
 };
 use serde::Serialize;
 
@@ -39,7 +39,7 @@ pub(super) fn dues(settings: &Settings, demands: &[(Amount, i16)]) -> Vec<Amount
             news: None,
         })
     };
-    flat.round(now, &mut demands.iter().enumerate().map(ask).collect(), &mut Vec::new());
+    flat.round(now, &mut demands.iter().enumerate().map(ask).collect(), &mut Vec::new(), &mut Workspace::default());
     let mut dues = vec![Amount::ZERO; demands.len()];
     for holder in flat.report_holders(now.at, 0, usize::MAX).0 {
         let place: usize = holder.id.parse().expect("holders are named by their places");

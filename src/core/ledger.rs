@@ -116,6 +116,8 @@ pub(crate) struct Ledger {
     changes: u64,
     claims_changes: u64,
     queue: BTreeMap<u32, Vec<u32>>,
+    /// The first bucket of the queue, or one before it: rounds in which nothing ends need not look there.
+    first_bucket: u32,
 }
 
 impl Ledger {
@@ -131,6 +133,7 @@ impl Ledger {
             changes: 0,
             claims_changes: 0,
             queue: BTreeMap::new(),
+            first_bucket: NOT_QUEUED,
         }
     }
 
@@ -309,6 +312,7 @@ impl Ledger {
             if bucket < holder.bucket {
                 holder.bucket = bucket;
                 self.queue.entry(bucket).or_default().push(slot);
+                self.first_bucket = self.first_bucket.min(bucket);
             }
         }
     }
@@ -332,14 +336,21 @@ impl Ledger {
 
     /// Looks at up to `budget` records whose time has come, and forgets those that hold nothing any more. `looked_at` gets
     /// every slot, and the record if it is forgotten. Being late errs on the safe side: what has ended still counts.
-    pub(crate) fn expire(&mut self, now: Millis, budget: usize, mut looked_at: impl FnMut(u32, Option<Holder>)) {
+    pub(crate) fn expire(&mut self, now: Millis, budget: usize, looked_at: impl FnMut(u32, Option<Holder>)) {
+        if has_come(self.first_bucket, now) {
+            self.expire_buckets(now, budget, looked_at);
+            self.first_bucket = self.queue.first_key_value().map_or(NOT_QUEUED, |(bucket, _)| *bucket);
+        }
+    }
+
+    fn expire_buckets(&mut self, now: Millis, budget: usize, mut looked_at: impl FnMut(u32, Option<Holder>)) {
         let mut left = budget;
         while left > 0 {
             let Some(mut entry) = self.queue.first_entry() else {
                 return;
             };
             let bucket = *entry.key();
-            if u64::from(bucket) * BUCKET_MS > now.0 {
+            if !has_come(bucket, now) {
                 return;
             }
             let Some(slot) = entry.get_mut().pop() else {
@@ -373,6 +384,11 @@ impl Ledger {
             + self.by_id.allocation_size()
             + self.queue.values().map(|bucket| bucket.capacity() * size_of::<u32>()).sum::<usize>()
     }
+}
+
+/// Whether what is in the bucket has ended.
+fn has_come(bucket: u32, now: Millis) -> bool {
+    u64::from(bucket) * BUCKET_MS <= now.0
 }
 
 /// Growing a record by a line would cost every request a cache miss.

@@ -54,7 +54,7 @@ pub use pool::{
 pub use promises::{Ceiling, Changes, Inherited, Promises, Record, Refused};
 pub use resource::{
     Answer, Ask, Birth, Counters, HolderReport, Lease, Load, LoadError, LoadReport, Pending, PromiseReport, Release,
-    Request, Resource, ResourceReport, Supplied, SupplyReport,
+    Request, Resource, ResourceReport, Supplied, SupplyReport, Workspace,
 };
 pub use settings::{SafeCapacity, Settings};
 pub use supply::{Condensed, Source, Supply, UsageBelow};

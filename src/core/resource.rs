@@ -21,7 +21,7 @@ use supply::Origin;
 use crate::{
     Amount, Cause, HolderKind, Inherited, Millis, Now, Settings, Source, Sums, Terms,
     division::Division,
-    hints::{Look, WatchList},
+    hints::WatchList,
     ledger::Ledger,
     planted::{self, Fault},
     pool::{MOVES_PER_REQUEST, Pool},
@@ -87,26 +87,34 @@ pub struct Resource {
     turns: u64,
     /// Rises when settings or capacity change.
     reforms: u64,
-    batch: Batch,
+    /// Holders that have come with the last round.
+    newcomers: Vec<u32>,
+    /// Where promises are kept: the answers of the last round that are leases, and the slots of those who get them.
+    granted: Vec<(u32, u32)>,
+    /// Where there is a pool: holders whose leases have ended, and whether they are gone.
+    lapsed: Vec<(u32, bool)>,
 }
 
-/// The requests of a sub-round, and room for working on them that is kept from round to round.
+/// Room for working on a round. Nothing is in it between two rounds, so one serves all the resources that a thread looks after:
+/// it stays in the caches, where room of its own would be as cold as a resource that was not asked for a while.
 #[derive(Default)]
-struct Batch {
+pub struct Workspace {
     /// Records that were touched ahead.
     slots: Vec<u32>,
-    /// Holders that have come with this round.
-    newcomers: Vec<u32>,
+    /// The requests of a sub-round.
     seats: Vec<Seat>,
     parties: Vec<Party>,
     grants: Vec<Amount>,
     terms: Vec<(i16, Terms)>,
-    /// Watched holders that are looked at now.
-    looks: Vec<Look>,
-    /// Where promises are kept: the answers of the round that are leases, and the slots of those who get them.
-    granted: Vec<(u32, u32)>,
-    /// Where there is a pool: holders whose leases have ended, and whether they are gone.
-    lapsed: Vec<(u32, bool)>,
+}
+
+impl Workspace {
+    fn clear(&mut self) {
+        self.seats.clear();
+        self.parties.clear();
+        self.grants.clear();
+        self.terms.clear();
+    }
 }
 
 struct Seat {
@@ -152,7 +160,9 @@ impl Resource {
             rotation: None,
             turns: 0,
             reforms: 0,
-            batch: Batch::default(),
+            newcomers: Vec::new(),
+            granted: Vec::new(),
+            lapsed: Vec::new(),
         };
         resource.count_in_units();
         resource.renew_pool(seed);
@@ -164,53 +174,61 @@ impl Resource {
 
     /// Runs a round over `requests`; `answers` gets one for each, in the same order.
     /// `requests` is left empty.
-    pub fn round(&mut self, now: Now, requests: &mut Vec<Request>, answers: &mut Vec<Answer>) {
+    pub fn round(
+        &mut self,
+        now: Now,
+        requests: &mut Vec<Request>,
+        answers: &mut Vec<Answer>,
+        workspace: &mut Workspace,
+    ) {
+        // A round that has panicked has left something in it.
+        workspace.clear();
         self.counters.rounds += 1;
         self.expire(now.at, EXPIRE_PER_REQUEST * (1 + requests.len()));
         self.end_of_supply(now.at);
         self.end_of_report(now.at);
         self.step_pool(now.at, MOVES_PER_REQUEST * (1 + requests.len()));
         self.begin_sub_round();
-        self.batch.newcomers.clear();
-        self.batch.granted.clear();
-        self.look_ahead(requests);
+        self.newcomers.clear();
+        self.granted.clear();
+        self.look_ahead(requests, &mut workspace.slots);
         for request in requests.drain(..) {
             // Kept until it is settled; then it is the answer.
             let place = answers.len();
             answers.push(Answer::TooSoon);
             match request {
                 Request::Ask(ask) => {
-                    if self.is_seated(ask.kind, &ask.id) {
-                        self.settle(now, answers);
+                    if self.is_seated(ask.kind, &ask.id, workspace) {
+                        self.settle(now, answers, workspace);
                     }
                     match self.admit(ask, now) {
-                        Ok((slot, claimed)) => self.batch.seats.push(Seat { slot, answer: place, claimed }),
+                        Ok((slot, claimed)) => workspace.seats.push(Seat { slot, answer: place, claimed }),
                         Err(answer) => answers[place] = answer,
                     }
                 }
                 Request::Release(release) => {
-                    if self.is_seated(release.kind, &release.id) {
-                        self.settle(now, answers);
+                    if self.is_seated(release.kind, &release.id, workspace) {
+                        self.settle(now, answers, workspace);
                     }
                     self.release(&release, now.at);
                     answers[place] = Answer::Released;
                 }
             }
         }
-        self.settle(now, answers);
+        self.settle(now, answers, workspace);
     }
 
     /// Touches the records that the round will work on. One after the other, field by field, each would wait for memory
     /// several times; touched in one go, the waits overlap. With a million clients a request in a round of 64 costs little
     /// more than half of what it costs alone.
-    fn look_ahead(&mut self, requests: &[Request]) {
-        let slots = requests.iter().filter_map(|request| match request {
+    fn look_ahead(&self, requests: &[Request], slots: &mut Vec<u32>) {
+        let likely = requests.iter().filter_map(|request| match request {
             Request::Ask(ask) => self.ledger.likely_slot(ask.kind, &ask.id),
             Request::Release(release) => self.ledger.likely_slot(release.kind, &release.id),
         });
-        self.batch.slots.clear();
-        self.batch.slots.extend(slots);
-        let touched = self.batch.slots.iter().fold(0, |touched, slot| touched ^ self.ledger.touch(*slot));
+        slots.clear();
+        slots.extend(likely);
+        let touched = slots.iter().fold(0, |touched, slot| touched ^ self.ledger.touch(*slot));
         // Nobody needs the result; without this the compiler would notice.
         std::hint::black_box(touched);
     }
@@ -323,16 +341,16 @@ impl Resource {
     }
 
     /// Whether the holder already has a request in this sub-round.
-    fn is_seated(&self, kind: HolderKind, id: &str) -> bool {
+    fn is_seated(&self, kind: HolderKind, id: &str, workspace: &Workspace) -> bool {
         // One request needs no look-up to know that it is the only one.
-        !self.batch.seats.is_empty()
+        !workspace.seats.is_empty()
             && self.ledger.find(kind, id).is_some_and(|slot| self.ledger.holder(slot).round == self.sub_round)
     }
 
     fn expire(&mut self, now: Millis, budget: usize) {
         let (division, counters, watch_list) = (&mut self.division, &mut self.counters, &mut self.watch_list);
         let (keeper, rotation) = (&mut self.keeper, &mut self.rotation);
-        let mut lapsed = self.pool.is_some().then_some(&mut self.batch.lapsed);
+        let mut lapsed = self.pool.is_some().then_some(&mut self.lapsed);
         self.ledger.expire(now, budget, |slot, forgotten| {
             if let Some(holder) = &forgotten {
                 division.remove(slot, &holder.claims);

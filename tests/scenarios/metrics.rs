@@ -70,6 +70,23 @@ fn requests_errors_and_durations_are_counted_by_method_under_doormans_names() {
 }
 
 #[test]
+fn what_resources_have_done_is_counted_when_somebody_looks() {
+    let server = Server::development();
+    let counted = || {
+        let metrics = scrape(&server);
+        ["leaseway_rounds_total", "leaseway_leases_granted_total", "leaseway_requests_too_soon_total"]
+            .map(|name| metrics.only(name))
+    };
+    assert_eq!(counted(), [0.0, 0.0, 0.0]);
+    for resource in ["mysql", "redis"] {
+        let mut alice = server.client("alice");
+        alice.ask(resource, 40.0);
+        alice.ask(resource, 80.0);
+    }
+    assert_eq!(counted(), [4.0, 4.0, 0.0]);
+}
+
+#[test]
 fn resources_have_gauges_whatever_they_are_called() {
     let server = Server::development();
     let doorman = server.doorman();

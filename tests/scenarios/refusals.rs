@@ -9,6 +9,7 @@ use tonic::Code;
 use crate::harness::{
     doorman::{assert_refused, entry, node_request, request},
     server::{Server, babble},
+    wait::block_on,
 };
 
 #[test]
@@ -152,6 +153,20 @@ fn a_long_message_comes_and_goes_in_many_pieces() {
     let answer = server.doorman().get(request("alice", entries)).unwrap();
     let answered: Vec<_> = answer.response.iter().map(|response| response.resource_id()).collect();
     assert_eq!(answered, ids);
+    server.assert_alive();
+}
+
+#[test]
+fn whoever_says_how_a_message_is_packed_is_answered_and_told_what_is_understood() {
+    let server = Server::development();
+    let call = |encoding: &'static str| {
+        let mut call = tonic::Request::new(request("alice", vec![entry("mysql", 40.0)]));
+        call.metadata_mut().insert("grpc-encoding", encoding.parse().unwrap());
+        block_on(server.doorman().inner().get_capacity(call))
+    };
+    let answer = call("identity").unwrap().into_inner();
+    assert_eq!(answer.response[0].resource_id(), "mysql");
+    assert_refused(call("gzip").map(tonic::Response::into_inner), Code::Unimplemented, &["gzip"]);
     server.assert_alive();
 }
 

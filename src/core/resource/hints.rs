@@ -32,7 +32,7 @@ impl Resource {
     /// The holders that came with the last round and are still here. They are not watched yet.
     pub fn newcomers(&self) -> impl Iterator<Item = (HolderKind, &Arc<str>)> {
         let unwatched = |slot: &u32| self.ledger.get(*slot).filter(|holder| holder.watch == NOT_WATCHED);
-        self.batch.newcomers.iter().filter_map(unwatched).map(|holder| (holder.kind, &holder.id))
+        self.newcomers.iter().filter_map(unwatched).map(|holder| (holder.kind, &holder.id))
     }
 
     /// When [`hints`](Self::hints) next has something to do: at once (`now`), later, or not before something changes.
@@ -53,9 +53,9 @@ impl Resource {
         if self.is_learning(now) || self.awaits_supply() {
             return;
         }
-        let mut looks = std::mem::take(&mut self.batch.looks);
+        let mut looks = Vec::new();
         self.watch_list.look(self.version(), now, budget, &mut looks);
-        let mut terms = std::mem::take(&mut self.batch.terms);
+        let mut terms = Vec::new();
         let mut standings = Vec::with_capacity(looks.len());
         for look in &looks {
             let holder = self.ledger.holder(look.slot);
@@ -75,8 +75,6 @@ impl Resource {
         }
         self.watch_list.looked();
         hints[first..].sort_by_key(|hint| hint.why);
-        terms.clear();
-        (self.batch.looks, self.batch.terms) = (looks, terms);
     }
 
     fn room(&self) -> Room {

@@ -53,7 +53,7 @@ impl Resource {
 
     fn newcomer(&mut self, ask: &Ask) -> u32 {
         let slot = self.ledger.insert(ask.kind, Arc::clone(&ask.id));
-        self.batch.newcomers.push(slot);
+        self.newcomers.push(slot);
         self.note_newcomer(slot);
         slot
     }

@@ -276,7 +276,7 @@ impl Resource {
 
     /// The leases that have ended since the last call.
     pub(super) fn pool_looks_at(&mut self) {
-        while let Some((slot, is_gone)) = self.batch.lapsed.pop() {
+        while let Some((slot, is_gone)) = self.lapsed.pop() {
             if is_gone {
                 self.pool_loses(slot, Cause::Expired);
             } else {

@@ -73,7 +73,7 @@ impl Resource {
     /// holders are promised, or all if the horizon is not late enough. None waits for more than [`Pending::awaits`].
     pub fn held_back(&self) -> impl Iterator<Item = (usize, u64)> {
         let awaited = |keeper: &Keeper, slot| keeper.awaited(slot);
-        let granted = self.batch.granted.iter().zip(std::iter::repeat(self.keeper.as_ref()));
+        let granted = self.granted.iter().zip(std::iter::repeat(self.keeper.as_ref()));
         granted.filter_map(move |((place, slot), keeper)| Some((*place as usize, awaited(keeper?, *slot)?)))
     }
 
@@ -138,7 +138,7 @@ impl Resource {
         let Some(keeper) = &mut self.keeper else { return };
         if keeper.heard(slot) {
             // Whoever listens for hints may have waited for this.
-            self.batch.newcomers.push(slot);
+            self.newcomers.push(slot);
         }
         let leases = &self.ledger.holder(slot).leases;
         if leases.reports_outstanding() {

@@ -1,6 +1,6 @@
 //! The end of a round: what everybody in it is due, what is safe to give now, and the answers.
 
-use super::{Batch, Resource};
+use super::{Resource, Workspace};
 use crate::{
     Amount, Answer, Cause, Claim, HolderKind, Lease, Millis, Now, Reuse, SafeCapacity, Sum, Terms,
     hints::waits,
@@ -14,45 +14,39 @@ use crate::{
 
 impl Resource {
     /// Divides and settles what the sub-round has absorbed, and begins the next.
-    pub(super) fn settle(&mut self, now: Now, answers: &mut [Answer]) {
-        if self.batch.seats.is_empty() {
+    pub(super) fn settle(&mut self, now: Now, answers: &mut [Answer], workspace: &mut Workspace) {
+        if workspace.seats.is_empty() {
             return;
         }
-        let mut batch = std::mem::take(&mut self.batch);
         if self.awaits_supply() {
-            self.put_off(&mut batch, now.at, answers);
-            self.batch = batch;
+            self.put_off(&mut workspace.seats, now.at, answers);
             self.begin_sub_round();
             return;
         }
         self.deal_units(now.at);
-        self.balance_pool(now.at, 1 + batch.seats.len());
-        let free = self.seat_parties(&mut batch, now.at);
+        self.balance_pool(now.at, 1 + workspace.seats.len());
+        let free = self.seat_parties(workspace, now.at);
         if let Some(pool) = self.pool.as_deref().filter(|_| self.is_bounded()) {
             let (learning, kinds) = (self.is_learning(now.at), |slot| self.ledger.holder(slot).kind);
-            Self::settle_pool(pool, learning, free, &batch.seats, &batch.parties, kinds, &mut batch.grants);
+            Self::settle_pool(pool, learning, free, &workspace.seats, &workspace.parties, kinds, &mut workspace.grants);
         } else if self.is_bounded() {
             let indivisible = self.settings.whole_units;
-            settlement::settle(free, &batch.parties, indivisible, &mut batch.grants);
+            settlement::settle(free, &workspace.parties, indivisible, &mut workspace.grants);
         } else {
-            batch.grants.extend(batch.parties.iter().map(|party| party.due));
+            workspace.grants.extend(workspace.parties.iter().map(|party| party.due));
         }
         if self.is_learning(now.at) {
-            let short = batch.parties.iter().zip(&batch.grants).filter(|(party, grant)| **grant < party.due);
+            let short = workspace.parties.iter().zip(&workspace.grants).filter(|(party, grant)| **grant < party.due);
             self.counters.learning_excess += short.count() as u64;
         }
-        for ((seat, party), grant) in batch.seats.iter().zip(&batch.parties).zip(&batch.grants) {
+        for ((seat, party), grant) in workspace.seats.iter().zip(&workspace.parties).zip(&workspace.grants) {
             self.note(seat.slot, party.due, *grant);
-            answers[seat.answer] = self.grant(seat.slot, *grant, now, &mut batch.terms);
+            answers[seat.answer] = self.grant(seat.slot, *grant, now, &mut workspace.terms);
         }
         if self.keeper.is_some() {
-            batch.granted.extend(batch.seats.iter().map(|seat| (seat.answer as u32, seat.slot)));
+            self.granted.extend(workspace.seats.iter().map(|seat| (seat.answer as u32, seat.slot)));
         }
-        batch.seats.clear();
-        batch.parties.clear();
-        batch.grants.clear();
-        batch.terms.clear();
-        self.batch = batch;
+        workspace.clear();
         self.begin_sub_round();
     }
 
@@ -63,10 +57,10 @@ impl Resource {
     }
 
     /// Works out what each is due; returns what is free.
-    fn seat_parties(&self, batch: &mut Batch, now: Millis) -> Sum {
+    fn seat_parties(&self, workspace: &mut Workspace, now: Millis) -> Sum {
         let learning = self.is_learning(now);
         let mut free = Sum::from(self.total()) - self.ledger.sums().held;
-        for seat in &batch.seats {
+        for seat in &workspace.seats {
             let holder = self.ledger.holder(seat.slot);
             let claimed = seat.claimed.capacity;
             let mut current = holder.leases.kept(claimed, now);
@@ -77,7 +71,7 @@ impl Resource {
                 // What was given here may go by a request that was long under way, and said more than the holder has.
                 self.given_back(if seat.claimed.is_former { claimed } else { current.max(claimed) })
             } else {
-                self.due_now(seat.slot, now, &mut batch.terms)
+                self.due_now(seat.slot, now, &mut workspace.terms)
             };
             let held = holder.leases.held(now);
             let floor = match self.reuse(holder.kind) {
@@ -85,7 +79,7 @@ impl Resource {
                 Reuse::Prompt => due.min(current).max(holder.leases.outstanding(now)),
             };
             free += Sum::from(held) - Sum::from(floor);
-            batch.parties.push(Party { due, current, floor });
+            workspace.parties.push(Party { due, current, floor });
         }
         free
     }

@@ -1,7 +1,7 @@
 //! A resource of a node with a parent: what it has been lent, and what it tells of those below it. And the other side of the same
 //! thing: what a child node is told with its lease.
 
-use super::{Batch, Resource, SupplyReport};
+use super::{Resource, Seat, SupplyReport};
 use crate::{
     Amount, Answer, Condensed, HolderKind, Lease, Millis, Settings, Source, Sum, Supplied, Supply, Terms,
     division::Division,
@@ -135,9 +135,9 @@ impl Resource {
     }
 
     /// Rule 5: nothing can be decided yet, and nobody loses what it has.
-    pub(super) fn put_off(&mut self, batch: &mut Batch, now: Millis, answers: &mut [Answer]) {
+    pub(super) fn put_off(&mut self, seats: &mut Vec<Seat>, now: Millis, answers: &mut [Answer]) {
         let until = certain_end(now, self.settings.lease);
-        for seat in batch.seats.drain(..) {
+        for seat in seats.drain(..) {
             self.ledger.remember(seat.slot, now, until);
             answers[seat.answer] = Answer::NotYet;
         }

@@ -48,7 +48,7 @@ use super::world::{ask, birth, has, now_at, one};
 use crate::{
     Amount, Ask, AssignError, Assigned, Birth, Cause, Claim, Claims, HolderKind, Kind, Lease, Load, LoadError,
     LoadReport, Millis, NamedParameter, News, PoolEvent, PoolEventFilter, PoolEventKind, PoolFilter, PoolReport,
-    PoolStanding, Release, Request, Resource, Settings, Source, Supply, Usage, invariant,
+    PoolStanding, Release, Request, Resource, Settings, Source, Supply, Usage, Workspace, invariant,
 };
 
 /// A pool, and its clients' own books.

@@ -27,7 +27,7 @@ use std::collections::BTreeMap;
 use super::world::{ask, birth, has, now_at, one};
 use crate::{
     Amount, Answer, Ask, Birth, Claim, Claims, Counters, Has, HolderKind, HolderReport, Kind, Lease, Millis, Priority,
-    Release, Request, Resource, Reuse, SafeCapacity, Settings, Source, Supply, Terms, Token, invariant,
+    Release, Request, Resource, Reuse, SafeCapacity, Settings, Source, Supply, Terms, Token, Workspace, invariant,
 };
 
 /// A resource, and its holders' own books: the newest answer that reached each of them.
@@ -95,7 +95,12 @@ impl Desk {
     /// A round of several requests, whose answers reach nobody.
     fn send_all<const N: usize>(&mut self, asks: [Ask; N]) -> [Answer; N] {
         let mut answers = Vec::new();
-        self.resource.round(now_at(self.now), &mut asks.into_iter().map(Request::Ask).collect(), &mut answers);
+        self.resource.round(
+            now_at(self.now),
+            &mut asks.into_iter().map(Request::Ask).collect(),
+            &mut answers,
+            &mut Workspace::default(),
+        );
         answers.try_into().expect("an answer for each")
     }
 
@@ -119,7 +124,12 @@ impl Desk {
     fn round(&mut self, requests: &[(&str, f64)]) -> Vec<f64> {
         let asks: Vec<Ask> = requests.iter().map(|(id, wants)| self.request(id, *wants)).collect();
         let mut answers = Vec::new();
-        self.resource.round(now_at(self.now), &mut asks.into_iter().map(Request::Ask).collect(), &mut answers);
+        self.resource.round(
+            now_at(self.now),
+            &mut asks.into_iter().map(Request::Ask).collect(),
+            &mut answers,
+            &mut Workspace::default(),
+        );
         let leases: Vec<Lease> = answers.into_iter().map(granted).collect();
         for ((id, _), lease) in requests.iter().zip(&leases) {
             self.leases.insert((*id).to_owned(), *lease);

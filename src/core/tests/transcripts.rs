@@ -64,7 +64,7 @@ use self::words::{amount, claim, duration, number, time, told};
 use super::world::{ask, birth, has, now_at};
 use crate::{
     Amount, Ask, Birth, Claim, Claims, Has, HolderKind, Inherited, Kind, Millis, NamedParameter, Promises, Release,
-    Request, Resource, Reuse, SafeCapacity, Settings, Source, Sum, Term, Token, invariant,
+    Request, Resource, Reuse, SafeCapacity, Settings, Source, Sum, Term, Token, Workspace, invariant,
 };
 
 test_each_path! { in "./src/core/testscripts" as scripts => run }
@@ -207,7 +207,7 @@ impl Transcript {
         let resource = self.resource()?;
         let mut before = resource.sums().held;
         let mut answers = Vec::new();
-        resource.round(now_at(now), &mut requests.clone(), &mut answers);
+        resource.round(now_at(now), &mut requests.clone(), &mut answers, &mut Workspace::default());
         for request in &requests {
             if let Request::Ask(ask) = request {
                 before += ask.outstanding.unwrap_or_default(); // News that no decision could have prevented.

@@ -12,7 +12,7 @@ use super::{
 };
 use crate::{
     Amount, Answer, Ask, Birth, Claim, Claims, Condensed, HolderKind, Kind, Lease, Millis, Priority, Request, Resource,
-    Settings, Source, Sum, Supply, invariant,
+    Settings, Source, Sum, Supply, Workspace, invariant,
 };
 
 /// A client: what it wants, its priority, and the newest lease that reached it.
@@ -88,7 +88,7 @@ impl Node {
         let before = self.resource.sums().held;
         let news = ask.outstanding.unwrap_or_default();
         let mut answers = Vec::new();
-        self.resource.round(now_at(now), &mut vec![Request::Ask(ask)], &mut answers);
+        self.resource.round(now_at(now), &mut vec![Request::Ask(ask)], &mut answers, &mut Workspace::default());
         let mut most = before;
         most += news;
         invariant::held_within_capacity(&self.resource, most).expect("never over");
@@ -145,7 +145,12 @@ fn flat(settings: &Settings, wants: &[(f64, i16)]) -> Vec<f64> {
         let claims = [Claim { wants: Amount::clamped(*wants), subclients: 1, priority: *priority }];
         Request::Ask(Ask { claims: claims[..].into(), ..ask(&format!("client-{n}"), 0.0, None) })
     };
-    resource.round(now_at(Millis(0)), &mut wants.iter().enumerate().map(ask).collect(), &mut Vec::new());
+    resource.round(
+        now_at(Millis(0)),
+        &mut wants.iter().enumerate().map(ask).collect(),
+        &mut Vec::new(),
+        &mut Workspace::default(),
+    );
     let mut holders = resource.report_holders(Millis(0), 0, usize::MAX).0;
     let number = |id: &str| id.trim_start_matches("client-").parse::<usize>().expect("a number");
     holders.sort_by_key(|holder| number(&holder.id));

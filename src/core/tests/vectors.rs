@@ -8,7 +8,7 @@ use serde_json::Value;
 use super::world::{ask, birth, has, now_at};
 use crate::{
     Amount, Answer, Claim, Claims, HolderKind, Kind, Lease, Millis, Release, Request, Resource, Reuse, Settings,
-    division::tests::water_filling,
+    Workspace, division::tests::water_filling,
 };
 
 struct Vector {
@@ -80,7 +80,12 @@ fn play(vector: &Vector, reuse: Reuse) -> BTreeMap<String, f64> {
         let mut request = ask(id, 0.0, leases.get(id).map(has));
         request.claims = Claims::from_slice(&[claim]);
         let mut answers = Vec::new();
-        resource.round(now_at(Millis(clock)), &mut vec![Request::Ask(request)], &mut answers);
+        resource.round(
+            now_at(Millis(clock)),
+            &mut vec![Request::Ask(request)],
+            &mut answers,
+            &mut Workspace::default(),
+        );
         if let Answer::Granted(lease) = answers[0] {
             leases.insert(id.to_owned(), lease);
         }
@@ -96,7 +101,12 @@ fn play(vector: &Vector, reuse: Reuse) -> BTreeMap<String, f64> {
             Some("release") => {
                 leases.remove(id);
                 let release = Release { kind: HolderKind::Client, id: id.into(), token: None };
-                resource.round(now_at(Millis(0)), &mut vec![Request::Release(release)], &mut Vec::new());
+                resource.round(
+                    now_at(Millis(0)),
+                    &mut vec![Request::Release(release)],
+                    &mut Vec::new(),
+                    &mut Workspace::default(),
+                );
             }
             _ => {
                 let mut settings = resource.settings().clone();

@@ -7,7 +7,7 @@ use std::{collections::BTreeMap, sync::Arc};
 
 use crate::{
     Amount, Answer, Ask, Birth, Claim, Claims, Condensed, Has, HolderKind, Lease, Millis, Now, Pending, Priority,
-    Release, Request, Resource, Settings, Source, Sum, Supply, Term, invariant,
+    Release, Request, Resource, Settings, Source, Sum, Supply, Term, Workspace, invariant,
     invariant::Violation,
     tests::peers::{Peers, next_term},
 };
@@ -57,7 +57,7 @@ pub(crate) fn has(lease: &Lease) -> Has {
 /// Runs a round of one request.
 pub(crate) fn one(resource: &mut Resource, now: Now, request: Request) -> Answer {
     let mut answers = Vec::new();
-    resource.round(now, &mut vec![request], &mut answers);
+    resource.round(now, &mut vec![request], &mut answers, &mut Workspace::default());
     assert_eq!(answers.len(), 1);
     answers.remove(0)
 }
@@ -259,7 +259,7 @@ impl World {
         let mut answers = Vec::new();
         let mut asks = batch.iter().map(|request| Request::Ask(request.ask.clone())).collect();
         let (now, at) = (self.masters_now(), self.at());
-        self.resource.round(now, &mut asks, &mut answers);
+        self.resource.round(now, &mut asks, &mut answers, &mut Workspace::default());
         self.log.extend(answers.iter().cloned());
         let awaits = self.propose()?;
         let mut held_back = vec![None; answers.len()];

@@ -21,7 +21,7 @@ use self::{
 };
 use super::{
     hinting::{Alarm, EVERY},
-    resource::{Asked, Command, Full, Lapsed, ResourceHandle, Status, SubmitError, behind_others},
+    resource::{Asked, BehindOthers, Command, Full, Lapsed, ResourceHandle, Status, SubmitError},
     uplink::{Board, Parent, UplinkReport},
 };
 use crate::{
@@ -180,17 +180,42 @@ impl NodeHandle {
 
     /// Asks the resource, which comes to life if need be.
     pub async fn submit(&self, id: &Arc<str>, request: Request) -> Result<Answer, Refused> {
-        self.submit_from(id, request, None).await
+        self.submit_from(id, &request, None).await
     }
 
     /// As [`submit`](Self::submit), for one of whom is known where the request came from.
     pub(crate) async fn submit_from(
         &self,
         id: &str,
-        request: Request,
+        request: &Request,
         from: Option<IpAddr>,
     ) -> Result<Answer, Refused> {
         let mut dead = None;
+        let asked = self.lay(id, request, from)?;
+        if let Some(asked) = asked {
+            dead = Some(asked.generation());
+            if let Some(answer) = asked.await {
+                return answer.map_err(|Lapsed| self.lapsed());
+            }
+        }
+        // Boxed: every request under way would have room for this, and hardly one needs it.
+        Box::pin(self.submit_to_next_life(id, request, from, dead)).await
+    }
+
+    /// Lays down a request if the resource is alive.
+    fn lay(&self, id: &str, request: &Request, from: Option<IpAddr>) -> Result<Option<Asked>, Refused> {
+        let Some(handle) = self.directory.look_up(id).map_err(Refused::NotMaster)? else { return Ok(None) };
+        handle.lay(request.clone(), from).map(Some).map_err(|Full| Refused::Busy(id.to_owned()))
+    }
+
+    /// Asks a resource that is not alive, or of which one life is known to be over.
+    async fn submit_to_next_life(
+        &self,
+        id: &str,
+        request: &Request,
+        from: Option<IpAddr>,
+        mut dead: Option<u64>,
+    ) -> Result<Answer, Refused> {
         for _ in 0..TRIES {
             let known = self.directory.look_up(id).map_err(Refused::NotMaster)?;
             let known = known.filter(|handle| Some(handle.generation()) != dead);
@@ -199,7 +224,7 @@ impl NodeHandle {
                 None => self.open(&id.into(), dead).await?,
             };
             let asked = handle.lay(request.clone(), from).map_err(|Full| Refused::Busy(id.to_string()))?;
-            if let Some(answer) = asked.answer().await {
+            if let Some(answer) = asked.await {
                 return answer.map_err(|Lapsed| self.lapsed());
             }
             dead = Some(handle.generation());
@@ -214,34 +239,30 @@ impl NodeHandle {
         requests: &[(String, Request)],
         from: Option<IpAddr>,
     ) -> Vec<Result<Answer, Refused>> {
-        let lay = |(id, request): &(String, Request)| {
-            let handle = self.directory.look_up(id).ok()??;
-            handle.lay(request.clone(), from).ok()
-        };
+        let lay = |(id, request): &(String, Request)| self.lay(id, request, from).ok().flatten();
         let mut asked: Vec<Option<Asked>> = requests.iter().map(lay).collect();
         if asked.iter().flatten().any(Asked::leads) {
-            behind_others().await;
+            BehindOthers::default().await;
         }
         asked.iter_mut().flatten().for_each(Asked::run);
         let mut answers = Vec::with_capacity(requests.len());
         for asked in asked {
             answers.push(match asked {
-                Some(asked) => asked.answer().await.map(|answer| answer.map_err(|Lapsed| self.lapsed())),
+                Some(asked) => asked.await.map(|answer| answer.map_err(|Lapsed| self.lapsed())),
                 None => None,
             });
         }
         // Those that are not alive, that are not this peer's to answer, or whose life is over.
         let others = requests.iter().zip(&answers).filter(|(_, answer)| answer.is_none()).map(|(request, _)| request);
-        let others = others.map(|(id, request)| self.submit_from(id, request.clone(), from));
+        let others = others.map(|(id, request)| self.submit_from(id, request, from));
         let mut others = join_all(others).await.into_iter();
         answers.into_iter().filter_map(|answer| answer.or_else(|| others.next())).collect()
     }
 
     /// Asks the resource if it is alive; nothing comes to life for this.
     pub async fn submit_to_living(&self, id: &str, request: Request) -> Result<Option<Answer>, Refused> {
-        let Some(handle) = self.directory.look_up(id).map_err(Refused::NotMaster)? else { return Ok(None) };
-        let asked = handle.lay(request, None).map_err(|Full| Refused::Busy(id.to_owned()))?;
-        asked.answer().await.transpose().map_err(|Lapsed| self.lapsed())
+        let Some(asked) = self.lay(id, &request, None)? else { return Ok(None) };
+        asked.await.transpose().map_err(|Lapsed| self.lapsed())
     }
 
     /// Does something with the resource, which comes to life if need be. Should it fail meanwhile, that is done again with its next

@@ -13,6 +13,7 @@ mod lent;
 mod living;
 mod managed;
 mod outbox;
+mod round;
 
 use std::{
     pin::Pin,
@@ -36,7 +37,7 @@ use self::{
     living::Living,
 };
 pub(super) use self::{
-    handle::{Asked, Command, Full, ResourceHandle, SubmitError, behind_others},
+    handle::{Asked, BehindOthers, Command, Full, ResourceHandle, SubmitError},
     lent::{Listens, Upward},
     managed::Managed,
     outbox::{Lapsed, Receipt},

@@ -99,6 +99,48 @@ fn whoever_is_first_of_a_batch_and_goes_away_leaves_nobody_waiting() {
     });
 }
 
+/// Whether it has to wait, and its answer.
+async fn waits_for(asking: impl Future<Output = Result<Answer, Refused>>) -> (bool, Answer) {
+    let mut asking = std::pin::pin!(asking);
+    match std::future::poll_fn(|task| Poll::Ready(asking.as_mut().poll(task))).await {
+        Poll::Ready(answer) => (false, answer.expect("an answer")),
+        Poll::Pending => {
+            // Others on this task have their turn first.
+            tokio::task::yield_now().await;
+            (true, soon(asking).await.expect("an answer"))
+        }
+    }
+}
+
+#[test]
+fn a_resource_that_is_asked_by_one_at_a_time_answers_at_once_until_two_ask_together() {
+    with_node(Limits::default(), |node, r| async move {
+        let waits_alone = async |n: usize| waits_for(node.submit(&r, ask(&format!("c{n}"), 0.5))).await;
+        for n in 0..8 {
+            assert!(waits_alone(n).await.0, "somebody else might come");
+        }
+        let mut waited = 0;
+        for n in 8..108 {
+            let (waits, answer) = waits_alone(n).await;
+            assert_eq!(granted(answer), 0.5);
+            waited += usize::from(waits);
+        }
+        // One of 16 looks whether others come; a few more may have met a tick.
+        assert!((6..30).contains(&waited), "{waited} of a hundred");
+        for n in 0..64 {
+            let (one, other) = (format!("d{n}"), format!("e{n}"));
+            let asks = [node.submit(&r, ask(&one, 0.1)), node.submit(&r, ask(&other, 0.1))];
+            let both = futures_util::future::join_all(asks.map(waits_for)).await;
+            if both.iter().all(|(waits, _)| *waits) {
+                // It has been noticed, and so are those who come next.
+                assert!(waits_alone(0).await.0);
+                return;
+            }
+        }
+        panic!("nobody has looked for others");
+    });
+}
+
 #[test]
 fn requests_from_many_threads_at_once_are_all_answered() {
     with_node(Limits { queue: 100_000, ..Limits::default() }, |node, r| async move {

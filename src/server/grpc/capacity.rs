@@ -35,9 +35,6 @@ struct Meters {
     release: Rpc,
 }
 
-/// A resource that was answered, with its answer.
-type Answered = (String, Result<Answer, Refused>);
-
 impl CapacityService {
     pub(crate) fn new(node: NodeHandle, identity: Identity) -> CapacityService {
         let meters = Meters {
@@ -59,25 +56,22 @@ impl CapacityService {
         metered(&self.meters.get, since, self.get(request, from).await)
     }
 
-    async fn ask_all(&self, mut requests: Vec<ForResource>, from: Option<IpAddr>) -> Vec<Answered> {
-        if let [_] = requests[..]
-            && let Some((resource, request)) = requests.pop()
-        {
-            // Most requests are for one resource.
-            let answer = self.node.submit_from(&resource, request, from).await;
-            return vec![(resource, answer)];
+    async fn ask_all(&self, requests: &[ForResource], from: Option<IpAddr>) -> Vec<Result<Answer, Refused>> {
+        if let [(resource, request)] = requests {
+            let answer = self.node.submit_from(resource, request, from).await;
+            return vec![answer];
         }
-        let answers = self.node.submit_all(&requests, from).await;
-        requests.into_iter().map(|(resource, _)| resource).zip(answers).collect()
+        // Boxed: most requests are for one resource, and need no room for this.
+        Box::pin(self.node.submit_all(requests, from)).await
     }
 
     async fn get(&self, request: GetCapacityRequest, from: Option<IpAddr>) -> Result<GetCapacityResponse, Status> {
         let requests = convert::get_capacity(request, &self.node.limits)?;
-        let answered = self.ask_all(requests, from).await;
-        if let Some(mastership) = elsewhere(&answered) {
+        let answers = self.ask_all(&requests, from).await;
+        if let Some(mastership) = elsewhere(&answers) {
             return Ok(GetCapacityResponse { response: Vec::new(), mastership: Some(mastership) });
         }
-        let response = granted(answered, convert::resource_response)?;
+        let response = granted(requests, answers, convert::resource_response)?;
         Ok(GetCapacityResponse { response, mastership: None })
     }
 
@@ -90,11 +84,11 @@ impl CapacityService {
             return Ok(GetServerCapacityResponse { response: Vec::new(), mastership: Some(mastership(&why)) });
         }
         // Child nodes have no balances: what they are given is not for them.
-        let answered = self.ask_all(requests, None).await;
-        if let Some(mastership) = elsewhere(&answered) {
+        let answers = self.ask_all(&requests, None).await;
+        if let Some(mastership) = elsewhere(&answers) {
             return Ok(GetServerCapacityResponse { response: Vec::new(), mastership: Some(mastership) });
         }
-        let response = granted(answered, convert::server_response)?;
+        let response = granted(requests, answers, convert::server_response)?;
         Ok(GetServerCapacityResponse { response, mastership: None })
     }
 
@@ -116,8 +110,8 @@ impl CapacityService {
 
 /// Where to ask instead, if one of the answers is that somebody else has to be asked: leases of two masters do not belong into
 /// one answer.
-fn elsewhere(answered: &[Answered]) -> Option<Mastership> {
-    answered.iter().find_map(|(_, answer)| match answer {
+fn elsewhere(answers: &[Result<Answer, Refused>]) -> Option<Mastership> {
+    answers.iter().find_map(|answer| match answer {
         Err(Refused::NotMaster(why)) => Some(mastership(why)),
         _ => None,
     })
@@ -128,10 +122,14 @@ fn mastership(why: &NotMaster) -> Mastership {
 }
 
 /// What was granted, in order. Resources that could not answer are left out, unless none could: then the error says why.
-fn granted<T>(answered: Vec<Answered>, response: impl Fn(String, &Answer) -> Option<T>) -> Result<Vec<T>, Status> {
-    let mut granted = Vec::with_capacity(answered.len());
+fn granted<T>(
+    requests: Vec<ForResource>,
+    answers: Vec<Result<Answer, Refused>>,
+    response: impl Fn(String, &Answer) -> Option<T>,
+) -> Result<Vec<T>, Status> {
+    let mut granted = Vec::with_capacity(answers.len());
     let mut error = None;
-    for (resource, answer) in answered {
+    for ((resource, _), answer) in requests.into_iter().zip(answers) {
         match answer {
             Ok(answer @ (Answer::Granted(_) | Answer::Supplied(_))) => granted.extend(response(resource, &answer)),
             Ok(Answer::Full) => {

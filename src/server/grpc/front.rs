@@ -55,11 +55,12 @@ impl Service<Request<Incoming>> for Door {
 
     fn call(&self, mut request: Request<Incoming>) -> Self::Future {
         if is_to_be_answered_here(&request) {
-            let (front, from) = (Arc::clone(&self.front), self.caller.remote_addr());
+            let (front, from) = (Arc::clone(&self.front), self.caller.remote_addr().map(|address| address.ip()));
+            let body = request.into_body();
             return Box::pin(async move {
-                let asked = unary::read(request.into_body(), front.message_bytes).await;
+                let asked = unary::read(body, front.message_bytes).await;
                 let answered = match asked {
-                    Ok(asked) => front.capacity.answer_get(asked, from.map(|address| address.ip())).await,
+                    Ok(asked) => front.capacity.answer_get(asked, from).await,
                     Err(status) => Err(status),
                 };
                 Ok(unary::answer(answered))

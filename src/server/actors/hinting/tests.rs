@@ -1,6 +1,8 @@
 //! When a resource is asked for hints, on a clock that the tests move.
 
-use leaseway_core::{Amount, Answer, Ask, Birth, Claim, Claims, HolderKind, Kind, Now, Request, Settings, Term};
+use leaseway_core::{
+    Amount, Answer, Ask, Birth, Claim, Claims, HolderKind, Kind, Now, Request, Settings, Term, Workspace,
+};
 
 use super::*;
 use crate::watchers::Watch;
@@ -50,7 +52,12 @@ impl Desk {
             news: None,
         };
         let mut answers = Vec::new();
-        self.core.round(Now { at: self.now, unix: 0 }, &mut vec![Request::Ask(ask)], &mut answers);
+        self.core.round(
+            Now { at: self.now, unix: 0 },
+            &mut vec![Request::Ask(ask)],
+            &mut answers,
+            &mut Workspace::default(),
+        );
         assert!(matches!(answers[..], [Answer::Granted(_)]));
         self.hinting.after_round(&mut self.core, self.now);
     }
@@ -95,6 +102,7 @@ fn it_looks_with_the_round_that_changed_something_unless_it_has_just_looked() {
         Now { at: desk.now, unix: 0 },
         &mut vec![Request::Release(leaseway_core::Release { kind: CLIENT, id: "a".into(), token: None })],
         &mut Vec::new(),
+        &mut Workspace::default(),
     );
     desk.hinting.after_round(&mut desk.core, desk.now);
     assert!(!is_told(&b), "49 ms after the last look");

@@ -6,6 +6,11 @@
 //! of once for all. With one resource, two threads and 4 connections with 16 requests each, a request made 0.36 writes to a
 //! connection and 0.33 wake-ups when it went through the mailbox; here it makes 0.08 and 0.02, as a service does that has no logic.
 //!
+//! Of a thousand resources hardly one is asked twice at the same time. Whoever waits for others then finds none, and comes back to
+//! memory that they have pushed out of the caches; so a resource that was asked alone the last times answers at once, and looks
+//! now and then whether that is still so. Together with room for rounds that resources share ([`super::round`]) and smaller futures of
+//! requests that saved 4 % (4 connections with 16 requests each) and 6 % (16) of the server's time with a thousand resources.
+//!
 //! One at a time: whoever finds somebody at work leaves its batch to them, and never waits; who has worked looks whether
 //! anything was laid down meanwhile before it goes. So rounds grow with the load, as they do with a mailbox, and no request
 //! waits for anything but the round before. Requests are counted and bounded before they get here ([`super::handle`]).
@@ -21,12 +26,17 @@ use leaseway_core::Request;
 use super::{
     living::{Duties, Living},
     outbox::Reply,
+    round::{Asking, Round},
 };
 
 /// So many rounds one thread runs for requests of others before it leaves them to the actor: it has connections to look after.
 const TURNS: usize = 8;
 /// So many requests are answered in one round at the most.
 const ROUND_MOST: usize = 512;
+/// Whoever was asked alone so many times in a row is expected to be asked alone again.
+const ALONE_AFTER: u32 = 8;
+/// Every so many requests it is looked at whether that is still so.
+const LOOK_EVERY: u32 = 16;
 /// Why the lock is never poisoned.
 const CAUGHT: &str = "a panic is caught while the resource is held";
 
@@ -37,17 +47,33 @@ pub(super) struct Laid {
     /// Where each came from, if that is known.
     pub(super) origins: Vec<Option<IpAddr>>,
     pub(super) replies: Vec<Reply>,
+    /// How many rounds in a row were for one request.
+    alone: u32,
 }
 
-/// What whoever has laid down a request has to do.
+impl Laid {
+    /// Whether a request is likely to be the only one.
+    fn expects_nobody(&self) -> bool {
+        self.requests.is_empty() && self.alone >= ALONE_AFTER && !self.alone.is_multiple_of(LOOK_EVERY)
+    }
+
+    /// What is laid down becomes a round, which is empty.
+    pub(super) fn hand_over(&mut self, round: &mut Round) {
+        self.alone = if self.requests.len() == 1 { self.alone.wrapping_add(1) } else { 0 };
+        std::mem::swap(&mut self.requests, &mut round.requests);
+        std::mem::swap(&mut self.replies, &mut round.replies);
+    }
+}
+
+/// What comes of a request that was brought.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Turn {
     /// Somebody else runs the round.
     Wait,
     /// Run it, after those who are about to lay down theirs.
     Lead,
-    /// Run it at once: it is large enough.
-    Now,
+    /// The round has been run.
+    Done(Left),
 }
 
 /// What is left to the actor when somebody has served.
@@ -82,15 +108,35 @@ impl Desk {
         self.laid.lock().expect("nobody panics while holding what is laid down")
     }
 
-    pub(super) fn lay(&self, request: Request, from: Option<IpAddr>, reply: Reply) -> Turn {
+    /// Lays down a request, unless it can be answered at once.
+    pub(super) fn bring(&self, asking: Asking) -> Turn {
         let mut laid = self.laid();
-        laid.requests.push(request);
-        laid.origins.push(from);
-        laid.replies.push(reply);
+        if laid.expects_nobody()
+            && let Some(life) = self.take_turn()
+        {
+            laid.alone = laid.alone.wrapping_add(1);
+            drop(laid);
+            return Turn::Done(self.work(life, Some(asking)));
+        }
+        laid.requests.push(asking.request);
+        laid.origins.push(asking.from);
+        laid.replies.push(asking.reply);
         match laid.requests.len() {
             1 => Turn::Lead,
-            ROUND_MOST.. => Turn::Now,
+            ROUND_MOST.. => {
+                drop(laid);
+                Turn::Done(self.serve())
+            }
             _ => Turn::Wait,
+        }
+    }
+
+    /// Unless somebody is at work.
+    fn take_turn(&self) -> Option<MutexGuard<'_, Life>> {
+        match self.life.try_lock() {
+            Ok(life) => Some(life),
+            Err(TryLockError::WouldBlock) => None,
+            Err(TryLockError::Poisoned(_)) => unreachable!("{CAUGHT}"),
         }
     }
 
@@ -98,18 +144,25 @@ impl Desk {
     ///
     /// Nothing is forgotten: whoever lays down something after the other has looked for the last time finds the resource free.
     pub(super) fn serve(&self) -> Left {
+        self.take_turn().map_or(Left::Nothing, |life| self.work(life, None))
+    }
+
+    /// Answers what is laid down, but `first` a request that is not.
+    fn work<'a>(&'a self, mut life: MutexGuard<'a, Life>, mut first: Option<Asking>) -> Left {
         let mut turns = 0;
-        while turns < TURNS {
-            let mut life = match self.life.try_lock() {
-                Ok(life) => life,
-                Err(TryLockError::WouldBlock) => return Left::Nothing,
-                Err(TryLockError::Poisoned(_)) => unreachable!("{CAUGHT}"),
-            };
+        loop {
             let left = self.attempt(&mut life, |living| {
-                living.take_up(&mut self.laid());
-                living.round();
+                Round::lend(|round| {
+                    match first.take() {
+                        Some(asking) => living.take_up_alone(asking, round),
+                        None => living.take_up(&mut self.laid(), round),
+                    }
+                    living.round(round);
+                });
                 if living.duties().is_empty() { Left::Nothing } else { Left::Duties }
             });
+            // A life that is over does not even take it up.
+            first = None;
             drop(life);
             if !self.is_waited_for() {
                 // The actor of a life that is over has to hear of it.
@@ -117,8 +170,12 @@ impl Desk {
             }
             // A life that is over leaves nothing to its actor, which may be gone; and letting go takes no time.
             turns += usize::from(left.is_some());
+            if turns == TURNS {
+                return Left::More;
+            }
+            let Some(next) = self.take_turn() else { return Left::Nothing };
+            life = next;
         }
-        Left::More
     }
 
     /// Does something else with the resource, after the round under way; nothing if this life is over, or is with this.
@@ -198,7 +255,7 @@ mod tests {
     fn lay(desk: &Desk) -> Answered {
         let (reply, answer) = oneshot::channel();
         let release = Release { kind: HolderKind::Client, id: "a".into(), token: None };
-        desk.lay(Request::Release(release), None, reply);
+        desk.bring(Asking { request: Request::Release(release), from: None, reply });
         answer
     }
 

@@ -2,11 +2,12 @@
 
 use std::{
     net::IpAddr,
+    pin::Pin,
     sync::{
         Arc,
         atomic::{AtomicBool, AtomicUsize, Ordering},
     },
-    task::Poll,
+    task::{Context, Poll, ready},
 };
 
 use actix::{Addr, Message, dev::SendError};
@@ -19,6 +20,7 @@ use super::{
     desk::{Desk, Left, Turn},
     managed::Work,
     outbox::Lapsed,
+    round::Asking,
 };
 
 /// Everything that enters the mailbox.
@@ -90,7 +92,11 @@ pub(super) struct Life {
 
 impl Life {
     fn serve(&self) {
-        if self.desk.serve() != Left::Nothing {
+        self.attend_to(self.desk.serve());
+    }
+
+    fn attend_to(&self, left: Left) {
+        if left != Left::Nothing {
             // If its mailbox is full the actor attends to what is left with whatever comes next; if it is no more, this life is over,
             // and nothing is left.
             let _ = self.addr.try_send(Command::Attend);
@@ -98,17 +104,25 @@ impl Life {
     }
 }
 
-/// A request that is laid down.
+/// A request that is laid down, or answered. It becomes its answer; none if this life of the resource is over.
+///
+/// Written by hand, as it is in the memory of every request under way: as an `async fn` it would be three times as large.
 ///
 /// Whoever was the first of a batch has to run the round: the others wait for that, also if it is not interested any more.
 pub(in super::super) struct Asked {
     life: Arc<Life>,
     leads: bool,
+    others: BehindOthers,
     answer: oneshot::Receiver<Result<Answer, Lapsed>>,
 }
 
 impl Asked {
-    /// Whether it has to run the round, which it should do [behind the others](behind_others).
+    /// Of the life that it is laid down for.
+    pub(in super::super) fn generation(&self) -> u64 {
+        self.life.generation
+    }
+
+    /// Whether it has to run the round, which it should do [behind the others](BehindOthers).
     pub(in super::super) fn leads(&self) -> bool {
         self.leads
     }
@@ -119,14 +133,17 @@ impl Asked {
             self.life.serve();
         }
     }
+}
 
-    /// Its answer; none if this life of the resource is over.
-    pub(in super::super) async fn answer(mut self) -> Option<Result<Answer, Lapsed>> {
+impl Future for Asked {
+    type Output = Option<Result<Answer, Lapsed>>;
+
+    fn poll(mut self: Pin<&mut Self>, task: &mut Context<'_>) -> Poll<Self::Output> {
         if self.leads {
-            behind_others().await;
+            ready!(Pin::new(&mut self.others).poll(task));
             self.run();
         }
-        (&mut self.answer).await.ok()
+        Pin::new(&mut self.answer).poll(task).map(Result::ok)
     }
 }
 
@@ -137,16 +154,21 @@ impl Drop for Asked {
 }
 
 /// Lets everybody run who is ready on this thread. Not tokio's `yield_now`, which looks for I/O first: that is a system call.
-pub(in super::super) async fn behind_others() {
-    let mut waited = false;
-    std::future::poll_fn(|task| {
-        if std::mem::replace(&mut waited, true) {
+#[derive(Default)]
+pub(in super::super) struct BehindOthers {
+    waited: bool,
+}
+
+impl Future for BehindOthers {
+    type Output = ();
+
+    fn poll(mut self: Pin<&mut Self>, task: &mut Context<'_>) -> Poll<()> {
+        if std::mem::replace(&mut self.waited, true) {
             return Poll::Ready(());
         }
         task.waker().wake_by_ref();
         Poll::Pending
-    })
-    .await;
+    }
 }
 
 impl std::fmt::Debug for ResourceHandle {
@@ -182,7 +204,7 @@ impl ResourceHandle {
         self.0.serve();
     }
 
-    /// Lays down a request.
+    /// Lays down a request, unless it can be answered at once.
     pub(in super::super) fn lay(&self, request: Request, from: Option<IpAddr>) -> Result<Asked, Full> {
         let life = &self.0;
         if life.queued.fetch_add(1, Ordering::Relaxed) >= life.most {
@@ -190,11 +212,11 @@ impl ResourceHandle {
             return Err(Full);
         }
         let (reply, answer) = oneshot::channel();
-        let turn = life.desk.lay(request, from, reply);
-        if turn == Turn::Now {
-            life.serve();
+        let turn = life.desk.bring(Asking { request, from, reply });
+        if let Turn::Done(left) = turn {
+            life.attend_to(left);
         }
-        Ok(Asked { life: Arc::clone(life), leads: turn == Turn::Lead, answer })
+        Ok(Asked { life: Arc::clone(life), leads: turn == Turn::Lead, others: BehindOthers::default(), answer })
     }
 
     /// Sends what is not a request.

@@ -17,6 +17,7 @@ use super::{
     handle::Command,
     living::Living,
     outbox::{Lapsed, Reply},
+    round::Round,
 };
 
 /// For so long a request waits for the first supply. The protocol's clients ask again in a second anyway.
@@ -77,18 +78,18 @@ impl Upward {
 
 impl Living {
     /// Keeps in those of the round's answers that say "not yet"; `requests` are those of the round.
-    pub(super) fn park(&mut self, requests: Vec<Request>, now: Millis) {
+    pub(super) fn park(&mut self, requests: Vec<Request>, now: Millis, round: &mut Round) {
         let Some(upward) = &mut self.upward else { return };
         if upward.parked.is_empty() {
             self.duties.look_after = Some(PATIENCE);
         }
-        let (replies, answers) = (std::mem::take(&mut self.replies), std::mem::take(&mut self.answers));
+        let (replies, answers) = (std::mem::take(&mut round.replies), std::mem::take(&mut round.answers));
         for ((request, reply), answer) in requests.into_iter().zip(replies).zip(answers) {
             if answer == Answer::NotYet {
                 upward.parked.push_back(Parked { until: now.plus(PATIENCE), request, reply });
             } else {
-                self.replies.push(reply);
-                self.answers.push(answer);
+                round.replies.push(reply);
+                round.answers.push(answer);
             }
         }
     }
@@ -108,17 +109,13 @@ impl Living {
         self.core.supply(supply);
         self.remember_what_was_said(now);
         let Some(upward) = &mut self.upward else { return };
-        let (mut requests, mut replies): (Vec<_>, Vec<_>) =
-            upward.parked.drain(..).map(|parked| (parked.request, parked.reply)).unzip();
-        requests.append(&mut self.waiting);
-        replies.append(&mut self.replies);
-        (self.waiting, self.replies) = (requests, replies);
-        if self.waiting.is_empty() {
+        if upward.parked.is_empty() {
             self.hinting.after_tick(&mut self.core, now);
             self.ask_early();
-        } else {
-            self.round();
+            return;
         }
+        let (requests, replies) = upward.parked.drain(..).map(|parked| (parked.request, parked.reply)).unzip();
+        self.round(&mut Round { requests, replies, ..Round::default() });
     }
 
     /// What the parent is told. Without a reign nothing is said: somebody else may be asking in the node's name.

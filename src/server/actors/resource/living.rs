@@ -11,7 +11,7 @@ use std::{
     task::Waker,
 };
 
-use leaseway_core::{Answer, Counters, Millis, Request, Resource, Term};
+use leaseway_core::{Counters, Millis, Resource, Term};
 use leaseway_quorum::Reign;
 
 use super::{
@@ -25,7 +25,8 @@ use super::{
     handle::Command,
     lent::Upward,
     managed::Managed,
-    outbox::{Held, Lapsed, Memory, Outbox, Reply},
+    outbox::{Held, Lapsed, Memory, Outbox},
+    round::{Asking, Round},
     worth_telling,
 };
 use crate::{clock::Clock, limits::Limits, metrics::ResourceMeters};
@@ -57,11 +58,7 @@ pub(super) struct Living {
     term: Term,
     reign: Option<Reign>,
     writing: Option<Writing>,
-    /// What the next round is about.
-    pub(super) waiting: Vec<Request>,
-    /// Who waits, in the same order.
-    pub(super) replies: Vec<Reply>,
-    pub(super) answers: Vec<Answer>,
+    /// What metrics have been told.
     told: Counters,
     meters: ResourceMeters,
     share: HoldersShare,
@@ -109,6 +106,12 @@ impl Drop for HoldersShare {
     }
 }
 
+impl Drop for Living {
+    fn drop(&mut self) {
+        self.tell_metrics();
+    }
+}
+
 /// Tells the node that this life is over, however it ended.
 struct End {
     retired: Arc<AtomicBool>,
@@ -143,9 +146,6 @@ impl Living {
             id: start.id,
             clock: start.clock,
             limits: start.limits,
-            waiting: Vec::new(),
-            replies: Vec::new(),
-            answers: Vec::new(),
             told: Counters::default(),
             meters: ResourceMeters::new(),
             share: HoldersShare { all: start.holders, mine: 0 },
@@ -166,14 +166,20 @@ impl Living {
         self.reign.as_ref().is_none_or(|reign| reign.holds(now))
     }
 
-    /// Takes up what is laid down, and answers it.
-    pub(super) fn take_up(&mut self, laid: &mut Laid) {
-        // Both are empty: whatever waits is answered, written down or parked before a round is over.
-        std::mem::swap(&mut self.waiting, &mut laid.requests);
-        std::mem::swap(&mut self.replies, &mut laid.replies);
-        for (request, from) in self.waiting.iter_mut().zip(laid.origins.drain(..)) {
+    /// Takes up what is laid down.
+    pub(super) fn take_up(&self, laid: &mut Laid, round: &mut Round) {
+        laid.hand_over(round);
+        for (request, from) in round.requests.iter_mut().zip(laid.origins.drain(..)) {
             self.managed.note_origin(&self.core, request, from);
         }
+    }
+
+    /// Takes up a request that was not laid down.
+    pub(super) fn take_up_alone(&self, asking: Asking, round: &mut Round) {
+        let Asking { mut request, from, reply } = asking;
+        self.managed.note_origin(&self.core, &mut request, from);
+        round.requests.push(request);
+        round.replies.push(reply);
     }
 
     /// Everything but requests.
@@ -217,58 +223,61 @@ impl Living {
         more
     }
 
-    pub(super) fn round(&mut self) {
-        if self.waiting.is_empty() {
+    /// Decides, and answers.
+    pub(super) fn round(&mut self, round: &mut Round) {
+        if round.requests.is_empty() {
             return;
         }
         let now = self.clock.now();
         if !self.reigns(now.at) {
-            self.refuse();
+            self.refuse(round);
             return;
         }
         self.remember();
         self.core.set_max_holders(self.holders_allowed());
         // Nothing can be granted before the parent has lent anything; but what is wanted has to be known for that.
-        let parked = if self.core.awaits_supply() { self.waiting.clone() } else { Vec::new() };
-        self.core.round(now, &mut self.waiting, &mut self.answers);
+        let parked = if self.core.awaits_supply() { round.requests.clone() } else { Vec::new() };
+        self.core.round(now, &mut round.requests, &mut round.answers, &mut round.workspace);
         self.share.set(self.core.places());
         if self.write(now.at).is_some() {
-            self.hold_back();
+            self.hold_back(round);
         }
         if !parked.is_empty() {
-            self.park(parked, now.at);
+            self.park(parked, now.at, round);
         }
-        self.answer();
-        self.after();
+        self.answer(round);
+        self.tell_subscribers();
         self.hinting.after_round(&mut self.core, now.at);
         self.ask_early();
     }
 
-    fn answer(&mut self) {
-        self.queued.fetch_sub(self.replies.len(), Ordering::Relaxed);
-        for (reply, answer) in self.replies.drain(..).zip(self.answers.drain(..)) {
+    fn answer(&self, round: &mut Round) {
+        self.queued.fetch_sub(round.replies.len(), Ordering::Relaxed);
+        for (reply, answer) in round.replies.drain(..).zip(round.answers.drain(..)) {
             // Whoever asked may have gone away meanwhile; the lease counts until it ends.
             let _ = reply.send(Ok(answer));
         }
     }
 
     /// Keeps in the answers that must wait; the others are left to go. Their order means nothing: each has its own way out.
-    fn hold_back(&mut self) {
+    fn hold_back(&mut self, round: &mut Round) {
         let Some(writing) = &mut self.writing else { return };
         let mut awaited: Vec<(usize, u64)> = self.core.held_back().collect();
         awaited.sort_unstable();
         let latest = awaited.iter().map(|(_, number)| *number).max().unwrap_or_default();
         // From the last on, so that taking one out does not move those that are still to come.
-        let held =
-            awaited.iter().rev().map(|(place, _)| (self.replies.swap_remove(*place), self.answers.swap_remove(*place)));
+        let held = awaited
+            .iter()
+            .rev()
+            .map(|(place, _)| (round.replies.swap_remove(*place), round.answers.swap_remove(*place)));
         writing.outbox.hold(latest, held.collect());
     }
 
     /// Nobody may decide now; perhaps somebody else may, or this one again in a moment.
-    fn refuse(&mut self) {
-        self.waiting.clear();
-        self.queued.fetch_sub(self.replies.len(), Ordering::Relaxed);
-        for reply in self.replies.drain(..) {
+    fn refuse(&mut self, round: &mut Round) {
+        round.requests.clear();
+        self.queued.fetch_sub(round.replies.len(), Ordering::Relaxed);
+        for reply in round.replies.drain(..) {
             let _ = reply.send(Err(Lapsed));
         }
         self.refuse_parked();
@@ -327,10 +336,11 @@ impl Living {
         self.share.set(self.core.places());
         // Nobody waits for what a tick changes.
         let _ = self.write(now);
-        self.after();
+        self.tell_subscribers();
+        self.tell_metrics();
         self.hinting.after_tick(&mut self.core, now);
         self.ask_early();
-        if !empty || self.core.is_learning(now) || !self.waiting.is_empty() {
+        if !empty || self.core.is_learning(now) {
             self.idle_since = None;
             return;
         }
@@ -344,12 +354,12 @@ impl Living {
         }
     }
 
-    /// Tells what has happened since it was last told.
-    fn after(&mut self) {
+    /// Tells what has happened since it was last told: with every tick, and when somebody looks. Not with every round: threads that
+    /// count in the same place wait for each other.
+    fn tell_metrics(&mut self) {
         let now = self.core.counters();
         let before = std::mem::replace(&mut self.told, now);
         self.meters.counted(&before, &now);
-        self.tell_subscribers();
         if worth_telling(before.learning_excess, now.learning_excess) {
             let times = now.learning_excess;
             tracing::warn!(resource = %self.id, times, "learning mode: holders say they have more than the capacity; they were given what is left");
@@ -364,7 +374,8 @@ impl Living {
         }
     }
 
-    fn status(&self, from: usize, limit: usize) -> Status {
+    fn status(&mut self, from: usize, limit: usize) -> Status {
+        self.tell_metrics();
         let at = self.clock.at();
         let (holders, next) = if limit == 0 { (Vec::new(), None) } else { self.core.report_holders(at, from, limit) };
         let (id, template) = (Arc::clone(&self.id), self.template.clone());
