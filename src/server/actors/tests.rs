@@ -113,7 +113,7 @@ async fn waits_for(asking: impl Future<Output = Result<Answer, Refused>>) -> (bo
 }
 
 #[test]
-fn a_resource_that_is_asked_by_one_at_a_time_answers_at_once_until_two_ask_together() {
+fn a_resource_that_is_asked_by_one_at_a_time_answers_at_once() {
     with_node(Limits::default(), |node, r| async move {
         let waits_alone = async |n: usize| waits_for(node.submit(&r, ask(&format!("c{n}"), 0.5))).await;
         for n in 0..8 {
@@ -125,19 +125,29 @@ fn a_resource_that_is_asked_by_one_at_a_time_answers_at_once_until_two_ask_toget
             assert_eq!(granted(answer), 0.5);
             waited += usize::from(waits);
         }
-        // One of 16 looks whether others come; a few more may have met a tick.
-        assert!((6..30).contains(&waited), "{waited} of a hundred");
-        for n in 0..64 {
-            let (one, other) = (format!("d{n}"), format!("e{n}"));
-            let asks = [node.submit(&r, ask(&one, 0.1)), node.submit(&r, ask(&other, 0.1))];
-            let both = futures_util::future::join_all(asks.map(waits_for)).await;
-            if both.iter().all(|(waits, _)| *waits) {
-                // It has been noticed, and so are those who come next.
-                assert!(waits_alone(0).await.0);
-                return;
+        // Two of 32 look whether others come; a few more may have met a tick.
+        assert!((5..30).contains(&waited), "{waited} of a hundred");
+    });
+}
+
+#[test]
+fn when_several_ask_together_they_are_found_whoever_of_them_looks() {
+    with_node(Limits::default(), |node, r| async move {
+        for size in 2..5 {
+            for before in 40..40 + size {
+                for _ in 0..before {
+                    node.submit(&r, ask("alone", 1.0)).await.expect("an answer");
+                }
+                let mut rounds = 0..64;
+                let found = async |round| {
+                    let together = (0..size).map(|n| waits_for(node.submit(&r, ask(&format!("{round}-{n}"), 0.1))));
+                    let together: Vec<_> = futures_util::future::join_all(together.collect::<Vec<_>>()).await;
+                    together.iter().all(|(waits, _)| *waits)
+                };
+                while !found(rounds.next().expect("somebody looks")).await {}
+                assert!(waits_for(node.submit(&r, ask("alone", 1.0))).await.0, "others may come again");
             }
         }
-        panic!("nobody has looked for others");
     });
 }
 

@@ -35,8 +35,10 @@ const TURNS: usize = 8;
 const ROUND_MOST: usize = 512;
 /// Whoever was asked alone so many times in a row is expected to be asked alone again.
 const ALONE_AFTER: u32 = 8;
-/// Every so many requests it is looked at whether that is still so.
-const LOOK_EVERY: u32 = 16;
+/// Every so many requests it is looked at whether that is still so, by two in a row: if one looks that was the last of several,
+/// the next is the first of several.
+const LOOK_EVERY: u32 = 32;
+const LOOKS: u32 = 2;
 /// Why the lock is never poisoned.
 const CAUGHT: &str = "a panic is caught while the resource is held";
 
@@ -54,14 +56,15 @@ pub(super) struct Laid {
 impl Laid {
     /// Whether a request is likely to be the only one.
     fn expects_nobody(&self) -> bool {
-        self.requests.is_empty() && self.alone >= ALONE_AFTER && !self.alone.is_multiple_of(LOOK_EVERY)
+        self.requests.is_empty() && self.alone >= ALONE_AFTER && self.alone % LOOK_EVERY >= LOOKS
     }
 
-    /// What is laid down becomes a round, which is empty.
+    /// What is laid down becomes a round. It is moved, not swapped: or the room that one busy resource needs would be left behind at all
+    /// the others, one after the other.
     pub(super) fn hand_over(&mut self, round: &mut Round) {
         self.alone = if self.requests.len() == 1 { self.alone.wrapping_add(1) } else { 0 };
-        std::mem::swap(&mut self.requests, &mut round.requests);
-        std::mem::swap(&mut self.replies, &mut round.replies);
+        round.requests.append(&mut self.requests);
+        round.replies.append(&mut self.replies);
     }
 }
 
