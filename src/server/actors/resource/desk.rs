@@ -293,6 +293,19 @@ mod tests {
     }
 
     #[test]
+    fn the_room_that_a_busy_resource_needs_is_not_left_at_others() {
+        let (mut laid, mut round) = (Laid::default(), Round::default());
+        round.requests.reserve(ROUND_MOST);
+        round.replies.reserve(ROUND_MOST);
+        let (reply, _) = oneshot::channel();
+        laid.requests.push(Request::Release(Release { kind: HolderKind::Client, id: "a".into(), token: None }));
+        laid.replies.push(reply);
+        laid.hand_over(&mut round);
+        assert_eq!((round.requests.len(), round.replies.len()), (1, 1));
+        assert!(laid.requests.capacity() < ROUND_MOST && laid.replies.capacity() < ROUND_MOST);
+    }
+
+    #[test]
     fn a_life_that_is_over_leaves_nobody_to_its_actor() {
         let desk = over();
         let again = Again { desk: Arc::downgrade(&desk), left: AtomicUsize::new(5 * TURNS), answer: Mutex::default() };
