@@ -4,7 +4,8 @@
 //! batch lets everybody else on its thread lay down theirs, and then runs the round for all of them, where they are. An answer
 //! that comes from another thread costs a wake-up of that thread, and leaves alone: the connection writes once for each instead
 //! of once for all. With one resource, two threads and 4 connections with 16 requests each, a request made 0.36 writes to a
-//! connection and 0.33 wake-ups when it went through the mailbox; here it makes 0.08 and 0.02, as a service does that has no logic.
+//! connection and 0.33 wake-ups when it went through the mailbox; here it makes 0.17 and 0.11. A service without logic makes 0.06
+//! and none: what is left is answers to requests of the other thread.
 //!
 //! Of a thousand resources hardly one is asked twice at the same time. Whoever waits for others then finds none, and comes back to
 //! memory that they have pushed out of the caches; so a resource that was asked alone the last times answers at once, and looks
