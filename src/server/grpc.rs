@@ -9,6 +9,7 @@ pub(crate) mod admin;
 mod capacity;
 pub(crate) mod connections;
 mod convert;
+mod deadline;
 mod front;
 pub(crate) mod pools;
 mod push;

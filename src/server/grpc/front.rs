@@ -4,7 +4,7 @@
 //! cloned and boxed, a router that matches the path against a tree, two streams of messages. So that one method is read and
 //! answered here ([`super::unary`]), from hyper's requests; the rest of the protocol, and of the services, is tonic's.
 
-use std::{convert::Infallible, future::Future, pin::Pin, sync::Arc};
+use std::{convert::Infallible, future::Future, pin::Pin, sync::Arc, time::Duration};
 
 use http::{Request, Response};
 use hyper::{body::Incoming, service::Service};
@@ -12,6 +12,7 @@ use tonic::{codegen::Service as _, service::Routes, transport::server::TcpConnec
 
 use super::{
     CapacityService,
+    deadline::{self, Bounded},
     unary::{self, Answer},
 };
 
@@ -51,41 +52,41 @@ fn is_to_be_answered_here<B>(request: &Request<B>) -> bool {
 impl Service<Request<Incoming>> for Door {
     type Response = Response<Answer>;
     type Error = Infallible;
-    type Future = Pin<Box<dyn Future<Output = Result<Response<Answer>, Infallible>> + Send>>;
+    type Future = Answering;
 
     fn call(&self, mut request: Request<Incoming>) -> Self::Future {
+        let timeout = deadline::timeout(request.headers());
         if is_to_be_answered_here(&request) {
             let (front, from) = (Arc::clone(&self.front), self.caller.remote_addr().map(|address| address.ip()));
             let body = request.into_body();
-            return Box::pin(async move {
+            let answering = async move {
                 let asked = unary::read(body, front.message_bytes).await;
                 let answered = match asked {
                     Ok(asked) => front.capacity.answer_get(asked, from).await,
                     Err(status) => Err(status),
                 };
                 Ok(unary::answer(answered))
-            });
+            };
+            return within(timeout, answering);
         }
         request.extensions_mut().insert(self.caller.clone());
         let answering = self.front.others.clone().call(request);
-        Box::pin(async move { answering.await.map(|response| response.map(Answer::Tonic)) })
+        within(timeout, async move { answering.await.map(|response| response.map(Answer::Tonic)) })
+    }
+}
+
+type Answering = Pin<Box<dyn Future<Output = Result<Response<Answer>, Infallible>> + Send>>;
+
+/// Watches the deadline of a call that has one.
+fn within(
+    timeout: Option<Duration>,
+    answering: impl Future<Output = Result<Response<Answer>, Infallible>> + Send + 'static,
+) -> Answering {
+    match timeout {
+        Some(timeout) => Box::pin(Bounded::new(answering, timeout)),
+        None => Box::pin(answering),
     }
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn only_plain_calls_of_get_capacity_are_answered_here() {
-        let asks = |path: &str| Request::post(path).body(()).expect("a request");
-        assert!(is_to_be_answered_here(&asks("/doorman.Capacity/GetCapacity")));
-        for path in
-            ["/doorman.Capacity/GetCapacity/", "/doorman.Capacity/Discovery", "/doorman.capacity/GetCapacity", "/"]
-        {
-            assert!(!is_to_be_answered_here(&asks(path)), "{path}");
-        }
-        let compressed = Request::post(GET_CAPACITY).header("grpc-encoding", "gzip").body(()).expect("a request");
-        assert!(!is_to_be_answered_here(&compressed));
-    }
-}
+mod tests;

@@ -3,8 +3,6 @@
 //! tonic takes every call for two streams of messages: each gets a buffer of 8 KiB, and is polled until it has ended. Here the message
 //! is read from the frame it came in, and the answer is encoded once, into as many bytes as it has. What is out of the
 //! ordinary is left to tonic: compression (see [`is_plain`]), and methods that nobody is in a hurry to call.
-//!
-//! Deadlines (`grpc-timeout`) are not watched here: a caller that has given up resets its stream, and with that the call is dropped.
 
 use std::{
     future::poll_fn,
@@ -58,9 +56,18 @@ async fn next_data(body: &mut Incoming) -> Result<Option<Bytes>, Status> {
     Ok(None)
 }
 
+/// The first message. As tonic has it, further ones are read, which is an error if they are none, and mean nothing.
 fn parse<M: Message + Default>(framed: &[u8], most: usize) -> Result<M, Status> {
-    let Some(([compressed, length @ ..], message)) = framed.split_first_chunk::<PREFIX>() else {
-        return Err(Status::internal("the request has no message"));
+    let (message, mut rest) = next_message(framed, most)?;
+    while !rest.is_empty() {
+        rest = next_message::<M>(rest, most)?.1;
+    }
+    Ok(message)
+}
+
+fn next_message<M: Message + Default>(framed: &[u8], most: usize) -> Result<(M, &[u8]), Status> {
+    let Some(([compressed, length @ ..], rest)) = framed.split_first_chunk::<PREFIX>() else {
+        return Err(Status::internal("the request has no message, or breaks off before its length"));
     };
     if *compressed != 0 {
         return Err(Status::internal("the message is said to be compressed, but grpc-encoding does not say how"));
@@ -69,14 +76,13 @@ fn parse<M: Message + Default>(framed: &[u8], most: usize) -> Result<M, Status> 
     if length > most {
         return Err(too_long(length, most));
     }
-    if message.len() < length {
-        let found = message.len();
+    let Some((message, rest)) = rest.split_at_checked(length) else {
+        let found = rest.len();
         return Err(Status::internal(format!("the message breaks off after {found} of {length} bytes")));
-    }
-    if message.len() > length {
-        return Err(Status::unimplemented("this method takes one message, and more has come"));
-    }
-    M::decode(message).map_err(|error| Status::internal(format!("the message cannot be read: {error}")))
+    };
+    let message =
+        M::decode(message).map_err(|error| Status::internal(format!("the message cannot be read: {error}")))?;
+    Ok((message, rest))
 }
 
 fn too_long(length: usize, most: usize) -> Status {

@@ -1,0 +1,94 @@
+//! Deadlines of calls, as `grpc-timeout` names them.
+//!
+//! Most calls are answered when they are first polled, or once every request on this thread has been enqueued. So a timer is
+//! armed only when a call with a deadline has to wait.
+
+use std::{
+    future::Future,
+    pin::Pin,
+    task::{Context, Poll},
+    time::Duration,
+};
+
+use http::{HeaderMap, HeaderName, Response};
+use tokio::time::{Instant, Sleep, sleep_until};
+use tonic::Status;
+
+use super::unary::Answer;
+
+const TIMEOUT: HeaderName = HeaderName::from_static("grpc-timeout");
+/// The protocol has no more digits; with more, hours would overflow.
+const MOST_DIGITS: usize = 8;
+
+/// How long the caller waits; `None` if it does not say, or says it wrongly: as tonic has it, such a call has no deadline.
+pub(super) fn timeout(headers: &HeaderMap) -> Option<Duration> {
+    let text = headers.get(TIMEOUT)?.to_str().ok()?;
+    let (digits, unit) = text.split_at_checked(text.len().checked_sub(1)?)?;
+    if digits.len() > MOST_DIGITS {
+        return None;
+    }
+    let number: u64 = digits.parse().ok()?;
+    match unit {
+        "H" => Some(Duration::from_secs(number * 3600)),
+        "M" => Some(Duration::from_secs(number * 60)),
+        "S" => Some(Duration::from_secs(number)),
+        "m" => Some(Duration::from_millis(number)),
+        "u" => Some(Duration::from_micros(number)),
+        "n" => Some(Duration::from_nanos(number)),
+        _ => None,
+    }
+}
+
+/// A call with a deadline. When that has passed the call is dropped, and the caller told.
+pub(super) struct Bounded<F> {
+    call: Pin<Box<F>>,
+    ends: Instant,
+    timer: Option<Pin<Box<Sleep>>>,
+}
+
+impl<F> Bounded<F> {
+    pub(super) fn new(call: F, timeout: Duration) -> Bounded<F> {
+        Bounded { call: Box::pin(call), ends: Instant::now() + timeout, timer: None }
+    }
+}
+
+impl<E, F: Future<Output = Result<Response<Answer>, E>>> Future for Bounded<F> {
+    type Output = Result<Response<Answer>, E>;
+
+    fn poll(mut self: Pin<&mut Self>, task: &mut Context<'_>) -> Poll<Self::Output> {
+        if let Poll::Ready(answer) = self.call.as_mut().poll(task) {
+            return Poll::Ready(answer);
+        }
+        let ends = self.ends;
+        let timer = self.timer.get_or_insert_with(|| Box::pin(sleep_until(ends)));
+        timer.as_mut().poll(task).map(|()| Ok(expired()))
+    }
+}
+
+/// What tonic says then: CANCELLED, not DEADLINE_EXCEEDED, which a caller says to itself.
+fn expired() -> Response<Answer> {
+    Status::cancelled("Timeout expired").into_http::<tonic::body::Body>().map(Answer::Tonic)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn said(text: &str) -> Option<Duration> {
+        let mut headers = HeaderMap::new();
+        headers.insert(TIMEOUT, text.parse().expect("a header"));
+        timeout(&headers)
+    }
+
+    #[test]
+    fn timeouts_are_read_as_the_protocol_has_them() {
+        for (text, millis) in [("1H", 3_600_000), ("2M", 120_000), ("3S", 3_000), ("4m", 4), ("5000u", 5)] {
+            assert_eq!(said(text), Some(Duration::from_millis(millis)), "{text}");
+        }
+        assert_eq!(said("7n"), Some(Duration::from_nanos(7)));
+        assert_eq!(said("99999999H"), Some(Duration::from_secs(99_999_999 * 3600)));
+        for wrong in ["", "S", "1", "-1S", "1.5S", "1s", "123456789S", "1 S"] {
+            assert_eq!(said(wrong), None, "{wrong:?}");
+        }
+    }
+}
