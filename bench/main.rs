@@ -18,10 +18,10 @@ use std::process::ExitCode;
 use clap::{Parser, Subcommand};
 
 mod audit;
-mod axis;
 mod book;
 mod ceiling;
 mod chaos;
+mod chart;
 mod child;
 mod compare;
 #[cfg(test)]

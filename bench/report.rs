@@ -1,17 +1,14 @@
 //! From what was measured to what is shown: one page, or one picture, that needs nothing else to be read.
 //!
 //! `read` tells the files apart, `cases` brings loads and comparisons into one form, `trees` simulations and mishaps;
-//! `bars`, `lines` and `chart` draw; `page` puts it together. No script runs in the page and nothing is fetched: it is
+//! [`chart`](crate::chart) draws; `page` puts it together. No script runs in the page and nothing is fetched: it is
 //! still readable when this harness is not.
 
 use std::path::PathBuf;
 
 use crate::{error::Error, output::note};
 
-mod bars;
 mod cases;
-mod chart;
-mod lines;
 mod page;
 mod read;
 mod trees;

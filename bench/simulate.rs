@@ -24,7 +24,6 @@ mod report;
 mod scenario;
 mod seeds;
 mod sets;
-mod svg;
 mod sweep;
 mod tree;
 mod units;

@@ -1,13 +1,13 @@
 //! Loads and comparisons in one form: servers, each measured in one or more cases.
 
-use super::{
-    bars::{self, Bar, Group, Scale},
-    chart::Chart,
-    lines::{self, Axis, Line},
-    read::{Content, Source},
-};
+use super::read::{Content, Source};
 use crate::{
-    axis::grouped,
+    chart::{
+        Chart,
+        axis::{Axis, grouped, linear, powers, round_up},
+        bars::{self, Bar, Group, Scale},
+        lines::{self, Join, Line},
+    },
     compare::{self, Spread, Summary},
     load::{self, Measurement},
 };
@@ -158,8 +158,8 @@ impl<'s> Cases<'s> {
         if least == most || cost <= 0.0 {
             return None;
         }
-        let across = lines::powers("clients", least, most, |value| grouped(value, 0));
-        let up = from_zero("µs of CPU per request", cost);
+        let across = powers("clients", least, most, |value| grouped(value, 0));
+        let up = linear("µs of CPU per request", [0.0, round_up(cost)], 6.0);
         let mut all = Vec::new();
         for series in 0..self.names.len() {
             let mut points: Vec<_> = cases
@@ -169,7 +169,7 @@ impl<'s> Cases<'s> {
                 .collect();
             points.sort_by(|one, other| one.0.total_cmp(&other.0));
             if !points.is_empty() {
-                all.push(Line { series, points, dots: true });
+                all.push(Line { series, points, join: Join::Dotted });
             }
         }
         let title = format!("Cost against the number of clients: {}", words(resources, load));
@@ -182,7 +182,7 @@ impl<'s> Cases<'s> {
         let all: Vec<_> = group
             .iter()
             .filter(|case| case.runs.iter().all(|run| run.latency_ms.distribution.len() > 1))
-            .map(|case| Line { series: case.series, points: distribution(&case.runs), dots: false })
+            .map(|case| Line { series: case.series, points: distribution(&case.runs), join: Join::Straight })
             .collect();
         let values = || all.iter().flat_map(|line| &line.points).flat_map(|(_, spread)| [spread.min, spread.max]);
         let least = values().filter(|value| *value > 0.0).reduce(f64::min)?;
@@ -193,7 +193,7 @@ impl<'s> Cases<'s> {
             marks: (0..=nines as i32).map(|nines| (f64::from(nines), percent(nines))).collect(),
             place: Box::new(move |value| value / nines),
         };
-        let up = lines::powers("milliseconds", least, most, |value| value.to_string());
+        let up = powers("milliseconds", least, most, |value| value.to_string());
         let title = format!("Latency: {}", label(group));
         Some(lines::lines(&title, latency_note(group), [&across, &up], &self.names(), &all))
     }
@@ -228,15 +228,6 @@ fn distribution(runs: &[&Measurement]) -> Vec<(f64, Spread)> {
 fn percent(nines: i32) -> String {
     let digits = usize::try_from(nines - 2).unwrap_or(0);
     format!("{:.digits$} %", 100.0 - 100.0 / 10f64.powi(nines))
-}
-
-fn from_zero(label: &str, most: f64) -> Axis<'_> {
-    let to = crate::axis::round_up(most);
-    let step = crate::axis::tick(to, 6.0);
-    let marks = (0..=(to / step + 1e-9) as i32).map(|mark| f64::from(mark) * step);
-    let digits = if step < 1.0 { 1 } else { 0 };
-    let marks = marks.map(|value| (value, grouped(value, digits))).collect();
-    Axis { label, marks, place: Box::new(move |value| value / to) }
 }
 
 /// What the cases of a group have in common.

@@ -6,11 +6,10 @@ use maud::{DOCTYPE, Markup, PreEscaped, html};
 
 use super::{
     cases::{Case, Cases},
-    chart::{self, Chart},
     read::{Content, Source},
     trees::{self, Table, range},
 };
-use crate::axis::grouped;
+use crate::chart::{self, Chart, axis::grouped};
 
 const STYLE: &str = "
 * { box-sizing: border-box; } :root { color-scheme: light dark; }

@@ -2,12 +2,15 @@
 
 use leaseway_core::Kind;
 
-use super::{
-    bars::{self, Bar, Group, Scale},
-    chart::Chart,
-    read::{Chaos, Fleet, Simulated, SimulatedCase, SimulatedSpread},
+use super::read::{Chaos, Fleet, Simulated, SimulatedCase, SimulatedSpread};
+use crate::{
+    chart::{
+        Chart,
+        axis::grouped,
+        bars::{self, Bar, Group, Scale},
+    },
+    compare::Spread,
 };
-use crate::{axis::grouped, compare::Spread};
 
 /// Rows below a head, as the page shows them.
 pub(super) struct Table {

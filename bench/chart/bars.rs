@@ -3,11 +3,12 @@
 
 use maud::{Markup, html};
 
-use super::chart::{Chart, SERIES, WIDTH, at, legend};
-use crate::{
+use super::{
+    Chart, SERIES, WIDTH, at,
     axis::{grouped, round_up, tick},
-    compare::Spread,
+    legend,
 };
+use crate::compare::Spread;
 
 /// Right of the longest bar: its value.
 const VALUES: f64 = 200.0;
@@ -15,28 +16,28 @@ const ROW: f64 = 20.0;
 const LABEL: f64 = 20.0;
 
 /// What is compared within one case.
-pub(super) struct Group {
-    pub(super) label: String,
-    pub(super) bars: Vec<Bar>,
+pub(crate) struct Group {
+    pub(crate) label: String,
+    pub(crate) bars: Vec<Bar>,
 }
 
-pub(super) struct Bar {
-    pub(super) series: usize,
-    pub(super) spread: Spread,
+pub(crate) struct Bar {
+    pub(crate) series: usize,
+    pub(crate) spread: Spread,
 }
 
 /// How numbers become lengths and words.
-pub(super) struct Scale {
+pub(crate) struct Scale {
     /// Only what is above it is drawn, as dots; bars begin at zero.
-    pub(super) from: f64,
+    pub(crate) from: f64,
     /// The end, if it does not follow from the figures.
-    pub(super) to: Option<f64>,
-    pub(super) digits: usize,
-    pub(super) unit: &'static str,
+    pub(crate) to: Option<f64>,
+    pub(crate) digits: usize,
+    pub(crate) unit: &'static str,
 }
 
 /// `names` are those of the series. `None` if there is nothing to draw.
-pub(super) fn bars(title: &str, note: &str, scale: &Scale, names: &[&str], groups: &[Group]) -> Option<Chart> {
+pub(crate) fn bars(title: &str, note: &str, scale: &Scale, names: &[&str], groups: &[Group]) -> Option<Chart> {
     let most = groups.iter().flat_map(|group| &group.bars).map(|bar| bar.spread.max).filter(|max| max.is_finite());
     let most = most.reduce(f64::max).filter(|most| *most > scale.from)?;
     let to = scale.to.unwrap_or_else(|| round_up(most));

@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 
 use maud::{Markup, html};
 
-use super::chart::{Chart, SERIES, WIDTH, at, legend};
+use super::{Chart, SERIES, WIDTH, at, axis::Axis, legend};
 use crate::compare::Spread;
 
 const LEFT: f64 = 56.0;
@@ -14,21 +14,24 @@ const TOP: f64 = 8.0;
 const HEIGHT: f64 = 240.0;
 const BOTTOM: f64 = 40.0;
 
-/// A direction, with its marks. `place` is where between 0 and 1 a value stands.
-pub(super) struct Axis<'a> {
-    pub(super) label: &'a str,
-    pub(super) marks: Vec<(f64, String)>,
-    pub(super) place: Box<dyn Fn(f64) -> f64 + 'a>,
+pub(crate) struct Line {
+    pub(crate) series: usize,
+    pub(crate) points: Vec<(f64, Spread)>,
+    pub(crate) join: Join,
 }
 
-pub(super) struct Line {
-    pub(super) series: usize,
-    pub(super) points: Vec<(f64, Spread)>,
-    /// Few points that mean something each get a dot.
-    pub(super) dots: bool,
+/// How the points of a line are joined.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Join {
+    /// Little by little.
+    Straight,
+    /// The same, where points are few and mean something each.
+    Dotted,
+    /// A value stays until the next.
+    Stepped,
 }
 
-pub(super) fn lines(title: &str, note: &str, axes: [&Axis<'_>; 2], names: &[&str], lines: &[Line]) -> Chart {
+pub(crate) fn lines(title: &str, note: &str, axes: [&Axis<'_>; 2], names: &[&str], lines: &[Line]) -> Chart {
     let [across, up] = axes;
     let x = |value| LEFT + (across.place)(value).clamp(0.0, 1.0) * (WIDTH - LEFT - RIGHT);
     let mut names: Vec<_> = lines.iter().map(|line| (line.series, names[line.series])).collect();
@@ -59,8 +62,12 @@ fn draw(line: &Line, x: &impl Fn(f64) -> f64, y: &impl Fn(f64) -> f64) -> Markup
     let path = |value: fn(&Spread) -> f64| {
         let mut path = String::new();
         for (across, spread) in &line.points {
-            let command = if path.is_empty() { 'M' } else { 'L' };
-            let _ = write!(path, "{command}{} {}", at(x(*across)), at(y(value(spread))));
+            let (x, y) = (at(x(*across)), at(y(value(spread))));
+            let _ = match line.join {
+                _ if path.is_empty() => write!(path, "M{x} {y}"),
+                Join::Stepped => write!(path, "H{x}V{y}"),
+                Join::Straight | Join::Dotted => write!(path, "L{x} {y}"),
+            };
         }
         path
     };
@@ -69,10 +76,13 @@ fn draw(line: &Line, x: &impl Fn(f64) -> f64, y: &impl Fn(f64) -> f64) -> Markup
         let _ = write!(band, "L{} {}", at(x(*across)), at(y(range(spread)[0])));
     }
     band.push('Z');
+    let has_range = line.points.iter().any(|(_, spread)| spread.min != spread.max);
     html! {
-        path.band.{ "f" (series) } d=(band) {}
+        @if has_range {
+            path.band.{ "f" (series) } d=(band) {}
+        }
         path.line.{ "k" (series) } d=(path(|spread| spread.median)) {}
-        @if line.dots {
+        @if line.join == Join::Dotted {
             @for (across, spread) in &line.points {
                 circle.{ "f" (series) } cx=(at(x(*across))) cy=(at(y(spread.median))) r="4" {
                     @let [least, most] = range(spread);
@@ -89,31 +99,14 @@ fn range(spread: &Spread) -> [f64; 2] {
     if range.iter().all(|bound| bound.is_finite()) { range } else { [spread.median; 2] }
 }
 
-/// From one power of ten to another; every power has a mark.
-pub(super) fn powers<'a>(label: &'a str, least: f64, most: f64, word: impl Fn(f64) -> String) -> Axis<'a> {
-    let low = (least.log10() + 1e-9).floor();
-    let high = (most.log10() - 1e-9).ceil().max(low + 1.0);
-    let marks = (low as i32..=high as i32).map(|power| 10f64.powi(power)).map(|value| (value, word(value))).collect();
-    Axis { label, marks, place: Box::new(move |value: f64| (value.log10() - low) / (high - low)) }
-}
-
 #[cfg(test)]
 mod tests {
-    use super::*;
-
-    #[test]
-    fn powers_of_ten_are_evenly_apart() {
-        let axis = powers("clients", 10.0, 1e6, |value| value.to_string());
-        assert_eq!(axis.marks.len(), 6);
-        let places = [10.0, 1000.0, 1e6].map(|value| ((axis.place)(value) * 10.0).round());
-        assert_eq!(places, [0.0, 4.0, 10.0]);
-        assert_eq!(powers("", 5.0, 5.0, |value| value.to_string()).marks.len(), 2, "one figure has a scale as well");
-    }
+    use super::{super::axis::powers, *};
 
     #[test]
     fn a_line_goes_through_the_medians() {
         let spread = |median: f64| Spread { median, min: median / 2.0, max: f64::NAN };
-        let line = Line { series: 7, points: vec![(10.0, spread(0.25)), (100.0, spread(0.5))], dots: true };
+        let line = Line { series: 7, points: vec![(10.0, spread(0.25)), (100.0, spread(0.5))], join: Join::Dotted };
         let up = Axis { label: "up", marks: vec![], place: Box::new(|value| value) };
         let across = powers("across", 10.0, 100.0, |value| value.to_string());
         let names = ["", "", "", "", "", "", "", "seven"];
@@ -127,7 +120,7 @@ mod tests {
     #[test]
     fn names_stand_above_what_is_drawn() {
         let spread = Spread { median: 0.5, min: 0.5, max: 0.5 };
-        let line = |series| Line { series, points: vec![(10.0, spread), (100.0, spread)], dots: false };
+        let line = |series| Line { series, points: vec![(10.0, spread), (100.0, spread)], join: Join::Straight };
         let up = Axis { label: "up", marks: vec![], place: Box::new(|value| value) };
         let across = powers("across", 10.0, 100.0, |value| value.to_string());
         let draw = |all: &[Line]| lines("t", "n", [&across, &up], &["one", "two"], all);

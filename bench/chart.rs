@@ -1,15 +1,19 @@
-//! What all pictures share: their size, their colours, and how they stand in a page or alone.
+//! Pictures: bars and lines, with axes, legends and colours, as parts of a page or as a document of their own.
+
+pub(crate) mod axis;
+pub(crate) mod bars;
+pub(crate) mod lines;
 
 use maud::{Markup, PreEscaped, html};
 
 /// Of every picture; its height depends on what is in it.
-pub(super) const WIDTH: f64 = 640.0;
+pub(crate) const WIDTH: f64 = 640.0;
 
 /// Colours that can be told apart, also by the colour-blind; beyond them they repeat.
-pub(super) const SERIES: usize = 6;
+pub(crate) const SERIES: usize = 6;
 
 /// In a page the colours follow its scheme, and so they do in a picture that stands alone.
-pub(super) const STYLE: &str = "
+pub(crate) const STYLE: &str = "
 :root { --paper: #ffffff; --card: #f7f7f9; --ink: #1c1f24; --soft: #667080; --rule: #dfe3e8;
   --s0: #0b63c5; --s1: #d9620b; --s2: #12805c; --s3: #a8329e; --s4: #8a6d00; --s5: #5b6472; --warn: #8a4b00; --warnbg: #fff4e0; }
 @media (prefers-color-scheme: dark) { :root { --paper: #14171c; --card: #1c2027; --ink: #e8eaee; --soft: #98a2b1; --rule: #323844;
@@ -25,17 +29,17 @@ svg text.end { text-anchor: end; } svg text.middle { text-anchor: middle; }
 ";
 
 /// A picture, without its frame.
-pub(super) struct Chart {
-    pub(super) title: String,
+pub(crate) struct Chart {
+    pub(crate) title: String,
     /// How to read it.
-    pub(super) note: String,
-    pub(super) height: f64,
-    pub(super) body: Markup,
+    pub(crate) note: String,
+    pub(crate) height: f64,
+    pub(crate) body: Markup,
 }
 
 impl Chart {
     /// As part of a page.
-    pub(super) fn figure(&self) -> Markup {
+    pub(crate) fn figure(&self) -> Markup {
         html! {
             figure {
                 figcaption { strong { (self.title) } span { (self.note) } }
@@ -46,7 +50,7 @@ impl Chart {
 }
 
 /// Below each other, as a document of its own.
-pub(super) fn stacked(title: &str, charts: &[&Chart]) -> String {
+pub(crate) fn stacked(title: &str, charts: &[&Chart]) -> String {
     const HEAD: f64 = 44.0;
     const EDGE: f64 = 20.0;
     let mut top = 50.0;
@@ -82,7 +86,7 @@ const SQUARE: f64 = 17.0;
 const LEGEND_ROW: f64 = 18.0;
 
 /// Which colour is whose, in as many rows as it takes, and how high that is. Nothing of fewer than two.
-pub(super) fn legend(names: &[(usize, &str)]) -> (f64, Markup) {
+pub(crate) fn legend(names: &[(usize, &str)]) -> (f64, Markup) {
     if names.len() < 2 {
         return (0.0, Markup::default());
     }
@@ -106,7 +110,7 @@ pub(super) fn legend(names: &[(usize, &str)]) -> (f64, Markup) {
 }
 
 /// A coordinate, to a tenth.
-pub(super) fn at(value: f64) -> String {
+pub(crate) fn at(value: f64) -> String {
     format!("{value:.1}")
 }
 
