@@ -42,6 +42,22 @@ use crate::{
 };
 use report::Report;
 
+#[cfg(feature = "planted")]
+fn plant(name: &str, args: &Args) -> Result<(), Error> {
+    plant::search(name, args.seeds(), &Interrupt::watch()?)
+}
+
+/// Servers do not even contain the code that would leave a rule out, and neither does this build.
+#[cfg(not(feature = "planted"))]
+fn plant(name: &str, args: &Args) -> Result<(), Error> {
+    let seeds = args.seeds();
+    let seeds = seeds.end - seeds.start;
+    Err(Error::Usage(format!(
+        "--plant {name}: this build cannot leave rules out, it lacks the feature `planted`; run\n  cargo run --release -p \
+         leaseway-bench --features planted -- simulate --plant {name} --seeds {seeds}"
+    )))
+}
+
 pub(crate) fn main(args: &Args) -> Result<(), Error> {
     if args.list {
         return print(&list());
@@ -49,9 +65,8 @@ pub(crate) fn main(args: &Args) -> Result<(), Error> {
     if args.show {
         return args.scenarios.iter().try_for_each(|name| print(scenario::text(name)?.trim_end()));
     }
-    #[cfg(feature = "planted")]
     if let Some(name) = &args.plant {
-        return plant::search(name, args.seeds(), &Interrupt::watch()?);
+        return plant(name, args);
     }
     let cases = args.cases()?;
     let interrupt = Interrupt::watch()?;
