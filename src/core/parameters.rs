@@ -142,7 +142,7 @@ const PARAMETERS: [Parameter; 13] = [
     },
     Parameter {
         name: "decay_factor",
-        expected: "a factor from 0.01 to 1: holders of a child node refresh after so much of the interval that it has itself",
+        expected: "a factor from 0.01 to 1: who asks a child node does so after this part of its own interval",
         apply: |settings, value| {
             settings.decay_factor = value.parse().ok().filter(|factor| (0.01..=1.0).contains(factor))?;
             Some(())

@@ -35,8 +35,8 @@ pub struct Settings {
     pub reserve: f64,
     /// The highest priority a client may claim for itself.
     pub max_priority: Option<i16>,
-    /// What counts for priority 1 in the report of a child node that speaks only the original protocol: Doorman's report all of
-    /// their clients at 1, whatever these claim.
+    /// What counts for priority 1 in the report of a child node that speaks only the original protocol: Doorman's
+    /// report all of their clients at 1, whatever these claim.
     pub doorman_priority: i16,
     /// When freed capacity may be given to somebody else.
     pub reuse: Reuse,
@@ -113,8 +113,8 @@ impl Settings {
         self.kind.divides() && !self.shadow
     }
 
-    /// How a child node runs what its parent runs so: whoever asks the child does that sooner than the child asks its parent. In
-    /// whole seconds, for that is what it can tell.
+    /// How a child node runs what its parent runs so: whoever asks the child does that sooner than the child asks its
+    /// parent. In whole seconds, for that is what it can tell.
     pub fn of_child(self) -> Settings {
         let decayed = Millis::from_secs((self.refresh.0 as f64 * self.decay_factor / 1000.0) as u64);
         Settings { refresh: decayed.max(Self::LEAST_REFRESH).min(self.refresh), ..self }

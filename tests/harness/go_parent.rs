@@ -1,5 +1,5 @@
-//! A parent as the Go Doorman is one: it adds the bands of a child up, divides by PROPORTIONAL_SHARE or STATIC as that one does, and
-//! knows nothing of tokens, terms, slices or what is outstanding. Its leases end at whole seconds.
+//! A parent as the Go Doorman is one: it adds the bands of a child up, divides by PROPORTIONAL_SHARE or STATIC as that
+//! one does, and knows nothing of tokens, terms, slices or what is outstanding. Its leases end at whole seconds.
 
 use std::{
     collections::HashMap,

@@ -1,8 +1,8 @@
 //! Claims by their priorities, to be told to a parent, where the division itself does not look at them.
 //!
-//! What priorities mean is for the parent to say, and it may say something else tomorrow: so they go up whatever they mean here.
-//! Mostly all clients have the same, and then there is nothing to keep but that. From the second priority on a second index has
-//! all claims by priority, so that telling the parent never looks at each of them.
+//! What priorities mean is for the parent to say, and it may say something else tomorrow: so they go up whatever they
+//! mean here. Mostly all clients have the same, and then there is nothing to keep but that. From the second priority on
+//! a second index has all claims by priority, so that telling the parent never looks at each of them.
 
 use super::{
     index::{Index, Key},

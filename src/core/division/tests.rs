@@ -183,14 +183,16 @@ proptest! {
         }
     }
 
-    /// Whether priorities mean something or not, a parent is told the same; and where they mean nothing they change nothing.
+    /// Whether priorities mean something or not, a parent is told the same; and where they mean nothing they change
+    /// nothing.
     #[test]
     fn priorities_are_told_as_if_they_meant_something(
         kind in shared_kind(),
         changes in proptest::collection::vec((0..40u32, claim()), 1..200),
     ) {
         let division = |priority| Division::new(&settings(kind, priority, 0.0, 100.0));
-        let (mut ignoring, mut strict) = (division(Priority::Ignore).condensing(), division(Priority::Strict).condensing());
+        let mut ignoring = division(Priority::Ignore).condensing();
+        let mut strict = division(Priority::Strict).condensing();
         let mut alone = division(Priority::Ignore);
         let mut claims: BTreeMap<u32, Claim> = BTreeMap::new();
         for (slot, claim) in changes {

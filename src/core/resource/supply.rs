@@ -98,8 +98,8 @@ impl Resource {
         told.map_or(self.ledger.len() > 0, |told| told.is_outdated(&now, self.settings.capacity))
     }
 
-    /// STATIC, lent by a parent that speaks only the original protocol: it says no terms, and its lease is what *each* client may
-    /// have, as its own children take it. One that says terms lends a sum for all.
+    /// STATIC, lent by a parent that speaks only the original protocol: it says no terms, and its lease is what *each*
+    /// client may have, as its own children take it. One that says terms lends a sum for all.
     pub(super) fn is_lent_per_client(&self) -> bool {
         let is_lent = matches!(self.origin, Origin::Parent { lent: Some(_), .. });
         self.settings.kind == Kind::Static && is_lent && self.division.guide().is_empty()

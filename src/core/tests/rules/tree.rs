@@ -411,7 +411,8 @@ fn a_node_that_says_what_is_outstanding_is_never_too_soon() {
     assert_eq!(desk.send(desk.node_request("go", &[slice(1, 10.0, 0)])), Answer::TooSoon);
 }
 
-/// A parent that says no terms speaks only the original protocol. What it lends under STATIC is what each client may have.
+/// A parent that says no terms speaks only the original protocol. What it lends under STATIC is what each client may
+/// have.
 #[test]
 fn static_without_terms_is_for_each_client() {
     let mut desk = with(Kind::Static, 50.0);

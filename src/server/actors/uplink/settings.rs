@@ -16,8 +16,8 @@ pub(super) struct Instructed {
     pub(super) complaint: String,
 }
 
-/// What a resource is run by: as at the parent, but that holders ask more often the further down they are. Its capacity is the
-/// lease's, and not said here.
+/// What a resource is run by: as at the parent, but that holders ask more often the further down they are. Its capacity
+/// is the lease's, and not said here.
 pub(super) fn instructed(algorithm: Option<&wire::Algorithm>, safe_capacity: Option<f64>) -> Instructed {
     let mut wrong = Vec::new();
     let (settings, impossible) = match algorithm {

@@ -239,24 +239,14 @@ async fn asks(node: &NodeHandle, client: &str, wants: f64, has: Option<&Answer>)
         capacity: lease.capacity,
         expiry_time: lease.expiry_time,
     });
-    asks_with(node, client, wants, has).await
+    asks_with(node, client, (wants, 0), has).await
 }
 
-async fn asks_with(node: &NodeHandle, client: &str, wants: f64, has: Option<Has>) -> Result<Answer, Refused> {
-    asks_at(node, client, wants, has, 0).await
-}
-
-async fn asks_at(
-    node: &NodeHandle,
-    client: &str,
-    wants: f64,
-    has: Option<Has>,
-    priority: i64,
-) -> Result<Answer, Refused> {
+async fn asks_with(node: &NodeHandle, client: &str, claim: (f64, i64), has: Option<Has>) -> Result<Answer, Refused> {
     let ask = Ask {
         kind: HolderKind::Client,
         id: client.into(),
-        claims: Claims::from_slice(&[Claim::of_client(Amount::clamped(wants), priority)]),
+        claims: Claims::from_slice(&[Claim::of_client(Amount::clamped(claim.0), claim.1)]),
         has,
         outstanding: None,
         learning: false,
@@ -333,8 +323,8 @@ fn what_the_parent_says_is_what_a_resource_is_run_by() {
 #[test]
 fn the_parent_is_told_of_each_priority() {
     below(Says::sharing(70.0), |node, fake| async move {
-        for (client, wants, priority) in [("a", 10.0, 0), ("b", 20.0, 3), ("c", 30.0, 3)] {
-            asks_at(&node, client, wants, None, priority).await.expect("it is granted something");
+        for (client, claim) in [("a", (10.0, 0)), ("b", (20.0, 3)), ("c", (30.0, 3))] {
+            asks_with(&node, client, claim, None).await.expect("it is granted something");
         }
         let told = || {
             let bands = fake.asked_for("r").pop()?.wants;
@@ -461,7 +451,7 @@ fn a_lease_that_nobody_here_knows_makes_it_listen_for_a_lease_length_of_the_pare
     below(Says::sharing(70.0), |node, _fake| async move {
         let expiry_time = node.clock.now().unix + 500;
         let stranger = Has { token: Token::new(12345), capacity: Amount::clamped(30.0), expiry_time };
-        assert_eq!(granted(&asks_with(&node, "a", 100.0, Some(stranger)).await), 30.0, "it keeps what it has");
+        assert_eq!(granted(&asks_with(&node, "a", (100.0, 0), Some(stranger)).await), 30.0, "it keeps what it has");
         assert_eq!(granted(&asks(&node, "b", 100.0, None).await), 0.0);
         let learning = node.resource_status("r", 0, 0).await.expect("alive").report.learning;
         assert!(learning.0 > 500_000, "{learning:?}");
