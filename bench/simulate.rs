@@ -41,6 +41,22 @@ use crate::{
 };
 use report::Report;
 
+#[cfg(feature = "planted")]
+fn plant(name: &str, args: &Args) -> Result<(), Error> {
+    plant::search(name, args.seeds(), &Interrupt::watch()?)
+}
+
+/// Servers do not even contain the code that would leave a rule out, and neither does this build.
+#[cfg(not(feature = "planted"))]
+fn plant(name: &str, args: &Args) -> Result<(), Error> {
+    let seeds = args.seeds();
+    let seeds = seeds.end - seeds.start;
+    Err(Error::Usage(format!(
+        "--plant {name}: this build cannot leave rules out, it lacks the feature `planted`; run\n  cargo run --release -p \
+         leaseway-bench --features planted -- simulate --plant {name} --seeds {seeds}"
+    )))
+}
+
 pub(crate) fn main(args: &Args) -> Result<(), Error> {
     if args.list {
         return print(&list());
@@ -48,9 +64,8 @@ pub(crate) fn main(args: &Args) -> Result<(), Error> {
     if args.show {
         return args.scenarios.iter().try_for_each(|name| print(scenario::text(name)?.trim_end()));
     }
-    #[cfg(feature = "planted")]
     if let Some(name) = &args.plant {
-        return plant::search(name, args.seeds(), &Interrupt::watch()?);
+        return plant(name, args);
     }
     let cases = args.cases()?;
     let interrupt = Interrupt::watch()?;
@@ -84,4 +99,23 @@ fn list() -> String {
     };
     let rows: Vec<_> = scenario::built_in().map(about).collect();
     table::render(["scenario", "what it is about"], 2, &rows)
+}
+
+#[cfg(all(test, not(feature = "planted")))]
+mod tests {
+    use super::*;
+
+    #[derive(clap::Parser)]
+    struct Line {
+        #[command(flatten)]
+        args: Args,
+    }
+
+    #[test]
+    fn a_build_that_cannot_leave_rules_out_says_which_can() {
+        let line: Line = clap::Parser::parse_from(["simulate", "--plant", "all", "--seeds", "40"]);
+        let error = main(&line.args).expect_err("every rule is kept").to_string();
+        let command = "cargo run --release -p leaseway-bench --features planted -- simulate --plant all --seeds 40";
+        assert!(error.contains("--plant all") && error.contains(command), "{error}");
+    }
 }

@@ -26,8 +26,7 @@ use crate::error::Error;
 #[derive(clap::Args)]
 pub(crate) struct Args {
     /// Those that come with the harness (see --list), or files.
-    #[cfg_attr(feature = "planted", arg(required_unless_present_any = ["list", "plant"], value_name = "SCENARIO"))]
-    #[cfg_attr(not(feature = "planted"), arg(required_unless_present = "list", value_name = "SCENARIO"))]
+    #[arg(required_unless_present_any = ["list", "plant"], value_name = "SCENARIO")]
     pub(super) scenarios: Vec<String>,
     /// Names the scenarios that come with the harness.
     #[arg(long)]
@@ -36,7 +35,9 @@ pub(crate) struct Args {
     #[arg(long)]
     pub(super) show: bool,
     /// Leaves out a rule of the protocol (`all`: each in turn) and looks for a run that shows it. --seeds: how many are tried.
-    #[cfg(feature = "planted")]
+    ///
+    /// Only a build with the feature `planted` can leave rules out:
+    /// `cargo run --release -p leaseway-bench --features planted -- simulate --plant all --seeds 40`.
     #[arg(long, value_name = "FAULT")]
     pub(super) plant: Option<String>,
     /// So many runs of each case.
@@ -199,7 +200,7 @@ impl Args {
             scenario: name.to_owned(),
             set: way.set.clone(),
             algorithm: plan.scenario.resource.algorithm,
-            reuse: match plan.settings[0].reuse {
+            reuse: match plan.settings.reuse {
                 Reuse::Confirmed => word(&When::Confirmed),
                 Reuse::Prompt => word(&When::Prompt),
             },

@@ -89,9 +89,9 @@ impl World<'_> {
     }
 
     fn lease_length(&mut self, length: Millis) {
-        self.settings[0].lease = length;
+        self.settings.lease = length;
         if let Some(master) = &mut self.nodes[0].master {
-            master.resource.configure(self.settings[0].clone());
+            master.resource.configure(self.settings.clone());
         }
     }
 

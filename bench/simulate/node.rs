@@ -30,7 +30,6 @@ const ROOT: usize = 0;
 pub(super) struct Node {
     /// As its parent knows it, whichever peer is master.
     pub(super) server_id: Arc<str>,
-    pub(super) level: usize,
     /// Its peers, as whoever asks them names them.
     pub(super) endpoints: Vec<Arc<str>>,
     pub(super) master: Option<Master>,
@@ -75,7 +74,6 @@ impl Node {
     pub(super) fn new(index: usize, place: &Place) -> Node {
         Node {
             server_id: Party::Node(index).name(0).into(),
-            level: place.level,
             endpoints: (0..place.peers).map(|peer| format!("{index}:{peer}").into()).collect(),
             master: None,
             life: 0,
@@ -122,7 +120,8 @@ impl World<'_> {
         node.depose(now, &mut self.rng)?;
         node.life += 1;
         let life = node.life;
-        let settings = self.settings[node.level].clone();
+        // A child node decides nothing before its parent has said how the resource is run.
+        let settings = if index == ROOT { &self.settings } else { &self.plan.settings }.clone();
         let learning_until = settings.learning_until(now);
         let (inherited, learning_until) = match self.plan.scenario.handover {
             Handover::Promises => (Some(node.book.inherited(now)), now),

@@ -65,9 +65,10 @@ pub(super) struct ResourceSpec {
     #[serde(default)]
     pub(super) parameters: BTreeMap<String, Word>,
     pub(super) lease: Span,
-    /// For whoever asks a node, by its level: the root's, and so on; the last goes for all levels below it. If there is only
-    /// one it is for clients, and child nodes ask sooner by `decay_factor`.
-    pub(super) refresh: Vec<Span>,
+    /// For whoever asks the root. What a child node tells those who ask it comes from its parent, as with servers:
+    /// `decay_factor` of the parent's.
+    #[serde(deserialize_with = "of_root")]
+    pub(super) refresh: Span,
     /// −1: no limit. Absent: the capacity divided by the clients.
     #[serde(default)]
     pub(super) safe_capacity: Option<f64>,
@@ -223,6 +224,25 @@ impl<'de> Deserialize<'de> for Word {
     }
 }
 
+/// One time, where others may expect one for each level.
+fn of_root<'de, D: Deserializer<'de>>(from: D) -> Result<Span, D::Error> {
+    struct Visitor;
+    impl de::Visitor<'_> for Visitor {
+        type Value = Span;
+
+        fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+            f.write_str(
+                "one time for `refresh`, like 16s: the root's; each level below has `decay_factor` of the one above it \
+                 (`parameters: {decay_factor: 0.5}`)",
+            )
+        }
+        fn visit_str<E: de::Error>(self, text: &str) -> Result<Span, E> {
+            text.parse().map_err(E::custom)
+        }
+    }
+    from.deserialize_any(Visitor)
+}
+
 const fn commit() -> Span {
     Span::millis(5)
 }
@@ -306,10 +326,13 @@ impl Scenario {
         if self.length.0.0 == 0 {
             return Err("`length` is 0s, expected some time".into());
         }
-        if self.resource.refresh.is_empty() {
-            return Err("`refresh` is empty, expected a time for each level, like [8s, 4s, 2s]".into());
+        if self.resource.refresh.0.0 == 0 || self.resource.refresh.0.0 % 1000 > 0 {
+            return Err(format!(
+                "`refresh` is {}, expected whole seconds, as in a configuration",
+                self.resource.refresh
+            ));
         }
-        self.settings(0)?;
+        self.settings()?;
         self.check_nodes()?;
         let timed = self.events.iter().map(|timed| &timed.what);
         let mishaps = self.mishaps.iter().flat_map(|mishaps| &mishaps.one_of).map(|chance| &chance.what);
@@ -379,12 +402,12 @@ impl Scenario {
         }
     }
 
-    /// How the resource is run at a level of the tree; the root is level 0.
-    pub(super) fn settings(&self, level: usize) -> Result<Settings, String> {
+    /// How the resource is run at the root; nodes below hear it from their parents.
+    pub(super) fn settings(&self) -> Result<Settings, String> {
         let resource = &self.resource;
         let capacity = Amount::new(resource.capacity).map_err(|error| format!("`capacity` {error}"))?;
         let mut settings = Settings::new(resource.algorithm.0, capacity);
-        (settings.lease, settings.refresh) = (resource.lease.0, self.refresh(level).0);
+        (settings.lease, settings.refresh) = (resource.lease.0, resource.refresh.0);
         settings.learning = resource.learning.map(|learning| learning.0);
         settings.safe_capacity = match resource.safe_capacity {
             None => SafeCapacity::Dynamic,
@@ -398,16 +421,7 @@ impl Scenario {
             settings.apply(&parameter).map_err(|error| error.to_string())?;
         }
         settings.check().map_err(|error| error.to_string())?;
-        if resource.refresh.len() > 1 {
-            settings.decay_factor = 1.0;
-        }
         Ok(settings)
-    }
-
-    /// How often holders of a node of this level ask.
-    pub(super) fn refresh(&self, level: usize) -> Span {
-        let by_level = &self.resource.refresh;
-        by_level[level.min(by_level.len() - 1)]
     }
 
     /// From then on nothing goes wrong any more.

@@ -86,7 +86,7 @@ impl World<'_> {
                 let granted = Granted { given: given(&resource, &lease), terms };
                 let supplies = uplink.answered(now, reply.number, vec![granted]);
                 for (_, supply) in supplies.into_iter().flatten() {
-                    let settings = self.plan.settings_from(&settings, self.nodes[index].level);
+                    let settings = settings.clone().of_child();
                     let Some(master) = self.master(index, life) else { break };
                     master.own_end = Some(supply.until);
                     master.resource.configure(settings);

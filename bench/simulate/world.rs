@@ -46,8 +46,8 @@ const SETTLED: f64 = 1.0;
 pub(super) struct Plan {
     pub(super) scenario: Scenario,
     pub(super) tree: Tree,
-    /// How the resource is run, level by level.
-    pub(super) settings: Vec<Settings>,
+    /// How the resource is run at the root.
+    pub(super) settings: Settings,
 }
 
 /// What happens.
@@ -84,8 +84,8 @@ pub(super) struct World<'p> {
     pub(super) pools: Option<Pools>,
     pub(super) resource: Arc<str>,
     pub(super) desk: Desk,
-    /// How the resource is run by now, level by level.
-    pub(super) settings: Vec<Settings>,
+    /// How the resource is run at the root by now.
+    pub(super) settings: Settings,
     pub(super) messages: u64,
     /// Whether a violation ends the run.
     pub(super) checked: bool,
@@ -168,20 +168,12 @@ pub(super) struct Keep {
 impl Plan {
     pub(super) fn new(scenario: Scenario) -> Result<Plan, String> {
         let tree = Tree::new(&scenario);
-        let levels = tree.nodes.iter().map(|place| place.level).max().unwrap_or(0);
-        let settings = (0..=levels).map(|level| scenario.settings(level)).collect::<Result<_, _>>()?;
+        let settings = scenario.settings()?;
         Ok(Plan { scenario, tree, settings })
     }
 
-    /// How a node of this level runs the resource, given what its parent says. Where the file has a refresh interval for each
-    /// level, that goes.
-    pub(super) fn settings_from(&self, parents: &Settings, level: usize) -> Settings {
-        let Settings { refresh, decay_factor, .. } = self.settings[level];
-        Settings { refresh, decay_factor, ..parents.clone() }
-    }
-
     pub(super) fn is_pool(&self) -> bool {
-        self.settings[0].kind == Kind::PriorityPool
+        self.settings.kind == Kind::PriorityPool
     }
 
     /// Runs it once.
@@ -205,8 +197,7 @@ impl<'p> World<'p> {
     fn new(plan: &'p Plan, seed: u64, keep: Keep) -> World<'p> {
         let scenario = &plan.scenario;
         let nodes = plan.tree.nodes.iter().enumerate().map(|(index, place)| Node::new(index, place)).collect();
-        let bounded =
-            plan.settings[0].shares() && plan.settings[0].reuse == Reuse::Confirmed && !keep.on_after_violations;
+        let bounded = plan.settings.shares() && plan.settings.reuse == Reuse::Confirmed && !keep.on_after_violations;
         let capacity = Amount::clamped(scenario.resource.capacity);
         let books = Books::new(capacity, bounded, scenario.measure_from.0);
         let pools = plan.is_pool().then(|| Pools::new(capacity, scenario.measure_from.0));
@@ -409,7 +400,7 @@ impl<'p> World<'p> {
         let seats = &self.plan.tree.clients;
         let demands: Vec<_> =
             self.clients.iter().zip(seats).map(|(client, seat)| (client.wants(), seat.priority)).collect();
-        oracle::dues(&self.plan.settings[0], &demands)
+        oracle::dues(&self.plan.settings, &demands)
     }
 
     fn apart(&self) -> Apart {
@@ -437,7 +428,7 @@ impl<'p> World<'p> {
         let quiet_from = self.plan.scenario.quiet_from().map(|span| span.0);
         let settled = self.settling.as_ref().and_then(|settling| settling.since).zip(quiet_from);
         let settled_s = settled.map(|(since, from)| since.since(from).0 as f64 / 1000.0);
-        let refresh_s = self.plan.scenario.refresh(0).0.0 as f64 / 1000.0;
+        let refresh_s = self.plan.scenario.resource.refresh.0.0 as f64 / 1000.0;
         Figures {
             seed,
             usage: self.books.figures(),

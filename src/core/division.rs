@@ -7,6 +7,7 @@
 
 mod index;
 mod order;
+mod priorities;
 mod reserve;
 mod slices;
 #[cfg(test)]
@@ -16,6 +17,7 @@ pub(crate) use self::slices::IN_ALL;
 use self::{
     index::{Index, Key, Totals},
     order::Order,
+    priorities::Priorities,
     reserve::Reserve,
 };
 use crate::{Amount, Claim, Claims, Settings, Sum};
@@ -161,6 +163,8 @@ pub(crate) struct Division {
     index: Index,
     /// Where bands have one.
     reserve: Option<Box<Reserve>>,
+    /// Where a parent is told of priorities that mean nothing here.
+    priorities: Option<Box<Priorities>>,
 }
 
 impl Division {
@@ -173,6 +177,7 @@ impl Division {
             guide: Vec::new(),
             index: Index::new(),
             reserve: None,
+            priorities: None,
         };
         division.begin_anew(settings);
         division
@@ -180,7 +185,9 @@ impl Division {
 
     /// One whose claims will be told to a parent.
     pub(crate) fn condensing(self) -> Division {
-        Division { condenses: true, ..self }
+        let mut division = Division { condenses: true, ..self };
+        division.priorities = division.unheeded_priorities();
+        division
     }
 
     /// The parent says what it divided by; what cannot be is not heeded. Returns whether that is something new.
@@ -198,7 +205,16 @@ impl Division {
     }
 
     fn is_indexed(&self) -> bool {
-        self.condenses || self.kind.is_indexed()
+        self.indexes(self.kind)
+    }
+
+    /// A pool says itself what its parent is told.
+    fn indexes(&self, kind: Kind) -> bool {
+        kind.is_indexed() || self.condenses && kind != Kind::PriorityPool
+    }
+
+    fn unheeded_priorities(&self) -> Option<Box<Priorities>> {
+        (self.condenses && self.is_indexed() && self.order == Order::OneBand).then(Box::default)
     }
 
     pub(crate) fn set_capacity(&mut self, capacity: Amount) {
@@ -214,7 +230,7 @@ impl Division {
 
     /// Whether claims kept for other settings can be used under these.
     pub(crate) fn same_order(&self, settings: &Settings) -> bool {
-        (self.condenses || self.kind.is_indexed() == settings.kind.is_indexed()) && self.order == Order::of(settings)
+        self.is_indexed() == self.indexes(settings.kind) && self.order == Order::of(settings)
     }
 
     /// Divides by settings of the same order.
@@ -231,6 +247,7 @@ impl Division {
         (self.kind, self.order) = (settings.kind, Order::of(settings));
         self.index = Index::new();
         self.reserve = (self.order == Order::ReservedBands).then(|| Box::new(Reserve::new(settings.reserve)));
+        self.priorities = self.unheeded_priorities();
     }
 
     /// Takes in the claims of the holder in `slot`.
@@ -238,6 +255,9 @@ impl Division {
         if self.is_indexed() {
             for (ordinal, claim) in claims.iter().enumerate() {
                 let (key, weight) = self.entry(slot, ordinal, claim);
+                if let Some(priorities) = &mut self.priorities {
+                    priorities.insert(claim.priority, key, weight, &self.index);
+                }
                 self.index.insert(key, weight);
                 if let Some(reserve) = &mut self.reserve {
                     reserve.insert(key, weight);
@@ -252,6 +272,9 @@ impl Division {
             for (ordinal, claim) in claims.iter().enumerate() {
                 let (key, weight) = self.entry(slot, ordinal, claim);
                 self.index.remove(key, weight);
+                if let Some(priorities) = &mut self.priorities {
+                    priorities.remove(claim.priority, key, weight);
+                }
                 if let Some(reserve) = &mut self.reserve {
                     reserve.remove(key, weight);
                 }
@@ -265,7 +288,7 @@ impl Division {
         (Key::new(self.band(claim.priority), ratio, slot, ordinal as u16), claim.subclients)
     }
 
-    /// The band that claims of this priority are divided in, and told to a parent as.
+    /// The band that claims of this priority are divided in.
     pub(crate) fn band(&self, priority: i16) -> i16 {
         self.order.band(priority)
     }
@@ -294,22 +317,26 @@ impl Division {
         said.unwrap_or(self.capacity)
     }
 
-    /// What the parent divided this band by.
+    /// What the parent divided this band by. Nothing, if to the parent these are bands that are not due the same.
     fn said(&self, band: i16) -> Option<Terms> {
-        self.guide.iter().find_map(|(priority, terms)| (self.band(*priority) == band).then_some(*terms))
+        let mut said = self.guide.iter().filter(|(priority, _)| self.band(*priority) == band).map(|(_, terms)| terms);
+        let first = said.next()?;
+        said.all(|terms| terms == first).then_some(*first)
     }
 
     /// What everybody's equal share is according to the parent, if it had to share in this band.
     fn equal_share(&self, band: i16) -> Option<f64> {
-        self.guide.iter().find_map(|(priority, terms)| match terms {
-            Terms::Share { equal, .. } if self.band(*priority) == band => Some(*equal),
+        match self.said(band) {
+            Some(Terms::Share { equal, .. }) => Some(equal),
             _ => None,
-        })
+        }
     }
 
-    /// All claims in few slices of similar wants, see [`slices`].
+    /// All claims in few slices of similar wants and the same priority, see [`slices`].
     pub(crate) fn condense(&self) -> Claims {
-        slices::condense(&self.index)
+        self.priorities
+            .as_ref()
+            .map_or_else(|| slices::condense(&self.index), |priorities| priorities.condense(&self.index))
     }
 
     fn shared_terms(&self, band: i16) -> Terms {
@@ -363,7 +390,8 @@ impl Division {
 
     /// Bytes in use, for the benchmarks.
     pub(crate) fn bytes(&self) -> usize {
-        self.index.bytes() + self.reserve.as_ref().map_or(0, |reserve| reserve.bytes())
+        let reserve = self.reserve.as_ref().map_or(0, |reserve| reserve.bytes());
+        self.index.bytes() + reserve + self.priorities.as_ref().map_or(0, |priorities| priorities.bytes())
     }
 }
 

@@ -52,7 +52,7 @@ struct Parameter {
 }
 
 /// Every parameter there is.
-const PARAMETERS: [Parameter; 12] = [
+const PARAMETERS: [Parameter; 13] = [
     Parameter {
         name: "priority",
         expected: "`ignore` (as Doorman), `strict` (higher bands first) or `weighted` (3 counts as three clients)",
@@ -79,6 +79,15 @@ const PARAMETERS: [Parameter; 12] = [
             Some(())
         },
         write: |settings| settings.max_priority.map(|most| most.to_string()),
+    },
+    Parameter {
+        name: "doorman_priority",
+        expected: "a whole number from -32768 to 32767, the priority that what Doorman's own servers report counts at",
+        apply: |settings, value| {
+            settings.doorman_priority = value.parse().ok()?;
+            Some(())
+        },
+        write: |settings| (settings.doorman_priority != 0).then(|| settings.doorman_priority.to_string()),
     },
     Parameter {
         name: "reuse",
@@ -133,7 +142,7 @@ const PARAMETERS: [Parameter; 12] = [
     },
     Parameter {
         name: "decay_factor",
-        expected: "a factor from 0.01 to 1 by which child nodes refresh sooner than clients",
+        expected: "a factor from 0.01 to 1: who asks a child node does so after this part of its own interval",
         apply: |settings, value| {
             settings.decay_factor = value.parse().ok().filter(|factor| (0.01..=1.0).contains(factor))?;
             Some(())
@@ -247,13 +256,16 @@ mod tests {
         assert_eq!(apply("priority", "weighted").expect("valid").priority, Priority::Weighted);
         assert_eq!(apply("reserve", "0.25").expect("valid").reserve, 0.25);
         assert_eq!(apply("max_priority", "-3").expect("valid").max_priority, Some(-3));
+        assert_eq!(apply("doorman_priority", "2").expect("valid").doorman_priority, 2);
         assert_eq!(apply("reuse", "prompt").expect("valid").reuse, Reuse::Prompt);
         assert_eq!(apply("min_request_interval", "0.5").expect("valid").min_request_interval, Millis(500));
     }
 
     #[test]
     fn child_nodes_are_told_what_is_not_as_usual() {
-        for (name, value) in [("priority", "strict"), ("priority", "weighted"), ("reserve", "0.25")] {
+        for (name, value) in
+            [("priority", "strict"), ("priority", "weighted"), ("reserve", "0.25"), ("doorman_priority", "-2")]
+        {
             let told = apply(name, value).expect("valid").parameters();
             assert_eq!(told, [NamedParameter { name: name.into(), value: Some(value.into()) }]);
         }
@@ -285,7 +297,7 @@ mod tests {
     fn what_is_wrong_is_named() {
         assert_eq!(
             apply("priorty", "strict").expect_err("a typing error"),
-            "unknown parameter `priorty` (did you mean `priority`?); known: priority, reserve, max_priority, reuse, shadow, whole_units, rotation_period, headroom, decay_factor, min_request_interval, capacity_floor, capacity_ceiling"
+            "unknown parameter `priorty` (did you mean `priority`?); known: priority, reserve, max_priority, doorman_priority, reuse, shadow, whole_units, rotation_period, headroom, decay_factor, min_request_interval, capacity_floor, capacity_ceiling"
         );
         for (name, value) in [
             ("priority", "high"),

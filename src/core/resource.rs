@@ -331,9 +331,10 @@ impl Resource {
         now < self.learning_until && self.is_bounded()
     }
 
-    /// Whether what is granted comes out of one sum: dividing algorithms, and everything that is cut from a parent's lease.
+    /// Whether what is granted comes out of one sum: dividing algorithms, and everything that is cut from a parent's
+    /// lease, unless that says what each client may have.
     pub fn is_bounded(&self) -> bool {
-        self.settings.shares() || self.has_parent()
+        self.settings.shares() || self.has_parent() && !self.is_lent_per_client()
     }
 
     fn begin_sub_round(&mut self) {

@@ -23,7 +23,7 @@ pub struct Settings {
     pub kind: Kind,
     /// How long leases last.
     pub lease: Millis,
-    /// How soon holders should ask again.
+    /// How soon holders should ask again, whoever they are.
     pub refresh: Millis,
     /// How long a new master listens before it divides; absent: one lease length.
     pub learning: Option<Millis>,
@@ -35,11 +35,14 @@ pub struct Settings {
     pub reserve: f64,
     /// The highest priority a client may claim for itself.
     pub max_priority: Option<i16>,
+    /// What counts for priority 1 in the report of a child node that speaks only the original protocol: Doorman's
+    /// report all of their clients at 1, whatever these claim.
+    pub doorman_priority: i16,
     /// When freed capacity may be given to somebody else.
     pub reuse: Reuse,
     /// The part of the capacity that nobody wants which is lent to child nodes, so that they can answer a spike at once.
     pub headroom: f64,
-    /// Child nodes refresh so much more often than clients: 0.5 is twice as often.
+    /// Holders of a child node ask so much more often than the child itself: 0.5 is twice as often.
     pub decay_factor: f64,
     /// Everybody gets what they want, and it is only shown what they would have been given.
     pub shadow: bool,
@@ -62,8 +65,8 @@ impl Settings {
     pub const DEFAULT_REFRESH: Millis = Millis::from_secs(16);
     /// The decay factor where a template gives none.
     pub const DEFAULT_DECAY_FACTOR: f64 = 0.5;
-    /// Child nodes refresh no more often.
-    const LEAST_REFRESH_OF_NODES: Millis = Millis(1000);
+    /// The refresh interval decays no further.
+    const LEAST_REFRESH: Millis = Millis::from_secs(1);
     /// The minimum request interval where a template gives none.
     pub const DEFAULT_MIN_REQUEST_INTERVAL: Millis = Millis::from_secs(5);
 
@@ -79,6 +82,7 @@ impl Settings {
             priority: Priority::default(),
             reserve: 0.0,
             max_priority: None,
+            doorman_priority: 0,
             reuse: Reuse::default(),
             headroom: 0.0,
             shadow: false,
@@ -109,10 +113,11 @@ impl Settings {
         self.kind.divides() && !self.shadow
     }
 
-    /// How soon child nodes should ask again.
-    pub fn refresh_of_nodes(&self) -> Millis {
-        let decayed = Millis((self.refresh.0 as f64 * self.decay_factor) as u64);
-        decayed.max(Self::LEAST_REFRESH_OF_NODES).min(self.refresh)
+    /// How a child node runs what its parent runs so: whoever asks the child does that sooner than the child asks its
+    /// parent. In whole seconds, for that is what it can tell.
+    pub fn of_child(self) -> Settings {
+        let decayed = Millis::from_secs((self.refresh.0 as f64 * self.decay_factor / 1000.0) as u64);
+        Settings { refresh: decayed.max(Self::LEAST_REFRESH).min(self.refresh), ..self }
     }
 
     /// How long learning mode lasts, as people write it.

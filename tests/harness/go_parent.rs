@@ -1,5 +1,5 @@
-//! A parent as the Go Doorman is one: it adds the bands of a child up, divides by PROPORTIONAL_SHARE as that one does, and knows
-//! nothing of tokens, terms, slices or what is outstanding. Its leases end at whole seconds.
+//! A parent as the Go Doorman is one: it adds the bands of a child up, divides by PROPORTIONAL_SHARE or STATIC as that
+//! one does, and knows nothing of tokens, terms, slices or what is outstanding. Its leases end at whole seconds.
 
 use std::{
     collections::HashMap,
@@ -28,6 +28,7 @@ use super::{
 /// What it shares of every resource, and how it stands.
 #[derive(Debug, Clone)]
 pub(crate) struct Standing {
+    pub(crate) kind: Kind,
     pub(crate) capacity: f64,
     pub(crate) lease: i64,
     pub(crate) refresh: i64,
@@ -40,7 +41,8 @@ pub(crate) struct Standing {
 
 impl Standing {
     pub(crate) fn sharing(capacity: f64) -> Standing {
-        Standing { capacity, lease: 20, refresh: 1, safe_capacity: 0.0, learning: false, master: None }
+        let kind = Kind::ProportionalShare;
+        Standing { kind, capacity, lease: 20, refresh: 1, safe_capacity: 0.0, learning: false, master: None }
     }
 }
 
@@ -113,6 +115,8 @@ impl State {
         };
         let has = match standing.learning {
             true => request.has.and_then(|lease| lease.capacity).unwrap_or_default(),
+            // For each that asks, whoever else does, and however many a child asks for.
+            false if standing.kind == Kind::Static => standing.capacity.min(asks.wants),
             false => proportional_share(standing.capacity, store, child, asks),
         };
         store.insert(child.to_owned(), Held { has, ..asks });
@@ -126,7 +130,7 @@ impl State {
             resource_id: Some(resource),
             gets: Some(gets),
             algorithm: Some(Algorithm {
-                kind: Some(Kind::ProportionalShare.into()),
+                kind: Some(standing.kind.into()),
                 lease_length: Some(standing.lease),
                 refresh_interval: Some(standing.refresh),
                 ..Algorithm::default()

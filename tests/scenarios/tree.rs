@@ -6,7 +6,7 @@ use leaseway_proto::doorman::{ResourceRequest, ResourceResponse};
 
 use crate::harness::{
     config::{ConfigFile, Template, text},
-    doorman::{Asks as _, Client, capacity, entry, request},
+    doorman::{Asks as _, Client, capacity, entry, node_request, request},
     peers::Peers,
     process::leaseway,
     server::Server,
@@ -195,7 +195,7 @@ fn a_configuration_of_the_root_reaches_the_leaves() {
     let leaf = region.child("leaf", 1);
     let mut ann = client(&leaf, "ann");
     assert_eq!(ann.ask("r", 40.0), 40.0);
-    let template = Template { kind: "PROPORTIONAL_SHARE", lease: 40, refresh: 7, ..Template::fair("*", 100.0) };
+    let template = Template { kind: "PROPORTIONAL_SHARE", lease: 40, refresh: 28, ..Template::fair("*", 100.0) };
     apply(&root, &(text(&[template]) + "  safe_capacity: 4.5\n"));
     let answer = eventually("it has come down", || {
         let answer = ann.try_ask("r", 40.0).unwrap().unwrap();
@@ -203,6 +203,20 @@ fn a_configuration_of_the_root_reaches_the_leaves() {
     });
     assert!(answer.gets.unwrap().remaining_ms.unwrap() <= 40_000);
     assert_eq!(leaf.status(0, &[])["resources"][0]["algorithm"], "PROPORTIONAL_SHARE");
+}
+
+#[test]
+fn whoever_asks_a_node_does_so_twice_as_often_as_the_node_asks_its_parent() {
+    let root = Peers::start(1, ConfigFile::of(&[Template { refresh: 16, ..Template::fair("*", 100.0) }]), &[]);
+    let region = root.child("region", 1);
+    let leaf = region.child("leaf", 1);
+    for (node, expected) in [(&leaf, 4), (&region, 8), (&root, 16)] {
+        let of_client = client(node, "ann").try_ask("r", 1.0).unwrap().unwrap().gets.unwrap().refresh_interval;
+        let of_node = node.doorman(0).get_server(node_request("another", "r", &[(1, 1.0)])).unwrap().response.remove(0);
+        // A node that does not know of the decay tells its own clients what it reads in the algorithm.
+        let told = [of_client, of_node.gets.unwrap().refresh_interval, of_node.algorithm.unwrap().refresh_interval];
+        assert_eq!(told, [Some(expected); 3]);
+    }
 }
 
 #[test]

@@ -1,7 +1,9 @@
 //! Trees in which some nodes are Go Doormen: above ours, and below.
 
+use leaseway_proto::doorman::algorithm::Kind;
+
 use crate::harness::{
-    config::{ConfigFile, Template},
+    config::{ConfigFile, Template, text},
     doorman::{Asks as _, Client},
     go_child::GoChild,
     go_parent::{GoParent, Standing, now},
@@ -48,6 +50,22 @@ fn below_a_go_parent_a_node_shares_what_it_is_given() {
         entries.flat_map(|entry| &entry.wants).filter_map(|band| band.wants).sum()
     };
     assert!((0..asked.len()).any(|request| wants(request) == 100.0), "slices add up to what all want: {asked:?}");
+}
+
+/// To a Go parent and its own children a lease under STATIC is what each client may have.
+#[test]
+fn below_a_static_go_parent_every_client_gets_as_much_as_one_may_have() {
+    let parent = GoParent::start(Standing { kind: Kind::Static, ..Standing::sharing(50.0) });
+    let leaf = leaf(&parent.address());
+    let (mut ann, mut ben, mut cid) = (client(&leaf, "ann"), client(&leaf, "ben"), client(&leaf, "cid"));
+    gets(&mut ann, 40.0, 40.0);
+    gets(&mut ben, 80.0, 50.0);
+    gets(&mut cid, 50.0, 50.0);
+    gets(&mut ann, 40.0, 40.0);
+    parent.now(|standing| standing.capacity = 30.0);
+    for client in [&mut ann, &mut ben, &mut cid] {
+        gets(client, 50.0, 30.0);
+    }
 }
 
 #[test]
@@ -114,6 +132,22 @@ fn go_children_share_with_clients_and_with_each_other() {
         (east == 90.0).then(|| assert_eq!(west, 0.0, "the larger lease may still be believed"))
     });
     server.assert_alive();
+}
+
+/// It reports whatever its clients claim as priority 1.
+#[test]
+fn a_go_child_does_not_go_before_clients_unless_it_is_told_to() {
+    let strict = "    - {name: priority, value: strict}\n";
+    for (parameter, due) in [("", [50.0, 50.0]), ("    - {name: doorman_priority, value: 1}\n", [20.0, 80.0])] {
+        let text = text(&[Template { refresh: 2, ..Template::fair("*", 100.0) }]) + strict + parameter;
+        let server = Server::with_config(&ConfigFile::new(&text));
+        let (mut ann, mut go) = (server.client("ann"), GoChild::new(server.raw(), "go"));
+        go.has_clients("r", &[80.0]);
+        eventually("each has what it is due", || {
+            let ann = ann.ask("r", 80.0);
+            ([ann, go.poll()["r"].capacity] == due).then_some(())
+        });
+    }
 }
 
 #[test]

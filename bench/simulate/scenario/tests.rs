@@ -7,7 +7,7 @@ resource:
   capacity: 100
   algorithm: FAIR_SHARE
   lease: 20s
-  refresh: [5s]
+  refresh: 5s
 nodes:
   - {name: root, clients: [{count: 1, wants: {constant: 10}}]}
 ";
@@ -30,16 +30,15 @@ fn what_is_not_said_goes_without_saying() {
     assert_eq!((least.handover, least.commit, least.push), (Handover::Promises, Span::millis(5), true));
     assert_eq!(least.network, Network::default());
     assert_eq!((least.nodes[0].peers, least.nodes[0].times), (3, 1));
-    let settings = least.settings(0).expect("it is valid");
+    let settings = least.settings().expect("it is valid");
     assert_eq!(settings.safe_capacity, SafeCapacity::Dynamic);
-    assert_eq!(least.settings(3).expect("it is valid").refresh, Span::millis(5_000).0, "the last goes for all below");
 }
 
 #[test]
 fn parameters_are_those_of_a_server() {
     let text =
         LEAST.replace("  lease: 20s\n", "  lease: 20s\n  parameters: {reuse: prompt, min_request_interval: 0.5}\n");
-    let settings = parse("mine.yaml", &text).expect("it is valid").settings(0).expect("it is valid");
+    let settings = parse("mine.yaml", &text).expect("it is valid").settings().expect("it is valid");
     assert_eq!(settings.reuse, leaseway_core::Reuse::Prompt);
     assert_eq!(settings.min_request_interval.0, 500);
 }
@@ -66,7 +65,9 @@ fn mistakes_are_told_with_file_line_and_what_was_expected() {
 fn what_cannot_be_simulated_is_refused() {
     for (right, wrong, expected) in [
         ("length: 60s", "length: 0s", "`length` is 0s"),
-        ("[5s]", "[]", "`refresh` is empty"),
+        ("refresh: 5s", "refresh: 1500ms", "`refresh` is 1500ms, expected whole seconds"),
+        ("refresh: 5s", "refresh: [16s, 8s, 4s]", "expected one time for `refresh`, like 16s"),
+        ("refresh: 5s", "refresh: [16s, 8s, 4s]", "`parameters: {decay_factor: 0.5}`"),
         ("capacity: 100", "capacity: -1", "must not be negative"),
         ("  lease: 20s", "  lease: 20s\n  parameters: {resue: prompt}", "did you mean `reuse`"),
         ("  - {name: root", "  - {name: root, times: 2", "root"),

@@ -110,7 +110,7 @@ fn a_lopsided_tree_is_as_fair_as_one_server() {
 #[test]
 fn too_much_is_found_and_told_the_same_way_again() {
     let mut plan = scenario("five", |_| {});
-    plan.settings[0].capacity = Amount::clamped(550.0);
+    plan.settings.capacity = Amount::clamped(550.0);
     let keep = Keep { trace: true, ..Keep::default() };
     let broken = plan.run(1, keep).expect_err("550 of 500 are given out");
     assert_eq!(broken.violation.invariant, "I2");
@@ -227,7 +227,7 @@ fn pools_in_a_tree_in_trouble_never_promise_more_than_they_have() {
             let surge = load("pool_surge").expect("it comes with the harness");
             random.handover = handover;
             random.length = Span::millis(900_000);
-            random.resource = ResourceSpec { refresh: random.resource.refresh.clone(), ..surge.resource };
+            random.resource = ResourceSpec { refresh: random.resource.refresh, ..surge.resource };
             random.nodes.truncate(1);
             random.nodes[0].clients = surge.nodes[0].clients.clone();
             tree(random);
@@ -249,7 +249,7 @@ fn named(fault: &Fault) -> bool {
 #[test]
 fn more_than_a_pool_has_promised_is_found() {
     let mut plan = pool(|_| {});
-    plan.settings[0].kind = leaseway_core::Kind::NoAlgorithm;
+    plan.settings.kind = leaseway_core::Kind::NoAlgorithm;
     let mut world = World::new(&plan, 1, Keep::default());
     world.books = Books::new(Amount::clamped(100.0), true, Millis(0));
     world.books.allow(Sum::from(Amount::clamped(120.0)));

@@ -53,9 +53,9 @@ impl Key {
         Key(Self::prefix(band, ratio) + (1 << 48))
     }
 
-    /// The same claim where there are no bands.
-    pub(crate) fn in_one_band(self) -> Key {
-        Key(u128::from(0x8000u16) << 112 | self.0 << 16 >> 16)
+    /// The same claim in another band.
+    pub(crate) fn in_band(self, band: i16) -> Key {
+        Key(Self::prefix(band, 0.0) | self.0 << 16 >> 16)
     }
 
     fn prefix(band: i16, ratio: f64) -> u128 {
@@ -305,6 +305,14 @@ impl Index {
         let root = leaves.insert(Leaf::EMPTY) as u32;
         let sorted = RefCell::new(Sorted::none());
         Index { leaves, branches: Slab::new(), root, height: 0, totals: Totals::default(), sorted }
+    }
+
+    /// All claims, in this band.
+    pub(crate) fn in_band(&self, band: i16) -> Index {
+        let mut index = Index::new();
+        let claims = self.leaves.iter().flat_map(|(_, leaf)| leaf.entries());
+        claims.for_each(|(key, weight)| index.insert(key.in_band(band), weight));
+        index
     }
 
     /// The sums over everything.

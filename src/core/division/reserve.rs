@@ -78,13 +78,13 @@ impl Reserve {
     }
 
     pub(super) fn insert(&mut self, key: Key, weight: u32) {
-        self.everybody.insert(key.in_one_band(), weight);
+        self.everybody.insert(key.in_band(0), weight);
         self.bands.entry(key.band()).or_default().add(Totals::of(key, weight));
         self.begin_anew();
     }
 
     pub(super) fn remove(&mut self, key: Key, weight: u32) {
-        self.everybody.remove(key.in_one_band(), weight);
+        self.everybody.remove(key.in_band(0), weight);
         if let Entry::Occupied(mut band) = self.bands.entry(key.band()) {
             let left = band.get().minus(Totals::of(key, weight));
             if left.weight > 0 {

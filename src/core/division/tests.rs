@@ -1,5 +1,7 @@
 //! The index and the terms against the plainest code that computes the same.
 
+use std::collections::BTreeMap;
+
 use proptest::prelude::*;
 
 use super::{
@@ -178,6 +180,33 @@ proptest! {
         let ours = divide(&settings(kind, Priority::Strict, 0.0, capacity), &claims);
         for ((ours, naive), claim) in ours.iter().zip(naive_strict(kind, capacity, &claims)).zip(&claims) {
             prop_assert!(close(*ours, naive, capacity), "{claim:?}: {ours:?}, expected {naive}");
+        }
+    }
+
+    /// Whether priorities mean something or not, a parent is told the same; and where they mean nothing they change
+    /// nothing.
+    #[test]
+    fn priorities_are_told_as_if_they_meant_something(
+        kind in shared_kind(),
+        changes in proptest::collection::vec((0..40u32, claim()), 1..200),
+    ) {
+        let division = |priority| Division::new(&settings(kind, priority, 0.0, 100.0));
+        let mut ignoring = division(Priority::Ignore).condensing();
+        let mut strict = division(Priority::Strict).condensing();
+        let mut alone = division(Priority::Ignore);
+        let mut claims: BTreeMap<u32, Claim> = BTreeMap::new();
+        for (slot, claim) in changes {
+            let (old, new) = match claims.remove(&slot) {
+                Some(old) => (Some(old), None),
+                None => (None, Some(claim)),
+            };
+            for division in [&mut ignoring, &mut strict, &mut alone] {
+                division.remove(slot, old.as_slice());
+                division.insert(slot, new.as_slice());
+            }
+            claims.extend(new.map(|new| (slot, new)));
+            prop_assert_eq!(ignoring.condense(), strict.condense());
+            prop_assert_eq!(ignoring.terms(0), alone.terms(0));
         }
     }
 
@@ -364,7 +393,7 @@ fn where_each_client_has_the_same_weights_count_for_nothing() {
     for kind in [Kind::NoAlgorithm, Kind::Static] {
         let mut division = Division::new(&settings(kind, Priority::Weighted, 0.0, 10.0)).condensing();
         division.insert(0, &[of(30.0, 7)]);
-        assert_eq!(division.condense()[..], [of(30.0, 0)], "{kind:?}");
+        assert_eq!(division.condense()[..], [of(30.0, 7)], "{kind:?}");
     }
 }
 

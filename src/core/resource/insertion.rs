@@ -11,6 +11,8 @@ use crate::{
     time::certain_end,
 };
 
+/// At which Doorman's servers report all of their clients.
+const DOORMANS_PRIORITY: i16 = 1;
 /// A request that changes wants by more than this part of them is never too soon.
 const WANTS_CHANGED: f64 = 0.1;
 
@@ -38,10 +40,10 @@ impl Resource {
         if known.is_none() && confirmation == Confirmation::Nothing && claimed.capacity > Amount::ZERO {
             self.cannot_account_for(&ask, now.at);
         }
-        let (kind, heeds_terms) = (ask.kind, heeds_terms(&ask));
+        let heeds_terms = heeds_terms(&ask);
         self.pool_hears(slot, &ask, claimed.capacity);
         self.put_claims(slot, ask);
-        let (_, refresh) = self.lengths(kind, now.at);
+        let (_, refresh) = self.lengths(now.at);
         let refresh = self.steered(refresh, slot, now.at);
         let holder = self.ledger.holder_mut(slot);
         let interval = u32::try_from(refresh.0).ok().and_then(NonZeroU32::new).unwrap_or(NonZeroU32::MAX);
@@ -100,7 +102,7 @@ impl Resource {
         now.since(asked.at) < least
             && !self.watch_list.is_hinted(holder.watch)
             && ask.has.is_some_and(|has| holder.leases.echoes_newest(&has))
-            && !changed(&holder.claims, &self.capped(ask.kind, ask.claims.clone()))
+            && !changed(&holder.claims, &self.counted(ask.kind, heeds_terms(ask), ask.claims.clone()))
     }
 
     fn cannot_account_for(&mut self, ask: &Ask, now: Millis) {
@@ -112,7 +114,7 @@ impl Resource {
     }
 
     fn put_claims(&mut self, slot: u32, ask: Ask) {
-        let claims = self.capped(ask.kind, ask.claims);
+        let claims = self.counted(ask.kind, heeds_terms(&ask), ask.claims);
         let old = &self.ledger.holder(slot).claims;
         if *old != claims {
             self.division.remove(slot, old);
@@ -122,11 +124,20 @@ impl Resource {
     }
 
     /// As claims count here: a client may not claim more priority than the template allows (what child nodes report was capped
-    /// below), and nobody wants a part of a unit where units are whole.
-    pub(super) fn capped(&self, kind: HolderKind, mut claims: Claims) -> Claims {
-        if let (HolderKind::Client, Some(most)) = (kind, self.settings.max_priority) {
-            for claim in &mut claims {
-                claim.priority = claim.priority.min(most);
+    /// below), Doorman's servers report no priorities, and nobody wants a part of a unit where units are whole.
+    pub(super) fn counted(&self, kind: HolderKind, heeds_terms: bool, mut claims: Claims) -> Claims {
+        let (most, of_doorman) = (self.settings.max_priority, self.settings.doorman_priority);
+        match kind {
+            HolderKind::Client => {
+                if let Some(most) = most {
+                    claims.iter_mut().for_each(|claim| claim.priority = claim.priority.min(most));
+                }
+            }
+            // Those that cannot read of a pool take no part in one.
+            HolderKind::Node if heeds_terms || self.pool.is_some() => {}
+            HolderKind::Node => {
+                let reported = claims.iter_mut().filter(|claim| claim.priority == DOORMANS_PRIORITY);
+                reported.for_each(|claim| claim.priority = of_doorman);
             }
         }
         self.whole_claims(&mut claims);
@@ -135,7 +146,7 @@ impl Resource {
 }
 
 /// Whether it comes from a child node that knows our additions to the protocol.
-fn heeds_terms(ask: &Ask) -> bool {
+pub(super) fn heeds_terms(ask: &Ask) -> bool {
     ask.kind == HolderKind::Node && ask.outstanding.is_some()
 }
 

@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use super::{Resource, Seat};
+use super::{Resource, Seat, insertion::heeds_terms};
 use crate::{
     Amount, Ask, AssignError, Assigned, Cause, HolderKind, Kind, Millis, PoolEvent, PoolFilter, PoolMember, PoolPage,
     PoolPlace, PoolReport, PoolState, Settings,
@@ -251,7 +251,7 @@ impl Resource {
         if self.pool.is_none() {
             return;
         }
-        let claims = self.capped(ask.kind, ask.claims.clone());
+        let claims = self.counted(ask.kind, heeds_terms(ask), ask.claims.clone());
         let (kind, id, lease) = (ask.kind, &ask.id, ask.has.and_then(|has| has.token));
         let heard = Heard { kind, id, claims: &claims, lease, claimed, news: ask.news.as_deref() };
         if let Some(pool) = &mut self.pool {

@@ -157,7 +157,7 @@ impl Resource {
 
     fn grant(&mut self, slot: u32, capacity: Amount, now: Now, known: &mut Vec<(i16, Terms)>) -> Answer {
         let kind = self.ledger.holder(slot).kind;
-        let (length, refresh) = self.lengths(kind, now.at);
+        let (length, refresh) = self.lengths(now.at);
         let refresh = self.steered(refresh, slot, now.at);
         let token = self.tokens.issue();
         let expiry_time = now.unix.saturating_add((length.0 / 1000) as i64);
@@ -176,13 +176,10 @@ impl Resource {
     }
 
     /// How long a lease given now lasts, and when to ask again: never longer than the node's own, and again before it ends.
-    pub(super) fn lengths(&self, kind: HolderKind, now: Millis) -> (Millis, Millis) {
+    pub(super) fn lengths(&self, now: Millis) -> (Millis, Millis) {
         let own = self.lent_until().map(|until| until.since(now)).filter(|left| left.0 > 0);
         let length = own.map_or(self.settings.lease, |left| left.min(self.settings.lease));
-        let usual = match kind {
-            HolderKind::Client => self.settings.refresh,
-            HolderKind::Node => self.settings.refresh_of_nodes(),
-        };
+        let usual = self.settings.refresh;
         let latest = Millis(length.0.saturating_sub(1000).max(1000));
         let refresh = if usual < length { usual } else { latest };
         (length, refresh.min(usual))

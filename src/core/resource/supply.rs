@@ -3,7 +3,7 @@
 
 use super::{Resource, Seat, SupplyReport};
 use crate::{
-    Amount, Answer, Condensed, HolderKind, Lease, Millis, Settings, Source, Sum, Supplied, Supply, Terms,
+    Amount, Answer, Condensed, HolderKind, Kind, Lease, Millis, Settings, Source, Sum, Supplied, Supply, Terms,
     division::Division,
     ledger::Holder,
     planted::{self, Fault},
@@ -96,6 +96,13 @@ impl Resource {
         let now = Told { wants: sums.wants, held: sums.held };
         // Before anybody has come there is nothing to tell: asked for nothing, the parent would lend nothing.
         told.map_or(self.ledger.len() > 0, |told| told.is_outdated(&now, self.settings.capacity))
+    }
+
+    /// STATIC, lent by a parent that speaks only the original protocol: it says no terms, and its lease is what *each*
+    /// client may have, as its own children take it. One that says terms lends a sum for all.
+    pub(super) fn is_lent_per_client(&self) -> bool {
+        let is_lent = matches!(self.origin, Origin::Parent { lent: Some(_), .. });
+        self.settings.kind == Kind::Static && is_lent && self.division.guide().is_empty()
     }
 
     pub(super) fn has_parent(&self) -> bool {

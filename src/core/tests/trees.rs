@@ -103,7 +103,7 @@ impl Node {
         };
         self.editions += 1;
         self.lease = Some(supplied.lease);
-        self.resource.configure(supplied.settings);
+        self.resource.configure(supplied.settings.of_child());
         self.resource.supply(Supply {
             capacity: supplied.lease.capacity,
             until: now.plus(supplied.lease.length),

@@ -102,3 +102,101 @@ fn what_is_made_of_priorities_can_change_at_any_time() {
         assert_eq!(due(&desk), (50.0, 50.0));
     }
 }
+
+fn below(kind: Kind) -> Desk {
+    Desk::below(Settings::new(kind, Amount::ZERO))
+}
+
+/// A child whose parent has lent it so much.
+fn lent(kind: Kind, capacity: f64) -> Desk {
+    let mut desk = below(kind);
+    desk.supply(capacity, Millis(600_000));
+    desk
+}
+
+/// Priorities, clients and wants.
+fn told(desk: &mut Desk) -> Vec<(i16, u32, f64)> {
+    let claims = desk.resource.condense(desk.now).claims;
+    claims.iter().map(|claim| (claim.priority, claim.subclients, claim.wants.get())).collect()
+}
+
+fn claiming(desk: &mut Desk, id: &str, wants: f64, priority: i16) -> f64 {
+    desk.deliver(Ask { claims: with(id, wants, priority).claims, ..desk.request(id, wants) })
+}
+
+/// What they mean is for the parent to say.
+#[test]
+fn priorities_go_up_also_where_they_mean_nothing() {
+    for kind in Kind::ALL.into_iter().filter(|kind| *kind != Kind::PriorityPool) {
+        let mut desk = lent(kind, 1e6);
+        claiming(&mut desk, "a", 10.0, 7);
+        assert_eq!(told(&mut desk), [(7, 1, 10.0)], "{kind:?}");
+        claiming(&mut desk, "b", 20.0, -3);
+        claiming(&mut desk, "c", 10.0, 7);
+        assert_eq!(told(&mut desk), [(-3, 1, 20.0), (7, 2, 20.0)], "{kind:?}");
+        desk.pass(16_000);
+        claiming(&mut desk, "b", 20.0, 7);
+        claiming(&mut desk, "c", 5.0, 0);
+        desk.release(HolderKind::Client, "a", None);
+        assert_eq!(told(&mut desk), [(0, 1, 5.0), (7, 1, 20.0)], "{kind:?}");
+    }
+}
+
+#[test]
+fn where_priorities_mean_nothing_all_share_whatever_they_claim() {
+    for kind in [Kind::FairShare, Kind::ProportionalShare] {
+        let mut desk = lent(kind, 90.0);
+        for (id, priority) in [("a", 5), ("b", 0), ("c", -1)] {
+            claiming(&mut desk, id, 60.0, priority);
+        }
+        for id in ["a", "b", "c"] {
+            assert_eq!(desk.report(id).due.get(), 30.0, "{kind:?} {id}");
+        }
+    }
+}
+
+/// Bands that to the parent are not due the same cannot all be divided by what it says of one.
+#[test]
+fn terms_that_differ_are_not_followed_where_priorities_mean_nothing() {
+    let mut desk = below(Kind::ProportionalShare);
+    let share = |equal| Terms::Share { equal, top_up: 0.0 };
+    desk.supply_with(60.0, Millis(600_000), vec![(0, share(0.0)), (3, share(50.0))]);
+    claiming(&mut desk, "a", 60.0, 0);
+    claiming(&mut desk, "b", 60.0, 3);
+    assert_eq!((desk.report("a").due.get(), desk.report("b").due.get()), (30.0, 30.0));
+}
+
+/// Otherwise it would be a refresh of the node, and with several levels one of each, until they count.
+#[test]
+fn priorities_count_as_soon_as_the_root_says_so() {
+    let mut root = Desk::new(fair(100.0));
+    let (mut one, mut other) = (below(Kind::FairShare), below(Kind::FairShare));
+    for (desk, id, priority) in [(&mut one, "low", 0), (&mut other, "high", 3)] {
+        assert_eq!(desk.send(with(id, 80.0, priority)), Answer::NotYet);
+    }
+    let (low, high) = (one.resource.condense(Millis(0)).claims, other.resource.condense(Millis(0)).claims);
+    root.node_asks("one", &low);
+    root.node_asks("other", &high);
+    root.change(|settings| settings.priority = Priority::Strict);
+    assert_eq!((root.report("one").due.get(), root.report("other").due.get()), (20.0, 80.0));
+}
+
+/// It reports all of its clients at priority 1, whatever these claim, and would go before every client of 0.
+#[test]
+fn what_doormans_servers_report_counts_at_a_priority_of_its_own() {
+    for (doorman_priority, due) in [(0, [50.0, 50.0]), (1, [80.0, 20.0]), (-1, [20.0, 80.0])] {
+        let mut desk = Desk::new(Settings { priority: Priority::Strict, doorman_priority, ..fair(100.0) });
+        desk.node_asks("go", &[slice(1, 80.0, 1)]);
+        desk.asks("ann", 80.0);
+        assert_eq!([desk.report("go").due.get(), desk.report("ann").due.get()], due, "{doorman_priority}");
+    }
+    // Nodes of ours say what their clients claim, and clients what they claim themselves.
+    let mut desk = Desk::new(Settings { priority: Priority::Strict, ..fair(100.0) });
+    let ours = Ask { outstanding: Some(Amount::ZERO), ..desk.node_request("ours", &[slice(1, 30.0, 1)]) };
+    desk.deliver(ours);
+    claiming(&mut desk, "ben", 30.0, 1);
+    desk.node_asks("go", &[slice(1, 30.0, 2), slice(1, 30.0, 1)]);
+    desk.asks("ann", 80.0);
+    let due = ["ours", "ben", "go", "ann"].map(|id| desk.report(id).due.get());
+    assert_eq!(due, [30.0, 30.0, 35.0, 5.0], "only what is at 1");
+}

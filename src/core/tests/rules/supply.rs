@@ -8,8 +8,15 @@ const KINDS: [Kind; 4] = [Kind::NoAlgorithm, Kind::Static, Kind::ProportionalSha
 
 fn child(kind: Kind, capacity: f64, until: u64) -> Desk {
     let mut desk = Desk::below(Settings::new(kind, Amount::ZERO));
-    desk.supply(capacity, Millis(until));
+    supply(&mut desk, capacity, until);
     desk
+}
+
+/// By a parent of ours: under STATIC it says what each client may have.
+fn supply(desk: &mut Desk, capacity: f64, until: u64) {
+    let each = (0, Terms::Each(Amount::clamped(100.0)));
+    let is_static = desk.resource.settings().kind == Kind::Static;
+    desk.supply_with(capacity, Millis(until), is_static.then_some(each).into_iter().collect());
 }
 
 #[test]
@@ -68,7 +75,7 @@ fn a_smaller_lease_shrinks_what_is_out_whatever_the_algorithm() {
     for kind in KINDS {
         let mut desk = child(kind, 100.0, 600_000);
         desk.round(&[("a", 50.0), ("b", 50.0)]);
-        desk.supply(40.0, Millis(600_000));
+        supply(&mut desk, 40.0, 600_000);
         let mut held = desk.held();
         for _ in 0..4 {
             desk.pass(16_000);

@@ -180,15 +180,26 @@ fn headroom_lends_nodes_what_nobody_wants_and_clients_nothing() {
 }
 
 #[test]
-fn nodes_refresh_sooner_than_clients_but_not_more_than_once_a_second() {
-    for (refresh, factor, expected) in
-        [(16_000, 0.5, 8_000), (16_000, 1.0, 16_000), (1_500, 0.1, 1_000), (500, 0.5, 500)]
+fn all_holders_of_a_node_ask_as_often_and_those_of_its_child_sooner() {
+    for (refresh, factor, below) in
+        [(16_000, 0.5, 8_000), (16_000, 1.0, 16_000), (5_000, 0.5, 2_000), (1_500, 0.1, 1_000), (500, 0.5, 500)]
     {
         let settings = Settings { refresh: Millis(refresh), decay_factor: factor, ..fair(100.0) };
-        let mut desk = Desk::new(settings);
+        let mut desk = Desk::new(settings.clone());
         desk.node_asks("n", &[slice(1, 1.0, 0)]);
         desk.asks("a", 1.0);
-        assert_eq!((desk.leases["n"].refresh.0, desk.leases["a"].refresh.0), (expected, refresh));
+        assert_eq!((desk.leases["n"].refresh.0, desk.leases["a"].refresh.0), (refresh, refresh));
+        assert_eq!(settings.of_child().refresh.0, below, "{refresh} {factor}");
+    }
+}
+
+#[test]
+fn a_decayed_interval_comes_before_the_end_of_the_nodes_own_lease() {
+    for (left, refresh) in [(60_000, 8_000), (9_000, 8_000), (5_000, 4_000), (1_500, 1_000)] {
+        let mut desk = Desk::below(Settings { refresh: Millis(16_000), ..fair(100.0) }.of_child());
+        desk.supply(100.0, Millis(left));
+        desk.asks("a", 10.0);
+        assert_eq!(desk.leases["a"].refresh.0, refresh, "{left} ms are left");
     }
 }
 
@@ -256,9 +267,10 @@ fn what_each_client_may_have_comes_from_the_top() {
 fn a_change_of_what_priorities_mean_is_told_again_at_once_and_takes_no_lease_away() {
     let mut desk = with(Kind::FairShare, 100.0);
     let claims = |priority| [Claim { priority, ..slice(1, 100.0, 0) }];
-    desk.node_asks("low", &claims(1));
-    desk.node_asks("high", &claims(2));
-    assert_eq!(desk.resource.condense(desk.now).claims.len(), 1, "nobody heeds priorities");
+    desk.node_asks("low", &claims(2));
+    desk.node_asks("high", &claims(3));
+    assert_eq!((desk.report("low").due.get(), desk.report("high").due.get()), (50.0, 50.0), "nobody heeds priorities");
+    desk.resource.condense(desk.now);
     assert!(!desk.resource.asks_early());
     let held = desk.held();
     desk.change(|settings| {
@@ -267,7 +279,7 @@ fn a_change_of_what_priorities_mean_is_told_again_at_once_and_takes_no_lease_awa
     });
     assert!(desk.resource.asks_early());
     let told = desk.resource.condense(desk.now);
-    assert_eq!(told.claims.iter().map(|claim| claim.priority).collect::<Vec<_>>(), [1, 2]);
+    assert_eq!(told.claims.iter().map(|claim| claim.priority).collect::<Vec<_>>(), [2, 3]);
     assert_eq!((desk.held(), told.outstanding.get()), (held, held));
     assert_eq!(desk.resource.settings().capacity.get(), 100.0, "how much there is, the lease says");
     assert_eq!(desk.report("high").due.get(), 100.0);
@@ -397,4 +409,28 @@ fn a_node_that_says_what_is_outstanding_is_never_too_soon() {
     desk.node_asks("go", &[slice(1, 10.0, 0)]);
     desk.pass(10);
     assert_eq!(desk.send(desk.node_request("go", &[slice(1, 10.0, 0)])), Answer::TooSoon);
+}
+
+/// A parent that says no terms speaks only the original protocol. What it lends under STATIC is what each client may
+/// have.
+#[test]
+fn static_without_terms_is_for_each_client() {
+    let mut desk = with(Kind::Static, 50.0);
+    assert_eq!([desk.asks("a", 40.0), desk.asks("b", 80.0), desk.asks("c", 50.0)], [40.0, 50.0, 50.0]);
+    assert_eq!(desk.node_asks("n", &[slice(2, 80.0, 0)]), 50.0, "and one for each claim of its own Doormen");
+    let leaf = Ask { outstanding: Some(Amount::ZERO), ..desk.node_request("leaf", &[slice(2, 80.0, 0)]) };
+    let Answer::Supplied(supplied) = desk.send(leaf) else { panic!("it is lent something") };
+    assert_eq!((supplied.lease.capacity.get(), supplied.terms), (80.0, vec![(0, Terms::Each(Amount::clamped(50.0)))]));
+    desk.pass(16_000);
+    desk.supply(30.0, LONG);
+    assert_eq!([desk.asks("a", 40.0), desk.asks("b", 80.0)], [30.0, 30.0], "never more than the lease");
+    desk.pass(LONG.0);
+    assert_eq!(desk.asks("a", 40.0), 0.0, "and nothing when it has ended");
+}
+
+#[test]
+fn static_with_terms_comes_out_of_the_lease() {
+    let mut desk = child(Kind::Static);
+    desk.supply_with(60.0, LONG, vec![(0, Terms::Each(Amount::clamped(50.0)))]);
+    assert_eq!([desk.asks("a", 80.0), desk.asks("b", 80.0)], [50.0, 10.0]);
 }

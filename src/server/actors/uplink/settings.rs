@@ -16,7 +16,8 @@ pub(super) struct Instructed {
     pub(super) complaint: String,
 }
 
-/// What a resource is run by. Its capacity is the lease's, and not said here.
+/// What a resource is run by: as at the parent, but that holders ask more often the further down they are. Its capacity
+/// is the lease's, and not said here.
 pub(super) fn instructed(algorithm: Option<&wire::Algorithm>, safe_capacity: Option<f64>) -> Instructed {
     let mut wrong = Vec::new();
     let (settings, impossible) = match algorithm {
@@ -27,7 +28,8 @@ pub(super) fn instructed(algorithm: Option<&wire::Algorithm>, safe_capacity: Opt
         }
     };
     let safe_capacity = safe_capacity.map_or(SafeCapacity::Dynamic, |safe| read_safe_capacity(safe, &mut wrong));
-    Instructed { settings: Settings { safe_capacity, ..settings }, impossible, complaint: wrong.join("; ") }
+    let settings = Settings { safe_capacity, ..settings }.of_child();
+    Instructed { settings, impossible, complaint: wrong.join("; ") }
 }
 
 fn read(algorithm: &wire::Algorithm, wrong: &mut Vec<String>) -> (Settings, bool) {
@@ -100,7 +102,11 @@ mod tests {
         let Instructed { settings, impossible, complaint } = instructed(Some(&said), Some(5.0));
         assert_eq!((settings.kind, settings.reuse), (Kind::ProportionalShare, Reuse::Prompt));
         assert_eq!(settings.max_priority, Some(3));
-        assert_eq!((settings.lease, settings.refresh), (Millis(40_000), Millis(4_000)));
+        assert_eq!(
+            (settings.lease, settings.refresh),
+            (Millis(40_000), Millis(2_000)),
+            "half of the parent's interval"
+        );
         assert_eq!(settings.learning, Some(Millis(7_000)));
         assert_eq!(settings.safe_capacity, SafeCapacity::Fixed(Amount::clamped(5.0)));
         assert_eq!((impossible, complaint.as_str()), (false, ""));
@@ -131,12 +137,20 @@ mod tests {
         for none in [None, Some(0), Some(-5)] {
             let said = wire::Algorithm { lease_length: none, refresh_interval: none, ..algorithm(3, &[]) };
             let settings = instructed(Some(&said), None).settings;
-            assert_eq!((settings.lease, settings.refresh), (Millis(60_000), Millis(16_000)));
+            assert_eq!((settings.lease, settings.refresh), (Millis(60_000), Millis(8_000)));
         }
         let said = wire::Algorithm { refresh_interval: Some(i64::MAX), ..algorithm(3, &[]) };
-        assert_eq!(instructed(Some(&said), None).settings.refresh, Millis(40_000));
+        assert_eq!(instructed(Some(&said), None).settings.refresh, Millis(20_000), "half of the lease");
         let said = wire::Algorithm { learning_mode_duration: Some(-1), ..algorithm(3, &[]) };
         assert_eq!(instructed(Some(&said), None).settings.learning, Some(Millis(0)), "none at all");
+    }
+
+    #[test]
+    fn the_refresh_interval_decays_as_the_parent_says_but_not_below_a_second() {
+        for (said, factor, refresh) in [(16, "0.5", 8), (16, "1", 16), (5, "0.5", 2), (10, "0.25", 2), (1, "0.01", 1)] {
+            let said = wire::Algorithm { refresh_interval: Some(said), ..algorithm(3, &[("decay_factor", factor)]) };
+            assert_eq!(instructed(Some(&said), None).settings.refresh, Millis::from_secs(refresh), "{said:?}");
+        }
     }
 
     #[test]

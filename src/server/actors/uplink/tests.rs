@@ -9,7 +9,7 @@ use std::{
 
 use actix::{Arbiter, System};
 use futures_util::{Stream, stream};
-use leaseway_core::{Amount, Answer, Ask, Claim, Claims, Has, HolderKind, Kind, Repository, Request, Token};
+use leaseway_core::{Amount, Answer, Ask, Claim, Claims, Has, HolderKind, Kind, Millis, Repository, Request, Token};
 use leaseway_proto::{
     doorman::{
         self as wire, DiscoveryRequest, DiscoveryResponse, GetCapacityRequest, GetCapacityResponse,
@@ -239,14 +239,14 @@ async fn asks(node: &NodeHandle, client: &str, wants: f64, has: Option<&Answer>)
         capacity: lease.capacity,
         expiry_time: lease.expiry_time,
     });
-    asks_with(node, client, wants, has).await
+    asks_with(node, client, (wants, 0), has).await
 }
 
-async fn asks_with(node: &NodeHandle, client: &str, wants: f64, has: Option<Has>) -> Result<Answer, Refused> {
+async fn asks_with(node: &NodeHandle, client: &str, claim: (f64, i64), has: Option<Has>) -> Result<Answer, Refused> {
     let ask = Ask {
         kind: HolderKind::Client,
         id: client.into(),
-        claims: Claims::from_slice(&[Claim::of_client(Amount::clamped(wants), 0)]),
+        claims: Claims::from_slice(&[Claim::of_client(Amount::clamped(claim.0), claim.1)]),
         has,
         outstanding: None,
         learning: false,
@@ -316,6 +316,31 @@ fn what_the_parent_says_is_what_a_resource_is_run_by() {
         assert_eq!((report.settings.kind, report.settings.capacity.get()), (Kind::ProportionalShare, 90.0));
         let supply = report.supply.expect("it has a parent");
         assert_eq!((supply.edition, supply.terms.len(), supply.told.map(Amount::get)), (1, 1, Some(0.0)));
+    });
+}
+
+/// Also where the algorithm here does not look at them: what they mean is for the parent to say.
+#[test]
+fn the_parent_is_told_of_each_priority() {
+    below(Says::sharing(70.0), |node, fake| async move {
+        for (client, claim) in [("a", (10.0, 0)), ("b", (20.0, 3)), ("c", (30.0, 3))] {
+            asks_with(&node, client, claim, None).await.expect("it is granted something");
+        }
+        let told = || {
+            let bands = fake.asked_for("r").pop()?.wants;
+            let told: Vec<_> = bands.iter().map(|band| (band.priority(), band.num_clients(), band.wants())).collect();
+            let all: f64 = told.iter().map(|(_, _, wants)| wants).sum();
+            (all == 60.0).then_some(told)
+        };
+        assert_eq!(eventually("all are told of", told).await, [(0, 1, 10.0), (3, 1, 20.0), (3, 1, 30.0)]);
+    });
+}
+
+#[test]
+fn holders_ask_twice_as_often_as_the_node_itself() {
+    below(Says::sharing(70.0), |node, _fake| async move {
+        let answer = asks(&node, "a", 10.0, None).await.expect("it is granted something");
+        assert_eq!(answer.lease().expect("a lease").refresh, Millis::from_secs(150), "half of 300 s");
     });
 }
 
@@ -426,7 +451,7 @@ fn a_lease_that_nobody_here_knows_makes_it_listen_for_a_lease_length_of_the_pare
     below(Says::sharing(70.0), |node, _fake| async move {
         let expiry_time = node.clock.now().unix + 500;
         let stranger = Has { token: Token::new(12345), capacity: Amount::clamped(30.0), expiry_time };
-        assert_eq!(granted(&asks_with(&node, "a", 100.0, Some(stranger)).await), 30.0, "it keeps what it has");
+        assert_eq!(granted(&asks_with(&node, "a", (100.0, 0), Some(stranger)).await), 30.0, "it keeps what it has");
         assert_eq!(granted(&asks(&node, "b", 100.0, None).await), 0.0);
         let learning = node.resource_status("r", 0, 0).await.expect("alive").report.learning;
         assert!(learning.0 > 500_000, "{learning:?}");

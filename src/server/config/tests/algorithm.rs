@@ -71,8 +71,8 @@ fn durations() {
 
 #[test]
 fn parameters() {
-    let known = "known: priority, reserve, max_priority, reuse, shadow, whole_units, rotation_period, headroom, decay_factor, \
-                 min_request_interval, capacity_floor, capacity_ceiling";
+    let known = "known: priority, reserve, max_priority, doorman_priority, reuse, shadow, whole_units, rotation_period, \
+                 headroom, decay_factor, min_request_interval, capacity_floor, capacity_ceiling";
     let reuse = "expected `confirmed` (clients never believe in more than there is) or `prompt` (as Doorman)";
     for (parameters, expected) in [
         (
