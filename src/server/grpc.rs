@@ -11,6 +11,7 @@ pub(crate) mod connections;
 mod convert;
 mod front;
 pub(crate) mod pools;
+pub(crate) mod problems;
 mod push;
 mod status;
 mod unary;
