@@ -16,6 +16,7 @@ mod harness {
     pub(crate) mod fake;
     pub(crate) mod fake_admin;
     pub(crate) mod go_child;
+    pub(crate) mod go_client;
     pub(crate) mod go_parent;
     pub(crate) mod http;
     pub(crate) mod original;
@@ -47,6 +48,7 @@ mod scenarios {
     mod faults_division;
     mod faults_requests;
     mod flags;
+    mod go_clients;
     mod handover;
     mod introspection;
     mod learning;

@@ -55,7 +55,7 @@ impl Capacity for Fixed {
             priority: asked.priority,
         };
         let response = request.into_inner().resource.into_iter().map(granted).collect();
-        Ok(Response::new(GetCapacityResponse { response, mastership: None }))
+        Ok(Response::new(GetCapacityResponse { response, ..Default::default() }))
     }
 
     async fn get_server_capacity(

@@ -93,7 +93,7 @@ impl Capacity for Odd {
             pending::<()>().await;
         }
         sleep(self.delay).await;
-        Ok(Response::new(GetCapacityResponse { response: Vec::new(), mastership: self.mastership() }))
+        Ok(Response::new(GetCapacityResponse { mastership: self.mastership(), ..Default::default() }))
     }
 
     async fn get_server_capacity(

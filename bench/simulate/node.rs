@@ -251,7 +251,7 @@ impl World<'_> {
         let clock = self.clock();
         let Some(master) = &mut self.nodes[index].master else { return Ok(()) };
         let news = match &request {
-            Request::Ask(ask) => Sum::from(ask.outstanding.unwrap_or_default()),
+            Request::Ask(ask) | Request::Renew(ask) => Sum::from(ask.outstanding.unwrap_or_default()),
             Request::Release(_) => Sum::ZERO,
         };
         let before = master.resource.sums().held;
@@ -266,7 +266,9 @@ impl World<'_> {
         let what = match answer {
             Answer::Granted(lease) => Said::Granted(lease),
             Answer::Supplied(supplied) => Said::Supplied(supplied),
-            Answer::NotYet | Answer::TooSoon | Answer::Stale | Answer::Full | Answer::Released => Said::Nothing,
+            Answer::NotYet | Answer::TooSoon | Answer::Stale | Answer::Full | Answer::Unknown | Answer::Released => {
+                Said::Nothing
+            }
         };
         self.write(index);
         self.look_into_pool(index);

@@ -146,6 +146,22 @@ pub struct GetCapacityResponse {
     pub response: ::prost::alloc::vec::Vec<ResourceResponse>,
     #[prost(message, optional, tag = "2")]
     pub mastership: ::core::option::Option<Mastership>,
+    /// What was wrong with entries of the request. One that has no answer in `response` was left out: its lease stays as it is.
+    #[prost(message, repeated, tag = "100")]
+    pub problem: ::prost::alloc::vec::Vec<Problem>,
+}
+/// What was wrong with an entry of a request. Of more than a hundred only the first are told.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct Problem {
+    /// As it was asked for; a long one is cut.
+    #[prost(string, optional, tag = "1")]
+    pub resource_id: ::core::option::Option<::prost::alloc::string::String>,
+    /// A word for programs, such as `bad_value` or `too_many_clients`: README.md has them all.
+    #[prost(string, optional, tag = "2")]
+    pub reason: ::core::option::Option<::prost::alloc::string::String>,
+    /// A sentence for people. It names the field.
+    #[prost(string, optional, tag = "3")]
+    pub message: ::core::option::Option<::prost::alloc::string::String>,
 }
 /// What `num_clients` clients of one priority want together. One priority may appear several times: a slice each.
 #[derive(Clone, Copy, PartialEq, ::prost::Message)]
@@ -219,6 +235,9 @@ pub struct GetServerCapacityResponse {
     pub response: ::prost::alloc::vec::Vec<ServerCapacityResourceResponse>,
     #[prost(message, optional, tag = "2")]
     pub mastership: ::core::option::Option<Mastership>,
+    /// As in GetCapacityResponse.
+    #[prost(message, repeated, tag = "100")]
+    pub problem: ::prost::alloc::vec::Vec<Problem>,
 }
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct ReleaseCapacityRequest {
@@ -233,10 +252,13 @@ pub struct ReleaseCapacityRequest {
     #[prost(bool, optional, tag = "101")]
     pub is_server: ::core::option::Option<bool>,
 }
-#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+#[derive(Clone, PartialEq, ::prost::Message)]
 pub struct ReleaseCapacityResponse {
     #[prost(message, optional, tag = "1")]
     pub mastership: ::core::option::Option<Mastership>,
+    /// As in GetCapacityResponse.
+    #[prost(message, repeated, tag = "100")]
+    pub problem: ::prost::alloc::vec::Vec<Problem>,
 }
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct DiscoveryRequest {}

@@ -3,7 +3,8 @@
 use clap::Args;
 use leaseway_core::Amount;
 use leaseway_proto::doorman::{
-    GetCapacityRequest, ReleaseCapacityRequest, ResourceRequest, ResourceResponse, capacity_client::CapacityClient,
+    GetCapacityRequest, GetCapacityResponse, ReleaseCapacityRequest, ResourceRequest, ResourceResponse,
+    capacity_client::CapacityClient,
 };
 use serde_json::json;
 
@@ -41,15 +42,19 @@ fn parse_amount(text: &str) -> Result<Amount, String> {
 
 impl Get {
     pub(crate) fn run(self) -> Outcome {
-        let response = block_on(self.ask())?;
+        let GetCapacityResponse { response, problem, .. } = block_on(self.ask())?;
         let found = response.into_iter().find(|answer| answer.resource_id.as_deref() == Some(self.resource.as_str()));
         let Some(answer) = found else {
+            if let Some(problem) = problem.iter().find(|problem| problem.reason() != "too_soon") {
+                let why = problem.message();
+                return Err(CliError::Client(format!("the server gave no lease for `{}`: {why}", self.resource)));
+            }
             return Err(CliError::TooSoon { resource: self.resource, client: self.client });
         };
         if self.json { say(self.as_json(&answer)) } else { say(self.as_text(&answer)) }
     }
 
-    async fn ask(&self) -> Result<Vec<ResourceResponse>, CliError> {
+    async fn ask(&self) -> Result<GetCapacityResponse, CliError> {
         let entry = ResourceRequest {
             resource_id: Some(self.resource.clone()),
             priority: Some(self.priority),
@@ -63,8 +68,7 @@ impl Get {
             let request = request.clone();
             async move { Ok(CapacityClient::new(channel).get_capacity(request).await?.into_inner()) }
         };
-        let answer = self.target.ask_master(ask, |answer| answer.mastership.as_ref()).await?;
-        Ok(answer.response)
+        self.target.ask_master(ask, |answer| answer.mastership.as_ref()).await
     }
 
     fn as_text(&self, answer: &ResourceResponse) -> String {

@@ -23,11 +23,25 @@ use crate::{
     output::{note, say},
 };
 
+/// Where a configuration is, also as Doorman's `-config` has it: `file:PATH`. Any other beginning is part of the name.
+pub(crate) fn file_path(text: &str) -> Result<PathBuf, String> {
+    match text.split_once(':') {
+        Some(("etcd", _)) => {
+            Err("configurations are not kept in etcd, but by the peers themselves (--data); name a file, \
+             and `leaseway config apply` puts it in force on all of them"
+                .to_owned())
+        }
+        Some(("file", path)) => Ok(path.into()),
+        _ => Ok(text.into()),
+    }
+}
+
 #[derive(Subcommand)]
 pub(crate) enum ConfigCommand {
     /// Reads a file as the server would, and says what is wrong with it or what is in it
     Check {
         /// The file: YAML, as Doorman has it
+        #[arg(value_parser = file_path)]
         file: PathBuf,
     },
     /// Prints the configuration that a server without --config uses, to start one's own from
@@ -62,6 +76,7 @@ impl ConfigCommand {
 #[derive(Args)]
 pub(crate) struct Diff {
     /// The file, compared with what is in force
+    #[arg(value_parser = file_path)]
     file: PathBuf,
     /// Ends with 1 if there are differences
     #[arg(long)]
@@ -135,4 +150,19 @@ async fn in_force(target: &AdminTarget) -> Result<InForce, CliError> {
 
 async fn get(target: &AdminTarget, version: u64) -> Result<GetConfigResponse, CliError> {
     target.ask(async |mut client| client.get_config(GetConfigRequest { version }).await).await
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_file_may_be_named_as_doorman_has_it() {
+        for (text, path) in [("a.yaml", "a.yaml"), ("file:a.yaml", "a.yaml"), ("file:/x/a:b", "/x/a:b"), ("a:b", "a:b")]
+        {
+            assert_eq!(file_path(text), Ok(path.into()), "{text}");
+        }
+        let error = file_path("etcd:/doorman/config").expect_err("there is none");
+        assert!(error.contains("etcd") && error.contains("config apply"), "{error}");
+    }
 }

@@ -8,7 +8,7 @@ use leaseway_server::{
 };
 use tracing_subscriber::EnvFilter;
 
-use crate::{Outcome, output::say};
+use crate::{Outcome, config::file_path, output::say};
 
 /// Runs a server. Without --config and --parent it is a development server.
 #[derive(Args)]
@@ -20,7 +20,7 @@ pub(crate) struct Serve {
     #[arg(long, env = "LEASEWAY_HTTP", default_value = "127.0.0.1:5150", value_name = "ADDRESS")]
     http: SocketAddr,
     /// The configuration: YAML, as Doorman has it. `leaseway config example` prints one
-    #[arg(long, env = "LEASEWAY_CONFIG", value_name = "FILE")]
+    #[arg(long, env = "LEASEWAY_CONFIG", value_name = "FILE", value_parser = file_path)]
     config: Option<PathBuf>,
     /// What the server calls itself [default: the address it advertises]
     #[arg(long, env = "LEASEWAY_ID")]

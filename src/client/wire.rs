@@ -101,6 +101,19 @@ pub fn lease(id: &Arc<str>, lease: &wire::Lease, safe: Option<f64>, sent: Durati
     })
 }
 
+/// Why there is nothing in an answer, if something was wrong with what was asked or there was no room for it: to whom asks that is as if
+/// the request had been refused.
+pub(crate) fn refusal(answer: &wire::GetCapacityResponse) -> Option<tonic::Status> {
+    let passes = |reason: &str| matches!(reason, "too_soon" | "not_yet");
+    let problem = answer.problem.iter().find(|problem| !passes(problem.reason()))?;
+    let message = problem.message();
+    let refused = match problem.reason() {
+        "bad_value" | "bad_id" => tonic::Status::invalid_argument(message),
+        _ => tonic::Status::resource_exhausted(message),
+    };
+    answer.response.is_empty().then_some(refused)
+}
+
 /// Whether an answer says that somebody else has to be asked, and whom, if that is known: the presence of a mastership is the
 /// only sign of "I am not the master".
 pub fn elsewhere(mastership: Option<wire::Mastership>) -> Option<Option<String>> {
@@ -241,6 +254,25 @@ mod tests {
         let expected = PoolState { standing: Standing::Revoking, assigned: 0.0, min_capacity: 2.0, reason: None };
         assert_eq!(pools(&[answer]), [("r".into(), Some(expected))]);
         assert_eq!(pools(&[response(Some(given_for(None)))]), [("r".into(), None)], "it is no pool");
+    }
+
+    #[test]
+    fn an_answer_without_leases_says_why() {
+        let problem = |reason: &str| wire::Problem {
+            resource_id: Some("r".into()),
+            reason: Some(reason.into()),
+            message: Some("no room".into()),
+        };
+        let answer = |reason, response| wire::GetCapacityResponse {
+            response,
+            mastership: None,
+            problem: vec![problem("too_soon"), problem(reason)],
+        };
+        let code = |reason| refusal(&answer(reason, Vec::new())).map(|status| status.code());
+        assert_eq!(code("too_many_clients"), Some(tonic::Code::ResourceExhausted));
+        assert_eq!(code("bad_id"), Some(tonic::Code::InvalidArgument));
+        assert_eq!(code("not_yet"), None, "the lease stays as it is");
+        assert!(refusal(&answer("busy", vec![response(Some(given_for(None)))])).is_none(), "others were answered");
     }
 
     #[test]

@@ -45,7 +45,7 @@ pub use glob::{Glob, GlobError};
 pub use hints::{Hint, Why};
 pub use leases::{Has, Reuse};
 pub use ledger::Sums;
-pub use parameters::{NamedParameter, ParameterError, nearest};
+pub use parameters::{LEASE_PARAMETER, NamedParameter, ParameterError, REFRESH_PARAMETER, nearest};
 pub use pool::{
     AssignError, Assigned, Cause, CostWeights, DropMode, FreeKey, News, PoolClient, PoolEvent, PoolEventFilter,
     PoolEventKind, PoolFilter, PoolMember, PoolPage, PoolPlace, PoolReport, PoolSettings, PoolStanding, PoolState,

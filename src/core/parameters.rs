@@ -42,6 +42,12 @@ pub enum ParameterError {
     },
 }
 
+/// What the design document of Doorman calls the length of leases. The reader of configurations takes it; to whom is told the length
+/// itself, as child nodes are, it says nothing.
+pub const LEASE_PARAMETER: &str = "lease_duration_secs";
+/// The same for the time after which clients ask again.
+pub const REFRESH_PARAMETER: &str = "refresh_interval";
+
 struct Parameter {
     name: &'static str,
     expected: &'static str,
@@ -192,6 +198,9 @@ impl Settings {
         let bad = |name, expected| ParameterError::BadValue { name, value: value.to_owned(), expected };
         if let Some(known) = PARAMETERS.iter().find(|known| known.name == parameter.name) {
             return (known.apply)(self, value).ok_or_else(|| bad(known.name, known.expected));
+        }
+        if let (LEASE_PARAMETER | REFRESH_PARAMETER, Some(_)) = (&*parameter.name, &parameter.value) {
+            return Ok(());
         }
         let known = pool::PARAMETERS.iter().find(|known| known.name == parameter.name);
         let known = known.ok_or_else(|| ParameterError::Unknown { name: parameter.name.clone(), kind: self.kind })?;

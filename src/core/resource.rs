@@ -196,7 +196,9 @@ impl Resource {
             // Kept until it is settled; then it is the answer.
             let place = answers.len();
             answers.push(Answer::TooSoon);
+            let request = self.with_wants(request, now);
             match request {
+                Request::Renew(_) => answers[place] = Answer::Unknown,
                 Request::Ask(ask) => {
                     if self.is_seated(ask.kind, &ask.id, workspace) {
                         self.settle(now, answers, workspace);
@@ -223,7 +225,7 @@ impl Resource {
     /// more than half of what it costs alone.
     fn look_ahead(&self, requests: &[Request], slots: &mut Vec<u32>) {
         let likely = requests.iter().filter_map(|request| match request {
-            Request::Ask(ask) => self.ledger.likely_slot(ask.kind, &ask.id),
+            Request::Ask(ask) | Request::Renew(ask) => self.ledger.likely_slot(ask.kind, &ask.id),
             Request::Release(release) => self.ledger.likely_slot(release.kind, &release.id),
         });
         slots.clear();

@@ -6,6 +6,20 @@
 
 use crate::{Amount, Sum};
 
+/// Nobody is given less than this. Doorman's Go limiter lets a call through every ⌊1000 / c⌋ ms, kept as nanoseconds in 64 bits: below
+/// 10⁹ / 2⁶³ ≈ 1.08e-10 that overflows, and the timer never waits. This is ten times as much, one call in 31 years.
+const CRUMB: f64 = 1e-9;
+/// Of those who are due more than twice as much nobody is given less than this part of the capacity. It is what roundings leave: each is
+/// off by 1.1e-16 of the capacity at most.
+const CRUMB_PART: f64 = 1e-12;
+
+/// What a holder is given of what it might be: a crumb is no use, and may do harm. All that it is due is none, however small a part of
+/// the capacity that is.
+pub(crate) fn without_crumb(grant: Amount, due: Amount, capacity: Amount) -> Amount {
+    let left_over = grant.get() < due.get() / 2.0 && grant.get() < capacity.get() * CRUMB_PART;
+    if left_over || grant.get() < CRUMB { Amount::ZERO } else { grant }
+}
+
 /// A holder that takes part in a round.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct Party {

@@ -12,6 +12,7 @@ mod convert;
 mod deadline;
 mod front;
 pub(crate) mod pools;
+pub(crate) mod problems;
 mod push;
 mod status;
 mod unary;

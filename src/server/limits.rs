@@ -9,7 +9,7 @@ pub struct Limits {
     pub clients_per_resource: usize,
     /// Clients and child nodes of all resources together: this bounds the memory.
     pub clients: usize,
-    /// Resources in one request.
+    /// Resources in one request that are answered.
     pub resources_per_request: usize,
     /// Bands (slices) that a child node may report for one resource.
     pub bands: usize,
@@ -33,7 +33,7 @@ impl Default for Limits {
             resources: 10_000,
             clients_per_resource: 1_000_000,
             clients: 2_000_000,
-            resources_per_request: 1_000,
+            resources_per_request: 10_000,
             bands: 1_024,
             id_bytes: 256,
             message_bytes: 4 << 20,

@@ -10,7 +10,10 @@ use metrics::{
 use metrics_exporter_prometheus::{BuildError, Matcher, PrometheusBuilder, PrometheusHandle};
 use metrics_util::MetricKindMask;
 
-use crate::actors::{Status, UplinkReport};
+use crate::{
+    actors::{Status, UplinkReport},
+    grpc::problems::Reason,
+};
 
 /// Doorman's buckets: those of the old Go client library.
 const SECONDS: [f64; 11] = [0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0];
@@ -44,6 +47,13 @@ fn describe() {
     describe_counter!("leaseway_hints_total", "Times a watcher was to ask for a resource at once, by reason.");
     for why in Why::ALL {
         counter!("leaseway_hints_total", "reason" => why.name()).absolute(0);
+    }
+    describe_counter!(
+        "leaseway_entry_problems_total",
+        "Entries of requests with which something was wrong, by reason."
+    );
+    for reason in Reason::ALL {
+        counter!("leaseway_entry_problems_total", "reason" => reason.name()).absolute(0);
     }
     describe_counter!("leaseway_uplink_requests_total", "Requests to the parent, by outcome.");
     describe_histogram!("leaseway_uplink_seconds", Unit::Seconds, "Time until the parent has answered.");
@@ -169,6 +179,10 @@ impl ResourceMeters {
             }
         }
     }
+}
+
+pub(crate) fn entry_has_problem(reason: Reason) {
+    counter!("leaseway_entry_problems_total", "reason" => reason.name()).increment(1);
 }
 
 pub(crate) fn resource_unmatched() {

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 
 use leaseway_proto::doorman::{
     DiscoveryRequest, DiscoveryResponse, GetCapacityRequest, GetCapacityResponse, GetServerCapacityRequest,
-    GetServerCapacityResponse, Lease, PriorityBandAggregate, ReleaseCapacityRequest, ReleaseCapacityResponse,
+    GetServerCapacityResponse, Lease, PriorityBandAggregate, Problem, ReleaseCapacityRequest, ReleaseCapacityResponse,
     ResourceRequest, ResourceResponse, ServerCapacityResourceRequest, capacity_client::CapacityClient,
 };
 use tonic::{Code, Status, transport::Channel};
@@ -103,6 +103,42 @@ pub(crate) fn assert_refused<T: std::fmt::Debug>(answer: Result<T, Status>, code
     assert_eq!(status.code(), code, "{status:?}");
     for part in says {
         assert!(status.message().contains(part), "`{part}` is not in: {}", status.message());
+    }
+}
+
+/// An answer, or what is in one.
+pub(crate) trait Answer {
+    /// What was wrong with entries, and how many were answered.
+    fn problems(self) -> (Vec<Problem>, usize);
+}
+
+impl Answer for GetCapacityResponse {
+    fn problems(self) -> (Vec<Problem>, usize) {
+        (self.problem, self.response.len())
+    }
+}
+
+impl Answer for GetServerCapacityResponse {
+    fn problems(self) -> (Vec<Problem>, usize) {
+        (self.problem, self.response.len())
+    }
+}
+
+/// Nothing is answered: the one entry was left out for this reason, and all of that is said.
+#[track_caller]
+pub(crate) fn assert_left_out(answer: Result<impl Answer, Status>, reason: &str, says: &[&str]) {
+    let (problems, answered) = answer.unwrap().problems();
+    assert_eq!(answered, 0);
+    assert_problem(&problems, reason, says);
+}
+
+/// This is wrong, all of that is said, and nothing else is wrong.
+#[track_caller]
+pub(crate) fn assert_problem(problems: &[Problem], reason: &str, says: &[&str]) {
+    let [problem] = problems else { panic!("one problem is expected: {problems:?}") };
+    assert_eq!(problem.reason(), reason, "{problem:?}");
+    for part in says {
+        assert!(problem.message().contains(part), "`{part}` is not in: {}", problem.message());
     }
 }
 

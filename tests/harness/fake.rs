@@ -178,9 +178,9 @@ impl Capacity for Service {
                 pool: None,
                 priority: None,
             });
-            GetCapacityResponse { response: response.collect(), mastership: None }
+            GetCapacityResponse { response: response.collect(), ..Default::default() }
         };
-        let not_master = |mastership| GetCapacityResponse { response: Vec::new(), mastership: Some(mastership) };
+        let not_master = |mastership| GetCapacityResponse { mastership: Some(mastership), ..Default::default() };
         self.respond(give, not_master).await
     }
 
@@ -196,8 +196,9 @@ impl Capacity for Service {
         request: Request<ReleaseCapacityRequest>,
     ) -> Result<Response<ReleaseCapacityResponse>, Status> {
         self.released.lock().unwrap().push(request.into_inner());
-        let give = |_, _| ReleaseCapacityResponse { mastership: None };
-        self.respond(give, |mastership| ReleaseCapacityResponse { mastership: Some(mastership) }).await
+        let give = |_, _| ReleaseCapacityResponse::default();
+        self.respond(give, |mastership| ReleaseCapacityResponse { mastership: Some(mastership), ..Default::default() })
+            .await
     }
 }
 

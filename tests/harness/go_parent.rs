@@ -210,6 +210,6 @@ impl Capacity for Service {
         for resource in &request.resource_id {
             state.store.entry(resource.clone()).or_default().remove(&child);
         }
-        Ok(Response::new(ReleaseCapacityResponse { mastership: None }))
+        Ok(Response::new(ReleaseCapacityResponse::default()))
     }
 }

@@ -5,7 +5,7 @@ use tonic::Code;
 
 use crate::harness::{
     config::{ConfigFile, Template},
-    doorman::{Asks as _, assert_refused, capacity, entry, node_request, request},
+    doorman::{Asks as _, assert_left_out, assert_problem, assert_refused, capacity, entry, node_request, request},
     server::Server,
     wait::{block_on, runtime},
 };
@@ -75,7 +75,7 @@ fn doorman_fault_4_nan_poisons_a_resource_for_ever() {
     let mut clients: Vec<_> = (0..4).map(|n| server.client(&format!("client {n}"))).collect();
     for number in [f64::NAN, f64::INFINITY] {
         let answer = server.doorman().get(request("mallory", vec![entry("mysql", number)]));
-        assert_refused(answer, Code::InvalidArgument, &["resource[0].wants"]);
+        assert_left_out(answer, "bad_value", &["resource[0].wants"]);
     }
     // A child without bands: Doorman's share of nothing by nobody was NaN.
     let answer = server.doorman().get_server(node_request("mallory", "mysql", &[])).unwrap();
@@ -95,7 +95,7 @@ fn doorman_fault_4_nan_poisons_a_resource_for_ever() {
 fn doorman_fault_4_negative_wants_free_capacity_that_is_not_there() {
     let server = Server::development();
     let answer = server.doorman().get(request("mallory", vec![entry("mysql", -1000.0)]));
-    assert_refused(answer, Code::InvalidArgument, &["resource[0].wants", "must not be negative"]);
+    assert_left_out(answer, "bad_value", &["resource[0].wants", "must not be negative"]);
     assert_eq!(server.client("alice").ask("mysql", 1000.0), 100.0);
     assert_eq!(server.client("bob").ask("mysql", 1000.0), 0.0);
 }
@@ -114,8 +114,9 @@ fn a_doorman_in_learning_mode_grants_whatever_clients_say_they_have() {
         ResourceRequest { has: Some(lease), ..entry("mysql", 10.0) }
     };
     let doorman = server.doorman();
-    let answer = doorman.get(request("mallory", vec![has(-5.0)]));
-    assert_refused(answer, Code::InvalidArgument, &["has.capacity"]);
+    let answer = doorman.get(request("mallory", vec![has(-5.0)])).unwrap();
+    assert_problem(&answer.problem, "bad_value", &["has.capacity"]);
+    assert_eq!(capacity(answer.response[0].gets), 0.0);
     let mut sum = 0.0;
     for client in ["greedy", "greedier"] {
         let answer = doorman.get(request(client, vec![has(5000.0)])).unwrap();
@@ -133,10 +134,10 @@ fn doorman_grows_without_bound_by_invented_resources() {
         ask(resource).unwrap();
     }
     for n in 0..100 {
-        assert_refused(ask(&format!("invented {n}")), Code::ResourceExhausted, &["(3)", "--max-resources"]);
+        let says = ["(3)", "--max-resources"];
+        assert_left_out(ask(&format!("invented {n}")), "too_many_resources", &says);
     }
     ask("a").expect("who is there already is served");
-    // What can be answered is; only when nothing can it is an error.
     let answer = doorman.get(request("alice", vec![entry("d", 1.0), entry("b", 1.0)])).unwrap();
     assert_eq!(answer.response.iter().map(|response| response.resource_id()).collect::<Vec<_>>(), ["b"]);
     assert_eq!(server.status(&[])["resources_total"], 3);
@@ -149,13 +150,13 @@ fn doorman_grows_without_bound_by_invented_clients() {
     let ask = |client: &str, resource: &str| doorman.get(request(client, vec![entry(resource, 1.0)]));
     ask("1", "a").unwrap();
     ask("2", "a").unwrap();
-    let says = ["resource `a`", "--max-clients-per-resource"];
+    let says = ["--max-clients-per-resource"];
     for n in 0..100 {
-        assert_refused(ask(&format!("invented {n}"), "a"), Code::ResourceExhausted, &says);
+        assert_left_out(ask(&format!("invented {n}"), "a"), "too_many_clients", &says);
     }
     ask("1", "a").expect("who is there already is served");
     ask("1", "b").unwrap();
-    assert_refused(ask("2", "b"), Code::ResourceExhausted, &["resource `b`", "--max-clients"]);
+    assert_left_out(ask("2", "b"), "too_many_clients", &["--max-clients"]);
     doorman.release("1", &["a"]).unwrap();
     ask("2", "b").expect("there is room again");
 }

@@ -4,7 +4,7 @@ use tonic::Code;
 
 use crate::harness::{
     config::{ConfigFile, Template},
-    doorman::{assert_refused, entry, node_request, request},
+    doorman::{assert_left_out, assert_refused, entry, node_request, request},
     process::{Process, leaseway},
     server::{ANYWHERE, Server, addresses_of_its_own},
 };
@@ -99,14 +99,15 @@ fn limits_agree_with_their_variables() {
             doorman.get(request(client, resources.iter().map(|resource| entry(resource, 1.0)).collect()))
         };
         get("1", &["a", "b"]).unwrap();
-        assert_refused(get("1", &["c"]), Code::ResourceExhausted, &["--max-resources"]);
-        assert_refused(get("1", &["a", "a", "a"]), Code::ResourceExhausted, &["--max-resources-per-request"]);
+        assert_left_out(get("1", &["c"]), "too_many_resources", &["--max-resources"]);
+        let problems = get("1", &["a", "a", "a"]).unwrap().problem;
+        assert_eq!(problems[0].reason(), "too_many_in_request");
         get("2", &["a"]).unwrap();
-        assert_refused(get("3", &["a"]), Code::ResourceExhausted, &["--max-clients-per-resource"]);
-        assert_refused(get("2", &["b"]), Code::ResourceExhausted, &["--max-clients"]);
+        assert_left_out(get("3", &["a"]), "too_many_clients", &["--max-clients-per-resource"]);
+        assert_left_out(get("2", &["b"]), "too_many_clients", &["--max-clients"]);
         assert_refused(get("12345678901", &["a"]), Code::InvalidArgument, &["at most 10"]);
         let answer = doorman.get_server(node_request("n", "a", &[(1, 1.0); 3]));
-        assert_refused(answer, Code::ResourceExhausted, &["--max-bands"]);
+        assert_left_out(answer, "too_many_bands", &["--max-bands"]);
         assert_refused(get("1", &["a"; 100]), Code::OutOfRange, &["500"]);
     }
 }

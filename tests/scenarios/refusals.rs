@@ -7,7 +7,7 @@ use leaseway_proto::doorman::{
 use tonic::Code;
 
 use crate::harness::{
-    doorman::{assert_refused, entry, node_request, request},
+    doorman::{assert_left_out, assert_problem, assert_refused, entry, node_request, request},
     server::{Server, babble},
     wait::block_on,
 };
@@ -58,18 +58,18 @@ fn a_missing_field_of_a_child_node_is_named() {
 }
 
 #[test]
-fn a_band_of_nobody_is_refused() {
+fn a_band_of_nobody_is_left_out() {
     let server = Server::development();
     for clients in [0, -1, i64::MIN] {
         let answer = server.doorman().get_server(node_request("child", "mysql", &[(1, 1.0), (clients, 1.0)]));
         let says = ["resource[0].wants[1].num_clients", "subclients should be > 0"];
-        assert_refused(answer, Code::InvalidArgument, &says);
+        assert_left_out(answer, "bad_value", &says);
     }
     server.assert_alive();
 }
 
 #[test]
-fn numbers_that_are_no_amounts_are_refused() {
+fn numbers_that_are_no_amounts_are_named() {
     let server = Server::development();
     let doorman = server.doorman();
     for (number, why) in [
@@ -81,20 +81,25 @@ fn numbers_that_are_no_amounts_are_refused() {
         (1.1e15, "1e15"),
     ] {
         let answer = doorman.get(request("alice", vec![entry("mysql", number)]));
-        assert_refused(answer, Code::InvalidArgument, &["resource[0].wants", why]);
+        assert_left_out(answer, "bad_value", &["resource[0].wants", why]);
         let answer = doorman.get_server(node_request("child", "mysql", &[(1, number)]));
-        assert_refused(answer, Code::InvalidArgument, &["resource[0].wants[0].wants", why]);
+        assert_left_out(answer, "bad_value", &["resource[0].wants[0].wants", why]);
+        assert_eq!(server.status(&[])["resources_total"], 0, "nothing comes to life for that");
+    }
+    for (number, why) in [(f64::NAN, "finite"), (-1.0, "negative"), (1.1e15, "1e15")] {
         let has = Lease {
             capacity: Some(number),
             expiry_time: Some(i64::MAX),
             refresh_interval: Some(1),
             ..Default::default()
         };
-        let answer = doorman.get(request("alice", vec![ResourceRequest { has: Some(has), ..entry("mysql", 1.0) }]));
-        assert_refused(answer, Code::InvalidArgument, &["resource[0].has.capacity", why]);
+        let has = ResourceRequest { has: Some(has), ..entry("mysql", 1.0) };
         let outstanding = ResourceRequest { outstanding: Some(number), ..entry("mysql", 1.0) };
-        let answer = doorman.get(request("alice", vec![outstanding]));
-        assert_refused(answer, Code::InvalidArgument, &["resource[0].outstanding", why]);
+        for (asks, field) in [(has, "resource[0].has.capacity"), (outstanding, "resource[0].outstanding")] {
+            let answer = doorman.get(request("alice", vec![asks])).unwrap();
+            assert_problem(&answer.problem, "bad_value", &[field, why]);
+            assert_eq!(answer.response.len(), 1, "it is answered: the lease that it gets makes sense");
+        }
     }
     server.assert_alive();
 }
@@ -108,28 +113,35 @@ fn ids_are_neither_empty_nor_endless() {
         let answer = doorman.get(request(id, vec![entry("mysql", 1.0)]));
         assert_refused(answer, Code::InvalidArgument, &["client_id", why]);
         let answer = doorman.get(request("alice", vec![entry(id, 1.0)]));
-        assert_refused(answer, Code::InvalidArgument, &["resource[0].resource_id", why]);
+        assert_left_out(answer, "bad_id", &["resource[0].resource_id", why]);
         let answer = doorman.get_server(node_request(id, "mysql", &[(1, 1.0)]));
         assert_refused(answer, Code::InvalidArgument, &["server_id", why]);
+        let answer = doorman.get_server(node_request("child", id, &[(1, 1.0)]));
+        assert_left_out(answer, "bad_id", &["resource[0].resource_id", why]);
     }
     assert_refused(doorman.release("", &["mysql"]), Code::InvalidArgument, &["client_id", "must not be empty"]);
-    assert_refused(doorman.release("alice", &["mysql", &too_long]), Code::InvalidArgument, &["resource_id[1]"]);
+    let released = doorman.try_release("alice", &["mysql", &too_long]).unwrap();
+    assert_problem(&released.problem, "bad_id", &["resource_id[1]"]);
     doorman.get(request(&longest, vec![entry(&longest, 1.0)])).unwrap();
     server.assert_alive();
 }
 
 #[test]
-fn too_much_at_once_is_refused_with_the_flag_that_allows_more() {
+fn too_much_at_once_is_answered_in_part_and_the_flag_named_that_allows_more() {
     let server = Server::with_flags(&["--max-resources-per-request", "3", "--max-bands", "2"]);
     let doorman = server.doorman();
     let entries = |n: usize| (0..n).map(|at| entry(&at.to_string(), 1.0)).collect();
     assert_eq!(doorman.get(request("alice", entries(3))).unwrap().response.len(), 3);
-    let says = ["resource: 4 entries", "at most 3", "--max-resources-per-request"];
-    assert_refused(doorman.get(request("alice", entries(4))), Code::ResourceExhausted, &says);
-    assert_refused(doorman.release("alice", &["r"; 7]), Code::ResourceExhausted, &["--max-resources-per-request"]);
+    let says = ["resource: 4 entries", "3 at a time", "--max-resources-per-request"];
+    let answer = doorman.get(request("bob", entries(4))).unwrap();
+    assert_eq!(answer.response.len(), 3);
+    assert_problem(&answer.problem, "too_many_in_request", &says);
+    let released = doorman.try_release("alice", &["0", "1", "2", "3"]).unwrap();
+    let says = ["resource_id: 4 entries", "at most 3", "--max-resources-per-request"];
+    assert_problem(&released.problem, "too_many_in_request", &says);
     let says = ["resource[0].wants: 3 entries", "at most 2", "--max-bands"];
     let answer = doorman.get_server(node_request("child", "mysql", &[(1, 1.0); 3]));
-    assert_refused(answer, Code::ResourceExhausted, &says);
+    assert_left_out(answer, "too_many_bands", &says);
     server.assert_alive();
 }
 

@@ -82,7 +82,7 @@ fn a_client_echoes_the_lease_it_was_given() {
         gets: Some(lease),
         ..ResourceResponse::default()
     };
-    let answer = GetCapacityResponse { response: vec![answered], mastership: None };
+    let answer = GetCapacityResponse { response: vec![answered], ..Default::default() };
     assert_eq!(workload.settle(asker, &answer), Settled { granted: 1, ignored: 1 });
 
     workload.write(&mut request);
@@ -156,7 +156,7 @@ fn who_climbs_asks_for_more_in_so_many_of_its_requests() {
             });
             let response =
                 vec![ResourceResponse { resource_id: Some("r-0".into()), gets, ..ResourceResponse::default() }];
-            workload.settle(asker, &GetCapacityResponse { response, mastership: None });
+            workload.settle(asker, &GetCapacityResponse { response, ..Default::default() });
         }
     }
     let all = raised + lowered + same;
@@ -175,7 +175,7 @@ fn granted(request: &GetCapacityRequest, expiry_time: i64) -> GetCapacityRespons
         gets,
         ..ResourceResponse::default()
     };
-    GetCapacityResponse { response: request.resource.iter().map(respond).collect(), mastership: None }
+    GetCapacityResponse { response: request.resource.iter().map(respond).collect(), ..Default::default() }
 }
 
 #[test]

@@ -21,6 +21,7 @@ use crate::{
 #[derive(Args)]
 pub(crate) struct Apply {
     /// The file: YAML, as Doorman has it
+    #[arg(value_parser = super::file_path)]
     file: PathBuf,
     /// Only if this is the version in force [default: the one that the changes shown are changes of]
     #[arg(long, value_name = "VERSION")]

@@ -4,7 +4,7 @@ use std::{num::NonZeroU32, sync::Arc};
 
 use super::{Claimed, Resource};
 use crate::{
-    Amount, Answer, Ask, Claim, Claims, HolderKind, Millis, Now, Sum,
+    Amount, Answer, Ask, Claim, Claims, HolderKind, Millis, Now, Request, Sum,
     leases::Confirmation,
     ledger::{Asked, Holder, further},
     planted::{self, Fault},
@@ -17,6 +17,18 @@ const DOORMANS_PRIORITY: i16 = 1;
 const WANTS_CHANGED: f64 = 0.1;
 
 impl Resource {
+    /// A request whose wants could not be read becomes one for the wants that its holder is known for; or, if it is not known here,
+    /// for what it goes by as long as it has a lease: leases of masters before this one are not forgotten for that.
+    pub(super) fn with_wants(&self, request: Request, now: Now) -> Request {
+        let Request::Renew(mut ask) = request else { return request };
+        match self.ledger.find(ask.kind, &ask.id) {
+            Some(slot) => ask.claims = self.ledger.holder(slot).claims.clone(),
+            None if ask.has.is_some_and(|has| has.expiry_time >= now.unix) => {}
+            None => return Request::Renew(ask),
+        }
+        Request::Ask(ask)
+    }
+
     /// The insertion step: what the request tells about leases, then what it wants.
     pub(super) fn admit(&mut self, ask: Ask, now: Now) -> Result<(u32, Claimed), Answer> {
         let known = self.ledger.find(ask.kind, &ask.id);

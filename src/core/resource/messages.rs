@@ -39,6 +39,9 @@ pub struct Release {
 pub enum Request {
     /// Asks for capacity.
     Ask(Ask),
+    /// The same, but what it wants could not be read: the wants it is known for stay. Of one that is not known, but has a lease,
+    /// the claims say what to go by; of one that has none nothing comes.
+    Renew(Ask),
     /// Gives it back.
     Release(Release),
 }
@@ -90,6 +93,8 @@ pub enum Answer {
     Stale,
     /// The resource has as many holders as it may.
     Full,
+    /// What it wants could not be read, and nothing is known of it.
+    Unknown,
     /// Given back.
     Released,
 }
@@ -100,7 +105,9 @@ impl Answer {
         match self {
             Answer::Granted(lease) => Some(lease),
             Answer::Supplied(supplied) => Some(&supplied.lease),
-            Answer::NotYet | Answer::TooSoon | Answer::Stale | Answer::Full | Answer::Released => None,
+            Answer::NotYet | Answer::TooSoon | Answer::Stale | Answer::Full | Answer::Unknown | Answer::Released => {
+                None
+            }
         }
     }
 }

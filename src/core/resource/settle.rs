@@ -7,7 +7,7 @@ use crate::{
     leases::Grant,
     ledger::Holder,
     planted::{self, Fault},
-    settlement::{self, Party},
+    settlement::{self, Party, without_crumb},
     time::certain_end,
     units::whole,
 };
@@ -34,6 +34,10 @@ impl Resource {
             settlement::settle(free, &workspace.parties, indivisible, &mut workspace.grants);
         } else {
             workspace.grants.extend(workspace.parties.iter().map(|party| party.due));
+        }
+        let total = self.total();
+        for (party, grant) in workspace.parties.iter().zip(&mut workspace.grants) {
+            *grant = without_crumb(*grant, party.due, total);
         }
         if self.is_learning(now.at) {
             let short = workspace.parties.iter().zip(&workspace.grants).filter(|(party, grant)| **grant < party.due);
@@ -108,6 +112,7 @@ impl Resource {
         }
         let holder = self.ledger.holder(slot);
         let divided = self.divided(holder, known);
+        let divided = without_crumb(divided, divided, self.settings.capacity);
         if self.settings.whole_units { whole(divided, holder.extra) } else { divided }
     }
 

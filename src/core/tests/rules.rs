@@ -12,6 +12,7 @@ mod nodes;
 mod numbers;
 mod priorities;
 mod promises;
+mod renew;
 mod reuse;
 mod rounds;
 mod safe_capacity;

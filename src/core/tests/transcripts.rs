@@ -223,7 +223,9 @@ impl Transcript {
         let mut output = self.promise()?;
         for (request, answer) in requests.into_iter().zip(answers) {
             let id = match request {
-                Request::Ask(Ask { id, .. }) | Request::Release(Release { id, .. }) => id,
+                Request::Ask(Ask { id, .. })
+                | Request::Renew(Ask { id, .. })
+                | Request::Release(Release { id, .. }) => id,
             };
             let lost = self.losing.remove(&*id);
             writeln!(output, "{id}: {}{}", told(&answer), if lost { " (lost on the way)" } else { "" })?;

@@ -197,6 +197,9 @@ impl NodeHandle {
             if let Some(answer) = asked.await {
                 return answer.map_err(|Lapsed| self.lapsed());
             }
+        } else if matches!(request, Request::Renew(ask) if ask.has.is_none()) {
+            // Nobody is known there, so nothing comes to life for this.
+            return Ok(Answer::Unknown);
         }
         // Boxed: every request under way would have room for this, and hardly one needs it.
         Box::pin(self.submit_to_next_life(id, request, from, dead)).await

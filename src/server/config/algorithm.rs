@@ -2,11 +2,13 @@
 
 use std::{collections::HashSet, ops::RangeInclusive};
 
-use leaseway_core::{Amount, Kind, Millis, NamedParameter, ParameterError, Settings};
+use leaseway_core::{
+    Amount, Kind, LEASE_PARAMETER, Millis, NamedParameter, ParameterError, REFRESH_PARAMETER, Settings,
+};
 
 use super::{
     diagnostic::{Findings, Position},
-    read::{Field, Fields, unknown},
+    read::{Field, Fields, unknown, whole},
 };
 
 const KEYS: [&str; 5] = ["kind", "lease_length", "refresh_interval", "learning_mode_duration", "parameters"];
@@ -44,9 +46,11 @@ impl Algorithm {
             }
         };
         let mut settings = Settings::new(kind.unwrap_or(Kind::NoAlgorithm), Amount::ZERO);
-        read_times(&fields, &mut settings, found);
-        let parameters =
-            fields.get("parameters").map_or_else(Vec::new, |field| read_parameters(&field, &mut settings, found));
+        let mut lengths = Lengths::read(&fields, found);
+        let parameters = fields
+            .optional("parameters")
+            .map_or_else(Vec::new, |field| read_parameters(&field, &mut settings, &mut lengths, found));
+        lengths.put_in_force(&fields, &mut settings, found);
         Algorithm { kind, settings, parameters }
     }
 }
@@ -63,35 +67,106 @@ fn read_kind(field: &Field<'_, '_>, found: &mut Findings) -> Option<Kind> {
     kind
 }
 
-fn read_times(fields: &Fields<'_, '_>, settings: &mut Settings, found: &mut Findings) {
-    let seconds = |key: &str, range: RangeInclusive<i64>, expected: &str, found: &mut Findings| {
-        let field = fields.get(key)?;
-        let seconds = field.whole(range, expected, found)?;
-        // Below zero means none, as zero does.
-        Some(Millis::from_secs(u64::try_from(seconds).unwrap_or(0)))
-    };
-    let lease = seconds("lease_length", 1..=MAX_SECONDS, SECONDS, found);
-    let refresh = seconds("refresh_interval", 1..=MAX_SECONDS, SECONDS, found);
-    settings.learning = seconds("learning_mode_duration", i64::MIN..=MAX_SECONDS, LEARNING_SECONDS, found);
-    settings.lease = lease.unwrap_or(Settings::DEFAULT_LEASE);
-    // A short lease alone is a complete wish: clients then ask again no later than at its end.
-    settings.refresh = refresh.unwrap_or(Settings::DEFAULT_REFRESH.min(settings.lease));
+/// The lengths of a template. Each of the first two has a key, and a parameter as Doorman's design document names it.
+struct Lengths<'n, 't> {
+    lease: Length<'n, 't>,
+    refresh: Length<'n, 't>,
+    learning: Option<Millis>,
+}
 
-    let written = fields.get("lease_length");
-    // A lease that could not be read has been complained about; comparing with its stand-in would only confuse.
-    let comparable = lease.is_some() || written.is_none();
-    if let (Some(refresh), Some(field), true) = (refresh, fields.get("refresh_interval"), comparable)
-        && refresh > settings.lease
-    {
-        let lease = settings.lease.0 / 1000;
-        let origin = if written.is_some() { "" } else { " (the default)" };
-        let why = format!("longer than `lease_length`, {lease}{origin}; leases would end before clients ask again");
-        field.refuse(why, found);
+/// A length, where it was written, and whether something was written that could not be read.
+struct Length<'n, 't> {
+    key: &'static str,
+    value: Option<Millis>,
+    written: Option<Field<'n, 't>>,
+}
+
+impl<'n, 't> Lengths<'n, 't> {
+    fn read(fields: &Fields<'n, 't>, found: &mut Findings) -> Lengths<'n, 't> {
+        let mut seconds = |key, range: RangeInclusive<i64>, expected: &str| {
+            let written = fields.optional(key);
+            let value = written.as_ref().and_then(|field| field.whole(range, expected, found));
+            // Below zero means none, as zero does.
+            let value = value.map(|seconds| Millis::from_secs(u64::try_from(seconds).unwrap_or(0)));
+            Length { key, value, written }
+        };
+        Lengths {
+            lease: seconds("lease_length", 1..=MAX_SECONDS, SECONDS),
+            refresh: seconds("refresh_interval", 1..=MAX_SECONDS, SECONDS),
+            learning: seconds("learning_mode_duration", i64::MIN..=MAX_SECONDS, LEARNING_SECONDS).value,
+        }
+    }
+
+    /// The length that a parameter gives.
+    fn named(&mut self, parameter: &str) -> Option<&mut Length<'n, 't>> {
+        match parameter {
+            LEASE_PARAMETER => Some(&mut self.lease),
+            REFRESH_PARAMETER => Some(&mut self.refresh),
+            _ => None,
+        }
+    }
+
+    fn put_in_force(self, fields: &Fields<'_, '_>, settings: &mut Settings, found: &mut Findings) {
+        let Lengths { lease, refresh, learning } = self;
+        settings.learning = learning;
+        settings.lease = lease.value.unwrap_or(Settings::DEFAULT_LEASE);
+        // A short lease alone is a complete wish: clients then ask again no later than at its end.
+        settings.refresh = refresh.value.unwrap_or(Settings::DEFAULT_REFRESH.min(settings.lease));
+        // A lease that could not be read has been complained about; comparing with its stand-in would only confuse.
+        let comparable = lease.value.is_some() || lease.written.is_none();
+        if let (Some(length), Some(field), true) = (refresh.value, refresh.written, comparable)
+            && length > settings.lease
+        {
+            let of_lease = settings.lease.0 / 1000;
+            let origin = match lease.written {
+                None => " (the default)",
+                Some(_) if fields.optional("lease_length").is_none() => " (the parameter)",
+                Some(_) => "",
+            };
+            let why =
+                format!("longer than `lease_length`, {of_lease}{origin}; leases would end before clients ask again");
+            field.refuse(why, found);
+        }
+    }
+}
+
+impl<'n, 't> Length<'n, 't> {
+    /// The parameter says so, too. Whether it was understood.
+    fn put(
+        &mut self,
+        parameter: &str,
+        text: &str,
+        (at, field): (Position, Option<Field<'n, 't>>),
+        found: &mut Findings,
+    ) -> bool {
+        let Some(seconds) = whole(text).filter(|seconds| (1..=MAX_SECONDS).contains(seconds)) else {
+            found.error(at, format!("parameter `{parameter}` is `{text}`, expected {SECONDS}"));
+            return false;
+        };
+        let value = Millis::from_secs(seconds.unsigned_abs());
+        match self.value {
+            Some(before) if before != value => {
+                let (key, before) = (self.key, before.0 / 1000);
+                let why = format!(
+                    "parameter `{parameter}` is {seconds}, but the key `{key}` is {before}; give one of the two"
+                );
+                found.error(at, why);
+                return false;
+            }
+            _ => self.value = Some(value),
+        }
+        self.written = self.written.take().or(field);
+        true
     }
 }
 
 /// The parameters, each put in force. What is not understood is not kept.
-fn read_parameters(field: &Field<'_, '_>, settings: &mut Settings, found: &mut Findings) -> Vec<NamedParameter> {
+fn read_parameters<'n, 't>(
+    field: &Field<'n, 't>,
+    settings: &mut Settings,
+    lengths: &mut Lengths<'n, 't>,
+    found: &mut Findings,
+) -> Vec<NamedParameter> {
     let mut parameters = Vec::new();
     let mut seen = HashSet::new();
     for Written { name, at, value } in written_parameters(field, found) {
@@ -108,6 +183,13 @@ fn read_parameters(field: &Field<'_, '_>, settings: &mut Settings, found: &mut F
             },
         };
         let parameter = NamedParameter { name: name.to_owned(), value: text.map(str::to_owned) };
+        if let Some(length) = lengths.named(name) {
+            let at = value.as_ref().map_or(at, Field::at);
+            if length.put(name, text.unwrap_or_default(), (at, value), found) {
+                parameters.push(parameter);
+            }
+            continue;
+        }
         match settings.apply(&parameter) {
             Ok(()) => parameters.push(parameter),
             Err(error @ ParameterError::Unknown { .. }) => found.error(at, error.to_string()),

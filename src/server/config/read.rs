@@ -14,6 +14,7 @@ use super::{
 const MAX_TEXT: usize = 4096;
 
 /// A value with what it is called in complaints.
+#[derive(Clone)]
 pub struct Field<'n, 't> {
     /// `` `capacity` ``, `a template`.
     label: String,
@@ -31,6 +32,11 @@ impl<'n, 't> Fields<'n, 't> {
     /// The value of a key, if the key is there.
     pub fn get(&self, key: &str) -> Option<Field<'n, 't>> {
         self.entries.iter().find(|entry| entry.key == key).map(Field::of)
+    }
+
+    /// The same for a key that need not be there: `null` is as if it were not, as it was to Doorman.
+    pub(super) fn optional(&self, key: &str) -> Option<Field<'n, 't>> {
+        self.get(key).filter(|field| !field.is_nothing())
     }
 }
 
@@ -199,11 +205,18 @@ fn number(text: &str) -> Option<f64> {
     }
 }
 
-fn whole(text: &str) -> Option<i64> {
+/// `60.0` is whole, too: some tools write every number so.
+pub(super) fn whole(text: &str) -> Option<i64> {
     if octal(text) {
         return None;
     }
-    text.replace('_', "").parse().ok()
+    text.replace('_', "").parse().ok().or_else(|| number(text).and_then(integer))
+}
+
+/// A number without a fraction, as far as numbers are exact.
+fn integer(number: f64) -> Option<i64> {
+    const EXACT: f64 = (1u64 << 53) as f64;
+    (number.fract() == 0.0 && number.abs() < EXACT).then_some(number as i64)
 }
 
 /// `010` is eight to YAML 1.1, which Doorman read, and ten to YAML 1.2.

@@ -77,11 +77,11 @@ fn read_template<'n>(item: &'n Node<'_>, found: &mut Findings) -> Option<Draft<'
         None => Given::No,
         Some(field) => read_amount(&field, CAPACITY, found).map_or(Given::Bad, Given::Good),
     };
-    let safe_capacity = fields.get("safe_capacity");
+    let safe_capacity = fields.optional("safe_capacity");
     let safe_capacity = safe_capacity.and_then(|field| read_safe_capacity(&field, found));
-    let description = fields.get("description");
+    let description = fields.optional("description");
     let description = description.and_then(|field| field.text("text", found));
-    let algorithm = fields.get("algorithm").map(|field| Algorithm::read(&field, found));
+    let algorithm = fields.optional("algorithm").map(|field| Algorithm::read(&field, found));
     let Some(identifier) = fields.get("identifier_glob") else {
         found.error(item.at(), "a template needs an `identifier_glob`: a resource id or a pattern");
         return None;

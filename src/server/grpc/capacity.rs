@@ -1,8 +1,8 @@
 //! The Doorman service: parse, ask the resources, answer in the order of the request.
 
-use std::{net::IpAddr, time::Instant};
+use std::{net::IpAddr, sync::Arc, time::Instant};
 
-use leaseway_core::Answer;
+use leaseway_core::{Answer, Request as Asked};
 use leaseway_proto::doorman::{
     self as wire, DiscoveryRequest, DiscoveryResponse, GetCapacityRequest, GetCapacityResponse,
     GetServerCapacityRequest, GetServerCapacityResponse, Mastership, ReleaseCapacityRequest, ReleaseCapacityResponse,
@@ -12,8 +12,9 @@ use tonic::{Request, Response, Status};
 
 use super::{
     Identity,
-    convert::{self, ForResource},
+    convert::{self, ForResource, Parsed},
     not_master,
+    problems::{Problems, Reason},
 };
 use crate::{
     actors::{NodeHandle, NotMaster, Refused},
@@ -66,45 +67,56 @@ impl CapacityService {
     }
 
     async fn get(&self, request: GetCapacityRequest, from: Option<IpAddr>) -> Result<GetCapacityResponse, Status> {
-        let requests = convert::get_capacity(request, &self.node.limits)?;
+        let Parsed { requests, mut problems } = convert::get_capacity(request, &self.node.limits)?;
+        if requests.is_empty()
+            && let Err(why) = self.node.check()
+        {
+            return Ok(GetCapacityResponse { mastership: Some(mastership(&why)), ..Default::default() });
+        }
         let answers = self.ask_all(&requests, from).await;
         if let Some(mastership) = elsewhere(&answers) {
-            return Ok(GetCapacityResponse { response: Vec::new(), mastership: Some(mastership) });
+            return Ok(GetCapacityResponse { mastership: Some(mastership), ..Default::default() });
         }
-        let response = granted(requests, answers, convert::resource_response)?;
-        Ok(GetCapacityResponse { response, mastership: None })
+        let response = granted(requests, answers, &mut problems, convert::resource_response)?;
+        Ok(GetCapacityResponse { response, mastership: None, problem: problems.into_wire() })
     }
 
     async fn get_server(&self, request: GetServerCapacityRequest) -> Result<GetServerCapacityResponse, Status> {
-        let mut requests = convert::get_server_capacity(request, &self.node.limits)?;
+        let Parsed { mut requests, mut problems } = convert::get_server_capacity(request, &self.node.limits)?;
         requests.retain(|request| !convert::asks_for_nothing(request));
         if requests.is_empty()
             && let Err(why) = self.node.check()
         {
-            return Ok(GetServerCapacityResponse { response: Vec::new(), mastership: Some(mastership(&why)) });
+            return Ok(GetServerCapacityResponse { mastership: Some(mastership(&why)), ..Default::default() });
         }
         // Child nodes have no balances: what they are given is not for them.
         let answers = self.ask_all(&requests, None).await;
         if let Some(mastership) = elsewhere(&answers) {
-            return Ok(GetServerCapacityResponse { response: Vec::new(), mastership: Some(mastership) });
+            return Ok(GetServerCapacityResponse { mastership: Some(mastership), ..Default::default() });
         }
-        let response = granted(requests, answers, convert::server_response)?;
-        Ok(GetServerCapacityResponse { response, mastership: None })
+        let response = granted(requests, answers, &mut problems, convert::server_response)?;
+        Ok(GetServerCapacityResponse { response, mastership: None, problem: problems.into_wire() })
     }
 
+    /// One that cannot be carried out at this moment keeps no other from it; only then it is an error, so that the request is repeated.
     async fn release(&self, request: ReleaseCapacityRequest) -> Result<ReleaseCapacityResponse, Status> {
-        let requests = convert::release_capacity(request, &self.node.limits)?;
+        let Parsed { requests, mut problems } = convert::release_capacity(request, &self.node.limits)?;
+        let mut error = None;
         for (resource, request) in requests {
+            let client = Arc::clone(holder(&request));
             // Nothing comes to life to be told that nothing is held.
             match self.node.submit_to_living(&resource, request).await {
                 Ok(_) => {}
                 Err(Refused::NotMaster(why)) => {
-                    return Ok(ReleaseCapacityResponse { mastership: Some(mastership(&why)) });
+                    return Ok(ReleaseCapacityResponse { mastership: Some(mastership(&why)), problem: Vec::new() });
                 }
-                Err(why) => return Err(refused(&why)),
+                Err(why) => error = passing(&why, &client, &resource, &mut problems).or(error),
             }
         }
-        Ok(ReleaseCapacityResponse { mastership: None })
+        match error {
+            Some(error) => Err(error),
+            None => Ok(ReleaseCapacityResponse { mastership: None, problem: problems.into_wire() }),
+        }
     }
 }
 
@@ -121,32 +133,66 @@ fn mastership(why: &NotMaster) -> Mastership {
     Mastership { master_address: why.master.as_ref().map(|master| master.grpc.clone()) }
 }
 
-/// What was granted, in order. Resources that could not answer are left out, unless none could: then the error says why.
+/// What was granted, in order. Resources that could not answer are left out, and named. If none could, and what has kept one from it
+/// will pass, that is an error: callers ask again after a pause. What may last is none: to Doorman's clients an error is something
+/// to be repeated, and nothing else is done before that.
 fn granted<T>(
     requests: Vec<ForResource>,
     answers: Vec<Result<Answer, Refused>>,
+    problems: &mut Problems,
     response: impl Fn(String, &Answer) -> Option<T>,
 ) -> Result<Vec<T>, Status> {
     let mut granted = Vec::with_capacity(answers.len());
     let mut error = None;
-    for ((resource, _), answer) in requests.into_iter().zip(answers) {
+    for ((resource, request), answer) in requests.into_iter().zip(answers) {
         match answer {
             Ok(answer @ (Answer::Granted(_) | Answer::Supplied(_))) => granted.extend(response(resource, &answer)),
-            Ok(Answer::Full) => {
-                error = Some(Status::resource_exhausted(format!(
-                    "resource `{resource}` has as many clients as it may; \
-                     the server can be started with a larger --max-clients-per-resource or --max-clients"
-                )));
+            Ok(answer) => {
+                if let Some((reason, message)) = left_out(&answer) {
+                    problems.note(reason, holder(&request), &resource, message);
+                }
             }
-            // Too soon, not yet: the lease stays as it is. Stale: nobody waits for this answer any more.
-            Ok(Answer::TooSoon | Answer::NotYet | Answer::Stale | Answer::Released) => {}
-            Err(why) => error = Some(refused(&why)),
+            Err(why) => error = passing(&why, holder(&request), &resource, problems).or(error),
         }
     }
     match error {
         Some(error) if granted.is_empty() => Err(error),
         _ => Ok(granted),
     }
+}
+
+fn holder(request: &Asked) -> &Arc<str> {
+    match request {
+        Asked::Ask(ask) | Asked::Renew(ask) => &ask.id,
+        Asked::Release(release) => &release.id,
+    }
+}
+
+/// Why an answer is none.
+fn left_out(answer: &Answer) -> Option<(Reason, &'static str)> {
+    match answer {
+        Answer::Full => Some((
+            Reason::TooManyClients,
+            "this resource, or this server, has as many clients as it may; \
+             it can be started with a larger --max-clients-per-resource or --max-clients",
+        )),
+        Answer::TooSoon => Some((Reason::TooSoon, "asked again too soon, and nothing has changed: the lease stays")),
+        Answer::NotYet => Some((Reason::NotYet, "this node has no lease of its own yet; ask again in a second")),
+        // Nobody waits for a stale one; what was wrong with one that is unknown has been noted.
+        Answer::Stale | Answer::Unknown | Answer::Released | Answer::Granted(_) | Answer::Supplied(_) => None,
+    }
+}
+
+/// Takes note of why there is no answer; an error if that will pass.
+fn passing(why: &Refused, client: &str, resource: &str, problems: &mut Problems) -> Option<Status> {
+    let reason = match why {
+        Refused::TooManyResources(_) => Reason::TooManyResources,
+        Refused::Busy(_) => Reason::Busy,
+        Refused::Failed(_) => Reason::Failed,
+        Refused::ShuttingDown | Refused::NotMaster(_) => return Some(refused(why)),
+    };
+    problems.note(reason, client, resource, why.to_string());
+    (reason != Reason::TooManyResources).then(|| refused(why))
 }
 
 pub(super) fn refused(why: &Refused) -> Status {

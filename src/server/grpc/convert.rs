@@ -1,9 +1,13 @@
 //! Wire to core and back: the only place. What passes here is valid; what does not is named by its field.
 //!
-//! A missing required field is an error, not a silent zero; numbers are finite, not negative and not absurd; ids are neither
-//! empty nor long. Nothing of a request is carried out if any of it is wrong.
+//! A missing required field is an error, not a silent zero: nothing of that request is carried out. Numbers are finite, not negative and
+//! not absurd, ids are neither empty nor long; an entry of which that is not true is left out, or answered by what is known of its
+//! holder, and does not stand in the way of the others (see [`super::problems`]).
 
-use std::sync::Arc;
+use std::{
+    hash::{BuildHasher as _, RandomState},
+    sync::Arc,
+};
 
 use leaseway_core::{
     Amount, Answer, Ask, Claim, Claims, Has, HolderKind, Lease, Millis, News, PoolStanding, PoolState, Release,
@@ -12,11 +16,14 @@ use leaseway_core::{
 use leaseway_proto::{doorman as wire, push::WatchRequest};
 use tonic::Status;
 
+use super::problems::{Problems, Reason};
 use crate::limits::Limits;
 
-/// What is wrong with a request.
+/// What is wrong with a request, or with an entry of it.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum Invalid {
+    #[error("{field}: required field is missing")]
+    Missing { field: String },
     #[error("{field}: {problem}")]
     Field { field: String, problem: String },
     #[error("{field}: {count} entries, this server takes at most {most} ({flag} raises that)")]
@@ -25,10 +32,7 @@ pub(crate) enum Invalid {
 
 impl From<Invalid> for Status {
     fn from(invalid: Invalid) -> Status {
-        match invalid {
-            Invalid::Field { .. } => Status::invalid_argument(invalid.to_string()),
-            Invalid::TooMany { .. } => Status::resource_exhausted(invalid.to_string()),
-        }
+        Status::invalid_argument(invalid.to_string())
     }
 }
 
@@ -37,7 +41,7 @@ pub(super) fn invalid(field: impl Into<String>, problem: impl Into<String>) -> I
 }
 
 pub(super) fn required<T>(value: Option<T>, field: impl FnOnce() -> String) -> Result<T, Invalid> {
-    value.ok_or_else(|| invalid(field(), "required field is missing"))
+    value.ok_or_else(|| Invalid::Missing { field: field() })
 }
 
 pub(super) fn amount(value: f64, field: impl FnOnce() -> String) -> Result<Amount, Invalid> {
@@ -45,15 +49,19 @@ pub(super) fn amount(value: f64, field: impl FnOnce() -> String) -> Result<Amoun
 }
 
 pub(super) fn id(value: Option<String>, limits: &Limits, field: impl Fn() -> String) -> Result<String, Invalid> {
-    let value = required(value, &field)?;
-    if value.is_empty() {
-        return Err(invalid(field(), "must not be empty"));
-    }
-    if value.len() > limits.id_bytes {
-        let problem = format!("is {} bytes long, at most {} are allowed", value.len(), limits.id_bytes);
-        return Err(invalid(field(), problem));
-    }
-    Ok(value)
+    allowed(required(value, &field)?, limits, field).map_err(|(_, why)| why)
+}
+
+/// An id that may be used; or it, and why not.
+fn allowed(value: String, limits: &Limits, field: impl Fn() -> String) -> Result<String, (String, Invalid)> {
+    let problem = match value.len() {
+        0 => "must not be empty".to_owned(),
+        bytes if bytes > limits.id_bytes => {
+            format!("is {bytes} bytes long, at most {} are allowed", limits.id_bytes)
+        }
+        _ => return Ok(value),
+    };
+    Err((value, invalid(field(), problem)))
 }
 
 fn count(found: usize, most: usize, field: &str, flag: &'static str) -> Result<(), Invalid> {
@@ -63,11 +71,21 @@ fn count(found: usize, most: usize, field: &str, flag: &'static str) -> Result<(
 /// A resource and what to ask it.
 pub(crate) type ForResource = (String, Request);
 
-pub(crate) fn get_capacity(request: wire::GetCapacityRequest, limits: &Limits) -> Result<Vec<ForResource>, Invalid> {
+/// What can be carried out of a request, and what is wrong with the rest.
+#[derive(Debug, Default)]
+pub(crate) struct Parsed {
+    pub(crate) requests: Vec<ForResource>,
+    pub(crate) problems: Problems,
+}
+
+pub(crate) fn get_capacity(request: wire::GetCapacityRequest, limits: &Limits) -> Result<Parsed, Invalid> {
     let client: Arc<str> = id(request.client_id, limits, || "client_id".into())?.into();
-    count(request.resource.len(), limits.resources_per_request, "resource", "--max-resources-per-request")?;
-    let entries = request.resource.into_iter().enumerate();
-    entries.map(|(at, entry)| client_ask(at, entry, &client, limits)).collect()
+    let mut problems = Problems::default();
+    let mut requests = Vec::with_capacity(request.resource.len());
+    for (at, entry) in request.resource.into_iter().enumerate() {
+        requests.extend(client_ask(at, entry, &client, limits, &mut problems)?);
+    }
+    Ok(Parsed { requests: at_most(requests, limits, &client, &mut problems), problems })
 }
 
 fn client_ask(
@@ -75,20 +93,92 @@ fn client_ask(
     entry: wire::ResourceRequest,
     client: &Arc<str>,
     limits: &Limits,
-) -> Result<ForResource, Invalid> {
+    problems: &mut Problems,
+) -> Result<Option<ForResource>, Invalid> {
     let field = |name: &str| format!("resource[{at}].{name}");
-    let resource = id(entry.resource_id, limits, || field("resource_id"))?;
+    let resource = required(entry.resource_id, || field("resource_id"))?;
     let priority = required(entry.priority, || field("priority"))?;
-    let wants = amount(required(entry.wants, || field("wants"))?, || field("wants"))?;
-    let has = has(entry.has, || field("has"))?;
-    let beyond = amount(entry.outstanding.unwrap_or_default(), || field("outstanding"))?;
+    let wants = required(entry.wants, || field("wants"))?;
+    let has = has(entry.has, || field("has"));
+    let beyond = amount(entry.outstanding.unwrap_or_default(), || field("outstanding"));
+    let resource = match allowed(resource, limits, || field("resource_id")) {
+        Ok(resource) => resource,
+        Err((resource, why)) => {
+            has?;
+            problems.note(Reason::BadId, client, &resource, why.to_string());
+            return Ok(None);
+        }
+    };
+    let mut heed = Heed { client, resource: &resource, problems };
+    let wants = heed.value(amount(wants, || field("wants")))?;
+    let (has, beyond) = heed.known(has, beyond)?;
+    let beyond = beyond.unwrap_or_default();
     let outstanding =
         (beyond > Amount::ZERO).then(|| has.map_or(Amount::ZERO, |has| has.capacity).saturating_add(beyond));
-    let news = usage(entry.usage, at)?;
-    let claims = Claims::from_slice(&[Claim::of_client(wants, priority)]);
+    let news = heed.value(usage(entry.usage, at))?.flatten();
+    let goes_by = wants.unwrap_or_else(|| has.map_or(Amount::ZERO, |has| has.capacity));
+    let claims = Claims::from_slice(&[Claim::of_client(goes_by, priority)]);
     let id = Arc::clone(client);
     let ask = Ask { kind: HolderKind::Client, id, claims, has, outstanding, learning: false, news };
-    Ok((resource, Request::Ask(ask)))
+    Ok(Some((resource, if wants.is_some() { Request::Ask(ask) } else { Request::Renew(ask) })))
+}
+
+/// Takes note of what is wrong with one entry.
+struct Heed<'a> {
+    client: &'a str,
+    resource: &'a str,
+    problems: &'a mut Problems,
+}
+
+impl Heed<'_> {
+    fn value<T>(&mut self, read: Result<T, Invalid>) -> Result<Option<T>, Invalid> {
+        self.problems.heed(Reason::BadValue, self.client, self.resource, read)
+    }
+
+    /// What a holder knows of its leases. Without all of it none is believed: a lease that makes no sense confirms nothing, nor does one
+    /// that comes with nonsense about what is in use. One who says so little is answered, for the lease it then gets makes sense.
+    fn known<T>(
+        &mut self,
+        has: Result<Option<Has>, Invalid>,
+        in_use: Result<T, Invalid>,
+    ) -> Result<(Option<Has>, Option<T>), Invalid> {
+        let (has, in_use) = (self.value(has)?, self.value(in_use)?);
+        Ok((has.flatten().filter(|_| in_use.is_some()), in_use))
+    }
+}
+
+/// As many as are answered at a time: those whose leases end first, and before them those without one, so that all of them have
+/// their turn. Which of several go first that are alike is left to chance.
+fn at_most(mut requests: Vec<ForResource>, limits: &Limits, client: &str, problems: &mut Problems) -> Vec<ForResource> {
+    let (count, most) = (requests.len(), limits.resources_per_request);
+    if count <= most {
+        return requests;
+    }
+    let chance = RandomState::new();
+    let key = |(at, (_, request)): (usize, &ForResource)| {
+        let ends = match request {
+            Request::Ask(ask) | Request::Renew(ask) => ask.has.map(|has| has.expiry_time),
+            Request::Release(_) => None,
+        };
+        (ends, chance.hash_one(at), at)
+    };
+    let mut keys: Vec<_> = requests.iter().enumerate().map(key).collect();
+    keys.select_nth_unstable(most);
+    let mut answered = vec![false; count];
+    keys[..most].iter().for_each(|(_, _, at)| answered[*at] = true);
+    let mut answered = answered.into_iter();
+    requests.retain(|(resource, _)| {
+        let stays = answered.next().unwrap_or_default();
+        if !stays {
+            let turn = format!(
+                "resource: {count} entries, this server answers {most} at a time \
+                 (--max-resources-per-request raises that); this one has its turn when its lease is the next to end"
+            );
+            problems.note(Reason::TooManyInRequest, client, resource, turn);
+        }
+        stays
+    });
+    requests
 }
 
 /// What a resource is told of use with the entry at this place.
@@ -122,14 +212,14 @@ fn has(lease: Option<wire::Lease>, field: impl Fn() -> String) -> Result<Option<
     Ok(Some(Has { token: lease.token.and_then(Token::new), capacity, expiry_time }))
 }
 
-pub(crate) fn get_server_capacity(
-    request: wire::GetServerCapacityRequest,
-    limits: &Limits,
-) -> Result<Vec<ForResource>, Invalid> {
+pub(crate) fn get_server_capacity(request: wire::GetServerCapacityRequest, limits: &Limits) -> Result<Parsed, Invalid> {
     let node: Arc<str> = id(request.server_id, limits, || "server_id".into())?.into();
-    count(request.resource.len(), limits.resources_per_request, "resource", "--max-resources-per-request")?;
-    let entries = request.resource.into_iter().enumerate();
-    entries.map(|(at, entry)| node_ask(at, entry, &node, limits)).collect()
+    let mut problems = Problems::default();
+    let mut requests = Vec::with_capacity(request.resource.len());
+    for (at, entry) in request.resource.into_iter().enumerate() {
+        requests.extend(node_ask(at, entry, &node, limits, &mut problems)?);
+    }
+    Ok(Parsed { requests: at_most(requests, limits, &node, &mut problems), problems })
 }
 
 fn node_ask(
@@ -137,29 +227,59 @@ fn node_ask(
     entry: wire::ServerCapacityResourceRequest,
     node: &Arc<str>,
     limits: &Limits,
-) -> Result<ForResource, Invalid> {
+    problems: &mut Problems,
+) -> Result<Option<ForResource>, Invalid> {
     let field = |name: &str| format!("resource[{at}].{name}");
-    let resource = id(entry.resource_id, limits, || field("resource_id"))?;
-    count(entry.wants.len(), limits.bands, &field("wants"), "--max-bands")?;
-    let bands = entry.wants.into_iter().enumerate();
-    let claims = bands.map(|(n, band)| claim(band, |name| format!("resource[{at}].wants[{n}].{name}")));
-    let ask = Ask {
-        kind: HolderKind::Node,
-        id: Arc::clone(node),
-        claims: claims.collect::<Result<Claims, Invalid>>()?,
-        has: has(entry.has, || field("has"))?,
-        outstanding: entry.outstanding.map(|held| amount(held, || field("outstanding"))).transpose()?,
-        learning: entry.learning.unwrap_or_default(),
-        news: usage(entry.usage, at)?,
+    let resource = required(entry.resource_id, || field("resource_id"))?;
+    let claims = claims(at, entry.wants, limits);
+    let has = has(entry.has, || field("has"));
+    let resource = match allowed(resource, limits, || field("resource_id")) {
+        Ok(resource) => resource,
+        Err((resource, why)) => {
+            problems.note(Reason::BadId, node, &resource, why.to_string());
+            return Ok(None);
+        }
     };
-    Ok((resource, Request::Ask(ask)))
+    let bands = if matches!(claims, Err(Invalid::TooMany { .. })) { Reason::TooManyBands } else { Reason::BadValue };
+    let claims = problems.heed(bands, node, &resource, claims)?;
+    let mut heed = Heed { client: node, resource: &resource, problems };
+    let heeds_terms = entry.outstanding.is_some();
+    let outstanding = entry.outstanding.map(|held| amount(held, || field("outstanding"))).transpose();
+    let (has, outstanding) = heed.known(has, outstanding)?;
+    let outstanding = outstanding.flatten().or(heeds_terms.then_some(Amount::ZERO));
+    let (id, news) = (Arc::clone(node), heed.value(usage(entry.usage, at))?.flatten());
+    let ask = |claims| {
+        let learning = entry.learning.unwrap_or_default();
+        Ask { kind: HolderKind::Node, id, claims, has, outstanding, learning, news }
+    };
+    let request = match claims {
+        Some(claims) => Request::Ask(ask(claims)),
+        None => {
+            let wants = has.map_or(Amount::ZERO, |has| has.capacity);
+            Request::Renew(ask(Claims::from_slice(&[Claim { wants, subclients: 1, priority: 0 }])))
+        }
+    };
+    Ok(Some((resource, request)))
+}
+
+/// What is wanted below a node. A missing field is told before a wrong one, for it is worse.
+fn claims(at: usize, bands: Vec<wire::PriorityBandAggregate>, limits: &Limits) -> Result<Claims, Invalid> {
+    let field = |n: usize, name: &str| format!("resource[{at}].wants[{n}].{name}");
+    for (n, band) in bands.iter().enumerate() {
+        required(band.priority, || field(n, "priority"))?;
+        required(band.num_clients, || field(n, "num_clients"))?;
+        required(band.wants, || field(n, "wants"))?;
+    }
+    count(bands.len(), limits.bands, &format!("resource[{at}].wants"), "--max-bands")?;
+    bands.into_iter().enumerate().map(|(n, band)| claim(band, |name| field(n, name))).collect()
 }
 
 /// Doorman's child nodes ask for nothing of `*` while they have no clients, to have something to ask for. No resource comes to
 /// life for that: left out of the answer, they ask again a little later.
 pub(crate) fn asks_for_nothing((resource, request): &ForResource) -> bool {
     let nothing = |ask: &Ask| ask.has.is_none() && ask.claims.iter().all(|claim| claim.wants == Amount::ZERO);
-    resource == "*" && matches!(request, Request::Ask(ask) if ask.kind == HolderKind::Node && nothing(ask))
+    resource == "*"
+        && matches!(request, Request::Ask(ask) | Request::Renew(ask) if ask.kind == HolderKind::Node && nothing(ask))
 }
 
 fn claim(band: wire::PriorityBandAggregate, field: impl Fn(&str) -> String) -> Result<Claim, Invalid> {
@@ -175,24 +295,28 @@ fn claim(band: wire::PriorityBandAggregate, field: impl Fn(&str) -> String) -> R
 }
 
 /// Empty resource ids are skipped: Doorman's Go client sends one for each resource it closes.
-pub(crate) fn release_capacity(
-    request: wire::ReleaseCapacityRequest,
-    limits: &Limits,
-) -> Result<Vec<ForResource>, Invalid> {
+pub(crate) fn release_capacity(request: wire::ReleaseCapacityRequest, limits: &Limits) -> Result<Parsed, Invalid> {
     let client: Arc<str> = id(request.client_id, limits, || "client_id".into())?.into();
-    // The Go client's empty ids come on top of as many real ones.
-    count(request.resource_id.len(), limits.resources_per_request * 2, "resource_id", "--max-resources-per-request")?;
     let kind = if request.is_server.unwrap_or_default() { HolderKind::Node } else { HolderKind::Client };
     let tokens = request.token;
     let named = request.resource_id.into_iter().enumerate().filter(|(_, resource)| !resource.is_empty());
-    named
-        .map(|(at, resource)| {
-            let resource = id(Some(resource), limits, || format!("resource_id[{at}]"))?;
-            let token = tokens.get(at).copied().and_then(Token::new);
-            let release = Release { kind, id: Arc::clone(&client), token };
-            Ok((resource, Request::Release(release)))
-        })
-        .collect()
+    let mut parsed = Parsed::default();
+    for (at, resource) in named {
+        match allowed(resource, limits, || format!("resource_id[{at}]")) {
+            Ok(resource) => {
+                let token = tokens.get(at).copied().and_then(Token::new);
+                let release = Release { kind, id: Arc::clone(&client), token };
+                parsed.requests.push((resource, Request::Release(release)));
+            }
+            Err((resource, why)) => parsed.problems.note(Reason::BadId, &client, &resource, why.to_string()),
+        }
+    }
+    let (count, most) = (parsed.requests.len(), limits.resources_per_request);
+    for (resource, _) in parsed.requests.drain(most.min(count)..) {
+        let late = Invalid::TooMany { field: "resource_id".into(), count, most, flag: "--max-resources-per-request" };
+        parsed.problems.note(Reason::TooManyInRequest, &client, &resource, late.to_string());
+    }
+    Ok(parsed)
 }
 
 /// Whose leases are to be watched.

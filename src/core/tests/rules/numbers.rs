@@ -56,3 +56,95 @@ fn whoever_wants_nothing_is_a_holder_of_nothing() {
     assert_eq!((desk.resource.holders(), desk.held()), (1, 0.0));
     assert_eq!(desk.asks("b", 1000.0), 100.0, "and takes nothing from the others");
 }
+
+/// What a holder has if it has anything. To Doorman's Go limiter 3.55e-15 was no limit at all.
+fn is_of_use(given: f64) -> bool {
+    given == 0.0 || given >= 1e-9
+}
+
+#[test]
+fn what_roundings_leave_is_given_to_nobody() {
+    let mut desk = Desk::new(fair(100.0));
+    for round in 0..8 {
+        for n in 0..10 {
+            let given = desk.asks(&format!("client {n}"), 7.0 + 3.1 * f64::from(n));
+            assert!(is_of_use(given), "{given} to client {n} in round {round}");
+        }
+        desk.pass(16_000);
+    }
+    assert!((desk.resource.sums().granted.get() - 100.0).abs() < 1e-9);
+}
+
+#[test]
+fn a_remainder_is_none_of_a_large_capacity_either_but_small_wants_are_met() {
+    let mut desk = Desk::new(fair(1e12));
+    assert_eq!(desk.asks("small", 0.001), 0.001, "all that it wants is no crumb");
+    assert_eq!(desk.asks("large", 1e12 - 0.5), 1e12 - 0.5);
+    assert_eq!(desk.asks("late", 1e12), 0.0, "0.499 is what is left, and less than 1e-12 of what there is");
+}
+
+#[test]
+fn wants_that_are_crumbs_get_nothing_and_stand_in_nobodys_way() {
+    for kind in Kind::ALL.into_iter().filter(|kind| *kind != Kind::PriorityPool) {
+        let mut desk = Desk::new(Settings::new(kind, Amount::clamped(100.0)));
+        assert_eq!(desk.asks("tiny", 1e-12), 0.0, "{kind:?}");
+        assert!(desk.asks("one", 100.0) >= 100.0 - 1e-9, "{kind:?}");
+        assert_eq!(desk.report("tiny").due.get(), 0.0, "so nobody shrinks for it");
+    }
+}
+
+#[test]
+fn a_lease_that_shrinks_to_a_crumb_becomes_nothing() {
+    let mut desk = Desk::new(fair(100.0));
+    desk.asks("a", 50.0);
+    desk.pass(16_000);
+    desk.change(|settings| settings.capacity = Amount::clamped(1e-10));
+    assert_eq!(desk.asks("a", 50.0), 0.0);
+}
+
+#[test]
+fn learning_gives_no_crumbs_back() {
+    let mut desk = Desk::born(Birth { learning_until: Millis(30_000), ..birth(fair(100.0)) });
+    let had = |capacity| Has {
+        token: Token::new(17),
+        capacity: Amount::clamped(capacity),
+        expiry_time: now_at(Millis(0)).unix + 50,
+    };
+    assert_eq!(desk.deliver(ask("a", 90.0, Some(had(3.5e-15)))), 0.0);
+    assert_eq!(desk.deliver(ask("b", 90.0, Some(had(100.0 - 1e-12)))), 100.0 - 1e-12);
+    assert_eq!(desk.deliver(ask("c", 90.0, Some(had(1.0)))), 0.0);
+}
+
+#[test]
+fn a_node_is_lent_no_crumbs_and_its_clients_get_none() {
+    let mut desk = Desk::new(fair(100.0));
+    desk.asks("a", 100.0 - 1e-13);
+    assert_eq!(desk.node_asks("n", &[slice(3, 90.0, 0)]), 0.0);
+    let mut below = Desk::below(fair(0.0));
+    below.supply(3.5e-15, Millis(60_000));
+    assert_eq!((below.asks("a", 1.0), below.asks("b", 1.0)), (0.0, 0.0));
+}
+
+proptest::proptest! {
+    #[test]
+    fn nobody_ever_has_a_crumb(
+        kind in proptest::sample::select(vec![Kind::FairShare, Kind::ProportionalShare, Kind::Static, Kind::NoAlgorithm]),
+        capacity in 1e-12..1e3f64,
+        prompt in proptest::bool::ANY,
+        wants in proptest::collection::vec(0.0..1e3f64, 1..12),
+        exponent in -15..1i32,
+    ) {
+        let mut settings = Settings::new(kind, Amount::clamped(capacity));
+        settings.reuse = if prompt { Reuse::Prompt } else { Reuse::Confirmed };
+        let mut desk = Desk::new(settings);
+        for _ in 0..4 {
+            for (n, wants) in wants.iter().enumerate() {
+                // Every other one wants hardly anything.
+                let wants = if n % 2 == 0 { *wants } else { wants * 10f64.powi(exponent) };
+                let given = desk.asks(&format!("client {n}"), wants);
+                proptest::prop_assert!(is_of_use(given), "{given}");
+            }
+            desk.pass(16_000);
+        }
+    }
+}

@@ -29,7 +29,8 @@ impl Managed {
     /// In a pool that keeps the balances of strangers by where they come from, a request says where that is.
     pub(super) fn note_origin(&self, core: &Resource, request: &mut Request, from: Option<IpAddr>) {
         let by_address = || core.settings().pool.free_key == FreeKey::PeerIp;
-        if let (Some(from), true, Request::Ask(ask)) = (from, self.knows && by_address(), request) {
+        if let (Some(from), true, Request::Ask(ask) | Request::Renew(ask)) = (from, self.knows && by_address(), request)
+        {
             let news = ask.news.get_or_insert_default();
             news.key = Some(from.to_canonical().to_string().into());
         }

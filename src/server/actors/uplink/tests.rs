@@ -162,7 +162,7 @@ impl capacity_server::Capacity for Fake {
             terms: says.terms.clone(),
         };
         let response = request.resource.into_iter().filter(|_| mastership.is_none()).map(answer).collect();
-        Ok(Response::new(GetServerCapacityResponse { response, mastership }))
+        Ok(Response::new(GetServerCapacityResponse { response, mastership, ..Default::default() }))
     }
 
     async fn release_capacity(
@@ -170,7 +170,7 @@ impl capacity_server::Capacity for Fake {
         request: tonic::Request<ReleaseCapacityRequest>,
     ) -> Result<Response<ReleaseCapacityResponse>, Status> {
         self.0.released.lock().expect("no panic").push(request.into_inner());
-        Ok(Response::new(ReleaseCapacityResponse { mastership: None }))
+        Ok(Response::new(ReleaseCapacityResponse::default()))
     }
 }
 

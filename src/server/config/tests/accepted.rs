@@ -241,3 +241,18 @@ fn files_are_read() {
     std::fs::write(&path, super::super::DEVELOPMENT).expect("written");
     assert_eq!(load(&path).expect("valid").repository, development().repository);
 }
+
+#[test]
+fn null_is_as_if_the_key_were_not_there() {
+    let template = |rest: &str| {
+        let text = format!(
+            "resources:\n- {{identifier_glob: a, capacity: 5{rest}}}\n- {{identifier_glob: '*', capacity: 1, algorithm: {{kind: STATIC}}}}"
+        );
+        accepted(&text)
+    };
+    let absent = template("");
+    for null in ["null", "~", ""] {
+        assert_eq!(template(&format!(", safe_capacity: {null}, description: {null}, algorithm: {null}")), absent);
+    }
+    assert_eq!(found(&absent, "a").settings.safe_capacity, SafeCapacity::Dynamic);
+}

@@ -33,7 +33,8 @@ fn durations() {
         ("0", format!("is `0`, {range}")),
         ("-60", format!("is `-60`, {range}")),
         ("5.5", format!("is `5.5`, {range}")),
-        ("5.0", format!("is `5.0`, {range}")),
+        ("0.0", format!("is `0.0`, {range}")),
+        ("1e300", format!("is `1e300`, {range}")),
         ("60s", format!("is `60s`, {range}")),
         ("2678401", format!("is `2678401`, {range}")),
         ("99999999999999999999", format!("is `99999999999999999999`, {range}")),
@@ -174,4 +175,70 @@ fn pools() {
     }
     let fine = template("min_capacity: 2, max_capacity: 20, drop_mode: exp");
     assert_eq!(found(&accepted(&format!("resources:\n{fine}")), "a").settings.pool.min_capacity.get(), 2.0);
+}
+
+/// The lease, the refresh interval and the learning mode's duration, in seconds.
+fn lengths(algorithm: &str) -> (u64, u64, Option<u64>) {
+    let text = format!("resources:\n- {{identifier_glob: a, capacity: 10, algorithm: {algorithm}}}");
+    let settings = found(&accepted(&text), "a").settings.clone();
+    (settings.lease.0 / 1000, settings.refresh.0 / 1000, settings.learning.map(|learning| learning.0 / 1000))
+}
+
+#[test]
+fn whole_seconds_may_be_written_with_a_point() {
+    let written = "{kind: STATIC, lease_length: 60.0, refresh_interval: 5., learning_mode_duration: 1e1}";
+    assert_eq!(lengths(written), (60, 5, Some(10)));
+    assert_eq!(lengths("{kind: STATIC, learning_mode_duration: -1.0}"), (60, 16, Some(0)));
+}
+
+#[test]
+fn null_is_as_if_it_were_not_there() {
+    let written = "{kind: STATIC, lease_length: null, refresh_interval: ~, learning_mode_duration: , parameters: null}";
+    assert_eq!(lengths(written), (60, 16, None));
+}
+
+#[test]
+fn lengths_as_the_design_document_names_them() {
+    let with = |rest: &str| format!("{{kind: STATIC, {rest}}}");
+    for parameters in [
+        "{lease_duration_secs: 30, refresh_interval: 4}",
+        "[{name: lease_duration_secs, value: 30.0}, {name: refresh_interval, value: 4}]",
+    ] {
+        assert_eq!(lengths(&with(&format!("parameters: {parameters}"))), (30, 4, None));
+    }
+    assert_eq!(
+        lengths(&with("lease_length: 30, parameters: {lease_duration_secs: 30}")),
+        (30, 16, None),
+        "twice the same"
+    );
+    assert_eq!(lengths(&with("parameters: {lease_duration_secs: 5}")), (5, 5, None));
+    for (rest, expected) in [
+        (
+            "lease_length: 60, parameters: {lease_duration_secs: 30}",
+            "parameter `lease_duration_secs` is 30, but the key `lease_length` is 60; give one of the two",
+        ),
+        (
+            "refresh_interval: 5, parameters: {refresh_interval: 4}",
+            "parameter `refresh_interval` is 4, but the key `refresh_interval` is 5; give one of the two",
+        ),
+        (
+            "parameters: {lease_duration_secs: soon}",
+            "parameter `lease_duration_secs` is `soon`, expected whole seconds from 1 to 2678400 (31 days)",
+        ),
+        (
+            "parameters: {refresh_interval: }",
+            "parameter `refresh_interval` is ``, expected whole seconds from 1 to 2678400 (31 days)",
+        ),
+        (
+            "parameters: {lease_duration_secs: 10, refresh_interval: 11}",
+            "`refresh_interval` is `11`: longer than `lease_length`, 10 (the parameter); leases would end before clients ask again",
+        ),
+    ] {
+        let mistakes = algorithm_mistakes(&with(rest));
+        let [(_, mistake)] = mistakes.iter().filter_map(|mistake| mistake.split_once(": ")).collect::<Vec<_>>()[..]
+        else {
+            panic!("one mistake is expected: {mistakes:?}");
+        };
+        assert_eq!(mistake, expected, "{rest}");
+    }
 }

@@ -15,16 +15,30 @@ fn entry() -> wire::ResourceRequest {
     }
 }
 
-fn error(entry: wire::ResourceRequest) -> String {
+fn read(entry: wire::ResourceRequest) -> Result<Parsed, Invalid> {
     let request = wire::GetCapacityRequest { client_id: Some("c".into()), resource: vec![self::entry(), entry] };
-    get_capacity(request, &Limits::default()).expect_err("invalid").to_string()
+    get_capacity(request, &Limits::default())
 }
 
-fn node_error(band: wire::PriorityBandAggregate) -> String {
+/// Why the request is refused.
+fn error(entry: wire::ResourceRequest) -> String {
+    read(entry).expect_err("invalid").to_string()
+}
+
+/// What is wrong with the entry, in the words of the answer, and whether it is carried out all the same.
+fn problem(parsed: Parsed) -> (String, bool) {
+    let problems = parsed.problems.into_wire();
+    let [problem] = problems.as_slice() else { panic!("one problem is expected: {problems:?}") };
+    (problem.message().to_owned(), parsed.requests.len() > 1)
+}
+
+fn node_problem(band: wire::PriorityBandAggregate) -> String {
     let entry =
         wire::ServerCapacityResourceRequest { resource_id: Some("r".into()), wants: vec![band], ..Default::default() };
     let request = wire::GetServerCapacityRequest { server_id: Some("n".into()), resource: vec![entry] };
-    get_server_capacity(request, &Limits::default()).expect_err("invalid").to_string()
+    let parsed = get_server_capacity(request, &Limits::default()).expect("the request is answered");
+    assert!(matches!(parsed.requests[0].1, Request::Renew(_)));
+    problem(parsed).0
 }
 
 #[test]
@@ -43,49 +57,103 @@ fn a_missing_required_field_is_named() {
 
 #[test]
 fn nan_negative_and_infinite_numbers_die_at_the_border() {
-    for (value, problem) in [
+    for (value, why) in [
         (f64::NAN, "is NaN, must be a finite number"),
         (f64::INFINITY, "is inf, must be a finite number"),
         (f64::NEG_INFINITY, "is -inf, must be a finite number"),
         (-1.0, "is -1, must not be negative"),
         (2e15, "is 2000000000000000, must be at most 1e15"),
     ] {
-        let wants = error(wire::ResourceRequest { wants: Some(value), ..entry() });
-        assert_eq!(wants, format!("resource[1].wants: {problem}"));
-        let has = error(wire::ResourceRequest { has: Some(lease(value)), ..entry() });
-        assert_eq!(has, format!("resource[1].has.capacity: {problem}"));
-        let outstanding = error(wire::ResourceRequest { outstanding: Some(value), ..entry() });
-        assert_eq!(outstanding, format!("resource[1].outstanding: {problem}"));
+        let wants =
+            read(wire::ResourceRequest { wants: Some(value), has: Some(lease(7.0)), ..entry() }).expect("answered");
+        let Request::Renew(ask) = &wants.requests[1].1 else { panic!("it is to be renewed: {:?}", wants.requests) };
+        assert_eq!(ask.claims[0].wants.get(), 7.0, "what it goes by if it is not known");
+        assert_eq!(problem(wants), (format!("resource[1].wants: {why}"), true));
+
+        let has = wire::ResourceRequest { has: Some(lease(value)), outstanding: Some(3.0), ..entry() };
+        let has = read(has).expect("answered");
+        let Request::Ask(ask) = &has.requests[1].1 else { panic!("{:?}", has.requests) };
+        assert_eq!((ask.has, ask.outstanding.map(Amount::get)), (None, Some(3.0)), "it confirms nothing");
+        assert_eq!(problem(has), (format!("resource[1].has.capacity: {why}"), true));
+
+        let outstanding = wire::ResourceRequest { outstanding: Some(value), has: Some(lease(7.0)), ..entry() };
+        let outstanding = read(outstanding).expect("answered");
+        let Request::Ask(ask) = &outstanding.requests[1].1 else { panic!("{:?}", outstanding.requests) };
+        assert_eq!((ask.has, ask.outstanding), (None, None), "it confirms nothing");
+        assert_eq!(problem(outstanding), (format!("resource[1].outstanding: {why}"), true));
+
         let band = wire::PriorityBandAggregate { priority: Some(0), num_clients: Some(1), wants: Some(value) };
-        assert_eq!(node_error(band), format!("resource[0].wants[0].wants: {problem}"));
+        assert_eq!(node_problem(band), format!("resource[0].wants[0].wants: {why}"));
     }
 }
 
 #[test]
 fn ids_are_neither_empty_nor_long() {
-    let empty = wire::ResourceRequest { resource_id: Some(String::new()), ..entry() };
-    assert_eq!(error(empty), "resource[1].resource_id: must not be empty");
-    let long = wire::ResourceRequest { resource_id: Some("x".repeat(257)), ..entry() };
-    assert_eq!(error(long), "resource[1].resource_id: is 257 bytes long, at most 256 are allowed");
+    let problem =
+        |id: &str| problem(read(wire::ResourceRequest { resource_id: Some(id.into()), ..entry() }).expect("answered"));
+    assert_eq!(problem(""), ("resource[1].resource_id: must not be empty".into(), false));
+    let long = "resource[1].resource_id: is 257 bytes long, at most 256 are allowed".to_owned();
+    assert_eq!(problem(&"x".repeat(257)), (long, false));
+    let request = wire::GetCapacityRequest { client_id: Some(String::new()), resource: vec![entry()] };
+    let error = get_capacity(request, &Limits::default()).expect_err("who asks?").to_string();
+    assert_eq!(error, "client_id: must not be empty");
 }
 
 #[test]
 fn a_child_node_has_at_least_one_client_in_each_band() {
     for clients in [0, -1, i64::MIN, i64::MAX] {
         let band = wire::PriorityBandAggregate { priority: Some(1), num_clients: Some(clients), wants: Some(1.0) };
-        let error = node_error(band);
+        let problem = node_problem(band);
         assert!(
-            error.starts_with(&format!("resource[0].wants[0].num_clients: is {clients}, subclients should be > 0"))
+            problem.starts_with(&format!("resource[0].wants[0].num_clients: is {clients}, subclients should be > 0"))
         );
     }
 }
 
 #[test]
-fn too_many_entries_are_refused_as_exhaustion() {
-    let limits = Limits { resources_per_request: 2, bands: 1, ..Limits::default() };
-    let request = wire::GetCapacityRequest { client_id: Some("c".into()), resource: vec![entry(); 3] };
-    let error = get_capacity(request, &limits).expect_err("too many");
-    assert_eq!(Status::from(error).code(), tonic::Code::ResourceExhausted);
+fn nonsense_of_a_child_node_neither_confirms_nor_lowers_anything() {
+    let wants = vec![wire::PriorityBandAggregate { priority: Some(0), num_clients: Some(1), wants: Some(1.0) }];
+    let entry = wire::ServerCapacityResourceRequest {
+        resource_id: Some("r".into()),
+        wants,
+        has: Some(lease(7.0)),
+        outstanding: Some(f64::NAN),
+        ..Default::default()
+    };
+    let request = wire::GetServerCapacityRequest { server_id: Some("n".into()), resource: vec![entry] };
+    let parsed = get_server_capacity(request, &Limits::default()).expect("answered");
+    let Request::Ask(ask) = &parsed.requests[0].1 else { panic!("{:?}", parsed.requests) };
+    assert_eq!((ask.has, ask.outstanding), (None, Some(Amount::ZERO)), "it heeds terms as before");
+}
+
+#[test]
+fn of_too_many_entries_those_go_first_whose_leases_end_first() {
+    let limits = Limits { resources_per_request: 2, ..Limits::default() };
+    let entry = |id: &str, ends: Option<i64>| wire::ResourceRequest {
+        resource_id: Some(id.into()),
+        has: ends.map(|ends| wire::Lease { expiry_time: Some(ends), ..lease(1.0) }),
+        ..entry()
+    };
+    let resource = vec![entry("late", Some(9)), entry("soon", Some(5)), entry("new", None), entry("later", Some(10))];
+    let request = wire::GetCapacityRequest { client_id: Some("c".into()), resource };
+    let parsed = get_capacity(request, &limits).expect("answered");
+    let answered: Vec<_> = parsed.requests.iter().map(|(id, _)| id.as_str()).collect();
+    assert_eq!(answered, ["soon", "new"], "in the order of the request");
+    let told = parsed.problems.into_wire();
+    assert_eq!(told.iter().map(|problem| problem.resource_id()).collect::<Vec<_>>(), ["late", "later"]);
+    assert!(told.iter().all(|problem| problem.reason() == "too_many_in_request"));
+}
+
+#[test]
+fn of_those_without_leases_all_have_their_turn() {
+    let limits = Limits { resources_per_request: 1, ..Limits::default() };
+    let mut seen = std::collections::BTreeSet::new();
+    for _ in 0..1_000 {
+        let resource = ["a", "b", "c"].map(|id| wire::ResourceRequest { resource_id: Some(id.into()), ..entry() });
+        let request = wire::GetCapacityRequest { client_id: Some("c".into()), resource: resource.into() };
+        seen.extend(get_capacity(request, &limits).expect("answered").requests.into_iter().map(|(id, _)| id));
+    }
+    assert_eq!(seen.len(), 3);
 }
 
 #[test]
@@ -97,8 +165,8 @@ fn the_go_clients_empty_ids_are_skipped_when_it_releases() {
         is_server: None,
     };
     let released = release_capacity(request, &Limits::default()).expect("as Doorman's client sends it");
-    assert_eq!(released.len(), 1);
-    assert_eq!(released[0].0, "r1");
+    assert_eq!(released.requests.len(), 1);
+    assert_eq!(released.requests[0].0, "r1");
 }
 
 #[test]
@@ -106,7 +174,7 @@ fn a_gauge_holds_what_it_has_and_what_is_beyond() {
     let entry = wire::ResourceRequest { has: Some(lease(10.0)), outstanding: Some(5.0), ..entry() };
     let request = wire::GetCapacityRequest { client_id: Some("c".into()), resource: vec![entry] };
     let asks = get_capacity(request, &Limits::default()).expect("valid");
-    let Request::Ask(ask) = &asks[0].1 else { panic!("an ask") };
+    let Request::Ask(ask) = &asks.requests[0].1 else { panic!("an ask") };
     assert_eq!(ask.outstanding.map(Amount::get), Some(15.0));
 }
 
@@ -137,14 +205,15 @@ fn reports_of_use_are_checked_and_reach_the_pool() {
     for part in [-0.1, 1.1, f64::NAN] {
         let usage = wire::Usage { recharging_fraction: Some(part), ..wire::Usage::default() };
         assert_eq!(
-            error(with(usage)),
-            format!("resource[1].usage.recharging_fraction: is {part}, expected a part from 0 to 1")
+            problem(read(with(usage)).expect("answered")),
+            (format!("resource[1].usage.recharging_fraction: is {part}, expected a part from 0 to 1"), true)
         );
     }
     let usage = wire::Usage { request_cost: Some(f64::INFINITY), ..wire::Usage::default() };
-    assert!(error(with(usage)).starts_with("resource[1].usage.request_cost: is inf"));
+    assert!(problem(read(with(usage)).expect("answered")).0.starts_with("resource[1].usage.request_cost: is inf"));
     let usage = wire::Usage { interval_ms: Some(-1), ..wire::Usage::default() };
-    assert_eq!(error(with(usage)), "resource[1].usage.interval_ms: is -1, must not be negative");
+    let negative = "resource[1].usage.interval_ms: is -1, must not be negative";
+    assert_eq!(problem(read(with(usage)).expect("answered")).0, negative);
 }
 
 #[test]
@@ -156,13 +225,14 @@ fn a_node_tells_what_is_used_below_it() {
     };
     let news = |usage| {
         let asks = asks(usage).expect("valid");
-        let Request::Ask(ask) = &asks[0].1 else { panic!("an ask") };
+        let Request::Ask(ask) = &asks.requests[0].1 else { panic!("an ask") };
         ask.news.as_ref().and_then(|news| news.usage)
     };
     assert_eq!(news(None), None, "Doorman's nodes do not say");
     let usage = wire::Usage { recharging_fraction: Some(0.25), request_cost: Some(7.0), interval_ms: None };
     let read = news(Some(usage)).expect("it was said");
     assert_eq!((read.recharging, read.request_cost.get(), read.interval), (0.25, 7.0, None));
-    let error = asks(Some(wire::Usage { recharging_fraction: Some(1.5), ..usage })).expect_err("no part");
-    assert!(error.starts_with("resource[0].usage.recharging_fraction: is 1.5"), "{error}");
+    let parsed = asks(Some(wire::Usage { recharging_fraction: Some(1.5), ..usage })).expect("answered");
+    let told = parsed.problems.into_wire();
+    assert!(told[0].message().starts_with("resource[0].usage.recharging_fraction: is 1.5"), "{told:?}");
 }

@@ -1,0 +1,177 @@
+//! What was wrong with entries of a request that is answered all the same.
+//!
+//! A request is refused as a whole only for what concerns all of it: who asks, a field that every encoder fills in, the message itself.
+//! Doorman's Go client repeats a request that failed, to the byte, until it is answered, and does nothing else meanwhile: an entry that
+//! can never be answered must not stand in the way of the others. It is left out, or answered by what is known of its holder, and the
+//! answer says so.
+
+use std::{
+    sync::Mutex,
+    time::{Duration, Instant},
+};
+
+use leaseway_proto::doorman::Problem;
+
+use super::convert::Invalid;
+use crate::metrics;
+
+/// So many are told in an answer; all are counted.
+const MOST: usize = 100;
+/// So much of an id is told.
+const ID_BYTES: usize = 256;
+/// A line in the log is written this long after the one before.
+const LOG_EVERY: Duration = Duration::from_secs(1);
+
+/// What kind of thing is wrong.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Reason {
+    /// A number that is none, or out of range.
+    BadValue,
+    /// An id that is empty or too long.
+    BadId,
+    /// More entries than a request may have.
+    TooManyInRequest,
+    /// More bands than a child node may report.
+    TooManyBands,
+    /// The resource has as many clients as it may.
+    TooManyClients,
+    /// The server has as many resources as it may.
+    TooManyResources,
+    /// The resource has as many requests waiting as it may.
+    Busy,
+    /// The resource failed while it worked on it.
+    Failed,
+    /// Nothing has changed since the request before, and it was only just now.
+    TooSoon,
+    /// The node has nothing of the resource from its parent yet.
+    NotYet,
+}
+
+impl Reason {
+    pub(crate) const ALL: [Reason; 10] = [
+        Reason::BadValue,
+        Reason::BadId,
+        Reason::TooManyInRequest,
+        Reason::TooManyBands,
+        Reason::TooManyClients,
+        Reason::TooManyResources,
+        Reason::Busy,
+        Reason::Failed,
+        Reason::TooSoon,
+        Reason::NotYet,
+    ];
+
+    /// The word on the wire and in metrics.
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Reason::BadValue => "bad_value",
+            Reason::BadId => "bad_id",
+            Reason::TooManyInRequest => "too_many_in_request",
+            Reason::TooManyBands => "too_many_bands",
+            Reason::TooManyClients => "too_many_clients",
+            Reason::TooManyResources => "too_many_resources",
+            Reason::Busy => "busy",
+            Reason::Failed => "failed",
+            Reason::TooSoon => "too_soon",
+            Reason::NotYet => "not_yet",
+        }
+    }
+
+    /// Whether it is part of ordinary life.
+    fn is_harmless(self) -> bool {
+        matches!(self, Reason::TooSoon | Reason::NotYet)
+    }
+}
+
+/// What is wrong with entries of one request.
+#[derive(Debug, Default)]
+pub(crate) struct Problems(Vec<Problem>);
+
+impl Problems {
+    /// Counts a problem with what `client` says about a resource, writes it into the log, and keeps it for the answer.
+    #[cold]
+    pub(super) fn note(&mut self, reason: Reason, client: &str, resource: &str, message: impl Into<String>) {
+        metrics::entry_has_problem(reason);
+        let (resource, message) = (cut(resource, ID_BYTES), message.into());
+        if !reason.is_harmless() {
+            warn(reason, client, resource, &message);
+        }
+        if self.0.len() < MOST {
+            self.0.push(Problem {
+                resource_id: Some(resource.to_owned()),
+                reason: Some(reason.name().to_owned()),
+                message: Some(message),
+            });
+        }
+    }
+
+    /// What was read; nothing, and a note, if it makes no sense. What every encoder fills in, and is missing, is wrong with the
+    /// request.
+    pub(super) fn heed<T>(
+        &mut self,
+        reason: Reason,
+        client: &str,
+        resource: &str,
+        read: Result<T, Invalid>,
+    ) -> Result<Option<T>, Invalid> {
+        match read {
+            Ok(read) => Ok(Some(read)),
+            Err(missing @ Invalid::Missing { .. }) => Err(missing),
+            Err(invalid) => {
+                self.note(reason, client, resource, invalid.to_string());
+                Ok(None)
+            }
+        }
+    }
+
+    pub(super) fn into_wire(self) -> Vec<Problem> {
+        self.0
+    }
+}
+
+/// The beginning of a text, in whole characters.
+fn cut(text: &str, most: usize) -> &str {
+    let end = (0..=most.min(text.len())).rev().find(|end| text.is_char_boundary(*end)).unwrap_or_default();
+    &text[..end]
+}
+
+/// When the last line was written, and how many there would have been since.
+static LOGGED: Mutex<(Option<Instant>, u64)> = Mutex::new((None, 0));
+
+/// Ids come from strangers: they are cut, and what is not to be seen in them is escaped.
+fn warn(reason: Reason, client: &str, resource: &str, message: &str) {
+    let Ok(mut logged) = LOGGED.lock() else { return };
+    if logged.0.is_some_and(|last| last.elapsed() < LOG_EVERY) {
+        logged.1 += 1;
+        return;
+    }
+    let unsaid = std::mem::take(&mut logged.1);
+    logged.0 = Some(Instant::now());
+    drop(logged);
+    let (client, reason, message) = (cut(client, ID_BYTES), reason.name(), message.escape_debug());
+    tracing::warn!(client = ?client, resource = ?resource, reason, unsaid, "an entry of a request has a problem: {message}");
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_told_is_bounded() {
+        let mut problems = Problems::default();
+        for _ in 0..10 * MOST {
+            problems.note(Reason::BadId, "c", &"ü".repeat(ID_BYTES), "is too long");
+        }
+        let told = problems.into_wire();
+        assert_eq!(told.len(), MOST);
+        assert_eq!(told[0].resource_id(), "ü".repeat(ID_BYTES / 2));
+        assert_eq!(cut("aü", 2), "a");
+        assert_eq!(cut("aü", 3), "aü");
+    }
+
+    #[test]
+    fn every_reason_has_a_word_of_its_own() {
+        let words: std::collections::BTreeSet<_> = Reason::ALL.iter().map(|reason| reason.name()).collect();
+        assert_eq!(words.len(), Reason::ALL.len());
+    }
+}
