@@ -87,6 +87,8 @@ pub(crate) struct Pool {
     assignments: Assignments,
     /// What is used, as far as it counts.
     used: Sum,
+    /// What is used, also of what will be lost.
+    uses: Sum,
     /// What members say that they do not use of what they have.
     idle: Sum,
     /// Units that members have said they have used.
@@ -102,6 +104,8 @@ pub(crate) struct Pool {
     reports: BTreeSet<(Millis, u32)>,
     is_overloaded: bool,
     overloads: u64,
+    /// In an overload by priority clients: what the total falls to whoever of them pays for it.
+    surge_total: Option<f64>,
     underrun: Option<Underrun>,
     events: Events,
     /// The total that an event has told of.
@@ -138,6 +142,7 @@ impl Pool {
             accounts: Accounts::new(seed),
             assignments: Assignments::default(),
             used: Sum::ZERO,
+            uses: Sum::ZERO,
             idle: Sum::ZERO,
             spent: 0.0,
             doubt: Sum::ZERO,
@@ -146,6 +151,7 @@ impl Pool {
             reports: BTreeSet::new(),
             is_overloaded: false,
             overloads: 0,
+            surge_total: None,
             underrun: None,
             events: Events::default(),
             told_total: settings.capacity,
@@ -310,6 +316,7 @@ impl Pool {
         self.free.remove(&member, slot);
         self.priority.remove(&member, slot);
         self.used -= member.used;
+        self.uses -= member.uses;
         self.idle -= member.idle;
         self.doubt -= member.doubt;
         self.unheard -= usize::from(member.inherited);
@@ -329,6 +336,8 @@ impl Pool {
     fn put(&mut self, slot: u32, mut member: Box<Member>) {
         member.used = if member.counts() { member.used_of_kept() } else { Amount::ZERO };
         self.used += member.used;
+        member.uses = if member.inherited { Amount::ZERO } else { member.in_use() };
+        self.uses += member.uses;
         let is_known = !member.inherited && !member.is_silent;
         member.idle = if is_known { member.granted.saturating_sub(member.in_use()) } else { Amount::ZERO };
         self.idle += member.idle;

@@ -74,6 +74,8 @@ pub(super) struct Member {
     pub(super) is_silent: bool,
     /// What is counted as used by it, and what may be used besides.
     pub(super) used: Amount,
+    /// What it uses, also of what it will lose.
+    pub(super) uses: Amount,
     /// What it says that it does not use.
     pub(super) idle: Amount,
     pub(super) doubt: Amount,
@@ -113,6 +115,7 @@ impl Member {
             reported_until: None,
             is_silent: false,
             used: Amount::ZERO,
+            uses: Amount::ZERO,
             idle: Amount::ZERO,
             doubt: Amount::ZERO,
             costs: Costs { until: now, ..Costs::default() },
