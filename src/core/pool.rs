@@ -25,6 +25,8 @@ mod events;
 mod free;
 mod law;
 mod member;
+mod memory;
+mod notes;
 mod parameters;
 mod priority;
 mod report;
@@ -42,6 +44,7 @@ pub use assignments::{AssignError, Assigned};
 pub(crate) use demand::Heard;
 pub use demand::{News, Usage};
 pub use events::{Cause, PoolClient, PoolEvent, PoolEventFilter, PoolEventKind};
+pub use memory::{NotedBalance, NotedCost, PoolClock, PoolMemory, PoolNotes};
 pub(crate) use parameters::{PARAMETERS, written};
 pub use report::{PoolFilter, PoolMember, PoolPage, PoolPlace, PoolReport, PoolStanding, PoolState};
 pub use settings::{CostWeights, DropMode, FreeKey, PoolSettings, RaiseMode, SettingsError};
@@ -52,6 +55,7 @@ use self::{
     events::Events,
     free::FreeClients,
     member::{Free, Member},
+    notes::Notes,
     priority::PriorityClients,
 };
 use crate::{
@@ -84,6 +88,7 @@ pub(crate) struct Pool {
     free: FreeClients,
     priority: PriorityClients,
     accounts: Accounts,
+    notes: Notes,
     assignments: Assignments,
     /// What is used, as far as it counts.
     used: Sum,
@@ -140,6 +145,7 @@ impl Pool {
             free: FreeClients::default(),
             priority: PriorityClients::default(),
             accounts: Accounts::new(seed),
+            notes: Notes::default(),
             assignments: Assignments::default(),
             used: Sum::ZERO,
             uses: Sum::ZERO,
@@ -211,7 +217,9 @@ impl Pool {
         }
         if self.learning && !learning {
             self.begin_with(held);
+            self.notes.total = None;
         } else if !learning {
+            self.notes.total = None;
             self.forget_reports(now, budget);
             self.move_total(now.since(self.clock.at));
         }
@@ -219,6 +227,7 @@ impl Pool {
         self.calm_since = if self.is_calm() { self.calm_since.or(Some(now)) } else { None };
         let speed = self.settings.time_factor * self.weights().0;
         self.clock.advance(now, speed, self.settings.negative_tc);
+        self.bill_the_absent(now, budget);
         self.balance(now, budget);
     }
 
@@ -246,12 +255,14 @@ impl Pool {
         let Some(mut member) = self.lift(slot) else { return };
         member.accrue(self.clock.at);
         let before = std::mem::replace(&mut member.granted, capacity);
+        let goes_on = std::mem::take(&mut member.goes_on);
+        let had = before > Amount::ZERO || goes_on;
         if capacity == Amount::ZERO {
             self.leave_place(&mut member);
             member.fraction = 1.0;
             self.reports_no_more(&mut member, slot);
         } else {
-            if before == Amount::ZERO {
+            if !had {
                 member.costs = member::Costs { until: self.clock.at, ..member.costs };
                 (member.costs.time, member.costs.request, member.costs.told) = (0.0, 0.0, 0.0);
             }
@@ -260,10 +271,13 @@ impl Pool {
                 member.target = member.demand.wanted.min(capacity);
             }
         }
+        if before != capacity {
+            self.note(&mut member, slot, 0.0);
+        }
         let (id, kind) = (Arc::clone(&member.id), member.kind);
         let cost = self.cost(&member);
         self.put(slot, member);
-        match (before > Amount::ZERO, capacity > Amount::ZERO) {
+        match (had, capacity > Amount::ZERO) {
             (false, true) => self.tell(slot, PoolEventKind::Connected, cause),
             (true, false) => {
                 let cause = if cause == Cause::Asked { self.seated(slot).cause } else { cause };
@@ -285,6 +299,7 @@ impl Pool {
         if let Some(mut member) = self.lift(slot) {
             self.no_free_client(&mut member);
             self.reports_no_more(&mut member, slot);
+            self.note_gone(&mut member, slot);
             self.moves += 1;
         }
     }

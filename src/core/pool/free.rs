@@ -248,7 +248,7 @@ impl Pool {
         self.change(slot, |pool, member| {
             if let (Free::Served(tab), Some(account)) = (&mut member.free, member.account) {
                 let more = (largest - pool.clock.of_connected(tab.key)).max(0.0);
-                pool.accounts.charge(account, tab, more);
+                pool.accounts.charge(account, tab, more, &pool.clock);
             }
         });
         self.displace(slot, Cause::Overload);

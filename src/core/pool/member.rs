@@ -80,6 +80,20 @@ pub(super) struct Member {
     pub(super) idle: Amount,
     pub(super) doubt: Amount,
     pub(super) costs: Costs,
+    /// It has had capacity from a master before this one all the time, and its costs go on.
+    pub(super) goes_on: bool,
+    pub(super) note: Note,
+}
+
+/// What those who remember the pool know of its costs.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Note {
+    /// Something.
+    pub(super) is_noted: bool,
+    /// Something else is to be said then.
+    pub(super) due: Option<Millis>,
+    /// It has cost so much more since.
+    pub(super) moved: f64,
 }
 
 /// What it has cost since it was connected.
@@ -119,6 +133,8 @@ impl Member {
             idle: Amount::ZERO,
             doubt: Amount::ZERO,
             costs: Costs { until: now, ..Costs::default() },
+            goes_on: false,
+            note: Note::default(),
         }
     }
 

@@ -46,7 +46,7 @@ impl Pool {
     /// Begins with what is held: nobody is kicked out because there is a new master.
     pub(crate) fn begin_with(&mut self, held: Sum) {
         self.connected = held;
-        self.set_total(held.get());
+        self.set_total(self.notes.begins_with(held.get()));
         self.told_total = self.total;
     }
 
@@ -198,6 +198,10 @@ impl Pool {
             time_cost: member.costs.time,
             request_cost: member.costs.request,
         };
+        self.tell_of(client, kind, cause);
+    }
+
+    pub(super) fn tell_of(&mut self, client: PoolClient, kind: PoolEventKind, cause: Cause) {
         let event = PoolEvent { client: Some(client), cause: Some(cause), ..self.event(kind) };
         self.events.push(event, self.next_deadline());
     }
