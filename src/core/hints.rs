@@ -2,7 +2,7 @@
 //!
 //! A hint carries no capacity. It goes to a holder whose lease and due are apart and whose request would change something:
 //! first those who must shrink, and those whose older leases are in the way, while somebody waits or while more is held than
-//! there is; then those who wait, while something is free (rule 9 of the protocol). Only *watched* holders are hinted: those that listen.
+//! there is (in a pool whoever must shrink is hinted at once); then those who wait, while something is free (rule 9 of the protocol). Only *watched* holders are hinted: those that listen.
 //!
 //! What is kept here is about watched holders only, beside the ledger, for a record is three cache lines and each request
 //! touches all of them; the record knows its place here. Nobody is looked at when a request comes. The shell asks for hints
@@ -101,6 +101,8 @@ impl Standing {
 pub(crate) struct Room {
     /// Whether what one has another cannot have. Where not, all that matters is that due and lease are apart.
     pub(crate) bounded: bool,
+    /// Whether what one is due changes only for a reason that it should know of at once: in a pool, where somebody has decided so.
+    pub(crate) decided: bool,
     /// Whether anybody waits, watched or not.
     pub(crate) somebody_waits: bool,
     pub(crate) capacity: Amount,
@@ -124,7 +126,7 @@ impl Room {
     }
 
     fn reason(&self, standing: &Standing) -> Option<Why> {
-        if standing.shrinks() && (self.is_scarce() || !self.bounded) {
+        if standing.shrinks() && (self.is_scarce() || !self.bounded || self.decided) {
             Some(Why::Shrink)
         } else if standing.is_in_the_way() && self.is_scarce() {
             Some(Why::Confirm)

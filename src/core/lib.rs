@@ -47,9 +47,9 @@ pub use leases::{Has, Reuse};
 pub use ledger::Sums;
 pub use parameters::{LEASE_PARAMETER, NamedParameter, ParameterError, REFRESH_PARAMETER, nearest};
 pub use pool::{
-    AssignError, Assigned, Cause, CostWeights, DropMode, FreeKey, News, PoolClient, PoolEvent, PoolEventFilter,
-    PoolEventKind, PoolFilter, PoolMember, PoolPage, PoolPlace, PoolReport, PoolSettings, PoolStanding, PoolState,
-    RaiseMode, SettingsError, Usage,
+    AssignError, Assigned, Cause, CostWeights, DropMode, FreeKey, News, NotedBalance, NotedCost, PoolClient, PoolClock,
+    PoolEvent, PoolEventFilter, PoolEventKind, PoolFilter, PoolMember, PoolMemory, PoolNotes, PoolPage, PoolPlace,
+    PoolReport, PoolSettings, PoolStanding, PoolState, RaiseMode, SettingsError, Usage,
 };
 pub use promises::{Ceiling, Changes, Inherited, Promises, Record, Refused};
 pub use resource::{

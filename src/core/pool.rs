@@ -25,6 +25,8 @@ mod events;
 mod free;
 mod law;
 mod member;
+mod memory;
+mod notes;
 mod parameters;
 mod priority;
 mod report;
@@ -42,6 +44,7 @@ pub use assignments::{AssignError, Assigned};
 pub(crate) use demand::Heard;
 pub use demand::{News, Usage};
 pub use events::{Cause, PoolClient, PoolEvent, PoolEventFilter, PoolEventKind};
+pub use memory::{NotedBalance, NotedCost, PoolClock, PoolMemory, PoolNotes};
 pub(crate) use parameters::{PARAMETERS, written};
 pub use report::{PoolFilter, PoolMember, PoolPage, PoolPlace, PoolReport, PoolStanding, PoolState};
 pub use settings::{CostWeights, DropMode, FreeKey, PoolSettings, RaiseMode, SettingsError};
@@ -52,6 +55,7 @@ use self::{
     events::Events,
     free::FreeClients,
     member::{Free, Member},
+    notes::Notes,
     priority::PriorityClients,
 };
 use crate::{
@@ -84,9 +88,12 @@ pub(crate) struct Pool {
     free: FreeClients,
     priority: PriorityClients,
     accounts: Accounts,
+    notes: Notes,
     assignments: Assignments,
     /// What is used, as far as it counts.
     used: Sum,
+    /// What is used, also of what will be lost.
+    uses: Sum,
     /// What members say that they do not use of what they have.
     idle: Sum,
     /// Units that members have said they have used.
@@ -102,6 +109,8 @@ pub(crate) struct Pool {
     reports: BTreeSet<(Millis, u32)>,
     is_overloaded: bool,
     overloads: u64,
+    /// In an overload by priority clients: what the total falls to whoever of them pays for it.
+    surge_total: Option<f64>,
     underrun: Option<Underrun>,
     events: Events,
     /// The total that an event has told of.
@@ -136,8 +145,10 @@ impl Pool {
             free: FreeClients::default(),
             priority: PriorityClients::default(),
             accounts: Accounts::new(seed),
+            notes: Notes::default(),
             assignments: Assignments::default(),
             used: Sum::ZERO,
+            uses: Sum::ZERO,
             idle: Sum::ZERO,
             spent: 0.0,
             doubt: Sum::ZERO,
@@ -146,6 +157,7 @@ impl Pool {
             reports: BTreeSet::new(),
             is_overloaded: false,
             overloads: 0,
+            surge_total: None,
             underrun: None,
             events: Events::default(),
             told_total: settings.capacity,
@@ -205,7 +217,9 @@ impl Pool {
         }
         if self.learning && !learning {
             self.begin_with(held);
+            self.notes.total = None;
         } else if !learning {
+            self.notes.total = None;
             self.forget_reports(now, budget);
             self.move_total(now.since(self.clock.at));
         }
@@ -213,6 +227,7 @@ impl Pool {
         self.calm_since = if self.is_calm() { self.calm_since.or(Some(now)) } else { None };
         let speed = self.settings.time_factor * self.weights().0;
         self.clock.advance(now, speed, self.settings.negative_tc);
+        self.bill_the_absent(now, budget);
         self.balance(now, budget);
     }
 
@@ -240,12 +255,14 @@ impl Pool {
         let Some(mut member) = self.lift(slot) else { return };
         member.accrue(self.clock.at);
         let before = std::mem::replace(&mut member.granted, capacity);
+        let goes_on = std::mem::take(&mut member.goes_on);
+        let had = before > Amount::ZERO || goes_on;
         if capacity == Amount::ZERO {
             self.leave_place(&mut member);
             member.fraction = 1.0;
             self.reports_no_more(&mut member, slot);
         } else {
-            if before == Amount::ZERO {
+            if !had {
                 member.costs = member::Costs { until: self.clock.at, ..member.costs };
                 (member.costs.time, member.costs.request, member.costs.told) = (0.0, 0.0, 0.0);
             }
@@ -254,10 +271,13 @@ impl Pool {
                 member.target = member.demand.wanted.min(capacity);
             }
         }
+        if before != capacity {
+            self.note(&mut member, slot, 0.0);
+        }
         let (id, kind) = (Arc::clone(&member.id), member.kind);
         let cost = self.cost(&member);
         self.put(slot, member);
-        match (before > Amount::ZERO, capacity > Amount::ZERO) {
+        match (had, capacity > Amount::ZERO) {
             (false, true) => self.tell(slot, PoolEventKind::Connected, cause),
             (true, false) => {
                 let cause = if cause == Cause::Asked { self.seated(slot).cause } else { cause };
@@ -279,6 +299,7 @@ impl Pool {
         if let Some(mut member) = self.lift(slot) {
             self.no_free_client(&mut member);
             self.reports_no_more(&mut member, slot);
+            self.note_gone(&mut member, slot);
             self.moves += 1;
         }
     }
@@ -310,6 +331,7 @@ impl Pool {
         self.free.remove(&member, slot);
         self.priority.remove(&member, slot);
         self.used -= member.used;
+        self.uses -= member.uses;
         self.idle -= member.idle;
         self.doubt -= member.doubt;
         self.unheard -= usize::from(member.inherited);
@@ -329,6 +351,8 @@ impl Pool {
     fn put(&mut self, slot: u32, mut member: Box<Member>) {
         member.used = if member.counts() { member.used_of_kept() } else { Amount::ZERO };
         self.used += member.used;
+        member.uses = if member.inherited { Amount::ZERO } else { member.in_use() };
+        self.uses += member.uses;
         let is_known = !member.inherited && !member.is_silent;
         member.idle = if is_known { member.granted.saturating_sub(member.in_use()) } else { Amount::ZERO };
         self.idle += member.idle;

@@ -8,13 +8,15 @@ use std::{
     sync::Arc,
 };
 
-use leaseway_core::{Assigned, Changes, HolderKind, Load, Millis, Promises, Term};
+use leaseway_core::{Assigned, Changes, HolderKind, Load, Millis, PoolMemory, PoolNotes, Promises, Term};
 use serde::{Deserialize, Serialize};
 
 use crate::stored::{StoredAssignment, StoredBook, StoredFacts, StoredPortion, StoredRefusal};
 
 /// So many configurations are remembered, the one in force included.
 const HISTORY: usize = 32;
+/// So many balances and costs of all pools together are remembered.
+const POOL_ENTRIES: usize = 200_000;
 
 /// Something that outlives a master.
 #[derive(Debug, Clone, PartialEq)]
@@ -53,6 +55,18 @@ pub enum Fact {
         /// How much. `None`: as much as its template says.
         load: Option<Load>,
     },
+    /// What has changed about a pool. No promise: what is lost of it is fairness.
+    Pool {
+        /// Which.
+        resource: Arc<str>,
+        /// What.
+        notes: Box<PoolNotes>,
+    },
+    /// Nothing about a pool matters any more.
+    ForgetPool {
+        /// Which.
+        resource: Arc<str>,
+    },
     /// Promises that nobody here knows of may be in force, for so long from when this is applied. Zero: none are any more.
     Listen {
         /// How long.
@@ -87,6 +101,9 @@ pub struct Facts {
     books: BTreeMap<Arc<str>, Book>,
     assignments: BTreeMap<Arc<str>, BTreeMap<Holder, Assigned>>,
     loads: BTreeMap<Arc<str>, Load>,
+    pools: BTreeMap<Arc<str>, PoolMemory>,
+    /// Entries of all of them.
+    pool_entries: usize,
     listening: Option<Listening>,
 }
 
@@ -138,6 +155,16 @@ impl Facts {
     /// What a protected resource can serve; nothing if its template says that.
     pub fn load(&self, resource: &str) -> Option<Load> {
         self.loads.get(resource).copied()
+    }
+
+    /// What is remembered of a pool.
+    pub fn pool(&self, resource: &str) -> Option<&PoolMemory> {
+        self.pools.get(resource)
+    }
+
+    /// The pools that anything is remembered of.
+    pub fn pools(&self) -> impl Iterator<Item = (&Arc<str>, &PoolMemory)> {
+        self.pools.iter()
     }
 
     /// Until when promises that nobody here knows of may be in force, on the clock of this peer; nothing once that has been
@@ -192,7 +219,12 @@ impl Facts {
                         ahead.entry(resource).or_insert_with(|| self.books.get(resource).and_then(|book| book.newest));
                     *newest = newest.filter(|(newest, _)| newest > term);
                 }
-                Fact::Configuration(_) | Fact::Assignment { .. } | Fact::Load { .. } | Fact::Listen { .. } => {}
+                Fact::Configuration(_)
+                | Fact::Assignment { .. }
+                | Fact::Load { .. }
+                | Fact::Listen { .. }
+                | Fact::Pool { .. }
+                | Fact::ForgetPool { .. } => {}
             }
         }
         Ok(())
@@ -215,7 +247,18 @@ impl Facts {
             Fact::Load { resource, load: Some(load) } => drop(self.loads.insert(Arc::clone(resource), *load)),
             Fact::Load { resource, load: None } => drop(self.loads.remove(resource)),
             Fact::Listen { length } => self.listen(*length, now),
+            Fact::Pool { resource, notes } => self.note(resource, notes, now),
+            Fact::ForgetPool { resource } => {
+                self.pool_entries -= self.pools.remove(resource).map_or(0, |pool| pool.len());
+            }
         }
+    }
+
+    fn note(&mut self, resource: &Arc<str>, notes: &PoolNotes, now: Millis) {
+        let pool = self.pools.entry(Arc::clone(resource)).or_default();
+        let others = self.pool_entries - pool.len();
+        pool.apply(notes, now, POOL_ENTRIES.saturating_sub(self.pool_entries));
+        self.pool_entries = others + pool.len();
     }
 
     fn listen(&mut self, length: Millis, now: Millis) {
@@ -243,7 +286,7 @@ impl Facts {
     }
 
     /// For a snapshot.
-    pub(crate) fn record(&self) -> StoredFacts {
+    pub(crate) fn record(&self, now: Millis) -> StoredFacts {
         let books =
             self.books.iter().map(|(resource, book)| StoredBook::new(Arc::clone(resource), &book.promises.record()));
         let assignments = self.assignments.iter().flat_map(|(resource, holders)| {
@@ -253,6 +296,7 @@ impl Facts {
             holders.iter().map(stored)
         });
         let loads = self.loads.iter().map(|(resource, load)| (Arc::clone(resource), StoredPortion::from(*load)));
+        let pools = self.pools.iter().map(|(resource, pool)| (Arc::clone(resource), (&pool.notes(now)).into()));
         StoredFacts {
             reign: self.reign,
             version: self.version,
@@ -261,6 +305,7 @@ impl Facts {
             assignments: assignments.collect(),
             loads: loads.collect(),
             listening: self.listening.map_or(0, |listening| listening.length.0),
+            pools: pools.collect(),
         }
     }
 
@@ -280,6 +325,9 @@ impl Facts {
         facts.listen(Millis(stored.listening), now);
         for assignment in stored.assignments {
             facts.assign(&assignment.resource, assignment.kind(), &assignment.holder, assignment.assigned());
+        }
+        for (resource, notes) in stored.pools {
+            facts.note(&resource, &PoolNotes::from(&notes), now);
         }
         facts.loads = stored.loads.into_iter().map(|(resource, load)| (resource, Load::from(load))).collect();
         facts

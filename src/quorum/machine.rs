@@ -120,7 +120,7 @@ impl RaftStateMachine<Types> for Machine {
         let record = {
             let mut facts = self.facts.write();
             facts.forget_ended(now);
-            facts.record()
+            facts.record(now)
         };
         let number = self.applied.map_or(0, |applied| applied.index);
         Builder {
@@ -144,7 +144,7 @@ impl RaftStateMachine<Types> for Machine {
         snapshot: Box<Cursor<Vec<u8>>>,
     ) -> Result<(), StorageError> {
         let bytes = snapshot.into_inner();
-        let facts: StoredFacts = codec::decode(&bytes)
+        let facts = StoredFacts::decode(&bytes)
             .map_err(|error| StorageIOError::read_snapshot(Some(meta.signature()), AnyError::new(&error)))?;
         self.snapshots.write(meta.clone(), bytes).await?;
         self.become_as(meta, facts);

@@ -3,10 +3,16 @@
 
 use std::sync::Arc;
 
-use leaseway_core::{Amount, Assigned, Ceiling, Changes, HolderKind, Load, Millis, Record, Term};
+use leaseway_core::{
+    Amount, Assigned, Ceiling, Changes, HolderKind, Load, Millis, NotedBalance, NotedCost, PoolClock, PoolNotes,
+    Record, Term, Token,
+};
 use serde::{Deserialize, Serialize};
 
-use crate::facts::{Configuration, Fact};
+use crate::{
+    codec::{self, DecodeError},
+    facts::{Configuration, Fact},
+};
 
 /// A [`Fact`].
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -17,6 +23,43 @@ pub(crate) enum StoredFact {
     Assignment(StoredAssignment),
     Listen { length: u64 },
     Load { resource: Arc<str>, load: Option<StoredPortion> },
+    Pool { resource: Arc<str>, notes: StoredNotes },
+    ForgetPool { resource: Arc<str> },
+}
+
+/// [`PoolNotes`]: what has changed, or in a snapshot all that is remembered.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub(crate) struct StoredNotes {
+    anew: bool,
+    clock: StoredClock,
+    total: f64,
+    balances: Vec<(Arc<str>, StoredBalance)>,
+    costs: Vec<(bool, Arc<str>, Option<StoredCost>)>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+struct StoredClock {
+    lived: f64,
+    grown: f64,
+    decayed: f64,
+    speed: f64,
+    time_constant: u64,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+enum StoredBalance {
+    None,
+    Away(f64),
+    Connected(f64, u32),
+}
+
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+struct StoredCost {
+    capacity: f64,
+    time: f64,
+    request: f64,
+    account: Option<Arc<str>>,
+    counted: Option<(Option<u64>, f64)>,
 }
 
 /// What is assigned to whom.
@@ -87,6 +130,34 @@ pub(crate) struct StoredFacts {
     pub(crate) assignments: Vec<StoredAssignment>,
     pub(crate) loads: Vec<(Arc<str>, StoredPortion)>,
     pub(crate) listening: u64,
+    pub(crate) pools: Vec<(Arc<str>, StoredNotes)>,
+}
+
+/// As it was before pools were remembered.
+#[derive(Debug, Deserialize)]
+#[cfg_attr(test, derive(Serialize))]
+struct StoredFacts2 {
+    reign: u64,
+    version: u64,
+    configurations: Vec<Configuration>,
+    books: Vec<StoredBook>,
+    assignments: Vec<StoredAssignment>,
+    loads: Vec<(Arc<str>, StoredPortion)>,
+    listening: u64,
+}
+
+impl StoredFacts {
+    /// From a snapshot of this format or the one before, whose bytes are no snapshot of this one: they end too soon.
+    pub(crate) fn decode(bytes: &[u8]) -> Result<StoredFacts, DecodeError> {
+        codec::decode(bytes).or_else(|error| codec::decode::<StoredFacts2>(bytes).map(Into::into).map_err(|_| error))
+    }
+}
+
+impl From<StoredFacts2> for StoredFacts {
+    fn from(facts: StoredFacts2) -> StoredFacts {
+        let StoredFacts2 { reign, version, configurations, books, assignments, loads, listening } = facts;
+        StoredFacts { reign, version, configurations, books, assignments, loads, listening, pools: Vec::new() }
+    }
 }
 
 impl From<&Fact> for StoredFact {
@@ -106,6 +177,10 @@ impl From<&Fact> for StoredFact {
                 StoredFact::Load { resource: Arc::clone(resource), load: load.map(StoredPortion::from) }
             }
             Fact::Listen { length } => StoredFact::Listen { length: length.0 },
+            Fact::Pool { resource, notes } => {
+                StoredFact::Pool { resource: Arc::clone(resource), notes: (&**notes).into() }
+            }
+            Fact::ForgetPool { resource } => StoredFact::ForgetPool { resource: Arc::clone(resource) },
         }
     }
 }
@@ -130,6 +205,10 @@ impl From<&StoredFact> for Fact {
                 Fact::Load { resource: Arc::clone(resource), load: load.map(Load::from) }
             }
             StoredFact::Listen { length } => Fact::Listen { length: Millis(*length) },
+            StoredFact::Pool { resource, notes } => {
+                Fact::Pool { resource: Arc::clone(resource), notes: Box::new(notes.into()) }
+            }
+            StoredFact::ForgetPool { resource } => Fact::ForgetPool { resource: Arc::clone(resource) },
         }
     }
 }
@@ -238,6 +317,90 @@ impl StoredBook {
             ceilings: self.ceilings.iter().map(|(ceiling, term)| (ceiling.into(), Term(*term))).collect(),
         }
     }
+}
+
+impl From<&PoolNotes> for StoredNotes {
+    fn from(notes: &PoolNotes) -> StoredNotes {
+        let balance = |(id, balance): &(Arc<str>, NotedBalance)| {
+            let stored = match *balance {
+                NotedBalance::None => StoredBalance::None,
+                NotedBalance::Away(key) => StoredBalance::Away(key),
+                NotedBalance::Connected(base, clients) => StoredBalance::Connected(base, clients),
+            };
+            (Arc::clone(id), stored)
+        };
+        let cost = |(kind, id, cost): &(HolderKind, Arc<str>, Option<NotedCost>)| {
+            (*kind == HolderKind::Node, Arc::clone(id), cost.as_ref().map(StoredCost::from))
+        };
+        let PoolClock { lived, grown, decayed, speed, time_constant } = notes.clock;
+        StoredNotes {
+            anew: notes.anew,
+            clock: StoredClock { lived, grown, decayed, speed, time_constant: time_constant.0 },
+            total: notes.total.get(),
+            balances: notes.balances.iter().map(balance).collect(),
+            costs: notes.costs.iter().map(cost).collect(),
+        }
+    }
+}
+
+impl From<&StoredNotes> for PoolNotes {
+    fn from(notes: &StoredNotes) -> PoolNotes {
+        let balance = |(id, balance): &(Arc<str>, StoredBalance)| {
+            let noted = match *balance {
+                StoredBalance::None => NotedBalance::None,
+                StoredBalance::Away(key) => NotedBalance::Away(number(key)),
+                StoredBalance::Connected(base, clients) => NotedBalance::Connected(number(base), clients),
+            };
+            (Arc::clone(id), noted)
+        };
+        let cost = |(node, id, cost): &(bool, Arc<str>, Option<StoredCost>)| {
+            let kind = if *node { HolderKind::Node } else { HolderKind::Client };
+            (kind, Arc::clone(id), cost.as_ref().map(NotedCost::from))
+        };
+        let StoredClock { lived, grown, decayed, speed, time_constant } = notes.clock;
+        PoolNotes {
+            anew: notes.anew,
+            clock: PoolClock {
+                lived: number(lived),
+                grown: number(grown),
+                decayed: number(decayed),
+                speed: number(speed),
+                time_constant: Millis(time_constant),
+            },
+            total: Amount::clamped(number(notes.total)),
+            balances: notes.balances.iter().map(balance).collect(),
+            costs: notes.costs.iter().map(cost).collect(),
+        }
+    }
+}
+
+impl From<&NotedCost> for StoredCost {
+    fn from(cost: &NotedCost) -> StoredCost {
+        StoredCost {
+            capacity: cost.capacity.get(),
+            time: cost.time,
+            request: cost.request,
+            account: cost.account.clone(),
+            counted: cost.counted.map(|(lease, counted)| (lease.map(Token::get), counted)),
+        }
+    }
+}
+
+impl From<&StoredCost> for NotedCost {
+    fn from(cost: &StoredCost) -> NotedCost {
+        NotedCost {
+            capacity: Amount::clamped(number(cost.capacity)),
+            time: number(cost.time),
+            request: number(cost.request),
+            account: cost.account.clone(),
+            counted: cost.counted.map(|(lease, counted)| (lease.and_then(Token::new), number(counted))),
+        }
+    }
+}
+
+/// Whoever sends nonsense all the same is not to spoil what is reckoned with it.
+fn number(value: f64) -> f64 {
+    if value.is_finite() { value } else { 0.0 }
 }
 
 /// Amounts were checked before they were encoded and are covered by checksums since. A peer that sends nonsense all

@@ -16,6 +16,8 @@ use crate::{
 const LOOK_EVERY: Duration = Duration::from_millis(200);
 /// How often a master looks for promises that have ended with nobody left to say so.
 const SWEEP_EVERY: Millis = Millis::from_secs(10);
+/// A pool that nobody has asked for so long is not remembered.
+const POOLS_LAST: Millis = Millis::from_secs(24 * 3600);
 /// So many resources are forgotten in one go.
 const SWEEP_MOST: usize = 1000;
 
@@ -162,8 +164,19 @@ fn ended(quorum: &Quorum, node: &NodeHandle, now: Millis) -> Vec<Fact> {
     let mut facts: Vec<Fact> = forgotten
         .map(|(resource, newest)| Fact::ForgetPromises { resource, term: newest.unwrap_or(Term(0)) })
         .collect();
+    facts.extend(ended_pools(quorum, node, now));
     if quorum.read(|facts| facts.listen_until()).is_some_and(|until| until <= now) {
         facts.push(Fact::Listen { length: Millis(0) });
     }
     facts
+}
+
+/// Pools that nobody asks for, and of which nothing matters any more that is remembered.
+fn ended_pools(quorum: &Quorum, node: &NodeHandle, now: Millis) -> Vec<Fact> {
+    let ended: Vec<Arc<str>> = quorum.read(|facts| {
+        let ended = facts.pools().filter(|(_, pool)| pool.age(now) >= POOLS_LAST || pool.is_worthless(now));
+        ended.map(|(resource, _)| Arc::clone(resource)).take(SWEEP_MOST).collect()
+    });
+    let unasked = ended.into_iter().filter(|resource| !node.is_alive(resource));
+    unasked.map(|resource| Fact::ForgetPool { resource }).collect()
 }

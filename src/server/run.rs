@@ -263,6 +263,9 @@ async fn serve(options: Options, ready: impl FnOnce(Addresses)) -> Result<(), Se
     for service in HEALTH {
         health.set_service_status(service, tonic_health::ServingStatus::NotServing).await;
     }
+    if !failed {
+        node.part().await;
+    }
     if let Some(quorum) = quorum {
         // First, so that whoever asks from here on hears who is master instead.
         quorum.shutdown().await;

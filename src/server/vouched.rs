@@ -1,7 +1,8 @@
 //! What operators have said about resources: who is vouched for in a pool, and what a protected resource can serve.
 //!
 //! It outlives the resources, which come and go, and begins anew in each life of one. Where there is a data directory it is a fact that
-//! a quorum keeps, and outlives the master too; otherwise it lives as long as this process, and whoever says it is told so.
+//! a quorum keeps, and outlives the master too; otherwise it lives as long as this process, and whoever says it is told so. What a pool
+//! itself wants to be remembered is read here as well; it is kept by peers alone.
 //!
 //! Deliberately absent: whether it makes sense, which the resource decides before it is written down; and reports of load that
 //! count for a time only, which are over before a new master would need them.
@@ -11,7 +12,7 @@ use std::{
     sync::{Arc, Mutex, MutexGuard},
 };
 
-use leaseway_core::{Assigned, HolderKind, Load};
+use leaseway_core::{Assigned, HolderKind, Load, Millis, PoolNotes};
 use leaseway_quorum::{Fact, ProposeError, Quorum, Reign};
 
 /// Where it is kept.
@@ -63,6 +64,14 @@ impl Vouched {
         match self {
             Vouched::Peers(quorum) => quorum.read(|facts| facts.assigned(resource, *kind, holder)),
             Vouched::Process(said) => lock(said).get(resource)?.assignments.get(&(*kind, Arc::clone(holder))).copied(),
+        }
+    }
+
+    /// What is remembered of a pool under a master before this one, or before it retired. Only peers remember that.
+    pub(crate) fn pool(&self, resource: &str, now: Millis) -> Option<PoolNotes> {
+        match self {
+            Vouched::Peers(quorum) => quorum.read(|facts| facts.pool(resource).map(|pool| pool.notes(now))),
+            Vouched::Process(_) => None,
         }
     }
 

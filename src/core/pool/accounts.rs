@@ -13,6 +13,10 @@ use foldhash::fast::FixedState;
 use hashbrown::HashMap;
 use slab::Slab;
 
+use super::{
+    memory::{NotedBalance, PoolClock},
+    notes::{AGE, MUCH, Room},
+};
 use crate::Millis;
 
 /// A number to sort by.
@@ -41,6 +45,8 @@ pub(super) struct Clock {
     grown: f64,
     /// By what power of e everything has decayed.
     decayed: f64,
+    /// Seconds that the pool has lived, over all masters.
+    pub(super) lived: f64,
 }
 
 impl Clock {
@@ -49,7 +55,18 @@ impl Clock {
         let elapsed = now.since(self.at);
         self.grown += speed * elapsed.0 as f64 / 1000.0;
         self.decayed += elapsed.0 as f64 / time_constant.0.max(1) as f64;
+        self.lived += elapsed.0 as f64 / 1000.0;
         self.at = self.at.max(now);
+    }
+
+    /// Goes on from what others remember.
+    pub(super) fn recall(&mut self, now: Millis, noted: &PoolClock) {
+        let PoolClock { lived, grown, decayed, .. } = *noted;
+        *self = Clock { at: now, grown, decayed, lived };
+    }
+
+    pub(super) fn as_noted(&self, speed: f64, time_constant: Millis) -> PoolClock {
+        PoolClock { lived: self.lived, grown: self.grown, decayed: self.decayed, speed, time_constant }
     }
 
     /// The balance behind a key of somebody connected.
@@ -84,6 +101,12 @@ struct Account {
     members: u32,
     /// While none is connected: the base, decaying.
     key: Key,
+    /// Those who remember the pool know of it, and it was so much then.
+    noted: Option<Key>,
+    /// Something else is to be said of it then.
+    due: Option<Millis>,
+    /// It has been charged so much since.
+    moved: f64,
 }
 
 /// What a connected client's balance is reckoned from.
@@ -100,12 +123,25 @@ pub(super) struct Accounts {
     by_id: HashMap<Arc<str>, u32, FixedState>,
     /// Those without clients here, the smallest first.
     away: BTreeSet<(Key, u32)>,
+    /// Whether others are to remember them.
+    pub(super) keeps_notes: bool,
+    due: BTreeSet<(Millis, u32)>,
+    noted: BTreeSet<(Key, u32)>,
+    gone: BTreeSet<Arc<str>>,
 }
 
 impl Accounts {
     pub(super) fn new(seed: u64) -> Accounts {
         let by_id = HashMap::with_hasher(FixedState::with_seed(seed));
-        Accounts { accounts: Slab::new(), by_id, away: BTreeSet::new() }
+        Accounts {
+            accounts: Slab::new(),
+            by_id,
+            away: BTreeSet::new(),
+            keeps_notes: false,
+            due: BTreeSet::new(),
+            noted: BTreeSet::new(),
+            gone: BTreeSet::new(),
+        }
     }
 
     /// How many balances of clients that are away are remembered.
@@ -123,17 +159,30 @@ impl Accounts {
             account.members += 1;
             return at;
         }
+        let at = self.open(id);
+        self.accounts[at as usize].members = 1;
+        at
+    }
+
+    fn open(&mut self, id: &Arc<str>) -> u32 {
         let account = Account {
             id: Arc::clone(id),
             base: 0.0,
             connected: 0,
             offset: 0.0,
-            members: 1,
+            members: 0,
             key: Key(f64::NEG_INFINITY),
+            noted: None,
+            due: None,
+            moved: 0.0,
         };
         let at = self.accounts.insert(account) as u32;
         self.by_id.insert(Arc::clone(id), at);
         at
+    }
+
+    pub(super) fn id(&self, at: u32) -> Arc<str> {
+        Arc::clone(&self.accounts[at as usize].id)
     }
 
     /// One of its clients, which is not connected, has gone. At most `most` accounts without clients are kept.
@@ -158,6 +207,13 @@ impl Accounts {
     fn forget(&mut self, at: u32) {
         let account = self.accounts.remove(at as usize);
         self.by_id.remove(&account.id);
+        if let Some(due) = account.due {
+            self.due.remove(&(due, at));
+        }
+        if let Some(noted) = account.noted {
+            self.noted.remove(&(noted, at));
+            self.gone.insert(account.id);
+        }
     }
 
     pub(super) fn is(&self, at: u32, id: &str) -> bool {
@@ -187,13 +243,17 @@ impl Accounts {
         let key = clock.connected(began_with);
         account.connected += 1;
         account.offset += key.0 - began_with;
+        self.note(at, 0.0, clock);
         Tab { key, began_with }
     }
 
     /// A connected client's balance grows at once.
-    pub(super) fn charge(&mut self, at: u32, tab: &mut Tab, cost: f64) {
+    pub(super) fn charge(&mut self, at: u32, tab: &mut Tab, cost: f64, clock: &Clock) {
         tab.key.0 += cost;
         self.accounts[at as usize].offset += cost;
+        if cost > 0.0 {
+            self.note(at, cost, clock);
+        }
     }
 
     pub(super) fn disconnect(&mut self, at: u32, tab: &Tab, clock: &Clock) {
@@ -205,6 +265,96 @@ impl Accounts {
             // Nobody is left whose rounding could stay.
             account.offset = 0.0;
             account.key = clock.away(account.base);
+        }
+        self.note(at, 0.0, clock);
+    }
+
+    /// What others remember of an account is not so any more: it has grown by so much at once, or goes on otherwise.
+    fn note(&mut self, at: u32, moved: f64, clock: &Clock) {
+        if !self.keeps_notes {
+            return;
+        }
+        let balance = self.balance(at, clock);
+        let account = &mut self.accounts[at as usize];
+        account.moved += moved;
+        let is_much = account.noted.is_none() || account.moved > balance * MUCH;
+        let due = if is_much { clock.at } else { clock.at.plus(AGE) };
+        if account.due.is_some_and(|before| before <= due) {
+            return;
+        }
+        if let Some(before) = account.due.replace(due) {
+            self.due.remove(&(before, at));
+        }
+        self.due.insert((due, at));
+    }
+
+    /// What was said is lost.
+    pub(super) fn note_anew(&mut self, now: Millis) {
+        self.due = self.accounts.iter().map(|(at, _)| (now, at as u32)).collect();
+        (self.noted, self.gone) = Default::default();
+        for (_, account) in &mut self.accounts {
+            (account.noted, account.due, account.moved) = (None, Some(now), 0.0);
+        }
+    }
+
+    pub(super) fn has_notes(&self, now: Millis, all: bool) -> bool {
+        !self.gone.is_empty() || self.due.first().is_some_and(|(due, _)| all || *due <= now)
+    }
+
+    /// What is to be said now. Of more than may be remembered the smallest are not.
+    pub(super) fn take_notes(&mut self, clock: &Clock, room: &mut Room, notes: &mut Vec<(Arc<str>, NotedBalance)>) {
+        while room.is_left()
+            && let Some(id) = self.gone.pop_first()
+        {
+            room.take(&id);
+            notes.push((id, NotedBalance::None));
+        }
+        while let Some((due, at)) = self.due.first().copied()
+            && room.takes(due)
+        {
+            self.due.pop_first();
+            let key = self.waiting_key(at, clock);
+            let account = &mut self.accounts[at as usize];
+            (account.due, account.moved) = (None, 0.0);
+            if let Some(before) = account.noted.replace(key) {
+                self.noted.remove(&(before, at));
+            }
+            self.noted.insert((key, at));
+            let noted = match account.connected {
+                0 => NotedBalance::Away(key.0),
+                clients => NotedBalance::Connected(account.base + account.offset, clients),
+            };
+            room.take(&account.id);
+            notes.push((Arc::clone(&account.id), noted));
+            if self.noted.len() > room.most
+                && let Some((_, smallest)) = self.noted.pop_first()
+            {
+                let account = &mut self.accounts[smallest as usize];
+                account.noted = None;
+                notes.push((Arc::clone(&account.id), NotedBalance::None));
+            }
+        }
+    }
+
+    /// Begins with what others remember: what nobody is connected for any more decays from now on.
+    pub(super) fn recall(&mut self, noted: Vec<(Arc<str>, NotedBalance)>, clock: &Clock) {
+        for (id, noted) in noted {
+            let key = match noted {
+                NotedBalance::Away(key) => Key(key),
+                NotedBalance::Connected(base, clients) => clock.away(base + f64::from(clients) * clock.grown),
+                NotedBalance::None => continue,
+            };
+            if self.by_id.contains_key(&id) {
+                continue;
+            }
+            let at = self.open(&id);
+            let account = &mut self.accounts[at as usize];
+            (account.base, account.key, account.noted) = (clock.of_away(key), key, Some(key));
+            self.away.insert((key, at));
+            self.noted.insert((key, at));
+            if matches!(noted, NotedBalance::Connected(..)) {
+                self.note(at, 0.0, clock);
+            }
         }
     }
 
@@ -258,7 +408,7 @@ mod tests {
         assert_eq!(accounts.join(&"a".into()), at);
         let second = accounts.connect(at, &clock);
         assert_eq!(clock.of_connected(second.key), 100.0);
-        accounts.charge(at, &mut first, 7.0);
+        accounts.charge(at, &mut first, 7.0, &clock);
         pass(&mut clock, 10);
         assert!((accounts.balance(at, &clock) - 127.0).abs() < 1e-9);
         accounts.disconnect(at, &second, &clock);

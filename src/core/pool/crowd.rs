@@ -36,6 +36,11 @@ impl<P: Ord + Copy> Crowd<P> {
         self.busy.last().max(self.idle.last()).copied()
     }
 
+    /// Those who use something, in order.
+    pub(super) fn busy(&self) -> impl DoubleEndedIterator<Item = P> {
+        self.busy.iter().copied()
+    }
+
     pub(super) fn last_busy(&self) -> Option<P> {
         self.busy.last().copied()
     }

@@ -59,6 +59,9 @@ impl Pool {
         let is_new = known.is_none();
         let mut member = known.unwrap_or_else(|| self.newcomer(heard.kind, heard.id));
         let had = if is_new { heard.claimed } else { member.granted };
+        if is_new {
+            self.recall_cost(&mut member, heard.claimed > Amount::ZERO);
+        }
         let may_be_lost = is_new || std::mem::take(&mut member.inherited);
         member.accrue(self.clock.at);
         let updated = self.use_up(&mut member, slot, heard);
@@ -107,7 +110,10 @@ impl Pool {
         member.costs.request += cost;
         let charge = cost * self.settings.request_factor * self.weights().1;
         if let (Free::Served(tab) | Free::Revoking(tab), Some(account)) = (&mut member.free, member.account) {
-            self.accounts.charge(account, tab, charge);
+            self.accounts.charge(account, tab, charge, &self.clock);
+        }
+        if cost > 0.0 {
+            self.note(member, slot, cost * self.settings.request_factor);
         }
         let (units, cost) = (self.settings.usage_update_units, self.cost(member));
         let tells = units > 0.0 && cost - member.costs.told >= units;

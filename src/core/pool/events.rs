@@ -73,6 +73,8 @@ pub enum Cause {
     Assigned,
     /// It has used so much more.
     Used,
+    /// This master goes; what it has cost so far.
+    Parting,
 }
 
 impl Cause {
@@ -90,6 +92,7 @@ impl Cause {
             Cause::Underrun => "the total is less than what priority clients had",
             Cause::Assigned => "its assignment has changed",
             Cause::Used => "it has used so much more",
+            Cause::Parting => "this server is going; what it has cost so far",
         }
     }
 }

@@ -98,6 +98,11 @@ impl FreeClients {
         }
     }
 
+    /// Those who have no place, though they ask here.
+    pub(super) fn waiting(&self) -> usize {
+        self.waiting.len()
+    }
+
     pub(super) fn counts(&self) -> (usize, usize) {
         (self.waiting.len(), self.revoking.len() + self.victims as usize)
     }
@@ -155,6 +160,12 @@ impl Pool {
         }
         let kept = self.kept_by_nodes();
         if kept >= granted { used } else { Amount::clamped(used.get() * kept / granted).into() }
+    }
+
+    /// What free clients would have in the places that they wait for, here and below child nodes.
+    pub(super) fn wanted_places(&self) -> f64 {
+        let of_nodes = self.free.node_seats as f64 * (1.0 - self.parted().level);
+        self.settings.min_capacity.get() * (self.free.waiting() as f64 + of_nodes)
     }
 
     /// What is used by those who may go on using it.
@@ -237,7 +248,7 @@ impl Pool {
         self.change(slot, |pool, member| {
             if let (Free::Served(tab), Some(account)) = (&mut member.free, member.account) {
                 let more = (largest - pool.clock.of_connected(tab.key)).max(0.0);
-                pool.accounts.charge(account, tab, more);
+                pool.accounts.charge(account, tab, more, &pool.clock);
             }
         });
         self.displace(slot, Cause::Overload);

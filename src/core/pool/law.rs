@@ -20,6 +20,8 @@ pub(super) struct Gauge {
     pub(super) doubt: f64,
     /// What those who are connected hold.
     pub(super) connected: f64,
+    /// What those want who wait because the total is too small for them.
+    pub(super) waiting: f64,
     /// The least useful capacity.
     pub(super) least: f64,
 }
@@ -47,19 +49,22 @@ fn raised(total: f64, seconds: f64, gauge: &Gauge, settings: &PoolSettings) -> f
     let time_constant = settings.raise_tc.0 as f64 / 1000.0;
     match settings.raise_mode {
         RaiseMode::Idle => {
-            let part = (gauge.connected / total).min(1.0);
-            let (threshold, usable) = (settings.raise_threshold, gauge.base * part);
+            // What waits counts as connected: else the total would rise ever more slowly towards the size at which what is connected
+            // is at the threshold, and one who needs more than that would wait for ever.
+            let asked = ((gauge.connected + gauge.waiting) / total).min(1.0);
+            let (threshold, usable) = (settings.raise_threshold, gauge.base * (gauge.connected / total).min(1.0));
             let used = gauge.used + gauge.doubt;
-            // Not a number, if there is nothing at all, is no reason to rise.
-            let rises = part > threshold && used < usable;
+            // Nothing is little, also of nothing.
+            let unused = if used > 0.0 { 1.0 - used / usable } else { 1.0 };
+            let rises = asked > threshold && unused > 0.0;
             if !rises {
                 return total;
             }
-            let speed = (1.0 - used / usable) * (part - threshold) / (1.0 - threshold);
+            let speed = unused * (asked - threshold) / (1.0 - threshold);
             total * (speed * seconds / time_constant).exp()
         }
         RaiseMode::Demand => {
-            let enough = (gauge.connected + 2.0 * gauge.least).max(gauge.connected * 1.125);
+            let enough = gauge.connected + gauge.waiting.max(2.0 * gauge.least).max(gauge.connected * 0.125);
             if total < enough { (total * (seconds / time_constant).exp()).min(enough) } else { total }
         }
     }
@@ -98,7 +103,7 @@ mod tests {
     }
 
     fn gauge(base: f64, used: f64, connected: f64) -> Gauge {
-        Gauge { base, floor: base, ceiling: f64::INFINITY, used, doubt: 0.0, connected, least: 0.0 }
+        Gauge { base, floor: base, ceiling: f64::INFINITY, used, doubt: 0.0, connected, waiting: 0.0, least: 0.0 }
     }
 
     fn near(id: &Value, found: f64, expected: f64) {
@@ -135,8 +140,7 @@ mod tests {
             for (event, expected) in events.zip(case["total_after"].as_array().expect("totals")) {
                 let amount = number(&event[1]);
                 let ceiling = number(&case["max"]);
-                let gauge =
-                    |connected| Gauge { base: least, floor: least, ceiling, used: 0.0, doubt: 0.0, connected, least };
+                let gauge = |connected| Gauge { floor: least, ceiling, least, ..gauge(least, 0.0, connected) };
                 match event[0].as_str().expect("a name") {
                     "connected" => connected = amount,
                     "freeze" => total = dropped(total, amount, &gauge(connected), &settings),
@@ -145,6 +149,16 @@ mod tests {
                 near(&case["id"], total, number(expected));
             }
         }
+    }
+
+    #[test]
+    fn what_waits_counts_as_connected_for_the_threshold_and_not_for_what_is_usable() {
+        let settings = PoolSettings { raise_threshold: 0.75, ..PoolSettings::default() };
+        let after = |waiting, used| after(12.0, 60.0, &Gauge { waiting, ..gauge(10.0, used, 9.0) }, &settings);
+        assert_eq!(after(0.0, 0.0), 12.0, "exactly at the threshold");
+        assert!((after(3.0, 0.0) - 12.0 * (60.0f64 / 3600.0).exp()).abs() < 1e-9);
+        assert!((after(3.0, 3.75) - 12.0 * (30.0f64 / 3600.0).exp()).abs() < 1e-9, "half of 10 · 9 / 12 is used");
+        assert_eq!(after(3.0, 7.5), 12.0);
     }
 
     #[test]

@@ -74,10 +74,26 @@ pub(super) struct Member {
     pub(super) is_silent: bool,
     /// What is counted as used by it, and what may be used besides.
     pub(super) used: Amount,
+    /// What it uses, also of what it will lose.
+    pub(super) uses: Amount,
     /// What it says that it does not use.
     pub(super) idle: Amount,
     pub(super) doubt: Amount,
     pub(super) costs: Costs,
+    /// It has had capacity from a master before this one all the time, and its costs go on.
+    pub(super) goes_on: bool,
+    pub(super) note: Note,
+}
+
+/// What those who remember the pool know of its costs.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Note {
+    /// Something.
+    pub(super) is_noted: bool,
+    /// Something else is to be said then.
+    pub(super) due: Option<Millis>,
+    /// It has cost so much more since.
+    pub(super) moved: f64,
 }
 
 /// What it has cost since it was connected.
@@ -113,9 +129,12 @@ impl Member {
             reported_until: None,
             is_silent: false,
             used: Amount::ZERO,
+            uses: Amount::ZERO,
             idle: Amount::ZERO,
             doubt: Amount::ZERO,
             costs: Costs { until: now, ..Costs::default() },
+            goes_on: false,
+            note: Note::default(),
         }
     }
 

@@ -21,8 +21,9 @@ const LOOK_AHEAD: usize = 16;
 /// Priority clients in order.
 #[derive(Debug, Default)]
 pub(super) struct PriorityClients {
-    /// Who wants more than it may have.
+    /// Who wants more than it may have, and how much more.
     wanting: BTreeSet<Rank>,
+    wanting_sum: Sum,
     /// Who may have something and has nothing yet.
     pending: BTreeSet<Rank>,
     connected: Crowd<Rank>,
@@ -39,6 +40,7 @@ impl PriorityClients {
         let rank = member.rank(slot);
         if member.target < member.demand.wanted {
             self.wanting.insert(rank);
+            self.wanting_sum += member.demand.wanted.saturating_sub(member.target);
         }
         if member.target > Amount::ZERO {
             if member.is_connected() {
@@ -59,7 +61,9 @@ impl PriorityClients {
 
     pub(super) fn remove(&mut self, member: &Member, slot: u32) {
         let rank = member.rank(slot);
-        self.wanting.remove(&rank);
+        if self.wanting.remove(&rank) {
+            self.wanting_sum -= member.demand.wanted.saturating_sub(member.target);
+        }
         if member.target > Amount::ZERO {
             if member.is_connected() {
                 self.connected.remove(rank);
@@ -96,6 +100,11 @@ impl PriorityClients {
 
     pub(super) fn waiting(&self) -> usize {
         self.wanting.len()
+    }
+
+    /// What they want beyond what they may have.
+    pub(super) fn wanted(&self) -> Sum {
+        self.wanting_sum
     }
 
     pub(super) fn bytes(&self) -> usize {
@@ -208,9 +217,7 @@ impl Pool {
     /// Whether priority clients have more than the total; if so, since when, and whether the time to choose is over.
     pub(super) fn watch_underrun(&mut self, now: Millis, budget: &mut usize) {
         if self.priority.connected() <= Sum::from(self.total) {
-            if self.underrun.take().is_some() {
-                self.tell_all(PoolEventKind::Relieved, None);
-            }
+            self.end_underrun();
             return;
         }
         if self.shares_fall() {
@@ -230,9 +237,41 @@ impl Pool {
             self.cut_priority();
         }
         if self.priority.connected() <= Sum::from(self.total) {
-            self.underrun = None;
+            self.end_underrun();
+        }
+    }
+
+    fn end_underrun(&mut self) {
+        if self.underrun.take().is_some() {
+            self.surge_total = None;
             self.tell_all(PoolEventKind::Relieved, None);
         }
+    }
+
+    /// What those who are connected will have once the least important have given up what is used too much, in the order and by the
+    /// parts in which [`cut_priority`](Self::cut_priority) takes it from them. Beyond the `most` that are looked at a unit of use counts
+    /// as a unit of capacity, which is the least that it can be.
+    pub(super) fn left_by_overload(&self, excess: f64, most: usize) -> f64 {
+        let (mut excess, mut left) = (excess, self.priority.connected().get());
+        for (.., slot) in self.priority.connected.busy().rev().take(most) {
+            let member = self.seated(slot);
+            let (target, granted) = (member.target.get(), member.granted.get());
+            let kept = granted.min(target);
+            let used = member.in_use().get() * kept / granted;
+            if used <= excess {
+                (excess, left) = (excess - used, left - target);
+                continue;
+            }
+            let rest = kept * (1.0 - excess / used);
+            left -= if rest < self.least_of(member).get() { target } else { target - rest };
+            return left;
+        }
+        left - excess
+    }
+
+    /// The least that is of any use to this one: child nodes stand for many.
+    fn least_of(&self, member: &Member) -> Amount {
+        if member.kind == HolderKind::Node { Amount::ZERO } else { self.settings.min_capacity }
     }
 
     /// The least important pays: what is too much, or all if the rest would be of no use. While more is used than can be
@@ -244,8 +283,7 @@ impl Pool {
         let excess = (self.priority.connected() - Sum::from(self.total)).ceil();
         self.change(slot, |pool, member| {
             let rest = member.target.saturating_sub(excess);
-            let least = if member.kind == HolderKind::Node { Amount::ZERO } else { pool.settings.min_capacity };
-            member.target = if rest < least { Amount::ZERO } else { rest };
+            member.target = if rest < pool.least_of(member) { Amount::ZERO } else { rest };
             member.cause = Cause::Underrun;
         });
     }

@@ -19,6 +19,8 @@ impl Pool {
         let connected = |member: &Member| if member.is_connected() { member.target } else { Amount::ZERO };
         same("connected targets", self.priority.connected(), sum(&connected))?;
         same("used", self.used, sum(&|member| member.used))?;
+        same("uses", self.uses, sum(&|member| member.uses))?;
+        same("wanted", self.priority.wanted(), sum(&|member| member.demand.wanted.saturating_sub(member.target)))?;
         same("idle", self.idle, sum(&|member| member.idle))?;
         self.audit_nodes(&sum)?;
         let members_of_bands: usize = all().map(|(_, member)| member.demand.told.len()).sum();

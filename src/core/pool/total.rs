@@ -32,6 +32,7 @@ impl Pool {
             used: self.used().get(),
             doubt: self.doubt.get(),
             connected: self.connected.get(),
+            waiting: self.priority.wanted().get() + self.wanted_places(),
             least: self.settings.min_capacity.get(),
         }
     }
@@ -45,7 +46,7 @@ impl Pool {
     /// Begins with what is held: nobody is kicked out because there is a new master.
     pub(crate) fn begin_with(&mut self, held: Sum) {
         self.connected = held;
-        self.set_total(held.get());
+        self.set_total(self.notes.begins_with(held.get()));
         self.told_total = self.total;
     }
 
@@ -71,9 +72,11 @@ impl Pool {
     /// places. If none of them uses
     /// anything the total falls below what priority clients have, and the rest is as always when it does.
     pub(super) fn cut_overload(&mut self, budget: &mut usize) {
+        // One overload lasts until those who have to go have heard of it, whatever reports come meanwhile.
+        self.is_overloaded &= self.too_much(self.uses) > 0.0;
         // If nothing is overbooked, more is used than there is only after the base has fallen; and then all must go.
-        if self.used_too_much() == 0.0 || self.total <= self.base {
-            self.is_overloaded = false;
+        if self.used_too_much() == 0.0 || self.total <= self.base && self.surge_total.is_none() {
+            self.lower_for_priority(0);
             return;
         }
         self.overloads += u64::from(!self.is_overloaded);
@@ -95,17 +98,36 @@ impl Pool {
         }
         // What priority clients use too much is borne by strangers as long as there are any.
         self.close_places_of_nodes(1.0);
-        // Too little, if those who will pay do not use all they have; who they are is not known yet. What they keep counts from then
-        // on, and if that is still too much, so it goes on.
+        self.lower_for_priority(*budget);
+    }
+
+    /// As far down as it takes for what priority clients use, also if their time to choose runs already: a report within the window
+    /// must not wait for the next. It is reckoned anew each time from who would pay, for as long as that can change; what was too much
+    /// at any moment of the window the total has lost in any case.
+    fn lower_for_priority(&mut self, budget: usize) {
         let excess = self.used_too_much();
-        if *budget > 0 && excess > 0.0 && self.underrun.is_none() && !self.shares_fall() {
-            self.set_total(self.total.get().min(self.priority.connected().get()) - excess);
+        if excess == 0.0 {
+            let chosen = self.surge_total.take().filter(|_| self.underrun.is_some());
+            if let Some(total) = chosen {
+                // Somebody has chosen others to pay.
+                self.set_total(total);
+            }
+        } else if budget > 0 && !self.shares_fall() {
+            let without = self.priority.connected().get() - excess;
+            let total = self.surge_total.unwrap_or(self.total.get()).min(without);
+            self.surge_total = Some(total);
+            self.set_total(total.min(self.left_by_overload(excess, budget)));
         }
     }
 
-    /// So much more is used than can be served; nothing, if that is a rounding: parts of what clients have make no round sums.
+    /// So much more is used than can be served by those who may keep it.
     fn used_too_much(&self) -> f64 {
-        let excess = (self.used() - Sum::from(self.base)).get();
+        self.too_much(self.used())
+    }
+
+    /// How much more that is than can be served; nothing, if that is a rounding: parts of what clients have make no round sums.
+    fn too_much(&self, used: Sum) -> f64 {
+        let excess = (used - Sum::from(self.base)).get();
         if excess > self.base.get() * ROUNDING { excess } else { 0.0 }
     }
 
@@ -176,6 +198,10 @@ impl Pool {
             time_cost: member.costs.time,
             request_cost: member.costs.request,
         };
+        self.tell_of(client, kind, cause);
+    }
+
+    pub(super) fn tell_of(&mut self, client: PoolClient, kind: PoolEventKind, cause: Cause) {
         let event = PoolEvent { client: Some(client), cause: Some(cause), ..self.event(kind) };
         self.events.push(event, self.next_deadline());
     }

@@ -81,6 +81,7 @@ impl Resource {
         let capacity = self.total();
         Room {
             bounded: self.is_bounded(),
+            decided: self.pool.is_some(),
             somebody_waits: self.ledger.waiting() > 0,
             capacity,
             free: Sum::from(capacity) - self.ledger.sums().held,

@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use super::{Resource, Seat, insertion::heeds_terms};
 use crate::{
-    Amount, Ask, AssignError, Assigned, Cause, HolderKind, Kind, Millis, PoolEvent, PoolFilter, PoolMember, PoolPage,
-    PoolPlace, PoolReport, PoolState, Settings,
+    Amount, Ask, AssignError, Assigned, Cause, HolderKind, Kind, Millis, PoolEvent, PoolFilter, PoolMember, PoolNotes,
+    PoolPage, PoolPlace, PoolReport, PoolState, Settings,
     pool::{Heard, MOVES_PER_REQUEST, MOVES_PER_TICK, Pool},
     settlement,
 };
@@ -153,6 +153,47 @@ impl Resource {
             if let Some(pool) = &mut self.pool {
                 pool.put_assignment(kind, &id, slot, Some(assigned));
             }
+        }
+    }
+
+    /// From now on what a pool wants to be remembered is to be taken by [`take_notes`](Self::take_notes).
+    pub fn keep_notes(&mut self) {
+        if let Some(pool) = &mut self.pool {
+            pool.keep_notes();
+        }
+    }
+
+    /// Begins with what is remembered of the pool under a master before this one. To be called before the first round.
+    pub fn recall(&mut self, now: Millis, notes: PoolNotes) {
+        let (until, held) = (now.plus(self.settings.lease), self.ledger.sums().held);
+        if let Some(pool) = &mut self.pool {
+            pool.recall(now, until, notes);
+            pool.begin_with(held);
+        }
+    }
+
+    /// Whether there is something to be remembered by now; with `all`, whether anything has changed at all.
+    pub fn has_notes(&self, now: Millis, all: bool) -> bool {
+        self.pool.as_ref().is_some_and(|pool| pool.has_notes(now, all))
+    }
+
+    /// What is to be remembered by now: at most so many entries of about so many bytes together. With `all` also what is not due.
+    pub fn take_notes(&mut self, now: Millis, entries: usize, bytes: usize, all: bool) -> Option<PoolNotes> {
+        self.pool.as_mut()?.take_notes(now, entries, bytes, all)
+    }
+
+    /// What was taken may be lost, and is to be said again.
+    pub fn note_anew(&mut self) {
+        if let Some(pool) = &mut self.pool {
+            pool.note_anew();
+        }
+    }
+
+    /// This master goes, in peace: the last events of this life tell what priority clients have cost.
+    pub fn part(&mut self, now: Millis) {
+        self.step_pool(now, MOVES_PER_REQUEST);
+        if let Some(pool) = &mut self.pool {
+            pool.part(now);
         }
     }
 

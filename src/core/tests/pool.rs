@@ -39,6 +39,7 @@ mod api;
 mod events;
 mod faults_of_old;
 mod histories;
+mod memory;
 mod nodes;
 mod overload;
 
@@ -46,9 +47,9 @@ use std::{collections::BTreeMap, sync::Arc};
 
 use super::world::{ask, birth, has, now_at, one};
 use crate::{
-    Amount, Ask, AssignError, Assigned, Birth, Cause, Claim, Claims, HolderKind, Kind, Lease, Load, LoadError,
-    LoadReport, Millis, NamedParameter, News, PoolEvent, PoolEventFilter, PoolEventKind, PoolFilter, PoolReport,
-    PoolStanding, Release, Request, Resource, Settings, Source, Supply, Usage, Workspace, invariant,
+    Amount, Ask, AssignError, Assigned, Birth, Cause, Ceiling, Claim, Claims, HolderKind, Inherited, Kind, Lease, Load,
+    LoadError, LoadReport, Millis, NamedParameter, News, PoolEvent, PoolEventFilter, PoolEventKind, PoolFilter,
+    PoolReport, PoolStanding, Release, Request, Resource, Settings, Source, Supply, Usage, Workspace, invariant,
 };
 
 /// A pool, and its clients' own books.

@@ -3,7 +3,7 @@
 //! The header has a checksum of its own. Without it a damaged length in the middle of the log would look like a frame
 //! that was torn off at the end, and everything after it would be dropped without a word.
 
-use crate::codec::FORMAT;
+use crate::codec::{FORMAT, OLDEST};
 
 /// kind, format, two zeros, length (4), checksum of these eight (4), checksum of the payload (4).
 pub(crate) const HEADER: usize = 16;
@@ -33,7 +33,7 @@ pub(crate) enum Found<'a> {
     End,
     /// The beginning of a frame whose end was never written.
     Torn,
-    /// A frame of another format.
+    /// A frame of a format that is not understood.
     Format(u8),
     /// Not what was written.
     Damaged(&'static str),
@@ -62,7 +62,7 @@ pub(crate) fn read(bytes: &[u8], at: usize) -> Found<'_> {
     if crc32fast::hash(&header[..8]) != word(8) {
         return Found::Damaged("the checksum of a header is wrong");
     }
-    if header[1] != FORMAT {
+    if !(OLDEST..=FORMAT).contains(&header[1]) {
         return Found::Format(header[1]);
     }
     let Some(kind) = KINDS.into_iter().find(|kind| *kind as u8 == header[0]) else {

@@ -42,7 +42,7 @@ impl Snapshots {
     /// Blocks.
     pub(crate) fn open(&self) -> Result<Option<(Stored, StoredFacts)>, StoreError> {
         let Some(stored) = self.directory.read::<Stored>(NAME, Kind::Snapshot)? else { return Ok(None) };
-        let facts = codec::decode(&stored.facts).map_err(|error| StoreError::Damaged {
+        let facts = StoredFacts::decode(&stored.facts).map_err(|error| StoreError::Damaged {
             path: self.directory.path(NAME),
             offset: 0,
             what: error.to_string(),

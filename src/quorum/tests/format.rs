@@ -4,7 +4,10 @@
 
 use std::{collections::BTreeMap, fs, path::PathBuf, sync::Arc};
 
-use leaseway_core::{Amount, Assigned, Ceiling, Changes, HolderKind, Load, Millis, Term};
+use leaseway_core::{
+    Amount, Assigned, Ceiling, Changes, HolderKind, Load, Millis, NotedBalance, NotedCost, PoolClock, PoolNotes, Term,
+    Token,
+};
 use openraft::{CommittedLeaderId, EntryPayload, Membership, Vote};
 
 use crate::{
@@ -18,7 +21,7 @@ use crate::{
         segments,
         snapshots::Stored,
     },
-    stored::StoredFact,
+    stored::{StoredFact, StoredFacts},
     tests::world::configuration,
 };
 
@@ -49,6 +52,39 @@ fn facts() -> Vec<Fact> {
     ]
 }
 
+/// What the format after the second has more.
+fn pools() -> Vec<Fact> {
+    let cost = NotedCost {
+        capacity: Amount::clamped(2.0),
+        time: -40.0,
+        request: 7.5,
+        account: Some("192.0.2.1".into()),
+        counted: Some((Token::new(77), 1.5)),
+    };
+    let clock =
+        PoolClock { lived: 100.0, grown: 90.0, decayed: 0.25, speed: 1.0, time_constant: Millis::from_secs(3600) };
+    let notes = PoolNotes {
+        anew: true,
+        clock,
+        total: Amount::clamped(12.5),
+        balances: vec![
+            ("192.0.2.1".into(), NotedBalance::Connected(3.0, 2)),
+            ("192.0.2.2".into(), NotedBalance::Away(6.5)),
+            ("192.0.2.3".into(), NotedBalance::None),
+        ],
+        costs: vec![
+            (HolderKind::Client, "one".into(), Some(cost.clone())),
+            (HolderKind::Node, "leaf".into(), Some(NotedCost { account: None, counted: Some((None, 0.5)), ..cost })),
+            (HolderKind::Client, "gone".into(), None),
+        ],
+    };
+    vec![Fact::Pool { resource: "pool".into(), notes: Box::new(notes) }, Fact::ForgetPool { resource: "old".into() }]
+}
+
+fn all_facts() -> Vec<Fact> {
+    [facts(), pools()].concat()
+}
+
 fn membership() -> Membership<u64, Member> {
     let member =
         |name: &str| Member { name: name.into(), address: format!("{name}:1"), advertise: format!("{name}:2") };
@@ -56,8 +92,8 @@ fn membership() -> Membership<u64, Member> {
     Membership::new(vec![members.keys().copied().collect()], members)
 }
 
-fn entries() -> Vec<Entry> {
-    let proposals = Arc::new(vec![facts().iter().map(StoredFact::from).collect(), Vec::new()]);
+fn entries(facts: &[Fact]) -> Vec<Entry> {
+    let proposals = Arc::new(vec![facts.iter().map(StoredFact::from).collect(), Vec::new()]);
     let payloads = [
         EntryPayload::Membership(membership()),
         EntryPayload::Blank,
@@ -71,7 +107,7 @@ fn entries() -> Vec<Entry> {
 fn everything() -> Vec<u8> {
     let mut bytes = Vec::new();
     frame::write(&mut bytes, Kind::Segment, &codec::encode(&SegmentStart { number: 2, purged: Some(log_id(7)) }));
-    for entry in entries() {
+    for entry in entries(&all_facts()) {
         segments::write(&mut bytes, &Record::Entry(entry));
     }
     segments::write(&mut bytes, &Record::Truncate(2));
@@ -81,13 +117,13 @@ fn everything() -> Vec<u8> {
     frame::write(&mut bytes, Kind::Vote, &codec::encode(&Vote::<u64>::new_committed(3, 99)));
     let mut known = Facts::default();
     let reign = known.accede();
-    known.apply(reign, &facts(), Millis(0)).expect("nothing to refuse");
+    known.apply(reign, &all_facts(), Millis(0)).expect("nothing to refuse");
     let meta = SnapshotMeta {
         last_log_id: Some(log_id(3)),
         last_membership: StoredMembership::new(Some(log_id(0)), membership()),
         snapshot_id: "3-0".into(),
     };
-    let stored = Stored { meta, facts: codec::encode(&known.record()) };
+    let stored = Stored { meta, facts: codec::encode(&known.record(Millis(0))) };
     frame::write(&mut bytes, Kind::Snapshot, &codec::encode(&stored));
     bytes
 }
@@ -106,29 +142,47 @@ fn what_is_stored_is_what_it_always_was() {
     assert!(everything() == before, "the format has changed, and its number has not");
 }
 
-#[test]
-fn what_was_stored_is_understood() {
-    let bytes = fs::read(fixture()).expect("there are bytes of this format");
-    let (mut at, mut kinds, mut read) = (0, Vec::new(), Vec::new());
-    while let Found::Frame { kind, payload, end } = frame::read(&bytes, at) {
+/// Reads a file as a peer would. Returns the entries of its log, and what its snapshot says.
+fn understood(bytes: &[u8]) -> (Vec<Entry>, Facts) {
+    let (mut at, mut kinds, mut read, mut known) = (0, Vec::new(), Vec::new(), None);
+    while let Found::Frame { kind, payload, end } = frame::read(bytes, at) {
         kinds.push(kind as u8);
         if kind == Kind::Entry {
             read.push(codec::decode::<Entry>(payload).expect("an entry"));
         }
         if kind == Kind::Snapshot {
             let stored: Stored = codec::decode(payload).expect("a snapshot");
-            let facts = Facts::restore(codec::decode(&stored.facts).expect("facts"), Millis(0));
-            assert_eq!(facts.promises("mysql").map(leaseway_core::Promises::len), Some(2));
-            assert_eq!(facts.assignments("pool").count(), 1, "the client's was taken away");
-            assert_eq!(facts.load("other"), Some(Load::Factor(0.5)));
-            assert_eq!(facts.configuration().map(|configuration| &*configuration.text), Some("resources: []"));
+            known = Some(Facts::restore(StoredFacts::decode(&stored.facts).expect("facts"), Millis(0)));
         }
         at = end;
     }
     assert_eq!((at, kinds), (bytes.len(), vec![1, 2, 2, 2, 2, 3, 4, 5, 6, 7]));
-    assert_eq!(read, entries());
+    let facts = known.expect("a snapshot");
+    assert_eq!(facts.promises("mysql").map(leaseway_core::Promises::len), Some(2));
+    assert_eq!(facts.assignments("pool").count(), 1, "the client's was taken away");
+    assert_eq!(facts.load("other"), Some(Load::Factor(0.5)));
+    assert_eq!(facts.configuration().map(|configuration| &*configuration.text), Some("resources: []"));
+    (read, facts)
+}
+
+#[test]
+fn what_was_stored_is_understood() {
+    let bytes = fs::read(fixture()).expect("there are bytes of this format");
+    let (read, facts) = understood(&bytes);
+    assert_eq!(read, entries(&all_facts()));
     let EntryPayload::Normal(Command::Propose { proposals, .. }) = &read[3].payload else { panic!("a proposal") };
-    assert_eq!(proposals[0].iter().map(Fact::from).collect::<Vec<_>>(), facts());
+    assert_eq!(proposals[0].iter().map(Fact::from).collect::<Vec<_>>(), all_facts());
+    let pool = facts.pool("pool").expect("it is remembered");
+    assert_eq!(pool.len(), 4);
+    assert_eq!(pool.notes(Millis(2000)).clock.grown, 92.0, "time goes on");
+}
+
+/// It knew nothing of pools but assignments. Its directories are read, and written on in this format.
+#[test]
+fn what_the_second_format_wrote_is_read() {
+    let (read, known) = understood(include_bytes!("fixtures/format-2.bin"));
+    assert_eq!(read, entries(&facts()));
+    assert_eq!(known.pools().count(), 0);
 }
 
 /// Assignments of the first format had no place for child nodes and shares: such a directory is not read, and says so.

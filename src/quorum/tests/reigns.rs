@@ -46,10 +46,10 @@ fn a_proposal_is_applied_as_a_whole_or_not_at_all() {
     let mut facts = Facts::default();
     let reign = facts.accede();
     let mut apply = |of: u64, proposal: &[Fact]| {
-        let before = facts.record();
+        let before = facts.record(Millis(0));
         let result = facts.apply(of, proposal, Millis(5));
-        assert!(result.is_ok() || facts.record() == before, "a refused proposal has changed something");
-        (result, facts.record())
+        assert!(result.is_ok() || facts.record(Millis(0)) == before, "a refused proposal has changed something");
+        (result, facts.record(Millis(0)))
     };
     apply(reign, &[promises(4, 1, "a", 1.0), promises(4, 2, "b", 1.0)]).0.expect("in order");
     let gap = StoredRefusal::Gap { resource: "r".into(), term: 4, expected: 4, got: 5 };
@@ -70,7 +70,7 @@ fn a_proposal_is_applied_as_a_whole_or_not_at_all() {
     let (result, loaded) = apply(reign, &[load(Some(Load::Factor(0.5)))]);
     result.expect("nothing to refuse");
     let restored = Facts::restore(loaded.clone(), Millis(9));
-    assert_eq!(restored.record(), loaded);
+    assert_eq!(restored.record(Millis(0)), loaded);
     let holders: Vec<_> = restored.assignments("r").map(|(kind, id, assigned)| (kind, &**id, assigned)).collect();
     let three = Assigned::Capacity(Amount::clamped(3.0));
     assert_eq!(holders, [(HolderKind::Client, "y", three), (HolderKind::Node, "y", Assigned::Share(0.25))]);
@@ -90,7 +90,7 @@ fn only_the_last_configurations_are_remembered_but_all_are_counted() {
     }
     let versions: Vec<u64> = facts.configurations().map(|configuration| configuration.version).collect();
     assert_eq!(versions, (9..=40).collect::<Vec<_>>());
-    assert_eq!(Facts::restore(facts.record(), Millis(0)).configuration(), facts.configuration());
+    assert_eq!(Facts::restore(facts.record(Millis(0)), Millis(0)).configuration(), facts.configuration());
 }
 
 #[tokio::test]

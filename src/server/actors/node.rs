@@ -132,6 +132,9 @@ pub enum Handover {
     Learning,
 }
 
+/// How long a server that stops waits for its pools.
+const PARTING: Duration = Duration::from_secs(1);
+
 /// Talks to the node, and through its directory to resources.
 #[derive(Clone)]
 pub struct NodeHandle {
@@ -423,6 +426,27 @@ impl NodeHandle {
                 self.alarm.remind(id);
             }
         }
+    }
+
+    /// This server is going to stop: pools tell what clients have cost, and the peers are told what they do not know of that yet.
+    /// Returns when they know, or after a moment.
+    pub async fn part(&self) {
+        let parting = async {
+            let mut replies = Vec::new();
+            for handle in self.directory.living() {
+                let (reply, parted) = oneshot::channel();
+                // One whose mailbox is full has said what was due a tick ago.
+                if handle.send(Command::Part { reply }).is_ok() {
+                    replies.push(parted);
+                }
+            }
+            for under_way in join_all(replies).await.into_iter().flatten().flatten() {
+                while !under_way.is_over() {
+                    tokio::time::sleep(Duration::from_millis(5)).await;
+                }
+            }
+        };
+        let _ = tokio::time::timeout(PARTING, parting).await;
     }
 
     /// Returns once the node has come round to it: it is not merely there, it makes progress.

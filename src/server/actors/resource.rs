@@ -12,6 +12,7 @@ mod handle;
 mod lent;
 mod living;
 mod managed;
+mod noting;
 mod outbox;
 mod round;
 
@@ -40,6 +41,7 @@ pub(super) use self::{
     handle::{Asked, BehindOthers, Command, Full, ResourceHandle, SubmitError},
     lent::{Listens, Upward},
     managed::Managed,
+    noting::{Noting, Turns},
     outbox::{Lapsed, Receipt},
 };
 use super::{hinting::Hinting, node::ConfigInForce, scribe::Scribe};

@@ -1,4 +1,4 @@
-//! Carries what resources promise to the peers: one entry of the log for everything that waits.
+//! Carries what resources promise, and what pools want to be remembered, to the peers: one entry of the log for everything that waits.
 //!
 //! Writings are proposed in the order in which they come, one batch after the other: while one is under way the next
 //! gathers, so that the log grows with time and not with requests. The first after a quiet moment goes at once; where one follows
@@ -7,7 +7,7 @@
 
 use std::{sync::Arc, time::Duration};
 
-use leaseway_core::{Changes, Term};
+use leaseway_core::{Changes, PoolNotes, Term};
 use leaseway_quorum::{Fact, ProposeError, Quorum, Reign};
 use tokio::{sync::mpsc, time::Instant};
 
@@ -49,6 +49,11 @@ impl Scribe {
     /// What a resource promises.
     pub(super) fn promise(&self, reign: &Reign, resource: &Arc<str>, changes: Changes, receipt: Receipt) {
         self.put(reign, Fact::Promises { resource: Arc::clone(resource), changes }, Some(receipt));
+    }
+
+    /// What a pool wants to be remembered.
+    pub(super) fn note(&self, reign: &Reign, resource: &Arc<str>, notes: PoolNotes, receipt: Receipt) {
+        self.put(reign, Fact::Pool { resource: Arc::clone(resource), notes: Box::new(notes) }, Some(receipt));
     }
 
     /// Nobody holds anything of this resource any more. Should that get lost, the peers keep an empty book.
@@ -100,6 +105,11 @@ impl Writing {
             Fact::Promises { resource, changes } => {
                 let ceilings = changes.ceilings.iter().map(|ceiling| ceiling.id.len() + CEILING_BYTES);
                 resource.len() + ceilings.sum::<usize>()
+            }
+            Fact::Pool { resource, notes } => {
+                let balances = notes.balances.iter().map(|(id, _)| id.len() + CEILING_BYTES);
+                let costs = notes.costs.iter().map(|(_, id, _)| id.len() + 2 * CEILING_BYTES);
+                resource.len() + 2 * CEILING_BYTES + balances.chain(costs).sum::<usize>()
             }
             _ => CEILING_BYTES,
         }

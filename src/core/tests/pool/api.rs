@@ -226,3 +226,23 @@ fn the_wire_knows_algorithms_by_their_numbers() {
     assert_eq!(numbers.map(Kind::from_number), Kind::ALL.map(Some));
     assert_eq!(Kind::from_number(4), None);
 }
+
+/// A hint goes to whom something was assigned otherwise, whether that is more or less: what it has too much it should not use
+/// until it happens to ask.
+#[test]
+fn a_lowering_is_hinted_as_soon_as_a_raise() {
+    let mut pond = Pond::new(10.0, &[]);
+    pond.assign("p", 4.0).expect("fits");
+    assert_eq!(pond.asks("p", 8.0), 4.0);
+    assert!(pond.resource.watch(HolderKind::Client, "p"));
+    let hinted = |pond: &mut Pond, capacity| {
+        pond.assign("p", capacity).expect("fits");
+        pond.pass(1);
+        let mut hints = Vec::new();
+        pond.resource.hints(pond.now, 100, &mut hints);
+        let whys: Vec<_> = hints.iter().map(|hint| hint.why).collect();
+        (whys, pond.asks("p", 8.0))
+    };
+    assert_eq!(hinted(&mut pond, 8.0), (vec![crate::Why::Grow], 8.0));
+    assert_eq!(hinted(&mut pond, 3.0), (vec![crate::Why::Shrink], 3.0), "nobody waits for it");
+}

@@ -152,7 +152,7 @@ fn a_share_falls_until_what_it_keeps_can_be_served_and_no_further() {
     let near = |found: f64, expected: f64| assert!((found - expected).abs() < 1e-4, "{found}, expected {expected}");
     near(pond.due("acme"), 125.0);
     near(pond.pool().used.get(), 100.0);
-    assert_eq!((pond.pool().is_overloaded, pond.pool().overloads), (false, 1));
+    assert_eq!((pond.pool().is_overloaded, pond.pool().overloads), (false, 1), "it was told with the answer");
     pond.pass(5);
     near(pond.reports("acme", 150.0, 0.8, 0.0), 125.0);
     pond.tick();
@@ -163,18 +163,14 @@ fn a_share_falls_until_what_it_keeps_can_be_served_and_no_further() {
 fn who_has_been_told_to_keep_less_counts_for_what_it_keeps() {
     let mut pond = one_uses_too_much(Assigned::Capacity(Amount::clamped(150.0)));
     let near = |found: f64, expected: f64| assert!((found - expected).abs() < 1e-4, "{found}, expected {expected}");
-    near(pond.pool().total.get(), 130.0);
+    near(pond.pool().total.get(), 125.0);
     assert_eq!(pond.due("acme"), 150.0, "there is time to choose");
     pond.pass(5);
     pond.tick();
-    near(pond.due("acme"), 130.0);
-    near(pond.pool().used.get(), 104.0);
+    near(pond.due("acme"), 125.0);
+    near(pond.pool().used.get(), 100.0);
     pond.tick();
-    near(pond.pool().total.get(), 126.0);
-    assert!(pond.pool().deadline.is_some());
-    pond.assign("acme", 125.0).expect("less than before");
-    pond.tick();
-    assert_eq!((pond.pool().used.get(), pond.pool().deadline), (100.0, None), "whoever manages the pool was faster");
+    assert_eq!((pond.pool().total.get(), pond.pool().deadline), (125.0, None), "one window was enough");
 }
 
 /// With `exp` the total falls by less than what the victims had, so that some of their places stay open.
@@ -293,6 +289,164 @@ fn costs_weigh_as_the_pool_is_limited() {
         step(&mut pond, 0.0);
     }
     near(step(&mut pond, 2.0), 1.2);
+}
+
+/// Three clients that are vouched for hold 180 of a pool of a hundred, and have just reported that they use half of it.
+fn three_use_half(parameters: &[(&str, &str)]) -> Pond {
+    let mut pond = Pond::born(Birth {
+        learning_until: Millis(1000),
+        ..birth(settings(100.0, &[&[("max_capacity", "200")], parameters].concat()))
+    });
+    let sixty = Assigned::Capacity(Amount::clamped(60.0));
+    let all = ["p", "q", "r"];
+    pond.resource.remember_assignments(all.map(|id| (HolderKind::Client, id.into(), sixty)));
+    for id in all {
+        let capacity = Amount::clamped(60.0);
+        let has = Some(crate::Has { token: None, capacity, expiry_time: now_at(pond.now).unix + 60 });
+        let usage = Usage { recharging: 0.5, request_cost: Amount::ZERO, interval: None };
+        pond.send(Ask { has, news: Some(Box::new(News { key: None, usage: Some(usage) })), ..ask(id, 60.0, None) });
+    }
+    pond.pass(1);
+    pond.tick();
+    pond.happened();
+    pond
+}
+
+/// T2 of an overload: reports come one after the other, and what each adds must not wait for the next window.
+#[test]
+fn each_report_within_the_window_lowers_the_total_and_one_window_is_enough() {
+    let mut pond = three_use_half(&[]);
+    let mut totals = Vec::new();
+    let deadline = pond.now.plus(Millis::from_secs(5));
+    for id in ["p", "q", "r"] {
+        pond.reports(id, 60.0, 1.0, 0.0);
+        totals.push(pond.pool().total.get());
+        assert_eq!(pond.pool().deadline, Some(deadline), "{id}: {totals:?}");
+        assert_eq!(pond.due(id), 60.0, "there is time to choose");
+        pond.pass(1);
+    }
+    pond.pass(2);
+    pond.tick();
+    let due = ["p", "q", "r"].map(|id| pond.due(id));
+    assert_eq!((totals, due), (vec![140.0, 100.0, 100.0], [60.0, 40.0, 0.0]), "of what the last has it uses half");
+    assert_eq!((pond.pool().used.get(), pond.pool().deadline), (100.0, None), "all of it was cut at once");
+    let underruns: Vec<_> = pond.events().into_iter().filter(|event| event.kind == PoolEventKind::Underrun).collect();
+    assert_eq!(underruns.iter().map(|event| event.total.get()).collect::<Vec<_>>(), [140.0, 100.0]);
+    assert!(underruns.iter().all(|event| event.deadline == Some(deadline)), "{underruns:?}");
+}
+
+#[test]
+fn a_part_of_what_is_used_is_cut_with_as_much_of_the_capacity_as_it_takes() {
+    let mut pond = three_use_half(&[]);
+    for id in ["p", "q", "r"] {
+        pond.reports(id, 60.0, 0.75, 0.0);
+    }
+    assert_eq!(pond.pool().used.get(), 135.0);
+    pond.pass(5);
+    pond.tick();
+    let due = ["p", "q", "r"].map(|id| pond.due(id));
+    assert!((pond.pool().used.get() - 100.0).abs() < 1e-6, "35 too much are cut in one window: {due:?}");
+    assert!((due[2] - (60.0 - 35.0 / 0.75)).abs() < 1e-6, "{due:?}");
+}
+
+#[test]
+fn what_the_manager_takes_from_others_counts_for_what_the_pool_would_have_taken() {
+    let mut pond = three_use_half(&[]);
+    pond.reports("p", 60.0, 1.0, 0.0);
+    assert_eq!(pond.pool().total.get(), 140.0, "r would have to give up 40 to use 20 less");
+    pond.assign("p", 50.0).expect("less than before");
+    assert_eq!(pond.pool().total.get(), 150.0, "half is done");
+    assert!(pond.pool().deadline.is_some());
+    pond.assign("p", 40.0).expect("less than before");
+    assert_eq!((pond.pool().total.get(), pond.pool().deadline), (160.0, None));
+    pond.pass(10);
+    pond.tick();
+    assert_eq!(["p", "q", "r"].map(|id| pond.due(id)), [40.0, 60.0, 60.0]);
+}
+
+#[test]
+fn an_overload_that_ends_by_itself_costs_the_total_what_was_too_much() {
+    let mut pond = three_use_half(&[]);
+    pond.reports("p", 60.0, 1.0, 0.0);
+    pond.pass(1);
+    pond.reports("p", 60.0, 0.0, 0.0);
+    assert_eq!(pond.pool().total.get(), 160.0);
+    pond.pass(4);
+    pond.tick();
+    let due = ["p", "q", "r"].map(|id| pond.due(id));
+    // It has begun to rise again.
+    assert!(due[..2] == [60.0; 2] && (40.0..40.2).contains(&due[2]), "{due:?}");
+}
+
+#[test]
+fn a_raise_within_the_window_of_an_overload_ends_it() {
+    let mut pond = three_use_half(&[]);
+    pond.reports("p", 60.0, 1.0, 0.0);
+    assert!(pond.pool().deadline.is_some());
+    pond.pass(2);
+    pond.capacity(190.0);
+    assert_eq!(pond.pool().deadline, None);
+    pond.pass(10);
+    pond.tick();
+    assert_eq!(["p", "q", "r"].map(|id| pond.due(id)), [60.0; 3]);
+}
+
+/// As long as more is used than can be served it is one overload, however many are cut off for it.
+#[test]
+fn an_overload_is_counted_once_until_it_is_over() {
+    let mut pond = crowded(10.0, 15, 0.5, &[("raise_tc_s", "10")]);
+    refresh(&mut pond, 15, 1.0);
+    assert_eq!(pond.pool().overloads, 1, "a report after the other said more");
+    assert!(pond.pool().is_overloaded, "those who have been told to go go on until they ask");
+    refresh(&mut pond, 15, 1.0);
+    refresh(&mut pond, 15, 1.0);
+    assert_eq!((pond.pool().overloads, pond.pool().is_overloaded, pond.pool().connected.get()), (1, false, 10.0));
+    for _ in 0..10 {
+        refresh(&mut pond, 15, 0.1);
+    }
+    assert_eq!(connected(&pond), 15, "little was used, so the total has risen");
+    for n in 0..15 {
+        pond.reports(&format!("c{n:03}"), 1.0, 1.0, 0.0);
+        assert_eq!(pond.pool().overloads, if pond.pool().is_overloaded { 2 } else { 1 });
+        if pond.pool().is_overloaded {
+            return;
+        }
+    }
+    panic!("no overload");
+}
+
+/// The total rises the slower the closer what is connected is to the threshold, and would never reach what one waits for.
+#[test]
+fn one_who_waits_is_not_starved_by_the_threshold() {
+    for mode in ["idle", "demand"] {
+        let mut pond = Pond::new(10.0, &[("max_capacity", "20"), ("raise_tc_s", "60"), ("raise_mode", mode)]);
+        for n in 0..4 {
+            pond.assign(&format!("p{n}"), 3.0).expect("it is not connected");
+        }
+        for _ in 0..240 {
+            for n in 0..4 {
+                pond.reports(&format!("p{n}"), 3.0, 0.0, 0.0);
+            }
+            pond.pass(5);
+        }
+        let pool = pond.pool();
+        assert_eq!(pond.leases["p3"].capacity.get(), 3.0, "{mode}: 9 of {} are connected, and it waits", pool.total);
+        let risen = pool.total.get();
+        assert!(risen < 20.0, "{mode}: nobody waits any more: {risen}");
+    }
+}
+
+#[test]
+fn who_waits_does_not_make_the_total_rise_while_much_is_used() {
+    let parameters = [("max_capacity", "20"), ("raise_tc_s", "60"), ("connected_bias_s", "1000000")];
+    let mut pond = Pond::new(10.0, &parameters);
+    for _ in 0..240 {
+        for n in 0..12 {
+            pond.reports(&format!("c{n:02}"), 1.0, 1.0, 0.0);
+        }
+        pond.pass(5);
+    }
+    assert_eq!(pond.pool().total.get(), 10.0);
 }
 
 /// How often more is used than can be served in eight hours, if the total rises by a factor of e in this time at most. Sixty

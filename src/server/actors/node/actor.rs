@@ -10,7 +10,7 @@ use tokio::sync::{oneshot, watch};
 use super::{
     super::{
         hinting::{Alarm, Hinting},
-        resource::{self, Command, Listens, Managed, ResourceHandle, Upward},
+        resource::{self, Command, Listens, Managed, Noting, ResourceHandle, Turns, Upward},
         scribe::Scribe,
         uplink::{self, Board, Notice, Notices, Parent, Reigning, Surroundings},
     },
@@ -58,6 +58,7 @@ pub(super) struct NodeActor {
     /// When this node became master; learning mode counts from here.
     since: Millis,
     memory: Option<(Memory, Scribe)>,
+    turns: Turns,
     upward: Option<Uplinked>,
     guard: FailureGuard,
 }
@@ -130,6 +131,7 @@ impl NodeActor {
             generation: 0,
             last_term: 0,
             holders: Arc::default(),
+            turns: Turns::start(),
             memory: start.memory.map(|memory| {
                 let scribe = Scribe::start(memory.quorum.clone());
                 (memory, scribe)
@@ -241,6 +243,7 @@ impl NodeActor {
             let (node, id) = (actix::AsyncContext::address(ctx), Arc::clone(&id));
             Box::new(move || tell_ended(&node, id, generation))
         };
+        let noting = self.memory.as_ref().map(|(_, scribe)| Noting::new(scribe.clone(), self.turns.clone()));
         let Shared { watchers, alarm, vouched, subscribers, .. } = &self.shared;
         let start = resource::Start {
             id: Arc::clone(&id),
@@ -254,7 +257,7 @@ impl NodeActor {
             reign,
             scribe,
             upward,
-            managed: Managed::new(vouched.clone(), Arc::clone(subscribers)),
+            managed: Managed::new(vouched.clone(), Arc::clone(subscribers), noting),
             on_end,
         };
         let handle = resource::start(start, arbiter);

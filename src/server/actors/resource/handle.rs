@@ -19,6 +19,7 @@ use super::{
     ResourceActor, Status,
     desk::{Desk, Left, Turn},
     managed::Work,
+    noting::UnderWay,
     outbox::Lapsed,
     round::Asking,
 };
@@ -45,6 +46,10 @@ pub(in super::super) enum Command {
     /// An operator wants this done.
     Manage {
         work: Work,
+    },
+    /// This master goes.
+    Part {
+        reply: oneshot::Sender<Option<UnderWay>>,
     },
     Report {
         from: usize,

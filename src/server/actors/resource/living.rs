@@ -56,7 +56,7 @@ pub(super) struct Living {
     /// Requests that have no answer yet.
     pub(super) queued: Arc<AtomicUsize>,
     term: Term,
-    reign: Option<Reign>,
+    pub(super) reign: Option<Reign>,
     writing: Option<Writing>,
     /// What metrics have been told.
     told: Counters,
@@ -195,6 +195,10 @@ impl Living {
             Command::Supply { supply, settings } => self.supplied(supply, *settings),
             Command::Condense { reply } => self.condense(reply),
             Command::Manage { work } => self.manage(work),
+            Command::Part { reply } => {
+                // Whoever asked may have given up.
+                let _ = reply.send(self.part(self.clock.at()));
+            }
             Command::Report { from, limit, reply } => {
                 // Whoever asked may have gone away meanwhile.
                 let _ = reply.send(self.status(from, limit));
@@ -340,12 +344,15 @@ impl Living {
         self.tell_metrics();
         self.hinting.after_tick(&mut self.core, now);
         self.ask_early();
-        if !empty || self.core.is_learning(now) {
+        let is_idle = empty && !self.core.is_learning(now);
+        let is_noted = self.note(now, is_idle);
+        if !is_idle {
             self.idle_since = None;
             return;
         }
         let since = *self.idle_since.get_or_insert(now);
-        if now.since(since) >= Millis::from_secs(self.limits.idle_secs) {
+        // The next life begins with what this one has said.
+        if is_noted && now.since(since) >= Millis::from_secs(self.limits.idle_secs) {
             self.end.retired.store(true, Ordering::Release);
             if let (Some(writing), Some(reign)) = (&self.writing, &self.reign) {
                 writing.scribe.forget(reign, &self.id, self.term);

@@ -5,7 +5,7 @@ use std::{net::IpAddr, sync::Arc};
 
 use leaseway_core::{FreeKey, Kind, LoadReport, Millis, Request, Resource};
 
-use super::living::Living;
+use super::{living::Living, noting::Noting};
 use crate::{metrics, subscribers::Subscribers, vouched::Vouched};
 
 /// Something to be done with a resource, by an operator.
@@ -15,6 +15,8 @@ pub(in super::super) type Work = Box<dyn FnOnce(&mut Resource, Millis) + Send>;
 pub(in super::super) struct Managed {
     vouched: Vouched,
     subscribers: Arc<Subscribers>,
+    /// Where it says what is to be remembered, if that is kept.
+    pub(super) noting: Option<Noting>,
     /// It is a pool, and knows who is vouched for.
     knows: bool,
     /// As far as metrics have been told.
@@ -22,8 +24,12 @@ pub(in super::super) struct Managed {
 }
 
 impl Managed {
-    pub(in super::super) fn new(vouched: Vouched, subscribers: Arc<Subscribers>) -> Managed {
-        Managed { vouched, subscribers, knows: false, overloads: 0 }
+    pub(in super::super) fn new(vouched: Vouched, subscribers: Arc<Subscribers>, noting: Option<Noting>) -> Managed {
+        Managed { vouched, subscribers, noting, knows: false, overloads: 0 }
+    }
+
+    pub(super) fn is_pool(&self) -> bool {
+        self.knows
     }
 
     /// In a pool that keeps the balances of strangers by where they come from, a request says where that is.
@@ -45,6 +51,12 @@ impl Living {
         if is_pool && !knew {
             self.managed.overloads = 0;
             self.core.remember_assignments(self.managed.vouched.assignments(&self.id));
+            if self.managed.noting.is_some() {
+                self.core.keep_notes();
+            }
+            if let Some(notes) = self.managed.vouched.pool(&self.id, now) {
+                self.core.recall(now, notes);
+            }
         }
         if let Some(load) = self.managed.vouched.load_of(&self.id) {
             let report = LoadReport { load, until: None };

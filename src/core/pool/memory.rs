@@ -1,0 +1,161 @@
+//! What is remembered of a pool beyond its master: balances, costs and the total.
+//!
+//! A master says now and then what has changed ([`PoolNotes`]), its peers keep it ([`PoolMemory`]), and whoever is master next begins with
+//! that. Nothing here is a promise: what is lost by it is fairness and a part of a bill, within the bounds of [`PoolNotes`].
+//!
+//! Little has to be said, because what only goes on with time need not be: a balance grows or decays, and a cost rises, as the clock of
+//! the pool tells. A peer counts the age of that clock on its own, from when it learnt of it.
+
+use std::{collections::BTreeMap, sync::Arc};
+
+use crate::{Amount, HolderKind, Millis, Token};
+
+/// The time of a pool, over all its masters.
+#[derive(Debug, Clone, Copy, PartialEq, Default)]
+pub struct PoolClock {
+    /// Seconds in which it had a master, or in which peers remembered one.
+    pub lived: f64,
+    /// What a balance has grown by that was connected all the time.
+    pub grown: f64,
+    /// By what power of e balances have decayed.
+    pub decayed: f64,
+    /// By how much balances grow in a second.
+    pub speed: f64,
+    /// In what time they decay by a factor of e.
+    pub time_constant: Millis,
+}
+
+impl PoolClock {
+    /// The clock after so much more time.
+    pub(super) fn after(self, elapsed: Millis) -> PoolClock {
+        let seconds = elapsed.0 as f64 / 1000.0;
+        PoolClock {
+            lived: self.lived + seconds,
+            grown: self.grown + self.speed * seconds,
+            decayed: self.decayed + elapsed.0 as f64 / self.time_constant.0.max(1) as f64,
+            ..self
+        }
+    }
+}
+
+/// The balance of an address (or whatever balances are kept by), as it is kept.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum NotedBalance {
+    /// There is none any more.
+    None,
+    /// None of its clients is connected: its logarithm, when nothing had decayed.
+    Away(f64),
+    /// So many are: what it would have been when nothing had grown.
+    Connected(f64, u32),
+}
+
+/// What a client that is connected has cost.
+#[derive(Debug, Clone, PartialEq)]
+pub struct NotedCost {
+    /// What it has.
+    pub capacity: Amount,
+    /// Capacity times seconds, less what that is for all the time that the pool has lived.
+    pub time: f64,
+    /// What it has said it has used.
+    pub request: f64,
+    /// Under what its balance is kept, if it is a stranger.
+    pub account: Option<Arc<str>>,
+    /// How much of the use since which lease has been counted, so that a repeated report is not paid twice.
+    pub counted: Option<(Option<Token>, f64)>,
+}
+
+/// What has changed about a pool, for those who remember it.
+///
+/// What a pool remembers is complete but for changes that are younger than half a minute and, of a balance or a cost, less than a
+/// sixteenth of it; of the total, less than a hundredth. Where there is more to say than may be said at once, the oldest comes first.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct PoolNotes {
+    /// In place of all that was said before.
+    pub anew: bool,
+    /// The time at which this is so.
+    pub clock: PoolClock,
+    /// What may be connected.
+    pub total: Amount,
+    /// Balances that have changed.
+    pub balances: Vec<(Arc<str>, NotedBalance)>,
+    /// Costs that have changed; `None`: it is not connected any more.
+    pub costs: Vec<(HolderKind, Arc<str>, Option<NotedCost>)>,
+}
+
+/// What a peer remembers of a pool.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct PoolMemory {
+    clock: PoolClock,
+    total: Amount,
+    /// When that was so, on the clock of this peer.
+    learnt: Millis,
+    balances: BTreeMap<Arc<str>, NotedBalance>,
+    costs: BTreeMap<(HolderKind, Arc<str>), NotedCost>,
+}
+
+impl PoolMemory {
+    /// Takes in what has changed, as of `now`; of what was not known before at most `room` entries.
+    pub fn apply(&mut self, notes: &PoolNotes, now: Millis, mut room: usize) {
+        if notes.anew {
+            room = room.saturating_add(self.len());
+            (self.balances, self.costs) = Default::default();
+        }
+        (self.clock, self.total, self.learnt) = (notes.clock, notes.total, now);
+        for (id, balance) in &notes.balances {
+            let change = (*balance != NotedBalance::None).then_some(*balance);
+            put(&mut self.balances, Arc::clone(id), change, &mut room);
+        }
+        for (kind, id, cost) in &notes.costs {
+            put(&mut self.costs, (*kind, Arc::clone(id)), cost.clone(), &mut room);
+        }
+    }
+
+    /// All of it, as it is by now.
+    pub fn notes(&self, now: Millis) -> PoolNotes {
+        let balances = self.balances.iter().map(|(id, balance)| (Arc::clone(id), *balance));
+        let costs = self.costs.iter().map(|((kind, id), cost)| (*kind, Arc::clone(id), Some(cost.clone())));
+        PoolNotes {
+            anew: true,
+            clock: self.clock.after(now.since(self.learnt)),
+            total: self.total,
+            balances: balances.collect(),
+            costs: costs.collect(),
+        }
+    }
+
+    /// How many entries it has.
+    pub fn len(&self) -> usize {
+        self.balances.len() + self.costs.len()
+    }
+
+    /// Whether it has none. The total is remembered all the same.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// How long it is ago that anything was said.
+    pub fn age(&self, now: Millis) -> Millis {
+        now.since(self.learnt)
+    }
+
+    /// Whether there is nothing in it that matters: nobody is known to be connected, and no balance is worth a second.
+    pub fn is_worthless(&self, now: Millis) -> bool {
+        let decayed = self.clock.after(self.age(now)).decayed;
+        self.costs.is_empty()
+            && self.balances.values().all(|balance| match balance {
+                NotedBalance::None => true,
+                NotedBalance::Away(key) => *key < decayed,
+                NotedBalance::Connected(..) => false,
+            })
+    }
+}
+
+fn put<K: Ord, V>(map: &mut BTreeMap<K, V>, key: K, value: Option<V>, room: &mut usize) {
+    match value {
+        None => *room += usize::from(map.remove(&key).is_some()),
+        Some(value) if *room > 0 || map.contains_key(&key) => {
+            *room -= usize::from(map.insert(key, value).is_none());
+        }
+        Some(_) => {}
+    }
+}

@@ -1,0 +1,323 @@
+//! What is remembered of a pool when another is master, or when nobody has asked for it for a while.
+
+use super::*;
+use crate::{NotedBalance, PoolMemory, PoolNotes};
+
+/// A pool with those who remember it: what it has to say they hear with each second.
+struct Remembered {
+    pond: Pond,
+    memory: PoolMemory,
+    /// All that was said, one after the other.
+    said: Vec<PoolNotes>,
+}
+
+/// So much may be said in a second.
+const ENTRIES: usize = 64;
+const BYTES: usize = 16 << 10;
+/// More than any pool may have.
+const ROOM: usize = 100_000;
+
+impl Remembered {
+    fn new(capacity: f64, parameters: &[(&str, &str)]) -> Remembered {
+        let mut pond = Pond::new(capacity, &[&[("free_key", "client_id")], parameters].concat());
+        pond.resource.keep_notes();
+        Remembered { pond, memory: PoolMemory::default(), said: Vec::new() }
+    }
+
+    fn say(&mut self, all: bool) {
+        self.pond.tick();
+        if let Some(notes) = self.pond.resource.take_notes(self.pond.now, ENTRIES, BYTES, all) {
+            self.memory.apply(&notes, self.pond.now, ROOM);
+            self.said.push(notes);
+        }
+    }
+
+    /// These ask every five seconds for so long, and report this use and cost.
+    fn serve(&mut self, ids: &[&str], seconds: u64, recharging: f64, cost: f64) {
+        for second in 0..seconds {
+            if second % 5 == 0 {
+                for id in ids {
+                    let wants = self.pond.resource.assigned(HolderKind::Client, id).map_or(1.0, |_| 1e6);
+                    self.pond.reports(id, wants, recharging, cost);
+                }
+            }
+            self.pond.pass(1);
+            self.say(false);
+        }
+    }
+
+    /// The master is lost, and `seconds` later another begins with what is promised and remembered.
+    fn fails_over(&mut self, seconds: u64) {
+        let assignments = self.pond.list(PoolFilter::Assigned);
+        let settings = self.pond.resource.settings().clone();
+        let (now, lease) = (self.pond.now, settings.lease);
+        self.pond.pass(seconds);
+        let held = self.pond.list(PoolFilter::Connected);
+        let until = now.plus(lease);
+        let ceilings = held.iter().filter(|_| self.pond.now < until).map(|(id, capacity)| {
+            let ceiling =
+                Ceiling { kind: HolderKind::Client, id: id.as_str().into(), amount: Amount::clamped(*capacity) };
+            (ceiling, until)
+        });
+        let term = crate::Term(1 << 22);
+        let inherited = Inherited { ceilings: ceilings.collect(), newest: Some(term), until };
+        let term = crate::Term(2 << 22);
+        let assigned: Vec<_> = assignments
+            .iter()
+            .filter_map(|(id, _)| Some((id, self.pond.resource.assigned(HolderKind::Client, id)?)))
+            .map(|(id, assigned)| (HolderKind::Client, Arc::from(id.as_str()), assigned))
+            .collect();
+        let birth = Birth { term, since: self.pond.now, inherited: Some(inherited), ..birth(settings) };
+        self.pond.resource = Resource::new(birth);
+        self.pond.resource.remember_assignments(assigned);
+        self.pond.resource.keep_notes();
+        self.pond.resource.recall(self.pond.now, self.memory.notes(self.pond.now));
+        self.pond.tick();
+        self.pond.resource.audit_pool().expect("right books");
+    }
+
+    fn member(&self, id: &str) -> crate::PoolMember {
+        self.pond.resource.pool_member(HolderKind::Client, id).expect("it is known")
+    }
+}
+
+fn near(found: f64, expected: f64, error: f64) {
+    assert!((found - expected).abs() <= error, "{found}, expected {expected}");
+}
+
+#[test]
+fn one_who_was_served_for_long_does_not_look_fresh_to_the_next_master() {
+    let mut pool = Remembered::new(2.0, &[]);
+    pool.serve(&["long"], 900, 0.0, 0.0);
+    pool.serve(&["long", "short"], 100, 0.0, 0.0);
+    pool.fails_over(3);
+    near(pool.member("long").balance, 1003.0, 1.0);
+    near(pool.member("short").balance, 103.0, 2.0);
+    pool.serve(&["long", "short", "new"], 20, 0.0, 0.0);
+    let has = |id: &str| pool.member(id).capacity.get();
+    assert_eq!((has("long"), has("short"), has("new")), (0.0, 1.0, 1.0));
+}
+
+#[test]
+fn one_who_is_away_comes_back_to_its_balance() {
+    let mut pool = Remembered::new(2.0, &[]);
+    pool.serve(&["a"], 600, 0.0, 0.0);
+    pool.pond.release("a");
+    for _ in 0..60 {
+        pool.pond.pass(1);
+        pool.say(false);
+    }
+    // Nobody holds anything, and the pool is forgotten.
+    pool.fails_over(3540);
+    assert_eq!(pool.pond.pool().remembered, 1);
+    pool.pond.asks("a", 1.0);
+    near(pool.member("a").balance, 220.7277, 1.0);
+}
+
+#[test]
+fn what_a_priority_client_has_cost_goes_on_and_is_billed_once() {
+    let mut pool = Remembered::new(10.0, &[]);
+    pool.pond.assign("p", 4.0).expect("fits");
+    pool.serve(&["p"], 100, 0.5, 7.0);
+    let before = pool.member("p");
+    assert_eq!(before.request_cost, 133.0, "it had nothing when it first asked");
+    pool.pond.happened();
+    pool.fails_over(2);
+    let after = pool.member("p");
+    near(after.time_cost, before.time_cost + 8.0, 1.0);
+    near(after.request_cost, 133.0, 7.0);
+    pool.serve(&["p"], 50, 0.5, 7.0);
+    pool.pond.release("p");
+    let events = pool.pond.events();
+    let last = events.iter().filter(|event| event.kind == PoolEventKind::Disconnected).collect::<Vec<_>>();
+    let [Some(bill)] = last.iter().map(|event| event.client.as_ref()).collect::<Vec<_>>()[..] else {
+        panic!("{last:?}")
+    };
+    near(bill.time_cost, 4.0 * 152.0, 1.0);
+    near(bill.request_cost, 203.0, 7.0);
+    assert!(bill.is_priority);
+}
+
+#[test]
+fn a_report_that_is_repeated_to_the_next_master_is_paid_once() {
+    let mut pool = Remembered::new(10.0, &[]);
+    pool.pond.assign("p", 4.0).expect("fits");
+    pool.pond.reports("p", 4.0, 0.5, 0.0);
+    let request = pool.pond.request("p", 4.0);
+    let report = |cost| {
+        let usage = Usage { recharging: 0.5, request_cost: Amount::clamped(cost), interval: None };
+        Ask { news: Some(Box::new(News { key: None, usage: Some(usage) })), ..request.clone() }
+    };
+    pool.pond.send(report(5.0));
+    pool.say(true);
+    // The answer is lost with the master; all is told again, and what was used since.
+    pool.fails_over(1);
+    pool.pond.send(report(7.0));
+    assert_eq!(pool.member("p").request_cost, 7.0);
+}
+
+#[test]
+fn the_total_is_what_it_was() {
+    let parameters = [("max_capacity", "20"), ("raise_tc_s", "60")];
+    let mut pool = Remembered::new(10.0, &parameters);
+    let ids: Vec<String> = (0..15).map(|n| format!("c{n:02}")).collect();
+    let ids: Vec<&str> = ids.iter().map(String::as_str).collect();
+    while pool.pond.pool().total.get() < 15.5 {
+        pool.serve(&ids, 5, 0.0, 0.0);
+    }
+    let before = pool.pond.pool().total.get();
+    assert_eq!(pool.pond.pool().connected.get(), 15.0);
+    pool.fails_over(2);
+    near(pool.pond.pool().total.get(), before, before / 100.0);
+    for id in &ids {
+        pool.pond.release(id);
+    }
+    pool.say(true);
+    pool.fails_over(3600);
+    near(pool.pond.pool().total.get(), before, before / 100.0);
+}
+
+#[test]
+fn nobody_is_sent_away_for_a_hundredth_of_the_total() {
+    let mut pool = Remembered::new(10.0, &[("max_capacity", "20")]);
+    let notes = |total| PoolNotes { total: Amount::clamped(total), ..PoolNotes::default() };
+    for (noted, begins) in [(12.0, 12.0), (10.95, 11.0), (10.0, 10.0), (19.0, 19.0), (50.0, 20.0)] {
+        pool.memory = PoolMemory::default();
+        pool.memory.apply(&notes(noted), pool.pond.now, ROOM);
+        let held = (0..11).map(|n| {
+            let id = format!("c{n}").into();
+            (Ceiling { kind: HolderKind::Client, id, amount: Amount::clamped(1.0) }, Millis::from_secs(60))
+        });
+        let newest = Some(crate::Term(1 << 22));
+        let inherited = Inherited { ceilings: held.collect(), newest, until: Millis::from_secs(60) };
+        let settings = pool.pond.resource.settings().clone();
+        let mut next =
+            Resource::new(Birth { inherited: Some(inherited), term: crate::Term(2 << 22), ..birth(settings) });
+        next.recall(Millis(0), pool.memory.notes(Millis(0)));
+        next.tick(Millis(0));
+        assert_eq!(next.pool().expect("a pool").total.get(), begins, "{noted}");
+    }
+}
+
+#[test]
+fn one_who_does_not_come_back_is_billed_when_its_lease_is_over() {
+    let mut pool = Remembered::new(10.0, &[]);
+    pool.pond.assign("p", 4.0).expect("fits");
+    pool.pond.assign("q", 4.0).expect("fits");
+    pool.serve(&["p", "q"], 100, 0.5, 1.0);
+    // p has left, but nobody has been told.
+    pool.pond.release("p");
+    pool.pond.happened();
+    pool.fails_over(1);
+    let left = |pond: &mut Pond| {
+        let gone = pond.events().into_iter().filter(|event| event.kind == PoolEventKind::Disconnected);
+        gone.filter_map(|event| event.client).map(|client| (client.id.to_string(), client)).collect::<Vec<_>>()
+    };
+    assert!(left(&mut pool.pond).is_empty());
+    for _ in 0..70 {
+        pool.pond.pass(1);
+        pool.say(false);
+    }
+    let bills = left(&mut pool.pond);
+    assert_eq!(bills.iter().map(|(id, _)| id.as_str()).collect::<Vec<_>>(), ["q", "p"], "q by its own lease");
+    for (id, bill) in bills {
+        near(bill.request_cost, 20.0, 2.0);
+        assert!(bill.time_cost >= 400.0 && bill.is_priority, "{id}: {bill:?}");
+    }
+    pool.say(true);
+    assert!(pool.memory.is_empty(), "nobody is connected any more: {:?}", pool.memory);
+}
+
+#[test]
+fn no_more_is_remembered_than_may_be() {
+    let mut pool = Remembered::new(50.0, &[("max_remembered", "3")]);
+    for n in 0..50 {
+        pool.pond.reports(&format!("c{n:02}"), 1.0, 0.0, f64::from(n));
+        pool.say(false);
+        assert!(pool.memory.len() <= 6, "three of each kind: {:?}", pool.memory);
+    }
+    for _ in 0..100 {
+        pool.pond.pass(1);
+        pool.say(false);
+    }
+    let kept: Vec<_> = pool.memory.notes(pool.pond.now).balances.into_iter().map(|(id, _)| id.to_string()).collect();
+    assert_eq!(kept, ["c47", "c48", "c49"], "the largest");
+    for notes in &pool.said {
+        assert!(notes.balances.len() + notes.costs.len() <= ENTRIES + 1);
+    }
+}
+
+#[test]
+fn what_others_do_not_take_has_no_bound_but_theirs() {
+    let mut memory = PoolMemory::default();
+    let balance = |id: &str| (Arc::from(id), NotedBalance::Away(5.0));
+    let notes = PoolNotes { balances: ["a", "b", "c"].map(balance).into(), ..PoolNotes::default() };
+    memory.apply(&notes, Millis(0), 2);
+    assert_eq!(memory.len(), 2);
+    memory.apply(&notes, Millis(0), 0);
+    assert_eq!(memory.len(), 2, "what is known is known");
+    let gone = PoolNotes { balances: vec![(Arc::from("a"), NotedBalance::None), balance("c")], ..PoolNotes::default() };
+    memory.apply(&gone, Millis(0), 0);
+    assert_eq!(memory.notes(Millis(0)).balances, [balance("b"), balance("c")]);
+    assert!(!memory.is_worthless(Millis(0)));
+}
+
+#[test]
+fn what_may_be_lost_is_said_again() {
+    let mut pool = Remembered::new(10.0, &[]);
+    pool.serve(&["a", "b"], 20, 0.0, 1.0);
+    pool.memory = PoolMemory::default();
+    pool.pond.resource.note_anew();
+    pool.say(false);
+    assert!(pool.said.last().expect("something").anew);
+    assert_eq!(pool.memory.len(), 4);
+    pool.fails_over(1);
+    near(pool.member("a").balance, 25.0, 2.0);
+}
+
+/// Little has to be said: what only goes on with time goes on by itself.
+#[test]
+fn who_does_nothing_costs_nothing_to_remember() {
+    let mut pool = Remembered::new(10.0, &[]);
+    pool.serve(&["a", "b", "c"], 10, 0.0, 0.0);
+    pool.said.clear();
+    pool.serve(&["a", "b", "c"], 3600, 0.0, 0.0);
+    let entries: usize = pool.said.iter().map(|notes| notes.balances.len() + notes.costs.len()).sum();
+    assert!(pool.said.len() <= 121 && entries <= 6, "{} times, {entries} entries", pool.said.len());
+    pool.fails_over(1);
+    near(pool.member("b").balance, 3611.0, 1.0);
+}
+
+/// Whatever happens, what is remembered is within a sixteenth, or half a minute, of what is so.
+#[test]
+fn what_is_remembered_is_right_but_for_the_newest() {
+    let mut pool = Remembered::new(20.0, &[]);
+    let mut state = 7u64;
+    let mut random = move |below: u64| {
+        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (state >> 33) % below
+    };
+    for round in 0..4000 {
+        let id = format!("c{}", random(30));
+        match random(10) {
+            0 => pool.pond.release(&id),
+            1..=8 => drop(pool.pond.reports(&id, 1.0, 0.0, if random(3) == 0 { random(20) as f64 } else { 0.0 })),
+            _ => pool.pond.pass(random(20)),
+        }
+        pool.pond.pass(1);
+        pool.say(false);
+        if round % 50 != 0 {
+            continue;
+        }
+        let mut noted = Resource::new(birth(pool.pond.resource.settings().clone()));
+        noted.recall(pool.pond.now, pool.memory.notes(pool.pond.now));
+        let now = now_at(pool.pond.now);
+        for member in pool.pond.resource.pool_members(PoolFilter::Connected, None, usize::MAX).members {
+            one(&mut noted, now, Request::Ask(ask(&member.id, 1.0, None)));
+            let found = noted.pool_member(HolderKind::Client, &member.id).expect("it has just asked").balance;
+            // Thirty seconds of time, and what was used in them if that is less than a sixteenth; and as long until it is said.
+            let error = member.balance / 16.0 + 31.0;
+            assert!((found - member.balance).abs() <= error, "{round}: {found} of {member:?}");
+        }
+    }
+}
