@@ -4,8 +4,8 @@
 use std::{collections::VecDeque, sync::Arc};
 
 use leaseway_core::{
-    Answer, Assigned, Birth, Changes, Hint, HolderKind, Inherited, Millis, Promises, Request, Resource, Source, Sum,
-    Term, Workspace, invariant, invariant::Violation,
+    Answer, Assigned, Birth, Changes, Hint, HolderKind, Inherited, Millis, PoolMemory, Promises, Request, Resource,
+    Source, Sum, Term, Workspace, invariant, invariant::Violation,
 };
 
 use super::{
@@ -18,6 +18,9 @@ use super::{
 
 /// A master forgets what has ended so often.
 const TICK: Millis = Millis(1_000);
+/// Entries and bytes of what a pool says to be remembered with a tick, as in the server; and how much all pools together may have.
+const NOTES: (usize, usize) = (64, 16 << 10);
+const ALL_NOTES: usize = 200_000;
 /// Looks for whom to hint are so far apart, as in the server.
 const LOOK: Millis = Millis(50);
 /// Watched holders in one look, as in the server.
@@ -39,6 +42,8 @@ pub(super) struct Node {
     log: VecDeque<Changes>,
     /// Those that are.
     book: Promises,
+    /// What its peers remember of its pool.
+    pool: Option<PoolMemory>,
     pub(super) uplink_cut_until: Millis,
     pub(super) isolated_until: Millis,
     /// What a fault makes of the lease of a former master.
@@ -79,6 +84,7 @@ impl Node {
             life: 0,
             log: VecDeque::new(),
             book: Promises::default(),
+            pool: None,
             uplink_cut_until: Millis(0),
             isolated_until: Millis(0),
             #[cfg(feature = "planted")]
@@ -139,15 +145,15 @@ impl World<'_> {
             max_holders: usize::MAX,
             seed: self.rng.u64(..),
         };
-        self.nodes[index].master = Some(Master {
-            peer,
-            resource: Resource::new(birth),
-            up,
-            own_end: None,
-            outbox: Vec::new(),
-            looked: None,
-            look_at: None,
-        });
+        let mut resource = Resource::new(birth);
+        if resource.pool().is_some() {
+            resource.keep_notes();
+            if let Some(memory) = &self.nodes[index].pool {
+                resource.recall(now, memory.notes(now));
+            }
+        }
+        self.nodes[index].master =
+            Some(Master { peer, resource, up, own_end: None, outbox: Vec::new(), looked: None, look_at: None });
         #[cfg(feature = "planted")]
         self.remind(index);
         self.queue.put(now.plus(TICK), Event::Tick { node: index, life });
@@ -294,6 +300,7 @@ impl World<'_> {
             held?;
         }
         self.write(index);
+        self.note(index);
         self.look_into_pool(index);
         self.look(index);
         self.ask_early(index);
@@ -313,6 +320,15 @@ impl World<'_> {
             }
             let remembered = Event::Remembered { node: index, life: node.life };
             self.queue.put(now.plus(self.plan.scenario.commit.0), remembered);
+        }
+    }
+
+    /// What is to be remembered of a pool goes there too.
+    fn note(&mut self, index: usize) {
+        let (now, node) = (self.now, &mut self.nodes[index]);
+        let Some(master) = &mut node.master else { return };
+        if let Some(notes) = master.resource.take_notes(now, NOTES.0, NOTES.1, false) {
+            node.pool.get_or_insert_default().apply(&notes, now, ALL_NOTES);
         }
     }
 

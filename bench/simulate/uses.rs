@@ -125,6 +125,7 @@ fn stands(state: &core::PoolState) -> PoolState {
         assigned: state.assigned.get(),
         min_capacity: state.min_capacity.get(),
         reason: None,
+        burst: None,
     }
 }
 
@@ -179,6 +180,7 @@ mod tests {
             assigned: Amount::ZERO,
             min_capacity: Amount::clamped(1.0),
             reason: None,
+            burst: Millis(0),
         };
         habit.count(Millis(1_000), Amount::ZERO);
         assert_eq!(habit.usage(), None, "nobody has asked for it");

@@ -84,6 +84,9 @@ pub struct PoolState {
     /// Why it has nothing, in words.
     #[prost(string, optional, tag = "4")]
     pub reason: ::core::option::Option<::prost::alloc::string::String>,
+    /// What the client may save up while it uses less than it has: what so many seconds of its capacity bring. Absent: as it likes.
+    #[prost(double, optional, tag = "100")]
+    pub burst_seconds: ::core::option::Option<f64>,
 }
 /// Nested message and enum types in `PoolState`.
 pub mod pool_state {

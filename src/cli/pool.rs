@@ -310,6 +310,10 @@ fn memory_name(memory: Memory) -> &'static str {
     }
 }
 
+/// What a pool without a data directory does not outlive.
+const NOT_KEPT: &str = "assignments, balances and costs are forgotten when the server ends, and balances and costs when nobody has asked for \
+     the pool for a while: it was started without --data";
+
 fn warn_of_forgetting(memory: Memory) {
     if memory == Memory::Process {
         note("this is forgotten when the server ends: it was started without --data");

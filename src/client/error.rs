@@ -51,6 +51,11 @@ pub enum OpenError {
     /// Without a limiter nothing can be estimated.
     #[error("resource `{0}` has no limiter to estimate its wants from: say `.wants(…)`")]
     NoWants(String),
+    /// What passes a limiter is counted there.
+    #[error(
+        "resource `{0}` has a limiter, which counts what is used: `report_use` is for resources opened with `open`"
+    )]
+    HasLimiter(String),
     /// The client was closed.
     #[error("the client was closed")]
     Closed,

@@ -24,6 +24,8 @@ pub(crate) struct Opened {
     pub(crate) limiter: Limiter,
     source: Mutex<Source>,
     place: Mutex<Option<Place>>,
+    /// What one who limits by itself says it has used, ever; nothing, if it never said anything.
+    reported: Mutex<Option<(u64, Duration)>>,
     usable: watch::Sender<Usable>,
 }
 
@@ -70,7 +72,16 @@ impl Opened {
     pub(crate) fn new(id: Arc<str>, mode: Mode, priority: i64, limiter: Limiter, wants: Option<f64>) -> Opened {
         let source = wants.map(Source::Fixed).or_else(|| limiter.estimated()).unwrap_or(Source::Fixed(0.0));
         let (usable, _) = watch::channel(Usable { capacity: Capacity::NONE, basis: Basis::Unknown });
-        Opened { id, mode, priority, limiter, source: Mutex::new(source), place: Mutex::default(), usable }
+        Opened {
+            id,
+            mode,
+            priority,
+            limiter,
+            source: Mutex::new(source),
+            place: Mutex::default(),
+            reported: Mutex::default(),
+            usable,
+        }
     }
 
     pub(crate) fn fix_wants(&self, wants: f64) {
@@ -104,8 +115,23 @@ impl Opened {
         Wants { amount, priority: self.priority, outstanding, usage: self.usage(now, peak) }
     }
 
-    /// In a pool: what has been used since the server was last told. Nothing can be said without a limiter; the server
-    /// then takes it that all is used.
+    /// One who limits by itself has used so much more, and was at it for so long. Returns whether it limits by itself.
+    pub(crate) fn report_use(&self, units: u64, busy: Duration) -> bool {
+        if !matches!(self.limiter, Limiter::None) {
+            return false;
+        }
+        let mut reported = self.reported.lock().unwrap_or_else(PoisonError::into_inner);
+        let (taken, before) = reported.unwrap_or_default();
+        *reported = Some((taken.saturating_add(units), before.saturating_add(busy)));
+        true
+    }
+
+    fn reported(&self) -> Option<(u64, Duration)> {
+        *self.reported.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// In a pool: what has been used since the server was last told. Nothing can be said without a limiter by one who never says
+    /// anything; the server then takes it that all is used.
     fn usage(&self, now: Millis, peak: u64) -> Option<Usage> {
         let mut place = self.place();
         let place = place.as_mut()?;
@@ -116,7 +142,7 @@ impl Opened {
                 let capacity = gauge.capacity().get();
                 Some(place.use_of_gauge(meter, if peak == 0 { 0.0 } else { peak as f64 / capacity }))
             }
-            Limiter::None => None,
+            Limiter::None => self.reported().map(|_| place.use_of_rate(meter)),
         }
     }
 
@@ -124,7 +150,10 @@ impl Opened {
         match &self.limiter {
             Limiter::Rate(rate) => Meter { at: now, taken: rate.taken(), recharging: rate.recharging() },
             Limiter::Gauge(gauge) => Meter { at: now, taken: gauge.taken(), ..Meter::default() },
-            Limiter::None => Meter { at: now, ..Meter::default() },
+            Limiter::None => {
+                let (taken, recharging) = self.reported().unwrap_or_default();
+                Meter { at: now, taken, recharging }
+            }
         }
     }
 
@@ -140,6 +169,15 @@ impl Opened {
             let told = told.map_or_else(|| self.meter(now), |usage| usage.meter);
             Place::answered(before, state, told)
         });
+        drop(place);
+        if let Limiter::Rate(rate) = &self.limiter {
+            rate.set(rate.capacity(), self.buffer(self.usable().basis));
+        }
+    }
+
+    /// What a pool lets be saved up, while its lease is in force.
+    fn buffer(&self, basis: Basis) -> Option<Duration> {
+        self.place().as_ref().filter(|_| basis == Basis::Lease)?.state.burst
     }
 
     /// Where this client stands, in a pool.
@@ -177,7 +215,7 @@ impl Opened {
     /// Puts a capacity in force, and returns what was before.
     pub(crate) fn apply(&self, usable: Usable) -> Usable {
         match &self.limiter {
-            Limiter::Rate(rate) => rate.set_capacity(usable.capacity),
+            Limiter::Rate(rate) => rate.set(usable.capacity, self.buffer(usable.basis)),
             Limiter::Gauge(gauge) => gauge.set_capacity(usable.capacity),
             Limiter::None => {}
         }
@@ -225,7 +263,8 @@ mod tests {
     }
 
     fn in_a_pool() -> Option<PoolState> {
-        Some(PoolState { standing: Standing::Free, assigned: 0.0, min_capacity: 1.0, reason: None })
+        let standing = Standing::Free;
+        Some(PoolState { standing, assigned: 0.0, min_capacity: 1.0, reason: None, burst: None })
     }
 
     #[tokio::test(start_paused = true)]
@@ -264,6 +303,60 @@ mod tests {
         opened.wants(Millis(2_000));
         opened.placed(Millis(2_000), in_a_pool(), opened.wants(Millis(2_000)).usage);
         assert_eq!(opened.wants(Millis(3_000)).usage.map(|usage| (usage.units, usage.recharging)), Some((0, 0.0)));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_pool_says_how_much_is_saved_up_while_its_lease_is_in_force_and_no_longer() {
+        let saved_up = async |burst, buffer: Option<u64>, basis| {
+            let rate = RateLimiter::new(burst);
+            let opened = opened(Limiter::Rate(rate.clone()), Some(10.0));
+            opened.apply(Usable { capacity: Capacity::of(10.0), basis: Basis::Lease });
+            let state = in_a_pool().map(|state| PoolState { burst: buffer.map(Duration::from_secs), ..state });
+            opened.placed(Millis(0), state, None);
+            opened.apply(Usable { capacity: Capacity::of(10.0), basis });
+            tokio::time::advance(Duration::from_secs(100)).await;
+            (1..).take_while(|_| rate.try_acquire(1).is_ok()).count()
+        };
+        let smooth = saved_up(Burst::Smooth, None, Basis::Lease).await;
+        assert_eq!(saved_up(Burst::Smooth, Some(6), Basis::Lease).await, 60);
+        assert_eq!(saved_up(Burst::Smooth, Some(6), Basis::Fallback).await, smooth, "not on the safe capacity");
+        assert_eq!(saved_up(Burst::Smooth, Some(0), Basis::Lease).await, smooth, "timers need that much");
+        assert_eq!(saved_up(Burst::Permits(7.0), Some(6), Basis::Lease).await, 7, "as it chose");
+        assert_eq!(saved_up(Burst::Permits(700.0), Some(6), Basis::Lease).await, 60, "and no more than it may");
+        assert_eq!(saved_up(Burst::Permits(70.0), None, Basis::Lease).await, 70);
+    }
+
+    /// What the server hears is when the bucket of the pool was not full.
+    #[tokio::test(start_paused = true)]
+    async fn use_is_told_by_the_bucket_that_the_pool_lets_one_have() {
+        let rate = RateLimiter::new(Burst::default());
+        let opened = opened(Limiter::Rate(rate.clone()), Some(10.0));
+        opened.apply(Usable { capacity: Capacity::of(10.0), basis: Basis::Lease });
+        let state = in_a_pool().map(|state| PoolState { burst: Some(Duration::from_secs(6)), ..state });
+        opened.placed(Millis(0), state.clone(), None);
+        tokio::time::advance(Duration::from_secs(10)).await;
+        opened.placed(Millis(10_000), state, opened.wants(Millis(10_000)).usage);
+        rate.try_acquire(40).expect("saved up");
+        tokio::time::advance(Duration::from_secs(16)).await;
+        let told = opened.wants(Millis(26_000)).usage.expect("it is a pool");
+        assert_eq!((told.units, told.recharging), (40, 0.25), "what four seconds bring takes four to come back");
+    }
+
+    #[test]
+    fn one_who_limits_by_itself_can_say_what_it_has_used() {
+        let own = opened(Limiter::None, Some(7.0));
+        own.placed(Millis(0), in_a_pool(), None);
+        assert!(own.report_use(20, Duration::from_secs(1)) && own.report_use(10, Duration::from_secs(1)));
+        let told = own.wants(Millis(4_000)).usage.expect("it has said so");
+        assert_eq!((told.units, told.recharging, told.interval), (30, 0.5, Millis(4_000)));
+        own.placed(Millis(4_000), in_a_pool(), Some(told));
+        let idle = own.wants(Millis(5_000)).usage.expect("nothing is something too");
+        assert_eq!((idle.units, idle.recharging), (0, 0.0));
+        own.report_use(u64::MAX, Duration::MAX);
+        let told = own.wants(Millis(6_000)).usage.expect("it has said so");
+        assert_eq!(told.recharging, 1.0, "no more than all");
+        let rate = opened(Limiter::Rate(RateLimiter::new(Burst::default())), None);
+        assert!(!rate.report_use(1, Duration::ZERO), "its limiter knows better");
     }
 
     #[test]

@@ -20,7 +20,12 @@ pub struct PoolState {
     pub min_capacity: f64,
     /// Why it has nothing, if it has nothing and the server says why.
     pub reason: Option<String>,
+    /// What a rate may save up while less is used: so much time of its capacity. Absent: the server does not say.
+    pub burst: Option<Duration>,
 }
+
+/// No pool lets anybody save up more.
+pub const LONGEST_BURST: Duration = Duration::from_secs(3600);
 
 /// What a client is to a pool.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -35,7 +40,7 @@ pub enum Standing {
     Revoking,
 }
 
-/// What a limiter has let through, ever.
+/// What a limiter has let through, ever; or what one who limits by itself says it has used.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub struct Meter {
     /// When this was so.
@@ -108,7 +113,7 @@ mod tests {
     use super::*;
 
     fn state() -> PoolState {
-        PoolState { standing: Standing::Free, assigned: 0.0, min_capacity: 1.0, reason: None }
+        PoolState { standing: Standing::Free, assigned: 0.0, min_capacity: 1.0, reason: None, burst: None }
     }
 
     fn meter(at: u64, taken: u64, recharging: u64) -> Meter {

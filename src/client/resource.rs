@@ -51,7 +51,7 @@ impl ResourceBuilder {
         self
     }
 
-    /// How much may pass at once after a pause; for rates.
+    /// How much may pass at once after a pause; for rates. In a pool the server says how much at most, see [`Burst`].
     pub fn burst(mut self, burst: Burst) -> ResourceBuilder {
         self.burst = burst;
         self
@@ -71,7 +71,8 @@ impl ResourceBuilder {
         Gauge::new(handle)
     }
 
-    /// Opens it without a limiter: the caller keeps to [`Resource::capacity`]. Wants must be said.
+    /// Opens it without a limiter: the caller keeps to [`Resource::capacity`], and can say what it has used
+    /// ([`Resource::report_use`]). Wants must be said.
     pub fn open(self) -> Result<Resource, OpenError> {
         if self.wants.is_none() {
             return Err(OpenError::NoWants(self.id.to_string()));
@@ -149,6 +150,26 @@ impl Resource {
     /// Where it stands, if the resource is a pool (PRIORITY_POOL) and the server has answered.
     pub fn pool(&self) -> Option<PoolState> {
         self.opened.pool()
+    }
+
+    /// Says what was used since this was last said: so many units, and for how long of that time the capacity was in use. For a
+    /// handle without a limiter ([`open`](ResourceBuilder::open)); the others count by themselves. In a pool (PRIORITY_POOL) the server
+    /// bills the units, and takes one that is busy for a part of the time to use that part of its capacity. One that never says
+    /// anything is taken to use all it has; elsewhere nothing is sent.
+    ///
+    /// ```no_run
+    /// # async fn work() -> std::time::Duration { std::time::Duration::from_millis(40) }
+    /// # async fn f(client: leaseway_client::Client) -> Result<(), leaseway_client::OpenError> {
+    /// let searches = client.resource("searches").wants(10.0).open()?;
+    /// loop {
+    ///     // What keeps to `searches.capacity()` is up to this program.
+    ///     let busy = work().await;
+    ///     searches.report_use(1, busy)?;
+    /// }
+    /// # }
+    /// ```
+    pub fn report_use(&self, units: u64, busy: Duration) -> Result<(), OpenError> {
+        if self.opened.report_use(units, busy) { Ok(()) } else { Err(OpenError::HasLimiter(self.id().to_owned())) }
     }
 
     /// Follows what may be used.

@@ -7,7 +7,7 @@ use leaseway_core::Millis;
 use leaseway_proto::doorman as wire;
 
 use crate::{
-    pool::{PoolState, Standing},
+    pool::{LONGEST_BURST, PoolState, Standing},
     session::{Ask, Given, Lease, Release, Wire},
     wants::Wants,
 };
@@ -84,6 +84,10 @@ fn pool(state: &wire::PoolState) -> PoolState {
         assigned: number(state.assigned),
         min_capacity: number(state.min_capacity),
         reason: state.reason.clone().filter(|reason| !reason.is_empty()),
+        burst: state
+            .burst_seconds
+            .filter(|burst| *burst >= 0.0)
+            .map(|burst| Duration::from_secs_f64(burst.min(LONGEST_BURST.as_secs_f64()))),
     }
 }
 
@@ -249,9 +253,18 @@ mod tests {
             assigned: Some(f64::NAN),
             min_capacity: Some(2.0),
             reason: Some(String::new()),
+            burst_seconds: None,
         };
+        for (said, burst) in [(6.0, 6), (0.0, 0), (1e9, 3600)] {
+            let state = wire::PoolState { burst_seconds: Some(said), ..state.clone() };
+            assert_eq!(pool(&state).burst, Some(Duration::from_secs(burst)));
+        }
+        for nonsense in [-1.0, f64::NAN] {
+            assert_eq!(pool(&wire::PoolState { burst_seconds: Some(nonsense), ..state.clone() }).burst, None);
+        }
         let answer = wire::ResourceResponse { pool: Some(state), ..response(Some(given_for(None))) };
-        let expected = PoolState { standing: Standing::Revoking, assigned: 0.0, min_capacity: 2.0, reason: None };
+        let standing = Standing::Revoking;
+        let expected = PoolState { standing, assigned: 0.0, min_capacity: 2.0, reason: None, burst: None };
         assert_eq!(pools(&[answer]), [("r".into(), Some(expected))]);
         assert_eq!(pools(&[response(Some(given_for(None)))]), [("r".into(), None)], "it is no pool");
     }

@@ -1,10 +1,10 @@
 //! `leaseway pool show`.
 
 use clap::Args;
-use leaseway_proto::pools::{GetPoolRequest, GetPoolResponse, Totals};
+use leaseway_proto::pools::{GetPoolRequest, GetPoolResponse, Memory, Totals};
 use serde_json::{Value, json};
 
-use super::memory_name;
+use super::{NOT_KEPT, memory_name};
 use crate::{
     Outcome,
     admin::AdminTarget,
@@ -82,6 +82,9 @@ fn notes(pool: &GetPoolResponse, totals: &Totals) -> Vec<String> {
         (times, true) => format!("more is used than can be served, for the {times}. time since this master began"),
     };
     notes.push(overloads);
+    if pool.memory() == Memory::Process {
+        notes.push(NOT_KEPT.to_owned());
+    }
     notes.push(format!(
         "waiting: {} free, {} priority; to lose what they have when they ask: {}",
         pool.free_waiting, pool.priority_waiting, pool.revoking

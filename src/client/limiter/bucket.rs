@@ -7,6 +7,8 @@
 //!
 //! **What is handed back** unused leaves the credit that there would be without it, and no more: see [`promises`].
 
+use std::time::Duration;
+
 use crate::{
     Capacity,
     limiter::{
@@ -33,6 +35,8 @@ const MOST: f64 = 1e15;
 #[derive(Debug)]
 pub(super) struct Bucket {
     burst: Burst,
+    /// What a server lets be saved up, if it says that.
+    buffer: Option<Duration>,
     capacity: Capacity,
     /// Units per nanosecond.
     rate: u128,
@@ -55,9 +59,10 @@ impl Bucket {
         let capacity = Capacity::NONE;
         Bucket {
             burst,
+            buffer: None,
             capacity,
             rate: 0,
-            depth: depth(burst, capacity),
+            depth: depth(burst.permits(capacity)),
             credit: 0,
             saving: 0,
             promises: Promises::default(),
@@ -72,6 +77,18 @@ impl Bucket {
     pub(super) fn recharging(&mut self, now: Nanos) -> Nanos {
         self.settle(now);
         self.recharging
+    }
+
+    /// From now on this capacity, of which a server lets so much time be saved up; absent: as much as the burst says.
+    pub(super) fn set(&mut self, now: Nanos, capacity: Capacity, buffer: Option<Duration>) {
+        self.settle(now);
+        self.buffer = buffer;
+        self.set_capacity(now, capacity);
+    }
+
+    /// The permits that may be saved up.
+    fn permits(&self) -> f64 {
+        self.burst.within(self.capacity, self.buffer)
     }
 
     /// How much of the time ahead it takes until credit is all it may be.
@@ -121,7 +138,7 @@ impl Meter for Bucket {
             // Multiplying by a power of two is exact; the conversion cuts.
             false => (capacity.get().min(MOST) * RATE) as u128,
         };
-        self.depth = depth(self.burst, capacity);
+        self.depth = depth(self.permits());
         self.spill();
     }
 
@@ -151,7 +168,7 @@ impl Meter for Bucket {
     }
 
     fn most_at_once(&self) -> Option<f64> {
-        (self.rate > 0).then(|| self.burst.permits(self.capacity))
+        (self.rate > 0).then(|| self.permits())
     }
 
     fn save_for(&mut self, now: Nanos, n: u32) {
@@ -186,9 +203,9 @@ impl Meter for Bucket {
     }
 }
 
-fn depth(burst: Burst, capacity: Capacity) -> u128 {
+fn depth(permits: f64) -> u128 {
     // The same power of two as for rates, so that it is as exact.
-    (burst.permits(capacity).min(MOST) * RATE) as u128 * (PERMIT >> 40)
+    (permits.min(MOST) * RATE) as u128 * (PERMIT >> 40)
 }
 
 fn units(permits: u64) -> u128 {

@@ -1,5 +1,7 @@
 //! How much unused capacity of a rate may be saved up.
 
+use std::time::Duration;
+
 use crate::Capacity;
 
 /// How late a waiter may be woken without any capacity being lost. tokio's timer wakes one to two milliseconds late, and a
@@ -9,6 +11,9 @@ use crate::Capacity;
 const SMOOTH_SECONDS: f64 = 0.020;
 
 /// How much of a rate's unused capacity may be used later, all at once.
+///
+/// In a pool (PRIORITY_POOL) the server says how much: `burst_seconds` of the capacity. While the lease of a pool is in force that takes
+/// the place of [`Burst::Smooth`]; any other choice counts only where it is less.
 ///
 /// In any span of T seconds a limiter admits at most capacity · T + burst. The burst is at least one permit, and at least
 /// the largest number that anybody waits for at once: whoever waits for more than the burst is admitted when it has been
@@ -35,5 +40,14 @@ impl Burst {
         };
         // `max` also turns NaN into one.
         permits.max(1.0)
+    }
+
+    /// The same where a server lets so much time of the capacity be saved up: that, but for one who has chosen to save up less; and
+    /// never less than timers need.
+    pub(super) fn within(self, capacity: Capacity, buffer: Option<Duration>) -> f64 {
+        let Some(buffer) = buffer else { return self.permits(capacity) };
+        let buffer = (capacity.get() * buffer.as_secs_f64()).max(Burst::Smooth.permits(capacity));
+        // Without limit nothing has to be saved up.
+        if self == Burst::Smooth || capacity.is_unlimited() { buffer } else { buffer.min(self.permits(capacity)) }
     }
 }

@@ -40,6 +40,11 @@ impl RateLimiter {
         self.gate.set_capacity(capacity);
     }
 
+    /// As [`set_capacity`](RateLimiter::set_capacity), where a server lets so much time of it be saved up.
+    pub(crate) fn set(&self, capacity: Capacity, buffer: Option<Duration>) {
+        self.gate.change(|bucket, now| bucket.set(now, capacity, buffer));
+    }
+
     /// The capacity last set.
     pub fn capacity(&self) -> Capacity {
         self.gate.meter(Meter::capacity)

@@ -42,6 +42,10 @@ fn seconds(value: &str) -> Option<Millis> {
     Some(Millis((seconds * 1000.0).round() as u64)).filter(|span| span.0 > 0)
 }
 
+fn short(value: &str) -> Option<Millis> {
+    number(value, 0.0..=3600.0).map(|seconds| Millis((seconds * 1000.0).round() as u64))
+}
+
 fn in_seconds(span: Millis) -> String {
     (span.0 as f64 / 1000.0).to_string()
 }
@@ -139,7 +143,7 @@ pub(crate) const PARAMETERS: [PoolParameter; 20] = [
         |value: &str| value.parse().ok().filter(|most| *most <= 10_000_000),
         |value: usize| value.to_string()
     ),
-    parameter!("burst_seconds", SECONDS, burst, seconds, in_seconds),
+    parameter!("burst_seconds", "seconds from 0 to 3600", burst, short, in_seconds),
     parameter!(
         "usage_update_units",
         "a cost from 0 (off) to 1e15",

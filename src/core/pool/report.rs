@@ -88,6 +88,8 @@ pub struct PoolState {
     pub min_capacity: Amount,
     /// Why it has no more, if it has nothing.
     pub reason: Option<Cause>,
+    /// What it may save up: so much time of its capacity.
+    pub burst: Millis,
 }
 
 /// Which holders to list.
@@ -180,6 +182,7 @@ impl Pool {
             assigned: assigned.map_or(Amount::ZERO, |assigned| assigned.of(self.total, least)),
             min_capacity: least,
             reason: (!member.is_connected()).then_some(member.cause),
+            burst: self.settings.burst,
         })
     }
 

@@ -91,7 +91,7 @@ pub struct PoolSettings {
     pub free_key: FreeKey,
     /// So many balances of clients that are away are remembered; the smallest go first.
     pub max_remembered: usize,
-    /// Clients keep buckets of so many seconds of their capacity. The pool only passes it on.
+    /// Clients may save up so much time of their capacity while they use less. The pool tells them; they keep to it.
     pub burst: Millis,
     /// An event tells what a client has cost whenever that is so much more; zero: never.
     pub usage_update_units: f64,

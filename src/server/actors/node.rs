@@ -134,6 +134,8 @@ pub enum Handover {
 
 /// How long a server that stops waits for its pools.
 const PARTING: Duration = Duration::from_secs(1);
+/// So many of them say their last at once.
+const PART_AT_ONCE: usize = 64;
 
 /// Talks to the node, and through its directory to resources.
 #[derive(Clone)]
@@ -432,17 +434,16 @@ impl NodeHandle {
     /// Returns when they know, or after a moment.
     pub async fn part(&self) {
         let parting = async {
-            let mut replies = Vec::new();
-            for handle in self.directory.living() {
-                let (reply, parted) = oneshot::channel();
-                // One whose mailbox is full has said what was due a tick ago.
-                if handle.send(Command::Part { reply }).is_ok() {
-                    replies.push(parted);
-                }
-            }
-            for under_way in join_all(replies).await.into_iter().flatten().flatten() {
-                while !under_way.is_over() {
-                    tokio::time::sleep(Duration::from_millis(5)).await;
+            for some in self.directory.living().chunks(PART_AT_ONCE) {
+                let part = |handle: &ResourceHandle| {
+                    let (reply, parted) = oneshot::channel();
+                    // One whose mailbox is full has said what was due a tick ago.
+                    handle.send(Command::Part { reply }).is_ok().then_some(parted)
+                };
+                for under_way in join_all(some.iter().filter_map(part)).await.into_iter().flatten().flatten() {
+                    while !under_way.is_over() {
+                        tokio::time::sleep(Duration::from_millis(5)).await;
+                    }
                 }
             }
         };

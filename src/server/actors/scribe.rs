@@ -121,7 +121,7 @@ async fn propose(quorum: &Quorum, writings: Vec<Writing>) {
     let Some(reign) = writings.first().map(|writing| writing.reign.clone()) else { return };
     let (facts, receipts): (Vec<Fact>, Vec<_>) =
         writings.into_iter().map(|writing| (writing.fact, writing.receipt)).unzip();
-    metrics::promises_written(facts.len());
+    metrics::promises_written(facts.iter().filter(|fact| !matches!(fact, Fact::Pool { .. })).count());
     match quorum.propose(&reign, facts).await {
         Ok(()) => receipts.into_iter().flatten().for_each(Receipt::confirm),
         Err(ProposeError::Deposed) => tracing::debug!(term = reign.term(), "what was to be promised comes too late"),

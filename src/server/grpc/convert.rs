@@ -364,6 +364,7 @@ fn pool_state(state: &PoolState) -> wire::PoolState {
         assigned: (state.assigned > Amount::ZERO).then(|| state.assigned.get()),
         min_capacity: Some(state.min_capacity.get()),
         reason: state.reason.map(|reason| reason.name().to_owned()),
+        burst_seconds: Some(state.burst.0 as f64 / 1000.0),
     }
 }
 

@@ -125,16 +125,17 @@ fn what_a_priority_client_has_cost_goes_on_and_is_billed_once() {
     pool.fails_over(2);
     let after = pool.member("p");
     near(after.time_cost, before.time_cost + 8.0, 1.0);
-    near(after.request_cost, 133.0, 7.0);
-    pool.serve(&["p"], 50, 0.5, 7.0);
+    let sixteenth = (before.time_cost + before.request_cost) / 16.0;
+    near(after.request_cost, 133.0, sixteenth);
+    pool.serve(&["p"], 70, 0.5, 7.0);
     pool.pond.release("p");
     let events = pool.pond.events();
     let last = events.iter().filter(|event| event.kind == PoolEventKind::Disconnected).collect::<Vec<_>>();
     let [Some(bill)] = last.iter().map(|event| event.client.as_ref()).collect::<Vec<_>>()[..] else {
         panic!("{last:?}")
     };
-    near(bill.time_cost, 4.0 * 152.0, 1.0);
-    near(bill.request_cost, 203.0, 7.0);
+    near(bill.time_cost, 4.0 * 172.0, 1.0);
+    near(bill.request_cost, 231.0, sixteenth);
     assert!(bill.is_priority);
 }
 

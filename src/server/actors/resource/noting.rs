@@ -23,8 +23,8 @@ use super::{
 const ENTRIES: usize = 64;
 const BYTES: usize = 16 << 10;
 /// What may be said when this master goes.
-const LAST_ENTRIES: usize = 4096;
-const LAST_BYTES: usize = 512 << 10;
+const LAST_ENTRIES: usize = 1024;
+const LAST_BYTES: usize = 128 << 10;
 /// Turns of all pools come so far apart: 1,280 entries and 320 KiB in a second.
 const APART: Duration = Duration::from_millis(50);
 
