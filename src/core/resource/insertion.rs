@@ -50,6 +50,7 @@ impl Resource {
         if known.is_none() && confirmation == Confirmation::Nothing && claimed.capacity > Amount::ZERO {
             self.cannot_account_for(&ask, now.at);
         }
+        self.learn(slot, claimed, confirmation, now.at);
         let (kind, heeds_terms) = (ask.kind, heeds_terms(&ask));
         self.pool_hears(slot, &ask, claimed.capacity);
         self.put_claims(slot, ask);
