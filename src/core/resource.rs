@@ -6,6 +6,7 @@
 
 mod hints;
 mod insertion;
+mod learning;
 mod messages;
 mod pool;
 mod promises;
@@ -14,6 +15,7 @@ mod settle;
 mod supply;
 mod units;
 
+use learning::Learned;
 use pool::Measured;
 use promises::Keeper;
 use supply::Origin;
@@ -70,6 +72,8 @@ pub struct Resource {
     origin: Origin,
     since: Millis,
     learning_until: Millis,
+    /// While it learns.
+    learned: Option<Box<Learned>>,
     max_holders: usize,
     tokens: Tokens,
     ledger: Ledger,
@@ -124,7 +128,7 @@ struct Seat {
     claimed: Claimed,
 }
 
-/// What a holder says it has, as far as learning mode honours it.
+/// What a holder says it has, as far as it may still be live.
 #[derive(Clone, Copy, Default)]
 struct Claimed {
     capacity: Amount,
@@ -148,6 +152,7 @@ impl Resource {
             origin: source.into(),
             since,
             learning_until,
+            learned: None,
             max_holders,
             tokens: Tokens::new(term),
             ledger: Ledger::new(seed),
@@ -328,11 +333,6 @@ impl Resource {
         size_of::<Self>() + pool + self.ledger.bytes() + self.division.bytes() + self.watch_list.bytes() + promises
     }
 
-    /// Whether it still listens instead of dividing. Where capacity is not shared there is nothing to learn.
-    pub fn is_learning(&self, now: Millis) -> bool {
-        now < self.learning_until && self.is_bounded()
-    }
-
     /// Whether what is granted comes out of one sum: dividing algorithms, and everything that is cut from a parent's
     /// lease, unless that says what each client may have.
     pub fn is_bounded(&self) -> bool {
@@ -352,7 +352,7 @@ impl Resource {
 
     fn expire(&mut self, now: Millis, budget: usize) {
         let (division, counters, watch_list) = (&mut self.division, &mut self.counters, &mut self.watch_list);
-        let (keeper, rotation) = (&mut self.keeper, &mut self.rotation);
+        let (keeper, rotation, learned) = (&mut self.keeper, &mut self.rotation, &mut self.learned);
         let mut lapsed = self.pool.is_some().then_some(&mut self.lapsed);
         self.ledger.expire(now, budget, |slot, forgotten| {
             if let Some(holder) = &forgotten {
@@ -360,6 +360,9 @@ impl Resource {
                 watch_list.remove(holder.watch);
                 if let Some(rotation) = rotation {
                     rotation.forget(slot);
+                }
+                if let Some(learned) = learned {
+                    learned.forget(slot);
                 }
                 counters.expired += 1;
             }
@@ -387,6 +390,9 @@ impl Resource {
             self.watch_list.remove(holder.watch);
             if let Some(rotation) = &mut self.rotation {
                 rotation.forget(slot);
+            }
+            if let Some(learned) = &mut self.learned {
+                learned.forget(slot);
             }
             self.note_gone(slot, holder);
             self.pool_loses(slot, Cause::Released);

@@ -52,6 +52,7 @@ impl Resource {
         if known.is_none() && confirmation == Confirmation::Nothing && claimed.capacity > Amount::ZERO {
             self.cannot_account_for(&ask, now.at);
         }
+        self.learn(slot, claimed, confirmation, now.at);
         let heeds_terms = heeds_terms(&ask);
         self.pool_hears(slot, &ask, claimed.capacity);
         self.put_claims(slot, ask);

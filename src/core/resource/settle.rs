@@ -40,7 +40,8 @@ impl Resource {
             *grant = without_crumb(*grant, party.due, total);
         }
         if self.is_learning(now.at) {
-            let short = workspace.parties.iter().zip(&workspace.grants).filter(|(party, grant)| **grant < party.due);
+            let short =
+                workspace.seats.iter().zip(&workspace.grants).filter(|(seat, grant)| **grant < self.had(seat.slot));
             self.counters.learning_excess += short.count() as u64;
         }
         for ((seat, party), grant) in workspace.seats.iter().zip(&workspace.parties).zip(&workspace.grants) {
@@ -72,8 +73,7 @@ impl Resource {
                 current = current.max(holder.leases.held(now));
             }
             let due = if learning && !self.supply_has_ended(now) {
-                // What was given here may go by a request that was long under way, and said more than the holder has.
-                self.given_back(if seat.claimed.is_former { claimed } else { current.max(claimed) })
+                self.given_back(seat.slot)
             } else {
                 self.due_now(seat.slot, now, &mut workspace.terms)
             };
@@ -86,13 +86,6 @@ impl Resource {
             workspace.parties.push(Party { due, current, floor });
         }
         free
-    }
-
-    /// What learning mode gives back to one who has so much. Where more is out than there is (the parent's lease has shrunk
-    /// meanwhile) all keep the same part: what is renewed must not last beyond the lease that it was cut from.
-    fn given_back(&self, has: Amount) -> Amount {
-        let (held, total) = (self.ledger.sums().held, self.total());
-        if held <= Sum::from(total) { has } else { Amount::clamped(has.get() * total.get() / held.get()) }
     }
 
     /// What a holder should end up with while the node has a lease; after that, nothing.

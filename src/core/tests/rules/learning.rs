@@ -36,6 +36,45 @@ fn together_they_never_get_back_more_than_there_is() {
     assert_eq!(desk.counters().learning_excess, 2);
 }
 
+/// Everybody comes back in this order, and refreshes so often; what each has in the end.
+fn learnt(order: &[usize], refreshes: usize, reuse: Reuse) -> Vec<f64> {
+    const HAD: [f64; 3] = [70.0, 50.0, 80.0];
+    let mut desk = learner(Settings { reuse, ..fair(100.0) });
+    for n in order {
+        desk.deliver(ask(&n.to_string(), 90.0, Some(inherited(HAD[*n], 50))));
+    }
+    for _ in 0..refreshes {
+        desk.pass(5_000);
+        for n in order {
+            desk.asks(&n.to_string(), 90.0);
+        }
+    }
+    (0..HAD.len()).map(|n| desk.report(&n.to_string()).granted.get()).collect()
+}
+
+#[test]
+fn of_more_than_there_is_all_get_the_same_part_whoever_came_first() {
+    for order in [[0, 1, 2], [2, 1, 0], [1, 2, 0]] {
+        // The first is told what it gets less with its first refresh, confirms it with its second, and then there is room.
+        for (reuse, refreshes) in [(Reuse::Prompt, 2), (Reuse::Confirmed, 3)] {
+            let got = learnt(&order, refreshes, reuse);
+            let off = got.iter().zip([35.0, 25.0, 40.0]).map(|(got, part): (&f64, f64)| (got - part).abs());
+            assert!(off.fold(0.0, f64::max) < 1e-9, "{order:?} {reuse:?}: {got:?}");
+        }
+    }
+}
+
+#[test]
+fn one_that_goes_leaves_its_part_to_the_others() {
+    let mut desk = learner(fair(100.0));
+    for (id, had) in [("a", 70.0), ("b", 50.0)] {
+        desk.deliver(ask(id, 90.0, Some(inherited(had, 50))));
+    }
+    desk.pass(5_000);
+    desk.release(HolderKind::Client, "a", None);
+    assert_eq!(desk.asks("b", 90.0), 50.0, "all that it had, and no more");
+}
+
 #[test]
 fn it_ends_on_time_and_then_divides() {
     let mut desk = learner(fair(100.0));
