@@ -36,6 +36,7 @@ mod scenarios {
     mod client_books;
     mod client_leases;
     mod client_limits;
+    mod client_outages;
     mod client_servers;
     mod client_weight;
     mod cluster_cli;
