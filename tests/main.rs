@@ -34,6 +34,7 @@ mod scenarios {
     mod bytes;
     mod chaos;
     mod client_books;
+    mod client_demand;
     mod client_leases;
     mod client_limits;
     mod client_outages;
