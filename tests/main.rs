@@ -35,8 +35,10 @@ mod scenarios {
     mod bytes;
     mod chaos;
     mod client_books;
+    mod client_demand;
     mod client_leases;
     mod client_limits;
+    mod client_outages;
     mod client_servers;
     mod client_weight;
     mod cluster_cli;

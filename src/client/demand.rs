@@ -2,17 +2,22 @@
 //!
 //! What counts is demand and not what is served: callers count when they come. Otherwise a limited client would see no
 //! more demand than it has capacity, and never ask for more. Those who wait count besides, with what it takes to serve
-//! them within a second.
+//! them within a second, for as long as they wait.
 //!
 //! Callers that only come back when they have been served hide what they would do without a limit: one that waits for half
-//! of its time would come twice as often. So if somebody waits for the part f of the time, the demand is what arrives
-//! divided by 1 − f. When f has just become large, what arrived before says little: then it is at least what must have
-//! been served meanwhile, capacity · f, divided by the same. Neither is believed beyond a factor of two: more is,
-//! when that has been granted and somebody still waits.
+//! of its time would come twice as often. How often that is shows while nobody waits: so the demand is what arrives in that time,
+//! divided by that time, if that is more than what arrives altogether. Callers that come anyway, served or not, come as
+//! often then as they always do; so they are not taken for more than they are.
+//!
+//! When somebody waits nearly all of the time there is no such time to look at. If the line does not get shorter meanwhile the
+//! capacity is doubled, until it does or the server gives no more. This is a guess: it is gone with the line. Callers
+//! that wait because there is no lease yet say nothing about scarcity: they are a burst to be served, and the look at the flow begins
+//! after them.
 //!
 //! More demand is believed at once, less slowly: asking for too little makes callers wait, asking for too much costs others
 //! for a few refreshes. So wants rise with the demand, and fall along an exponential with a time constant of three refresh
-//! intervals.
+//! intervals. In the first refresh interval too little is known for that: wants follow what has been seen. Of k arrivals
+//! about √k more or less would have been as likely; that spread remains.
 //!
 //! The time is an argument. How often samples are taken does not matter, as long as there is one per refresh.
 
@@ -20,7 +25,7 @@ use std::time::Duration;
 
 use leaseway_core::Millis;
 
-use self::steady::Steady;
+use self::steady::{Seen, Steady};
 
 mod steady;
 
@@ -33,11 +38,26 @@ const HOLD: f64 = 1.0;
 /// Nobody should have to wait for longer, in seconds.
 const BACKLOG: f64 = 1.0;
 
+/// Callers that are served within so many seconds are no backlog.
+const PROMPT: f64 = 0.25;
+
+/// The first of all is to be served within so many seconds: it has waited for a lease already.
+const FIRST: f64 = 0.1;
+
+/// Fewer arrivals than this in a refresh interval are none.
+const IDLE: f64 = 0.25;
+
 /// What callers would do without a limit is believed up to this many times the capacity.
 const GROWTH: f64 = 2.0;
 
 /// How much of the time somebody waits is not judged by less than this.
 const LOOK: Millis = Millis(50);
+
+/// Of a flow of which little is known: how soon to look again while callers wait...
+const AGAIN: Millis = Millis(100);
+
+/// ... and after how long what was asked for a burst is no longer needed.
+const SETTLED: Millis = Millis(1_000);
 
 /// Wants that are less than this part above the demand are the demand.
 const CLOSE: f64 = 1e-3;
@@ -73,10 +93,16 @@ pub struct Demand {
     level: f64,
     /// The demand that wants fall to.
     demand: f64,
+    /// What is wanted at least as long as callers wait.
+    guess: f64,
+    /// What it takes to serve those who wait now, besides.
+    backlog: f64,
+    /// Of a rate: whether callers waited when it was last looked at.
+    waits: bool,
     at: Millis,
     /// Until when wants do not fall.
     hold: Millis,
-    held_up: HeldUp,
+    line: Line,
 }
 
 /// What a limiter says.
@@ -85,6 +111,8 @@ pub struct Sample {
     /// Of a rate: what has [arrived](crate::limiter::RateLimiter::arrived), ever. Of a gauge: what is in use, or better its
     /// [peak](crate::limiter::GaugeLimiter::take_peak), which includes those who wait and what came and went.
     pub count: u64,
+    /// Of a rate: what has arrived while [nobody waited](crate::limiter::RateLimiter::arrived_freely), ever.
+    pub freely: u64,
     /// Permits that are waited for now; none besides a peak.
     pub waiting: u64,
     /// For how long somebody has been [waiting](crate::limiter::RateLimiter::queued), ever. Gauges: nothing, for whoever
@@ -94,23 +122,30 @@ pub struct Sample {
     pub capacity: f64,
 }
 
-/// How much of the time somebody has to wait.
+/// Whether callers wait because there is too little, or only for their turn.
 #[derive(Debug, Default)]
-struct HeldUp {
+struct Line {
     at: Millis,
     queued: Duration,
-    part: f64,
+    /// How many have been served.
+    served: u64,
+    waiting: u64,
 }
 
-impl HeldUp {
-    fn sample(&mut self, now: Millis, queued: Duration) -> f64 {
-        let span = now.since(self.at);
-        if span >= LOOK {
-            let waited = queued.saturating_sub(self.queued).as_secs_f64() * 1000.0;
-            self.part = (waited / span.0 as f64).clamp(0.0, 1.0);
-            (self.at, self.queued) = (now, queued);
+impl Line {
+    /// What callers may want of whom some have been served since the last look, while others have taken their places: by how much
+    /// of the time somebody waited, more than what there is. As long as none is served nothing is known.
+    fn look(&mut self, now: Millis, sample: &Sample) -> Option<f64> {
+        let (span, served) = (now.since(self.at), sample.count.saturating_sub(sample.waiting));
+        if span < LOOK || (sample.waiting > 0 && self.waiting > 0 && served <= self.served) {
+            return None;
         }
-        self.part
+        let waited = sample.queued.saturating_sub(self.queued).as_secs_f64() * 1000.0;
+        let part = (waited / span.0 as f64).clamp(0.0, 1.0);
+        let replaced = self.waiting > 0 && sample.waiting >= self.waiting;
+        *self = Line { at: now, queued: sample.queued, served, waiting: sample.waiting };
+        let guess = sample.capacity * (part / (1.0 - part)).min(GROWTH);
+        Some(if replaced && guess.is_finite() { guess } else { 0.0 })
     }
 }
 
@@ -134,30 +169,49 @@ impl Demand {
             refresh: refresh.as_secs_f64(),
             level: 0.0,
             demand: 0.0,
+            guess: 0.0,
+            backlog: 0.0,
+            waits: false,
             at: zero,
             hold: zero,
-            held_up: HeldUp::default(),
+            line: Line::default(),
         }
     }
 
     /// What a limiter says at `now`. Arrivals of a rate are counted from the first sample on, which belongs to the moment the
     /// limiter was made.
     pub fn sample(&mut self, now: Millis, sample: Sample) {
-        self.level = self.wants(now);
+        self.level = self.remembered(now);
         self.at = Millis(self.at.0.max(now.0));
         let waiting = sample.waiting as f64;
-        self.demand = match &mut self.source {
+        let (before, mut forgets) = (self.demand, false);
+        match &mut self.source {
             Source::Rate(steady) => {
-                let part = self.held_up.sample(self.at, sample.queued);
-                let freely = steady.sample(now, sample.count) * (1.0 / (1.0 - part)).min(GROWTH);
-                // While somebody waits, the capacity is used: so much of it has been for that part of the time.
-                let at_least = sample.capacity * (part / (1.0 - part)).min(GROWTH);
-                let arriving = freely + waiting / BACKLOG;
-                if at_least.is_finite() { arriving.max(at_least) } else { arriving }
+                let idle = self.demand * self.refresh < IDLE;
+                if idle && sample.waiting > 0 && sample.waiting >= steady.lately(self.at, sample.count) {
+                    // All there is are callers that wait for something to be asked for: a burst, and no flow yet.
+                    steady.begin_anew(sample.waiting);
+                }
+                let flow =
+                    steady.sample(self.at, Seen { count: sample.count, freely: sample.freely, queued: sample.queued });
+                forgets = steady.is_young(self.at);
+                self.demand = flow.all.max(flow.freely.min(flow.all * GROWTH));
+                let first = forgets && steady.first_are_waiting(sample.count.saturating_sub(sample.waiting));
+                self.backlog = backlog(first, waiting, sample.capacity);
+                self.waits = sample.waiting > 0;
+                match self.line.look(self.at, &sample) {
+                    // Nothing is taken from those who wait.
+                    Some(guess) if forgets && waiting > 0.0 => self.guess = guess.max(self.guess),
+                    Some(guess) => self.guess = guess,
+                    None => {}
+                }
+                if forgets && waiting > 0.0 {
+                    self.demand = self.demand.max(before);
+                }
             }
-            Source::Gauge => sample.count as f64 + waiting,
-        };
-        if self.demand >= self.level {
+            Source::Gauge => self.demand = sample.count as f64 + waiting,
+        }
+        if self.demand >= self.level || forgets {
             self.level = self.demand;
             self.hold = self.at;
             if matches!(self.source, Source::Gauge) {
@@ -168,10 +222,36 @@ impl Demand {
 
     /// What to ask for at `now`: finite and not negative.
     pub fn wants(&self, now: Millis) -> f64 {
+        self.remembered(now).max(self.guess) + self.backlog
+    }
+
+    /// When another sample would say more: soon while callers wait at a flow of which little is known, and when they have been
+    /// served, so that what was guessed for them is not held for a whole refresh interval.
+    pub fn look_again(&self) -> Option<Millis> {
+        let Source::Rate(steady) = &self.source else { return None };
+        let age = steady.age(self.at);
+        let looks = [SETTLED.0, (self.refresh * 1000.0) as u64];
+        let next = looks.into_iter().find(|look| age.0 < *look).filter(|_| self.level + self.wants(self.at) > 0.0)?;
+        let soon = if self.waits { AGAIN.0 } else { next - age.0 };
+        Some(self.at.plus(Millis(soon.min(next - age.0))))
+    }
+
+    fn remembered(&self, now: Millis) -> f64 {
         let falling_since = self.at.0.max(self.hold.0);
         let seconds = now.since(Millis(falling_since)).0 as f64 / 1000.0;
         let above = (self.level - self.demand) * (-seconds / (MEMORY * self.refresh)).exp();
         if above <= self.demand * CLOSE || self.demand + above < NEGLIGIBLE { self.demand } else { self.demand + above }
+    }
+}
+
+/// What it takes to serve those who wait, besides what arrives.
+fn backlog(first: bool, waiting: f64, capacity: f64) -> f64 {
+    match () {
+        () if first => (waiting / BACKLOG).max(1.0 / FIRST),
+        () if waiting <= capacity * PROMPT => 0.0,
+        // Where fewer than one are let through in that time, none has to be faster than the next to come.
+        () if capacity > 0.0 => waiting * capacity.min(1.0 / BACKLOG),
+        () => waiting / BACKLOG,
     }
 }
 

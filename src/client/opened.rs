@@ -191,6 +191,7 @@ impl Opened {
                 now,
                 Sample {
                     count: rate.arrived(),
+                    freely: rate.arrived_freely(),
                     waiting: rate.waiting(),
                     queued: rate.queued(),
                     capacity: rate.capacity().get(),
@@ -200,6 +201,14 @@ impl Opened {
             Limiter::None => {}
         }
         demand.wants(now)
+    }
+
+    /// When its wants should be estimated again, if that should not wait for the next refresh.
+    pub(crate) fn look_again(&self) -> Option<Millis> {
+        match &*self.source.lock().unwrap_or_else(PoisonError::into_inner) {
+            Source::Estimated(demand) => demand.look_again(),
+            Source::Fixed(_) => None,
+        }
     }
 
     /// Whether somebody waits whose demand has to be estimated.

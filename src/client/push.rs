@@ -12,6 +12,8 @@ use crate::transport::Connection;
 /// The pause after a stream has ended or could not be had; it doubles up to [`PAUSE_MAX`].
 const PAUSE_FIRST: Duration = Duration::from_secs(1);
 const PAUSE_MAX: Duration = Duration::from_secs(60);
+/// Clients whose server is back ask for their streams within so long: not all in the same instant.
+const JITTER: Duration = Duration::from_millis(100);
 /// A server without hints may be replaced by one that has them.
 const PAUSE_UNSUPPORTED: Duration = Duration::from_secs(600);
 
@@ -46,6 +48,10 @@ pub struct Hints {
     connection: Option<Arc<Connection>>,
     stage: Stage,
     pause: Duration,
+    /// When a stream was last asked for.
+    asked: Option<Instant>,
+    /// The server has turned the last stream away: that it answers requests changes nothing.
+    refused: bool,
 }
 
 enum Stage {
@@ -53,6 +59,16 @@ enum Stage {
     Idle(Instant),
     Opening(Pin<Box<dyn Future<Output = Result<Streaming<Hint>, Status>> + Send>>),
     Open(Box<Streaming<Hint>>),
+}
+
+impl std::fmt::Debug for Stage {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Stage::Idle(until) => f.debug_tuple("Idle").field(until).finish(),
+            Stage::Opening(_) => f.write_str("Opening"),
+            Stage::Open(_) => f.write_str("Open"),
+        }
+    }
 }
 
 impl std::fmt::Debug for Hints {
@@ -64,16 +80,31 @@ impl std::fmt::Debug for Hints {
 impl Hints {
     /// Nobody is listened to yet.
     pub fn new(listener: Listener) -> Hints {
-        Hints { listener, connection: None, stage: Stage::Idle(Instant::now()), pause: PAUSE_FIRST }
+        Hints {
+            listener,
+            connection: None,
+            stage: Stage::Idle(Instant::now()),
+            pause: PAUSE_FIRST,
+            asked: None,
+            refused: false,
+        }
     }
 
-    /// The server behind `connection` has answered as master: hints come from there.
+    /// The server behind `connection` has answered as master: hints come from there. A stream that has broken is asked for at
+    /// once, at most one in [`PAUSE_FIRST`]: the answer shows that the server is there.
     pub fn follow(&mut self, connection: &Arc<Connection>) {
         if self.connection.as_ref().is_some_and(|known| Arc::ptr_eq(known, connection)) {
+            if let Stage::Idle(until) = &mut self.stage
+                && !self.refused
+            {
+                let now = Instant::now();
+                let soonest = self.asked.map_or(now, |asked| now.max(asked + PAUSE_FIRST));
+                *until = (*until).min(soonest + JITTER.mul_f64(fastrand::f64()));
+            }
             return;
         }
         self.connection = Some(Arc::clone(connection));
-        (self.stage, self.pause) = (Stage::Idle(Instant::now()), PAUSE_FIRST);
+        (self.stage, self.pause, self.asked) = (Stage::Idle(Instant::now()), PAUSE_FIRST, None);
     }
 
     /// Nobody is known to be master.
@@ -88,8 +119,9 @@ impl Hints {
             let ended = match (&mut self.stage, &self.connection) {
                 (_, None) => std::future::pending().await,
                 (Stage::Idle(until), Some(connection)) => {
+                    let connection = Arc::clone(connection);
                     tokio::time::sleep_until(*until).await;
-                    self.stage = Stage::Opening(Box::pin(open(Arc::clone(connection), self.listener.request())));
+                    self.opening(&connection);
                     continue;
                 }
                 (Stage::Opening(opening), _) => match opening.as_mut().await {
@@ -105,8 +137,19 @@ impl Hints {
                     Err(status) => status,
                 },
             };
-            self.stage = Stage::Idle(Instant::now() + self.pause_after(&ended));
+            self.ended(&ended);
         }
+    }
+
+    fn opening(&mut self, connection: &Arc<Connection>) {
+        self.asked = Some(Instant::now());
+        self.stage = Stage::Opening(Box::pin(open(Arc::clone(connection), self.listener.request())));
+    }
+
+    fn ended(&mut self, why: &Status) {
+        // Another has the stream, there are too many, there are none.
+        self.refused = matches!(why.code(), Code::Aborted | Code::ResourceExhausted | Code::Unimplemented);
+        self.stage = Stage::Idle(Instant::now() + self.pause_after(why));
     }
 
     fn heard(&mut self, hint: Hint) -> Option<Vec<String>> {
@@ -192,6 +235,41 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
+    async fn an_answer_shows_that_the_server_is_back_and_the_stream_is_asked_for_at_once() {
+        let (mut hints, connection) =
+            (hints(), Transport::new().connection(&"127.0.0.1:1".into()).expect("an address"));
+        hints.follow(&connection);
+        for _ in 0..10 {
+            hints.ended(&Status::unavailable("as told"));
+            tokio::time::advance(PAUSE_MAX).await;
+        }
+        hints.ended(&Status::unavailable("as told"));
+        hints.follow(&connection);
+        let soon = Instant::now() + JITTER;
+        assert!(matches!(hints.stage, Stage::Idle(until) if until <= soon), "{:?}", hints.stage);
+        // Should it end again at once, answers do not make it ask more often than once in a second.
+        hints.opening(&connection);
+        hints.ended(&Status::unavailable("as told"));
+        hints.follow(&connection);
+        let later = Instant::now() + PAUSE_FIRST;
+        assert!(matches!(hints.stage, Stage::Idle(until) if until >= later), "{:?}", hints.stage);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_server_that_refuses_the_stream_is_not_asked_again_because_it_answers() {
+        let connection = Transport::new().connection(&"127.0.0.1:1".into()).expect("an address");
+        for refusal in [Status::aborted(""), Status::resource_exhausted(""), Status::unimplemented("")] {
+            let mut hints = hints();
+            hints.follow(&connection);
+            hints.pause = PAUSE_MAX;
+            hints.ended(&refusal);
+            hints.follow(&connection);
+            let later = Instant::now() + PAUSE_MAX / 2;
+            assert!(matches!(hints.stage, Stage::Idle(until) if until >= later), "{refusal:?}: {:?}", hints.stage);
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
     async fn the_same_connection_is_followed_without_losing_the_pause_and_another_anew() {
         let (mut hints, transport) = (hints(), Transport::new());
         let [first, second] =
@@ -200,7 +278,7 @@ mod tests {
         let later = Instant::now() + hints.pause_after(&Status::unavailable("as told"));
         hints.stage = Stage::Idle(later);
         hints.follow(&first);
-        assert!(matches!(hints.stage, Stage::Idle(until) if until == later));
+        assert!(matches!(hints.stage, Stage::Idle(until) if until <= later) && hints.pause > PAUSE_FIRST);
         hints.follow(&second);
         assert!(matches!(hints.stage, Stage::Idle(until) if until == Instant::now()));
         assert_eq!(hints.pause, PAUSE_FIRST);

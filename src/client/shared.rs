@@ -28,6 +28,9 @@ mod tests;
 /// Demands are estimated anew no more often than that because somebody has to wait.
 const ESTIMATE_GAP: Millis = Millis(100);
 
+/// What is opened is commonly used at once: the first request waits so long for what the first caller wants.
+const FIRST_CALLER: Millis = Millis(5);
+
 pub(crate) struct Shared {
     pub(crate) id: Arc<str>,
     clock: Clock,
@@ -152,6 +155,9 @@ impl Shared {
         let opened = Arc::new(make(&self.pressure));
         state.opened.insert(Arc::clone(id), Slot { handles: 1, opened: Arc::clone(&opened) });
         state.want(now, id);
+        if opened.estimates_wants() {
+            state.session.put_off(id, now.plus(FIRST_CALLER));
+        }
         state.session.tell_again(id);
         drop(state);
         self.nudge.notify_one();
@@ -267,7 +273,7 @@ impl Shared {
         let step = Step {
             under_way: state.session.under_way(),
             wake: wake.map(|at| self.clock.instant(at)),
-            heeds_pressure: state.estimate_at.is_none(),
+            heeds_pressure: state.estimate_at.is_none_or(|at| at > now.plus(ESTIMATE_GAP)),
             // What cannot be given back now ends by itself.
             finished: state.leaving
                 && state.session.under_way().is_none()
@@ -346,13 +352,18 @@ impl State {
         let Some(slot) = self.opened.get(id) else { return };
         let (wants, mode) = (slot.opened.wants(now), slot.opened.mode);
         let changing = self.session.want(now, id, wants, mode);
+        let again = slot.opened.look_again();
         if wants.outstanding > 0.0 || (changing && slot.opened.is_under_pressure()) {
             self.estimate_soon(now);
         }
+        if let Some(at) = again {
+            self.estimate_soon(at);
+        }
     }
 
-    fn estimate_soon(&mut self, now: Millis) {
-        let at = now.max(self.estimated.plus(ESTIMATE_GAP));
+    /// At `at`, or a little later.
+    fn estimate_soon(&mut self, at: Millis) {
+        let at = at.max(self.estimated.plus(ESTIMATE_GAP));
         self.estimate_at = Some(self.estimate_at.map_or(at, |before| before.min(at)));
     }
 

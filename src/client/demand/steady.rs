@@ -4,7 +4,10 @@
 //! a flow that has changed says what it was. So several spans are looked at, from one refresh interval to [`SPANS`] of
 //! them, and the longest counts that is still in agreement with all shorter ones: a count of k in t seconds is in agreement
 //! with every rate whose expected count is within [`slack`] of k. A flow that changes beyond that is recognised as soon as
-//! the shortest span shows it, and what was before no longer counts.
+//! the shortest span shows it, and what was before no longer counts. A flow that has been looked at for less than a
+//! refresh interval is looked at over shorter spans, too.
+//!
+//! Besides, it says how often callers come while nothing holds them up, see [`Flow::freely`].
 
 use std::{collections::VecDeque, time::Duration};
 
@@ -13,17 +16,39 @@ use leaseway_core::Millis;
 /// The longest span looked at, in refresh intervals.
 const SPANS: u64 = 32;
 
-/// Counts are kept at most so often per refresh interval.
-const MARKS: u64 = 4;
+/// Counts are kept at most so often per refresh interval; one of these is the shortest span that is looked at.
+const MARKS: u64 = 8;
 
-/// Until there is one refresh interval to look back on, this part of it is the shortest span.
-const FIRST: u64 = 8;
+/// A look at a flow begins right after its first arrivals. If as many come at even times they come, on average, half a time more
+/// often than they are counted; if they know nothing of each other, as often. In between, neither is far off.
+const UNSEEN: f64 = 0.25;
 
-/// So many arrivals up to this moment.
+/// What has been seen of a flow up to a moment; all of it ever.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Seen {
+    /// Arrivals.
+    pub(super) count: u64,
+    /// Those among them that found nobody waiting.
+    pub(super) freely: u64,
+    /// For how long there was somebody waiting.
+    pub(super) queued: Duration,
+}
+
+/// Arrivals per second.
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
+pub(super) struct Flow {
+    /// All of them.
+    pub(super) all: f64,
+    /// Those that found nobody waiting, in the time in which nobody waited; the first of them is left out, for the time may begin
+    /// with it. Callers that come back when they have been served come so often without a limit, and callers that know
+    /// nothing of each other come so often anyway.
+    pub(super) freely: f64,
+}
+
 #[derive(Debug, Clone, Copy)]
 struct Mark {
     at: Millis,
-    count: u64,
+    seen: Seen,
 }
 
 /// See the module.
@@ -33,47 +58,84 @@ pub(super) struct Steady {
     refresh: u64,
     /// Oldest first.
     marks: VecDeque<Mark>,
+    /// How many were there when the look at the flow began.
+    first: f64,
 }
 
 impl Steady {
     pub(super) fn new(refresh: Duration) -> Steady {
         let refresh = u64::try_from(refresh.as_millis()).unwrap_or(u64::MAX).max(1);
-        Steady { refresh, marks: VecDeque::new() }
+        Steady { refresh, marks: VecDeque::new(), first: 0.0 }
     }
 
-    /// `count` have arrived up to `now`; says how many per second that means.
-    pub(super) fn sample(&mut self, now: Millis, count: u64) -> f64 {
-        let newest = self.marks.back().copied().unwrap_or(Mark { at: now, count });
+    /// How many have arrived within the last refresh interval, or since what is remembered begins.
+    pub(super) fn lately(&self, now: Millis, count: u64) -> u64 {
+        let before = self.marks.iter().rev().find(|mark| now.since(mark.at).0 >= self.refresh);
+        before.or(self.marks.front()).map_or(0, |mark| count.saturating_sub(mark.seen.count))
+    }
+
+    /// Whether some of those wait that were there when the look at the flow began, if so many have been served.
+    pub(super) fn first_are_waiting(&self, served: u64) -> bool {
+        self.marks.front().is_some_and(|oldest| served < oldest.seen.count)
+    }
+
+    /// What was before counts no more, and `first` are there to begin with.
+    pub(super) fn begin_anew(&mut self, first: u64) {
+        self.marks.clear();
+        self.first = first as f64;
+    }
+
+    /// For how long the flow has been looked at.
+    pub(super) fn age(&self, now: Millis) -> Millis {
+        self.marks.front().map_or(Millis(0), |oldest| now.since(oldest.at))
+    }
+
+    /// Whether it has been looked at for less than a refresh interval.
+    pub(super) fn is_young(&self, now: Millis) -> bool {
+        self.age(now).0 <= self.refresh
+    }
+
+    /// So much has been seen up to `now`; says what that means.
+    pub(super) fn sample(&mut self, now: Millis, seen: Seen) -> Flow {
+        let newest = self.marks.back().copied().unwrap_or(Mark { at: now, seen });
         // Neither time nor counts run backwards; should they seem to, nothing happened.
-        let here = Mark { at: Millis(now.0.max(newest.at.0)), count: count.max(newest.count) };
-        let rate = self.rate(here);
+        let here = Mark {
+            at: Millis(now.0.max(newest.at.0)),
+            seen: Seen {
+                count: seen.count.max(newest.seen.count),
+                freely: seen.freely.max(newest.seen.freely),
+                queued: seen.queued.max(newest.seen.queued),
+            },
+        };
+        let flow = self.flow(here);
         self.keep(here);
-        rate
+        flow
     }
 
-    fn rate(&self, here: Mark) -> f64 {
-        let shortest = match self.marks.front() {
-            Some(oldest) => self.refresh.min(here.at.since(oldest.at).0.max(self.refresh / FIRST)).max(1),
-            None => return 0.0,
-        };
+    fn flow(&self, here: Mark) -> Flow {
+        let least_span = (self.refresh / MARKS).max(1);
+        let shortest = if self.is_young(here.at) { least_span } else { self.refresh };
         let (mut least, mut most) = (0.0f64, f64::INFINITY);
-        let mut rate = 0.0;
+        let mut flow = Flow::default();
         for mark in self.marks.iter().rev() {
             let span = here.at.since(mark.at).0;
+            let oldest = mark.at == self.marks[0].at;
             // The oldest counts in any case: there is no longer look back.
-            if span < shortest && mark.at != self.marks[0].at {
+            if span < shortest && !oldest {
                 continue;
             }
-            let seconds = span.max(shortest) as f64 / 1000.0;
-            let arrived = (here.count - mark.count) as f64;
+            let seconds = span.max(least_span) as f64 / 1000.0;
+            let arrived = (here.seen.count - mark.seen.count) as f64;
             least = least.max((arrived - slack(arrived)) / seconds);
             most = most.min((arrived + slack(arrived)) / seconds);
             if least > most {
                 break;
             }
-            rate = (arrived / seconds).clamp(least, most);
+            let unseen = if oldest && self.is_young(here.at) { UNSEEN * self.first } else { 0.0 };
+            flow.all = ((arrived + unseen) / seconds).clamp(least, most);
+            flow.freely = freely(mark, &here);
         }
-        rate
+        flow
     }
 
     fn keep(&mut self, here: Mark) {
@@ -86,6 +148,14 @@ impl Steady {
             self.marks.pop_front();
         }
     }
+}
+
+fn freely(since: &Mark, until: &Mark) -> f64 {
+    let span = Duration::from_millis(until.at.since(since.at).0);
+    let free = span.saturating_sub(until.seen.queued - since.seen.queued).as_secs_f64();
+    let arrived = (until.seen.freely - since.seen.freely) as f64;
+    // Clocks may differ by a little: nothing can be said of no time at all.
+    ((arrived - 1.0) / free.max(1e-4)).max(0.0)
 }
 
 /// How far a count may be from what was to be expected. One is what even arrivals differ by, depending on when one begins

@@ -2,6 +2,8 @@ use proptest::prelude::*;
 
 use super::*;
 
+mod offered;
+
 const REFRESH: Duration = Duration::from_secs(5);
 
 fn demand(kind: Kind) -> Demand {
@@ -157,6 +159,7 @@ fn sixty_four_who_always_ask_again_want_more_than_there_is_and_not_without_bound
     // Each asks again as soon as it is served: arrivals are what is served, and all but none wait.
     for capacity in [0.5, 10.0, 1000.0, 1e6] {
         let mut flow = Flow::sampled_every(1000);
+        flow.arrived = 64.0;
         flow.run(capacity, 300, 64);
         let (least, most) = flow.run(capacity, 300, 64);
         assert!(least > capacity, "wants {least} of {capacity}");
@@ -175,6 +178,7 @@ fn wants_of_one_caller(work: f64, most: f64, looks: u64) -> f64 {
         (arrived, queued) = (arrived + per_second * 0.1, queued + waits * 0.1);
         let sample = Sample {
             count: arrived as u64,
+            freely: arrived as u64,
             waiting: u64::from(waits > 0.0),
             queued: Duration::from_secs_f64(queued),
             capacity,
@@ -208,7 +212,8 @@ fn few_calls_at_a_time_do_not_want_all_of_a_large_capacity() {
     for second in 0..100u64 {
         // Three at once each second; two of them wait for ten milliseconds.
         let queued = Duration::from_millis(second * 10);
-        demand.sample(Millis(second * 1000), Sample { count: second * 3, waiting: 0, queued, capacity: 100.0 });
+        let sample = Sample { count: second * 3, freely: second * 2, waiting: 0, queued, capacity: 100.0 };
+        demand.sample(Millis(second * 1000), sample);
     }
     let wants = demand.wants(Millis(100_000));
     assert!((2.9..3.5).contains(&wants), "{wants}");

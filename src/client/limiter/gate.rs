@@ -55,6 +55,8 @@ struct Line<M> {
     waiting: u64,
     /// Permits asked for, ever.
     arrived: u64,
+    /// Those among them that found nobody waiting.
+    arrived_freely: u64,
     /// When the head of the line can be paid, as far as it depends on time.
     due: Option<Nanos>,
     pressure: Pressure,
@@ -117,6 +119,7 @@ impl<M: Meter> Gate<M> {
             queue: Queue::new(),
             waiting: 0,
             arrived: 0,
+            arrived_freely: 0,
             due: None,
             pressure: Pressure::default(),
             peak: 0,
@@ -158,6 +161,10 @@ impl<M: Meter> Gate<M> {
 
     pub(super) fn arrived(&self) -> u64 {
         self.lock().arrived
+    }
+
+    pub(super) fn arrived_freely(&self) -> u64 {
+        self.lock().arrived_freely
     }
 
     /// The most permits in use and wanted since the last call.
@@ -250,6 +257,9 @@ impl<M: Meter> Line<M> {
     fn arrive(&mut self, now: Nanos, n: u32, after: &mut Aftermath) {
         self.arrived = self.arrived.saturating_add(u64::from(n));
         self.admit_late(now, after);
+        if self.queue.front().is_none() {
+            self.arrived_freely = self.arrived_freely.saturating_add(u64::from(n));
+        }
     }
 
     /// Takes permits for somebody who does not stand in the queue: only if nobody does.

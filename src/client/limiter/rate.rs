@@ -83,6 +83,11 @@ impl RateLimiter {
         self.gate.arrived()
     }
 
+    /// Permits asked for while nobody waited, ever.
+    pub fn arrived_freely(&self) -> u64 {
+        self.gate.arrived_freely()
+    }
+
     /// Permits taken, ever.
     pub fn taken(&self) -> u64 {
         self.gate.taken()

@@ -206,6 +206,8 @@ async fn settle(shared: &Shared, capacity: f64) {
 async fn pressure_makes_it_estimate_but_no_more_than_ten_times_a_second() {
     let shared = shared();
     let (_opened, rate) = open_rate(&shared, None);
+    assert!(shared.step().outgoing.is_none(), "the first caller may come at once");
+    pass(5).await;
     answer(&shared, 0.0);
     pass(10).await;
     assert!(shared.step().heeds_pressure);
