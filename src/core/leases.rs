@@ -134,6 +134,11 @@ impl Leases {
         self.outstanding > Amount::ZERO
     }
 
+    /// Whether it has ever said which lease it has.
+    pub(crate) fn names_leases(&self) -> bool {
+        self.confirmed.is_some()
+    }
+
     /// Whether anything was given to it here, or it reports what is outstanding; else all that is known was promised before.
     pub(crate) fn are_of_this_term(&self) -> bool {
         self.first.is_some() || self.reports_outstanding()

@@ -60,6 +60,11 @@ pub(crate) struct Asked {
 }
 
 impl Holder {
+    /// Whether it was given visibly less than it was due.
+    pub(crate) fn waits(&self) -> bool {
+        self.waits
+    }
+
     /// What all its clients want.
     pub(crate) fn wants(&self) -> Sum {
         self.claims.iter().map(|claim| claim.wants).collect()

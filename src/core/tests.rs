@@ -1,5 +1,6 @@
 //! The core as a whole: the documents' examples, the Go server's vectors, random histories, hints that are followed, transcripts.
 
+mod churn;
 mod documents;
 mod failovers;
 mod hints;

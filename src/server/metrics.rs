@@ -1,7 +1,7 @@
 //! Every metric, declared once. Doorman's names are kept (also where Prometheus would now name them differently); ours stand
 //! beside them as `leaseway_…`. Gauges are set when somebody scrapes, see [`crate::http`].
 
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock};
 
 use leaseway_core::{Counters, PoolReport, Why};
 use metrics::{
@@ -182,7 +182,10 @@ impl ResourceMeters {
 }
 
 pub(crate) fn entry_has_problem(reason: Reason) {
-    counter!("leaseway_entry_problems_total", "reason" => reason.name()).increment(1);
+    // Looked up once: one request may have as many as fit into a message.
+    static METERS: LazyLock<[Counter; Reason::ALL.len()]> =
+        LazyLock::new(|| Reason::ALL.map(|reason| counter!("leaseway_entry_problems_total", "reason" => reason.name())));
+    METERS[reason as usize].increment(1);
 }
 
 pub(crate) fn resource_unmatched() {

@@ -1,9 +1,11 @@
 //! The end of a round: what everybody in it is due, what is safe to give now, and the answers.
 
+use std::num::NonZeroU32;
+
 use super::{Resource, Workspace};
 use crate::{
     Amount, Answer, Cause, Claim, HolderKind, Lease, Millis, Now, Reuse, SafeCapacity, Sum, Terms,
-    hints::waits,
+    hints::{NOT_WATCHED, apart, waits},
     leases::Grant,
     ledger::Holder,
     planted::{self, Fault},
@@ -11,6 +13,11 @@ use crate::{
     time::certain_end,
     units::whole,
 };
+
+/// A client that was cut is to confirm that after so long, if others wait for what it gave up. Go's wait five seconds.
+const CONFIRMS_AFTER: Millis = Millis(1000);
+/// A holder that waits is to ask again after so long.
+const WAITS_FOR: Millis = Millis(5000);
 
 impl Resource {
     /// Divides and settles what the sub-round has absorbed, and begins the next.
@@ -162,6 +169,7 @@ impl Resource {
         let grant = Grant { token, capacity, end: certain_end(now.at, length) };
         let priority = self.ledger.holder(slot).claims.first().map_or(0, |claim| claim.priority);
         self.ledger.grant(slot, now.at, grant, expiry_time, self.reuse(kind));
+        let refresh = self.hastened(refresh, slot, now.at);
         self.note_granted(slot);
         let pool = self.pool_grants(slot, Cause::Asked);
         self.counters.granted += 1;
@@ -171,6 +179,36 @@ impl Resource {
             HolderKind::Client => Answer::Granted(lease),
             HolderKind::Node => Answer::Supplied(Box::new(self.supplied(slot, lease, known))),
         }
+    }
+
+    /// A holder whose answer stands in the way of others, or that waits for others, is told to ask again sooner: nobody else tells
+    /// Doorman's clients anything. One that was cut asks to confirm, as soon as it may, so that what it gave up can be used; one
+    /// that waits asks again when those who were cut may have done so. Only where it matters visibly, and only those that do
+    /// confirm: a cut that cannot be confirmed would be asked about until the older lease has ended.
+    fn hastened(&mut self, usual: Millis, slot: u32, now: Millis) -> Millis {
+        if !self.is_bounded() || self.is_learning(now) || self.pool.is_some() || self.rotation.is_some() {
+            return usual;
+        }
+        let holder = self.ledger.holder(slot);
+        if holder.watch != NOT_WATCHED {
+            // It listens for hints.
+            return usual;
+        }
+        let (held, current) = (holder.leases.held(now), holder.leases.current(now));
+        let awaited = holder.kind == HolderKind::Client && holder.leases.names_leases() && current < held;
+        let sooner = if awaited && apart(held, current) && self.ledger.waiting() > 0 {
+            CONFIRMS_AFTER
+        } else if holder.waits() {
+            WAITS_FOR
+        } else {
+            return usual;
+        };
+        let refresh = sooner.min(usual);
+        let interval = u32::try_from(refresh.0).ok().and_then(NonZeroU32::new).unwrap_or(NonZeroU32::MAX);
+        if let Some(asked) = &mut self.ledger.holder_mut(slot).asked {
+            asked.interval = interval;
+        }
+        refresh
     }
 
     /// How long a lease given now lasts, and when to ask again: never longer than the node's own, and again before it ends.

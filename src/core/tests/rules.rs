@@ -6,6 +6,7 @@
 mod capacity_changes;
 mod configure;
 mod expiry;
+mod haste;
 mod hints;
 mod learning;
 mod nodes;

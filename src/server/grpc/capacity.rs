@@ -191,7 +191,7 @@ fn passing(why: &Refused, client: &str, resource: &str, problems: &mut Problems)
         Refused::Failed(_) => Reason::Failed,
         Refused::ShuttingDown | Refused::NotMaster(_) => return Some(refused(why)),
     };
-    problems.note(reason, client, resource, why.to_string());
+    problems.note(reason, client, resource, &why.to_string());
     (reason != Reason::TooManyResources).then(|| refused(why))
 }
 

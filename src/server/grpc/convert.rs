@@ -105,7 +105,7 @@ fn client_ask(
         Ok(resource) => resource,
         Err((resource, why)) => {
             has?;
-            problems.note(Reason::BadId, client, &resource, why.to_string());
+            problems.note(Reason::BadId, client, &resource, &why.to_string());
             return Ok(None);
         }
     };
@@ -166,15 +166,15 @@ fn at_most(mut requests: Vec<ForResource>, limits: &Limits, client: &str, proble
     keys.select_nth_unstable(most);
     let mut answered = vec![false; count];
     keys[..most].iter().for_each(|(_, _, at)| answered[*at] = true);
+    let turn = format!(
+        "resource: {count} entries, this server answers {most} at a time \
+         (--max-resources-per-request raises that); this one has its turn when its lease is the next to end"
+    );
     let mut answered = answered.into_iter();
     requests.retain(|(resource, _)| {
         let stays = answered.next().unwrap_or_default();
         if !stays {
-            let turn = format!(
-                "resource: {count} entries, this server answers {most} at a time \
-                 (--max-resources-per-request raises that); this one has its turn when its lease is the next to end"
-            );
-            problems.note(Reason::TooManyInRequest, client, resource, turn);
+            problems.note(Reason::TooManyInRequest, client, resource, &turn);
         }
         stays
     });
@@ -236,7 +236,7 @@ fn node_ask(
     let resource = match allowed(resource, limits, || field("resource_id")) {
         Ok(resource) => resource,
         Err((resource, why)) => {
-            problems.note(Reason::BadId, node, &resource, why.to_string());
+            problems.note(Reason::BadId, node, &resource, &why.to_string());
             return Ok(None);
         }
     };
@@ -308,13 +308,13 @@ pub(crate) fn release_capacity(request: wire::ReleaseCapacityRequest, limits: &L
                 let release = Release { kind, id: Arc::clone(&client), token };
                 parsed.requests.push((resource, Request::Release(release)));
             }
-            Err((resource, why)) => parsed.problems.note(Reason::BadId, &client, &resource, why.to_string()),
+            Err((resource, why)) => parsed.problems.note(Reason::BadId, &client, &resource, &why.to_string()),
         }
     }
     let (count, most) = (parsed.requests.len(), limits.resources_per_request);
     for (resource, _) in parsed.requests.drain(most.min(count)..) {
         let late = Invalid::TooMany { field: "resource_id".into(), count, most, flag: "--max-resources-per-request" };
-        parsed.problems.note(Reason::TooManyInRequest, &client, &resource, late.to_string());
+        parsed.problems.note(Reason::TooManyInRequest, &client, &resource, &late.to_string());
     }
     Ok(parsed)
 }
