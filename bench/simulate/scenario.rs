@@ -326,7 +326,7 @@ impl Scenario {
         if self.length.0.0 == 0 {
             return Err("`length` is 0s, expected some time".into());
         }
-        if self.resource.refresh.0.0 == 0 || self.resource.refresh.0.0 % 1000 > 0 {
+        if self.resource.refresh.0.0 == 0 || !self.resource.refresh.0.0.is_multiple_of(1000) {
             return Err(format!(
                 "`refresh` is {}, expected whole seconds, as in a configuration",
                 self.resource.refresh

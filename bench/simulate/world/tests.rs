@@ -29,6 +29,18 @@ fn the_same_seed_gives_the_same_run_and_another_gives_another() {
     assert_ne!(first.digest, other.digest);
 }
 
+/// As in Doorman's simulation: 8 s, 4 s and 2 s. Nothing but the root's interval is in the file.
+#[test]
+fn nodes_run_the_resource_as_their_parents_say() {
+    let plan = scenario("five", |scenario| scenario.length = Span::millis(30_000));
+    let mut world = World::new(&plan, 1, Keep::default());
+    world.start().and_then(|()| world.run()).expect("nothing is broken");
+    for (place, node) in plan.tree.nodes.iter().zip(&world.nodes) {
+        let settings = node.master.as_ref().expect("nothing goes wrong").resource.settings();
+        assert_eq!(settings.refresh.0, 8_000 >> place.level, "{}", place.name);
+    }
+}
+
 #[test]
 fn one_uses_all_that_is_wanted_from_the_first_second_on() {
     let figures = run(&scenario("one", |_| {}), 1);
