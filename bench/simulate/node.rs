@@ -300,7 +300,7 @@ impl World<'_> {
             held?;
         }
         self.write(index);
-        self.store_pool_notes(index);
+        self.note_pool(index);
         self.look_into_pool(index);
         self.look(index);
         self.ask_early(index);
@@ -324,7 +324,7 @@ impl World<'_> {
     }
 
     /// What is to be remembered of a pool goes there too.
-    fn store_pool_notes(&mut self, index: usize) {
+    fn note_pool(&mut self, index: usize) {
         let (now, node) = (self.now, &mut self.nodes[index]);
         let Some(master) = &mut node.master else { return };
         if let Some(notes) = master.resource.take_notes(now, NOTES.0, NOTES.1, false) {

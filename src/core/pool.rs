@@ -310,8 +310,7 @@ impl Pool {
         member.inherited = true;
         member.granted = ceiling;
         if kind == HolderKind::Client && ceiling <= self.settings.min_capacity {
-            member.claims = [Claim::of_client(ceiling, 0)].into_iter().collect();
-            member.demand = member::Demand::of_free_client(self.settings.min_capacity);
+            member.take_for_stranger(self.settings.min_capacity);
             self.join_free(&mut member, id);
         } else {
             // Whatever it is: it keeps that until it says.

@@ -138,6 +138,12 @@ impl Member {
         }
     }
 
+    /// It has not asked yet, and is taken for one whom nobody vouches for.
+    pub(super) fn take_for_stranger(&mut self, least: Amount) {
+        self.claims = [Claim::of_client(self.granted, 0)].into_iter().collect();
+        (self.demand, self.target) = (Demand::of_free_client(least), Amount::ZERO);
+    }
+
     pub(super) fn rank(&self, slot: u32) -> Rank {
         (Reverse(self.demand.rank), self.seq, slot)
     }

@@ -233,7 +233,12 @@ impl Pool {
         self.accounts.recall(notes.balances, &self.clock);
         for (slot, (mut member, account)) in here.into_iter().zip(lifted.into_iter().flatten()) {
             let cost = costs.remove(&(member.kind, Arc::clone(&member.id)));
-            let key = cost.as_ref().and_then(|cost| cost.account.clone()).or(account);
+            let known = cost.as_ref().and_then(|cost| cost.account.clone());
+            if known.is_some() && member.inherited {
+                // Whatever was promised to it: a promise may be a little more than a place.
+                member.take_for_stranger(self.settings.min_capacity);
+            }
+            let key = known.or(account);
             if let Some(cost) = cost.filter(|_| member.is_connected()) {
                 member.costs = cost.costs(&self.clock);
                 member.note.is_noted = true;

@@ -46,7 +46,7 @@ impl Remembered {
         }
     }
 
-    /// The master is lost, and `seconds` later another begins with what is promised and remembered.
+    /// The master is lost, and `seconds` later another begins with what is promised, a little more than leases, and remembered.
     fn fails_over(&mut self, seconds: u64) {
         let assignments = self.pond.list(PoolFilter::Assigned);
         let settings = self.pond.resource.settings().clone();
@@ -56,7 +56,7 @@ impl Remembered {
         let until = now.plus(lease);
         let ceilings = held.iter().filter(|_| self.pond.now < until).map(|(id, capacity)| {
             let ceiling =
-                Ceiling { kind: HolderKind::Client, id: id.as_str().into(), amount: Amount::clamped(*capacity) };
+                Ceiling { kind: HolderKind::Client, id: id.as_str().into(), amount: Amount::clamped(*capacity * 1.02) };
             (ceiling, until)
         });
         let term = crate::Term(1 << 22);
