@@ -35,6 +35,7 @@ mod scenarios {
     mod chaos;
     mod client_books;
     mod client_demand;
+    mod client_endpoints;
     mod client_leases;
     mod client_limits;
     mod client_outages;

@@ -7,7 +7,7 @@ use tokio::{runtime::Handle, sync::watch};
 use crate::{
     Capacity,
     client::Keeper,
-    error::{OpenError, check_id, check_wants},
+    error::{NotReady, OpenError, check_id, check_wants},
     gauge::Gauge,
     limiter::{Burst, Closed, GaugeLimiter, RateLimiter},
     opened::{Limiter, Opened},
@@ -165,6 +165,11 @@ impl Resource {
             }
             () = self.keeper.shared.closed() => Err(Closed),
         }
+    }
+
+    /// Waits until it has a lease, or says why it has none.
+    pub async fn ready(&self, timeout: Duration) -> Result<(), NotReady> {
+        self.keeper.shared.ready(Some(&self.opened.id), timeout).await
     }
 
     /// Asks for so much from now on: at once if that differs by more than a tenth, else with the next refresh.

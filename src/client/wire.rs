@@ -7,6 +7,7 @@ use leaseway_core::Millis;
 use leaseway_proto::doorman as wire;
 
 use crate::{
+    endpoint,
     pool::{PoolState, Standing},
     session::{Ask, Given, Lease, Release, Wire},
     wants::Wants,
@@ -107,6 +108,11 @@ pub fn elsewhere(mastership: Option<wire::Mastership>) -> Option<Option<String>>
     mastership.map(|mastership| mastership.master_address.filter(|address| !address.is_empty()))
 }
 
+/// The peers that an answer names, without those that can be none.
+pub(crate) fn peers(answer: wire::DiscoveryResponse) -> Vec<Arc<str>> {
+    answer.endpoint.iter().filter_map(|peer| endpoint::parse(peer).ok().map(Arc::from)).collect()
+}
+
 /// Longer than any sensible lease, short enough to be added to any time.
 const LONGEST_SECS: u64 = 10 * 365 * 86_400;
 
@@ -164,6 +170,14 @@ mod tests {
             let (given, malformed) = given(vec![response(bad)], Duration::ZERO);
             assert_eq!((given.len(), malformed), (0, vec!["r".to_owned()]));
         }
+    }
+
+    #[test]
+    fn peers_that_can_be_none_are_left_out() {
+        let long = "x".repeat(100_000);
+        let endpoint = ["a:1", "", "https://b", "[::1]:2", &long, "c"].map(str::to_owned).to_vec();
+        let answer = wire::DiscoveryResponse { endpoint, ..wire::DiscoveryResponse::default() };
+        assert_eq!(peers(answer), ["a:1", "[::1]:2", "c:5100"].map(Arc::from));
     }
 
     #[test]
