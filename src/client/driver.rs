@@ -84,7 +84,12 @@ struct UnderWay {
 }
 
 enum Answer {
-    Given { given: Vec<Given>, malformed: Vec<String>, pools: Vec<(Arc<str>, Option<PoolState>)> },
+    Given {
+        given: Vec<Given>,
+        malformed: Vec<String>,
+        pools: Vec<(Arc<str>, Option<PoolState>)>,
+        priorities: Vec<(Arc<str>, i64)>,
+    },
     Released,
     Elsewhere(Option<String>),
 }
@@ -208,7 +213,7 @@ impl Driver {
         let Some(UnderWay { number, method, server, sent, told, .. }) = self.under_way.take() else { return };
         metrics::requested(method, &server, sent.elapsed(), answer.is_err());
         match answer {
-            Ok(Answer::Given { given, malformed, pools }) => {
+            Ok(Answer::Given { given, malformed, pools, priorities }) => {
                 self.answered(&server);
                 if let Some(connection) = &self.connection {
                     self.discovery.follow(connection, self.deadline);
@@ -225,6 +230,7 @@ impl Driver {
                 self.shared.landed(|session, now| counts = session.answered(now, number, given), error);
                 if counts {
                     self.shared.placed(places(pools, &told));
+                    self.shared.counted(priorities);
                 }
             }
             Ok(Answer::Released) => {
@@ -279,8 +285,9 @@ async fn ask(connection: Connected, request: leaseway_proto::doorman::GetCapacit
     Ok(wire::elsewhere(response.mastership).map_or_else(
         || {
             let pools = wire::pools(&response.response);
+            let priorities = wire::priorities(&response.response);
             let (given, malformed) = wire::given(response.response, sent);
-            Answer::Given { given, malformed, pools }
+            Answer::Given { given, malformed, pools, priorities }
         },
         Answer::Elsewhere,
     ))

@@ -1,7 +1,10 @@
 //! A resource that is open: what all its handles are handles of.
 
 use std::{
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicI64, Ordering},
+    },
     time::Duration,
 };
 
@@ -20,7 +23,10 @@ use crate::{
 pub(crate) struct Opened {
     pub(crate) id: Arc<str>,
     pub(crate) mode: Mode,
+    /// As claimed.
     pub(crate) priority: i64,
+    /// As the server counts it.
+    counted_at: AtomicI64,
     pub(crate) limiter: Limiter,
     source: Mutex<Source>,
     place: Mutex<Option<Place>>,
@@ -70,7 +76,8 @@ impl Opened {
     pub(crate) fn new(id: Arc<str>, mode: Mode, priority: i64, limiter: Limiter, wants: Option<f64>) -> Opened {
         let source = wants.map(Source::Fixed).or_else(|| limiter.estimated()).unwrap_or(Source::Fixed(0.0));
         let (usable, _) = watch::channel(Usable { capacity: Capacity::NONE, basis: Basis::Unknown });
-        Opened { id, mode, priority, limiter, source: Mutex::new(source), place: Mutex::default(), usable }
+        let counted_at = AtomicI64::new(priority);
+        Opened { id, mode, priority, counted_at, limiter, source: Mutex::new(source), place: Mutex::default(), usable }
     }
 
     pub(crate) fn fix_wants(&self, wants: f64) {
@@ -140,6 +147,16 @@ impl Opened {
             let told = told.map_or_else(|| self.meter(now), |usage| usage.meter);
             Place::answered(before, state, told)
         });
+    }
+
+    /// The server counts this client at `priority`; whether that is new.
+    pub(crate) fn count_at(&self, priority: i64) -> bool {
+        self.counted_at.swap(priority, Ordering::Relaxed) != priority
+    }
+
+    /// At what priority the server counts this client, as far as is known.
+    pub(crate) fn counted_at(&self) -> i64 {
+        self.counted_at.load(Ordering::Relaxed)
     }
 
     /// Where this client stands, in a pool.

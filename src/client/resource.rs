@@ -39,7 +39,8 @@ impl ResourceBuilder {
         self
     }
 
-    /// How important this client is; what that means is up to the resource (default 0).
+    /// How important this client claims to be; what that means is up to the resource (default 0). The server may count it at
+    /// another: see [`Resource::priority`].
     pub fn priority(mut self, priority: i64) -> ResourceBuilder {
         self.priority = priority;
         self
@@ -149,6 +150,12 @@ impl Resource {
     /// Where it stands, if the resource is a pool (PRIORITY_POOL) and the server has answered.
     pub fn pool(&self) -> Option<PoolState> {
         self.opened.pool()
+    }
+
+    /// At what priority the server counts this client: as the last answer named it, and as claimed until one does. The claim
+    /// stays what it is, so that a cap that is lifted is not kept up by the client itself.
+    pub fn priority(&self) -> i64 {
+        self.opened.counted_at()
     }
 
     /// Follows what may be used.

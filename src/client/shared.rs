@@ -376,6 +376,17 @@ impl Shared {
         }
     }
 
+    /// An answer that counts says at what priorities the server counts this client.
+    pub(crate) fn counted(&self, priorities: Vec<(Arc<str>, i64)>) {
+        for (id, priority) in priorities {
+            let opened = self.lock().opened.get(&id).map(|slot| Arc::clone(&slot.opened));
+            let Some(opened) = opened else { continue };
+            if opened.count_at(priority) && priority != opened.priority {
+                tracing::info!(resource = %id, claimed = opened.priority, priority, "the server counts this client at another priority");
+            }
+        }
+    }
+
     /// By the driver only, so that changes are put in force in the order in which they came.
     fn put_in_force(&self, changes: Vec<Change>) {
         for Change { opened, usable } in changes {

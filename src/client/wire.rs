@@ -72,6 +72,11 @@ pub(crate) fn pools(answer: &[wire::ResourceResponse]) -> Vec<(Arc<str>, Option<
     answer.iter().filter_map(place).collect()
 }
 
+/// At what priorities the server counts this client; nothing for what it does not say.
+pub(crate) fn priorities(answer: &[wire::ResourceResponse]) -> Vec<(Arc<str>, i64)> {
+    answer.iter().filter_map(|response| Some((response.resource_id.as_deref()?.into(), response.priority?))).collect()
+}
+
 /// Numbers that make no sense count as nothing: they are for people.
 fn pool(state: &wire::PoolState) -> PoolState {
     let number = |number: Option<f64>| number.filter(|number| number.is_finite()).unwrap_or_default();
