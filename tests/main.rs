@@ -36,6 +36,7 @@ mod scenarios {
     mod chaos;
     mod client_books;
     mod client_demand;
+    mod client_endpoints;
     mod client_leases;
     mod client_limits;
     mod client_outages;

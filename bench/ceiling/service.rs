@@ -40,7 +40,11 @@ impl Fixed {
 #[tonic::async_trait]
 impl Capacity for Fixed {
     async fn discovery(&self, _: Request<DiscoveryRequest>) -> Result<Response<DiscoveryResponse>, Status> {
-        Ok(Response::new(DiscoveryResponse { mastership: Some(Mastership::default()), is_master: Some(true) }))
+        Ok(Response::new(DiscoveryResponse {
+            mastership: Some(Mastership::default()),
+            is_master: Some(true),
+            ..DiscoveryResponse::default()
+        }))
     }
 
     async fn get_capacity(

@@ -85,7 +85,8 @@ impl Odd {
 impl Capacity for Odd {
     async fn discovery(&self, _: Request<DiscoveryRequest>) -> Result<Response<DiscoveryResponse>, Status> {
         let is_master = Some(self.names.is_none());
-        Ok(Response::new(DiscoveryResponse { mastership: Some(self.mastership().unwrap_or_default()), is_master }))
+        let mastership = Some(self.mastership().unwrap_or_default());
+        Ok(Response::new(DiscoveryResponse { mastership, is_master, ..DiscoveryResponse::default() }))
     }
 
     async fn get_capacity(&self, _: Request<GetCapacityRequest>) -> Result<Response<GetCapacityResponse>, Status> {

@@ -187,7 +187,7 @@ mod tests {
 
     #[test]
     fn frames_survive_a_round_trip_and_broken_ones_are_refused() {
-        let message = DiscoveryResponse { mastership: None, is_master: Some(true) };
+        let message = DiscoveryResponse { is_master: Some(true), ..DiscoveryResponse::default() };
         let bytes = frame(&message);
         assert_eq!(unframe::<DiscoveryResponse>(&bytes).unwrap(), message);
         assert!(unframe::<DiscoveryResponse>(&bytes[..bytes.len() - 1]).is_err());

@@ -271,6 +271,10 @@ pub struct DiscoveryResponse {
     pub mastership: ::core::option::Option<Mastership>,
     #[prost(bool, optional, tag = "2")]
     pub is_master: ::core::option::Option<bool>,
+    /// Where clients reach the peers of this node, this server included: a client that was given one of them can find the
+    /// others when that one is gone. Nothing from a server without peers.
+    #[prost(string, repeated, tag = "100")]
+    pub endpoint: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
 }
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct NamedParameter {

@@ -20,11 +20,11 @@
 //! # }
 //! ```
 
-use std::thread;
+use std::{thread, time::Duration};
 
 use tokio::sync::oneshot;
 
-use crate::{BuildError, Builder, Client, Gauge, Permit, Rate, Resource, limiter::Closed, session::Usable};
+use crate::{BuildError, Builder, Client, Gauge, NotReady, Permit, Rate, Resource, limiter::Closed, session::Usable};
 
 impl Builder {
     /// The client, in a thread of its own instead of a tokio runtime. The thread ends when the client and its handles are gone.
@@ -61,6 +61,11 @@ impl Client {
     /// [`close`](Client::close) for threads.
     pub fn blocking_close(&self) {
         self.runtime().block_on(self.close());
+    }
+
+    /// [`ready`](Client::ready) for threads.
+    pub fn blocking_ready(&self, timeout: Duration) -> Result<(), NotReady> {
+        self.runtime().block_on(self.ready(timeout))
     }
 }
 

@@ -15,7 +15,7 @@ use crate::{
     book::Book,
     driver::Driver,
     endpoint,
-    error::{BuildError, check_id},
+    error::{BuildError, NotReady, check_id},
     push::{Hints, Listener},
     resource::ResourceBuilder,
     session::{Mode, Pace, Session, Settings},
@@ -105,6 +105,12 @@ impl Client {
     /// How it gets on with its servers.
     pub fn health(&self) -> Health {
         self.keeper.shared.health()
+    }
+
+    /// Waits until every resource that is open has its first lease, or says which has none and why. One that has ended or
+    /// never came is waited for, whatever the [`Mode`] lets through meanwhile.
+    pub async fn ready(&self, timeout: Duration) -> Result<(), NotReady> {
+        self.keeper.shared.ready(None, timeout).await
     }
 
     /// Gives everything back and waits until that is done, or has failed once: then leases end by themselves. What waits at a

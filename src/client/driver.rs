@@ -4,16 +4,17 @@ use std::{
     collections::BTreeMap,
     future::Future,
     pin::Pin,
-    sync::Arc,
+    sync::{Arc, Weak},
     time::{Duration, SystemTime, UNIX_EPOCH},
 };
 
-use leaseway_proto::doorman::capacity_client::CapacityClient;
+use leaseway_proto::doorman::{DiscoveryRequest, capacity_client::CapacityClient};
 use tokio::time::Instant;
-use tonic::Status;
+use tonic::{Status, transport::Channel};
 
 use crate::{
-    metrics,
+    endpoint, metrics,
+    outage::Outage,
     pool::{PoolState, Usage},
     push::Hints,
     session::{Body, Given, Outgoing},
@@ -31,7 +32,46 @@ pub(crate) struct Driver {
     connection: Option<Arc<Connection>>,
     under_way: Option<UnderWay>,
     hints: Option<Hints>,
+    discovery: Discovery,
+    outage: Outage,
 }
+
+/// Who else there is: asked of every new master, and again now and then.
+#[derive(Default)]
+struct Discovery {
+    /// Whom, and when.
+    asked: Option<(Weak<Connection>, Instant)>,
+    answer: Option<Pin<Box<dyn Future<Output = Option<Vec<Arc<str>>>> + Send>>>,
+}
+
+impl Discovery {
+    /// The server behind `connection` has answered as master.
+    fn follow(&mut self, connection: &Arc<Connection>, deadline: Duration) {
+        let known = |(whom, at): &(Weak<Connection>, Instant)| {
+            std::ptr::eq(whom.as_ptr(), Arc::as_ptr(connection)) && at.elapsed() < DISCOVER_AGAIN
+        };
+        if self.asked.as_ref().is_some_and(known) {
+            return;
+        }
+        self.asked = Some((Arc::downgrade(connection), Instant::now()));
+        self.answer = Some(Box::pin(peers(connection.channel.clone(), deadline)));
+    }
+
+    /// The peers, once they have been named.
+    async fn next(&mut self) -> Option<Vec<Arc<str>>> {
+        match &mut self.answer {
+            Some(answer) => {
+                let peers = answer.as_mut().await;
+                self.answer = None;
+                peers
+            }
+            None => std::future::pending().await,
+        }
+    }
+}
+
+/// Who the peers are changes rarely, and costs nothing to know late.
+const DISCOVER_AGAIN: Duration = Duration::from_secs(300);
 
 struct UnderWay {
     number: u64,
@@ -44,14 +84,28 @@ struct UnderWay {
 }
 
 enum Answer {
-    Given { given: Vec<Given>, malformed: Vec<String>, pools: Vec<(Arc<str>, Option<PoolState>)> },
+    Given {
+        given: Vec<Given>,
+        malformed: Vec<String>,
+        pools: Vec<(Arc<str>, Option<PoolState>)>,
+        priorities: Vec<(Arc<str>, i64)>,
+    },
     Released,
     Elsewhere(Option<String>),
 }
 
 impl Driver {
     pub(crate) fn new(shared: Arc<Shared>, transport: Transport, deadline: Duration, hints: Option<Hints>) -> Driver {
-        Driver { shared, transport, deadline, connection: None, under_way: None, hints }
+        Driver {
+            shared,
+            transport,
+            deadline,
+            connection: None,
+            under_way: None,
+            hints,
+            discovery: Discovery::default(),
+            outage: Outage::default(),
+        }
     }
 
     /// Runs until the client is closed and what it had has been given back.
@@ -91,6 +145,11 @@ impl Driver {
                 () = self.shared.nudge.notified() => {}
                 () = self.shared.pressure.notified(), if step.heeds_pressure => self.shared.pressed(),
                 hint = hint => self.shared.hinted(hint.as_deref()),
+                peers = self.discovery.next() => {
+                    if let Some(peers) = peers {
+                        self.shared.learnt(peers);
+                    }
+                }
             }
         }
     }
@@ -107,7 +166,20 @@ impl Driver {
             }
         }
         let error = format!("{}: no answer within {:?}", late.server, self.deadline);
+        self.failed(&late.server, &error);
         self.shared.landed(|_, _| (), Some(error));
+    }
+
+    fn failed(&mut self, server: &Arc<str>, error: &str) {
+        if let Some(told) = self.outage.failed(server, error, || self.shared.meanwhile()) {
+            tracing::warn!(client = %self.shared.id, "{told}");
+        }
+    }
+
+    fn answered(&mut self, server: &str) {
+        if let Some(told) = self.outage.over(server) {
+            tracing::info!(client = %self.shared.id, "{told}");
+        }
     }
 
     fn send(&mut self, outgoing: Outgoing<Wants>) -> UnderWay {
@@ -141,9 +213,13 @@ impl Driver {
         let Some(UnderWay { number, method, server, sent, told, .. }) = self.under_way.take() else { return };
         metrics::requested(method, &server, sent.elapsed(), answer.is_err());
         match answer {
-            Ok(Answer::Given { given, malformed, pools }) => {
-                if let (Some(hints), Some(connection)) = (&mut self.hints, &self.connection) {
-                    hints.follow(connection);
+            Ok(Answer::Given { given, malformed, pools, priorities }) => {
+                self.answered(&server);
+                if let Some(connection) = &self.connection {
+                    self.discovery.follow(connection, self.deadline);
+                    if let Some(hints) = &mut self.hints {
+                        hints.follow(connection);
+                    }
                 }
                 let error = (!malformed.is_empty())
                     .then(|| format!("{server}: answered nonsense for {}", malformed.join(", ")));
@@ -154,9 +230,13 @@ impl Driver {
                 self.shared.landed(|session, now| counts = session.answered(now, number, given), error);
                 if counts {
                     self.shared.placed(places(pools, &told));
+                    self.shared.counted(priorities);
                 }
             }
-            Ok(Answer::Released) => self.shared.landed(|session, now| _ = session.answered(now, number, vec![]), None),
+            Ok(Answer::Released) => {
+                self.answered(&server);
+                self.shared.landed(|session, now| _ = session.answered(now, number, vec![]), None);
+            }
             Ok(Answer::Elsewhere(master)) => {
                 metrics::redirected(&server);
                 let error = match &master {
@@ -164,11 +244,15 @@ impl Driver {
                     None => format!("{server}: is not the master and knows none"),
                 };
                 tracing::debug!("{error}");
+                if master.is_none() {
+                    self.failed(&server, &error);
+                }
                 self.shared.landed(|session, now| _ = session.redirected(now, number, master.as_deref()), Some(error));
             }
             Err(status) => {
-                let error = format!("{server}: {} ({:?})", status.message(), status.code());
+                let error = endpoint::explain(&server, &status);
                 tracing::debug!(method, "{error}");
+                self.failed(&server, &error);
                 self.shared.landed(|session, now| _ = session.failed(now, number), Some(error));
             }
         }
@@ -204,11 +288,19 @@ async fn ask(connection: Connected, request: leaseway_proto::doorman::GetCapacit
     Ok(wire::elsewhere(response.mastership).map_or_else(
         || {
             let pools = wire::pools(&response.response);
+            let priorities = wire::priorities(&response.response);
             let (given, malformed) = wire::given(response.response, sent);
-            Answer::Given { given, malformed, pools }
+            Answer::Given { given, malformed, pools, priorities }
         },
         Answer::Elsewhere,
     ))
+}
+
+/// `None`: it does not say. Servers that speak only the original protocol name nobody, and so do those without peers.
+async fn peers(channel: Channel, deadline: Duration) -> Option<Vec<Arc<str>>> {
+    let mut client = CapacityClient::new(channel);
+    let answer = tokio::time::timeout(deadline, client.discovery(DiscoveryRequest {})).await.ok()?.ok()?;
+    Some(wire::peers(answer.into_inner())).filter(|peers| !peers.is_empty())
 }
 
 async fn release(

@@ -58,6 +58,25 @@ pub enum OpenError {
     Closed,
 }
 
+/// Some resources have no lease yet. They go on trying.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("no lease yet for {}: {why}", named(.resources))]
+pub struct NotReady {
+    /// Which.
+    pub resources: Vec<String>,
+    /// Why the last request failed, or that none did.
+    pub why: String,
+}
+
+fn named(resources: &[String]) -> String {
+    let named: Vec<_> = resources.iter().take(MOST_NAMED).map(|id| format!("`{id}`")).collect();
+    let more = resources.len().saturating_sub(MOST_NAMED);
+    if more > 0 { format!("{} and {more} more", named.join(", ")) } else { named.join(", ") }
+}
+
+/// Of more resources an error does not say which.
+const MOST_NAMED: usize = 5;
+
 /// Why an id is refused. Servers have the same bounds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum BadId {

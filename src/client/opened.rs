@@ -1,7 +1,10 @@
 //! A resource that is open: what all its handles are handles of.
 
 use std::{
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicI64, Ordering},
+    },
     time::Duration,
 };
 
@@ -20,7 +23,10 @@ use crate::{
 pub(crate) struct Opened {
     pub(crate) id: Arc<str>,
     pub(crate) mode: Mode,
+    /// As claimed.
     pub(crate) priority: i64,
+    /// As the server counts it.
+    counted_at: AtomicI64,
     pub(crate) limiter: Limiter,
     source: Mutex<Source>,
     place: Mutex<Option<Place>>,
@@ -76,6 +82,7 @@ impl Opened {
             id,
             mode,
             priority,
+            counted_at: AtomicI64::new(priority),
             limiter,
             source: Mutex::new(source),
             place: Mutex::default(),
@@ -178,6 +185,16 @@ impl Opened {
     /// What a pool lets be saved up, while its lease is in force.
     fn buffer(&self, basis: Basis) -> Option<Duration> {
         self.place().as_ref().filter(|_| basis == Basis::Lease)?.state.burst
+    }
+
+    /// The server counts this client at `priority`; whether that is new.
+    pub(crate) fn count_at(&self, priority: i64) -> bool {
+        self.counted_at.swap(priority, Ordering::Relaxed) != priority
+    }
+
+    /// At what priority the server counts this client, as far as is known.
+    pub(crate) fn counted_at(&self) -> i64 {
+        self.counted_at.load(Ordering::Relaxed)
     }
 
     /// Where this client stands, in a pool.

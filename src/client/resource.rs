@@ -7,7 +7,7 @@ use tokio::{runtime::Handle, sync::watch};
 use crate::{
     Capacity,
     client::Keeper,
-    error::{OpenError, check_id, check_wants},
+    error::{NotReady, OpenError, check_id, check_wants},
     gauge::Gauge,
     limiter::{Burst, Closed, GaugeLimiter, RateLimiter},
     opened::{Limiter, Opened},
@@ -39,7 +39,8 @@ impl ResourceBuilder {
         self
     }
 
-    /// How important this client is; what that means is up to the resource (default 0).
+    /// How important this client claims to be; what that means is up to the resource (default 0). The server may count it at
+    /// another: see [`Resource::priority`].
     pub fn priority(mut self, priority: i64) -> ResourceBuilder {
         self.priority = priority;
         self
@@ -172,6 +173,12 @@ impl Resource {
         if self.opened.report_use(units, busy) { Ok(()) } else { Err(OpenError::HasLimiter(self.id().to_owned())) }
     }
 
+    /// At what priority the server counts this client: as the last answer named it, and as claimed until one does. The claim
+    /// stays what it is, so that a cap that is lifted is not kept up by the client itself.
+    pub fn priority(&self) -> i64 {
+        self.opened.counted_at()
+    }
+
     /// Follows what may be used.
     pub fn watch(&self) -> watch::Receiver<Usable> {
         self.opened.watch()
@@ -186,6 +193,11 @@ impl Resource {
             }
             () = self.keeper.shared.closed() => Err(Closed),
         }
+    }
+
+    /// Waits until it has a lease, or says why it has none.
+    pub async fn ready(&self, timeout: Duration) -> Result<(), NotReady> {
+        self.keeper.shared.ready(Some(&self.opened.id), timeout).await
     }
 
     /// Asks for so much from now on: at once if that differs by more than a tenth, else with the next refresh.

@@ -352,6 +352,17 @@ impl<D: Demand> Session<D> {
         self.entries.get(id)?.lease.filter(|lease| lease.is_live(now))
     }
 
+    /// The master names the peers of its node: they are tried, too, after the endpoints that were given. Whoever was learnt before
+    /// and is not among them is forgotten.
+    pub fn learn(&mut self, peers: impl IntoIterator<Item = Arc<str>>) {
+        self.route.learn(peers);
+    }
+
+    /// All that are tried in turn when none answers.
+    pub fn endpoints(&self) -> &[Arc<str>] {
+        self.route.endpoints()
+    }
+
     /// Where requests go at present.
     pub fn target(&self) -> &Arc<str> {
         self.route.target()

@@ -14,7 +14,7 @@ use tokio::{
 use crate::{
     Capacity,
     book::Book,
-    error::OpenError,
+    error::{NotReady, OpenError},
     metrics,
     opened::Opened,
     pool::{PoolState, Usage},
@@ -68,6 +68,8 @@ struct Slot {
 pub struct Health {
     /// Whom it asks at present: the master, as far as is known.
     pub server: String,
+    /// Whom it tries when that one does not answer: the endpoints it was given, and the peers that it has learnt of.
+    pub endpoints: Vec<String>,
     /// Requests that have failed since one was answered.
     pub failures: u32,
     /// Why the last one that failed did so.
@@ -243,9 +245,71 @@ impl Shared {
         let state = self.lock();
         Health {
             server: state.session.target().to_string(),
+            endpoints: state.session.endpoints().iter().map(ToString::to_string).collect(),
             failures: state.session.failures(),
             last_error: state.last_error.clone(),
         }
+    }
+
+    /// What is used while no server answers, for people.
+    pub(crate) fn meanwhile(&self) -> String {
+        const MOST: usize = 5;
+        let now = self.clock.now();
+        let state = self.lock();
+        let one = |(id, slot): (&Arc<str>, &Slot)| {
+            let (usable, mode) = (slot.opened.usable(), format!("{:?}", slot.opened.mode).to_lowercase());
+            let capacity = usable.capacity.get();
+            match state.session.lease(now, id) {
+                Some(lease) => {
+                    let left = lease.end.since(now).0 / 1000;
+                    format!("`{id}` may use its lease of {capacity} for another {left} s, then mode {mode} decides")
+                }
+                None => format!("`{id}` may use {capacity} (mode {mode})"),
+            }
+        };
+        let mut told: Vec<_> = state.opened.iter().take(MOST).map(one).collect();
+        if let more @ 1.. = state.opened.len().saturating_sub(MOST) {
+            told.push(format!("{more} resources more"));
+        }
+        if told.is_empty() { "nothing is wanted".to_owned() } else { told.join(", ") }
+    }
+
+    /// Waits until these have their first lease, or all that are open now.
+    pub(crate) async fn ready(&self, only: Option<&Arc<str>>, timeout: Duration) -> Result<(), NotReady> {
+        let chosen = |state: &State| -> Vec<Arc<Opened>> {
+            let opened = state.opened.values().map(|slot| Arc::clone(&slot.opened));
+            opened.filter(|opened| only.is_none_or(|only| *only == opened.id)).collect()
+        };
+        let opened = chosen(&self.lock());
+        let all = async {
+            for opened in &opened {
+                // An error is impossible: the sender is in `opened`.
+                let _ = opened.watch().wait_for(|usable| usable.basis == Basis::Lease).await;
+            }
+        };
+        let closed = tokio::select! {
+            () = all => return Ok(()),
+            () = self.closed() => true,
+            () = tokio::time::sleep(timeout) => false,
+        };
+        let state = self.lock();
+        // Those that have been closed meanwhile are not waited for.
+        let without = opened.iter().filter(|opened| opened.usable().basis != Basis::Lease);
+        let without = without.filter(|opened| closed || state.opened.contains_key(&opened.id));
+        let mut resources: Vec<_> = without.map(|opened| opened.id.to_string()).collect();
+        resources.sort();
+        if resources.is_empty() {
+            return Ok(());
+        }
+        let failed = state.last_error.clone().filter(|_| state.session.failures() > 0);
+        let why = match failed {
+            _ if closed => "the client was closed".to_owned(),
+            Some(error) => error,
+            None => {
+                format!("no request has failed, and {} has not answered within {timeout:?}", state.session.target())
+            }
+        };
+        Err(NotReady { resources, why })
     }
 
     pub(crate) fn lease(&self, id: &str) -> Option<(crate::session::Lease, Duration)> {
@@ -296,6 +360,11 @@ impl Shared {
         self.put_in_force(changes);
     }
 
+    /// The master has named the peers of its node.
+    pub(crate) fn learnt(&self, peers: Vec<Arc<str>>) {
+        self.lock().session.learn(peers);
+    }
+
     /// An answer that counts says where this client stands in pools. With each comes what its request said of use.
     pub(crate) fn placed(&self, places: Vec<(Arc<str>, Option<PoolState>, Option<Usage>)>) {
         let now = self.clock.now();
@@ -303,6 +372,17 @@ impl Shared {
         for (id, place, told) in places {
             if let Some(slot) = state.opened.get(&id) {
                 slot.opened.placed(now, place, told);
+            }
+        }
+    }
+
+    /// An answer that counts says at what priorities the server counts this client.
+    pub(crate) fn counted(&self, priorities: Vec<(Arc<str>, i64)>) {
+        for (id, priority) in priorities {
+            let opened = self.lock().opened.get(&id).map(|slot| Arc::clone(&slot.opened));
+            let Some(opened) = opened else { continue };
+            if opened.count_at(priority) && priority != opened.priority {
+                tracing::info!(resource = %id, claimed = opened.priority, priority, "the server counts this client at another priority");
             }
         }
     }

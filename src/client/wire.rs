@@ -7,6 +7,7 @@ use leaseway_core::Millis;
 use leaseway_proto::doorman as wire;
 
 use crate::{
+    endpoint,
     pool::{LONGEST_BURST, PoolState, Standing},
     session::{Ask, Given, Lease, Release, Wire},
     wants::Wants,
@@ -71,6 +72,11 @@ pub(crate) fn pools(answer: &[wire::ResourceResponse]) -> Vec<(Arc<str>, Option<
     answer.iter().filter_map(place).collect()
 }
 
+/// At what priorities the server counts this client; nothing for what it does not say.
+pub(crate) fn priorities(answer: &[wire::ResourceResponse]) -> Vec<(Arc<str>, i64)> {
+    answer.iter().filter_map(|response| Some((response.resource_id.as_deref()?.into(), response.priority?))).collect()
+}
+
 /// Numbers that make no sense count as nothing: they are for people.
 fn pool(state: &wire::PoolState) -> PoolState {
     let number = |number: Option<f64>| number.filter(|number| number.is_finite()).unwrap_or_default();
@@ -122,6 +128,11 @@ pub(crate) fn refusal(answer: &wire::GetCapacityResponse) -> Option<tonic::Statu
 /// only sign of "I am not the master".
 pub fn elsewhere(mastership: Option<wire::Mastership>) -> Option<Option<String>> {
     mastership.map(|mastership| mastership.master_address.filter(|address| !address.is_empty()))
+}
+
+/// The peers that an answer names, without those that can be none.
+pub(crate) fn peers(answer: wire::DiscoveryResponse) -> Vec<Arc<str>> {
+    answer.endpoint.iter().filter_map(|peer| endpoint::parse(peer).ok().map(Arc::from)).collect()
 }
 
 /// Longer than any sensible lease, short enough to be added to any time.
@@ -181,6 +192,14 @@ mod tests {
             let (given, malformed) = given(vec![response(bad)], Duration::ZERO);
             assert_eq!((given.len(), malformed), (0, vec!["r".to_owned()]));
         }
+    }
+
+    #[test]
+    fn peers_that_can_be_none_are_left_out() {
+        let long = "x".repeat(100_000);
+        let endpoint = ["a:1", "", "https://b", "[::1]:2", &long, "c"].map(str::to_owned).to_vec();
+        let answer = wire::DiscoveryResponse { endpoint, ..wire::DiscoveryResponse::default() };
+        assert_eq!(peers(answer), ["a:1", "[::1]:2", "c:5100"].map(Arc::from));
     }
 
     #[test]

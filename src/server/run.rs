@@ -218,7 +218,11 @@ async fn serve(options: Options, ready: impl FnOnce(Addresses)) -> Result<(), Se
         health.set_service_status(service, tonic_health::ServingStatus::Serving).await;
     }
     let services = Services {
-        capacity: CapacityService::new(node.clone(), identity.clone()),
+        capacity: CapacityService::new(
+            node.clone(),
+            identity.clone(),
+            joined.as_ref().map(|joined| joined.memory.quorum.clone()),
+        ),
         status: StatusService::new(node.clone(), identity.clone()),
         push: PushService::new(node.clone(), stopped.clone()),
         health: health.clone(),

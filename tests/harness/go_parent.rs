@@ -171,7 +171,8 @@ impl Capacity for Service {
     async fn discovery(&self, _: Request<DiscoveryRequest>) -> Result<Response<DiscoveryResponse>, Status> {
         let master = self.0.lock().unwrap().standing.master.clone();
         let is_master = Some(master.is_none());
-        Ok(Response::new(DiscoveryResponse { mastership: Some(Mastership { master_address: master }), is_master }))
+        let mastership = Some(Mastership { master_address: master });
+        Ok(Response::new(DiscoveryResponse { mastership, is_master, ..DiscoveryResponse::default() }))
     }
 
     async fn get_capacity(&self, _: Request<GetCapacityRequest>) -> Result<Response<GetCapacityResponse>, Status> {

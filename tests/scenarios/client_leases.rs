@@ -158,3 +158,40 @@ fn one_resource_is_one_kind_of_thing() {
 fn a_client_needs_a_runtime_and_says_so() {
     assert_eq!(Client::connect("127.0.0.1:1").unwrap_err(), BuildError::NoRuntime);
 }
+
+/// At what priority the server counts the first holder.
+fn counted_at(server: &Server) -> i64 {
+    server.status(&["r"])["resources"][0]["holder"][0]["priority"].as_i64().unwrap()
+}
+
+#[test]
+fn the_priority_is_what_the_server_names_and_a_cap_that_is_lifted_is_gone() {
+    let template = config::text(&[Template::fair("*", 100.0)]);
+    let with = |parameters: &str| {
+        let text = template.replace(
+            "    parameters:\n",
+            &format!("    parameters:\n    - {{name: priority, value: strict}}\n{parameters}"),
+        );
+        assert_ne!(text, template);
+        text
+    };
+    let file = ConfigFile::new(&with("    - {name: max_priority, value: 3}\n"));
+    let server = Server::with_config(&file);
+    let client = client_of(&server, "alice");
+    let resource = client.resource("r").wants(10.0).priority(7).open().unwrap();
+    assert_eq!(resource.priority(), 7, "as claimed, until the server says");
+    leased(&resource);
+    assert_eq!((resource.priority(), counted_at(&server)), (3, 3));
+    let mut wants = [10.0, 20.0].into_iter().cycle();
+    let mut counted = |priority| {
+        // Asks at once; the server reads its file a little later.
+        resource.set_wants(wants.next().unwrap()).unwrap();
+        thread::sleep(Duration::from_millis(50));
+        (resource.priority() == priority).then_some(())
+    };
+    file.replace(&with("    - {name: max_priority, value: 5}\n"));
+    eventually("a higher cap counts", || counted(5));
+    file.replace(&with(""));
+    eventually("without a cap the claim counts", || counted(7));
+    assert_eq!(counted_at(&server), 7);
+}

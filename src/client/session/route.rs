@@ -1,14 +1,19 @@
-//! Whom to ask: one of the endpoints, or whoever they say is master.
+//! Whom to ask: one of the endpoints that were given or learnt, or whoever they say is master.
 
 use std::sync::Arc;
 
 /// Servers that name each other are not followed for ever.
 const MOST_REDIRECTS: u32 = 5;
 
+/// A server may name more peers than that; they are not learnt.
+const MOST_LEARNT: usize = 64;
+
 /// Where requests go. It stays with a master that answers and goes round the endpoints when nobody does.
 #[derive(Debug)]
 pub(super) struct Route {
+    /// Those that were given, at least one, and then those that were learnt.
     endpoints: Vec<Arc<str>>,
+    given: usize,
     /// The endpoint that was tried last.
     tried: usize,
     target: Arc<str>,
@@ -21,11 +26,28 @@ impl Route {
     pub(super) fn new(endpoints: Vec<Arc<str>>, first: usize) -> Route {
         assert!(!endpoints.is_empty(), "a session is made with at least one endpoint");
         let tried = first % endpoints.len();
-        Route { target: Arc::clone(&endpoints[tried]), endpoints, tried, redirects: 0 }
+        Route { target: Arc::clone(&endpoints[tried]), given: endpoints.len(), endpoints, tried, redirects: 0 }
     }
 
     pub(super) fn target(&self) -> &Arc<str> {
         &self.target
+    }
+
+    pub(super) fn endpoints(&self) -> &[Arc<str>] {
+        &self.endpoints
+    }
+
+    /// These are the peers now: whoever was learnt before and is not among them is no longer tried.
+    pub(super) fn learn(&mut self, peers: impl IntoIterator<Item = Arc<str>>) {
+        self.endpoints.truncate(self.given);
+        for peer in peers {
+            if self.endpoints.len() >= self.given + MOST_LEARNT {
+                return;
+            }
+            if !self.endpoints.contains(&peer) {
+                self.endpoints.push(peer);
+            }
+        }
     }
 
     pub(super) fn succeeded(&mut self) {
@@ -77,6 +99,32 @@ mod tests {
             tried.push(route.target().to_string());
         }
         assert_eq!(tried, ["b:1", "a:1", "b:1"]);
+    }
+
+    fn tries(route: &mut Route, times: usize) -> Vec<String> {
+        let mut tried = || {
+            route.failed();
+            route.target().to_string()
+        };
+        (0..times).map(|_| tried()).collect()
+    }
+
+    #[test]
+    fn peers_that_were_learnt_are_tried_after_those_that_were_given() {
+        let mut route = route(&["a:1"]);
+        route.learn(["b:1", "a:1", "c:1", "b:1"].map(Arc::from));
+        assert_eq!(tries(&mut route, 4), ["b:1", "c:1", "a:1", "b:1"]);
+        route.learn(["d:1"].map(Arc::from));
+        assert_eq!(tries(&mut route, 3), ["a:1", "d:1", "a:1"], "those of before are peers no longer");
+        route.learn([]);
+        assert_eq!(tries(&mut route, 2), ["a:1", "a:1"]);
+    }
+
+    #[test]
+    fn a_server_that_names_very_many_peers_is_heard_out_in_part() {
+        let mut route = route(&["a:1"]);
+        route.learn((0..100_000).map(|n| format!("p{n}:1").into()));
+        assert_eq!(route.endpoints().len(), 1 + MOST_LEARNT);
     }
 
     #[test]

@@ -8,6 +8,7 @@ use leaseway_proto::doorman::{
     GetServerCapacityRequest, GetServerCapacityResponse, Mastership, ReleaseCapacityRequest, ReleaseCapacityResponse,
     capacity_server::Capacity,
 };
+use leaseway_quorum::Quorum;
 use tonic::{Request, Response, Status};
 
 use super::{
@@ -19,12 +20,15 @@ use super::{
 use crate::{
     actors::{NodeHandle, NotMaster, Refused},
     metrics::Rpc,
+    services::Services,
 };
 
 #[derive(Clone)]
 pub(crate) struct CapacityService {
     node: NodeHandle,
     identity: Identity,
+    /// The peers of this node, if it has any.
+    quorum: Option<Quorum>,
     meters: Meters,
 }
 
@@ -37,14 +41,21 @@ struct Meters {
 }
 
 impl CapacityService {
-    pub(crate) fn new(node: NodeHandle, identity: Identity) -> CapacityService {
+    pub(crate) fn new(node: NodeHandle, identity: Identity, quorum: Option<Quorum>) -> CapacityService {
         let meters = Meters {
             discovery: Rpc::new("Discovery"),
             get: Rpc::new("GetCapacity"),
             get_server: Rpc::new("GetServerCapacity"),
             release: Rpc::new("ReleaseCapacity"),
         };
-        CapacityService { node, identity, meters }
+        CapacityService { node, identity, quorum, meters }
+    }
+
+    /// Where clients reach the peers of this node.
+    fn endpoints(&self) -> Vec<String> {
+        let peers = self.quorum.iter().flat_map(Quorum::peers);
+        let endpoints = peers.map(|peer| Services::from(peer.advertise.as_str()).grpc);
+        endpoints.filter(|endpoint| !endpoint.is_empty()).collect()
     }
 
     /// Answers a GetCapacity.
@@ -217,7 +228,11 @@ impl Capacity for CapacityService {
             Ok(()) => (true, Mastership { master_address: Some(self.identity.advertise.to_string()) }),
             Err(why) => (false, mastership(&why)),
         };
-        let response = wire::DiscoveryResponse { mastership: Some(mastership), is_master: Some(is_master) };
+        let response = wire::DiscoveryResponse {
+            mastership: Some(mastership),
+            is_master: Some(is_master),
+            endpoint: self.endpoints(),
+        };
         metered(&self.meters.discovery, Instant::now(), Ok(response)).map(Response::new)
     }
 
