@@ -14,7 +14,8 @@ use tokio::{runtime::Handle, sync::oneshot};
 use crate::{
     book::Book,
     driver::Driver,
-    error::{BuildError, check_endpoint, check_id},
+    endpoint,
+    error::{BuildError, check_id},
     push::{Hints, Listener},
     resource::ResourceBuilder,
     session::{Mode, Pace, Session, Settings},
@@ -121,7 +122,8 @@ impl std::fmt::Debug for Client {
 }
 
 impl Builder {
-    /// A server of the node, as `HOST:PORT`. Name several, and any of them will do: who is not the master says who is.
+    /// A server of the node, as `HOST:PORT` (see [`endpoint::parse`]). Name several, and any of them will do: who is not the
+    /// master says who is.
     #[must_use]
     pub fn endpoint(mut self, endpoint: impl Into<String>) -> Builder {
         self.endpoints.push(endpoint.into());
@@ -217,7 +219,7 @@ impl Builder {
             return Err(BuildError::NoEndpoint);
         }
         let endpoints: Result<Vec<Arc<str>>, _> =
-            self.endpoints.iter().map(|endpoint| check_endpoint(endpoint).map(Arc::from)).collect();
+            self.endpoints.iter().map(|endpoint| endpoint::parse(endpoint).map(Arc::from)).collect();
         let endpoints = endpoints?;
         let id: Arc<str> = self.id.unwrap_or_else(unique_id).into();
         check_id(&id).map_err(BuildError::BadId)?;

@@ -2,6 +2,8 @@
 //!
 //! Servers that are away are not here: the session copes with them, and says so in [`Health`](crate::Health).
 
+use crate::endpoint::BadEndpoint;
+
 /// A client could not be made. Nothing was started.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
@@ -10,13 +12,8 @@ pub enum BuildError {
     #[error("no endpoint: name at least one server of the node, as HOST:PORT")]
     NoEndpoint,
     /// An endpoint is not an address.
-    #[error("endpoint `{endpoint}` is not HOST:PORT: {why}")]
-    BadEndpoint {
-        /// As given.
-        endpoint: String,
-        /// What is wrong with it.
-        why: String,
-    },
+    #[error(transparent)]
+    BadEndpoint(#[from] BadEndpoint),
     /// The id of the client.
     #[error("the client's id {0}")]
     BadId(BadId),
@@ -84,37 +81,9 @@ pub(crate) fn check_wants(wants: f64) -> Result<f64, OpenError> {
     if (0.0..=MOST_WANTS).contains(&wants) { Ok(wants) } else { Err(OpenError::BadWants(wants)) }
 }
 
-/// `HOST:PORT`, with or without `http://` before it.
-pub(crate) fn check_endpoint(endpoint: &str) -> Result<&str, BuildError> {
-    let bad = |why: &str| BuildError::BadEndpoint { endpoint: endpoint.to_owned(), why: why.to_owned() };
-    let address = endpoint.strip_prefix("http://").unwrap_or(endpoint).trim_end_matches('/');
-    let (host, port) = address.rsplit_once(':').ok_or_else(|| bad("there is no port"))?;
-    if host.is_empty() {
-        return Err(bad("there is no host"));
-    }
-    if port.parse::<u16>().is_err() {
-        return Err(bad("the port is not a number from 0 to 65535"));
-    }
-    if tonic::transport::Endpoint::from_shared(format!("http://{address}")).is_err() {
-        return Err(bad("it cannot be part of a URL"));
-    }
-    Ok(address)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn endpoints_are_checked_when_the_client_is_built() {
-        for good in ["localhost:5100", "127.0.0.1:5100", "[::1]:5100", "http://a.b:1/"] {
-            assert!(check_endpoint(good).is_ok(), "{good}");
-        }
-        for (bad, why) in [("localhost", "no port"), (":1", "no host"), ("a:b", "a number"), ("a b:1", "URL")] {
-            let error = check_endpoint(bad).expect_err(bad).to_string();
-            assert!(error.contains(why) && error.contains(bad), "{error}");
-        }
-    }
 
     #[test]
     fn wants_are_finite_and_not_negative() {

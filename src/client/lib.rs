@@ -44,6 +44,7 @@ mod capacity;
 mod client;
 pub mod demand;
 mod driver;
+pub mod endpoint;
 mod error;
 mod gauge;
 pub mod layer;
