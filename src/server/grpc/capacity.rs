@@ -134,8 +134,9 @@ fn granted<T>(
             Ok(answer @ (Answer::Granted(_) | Answer::Supplied(_))) => granted.extend(response(resource, &answer)),
             Ok(Answer::Full) => {
                 error = Some(Status::resource_exhausted(format!(
-                    "resource `{resource}` has as many clients as it may; \
-                     the server can be started with a larger --max-clients-per-resource or --max-clients"
+                    "resource `{}` has as many clients as it may; \
+                     the server can be started with a larger --max-clients-per-resource or --max-clients",
+                    leaseway_core::escaped(&resource)
                 )));
             }
             // Too soon, not yet: the lease stays as it is. Stale: nobody waits for this answer any more.
