@@ -62,6 +62,7 @@ mod scenarios {
     mod reload;
     mod reuse;
     mod shell;
+    mod terminal;
     mod tree;
     mod tree_failover;
     mod tree_mixed;
