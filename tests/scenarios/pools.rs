@@ -210,11 +210,7 @@ struct Managed {
 impl Managed {
     fn start(config: &ConfigFile, flags: &[&str]) -> Managed {
         let server = Server::with_flags(&[&["--config", config.path(), "--admin", ANYWHERE], flags].concat());
-        let admin = eventually("it says where", || {
-            let said = server.said();
-            let (_, after) = said.split_once("admin on ")?;
-            after.split_once([';', '\n']).map(|(admin, _)| admin.to_owned())
-        });
+        let admin = server.admin();
         Managed { server, admin }
     }
 
@@ -444,13 +440,8 @@ fn the_readmes_own_example_of_a_pool_takes_every_command_that_it_lists() {
         "resources:\n- identifier_glob: \"rpc/*\"\n{example}- identifier_glob: \"*\"\n  capacity: 1\n  algorithm: {{kind: FAIR_SHARE}}\n"
     );
     let config = ConfigFile::new(&config);
-    let server = Server::with_flags(&["--config", config.path(), "--admin", ANYWHERE]);
-    let admin = server.said().split("admin on ").nth(1).unwrap().split(';').next().unwrap().to_owned();
-    let pool = |arguments: &[&str]| {
-        let said = leaseway(&[&["pool"], arguments, &["--admin", &admin]].concat());
-        assert_eq!(said.code, Some(0), "{arguments:?}: {said:?}");
-        said.stdout
-    };
+    let managed = Managed::start(&config, &[]);
+    let pool = |arguments: &[&str]| managed.done(arguments);
     for _ in 0..2 {
         assert_eq!(pool(&["load", "rpc/x", "80"]), "rpc/x has 80 now; what is reported counts from 20 to 100\n");
     }

@@ -137,7 +137,7 @@ fn the_end_of_a_lease_is_shown_also_if_the_server_does_not_say_how_long_it_lasts
 #[test]
 fn the_wrong_port_is_recognised_and_the_right_one_named() {
     let server = Server::with_flags(&["--admin", ANYWHERE]);
-    let admin = server.said().split("admin on ").nth(1).unwrap().split(';').next().unwrap().to_owned();
+    let admin = server.admin();
     let (grpc, http) = (server.grpc().to_string(), server.http().to_string());
     for (at, command, says) in [
         (
