@@ -28,7 +28,8 @@ pub(crate) const MOST_SECONDS: u64 = 3600;
 /// Where to find a server.
 #[derive(clap::Args)]
 pub(crate) struct Target {
-    /// Any server of the node; it names the master if it is not. Several, with commas: where one cannot answer the next is asked
+    /// Any server of the node; it names the master if it is not. Several, with commas: where one cannot answer the next is
+    /// asked
     #[arg(
         long,
         env = "LEASEWAY_SERVER",
@@ -91,8 +92,8 @@ impl Target {
         .await
     }
 
-    /// What the master says of itself, who alone knows who has what; with `here`, or where no master is known, what another
-    /// server says.
+    /// What the master says of itself, who alone knows who has what; with `here`, or where no master is known, what
+    /// another server says.
     pub(crate) async fn observe(&self, request: &GetStatusRequest, here: bool) -> Result<Observed, CliError> {
         let headless = RefCell::new(None);
         let found = search(&self.server, self.timeout(), async |address: &str, attempt: Attempt| {

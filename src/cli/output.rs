@@ -1,5 +1,5 @@
-//! The one place that prints. Nothing that comes from elsewhere - an id, what a server says - moves a cursor, begins a line or hides:
-//! it is written out (see [`escaped`]).
+//! The one place that prints. Nothing that comes from elsewhere - an id, what a server says - moves a cursor, begins a
+//! line or hides: it is written out (see [`escaped`]).
 
 use std::{
     fmt::Display,

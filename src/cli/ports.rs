@@ -1,4 +1,5 @@
-//! What answers at an address when it is not what was asked for: the ports of a server are easily mistaken for each other.
+//! What answers at an address when it is not what was asked for: the ports of a server are easily mistaken for each
+//! other.
 
 use std::time::Duration;
 
@@ -95,15 +96,18 @@ pub(crate) async fn serves_otherwise(address: &str, channel: Channel, wanted: Wa
             format!("is the --admin port of a server, for operators; {place}")
         }
         ((true, false, _), Wanted::Status) => {
-            "grants capacity, but has no status to ask for: this looks like a Doorman server, which shows it as a page at \
-             /debug/status of its HTTP port"
+            "grants capacity, but has no status to ask for: this looks like a Doorman server, which shows it as a page \
+             at /debug/status of its HTTP port"
                 .to_owned()
         }
         ((true, false, _), Wanted::Admin) => {
             format!("grants capacity and has nothing for operators: this looks like a Doorman server; {place}")
         }
         ((false, false, false), _) => {
-            format!("speaks gRPC, but is neither for clients nor for operators: perhaps the port of a peer, 5120 by custom; {place}")
+            format!(
+                "speaks gRPC, but is neither for clients nor for operators: perhaps the port of a peer, 5120 by \
+                 custom; {place}"
+            )
         }
         _ => return None,
     };

@@ -35,7 +35,13 @@ pub(crate) struct Serve {
     #[arg(long, env = "LEASEWAY_THREADS", value_name = "N", value_parser = checks::threads())]
     threads: Option<usize>,
     /// What to log: a level (error, warn, info, debug), or a filter like info,leaseway_server=debug
-    #[arg(long, env = "LEASEWAY_LOG", default_value = "info,openraft=off", value_name = "FILTER", value_parser = log::filter)]
+    #[arg(
+        long,
+        env = "LEASEWAY_LOG",
+        default_value = "info,openraft=off",
+        value_name = "FILTER",
+        value_parser = log::filter
+    )]
     log: EnvFilter,
     #[command(flatten)]
     parent: ParentFlags,
@@ -241,40 +247,105 @@ struct FaultFlags {
 #[command(next_help_heading = "Limits (beyond them RESOURCE_EXHAUSTED, unless it says otherwise)")]
 struct LimitFlags {
     /// Resources alive at once
-    #[arg(long, env = "LEASEWAY_MAX_RESOURCES", default_value_t = Limits::default().resources, value_name = "N", value_parser = checks::at_least_one())]
+    #[arg(
+        long,
+        env = "LEASEWAY_MAX_RESOURCES",
+        default_value_t = Limits::default().resources,
+        value_name = "N",
+        value_parser = checks::at_least_one()
+    )]
     max_resources: usize,
     /// Clients and child nodes of one resource; each band of a child node beyond its first counts as one more
-    #[arg(long, env = "LEASEWAY_MAX_CLIENTS_PER_RESOURCE", default_value_t = Limits::default().clients_per_resource, value_name = "N", value_parser = checks::at_least_one())]
+    #[arg(
+        long,
+        env = "LEASEWAY_MAX_CLIENTS_PER_RESOURCE",
+        default_value_t = Limits::default().clients_per_resource,
+        value_name = "N",
+        value_parser = checks::at_least_one()
+    )]
     max_clients_per_resource: usize,
     /// Clients and child nodes of all resources together; each takes about 400 bytes
-    #[arg(long, env = "LEASEWAY_MAX_CLIENTS", default_value_t = Limits::default().clients, value_name = "N", value_parser = checks::at_least_one())]
+    #[arg(
+        long,
+        env = "LEASEWAY_MAX_CLIENTS",
+        default_value_t = Limits::default().clients,
+        value_name = "N",
+        value_parser = checks::at_least_one()
+    )]
     max_clients: usize,
     /// Resources in one request
-    #[arg(long, env = "LEASEWAY_MAX_RESOURCES_PER_REQUEST", default_value_t = Limits::default().resources_per_request, value_name = "N", value_parser = checks::at_least_one())]
+    #[arg(
+        long,
+        env = "LEASEWAY_MAX_RESOURCES_PER_REQUEST",
+        default_value_t = Limits::default().resources_per_request,
+        value_name = "N",
+        value_parser = checks::at_least_one()
+    )]
     max_resources_per_request: usize,
     /// Bands that a child node may report for one resource
-    #[arg(long, env = "LEASEWAY_MAX_BANDS", default_value_t = 1024, value_name = "N", value_parser = clap::value_parser!(u16).range(1..))]
+    #[arg(
+        long,
+        env = "LEASEWAY_MAX_BANDS",
+        default_value_t = 1024,
+        value_name = "N",
+        value_parser = clap::value_parser!(u16).range(1..)
+    )]
     max_bands: u16,
     /// Bytes of an id (INVALID_ARGUMENT beyond)
-    #[arg(long, env = "LEASEWAY_MAX_ID_BYTES", default_value_t = Limits::default().id_bytes, value_name = "BYTES", value_parser = checks::at_least_one())]
+    #[arg(
+        long,
+        env = "LEASEWAY_MAX_ID_BYTES",
+        default_value_t = Limits::default().id_bytes,
+        value_name = "BYTES",
+        value_parser = checks::at_least_one()
+    )]
     max_id_bytes: usize,
     /// Bytes of a message (OUT_OF_RANGE beyond)
-    #[arg(long, env = "LEASEWAY_MAX_MESSAGE_BYTES", default_value_t = Limits::default().message_bytes, value_name = "BYTES", value_parser = checks::message_bytes())]
+    #[arg(
+        long,
+        env = "LEASEWAY_MAX_MESSAGE_BYTES",
+        default_value_t = Limits::default().message_bytes,
+        value_name = "BYTES",
+        value_parser = checks::message_bytes()
+    )]
     max_message_bytes: usize,
     /// Open connections (closed at once beyond)
-    #[arg(long, env = "LEASEWAY_MAX_CONNECTIONS", default_value_t = Limits::default().connections, value_name = "N", value_parser = checks::at_least_one())]
+    #[arg(
+        long,
+        env = "LEASEWAY_MAX_CONNECTIONS",
+        default_value_t = Limits::default().connections,
+        value_name = "N",
+        value_parser = checks::at_least_one()
+    )]
     max_connections: usize,
     /// Clients and child nodes that listen for hints; 0: none may
     #[arg(long, env = "LEASEWAY_MAX_WATCHERS", default_value_t = Limits::default().watchers, value_name = "N")]
     max_watchers: usize,
     /// Requests waiting for one resource
-    #[arg(long, env = "LEASEWAY_MAX_QUEUE", default_value_t = Limits::default().queue, value_name = "N", value_parser = checks::at_least_one())]
+    #[arg(
+        long,
+        env = "LEASEWAY_MAX_QUEUE",
+        default_value_t = Limits::default().queue,
+        value_name = "N",
+        value_parser = checks::at_least_one()
+    )]
     max_queue: usize,
     /// Seconds after which a resource that nobody holds is forgotten
-    #[arg(long, env = "LEASEWAY_IDLE_SECS", default_value_t = Limits::default().idle_secs, value_name = "SECONDS", value_parser = checks::idle_secs())]
+    #[arg(
+        long,
+        env = "LEASEWAY_IDLE_SECS",
+        default_value_t = Limits::default().idle_secs,
+        value_name = "SECONDS",
+        value_parser = checks::idle_secs()
+    )]
     idle_secs: u64,
-    /// Resources with series of their own in /metrics, the first by name; how many are left out is a metric. 0: none has
-    #[arg(long, env = "LEASEWAY_METRICS_RESOURCES", default_value_t = Limits::default().metrics_resources, value_name = "N")]
+    /// Resources with series of their own in /metrics, the first by name; how many are left out is a metric. 0: none
+    #[arg(
+        long,
+        env = "LEASEWAY_METRICS_RESOURCES",
+        default_value_t = Limits::default().metrics_resources,
+        value_name = "N"
+    )]
     metrics_resources: usize,
 }
 

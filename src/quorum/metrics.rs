@@ -23,7 +23,8 @@ static TERM: AtomicU64 = AtomicU64::new(0);
 static IS_MASTER: AtomicU64 = AtomicU64::new(0);
 static SNAPSHOT_BYTES: AtomicU64 = AtomicU64::new(0);
 
-/// Tells it again. To be called before each scrape, by programs whose recorder forgets gauges that are not set for a while.
+/// Tells it again. To be called before each scrape, by programs whose recorder forgets gauges that are not set for a
+/// while.
 pub fn repeat_gauges() {
     metrics::gauge!("leaseway_quorum_term").set(TERM.load(Relaxed) as f64);
     metrics::gauge!("leaseway_quorum_is_master").set(IS_MASTER.load(Relaxed) as f64);

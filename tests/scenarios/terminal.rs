@@ -1,5 +1,5 @@
-//! What a person meets at a terminal: ids that would move its cursor, addresses as people write them, servers that are away, and the
-//! wrong port.
+//! What a person meets at a terminal: ids that would move its cursor, addresses as people write them, servers that are
+//! away, and the wrong port.
 
 use serde_json::Value;
 

@@ -97,8 +97,8 @@ impl Serve {
         }
         if !peers.is_empty() && self.listen.ip().is_unspecified() && self.advertise.is_none() {
             return Err(CliError::Flags(format!(
-                "--listen {} is every address of this machine, and the other peers send clients here: name one that clients reach \
-                 with --advertise HOST:PORT",
+                "--listen {} is every address of this machine, and the other peers send clients here: name one that \
+                 clients reach with --advertise HOST:PORT",
                 self.listen
             )));
         }

@@ -52,8 +52,8 @@ pub(super) fn start(filter: EnvFilter) {
         .init();
 }
 
-/// A field is on the line of its event whatever is in it. A message may have lines, which cannot be taken for events: those begin
-/// with a time.
+/// A field is on the line of its event whatever is in it. A message may have lines, which cannot be taken for events:
+/// those begin with a time.
 fn write(writer: &mut Writer<'_>, name: &str, value: &dyn Debug) -> fmt::Result {
     let text = format!("{value:?}");
     match name {

@@ -48,7 +48,10 @@ pub(super) async fn status(State(pages): State<Pages>) -> Html<String> {
                 (uplink_rows(&pages))
             }
             @if let Some(why) = &config.rejected {
-                tr { th { "refused" } td.bad { "The newest configuration was refused, the one before is in force: " pre { (escaped_lines(why)) } } }
+                tr {
+                    th { "refused" }
+                    td.bad { "The newest configuration was refused, the one before is in force: " pre { (escaped_lines(why)) } }
+                }
             }
         }
         (resource_table(&statuses))
@@ -157,7 +160,12 @@ fn resource_table(statuses: &[Status]) -> Markup {
                     td.n { (report.holders) }
                     td { @if report.learning.0 > 0 { (report.learning.0 / 1000) " s left" } @else { "no" } }
                     td { (report.settings.kind.name()) }
-                    td { @match &status.template { Some(glob) => (escaped(glob)), None => span.bad { "none: honoured as asked" } } }
+                    td {
+                        @match &status.template {
+                            Some(glob) => (escaped(glob)),
+                            None => span.bad { "none: honoured as asked" },
+                        }
+                    }
                 }
             }
         }
