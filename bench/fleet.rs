@@ -25,6 +25,11 @@ use crate::{
     table,
 };
 
+fn at_least_one(text: &str) -> Result<f64, String> {
+    let wants = text.parse().ok().filter(|wants| (1.0..=1e15).contains(wants));
+    wants.ok_or_else(|| "expected a number from 1 to 1e15".into())
+}
+
 /// Runs many clients of the client library in this process, against a server that is running, or against several nodes of a tree.
 ///
 /// First all of them get their leases; then they idle for a while, refreshing, which shows what a client costs; then the
@@ -41,7 +46,7 @@ pub(crate) struct Args {
     #[arg(long, default_value = "fleet", value_name = "ID")]
     resource: String,
     /// What a client wants at most; each wants something between 1 and that.
-    #[arg(long, default_value = "20", value_name = "WANTS")]
+    #[arg(long, default_value = "20", value_name = "WANTS", value_parser = at_least_one)]
     wants: f64,
     /// How long they idle, in seconds.
     #[arg(long, default_value = "10", value_name = "S", value_parser = seconds)]
@@ -53,7 +58,7 @@ pub(crate) struct Args {
     #[arg(long, default_value = "2", value_name = "N")]
     spiking: usize,
     /// What they want then.
-    #[arg(long, default_value = "1000", value_name = "WANTS")]
+    #[arg(long, default_value = "1000", value_name = "WANTS", value_parser = at_least_one)]
     spike: f64,
     /// Spikes; after each one everybody goes back to what it wanted before, and that is measured too.
     #[arg(long, default_value = "3", value_name = "N")]

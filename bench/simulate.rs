@@ -79,7 +79,7 @@ pub(crate) fn main(args: &Args) -> Result<(), Error> {
         let json = serde_json::to_string_pretty(&report).expect("a report has string keys only");
         std::fs::write(path, json + "\n").map_err(Error::io(format!("write {}", path.display())))?;
     }
-    print(&report.table())?;
+    print(&report.table(args.wide))?;
     let broken = report.broken();
     for case in &cases {
         if let Some(first) = broken.iter().find(|(of, _)| std::ptr::eq(*of, case)).map(|(_, broken)| *broken) {

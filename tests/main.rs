@@ -67,6 +67,7 @@ mod scenarios {
     mod reload;
     mod reuse;
     mod shell;
+    mod terminal;
     mod tree;
     mod tree_failover;
     mod tree_mixed;

@@ -19,6 +19,11 @@ use super::{
 };
 use crate::error::Error;
 
+fn some_time(text: &str) -> Result<Span, String> {
+    let length: Span = text.parse()?;
+    if length == Span::default() { Err("no time measures nothing".to_owned()) } else { Ok(length) }
+}
+
 /// Simulates servers, child nodes and clients in virtual time: the real state machines, a seeded network, and mishaps.
 ///
 /// What must always hold is checked at every step; a run in which it does not is stopped, and the command that repeats it is
@@ -78,11 +83,14 @@ pub(crate) struct Args {
     #[arg(long)]
     duplicates: Option<Part>,
     /// Of virtual time: `3600s`.
-    #[arg(long)]
+    #[arg(long, value_parser = some_time)]
     length: Option<Span>,
     /// Also write everything that was measured to a file.
     #[arg(long, value_name = "FILE")]
     pub(super) json: Option<PathBuf>,
+    /// All figures in one table, however wide.
+    #[arg(long)]
+    pub(super) wide: bool,
     /// Also draw what was wanted and what was had, of the first seed of each case; with --set to several numbers: what the
     /// parameter changes, of all seeds.
     #[arg(long, value_name = "FILE")]

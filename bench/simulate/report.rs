@@ -8,7 +8,7 @@ use super::{
     seeds::Outcomes,
     world::{Broken, Figures},
 };
-use crate::table;
+use crate::table::{self, Columns};
 
 /// Everything, as JSON has it; the table is a view of it.
 #[derive(Serialize)]
@@ -185,17 +185,16 @@ impl<'c> Report<'c> {
             .collect()
     }
 
-    /// Pools have a table of their own.
-    pub(super) fn table(&self) -> String {
+    /// Pools have a table of their own. Unless it is to be `wide`, a table fits a terminal.
+    pub(super) fn table(&self, wide: bool) -> String {
         let is_pool = |measured: &&Measured<'_>| measured.case.plan.is_pool();
         let (pools, others): (Vec<_>, Vec<_>) = self.cases.iter().partition(is_pool);
-        let tables =
-            [(others, Self::table_of_divisions as fn(&[&Measured<'_>]) -> String), (pools, Self::table_of_pools)];
-        let tables = tables.into_iter().filter(|(cases, _)| !cases.is_empty());
-        tables.map(|(cases, table)| table(&cases)).collect::<Vec<_>>().join("\n\n")
+        let show: [fn(&[&Measured<'_>], bool) -> String; 2] = [Self::table_of_divisions, Self::table_of_pools];
+        let tables = [others, pools].into_iter().zip(show).filter(|(cases, _)| !cases.is_empty());
+        tables.map(|(cases, table)| table(&cases, wide)).collect::<Vec<_>>().join("\n\n")
     }
 
-    fn table_of_pools(cases: &[&Measured<'_>]) -> String {
+    fn table_of_pools(cases: &[&Measured<'_>], wide: bool) -> String {
         let head = [
             "scenario",
             "reuse",
@@ -215,10 +214,11 @@ impl<'c> Report<'c> {
             "M events/s",
         ];
         let rows: Vec<_> = cases.iter().map(|measured| measured.row_of_pool()).collect();
-        table::render(head, 3, &rows)
+        let columns = Columns { head, left: 3, always: 5, then: &[5, 6, 7, 9, 11, 8, 10, 12, 13, 14, 15] };
+        if wide { table::render(head, 3, &rows) } else { columns.fitted(&rows) }
     }
 
-    fn table_of_divisions(cases: &[&Measured<'_>]) -> String {
+    fn table_of_divisions(cases: &[&Measured<'_>], wide: bool) -> String {
         let head = [
             "scenario",
             "algorithm",
@@ -243,7 +243,9 @@ impl<'c> Report<'c> {
             "M events/s",
         ];
         let rows: Vec<_> = cases.iter().map(|measured| measured.row()).collect();
-        table::render(head, 4, &rows)
+        let columns =
+            Columns { head, left: 4, always: 6, then: &[6, 11, 18, 15, 13, 8, 9, 14, 16, 17, 19, 7, 10, 12, 20] };
+        if wide { table::render(head, 4, &rows) } else { columns.fitted(&rows) }
     }
 }
 

@@ -2,6 +2,7 @@
 
 use std::{fs, path::PathBuf, time::Duration};
 
+use leaseway_client::endpoint;
 use leaseway_proto::{
     admin::{MASTER_METADATA, PARENT_METADATA, node_client::NodeClient},
     pools::pools_client::PoolsClient,
@@ -15,9 +16,14 @@ use tonic::{
 };
 
 use crate::{
-    connect::{MOST_REDIRECTS, connect, refused},
+    connect::{MOST_SECONDS, connect, from_below, not_grpc, refused, within},
     error::CliError,
+    ports::{self, Wanted},
+    search::{Attempt, Heard, search},
 };
+
+/// Where operators are served if no port is named: the default of `--admin`.
+const DEFAULT_PORT: u16 = 5160;
 
 /// What a configuration may be larger than itself by, on the wire.
 const MESSAGE_OVERHEAD: usize = 64 << 10;
@@ -26,21 +32,32 @@ const MESSAGE_OVERHEAD: usize = 64 << 10;
 #[derive(clap::Args)]
 pub(crate) struct AdminTarget {
     /// The admin address of any peer of the node; what needs the master finds it from there. Several, with commas: where one
-    /// cannot be reached the next is asked, and about pools also where it knows no master
+    /// cannot answer the next is asked
     #[arg(
         long,
         env = "LEASEWAY_ADMIN",
         default_value = "127.0.0.1:5160",
         value_delimiter = ',',
+        value_parser = admin_endpoint,
         value_name = "HOST:PORT,…"
     )]
     admin: Vec<String>,
     /// A file with the token that the peers were started with
     #[arg(long, env = "LEASEWAY_ADMIN_TOKEN_FILE", value_name = "FILE")]
     admin_token_file: Option<PathBuf>,
-    /// Give up after so many seconds
-    #[arg(long, env = "LEASEWAY_TIMEOUT", default_value_t = 5, value_name = "SECONDS")]
+    /// Give up after so many seconds of trying; where nothing listens at all, after one
+    #[arg(
+        long,
+        env = "LEASEWAY_TIMEOUT",
+        default_value_t = 5,
+        value_name = "SECONDS",
+        value_parser = clap::value_parser!(u64).range(1..=MOST_SECONDS)
+    )]
     timeout: u64,
+}
+
+fn admin_endpoint(text: &str) -> Result<String, endpoint::BadEndpoint> {
+    endpoint::parse_with(text, DEFAULT_PORT)
 }
 
 /// What sends the token with everything.
@@ -66,13 +83,21 @@ impl Interceptor for Bearer {
 }
 
 impl AdminTarget {
-    /// The address that was given; the first, if there are several.
-    pub(crate) fn address(&self) -> &str {
-        self.admin.first().map_or("", String::as_str)
+    /// The addresses that were given.
+    pub(crate) fn addresses(&self) -> String {
+        self.admin.join(",")
     }
 
-    /// Asks the peer, and the master instead if the peer says that it takes the master.
+    /// Asks what may be asked twice: a peer, and the master instead if the peer says that it takes the master.
     pub(crate) async fn ask<T>(&self, ask: impl AsyncFn(Client) -> Result<Response<T>, Status>) -> Result<T, CliError> {
+        self.ask_through(node_client, ask, true).await
+    }
+
+    /// As [`ask`](Self::ask), for what must not be done twice: once it may have been, it is not asked again.
+    pub(crate) async fn ask_once<T>(
+        &self,
+        ask: impl AsyncFn(Client) -> Result<Response<T>, Status>,
+    ) -> Result<T, CliError> {
         self.ask_through(node_client, ask, false).await
     }
 
@@ -84,7 +109,7 @@ impl AdminTarget {
         self.ask_through(PoolsClient::new, ask, true).await
     }
 
-    /// At one address after the other. `may_repeat`: what is asked twice is as if it had been asked once.
+    /// `may_repeat`: what is asked twice is as if it had been asked once.
     async fn ask_through<C, T>(
         &self,
         client: impl Fn(Guarded) -> C,
@@ -92,41 +117,26 @@ impl AdminTarget {
         may_repeat: bool,
     ) -> Result<T, CliError> {
         let token = Bearer(self.token()?);
-        let mut first = None;
-        for address in &self.admin {
-            match self.ask_from(address, &token, &client, &ask).await {
-                // Nothing was asked there.
-                Err(error @ CliError::NoAdmin { .. }) => first = first.or(Some(error)),
-                // Another may know better; it may have been done already.
-                Err(error @ (CliError::NoMasterNow { .. } | CliError::CutOff { .. })) if may_repeat => {
-                    first = first.or(Some(error))
+        search(&self.admin, self.limit(), async |address: &str, attempt: Attempt| {
+            let channel = match connect(address, attempt).await {
+                Ok(channel) => channel,
+                Err(broken) => {
+                    let error = CliError::NoAdmin { address: address.to_owned(), why: broken.why };
+                    return if broken.refused { Heard::NothingListens(error) } else { Heard::NotNow(error) };
                 }
-                other => return other,
+            };
+            let guarded = client(InterceptedService::new(channel.clone(), token.clone()));
+            let limit = if may_repeat { attempt.patience } else { attempt.left };
+            match within(limit, ask(guarded)).await {
+                Ok(answer) => Heard::Answer(answer.into_inner()),
+                Err(status) => failed(address, channel, &status, may_repeat).await,
             }
-        }
-        Err(first.unwrap_or(CliError::NoAdmin { address: String::new(), why: "no address is given".into() }))
+        })
+        .await
     }
 
-    /// From this peer on.
-    async fn ask_from<C, T>(
-        &self,
-        address: &str,
-        token: &Bearer,
-        client: &impl Fn(Guarded) -> C,
-        ask: &impl AsyncFn(C) -> Result<Response<T>, Status>,
-    ) -> Result<T, CliError> {
-        let mut address = address.to_owned();
-        for _ in 0..=MOST_REDIRECTS {
-            let status = match ask(client(self.guarded(&address, token.clone()).await?)).await {
-                Ok(answer) => return Ok(answer.into_inner()),
-                Err(status) => status,
-            };
-            match master(&status) {
-                Some(elsewhere) => address = elsewhere,
-                None => return Err(explained(&address, &status)),
-            }
-        }
-        Err(CliError::TooManyRedirects { count: MOST_REDIRECTS, last: address })
+    fn limit(&self) -> Duration {
+        Duration::from_secs(self.timeout)
     }
 
     /// Asks at one address, and nowhere else.
@@ -135,14 +145,11 @@ impl AdminTarget {
         address: &str,
         ask: impl AsyncFn(Client) -> Result<Response<T>, Status>,
     ) -> Result<T, CliError> {
-        let guarded = self.guarded(address, Bearer(self.token()?)).await?;
-        ask(node_client(guarded)).await.map(Response::into_inner).map_err(|status| explained(address, &status))
-    }
-
-    async fn guarded(&self, address: &str, token: Bearer) -> Result<Guarded, CliError> {
         let unreachable = |why| CliError::NoAdmin { address: address.to_owned(), why };
-        let channel = connect(address, Duration::from_secs(self.timeout)).await?.map_err(unreachable)?;
-        Ok(InterceptedService::new(channel, token))
+        let channel =
+            connect(address, Attempt::within(self.limit())).await.map_err(|broken| unreachable(broken.why))?;
+        let guarded = node_client(InterceptedService::new(channel, Bearer(self.token()?)));
+        ask(guarded).await.map(Response::into_inner).map_err(|status| explained(address, &status))
     }
 
     fn token(&self) -> Result<Option<MetadataValue<Ascii>>, CliError> {
@@ -177,18 +184,34 @@ fn master(status: &Status) -> Option<String> {
     (!address.is_empty()).then(|| address.to_owned())
 }
 
-fn root_cause(error: &(dyn std::error::Error + 'static)) -> String {
-    std::iter::successors(Some(error), |error| error.source()).last().unwrap_or(error).to_string()
+/// What follows from an error instead of an answer.
+async fn failed<T>(address: &str, channel: Channel, status: &Status, may_repeat: bool) -> Heard<T> {
+    if let Some(master) = master(status) {
+        return Heard::Elsewhere(master);
+    }
+    let wrong = match status.code() {
+        _ if not_grpc(status).is_some() => ports::speaks_otherwise(address, Wanted::Admin).await,
+        Code::Unimplemented => ports::serves_otherwise(address, channel, Wanted::Admin).await,
+        _ => None,
+    };
+    match wrong.unwrap_or_else(|| explained(address, status)) {
+        // It says so before it does anything.
+        error @ CliError::NoMasterNow { .. } if may_repeat || status.metadata().contains_key(MASTER_METADATA) => {
+            Heard::NotNow(error)
+        }
+        error @ CliError::CutOff { .. } if may_repeat => Heard::NotNow(error),
+        error => Heard::Never(error),
+    }
 }
 
 /// What to do next, where the answer does not say it.
 fn explained(address: &str, status: &Status) -> CliError {
     let (address, why) = (address.to_owned(), status.message().to_owned());
-    // What the server says itself has no source: this is from below.
-    if let (Code::Unknown, Some(below)) = (status.code(), std::error::Error::source(status)) {
-        return CliError::CutOff { address, why: root_cause(below) };
+    if let Some(why) = from_below(status) {
+        return CliError::CutOff { address, why };
     }
     match status.code() {
+        Code::DeadlineExceeded | Code::Cancelled => CliError::CutOff { address, why },
         Code::FailedPrecondition if status.metadata().contains_key(PARENT_METADATA) => {
             CliError::HasParent { address, why }
         }

@@ -1,18 +1,20 @@
 //! `leaseway get` and `leaseway release`.
 
+use std::time::{SystemTime, UNIX_EPOCH};
+
 use clap::Args;
-use leaseway_core::Amount;
+use leaseway_core::{Amount, escaped};
 use leaseway_proto::doorman::{
-    GetCapacityRequest, GetCapacityResponse, ReleaseCapacityRequest, ResourceRequest, ResourceResponse,
+    GetCapacityRequest, GetCapacityResponse, Lease, ReleaseCapacityRequest, ResourceRequest, ResourceResponse,
     capacity_client::CapacityClient,
 };
-use serde_json::json;
+use serde_json::{Value, json};
 
 use crate::{
     Outcome,
     connect::{Target, block_on},
     error::CliError,
-    output::{number, say},
+    output::{number, say, say_json, utc},
 };
 
 /// Asks for capacity once. The lease stays until it ends; `leaseway release` gives it back.
@@ -51,7 +53,7 @@ impl Get {
             }
             return Err(CliError::TooSoon { resource: self.resource, client: self.client });
         };
-        if self.json { say(self.as_json(&answer)) } else { say(self.as_text(&answer)) }
+        if self.json { say_json(self.as_json(&answer)) } else { say(self.as_text(&answer)) }
     }
 
     async fn ask(&self) -> Result<GetCapacityResponse, CliError> {
@@ -73,24 +75,24 @@ impl Get {
 
     fn as_text(&self, answer: &ResourceResponse) -> String {
         let lease = answer.gets.unwrap_or_default();
-        let seconds = lease.remaining_ms.unwrap_or_default() / 1000;
         let safe = match answer.safe_capacity {
             Some(safe) if safe < 0.0 => "no limit".to_owned(),
             safe => number(safe.unwrap_or_default()),
         };
         format!(
-            "{} may use {} of `{}` (wanted {}) for {seconds} s; ask again in {} s; if the server is gone by then: {safe}",
-            self.client,
+            "{} may use {} of `{}` (wanted {}) {}; ask again in {} s; if the server is gone by then: {safe}",
+            escaped(&self.client),
             number(lease.capacity.unwrap_or_default()),
-            self.resource,
+            escaped(&self.resource),
             number(self.wants.get()),
+            how_long(&lease, SystemTime::now()),
             lease.refresh_interval.unwrap_or_default(),
         )
     }
 
-    fn as_json(&self, answer: &ResourceResponse) -> String {
+    fn as_json(&self, answer: &ResourceResponse) -> Value {
         let lease = answer.gets.unwrap_or_default();
-        let value = json!({
+        json!({
             "client": self.client,
             "resource": self.resource,
             "wants": self.wants.get(),
@@ -98,11 +100,24 @@ impl Get {
             "expiry_time": lease.expiry_time,
             "refresh_interval": lease.refresh_interval,
             "remaining_ms": lease.remaining_ms,
-            "token": lease.token,
+            // Always a string: they soon are beyond what a double holds.
+            "token": lease.token.map(|token| token.to_string()),
             "safe_capacity": answer.safe_capacity,
             "priority": answer.priority,
-        });
-        value.to_string()
+        })
+    }
+}
+
+/// For how long a lease is good. A server of before says only when it ends, by its own clock.
+fn how_long(lease: &Lease, now: SystemTime) -> String {
+    if let Some(ms) = lease.remaining_ms {
+        return format!("for {} s", ms / 1000);
+    }
+    let Some(end) = lease.expiry_time else { return "for a time that the server does not say".to_owned() };
+    let now = now.duration_since(UNIX_EPOCH).unwrap_or_default().as_secs() as i64;
+    match end.saturating_sub(now) {
+        left @ 1.. => format!("until {}, {left} s from now by this machine's clock", utc(end)),
+        _ => format!("until {}, which is over by this machine's clock", utc(end)),
     }
 }
 
@@ -131,6 +146,25 @@ impl Release {
             async move { Ok(CapacityClient::new(channel).release_capacity(request).await?.into_inner()) }
         };
         block_on(self.target.ask_master(ask, |answer| answer.mastership.as_ref()))?;
-        say(format_args!("{} gave back {}", self.client, self.resources.join(", ")))
+        let resources: Vec<_> = self.resources.iter().map(|resource| escaped(resource)).collect();
+        say(format_args!("{} gave back {}", escaped(&self.client), resources.join(", ")))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    #[test]
+    fn a_lease_without_a_length_is_shown_with_its_end() {
+        let now = UNIX_EPOCH + Duration::from_secs(1_700_000_000);
+        let lease = |remaining_ms, expiry_time| Lease { remaining_ms, expiry_time, ..Lease::default() };
+        assert_eq!(how_long(&lease(Some(59_999), Some(1_700_000_060)), now), "for 59 s");
+        let old = how_long(&lease(None, Some(1_700_000_060)), now);
+        assert_eq!(old, "until 2023-11-14T22:14:20Z, 60 s from now by this machine's clock");
+        assert!(how_long(&lease(None, Some(i64::MIN)), now).ends_with("is over by this machine's clock"));
+        assert!(how_long(&lease(None, None), now).contains("does not say"));
     }
 }

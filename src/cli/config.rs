@@ -20,7 +20,7 @@ use crate::{
     admin::AdminTarget,
     connect::block_on,
     error::CliError,
-    output::{note, say},
+    output::{note, say, say_json},
 };
 
 /// Where a configuration is, also as Doorman's `-config` has it: `file:PATH`. Any other beginning is part of the name.
@@ -95,7 +95,7 @@ impl Diff {
         let differences = before.compare(&file.repository)?;
         if self.json {
             let differences: Vec<_> = differences.iter().map(Difference::as_json).collect();
-            say(json!({ "version": before.version, "differences": differences }))?;
+            say_json(json!({ "version": before.version, "differences": differences }))?;
         } else {
             say(differences::as_text(&differences))?;
         }

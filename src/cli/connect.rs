@@ -1,35 +1,65 @@
 //! Finding the master, for commands that ask once.
 
-use std::{future::Future, time::Duration};
+use std::{cell::RefCell, future::Future, time::Duration};
 
-use leaseway_proto::doorman::Mastership;
+use leaseway_client::endpoint;
+use leaseway_proto::{
+    doorman::Mastership,
+    status::{GetStatusRequest, GetStatusResponse, status_client::StatusClient},
+};
+use tokio::time::timeout;
 use tonic::{
-    Status,
+    Code, Status,
     transport::{Channel, Endpoint},
 };
 
-use crate::error::CliError;
-
-/// Servers that name each other are not followed for ever.
-pub(crate) const MOST_REDIRECTS: usize = 5;
+use crate::{
+    error::CliError,
+    ports::{self, Wanted},
+    search::{Attempt, Heard, search},
+};
 
 /// A server that does not answer a ping for so long is gone.
 const KEEP_ALIVE: Duration = Duration::from_secs(5);
 
+/// An hour. Longer is a mistake.
+pub(crate) const MOST_SECONDS: u64 = 3600;
+
 /// Where to find a server.
 #[derive(clap::Args)]
 pub(crate) struct Target {
-    /// Any server of the node; it names the master if it is not
-    #[arg(long, env = "LEASEWAY_SERVER", default_value = "127.0.0.1:5100", value_name = "HOST:PORT")]
-    server: String,
-    /// Give up after so many seconds
-    #[arg(long, env = "LEASEWAY_TIMEOUT", default_value_t = 5, value_name = "SECONDS")]
+    /// Any server of the node; it names the master if it is not. Several, with commas: where one cannot answer the next is
+    /// asked
+    #[arg(
+        long,
+        env = "LEASEWAY_SERVER",
+        default_value = "127.0.0.1:5100",
+        value_name = "HOST:PORT,…",
+        value_delimiter = ',',
+        value_parser = endpoint::parse
+    )]
+    server: Vec<String>,
+    /// Give up after so many seconds of trying; where nothing listens at all, after one
+    #[arg(
+        long,
+        env = "LEASEWAY_TIMEOUT",
+        default_value_t = 5,
+        value_name = "SECONDS",
+        value_parser = clap::value_parser!(u64).range(1..=MOST_SECONDS)
+    )]
     timeout: u64,
 }
 
+/// What a server says of itself, and how to ask it again.
+pub(crate) struct Observed {
+    pub(crate) status: GetStatusResponse,
+    pub(crate) address: String,
+    pub(crate) channel: Channel,
+}
+
 impl Target {
-    /// The address that was given.
-    pub(crate) fn address(&self) -> &str {
+    /// The addresses that were given.
+    pub(crate) fn addresses(&self) -> &[String] {
         &self.server
     }
 
@@ -38,43 +68,123 @@ impl Target {
         Duration::from_secs(self.timeout)
     }
 
-    /// A connection to a server of the node.
-    pub(crate) async fn connect_to(&self, address: &str) -> Result<Channel, CliError> {
-        let unreachable = |why| CliError::Unreachable { address: address.to_owned(), why };
-        connect(address, self.timeout()).await?.map_err(unreachable)
-    }
-
-    /// Asks the server, and whoever it says is master instead.
+    /// Asks the servers, and whoever they say is master instead.
     pub(crate) async fn ask_master<T, F: Future<Output = Result<T, Status>>>(
         &self,
         ask: impl Fn(Channel) -> F,
         mastership: impl Fn(&T) -> Option<&Mastership>,
     ) -> Result<T, CliError> {
-        let mut address = self.server.clone();
-        for _ in 0..=MOST_REDIRECTS {
-            let channel = self.connect_to(&address).await?;
-            let answer = ask(channel).await.map_err(|status| refused(&address, &status))?;
-            let Some(elsewhere) = mastership(&answer) else { return Ok(answer) };
-            match &elsewhere.master_address {
-                Some(master) => address.clone_from(master),
-                None => return Err(CliError::NoMaster { address }),
+        search(&self.server, self.timeout(), async |address: &str, attempt: Attempt| {
+            let channel = match reach(address, attempt).await {
+                Ok(channel) => channel,
+                Err(heard) => return heard,
+            };
+            let answer = match within(attempt.patience, ask(channel.clone())).await {
+                Ok(answer) => answer,
+                Err(status) => return failed(address, channel, &status, Wanted::Clients).await,
+            };
+            match mastership(&answer).map(|elsewhere| elsewhere.master_address.clone()) {
+                None => Heard::Answer(answer),
+                Some(Some(master)) => Heard::Elsewhere(master),
+                Some(None) => Heard::NotNow(CliError::NoMaster { address: address.to_owned() }),
             }
-        }
-        Err(CliError::TooManyRedirects { count: MOST_REDIRECTS, last: address })
+        })
+        .await
+    }
+
+    /// What the master says of itself, who alone knows who has what; with `here`, or where no master is known, what
+    /// another server says.
+    pub(crate) async fn observe(&self, request: &GetStatusRequest, here: bool) -> Result<Observed, CliError> {
+        let headless = RefCell::new(None);
+        let found = search(&self.server, self.timeout(), async |address: &str, attempt: Attempt| {
+            let channel = match reach(address, attempt).await {
+                Ok(channel) => channel,
+                Err(heard) => return heard,
+            };
+            let asked = within(attempt.patience, get_status(&channel, request.clone()));
+            let status = match asked.await {
+                Ok(status) => status,
+                Err(status) => return failed(address, channel, &status, Wanted::Status).await,
+            };
+            let (is_master, master) = (status.is_master, status.master_address.clone());
+            let observed = Observed { status, address: address.to_owned(), channel };
+            match master {
+                _ if is_master || here => Heard::Answer(observed),
+                master if !master.is_empty() => Heard::Elsewhere(master),
+                _ if self.server.len() == 1 => Heard::Answer(observed),
+                _ => {
+                    headless.replace(Some(observed));
+                    Heard::NotNow(CliError::NoMaster { address: address.to_owned() })
+                }
+            }
+        });
+        found.await.or_else(|error| headless.take().ok_or(error))
     }
 }
 
-/// A connection, or why there is none: what that means depends on what was expected there.
-pub(crate) async fn connect(address: &str, limit: Duration) -> Result<Result<Channel, String>, CliError> {
-    let bad = |why: String| CliError::BadAddress { address: address.to_owned(), why };
-    if !address.contains(':') {
-        return Err(bad("there is no port".into()));
+/// A server's status.
+pub(crate) async fn get_status(channel: &Channel, request: GetStatusRequest) -> Result<GetStatusResponse, Status> {
+    Ok(StatusClient::new(channel.clone()).get_status(request).await?.into_inner())
+}
+
+/// An answer, if it comes in time.
+pub(crate) async fn within<T>(limit: Duration, asked: impl Future<Output = Result<T, Status>>) -> Result<T, Status> {
+    let late = || Status::deadline_exceeded(format!("no answer in {} s", limit.as_secs_f64()));
+    timeout(limit, asked).await.unwrap_or_else(|_| Err(late()))
+}
+
+async fn reach<T>(address: &str, attempt: Attempt) -> Result<Channel, Heard<T>> {
+    connect(address, attempt).await.map_err(|broken| {
+        let error = CliError::Unreachable { address: address.to_owned(), why: broken.why };
+        if broken.refused { Heard::NothingListens(error) } else { Heard::NotNow(error) }
+    })
+}
+
+/// What follows from an error instead of an answer, where asking again does no harm.
+async fn failed<T>(address: &str, channel: Channel, status: &Status, wanted: Wanted) -> Heard<T> {
+    let unreachable = |why| CliError::Unreachable { address: address.to_owned(), why };
+    if let Some(below) = not_grpc(status) {
+        return match ports::speaks_otherwise(address, wanted).await {
+            Some(wrong) => Heard::Never(wrong),
+            None => Heard::NotNow(unreachable(below)),
+        };
     }
+    match status.code() {
+        Code::Unimplemented => match ports::serves_otherwise(address, channel, wanted).await {
+            Some(wrong) => Heard::Never(wrong),
+            None => Heard::Never(refused(address, status)),
+        },
+        Code::DeadlineExceeded | Code::Cancelled => Heard::NotNow(unreachable(status.message().to_owned())),
+        Code::Unavailable => Heard::NotNow(refused(address, status)),
+        _ => Heard::Never(refused(address, status)),
+    }
+}
+
+/// Why there is no connection.
+pub(crate) struct Broken {
+    pub(crate) why: String,
+    /// No process has the port.
+    pub(crate) refused: bool,
+}
+
+/// A connection.
+pub(crate) async fn connect(address: &str, attempt: Attempt) -> Result<Channel, Broken> {
+    let bad = |why: String| Broken { why, refused: false };
+    // A server may name a master in a way that nobody can reach.
+    let address = endpoint::parse(address).map_err(|error| bad(error.to_string()))?;
     let endpoint = Endpoint::from_shared(format!("http://{address}")).map_err(|error| bad(error.to_string()))?;
     // Whoever waits for events would not notice otherwise that nobody sends any.
-    let endpoint = endpoint.connect_timeout(limit).timeout(limit).http2_keep_alive_interval(KEEP_ALIVE);
-    let endpoint = endpoint.keep_alive_timeout(KEEP_ALIVE);
-    Ok(endpoint.connect().await.map_err(|error| root(&error)))
+    let endpoint = endpoint.connect_timeout(attempt.patience).timeout(attempt.left);
+    let endpoint = endpoint.http2_keep_alive_interval(KEEP_ALIVE).keep_alive_timeout(KEEP_ALIVE);
+    let connected = timeout(attempt.patience, endpoint.connect()).await;
+    let late = |_| bad(format!("no connection in {} s", attempt.patience.as_secs_f64()));
+    connected.map_err(late)?.map_err(|error| {
+        let refused = chain(&error).any(|error| {
+            let error = error.downcast_ref::<std::io::Error>();
+            error.is_some_and(|error| error.kind() == std::io::ErrorKind::ConnectionRefused)
+        });
+        Broken { why: root(&error), refused }
+    })
 }
 
 /// What a server said instead of an answer.
@@ -82,13 +192,26 @@ pub(crate) fn refused(address: &str, status: &Status) -> CliError {
     CliError::Refused { address: address.to_owned(), code: status.code(), why: status.message().to_owned() }
 }
 
+/// The innermost reason of a status that no server has sent.
+pub(crate) fn from_below(status: &Status) -> Option<String> {
+    std::error::Error::source(status).map(root)
+}
+
+/// As [`from_below`], or what tonic makes of an HTTP server that knows no gRPC.
+pub(crate) fn not_grpc(status: &Status) -> Option<String> {
+    let page = status.message().starts_with("grpc-status header missing");
+    from_below(status).or_else(|| page.then(|| status.message().to_owned()))
+}
+
+fn chain<'a>(
+    error: &'a (dyn std::error::Error + 'static),
+) -> impl Iterator<Item = &'a (dyn std::error::Error + 'static)> {
+    std::iter::successors(Some(error), |error| error.source())
+}
+
 /// The innermost reason: "connection refused" rather than "transport error".
-fn root(error: &dyn std::error::Error) -> String {
-    let mut innermost = error;
-    while let Some(source) = innermost.source() {
-        innermost = source;
-    }
-    innermost.to_string()
+fn root(error: &(dyn std::error::Error + 'static)) -> String {
+    chain(error).last().unwrap_or(error).to_string()
 }
 
 /// Runs a command that asks.

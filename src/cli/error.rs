@@ -1,12 +1,14 @@
 //! What can go wrong on the command line, and what to do next.
 
-use std::{path::PathBuf, process::ExitCode};
+use std::{path::PathBuf, process::ExitCode, time::Duration};
 
 use leaseway_server::{
     ServeError,
     config::{ConfigError, LoadError},
 };
 use tonic::Code;
+
+use crate::output::number;
 
 /// Why a command failed.
 #[derive(Debug, thiserror::Error)]
@@ -16,11 +18,24 @@ pub(crate) enum CliError {
     #[error(transparent)]
     Config(#[from] LoadError),
     #[error(
-        "cannot reach a server at {address}: {why}. Is one running there? `leaseway serve` starts one; --server says where to look"
+        "cannot reach a server at {address}: {why}. Is one running there? `leaseway serve` starts one; --server says where to look, at several with commas"
     )]
     Unreachable { address: String, why: String },
-    #[error("{address} is not an address: {why}. Write host:port, like 127.0.0.1:5100")]
-    BadAddress { address: String, why: String },
+    /// Several were asked, or one more than once with different answers.
+    #[error("no server could answer within {} s; what each said last:{tried}", number(spent.as_secs_f64().round()))]
+    NobodyAnswers {
+        spent: Duration,
+        tried: String,
+        /// Some only wait for a master.
+        electing: bool,
+    },
+    #[error("{address} {what}")]
+    WrongPort { address: String, what: String },
+    #[error("{address} is not the master; it says that {master} is")]
+    NotMaster { address: String, master: String },
+    /// Two or more flags do not go together.
+    #[error("{0}")]
+    Flags(String),
     #[error(
         "nothing answers at the admin address {address}: {why}. A server opens one when it is started with --data, at 127.0.0.1:5160 unless its --admin says otherwise, or with --admin alone; --admin says here where to look"
     )]
@@ -104,10 +119,13 @@ pub(crate) enum CliError {
 impl CliError {
     /// As sysexits.h has them where it has one: scripts can tell a bad file from a server that is away.
     pub(crate) fn exit_code(&self) -> ExitCode {
+        /// As clap ends.
+        const WRONG_COMMAND_LINE: u8 = 2;
         const EX_UNAVAILABLE: u8 = 69;
         const EX_NOPERM: u8 = 77;
         const EX_CONFIG: u8 = 78;
         match self {
+            CliError::Flags(_) => ExitCode::from(WRONG_COMMAND_LINE),
             CliError::Config(_)
             | CliError::ConfigRefused { .. }
             | CliError::NodeSet(_)
@@ -118,8 +136,47 @@ impl CliError {
             | CliError::NoMaster { .. }
             | CliError::NoMasterNow { .. }
             | CliError::CutOff { .. }
+            | CliError::NotMaster { .. }
+            | CliError::NobodyAnswers { .. }
+            | CliError::WrongPort { .. }
             | CliError::TooManyRedirects { .. } => ExitCode::from(EX_UNAVAILABLE),
             _ => ExitCode::FAILURE,
+        }
+    }
+
+    /// Has several lines on purpose: what is wrong with a file, or what each of several servers said.
+    pub(crate) fn has_lines(&self) -> bool {
+        matches!(
+            self,
+            CliError::Config(_)
+                | CliError::ConfigRefused { .. }
+                | CliError::UnreadableVersion { .. }
+                | CliError::NodeSet(_)
+                | CliError::Ports(_)
+                | CliError::Serve(_)
+                | CliError::NobodyAnswers { .. }
+        )
+    }
+
+    /// In a list of what servers said, where the address stands before it.
+    pub(crate) fn brief(&self) -> String {
+        match self {
+            CliError::Unreachable { why, .. } | CliError::NoAdmin { why, .. } => why.clone(),
+            CliError::NoMaster { .. } => "it is not the master and knows of none".to_owned(),
+            CliError::NotMaster { master, .. } => format!("it says that {master} is the master"),
+            CliError::NoMasterNow { why, .. } => why.clone(),
+            CliError::CutOff { why, .. } => format!("the connection broke before the answer came: {why}"),
+            CliError::Refused { why, code, .. } => format!("{why} ({code:?})"),
+            other => other.to_string(),
+        }
+    }
+
+    /// A little later there may be a master.
+    pub(crate) fn is_for_want_of_a_master(&self) -> bool {
+        match self {
+            CliError::NoMaster { .. } | CliError::NoMasterNow { .. } | CliError::NotMaster { .. } => true,
+            CliError::NobodyAnswers { electing, .. } => *electing,
+            _ => false,
         }
     }
 }

@@ -8,6 +8,8 @@ mod error;
 mod output;
 mod peers;
 mod pool;
+mod ports;
+mod search;
 mod serve;
 mod shell;
 mod status;

@@ -1,6 +1,7 @@
 //! `leaseway peers`.
 
 use clap::{Args, Subcommand};
+use leaseway_core::escaped;
 use leaseway_proto::admin::{AddPeerRequest, ListPeersRequest, ListPeersResponse, PeerReport, RemovePeerRequest, Role};
 use serde_json::{Value, json};
 use tonic::Code;
@@ -10,7 +11,7 @@ use crate::{
     admin::{AdminTarget, Client},
     connect::block_on,
     error::CliError,
-    output::{note, number, say, table},
+    output::{note, number, say, say_json, table},
 };
 
 #[derive(Subcommand)]
@@ -46,7 +47,7 @@ pub(crate) struct List {
 impl List {
     fn run(self) -> Outcome {
         let answer = block_on(ask(&self.target))?;
-        if self.json { say(as_json(&answer)) } else { say(as_text(&answer)) }
+        if self.json { say_json(as_json(&answer)) } else { say(as_text(&answer)) }
     }
 }
 
@@ -66,9 +67,10 @@ fn as_text(answer: &ListPeersResponse) -> String {
     let rows: Vec<_> = std::iter::once(heading).chain(answer.peer.iter().map(row)).collect();
     let master = match answer.master.as_str() {
         "" => "no master at the moment".to_owned(),
-        master => format!("{master} is master"),
+        master => format!("{} is master", escaped(master)),
     };
-    format!("cluster {}, as {} sees it: {master}\n\n{}", answer.cluster_id, answer.name, table(&rows))
+    let (cluster, name) = (escaped(&answer.cluster_id), escaped(&answer.name));
+    format!("cluster {cluster}, as {name} sees it: {master}\n\n{}", table(&rows))
 }
 
 fn row(peer: &PeerReport) -> Vec<String> {
@@ -136,13 +138,14 @@ impl Add {
         let Add { name, address, target } = &self;
         let peers = ask(target).await?;
         let request = AddPeerRequest { name: name.clone(), address: address.clone() };
-        let added = target.ask(async |mut client| {
+        let added = target.ask_once(async |mut client| {
             let request = request.clone();
             client.add_peer(request).await
         });
         match added.await {
             Ok(_) => say(format_args!(
-                "{name} is let in, and votes as soon as it has caught up. Name it in the --peers of the others when they are next started"
+                "{} is let in, and votes as soon as it has caught up. Name it in the --peers of the others when they are next started",
+                escaped(name)
             )),
             Err(refused @ CliError::Refused { code: Code::Aborted, .. }) => {
                 note(format_args!(
@@ -183,7 +186,7 @@ impl Remove {
     async fn run(self) -> Outcome {
         let request = RemovePeerRequest { name: self.name.clone() };
         self.target
-            .ask(async |mut client| {
+            .ask_once(async |mut client| {
                 let request = request.clone();
                 client.remove_peer(request).await
             })
@@ -191,7 +194,7 @@ impl Remove {
         say(format_args!(
             "{name} is a peer no more: stop it if it still runs, delete its data directory, and take it out of the --peers of the others \
              when they are next started",
-            name = self.name
+            name = escaped(&self.name)
         ))
     }
 }

@@ -5,6 +5,7 @@ mod show;
 mod watch;
 
 use clap::{Args, Subcommand};
+use leaseway_core::escaped;
 use leaseway_proto::pools::{
     Assigned, GetClientCapacityRequest, Holder, Memory, ReportLoadRequest, ReportLoadResponse, SetAlarmRequest,
     SetClientCapacityRequest, SetClientCapacityResponse, assigned::Amount, report_load_request::Load,
@@ -16,7 +17,7 @@ use crate::{
     admin::AdminTarget,
     connect::block_on,
     error::CliError,
-    output::{note, number, say},
+    output::{note, number, say, say_json},
 };
 
 #[derive(Subcommand)]
@@ -113,9 +114,11 @@ impl Set {
         let answer = self.target.ask_pools(set).await?;
         if self.json {
             let SetClientCapacityResponse { before, .. } = &answer;
-            return say(json!({ "before": assigned_as_json(before.as_ref()), "memory": memory_name(answer.memory()) }));
+            return say_json(
+                json!({ "before": assigned_as_json(before.as_ref()), "memory": memory_name(answer.memory()) }),
+            );
         }
-        let (client, resource) = (&self.who.client, &self.who.resource);
+        let (client, resource) = (escaped(&self.who.client), escaped(&self.who.resource));
         say(match amount {
             Amount::Capacity(0.0) => {
                 format!("{client} is a free client of {resource}; it had {}", text(answer.before.as_ref()))
@@ -151,7 +154,7 @@ impl Get {
         let assigned = answer.assigned.as_ref();
         if self.json {
             let client = answer.client.as_ref().map(clients::as_json);
-            return say(json!({ "assigned": assigned_as_json(assigned), "client": client }));
+            return say_json(json!({ "assigned": assigned_as_json(assigned), "client": client }));
         }
         say(text(assigned))?;
         say(clients::stands(answer.client.as_ref()))
@@ -189,10 +192,13 @@ impl ReportLoad {
         let ReportLoadResponse { capacity, floor, ceiling, .. } = answer;
         if self.json {
             let memory = memory_name(answer.memory());
-            return say(json!({ "capacity": capacity, "floor": floor, "ceiling": ceiling, "memory": memory }));
+            return say_json(json!({ "capacity": capacity, "floor": floor, "ceiling": ceiling, "memory": memory }));
         }
         let (now, floor, ceiling) = (number(capacity), number(floor), number(ceiling));
-        say(format_args!("{} has {now} now; what is reported counts from {floor} to {ceiling}", self.resource))?;
+        say(format_args!(
+            "{} has {now} now; what is reported counts from {floor} to {ceiling}",
+            escaped(&self.resource)
+        ))?;
         if self.valid.is_none() {
             warn_of_forgetting(answer.memory());
         }
@@ -218,7 +224,7 @@ impl Alarm {
         let request = SetAlarmRequest { resource_id: self.who.resource.clone(), holder: self.who.holder(), mark };
         let set = async |mut client: crate::admin::Pools| client.set_alarm(request.clone()).await;
         self.target.ask_pools(set).await?;
-        let client = &self.who.client;
+        let client = escaped(&self.who.client);
         say(match mark {
             Some(mark) => {
                 format!("an alarm comes when {client} has cost {}, unless another becomes master before", number(mark))
@@ -323,8 +329,8 @@ fn warn_of_forgetting(memory: Memory) {
 /// A holder, as tables name it.
 fn name(holder: Option<&Holder>) -> String {
     match holder {
-        Some(Holder { id, is_server: true }) => format!("{id} (node)"),
-        Some(Holder { id, .. }) => id.clone(),
+        Some(Holder { id, is_server: true }) => format!("{} (node)", escaped(id)),
+        Some(Holder { id, .. }) => escaped(id).into_owned(),
         None => "?".to_owned(),
     }
 }

@@ -1,8 +1,11 @@
 //! `leaseway serve`.
 
-use std::{io::IsTerminal as _, net::SocketAddr, path::PathBuf};
+mod checks;
+mod log;
 
-use clap::Args;
+use std::{net::SocketAddr, path::PathBuf};
+
+use clap::{Args, builder::NonEmptyStringValueParser};
 use leaseway_server::{
     AdminOptions, Handover, Options, ParentOptions, PeerOptions, Timing, clock::Skew, limits::Limits,
 };
@@ -23,16 +26,22 @@ pub(crate) struct Serve {
     #[arg(long, env = "LEASEWAY_CONFIG", value_name = "FILE", value_parser = file_path)]
     config: Option<PathBuf>,
     /// What the server calls itself [default: the address it advertises]
-    #[arg(long, env = "LEASEWAY_ID")]
+    #[arg(long, env = "LEASEWAY_ID", value_parser = NonEmptyStringValueParser::new())]
     id: Option<String>,
     /// Where clients reach it, if that is not where it listens
-    #[arg(long, env = "LEASEWAY_ADVERTISE", value_name = "HOST:PORT")]
+    #[arg(long, env = "LEASEWAY_ADVERTISE", value_name = "HOST:PORT", value_parser = checks::reachable)]
     advertise: Option<String>,
     /// Threads that serve requests [default: one for each core]
-    #[arg(long, env = "LEASEWAY_THREADS", value_name = "N")]
+    #[arg(long, env = "LEASEWAY_THREADS", value_name = "N", value_parser = checks::threads())]
     threads: Option<usize>,
     /// What to log: a level (error, warn, info, debug), or a filter like info,leaseway_server=debug
-    #[arg(long, env = "LEASEWAY_LOG", default_value = "info,openraft=off", value_name = "FILTER")]
+    #[arg(
+        long,
+        env = "LEASEWAY_LOG",
+        default_value = "info,openraft=off",
+        value_name = "FILTER",
+        value_parser = log::filter
+    )]
     log: EnvFilter,
     #[command(flatten)]
     parent: ParentFlags,
@@ -56,7 +65,13 @@ struct ParentFlags {
     parent: Vec<String>,
     /// What this node is called at its parent, the same for all its peers; no two children of a parent may share one
     /// [default: the --id of a server without --peers]
-    #[arg(long, env = "LEASEWAY_NODE", value_name = "NAME", requires = "parent")]
+    #[arg(
+        long,
+        env = "LEASEWAY_NODE",
+        value_name = "NAME",
+        requires = "parent",
+        value_parser = NonEmptyStringValueParser::new()
+    )]
     node: Option<String>,
 }
 
@@ -115,8 +130,11 @@ struct AdminFlags {
 
 impl AdminFlags {
     fn options(self, keeps_anything: bool) -> Option<AdminOptions> {
-        let listen = self.admin.or(keeps_anything.then_some(ADMIN))?;
-        Some(AdminOptions { listen, token_file: self.admin_token_file })
+        Some(AdminOptions { listen: self.listen(keeps_anything)?, token_file: self.admin_token_file })
+    }
+
+    fn listen(&self, keeps_anything: bool) -> Option<SocketAddr> {
+        self.admin.or(keeps_anything.then_some(ADMIN))
     }
 }
 
@@ -160,10 +178,11 @@ impl std::str::FromStr for PeerAddress {
     fn from_str(text: &str) -> Result<PeerAddress, String> {
         let expected = || format!("`{text}`: expected NAME=HOST:PORT, like a=10.0.0.1:5120");
         let (name, address) = text.split_once('=').ok_or_else(expected)?;
-        if name.is_empty() || !address.contains(':') {
+        if name.is_empty() {
             return Err(expected());
         }
-        Ok(PeerAddress { name: name.to_owned(), address: address.to_owned() })
+        let address = checks::reachable(address).map_err(|why| format!("{}; {why}", expected()))?;
+        Ok(PeerAddress { name: name.to_owned(), address })
     }
 }
 
@@ -205,12 +224,21 @@ struct FaultFlags {
         env = "LEASEWAY_CLOCK_OFFSET_MS",
         default_value_t = 0,
         value_name = "MS",
+        value_parser = checks::clock_offset_ms,
         allow_hyphen_values = true,
         hide_short_help = true
     )]
     clock_offset_ms: i64,
     /// The clock runs so many times as fast as it should
-    #[arg(long, env = "LEASEWAY_CLOCK_RATE", default_value_t = 1.0, value_name = "FACTOR", hide_short_help = true)]
+    #[arg(
+        long,
+        env = "LEASEWAY_CLOCK_RATE",
+        default_value_t = 1.0,
+        value_name = "FACTOR",
+        value_parser = checks::clock_rate,
+        allow_hyphen_values = true,
+        hide_short_help = true
+    )]
     clock_rate: f64,
 }
 
@@ -219,38 +247,106 @@ struct FaultFlags {
 #[command(next_help_heading = "Limits (beyond them RESOURCE_EXHAUSTED, unless it says otherwise)")]
 struct LimitFlags {
     /// Resources alive at once
-    #[arg(long, env = "LEASEWAY_MAX_RESOURCES", default_value_t = Limits::default().resources, value_name = "N")]
+    #[arg(
+        long,
+        env = "LEASEWAY_MAX_RESOURCES",
+        default_value_t = Limits::default().resources,
+        value_name = "N",
+        value_parser = checks::at_least_one()
+    )]
     max_resources: usize,
     /// Clients and child nodes of one resource; each band of a child node beyond its first counts as one more
-    #[arg(long, env = "LEASEWAY_MAX_CLIENTS_PER_RESOURCE", default_value_t = Limits::default().clients_per_resource, value_name = "N")]
+    #[arg(
+        long,
+        env = "LEASEWAY_MAX_CLIENTS_PER_RESOURCE",
+        default_value_t = Limits::default().clients_per_resource,
+        value_name = "N",
+        value_parser = checks::at_least_one()
+    )]
     max_clients_per_resource: usize,
     /// Clients and child nodes of all resources together; each takes about 400 bytes
-    #[arg(long, env = "LEASEWAY_MAX_CLIENTS", default_value_t = Limits::default().clients, value_name = "N")]
+    #[arg(
+        long,
+        env = "LEASEWAY_MAX_CLIENTS",
+        default_value_t = Limits::default().clients,
+        value_name = "N",
+        value_parser = checks::at_least_one()
+    )]
     max_clients: usize,
     /// Resources in one request
-    #[arg(long, env = "LEASEWAY_MAX_RESOURCES_PER_REQUEST", default_value_t = Limits::default().resources_per_request, value_name = "N")]
+    #[arg(
+        long,
+        env = "LEASEWAY_MAX_RESOURCES_PER_REQUEST",
+        default_value_t = Limits::default().resources_per_request,
+        value_name = "N",
+        value_parser = checks::at_least_one()
+    )]
     max_resources_per_request: usize,
     /// Bands that a child node may report for one resource
-    #[arg(long, env = "LEASEWAY_MAX_BANDS", default_value_t = 1024, value_name = "N")]
+    #[arg(
+        long,
+        env = "LEASEWAY_MAX_BANDS",
+        default_value_t = 1024,
+        value_name = "N",
+        value_parser = clap::value_parser!(u16).range(1..)
+    )]
     max_bands: u16,
     /// Bytes of an id (INVALID_ARGUMENT beyond)
-    #[arg(long, env = "LEASEWAY_MAX_ID_BYTES", default_value_t = Limits::default().id_bytes, value_name = "BYTES")]
+    #[arg(
+        long,
+        env = "LEASEWAY_MAX_ID_BYTES",
+        default_value_t = Limits::default().id_bytes,
+        value_name = "BYTES",
+        value_parser = checks::at_least_one()
+    )]
     max_id_bytes: usize,
     /// Bytes of a message (OUT_OF_RANGE beyond)
-    #[arg(long, env = "LEASEWAY_MAX_MESSAGE_BYTES", default_value_t = Limits::default().message_bytes, value_name = "BYTES")]
+    #[arg(
+        long,
+        env = "LEASEWAY_MAX_MESSAGE_BYTES",
+        default_value_t = Limits::default().message_bytes,
+        value_name = "BYTES",
+        value_parser = checks::message_bytes()
+    )]
     max_message_bytes: usize,
     /// Open connections (closed at once beyond)
-    #[arg(long, env = "LEASEWAY_MAX_CONNECTIONS", default_value_t = Limits::default().connections, value_name = "N")]
+    #[arg(
+        long,
+        env = "LEASEWAY_MAX_CONNECTIONS",
+        default_value_t = Limits::default().connections,
+        value_name = "N",
+        value_parser = checks::at_least_one()
+    )]
     max_connections: usize,
-    /// Clients and child nodes that listen for hints
+    /// Clients and child nodes that listen for hints; 0: none may
     #[arg(long, env = "LEASEWAY_MAX_WATCHERS", default_value_t = Limits::default().watchers, value_name = "N")]
     max_watchers: usize,
     /// Requests waiting for one resource
-    #[arg(long, env = "LEASEWAY_MAX_QUEUE", default_value_t = Limits::default().queue, value_name = "N")]
+    #[arg(
+        long,
+        env = "LEASEWAY_MAX_QUEUE",
+        default_value_t = Limits::default().queue,
+        value_name = "N",
+        value_parser = checks::at_least_one()
+    )]
     max_queue: usize,
     /// Seconds after which a resource that nobody holds is forgotten
-    #[arg(long, env = "LEASEWAY_IDLE_SECS", default_value_t = Limits::default().idle_secs, value_name = "SECONDS")]
+    #[arg(
+        long,
+        env = "LEASEWAY_IDLE_SECS",
+        default_value_t = Limits::default().idle_secs,
+        value_name = "SECONDS",
+        value_parser = checks::idle_secs()
+    )]
     idle_secs: u64,
+    /// Resources with series of their own in /metrics, the first by name; how many are left out is a metric. 0: none
+    #[arg(
+        long,
+        env = "LEASEWAY_METRICS_RESOURCES",
+        default_value_t = Limits::default().metrics_resources,
+        value_name = "N"
+    )]
+    metrics_resources: usize,
 }
 
 impl LimitFlags {
@@ -267,14 +363,15 @@ impl LimitFlags {
             watchers: self.max_watchers,
             queue: self.max_queue,
             idle_secs: self.idle_secs,
+            metrics_resources: self.metrics_resources,
         }
     }
 }
 
 impl Serve {
     pub(crate) fn run(self) -> Outcome {
-        let colours = std::io::stderr().is_terminal();
-        tracing_subscriber::fmt().with_env_filter(self.log).with_writer(std::io::stderr).with_ansi(colours).init();
+        self.check()?;
+        log::start(self.log);
         let options = Options {
             listen: self.listen,
             http: self.http,

@@ -13,8 +13,10 @@ mod tests;
 mod user;
 mod watch;
 
+use std::time::Duration;
+
 use clap::Args;
-use leaseway_core::Amount;
+use leaseway_core::{Amount, escaped};
 use leaseway_proto::status::Resource;
 
 use crate::{
@@ -75,6 +77,8 @@ struct Held {
     resource: String,
     client: String,
     capacity: f64,
+    /// For how long; nothing if there is no lease, or none any more.
+    left: Option<Duration>,
 }
 
 /// How a shell ended.
@@ -180,12 +184,23 @@ fn held(mut held: Vec<Held>) -> String {
     held.sort_by(|a, b| (&a.resource, &a.client).cmp(&(&b.resource, &b.client)));
     let block = |held: &Held| {
         let capacity = if held.capacity.is_infinite() { "no limit".to_owned() } else { number(held.capacity) };
-        format!("client: {:?}\nresource: {:?}\ncapacity: {capacity}\n", held.client, held.resource)
+        let left = held.left.map_or_else(|| "no lease".to_owned(), |left| format!("{} s", left.as_secs()));
+        let (client, resource) = (quoted(&held.client), quoted(&held.resource));
+        format!("client: {client}\nresource: {resource}\ncapacity: {capacity}\nends in: {left}\n")
     };
     held.iter().map(block).collect::<Vec<_>>().join("\n")
 }
 
+/// As Doorman's shell quotes names.
+fn quoted(name: &str) -> String {
+    escaped(&format!("\"{}\"", name.replace('\\', "\\\\").replace('"', "\\\""))).into_owned()
+}
+
 fn masters(mut masters: Vec<(String, String)>) -> String {
     masters.sort();
-    masters.iter().map(|(client, address)| format!("{client}: {address}")).collect::<Vec<_>>().join("\n")
+    masters
+        .iter()
+        .map(|(client, address)| format!("{}: {}", escaped(client), escaped(address)))
+        .collect::<Vec<_>>()
+        .join("\n")
 }

@@ -1,16 +1,15 @@
 //! `leaseway status`.
 
 use clap::Args;
-use leaseway_proto::status::{
-    GetStatusRequest, GetStatusResponse, Holder, Pool, Resource, Supply, Terms, Uplink, status_client::StatusClient,
-};
+use leaseway_core::{escaped, escaped_lines};
+use leaseway_proto::status::{GetStatusRequest, GetStatusResponse, Holder, Pool, Resource, Supply, Terms, Uplink};
 use serde_json::{Value, json};
 
 use crate::{
     Outcome,
-    connect::{Target, block_on, refused},
+    connect::{Observed, Target, block_on, get_status, refused},
     error::CliError,
-    output::{learning, number, say, table},
+    output::{learning, number, say, say_json, table},
 };
 
 /// Shows a server and its resources, or one resource and who holds it.
@@ -18,13 +17,16 @@ use crate::{
 pub(crate) struct ShowStatus {
     /// Only this resource, with its holders
     resource: Option<String>,
-    /// At most so many rows
-    #[arg(long, default_value_t = 100, value_parser = clap::value_parser!(u32).range(1..=1000))]
+    /// At most so many rows: resources, or holders of the one that is named
+    #[arg(long, default_value_t = 100, value_parser = clap::value_parser!(u32).range(1..))]
     rows: u32,
+    /// All rows, however many
+    #[arg(long, conflicts_with = "rows")]
+    all: bool,
     /// Prints the answer as JSON
     #[arg(long)]
     json: bool,
-    /// Asks this server and nobody else, also if another is the master
+    /// Asks this server alone, also if another is the master
     #[arg(long)]
     here: bool,
     #[command(flatten)]
@@ -38,47 +40,49 @@ impl ShowStatus {
             return Err(CliError::NoSuchResource(wanted.clone()));
         }
         if self.json {
-            return say(as_json(&status));
+            return say_json(as_json(&status));
         }
         self.print(&status)
     }
 
+    /// Page after page, over one connection.
     async fn ask(&self) -> Result<GetStatusResponse, CliError> {
-        let request = GetStatusRequest {
+        let mut request = GetStatusRequest {
             resource_id: self.resource.clone().unwrap_or_default(),
-            page_size: self.rows,
+            page_size: self.most().min(PAGE),
             page_token: String::new(),
         };
-        let answer = self.ask_at(self.target.address(), request.clone()).await?;
-        if answer.is_master || answer.master_address.is_empty() || self.here {
-            return Ok(answer);
+        let Observed { mut status, address, channel } = self.target.observe(&request, self.here).await?;
+        while !status.next_page_token.is_empty() && shown(&status) < self.most() {
+            request.page_token = std::mem::take(&mut status.next_page_token);
+            request.page_size = (self.most() - shown(&status)).min(PAGE);
+            let next = get_status(&channel, request.clone()).await.map_err(|status| refused(&address, &status))?;
+            // A resource that has gone meanwhile has no holders any more.
+            append(&mut status, next);
         }
-        // Only the master knows who has what.
-        self.ask_at(&answer.master_address, request).await
+        Ok(status)
     }
 
-    async fn ask_at(&self, address: &str, request: GetStatusRequest) -> Result<GetStatusResponse, CliError> {
-        let channel = self.target.connect_to(address).await?;
-        let answer = StatusClient::new(channel).get_status(request).await;
-        Ok(answer.map_err(|status| refused(address, &status))?.into_inner())
+    fn most(&self) -> u32 {
+        if self.all { u32::MAX } else { self.rows }
     }
 
     fn print(&self, status: &GetStatusResponse) -> Outcome {
         say(format_args!(
             "server {} (leaseway {}), {}, up for {} s",
-            status.server_id,
-            status.version,
+            escaped(&status.server_id),
+            escaped(&status.version),
             standing(status),
             status.uptime_ms / 1000
         ))?;
-        say(format_args!("configuration: {}, version {}", status.config_source, status.config_version))?;
+        say(format_args!("configuration: {}, version {}", escaped(&status.config_source), status.config_version))?;
         if let Some(uplink) = &status.uplink {
             say(place(uplink))?;
         }
         if !status.config_error.is_empty() {
             say(format_args!(
                 "the newest configuration was refused, the one before is in force:\n{}",
-                status.config_error
+                escaped_lines(&status.config_error)
             ))?;
         }
         say("")?;
@@ -107,23 +111,51 @@ impl ShowStatus {
             say(table(&rows))?;
         }
         if !status.next_page_token.is_empty() {
-            say(format_args!("... there are more than {} rows: see --rows, or the server's /debug/status", self.rows))?;
+            let (what, total) = match status.resources.first() {
+                Some(resource) if self.resource.is_some() => ("holders", resource.holders),
+                _ => ("resources", status.resources_total),
+            };
+            say(format_args!(
+                "... {} of {total} {what}: there are more than --rows {}; --all shows all",
+                shown(status),
+                self.rows
+            ))?;
         }
         Ok(())
     }
+}
+
+/// As many rows as a server gives at once.
+const PAGE: u32 = 1000;
+
+/// Of a resource that was named its holders, else resources.
+fn shown(status: &GetStatusResponse) -> u32 {
+    let holders: usize = status.resources.iter().map(|resource| resource.holder.len()).sum();
+    u32::try_from(holders.max(status.resources.len())).unwrap_or(u32::MAX)
+}
+
+fn append(status: &mut GetStatusResponse, next: GetStatusResponse) {
+    let is_holders = status.resources.iter().any(|resource| !resource.holder.is_empty());
+    match status.resources.first_mut() {
+        Some(resource) if is_holders => {
+            resource.holder.extend(next.resources.into_iter().flat_map(|resource| resource.holder));
+        }
+        _ => status.resources.extend(next.resources),
+    }
+    status.next_page_token = next.next_page_token;
 }
 
 fn standing(status: &GetStatusResponse) -> String {
     match (status.is_master, status.master_address.as_str()) {
         (true, _) => "master".to_owned(),
         (false, "") => "not the master, and knows of none".to_owned(),
-        (false, master) => format!("not the master, {master} is"),
+        (false, master) => format!("not the master, {} is", escaped(master)),
     }
 }
 
 /// Where the node is in its tree, and how it gets on there.
 fn place(uplink: &Uplink) -> String {
-    let (node, parents) = (&uplink.node, uplink.parent.join(", "));
+    let (node, parents) = (escaped(&uplink.node), escaped(&uplink.parent.join(", ")).into_owned());
     if uplink.master.is_empty() {
         return format!("node {node}, parent at {parents}: the master of this node asks there");
     }
@@ -133,9 +165,9 @@ fn place(uplink: &Uplink) -> String {
     };
     let failures = match (uplink.failures, uplink.last_error.as_str()) {
         (0, _) => String::new(),
-        (failures, error) => format!("\n{failures} failures in a row, the last: {error}"),
+        (failures, error) => format!("\n{failures} failures in a row, the last: {}", escaped(error)),
     };
-    format!("node {node}, parent at {parents}: {} {answered}{failures}", uplink.master)
+    format!("node {node}, parent at {parents}: {} {answered}{failures}", escaped(&uplink.master))
 }
 
 fn seconds(ms: u64) -> String {

@@ -221,8 +221,9 @@ impl Driver {
                         hints.follow(connection);
                     }
                 }
-                let error = (!malformed.is_empty())
-                    .then(|| format!("{server}: answered nonsense for {}", malformed.join(", ")));
+                let error = (!malformed.is_empty()).then(|| {
+                    format!("{server}: answered nonsense for {}", leaseway_core::escaped(&malformed.join(", ")))
+                });
                 if let Some(error) = &error {
                     tracing::warn!("{error}");
                 }

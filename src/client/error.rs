@@ -36,7 +36,10 @@ pub enum OpenError {
     #[error("wants of {0} make no sense: they must be a finite number from 0 to {MOST_WANTS:e}")]
     BadWants(f64),
     /// One resource is either a rate, or a gauge, or neither, for all its handles.
-    #[error("resource `{id}` is open already, as a {is}; the same resource cannot be a {asked} as well")]
+    #[error(
+        "resource `{}` is open already, as a {is}; the same resource cannot be a {asked} as well",
+        leaseway_core::escaped(id)
+    )]
     OtherKind {
         /// Which.
         id: String,

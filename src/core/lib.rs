@@ -18,6 +18,7 @@
 mod amount;
 mod claim;
 mod division;
+mod escape;
 mod glob;
 mod hints;
 pub mod invariant;
@@ -41,6 +42,7 @@ mod units;
 pub use amount::{Amount, AmountError, Sum};
 pub use claim::{Claim, Claims, HolderKind, clamp_priority};
 pub use division::{Kind, Priority, Terms};
+pub use escape::{escaped, escaped_lines};
 pub use glob::{Glob, GlobError};
 pub use hints::{Hint, Why};
 pub use leases::{Has, Reuse};

@@ -41,7 +41,7 @@ mod tests;
 
 pub use error::{ChangeError, ProposeError, StartError};
 pub use facts::{Configuration, Fact, Facts};
-pub use metrics::METRICS;
+pub use metrics::{METRICS, begin_counters, repeat_gauges};
 pub use quorum::{Quorum, start};
 pub use reign::{Mastership, PeerAddress, Reign};
 pub use report::{PeerReport, Role};

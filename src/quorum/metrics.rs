@@ -1,6 +1,9 @@
 //! What is counted, through the `metrics` facade. Whoever has a recorder may describe them: [`METRICS`].
 
-use std::time::Duration;
+use std::{
+    sync::atomic::{AtomicU64, Ordering::Relaxed},
+    time::Duration,
+};
 
 /// Every metric of this crate, with what it says.
 pub const METRICS: [(&str, &str); 9] = [
@@ -15,13 +18,37 @@ pub const METRICS: [(&str, &str); 9] = [
     ("leaseway_quorum_snapshot_bytes", "Size of the newest snapshot."),
 ];
 
+/// What was told last of what rarely changes: the term, 1 of a master, the size of the newest snapshot.
+static TERM: AtomicU64 = AtomicU64::new(0);
+static IS_MASTER: AtomicU64 = AtomicU64::new(0);
+static SNAPSHOT_BYTES: AtomicU64 = AtomicU64::new(0);
+
+/// Tells it again. To be called before each scrape, by programs whose recorder forgets gauges that are not set for a
+/// while.
+pub fn repeat_gauges() {
+    metrics::gauge!("leaseway_quorum_term").set(TERM.load(Relaxed) as f64);
+    metrics::gauge!("leaseway_quorum_is_master").set(IS_MASTER.load(Relaxed) as f64);
+    metrics::gauge!("leaseway_quorum_snapshot_bytes").set(SNAPSHOT_BYTES.load(Relaxed) as f64);
+}
+
+/// Shown from the start, with all results, so that a rate over them begins with the first event.
+pub fn begin_counters() {
+    for name in ["leaseway_quorum_appended_total", "leaseway_quorum_snapshots_total"] {
+        metrics::counter!(name).absolute(0);
+    }
+    for result in ["stored", "refused", "uncertain"] {
+        metrics::counter!("leaseway_quorum_proposals_total", "result" => result).absolute(0);
+    }
+}
+
 pub(crate) fn appended(entries: u64) {
     metrics::counter!("leaseway_quorum_appended_total").increment(entries);
 }
 
 pub(crate) fn snapshot(bytes: usize) {
     metrics::counter!("leaseway_quorum_snapshots_total").increment(1);
-    metrics::gauge!("leaseway_quorum_snapshot_bytes").set(bytes as f64);
+    SNAPSHOT_BYTES.store(bytes as u64, Relaxed);
+    repeat_gauges();
 }
 
 pub(crate) fn log(entries: usize, bytes: u64) {
@@ -30,8 +57,9 @@ pub(crate) fn log(entries: usize, bytes: u64) {
 }
 
 pub(crate) fn mastership(term: u64, is_master: bool) {
-    metrics::gauge!("leaseway_quorum_term").set(term as f64);
-    metrics::gauge!("leaseway_quorum_is_master").set(f64::from(u8::from(is_master)));
+    TERM.store(term, Relaxed);
+    IS_MASTER.store(u64::from(is_master), Relaxed);
+    repeat_gauges();
 }
 
 pub(crate) fn committed(took: Duration) {

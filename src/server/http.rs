@@ -1,14 +1,20 @@
 //! HTTP for people and for Prometheus: metrics, health, and debug pages at Doorman's addresses.
 
 mod debug;
+mod gzip;
+
+use std::{path::PathBuf, sync::Arc, time::Duration};
 
 use axum::{
     Router,
     extract::State,
     http::{StatusCode, header},
+    middleware,
     response::IntoResponse,
     routing::get,
 };
+use leaseway_core::escaped;
+use leaseway_quorum::Quorum;
 use metrics_exporter_prometheus::PrometheusHandle;
 
 use crate::{
@@ -17,6 +23,9 @@ use crate::{
     metrics::{self, ProcessGauges},
 };
 
+/// A disk answers sooner, unless it is not well.
+const DISK_PATIENCE: Duration = Duration::from_millis(500);
+
 /// What the pages are made from.
 #[derive(Clone)]
 pub(crate) struct Pages {
@@ -24,7 +33,10 @@ pub(crate) struct Pages {
     pub(crate) identity: Identity,
     pub(crate) prometheus: PrometheusHandle,
     pub(crate) connections: OpenConnections,
-    pub(crate) among_peers: bool,
+    /// What is stored, and where.
+    pub(crate) stored: Option<(Quorum, Arc<PathBuf>)>,
+    /// Resources with series of their own.
+    pub(crate) metrics_resources: usize,
 }
 
 pub(crate) fn router(pages: Pages) -> Router {
@@ -35,14 +47,20 @@ pub(crate) fn router(pages: Pages) -> Router {
         .route("/debug/status", get(debug::status))
         .route("/debug/resources", get(debug::resources))
         .fallback(|| async { (StatusCode::MOVED_PERMANENTLY, [(header::LOCATION, "/debug/status")]) })
+        .layer(middleware::from_fn(gzip::compress))
         .with_state(pages)
 }
 
 async fn render_metrics(State(pages): State<Pages>) -> impl IntoResponse {
     let config = pages.node.config();
+    let (statuses, _) = match pages.metrics_resources {
+        0 => (Vec::new(), None),
+        most => pages.node.statuses("", most).await,
+    };
     metrics::set_process_gauges(&ProcessGauges {
         is_master: pages.node.check().is_ok(),
         resources: pages.node.resources(),
+        left_out: pages.node.resources().saturating_sub(statuses.len()),
         connections: pages.connections.count(),
         watchers: pages.node.watching(),
         subscribers: pages.node.subscribers().count(),
@@ -52,11 +70,20 @@ async fn render_metrics(State(pages): State<Pages>) -> impl IntoResponse {
     if let Some(uplink) = pages.node.uplink() {
         metrics::set_uplink_gauges(&uplink);
     }
-    let (statuses, _) = pages.node.statuses("", usize::MAX).await;
+    if let Some((quorum, data)) = &pages.stored {
+        metrics::set_quorum_gauges(quorum, free_bytes(data).await);
+    }
     for status in statuses {
         metrics::set_resource_gauges(&status);
     }
     ([(header::CONTENT_TYPE, "text/plain; version=0.0.4; charset=utf-8")], pages.prometheus.render())
+}
+
+/// What is free where the data is. A disk that hangs holds up neither the page nor the thread that serves it.
+async fn free_bytes(data: &Arc<PathBuf>) -> Option<u64> {
+    let data = Arc::clone(data);
+    let asked = tokio::task::spawn_blocking(move || metrics::free_bytes(&data));
+    tokio::time::timeout(DISK_PATIENCE, asked).await.ok()?.ok().flatten()
 }
 
 /// Alive means that the node still takes messages, not merely that the process exists.
@@ -74,7 +101,9 @@ async fn readyz(State(pages): State<Pages>) -> impl IntoResponse {
     }
     match pages.node.check() {
         Ok(()) => (StatusCode::OK, "ready: master\n".to_owned()),
-        Err(NotMaster { master: Some(master) }) => (StatusCode::OK, format!("ready: the master is {}\n", master.grpc)),
+        Err(NotMaster { master: Some(master) }) => {
+            (StatusCode::OK, format!("ready: the master is {}\n", escaped(&master.grpc)))
+        }
         Err(NotMaster { master: None }) => {
             (StatusCode::SERVICE_UNAVAILABLE, "not ready: no master is known\n".to_owned())
         }

@@ -25,6 +25,8 @@ pub struct Limits {
     pub queue: usize,
     /// Seconds after which a resource without holders is forgotten.
     pub idle_secs: u64,
+    /// Resources with series of their own in `/metrics`.
+    pub metrics_resources: usize,
 }
 
 impl Default for Limits {
@@ -41,6 +43,7 @@ impl Default for Limits {
             watchers: 100_000,
             queue: 10_000,
             idle_secs: 300,
+            metrics_resources: 1_000,
         }
     }
 }

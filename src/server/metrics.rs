@@ -1,15 +1,19 @@
 //! Every metric, declared once. Doorman's names are kept (also where Prometheus would now name them differently); ours stand
 //! beside them as `leaseway_…`. Gauges are set when somebody scrapes, see [`crate::http`].
 
+mod process;
+
 use std::sync::{Arc, LazyLock};
 
 use leaseway_core::{Counters, PoolReport, Why};
+use leaseway_quorum::{PeerReport, Quorum};
 use metrics::{
     Counter, Histogram, Unit, counter, describe_counter, describe_gauge, describe_histogram, gauge, histogram,
 };
 use metrics_exporter_prometheus::{BuildError, Matcher, PrometheusBuilder, PrometheusHandle};
 use metrics_util::MetricKindMask;
 
+pub(crate) use self::process::free_bytes;
 use crate::{
     actors::{Status, UplinkReport},
     grpc::problems::Reason,
@@ -40,6 +44,8 @@ pub(crate) fn install() -> Result<PrometheusHandle, BuildError> {
 }
 
 fn describe() {
+    process::describe();
+    describe_gauge!("leaseway_build_info", "1, with the version of this program.");
     describe_counter!("doorman_server_requests", "Requests, by method.");
     describe_counter!("doorman_server_request_errors", "Requests answered with an error, by method.");
     describe_histogram!("doorman_server_request_durations", Unit::Seconds, "Time to answer a request, by method.");
@@ -55,6 +61,12 @@ fn describe() {
     for reason in Reason::ALL {
         counter!("leaseway_entry_problems_total", "reason" => reason.name()).absolute(0);
     }
+    for outcome in RELOADS {
+        counter!("leaseway_config_reloads_total", "outcome" => outcome).absolute(0);
+    }
+    for outcome in Asked::ALL {
+        counter!("leaseway_uplink_requests_total", "outcome" => outcome.name()).absolute(0);
+    }
     describe_counter!("leaseway_uplink_requests_total", "Requests to the parent, by outcome.");
     describe_histogram!("leaseway_uplink_seconds", Unit::Seconds, "Time until the parent has answered.");
     for (name, help) in leaseway_quorum::METRICS {
@@ -64,6 +76,7 @@ fn describe() {
             _ => describe_gauge!(name, help),
         }
     }
+    leaseway_quorum::begin_counters();
     for (name, help) in GAUGES {
         describe_gauge!(name, help);
     }
@@ -74,7 +87,7 @@ fn describe() {
     }
 }
 
-const GAUGES: [(&str, &str); 25] = [
+const GAUGES: [(&str, &str); 31] = [
     ("doorman_server_has", "Capacity of the newest leases of all clients, by resource."),
     ("doorman_server_wants", "Capacity all clients want, by resource."),
     ("doorman_server_subclients", "Clients, those behind child nodes included, by resource."),
@@ -96,6 +109,12 @@ const GAUGES: [(&str, &str); 25] = [
     ("leaseway_uplink_failures", "Requests to the parent that have failed since it last answered."),
     ("leaseway_is_master", "1 if this server answers for its node."),
     ("leaseway_resources", "Resources alive."),
+    ("leaseway_metrics_resources_left_out", "Resources without series of their own, because there are too many."),
+    ("leaseway_peer_lag_entries", "Entries of the log that a peer is not known to have, by peer, on the master."),
+    ("leaseway_peer_last_contact_seconds", "How long ago another peer was heard of, by peer."),
+    ("leaseway_data_free_bytes", "Bytes that may still be written where the data directory is."),
+    ("leaseway_data_failed", "1 once writing to the data directory has failed: nothing is stored any more."),
+    ("leaseway_peers", "Peers of this node, this one included, as far as it knows."),
     ("leaseway_config_version", "How often a configuration has been put in force."),
     ("leaseway_config_rejected", "1 if the newest configuration was refused and an older one is in force."),
     ("leaseway_connections", "Open gRPC connections."),
@@ -183,8 +202,9 @@ impl ResourceMeters {
 
 pub(crate) fn entry_has_problem(reason: Reason) {
     // Looked up once: one request may have as many as fit into a message.
-    static METERS: LazyLock<[Counter; Reason::ALL.len()]> =
-        LazyLock::new(|| Reason::ALL.map(|reason| counter!("leaseway_entry_problems_total", "reason" => reason.name())));
+    static METERS: LazyLock<[Counter; Reason::ALL.len()]> = LazyLock::new(|| {
+        Reason::ALL.map(|reason| counter!("leaseway_entry_problems_total", "reason" => reason.name()))
+    });
     METERS[reason as usize].increment(1);
 }
 
@@ -200,6 +220,9 @@ pub(crate) fn resource_restarted() {
     counter!("leaseway_resource_restarts_total").increment(1);
 }
 
+/// What may come of an attempt to reload the configuration.
+const RELOADS: [&str; 4] = ["applied", "unchanged", "kept", "rejected"];
+
 /// How a request to the parent ended.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Asked {
@@ -213,14 +236,21 @@ pub(crate) enum Asked {
     Late,
 }
 
+impl Asked {
+    const ALL: [Asked; 4] = [Asked::Answered, Asked::Redirected, Asked::Failed, Asked::Late];
+
+    fn name(self) -> &'static str {
+        match self {
+            Asked::Answered => "answered",
+            Asked::Redirected => "redirected",
+            Asked::Failed => "failed",
+            Asked::Late => "late",
+        }
+    }
+}
+
 pub(crate) fn parent_asked(outcome: Asked, took: std::time::Duration) {
-    let name = match outcome {
-        Asked::Answered => "answered",
-        Asked::Redirected => "redirected",
-        Asked::Failed => "failed",
-        Asked::Late => "late",
-    };
-    counter!("leaseway_uplink_requests_total", "outcome" => name).increment(1);
+    counter!("leaseway_uplink_requests_total", "outcome" => outcome.name()).increment(1);
     if let Asked::Answered = outcome {
         histogram!("leaseway_uplink_seconds").record(took.as_secs_f64());
     }
@@ -289,6 +319,8 @@ pub(crate) fn config_reloaded(outcome: &'static str) {
 pub(crate) struct ProcessGauges {
     pub(crate) is_master: bool,
     pub(crate) resources: usize,
+    /// Resources without series of their own.
+    pub(crate) left_out: usize,
     pub(crate) connections: usize,
     pub(crate) watchers: usize,
     pub(crate) subscribers: usize,
@@ -299,11 +331,33 @@ pub(crate) struct ProcessGauges {
 pub(crate) fn set_process_gauges(gauges: &ProcessGauges) {
     gauge!("leaseway_is_master").set(f64::from(u8::from(gauges.is_master)));
     gauge!("leaseway_resources").set(gauges.resources as f64);
+    gauge!("leaseway_metrics_resources_left_out").set(gauges.left_out as f64);
+    gauge!("leaseway_build_info", "version" => env!("CARGO_PKG_VERSION")).set(1.0);
+    process::set();
     gauge!("leaseway_connections").set(gauges.connections as f64);
     gauge!("leaseway_watchers").set(gauges.watchers as f64);
     gauge!("leaseway_pool_subscribers").set(gauges.subscribers as f64);
     gauge!("leaseway_config_version").set(gauges.config_version as f64);
     gauge!("leaseway_config_rejected").set(f64::from(u8::from(gauges.config_rejected)));
+}
+
+/// How it stands with what is stored, and with the other peers.
+pub(crate) fn set_quorum_gauges(quorum: &Quorum, free: Option<u64>) {
+    leaseway_quorum::repeat_gauges();
+    if let Some(free) = free {
+        gauge!("leaseway_data_free_bytes").set(free as f64);
+    }
+    gauge!("leaseway_data_failed").set(f64::from(u8::from(quorum.failure().borrow().is_some())));
+    let peers = quorum.peers();
+    gauge!("leaseway_peers").set(peers.len() as f64);
+    for PeerReport { name, lag, last_contact, .. } in peers {
+        if let Some(lag) = lag {
+            gauge!("leaseway_peer_lag_entries", "peer" => name.clone()).set(lag as f64);
+        }
+        if let Some(ago) = last_contact {
+            gauge!("leaseway_peer_last_contact_seconds", "peer" => name).set(ago.0 as f64 / 1000.0);
+        }
+    }
 }
 
 pub(crate) fn set_resource_gauges(status: &Status) {

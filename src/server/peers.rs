@@ -71,6 +71,8 @@ pub(crate) fn read_secret(path: &std::path::Path) -> Result<String, ServeError> 
 /// A peer that has joined, and does not serve yet.
 pub(crate) struct Joined {
     pub(crate) memory: Memory,
+    /// Where it keeps what it knows.
+    pub(crate) data: PathBuf,
 }
 
 pub(crate) async fn join(
@@ -84,7 +86,7 @@ pub(crate) async fn join(
     let services = Services { grpc: identity.advertise.to_string(), admin: identity.admin.to_string() };
     let quorum = enter(options, id, &services, clock, first).await?;
     addresses.peers = quorum.listening();
-    Ok(Joined { memory: Memory { quorum, handover: options.handover } })
+    Ok(Joined { memory: Memory { quorum, handover: options.handover }, data: options.data.clone() })
 }
 
 impl Joined {

@@ -239,7 +239,8 @@ async fn serve(options: Options, ready: impl FnOnce(Addresses)) -> Result<(), Se
         identity: identity.clone(),
         prometheus: prometheus.clone(),
         connections: open.clone(),
-        among_peers: joined.is_some(),
+        stored: joined.as_ref().map(|joined| (joined.memory.quorum.clone(), Arc::new(joined.data.clone()))),
+        metrics_resources: limits.metrics_resources,
     };
     let web = axum::serve(http_listener, http::router(pages)).with_graceful_shutdown(until(stopped.clone()));
     actix_rt::spawn(async move {

@@ -21,17 +21,35 @@ impl Response {
 }
 
 pub(crate) fn get(server: SocketAddr, path: &str) -> Response {
+    let (head, body) = exchange(server, path, "");
+    response(&head, String::from_utf8(body).unwrap())
+}
+
+/// For one who reads gzip.
+pub(crate) fn get_compressed(server: SocketAddr, path: &str) -> Response {
+    let (head, body) = exchange(server, path, "Accept-Encoding: gzip\r\n");
+    let mut plain = String::new();
+    flate2::read::GzDecoder::new(body.as_slice()).read_to_string(&mut plain).expect("gzip");
+    response(&head, plain)
+}
+
+fn exchange(server: SocketAddr, path: &str, headers: &str) -> (String, Vec<u8>) {
     let mut stream = TcpStream::connect(server).unwrap();
     stream.set_read_timeout(Some(PATIENCE)).unwrap();
-    write!(stream, "GET {path} HTTP/1.1\r\nHost: {server}\r\nConnection: close\r\n\r\n").unwrap();
-    let mut text = String::new();
-    stream.read_to_string(&mut text).unwrap();
-    let (head, body) = text.split_once("\r\n\r\n").expect("head and body");
+    write!(stream, "GET {path} HTTP/1.1\r\nHost: {server}\r\n{headers}Connection: close\r\n\r\n").unwrap();
+    let mut bytes = Vec::new();
+    stream.read_to_end(&mut bytes).unwrap();
+    let end = bytes.windows(4).position(|four| four == b"\r\n\r\n").expect("head and body");
+    let body = bytes.split_off(end + 4);
+    (String::from_utf8(bytes).unwrap(), body)
+}
+
+fn response(head: &str, body: String) -> Response {
     let mut lines = head.lines();
     let status = lines.next().and_then(|line| line.split(' ').nth(1)).expect("a status line").parse().unwrap();
-    let headers = lines.map(|line| line.split_once(": ").expect("name: value"));
+    let headers = lines.filter(|line| !line.is_empty()).map(|line| line.split_once(": ").expect("name: value"));
     let headers = headers.map(|(name, value)| (name.to_owned(), value.to_owned())).collect();
-    let response = Response { status, headers, body: body.to_owned() };
+    let response = Response { status, headers, body };
     assert_eq!(response.header("transfer-encoding"), None, "this client reads no chunks");
     response
 }

@@ -82,6 +82,16 @@ impl Server {
         self.http
     }
 
+    /// Where operators are served, if it was started with `--admin`.
+    pub(crate) fn admin(&self) -> String {
+        eventually("the server says where operators are served", || {
+            let said = self.said();
+            let (_, after) = said.split_once("admin on ")?;
+            let (address, _) = after.split_once([';', '\n'])?;
+            Some(address.to_owned())
+        })
+    }
+
     /// What it has said on standard output so far.
     pub(crate) fn said(&self) -> String {
         self.process.stdout()

@@ -139,8 +139,11 @@ fn whoever_cannot_help_is_told_with_what_to_do_next() {
 
     let server = Server::development();
     let elsewhere = leaseway(&["config", "show", "--admin", &server.grpc().to_string()]);
-    assert_eq!(elsewhere.code, Some(1));
-    assert!(elsewhere.stderr.contains("without --data"), "{elsewhere:?}");
+    assert_eq!(elsewhere.code, Some(69));
+    assert!(
+        elsewhere.stderr.contains("is the --listen port") && elsewhere.stderr.contains("without --data"),
+        "{elsewhere:?}"
+    );
 }
 
 #[test]

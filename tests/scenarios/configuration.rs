@@ -59,7 +59,7 @@ fn a_server_refuses_to_start_on_a_bad_file_before_it_opens_a_port() {
     // The port is taken: had the server come as far as that, it would complain about it.
     let taken = std::net::TcpListener::bind(ANYWHERE).unwrap();
     let address = taken.local_addr().unwrap().to_string();
-    let said = leaseway(&["serve", "--listen", &address, "--http", &address, "--config", file.path()]);
+    let said = leaseway(&["serve", "--listen", &address, "--http", ANYWHERE, "--config", file.path()]);
     assert_eq!((said.code, said.stdout.as_str()), (Some(78), ""));
     assert!(said.stderr.contains(&format!("{}:3:13: ", file.path())), "{said:?}");
     assert!(!said.stderr.contains("cannot listen"), "{said:?}");

@@ -15,7 +15,7 @@ fn help_names_the_variable_of_every_flag() {
         let help = leaseway(&[command, "--help"]).stdout;
         let unwrapped = help.split_whitespace().collect::<Vec<_>>().join(" ");
         // Only flags that ask this or that of a server have no variable: they differ from call to call.
-        let own = ["--help", "--here", "--json", "--priority", "--rows"];
+        let own = ["--all", "--help", "--here", "--json", "--priority", "--rows"];
         let flags = help.lines().map(str::trim_start).filter(|line| line.starts_with("--") || line.starts_with("-h"));
         let flags = flags.map(|line| line.trim_start_matches("-h, ").split([' ', '=']).next().unwrap());
         let mut found = 0;
@@ -123,4 +123,48 @@ fn clients_are_told_by_a_variable_where_the_server_is() {
     assert_eq!(ask(&[], &address).code, Some(0));
     assert_eq!(ask(&["--server", &address], "127.0.0.1:1").code, Some(0), "the flag wins");
     assert_eq!(ask(&[], "127.0.0.1:1").code, Some(69));
+}
+
+#[test]
+fn what_cannot_work_is_refused_in_words_before_anything_is_started() {
+    let peers = |list: &'static str| ["--data", "/nowhere/at/all", "--id", "a", "--peers", list];
+    for (flags, says) in [
+        (&["--log", "wat"][..], "`wat` is no level"),
+        (&["--log", "info,openraft=verbose"], "`verbose` is no level"),
+        (&["--clock-rate", "0"], "expected a number from 0.01 to 100"),
+        (&["--clock-rate", "-1"], "expected a number from 0.01 to 100"),
+        (&["--clock-rate", "nan"], "expected a number from 0.01 to 100"),
+        (&["--clock-offset-ms", "-9223372036854775808"], "a hundred years"),
+        (&["--advertise", "nowhere"], "there is no port"),
+        (&["--advertise", "https://a:1"], "TLS"),
+        (&["--advertise", "0.0.0.0:5100"], "every address"),
+        (&["--advertise", "a:99999"], "from 1 to 65535"),
+        (&["--threads", "5000"], "5000 is not in 1..=1024"),
+        (&["--threads", "0"], "0 is not in 1..=1024"),
+        (&["--id", ""], "--id"),
+        (&["--max-resources", "0"], "0 is not in"),
+        (&["--max-clients", "0"], "0 is not in"),
+        (&["--max-clients-per-resource", "0"], "0 is not in"),
+        (&["--max-resources-per-request", "0"], "0 is not in"),
+        (&["--max-connections", "0"], "0 is not in"),
+        (&["--max-queue", "0"], "0 is not in"),
+        (&["--max-bands", "0"], "0 is not in"),
+        (&["--max-id-bytes", "0"], "0 is not in"),
+        (&["--max-message-bytes", "0"], "0 is not in"),
+        (&["--max-message-bytes", "99999999999999"], "is not in 64..="),
+        (&["--idle-secs", "99999999999999999"], "is not in 0..="),
+        (&["--listen", "127.0.0.1:5901", "--http", "127.0.0.1:5901"], "--listen and --http are the same port"),
+        (&["--listen", "0.0.0.0:5901", "--http", "127.0.0.1:5901"], "--listen and --http are the same port"),
+        (&["--listen", "127.0.0.1:5160", "--data", "/nowhere/at/all"], "--listen and --admin are the same port"),
+        (&peers("a=127.0.0.1:5901,b=127.0.0.1:5901"), "a and b have the same address, 127.0.0.1:5901"),
+        (&peers("a=127.0.0.1:5901,b=127.0.0.1"), "there is no port"),
+        (&peers("a=127.0.0.1:5100,b=127.0.0.1:5902"), "--listen and this peer's address in --peers are the same port"),
+    ] {
+        let said = leaseway(&[&["serve"], flags].concat());
+        assert!(said.code == Some(2) && said.stdout.is_empty(), "{flags:?}: {said:?}");
+        assert!(said.stderr.contains(says), "`{says}` is not in {}", said.stderr);
+    }
+    let everywhere = [&["serve", "--listen", "0.0.0.0:5901"], &peers("a=127.0.0.1:5902,b=127.0.0.1:5903")[..]].concat();
+    let said = leaseway(&everywhere);
+    assert!(said.code == Some(2) && said.stderr.contains("with --advertise HOST:PORT"), "{said:?}");
 }

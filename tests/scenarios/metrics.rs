@@ -4,6 +4,7 @@ use crate::harness::{
     config::{ConfigFile, Template},
     doorman::{Asks as _, entry, node_request, request},
     http,
+    peers::Peers,
     prometheus::Scrape,
     server::Server,
     wait::eventually,
@@ -138,4 +139,117 @@ fn gauges_of_a_retired_resource_vanish() {
         assert_eq!(metrics.find(name, "resource", "short"), None, "{name}");
     }
     assert_eq!(seen("bob", 20.0), 10.0, "it comes to life again when somebody asks");
+}
+
+#[test]
+fn counters_are_there_from_the_start_with_all_their_labels() {
+    let server = Server::development();
+    let metrics = scrape(&server);
+    for (name, label, values) in [
+        (
+            "doorman_server_requests",
+            "method",
+            &["GetCapacity", "GetServerCapacity", "ReleaseCapacity", "Discovery"][..],
+        ),
+        (
+            "doorman_server_request_errors",
+            "method",
+            &["GetCapacity", "GetServerCapacity", "ReleaseCapacity", "Discovery"],
+        ),
+        ("leaseway_config_reloads_total", "outcome", &["applied", "unchanged", "kept", "rejected"]),
+        ("leaseway_hints_total", "reason", &["shrink", "confirm", "grow"]),
+        ("leaseway_uplink_requests_total", "outcome", &["answered", "redirected", "failed", "late"]),
+        ("leaseway_quorum_proposals_total", "result", &["stored", "refused", "uncertain"]),
+    ] {
+        for value in values {
+            assert_eq!(metrics.find(name, label, value), Some(0.0), "{name}{{{label}={value}}}");
+        }
+        assert_eq!(metrics.series(name).len(), values.len(), "{name}");
+    }
+    for name in ["leaseway_quorum_appended_total", "leaseway_quorum_snapshots_total", "leaseway_pool_overloads_total"] {
+        assert_eq!(metrics.only(name), 0.0, "{name}");
+    }
+}
+
+#[test]
+fn the_process_and_its_version_are_there_under_the_names_that_all_have() {
+    let server = Server::development();
+    let metrics = scrape(&server);
+    assert_eq!(metrics.find("leaseway_build_info", "version", env!("CARGO_PKG_VERSION")), Some(1.0));
+    assert_eq!(metrics.kind("process_cpu_seconds_total"), Some("counter"));
+    let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap().as_secs_f64();
+    let began = metrics.only("process_start_time_seconds");
+    assert!((now - 3600.0..now + 60.0).contains(&began), "{began}");
+    let [resident, open, most] =
+        ["process_resident_memory_bytes", "process_open_fds", "process_max_fds"].map(|name| metrics.only(name));
+    assert!(resident > 1e6 && open > 3.0 && most >= open, "{resident} {open} {most}");
+}
+
+#[test]
+fn series_of_resources_are_bounded_and_what_is_left_out_is_counted() {
+    for (most, with_series) in [("0", 0), ("2", 2), ("3", 3), ("10", 3)] {
+        let server = Server::with_flags(&["--metrics-resources", most]);
+        for resource in ["c", "a", "b"] {
+            server.client("alice").ask(resource, 1.0);
+        }
+        let metrics = scrape(&server);
+        let of = |name| {
+            let series = metrics.series(name);
+            series.iter().map(|series| series.labels["resource"].clone()).collect::<std::collections::BTreeSet<_>>()
+        };
+        let expected = ["a", "b", "c"][..with_series].iter().map(|&name| name.to_owned()).collect();
+        assert_eq!((of("doorman_server_has"), of("leaseway_resource_held")), (expected, of("doorman_server_wants")));
+        assert_eq!(metrics.only("leaseway_metrics_resources_left_out"), (3 - with_series) as f64, "{most}");
+        assert_eq!(metrics.only("leaseway_resources"), 3.0);
+    }
+}
+
+#[test]
+fn a_scraper_that_reads_gzip_gets_it() {
+    let server = Server::development();
+    let plain = http::get(server.http(), "/metrics");
+    assert_eq!((plain.header("content-encoding"), plain.header("vary")), (None, Some("accept-encoding")));
+    let compressed = http::get_compressed(server.http(), "/metrics");
+    assert_eq!(compressed.header("content-encoding"), Some("gzip"));
+    assert!(compressed.header("content-type").is_some_and(|kind| kind.starts_with("text/plain; version=0.0.4")));
+    let length: usize = compressed.header("content-length").unwrap().parse().unwrap();
+    assert!(length * 3 < compressed.body.len(), "{length} of {}", compressed.body.len());
+    let names = |text: &str| Scrape::parse(text).names().map(str::to_owned).collect::<Vec<_>>();
+    assert_eq!(names(&compressed.body), names(&plain.body));
+}
+
+#[test]
+fn peers_and_what_is_stored_are_there_for_as_long_as_they_are() {
+    let mut peers = Peers::start(3, ConfigFile::of(&[Template::fair("*", 10.0)]), &[]);
+    let master = peers.master();
+    let page = |peer: usize| Scrape::parse(&http::get(peers.http(peer), "/metrics").body);
+    let names = ["a", "b", "c"];
+    eventually("all peers have everything", || {
+        let metrics = page(master);
+        names.iter().all(|name| metrics.find("leaseway_peer_lag_entries", "peer", name) == Some(0.0)).then_some(())
+    });
+    for peer in 0..3 {
+        let metrics = page(peer);
+        assert_eq!(metrics.only("leaseway_peers"), 3.0);
+        assert_eq!(metrics.only("leaseway_data_failed"), 0.0);
+        assert!(metrics.only("leaseway_data_free_bytes") > 0.0);
+        assert_eq!(metrics.only("leaseway_quorum_is_master"), f64::from(u8::from(peer == master)));
+        let heard = metrics.series("leaseway_peer_last_contact_seconds").len();
+        assert!(peer != master || heard == 2, "the master hears from all others: {heard}");
+    }
+    let lost = peers.follower();
+    peers.kill(lost);
+    let page = |peer: usize| Scrape::parse(&http::get(peers.http(peer), "/metrics").body);
+    // Gauges that are not set for ten seconds are forgotten: these are said again at each scrape.
+    let began = std::time::Instant::now();
+    eventually("the lost peer lags, and nothing else is forgotten", || {
+        peers.doorman(master).get(request("alice", vec![entry(&format!("new {:?}", began.elapsed()), 1.0)])).ok();
+        let metrics = page(master);
+        for name in ["leaseway_quorum_term", "leaseway_quorum_is_master", "leaseway_quorum_snapshot_bytes"] {
+            assert_eq!(metrics.series(name).len(), 1, "{name} after {:?}", began.elapsed());
+        }
+        let lag = metrics.find("leaseway_peer_lag_entries", "peer", names[lost]).unwrap();
+        let silent = metrics.find("leaseway_peer_last_contact_seconds", "peer", names[lost]).unwrap();
+        (lag > 0.0 && silent > 11.0).then_some(())
+    });
 }

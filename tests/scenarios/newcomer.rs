@@ -35,7 +35,7 @@ fn the_answer_can_be_had_as_json() {
     ] {
         assert_eq!(answer[key], expected, "{key} in {answer}");
     }
-    assert!(answer["expiry_time"].is_i64() && answer["token"].is_u64(), "{answer}");
+    assert!(answer["expiry_time"].is_i64() && answer["token"].is_string(), "{answer}");
 }
 
 #[test]
@@ -146,9 +146,6 @@ fn a_server_that_cannot_be_reached_is_named_with_what_to_do() {
             assert!(said.stderr.contains(part), "`{part}` is not in {}", said.stderr);
         }
     }
-    let said = leaseway(&["status", "--server", "localhost"]);
-    assert_eq!(said.code, Some(1));
-    assert!(said.stderr.contains("localhost is not an address: there is no port"), "{said:?}");
 }
 
 #[test]

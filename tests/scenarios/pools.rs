@@ -366,11 +366,7 @@ struct Managed {
 impl Managed {
     fn start(config: &ConfigFile, flags: &[&str]) -> Managed {
         let server = Server::with_flags(&[&["--config", config.path(), "--admin", ANYWHERE], flags].concat());
-        let admin = eventually("it says where", || {
-            let said = server.said();
-            let (_, after) = said.split_once("admin on ")?;
-            after.split_once([';', '\n']).map(|(admin, _)| admin.to_owned())
-        });
+        let admin = server.admin();
         Managed { server, admin }
     }
 
@@ -588,4 +584,32 @@ fn three_units_go_round_among_ten_clients() {
     for client in clients {
         block_on(client.close());
     }
+}
+
+#[test]
+fn the_readmes_own_example_of_a_pool_takes_every_command_that_it_lists() {
+    let readme = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../README.md");
+    let readme = std::fs::read_to_string(readme).unwrap();
+    let (_, example) = readme.split_once("```yaml\n- identifier_glob: \"rpc/*\"\n").expect("the example of a pool");
+    let example = example.split("```").next().unwrap();
+    let config = format!(
+        "resources:\n- identifier_glob: \"rpc/*\"\n{example}- identifier_glob: \"*\"\n  capacity: 1\n  algorithm: {{kind: FAIR_SHARE}}\n"
+    );
+    let config = ConfigFile::new(&config);
+    let managed = Managed::start(&config, &[]);
+    let pool = |arguments: &[&str]| managed.done(arguments);
+    for _ in 0..2 {
+        assert_eq!(pool(&["load", "rpc/x", "80"]), "rpc/x has 80 now; what is reported counts from 20 to 100\n");
+    }
+    assert!(pool(&["load", "rpc/x", "0"]).starts_with("rpc/x has 20 now"));
+    assert!(pool(&["load", "rpc/x", "none"]).starts_with("rpc/x has 100 now"));
+    for capacity in ["8", "25%", "none"] {
+        pool(&["set", "rpc/x", "acme", capacity]);
+    }
+    pool(&["show", "rpc/x"]);
+    pool(&["get", "rpc/x", "acme"]);
+    pool(&["clients", "rpc/x"]);
+    pool(&["watch", "rpc/x", "--events", "1"]);
+    pool(&["alarm", "rpc/x", "acme", "1000"]);
+    pool(&["alarm", "rpc/x", "acme", "none"]);
 }

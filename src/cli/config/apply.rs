@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use clap::Args;
-use leaseway_core::Repository;
+use leaseway_core::{Repository, escaped};
 use leaseway_proto::admin::ApplyConfigRequest;
 use leaseway_server::config;
 
@@ -13,7 +13,7 @@ use crate::{
     admin::AdminTarget,
     connect::block_on,
     error::CliError,
-    output::{note, say},
+    output::{in_words, note, say},
 };
 
 /// Puts a file in force on all peers of a node. A file with mistakes is not even sent; one that is in force already, word
@@ -77,22 +77,22 @@ async fn put_in_force(target: &AdminTarget, new: New) -> Outcome {
     match before.compare(&new.repository) {
         Ok(differences) => say(differences::as_text(&differences))?,
         // Not a reason to leave a bad version of a newer server in force.
-        Err(error) => note(format_args!("what changes cannot be shown: {error}")),
+        Err(error) => note(format_args!("what changes cannot be shown: {}", in_words(&error))),
     }
     // Somebody else's change in between is not undone by one that did not know of it.
     let expected_version = new.expect.unwrap_or(before.version);
     let request = ApplyConfigRequest { text: new.text, source: new.source, expected_version };
     let answer = target
-        .ask(async |mut client| {
+        .ask_once(async |mut client| {
             let request = request.clone();
             client.apply_config(request).await
         })
         .await?;
     for warning in &answer.warnings {
-        note(format_args!("warning: {warning}"));
+        note(format_args!("warning: {}", escaped(warning)));
     }
     if answer.version == 0 {
-        let (address, mistakes) = (target.address().to_owned(), answer.mistakes.join("\n"));
+        let (address, mistakes) = (target.addresses(), answer.mistakes.join("\n"));
         return Err(CliError::ConfigRefused { address, mistakes });
     }
     say(format_args!("version {} is in force", answer.version))

@@ -26,6 +26,8 @@ pub(super) fn check(file: &Path) -> Outcome {
         ]
     });
     let rows: Vec<Vec<String>> = std::iter::once(heading).chain(rows).collect();
-    say(format_args!("{} is fine: {} templates", file.display(), rows.len() - 1))?;
+    let count = rows.len() - 1;
+    let templates = if count == 1 { "template" } else { "templates" };
+    say(format_args!("{} is fine: {count} {templates}", file.display()))?;
     say(table(&rows))
 }

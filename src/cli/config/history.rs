@@ -1,6 +1,7 @@
 //! `leaseway config show` and `leaseway config history`.
 
 use clap::Args;
+use leaseway_core::escaped;
 use leaseway_proto::admin::{ConfigHeader, ListConfigsRequest, ListConfigsResponse};
 use serde_json::json;
 
@@ -9,7 +10,7 @@ use crate::{
     Outcome,
     admin::AdminTarget,
     connect::block_on,
-    output::{note, say, table, utc},
+    output::{note, say, say_file, say_json, table, utc},
 };
 
 /// Prints a version that the peers keep. Its text alone goes to standard output.
@@ -31,7 +32,7 @@ impl Show {
         let header = answer.header.unwrap_or_default();
         if self.json {
             let ConfigHeader { version, source, applied_at_unix, applied_by } = header;
-            return say(json!({
+            return say_json(json!({
                 "version": version, "source": source, "applied_at_unix": applied_at_unix, "applied_by": applied_by,
                 "text": answer.text,
             }));
@@ -39,10 +40,10 @@ impl Show {
         note(format_args!(
             "# version {} from {}, applied {}",
             header.version,
-            header.source,
+            escaped(&header.source),
             utc(header.applied_at_unix)
         ));
-        say(answer.text.trim_end())
+        say_file(answer.text.trim_end())
     }
 }
 
@@ -60,7 +61,7 @@ impl History {
     pub(crate) fn run(self) -> Outcome {
         let ask = self.target.ask(async |mut client| client.list_configs(ListConfigsRequest {}).await);
         let answer = block_on(ask)?;
-        if self.json { say(as_json(&answer)) } else { say(as_text(&answer)) }
+        if self.json { say_json(as_json(&answer)) } else { say(as_text(&answer)) }
     }
 }
 

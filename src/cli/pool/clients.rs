@@ -9,7 +9,7 @@ use crate::{
     Outcome,
     admin::AdminTarget,
     error::CliError,
-    output::{number, say, table},
+    output::{number, say, say_json, table},
 };
 
 /// Lists clients with what they have, should have and have cost.
@@ -57,7 +57,7 @@ impl Clients {
     pub(super) async fn run(self) -> Outcome {
         let (clients, more) = self.collect().await?;
         if self.json {
-            return say(json!({ "clients": clients.iter().map(as_json).collect::<Vec<_>>(), "more": more }));
+            return say_json(json!({ "clients": clients.iter().map(as_json).collect::<Vec<_>>(), "more": more }));
         }
         say(as_text(&clients))?;
         if more {

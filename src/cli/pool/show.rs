@@ -1,6 +1,7 @@
 //! `leaseway pool show`.
 
 use clap::Args;
+use leaseway_core::escaped;
 use leaseway_proto::pools::{GetPoolRequest, GetPoolResponse, Memory, Totals};
 use serde_json::{Value, json};
 
@@ -8,7 +9,7 @@ use super::{NOT_KEPT, memory_name};
 use crate::{
     Outcome,
     admin::AdminTarget,
-    output::{number, say, table},
+    output::{number, say, say_json, table},
 };
 
 /// Shows a pool at a glance: what may be connected, what is, and what is used.
@@ -28,7 +29,7 @@ impl Show {
         let request = GetPoolRequest { resource_id: self.resource.clone() };
         let get = async |mut client: crate::admin::Pools| client.get_pool(request.clone()).await;
         let answer = self.target.ask_pools(get).await?;
-        if self.json { say(as_json(&answer)) } else { say(as_text(&answer)) }
+        if self.json { say_json(as_json(&answer)) } else { say(as_text(&answer)) }
     }
 }
 
@@ -49,7 +50,7 @@ fn as_text(pool: &GetPoolResponse) -> String {
     // The words go to the left, the numbers stand below each other.
     let figures = table(&rows.iter().map(|(name, value, _)| vec![name.clone(), value.clone()]).collect::<Vec<_>>());
     let lines = figures.lines().zip(&rows).map(|(figures, (_, _, what))| format!("{figures}  {what}"));
-    let mut text = format!("pool {}\n\n{}\n", pool.resource_id, lines.collect::<Vec<_>>().join("\n"));
+    let mut text = format!("pool {}\n\n{}\n", escaped(&pool.resource_id), lines.collect::<Vec<_>>().join("\n"));
     for line in notes(pool, &totals) {
         text.push('\n');
         text.push_str(&line);

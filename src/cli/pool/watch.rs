@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use clap::{Args, ValueEnum};
+use leaseway_core::escaped;
 use leaseway_proto::pools::{EventKind, PoolEvent, SubscribeRequest};
 use serde_json::{Value, json};
 use tonic::Streaming;
@@ -12,7 +13,7 @@ use crate::{
     Outcome,
     admin::AdminTarget,
     error::CliError,
-    output::{note, number, say},
+    output::{in_words, note, number, say, say_json},
 };
 
 /// Before it asks again when nobody is master.
@@ -92,8 +93,8 @@ impl Watch {
         let mut left = self.events.unwrap_or(u64::MAX);
         let mut stream = match self.subscribe().await {
             // Peers that have just been started elect one in a moment.
-            Err(why @ CliError::NoMasterNow { .. }) => {
-                note(format_args!("{why}; waiting for a master"));
+            Err(why) if why.is_for_want_of_a_master() => {
+                note(format_args!("{}; waiting for a master", in_words(&why)));
                 self.again().await?
             }
             // If not even the first stream can be had for another reason, something is wrong with the command.
@@ -102,7 +103,9 @@ impl Watch {
         loop {
             match self.print(&mut stream, &mut left).await? {
                 End::Enough => return Ok(()),
-                End::Lost(why) => note(format_args!("the stream has ended ({why}); looking for the master")),
+                End::Lost(why) => {
+                    note(format_args!("the stream has ended ({}); looking for the master", escaped(&why)))
+                }
             }
             stream = self.again().await?;
         }
@@ -126,6 +129,8 @@ impl Watch {
                     CliError::NoAdmin { .. }
                     | CliError::CutOff { .. }
                     | CliError::NoMasterNow { .. }
+                    | CliError::NotMaster { .. }
+                    | CliError::NobodyAnswers { .. }
                     | CliError::TooManyRedirects { .. }
                     | CliError::Refused { code: tonic::Code::DeadlineExceeded | tonic::Code::Cancelled, .. },
                 ) => tokio::time::sleep(PAUSE).await,
@@ -137,7 +142,8 @@ impl Watch {
     async fn print(&self, stream: &mut Streaming<PoolEvent>, left: &mut u64) -> Result<End, CliError> {
         while *left > 0 {
             match stream.message().await {
-                Ok(Some(event)) => say(if self.json { as_json(&event).to_string() } else { as_text(&event) })?,
+                Ok(Some(event)) if self.json => say_json(as_json(&event))?,
+                Ok(Some(event)) => say(as_text(&event))?,
                 Ok(None) => return Ok(End::Lost("without a word".into())),
                 Err(status) => return Ok(End::Lost(status.message().to_owned())),
             }
@@ -180,7 +186,7 @@ fn as_text(event: &PoolEvent) -> String {
             _ => String::new(),
         },
     };
-    let cause = if event.cause.is_empty() { String::new() } else { format!(": {}", event.cause) };
+    let cause = if event.cause.is_empty() { String::new() } else { format!(": {}", escaped(&event.cause)) };
     let deadline = match totals.underrun_ms {
         Some(left) => format!("; priority clients lose theirs in {} s", tenth(left as f64 / 1000.0)),
         None => String::new(),

@@ -13,7 +13,7 @@ use crate::{connect::Target, error::CliError};
 const MOMENT: Duration = Duration::from_millis(300);
 
 pub(crate) struct Clients {
-    server: String,
+    servers: Vec<String>,
     patience: Duration,
     transport: Transport,
     clients: BTreeMap<String, Client>,
@@ -25,7 +25,7 @@ pub(crate) struct Clients {
 impl Clients {
     pub(crate) fn new(target: Target) -> Clients {
         Clients {
-            server: target.address().to_owned(),
+            servers: target.addresses().to_vec(),
             patience: target.timeout(),
             transport: Transport::new(),
             clients: BTreeMap::new(),
@@ -36,7 +36,7 @@ impl Clients {
 
     fn client(&mut self, id: &str) -> Result<&Client, CliError> {
         if !self.clients.contains_key(id) {
-            let builder = Client::builder().endpoint(&self.server).id(id).transport(&self.transport);
+            let builder = Client::builder().endpoints(&self.servers).id(id).transport(&self.transport);
             let client =
                 builder.deadline(self.patience).build().map_err(|error| CliError::Client(error.to_string()))?;
             self.clients.insert(id.to_owned(), client);
@@ -44,12 +44,11 @@ impl Clients {
         Ok(&self.clients[id])
     }
 
-    /// Waits for the first lease.
+    /// Waits for the first lease, whichever server it comes from.
     async fn first_lease(&self, client: &str, resource: &Resource) -> Result<(), CliError> {
-        let answered = tokio::time::timeout(self.patience, resource.answered()).await;
-        if let Ok(Ok(usable)) = answered
-            && usable.basis == Basis::Lease
-        {
+        let mut watch = resource.watch();
+        let leased = watch.wait_for(|usable| usable.basis == Basis::Lease);
+        if let Ok(Ok(_)) = tokio::time::timeout(self.patience, leased).await {
             return Ok(());
         }
         let why = self.clients[client].health().last_error.unwrap_or_else(|| "no answer".to_owned());
@@ -90,6 +89,7 @@ impl Session for Clients {
             resource: resource.clone(),
             client: client.clone(),
             capacity: held.capacity().get(),
+            left: held.lease().map(|(_, left)| left),
         });
         held.collect()
     }

@@ -84,6 +84,7 @@ impl Session for Books {
             client: client.clone(),
             resource: resource.clone(),
             capacity: *capacity,
+            left: Some(Duration::from_secs(60)),
         };
         self.held.iter().map(held).collect()
     }
@@ -140,14 +141,17 @@ async fn what_was_asked_for_is_shown_by_resource_and_client() {
         "out: client: \"carol\"",
         "out: resource: \"a\"",
         "out: capacity: 0.5",
+        "out: ends in: 60 s",
         "out:",
         "out: client: \"alice\"",
         "out: resource: \"b\"",
         "out: capacity: 2.5",
+        "out: ends in: 60 s",
         "out:",
         "out: client: \"bob\"",
         "out: resource: \"b\"",
         "out: capacity: 20",
+        "out: ends in: 60 s",
         "out:",
         "out: alice: here:1",
         "out: bob: here:1",

@@ -5,10 +5,14 @@ use std::{
     sync::Arc,
 };
 
+use leaseway_core::{escaped, escaped_lines};
 use rustyline::ExternalPrinter;
 use tokio::{signal, sync::Notify};
 
-use super::lines::{self, Line, Lines, Purpose};
+use super::{
+    ShellError,
+    lines::{self, Line, Lines, Purpose},
+};
 use crate::{error::CliError, output};
 
 /// Where results and complaints go.
@@ -58,8 +62,12 @@ impl User {
     }
 
     /// Names the line if nobody sees which it is.
-    pub(super) fn complain(&mut self, why: &dyn std::error::Error) {
-        let text = if self.present { why.to_string() } else { format!("leaseway: line {}: {why}", self.line) };
+    pub(super) fn complain(&mut self, why: &ShellError) {
+        let why = match why {
+            ShellError::Session(error) => output::in_words(error),
+            other => escaped(&other.to_string()).into_owned(),
+        };
+        let text = if self.present { why } else { format!("leaseway: line {}: {why}", self.line) };
         self.screen.complain(&text);
     }
 }
@@ -87,9 +95,9 @@ impl Screen for Standard {
 
     fn say_above(&mut self, text: &str) -> Result<(), CliError> {
         match &mut self.printer {
-            Some(printer) => {
-                printer.print(format!("{text}\n")).map_err(|error| CliError::Output(io::Error::other(error)))
-            }
+            Some(printer) => printer
+                .print(format!("{}\n", escaped_lines(text)))
+                .map_err(|error| CliError::Output(io::Error::other(error))),
             None => output::say(text),
         }
     }

@@ -2,15 +2,14 @@
 
 use std::{pin::pin, time::Duration};
 
-use leaseway_proto::status::{GetStatusRequest, Resource, status_client::StatusClient};
+use leaseway_proto::status::{GetStatusRequest, Resource};
 use tokio::time::{Instant, MissedTickBehavior, interval_at};
-use tonic::transport::Channel;
 
 use super::{Session, lines::Purpose, user::User};
 use crate::{
-    connect::{Target, refused},
+    connect::{Observed, Target, get_status},
     error::CliError,
-    output::{learning, number},
+    output::{in_words, learning, number},
 };
 
 const EVERY: Duration = Duration::from_secs(1);
@@ -38,7 +37,7 @@ pub(super) async fn watch(session: &mut impl Session, user: &mut User, resource:
             _ = &mut stopped => return Ok(()),
             answer = next => answer,
         };
-        let text = answer.map_or_else(|error| error.to_string(), |resource| row(since.elapsed(), &resource));
+        let text = answer.map_or_else(|error| in_words(&error), |resource| row(since.elapsed(), &resource));
         user.screen.say_above(&text)?;
     }
 }
@@ -65,27 +64,32 @@ fn columns(cells: [String; 7]) -> String {
     rest.iter().fold(format!("{after:>7}"), |line, cell| format!("{line} {cell:>13}"))
 }
 
-/// Asks a server how its resources are doing, over one connection for as long as that works.
+/// Asks the master how its resources are doing, over one connection for as long as that works.
 pub(crate) struct Observer {
     target: Target,
-    status: Option<StatusClient<Channel>>,
+    master: Option<Observed>,
 }
 
 impl Observer {
     pub(crate) fn new(target: Target) -> Observer {
-        Observer { target, status: None }
+        Observer { target, master: None }
     }
 
     /// How a resource is doing.
     pub(crate) async fn resource(&mut self, resource: &str) -> Result<Resource, CliError> {
-        let mut status = match self.status.take() {
-            Some(status) => status,
-            None => StatusClient::new(self.target.connect_to(self.target.address()).await?),
-        };
         let request = GetStatusRequest { resource_id: resource.to_owned(), page_size: 1, page_token: String::new() };
-        let answer = status.get_status(request).await.map_err(|status| refused(self.target.address(), &status))?;
-        self.status = Some(status);
-        let found = answer.into_inner().resources.into_iter().next();
+        let known = match self.master.take() {
+            Some(Observed { address, channel, .. }) => {
+                get_status(&channel, request.clone()).await.ok().map(|status| Observed { status, address, channel })
+            }
+            None => None,
+        };
+        let observed = match known.filter(|observed| observed.status.is_master) {
+            Some(observed) => observed,
+            None => self.target.observe(&request, false).await?,
+        };
+        let found = observed.status.resources.first().cloned();
+        self.master = Some(observed);
         found.ok_or_else(|| CliError::NoSuchResource(resource.to_owned()))
     }
 }

@@ -17,7 +17,7 @@ use super::{
     process::{self, Event, Order, Served},
     tether,
 };
-use crate::{Outcome, connect::connect, error::CliError, output::say};
+use crate::{Outcome, connect::connect, error::CliError, output::say, search::Attempt};
 
 const LOOK_FOR_MASTER_EVERY: Duration = Duration::from_millis(100);
 const ANSWER_WITHIN: Duration = Duration::from_secs(1);
@@ -278,7 +278,7 @@ async fn look_for_master(node: usize, peers: Vec<(String, String)>, events: mpsc
 }
 
 async fn master_according_to(grpc: &str) -> Option<String> {
-    let channel = connect(grpc, ANSWER_WITHIN).await.ok()?.ok()?;
+    let channel = connect(grpc, Attempt::within(ANSWER_WITHIN)).await.ok()?;
     let answer = CapacityClient::new(channel).discovery(DiscoveryRequest {}).await.ok()?.into_inner();
     match answer.is_master {
         Some(true) => Some(grpc.to_owned()),

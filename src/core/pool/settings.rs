@@ -180,7 +180,8 @@ pub enum SettingsError {
 impl Settings {
     /// Whether the parameters and the capacity go together.
     pub fn check(&self) -> Result<(), SettingsError> {
-        let (capacity, floor, ceiling) = (self.capacity, self.capacity_floor(), self.capacity_ceiling());
+        let (capacity, (floor, ceiling)) = (self.capacity, self.load_bounds);
+        let (floor, ceiling) = (floor.unwrap_or(capacity), ceiling.unwrap_or(capacity));
         if floor > capacity || ceiling < capacity {
             return Err(SettingsError::Bounds { floor, ceiling, capacity });
         }
@@ -201,15 +202,5 @@ impl Settings {
             Some(max) => Err(SettingsError::MaxUnderCapacity { max, capacity }),
             None => Ok(()),
         }
-    }
-
-    /// The least that a report of load may make of the capacity.
-    pub fn capacity_floor(&self) -> Amount {
-        self.load_bounds.0.unwrap_or(self.capacity)
-    }
-
-    /// The most that a report of load may make of it.
-    pub fn capacity_ceiling(&self) -> Amount {
-        self.load_bounds.1.unwrap_or(self.capacity)
     }
 }

@@ -64,8 +64,13 @@ impl Measured {
             Load::Capacity(capacity) => capacity,
             Load::Factor(factor) => Amount::clamped(self.template.get() * factor),
         };
+        let (floor, ceiling) = self.bounds(settings);
+        reported.max(floor).min(ceiling)
+    }
+
+    fn bounds(&self, settings: &Settings) -> (Amount, Amount) {
         let (floor, ceiling) = settings.load_bounds;
-        reported.max(floor.unwrap_or(self.template)).min(ceiling.unwrap_or(self.template))
+        (floor.unwrap_or(self.template), ceiling.unwrap_or(self.template))
     }
 }
 
@@ -94,6 +99,11 @@ impl Resource {
         // All of what the template says is what takes a report back.
         let report = self.measured.report.filter(|report| report.load != Load::Factor(1.0))?;
         Some((self.settings.capacity, report.until))
+    }
+
+    /// The least and the most that a report of load may make of the capacity.
+    pub fn load_bounds(&self) -> (Amount, Amount) {
+        self.measured.bounds(&self.settings)
     }
 
     fn measure(&mut self) {

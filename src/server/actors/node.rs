@@ -10,7 +10,7 @@ use std::{net::IpAddr, sync::Arc, time::Duration};
 
 use actix::{Addr, ArbiterHandle};
 use futures_util::future::join_all;
-use leaseway_core::{Answer, HolderKind, Millis, Repository, Request, Resource, Settings};
+use leaseway_core::{Answer, HolderKind, Millis, Repository, Request, Resource, Settings, escaped};
 use leaseway_quorum::{Mastership, Quorum, Reign};
 use tokio::sync::{oneshot, watch};
 
@@ -76,13 +76,13 @@ pub enum Refused {
     #[error("this server is not the master{}", .0.master.as_ref().map_or_else(String::new, |master| format!(", {} is", master.grpc)))]
     NotMaster(NotMaster),
     /// Its queue is full.
-    #[error("resource `{0}` has as many requests waiting as it may; ask again later")]
+    #[error("resource `{}` has as many requests waiting as it may; ask again later", escaped(.0))]
     Busy(String),
     /// The node has as many resources as it may.
     #[error("this server has as many resources as it may ({0}); it can be started with a larger --max-resources")]
     TooManyResources(usize),
     /// The resource failed while it worked on this request, more than once.
-    #[error("resource `{0}` failed while it worked on this request; ask again")]
+    #[error("resource `{}` failed while it worked on this request; ask again", escaped(.0))]
     Failed(String),
     /// The server is on its way out.
     #[error("this server is shutting down")]

@@ -250,8 +250,9 @@ pub(super) fn elsewhere(why: &NotMaster) -> Status {
         Some(_) => not_master(why),
         None => Status::unavailable("there is no master at the moment; try again in a second"),
     };
-    let admin = why.master.as_ref().and_then(|master| master.admin.parse::<MetadataValue<Ascii>>().ok());
-    if let Some(admin) = admin {
+    // Empty where none is known: then too nothing has been done.
+    let admin = why.master.as_ref().map_or("", |master| &master.admin);
+    if let Ok(admin) = admin.parse::<MetadataValue<Ascii>>() {
         status.metadata_mut().insert(MASTER_METADATA, admin);
     }
     status

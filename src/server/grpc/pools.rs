@@ -10,7 +10,7 @@ mod convert;
 use std::sync::Arc;
 
 use futures_util::{Stream, stream};
-use leaseway_core::{AssignError, Kind, Load, LoadError, LoadReport, Millis, Resource as Core, Settings};
+use leaseway_core::{AssignError, Kind, Load, LoadError, LoadReport, Millis, Resource as Core, Settings, escaped};
 use leaseway_proto::pools::{
     GetClientCapacityRequest, GetClientCapacityResponse, GetPoolRequest, GetPoolResponse, ListClientsRequest,
     ListClientsResponse, Memory, PoolEvent, ReportLoadRequest, ReportLoadResponse, SetAlarmRequest, SetAlarmResponse,
@@ -170,10 +170,10 @@ impl PoolService {
             // All of what the template says is what counts without a report.
             let load = load.unwrap_or(Load::Factor(1.0));
             let capacity = core.report_load(now, LoadReport { load, until })?;
-            Ok((capacity, core.settings().capacity_floor(), core.settings().capacity_ceiling()))
+            Ok((capacity, core.load_bounds()))
         };
         let moved = self.manage(&resource, report).await?.map_err(|error| not_moved(&resource, &error))?;
-        let (capacity, floor, ceiling) = moved;
+        let (capacity, (floor, ceiling)) = moved;
         // The newest report counts alone: one that counts for a time takes the place of one that would be remembered.
         let remembered = load.filter(|_| valid.is_none());
         let written = self.node.vouched().load(reign.as_ref(), &resource, remembered).await;
@@ -248,13 +248,14 @@ impl Streaming {
 
 fn no_pool(resource: &str, kind: Kind) -> Status {
     Status::not_found(format!(
-        "`{resource}` is no pool, its algorithm is {}: the template that matches it has to say PRIORITY_POOL",
+        "`{}` is no pool, its algorithm is {}: the template that matches it has to say PRIORITY_POOL",
+        escaped(resource),
         kind.name()
     ))
 }
 
 fn not_assigned(resource: &str, error: &AssignError) -> Status {
-    let text = format!("`{resource}`: {error}");
+    let text = format!("`{}`: {error}", escaped(resource));
     match error {
         AssignError::NoPool => Status::not_found(text),
         AssignError::BelowMinimum { .. } | AssignError::BadShare { .. } => Status::invalid_argument(text),
@@ -264,7 +265,7 @@ fn not_assigned(resource: &str, error: &AssignError) -> Status {
 }
 
 fn not_moved(resource: &str, error: &LoadError) -> Status {
-    let text = format!("`{resource}`: {error}");
+    let text = format!("`{}`: {error}", escaped(resource));
     match error {
         LoadError::BadFactor => Status::invalid_argument(text),
         LoadError::NotAllowed | LoadError::HasParent => Status::aborted(text),

@@ -4,7 +4,7 @@ use axum::{
     extract::{Query, State},
     response::Html,
 };
-use leaseway_core::{HolderKind, Millis, PoolReport, SafeCapacity, Terms};
+use leaseway_core::{HolderKind, Millis, PoolReport, SafeCapacity, Terms, escaped, escaped_lines};
 use maud::{DOCTYPE, Markup, html};
 
 use super::Pages;
@@ -21,10 +21,10 @@ fn page(title: &str, body: &Markup) -> Html<String> {
     let page = html! {
         (DOCTYPE)
         html lang="en" {
-            head { meta charset="utf-8"; title { "Leaseway: " (title) } style { (STYLE) } }
+            head { meta charset="utf-8"; title { "Leaseway: " (escaped(title)) } style { (STYLE) } }
             body {
                 p { a href="/debug/status" { "status" } " · " a href="/debug/resources" { "resources" } " · " a href="/metrics" { "metrics" } }
-                h1 { (title) }
+                h1 { (escaped(title)) }
                 (body)
             }
         }
@@ -34,24 +34,28 @@ fn page(title: &str, body: &Markup) -> Html<String> {
 
 pub(super) async fn status(State(pages): State<Pages>) -> Html<String> {
     let config = pages.node.config();
-    let (statuses, _) = pages.node.statuses("", ROWS).await;
+    let (statuses, next) = pages.node.statuses("", ROWS).await;
     let body = html! {
         table {
-            tr { th { "server" } td { (pages.identity.id) } }
+            tr { th { "server" } td { (escaped(&pages.identity.id)) } }
             tr { th { "version" } td { (env!("CARGO_PKG_VERSION")) } }
             tr { th { "up for" } td { (pages.node.clock.at().0 / 1000) " s" } }
             tr { th { "mastership" } td { (mastership(&pages)) } }
-            tr { th { "configuration" } td { (config.source) ", version " (config.version) } }
+            tr { th { "configuration" } td { (escaped(&config.source)) ", version " (config.version) } }
             @if let Some(parent) = pages.node.parent() {
-                tr { th { "node" } td { (parent.node) } }
-                tr { th { "parent" } td { (parent.addresses.join(", ")) } }
+                tr { th { "node" } td { (escaped(&parent.node)) } }
+                tr { th { "parent" } td { (escaped(&parent.addresses.join(", "))) } }
                 (uplink_rows(&pages))
             }
             @if let Some(why) = &config.rejected {
-                tr { th { "refused" } td.bad { "The newest configuration was refused, the one before is in force: " pre { (why) } } }
+                tr {
+                    th { "refused" }
+                    td.bad { "The newest configuration was refused, the one before is in force: " pre { (escaped_lines(why)) } }
+                }
             }
         }
-        (resource_table(&statuses, pages.node.resources()))
+        (resource_table(&statuses))
+        (more_resources(&statuses, next.as_deref(), pages.node.resources()))
         @if pages.node.parent().is_none() {
             h2 { "Configuration in force" }
             (config_table(&config))
@@ -66,12 +70,12 @@ fn uplink_rows(pages: &Pages) -> Markup {
         return html! { tr { th { "uplink" } td { "The master of this node asks the parent." } } };
     };
     html! {
-        tr { th { "parent's master" } td { (uplink.master) } }
+        tr { th { "parent's master" } td { (escaped(&uplink.master)) } }
         tr { th { "uplink began" } td { (ago(uplink.since)) } }
         tr { th { "parent answered" } td { @match uplink.answered { Some(at) => (ago(at)), None => span.bad { "never" } } } }
         tr { th { "failures in a row" } td { (uplink.failures) } }
         @if let Some(error) = &uplink.last_error {
-            tr { th { "last failure" } td.bad[uplink.failures > 0] { (error) } }
+            tr { th { "last failure" } td.bad[uplink.failures > 0] { (escaped(error)) } }
         }
     }
 }
@@ -79,10 +83,12 @@ fn uplink_rows(pages: &Pages) -> Markup {
 /// In Doorman's words where it has any.
 fn mastership(pages: &Pages) -> String {
     let here = &pages.identity.advertise;
-    match (pages.node.check(), pages.among_peers) {
+    match (pages.node.check(), pages.stored.is_some()) {
         (Ok(()), false) => format!("This is the master (no election, acting as the master), reachable at {here}."),
         (Ok(()), true) => format!("This is the master, reachable at {here}."),
-        (Err(NotMaster { master: Some(master) }), _) => format!("This is not the master; {} is.", master.grpc),
+        (Err(NotMaster { master: Some(master) }), _) => {
+            format!("This is not the master; {} is.", escaped(&master.grpc))
+        }
         (Err(NotMaster { master: None }), _) => "This is not the master, and none is known at the moment.".to_owned(),
     }
 }
@@ -93,12 +99,19 @@ pub(super) struct Which {
     resource: String,
     #[serde(default)]
     from: usize,
+    /// The last resource of the page before.
+    #[serde(default)]
+    after: String,
 }
 
 pub(super) async fn resources(State(pages): State<Pages>, Query(which): Query<Which>) -> Html<String> {
     if which.resource.is_empty() {
-        let (statuses, _) = pages.node.statuses("", ROWS).await;
-        return page("resources", &resource_table(&statuses, pages.node.resources()));
+        let (statuses, next) = pages.node.statuses(&which.after, ROWS).await;
+        let body = html! {
+            (resource_table(&statuses))
+            (more_resources(&statuses, next.as_deref(), pages.node.resources()))
+        };
+        return page("resources", &body);
     }
     let status = pages.node.resource_status(&which.resource, which.from, ROWS).await;
     let Some(status) = status else {
@@ -106,7 +119,7 @@ pub(super) async fn resources(State(pages): State<Pages>, Query(which): Query<Wh
         return page(&which.resource, &body);
     };
     let body = html! {
-        (resource_table(std::slice::from_ref(&status), 1))
+        (resource_table(std::slice::from_ref(&status)))
         (supply_table(&status))
         @if let Some(pool) = &status.pool { (pool_table(pool)) }
         (holder_table(&status))
@@ -117,7 +130,17 @@ pub(super) async fn resources(State(pages): State<Pages>, Query(which): Query<Wh
     page(&which.resource, &body)
 }
 
-fn resource_table(statuses: &[Status], total: usize) -> Markup {
+/// What is cut, and where it goes on.
+fn more_resources(statuses: &[Status], next: Option<&str>, total: usize) -> Markup {
+    html! {
+        @if statuses.len() < total { p { (statuses.len()) " of " (total) " resources shown." } }
+        @if let Some(next) = next {
+            p { a href={ "/debug/resources?after=" (escape_query(next)) } { "more resources" } }
+        }
+    }
+}
+
+fn resource_table(statuses: &[Status]) -> Markup {
     html! {
         table {
             tr {
@@ -128,7 +151,7 @@ fn resource_table(statuses: &[Status], total: usize) -> Markup {
             @for status in statuses {
                 @let report = &status.report;
                 tr {
-                    td { a href={ "/debug/resources?resource=" (escape_query(&status.id)) } { (status.id) } }
+                    td { a href={ "/debug/resources?resource=" (escape_query(&status.id)) } { (escaped(&status.id)) } }
                     td.n { (report.settings.capacity) }
                     td.n { (report.sums.granted.get()) }
                     td.n { (report.sums.wants.get()) }
@@ -137,11 +160,15 @@ fn resource_table(statuses: &[Status], total: usize) -> Markup {
                     td.n { (report.holders) }
                     td { @if report.learning.0 > 0 { (report.learning.0 / 1000) " s left" } @else { "no" } }
                     td { (report.settings.kind.name()) }
-                    td { @match &status.template { Some(glob) => (glob), None => span.bad { "none: honoured as asked" } } }
+                    td {
+                        @match &status.template {
+                            Some(glob) => (escaped(glob)),
+                            None => span.bad { "none: honoured as asked" },
+                        }
+                    }
                 }
             }
         }
-        @if statuses.len() < total { p { (statuses.len()) " of " (total) " resources shown." } }
     }
 }
 
@@ -204,7 +231,7 @@ fn holder_table(status: &Status) -> Markup {
             }
             @for holder in &status.holders {
                 tr {
-                    td { (holder.id) }
+                    td { (escaped(&holder.id)) }
                     td { @match holder.kind { HolderKind::Client => "client", HolderKind::Node => "node" } }
                     td.n { (holder.priority) }
                     td.n { (holder.subclients) }
@@ -230,7 +257,7 @@ fn config_table(config: &ConfigInForce) -> Markup {
             @for template in config.repository.templates() {
                 @let settings = &template.settings;
                 tr {
-                    td { (template.identifier_glob) }
+                    td { (escaped(&template.identifier_glob.to_string())) }
                     td.n { (settings.capacity) }
                     td { (settings.kind.name()) }
                     td.n { (settings.lease.0 / 1000) " s" }
@@ -239,10 +266,10 @@ fn config_table(config: &ConfigInForce) -> Markup {
                     td { (safe_capacity(settings.safe_capacity)) }
                     td {
                         @for parameter in &template.parameters {
-                            (parameter.name) "=" (parameter.value.as_deref().unwrap_or_default()) " "
+                            (escaped(&parameter.name)) "=" (escaped(parameter.value.as_deref().unwrap_or_default())) " "
                         }
                     }
-                    td { (template.description.as_deref().unwrap_or_default()) }
+                    td { (escaped(template.description.as_deref().unwrap_or_default())) }
                 }
             }
         }

@@ -254,7 +254,7 @@ fn the_front_answers_as_tonic_does() {
             || {},
         );
         let identity = Identity { id: "a".into(), advertise: "127.0.0.1:1".into(), admin: "".into() };
-        let [front, tonic] = both(CapacityService::new(node, identity)).await;
+        let [front, tonic] = both(CapacityService::new(node, identity, None)).await;
         let mut differ = Vec::new();
         for call in calls() {
             let reply = async |from| format!("{:?}", timeout(PATIENCE, ask(from, &call)).await);

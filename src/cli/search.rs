@@ -1,0 +1,214 @@
+//! Asking one server after the other, again and again if need be, until one can answer or time is up.
+
+use std::time::Duration;
+
+use tokio::time::{Instant, sleep};
+
+use crate::error::CliError;
+
+/// Servers that name each other are not followed for ever.
+pub(crate) const MOST_REDIRECTS: usize = 5;
+
+/// Where there is another server to ask, one that says nothing is given so long; twice as long the next time.
+const FIRST_PATIENCE: Duration = Duration::from_secs(1);
+
+/// Before all are asked once more.
+const PAUSE: Duration = Duration::from_millis(200);
+
+/// Where nothing listens at all no election is waited for; only for a server that is just being started.
+const STARTING: Duration = Duration::from_secs(1);
+
+/// How long one server may take.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Attempt {
+    /// Until another is asked.
+    pub(crate) patience: Duration,
+    /// Until the command gives up.
+    pub(crate) left: Duration,
+}
+
+impl Attempt {
+    /// The only one.
+    pub(crate) fn within(limit: Duration) -> Attempt {
+        Attempt { patience: limit, left: limit }
+    }
+}
+
+/// What asking one server came to.
+pub(crate) enum Heard<T> {
+    Answer(T),
+    /// The master is there.
+    Elsewhere(String),
+    /// It, or another, may answer later; asking again does no harm.
+    NotNow(CliError),
+    /// No process has this port.
+    NothingListens(CliError),
+    /// Asking again would not help, or could do harm.
+    Never(CliError),
+}
+
+/// Asks at each address in turn, and where those send it, until there is an answer or `limit` is over.
+pub(crate) async fn search<T>(
+    addresses: &[String],
+    limit: Duration,
+    ask: impl AsyncFn(&str, Attempt) -> Heard<T>,
+) -> Result<T, CliError> {
+    let begun = Instant::now();
+    let mut said = Said::default();
+    let mut patience = FIRST_PATIENCE;
+    loop {
+        let mut listens = false;
+        for address in addresses {
+            let mut at = address.clone();
+            for redirects in 0..=MOST_REDIRECTS {
+                let left = limit.saturating_sub(begun.elapsed());
+                if left.is_zero() {
+                    return Err(said.error(limit));
+                }
+                let alone = addresses.len() == 1 && redirects == 0;
+                let attempt = Attempt { patience: if alone { left } else { patience.min(left) }, left };
+                match ask(&at, attempt).await {
+                    Heard::Answer(answer) => return Ok(answer),
+                    Heard::Never(error) => return Err(error),
+                    Heard::NothingListens(error) => {
+                        said.note(&at, error);
+                        break;
+                    }
+                    Heard::NotNow(error) => {
+                        listens = true;
+                        said.note(&at, error);
+                        break;
+                    }
+                    Heard::Elsewhere(last) if redirects == MOST_REDIRECTS => {
+                        listens = true;
+                        said.note(&at, CliError::TooManyRedirects { count: MOST_REDIRECTS, last });
+                    }
+                    Heard::Elsewhere(master) => {
+                        listens = true;
+                        said.note(&at, CliError::NotMaster { address: at.clone(), master: master.clone() });
+                        at = master;
+                    }
+                }
+            }
+        }
+        let spent = begun.elapsed();
+        if spent + PAUSE >= limit || (!listens && spent >= STARTING) {
+            return Err(said.error(spent));
+        }
+        sleep(PAUSE).await;
+        patience *= 2;
+    }
+}
+
+/// What each server said last.
+#[derive(Default)]
+struct Said(Vec<(String, CliError, u32)>);
+
+impl Said {
+    fn note(&mut self, address: &str, error: CliError) {
+        match self.0.iter_mut().find(|(known, ..)| known == address) {
+            Some((_, last, times)) => (*last, *times) = (error, *times + 1),
+            None => self.0.push((address.to_owned(), error, 1)),
+        }
+    }
+
+    /// Of a single server its own words; of several all of them.
+    fn error(mut self, spent: Duration) -> CliError {
+        if self.0.len() == 1
+            && let Some((_, error, _)) = self.0.pop()
+        {
+            return error;
+        }
+        let line = |(address, error, times): &(String, CliError, u32)| {
+            let asked = if *times > 1 { format!(" (asked {times} times)") } else { String::new() };
+            format!("\n  {}: {}{asked}", leaseway_core::escaped(address), leaseway_core::escaped(&error.brief()))
+        };
+        let electing = self.0.iter().any(|(_, error, _)| error.is_for_want_of_a_master());
+        CliError::NobodyAnswers { spent, tried: self.0.iter().map(line).collect(), electing }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::RefCell;
+
+    use super::*;
+
+    fn addresses(names: &[&str]) -> Vec<String> {
+        names.iter().map(|name| (*name).to_owned()).collect()
+    }
+
+    fn no_master(address: &str) -> CliError {
+        CliError::NoMaster { address: address.to_owned() }
+    }
+
+    fn unreachable(address: &str) -> CliError {
+        CliError::Unreachable { address: address.to_owned(), why: "connection refused".into() }
+    }
+
+    const LIMIT: Duration = Duration::from_secs(5);
+
+    #[tokio::test(start_paused = true)]
+    async fn a_dead_first_server_costs_a_moment_and_a_silent_one_no_more_than_its_share() {
+        let begun = Instant::now();
+        let servers = addresses(&["dead", "silent", "c"]);
+        let answer = search(&servers, LIMIT, async |address: &str, attempt: Attempt| match address {
+            "dead" => Heard::NothingListens(unreachable(address)),
+            "silent" => {
+                sleep(attempt.patience).await;
+                Heard::NotNow(unreachable(address))
+            }
+            _ => Heard::Answer(begun.elapsed()),
+        });
+        assert_eq!(answer.await.ok(), Some(FIRST_PATIENCE));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn an_election_is_waited_for_and_its_master_followed() {
+        let asked = RefCell::new(Vec::new());
+        let servers = addresses(&["a"]);
+        let answer = search(&servers, LIMIT, async |address: &str, _| {
+            asked.borrow_mut().push(address.to_owned());
+            match (address, asked.borrow().len()) {
+                ("a", ..4) => Heard::NotNow(no_master(address)),
+                ("a", _) => Heard::Elsewhere("b".into()),
+                _ => Heard::Answer(()),
+            }
+        });
+        assert_eq!(answer.await.ok(), Some(()));
+        assert_eq!(*asked.borrow(), ["a", "a", "a", "a", "b"]);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_each_said_is_told_when_time_is_up() {
+        let begun = Instant::now();
+        let servers = addresses(&["a", "b\n"]);
+        let nobody = search(&servers, LIMIT, async |address: &str, _| match address {
+            "a" => Heard::<()>::NotNow(no_master(address)),
+            _ => Heard::NothingListens(unreachable(address)),
+        });
+        let error = nobody.await.expect_err("nobody answers").to_string();
+        assert!(error.contains("\n  a: it is not the master and knows of none (asked"), "{error}");
+        assert!(error.contains("\n  b\\n: connection refused (asked"), "{error}");
+        assert!(begun.elapsed() <= LIMIT);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn where_nothing_listens_it_gives_up_after_a_second() {
+        let begun = Instant::now();
+        let servers = addresses(&["a"]);
+        let error = search(&servers, LIMIT, async |at: &str, _| Heard::<()>::NothingListens(unreachable(at)));
+        assert!(matches!(error.await, Err(CliError::Unreachable { .. })), "a single server's own words");
+        assert!(begun.elapsed() < 2 * STARTING);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn servers_that_name_each_other_are_not_followed_for_ever() {
+        let servers = addresses(&["a"]);
+        let error = search(&servers, LIMIT, async |at: &str, _| {
+            Heard::<()>::Elsewhere(if at == "a" { "b".into() } else { "a".into() })
+        });
+        let error = error.await.expect_err("there is no end to it").to_string();
+        assert!(error.contains("followed 5 redirects"), "{error}");
+    }
+}

@@ -1,0 +1,97 @@
+//! The log: what is written, and that nobody can write a line of it but this server.
+
+use std::{
+    fmt::{self, Debug},
+    io::IsTerminal as _,
+};
+
+use leaseway_core::{escaped, escaped_lines, nearest};
+use tracing_subscriber::{
+    EnvFilter,
+    fmt::format::{Writer, debug_fn},
+};
+
+const LEVELS: [&str; 6] = ["off", "error", "warn", "info", "debug", "trace"];
+
+/// The crates of ours that log.
+const TARGETS: [&str; 5] = ["leaseway", "leaseway_client", "leaseway_core", "leaseway_quorum", "leaseway_server"];
+
+/// A filter as `--log` has it. A word that is no level would be taken for the name of a crate, and silence all others.
+pub(super) fn filter(text: &str) -> Result<EnvFilter, String> {
+    text.split(',').try_for_each(|directive| check(directive.trim()))?;
+    EnvFilter::builder().parse(text).map_err(|error| format!("{error}; {EXPECTED}"))
+}
+
+const EXPECTED: &str =
+    "expected off, error, warn, info, debug or trace, also of a part only, like info,leaseway_server=debug";
+
+fn check(directive: &str) -> Result<(), String> {
+    let (target, level) = directive.rsplit_once('=').unwrap_or(("", directive));
+    let level = level.to_ascii_lowercase();
+    let did_you_mean = |word: &str, among: &[&'static str]| {
+        nearest(word, among.iter().copied()).map_or_else(String::new, |near| format!(" (did you mean `{near}`?)"))
+    };
+    if !LEVELS.contains(&level.as_str()) {
+        return Err(format!("`{level}` is no level{}; {EXPECTED}", did_you_mean(&level, &LEVELS)));
+    }
+    let of = target.split("::").next().unwrap_or_default();
+    if of.starts_with("lease") && !TARGETS.contains(&of) {
+        return Err(format!("there is no `{of}`{}; {EXPECTED}", did_you_mean(of, &TARGETS)));
+    }
+    Ok(())
+}
+
+/// From here on what is logged goes to standard error.
+pub(super) fn start(filter: EnvFilter) {
+    let colours = std::io::stderr().is_terminal();
+    tracing_subscriber::fmt()
+        .with_env_filter(filter)
+        .with_writer(std::io::stderr)
+        .with_ansi(colours)
+        .fmt_fields(debug_fn(|writer, field, value| write(writer, field.name(), value)))
+        .init();
+}
+
+/// A field is on the line of its event whatever is in it. A message may have lines, which cannot be taken for events:
+/// those begin with a time.
+fn write(writer: &mut Writer<'_>, name: &str, value: &dyn Debug) -> fmt::Result {
+    let text = format!("{value:?}");
+    match name {
+        "message" => write!(writer, "{}", escaped_lines(&text).replace('\n', "\n    | ")),
+        name if name.starts_with("log.") => Ok(()),
+        name => write!(writer, " {name}={}", escaped(&text)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn filters_are_levels_for_all_or_for_a_part() {
+        for text in ["info", "WARN", "info,openraft=off", "leaseway_server::grpc=debug,error", "off"] {
+            assert!(filter(text).is_ok(), "{text}");
+        }
+        for (text, says) in [
+            ("wat", "`wat` is no level"),
+            ("inof", "did you mean `info`?"),
+            ("info,openraft=verbose", "`verbose` is no level"),
+            ("bogus=wat=1", "`1` is no level"),
+            ("", "`` is no level"),
+            ("leaseway_sever=debug", "did you mean `leaseway_server`?"),
+        ] {
+            let error = filter(text).expect_err(text);
+            assert!(error.contains(says) && error.contains("like info,leaseway_server=debug"), "{error}");
+        }
+    }
+
+    #[test]
+    fn nothing_in_a_field_begins_a_line() {
+        let mut line = String::new();
+        let mut writer = Writer::new(&mut line);
+        let forged = format_args!("a\n2026-01-01T00:00:00Z ERROR all is lost\u{1b}[2J").to_string();
+        write(&mut writer, "message", &format_args!("refused:\nline 2\u{1b}")).expect("written");
+        write(&mut writer, "id", &format_args!("{forged}")).expect("written");
+        assert_eq!(line, "refused:\n    | line 2\\u001b id=a\\n2026-01-01T00:00:00Z ERROR all is lost\\u001b[2J");
+    }
+}
