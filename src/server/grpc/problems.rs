@@ -10,6 +10,7 @@ use std::{
     time::{Duration, Instant},
 };
 
+use leaseway_core::escaped;
 use leaseway_proto::doorman::Problem;
 
 use super::convert::Invalid;
@@ -148,8 +149,9 @@ fn warn(reason: Reason, client: &str, resource: &str, message: &str) {
     let unsaid = std::mem::take(&mut logged.1);
     logged.0 = Some(Instant::now());
     drop(logged);
-    let (client, reason, message) = (cut(client, ID_BYTES), reason.name(), message.escape_debug());
-    tracing::warn!(client = ?client, resource = ?resource, reason, unsaid, "an entry of a request has a problem: {message}");
+    let (client, resource, message) = (escaped(cut(client, ID_BYTES)), escaped(resource), escaped(message));
+    let reason = reason.name();
+    tracing::warn!(%client, %resource, reason, unsaid, "an entry of a request has a problem: {message}");
 }
 
 #[cfg(test)]
