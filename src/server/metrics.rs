@@ -183,8 +183,9 @@ impl ResourceMeters {
 
 pub(crate) fn entry_has_problem(reason: Reason) {
     // Looked up once: one request may have as many as fit into a message.
-    static METERS: LazyLock<[Counter; Reason::ALL.len()]> =
-        LazyLock::new(|| Reason::ALL.map(|reason| counter!("leaseway_entry_problems_total", "reason" => reason.name())));
+    static METERS: LazyLock<[Counter; Reason::ALL.len()]> = LazyLock::new(|| {
+        Reason::ALL.map(|reason| counter!("leaseway_entry_problems_total", "reason" => reason.name()))
+    });
     METERS[reason as usize].increment(1);
 }
 

@@ -173,6 +173,9 @@ mod tests {
     fn every_reason_has_a_word_of_its_own() {
         let words: std::collections::BTreeSet<_> = Reason::ALL.iter().map(|reason| reason.name()).collect();
         assert_eq!(words.len(), Reason::ALL.len());
-        assert!(Reason::ALL.iter().enumerate().all(|(at, reason)| *reason as usize == at), "counters are found by place");
+        assert!(
+            Reason::ALL.iter().enumerate().all(|(at, reason)| *reason as usize == at),
+            "counters are found by place"
+        );
     }
 }
