@@ -283,7 +283,7 @@ type Connected = Result<Arc<Connection>, Status>;
 async fn ask(connection: Connected, request: leaseway_proto::doorman::GetCapacityRequest) -> Result<Answer, Status> {
     let sent = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     let response = CapacityClient::new(connection?.channel.clone()).get_capacity(request).await?.into_inner();
-    if let Some(refusal) = wire::refusal(&response) {
+    if let Some(refusal) = wire::refusal(&response.problem, response.response.len()) {
         return Err(refusal);
     }
     Ok(wire::elsewhere(response.mastership).map_or_else(

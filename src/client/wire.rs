@@ -111,17 +111,17 @@ pub fn lease(id: &Arc<str>, lease: &wire::Lease, safe: Option<f64>, sent: Durati
     })
 }
 
-/// Why there is nothing in an answer, if something was wrong with what was asked or there was no room for it: to whom asks that is as if
-/// the request had been refused.
-pub(crate) fn refusal(answer: &wire::GetCapacityResponse) -> Option<tonic::Status> {
+/// Why nothing was answered, if something was wrong with what was asked or there was no room for it: to whom asks that is as if the
+/// request had been refused.
+pub fn refusal(problems: &[wire::Problem], answered: usize) -> Option<tonic::Status> {
     let passes = |reason: &str| matches!(reason, "too_soon" | "not_yet");
-    let problem = answer.problem.iter().find(|problem| !passes(problem.reason()))?;
+    let problem = problems.iter().find(|problem| !passes(problem.reason()))?;
     let message = problem.message();
     let refused = match problem.reason() {
         "bad_value" | "bad_id" => tonic::Status::invalid_argument(message),
         _ => tonic::Status::resource_exhausted(message),
     };
-    answer.response.is_empty().then_some(refused)
+    (answered == 0).then_some(refused)
 }
 
 /// Whether an answer says that somebody else has to be asked, and whom, if that is known: the presence of a mastership is the
@@ -295,16 +295,12 @@ mod tests {
             reason: Some(reason.into()),
             message: Some("no room".into()),
         };
-        let answer = |reason, response| wire::GetCapacityResponse {
-            response,
-            mastership: None,
-            problem: vec![problem("too_soon"), problem(reason)],
-        };
-        let code = |reason| refusal(&answer(reason, Vec::new())).map(|status| status.code());
+        let refused = |reason, answered| refusal(&[problem("too_soon"), problem(reason)], answered);
+        let code = |reason| refused(reason, 0).map(|status| status.code());
         assert_eq!(code("too_many_clients"), Some(tonic::Code::ResourceExhausted));
         assert_eq!(code("bad_id"), Some(tonic::Code::InvalidArgument));
         assert_eq!(code("not_yet"), None, "the lease stays as it is");
-        assert!(refusal(&answer("busy", vec![response(Some(given_for(None)))])).is_none(), "others were answered");
+        assert!(refused("busy", 1).is_none(), "others were answered");
     }
 
     #[test]

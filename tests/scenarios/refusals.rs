@@ -8,6 +8,7 @@ use tonic::Code;
 
 use crate::harness::{
     doorman::{assert_left_out, assert_problem, assert_refused, entry, node_request, request},
+    process::leaseway,
     server::{Server, babble},
     wait::block_on,
 };
@@ -204,4 +205,20 @@ fn bytes_that_are_no_message_and_talk_that_is_no_http_harm_nobody() {
         babble(server.http(), nonsense);
     }
     server.assert_alive();
+}
+
+#[test]
+fn people_are_told_why_a_resource_was_left_out() {
+    let server = Server::with_flags(&["--max-clients-per-resource", "1"]);
+    let address = server.grpc().to_string();
+    let get = |client: &str, resource: &str| leaseway(&["get", client, resource, "1", "--server", &address]);
+    assert_eq!(get("alice", "mysql").code, Some(0));
+    for (client, resource, why) in [
+        ("bob", "mysql", "--max-clients-per-resource"),
+        ("bob", &"i".repeat(257), "resource[0].resource_id: is 257 bytes"),
+    ] {
+        let said = get(client, resource);
+        assert_eq!(said.code, Some(1), "{}", said.stderr);
+        assert!(said.stderr.contains("gave no lease") && said.stderr.contains(why), "{}", said.stderr);
+    }
 }

@@ -309,6 +309,9 @@ type Connected = Result<Arc<Connection>, Status>;
 async fn ask(connection: Connected, request: GetServerCapacityRequest, sent: Duration) -> Result<Answer, Status> {
     let mut client = CapacityClient::new(connection?.channel.clone());
     let response = client.get_server_capacity(request).await?.into_inner();
+    if let Some(refusal) = shared::refusal(&response.problem, response.response.len()) {
+        return Err(refusal);
+    }
     let granted = || Answer::Granted(wire::parsed(response.response, sent));
     Ok(shared::elsewhere(response.mastership).map_or_else(granted, Answer::Elsewhere))
 }
