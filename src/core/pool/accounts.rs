@@ -15,7 +15,7 @@ use slab::Slab;
 
 use super::{
     memory::{NotedBalance, PoolClock},
-    notes::{AGE, MUCH, Room},
+    notes::{AGE, MUCH, Room, until_much},
 };
 use crate::Millis;
 
@@ -278,7 +278,12 @@ impl Accounts {
         let account = &mut self.accounts[at as usize];
         account.moved += moved;
         let is_much = account.noted.is_none() || account.moved > balance * MUCH;
-        let due = if is_much { clock.at } else { clock.at.plus(AGE) };
+        let due = match (is_much, moved > 0.0) {
+            (true, _) => clock.at,
+            (false, true) => clock.at.plus(AGE),
+            // What goes on otherwise goes away from what was said by a second in each.
+            (false, false) => clock.at.plus(until_much(balance, 1.0)),
+        };
         if account.due.is_some_and(|before| before <= due) {
             return;
         }

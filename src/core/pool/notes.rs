@@ -27,6 +27,11 @@ const ENTRY_BYTES: usize = 48;
 /// Priority clients that are told of one by one when the pool is left.
 const PARTING: usize = 1000;
 
+/// In what time something that moves away from what was said by so much a second has done so by much; no later than anything is said.
+pub(super) fn until_much(value: f64, speed: f64) -> Millis {
+    Millis((value * MUCH / speed * 1000.0) as u64).min(AGE)
+}
+
 /// A client or a child node, by name.
 type Whom = (HolderKind, Arc<str>);
 
@@ -123,7 +128,11 @@ impl Pool {
         }
         member.note.moved += moved;
         let is_much = member.is_connected() != member.note.is_noted || member.note.moved > self.cost(member) * MUCH;
-        let due = if is_much { self.clock.at } else { self.clock.at.plus(AGE) };
+        let due = match (is_much, moved > 0.0) {
+            (true, _) => self.clock.at,
+            (false, true) => self.clock.at.plus(AGE),
+            (false, false) => self.clock.at.plus(until_much(self.cost(member), member.granted.get())),
+        };
         if member.note.due.is_some_and(|before| before <= due) {
             return;
         }

@@ -322,3 +322,26 @@ fn what_is_remembered_is_right_but_for_the_newest() {
         }
     }
 }
+
+#[test]
+fn one_who_waited_for_a_place_is_remembered_as_well() {
+    let parameters = [("min_capacity", "10"), ("max_capacity", "80"), ("raise_tc_s", "10")];
+    let mut pool = Remembered::new(20.0, &parameters);
+    pool.pond.assign("acme", 20.0).expect("fits");
+    pool.serve(&["acme", "tom"], 60, 0.0, 0.0);
+    let before = pool.member("tom");
+    assert!(before.capacity.get() == 10.0 && before.balance > 20.0, "{before:?}");
+    pool.fails_over(1);
+    near(pool.member("tom").balance, before.balance + 1.0, 2.0);
+}
+
+#[test]
+fn one_who_comes_back_is_known_to_be_back_before_that_matters() {
+    let mut pool = Remembered::new(10.0, &[]);
+    pool.serve(&["a"], 2, 0.0, 0.0);
+    pool.pond.release("a");
+    pool.serve(&[], 3, 0.0, 0.0);
+    pool.serve(&["a"], 12, 0.0, 0.0);
+    pool.fails_over(1);
+    near(pool.member("a").balance, 15.0, 1.0);
+}
