@@ -41,7 +41,7 @@ pub(crate) struct Driver {
 struct Discovery {
     /// Whom, and when.
     asked: Option<(Weak<Connection>, Instant)>,
-    answer: Option<Pin<Box<dyn Future<Output = Option<Vec<Arc<str>>>> + Send>>>,
+    answer: Option<Pin<Box<dyn Future<Output = Option<Peers>> + Send>>>,
 }
 
 impl Discovery {
@@ -58,7 +58,7 @@ impl Discovery {
     }
 
     /// The peers, once they have been named.
-    async fn next(&mut self) -> Option<Vec<Arc<str>>> {
+    async fn next(&mut self) -> Option<Peers> {
         match &mut self.answer {
             Some(answer) => {
                 let peers = answer.as_mut().await;
@@ -69,6 +69,9 @@ impl Discovery {
         }
     }
 }
+
+/// Where they are.
+type Peers = Vec<Arc<str>>;
 
 /// Who the peers are changes rarely, and costs nothing to know late.
 const DISCOVER_AGAIN: Duration = Duration::from_secs(300);
@@ -298,10 +301,10 @@ async fn ask(connection: Connected, request: leaseway_proto::doorman::GetCapacit
 }
 
 /// `None`: it does not say. Servers that speak only the original protocol name nobody, and so do those without peers.
-async fn peers(channel: Channel, deadline: Duration) -> Option<Vec<Arc<str>>> {
+async fn peers(channel: Channel, deadline: Duration) -> Option<Peers> {
     let mut client = CapacityClient::new(channel);
     let answer = tokio::time::timeout(deadline, client.discovery(DiscoveryRequest {})).await.ok()?.ok()?;
-    Some(wire::peers(answer.into_inner())).filter(|peers| !peers.is_empty())
+    Some(wire::peers(answer.get_ref())).filter(|peers| !peers.is_empty())
 }
 
 async fn release(

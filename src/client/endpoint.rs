@@ -63,16 +63,20 @@ pub fn parse_list(endpoints: &str) -> Result<Vec<String>, BadEndpoint> {
 pub fn explain(endpoint: &str, status: &Status) -> String {
     let message = status.message();
     let cause = cause(status);
+    let says = |texts: &[&str]| {
+        let mut said = [Some(message), cause.as_deref()].into_iter().flatten();
+        said.any(|said| texts.iter().any(|text| said.contains(text)))
+    };
     let http = message.split_once("mapped from HTTP status code ").map(|(_, code)| code);
     match status.code() {
         // Errors of a server that is there, or of a proxy before it, begin with 5.
         _ if http.is_some_and(|code| !code.starts_with('5')) => {
             format!("{endpoint} answers HTTP, not gRPC: this looks like the --http port; {CLIENTS_USE}")
         }
-        _ if cause.as_ref().is_some_and(|cause| cause.contains("frame with invalid size")) => {
+        _ if says(&["frame with invalid size"]) => {
             format!("{endpoint} answers, but not in gRPC: this looks like a port of another service; {CLIENTS_USE}")
         }
-        Code::Cancelled if message.contains("connection closed") => {
+        _ if says(HUNG_UP) => {
             format!(
                 "{endpoint} has hung up without an answer: it stops, or this is a port of another service; {CLIENTS_USE}"
             )
@@ -84,12 +88,15 @@ pub fn explain(endpoint: &str, status: &Status) -> String {
             )
         }
         code => {
-            let cause = cause.filter(|cause| !message.contains(cause.as_str()));
+            let cause = cause.as_ref().filter(|cause| !message.contains(cause.as_str()));
             let cause = cause.map(|cause| format!(": {cause}")).unwrap_or_default();
             format!("{endpoint}: {message}{cause} ({code:?})")
         }
     }
 }
+
+/// How the transport says that a connection has ended in the middle of a request.
+const HUNG_UP: &[&str] = &["connection closed", "broken pipe", "Connection reset"];
 
 const CLIENTS_USE: &str = "clients use --listen, 5100 by default";
 

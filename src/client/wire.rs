@@ -131,7 +131,7 @@ pub fn elsewhere(mastership: Option<wire::Mastership>) -> Option<Option<String>>
 }
 
 /// The peers that an answer names, without those that can be none.
-pub(crate) fn peers(answer: wire::DiscoveryResponse) -> Vec<Arc<str>> {
+pub(crate) fn peers(answer: &wire::DiscoveryResponse) -> Vec<Arc<str>> {
     answer.endpoint.iter().filter_map(|peer| endpoint::parse(peer).ok().map(Arc::from)).collect()
 }
 
@@ -199,7 +199,7 @@ mod tests {
         let long = "x".repeat(100_000);
         let endpoint = ["a:1", "", "https://b", "[::1]:2", &long, "c"].map(str::to_owned).to_vec();
         let answer = wire::DiscoveryResponse { endpoint, ..wire::DiscoveryResponse::default() };
-        assert_eq!(peers(answer), ["a:1", "[::1]:2", "c:5100"].map(Arc::from));
+        assert_eq!(peers(&answer), ["a:1", "[::1]:2", "c:5100"].map(Arc::from));
     }
 
     #[test]

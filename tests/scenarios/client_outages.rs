@@ -1,18 +1,85 @@
 //! What users of the client library see of servers that go away and come back.
 
 use std::{
+    fmt::Write as _,
+    sync::Mutex,
     thread,
     time::{Duration, Instant},
 };
 
 use leaseway_client::{Basis, Client};
 use rustix::process::Signal;
+use tracing::{Event, Level, Metadata, Subscriber, field::Field, span};
 
 use crate::harness::{
     config::{ConfigFile, Template},
     server::{Server, addresses_of_its_own},
     wait::{eventually, runtime},
 };
+
+/// What clients say in the log, with what it is about.
+static LOG: Mutex<Vec<(Level, String)>> = Mutex::new(Vec::new());
+
+struct Recorder;
+
+impl Subscriber for Recorder {
+    fn enabled(&self, of: &Metadata<'_>) -> bool {
+        of.target().starts_with("leaseway_client") && *of.level() <= Level::INFO
+    }
+
+    fn event(&self, event: &Event<'_>) {
+        let mut line = String::new();
+        event.record(&mut |field: &Field, value: &dyn std::fmt::Debug| write!(line, "{field}={value:?} ").unwrap());
+        LOG.lock().unwrap().push((*event.metadata().level(), line));
+    }
+
+    fn new_span(&self, _: &span::Attributes<'_>) -> span::Id {
+        span::Id::from_u64(1)
+    }
+
+    fn record(&self, _: &span::Id, _: &span::Record<'_>) {}
+    fn record_follows_from(&self, _: &span::Id, _: &span::Id) {}
+    fn enter(&self, _: &span::Id) {}
+    fn exit(&self, _: &span::Id) {}
+}
+
+fn said_of(client: &str, level: Level) -> Vec<String> {
+    let about = format!("client={client} ");
+    let log = LOG.lock().unwrap();
+    log.iter().filter(|(at, line)| *at == level && line.contains(&about)).map(|(_, line)| line.clone()).collect()
+}
+
+#[test]
+fn an_outage_is_told_in_words_after_the_third_failure_and_when_it_is_over() {
+    tracing::subscriber::set_global_default(Recorder).unwrap();
+    let [listen, http] = addresses_of_its_own();
+    let other = addresses_of_its_own()[0].clone();
+    let start = || Server::start(&["--listen", &listen, "--http", &http], &[]);
+    let builder = Client::builder().endpoints([&listen, &other]).id("dave").backoff_max(Duration::from_millis(200));
+    let client = build(builder);
+    let resource = client.resource("r").wants(40.0).open().unwrap();
+    eventually("it has tried often", || (client.health().failures >= 10).then_some(()));
+    let told = said_of("dave", Level::WARN);
+    assert_eq!(told.len(), 1, "{told:?}");
+    for part in [
+        "no server has answered the last 3 requests",
+        &format!("{listen}: "),
+        &format!("{other}: "),
+        "Connection refused",
+        "meanwhile `r` may use 0 (mode safe)",
+    ] {
+        assert!(told[0].contains(part), "{part}: {told:?}");
+    }
+    let server = start();
+    eventually("it has a lease", || (resource.capacity().get() == 40.0).then_some(()));
+    let over = said_of("dave", Level::INFO);
+    assert!(over.len() == 1 && over[0].contains(&format!("{listen} has answered, after ")), "{over:?}");
+    drop(server);
+    resource.set_wants(50.0).unwrap();
+    eventually("it is told again", || (said_of("dave", Level::WARN).len() == 2).then_some(()));
+    let told = said_of("dave", Level::WARN);
+    assert!(told[1].contains("`r` may use its lease of 40 for another "), "{told:?}");
+}
 
 fn build(builder: leaseway_client::Builder) -> Client {
     let _inside = runtime().enter();
