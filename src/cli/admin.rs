@@ -19,7 +19,7 @@ use crate::{
     connect::{MOST_SECONDS, connect, from_below, not_grpc, refused, within},
     error::CliError,
     ports::{self, Wanted},
-    search::{Attempt, Heard, search},
+    search::{Attempt, Heard, Patience, search},
 };
 
 /// Where operators are served if no port is named: the default of `--admin`.
@@ -45,15 +45,14 @@ pub(crate) struct AdminTarget {
     /// A file with the token that the peers were started with
     #[arg(long, env = "LEASEWAY_ADMIN_TOKEN_FILE", value_name = "FILE")]
     admin_token_file: Option<PathBuf>,
-    /// Give up after so many seconds of trying; where nothing listens at all, after one
+    /// Give up after so many seconds of trying [default: 5, and 1 where nothing listens at all]
     #[arg(
         long,
         env = "LEASEWAY_TIMEOUT",
-        default_value_t = 5,
         value_name = "SECONDS",
         value_parser = clap::value_parser!(u64).range(1..=MOST_SECONDS)
     )]
-    timeout: u64,
+    timeout: Option<u64>,
 }
 
 fn admin_endpoint(text: &str) -> Result<String, endpoint::BadEndpoint> {
@@ -117,7 +116,7 @@ impl AdminTarget {
         may_repeat: bool,
     ) -> Result<T, CliError> {
         let token = Bearer(self.token()?);
-        search(&self.admin, self.limit(), async |address: &str, attempt: Attempt| {
+        search(&self.admin, Patience::of(self.timeout), async |address: &str, attempt: Attempt| {
             let channel = match connect(address, attempt).await {
                 Ok(channel) => channel,
                 Err(broken) => {
@@ -136,7 +135,7 @@ impl AdminTarget {
     }
 
     fn limit(&self) -> Duration {
-        Duration::from_secs(self.timeout)
+        Patience::of(self.timeout).limit
     }
 
     /// Asks at one address, and nowhere else.

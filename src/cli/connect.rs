@@ -16,7 +16,7 @@ use tonic::{
 use crate::{
     error::CliError,
     ports::{self, Wanted},
-    search::{Attempt, Heard, search},
+    search::{Attempt, Heard, Patience, search},
 };
 
 /// A server that does not answer a ping for so long is gone.
@@ -39,15 +39,14 @@ pub(crate) struct Target {
         value_parser = endpoint::parse
     )]
     server: Vec<String>,
-    /// Give up after so many seconds of trying; where nothing listens at all, after one
+    /// Give up after so many seconds of trying [default: 5, and 1 where nothing listens at all]
     #[arg(
         long,
         env = "LEASEWAY_TIMEOUT",
-        default_value_t = 5,
         value_name = "SECONDS",
         value_parser = clap::value_parser!(u64).range(1..=MOST_SECONDS)
     )]
-    timeout: u64,
+    timeout: Option<u64>,
 }
 
 /// What a server says of itself, and how to ask it again.
@@ -65,7 +64,7 @@ impl Target {
 
     /// How long to wait for an answer.
     pub(crate) fn timeout(&self) -> Duration {
-        Duration::from_secs(self.timeout)
+        Patience::of(self.timeout).limit
     }
 
     /// Asks the servers, and whoever they say is master instead.
@@ -74,7 +73,7 @@ impl Target {
         ask: impl Fn(Channel) -> F,
         mastership: impl Fn(&T) -> Option<&Mastership>,
     ) -> Result<T, CliError> {
-        search(&self.server, self.timeout(), async |address: &str, attempt: Attempt| {
+        search(&self.server, Patience::of(self.timeout), async |address: &str, attempt: Attempt| {
             let channel = match reach(address, attempt).await {
                 Ok(channel) => channel,
                 Err(heard) => return heard,
@@ -96,7 +95,7 @@ impl Target {
     /// another server says.
     pub(crate) async fn observe(&self, request: &GetStatusRequest, here: bool) -> Result<Observed, CliError> {
         let headless = RefCell::new(None);
-        let found = search(&self.server, self.timeout(), async |address: &str, attempt: Attempt| {
+        let found = search(&self.server, Patience::of(self.timeout), async |address: &str, attempt: Attempt| {
             let channel = match reach(address, attempt).await {
                 Ok(channel) => channel,
                 Err(heard) => return heard,

@@ -15,8 +15,26 @@ const FIRST_PATIENCE: Duration = Duration::from_secs(1);
 /// Before all are asked once more.
 const PAUSE: Duration = Duration::from_millis(200);
 
-/// Where nothing listens at all no election is waited for; only for a server that is just being started.
+/// How long a command goes on, unless it is told.
+const LIMIT: Duration = Duration::from_secs(5);
+
+/// ... where nothing listens at all: no election is waited for, only a server that is just being started.
 const STARTING: Duration = Duration::from_secs(1);
+
+/// When a command gives up.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Patience {
+    pub(crate) limit: Duration,
+    starting: Duration,
+}
+
+impl Patience {
+    /// So many seconds, whatever is there; without them as long as makes sense.
+    pub(crate) fn of(seconds: Option<u64>) -> Patience {
+        let told = seconds.map(Duration::from_secs);
+        Patience { limit: told.unwrap_or(LIMIT), starting: told.unwrap_or(STARTING) }
+    }
+}
 
 /// How long one server may take.
 #[derive(Debug, Clone, Copy)]
@@ -47,10 +65,10 @@ pub(crate) enum Heard<T> {
     Never(CliError),
 }
 
-/// Asks at each address in turn, and where those send it, until there is an answer or `limit` is over.
+/// Asks at each address in turn, and where those send it, until there is an answer or patience is over.
 pub(crate) async fn search<T>(
     addresses: &[String],
-    limit: Duration,
+    Patience { limit, starting }: Patience,
     ask: impl AsyncFn(&str, Attempt) -> Heard<T>,
 ) -> Result<T, CliError> {
     let begun = Instant::now();
@@ -92,7 +110,7 @@ pub(crate) async fn search<T>(
             }
         }
         let spent = begun.elapsed();
-        if spent + PAUSE >= limit || (!listens && spent >= STARTING) {
+        if spent + PAUSE >= limit || (!listens && spent >= starting) {
             return Err(said.error(spent));
         }
         sleep(PAUSE).await;
@@ -146,13 +164,11 @@ mod tests {
         CliError::Unreachable { address: address.to_owned(), why: "connection refused".into() }
     }
 
-    const LIMIT: Duration = Duration::from_secs(5);
-
     #[tokio::test(start_paused = true)]
     async fn a_dead_first_server_costs_a_moment_and_a_silent_one_no_more_than_its_share() {
         let begun = Instant::now();
         let servers = addresses(&["dead", "silent", "c"]);
-        let answer = search(&servers, LIMIT, async |address: &str, attempt: Attempt| match address {
+        let answer = search(&servers, Patience::of(None), async |address: &str, attempt: Attempt| match address {
             "dead" => Heard::NothingListens(unreachable(address)),
             "silent" => {
                 sleep(attempt.patience).await;
@@ -167,7 +183,7 @@ mod tests {
     async fn an_election_is_waited_for_and_its_master_followed() {
         let asked = RefCell::new(Vec::new());
         let servers = addresses(&["a"]);
-        let answer = search(&servers, LIMIT, async |address: &str, _| {
+        let answer = search(&servers, Patience::of(None), async |address: &str, _| {
             asked.borrow_mut().push(address.to_owned());
             match (address, asked.borrow().len()) {
                 ("a", ..4) => Heard::NotNow(no_master(address)),
@@ -183,7 +199,7 @@ mod tests {
     async fn what_each_said_is_told_when_time_is_up() {
         let begun = Instant::now();
         let servers = addresses(&["a", "b\n"]);
-        let nobody = search(&servers, LIMIT, async |address: &str, _| match address {
+        let nobody = search(&servers, Patience::of(None), async |address: &str, _| match address {
             "a" => Heard::<()>::NotNow(no_master(address)),
             _ => Heard::NothingListens(unreachable(address)),
         });
@@ -194,18 +210,24 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn where_nothing_listens_it_gives_up_after_a_second() {
+    async fn where_nothing_listens_it_gives_up_after_a_second_unless_told_otherwise() {
         let begun = Instant::now();
         let servers = addresses(&["a"]);
-        let error = search(&servers, LIMIT, async |at: &str, _| Heard::<()>::NothingListens(unreachable(at)));
+        let error =
+            search(&servers, Patience::of(None), async |at: &str, _| Heard::<()>::NothingListens(unreachable(at)));
         assert!(matches!(error.await, Err(CliError::Unreachable { .. })), "a single server's own words");
         assert!(begun.elapsed() < 2 * STARTING);
+        let begun = Instant::now();
+        let error =
+            search(&servers, Patience::of(Some(30)), async |at: &str, _| Heard::<()>::NothingListens(unreachable(at)));
+        assert!(error.await.is_err());
+        assert!(begun.elapsed() > Duration::from_secs(29), "unless it is told how long to try");
     }
 
     #[tokio::test(start_paused = true)]
     async fn servers_that_name_each_other_are_not_followed_for_ever() {
         let servers = addresses(&["a"]);
-        let error = search(&servers, LIMIT, async |at: &str, _| {
+        let error = search(&servers, Patience::of(None), async |at: &str, _| {
             Heard::<()>::Elsewhere(if at == "a" { "b".into() } else { "a".into() })
         });
         let error = error.await.expect_err("there is no end to it").to_string();

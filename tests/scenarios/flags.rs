@@ -118,7 +118,7 @@ fn clients_are_told_by_a_variable_where_the_server_is() {
     let address = server.grpc().to_string();
     let ask = |flags: &[&str], server: &str| {
         let arguments = [&["get", "alice", "mysql", "1"], flags].concat();
-        Process::start(&arguments, &[("LEASEWAY_SERVER", server), ("LEASEWAY_TIMEOUT", "20")]).finish()
+        Process::start(&arguments, &[("LEASEWAY_SERVER", server), ("LEASEWAY_TIMEOUT", "10")]).finish()
     };
     assert_eq!(ask(&[], &address).code, Some(0));
     assert_eq!(ask(&["--server", &address], "127.0.0.1:1").code, Some(0), "the flag wins");

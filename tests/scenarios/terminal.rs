@@ -8,7 +8,7 @@ use crate::harness::{
     doorman::Asks as _,
     fake::{Fake, Manner},
     process::{Process, Said, leaseway, leaseway_reading},
-    server::{ANYWHERE, Server},
+    server::{ANYWHERE, Server, addresses_of_its_own},
     wait::eventually,
 };
 
@@ -113,6 +113,11 @@ fn an_election_is_waited_for_and_who_said_what_is_told_when_time_is_up() {
     {
         assert!(said.stderr.contains(part), "`{part}` is not in {}", said.stderr);
     }
+    let [grpc, http] = addresses_of_its_own();
+    let early = Process::start(&["get", "alice", "mysql", "1", "--timeout", "60", "--server", &grpc], &[]);
+    let _late = Server::start(&["--listen", &grpc, "--http", &http], &[]);
+    assert_eq!(early.finish().code, Some(0), "a server that is started later is waited for, if that is asked for");
+
     fake.now(Manner::Hangs);
     let server = Server::development();
     let servers = format!("{},{}", fake.address(), server.grpc());
