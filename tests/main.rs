@@ -51,6 +51,7 @@ mod scenarios {
     mod introspection;
     mod learning;
     mod lifecycle;
+    mod membership;
     mod metrics;
     mod newcomer;
     mod pace;
@@ -62,6 +63,7 @@ mod scenarios {
     mod reload;
     mod reuse;
     mod shell;
+    mod take_over;
     mod tree;
     mod tree_failover;
     mod tree_mixed;
