@@ -56,6 +56,7 @@ mod scenarios {
     mod introspection;
     mod learning;
     mod lifecycle;
+    mod membership;
     mod metrics;
     mod newcomer;
     mod pace;
@@ -67,6 +68,7 @@ mod scenarios {
     mod reload;
     mod reuse;
     mod shell;
+    mod take_over;
     mod terminal;
     mod tree;
     mod tree_failover;

@@ -25,6 +25,9 @@ pub struct Introduction {
     /// Has an empty directory and was told to begin a cluster, with these.
     #[prost(string, repeated, tag = "8")]
     pub bootstraps: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
+    /// What it was told to begin takes the place of another server, whose leases may last for so long; zero: of none.
+    #[prost(uint64, tag = "9")]
+    pub take_over_ms: u64,
 }
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct PeerRequest {
@@ -42,6 +45,55 @@ pub struct PeerResponse {
     pub from: ::core::option::Option<Introduction>,
     #[prost(bytes = "vec", tag = "2")]
     pub payload: ::prost::alloc::vec::Vec<u8>,
+    /// In answers to Hello: what a peer knows that is master, or hears from one.
+    #[prost(message, optional, tag = "3")]
+    pub heard: ::core::option::Option<Heard>,
+}
+/// Who is master, and what the peer that asks is to its cluster.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct Heard {
+    #[prost(string, tag = "1")]
+    pub master: ::prost::alloc::string::String,
+    /// Where clients reach it.
+    #[prost(string, tag = "2")]
+    pub advertise: ::prost::alloc::string::String,
+    #[prost(enumeration = "Place", tag = "3")]
+    pub place: i32,
+}
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, ::prost::Enumeration)]
+#[repr(i32)]
+pub enum Place {
+    Unspecified = 0,
+    /// It belongs to the quorum, with a vote or without.
+    Member = 1,
+    /// None of its name does.
+    Removed = 2,
+    /// Another identity has its name.
+    Replaced = 3,
+}
+impl Place {
+    /// String value of the enum field names used in the ProtoBuf definition.
+    ///
+    /// The values are not transformed in any way and thus are considered stable
+    /// (if the ProtoBuf definition does not change) and safe for programmatic use.
+    pub fn as_str_name(&self) -> &'static str {
+        match self {
+            Self::Unspecified => "PLACE_UNSPECIFIED",
+            Self::Member => "PLACE_MEMBER",
+            Self::Removed => "PLACE_REMOVED",
+            Self::Replaced => "PLACE_REPLACED",
+        }
+    }
+    /// Creates an enum from field names used in the ProtoBuf definition.
+    pub fn from_str_name(value: &str) -> ::core::option::Option<Self> {
+        match value {
+            "PLACE_UNSPECIFIED" => Some(Self::Unspecified),
+            "PLACE_MEMBER" => Some(Self::Member),
+            "PLACE_REMOVED" => Some(Self::Removed),
+            "PLACE_REPLACED" => Some(Self::Replaced),
+            _ => None,
+        }
+    }
 }
 /// Generated client implementations.
 pub mod peers_client {

@@ -41,6 +41,19 @@ pub struct GetStatusResponse {
     /// The place of this node in a tree; absent at a root.
     #[prost(message, optional, tag = "12")]
     pub uplink: ::core::option::Option<Uplink>,
+    /// Why this peer takes no part in its node; absent if it does.
+    #[prost(message, optional, tag = "13")]
+    pub takes_no_part: ::core::option::Option<Absence>,
+}
+/// Something that an operator has to see to.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct Absence {
+    /// failed, removed, replaced or other_cluster.
+    #[prost(string, tag = "1")]
+    pub reason: ::prost::alloc::string::String,
+    /// In words.
+    #[prost(string, tag = "2")]
+    pub why: ::prost::alloc::string::String,
 }
 /// How a node gets on with its parent.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]

@@ -126,10 +126,8 @@ impl CliError {
         const EX_CONFIG: u8 = 78;
         match self {
             CliError::Flags(_) => ExitCode::from(WRONG_COMMAND_LINE),
-            CliError::Config(_)
-            | CliError::ConfigRefused { .. }
-            | CliError::NodeSet(_)
-            | CliError::Serve(ServeError::Config(_)) => ExitCode::from(EX_CONFIG),
+            CliError::Config(_) | CliError::ConfigRefused { .. } | CliError::NodeSet(_) => ExitCode::from(EX_CONFIG),
+            CliError::Serve(error) if error.is_configuration() => ExitCode::from(EX_CONFIG),
             CliError::WrongToken { .. } => ExitCode::from(EX_NOPERM),
             CliError::Unreachable { .. }
             | CliError::NoAdmin { .. }

@@ -6,8 +6,9 @@ mod log;
 use std::{net::SocketAddr, path::PathBuf};
 
 use clap::{Args, builder::NonEmptyStringValueParser};
+use leaseway_core::Millis;
 use leaseway_server::{
-    AdminOptions, Handover, Options, ParentOptions, PeerOptions, Timing, clock::Skew, limits::Limits,
+    AdminOptions, Handover, Options, ParentOptions, PeerOptions, TakeOver, Timing, clock::Skew, limits::Limits,
 };
 use tracing_subscriber::EnvFilter;
 
@@ -89,6 +90,7 @@ struct PeerFlags {
     #[arg(long, env = "LEASEWAY_DATA", value_name = "DIRECTORY")]
     data: Option<PathBuf>,
     /// All peers of this node and where they listen for each other, this one (--id) included: a=10.0.0.1:5120,b=…
+    /// Itself alone: a server that others can be added to (`leaseway peers add`)
     #[arg(
         long,
         env = "LEASEWAY_PEERS",
@@ -107,6 +109,22 @@ struct PeerFlags {
     /// The first start ever: nothing was promised to anybody. Give it to all peers; later starts take no notice of it
     #[arg(long, env = "LEASEWAY_BOOTSTRAP", requires = "data")]
     bootstrap: bool,
+    /// The first start in place of another server, a Doorman server say, whose clients go on: stop that one first.
+    /// Until its leases must have ended clients get back what they have, and new ones nothing; then all is divided, and
+    /// promises are kept from the start, also if a master dies meanwhile. So many seconds, or as long as the longest
+    /// lease under --config: give more if the other server had longer ones (its `lease_length` counts, not ours). Give
+    /// it to all peers, instead of --bootstrap; later starts take no notice of it
+    #[arg(
+        long,
+        env = "LEASEWAY_TAKE_OVER",
+        value_name = "SECONDS",
+        num_args = 0..=1,
+        require_equals = true,
+        default_missing_value = "longest",
+        requires = "data",
+        conflicts_with_all = ["bootstrap", "parent"]
+    )]
+    take_over: Option<TakeOverFlag>,
     /// What a new master knows: all that was promised, or what holders tell it while it learns
     #[arg(long, env = "LEASEWAY_HANDOVER", default_value = "promises", value_enum)]
     handover: HandoverFlag,
@@ -150,6 +168,7 @@ impl PeerFlags {
             listen: self.peer_listen,
             secret_file: self.peer_secret_file,
             bootstrap: self.bootstrap,
+            take_over: self.take_over.map(|TakeOverFlag(take_over)| take_over),
             handover: match self.handover {
                 HandoverFlag::Promises => Handover::Promises,
                 HandoverFlag::Learning => Handover::Learning,
@@ -183,6 +202,38 @@ impl std::str::FromStr for PeerAddress {
         }
         let address = checks::reachable(address).map_err(|why| format!("{}; {why}", expected()))?;
         Ok(PeerAddress { name: name.to_owned(), address })
+    }
+}
+
+/// How long another server's leases may last.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct TakeOverFlag(TakeOver);
+
+/// No lease is longer: a configuration with a longer one is refused.
+const LONGEST_LEASE_SECS: f64 = 31.0 * 86400.0;
+
+impl std::str::FromStr for TakeOverFlag {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<TakeOverFlag, String> {
+        if text == "longest" {
+            return Ok(TakeOverFlag(TakeOver::LongestLease));
+        }
+        match text.parse::<f64>() {
+            Ok(seconds) if seconds > 0.0 && seconds <= LONGEST_LEASE_SECS => {
+                Ok(TakeOverFlag(TakeOver::For(Millis((seconds * 1000.0).ceil() as u64))))
+            }
+            _ => Err(format!("`{text}`: expected seconds, more than 0 and at most 31 days, or `longest`")),
+        }
+    }
+}
+
+impl std::fmt::Display for TakeOverFlag {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self.0 {
+            TakeOver::LongestLease => f.write_str("longest"),
+            TakeOver::For(length) => write!(f, "{}", length.0 as f64 / 1000.0),
+        }
     }
 }
 

@@ -75,6 +75,9 @@ impl ShowStatus {
             standing(status),
             status.uptime_ms / 1000
         ))?;
+        if let Some(absence) = &status.takes_no_part {
+            say(escaped(&absence.why))?;
+        }
         say(format_args!("configuration: {}, version {}", escaped(&status.config_source), status.config_version))?;
         if let Some(uplink) = &status.uplink {
             say(place(uplink))?;
@@ -293,6 +296,8 @@ fn as_json(status: &GetStatusResponse) -> Value {
             "holder": resource.holder.iter().map(holder).collect::<Vec<_>>(),
         })
     };
+    let absence = status.takes_no_part.as_ref();
+    let absence = absence.map(|absence| json!({ "reason": absence.reason, "why": absence.why }));
     json!({
         "version": status.version, "server_id": status.server_id, "is_master": status.is_master,
         "master_address": status.master_address, "uptime_ms": status.uptime_ms,
@@ -301,5 +306,6 @@ fn as_json(status: &GetStatusResponse) -> Value {
         "resources": status.resources.iter().map(resource).collect::<Vec<_>>(),
         "next_page_token": status.next_page_token,
         "uplink": status.uplink.as_ref().map(uplink),
+        "takes_no_part": absence,
     })
 }

@@ -20,8 +20,14 @@ use std::path::{Path, PathBuf};
 use clap::Args;
 use leaseway_server::config::{self, LoadError};
 
-use self::file::NodeSet;
-use crate::{Outcome, connect::block_on, error::CliError, output::say};
+use self::{file::NodeSet, plan::Start};
+use crate::{
+    Outcome,
+    connect::block_on,
+    error::CliError,
+    output::{note, say},
+    serve::TakeOverFlag,
+};
 
 /// What is run without a file.
 const THREE: &str = include_str!("../../cluster/three.yaml");
@@ -41,11 +47,17 @@ pub(crate) struct Up {
     /// First deletes what the peers that are started remember
     #[arg(long)]
     fresh: bool,
+    /// The first start in place of another server, a Doorman server say, whose clients go on: stop that one first, and
+    /// give the peers its address. For so many seconds, or the longest lease of the configuration, clients keep what
+    /// they have and new ones get nothing; see `leaseway serve --help`. In a tree the root listens, and what is below
+    /// waits for it
+    #[arg(long, value_name = "SECONDS", num_args = 0..=1, require_equals = true, default_missing_value = "longest")]
+    take_over: Option<TakeOverFlag>,
     /// Prints the commands instead of running them
     #[arg(long)]
     print: bool,
     /// Prints the file that is run by default, with all that a file may have
-    #[arg(long, conflicts_with_all = ["file", "data", "only", "fresh", "print"])]
+    #[arg(long, conflicts_with_all = ["file", "data", "only", "fresh", "take_over", "print"])]
     example: bool,
 }
 
@@ -57,13 +69,19 @@ impl Up {
         let (set, base) = self.read()?;
         // What is written in the file starts from there, what is written on the command line from here.
         let data = self.data.clone().unwrap_or_else(|| base.join(&set.data));
-        let plan = plan::plan(&set, &data, &base, self.only.as_deref(), self.fresh)?;
+        let start = Start { only: self.only.as_deref(), fresh: self.fresh, take_over: self.take_over };
+        let plan = plan::plan(&set, &data, &base, &start)?;
         let program = std::env::args().next().unwrap_or_else(|| "leaseway".to_owned());
         if self.print {
             return say(plan.as_script(&program));
         }
         run::check_ports(&plan)?;
         data::prepare(&plan, self.fresh)?;
+        if self.take_over.is_some() && !plan.nodes.iter().any(|node| node.first.is_some() && node.parent.is_none()) {
+            note("--take-over is for a first start: what is remembered goes on as it was (--fresh deletes it)");
+        }
+        let absolute = std::path::absolute(&data).unwrap_or(data);
+        say(format_args!("data directory: {}", absolute.display()))?;
         let again = self.again(&program);
         block_on(run::run(&plan, &again))
     }

@@ -2,7 +2,7 @@
 
 use std::{io, net::SocketAddr, sync::Arc};
 
-use crate::{store::StoreError, store::disk::Failure};
+use crate::{agreement::Disagreement, store::StoreError, store::disk::Failure};
 
 /// A peer cannot start. Nothing is running, and nothing of its directory was changed but what the error says.
 #[derive(Debug, thiserror::Error)]
@@ -16,6 +16,9 @@ pub enum StartError {
     /// Anybody could be a peer.
     #[error("{0} can be reached from other machines: give all peers the same secret, or listen on loopback")]
     NoSecret(SocketAddr),
+    /// The directory knows of other peers than the settings name: going on could make a second master.
+    #[error(transparent)]
+    Disagreement(#[from] Box<Disagreement>),
     /// The operating system says no.
     #[error("cannot listen on {address}: {source}")]
     Listen {
@@ -30,6 +33,17 @@ pub enum StartError {
     /// Consensus could not begin.
     #[error("{0}")]
     Failed(#[from] Failure),
+}
+
+impl StartError {
+    /// Whether it is for the operator to say something else.
+    pub fn is_configuration(&self) -> bool {
+        match self {
+            StartError::Store(error) => matches!(error, StoreError::OtherPeer { .. }),
+            StartError::Settings(_) | StartError::NoSecret(_) | StartError::Disagreement(_) => true,
+            StartError::Listen { .. } | StartError::Threads(_) | StartError::Failed(_) => false,
+        }
+    }
 }
 
 /// A proposal was not carried out, or perhaps it was.
@@ -84,8 +98,15 @@ pub enum ChangeError {
         master: Option<String>,
     },
     /// A lone peer has no listener that others could reach.
-    #[error("this is a lone peer: start it with a listener and peers to have others join")]
-    Lone,
+    #[error(
+        "nothing listens for peers here, so that no other could join: start this server again with the same --data \
+         and with `--id {name} --peers {name}=HOST:PORT`, its name and where the others reach it; what it has \
+         promised stays. Then add them"
+    )]
+    Lone {
+        /// What it is called.
+        name: String,
+    },
     /// Nobody answers there, or not as a peer of this cluster would.
     #[error("the peer {name:?} at {address} does not answer as it should: {why}")]
     NotThere {

@@ -11,7 +11,7 @@ use std::{
 use leaseway_core::{Assigned, Changes, HolderKind, Load, Millis, PoolMemory, PoolNotes, Promises, Term};
 use serde::{Deserialize, Serialize};
 
-use crate::stored::{StoredAssignment, StoredBook, StoredFacts, StoredPortion, StoredRefusal};
+use crate::stored::{self, StoredAssignment, StoredBook, StoredFacts, StoredPortion, StoredRefusal};
 
 /// So many configurations are remembered, the one in force included.
 const HISTORY: usize = 32;
@@ -71,6 +71,8 @@ pub enum Fact {
     Listen {
         /// How long.
         length: Millis,
+        /// Resources listen for all of it, also where their templates say less.
+        whole: bool,
     },
 }
 
@@ -111,6 +113,7 @@ pub struct Facts {
 struct Listening {
     until: Millis,
     length: Millis,
+    whole: bool,
 }
 
 #[derive(Debug, Default)]
@@ -171,6 +174,11 @@ impl Facts {
     /// said to be over.
     pub fn listen_until(&self) -> Option<Millis> {
         self.listening.map(|listening| listening.until)
+    }
+
+    /// Whether resources listen until then whatever their templates say.
+    pub fn listens_whole(&self) -> bool {
+        self.listening.is_some_and(|listening| listening.whole)
     }
 
     /// The number of the newest reign.
@@ -246,7 +254,7 @@ impl Facts {
             Fact::Assignment { resource, kind, holder, assigned } => self.assign(resource, *kind, holder, *assigned),
             Fact::Load { resource, load: Some(load) } => drop(self.loads.insert(Arc::clone(resource), *load)),
             Fact::Load { resource, load: None } => drop(self.loads.remove(resource)),
-            Fact::Listen { length } => self.listen(*length, now),
+            Fact::Listen { length, whole } => self.listen(*length, *whole, now),
             Fact::Pool { resource, notes } => self.note(resource, notes, now),
             Fact::ForgetPool { resource } => {
                 self.pool_entries -= self.pools.remove(resource).map_or(0, |pool| pool.len());
@@ -261,8 +269,8 @@ impl Facts {
         self.pool_entries = others + pool.len();
     }
 
-    fn listen(&mut self, length: Millis, now: Millis) {
-        self.listening = (length > Millis(0)).then_some(Listening { until: now.plus(length), length });
+    fn listen(&mut self, length: Millis, whole: bool, now: Millis) {
+        self.listening = (length > Millis(0)).then_some(Listening { until: now.plus(length), length, whole });
     }
 
     fn configure(&mut self, configuration: &Configuration) {
@@ -304,7 +312,7 @@ impl Facts {
             books: books.collect(),
             assignments: assignments.collect(),
             loads: loads.collect(),
-            listening: self.listening.map_or(0, |listening| listening.length.0),
+            listening: self.listening.map_or(0, |listening| stored::listening(listening.length, listening.whole)),
             pools: pools.collect(),
         }
     }
@@ -322,7 +330,8 @@ impl Facts {
             let newest = record.newest;
             facts.books.insert(book.resource, Book { promises: Promises::restore(record, now), newest });
         }
-        facts.listen(Millis(stored.listening), now);
+        let (length, whole) = stored::listened(stored.listening);
+        facts.listen(length, whole, now);
         for assignment in stored.assignments {
             facts.assign(&assignment.resource, assignment.kind(), &assignment.holder, assignment.assigned());
         }

@@ -18,6 +18,8 @@ use crate::{
 
 /// How often the others are asked.
 const AGAIN: Duration = Duration::from_millis(150);
+/// So often it asks to be taken in before it says what else may be needed.
+const PATIENT: u32 = 20;
 /// How long one may take to answer.
 const PATIENCE: Duration = Duration::from_secs(1);
 
@@ -41,7 +43,7 @@ impl Formation {
     /// Until this peer belongs to a cluster and has its vote there.
     pub(crate) async fn run(&self) -> Result<Formed, StoreError> {
         let others: Vec<_> = self.settings.peers.iter().filter(|(name, _)| *name != self.settings.name).collect();
-        let mut told = false;
+        let (mut told, mut asked) = (false, 0);
         loop {
             if let Some(formed) = self.formed() {
                 return Ok(formed);
@@ -52,6 +54,15 @@ impl Formation {
             if !taken.is_empty() {
                 // Whoever was counted in already, because the cluster has only just begun, is not taken in twice.
                 join_all(taken.iter().map(|other| self.join(&other.name))).await;
+                asked += 1;
+                if asked == PATIENT {
+                    let (name, there) = (&self.settings.name, &taken[0].name);
+                    let address = self.settings.address_of(name).unwrap_or_default();
+                    tracing::warn!(
+                        "this peer waits to be let in by the cluster of {there}: if it was never one of them, \
+                         `leaseway peers add {name} {address}` at one of them lets it in"
+                    );
+                }
             } else if self.may_begin(&there, others.len()) {
                 self.begin(&there).await?;
             } else if there.len() == others.len() && !self.settings.bootstrap && !std::mem::replace(&mut told, true) {
@@ -76,7 +87,8 @@ impl Formation {
 
     /// All are there, all want the same, and this is the first of them.
     fn may_begin(&self, there: &[Introduction], others: usize) -> bool {
-        let mine = self.core.introducer.introduction().bootstraps;
+        let me = self.core.introducer.introduction();
+        let mine = me.bootstraps;
         if mine.is_empty() || mine.first() != Some(&self.settings.name) || there.len() != others {
             return false;
         }
@@ -86,9 +98,16 @@ impl Formation {
             } else if other.bootstraps != mine {
                 let theirs = other.bootstraps.join(", ");
                 self.calls.contacts().trouble(&other.name, &format!("it would begin a cluster of others: {theirs}"));
+            } else if other.take_over_ms != me.take_over_ms {
+                let told = |ms: u64| {
+                    if ms == 0 { "--bootstrap".to_owned() } else { format!("--take-over={}", ms as f64 / 1000.0) }
+                };
+                let (theirs, ours) = (told(other.take_over_ms), told(me.take_over_ms));
+                let what = format!("it was told {theirs}, and this peer {ours}: tell all of them the same");
+                self.calls.contacts().trouble(&other.name, &what);
             }
         }
-        there.iter().all(|other| other.bootstraps == mine)
+        there.iter().all(|other| other.bootstraps == mine && other.take_over_ms == me.take_over_ms)
     }
 
     async fn begin(&self, there: &[Introduction]) -> Result<(), StoreError> {

@@ -20,10 +20,11 @@ use tokio::{
 };
 
 use crate::{
+    facts::Fact,
     machine::Shared,
     metrics,
     peers::Core,
-    raft::{Command, Outcome, Raft},
+    raft::{Command, Outcome, Raft, State},
     reign::{Mastership, PeerAddress, Reign},
     settings::Settings,
     stored::StoredFact,
@@ -61,7 +62,7 @@ impl Keeper {
             if leads {
                 self.reign().await;
             } else {
-                self.follow();
+                self.follow().await;
             }
         }
     }
@@ -95,6 +96,7 @@ impl Keeper {
                 tracing::info!(term, "this peer is the master");
                 metrics::mastership(term, true);
                 self.reign = Some(reign.clone());
+                self.core.hearsay.heard_itself(true);
                 self.mastership.send_replace(Mastership::Master(reign));
             }
         }
@@ -132,8 +134,9 @@ impl Keeper {
             && self.facts.read().configuration().is_none()
         {
             let mut facts = vec![StoredFact::Configuration(first.clone())];
-            if !self.settings.bootstrap {
-                facts.push(StoredFact::Listen { length: self.settings.listening.0 });
+            let Settings { bootstrap, take_over, listening, .. } = &*self.settings;
+            if !bootstrap || *take_over {
+                facts.push(StoredFact::from(&Fact::Listen { length: *listening, whole: *take_over }));
             }
             let proposals = Arc::new(vec![facts]);
             self.write(Command::Propose { reign: term, proposals }).await?;
@@ -147,17 +150,11 @@ impl Keeper {
         Some(written.ok()?.data)
     }
 
-    fn follow(&mut self) {
+    async fn follow(&mut self) {
         self.end("another peer was elected, or may be");
-        let metrics = self.raft.server_metrics().borrow().clone();
-        let lease = self.settings.timing.lease();
-        let leader = metrics.current_leader.filter(|leader| *leader != metrics.id);
-        let heard = leader.and_then(|leader| self.core.contacts.get(leader));
-        // Longer than any election takes to begin.
-        let recently = |at: Millis| self.now().since(at) <= lease.plus(lease).plus(lease);
-        let of = heard
-            .filter(|contact| recently(contact.at))
-            .map(|contact| PeerAddress { name: contact.name, advertise: contact.advertise });
+        let heard = self.heard().await;
+        self.core.hearsay.heard_itself(heard.is_some());
+        let of = heard.or_else(|| self.core.hearsay.master());
         self.mastership.send_if_modified(|before| {
             if let Mastership::Follower { of: same } = before
                 && *same == of
@@ -172,6 +169,18 @@ impl Keeper {
             true
         });
         crate::metrics::mastership(self.facts.read().reign(), false);
+    }
+
+    /// The master whom this peer has heard lately: for longer than any election takes to begin.
+    async fn heard(&self) -> Option<PeerAddress> {
+        let lately = Duration::from_millis(self.settings.timing.lease().0) * 3;
+        let leader = move |state: &State| {
+            let heard = state.vote_last_modified().is_some_and(|at| at.elapsed() <= lately);
+            (heard && state.vote_ref().is_committed()).then(|| state.vote_ref().leader_id().voted_for()).flatten()
+        };
+        let leader = self.raft.with_raft_state(leader).await.ok().flatten()?;
+        let contact = self.core.contacts.get(leader).filter(|_| leader != self.core.introducer.peer())?;
+        Some(PeerAddress { name: contact.name, advertise: contact.advertise })
     }
 
     fn end(&mut self, why: &str) {

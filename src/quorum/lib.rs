@@ -15,11 +15,14 @@
 //! What the facts mean; discovery of peers; encryption (peers know each other by a shared secret, on networks that
 //! are theirs).
 
+mod absence;
+mod agreement;
 mod candidacy;
 mod codec;
 mod error;
 mod facts;
 mod formation;
+mod inquiry;
 mod keeper;
 mod leave;
 mod machine;
@@ -39,6 +42,8 @@ mod stored;
 #[cfg(test)]
 mod tests;
 
+pub use absence::Absence;
+pub use agreement::Disagreement;
 pub use error::{ChangeError, ProposeError, StartError};
 pub use facts::{Configuration, Fact, Facts};
 pub use metrics::{METRICS, begin_counters, repeat_gauges};

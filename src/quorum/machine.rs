@@ -13,7 +13,9 @@ use openraft::{
 use crate::{
     Clock, codec,
     facts::{Fact, Facts},
-    raft::{Command, Entry, LogId, Member, Outcome, PeerId, SnapshotMeta, StorageError, StoredMembership, Types},
+    raft::{
+        Command, Entry, LogId, Member, Membership, Outcome, PeerId, SnapshotMeta, StorageError, StoredMembership, Types,
+    },
     store::{StoreError, snapshots::Snapshots},
     stored::{StoredFact, StoredFacts},
 };
@@ -63,6 +65,11 @@ impl Machine {
 
     pub(crate) fn applied(&self) -> Option<LogId> {
         self.applied
+    }
+
+    /// That of the snapshot, as long as nothing was applied since.
+    pub(crate) fn membership(&self) -> Option<&Membership> {
+        self.applied.map(|_| self.membership.membership())
     }
 
     fn become_as(&mut self, meta: &SnapshotMeta, facts: StoredFacts) {

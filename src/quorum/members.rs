@@ -91,7 +91,10 @@ impl Members {
         let (other, ()) = there.map_err(|error| ChangeError::NotThere {
             name: name.to_owned(),
             address: address.to_owned(),
-            why: error.to_string(),
+            why: match error.is_of_another_cluster() {
+                true => "its directory belongs to another cluster; start it with an empty one".into(),
+                false => error.to_string(),
+            },
         })?;
         let member = Member { name: name.to_owned(), address: address.to_owned(), advertise: other.advertise };
         self.admit(other.peer, member).await

@@ -3,10 +3,11 @@
 use std::{net::SocketAddr, sync::Arc};
 
 use crate::{
+    agreement,
     error::StartError,
     formation::random,
     machine::Machine,
-    raft::Vote,
+    raft::{Member, Vote},
     settings::Settings,
     store::{
         LogStore, StoreError,
@@ -24,6 +25,8 @@ pub(crate) struct Opened {
     pub(crate) identity: Identity,
     /// Whether it has taken part in anything yet.
     pub(crate) used: bool,
+    /// The peers that it knows of.
+    pub(crate) members: Vec<Member>,
     pub(crate) log: LogStore,
     pub(crate) machine: Machine,
     pub(crate) failing: Failing,
@@ -96,7 +99,12 @@ pub(crate) fn open(settings: &Settings) -> Result<Opened, StartError> {
             identity
         }
     };
+    let members: Vec<Member> = match log.membership().or_else(|| machine.membership()) {
+        Some(membership) if used => membership.nodes().map(|(_, member)| member.clone()).collect(),
+        _ => Vec::new(),
+    };
+    agreement::check(settings, identity.cluster, &members)?;
     let disk = Disk::start(Arc::clone(&directory), segments, log.purged(), failing.clone());
     let log = LogStore::new(log, vote, disk, identity.peer);
-    Ok(Opened { directory, identity, used, log, machine, failing })
+    Ok(Opened { directory, identity, used, members, log, machine, failing })
 }

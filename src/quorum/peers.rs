@@ -12,4 +12,4 @@ pub(crate) use contacts::Contacts;
 pub(crate) use introduction::Introducer;
 pub(crate) use network::Network;
 pub(crate) use service::{Core, PeersService, stand};
-pub(crate) use silence::{hears_nobody, promised_until};
+pub(crate) use silence::{hears_a_master, hears_nobody, promised_until};

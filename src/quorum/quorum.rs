@@ -5,6 +5,7 @@ use std::{net::SocketAddr, sync::Arc, thread};
 use tokio::sync::{oneshot, watch};
 
 use crate::{
+    absence::Absence,
     error::{ChangeError, ProposeError, StartError},
     facts::{Fact, Facts},
     open, proposals,
@@ -105,6 +106,18 @@ impl Quorum {
     /// Where this peer listens to the others, if it does. A port of zero was replaced by the real one.
     pub fn listening(&self) -> Option<SocketAddr> {
         self.0.running.listening
+    }
+
+    /// Why this peer takes no part, if it does not: for operators.
+    pub fn absence(&self) -> Option<Absence> {
+        let failed = self.0.running.failing.get().map(Absence::Failed);
+        failed.or_else(|| self.0.running.core.hearsay.absence())
+    }
+
+    /// Whether this peer is master, or has heard from the master itself lately. Otherwise what it says about the master
+    /// is what others have said, and it may not count yet.
+    pub fn has_heard_itself(&self) -> bool {
+        self.0.running.core.hearsay.has_heard_itself()
     }
 
     /// Why consensus has ended on this peer, if it has: its disk failed, mostly. It has given up its mastership,

@@ -27,6 +27,7 @@ pub(crate) type SnapshotMeta = openraft::SnapshotMeta<PeerId, Member>;
 /// What consensus knows, as those see it who may look.
 pub(crate) type State = openraft::RaftState<PeerId, Member, tokio::time::Instant>;
 pub(crate) type StorageError = openraft::StorageError<PeerId>;
+pub(crate) type Membership = openraft::Membership<PeerId, Member>;
 pub(crate) type StoredMembership = openraft::StoredMembership<PeerId, Member>;
 
 /// What the membership remembers about a peer.

@@ -21,6 +21,7 @@ use crate::{
     candidacy::Candidacy,
     error::{ChangeError, StartError},
     formation::{self, Formation, Formed},
+    inquiry::Inquiry,
     keeper::Keeper,
     leave,
     machine::Shared,
@@ -132,6 +133,7 @@ impl Peer {
         let introducer = Arc::new(introducer);
         let contacts = Arc::new(Contacts::default());
         let (joins, asked) = mpsc::channel(JOINS);
+        let (mastership, watched) = watch::channel(Mastership::Unknown);
         let core = Arc::new(Core {
             raft: OnceLock::new(),
             introducer: Arc::clone(&introducer),
@@ -140,6 +142,8 @@ impl Peer {
             clock: Arc::clone(&settings.clock),
             timing: settings.timing,
             failing: opened.failing.clone(),
+            mastership: watched.clone(),
+            hearsay: Default::default(),
             joins,
         });
         let patience = settings.timing.certainly_over();
@@ -156,7 +160,6 @@ impl Peer {
             (false, true) => Origin::Bootstrapped,
             (false, false) => Origin::Empty,
         };
-        let (mastership, watched) = watch::channel(Mastership::Unknown);
         let (proposals, queue) = proposals::queue();
         let origin = Arc::new(OriginCell(AtomicU8::new(origin as u8)));
         let running = Running {
@@ -189,7 +192,7 @@ impl Peer {
                     return;
                 }
                 (Order::Add { done, .. } | Order::Remove { done, .. }, _) if settings.is_lone() => {
-                    let _ = done.send(Err(ChangeError::Lone));
+                    let _ = done.send(Err(ChangeError::Lone { name: settings.name.clone() }));
                 }
                 (Order::Add { done, .. } | Order::Remove { done, .. }, None) => {
                     let _ = done.send(Err(ChangeError::NotMaster { master: None }));
@@ -207,8 +210,20 @@ impl Peer {
     /// Begins consensus, and everything that lives from it.
     async fn take_part(self, members: Arc<OnceLock<Arc<Members>>>, mut left: watch::Receiver<bool>) {
         let Peer { settings, core, calls, opened, origin, mastership, queue, joins } = self;
-        let Opened { used, log, machine, failing, .. } = opened;
+        let Opened { used, members: known, log, machine, failing, .. } = opened;
         let facts = machine.facts();
+        if !settings.is_lone() {
+            let (core, calls, settings) = (Arc::clone(&core), Arc::clone(&calls), Arc::clone(&settings));
+            let inquiry = Inquiry { core, calls, settings, mastership: mastership.clone(), members: known };
+            let mut left = left.clone();
+            tokio::spawn(async move {
+                tokio::select! {
+                    biased;
+                    _ = left.wait_for(|leaving| *leaving) => {}
+                    () = inquiry.run() => {}
+                }
+            });
+        }
         if used && !settings.is_lone() {
             // In its former life it may have promised to stand by somebody, and does not know any more. A lone peer
             // has nobody to promise anything to, and the lock of its directory says that it has no other life.
@@ -269,8 +284,9 @@ async fn form(
     origin: &OriginCell,
     failing: &Failing,
 ) {
-    if settings.is_lone() {
-        let me = Member { name: settings.name.clone(), advertise: settings.advertise.clone(), ..Member::default() };
+    if settings.is_alone() {
+        let address = settings.address_of(&settings.name).unwrap_or_default().to_owned();
+        let me = Member { name: settings.name.clone(), address, advertise: settings.advertise.clone() };
         let members = BTreeMap::from([(core.introducer.peer(), me)]);
         if let Err(error) = formation::begin(&core, &raft, members).await {
             failing.fail(&error);

@@ -27,6 +27,9 @@ pub struct Settings {
     pub peers: Vec<(String, String)>,
     /// This is the first start of all: nothing was ever promised. Harmless on a directory that has been used.
     pub bootstrap: bool,
+    /// With `bootstrap`: nothing was promised by peers of this node, but by another server in whose place they begin.
+    /// For `listening` its promises may be in force, whatever the configuration says.
+    pub take_over: bool,
     /// What a quorum that has no configuration begins with.
     pub first_configuration: Option<Configuration>,
     /// How long a quorum that begins without the word that it is the first must listen: facts that it knows nothing of may
@@ -49,6 +52,7 @@ impl Settings {
             advertise: String::new(),
             peers: Vec::new(),
             bootstrap: false,
+            take_over: false,
             first_configuration: None,
             listening: Millis(0),
             secret: None,
@@ -59,6 +63,11 @@ impl Settings {
     /// Nobody else can be master.
     pub(crate) fn is_lone(&self) -> bool {
         self.listen.is_none()
+    }
+
+    /// No other peer is named. If it listens, others may be added.
+    pub(crate) fn is_alone(&self) -> bool {
+        self.peers.iter().all(|(name, _)| *name == self.name)
     }
 
     pub(crate) fn address_of(&self, name: &str) -> Option<&str> {

@@ -160,6 +160,21 @@ impl From<StoredFacts2> for StoredFacts {
     }
 }
 
+/// Set in a length for which resources listen whatever their templates say. No length comes near it; a version that
+/// does not know it listens for ever, which errs on the safe side.
+const WHOLE: u64 = 1 << 63;
+
+/// As it is stored.
+pub(crate) fn listening(length: Millis, whole: bool) -> u64 {
+    let length = length.0.min(WHOLE - 1);
+    if whole && length > 0 { length | WHOLE } else { length }
+}
+
+/// From what is stored.
+pub(crate) fn listened(stored: u64) -> (Millis, bool) {
+    (Millis(stored & !WHOLE), stored & WHOLE != 0)
+}
+
 impl From<&Fact> for StoredFact {
     fn from(fact: &Fact) -> StoredFact {
         match fact {
@@ -176,7 +191,7 @@ impl From<&Fact> for StoredFact {
             Fact::Load { resource, load } => {
                 StoredFact::Load { resource: Arc::clone(resource), load: load.map(StoredPortion::from) }
             }
-            Fact::Listen { length } => StoredFact::Listen { length: length.0 },
+            Fact::Listen { length, whole } => StoredFact::Listen { length: listening(*length, *whole) },
             Fact::Pool { resource, notes } => {
                 StoredFact::Pool { resource: Arc::clone(resource), notes: (&**notes).into() }
             }
@@ -204,7 +219,10 @@ impl From<&StoredFact> for Fact {
             StoredFact::Load { resource, load } => {
                 Fact::Load { resource: Arc::clone(resource), load: load.map(Load::from) }
             }
-            StoredFact::Listen { length } => Fact::Listen { length: Millis(*length) },
+            StoredFact::Listen { length } => {
+                let (length, whole) = listened(*length);
+                Fact::Listen { length, whole }
+            }
             StoredFact::Pool { resource, notes } => {
                 Fact::Pool { resource: Arc::clone(resource), notes: Box::new(notes.into()) }
             }
@@ -407,4 +425,20 @@ fn number(value: f64) -> f64 {
 /// the same is believed to mean the most: promises err upwards.
 pub(crate) fn amount_of(value: f64) -> Amount {
     Amount::new(value).unwrap_or(Amount::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn how_long_is_listened_and_whether_for_all_of_it_is_one_number() {
+        for length in [0, 1, 61_060, 31 * 86_400_000, WHOLE - 1, u64::MAX] {
+            for whole in [false, true] {
+                let expected = (Millis(length.min(WHOLE - 1)), whole && length > 0);
+                assert_eq!(listened(listening(Millis(length), whole)), expected, "{length}, {whole}");
+            }
+        }
+        assert_eq!(listening(Millis(61_060), false), 61_060, "as it was stored before there was anything else");
+    }
 }

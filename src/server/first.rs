@@ -17,6 +17,11 @@ pub(crate) fn longest_lease(repository: &Repository) -> Millis {
     lengths.max().unwrap_or_else(|| Settings::unmatched().last_lease_over(Millis(0)))
 }
 
+/// For how long leases of this length may be believed by those who were given them.
+pub(crate) fn believed(lease: Millis) -> Millis {
+    Settings { lease, ..Settings::unmatched() }.last_lease_over(Millis(0))
+}
+
 /// What a file says, or what stands in for one.
 pub(crate) struct FirstConfiguration {
     pub(crate) loaded: Loaded,

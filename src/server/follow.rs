@@ -26,7 +26,6 @@ pub(crate) async fn follow(memory: Memory, node: NodeHandle, first: FirstConfigu
     let Memory { quorum, handover } = memory;
     let mut mastership = quorum.mastership();
     mastership.mark_changed();
-    let mut failure = quorum.failure();
     let mut look = tokio::time::interval(LOOK_EVERY);
     look.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
     let mut sweep = Sweep { at: node.clock.at() };
@@ -46,12 +45,6 @@ pub(crate) async fn follow(memory: Memory, node: NodeHandle, first: FirstConfigu
                 }
                 Err(_) => return,
             },
-            Ok(()) = failure.changed() => {
-                if let Some(failure) = failure.borrow_and_update().as_ref() {
-                    tracing::error!(%failure, "this peer takes no part any more; see to the cause and start it again");
-                }
-                Ok(())
-            }
             _ = look.tick() => adopt_newest(&quorum, &node).await,
         };
         if let Err(Gone) = followed {
@@ -82,7 +75,7 @@ async fn warn_successors(quorum: &Quorum, reign: &Reign, node: &NodeHandle) -> b
         return true;
     }
     let length = Millis(longest.0.saturating_mul(2));
-    let told = quorum.propose(reign, vec![Fact::Listen { length }]).await;
+    let told = quorum.propose(reign, vec![Fact::Listen { length, whole: false }]).await;
     if let Err(error) = &told {
         tracing::warn!(%error, "the peers do not know yet that this master keeps no promises");
     }
@@ -166,7 +159,7 @@ fn ended(quorum: &Quorum, node: &NodeHandle, now: Millis) -> Vec<Fact> {
         .collect();
     facts.extend(ended_pools(quorum, node, now));
     if quorum.read(|facts| facts.listen_until()).is_some_and(|until| until <= now) {
-        facts.push(Fact::Listen { length: Millis(0) });
+        facts.push(Fact::Listen { length: Millis(0), whole: false });
     }
     facts
 }

@@ -71,6 +71,7 @@ async fn render_metrics(State(pages): State<Pages>) -> impl IntoResponse {
         metrics::set_uplink_gauges(&uplink);
     }
     if let Some((quorum, data)) = &pages.stored {
+        metrics::set_absence(pages.node.absence().as_ref());
         metrics::set_quorum_gauges(quorum, free_bytes(data).await);
     }
     for status in statuses {
@@ -86,21 +87,34 @@ async fn free_bytes(data: &Arc<PathBuf>) -> Option<u64> {
     tokio::time::timeout(DISK_PATIENCE, asked).await.ok()?.ok().flatten()
 }
 
-/// Alive means that the node still takes messages, not merely that the process exists.
+/// Alive means that the node still takes messages, not merely that the process exists; and that this peer takes part in
+/// it.
 async fn healthz(State(pages): State<Pages>) -> impl IntoResponse {
-    match pages.node.ping().await {
-        Ok(()) => (StatusCode::OK, "ok\n"),
-        Err(_) => (StatusCode::SERVICE_UNAVAILABLE, "the node is gone\n"),
+    match (pages.node.ping().await, pages.node.absence()) {
+        (Err(_), _) => (StatusCode::SERVICE_UNAVAILABLE, "the node is gone\n".to_owned()),
+        (Ok(()), Some(absence)) => (StatusCode::SERVICE_UNAVAILABLE, format!("{absence}\n")),
+        (Ok(()), None) => (StatusCode::OK, "ok\n".to_owned()),
     }
 }
 
-/// Ready means: answers, if only that somebody else has to be asked and who that is.
+/// Ready means: answers, if only that another peer has to be asked and which that is, and counts among the peers: a
+/// restart of all in turn waits for that.
 async fn readyz(State(pages): State<Pages>) -> impl IntoResponse {
     if pages.node.ping().await.is_err() {
         return (StatusCode::SERVICE_UNAVAILABLE, "not ready: shutting down\n".to_owned());
     }
+    if let Some(absence) = pages.node.absence() {
+        return (StatusCode::SERVICE_UNAVAILABLE, format!("not ready: {absence}\n"));
+    }
     match pages.node.check() {
         Ok(()) => (StatusCode::OK, "ready: master\n".to_owned()),
+        Err(NotMaster { master: Some(master) }) if !pages.node.has_heard_itself() => {
+            let text = format!(
+                "not ready: others say that the master is {}; this peer has not heard from it yet\n",
+                escaped(&master.grpc)
+            );
+            (StatusCode::SERVICE_UNAVAILABLE, text)
+        }
         Err(NotMaster { master: Some(master) }) => {
             (StatusCode::OK, format!("ready: the master is {}\n", escaped(&master.grpc)))
         }

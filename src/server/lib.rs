@@ -27,7 +27,7 @@ pub use actors::Handover;
 pub use grpc::admin::AdminOptions;
 pub use leaseway_quorum::Timing;
 pub use parent::{ParentError, ParentOptions};
-pub use peers::PeerOptions;
+pub use peers::{PeerOptions, TakeOver};
 pub use run::{Addresses, Options, ServeError, run};
 pub use services::Services;
 pub use signals::StopSignals;

@@ -6,7 +6,7 @@ mod process;
 use std::sync::{Arc, LazyLock};
 
 use leaseway_core::{Counters, PoolReport, Why};
-use leaseway_quorum::{PeerReport, Quorum};
+use leaseway_quorum::{Absence, PeerReport, Quorum};
 use metrics::{
     Counter, Histogram, Unit, counter, describe_counter, describe_gauge, describe_histogram, gauge, histogram,
 };
@@ -87,7 +87,7 @@ fn describe() {
     }
 }
 
-const GAUGES: [(&str, &str); 31] = [
+const GAUGES: [(&str, &str); 32] = [
     ("doorman_server_has", "Capacity of the newest leases of all clients, by resource."),
     ("doorman_server_wants", "Capacity all clients want, by resource."),
     ("doorman_server_subclients", "Clients, those behind child nodes included, by resource."),
@@ -107,6 +107,7 @@ const GAUGES: [(&str, &str); 31] = [
     ("leaseway_pool_subscribers", "Streams of events of pools."),
     ("leaseway_uplink_resources", "Resources that the parent is asked for."),
     ("leaseway_uplink_failures", "Requests to the parent that have failed since it last answered."),
+    ("leaseway_peer_takes_no_part", "1 while this peer takes no part in its node, by reason."),
     ("leaseway_is_master", "1 if this server answers for its node."),
     ("leaseway_resources", "Resources alive."),
     ("leaseway_metrics_resources_left_out", "Resources without series of their own, because there are too many."),
@@ -313,6 +314,14 @@ pub(crate) fn hinted(why: Why) {
 
 pub(crate) fn config_reloaded(outcome: &'static str) {
     counter!("leaseway_config_reloads_total", "outcome" => outcome).increment(1);
+}
+
+/// For every reason there is, so that none has to be known beforehand.
+pub(crate) fn set_absence(absence: Option<&Absence>) {
+    for reason in Absence::REASONS {
+        let is_so = absence.is_some_and(|absence| absence.reason() == reason);
+        gauge!("leaseway_peer_takes_no_part", "reason" => reason).set(f64::from(u8::from(is_so)));
+    }
 }
 
 /// What is true of the process as a whole.

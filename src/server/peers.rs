@@ -2,12 +2,13 @@
 
 use std::{net::SocketAddr, path::PathBuf, sync::Arc};
 
-use leaseway_quorum::{self as quorum, Quorum, Secret, Timing};
+use leaseway_core::Millis;
+use leaseway_quorum::{self as quorum, Origin, Quorum, Secret, Timing};
 
 use crate::{
     actors::{Handover, Memory, NodeHandle},
     clock::Clock,
-    first::{FirstConfiguration, longest_lease},
+    first::{FirstConfiguration, believed, longest_lease},
     follow::follow,
     grpc::Identity,
     run::{Addresses, ServeError},
@@ -30,10 +31,21 @@ pub struct PeerOptions {
     pub secret_file: Option<PathBuf>,
     /// Nothing was ever promised to anybody.
     pub bootstrap: bool,
+    /// The first start, in place of another server whose clients go on.
+    pub take_over: Option<TakeOver>,
     /// What a new master starts from.
     pub handover: Handover,
     /// How soon a silent master is replaced.
     pub timing: Timing,
+}
+
+/// For how long leases of another server may last, in whose place this node begins.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum TakeOver {
+    /// As long as the longest under the configuration.
+    LongestLease,
+    /// So long.
+    For(Millis),
 }
 
 impl PeerOptions {
@@ -105,15 +117,29 @@ async fn enter(
     clock: Clock,
     first: &FirstConfiguration,
 ) -> Result<Quorum, ServeError> {
+    if options.take_over.is_some() && options.handover == Handover::Learning {
+        return Err(ServeError::TakeOverLearning);
+    }
     let name = id.unwrap_or(ALONE);
     let mut settings = quorum::Settings::new(name, options.data.clone(), Arc::new(move || clock.at()));
     settings.listen = options.listen(name)?;
     settings.advertise = services.to_string();
     settings.peers = options.peers.clone();
-    settings.bootstrap = options.bootstrap;
-    settings.listening = longest_lease(&first.loaded.repository);
+    settings.bootstrap = options.bootstrap || options.take_over.is_some();
+    settings.take_over = options.take_over.is_some();
+    settings.listening = match options.take_over {
+        Some(TakeOver::For(lease)) => believed(lease),
+        Some(TakeOver::LongestLease) | None => longest_lease(&first.loaded.repository),
+    };
     settings.first_configuration = first.fact(clock, id.unwrap_or(&services.grpc));
     settings.secret = options.secret()?;
     settings.timing = options.timing;
-    Ok(quorum::start(settings).await?)
+    let quorum = quorum::start(settings).await?;
+    if options.take_over.is_some() && quorum.origin() == Origin::Resumed {
+        tracing::warn!(
+            "--take-over means nothing any more: {} has been used; if it still listens, it goes on doing so",
+            options.data.display()
+        );
+    }
+    Ok(quorum)
 }

@@ -112,6 +112,11 @@ pub enum ServeError {
         /// What they are called.
         peers: String,
     },
+    /// Every master would listen by itself, and for as long as templates say. Nothing was started.
+    #[error(
+        "--take-over keeps promises from then on, and so does not go with --handover learning: leave one of them away"
+    )]
+    TakeOverLearning,
     /// What others call this peer is nothing that can be listened on. Nothing was started.
     #[error(
         "cannot listen for peers on {address}: it is not an IP address with a port; name one with --peer-listen, like 0.0.0.0:5120"
@@ -142,6 +147,20 @@ pub enum ServeError {
     /// The node actor panicked; leases are forgotten, a new start learns them.
     #[error("the node failed; its leases are forgotten, start the server again and it will learn them")]
     NodeFailed,
+}
+
+impl ServeError {
+    /// Whether it is for the operator to say something else.
+    pub fn is_configuration(&self) -> bool {
+        match self {
+            ServeError::Config(_)
+            | ServeError::NotAmongPeers { .. }
+            | ServeError::TakeOverLearning
+            | ServeError::PeerListen { .. } => true,
+            ServeError::Quorum(error) => error.is_configuration(),
+            _ => false,
+        }
+    }
 }
 
 fn listen_hint(error: &std::io::Error, flag: &str) -> String {

@@ -46,12 +46,17 @@ struct Member {
 impl Peers {
     /// So many peers, for the first time ever.
     pub(crate) fn start(number: usize, config: ConfigFile, flags: &[&str]) -> Peers {
-        Peers::bootstrap(number, Some(config), flags)
+        Peers::begin(number, Some(config), flags, &["--bootstrap"])
+    }
+
+    /// As [`start`](Self::start), with other flags than `--bootstrap`.
+    pub(crate) fn start_with(number: usize, config: ConfigFile, flags: &[&str], first: &[&str]) -> Peers {
+        Peers::begin(number, Some(config), flags, first)
     }
 
     /// So many peers of a node whose parent is where `parent` says (with commas), for the first time ever.
     pub(crate) fn below(parent: &str, node: &str, number: usize, flags: &[&str]) -> Peers {
-        Peers::bootstrap(number, None, &[&["--parent", parent, "--node", node], flags].concat())
+        Peers::begin(number, None, &[&["--parent", parent, "--node", node], flags].concat(), &["--bootstrap"])
     }
 
     /// As [`below`](Self::below), with these peers as the parent.
@@ -59,7 +64,7 @@ impl Peers {
         Peers::below(&self.endpoints().join(","), node, number, &[])
     }
 
-    fn bootstrap(number: usize, config: Option<ConfigFile>, flags: &[&str]) -> Peers {
+    fn begin(number: usize, config: Option<ConfigFile>, flags: &[&str], first: &[&str]) -> Peers {
         let addresses = free_addresses(number * 4);
         let member = |of: &[SocketAddr]| Member {
             grpc: of[0],
@@ -76,7 +81,7 @@ impl Peers {
         let mut peers =
             Peers { config, flags, directory: tempfile::tempdir().unwrap(), members, links, _seat: Seat::take() };
         for peer in 0..number {
-            peers.run(peer, &["--bootstrap"]);
+            peers.run(peer, first);
         }
         peers.master();
         peers
@@ -278,7 +283,7 @@ pub(crate) fn granted(answer: Result<GetCapacityResponse, tonic::Status>) -> Opt
 }
 
 /// Connects when it is used, and again when it was lost.
-fn channel(address: SocketAddr) -> Channel {
+pub(crate) fn channel(address: SocketAddr) -> Channel {
     let _inside = runtime().enter();
     let endpoint = Endpoint::from_shared(format!("http://{address}")).unwrap();
     let (patience, keep_alive) = (std::time::Duration::from_secs(2), std::time::Duration::from_secs(1));

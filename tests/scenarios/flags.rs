@@ -17,7 +17,7 @@ fn help_names_the_variable_of_every_flag() {
         // Only flags that ask this or that of a server have no variable: they differ from call to call.
         let own = ["--all", "--help", "--here", "--json", "--priority", "--rows"];
         let flags = help.lines().map(str::trim_start).filter(|line| line.starts_with("--") || line.starts_with("-h"));
-        let flags = flags.map(|line| line.trim_start_matches("-h, ").split([' ', '=']).next().unwrap());
+        let flags = flags.map(|line| line.trim_start_matches("-h, ").split([' ', '=', '[']).next().unwrap());
         let mut found = 0;
         for flag in flags.filter(|flag| !own.contains(flag)) {
             let variable = format!("LEASEWAY_{}", flag.trim_start_matches('-').replace('-', "_").to_uppercase());

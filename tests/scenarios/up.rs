@@ -1,6 +1,6 @@
 //! `leaseway up`: what it starts, what does not outlive it, and what it refuses before anything is started.
 
-use std::net::TcpListener;
+use std::{net::TcpListener, path::Path};
 
 use rustix::process::Signal;
 
@@ -60,6 +60,8 @@ fn three_peers_answer_as_one_and_stop_together() {
     let three = Three::new();
     assert_eq!(three.commands().matches("--bootstrap").count(), 3, "nothing was ever promised");
     let up = three.up();
+    let data = Path::new(three.file.path()).parent().unwrap().join("leaseway-data");
+    assert!(up.stdout().contains(&format!("data directory: {}\n", data.display())), "{}", up.stdout());
     let rows = rows(&up);
     assert_eq!(rows.iter().map(|row| row[0].as_str()).collect::<Vec<_>>(), ["a", "b", "c"]);
     for row in &rows {

@@ -1,9 +1,10 @@
 //! The directories that `leaseway up` makes: `DATA/NODE`, in which each peer keeps its own.
 //!
-//! Two things are noted in there. A marker says that `up` made the directory: others are neither used nor ever deleted. And from
-//! before its peers are first started until a master has been seen, a node is being founded: all its peers get `--bootstrap`,
-//! also those that are started later (`--only`) or again (after a port was in use). From then on none gets it, so that one
-//! whose directory was wiped learns from the others instead of claiming that nothing was ever promised.
+//! Two things are noted in there. A marker says that `up` made the directory: others are neither used nor ever deleted.
+//! And from before its peers are first started until a master has been seen, a node is being founded: all its peers get
+//! `--bootstrap` (or `--take-over`), also those that are started later (`--only`) or again (after a port was in use).
+//! From then on none gets it, so that one whose directory was wiped learns from the others instead of claiming that
+//! nothing was ever promised.
 
 use std::{
     fs, io,
@@ -16,11 +17,17 @@ use crate::error::CliError;
 const MARKER: &str = "made-by-leaseway-up";
 const FOUNDING: &str = "founding";
 const MARKER_TEXT: &str = "`leaseway up` made this directory, and `leaseway up --fresh` may delete it.\n";
-const FOUNDING_TEXT: &str = "This node has had no master yet: its peers are started with --bootstrap.\n";
+const FOUNDING_TEXT: &str = "This node has had no master yet: its peers are started with\n";
 
 /// Whether no master of this node has been seen yet.
 pub(super) fn is_founding(directory: &Path) -> bool {
     directory.join(FOUNDING).exists()
+}
+
+/// What its peers are started with until then, if that is known.
+pub(super) fn founding_flag(directory: &Path) -> Option<String> {
+    let text = fs::read_to_string(directory.join(FOUNDING)).ok()?;
+    text.lines().last().filter(|flag| flag.starts_with("--")).map(str::to_owned)
 }
 
 /// A master has been seen. If that cannot be noted nothing is lost: a peer with `--bootstrap` joins those that have state.
@@ -45,8 +52,8 @@ fn prepare_node(node: &NodePlan, fresh: bool) -> Result<(), CliError> {
     }
     at(&node.directory, fs::create_dir_all(&node.directory))?;
     write(&node.directory.join(MARKER), MARKER_TEXT)?;
-    if node.first {
-        write(&node.directory.join(FOUNDING), FOUNDING_TEXT)?;
+    if let Some(flag) = &node.first {
+        write(&node.directory.join(FOUNDING), &format!("{FOUNDING_TEXT}{flag}\n"))?;
     }
     match &node.inline {
         Some((path, text)) => write(path, text),
@@ -93,7 +100,8 @@ mod tests {
     fn up(data: &Path, only: Option<&str>, fresh: bool) -> Result<Vec<(String, bool)>, String> {
         let set = file::parse("f", SET.as_bytes(), data).expect("a good file");
         let only = only.map(|only| only.split(',').map(str::to_owned).collect::<Vec<_>>());
-        let plan = plan::plan(&set, data, data, only.as_deref(), fresh).map_err(|error| error.to_string())?;
+        let start = plan::Start { only: only.as_deref(), fresh, take_over: None };
+        let plan = plan::plan(&set, data, data, &start).map_err(|error| error.to_string())?;
         prepare(&plan, fresh).map_err(|error| error.to_string())?;
         let peers = plan.peers().map(|peer| {
             fs::create_dir_all(&peer.data).expect("the peer makes it");
@@ -122,6 +130,25 @@ mod tests {
         fs::remove_dir_all(root.join("b")).expect("wiped");
         assert_eq!(up(data, None, false), peers(&[("a", true), ("b", true)]), "nobody is left who remembers");
         assert!(fs::read_to_string(root.join("resources.yaml")).expect("written").contains("capacity: 1"));
+    }
+
+    #[test]
+    fn what_was_to_be_taken_over_is_not_forgotten_before_there_was_a_master() {
+        let temporary = tempfile::tempdir().expect("a directory");
+        let data = temporary.path();
+        let commands = |take_over: Option<&str>| {
+            let set = file::parse("f", SET.as_bytes(), data).expect("a good file");
+            let take_over = take_over.map(|seconds| seconds.parse().expect("a length"));
+            let plan = plan::plan(&set, data, data, &plan::Start { take_over, ..Default::default() }).expect("a plan");
+            prepare(&plan, false).expect("prepared");
+            plan.peers().for_each(|peer| fs::create_dir_all(&peer.data).expect("the peer makes it"));
+            plan.peers().next().and_then(|peer| peer.arguments.last().cloned()).expect("it has arguments")
+        };
+        assert_eq!(commands(Some("90")), "--take-over=90");
+        assert_eq!(commands(None), "--take-over=90", "it was not said again");
+        assert_eq!(commands(Some("longest")), "--take-over=longest");
+        founded(&data.join("root"));
+        assert!(!commands(None).starts_with("--take-over"), "there was a master");
     }
 
     #[test]

@@ -118,7 +118,7 @@ mod tests {
             arguments: Vec::new(),
         });
         let (peers, parent) = (peers.collect(), parent.map(str::to_owned));
-        NodePlan { name: name.into(), parent, directory: name.into(), inline: None, peers, size, first: true }
+        NodePlan { name: name.into(), parent, directory: name.into(), inline: None, peers, size, first: None }
     }
 
     fn served(ports: impl IntoIterator<Item = u16>) -> Vec<Served> {

@@ -10,8 +10,8 @@ use clap::{Arg, ArgAction, Command, CommandFactory as _, error::ErrorKind};
 use leaseway_server::config::yaml::unknown;
 
 /// What each peer is given its own of.
-const OWN: [&str; 10] =
-    ["id", "listen", "http", "admin", "peer-listen", "peers", "data", "bootstrap", "parent", "node"];
+const OWN: [&str; 11] =
+    ["id", "listen", "http", "admin", "peer-listen", "peers", "data", "bootstrap", "take-over", "parent", "node"];
 
 /// A flag with its value, if it takes one.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -11,7 +11,7 @@ use super::{
     data,
     file::{Configuration, Node, NodeSet, Peer},
 };
-use crate::error::CliError;
+use crate::{error::CliError, serve::TakeOverFlag};
 
 /// Where a node's own configuration is written to when it has none in a file.
 const INLINE: &str = "resources.yaml";
@@ -32,8 +32,8 @@ pub(super) struct NodePlan {
     pub(super) peers: Vec<PeerPlan>,
     /// How many peers the node has, started here or not.
     pub(super) size: usize,
-    /// Nothing was ever promised by any of its peers.
-    pub(super) first: bool,
+    /// Its peers have promised nothing yet: what they are told for that.
+    pub(super) first: Option<String>,
 }
 
 pub(super) struct PeerPlan {
@@ -44,15 +44,20 @@ pub(super) struct PeerPlan {
     pub(super) arguments: Vec<String>,
 }
 
-/// `data` is the directory of all; relative paths of configurations start from `base`. `only`: no others than these peers.
-/// `fresh`: what the peers that are started remember will have been deleted.
-pub(super) fn plan(
-    set: &NodeSet,
-    data: &Path,
-    base: &Path,
-    only: Option<&[String]>,
-    fresh: bool,
-) -> Result<Plan, CliError> {
+/// How it is started.
+#[derive(Default)]
+pub(super) struct Start<'a> {
+    /// No others than these peers.
+    pub(super) only: Option<&'a [String]>,
+    /// What the peers that are started remember will have been deleted.
+    pub(super) fresh: bool,
+    /// In place of another server, if it is a first start.
+    pub(super) take_over: Option<TakeOverFlag>,
+}
+
+/// `data` is the directory of all; relative paths of configurations start from `base`.
+pub(super) fn plan(set: &NodeSet, data: &Path, base: &Path, start: &Start<'_>) -> Result<Plan, CliError> {
+    let Start { only, fresh, take_over } = *start;
     let several = set.nodes.len() > 1;
     let label = |node: &Node, peer: &Peer| match several {
         true => format!("{}/{}", node.name, peer.name),
@@ -73,12 +78,14 @@ pub(super) fn plan(
             let deleted = fresh && started.contains(&peer);
             !deleted && directory.join(&peer.name).exists()
         });
-        let first = !remembered || data::is_founding(&directory);
+        let is_first = !remembered || data::is_founding(&directory);
+        let before = data::founding_flag(&directory).filter(|_| remembered && take_over.is_none());
+        let first = is_first.then(|| before.unwrap_or_else(|| first_flag(node, take_over)));
         let peers = started.into_iter().map(|peer| PeerPlan {
             label: label(node, peer),
             data: directory.join(&peer.name),
             addresses: peer.clone(),
-            arguments: arguments(node, peer, &directory, &shared, first),
+            arguments: arguments(node, peer, &directory, &shared, first.clone()),
         });
         let (name, parent) = (node.name.clone(), node.parent().map(str::to_owned));
         nodes.push(NodePlan { name, parent, peers: peers.collect(), directory, inline, size: node.peers.len(), first });
@@ -116,7 +123,15 @@ fn shared(set: &NodeSet, node: &Node, config: Option<&Path>) -> Vec<String> {
     parent.or(config).unwrap_or_default()
 }
 
-fn arguments(node: &Node, peer: &Peer, directory: &Path, shared: &[String], first: bool) -> Vec<String> {
+/// Below a parent nothing is given out before the root has it to give.
+fn first_flag(node: &Node, take_over: Option<TakeOverFlag>) -> String {
+    match take_over.filter(|_| node.parent().is_none()) {
+        Some(take_over) => format!("--take-over={take_over}"),
+        None => "--bootstrap".to_owned(),
+    }
+}
+
+fn arguments(node: &Node, peer: &Peer, directory: &Path, shared: &[String], first: Option<String>) -> Vec<String> {
     let peers: Vec<String> = node.peers.iter().map(|peer| format!("{}={}", peer.name, peer.peer)).collect();
     let address = |address: &SocketAddr| address.to_string();
     let mut arguments = vec!["serve".to_owned()];
@@ -132,9 +147,7 @@ fn arguments(node: &Node, peer: &Peer, directory: &Path, shared: &[String], firs
         arguments.push(setting.flag.clone());
         arguments.extend(setting.value.clone());
     }
-    if first {
-        arguments.push("--bootstrap".to_owned());
-    }
+    arguments.extend(first);
     arguments
 }
 

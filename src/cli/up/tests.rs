@@ -20,9 +20,15 @@ fn refused(text: &str) -> Vec<String> {
 }
 
 fn script(text: &str, only: Option<&str>) -> Result<String, CliError> {
+    script_of(text, only, None)
+}
+
+fn script_of(text: &str, only: Option<&str>, take_over: Option<&str>) -> Result<String, CliError> {
     let set = parse("f", text.as_bytes(), Path::new("base"))?;
     let only = only.map(|only| only.split(',').map(str::to_owned).collect::<Vec<_>>());
-    let plan = plan(&set, &Path::new("base").join(&set.data), Path::new("base"), only.as_deref(), false)?;
+    let start =
+        Start { only: only.as_deref(), fresh: false, take_over: take_over.map(|text| text.parse().expect("a length")) };
+    let plan = plan(&set, &Path::new("base").join(&set.data), Path::new("base"), &start)?;
     Ok(plan.as_script("leaseway"))
 }
 
@@ -62,6 +68,22 @@ leaseway serve --id c --listen 127.0.0.1:5102 --http 127.0.0.1:5152 --admin 127.
 }
 
 #[test]
+fn what_takes_over_is_told_so_instead_of_bootstrapped_and_a_tree_only_at_its_root() {
+    let commands = |seconds| script_of(THREE, None, Some(seconds)).expect("a good file");
+    for (seconds, flag) in
+        [("longest", "'--take-over=longest' &"), ("90", "'--take-over=90' &"), ("1.5", "'--take-over=1.5' &")]
+    {
+        let said = commands(seconds);
+        assert!(said.matches(flag).count() == 3 && !said.contains("--bootstrap"), "{said}");
+    }
+    let tree = script_of(include_str!("../../../cluster/tree.yaml"), None, Some("90")).expect("a good file");
+    assert_eq!((tree.matches("--take-over=90").count(), tree.matches("--bootstrap").count()), (3, 10), "{tree}");
+    for wrong in ["0", "-1", "soon", "NaN", "inf", "1e9", ""] {
+        assert!(wrong.parse::<TakeOverFlag>().is_err(), "{wrong}");
+    }
+}
+
+#[test]
 fn print_writes_what_the_commands_need() {
     let text = format!(
         "data: my data\nnodes:\n  root:\n    resources:\n    - identifier_glob: '*'\n      capacity: 5 # all\n      \
@@ -98,7 +120,7 @@ fn a_configuration_is_looked_for_beside_the_file_and_checked_before_anything_sta
     let text = format!("nodes: {{root: {{config: mine.yaml, peers: {{ {} }} }} }}", peer("a", 10));
     let set = parse("f", text.as_bytes(), directory.path()).expect("a good file");
     let attempt =
-        || plan(&set, Path::new("data"), directory.path(), None, false).map(|plan| plan.as_script("leaseway"));
+        || plan(&set, Path::new("data"), directory.path(), &Start::default()).map(|plan| plan.as_script("leaseway"));
     let file = directory.path().join("mine.yaml");
     let missing = attempt().expect_err("there is none").to_string();
     assert!(missing.contains(&file.display().to_string()), "{missing}");

@@ -7,13 +7,13 @@ use std::{
 };
 
 use leaseway_core::Millis;
-use leaseway_proto::peer::{Introduction, PeerRequest, PeerResponse, peers_client::PeersClient};
+use leaseway_proto::peer::{Heard, Introduction, PeerRequest, PeerResponse, peers_client::PeersClient};
 use serde::{Serialize, de::DeserializeOwned};
 use tonic::transport::{Channel, Endpoint};
 
 use super::{
     contacts::Contacts,
-    introduction::{Introducer, Stranger},
+    introduction::{Introducer, OTHER_CLUSTER, Stranger, TURNED_AWAY},
 };
 use crate::{codec, raft::PeerId, settings::Clock};
 
@@ -47,6 +47,19 @@ pub(crate) enum CallError {
     Nonsense(String),
     #[error("no answer within {0:?}")]
     Late(Duration),
+}
+
+impl CallError {
+    /// The one that is there belongs to another cluster than this peer, as one of the two says.
+    pub(crate) fn is_of_another_cluster(&self) -> bool {
+        match self {
+            CallError::Refused(status) => {
+                status.metadata().get(TURNED_AWAY).is_some_and(|why| why.as_bytes() == OTHER_CLUSTER.as_bytes())
+            }
+            CallError::Stranger(stranger) => *stranger == Stranger::Cluster,
+            _ => false,
+        }
+    }
 }
 
 /// Calls, for all who want to.
@@ -90,17 +103,18 @@ impl Calls {
         call: Call,
         question: &Q,
     ) -> Result<(Introduction, A), CallError> {
-        let result = self.ask(name, address, to, call, codec::encode(question)).await;
-        match &result {
-            Ok((other, _)) => {
-                self.contacts.heard(other, self.now());
-                self.contacts.well(name);
-            }
-            Err(error) => self.contacts.trouble(name, error),
-        }
-        let (other, payload) = result?;
-        let answer = codec::decode(&payload).map_err(|error| CallError::Nonsense(error.to_string()))?;
+        let (other, response) = self.ask(name, address, to, call, codec::encode(question)).await?;
+        let answer = codec::decode(&response.payload).map_err(|error| CallError::Nonsense(error.to_string()))?;
         Ok((other, answer))
+    }
+
+    /// Who is there, and what it hears of a master.
+    pub(crate) async fn hello(
+        &self,
+        (name, address): (&str, &str),
+    ) -> Result<(Introduction, Option<Heard>), CallError> {
+        let (other, response) = self.ask(name, address, 0, Call::Hello, codec::encode(&())).await?;
+        Ok((other, response.heard))
     }
 
     /// As [`call`](Calls::call), with a limit to how long it takes.
@@ -125,7 +139,26 @@ impl Calls {
         to: PeerId,
         call: Call,
         payload: Vec<u8>,
-    ) -> Result<(Introduction, Vec<u8>), CallError> {
+    ) -> Result<(Introduction, PeerResponse), CallError> {
+        let result = self.send(name, address, to, call, payload).await;
+        match &result {
+            Ok((other, _)) => {
+                self.contacts.heard(other, self.now());
+                self.contacts.well(name);
+            }
+            Err(error) => self.contacts.trouble(name, error),
+        }
+        result
+    }
+
+    async fn send(
+        &self,
+        name: &str,
+        address: &str,
+        to: PeerId,
+        call: Call,
+        payload: Vec<u8>,
+    ) -> Result<(Introduction, PeerResponse), CallError> {
         let mut client = self.connection(address)?;
         let request = PeerRequest { from: Some(self.introducer.introduction()), to, payload };
         let answer = match call {
@@ -137,12 +170,12 @@ impl Calls {
             Call::Poll => client.poll(request).await,
             Call::Stand => client.stand(request).await,
         };
-        let PeerResponse { from, payload } = answer.map_err(CallError::Refused)?.into_inner();
-        let other = self.introducer.check(from)?;
+        let mut response = answer.map_err(CallError::Refused)?.into_inner();
+        let other = self.introducer.check(response.from.take())?;
         if other.name != name || (to != 0 && other.peer != to) {
             return Err(CallError::SomebodyElse(other.name));
         }
-        Ok((other, payload))
+        Ok((other, response))
     }
 
     fn connection(&self, address: &str) -> Result<PeersClient<Channel>, CallError> {

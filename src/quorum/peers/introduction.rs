@@ -12,6 +12,11 @@ use crate::{
     store::{StoreError, directory::Directory, directory::Identity, frame::Kind},
 };
 
+/// In answers to those who are turned away: why, for machines.
+pub(super) const TURNED_AWAY: &str = "leaseway-turned-away";
+/// It belongs to another cluster.
+pub(super) const OTHER_CLUSTER: &str = "other-cluster";
+
 /// Why somebody is not talked to.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum Stranger {
@@ -88,6 +93,7 @@ impl Introducer {
             secret: self.settings.secret.as_ref().map_or_else(Vec::new, |secret| secret.bytes().to_vec()),
             election_timeout_ms: self.settings.timing.lease().0,
             bootstraps: self.bootstraps.lock().unwrap_or_else(PoisonError::into_inner).clone(),
+            take_over_ms: if self.settings.take_over { self.settings.listening.0 } else { 0 },
         }
     }
 

@@ -12,7 +12,7 @@ use std::{
 
 use leaseway_core::Millis;
 use leaseway_proto::peer::{
-    Introduction, PeerRequest, PeerResponse,
+    Heard, Introduction, PeerRequest, PeerResponse, Place,
     peers_server::{Peers, PeersServer},
 };
 use openraft::{
@@ -20,18 +20,20 @@ use openraft::{
     raft::{InstallSnapshotResponse, VoteRequest, VoteResponse},
 };
 use serde::{Serialize, de::DeserializeOwned};
-use tokio::sync::{Mutex, mpsc};
-use tonic::{Code, Request, Response, Status};
+use tokio::sync::{Mutex, mpsc, watch};
+use tonic::{Code, Request, Response, Status, metadata::MetadataValue};
 
 use super::{
     call::LARGEST_MESSAGE,
     contacts::Contacts,
-    introduction::{Introducer, Stranger, cluster_of},
-    silence::hears_nobody,
+    introduction::{Introducer, OTHER_CLUSTER, Stranger, TURNED_AWAY, cluster_of},
+    silence::{hears_a_master, hears_nobody},
 };
 use crate::{
     codec,
+    inquiry::Hearsay,
     raft::{LogId, Member, PeerId, Raft, State, Vote},
+    reign::Mastership,
     settings::{Clock, Timing},
     store::disk::Failing,
 };
@@ -92,6 +94,10 @@ pub(crate) struct Core {
     pub(crate) clock: Clock,
     pub(crate) timing: Timing,
     pub(crate) failing: Failing,
+    /// Where this peer stands.
+    pub(crate) mastership: watch::Receiver<Mastership>,
+    /// What others say about that.
+    pub(crate) hearsay: Hearsay,
     /// Those who ask to be taken in.
     pub(crate) joins: mpsc::Sender<(PeerId, Member)>,
 }
@@ -110,8 +116,10 @@ impl PeersService {
 #[tonic::async_trait]
 impl Peers for PeersService {
     async fn hello(&self, request: Request<PeerRequest>) -> Result<Response<PeerResponse>, Status> {
-        self.0.check(request)?;
-        self.0.answer(&())
+        let (other, _) = self.0.check(request)?;
+        let mut answer = self.0.answer(&())?;
+        answer.get_mut().heard = self.0.heard(&other).await;
+        Ok(answer)
     }
 
     async fn join(&self, request: Request<PeerRequest>) -> Result<Response<PeerResponse>, Status> {
@@ -204,7 +212,11 @@ impl Core {
             self.contacts.trouble(&whom, &stranger);
             let code = if stranger == Stranger::Secret { Code::Unauthenticated } else { Code::FailedPrecondition };
             // In the words of whoever reads it: there "it" is this peer, which may not be trusted with more.
-            Status::new(code, format!("turned away: {}", told(&stranger)))
+            let mut status = Status::new(code, format!("turned away: {}", told(&stranger)));
+            if stranger == Stranger::Cluster {
+                status.metadata_mut().insert(TURNED_AWAY, MetadataValue::from_static(OTHER_CLUSTER));
+            }
+            status
         })?;
         if to != 0 && to != self.introducer.peer() {
             return Err(Status::not_found("turned away: this peer has lost its directory, and has a new identity"));
@@ -245,7 +257,43 @@ impl Core {
 
     fn answer<A: Serialize>(&self, answer: &A) -> Result<Response<PeerResponse>, Status> {
         let from = Some(self.introducer.introduction());
-        Ok(Response::new(PeerResponse { from, payload: codec::encode(answer) }))
+        Ok(Response::new(PeerResponse { from, payload: codec::encode(answer), heard: None }))
+    }
+
+    /// Who is master, if this peer is or hears from one, and what `other` is to the quorum then.
+    async fn heard(&self, other: &Introduction) -> Option<Heard> {
+        let raft = self.raft.get()?;
+        let (master, advertise) = self.master(raft).await?;
+        Some(Heard { master, advertise, place: self.place_of(raft, other.peer, &other.name).into() })
+    }
+
+    async fn master(&self, raft: &Raft) -> Option<(String, String)> {
+        let reigns = match &*self.mastership.borrow() {
+            Mastership::Master(reign) => reign.holds((self.clock)()),
+            Mastership::Follower { .. } | Mastership::Unknown => false,
+        };
+        if reigns {
+            let me = self.introducer.introduction();
+            return Some((me.name, me.advertise));
+        }
+        let timing = self.timing;
+        let master =
+            move |state: &State| hears_a_master(state, timing).then(|| state.vote_ref().leader_id().voted_for());
+        let master = raft.with_raft_state(master).await.ok()??.filter(|master| *master != self.introducer.peer())?;
+        self.contacts.get(master).map(|contact| (contact.name, contact.advertise))
+    }
+
+    /// What a peer is to the quorum, as far as this one knows.
+    pub(crate) fn place_of(&self, raft: &Raft, peer: PeerId, name: &str) -> Place {
+        let metrics = raft.metrics();
+        let membership = metrics.borrow().membership_config.clone();
+        if membership.nodes().any(|(member, _)| *member == peer) {
+            Place::Member
+        } else if membership.nodes().any(|(_, member)| member.name == name) {
+            Place::Replaced
+        } else {
+            Place::Removed
+        }
     }
 }
 

@@ -17,6 +17,11 @@ pub(crate) fn promised_until(state: &State, timing: Timing) -> Option<Instant> {
     state.vote_last_modified().map(|heard| heard + promise)
 }
 
+/// Whether this peer stands by a master of whom it has heard lately.
+pub(crate) fn hears_a_master(state: &State, timing: Timing) -> bool {
+    state.vote_ref().is_committed() && !hears_nobody(state, timing)
+}
+
 /// Whether that is over.
 pub(crate) fn hears_nobody(state: &State, timing: Timing) -> bool {
     promised_until(state, timing).is_none_or(|until| Instant::now() > until)

@@ -34,7 +34,7 @@ impl Failing {
         let failure = Failure(why.to_string().into());
         self.0.send_if_modified(|first| {
             if first.is_none() {
-                tracing::error!(error = %failure, "this peer takes no part in the quorum any more");
+                tracing::error!(error = %failure, "this peer takes no part any more: see to it, and start it again");
                 *first = Some(failure);
                 return true;
             }

@@ -4,9 +4,10 @@
 
 use std::{collections::VecDeque, ops::Range};
 
+use openraft::EntryPayload;
 use serde::{Deserialize, Serialize};
 
-use crate::raft::{Entry, LogId};
+use crate::raft::{Entry, LogId, Membership};
 
 /// Once a snapshot has what they say, so many entries are kept for peers that are a little behind …
 const KEEP_ENTRIES: u64 = 1000;
@@ -102,6 +103,14 @@ impl Log {
             self.bytes -= size;
         }
         self.purged = self.purged.max(Some(upto));
+    }
+
+    /// The newest membership, if any of the entries is one.
+    pub(crate) fn membership(&self) -> Option<&Membership> {
+        self.entries.iter().rev().find_map(|(entry, _)| match &entry.payload {
+            EntryPayload::Membership(membership) => Some(membership),
+            EntryPayload::Blank | EntryPayload::Normal(_) => None,
+        })
     }
 
     /// Up to where entries that a snapshot has may go.

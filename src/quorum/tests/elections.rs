@@ -46,7 +46,7 @@ async fn a_lone_peer_is_master_at_once_and_remembers() {
     }
     assert!(terms.is_sorted_by(|one, next| one < next), "{terms:?}");
     let peer = start(settings()).await.expect("it starts");
-    assert_eq!(peer.add("b", "127.0.0.1:1").await, Err(ChangeError::Lone));
+    assert_eq!(peer.add("b", "127.0.0.1:1").await, Err(ChangeError::Lone { name: "alone".into() }));
     until("it has read its log", || known(&peer) == ["first", "round 0", "round 1", "round 2"]).await;
 }
 

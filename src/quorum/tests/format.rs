@@ -45,7 +45,7 @@ fn facts() -> Vec<Fact> {
         vouched(HolderKind::Client, Some(Assigned::Capacity(Amount::clamped(2.0)))),
         vouched(HolderKind::Node, Some(Assigned::Share(0.25))),
         vouched(HolderKind::Client, None),
-        Fact::Listen { length: Millis(61_060) },
+        Fact::Listen { length: Millis(61_060), whole: false },
         Fact::Load { resource: "pool".into(), load: Some(Load::Capacity(Amount::clamped(80.0))) },
         Fact::Load { resource: "other".into(), load: Some(Load::Factor(0.5)) },
         Fact::Load { resource: "third".into(), load: None },

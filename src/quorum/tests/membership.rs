@@ -2,6 +2,7 @@
 
 use std::{collections::BTreeSet, time::Duration};
 
+use leaseway_core::Millis;
 use openraft::raft::VoteRequest;
 
 use crate::{
@@ -9,7 +10,7 @@ use crate::{
     raft::Vote,
     tests::{
         strangers::{ask_for_vote, identity, introduction},
-        world::{World, known, said, until},
+        world::{World, configuration, known, said, until},
     },
 };
 
@@ -37,6 +38,35 @@ async fn nobody_begins_before_all_are_there_and_all_say_that_it_is_the_first_sta
     world.propose(said("one")).await;
     until("all know", || world.running().all(|(_, peer)| known(peer) == ["one"])).await;
     assert!(world.running().all(|(_, peer)| peer.origin() == Origin::Bootstrapped));
+}
+
+#[tokio::test]
+async fn no_cluster_begins_if_only_some_know_that_another_server_has_promised_something() {
+    let mut world = World::new(&["a", "b"]).await;
+    let first = Settings { bootstrap: true, take_over: true, listening: Millis(9000), ..world.settings("a") };
+    world.start_with(first).await.expect("it starts");
+    let second = Settings { bootstrap: true, ..world.settings("b") };
+    world.start_with(second).await.expect("it starts");
+    tokio::time::sleep(Duration::from_millis(1500)).await;
+    assert!(world.masters().is_empty(), "if b became master nothing would be listened for");
+    world.kill("b");
+    let second = |world: &World| Settings {
+        bootstrap: true,
+        take_over: true,
+        listening: Millis(9000),
+        first_configuration: Some(configuration("first")),
+        ..world.settings("b")
+    };
+    world.kill("a");
+    let first = Settings { name: "a".into(), data: world.data("a"), ..second(&world) };
+    let first = Settings { peers: world.settings("a").peers, advertise: "a.example:80".into(), ..first };
+    world.start_with(first).await.expect("it starts");
+    let second = second(&world);
+    world.start_with(second).await.expect("it starts");
+    let (master, _) = world.master().await;
+    until("it is known", || world.peer(&master).read(|facts| facts.listens_whole())).await;
+    let until = world.peer(&master).read(|facts| facts.listen_until());
+    assert!(until.is_some_and(|until| until > world.now()), "{until:?}");
 }
 
 #[tokio::test]

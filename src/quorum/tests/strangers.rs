@@ -31,6 +31,7 @@ pub(super) fn introduction(world: &World, name: &str, peer: u64) -> Introduction
         secret: b"of this test".to_vec(),
         election_timeout_ms: 400,
         bootstraps: Vec::new(),
+        take_over_ms: 0,
     }
 }
 

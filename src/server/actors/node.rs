@@ -5,19 +5,21 @@
 
 mod actor;
 mod directory;
+mod hold;
 
 use std::{net::IpAddr, sync::Arc, time::Duration};
 
 use actix::{Addr, ArbiterHandle};
 use futures_util::future::join_all;
 use leaseway_core::{Answer, HolderKind, Millis, Repository, Request, Resource, Settings, escaped};
-use leaseway_quorum::{Mastership, Quorum, Reign};
+use leaseway_quorum::{Absence, Mastership, Quorum, Reign};
 use tokio::sync::{oneshot, watch};
 
 pub(super) use self::directory::Directory;
 use self::{
     actor::{NodeActor, NodeCommand},
     directory::Standing,
+    hold::Hold,
 };
 use super::{
     hinting::{Alarm, EVERY},
@@ -149,6 +151,9 @@ pub struct NodeHandle {
     board: Board,
     vouched: Vouched,
     subscribers: Arc<Subscribers>,
+    /// The peers, if there are any or could be.
+    quorum: Option<Quorum>,
+    hold: Hold,
     /// Everything else may read the time from here.
     pub clock: Clock,
     /// The bounds in force.
@@ -166,6 +171,8 @@ impl NodeHandle {
         let (repository, source) = (start.repository.clone(), start.source.clone());
         let first = ConfigInForce { repository, version, source, rejected: None };
         let (config_out, config) = watch::channel(Arc::new(first));
+        let (known, has_known) = watch::channel(start.memory.is_none());
+        let quorum = start.memory.as_ref().map(|memory| memory.quorum.clone());
         let (watchers, alarm) = (Arc::new(Watchers::new(limits.watchers)), Arc::<Alarm>::default());
         let (parent, board) = (start.parent.clone().map(Arc::new), Board::default());
         let vouched = Vouched::new(start.memory.as_ref().map(|memory| &memory.quorum));
@@ -178,9 +185,24 @@ impl NodeHandle {
             watchers: Arc::clone(&watchers),
             alarm: Arc::clone(&alarm),
             board: board.clone(),
+            known,
         };
         let addr = NodeActor::start(start, shared, Box::new(on_failure));
-        NodeHandle { addr, directory, config, watchers, alarm, parent, board, vouched, subscribers, clock, limits }
+        NodeHandle {
+            addr,
+            directory,
+            config,
+            watchers,
+            alarm,
+            parent,
+            board,
+            vouched,
+            subscribers,
+            quorum,
+            hold: Hold::new(has_known),
+            clock,
+            limits,
+        }
     }
 
     /// Asks the resource, which comes to life if need be.
@@ -332,6 +354,22 @@ impl NodeHandle {
     /// Whether this peer may decide at this moment.
     pub fn check(&self) -> Result<(), NotMaster> {
         self.directory.standing().check(self.clock.at())
+    }
+
+    /// Waits, if this peer has only just been started, until it knows of a master for the first time. Whether one is
+    /// known, or was: then it is worth another try.
+    pub(crate) async fn until_first_master(&self) -> bool {
+        self.hold.wait().await
+    }
+
+    /// Whether this peer is master, or hears from it and counts.
+    pub(crate) fn has_heard_itself(&self) -> bool {
+        self.quorum.as_ref().is_none_or(Quorum::has_heard_itself)
+    }
+
+    /// Why this peer takes no part, if it does not.
+    pub(crate) fn absence(&self) -> Option<Absence> {
+        self.quorum.as_ref().and_then(Quorum::absence)
     }
 
     /// The reign under which it decides; none for a node that is alone.

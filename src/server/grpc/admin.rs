@@ -268,6 +268,8 @@ pub(super) fn unsure(error: &ProposeError) -> Status {
 fn not_changed(error: &ChangeError) -> Status {
     match error {
         ChangeError::NotMaster { .. } => Status::unavailable(error.to_string()),
+        // It is for this server to be started otherwise, not for the one that is to be added.
+        ChangeError::Lone { .. } => Status::not_found(error.to_string()),
         _ => Status::aborted(error.to_string()),
     }
 }

@@ -77,6 +77,34 @@ impl CapacityService {
         Box::pin(self.node.submit_all(requests, from)).await
     }
 
+    /// The answers, or where to ask instead.
+    async fn ask(
+        &self,
+        requests: &[ForResource],
+        from: Option<IpAddr>,
+    ) -> Result<Vec<Result<Answer, Refused>>, Mastership> {
+        let answers = self.ask_all(requests, from).await;
+        match elsewhere(&answers) {
+            None => Ok(answers),
+            // Boxed: a master has no use for it.
+            Some(elsewhere) => Box::pin(self.ask_later(requests, from, elsewhere)).await,
+        }
+    }
+
+    /// Once more, when a peer that was only just started knows who is master.
+    async fn ask_later(
+        &self,
+        requests: &[ForResource],
+        from: Option<IpAddr>,
+        mastership: Mastership,
+    ) -> Result<Vec<Result<Answer, Refused>>, Mastership> {
+        if mastership.master_address.is_some() || !self.node.until_first_master().await {
+            return Err(mastership);
+        }
+        let answers = self.ask_all(requests, from).await;
+        elsewhere(&answers).map_or(Ok(answers), Err)
+    }
+
     async fn get(&self, request: GetCapacityRequest, from: Option<IpAddr>) -> Result<GetCapacityResponse, Status> {
         let Parsed { requests, mut problems } = convert::get_capacity(request, &self.node.limits)?;
         if requests.is_empty()
@@ -84,10 +112,10 @@ impl CapacityService {
         {
             return Ok(GetCapacityResponse { mastership: Some(mastership(&why)), ..Default::default() });
         }
-        let answers = self.ask_all(&requests, from).await;
-        if let Some(mastership) = elsewhere(&answers) {
-            return Ok(GetCapacityResponse { mastership: Some(mastership), ..Default::default() });
-        }
+        let answers = match self.ask(&requests, from).await {
+            Ok(answers) => answers,
+            Err(elsewhere) => return Ok(GetCapacityResponse { mastership: Some(elsewhere), ..Default::default() }),
+        };
         let response = granted(requests, answers, &mut problems, convert::resource_response)?;
         Ok(GetCapacityResponse { response, mastership: None, problem: problems.into_wire() })
     }
@@ -101,10 +129,12 @@ impl CapacityService {
             return Ok(GetServerCapacityResponse { mastership: Some(mastership(&why)), ..Default::default() });
         }
         // Child nodes have no balances: what they are given is not for them.
-        let answers = self.ask_all(&requests, None).await;
-        if let Some(mastership) = elsewhere(&answers) {
-            return Ok(GetServerCapacityResponse { mastership: Some(mastership), ..Default::default() });
-        }
+        let answers = match self.ask(&requests, None).await {
+            Ok(answers) => answers,
+            Err(elsewhere) => {
+                return Ok(GetServerCapacityResponse { mastership: Some(elsewhere), ..Default::default() });
+            }
+        };
         let response = granted(requests, answers, &mut problems, convert::server_response)?;
         Ok(GetServerCapacityResponse { response, mastership: None, problem: problems.into_wire() })
     }
@@ -118,7 +148,14 @@ impl CapacityService {
             // Nothing comes to life to be told that nothing is held.
             match self.node.submit_to_living(&resource, request).await {
                 Ok(_) => {}
-                Err(Refused::NotMaster(why)) => {
+                Err(Refused::NotMaster(mut why)) => {
+                    if why.master.is_none() && self.node.until_first_master().await {
+                        match self.node.check() {
+                            // A new master, and so nothing is alive here that could be told.
+                            Ok(()) => continue,
+                            Err(now) => why = now,
+                        }
+                    }
                     return Ok(ReleaseCapacityResponse { mastership: Some(mastership(&why)), problem: Vec::new() });
                 }
                 Err(why) => error = passing(&why, &client, &resource, &mut problems).or(error),

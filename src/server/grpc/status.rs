@@ -2,7 +2,7 @@
 
 use leaseway_core::{self as core, Amount, HolderKind, HolderReport, Millis, PoolReport, SupplyReport};
 use leaseway_proto::status::{
-    GetStatusRequest, GetStatusResponse, Holder, Pool, Resource, Supply, Terms, Uplink,
+    Absence, GetStatusRequest, GetStatusResponse, Holder, Pool, Resource, Supply, Terms, Uplink,
     status_server::Status as Service,
 };
 use tonic::{Request, Response, Status};
@@ -97,6 +97,10 @@ fn terms(priority: i16, terms: &core::Terms) -> Terms {
     wire
 }
 
+fn absence_of(absence: &leaseway_quorum::Absence) -> Absence {
+    Absence { reason: absence.reason().to_owned(), why: absence.to_string() }
+}
+
 fn uplink(node: &NodeHandle) -> Option<Uplink> {
     let parent = node.parent()?;
     let report = node.uplink().unwrap_or_default();
@@ -150,6 +154,7 @@ impl Service for StatusService {
             resources,
             next_page_token,
             uplink: uplink(&self.node),
+            takes_no_part: self.node.absence().map(|absence| absence_of(&absence)),
         }))
     }
 }

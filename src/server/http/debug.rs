@@ -41,6 +41,9 @@ pub(super) async fn status(State(pages): State<Pages>) -> Html<String> {
             tr { th { "version" } td { (env!("CARGO_PKG_VERSION")) } }
             tr { th { "up for" } td { (pages.node.clock.at().0 / 1000) " s" } }
             tr { th { "mastership" } td { (mastership(&pages)) } }
+            @if let Some(absence) = pages.node.absence() {
+                tr { th { "takes no part" } td.bad { (absence) } }
+            }
             tr { th { "configuration" } td { (escaped(&config.source)) ", version " (config.version) } }
             @if let Some(parent) = pages.node.parent() {
                 tr { th { "node" } td { (escaped(&parent.node)) } }

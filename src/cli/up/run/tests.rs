@@ -36,7 +36,7 @@ impl Scripts {
             inline: None,
             peers: root.peers.split_off(scripts.len() - 1),
             size: 1,
-            first: true,
+            first: None,
         };
         set.plan.nodes.push(leaf);
         set
@@ -58,7 +58,7 @@ impl Scripts {
         let (peers, size) = (peers.collect(), scripts.len());
         let (name, directory_of_node) = ("root".to_owned(), directory.path().to_owned());
         let node =
-            NodePlan { name, parent: None, directory: directory_of_node, inline: None, peers, size, first: true };
+            NodePlan { name, parent: None, directory: directory_of_node, inline: None, peers, size, first: None };
         Scripts { plan: Plan { nodes: vec![node] }, directory }
     }
 

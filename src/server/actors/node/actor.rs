@@ -43,6 +43,8 @@ pub(super) struct Shared {
     pub(super) board: Board,
     pub(super) vouched: Vouched,
     pub(super) subscribers: Arc<Subscribers>,
+    /// Whether a master was known at any time.
+    pub(super) known: watch::Sender<bool>,
 }
 
 pub(super) struct NodeActor {
@@ -176,18 +178,23 @@ impl NodeActor {
     fn begin(&mut self, id: Arc<str>, reign: Option<Reign>, ctx: &mut Context<Self>) -> ResourceHandle {
         let untold = match &self.memory {
             Some((memory, _)) if memory.handover == Handover::Promises => {
-                Some(memory.quorum.read(|facts| facts.listen_until()).unwrap_or_default())
+                Some(memory.quorum.read(|facts| (facts.listen_until().unwrap_or_default(), facts.listens_whole())))
             }
             _ => None,
         };
         let listens = Listens::AsSettingsSay(self.since);
         if self.upward.is_some() {
             // How long leases are the parent will say.
-            let listens = untold.is_none_or(|until| until > self.clock.at()).then_some(listens);
+            let listens = untold.is_none_or(|(until, _)| until > self.clock.at()).then_some(listens);
             return self.bring_up(id, Millis(0), listens, reign, ctx);
         }
         let learning_until = listens.until(&settings_for(&self.config(), &id));
-        self.bring_up(id, untold.map_or(learning_until, |until| learning_until.min(until)), None, reign, ctx)
+        let learning_until = match untold {
+            None => learning_until,
+            Some((until, true)) => until,
+            Some((until, false)) => learning_until.min(until),
+        };
+        self.bring_up(id, learning_until, None, reign, ctx)
     }
 
     /// A resource that failed has lost its books. What the peers hold is as good; without it, it listens for one lease length
@@ -332,7 +339,11 @@ impl NodeActor {
         };
         self.since = self.clock.at();
         let is_master = matches!(standing, Standing::Master(_));
+        let is_known = !matches!(standing, Standing::Elsewhere(None));
         self.shared.directory.stand(standing);
+        if is_known {
+            self.shared.known.send_replace(true);
+        }
         self.shared.watchers.dismiss();
         self.shared.subscribers.dismiss();
         if is_master {

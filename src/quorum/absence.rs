@@ -1,0 +1,67 @@
+//! Why a peer takes no part although it runs: for operators, who would otherwise see a peer that merely knows of no
+//! master.
+
+use std::fmt;
+
+use crate::store::disk::Failure;
+
+/// Why a peer takes no part. It decides nothing, and does not count, until an operator has done something about it.
+#[derive(Debug, Clone)]
+pub enum Absence {
+    /// Consensus has ended on it: its disk has failed, mostly.
+    Failed(Failure),
+    /// It is no peer of its cluster any more.
+    Removed {
+        /// The peer that says so.
+        by: String,
+    },
+    /// Another directory has its name and its place.
+    Replaced {
+        /// The peer that says so.
+        by: String,
+    },
+    /// The others are of another cluster than its directory.
+    OtherCluster {
+        /// One of them.
+        by: String,
+    },
+}
+
+impl Absence {
+    /// Every [`reason`](Absence::reason) there is.
+    pub const REASONS: [&str; 4] = ["failed", "removed", "replaced", "other_cluster"];
+
+    /// In one word, for machines.
+    pub fn reason(&self) -> &'static str {
+        match self {
+            Absence::Failed(_) => "failed",
+            Absence::Removed { .. } => "removed",
+            Absence::Replaced { .. } => "replaced",
+            Absence::OtherCluster { .. } => "other_cluster",
+        }
+    }
+}
+
+impl fmt::Display for Absence {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("this peer takes no part: ")?;
+        match self {
+            Absence::Failed(failure) => write!(f, "{failure}. See to the cause, and start it again"),
+            Absence::Removed { by } => write!(
+                f,
+                "it was removed from its cluster, as {by} says. Stop it and delete its data directory; to have it \
+                 back, start it with an empty one and add it with `leaseway peers add`"
+            ),
+            Absence::Replaced { by } => write!(
+                f,
+                "a newer directory has its name and its place, as {by} says. Stop it and delete this directory, \
+                 which is out of date; start it with the newer one, or with an empty one"
+            ),
+            Absence::OtherCluster { by } => write!(
+                f,
+                "its data directory belongs to another cluster than {by}. To join that, empty the directory and \
+                 start it again; to go on as it was, name the peers of its own cluster in --peers"
+            ),
+        }
+    }
+}

@@ -1,0 +1,83 @@
+//! Requests that come before this peer knows of any master, because it has only just been started: they wait for that a
+//! little.
+//!
+//! Doorman's clients sleep for more than a second when they hear that no master is known. A peer learns who is master
+//! within a round trip, or there is an election, which is over sooner too. One that has known a master before, or has
+//! waited in vain, answers at once: its clients had better ask others.
+
+use std::{sync::Arc, time::Duration};
+
+use tokio::{
+    sync::{Semaphore, watch},
+    time::{Instant, timeout_at},
+};
+
+/// For so long after the start.
+const PATIENCE: Duration = Duration::from_secs(1);
+/// So many requests; others are answered at once.
+const MOST: usize = 1024;
+
+#[derive(Debug, Clone)]
+pub(super) struct Hold {
+    known: watch::Receiver<bool>,
+    places: Arc<Semaphore>,
+    until: Instant,
+}
+
+impl Hold {
+    /// From now on; `known`: whether a master was known at any time.
+    pub(super) fn new(known: watch::Receiver<bool>) -> Hold {
+        Hold { known, places: Arc::new(Semaphore::new(MOST)), until: Instant::now() + PATIENCE }
+    }
+
+    /// Waits until a master is known for the first time. Whether one is, or was.
+    pub(super) async fn wait(&self) -> bool {
+        let mut known = self.known.clone();
+        if *known.borrow() || Instant::now() >= self.until {
+            return *known.borrow();
+        }
+        let Ok(_place) = self.places.try_acquire() else { return false };
+        // An error means that the node is gone.
+        timeout_at(self.until, known.wait_for(|known| *known)).await.is_ok_and(|known| known.is_ok())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn it_waits_until_a_master_is_known_and_no_longer_than_its_patience() {
+        let (known, heard) = watch::channel(false);
+        let hold = Hold::new(heard);
+        let began = Instant::now();
+        let soon = async {
+            tokio::time::sleep(PATIENCE / 4).await;
+            known.send_replace(true);
+        };
+        let (waited, ()) = tokio::join!(hold.wait(), soon);
+        assert!(waited && began.elapsed() < PATIENCE / 2);
+        assert!(hold.wait().await, "it was known before");
+
+        let (_known, heard) = watch::channel(false);
+        let (hold, began) = (Hold::new(heard), Instant::now());
+        assert!(!hold.wait().await);
+        assert!(began.elapsed() >= PATIENCE && began.elapsed() < PATIENCE * 2);
+        let again = Instant::now();
+        assert!(!hold.wait().await && again.elapsed() == Duration::ZERO, "not twice");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn those_beyond_its_places_do_not_wait_and_a_caller_that_goes_leaves_its_place() {
+        let (_known, heard) = watch::channel(false);
+        let hold = Hold::new(heard);
+        let mut waiting: Vec<_> = (0..MOST).map(|_| Box::pin(hold.wait())).collect();
+        for wait in &mut waiting {
+            assert!(futures_util::poll!(wait.as_mut()).is_pending());
+        }
+        let began = Instant::now();
+        assert!(!hold.wait().await && began.elapsed() == Duration::ZERO);
+        waiting.pop();
+        assert!(futures_util::poll!(Box::pin(hold.wait())).is_pending());
+    }
+}

@@ -1,0 +1,158 @@
+//! Clients of a Doorman server that is replaced by peers of ours: they hold leases worth the whole capacity that no
+//! peer has ever heard of, and go on as if nothing had happened.
+
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use prost_reflect::{DynamicMessage, Value};
+
+use crate::harness::{
+    config::{ConfigFile, Template},
+    original::{build, entry, field, get, inner, list, number},
+    peers::Peers,
+    raw::Raw,
+    server::{ANYWHERE, Server},
+    wait::eventually,
+};
+
+const CAPACITY: f64 = 1000.0;
+const LEASE: u64 = 6;
+
+/// A file that a Doorman server had: nothing about learning that would help.
+fn config() -> ConfigFile {
+    ConfigFile::of(&[Template { lease: LEASE, refresh: 1, ..Template::fair("*", CAPACITY) }])
+}
+
+fn unix() -> f64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_secs_f64()
+}
+
+/// A client of the original library: it sends its newest lease as it came, unknown fields too, and uses it until it has
+/// ended.
+struct Old {
+    id: String,
+    wants: f64,
+    lease: Option<DynamicMessage>,
+    next: Instant,
+}
+
+impl Old {
+    /// One that a Doorman server has given this lease to just now.
+    fn holding(id: String, capacity: f64) -> Old {
+        let fields = [
+            ("expiry_time", Value::I64(unix() as i64 + LEASE as i64)),
+            ("refresh_interval", Value::I64(1)),
+            ("capacity", Value::F64(capacity)),
+        ];
+        Old {
+            id,
+            wants: capacity,
+            lease: Some(build("Lease", fields)),
+            next: Instant::now() + Duration::from_millis(500),
+        }
+    }
+
+    fn newcomer(id: String, wants: f64) -> Old {
+        Old { id, wants, lease: None, next: Instant::now() }
+    }
+
+    /// Refreshes when that is due, at whichever server answers; if none does, later.
+    fn refresh(&mut self, servers: &[Raw]) {
+        if Instant::now() < self.next {
+            return;
+        }
+        for server in servers {
+            let Ok(answer) = get(server, &self.id, vec![entry("r", self.wants, self.lease.as_ref())]) else { continue };
+            if let [response] = list(&answer, "response").as_slice() {
+                self.lease = Some(inner(response, "gets"));
+                self.next = Instant::now() + Duration::from_secs(1);
+                return;
+            }
+        }
+        self.next = Instant::now() + Duration::from_millis(300);
+    }
+
+    /// What it believes that it may use.
+    fn usable(&self) -> f64 {
+        let lease = self.lease.as_ref().filter(|lease| unix() < field(lease, "expiry_time").as_i64().unwrap() as f64);
+        lease.map_or(0.0, |lease| number(lease, "capacity"))
+    }
+}
+
+/// What clients believed at most together, from when new ones ask first until they have something. `trouble` is called
+/// once, in the middle of what must be listened for.
+fn most_believed(mut servers: impl FnMut() -> Vec<Raw>, old: Vec<Old>, mut trouble: impl FnMut()) -> f64 {
+    let newcomers = 3;
+    let mut clients: Vec<Old> = (0..newcomers).map(|n| Old::newcomer(format!("new {n}"), 100.0)).chain(old).collect();
+    let (began, mut most, mut troubled) = (Instant::now(), 0.0f64, false);
+    let mut reached = servers();
+    eventually("newcomers have their part", || {
+        for client in &mut clients {
+            client.refresh(&reached);
+        }
+        most = most.max(clients.iter().map(Old::usable).sum());
+        if !troubled && began.elapsed() > Duration::from_secs(2) {
+            trouble();
+            reached = servers();
+            troubled = true;
+        }
+        clients[..newcomers].iter().all(|client| client.usable() > 50.0).then_some(())
+    });
+    most
+}
+
+fn ten_old() -> Vec<Old> {
+    (0..10).map(|n| Old::holding(format!("old {n}"), CAPACITY / 10.0)).collect()
+}
+
+#[test]
+fn peers_that_take_over_never_give_away_what_clients_hold_from_before_also_if_their_master_dies() {
+    let old = ten_old();
+    let peers = Peers::start_with(3, config(), &[], &["--take-over"]);
+    let peers = std::cell::RefCell::new(peers);
+    let servers = || {
+        let peers = peers.borrow();
+        peers.all().map(|peer| peers.raw(peer)).collect()
+    };
+    let trouble = || {
+        let master = peers.borrow().master();
+        peers.borrow_mut().kill(master);
+        peers.borrow_mut().run(master, &[]);
+    };
+    let most = most_believed(servers, old, trouble);
+    assert!(most <= CAPACITY, "{most} of {CAPACITY} were believed in");
+    assert!(most > CAPACITY * 0.9, "only {most}");
+}
+
+#[test]
+fn that_nothing_was_promised_is_not_true_then() {
+    let peers = Peers::start_with(3, config(), &[], &["--bootstrap"]);
+    let servers = || peers.all().map(|peer| peers.raw(peer)).collect();
+    let most = most_believed(servers, ten_old(), || ());
+    assert!(most > CAPACITY, "what `--take-over` is for: only {most} of {CAPACITY} were believed in");
+}
+
+#[test]
+fn a_lone_server_takes_over_too_and_listens_for_as_long_as_it_is_told_whatever_its_templates_say() {
+    let data = tempfile::tempdir().unwrap();
+    let (config, data) = (config(), data.path().join("data"));
+    let start = |flags: &[&str]| {
+        let all = ["--config", config.path(), "--data", data.to_str().unwrap(), "--admin", ANYWHERE];
+        Server::with_flags(&[&all, flags].concat())
+    };
+    let old = ten_old();
+    let server = start(&["--take-over=7"]);
+    let most = most_believed(
+        || vec![server.raw()],
+        old,
+        || {
+            let learning = server.status(&["r"])["resources"][0]["learning_ms"].as_u64().unwrap();
+            assert!(learning > 0, "{learning}");
+        },
+    );
+    assert!(most <= CAPACITY, "{most} of {CAPACITY} were believed in");
+    server.stop();
+    // That it listened is over, and stays so.
+    let server = start(&["--take-over=7"]);
+    eventually("it is master", || (server.doorman().discovery().is_master == Some(true)).then_some(()));
+    assert!(server.log().contains("--take-over means nothing"), "{}", server.log());
+}
