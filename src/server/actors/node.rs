@@ -356,12 +356,6 @@ impl NodeHandle {
         self.directory.standing().check(self.clock.at())
     }
 
-    /// Waits, if this peer has only just been started, until it knows of a master for the first time. Whether one is
-    /// known, or was: then it is worth another try.
-    pub(crate) async fn until_first_master(&self) -> bool {
-        self.hold.wait().await
-    }
-
     /// Whether this peer is master, or hears from it and counts.
     pub(crate) fn has_heard_itself(&self) -> bool {
         self.quorum.as_ref().is_none_or(Quorum::has_heard_itself)

@@ -12,6 +12,8 @@ use tokio::{
     time::{Instant, timeout_at},
 };
 
+use super::NodeHandle;
+
 /// For so long after the start.
 const PATIENCE: Duration = Duration::from_secs(1);
 /// So many requests; others are answered at once.
@@ -39,6 +41,14 @@ impl Hold {
         let Ok(_place) = self.places.try_acquire() else { return false };
         // An error means that the node is gone.
         timeout_at(self.until, known.wait_for(|known| *known)).await.is_ok_and(|known| known.is_ok())
+    }
+}
+
+impl NodeHandle {
+    /// Waits, if this peer has only just been started, until it knows of a master for the first time. Whether one is
+    /// known, or was: then it is worth another try.
+    pub(crate) async fn until_first_master(&self) -> bool {
+        self.hold.wait().await
     }
 }
 
