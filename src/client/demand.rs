@@ -187,7 +187,8 @@ impl Demand {
         let (before, mut forgets) = (self.demand, false);
         match &mut self.source {
             Source::Rate(steady) => {
-                let idle = self.demand * self.refresh < IDLE;
+                // Those that a look has begun with already do not begin another, however long they wait.
+                let idle = self.demand * self.refresh < IDLE && steady.knows_less_than(sample.count);
                 if idle && sample.waiting > 0 && sample.waiting >= steady.lately(self.at, sample.count) {
                     // All there is are callers that wait for something to be asked for: a burst, and no flow yet.
                     steady.begin_anew(sample.waiting);

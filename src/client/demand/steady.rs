@@ -74,6 +74,11 @@ impl Steady {
         before.or(self.marks.front()).map_or(0, |mark| count.saturating_sub(mark.seen.count))
     }
 
+    /// Whether anything has arrived since what is remembered begins.
+    pub(super) fn knows_less_than(&self, count: u64) -> bool {
+        self.marks.front().is_none_or(|oldest| oldest.seen.count < count)
+    }
+
     /// Whether some of those wait that were there when the look at the flow began, if so many have been served.
     pub(super) fn first_are_waiting(&self, served: u64) -> bool {
         self.marks.front().is_some_and(|oldest| served < oldest.seen.count)

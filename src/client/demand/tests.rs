@@ -220,6 +220,26 @@ fn few_calls_at_a_time_do_not_want_all_of_a_large_capacity() {
 }
 
 #[test]
+fn callers_that_are_given_nothing_are_not_looked_at_for_ever() {
+    let mut demand = demand(Kind::Rate);
+    demand.sample(Millis(0), seen(0, 0));
+    let mut looks = 0;
+    let mut next = Some(Millis(5));
+    while let Some(at) = next.take().filter(|at| *at < Millis(60_000)) {
+        demand.sample(at, seen(20, 20));
+        looks += 1;
+        next = demand.look_again();
+    }
+    assert!((10..=60).contains(&looks), "{looks} looks");
+    for second in 6..60 {
+        demand.sample(Millis(second * 1000), seen(20, 20));
+        assert_eq!(demand.look_again(), None, "after {second} s");
+        let wants = demand.wants(Millis(second * 1000));
+        assert!((20.0..25.0).contains(&wants), "who waits is wanted: {wants}");
+    }
+}
+
+#[test]
 fn a_gauge_holds_its_peak_for_a_refresh_and_then_lets_go() {
     let mut gauge = demand(Kind::Gauge);
     gauge.sample(Millis(0), seen(10, 2));
