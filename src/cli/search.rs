@@ -120,7 +120,7 @@ pub(crate) async fn search<T>(
             return Err(said.error(spent));
         }
         sleep(PAUSE).await;
-        patience *= 2;
+        patience = (patience * 2).min(limit);
     }
 }
 
