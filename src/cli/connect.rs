@@ -128,7 +128,7 @@ pub(crate) async fn get_status(channel: &Channel, request: GetStatusRequest) -> 
 
 /// An answer, if it comes in time.
 pub(crate) async fn within<T>(limit: Duration, asked: impl Future<Output = Result<T, Status>>) -> Result<T, Status> {
-    let late = || Status::deadline_exceeded(format!("no answer in {} s", limit.as_secs_f64()));
+    let late = || Status::deadline_exceeded(format!("no answer in {:.1} s", limit.as_secs_f64()));
     timeout(limit, asked).await.unwrap_or_else(|_| Err(late()))
 }
 
@@ -176,7 +176,7 @@ pub(crate) async fn connect(address: &str, attempt: Attempt) -> Result<Channel, 
     let endpoint = endpoint.connect_timeout(attempt.patience).timeout(attempt.left);
     let endpoint = endpoint.http2_keep_alive_interval(KEEP_ALIVE).keep_alive_timeout(KEEP_ALIVE);
     let connected = timeout(attempt.patience, endpoint.connect()).await;
-    let late = |_| bad(format!("no connection in {} s", attempt.patience.as_secs_f64()));
+    let late = |_| bad(format!("no connection in {:.1} s", attempt.patience.as_secs_f64()));
     connected.map_err(late)?.map_err(|error| {
         let refused = chain(&error).any(|error| {
             let error = error.downcast_ref::<std::io::Error>();

@@ -9,6 +9,12 @@ use crate::error::CliError;
 /// Servers that name each other are not followed for ever.
 pub(crate) const MOST_REDIRECTS: usize = 5;
 
+/// ... and so often they are asked again: for a moment of an election two peers may name each other.
+const MOST_CIRCLES: usize = 5;
+
+/// In less time none can answer.
+const LAST_MOMENT: Duration = Duration::from_millis(100);
+
 /// Where there is another server to ask, one that says nothing is given so long; twice as long the next time.
 const FIRST_PATIENCE: Duration = Duration::from_secs(1);
 
@@ -73,14 +79,14 @@ pub(crate) async fn search<T>(
 ) -> Result<T, CliError> {
     let begun = Instant::now();
     let mut said = Said::default();
-    let mut patience = FIRST_PATIENCE;
+    let (mut patience, mut circles) = (FIRST_PATIENCE, 0);
     loop {
         let mut listens = false;
         for address in addresses {
             let mut at = address.clone();
             for redirects in 0..=MOST_REDIRECTS {
                 let left = limit.saturating_sub(begun.elapsed());
-                if left.is_zero() {
+                if left < LAST_MOMENT && !said.is_empty() {
                     return Err(said.error(limit));
                 }
                 let alone = addresses.len() == 1 && redirects == 0;
@@ -98,7 +104,7 @@ pub(crate) async fn search<T>(
                         break;
                     }
                     Heard::Elsewhere(last) if redirects == MOST_REDIRECTS => {
-                        listens = true;
+                        (listens, circles) = (true, circles + 1);
                         said.note(&at, CliError::TooManyRedirects { count: MOST_REDIRECTS, last });
                     }
                     Heard::Elsewhere(master) => {
@@ -110,11 +116,11 @@ pub(crate) async fn search<T>(
             }
         }
         let spent = begun.elapsed();
-        if spent + PAUSE >= limit || (!listens && spent >= starting) {
+        if spent + PAUSE >= limit || (!listens && spent >= starting) || circles >= MOST_CIRCLES {
             return Err(said.error(spent));
         }
         sleep(PAUSE).await;
-        patience *= 2;
+        patience = (patience * 2).min(limit);
     }
 }
 
@@ -123,6 +129,10 @@ pub(crate) async fn search<T>(
 struct Said(Vec<(String, CliError, u32)>);
 
 impl Said {
+    fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
     fn note(&mut self, address: &str, error: CliError) {
         match self.0.iter_mut().find(|(known, ..)| known == address) {
             Some((_, last, times)) => (*last, *times) = (error, *times + 1),
