@@ -555,12 +555,12 @@ fn three_units_go_round_among_ten_clients() {
     let (mut began, mut looked, mut counts) = (Instant::now(), Instant::now(), false);
     loop {
         match turns.iter().map(|turns| turns.turns).sum::<u32>() {
-            3 if !counts => {
+            3.. if !counts => {
                 counts = true;
                 began = Instant::now();
                 turns.iter_mut().for_each(|turn| (turn.turns, turn.held) = (0, Duration::ZERO));
             }
-            30 if counts => break,
+            30.. if counts => break,
             _ => {}
         }
         thread::sleep(Duration::from_millis(5));
