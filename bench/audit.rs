@@ -12,8 +12,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::{error::Error, output::print, table};
 
-/// Adds up the books that `fleet --book` wrote, also of several processes of one machine, and fails if clients together could
-/// ever use more than the capacity.
+/// Adds up the books that `fleet --book` wrote, also of several processes of one machine, and fails if clients together
+/// could ever use more than the capacity.
 #[derive(clap::Args)]
 pub(crate) struct Args {
     /// Books.

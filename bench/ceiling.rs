@@ -1,11 +1,11 @@
 //! The ceiling: a capacity server that does nothing. It reads the same messages and writes answers of the same size, so
-//! what it costs per request is what gRPC costs, served as tonic is meant to be, with the allocator that the server has. A server
-//! that goes past tonic for its most frequent call starts below it.
+//! what it costs per request is what gRPC costs, served as tonic is meant to be, with the allocator that the server
+//! has. A server that goes past tonic for its most frequent call starts below it.
 //!
-//! It comes in three runtimes, because where tonic runs matters more than most logic: one multi-thread runtime that steals
-//! work, or one current-thread runtime per thread, where a request never changes thread and answers leave in fewer writes.
-//! To these, connections are dealt out by an acceptor, evenly; or each has a listener of its own on the same port and the
-//! kernel chooses, which saves the acceptor and may give one thread all of them.
+//! It comes in three runtimes, because where tonic runs matters more than most logic: one multi-thread runtime that
+//! steals work, or one current-thread runtime per thread, where a request never changes thread and answers leave in
+//! fewer writes. To these, connections are dealt out by an acceptor, evenly; or each has a listener of its own on the
+//! same port and the kernel chooses, which saves the acceptor and may give one thread all of them.
 
 use std::{
     io,
@@ -33,7 +33,8 @@ use self::service::Fixed;
 
 mod service;
 
-/// Connections accepted but not yet taken by their thread; beyond it the acceptor waits, and the kernel's backlog grows.
+/// Connections accepted but not yet taken by their thread; beyond it the acceptor waits, and the kernel's backlog
+/// grows.
 const DEALT_MAX: usize = 64;
 
 /// Connections that the kernel keeps for a thread that has not accepted them yet.
@@ -61,8 +62,8 @@ pub(crate) enum Runtime {
     CurrentThread,
     /// One work-stealing runtime over all threads.
     MultiThread,
-    /// One single-threaded runtime per thread, each with a listener of its own (SO_REUSEPORT). The kernel deals by chance:
-    /// a few connections may all meet the same thread.
+    /// One single-threaded runtime per thread, each with a listener of its own (SO_REUSEPORT). The kernel deals by
+    /// chance: a few connections may all meet the same thread.
     ReusePort,
 }
 

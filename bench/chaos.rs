@@ -1,9 +1,9 @@
-//! A node's peers as real processes, real clients on them, and what must hold whatever happens: clients together never use
-//! more than there is, and soon somebody answers again.
+//! A node's peers as real processes, real clients on them, and what must hold whatever happens: clients together never
+//! use more than there is, and soon somebody answers again.
 //!
-//! Books are the clients' own, so no server can talk its way out. Times count from the moment before a signal is sent, and are
-//! taken by an [observer](observer) that asks all peers all the time. Deliberately absent: any knowledge of how peers agree. What
-//! is done to them is done from outside, by signals and by links that carry bytes.
+//! Books are the clients' own, so no server can talk its way out. Times count from the moment before a signal is sent,
+//! and are taken by an [observer](observer) that asks all peers all the time. Deliberately absent: any knowledge of how
+//! peers agree. What is done to them is done from outside, by signals and by links that carry bytes.
 
 use std::time::{Duration, Instant};
 
@@ -77,8 +77,8 @@ pub(crate) fn main(args: &Args) -> Result<(), Error> {
     outcome.and(judge(args, &report))
 }
 
-/// Ends everything, in an order in which nobody misses anybody: the clients while servers answer, and the books when nobody
-/// writes any more.
+/// Ends everything, in an order in which nobody misses anybody: the clients while servers answer, and the books when
+/// nobody writes any more.
 fn disband(field: Field<'_>) -> Vec<Entry> {
     let Field { mut entries, observer, crowd, set, runtime, .. } = field;
     entries.extend(observer.finish());

@@ -1,5 +1,5 @@
-//! Two servers under the same load, in turns: A, B, A, B … What else happens on the machine hits both, so that the ratio
-//! of neighbouring runs says more than either figure.
+//! Two servers under the same load, in turns: A, B, A, B … What else happens on the machine hits both, so that the
+//! ratio of neighbouring runs says more than either figure.
 //!
 //! A and B may be the same server with other clients: `--clients 1000000:10` is what a million cost beside ten.
 
@@ -33,9 +33,9 @@ const READY_POLL: Duration = Duration::from_millis(50);
 
 /// Runs two servers under the same load in turns and reports their ratios.
 ///
-/// Both are started here, on free loopback ports, and ended again whatever happens. A command is run as it stands, without
-/// a shell, and must be the server itself and no wrapper: CPU time is read from the process that it starts. Clients keep
-/// their leases from one repetition to the next; with `--fill` all of them have one before the first.
+/// Both are started here, on free loopback ports, and ended again whatever happens. A command is run as it stands,
+/// without a shell, and must be the server itself and no wrapper: CPU time is read from the process that it starts.
+/// Clients keep their leases from one repetition to the next; with `--fill` all of them have one before the first.
 ///
 /// Without flags it takes less than a minute. Every mix of `--clients`, `--resources` and `--load` is a case.
 #[derive(clap::Args)]
@@ -50,8 +50,8 @@ pub(crate) struct Args {
     /// Runs of each server in each case.
     #[arg(long, default_value = "3", value_name = "N")]
     reps: NonZeroU32,
-    /// Numbers of clients; `1000000:10` gives A a million and B ten. With fewer than there are requests in flight, clients
-    /// ask again before they are answered, which real ones do not.
+    /// Numbers of clients; `1000000:10` gives A a million and B ten. With fewer than there are requests in flight,
+    /// clients ask again before they are answered, which real ones do not.
     #[arg(long, default_value = "10000", value_name = "N|A:B,…", value_delimiter = ',')]
     clients: Vec<Clients>,
     /// Numbers of distinct resources.
@@ -62,8 +62,8 @@ pub(crate) struct Args {
     load: Vec<Shape>,
     #[command(flatten)]
     common: Common,
-    /// Start servers once and keep them, instead of afresh for each case. Peak memory is then of all cases so far, and bytes for
-    /// each client are those of the first case only: what is freed and used again cannot be told apart later.
+    /// Start servers once and keep them, instead of afresh for each case. Peak memory is then of all cases so far, and
+    /// bytes for each client are those of the first case only: what is freed and used again cannot be told apart later.
     #[arg(long)]
     keep: bool,
     /// How long a server may take until it answers and is the master, in seconds.

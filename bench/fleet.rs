@@ -1,7 +1,8 @@
-//! Real clients, many of them in one process: what they cost, and how soon everybody has what it is due when demand jumps.
+//! Real clients, many of them in one process: what they cost, and how soon everybody has what it is due when demand
+//! jumps.
 //!
-//! What a client is due is the server's own word (`GetStatus`), so this asks about the speed of the leases, not about who
-//! should have how much.
+//! What a client is due is the server's own word (`GetStatus`), so this asks about the speed of the leases, not about
+//! who should have how much.
 
 use std::{
     collections::HashMap,
@@ -30,10 +31,12 @@ fn at_least_one(text: &str) -> Result<f64, String> {
     wants.ok_or_else(|| "expected a number from 1 to 1e15".into())
 }
 
-/// Runs many clients of the client library in this process, against a server that is running, or against several nodes of a tree.
+/// Runs many clients of the client library in this process, against a server that is running, or against several nodes
+/// of a tree.
 ///
-/// First all of them get their leases; then they idle for a while, refreshing, which shows what a client costs; then the
-/// demand of a few jumps, and it is measured how long it takes until everybody has what it is due, as the server says.
+/// First all of them get their leases; then they idle for a while, refreshing, which shows what a client costs; then
+/// the demand of a few jumps, and it is measured how long it takes until everybody has what it is due, as the server
+/// says.
 #[derive(clap::Args)]
 pub(crate) struct Args {
     /// The server, HOST:PORT; or nodes of a tree, with commas, among which the clients are spread.
@@ -51,7 +54,8 @@ pub(crate) struct Args {
     /// How long they idle, in seconds.
     #[arg(long, default_value = "10", value_name = "S", value_parser = seconds)]
     idle: Duration,
-    /// So many clients a second want something else while they idle, of those that take part in no spike; 0: nobody does.
+    /// So many clients a second want something else while they idle, of those that take part in no spike; 0: nobody
+    /// does.
     #[arg(long, default_value = "0", value_name = "N", value_parser = clap::value_parser!(u32).range(..=100_000))]
     stir: u32,
     /// How many clients take part in a spike; 0: no spikes. Between spikes they want 1.
@@ -97,7 +101,8 @@ struct Measured {
     idle_s: f64,
     /// CPU time of this process while its clients idled.
     idle_cpu_s: f64,
-    /// Until everybody had what it was due after demand had risen, and after it had fallen. `None`: not within the patience.
+    /// Until everybody had what it was due after demand had risen, and after it had fallen. `None`: not within the
+    /// patience.
     rise_s: Vec<Option<f64>>,
     fall_s: Vec<Option<f64>>,
 }
@@ -301,9 +306,9 @@ impl Fleet {
     }
 }
 
-/// Whether the server knows by now what a client wants, and the client has what it is due for that, but for so many per cent. A
-/// client does not ask the moment it wants something else; until it does, everybody is due what they were due before, and
-/// has it.
+/// Whether the server knows by now what a client wants, and the client has what it is due for that, but for so many per
+/// cent. A client does not ask the moment it wants something else; until it does, everybody is due what they were due
+/// before, and has it.
 fn has_its_due(has: f64, wanted: f64, seen: Option<&Seen>, within: f64) -> bool {
     seen.is_some_and(|seen| {
         let known = (seen.wants - wanted).abs() <= ROUNDING * wanted.abs();

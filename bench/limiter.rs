@@ -1,13 +1,13 @@
 //! How exactly does the client's rate limiter keep to a capacity, and how much of it does it use?
 //!
-//! The real limiter on the real clock, at many capacities, under loads that differ in whether callers wait for each other:
-//! a closed loop of workers that ask again as soon as they are served, and open loops whose callers come evenly spaced,
-//! each in a task of its own, however many wait already.
+//! The real limiter on the real clock, at many capacities, under loads that differ in whether callers wait for each
+//! other: a closed loop of workers that ask again as soon as they are served, and open loops whose callers come evenly
+//! spaced, each in a task of its own, however many wait already.
 //!
-//! **What the time of a caller adds.** Admissions are timed where they matter, in the caller after `wait()` has returned.
-//! A task that is scheduled late has a late time, and the next one may follow it closely: so the excess that is measured is
-//! the limiter's and, in addition, capacity · the delay of the scheduler. Below it, what the limiter itself admits is
-//! bounded by its tests, on a clock that stands still while it decides.
+//! **What the time of a caller adds.** Admissions are timed where they matter, in the caller after `wait()` has
+//! returned. A task that is scheduled late has a late time, and the next one may follow it closely: so the excess that
+//! is measured is the limiter's and, in addition, capacity · the delay of the scheduler. Below it, what the limiter
+//! itself admits is bounded by its tests, on a clock that stands still while it decides.
 //!
 //! Absent: many limiters in one process, and callers that give up. The tests of the client have them.
 
@@ -52,8 +52,9 @@ const TOGETHER_FOR: u32 = 10;
 
 /// Measures the client's rate limiter: how much of a capacity it lets through, and how much more than that at worst.
 ///
-/// Callers note the time after they were let through. One that is scheduled late notes a late time, and the next may follow
-/// closely: the excess measured here is that of the limiter and, besides, capacity x the delays of the scheduler.
+/// Callers note the time after they were let through. One that is scheduled late notes a late time, and the next may
+/// follow closely: the excess measured here is that of the limiter and, besides, capacity x the delays of the
+/// scheduler.
 #[derive(clap::Args)]
 pub(crate) struct Args {
     /// How long each case runs. Those of capacities up to 1000 run all at the same time, and ten times as long.

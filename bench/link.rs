@@ -1,10 +1,10 @@
 //! A link between two processes that can be made bad: a small TCP proxy, for each link one.
 //!
 //! What is delayed stays in order, as in TCP. A link can be bad in two ways:
-//! - *Silent*: what its connections carry vanishes, for ever; new connections are good. So it is when a host that forwards
-//!   packets forgets them.
-//! - *Cut*, in one direction or both: nothing arrives until it is [healed](Link::heal), then all of it does, late. So it is
-//!   when a cable is pulled: TCP sends again what was lost, and old messages turn up at a bad time.
+//! - *Silent*: what its connections carry vanishes, for ever; new connections are good. So it is when a host that
+//!   forwards packets forgets them.
+//! - *Cut*, in one direction or both: nothing arrives until it is [healed](Link::heal), then all of it does, late. So
+//!   it is when a cable is pulled: TCP sends again what was lost, and old messages turn up at a bad time.
 //!
 //! A cut end still accepts connections (the kernel does that for a stopped process, too); they stay silent.
 

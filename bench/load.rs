@@ -1,10 +1,10 @@
-//! Load on a server, in a closed loop or in an open one. The closed loop keeps a fixed number of requests in flight, each
-//! followed by the next as soon as it is answered: it finds out what a request costs. The open one sends requests when they
-//! are due, answered or not: it finds out how long clients wait that do not wait for each other.
+//! Load on a server, in a closed loop or in an open one. The closed loop keeps a fixed number of requests in flight,
+//! each followed by the next as soon as it is answered: it finds out what a request costs. The open one sends requests
+//! when they are due, answered or not: it finds out how long clients wait that do not wait for each other.
 //!
-//! `workload` decides who asks for what, `crowd` is all of these clients, `connection` carries requests, `master` finds who
-//! answers them, `worker` is the loop, `schedule` opens it, `tally` and `measurement` are what comes of it, `live` what is
-//! shown meanwhile. `run` puts them together and is also what `compare` calls.
+//! `workload` decides who asks for what, `crowd` is all of these clients, `connection` carries requests, `master` finds
+//! who answers them, `worker` is the loop, `schedule` opens it, `tally` and `measurement` are what comes of it, `live`
+//! what is shown meanwhile. `run` puts them together and is also what `compare` calls.
 
 use std::{
     net::{SocketAddr, ToSocketAddrs},
@@ -46,20 +46,20 @@ mod workload;
 
 /// Asks a running server for capacity, and reports throughput, latency and cost.
 ///
-/// Without `--rate` the load is a closed loop of connections x in-flight requests, as fast as the server answers, each from
-/// the next of `--clients` clients in random order. Clients echo the lease they were given last, as real ones do, but also
-/// when it has ended, for it may be long until it is their turn again. Its latencies are those of a server that is kept busy
-/// by so many, no more and no less: who waits is not asking meanwhile.
+/// Without `--rate` the load is a closed loop of connections x in-flight requests, as fast as the server answers, each
+/// from the next of `--clients` clients in random order. Clients echo the lease they were given last, as real ones do,
+/// but also when it has ended, for it may be long until it is their turn again. Its latencies are those of a server
+/// that is kept busy by so many, no more and no less: who waits is not asking meanwhile.
 ///
-/// With `--rate` requests begin when they are due, whether or not others have been answered, and latencies count from then:
-/// a server that stops for a second makes a second's worth of requests late, and all of them are in the result that are
-/// answered before the end. (Counting from when they were sent would leave that out; it is known as coordinated omission.) If
-/// one has waited at the end for longer than any that was answered, that is said.
+/// With `--rate` requests begin when they are due, whether or not others have been answered, and latencies count from
+/// then: a server that stops for a second makes a second's worth of requests late, and all of them are in the result
+/// that are answered before the end. (Counting from when they were sent would leave that out; it is known as
+/// coordinated omission.) If one has waited at the end for longer than any that was answered, that is said.
 #[derive(clap::Args)]
 #[command(after_long_help = LOAD_EXAMPLES)]
 pub(crate) struct Args {
-    /// The server to measure; it may name the master, or be one of several, of which the first that answers is asked. With
-    /// --server-pid it has to be the master itself.
+    /// The server to measure; it may name the master, or be one of several, of which the first that answers is asked.
+    /// With --server-pid it has to be the master itself.
     #[arg(long, value_name = "HOST:PORT,…", value_delimiter = ',', required = true)]
     target: Vec<String>,
     /// Distinct client ids.
@@ -110,8 +110,8 @@ pub(crate) struct Common {
     /// How long to run before measuring, in seconds.
     #[arg(long, default_value = "1", value_name = "S", value_parser = seconds)]
     pub(crate) warmup: Duration,
-    /// Requests a second in all, begun when they are due, answered or not: an open loop. Latencies count from when a request
-    /// was due, however late it began.
+    /// Requests a second in all, begun when they are due, answered or not: an open loop. Latencies count from when a
+    /// request was due, however late it began.
     #[arg(long, value_name = "R", value_parser = rate)]
     pub(crate) rate: Option<f64>,
     /// First lets everybody ask until they have a lease, not measured: then so many clients are there from the start.
@@ -138,8 +138,8 @@ pub(crate) struct Common {
     /// Repeats the same choice of clients and wants.
     #[arg(long, default_value = "1")]
     seed: u64,
-    /// Threads of the load generator. More take cores from a server on the same machine. With --rate each has another thread
-    /// that keeps its schedule and is not part of the CPU time that is shown.
+    /// Threads of the load generator. More take cores from a server on the same machine. With --rate each has another
+    /// thread that keeps its schedule and is not part of the CPU time that is shown.
     #[arg(long, default_value = "1", value_name = "N")]
     threads: NonZeroU32,
 }

@@ -13,7 +13,8 @@ pub(crate) fn cpu_time(pid: u32) -> Result<Duration, Error> {
     read_cpu(&format!("/proc/{pid}/stat")).map_err(|reason| Error::Proc { pid, reason })
 }
 
-/// CPU time of this process. Of itself a process is told to the nanosecond, where `/proc` counts ticks of ten milliseconds.
+/// CPU time of this process. Of itself a process is told to the nanosecond, where `/proc` counts ticks of ten
+/// milliseconds.
 pub(crate) fn own_cpu_time() -> Duration {
     let time = rustix::time::clock_gettime(rustix::time::ClockId::ProcessCPUTime);
     Duration::new(time.tv_sec.unsigned_abs(), u32::try_from(time.tv_nsec).unwrap_or_default())

@@ -15,9 +15,10 @@ mod trees;
 
 /// Makes pictures and tables of what was measured, in one file that needs no other.
 ///
-/// Takes what `load --json`, `compare --json`, `simulate --json`, `chaos --json` and `fleet --json` have written, any number
-/// of files together: throughput and CPU time per request with their ranges, the distribution of latencies, cost against the
-/// number of clients; shares used in trees, times after mishaps; and all figures, with the commands that repeat them.
+/// Takes what `load --json`, `compare --json`, `simulate --json`, `chaos --json` and `fleet --json` have written, any
+/// number of files together: throughput and CPU time per request with their ranges, the distribution of latencies, cost
+/// against the number of clients; shares used in trees, times after mishaps; and all figures, with the commands that
+/// repeat them.
 #[derive(clap::Args)]
 #[command(after_long_help = REPORT_EXAMPLES)]
 pub(crate) struct Args {

@@ -1,5 +1,5 @@
-//! Ctrl-C and SIGTERM. Everything that runs for long asks here whether it should stop, so that child processes are ended
-//! by their guards instead of being left behind.
+//! Ctrl-C and SIGTERM. Everything that runs for long asks here whether it should stop, so that child processes are
+//! ended by their guards instead of being left behind.
 
 use std::{
     io,

@@ -1,7 +1,7 @@
 //! The wire and nothing else: the Doorman protocol ([`doorman`]) and Leaseway's own services.
 //!
-//! `generated/` is committed, so that building needs no protobuf compiler of any kind; `tests/generated.rs` regenerates it
-//! and fails when it has drifted. Deliberately absent: any meaning. What a message must contain is decided where it
+//! `generated/` is committed, so that building needs no protobuf compiler of any kind; `tests/generated.rs` regenerates
+//! it and fails when it has drifted. Deliberately absent: any meaning. What a message must contain is decided where it
 //! is parsed: requests in `src/server/grpc`, answers in `src/client/wire.rs`.
 
 /// `package doorman`: what Go clients and servers speak.

@@ -1,11 +1,11 @@
 //! End to end: what a user, a Doorman client, an operator and a Prometheus see of a running server.
 //!
-//! Everything is real here: the `leaseway` binary in processes of its own, sockets on loopback, files, signals. What crosses
-//! a process boundary (flags, exit codes, bytes on the wire, what a restart forgets) can only be tested so; all finer questions are
-//! the crates' own tests, which need no process.
+//! Everything is real here: the `leaseway` binary in processes of its own, sockets on loopback, files, signals. What
+//! crosses a process boundary (flags, exit codes, bytes on the wire, what a restart forgets) can only be tested so; all
+//! finer questions are the crates' own tests, which need no process.
 //!
-//! No test depends on speed. Tests wait for conditions, with deadlines that only a hang exceeds; where time is part of what
-//! is promised (a lease that ends), only the promised side is asserted: never too early.
+//! No test depends on speed. Tests wait for conditions, with deadlines that only a hang exceeds; where time is part of
+//! what is promised (a lease that ends), only the promised side is asserted: never too early.
 #![allow(clippy::unwrap_used, reason = "all of it is test, the harness too")]
 
 mod harness {
@@ -62,6 +62,7 @@ mod scenarios {
     mod pace;
     mod pages;
     mod peers;
+    mod pool_memory;
     mod pools;
     mod push;
     mod refusals;
@@ -76,6 +77,7 @@ mod scenarios {
     mod tree_up;
     mod up;
     mod uplink;
+    mod whole_units;
 }
 
 /// A file that no list names is compiled by nobody, and its tests pass for ever.

@@ -1,9 +1,9 @@
 //! What one refresh costs in the core, with 10 clients and with a million.
 //!
-//! Each iteration is a whole round of one request: a client, in random order, echoes its lease and wants something else than
-//! before; time goes on so that everybody refreshes every 16 s, so that ends of leases are looked at as they are in life.
-//! `spread` draws wants from 0 to 100; `close` from 100 to 100.000001, which is where an index of wants would degenerate if
-//! it could. `children` asks as a child node does, for 64 slices of 50 clients each.
+//! Each iteration is a whole round of one request: a client, in random order, echoes its lease and wants something else
+//! than before; time goes on so that everybody refreshes every 16 s, so that ends of leases are looked at as they are
+//! in life. `spread` draws wants from 0 to 100; `close` from 100 to 100.000001, which is where an index of wants would
+//! degenerate if it could. `children` asks as a child node does, for 64 slices of 50 clients each.
 
 use std::{
     ops::Range,
@@ -17,7 +17,8 @@ use leaseway_core::{
 };
 
 const REFRESH_NS: u64 = 16_000_000_000;
-/// So many requests are built before the clock starts: what the core touches is measured, what its callers touch is not.
+/// So many requests are built before the clock starts: what the core touches is measured, what its callers touch is
+/// not.
 const CHUNK: usize = 64;
 const SIZES: [u32; 4] = [10, 1_000, 100_000, 1_000_000];
 /// As many slices as a child node makes of the clients of one priority.

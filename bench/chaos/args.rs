@@ -12,8 +12,8 @@ use crate::{error::Error, load::seconds};
 
 /// Starts the peers of a node on this machine, puts real clients on them, breaks things, and adds up what happens.
 ///
-/// Every client writes down what it may use; the books are added up at the end, and no server is asked. Peers reach each other
-/// over links of our own, one for each direction of each pair, so that links can be cut while processes run.
+/// Every client writes down what it may use; the books are added up at the end, and no server is asked. Peers reach
+/// each other over links of our own, one for each direction of each pair, so that links can be cut while processes run.
 #[derive(clap::Args)]
 pub(crate) struct Args {
     /// The server; `serve` and its flags are added. [default: `leaseway` beside this program, or in PATH]
@@ -40,8 +40,8 @@ pub(crate) struct Args {
     /// How the capacity is divided.
     #[arg(long, default_value = "FAIR_SHARE", value_name = "KIND")]
     pub(super) algorithm: String,
-    /// When capacity that one client gives up may go to another: `confirmed` or `prompt`. With `prompt` books may well be
-    /// above the capacity for moments, and the run then fails.
+    /// When capacity that one client gives up may go to another: `confirmed` or `prompt`. With `prompt` books may well
+    /// be above the capacity for moments, and the run then fails.
     #[arg(long, value_name = "RULE")]
     pub(super) reuse: Option<String>,
     /// How long leases last, in whole seconds.
@@ -56,8 +56,8 @@ pub(crate) struct Args {
     /// As for `leaseway serve`.
     #[arg(long, value_name = "TIMING")]
     pub(super) timing: Option<String>,
-    /// Clocks of the peers are off: the first not at all, the last by so many milliseconds; and every other one runs fast by
-    /// that part, the others slow.
+    /// Clocks of the peers are off: the first not at all, the last by so many milliseconds; and every other one runs
+    /// fast by that part, the others slow.
     #[arg(long, value_name = "MS[,RATE]")]
     pub(super) skew: Option<Skew>,
     /// What is done.
@@ -75,8 +75,8 @@ pub(crate) struct Args {
     /// How long after a fault there may be no master, or clients without new leases, in seconds.
     #[arg(long, default_value = "30", value_name = "S", value_parser = seconds)]
     pub(super) patience: Duration,
-    /// Instead of rounds: many clients come and go, some without a word; then three masters are killed one after the other.
-    /// Shows how much stays reserved for those who are gone.
+    /// Instead of rounds: many clients come and go, some without a word; then three masters are killed one after the
+    /// other. Shows how much stays reserved for those who are gone.
     #[arg(long)]
     pub(super) gone: bool,
     /// Repeats the same wants, victims and choice of faults.

@@ -208,8 +208,8 @@ fn free(host: Ipv4Addr) -> io::Result<[SocketAddr; 3]> {
     Ok([listeners[0].local_addr()?, listeners[1].local_addr()?, listeners[2].local_addr()?])
 }
 
-/// Each peer has a loopback address to itself, where no outgoing connection takes its port while it is away. Where there is
-/// but one such address (outside of Linux), that has to do.
+/// Each peer has a loopback address to itself, where no outgoing connection takes its port while it is away. Where
+/// there is but one such address (outside of Linux), that has to do.
 fn host(peer: usize) -> Ipv4Addr {
     let [high, low] = [std::process::id() >> 8, std::process::id()].map(|part| (part & 0xff) as u8);
     Ipv4Addr::new(127, 100 + high % 100, low, 1 + u8::try_from(peer).unwrap_or(u8::MAX - 1))

@@ -200,7 +200,8 @@ impl Probe {
         self.newest.as_ref().filter(|given| given.ends > Instant::now()).map(|given| given.lease)
     }
 
-    /// Peers are asked side by side: an answer to an older question than the newest that was answered is as good as lost.
+    /// Peers are asked side by side: an answer to an older question than the newest that was answered is as good as
+    /// lost.
     fn take(&mut self, wish: &Wish, given: Given) {
         if let Some(before) = &self.newest {
             if given.asked < before.asked {

@@ -1,5 +1,5 @@
-//! Figures side by side: a bar for the median, and a line from the smallest to the largest of the repetitions. Where bars
-//! from zero would all look alike, dots on a scale that does not begin there, which the note has to say.
+//! Figures side by side: a bar for the median, and a line from the smallest to the largest of the repetitions. Where
+//! bars from zero would all look alike, dots on a scale that does not begin there, which the note has to say.
 
 use maud::{Markup, html};
 

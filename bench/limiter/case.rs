@@ -16,8 +16,8 @@ use leaseway_client::{
 use serde::Serialize;
 use tokio::{task::yield_now, time::sleep};
 
-/// Callers of an open loop that may be there at the same time. Beyond it they are counted as offered and turned away: the
-/// line is as long as it has to be, and memory is not.
+/// Callers of an open loop that may be there at the same time. Beyond it they are counted as offered and turned away:
+/// the line is as long as it has to be, and memory is not.
 pub(super) const CALLERS_MAX: usize = 100_000;
 
 /// Callers that are sent off before the generator looks at the clock again.

@@ -4,8 +4,8 @@ use serde::Serialize;
 
 use super::case::{Arrivals, CALLERS_MAX, Case, Load, Outcome};
 
-/// Of what was planned, this part or one arrival may be missing at the end of a run. If more is, the generator and not the
-/// limiter is what was measured.
+/// Of what was planned, this part or one arrival may be missing at the end of a run. If more is, the generator and not
+/// the limiter is what was measured.
 const MISSING_MAX: f64 = 0.01;
 
 #[derive(Debug, Serialize)]
@@ -102,8 +102,8 @@ fn number(value: f64) -> String {
     if value < 1000.0 { format!("{value:.2}") } else { format!("{value:.0}") }
 }
 
-/// Admissions per second in a run of so many seconds. A flow at the rate that is `possible` leaves up to one interval at
-/// either end, which says nothing; a longer silence counts.
+/// Admissions per second in a run of so many seconds. A flow at the rate that is `possible` leaves up to one interval
+/// at either end, which says nothing; a longer silence counts.
 fn rate(times: &[f64], seconds: f64, possible: f64) -> f64 {
     let (Some(&first), Some(&last)) = (times.first(), times.last()) else { return 0.0 };
     let interval = 1.0 / possible;

@@ -1,5 +1,5 @@
-//! One HTTP/2 connection that makes unary gRPC calls, with as little between the request and the socket as possible: the
-//! load generator shares the machine with the server, and what it burns the server does not get.
+//! One HTTP/2 connection that makes unary gRPC calls, with as little between the request and the socket as possible:
+//! the load generator shares the machine with the server, and what it burns the server does not get.
 //!
 //! Deliberately absent: deadlines, metadata, compression, balancing. `tonic`'s own client has them.
 

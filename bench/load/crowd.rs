@@ -31,8 +31,8 @@ pub(crate) struct Crowd {
 pub(crate) struct Filled {
     pub(crate) clients: u32,
     pub(crate) seconds: f64,
-    /// What the server's memory grew by meanwhile, for each client. With few clients that is mostly connections and buffers,
-    /// and not said.
+    /// What the server's memory grew by meanwhile, for each client. With few clients that is mostly connections and
+    /// buffers, and not said.
     pub(crate) bytes_per_client: Option<f64>,
 }
 

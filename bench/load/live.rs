@@ -1,5 +1,5 @@
-//! How a run is going, for whoever watches it. No part of the result: latencies are rounded, so that a request costs its
-//! generator thread no more than one store to memory that no other thread writes.
+//! How a run is going, for whoever watches it. No part of the result: latencies are rounded, so that a request costs
+//! its generator thread no more than one store to memory that no other thread writes.
 
 use std::{
     sync::{

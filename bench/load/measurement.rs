@@ -36,7 +36,8 @@ pub(crate) struct Measurement {
     pub(crate) requests_per_second: f64,
     /// Of answers; errors are not part of it.
     pub(crate) latency_ms: Latency,
-    /// The longest that a request had waited by the end that was not answered before it; such requests are in no other figure.
+    /// The longest that a request had waited by the end that was not answered before it; such requests are in no other
+    /// figure.
     #[serde(default)]
     pub(crate) unanswered_ms: f64,
     /// Resources that got a lease.
@@ -55,7 +56,8 @@ pub(crate) struct Measurement {
     pub(crate) generator: GeneratorUse,
 }
 
-/// In an open loop from when a request was due, in a closed one from when it was sent. No numbers if nothing was answered.
+/// In an open loop from when a request was due, in a closed one from when it was sent. No numbers if nothing was
+/// answered.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Latency {
     #[serde(deserialize_with = "number_or_null")]
@@ -262,8 +264,8 @@ impl Latency {
     }
 }
 
-/// Where a distribution is looked at: ten times up to the half of all requests, ten times in the half of the rest, and so
-/// on down to a single one. The same for all runs, however many requests they had.
+/// Where a distribution is looked at: ten times up to the half of all requests, ten times in the half of the rest, and
+/// so on down to a single one. The same for all runs, however many requests they had.
 fn parts(requests: u64) -> Vec<f64> {
     let mut parts = Vec::new();
     let mut rest = 1.0;

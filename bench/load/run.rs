@@ -1,5 +1,5 @@
-//! One run: generator threads are started, watched for warm-up and measurement, and stopped. It takes as long as was asked
-//! for, whether the server answers or not.
+//! One run: generator threads are started, watched for warm-up and measurement, and stopped. It takes as long as was
+//! asked for, whether the server answers or not.
 
 use std::{
     net::SocketAddr,

@@ -1,8 +1,8 @@
 //! An open loop's schedule: when requests are due, whether or not earlier ones have been answered.
 //!
-//! A slow answer delays nothing but itself, and a request that had to wait for its turn counts from when it was due. A closed
-//! loop would ask less of a server that answers late, and so leave out just those requests that would have waited
-//! (coordinated omission).
+//! A slow answer delays nothing but itself, and a request that had to wait for its turn counts from when it was due. A
+//! closed loop would ask less of a server that answers late, and so leave out just those requests that would have
+//! waited (coordinated omission).
 
 use std::{
     sync::{
@@ -46,7 +46,8 @@ impl Schedule {
         self.moment(begun)
     }
 
-    /// The request that was begun last has not been sent: somebody else has to. To be called before anybody else begins one.
+    /// The request that was begun last has not been sent: somebody else has to. To be called before anybody else begins
+    /// one.
     pub(crate) fn give_back(&self) {
         self.begun.store(self.begun() - 1, Ordering::Relaxed);
         self.due.add_permits(1);
@@ -73,8 +74,9 @@ impl Schedule {
         now.saturating_duration_since(self.moment(self.begun()))
     }
 
-    /// A thread that lets requests go when they are due. It sleeps more precisely than tokio's timers, whose milliseconds
-    /// would be most of the latency of a server on the same machine. It ends soon after the sender of `over` is gone.
+    /// A thread that lets requests go when they are due. It sleeps more precisely than tokio's timers, whose
+    /// milliseconds would be most of the latency of a server on the same machine. It ends soon after the sender of
+    /// `over` is gone.
     pub(crate) fn keep(self: Arc<Self>, over: watch::Receiver<()>) -> Result<(), Error> {
         let keep = move || {
             let mut released = 0;

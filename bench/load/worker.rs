@@ -1,5 +1,6 @@
-//! A generator thread: its connections, and on each of them as many lanes as requests may be in flight. A lane asks, waits
-//! for the answer, and asks again as the next client: at once (a closed loop), or when the schedule says so (an open one).
+//! A generator thread: its connections, and on each of them as many lanes as requests may be in flight. A lane asks,
+//! waits for the answer, and asks again as the next client: at once (a closed loop), or when the schedule says so (an
+//! open one).
 //!
 //! Everything of a thread stays on it (`LocalSet`, `Rc`), so lanes share the workload and the tally without locks.
 
@@ -127,8 +128,8 @@ pub(crate) async fn work(plan: Plan, mut over: watch::Receiver<()>) -> Done {
     Done { tally: worker.tally.into_inner(), workload: worker.workload.into_inner() }
 }
 
-/// A request that is under way since it was sent, or was due. One that is still waiting when the measurement ends is in no
-/// figure: how long it had waited by then is kept.
+/// A request that is under way since it was sent, or was due. One that is still waiting when the measurement ends is in
+/// no figure: how long it had waited by then is kept.
 struct UnderWay<'w> {
     worker: &'w Worker,
     since: Instant,
@@ -227,7 +228,8 @@ impl Worker {
         }
     }
 
-    /// Waits for the next moment of the schedule; `None` if this connection broke meanwhile, so that another has to send it.
+    /// Waits for the next moment of the schedule; `None` if this connection broke meanwhile, so that another has to
+    /// send it.
     async fn on_time(&self, schedule: &Schedule, line: &Line) -> Option<Instant> {
         let due = schedule.next().await;
         if line.driver.is_finished() {

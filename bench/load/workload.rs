@@ -1,8 +1,10 @@
-//! Who asks for what. A workload is a part of all clients, each with the leases it holds; it writes the next request as a
-//! real client would, `has` and token included, and keeps what the answer grants. Clients may leave, and new ones come.
+//! Who asks for what. A workload is a part of all clients, each with the leases it holds; it writes the next request as
+//! a real client would, `has` and token included, and keeps what the answer grants. Clients may leave, and new ones
+//! come.
 //!
-//! Everything is drawn from a seed. A client costs 4 bytes plus 40 for each resource it asks for (and 4 more where clients
-//! come and go), so a million clients fit in the memory of a load generator that runs beside the server it measures.
+//! Everything is drawn from a seed. A client costs 4 bytes plus 40 for each resource it asks for (and 4 more where
+//! clients come and go), so a million clients fit in the memory of a load generator that runs beside the server it
+//! measures.
 
 use std::{fmt::Write, ops::RangeInclusive, str::FromStr};
 
@@ -19,8 +21,8 @@ pub(crate) enum Wants {
     Uniform(RangeInclusive<u32>),
     /// A new whole number in every request.
     Changing(RangeInclusive<u32>),
-    /// In so many per cent of requests half as much again as it has, and from 1 again beyond 100; else what it has. Where there
-    /// is enough for everybody, so many requests raise what the client is promised.
+    /// In so many per cent of requests half as much again as it has, and from 1 again beyond 100; else what it has.
+    /// Where there is enough for everybody, so many requests raise what the client is promised.
     Climbing(u8),
 }
 
@@ -195,7 +197,8 @@ impl Workload {
         Turn { asker, newcomer, release }
     }
 
-    /// Whoever is in that place may leave, and somebody new be there. One that never had a lease stays: it has not come yet.
+    /// Whoever is in that place may leave, and somebody new be there. One that never had a lease stays: it has not come
+    /// yet.
     fn replace(&mut self, place: u32) -> (bool, Option<ReleaseCapacityRequest>) {
         let held = self.slot(place, 0)..self.slot(place + 1, 0);
         if self.held[held.start].is_none() || self.rng.f64() * 100.0 >= self.population.churn.percent {

@@ -16,7 +16,8 @@ use crate::{
 pub(super) struct Case<'s> {
     /// Its server's place in `Cases::names`.
     pub(super) series: usize,
-    /// The place of the name that the server has whoever its clients are: a line through numbers of clients has that one.
+    /// The place of the name that the server has whoever its clients are: a line through numbers of clients has that
+    /// one.
     pub(super) server: usize,
     pub(super) summary: Summary,
     pub(super) resources: u32,

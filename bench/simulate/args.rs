@@ -26,8 +26,8 @@ fn some_time(text: &str) -> Result<Span, String> {
 
 /// Simulates servers, child nodes and clients in virtual time: the real state machines, a seeded network, and mishaps.
 ///
-/// What must always hold is checked at every step; a run in which it does not is stopped, and the command that repeats it is
-/// printed. The same seed gives the same run.
+/// What must always hold is checked at every step; a run in which it does not is stopped, and the command that repeats
+/// it is printed. The same seed gives the same run.
 #[derive(clap::Args)]
 pub(crate) struct Args {
     /// Those that come with the harness (see --list), or files.
@@ -39,7 +39,8 @@ pub(crate) struct Args {
     /// Prints the file of a scenario, to copy and change.
     #[arg(long)]
     pub(super) show: bool,
-    /// Leaves out a rule of the protocol (`all`: each in turn) and looks for a run that shows it. --seeds: how many are tried.
+    /// Leaves out a rule of the protocol (`all`: each in turn) and looks for a run that shows it. --seeds: how many are
+    /// tried.
     ///
     /// Only a build with the feature `planted` can leave rules out:
     /// `cargo run --release -p leaseway-bench --features planted -- simulate --plant all --seeds 40`.
@@ -60,8 +61,8 @@ pub(crate) struct Args {
     /// Hints, and child nodes that ask early; both, for a case with each.
     #[arg(long, value_delimiter = ',', value_name = "WHETHER,…")]
     push: Vec<Switch>,
-    /// A parameter of the algorithm instead of the file's: `raise_tc_s=900,3600`; several values, for a case with each. More
-    /// than once, for a case with each of the one and each of the other.
+    /// A parameter of the algorithm instead of the file's: `raise_tc_s=900,3600`; several values, for a case with each.
+    /// More than once, for a case with each of the one and each of the other.
     #[arg(long, value_name = "NAME=VALUE,…")]
     set: Vec<Setting>,
     /// What a new master knows.
@@ -91,8 +92,8 @@ pub(crate) struct Args {
     /// All figures in one table, however wide.
     #[arg(long)]
     pub(super) wide: bool,
-    /// Also draw what was wanted and what was had, of the first seed of each case; with --set to several numbers: what the
-    /// parameter changes, of all seeds.
+    /// Also draw what was wanted and what was had, of the first seed of each case; with --set to several numbers: what
+    /// the parameter changes, of all seeds.
     #[arg(long, value_name = "FILE")]
     pub(super) svg: Option<PathBuf>,
     /// Runs at the same time; as many as there are cores unless given.

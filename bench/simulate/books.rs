@@ -1,5 +1,5 @@
-//! The clients' own books, added up at every moment: how much of what there is was used, whether it was ever more than that,
-//! and how soon what was wanted was had.
+//! The clients' own books, added up at every moment: how much of what there is was used, whether it was ever more than
+//! that, and how soon what was wanted was had.
 //!
 //! Sums are exact, so "more than there is" is a comparison of whole numbers and not of roundings.
 

@@ -1,5 +1,5 @@
-//! Nodes: whichever peer is master has the real resource; the peers together have a log of what it promised, and a book of
-//! what they have stored of that.
+//! Nodes: whichever peer is master has the real resource; the peers together have a log of what it promised, and a book
+//! of what they have stored of that.
 
 use std::{collections::VecDeque, sync::Arc};
 
@@ -18,7 +18,8 @@ use super::{
 
 /// A master forgets what has ended so often.
 const TICK: Millis = Millis(1_000);
-/// Entries and bytes of what a pool says to be remembered with a tick, as in the server; and how much all pools together may have.
+/// Entries and bytes of what a pool says to be remembered with a tick, as in the server; and how much all pools
+/// together may have.
 const NOTES: (usize, usize) = (64, 16 << 10);
 const ALL_NOTES: usize = 200_000;
 /// Looks for whom to hint are so far apart, as in the server.
@@ -205,7 +206,8 @@ impl World<'_> {
         }
     }
 
-    /// Where that fault is planted, a new master begins with what a former one was lent when it last wrote anything down.
+    /// Where that fault is planted, a new master begins with what a former one was lent when it last wrote anything
+    /// down.
     #[cfg(feature = "planted")]
     fn remind(&mut self, index: usize) {
         let node = &mut self.nodes[index];
@@ -398,8 +400,8 @@ fn letter(node: usize, to: Sender, what: Said) -> Reply {
 }
 
 impl Master {
-    /// What must hold after every round. `news`: what a child node said that those below it use, which may be more than was
-    /// known here; no decision could have prevented that.
+    /// What must hold after every round. `news`: what a child node said that those below it use, which may be more than
+    /// was known here; no decision could have prevented that.
     fn check(&self, answer: &Answer, before: Sum, news: Sum, now: Millis) -> Result<(), Violation> {
         if let Some(lease) = answer.lease() {
             invariant::lease_within_bounds(lease, None, now, self.own_end)?;

@@ -11,8 +11,8 @@ use super::{
 };
 use crate::{error::Error, output::print, signal::Interrupt, table};
 
-/// What is tried: everything that goes wrong, with a new master that knows and with one that listens, and with leases that
-/// change their lengths.
+/// What is tried: everything that goes wrong, with a new master that knows and with one that listens, and with leases
+/// that change their lengths.
 const TRIED: [(&str, Handover); 3] =
     [("random", Handover::Promises), ("random", Handover::Learning), ("lease_cut", Handover::Promises)];
 
@@ -45,7 +45,8 @@ pub(super) fn search(name: &str, seeds: Range<u64>, interrupt: &Interrupt) -> Re
     if missed == 0 { Ok(()) } else { Err(Error::NotFound { faults: missed }) }
 }
 
-/// Seed by seed in each of the cases: which shows it is not known before. A run that fails without the fault shows nothing.
+/// Seed by seed in each of the cases: which shows it is not known before. A run that fails without the fault shows
+/// nothing.
 fn find<'c>(fault: Fault, cases: &'c [Case], seeds: Range<u64>, interrupt: &Interrupt) -> Option<Found<'c>> {
     let run = |planted, case: &Case, seed, keep| {
         planted::plant(planted);

@@ -1,7 +1,8 @@
-//! What is measured of a pool besides what is measured of everything: how often more was used than there is, how far it was
-//! overbooked, and who was sent away.
+//! What is measured of a pool besides what is measured of everything: how often more was used than there is, how far it
+//! was overbooked, and who was sent away.
 //!
-//! What a pool knows of use is old by up to a refresh interval. What is really in use is known here, so that it can be told apart.
+//! What a pool knows of use is old by up to a refresh interval. What is really in use is known here, so that it can be
+//! told apart.
 
 use leaseway_core::{Amount, Cause, HolderKind, Millis, PoolEvent, PoolEventKind, PoolReport, Sum};
 use serde::Serialize;

@@ -1,5 +1,5 @@
-//! What will happen, in the order in which it will: by time, and at one time in the order in which it was put there. So a
-//! run is the same every time, to the bit.
+//! What will happen, in the order in which it will: by time, and at one time in the order in which it was put there. So
+//! a run is the same every time, to the bit.
 
 use std::{cmp::Ordering, collections::BinaryHeap};
 

@@ -1,4 +1,5 @@
-//! What is simulated: a file that says how a resource is run, who leases it from whom, what clients want and what goes wrong.
+//! What is simulated: a file that says how a resource is run, who leases it from whom, what clients want and what goes
+//! wrong.
 //!
 //! Those that come with the harness are such files, too: `--show` prints one to copy and change.
 
@@ -24,8 +25,8 @@ pub(super) struct Scenario {
     /// Before that nothing is measured.
     #[serde(default)]
     pub(super) measure_from: Span,
-    /// The last so long nothing goes wrong any more and nobody's wants change: everybody should end up with what they are due.
-    /// (In a pool that goes on changing, so nobody is judged.)
+    /// The last so long nothing goes wrong any more and nobody's wants change: everybody should end up with what they
+    /// are due. (In a pool that goes on changing, so nobody is judged.)
     #[serde(default)]
     pub(super) quiet: Option<Span>,
     pub(super) resource: ResourceSpec,
@@ -82,7 +83,8 @@ pub(super) struct ResourceSpec {
 #[serde(deny_unknown_fields)]
 pub(super) struct NodeSpec {
     pub(super) name: String,
-    /// A node above it in the file. If there are several of that name, each has `times` of these. Only the first has none.
+    /// A node above it in the file. If there are several of that name, each has `times` of these. Only the first has
+    /// none.
     #[serde(default)]
     pub(super) parent: Option<String>,
     #[serde(default = "one")]

@@ -1,7 +1,7 @@
 //! What a parameter changes: a figure of all seeds against the values that --set gave the parameter.
 //!
-//! Of pools it is how often there were overloads, and how far the pool was overbooked for that; of everything else how much of what
-//! was wanted was had. The line goes through the medians.
+//! Of pools it is how often there were overloads, and how far the pool was overbooked for that; of everything else how
+//! much of what was wanted was had. The line goes through the medians.
 
 use super::{
     report::{Measured, Report},

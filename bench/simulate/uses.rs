@@ -1,5 +1,5 @@
-//! How clients of a pool use what they have: in bursts, each in its own time. What a limiter would measure of that is what they
-//! report; the report itself is made by the client library.
+//! How clients of a pool use what they have: in bursts, each in its own time. What a limiter would measure of that is
+//! what they report; the report itself is made by the client library.
 
 use std::time::Duration;
 

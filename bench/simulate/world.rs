@@ -1,11 +1,11 @@
 //! Clients and nodes, and the messages between them, on one virtual clock.
 //!
-//! What decides is the real thing: the core's resource at nodes, the client's session at clients, the same session at child
-//! nodes. This is what is around them: whose turn it is, what arrives when, and what goes wrong. Nothing depends on anything
-//! but the scenario and the seed.
+//! What decides is the real thing: the core's resource at nodes, the client's session at clients, the same session at
+//! child nodes. This is what is around them: whose turn it is, what arrives when, and what goes wrong. Nothing depends
+//! on anything but the scenario and the seed.
 //!
-//! Absent: batching (every request is a round of its own, unless several wait for a supply), clocks that differ, and how
-//! peers elect a master. An election is an event here, and there is at most one master of a node at any moment.
+//! Absent: batching (every request is a round of its own, unless several wait for a supply), clocks that differ, and
+//! how peers elect a master. An election is an event here, and there is at most one master of a node at any moment.
 
 use std::{collections::VecDeque, sync::Arc};
 
@@ -132,7 +132,8 @@ pub(super) struct Figures {
     pub(super) apart_mean: f64,
     /// At the end.
     pub(super) apart_at_end: Apart,
-    /// After the last fault, until everybody had what they were due, for good: seconds, and refresh intervals of the root.
+    /// After the last fault, until everybody had what they were due, for good: seconds, and refresh intervals of the
+    /// root.
     pub(super) settled_s: Option<f64>,
     pub(super) settled_refreshes: Option<f64>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -445,7 +446,8 @@ impl<'p> World<'p> {
         }
     }
 
-    /// How every node stands: what it can give, what it takes for held, and what those of its clients may use who are its own.
+    /// How every node stands: what it can give, what it takes for held, and what those of its clients may use who are
+    /// its own.
     fn standing(&self) -> impl Iterator<Item = String> {
         let places = self.plan.tree.nodes.iter().zip(&self.nodes).enumerate();
         places.map(|(index, (place, node))| {

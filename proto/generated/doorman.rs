@@ -32,12 +32,12 @@ pub struct ResourceRequest {
     #[prost(double, optional, tag = "101")]
     pub outstanding: ::core::option::Option<f64>,
 }
-/// What a client has used since its last request that was answered; a child node, what those below it use. One that does not say
-/// counts as using all it has.
+/// What a client has used since its last request that was answered; a child node, what those below it use. One that does
+/// not say counts as using all it has.
 #[derive(Clone, Copy, PartialEq, ::prost::Message)]
 pub struct Usage {
-    /// The part of that time in which its bucket was not full, from 0 to 1. Of a child node: the part of the lease it has (`has`) that
-    /// is in use now; what it has got since then counts as used.
+    /// The part of that time in which its bucket was not full, from 0 to 1. Of a child node: the part of the lease it has
+    /// (`has`) that is in use now; what it has got since then counts as used.
     #[prost(double, optional, tag = "1")]
     pub recharging_fraction: ::core::option::Option<f64>,
     /// What it has used, or those below it have, in units of the resource.
@@ -84,7 +84,8 @@ pub struct PoolState {
     /// Why it has nothing, in words.
     #[prost(string, optional, tag = "4")]
     pub reason: ::core::option::Option<::prost::alloc::string::String>,
-    /// What the client may save up while it uses less than it has: what so many seconds of its capacity bring. Absent: as it likes.
+    /// What the client may save up while it uses less than it has: what so many seconds of its capacity bring. Absent: as
+    /// it likes.
     #[prost(double, optional, tag = "100")]
     pub burst_seconds: ::core::option::Option<f64>,
 }
@@ -149,7 +150,8 @@ pub struct GetCapacityResponse {
     pub response: ::prost::alloc::vec::Vec<ResourceResponse>,
     #[prost(message, optional, tag = "2")]
     pub mastership: ::core::option::Option<Mastership>,
-    /// What was wrong with entries of the request. One that has no answer in `response` was left out: its lease stays as it is.
+    /// What was wrong with entries of the request. One that has no answer in `response` was left out: its lease stays as
+    /// it is.
     #[prost(message, repeated, tag = "100")]
     pub problem: ::prost::alloc::vec::Vec<Problem>,
 }
@@ -159,7 +161,7 @@ pub struct Problem {
     /// As it was asked for; a long one is cut.
     #[prost(string, optional, tag = "1")]
     pub resource_id: ::core::option::Option<::prost::alloc::string::String>,
-    /// A word for programs, such as `bad_value` or `too_many_clients`: README.md has them all.
+    /// A word for programs, such as `bad_value` or `too_many_clients`: docs/reference/limits.md has them all.
     #[prost(string, optional, tag = "2")]
     pub reason: ::core::option::Option<::prost::alloc::string::String>,
     /// A sentence for people. It names the field.
@@ -215,7 +217,8 @@ pub struct ServerCapacityResourceResponse {
     #[prost(message, repeated, tag = "100")]
     pub terms: ::prost::alloc::vec::Vec<Terms>,
 }
-/// What the claims of one priority were divided by. None of the fields besides `priority`: everybody gets what they want.
+/// What the claims of one priority were divided by. None of the fields besides `priority`: everybody gets what they
+/// want.
 #[derive(Clone, Copy, PartialEq, ::prost::Message)]
 pub struct Terms {
     #[prost(int64, optional, tag = "1")]

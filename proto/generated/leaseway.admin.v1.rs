@@ -91,7 +91,8 @@ pub struct PeerReport {
     pub grpc_address: ::prost::alloc::string::String,
     #[prost(enumeration = "Role", tag = "4")]
     pub role: i32,
-    /// The newest term and log position that are known of it. A position is known of the one that answers, and to the master of all.
+    /// The newest term and log position that are known of it. A position is known of the one that answers, and to the
+    /// master of all.
     #[prost(uint64, tag = "5")]
     pub term: u64,
     #[prost(uint64, optional, tag = "6")]
@@ -173,9 +174,10 @@ pub mod node_client {
     use tonic::codegen::*;
     use tonic::codegen::http::Uri;
     /// Any peer reads. What changes something needs the master: another peer answers FAILED_PRECONDITION, with the metadata
-    /// `leaseway-master` naming the *admin* address of the master if it is known. UNAVAILABLE: there is no master at the moment, or it
-    /// was deposed while it was asked and the change may or may not have been made. UNIMPLEMENTED: this server keeps nothing (it was
-    /// started without a data directory). UNAUTHENTICATED: `authorization: Bearer TOKEN` is missing or wrong.
+    /// `leaseway-master` naming the *admin* address of the master if it is known. UNAVAILABLE: there is no master at the
+    /// moment, or it was deposed while it was asked and the change may or may not have been made. UNIMPLEMENTED: this server
+    /// keeps nothing (it was started without a data directory). UNAUTHENTICATED: `authorization: Bearer TOKEN` is missing or
+    /// wrong.
     #[derive(Debug, Clone)]
     pub struct NodeClient<T> {
         inner: tonic::client::Grpc<T>,
@@ -457,9 +459,10 @@ pub mod node_server {
         >;
     }
     /// Any peer reads. What changes something needs the master: another peer answers FAILED_PRECONDITION, with the metadata
-    /// `leaseway-master` naming the *admin* address of the master if it is known. UNAVAILABLE: there is no master at the moment, or it
-    /// was deposed while it was asked and the change may or may not have been made. UNIMPLEMENTED: this server keeps nothing (it was
-    /// started without a data directory). UNAUTHENTICATED: `authorization: Bearer TOKEN` is missing or wrong.
+    /// `leaseway-master` naming the *admin* address of the master if it is known. UNAVAILABLE: there is no master at the
+    /// moment, or it was deposed while it was asked and the change may or may not have been made. UNIMPLEMENTED: this server
+    /// keeps nothing (it was started without a data directory). UNAUTHENTICATED: `authorization: Bearer TOKEN` is missing or
+    /// wrong.
     #[derive(Debug)]
     pub struct NodeServer<T> {
         inner: Arc<T>,

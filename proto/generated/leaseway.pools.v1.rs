@@ -242,8 +242,8 @@ pub struct SetAlarmResponse {}
 pub struct ReportLoadRequest {
     #[prost(string, tag = "1")]
     pub resource_id: ::prost::alloc::string::String,
-    /// For how long that counts; then the capacity is what the template says again. Absent: until the next report. What counts for a
-    /// time only is forgotten with the master; the rest is remembered.
+    /// For how long that counts; then the capacity is what the template says again. Absent: until the next report. What
+    /// counts for a time only is forgotten with the master; the rest is remembered.
     #[prost(uint64, optional, tag = "4")]
     pub valid_ms: ::core::option::Option<u64>,
     /// Neither: the capacity is what the template says again.
@@ -397,8 +397,8 @@ pub enum EventKind {
     Update = 4,
     /// The total has moved by more than a thousandth.
     Total = 5,
-    /// Priority clients have more than the total. Until `totals.underrun_ms` have passed assignments may be lowered; then the least important
-    /// lose theirs.
+    /// Priority clients have more than the total. Until `totals.underrun_ms` have passed assignments may be lowered; then
+    /// the least important lose theirs.
     Underrun = 6,
     /// They have not any more.
     Relieved = 7,
@@ -552,9 +552,9 @@ pub mod pools_client {
                 .insert(GrpcMethod::new("leaseway.pools.v1.Pools", "GetPool"));
             self.inner.unary(req, path, codec).await
         }
-        /// Assigns capacity to a client or a child node, or takes the assignment away. It is in force at once. INVALID_ARGUMENT: it is less
-        /// than `min_capacity`, or no part of the total. ABORTED: the client is connected, and with this priority clients would have more
-        /// than the total.
+        /// Assigns capacity to a client or a child node, or takes the assignment away. It is in force at once.
+        /// INVALID_ARGUMENT: it is less than `min_capacity`, or no part of the total. ABORTED: the client is connected, and
+        /// with this priority clients would have more than the total.
         pub async fn set_client_capacity(
             &mut self,
             request: impl tonic::IntoRequest<super::SetClientCapacityRequest>,
@@ -629,8 +629,8 @@ pub mod pools_client {
                 .insert(GrpcMethod::new("leaseway.pools.v1.Pools", "ListClients"));
             self.inner.unary(req, path, codec).await
         }
-        /// What happens in a pool, from now on. The first event is BEGIN. The stream ends with UNAVAILABLE when the server stops to be the master;
-        /// the next master has another stream.
+        /// What happens in a pool, from now on. The first event is BEGIN. The stream ends with UNAVAILABLE when the server
+        /// stops to be the master; the next master has another stream.
         pub async fn subscribe(
             &mut self,
             request: impl tonic::IntoRequest<super::SubscribeRequest>,
@@ -680,8 +680,9 @@ pub mod pools_client {
                 .insert(GrpcMethod::new("leaseway.pools.v1.Pools", "SetAlarm"));
             self.inner.unary(req, path, codec).await
         }
-        /// How much the protected resource can serve now. The capacity follows it, within `capacity_floor` and `capacity_ceiling` of the
-        /// template: for every algorithm, not for pools alone. ABORTED: the template has no such bounds, or a parent lends the capacity.
+        /// How much the protected resource can serve now. The capacity follows it, within `capacity_floor` and
+        /// `capacity_ceiling` of the template: for every algorithm, not for pools alone. ABORTED: the template has no such
+        /// bounds, or a parent lends the capacity.
         pub async fn report_load(
             &mut self,
             request: impl tonic::IntoRequest<super::ReportLoadRequest>,
@@ -726,9 +727,9 @@ pub mod pools_server {
             &self,
             request: tonic::Request<super::GetPoolRequest>,
         ) -> std::result::Result<tonic::Response<super::GetPoolResponse>, tonic::Status>;
-        /// Assigns capacity to a client or a child node, or takes the assignment away. It is in force at once. INVALID_ARGUMENT: it is less
-        /// than `min_capacity`, or no part of the total. ABORTED: the client is connected, and with this priority clients would have more
-        /// than the total.
+        /// Assigns capacity to a client or a child node, or takes the assignment away. It is in force at once.
+        /// INVALID_ARGUMENT: it is less than `min_capacity`, or no part of the total. ABORTED: the client is connected, and
+        /// with this priority clients would have more than the total.
         async fn set_client_capacity(
             &self,
             request: tonic::Request<super::SetClientCapacityRequest>,
@@ -758,8 +759,8 @@ pub mod pools_server {
             >
             + std::marker::Send
             + 'static;
-        /// What happens in a pool, from now on. The first event is BEGIN. The stream ends with UNAVAILABLE when the server stops to be the master;
-        /// the next master has another stream.
+        /// What happens in a pool, from now on. The first event is BEGIN. The stream ends with UNAVAILABLE when the server
+        /// stops to be the master; the next master has another stream.
         async fn subscribe(
             &self,
             request: tonic::Request<super::SubscribeRequest>,
@@ -772,8 +773,9 @@ pub mod pools_server {
             tonic::Response<super::SetAlarmResponse>,
             tonic::Status,
         >;
-        /// How much the protected resource can serve now. The capacity follows it, within `capacity_floor` and `capacity_ceiling` of the
-        /// template: for every algorithm, not for pools alone. ABORTED: the template has no such bounds, or a parent lends the capacity.
+        /// How much the protected resource can serve now. The capacity follows it, within `capacity_floor` and
+        /// `capacity_ceiling` of the template: for every algorithm, not for pools alone. ABORTED: the template has no such
+        /// bounds, or a parent lends the capacity.
         async fn report_load(
             &self,
             request: tonic::Request<super::ReportLoadRequest>,

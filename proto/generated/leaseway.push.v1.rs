@@ -96,9 +96,9 @@ pub mod push_client {
             self.inner = self.inner.max_encoding_message_size(limit);
             self
         }
-        /// Hints for one holder, until either side ends the stream. The first, empty, is sent at once: from then on hints come;
-        /// what happened before is known by asking. There is one stream for each holder: a newer one takes the place of the older,
-        /// which ends with ABORTED. When the server stops streams end with UNAVAILABLE.
+        /// Hints for one holder, until either side ends the stream. The first, empty, is sent at once: from then on hints
+        /// come; what happened before is known by asking. There is one stream for each holder: a newer one takes the place of
+        /// the older, which ends with ABORTED. When the server stops streams end with UNAVAILABLE.
         pub async fn watch(
             &mut self,
             request: impl tonic::IntoRequest<super::WatchRequest>,
@@ -144,9 +144,9 @@ pub mod push_server {
             >
             + std::marker::Send
             + 'static;
-        /// Hints for one holder, until either side ends the stream. The first, empty, is sent at once: from then on hints come;
-        /// what happened before is known by asking. There is one stream for each holder: a newer one takes the place of the older,
-        /// which ends with ABORTED. When the server stops streams end with UNAVAILABLE.
+        /// Hints for one holder, until either side ends the stream. The first, empty, is sent at once: from then on hints
+        /// come; what happened before is known by asking. There is one stream for each holder: a newer one takes the place of
+        /// the older, which ends with ABORTED. When the server stops streams end with UNAVAILABLE.
         async fn watch(
             &self,
             request: tonic::Request<super::WatchRequest>,

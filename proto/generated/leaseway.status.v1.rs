@@ -64,8 +64,8 @@ pub struct Uplink {
     /// Where the parent is, as this server was told.
     #[prost(string, repeated, tag = "2")]
     pub parent: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
-    /// Whom it asks there at present: the parent's master, as far as is known. Empty while another peer of this node is master, who
-    /// asks instead; then all that follows is empty, too.
+    /// Whom it asks there at present: the parent's master, as far as is known. Empty while another peer of this node is
+    /// master, who asks instead; then all that follows is empty, too.
     #[prost(string, tag = "3")]
     pub master: ::prost::alloc::string::String,
     /// For how long this peer has been asking.
@@ -140,7 +140,8 @@ pub struct Supply {
     #[prost(message, repeated, tag = "4")]
     pub terms: ::prost::alloc::vec::Vec<Terms>,
 }
-/// What the claims of one priority were divided by. None of the fields besides `priority`: everybody gets what they want.
+/// What the claims of one priority were divided by. None of the fields besides `priority`: everybody gets what they
+/// want.
 #[derive(Clone, Copy, PartialEq, ::prost::Message)]
 pub struct Terms {
     #[prost(sint32, tag = "1")]

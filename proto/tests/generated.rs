@@ -41,8 +41,8 @@ fn generated_code_is_up_to_date() {
     assert!(drifted.is_empty(), "{drifted:?} differ from the .proto files: run `BLESS=1 cargo test -p leaseway-proto`");
 }
 
-/// Decoding a missing required field yields its default without a word. As `optional` it becomes an `Option`: the parser can
-/// name what is missing, and `Some` is always written, zeros too, which strict proto2 peers need.
+/// Decoding a missing required field yields its default without a word. As `optional` it becomes an `Option`: the
+/// parser can name what is missing, and `Some` is always written, zeros too, which strict proto2 peers need.
 fn required_as_optional(mut set: FileDescriptorSet) -> FileDescriptorSet {
     use protox::prost_reflect::prost_types::field_descriptor_proto::Label;
     for message in set.file.iter_mut().flat_map(|file| &mut file.message_type) {

@@ -1,4 +1,5 @@
-//! Asking a peer what operators ask: over its admin address, with a token if need be, and at the master if it must be there.
+//! Asking a peer what operators ask: over its admin address, with a token if need be, and at the master if it must be
+//! there.
 
 use std::{fs, path::PathBuf, time::Duration};
 
@@ -31,8 +32,8 @@ const MESSAGE_OVERHEAD: usize = 64 << 10;
 /// Where to find a peer's admin address.
 #[derive(clap::Args)]
 pub(crate) struct AdminTarget {
-    /// The admin address of any peer of the node; what needs the master finds it from there. Several, with commas: where one
-    /// cannot answer the next is asked
+    /// The admin address of any peer of the node; what needs the master finds it from there. Several, with commas:
+    /// where one cannot answer the next is asked
     #[arg(
         long,
         env = "LEASEWAY_ADMIN",

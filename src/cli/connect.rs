@@ -28,8 +28,8 @@ pub(crate) const MOST_SECONDS: u64 = 3600;
 /// Where to find a server.
 #[derive(clap::Args)]
 pub(crate) struct Target {
-    /// Any server of the node; it names the master if it is not. Several, with commas: where one cannot answer the next is
-    /// asked
+    /// Any server of the node; it names the master if it is not. Several, with commas: where one cannot answer the next
+    /// is asked
     #[arg(
         long,
         env = "LEASEWAY_SERVER",

@@ -86,7 +86,8 @@ pub(crate) fn number(value: f64) -> String {
     text.trim_end_matches('0').trim_end_matches('.').to_owned()
 }
 
-/// A moment in seconds since the epoch. What no calendar has (a clock that was set wrong) becomes the nearest that one has.
+/// A moment in seconds since the epoch. What no calendar has (a clock that was set wrong) becomes the nearest that one
+/// has.
 pub(crate) fn utc(unix: i64) -> String {
     const LAST: u64 = 253_402_300_799;
     let seconds = u64::try_from(unix).unwrap_or(0).min(LAST);

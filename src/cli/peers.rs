@@ -160,8 +160,8 @@ impl Add {
     }
 }
 
-/// What to start on the new machine. Where clients and operators reach it is for it to say; beside its peer listener is a
-/// good place.
+/// What to start on the new machine. Where clients and operators reach it is for it to say; beside its peer listener is
+/// a good place.
 fn command(name: &str, address: &str, peers: &ListPeersResponse) -> String {
     let others = peers.peer.iter().filter(|peer| peer.name != name);
     let mut all: Vec<String> = others.map(|peer| format!("{}={}", peer.name, peer.peer_address)).collect();

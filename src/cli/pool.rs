@@ -87,7 +87,8 @@ impl Who {
     }
 }
 
-/// Assigns capacity to a client, which is a priority client from then on. In force at once, whether it is connected or not.
+/// Assigns capacity to a client, which is a priority client from then on. In force at once, whether it is connected or
+/// not.
 #[derive(Args)]
 pub(crate) struct Set {
     #[command(flatten)]
@@ -134,7 +135,8 @@ impl Set {
     }
 }
 
-/// Shows what is assigned to a client, in the first line; and how it stands: what it has and has cost, or that it is not connected.
+/// Shows what is assigned to a client, in the first line; and how it stands: what it has and has cost, or that it is
+/// not connected.
 #[derive(Args)]
 pub(crate) struct Get {
     #[command(flatten)]
@@ -161,8 +163,8 @@ impl Get {
     }
 }
 
-/// Says how much the protected resource can serve now. The capacity follows it, within `capacity_floor` and `capacity_ceiling` of
-/// the template; a template without them has a capacity that nobody moves.
+/// Says how much the protected resource can serve now. The capacity follows it, within `capacity_floor` and
+/// `capacity_ceiling` of the template; a template without them has a capacity that nobody moves.
 #[derive(Args)]
 pub(crate) struct ReportLoad {
     /// The resource; it need not be a pool

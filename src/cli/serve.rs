@@ -60,8 +60,8 @@ pub(crate) struct Serve {
 #[derive(Args)]
 #[command(next_help_heading = "A place in a tree")]
 struct ParentFlags {
-    /// Where the capacity comes from: gRPC addresses of the parent node's peers. It says how much of everything there is for
-    /// this node, and how it is divided; so there is no --config
+    /// Where the capacity comes from: gRPC addresses of the parent node's peers. It says how much of everything there
+    /// is for this node, and how it is divided; so there is no --config
     #[arg(long, env = "LEASEWAY_PARENT", value_name = "HOST:PORT,…", value_delimiter = ',')]
     parent: Vec<String>,
     /// What this node is called at its parent, the same for all its peers; no two children of a parent may share one
@@ -86,7 +86,8 @@ impl ParentFlags {
 #[derive(Args)]
 #[command(next_help_heading = "Memory and peers")]
 struct PeerFlags {
-    /// Where promises, configuration and votes are kept, so that a restart forgets nothing. Without it nothing is remembered
+    /// Where promises, configuration and votes are kept, so that a restart forgets nothing. Without it nothing is
+    /// remembered
     #[arg(long, env = "LEASEWAY_DATA", value_name = "DIRECTORY")]
     data: Option<PathBuf>,
     /// All peers of this node and where they listen for each other, this one (--id) included: a=10.0.0.1:5120,b=…
@@ -128,7 +129,8 @@ struct PeerFlags {
     /// What a new master knows: all that was promised, or what holders tell it while it learns
     #[arg(long, env = "LEASEWAY_HANDOVER", default_value = "promises", value_enum)]
     handover: HandoverFlag,
-    /// How soon a silent master is replaced: one-site, several-sites, or HEARTBEAT,MIN,MAX in milliseconds; the same for all peers
+    /// How soon a silent master is replaced: one-site, several-sites, or HEARTBEAT,MIN,MAX in milliseconds; the same
+    /// for all peers
     #[arg(long, env = "LEASEWAY_TIMING", default_value = "one-site", value_name = "TIMING", requires = "data")]
     timing: TimingFlag,
 }
@@ -137,8 +139,8 @@ struct PeerFlags {
 #[derive(Args)]
 #[command(next_help_heading = "Operators")]
 struct AdminFlags {
-    /// Where `leaseway pool`, and with --data `leaseway config apply` and `leaseway peers`, are served [default: 127.0.0.1:5160
-    /// with --data, nowhere without]
+    /// Where `leaseway pool`, and with --data `leaseway config apply` and `leaseway peers`, are served [default:
+    /// 127.0.0.1:5160 with --data, nowhere without]
     #[arg(long, env = "LEASEWAY_ADMIN", value_name = "ADDRESS")]
     admin: Option<SocketAddr>,
     /// Whoever wants to change anything must know what is in this file; without it only loopback is served

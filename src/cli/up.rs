@@ -1,8 +1,8 @@
 //! `leaseway up`: nodes, and trees of them, as real processes on this machine, from one file.
 //!
-//! What it starts is nothing but `leaseway serve`, with flags that `--print` shows: what works here works by hand, and on several
-//! machines. Deliberately absent: starting again what has ended. It is made to try things out and to see peers fail; whoever
-//! runs peers for others has an init system that does it better.
+//! What it starts is nothing but `leaseway serve`, with flags that `--print` shows: what works here works by hand, and
+//! on several machines. Deliberately absent: starting again what has ended. It is made to try things out and to see
+//! peers fail; whoever runs peers for others has an init system that does it better.
 
 mod data;
 mod file;
@@ -32,8 +32,8 @@ use crate::{
 /// What is run without a file.
 const THREE: &str = include_str!("../../cluster/three.yaml");
 
-/// Runs the peers of a node, or of a tree of nodes, on this machine until Ctrl-C. Peers that end are not started again: see
-/// what the others do.
+/// Runs the peers of a node, or of a tree of nodes, on this machine until Ctrl-C. Peers that end are not started again:
+/// see what the others do.
 #[derive(Args)]
 pub(crate) struct Up {
     /// What to run; --example prints one [default: three peers, a, b and c]

@@ -1,7 +1,7 @@
 //! Request counting over real leases: a [`Balancer`] whose backends are rates of a client.
 //!
-//! An operation is given to the backend whose turn it is, and then waits at that backend's limiter. Turns are in proportion to
-//! the leases, so no lease is ever exceeded and none is left unused while there is enough to do.
+//! An operation is given to the backend whose turn it is, and then waits at that backend's limiter. Turns are in
+//! proportion to the leases, so no lease is ever exceeded and none is left unused while there is enough to do.
 
 use std::{
     future::{Future, poll_fn},
@@ -46,11 +46,11 @@ struct Inner {
 }
 
 impl Balanced {
-    /// In the order of configuration, which decides between those that are equally urgent. Must be called within a tokio
-    /// runtime.
+    /// In the order of configuration, which decides between those that are equally urgent. Must be called within a
+    /// tokio runtime.
     ///
-    /// Wants of every rate must have been said: those of a backend that has no lease, and so is given nothing to do, would be
-    /// estimated at nothing for ever.
+    /// Wants of every rate must have been said: those of a backend that has no lease, and so is given nothing to do,
+    /// would be estimated at nothing for ever.
     pub fn new(backends: impl IntoIterator<Item = Rate>) -> Result<Balanced, OpenError> {
         let backends: Vec<Rate> = backends.into_iter().collect();
         if let Some(estimated) = backends.iter().find(|rate| rate.resource().estimates_wants()) {

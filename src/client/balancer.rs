@@ -3,8 +3,8 @@
 //! The share of a backend is a configured weight or the capacity of its lease. Whose turn it is says the
 //! [schedule](Schedule); what is added here is when a backend takes part, and a lock.
 //!
-//! Deliberately absent: waiting, and limiters. A pick says which backend an operation goes to; keeping to that backend's
-//! lease is the work of its limiter, and what to do if there is nobody to pick is the caller's choice.
+//! Deliberately absent: waiting, and limiters. A pick says which backend an operation goes to; keeping to that
+//! backend's lease is the work of its limiter, and what to do if there is nobody to pick is the caller's choice.
 
 mod members;
 mod schedule;
@@ -48,8 +48,8 @@ pub const RETRY: Duration = Duration::from_secs(60);
 /// assert_eq!(balancer.pick().map(|pick| *pick.backend()), Some("b"));
 /// ```
 ///
-/// Backends are known by their place in the configuration, which also decides between those that are equally urgent. The
-/// methods that take such an index panic if there is no such backend. One lock is held for as long as a pick takes.
+/// Backends are known by their place in the configuration, which also decides between those that are equally urgent.
+/// The methods that take such an index panic if there is no such backend. One lock is held for as long as a pick takes.
 #[derive(Debug)]
 pub struct Balancer<B> {
     backends: Box<[B]>,
@@ -92,10 +92,10 @@ impl<B> Balancer<B> {
 
     /// The backend whose turn it is among those that can be used now, as those whose limiter has a permit left.
     ///
-    /// Only the one whose turn it is gets asked; if it cannot be used it is as if it did not take part in this pick, and the
-    /// next is asked. So this costs as much as `pick` while there is room everywhere, and each refusal about two picks
-    /// more. Where many of very many refuse for long, [`pause`](Self::pause) them until they can be used: the most urgent
-    /// of them are asked again at each pick.
+    /// Only the one whose turn it is gets asked; if it cannot be used it is as if it did not take part in this pick,
+    /// and the next is asked. So this costs as much as `pick` while there is room everywhere, and each refusal about
+    /// two picks more. Where many of very many refuse for long, [`pause`](Self::pause) them until they can be used: the
+    /// most urgent of them are asked again at each pick.
     ///
     /// The lock is held meanwhile: `usable` has to be quick and must not call the balancer.
     pub fn pick_where(&self, mut usable: impl FnMut(&B) -> bool) -> Option<Pick<'_, B>> {
@@ -103,8 +103,8 @@ impl<B> Balancer<B> {
         Some(Pick { balancer: self, index })
     }
 
-    /// This backend, for a session that sticks to it: it pays as if it had been its turn, and the others catch up afterwards.
-    /// `None` if it does not take part now; then nobody pays, and `pick` finds another.
+    /// This backend, for a session that sticks to it: it pays as if it had been its turn, and the others catch up
+    /// afterwards. `None` if it does not take part now; then nobody pays, and `pick` finds another.
     pub fn pick_sticky(&self, index: usize) -> Option<Pick<'_, B>> {
         let index = self.current().pick_sticky(index)?;
         Some(Pick { balancer: self, index })
@@ -112,12 +112,12 @@ impl<B> Balancer<B> {
 
     /// What a backend's lease allows from now on; [`Capacity::NONE`] when the lease has ended.
     ///
-    /// Shares are milli-units of capacity, rounded down; a backend with less than one does not take part. Capacities beyond
-    /// [`Factor::MAX`] milli-units, about 1.4e11 units, count as that, and so does no limit: several backends without
-    /// limit share equally, and beside them those with a limit are picked next to never.
+    /// Shares are milli-units of capacity, rounded down; a backend with less than one does not take part. Capacities
+    /// beyond [`Factor::MAX`] milli-units, about 1.4e11 units, count as that, and so does no limit: several backends
+    /// without limit share equally, and beside them those with a limit are picked next to never.
     ///
-    /// What everybody is owed is kept in picks, not in units, so that nobody waits for long after leases have become much
-    /// smaller: see [`Schedule::rescale`]. This takes time in proportion to the number of backends.
+    /// What everybody is owed is kept in picks, not in units, so that nobody waits for long after leases have become
+    /// much smaller: see [`Schedule::rescale`]. This takes time in proportion to the number of backends.
     pub fn set_capacity(&self, index: usize, capacity: Capacity) {
         self.members().lease(index, milli_units(capacity));
     }
@@ -127,7 +127,8 @@ impl<B> Balancer<B> {
         self.members().configure(index, Factor::from(weight));
     }
 
-    /// Leaves a backend out until [`resume`](Self::resume), whatever its share: to drain it, or because it cannot be used.
+    /// Leaves a backend out until [`resume`](Self::resume), whatever its share: to drain it, or because it cannot be
+    /// used.
     pub fn pause(&self, index: usize) {
         self.members().pause(index, true);
     }
@@ -137,8 +138,8 @@ impl<B> Balancer<B> {
         self.members().pause(index, false);
     }
 
-    /// Leaves a backend out for a while, because an operation on it failed at this time. Failures while it is left out do
-    /// not make it longer.
+    /// Leaves a backend out for a while, because an operation on it failed at this time. Failures while it is left out
+    /// do not make it longer.
     pub fn failed(&self, index: usize, now: Instant) {
         self.members().failed(index, now, self.retry);
     }

@@ -27,7 +27,8 @@ use tokio::sync::oneshot;
 use crate::{BuildError, Builder, Client, Gauge, NotReady, Permit, Rate, Resource, limiter::Closed, session::Usable};
 
 impl Builder {
-    /// The client, in a thread of its own instead of a tokio runtime. The thread ends when the client and its handles are gone.
+    /// The client, in a thread of its own instead of a tokio runtime. The thread ends when the client and its handles
+    /// are gone.
     pub fn build_blocking(self) -> Result<Client, BuildError> {
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_all()

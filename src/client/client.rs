@@ -29,8 +29,8 @@ mod tests;
 /// As the servers have it.
 const RESOURCES_PER_REQUEST: usize = 1000;
 
-/// A client of a Leaseway (or Doorman) node: keeps the leases of the resources that are open, in a task of its own. Cheap to
-/// clone. When the last clone and the last resource are gone, everything is given back; to wait for that, call
+/// A client of a Leaseway (or Doorman) node: keeps the leases of the resources that are open, in a task of its own.
+/// Cheap to clone. When the last clone and the last resource are gone, everything is given back; to wait for that, call
 /// [`close`](Self::close).
 ///
 /// ```no_run
@@ -77,8 +77,8 @@ pub struct Builder {
 }
 
 impl Client {
-    /// A client with default settings. It connects by itself, and goes on trying: a server that is away is no error. Must be
-    /// called within a tokio runtime.
+    /// A client with default settings. It connects by itself, and goes on trying: a server that is away is no error.
+    /// Must be called within a tokio runtime.
     pub fn connect(endpoint: impl Into<String>) -> Result<Client, BuildError> {
         Client::builder().endpoint(endpoint).build()
     }
@@ -107,14 +107,14 @@ impl Client {
         self.keeper.shared.health()
     }
 
-    /// Waits until every resource that is open has its first lease, or says which has none and why. One that has ended or
-    /// never came is waited for, whatever the [`Mode`] lets through meanwhile.
+    /// Waits until every resource that is open has its first lease, or says which has none and why. One that has ended
+    /// or never came is waited for, whatever the [`Mode`] lets through meanwhile.
     pub async fn ready(&self, timeout: Duration) -> Result<(), NotReady> {
         self.keeper.shared.ready(None, timeout).await
     }
 
-    /// Gives everything back and waits until that is done, or has failed once: then leases end by themselves. What waits at a
-    /// limiter is told that it is closed. Does the same when called again.
+    /// Gives everything back and waits until that is done, or has failed once: then leases end by themselves. What
+    /// waits at a limiter is told that it is closed. Does the same when called again.
     pub async fn close(&self) {
         self.keeper.shared.close();
         self.keeper.shared.closed().await;
@@ -128,8 +128,8 @@ impl std::fmt::Debug for Client {
 }
 
 impl Builder {
-    /// A server of the node, as `HOST:PORT` (see [`endpoint::parse`]). Name several, and any of them will do: who is not the
-    /// master says who is.
+    /// A server of the node, as `HOST:PORT` (see [`endpoint::parse`]). Name several, and any of them will do: who is
+    /// not the master says who is.
     #[must_use]
     pub fn endpoint(mut self, endpoint: impl Into<String>) -> Builder {
         self.endpoints.push(endpoint.into());
@@ -143,8 +143,8 @@ impl Builder {
         self
     }
 
-    /// What the client calls itself, instead of `HOST:PID:NUMBER`. No two clients that run at the same time may share one:
-    /// what one has been given would be taken for the other's.
+    /// What the client calls itself, instead of `HOST:PID:NUMBER`. No two clients that run at the same time may share
+    /// one: what one has been given would be taken for the other's.
     #[must_use]
     pub fn id(mut self, id: impl Into<String>) -> Builder {
         self.id = Some(id.into());
@@ -241,8 +241,8 @@ impl Builder {
     }
 }
 
-/// `HOST:PID:NUMBER`: no two clients that run at the same time have the same. Numbers begin anywhere: in containers that share
-/// the name of their host every process may have the same id.
+/// `HOST:PID:NUMBER`: no two clients that run at the same time have the same. Numbers begin anywhere: in containers
+/// that share the name of their host every process may have the same id.
 fn unique_id() -> String {
     static FIRST: LazyLock<u64> = LazyLock::new(|| u64::from(fastrand::u32(..)));
     static NUMBER: AtomicU64 = AtomicU64::new(0);

@@ -4,20 +4,20 @@
 //! more demand than it has capacity, and never ask for more. Those who wait count besides, with what it takes to serve
 //! them within a second, for as long as they wait.
 //!
-//! Callers that only come back when they have been served hide what they would do without a limit: one that waits for half
-//! of its time would come twice as often. How often that is shows while nobody waits: so the demand is what arrives in that time,
-//! divided by that time, if that is more than what arrives altogether. Callers that come anyway, served or not, come as
-//! often then as they always do; so they are not taken for more than they are.
+//! Callers that only come back when they have been served hide what they would do without a limit: one that waits for
+//! half of its time would come twice as often. How often that is shows while nobody waits: so the demand is what
+//! arrives in that time, divided by that time, if that is more than what arrives altogether. Callers that come anyway,
+//! served or not, come as often then as they always do; so they are not taken for more than they are.
 //!
-//! When somebody waits nearly all of the time there is no such time to look at. If the line does not get shorter meanwhile the
-//! capacity is doubled, until it does or the server gives no more. This is a guess: it is gone with the line. Callers
-//! that wait because there is no lease yet say nothing about scarcity: they are a burst to be served, and the look at the flow begins
-//! after them.
+//! When somebody waits nearly all of the time there is no such time to look at. If the line does not get shorter
+//! meanwhile the capacity is doubled, until it does or the server gives no more. This is a guess: it is gone with the
+//! line. Callers that wait because there is no lease yet say nothing about scarcity: they are a burst to be served, and
+//! the look at the flow begins after them.
 //!
-//! More demand is believed at once, less slowly: asking for too little makes callers wait, asking for too much costs others
-//! for a few refreshes. So wants rise with the demand, and fall along an exponential with a time constant of three refresh
-//! intervals. In the first refresh interval too little is known for that: wants follow what has been seen. Of k arrivals
-//! about √k more or less would have been as likely; that spread remains.
+//! More demand is believed at once, less slowly: asking for too little makes callers wait, asking for too much costs
+//! others for a few refreshes. So wants rise with the demand, and fall along an exponential with a time constant of
+//! three refresh intervals. In the first refresh interval too little is known for that: wants follow what has been
+//! seen. Of k arrivals about √k more or less would have been as likely; that spread remains.
 //!
 //! The time is an argument. How often samples are taken does not matter, as long as there is one per refresh.
 
@@ -108,15 +108,15 @@ pub struct Demand {
 /// What a limiter says.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Sample {
-    /// Of a rate: what has [arrived](crate::limiter::RateLimiter::arrived), ever. Of a gauge: what is in use, or better its
-    /// [peak](crate::limiter::GaugeLimiter::take_peak), which includes those who wait and what came and went.
+    /// Of a rate: what has [arrived](crate::limiter::RateLimiter::arrived), ever. Of a gauge: what is in use, or better
+    /// its [peak](crate::limiter::GaugeLimiter::take_peak), which includes those who wait and what came and went.
     pub count: u64,
     /// Of a rate: what has arrived while [nobody waited](crate::limiter::RateLimiter::arrived_freely), ever.
     pub freely: u64,
     /// Permits that are waited for now; none besides a peak.
     pub waiting: u64,
-    /// For how long somebody has been [waiting](crate::limiter::RateLimiter::queued), ever. Gauges: nothing, for whoever
-    /// waits for a permit has said how many it wants.
+    /// For how long somebody has been [waiting](crate::limiter::RateLimiter::queued), ever. Gauges: nothing, for
+    /// whoever waits for a permit has said how many it wants.
     pub queued: Duration,
     /// What the limiter lets through.
     pub capacity: f64,
@@ -133,8 +133,8 @@ struct Line {
 }
 
 impl Line {
-    /// What callers may want of whom some have been served since the last look, while others have taken their places: by how much
-    /// of the time somebody waited, more than what there is. As long as none is served nothing is known.
+    /// What callers may want of whom some have been served since the last look, while others have taken their places:
+    /// by how much of the time somebody waited, more than what there is. As long as none is served nothing is known.
     fn look(&mut self, now: Millis, sample: &Sample) -> Option<f64> {
         let (span, served) = (now.since(self.at), sample.count.saturating_sub(sample.waiting));
         if span < LOOK || (sample.waiting > 0 && self.waiting > 0 && served <= self.served) {
@@ -178,8 +178,8 @@ impl Demand {
         }
     }
 
-    /// What a limiter says at `now`. Arrivals of a rate are counted from the first sample on, which belongs to the moment the
-    /// limiter was made.
+    /// What a limiter says at `now`. Arrivals of a rate are counted from the first sample on, which belongs to the
+    /// moment the limiter was made.
     pub fn sample(&mut self, now: Millis, sample: Sample) {
         self.level = self.remembered(now);
         self.at = Millis(self.at.0.max(now.0));
@@ -226,8 +226,8 @@ impl Demand {
         self.remembered(now).max(self.guess) + self.backlog
     }
 
-    /// When another sample would say more: soon while callers wait at a flow of which little is known, and when they have been
-    /// served, so that what was guessed for them is not held for a whole refresh interval.
+    /// When another sample would say more: soon while callers wait at a flow of which little is known, and when they
+    /// have been served, so that what was guessed for them is not held for a whole refresh interval.
     pub fn look_again(&self) -> Option<Millis> {
         let Source::Rate(steady) = &self.source else { return None };
         let age = steady.age(self.at);

@@ -1,7 +1,8 @@
-//! Where a server is reached, as people write it: `HOST:PORT`, a name or an address, with or without `http://` before it.
+//! Where a server is reached, as people write it: `HOST:PORT`, a name or an address, with or without `http://` before
+//! it.
 //!
-//! The client, the command line and what servers say of each other are all read here, so that what works in one place works in
-//! all. Names are looked up when a connection is made, not here.
+//! The client, the command line and what servers say of each other are all read here, so that what works in one place
+//! works in all. Names are looked up when a connection is made, not here.
 
 use std::{error::Error as _, net::Ipv6Addr};
 
@@ -23,8 +24,8 @@ pub struct BadEndpoint {
     pub why: String,
 }
 
-/// `HOST:PORT`, normalised: without a scheme, with a port ([`DEFAULT_PORT`] if none is named), and with an IPv6 address in
-/// brackets.
+/// `HOST:PORT`, normalised: without a scheme, with a port ([`DEFAULT_PORT`] if none is named), and with an IPv6 address
+/// in brackets.
 ///
 /// ```
 /// use leaseway_client::endpoint::parse;
@@ -59,7 +60,8 @@ pub fn parse_list(endpoints: &str) -> Result<Vec<String>, BadEndpoint> {
     endpoints.split(',').map(parse).collect()
 }
 
-/// What it means for a person that a request to `endpoint` has failed so: what is there instead of a server, if that can be told.
+/// What it means for a person that a request to `endpoint` has failed so: what is there instead of a server, if that
+/// can be told.
 pub fn explain(endpoint: &str, status: &Status) -> String {
     let message = status.message();
     let cause = cause(status);
@@ -143,7 +145,8 @@ fn split(address: &str) -> Result<(String, Option<&str>), String> {
     Ok((host.to_owned(), port))
 }
 
-/// What a URL and a resolver take. An underscore is no part of a host's name, but of many that container platforms give.
+/// What a URL and a resolver take. An underscore is no part of a host's name, but of many that container platforms
+/// give.
 fn check_host(host: &str) -> Result<(), String> {
     let odd = |c: &char| !(c.is_ascii_alphanumeric() || matches!(c, '.' | '-' | '_'));
     match host {

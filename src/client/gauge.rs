@@ -10,9 +10,9 @@ use crate::{
 
 /// A handle of a gauge. Clones share the lease and the permits, as do all handles of the same resource of a client.
 ///
-/// No more permits are out than the capacity allows, whole ones. When the capacity is cut, those that are out stay valid:
-/// nothing new is let in until enough came back, and meanwhile the server is told what is still in use, so that it gives
-/// it to nobody else.
+/// No more permits are out than the capacity allows, whole ones. When the capacity is cut, those that are out stay
+/// valid: nothing new is let in until enough came back, and meanwhile the server is told what is still in use, so that
+/// it gives it to nobody else.
 ///
 /// ```no_run
 /// # async fn example(client: leaseway_client::Client) -> Result<(), Box<dyn std::error::Error>> {
@@ -29,8 +29,8 @@ pub struct Gauge {
     limiter: GaugeLimiter,
 }
 
-/// Permits in use; dropping it returns them. It is a handle of its gauge as well: the lease is not given back while something
-/// is in use, unless the client is closed.
+/// Permits in use; dropping it returns them. It is a handle of its gauge as well: the lease is not given back while
+/// something is in use, unless the client is closed.
 #[derive(Debug)]
 #[must_use = "a permit that is dropped is returned"]
 pub struct Permit {

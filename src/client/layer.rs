@@ -1,7 +1,7 @@
 //! Limiters as middleware: `tower` layers, so that tonic, hyper, axum and reqwest users get them in one line.
 //!
-//! A request waits in the future that `call` returns, not in `poll_ready`: readiness can be asked for and never used, and
-//! would keep a permit from others meanwhile.
+//! A request waits in the future that `call` returns, not in `poll_ready`: readiness can be asked for and never used,
+//! and would keep a permit from others meanwhile.
 
 use std::{
     future::Future,
@@ -39,7 +39,8 @@ impl Limit for Rate {
     }
 }
 
-/// The permit is held until the response is there. What is streamed after that, a body for example, is no longer counted.
+/// The permit is held until the response is there. What is streamed after that, a body for example, is no longer
+/// counted.
 impl Limit for Gauge {
     type Permit = Permit;
 

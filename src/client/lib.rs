@@ -18,23 +18,25 @@
 //! # }
 //! ```
 //!
-//! How much there is to use comes from a Leaseway (or Doorman) node, as a lease: a capacity, and until when. The client asks
-//! again before it ends, finds the master among the servers of the node, and asks for as much as passes and waits at its
-//! limiters, or for what it is told to.
+//! How much there is to use comes from a Leaseway (or Doorman) node, as a lease: a capacity, and until when. The client
+//! asks again before it ends, finds the master among the servers of the node, and asks for as much as passes and waits
+//! at its limiters, or for what it is told to.
 //!
 //! # What it promises
 //!
-//! - While leases can be had, a limiter lets pass no more than the lease allows: over any time T at most capacity·T and a
-//!   burst; permits never more than the capacity, except those that were out when it was cut, which the server is told.
+//! - While leases can be had, a limiter lets pass no more than the lease allows: over any time T at most capacity·T and
+//!   a burst; permits never more than the capacity, except those that were out when it was cut, which the server is
+//!   told.
 //! - A lease ends when it ends. Then the [`Mode`] decides what is used; that is outside what the server promises.
 //! - Nothing here fails because a server is away. What waits goes on waiting; [`Client::health`] says what is going on.
 //! - Calls that wait can be given up at any time, and are served first come, first served.
 //!
 //! # What is where
 //!
-//! [`Client`] opens a [`Rate`], a [`Gauge`] or a bare [`Resource`]; [`layer`] has both as `tower` middleware; [`blocking`]
-//! is for threads; [`Balanced`] chooses among several backends. The parts can be used on their own: [`limiter`],
-//! [`demand`], [`balancer`], [`pool`] (what is told of use), and [`session`], the pure state machine that decides what to send and what still counts.
+//! [`Client`] opens a [`Rate`], a [`Gauge`] or a bare [`Resource`]; [`layer`] has both as `tower` middleware;
+//! [`blocking`] is for threads; [`Balanced`] chooses among several backends. The parts can be used on their own:
+//! [`limiter`], [`demand`], [`balancer`], [`pool`] (what is told of use), and [`session`], the pure state machine that
+//! decides what to send and what still counts.
 
 mod balanced;
 pub mod balancer;

@@ -3,12 +3,12 @@
 //! They know neither leases nor networks. Whoever knows the capacity calls `set_capacity`; until then nobody is let
 //! through. [`RateLimiter`] is for capacities per second, [`GaugeLimiter`] for things in use at the same time.
 //!
-//! Both keep one line: first come, first served. Nobody overtakes whoever waits, not even with `try_acquire`, and one who
-//! asks for much cannot be starved by many who ask for little. To stop waiting, drop the future: no permit is lost.
+//! Both keep one line: first come, first served. Nobody overtakes whoever waits, not even with `try_acquire`, and one
+//! who asks for much cannot be starved by many who ask for little. To stop waiting, drop the future: no permit is lost.
 //!
 //! There is no task and no thread behind a limiter: the future at the head of the line keeps the time for all. So a
-//! future that waits has to be polled or dropped. One that is kept and not polled holds up those behind it, until the next
-//! caller comes and sees that it is late.
+//! future that waits has to be polled or dropped. One that is kept and not polled holds up those behind it, until the
+//! next caller comes and sees that it is late.
 //!
 //! Waiting for a rate needs a tokio runtime with its timer on; a free permit needs none.
 
@@ -39,12 +39,12 @@ pub enum TryError {
     /// Others come first, or the capacity does not allow it yet.
     #[error("no permit is free now")]
     NotNow {
-        /// When it would be the caller's turn if nothing changes and nobody gives up; `None` if that cannot be known: there
-        /// is no capacity, or it depends on when others return what they have.
+        /// When it would be the caller's turn if nothing changes and nobody gives up; `None` if that cannot be known:
+        /// there is no capacity, or it depends on when others return what they have.
         retry_after: Option<Duration>,
     },
-    /// So many are never there at once while the capacity is what it is. Those who wait for a rate can have them all the
-    /// same.
+    /// So many are never there at once while the capacity is what it is. Those who wait for a rate can have them all
+    /// the same.
     #[error("more than the {burst} that can be had at once")]
     TooMany {
         /// The most that can be: the burst of a rate, the whole permits of a gauge.

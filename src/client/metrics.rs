@@ -1,5 +1,5 @@
-//! What a client counts, through the `metrics` facade: install any recorder to see it. The names are Doorman's where Doorman
-//! has one.
+//! What a client counts, through the `metrics` facade: install any recorder to see it. The names are Doorman's where
+//! Doorman has one.
 
 use std::{sync::Arc, time::Duration};
 

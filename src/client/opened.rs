@@ -137,8 +137,8 @@ impl Opened {
         *self.reported.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// In a pool: what has been used since the server was last told. Nothing can be said without a limiter by one who never says
-    /// anything; the server then takes it that all is used.
+    /// In a pool: what has been used since the server was last told. Nothing can be said without a limiter by one who
+    /// never says anything; the server then takes it that all is used.
     fn usage(&self, now: Millis, peak: u64) -> Option<Usage> {
         let mut place = self.place();
         let place = place.as_mut()?;
@@ -168,7 +168,8 @@ impl Opened {
         self.place.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The server has answered, and says where this client stands in a pool, if it is one. `told`: what its request said of use.
+    /// The server has answered, and says where this client stands in a pool, if it is one. `told`: what its request
+    /// said of use.
     pub(crate) fn placed(&self, now: Millis, state: Option<PoolState>, told: Option<Usage>) {
         let mut place = self.place();
         let before = place.take();

@@ -1,4 +1,5 @@
-//! Says in words that no server answers: once, when it is certain that this is no hiccup, then now and then, and when it is over.
+//! Says in words that no server answers: once, when it is certain that this is no hiccup, then now and then, and when
+//! it is over.
 
 use std::{collections::BTreeMap, sync::Arc};
 

@@ -1,8 +1,8 @@
 //! PRIORITY_POOL as a client sees it: where it stands there, and what the server is told of how much it uses.
 //!
-//! Use is counted from what was told with the request whose answer brought the newest lease: nothing is told twice, and what is
-//! used while a request is under way is told with the next. If an answer is lost, the same lease is echoed with all that has been used
-//! since; the server counts what is new in that.
+//! Use is counted from what was told with the request whose answer brought the newest lease: nothing is told twice, and
+//! what is used while a request is under way is told with the next. If an answer is lost, the same lease is echoed with
+//! all that has been used since; the server counts what is new in that.
 //!
 //! Nothing is counted or sent where the server has not said that the resource is a pool: others have no use for it.
 

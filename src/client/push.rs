@@ -1,5 +1,5 @@
-//! Hints from the server that asking now would change something. Servers that speak only the original protocol have none:
-//! then the client lives by its refresh intervals, as it does while the stream is down.
+//! Hints from the server that asking now would change something. Servers that speak only the original protocol have
+//! none: then the client lives by its refresh intervals, as it does while the stream is down.
 
 use std::{future::Future, pin::Pin, sync::Arc};
 
@@ -90,8 +90,8 @@ impl Hints {
         }
     }
 
-    /// The server behind `connection` has answered as master: hints come from there. A stream that has broken is asked for at
-    /// once, at most one in [`PAUSE_FIRST`]: the answer shows that the server is there.
+    /// The server behind `connection` has answered as master: hints come from there. A stream that has broken is asked
+    /// for at once, at most one in [`PAUSE_FIRST`]: the answer shows that the server is there.
     pub fn follow(&mut self, connection: &Arc<Connection>) {
         if self.connection.as_ref().is_some_and(|known| Arc::ptr_eq(known, connection)) {
             if let Stage::Idle(until) = &mut self.stage

@@ -39,8 +39,8 @@ impl ResourceBuilder {
         self
     }
 
-    /// How important this client claims to be; what that means is up to the resource (default 0). The server may count it at
-    /// another: see [`Resource::priority`].
+    /// How important this client claims to be; what that means is up to the resource (default 0). The server may count
+    /// it at another: see [`Resource::priority`].
     pub fn priority(mut self, priority: i64) -> ResourceBuilder {
         self.priority = priority;
         self
@@ -98,8 +98,8 @@ impl ResourceBuilder {
     }
 }
 
-/// A handle of a resource. All handles of one resource, however they were made, share one lease and one limiter; with the
-/// last the lease is given back.
+/// A handle of a resource. All handles of one resource, however they were made, share one lease and one limiter; with
+/// the last the lease is given back.
 pub struct Resource {
     keeper: Arc<Keeper>,
     opened: Arc<Opened>,
@@ -153,10 +153,10 @@ impl Resource {
         self.opened.pool()
     }
 
-    /// Says what was used since this was last said: so many units, and for how long of that time the capacity was in use. For a
-    /// handle without a limiter ([`open`](ResourceBuilder::open)); the others count by themselves. In a pool (PRIORITY_POOL) the server
-    /// bills the units, and takes one that is busy for a part of the time to use that part of its capacity. One that never says
-    /// anything is taken to use all it has; elsewhere nothing is sent.
+    /// Says what was used since this was last said: so many units, and for how long of that time the capacity was in
+    /// use. For a handle without a limiter ([`open`](ResourceBuilder::open)); the others count by themselves. In a pool
+    /// (PRIORITY_POOL) the server bills the units, and takes one that is busy for a part of the time to use that part
+    /// of its capacity. One that never says anything is taken to use all it has; elsewhere nothing is sent.
     ///
     /// ```no_run
     /// # async fn work() -> std::time::Duration { std::time::Duration::from_millis(40) }
@@ -173,8 +173,8 @@ impl Resource {
         if self.opened.report_use(units, busy) { Ok(()) } else { Err(OpenError::HasLimiter(self.id().to_owned())) }
     }
 
-    /// At what priority the server counts this client: as the last answer named it, and as claimed until one does. The claim
-    /// stays what it is, so that a cap that is lifted is not kept up by the client itself.
+    /// At what priority the server counts this client: as the last answer named it, and as claimed until one does. The
+    /// claim stays what it is, so that a cap that is lifted is not kept up by the client itself.
     pub fn priority(&self) -> i64 {
         self.opened.counted_at()
     }

@@ -1,21 +1,24 @@
-//! A session with the master of a node, as a pure state machine: when to ask, what to send, which answer still counts, and what
-//! an ended lease means. Time and randomness come from outside, so that the same code runs under the tokio driver of
-//! this crate, in the uplink of a child node and in simulation.
+//! A session with the master of a node, as a pure state machine: when to ask, what to send, which answer still counts,
+//! and what an ended lease means. Time and randomness come from outside, so that the same code runs under the tokio
+//! driver of this crate, in the uplink of a child node and in simulation.
 //!
-//! The rules it keeps (numbers as in ARCHITECTURE.md):
+//! The rules it keeps (numbers as in docs/internals/lease-protocol.md):
 //!
 //! - Rule 6: one request is under way at a time; only the answer to the latest one counts, and a lease is counted from
 //!   when its request was *sent*.
 //! - All resources are asked for in one request, when the first of them is due.
-//! - What was given is confirmed by echoing it with the next request. Whoever has been cut asks again after 100 ms, only to
-//!   confirm (rule 10): somebody may be waiting for what it gave up.
-//! - A failure is followed by a pause that grows, and by the next endpoint. Redirects are followed at once, a few times.
-//! - A release names the newest lease it gives back and never overtakes a request that is under way. What was asked for but
-//!   never arrived is not given back: a release without a name that came late could free a newer lease. It ends by itself.
+//! - What was given is confirmed by echoing it with the next request. Whoever has been cut asks again after 100 ms,
+//!   only to confirm (rule 10): somebody may be waiting for what it gave up.
+//! - A failure is followed by a pause that grows, and by the next endpoint. Redirects are followed at once, a few
+//!   times.
+//! - A release names the newest lease it gives back and never overtakes a request that is under way. What was asked for
+//!   but never arrived is not given back: a release without a name that came late could free a newer lease. It ends by
+//!   itself.
 //!
-//! Deliberately absent: the wire, the clock, limiters. [`Session::poll`] says what to send, the caller sends it and reports
-//! what came back with [`Session::answered`], [`Session::redirected`] or [`Session::failed`].
+//! Deliberately absent: the wire, the clock, limiters. [`Session::poll`] says what to send, the caller sends it and
+//! reports what came back with [`Session::answered`], [`Session::redirected`] or [`Session::failed`].
 
+mod entry;
 mod lease;
 mod messages;
 mod pace;
@@ -30,12 +33,12 @@ use leaseway_core::{
     planted::{self, Fault},
 };
 
+use self::{entry::Entry, pace::GAP, route::Route};
 pub use self::{
     lease::{Lease, Mode, Wire},
     messages::{Ask, Basis, Body, Demand, Given, Outgoing, Release, Usable},
     pace::Pace,
 };
-use self::{pace::GAP, route::Route};
 use crate::Capacity;
 
 /// What a session is made of.
@@ -69,25 +72,6 @@ pub struct Session<D> {
     /// Nothing is sent before.
     pause_until: Millis,
     last_sent: Option<Millis>,
-}
-
-#[derive(Debug)]
-struct Entry<D> {
-    demand: D,
-    mode: Mode,
-    /// What was last asked for.
-    asked: Option<D>,
-    lease: Option<Lease>,
-    safe: Option<f64>,
-    /// A request for it has failed since there was a lease.
-    failed: bool,
-    due: Millis,
-    /// Not asked for before, not even together with others.
-    not_before: Millis,
-    /// A release has been sent: the lease may not be used any more, whatever becomes of the release.
-    given_back: bool,
-    /// What the caller was last told.
-    told: Option<Usable>,
 }
 
 #[derive(Debug)]
@@ -139,8 +123,8 @@ impl<D: Demand> Session<D> {
         }
     }
 
-    /// Wants `demand` of a resource from now on: a new one is asked for at once, a known one when its demand has changed
-    /// enough, else with the next refresh. Returns whether it will be asked for early.
+    /// Wants `demand` of a resource from now on: a new one is asked for at once, a known one when its demand has
+    /// changed enough, else with the next refresh. Returns whether it will be asked for early.
     pub fn want(&mut self, now: Millis, id: &Arc<str>, demand: D, mode: Mode) -> bool {
         let soon = self.soonest(now);
         if let Some(mut returning) = self.leaving.remove(id) {
@@ -249,8 +233,8 @@ impl<D: Demand> Session<D> {
         Some(Outgoing { number, target: Arc::clone(self.route.target()), deadline, body })
     }
 
-    /// When [`poll`](Self::poll) or [`changes`](Self::changes) should be called at the latest; `None`: not before something
-    /// else happens.
+    /// When [`poll`](Self::poll) or [`changes`](Self::changes) should be called at the latest; `None`: not before
+    /// something else happens.
     pub fn wake(&self, now: Millis) -> Option<Millis> {
         let send = match &self.under_way {
             Some(under_way) => Some(under_way.deadline),
@@ -352,8 +336,8 @@ impl<D: Demand> Session<D> {
         self.entries.get(id)?.lease.filter(|lease| lease.is_live(now))
     }
 
-    /// The master names the peers of its node: they are tried, too, after the endpoints that were given. Whoever was learnt before
-    /// and is not among them is forgotten.
+    /// The master names the peers of its node: they are tried, too, after the endpoints that were given. Whoever was
+    /// learnt before and is not among them is forgotten.
     pub fn learn(&mut self, peers: impl IntoIterator<Item = Arc<str>>) {
         self.route.learn(peers);
     }
@@ -393,7 +377,8 @@ impl<D: Demand> Session<D> {
         self.under_way.take_if(|under_way| under_way.number == number)
     }
 
-    /// What a fault makes of an answer that nobody waits for any more: it is taken for the answer to whatever was sent last.
+    /// What a fault makes of an answer that nobody waits for any more: it is taken for the answer to whatever was sent
+    /// last.
     fn late(&mut self, number: u64) -> Option<UnderWay> {
         let sent = self.last_sent.filter(|_| planted::is(Fault::TakesLateAnswers))?;
         let ids = self.entries.keys().cloned().collect();
@@ -469,47 +454,11 @@ impl<D: Demand> Session<D> {
         let shrank = capacity.get() < before * (1.0 - SHRUNK);
         let refresh = now.plus(self.pace.refresh(given.refresh, end.since(now), &mut self.rng));
         let scheduled = if shrank && given.token.is_some() { now.plus(GAP) } else { refresh };
-        // A hint or a change of demand while the request was under way has set it: then it is asked for again right after.
+        // A hint or a change of demand while the request was under way has set it: then it is asked for again right
+        // after.
         entry.due = entry.due.min(scheduled);
         entry.lease = Some(Lease { capacity, end, refresh: given.refresh, token: given.token, wire: given.wire });
         entry.safe = given.safe.or(entry.safe);
         entry.failed = false;
-    }
-}
-
-impl<D: Demand> Entry<D> {
-    fn new(demand: D, mode: Mode, now: Millis) -> Entry<D> {
-        Entry {
-            demand,
-            mode,
-            asked: None,
-            lease: None,
-            safe: None,
-            failed: false,
-            due: now,
-            not_before: Millis(0),
-            given_back: false,
-            told: None,
-        }
-    }
-
-    fn ask_by(&mut self, at: Millis) {
-        self.due = self.due.min(at.max(self.not_before));
-    }
-
-    fn usable(&self, now: Millis) -> Usable {
-        match self.lease {
-            Some(lease) if lease.is_live(now) => Usable { capacity: lease.capacity, basis: Basis::Lease },
-            None if !self.failed => Usable { capacity: Capacity::NONE, basis: Basis::Unknown },
-            _ => Usable { capacity: self.fallback(), basis: Basis::Fallback },
-        }
-    }
-
-    fn fallback(&self) -> Capacity {
-        match self.mode {
-            Mode::Safe => self.safe.map_or(Capacity::NONE, Capacity::safe),
-            Mode::Pessimistic => Capacity::NONE,
-            Mode::Optimistic => Capacity::of(self.demand.amount()),
-        }
     }
 }

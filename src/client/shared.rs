@@ -1,4 +1,5 @@
-//! What the handles of a client and its driver share: the session, the resources that are open, and how many handles each has.
+//! What the handles of a client and its driver share: the session, the resources that are open, and how many handles
+//! each has.
 
 use std::{
     collections::HashMap,
@@ -130,9 +131,9 @@ impl Shared {
         }
     }
 
-    /// With the lock held no foreign code is called: nobody is woken, for that may drop a task and with it a handle, and
-    /// nothing is logged or counted, for whoever records that may ask this client something. So a panic elsewhere cannot
-    /// leave the state half changed, and nobody waits for himself.
+    /// With the lock held no foreign code is called: nobody is woken, for that may drop a task and with it a handle,
+    /// and nothing is logged or counted, for whoever records that may ask this client something. So a panic elsewhere
+    /// cannot leave the state half changed, and nobody waits for himself.
     fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -392,7 +393,8 @@ impl Shared {
         for Change { opened, usable } in changes {
             let leased = |usable: &Usable| if usable.basis == Basis::Lease { usable.capacity } else { Capacity::NONE };
             let before = opened.usable();
-            // What is leased is written down before it is in force if it rises, and after it if it falls: the book errs upwards.
+            // What is leased is written down before it is in force if it rises, and after it if it falls: the book errs
+            // upwards.
             let (now, lease_rises) = (leased(&usable), leased(&usable) > leased(&before));
             let rises = usable.capacity > before.capacity;
             let write = || self.book.iter().for_each(|book| book.write(&self.id, &opened.id, now.get()));

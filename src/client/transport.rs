@@ -8,12 +8,13 @@ use std::{
 
 use tonic::transport::{Channel, Endpoint};
 
-/// A connection is shared until so many hold on to it. A client does so two or three times: it has a stream of hints, and
-/// its requests. Servers bound the streams of a connection, commonly at 1024 or at 100.
+/// A connection is shared until so many hold on to it. A client does so two or three times: it has a stream of hints,
+/// and its requests. Servers bound the streams of a connection, commonly at 1024 or at 100.
 const USES_PER_CONNECTION: usize = 96;
 
 /// A pool of connections by address. Clones share it. Every [`Client`](crate::Client) has one of its own unless
-/// [`Builder::transport`](crate::Builder::transport) says otherwise; a process with thousands of clients should share one.
+/// [`Builder::transport`](crate::Builder::transport) says otherwise; a process with thousands of clients should share
+/// one.
 #[derive(Clone, Default)]
 pub struct Transport {
     by_address: Arc<Mutex<ByAddress>>,

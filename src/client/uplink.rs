@@ -1,12 +1,14 @@
-//! The uplink of a child node as a pure state machine: when to ask the parent, about which resources, and what its answers lend.
+//! The uplink of a child node as a pure state machine: when to ask the parent, about which resources, and what its
+//! answers lend.
 //!
-//! It is the [`Session`] of a client whose demand is what a node's holders want together. What a node tells has to fit the lease
-//! it confirms: what is outstanding below is the truth for as long as the supply is the one that the resource had when it was
-//! condensed. So resources are condensed right before a request, in two steps: [`Uplink::due`] names them, and
-//! [`Uplink::poll`] takes what they say; one that could not say anything is left for later, and one that has forgotten its supply
-//! (a new life of a resource) makes the uplink forget the lease too (rule 7).
+//! It is the [`Session`] of a client whose demand is what a node's holders want together. What a node tells has to fit
+//! the lease it confirms: what is outstanding below is the truth for as long as the supply is the one that the resource
+//! had when it was condensed. So resources are condensed right before a request, in two steps: [`Uplink::due`] names
+//! them, and [`Uplink::poll`] takes what they say; one that could not say anything is left for later, and one that has
+//! forgotten its supply (a new life of a resource) makes the uplink forget the lease too (rule 7).
 //!
-//! Deliberately absent: the wire, the clock, resources. An uplink belongs to one reign of one master; the next begins anew.
+//! Deliberately absent: the wire, the clock, resources. An uplink belongs to one reign of one master; the next begins
+//! anew.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -106,7 +108,8 @@ impl Uplink {
         if self.session.is_due(now) { self.session.chosen(now) } else { Vec::new() }
     }
 
-    /// What to send now, if anything. `condensed` is what those that are [`due`](Self::due) say of themselves at this moment.
+    /// What to send now, if anything. `condensed` is what those that are [`due`](Self::due) say of themselves at this
+    /// moment.
     pub fn poll(
         &mut self,
         now: Millis,
@@ -154,8 +157,8 @@ impl Uplink {
         self.session.wake(now)
     }
 
-    /// The parent's master has answered request `number`. `None` if nobody waits for that any more; else what it has lent, to be
-    /// given to the resources before they are condensed again.
+    /// The parent's master has answered request `number`. `None` if nobody waits for that any more; else what it has
+    /// lent, to be given to the resources before they are condensed again.
     pub fn answered(&mut self, now: Millis, number: u64, granted: Vec<Granted>) -> Option<Vec<(Arc<str>, Supply)>> {
         let given = granted.iter().map(|granted| granted.given.clone()).collect();
         if !self.session.answered(now, number, given) {

@@ -1,5 +1,5 @@
-//! Between the session and the messages of the protocol. What a server sends is checked here: a malformed part is left out
-//! and told, never believed. Child nodes ask with other messages; what those share with these is public.
+//! Between the session and the messages of the protocol. What a server sends is checked here: a malformed part is left
+//! out and told, never believed. Child nodes ask with other messages; what those share with these is public.
 
 use std::{sync::Arc, time::Duration};
 
@@ -50,7 +50,8 @@ pub fn release_capacity(client: &str, releases: Vec<Release>) -> wire::ReleaseCa
     wire::ReleaseCapacityRequest { client_id: Some(client.to_owned()), resource_id, token, is_server: None }
 }
 
-/// The leases of an answer, and the names of those that make no sense. `sent` is when the request left, since the epoch.
+/// The leases of an answer, and the names of those that make no sense. `sent` is when the request left, since the
+/// epoch.
 pub(crate) fn given(answer: Vec<wire::ResourceResponse>, sent: Duration) -> (Vec<Given>, Vec<String>) {
     let mut malformed = Vec::new();
     let given = answer.into_iter().filter_map(|response| {
@@ -111,8 +112,8 @@ pub fn lease(id: &Arc<str>, lease: &wire::Lease, safe: Option<f64>, sent: Durati
     })
 }
 
-/// Why nothing was answered, if something was wrong with what was asked or there was no room for it: to whom asks that is as if the
-/// request had been refused.
+/// Why nothing was answered, if something was wrong with what was asked or there was no room for it: to whom asks that
+/// is as if the request had been refused.
 pub fn refusal(problems: &[wire::Problem], answered: usize) -> Option<tonic::Status> {
     let passes = |reason: &str| matches!(reason, "too_soon" | "not_yet");
     let problem = problems.iter().find(|problem| !passes(problem.reason()))?;
@@ -124,8 +125,8 @@ pub fn refusal(problems: &[wire::Problem], answered: usize) -> Option<tonic::Sta
     (answered == 0).then_some(refused)
 }
 
-/// Whether an answer says that somebody else has to be asked, and whom, if that is known: the presence of a mastership is the
-/// only sign of "I am not the master".
+/// Whether an answer says that somebody else has to be asked, and whom, if that is known: the presence of a mastership
+/// is the only sign of "I am not the master".
 pub fn elsewhere(mastership: Option<wire::Mastership>) -> Option<Option<String>> {
     mastership.map(|mastership| mastership.master_address.filter(|address| !address.is_empty()))
 }
@@ -138,8 +139,8 @@ pub(crate) fn peers(answer: &wire::DiscoveryResponse) -> Vec<Arc<str>> {
 /// Longer than any sensible lease, short enough to be added to any time.
 const LONGEST_SECS: u64 = 10 * 365 * 86_400;
 
-/// How long a lease lasts, counted from when its request was sent. A server that speaks only the original protocol gives the
-/// end by its own clock: then it is as wrong as the two clocks differ.
+/// How long a lease lasts, counted from when its request was sent. A server that speaks only the original protocol
+/// gives the end by its own clock: then it is as wrong as the two clocks differ.
 fn length(remaining_ms: Option<i64>, expiry_time: i64, sent: Duration) -> Millis {
     let millis = remaining_ms.map_or_else(
         || i128::from(expiry_time) * 1000 - i128::try_from(sent.as_millis()).unwrap_or(i128::MAX),

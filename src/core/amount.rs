@@ -1,9 +1,10 @@
 //! Amounts of capacity, and sums of them that never drift.
 //!
-//! An [`Amount`] is finite, not negative and at most [`Amount::MAX`]. A [`Sum`] counts units of 2⁻⁵² in an integer. Every `f64`
-//! from 1 upwards is a whole number of them; below 1 an amount counts as the next whole number (at most 2.3e-16 too much, so
-//! that "held" errs upwards). Adding and taking away are exact: after any number of updates, in any order, a sum is what it
-//! would be if it were computed anew, and "Σ held ≤ capacity" is a comparison of integers, not of roundings.
+//! An [`Amount`] is finite, not negative and at most [`Amount::MAX`]. A [`Sum`] counts units of 2⁻⁵² in an integer.
+//! Every `f64` from 1 upwards is a whole number of them; below 1 an amount counts as the next whole number (at most
+//! 2.3e-16 too much, so that "held" errs upwards). Adding and taking away are exact: after any number of updates, in
+//! any order, a sum is what it would be if it were computed anew, and "Σ held ≤ capacity" is a comparison of integers,
+//! not of roundings.
 
 use std::{
     fmt,
@@ -112,8 +113,8 @@ impl Sum {
     /// The sum of nothing.
     pub const ZERO: Sum = Sum(0);
 
-    /// As a plain number, to within two roundings. (The conversion of 128 bits that comes with the language is exact to one
-    /// and takes several times as long, which walks down the index of claims would notice.)
+    /// As a plain number, to within two roundings. (The conversion of 128 bits that comes with the language is exact to
+    /// one and takes several times as long, which walks down the index of claims would notice.)
     pub fn get(self) -> f64 {
         const HIGH: f64 = (1u128 << 64) as f64 / UNITS;
         let magnitude = self.0.unsigned_abs();
@@ -144,8 +145,8 @@ impl Sum {
 
 impl From<Amount> for Sum {
     fn from(amount: Amount) -> Sum {
-        // Taken apart by hand for the same reason as in `get`. A normal number is mantissa · 2^(exponent − 1075); what is
-        // smaller than that is far below one unit.
+        // Taken apart by hand for the same reason as in `get`. A normal number is mantissa · 2^(exponent − 1075); what
+        // is smaller than that is far below one unit.
         let bits = amount.0.to_bits();
         let exponent = (bits >> 52) as i32;
         let mantissa = (bits & ((1 << 52) - 1)) | 1 << 52;
@@ -228,7 +229,8 @@ mod tests {
         assert_eq!(Sum::from(Amount::clamped(-0.0)), Sum::ZERO);
     }
 
-    /// A day at 1,000 updates a second, with amounts of very different sizes. An `f64` sum is off after this; ours is not.
+    /// A day at 1,000 updates a second, with amounts of very different sizes. An `f64` sum is off after this; ours is
+    /// not.
     #[test]
     fn a_days_worth_of_updates_leaves_no_drift() {
         let mut sum = Sum::ZERO;

@@ -1,9 +1,10 @@
 //! Division: what everyone should end up with. A pure function of capacity and claims; it knows nothing about leases.
 //!
-//! The function is kept in a form that can be asked about one claim at a time: the claims stand in an [`index`](self::index)
-//! with sums over any prefix, from which the [`Terms`] of a band (the level, or the equal share and the top-up ratio) follow
-//! in a single walk. What a claim is due follows from the terms and the claim alone. So a request costs the same whoever else
-//! there is, and a child node that is told the terms can apply them to its own clients.
+//! The function is kept in a form that can be asked about one claim at a time: the claims stand in an
+//! [`index`](self::index) with sums over any prefix, from which the [`Terms`] of a band (the level, or the equal share
+//! and the top-up ratio) follow in a single walk. What a claim is due follows from the terms and the claim alone. So a
+//! request costs the same whoever else there is, and a child node that is told the terms can apply them to its own
+//! clients.
 
 mod index;
 mod order;
@@ -369,8 +370,9 @@ impl Division {
         (below, through.minus(below), (Sum::from(self.capacity) - above.wants).max(Sum::ZERO))
     }
 
-    /// The equal share, and which part of the wants beyond it can be paid for: by the shares that are not used. Below a parent
-    /// the share is everybody's in the whole tree, and its lease pays; if that does not even pay for the shares, they sink.
+    /// The equal share, and which part of the wants beyond it can be paid for: by the shares that are not used. Below a
+    /// parent the share is everybody's in the whole tree, and its lease pays; if that does not even pay for the shares,
+    /// they sink.
     fn share(&self, band: i16, below: Totals, members: Totals, capacity: Sum) -> Terms {
         let equal = self.equal_share(band).unwrap_or_else(|| capacity.get() / members.weight as f64);
         let modest = self.index.before(Key::after(band, equal)).minus(below);
@@ -395,8 +397,9 @@ impl Division {
     }
 }
 
-/// The level λ with Σ min(wants, λ·weight) = capacity, over the `members` of a band. Claims that want less per weight than λ come
-/// first in the index: walk down to where the next claim no longer fits, and share what is left among the weights from there on.
+/// The level λ with Σ min(wants, λ·weight) = capacity, over the `members` of a band. Claims that want less per weight
+/// than λ come first in the index: walk down to where the next claim no longer fits, and share what is left among the
+/// weights from there on.
 fn level(index: &Index, band: i16, below: Totals, members: Totals, capacity: Sum) -> Terms {
     let (start, end) = (Key::band_start(band), Key::band_end(band));
     let satisfied = index.prefix_where(|key, before| {

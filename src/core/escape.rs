@@ -1,8 +1,8 @@
 //! Text of strangers where people read it: terminals, logs, pages.
 //!
-//! An id may hold any character. Those that move a cursor, begin a line, turn the direction of writing or cannot be seen
-//! at all are written out as JSON writes them (`\n`, `\u001b`, `\u202e`), so that what is escaped in a JSON string stays
-//! valid JSON.
+//! An id may hold any character. Those that move a cursor, begin a line, turn the direction of writing or cannot be
+//! seen at all are written out as JSON writes them (`\n`, `\u001b`, `\u202e`), so that what is escaped in a JSON string
+//! stays valid JSON.
 
 use std::{borrow::Cow, fmt::Write as _};
 

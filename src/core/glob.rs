@@ -1,9 +1,9 @@
 //! The shell patterns of resource templates, exactly as Doorman reads them (Go's `filepath.Match`): `*` and `?` do not
-//! match `/`, `[a-z]` and `[^a-z]` are classes, `\` takes the next character literally, everything else is itself. One exception:
-//! a lone `*` matches every id, also those with `/`, for which the Go server had no answer but to crash.
+//! match `/`, `[a-z]` and `[^a-z]` are classes, `\` takes the next character literally, everything else is itself. One
+//! exception: a lone `*` matches every id, also those with `/`, for which the Go server had no answer but to crash.
 //!
-//! Written here because the glob libraries differ in just these points (`**`, `{a,b}`, `[!a]`), and a template that matches
-//! something else than it did under Doorman hands out the wrong capacity.
+//! Written here because the glob libraries differ in just these points (`**`, `{a,b}`, `[!a]`), and a template that
+//! matches something else than it did under Doorman hands out the wrong capacity.
 
 /// A pattern that has been checked.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -71,8 +71,8 @@ impl Glob {
         }
         let text: Vec<char> = text.chars().collect();
         let (mut part, mut at) = (0, 0);
-        // Where to go on if the rest does not match: after the last star, which then takes one character more. Going back to
-        // earlier stars cannot help, for they cannot cross a `/` that the last one could not cross.
+        // Where to go on if the rest does not match: after the last star, which then takes one character more. Going
+        // back to earlier stars cannot help, for they cannot cross a `/` that the last one could not cross.
         let mut retry: Option<(usize, usize)> = None;
         loop {
             match self.parts.get(part) {

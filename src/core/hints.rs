@@ -1,12 +1,14 @@
 //! Push hints: who should ask again now, because it matters to somebody.
 //!
-//! A hint carries no capacity. It goes to a holder whose lease and due are apart and whose request would change something:
-//! first those who must shrink, and those whose older leases are in the way, while somebody waits or while more is held than
-//! there is (in a pool whoever must shrink is hinted at once); then those who wait, while something is free (rule 9 of the protocol). Only *watched* holders are hinted: those that listen.
+//! A hint carries no capacity. It goes to a holder whose lease and due are apart and whose request would change
+//! something: first those who must shrink, and those whose older leases are in the way, while somebody waits or while
+//! more is held than there is (in a pool whoever must shrink is hinted at once); then those who wait, while something
+//! is free (rule 9 of the protocol). Only *watched* holders are hinted: those that listen.
 //!
-//! What is kept here is about watched holders only, beside the ledger, for a record is three cache lines and each request
-//! touches all of them; the record knows its place here. Nobody is looked at when a request comes. The shell asks for hints
-//! now and then, and a *pass* goes over the watched a part at a time, and only if something has changed since the last pass.
+//! What is kept here is about watched holders only, beside the ledger, for a record is three cache lines and each
+//! request touches all of them; the record knows its place here. Nobody is looked at when a request comes. The shell
+//! asks for hints now and then, and a *pass* goes over the watched a part at a time, and only if something has changed
+//! since the last pass.
 //!
 //! Deliberately absent: who listens (the shell knows), and how a hint travels.
 
@@ -101,7 +103,8 @@ impl Standing {
 pub(crate) struct Room {
     /// Whether what one has another cannot have. Where not, all that matters is that due and lease are apart.
     pub(crate) bounded: bool,
-    /// Whether what one is due changes only for a reason that it should know of at once: in a pool, where somebody has decided so.
+    /// Whether what one is due changes only for a reason that it should know of at once: in a pool, where somebody has
+    /// decided so.
     pub(crate) decided: bool,
     /// Whether anybody waits, watched or not.
     pub(crate) somebody_waits: bool,
@@ -113,8 +116,8 @@ pub(crate) struct Room {
 }
 
 impl Room {
-    /// Little of the capacity can be much for somebody: without the second clause a hundred small ones would each go without
-    /// the last of what they are due until they ask by themselves.
+    /// Little of the capacity can be much for somebody: without the second clause a hundred small ones would each go
+    /// without the last of what they are due until they ask by themselves.
     fn is_worth_asking_for(&self, due: Amount) -> bool {
         let left = (self.free - self.spoken_for).get();
         left > self.capacity.get() * WORTH_ASKING || left > due.get() * APART
@@ -177,7 +180,8 @@ pub(crate) struct WatchList {
     left: usize,
     /// What this pass, or the last one, saw when it began.
     seen: Option<Version>,
-    /// When somebody who was passed over for now should be looked at again: so far in this pass, and after the last one.
+    /// When somebody who was passed over for now should be looked at again: so far in this pass, and after the last
+    /// one.
     again: Option<Millis>,
     next_pass: Option<Millis>,
     /// The first who was passed over in this pass because others had been sent for what is free: the next begins there.
@@ -265,8 +269,8 @@ impl WatchList {
         }
     }
 
-    /// Whether the holder at `place` is hinted now. No more are sent for what is free than it can serve; the others are looked
-    /// at again a pause later, unless something changes before.
+    /// Whether the holder at `place` is hinted now. No more are sent for what is free than it can serve; the others are
+    /// looked at again a pause later, unless something changes before.
     pub(crate) fn judge(&mut self, place: u32, standing: &Standing, room: &mut Room, now: Millis) -> Option<Why> {
         let watched = self.watched.get_mut(place as usize)?;
         let Some(why) = room.reason(standing) else {

@@ -36,8 +36,8 @@ pub fn held_within_capacity(resource: &Resource, before: Sum) -> Result<(), Viol
     })
 }
 
-/// I2: what holders may believe in, summed over their unexpired leases, is at most `most`: the capacity, or (when that has
-/// just been cut) what the server counts as held.
+/// I2: what holders may believe in, summed over their unexpired leases, is at most `most`: the capacity, or (when that
+/// has just been cut) what the server counts as held.
 pub fn believed_within_capacity(believed: impl IntoIterator<Item = Amount>, most: Sum) -> Result<(), Violation> {
     let believed: Sum = believed.into_iter().collect();
     check("I2", believed <= most, || format!("believed {believed:?} of {most:?}"))

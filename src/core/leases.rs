@@ -1,14 +1,16 @@
 //! What a holder has been given, and which of it may still be believed.
 //!
-//! Answers get lost, repeated and reordered, so a holder may be acting on any lease since the newest one it has *confirmed* (by
-//! echoing its token). All of those count until they end; *held* is the largest. The rules, numbered as in ARCHITECTURE.md:
+//! Answers get lost, repeated and reordered, so a holder may be acting on any lease since the newest one it has
+//! *confirmed* (by echoing its token). All of those count until they end; *held* is the largest. The rules, numbered as
+//! in docs/internals/lease-protocol.md:
 //!
-//! 1. A confirmation drops older leases only, and may only lower the one it names. One that names an older lease than was
-//!    confirmed before is a delayed request, and is dropped whole.
-//! 2. What a holder reports as outstanding is believed if it proves that it knows a lease at least as new as the confirmed one;
-//!    otherwise it may only raise. It counts until the latest end ever given.
-//! 3. What a holder is entitled to keep is its newest live lease, never `held`: an inflated ceiling is not an entitlement. One
-//!    whose leases only a former master knew may keep what it says it has, up to what that one has promised.
+//! 1. A confirmation drops older leases only, and may only lower the one it names. One that names an older lease than
+//!    was confirmed before is a delayed request, and is dropped whole.
+//! 2. What a holder reports as outstanding is believed if it proves that it knows a lease at least as new as the
+//!    confirmed one; otherwise it may only raise. It counts until the latest end ever given.
+//! 3. What a holder is entitled to keep is its newest live lease, never `held`: an inflated ceiling is not an
+//!    entitlement. One whose leases only a former master knew may keep what it says it has, up to what that one has
+//!    promised.
 
 use smallvec::SmallVec;
 
@@ -23,7 +25,8 @@ pub enum Reuse {
     /// When the holder has shown that it knows, or its older leases have ended. Nobody ever believes in too much.
     #[default]
     Confirmed,
-    /// As soon as it is decided, as Doorman: a refresh faster, while a client uses its old lease until the answer arrives.
+    /// As soon as it is decided, as Doorman: a refresh faster, while a client uses its old lease until the answer
+    /// arrives.
     Prompt,
 }
 
@@ -60,15 +63,15 @@ pub(crate) enum Confirmation {
     Nothing,
 }
 
-/// Leases that may be believed at the same time are few: a holder that confirms has two. One that never does gets one more with
-/// each refresh that shrinks it; beyond this many the two oldest are counted as one, which only errs upwards.
+/// Leases that may be believed at the same time are few: a holder that confirms has two. One that never does gets one
+/// more with each refresh that shrinks it; beyond this many the two oldest are counted as one, which only errs upwards.
 const MAX_GRANTS: usize = 16;
 
 /// The leases of one holder.
 #[derive(Debug, Default)]
 pub(crate) struct Leases {
-    /// Oldest first; the last is the newest given. Each newer one is smaller or ends earlier, else it would have replaced the
-    /// older.
+    /// Oldest first; the last is the newest given. Each newer one is smaller or ends earlier, else it would have
+    /// replaced the older.
     grants: SmallVec<[Grant; 2]>,
     /// The first lease of this record.
     first: Option<Token>,
@@ -94,8 +97,8 @@ impl Leases {
         given.map_or(Amount::ZERO, |grant| grant.capacity)
     }
 
-    /// What the holder may keep, given that it says it has so much: this counts if all that is known of it was promised by a
-    /// master before this one, and up to what was promised (rule 3).
+    /// What the holder may keep, given that it says it has so much: this counts if all that is known of it was promised
+    /// by a master before this one, and up to what was promised (rule 3).
     pub(crate) fn kept(&self, claimed: Amount, now: Millis) -> Amount {
         match self.grants.last() {
             Some(promise) if promise.token == Token::INHERITED && now < promise.end => claimed.min(promise.capacity),
@@ -103,8 +106,8 @@ impl Leases {
         }
     }
 
-    /// A master before this one promised that it holds no more than `ceiling`, and not beyond `end`. That counts as if it were
-    /// a lease which is older than all of this term.
+    /// A master before this one promised that it holds no more than `ceiling`, and not beyond `end`. That counts as if
+    /// it were a lease which is older than all of this term.
     pub(crate) fn inherit(&mut self, ceiling: Amount, end: Millis) {
         self.grants.push(Grant { token: Token::INHERITED, capacity: ceiling, end });
     }
@@ -139,7 +142,8 @@ impl Leases {
         self.confirmed.is_some()
     }
 
-    /// Whether anything was given to it here, or it reports what is outstanding; else all that is known was promised before.
+    /// Whether anything was given to it here, or it reports what is outstanding; else all that is known was promised
+    /// before.
     pub(crate) fn are_of_this_term(&self) -> bool {
         self.first.is_some() || self.reports_outstanding()
     }
@@ -187,8 +191,8 @@ impl Leases {
         Confirmation::Known
     }
 
-    /// The holder names a lease of a master before this one: that confirms nothing. But it never goes back to an older one, so a
-    /// request that does was long under way.
+    /// The holder names a lease of a master before this one: that confirms nothing. But it never goes back to an older
+    /// one, so a request that does was long under way.
     pub(crate) fn name_former(&mut self, token: Token, capacity: Amount) -> Confirmation {
         if planted::is(Fault::FirstHasLowersPromise) {
             self.lower(Token::INHERITED, capacity);

@@ -1,9 +1,10 @@
-//! Who holds and wants what: the records of one resource's holders, their sums, and when each is due to be looked at again.
+//! Who holds and wants what: the records of one resource's holders, their sums, and when each is due to be looked at
+//! again.
 //!
-//! Everything here costs the same with ten holders as with a million. The sums are exact ([`Sum`]). Expiry is lazy: a record
-//! waits in the bucket of the earliest moment at which what it holds may fall, and refreshing its lease does not move
-//! it; when the bucket comes up, a record that has been refreshed is put where it now belongs. So a refresh costs nothing,
-//! and each record is looked at about once per lease length.
+//! Everything here costs the same with ten holders as with a million. The sums are exact ([`Sum`]). Expiry is lazy: a
+//! record waits in the bucket of the earliest moment at which what it holds may fall, and refreshing its lease does not
+//! move it; when the bucket comes up, a record that has been refreshed is put where it now belongs. So a refresh costs
+//! nothing, and each record is looked at about once per lease length.
 
 use std::{
     collections::BTreeMap,
@@ -339,8 +340,9 @@ impl Ledger {
         self.holders[slot as usize].counted.granted
     }
 
-    /// Looks at up to `budget` records whose time has come, and forgets those that hold nothing any more. `looked_at` gets
-    /// every slot, and the record if it is forgotten. Being late errs on the safe side: what has ended still counts.
+    /// Looks at up to `budget` records whose time has come, and forgets those that hold nothing any more. `looked_at`
+    /// gets every slot, and the record if it is forgotten. Being late errs on the safe side: what has ended still
+    /// counts.
     pub(crate) fn expire(&mut self, now: Millis, budget: usize, looked_at: impl FnMut(u32, Option<Holder>)) {
         if has_come(self.first_bucket, now) {
             self.expire_buckets(now, budget, looked_at);

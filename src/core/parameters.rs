@@ -1,4 +1,5 @@
-//! Named parameters of an algorithm: ours travel as Doorman's name/value pairs, so that the wire carries them to child nodes.
+//! Named parameters of an algorithm: ours travel as Doorman's name/value pairs, so that the wire carries them to child
+//! nodes.
 
 use crate::{Amount, Kind, Millis, Priority, Reuse, Settings, pool};
 
@@ -42,8 +43,8 @@ pub enum ParameterError {
     },
 }
 
-/// What the design document of Doorman calls the length of leases. The reader of configurations takes it; to whom is told the length
-/// itself, as child nodes are, it says nothing.
+/// What the design document of Doorman calls the length of leases. The reader of configurations takes it; to whom is
+/// told the length itself, as child nodes are, it says nothing.
 pub const LEASE_PARAMETER: &str = "lease_duration_secs";
 /// The same for the time after which clients ask again.
 pub const REFRESH_PARAMETER: &str = "refresh_interval";

@@ -1,9 +1,10 @@
 //! Faults that can be planted on purpose, so that a simulation can show that it would find them.
 //!
-//! Each leaves out one rule of the lease protocol, at the one place that keeps it. Without the feature `planted` the question
-//! whether a fault [`is`] there has a constant answer, and nothing of all this is left in the program.
+//! Each leaves out one rule of the lease protocol, at the one place that keeps it. Without the feature `planted` the
+//! question whether a fault [`is`] there has a constant answer, and nothing of all this is left in the program.
 //!
-//! Deliberately absent: two live processes under one id. Nothing here could keep that rule, and nothing can leave it out.
+//! Deliberately absent: two live processes under one id. Nothing here could keep that rule, and nothing can leave it
+//! out.
 
 /// A rule that is left out.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

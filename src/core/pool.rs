@@ -1,18 +1,18 @@
 //! PRIORITY_POOL: a capacity shared between clients that somebody vouches for and strangers, after the server capacity
 //! proposal for light Ethereum servers (LES).
 //!
-//! Those who are vouched for have a capacity *assigned* and get it if it fits at all. Strangers get the least useful capacity,
-//! in the places that are left; who has been served least lately comes first. What may be connected, the *total*, can be more
-//! than what can be served at once, the *base*: most clients use little of what they have most of the time. If they use too much
-//! after all, some are cut off and the total falls with them; it rises again slowly.
+//! Those who are vouched for have a capacity *assigned* and get it if it fits at all. Strangers get the least useful
+//! capacity, in the places that are left; who has been served least lately comes first. What may be connected, the
+//! *total*, can be more than what can be served at once, the *base*: most clients use little of what they have most of
+//! the time. If they use too much after all, some are cut off and the total falls with them; it rises again slowly.
 //!
-//! A pool says who should have how much, as a division does, and settlement sees to it that nobody gets it before it is free:
-//! whoever is *kicked out* is due nothing from then on, keeps what it has until it asks, and is held until it has shown that it
-//! knows. What differs is that the pool remembers, so that its answer depends on who was there before.
+//! A pool says who should have how much, as a division does, and settlement sees to it that nobody gets it before it is
+//! free: whoever is *kicked out* is due nothing from then on, keeps what it has until it asks, and is held until it has
+//! shown that it knows. What differs is that the pool remembers, so that its answer depends on who was there before.
 //!
-//! Nothing here is done for everybody at once. Holders stand in orders that do not change by themselves (see [`accounts`]),
-//! and each request lets a bounded number of them move: a sudden change for a million is carried out by the requests that
-//! come, while settlement keeps it safe at every step.
+//! Nothing here is done for everybody at once. Holders stand in orders that do not change by themselves (see
+//! [`accounts`]), and each request lets a bounded number of them move: a sudden change for a million is carried out by
+//! the requests that come, while settlement keeps it safe at every step.
 //!
 //! Deliberately absent: payment (the endpoint that manages a pool is told what everybody costs), who that is, and where
 //! assignments are kept.
@@ -98,8 +98,8 @@ pub(crate) struct Pool {
     idle: Sum,
     /// Units that members have said they have used.
     spent: f64,
-    /// What may be used besides by those whose reports are old. Nothing rises on their account, and nobody is cut off on it: a
-    /// late message is no overload.
+    /// What may be used besides by those whose reports are old. Nothing rises on their account, and nobody is cut off
+    /// on it: a late message is no overload.
     doubt: Sum,
     /// How many hold something and have not asked this master yet.
     unheard: usize,
@@ -389,8 +389,9 @@ impl Pool {
         self.moves += 1;
     }
 
-    /// What a parent is to be told: one claim for each priority, but never more than a parent takes in a request. Of too many
-    /// priorities the lowest are told as one, by the lowest; not with strangers, of whom the parent counts the heads.
+    /// What a parent is to be told: one claim for each priority, but never more than a parent takes in a request. Of
+    /// too many priorities the lowest are told as one, by the lowest; not with strangers, of whom the parent counts the
+    /// heads.
     pub(crate) fn condense(&self) -> Claims {
         let claim = |(priority, (subclients, wants)): (i16, (u64, Sum))| Claim {
             wants: wants.ceil(),

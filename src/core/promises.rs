@@ -1,12 +1,13 @@
-//! What must survive a master: for every resource a *ceiling* per holder, beyond which the holder will never be believed to
-//! hold anything, and a *horizon*, beyond which no lease will be believed.
+//! What must survive a master: for every resource a *ceiling* per holder, beyond which the holder will never be
+//! believed to hold anything, and a *horizon*, beyond which no lease will be believed.
 //!
-//! A master says what its leases changed about these ([`Changes`]); its peers keep them ([`Promises`]); whoever is master
-//! next starts from them ([`Inherited`]) and serves at once. A ceiling may be too high and a horizon too late: then the next
-//! master gives too little for a while. Neither is ever too low or too early.
+//! A master says what its leases changed about these ([`Changes`]); its peers keep them ([`Promises`]); whoever is
+//! master next starts from them ([`Inherited`]) and serves at once. A ceiling may be too high and a horizon too late:
+//! then the next master gives too little for a while. Neither is ever too low or too early.
 //!
-//! A horizon is a length of time that everybody counts on a clock of their own, anew from when they learn of it, which is after
-//! the leases under it were decided: being late errs on the safe side. So no two machines need agree on what time it is.
+//! A horizon is a length of time that everybody counts on a clock of their own, anew from when they learn of it, which
+//! is after the leases under it were decided: being late errs on the safe side. So no two machines need agree on what
+//! time it is.
 //!
 //! Deliberately absent: how changes get to peers and in what order (a log sees to that), and how a record is stored.
 
@@ -29,8 +30,8 @@ pub struct Changes {
     pub number: u64,
     /// The ceilings that changed. A holder named twice has what is said last.
     pub ceilings: Vec<Ceiling>,
-    /// No lease of this term is believed any longer than this, counted from when it is applied. Only ever later: one that
-    /// would end sooner than the one before changes nothing.
+    /// No lease of this term is believed any longer than this, counted from when it is applied. Only ever later: one
+    /// that would end sooner than the one before changes nothing.
     pub horizon: Option<Millis>,
 }
 
@@ -50,8 +51,8 @@ pub struct Ceiling {
 pub struct Inherited {
     /// The ceilings that still count, each until when.
     pub ceilings: Vec<(Ceiling, Millis)>,
-    /// The newest term that promised anything. The tokens of the new life must lie above all of that one: its term must be
-    /// at least [`Inherited::TERMS_APART`] more.
+    /// The newest term that promised anything. The tokens of the new life must lie above all of that one: its term must
+    /// be at least [`Inherited::TERMS_APART`] more.
     pub newest: Option<Term>,
     /// When the last of the ceilings ends.
     pub until: Millis,
@@ -73,8 +74,8 @@ pub enum Refused {
         /// The term of the change.
         got: Term,
     },
-    /// Changes are applied one after the other. A later number: those between are missing, and this book cannot be relied on
-    /// without them. An earlier one: it has been applied already.
+    /// Changes are applied one after the other. A later number: those between are missing, and this book cannot be
+    /// relied on without them. An earlier one: it has been applied already.
     #[error("change {got} of term {} is out of order, {expected} would be next", term.0)]
     Gap {
         /// The term of the change.

@@ -1,8 +1,9 @@
 //! One resource on its master: requests in, a round, answers out.
 //!
 //! A round absorbs every request that is waiting, then divides and settles once. Its steps follow the design document:
-//! clean-up (leases that have ended), insertion (what the request confirms, then what it wants), the new capacity, and the
-//! answer. What may be decided here is decided from the arguments alone; the caller brings the time and carries answers away.
+//! clean-up (leases that have ended), insertion (what the request confirms, then what it wants), the new capacity, and
+//! the answer. What may be decided here is decided from the arguments alone; the caller brings the time and carries
+//! answers away.
 
 mod hints;
 mod insertion;
@@ -50,8 +51,8 @@ pub struct Birth {
     pub since: Millis,
     /// Until then it listens and only gives back what holders have.
     pub learning_until: Millis,
-    /// What masters before this one have promised; empty if nothing ever was. `None`: no promises are kept, and what this
-    /// master gives is forgotten with it.
+    /// What masters before this one have promised; empty if nothing ever was. `None`: no promises are kept, and what
+    /// this master gives is forgotten with it.
     pub inherited: Option<Inherited>,
     /// How many holders it may have; every band of a child node beyond its first counts as one.
     pub max_holders: usize,
@@ -99,8 +100,9 @@ pub struct Resource {
     lapsed: Vec<(u32, bool)>,
 }
 
-/// Room for working on a round. Nothing is in it between two rounds, so one serves all the resources that a thread looks after:
-/// it stays in the caches, where room of its own would be as cold as a resource that was not asked for a while.
+/// Room for working on a round. Nothing is in it between two rounds, so one serves all the resources that a thread
+/// looks after: it stays in the caches, where room of its own would be as cold as a resource that was not asked for a
+/// while.
 #[derive(Default)]
 pub struct Workspace {
     /// Records that were touched ahead.
@@ -226,8 +228,8 @@ impl Resource {
     }
 
     /// Touches the records that the round will work on. One after the other, field by field, each would wait for memory
-    /// several times; touched in one go, the waits overlap. With a million clients a request in a round of 64 costs little
-    /// more than half of what it costs alone.
+    /// several times; touched in one go, the waits overlap. With a million clients a request in a round of 64 costs
+    /// little more than half of what it costs alone.
     fn look_ahead(&self, requests: &[Request], slots: &mut Vec<u32>) {
         let likely = requests.iter().filter_map(|request| match request {
             Request::Ask(ask) | Request::Renew(ask) => self.ledger.likely_slot(ask.kind, &ask.id),

@@ -40,7 +40,8 @@ pub struct Settings {
     pub doorman_priority: i16,
     /// When freed capacity may be given to somebody else.
     pub reuse: Reuse,
-    /// The part of the capacity that nobody wants which is lent to child nodes, so that they can answer a spike at once.
+    /// The part of the capacity that nobody wants which is lent to child nodes, so that they can answer a spike at
+    /// once.
     pub headroom: f64,
     /// Holders of a child node ask so much more often than the child itself: 0.5 is twice as often.
     pub decay_factor: f64,
@@ -102,8 +103,8 @@ impl Settings {
         Settings { safe_capacity: SafeCapacity::Unlimited, ..unmatched }
     }
 
-    /// How long whoever has a unit more keeps it. A unit is idle from when its holder has to give it up until that has come
-    /// round, about a refresh interval: the longer a period is, the less that costs.
+    /// How long whoever has a unit more keeps it. A unit is idle from when its holder has to give it up until that has
+    /// come round, about a refresh interval: the longer a period is, the less that costs.
     pub fn rotation(&self) -> Millis {
         self.rotation_period.unwrap_or(Millis(self.refresh.0.saturating_mul(8))).max(Millis(1000))
     }

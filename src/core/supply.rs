@@ -1,9 +1,9 @@
 //! Between a node and its parent: what the node has from it, and what it tells it of those below.
 //!
-//! A node with a parent divides what the parent lends it. *How much* is the parent's lease; *by what rule* are the parent's
-//! [`Terms`]: what cannot be known below, an equal share of everybody's or the part of one client, comes down with the lease,
-//! and what can be known, where the level lies, follows from the lease itself. So a client at the end of a tree gets what
-//! one server that knew everybody would give it.
+//! A node with a parent divides what the parent lends it. *How much* is the parent's lease; *by what rule* are the
+//! parent's [`Terms`]: what cannot be known below, an equal share of everybody's or the part of one client, comes down
+//! with the lease, and what can be known, where the level lies, follows from the lease itself. So a client at the end
+//! of a tree gets what one server that knew everybody would give it.
 //!
 //! Upwards goes what all claims amount to, in slices of similar wants, and what those below may still believe in
 //! (`outstanding`): the parent counts the larger of that and the node's lease as held.
@@ -40,8 +40,8 @@ pub struct Supply {
 pub struct UsageBelow {
     /// So much is in use, as far as they say: what somebody has who does not say counts, and what nobody has does not.
     pub used: Amount,
-    /// Units they say they have used since the resource came to life here. The uplink makes of that what the parent has not been
-    /// told yet.
+    /// Units they say they have used since the resource came to life here. The uplink makes of that what the parent has
+    /// not been told yet.
     pub spent: f64,
 }
 
@@ -63,8 +63,8 @@ pub struct Condensed {
     pub usage: Option<UsageBelow>,
     /// Not everybody below is known yet.
     pub learning: bool,
-    /// The supply that was in force when this was so; zero before the first. Whoever sends this must confirm no newer one: what
-    /// is outstanding is the truth only for as long as the supply is this one.
+    /// The supply that was in force when this was so; zero before the first. Whoever sends this must confirm no newer
+    /// one: what is outstanding is the truth only for as long as the supply is this one.
     pub edition: u64,
 }
 
@@ -79,8 +79,8 @@ pub(crate) struct Told {
 }
 
 impl Told {
-    /// Whether the parent should hear of `now` before it is asked anyway (rule 10): what is wanted has changed, or what it waits
-    /// for has been given up below: it was told of more than it has `lent`.
+    /// Whether the parent should hear of `now` before it is asked anyway (rule 10): what is wanted has changed, or what
+    /// it waits for has been given up below: it was told of more than it has `lent`.
     pub(crate) fn is_outdated(&self, now: &Told, lent: Amount) -> bool {
         let (told, wants) = (self.wants.get(), now.wants.get());
         let wants_moved = (wants - told).abs() > told.max(wants) * MOVED;

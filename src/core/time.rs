@@ -1,7 +1,7 @@
 //! Time as the caller tells it. Nothing in this crate reads a clock.
 //!
-//! Inside, time is monotonic milliseconds from an origin only the caller knows. Seconds since the epoch appear on the wire only;
-//! the core is told them so that it can recognise a lease by the expiry it once wrote into it.
+//! Inside, time is monotonic milliseconds from an origin only the caller knows. Seconds since the epoch appear on the
+//! wire only; the core is told them so that it can recognise a lease by the expiry it once wrote into it.
 
 /// Monotonic milliseconds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default, Hash)]
@@ -35,8 +35,8 @@ pub struct Now {
     pub unix: i64,
 }
 
-/// How much longer than the holder the server believes in a lease, besides [`CLOCK_RATE_ALLOWANCE`]: `expiry_time` is whole
-/// seconds, and a holder may round it up.
+/// How much longer than the holder the server believes in a lease, besides [`CLOCK_RATE_ALLOWANCE`]: `expiry_time` is
+/// whole seconds, and a holder may round it up.
 const WIRE_ROUNDING: Millis = Millis(1000);
 
 /// A holder's clock may run slow by one part in this many and still never outlive the server's idea of its lease.

@@ -1,8 +1,8 @@
 //! Tokens name leases, so that a holder can prove which one it knows.
 //!
-//! A token is a number that only rises. Each life of a resource on a master — its *term* — starts counting above everything
-//! given out before, so a token also tells whether this term gave it. The caller picks the start (from the clock, or from
-//! what a quorum agreed on); within a term tokens are consecutive.
+//! A token is a number that only rises. Each life of a resource on a master — its *term* — starts counting above
+//! everything given out before, so a token also tells whether this term gave it. The caller picks the start (from the
+//! clock, or from what a quorum agreed on); within a term tokens are consecutive.
 
 use std::num::NonZeroU64;
 

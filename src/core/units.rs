@@ -1,14 +1,15 @@
 //! Whole units: who is due three tenths of a permit gets a whole one three times out of ten.
 //!
-//! What everybody is due is cut to whole units, and the units that are left over go round by request counting, as Apache's
-//! balancer hands out requests: in each round everybody is credited with the part of a unit that was cut off, those with the most
-//! credit get one unit more, and pay for it. So what anybody has is its due rounded down or up, the sum is never more than
-//! there is, and in the long run everybody has had exactly what it was due.
+//! What everybody is due is cut to whole units, and the units that are left over go round by request counting, as
+//! Apache's balancer hands out requests: in each round everybody is credited with the part of a unit that was cut off,
+//! those with the most credit get one unit more, and pay for it. So what anybody has is its due rounded down or up, the
+//! sum is never more than there is, and in the long run everybody has had exactly what it was due.
 //!
-//! A round lasts for a rotation period, which is many refresh intervals: a unit can be given on only when whoever had it has heard
-//! of that. When demand changes within a round, that round is dealt anew from the credits it began with.
+//! A round lasts for a rotation period, which is many refresh intervals: a unit can be given on only when whoever had
+//! it has heard of that. When demand changes within a round, that round is dealt anew from the credits it began with.
 //!
-//! Parts of a unit are counted in 2⁻²⁰: everybody's part is exact to a millionth, and there is nothing that could drift.
+//! Parts of a unit are counted in 2⁻²⁰: everybody's part is exact to a millionth, and there is nothing that could
+//! drift.
 
 use std::{cmp::Reverse, sync::Arc};
 
@@ -108,17 +109,18 @@ pub(crate) fn whole(due: Amount, extra: bool) -> Amount {
     Amount::clamped(whole + if extra && part > 0 { 1.0 } else { 0.0 })
 }
 
-/// Those that are left over when everybody has had its whole units. Rounding has made each part wrong by half of 2⁻²⁰ at most.
+/// Those that are left over when everybody has had its whole units. Rounding has made each part wrong by half of 2⁻²⁰
+/// at most.
 pub(crate) fn left_over(parts: &[Part]) -> usize {
     let sum = parts.iter().map(|part| part.part).sum::<i64>() + parts.len() as i64;
     usize::try_from(sum / UNIT).unwrap_or_default()
 }
 
-/// One round of request counting: everybody is credited with its part of the `units`, those with the most credit get one each and
-/// pay for it. Ties go to who comes first in `order`.
+/// One round of request counting: everybody is credited with its part of the `units`, those with the most credit get
+/// one each and pay for it. Ties go to who comes first in `order`.
 ///
-/// If less than all parts together can be given, all are credited that much less. Equal parts are credited equally, to the bit:
-/// else the order of equals would shift from round to round.
+/// If less than all parts together can be given, all are credited that much less. Equal parts are credited equally, to
+/// the bit: else the order of equals would shift from round to round.
 fn step(credits: &mut [i64], parts: &[i64], units: usize, unit: i64, order: &[usize]) -> Vec<usize> {
     let units = units.min(credits.len());
     let (sum, given) = (parts.iter().map(|part| i128::from(*part)).sum::<i128>(), units as i128 * i128::from(unit));

@@ -10,8 +10,8 @@ use serde::{Serialize, de::DeserializeOwned};
 
 /// The version of everything that is encoded here, on disk and between peers.
 pub(crate) const FORMAT: u8 = 3;
-/// What is stored since this version can be read: entries have only got more variants, and snapshots of before are told by their length
-/// (`StoredFacts::decode`).
+/// What is stored since this version can be read: entries have only got more variants, and snapshots of before are told
+/// by their length (`StoredFacts::decode`).
 pub(crate) const OLDEST: u8 = 2;
 
 /// No more than this is ever decoded at once.

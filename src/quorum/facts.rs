@@ -67,7 +67,8 @@ pub enum Fact {
         /// Which.
         resource: Arc<str>,
     },
-    /// Promises that nobody here knows of may be in force, for so long from when this is applied. Zero: none are any more.
+    /// Promises that nobody here knows of may be in force, for so long from when this is applied. Zero: none are any
+    /// more.
     Listen {
         /// How long.
         length: Millis,
@@ -170,8 +171,8 @@ impl Facts {
         self.pools.iter()
     }
 
-    /// Until when promises that nobody here knows of may be in force, on the clock of this peer; nothing once that has been
-    /// said to be over.
+    /// Until when promises that nobody here knows of may be in force, on the clock of this peer; nothing once that has
+    /// been said to be over.
     pub fn listen_until(&self) -> Option<Millis> {
         self.listening.map(|listening| listening.until)
     }

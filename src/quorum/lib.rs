@@ -7,9 +7,10 @@
 //! as clocks run at the same rate to within one part in a thousand.
 //!
 //! # How
-//! A request to decide is checked against the reign alone: an atomic load. `keeper.rs` renews it. Whoever hears from
-//! no master asks the others before it stands for election (`candidacy.rs`). Proposals are gathered (`proposals.rs`) and go through the log (`store/`) to the state machine (`machine.rs`). All of that has
-//! threads of its own: callers may be on any runtime, or none.
+//! A request to decide is checked against the reign alone: an atomic load. `keeper.rs` renews it. Whoever hears from no
+//! master asks the others before it stands for election (`candidacy.rs`). Proposals are gathered (`proposals.rs`) and
+//! go through the log (`store/`) to the state machine (`machine.rs`). All of that has threads of its own: callers may
+//! be on any runtime, or none.
 //!
 //! # What is deliberately absent
 //! What the facts mean; discovery of peers; encryption (peers know each other by a shared secret, on networks that

@@ -32,8 +32,8 @@ pub struct Settings {
     pub take_over: bool,
     /// What a quorum that has no configuration begins with.
     pub first_configuration: Option<Configuration>,
-    /// How long a quorum that begins without the word that it is the first must listen: facts that it knows nothing of may
-    /// be in force for so long.
+    /// How long a quorum that begins without the word that it is the first must listen: facts that it knows nothing of
+    /// may be in force for so long.
     pub listening: Millis,
     /// Known to all peers. Without it they listen on loopback only.
     pub secret: Option<Secret>,
@@ -151,8 +151,8 @@ pub enum TimingError {
 }
 
 impl Timing {
-    /// Peers that hear from each other within a few milliseconds. A master dies: a third of a second without one. It may be
-    /// kept from running for two tenths of a second, as happens on machines that are full, and remains master.
+    /// Peers that hear from each other within a few milliseconds. A master dies: a third of a second without one. It
+    /// may be kept from running for two tenths of a second, as happens on machines that are full, and remains master.
     pub const ONE_SITE: Timing = Timing { heartbeat: 50, election_min: 150, election_max: 250 };
     /// Peers whose messages take up to a fifth of a second there and back.
     pub const SEVERAL_SITES: Timing = Timing { heartbeat: 250, election_min: 750, election_max: 1250 };

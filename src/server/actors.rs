@@ -6,9 +6,9 @@
 //! | [`resource`] | resource, on one of the arbiters | claims, leases, division, which whoever asks may use | 64, and `Limits::queue` requests beside it | the next tick is heard; requests: RESOURCE_EXHAUSTED | the node builds it anew: from its promises, or learning | retired: nobody held anything |
 //! | [`uplink`] | reign of a node with a parent | the session with the parent | 4 | caller waits; there is one | built anew after a second, without leases | the parent's leases end by themselves |
 //!
-//! actix does not restart a panicked actor, its timers starve under load, and `do_send` drops silently. So: the node notices
-//! when a resource is gone and builds another; ticks are messages; everything enters through bounded `try_send` or `send`, but for
-//! requests, which are counted, and decided on the thread that they come from.
+//! actix does not restart a panicked actor, its timers starve under load, and `do_send` drops silently. So: the node
+//! notices when a resource is gone and builds another; ticks are messages; everything enters through bounded `try_send`
+//! or `send`, but for requests, which are counted, and decided on the thread that they come from.
 
 mod hinting;
 mod node;

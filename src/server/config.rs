@@ -1,27 +1,29 @@
 //! The configuration file: YAML text in, a checked [`Repository`] out, or everything that is wrong with it.
 //!
 //! # What is accepted
-//! Doorman's files as they are: a list `resources` of templates with `identifier_glob`, `capacity`, `safe_capacity`, `description` and
-//! `algorithm` (`kind` by name or number, `lease_length`, `refresh_interval`, `learning_mode_duration`, `parameters`).
-//! `development.yaml` beside this file shows it. Beyond Doorman:
+//! Doorman's files as they are: a list `resources` of templates with `identifier_glob`, `capacity`, `safe_capacity`,
+//! `description` and `algorithm` (`kind` by name or number, `lease_length`, `refresh_interval`,
+//! `learning_mode_duration`, `parameters`). `development.yaml` beside this file shows it. Beyond Doorman:
 //!
-//! * A template without `algorithm` takes all of the algorithm of `*`. `*` itself may be missing; if it is there it is last.
-//! * Without `lease_length` leases last 60 seconds; without `refresh_interval` clients come back after 16, or after the lease
-//!   length if that is shorter.
+//! * A template without `algorithm` takes all of the algorithm of `*`. `*` itself may be missing; if it is there it is
+//!   last.
+//! * Without `lease_length` leases last 60 seconds; without `refresh_interval` clients come back after 16, or after the
+//!   lease length if that is shorter.
 //! * `parameters` may be a map of names to values instead of a list of `{name, value}`.
 //! * Without `kind` it is NO_ALGORITHM, as in Doorman, with a warning; only there `capacity` may be missing.
 //!
 //! Of YAML: one document, aliases and merge keys, no tags. Numbers are decimal and unquoted.
 //!
-//! What Doorman ignored is refused instead, because it is a mistake that otherwise shows as a wrong grant: unknown and duplicate keys,
-//! unknown parameters (Doorman's files may have some, but nothing ever used them), negative capacities. Nothing that crashed it
-//! gets through: a missing capacity, an unknown kind.
+//! What Doorman ignored is refused instead, because it is a mistake that otherwise shows as a wrong grant: unknown and
+//! duplicate keys, unknown parameters (Doorman's files may have some, but nothing ever used them), negative capacities.
+//! Nothing that crashed it gets through: a missing capacity, an unknown kind.
 //!
 //! # Why the tree is walked by hand
-//! A deserializer stops at the first mistake and forgets places once a value has the right type. We want every mistake of a file at
-//! once, each with line and column, what was written and what was expected; also those that only a look at several templates
-//! shows. So the text becomes a tree that knows its places (`node`), typed readers take values out of it and note what they
-//! cannot read (`read`), and reading goes on with a stand-in to the end (`template`, `algorithm`).
+//! A deserializer stops at the first mistake and forgets places once a value has the right type. We want every mistake
+//! of a file at once, each with line and column, what was written and what was expected; also those that only a look at
+//! several templates shows. So the text becomes a tree that knows its places (`node`), typed readers take values out of
+//! it and note what they cannot read (`read`), and reading goes on with a stand-in to the end (`template`,
+//! `algorithm`).
 
 mod algorithm;
 mod diagnostic;
@@ -83,7 +85,8 @@ pub fn load(path: &Path) -> Result<Loaded, LoadError> {
     Ok(parse_bytes(&path.display().to_string(), &bytes)?)
 }
 
-/// The bytes of a file, but not many more than [`MAX_BYTES`]: reading them as a configuration says when they are too many.
+/// The bytes of a file, but not many more than [`MAX_BYTES`]: reading them as a configuration says when they are too
+/// many.
 ///
 /// One byte more than is allowed shows that a file is too large; the rest of it need not be in memory.
 pub fn read_file(path: &Path) -> io::Result<Vec<u8>> {

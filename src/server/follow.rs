@@ -1,5 +1,5 @@
-//! What the peers agree on, carried to the node: who answers, which configuration is in force. And what a master does for the peers now and
-//! then: it tells them what they need not remember any more.
+//! What the peers agree on, carried to the node: who answers, which configuration is in force. And what a master does
+//! for the peers now and then: it tells them what they need not remember any more.
 
 use std::{sync::Arc, time::Duration};
 
@@ -66,8 +66,8 @@ pub(crate) async fn follow(memory: Memory, node: NodeHandle, first: FirstConfigu
     }
 }
 
-/// A master that keeps no promises says so before it gives its first lease, and again before that is forgotten: should the next
-/// one keep promises, it must not take what is written down for all there is. Returns whether that is known.
+/// A master that keeps no promises says so before it gives its first lease, and again before that is forgotten: should
+/// the next one keep promises, it must not take what is written down for all there is. Returns whether that is known.
 async fn warn_successors(quorum: &Quorum, reign: &Reign, node: &NodeHandle) -> bool {
     let longest = longest_lease(&node.config().repository).max(node.longest_lent());
     let lasts = |until: Millis| until.since(node.clock.at()) > longest;
@@ -144,7 +144,8 @@ impl Sweep {
     }
 }
 
-/// Resources that were promised and have ended with a master before this one, and the time of listening if that is over.
+/// Resources that were promised and have ended with a master before this one, and the time of listening if that is
+/// over.
 fn ended(quorum: &Quorum, node: &NodeHandle, now: Millis) -> Vec<Fact> {
     let over = |promises: &Promises| promises.iter().all(|(_, until)| until <= now);
     let books: Vec<(Arc<str>, Option<Term>)> = quorum.read(|facts| {

@@ -1,9 +1,9 @@
 //! gRPC on the arbiter threads, behind one listener.
 //!
-//! Connections are served on the arbiters (one current-thread runtime for each), where a request is decided without changing
-//! threads; that costs about half the CPU of a multi-threaded runtime. hyper reads requests; most are answered at the front, the
-//! others are tonic's. One ordinary listener accepts and deals connections out: with
-//! SO_REUSEPORT a second server could silently bind the same port.
+//! Connections are served on the arbiters (one current-thread runtime for each), where a request is decided without
+//! changing threads; that costs about half the CPU of a multi-threaded runtime. hyper reads requests; most are answered
+//! at the front, the others are tonic's. One ordinary listener accepts and deals connections out: with SO_REUSEPORT a
+//! second server could silently bind the same port.
 
 pub(crate) mod admin;
 mod capacity;
@@ -56,7 +56,8 @@ const KEEP_ALIVE: Duration = Duration::from_secs(30);
 /// ... and closed if there is no answer for so long.
 const KEEP_ALIVE_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Takes up one arbiter's connections until `stop` says so; requests under way are still answered, and then their connections end.
+/// Takes up one arbiter's connections until `stop` says so; requests under way are still answered, and then their
+/// connections end.
 pub(crate) async fn serve(
     services: Services,
     message_bytes: usize,

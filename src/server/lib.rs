@@ -1,8 +1,8 @@
 //! Leaseway's server: actors around the core, gRPC and HTTP around the actors.
 //!
-//! [`run`] is the whole of it. The order of things: the configuration is read and refused if it is wrong; ports are bound, so
-//! that a second server on the same port fails before it can answer anybody; then actors start, and only then are
-//! connections accepted. On SIGTERM or SIGINT the way back.
+//! [`run`] is the whole of it. The order of things: the configuration is read and refused if it is wrong; ports are
+//! bound, so that a second server on the same port fails before it can answer anybody; then actors start, and only then
+//! are connections accepted. On SIGTERM or SIGINT the way back.
 
 pub mod actors;
 pub mod clock;

@@ -1,4 +1,4 @@
-//! What a stranger can make grow, and how far. README.md has the table of what is answered beyond each limit.
+//! What a stranger can make grow, and how far. docs/reference/limits.md says what is answered beyond each.
 
 /// Bounds on everything that requests can make grow.
 #[derive(Debug, Clone, PartialEq, Eq)]

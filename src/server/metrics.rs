@@ -1,5 +1,5 @@
-//! Every metric, declared once. Doorman's names are kept (also where Prometheus would now name them differently); ours stand
-//! beside them as `leaseway_…`. Gauges are set when somebody scrapes, see [`crate::http`].
+//! Every metric, declared once. Doorman's names are kept (also where Prometheus would now name them differently); ours
+//! stand beside them as `leaseway_…`. Gauges are set when somebody scrapes, see [`crate::http`].
 
 mod process;
 

@@ -23,7 +23,8 @@ const ALONE: &str = "alone";
 pub struct PeerOptions {
     /// Where it is kept.
     pub data: PathBuf,
-    /// All peers by name, with the addresses at which they listen for each other, this one included. Empty: it is alone.
+    /// All peers by name, with the addresses at which they listen for each other, this one included. Empty: it is
+    /// alone.
     pub peers: Vec<(String, String)>,
     /// Where to listen for them; none: at this peer's address among them.
     pub listen: Option<SocketAddr>,

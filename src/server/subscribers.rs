@@ -1,11 +1,11 @@
 //! Who listens for what happens in pools, and what each has yet to be told.
 //!
-//! A pool tells here what has happened; streams carry it away, each at its own pace. Between them is a queue for each stream. Whoever
-//! is too slow for it is told so, with the totals as they are by then ([`PoolEventKind::Gap`]), and goes on from there: a
-//! pool waits for nobody.
+//! A pool tells here what has happened; streams carry it away, each at its own pace. Between them is a queue for each
+//! stream. Whoever is too slow for it is told so, with the totals as they are by then ([`PoolEventKind::Gap`]), and
+//! goes on from there: a pool waits for nobody.
 //!
-//! Subscriptions belong to a resource's name, not to a life of it: they begin before anybody has asked for it, and go on when it is
-//! forgotten and comes back. They end when another is master.
+//! Subscriptions belong to a resource's name, not to a life of it: they begin before anybody has asked for it, and go
+//! on when it is forgotten and comes back. They end when another is master.
 
 use std::{
     collections::{HashMap, VecDeque},

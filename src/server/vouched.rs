@@ -1,11 +1,12 @@
 //! What operators have said about resources: who is vouched for in a pool, and what a protected resource can serve.
 //!
-//! It outlives the resources, which come and go, and begins anew in each life of one. Where there is a data directory it is a fact that
-//! a quorum keeps, and outlives the master too; otherwise it lives as long as this process, and whoever says it is told so. What a pool
-//! itself wants to be remembered is read here as well; it is kept by peers alone.
+//! It outlives the resources, which come and go, and begins anew in each life of one. Where there is a data directory
+//! it is a fact that a quorum keeps, and outlives the master too; otherwise it lives as long as this process, and
+//! whoever says it is told so. What a pool itself wants to be remembered is read here as well; it is kept by peers
+//! alone.
 //!
-//! Deliberately absent: whether it makes sense, which the resource decides before it is written down; and reports of load that
-//! count for a time only, which are over before a new master would need them.
+//! Deliberately absent: whether it makes sense, which the resource decides before it is written down; and reports of
+//! load that count for a time only, which are over before a new master would need them.
 
 use std::{
     collections::{BTreeMap, HashMap},

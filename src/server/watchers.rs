@@ -1,20 +1,21 @@
 //! Who listens for hints, and what each has yet to be told.
 //!
-//! Resources hint holders; streams carry hints away. Between them is one [`Watcher`] for each holder that listens: the resources
-//! it should ask for, each once, at most [`MOST_PENDING`] of them, and beyond that "everything". So a slow listener costs a few
-//! hundred bytes and never holds anybody up.
+//! Resources hint holders; streams carry hints away. Between them is one [`Watcher`] for each holder that listens: the
+//! resources it should ask for, each once, at most [`MOST_PENDING`] of them, and beyond that "everything". So a slow
+//! listener costs a few hundred bytes and never holds anybody up.
 //!
 //! # How resources learn who listens
-//! A request is not looked up here: that would cost every request something, though few holders are ever hinted. Instead
+//! A request is not looked up here: that would cost every request something, though few holders are ever hinted.
+//! Instead
 //! - a holder that is new to a resource is looked up when it comes ([`Watchers::is_watched`]);
-//! - a stream that starts is written into a log ([`Watchers::started_since`]). A resource reads on from where it was with
-//!   its next round or tick, and asks its own books whether it knows the holder. A round that finds nothing new in the log
-//!   pays one read of a number that rarely changes;
-//! - a stream that ends is not told to anybody: a resource that hints into the void is told then ([`Watchers::hint`]), and
-//!   stops.
+//! - a stream that starts is written into a log ([`Watchers::started_since`]). A resource reads on from where it was
+//!   with its next round or tick, and asks its own books whether it knows the holder. A round that finds nothing new in
+//!   the log pays one read of a number that rarely changes;
+//! - a stream that ends is not told to anybody: a resource that hints into the void is told then ([`Watchers::hint`]),
+//!   and stops.
 //!
-//! Deliberately absent: a list of resources for each listener. It would have to be kept for all holders, also those that
-//! do not listen, or be asked of all resources whenever a stream starts.
+//! Deliberately absent: a list of resources for each listener. It would have to be kept for all holders, also those
+//! that do not listen, or be asked of all resources whenever a stream starts.
 
 use std::{
     collections::{HashMap, VecDeque},
@@ -31,8 +32,8 @@ use crate::metrics;
 
 /// So many resources a listener is told by name; it is told to ask for everything if there are more.
 const MOST_PENDING: usize = 64;
-/// Streams that have started are remembered for resources that have not heard of them: as many as will start in a second, for
-/// every resource reads on with each tick. Who is further behind is told of all that are there.
+/// Streams that have started are remembered for resources that have not heard of them: as many as will start in a
+/// second, for every resource reads on with each tick. Who is further behind is told of all that are there.
 const LOG: usize = 16_384;
 
 /// Everybody who listens.
@@ -185,8 +186,8 @@ impl Watchers {
         clients.chain(listening.nodes.keys().map(|id| (HolderKind::Node, Arc::clone(id)))).collect()
     }
 
-    /// Tells those who listen to ask for the resource, and takes them out of `hints`: who is left there does not listen any
-    /// more.
+    /// Tells those who listen to ask for the resource, and takes them out of `hints`: who is left there does not listen
+    /// any more.
     pub(crate) fn hint(&self, resource: &Arc<str>, hints: &mut Vec<Hint>) {
         let mut listening = self.listening();
         hints.retain(|hint| {

@@ -1,4 +1,5 @@
-//! Servers that misbehave as told: on a real socket, with the original protocol, and with hints if they are told to have some.
+//! Servers that misbehave as told: on a real socket, with the original protocol, and with hints if they are told to
+//! have some.
 
 use std::{
     net::SocketAddr,

@@ -1,4 +1,5 @@
-//! A peer with nothing behind it but its admin service: it remembers configurations, and says what it is told about peers.
+//! A peer with nothing behind it but its admin service: it remembers configurations, and says what it is told about
+//! peers.
 
 use std::{
     net::SocketAddr,

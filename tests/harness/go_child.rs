@@ -1,5 +1,5 @@
-//! A child node as the Go Doorman is one: compiled from the original protocol, it asks for the sum of what its clients want as one
-//! band of priority 1, never says what it has, and asks for nothing of `*` while it has no clients.
+//! A child node as the Go Doorman is one: compiled from the original protocol, it asks for the sum of what its clients
+//! want as one band of priority 1, never says what it has, and asks for nothing of `*` while it has no clients.
 //!
 //! Only the side that its parent sees is here: what it would do with its own clients says nothing about us.
 

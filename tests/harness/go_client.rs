@@ -1,6 +1,6 @@
-//! A client as the Go library of 2016 is one: it asks for all its resources at once, echoes what it was given together with what it
-//! does not know, and repeats a request that has failed, byte for byte, until it is answered. Meanwhile it does nothing else, and it
-//! goes on using what it was given last, for ever.
+//! A client as the Go library of 2016 is one: it asks for all its resources at once, echoes what it was given together
+//! with what it does not know, and repeats a request that has failed, byte for byte, until it is answered. Meanwhile it
+//! does nothing else, and it goes on using what it was given last, for ever.
 
 use std::{net::SocketAddr, thread, time::Duration};
 
@@ -16,7 +16,8 @@ use super::{
 
 /// It waits this much of the time that the library waits.
 const SCALE: f64 = 0.001;
-/// The library tries without end. After so many tries of the same bytes this one is stuck: its calls then end with an error.
+/// The library tries without end. After so many tries of the same bytes this one is stuck: its calls then end with an
+/// error.
 const TRIES: i32 = 8;
 /// The library asks no sooner than this after an answer, whatever it says.
 const MINIMUM_REFRESH: Duration = Duration::from_secs(5);
@@ -156,7 +157,8 @@ pub(crate) enum Pace {
     Every(i64, i64),
 }
 
-/// What the library's limiter makes of a capacity: an interval in whole milliseconds, in nanoseconds as an `int64`, which wraps.
+/// What the library's limiter makes of a capacity: an interval in whole milliseconds, in nanoseconds as an `int64`,
+/// which wraps.
 pub(crate) fn pace(capacity: f64) -> Pace {
     /// As amd64 does it: what does not fit, and NaN, is the smallest number.
     fn int(value: f64) -> i64 {

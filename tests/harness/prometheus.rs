@@ -1,4 +1,5 @@
-//! Reads the Prometheus text format, version 0.0.4, as strictly as it is written down, and checks what a scraper relies on.
+//! Reads the Prometheus text format, version 0.0.4, as strictly as it is written down, and checks what a scraper relies
+//! on.
 
 use std::collections::{BTreeMap, HashSet};
 

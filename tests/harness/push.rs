@@ -38,8 +38,8 @@ impl Watching {
         assert_eq!((hint.resource_id, hint.everything), (vec![resource.to_owned()], false));
     }
 
-    /// Asks each time it is told to, until it is given so much. A hint may be repeated before it is followed, on a machine
-    /// that is busy.
+    /// Asks each time it is told to, until it is given so much. A hint may be repeated before it is followed, on a
+    /// machine that is busy.
     #[track_caller]
     pub(crate) fn followed_by(&mut self, client: &mut Client, resource: &str, wants: f64, until: f64) {
         loop {

@@ -24,8 +24,8 @@ pub(crate) fn eventually<T>(what: &str, mut probe: impl FnMut() -> Option<T>) ->
     }
 }
 
-/// Tests are plain functions; what they ask over gRPC runs here. One runtime for all of them, on threads of its own, so that
-/// connections are attended to (and notice that a server says goodbye) while a test does something else.
+/// Tests are plain functions; what they ask over gRPC runs here. One runtime for all of them, on threads of its own, so
+/// that connections are attended to (and notice that a server says goodbye) while a test does something else.
 pub(crate) fn runtime() -> &'static Runtime {
     static RUNTIME: OnceLock<Runtime> = OnceLock::new();
     RUNTIME.get_or_init(|| tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap())

@@ -1,5 +1,5 @@
-//! `leaseway-bench chaos` as a user runs it, on one server: that it measures, that its auditor is awake, and that it leaves nobody
-//! behind. How fast anything is, is nothing that a test can say.
+//! `leaseway-bench chaos` as a user runs it, on one server: that it measures, that its auditor is awake, and that it
+//! leaves nobody behind. How fast anything is, is nothing that a test can say.
 
 use std::{
     fs,

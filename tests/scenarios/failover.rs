@@ -1,5 +1,5 @@
-//! Masters that die, pause or are cut off: another goes on as if nothing had happened, and nobody is ever promised what is somebody
-//! else's.
+//! Masters that die, pause or are cut off: another goes on as if nothing had happened, and nobody is ever promised what
+//! is somebody else's.
 
 use std::thread;
 

@@ -1,4 +1,5 @@
-//! Doorman's fault 10: its FAIR_SHARE stops after two redistributions, and so grants too much here and too little there.
+//! Doorman's fault 10: its FAIR_SHARE stops after two redistributions, and so grants too much here and too little
+//! there.
 
 use crate::harness::{
     config::{ConfigFile, Template},

@@ -1,4 +1,5 @@
-//! Faults of the Go server that a request could set off. Each test is named for the fault, and shows that we have it not.
+//! Faults of the Go server that a request could set off. Each test is named for the fault, and shows that we have it
+//! not.
 
 use leaseway_proto::doorman::{Lease, ReleaseCapacityRequest, ResourceRequest};
 use tonic::Code;

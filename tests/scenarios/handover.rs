@@ -1,4 +1,5 @@
-//! What a new master knows: promises, or what holders say while it learns. And what a server knows that starts anew alone.
+//! What a new master knows: promises, or what holders say while it learns. And what a server knows that starts anew
+//! alone.
 
 use rustix::process::Signal;
 

@@ -9,7 +9,8 @@ use crate::harness::{
     wait::eventually,
 };
 
-/// Alice has 60 and bob 30 of the 90 of `mysql`; then the server crashes. The clients, and a server that takes its place.
+/// Alice has 60 and bob 30 of the 90 of `mysql`; then the server crashes. The clients, and a server that takes its
+/// place.
 fn crash(learning: u64) -> (Client, Client, Server) {
     let before = ConfigFile::of(&[Template::fair("*", 90.0)]);
     let server = Server::with_config(&before);

@@ -100,8 +100,9 @@ fn requests_under_way_when_a_server_stops_are_answered_or_cleanly_refused() {
     assert!(!said.stderr.contains("panicked"), "{said:?}");
 }
 
-/// Refused by the server, or by the client's side for want of a connection; nothing half done, nothing hung. A connection
-/// that the server closes in order (GOAWAY, NO_ERROR) just as a request is sent is an internal error to the client's library.
+/// Refused by the server, or by the client's side for want of a connection; nothing half done, nothing hung. A
+/// connection that the server closes in order (GOAWAY, NO_ERROR) just as a request is sent is an internal error to the
+/// client's library.
 fn is_clean_refusal(status: &Status) -> bool {
     match status.code() {
         Code::Unavailable | Code::Unknown | Code::Cancelled => true,

@@ -1,11 +1,8 @@
 //! Pools, and how they are managed: real clients, operators at the command line, masters that are lost.
 
-use std::{
-    thread,
-    time::{Duration, Instant},
-};
+use std::{thread, time::Duration};
 
-use leaseway_client::{Client, Gauge, Rate, Standing};
+use leaseway_client::{Client, Rate, Standing};
 use serde_json::Value;
 
 use crate::harness::{
@@ -15,11 +12,11 @@ use crate::harness::{
     process::{Process, Said, leaseway},
     prometheus::Scrape,
     server::{ANYWHERE, Server},
-    wait::{block_on, eventually, runtime},
+    wait::{eventually, runtime},
 };
 
 /// A template of its own, with parameters as they are written.
-fn template(glob: &str, capacity: f64, kind: &str, parameters: &[(&str, &str)]) -> ConfigFile {
+pub(super) fn template(glob: &str, capacity: f64, kind: &str, parameters: &[(&str, &str)]) -> ConfigFile {
     let mut text = format!(
         "resources:
 - identifier_glob: \"{glob}\"
@@ -40,11 +37,11 @@ fn template(glob: &str, capacity: f64, kind: &str, parameters: &[(&str, &str)]) 
 }
 
 /// Two places for strangers, who are told apart by name: all of them come from here.
-fn two_places() -> ConfigFile {
+pub(super) fn two_places() -> ConfigFile {
     template("searches", 20.0, "PRIORITY_POOL", &[("min_capacity", "10"), ("free_key", "client_id")])
 }
 
-fn client(endpoints: &[String], id: &str) -> Client {
+pub(super) fn client(endpoints: &[String], id: &str) -> Client {
     let _inside = runtime().enter();
     Client::builder()
         .endpoints(endpoints.iter().cloned())
@@ -54,16 +51,16 @@ fn client(endpoints: &[String], id: &str) -> Client {
         .unwrap()
 }
 
-fn rate(client: &Client, resource: &str, wants: f64) -> Rate {
+pub(super) fn rate(client: &Client, resource: &str, wants: f64) -> Rate {
     let _inside = runtime().enter();
     client.resource(resource.to_owned()).wants(wants).rate().unwrap()
 }
 
-fn gets(rate: &Rate, capacity: f64) {
+pub(super) fn gets(rate: &Rate, capacity: f64) {
     eventually("the capacity is as it should be", || (rate.resource().capacity().get() == capacity).then_some(()));
 }
 
-fn json(said: &str) -> Value {
+pub(super) fn json(said: &str) -> Value {
     serde_json::from_str(said).unwrap()
 }
 
@@ -122,123 +119,13 @@ fn who_is_vouched_for_pushes_out_a_stranger_and_the_next_master_still_vouches() 
 }
 
 /// A client as `pool clients --json` has it.
-fn stands(peers: &Peers, at: usize, id: &str) -> Option<Value> {
+pub(super) fn stands(peers: &Peers, at: usize, id: &str) -> Option<Value> {
     let clients = json(&peers.operated(at, &["pool", "clients", "searches", "--json"]));
     clients["clients"].as_array()?.iter().find(|client| client["id"] == id).cloned()
 }
 
-fn number(value: &Value, name: &str) -> f64 {
+pub(super) fn number(value: &Value, name: &str) -> f64 {
     value[name].as_f64().unwrap_or_else(|| panic!("{name} of {value}"))
-}
-
-/// What an event of `pool watch` says that a client has cost: `(priority, cost TIME + REQUESTS)`.
-fn bill(watch: &Process, id: &str, why: &str) -> Option<(f64, f64)> {
-    let said = watch.stdout();
-    let line = said.lines().rev().find(|line| line.contains(&format!(" {id} has ")) && line.contains(why))?;
-    let (_, cost) = line.split_once("cost ")?;
-    let (time, rest) = cost.split_once(" + ")?;
-    let (requests, _) = rest.split_once(')')?;
-    Some((time.parse().unwrap(), requests.parse().unwrap()))
-}
-
-#[test]
-fn balances_costs_and_the_total_outlive_a_master_that_is_killed() {
-    let parameters = [("min_capacity", "10"), ("max_capacity", "80"), ("free_key", "client_id"), ("raise_tc_s", "10")];
-    let mut peers = Peers::start(3, template("searches", 20.0, "PRIORITY_POOL", &parameters), &[]);
-    let operator = peers.follower();
-    let admin = peers.admin(operator).to_string();
-    let watch = Process::start(&["pool", "watch", "searches", "--admin", &admin], &[]);
-    let begins = |times: usize| {
-        let begins = || watch.stdout().matches("from here on nothing is missing").count();
-        eventually("it listens", || (begins() >= times).then_some(()));
-    };
-    begins(1);
-    peers.operated(operator, &["pool", "set", "searches", "acme", "20"]);
-    let endpoints = peers.endpoints();
-    let (acme_client, tom) = (client(&endpoints, "acme"), client(&endpoints, "tom"));
-    let acme = rate(&acme_client, "searches", 20.0);
-    gets(&acme, 20.0);
-    // One more fits only once the total has risen.
-    let tom = rate(&tom, "searches", 10.0);
-    gets(&tom, 10.0);
-    for _ in 0..30 {
-        acme.try_acquire(1).ok();
-    }
-    let shown = |peers: &Peers, at: usize| json(&peers.operated(at, &["pool", "show", "searches", "--json"]));
-    // Long enough that nothing of it can have come about again when the next master is asked.
-    let (before, of_tom, of_acme) = eventually("there is something to lose", || {
-        let (tom, acme) = (stands(&peers, operator, "tom")?, stands(&peers, operator, "acme")?);
-        let enough = number(&tom, "balance") > 12.0 && number(&acme, "time_cost") > 250.0;
-        enough.then(|| (number(&shown(&peers, operator), "total"), tom, acme))
-    });
-    let used = number(&of_acme, "request_cost");
-    assert!(before >= 30.0 && used > 0.0, "{before} {of_acme}");
-
-    let master = peers.master();
-    peers.kill(master);
-    let killed = Instant::now();
-    let operator = peers.follower();
-    let (tom_after, acme_after) = eventually("the next master knows both", || {
-        Some((stands(&peers, operator, "tom")?, stands(&peers, operator, "acme")?))
-    });
-    let after = number(&shown(&peers, operator), "total");
-    let took = killed.elapsed().as_secs_f64();
-    eprintln!("total {before} -> {after}; tom {of_tom} -> {tom_after}; acme {of_acme} -> {acme_after}; in {took:.1} s");
-    assert!(after >= before * 0.98, "the total was {before} and is {after}");
-    // What was decided within the last turns may be lost, and the time until the next master has begun.
-    let lost = 4.0;
-    assert!(number(&tom_after, "balance") >= number(&of_tom, "balance") * 15.0 / 16.0 - lost, "{tom_after}");
-    assert!(number(&acme_after, "time_cost") >= number(&of_acme, "time_cost") - lost * 20.0, "{acme_after}");
-    assert!(number(&acme_after, "request_cost") >= used * 15.0 / 16.0 - lost, "{acme_after}");
-    begins(2);
-    eventually("acme has asked the new master", || {
-        (number(&shown(&peers, operator), "priority_connected") == 20.0).then_some(())
-    });
-    drop(acme);
-    block_on(acme_client.close());
-    let (time, requests) = eventually("the last bill", || bill(&watch, "acme", "released"));
-    assert!(
-        time >= number(&of_acme, "time_cost") - lost * 20.0 && requests >= used * 15.0 / 16.0 - lost,
-        "{time} {requests}"
-    );
-}
-
-#[test]
-fn a_pool_that_nobody_asks_for_comes_back_with_its_balances_and_one_that_stops_tells_its_bills() {
-    let parameters = [("min_capacity", "10"), ("free_key", "client_id")];
-    let config = template("searches", 20.0, "PRIORITY_POOL", &parameters);
-    let mut peers = Peers::start(1, config, &["--idle-secs", "1"]);
-    let tom_client = client(&peers.endpoints(), "tom");
-    let tom = rate(&tom_client, "searches", 10.0);
-    gets(&tom, 10.0);
-    eventually("it has been served for a while", || {
-        (number(&stands(&peers, 0, "tom")?, "balance") > 6.0).then_some(())
-    });
-    drop(tom);
-    block_on(tom_client.close());
-    eventually("nobody holds anything, and the pool is gone", || {
-        peers.status(0, &[])["resources"].as_array().unwrap().is_empty().then_some(())
-    });
-    peers.operated(0, &["pool", "set", "searches", "acme", "10"]);
-    let (tom_client, acme) = (client(&peers.endpoints(), "tom"), client(&peers.endpoints(), "acme"));
-    let tom = rate(&tom_client, "searches", 10.0);
-    gets(&tom, 10.0);
-    let again = stands(&peers, 0, "tom").unwrap();
-    assert!(number(&again, "balance") > 6.0, "{again}");
-    // A peer that stops says what has been used of it.
-    let acme = rate(&acme, "searches", 10.0);
-    gets(&acme, 10.0);
-    let watch = Process::start(&["pool", "watch", "searches", "--admin", &peers.admin(0).to_string()], &[]);
-    eventually("it listens", || watch.stdout().contains("from here on nothing is missing").then_some(()));
-    eventually("it costs", || (number(&stands(&peers, 0, "acme")?, "time_cost") > 20.0).then_some(()));
-    peers.stop(0);
-    let (time, _) = eventually("the bill so far", || bill(&watch, "acme", "this server is going"));
-    assert!(time > 20.0, "{time}");
-    peers.run(0, &[]);
-    let after =
-        eventually("it goes on from there", || stands(&peers, 0, "acme").filter(|acme| acme["capacity"] == 10.0));
-    assert!(number(&after, "time_cost") >= time, "{after}");
-    assert!(number(&stands(&peers, 0, "tom").unwrap(), "balance") > 6.0);
 }
 
 #[test]
@@ -530,67 +417,11 @@ fn strangers_from_one_address_share_a_balance() {
     });
 }
 
-/// Who has a unit at the moment, and since how many turns.
-#[derive(Default)]
-struct Turns {
-    has: bool,
-    turns: u32,
-    held: Duration,
-}
-
 #[test]
-fn three_units_go_round_among_ten_clients() {
-    let rotation = [("whole_units", "true"), ("rotation_period", "3")];
-    let server = Server::with_config(&template("slots", 3.0, "FAIR_SHARE", &rotation));
-    let endpoints = [server.grpc().to_string()];
-    let clients: Vec<_> = (0..10).map(|number| client(&endpoints, &format!("c{number}"))).collect();
-    let gauges: Vec<Gauge> = {
-        let _inside = runtime().enter();
-        clients.iter().map(|client| client.resource("slots").wants(1.0).gauge().unwrap()).collect()
-    };
-    eventually("all are there", || (server.status(&[])["resources"][0]["subclients"] == 10).then_some(()));
-    let has = |number: usize| gauges[number].resource().capacity().get();
-    let mut turns: Vec<Turns> = (0..10).map(|number| Turns { has: has(number) == 1.0, ..Turns::default() }).collect();
-    // Who came first had a unit for being alone: the first whole round is not counted, the ten after it are, however long they take.
-    let (mut began, mut looked, mut counts) = (Instant::now(), Instant::now(), false);
-    loop {
-        match turns.iter().map(|turns| turns.turns).sum::<u32>() {
-            3.. if !counts => {
-                counts = true;
-                began = Instant::now();
-                turns.iter_mut().for_each(|turn| (turn.turns, turn.held) = (0, Duration::ZERO));
-            }
-            30.. if counts => break,
-            _ => {}
-        }
-        thread::sleep(Duration::from_millis(5));
-        assert!(began.elapsed() < Duration::from_secs(120), "the units do not go round");
-        let passed = std::mem::replace(&mut looked, Instant::now()).elapsed();
-        for (number, turn) in turns.iter_mut().enumerate() {
-            let has = has(number);
-            assert!(has == 0.0 || has == 1.0, "c{number} has {has}");
-            turn.turns += u32::from(has == 1.0 && !turn.has);
-            turn.has = has == 1.0;
-            turn.held += if turn.has { passed } else { Duration::ZERO };
-        }
-        let held = server.status(&["slots"])["resources"][0]["held"].as_f64().unwrap();
-        assert!(held <= 3.0, "{held} are out");
-    }
-    let all: Vec<u32> = turns.iter().map(|turns| turns.turns).collect();
-    assert!(all.iter().all(|turns| (2..=4).contains(turns)), "three of ten rounds each: {all:?}");
-    let held: Duration = turns.iter().map(|turns| turns.held).sum();
-    let utilisation = held.as_secs_f64() / began.elapsed().as_secs_f64() / 3.0;
-    eprintln!("turns of each: {all:?}; {:.1} % of the units' time was used", utilisation * 100.0);
-    for client in clients {
-        block_on(client.close());
-    }
-}
-
-#[test]
-fn the_readmes_own_example_of_a_pool_takes_every_command_that_it_lists() {
-    let readme = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../README.md");
-    let readme = std::fs::read_to_string(readme).unwrap();
-    let (_, example) = readme.split_once("```yaml\n- identifier_glob: \"rpc/*\"\n").expect("the example of a pool");
+fn the_guides_own_example_of_a_pool_takes_every_command_that_it_lists() {
+    let guide = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/guide/pools.md");
+    let guide = std::fs::read_to_string(guide).unwrap();
+    let (_, example) = guide.split_once("```yaml\n- identifier_glob: \"rpc/*\"\n").expect("the example of a pool");
     let example = example.split("```").next().unwrap();
     let config = format!(
         "resources:\n- identifier_glob: \"rpc/*\"\n{example}- identifier_glob: \"*\"\n  capacity: 1\n  algorithm: {{kind: FAIR_SHARE}}\n"

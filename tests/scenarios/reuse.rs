@@ -1,5 +1,5 @@
-//! Capacity that a holder gives up is given to somebody else when the holder has shown that it knows, or can no longer believe
-//! otherwise. What counts as showing depends on what the holder's library does with fields it does not know.
+//! Capacity that a holder gives up is given to somebody else when the holder has shown that it knows, or can no longer
+//! believe otherwise. What counts as showing depends on what the holder's library does with fields it does not know.
 
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
@@ -17,7 +17,8 @@ fn server() -> Server {
     Server::with_config(&ConfigFile::of(&[Template::fair("*", 100.0)]))
 }
 
-/// The holder has everything, and must make room for one more. Whatever the holder is told, the newcomer waits for its word.
+/// The holder has everything, and must make room for one more. Whatever the holder is told, the newcomer waits for its
+/// word.
 fn makes_room(holder: &mut dyn Asks, newcomer: &mut dyn Asks) {
     assert_eq!(holder.ask("mysql", 100.0), 100.0);
     assert_eq!(newcomer.ask("mysql", 100.0), 0.0, "nothing is free");
@@ -47,8 +48,8 @@ fn a_client_that_drops_unknown_fields_confirms_by_exact_expiry_and_capacity() {
     makes_room(&mut holder, &mut server.original("newcomer", Unknown::Dropped));
 }
 
-/// Asks at most once in each second of the clock, as clients do. Leases of the same second may look alike, and without its
-/// token none of them is recognised.
+/// Asks at most once in each second of the clock, as clients do. Leases of the same second may look alike, and without
+/// its token none of them is recognised.
 struct Unhurried {
     client: Original,
     asked: u64,

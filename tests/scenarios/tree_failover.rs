@@ -1,5 +1,5 @@
-//! Masters in the middle of a tree and at its top die: clients at the leaves notice nothing, and together never have more than
-//! there is.
+//! Masters in the middle of a tree and at its top die: clients at the leaves notice nothing, and together never have
+//! more than there is.
 
 use crate::harness::{
     config::{ConfigFile, Template},
@@ -11,7 +11,8 @@ use crate::harness::{
 const CAPACITY: f64 = 100.0;
 
 fn tree() -> Tree {
-    // Long enough for a machine on which tests crowd: refreshes at the top are twice as frequent as those at the leaves.
+    // Long enough for a machine on which tests crowd: refreshes at the top are twice as frequent as those at the
+    // leaves.
     let template = Template { lease: 12, refresh: 2, ..Template::fair("*", CAPACITY) };
     Tree::start(3, 2, ConfigFile::of(&[template]))
 }

@@ -126,7 +126,8 @@ fn go_children_share_with_clients_and_with_each_other() {
     assert_eq!(lengths, [Some(3600), Some(2)], "its own clients are told this");
     assert!(first.expiry > now(), "{first:?}");
     west.has_clients("r", &[100.0]);
-    // It confirms nothing, so that what it gives up is free when its older lease has ended; leases last for an hour here.
+    // It confirms nothing, so that what it gives up is free when its older lease has ended; leases last for an hour
+    // here.
     eventually("each has its part of what it is due", || {
         let (east, west) = (east.poll()["r"].capacity, west.poll()["r"].capacity);
         (east == 90.0).then(|| assert_eq!(west, 0.0, "the larger lease may still be believed"))

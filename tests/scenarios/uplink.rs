@@ -1,5 +1,5 @@
-//! A node whose capacity comes from a parent: what the parent lends comes through, survives the node's own failures, and ends
-//! when it ends. Finer questions, and larger trees, are elsewhere.
+//! A node whose capacity comes from a parent: what the parent lends comes through, survives the node's own failures,
+//! and ends when it ends. Finer questions, and larger trees, are elsewhere.
 
 use rustix::process::Signal;
 

@@ -173,8 +173,8 @@ fn pooled(figures: &Figures) -> &PoolFigures {
     figures.pool.as_ref().expect("it is a pool")
 }
 
-/// The master of a pool knows of use only what it is told, up to a refresh late; who has been told to go uses what it has until
-/// then. All the same nobody more has to go than is too many.
+/// The master of a pool knows of use only what it is told, up to a refresh late; who has been told to go uses what it
+/// has until then. All the same nobody more has to go than is too many.
 #[test]
 fn a_surge_to_half_as_much_again_as_there_is_kicks_out_who_is_too_many_and_no_more() {
     let plan = pool(|_| {});

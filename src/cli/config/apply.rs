@@ -16,8 +16,8 @@ use crate::{
     output::{in_words, note, say},
 };
 
-/// Puts a file in force on all peers of a node. A file with mistakes is not even sent; one that is in force already, word
-/// for word, is not applied again.
+/// Puts a file in force on all peers of a node. A file with mistakes is not even sent; one that is in force already,
+/// word for word, is not applied again.
 #[derive(Args)]
 pub(crate) struct Apply {
     /// The file: YAML, as Doorman has it

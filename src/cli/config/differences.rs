@@ -78,7 +78,8 @@ fn in_short(template: &Template) -> String {
     shown.map(|((field, value), _)| format!("{field} {value}")).collect::<Vec<_>>().join(", ")
 }
 
-/// All that a template says, as people read it. Taken apart by name, so that a field which comes to be is not forgotten here.
+/// All that a template says, as people read it. Taken apart by name, so that a field which comes to be is not forgotten
+/// here.
 fn fields(template: &Template) -> Vec<(&'static str, String)> {
     // The parameters are in force in the settings.
     let Template { identifier_glob: _, settings, parameters: _, description } = template;

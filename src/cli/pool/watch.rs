@@ -1,4 +1,5 @@
-//! `leaseway pool watch`: what happens in a pool, line by line. A stream ends with its master; this goes on with the next.
+//! `leaseway pool watch`: what happens in a pool, line by line. A stream ends with its master; this goes on with the
+//! next.
 
 use std::time::Duration;
 
@@ -19,9 +20,9 @@ use crate::{
 /// Before it asks again when nobody is master.
 const PAUSE: Duration = Duration::from_millis(500);
 
-/// Prints what happens in a pool, one event a line, until it is stopped. When the master is lost it goes on with the next one, and
-/// says so: what happened in between is not told. The next one is found from the peers that --admin names: with one address only,
-/// it waits until that peer is there again.
+/// Prints what happens in a pool, one event a line, until it is stopped. When the master is lost it goes on with the
+/// next one, and says so: what happened in between is not told. The next one is found from the peers that --admin
+/// names: with one address only, it waits until that peer is there again.
 #[derive(Args)]
 pub(crate) struct Watch {
     /// The pool

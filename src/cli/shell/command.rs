@@ -122,8 +122,8 @@ impl Usage {
 }
 
 impl Command {
-    /// Understands a line. Words are split as a shell splits them: quotes hold together what has spaces, and what follows
-    /// a `#` is a comment. `None` if nothing is left.
+    /// Understands a line. Words are split as a shell splits them: quotes hold together what has spaces, and what
+    /// follows a `#` is a comment. `None` if nothing is left.
     pub(crate) fn parse(line: &str) -> Result<Option<Command>, SyntaxError> {
         let mut words = shlex::split(line).ok_or(SyntaxError::Unclosed)?;
         if words.is_empty() {

@@ -1,7 +1,8 @@
-//! Where lines come from: a terminal, where they can be edited and are remembered, or anything else, where they are read.
+//! Where lines come from: a terminal, where they can be edited and are remembered, or anything else, where they are
+//! read.
 //!
-//! Reading blocks, and leases have to be refreshed meanwhile: so a thread of its own reads, one line for each that is asked
-//! for. It ends with the process.
+//! Reading blocks, and leases have to be refreshed meanwhile: so a thread of its own reads, one line for each that is
+//! asked for. It ends with the process.
 
 use std::{io, path::PathBuf, thread};
 

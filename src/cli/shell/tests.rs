@@ -49,8 +49,8 @@ impl Screen for Paper {
     }
 }
 
-/// Gives half of what is wanted. The resource `far` is on a server that does not answer, `broken` on one that refuses, and
-/// `fading` is gone after it was looked at once.
+/// Gives half of what is wanted. The resource `far` is on a server that does not answer, `broken` on one that refuses,
+/// and `fading` is gone after it was looked at once.
 #[derive(Default)]
 struct Books {
     held: BTreeMap<(String, String), f64>,

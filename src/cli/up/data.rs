@@ -30,13 +30,14 @@ pub(super) fn founding_flag(directory: &Path) -> Option<String> {
     text.lines().last().filter(|flag| flag.starts_with("--")).map(str::to_owned)
 }
 
-/// A master has been seen. If that cannot be noted nothing is lost: a peer with `--bootstrap` joins those that have state.
+/// A master has been seen. If that cannot be noted nothing is lost: a peer with `--bootstrap` joins those that have
+/// state.
 pub(super) fn founded(directory: &Path) {
     let _ = fs::remove_file(directory.join(FOUNDING));
 }
 
-/// Makes everything that must be there before peers are started; with `fresh` deletes what was there. Nothing is touched if
-/// any of the directories is not ours.
+/// Makes everything that must be there before peers are started; with `fresh` deletes what was there. Nothing is
+/// touched if any of the directories is not ours.
 pub(super) fn prepare(plan: &Plan, fresh: bool) -> Result<(), CliError> {
     for node in &plan.nodes {
         check_ours(&node.directory)?;

@@ -1,4 +1,5 @@
-//! The file of `leaseway up`: which nodes there are, and which peers each of them has. `cluster/three.yaml` shows all of it.
+//! The file of `leaseway up`: which nodes there are, and which peers each of them has. `cluster/three.yaml` shows all
+//! of it.
 //!
 //! All mistakes are told at once, with their places, as for configurations: the reader is the same.
 

@@ -1,5 +1,5 @@
-//! Flags of `leaseway serve` in the file of `leaseway up`. What flags there are and what their values may be is asked of the
-//! command line itself, so that every flag can be given here without being known here.
+//! Flags of `leaseway serve` in the file of `leaseway up`. What flags there are and what their values may be is asked
+//! of the command line itself, so that every flag can be given here without being known here.
 
 use std::{
     any::TypeId,

@@ -1,5 +1,5 @@
-//! All peers of a plan as processes, from their start until the last has ended. A node is started when its parent has a master:
-//! whatever it asks is answered then.
+//! All peers of a plan as processes, from their start until the last has ended. A node is started when its parent has a
+//! master: whatever it asks is answered then.
 
 use std::{net::TcpListener, ops::Range, path::Path, process::ExitStatus, time::Duration};
 
@@ -36,8 +36,8 @@ pub(super) fn check_ports(plan: &Plan) -> Outcome {
     if taken.is_empty() { Ok(()) } else { Err(CliError::Ports(taken.concat())) }
 }
 
-/// Runs until all have ended; SIGTERM and Ctrl-C stop them. `again` is the command that starts a peer once more, without its
-/// name.
+/// Runs until all have ended; SIGTERM and Ctrl-C stop them. `again` is the command that starts a peer once more,
+/// without its name.
 pub(super) async fn run(plan: &Plan, again: &str) -> Outcome {
     // Before there is anything to stop.
     let mut signals = StopSignals::new().map_err(CliError::Runtime)?;
@@ -141,8 +141,8 @@ impl Set<'_> {
         Ok(())
     }
 
-    /// Whether its parent will have a master but has none yet. If it will not (too few of its peers are here) its children look
-    /// for it themselves, as they do later when it is away.
+    /// Whether its parent will have a master but has none yet. If it will not (too few of its peers are here) its
+    /// children look for it themselves, as they do later when it is away.
     fn must_wait(&self, node: usize) -> bool {
         self.plan.parent_of(&self.plan.nodes[node]).is_some_and(|parent| {
             let states = &self.states[self.members(parent)];
@@ -258,7 +258,8 @@ impl Set<'_> {
     }
 }
 
-/// Until one of the peers says that it is master. It is one started elsewhere, perhaps: then it is named by its address.
+/// Until one of the peers says that it is master. It is one started elsewhere, perhaps: then it is named by its
+/// address.
 async fn look_for_master(node: usize, peers: Vec<(String, String)>, events: mpsc::Sender<Event>) {
     loop {
         for (label, grpc) in &peers {

@@ -1,8 +1,9 @@
 //! What keeps the processes that `leaseway up` starts from outliving it, however it ends.
 //!
-//! Their standard input is a pipe whose other end only `up` has. When `up` is gone, be it by SIGKILL, the system closes the pipe,
-//! and whoever reads from it stops as if asked to. Unlike a parent-death signal this works on every Unix, and cannot come too
-//! early because a thread of the parent ended, nor be missed because the parent was gone before it was asked for.
+//! Their standard input is a pipe whose other end only `up` has. When `up` is gone, be it by SIGKILL, the system closes
+//! the pipe, and whoever reads from it stops as if asked to. Unlike a parent-death signal this works on every Unix, and
+//! cannot come too early because a thread of the parent ended, nor be missed because the parent was gone before it was
+//! asked for.
 
 use std::{env, io, process::Command, thread, time::Duration};
 

@@ -55,8 +55,8 @@ impl Tree {
         self.parents.iter().find(|(child, ..)| child == node).map(|(_, parent, _)| parent.as_str())
     }
 
-    /// From this node from parent to parent back to it; only for that one of a circle which the file has first, so that every
-    /// circle is told once.
+    /// From this node from parent to parent back to it; only for that one of a circle which the file has first, so that
+    /// every circle is told once.
     fn circle<'t>(&'t self, first: &'t str) -> Option<Vec<&'t str>> {
         let place = |node: &str| self.parents.iter().position(|(child, ..)| child == node);
         let mut way = vec![first];

@@ -65,7 +65,8 @@ impl Members {
         self.settle(index);
     }
 
-    /// Out of picks until `now + retry`. A failure of one that is out already came from a pick before, and changes nothing.
+    /// Out of picks until `now + retry`. A failure of one that is out already came from a pick before, and changes
+    /// nothing.
     pub(super) fn failed(&mut self, index: usize, now: Instant, retry: Duration) {
         if self.standings[index].failed {
             return;

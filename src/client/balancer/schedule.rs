@@ -1,5 +1,5 @@
-//! Request counting, the schedule of httpd's `mod_lbmethod_byrequests`: who is next, so that everybody gets the documented
-//! share and turns are spread out.
+//! Request counting, the schedule of httpd's `mod_lbmethod_byrequests`: who is next, so that everybody gets the
+//! documented share and turns are spread out.
 //!
 //! In words: at each pick the status of every enabled member grows by its factor; the member with the largest status is
 //! picked, of several the one configured first; and its status falls by the sum of the factors handed out. Written so
@@ -85,8 +85,8 @@ impl Default for Schedule {
 }
 
 impl Schedule {
-    /// So many members fit. With [`Factor::MAX`] this keeps the sum of factors below 2^63, so that no status overflows in
-    /// 2^60 picks, whatever else is done.
+    /// So many members fit. With [`Factor::MAX`] this keeps the sum of factors below 2^63, so that no status overflows
+    /// in 2^60 picks, whatever else is done.
     pub const MAX_MEMBERS: usize = 1 << 16;
 
     /// Without members.
@@ -132,7 +132,8 @@ impl Schedule {
         member
     }
 
-    /// Takes a member out, and its status with it: the others' may have another sum from now on, which no pick depends on.
+    /// Takes a member out, and its status with it: the others' may have another sum from now on, which no pick depends
+    /// on.
     pub fn remove(&mut self, member: Member) {
         let Some(slot) = self.slot(member) else { return };
         self.disable(member);
@@ -152,11 +153,11 @@ impl Schedule {
 
     /// Whose turn it is among those who are accepted.
     ///
-    /// Whoever would have been picked and is not accepted counts as disabled for this pick: it neither accrues nor pays,
-    /// and the sum of the factors is without it. Who would not have been picked is not asked, and accrues.
+    /// Whoever would have been picked and is not accepted counts as disabled for this pick: it neither accrues nor
+    /// pays, and the sum of the factors is without it. Who would not have been picked is not asked, and accrues.
     ///
-    /// Costs as much as `pick` for the one who is picked and as much again, twice, for each who is not accepted. If nobody
-    /// is, everybody has been asked, and nothing changes.
+    /// Costs as much as `pick` for the one who is picked and as much again, twice, for each who is not accepted. If
+    /// nobody is, everybody has been asked, and nothing changes.
     pub fn pick_where(&mut self, mut accept: impl FnMut(Member) -> bool) -> Option<Member> {
         let mut attempt = Attempt::begin(self)?;
         while let Some(member) = attempt.candidate() {
@@ -198,8 +199,8 @@ impl Schedule {
         }
     }
 
-    /// Changes a member's factor. All statuses stay as they are, and with them what members are owed in units of factors:
-    /// after factors have become much smaller it takes many picks to pay off. See [`reset`](Self::reset) and
+    /// Changes a member's factor. All statuses stay as they are, and with them what members are owed in units of
+    /// factors: after factors have become much smaller it takes many picks to pay off. See [`reset`](Self::reset) and
     /// [`rescale`](Self::rescale).
     pub fn set_factor(&mut self, member: Member, factor: Factor) {
         let Some(slot) = self.slot(member) else { return };
@@ -211,9 +212,9 @@ impl Schedule {
         }
     }
 
-    /// Changes a member's factor, and all statuses with it, so that everybody is owed as many picks as before: a status is
-    /// multiplied by the new sum of factors and divided by the old one, and rounded toward 0. What rounding takes from
-    /// the sum of the enabled members' statuses goes to the first of them.
+    /// Changes a member's factor, and all statuses with it, so that everybody is owed as many picks as before: a status
+    /// is multiplied by the new sum of factors and divided by the old one, and rounded toward 0. What rounding takes
+    /// from the sum of the enabled members' statuses goes to the first of them.
     ///
     /// For those who are enabled it is the sum over them. A disabled member's status dates from when others were
     /// enabled; for it, it is the sum over all. If a sum was 0, those statuses stay as they are.

@@ -2,10 +2,10 @@
 //!
 //! A short look at a slow flow says little: at one arrival in ten seconds, five seconds see none or one. A long look at
 //! a flow that has changed says what it was. So several spans are looked at, from one refresh interval to [`SPANS`] of
-//! them, and the longest counts that is still in agreement with all shorter ones: a count of k in t seconds is in agreement
-//! with every rate whose expected count is within [`slack`] of k. A flow that changes beyond that is recognised as soon as
-//! the shortest span shows it, and what was before no longer counts. A flow that has been looked at for less than a
-//! refresh interval is looked at over shorter spans, too.
+//! them, and the longest counts that is still in agreement with all shorter ones: a count of k in t seconds is in
+//! agreement with every rate whose expected count is within [`slack`] of k. A flow that changes beyond that is
+//! recognised as soon as the shortest span shows it, and what was before no longer counts. A flow that has been looked
+//! at for less than a refresh interval is looked at over shorter spans, too.
 //!
 //! Besides, it says how often callers come while nothing holds them up, see [`Flow::freely`].
 
@@ -19,8 +19,8 @@ const SPANS: u64 = 32;
 /// Counts are kept at most so often per refresh interval; one of these is the shortest span that is looked at.
 const MARKS: u64 = 8;
 
-/// A look at a flow begins right after its first arrivals. If as many come at even times they come, on average, half a time more
-/// often than they are counted; if they know nothing of each other, as often. In between, neither is far off.
+/// A look at a flow begins right after its first arrivals. If as many come at even times they come, on average, half a
+/// time more often than they are counted; if they know nothing of each other, as often. In between, neither is far off.
 const UNSEEN: f64 = 0.25;
 
 /// What has been seen of a flow up to a moment; all of it ever.
@@ -39,9 +39,9 @@ pub(super) struct Seen {
 pub(super) struct Flow {
     /// All of them.
     pub(super) all: f64,
-    /// Those that found nobody waiting, in the time in which nobody waited; the first of them is left out, for the time may begin
-    /// with it. Callers that come back when they have been served come so often without a limit, and callers that know
-    /// nothing of each other come so often anyway.
+    /// Those that found nobody waiting, in the time in which nobody waited; the first of them is left out, for the time
+    /// may begin with it. Callers that come back when they have been served come so often without a limit, and callers
+    /// that know nothing of each other come so often anyway.
     pub(super) freely: f64,
 }
 
@@ -163,8 +163,8 @@ fn freely(since: &Mark, until: &Mark) -> f64 {
     ((arrived - 1.0) / free.max(1e-4)).max(0.0)
 }
 
-/// How far a count may be from what was to be expected. One is what even arrivals differ by, depending on when one begins
-/// to count; the root is the deviation of arrivals that know nothing of each other.
+/// How far a count may be from what was to be expected. One is what even arrivals differ by, depending on when one
+/// begins to count; the root is the deviation of arrivals that know nothing of each other.
 fn slack(arrived: f64) -> f64 {
     1.0 + arrived.sqrt()
 }

@@ -29,7 +29,8 @@ impl Flow {
         Flow { demand, now: 0, arrived: 0.0, step }
     }
 
-    /// Evenly spaced arrivals at `rate` for so many seconds, while `waiting` wait. The least and the most that was wanted.
+    /// Evenly spaced arrivals at `rate` for so many seconds, while `waiting` wait. The least and the most that was
+    /// wanted.
     fn run(&mut self, rate: f64, seconds: u64, waiting: u64) -> (f64, f64) {
         let end = self.now + seconds * 1000;
         let (mut least, mut most) = (f64::INFINITY, 0.0f64);
@@ -167,8 +168,8 @@ fn sixty_four_who_always_ask_again_want_more_than_there_is_and_not_without_bound
     }
 }
 
-/// One caller that works for `work` seconds, waits for its turn, and begins again, while it is given what it wants up to
-/// `most`. Returns what it wants after so many looks, a tenth of a second apart.
+/// One caller that works for `work` seconds, waits for its turn, and begins again, while it is given what it wants up
+/// to `most`. Returns what it wants after so many looks, a tenth of a second apart.
 fn wants_of_one_caller(work: f64, most: f64, looks: u64) -> f64 {
     let mut demand = demand(Kind::Rate);
     let (mut arrived, mut queued, mut capacity) = (1.0, 0.0, 0.0);

@@ -1,5 +1,6 @@
-//! An HTTP client behind two layers: so many requests per second, and so many under way. Anything that is a `tower::Service`
-//! takes them: hyper's client as here, reqwest's, an axum router. Start a server first: `leaseway serve`.
+//! An HTTP client behind two layers: so many requests per second, and so many under way. Anything that is a
+//! `tower::Service` takes them: hyper's client as here, reqwest's, an axum router. Start a server first: `leaseway
+//! serve`.
 #![allow(clippy::print_stdout)]
 
 use http_body_util::Empty;

@@ -1,5 +1,5 @@
-//! A pool of permits: thirty jobs, each of which may only run while it has one of the transactions that this process may have
-//! open. Start a server first: `leaseway serve`.
+//! A pool of permits: thirty jobs, each of which may only run while it has one of the transactions that this process
+//! may have open. Start a server first: `leaseway serve`.
 #![allow(clippy::print_stdout)]
 
 use std::time::Duration;

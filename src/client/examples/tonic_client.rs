@@ -1,5 +1,5 @@
-//! A tonic client whose every call waits for its turn: one line around the channel. The service that is called here is the
-//! status of a Leaseway server. Start one first: `leaseway serve`.
+//! A tonic client whose every call waits for its turn: one line around the channel. The service that is called here is
+//! the status of a Leaseway server. Start one first: `leaseway serve`.
 #![allow(clippy::print_stdout)]
 
 use leaseway_client::Client;

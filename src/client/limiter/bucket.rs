@@ -2,8 +2,8 @@
 //!
 //! **It does not drift.** Credit is an integer of units so small that a nanosecond brings a whole number of them: at c
 //! permits per second, floor(c · 2⁴⁰) units, where a permit is 2⁴⁰ · 10⁹ units. Time is an integer of nanoseconds. So
-//! credit grows and is spent without any rounding, and how often it is settled makes no difference. The capacity is rounded
-//! once, when it is set, down by less than 2⁻⁴⁰ permits per second: one permit in thirty thousand years.
+//! credit grows and is spent without any rounding, and how often it is settled makes no difference. The capacity is
+//! rounded once, when it is set, down by less than 2⁻⁴⁰ permits per second: one permit in thirty thousand years.
 //!
 //! **What is handed back** unused leaves the credit that there would be without it, and no more: see [`promises`].
 
@@ -72,8 +72,8 @@ impl Bucket {
         }
     }
 
-    /// For how long credit was less than it may be, ever. As long as a capacity is in force, that is the part of the time in which
-    /// it was used, however large the burst: every permit takes as long to come back.
+    /// For how long credit was less than it may be, ever. As long as a capacity is in force, that is the part of the
+    /// time in which it was used, however large the burst: every permit takes as long to come back.
     pub(super) fn recharging(&mut self, now: Nanos) -> Nanos {
         self.settle(now);
         self.recharging
@@ -128,8 +128,8 @@ impl Meter for Bucket {
         0
     }
 
-    /// Time up to now counts at the old rate. What has been saved beyond the new burst is cut, except what the head of the
-    /// line is saving for itself.
+    /// Time up to now counts at the old rate. What has been saved beyond the new burst is cut, except what the head of
+    /// the line is saving for itself.
     fn set_capacity(&mut self, now: Nanos, capacity: Capacity) {
         self.settle(now);
         self.capacity = capacity;

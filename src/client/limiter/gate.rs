@@ -1,12 +1,12 @@
 //! The line in front of a meter: who waits, in which order, and who wakes whom. Both limiters are this and a [`Meter`].
 //!
-//! One mutex around everything. Nothing is called from under it that could come back: wakers are woken and dropped after
-//! it has been released ([`Aftermath`]).
+//! One mutex around everything. Nothing is called from under it that could come back: wakers are woken and dropped
+//! after it has been released ([`Aftermath`]).
 //!
-//! **Nobody is forgotten.** Whoever is at the head of the line when its future is polled sets a timer for when it can be
-//! paid. Whatever moves that moment (a change of capacity, somebody ahead who left, a permit that came back) lets through
-//! whom it can and wakes whoever is at the head then. Waiters are let through by marking their entry; a future that is
-//! dropped looks at its entry and hands back what it had been given.
+//! **Nobody is forgotten.** Whoever is at the head of the line when its future is polled sets a timer for when it can
+//! be paid. Whatever moves that moment (a change of capacity, somebody ahead who left, a permit that came back) lets
+//! through whom it can and wakes whoever is at the head then. Waiters are let through by marking their entry; a future
+//! that is dropped looks at its entry and hands back what it had been given.
 
 use std::{
     mem,

@@ -31,8 +31,8 @@ impl GaugeLimiter {
         GaugeLimiter { gate: Arc::new(Gate::new(Count::new(), None)) }
     }
 
-    /// As `new`; `on_pressure` is notified (one waiter, or the next to come) when somebody has to queue and nobody did, and
-    /// each time the queue has doubled since.
+    /// As `new`; `on_pressure` is notified (one waiter, or the next to come) when somebody has to queue and nobody did,
+    /// and each time the queue has doubled since.
     pub fn with_pressure(on_pressure: Arc<Notify>) -> GaugeLimiter {
         GaugeLimiter { gate: Arc::new(Gate::new(Count::new(), Some(on_pressure))) }
     }
@@ -52,8 +52,8 @@ impl GaugeLimiter {
         self.acquire_many(1).await
     }
 
-    /// Waits for `n` permits, all at once. Nobody behind gets any meanwhile, also if the capacity is not large enough for
-    /// `n` and has to grow first.
+    /// Waits for `n` permits, all at once. Nobody behind gets any meanwhile, also if the capacity is not large enough
+    /// for `n` and has to grow first.
     ///
     /// To give up, drop the future; then nothing is in use.
     pub async fn acquire_many(&self, n: u32) -> Result<Permit, Closed> {
@@ -88,8 +88,8 @@ impl GaugeLimiter {
         self.gate.waiting()
     }
 
-    /// The most permits that were in use, waited for and just tried for, together, since the last call of this. It does not
-    /// miss what came and went between two looks at [`in_use`](GaugeLimiter::in_use); there should be one caller.
+    /// The most permits that were in use, waited for and just tried for, together, since the last call of this. It does
+    /// not miss what came and went between two looks at [`in_use`](GaugeLimiter::in_use); there should be one caller.
     pub fn take_peak(&self) -> u64 {
         self.gate.take_peak()
     }
@@ -104,8 +104,8 @@ impl GaugeLimiter {
         self.gate.taken()
     }
 
-    /// What the server has to be told: all permits in use if they are more than the capacity, which happens after a cut;
-    /// otherwise none. The server counts the larger of this and the lease as held.
+    /// What the server has to be told: all permits in use if they are more than the capacity, which happens after a
+    /// cut; otherwise none. The server counts the larger of this and the lease as held.
     pub fn outstanding(&self) -> u64 {
         self.gate.meter(|count| if count.in_use() as f64 > count.capacity().get() { count.in_use() } else { 0 })
     }

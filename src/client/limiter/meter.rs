@@ -14,8 +14,8 @@ pub(super) struct Short {
 
 /// Decides whether permits may be had. It knows nothing of those who wait; [`gate`](super::gate) does.
 ///
-/// Whoever waited gets its permits before it knows: they are *promised* until its future has been polled, and come back if
-/// it is dropped before.
+/// Whoever waited gets its permits before it knows: they are *promised* until its future has been polled, and come back
+/// if it is dropped before.
 pub(super) trait Meter {
     /// Whether permits come with time. If not, no clock is read and no timer set.
     const TIMED: bool;

@@ -27,15 +27,15 @@ impl RateLimiter {
         RateLimiter { gate: Arc::new(Gate::new(Bucket::new(burst), None)) }
     }
 
-    /// As `new`; `on_pressure` is notified (one waiter, or the next to come) when somebody has to queue and nobody did, and
-    /// each time the queue has doubled since.
+    /// As `new`; `on_pressure` is notified (one waiter, or the next to come) when somebody has to queue and nobody did,
+    /// and each time the queue has doubled since.
     pub fn with_pressure(burst: Burst, on_pressure: Arc<Notify>) -> RateLimiter {
         RateLimiter { gate: Arc::new(Gate::new(Bucket::new(burst), Some(on_pressure))) }
     }
 
-    /// Permits per second from now on, also for those who wait already. Up to now the old capacity counts. What was saved
-    /// beyond the new burst is lost. Without capacity nobody is let through, whatever was saved; unlimited lets everybody
-    /// through at once. Less than 1e-12 per second is none.
+    /// Permits per second from now on, also for those who wait already. Up to now the old capacity counts. What was
+    /// saved beyond the new burst is lost. Without capacity nobody is let through, whatever was saved; unlimited lets
+    /// everybody through at once. Less than 1e-12 per second is none.
     pub fn set_capacity(&self, capacity: Capacity) {
         self.gate.set_capacity(capacity);
     }
@@ -55,9 +55,11 @@ impl RateLimiter {
         self.wait_many(1).await
     }
 
-    /// Waits for `n` permits, all at once. Nobody behind gets any meanwhile, so that many permits are not starved by few.
+    /// Waits for `n` permits, all at once. Nobody behind gets any meanwhile, so that many permits are not starved by
+    /// few.
     ///
-    /// To give up, drop the future; then nothing was taken. A task that never has to wait still lets others run now and then.
+    /// To give up, drop the future; then nothing was taken. A task that never has to wait still lets others run now and
+    /// then.
     ///
     /// # Panics
     ///
@@ -67,8 +69,8 @@ impl RateLimiter {
         self.gate.acquire(n).await
     }
 
-    /// Takes `n` permits if they are there and nobody waits. A refusal also counts as [`arrived`](RateLimiter::arrived):
-    /// it was asked for and would have been used.
+    /// Takes `n` permits if they are there and nobody waits. A refusal also counts as
+    /// [`arrived`](RateLimiter::arrived): it was asked for and would have been used.
     pub fn try_acquire(&self, n: u32) -> Result<(), TryError> {
         self.gate.try_acquire(n)
     }

@@ -37,8 +37,8 @@ pub struct Wire {
     pub capacity: f64,
 }
 
-/// What to use when a lease has ended unrenewed, or none could be had. All of this is outside what the server promises: it
-/// counts ended leases as free.
+/// What to use when a lease has ended unrenewed, or none could be had. All of this is outside what the server promises:
+/// it counts ended leases as free.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Mode {
     /// The safe capacity that was last received (−1: no limit); nothing if none ever was.

@@ -40,16 +40,16 @@ const BACKOFF_GROWTH: f64 = 1.6;
 pub(super) const GAP: Millis = Millis(100);
 
 impl Pace {
-    /// The pause after `failures` in a row: between half of it and all, so that clients that failed together do not come
-    /// back together.
+    /// The pause after `failures` in a row: between half of it and all, so that clients that failed together do not
+    /// come back together.
     pub(super) fn backoff(&self, failures: u32, longest: Millis, rng: &mut fastrand::Rng) -> Millis {
         let exponent = i32::try_from(failures.saturating_sub(1)).unwrap_or(i32::MAX);
         let pause = self.backoff_first.0 as f64 * BACKOFF_GROWTH.powi(exponent);
         scaled(pause.min(longest.0 as f64).max(GAP.0 as f64), 0.5 + rng.f64() / 2.0)
     }
 
-    /// When to refresh after an answer: a little sooner than asked to, so that clients drift apart, and always while a third
-    /// of the lease is left, so that one lost answer costs nothing.
+    /// When to refresh after an answer: a little sooner than asked to, so that clients drift apart, and always while a
+    /// third of the lease is left, so that one lost answer costs nothing.
     pub(super) fn refresh(&self, interval: Millis, left: Millis, rng: &mut fastrand::Rng) -> Millis {
         let least = self.refresh_min.max(GAP);
         let interval = scaled(interval.max(least).0 as f64, 0.9 + rng.f64() / 10.0);

@@ -97,8 +97,8 @@ fn nobody_is_asked_about_in_the_stead_of_who_could_not_say_anything() {
     assert_eq!(asks.iter().map(|ask| &*ask.id).collect::<Vec<_>>(), ["a"], "what c says would be out of date");
 }
 
-/// It has not been told of its newest supply, and gives out of the one before: what it says is outstanding does not fit what
-/// the newest lease would confirm.
+/// It has not been told of its newest supply, and gives out of the one before: what it says is outstanding does not fit
+/// what the newest lease would confirm.
 #[test]
 fn a_resource_that_lags_behind_confirms_nothing() {
     let mut uplink = uplink();

@@ -1,125 +1,31 @@
 //! Claims in the order of what they want per subclient, with sums over any prefix.
 //!
-//! Both sharing rules need one thing: "the sum of wants, and of subclients, of all claims below this ratio". Kept in a sorted
-//! tree whose every branch knows the sums below it, a change costs one walk down and so does a question — whatever the
-//! distribution of wants, also when all of them are nearly or exactly equal. (Buckets of wants, or a pointer that follows the
-//! level, are cheaper on good days and a scan on bad ones.)
+//! Both sharing rules need one thing: "the sum of wants, and of subclients, of all claims below this ratio". Kept in a
+//! sorted tree whose every branch knows the sums below it, a change costs one walk down and so does a question —
+//! whatever the distribution of wants, also when all of them are nearly or exactly equal. (Buckets of wants, or a
+//! pointer that follows the level, are cheaper on good days and a scan on bad ones.)
 //!
-//! A B+ tree: leaves hold the claims, branches hold sums. Sums are exact ([`Sum`]), so the tree's shape, and with it the order
-//! of past updates, cannot be seen in any answer. A branch's `firsts` may lag behind after a removal (they stay lower
-//! bounds), and only leaves are merged: a branch is dropped when it is empty.
+//! A B+ tree: leaves hold the claims, branches hold sums. Sums are exact ([`Sum`]), so the tree's shape, and with it
+//! the order of past updates, cannot be seen in any answer. A branch's `firsts` may lag behind after a removal (they
+//! stay lower bounds), and only leaves are merged: a branch is dropped when it is empty.
 //!
-//! With a million claims nearly all of the time goes into waiting for memory. So leaves are large and in no order: adding a
-//! claim touches their end, not their middle, and the branches above them fit the processor's cache. Order within a leaf
-//! matters in one leaf only, the one a question ends in; a sorted copy of that is kept until the leaf changes.
+//! With a million claims nearly all of the time goes into waiting for memory. So leaves are large and in no order:
+//! adding a claim touches their end, not their middle, and the branches above them fit the processor's cache. Order
+//! within a leaf matters in one leaf only, the one a question ends in; a sorted copy of that is kept until the leaf
+//! changes.
+
+mod key;
 
 use std::cell::{RefCell, RefMut};
 
 use slab::Slab;
 
-use crate::{Amount, Sum};
+pub(crate) use self::key::{Key, Totals};
 
 /// Entries of a leaf.
 const LEAF: usize = 128;
 /// Children of a branch.
 const FAN: usize = 32;
-
-/// Where a claim stands: by band, then by wants per subclient, then by whose it is (which makes it unique).
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
-pub(crate) struct Key(u128);
-
-impl Key {
-    /// Before every claim.
-    pub(crate) const START: Key = Key(0);
-    /// After every claim.
-    pub(crate) const END: Key = Key(u128::MAX);
-
-    pub(crate) fn new(band: i16, ratio: f64, slot: u32, ordinal: u16) -> Key {
-        Key(Self::prefix(band, ratio) | u128::from(slot) << 16 | u128::from(ordinal))
-    }
-
-    /// Before every claim of the band.
-    pub(crate) fn band_start(band: i16) -> Key {
-        Key(Self::prefix(band, 0.0))
-    }
-
-    /// After every claim of the band.
-    pub(crate) fn band_end(band: i16) -> Key {
-        band.checked_add(1).map_or(Self::END, Self::band_start)
-    }
-
-    /// After every claim of the band that wants at most `ratio` per subclient.
-    pub(crate) fn after(band: i16, ratio: f64) -> Key {
-        Key(Self::prefix(band, ratio) + (1 << 48))
-    }
-
-    /// The same claim in another band.
-    pub(crate) fn in_band(self, band: i16) -> Key {
-        Key(Self::prefix(band, 0.0) | self.0 << 16 >> 16)
-    }
-
-    fn prefix(band: i16, ratio: f64) -> u128 {
-        debug_assert!(ratio >= 0.0 && ratio.is_finite(), "a ratio of amounts");
-        let biased = (band as u16) ^ 0x8000;
-        // The bits of non-negative floats sort like the floats.
-        u128::from(biased) << 112 | u128::from(ratio.to_bits()) << 48
-    }
-
-    pub(crate) fn band(self) -> i16 {
-        ((self.0 >> 112) as u16 ^ 0x8000) as i16
-    }
-
-    fn ratio(self) -> f64 {
-        f64::from_bits((self.0 >> 48) as u64)
-    }
-
-    /// Ratio, and the rest: band and whose it is.
-    fn apart(self) -> (u64, u64) {
-        ((self.0 >> 48) as u64, (self.0 >> 112 << 48) as u64 | self.0 as u64 & 0xffff_ffff_ffff)
-    }
-
-    fn together(ratio: u64, owner: u64) -> Key {
-        Key(u128::from(owner >> 48) << 112 | u128::from(ratio) << 48 | u128::from(owner & 0xffff_ffff_ffff))
-    }
-}
-
-/// What a set of claims wants together, and how many subclients they are.
-#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
-pub(crate) struct Totals {
-    pub(crate) wants: Sum,
-    pub(crate) weight: u64,
-}
-
-impl Totals {
-    pub(crate) fn of(key: Key, weight: u32) -> Totals {
-        Totals { wants: Amount::clamped(key.ratio() * f64::from(weight)).into(), weight: weight.into() }
-    }
-
-    pub(crate) fn add(&mut self, other: Totals) {
-        self.wants += other.wants;
-        self.weight += other.weight;
-    }
-
-    fn take(&mut self, other: Totals) {
-        self.wants -= other.wants;
-        self.weight -= other.weight;
-    }
-
-    /// Wants per subclient.
-    pub(crate) fn mean(self) -> f64 {
-        self.wants.get() / self.weight as f64
-    }
-
-    pub(crate) fn plus(mut self, other: Totals) -> Totals {
-        self.add(other);
-        self
-    }
-
-    pub(crate) fn minus(mut self, other: Totals) -> Totals {
-        self.take(other);
-        self
-    }
-}
 
 /// Claims in no order. The parts of a claim stand in arrays of their own: a search reads owners only.
 struct Leaf {
@@ -229,16 +135,17 @@ struct Branch {
 
 impl Branch {
     fn empty() -> Branch {
-        Branch { len: 0, firsts: [Key(0); FAN], nodes: [0; FAN], totals: [Totals::default(); FAN] }
+        Branch { len: 0, firsts: [Key::START; FAN], nodes: [0; FAN], totals: [Totals::default(); FAN] }
     }
 
-    /// The child that `key` belongs to. Counting has no branch to mispredict; halving costs a fifth more in large rounds.
+    /// The child that `key` belongs to. Counting has no branch to mispredict; halving costs a fifth more in large
+    /// rounds.
     fn child_of(&self, key: Key) -> usize {
         self.firsts[..self.len].iter().filter(|first| **first <= key).count().saturating_sub(1)
     }
 
-    /// The last child whose first entry fits, or else the first child; and the sums over all before it. By halving, with the
-    /// sums over a half added up only when they are needed.
+    /// The last child whose first entry fits, or else the first child; and the sums over all before it. By halving,
+    /// with the sums over a half added up only when they are needed.
     fn last_where(&self, mut before: Totals, fits: impl Fn(Key, Totals) -> bool) -> (usize, Totals) {
         let (mut low, mut high) = (0, self.len);
         while high - low > 1 {
@@ -323,7 +230,8 @@ impl Index {
     pub(crate) fn insert(&mut self, key: Key, weight: u32) {
         let added = Totals::of(key, weight);
         if let Some(right) = self.insert_below(self.root, self.height, key, weight, added) {
-            let left = Child { first: Key(0), node: self.root, totals: self.totals.plus(added).minus(right.totals) };
+            let left =
+                Child { first: Key::START, node: self.root, totals: self.totals.plus(added).minus(right.totals) };
             let mut root = Branch::empty();
             root.insert(0, left);
             root.insert(1, right);
@@ -483,8 +391,8 @@ impl Index {
         nodes.into_iter().find_map(|node| self.last_below(*node, height - 1, key))
     }
 
-    /// The longest prefix all of whose entries satisfy `fits(entry, what stands before it)`, as its sums. `fits` must not
-    /// turn true again once it was false.
+    /// The longest prefix all of whose entries satisfy `fits(entry, what stands before it)`, as its sums. `fits` must
+    /// not turn true again once it was false.
     pub(crate) fn prefix_where(&self, fits: impl Fn(Key, Totals) -> bool) -> Totals {
         let mut sum = Totals::default();
         let mut node = self.root as usize;

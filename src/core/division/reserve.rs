@@ -1,17 +1,18 @@
 //! The reserve: a part of the capacity that all bands share, so that strict priorities starve nobody.
 //!
-//! It is divided max-min over all claims, whatever their priority; what the claims of a band get of it is the band's own. The
-//! rest of the capacity goes strictly from the top band down. Then every band divides what it has by the algorithm.
+//! It is divided max-min over all claims, whatever their priority; what the claims of a band get of it is the band's
+//! own. The rest of the capacity goes strictly from the top band down. Then every band divides what it has by the
+//! algorithm.
 //!
-//! So what a band has depends on all bands, which are walked once after a change: a question to the index for each, however many
-//! requests are answered by it. Hence the bound on [bands](BANDS). The level of the reserve is found in one walk, down a
-//! second index that holds the same claims in one band: only resources with a reserve pay for that.
+//! So what a band has depends on all bands, which are walked once after a change: a question to the index for each,
+//! however many requests are answered by it. Hence the bound on [bands](BANDS). The level of the reserve is found in
+//! one walk, down a second index that holds the same claims in one band: only resources with a reserve pay for that.
 //!
-//! Below a parent the level is one of the whole tree and cannot be known. But the parent says by what terms it divided each
-//! band, and what its own claims are due by these is what a node's lease contains for a band: it takes the place of the band's
-//! reserve. Only when the lease does not pay for all of that (it was cut, or demand has come) does a node find a level of its
-//! own; nobody gets less than by that, and what is left goes to all in proportion. Strictly from the top, what slices leave
-//! inexact would all be borne by those at the bottom, who have the least.
+//! Below a parent the level is one of the whole tree and cannot be known. But the parent says by what terms it divided
+//! each band, and what its own claims are due by these is what a node's lease contains for a band: it takes the place
+//! of the band's reserve. Only when the lease does not pay for all of that (it was cut, or demand has come) does a node
+//! find a level of its own; nobody gets less than by that, and what is left goes to all in proportion. Strictly from
+//! the top, what slices leave inexact would all be borne by those at the bottom, who have the least.
 
 use std::{
     cell::RefCell,
@@ -96,7 +97,8 @@ impl Reserve {
         self.begin_anew();
     }
 
-    /// What the claims of `band` have to divide. `index` has the claims in their bands; `said` is what a parent divided by.
+    /// What the claims of `band` have to divide. `index` has the claims in their bands; `said` is what a parent divided
+    /// by.
     pub(super) fn share(
         &self,
         band: i16,
@@ -175,7 +177,8 @@ fn from_the_top(claimants: &[Claimant], mut left: f64) -> Vec<Sum> {
     claimants.iter().map(share).collect()
 }
 
-/// More is promised than there is: everybody keeps what it has by the node's own reserve, and the same part of the rest.
+/// More is promised than there is: everybody keeps what it has by the node's own reserve, and the same part of the
+/// rest.
 fn cut(claimants: &[Claimant], promised: f64, capacity: f64) -> Vec<Sum> {
     let kept = |claimant: &Claimant| claimant.promised.min(claimant.reserved);
     let all_kept: f64 = claimants.iter().map(kept).sum();

@@ -1,17 +1,18 @@
 //! Slices: all claims in a few groups of similar wants per subclient, for each band.
 //!
-//! A parent that divides over slices makes a mistake only in the slice that straddles the level: by n₁n₂/(n₁+n₂)·(w₂−w₁) at
-//! most, if n₁ clients who want w₁ have been merged with n₂ who want w₂. That much is missing, or too much, for all from there
-//! up together. So neighbours are merged where it is the least part of what those get. Slices of equal counts put all the greedy
-//! ones of a long tail together; slices around the present level are wrong after it has moved; and without regard to how
-//! many bear a mistake, and how little they have, those with little bear twice as much where capacity is scarce.
+//! A parent that divides over slices makes a mistake only in the slice that straddles the level: by
+//! n₁n₂/(n₁+n₂)·(w₂−w₁) at most, if n₁ clients who want w₁ have been merged with n₂ who want w₂. That much is missing,
+//! or too much, for all from there up together. So neighbours are merged where it is the least part of what those get.
+//! Slices of equal counts put all the greedy ones of a long tail together; slices around the present level are wrong
+//! after it has moved; and without regard to how many bear a mistake, and how little they have, those with little bear
+//! twice as much where capacity is scarce.
 //!
-//! With a million claims nobody looks at each: the index is cut where a cell is widest until there are [`CELLS`], and only
-//! those are merged. Up to so many different wants this is the same as merging single claims.
+//! With a million claims nobody looks at each: the index is cut where a cell is widest until there are [`CELLS`], and
+//! only those are merged. Up to so many different wants this is the same as merging single claims.
 //!
-//! A parent refuses requests that are too long, again and again. So there are never more slices than [`IN_ALL`]: of many
-//! priorities each gets fewer, and of too many the lowest are told as one, by the lowest. A node never claims more priority than
-//! its clients have; among them it divides what it gets by their own.
+//! A parent refuses requests that are too long, again and again. So there are never more slices than [`IN_ALL`]: of
+//! many priorities each gets fewer, and of too many the lowest are told as one, by the lowest. A node never claims more
+//! priority than its clients have; among them it divides what it gets by their own.
 
 use std::{cmp::Ordering, collections::BinaryHeap};
 
@@ -70,7 +71,8 @@ impl Cell {
         self.totals.mean()
     }
 
-    /// The mistake that merging it with the `next` can lead to, as a part of what all get who want as much: `upwards` of them.
+    /// The mistake that merging it with the `next` can lead to, as a part of what all get who want as much: `upwards`
+    /// of them.
     fn cost_of_merging(&self, next: &Cell, upwards: f64) -> f64 {
         let (one, other) = (self.totals.weight as f64, next.totals.weight as f64);
         let mistake = one * other / (one + other) * (next.mean() - self.mean());

@@ -1,11 +1,12 @@
 //! Balances of free clients: who has been served lately comes last.
 //!
-//! A balance grows while its client is connected and decays while it is away. Everybody's grows at the same speed and decays
-//! at the same speed, so who has more can be told without knowing the time: one clock counts growth, another decay, and a
-//! balance is kept as what it would have been when its clock stood at zero. Sorted by that, an order never changes by itself,
-//! and a change of speed moves the clock, not the balances.
+//! A balance grows while its client is connected and decays while it is away. Everybody's grows at the same speed and
+//! decays at the same speed, so who has more can be told without knowing the time: one clock counts growth, another
+//! decay, and a balance is kept as what it would have been when its clock stood at zero. Sorted by that, an order never
+//! changes by itself, and a change of speed moves the clock, not the balances.
 //!
-//! Several clients may share an account (one address): what all of them have had is what a newcomer of theirs begins with.
+//! Several clients may share an account (one address): what all of them have had is what a newcomer of theirs begins
+//! with.
 
 use std::{cmp::Ordering, collections::BTreeSet, sync::Arc};
 

@@ -13,8 +13,8 @@ use crate::{Amount, Claims, HolderKind, Millis, Sum, Token};
 /// What a client says it has used since its last request that was answered; a child node, what those below it use now.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Usage {
-    /// The part of that time in which its bucket was not full, from 0 to 1. Of a child node: the part of its lease that is in use
-    /// below it.
+    /// The part of that time in which its bucket was not full, from 0 to 1. Of a child node: the part of its lease that
+    /// is in use below it.
     pub recharging: f64,
     /// What it has used, in units of the resource.
     pub request_cost: Amount,
@@ -144,7 +144,8 @@ impl Pool {
         self.aim(member);
     }
 
-    /// Makes a free client of a member, or no free client, as it wants now. `key`: whose balance it has, if that is known.
+    /// Makes a free client of a member, or no free client, as it wants now. `key`: whose balance it has, if that is
+    /// known.
     fn register(&mut self, member: &mut Member, key: &Arc<str>) {
         let is_free = member.kind == HolderKind::Client && member.demand.seats > 0;
         if !is_free {
@@ -188,8 +189,8 @@ impl Pool {
         }
     }
 
-    /// Assigns something to a holder, or takes away what was assigned. It is in force at once; what a holder has too much is
-    /// due less from now on.
+    /// Assigns something to a holder, or takes away what was assigned. It is in force at once; what a holder has too
+    /// much is due less from now on.
     pub(crate) fn assign(
         &mut self,
         kind: HolderKind,

@@ -18,8 +18,8 @@ pub enum PoolEventKind {
     Update,
     /// The total has moved by more than a thousandth.
     Total,
-    /// The total is less than what connected priority clients have. Until the deadline assignments may be lowered; then the
-    /// least important lose theirs.
+    /// The total is less than what connected priority clients have. Until the deadline assignments may be lowered; then
+    /// the least important lose theirs.
     Underrun,
     /// It is not any more.
     Relieved,

@@ -1,8 +1,8 @@
 //! Free clients: places of the least useful capacity, in the room that priority clients leave.
 //!
-//! A place goes to whom has the smallest balance; who is connected keeps it until its balance is more than the bias above that
-//! of somebody who waits. Places of child nodes are shared out by number: which of the clients below them get one is for the
-//! nodes to say, who know their balances.
+//! A place goes to whom has the smallest balance; who is connected keeps it until its balance is more than the bias
+//! above that of somebody who waits. Places of child nodes are shared out by number: which of the clients below them
+//! get one is for the nodes to say, who know their balances.
 
 use std::{collections::BTreeSet, sync::Arc};
 
@@ -22,8 +22,8 @@ pub(super) struct FreeClients {
     pending: BTreeSet<Place>,
     served: Crowd<Place>,
     revoking: BTreeSet<Place>,
-    /// Victims of an overload that have not heard of it. They go, whatever places there are: else they would be back in those that
-    /// an overload leaves open.
+    /// Victims of an overload that have not heard of it. They go, whatever places there are: else they would be back in
+    /// those that an overload leaves open.
     victims: u64,
     /// Places that child nodes ask for.
     node_seats: u64,
@@ -145,8 +145,8 @@ impl Pool {
         Amount::clamped(self.settings.min_capacity.get() * seats as f64 * self.parted().level)
     }
 
-    /// What child nodes with places have that they will keep, of what they have now: they use what is beyond it until they hear
-    /// that, but nobody else need go for it.
+    /// What child nodes with places have that they will keep, of what they have now: they use what is beyond it until
+    /// they hear that, but nobody else need go for it.
     fn kept_by_nodes(&self) -> f64 {
         let places = self.settings.min_capacity.get() * self.free.node_seats as f64 * self.parted().level;
         self.free.node_granted.get().min(self.free.node_targets.get() + places)
@@ -175,8 +175,9 @@ impl Pool {
         used
     }
 
-    /// Closes so many places that what child nodes use falls by `part` of what is used too much. Which of the clients below
-    /// them have to go is for the nodes to say. Those who ask here themselves share the places with them, and what closes.
+    /// Closes so many places that what child nodes use falls by `part` of what is used too much. Which of the clients
+    /// below them have to go is for the nodes to say. Those who ask here themselves share the places with them, and
+    /// what closes.
     pub(super) fn close_places_of_nodes(&mut self, part: f64) {
         let used = self.used_by_nodes().get();
         let excess = (self.used() - Sum::from(self.base)).get() * part;
@@ -240,8 +241,8 @@ impl Pool {
         });
     }
 
-    /// The free client to be cut off first because of an overload: that with the largest balance of those who use anything.
-    /// Returns what it had. It comes after all others from now on, however little it had been served before.
+    /// The free client to be cut off first because of an overload: that with the largest balance of those who use
+    /// anything. Returns what it had. It comes after all others from now on, however little it had been served before.
     pub(super) fn cut_free(&mut self) -> Option<Amount> {
         let (_, _, slot) = self.free.served.last_busy()?;
         let largest = self.free.served.last().map_or(0.0, |(key, _, _)| self.clock.of_connected(key));

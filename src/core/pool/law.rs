@@ -49,8 +49,8 @@ fn raised(total: f64, seconds: f64, gauge: &Gauge, settings: &PoolSettings) -> f
     let time_constant = settings.raise_tc.0 as f64 / 1000.0;
     match settings.raise_mode {
         RaiseMode::Idle => {
-            // What waits counts as connected: else the total would rise ever more slowly towards the size at which what is connected
-            // is at the threshold, and one who needs more than that would wait for ever.
+            // What waits counts as connected: else the total would rise ever more slowly towards the size at which what
+            // is connected is at the threshold, and one who needs more than that would wait for ever.
             let asked = ((gauge.connected + gauge.waiting) / total).min(1.0);
             let (threshold, usable) = (settings.raise_threshold, gauge.base * (gauge.connected / total).min(1.0));
             let used = gauge.used + gauge.doubt;

@@ -166,14 +166,15 @@ impl Member {
         matches!(self.free, Free::Revoking(_)) && self.cause == Cause::Overload
     }
 
-    /// Whether it may keep what it has, so that what it uses counts. One that has been told to go uses it until it hears of
-    /// that, but nobody else need be told for it. What one uses that has not asked this master yet, nobody knows.
+    /// Whether it may keep what it has, so that what it uses counts. One that has been told to go uses it until it
+    /// hears of that, but nobody else need be told for it. What one uses that has not asked this master yet, nobody
+    /// knows.
     pub(super) fn counts(&self) -> bool {
         !self.inherited && (self.target > Amount::ZERO || matches!(self.free, Free::Served(_)) || self.node_seats() > 0)
     }
 
-    /// What it uses by its newest report. What a child node has got since then counts, for whoever has it now has not said; of
-    /// what it has left, if it has given something up, the same part is used.
+    /// What it uses by its newest report. What a child node has got since then counts, for whoever has it now has not
+    /// said; of what it has left, if it has given something up, the same part is used.
     pub(super) fn in_use(&self) -> Amount {
         let of = self.fraction_of.map_or(self.granted, |of| of.min(self.granted));
         Amount::clamped(of.get() * self.fraction).saturating_add(self.granted.saturating_sub(of))
@@ -184,8 +185,8 @@ impl Member {
         if self.kind == HolderKind::Node { self.demand.seats } else { 0 }
     }
 
-    /// What it may keep of what it has: less, if it may have less now and has not asked since. (Places are kept or lost as a whole,
-    /// and what child nodes keep of theirs is reckoned for all of them together.)
+    /// What it may keep of what it has: less, if it may have less now and has not asked since. (Places are kept or lost
+    /// as a whole, and what child nodes keep of theirs is reckoned for all of them together.)
     pub(super) fn kept(&self) -> Amount {
         let has_places = self.free != Free::No || self.node_seats() > 0;
         if has_places { self.granted } else { self.granted.min(self.target) }

@@ -1,10 +1,11 @@
 //! What is remembered of a pool beyond its master: balances, costs and the total.
 //!
-//! A master says now and then what has changed ([`PoolNotes`]), its peers keep it ([`PoolMemory`]), and whoever is master next begins with
-//! that. Nothing here is a promise: what is lost by it is fairness and a part of a bill, within the bounds of [`PoolNotes`].
+//! A master says now and then what has changed ([`PoolNotes`]), its peers keep it ([`PoolMemory`]), and whoever is
+//! master next begins with that. Nothing here is a promise: what is lost by it is fairness and a part of a bill, within
+//! the bounds of [`PoolNotes`].
 //!
-//! Little has to be said, because what only goes on with time need not be: a balance grows or decays, and a cost rises, as the clock of
-//! the pool tells. A peer counts the age of that clock on its own, from when it learnt of it.
+//! Little has to be said, because what only goes on with time need not be: a balance grows or decays, and a cost rises,
+//! as the clock of the pool tells. A peer counts the age of that clock on its own, from when it learnt of it.
 
 use std::{collections::BTreeMap, sync::Arc};
 
@@ -66,8 +67,9 @@ pub struct NotedCost {
 
 /// What has changed about a pool, for those who remember it.
 ///
-/// What a pool remembers is complete but for changes that are younger than half a minute and, of a balance or a cost, less than a
-/// sixteenth of it; of the total, less than a hundredth. Where there is more to say than may be said at once, the oldest comes first.
+/// What a pool remembers is complete but for changes that are younger than half a minute and, of a balance or a cost,
+/// less than a sixteenth of it; of the total, less than a hundredth. Where there is more to say than may be said at
+/// once, the oldest comes first.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct PoolNotes {
     /// In place of all that was said before.

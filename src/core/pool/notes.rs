@@ -1,6 +1,7 @@
 //! What a living pool has still to say to those who remember it, and how it begins with what they remember.
 //!
-//! Whatever has moved much is due at once, the rest after a while; in that order it is said, as much at a time as the shell allows.
+//! Whatever has moved much is due at once, the rest after a while; in that order it is said, as much at a time as the
+//! shell allows.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -27,7 +28,8 @@ const ENTRY_BYTES: usize = 48;
 /// Priority clients that are told of one by one when the pool is left.
 const PARTING: usize = 1000;
 
-/// In what time something that moves away from what was said by so much a second has done so by much; no later than anything is said.
+/// In what time something that moves away from what was said by so much a second has done so by much; no later than
+/// anything is said.
 pub(super) fn until_much(value: f64, speed: f64) -> Millis {
     Millis((value * MUCH / speed * 1000.0) as u64).min(AGE)
 }
@@ -91,7 +93,8 @@ struct Said {
 }
 
 impl Notes {
-    /// How large the total is to begin with, if so much is held. Nobody is sent away for what was not said of the last hundredth.
+    /// How large the total is to begin with, if so much is held. Nobody is sent away for what was not said of the last
+    /// hundredth.
     pub(super) fn begins_with(&self, held: f64) -> f64 {
         match self.total {
             Some(total) if held <= total || held > total * (1.0 + 2.0 * MUCH_OF_TOTAL) => total,
@@ -121,7 +124,8 @@ impl Pool {
         }
     }
 
-    /// What a member has cost is not what was said, by so much or in a way that cannot be told. The member has been lifted out.
+    /// What a member has cost is not what was said, by so much or in a way that cannot be told. The member has been
+    /// lifted out.
     pub(super) fn note(&mut self, member: &mut Member, slot: u32, moved: f64) {
         if !self.notes.kept || !(member.is_connected() || member.note.is_noted) {
             return;
@@ -175,7 +179,8 @@ impl Pool {
             })
     }
 
-    /// What is to be said now: at most so many entries, of so many bytes together or one more; what is not due only if `all`.
+    /// What is to be said now: at most so many entries, of so many bytes together or one more; what is not due only if
+    /// `all`.
     pub(crate) fn take_notes(&mut self, now: Millis, entries: usize, bytes: usize, all: bool) -> Option<PoolNotes> {
         if !self.has_notes(now, all) {
             return None;
@@ -230,8 +235,8 @@ impl Pool {
         Some((member.kind, Arc::clone(&member.id), noted))
     }
 
-    /// Begins with what is remembered of the master before. To be called before anything is asked; `until`: all leases that it has
-    /// given are over by then.
+    /// Begins with what is remembered of the master before. To be called before anything is asked; `until`: all leases
+    /// that it has given are over by then.
     pub(crate) fn recall(&mut self, now: Millis, until: Millis, notes: PoolNotes) {
         let mut costs: BTreeMap<Whom, NotedCost> =
             notes.costs.into_iter().filter_map(|(kind, id, cost)| Some(((kind, id), cost?))).collect();

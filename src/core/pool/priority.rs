@@ -1,8 +1,8 @@
 //! Priority clients: what is assigned to them, if it fits.
 //!
-//! Who does not fit waits, and who wants less than what is free goes first if those before it want more: a place that somebody
-//! can use is not kept for somebody who cannot. Who is connected loses nothing unless the total falls below what all of
-//! them have; then somebody who knows better has a while to choose, and only then the least important pay.
+//! Who does not fit waits, and who wants less than what is free goes first if those before it want more: a place that
+//! somebody can use is not kept for somebody who cannot. Who is connected loses nothing unless the total falls below
+//! what all of them have; then somebody who knows better has a while to choose, and only then the least important pay.
 
 use std::collections::BTreeSet;
 
@@ -117,8 +117,8 @@ impl Pool {
         (Sum::from(self.total) - self.priority.placed()).floor()
     }
 
-    /// What a member may have, now that it wants something else or something else is free: all or nothing at first, then as
-    /// much as fits. A child node stands for many, any part is of use to it. The member has been lifted out.
+    /// What a member may have, now that it wants something else or something else is free: all or nothing at first,
+    /// then as much as fits. A child node stands for many, any part is of use to it. The member has been lifted out.
     pub(super) fn aim(&self, member: &mut Member) {
         let (wanted, target) = (member.demand.wanted, member.target);
         if wanted <= target || self.learning {
@@ -148,8 +148,8 @@ impl Pool {
         self.priority.shares.last().is_some_and(|(Key(total), _)| *total > self.total.get())
     }
 
-    /// Gives what is free to those who come first among those whom it is enough for; takes from those who have nothing yet
-    /// what is there no more, and what is enough for somebody before them.
+    /// Gives what is free to those who come first among those whom it is enough for; takes from those who have nothing
+    /// yet what is there no more, and what is enough for somebody before them.
     pub(super) fn place_priority(&mut self, budget: &mut usize) {
         while *budget > 0
             && self.priority.placed() > Sum::from(self.total)
@@ -186,8 +186,8 @@ impl Pool {
         }
     }
 
-    /// Takes back what those may have who come after this one and have nothing yet, the last first, until there is enough for it.
-    /// If there would not be, nobody loses anything. Returns whether there is.
+    /// Takes back what those may have who come after this one and have nothing yet, the last first, until there is
+    /// enough for it. If there would not be, nobody loses anything. Returns whether there is.
     fn make_way(&mut self, slot: u32, budget: &mut usize) -> bool {
         let member = self.seated(slot);
         let (rank, wanted) = (member.rank(slot), member.demand.wanted);
@@ -248,9 +248,9 @@ impl Pool {
         }
     }
 
-    /// What those who are connected will have once the least important have given up what is used too much, in the order and by the
-    /// parts in which [`cut_priority`](Self::cut_priority) takes it from them. Beyond the `most` that are looked at a unit of use counts
-    /// as a unit of capacity, which is the least that it can be.
+    /// What those who are connected will have once the least important have given up what is used too much, in the
+    /// order and by the parts in which [`cut_priority`](Self::cut_priority) takes it from them. Beyond the `most` that
+    /// are looked at a unit of use counts as a unit of capacity, which is the least that it can be.
     pub(super) fn left_by_overload(&self, excess: f64, most: usize) -> f64 {
         let (mut excess, mut left) = (excess, self.priority.connected().get());
         for (.., slot) in self.priority.connected.busy().rev().take(most) {
@@ -274,8 +274,8 @@ impl Pool {
         if member.kind == HolderKind::Node { Amount::ZERO } else { self.settings.min_capacity }
     }
 
-    /// The least important pays: what is too much, or all if the rest would be of no use. While more is used than can be
-    /// served it is the least important of those who use anything.
+    /// The least important pays: what is too much, or all if the rest would be of no use. While more is used than can
+    /// be served it is the least important of those who use anything.
     fn cut_priority(&mut self) {
         let connected = &self.priority.connected;
         let busy = connected.last_busy().filter(|_| self.used() > Sum::from(self.base));

@@ -27,7 +27,8 @@ pub enum RaiseMode {
 /// What the balance of free clients is kept under.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Hash)]
 pub enum FreeKey {
-    /// The address the request came from; the shell says which ([`News::key`](crate::News::key)). Without it: the client's id.
+    /// The address the request came from; the shell says which ([`News::key`](crate::News::key)). Without it: the
+    /// client's id.
     #[default]
     PeerIp,
     /// The part of the client's id before the first `:`, or else all of it.
@@ -49,15 +50,16 @@ pub enum CostWeights {
     /// By the factors alone.
     #[default]
     Static,
-    /// While the total is limited by overloads the cost of requests dominates; when it is as large as it may be, and little is
-    /// used for long, the cost of time. What is dominated counts for a tenth.
+    /// While the total is limited by overloads the cost of requests dominates; when it is as large as it may be, and
+    /// little is used for long, the cost of time. What is dominated counts for a tenth.
     Auto,
 }
 
 /// The parameters of PRIORITY_POOL.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct PoolSettings {
-    /// The least that is any use to a client: it has nothing or at least this much. Free clients have exactly this much.
+    /// The least that is any use to a client: it has nothing or at least this much. Free clients have exactly this
+    /// much.
     pub min_capacity: Amount,
     /// The most that the total may be; absent: the capacity, so that nothing is overbooked.
     pub max_capacity: Option<Amount>,
@@ -95,7 +97,8 @@ pub struct PoolSettings {
     pub burst: Millis,
     /// An event tells what a client has cost whenever that is so much more; zero: never.
     pub usage_update_units: f64,
-    /// A usage report counts for twice this long; then the total does not rise on its account; absent: a refresh interval.
+    /// A usage report counts for twice this long; then the total does not rise on its account; absent: a refresh
+    /// interval.
     pub eval_interval: Option<Millis>,
 }
 

@@ -50,15 +50,16 @@ impl Pool {
         self.told_total = self.total;
     }
 
-    /// There is so much to serve with from now on. Overbooking is a part of it: when the base falls, the total falls with it. When it
-    /// rises the total does not: that more can be served does not show that more can be promised.
+    /// There is so much to serve with from now on. Overbooking is a part of it: when the base falls, the total falls
+    /// with it. When it rises the total does not: that more can be served does not show that more can be promised.
     pub(crate) fn set_base(&mut self, base: Amount) {
         let before = std::mem::replace(&mut self.base, base);
         let ratio = if before > Amount::ZERO { (base.get() / before.get()).min(1.0) } else { 1.0 };
         self.set_total(self.total.get() * ratio);
     }
 
-    /// What the total has become while everything was as it is. Nobody looked meanwhile, so that is not believed for long.
+    /// What the total has become while everything was as it is. Nobody looked meanwhile, so that is not believed for
+    /// long.
     pub(super) fn move_total(&mut self, elapsed: Millis) {
         if self.unheard > 0 {
             // Nobody knows what is used.
@@ -68,9 +69,9 @@ impl Pool {
         self.set_total(law::after(self.total.get(), elapsed.0 as f64 / 1000.0, &self.gauge(), &self.settings));
     }
 
-    /// More is used than can be served: closes places of child nodes and cuts free clients off until it is not, and closes their
-    /// places. If none of them uses
-    /// anything the total falls below what priority clients have, and the rest is as always when it does.
+    /// More is used than can be served: closes places of child nodes and cuts free clients off until it is not, and
+    /// closes their places. If none of them uses anything the total falls below what priority clients have, and the
+    /// rest is as always when it does.
     pub(super) fn cut_overload(&mut self, budget: &mut usize) {
         // One overload lasts until those who have to go have heard of it, whatever reports come meanwhile.
         self.is_overloaded &= self.too_much(self.uses) > 0.0;
@@ -101,9 +102,9 @@ impl Pool {
         self.lower_for_priority(*budget);
     }
 
-    /// As far down as it takes for what priority clients use, also if their time to choose runs already: a report within the window
-    /// must not wait for the next. It is reckoned anew each time from who would pay, for as long as that can change; what was too much
-    /// at any moment of the window the total has lost in any case.
+    /// As far down as it takes for what priority clients use, also if their time to choose runs already: a report
+    /// within the window must not wait for the next. It is reckoned anew each time from who would pay, for as long as
+    /// that can change; what was too much at any moment of the window the total has lost in any case.
     fn lower_for_priority(&mut self, budget: usize) {
         let excess = self.used_too_much();
         if excess == 0.0 {
@@ -125,7 +126,8 @@ impl Pool {
         self.too_much(self.used())
     }
 
-    /// How much more that is than can be served; nothing, if that is a rounding: parts of what clients have make no round sums.
+    /// How much more that is than can be served; nothing, if that is a rounding: parts of what clients have make no
+    /// round sums.
     fn too_much(&self, used: Sum) -> f64 {
         let excess = (used - Sum::from(self.base)).get();
         if excess > self.base.get() * ROUNDING { excess } else { 0.0 }

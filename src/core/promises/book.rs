@@ -10,8 +10,8 @@ use crate::{Amount, HolderKind, Millis, Sum, Term};
 
 /// Ceilings and horizons of the terms that still have any.
 ///
-/// Every ceiling ends with the horizon of the term that wrote it: a later term says nothing about the leases of an earlier one.
-/// Terms without ceilings are forgotten, but for the newest, which may go on.
+/// Every ceiling ends with the horizon of the term that wrote it: a later term says nothing about the leases of an
+/// earlier one. Terms without ceilings are forgotten, but for the newest, which may go on.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Promises {
     /// Who promised last, and the number of its last change.
@@ -39,7 +39,8 @@ struct Kept {
 }
 
 impl Promises {
-    /// Takes in what a master has promised; what it says about time counts from `now`. All of it or, if it is refused, nothing.
+    /// Takes in what a master has promised; what it says about time counts from `now`. All of it or, if it is refused,
+    /// nothing.
     pub fn apply(&mut self, changes: &Changes, now: Millis) -> Result<(), Refused> {
         let Changes { term, number, ref ceilings, horizon } = *changes;
         let expected = match self.newest {
@@ -69,8 +70,8 @@ impl Promises {
 
     /// Drops the ceilings whose horizons have passed, of terms that others have followed: these horizons are final.
     ///
-    /// Those of the newest term stay, though they are not inherited any more. Its master may have extended its horizon long
-    /// ago, and this peer, cut off from it, is going to learn of that late; its ceilings will not be said again.
+    /// Those of the newest term stay, though they are not inherited any more. Its master may have extended its horizon
+    /// long ago, and this peer, cut off from it, is going to learn of that late; its ceilings will not be said again.
     pub fn forget_ended(&mut self, now: Millis) {
         let newest = self.newest.map(|(term, _)| term);
         let ended = |term: Term, chapter: &Chapter| Some(term) != newest && chapter.until <= now;

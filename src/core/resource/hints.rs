@@ -9,8 +9,8 @@ use crate::{
 };
 
 impl Resource {
-    /// From now on this holder is hinted, until [`unwatch`](Self::unwatch) or until it is forgotten. Returns false if it is
-    /// none here: then say it again when it comes, see [`newcomers`](Self::newcomers).
+    /// From now on this holder is hinted, until [`unwatch`](Self::unwatch) or until it is forgotten. Returns false if
+    /// it is none here: then say it again when it comes, see [`newcomers`](Self::newcomers).
     pub fn watch(&mut self, kind: HolderKind, id: &str) -> bool {
         let Some(slot) = self.ledger.find(kind, id) else { return false };
         match self.ledger.holder(slot).watch {
@@ -46,9 +46,9 @@ impl Resource {
         self.watch_list.next_look(self.version(), now)
     }
 
-    /// Looks at up to `budget` watched holders, from where it stopped the last time, and adds who should ask now to `hints`:
-    /// first those who must shrink, then those who must confirm, then those who wait. Without any change since everybody was
-    /// looked at it does nothing.
+    /// Looks at up to `budget` watched holders, from where it stopped the last time, and adds who should ask now to
+    /// `hints`: first those who must shrink, then those who must confirm, then those who wait. Without any change since
+    /// everybody was looked at it does nothing.
     pub fn hints(&mut self, now: Millis, budget: usize, hints: &mut Vec<Hint>) {
         if self.is_learning(now) || self.awaits_supply() {
             return;

@@ -17,8 +17,9 @@ const DOORMANS_PRIORITY: i16 = 1;
 const WANTS_CHANGED: f64 = 0.1;
 
 impl Resource {
-    /// A request whose wants could not be read becomes one for the wants that its holder is known for; or, if it is not known here,
-    /// for what it goes by as long as it has a lease: leases of masters before this one are not forgotten for that.
+    /// A request whose wants could not be read becomes one for the wants that its holder is known for; or, if it is not
+    /// known here, for what it goes by as long as it has a lease: leases of masters before this one are not forgotten
+    /// for that.
     pub(super) fn with_wants(&self, request: Request, now: Now) -> Request {
         let Request::Renew(mut ask) = request else { return request };
         match self.ledger.find(ask.kind, &ask.id) {
@@ -136,8 +137,8 @@ impl Resource {
         }
     }
 
-    /// As claims count here: a client may not claim more priority than the template allows (what child nodes report was capped
-    /// below), Doorman's servers report no priorities, and nobody wants a part of a unit where units are whole.
+    /// As claims count here: a client may not claim more priority than the template allows (what child nodes report was
+    /// capped below), Doorman's servers report no priorities, and nobody wants a part of a unit where units are whole.
     pub(super) fn counted(&self, kind: HolderKind, heeds_terms: bool, mut claims: Claims) -> Claims {
         let (most, of_doorman) = (self.settings.max_priority, self.settings.doorman_priority);
         match kind {

@@ -39,8 +39,8 @@ pub struct Release {
 pub enum Request {
     /// Asks for capacity.
     Ask(Ask),
-    /// The same, but what it wants could not be read: the wants it is known for stay. Of one that is not known, but has a lease,
-    /// the claims say what to go by; of one that has none nothing comes.
+    /// The same, but what it wants could not be read: the wants it is known for stay. Of one that is not known, but has
+    /// a lease, the claims say what to go by; of one that has none nothing comes.
     Renew(Ask),
     /// Gives it back.
     Release(Release),

@@ -1,5 +1,5 @@
-//! PRIORITY_POOL and reports of load: what a resource tells its pool, and what whoever manages it may ask. What a pool is, see
-//! [`crate::pool`].
+//! PRIORITY_POOL and reports of load: what a resource tells its pool, and what whoever manages it may ask. What a pool
+//! is, see [`crate::pool`].
 
 use std::sync::Arc;
 
@@ -75,8 +75,8 @@ impl Measured {
 }
 
 impl Resource {
-    /// The protected resource says what it can serve. Returns what counts as the capacity now, which lies within the bounds of
-    /// the template. It is forgotten with this master.
+    /// The protected resource says what it can serve. Returns what counts as the capacity now, which lies within the
+    /// bounds of the template. It is forgotten with this master.
     pub fn report_load(&mut self, now: Millis, report: LoadReport) -> Result<Amount, LoadError> {
         if self.has_parent() {
             return Err(LoadError::HasParent);
@@ -135,8 +135,9 @@ impl Resource {
         self.pool.as_ref().map_or(self.settings.capacity, |pool| pool.limit())
     }
 
-    /// Vouches for a holder, here or not, in place of what was said before; `None` or a capacity of zero takes that back. Returns
-    /// what was assigned before. In force at once: what is too much is due no more, what is missing is due now.
+    /// Vouches for a holder, here or not, in place of what was said before; `None` or a capacity of zero takes that
+    /// back. Returns what was assigned before. In force at once: what is too much is due no more, what is missing is
+    /// due now.
     ///
     /// Assignments are forgotten with this master, and when the algorithm changes: see
     /// [`remember_assignments`](Self::remember_assignments).
@@ -187,7 +188,8 @@ impl Resource {
         self.pool.as_ref().is_some_and(|pool| pool.has_notes(now, all))
     }
 
-    /// What is to be remembered by now: at most so many entries of about so many bytes together. With `all` also what is not due.
+    /// What is to be remembered by now: at most so many entries of about so many bytes together. With `all` also what
+    /// is not due.
     pub fn take_notes(&mut self, now: Millis, entries: usize, bytes: usize, all: bool) -> Option<PoolNotes> {
         self.pool.as_mut()?.take_notes(now, entries, bytes, all)
     }

@@ -1,8 +1,9 @@
-//! Promises of a resource: what its peers must know before its answers leave, and what it begins with when it was promised by a
-//! master before this one. What promises are, see [`crate::promises`].
+//! Promises of a resource: what its peers must know before its answers leave, and what it begins with when it was
+//! promised by a master before this one. What promises are, see [`crate::promises`].
 //!
-//! A holder that inherits a ceiling counts as holding it, until it proves by a token that it knows a lease of this term, or
-//! until the inherited horizon has passed. What it wants is unknown before it has asked: it is taken to want as much.
+//! A holder that inherits a ceiling counts as holding it, until it proves by a token that it knows a lease of this
+//! term, or until the inherited horizon has passed. What it wants is unknown before it has asked: it is taken to want
+//! as much.
 
 mod horizons;
 mod keeper;
@@ -19,8 +20,8 @@ pub(super) use keeper::Keeper;
 pub struct Pending {
     /// To be proposed after all that was proposed before.
     pub changes: Option<Changes>,
-    /// The answers of the rounds since the last call may leave once the changes of this number have been acknowledged; at once
-    /// if there is none.
+    /// The answers of the rounds since the last call may leave once the changes of this number have been acknowledged;
+    /// at once if there is none.
     pub awaits: Option<u64>,
 }
 
@@ -60,17 +61,19 @@ pub(super) fn begin_term(term: Term, inherited: Option<&Inherited>) -> Term {
 }
 
 impl Resource {
-    /// What to propose now, and what the answers of the rounds since the last call wait for. To be called after every round and
-    /// every tick; without promises there is never anything.
+    /// What to propose now, and what the answers of the rounds since the last call wait for. To be called after every
+    /// round and every tick; without promises there is never anything.
     ///
-    /// What is returned is taken for proposed: it must be applied before all later changes, or nothing of this life any more.
+    /// What is returned is taken for proposed: it must be applied before all later changes, or nothing of this life any
+    /// more.
     pub fn take_changes(&mut self, now: Millis) -> Pending {
         let bounds = Bounds { capacity: self.is_bounded().then_some(self.total()), lease: self.settings.lease };
         self.keeper.as_mut().map_or_else(Pending::default, |keeper| keeper.take(&self.ledger, bounds, now))
     }
 
-    /// Which answers of the last round must wait, and for what, once its changes have been taken: those that raise what their
-    /// holders are promised, or all if the horizon is not late enough. None waits for more than [`Pending::awaits`].
+    /// Which answers of the last round must wait, and for what, once its changes have been taken: those that raise what
+    /// their holders are promised, or all if the horizon is not late enough. None waits for more than
+    /// [`Pending::awaits`].
     pub fn held_back(&self) -> impl Iterator<Item = (usize, u64)> {
         let awaited = |keeper: &Keeper, slot| keeper.awaited(slot);
         let granted = self.granted.iter().zip(std::iter::repeat(self.keeper.as_ref()));
@@ -168,9 +171,9 @@ impl Resource {
         }
     }
 
-    /// A holder has a lease that neither this master gave nor any before it has promised: promises were lost. Others may have
-    /// such leases too; so it listens until all of them have ended. That moment is the same whoever says so and however often,
-    /// so that a lie can delay decisions once in the life of a master, not again and again.
+    /// A holder has a lease that neither this master gave nor any before it has promised: promises were lost. Others
+    /// may have such leases too; so it listens until all of them have ended. That moment is the same whoever says so
+    /// and however often, so that a lie can delay decisions once in the life of a master, not again and again.
     pub(super) fn listen_once_more(&mut self, now: Millis) {
         let until = self.settings.last_lease_over(self.since);
         if self.keeper.is_some() && now < until {

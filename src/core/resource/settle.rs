@@ -142,8 +142,9 @@ impl Resource {
         terms
     }
 
-    /// NO_ALGORITHM and STATIC know nothing about others. Where they share a node's own lease, and more is out than that
-    /// (it was cut), settlement alone would let all keep what they have for ever: then nobody is due more than an equal part.
+    /// NO_ALGORITHM and STATIC know nothing about others. Where they share a node's own lease, and more is out than
+    /// that (it was cut), settlement alone would let all keep what they have for ever: then nobody is due more than an
+    /// equal part.
     fn bound(&self, holder: &Holder) -> Amount {
         let (sums, capacity) = (self.ledger.sums(), self.settings.capacity);
         if self.settings.shares() || !self.is_bounded() || sums.held <= Sum::from(capacity) {
@@ -181,10 +182,11 @@ impl Resource {
         }
     }
 
-    /// A holder whose answer stands in the way of others, or that waits for others, is told to ask again sooner: nobody else tells
-    /// Doorman's clients anything. One that was cut asks to confirm, as soon as it may, so that what it gave up can be used; one
-    /// that waits asks again when those who were cut may have done so. Only where it matters visibly, and only those that do
-    /// confirm: a cut that cannot be confirmed would be asked about until the older lease has ended.
+    /// A holder whose answer stands in the way of others, or that waits for others, is told to ask again sooner: nobody
+    /// else tells Doorman's clients anything. One that was cut asks to confirm, as soon as it may, so that what it gave
+    /// up can be used; one that waits asks again when those who were cut may have done so. Only where it matters
+    /// visibly, and only those that do confirm: a cut that cannot be confirmed would be asked about until the older
+    /// lease has ended.
     fn hastened(&mut self, usual: Millis, slot: u32, now: Millis) -> Millis {
         if !self.is_bounded() || self.is_learning(now) || self.pool.is_some() || self.rotation.is_some() {
             return usual;
@@ -211,7 +213,8 @@ impl Resource {
         refresh
     }
 
-    /// How long a lease given now lasts, and when to ask again: never longer than the node's own, and again before it ends.
+    /// How long a lease given now lasts, and when to ask again: never longer than the node's own, and again before it
+    /// ends.
     pub(super) fn lengths(&self, now: Millis) -> (Millis, Millis) {
         let own = self.lent_until().map(|until| until.since(now)).filter(|left| left.0 > 0);
         let length = own.map_or(self.settings.lease, |left| left.min(self.settings.lease));

@@ -1,5 +1,5 @@
-//! A resource of a node with a parent: what it has been lent, and what it tells of those below it. And the other side of the same
-//! thing: what a child node is told with its lease.
+//! A resource of a node with a parent: what it has been lent, and what it tells of those below it. And the other side
+//! of the same thing: what a child node is told with its lease.
 
 use super::{Resource, Seat, SupplyReport};
 use crate::{
@@ -68,8 +68,9 @@ impl Resource {
         })
     }
 
-    /// The parent has said how long leases are, and with that how long those of masters before this one may be believed: it
-    /// listens until then. Anything granted already stays granted, so this is for whom nothing has been lent yet.
+    /// The parent has said how long leases are, and with that how long those of masters before this one may be
+    /// believed: it listens until then. Anything granted already stays granted, so this is for whom nothing has been
+    /// lent yet.
     pub fn listen_until(&mut self, until: Millis) {
         self.learning_until = until;
     }

@@ -1,4 +1,5 @@
-//! Whole units of a resource: when they are dealt, and how refreshes keep to it. How they go round, see [`crate::units`].
+//! Whole units of a resource: when they are dealt, and how refreshes keep to it. How they go round, see
+//! [`crate::units`].
 
 use super::Resource;
 use crate::{
@@ -26,7 +27,8 @@ impl Resource {
         }
     }
 
-    /// Deals the units that are left over, if it is time. Looks at every holder: once in a period, and when demand has changed.
+    /// Deals the units that are left over, if it is time. Looks at every holder: once in a period, and when demand has
+    /// changed.
     pub(super) fn deal_units(&mut self, now: Millis) {
         let version = self.ledger.claims_changes().wrapping_add(self.reforms);
         if !self.rotation.as_ref().is_some_and(|rotation| rotation.is_due(now, version)) {
@@ -58,8 +60,8 @@ impl Resource {
         self.turns += u64::from(had != winners);
     }
 
-    /// Refreshes come at the end of a round rather than a while later: then whoever has to give a unit up does so, and a moment
-    /// after that the next one asks for it.
+    /// Refreshes come at the end of a round rather than a while later: then whoever has to give a unit up does so, and
+    /// a moment after that the next one asks for it.
     pub(super) fn steered(&self, refresh: Millis, slot: u32, now: Millis) -> Millis {
         let Some(rotation) = &self.rotation else { return refresh };
         let left = rotation.ends().since(now);

@@ -1,8 +1,8 @@
-//! Random histories in which masters die, at any point and several times over: entries are lost, or stored without anybody
-//! hearing of it; peers learn of them late, by clocks of their own, or start again from a snapshot.
+//! Random histories in which masters die, at any point and several times over: entries are lost, or stored without
+//! anybody hearing of it; peers learn of them late, by clocks of their own, or start again from a snapshot.
 //!
-//! Besides the invariants, which are checked after every step: no answer leaves before what is stored covers it, ceilings never
-//! add up to more than there is, and what each holder may believe is held for it by every master.
+//! Besides the invariants, which are checked after every step: no answer leaves before what is stored covers it,
+//! ceilings never add up to more than there is, and what each holder may believe is held for it by every master.
 
 use proptest::prelude::*;
 
@@ -84,7 +84,8 @@ proptest! {
         run(settings, actors, &events)?;
     }
 
-    /// Each master asks the parent anew. Until it has been lent something it decides nothing, and nobody loses anything.
+    /// Each master asks the parent anew. Until it has been lent something it decides nothing, and nobody loses
+    /// anything.
     #[test]
     fn no_chain_of_masters_of_a_node_gives_more_than_it_was_lent(
         settings in settings_below_a_parent(Reuse::Confirmed),

@@ -1,4 +1,5 @@
-//! Random histories with listeners: hints are few, go to listeners only, and whoever follows them is soon where it should be.
+//! Random histories with listeners: hints are few, go to listeners only, and whoever follows them is soon where it
+//! should be.
 
 use std::collections::BTreeMap;
 
@@ -38,8 +39,8 @@ fn key(kind: HolderKind, id: &str) -> (bool, String) {
     (kind == HolderKind::Node, id.to_owned())
 }
 
-/// As the shell does it: whoever comes and listens is watched. Who has given everything back and comes again is another to
-/// the resource.
+/// As the shell does it: whoever comes and listens is watched. Who has given everything back and comes again is another
+/// to the resource.
 fn introduce(resource: &mut Resource, listeners: &mut Listeners) {
     let newcomers: Vec<_> = resource.newcomers().map(|(kind, id)| (kind, id.to_string())).collect();
     for (kind, id) in newcomers {
@@ -72,8 +73,8 @@ fn asks(world: &mut World, n: usize) -> Result<(), TestCaseError> {
     Ok(())
 }
 
-/// Time in steps of 50 ms, in which listeners ask as soon as they are hinted, and nobody else asks. Returns once no hint has
-/// come for so long that none will.
+/// Time in steps of 50 ms, in which listeners ask as soon as they are hinted, and nobody else asks. Returns once no
+/// hint has come for so long that none will.
 fn follow(world: &mut World) -> Result<(), TestCaseError> {
     const QUIET: u32 = 6;
     let mut quiet = 0;
@@ -93,8 +94,8 @@ fn follow(world: &mut World) -> Result<(), TestCaseError> {
     Err(TestCaseError::fail("hints without end"))
 }
 
-/// As near to its due as hints promise: nobody who waits lacks more than what is not worth asking for, all of it together;
-/// nobody keeps what others wait for; and no more is held than there is.
+/// As near to its due as hints promise: nobody who waits lacks more than what is not worth asking for, all of it
+/// together; nobody keeps what others wait for; and no more is held than there is.
 fn settled_by_hints(resource: &Resource, now: Millis) -> Result<(), TestCaseError> {
     let capacity = resource.settings().capacity.get();
     let holders = resource.report_holders(now, 0, usize::MAX).0;

@@ -1,5 +1,5 @@
-//! The peers of a node as far as a resource can tell: a log that the master appends to, of which a quorum has stored some, and
-//! books that follow it, each in its own time and by its own clock.
+//! The peers of a node as far as a resource can tell: a log that the master appends to, of which a quorum has stored
+//! some, and books that follow it, each in its own time and by its own clock.
 
 use std::{collections::BTreeMap, sync::Arc};
 
@@ -113,8 +113,8 @@ impl Peers {
         Ok(inherited)
     }
 
-    /// A lease leaves that its holder will believe until `end`. What is stored by then must cover it, by the clock of a peer
-    /// that learnt of everything in no time at all.
+    /// A lease leaves that its holder will believe until `end`. What is stored by then must cover it, by the clock of a
+    /// peer that learnt of everything in no time at all.
     pub(crate) fn covers(
         &self,
         kind: HolderKind,

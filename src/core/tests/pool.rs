@@ -1,8 +1,8 @@
-//! PRIORITY_POOL, one sentence each. What it is like to live with is told by the transcripts `pool_l01` to `pool_l12`; that it is
-//! safe whatever happens, by [`histories`].
+//! PRIORITY_POOL, one sentence each. What it is like to live with is told by the transcripts `pool_l01` to `pool_l12`;
+//! that it is safe whatever happens, by [`histories`].
 //!
-//! What the proposal of the light protocol demands, and which test would fail without it (`e2e`: `tests/scenarios/pools.rs`;
-//! `L`: a transcript):
+//! What the proposal of the light protocol demands, and which test would fail without it (`e2e`:
+//! `tests/scenarios/pools.rs`; `L`: a transcript):
 //!
 //! | | demand | test |
 //! |---|---|---|
@@ -32,7 +32,7 @@
 //! | R25 | it can be asked | e2e `what_makes_no_sense_is_refused_with_what_would`, `who_is_vouched_for_…` |
 //! | R26 | lists by filter | `api::lists_are_by_filter_and_page` |
 //! | R27, R28 | one stream of events, filtered | [`events`] |
-//! | R29 | open questions | decided in ARCHITECTURE.md: everything can be asked, in one query, and free clients have events |
+//! | R29 | open questions | decided in docs/decisions/pools.md: everything can be asked, in one query, and free clients have events |
 
 mod admission;
 mod api;

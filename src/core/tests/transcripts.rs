@@ -1,8 +1,9 @@
-//! Transcripts of rounds: what was asked, what was answered, and the books afterwards, for readers who need not know Rust.
+//! Transcripts of rounds: what was asked, what was answered, and the books afterwards, for readers who need not know
+//! Rust.
 //!
 //! Each file of `src/core/testscripts` is a story that says what happens and why it is right; its numbers are checked
-//! here. `UPDATE_GOLDENFILES=1 cargo test -p leaseway-core transcripts` writes them anew: read the difference before it is
-//! committed.
+//! here. `UPDATE_GOLDENFILES=1 cargo test -p leaseway-core transcripts` writes them anew: read the difference before it
+//! is committed.
 //!
 //! # Commands
 //! ```text
@@ -12,7 +13,7 @@
 //! inherit ID 40 60s           a holder comes with a lease of 40 for 60 s from a master before this one
 //! ask ID wants=10 [priority=3] [outstanding=80] [has=none] [uses=0.5] [cost=3] [key=IP]
 //!                             a client's request starts to wait; it echoes the newest lease that reached its holder
-//! node ID 3x120 1x30@2        the same of a child node: 3 clients that want 120 together, one of priority 2 that wants 30
+//! node ID 3x120 1x30@2        the same of a child node: 3 clients want 120, one of priority 2 wants 30
 //! lose ID                     the next answer to this holder will be lost
 //! round                       absorbs all that waits, and answers
 //! refresh [ID ...]            these, or all in the order they first came, ask again for the same, a round for each
@@ -24,14 +25,14 @@
 //! hints [budget=2]            who of them should ask again now, and why; they do not do it by themselves
 //! capacity 50                 the template says another capacity
 //! supply 50 30s [level=7] [each=7] [share=7 top_up=0.5] [priority=2]
-//!                             the node has a parent, and from now on a lease of 50 for 30 s there; and what it divided by
-//! condense                    what the node tells its parent: slices, what is outstanding, and for which of its supplies
+//!                             from now on the parent lends 50 for 30 s; and what it divided by
+//! condense                    what the node tells its parent: slices, outstanding, the supply it is for
 //! early                       whether the parent should hear of something before it is asked anyway
 //! advance 16s                 time passes
 //! fail                        the master dies; its successor begins with what it promised
 //! assign ID 4 | 50pct | none    PRIORITY_POOL: this client is vouched for, with so much or such a part of the total
 //! alarm ID 100                an event is due when it has cost so much
-//! load 7 | 50pct | ... 60s      the protected resource says what it can serve, or such a part of what the template says
+//! load 7 | 50pct | ... 60s      the protected resource can serve so much, or such a part of the template's
 //! facts ID 4                  a new master is told what was assigned before
 //! pool                        the pool at a glance
 //! events                      what has happened there since the last time
@@ -40,9 +41,9 @@
 //! ```
 //! `log:` says what peers are told, `(first)` that the answers of the round wait until they know.
 //!
-//! After each block come the books: what must be assumed in use (*held*), what is left (*free*), and what the holders' own
-//! books say (*believed*): the newest lease that reached each, while it is live. Rounds and blocks are checked for the
-//! invariants.
+//! After each block come the books: what must be assumed in use (*held*), what is left (*free*), and what the holders'
+//! own books say (*believed*): the newest lease that reached each, while it is live. Rounds and blocks are checked for
+//! the invariants.
 
 mod parent;
 mod peer;

@@ -1,6 +1,7 @@
 //! Trees of resources: whoever is at the end of one gets what one server that knew everybody would give it.
 //!
-//! There is no network here: requests arrive, and so do answers. What happens when they do not is for the random histories.
+//! There is no network here: requests arrive, and so do answers. What happens when they do not is for the random
+//! histories.
 
 use std::sync::Arc;
 
@@ -176,8 +177,8 @@ impl Tree {
         }
     }
 
-    /// The largest error of any client, as a part of what it should have, or of an equal share if that is more: what is next to
-    /// nothing is no measure.
+    /// The largest error of any client, as a part of what it should have, or of an equal share if that is more: what is
+    /// next to nothing is no measure.
     fn error(&mut self) -> f64 {
         let wants: Vec<(f64, i16)> =
             self.root.clients_mut().iter().map(|client| (client.wants, client.priority)).collect();

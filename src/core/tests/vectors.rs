@@ -1,5 +1,5 @@
-//! The Go server's behaviour, recorded (`data/doorman.jsonl`): what everybody is granted once all have asked again until
-//! nothing changes. The grants on the way there are the Go server's own and need not be ours.
+//! The Go server's behaviour, recorded (`data/doorman.jsonl`): what everybody is granted once all have asked again
+//! until nothing changes. The grants on the way there are the Go server's own and need not be ours.
 
 use std::collections::BTreeMap;
 

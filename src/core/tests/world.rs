@@ -269,7 +269,8 @@ impl World {
         if held_back.iter().max().copied().flatten() > awaits {
             return super::peers::violated(format!("answers wait for {held_back:?}, all of them only for {awaits:?}"));
         }
-        // A holder with several requests in one round is settled several times, by different dues: not to be told from here.
+        // A holder with several requests in one round is settled several times, by different dues: not to be told from
+        // here.
         let mut ids: Vec<_> = batch.iter().map(|request| Arc::clone(&request.ask.id)).collect();
         ids.sort();
         ids.dedup();
@@ -291,8 +292,8 @@ impl World {
         Ok(())
     }
 
-    /// A request may say that more is in use than was known: no decision could have prevented that. What is known by then
-    /// of a holder with several requests in the round, which may arrive in any order, is not to be told from here.
+    /// A request may say that more is in use than was known: no decision could have prevented that. What is known by
+    /// then of a holder with several requests in the round, which may arrive in any order, is not to be told from here.
     fn hear_news(&self, ask: &Ask, again: bool, before: &mut Sum) {
         let holders = self.resource.report_holders(self.at(), 0, usize::MAX).0;
         let known = holders.iter().find(|holder| !again && holder.id == ask.id);

@@ -11,7 +11,8 @@ fn numbers(value: &Value) -> Vec<i64> {
     value.as_array().expect("an array").iter().map(|number| number.as_i64().expect("a whole number")).collect()
 }
 
-/// The rounds of whole units among the vectors of request counting. There shares are counted in parts of the sum of weights.
+/// The rounds of whole units among the vectors of request counting. There shares are counted in parts of the sum of
+/// weights.
 #[test]
 fn rounds_are_dealt_as_the_vectors_say() {
     let file: Value =

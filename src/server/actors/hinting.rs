@@ -1,9 +1,9 @@
 //! A resource's part in hints: when its state machine is asked who should ask again, and the clock that reminds it.
 //!
-//! A resource looks with the round that changed something, unless it has just looked: then it puts itself on the list of an
-//! [`Alarm`]. The alarm is outside: somebody waits until there is anybody on the list, then a moment, and sends each of them
-//! one message. So no timer runs in an actor, looks are [`EVERY`] apart however many rounds there are, and a resource in which
-//! nothing changes costs nothing. What may wait for a second waits for the tick that comes anyway.
+//! A resource looks with the round that changed something, unless it has just looked: then it puts itself on the list
+//! of an [`Alarm`]. The alarm is outside: somebody waits until there is anybody on the list, then a moment, and sends
+//! each of them one message. So no timer runs in an actor, looks are [`EVERY`] apart however many rounds there are, and
+//! a resource in which nothing changes costs nothing. What may wait for a second waits for the tick that comes anyway.
 
 use std::sync::{Arc, Mutex};
 

@@ -1,11 +1,13 @@
 //! This process as a peer of its node: where it stands, which resources are alive, which configuration is in force.
 //!
-//! This file is the handle that everybody else has; [`actor`] is what stands behind it, [`directory`] what every request looks
-//! up without asking it.
+//! This file is the handle that everybody else has; [`actor`] is what stands behind it, [`directory`] what every
+//! request looks up without asking it.
 
 mod actor;
 mod directory;
 mod hold;
+mod parting;
+mod reports;
 
 use std::{net::IpAddr, sync::Arc, time::Duration};
 
@@ -23,7 +25,7 @@ use self::{
 };
 use super::{
     hinting::{Alarm, EVERY},
-    resource::{Asked, BehindOthers, Command, Full, Lapsed, ResourceHandle, Status, SubmitError},
+    resource::{Asked, BehindOthers, Command, Full, Lapsed, ResourceHandle, SubmitError},
     uplink::{Board, Parent, UplinkReport},
 };
 use crate::{
@@ -133,11 +135,6 @@ pub enum Handover {
     /// What holders say that they have, for as long as leases of masters before it may live.
     Learning,
 }
-
-/// How long a server that stops waits for its pools.
-const PARTING: Duration = Duration::from_secs(1);
-/// So many of them say their last at once.
-const PART_AT_ONCE: usize = 64;
 
 /// Talks to the node, and through its directory to resources.
 #[derive(Clone)]
@@ -262,8 +259,8 @@ impl NodeHandle {
         Err(Refused::Failed(id.to_string()))
     }
 
-    /// As [`submit_from`](Self::submit_from), of several resources: all requests are laid down before the first is answered, and
-    /// those to resources that are alive cost no future each.
+    /// As [`submit_from`](Self::submit_from), of several resources: all requests are laid down before the first is
+    /// answered, and those to resources that are alive cost no future each.
     pub(crate) async fn submit_all(
         &self,
         requests: &[(String, Request)],
@@ -295,8 +292,8 @@ impl NodeHandle {
         asked.await.transpose().map_err(|Lapsed| self.lapsed())
     }
 
-    /// Does something with the resource, which comes to life if need be. Should it fail meanwhile, that is done again with its next
-    /// life.
+    /// Does something with the resource, which comes to life if need be. Should it fail meanwhile, that is done again
+    /// with its next life.
     pub(crate) async fn manage<T: Send + 'static>(
         &self,
         id: &Arc<str>,
@@ -448,8 +445,8 @@ impl NodeHandle {
         self.watchers.count()
     }
 
-    /// Waits until resources want to be reminded of hints, then a moment, and reminds them. One whose mailbox is full is
-    /// reminded later.
+    /// Waits until resources want to be reminded of hints, then a moment, and reminds them. One whose mailbox is full
+    /// is reminded later.
     pub async fn remind_of_hints(&self) {
         self.alarm.wanted().await;
         tokio::time::sleep(Duration::from_millis(EVERY.0)).await;
@@ -460,26 +457,6 @@ impl NodeHandle {
                 self.alarm.remind(id);
             }
         }
-    }
-
-    /// This server is going to stop: pools tell what clients have cost, and the peers are told what they do not know of that yet.
-    /// Returns when they know, or after a moment.
-    pub async fn part(&self) {
-        let parting = async {
-            for some in self.directory.living().chunks(PART_AT_ONCE) {
-                let part = |handle: &ResourceHandle| {
-                    let (reply, parted) = oneshot::channel();
-                    // One whose mailbox is full has said what was due a tick ago.
-                    handle.send(Command::Part { reply }).is_ok().then_some(parted)
-                };
-                for under_way in join_all(some.iter().filter_map(part)).await.into_iter().flatten().flatten() {
-                    while !under_way.is_over() {
-                        tokio::time::sleep(Duration::from_millis(5)).await;
-                    }
-                }
-            }
-        };
-        let _ = tokio::time::timeout(PARTING, parting).await;
     }
 
     /// Returns once the node has come round to it: it is not merely there, it makes progress.
@@ -495,25 +472,6 @@ impl NodeHandle {
     /// How many resources are alive.
     pub fn resources(&self) -> usize {
         self.directory.len()
-    }
-
-    /// A resource with a page of holders.
-    pub async fn resource_status(&self, id: &str, from: usize, limit: usize) -> Option<Status> {
-        let handle = self.lookup(id)?;
-        let (reply, status) = oneshot::channel();
-        handle.send(Command::Report { from, limit, reply }).ok()?;
-        status.await.ok()
-    }
-
-    /// Up to `limit` resources in the order of their ids, from the first after `after` on, and the id to go on after if there
-    /// are more. Those too busy to say are left out.
-    pub async fn statuses(&self, after: &str, limit: usize) -> (Vec<Status>, Option<Arc<str>>) {
-        let mut ids = self.directory.ids_after(after);
-        let more = ids.len() > limit;
-        ids.truncate(limit);
-        let next = ids.last().filter(|_| more).cloned();
-        let statuses = ids.iter().map(|id| self.resource_status(id, 0, 0));
-        (join_all(statuses).await.into_iter().flatten().collect(), next)
     }
 
     /// Makes a resource panic, to see what happens then.

@@ -1,11 +1,11 @@
 //! The actor of one resource, and what rounds of the core's state machine are run on.
 //!
-//! Requests are laid down ([`desk`]) and answered by whoever comes first, on the threads of the connections; the actor does what
-//! nobody waits for, and what needs a task of its own.
+//! Requests are laid down ([`desk`]) and answered by whoever comes first, on the threads of the connections; the actor
+//! does what nobody waits for, and what needs a task of its own.
 //!
-//! Among peers it decides only while its master's reign holds, writes down what it promises, and keeps in what may not leave
-//! before that is held by a quorum ([`outbox`]). A life whose writings are lost is over: the next begins with what the peers
-//! hold.
+//! Among peers it decides only while its master's reign holds, writes down what it promises, and keeps in what may not
+//! leave before that is held by a quorum ([`outbox`]). A life whose writings are lost is over: the next begins with
+//! what the peers hold.
 
 mod desk;
 mod handle;
@@ -102,7 +102,8 @@ pub(super) fn start(start: Start, arbiter: &ArbiterHandle) -> ResourceHandle {
     let (counted, end) = (Arc::clone(&queued), Arc::clone(&retired));
     let desk = Arc::new(Desk::new(move || Living::new(start, counted, end)));
     let actor = ResourceActor { desk: Arc::clone(&desk), clock };
-    // As `Actor::start_in_arbiter` does it, but with room in the mailbox from the start and not only once the actor runs.
+    // As `Actor::start_in_arbiter` does it, but with room in the mailbox from the start and not only once the actor
+    // runs.
     let (sender, receiver) = channel(MAILBOX);
     arbiter.spawn_fn(move || {
         let ctx = Context::with_receiver(receiver);
@@ -163,8 +164,8 @@ pub(super) fn worth_telling(before: u64, now: u64) -> bool {
     now.checked_ilog2() != before.checked_ilog2()
 }
 
-/// Waits for the peers to hold what is under way. It ends when nothing is, for an actor with something to wait for is never
-/// over.
+/// Waits for the peers to hold what is under way. It ends when nothing is, for an actor with something to wait for is
+/// never over.
 struct Remembering;
 
 impl ActorFuture<ResourceActor> for Remembering {

@@ -1,9 +1,11 @@
-//! Carries what resources promise, and what pools want to be remembered, to the peers: one entry of the log for everything that waits.
+//! Carries what resources promise, and what pools want to be remembered, to the peers: one entry of the log for
+//! everything that waits.
 //!
 //! Writings are proposed in the order in which they come, one batch after the other: while one is under way the next
-//! gathers, so that the log grows with time and not with requests. The first after a quiet moment goes at once; where one follows
-//! the other there is a pause between them, because an entry costs all peers about the same whatever is in it. No actor and no mailbox: a resource must be able to write
-//! whatever else is going on, and what it may have under way is bounded by the requests that it may have waiting.
+//! gathers, so that the log grows with time and not with requests. The first after a quiet moment goes at once; where
+//! one follows the other there is a pause between them, because an entry costs all peers about the same whatever is in
+//! it. No actor and no mailbox: a resource must be able to write whatever else is going on, and what it may have under
+//! way is bounded by the requests that it may have waiting.
 
 use std::{sync::Arc, time::Duration};
 
@@ -14,12 +16,12 @@ use tokio::{sync::mpsc, time::Instant};
 use super::resource::Receipt;
 use crate::metrics;
 
-/// Writings of one entry, and the bytes that they may have together: all peers have to get it within a heartbeat. A single
-/// writing may have more.
+/// Writings of one entry, and the bytes that they may have together: all peers have to get it within a heartbeat. A
+/// single writing may have more.
 const BATCH: usize = 1024;
 const BATCH_BYTES: usize = 256 << 10;
-/// After an entry a busy master rests for so many times as long as it took, within these bounds. Measured with three peers on two
-/// cores: an entry costs the master a millisecond of CPU, as much as forty requests.
+/// After an entry a busy master rests for so many times as long as it took, within these bounds. Measured with three
+/// peers on two cores: an entry costs the master a millisecond of CPU, as much as forty requests.
 const REST: u32 = 9;
 const REST_LEAST: Duration = Duration::from_millis(3);
 const REST_MOST: Duration = Duration::from_millis(20);

@@ -1,12 +1,13 @@
 //! The uplink of a node with a parent: keeps what the parent lends, for as long as this peer is master.
 //!
-//! The state machine ([`Uplink`](leaseway_client::uplink::Uplink)) is in an actor that does nothing else ([`actor`]). Time and the network are outside, in one
-//! task ([`driver`]) that takes turns with it: it tells what has happened, hears what is to be done, and does it. So no timer
-//! runs in the actor, none of its messages waits for anything, and a slow parent holds nobody up. What resources have to say
-//! comes by a list ([`notices`]): a full mailbox must not lose the first request of a resource.
+//! The state machine ([`Uplink`](leaseway_client::uplink::Uplink)) is in an actor that does nothing else ([`actor`]).
+//! Time and the network are outside, in one task ([`driver`]) that takes turns with it: it tells what has happened,
+//! hears what is to be done, and does it. So no timer runs in the actor, none of its messages waits for anything, and a
+//! slow parent holds nobody up. What resources have to say comes by a list ([`notices`]): a full mailbox must not lose
+//! the first request of a resource.
 //!
-//! Both belong to one reign. When either fails, both are built anew and forget the leases of the node (rule 7): the resources
-//! keep theirs until they end, and what the parent is told comes from the resources.
+//! Both belong to one reign. When either fails, both are built anew and forget the leases of the node (rule 7): the
+//! resources keep theirs until they end, and what the parent is told comes from the resources.
 
 mod actor;
 mod driver;

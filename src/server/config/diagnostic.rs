@@ -1,11 +1,12 @@
-//! Mistakes with their places. All of a file's mistakes are collected and shown at once, in the order of the file: whoever
-//! mends a configuration during an incident should not have to run the server once per mistake.
+//! Mistakes with their places. All of a file's mistakes are collected and shown at once, in the order of the file:
+//! whoever mends a configuration during an incident should not have to run the server once per mistake.
 
 use std::{fmt, sync::Arc};
 
 /// More mistakes than this are counted, not shown: the rest are hardly read, and often follow from the first ones.
 const MAX_SHOWN: usize = 50;
-/// More than this are not even kept while reading, so that a hostile file cannot make its list of mistakes larger than itself.
+/// More than this are not even kept while reading, so that a hostile file cannot make its list of mistakes larger than
+/// itself.
 const MAX_KEPT: usize = 1000;
 /// Longer messages are cut: they quote the file, and a file may have anything in it.
 const MAX_MESSAGE: usize = 500;
@@ -98,8 +99,8 @@ impl fmt::Display for ConfigError {
 
 impl std::error::Error for ConfigError {}
 
-/// What has been found so far while reading a file. Readers go on after a mistake with whatever stands in for the bad value;
-/// nothing they make is used unless [`Findings::finish`] says that there was no mistake.
+/// What has been found so far while reading a file. Readers go on after a mistake with whatever stands in for the bad
+/// value; nothing they make is used unless [`Findings::finish`] says that there was no mistake.
 pub struct Findings {
     file: Arc<str>,
     errors: Vec<Diagnostic>,

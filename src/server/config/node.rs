@@ -1,8 +1,8 @@
 //! YAML text as a tree in which every value and every key knows its place.
 //!
 //! The tree is built from the parser's events and not taken from a YAML library's own tree: those forget what we need
-//! (duplicate keys, whether a number was quoted) and copy what an alias refers to each time, so that nine short lines can
-//! become gigabytes. Here an alias shares the value it refers to; depth and the number of values are bounded.
+//! (duplicate keys, whether a number was quoted) and copy what an alias refers to each time, so that nine short lines
+//! can become gigabytes. Here an alias shares the value it refers to; depth and the number of values are bounded.
 
 use std::{borrow::Cow, collections::HashMap, rc::Rc, slice};
 
@@ -119,8 +119,8 @@ fn quoted(text: &str, plain: bool) -> String {
 /// The tree of the one document in `text`. `None`: there is none, or it is not YAML, which is then among the findings.
 pub(super) fn parse<'t>(text: &'t str, found: &mut Findings) -> Option<Rc<Node<'t>>> {
     let mut builder = Builder::default();
-    // The parser puts what it misses at the end of a file on a line of its own even if there is none, and counts bytes instead of
-    // characters in directives.
+    // The parser puts what it misses at the end of a file on a line of its own even if there is none, and counts bytes
+    // instead of characters in directives.
     let lines = Lines::of(text);
     let place = |marker: &Marker| lines.nearest(position(marker));
     for event in Parser::new_from_str(text) {

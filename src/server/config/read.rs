@@ -1,5 +1,5 @@
-//! Typed values out of the tree: the one place that knows how a number, a duration or a text is written, and how to say that it
-//! is not one. Every complaint has the same form: what it is about, what was written, what was expected.
+//! Typed values out of the tree: the one place that knows how a number, a duration or a text is written, and how to say
+//! that it is not one. Every complaint has the same form: what it is about, what was written, what was expected.
 
 use std::{ops::RangeInclusive, rc::Rc};
 
@@ -89,8 +89,8 @@ impl<'n, 't> Field<'n, 't> {
         found.error(self.at(), format!("{} is {}: {why}", self.label, self.written()));
     }
 
-    /// The value as a YAML document of its own under a key: for what is handed on to another reader. Aliases are filled in;
-    /// comments are lost.
+    /// The value as a YAML document of its own under a key: for what is handed on to another reader. Aliases are filled
+    /// in; comments are lost.
     pub fn document(&self, key: &str) -> String {
         let mut text = format!("{key}:");
         self.node.write(2, &mut text);
@@ -193,8 +193,8 @@ pub fn unknown(what: &str, word: &str, known: &[&str]) -> String {
     format!("unknown {what} `{word}`{suggestion}; known: {}", known.join(", "))
 }
 
-/// Decimal numbers as YAML and Go write them, with `_` between digits as Doorman's parser allowed. Rust's own parser would also
-/// take `inf` and `nan`, which in YAML are words.
+/// Decimal numbers as YAML and Go write them, with `_` between digits as Doorman's parser allowed. Rust's own parser
+/// would also take `inf` and `nan`, which in YAML are words.
 fn number(text: &str) -> Option<f64> {
     match text {
         ".inf" | ".Inf" | ".INF" | "+.inf" | "+.Inf" | "+.INF" => Some(f64::INFINITY),

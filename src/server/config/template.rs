@@ -1,5 +1,5 @@
-//! `resources:`, the list of templates, and what its templates owe each other: one star at the end, no pattern twice, and the
-//! star's algorithm for whoever brings none.
+//! `resources:`, the list of templates, and what its templates owe each other: one star at the end, no pattern twice,
+//! and the star's algorithm for whoever brings none.
 
 use std::collections::HashMap;
 

@@ -1,4 +1,5 @@
-//! What is accepted and what it becomes, what is refused and in which words, and that nothing makes the reader fall over.
+//! What is accepted and what it becomes, what is refused and in which words, and that nothing makes the reader fall
+//! over.
 
 mod accepted;
 mod algorithm;

@@ -1,5 +1,6 @@
-//! The reader beneath configurations, for other YAML files of Leaseway's (`leaseway up` has one): all mistakes of a file at once,
-//! each with line and column. What a file may contain is said by whoever walks through it, with the same typed readers.
+//! The reader beneath configurations, for other YAML files of Leaseway's (`leaseway up` has one): all mistakes of a
+//! file at once, each with line and column. What a file may contain is said by whoever walks through it, with the same
+//! typed readers.
 
 use super::{ConfigError, Diagnostic, MAX_BYTES, Position, diagnostic::Lines, node};
 pub use super::{
@@ -19,8 +20,8 @@ pub struct Document<'b, T> {
     pub warnings: Vec<Diagnostic>,
 }
 
-/// Reads a file that is in memory. `file` is what complaints call it, `what` what they call the whole of it; `empty` is said
-/// when there is nothing in it. What `walk` makes is used only if it finds no mistakes; the rest are warnings.
+/// Reads a file that is in memory. `file` is what complaints call it, `what` what they call the whole of it; `empty` is
+/// said when there is nothing in it. What `walk` makes is used only if it finds no mistakes; the rest are warnings.
 pub fn read<'b, T>(
     file: &str,
     bytes: &'b [u8],

@@ -1,7 +1,8 @@
-//! What operators see and change: the configuration that the peers keep, and who the peers are. Served on an address of its
-//! own, since whoever may ask for capacity need not be able to change it.
+//! What operators see and change: the configuration that the peers keep, and who the peers are. Served on an address of
+//! its own, since whoever may ask for capacity need not be able to change it.
 //!
-//! What changes something is done by the master; another peer says where that is (`leaseway-master`, its admin address).
+//! What changes something is done by the master; another peer says where that is (`leaseway-master`, its admin
+//! address).
 
 use std::{net::SocketAddr, path::PathBuf, sync::Arc};
 

@@ -139,7 +139,8 @@ impl CapacityService {
         Ok(GetServerCapacityResponse { response, mastership: None, problem: problems.into_wire() })
     }
 
-    /// One that cannot be carried out at this moment keeps no other from it; only then it is an error, so that the request is repeated.
+    /// One that cannot be carried out at this moment keeps no other from it; only then it is an error, so that the
+    /// request is repeated.
     async fn release(&self, request: ReleaseCapacityRequest) -> Result<ReleaseCapacityResponse, Status> {
         let Parsed { requests, mut problems } = convert::release_capacity(request, &self.node.limits)?;
         let mut error = None;
@@ -168,8 +169,8 @@ impl CapacityService {
     }
 }
 
-/// Where to ask instead, if one of the answers is that somebody else has to be asked: leases of two masters do not belong into
-/// one answer.
+/// Where to ask instead, if one of the answers is that somebody else has to be asked: leases of two masters do not
+/// belong into one answer.
 fn elsewhere(answers: &[Result<Answer, Refused>]) -> Option<Mastership> {
     answers.iter().find_map(|answer| match answer {
         Err(Refused::NotMaster(why)) => Some(mastership(why)),
@@ -181,9 +182,9 @@ fn mastership(why: &NotMaster) -> Mastership {
     Mastership { master_address: why.master.as_ref().map(|master| master.grpc.clone()) }
 }
 
-/// What was granted, in order. Resources that could not answer are left out, and named. If none could, and what has kept one from it
-/// will pass, that is an error: callers ask again after a pause. What may last is none: to Doorman's clients an error is something
-/// to be repeated, and nothing else is done before that.
+/// What was granted, in order. Resources that could not answer are left out, and named. If none could, and what has
+/// kept one from it will pass, that is an error: callers ask again after a pause. What may last is none: to Doorman's
+/// clients an error is something to be repeated, and nothing else is done before that.
 fn granted<T>(
     requests: Vec<ForResource>,
     answers: Vec<Result<Answer, Refused>>,

@@ -1,8 +1,8 @@
 //! Wire to core and back: the only place. What passes here is valid; what does not is named by its field.
 //!
-//! A missing required field is an error, not a silent zero: nothing of that request is carried out. Numbers are finite, not negative and
-//! not absurd, ids are neither empty nor long; an entry of which that is not true is left out, or answered by what is known of its
-//! holder, and does not stand in the way of the others (see [`super::problems`]).
+//! A missing required field is an error, not a silent zero: nothing of that request is carried out. Numbers are finite,
+//! not negative and not absurd, ids are neither empty nor long; an entry of which that is not true is left out, or
+//! answered by what is known of its holder, and does not stand in the way of the others (see [`super::problems`]).
 
 use std::{
     hash::{BuildHasher as _, RandomState},
@@ -135,8 +135,9 @@ impl Heed<'_> {
         self.problems.heed(Reason::BadValue, self.client, self.resource, read)
     }
 
-    /// What a holder knows of its leases. Without all of it none is believed: a lease that makes no sense confirms nothing, nor does one
-    /// that comes with nonsense about what is in use. One who says so little is answered, for the lease it then gets makes sense.
+    /// What a holder knows of its leases. Without all of it none is believed: a lease that makes no sense confirms
+    /// nothing, nor does one that comes with nonsense about what is in use. One who says so little is answered, for the
+    /// lease it then gets makes sense.
     fn known<T>(
         &mut self,
         has: Result<Option<Has>, Invalid>,
@@ -147,8 +148,8 @@ impl Heed<'_> {
     }
 }
 
-/// As many as are answered at a time: those whose leases end first, and before them those without one, so that all of them have
-/// their turn. Which of several go first that are alike is left to chance.
+/// As many as are answered at a time: those whose leases end first, and before them those without one, so that all of
+/// them have their turn. Which of several go first that are alike is left to chance.
 fn at_most(mut requests: Vec<ForResource>, limits: &Limits, client: &str, problems: &mut Problems) -> Vec<ForResource> {
     let (count, most) = (requests.len(), limits.resources_per_request);
     if count <= most {
@@ -274,8 +275,8 @@ fn claims(at: usize, bands: Vec<wire::PriorityBandAggregate>, limits: &Limits) -
     bands.into_iter().enumerate().map(|(n, band)| claim(band, |name| field(n, name))).collect()
 }
 
-/// Doorman's child nodes ask for nothing of `*` while they have no clients, to have something to ask for. No resource comes to
-/// life for that: left out of the answer, they ask again a little later.
+/// Doorman's child nodes ask for nothing of `*` while they have no clients, to have something to ask for. No resource
+/// comes to life for that: left out of the answer, they ask again a little later.
 pub(crate) fn asks_for_nothing((resource, request): &ForResource) -> bool {
     let nothing = |ask: &Ask| ask.has.is_none() && ask.claims.iter().all(|claim| claim.wants == Amount::ZERO);
     resource == "*"

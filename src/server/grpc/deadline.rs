@@ -1,7 +1,7 @@
 //! Deadlines of calls, as `grpc-timeout` names them.
 //!
-//! Most calls are answered when they are first polled, or once every request on this thread has been enqueued. So a timer is
-//! armed only when a call with a deadline has to wait.
+//! Most calls are answered when they are first polled, or once every request on this thread has been enqueued. So a
+//! timer is armed only when a call with a deadline has to wait.
 
 use std::{
     future::Future,
@@ -20,7 +20,8 @@ const TIMEOUT: HeaderName = HeaderName::from_static("grpc-timeout");
 /// The protocol has no more digits; with more, hours would overflow.
 const MOST_DIGITS: usize = 8;
 
-/// How long the caller waits; `None` if it does not say, or says it wrongly: as tonic has it, such a call has no deadline.
+/// How long the caller waits; `None` if it does not say, or says it wrongly: as tonic has it, such a call has no
+/// deadline.
 pub(super) fn timeout(headers: &HeaderMap) -> Option<Duration> {
     let text = headers.get(TIMEOUT)?.to_str().ok()?;
     let (digits, unit) = text.split_at_checked(text.len().checked_sub(1)?)?;

@@ -1,8 +1,9 @@
 //! What every request meets first: those for capacity are answered at once, all others are found by tonic's router.
 //!
-//! Nearly all requests are GetCapacity, and what tonic does for each of them costs more than to decide it: layers of services that are
-//! cloned and boxed, a router that matches the path against a tree, two streams of messages. So that one method is read and
-//! answered here ([`super::unary`]), from hyper's requests; the rest of the protocol, and of the services, is tonic's.
+//! Nearly all requests are GetCapacity, and what tonic does for each of them costs more than to decide it: layers of
+//! services that are cloned and boxed, a router that matches the path against a tree, two streams of messages. So that
+//! one method is read and answered here ([`super::unary`]), from hyper's requests; the rest of the protocol, and of the
+//! services, is tonic's.
 
 use std::{convert::Infallible, future::Future, pin::Pin, sync::Arc, time::Duration};
 

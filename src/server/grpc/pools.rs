@@ -1,9 +1,9 @@
-//! How pools are managed: who is vouched for, who is connected, what happens. Served beside the configurations, on the address of
-//! operators.
+//! How pools are managed: who is vouched for, who is connected, what happens. Served beside the configurations, on the
+//! address of operators.
 //!
-//! Only the master has pools, so that it answers everything here; another peer says where it is, as it does for configurations.
-//! What is changed is decided by the resource first and written down then: should writing fail, the resource does again what is
-//! written.
+//! Only the master has pools, so that it answers everything here; another peer says where it is, as it does for
+//! configurations. What is changed is decided by the resource first and written down then: should writing fail, the
+//! resource does again what is written.
 
 mod convert;
 
@@ -109,8 +109,8 @@ impl PoolService {
         Ok(SetClientCapacityResponse { before: before.map(convert::to_assigned), memory: self.memory().into() })
     }
 
-    /// What a resource does is what is written down, also if it could not be written, and if the resource has begun another life
-    /// meanwhile.
+    /// What a resource does is what is written down, also if it could not be written, and if the resource has begun
+    /// another life meanwhile.
     async fn agree(&self, resource: &Arc<str>, whom: Whom, written: Result<(), ProposeError>) -> Result<(), Status> {
         let fact = self.node.vouched().assigned(resource, &whom);
         let put = move |core: &mut Core, now| {
@@ -207,7 +207,8 @@ impl PoolService {
     }
 }
 
-/// Makes a change to its end, also if whoever asked for it does not wait for that: what a resource does has to be written down.
+/// Makes a change to its end, also if whoever asked for it does not wait for that: what a resource does has to be
+/// written down.
 async fn to_its_end<T: Send + 'static>(
     change: impl Future<Output = Result<T, Status>> + Send + 'static,
 ) -> Result<T, Status> {

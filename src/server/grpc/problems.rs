@@ -1,9 +1,9 @@
 //! What was wrong with entries of a request that is answered all the same.
 //!
-//! A request is refused as a whole only for what concerns all of it: who asks, a field that every encoder fills in, the message itself.
-//! Doorman's Go client repeats a request that failed, to the byte, until it is answered, and does nothing else meanwhile: an entry that
-//! can never be answered must not stand in the way of the others. It is left out, or answered by what is known of its holder, and the
-//! answer says so.
+//! A request is refused as a whole only for what concerns all of it: who asks, a field that every encoder fills in, the
+//! message itself. Doorman's Go client repeats a request that failed, to the byte, until it is answered, and does
+//! nothing else meanwhile: an entry that can never be answered must not stand in the way of the others. It is left out,
+//! or answered by what is known of its holder, and the answer says so.
 
 use std::{
     sync::Mutex,
@@ -106,8 +106,8 @@ impl Problems {
         }
     }
 
-    /// What was read; nothing, and a note, if it makes no sense. What every encoder fills in, and is missing, is wrong with the
-    /// request.
+    /// What was read; nothing, and a note, if it makes no sense. What every encoder fills in, and is missing, is wrong
+    /// with the request.
     pub(super) fn heed<T>(
         &mut self,
         reason: Reason,

@@ -1,8 +1,8 @@
 //! Streams of hints: one for each holder that listens, each at its own pace.
 //!
-//! What is pending for a listener is kept in [`watchers`](crate::watchers); a stream takes it from there no more often than once in
-//! [`PACE`], and not while its connection is slow. No task of its own runs for a stream: tonic polls it, and drops it when
-//! its client is gone, which ends the watch.
+//! What is pending for a listener is kept in [`watchers`](crate::watchers); a stream takes it from there no more often
+//! than once in [`PACE`], and not while its connection is slow. No task of its own runs for a stream: tonic polls it,
+//! and drops it when its client is gone, which ends the watch.
 
 use std::time::Duration;
 
@@ -91,7 +91,8 @@ impl Push for PushService {
     async fn watch(&self, request: Request<WatchRequest>) -> Result<Response<Self::WatchStream>, Status> {
         let (kind, id) = convert::watch(request.into_inner(), &self.node.limits)?;
         let watch = self.node.watch(kind, id).map_err(|why| Status::resource_exhausted(why.to_string()))?;
-        // Only then: who was looked for before it stood in the list would not be dismissed if another became master in between.
+        // Only then: who was looked for before it stood in the list would not be dismissed if another became master in
+        // between.
         self.node.check().map_err(|why| not_master(&why))?;
         Ok(Response::new(Box::pin(messages(watch, self.stopped.clone()))))
     }

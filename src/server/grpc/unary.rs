@@ -1,8 +1,10 @@
-//! One message in, one message out: what gRPC puts around them, for a method that is called far more often than all others.
+//! One message in, one message out: what gRPC puts around them, for a method that is called far more often than all
+//! others.
 //!
-//! tonic takes every call for two streams of messages: each gets a buffer of 8 KiB, and is polled until it has ended. Here the message
-//! is read from the frame it came in, and the answer is encoded once, into as many bytes as it has. What is out of the
-//! ordinary is left to tonic: compression (see [`is_plain`]), and methods that nobody is in a hurry to call.
+//! tonic takes every call for two streams of messages: each gets a buffer of 8 KiB, and is polled until it has ended.
+//! Here the message is read from the frame it came in, and the answer is encoded once, into as many bytes as it has.
+//! What is out of the ordinary is left to tonic: compression (see [`is_plain`]), and methods that nobody is in a hurry
+//! to call.
 
 use std::{
     future::poll_fn,

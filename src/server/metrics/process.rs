@@ -1,8 +1,8 @@
 //! `process_*`, under the names that all of Prometheus' own libraries have.
 //!
-//! Read from /proc, whose files are the interface, with rustix for the three numbers that are none of its files: that is
-//! here already, and the crates that do this bring a reader of all of /proc. Where there is no /proc these metrics are
-//! missing.
+//! Read from /proc, whose files are the interface, with rustix for the three numbers that are none of its files: that
+//! is here already, and the crates that do this bring a reader of all of /proc. Where there is no /proc these metrics
+//! are missing.
 
 use std::{fs, path::Path};
 

@@ -7,7 +7,8 @@ use super::{
     *,
 };
 
-/// What the scripts have in common. They leave files with telling names; nobody is found to be master where they say to serve.
+/// What the scripts have in common. They leave files with telling names; nobody is found to be master where they say to
+/// serve.
 const WORDS: &str = "
 serve() { echo 'serving gRPC on 127.0.0.1:1, HTTP on 127.0.0.1:1'; echo 'peer x on 127.0.0.1:1, admin on 127.0.0.1:1'; }
 note() { : > \"$dir/$me-$1\"; }

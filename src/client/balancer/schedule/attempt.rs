@@ -1,7 +1,7 @@
 //! A pick that has begun: everybody has accrued, nobody has paid.
 //!
-//! Those who are skipped leave the tournament meanwhile, so that the next in turn comes up. Whichever way it ends, also by
-//! a panic of whoever is asked, they come back with the status they had; and if nobody has paid, nobody has accrued.
+//! Those who are skipped leave the tournament meanwhile, so that the next in turn comes up. Whichever way it ends, also
+//! by a panic of whoever is asked, they come back with the status they had; and if nobody has paid, nobody has accrued.
 
 use super::{Member, Schedule};
 

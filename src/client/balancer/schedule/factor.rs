@@ -45,8 +45,8 @@ pub(super) fn scaled(status: i128, new: u64, old: u64) -> i128 {
         return status;
     }
     let (new, old) = (i128::from(new), i128::from(old));
-    // In two parts, because the product may not fit. Sums of factors are below 2^63, so the second one does; both have the sign
-    // of the status, so rounding the second is rounding the whole.
+    // In two parts, because the product may not fit. Sums of factors are below 2^63, so the second one does; both have
+    // the sign of the status, so rounding the second is rounding the whole.
     let whole = (status / old).saturating_mul(new);
     let part = status % old * new / old;
     whole.saturating_add(part).clamp(-LIMIT, LIMIT)

@@ -1,9 +1,9 @@
 //! Who has the largest value, where each value grows by its own factor with every step.
 //!
 //! A value is a line, `base + factor · step`, so who leads between two of them changes at most once as steps go on, and
-//! the step at which it does is known beforehand. A tree of matches over the lines keeps, at every node, who leads below it
-//! and the first step at which that may no longer hold. A step replays those matches alone that are due; changing
-//! one value replays the matches on its way to the root.
+//! the step at which it does is known beforehand. A tree of matches over the lines keeps, at every node, who leads
+//! below it and the first step at which that may no longer hold. A step replays those matches alone that are due;
+//! changing one value replays the matches on its way to the root.
 //!
 //! Nothing is known here of picks, of members that are disabled, or of what a charge is for.
 

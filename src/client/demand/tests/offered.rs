@@ -98,7 +98,8 @@ impl Client {
     }
 }
 
-/// What is wanted with the first refresh after the first answer that lets anybody through, and how many requests there were until then.
+/// What is wanted with the first refresh after the first answer that lets anybody through, and how many requests there
+/// were until then.
 async fn after_one_refresh(load: Load, most: f64) -> (f64, u32) {
     let pressure = Arc::new(Notify::new());
     let limiter = RateLimiter::with_pressure(Burst::default(), Arc::clone(&pressure));
@@ -148,7 +149,8 @@ async fn after_one_refresh_as_much_is_wanted_as_is_offered() {
     assert!(off.is_empty(), "{off:?}");
 }
 
-/// Of few arrivals little is known: what is wanted of one flow is off by as much as its arrivals happen to be, but not in the mean.
+/// Of few arrivals little is known: what is wanted of one flow is off by as much as its arrivals happen to be, but not
+/// in the mean.
 #[test]
 fn arrivals_at_random_are_wanted_as_often_as_they_come_in_the_mean_after_one_refresh() {
     const FLOWS: u64 = 2_000;

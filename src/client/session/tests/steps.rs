@@ -1,5 +1,5 @@
-//! Anything, in any order, at absurd times: a session never panics, never asks its driver to come back at once with nothing to do,
-//! never hammers a server, and forgets what it has given back.
+//! Anything, in any order, at absurd times: a session never panics, never asks its driver to come back at once with
+//! nothing to do, never hammers a server, and forgets what it has given back.
 
 use proptest::prelude::*;
 

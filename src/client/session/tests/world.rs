@@ -1,6 +1,6 @@
-//! Sessions against the core's resource, over a network that loses, repeats, delays and reorders. What is checked is what
-//! matters from outside: what all sessions together may use never exceeds the capacity, and once the network is well
-//! again everybody has what it is due.
+//! Sessions against the core's resource, over a network that loses, repeats, delays and reorders. What is checked is
+//! what matters from outside: what all sessions together may use never exceeds the capacity, and once the network is
+//! well again everybody has what it is due.
 
 use std::collections::BTreeMap;
 

@@ -206,8 +206,8 @@ fn divided(capacity: f64, claims: &[Vec<Claim>]) -> Vec<f64> {
     claims.iter().map(|claims| due.by_ref().take(claims.len()).sum()).collect()
 }
 
-/// The error of the client that is worst off, as a part of what it should have: clients' wants go up as slices, and down comes
-/// nothing but a sum for each node, which it divides by itself.
+/// The error of the client that is worst off, as a part of what it should have: clients' wants go up as slices, and
+/// down comes nothing but a sum for each node, which it divides by itself.
 fn worst(tree: &Tree, capacity: f64, condense: &impl Fn(&[Claim]) -> Vec<Claim>) -> f64 {
     let leaves: Vec<Vec<Vec<Claim>>> = tree
         .iter()

@@ -1,6 +1,7 @@
 //! The horizon of a life: beyond it, no lease of its term is believed.
 //!
-//! It is said anew once in half a lease length, and an eighth before it would be missed: so in a steady state no answer waits.
+//! It is said anew once in half a lease length, and an eighth before it would be missed: so in a steady state no answer
+//! waits.
 
 use std::collections::VecDeque;
 

@@ -1,12 +1,12 @@
 //! What the log says of each holder, and how it follows what they hold.
 //!
-//! A ceiling is an eighth above what its holder holds, where there is room for that: so most answers need not be promised
-//! first. Where more has to be promised, ceilings that are too high are lowered in the same change, so that together they never
-//! rise above the capacity. Those of holders that have gone, and those a quarter too high, are lowered with the next change that
-//! is needed anyway, or after a second.
+//! A ceiling is an eighth above what its holder holds, where there is room for that: so most answers need not be
+//! promised first. Where more has to be promised, ceilings that are too high are lowered in the same change, so that
+//! together they never rise above the capacity. Those of holders that have gone, and those a quarter too high, are
+//! lowered with the next change that is needed anyway, or after a second.
 //!
-//! Nothing here looks at every holder: each that may have a ceiling above what it holds waits in a queue, which it entered when that
-//! became so.
+//! Nothing here looks at every holder: each that may have a ceiling above what it holds waits in a queue, which it
+//! entered when that became so.
 
 use std::{
     collections::{BTreeMap, VecDeque},
@@ -167,7 +167,8 @@ impl Keeper {
         }
     }
 
-    /// A holder that was here when this life began, or any other, has asked. Returns whether such a one did for the first time.
+    /// A holder that was here when this life began, or any other, has asked. Returns whether such a one did for the
+    /// first time.
     pub(in crate::resource) fn heard(&mut self, slot: u32) -> bool {
         self.touch(slot);
         let first = std::mem::take(&mut self.standing(slot).unheard);
@@ -259,7 +260,8 @@ impl Keeper {
         }
         let held = ledger.held(slot);
         let Promised { ceiling, ours, .. } = self.standing(slot).promised;
-        // Whoever was only heard keeps what was promised before, with the horizon of that: this term may not have any yet.
+        // Whoever was only heard keeps what was promised before, with the horizon of that: this term may not have any
+        // yet.
         let begins = !ours && held > Amount::ZERO && ledger.holder(slot).leases.are_of_this_term();
         if held > ceiling || begins {
             self.put(slot, held);
@@ -353,8 +355,8 @@ impl Keeper {
         while room(draft) && self.excess(ledger, bounds) > 0.0 && self.tighten_one(ledger, draft) {}
     }
 
-    /// How far a ceiling should lie above what is held. Older leases that are larger than the newest are going to end: an eighth
-    /// above the newest is enough, even if that is below what is held.
+    /// How far a ceiling should lie above what is held. Older leases that are larger than the newest are going to end:
+    /// an eighth above the newest is enough, even if that is below what is held.
     fn wish(&self, slot: u32, ledger: &Ledger) -> Amount {
         let enough = Amount::clamped(ledger.granted(slot).get() * (1.0 + SLACK));
         enough.saturating_sub(ledger.held(slot))

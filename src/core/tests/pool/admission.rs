@@ -4,8 +4,8 @@ use serde_json::Value;
 
 use super::*;
 
-/// The table of LES: full, a newcomer is admitted if its balance and the bias are less than the largest of those who are
-/// connected; and that one goes.
+/// The table of LES: full, a newcomer is admitted if its balance and the bias are less than the largest of those who
+/// are connected; and that one goes.
 #[test]
 fn newcomers_are_admitted_as_the_vectors_say() {
     let vectors: Value = serde_json::from_str(include_str!("../data/les.json")).expect("valid JSON");

@@ -227,8 +227,8 @@ fn the_wire_knows_algorithms_by_their_numbers() {
     assert_eq!(Kind::from_number(4), None);
 }
 
-/// A hint goes to whom something was assigned otherwise, whether that is more or less: what it has too much it should not use
-/// until it happens to ask.
+/// A hint goes to whom something was assigned otherwise, whether that is more or less: what it has too much it should
+/// not use until it happens to ask.
 #[test]
 fn a_lowering_is_hinted_as_soon_as_a_raise() {
     let mut pond = Pond::new(10.0, &[]);

@@ -1,5 +1,5 @@
-//! Random histories of a pool: requests, lost, late and repeated messages, releases, expiries; assignments and capacities that
-//! change; reports of use that are honest, absent or wild.
+//! Random histories of a pool: requests, lost, late and repeated messages, releases, expiries; assignments and
+//! capacities that change; reports of use that are honest, absent or wild.
 //!
 //! | | checked |
 //! |---|---|

@@ -46,7 +46,8 @@ impl Remembered {
         }
     }
 
-    /// The master is lost, and `seconds` later another begins with what is promised, a little more than leases, and remembered.
+    /// The master is lost, and `seconds` later another begins with what is promised, a little more than leases, and
+    /// remembered.
     fn fails_over(&mut self, seconds: u64) {
         let assignments = self.pond.list(PoolFilter::Assigned);
         let settings = self.pond.resource.settings().clone();
@@ -316,7 +317,8 @@ fn what_is_remembered_is_right_but_for_the_newest() {
         for member in pool.pond.resource.pool_members(PoolFilter::Connected, None, usize::MAX).members {
             one(&mut noted, now, Request::Ask(ask(&member.id, 1.0, None)));
             let found = noted.pool_member(HolderKind::Client, &member.id).expect("it has just asked").balance;
-            // Thirty seconds of time, and what was used in them if that is less than a sixteenth; and as long until it is said.
+            // Thirty seconds of time, and what was used in them if that is less than a sixteenth; and as long until it
+            // is said.
             let error = member.balance / 16.0 + 31.0;
             assert!((found - member.balance).abs() <= error, "{round}: {found} of {member:?}");
         }

@@ -35,8 +35,8 @@ fn refresh(pond: &mut Pond, clients: usize, fraction: f64) {
     }
 }
 
-/// Refreshes are slow and overloads sudden: who has been told to go goes on until it asks. If that counted as before, more and
-/// more would be told to go, long before anything of it is seen.
+/// Refreshes are slow and overloads sudden: who has been told to go goes on until it asks. If that counted as before,
+/// more and more would be told to go, long before anything of it is seen.
 #[test]
 fn there_is_no_storm_when_half_as_much_again_is_used_as_can_be_served() {
     for mode in ["slots", "rate"] {
@@ -128,7 +128,8 @@ fn priority_clients_that_overload_are_not_cut_off_without_a_word() {
     assert_eq!(pond.pool().used.get(), 10.0);
 }
 
-/// A pool of a hundred, overbooked: one client that is vouched for has 150, and has just reported that it uses four fifths.
+/// A pool of a hundred, overbooked: one client that is vouched for has 150, and has just reported that it uses four
+/// fifths.
 fn one_uses_too_much(assigned: Assigned) -> Pond {
     let settings = settings(100.0, &[("max_capacity", "200")]);
     let mut pond = Pond::born(Birth { learning_until: Millis(1000), ..birth(settings) });
@@ -415,7 +416,8 @@ fn an_overload_is_counted_once_until_it_is_over() {
     panic!("no overload");
 }
 
-/// The total rises the slower the closer what is connected is to the threshold, and would never reach what one waits for.
+/// The total rises the slower the closer what is connected is to the threshold, and would never reach what one waits
+/// for.
 #[test]
 fn one_who_waits_is_not_starved_by_the_threshold() {
     for mode in ["idle", "demand"] {
@@ -449,8 +451,8 @@ fn who_waits_does_not_make_the_total_rise_while_much_is_used() {
     assert_eq!(pond.pool().total.get(), 10.0);
 }
 
-/// How often more is used than can be served in eight hours, if the total rises by a factor of e in this time at most. Sixty
-/// clients use what they have a quarter of the time, each by itself; twenty units can be served.
+/// How often more is used than can be served in eight hours, if the total rises by a factor of e in this time at most.
+/// Sixty clients use what they have a quarter of the time, each by itself; twenty units can be served.
 fn overloads(raise_tc: &str) -> u64 {
     let mut settings = settings(20.0, &[("max_capacity", "80"), ("raise_tc_s", raise_tc)]);
     settings.refresh = Millis::from_secs(20);

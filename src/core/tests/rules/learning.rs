@@ -55,7 +55,8 @@ fn learnt(order: &[usize], refreshes: usize, reuse: Reuse) -> Vec<f64> {
 #[test]
 fn of_more_than_there_is_all_get_the_same_part_whoever_came_first() {
     for order in [[0, 1, 2], [2, 1, 0], [1, 2, 0]] {
-        // The first is told what it gets less with its first refresh, confirms it with its second, and then there is room.
+        // The first is told what it gets less with its first refresh, confirms it with its second, and then there is
+        // room.
         for (reuse, refreshes) in [(Reuse::Prompt, 2), (Reuse::Confirmed, 3)] {
             let got = learnt(&order, refreshes, reuse);
             let off = got.iter().zip([35.0, 25.0, 40.0]).map(|(got, part): (&f64, f64)| (got - part).abs());
@@ -160,7 +161,8 @@ fn a_learning_child_may_only_raise_what_is_outstanding() {
     assert_eq!(report(&mut desk, 60.0, false), 60.0);
 }
 
-/// The leak when left out: 505 of 500. The lease that was cut from the parent's older, larger one would outlive that one.
+/// The leak when left out: 505 of 500. The lease that was cut from the parent's older, larger one would outlive that
+/// one.
 #[test]
 fn a_learning_child_renews_no_more_than_it_has_been_lent() {
     let mut desk = Desk::born(Birth { source: Source::Parent, learning_until: Millis(60_000), ..birth(fair(0.0)) });

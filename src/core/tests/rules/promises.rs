@@ -187,7 +187,8 @@ fn an_answer_waits_for_what_it_raises_and_for_nothing_else() {
     desk.asks("a", 40.0);
     let Pending { changes: Some(changes), awaits: Some(1) } = desk.take() else { panic!("nothing was promised yet") };
     assert_eq!((changes.number, said(Some(changes.clone()))), (1, vec![("a".to_owned(), 45.0)]));
-    // 60 s, and what is added to it: certain after 61.06 s. An eighth and a half of a lease more, and a clock that is fast.
+    // 60 s, and what is added to it: certain after 61.06 s. An eighth and a half of a lease more, and a clock that is
+    // fast.
     assert_eq!(changes.horizon, Some(Millis(98_560 + 99)));
     desk.pass(16_000);
     desk.asks("a", 45.0);

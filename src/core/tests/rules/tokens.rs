@@ -141,7 +141,8 @@ fn what_is_outstanding_counts_until_the_latest_end_ever_given() {
     desk.change(|settings| settings.lease = Millis::from_secs(20));
     assert_eq!(desk.node_asks("n", &[slice(1, 10.0, 0)]), 10.0);
     desk.pass(5_000);
-    // It knows of the 10, but its own clients still use leases cut from the 80, which last until 60 s; the newest until 41.
+    // It knows of the 10, but its own clients still use leases cut from the 80, which last until 60 s; the newest until
+    // 41.
     let outstanding = Amount::clamped(80.0);
     assert_eq!(
         desk.deliver(Ask { outstanding: Some(outstanding), ..desk.node_request("n", &[slice(1, 10.0, 0)]) }),

@@ -262,7 +262,8 @@ fn what_each_client_may_have_comes_from_the_top() {
     assert_eq!(top.node_asks("n", &[slice(3, 200.0, 0)]), 30.0, "a node that does not know of terms is one client");
 }
 
-/// How a node is run comes down with its lease; what is out stays out, and the parent hears of it in the new way at once.
+/// How a node is run comes down with its lease; what is out stays out, and the parent hears of it in the new way at
+/// once.
 #[test]
 fn a_change_of_what_priorities_mean_is_told_again_at_once_and_takes_no_lease_away() {
     let mut desk = with(Kind::FairShare, 100.0);
@@ -289,7 +290,8 @@ fn of_priority(desk: &Desk, id: &str, wants: f64, priority: i16) -> Ask {
     Ask { claims: Claims::from_slice(&[slice(1, wants, priority)]), ..desk.request(id, 0.0) }
 }
 
-/// So terms come down as they are, slices of grandchildren merge, and a parent that knows nothing of weights honours them.
+/// So terms come down as they are, slices of grandchildren merge, and a parent that knows nothing of weights honours
+/// them.
 #[test]
 fn weights_are_told_as_numbers_of_clients() {
     let mut desk = with(Kind::FairShare, 100.0);

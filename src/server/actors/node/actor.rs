@@ -1,4 +1,5 @@
-//! The actor: brings resources to life, and anew when they fail; puts configurations in force; stands where the peers say.
+//! The actor: brings resources to life, and anew when they fail; puts configurations in force; stands where the peers
+//! say.
 
 use std::sync::{Arc, atomic::AtomicUsize};
 
@@ -73,8 +74,8 @@ struct Uplinked {
     reigning: Option<Reigning>,
 }
 
-/// A node that ends without having been stopped has panicked, and takes the process with it: whoever supervises it starts it
-/// anew.
+/// A node that ends without having been stopped has panicked, and takes the process with it: whoever supervises it
+/// starts it anew.
 struct FailureGuard(Option<Box<dyn FnOnce()>>);
 
 impl Drop for FailureGuard {
@@ -197,8 +198,8 @@ impl NodeActor {
         self.bring_up(id, learning_until, None, reign, ctx)
     }
 
-    /// A resource that failed has lost its books. What the peers hold is as good; without it, it listens for one lease length
-    /// before it divides again.
+    /// A resource that failed has lost its books. What the peers hold is as good; without it, it listens for one lease
+    /// length before it divides again.
     fn rebuild(
         &mut self,
         id: Arc<str>,
@@ -283,8 +284,8 @@ impl NodeActor {
         (Some(inherited.unwrap_or_default()), Some(scribe.clone()))
     }
 
-    /// Terms only rise: they count milliseconds since the epoch, with room for four million tokens in each. Over restarts of the
-    /// process they rise because time does; a clock that was set back shows where promises are kept.
+    /// Terms only rise: they count milliseconds since the epoch, with room for four million tokens in each. Over
+    /// restarts of the process they rise because time does; a clock that was set back shows where promises are kept.
     fn next_term(&mut self, before: Option<Term>) -> Term {
         let now = self.clock.unix_ms().saturating_mul(Inherited::TERMS_APART);
         let before = before.map_or(0, |term| term.0).max(self.last_term);
@@ -375,8 +376,8 @@ fn placeholder() -> Settings {
     Settings::new(Kind::FairShare, Amount::ZERO)
 }
 
-/// Called from wherever a resource's life ended; waiting is not possible there, so a full mailbox is tried again later by
-/// whoever next needs the resource.
+/// Called from wherever a resource's life ended; waiting is not possible there, so a full mailbox is tried again later
+/// by whoever next needs the resource.
 fn tell_ended(node: &Addr<NodeActor>, id: Arc<str>, generation: u64) {
     if let Err(SendError::Full(NodeCommand::Ended { id, .. })) = node.try_send(NodeCommand::Ended { id, generation }) {
         tracing::warn!(resource = %id, "the node is busy; it will notice later that this resource is gone");

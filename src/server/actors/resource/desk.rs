@@ -1,20 +1,22 @@
 //! Where requests for a resource are laid down, and answered by whoever comes first.
 //!
-//! A request does not go to the actor's thread and its answer does not come back from there: whoever lays down the first of a
-//! batch lets everybody else on its thread lay down theirs, and then runs the round for all of them, where they are. An answer
-//! that comes from another thread costs a wake-up of that thread, and leaves alone: the connection writes once for each instead
-//! of once for all. With one resource, two threads and 4 connections with 16 requests each, a request made 0.36 writes to a
-//! connection and 0.33 wake-ups when it went through the mailbox; here it makes 0.17 and 0.11. A service without logic makes 0.06
-//! and none: what is left is answers to requests of the other thread.
+//! A request does not go to the actor's thread and its answer does not come back from there: whoever lays down the
+//! first of a batch lets everybody else on its thread lay down theirs, and then runs the round for all of them, where
+//! they are. An answer that comes from another thread costs a wake-up of that thread, and leaves alone: the connection
+//! writes once for each instead of once for all. With one resource, two threads and 4 connections with 16 requests
+//! each, a request made 0.36 writes to a connection and 0.33 wake-ups when it went through the mailbox; here it makes
+//! 0.17 and 0.11. A service without logic makes 0.06 and none: what is left is answers to requests of the other thread.
 //!
-//! Of a thousand resources hardly one is asked twice at the same time. Whoever waits for others then finds none, and comes back to
-//! memory that they have pushed out of the caches; so a resource that was asked alone the last times answers at once, and looks
-//! now and then whether that is still so. Together with room for rounds that resources share ([`super::round`]) and smaller futures of
-//! requests that saved 4 % (4 connections with 16 requests each) and 6 % (16) of the server's time with a thousand resources.
+//! Of a thousand resources hardly one is asked twice at the same time. Whoever waits for others then finds none, and
+//! comes back to memory that they have pushed out of the caches; so a resource that was asked alone the last times
+//! answers at once, and looks now and then whether that is still so. Together with room for rounds that resources share
+//! ([`super::round`]) and smaller futures of requests that saved 4 % (4 connections with 16 requests each) and 6 % (16)
+//! of the server's time with a thousand resources.
 //!
-//! One at a time: whoever finds somebody at work leaves its batch to them, and never waits; who has worked looks whether
-//! anything was laid down meanwhile before it goes. So rounds grow with the load, as they do with a mailbox, and no request
-//! waits for anything but the round before. Requests are counted and bounded before they get here ([`super::handle`]).
+//! One at a time: whoever finds somebody at work leaves its batch to them, and never waits; who has worked looks
+//! whether anything was laid down meanwhile before it goes. So rounds grow with the load, as they do with a mailbox,
+//! and no request waits for anything but the round before. Requests are counted and bounded before they get here
+//! ([`super::handle`]).
 
 use std::{
     net::IpAddr,
@@ -30,14 +32,15 @@ use super::{
     round::{Asking, Round},
 };
 
-/// So many rounds one thread runs for requests of others before it leaves them to the actor: it has connections to look after.
+/// So many rounds one thread runs for requests of others before it leaves them to the actor: it has connections to look
+/// after.
 const TURNS: usize = 8;
 /// So many requests are answered in one round at the most.
 const ROUND_MOST: usize = 512;
 /// Whoever was asked alone so many times in a row is expected to be asked alone again.
 const ALONE_AFTER: u32 = 8;
-/// Every so many requests it is looked at whether that is still so, by two in a row: if one looks that was the last of several,
-/// the next is the first of several.
+/// Every so many requests it is looked at whether that is still so, by two in a row: if one looks that was the last of
+/// several, the next is the first of several.
 const LOOK_EVERY: u32 = 32;
 const LOOKS: u32 = 2;
 /// Why the lock is never poisoned.
@@ -60,8 +63,8 @@ impl Laid {
         self.requests.is_empty() && self.alone >= ALONE_AFTER && self.alone % LOOK_EVERY >= LOOKS
     }
 
-    /// What is laid down becomes a round. It is moved, not swapped: or the room that one busy resource needs would be left behind at all
-    /// the others, one after the other.
+    /// What is laid down becomes a round. It is moved, not swapped: or the room that one busy resource needs would be
+    /// left behind at all the others, one after the other.
     pub(super) fn hand_over(&mut self, round: &mut Round) {
         self.alone = if self.requests.len() == 1 { self.alone.wrapping_add(1) } else { 0 };
         round.requests.append(&mut self.requests);
@@ -146,7 +149,8 @@ impl Desk {
 
     /// Answers what is laid down, unless somebody is at work: they will see it.
     ///
-    /// Nothing is forgotten: whoever lays down something after the other has looked for the last time finds the resource free.
+    /// Nothing is forgotten: whoever lays down something after the other has looked for the last time finds the
+    /// resource free.
     pub(super) fn serve(&self) -> Left {
         self.take_turn().map_or(Left::Nothing, |life| self.work(life, None))
     }
@@ -193,8 +197,8 @@ impl Desk {
         !self.laid().requests.is_empty()
     }
 
-    /// What the actor has to do; nothing if this life is over, and then nobody waits for it any more. Otherwise whoever calls
-    /// this must look whether anybody [waits](Self::is_waited_for) next.
+    /// What the actor has to do; nothing if this life is over, and then nobody waits for it any more. Otherwise whoever
+    /// calls this must look whether anybody [waits](Self::is_waited_for) next.
     pub(super) fn take_duties(&self) -> Option<Duties> {
         let duties = match &mut *self.life.lock().expect(CAUGHT) {
             Life::Unborn(_) => Some(Duties::default()),

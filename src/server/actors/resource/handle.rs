@@ -79,8 +79,8 @@ pub(in super::super) enum SubmitError {
 
 /// Talks to one life of a resource.
 ///
-/// actix lets every clone of an address put one message into a full mailbox; the address is shared, not cloned. Requests do not go
-/// through the mailbox: they are counted here, and laid down.
+/// actix lets every clone of an address put one message into a full mailbox; the address is shared, not cloned.
+/// Requests do not go through the mailbox: they are counted here, and laid down.
 #[derive(Clone)]
 pub(in super::super) struct ResourceHandle(pub(super) Arc<Life>);
 
@@ -102,8 +102,8 @@ impl Life {
 
     fn attend_to(&self, left: Left) {
         if left != Left::Nothing {
-            // If its mailbox is full the actor attends to what is left with whatever comes next; if it is no more, this life is over,
-            // and nothing is left.
+            // If its mailbox is full the actor attends to what is left with whatever comes next; if it is no more, this
+            // life is over, and nothing is left.
             let _ = self.addr.try_send(Command::Attend);
         }
     }
@@ -111,9 +111,11 @@ impl Life {
 
 /// A request that is laid down, or answered. It becomes its answer; none if this life of the resource is over.
 ///
-/// Written by hand, as it is in the memory of every request under way: as an `async fn` it would be three times as large.
+/// Written by hand, as it is in the memory of every request under way: as an `async fn` it would be three times as
+/// large.
 ///
-/// Whoever was the first of a batch has to run the round: the others wait for that, also if it is not interested any more.
+/// Whoever was the first of a batch has to run the round: the others wait for that, also if it is not interested any
+/// more.
 pub(in super::super) struct Asked {
     life: Arc<Life>,
     leads: bool,
@@ -158,7 +160,8 @@ impl Drop for Asked {
     }
 }
 
-/// Lets everybody run who is ready on this thread. Not tokio's `yield_now`, which looks for I/O first: that is a system call.
+/// Lets everybody run who is ready on this thread. Not tokio's `yield_now`, which looks for I/O first: that is a system
+/// call.
 #[derive(Default)]
 pub(in super::super) struct BehindOthers {
     waited: bool,

@@ -1,9 +1,9 @@
 //! A resource of a node with a parent: what the parent lends it, what it tells of its holders, and who waits for that.
 //!
-//! A request that comes before the parent has lent anything is *parked*: the core hears what is wanted, so that the parent can be
-//! told, and the answer waits for the supply, which most often takes one round trip. After a second it goes without: "not
-//! yet", and the holder keeps what it has. Parked requests count as waiting ones, and there are no more of both than the queue
-//! may have.
+//! A request that comes before the parent has lent anything is *parked*: the core hears what is wanted, so that the
+//! parent can be told, and the answer waits for the supply, which most often takes one round trip. After a second it
+//! goes without: "not yet", and the holder keeps what it has. Parked requests count as waiting ones, and there are no
+//! more of both than the queue may have.
 
 use std::{collections::VecDeque, sync::Arc, time::Duration};
 
@@ -23,8 +23,8 @@ use super::{
 /// For so long a request waits for the first supply. The protocol's clients ask again in a second anyway.
 const PATIENCE: Millis = Millis::from_secs(1);
 
-/// Until when a life listens that does not know all that holders may have. How long that is the parent says: leases are as
-/// long as it says.
+/// Until when a life listens that does not know all that holders may have. How long that is the parent says: leases are
+/// as long as it says.
 #[derive(Debug, Clone, Copy)]
 pub(in super::super) enum Listens {
     /// As long as the settings say, from when this master began.
@@ -170,8 +170,8 @@ impl Living {
     }
 }
 
-/// From outside the actor, where a flooded mailbox starves nobody: has it look after so long. Should the mailbox be full then, the
-/// next tick does as well.
+/// From outside the actor, where a flooded mailbox starves nobody: has it look after so long. Should the mailbox be
+/// full then, the next tick does as well.
 pub(super) fn remind(after: Millis, ctx: &Context<ResourceActor>, clock: crate::clock::Clock) {
     let resource = ctx.address().downgrade();
     actix_rt::spawn(async move {

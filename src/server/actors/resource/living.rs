@@ -1,7 +1,7 @@
 //! The living part of a resource: the core's state machine, who waits for it, and what it has to tell others.
 //!
-//! It is worked on by one thread at a time ([`super::desk`]): by those of the connections for rounds, by the actor's for all else. What
-//! needs a task of its own it leaves to the actor ([`Duties`]).
+//! It is worked on by one thread at a time ([`super::desk`]): by those of the connections for rounds, by the actor's
+//! for all else. What needs a task of its own it leaves to the actor ([`Duties`]).
 
 use std::{
     sync::{
@@ -263,7 +263,8 @@ impl Living {
         }
     }
 
-    /// Keeps in the answers that must wait; the others are left to go. Their order means nothing: each has its own way out.
+    /// Keeps in the answers that must wait; the others are left to go. Their order means nothing: each has its own way
+    /// out.
     fn hold_back(&mut self, round: &mut Round) {
         let Some(writing) = &mut self.writing else { return };
         let mut awaited: Vec<(usize, u64)> = self.core.held_back().collect();
@@ -361,8 +362,8 @@ impl Living {
         }
     }
 
-    /// Tells what has happened since it was last told: with every tick, and when somebody looks. Not with every round: threads that
-    /// count in the same place wait for each other.
+    /// Tells what has happened since it was last told: with every tick, and when somebody looks. Not with every round:
+    /// threads that count in the same place wait for each other.
     fn tell_metrics(&mut self) {
         let now = self.core.counters();
         let before = std::mem::replace(&mut self.told, now);

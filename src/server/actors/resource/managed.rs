@@ -1,5 +1,5 @@
-//! A resource in the hands of whoever manages it: what was said about it before this life of it is in force from its first request
-//! on, what happens in its pool is told, and operators look at it and change it between two rounds.
+//! A resource in the hands of whoever manages it: what was said about it before this life of it is in force from its
+//! first request on, what happens in its pool is told, and operators look at it and change it between two rounds.
 
 use std::{net::IpAddr, sync::Arc};
 
@@ -67,7 +67,8 @@ impl Living {
         }
     }
 
-    /// An operator looks or changes something. If nobody may decide now, whoever waits for it is told by its being dropped.
+    /// An operator looks or changes something. If nobody may decide now, whoever waits for it is told by its being
+    /// dropped.
     pub(super) fn manage(&mut self, work: Work) {
         let now = self.clock.at();
         if !self.reigns(now) {

@@ -1,8 +1,9 @@
 //! What a pool wants to be remembered beyond its master, on its way to the peers.
 //!
-//! Never on the way of an answer: with a tick a pool that has something to say asks for a turn, and when it has one says as much as a
-//! turn allows. Turns go round among all pools of the node ([`Turns`]), so that what they write together is bounded however many there
-//! are. What may be lost is said again; nobody waits for it but a resource that is about to retire.
+//! Never on the way of an answer: with a tick a pool that has something to say asks for a turn, and when it has one
+//! says as much as a turn allows. Turns go round among all pools of the node ([`Turns`]), so that what they write
+//! together is bounded however many there are. What may be lost is said again; nobody waits for it but a resource that
+//! is about to retire.
 
 use std::sync::{
     Arc,
@@ -100,8 +101,8 @@ impl UnderWay {
 }
 
 impl Living {
-    /// Says what is due by now, if it is this pool's turn; with `all`, what is not due as well. Returns whether nothing is left to
-    /// say, nor under way.
+    /// Says what is due by now, if it is this pool's turn; with `all`, what is not due as well. Returns whether nothing
+    /// is left to say, nor under way.
     pub(super) fn note(&mut self, now: Millis, all: bool) -> bool {
         let (Some(noting), Some(reign)) = (&mut self.managed.noting, &self.reign) else { return true };
         let held = noting.memory.held();

@@ -1,8 +1,8 @@
 //! Answers that must not leave before the peers hold what they promise.
 //!
-//! A resource goes on with its rounds while a writing is under way. Each writing has a number; the scribe tells up to which
-//! they are held ([`Memory`]), and the actor lets out what has waited for that. The scribe tells by an atomic number and a
-//! wake-up, not by a message: a full mailbox must not keep answers in.
+//! A resource goes on with its rounds while a writing is under way. Each writing has a number; the scribe tells up to
+//! which they are held ([`Memory`]), and the actor lets out what has waited for that. The scribe tells by an atomic
+//! number and a wake-up, not by a message: a full mailbox must not keep answers in.
 
 use std::{
     collections::VecDeque,

@@ -1,7 +1,8 @@
 //! What a round of a resource is about: requests, who waits for them, and their answers.
 //!
-//! Nothing of it outlives the round: all are answered, refused, written down or parked. So each thread has one for all the resources that it serves. That keeps it in the caches: with
-//! a thousand resources, room of their own would be as cold as they are.
+//! Nothing of it outlives the round: all are answered, refused, written down or parked. So each thread has one for all
+//! the resources that it serves. That keeps it in the caches: with a thousand resources, room of their own would be as
+//! cold as they are.
 
 use std::{cell::Cell, net::IpAddr};
 

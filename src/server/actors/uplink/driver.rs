@@ -170,8 +170,8 @@ impl Driver {
         }
     }
 
-    /// A supply that a resource cannot take is as if it had never come: what the resource says of itself next names the one
-    /// before.
+    /// A supply that a resource cannot take is as if it had never come: what the resource says of itself next names the
+    /// one before.
     fn hand_out(&mut self, supplies: Vec<(Arc<str>, Supply)>) {
         for (id, supply) in supplies {
             let Some(settings) = self.instructions.remove(&id) else { continue };
@@ -186,8 +186,8 @@ impl Driver {
         self.instructions.clear();
     }
 
-    /// What those that are due say of themselves; those that say nothing in time are left out. Once the reign is over none says
-    /// anything: somebody else may ask in this node's name by then.
+    /// What those that are due say of themselves; those that say nothing in time are left out. Once the reign is over
+    /// none says anything: somebody else may ask in this node's name by then.
     async fn condense(&self, due: Vec<Arc<str>>) -> Vec<(Arc<str>, Condensed)> {
         let ask = |id: Arc<str>| async move {
             let (reply, condensed) = oneshot::channel();

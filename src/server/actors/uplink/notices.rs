@@ -1,7 +1,7 @@
 //! What resources tell the uplink: that they want something from the parent, now.
 //!
-//! A list and a wake-up instead of messages, so that nothing is lost to a full mailbox. A resource is on it once until it is
-//! condensed, so it is as long as there are resources.
+//! A list and a wake-up instead of messages, so that nothing is lost to a full mailbox. A resource is on it once until
+//! it is condensed, so it is as long as there are resources.
 
 use std::sync::{Arc, Mutex};
 

@@ -128,7 +128,11 @@ mod tests {
     fn lengths_among_the_parameters_are_for_whoever_reads_the_configuration() {
         let said = algorithm(3, &[("lease_duration_secs", "5"), ("refresh_interval", "x"), ("reuse", "prompt")]);
         let Instructed { settings, impossible, complaint } = instructed(Some(&said), None);
-        assert_eq!((settings.lease, settings.refresh), (Millis(40_000), Millis(4_000)), "its own say how long");
+        assert_eq!(
+            (settings.lease, settings.refresh),
+            (Millis(40_000), Millis(2_000)),
+            "its own say how long, and that decays"
+        );
         assert_eq!((settings.reuse, impossible, complaint.as_str()), (Reuse::Prompt, false, ""));
     }
 

@@ -1,5 +1,5 @@
-//! What a parent is asked, and what it answers. As in `grpc::convert`: what passes here is valid, and what is not is left out by
-//! name.
+//! What a parent is asked, and what it answers. As in `grpc::convert`: what passes here is valid, and what is not is
+//! left out by name.
 
 use std::{sync::Arc, time::Duration};
 
@@ -30,15 +30,15 @@ pub(super) fn get_server_capacity(node: &str, asks: &[Ask<Condensed>]) -> wire::
 fn usage_of(usage: &UsageBelow, has: Option<&Lease>) -> wire::Usage {
     wire::Usage {
         recharging_fraction: Some(usage.part_of(has.map_or(0.0, |lease| lease.capacity.get()))),
-        // A sum over all that are below, which may be more than one report may say: then the whole request would be refused, for
-        // what two strangers say.
+        // A sum over all that are below, which may be more than one report may say: then the whole request would be
+        // refused, for what two strangers say.
         request_cost: Some(usage.spent.min(Amount::MAX.get())),
         interval_ms: None,
     }
 }
 
-/// One that speaks only the original protocol divides by the number of clients, of which there must be some; it gives leases no
-/// names.
+/// One that speaks only the original protocol divides by the number of clients, of which there must be some; it gives
+/// leases no names.
 fn bands(ask: &Ask<Condensed>) -> Vec<wire::PriorityBandAggregate> {
     let nobody = [Claim { wants: Amount::ZERO, subclients: 1, priority: 1 }];
     let knows_us = ask.has.is_some_and(|lease| lease.token.is_some());

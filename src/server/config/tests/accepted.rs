@@ -56,7 +56,8 @@ resources:                          # order matters; first match wins among glob
     assert_eq!(other.settings.learning, None, "absent: one lease length");
 }
 
-/// Indented lists, numbers for kinds, a document start, Windows line ends, aliases: whatever Doorman's YAML parser took.
+/// Indented lists, numbers for kinds, a document start, Windows line ends, aliases: whatever Doorman's YAML parser
+/// took.
 #[test]
 fn doormans_files_in_other_dress() {
     let text = r"---

@@ -1,5 +1,5 @@
-//! The vectors in `testdata/byrequests.json`, each with every pick and every status in it. The file says what its fields
-//! mean; those of rounds of whole units belong to another algorithm.
+//! The vectors in `testdata/byrequests.json`, each with every pick and every status in it. The file says what its
+//! fields mean; those of rounds of whole units belong to another algorithm.
 
 use std::collections::{BTreeMap, BTreeSet};
 

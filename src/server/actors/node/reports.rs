@@ -1,0 +1,32 @@
+//! Resources as they are at a moment, for pages and `leaseway status`.
+
+use std::sync::Arc;
+
+use futures_util::future::join_all;
+use tokio::sync::oneshot;
+
+use super::{
+    super::resource::{Command, Status},
+    NodeHandle,
+};
+
+impl NodeHandle {
+    /// A resource with a page of holders.
+    pub async fn resource_status(&self, id: &str, from: usize, limit: usize) -> Option<Status> {
+        let handle = self.lookup(id)?;
+        let (reply, status) = oneshot::channel();
+        handle.send(Command::Report { from, limit, reply }).ok()?;
+        status.await.ok()
+    }
+
+    /// Up to `limit` resources in the order of their ids, from the first after `after` on, and the id to go on after if
+    /// there are more. Those too busy to say are left out.
+    pub async fn statuses(&self, after: &str, limit: usize) -> (Vec<Status>, Option<Arc<str>>) {
+        let mut ids = self.directory.ids_after(after);
+        let more = ids.len() > limit;
+        ids.truncate(limit);
+        let next = ids.last().filter(|_| more).cloned();
+        let statuses = ids.iter().map(|id| self.resource_status(id, 0, 0));
+        (join_all(statuses).await.into_iter().flatten().collect(), next)
+    }
+}
