@@ -211,8 +211,17 @@ fn whoever_asks_a_node_does_so_twice_as_often_as_the_node_asks_its_parent() {
     let region = root.child("region", 1);
     let leaf = region.child("leaf", 1);
     for (node, expected) in [(&leaf, 4), (&region, 8), (&root, 16)] {
-        let of_client = client(node, "ann").try_ask("r", 1.0).unwrap().unwrap().gets.unwrap().refresh_interval;
-        let of_node = node.doorman(0).get_server(node_request("another", "r", &[(1, 1.0)])).unwrap().response.remove(0);
+        // While it waits for its capacity a holder that hears no hints is told to ask again sooner.
+        let mut ann = client(node, "ann");
+        let of_client = eventually("the client has what it wants", || {
+            let lease = ann.try_ask("r", 1.0).unwrap()?.gets.unwrap();
+            (lease.capacity == Some(1.0)).then_some(lease.refresh_interval)
+        });
+        let of_node = eventually("the node has what it wants", || {
+            let answer =
+                node.doorman(0).get_server(node_request("another", "r", &[(1, 1.0)])).unwrap().response.pop()?;
+            (answer.gets.unwrap().capacity == Some(1.0)).then_some(answer)
+        });
         // A node that does not know of the decay tells its own clients what it reads in the algorithm.
         let told = [of_client, of_node.gets.unwrap().refresh_interval, of_node.algorithm.unwrap().refresh_interval];
         assert_eq!(told, [Some(expected); 3]);

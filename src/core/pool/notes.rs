@@ -175,7 +175,7 @@ impl Pool {
                 (total - said.total).abs() > said.total * MUCH_OF_TOTAL
                     || (said.speed, said.time_constant) != (self.speed(), self.settings.negative_tc)
                     || said.at.plus(AGE) <= now && (notes.noted > 0 || total != said.total)
-                    || all && total != said.total
+                    || all && (total != said.total || notes.noted > 0 && said.at < now)
             })
     }
 
