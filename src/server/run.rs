@@ -9,6 +9,7 @@ use std::{
 
 use actix::{Arbiter, System};
 use tokio::{net::TcpListener, sync::watch};
+use tonic_health::{ServingStatus, server::HealthReporter};
 
 use crate::{
     actors::{NodeHandle, NodeStart},
@@ -232,10 +233,8 @@ async fn serve(options: Options, ready: impl FnOnce(Addresses)) -> Result<(), Se
     );
     let (stop, stopped) = watch::channel(false);
     let open = OpenConnections::default();
-    let health = tonic_health::server::HealthReporter::new();
-    for service in HEALTH {
-        health.set_service_status(service, tonic_health::ServingStatus::Serving).await;
-    }
+    let health = HealthReporter::new();
+    serves(&health, true).await;
     let services = Services {
         capacity: CapacityService::new(
             node.clone(),
@@ -268,6 +267,7 @@ async fn serve(options: Options, ready: impl FnOnce(Addresses)) -> Result<(), Se
         }
     });
     actix_rt::spawn(tick(node.clone()));
+    let watched = actix_rt::spawn(watch_absence(node.clone(), health.clone()));
     actix_rt::spawn(remind_of_hints(node.clone()));
     actix_rt::spawn(upkeep(prometheus));
     actix_rt::spawn(reload.on_change(node.clone(), joined.is_some()));
@@ -284,9 +284,8 @@ async fn serve(options: Options, ready: impl FnOnce(Addresses)) -> Result<(), Se
         changed = node_failed.wait_for(|failed| *failed) => changed.is_ok(),
     };
     tracing::info!("stopping");
-    for service in HEALTH {
-        health.set_service_status(service, tonic_health::ServingStatus::NotServing).await;
-    }
+    watched.abort();
+    serves(&health, false).await;
     if !failed {
         node.part().await;
     }
@@ -343,6 +342,24 @@ async fn tick(node: NodeHandle) {
         interval.tick().await;
         if node.tick().await.is_err() {
             return;
+        }
+    }
+}
+
+async fn serves(health: &HealthReporter, serves: bool) {
+    let status = if serves { ServingStatus::Serving } else { ServingStatus::NotServing };
+    for service in HEALTH {
+        health.set_service_status(service, status).await;
+    }
+}
+
+/// A peer that takes no part in its node has nothing to serve.
+async fn watch_absence(node: NodeHandle, health: HealthReporter) {
+    let (mut interval, mut takes_part) = (tokio::time::interval(TICK), true);
+    loop {
+        interval.tick().await;
+        if std::mem::replace(&mut takes_part, node.absence().is_none()) != takes_part {
+            serves(&health, takes_part).await;
         }
     }
 }

@@ -6,6 +6,7 @@ use std::{fs, net::SocketAddr, path::PathBuf};
 use rustix::process::Signal;
 use serde_json::Value;
 use tempfile::TempDir;
+use tonic_health::pb::{HealthCheckRequest, health_check_response::ServingStatus, health_client::HealthClient};
 
 use crate::harness::{
     config::{ConfigFile, Template},
@@ -16,7 +17,7 @@ use crate::harness::{
     prometheus::Scrape,
     seats::Seat,
     server::free_addresses,
-    wait::eventually,
+    wait::{block_on, eventually},
 };
 
 /// Peers that are started one by one, each as a test says.
@@ -127,6 +128,11 @@ impl Site {
         let others = metrics.series("leaseway_peer_takes_no_part").iter().filter(|series| series.value != 0.0).count();
         assert_eq!(others, 1, "one reason at a time");
         assert!(http::get(http, "/debug/status").body.contains(says));
+        let mut checked = HealthClient::new(channel(self.at(name)[0]));
+        eventually("gRPC health says so", || {
+            let checked = block_on(checked.check(HealthCheckRequest::default())).ok()?.into_inner();
+            (checked.status() == ServingStatus::NotServing).then_some(())
+        });
         let server = self.at(name)[0].to_string();
         let status = leaseway(&["status", "--here", "--server", &server]);
         assert!(status.stdout.contains(says), "{status:?}");
