@@ -12,7 +12,7 @@ use std::{
 
 use futures_util::{StreamExt as _, stream::FuturesUnordered};
 use leaseway_proto::peer::Place;
-use tokio::sync::watch;
+use tokio::{sync::watch, time::Instant};
 
 use crate::{
     absence::Absence,
@@ -117,8 +117,9 @@ impl Inquiry {
     /// For as long as this peer runs.
     pub(crate) async fn run(self) {
         let (mut asked, mut said) = (0, 0);
+        let mut restored = None;
         loop {
-            if self.hears_a_master().await {
+            if self.hears_a_master(&mut restored).await {
                 (asked, said) = (0, 0);
                 self.core.hearsay.lock().master = None;
                 self.core.hearsay.conclude(None);
@@ -133,13 +134,18 @@ impl Inquiry {
         }
     }
 
-    async fn hears_a_master(&self) -> bool {
+    /// A vote that comes from the disk looks as if its master had just been heard of: `restored` is when it was read,
+    /// and only what was heard later counts.
+    async fn hears_a_master(&self, restored: &mut Option<Instant>) -> bool {
         if matches!(*self.mastership.borrow(), Mastership::Master(_)) {
             return true;
         }
         let Some(raft) = self.core.raft.get() else { return false };
         let timing = self.settings.timing;
-        raft.with_raft_state(move |state| hears_a_master(state, timing)).await.unwrap_or(false)
+        let heard =
+            raft.with_raft_state(move |state| (hears_a_master(state, timing), state.vote_last_modified())).await;
+        let Ok((hears, Some(at))) = heard else { return false };
+        hears && *restored.get_or_insert(at) != at
     }
 
     /// Asks everybody who is known, and passes on at once who is master.

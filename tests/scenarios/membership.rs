@@ -1,7 +1,7 @@
 //! Directories and `--peers` that contradict each other, one server that grows into several, and peers that take no
 //! part although they run: they say so, and why.
 
-use std::{fs, net::SocketAddr, path::PathBuf};
+use std::{fs, net::SocketAddr, path::PathBuf, thread, time::Duration};
 
 use rustix::process::Signal;
 use serde_json::Value;
@@ -348,6 +348,10 @@ fn a_peer_of_another_cluster_says_so_and_those_who_have_a_master_go_on() {
     fs::rename(&old, site.data("c")).unwrap();
     let other = site.serve("c", &ABC, &[]);
     site.takes_no_part("c", &other, "other_cluster", "another cluster");
+    // Also when its consensus has begun, which remembers a master of the former cluster.
+    eventually("it knows of no master", || other.stderr().contains("knows of no master").then_some(()));
+    thread::sleep(Duration::from_secs(1));
+    assert!(!other.stderr().contains("takes part again"), "{}", other.stderr());
     for name in ["a", "b"] {
         site.takes_part(name);
     }
