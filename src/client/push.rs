@@ -91,7 +91,7 @@ impl Hints {
     }
 
     /// The server behind `connection` has answered as master: hints come from there. A stream that has broken is asked
-    /// for at once, at most one in [`PAUSE_FIRST`]: the answer shows that the server is there.
+    /// for at once, at most one in `PAUSE_FIRST`: the answer shows that the server is there.
     pub fn follow(&mut self, connection: &Arc<Connection>) {
         if self.connection.as_ref().is_some_and(|known| Arc::ptr_eq(known, connection)) {
             if let Stage::Idle(until) = &mut self.stage

@@ -203,25 +203,30 @@ impl Resource {
             // Kept until it is settled; then it is the answer.
             let place = answers.len();
             answers.push(Answer::TooSoon);
-            let request = self.with_wants(request, now);
-            match request {
-                Request::Renew(_) => answers[place] = Answer::Unknown,
-                Request::Ask(ask) => {
-                    if self.is_seated(ask.kind, &ask.id, workspace) {
-                        self.settle(now, answers, workspace);
+            let ask = match request {
+                Request::Ask(ask) => ask,
+                Request::Renew(ask) => match self.with_wants(ask, now) {
+                    Some(ask) => ask,
+                    None => {
+                        answers[place] = Answer::Unknown;
+                        continue;
                     }
-                    match self.admit(ask, now) {
-                        Ok((slot, claimed)) => workspace.seats.push(Seat { slot, answer: place, claimed }),
-                        Err(answer) => answers[place] = answer,
-                    }
-                }
+                },
                 Request::Release(release) => {
                     if self.is_seated(release.kind, &release.id, workspace) {
                         self.settle(now, answers, workspace);
                     }
                     self.release(&release, now.at);
                     answers[place] = Answer::Released;
+                    continue;
                 }
+            };
+            if self.is_seated(ask.kind, &ask.id, workspace) {
+                self.settle(now, answers, workspace);
+            }
+            match self.admit(ask, now) {
+                Ok((slot, claimed)) => workspace.seats.push(Seat { slot, answer: place, claimed }),
+                Err(answer) => answers[place] = answer,
             }
         }
         self.settle(now, answers, workspace);

@@ -4,7 +4,7 @@ use std::{num::NonZeroU32, sync::Arc};
 
 use super::{Claimed, Resource};
 use crate::{
-    Amount, Answer, Ask, Claim, Claims, HolderKind, Millis, Now, Request, Sum,
+    Amount, Answer, Ask, Claim, Claims, HolderKind, Millis, Now, Sum,
     leases::Confirmation,
     ledger::{Asked, Holder, further},
     planted::{self, Fault},
@@ -19,15 +19,15 @@ const WANTS_CHANGED: f64 = 0.1;
 impl Resource {
     /// A request whose wants could not be read becomes one for the wants that its holder is known for; or, if it is not
     /// known here, for what it goes by as long as it has a lease: leases of masters before this one are not forgotten
-    /// for that.
-    pub(super) fn with_wants(&self, request: Request, now: Now) -> Request {
-        let Request::Renew(mut ask) = request else { return request };
+    /// for that. `None`: nothing is known of it.
+    #[cold]
+    pub(super) fn with_wants(&self, mut ask: Ask, now: Now) -> Option<Ask> {
         match self.ledger.find(ask.kind, &ask.id) {
             Some(slot) => ask.claims = self.ledger.holder(slot).claims.clone(),
             None if ask.has.is_some_and(|has| has.expiry_time >= now.unix) => {}
-            None => return Request::Renew(ask),
+            None => return None,
         }
-        Request::Ask(ask)
+        Some(ask)
     }
 
     /// The insertion step: what the request tells about leases, then what it wants.

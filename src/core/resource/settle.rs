@@ -188,17 +188,17 @@ impl Resource {
     /// visibly, and only those that do confirm: a cut that cannot be confirmed would be asked about until the older
     /// lease has ended.
     fn hastened(&mut self, usual: Millis, slot: u32, now: Millis) -> Millis {
-        if !self.is_bounded() || self.is_learning(now) || self.pool.is_some() || self.rotation.is_some() {
+        let holder = self.ledger.holder(slot);
+        // One that is watched listens for hints.
+        if self.ledger.waiting() == 0 || holder.watch != NOT_WATCHED {
             return usual;
         }
-        let holder = self.ledger.holder(slot);
-        if holder.watch != NOT_WATCHED {
-            // It listens for hints.
+        if !self.is_bounded() || self.is_learning(now) || self.pool.is_some() || self.rotation.is_some() {
             return usual;
         }
         let (held, current) = (holder.leases.held(now), holder.leases.current(now));
         let awaited = holder.kind == HolderKind::Client && holder.leases.names_leases() && current < held;
-        let sooner = if awaited && apart(held, current) && self.ledger.waiting() > 0 {
+        let sooner = if awaited && apart(held, current) {
             CONFIRMS_AFTER
         } else if holder.waits() {
             WAITS_FOR

@@ -77,20 +77,6 @@ impl CapacityService {
         Box::pin(self.node.submit_all(requests, from)).await
     }
 
-    /// The answers, or where to ask instead.
-    async fn ask(
-        &self,
-        requests: &[ForResource],
-        from: Option<IpAddr>,
-    ) -> Result<Vec<Result<Answer, Refused>>, Mastership> {
-        let answers = self.ask_all(requests, from).await;
-        match elsewhere(&answers) {
-            None => Ok(answers),
-            // Boxed: a master has no use for it.
-            Some(elsewhere) => Box::pin(self.ask_later(requests, from, elsewhere)).await,
-        }
-    }
-
     /// Once more, when a peer that was only just started knows who is master.
     async fn ask_later(
         &self,
@@ -112,10 +98,14 @@ impl CapacityService {
         {
             return Ok(GetCapacityResponse { mastership: Some(mastership(&why)), ..Default::default() });
         }
-        let answers = match self.ask(&requests, from).await {
-            Ok(answers) => answers,
-            Err(elsewhere) => return Ok(GetCapacityResponse { mastership: Some(elsewhere), ..Default::default() }),
-        };
+        let mut answers = self.ask_all(&requests, from).await;
+        if let Some(elsewhere) = elsewhere(&answers) {
+            // Boxed: a master has no use for it.
+            match Box::pin(self.ask_later(&requests, from, elsewhere)).await {
+                Ok(later) => answers = later,
+                Err(elsewhere) => return Ok(GetCapacityResponse { mastership: Some(elsewhere), ..Default::default() }),
+            }
+        }
         let response = granted(requests, answers, &mut problems, convert::resource_response)?;
         Ok(GetCapacityResponse { response, mastership: None, problem: problems.into_wire() })
     }
@@ -129,12 +119,15 @@ impl CapacityService {
             return Ok(GetServerCapacityResponse { mastership: Some(mastership(&why)), ..Default::default() });
         }
         // Child nodes have no balances: what they are given is not for them.
-        let answers = match self.ask(&requests, None).await {
-            Ok(answers) => answers,
-            Err(elsewhere) => {
-                return Ok(GetServerCapacityResponse { mastership: Some(elsewhere), ..Default::default() });
+        let mut answers = self.ask_all(&requests, None).await;
+        if let Some(elsewhere) = elsewhere(&answers) {
+            match Box::pin(self.ask_later(&requests, None, elsewhere)).await {
+                Ok(later) => answers = later,
+                Err(elsewhere) => {
+                    return Ok(GetServerCapacityResponse { mastership: Some(elsewhere), ..Default::default() });
+                }
             }
-        };
+        }
         let response = granted(requests, answers, &mut problems, convert::server_response)?;
         Ok(GetServerCapacityResponse { response, mastership: None, problem: problems.into_wire() })
     }

@@ -83,7 +83,9 @@ pub(crate) fn get_capacity(request: wire::GetCapacityRequest, limits: &Limits) -
     let mut problems = Problems::default();
     let mut requests = Vec::with_capacity(request.resource.len());
     for (at, entry) in request.resource.into_iter().enumerate() {
-        requests.extend(client_ask(at, entry, &client, limits, &mut problems)?);
+        if let Some(request) = client_ask(at, entry, &client, limits, &mut problems)? {
+            requests.push(request);
+        }
     }
     Ok(Parsed { requests: at_most(requests, limits, &client, &mut problems), problems })
 }
@@ -131,6 +133,7 @@ struct Heed<'a> {
 }
 
 impl Heed<'_> {
+    #[inline]
     fn value<T>(&mut self, read: Result<T, Invalid>) -> Result<Option<T>, Invalid> {
         self.problems.heed(Reason::BadValue, self.client, self.resource, read)
     }
@@ -138,6 +141,7 @@ impl Heed<'_> {
     /// What a holder knows of its leases. Without all of it none is believed: a lease that makes no sense confirms
     /// nothing, nor does one that comes with nonsense about what is in use. One who says so little is answered, for the
     /// lease it then gets makes sense.
+    #[inline]
     fn known<T>(
         &mut self,
         has: Result<Option<Has>, Invalid>,

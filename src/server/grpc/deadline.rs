@@ -10,20 +10,19 @@ use std::{
     time::Duration,
 };
 
-use http::{HeaderMap, HeaderName, Response};
+use http::{HeaderValue, Response};
 use tokio::time::{Instant, Sleep, sleep_until};
 use tonic::Status;
 
 use super::unary::Answer;
 
-const TIMEOUT: HeaderName = HeaderName::from_static("grpc-timeout");
 /// The protocol has no more digits; with more, hours would overflow.
 const MOST_DIGITS: usize = 8;
 
-/// How long the caller waits; `None` if it does not say, or says it wrongly: as tonic has it, such a call has no
+/// How long the caller waits, by its `grpc-timeout`; `None` if it says it wrongly: as tonic has it, such a call has no
 /// deadline.
-pub(super) fn timeout(headers: &HeaderMap) -> Option<Duration> {
-    let text = headers.get(TIMEOUT)?.to_str().ok()?;
+pub(super) fn timeout(said: &HeaderValue) -> Option<Duration> {
+    let text = said.to_str().ok()?;
     let (digits, unit) = text.split_at_checked(text.len().checked_sub(1)?)?;
     if digits.len() > MOST_DIGITS {
         return None;
@@ -76,9 +75,7 @@ mod tests {
     use super::*;
 
     fn said(text: &str) -> Option<Duration> {
-        let mut headers = HeaderMap::new();
-        headers.insert(TIMEOUT, text.parse().expect("a header"));
-        timeout(&headers)
+        timeout(&text.parse().expect("a header"))
     }
 
     #[test]

@@ -7,7 +7,7 @@
 
 use std::{convert::Infallible, future::Future, pin::Pin, sync::Arc, time::Duration};
 
-use http::{Request, Response};
+use http::{HeaderMap, Request, Response};
 use hyper::{body::Incoming, service::Service};
 use tonic::{codegen::Service as _, service::Routes, transport::server::TcpConnectInfo};
 
@@ -46,8 +46,30 @@ impl Door {
     }
 }
 
-fn is_to_be_answered_here<B>(request: &Request<B>) -> bool {
-    request.uri().path() == GET_CAPACITY && unary::is_plain(request)
+/// What few calls say in their headers. Found in one pass: a look-up by name costs as much as looking at all of them.
+#[derive(Default)]
+struct Extras {
+    /// The message is compressed, or said not to be.
+    has_encoding: bool,
+    timeout: Option<Duration>,
+}
+
+impl Extras {
+    fn of(headers: &HeaderMap) -> Extras {
+        let mut extras = Extras::default();
+        for (name, value) in headers {
+            match name.as_str() {
+                "grpc-encoding" => extras.has_encoding = true,
+                "grpc-timeout" => extras.timeout = extras.timeout.or_else(|| deadline::timeout(value)),
+                _ => {}
+            }
+        }
+        extras
+    }
+}
+
+fn is_to_be_answered_here<B>(request: &Request<B>, extras: &Extras) -> bool {
+    request.uri().path() == GET_CAPACITY && !extras.has_encoding
 }
 
 impl Service<Request<Incoming>> for Door {
@@ -56,8 +78,8 @@ impl Service<Request<Incoming>> for Door {
     type Future = Answering;
 
     fn call(&self, mut request: Request<Incoming>) -> Self::Future {
-        let timeout = deadline::timeout(request.headers());
-        if is_to_be_answered_here(&request) {
+        let extras = Extras::of(request.headers());
+        if is_to_be_answered_here(&request, &extras) {
             let (front, from) = (Arc::clone(&self.front), self.caller.remote_addr().map(|address| address.ip()));
             let body = request.into_body();
             let answering = async move {
@@ -68,11 +90,11 @@ impl Service<Request<Incoming>> for Door {
                 };
                 Ok(unary::answer(answered))
             };
-            return within(timeout, answering);
+            return within(extras.timeout, answering);
         }
         request.extensions_mut().insert(self.caller.clone());
         let answering = self.front.others.clone().call(request);
-        within(timeout, async move { answering.await.map(|response| response.map(Answer::Tonic)) })
+        within(extras.timeout, async move { answering.await.map(|response| response.map(Answer::Tonic)) })
     }
 }
 

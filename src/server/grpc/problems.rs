@@ -108,6 +108,7 @@ impl Problems {
 
     /// What was read; nothing, and a note, if it makes no sense. What every encoder fills in, and is missing, is wrong
     /// with the request.
+    #[inline]
     pub(super) fn heed<T>(
         &mut self,
         reason: Reason,
@@ -117,12 +118,23 @@ impl Problems {
     ) -> Result<Option<T>, Invalid> {
         match read {
             Ok(read) => Ok(Some(read)),
-            Err(missing @ Invalid::Missing { .. }) => Err(missing),
-            Err(invalid) => {
-                self.note(reason, client, resource, &invalid.to_string());
-                Ok(None)
-            }
+            Err(invalid) => self.note_invalid(reason, client, resource, invalid),
         }
+    }
+
+    #[cold]
+    fn note_invalid<T>(
+        &mut self,
+        reason: Reason,
+        client: &str,
+        resource: &str,
+        invalid: Invalid,
+    ) -> Result<Option<T>, Invalid> {
+        if matches!(invalid, Invalid::Missing { .. }) {
+            return Err(invalid);
+        }
+        self.note(reason, client, resource, &invalid.to_string());
+        Ok(None)
     }
 
     pub(super) fn into_wire(self) -> Vec<Problem> {

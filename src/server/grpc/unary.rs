@@ -3,7 +3,7 @@
 //!
 //! tonic takes every call for two streams of messages: each gets a buffer of 8 KiB, and is polled until it has ended.
 //! Here the message is read from the frame it came in, and the answer is encoded once, into as many bytes as it has.
-//! What is out of the ordinary is left to tonic: compression (see [`is_plain`]), and methods that nobody is in a hurry
+//! What is out of the ordinary is left to tonic: compression (see [`super::front`]), and methods that nobody is in a hurry
 //! to call.
 
 use std::{
@@ -13,23 +13,17 @@ use std::{
 };
 
 use bytes::{BufMut, Bytes};
-use http::{HeaderMap, HeaderName, HeaderValue, Request, Response, header::CONTENT_TYPE};
+use http::{HeaderMap, HeaderName, HeaderValue, Response, header::CONTENT_TYPE};
 use hyper::body::{Body, Frame, Incoming, SizeHint};
 use prost::Message;
 use tonic::Status;
 
-const ENCODING: HeaderName = HeaderName::from_static("grpc-encoding");
 const STATUS: HeaderName = HeaderName::from_static("grpc-status");
 const GRPC: HeaderValue = HeaderValue::from_static("application/grpc");
 const OK: HeaderValue = HeaderValue::from_static("0");
 
 /// Before each message: whether it is compressed, and its length.
 const PREFIX: usize = 5;
-
-/// Whether the message is sent as it is.
-pub(super) fn is_plain<B>(request: &Request<B>) -> bool {
-    !request.headers().contains_key(ENCODING)
-}
 
 /// The one message of a request, which may be so long.
 pub(super) async fn read<M: Message + Default>(mut body: Incoming, most: usize) -> Result<M, Status> {
