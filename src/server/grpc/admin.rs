@@ -291,6 +291,11 @@ impl Node for AdminService {
             0 => facts.configuration().cloned(),
             _ => facts.configurations().find(|configuration| configuration.version == version).cloned(),
         });
+        if found.is_none() {
+            // One that has only just begun to follow a master may not have been told what is in force: only the master
+            // knows that there is none.
+            self.reign()?;
+        }
         let found = found.ok_or_else(|| match version {
             0 => Status::not_found("there is no configuration yet: it is put in force by the first master"),
             _ => Status::not_found(format!(
