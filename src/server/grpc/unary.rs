@@ -3,8 +3,8 @@
 //!
 //! tonic takes every call for two streams of messages: each gets a buffer of 8 KiB, and is polled until it has ended.
 //! Here the message is read from the frame it came in, and the answer is encoded once, into as many bytes as it has.
-//! What is out of the ordinary is left to tonic: compression (see [`super::front`]), and methods that nobody is in a hurry
-//! to call.
+//! What is out of the ordinary is left to tonic: compression (see [`super::front`]), and methods that nobody is in a
+//! hurry to call.
 
 use std::{
     future::poll_fn,
