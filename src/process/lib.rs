@@ -1,0 +1,1 @@
+//! Child processes: started, watched, and never left behind.

@@ -1,0 +1,1 @@
+//! How a client or a child node asks for leases, as a machine without clock or I/O.
