@@ -6,7 +6,7 @@
 //! *before* they were asked. In that time nobody else can be elected: whoever has confirmed refuses to vote, this
 //! peer included ([`Ballot`](crate::peers::Ballot)).
 //!
-//! A reign begins with an entry of its own in the log. Its number is the reign's term, and what was proposed under an
+//! A reign begins with an entry of its own in the log. It numbers the reign, and what was proposed under an
 //! earlier one is ignored after it, whenever it arrives. A reign that has lapsed is never revived, even if openraft
 //! kept its leader: it is followed by a new one.
 
@@ -21,7 +21,7 @@ use tokio::{
 
 use crate::{
     facts::Fact,
-    machine::Shared,
+    machine::SharedFacts,
     metrics,
     peers::Core,
     raft::{Command, Outcome, Raft, State},
@@ -33,7 +33,7 @@ use crate::{
 pub(crate) struct Keeper {
     pub(crate) raft: Raft,
     pub(crate) core: Arc<Core>,
-    pub(crate) facts: Shared,
+    pub(crate) facts: SharedFacts,
     pub(crate) settings: Arc<Settings>,
     pub(crate) mastership: watch::Sender<Mastership>,
     pub(crate) reign: Option<Reign>,
@@ -75,7 +75,7 @@ impl Keeper {
         let confirmed = self.confirm().await;
         if let Some(reign) = &self.reign {
             // Another peer may have reigned meanwhile, and openraft may have made this one its leader again.
-            let newest = self.facts.read().reign() == reign.term();
+            let newest = self.facts.read().reign() == reign.number();
             let extended = match confirmed {
                 Some(until) => newest && reign.extend(self.now(), until),
                 None => newest && reign.holds(self.now()),
@@ -86,15 +86,15 @@ impl Keeper {
             self.end("a quorum did not confirm it in time");
         }
         if confirmed.is_some()
-            && let Some(term) = self.accede().await
+            && let Some(number) = self.accede().await
             && let Some(until) = self.confirm().await
-            && self.facts.read().reign() == term
+            && self.facts.read().reign() == number
         {
             let now = self.now();
-            let reign = Reign::new(term, now, until);
+            let reign = Reign::new(number, now, until);
             if reign.holds(now) {
-                tracing::info!(term, "this peer is the master");
-                metrics::mastership(term, true);
+                tracing::info!(reign = number, "this peer is the master");
+                metrics::mastership(number, true);
                 self.reign = Some(reign.clone());
                 self.core.hearsay.heard_itself(true);
                 self.mastership.send_replace(Mastership::Master(reign));
@@ -129,7 +129,7 @@ impl Keeper {
 
     /// A new reign begins in the log. If there is no configuration yet it begins with the first one.
     async fn accede(&self) -> Option<u64> {
-        let Outcome::Acceded(term) = self.write(Command::Accede).await? else { return None };
+        let Outcome::Acceded(number) = self.write(Command::Accede).await? else { return None };
         if let Some(first) = &self.settings.first_configuration
             && self.facts.read().configuration().is_none()
         {
@@ -139,9 +139,9 @@ impl Keeper {
                 facts.push(StoredFact::from(&Fact::Listen { length: *listening, whole: *take_over }));
             }
             let proposals = Arc::new(vec![facts]);
-            self.write(Command::Propose { reign: term, proposals }).await?;
+            self.write(Command::Propose { reign: number, proposals }).await?;
         }
-        Some(term)
+        Some(number)
     }
 
     async fn write(&self, command: Command) -> Option<Outcome> {
@@ -186,8 +186,8 @@ impl Keeper {
     fn end(&mut self, why: &str) {
         if let Some(reign) = self.reign.take() {
             reign.end();
-            tracing::info!(term = reign.term(), why, "this peer is no longer the master");
-            metrics::mastership(reign.term(), false);
+            tracing::info!(reign = reign.number(), why, "this peer is no longer the master");
+            metrics::mastership(reign.number(), false);
             self.mastership.send_replace(Mastership::Unknown);
         }
     }

@@ -22,9 +22,9 @@ use crate::{
 
 /// The facts as far as they have been applied. The lock is held for memory only.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Shared(Arc<RwLock<Facts>>);
+pub(crate) struct SharedFacts(Arc<RwLock<Facts>>);
 
-impl Shared {
+impl SharedFacts {
     /// Applying does not panic, and a poisoned lock would only hide what did.
     pub(crate) fn read(&self) -> RwLockReadGuard<'_, Facts> {
         self.0.read().unwrap_or_else(PoisonError::into_inner)
@@ -36,7 +36,7 @@ impl Shared {
 }
 
 pub(crate) struct Machine {
-    facts: Shared,
+    facts: SharedFacts,
     applied: Option<LogId>,
     membership: StoredMembership,
     snapshots: Snapshots,
@@ -47,7 +47,7 @@ impl Machine {
     /// From the snapshot, if there is one. Blocks.
     pub(crate) fn open(snapshots: Snapshots, clock: Clock) -> Result<Machine, StoreError> {
         let mut machine = Machine {
-            facts: Shared::default(),
+            facts: SharedFacts::default(),
             applied: None,
             membership: StoredMembership::default(),
             snapshots,
@@ -59,7 +59,7 @@ impl Machine {
         Ok(machine)
     }
 
-    pub(crate) fn facts(&self) -> Shared {
+    pub(crate) fn facts(&self) -> SharedFacts {
         self.facts.clone()
     }
 

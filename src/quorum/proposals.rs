@@ -77,7 +77,7 @@ pub(crate) async fn run(raft: Raft, mut queue: mpsc::Receiver<Proposal>) {
         for proposal in over {
             let _ = proposal.result.send(Err(ProposeError::Deposed));
         }
-        let Some(reign) = batch.first().map(|proposal| proposal.reign.term()) else { continue };
+        let Some(reign) = batch.first().map(|proposal| proposal.reign.number()) else { continue };
         let (proposals, callers): (Vec<_>, Vec<_>) =
             batch.into_iter().map(|proposal| (proposal.facts, proposal.result)).unzip();
         let began = Instant::now();
@@ -97,11 +97,11 @@ pub(crate) async fn run(raft: Raft, mut queue: mpsc::Receiver<Proposal>) {
 
 /// As many of the same reign as are waiting and fit into an entry, and the first that does not belong to them.
 fn gather(first: Proposal, queue: &mut mpsc::Receiver<Proposal>) -> (Vec<Proposal>, Option<Proposal>) {
-    let (term, mut bytes) = (first.reign.term(), first.bytes);
+    let (reign, mut bytes) = (first.reign.number(), first.bytes);
     let mut batch = vec![first];
     while let Ok(proposal) = queue.try_recv() {
         bytes += proposal.bytes;
-        if proposal.reign.term() != term || bytes > LARGEST {
+        if proposal.reign.number() != reign || bytes > LARGEST {
             return (batch, Some(proposal));
         }
         batch.push(proposal);

@@ -18,9 +18,9 @@ use crate::{
 
 /// A peer that takes part in a quorum. When the last clone is dropped it stops as if it had been killed.
 #[derive(Clone)]
-pub struct Quorum(Arc<Inner>);
+pub struct Quorum(Arc<QuorumState>);
 
-struct Inner {
+struct QuorumState {
     settings: Arc<Settings>,
     running: Running,
 }
@@ -39,7 +39,7 @@ pub async fn start(settings: Settings) -> Result<Quorum, StartError> {
         .map_err(StartError::Threads)?;
     let running =
         result.await.unwrap_or_else(|_| Err(StartError::Failed(Failure("its thread has panicked".into()))))?;
-    Ok(Quorum(Arc::new(Inner { settings, running })))
+    Ok(Quorum(Arc::new(QuorumState { settings, running })))
 }
 
 impl Quorum {

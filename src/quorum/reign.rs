@@ -34,12 +34,12 @@ pub struct PeerAddress {
     pub advertise: String,
 }
 
-/// The right to decide, for a while. When it is over it is over for ever, and a new one has a higher term.
+/// The right to decide, for a while. When it is over it is over for ever, and a new one has a higher number.
 #[derive(Clone)]
-pub struct Reign(Arc<Inner>);
+pub struct Reign(Arc<ReignState>);
 
-struct Inner {
-    term: u64,
+struct ReignState {
+    number: u64,
     since: Millis,
     /// It holds before this. Zero: it is over.
     until: AtomicU64,
@@ -47,13 +47,13 @@ struct Inner {
 }
 
 impl Reign {
-    pub(crate) fn new(term: u64, since: Millis, until: Millis) -> Reign {
-        Reign(Arc::new(Inner { term, since, until: AtomicU64::new(until.0), over: watch::Sender::new(false) }))
+    pub(crate) fn new(number: u64, since: Millis, until: Millis) -> Reign {
+        Reign(Arc::new(ReignState { number, since, until: AtomicU64::new(until.0), over: watch::Sender::new(false) }))
     }
 
     /// Counts the reigns of the cluster: no two have the same, and later ones have higher ones.
-    pub fn term(&self) -> u64 {
-        self.0.term
+    pub fn number(&self) -> u64 {
+        self.0.number
     }
 
     /// When it began, on this peer's clock.
@@ -106,6 +106,6 @@ impl Reign {
 impl fmt::Debug for Reign {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let until = self.0.until.load(Ordering::Acquire);
-        f.debug_struct("Reign").field("term", &self.0.term).field("until", &until).finish_non_exhaustive()
+        f.debug_struct("Reign").field("number", &self.0.number).field("until", &until).finish_non_exhaustive()
     }
 }

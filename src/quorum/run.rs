@@ -24,7 +24,7 @@ use crate::{
     inquiry::Inquiry,
     keeper::Keeper,
     leave,
-    machine::Shared,
+    machine::SharedFacts,
     members::Members,
     metrics,
     open::{self, Opened},
@@ -86,7 +86,7 @@ impl OriginCell {
 /// What is shared between a [`Quorum`](crate::Quorum) and its thread.
 pub(crate) struct Running {
     pub(crate) core: Arc<Core>,
-    pub(crate) facts: Shared,
+    pub(crate) facts: SharedFacts,
     pub(crate) mastership: watch::Receiver<Mastership>,
     pub(crate) proposals: Proposals,
     pub(crate) orders: mpsc::UnboundedSender<Order>,

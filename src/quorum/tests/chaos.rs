@@ -36,7 +36,7 @@ impl Watchman {
         while !self.stop.load(Ordering::SeqCst) {
             for peer in self.peers.lock().unwrap().iter() {
                 if let Mastership::Master(reign) = &*peer.borrow()
-                    && !reigns.iter().any(|known| known.term() == reign.term())
+                    && !reigns.iter().any(|known| known.number() == reign.number())
                 {
                     reigns.push(reign.clone());
                 }

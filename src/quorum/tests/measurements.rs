@@ -36,7 +36,7 @@ async fn measure_the_time_without_a_master() {
             if !leaves {
                 world.kill(&name);
             }
-            while !world.masters().iter().any(|(_, next)| next.term() > reign.term()) {
+            while !world.masters().iter().any(|(_, next)| next.number() > reign.number()) {
                 tokio::time::sleep(Duration::from_millis(1)).await;
             }
             took.push(began.elapsed());

@@ -85,7 +85,7 @@ async fn everybody_may_be_restarted_at_once() {
             world.start_with(settings).await.expect("it starts");
         }
         let (name, reign) = world.master().await;
-        assert!(reign.term() > before.term());
+        assert!(reign.number() > before.number());
         assert_eq!(known(world.peer(&name)).len(), round + 1);
         assert_eq!(world.peer(&name).origin(), Origin::Resumed);
     }

@@ -103,7 +103,7 @@ async fn what_comes_late_from_an_earlier_reign_changes_nothing() {
     world.isolate(&first, false);
     let (name, reign) = world.master().await;
     // As if it had been on its way all the time: this one never noticed that it is over.
-    let former = Reign::new(reign.term() - 1, Millis(0), Millis(u64::MAX));
+    let former = Reign::new(reign.number() - 1, Millis(0), Millis(u64::MAX));
     let peer = world.peer(&name).clone();
     let (late, now) = tokio::join!(peer.propose(&former, vec![said("late")]), peer.propose(&reign, vec![said("now")]),);
     assert_eq!((late, now), (Err(ProposeError::Deposed), Ok(())));
@@ -124,7 +124,8 @@ async fn a_master_that_was_kept_from_running_has_lost_its_reign_before_it_notice
     slept.store(10_000, Ordering::SeqCst);
     assert!(!reign.holds(world.now().plus(Millis(10_000))));
     // Here or elsewhere: somebody reigns again, and it is another reign.
-    let later = |mastership: &Mastership| matches!(mastership, Mastership::Master(next) if next.term() > reign.term());
+    let later =
+        |mastership: &Mastership| matches!(mastership, Mastership::Master(next) if next.number() > reign.number());
     until("somebody reigns again", || world.running().any(|(_, peer)| later(&peer.mastership().borrow()))).await;
     assert!(!reign.holds(world.now()), "it does not come back");
 }

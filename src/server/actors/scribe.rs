@@ -95,7 +95,7 @@ fn together(batch: &[Writing]) -> usize {
     let mut bytes = 0;
     let fits = |writing: &&Writing| {
         bytes += writing.bytes();
-        writing.reign.term() == batch[0].reign.term() && bytes <= BATCH_BYTES
+        writing.reign.number() == batch[0].reign.number() && bytes <= BATCH_BYTES
     };
     batch.iter().take_while(fits).count().max(1)
 }
@@ -126,7 +126,7 @@ async fn propose(quorum: &Quorum, writings: Vec<Writing>) {
     metrics::promises_written(facts.iter().filter(|fact| !matches!(fact, Fact::Pool { .. })).count());
     match quorum.propose(&reign, facts).await {
         Ok(()) => receipts.into_iter().flatten().for_each(Receipt::confirm),
-        Err(ProposeError::Deposed) => tracing::debug!(term = reign.term(), "what was to be promised comes too late"),
-        Err(error) => tracing::warn!(term = reign.term(), %error, "the peers did not take what was to be promised"),
+        Err(ProposeError::Deposed) => tracing::debug!(reign = reign.number(), "what was to be promised comes too late"),
+        Err(error) => tracing::warn!(reign = reign.number(), %error, "the peers did not take what was to be promised"),
     }
 }

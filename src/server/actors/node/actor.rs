@@ -328,11 +328,11 @@ impl NodeActor {
         let standing = match mastership {
             Mastership::Master(reign) => {
                 if let Standing::Master(Some(before)) = self.shared.directory.standing()
-                    && before.term() == reign.term()
+                    && before.number() == reign.number()
                 {
                     return;
                 }
-                tracing::info!(term = reign.term(), "this peer is the master now");
+                tracing::info!(reign = reign.number(), "this peer is the master now");
                 Standing::Master(Some(reign))
             }
             Mastership::Follower { of } => Standing::Elsewhere(of.map(|master| master.advertise.as_str().into())),
