@@ -1,4 +1,4 @@
-//! What is counted, through the `metrics` facade. Whoever has a recorder may describe them: [`METRICS`].
+//! Metrics, through the `metrics` facade. A program with a recorder can describe them from [`METRICS`].
 
 use std::{
     sync::atomic::{AtomicU64, Ordering::Relaxed},
@@ -18,12 +18,12 @@ pub const METRICS: [(&str, &str); 9] = [
     ("leaseway_quorum_snapshot_bytes", "Size of the newest snapshot."),
 ];
 
-/// What was told last of what rarely changes: the number of the newest reign, 1 of a master, the size of the newest snapshot.
+/// The last values of gauges that rarely change: the newest reign, 1 on the master, the size of the newest snapshot.
 static REIGN: AtomicU64 = AtomicU64::new(0);
 static IS_MASTER: AtomicU64 = AtomicU64::new(0);
 static SNAPSHOT_BYTES: AtomicU64 = AtomicU64::new(0);
 
-/// Tells it again. To be called before each scrape, by programs whose recorder forgets gauges that are not set for a
+/// Sets them again. To be called before each scrape by programs whose recorder drops gauges that are not set for a
 /// while.
 pub fn repeat_gauges() {
     metrics::gauge!("leaseway_reign").set(REIGN.load(Relaxed) as f64);
@@ -31,7 +31,7 @@ pub fn repeat_gauges() {
     metrics::gauge!("leaseway_quorum_snapshot_bytes").set(SNAPSHOT_BYTES.load(Relaxed) as f64);
 }
 
-/// Shown from the start, with all results, so that a rate over them begins with the first event.
+/// Registers all counters at zero, so that a rate over them includes the first event.
 pub fn begin_counters() {
     for name in ["leaseway_quorum_appended_total", "leaseway_quorum_snapshots_total"] {
         metrics::counter!(name).absolute(0);

@@ -1,4 +1,4 @@
-//! Who is master, and what it knows.
+//! Elections, and what a new master knows.
 
 use crate::{
     ChangeError, Mastership, Origin, ProposeError, Settings, start,
@@ -51,7 +51,7 @@ async fn a_lone_peer_is_master_at_once_and_remembers() {
 }
 
 #[tokio::test]
-async fn a_master_that_leaves_hands_on() {
+async fn a_master_that_leaves_hands_over() {
     let mut world = World::new(&["a", "b", "c"]).await;
     world.bootstrap().await;
     let (first, reign) = world.master().await;

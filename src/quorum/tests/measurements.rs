@@ -1,7 +1,6 @@
-//! How long things take here. Nothing is asserted: `cargo test --release -p leaseway-quorum measure -- --ignored
-//! --nocapture`.
+//! Measurements that assert nothing: `cargo test --release -p leaseway-quorum measure -- --ignored --nocapture`.
 
-#![allow(clippy::print_stdout)] // it is all for people
+#![allow(clippy::print_stdout)] // the figures are the output
 
 use std::time::{Duration, Instant};
 
