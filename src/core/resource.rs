@@ -9,6 +9,7 @@ mod hints;
 mod insertion;
 mod learning;
 mod messages;
+mod outcome;
 mod pool;
 mod promises;
 mod report;
@@ -34,8 +35,11 @@ use crate::{
 };
 
 pub use messages::{Answer, Ask, Counters, Lease, Release, Request, Supplied};
+pub use outcome::Outcome;
 pub use pool::{Load, LoadError, LoadReport};
-pub use promises::{Pending, PromiseReport};
+#[cfg(test)]
+pub(crate) use promises::Pending;
+pub use promises::PromiseReport;
 pub use report::{HolderReport, ResourceReport, SupplyReport};
 
 /// What a resource needs to come to life.

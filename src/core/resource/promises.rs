@@ -17,7 +17,7 @@ pub(super) use keeper::Keeper;
 
 /// What the peers must be told, and what waits for them.
 #[derive(Debug, Clone, Default, PartialEq)]
-pub struct Pending {
+pub(crate) struct Pending {
     /// To be proposed after all that was proposed before.
     pub changes: Option<Changes>,
     /// The answers of the rounds since the last call may leave once the changes of this number have been acknowledged;
@@ -66,7 +66,7 @@ impl Resource {
     ///
     /// What is returned is taken for proposed: it must be applied before all later changes, or nothing of this life any
     /// more.
-    pub fn take_changes(&mut self, now: Millis) -> Pending {
+    pub(crate) fn take_changes(&mut self, now: Millis) -> Pending {
         let bounds = Bounds { capacity: self.is_bounded().then_some(self.total()), lease: self.settings.lease };
         self.keeper.as_mut().map_or_else(Pending::default, |keeper| keeper.take(&self.ledger, bounds, now))
     }
@@ -74,7 +74,7 @@ impl Resource {
     /// Which answers of the last round must wait, and for what, once its changes have been taken: those that raise what
     /// their holders are promised, or all if the horizon is not late enough. None waits for more than
     /// [`Pending::awaits`].
-    pub fn held_back(&self) -> impl Iterator<Item = (usize, u64)> {
+    pub(crate) fn held_back(&self) -> impl Iterator<Item = (usize, u64)> {
         let awaited = |keeper: &Keeper, slot| keeper.awaited(slot);
         let granted = self.granted.iter().zip(std::iter::repeat(self.keeper.as_ref()));
         granted.filter_map(move |((place, slot), keeper)| Some((*place as usize, awaited(keeper?, *slot)?)))

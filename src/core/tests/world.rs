@@ -5,9 +5,10 @@ mod event;
 
 use std::{collections::BTreeMap, sync::Arc};
 
+use crate::resource::Pending;
 use crate::{
-    Amount, Answer, Ask, Birth, Claim, Claims, Condensed, Has, HolderKind, Lease, Millis, Now, Pending, Priority,
-    Release, Request, Resource, Settings, Source, Sum, Supply, Term, Workspace, invariant,
+    Amount, Answer, Ask, Birth, Claim, Claims, Condensed, Has, HolderKind, Lease, Millis, Now, Priority, Release,
+    Request, Resource, Settings, Source, Sum, Supply, Term, Workspace, invariant,
     invariant::Violation,
     tests::peers::{Peers, next_term},
 };

@@ -1,7 +1,8 @@
 //! What a master has promised, the next one keeps; and what is not promised yet does not leave.
 
 use super::*;
-use crate::{Ceiling, Changes, Inherited, Pending, Term};
+use crate::resource::Pending;
+use crate::{Ceiling, Changes, Inherited, Term};
 
 const UNTIL: u64 = 90_000;
 

@@ -6,7 +6,8 @@ use super::{
     Failure, Transcript,
     words::{number, time},
 };
-use crate::{Amount, Birth, Changes, Pending, Resource, Term, tests::world::birth};
+use crate::resource::Pending;
+use crate::{Amount, Birth, Changes, Resource, Term, tests::world::birth};
 
 impl Transcript {
     /// What the log is told before the answers leave, or besides.
