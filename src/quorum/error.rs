@@ -65,22 +65,22 @@ pub enum ProposeError {
         most: u64,
     },
     /// The promises do not follow the stored ones: a bug in the proposing code. Nothing was stored.
-    #[error("promises about {resource:?} of term {got} come too late, term {newest} has promised since")]
-    OlderTerm {
+    #[error("promises about {resource:?} of epoch {got} come too late, epoch {newest} has promised since")]
+    OlderEpoch {
         /// Which resource.
         resource: Arc<str>,
-        /// The newest term that has promised anything.
+        /// The newest epoch that has promised anything.
         newest: u64,
-        /// The term of the change.
+        /// The epoch of the change.
         got: u64,
     },
     /// The promises do not follow the stored ones: a bug in the proposing code. Nothing was stored.
-    #[error("change {got} about {resource:?} of term {term} is out of order, {expected} would be next")]
+    #[error("change {got} about {resource:?} of epoch {epoch} is out of order, {expected} would be next")]
     Gap {
         /// Which resource.
         resource: Arc<str>,
-        /// The term of the change.
-        term: u64,
+        /// The epoch of the change.
+        epoch: u64,
         /// The number that would have been applied.
         expected: u64,
         /// The number of the change.

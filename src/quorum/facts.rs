@@ -8,7 +8,7 @@ use std::{
     sync::Arc,
 };
 
-use leaseway_core::{Assigned, Changes, HolderKind, Load, Millis, PoolMemory, PoolNotes, Promises, Term};
+use leaseway_core::{Assigned, Changes, Epoch, HolderKind, Load, Millis, PoolMemory, PoolNotes, Promises};
 use serde::{Deserialize, Serialize};
 
 use crate::stored::{self, StoredAssignment, StoredBook, StoredFacts, StoredPortion, StoredRefusal};
@@ -30,12 +30,12 @@ pub enum Fact {
         /// What.
         changes: Changes,
     },
-    /// A resource is gone, and with it what this term and those before it promised. What a later one promised stays.
+    /// A resource is gone, and with it what this epoch and those before it promised. What a later one promised stays.
     ForgetPromises {
         /// Which.
         resource: Arc<str>,
         /// The life that has ended.
-        term: Term,
+        epoch: Epoch,
     },
     /// A part of a resource is assigned to a holder, in place of an earlier assignment.
     Assignment {
@@ -121,7 +121,7 @@ struct Listening {
 struct Book {
     promises: Promises,
     /// The same as in `promises`, so that the next changes can be checked before any are applied.
-    newest: Option<(Term, u64)>,
+    newest: Option<(Epoch, u64)>,
 }
 
 impl Facts {
@@ -215,7 +215,7 @@ impl Facts {
     /// Whether all promises of a proposal would be accepted in order. Each book checks its own changes, but one by one,
     /// and the first change of a proposal must not be applied if the second is refused.
     fn check(&self, facts: &[Fact]) -> Result<(), StoredRefusal> {
-        let mut ahead: BTreeMap<&Arc<str>, Option<(Term, u64)>> = BTreeMap::new();
+        let mut ahead: BTreeMap<&Arc<str>, Option<(Epoch, u64)>> = BTreeMap::new();
         for fact in facts {
             match fact {
                 Fact::Promises { resource, changes } => {
@@ -223,10 +223,10 @@ impl Facts {
                         ahead.entry(resource).or_insert_with(|| self.books.get(resource).and_then(|book| book.newest));
                     *newest = Some(follows(resource, *newest, changes)?);
                 }
-                Fact::ForgetPromises { resource, term } => {
+                Fact::ForgetPromises { resource, epoch } => {
                     let newest =
                         ahead.entry(resource).or_insert_with(|| self.books.get(resource).and_then(|book| book.newest));
-                    *newest = newest.filter(|(newest, _)| newest > term);
+                    *newest = newest.filter(|(newest, _)| newest > epoch);
                 }
                 Fact::Configuration(_)
                 | Fact::Assignment { .. }
@@ -245,10 +245,10 @@ impl Facts {
             Fact::Promises { resource, changes } => {
                 let book = self.books.entry(Arc::clone(resource)).or_default();
                 book.promises.apply(changes, now).expect("checked: the change follows the last one");
-                book.newest = Some((changes.term, changes.number));
+                book.newest = Some((changes.epoch, changes.number));
             }
-            Fact::ForgetPromises { resource, term } => {
-                if self.books.get(resource).is_some_and(|book| book.newest.is_none_or(|(newest, _)| newest <= *term)) {
+            Fact::ForgetPromises { resource, epoch } => {
+                if self.books.get(resource).is_some_and(|book| book.newest.is_none_or(|(newest, _)| newest <= *epoch)) {
                     self.books.remove(resource);
                 }
             }
@@ -347,17 +347,21 @@ impl Facts {
 }
 
 /// The newest change after `changes`, if they directly follow `newest`.
-fn follows(resource: &Arc<str>, newest: Option<(Term, u64)>, changes: &Changes) -> Result<(Term, u64), StoredRefusal> {
-    let (term, got) = (changes.term, changes.number);
+fn follows(
+    resource: &Arc<str>,
+    newest: Option<(Epoch, u64)>,
+    changes: &Changes,
+) -> Result<(Epoch, u64), StoredRefusal> {
+    let (epoch, got) = (changes.epoch, changes.number);
     let expected = match newest {
-        Some((newest, _)) if term < newest => {
-            return Err(StoredRefusal::OlderTerm { resource: Arc::clone(resource), newest: newest.0, got: term.0 });
+        Some((newest, _)) if epoch < newest => {
+            return Err(StoredRefusal::OlderEpoch { resource: Arc::clone(resource), newest: newest.0, got: epoch.0 });
         }
-        Some((newest, last)) if term == newest => last.saturating_add(1),
+        Some((newest, last)) if epoch == newest => last.saturating_add(1),
         _ => 1,
     };
     if got != expected {
-        return Err(StoredRefusal::Gap { resource: Arc::clone(resource), term: term.0, expected, got });
+        return Err(StoredRefusal::Gap { resource: Arc::clone(resource), epoch: epoch.0, expected, got });
     }
-    Ok((term, got))
+    Ok((epoch, got))
 }

@@ -129,8 +129,10 @@ impl From<StoredRefusal> for ProposeError {
     fn from(refusal: StoredRefusal) -> ProposeError {
         match refusal {
             StoredRefusal::Deposed => ProposeError::Deposed,
-            StoredRefusal::OlderTerm { resource, newest, got } => ProposeError::OlderTerm { resource, newest, got },
-            StoredRefusal::Gap { resource, term, expected, got } => ProposeError::Gap { resource, term, expected, got },
+            StoredRefusal::OlderEpoch { resource, newest, got } => ProposeError::OlderEpoch { resource, newest, got },
+            StoredRefusal::Gap { resource, epoch, expected, got } => {
+                ProposeError::Gap { resource, epoch, expected, got }
+            }
         }
     }
 }

@@ -4,8 +4,8 @@
 use std::sync::Arc;
 
 use leaseway_core::{
-    Amount, Assigned, Ceiling, Changes, HolderKind, Load, Millis, NotedBalance, NotedCost, PoolClock, PoolNotes,
-    Record, Term, Token,
+    Amount, Assigned, Ceiling, Changes, Epoch, HolderKind, Load, Millis, NotedBalance, NotedCost, PoolClock, PoolNotes,
+    Record, Token,
 };
 use serde::{Deserialize, Serialize};
 
@@ -19,7 +19,7 @@ use crate::{
 pub(crate) enum StoredFact {
     Configuration(Configuration),
     Promises { resource: Arc<str>, changes: StoredChanges },
-    ForgetPromises { resource: Arc<str>, term: u64 },
+    ForgetPromises { resource: Arc<str>, epoch: u64 },
     Assignment(StoredAssignment),
     Listen { length: u64 },
     Load { resource: Arc<str>, load: Option<StoredPortion> },
@@ -80,7 +80,7 @@ pub(crate) enum StoredPortion {
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub(crate) struct StoredChanges {
-    term: u64,
+    epoch: u64,
     number: u64,
     ceilings: Vec<StoredCeiling>,
     horizon: Option<u64>,
@@ -98,14 +98,14 @@ pub(crate) struct StoredCeiling {
 pub(crate) enum StoredRefusal {
     /// Another reign had begun.
     Deposed,
-    OlderTerm {
+    OlderEpoch {
         resource: Arc<str>,
         newest: u64,
         got: u64,
     },
     Gap {
         resource: Arc<str>,
-        term: u64,
+        epoch: u64,
         expected: u64,
         got: u64,
     },
@@ -183,8 +183,8 @@ impl From<&Fact> for StoredFact {
             Fact::Promises { resource, changes } => {
                 StoredFact::Promises { resource: Arc::clone(resource), changes: changes.into() }
             }
-            Fact::ForgetPromises { resource, term } => {
-                StoredFact::ForgetPromises { resource: Arc::clone(resource), term: term.0 }
+            Fact::ForgetPromises { resource, epoch } => {
+                StoredFact::ForgetPromises { resource: Arc::clone(resource), epoch: epoch.0 }
             }
             Fact::Assignment { resource, kind, holder, assigned } => {
                 StoredFact::Assignment(StoredAssignment::new(resource, *kind, holder, *assigned))
@@ -208,8 +208,8 @@ impl From<&StoredFact> for Fact {
             StoredFact::Promises { resource, changes } => {
                 Fact::Promises { resource: Arc::clone(resource), changes: changes.into() }
             }
-            StoredFact::ForgetPromises { resource, term } => {
-                Fact::ForgetPromises { resource: Arc::clone(resource), term: Term(*term) }
+            StoredFact::ForgetPromises { resource, epoch } => {
+                Fact::ForgetPromises { resource: Arc::clone(resource), epoch: Epoch(*epoch) }
             }
             StoredFact::Assignment(assignment) => Fact::Assignment {
                 resource: Arc::clone(&assignment.resource),
@@ -283,7 +283,7 @@ impl From<StoredPortion> for Load {
 impl From<&Changes> for StoredChanges {
     fn from(changes: &Changes) -> StoredChanges {
         StoredChanges {
-            term: changes.term.0,
+            epoch: changes.epoch.0,
             number: changes.number,
             ceilings: changes.ceilings.iter().map(StoredCeiling::from).collect(),
             horizon: changes.horizon.map(|horizon| horizon.0),
@@ -294,7 +294,7 @@ impl From<&Changes> for StoredChanges {
 impl From<&StoredChanges> for Changes {
     fn from(changes: &StoredChanges) -> Changes {
         Changes {
-            term: Term(changes.term),
+            epoch: Epoch(changes.epoch),
             number: changes.number,
             ceilings: changes.ceilings.iter().map(Ceiling::from).collect(),
             horizon: changes.horizon.map(Millis),
@@ -323,17 +323,17 @@ impl StoredBook {
     pub(crate) fn new(resource: Arc<str>, record: &Record) -> StoredBook {
         StoredBook {
             resource,
-            newest: record.newest.map(|(term, number)| (term.0, number)),
-            horizons: record.horizons.iter().map(|(term, length)| (term.0, length.0)).collect(),
-            ceilings: record.ceilings.iter().map(|(ceiling, term)| (ceiling.into(), term.0)).collect(),
+            newest: record.newest.map(|(epoch, number)| (epoch.0, number)),
+            horizons: record.horizons.iter().map(|(epoch, length)| (epoch.0, length.0)).collect(),
+            ceilings: record.ceilings.iter().map(|(ceiling, epoch)| (ceiling.into(), epoch.0)).collect(),
         }
     }
 
     pub(crate) fn record(&self) -> Record {
         Record {
-            newest: self.newest.map(|(term, number)| (Term(term), number)),
-            horizons: self.horizons.iter().map(|(term, length)| (Term(*term), Millis(*length))).collect(),
-            ceilings: self.ceilings.iter().map(|(ceiling, term)| (ceiling.into(), Term(*term))).collect(),
+            newest: self.newest.map(|(epoch, number)| (Epoch(epoch), number)),
+            horizons: self.horizons.iter().map(|(epoch, length)| (Epoch(*epoch), Millis(*length))).collect(),
+            ceilings: self.ceilings.iter().map(|(ceiling, epoch)| (ceiling.into(), Epoch(*epoch))).collect(),
         }
     }
 }

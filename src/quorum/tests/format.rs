@@ -5,7 +5,7 @@
 use std::{collections::BTreeMap, fs, path::PathBuf, sync::Arc};
 
 use leaseway_core::{
-    Amount, Assigned, Ceiling, Changes, HolderKind, Load, Millis, NotedBalance, NotedCost, PoolClock, PoolNotes, Term,
+    Amount, Assigned, Ceiling, Changes, Epoch, HolderKind, Load, Millis, NotedBalance, NotedCost, PoolClock, PoolNotes,
     Token,
 };
 use openraft::{CommittedLeaderId, EntryPayload, Membership, Vote};
@@ -33,7 +33,7 @@ fn facts() -> Vec<Fact> {
     let vouched = |kind, assigned| Fact::Assignment { resource: "pool".into(), kind, holder: "one".into(), assigned };
     let ceiling = |kind, id: &str, amount| Ceiling { kind, id: id.into(), amount: Amount::clamped(amount) };
     let changes = Changes {
-        term: Term(5 << 22),
+        epoch: Epoch(5 << 22),
         number: 1,
         ceilings: vec![ceiling(HolderKind::Client, "client", 12.5), ceiling(HolderKind::Node, "node", 300.0)],
         horizon: Some(Millis(60_000)),
@@ -41,7 +41,7 @@ fn facts() -> Vec<Fact> {
     vec![
         Fact::Configuration(configuration("resources: []")),
         Fact::Promises { resource: "mysql".into(), changes },
-        Fact::ForgetPromises { resource: "gone".into(), term: Term(9) },
+        Fact::ForgetPromises { resource: "gone".into(), epoch: Epoch(9) },
         vouched(HolderKind::Client, Some(Assigned::Capacity(Amount::clamped(2.0)))),
         vouched(HolderKind::Node, Some(Assigned::Share(0.25))),
         vouched(HolderKind::Client, None),

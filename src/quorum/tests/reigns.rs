@@ -5,7 +5,7 @@ use std::sync::{
     atomic::{AtomicU64, Ordering},
 };
 
-use leaseway_core::{Amount, Assigned, Ceiling, Changes, HolderKind, Load, Millis, Term};
+use leaseway_core::{Amount, Assigned, Ceiling, Changes, Epoch, HolderKind, Load, Millis};
 
 use crate::{
     Clock, Fact, Facts, Mastership, ProposeError, Reign, Settings,
@@ -35,9 +35,9 @@ fn a_shorter_confirmation_takes_nothing_back() {
     assert!(reign.extend(Millis(20), Millis(60)) && reign.holds(Millis(99)));
 }
 
-fn promises(term: u64, number: u64, client: &str, amount: f64) -> Fact {
+fn promises(epoch: u64, number: u64, client: &str, amount: f64) -> Fact {
     let ceiling = Ceiling { kind: HolderKind::Client, id: client.into(), amount: Amount::clamped(amount) };
-    let changes = Changes { term: Term(term), number, ceilings: vec![ceiling], horizon: Some(Millis(1000)) };
+    let changes = Changes { epoch: Epoch(epoch), number, ceilings: vec![ceiling], horizon: Some(Millis(1000)) };
     Fact::Promises { resource: "r".into(), changes }
 }
 
@@ -52,14 +52,14 @@ fn a_proposal_is_applied_as_a_whole_or_not_at_all() {
         (result, facts.record(Millis(0)))
     };
     apply(reign, &[promises(4, 1, "a", 1.0), promises(4, 2, "b", 1.0)]).0.expect("in order");
-    let gap = StoredRefusal::Gap { resource: "r".into(), term: 4, expected: 4, got: 5 };
+    let gap = StoredRefusal::Gap { resource: "r".into(), epoch: 4, expected: 4, got: 5 };
     assert_eq!(apply(reign, &[assigned("x", 1.0), promises(4, 3, "a", 2.0), promises(4, 5, "a", 2.0)]).0, Err(gap));
-    let older = StoredRefusal::OlderTerm { resource: "r".into(), newest: 4, got: 3 };
+    let older = StoredRefusal::OlderEpoch { resource: "r".into(), newest: 4, got: 3 };
     assert_eq!(apply(reign, &[said("text"), promises(3, 1, "a", 2.0)]).0, Err(older));
     assert_eq!(apply(reign - 1, &[said("text")]).0, Err(StoredRefusal::Deposed));
     assert_eq!(apply(reign + 1, &[said("text")]).0, Err(StoredRefusal::Deposed));
     // A resource that is forgotten begins anew, within a proposal too; promises of a later epoch stay.
-    let forget = |term| Fact::ForgetPromises { resource: "r".into(), term: Term(term) };
+    let forget = |epoch| Fact::ForgetPromises { resource: "r".into(), epoch: Epoch(epoch) };
     apply(reign, &[forget(3), promises(4, 3, "a", 2.0)]).0.expect("it stayed");
     apply(reign, &[forget(4), promises(2, 1, "a", 2.0)]).0.expect("it was forgotten");
     let vouched = |kind, assigned| Fact::Assignment { resource: "r".into(), kind, holder: "y".into(), assigned };

@@ -9,7 +9,7 @@
 
 use std::{sync::Arc, time::Duration};
 
-use leaseway_core::{Changes, PoolNotes, Term};
+use leaseway_core::{Changes, Epoch, PoolNotes};
 use leaseway_quorum::{Fact, ProposeError, Quorum, Reign};
 use tokio::{sync::mpsc, time::Instant};
 
@@ -59,8 +59,8 @@ impl Scribe {
     }
 
     /// Nobody holds anything of this resource any more. Should that get lost, the peers keep an empty book.
-    pub(super) fn forget(&self, reign: &Reign, resource: &Arc<str>, term: Term) {
-        self.put(reign, Fact::ForgetPromises { resource: Arc::clone(resource), term }, None);
+    pub(super) fn forget(&self, reign: &Reign, resource: &Arc<str>, epoch: Epoch) {
+        self.put(reign, Fact::ForgetPromises { resource: Arc::clone(resource), epoch }, None);
     }
 
     fn put(&self, reign: &Reign, fact: Fact, receipt: Option<Receipt>) {

@@ -1,7 +1,7 @@
 //! When a resource is asked for hints, on a clock that the tests move.
 
 use leaseway_core::{
-    Amount, Answer, Ask, Birth, Claim, Claims, HolderKind, Kind, Now, Request, Settings, Term, Workspace,
+    Amount, Answer, Ask, Birth, Claim, Claims, Epoch, HolderKind, Kind, Now, Request, Settings, Workspace,
 };
 
 use super::*;
@@ -26,7 +26,7 @@ impl Desk {
             core: Resource::new(Birth {
                 source: leaseway_core::Source::Own,
                 settings,
-                term: Term(1),
+                epoch: Epoch(1),
                 since: Millis(0),
                 learning_until,
                 inherited: None,

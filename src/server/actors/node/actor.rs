@@ -4,7 +4,7 @@
 use std::sync::{Arc, atomic::AtomicUsize};
 
 use actix::{Actor, Addr, ArbiterHandle, Context, Handler, Message, dev::SendError};
-use leaseway_core::{Amount, Birth, Inherited, Kind, Millis, Repository, Settings, Source, Term};
+use leaseway_core::{Amount, Birth, Epoch, Inherited, Kind, Millis, Repository, Settings, Source};
 use leaseway_quorum::{Mastership, Reign};
 use tokio::sync::{oneshot, watch};
 
@@ -56,7 +56,7 @@ pub(super) struct NodeActor {
     seed: u64,
     next_arbiter: usize,
     generation: u64,
-    last_term: u64,
+    last_epoch: u64,
     holders: Arc<AtomicUsize>,
     /// When this node became master; learning mode counts from here.
     since: Millis,
@@ -132,7 +132,7 @@ impl NodeActor {
             seed: start.seed,
             next_arbiter: 0,
             generation: 0,
-            last_term: 0,
+            last_epoch: 0,
             holders: Arc::default(),
             turns: Turns::start(),
             memory: start.memory.map(|memory| {
@@ -235,7 +235,7 @@ impl NodeActor {
         let (inherited, scribe) = self.inherit(&id);
         let birth = Birth {
             source: if upward.is_some() { Source::Parent } else { Source::Own },
-            term: self.next_term(inherited.as_ref().and_then(|inherited| inherited.newest)),
+            epoch: self.next_epoch(inherited.as_ref().and_then(|inherited| inherited.newest)),
             since: self.since,
             learning_until,
             max_holders: self.limits.clients_per_resource,
@@ -286,11 +286,11 @@ impl NodeActor {
 
     /// Terms only rise: they count milliseconds since the epoch, with room for four million tokens in each. Over
     /// restarts of the process they rise because time does; a clock that was set back shows where promises are kept.
-    fn next_term(&mut self, before: Option<Term>) -> Term {
-        let now = self.clock.unix_ms().saturating_mul(Inherited::TERMS_APART);
-        let before = before.map_or(0, |term| term.0).max(self.last_term);
-        self.last_term = now.max(before.saturating_add(Inherited::TERMS_APART));
-        Term(self.last_term)
+    fn next_epoch(&mut self, before: Option<Epoch>) -> Epoch {
+        let now = self.clock.unix_ms().saturating_mul(Inherited::EPOCHS_APART);
+        let before = before.map_or(0, |epoch| epoch.0).max(self.last_epoch);
+        self.last_epoch = now.max(before.saturating_add(Inherited::EPOCHS_APART));
+        Epoch(self.last_epoch)
     }
 
     fn ended(&mut self, id: &Arc<str>, generation: u64, ctx: &mut Context<Self>) {

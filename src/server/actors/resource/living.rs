@@ -11,7 +11,7 @@ use std::{
     task::Waker,
 };
 
-use leaseway_core::{Counters, Millis, Resource, Term};
+use leaseway_core::{Counters, Epoch, Millis, Resource};
 use leaseway_quorum::Reign;
 
 use super::{
@@ -55,7 +55,7 @@ pub(super) struct Living {
     limits: Arc<Limits>,
     /// Requests that have no answer yet.
     pub(super) queued: Arc<AtomicUsize>,
-    term: Term,
+    epoch: Epoch,
     pub(super) reign: Option<Reign>,
     writing: Option<Writing>,
     /// What metrics have been told.
@@ -131,7 +131,7 @@ impl Living {
         let now = start.clock.at();
         let mut actor = Living {
             queued,
-            term: start.birth.term,
+            epoch: start.birth.epoch,
             reign: start.reign,
             writing: start.scribe.map(|scribe| Writing {
                 scribe,
@@ -356,7 +356,7 @@ impl Living {
         if is_noted && now.since(since) >= Millis::from_secs(self.limits.idle_secs) {
             self.end.retired.store(true, Ordering::Release);
             if let (Some(writing), Some(reign)) = (&self.writing, &self.reign) {
-                writing.scribe.forget(reign, &self.id, self.term);
+                writing.scribe.forget(reign, &self.id, self.epoch);
             }
             self.over = true;
         }
