@@ -11,7 +11,6 @@
 
 mod actor;
 mod driver;
-mod notices;
 mod report;
 mod settings;
 #[cfg(test)]
@@ -23,12 +22,9 @@ use std::{sync::Arc, time::Duration};
 use tokio::task::JoinSet;
 
 use self::driver::Driver;
+pub(super) use self::report::Board;
 pub use self::report::UplinkReport;
-pub(super) use self::{
-    notices::{Notice, Notices},
-    report::Board,
-};
-use super::node::Directory;
+use super::{directory::Directory, notices::Notices};
 use crate::{clock::Clock, metrics};
 
 /// Where the capacity of a node comes from.

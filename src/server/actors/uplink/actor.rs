@@ -9,7 +9,7 @@ use leaseway_client::{
 };
 use leaseway_core::{Condensed, Millis, Supply};
 
-use super::notices::Notice;
+use super::super::notices::Notice;
 
 /// Only the driver sends, one message after the other.
 pub(super) const MAILBOX: usize = 4;

@@ -25,12 +25,12 @@ use tonic::Status;
 use super::{
     Surroundings,
     actor::{Landed, Send, Standing, Turn, Turned, UplinkActor},
-    notices::Notice,
     settings::Instructed,
     wire::{self, Parsed},
 };
 use crate::{
-    actors::resource::{Command, worth_telling},
+    actors::{notices::Notice, resource::Command},
+    logging::worth_logging,
     metrics::{self, Asked},
 };
 
@@ -297,7 +297,7 @@ impl Driver {
 
     fn failed(&self, error: String) {
         let failures = self.around.board.read().map_or(0, |report| u64::from(report.failures));
-        if worth_telling(failures, failures + 1) {
+        if worth_logging(failures, failures + 1) {
             tracing::warn!(parent = %error, "the parent could not be asked");
         }
         self.around.board.write(|report| report.last_error = Some(error));

@@ -216,7 +216,7 @@ fn with_parent<F: Future<Output = ()>>(says: Says, limits: Limits, test: impl Fn
                 clock: Clock::start(),
                 arbiters: arbiters.iter().map(Arbiter::handle).collect(),
                 seed: 1,
-                memory: None,
+                membership: None,
                 parent: Some(Parent { node: "leaf".into(), addresses: vec![fake.0.address.as_str().into()] }),
             },
             || {},

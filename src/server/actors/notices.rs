@@ -9,23 +9,23 @@ use tokio::sync::Notify;
 
 /// Something that the uplink should know.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(in super::super) enum Notice {
+pub(super) enum Notice {
     /// This resource has come to life, or the parent should hear of it before it is asked anyway.
     Asks(Arc<str>),
-    /// It is needed no more: nobody holds anything of it.
+    /// It is needed no more: no holder has anything of it.
     Retired(Arc<str>),
 }
 
-/// Notices that nobody has read yet.
+/// Notices that the uplink has not read yet.
 #[derive(Debug, Default)]
-pub(in super::super) struct Notices {
+pub(super) struct Notices {
     unread: Mutex<Vec<Notice>>,
     wake: Notify,
 }
 
 impl Notices {
-    pub(in super::super) fn post(&self, notice: Notice) {
-        self.unread.lock().expect("nobody panics while holding the list").push(notice);
+    pub(super) fn post(&self, notice: Notice) {
+        self.unread.lock().expect("nothing panics while the list is held").push(notice);
         self.wake.notify_one();
     }
 
@@ -35,6 +35,6 @@ impl Notices {
     }
 
     pub(super) fn take(&self) -> Vec<Notice> {
-        std::mem::take(&mut *self.unread.lock().expect("nobody panics while holding the list"))
+        std::mem::take(&mut *self.unread.lock().expect("nothing panics while the list is held"))
     }
 }

@@ -1,11 +1,11 @@
 //! Carries what resources promise, and what pools want to be remembered, to the peers: one entry of the log for
 //! everything that waits.
 //!
-//! Writings are proposed in the order in which they come, one batch after the other: while one is under way the next
-//! gathers, so that the log grows with time and not with requests. The first after a quiet moment goes at once; where
-//! one follows the other there is a pause between them, because an entry costs all peers about the same whatever is in
-//! it. No actor and no mailbox: a resource must be able to write whatever else is going on, and what it may have under
-//! way is bounded by the requests that it may have waiting.
+//! Group commit: proposals are made in the order in which they come, one batch after the other; while one is under way
+//! the next gathers, so that the log grows with time and not with requests. The first after a quiet moment goes at
+//! once; where one follows the other there is a pause between them, because an entry costs all peers about the same,
+//! however little is in it. No actor and no mailbox: a resource must be able to write at any time, and what it may have
+//! under way is bounded by the requests that it may have waiting.
 
 use std::{sync::Arc, time::Duration};
 
@@ -13,11 +13,11 @@ use leaseway_core::{Changes, PoolNotes, Term};
 use leaseway_quorum::{Fact, ProposeError, Quorum, Reign};
 use tokio::{sync::mpsc, time::Instant};
 
-use super::resource::Receipt;
+use super::commit::CommitGuard;
 use crate::metrics;
 
-/// Writings of one entry, and the bytes that they may have together: all peers have to get it within a heartbeat. A
-/// single writing may have more.
+/// Proposals of one entry, and the bytes that they may have together: all peers have to get it within a heartbeat. A
+/// single proposal may have more.
 const BATCH: usize = 1024;
 const BATCH_BYTES: usize = 256 << 10;
 /// After an entry a busy master rests for so many times as long as it took, within these bounds. Measured with three
@@ -29,56 +29,56 @@ const REST_MOST: Duration = Duration::from_millis(20);
 const CEILING_BYTES: usize = 32;
 
 /// Something for the log.
-struct Writing {
+struct Proposal {
     reign: Reign,
     fact: Fact,
-    /// For whoever waits for it.
-    receipt: Option<Receipt>,
+    /// Told when it is stored.
+    guard: Option<CommitGuard>,
 }
 
-/// Takes writings.
+/// Takes proposals.
 #[derive(Debug, Clone)]
-pub(super) struct Scribe(mpsc::UnboundedSender<Writing>);
+pub(super) struct PromiseWriter(mpsc::UnboundedSender<Proposal>);
 
-impl Scribe {
-    /// What `reign` has decided is written for as long as there is anybody who could.
-    pub(super) fn start(quorum: Quorum) -> Scribe {
-        let (queue, writings) = mpsc::unbounded_channel();
-        actix_rt::spawn(write(quorum, writings));
-        Scribe(queue)
+impl PromiseWriter {
+    /// Goes on for as long as there is a resource that could write.
+    pub(super) fn start(quorum: Quorum) -> PromiseWriter {
+        let (queue, proposals) = mpsc::unbounded_channel();
+        actix_rt::spawn(write(quorum, proposals));
+        PromiseWriter(queue)
     }
 
     /// What a resource promises.
-    pub(super) fn promise(&self, reign: &Reign, resource: &Arc<str>, changes: Changes, receipt: Receipt) {
-        self.put(reign, Fact::Promises { resource: Arc::clone(resource), changes }, Some(receipt));
+    pub(super) fn promise(&self, reign: &Reign, resource: &Arc<str>, changes: Changes, guard: CommitGuard) {
+        self.put(reign, Fact::Promises { resource: Arc::clone(resource), changes }, Some(guard));
     }
 
     /// What a pool wants to be remembered.
-    pub(super) fn note(&self, reign: &Reign, resource: &Arc<str>, notes: PoolNotes, receipt: Receipt) {
-        self.put(reign, Fact::Pool { resource: Arc::clone(resource), notes: Box::new(notes) }, Some(receipt));
+    pub(super) fn note(&self, reign: &Reign, resource: &Arc<str>, notes: PoolNotes, guard: CommitGuard) {
+        self.put(reign, Fact::Pool { resource: Arc::clone(resource), notes: Box::new(notes) }, Some(guard));
     }
 
-    /// Nobody holds anything of this resource any more. Should that get lost, the peers keep an empty book.
+    /// This resource is held by no one any more. Should that get lost, the peers keep an empty book.
     pub(super) fn forget(&self, reign: &Reign, resource: &Arc<str>, term: Term) {
         self.put(reign, Fact::ForgetPromises { resource: Arc::clone(resource), term }, None);
     }
 
-    fn put(&self, reign: &Reign, fact: Fact, receipt: Option<Receipt>) {
-        // If nobody takes it any more, the server is stopping: the receipt is dropped with it and says so.
-        let _ = self.0.send(Writing { reign: reign.clone(), fact, receipt });
+    fn put(&self, reign: &Reign, fact: Fact, guard: Option<CommitGuard>) {
+        // If the task is gone, the server is stopping: the guard is dropped with the proposal and says so.
+        let _ = self.0.send(Proposal { reign: reign.clone(), fact, guard });
     }
 }
 
-async fn write(quorum: Quorum, mut writings: mpsc::UnboundedReceiver<Writing>) {
+async fn write(quorum: Quorum, mut proposals: mpsc::UnboundedReceiver<Proposal>) {
     let mut batch = Vec::with_capacity(BATCH);
     let mut next = Instant::now();
-    while writings.recv_many(&mut batch, BATCH).await > 0 {
+    while proposals.recv_many(&mut batch, BATCH).await > 0 {
         if Instant::now() < next {
             tokio::time::sleep_until(next).await;
             while batch.len() < BATCH
-                && let Ok(writing) = writings.try_recv()
+                && let Ok(proposal) = proposals.try_recv()
             {
-                batch.push(writing);
+                batch.push(proposal);
             }
         }
         while !batch.is_empty() {
@@ -91,16 +91,16 @@ async fn write(quorum: Quorum, mut writings: mpsc::UnboundedReceiver<Writing>) {
 }
 
 /// How many of the first fit into one entry: those of one reign, and not too many.
-fn together(batch: &[Writing]) -> usize {
+fn together(batch: &[Proposal]) -> usize {
     let mut bytes = 0;
-    let fits = |writing: &&Writing| {
-        bytes += writing.bytes();
-        writing.reign.term() == batch[0].reign.term() && bytes <= BATCH_BYTES
+    let fits = |proposal: &&Proposal| {
+        bytes += proposal.bytes();
+        proposal.reign.term() == batch[0].reign.term() && bytes <= BATCH_BYTES
     };
     batch.iter().take_while(fits).count().max(1)
 }
 
-impl Writing {
+impl Proposal {
     /// Nearly.
     fn bytes(&self) -> usize {
         match &self.fact {
@@ -118,14 +118,14 @@ impl Writing {
     }
 }
 
-/// One entry for writings of one reign.
-async fn propose(quorum: &Quorum, writings: Vec<Writing>) {
-    let Some(reign) = writings.first().map(|writing| writing.reign.clone()) else { return };
-    let (facts, receipts): (Vec<Fact>, Vec<_>) =
-        writings.into_iter().map(|writing| (writing.fact, writing.receipt)).unzip();
+/// One entry for proposals of one reign.
+async fn propose(quorum: &Quorum, proposals: Vec<Proposal>) {
+    let Some(reign) = proposals.first().map(|proposal| proposal.reign.clone()) else { return };
+    let (facts, guards): (Vec<Fact>, Vec<_>) =
+        proposals.into_iter().map(|proposal| (proposal.fact, proposal.guard)).unzip();
     metrics::promises_written(facts.iter().filter(|fact| !matches!(fact, Fact::Pool { .. })).count());
     match quorum.propose(&reign, facts).await {
-        Ok(()) => receipts.into_iter().flatten().for_each(Receipt::confirm),
+        Ok(()) => guards.into_iter().flatten().for_each(CommitGuard::confirm),
         Err(ProposeError::Deposed) => tracing::debug!(term = reign.term(), "what was to be promised comes too late"),
         Err(error) => tracing::warn!(term = reign.term(), %error, "the peers did not take what was to be promised"),
     }
