@@ -3,20 +3,12 @@
 //! A list and a wake-up instead of messages, so that nothing is lost to a full mailbox. A resource is on it once until
 //! it is condensed, so it is as long as there are resources.
 
-use std::sync::{Arc, Mutex};
+use std::sync::Mutex;
 
+use leaseway_engine::uplink::Notice;
 use tokio::sync::Notify;
 
-/// Something that the uplink should know.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(in super::super) enum Notice {
-    /// This resource has come to life, or the parent should hear of it before it is asked anyway.
-    Asks(Arc<str>),
-    /// It is needed no more: nobody holds anything of it.
-    Retired(Arc<str>),
-}
-
-/// Notices that nobody has read yet.
+/// Notices that have not been read yet.
 #[derive(Debug, Default)]
 pub(in super::super) struct Notices {
     unread: Mutex<Vec<Notice>>,
@@ -25,7 +17,7 @@ pub(in super::super) struct Notices {
 
 impl Notices {
     pub(in super::super) fn post(&self, notice: Notice) {
-        self.unread.lock().expect("nobody panics while holding the list").push(notice);
+        self.unread.lock().expect("no panic while the list is locked").push(notice);
         self.wake.notify_one();
     }
 
@@ -35,6 +27,6 @@ impl Notices {
     }
 
     pub(super) fn take(&self) -> Vec<Notice> {
-        std::mem::take(&mut *self.unread.lock().expect("nobody panics while holding the list"))
+        std::mem::take(&mut *self.unread.lock().expect("no panic while the list is locked"))
     }
 }
