@@ -3,18 +3,10 @@
 //! A list and a wake-up instead of messages, so that nothing is lost to a full mailbox. A resource is on it once until
 //! it is condensed, so it is as long as there are resources.
 
-use std::sync::{Arc, Mutex};
+use std::sync::Mutex;
 
+use leaseway_engine::uplink::Notice;
 use tokio::sync::Notify;
-
-/// Something that the uplink should know.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Notice {
-    /// This resource has come to life, or the parent should hear of it before it is asked anyway.
-    Asks(Arc<str>),
-    /// It is needed no more: no holder has anything of it.
-    Retired(Arc<str>),
-}
 
 /// Notices that the uplink has not read yet.
 #[derive(Debug, Default)]

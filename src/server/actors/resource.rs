@@ -27,7 +27,7 @@ use actix::{Actor, ActorContext as _, ArbiterHandle, Handler, Message};
 use leaseway_core::{
     FreeKey, HolderReport, Millis, PoolReport, PromiseReport, Request, Resource, ResourceReport, Term,
 };
-use leaseway_engine::{Effects, Ended, ResourceEngine, Setup};
+use leaseway_engine::{Effects, Ended, ResourceEngine, Setup, uplink::Notice};
 use tokio::sync::oneshot;
 
 use self::{
@@ -45,7 +45,7 @@ use super::{
     commit::{Commit, CommitProgress},
     config_in_force::ConfigInForce,
     note_turns::NoteTurn,
-    notices::{Notice, Notices},
+    notices::Notices,
     promise_writer::PromiseWriter,
 };
 use crate::subscribers::Subscribers;

@@ -4,14 +4,13 @@ use std::sync::Arc;
 
 use actix::{Addr, AsyncContext as _, Context, dev::SendError};
 use leaseway_core::{Amount, Birth, Inherited, Kind, Millis, Settings, Source, Term};
-use leaseway_engine::{Lineage, Setup};
+use leaseway_engine::{Lineage, Setup, uplink::Notice};
 use leaseway_quorum::Reign;
 
 use super::{
     super::{
         directory::{NotMaster, Role},
         note_turns::NoteTurn,
-        notices::Notice,
         promise_writer::PromiseWriter,
         resource::{self, HoldersShare, ResourceHandle, World},
     },

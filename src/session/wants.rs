@@ -1,6 +1,6 @@
 //! What a client asks for, of one resource.
 
-use crate::{pool::Usage, session::Demand};
+use crate::{messages::Demand, pool::Usage};
 
 /// The demand of a client.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]

@@ -12,18 +12,17 @@ use tonic::transport::{Channel, Endpoint};
 /// and its requests. Servers bound the streams of a connection, commonly at 1024 or at 100.
 const USES_PER_CONNECTION: usize = 96;
 
-/// A pool of connections by address. Clones share it. Every [`Client`](crate::Client) has one of its own unless
-/// [`Builder::transport`](crate::Builder::transport) says otherwise; a process with thousands of clients should share
-/// one.
+/// A pool of connections by address. Clones share it. Every client has one of its own unless its builder is given
+/// another; a process with thousands of clients should share one.
 #[derive(Clone, Default)]
 pub struct Transport {
     by_address: Arc<Mutex<ByAddress>>,
 }
 
-/// Connections of which somebody may still hold on.
+/// Connections, as long as they are in use.
 type ByAddress = HashMap<Arc<str>, Vec<Weak<Connection>>>;
 
-/// A connection, open for as long as somebody uses it.
+/// A connection, open for as long as it is in use.
 pub struct Connection {
     /// Where to, as `host:port`.
     pub address: Arc<str>,
@@ -54,7 +53,7 @@ impl Transport {
         Ok(connection)
     }
 
-    /// Nobody shall be given this connection any more: it did not answer in time, so it may be dead without knowing it.
+    /// Gives this connection out no more: it did not answer in time, so it may be dead without knowing it.
     pub fn distrust(&self, connection: &Arc<Connection>) {
         let mut by_address = self.by_address.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(connections) = by_address.get_mut(&connection.address) {
@@ -113,7 +112,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn distrust_is_of_one_connection_and_addresses_that_nobody_uses_are_forgotten() {
+    async fn distrust_is_of_one_connection_and_unused_addresses_are_forgotten() {
         let transport = Transport::new();
         let address: Arc<str> = "127.0.0.1:1".into();
         let first = transport.connection(&address).expect("an address");

@@ -7,7 +7,7 @@ use leaseway_proto::push::{Hint, WatchRequest, push_client::PushClient};
 use tokio::time::{Duration, Instant};
 use tonic::{Code, Status, Streaming};
 
-use crate::transport::Connection;
+use super::transport::Connection;
 
 /// The pause after a stream has ended or could not be had; it doubles up to [`PAUSE_MAX`].
 const PAUSE_FIRST: Duration = Duration::from_secs(1);
@@ -179,7 +179,7 @@ async fn open(connection: Arc<Connection>, request: WatchRequest) -> Result<Stre
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::Transport;
+    use crate::grpc::Transport;
 
     fn hints() -> Hints {
         Hints::new(Listener::Client("me".into()))

@@ -1,19 +1,23 @@
-//! Between the session and the messages of the protocol. What a server sends is checked here: a malformed part is left
-//! out and told, never believed. Child nodes ask with other messages; what those share with these is public.
+//! Between the session of a client and the messages of the protocol. What a server sends is checked here: a malformed
+//! part is left out and told, never believed. Child nodes ask with other messages, and share the rest.
 
 use std::{sync::Arc, time::Duration};
 
 use leaseway_core::Millis;
 use leaseway_proto::doorman as wire;
+use tonic::Status;
 
+use super::driver::Reply;
 use crate::{
     endpoint,
+    lease::{Lease, Wire},
+    messages::{Ask, Given, Release},
     pool::{LONGEST_BURST, PoolState, Standing},
-    session::{Ask, Given, Lease, Release, Wire},
     wants::Wants,
 };
 
-pub(crate) fn get_capacity(client: &str, asks: Vec<Ask<Wants>>) -> wire::GetCapacityRequest {
+/// Asks for what a client wants.
+pub fn get_capacity(client: &str, asks: Vec<Ask<Wants>>) -> wire::GetCapacityRequest {
     let resource = asks.into_iter().map(|ask| wire::ResourceRequest {
         resource_id: Some(ask.id.to_string()),
         priority: Some(ask.demand.priority),
@@ -52,7 +56,7 @@ pub fn release_capacity(client: &str, releases: Vec<Release>) -> wire::ReleaseCa
 
 /// The leases of an answer, and the names of those that make no sense. `sent` is when the request left, since the
 /// epoch.
-pub(crate) fn given(answer: Vec<wire::ResourceResponse>, sent: Duration) -> (Vec<Given>, Vec<String>) {
+pub fn given(answer: Vec<wire::ResourceResponse>, sent: Duration) -> (Vec<Given>, Vec<String>) {
     let mut malformed = Vec::new();
     let given = answer.into_iter().filter_map(|response| {
         let id: Arc<str> = response.resource_id.as_deref().unwrap_or_default().into();
@@ -66,7 +70,7 @@ pub(crate) fn given(answer: Vec<wire::ResourceResponse>, sent: Duration) -> (Vec
 }
 
 /// Where the client stands in the pools of an answer; nothing for what is no pool.
-pub(crate) fn pools(answer: &[wire::ResourceResponse]) -> Vec<(Arc<str>, Option<PoolState>)> {
+pub fn pools(answer: &[wire::ResourceResponse]) -> Vec<(Arc<str>, Option<PoolState>)> {
     let place = |response: &wire::ResourceResponse| {
         Some((response.resource_id.as_deref()?.into(), response.pool.as_ref().map(pool)))
     };
@@ -74,7 +78,7 @@ pub(crate) fn pools(answer: &[wire::ResourceResponse]) -> Vec<(Arc<str>, Option<
 }
 
 /// At what priorities the server counts this client; nothing for what it does not say.
-pub(crate) fn priorities(answer: &[wire::ResourceResponse]) -> Vec<(Arc<str>, i64)> {
+pub fn priorities(answer: &[wire::ResourceResponse]) -> Vec<(Arc<str>, i64)> {
     answer.iter().filter_map(|response| Some((response.resource_id.as_deref()?.into(), response.priority?))).collect()
 }
 
@@ -112,27 +116,46 @@ pub fn lease(id: &Arc<str>, lease: &wire::Lease, safe: Option<f64>, sent: Durati
     })
 }
 
-/// Why nothing was answered, if something was wrong with what was asked or there was no room for it: to whom asks that
-/// is as if the request had been refused.
-pub fn refusal(problems: &[wire::Problem], answered: usize) -> Option<tonic::Status> {
+/// What the answer to a request for capacity says as a whole: that another server is the master, that everything was
+/// refused, or what `answer` makes of it.
+pub fn reply<A>(
+    mastership: Option<wire::Mastership>,
+    problems: &[wire::Problem],
+    answered: usize,
+    answer: impl FnOnce() -> A,
+) -> Result<Reply<A>, Status> {
+    match refusal(problems, answered) {
+        Some(refusal) => Err(refusal),
+        None => Ok(elsewhere(mastership).map_or_else(|| Reply::Master(answer()), Reply::Elsewhere)),
+    }
+}
+
+/// What the answer to a release says.
+pub fn released<A>(response: wire::ReleaseCapacityResponse, answer: A) -> Reply<A> {
+    elsewhere(response.mastership).map_or(Reply::Master(answer), Reply::Elsewhere)
+}
+
+/// Why nothing was answered, if something was wrong with what was asked or there was no room for it: the request then
+/// counts as refused.
+fn refusal(problems: &[wire::Problem], answered: usize) -> Option<Status> {
     let passes = |reason: &str| matches!(reason, "too_soon" | "not_yet");
     let problem = problems.iter().find(|problem| !passes(problem.reason()))?;
     let message = problem.message();
     let refused = match problem.reason() {
-        "bad_value" | "bad_id" => tonic::Status::invalid_argument(message),
-        _ => tonic::Status::resource_exhausted(message),
+        "bad_value" | "bad_id" => Status::invalid_argument(message),
+        _ => Status::resource_exhausted(message),
     };
     (answered == 0).then_some(refused)
 }
 
-/// Whether an answer says that somebody else has to be asked, and whom, if that is known: the presence of a mastership
-/// is the only sign of "I am not the master".
-pub fn elsewhere(mastership: Option<wire::Mastership>) -> Option<Option<String>> {
+/// Whether another server has to be asked, and which, if that is known: the presence of a mastership is the only sign
+/// of "I am not the master".
+fn elsewhere(mastership: Option<wire::Mastership>) -> Option<Option<String>> {
     mastership.map(|mastership| mastership.master_address.filter(|address| !address.is_empty()))
 }
 
 /// The peers that an answer names, without those that can be none.
-pub(crate) fn peers(answer: &wire::DiscoveryResponse) -> Vec<Arc<str>> {
+pub fn peers(answer: &wire::DiscoveryResponse) -> Vec<Arc<str>> {
     answer.endpoint.iter().filter_map(|peer| endpoint::parse(peer).ok().map(Arc::from)).collect()
 }
 
@@ -221,7 +244,7 @@ mod tests {
     #[test]
     fn has_echoes_what_came_to_the_letter() {
         let (given, _) = given(vec![response(Some(given_for(Some(60_000))))], Duration::ZERO);
-        let lease = crate::session::Lease {
+        let lease = crate::Lease {
             capacity: crate::Capacity::of(7.5),
             end: Millis(1),
             refresh: given[0].refresh,
@@ -243,7 +266,7 @@ mod tests {
         let ask = |has| Ask { id: "r".into(), demand, has };
         let (given, _) =
             given(vec![response(Some(wire::Lease { capacity: Some(5.0), ..given_for(None) }))], Duration::ZERO);
-        let lease = crate::session::Lease {
+        let lease = crate::Lease {
             capacity: crate::Capacity::of(5.0),
             end: Millis(1),
             refresh: given[0].refresh,

@@ -2,10 +2,12 @@
 
 use std::sync::Arc;
 
-use leaseway_core::Millis;
+use leaseway_core::{Condensed, Millis};
 
-use super::lease::{Lease, Wire};
-use crate::Capacity;
+use crate::{
+    capacity::Capacity,
+    lease::{Lease, Wire},
+};
 
 /// What is asked for, of one resource.
 pub trait Demand: Clone {
@@ -13,6 +15,18 @@ pub trait Demand: Clone {
     fn is_urgent(&self, asked: &Self) -> bool;
     /// All of it, as a number: what optimistic mode uses.
     fn amount(&self) -> f64;
+}
+
+/// What a child node asks for: what its holders want together.
+impl Demand for Condensed {
+    /// Resources say themselves when their parent should hear of them early.
+    fn is_urgent(&self, _: &Condensed) -> bool {
+        false
+    }
+
+    fn amount(&self) -> f64 {
+        self.claims.iter().map(|claim| claim.wants.get()).sum()
+    }
 }
 
 /// Something to send.
@@ -90,6 +104,6 @@ pub enum Basis {
     Unknown,
     /// There is a live lease.
     Lease,
-    /// The lease has ended, or none could be had: the [`Mode`](super::Mode) decides.
+    /// The lease has ended, or none could be had: the [`Mode`](crate::Mode) decides.
     Fallback,
 }

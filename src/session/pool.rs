@@ -6,8 +6,9 @@
 //!
 //! Nothing is counted or sent where the server has not said that the resource is a pool: others have no use for it.
 
+use std::time::Duration;
+
 use leaseway_core::Millis;
-use tokio::time::Duration;
 
 /// Where this client stands in a pool.
 #[derive(Debug, Clone, PartialEq)]

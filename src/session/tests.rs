@@ -5,8 +5,11 @@ mod releases;
 mod steps;
 mod world;
 
-use super::*;
-use crate::wants::Wants;
+use std::sync::Arc;
+
+use leaseway_core::Millis;
+
+use crate::*;
 
 const MODE: Mode = Mode::Safe;
 

@@ -159,6 +159,6 @@ proptest! {
             let Some(outgoing) = session.poll(now) else { break };
             session.answered(now, outgoing.number, vec![]);
         }
-        prop_assert!(session.is_idle(), "{} are left", session.leaving.len());
+        prop_assert!(session.is_idle(), "{session:?}");
     }
 }

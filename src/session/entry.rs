@@ -2,7 +2,11 @@
 
 use leaseway_core::Millis;
 
-use super::*;
+use crate::{
+    capacity::Capacity,
+    lease::{Lease, Mode},
+    messages::{Basis, Demand, Usable},
+};
 
 #[derive(Debug)]
 pub(super) struct Entry<D> {

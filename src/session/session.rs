@@ -18,14 +18,6 @@
 //! Deliberately absent: the wire, the clock, limiters. [`Session::poll`] says what to send, the caller sends it and
 //! reports what came back with [`Session::answered`], [`Session::redirected`] or [`Session::failed`].
 
-mod entry;
-mod lease;
-mod messages;
-mod pace;
-mod route;
-#[cfg(test)]
-mod tests;
-
 use std::{collections::BTreeMap, sync::Arc};
 
 use leaseway_core::{
@@ -33,13 +25,14 @@ use leaseway_core::{
     planted::{self, Fault},
 };
 
-use self::{entry::Entry, pace::GAP, route::Route};
-pub use self::{
-    lease::{Lease, Mode, Wire},
-    messages::{Ask, Basis, Body, Demand, Given, Outgoing, Release, Usable},
-    pace::Pace,
+use crate::{
+    capacity::Capacity,
+    entry::Entry,
+    lease::{Lease, Mode},
+    messages::{Ask, Body, Demand, Given, Outgoing, Release, Usable},
+    pace::{GAP, Pace},
+    route::Route,
 };
-use crate::Capacity;
 
 /// What a session is made of.
 #[derive(Debug, Clone)]

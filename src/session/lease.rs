@@ -2,7 +2,7 @@
 
 use leaseway_core::Millis;
 
-use crate::Capacity;
+use crate::capacity::Capacity;
 
 /// A lease at its holder.
 #[derive(Debug, Clone, Copy, PartialEq)]
