@@ -121,8 +121,8 @@ mod tests {
 # TYPE leaseway_quorum_appended_total counter
 leaseway_quorum_appended_total{kind=\"a b\"} 5
 leaseway_quorum_appended_total{kind=\"c\"} 2
-# TYPE leaseway_quorum_term gauge
-leaseway_quorum_term 7
+# TYPE leaseway_reign gauge
+leaseway_reign 7
 # TYPE leaseway_requests_total counter
 leaseway_requests_total 9
 ";

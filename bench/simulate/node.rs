@@ -4,8 +4,8 @@
 use std::{collections::VecDeque, sync::Arc};
 
 use leaseway_core::{
-    Answer, Assigned, Birth, Changes, Hint, HolderKind, Inherited, Millis, PoolMemory, Promises, Request, Resource,
-    Source, Sum, Term, Workspace, invariant, invariant::Violation,
+    Answer, Assigned, Birth, Changes, Epoch, Hint, HolderKind, Inherited, Millis, PoolMemory, Promises, Request,
+    Resource, Source, Sum, Workspace, invariant, invariant::Violation,
 };
 
 use super::{
@@ -139,7 +139,7 @@ impl World<'_> {
             settings,
             source: if up.is_some() { Source::Parent } else { Source::Own },
             // Above all that those before it may have given.
-            term: Term((1 << 40) + u64::from(life) * Inherited::TERMS_APART),
+            epoch: Epoch((1 << 40) + u64::from(life) * Inherited::EPOCHS_APART),
             since: now,
             learning_until,
             inherited,

@@ -64,4 +64,4 @@ pub use settings::{SafeCapacity, Settings};
 pub use supply::{Condensed, Source, Supply, UsageBelow};
 pub use template::{Repository, Template};
 pub use time::{Millis, Now};
-pub use token::{Term, Token};
+pub use token::{Epoch, Token};

@@ -2,7 +2,7 @@
 //! promised by a master before this one. What promises are, see [`crate::promises`].
 //!
 //! A holder that inherits a ceiling counts as holding it, until it proves by a token that it knows a lease of this
-//! term, or until the inherited horizon has passed. What it wants is unknown before it has asked: it is taken to want
+//! epoch, or until the inherited horizon has passed. What it wants is unknown before it has asked: it is taken to want
 //! as much.
 
 mod horizons;
@@ -11,7 +11,7 @@ mod keeper;
 use std::sync::Arc;
 
 use super::Resource;
-use crate::{Amount, Changes, Claim, Claims, Inherited, Millis, Sum, Term, ledger::Holder};
+use crate::{Amount, Changes, Claim, Claims, Epoch, Inherited, Millis, Sum, ledger::Holder};
 
 pub(super) use keeper::Keeper;
 
@@ -49,15 +49,15 @@ struct Bounds {
     lease: Millis,
 }
 
-/// The term of a life: above all that it inherits.
-pub(super) fn begin_term(term: Term, inherited: Option<&Inherited>) -> Term {
+/// The epoch of a life: above all that it inherits.
+pub(super) fn begin_epoch(epoch: Epoch, inherited: Option<&Inherited>) -> Epoch {
     let least = match inherited {
         // The first token must not be the one that stands for what is inherited.
         Some(Inherited { newest: None, .. }) => 1,
-        Some(Inherited { newest: Some(newest), .. }) => newest.0.saturating_add(Inherited::TERMS_APART),
+        Some(Inherited { newest: Some(newest), .. }) => newest.0.saturating_add(Inherited::EPOCHS_APART),
         None => 0,
     };
-    Term(term.0.max(least))
+    Epoch(epoch.0.max(least))
 }
 
 impl Resource {
@@ -94,7 +94,7 @@ impl Resource {
 
     /// Begins with what masters before this one have promised.
     pub(super) fn inherit(&mut self, inherited: Inherited) {
-        self.keeper = Some(Box::new(Keeper::new(self.tokens.term(), inherited.until)));
+        self.keeper = Some(Box::new(Keeper::new(self.tokens.epoch(), inherited.until)));
         for (ceiling, until) in inherited.ceilings {
             let slot = self.ledger.insert(ceiling.kind, Arc::clone(&ceiling.id));
             if let Some(pool) = &mut self.pool {

@@ -7,8 +7,8 @@ mod parking;
 use std::collections::HashSet;
 
 use leaseway_core::{
-    Amount, Answer, Ask, Assigned, Birth, Claim, Claims, HolderKind, Inherited, Kind, Load, Millis, Now, PoolNotes,
-    Release, Request, Settings, Source, Term,
+    Amount, Answer, Ask, Assigned, Birth, Claim, Claims, Epoch, HolderKind, Inherited, Kind, Load, Millis, Now,
+    PoolNotes, Release, Request, Settings, Source,
 };
 
 use super::*;
@@ -52,7 +52,7 @@ impl World {
         let birth = Birth {
             settings: Settings::new(Kind::FairShare, Amount::clamped(100.0)),
             source,
-            term: Term(1),
+            epoch: Epoch(1),
             since: Millis(0),
             learning_until: Millis(0),
             inherited,

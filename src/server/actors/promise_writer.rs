@@ -9,7 +9,7 @@
 
 use std::{sync::Arc, time::Duration};
 
-use leaseway_core::{Changes, PoolNotes, Term};
+use leaseway_core::{Changes, Epoch, PoolNotes};
 use leaseway_quorum::{Fact, ProposeError, Quorum, Reign};
 use tokio::{sync::mpsc, time::Instant};
 
@@ -59,8 +59,8 @@ impl PromiseWriter {
     }
 
     /// This resource is held by no one any more. Should that get lost, the peers keep an empty book.
-    pub(super) fn forget(&self, reign: &Reign, resource: &Arc<str>, term: Term) {
-        self.put(reign, Fact::ForgetPromises { resource: Arc::clone(resource), term }, None);
+    pub(super) fn forget(&self, reign: &Reign, resource: &Arc<str>, epoch: Epoch) {
+        self.put(reign, Fact::ForgetPromises { resource: Arc::clone(resource), epoch }, None);
     }
 
     fn put(&self, reign: &Reign, fact: Fact, guard: Option<CommitGuard>) {
@@ -95,7 +95,7 @@ fn together(batch: &[Proposal]) -> usize {
     let mut bytes = 0;
     let fits = |proposal: &&Proposal| {
         bytes += proposal.bytes();
-        proposal.reign.term() == batch[0].reign.term() && bytes <= BATCH_BYTES
+        proposal.reign.number() == batch[0].reign.number() && bytes <= BATCH_BYTES
     };
     batch.iter().take_while(fits).count().max(1)
 }
@@ -126,7 +126,7 @@ async fn propose(quorum: &Quorum, proposals: Vec<Proposal>) {
     metrics::promises_written(facts.iter().filter(|fact| !matches!(fact, Fact::Pool { .. })).count());
     match quorum.propose(&reign, facts).await {
         Ok(()) => guards.into_iter().flatten().for_each(CommitGuard::confirm),
-        Err(ProposeError::Deposed) => tracing::debug!(term = reign.term(), "what was to be promised comes too late"),
-        Err(error) => tracing::warn!(term = reign.term(), %error, "the peers did not take what was to be promised"),
+        Err(ProposeError::Deposed) => tracing::debug!(reign = reign.number(), "what was to be promised comes too late"),
+        Err(error) => tracing::warn!(reign = reign.number(), %error, "the peers did not take what was to be promised"),
     }
 }

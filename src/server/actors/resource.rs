@@ -25,7 +25,7 @@ use std::{
 
 use actix::{Actor, ActorContext as _, ArbiterHandle, Handler, Message};
 use leaseway_core::{
-    FreeKey, HolderReport, Millis, PoolReport, PromiseReport, Request, Resource, ResourceReport, Term,
+    Epoch, FreeKey, HolderReport, Millis, PoolReport, PromiseReport, Request, Resource, ResourceReport,
 };
 use leaseway_engine::{Effects, Ended, ResourceEngine, Setup, uplink::Notice};
 use tokio::sync::oneshot;
@@ -146,7 +146,7 @@ impl Drop for End {
 pub(super) struct ResourceActor {
     engine: ResourceEngine<Ticket>,
     world: World,
-    term: Term,
+    epoch: Epoch,
     promises: Option<(PromiseWriter, Arc<CommitProgress>)>,
     notes: Option<Notes>,
     notices: Option<Arc<Notices>>,
@@ -257,11 +257,11 @@ impl ResourceActor {
         let progress = |writer| (writer, Arc::new(CommitProgress::notifying(shared.attention.called())));
         let promises = promises.map(progress);
         shared.end.tell = Some(on_end);
-        let term = setup.birth.term;
+        let epoch = setup.birth.epoch;
         let mut actor = ResourceActor {
             template: if notices.is_some() { Some(PARENT.into()) } else { config.template_of(&world.id) },
             config_version: config.version,
-            term,
+            epoch,
             engine: ResourceEngine::new(setup, world.moment(), &mut turn.effects),
             promises,
             notes: notes.map(|(writer, turn)| Notes { writer, turn, progress: Arc::default(), newest: 0 }),
@@ -395,7 +395,7 @@ impl ResourceActor {
         if ended == Ended::Retired {
             self.shared.end.retired.store(true, Ordering::Release);
             if let (Some((writer, _)), Some(reign)) = (&self.promises, &self.world.reign) {
-                writer.forget(reign, &self.world.id, self.term);
+                writer.forget(reign, &self.world.id, self.epoch);
             }
         }
     }

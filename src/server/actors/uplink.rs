@@ -21,8 +21,8 @@ use std::{sync::Arc, time::Duration};
 
 use tokio::task::JoinSet;
 
-pub use self::report::UplinkReport;
 pub(super) use self::report::Board;
+pub use self::report::UplinkReport;
 use super::{directory::Directory, notices::Notices};
 use crate::{clock::Clock, metrics};
 

@@ -5,7 +5,7 @@
 use std::collections::BTreeMap;
 
 use leaseway_core::{
-    self as core, Amount, Answer, Birth, Claim, HolderKind, Kind as Algorithm, Now, Request, Resource, Term, Token,
+    self as core, Amount, Answer, Birth, Claim, Epoch, HolderKind, Kind as Algorithm, Now, Request, Resource, Token,
     Workspace,
 };
 use proptest::prelude::*;
@@ -54,7 +54,7 @@ impl World {
         let birth = Birth {
             source: leaseway_core::Source::Own,
             settings: how,
-            term: Term(1),
+            epoch: Epoch(1),
             since: Millis(0),
             learning_until: Millis(0),
             inherited: None,

@@ -64,7 +64,7 @@ pub(super) struct NodeActor {
     pub(super) seed: u64,
     pub(super) next_arbiter: usize,
     pub(super) generation: u64,
-    pub(super) last_term: u64,
+    pub(super) last_epoch: u64,
     pub(super) holders: Arc<AtomicUsize>,
     /// When this node became master; learning mode counts from here.
     pub(super) since: Millis,
@@ -148,7 +148,7 @@ impl NodeActor {
             seed: start.seed,
             next_arbiter: 0,
             generation: 0,
-            last_term: 0,
+            last_epoch: 0,
             holders: Arc::default(),
             note_turns: NoteTurns::start(),
             membership: start.membership.map(|membership| {

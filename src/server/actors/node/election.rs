@@ -72,11 +72,11 @@ impl NodeActor {
 
     fn win(&mut self, reign: Reign) {
         if let Role::Master(Some(before)) = self.shared.directory.role()
-            && before.term() == reign.term()
+            && before.number() == reign.number()
         {
             return;
         }
-        tracing::info!(term = reign.term(), "this peer is the master now");
+        tracing::info!(reign = reign.number(), "this peer is the master now");
         self.set_role(Role::Master(Some(reign)));
     }
 
@@ -122,7 +122,7 @@ impl NodeActor {
         ctx.spawn(wrap_future(told).map(move |told, node: &mut NodeActor, _| {
             // Meanwhile another may have won.
             if let (Ok(reign), Mastership::Master(current)) = (told, &node.mastership)
-                && current.term() == reign.term()
+                && current.number() == reign.number()
             {
                 node.win(reign);
             }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use actix::{Addr, AsyncContext as _, Context, dev::SendError};
-use leaseway_core::{Amount, Birth, Inherited, Kind, Millis, Settings, Source, Term};
+use leaseway_core::{Amount, Birth, Epoch, Inherited, Kind, Millis, Settings, Source};
 use leaseway_engine::{Lineage, Setup, uplink::Notice};
 use leaseway_quorum::Reign;
 
@@ -121,7 +121,7 @@ impl NodeActor {
         let (inherited, promises) = self.inherit(&id);
         let birth = Birth {
             source: if has_parent { Source::Parent } else { Source::Own },
-            term: self.next_term(inherited.as_ref().and_then(|inherited| inherited.newest)),
+            epoch: self.next_epoch(inherited.as_ref().and_then(|inherited| inherited.newest)),
             since: self.since,
             learning_until,
             max_holders: self.limits.clients_per_resource,
@@ -178,13 +178,13 @@ impl NodeActor {
         (Some(inherited.unwrap_or_default()), Some(writer.clone()))
     }
 
-    /// Terms only rise: they count milliseconds since the epoch, with room for four million tokens in each. Over
+    /// Epochs only rise: they count milliseconds since the epoch, with room for four million tokens in each. Over
     /// restarts of the process they rise because time does; a clock that was set back shows where promises are kept.
-    fn next_term(&mut self, before: Option<Term>) -> Term {
-        let now = self.clock.unix_ms().saturating_mul(Inherited::TERMS_APART);
-        let before = before.map_or(0, |term| term.0).max(self.last_term);
-        self.last_term = now.max(before.saturating_add(Inherited::TERMS_APART));
-        Term(self.last_term)
+    fn next_epoch(&mut self, before: Option<Epoch>) -> Epoch {
+        let now = self.clock.unix_ms().saturating_mul(Inherited::EPOCHS_APART);
+        let before = before.map_or(0, |epoch| epoch.0).max(self.last_epoch);
+        self.last_epoch = now.max(before.saturating_add(Inherited::EPOCHS_APART));
+        Epoch(self.last_epoch)
     }
 }
 

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use leaseway_core::{Millis, Promises, Term};
+use leaseway_core::{Epoch, Millis, Promises};
 use leaseway_quorum::{Fact, Quorum, Reign};
 
 use super::{super::directory::Directory, actor::NodeActor};
@@ -40,7 +40,7 @@ impl NodeActor {
 /// over.
 fn ended(quorum: &Quorum, directory: &Directory, now: Millis) -> Vec<Fact> {
     let over = |promises: &Promises| promises.iter().all(|(_, until)| until <= now);
-    let books: Vec<(Arc<str>, Option<Term>)> = quorum.read(|facts| {
+    let books: Vec<(Arc<str>, Option<Epoch>)> = quorum.read(|facts| {
         let named = facts.promised().map(|resource| (resource, facts.promises(resource)));
         let ended = named.filter(|(_, promises)| promises.is_some_and(over));
         let newest = ended.map(|(resource, promises)| (Arc::clone(resource), promises.and_then(Promises::newest)));
@@ -48,7 +48,7 @@ fn ended(quorum: &Quorum, directory: &Directory, now: Millis) -> Vec<Fact> {
     });
     let forgotten = books.into_iter().filter(|(resource, _)| directory.get(resource).is_none());
     let mut facts: Vec<Fact> = forgotten
-        .map(|(resource, newest)| Fact::ForgetPromises { resource, term: newest.unwrap_or(Term(0)) })
+        .map(|(resource, newest)| Fact::ForgetPromises { resource, epoch: newest.unwrap_or(Epoch(0)) })
         .collect();
     facts.extend(ended_pools(quorum, directory, now));
     if quorum.read(|facts| facts.listen_until()).is_some_and(|until| until <= now) {
