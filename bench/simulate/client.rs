@@ -2,13 +2,10 @@
 
 use std::sync::Arc;
 
-use leaseway_client::{
-    Wants as Asked,
-    session::{self, Basis, Body, Given, Mode, Outgoing, Pace, Session, Wire},
-};
 use leaseway_core::{
     self as core, Amount, Claim, Claims, Has, HolderKind, Lease, Millis, News, Request, Token, invariant::Violation,
 };
+use leaseway_session::{self as session, Basis, Body, Given, Mode, Outgoing, Pace, Session, Wants as Asked, Wire};
 
 use super::{
     mail::{Letter, Mail, Party, Reply, Said, Sender},
@@ -108,17 +105,12 @@ impl World<'_> {
     }
 
     fn session(&self, node: usize, seed: u64) -> Session<Asked> {
-        Session::new(self.session_settings(node, seed))
-    }
-
-    /// How whoever asks `node` does that.
-    pub(super) fn session_settings(&self, node: usize, seed: u64) -> session::Settings {
-        session::Settings {
+        Session::new(session::Settings {
             endpoints: self.nodes[node].endpoints.clone(),
             pace: Pace { deadline: self.network.deadline(), ..Pace::default() },
             resources_per_request: 1,
             seed,
-        }
+        })
     }
 
     /// It wants so much from now on.

@@ -1,15 +1,12 @@
-//! Child nodes: the real uplink to their parents, what it brings down, and who waits for that.
+//! Child nodes: the real uplink to their parents, what it brings down, and the requests that wait for that.
 
 use std::sync::Arc;
 
-use leaseway_client::{
-    session::{self, Body, Outgoing},
-    uplink::{Granted, Uplink},
-};
 use leaseway_core::{
-    Amount, Ask, Claim, Claims, Condensed, HolderKind, Millis, News, Release, Request, Supplied, Token, Usage,
-    UsageBelow, invariant::Violation,
+    Amount, Ask, Claim, Claims, HolderKind, Millis, News, Release, Request, Supplied, Token, invariant::Violation,
 };
+use leaseway_engine::uplink::{Aggregate, Granted, Lent, Notice, ParentReply, UplinkEngine, UplinkInput};
+use leaseway_session::{Body, Outgoing, Pace, Settings};
 
 use super::{
     client::{given, has},
@@ -23,8 +20,8 @@ const PATIENCE: Millis = Millis(1_000);
 
 /// What a master of a child node has besides the resource.
 pub(super) struct Up {
-    uplink: Uplink,
-    /// Who has asked before there was anything to give.
+    uplink: UplinkEngine,
+    /// Requests that came before there was anything to give.
     parked: Vec<(Sender, Request)>,
     /// When it will be woken next, if that is known.
     woken_at: Option<Millis>,
@@ -32,7 +29,7 @@ pub(super) struct Up {
 
 #[cfg(feature = "planted")]
 impl Up {
-    /// See [`Uplink::remembered`].
+    /// See [`UplinkEngine::remembered`].
     pub(super) fn remembered(&self, now: Millis) -> Vec<(Arc<str>, leaseway_core::Supply)> {
         self.uplink.remembered(now)
     }
@@ -43,9 +40,15 @@ impl World<'_> {
     pub(super) fn uplink(&mut self, index: usize) -> Option<Up> {
         let parent = self.plan.tree.nodes[index].parent?;
         let seed = self.rng.u64(..);
-        let mut uplink = Uplink::new(self.session_settings(parent, seed));
-        uplink.want(self.now, &self.resource);
+        let settings = UplinkEngine::settings(self.nodes[parent].endpoints.clone(), seed);
+        let pace = Pace { deadline: self.network.deadline(), ..settings.pace };
+        let mut uplink = UplinkEngine::new(Settings { pace, ..settings });
+        uplink.run(self.now, [self.asks()]);
         Some(Up { uplink, parked: Vec::new(), woken_at: None })
+    }
+
+    fn asks(&self) -> UplinkInput {
+        UplinkInput::Notice(Notice::Asks(Arc::clone(&self.resource)))
     }
 
     /// The uplink of this life, if there still is one.
@@ -64,50 +67,46 @@ impl World<'_> {
     }
 
     pub(super) fn hint_node(&mut self, index: usize) {
-        let (now, node) = (self.now, &mut self.nodes[index]);
-        if let Some(up) = node.master.as_mut().and_then(|master| master.up.as_mut()) {
-            up.uplink.hint(now, &self.resource);
+        let (now, hint) = (self.now, UplinkInput::Hinted(Some(vec![self.resource.to_string()])));
+        if let Some(up) = self.nodes[index].master.as_mut().and_then(|master| master.up.as_mut()) {
+            up.uplink.run(now, [hint]);
             self.step_node(index);
         }
     }
 
     pub(super) fn answer_node(&mut self, index: usize, reply: Reply) -> Result<(), Violation> {
-        let (now, life) = (self.now, reply.life);
-        let master = match &reply.what {
-            Said::Elsewhere(Some(peer)) => Some(Arc::clone(&self.nodes[reply.from].endpoints[usize::from(*peer)])),
-            _ => None,
-        };
-        let (resource, with_terms) = (Arc::clone(&self.resource), self.plan.scenario.terms);
-        let Some(Up { uplink, .. }) = self.up(index, life) else { return Ok(()) };
-        match reply.what {
+        let (now, life, number) = (self.now, reply.life, reply.number);
+        let reply = match reply.what {
             Said::Supplied(supplied) => {
                 let Supplied { lease, terms, settings } = *supplied;
-                let terms = if with_terms { terms } else { Vec::new() };
-                let granted = Granted { given: given(&resource, &lease), terms };
-                let supplies = uplink.answered(now, reply.number, vec![granted]);
-                for (_, supply) in supplies.into_iter().flatten() {
-                    let settings = settings.clone().of_child();
-                    let Some(master) = self.master(index, life) else { break };
-                    master.own_end = Some(supply.until);
-                    master.resource.configure(settings);
-                    master.resource.supply(supply);
-                }
-                self.unpark(index)?;
-                self.look(index);
+                let terms = if self.plan.scenario.terms { terms } else { Vec::new() };
+                ParentReply::Granted(vec![Granted { given: given(&self.resource, &lease), terms, settings }])
             }
-            Said::Granted(_) | Said::Nothing => {
-                uplink.answered(now, reply.number, Vec::new());
+            Said::Granted(_) | Said::Nothing => ParentReply::Granted(Vec::new()),
+            Said::Elsewhere(peer) => {
+                let endpoint = |peer| self.nodes[reply.from].endpoints[usize::from(peer)].to_string();
+                ParentReply::Elsewhere(peer.map(endpoint))
             }
-            Said::Elsewhere(_) => {
-                uplink.redirected(now, reply.number, master.as_deref());
-            }
+        };
+        let Some(master) = self.master(index, life) else { return Ok(()) };
+        let Some(up) = &mut master.up else { return Ok(()) };
+        let lent = up.uplink.run(now, [UplinkInput::Ended { number, reply }]).lent;
+        let is_supplied = !lent.is_empty();
+        for Lent { supply, settings, .. } in lent {
+            master.own_end = Some(supply.until);
+            master.resource.configure(settings);
+            master.resource.supply(supply);
+        }
+        if is_supplied {
+            self.unpark(index)?;
+            self.look(index);
         }
         self.ask_early(index);
         self.step_node(index);
         Ok(())
     }
 
-    /// Whether somebody has to wait for the node's first supply: then it does.
+    /// Whether a request has to wait for the node's first supply: then it does.
     pub(super) fn park(&mut self, index: usize, from: Sender, request: &Request) -> bool {
         let (now, node) = (self.now, &mut self.nodes[index]);
         let Some(master) = node.master.as_mut().filter(|master| master.resource.awaits_supply()) else { return false };
@@ -117,7 +116,7 @@ impl World<'_> {
         true
     }
 
-    /// Those who have waited are served, as far as there is anything to serve them from.
+    /// Requests that have waited are served, as far as there is anything to serve them from.
     pub(super) fn unpark(&mut self, index: usize) -> Result<(), Violation> {
         let up = self.nodes[index].master.as_mut().and_then(|master| master.up.as_mut());
         let parked = up.map_or_else(Vec::new, |up| std::mem::take(&mut up.parked));
@@ -130,12 +129,12 @@ impl World<'_> {
 
     /// After anything that may have changed what is wanted or held below.
     pub(super) fn ask_early(&mut self, index: usize) {
-        let now = self.now;
+        let (now, asks) = (self.now, self.asks());
         let Some(master) = self.nodes[index].master.as_mut().filter(|_| self.plan.scenario.push) else { return };
         if let Some(up) = &mut master.up
             && master.resource.asks_early()
         {
-            up.uplink.hint(now, &self.resource);
+            up.uplink.run(now, [asks]);
             self.step_node(index);
         }
     }
@@ -145,29 +144,30 @@ impl World<'_> {
         let (now, node) = (self.now, &mut self.nodes[index]);
         let Some(master) = &mut node.master else { return };
         let Some(up) = &mut master.up else { return };
-        let due = up.uplink.due(now);
-        let condensed = due.into_iter().map(|id| (id, master.resource.condense(now)));
-        let outgoing = up.uplink.poll(now, condensed);
-        if let Some(wake) = up.uplink.wake(now) {
+        let mut effects = up.uplink.run(now, []);
+        if let Some(due) = effects.condense {
+            let condensed = due.into_iter().map(|id| (id, master.resource.condense(now))).collect();
+            effects = up.uplink.run(now, [UplinkInput::Condensed(condensed)]);
+        }
+        if let Some(wake) = effects.wake {
             let wake = wake.max(now.plus(Millis(1)));
             if up.woken_at.is_none_or(|earlier| wake < earlier) {
                 up.woken_at = Some(wake);
                 self.queue.put(wake, Event::WakeNode { node: index, life: node.life });
             }
         }
-        if let Some(outgoing) = outgoing {
+        if let Some(outgoing) = effects.send {
             self.post_up(index, outgoing);
         }
     }
 
-    fn post_up(&mut self, index: usize, outgoing: Outgoing<Condensed>) {
+    fn post_up(&mut self, index: usize, outgoing: Outgoing<Aggregate>) {
         let Some(parent) = self.plan.tree.nodes[index].parent else { return };
         let (party, name) = (Party::Node(index), Arc::clone(&self.nodes[index].server_id));
         let request = match outgoing.body {
             Body::Ask(asks) => {
                 let Some(ask) = asks.into_iter().next() else { return };
-                let news =
-                    ask.demand.usage.map(|usage| Box::new(News { key: None, usage: Some(told(&usage, ask.has)) }));
+                let news = ask.demand.usage.map(|usage| Box::new(News { key: None, usage: Some(usage) }));
                 let claims = if self.plan.scenario.slices { ask.demand.claims } else { summed(&ask.demand.claims) };
                 Request::Ask(Ask {
                     kind: HolderKind::Node,
@@ -188,12 +188,6 @@ impl World<'_> {
         let from = Sender { party, life: self.nodes[index].life, number: outgoing.number };
         self.send(Mail::Request(Box::new(Letter { from, node: parent, peer: peer_of(&outgoing.target), request })));
     }
-}
-
-/// As the wire has it.
-fn told(usage: &UsageBelow, has: Option<session::Lease>) -> Usage {
-    let recharging = usage.part_of(has.map_or(0.0, |lease| lease.capacity.get()));
-    Usage { recharging, request_cost: Amount::clamped(usage.spent), interval: None }
 }
 
 /// One claim for each priority, as the original protocol has it.

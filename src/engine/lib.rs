@@ -5,6 +5,7 @@
 //! woken. The server's actors, the simulator and tests drive the same engines, so what is simulated is what ships.
 
 pub mod resource;
+pub mod uplink;
 
 pub use resource::{
     Batch, Effects, Ended, Environment, LOOKS_APART, Lineage, LostMastership, Moment, ResourceEngine, Setup,
