@@ -42,7 +42,7 @@ fn the_answer_can_be_had_as_json() {
 fn status_shows_the_server_its_resources_and_who_holds_them() {
     let server = Server::development();
     let said = server.cli(&["status"]);
-    assert!(said.stdout.contains("no resources yet: one comes to life when somebody asks for it"), "{said:?}");
+    assert!(said.stdout.contains("no resources yet: the first request for one creates it"), "{said:?}");
 
     server.cli(&["get", "alice", "mysql", "40"]);
     let said = server.cli(&["status"]);
@@ -58,7 +58,7 @@ fn status_shows_the_server_its_resources_and_who_holds_them() {
 
     let said = server.cli(&["status", "postgres"]);
     assert_eq!(said.code, Some(1));
-    assert!(said.stderr.contains("no resource `postgres` is alive on this server"), "{said:?}");
+    assert!(said.stderr.contains("there is no resource `postgres` on this server"), "{said:?}");
     let holders = &server.status(&["mysql"])["resources"][0]["holder"];
     assert_eq!((&holders[0]["id"], &holders[0]["granted"]), (&"alice".into(), &40.0.into()), "{holders}");
 }
