@@ -138,7 +138,7 @@ fn status_says_whether_there_is_more_than_it_shows() {
 
 #[test]
 fn a_server_that_cannot_be_reached_is_named_with_what_to_do() {
-    // Nobody serves gRPC on the port of tcpmux.
+    // Nothing serves gRPC on the port of tcpmux.
     for command in [&["get", "alice", "mysql", "1"][..], &["release", "alice", "mysql"], &["status"]] {
         let said = leaseway(&[command, &["--server", "127.0.0.1:1"]].concat());
         assert_eq!((said.code, said.stdout.as_str()), (Some(69), ""), "{said:?}");
