@@ -68,7 +68,7 @@ enum Command {
     Release(ask::Release),
     /// Plays several clients by hand, on a prompt or from a pipe: get, release, show, master, watch
     Shell(shell::Shell),
-    /// Shows a server and its resources, or one resource and who holds it
+    /// Shows a server and its resources, or one resource and its holders
     Status(status::ShowStatus),
 }
 

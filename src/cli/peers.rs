@@ -16,7 +16,7 @@ use crate::{
 
 #[derive(Subcommand)]
 pub(crate) enum PeersCommand {
-    /// Shows who the peers are, who is master, and who lags behind, as the peer that is asked sees it
+    /// Shows the peers, the master, and how far each lags behind, as the peer that is asked sees it
     List(List),
     /// Lets a peer in that has been started; says how to start it if it has not
     Add(Add),
@@ -34,7 +34,7 @@ impl PeersCommand {
     }
 }
 
-/// Shows who the peers are, who is master, and who lags behind, as the peer that is asked sees it.
+/// Shows the peers, the master, and how far each lags behind, as the peer that is asked sees it.
 #[derive(Args)]
 pub(crate) struct List {
     /// Prints the answer as JSON
@@ -234,7 +234,7 @@ mod tests {
     }
 
     #[test]
-    fn the_list_says_who_is_who() {
+    fn the_list_shows_each_peers_role() {
         assert_eq!(
             as_text(&answer()),
             "cluster 5a, as a sees it: a is master\n\n\

@@ -69,7 +69,7 @@ impl PoolCommand {
     }
 }
 
-/// One who holds capacity in a pool.
+/// A holder of capacity in a pool.
 #[derive(Args)]
 struct Who {
     /// The pool
@@ -360,7 +360,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_no_amount_but_to_one_who_is_assigned_it() {
+    fn no_assignment_is_shown_unlike_one_of_nothing() {
         let zero: Portion = "0".parse().expect("a number");
         assert_eq!(zero.to_assign(), Amount::Capacity(0.0));
         assert_eq!(zero.to_report(), Some(Load::Capacity(0.0)), "nothing can be served");

@@ -12,7 +12,7 @@ use crate::{
     output::{learning, number, say, say_json, table},
 };
 
-/// Shows a server and its resources, or one resource and who holds it.
+/// Shows a server and its resources, or one resource and its holders.
 #[derive(Args)]
 pub(crate) struct ShowStatus {
     /// Only this resource, with its holders

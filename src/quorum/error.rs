@@ -91,7 +91,7 @@ pub enum ProposeError {
 /// The peers are as they were, but for what the error says.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ChangeError {
-    /// Only a master changes who belongs to the quorum.
+    /// Only a master changes the membership.
     #[error("this peer is not the master: ask {}", master.as_deref().unwrap_or("again when there is one"))]
     NotMaster {
         /// The master, if it is known.

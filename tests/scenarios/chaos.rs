@@ -47,7 +47,7 @@ impl Run {
         serde_json::from_slice::<Value>(&fs::read(self.file("report.json")).unwrap()).unwrap()["report"].take()
     }
 
-    fn assert_nobody_is_left(&self) {
+    fn assert_no_process_is_left(&self) {
         eventually("all processes are gone", || processes_naming(self.directory.path()).is_empty().then_some(()));
     }
 }
@@ -91,7 +91,7 @@ fn a_server_that_is_killed_comes_back_and_books_stay_within_the_capacity() {
 
     assert!(audit(&run.file("book"), CAPACITY), "the auditor found too much in the written books");
     assert!(!audit(&run.file("book"), CAPACITY / 2.0), "the auditor sleeps");
-    run.assert_nobody_is_left();
+    run.assert_no_process_is_left();
 }
 
 #[test]
@@ -100,7 +100,7 @@ fn an_auditor_that_takes_the_capacity_for_half_of_it_fails_the_run() {
     let run = Run::of(leaseway(), &["--audit-capacity", &half]);
     assert_eq!(run.output.status.code(), Some(1), "{}", run.said());
     assert!(run.said().contains("MORE THAN THERE IS") && run.said().contains("error: clients could use more than 250"));
-    run.assert_nobody_is_left();
+    run.assert_no_process_is_left();
 }
 
 #[test]
@@ -115,5 +115,5 @@ fn a_server_that_does_not_come_back_fails_the_run_which_still_reports() {
     let run = Run::of(&server, &[]);
     assert_eq!(run.output.status.code(), Some(1), "{}", run.said());
     assert!(run.said().contains("enough") && run.said().contains("Books of all clients"), "{}", run.said());
-    run.assert_nobody_is_left();
+    run.assert_no_process_is_left();
 }

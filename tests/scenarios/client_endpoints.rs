@@ -143,7 +143,7 @@ fn a_port_that_knows_only_the_first_http_is_recognised_too() {
 }
 
 #[test]
-fn where_nobody_listens_the_reason_is_told() {
+fn where_nothing_listens_the_error_says_why() {
     let free = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
     let said = says(&free.to_string());
     assert!(said.contains("Connection refused"), "{said}");

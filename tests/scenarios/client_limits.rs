@@ -67,7 +67,7 @@ fn what_waits_is_asked_for_and_what_is_not_used_is_let_go() {
 }
 
 #[test]
-fn permits_in_use_beyond_a_cut_lease_are_reported_and_nobody_else_gets_them() {
+fn permits_in_use_beyond_a_cut_lease_are_reported_and_no_other_client_gets_them() {
     let file = ConfigFile::new(&config::text(&[Template { refresh: 1, lease: 600, ..Template::fair("*", 10.0) }]));
     let server = Server::with_config(&file);
     let client = client_of(&server);

@@ -260,7 +260,7 @@ fn hints_are_followed_by_name_and_for_all() {
 }
 
 #[test]
-fn hints_come_from_whoever_answers_as_master() {
+fn hints_come_from_the_server_that_answers_as_master() {
     let [first, second] = [(); 2].map(|()| Fake::with_hints(GIVES));
     let client = client(&[first.address()]);
     let resource = client.resource("r").wants(10.0).open().unwrap();
@@ -276,7 +276,7 @@ fn hints_come_from_whoever_answers_as_master() {
 }
 
 #[test]
-fn whoever_wants_no_hints_does_not_ask_for_them() {
+fn a_client_without_hints_does_not_ask_for_them() {
     let fake = Fake::with_hints(GIVES);
     let client = build(Client::builder().endpoint(fake.address()).hints(false));
     let _resource = client.resource("r").wants(10.0).open().unwrap();

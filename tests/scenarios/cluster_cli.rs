@@ -127,7 +127,7 @@ fn a_token_is_sent_and_a_wrong_one_is_told_from_a_missing_server() {
 }
 
 #[test]
-fn whoever_cannot_help_is_told_with_what_to_do_next() {
+fn errors_of_a_peer_that_cannot_help_say_what_to_do_next() {
     let without_master = FakeAdmin::new(FakeRole::NoMaster);
     let said = ask(&without_master, &["peers", "remove", "a"]);
     assert_eq!(said.code, Some(69));

@@ -41,7 +41,7 @@ fn peers_that_are_not_the_master_name_it_in_every_answer() {
 }
 
 #[test]
-fn a_new_master_serves_newcomers_at_once_and_takes_nothing_from_anybody() {
+fn a_new_master_serves_newcomers_at_once_and_takes_nothing_from_others() {
     let mut peers = peers(100.0);
     let (mut alice, mut bob) = (peers.client("alice"), peers.client("bob"));
     assert_eq!(alice.ask(&peers, "r", 40.0), 40.0);
@@ -122,7 +122,7 @@ fn a_master_that_is_cut_off_stops_before_another_begins() {
 }
 
 #[test]
-fn without_a_majority_nobody_decides_and_with_one_it_goes_on() {
+fn without_a_majority_no_peer_decides_and_with_one_it_goes_on() {
     let peers = peers(100.0);
     let mut alice = peers.client("alice");
     assert_eq!(alice.ask(&peers, "r", 40.0), 40.0);

@@ -102,7 +102,7 @@ fn doorman_fault_4_negative_wants_free_capacity_that_is_not_there() {
 }
 
 #[test]
-fn a_doorman_in_learning_mode_grants_whatever_clients_say_they_have() {
+fn a_doorman_in_learning_mode_grants_what_clients_say_they_have() {
     let config = ConfigFile::of(&[Template { learning: 3600, ..Template::fair("*", 120.0) }]);
     let server = Server::with_config(&config);
     let has = |capacity| {

@@ -38,7 +38,7 @@ fn an_entry_that_makes_no_sense_keeps_no_other_from_being_refreshed() {
 }
 
 #[test]
-fn of_one_that_nobody_knows_nonsense_is_left_out_and_it_is_heard_as_soon_as_it_makes_sense() {
+fn an_invalid_entry_of_an_unknown_client_is_left_out_and_a_valid_one_answered() {
     let server = Server::development();
     for wants in [f64::NAN, f64::NEG_INFINITY, -1.0] {
         let mut alice = client(&server, "alice");

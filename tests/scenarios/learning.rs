@@ -48,13 +48,13 @@ fn while_it_learns_clients_get_back_what_they_have_and_new_ones_nothing() {
 fn what_clients_say_they_have_never_sums_up_to_more_than_there_is() {
     let (mut alice, mut bob, server) = crash(3600);
     // Another client's lease, claimed as its own: it is honoured as long as there is room.
-    let mut liar = alice_as_somebody_else(&server);
+    let mut liar = alice_under_another_name(&server);
     let sum = alice.ask("mysql", 60.0) + liar.ask("mysql", 60.0) + bob.ask("mysql", 30.0);
     assert!(sum <= 90.0, "{sum}");
     eventually("it is told of", || server.log().contains("more than the capacity").then_some(()));
 }
 
-fn alice_as_somebody_else(server: &Server) -> Client {
+fn alice_under_another_name(server: &Server) -> Client {
     let elsewhere = Server::with_config(&ConfigFile::of(&[Template::fair("*", 90.0)]));
     let mut liar = elsewhere.client("liar");
     liar.ask("mysql", 60.0);

@@ -51,7 +51,7 @@ fn sigterm_and_sigint_end_a_server_cleanly() {
 }
 
 #[test]
-fn whoever_watches_its_health_hears_that_it_stops() {
+fn a_health_watcher_hears_that_it_stops() {
     let server = Server::development();
     let mut health = HealthClient::new(server.channel());
     let mut watches = ["", "doorman.Capacity"].map(|service| {

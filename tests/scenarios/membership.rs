@@ -334,7 +334,7 @@ fn a_peer_whose_old_directory_comes_back_says_that_a_newer_one_has_its_place() {
 }
 
 #[test]
-fn a_peer_of_another_cluster_says_so_and_those_who_have_a_master_go_on() {
+fn a_peer_of_another_cluster_says_so_and_peers_with_a_master_go_on() {
     let site = Site::of(&ABC);
     founded(&site).kill_all();
     for name in ["a", "b"] {
@@ -372,7 +372,7 @@ fn a_peer_whose_disk_has_failed_says_so() {
 }
 
 #[test]
-fn a_peer_just_restarted_knows_who_is_master_when_it_is_first_asked() {
+fn a_peer_just_restarted_knows_the_master_when_it_is_first_asked() {
     let site = Site::of(&ABC);
     let mut running = founded(&site);
     let master = site.master(&ABC);

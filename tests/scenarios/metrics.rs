@@ -71,7 +71,7 @@ fn requests_errors_and_durations_are_counted_by_method_under_doormans_names() {
 }
 
 #[test]
-fn what_resources_have_done_is_counted_when_somebody_looks() {
+fn what_resources_have_done_is_counted_at_each_scrape() {
     let server = Server::development();
     let counted = || {
         let metrics = scrape(&server);
@@ -88,7 +88,7 @@ fn what_resources_have_done_is_counted_when_somebody_looks() {
 }
 
 #[test]
-fn resources_have_gauges_whatever_they_are_called() {
+fn resources_have_gauges_under_any_id() {
     let server = Server::development();
     let doorman = server.doorman();
     let odd = "we\"ird\\ one\nof <b>many</b> {x=\"y\"}, ü";

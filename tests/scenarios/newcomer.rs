@@ -39,7 +39,7 @@ fn the_answer_can_be_had_as_json() {
 }
 
 #[test]
-fn status_shows_the_server_its_resources_and_who_holds_them() {
+fn status_shows_the_server_its_resources_and_their_holders() {
     let server = Server::development();
     let said = server.cli(&["status"]);
     assert!(said.stdout.contains("no resources yet: the first request for one creates it"), "{said:?}");

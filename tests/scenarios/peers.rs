@@ -105,7 +105,7 @@ fn a_peer_is_not_sent_away_if_the_rest_could_not_decide() {
 }
 
 #[test]
-fn when_all_disks_are_lost_nobody_answers_until_it_is_said_that_nothing_is_promised() {
+fn when_all_disks_are_lost_no_peer_answers_until_told_that_nothing_is_promised() {
     let mut peers = peers(100.0);
     assert_eq!(peers.client("alice").ask(&peers, "r", 40.0), 40.0);
     for peer in peers.all() {

@@ -82,7 +82,7 @@ fn balances_costs_and_the_total_outlive_a_master_that_is_killed() {
 }
 
 #[test]
-fn a_pool_that_nobody_asks_for_comes_back_with_its_balances_and_one_that_stops_tells_its_bills() {
+fn a_retired_pool_comes_back_with_its_balances_and_one_that_stops_sends_its_bills() {
     let parameters = [("min_capacity", "10"), ("free_key", "client_id")];
     let config = template("searches", 20.0, "PRIORITY_POOL", &parameters);
     let mut peers = Peers::start(1, config, &["--idle-secs", "1"]);

@@ -129,7 +129,7 @@ pub(super) fn number(value: &Value, name: &str) -> f64 {
 }
 
 #[test]
-fn one_who_limits_by_itself_says_what_it_uses_and_a_rate_saves_up_what_the_pool_lets_it() {
+fn a_client_with_its_own_limiter_reports_use_and_a_rate_saves_up_what_the_pool_allows() {
     let config = template("searches", 20.0, "PRIORITY_POOL", &[("min_capacity", "10"), ("burst_seconds", "2")]);
     let managed = Managed::start(&config, &[]);
     let endpoints = [managed.server.grpc().to_string()];
@@ -346,7 +346,7 @@ fn a_pool_is_shown_with_the_load_that_was_reported() {
 }
 
 #[test]
-fn off_loopback_and_with_a_token_only_who_knows_it_manages() {
+fn off_loopback_management_needs_the_token() {
     let config = two_places();
     let start = ["serve", "--listen", ANYWHERE, "--http", ANYWHERE, "--config", config.path(), "--admin", "0.0.0.0:0"];
     let said = Process::start(&start, &[]).finish();

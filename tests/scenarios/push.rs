@@ -45,7 +45,7 @@ fn a_share_changes_hands_by_hints_alone() {
 }
 
 #[test]
-fn what_is_given_back_is_offered_to_those_who_wait() {
+fn what_is_given_back_is_offered_to_waiting_clients() {
     let server = Server::with_config(&strict(100.0));
     server.client("alice").ask("mysql", 100.0);
     let mut bob = server.client("bob");
@@ -94,7 +94,7 @@ fn a_newer_stream_takes_the_place_of_the_older() {
 }
 
 #[test]
-fn a_watch_for_nobody_or_for_two_or_for_a_name_too_long_is_refused_by_its_field() {
+fn a_watch_for_no_id_or_two_or_one_too_long_is_refused_by_its_field() {
     let server = Server::development();
     let long = "x".repeat(257);
     for (client, node, says) in [

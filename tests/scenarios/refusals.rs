@@ -59,7 +59,7 @@ fn a_missing_field_of_a_child_node_is_named() {
 }
 
 #[test]
-fn a_band_of_nobody_is_left_out() {
+fn a_band_without_clients_is_left_out() {
     let server = Server::development();
     for clients in [0, -1, i64::MIN] {
         let answer = server.doorman().get_server(node_request("child", "mysql", &[(1, 1.0), (clients, 1.0)]));
@@ -170,7 +170,7 @@ fn a_long_message_comes_and_goes_in_many_pieces() {
 }
 
 #[test]
-fn whoever_says_how_a_message_is_packed_is_answered_and_told_what_is_understood() {
+fn a_compressed_message_is_answered_with_the_encodings_that_are_understood() {
     let server = Server::development();
     let call = |encoding: &'static str| {
         let mut call = tonic::Request::new(request("alice", vec![entry("mysql", 40.0)]));
@@ -184,7 +184,7 @@ fn whoever_says_how_a_message_is_packed_is_answered_and_told_what_is_understood(
 }
 
 #[test]
-fn bytes_that_are_no_message_and_talk_that_is_no_http_harm_nobody() {
+fn malformed_messages_and_bytes_that_are_not_http_harm_no_other_client() {
     let server = Server::development();
     let raw = server.raw();
     for nonsense in [&[0xff; 40][..], &[0x0a, 200, 1], &[0x0a, 2, 0xff, 0xfe]] {

@@ -38,7 +38,7 @@ fn released_capacity_is_there_for_others_and_wants_can_be_changed() {
 }
 
 #[test]
-fn watch_shows_a_resource_once_if_nobody_is_there_to_stop_it() {
+fn watch_shows_a_resource_once_without_a_terminal() {
     let server = Server::development();
     let said = shell(&server, "get alice mysql 40\nwatch mysql\n");
     let rows: Vec<_> = said.stdout.lines().map(|line| line.split_whitespace().collect::<Vec<_>>()).collect();

@@ -132,7 +132,7 @@ fn that_nothing_was_promised_is_not_true_then() {
 }
 
 #[test]
-fn a_lone_server_takes_over_too_and_listens_for_as_long_as_it_is_told_whatever_its_templates_say() {
+fn a_lone_server_takes_over_too_and_learns_for_as_long_as_it_is_told_regardless_of_its_templates() {
     let data = tempfile::tempdir().unwrap();
     let (config, data) = (config(), data.path().join("data"));
     let start = |flags: &[&str]| {

@@ -93,7 +93,7 @@ fn servers_are_named_as_people_name_them_and_a_dead_one_costs_nothing() {
 }
 
 #[test]
-fn an_election_is_waited_for_and_who_said_what_is_told_when_time_is_up() {
+fn an_election_is_waited_for_and_each_servers_error_shown_when_time_is_up() {
     let fake = Fake::new(Manner::KnowsNobody);
     let asking = Process::start(
         &["get", "alice", "mysql", "1", "--timeout", "60", "--server", &format!("127.0.0.1:1,{}", fake.address())],

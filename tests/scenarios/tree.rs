@@ -94,7 +94,7 @@ fn a_leaf_with_its_data_goes_on_where_it_was() {
 }
 
 #[test]
-fn a_leaf_that_remembers_nothing_takes_nothing_from_anybody() {
+fn a_leaf_that_remembers_nothing_takes_nothing_from_others() {
     let learning = Template { lease: 8, refresh: 1, learning: 4, ..Template::fair("*", 100.0) };
     let root = Peers::start(1, ConfigFile::of(&[learning]), &[]);
     let parent = root.endpoints().join(",");
@@ -124,7 +124,7 @@ fn what_a_client_gives_back_is_free_for_others_elsewhere() {
 }
 
 #[test]
-fn what_clients_below_may_still_use_is_given_to_nobody_else() {
+fn what_clients_below_may_still_use_is_given_to_no_other() {
     let root = root(100.0);
     let (x, y) = (root.child("x", 1), root.child("y", 1));
     let (mut ann, mut ben) = (client(&x, "ann"), client(&y, "ben"));
@@ -171,7 +171,7 @@ fn a_leaf_that_remembers_nothing_gives_nothing_of_its_clients_away() {
 }
 
 #[test]
-fn a_resource_that_nobody_wants_any_more_is_given_back_to_the_parent() {
+fn a_resource_without_wants_is_given_back_to_the_parent() {
     let root = root(100.0);
     let leaf = Peers::below(&root.endpoints().join(","), "leaf", 1, &["--idle-secs", "1"]);
     assert_eq!(client(&leaf, "ann").ask("r", 100.0), 100.0);
@@ -206,7 +206,7 @@ fn a_configuration_of_the_root_reaches_the_leaves() {
 }
 
 #[test]
-fn whoever_asks_a_node_does_so_twice_as_often_as_the_node_asks_its_parent() {
+fn clients_ask_a_node_twice_as_often_as_the_node_asks_its_parent() {
     let root = Peers::start(1, ConfigFile::of(&[Template { refresh: 16, ..Template::fair("*", 100.0) }]), &[]);
     let region = root.child("region", 1);
     let leaf = region.child("leaf", 1);

@@ -154,7 +154,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_list_says_who_has_what_and_why() {
+    fn the_list_shows_what_clients_have_and_why() {
         let holder = |id: &str, is_server| Some(Holder { id: id.into(), is_server });
         let assigned = |amount| Some(Assigned { amount: Some(amount) });
         let clients = [

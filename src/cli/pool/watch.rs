@@ -262,7 +262,7 @@ mod tests {
     }
 
     #[test]
-    fn an_event_is_a_line_that_says_who_what_why_and_how_the_pool_stands() {
+    fn an_event_is_a_line_with_client_kind_cause_and_totals() {
         assert_eq!(
             as_text(&about(EventKind::Update, "its assignment has changed")),
             "2023-11-14T22:13:20.123Z  update        acme has 10 (priority, cost 12.3 + 3): its assignment has changed  \

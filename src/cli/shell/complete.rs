@@ -14,7 +14,7 @@ pub(super) struct Names {
 }
 
 impl Names {
-    /// Remembers who and what a line names. One that is not understood names nothing.
+    /// Remembers the client and resource in a line. A line that is not understood names none.
     pub(super) fn learn(&mut self, line: &str) {
         match ShellCommand::parse(line) {
             Ok(Some(ShellCommand::Get { client, resource, .. } | ShellCommand::Release { client, resource })) => {

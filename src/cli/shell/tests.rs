@@ -249,7 +249,7 @@ async fn ctrl_c_ends_a_file_that_is_waited_for_and_gives_everything_back() {
     assert_eq!((ended, paper.lines()), (Ended::WithFailures, expected));
 }
 
-/// A user who watches, and stops after so long.
+/// A user that watches, and stops after so long.
 async fn watch_for(mut requests: UnboundedReceiver<Request>, resource: &str, time: Duration, stop: Line) {
     let request = requests.recv().await.expect("the shell asks for a command");
     request.reply.send(Line::Text(format!("watch {resource}"))).expect("the shell waits for it");

@@ -76,7 +76,7 @@ fn interrupts() -> Arc<Notify> {
     let interrupt = Arc::new(Notify::new());
     let notify = Arc::clone(&interrupt);
     tokio::spawn(async move {
-        // Only those who wait now are told: one that comes when nothing can be interrupted is forgotten.
+        // Only present waiters are notified: an interrupt while nothing can be interrupted is forgotten.
         while signal::ctrl_c().await.is_ok() {
             notify.notify_waiters();
         }

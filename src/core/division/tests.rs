@@ -339,7 +339,7 @@ fn of(wants: f64, priority: i16) -> Claim {
     Claim { wants: Amount::clamped(wants), subclients: 1, priority }
 }
 
-/// Two clients of each priority, who all want more than there is.
+/// Two clients of each priority, all of which want more than there is.
 fn two_of_each(priorities: [i16; 3]) -> Vec<Claim> {
     priorities.iter().flat_map(|priority| [of(50.0, *priority), of(100.0, *priority)]).collect()
 }

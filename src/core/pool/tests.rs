@@ -6,8 +6,8 @@ use super::*;
 type OfMember<'a> = &'a dyn Fn(&Member) -> Amount;
 
 impl Pool {
-    /// Whether all sums and orders agree with the members, and no member waits that could have something. (Of many who
-    /// wait it may be that one who would fit is not looked at; histories have fewer.)
+    /// Whether all sums and orders agree with the members, and no member waits that could have something. (Of many
+    /// waiting members one that would fit may not be tried; histories have fewer.)
     pub(crate) fn audit(&self) -> Result<(), String> {
         let all =
             || self.members.iter().enumerate().filter_map(|(slot, member)| Some((slot as u32, member.as_deref()?)));

@@ -96,7 +96,7 @@ fn hour(reuse: Reuse, refresh: u64, seed: u64) -> Hour {
     while now < LENGTH {
         let next = |client: &GoClient| client.asks.min(client.leaves);
         let (at, then) = churn.clients.iter().map(next).enumerate().min_by_key(|(_, then)| *then).expect("clients");
-        // Those who have not come yet want nothing.
+        // Clients that have not come yet want nothing.
         let here = churn.clients.iter().filter(|client| client.lease.is_some());
         let wants: f64 = here.clone().map(|client| client.wants).sum();
         let told = here.filter(|client| now < client.told.1);

@@ -18,7 +18,7 @@ enum Step {
     /// A holder begins to listen, or ends it.
     Listen(usize),
     Deafen(usize),
-    /// The shell asks who should be hinted, and looks at so many at the most.
+    /// The shell asks for hints, and visits at most so many holders.
     Look(usize),
 }
 
@@ -32,15 +32,15 @@ fn step() -> impl Strategy<Value = Step> {
     ]
 }
 
-/// Who listens, as the shell knows it, and when each was last hinted since it began.
+/// The listeners that the shell knows, and when each was last hinted since it began.
 type Listeners = BTreeMap<(bool, String), Option<Millis>>;
 
 fn key(kind: HolderKind, id: &str) -> (bool, String) {
     (kind == HolderKind::Node, id.to_owned())
 }
 
-/// As the shell does it: a new holder that listens is watched. Who has given everything back and comes again is another
-/// to the resource.
+/// As the shell does it: a new holder that listens is watched. A client that has given everything back and returns is
+/// another to the resource.
 fn introduce(resource: &mut Resource, listeners: &mut Listeners) {
     let newcomers: Vec<_> = resource.newcomers().map(|(kind, id)| (kind, id.to_string())).collect();
     for (kind, id) in newcomers {
@@ -58,7 +58,7 @@ fn hints(resource: &mut Resource, now: Millis, budget: usize) -> Vec<Hint> {
 }
 
 /// All ask once, one after the other, and nothing is lost; no time passes.
-fn everybody_asks(world: &mut World) -> Result<(), TestCaseError> {
+fn all_ask(world: &mut World) -> Result<(), TestCaseError> {
     for n in 0..world.actors.len() {
         asks(world, n)?;
     }
@@ -176,13 +176,13 @@ proptest! {
     }
 
     #[test]
-    fn whoever_follows_hints_is_where_it_should_be_long_before_it_would_have_refreshed(
+    fn a_client_that_follows_hints_has_its_due_long_before_its_next_refresh(
         settings in any_settings(),
         actors in actors(),
         news in proptest::collection::vec(news(), 1..12),
     ) {
         let mut world = World::new(birth(unhurried(settings)), honest(actors));
-        everybody_asks(&mut world)?;
+        all_ask(&mut world)?;
         for n in 0..world.actors.len() {
             let (kind, id) = (world.actors[n].kind, world.actors[n].id.clone());
             prop_assert!(world.resource.watch(kind, &id));
@@ -192,7 +192,7 @@ proptest! {
         for event in &news {
             world.step(event)?;
             if let Event::Want(n, _) = event {
-                // Who wants something else says so; who has given everything back and comes again is a newcomer.
+                // A client with other wants asks; one that has given everything back and returns is a new holder.
                 let n = n % world.actors.len();
                 asks(&mut world, n)?;
                 let (kind, id) = (world.actors[n].kind, world.actors[n].id.clone());

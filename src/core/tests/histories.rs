@@ -141,7 +141,7 @@ proptest! {
     ) {
         let reuse = settings.reuse;
         let mut world = run(birth(settings), actors, &events)?;
-        // What the dead held, and what was granted to those who never confirm, ends first.
+        // Leases of dead clients, and of those that never confirm, end first.
         world.step(&Event::Pass(120_000))?;
         world.resource.tick(world.now);
         for actor in &mut world.actors {

@@ -22,7 +22,7 @@
 //! deliver NAME                a copy of it arrives, as a round of its own
 //! watch ID ...                from now on these holders listen for hints, also if they are not known yet
 //! unwatch ID ...              they do not listen any more
-//! hints [budget=2]            who of them should ask again now, and why; they do not do it by themselves
+//! hints [budget=2]            which of them should ask again now, and why; they do not ask by themselves
 //! capacity 50                 the template says another capacity
 //! supply 50 30s [level=7] [each=7] [share=7 top_up=0.5] [priority=2]
 //!                             from now on the parent lends 50 for 30 s; and what it divided by
@@ -30,13 +30,13 @@
 //! early                       whether the parent should hear of something before it is asked anyway
 //! advance 16s                 time passes
 //! fail                        the master dies; its successor begins with what it promised
-//! assign ID 4 | 50pct | none    PRIORITY_POOL: this client is vouched for, with so much or such a part of the total
+//! assign ID 4 | 50pct | none    PRIORITY_POOL: assigns so much, or such a part of the total, to this client
 //! alarm ID 100                an event is due when it has cost so much
 //! load 7 | 50pct | ... 60s      the protected resource can serve so much, or such a part of the template's
 //! facts ID 4                  a new master is told what was assigned before
 //! pool                        the pool at a glance
 //! events                      what has happened there since the last time
-//! list FILTER [limit=2]       who is known, connected, assigned or priority-connected there
+//! list FILTER [limit=2]       the members that are known, connected, assigned or priority-connected
 //! tick                        what has ended is forgotten, even without requests
 //! ```
 //! `log:` says what peers are told, `(first)` that the answers of the round wait until they know.
@@ -87,7 +87,7 @@ struct Transcript {
     waiting: Vec<Request>,
     delayed: BTreeMap<String, Request>,
     losing: BTreeSet<String>,
-    /// Who listens for hints.
+    /// The listeners for hints.
     listening: BTreeSet<String>,
     /// What the peers know.
     peer: Promises,

@@ -231,7 +231,7 @@ fn wanted(demands: &Demands) -> f64 {
 }
 
 #[test]
-fn everybody_in_a_lopsided_tree_gets_what_one_server_would_give() {
+fn all_in_a_lopsided_tree_get_what_one_server_would_give() {
     for kind in SHARING {
         for order in ORDERS {
             let demands = lopsided(|n| (n % 3) as i16);
@@ -320,7 +320,7 @@ proptest! {
     #![proptest_config(cases(60))]
 
     #[test]
-    fn everybody_in_any_tree_gets_what_one_server_would_give(
+    fn all_in_any_tree_get_what_one_server_would_give(
         // Which clients a pool admits when there are too few places depends on what they have cost, and where.
         kind in proptest::sample::select(Kind::ALL.into_iter().filter(|kind| *kind != Kind::PriorityPool).collect::<Vec<_>>()),
         order in proptest::sample::select(ORDERS.to_vec()),

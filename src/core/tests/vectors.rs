@@ -50,7 +50,7 @@ fn kind(algorithm: &str) -> Kind {
     Kind::ALL.into_iter().find(|kind| kind.name() == algorithm).unwrap_or(Kind::FairShare)
 }
 
-/// Who wants what, for how many clients, at the end of the steps; and the capacity then.
+/// The wants and subclients of each holder at the end of the steps, and the capacity then.
 fn demand(vector: &Vector) -> (f64, BTreeMap<String, Claim>) {
     let (mut capacity, mut claims) = (vector.capacity, BTreeMap::new());
     for step in &vector.steps {

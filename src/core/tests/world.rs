@@ -215,7 +215,7 @@ impl World {
         let Condensed { claims, outstanding, edition, .. } = self.resource.condense(at);
         let sums = self.resource.sums();
         let subclients: u64 = claims.iter().map(|claim| u64::from(claim.subclients)).sum();
-        // A pool only tells of those who want anything.
+        // A pool reports only clients that want anything.
         let all_told = match self.resource.settings().priority {
             _ if self.resource.pool().is_some() => true,
             Priority::Weighted => subclients >= sums.subclients,

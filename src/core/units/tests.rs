@@ -37,7 +37,7 @@ fn rounds_are_dealt_as_the_vectors_say() {
 }
 
 #[test]
-fn in_the_long_run_everybody_has_had_what_it_was_due() {
+fn in_the_long_run_all_have_had_what_they_were_due() {
     // Due 0.3, 0.7, 0.25, 0.75 and 0.5 of a unit: 2.5 are left over in all, of which 2 can be given.
     let dues = [0.3, 0.7, 0.25, 0.75, 0.5].map(|due| part_of(Amount::clamped(due)));
     let (mut rotation, parts) = (Rotation::default(), parts(&dues));
@@ -53,7 +53,7 @@ fn in_the_long_run_everybody_has_had_what_it_was_due() {
 }
 
 #[test]
-fn a_round_that_is_dealt_anew_costs_nobody_twice() {
+fn a_round_that_is_dealt_anew_charges_no_holder_twice() {
     let (mut rotation, parts) = (Rotation::default(), parts(&[UNIT / 2, UNIT / 2]));
     assert_eq!(rotation.deal(Millis(0), Millis(10_000), 1, &parts, 1), [0]);
     assert!(
@@ -66,7 +66,7 @@ fn a_round_that_is_dealt_anew_costs_nobody_twice() {
 }
 
 #[test]
-fn whoever_follows_in_a_slot_begins_without_debt() {
+fn the_next_holder_in_a_slot_begins_without_debt() {
     let (mut rotation, parts) = (Rotation::default(), parts(&[UNIT / 2, UNIT / 2]));
     assert_eq!(rotation.deal(Millis(0), Millis(10), 1, &parts, 1), [0]);
     rotation.forget(0);

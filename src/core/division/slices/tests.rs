@@ -30,7 +30,7 @@ fn naive(claims: &[Claim], most: usize) -> Vec<(f64, f64)> {
     for claim in sorted {
         let (wants, weight) = (claim.wants.get(), f64::from(claim.subclients));
         match order.last_mut() {
-            // Those who want the same are never told apart.
+            // Equal wants are never separated.
             Some(last) if last.0 / last.1 == ratio(claim) => *last = (last.0 + wants, last.1 + weight),
             _ => order.push((wants, weight)),
         }
@@ -81,7 +81,7 @@ proptest! {
     }
 
     #[test]
-    fn nobody_is_lost_and_they_stand_in_order(
+    fn no_client_is_lost_and_slices_are_in_order(
         claims in claims(1500),
         priorities in proptest::collection::vec(prop_oneof![-2..2i16, any::<i16>()], 1..600),
     ) {
@@ -108,7 +108,7 @@ proptest! {
     }
 
     #[test]
-    fn slices_of_slices_lose_nobody_either(regions in proptest::collection::vec(claims(200), 1..8)) {
+    fn slices_of_slices_lose_no_client_either(regions in proptest::collection::vec(claims(200), 1..8)) {
         let told: Vec<Claim> = regions.iter().flat_map(|claims| condense(&index(claims))).collect();
         let again = condense(&index(&told));
         let heads = |claims: &[Claim]| claims.iter().map(|claim| u64::from(claim.subclients)).sum::<u64>();
@@ -118,7 +118,7 @@ proptest! {
 }
 
 #[test]
-fn nobody_is_nothing() {
+fn no_claims_make_no_slices() {
     assert!(condense(&index(&[])).is_empty());
 }
 

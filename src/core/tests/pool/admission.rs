@@ -1,10 +1,10 @@
-//! Who has a place.
+//! Which clients have a place.
 
 use serde_json::Value;
 
 use super::*;
 
-/// The table of LES: full, a newcomer is admitted if its balance and the bias are less than the largest of those who
+/// The table of LES: full, a newcomer is admitted if its balance and the bias are less than the largest of clients that
 /// are connected; and that one goes.
 #[test]
 fn newcomers_are_admitted_as_the_vectors_say() {
@@ -43,7 +43,7 @@ fn newcomers_are_admitted_as_the_vectors_say() {
 }
 
 #[test]
-fn whoever_has_used_more_has_to_go_first() {
+fn the_client_that_has_used_more_has_to_go_first() {
     let mut pond = Pond::new(3.0, &[]);
     for (id, cost) in [("a", 0.0), ("b", 50.0), ("c", 10.0)] {
         pond.reports(id, 1.0, 0.0, 0.0);
@@ -74,7 +74,7 @@ fn a_report_that_is_repeated_is_paid_once() {
 }
 
 #[test]
-fn a_balance_is_that_of_the_address_whatever_clients_call_themselves() {
+fn a_balance_belongs_to_the_address_not_to_the_client_id() {
     let mut pond = Pond::new(1.0, &[("connected_bias_s", "0")]);
     let from = |pond: &Pond, id: &str, address: &str| {
         let news = Some(Box::new(News { key: Some(address.into()), usage: None }));
@@ -129,7 +129,7 @@ fn places_of_a_tenth_all_fit() {
 }
 
 #[test]
-fn nobody_claims_priority_for_itself() {
+fn no_client_becomes_a_priority_client_by_its_claim() {
     let mut pond = Pond::new(10.0, &[]);
     let claims = Claims::from_slice(&[Claim::of_client(Amount::clamped(8.0), 7)]);
     assert_eq!(pond.send(Ask { claims, ..ask("a", 8.0, None) }), 1.0);
@@ -215,7 +215,7 @@ fn who_is_still_connected_gets_its_place_back_first() {
 }
 
 #[test]
-fn who_wants_more_than_is_free_keeps_nobody_waiting() {
+fn a_client_that_wants_more_than_is_free_keeps_no_other_waiting() {
     let mut pond = Pond::new(10.0, &[]);
     for (id, capacity) in [("a", 8.0), ("b", 6.0), ("c", 3.0)] {
         pond.assign(id, capacity).expect("none is connected");
@@ -227,7 +227,7 @@ fn who_wants_more_than_is_free_keeps_nobody_waiting() {
 }
 
 #[test]
-fn who_has_nothing_yet_gives_way_to_whoever_is_more_important() {
+fn a_client_without_capacity_gives_way_to_a_more_important_one() {
     let mut pond = Pond::new(10.0, &[]);
     for n in 0..10 {
         pond.asks(&format!("c{n}"), 1.0);
@@ -267,7 +267,7 @@ fn comes_in(pond: &mut Pond, id: &str, capacity: f64, priority: i64) {
 }
 
 #[test]
-fn whoever_waits_is_told_why_whatever_is_assigned_to_it() {
+fn a_waiting_client_is_told_why_with_any_assignment() {
     let mut pond = Pond::new(1.0, &[]);
     pond.asks("a", 1.0);
     pond.asks("b", 1.0);

@@ -89,7 +89,7 @@ fn lists_are_by_filter_and_page() {
 }
 
 #[test]
-fn reports_of_load_move_the_capacity_within_bounds_whatever_the_algorithm() {
+fn reports_of_load_move_the_capacity_within_bounds_under_any_algorithm() {
     for kind in [Kind::PriorityPool, Kind::FairShare] {
         let mut settings = settings(10.0, &[]);
         settings.kind = kind;

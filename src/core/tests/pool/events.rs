@@ -91,7 +91,7 @@ fn filters_let_pass_what_they_say() {
 }
 
 #[test]
-fn events_that_nobody_takes_do_not_pile_up() {
+fn events_that_are_not_taken_do_not_pile_up() {
     let mut pond = Pond::new(10.0, &[]);
     for n in 0..3000 {
         let id = format!("c{n}");

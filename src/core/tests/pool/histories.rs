@@ -254,7 +254,7 @@ proptest! {
     #![proptest_config(cases(300))]
 
     #[test]
-    fn whatever_happens_nobody_believes_in_more_than_there_is(
+    fn no_history_lets_clients_believe_in_more_than_there_is(
         settings in parameters(),
         clients in 1..12usize,
         events in proptest::collection::vec(event(), 1..250),
@@ -266,7 +266,7 @@ proptest! {
     }
 
     #[test]
-    fn after_a_fall_everybody_fits_again_in_time(
+    fn after_a_fall_all_fit_again_in_time(
         settings in parameters(),
         clients in 1..12usize,
         events in proptest::collection::vec(event(), 1..150),
@@ -280,7 +280,7 @@ proptest! {
         for client in &mut history.clients {
             client.usage = Some((0.0, 0.0));
         }
-        // What was given to those who have forgotten it ends first.
+        // Leases of clients that have forgotten them end first.
         history.now = history.now.plus(Millis::from_secs(70));
         history.step(&PoolStep::Base(base * 0.8))?;
         history.step(&PoolStep::Tick)?;
@@ -295,7 +295,7 @@ proptest! {
     }
 
     #[test]
-    fn a_new_master_gives_back_what_holders_have_and_kicks_nobody_out(
+    fn a_new_master_gives_back_what_holders_have_and_kicks_none_out(
         settings in parameters(),
         clients in 1..12usize,
         assigned in 0..4usize,

@@ -3,7 +3,7 @@
 use super::*;
 use crate::{NotedBalance, PoolMemory, PoolNotes};
 
-/// A pool with those who remember it: what it has to say they hear with each second.
+/// A pool and peers that remember it: they get its notes each second.
 struct Remembered {
     pond: Pond,
     memory: PoolMemory,
@@ -87,7 +87,7 @@ fn near(found: f64, expected: f64, error: f64) {
 }
 
 #[test]
-fn one_who_was_served_for_long_does_not_look_fresh_to_the_next_master() {
+fn a_client_that_was_served_for_long_does_not_look_new_to_the_next_master() {
     let mut pool = Remembered::new(2.0, &[]);
     pool.serve(&["long"], 900, 0.0, 0.0);
     pool.serve(&["long", "short"], 100, 0.0, 0.0);
@@ -100,7 +100,7 @@ fn one_who_was_served_for_long_does_not_look_fresh_to_the_next_master() {
 }
 
 #[test]
-fn one_who_is_away_comes_back_to_its_balance() {
+fn a_client_that_was_away_returns_to_its_balance() {
     let mut pool = Remembered::new(2.0, &[]);
     pool.serve(&["a"], 600, 0.0, 0.0);
     pool.pond.release("a");
@@ -180,7 +180,7 @@ fn the_total_is_what_it_was() {
 }
 
 #[test]
-fn nobody_is_sent_away_for_a_hundredth_of_the_total() {
+fn no_client_is_kicked_out_for_a_hundredth_of_the_total() {
     let mut pool = Remembered::new(10.0, &[("max_capacity", "20")]);
     let notes = |total| PoolNotes { total: Amount::clamped(total), ..PoolNotes::default() };
     for (noted, begins) in [(12.0, 12.0), (10.95, 11.0), (10.0, 10.0), (19.0, 19.0), (50.0, 20.0)] {
@@ -202,7 +202,7 @@ fn nobody_is_sent_away_for_a_hundredth_of_the_total() {
 }
 
 #[test]
-fn one_who_does_not_come_back_is_billed_when_its_lease_is_over() {
+fn a_client_that_does_not_return_is_billed_when_its_lease_is_over() {
     let mut pool = Remembered::new(10.0, &[]);
     pool.pond.assign("p", 4.0).expect("fits");
     pool.pond.assign("q", 4.0).expect("fits");
@@ -326,7 +326,7 @@ fn what_is_remembered_is_right_but_for_the_newest() {
 }
 
 #[test]
-fn one_who_waited_for_a_place_is_remembered_as_well() {
+fn a_client_that_waited_for_a_place_is_remembered_as_well() {
     let parameters = [("min_capacity", "10"), ("max_capacity", "80"), ("raise_tc_s", "10")];
     let mut pool = Remembered::new(20.0, &parameters);
     pool.pond.assign("acme", 20.0).expect("fits");
@@ -338,7 +338,7 @@ fn one_who_waited_for_a_place_is_remembered_as_well() {
 }
 
 #[test]
-fn one_who_comes_back_is_known_to_be_back_before_that_matters() {
+fn a_return_is_noted_before_it_matters() {
     let mut pool = Remembered::new(10.0, &[]);
     pool.serve(&["a"], 2, 0.0, 0.0);
     pool.pond.release("a");

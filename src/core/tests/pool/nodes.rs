@@ -80,7 +80,7 @@ fn places_are_shared_out_by_number_where_they_do_not_suffice() {
 }
 
 #[test]
-fn a_child_overbooks_nothing_and_tells_who_is_vouched_for() {
+fn a_child_overbooks_nothing_and_reports_priority_clients() {
     let parameters = [("max_capacity", "40"), ("min_capacity", "2")];
     let mut pond = Pond::born(Birth { source: Source::Parent, ..birth(settings(10.0, &parameters)) });
     let until = Millis::from_secs(600);
@@ -91,7 +91,7 @@ fn a_child_overbooks_nothing_and_tells_who_is_vouched_for() {
     for n in 0..9 {
         pond.reports(&format!("c{n}"), 50.0, 0.0, 0.0);
     }
-    // One that claims priority and is not vouched for.
+    // A client that claims priority and has no assignment.
     let claims = Claims::from_slice(&[slice(1, 50.0, 9)]);
     let ask = Ask { claims, ..ask("claims", 50.0, None) };
     pond.send(ask);

@@ -35,8 +35,8 @@ fn refresh(pond: &mut Pond, clients: usize, fraction: f64) {
     }
 }
 
-/// Refreshes are slow and overloads sudden: who has been told to go goes on until it asks. If that counted as before,
-/// more and more would be told to go, long before anything of it is seen.
+/// Refreshes are slow and overloads sudden: a victim goes on until it asks. If that counted as before, more and more
+/// would be told to go, long before anything of it is seen.
 #[test]
 fn there_is_no_storm_when_half_as_much_again_is_used_as_can_be_served() {
     for mode in ["slots", "rate"] {
@@ -54,7 +54,7 @@ fn there_is_no_storm_when_half_as_much_again_is_used_as_can_be_served() {
 }
 
 #[test]
-fn those_who_use_nothing_are_not_cut_off_for_those_who_do() {
+fn clients_that_use_nothing_are_not_cut_off_for_those_that_do() {
     let mut pond = crowded(10.0, 15, 0.5, &[]);
     for n in 0..15 {
         let id = format!("c{n:03}");
@@ -82,7 +82,7 @@ fn who_was_cut_off_comes_last() {
 }
 
 #[test]
-fn who_was_cut_off_does_not_push_out_those_who_were_not() {
+fn a_victim_does_not_displace_others() {
     let mut pond = crowded(10.0, 12, 0.8, &[]);
     // It has been served much, and uses nothing now.
     pond.reports("c000", 1.0, 0.0, 300.0);
@@ -128,8 +128,7 @@ fn priority_clients_that_overload_are_not_cut_off_without_a_word() {
     assert_eq!(pond.pool().used.get(), 10.0);
 }
 
-/// A pool of a hundred, overbooked: one client that is vouched for has 150, and has just reported that it uses four
-/// fifths.
+/// A pool of a hundred, overbooked: one priority client has 150, and has just reported that it uses four fifths.
 fn one_uses_too_much(assigned: Assigned) -> Pond {
     let settings = settings(100.0, &[("max_capacity", "200")]);
     let mut pond = Pond::born(Birth { learning_until: Millis(1000), ..birth(settings) });
@@ -198,7 +197,7 @@ fn who_was_cut_off_is_not_called_back_before_it_has_asked() {
 }
 
 #[test]
-fn a_late_report_raises_nothing_and_cuts_nobody_off() {
+fn a_late_report_raises_nothing_and_cuts_no_client_off() {
     for mode in ["slots", "exp", "rate"] {
         let mut pond = crowded(10.0, 12, 0.5, &[("drop_mode", mode)]);
         pond.pass(50);
@@ -292,7 +291,7 @@ fn costs_weigh_as_the_pool_is_limited() {
     near(step(&mut pond, 2.0), 1.2);
 }
 
-/// Three clients that are vouched for hold 180 of a pool of a hundred, and have just reported that they use half of it.
+/// Three priority clients hold 180 of a pool of a hundred, and have just reported that they use half of it.
 fn three_use_half(parameters: &[(&str, &str)]) -> Pond {
     let mut pond = Pond::born(Birth {
         learning_until: Millis(1000),
@@ -419,7 +418,7 @@ fn an_overload_is_counted_once_until_it_is_over() {
 /// The total rises the slower the closer what is connected is to the threshold, and would never reach what one waits
 /// for.
 #[test]
-fn one_who_waits_is_not_starved_by_the_threshold() {
+fn a_waiting_client_is_not_starved_by_the_threshold() {
     for mode in ["idle", "demand"] {
         let mut pond = Pond::new(10.0, &[("max_capacity", "20"), ("raise_tc_s", "60"), ("raise_mode", mode)]);
         for n in 0..4 {

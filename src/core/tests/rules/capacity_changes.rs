@@ -32,7 +32,7 @@ fn after_a_change(from: f64, to: f64, reuse: Reuse) {
 }
 
 #[test]
-fn after_a_change_of_capacity_everybody_settles_and_nobody_goes_below_nothing() {
+fn after_a_change_of_capacity_all_settle_and_none_goes_below_zero() {
     for reuse in [Reuse::Confirmed, Reuse::Prompt] {
         after_a_change(100.0, 30.0, reuse);
         after_a_change(100.0, 0.0, reuse);
@@ -56,7 +56,7 @@ fn an_inflated_record_is_no_entitlement() {
 }
 
 #[test]
-fn while_too_much_is_held_nobody_grows() {
+fn while_too_much_is_held_no_holder_grows() {
     let mut server = Server::new(fair(100.0));
     server.round(&[("a", 90.0), ("b", 10.0)]);
     server.change(|settings| settings.capacity = Amount::clamped(50.0));

@@ -32,7 +32,7 @@ fn holders_are_forgotten_when_all_their_leases_have_ended() {
 }
 
 #[test]
-fn whoever_refreshes_is_not_forgotten() {
+fn a_holder_that_refreshes_is_not_forgotten() {
     let mut server = Server::new(fair(100.0));
     for _ in 0..20 {
         assert_eq!(server.asks("a", 10.0), 10.0);

@@ -42,7 +42,7 @@ fn one_that_waits_asks_again_when_there_may_be_room() {
 }
 
 #[test]
-fn nobody_hurries_where_nobody_waits() {
+fn no_refresh_is_hastened_where_no_holder_waits() {
     let mut server = Server::new(fair(100.0));
     server.asks("a", 80.0);
     server.pass(16_000);
@@ -75,7 +75,7 @@ fn one_that_listens_for_hints_needs_no_haste() {
 }
 
 #[test]
-fn a_cut_that_nobody_would_notice_is_confirmed_as_usual() {
+fn a_negligible_cut_is_confirmed_as_usual() {
     let mut server = Server::new(fair(100.0));
     server.asks("a", 1_000.0);
     server.pass(16_000);

@@ -10,14 +10,14 @@ impl Server {
         assert!(self.resource.watch(HolderKind::Client, id), "{id} is a holder");
     }
 
-    /// Who is hinted now, and why.
+    /// The holders that are hinted now, and why.
     fn hints(&mut self) -> Vec<(String, Why)> {
         let mut hints = Vec::new();
         self.resource.hints(self.now, usize::MAX, &mut hints);
         hints.into_iter().map(|hint| (hint.id.to_string(), hint.why)).collect()
     }
 
-    /// Whether it is among those who are hinted now.
+    /// Whether it is hinted now.
     fn hinted(&mut self, id: &str) -> Option<Why> {
         self.hints().into_iter().find(|(hinted, _)| hinted == id).map(|(_, why)| why)
     }
@@ -31,7 +31,7 @@ fn hint(id: &str, why: Why) -> (String, Why) {
     (id.to_owned(), why)
 }
 
-/// `a` has 100 and is due 50, for `b` waits. All listen who are named.
+/// `a` has 100 and is due 50, because `b` waits. All that are named listen.
 fn contended(listeners: &[&str]) -> Server {
     let mut server = Server::new(fair(100.0));
     server.asks("a", 100.0);
@@ -41,13 +41,13 @@ fn contended(listeners: &[&str]) -> Server {
 }
 
 #[test]
-fn whoever_must_shrink_is_hinted_only_while_somebody_waits() {
+fn a_holder_that_must_shrink_is_hinted_only_while_another_waits() {
     let mut server = contended(&["a", "b"]);
     assert_eq!(server.hints(), [hint("a", Why::Shrink)]);
     let mut server = contended(&["a", "b"]);
     server.release(HolderKind::Client, "b", None);
     assert_eq!(server.hints(), []);
-    // Another algorithm takes something from b for a, who does not know yet, and so does not wait.
+    // Another algorithm takes something from b for a, which does not know yet, and so does not wait.
     let mut server = Server::new(fair(100.0));
     server.round(&[("a", 100.0), ("b", 60.0), ("c", 10.0)]);
     server.listens("b");
@@ -60,7 +60,7 @@ fn whoever_must_shrink_is_hinted_only_while_somebody_waits() {
 }
 
 #[test]
-fn whoever_must_shrink_is_hinted_while_more_is_held_than_there_is() {
+fn a_holder_that_must_shrink_is_hinted_while_more_is_held_than_there_is() {
     for (capacity, hinted) in [(99.8, false), (99.7, true)] {
         let mut server = Server::new(fair(100.0));
         server.round(&[("a", 100.0), ("b", 60.0), ("c", 10.0)]);
@@ -84,7 +84,7 @@ fn other_wants_are_a_reason_to_look_also_if_they_change_no_lease() {
 }
 
 #[test]
-fn nobody_is_hinted_who_does_not_listen() {
+fn only_listeners_are_hinted() {
     let mut server = contended(&[]);
     assert_eq!(server.hints(), []);
     assert_eq!(server.looks_again_in(), None);
@@ -97,7 +97,7 @@ fn nobody_is_hinted_who_does_not_listen() {
 }
 
 #[test]
-fn an_older_lease_that_blocks_somebody_is_to_be_confirmed_away() {
+fn an_older_lease_that_blocks_others_is_to_be_confirmed_away() {
     let mut server = contended(&["a"]);
     server.pass(16_000);
     assert_eq!((server.asks("a", 100.0), server.held()), (50.0, 100.0));
@@ -109,7 +109,7 @@ fn an_older_lease_that_blocks_somebody_is_to_be_confirmed_away() {
 }
 
 #[test]
-fn an_older_lease_that_blocks_nobody_stays() {
+fn an_older_lease_that_blocks_no_other_stays() {
     let mut server = contended(&["a", "b"]);
     server.pass(16_000);
     server.asks("a", 100.0);
@@ -122,7 +122,7 @@ fn an_older_lease_that_blocks_nobody_stays() {
 }
 
 #[test]
-fn whoever_waits_is_hinted_when_a_quarter_of_a_per_cent_is_free_or_enough_to_come_closer_to_its_due() {
+fn a_waiting_holder_is_hinted_when_a_quarter_of_a_per_cent_is_free_or_enough_to_come_closer_to_its_due() {
     for (wants, keeps, hinted) in
         [(100.0, 99.75, false), (100.0, 99.7, true), (10.0, 99.96, false), (10.0, 99.94, true)]
     {
@@ -236,7 +236,7 @@ fn what_is_free_sends_for_no_more_than_it_can_serve() {
 }
 
 #[test]
-fn while_it_learns_nobody_is_hinted_and_then_everybody_is_looked_at() {
+fn no_holder_is_hinted_while_it_learns_and_then_all_are_visited() {
     let mut server = Server::born(Birth { learning_until: Millis(5_000), ..birth(fair(100.0)) });
     server.deliver(ask("a", 100.0, Some(Has { token: None, capacity: Amount::clamped(100.0), expiry_time: i64::MAX })));
     server.asks("b", 100.0);
@@ -297,7 +297,7 @@ fn a_parents_lease_that_rises_hints_and_one_that_only_lasts_longer_does_not() {
 }
 
 #[test]
-fn leases_that_end_hint_those_who_wait() {
+fn leases_that_end_cause_hints_to_waiting_holders() {
     let mut server = Server::new(fair(100.0));
     server.asks("dead", 100.0);
     server.pass(30_000);

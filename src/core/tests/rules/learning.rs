@@ -53,7 +53,7 @@ fn learnt(order: &[usize], refreshes: usize, reuse: Reuse) -> Vec<f64> {
 }
 
 #[test]
-fn of_more_than_there_is_all_get_the_same_part_whoever_came_first() {
+fn of_more_than_there_is_all_get_the_same_part_in_any_order() {
     for order in [[0, 1, 2], [2, 1, 0], [1, 2, 0]] {
         // The first is told what it gets less with its first refresh, confirms it with its second, and then there is
         // room.
@@ -110,7 +110,7 @@ fn a_lease_that_has_ended_counts_as_none() {
 }
 
 #[test]
-fn outside_learning_a_lease_that_nobody_here_gave_is_counted_but_gives_no_right() {
+fn outside_learning_an_unknown_lease_is_counted_but_gives_no_right() {
     let mut server = Server::new(fair(100.0));
     server.asks("a", 100.0);
     assert_eq!(server.deliver(ask("b", 90.0, Some(inherited(40.0, 50)))), 0.0);

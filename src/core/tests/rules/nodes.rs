@@ -71,7 +71,7 @@ fn two_slices_that_are_alike_count_twice() {
     assert_eq!((server.report("n").due.get(), server.report("a").due.get()), (45.0, 45.0));
 }
 
-/// Each band takes memory: a stranger who reports a thousand of them is not one holder among others.
+/// Each band takes memory: a node that reports a thousand of them counts as a thousand holders.
 #[test]
 fn every_band_of_a_node_takes_a_place() {
     let mut server = Server::born(Birth { max_holders: 4, ..birth(fair(100.0)) });

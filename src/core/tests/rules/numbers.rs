@@ -50,7 +50,7 @@ fn wants_that_add_up_to_the_capacity_but_for_rounding_are_all_met() {
 }
 
 #[test]
-fn whoever_wants_nothing_is_a_holder_of_nothing() {
+fn a_client_that_wants_nothing_is_a_holder_of_nothing() {
     let mut server = Server::new(fair(100.0));
     assert_eq!(server.asks("a", 0.0), 0.0);
     assert_eq!((server.resource.holders(), server.held()), (1, 0.0));
@@ -84,7 +84,7 @@ fn a_remainder_is_none_of_a_large_capacity_either_but_small_wants_are_met() {
 }
 
 #[test]
-fn wants_that_are_crumbs_get_nothing_and_stand_in_nobodys_way() {
+fn wants_that_are_crumbs_get_nothing_and_affect_no_other() {
     for kind in Kind::ALL.into_iter().filter(|kind| *kind != Kind::PriorityPool) {
         let mut server = Server::new(Settings::new(kind, Amount::clamped(100.0)));
         assert_eq!(server.asks("tiny", 1e-12), 0.0, "{kind:?}");
@@ -127,7 +127,7 @@ fn a_node_is_lent_no_crumbs_and_its_clients_get_none() {
 
 proptest::proptest! {
     #[test]
-    fn nobody_ever_has_a_crumb(
+    fn no_lease_is_ever_a_crumb(
         kind in proptest::sample::select(vec![Kind::FairShare, Kind::ProportionalShare, Kind::Static, Kind::NoAlgorithm]),
         capacity in 1e-12..1e3f64,
         prompt in proptest::bool::ANY,

@@ -45,7 +45,7 @@ fn weighted(kind: Kind, capacity: f64) -> Settings {
 }
 
 #[test]
-fn a_client_of_priority_three_counts_as_three_and_nobody_as_less_than_one() {
+fn a_client_of_priority_three_counts_as_three_and_none_as_less_than_one() {
     for kind in [Kind::FairShare, Kind::ProportionalShare] {
         let mut server = Server::new(weighted(kind, 120.0));
         let asks = [with("none", 90.0, 0), with("below", 90.0, -7), with("one", 90.0, 1), with("three", 270.0, 3)];
@@ -56,7 +56,7 @@ fn a_client_of_priority_three_counts_as_three_and_nobody_as_less_than_one() {
 }
 
 #[test]
-fn whoever_wants_less_than_its_weight_gets_leaves_that_to_all_by_their_weights() {
+fn what_a_client_leaves_of_its_weight_goes_to_all_by_their_weights() {
     let mut server = Server::new(weighted(Kind::FairShare, 100.0));
     let asks = [with("modest", 10.0, 9), with("light", 90.0, 1), with("heavy", 90.0, 2)];
     assert_eq!(server.send_all(asks).map(|answer| granted(answer).capacity.get()), [10.0, 30.0, 60.0]);
@@ -143,7 +143,7 @@ fn priorities_go_up_also_where_they_mean_nothing() {
 }
 
 #[test]
-fn where_priorities_mean_nothing_all_share_whatever_they_claim() {
+fn where_priorities_have_no_effect_all_share_at_any_priority() {
     for kind in [Kind::FairShare, Kind::ProportionalShare] {
         let mut server = lent(kind, 90.0);
         for (id, priority) in [("a", 5), ("b", 0), ("c", -1)] {

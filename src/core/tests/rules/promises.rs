@@ -64,7 +64,7 @@ fn what_was_promised_is_held_and_the_rest_is_free_at_once() {
 }
 
 #[test]
-fn whoever_returns_keeps_what_it_has_not_what_was_promised() {
+fn a_holder_that_returns_keeps_what_it_has_not_what_was_promised() {
     let mut server = heir(fair(100.0), &[("a", 80.0), ("b", 80.0)]);
     assert_eq!(server.deliver(ask("a", 100.0, Some(former(30.0)))), 30.0);
     assert_eq!(server.held(), 160.0, "it may believe in more until it proves that it knows of this");
@@ -114,7 +114,7 @@ fn without_tokens_leases_are_recognised_again_once_those_of_former_masters_have_
 }
 
 #[test]
-fn whoever_does_not_return_counts_until_the_horizon() {
+fn a_holder_that_does_not_return_counts_until_the_horizon() {
     let mut server = heir(fair(100.0), &[("a", 80.0)]);
     server.pass(UNTIL - 1);
     assert!(!server.resource.tick(server.now));
@@ -163,7 +163,7 @@ fn an_inherited_holder_that_is_heard_may_have_been_listening_for_hints() {
 }
 
 #[test]
-fn a_lease_that_nobody_promised_makes_it_listen_once_for_a_lease_length_after_the_master_began() {
+fn a_lease_without_a_promise_makes_it_learn_once_for_a_lease_length_after_the_master_began() {
     let lie = |id: &str| ask(id, 50.0, Some(former(20.0)));
     let mut server = heir(fair(100.0), &[("a", 10.0)]);
     server.send(lie("a"));
@@ -226,7 +226,7 @@ fn a_lease_that_ends_beyond_the_horizon_waits_for_it() {
 }
 
 #[test]
-fn an_epoch_lies_above_all_that_it_inherits_whatever_the_caller_says() {
+fn an_epoch_lies_above_all_that_it_inherits_for_any_argument() {
     let inherited = Inherited { newest: Some(Epoch(7)), ..Inherited::default() };
     let mut server = Server::born(Birth { epoch: Epoch(7), inherited: Some(inherited), ..birth(fair(100.0)) });
     server.asks("a", 40.0);
@@ -305,7 +305,7 @@ fn what_is_a_quarter_too_high_is_lowered_after_a_second() {
 }
 
 #[test]
-fn whoever_comes_back_before_its_peers_know_that_it_went_is_not_forgotten_afterwards() {
+fn a_holder_that_returns_before_its_removal_is_stored_is_not_forgotten_afterwards() {
     let mut server = keeper(fair(100.0));
     server.asks("a", 40.0);
     server.settle();

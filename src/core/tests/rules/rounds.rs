@@ -46,7 +46,7 @@ fn a_release_between_two_requests_of_a_round_takes_its_place_among_them() {
 }
 
 #[test]
-fn nobody_is_granted_more_than_is_due_to_them_though_more_is_held_for_them() {
+fn no_holder_is_granted_more_than_its_due_though_more_is_held_for_it() {
     for capacity in [100.0, 50.0] {
         let mut server = Server::new(fair(100.0));
         server.asks("a", 60.0);
@@ -59,7 +59,7 @@ fn nobody_is_granted_more_than_is_due_to_them_though_more_is_held_for_them() {
 }
 
 #[test]
-fn nobody_is_granted_more_than_is_due_to_them() {
+fn no_holder_is_granted_more_than_its_due() {
     let mut server = Server::new(fair(100.0));
     assert_eq!(server.asks("a", 30.0), 30.0, "what no client wants stays free");
     server.asks("b", 1000.0);

@@ -9,7 +9,7 @@ fn shadow(capacity: f64) -> Settings {
 }
 
 #[test]
-fn everybody_gets_what_they_want_and_what_they_would_have_got_is_shown() {
+fn all_get_what_they_want_and_what_they_would_have_got_is_shown() {
     let mut server = Server::new(shadow(100.0));
     assert_eq!(server.round(&[("a", 90.0), ("b", 30.0)]), [90.0, 30.0]);
     assert_eq!((server.report("a").due.get(), server.report("b").due.get()), (70.0, 30.0));

@@ -71,7 +71,7 @@ fn what_is_unbounded_at_the_root_is_bounded_by_the_nodes_own_lease() {
 }
 
 #[test]
-fn a_smaller_lease_shrinks_what_is_out_whatever_the_algorithm() {
+fn a_smaller_lease_shrinks_what_is_out_under_any_algorithm() {
     for kind in KINDS {
         let mut server = child(kind, 100.0, 600_000);
         server.round(&[("a", 50.0), ("b", 50.0)]);

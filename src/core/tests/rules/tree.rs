@@ -18,7 +18,7 @@ fn with(kind: Kind, capacity: f64) -> Server {
 
 /// Rule 5. To say "nothing" would take from all what they have, at every change of masters.
 #[test]
-fn before_its_first_lease_a_node_decides_nothing_and_nobody_loses_anything() {
+fn before_its_first_lease_a_node_decides_nothing_and_no_client_loses_anything() {
     let ceiling =
         |id: &str, amount| Ceiling { kind: HolderKind::Client, id: id.into(), amount: Amount::clamped(amount) };
     let inherited =
@@ -45,7 +45,7 @@ fn before_its_first_lease_a_node_decides_nothing_and_nobody_loses_anything() {
 
 /// All that a request could bring is "not yet".
 #[test]
-fn before_its_first_lease_a_node_sends_nobody_to_ask() {
+fn before_its_first_lease_a_node_hints_no_client() {
     let mut server = child(Kind::FairShare);
     assert_eq!(server.send(ask("a", 100.0, None)), Answer::NotYet);
     assert!(server.resource.watch(HolderKind::Client, "a"));
@@ -171,7 +171,7 @@ fn the_parent_is_not_asked_early_for_what_it_does_not_wait_for() {
 }
 
 #[test]
-fn headroom_lends_nodes_what_nobody_wants_and_clients_nothing() {
+fn headroom_lends_unclaimed_capacity_to_nodes_and_not_to_clients() {
     let mut server = Server::new(Settings { headroom: 0.5, ..fair(100.0) });
     server.asks("a", 20.0);
     server.node_asks("n", &[slice(2, 20.0, 0)]);
@@ -219,7 +219,7 @@ fn terms_that_cannot_be_are_not_followed() {
 }
 
 #[test]
-fn an_equal_share_is_everybodys_and_the_lease_pays_for_what_is_beyond() {
+fn an_equal_share_is_the_trees_and_the_lease_covers_what_is_beyond() {
     let mut server = child(Kind::ProportionalShare);
     server.supply_with(60.0, LONG, vec![(0, Terms::Share { equal: 20.0, top_up: 0.25 })]);
     server.asks("a", 10.0);

@@ -64,7 +64,7 @@ fn three_units_go_round_among_ten() {
 }
 
 #[test]
-fn nobody_gets_a_part_and_whoever_wants_less_than_a_unit_gets_nothing() {
+fn no_part_of_a_unit_is_granted_and_wants_of_less_get_nothing() {
     let mut server = Server::new(whole(10.0));
     assert_eq!(server.asks("a", 0.9), 0.0);
     assert_eq!(server.asks("b", 2.7), 2.0);
