@@ -1,12 +1,15 @@
-//! Push hints: which holders should ask again now. A hint tells a holder to refresh its lease before its refresh
-//! interval is over; it carries no capacity. It goes to a holder whose lease differs from its due and whose request
-//! would change something (rule 9 of the protocol): first to holders that must shrink or still have to confirm a
-//! smaller lease, while others wait for more or more is held than there is (in a pool a holder that must shrink is
-//! hinted at once); then to holders that wait for more, while something is free. Only *watched* holders are hinted:
-//! those with an open stream of hints. This list keeps the state of watched holders outside of the ledger, because a
-//! ledger record is three cache lines that every request touches; the record only has its place in the list. A request
-//! looks at no other holder. The shell asks for hints periodically. A *pass* then visits the watched holders, a bounded
-//! part with each call, and begins only if something has changed since the last pass.
+//! Push hints: which holders should ask again now.
+//!
+//! A hint tells a holder to refresh its lease before its refresh interval is over; it carries no capacity. It goes to a
+//! holder whose lease differs from its due and whose request would change something (rule 9 of the protocol): first to
+//! holders that must shrink or still have to confirm a smaller lease, while others wait for more or more is held than
+//! there is (in a pool a holder that must shrink is hinted at once); then to holders that wait for more, while
+//! something is free. Only *watched* holders are hinted: those with an open stream of hints.
+//!
+//! This list keeps the state of watched holders outside of the ledger, because a ledger record is three cache lines
+//! that every request touches; the record only has its place in the list. A request looks at no other holder. The shell
+//! asks for hints periodically. A *pass* then visits the watched holders, a bounded part with each call, and begins
+//! only if something has changed since the last pass.
 //!
 //! Deliberately absent: which holders listen (the shell knows), and how a hint is delivered.
 

@@ -1,14 +1,19 @@
 //! PRIORITY_POOL: a capacity shared between *priority clients*, to which a manager assigns capacity, and *free
-//! clients*, after the server capacity proposal for light Ethereum servers (LES). A priority client has a capacity
-//! *assigned* and gets it if it fits at all. Free clients get the least useful capacity, in the places that are left;
-//! the client that was served least of late comes first. What may be connected, the *total*, can be more than what can
-//! be served at once, the *base*: most clients use little of what they have most of the time. If they use too much
-//! after all, some are cut off and the total falls with them; it rises again slowly. A pool computes what each client
-//! is due, as a division does, and settlement grants it only once it is free: a client that is *kicked out* is due
-//! nothing from then on, keeps what it has until it asks, and counts as held until it has confirmed. Unlike a division,
-//! a pool has a memory: what a client is due depends on earlier clients. No step visits all holders. They are sorted by
-//! keys that do not change by themselves (see [`accounts`]), and each request moves a bounded number of them: a sudden
-//! change for a million is carried out by the requests that follow, while settlement keeps it safe at every step.
+//! clients*, after the server capacity proposal for light Ethereum servers (LES).
+//!
+//! A priority client has a capacity *assigned* and gets it if it fits at all. Free clients get the least useful
+//! capacity, in the places that are left; the client that was served least of late comes first. What may be connected,
+//! the *total*, can be more than what can be served at once, the *base*: most clients use little of what they have most
+//! of the time. If they use too much after all, some are cut off and the total falls with them; it rises again slowly.
+//!
+//! A pool computes what each client is due, as a division does, and settlement grants it only once it is free: a client
+//! that is *kicked out* is due nothing from then on, keeps what it has until it asks, and counts as held until it has
+//! confirmed. Unlike a division, a pool has a memory: what a client is due depends on earlier clients.
+//!
+//! No step visits all holders. They are sorted by keys that do not change by themselves (see [`accounts`]), and each
+//! request moves a bounded number of them: a sudden change for a million is carried out by the requests that follow,
+//! while settlement keeps it safe at every step.
+//!
 //! Deliberately absent: payment (the manager of a pool is told what each client costs), the identity of the manager,
 //! and where assignments are kept.
 

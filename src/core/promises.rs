@@ -1,10 +1,12 @@
 //! What must survive a master: for every resource a *ceiling* per holder, the most that the holder will be believed to
-//! hold, and a *horizon*, after which no lease will be believed. A master proposes what its leases change about these
-//! ([`Changes`]); its peers keep them ([`Promises`]); the next master starts from them ([`Inherited`]) and serves at
-//! once. A ceiling may be too high and a horizon too late: then the next master gives too little for a while. Neither
-//! is ever too low or too early. A horizon is a length of time. Each peer counts it on its own clock from when it
-//! learns of it, which is after the leases under it were decided: being late errs on the safe side. So no two machines
-//! need agree on what time it is.
+//! hold, and a *horizon*, after which no lease will be believed.
+//!
+//! A master proposes what its leases change about these ([`Changes`]); its peers keep them ([`Promises`]); the next
+//! master starts from them ([`Inherited`]) and serves at once. A ceiling may be too high and a horizon too late: then
+//! the next master gives too little for a while. Neither is ever too low or too early.
+//!
+//! A horizon is a length of time. Each peer counts it on its own clock from when it learns of it, which is after the
+//! leases under it were decided: being late errs on the safe side. So no two machines need agree on what time it is.
 //!
 //! Deliberately absent: how changes get to peers and in what order (the quorum's log), and how a record is stored.
 

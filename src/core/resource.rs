@@ -1,7 +1,8 @@
-//! One resource on its master: requests in, a round, answers out. A round absorbs every request that is waiting, then
-//! divides and settles once. Its steps follow the design document: clean-up (leases that have ended), insertion (what
-//! the request confirms, then what it wants), the new capacity, and the answer. Decisions depend on the arguments
-//! alone; the caller provides the time and sends the answers.
+//! One resource on its master: requests in, a round, answers out.
+//!
+//! A round absorbs every request that is waiting, then divides and settles once. Its steps follow the design document:
+//! clean-up (leases that have ended), insertion (what the request confirms, then what it wants), the new capacity, and
+//! the answer. Decisions depend on the arguments alone; the caller provides the time and sends the answers.
 
 mod hints;
 mod insertion;

@@ -1,7 +1,8 @@
-//! Settlement: what is safe to give now. One piece of code for all algorithms; it knows nothing about fairness. Holders
-//! due less than they hold shrink to their due. What is then free — capacity less everything that may still be believed
-//! — is shared among those due more, never beyond due. If several ask at once for more than is free, each gets the same
-//! part of what it lacks, so that the order within a round does not matter.
+//! Settlement: what is safe to give now. One piece of code for all algorithms; it knows nothing about fairness.
+//!
+//! Holders due less than they hold shrink to their due. What is then free — capacity less everything that may still be
+//! believed — is shared among those due more, never beyond due. If several ask at once for more than is free, each gets
+//! the same part of what it lacks, so that the order within a round does not matter.
 
 use crate::{Amount, Sum};
 
@@ -34,8 +35,9 @@ pub(crate) struct Party {
 /// What each party is granted. `free` is capacity less all that is held, the parties counted with their floors.
 ///
 /// A grant up to the floor costs nothing, for it is held anyway. While more is held than there is (after a capacity
-/// cut), a party may only have what the others leave, or else keep what it has: its floor is no entitlement. Where
-/// units are `indivisible` no part of one is granted, and what is free goes to the first that lack it: shared in
+/// cut), a party may only have what the others leave, or else keep what it has: its floor is no entitlement.
+///
+/// Where units are `indivisible` no part of one is granted, and what is free goes to the first that lack it: shared in
 /// proportion it might be of no use to any of them.
 pub(crate) fn settle(free: Sum, parties: &[Party], indivisible: bool, grants: &mut Vec<Amount>) {
     let lacking: Sum = parties.iter().map(Party::lacks).collect();

@@ -3,9 +3,10 @@
 //! A node with a parent divides what the parent lends it. *How much* is the parent's lease; *by what rule* are the
 //! parent's [`Terms`]: what a node cannot know, such as the equal share of the whole tree or the part of one client,
 //! comes with the lease, and what it can know, where the level lies, follows from the lease itself. So a client of a
-//! leaf gets what one server that knew all clients would give it. The report has all claims in slices of similar wants,
-//! and what the holders below may still believe in (`outstanding`): the parent counts the larger of that and the node's
-//! lease as held.
+//! leaf gets what one server that knew all clients would give it.
+//!
+//! The report has all claims in slices of similar wants, and what the holders below may still believe in
+//! (`outstanding`): the parent counts the larger of that and the node's lease as held.
 //!
 //! Deliberately absent: when the parent is asked (the session), and the wire format.
 

@@ -1,8 +1,9 @@
-//! Time. Nothing in this crate reads a clock: the caller passes the time with every call. There are two clocks. All
-//! decisions use monotonic milliseconds ([`Millis`]) from an origin that only the caller knows. The wire carries the
-//! end of a lease in seconds since the Unix epoch; the core gets these seconds, too ([`Now`]), writes them into leases,
-//! and recognizes by them the lease of a client that returns no token. A lease ends at its holder first: the server
-//! adds [`WIRE_ROUNDING`] and [`CLOCK_RATE_ALLOWANCE`] to every end it counts on.
+//! Time. Nothing in this crate reads a clock: the caller passes the time with every call.
+//!
+//! There are two clocks. All decisions use monotonic milliseconds ([`Millis`]) from an origin that only the caller
+//! knows. The wire carries the end of a lease in seconds since the Unix epoch; the core gets these seconds, too
+//! ([`Now`]), writes them into leases, and recognizes by them the lease of a client that returns no token. A lease ends
+//! at its holder first: the server adds [`WIRE_ROUNDING`] and [`CLOCK_RATE_ALLOWANCE`] to every end it counts on.
 
 /// Monotonic milliseconds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default, Hash)]

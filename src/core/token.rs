@@ -1,7 +1,8 @@
-//! Tokens name leases, so that a holder can prove which one it knows. A token is a number that only rises. Each master
-//! of a resource begins a new *epoch*, which starts above all tokens given out before, so a token also shows whether
-//! this epoch gave it. The caller picks the start (from the clock, or from what a quorum agreed on); within an epoch
-//! tokens are consecutive.
+//! Tokens name leases, so that a holder can prove which one it knows.
+//!
+//! A token is a number that only rises. Each master of a resource begins a new *epoch*, which starts above all tokens
+//! given out before, so a token also shows whether this epoch gave it. The caller picks the start (from the clock, or
+//! from what a quorum agreed on); within an epoch tokens are consecutive.
 
 use std::num::NonZeroU64;
 

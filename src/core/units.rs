@@ -1,12 +1,14 @@
-//! Whole units: a holder that is due three tenths of a permit gets a whole one three times out of ten. Each due is cut
-//! to whole units, and the units that are left over rotate by request counting, as Apache's balancer distributes
-//! requests: in each round each holder is credited with the part of a unit that was cut off; the holders with the most
-//! credit get one unit more, and pay for it with credit. So each holder has its due rounded down or up, the sum is
-//! never more than there is, and in the long run each holder has had exactly what it was due.
+//! Whole units: a holder that is due three tenths of a permit gets a whole one three times out of ten.
+//!
+//! Each due is cut to whole units, and the units that are left over rotate by request counting, as Apache's balancer
+//! distributes requests: in each round each holder is credited with the part of a unit that was cut off; the holders
+//! with the most credit get one unit more, and pay for it with credit. So each holder has its due rounded down or up,
+//! the sum is never more than there is, and in the long run each holder has had exactly what it was due.
 //!
 //! A round lasts for a rotation period, which is many refresh intervals: a unit can pass on only after its holder has
-//! asked. When demand changes within a round, that round is dealt anew from the credits it began with. Parts of a unit
-//! are counted in 2⁻²⁰: each part is exact to a millionth, and nothing can drift.
+//! asked. When demand changes within a round, that round is dealt anew from the credits it began with.
+//!
+//! Parts of a unit are counted in 2⁻²⁰: each part is exact to a millionth, and nothing can drift.
 
 use std::{cmp::Reverse, sync::Arc};
 

@@ -1,7 +1,8 @@
-//! gRPC on the arbiter threads, behind one listener. Connections are served on the arbiters (one current-thread runtime
-//! for each), where a request is decided without changing threads. hyper reads requests; most are answered by
-//! [`front`], the others by tonic. One ordinary listener accepts connections and distributes them: with SO_REUSEPORT a
-//! second server could silently bind the same port.
+//! gRPC on the arbiter threads, behind one listener.
+//!
+//! Connections are served on the arbiters (one current-thread runtime for each), where a request is decided without
+//! changing threads. hyper reads requests; most are answered by [`front`], the others by tonic. One ordinary listener
+//! accepts connections and distributes them: with SO_REUSEPORT a second server could silently bind the same port.
 
 pub(crate) mod admin;
 mod capacity;

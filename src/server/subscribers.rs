@@ -1,8 +1,11 @@
-//! Subscribers to the events of pools, each with a queue. Pools publish events; streams send them, each at its own
-//! pace. Between them is a bounded queue for each stream. A stream that is too slow gets a gap event with the present
-//! totals ([`PoolEventKind::Gap`]) and goes on from there: a pool never waits for a subscriber. Subscriptions belong to
-//! a resource's name, not to its actor: they may begin before the first request, and go on when the resource is retired
-//! and created again. They end when another peer is master.
+//! Subscribers to the events of pools, each with a queue.
+//!
+//! Pools publish events; streams send them, each at its own pace. Between them is a bounded queue for each stream. A
+//! stream that is too slow gets a gap event with the present totals ([`PoolEventKind::Gap`]) and goes on from there: a
+//! pool never waits for a subscriber.
+//!
+//! Subscriptions belong to a resource's name, not to its actor: they may begin before the first request, and go on when
+//! the resource is retired and created again. They end when another peer is master.
 
 use std::{
     collections::{HashMap, VecDeque},

@@ -1,7 +1,8 @@
-//! Listeners for hints, each with its pending resources. Resources hint holders; streams send the hints. Between them
-//! is one [`Watcher`] for each holder that listens: the resources it should ask for, each once, at most
-//! [`MOST_PENDING`] of them, and beyond that "everything". So a slow listener costs a few hundred bytes and never
-//! delays a resource.
+//! Listeners for hints, each with its pending resources.
+//!
+//! Resources hint holders; streams send the hints. Between them is one [`Watcher`] for each holder that listens: the
+//! resources it should ask for, each once, at most [`MOST_PENDING`] of them, and beyond that "everything". So a slow
+//! listener costs a few hundred bytes and never delays a resource.
 //!
 //! # How resources learn which holders listen
 //! A request is not looked up here: that would cost every request something, though few holders are ever hinted.

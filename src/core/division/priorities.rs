@@ -1,7 +1,8 @@
-//! Claims by priority for reports to a parent, where the division itself ignores priorities. The parent decides how
-//! priorities take effect, and its configuration may change: so they are reported even if they mean nothing here.
-//! Mostly all clients have the same priority, and then nothing else is kept. From the second priority on a second index
-//! has all claims by priority, so that a report to the parent never visits each of them.
+//! Claims by priority for reports to a parent, where the division itself ignores priorities.
+//!
+//! The parent decides how priorities take effect, and its configuration may change: so they are reported even if they
+//! mean nothing here. Mostly all clients have the same priority, and then nothing else is kept. From the second
+//! priority on a second index has all claims by priority, so that a report to the parent never visits each of them.
 
 use super::{
     index::{ClaimKey, Index},

@@ -1,15 +1,18 @@
-//! The reserve: a part of the capacity that all bands share, so that strict priorities starve no band. It is divided
-//! max-min over all claims of any priority; what the claims of a band get of it belongs to the band. The rest of the
-//! capacity goes strictly from the top band down. Then every band divides what it has by the algorithm. So what a band
-//! has depends on all bands, which are walked once after a change: one index query for each, for any number of
-//! requests. Hence the bound on [bands](BANDS). The level of the reserve is found in one walk, down a second index that
-//! holds the same claims in one band: only resources with a reserve pay for that. Below a parent the level is one of
-//! the whole tree, which a node does not know. But the parent sends the terms by which it divided each band, and what
-//! the node's own claims are due by these terms is what its lease contains for the band: it takes the place of the
-//! band's reserve. Only when the lease does not cover all of that (it was cut, or demand has risen) does a node compute
-//! a level of its own: every band gets at least what follows from that level, and the remainder is divided in
-//! proportion. If the remainder went strictly from the top, the inexactness of slices would fall on the lowest bands
-//! alone, which have the least.
+//! The reserve: a part of the capacity that all bands share, so that strict priorities starve no band.
+//!
+//! It is divided max-min over all claims of any priority; what the claims of a band get of it belongs to the band. The
+//! rest of the capacity goes strictly from the top band down. Then every band divides what it has by the algorithm.
+//!
+//! So what a band has depends on all bands, which are walked once after a change: one index query for each, for any
+//! number of requests. Hence the bound on [bands](BANDS). The level of the reserve is found in one walk, down a second
+//! index that holds the same claims in one band: only resources with a reserve pay for that.
+//!
+//! Below a parent the level is one of the whole tree, which a node does not know. But the parent sends the terms by
+//! which it divided each band, and what the node's own claims are due by these terms is what its lease contains for the
+//! band: it takes the place of the band's reserve. Only when the lease does not cover all of that (it was cut, or
+//! demand has risen) does a node compute a level of its own: every band gets at least what follows from that level, and
+//! the remainder is divided in proportion. If the remainder went strictly from the top, the inexactness of slices would
+//! fall on the lowest bands alone, which have the least.
 
 use std::{
     cell::RefCell,

@@ -1,15 +1,18 @@
-//! Slices: the claims of each band, merged into a few groups of similar wants per subclient. A parent that divides over
-//! slices makes an error only in the slice that straddles the level: of n₁n₂/(n₁+n₂)·(w₂−w₁) at most, if n₁ clients
-//! that want w₁ were merged with n₂ that want w₂. The clients from that slice up get this much too little or too much,
-//! together. So neighbours are merged where the error is the smallest part of what those clients get. Rejected: slices
-//! of equal counts put the whole long tail of large wants into one; slices around the present level are wrong once it
-//! moves; and merging without regard to the number of clients that bear an error, and to how little they have, doubles
-//! the error for small ones where capacity is scarce. With a million claims, not every claim is visited: the index is
-//! cut at the widest cell until there are [`CELLS`], and only those are merged. Up to so many different wants this is
-//! the same as merging single claims. A parent would refuse a request that is too long every time. So there are never
-//! more slices than [`IN_ALL`]: with many priorities each gets fewer, and with too many the lowest ones are reported as
-//! one, under the lowest of them. So a node never claims a higher priority than its clients have; among them it divides
-//! by their own priorities.
+//! Slices: the claims of each band, merged into a few groups of similar wants per subclient.
+//!
+//! A parent that divides over slices makes an error only in the slice that straddles the level: of n₁n₂/(n₁+n₂)·(w₂−w₁)
+//! at most, if n₁ clients that want w₁ were merged with n₂ that want w₂. The clients from that slice up get this much
+//! too little or too much, together. So neighbours are merged where the error is the smallest part of what those
+//! clients get. Rejected: slices of equal counts put the whole long tail of large wants into one; slices around the
+//! present level are wrong once it moves; and merging without regard to the number of clients that bear an error, and
+//! to how little they have, doubles the error for small ones where capacity is scarce.
+//!
+//! With a million claims, not every claim is visited: the index is cut at the widest cell until there are [`CELLS`],
+//! and only those are merged. Up to so many different wants this is the same as merging single claims.
+//!
+//! A parent would refuse a request that is too long every time. So there are never more slices than [`IN_ALL`]: with
+//! many priorities each gets fewer, and with too many the lowest ones are reported as one, under the lowest of them. So
+//! a node never claims a higher priority than its clients have; among them it divides by their own priorities.
 
 use std::{cmp::Ordering, collections::BinaryHeap};
 

@@ -1,9 +1,12 @@
-//! Balances of free clients: a client that was served lately comes last. A balance grows while its client is connected
-//! and decays while it is away. All balances grow at the same speed and decay at the same speed, so they can be
-//! compared without knowing the time: one clock counts growth, another decay, and a balance is kept as its value when
-//! its clock was at zero. An order by that value never changes by itself, and a change of speed changes the clock, not
-//! the balances. Several clients may share an account (one address): a new client of the account begins with the
-//! balance of all of them.
+//! Balances of free clients: a client that was served lately comes last.
+//!
+//! A balance grows while its client is connected and decays while it is away. All balances grow at the same speed and
+//! decay at the same speed, so they can be compared without knowing the time: one clock counts growth, another decay,
+//! and a balance is kept as its value when its clock was at zero. An order by that value never changes by itself, and a
+//! change of speed changes the clock, not the balances.
+//!
+//! Several clients may share an account (one address): a new client of the account begins with the balance of all of
+//! them.
 
 use std::{cmp::Ordering, collections::BTreeSet, sync::Arc};
 

@@ -1,7 +1,8 @@
-//! Free clients: places of the least useful capacity, in the room that priority clients leave. A place goes to the
-//! client with the smallest balance; a connected client keeps its place until its balance is more than the bias above
-//! that of a waiting one. Child nodes get a number of places: they decide themselves which of their clients get one,
-//! because they know the balances.
+//! Free clients: places of the least useful capacity, in the room that priority clients leave.
+//!
+//! A place goes to the client with the smallest balance; a connected client keeps its place until its balance is more
+//! than the bias above that of a waiting one. Child nodes get a number of places: they decide themselves which of their
+//! clients get one, because they know the balances.
 
 use std::{collections::BTreeSet, sync::Arc};
 

@@ -1,8 +1,11 @@
-//! What peers remember of a pool: balances, costs and the total. A master periodically sends what has changed
-//! ([`PoolNotes`]), its peers keep it ([`PoolMemory`]), and the next master begins with that. Nothing here is a
-//! promise: losing it costs fairness and a part of a bill, within the bounds of [`PoolNotes`]. Notes are few, because
-//! what only changes with time need not be sent: balances grow or decay and costs rise with the clock of the pool. A
-//! peer counts the age of that clock on its own clock, from when it learned of it.
+//! What peers remember of a pool: balances, costs and the total.
+//!
+//! A master periodically sends what has changed ([`PoolNotes`]), its peers keep it ([`PoolMemory`]), and the next
+//! master begins with that. Nothing here is a promise: losing it costs fairness and a part of a bill, within the bounds
+//! of [`PoolNotes`].
+//!
+//! Notes are few, because what only changes with time need not be sent: balances grow or decay and costs rise with the
+//! clock of the pool. A peer counts the age of that clock on its own clock, from when it learned of it.
 
 use std::{collections::BTreeMap, sync::Arc};
 

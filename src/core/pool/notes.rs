@@ -1,5 +1,7 @@
-//! The notes that a pool still has to send to its peers, and how a pool begins with what peers remember. Large changes
-//! are due at once, others after a while. Notes are sent in that order, as many at a time as the shell allows.
+//! The notes that a pool still has to send to its peers, and how a pool begins with what peers remember.
+//!
+//! Large changes are due at once, others after a while. Notes are sent in that order, as many at a time as the shell
+//! allows.
 
 use std::{
     collections::{BTreeMap, BTreeSet},

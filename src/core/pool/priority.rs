@@ -1,7 +1,9 @@
-//! Priority clients: what is assigned to them, if it fits. A client that does not fit waits, and one that wants less
-//! than what is free overtakes those that want more: capacity that a client can use is not reserved for one that
-//! cannot. A connected client loses nothing unless the total falls below what all of them have; then the manager has a
-//! while to choose, and only after that the least important give way.
+//! Priority clients: what is assigned to them, if it fits.
+//!
+//! A client that does not fit waits, and one that wants less than what is free overtakes those that want more: capacity
+//! that a client can use is not reserved for one that cannot. A connected client loses nothing unless the total falls
+//! below what all of them have; then the manager has a while to choose, and only after that the least important give
+//! way.
 
 use std::collections::BTreeSet;
 

@@ -1,7 +1,9 @@
 //! Promises of a resource: what its peers must know before its answers are sent, and what a new master inherits. See
-//! [`crate::promises`] for what promises are. A holder with an inherited ceiling counts as holding it, until it proves
-//! by a token that it knows a lease of this epoch, or until the inherited horizon has passed. Its wants are unknown
-//! before it has asked, and count as its ceiling.
+//! [`crate::promises`] for what promises are.
+//!
+//! A holder with an inherited ceiling counts as holding it, until it proves by a token that it knows a lease of this
+//! epoch, or until the inherited horizon has passed. Its wants are unknown before it has asked, and count as its
+//! ceiling.
 
 mod horizons;
 mod keeper;
@@ -60,8 +62,10 @@ pub(super) fn begin_epoch(epoch: Epoch, inherited: Option<&Inherited>) -> Epoch 
 
 impl Resource {
     /// The changes to propose now, and what the answers of the rounds since the last call wait for. To be called after
-    /// every round and every tick; without promises it is always empty. The changes count as proposed: they must be
-    /// applied before all later ones, or no change of this life may be any more.
+    /// every round and every tick; without promises it is always empty.
+    ///
+    /// The changes count as proposed: they must be applied before all later ones, or no change of this life may be any
+    /// more.
     pub(crate) fn take_changes(&mut self, now: Millis) -> Pending {
         let bounds = Bounds { capacity: self.is_bounded().then_some(self.total()), lease: self.settings.lease };
         self.keeper.as_mut().map_or_else(Pending::default, |keeper| keeper.take(&self.ledger, bounds, now))

@@ -1,6 +1,7 @@
 //! The admin service for operators: the configuration that the peers keep, and the membership. Served on an address of
-//! its own, because clients that may ask for capacity need not be able to change it. Only the master makes changes;
-//! another peer answers with its admin address (`leaseway-master`).
+//! its own, because clients that may ask for capacity need not be able to change it.
+//!
+//! Only the master makes changes; another peer answers with its admin address (`leaseway-master`).
 
 use std::{net::SocketAddr, path::PathBuf, sync::Arc};
 

@@ -1,8 +1,9 @@
-//! Problems of single entries of a request that is answered all the same. A request is refused as a whole only for what
-//! concerns all of it: its client id, a field that every encoder fills in, the message itself. Doorman's Go client
-//! repeats a request that failed, to the byte, until it is answered, and does nothing else meanwhile: an entry that can
-//! never be answered must not stand in the way of the others. It is left out, or answered by what is known of its
-//! holder, and the answer says so.
+//! Problems of single entries of a request that is answered all the same.
+//!
+//! A request is refused as a whole only for what concerns all of it: its client id, a field that every encoder fills
+//! in, the message itself. Doorman's Go client repeats a request that failed, to the byte, until it is answered, and
+//! does nothing else meanwhile: an entry that can never be answered must not stand in the way of the others. It is left
+//! out, or answered by what is known of its holder, and the answer says so.
 
 use std::{
     sync::Mutex,

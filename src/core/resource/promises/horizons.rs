@@ -1,5 +1,7 @@
-//! The horizon of an epoch: after it, no lease of the epoch is believed. It is proposed again once in half a lease
-//! length, and an eighth of one before it would be needed: so in a steady state no answer waits.
+//! The horizon of an epoch: after it, no lease of the epoch is believed.
+//!
+//! It is proposed again once in half a lease length, and an eighth of one before it would be needed: so in a steady
+//! state no answer waits.
 
 use std::collections::VecDeque;
 

@@ -1,9 +1,11 @@
-//! The ceiling of each holder in the log, and how it follows what the holder holds. A ceiling is an eighth above what
-//! its holder holds, where capacity allows: so most answers need no new promise. Where more has to be promised,
-//! ceilings that are too high are lowered in the same change, so that together they never rise above the capacity.
-//! Those of holders that have gone, and those a quarter too high, are lowered with the next change that is needed
-//! anyway, or after a second. No step visits every holder: a holder whose ceiling may be above what it holds is in a
-//! queue since that became so.
+//! The ceiling of each holder in the log, and how it follows what the holder holds.
+//!
+//! A ceiling is an eighth above what its holder holds, where capacity allows: so most answers need no new promise.
+//! Where more has to be promised, ceilings that are too high are lowered in the same change, so that together they
+//! never rise above the capacity. Those of holders that have gone, and those a quarter too high, are lowered with the
+//! next change that is needed anyway, or after a second.
+//!
+//! No step visits every holder: a holder whose ceiling may be above what it holds is in a queue since that became so.
 
 use std::{
     collections::{BTreeMap, VecDeque},
