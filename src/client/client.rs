@@ -19,7 +19,8 @@ use crate::{
     asker::ClientAsker,
     book::Book,
     error::{BuildError, NotReady, check_id},
-    resource::ResourceBuilder,
+    keeper::Keeper,
+    open::ResourceBuilder,
     shared::{Health, Shared},
 };
 
@@ -46,21 +47,6 @@ const RESOURCES_PER_REQUEST: usize = 1000;
 #[derive(Clone)]
 pub struct Client {
     keeper: Arc<Keeper>,
-}
-
-/// Whoever holds it keeps the client open.
-pub(crate) struct Keeper {
-    pub(crate) shared: Arc<Shared>,
-    pub(crate) mode: Mode,
-    pub(crate) runtime: Handle,
-    /// Dropped with it, to end the thread of a blocking client.
-    _gone: Option<oneshot::Sender<()>>,
-}
-
-impl Drop for Keeper {
-    fn drop(&mut self) {
-        self.shared.close();
-    }
 }
 
 /// How a [`Client`] is to be.

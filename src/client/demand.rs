@@ -86,7 +86,7 @@ pub struct Settings {
 /// Estimates wants.
 #[derive(Debug)]
 pub struct Demand {
-    source: Source,
+    source: Estimator,
     /// A refresh interval, in seconds.
     refresh: f64,
     /// Wants, as they were at `at`.
@@ -102,7 +102,7 @@ pub struct Demand {
     at: Millis,
     /// Until when wants do not fall.
     hold: Millis,
-    line: Line,
+    line: Backlog,
 }
 
 /// What a limiter says.
@@ -124,7 +124,7 @@ pub struct Sample {
 
 /// Whether callers wait because there is too little, or only for their turn.
 #[derive(Debug, Default)]
-struct Line {
+struct Backlog {
     at: Millis,
     queued: Duration,
     /// How many have been served.
@@ -132,7 +132,7 @@ struct Line {
     waiting: u64,
 }
 
-impl Line {
+impl Backlog {
     /// What callers may want of whom some have been served since the last look, while others have taken their places:
     /// by how much of the time somebody waited, more than what there is. As long as none is served nothing is known.
     fn look(&mut self, now: Millis, sample: &Sample) -> Option<f64> {
@@ -143,14 +143,14 @@ impl Line {
         let waited = sample.queued.saturating_sub(self.queued).as_secs_f64() * 1000.0;
         let part = (waited / span.0 as f64).clamp(0.0, 1.0);
         let replaced = self.waiting > 0 && sample.waiting >= self.waiting;
-        *self = Line { at: now, queued: sample.queued, served, waiting: sample.waiting };
+        *self = Backlog { at: now, queued: sample.queued, served, waiting: sample.waiting };
         let guess = sample.capacity * (part / (1.0 - part)).min(GROWTH);
         Some(if replaced && guess.is_finite() { guess } else { 0.0 })
     }
 }
 
 #[derive(Debug)]
-enum Source {
+enum Estimator {
     Rate(Steady),
     Gauge,
 }
@@ -160,8 +160,8 @@ impl Demand {
     pub fn new(settings: Settings) -> Demand {
         let refresh = settings.refresh.max(Duration::from_millis(1));
         let source = match settings.kind {
-            Kind::Rate => Source::Rate(Steady::new(refresh)),
-            Kind::Gauge => Source::Gauge,
+            Kind::Rate => Estimator::Rate(Steady::new(refresh)),
+            Kind::Gauge => Estimator::Gauge,
         };
         let zero = Millis(0);
         Demand {
@@ -174,7 +174,7 @@ impl Demand {
             waits: false,
             at: zero,
             hold: zero,
-            line: Line::default(),
+            line: Backlog::default(),
         }
     }
 
@@ -186,7 +186,7 @@ impl Demand {
         let waiting = sample.waiting as f64;
         let (before, mut forgets) = (self.demand, false);
         match &mut self.source {
-            Source::Rate(steady) => {
+            Estimator::Rate(steady) => {
                 // Those that a look has begun with already do not begin another, however long they wait.
                 let idle = self.demand * self.refresh < IDLE && steady.knows_less_than(sample.count);
                 if idle && sample.waiting > 0 && sample.waiting >= steady.lately(self.at, sample.count) {
@@ -210,12 +210,12 @@ impl Demand {
                     self.demand = self.demand.max(before);
                 }
             }
-            Source::Gauge => self.demand = sample.count as f64 + waiting,
+            Estimator::Gauge => self.demand = sample.count as f64 + waiting,
         }
         if self.demand >= self.level || forgets {
             self.level = self.demand;
             self.hold = self.at;
-            if matches!(self.source, Source::Gauge) {
+            if matches!(self.source, Estimator::Gauge) {
                 self.hold = self.hold.plus(Millis((HOLD * self.refresh * 1000.0) as u64));
             }
         }
@@ -229,7 +229,7 @@ impl Demand {
     /// When another sample would say more: soon while callers wait at a flow of which little is known, and when they
     /// have been served, so that what was guessed for them is not held for a whole refresh interval.
     pub fn look_again(&self) -> Option<Millis> {
-        let Source::Rate(steady) = &self.source else { return None };
+        let Estimator::Rate(steady) = &self.source else { return None };
         let age = steady.age(self.at);
         let looks = [SETTLED.0, (self.refresh * 1000.0) as u64];
         let next = looks.into_iter().find(|look| age.0 < *look).filter(|_| self.level + self.wants(self.at) > 0.0)?;

@@ -25,7 +25,7 @@ mod queue;
 mod rate;
 
 pub use burst::Burst;
-pub use gauge::{GaugeLimiter, Permit};
+pub use gauge::{GaugeLimiter, GaugePermit};
 pub use rate::RateLimiter;
 
 /// The limiter was closed; nothing was taken.

@@ -28,7 +28,7 @@ pub(crate) struct Opened {
     /// As the server counts it.
     counted_at: AtomicI64,
     pub(crate) limiter: Limiter,
-    source: Mutex<Source>,
+    source: Mutex<WantsSource>,
     place: Mutex<Option<Place>>,
     /// What one who limits by itself says it has used, ever; nothing, if it never said anything.
     reported: Mutex<Option<(u64, Duration)>>,
@@ -55,18 +55,18 @@ impl Limiter {
         }
     }
 
-    fn estimated(&self) -> Option<Source> {
+    fn estimated(&self) -> Option<WantsSource> {
         let kind = match self {
             Limiter::Rate(_) => Kind::Rate,
             Limiter::Gauge(_) => Kind::Gauge,
             Limiter::None => return None,
         };
-        Some(Source::Estimated(Demand::new(Settings { kind, refresh: REFRESH })))
+        Some(WantsSource::Estimated(Demand::new(Settings { kind, refresh: REFRESH })))
     }
 }
 
 /// Where wants come from.
-enum Source {
+enum WantsSource {
     /// Set by hand.
     Fixed(f64),
     /// From what passes the limiter and what waits there.
@@ -76,7 +76,7 @@ enum Source {
 impl Opened {
     /// Without `wants` they are estimated.
     pub(crate) fn new(id: Arc<str>, mode: Mode, priority: i64, limiter: Limiter, wants: Option<f64>) -> Opened {
-        let source = wants.map(Source::Fixed).or_else(|| limiter.estimated()).unwrap_or(Source::Fixed(0.0));
+        let source = wants.map(WantsSource::Fixed).or_else(|| limiter.estimated()).unwrap_or(WantsSource::Fixed(0.0));
         let (usable, _) = watch::channel(Usable { capacity: Capacity::NONE, basis: Basis::Unknown });
         Opened {
             id,
@@ -92,7 +92,7 @@ impl Opened {
     }
 
     pub(crate) fn fix_wants(&self, wants: f64) {
-        *self.source.lock().unwrap_or_else(PoisonError::into_inner) = Source::Fixed(wants);
+        *self.source.lock().unwrap_or_else(PoisonError::into_inner) = WantsSource::Fixed(wants);
     }
 
     /// Returns whether there is a limiter to estimate them from.
@@ -103,7 +103,7 @@ impl Opened {
     }
 
     pub(crate) fn estimates_wants(&self) -> bool {
-        matches!(*self.source.lock().unwrap_or_else(PoisonError::into_inner), Source::Estimated(_))
+        matches!(*self.source.lock().unwrap_or_else(PoisonError::into_inner), WantsSource::Estimated(_))
     }
 
     /// What to ask for now.
@@ -115,8 +115,8 @@ impl Opened {
         };
         let mut source = self.source.lock().unwrap_or_else(PoisonError::into_inner);
         let amount = match &mut *source {
-            Source::Fixed(amount) => *amount,
-            Source::Estimated(demand) => self.estimate(demand, now, peak),
+            WantsSource::Fixed(amount) => *amount,
+            WantsSource::Estimated(demand) => self.estimate(demand, now, peak),
         };
         drop(source);
         Wants { amount, priority: self.priority, outstanding, usage: self.usage(now, peak) }
@@ -224,8 +224,8 @@ impl Opened {
     /// When its wants should be estimated again, if that should not wait for the next refresh.
     pub(crate) fn look_again(&self) -> Option<Millis> {
         match &*self.source.lock().unwrap_or_else(PoisonError::into_inner) {
-            Source::Estimated(demand) => demand.look_again(),
-            Source::Fixed(_) => None,
+            WantsSource::Estimated(demand) => demand.look_again(),
+            WantsSource::Fixed(_) => None,
         }
     }
 

@@ -2,7 +2,6 @@
 
 use crate::{
     error::OpenError,
-    layer::LimitLayer,
     limiter::{Closed, RateLimiter, TryError},
     opened::Limiter,
     resource::Resource,
@@ -49,11 +48,6 @@ impl Rate {
     /// Lets `many` pass if that is possible now.
     pub fn try_acquire(&self, many: u32) -> Result<(), TryError> {
         self.limiter.try_acquire(many)
-    }
-
-    /// Middleware that lets every request wait here first.
-    pub fn layer(&self) -> LimitLayer<Rate> {
-        LimitLayer::new(self.clone())
     }
 
     /// What does not depend on its being a rate: capacity, lease, wants.

@@ -47,7 +47,7 @@ pub(crate) struct Shared {
 
 struct State {
     session: Session<Wants>,
-    opened: HashMap<Arc<str>, Slot>,
+    opened: HashMap<Arc<str>, Registration>,
     /// No new resources.
     closing: bool,
     /// Nothing is wanted any more: only releases go out.
@@ -58,7 +58,7 @@ struct State {
     last_error: Option<String>,
 }
 
-struct Slot {
+struct Registration {
     handles: usize,
     opened: Arc<Opened>,
 }
@@ -156,7 +156,7 @@ impl Shared {
             return Ok(Arc::clone(&slot.opened));
         }
         let opened = Arc::new(make(&self.pressure));
-        state.opened.insert(Arc::clone(id), Slot { handles: 1, opened: Arc::clone(&opened) });
+        state.opened.insert(Arc::clone(id), Registration { handles: 1, opened: Arc::clone(&opened) });
         state.want(now, id);
         if opened.estimates_wants() {
             state.session.put_off(id, now.plus(FIRST_CALLER));
@@ -257,7 +257,7 @@ impl Shared {
         const MOST: usize = 5;
         let now = self.clock.now();
         let state = self.lock();
-        let one = |(id, slot): (&Arc<str>, &Slot)| {
+        let one = |(id, slot): (&Arc<str>, &Registration)| {
             let (usable, mode) = (slot.opened.usable(), format!("{:?}", slot.opened.mode).to_lowercase());
             let capacity = usable.capacity.get();
             match state.session.lease(now, id) {
@@ -389,8 +389,8 @@ impl Shared {
     }
 
     /// By the driver only, so that changes are put in force in the order in which they came.
-    fn put_in_force(&self, changes: Vec<Change>) {
-        for Change { opened, usable } in changes {
+    fn put_in_force(&self, changes: Vec<UsableChange>) {
+        for UsableChange { opened, usable } in changes {
             let leased = |usable: &Usable| if usable.basis == Basis::Lease { usable.capacity } else { Capacity::NONE };
             let before = opened.usable();
             // What is leased is written down before it is in force if it rises, and after it if it falls: the book errs
@@ -459,11 +459,11 @@ impl State {
 
     /// What is to be put in force, once nothing is locked.
     #[must_use]
-    fn changes(&mut self, now: Millis) -> Vec<Change> {
+    fn changes(&mut self, now: Millis) -> Vec<UsableChange> {
         let (opened, mut changes) = (&self.opened, Vec::new());
         self.session.changes(now, |id, usable| {
             if let Some(slot) = opened.get(id) {
-                changes.push(Change { opened: Arc::clone(&slot.opened), usable });
+                changes.push(UsableChange { opened: Arc::clone(&slot.opened), usable });
             }
         });
         changes
@@ -471,7 +471,7 @@ impl State {
 }
 
 /// A resource may be used differently from now on.
-struct Change {
+struct UsableChange {
     opened: Arc<Opened>,
     usable: Usable,
 }

@@ -13,11 +13,10 @@ use crate::{
     Capacity,
     limiter::{
         burst::Burst,
-        meter::{Meter, Nanos, Short},
+        meter::{Meter, Nanos, Promise, Short},
     },
 };
 
-pub(super) use self::promises::Promise;
 use self::promises::Promises;
 
 mod promises;

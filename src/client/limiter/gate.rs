@@ -25,8 +25,8 @@ use crate::{
     Capacity,
     limiter::{
         Closed, TryError,
-        bucket::{Bucket, Promise},
-        meter::{Meter, Nanos},
+        bucket::Bucket,
+        meter::{Meter, Nanos, Promise},
         pressure::Pressure,
         queue::{Key, Queue},
     },
@@ -41,14 +41,14 @@ const LONGEST_SLEEP: Nanos = 3_600_000_000_000;
 /// See the module.
 #[derive(Debug)]
 pub(super) struct Gate<M> {
-    line: Mutex<Line<M>>,
+    line: Mutex<GateState<M>>,
     /// What time is counted from.
     origin: Instant,
     on_pressure: Option<Arc<Notify>>,
 }
 
 #[derive(Debug)]
-struct Line<M> {
+struct GateState<M> {
     meter: M,
     queue: Queue<Waiter>,
     /// Permits that those in the queue wait for.
@@ -114,7 +114,7 @@ impl Gate<Bucket> {
 
 impl<M: Meter> Gate<M> {
     pub(super) fn new(meter: M, on_pressure: Option<Arc<Notify>>) -> Gate<M> {
-        let line = Line {
+        let line = GateState {
             meter,
             queue: Queue::new(),
             waiting: 0,
@@ -199,12 +199,12 @@ impl<M: Meter> Gate<M> {
         }
     }
 
-    fn lock(&self) -> MutexGuard<'_, Line<M>> {
+    fn lock(&self) -> MutexGuard<'_, GateState<M>> {
         // A panic in somebody's waker leaves the line as it was: what follows does not depend on it.
         self.line.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn with<R>(&self, act: impl FnOnce(&mut Line<M>, Nanos, &mut Aftermath) -> R) -> R {
+    fn with<R>(&self, act: impl FnOnce(&mut GateState<M>, Nanos, &mut Aftermath) -> R) -> R {
         let now = self.now();
         let mut after = Aftermath::default();
         let result = {
@@ -226,7 +226,7 @@ impl<M: Meter> Gate<M> {
     }
 }
 
-impl<M: Meter> Line<M> {
+impl<M: Meter> GateState<M> {
     fn try_acquire(&mut self, now: Nanos, n: u32, after: &mut Aftermath) -> Result<(), TryError> {
         if self.closed {
             return Err(TryError::Closed);

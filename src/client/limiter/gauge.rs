@@ -20,7 +20,7 @@ pub struct GaugeLimiter {
 /// Permits in use. Dropping it returns them.
 #[derive(Debug)]
 #[must_use = "a permit that is dropped is returned"]
-pub struct Permit {
+pub struct GaugePermit {
     gate: Arc<Gate<Count>>,
     n: u32,
 }
@@ -48,7 +48,7 @@ impl GaugeLimiter {
     }
 
     /// Waits for one permit. See [`acquire_many`](GaugeLimiter::acquire_many).
-    pub async fn acquire(&self) -> Result<Permit, Closed> {
+    pub async fn acquire(&self) -> Result<GaugePermit, Closed> {
         self.acquire_many(1).await
     }
 
@@ -56,20 +56,20 @@ impl GaugeLimiter {
     /// for `n` and has to grow first.
     ///
     /// To give up, drop the future; then nothing is in use.
-    pub async fn acquire_many(&self, n: u32) -> Result<Permit, Closed> {
+    pub async fn acquire_many(&self, n: u32) -> Result<GaugePermit, Closed> {
         consume_budget().await;
         self.gate.acquire(n).await?;
         Ok(self.permit(n))
     }
 
     /// Takes `n` permits if they are there and nobody waits.
-    pub fn try_acquire(&self, n: u32) -> Result<Permit, TryError> {
+    pub fn try_acquire(&self, n: u32) -> Result<GaugePermit, TryError> {
         self.gate.try_acquire(n)?;
         Ok(self.permit(n))
     }
 
-    fn permit(&self, n: u32) -> Permit {
-        Permit { gate: self.gate.clone(), n }
+    fn permit(&self, n: u32) -> GaugePermit {
+        GaugePermit { gate: self.gate.clone(), n }
     }
 
     /// Everybody who waits, and whoever comes, is told [`Closed`]. Permits stay good, and are returned as ever. Closing
@@ -117,7 +117,7 @@ impl Default for GaugeLimiter {
     }
 }
 
-impl Drop for Permit {
+impl Drop for GaugePermit {
     fn drop(&mut self) {
         self.gate.change(|count, _| count.give_back(self.n));
     }

@@ -1,6 +1,6 @@
 //! What the two kinds of limiter differ in: when a permit may be had.
 
-use crate::{Capacity, limiter::bucket::Promise};
+use leaseway_session::Capacity;
 
 /// Nanoseconds since the limiter was made. An hour has 3.6e12 of them; the counter lasts for centuries.
 pub(super) type Nanos = u64;
@@ -10,6 +10,14 @@ pub(super) type Nanos = u64;
 pub(super) struct Short {
     /// How long until there is, if nothing changes; `None`: it does not come with time.
     pub(super) ready_in: Option<Nanos>,
+}
+
+/// A promise of so many permits.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Promise {
+    pub(super) n: u32,
+    /// What the meter needs to know of when it was made.
+    pub(super) era: u64,
 }
 
 /// Decides whether permits may be had. It knows nothing of those who wait; [`gate`](super::gate) does.

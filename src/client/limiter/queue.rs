@@ -12,7 +12,7 @@ pub(super) type Key = usize;
 const KEPT: usize = 1024;
 
 #[derive(Debug)]
-struct Entry<T> {
+struct Node<T> {
     value: T,
     before: Option<Key>,
     after: Option<Key>,
@@ -21,7 +21,7 @@ struct Entry<T> {
 /// See the module.
 #[derive(Debug)]
 pub(super) struct Queue<T> {
-    entries: Slab<Entry<T>>,
+    entries: Slab<Node<T>>,
     front: Option<Key>,
     back: Option<Key>,
 }
@@ -36,7 +36,7 @@ impl<T> Queue<T> {
     }
 
     pub(super) fn push_back(&mut self, value: T) -> Key {
-        let key = self.entries.insert(Entry { value, before: self.back, after: None });
+        let key = self.entries.insert(Node { value, before: self.back, after: None });
         match self.back {
             Some(back) => self.entries[back].after = Some(key),
             None => self.front = Some(key),

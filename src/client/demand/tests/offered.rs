@@ -63,7 +63,7 @@ impl Load {
     }
 }
 
-struct Client {
+struct Caller {
     limiter: RateLimiter,
     demand: Demand,
     begun: Instant,
@@ -73,7 +73,7 @@ struct Client {
     most: f64,
 }
 
-impl Client {
+impl Caller {
     fn estimate(&mut self) -> f64 {
         let now = Millis(self.begun.elapsed().as_millis() as u64);
         let limiter = &self.limiter;
@@ -104,7 +104,7 @@ async fn after_one_refresh(load: Load, most: f64) -> (f64, u32) {
     let pressure = Arc::new(Notify::new());
     let limiter = RateLimiter::with_pressure(Burst::default(), Arc::clone(&pressure));
     let demand = demand(Kind::Rate);
-    let mut client = Client { limiter, demand, begun: Instant::now(), asked: 0.0, requests: 0, most };
+    let mut client = Caller { limiter, demand, begun: Instant::now(), asked: 0.0, requests: 0, most };
     client.estimate();
     load.start(&client.limiter);
     client.ask(0.0).await;

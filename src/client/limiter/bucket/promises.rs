@@ -8,14 +8,6 @@
 //! Who was promised before the room was short shares what room there was; who came after does not lose by it. Two such
 //! *eras* are kept. What is promised for longer comes back as nothing: the bucket was full twice meanwhile.
 
-/// A promise of so many permits.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(in crate::limiter) struct Promise {
-    pub(in crate::limiter) n: u32,
-    /// What the meter needs to know of when it was made.
-    pub(in crate::limiter) era: u64,
-}
-
 /// What may come back, in units of credit.
 #[derive(Debug, Default)]
 pub(super) struct Promises {

@@ -1,7 +1,7 @@
 //! The algorithm as it is documented: everybody is looked at in each pick. An oracle, so it is written for reading.
 
 #[derive(Debug, Clone)]
-pub(super) struct Naive {
+pub(super) struct NaiveSchedule {
     /// In configuration order; removed members stay as `None`, so that an index names one member for ever.
     pub(super) members: Vec<Option<NaiveMember>>,
 }
@@ -13,9 +13,9 @@ pub(super) struct NaiveMember {
     pub(super) enabled: bool,
 }
 
-impl Naive {
-    pub(super) fn new() -> Naive {
-        Naive { members: Vec::new() }
+impl NaiveSchedule {
+    pub(super) fn new() -> NaiveSchedule {
+        NaiveSchedule { members: Vec::new() }
     }
 
     pub(super) fn add(&mut self, factor: u64, status: i64) {
