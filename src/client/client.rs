@@ -94,7 +94,7 @@ impl Client {
     }
 
     /// Waits until every resource that is open has its first lease, or says which has none and why. One that has ended
-    /// or never came is waited for, whatever the [`Mode`] lets through meanwhile.
+    /// or never came is waited for, even if the [`Mode`] lets something through meanwhile.
     pub async fn ready(&self, timeout: Duration) -> Result<(), NotReady> {
         self.keeper.shared.ready(None, timeout).await
     }
@@ -114,8 +114,8 @@ impl std::fmt::Debug for Client {
 }
 
 impl Builder {
-    /// A server of the node, as `HOST:PORT` (see [`endpoint::parse`]). Name several, and any of them will do: who is
-    /// not the master says who is.
+    /// A server of the node, as `HOST:PORT` (see [`endpoint::parse`]). Name several, and any of them will do: one that
+    /// is not the master says which is.
     #[must_use]
     pub fn endpoint(mut self, endpoint: impl Into<String>) -> Builder {
         self.endpoints.push(endpoint.into());
@@ -158,7 +158,7 @@ impl Builder {
         self
     }
 
-    /// Refreshes come no sooner than that (1 s), whatever the server says.
+    /// Refreshes come no sooner than that (1 s), even if the server says so.
     #[must_use]
     pub fn refresh_min(mut self, interval: Duration) -> Builder {
         self.pace.refresh_min = millis(interval);

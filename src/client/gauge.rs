@@ -11,7 +11,7 @@ use crate::{
 ///
 /// No more permits are out than the capacity allows, whole ones. When the capacity is cut, those that are out stay
 /// valid: nothing new is let in until enough came back, and meanwhile the server is told what is still in use, so that
-/// it gives it to nobody else.
+/// it gives it to no other client.
 ///
 /// ```no_run
 /// # async fn example(client: leaseway_client::Client) -> Result<(), Box<dyn std::error::Error>> {

@@ -9,8 +9,8 @@ use crate::{
 
 /// A handle of a rate. Clones share the lease and the limiter, as do all handles of the same resource of a client.
 ///
-/// Over any time T it lets pass at most capacity·T and the burst. Who waits is served first come, first served; a wait
-/// that is given up takes nothing with it.
+/// Over any time T it lets pass at most capacity·T and the burst. Callers that wait are served first come, first
+/// served; a wait that is given up takes nothing with it.
 ///
 /// ```no_run
 /// # async fn example(client: leaseway_client::Client) -> Result<(), Box<dyn std::error::Error>> {

@@ -41,7 +41,7 @@ impl Resource {
         if self.keeper.shared.is_closing() { Err(Closed) } else { Ok(()) }
     }
 
-    /// Waits until nobody keeps leases alive any more.
+    /// Waits until leases are kept alive no more.
     pub(crate) async fn client_ended(&self) {
         self.keeper.shared.closed().await;
     }
@@ -72,9 +72,9 @@ impl Resource {
     }
 
     /// Says what was used since this was last said: so many units, and for how long of that time the capacity was in
-    /// use. For a handle without a limiter ([`open`](crate::ResourceBuilder::open)); the others count by themselves. In a pool
-    /// (PRIORITY_POOL) the server bills the units, and takes one that is busy for a part of the time to use that part
-    /// of its capacity. One that never says anything is taken to use all it has; elsewhere nothing is sent.
+    /// use. For a handle without a limiter ([`open`](crate::ResourceBuilder::open)); the others count by themselves. In
+    /// a pool (PRIORITY_POOL) the server bills the units, and takes one that is busy for a part of the time to use that
+    /// part of its capacity. One that never says anything is taken to use all it has; elsewhere nothing is sent.
     ///
     /// ```no_run
     /// # async fn work() -> std::time::Duration { std::time::Duration::from_millis(40) }
@@ -102,7 +102,7 @@ impl Resource {
         self.opened.watch()
     }
 
-    /// Waits for the first lease, or for whatever the mode says once a request has failed.
+    /// Waits for the first lease, or for what the mode says once a request has failed.
     pub async fn answered(&self) -> Result<Usable, Closed> {
         let mut watch = self.opened.watch();
         tokio::select! {

@@ -26,7 +26,7 @@ use crate::{
 #[cfg(test)]
 mod tests;
 
-/// Demands are estimated anew no more often than that because somebody has to wait.
+/// Demands are estimated anew no more often than that because callers have to wait.
 const ESTIMATE_GAP: Millis = Millis(100);
 
 /// What is opened is commonly used at once: the first request waits so long for what the first caller wants.
@@ -39,7 +39,7 @@ pub(crate) struct Shared {
     book: Option<Book>,
     /// Tells the driver that a handle has changed something.
     pub(crate) nudge: Notify,
-    /// Tells the driver that somebody has to wait at a limiter.
+    /// Tells the driver that a caller has to wait at a limiter.
     pub(crate) pressure: Arc<Notify>,
     /// Whether the driver is gone.
     done: watch::Sender<bool>,
@@ -67,9 +67,10 @@ struct Registration {
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Health {
-    /// Whom it asks at present: the master, as far as is known.
+    /// The server it asks at present: the master, as far as is known.
     pub server: String,
-    /// Whom it tries when that one does not answer: the endpoints it was given, and the peers that it has learnt of.
+    /// The servers it tries when that one does not answer: the endpoints it was given, and the peers that it has learnt
+    /// of.
     pub endpoints: Vec<String>,
     /// Requests that have failed since one was answered.
     pub failures: u32,
@@ -85,7 +86,7 @@ pub(crate) struct Plan {
     pub(crate) under_way: Option<u64>,
     /// Come back then.
     pub(crate) wake: Option<Instant>,
-    /// Whether it matters that somebody has to wait; it does not while demands are about to be estimated anyway.
+    /// Whether it matters that a caller has to wait; it does not while demands are about to be estimated anyway.
     pub(crate) heeds_pressure: bool,
     /// Nothing is left to do, for ever.
     pub(crate) finished: bool,
@@ -131,9 +132,9 @@ impl Shared {
         }
     }
 
-    /// With the lock held no foreign code is called: nobody is woken, for that may drop a task and with it a handle,
-    /// and nothing is logged or counted, for whoever records that may ask this client something. So a panic elsewhere
-    /// cannot leave the state half changed, and nobody waits for himself.
+    /// With the lock held no foreign code is called: no task is woken, for that may drop it and with it a handle, and
+    /// nothing is logged or counted, for what records that may ask this client something. So a panic elsewhere cannot
+    /// leave the state half changed, and no thread waits for itself.
     fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -184,7 +185,7 @@ impl Shared {
         }
         let slot = state.opened.remove(id);
         drop(state);
-        // Nobody gets through any more before the lease is given back.
+        // No caller gets through any more before the lease is given back.
         if let Some(slot) = slot {
             self.shut(&slot.opened);
         }
@@ -236,7 +237,7 @@ impl Shared {
         let _ = self.done.subscribe().wait_for(|done| *done).await;
     }
 
-    /// The driver has ended: nobody keeps leases alive any more.
+    /// The driver has ended: leases are kept alive no more.
     pub(crate) fn driver_ended(&self) {
         self.close();
         self.done.send_replace(true);
@@ -321,7 +322,7 @@ impl Shared {
 
     // ---- the driver's side
 
-    /// Somebody has to wait at a limiter.
+    /// A caller has to wait at a limiter.
     pub(crate) fn pressed(&self) {
         self.lock().estimate_soon(self.clock.now());
     }
@@ -383,7 +384,8 @@ impl Shared {
             let opened = self.lock().opened.get(&id).map(|slot| Arc::clone(&slot.opened));
             let Some(opened) = opened else { continue };
             if opened.count_at(priority) && priority != opened.priority {
-                tracing::info!(resource = %id, claimed = opened.priority, priority, "the server counts this client at another priority");
+                let claimed = opened.priority;
+                tracing::info!(resource = %id, claimed, priority, "the server counts this client at another priority");
             }
         }
     }
@@ -412,7 +414,8 @@ impl Shared {
             }
             if before.basis == Basis::Lease && usable.basis == Basis::Fallback {
                 metrics::lease_ended(&opened.id);
-                tracing::warn!(resource = %opened.id, capacity = usable.capacity.get(), "a lease has ended and could not be renewed");
+                let capacity = usable.capacity.get();
+                tracing::warn!(resource = %opened.id, capacity, "a lease has ended and could not be renewed");
             }
         }
     }

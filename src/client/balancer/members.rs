@@ -1,4 +1,4 @@
-//! Who of a balancer's backends takes part in picks: those with a share that are neither paused nor in back-off.
+//! Which of a balancer's backends take part in picks: those with a share that are neither paused nor in back-off.
 //!
 //! Pure: `now` is an argument. Backends are known by their place in the configuration.
 
@@ -46,7 +46,7 @@ impl Members {
         self.schedule.force(self.states[index].member).then_some(index)
     }
 
-    /// A share from configuration. What everybody was owed under the old configuration is forgotten.
+    /// A share from configuration. What members were owed under the old configuration is forgotten.
     pub(super) fn configure(&mut self, index: usize, factor: Factor) {
         self.schedule.set_factor(self.states[index].member, factor);
         self.schedule.reset();
@@ -82,7 +82,7 @@ impl Members {
         self.retries.peek().map(|Reverse((at, _))| *at)
     }
 
-    /// Takes back those whose back-off is over.
+    /// Takes members back when their back-off is over.
     pub(super) fn retry(&mut self, now: Instant) {
         while self.next_retry().is_some_and(|at| at <= now) {
             if let Some(Reverse((_, index))) = self.retries.pop() {

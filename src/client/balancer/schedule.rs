@@ -1,9 +1,9 @@
-//! Request counting, the schedule of httpd's `mod_lbmethod_byrequests`: who is next, so that everybody gets the
-//! documented share and turns are spread out.
+//! Request counting, the schedule of httpd's `mod_lbmethod_byrequests`: which member is next, so that each gets
+//! the documented share and turns are spread out.
 //!
 //! In words: at each pick the status of every enabled member grows by its factor; the member with the largest status is
 //! picked, of several the one configured first; and its status falls by the sum of the factors handed out. Written so
-//! it looks at everybody in each pick. Here a tournament does the looking, and a pick among `n` members
+//! it looks at all members in each pick. Here a tournament does the looking, and a pick among `n` members
 //! replays about `log n` matches. The picks are the same, and so are the statuses.
 //!
 //! Pure: there is no clock, no lock and nothing random. Why a member is disabled, and where factors come from, is for
@@ -33,7 +33,7 @@ impl Member {
     }
 }
 
-/// Who is next among members with shares.
+/// Which is next among members with shares.
 ///
 /// ```
 /// use leaseway_client::balancer::{Factor, Schedule};
@@ -56,7 +56,7 @@ impl Member {
 pub struct Schedule {
     slots: Vec<Option<Slot>>,
     vacant: Vec<u32>,
-    /// The statuses of those who are enabled.
+    /// The statuses of those that are enabled.
     tournament: Tournament,
     totals: Totals,
     next_order: u64,
@@ -85,7 +85,7 @@ impl Default for Schedule {
 
 impl Schedule {
     /// So many members fit. With [`Factor::MAX`] this keeps the sum of factors below 2^63, so that no status overflows
-    /// in 2^60 picks, whatever else is done.
+    /// in 2^60 picks, with anything else done between them.
     pub const MAX_MEMBERS: usize = 1 << 16;
 
     /// Without members.
@@ -141,7 +141,7 @@ impl Schedule {
         self.vacant.push(member.slot);
     }
 
-    /// Whose turn it is: one step of the schedule. `None` if nobody is enabled, and then nothing changes.
+    /// The member that is next: one step of the schedule. `None` if none is enabled, and then nothing changes.
     pub fn pick(&mut self) -> Option<Member> {
         self.tournament.leader()?;
         self.tournament.advance();
@@ -192,14 +192,14 @@ impl Schedule {
         }
     }
 
-    /// Changes a member's factor, and all statuses with it, so that everybody is owed as many picks as before: a status
+    /// Changes a member's factor, and all statuses with it, so that each is owed as many picks as before: a status
     /// is multiplied by the new sum of factors and divided by the old one, and rounded toward 0. What rounding takes
     /// from the sum of the enabled members' statuses goes to the first of them.
     ///
-    /// For those who are enabled it is the sum over them. A disabled member's status dates from when others were
+    /// For those that are enabled it is the sum over them. A disabled member's status dates from when others were
     /// enabled; for it, it is the sum over all. If a sum was 0, those statuses stay as they are.
     ///
-    /// Looks at everybody.
+    /// Looks at all members.
     pub fn rescale(&mut self, member: Member, factor: Factor) {
         if self.factor(member).is_none_or(|old| old == factor) {
             return;
@@ -215,7 +215,7 @@ impl Schedule {
         }
     }
 
-    /// Begins anew: every status becomes 0, also of those who are disabled.
+    /// Begins anew: every status becomes 0, also of those that are disabled.
     pub fn reset(&mut self) {
         self.tournament.revalue(|_| 0);
         for slot in self.slots.iter_mut().flatten() {

@@ -236,7 +236,7 @@ fn callers_that_are_given_nothing_are_not_looked_at_for_ever() {
         demand.sample(Millis(second * 1000), seen(20, 20));
         assert_eq!(demand.look_again(), None, "after {second} s");
         let wants = demand.wants(Millis(second * 1000));
-        assert!((20.0..25.0).contains(&wants), "who waits is wanted: {wants}");
+        assert!((20.0..25.0).contains(&wants), "what waits is wanted: {wants}");
     }
 }
 

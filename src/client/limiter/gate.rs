@@ -1,12 +1,13 @@
-//! The line in front of a meter: who waits, in which order, and who wakes whom. Both limiters are this and a [`Meter`].
+//! The line in front of a meter: what waits, in which order, and what wakes what. Both limiters are this and a
+//! [`Meter`].
 //!
 //! One mutex around everything. Nothing is called from under it that could come back: wakers are woken and dropped
 //! after it has been released ([`Aftermath`]).
 //!
-//! **Nobody is forgotten.** Whoever is at the head of the line when its future is polled sets a timer for when it can
-//! be paid. Whatever moves that moment (a change of capacity, somebody ahead who left, a permit that came back) lets
-//! through whom it can and wakes whoever is at the head then. Waiters are let through by marking their entry; a future
-//! that is dropped looks at its entry and hands back what it had been given.
+//! **No waiter is forgotten.** The waiter at the head of the line sets a timer, when its future is polled, for when it
+//! can be paid. An event that moves that moment (a change of capacity, a waiter ahead that left, a permit that came
+//! back) lets through the waiters it can and wakes the one that is at the head then. Waiters are let through by marking
+//! their entry; a future that is dropped looks at its entry and hands back what it had been given.
 
 use std::{
     mem,
@@ -32,7 +33,7 @@ use crate::{
     },
 };
 
-/// When the head of the line is later than this, whoever comes lets it through in its place.
+/// When the head of the line is later than this, the next caller lets it through in its place.
 const LATE: Nanos = 10_000_000;
 
 /// No timer is set for longer; after that the head looks again. Timers do not reach as far as small rates do.
@@ -55,16 +56,16 @@ struct GateState<M> {
     waiting: u64,
     /// Permits asked for, ever.
     arrived: u64,
-    /// Those among them that found nobody waiting.
+    /// Those among them that found none waiting.
     arrived_freely: u64,
     /// When the head of the line can be paid, as far as it depends on time.
     due: Option<Nanos>,
     pressure: Pressure,
-    /// The most permits in use and wanted since somebody last asked.
+    /// The most permits in use and wanted since this was last read.
     peak: u64,
-    /// For how long somebody has been waiting, ever, up to when there last was nobody.
+    /// For how long there have been waiters, ever, up to when there last was none.
     queued: Nanos,
-    /// Since when somebody has been waiting without a break.
+    /// Since when there have been waiters without a break.
     queued_since: Option<Nanos>,
     closed: bool,
 }
@@ -143,7 +144,7 @@ impl<M: Meter> Gate<M> {
         self.change(|meter, now| meter.set_capacity(now, capacity));
     }
 
-    /// Changes what the meter allows, and lets through whom it now does.
+    /// Changes what the meter allows, and lets through the waiters it now does.
     pub(super) fn change(&self, change: impl FnOnce(&mut M, Nanos)) {
         self.with(|line, now, after| {
             change(&mut line.meter, now);
@@ -174,7 +175,7 @@ impl<M: Meter> Gate<M> {
         mem::replace(&mut line.peak, now)
     }
 
-    /// For how long somebody has been waiting, ever.
+    /// For how long there have been waiters, ever.
     pub(super) fn queued(&self) -> Duration {
         let now = self.now();
         let line = self.lock();
@@ -200,7 +201,7 @@ impl<M: Meter> Gate<M> {
     }
 
     fn lock(&self) -> MutexGuard<'_, GateState<M>> {
-        // A panic in somebody's waker leaves the line as it was: what follows does not depend on it.
+        // A panic in a waker leaves the line as it was: what follows does not depend on it.
         self.line.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -253,7 +254,7 @@ impl<M: Meter> GateState<M> {
         }
     }
 
-    /// Somebody asks for permits.
+    /// A caller asks for permits.
     fn arrive(&mut self, now: Nanos, n: u32, after: &mut Aftermath) {
         self.arrived = self.arrived.saturating_add(u64::from(n));
         self.admit_late(now, after);
@@ -262,7 +263,7 @@ impl<M: Meter> GateState<M> {
         }
     }
 
-    /// Takes permits for somebody who does not stand in the queue: only if nobody does.
+    /// Takes permits for a caller that does not stand in the queue: only if none does.
     fn take_unqueued(&mut self, now: Nanos, n: u32) -> bool {
         let taken = n == 0 || (self.queue.front().is_none() && self.meter.take(now, n).is_ok());
         // One that is refused wanted them all the same.
@@ -346,7 +347,7 @@ impl<M: Meter> GateState<M> {
         }
     }
 
-    /// Lets through whom the meter lets through, from the head of the line, and notes when it will be whose turn next.
+    /// Lets through the waiters that the meter lets through, from the head of the line, and notes when the next can be.
     fn admit(&mut self, now: Nanos, after: &mut Aftermath) {
         while let Some(head) = self.queue.front() {
             let n = self.queue.value(head).n;

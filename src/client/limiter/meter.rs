@@ -20,9 +20,9 @@ pub(super) struct Promise {
     pub(super) era: u64,
 }
 
-/// Decides whether permits may be had. It knows nothing of those who wait; [`gate`](super::gate) does.
+/// Decides whether permits may be had. It knows nothing of waiters; [`gate`](super::gate) does.
 ///
-/// Whoever waited gets its permits before it knows: they are *promised* until its future has been polled, and come back
+/// A waiter gets its permits before it knows: they are *promised* until its future has been polled, and come back
 /// if it is dropped before.
 pub(super) trait Meter {
     /// Whether permits come with time. If not, no clock is read and no timer set.
@@ -50,7 +50,7 @@ pub(super) trait Meter {
     /// The head of the line has gone away.
     fn stop_saving(&mut self, now: Nanos);
 
-    /// What was just taken is for somebody who does not know it yet.
+    /// What was just taken is for a waiter that does not know it yet.
     fn promise(&mut self, n: u32) -> Promise;
 
     /// It knows.

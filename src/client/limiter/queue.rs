@@ -1,7 +1,7 @@
-//! A queue that can also be left from the middle, at the same small cost wherever.
+//! A queue that can also be left from the middle, at the same small cost.
 //!
-//! The links are numbers into one block of memory. Who is called from the front keeps its place in memory until it is
-//! removed, so that a key stays good for exactly as long as its owner keeps it.
+//! The links are numbers into one block of memory. What is called from the front keeps its place in memory until it
+//! is removed, so that a key stays good for exactly as long as its owner keeps it.
 
 use slab::Slab;
 
@@ -90,7 +90,7 @@ mod tests {
         #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
 
         #[test]
-        fn it_is_a_queue_that_can_be_left_anywhere(steps in proptest::collection::vec((0..3u8, any::<usize>()), 0..200)) {
+        fn it_can_be_left_anywhere(steps in proptest::collection::vec((0..3u8, any::<usize>()), 0..200)) {
             let mut queue = Queue::new();
             let mut oracle = VecDeque::new(); // of keys and values
             let mut called = Vec::new(); // from the front, values not removed yet

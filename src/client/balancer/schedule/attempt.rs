@@ -1,12 +1,12 @@
 //! A pick that has begun: all members have accrued, none has paid.
 //!
-//! Those that are skipped leave the tournament meanwhile, so that the next in turn comes up. Whichever way it ends, also
-//! by a panic of the caller's `accept`, they come back with the status they had; and if none has paid, none has accrued.
+//! Those that are skipped leave the tournament meanwhile, so that the next in turn comes up. However it ends, also by a
+//! panic of the caller's `accept`, they come back with the status they had; and if none has paid, none has accrued.
 
 use super::{Member, Schedule};
 
 impl Schedule {
-    /// Whose turn it is among the members that are accepted.
+    /// The member that is next among those that are accepted.
     ///
     /// A member that would have been picked and is not accepted counts as disabled for this pick: it neither accrues
     /// nor pays, and the sum of the factors is without it. One that would not have been picked is not asked about, and
@@ -41,7 +41,7 @@ impl<'a> Attempt<'a> {
         Some(Attempt { schedule, skipped: Vec::new(), charged: false })
     }
 
-    /// Whose turn it is.
+    /// The member that is next.
     fn candidate(&self) -> Option<Member> {
         self.schedule.member(self.schedule.tournament.leader()?)
     }

@@ -15,14 +15,14 @@ use crate::{
 
 /// An answer takes so long.
 const ROUND_TRIP: Duration = Duration::from_millis(2);
-/// As a client has it: no request, and no estimate because somebody waits, sooner after the last.
+/// As a client has it: no request, and no estimate because a caller waits, sooner after the last.
 const GAP: Duration = Duration::from_millis(100);
 /// A refresh comes a little before the interval is over.
 const REFRESHES: Duration = Duration::from_millis(4_750);
 
 #[derive(Clone, Copy, Debug)]
 enum Load {
-    /// Callers that come whatever becomes of those before.
+    /// Callers that come no matter what becomes of those before.
     Even(f64),
     /// So many workers that come again so many seconds after they were served.
     Closed(u32, f64),
@@ -98,7 +98,7 @@ impl Caller {
     }
 }
 
-/// What is wanted with the first refresh after the first answer that lets anybody through, and how many requests there
+/// What is wanted with the first refresh after the first answer that lets a caller through, and how many requests there
 /// were until then.
 async fn after_one_refresh(load: Load, most: f64) -> (f64, u32) {
     let pressure = Arc::new(Notify::new());

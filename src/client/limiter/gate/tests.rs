@@ -55,13 +55,13 @@ impl World {
         self.waiters.push(tokio::spawn(async move { gate.acquire(n).await }));
     }
 
-    /// Who has been let through, by number of arrival.
+    /// Which have been let through, by number of arrival.
     fn admitted(&self) -> Vec<usize> {
         (0..self.waiters.len()).filter(|&index| self.waiters[index].is_finished()).collect()
     }
 }
 
-/// What the line should do: a list, and everybody looked at each time.
+/// What the line should do: a list, and all of it looked at each time.
 struct NaiveGate {
     bucket: Bucket,
     line: Vec<(usize, u32)>,
@@ -173,14 +173,14 @@ proptest! {
                     settle().await;
                 }
             }
-            // No change from here on: only timers can let anybody through.
+            // No change from here on: only timers can let a caller through.
             world.gate.set_capacity(Capacity::of(100.0));
             for waiter in world.waiters {
                 let done = tokio::time::timeout(Duration::from_secs(60), waiter).await;
-                prop_assert!(done.is_ok(), "somebody still waits");
+                prop_assert!(done.is_ok(), "one still waits");
             }
             prop_assert_eq!(world.gate.waiting(), 0);
-            prop_assert!(world.gate.lock().queue.is_empty(), "somebody who is gone is still known");
+            prop_assert!(world.gate.lock().queue.is_empty(), "one that is gone is still known");
             Ok(())
         })?;
     }

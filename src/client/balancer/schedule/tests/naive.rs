@@ -1,4 +1,4 @@
-//! The algorithm as it is documented: everybody is looked at in each pick. An oracle, so it is written for reading.
+//! The algorithm as it is documented: all members are looked at in each pick. An oracle, so it is written for reading.
 
 #[derive(Debug, Clone)]
 pub(super) struct NaiveSchedule {
@@ -35,7 +35,8 @@ impl NaiveSchedule {
         Some(index)
     }
 
-    /// Those whose turn it is are disabled for this pick until one is accepted; who was asked, and who is picked.
+    /// The member that is next is disabled for this pick, until one is accepted; which were asked about, and which is
+    /// picked.
     pub(super) fn pick_where(&mut self, accept: impl Fn(usize) -> bool) -> (Vec<usize>, Option<usize>) {
         let mut asked = Vec::new();
         let picked = loop {
