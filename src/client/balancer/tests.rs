@@ -267,9 +267,9 @@ proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
 
     /// What changes of leases do to statuses is bounded by what is shared out: with the leases left alone from then on,
-    /// everybody is picked as often as its share, give or take a few.
+    /// each is picked as often as its share, give or take a few.
     #[test]
-    fn whatever_leases_did_shares_are_right_from_then_on(changes in changes(), last in prop::array::uniform4(1..10u64)) {
+    fn shares_are_right_whatever_leases_did_before(changes in changes(), last in prop::array::uniform4(1..10u64)) {
         let mut members = Members::new([Factor::of(5); 4]);
         for change in changes {
             match change {

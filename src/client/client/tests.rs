@@ -151,7 +151,7 @@ fn what_is_open_cannot_be_opened_as_another_kind_and_trying_leaves_no_handle() {
 #[test]
 fn a_blocking_client_that_cannot_be_made_is_an_error_wherever_it_is_tried() {
     within(async {
-        assert_eq!(Client::builder().build_blocking().expect_err("there is nobody to ask"), BuildError::NoEndpoint);
+        assert_eq!(Client::builder().build_blocking().expect_err("there is no server to ask"), BuildError::NoEndpoint);
     });
 }
 

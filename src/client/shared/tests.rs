@@ -179,7 +179,7 @@ async fn gauges_are_told_too_and_say_what_is_out_until_it_came_back() {
     let confirm = answer(&shared, 4.0);
     assert_eq!(asked(&confirm)[0].outstanding, 10.0);
     drop(permit);
-    // Nobody nudges: it looks by itself, and soon.
+    // Without a nudge it looks by itself, and soon.
     let wake = shared.step().wake.expect("it looks again");
     assert!(wake <= Instant::now() + Duration::from_millis(100));
     pass(100).await;

@@ -355,7 +355,7 @@ proptest! {
         let mut history = History::default();
         let mut now = 0;
         let mut promised = Vec::new(); // when, what
-        let mut head = None; // as long as there is one, nobody else asks
+        let mut head = None; // as long as there is one, no other asks
         for step in steps {
             match step {
                 Step::Pass(span) => now += span.as_nanos() as u64,
@@ -396,7 +396,7 @@ proptest! {
         history.admitted.extend(promised.into_iter().map(|(when, promise)| (when, promise.n)));
         history.admitted.sort_by(|one, other| one.0.total_cmp(&other.0));
         let largest = history.admitted.iter().map(|&(_, n)| f64::from(n)).fold(0.0, f64::max);
-        // One who gave up may have saved for more than was ever let through: of that the burst is left, no more.
+        // A caller that gave up may have saved for more than was ever let through: of that the burst is left, no more.
         for (first, &(start, _)) in history.admitted.iter().enumerate() {
             let mut admitted = 0.0;
             for &(end, n) in &history.admitted[first..] {

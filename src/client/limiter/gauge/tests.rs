@@ -76,7 +76,7 @@ async fn first_come_first_served_also_for_one_who_needs_many() {
         async move { gauge.acquire_many(3).await }
     });
     settle().await;
-    assert!(gauge.try_acquire(1).is_err(), "one is free, and not for those who come later");
+    assert!(gauge.try_acquire(1).is_err(), "one is free, and not for those that come later");
     assert_eq!(gauge.waiting(), 3);
     drop(held);
     let many = many.await.unwrap().unwrap();
@@ -171,7 +171,11 @@ async fn the_peak_remembers_what_came_and_went() {
     assert_eq!(gauge.take_peak(), 6);
     assert!(gauge.try_acquire(3).is_err());
     drop(held);
-    assert_eq!((gauge.take_peak(), gauge.take_peak()), (4, 0), "who tries in vain would like to have them, too");
+    assert_eq!(
+        (gauge.take_peak(), gauge.take_peak()),
+        (4, 0),
+        "a caller that tries in vain would like to have them, too"
+    );
 }
 
 #[test]

@@ -182,7 +182,7 @@ async fn a_change_of_capacity_takes_effect_for_those_who_wait_already() {
     assert_eq!(log.names(), ["a"]);
     limiter.set_capacity(Capacity::NONE);
     sleep(ms(3_600_000)).await;
-    assert_eq!(log.names(), ["a"], "no capacity, nobody");
+    assert_eq!(log.names(), ["a"], "no capacity, no caller");
     limiter.set_capacity(Capacity::of(2.0));
     sleep(ms(510)).await;
     assert_eq!(log.names(), ["a", "b"]);
@@ -308,7 +308,7 @@ async fn somebody_is_told_when_the_line_begins_and_doubles() {
     limiter.set_capacity(Capacity::UNLIMITED);
     settle().await;
     limiter.wait().await.unwrap();
-    assert!(poll_once(pin!(notify.notified())).is_pending(), "nobody had to wait");
+    assert!(poll_once(pin!(notify.notified())).is_pending(), "none had to wait");
     limiter.set_capacity(Capacity::NONE);
     log.waiter(&limiter, "one", 1).await;
     assert!(poll_once(pin!(notify.notified())).is_ready(), "the line began anew");

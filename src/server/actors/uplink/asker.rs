@@ -210,7 +210,10 @@ impl UplinkAsker {
         }
         if impossible {
             metrics::parent_misunderstood();
-            tracing::error!(resource = %id, %complaint, "cannot be run as the parent says: everybody gets what they want, within this node's lease");
+            tracing::error!(
+                resource = %id, %complaint,
+                "cannot be run as the parent says: each holder gets what it wants, within this node's lease"
+            );
         } else {
             tracing::warn!(resource = %id, %complaint, "what the parent says is not all understood here");
         }

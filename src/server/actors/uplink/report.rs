@@ -1,4 +1,4 @@
-//! How the uplink gets on with the parent, for whoever looks.
+//! How the uplink gets on with the parent, to be looked at.
 
 use std::sync::{
     Arc,
@@ -11,7 +11,7 @@ use tokio::sync::watch;
 /// How the uplink gets on. Times are those of the server's clock.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct UplinkReport {
-    /// Whom it asks at present: the parent's master, as far as is known.
+    /// The server it asks at present: the parent's master, as far as is known.
     pub master: Arc<str>,
     /// When it began.
     pub since: Millis,

@@ -49,7 +49,7 @@ struct Says {
     refresh: i64,
     algorithm: wire::Algorithm,
     terms: Vec<wire::Terms>,
-    /// Somebody else is the master.
+    /// Another server is the master.
     elsewhere: Option<String>,
     /// It never answers.
     silent: bool,
@@ -129,7 +129,7 @@ impl Fake {
 #[tonic::async_trait]
 impl capacity_server::Capacity for Fake {
     async fn discovery(&self, _: tonic::Request<DiscoveryRequest>) -> Result<Response<DiscoveryResponse>, Status> {
-        Err(Status::unimplemented("nobody asks"))
+        Err(Status::unimplemented("nodes do not ask"))
     }
 
     async fn get_capacity(
@@ -261,7 +261,7 @@ async fn asks_with(node: &NodeHandle, client: &str, claim: (f64, i64), has: Opti
     };
     let resource = "r".into();
     let answer = node.submit(&resource, Request::Ask(ask));
-    tokio::time::timeout(PATIENCE, answer).await.expect("an answer, whatever the parent does")
+    tokio::time::timeout(PATIENCE, answer).await.expect("an answer, even if the parent gives none")
 }
 
 fn granted(answer: &Result<Answer, Refused>) -> f64 {
@@ -405,7 +405,7 @@ fn an_uplink_that_fails_is_built_anew_and_confirms_nothing_that_it_does_not_know
         eventually("the parent is asked again", || (fake.asked().len() == 2).then_some(())).await;
         let entry = &fake.asked_for("r")[1];
         assert_eq!((entry.has, entry.outstanding), (None, Some(70.0)), "what is held below is known all the same");
-        assert_eq!(granted(&asks(&node, "a", 100.0, Some(&had)).await), 70.0, "nobody below has lost anything");
+        assert_eq!(granted(&asks(&node, "a", 100.0, Some(&had)).await), 70.0, "no holder below has lost anything");
     });
 }
 

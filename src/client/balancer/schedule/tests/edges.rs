@@ -67,7 +67,7 @@ fn a_rescale_measures_a_disabled_member_by_everybodys_factors() {
     schedule.pick();
     assert_eq!(statuses(&schedule, [a, b, c]), [100, 100, -200]);
     schedule.disable(c);
-    // For those who are enabled 200 becomes 101, for the other 400 becomes 301.
+    // For those that are enabled 200 becomes 101, for the other 400 becomes 301.
     schedule.rescale(a, Factor::of(1));
     assert_eq!(statuses(&schedule, [a, b, c]), [51, 50, -150]);
 }

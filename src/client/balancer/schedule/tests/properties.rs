@@ -15,7 +15,7 @@ fn statuses(schedule: &Schedule, members: &[Member]) -> Vec<i128> {
 }
 
 fn picks(schedule: &mut Schedule, count: usize) -> Vec<usize> {
-    (0..count).map(|_| schedule.pick().expect("somebody is enabled").index()).collect()
+    (0..count).map(|_| schedule.pick().expect("one is enabled").index()).collect()
 }
 
 fn common_divisor(factors: &[u64]) -> u64 {
