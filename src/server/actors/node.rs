@@ -31,11 +31,11 @@ use super::{
     uplink::{Board, Parent, UplinkReport},
 };
 use crate::{
+    assignment_store::AssignmentStore,
     clock::Clock,
-    first::FirstConfiguration,
+    initial_config::InitialConfiguration,
     limits::Limits,
     subscribers::Subscribers,
-    vouched::Vouched,
     watchers::{TooManyWatchers, Watch, Watchers},
 };
 
@@ -97,7 +97,7 @@ pub struct Membership {
     /// What a new master starts from.
     pub handover: Handover,
     /// The configuration that this peer was started with.
-    pub(crate) initial: Arc<FirstConfiguration>,
+    pub(crate) initial: Arc<InitialConfiguration>,
 }
 
 /// What a new master starts from.
@@ -119,7 +119,7 @@ pub struct NodeHandle {
     watchers: Arc<Watchers>,
     parent: Option<Arc<Parent>>,
     board: Board,
-    vouched: Vouched,
+    assignment_store: AssignmentStore,
     subscribers: Arc<Subscribers>,
     /// The peers, if there are any or could be.
     quorum: Option<Quorum>,
@@ -145,10 +145,10 @@ impl NodeHandle {
         let quorum = start.membership.as_ref().map(|membership| membership.quorum.clone());
         let watchers = Arc::new(Watchers::new(limits.watchers));
         let (parent, board) = (start.parent.clone().map(Arc::new), Board::default());
-        let vouched = Vouched::new(start.membership.as_ref().map(|membership| &membership.quorum));
+        let assignment_store = AssignmentStore::new(start.membership.as_ref().map(|membership| &membership.quorum));
         let subscribers = Arc::<Subscribers>::default();
         let shared = actor::Shared {
-            vouched: vouched.clone(),
+            assignment_store: assignment_store.clone(),
             subscribers: Arc::clone(&subscribers),
             directory: directory.clone(),
             config: config_out,
@@ -164,7 +164,7 @@ impl NodeHandle {
             watchers,
             parent,
             board,
-            vouched,
+            assignment_store,
             subscribers,
             quorum,
             hold: Hold::new(has_known),
@@ -305,8 +305,8 @@ impl NodeHandle {
     }
 
     /// What operators have said, and whether it is kept.
-    pub(crate) fn vouched(&self) -> &Vouched {
-        &self.vouched
+    pub(crate) fn assignment_store(&self) -> &AssignmentStore {
+        &self.assignment_store
     }
 
     /// The streams that listen for what happens in pools.

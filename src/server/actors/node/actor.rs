@@ -19,7 +19,9 @@ use super::{
     },
     MAILBOX, Membership, NodeStart, Refused, election,
 };
-use crate::{clock::Clock, limits::Limits, subscribers::Subscribers, vouched::Vouched, watchers::Watchers};
+use crate::{
+    assignment_store::AssignmentStore, clock::Clock, limits::Limits, subscribers::Subscribers, watchers::Watchers,
+};
 
 pub(super) enum NodeCommand {
     /// A resource is needed.
@@ -50,7 +52,7 @@ pub(super) struct Shared {
     pub(super) config: watch::Sender<Arc<ConfigInForce>>,
     pub(super) watchers: Arc<Watchers>,
     pub(super) board: Board,
-    pub(super) vouched: Vouched,
+    pub(super) assignment_store: AssignmentStore,
     pub(super) subscribers: Arc<Subscribers>,
     /// Whether a master was known at any time.
     pub(super) known: watch::Sender<bool>,

@@ -12,7 +12,7 @@ use super::{
     Handover,
     actor::{NodeActor, NodeCommand},
 };
-use crate::{config, first::longest_lease};
+use crate::{config, initial_config::longest_lease};
 
 /// How often a peer looks at what the quorum has stored: another may have put a configuration in force.
 const LOOK_EVERY: Duration = Duration::from_millis(200);

@@ -138,7 +138,7 @@ impl NodeActor {
             let (node, id) = (ctx.address(), Arc::clone(&id));
             Box::new(move || tell_ended(&node, id, generation))
         };
-        let Shared { watchers, vouched, subscribers, .. } = &self.shared;
+        let Shared { watchers, assignment_store, subscribers, .. } = &self.shared;
         let start = resource::Start {
             generation,
             setup: Setup { birth, keeps_notes: notes.is_some(), lineage, idle_after },
@@ -149,7 +149,7 @@ impl NodeActor {
                 reign,
                 limits: Arc::clone(&self.limits),
                 watchers: Arc::clone(watchers),
-                vouched: vouched.clone(),
+                assignment_store: assignment_store.clone(),
                 holders: HoldersShare::new(Arc::clone(&self.holders)),
             },
             promises,

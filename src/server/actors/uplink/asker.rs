@@ -25,7 +25,7 @@ use super::{
 use crate::{
     actors::resource::Command,
     logging::worth_logging,
-    metrics::{self, Asked},
+    metrics::{self, ParentOutcome},
 };
 
 /// A resource that cannot say by then what its holders want is asked about with a later request.
@@ -99,22 +99,22 @@ impl Asker for UplinkAsker {
         let Ended { number, server, took, outcome, .. } = ended;
         let (asked, reply) = match outcome {
             Outcome::Replied(Reply::Master(parsed)) => {
-                (Asked::Answered, Some(ParentReply::Granted(self.answered(server, parsed))))
+                (ParentOutcome::Answered, Some(ParentReply::Granted(self.answered(server, parsed))))
             }
             Outcome::Replied(Reply::Elsewhere(master)) => {
                 tracing::debug!(%server, ?master, "the parent's master is another");
                 if master.is_none() {
                     self.failed(format!("{server}: is not the master and knows none"));
                 }
-                (Asked::Redirected, Some(ParentReply::Elsewhere(master)))
+                (ParentOutcome::Redirected, Some(ParentReply::Elsewhere(master)))
             }
             Outcome::Failed(status) => {
                 self.failed(explain(server, &status));
-                (Asked::Failed, Some(ParentReply::Failed))
+                (ParentOutcome::Failed, Some(ParentReply::Failed))
             }
             Outcome::Late => {
                 self.failed(format!("{server}: no answer in time"));
-                (Asked::Late, None)
+                (ParentOutcome::Late, None)
             }
         };
         metrics::parent_asked(asked, took);
