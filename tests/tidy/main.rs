@@ -13,3 +13,4 @@ mod metrics;
 mod modules;
 mod reference;
 mod types;
+mod words;
