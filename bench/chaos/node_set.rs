@@ -8,7 +8,7 @@ use std::{
     time::Duration,
 };
 
-use leaseway_bench::link::Link;
+use leaseway_process::link::Link;
 use rustix::process::Signal;
 use tempfile::TempDir;
 use tokio::runtime::Handle;
