@@ -66,7 +66,7 @@ fn load_is_answered_by_the_ceiling_on_any_runtime() {
         assert_eq!((measured.granted, measured.ignored), (2 * measured.requests, 0));
         assert!(measured.seconds >= 0.6 && measured.latency_ms.p50 <= measured.latency_ms.max);
         assert!(measured.server.is_some() && measured.generator.threads == 2 && measured.schedule.is_none());
-        assert!(observed.contains("requests/s, p50 "), "{observed}");
+        assert!(observed.contains("requests/s"), "{observed}");
     }
 }
 
@@ -140,7 +140,7 @@ fn a_connection_that_breaks_fails_what_was_under_way_and_no_more() {
 #[test]
 fn everybody_has_a_lease_before_it_begins_and_keeps_it_for_the_next_run() {
     let ceiling = start(Runtime::CurrentThread);
-    let common = common("--warmup 0 --seconds 0.1 --threads 2 --fill --rate 10 --churn 20 --leave silent");
+    let common = common("--warmup 0 --seconds 0.1 --threads 2 --fill --rate 10 --churn 20");
     let options =
         Options { clients: 1000, server_pid: Some(std::process::id()), ..options(ceiling.address(), &common) };
     let mut crowd = Crowd::new(&options);
@@ -158,7 +158,7 @@ fn everybody_has_a_lease_before_it_begins_and_keeps_it_for_the_next_run() {
 #[test]
 fn clients_leave_and_others_come() {
     let ceiling = start(Runtime::CurrentThread);
-    let common = common("--warmup 0.1 --seconds 0.3 --churn 50 --leave both");
+    let common = common("--warmup 0.1 --seconds 0.3 --churn 50");
     let measured = measure(&Options { clients: 5, connections: 1, ..options(ceiling.address(), &common) });
     let Measurement { requests, newcomers, releases, .. } = measured;
     assert!(measured.errors.is_empty() && newcomers > 0 && newcomers < requests, "{measured:?}");

@@ -11,18 +11,20 @@ use std::{
     time::{Duration, Instant},
 };
 
-use indicatif::{ProgressBar, ProgressStyle};
+use indicatif::ProgressBar;
 use leaseway_client::{Basis, Book, Client, Resource, Transport};
+use leaseway_process::usage::{memory, own_cpu_time};
 use leaseway_proto::status::{GetStatusRequest, status_client::StatusClient};
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use tonic::transport::{Channel, Endpoint};
 
 use crate::{
     book::{self, MachineClock},
     error::Error,
-    load::{find_master, percent, resolve, seconds},
-    output::print,
-    process::{memory, own_cpu_time},
+    flags::{percent, seconds},
+    load::{find_master, resolve},
+    output::{arguments, print, progress, write_json},
+    spread::number_or_null,
     table,
 };
 
@@ -38,7 +40,7 @@ fn at_least_one(text: &str) -> Result<f64, String> {
 /// the demand of a few jumps, and it is measured how long it takes until everybody has what it is due, as the server
 /// says.
 #[derive(clap::Args)]
-pub(crate) struct Args {
+pub(crate) struct FleetArgs {
     /// The server, HOST:PORT; or nodes of a tree, with commas, among which the clients are spread.
     #[arg(long, default_value = "127.0.0.1:5100", value_name = "HOST:PORT,…", value_delimiter = ',')]
     target: Vec<String>,
@@ -88,23 +90,25 @@ pub(crate) struct Args {
 }
 
 /// What was measured.
-#[derive(Debug, Default, Serialize)]
-struct Measured {
+#[derive(Debug, Default, Serialize, Deserialize)]
+pub(crate) struct FleetReport {
     /// The whole command line, so that it can be repeated.
-    arguments: Vec<String>,
-    clients: usize,
-    hints: bool,
+    pub(crate) arguments: Vec<String>,
+    pub(crate) clients: usize,
+    pub(crate) hints: bool,
     /// Until everybody had a first lease.
-    start_s: f64,
+    pub(crate) start_s: f64,
     /// Of this process, more than before it had clients.
-    memory_kib: u64,
-    idle_s: f64,
+    pub(crate) memory_kib: u64,
+    #[serde(deserialize_with = "number_or_null")]
+    pub(crate) idle_s: f64,
     /// CPU time of this process while its clients idled.
-    idle_cpu_s: f64,
+    #[serde(deserialize_with = "number_or_null")]
+    pub(crate) idle_cpu_s: f64,
     /// Until everybody had what it was due after demand had risen, and after it had fallen. `None`: not within the
     /// patience.
-    rise_s: Vec<Option<f64>>,
-    fall_s: Vec<Option<f64>>,
+    pub(crate) rise_s: Vec<Option<f64>>,
+    pub(crate) fall_s: Vec<Option<f64>>,
 }
 
 /// A client as the server sees it.
@@ -138,7 +142,7 @@ const TICK: Duration = Duration::from_millis(100);
 /// Wants go to the server and back as they are, but for so much of them.
 const ROUNDING: f64 = 1e-9;
 
-pub(crate) fn main(args: &Args) -> Result<(), Error> {
+pub(crate) fn main(args: &FleetArgs) -> Result<(), Error> {
     let targets = args.target.iter().map(|target| resolve(target)).collect::<Result<Vec<_>, _>>()?;
     targets.iter().try_for_each(|target| find_master(*target))?;
     let targets: Vec<_> = targets.iter().map(ToString::to_string).collect();
@@ -149,20 +153,16 @@ pub(crate) fn main(args: &Args) -> Result<(), Error> {
     if let Some(path) = &args.book {
         book::write(&clock.lines(book.take()), path)?;
     }
-    if let Some(path) = &args.json {
-        let text = serde_json::to_string_pretty(&measured).expect("a measurement has string keys only");
-        std::fs::write(path, text).map_err(Error::io(format!("write {}", path.display())))?;
-    }
+    write_json(args.json.as_deref(), &measured)?;
     print(&measured.table())
 }
 
-async fn measure(args: &Args, targets: &[String], book: &Book) -> Result<Measured, Error> {
+async fn measure(args: &FleetArgs, targets: &[String], book: &Book) -> Result<FleetReport, Error> {
     let mut fleet = Fleet::new(args, targets);
     let pid = std::process::id();
     let clients = args.clients.get() as usize;
-    let arguments = std::env::args().skip(1).collect();
-    let mut measured = Measured { arguments, clients, hints: !args.no_hints, ..Measured::default() };
-    let before = memory(pid)?.now_kib;
+    let mut measured = FleetReport { arguments: arguments(), clients, hints: !args.no_hints, ..FleetReport::default() };
+    let before = memory(pid).map_err(Error::process(pid))?.now_kib;
     let started = Instant::now();
     fleet.launch(args, targets, book)?;
     fleet.leased(args.patience).await?;
@@ -176,7 +176,7 @@ async fn measure(args: &Args, targets: &[String], book: &Book) -> Result<Measure
     measured.idle_s = from.elapsed().as_secs_f64();
     measured.idle_cpu_s = own_cpu_time().saturating_sub(cpu).as_secs_f64();
     fleet.bar.enable_steady_tick(TICK);
-    measured.memory_kib = memory(pid)?.now_kib.saturating_sub(before);
+    measured.memory_kib = memory(pid).map_err(Error::process(pid))?.now_kib.saturating_sub(before);
 
     let spikes = if args.spiking > 0 { args.spikes } else { 0 };
     if spikes > 0 {
@@ -198,12 +198,11 @@ async fn measure(args: &Args, targets: &[String], book: &Book) -> Result<Measure
 }
 
 impl Fleet {
-    fn new(args: &Args, targets: &[String]) -> Fleet {
+    fn new(args: &FleetArgs, targets: &[String]) -> Fleet {
         let endpoint =
             |target| Endpoint::from_shared(format!("http://{target}")).expect("a socket address makes a URI");
         let mut random = fastrand::Rng::with_seed(args.seed);
-        let bar = ProgressBar::new_spinner();
-        bar.set_style(ProgressStyle::with_template("{spinner} {elapsed} {msg}").expect("the template is a constant"));
+        let bar = progress(0, "{spinner} {elapsed} {msg}");
         bar.enable_steady_tick(TICK);
         let wants: Vec<_> = (0..args.clients.get() as usize)
             .map(|n| {
@@ -222,7 +221,7 @@ impl Fleet {
         }
     }
 
-    fn launch(&mut self, args: &Args, targets: &[String], book: &Book) -> Result<(), Error> {
+    fn launch(&mut self, args: &FleetArgs, targets: &[String], book: &Book) -> Result<(), Error> {
         let transport = Transport::new();
         let usage = |error: &dyn std::fmt::Display| Error::Usage(error.to_string());
         for ((n, wants), target) in self.wants.iter().enumerate().zip(targets.iter().cycle()) {
@@ -256,7 +255,7 @@ impl Fleet {
     }
 
     /// For as long as it is to last, somebody wants something else now and then.
-    async fn idle(&mut self, args: &Args) -> Result<(), Error> {
+    async fn idle(&mut self, args: &FleetArgs) -> Result<(), Error> {
         let over = tokio::time::Instant::now() + args.idle;
         // Spikes begin from what those who take part in them want between spikes.
         let usual = args.spiking.min(self.resources.len())..self.resources.len();
@@ -282,7 +281,7 @@ impl Fleet {
     }
 
     /// How long until everybody has what it is due.
-    async fn settled(&mut self, args: &Args) -> Result<Option<f64>, Error> {
+    async fn settled(&mut self, args: &FleetArgs) -> Result<Option<f64>, Error> {
         let from = Instant::now();
         while from.elapsed() < args.patience {
             let seen = self.seen(&args.resource).await?;
@@ -335,7 +334,7 @@ async fn seen_at(
     }
 }
 
-impl Args {
+impl FleetArgs {
     /// A spike on top of that would be measured from nowhere.
     fn never_settled(&self) -> Error {
         let patience = self.patience.as_secs_f64();
@@ -350,7 +349,7 @@ impl Args {
     }
 }
 
-impl Measured {
+impl FleetReport {
     fn table(&self) -> String {
         let clients = self.clients as f64;
         let per_second = self.idle_cpu_s / self.idle_s;
@@ -372,7 +371,7 @@ impl Measured {
                 rows.push([format!("{what}: all have their due after"), times_text(times)]);
             }
         }
-        table::render(["what", "measured"], 1, &rows)
+        table::render(&["what", "measured"], 1, &rows)
     }
 }
 
@@ -388,13 +387,13 @@ mod tests {
     use super::*;
 
     #[derive(clap::Parser)]
-    struct Line {
+    struct FleetCommand {
         #[command(flatten)]
-        args: Args,
+        args: FleetArgs,
     }
 
-    fn args(flags: &[&str]) -> Result<Args, clap::Error> {
-        Line::try_parse_from([&["fleet"], flags].concat()).map(|line| line.args)
+    fn args(flags: &[&str]) -> Result<FleetArgs, clap::Error> {
+        FleetCommand::try_parse_from([&["fleet"], flags].concat()).map(|line| line.args)
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! The fleet: real clients of the client library, whose wants change now and then.
+//! Real clients of the client library, whose wants change now and then.
 
 use std::{
     net::SocketAddr,
@@ -12,48 +12,57 @@ use tokio::{
     task::{JoinHandle, JoinSet},
 };
 
-use super::args::{Args, Range};
+use super::args::{ChaosArgs, WANTS};
 use crate::error::Error;
 
-/// What everybody shares, and what only every tenth client asks for, so that there is always some of it left.
+/// What all clients share, and what only every tenth client asks for, so that there is always some of it left.
 pub(super) const SCARCE: &str = "chaos";
 pub(super) const PLENTY: &str = "plenty";
 const EVERY: usize = 10;
 
+/// How often a client wants something else.
+const STIR: Duration = Duration::from_millis(50);
+
 /// How many clients give their leases back at the same time.
 const LEAVING: usize = 64;
 
-pub(super) struct Crowd {
+pub(super) struct ClientCrowd {
     clients: Vec<Client>,
     scarce: Arc<Vec<Resource>>,
     plenty: Vec<Resource>,
-    stirring: Option<JoinHandle<()>>,
+    stirring: JoinHandle<()>,
 }
 
-/// When everybody's leases were to end, at one moment.
+/// When the lease of each client was to end, at one moment.
 pub(super) struct Leases(Vec<Option<Instant>>);
 
-impl Crowd {
-    pub(super) fn gather(args: &Args, peers: &[SocketAddr], book: &Book, runtime: &Handle) -> Result<Crowd, Error> {
+impl ClientCrowd {
+    pub(super) fn gather(
+        args: &ChaosArgs,
+        peers: &[SocketAddr],
+        book: &Book,
+        runtime: &Handle,
+    ) -> Result<ClientCrowd, Error> {
         let _inside = runtime.enter();
         let mut random = fastrand::Rng::with_seed(args.seed);
-        let transports: Vec<_> = (0..args.connections.get()).map(|_| Transport::new()).collect();
+        // It opens a connection for about every forty clients.
+        let transport = Transport::new();
         let usage = |error: &dyn std::fmt::Display| Error::Usage(error.to_string());
         let (mut clients, mut scarce, mut plenty) = (Vec::new(), Vec::new(), Vec::new());
         for n in 0..args.clients.get() {
             let builder = Client::builder().endpoints(peers.iter().map(ToString::to_string)).book(book);
-            let builder = builder.transport(&transports[n % transports.len()]).seed(args.seed.wrapping_add(n as u64));
+            let builder = builder.transport(&transport).seed(args.seed.wrapping_add(n as u64));
             let client = builder.id(format!("client:{n}")).build().map_err(|error| usage(&error))?;
             let open = |resource, wants| client.resource(resource).wants(wants).open().map_err(|error| usage(&error));
-            scarce.push(open(SCARCE, args.wants.draw(&mut random))?);
+            scarce.push(open(SCARCE, draw(&mut random))?);
             if n.is_multiple_of(EVERY) {
-                plenty.push(open(PLENTY, args.wants.draw(&mut random))?);
+                plenty.push(open(PLENTY, draw(&mut random))?);
             }
             clients.push(client);
         }
         let scarce = Arc::new(scarce);
-        let stirring = (args.stir > 0).then(|| runtime.spawn(stir(Arc::clone(&scarce), args.stir, args.wants, random)));
-        Ok(Crowd { clients, scarce, plenty, stirring })
+        let stirring = runtime.spawn(stir(Arc::clone(&scarce), random));
+        Ok(ClientCrowd { clients, scarce, plenty, stirring })
     }
 
     pub(super) fn size(&self) -> usize {
@@ -96,9 +105,9 @@ impl Crowd {
         });
     }
 
-    /// Everybody gives everything back.
+    /// Every client gives back all it has.
     pub(super) async fn leave(mut self) {
-        self.stop_stirring();
+        self.stirring.abort();
         let mut leaving = JoinSet::new();
         for client in std::mem::take(&mut self.clients) {
             if leaving.len() >= LEAVING {
@@ -108,16 +117,11 @@ impl Crowd {
         }
         leaving.join_all().await;
     }
-
-    fn stop_stirring(&mut self) {
-        self.stirring.iter().for_each(JoinHandle::abort);
-        self.stirring = None;
-    }
 }
 
-impl Drop for Crowd {
+impl Drop for ClientCrowd {
     fn drop(&mut self) {
-        self.stop_stirring();
+        self.stirring.abort();
     }
 }
 
@@ -128,13 +132,17 @@ fn ends(resource: &Resource) -> Option<Instant> {
     resource.lease().map(|(_, left)| Instant::now() + left)
 }
 
-/// Somebody always wants something else: capacity has to move for rules about moving it to be broken.
-async fn stir(resources: Arc<Vec<Resource>>, per_second: u32, wants: Range, mut random: fastrand::Rng) {
-    let mut beat = tokio::time::interval(Duration::from_secs(1) / per_second);
+fn draw(random: &mut fastrand::Rng) -> f64 {
+    WANTS.start + random.f64() * (WANTS.end - WANTS.start)
+}
+
+/// Now and then a client wants something else: capacity has to move for rules about moving it to be broken.
+async fn stir(resources: Arc<Vec<Resource>>, mut random: fastrand::Rng) {
+    let mut beat = tokio::time::interval(STIR);
     loop {
         beat.tick().await;
         let resource = &resources[random.usize(..resources.len())];
         // Refused only once the client is closed.
-        let _ = resource.set_wants(wants.draw(&mut random));
+        let _ = resource.set_wants(draw(&mut random));
     }
 }

@@ -8,7 +8,7 @@ use super::{
     axis::{grouped, round_up, tick},
     legend,
 };
-use crate::compare::Spread;
+use crate::spread::Spread;
 
 /// Right of the longest bar: its value.
 const VALUES: f64 = 200.0;

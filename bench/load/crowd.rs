@@ -10,7 +10,7 @@ use super::{
     run::{Generator, Purpose},
     workload::{Population, Workload},
 };
-use crate::{error::Error, process, signal::Interrupt};
+use crate::{error::Error, signal::Interrupt};
 
 /// A server that lets no further client in for so long will not do it.
 const PATIENCE: Duration = Duration::from_secs(if cfg!(test) { 2 } else { 15 });
@@ -26,7 +26,7 @@ pub(crate) struct Crowd {
     pub(crate) filled: Option<Filled>,
 }
 
-/// How it was when everybody came.
+/// How it was when all clients came.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 pub(crate) struct Filled {
     pub(crate) clients: u32,
@@ -46,16 +46,9 @@ impl Filled {
 }
 
 impl Crowd {
-    /// Nobody has asked for anything yet.
+    /// None has asked for anything yet.
     pub(crate) fn new(options: &Options<'_>) -> Crowd {
         Crowd { population: options.population(), parts: Vec::new(), filled: None }
-    }
-
-    /// For a server that has had other clients before: it uses again what these took.
-    pub(crate) fn forget_memory(&mut self) {
-        if let Some(filled) = &mut self.filled {
-            filled.bytes_per_client = None;
-        }
     }
 
     /// One part for each of so many threads.
@@ -72,15 +65,14 @@ impl Crowd {
         self.parts.iter().map(|part| part.leased_beyond(now.as_secs().cast_signed())).sum()
     }
 
-    /// Lets everybody ask until they have a lease, in a closed loop and not measured. `observe` is called now and then.
+    /// Lets all clients ask until they have a lease, in a closed loop and not measured. `observe` is called now and then.
     pub(crate) fn fill(
         &mut self,
         options: &Options<'_>,
         interrupt: &Interrupt,
         mut observe: impl FnMut(&mut Live),
     ) -> Result<(), Error> {
-        let memory = || options.server_pid.map(process::memory).transpose();
-        let before = memory()?;
+        let before = options.memory()?;
         let started = Instant::now();
         let generator = Generator::start(options, self, Purpose::Fill)?;
         let mut live = generator.live();
@@ -97,8 +89,9 @@ impl Crowd {
         }
         let seconds = started.elapsed().as_secs_f64();
         generator.stop(self);
-        let bytes_per_client =
-            before.zip(memory()?).and_then(|(before, after)| grown(options.clients, before.now_kib, after.now_kib));
+        let bytes_per_client = before
+            .zip(options.memory()?)
+            .and_then(|(before, after)| grown(options.clients, before.now_kib, after.now_kib));
         self.filled = Some(Filled { clients: options.clients, seconds, bytes_per_client });
         Ok(())
     }

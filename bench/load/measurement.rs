@@ -3,10 +3,11 @@
 use std::{collections::BTreeMap, time::Duration};
 
 use hdrhistogram::Histogram;
-use serde::{Deserialize, Deserializer, Serialize};
+use leaseway_process::usage::Memory;
+use serde::{Deserialize, Serialize};
 
 use super::{Filled, tally::Tally};
-use crate::process::Memory;
+use crate::spread::number_or_null;
 
 /// From this share of its cores on, the load generator may be what was measured.
 const LIMIT_SHARE: f64 = 0.85;
@@ -102,11 +103,6 @@ pub(crate) struct GeneratorUse {
     pub(crate) cpu_share: Option<f64>,
     /// Time in which they had something to do, on a core or waiting for one: never less than `cpu_share`.
     pub(crate) busy_share: f64,
-}
-
-/// What is no finite number is written as null.
-pub(crate) fn number_or_null<'de, D: Deserializer<'de>>(from: D) -> Result<f64, D::Error> {
-    Ok(Option::deserialize(from)?.unwrap_or(f64::NAN))
 }
 
 impl Measurement {

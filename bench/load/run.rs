@@ -11,6 +11,7 @@ use std::{
     time::{Duration, Instant},
 };
 
+use leaseway_process::usage::{self, Memory};
 use tokio::{
     runtime::{Runtime, RuntimeMetrics},
     sync::watch,
@@ -22,12 +23,12 @@ use super::{
     measurement::{GeneratorUse, Kept},
     schedule::Schedule,
     tally::Tally,
-    worker::{Done, Phase, Plan, Servers, Shared, work},
-    workload::{Churn, Population},
+    worker::{Done, Phase, Servers, Shared, ThreadPlan, work},
+    workload::Population,
 };
-use crate::{error::Error, process, signal::Interrupt};
+use crate::{error::Error, signal::Interrupt};
 
-/// Who is asked, by how many clients, and how.
+/// Which servers are asked, by how many clients, and how.
 pub(crate) struct Options<'a> {
     /// At least one; the first is asked first.
     pub(crate) targets: Vec<SocketAddr>,
@@ -59,9 +60,18 @@ impl Options<'_> {
             resources_per_request: self.common.resources_per_request.get(),
             resource_prefix: self.common.resource_prefix.clone(),
             wants: self.common.wants.clone(),
-            churn: Churn { percent: self.common.churn, leave: self.common.leave },
+            churn: self.common.churn,
             seed: self.common.seed,
         }
+    }
+
+    /// Of the server, if its process is known.
+    pub(crate) fn memory(&self) -> Result<Option<Memory>, Error> {
+        self.server_pid.map(|pid| usage::memory(pid).map_err(Error::process(pid))).transpose()
+    }
+
+    fn cpu_time(&self) -> Result<Option<Duration>, Error> {
+        self.server_pid.map(|pid| usage::cpu_time(pid).map_err(Error::process(pid))).transpose()
     }
 
     fn threads(&self) -> u32 {
@@ -89,7 +99,7 @@ pub(crate) fn run(
     let after = Used::read(options, &generator)?;
     generator.shared.enter(Phase::Over);
 
-    let memory = options.server_pid.map(process::memory).transpose()?;
+    let memory = options.memory()?;
     let threads = generator.threads.len();
     let mut tally = generator.stop(crowd);
     tally.unanswered(after.overdue);
@@ -131,8 +141,8 @@ impl Used {
         let at = Instant::now();
         let schedules = || generator.threads.iter().filter_map(|thread| thread.schedule.as_ref());
         Ok(Used {
-            server_cpu: options.server_pid.map(process::cpu_time).transpose()?,
-            own_cpu: generator.threads.iter().map(|thread| process::own_thread_cpu_time(thread.id?)).sum(),
+            server_cpu: options.cpu_time()?,
+            own_cpu: generator.threads.iter().map(|thread| usage::own_thread_cpu_time(thread.id?)).sum(),
             own_busy: generator.threads.iter().map(|thread| thread.metrics.worker_total_busy_duration(0)).sum(),
             due: schedules().map(|schedule| schedule.due_by(at)).sum(),
             begun: schedules().map(|schedule| schedule.begun()).sum(),
@@ -145,7 +155,7 @@ impl Used {
 /// What a load is for.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Purpose {
-    /// Everybody is to have a lease, soon: a closed loop whatever the rate, and nobody leaves.
+    /// Every client is to have a lease, soon: a closed loop at any rate, and none leaves.
     Fill,
     Measure,
 }
@@ -178,7 +188,7 @@ impl Generator {
         for (part, mut workload) in (0..parts).zip(workloads) {
             workload.may_leave(purpose == Purpose::Measure);
             let schedule = rate.map(|rate| Arc::new(Schedule::part(start, rate, part, parts)));
-            let plan = Plan {
+            let plan = ThreadPlan {
                 servers: Servers { named: options.targets.clone(), follow: options.server_pid.is_none() },
                 connections: (options.connections - part).div_ceil(parts),
                 in_flight: options.in_flight,
@@ -192,7 +202,7 @@ impl Generator {
         Ok(generator)
     }
 
-    fn add(&mut self, part: u32, plan: Plan) -> Result<(), Error> {
+    fn add(&mut self, part: u32, plan: ThreadPlan) -> Result<(), Error> {
         let runtime = current_thread()?;
         let metrics = runtime.metrics();
         let (beat, schedule) = (Arc::clone(&plan.beat), plan.schedule.clone());
@@ -226,8 +236,8 @@ impl Generator {
     }
 }
 
-fn drive(runtime: &Runtime, plan: Plan, ready: &Sender<Option<u32>>, over: watch::Receiver<()>) -> Done {
-    // Nobody listens any more if the run was given up: then `over` says so too.
-    let _ = ready.send(process::thread_id());
+fn drive(runtime: &Runtime, plan: ThreadPlan, ready: &Sender<Option<u32>>, over: watch::Receiver<()>) -> Done {
+    // An error means that the run was given up: then `over` says so too.
+    let _ = ready.send(usage::thread_id());
     runtime.block_on(work(plan, over))
 }

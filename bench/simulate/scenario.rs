@@ -6,7 +6,7 @@
 use std::{collections::BTreeMap, fmt, path::Path};
 
 use leaseway_core::{Amount, NamedParameter, SafeCapacity, Settings};
-use serde::{Deserialize, Deserializer, Serialize, de};
+use serde::{Deserialize, Deserializer, de};
 
 use super::{
     network::Network,
@@ -14,6 +14,7 @@ use super::{
     uses::Uses,
 };
 use crate::error::Error;
+pub(super) use crate::flags::Handover;
 
 /// A whole file.
 #[derive(Debug, Clone, Deserialize)]
@@ -180,17 +181,6 @@ pub(super) enum Fault {
     Isolate { node: Option<String>, back: Between },
     /// The root gives leases of another length from now on.
     Lease { length: Span },
-}
-
-/// What a new master knows.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize, Serialize, clap::ValueEnum)]
-#[serde(rename_all = "snake_case")]
-pub(super) enum Handover {
-    /// What the one before it promised.
-    #[default]
-    Promises,
-    /// Nothing: it listens first.
-    Learning,
 }
 
 /// A value of a parameter: text, a number, or a word that YAML takes for something else.

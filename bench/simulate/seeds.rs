@@ -10,13 +10,13 @@ use std::{
     time::Duration,
 };
 
-use indicatif::{ProgressBar, ProgressStyle};
+use indicatif::ProgressBar;
 
 use super::{
     args::Case,
     world::{Broken, Figures, Keep},
 };
-use crate::{error::Error, signal::Interrupt};
+use crate::{error::Error, output, signal::Interrupt};
 
 /// What became of each run of a case, in the order of the seeds.
 pub(super) type Outcomes = Vec<Result<Figures, Box<Broken>>>;
@@ -71,9 +71,7 @@ fn progress(runs: usize) -> ProgressBar {
     if runs < 2 {
         return ProgressBar::hidden();
     }
-    let bar = ProgressBar::new(runs as u64);
-    let style = ProgressStyle::with_template("{bar:40} {pos}/{len} runs, {elapsed}, {eta} left");
-    bar.set_style(style.expect("the template is a constant"));
+    let bar = output::progress(runs as u64, "{bar:40} {pos}/{len} runs, {elapsed}, {eta} left");
     bar.enable_steady_tick(Duration::from_millis(200));
     bar
 }
