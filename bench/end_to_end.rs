@@ -8,7 +8,7 @@ use std::{
 
 use clap::{Parser, ValueEnum};
 
-use self::servers::{Elsewhere, Hanging, Slow};
+use self::servers::OddServer;
 use crate::{
     Cli, Command,
     ceiling::{Ceiling, Runtime},
@@ -90,7 +90,7 @@ fn an_open_loop_keeps_its_schedule() {
 
 #[test]
 fn requests_that_a_slow_server_lets_wait_count_from_when_they_were_due() {
-    let slow = Slow::start(Duration::from_millis(50));
+    let slow = OddServer::slow(Duration::from_millis(50));
     // One at a time makes twenty in a second: of the hundred that are due, each has waited longer than the one before.
     let common = common("--warmup 0 --seconds 1 --rate 100");
     let options = Options { connections: 1, in_flight: 1, ..options(slow.address, &common) };
@@ -110,7 +110,7 @@ fn requests_that_wait_until_the_end_are_said() {
     const DOUBT: &str = "at the end a request had waited";
     let doubted = |measured: &Measurement| measured.doubts(None).iter().any(|doubt| doubt.starts_with(DOUBT));
     for flags in ["--warmup 0 --seconds 1 --rate 100", "--warmup 0 --seconds 1"] {
-        let (hanging, common) = (Hanging::start(30), common(flags));
+        let (hanging, common) = (OddServer::hanging(30), common(flags));
         let measured = measure(&options(hanging.address, &common));
         // Thirty of a hundred are answered in the first third; the next one then waits for the rest of the time.
         assert!(measured.requests == 30 && measured.unanswered_ms > 300.0, "{flags}: {}", measured.unanswered_ms);
@@ -169,7 +169,7 @@ fn clients_leave_and_others_come() {
 #[test]
 fn a_server_that_names_the_master_is_left_for_it() {
     let ceiling = start(Runtime::CurrentThread);
-    let elsewhere = Elsewhere::start(Some(ceiling.address()));
+    let elsewhere = OddServer::elsewhere(Some(ceiling.address()));
     assert_eq!(load::follow_to_master(&[elsewhere.address]).unwrap(), ceiling.address());
     let error = load::find_master(elsewhere.address).unwrap_err().to_string();
     assert!(error.ends_with(&format!("is not the master; {} is", ceiling.address())), "{error}");
@@ -186,7 +186,7 @@ fn a_server_that_names_the_master_is_left_for_it() {
 
 #[test]
 fn a_circle_of_servers_is_not_followed_for_ever() {
-    let elsewhere = Elsewhere::start(None);
+    let elsewhere = OddServer::elsewhere(None);
     let error = load::follow_to_master(&[elsewhere.address]).unwrap_err();
     assert!(matches!(error, Error::NotMaster { .. }) && error.to_string().contains("named each other"), "{error}");
 }
@@ -204,7 +204,7 @@ fn another_server_that_was_named_is_asked_when_one_is_away() {
 
 #[test]
 fn clients_that_get_no_lease_are_not_waited_for_for_ever() {
-    let elsewhere = Elsewhere::start(None);
+    let elsewhere = OddServer::elsewhere(None);
     let common = common("--fill");
     let options = Options { server_pid: Some(std::process::id()), ..options(elsewhere.address, &common) };
     let error = Crowd::new(&options).fill(&options, &Interrupt::default(), |_| {}).unwrap_err();

@@ -56,6 +56,11 @@ pub(crate) enum Error {
 }
 
 impl Error {
+    /// For `map_err`: what is wrong is in the error's own words.
+    pub(crate) fn usage(error: impl std::fmt::Display) -> Error {
+        Error::Usage(error.to_string())
+    }
+
     /// For `map_err`: what a process has used cannot be read.
     pub(crate) fn process(pid: u32) -> impl FnOnce(io::Error) -> Error {
         move |source| Error::Proc { pid, reason: source.to_string() }

@@ -43,6 +43,10 @@ const WORKERS: u32 = 64;
 /// What the open loops offer, as multiples of the capacity.
 const OFFERED: [f64; 4] = [0.5, 0.9, 1.2, 5.0];
 
+/// In permits per second.
+const CAPACITIES: [f64; 14] =
+    [0.5, 1.0, 3.0, 10.0, 11.0, 51.0, 75.0, 99.0, 100.0, 333.0, 1000.0, 5000.0, 20_000.0, 1_000_000.0];
+
 /// Cases up to this capacity cost so little that they run at the same time.
 const TOGETHER_MAX: f64 = 1000.0;
 
@@ -59,23 +63,9 @@ pub(crate) struct LimiterArgs {
     /// How long each case runs. Those of capacities up to 1000 run all at the same time, and ten times as long.
     #[arg(long, default_value = "2", value_name = "S", value_parser = seconds)]
     seconds: Duration,
-    /// Capacities, in permits per second.
-    #[arg(
-        long,
-        default_value = "0.5,1,3,10,11,51,75,99,100,333,1000,5000,20000,1000000",
-        value_name = "N,…",
-        value_delimiter = ',',
-        value_parser = capacity
-    )]
-    capacities: Vec<f64>,
     /// Also write everything that was measured to a file.
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
-}
-
-fn capacity(text: &str) -> Result<f64, &'static str> {
-    let capacity = text.parse().ok().filter(|capacity| (0.01..=1e7).contains(capacity));
-    capacity.ok_or("expected permits per second, from 0.01 to 1e7")
 }
 
 /// Everything, as JSON has it; the table is a view of it.
@@ -107,7 +97,7 @@ struct LimiterRun {
 
 impl LimiterRun {
     fn new(args: &LimiterArgs) -> LimiterRun {
-        let cases = args.capacities.iter().flat_map(|&capacity| {
+        let cases = CAPACITIES.into_iter().flat_map(|capacity| {
             let loads = OFFERED.into_iter().map(|factor| Load::Open { factor });
             let duration = if capacity <= TOGETHER_MAX { args.seconds * TOGETHER_FOR } else { args.seconds };
             [Load::Closed { workers: WORKERS }].into_iter().chain(loads).map(move |load| LimiterCase {

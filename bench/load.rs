@@ -4,7 +4,7 @@
 //!
 //! `workload` decides which client asks for what, `crowd` is all of these clients, `connection` carries requests,
 //! `master` finds the server that answers them, `worker` is the loop, `schedule` opens it, `tally` and `measurement` are what comes of it, `live`
-//! what is shown meanwhile. `run` puts them together and is also what `compare` calls.
+//! what is shown meanwhile, `generator` the threads. `run` puts them together and is also what `compare` calls.
 
 use std::{
     net::{SocketAddr, ToSocketAddrs},
@@ -27,14 +27,16 @@ use crate::{
 pub(crate) use self::measurement::{Kept, ServerUse};
 use self::workload::WantsPattern;
 pub(crate) use self::{
-    crowd::{Crowd, Filled},
+    crowd::Crowd,
+    generator::Options,
     master::{find_master, follow_to_master},
-    measurement::Measurement,
-    run::{Options, run, warning},
+    measurement::{Filled, Measurement},
+    run::{run, warning},
 };
 
 mod connection;
 mod crowd;
+mod generator;
 mod live;
 mod master;
 mod measurement;
@@ -128,7 +130,7 @@ pub(crate) struct Common {
     /// Resources are called PREFIX-0, PREFIX-1 …: choose what the server's configuration matches.
     #[arg(long, default_value = "resource", value_name = "PREFIX")]
     resource_prefix: String,
-    /// How much clients want: `fixed:10`; `uniform:1-100` (random, but stable for each client); `changing` or
+    /// How much clients want: `uniform:1-100` (random, but stable for each client); `changing` or
     /// `changing:1-100` (new in every request); `climbing:20` (in so many per cent of requests half as much again as
     /// before, and at least 1).
     #[arg(long, default_value = "uniform:1-100", value_name = "PATTERN")]

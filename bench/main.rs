@@ -22,6 +22,7 @@ mod book;
 mod ceiling;
 mod chaos;
 mod chart;
+mod clients;
 mod compare;
 #[cfg(test)]
 mod end_to_end;

@@ -44,29 +44,29 @@ impl Who {
 }
 
 #[derive(Clone, Copy)]
-enum Wants {
+enum WantsRange {
     Spread,
     Close,
 }
 
-impl Wants {
+impl WantsRange {
     fn name(self) -> &'static str {
         match self {
-            Wants::Spread => "spread",
-            Wants::Close => "close",
+            WantsRange::Spread => "spread",
+            WantsRange::Close => "close",
         }
     }
 
     fn draw(self, random: u64) -> Amount {
         let unit = (random >> 11) as f64 / (1u64 << 53) as f64;
         Amount::clamped(match self {
-            Wants::Spread => unit * 100.0,
-            Wants::Close => 100.0 + unit * 1e-6,
+            WantsRange::Spread => unit * 100.0,
+            WantsRange::Close => 100.0 + unit * 1e-6,
         })
     }
 }
 
-struct Crowd {
+struct Refreshers {
     who: Who,
     resource: Resource,
     leases: Vec<Option<Lease>>,
@@ -77,16 +77,16 @@ struct Crowd {
     asking: Range<usize>,
     /// Requests of one round.
     round: usize,
-    wants: Wants,
+    wants: WantsRange,
     random: u64,
     elapsed_ns: u64,
     answers: Vec<Answer>,
     workspace: Workspace,
 }
 
-impl Crowd {
+impl Refreshers {
     /// Everybody has asked twice.
-    fn new(who: Who, kind: Kind, clients: u32, wants: Wants, round: usize) -> Crowd {
+    fn new(who: Who, kind: Kind, clients: u32, wants: WantsRange, round: usize) -> Refreshers {
         let mut settings = Settings::new(kind, Amount::clamped(f64::from(clients * who.clients()) * 25.0));
         settings.min_request_interval = Millis(0);
         let birth = Birth {
@@ -99,7 +99,7 @@ impl Crowd {
             max_holders: clients as usize * SLICES,
             seed: 42,
         };
-        let mut crowd = Crowd {
+        let mut crowd = Refreshers {
             who,
             resource: Resource::new(birth),
             leases: vec![None; clients as usize],
@@ -215,26 +215,26 @@ impl Crowd {
 
 fn refresh(criterion: &mut Criterion) {
     for kind in Kind::ALL {
-        for wants in [Wants::Spread, Wants::Close] {
+        for wants in [WantsRange::Spread, WantsRange::Close] {
             let name = format!("refresh/{}/{}", kind.name(), wants.name());
             bench(criterion, &name, Who::Clients, kind, wants, 1, &SIZES);
         }
     }
     for kind in [Kind::ProportionalShare, Kind::FairShare] {
         let name = format!("children/{}", kind.name());
-        bench(criterion, &name, Who::Children, kind, Wants::Spread, 1, &[10, 1_000]);
+        bench(criterion, &name, Who::Children, kind, WantsRange::Spread, 1, &[10, 1_000]);
     }
     // What a busy resource does: it absorbs what waits, and works on it in one go.
-    bench(criterion, "round-of-64/FAIR_SHARE/spread", Who::Clients, Kind::FairShare, Wants::Spread, 64, &SIZES);
+    bench(criterion, "round-of-64/FAIR_SHARE/spread", Who::Clients, Kind::FairShare, WantsRange::Spread, 64, &SIZES);
 }
 
-fn bench(criterion: &mut Criterion, name: &str, who: Who, kind: Kind, wants: Wants, round: usize, sizes: &[u32]) {
+fn bench(criterion: &mut Criterion, name: &str, who: Who, kind: Kind, wants: WantsRange, round: usize, sizes: &[u32]) {
     let mut group = criterion.benchmark_group(name);
     group.throughput(Throughput::Elements(1));
     for &clients in sizes {
         let mut crowd = None;
         group.bench_function(BenchmarkId::from_parameter(clients), |bencher| {
-            let crowd = crowd.get_or_insert_with(|| Crowd::new(who, kind, clients, wants, round));
+            let crowd = crowd.get_or_insert_with(|| Refreshers::new(who, kind, clients, wants, round));
             bencher.iter_custom(|refreshes| crowd.measure(refreshes));
         });
         if let Some(crowd) = crowd {

@@ -1,4 +1,4 @@
-//! Real clients of the client library, whose wants change now and then.
+//! The clients of a run: what they share, and that what they want changes now and then.
 
 use std::{
     net::SocketAddr,
@@ -6,14 +6,14 @@ use std::{
     time::{Duration, Instant},
 };
 
-use leaseway_client::{Basis, Book, Client, Resource, Transport};
-use tokio::{
-    runtime::Handle,
-    task::{JoinHandle, JoinSet},
-};
+use leaseway_client::{Book, Client, Resource};
+use tokio::{runtime::Handle, task::JoinHandle};
 
 use super::args::{ChaosArgs, WANTS};
-use crate::error::Error;
+use crate::{
+    clients::{LibraryClients, has_lease},
+    error::Error,
+};
 
 /// What all clients share, and what only every tenth client asks for, so that there is always some of it left.
 pub(super) const SCARCE: &str = "chaos";
@@ -23,12 +23,8 @@ const EVERY: usize = 10;
 /// How often a client wants something else.
 const STIR: Duration = Duration::from_millis(50);
 
-/// How many clients give their leases back at the same time.
-const LEAVING: usize = 64;
-
 pub(super) struct ClientCrowd {
-    clients: Vec<Client>,
-    scarce: Arc<Vec<Resource>>,
+    clients: Arc<LibraryClients>,
     plenty: Vec<Resource>,
     stirring: JoinHandle<()>,
 }
@@ -45,33 +41,26 @@ impl ClientCrowd {
     ) -> Result<ClientCrowd, Error> {
         let _inside = runtime.enter();
         let mut random = fastrand::Rng::with_seed(args.seed);
-        // It opens a connection for about every forty clients.
-        let transport = Transport::new();
-        let usage = |error: &dyn std::fmt::Display| Error::Usage(error.to_string());
-        let (mut clients, mut scarce, mut plenty) = (Vec::new(), Vec::new(), Vec::new());
+        let (mut clients, mut plenty) = (LibraryClients::seeded(args.seed), Vec::new());
         for n in 0..args.clients.get() {
             let builder = Client::builder().endpoints(peers.iter().map(ToString::to_string)).book(book);
-            let builder = builder.transport(&transport).seed(args.seed.wrapping_add(n as u64));
-            let client = builder.id(format!("client:{n}")).build().map_err(|error| usage(&error))?;
-            let open = |resource, wants| client.resource(resource).wants(wants).open().map_err(|error| usage(&error));
-            scarce.push(open(SCARCE, draw(&mut random))?);
+            let client = clients.join(builder.id(format!("client:{n}")), SCARCE, draw(&mut random))?;
             if n.is_multiple_of(EVERY) {
-                plenty.push(open(PLENTY, draw(&mut random))?);
+                plenty.push(client.resource(PLENTY).wants(draw(&mut random)).open().map_err(Error::usage)?);
             }
-            clients.push(client);
         }
-        let scarce = Arc::new(scarce);
-        let stirring = runtime.spawn(stir(Arc::clone(&scarce), random));
-        Ok(ClientCrowd { clients, scarce, plenty, stirring })
+        let clients = Arc::new(clients);
+        let stirring = runtime.spawn(stir(Arc::clone(&clients), random));
+        Ok(ClientCrowd { clients, plenty, stirring })
     }
 
     pub(super) fn size(&self) -> usize {
         self.clients.len()
     }
 
-    /// How many have leases.
+    /// How many leases there are.
     pub(super) fn leased(&self) -> usize {
-        self.scarce.iter().chain(&self.plenty).filter(|resource| resource.usable().basis == Basis::Lease).count()
+        self.clients.leased() + self.plenty.iter().filter(|resource| has_lease(resource)).count()
     }
 
     /// Whether anything is given to newcomers: while a server learns they have leases of nothing.
@@ -81,41 +70,30 @@ impl ClientCrowd {
 
     /// How many there could be.
     pub(super) fn leases(&self) -> usize {
-        self.scarce.len() + self.plenty.len()
+        self.clients.len() + self.plenty.len()
     }
 
-    /// Why the first that has none has none.
     pub(super) fn complaint(&self) -> String {
-        let without =
-            self.scarce.iter().zip(&self.clients).find(|(resource, _)| resource.usable().basis != Basis::Lease);
-        without.and_then(|(_, client)| client.health().last_error).unwrap_or_else(|| "no error".into())
+        self.clients.complaint()
     }
 
     pub(super) fn ends(&self) -> Leases {
-        Leases(self.scarce.iter().map(ends).collect())
+        Leases(self.clients.resources.iter().map(ends).collect())
     }
 
-    /// Forgets those in `left` who have a lease by now that is newer than `before`, and ask `master`.
+    /// Forgets those in `left` that have a lease by now that is newer than `before`, and ask `master`.
     pub(super) fn renewed(&self, left: &mut Vec<usize>, before: &Leases, master: SocketAddr) {
         let master = master.to_string();
         left.retain(|&n| {
-            let newer =
-                ends(&self.scarce[n]).is_some_and(|end| before.0[n].is_none_or(|before| end > before + ROUNDING));
-            !(newer && self.clients[n].health().server == master)
+            let end = ends(&self.clients.resources[n]);
+            let newer = end.is_some_and(|end| before.0[n].is_none_or(|before| end > before + ROUNDING));
+            !(newer && self.clients.clients[n].health().server == master)
         });
     }
 
-    /// Every client gives back all it has.
-    pub(super) async fn leave(mut self) {
+    pub(super) async fn leave(self) {
         self.stirring.abort();
-        let mut leaving = JoinSet::new();
-        for client in std::mem::take(&mut self.clients) {
-            if leaving.len() >= LEAVING {
-                leaving.join_next().await;
-            }
-            leaving.spawn(async move { client.close().await });
-        }
-        leaving.join_all().await;
+        self.clients.leave().await;
     }
 }
 
@@ -136,13 +114,12 @@ fn draw(random: &mut fastrand::Rng) -> f64 {
     WANTS.start + random.f64() * (WANTS.end - WANTS.start)
 }
 
-/// Now and then a client wants something else: capacity has to move for rules about moving it to be broken.
-async fn stir(resources: Arc<Vec<Resource>>, mut random: fastrand::Rng) {
+/// Capacity has to move for rules about moving it to be broken.
+async fn stir(clients: Arc<LibraryClients>, mut random: fastrand::Rng) {
     let mut beat = tokio::time::interval(STIR);
     loop {
         beat.tick().await;
-        let resource = &resources[random.usize(..resources.len())];
         // Refused only once the client is closed.
-        let _ = resource.set_wants(draw(&mut random));
+        let _ = clients.want(random.usize(..clients.len()), draw(&mut random));
     }
 }

@@ -2,12 +2,10 @@
 
 use std::time::{Duration, Instant, SystemTime};
 
-use serde::{Deserialize, Serialize};
-
 use super::{
-    Options,
+    generator::{Generator, Options, Purpose},
     live::Live,
-    run::{Generator, Purpose},
+    measurement::Filled,
     workload::{Population, Workload},
 };
 use crate::{error::Error, signal::Interrupt};
@@ -24,25 +22,6 @@ pub(crate) struct Crowd {
     /// One for each generator thread.
     pub(super) parts: Vec<Workload>,
     pub(crate) filled: Option<Filled>,
-}
-
-/// How it was when all clients came.
-#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
-pub(crate) struct Filled {
-    pub(crate) clients: u32,
-    pub(crate) seconds: f64,
-    /// What the server's memory grew by meanwhile, for each client. With few clients that is mostly connections and
-    /// buffers, and not said.
-    pub(crate) bytes_per_client: Option<f64>,
-}
-
-impl Filled {
-    pub(crate) fn line(&self) -> String {
-        let Filled { clients, seconds, bytes_per_client } = self;
-        let memory = bytes_per_client
-            .map_or(String::new(), |bytes| format!("; the server's memory grew by {bytes:.0} bytes for each"));
-        format!("filled: {clients} clients had a lease after {seconds:.1} s{memory}")
-    }
 }
 
 impl Crowd {
@@ -74,7 +53,7 @@ impl Crowd {
     ) -> Result<(), Error> {
         let before = options.memory()?;
         let started = Instant::now();
-        let generator = Generator::start(options, self, Purpose::Fill)?;
+        let generator = Generator::start(options, self.take(options.threads()), Purpose::Fill)?;
         let mut live = generator.live();
         let (mut leased, mut since) = (0, Instant::now());
         let clients = u64::from(options.clients);
@@ -88,7 +67,7 @@ impl Crowd {
             interrupt.glance(|| observe(&mut live))?;
         }
         let seconds = started.elapsed().as_secs_f64();
-        generator.stop(self);
+        self.parts = generator.stop().1;
         let bytes_per_client = before
             .zip(options.memory()?)
             .and_then(|(before, after)| grown(options.clients, before.now_kib, after.now_kib));

@@ -6,7 +6,7 @@ use hdrhistogram::Histogram;
 use leaseway_process::usage::Memory;
 use serde::{Deserialize, Serialize};
 
-use super::{Filled, tally::Tally};
+use super::tally::Tally;
 use crate::spread::number_or_null;
 
 /// From this share of its cores on, the load generator may be what was measured.
@@ -103,6 +103,25 @@ pub(crate) struct GeneratorUse {
     pub(crate) cpu_share: Option<f64>,
     /// Time in which they had something to do, on a core or waiting for one: never less than `cpu_share`.
     pub(crate) busy_share: f64,
+}
+
+/// How it was when all clients came.
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+pub(crate) struct Filled {
+    pub(crate) clients: u32,
+    pub(crate) seconds: f64,
+    /// What the server's memory grew by meanwhile, for each client. With few clients that is mostly connections and
+    /// buffers, and not said.
+    pub(crate) bytes_per_client: Option<f64>,
+}
+
+impl Filled {
+    pub(crate) fn line(&self) -> String {
+        let Filled { clients, seconds, bytes_per_client } = self;
+        let memory = bytes_per_client
+            .map_or(String::new(), |bytes| format!("; the server's memory grew by {bytes:.0} bytes for each"));
+        format!("filled: {clients} clients had a lease after {seconds:.1} s{memory}")
+    }
 }
 
 impl Measurement {

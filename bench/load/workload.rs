@@ -15,8 +15,6 @@ use leaseway_proto::doorman::{
 /// How much clients want.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum WantsPattern {
-    /// All the same, always.
-    Fixed(f64),
     /// A whole number for each client and resource, which stays.
     Uniform(RangeInclusive<u32>),
     /// A new whole number in every request.
@@ -32,17 +30,13 @@ impl FromStr for WantsPattern {
     fn from_str(text: &str) -> Result<WantsPattern, String> {
         let (kind, value) = text.split_once(':').unwrap_or((text, "1-100"));
         match kind {
-            "fixed" if text.contains(':') => match value.parse() {
-                Ok(wants) if f64::is_finite(wants) && wants >= 0.0 => Ok(WantsPattern::Fixed(wants)),
-                _ => Err(format!("`{value}` is not a finite number of at least 0")),
-            },
             "uniform" => Ok(WantsPattern::Uniform(range(value)?)),
             "changing" => Ok(WantsPattern::Changing(range(value)?)),
             "climbing" => match value.parse() {
                 Ok(percent @ 0..=100) => Ok(WantsPattern::Climbing(percent)),
                 _ => Err(format!("`{value}` is no percentage, as in climbing:20")),
             },
-            _ => Err("expected fixed:10, uniform:1-100, changing, changing:1-100 or climbing:20".into()),
+            _ => Err("expected uniform:1-100, changing, changing:1-100 or climbing:20".into()),
         }
     }
 }
@@ -254,7 +248,6 @@ impl Workload {
 
     fn wants(&mut self, client: u32, generation: u32, nth: usize, has: Option<f64>) -> f64 {
         match &self.population.wants {
-            WantsPattern::Fixed(wants) => *wants,
             WantsPattern::Changing(range) => f64::from(self.rng.u32(range.clone())),
             WantsPattern::Climbing(percent) => match has {
                 None => f64::from(self.rng.u32(1..=100)),

@@ -143,12 +143,12 @@ impl Case {
     #[cfg(feature = "planted")]
     pub(super) fn built_in(name: &str, handover: Handover) -> Result<Case, Error> {
         #[derive(clap::Parser)]
-        struct Line {
+        struct CommandLine {
             #[command(flatten)]
             args: SimulateArgs,
         }
         let line = ["simulate", name, "--handover", &word(&handover)];
-        let line: Line = clap::Parser::try_parse_from(line).map_err(|error| Error::Usage(error.to_string()))?;
+        let line: CommandLine = clap::Parser::try_parse_from(line).map_err(|error| Error::Usage(error.to_string()))?;
         let mut cases = line.args.cases()?;
         cases.pop().ok_or_else(|| Error::Usage(format!("{name} is no case")))
     }

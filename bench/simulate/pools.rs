@@ -22,7 +22,7 @@ pub(super) struct Pools {
     used: Sum,
     /// What may be connected.
     total: Amount,
-    whole: Integrals,
+    whole: PoolIntegrals,
     overloads: u64,
     /// Overloads that this master of the root has told of.
     seen: (u32, u64),
@@ -32,7 +32,7 @@ pub(super) struct Pools {
 
 /// Over time, in units of capacity · ms.
 #[derive(Debug, Default)]
-struct Integrals {
+struct PoolIntegrals {
     ms: u64,
     used: f64,
     total: f64,
@@ -83,7 +83,7 @@ impl Pools {
             last: Millis(0),
             used: Sum::ZERO,
             total: base,
-            whole: Integrals::default(),
+            whole: PoolIntegrals::default(),
             overloads: 0,
             seen: (0, 0),
             kicked: Vec::new(),

@@ -3,10 +3,10 @@
 //!
 //! Those that come with the harness are such files, too: `--show` prints one to copy and change.
 
-use std::{collections::BTreeMap, fmt, path::Path};
+use std::{collections::BTreeMap, path::Path};
 
 use leaseway_core::{Amount, NamedParameter, SafeCapacity, Settings};
-use serde::{Deserialize, Deserializer, de};
+use serde::Deserialize;
 
 use super::{
     network::Network,
@@ -69,7 +69,6 @@ pub(super) struct ResourceSpec {
     pub(super) lease: Span,
     /// For whoever asks the root. What a child node tells those who ask it comes from its parent, as with servers:
     /// `decay_factor` of the parent's.
-    #[serde(deserialize_with = "of_root")]
     pub(super) refresh: Span,
     /// −1: no limit. Absent: the capacity divided by the clients.
     #[serde(default)]
@@ -184,55 +183,28 @@ pub(super) enum Fault {
 }
 
 /// A value of a parameter: text, a number, or a word that YAML takes for something else.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[serde(from = "Scalar")]
 pub(super) struct Word(pub(super) String);
 
-impl<'de> Deserialize<'de> for Word {
-    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Word, D::Error> {
-        struct Visitor;
-        impl de::Visitor<'_> for Visitor {
-            type Value = Word;
-
-            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("text or a number")
-            }
-            fn visit_str<E>(self, text: &str) -> Result<Word, E> {
-                Ok(Word(text.to_owned()))
-            }
-            fn visit_bool<E>(self, value: bool) -> Result<Word, E> {
-                Ok(Word(value.to_string()))
-            }
-            fn visit_i64<E>(self, value: i64) -> Result<Word, E> {
-                Ok(Word(value.to_string()))
-            }
-            fn visit_u64<E>(self, value: u64) -> Result<Word, E> {
-                Ok(Word(value.to_string()))
-            }
-            fn visit_f64<E>(self, value: f64) -> Result<Word, E> {
-                Ok(Word(value.to_string()))
-            }
-        }
-        from.deserialize_any(Visitor)
-    }
+#[derive(Deserialize)]
+#[serde(untagged)]
+enum Scalar {
+    Flag(bool),
+    Whole(i64),
+    Number(f64),
+    Text(String),
 }
 
-/// One time, where others may expect one for each level.
-fn of_root<'de, D: Deserializer<'de>>(from: D) -> Result<Span, D::Error> {
-    struct Visitor;
-    impl de::Visitor<'_> for Visitor {
-        type Value = Span;
-
-        fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-            f.write_str(
-                "one time for `refresh`, like 16s: the root's; each level below has `decay_factor` of the one above it \
-                 (`parameters: {decay_factor: 0.5}`)",
-            )
-        }
-        fn visit_str<E: de::Error>(self, text: &str) -> Result<Span, E> {
-            text.parse().map_err(E::custom)
-        }
+impl From<Scalar> for Word {
+    fn from(scalar: Scalar) -> Word {
+        Word(match scalar {
+            Scalar::Flag(flag) => flag.to_string(),
+            Scalar::Whole(number) => number.to_string(),
+            Scalar::Number(number) => number.to_string(),
+            Scalar::Text(text) => text,
+        })
     }
-    from.deserialize_any(Visitor)
 }
 
 const fn commit() -> Span {
