@@ -1,5 +1,5 @@
-//! A node's peers as real processes, real clients on them, and what must hold whatever happens: clients together never
-//! use more than there is, and soon there is a master that answers again.
+//! A node's peers as real processes, real clients on them, and what must hold in any case: clients together never use
+//! more than there is, and soon there is a master that answers again.
 //!
 //! Books are the clients' own, so no server can talk its way out. Times count from the moment before a signal is sent,
 //! and are taken by an [observer](observer) that asks all peers all the time. Deliberately absent: any knowledge of how

@@ -36,7 +36,7 @@ const STARTUP: Duration = Duration::from_secs(10);
 
 /// Runs two servers under the same load in turns and reports their ratios.
 ///
-/// Both are started here, on free loopback ports, and ended again whatever happens. A command is run as it stands,
+/// Both are started here, on free loopback ports, and ended again in any case. A command is run as it stands,
 /// without a shell, and must be the server itself and no wrapper: CPU time is read from the process that it starts.
 /// Clients keep their leases from one repetition to the next; with `--fill` all of them have one before the first.
 ///

@@ -138,7 +138,7 @@ fn a_connection_that_breaks_fails_what_was_under_way_and_no_more() {
 }
 
 #[test]
-fn everybody_has_a_lease_before_it_begins_and_keeps_it_for_the_next_run() {
+fn all_clients_have_a_lease_before_it_begins_and_keep_it_for_the_next_run() {
     let ceiling = start(Runtime::CurrentThread);
     let common = common("--warmup 0 --seconds 0.1 --threads 2 --fill --rate 10 --churn 20");
     let options =
@@ -212,7 +212,7 @@ fn clients_that_get_no_lease_are_not_waited_for_for_ever() {
 }
 
 #[test]
-fn nobody_there_is_said_plainly() {
+fn a_server_that_is_not_there_is_said_plainly() {
     let ceiling = Ceiling::start((Ipv4Addr::LOCALHOST, 0).into(), Runtime::CurrentThread, 1).unwrap();
     let target = ceiling.address();
     drop(ceiling);

@@ -11,7 +11,7 @@
 //!
 //! `report` makes a page of what `load`, `compare`, `simulate`, `chaos` and `fleet` have written as JSON.
 //!
-//! Any server that speaks the Doorman protocol can be measured, whoever wrote it.
+//! Any server that speaks the Doorman protocol can be measured, not only ours.
 
 use std::process::ExitCode;
 

@@ -1,8 +1,8 @@
 //! The whole of it in virtual time: real resources, real sessions, and a tree of them, on one seeded heap of events.
 //!
-//! A run is the same to the bit for the same scenario and seed, so whatever goes wrong in one of ten thousand can be
+//! A run is the same to the bit for the same scenario and seed, so what goes wrong in one of ten thousand can be
 //! looked at again; the command for that is printed. Every promise is checked at every step. What is measured is what
-//! clients' own books say, and what one server that knew everybody would have given them.
+//! clients' own books say, and what one server that knew all of them would have given them.
 //!
 //! Deliberately absent: sockets, threads inside a run, disks, and how peers elect a master. Those are the business of
 //! `chaos` and of the end-to-end tests.

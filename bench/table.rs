@@ -57,22 +57,22 @@ mod tests {
     #[test]
     fn words_stand_left_and_numbers_right() {
         let expected = "\
-| who | ms    |
+| row | ms    |
 |-----|------:|
 | A   |    12 |
 | A/B | 1.500 |";
         // The head follows its column.
-        assert_eq!(render(&["who", "ms"], 1, &[["A", "12"], ["A/B", "1.500"]]), expected.replace("ms    ", "   ms "));
+        assert_eq!(render(&["row", "ms"], 1, &[["A", "12"], ["A/B", "1.500"]]), expected.replace("ms    ", "   ms "));
     }
 
     #[test]
     fn one_row_is_shown_as_lines_and_of_several_the_columns_that_fit() {
-        let head = ["who", "ms", "long", "last"];
-        let row = |who: &str| vec![who.into(), "12".into(), "x".repeat(200), "1".into()];
+        let head = ["row", "ms", "long", "last"];
+        let row = |name: &str| vec![name.into(), "12".into(), "x".repeat(200), "1".into()];
         let shown = fitted(&head, 1, &[row("A")]);
         assert!(shown.starts_with("| what | value") && shown.contains("| ms   | 12 "), "{shown}");
         let shown = fitted(&head, 1, &[row("A"), row("B")]);
-        assert_eq!(shown.lines().next(), Some("| who | ms | last |"));
+        assert_eq!(shown.lines().next(), Some("| row | ms | last |"));
         assert!(shown.ends_with("also: long"), "{shown}");
     }
 }

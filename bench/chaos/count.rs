@@ -13,7 +13,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::error::Error;
 
-/// Counters by name, whatever their labels.
+/// Counters by name, with any labels.
 #[derive(Clone, Default)]
 pub(super) struct Counters(Arc<Mutex<HashMap<String, Arc<AtomicU64>>>>);
 

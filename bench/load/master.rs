@@ -20,7 +20,7 @@ pub(crate) fn find_master(target: SocketAddr) -> Result<(), Error> {
         Named::Itself => Ok(()),
         Named::Other(mastership) => {
             let master = mastership.master_address;
-            let master = master.map_or("it does not know who is".into(), |address| format!("{address} is"));
+            let master = master.map_or("it does not know which is".into(), |address| format!("{address} is"));
             Err(Error::NotMaster { target, master })
         }
     })
@@ -47,7 +47,7 @@ async fn follow(target: SocketAddr) -> Result<SocketAddr, Error> {
             Named::Other(mastership) => match address_of(&mastership).await {
                 Some(master) => at = master,
                 None => {
-                    return Err(Error::NotMaster { target: at, master: "it does not know who is".into() });
+                    return Err(Error::NotMaster { target: at, master: "it does not know which is".into() });
                 }
             },
         }
@@ -74,7 +74,7 @@ async fn master_named_by(target: SocketAddr) -> Result<Named, Error> {
     }
 }
 
-/// Who is the master? Also the way to see whether a Doorman server is there at all.
+/// Which is the master? Also the way to see whether a Doorman server is there at all.
 async fn discover(target: SocketAddr) -> Result<DiscoveryResponse, DiscoverError> {
     let (connection, driver) = Connection::open(target).await.map_err(DiscoverError::Unreachable)?;
     let path = Path::new(target, "Discovery");

@@ -211,7 +211,7 @@ impl Measurement {
         (self.unanswered_ms > self.latency_ms.max.max(0.0)).then_some(UNANSWERED)
     }
 
-    /// A server that was to be measured with many clients had fewer, for leases have ended. Those who leave have none.
+    /// A server that was to be measured with many clients had fewer, for leases have ended. Those that leave have none.
     fn lapse(&self, filled: Filled) -> Option<&'static str> {
         let lapsed = self.newcomers == 0 && (self.leased as f64) < f64::from(filled.clients) * 0.99;
         lapsed.then_some(LAPSED)

@@ -19,7 +19,7 @@ pub(crate) struct Tally {
     /// Resources granted, and left out of an answer.
     pub(crate) granted: u64,
     pub(crate) ignored: u64,
-    /// Answers to clients that were new, and to those who gave back what they had.
+    /// Answers to clients that were new, and to those that gave back what they had.
     pub(crate) newcomers: u64,
     pub(crate) releases: u64,
     /// By gRPC status, or by what else went wrong.

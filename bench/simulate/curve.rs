@@ -100,7 +100,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn who_was_kicked_out_is_counted_by_the_minute() {
+    fn kicked_out_clients_are_counted_by_the_minute() {
         let point = |second: u64, kicked_out| Point {
             at: Millis(second * 1000),
             wants: 0.0,

@@ -1,4 +1,4 @@
-//! What is simulated: a file that says how a resource is run, who leases it from whom, what clients want and what goes
+//! What is simulated: a file that says how a resource is run, which node leases it from which, what clients want and what goes
 //! wrong.
 //!
 //! Those that come with the harness are such files, too: `--show` prints one to copy and change.
@@ -20,14 +20,14 @@ pub(super) use crate::flags::Handover;
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Scenario {
-    /// In a line, for whoever chooses one.
+    /// In a line, for choosing one.
     pub(super) about: String,
     pub(super) length: Span,
     /// Before that nothing is measured.
     #[serde(default)]
     pub(super) measure_from: Span,
-    /// The last so long nothing goes wrong any more and nobody's wants change: everybody should end up with what they
-    /// are due. (In a pool that goes on changing, so nobody is judged.)
+    /// The last so long nothing goes wrong any more and no client's wants change: all should end up with what they are
+    /// due. (In a pool that goes on changing, so none is judged.)
     #[serde(default)]
     pub(super) quiet: Option<Span>,
     pub(super) resource: ResourceSpec,
@@ -67,7 +67,7 @@ pub(super) struct ResourceSpec {
     #[serde(default)]
     pub(super) parameters: BTreeMap<String, Word>,
     pub(super) lease: Span,
-    /// For whoever asks the root. What a child node tells those who ask it comes from its parent, as with servers:
+    /// For what asks the root. What a child node tells its own clients comes from its parent, as with servers:
     /// `decay_factor` of the parent's.
     pub(super) refresh: Span,
     /// −1: no limit. Absent: the capacity divided by the clients.
@@ -158,7 +158,7 @@ pub(super) struct Chance {
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(rename_all = "snake_case", rename_all_fields = "snake_case", deny_unknown_fields)]
 pub(super) enum Fault {
-    /// Nobody is master any more; there is an election so much later, or none if that is absent.
+    /// No peer is master any more; there is an election so much later, or none if that is absent.
     LoseMaster { node: Option<String>, back: Option<Between> },
     /// Any of the peers becomes master. If it is already, nothing happens.
     Election { node: Option<String> },
@@ -176,7 +176,7 @@ pub(super) enum Fault {
     CutClients { clients: u32, back: Between },
     /// A node cannot reach its parent.
     CutUplink { node: Option<String>, back: Between },
-    /// Nobody can reach a node, and it reaches nobody.
+    /// No link to a node or from it works.
     Isolate { node: Option<String>, back: Between },
     /// The root gives leases of another length from now on.
     Lease { length: Span },

@@ -1,4 +1,4 @@
-//! Many runs at the same time. They share nothing, so it does not matter who runs which.
+//! Many runs at the same time. They share nothing, so it does not matter which thread runs which.
 
 use std::{
     ops::Range,
@@ -41,7 +41,7 @@ pub(super) fn run(
             }
             let (case, seed) = (run / seeds.len(), seeds[run % seeds.len()]);
             let outcome = one(&cases[case], seed, curve && seed == seeds[0]);
-            done.lock().expect("nobody panics while holding the list").push((run, outcome));
+            done.lock().expect("no thread panics while holding the list").push((run, outcome));
             bar.inc(1);
         }
     };
@@ -52,7 +52,7 @@ pub(super) fn run(
     });
     bar.finish_and_clear();
     interrupt.check()?;
-    let mut done = done.into_inner().expect("nobody panics while holding the list");
+    let mut done = done.into_inner().expect("no thread panics while holding the list");
     done.sort_by_key(|(run, _)| *run);
     let mut outcomes = done.into_iter().map(|(_, outcome)| outcome);
     Ok(cases.iter().map(|_| outcomes.by_ref().take(seeds.len()).collect()).collect())

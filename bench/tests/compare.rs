@@ -1,4 +1,4 @@
-//! `compare` as a user runs it: real processes, a table, a file, and nobody left behind. No word about speed.
+//! `compare` as a user runs it: real processes, a table, a file, and nothing left behind. No word about speed.
 
 use std::{
     fs,
@@ -69,7 +69,7 @@ fn a_server_that_does_not_start_is_quoted() {
 
 #[test]
 fn servers_end_when_the_comparison_is_interrupted() {
-    // Written as nobody else writes it, to find the server among all processes; the comparison has it within a word.
+    // Written as no other process has it, to find the server among all processes; the comparison has it within a word.
     const ODD: &str = "\u{0}0013\u{0}";
     let a = format!("{BENCH} ceiling --threads 0013 --listen 127.0.0.1:{{port}}");
     // Were it deaf to the signal, it would end well after ten seconds, and this test fail.

@@ -90,8 +90,8 @@ fn what_cannot_be_simulated_is_refused() {
     }
     let two = format!("{LEAST}  - {{name: leaf}}\n");
     assert!(refused(&two).contains("`leaf` has no `parent`"));
-    let below_nobody = format!("{LEAST}  - {{name: leaf, parent: rot}}\n");
-    assert!(refused(&below_nobody).contains("the parent of `leaf` is `rot`; above it are root"));
+    let below_none = format!("{LEAST}  - {{name: leaf, parent: rot}}\n");
+    assert!(refused(&below_none).contains("the parent of `leaf` is `rot`; above it are root"));
 }
 
 #[test]

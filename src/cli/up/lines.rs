@@ -1,4 +1,4 @@
-//! What several processes say, on one terminal: line by line, each with the name of who says it.
+//! What several processes say, on one terminal: line by line, each with the name of its process.
 
 use std::io::{self, IsTerminal as _, Write as _};
 

@@ -91,7 +91,7 @@ mod tests {
     #[test]
     fn a_peer_is_ready_when_it_has_said_both() {
         let mut announced = Announced::default();
-        assert_eq!(announced.hear("peer x of nobody"), None);
+        assert_eq!(announced.hear("peer x of three"), None);
         assert_eq!(announced.hear("serving gRPC on 127.0.0.1:5100, HTTP on 127.0.0.1:5150"), None);
         assert_eq!(announced.hear("  ask it:   leaseway get alice mysql 40 --server 127.0.0.1:5100"), None);
         let served =

@@ -1,5 +1,5 @@
 //! All peers of a plan as processes, from their start until the last has ended. A node is started when its parent has a
-//! master: whatever it asks is answered then.
+//! master: what it asks is answered then.
 
 use std::{net::TcpListener, ops::Range, path::Path, process::ExitStatus, time::Duration};
 
@@ -45,7 +45,7 @@ pub(super) async fn run(plan: &Plan, again: &str) -> Outcome {
     supervise(plan, &program, again, async || signals.received().await).await
 }
 
-/// Each time `stop` is through somebody wants them to stop.
+/// Each time `stop` returns, all are asked to stop, and killed the second time.
 async fn supervise(plan: &Plan, program: &Path, again: &str, mut stop: impl AsyncFnMut()) -> Outcome {
     let peers: Vec<&PeerPlan> = plan.peers().collect();
     let width = peers.iter().map(|peer| peer.label.len()).max().unwrap_or_default();
@@ -128,7 +128,7 @@ struct Set<'p> {
 }
 
 impl Set<'_> {
-    /// Starts every node that has nobody left to wait for.
+    /// Starts every node that has nothing left to wait for.
     fn start(&mut self) -> Outcome {
         for node in 0..self.plan.nodes.len() {
             let members = self.members(node);
@@ -191,7 +191,7 @@ impl Set<'_> {
         if self.stop.is_none() && serve(&self.states[self.members(node)]) { self.watch(node) } else { Ok(()) }
     }
 
-    /// Says who is master of a node, as soon as somebody is.
+    /// Says which peer is master of a node, as soon as one is.
     fn watch(&self, node: usize) -> Outcome {
         let (plan, members) = (&self.plan.nodes[node], self.members(node));
         let (here, size, most) = (plan.peers.len(), plan.size, plan.majority());
