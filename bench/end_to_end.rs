@@ -13,7 +13,7 @@ use crate::{
     Cli, Command,
     ceiling::{Ceiling, Runtime},
     error::Error,
-    load::{self, Crowd, Measurement, Options},
+    load::{self, Counts, Crowd, Measurement, Options},
     signal::Interrupt,
 };
 
@@ -62,8 +62,8 @@ fn load_is_answered_by_the_ceiling_on_any_runtime() {
         });
         let measured = measured.unwrap();
 
-        assert!(measured.requests > 0 && measured.errors.is_empty(), "{measured:?}");
-        assert_eq!((measured.granted, measured.ignored), (2 * measured.requests, 0));
+        assert!(measured.requests > 0 && measured.counts.errors.is_empty(), "{measured:?}");
+        assert_eq!((measured.counts.granted, measured.counts.ignored), (2 * measured.requests, 0));
         assert!(measured.seconds >= 0.6 && measured.latency_ms.p50 <= measured.latency_ms.max);
         assert!(measured.server.is_some() && measured.generator.threads == 2 && measured.schedule.is_none());
         assert!(observed.contains("requests/s"), "{observed}");
@@ -133,8 +133,11 @@ fn a_connection_that_breaks_fails_what_was_under_way_and_no_more() {
     let measured = measure(&options);
     end.join().unwrap();
     // A hundred lanes would each have found out by a request of their own: more than that many were due afterwards.
-    let lost = measured.errors.get("connection lost").copied().unwrap_or_default();
-    assert!(measured.granted > 0 && lost < 50 && measured.errors.contains_key("cannot connect"), "{measured:?}");
+    let lost = measured.counts.errors.get("connection lost").copied().unwrap_or_default();
+    assert!(
+        measured.counts.granted > 0 && lost < 50 && measured.counts.errors.contains_key("cannot connect"),
+        "{measured:?}"
+    );
 }
 
 #[test]
@@ -160,8 +163,8 @@ fn clients_leave_and_others_come() {
     let ceiling = start(Runtime::CurrentThread);
     let common = common("--warmup 0.1 --seconds 0.3 --churn 50");
     let measured = measure(&Options { clients: 5, connections: 1, ..options(ceiling.address(), &common) });
-    let Measurement { requests, newcomers, releases, .. } = measured;
-    assert!(measured.errors.is_empty() && newcomers > 0 && newcomers < requests, "{measured:?}");
+    let (requests, Counts { newcomers, releases, .. }) = (measured.requests, measured.counts);
+    assert!(measured.counts.errors.is_empty() && newcomers > 0 && newcomers < requests, "{measured:?}");
     assert!(releases > 0 && releases < newcomers, "{releases} of {newcomers}");
     assert!(measured.lines().iter().any(|line| line.contains("gave back what they had")));
 }
@@ -178,10 +181,10 @@ fn a_server_that_names_the_master_is_left_for_it() {
     let common = common("--warmup 0 --seconds 0.6");
     let options = options(elsewhere.address, &common);
     let measured = measure(&options);
-    assert!(measured.granted > 0, "{measured:?}");
+    assert!(measured.counts.granted > 0, "{measured:?}");
     // Not so if it is this server's time that is measured.
     let measured = measure(&Options { server_pid: Some(std::process::id()), ..options });
-    assert!(measured.granted == 0 && measured.error_count() > 0, "{measured:?}");
+    assert!(measured.counts.granted == 0 && measured.counts.error_count() > 0, "{measured:?}");
 }
 
 #[test]
@@ -199,7 +202,7 @@ fn another_server_that_was_named_is_asked_when_one_is_away() {
     assert_eq!(load::follow_to_master(&targets).unwrap(), ceiling.address());
     let common = common("--warmup 0 --seconds 0.6");
     let measured = measure(&Options { targets, ..options(ceiling.address(), &common) });
-    assert!(measured.granted > 0, "{measured:?}");
+    assert!(measured.counts.granted > 0, "{measured:?}");
 }
 
 #[test]
@@ -227,9 +230,12 @@ fn errors_are_counted_while_a_server_is_away() {
     drop(ceiling);
     let common = common("--warmup 0 --seconds 0.3");
     let measured = measure(&Options { connections: 1, ..options(target, &common) });
-    assert!(measured.errors.keys().eq(["cannot connect"]), "{:?}", measured.errors);
+    assert!(measured.counts.errors.keys().eq(["cannot connect"]), "{:?}", measured.counts.errors);
     // It pauses between attempts.
-    assert!((1..=4).contains(&measured.error_count()) && measured.requests == measured.error_count(), "{measured:?}");
+    assert!(
+        (1..=4).contains(&measured.counts.error_count()) && measured.requests == measured.counts.error_count(),
+        "{measured:?}"
+    );
 }
 
 #[test]

@@ -23,8 +23,6 @@ use crate::{
     signal::Interrupt,
 };
 
-#[cfg(test)]
-pub(crate) use self::measurement::{Kept, ServerUse};
 use self::workload::WantsPattern;
 pub(crate) use self::{
     crowd::Crowd,
@@ -32,6 +30,11 @@ pub(crate) use self::{
     master::{find_master, follow_to_master},
     measurement::{Filled, Measurement},
     run::{run, warning},
+};
+#[cfg(test)]
+pub(crate) use self::{
+    measurement::{Kept, ServerUse},
+    tally::Counts,
 };
 
 mod connection;

@@ -242,11 +242,11 @@ fn bench(
     for &clients in sizes {
         let mut refreshers = None;
         group.bench_function(BenchmarkId::from_parameter(clients), |bencher| {
-            let crowd = crowd.get_or_insert_with(|| Refreshers::new(asker, kind, clients, wants, round));
-            bencher.iter_custom(|refreshes| crowd.measure(refreshes));
+            let refreshers = refreshers.get_or_insert_with(|| Refreshers::new(asker, kind, clients, wants, round));
+            bencher.iter_custom(|refreshes| refreshers.measure(refreshes));
         });
-        if let Some(crowd) = crowd {
-            eprintln!("    bytes per lease: {}", crowd.resource.bytes() / clients as usize);
+        if let Some(refreshers) = refreshers {
+            eprintln!("    bytes per lease: {}", refreshers.resource.bytes() / clients as usize);
         }
     }
 }

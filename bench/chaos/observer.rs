@@ -1,4 +1,4 @@
-//! Asks all peers all the time, from a thread of its own, so that busy clients delay no measurement: which is master
+//! Asks all peers all the time, on a thread of its own, so that busy clients delay no measurement: which is master
 //! (Discovery), and whether one grants (one known client's lease, refreshed at every peer).
 
 use std::{
@@ -7,13 +7,12 @@ use std::{
         Arc, Mutex, MutexGuard, PoisonError,
         atomic::{AtomicBool, AtomicU64, Ordering},
     },
-    thread::{self, JoinHandle},
     time::{Duration, Instant},
 };
 
 use leaseway_client::Entry;
 use leaseway_proto::doorman::Lease;
-use tokio::{runtime, sync::oneshot};
+use tokio::runtime::{self, Runtime};
 
 use super::raw_client::{CapacityRequest, Grant, NamedMaster, RawClient};
 use crate::error::Error;
@@ -71,8 +70,8 @@ impl Awaited {
 
 pub(super) struct Observer {
     seen: Arc<Seen>,
-    stop: Option<oneshot::Sender<()>>,
-    thread: Option<JoinHandle<()>>,
+    /// With a thread of its own.
+    runtime: Runtime,
 }
 
 struct Seen {
@@ -112,21 +111,13 @@ impl Observer {
             fast: AtomicBool::new(true),
             state: Mutex::new(state),
         });
-        let runtime =
-            runtime::Builder::new_current_thread().enable_all().build().map_err(Error::io("start a runtime"))?;
-        let (stop, stopped) = oneshot::channel();
-        let (peers, request, for_thread) = (peers.to_vec(), request.clone(), Arc::clone(&seen));
-        let thread = thread::spawn(move || {
-            runtime.block_on(async {
-                for (peer, address) in peers.into_iter().enumerate() {
-                    tokio::spawn(watch(Arc::clone(&for_thread), peer, address));
-                    tokio::spawn(probe(Arc::clone(&for_thread), peer, address, request.clone(), length));
-                }
-                // An error says the same: the observer is gone.
-                let _ = stopped.await;
-            });
-        });
-        Ok(Observer { seen, stop: Some(stop), thread: Some(thread) })
+        let runtime = runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build();
+        let runtime = runtime.map_err(Error::io("start a runtime"))?;
+        for (peer, &address) in peers.iter().enumerate() {
+            runtime.spawn(watch(Arc::clone(&seen), peer, address));
+            runtime.spawn(probe(Arc::clone(&seen), peer, address, request.clone(), length));
+        }
+        Ok(Observer { seen, runtime })
     }
 
     /// Whether to look closely.
@@ -183,23 +174,9 @@ impl Observer {
     }
 
     /// The known client's own book, when all is over.
-    pub(super) fn finish(mut self) -> Vec<Entry> {
-        self.stop();
+    pub(super) fn finish(self) -> Vec<Entry> {
+        drop(self.runtime);
         std::mem::take(&mut self.seen.lock().probe.book)
-    }
-
-    fn stop(&mut self) {
-        drop(self.stop.take());
-        if let Some(thread) = self.thread.take() {
-            // Had it panicked, there would be no measurement, and that is reported.
-            let _ = thread.join();
-        }
-    }
-}
-
-impl Drop for Observer {
-    fn drop(&mut self) {
-        self.stop();
     }
 }
 

@@ -92,8 +92,8 @@ impl Summary {
             filled,
             spreads: RunSpreads::of(|figure| Spread::of(runs.iter().map(|run| figure(run)))),
             peak_mib: peak_kib.unwrap_or(0) as f64 / 1024.0,
-            errors: runs.iter().map(|run| run.error_count()).sum(),
-            ignored: runs.iter().map(|run| run.ignored).sum(),
+            errors: runs.iter().map(|run| run.counts.error_count()).sum(),
+            ignored: runs.iter().map(|run| run.counts.ignored).sum(),
             leased: runs.iter().map(|run| run.leased).min().unwrap_or_default(),
         }
     }

@@ -209,7 +209,7 @@ impl Worker {
                     let settled = self.settle(turn.asker, &answer);
                     self.count(|tally| {
                         tally.answered(latency, settled);
-                        tally.newcomers += u64::from(turn.newcomer);
+                        tally.counts.newcomers += u64::from(turn.newcomer);
                     });
                 }
                 Err(failure) => {
@@ -251,7 +251,7 @@ impl Worker {
 
     async fn release(&self, wire: &Wire, release: &ReleaseCapacityRequest) {
         match wire.connection.call::<ReleaseCapacityResponse>(&wire.release, release).await {
-            Ok(answer) if answer.mastership.is_none() => self.count(|tally| tally.releases += 1),
+            Ok(answer) if answer.mastership.is_none() => self.count(|tally| tally.counts.releases += 1),
             Ok(_) => self.count_failure("release: not the master".into()),
             Err(failure) => self.count_failure(format!("release: {}", failure.kind())),
         }
