@@ -163,7 +163,7 @@ fn clients_leave_and_others_come() {
     let ceiling = start(Runtime::CurrentThread);
     let common = common("--warmup 0.1 --seconds 0.3 --churn 50");
     let measured = measure(&Options { clients: 5, connections: 1, ..options(ceiling.address(), &common) });
-    let (requests, Counts { newcomers, releases, .. }) = (measured.requests, measured.counts);
+    let (requests, Counts { newcomers, releases, .. }) = (measured.requests, measured.counts.clone());
     assert!(measured.counts.errors.is_empty() && newcomers > 0 && newcomers < requests, "{measured:?}");
     assert!(releases > 0 && releases < newcomers, "{releases} of {newcomers}");
     assert!(measured.lines().iter().any(|line| line.contains("gave back what they had")));
