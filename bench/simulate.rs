@@ -10,11 +10,13 @@
 mod args;
 mod books;
 mod client;
+mod clients;
 mod curve;
 mod faults;
 mod mail;
 mod network;
 mod node;
+mod nodes;
 mod oracle;
 #[cfg(feature = "planted")]
 mod plant;
@@ -27,7 +29,7 @@ mod sets;
 mod sweep;
 mod tree;
 mod units;
-mod uplink;
+mod uplinks;
 mod uses;
 mod world;
 

@@ -12,8 +12,8 @@ use std::{
 
 use criterion::{BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
 use leaseway_core::{
-    Amount, Answer, Ask, Birth, Claim, Claims, Has, HolderKind, Kind, Lease, Millis, Now, Request, Resource, Settings,
-    Term, Workspace,
+    Amount, Answer, Ask, Birth, Claim, Claims, Epoch, Has, HolderKind, Kind, Lease, Millis, Now, Request, Resource,
+    Settings, Workspace,
 };
 
 const REFRESH_NS: u64 = 16_000_000_000;
@@ -92,7 +92,7 @@ impl Refreshers {
         let birth = Birth {
             source: leaseway_core::Source::Own,
             settings,
-            term: Term(1 << 40),
+            epoch: Epoch(1 << 40),
             since: Millis(0),
             learning_until: Millis(0),
             inherited: None,

@@ -3,6 +3,7 @@
 use leaseway_core::{Millis, invariant::Violation};
 
 use super::{
+    node::ROOT,
     scenario::Fault,
     units::Between,
     world::{Event, World},
@@ -81,18 +82,14 @@ impl World<'_> {
                 self.nodes[node].isolated_until = self.later(*back);
                 Ok(())
             }
-            Fault::Lease { length } => {
-                self.lease_length(length.0);
-                Ok(())
-            }
+            Fault::Lease { length } => self.lease_length(length.0),
         }
     }
 
-    fn lease_length(&mut self, length: Millis) {
+    fn lease_length(&mut self, length: Millis) -> Result<(), Violation> {
         self.settings.lease = length;
-        if let Some(master) = &mut self.nodes[0].master {
-            master.resource.configure(self.settings.clone());
-        }
+        let settings = self.settings.clone();
+        self.input(ROOT, |engine, moment, bench| engine.configure(moment, settings, &mut bench.effects))
     }
 
     fn later(&mut self, after: Between) -> Millis {

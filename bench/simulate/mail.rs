@@ -1,6 +1,9 @@
 //! What goes over the network: requests, answers and hints. The same for clients and for child nodes.
 
-use leaseway_core::{HolderKind, Lease, Request, Supplied};
+use std::sync::Arc;
+
+use leaseway_core::{Amount, Has, HolderKind, Lease, Millis, Request, Supplied, Token};
+use leaseway_session::{self as session, Given, Wire};
 
 /// Who asks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -85,5 +88,27 @@ impl Party {
             Party::Client(index) => format!("{index}.{life}"),
             Party::Node(index) => format!("{index}.0"),
         }
+    }
+}
+
+/// What a request says of the newest lease.
+pub(super) fn has(lease: Option<session::Lease>) -> Option<Has> {
+    lease.map(|lease| Has {
+        token: lease.token.and_then(Token::new),
+        capacity: Amount::clamped(lease.wire.capacity),
+        expiry_time: lease.wire.expiry_time,
+    })
+}
+
+/// A lease as it comes off the wire, where refresh intervals are whole seconds.
+pub(super) fn given(resource: &Arc<str>, lease: &Lease) -> Given {
+    let seconds = lease.refresh.0 / 1000;
+    Given {
+        id: Arc::clone(resource),
+        length: lease.length,
+        refresh: Millis::from_secs(seconds),
+        token: Some(lease.token.get()),
+        wire: Wire { expiry_time: lease.expiry_time, refresh_interval: seconds as i64, capacity: lease.capacity.get() },
+        safe: Some(lease.safe_capacity),
     }
 }

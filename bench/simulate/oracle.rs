@@ -1,7 +1,7 @@
 //! What one server that knew every client would give each: the core's own division, without a tree in between.
 
 use leaseway_core::{
-    Amount, Ask, Birth, Claim, Claims, HolderKind, Millis, Now, Request, Resource, Settings, Source, Term, Workspace,
+    Amount, Ask, Birth, Claim, Claims, Epoch, HolderKind, Millis, Now, Request, Resource, Settings, Source, Workspace,
 };
 use serde::Serialize;
 
@@ -20,7 +20,7 @@ pub(super) fn dues(settings: &Settings, demands: &[(Amount, i16)]) -> Vec<Amount
     let birth = Birth {
         settings: settings.clone(),
         source: Source::Own,
-        term: Term(1),
+        epoch: Epoch(1),
         since: now.at,
         learning_until: now.at,
         inherited: None,

@@ -18,7 +18,7 @@ use super::{
     client::Client,
     mail::{Mail, Party},
     network::Network,
-    node::{Desk, Node},
+    node::{Bench, Node},
     oracle::{self, Apart},
     pools::{PoolFigures, Pools},
     queue::Queue,
@@ -55,11 +55,10 @@ pub(super) struct Plan {
 pub(super) enum Event {
     Deliver(usize),
     WakeClient(usize),
-    WakeNode { node: usize, life: u32 },
-    LosePatience { node: usize, life: u32 },
+    WakeUplink { node: usize, life: u32 },
+    WakeResource { node: usize, life: u32 },
     Tick { node: usize, life: u32 },
-    Look { node: usize, life: u32 },
-    Remembered { node: usize, life: u32 },
+    Committed { node: usize, life: u32 },
     Walk(usize),
     Burst { client: usize, turn: u32 },
     Timed(usize),
@@ -83,7 +82,7 @@ pub(super) struct World<'p> {
     /// With PRIORITY_POOL.
     pub(super) pools: Option<Pools>,
     pub(super) resource: Arc<str>,
-    pub(super) desk: Desk,
+    pub(super) bench: Bench,
     /// How the resource is run at the root by now.
     pub(super) settings: Settings,
     pub(super) messages: u64,
@@ -214,7 +213,7 @@ impl<'p> World<'p> {
             books,
             pools,
             resource: RESOURCE.into(),
-            desk: Desk::default(),
+            bench: Bench::default(),
             settings: plan.settings.clone(),
             messages: 0,
             checked: !keep.on_after_violations,
@@ -273,17 +272,13 @@ impl<'p> World<'p> {
                 self.deliver(mail)
             }
             Event::WakeClient(client) => self.wake_client(client),
-            Event::WakeNode { node, life } => {
-                self.wake_node(node, life);
+            Event::WakeUplink { node, life } => {
+                self.wake_uplink(node, life);
                 Ok(())
             }
-            Event::LosePatience { node, life } => self.lose_patience(node, life),
+            Event::WakeResource { node, life } => self.wake_resource(node, life),
             Event::Tick { node, life } => self.tick(node, life),
-            Event::Look { node, life } => {
-                self.look_again(node, life);
-                Ok(())
-            }
-            Event::Remembered { node, life } => self.remembered(node, life),
+            Event::Committed { node, life } => self.committed(node, life),
             Event::Walk(client) => self.walk(client),
             Event::Burst { client, turn } => {
                 self.burst(client, turn);
@@ -457,7 +452,7 @@ impl<'p> World<'p> {
             match &node.master {
                 None => format!("{name}: no master; its clients may use {used:?}"),
                 Some(master) => {
-                    let (resource, end) = (&master.resource, master.own_end.map(|end| end.0));
+                    let (resource, end) = (master.engine.resource(), master.own_end.map(|end| end.0));
                     let (capacity, held) = (resource.settings().capacity, resource.sums().held);
                     let learning = if resource.is_learning(self.now) { ", learning" } else { "" };
                     format!(

@@ -22,9 +22,10 @@
 
 use std::{thread, time::Duration};
 
+use leaseway_session::Usable;
 use tokio::sync::oneshot;
 
-use crate::{BuildError, Builder, Client, Gauge, NotReady, Permit, Rate, Resource, limiter::Closed, session::Usable};
+use crate::{BuildError, Builder, Client, Gauge, NotReady, Permit, Rate, Resource, limiter::Closed};
 
 impl Builder {
     /// The client, in a thread of its own instead of a tokio runtime. The thread ends when the client and its handles

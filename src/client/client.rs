@@ -9,18 +9,18 @@ use std::{
 };
 
 use leaseway_core::Millis;
+use leaseway_session::{
+    Mode, Pace, Session, Settings, endpoint,
+    grpc::{Driver, Hints, Listener, Transport},
+};
 use tokio::{runtime::Handle, sync::oneshot};
 
 use crate::{
+    asker::ClientAsker,
     book::Book,
-    driver::Driver,
-    endpoint,
     error::{BuildError, NotReady, check_id},
-    push::{Hints, Listener},
     resource::ResourceBuilder,
-    session::{Mode, Pace, Session, Settings},
     shared::{Health, Shared},
-    transport::Transport,
 };
 
 #[cfg(test)]
@@ -220,7 +220,7 @@ impl Builder {
         self,
         runtime: Handle,
         gone: Option<oneshot::Sender<()>>,
-    ) -> Result<(Client, Driver), BuildError> {
+    ) -> Result<(Client, Driver<ClientAsker>), BuildError> {
         if self.endpoints.is_empty() {
             return Err(BuildError::NoEndpoint);
         }
@@ -235,7 +235,8 @@ impl Builder {
             Session::new(Settings { endpoints, pace: self.pace, resources_per_request: RESOURCES_PER_REQUEST, seed });
         let shared = Arc::new(Shared::new(id, session, self.book));
         let hints = (!self.without_hints).then(|| Hints::new(Listener::Client(Arc::clone(&shared.id))));
-        let driver = Driver::new(Arc::clone(&shared), self.transport.unwrap_or_default(), deadline, hints);
+        let asker = ClientAsker::new(Arc::clone(&shared), deadline);
+        let driver = Driver::new(asker, self.transport.unwrap_or_default(), hints);
         let keeper = Keeper { shared, mode: self.mode, runtime, _gone: gone };
         Ok((Client { keeper: Arc::new(keeper) }, driver))
     }

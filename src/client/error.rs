@@ -2,7 +2,7 @@
 //!
 //! Servers that are away are not here: the session copes with them, and says so in [`Health`](crate::Health).
 
-use crate::endpoint::BadEndpoint;
+use leaseway_session::endpoint::BadEndpoint;
 
 /// A client could not be made. Nothing was started.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]

@@ -38,15 +38,14 @@
 //! [`limiter`], [`demand`], [`balancer`], [`pool`] (what is told of use), and [`session`], the pure state machine that
 //! decides what to send and what still counts.
 
+mod asker;
 mod balanced;
 pub mod balancer;
 pub mod blocking;
 mod book;
-mod capacity;
 mod client;
 pub mod demand;
-mod driver;
-pub mod endpoint;
+mod discovery;
 mod error;
 mod gauge;
 pub mod layer;
@@ -54,27 +53,20 @@ pub mod limiter;
 mod metrics;
 mod opened;
 mod outage;
-pub mod pool;
-pub mod push;
 mod rate;
 mod resource;
-pub mod session;
 mod shared;
-mod transport;
-pub mod uplink;
-mod wants;
-pub mod wire;
 
 pub use balanced::Balanced;
 pub use book::{Book, Entry};
-pub use capacity::Capacity;
 pub use client::{Builder, Client};
 pub use error::{BadId, BuildError, NotReady, OpenError};
 pub use gauge::{Gauge, Permit};
-pub use pool::{Meter, PoolState, Standing, Usage};
+pub use leaseway_session::{
+    self as session, Basis, Capacity, Mode, Usable, Wants, endpoint,
+    grpc::{Connection, Transport},
+    pool::{self, Meter, PoolState, Standing, Usage},
+};
 pub use rate::Rate;
 pub use resource::{Resource, ResourceBuilder};
-pub use session::{Basis, Mode, Usable};
 pub use shared::Health;
-pub use transport::{Connection, Transport};
-pub use wants::Wants;

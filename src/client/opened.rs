@@ -9,15 +9,15 @@ use std::{
 };
 
 use leaseway_core::Millis;
+use leaseway_session::{
+    Basis, Capacity, Mode, Usable, Wants,
+    pool::{Meter, Place, PoolState, Usage},
+};
 use tokio::sync::watch;
 
 use crate::{
-    Capacity,
     demand::{Demand, Kind, Sample, Settings},
     limiter::{GaugeLimiter, RateLimiter},
-    pool::{Meter, Place, PoolState, Usage},
-    session::{Basis, Mode, Usable},
-    wants::Wants,
 };
 
 pub(crate) struct Opened {
@@ -271,7 +271,8 @@ impl Opened {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{limiter::Burst, pool::Standing};
+    use crate::limiter::Burst;
+    use leaseway_session::pool::Standing;
 
     const UNLIMITED: Usable = Usable { capacity: Capacity::UNLIMITED, basis: Basis::Lease };
 

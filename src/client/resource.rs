@@ -2,18 +2,16 @@
 
 use std::{sync::Arc, time::Duration};
 
+use leaseway_session::{Basis, Capacity, Mode, Usable, pool::PoolState};
 use tokio::{runtime::Handle, sync::watch};
 
 use crate::{
-    Capacity,
     client::Keeper,
     error::{NotReady, OpenError, check_id, check_wants},
     gauge::Gauge,
     limiter::{Burst, Closed, GaugeLimiter, RateLimiter},
     opened::{Limiter, Opened},
-    pool::PoolState,
     rate::Rate,
-    session::{Basis, Mode, Usable},
 };
 
 /// A resource to be opened. What is not said has a default that is good to begin with.

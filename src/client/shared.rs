@@ -7,20 +7,20 @@ use std::{
 };
 
 use leaseway_core::Millis;
+use leaseway_session::{
+    Basis, Capacity, Lease, Outgoing, Session, Usable, Wants,
+    pool::{PoolState, Usage},
+};
 use tokio::{
     sync::{Notify, watch},
     time::{Duration, Instant},
 };
 
 use crate::{
-    Capacity,
     book::Book,
     error::{NotReady, OpenError},
     metrics,
     opened::Opened,
-    pool::{PoolState, Usage},
-    session::{Basis, Outgoing, Session, Usable},
-    wants::Wants,
 };
 
 #[cfg(test)]
@@ -78,7 +78,7 @@ pub struct Health {
 }
 
 /// What the driver is to do now.
-pub(crate) struct Step {
+pub(crate) struct Plan {
     /// To be sent.
     pub(crate) outgoing: Option<Outgoing<Wants>>,
     /// The request whose answer still counts.
@@ -313,7 +313,7 @@ impl Shared {
         Err(NotReady { resources, why })
     }
 
-    pub(crate) fn lease(&self, id: &str) -> Option<(crate::session::Lease, Duration)> {
+    pub(crate) fn lease(&self, id: &str) -> Option<(Lease, Duration)> {
         let now = self.clock.now();
         let lease = self.lock().session.lease(now, id)?;
         Some((lease, Duration::from_millis(lease.end.since(now).0)))
@@ -326,7 +326,7 @@ impl Shared {
         self.lock().estimate_soon(self.clock.now());
     }
 
-    pub(crate) fn step(&self) -> Step {
+    pub(crate) fn step(&self) -> Plan {
         let now = self.clock.now();
         let mut state = self.lock();
         if state.estimate_at.is_some_and(|at| at <= now) || state.session.is_due(now) {
@@ -335,7 +335,7 @@ impl Shared {
         let outgoing = state.session.poll(now);
         let changes = state.changes(now);
         let wake = [state.session.wake(now), state.estimate_at].into_iter().flatten().min();
-        let step = Step {
+        let plan = Plan {
             under_way: state.session.under_way(),
             wake: wake.map(|at| self.clock.instant(at)),
             heeds_pressure: state.estimate_at.is_none_or(|at| at > now.plus(ESTIMATE_GAP)),
@@ -347,7 +347,7 @@ impl Shared {
         };
         drop(state);
         self.put_in_force(changes);
-        step
+        plan
     }
 
     /// Reports what became of a request to the session.

@@ -107,7 +107,7 @@ impl Leases {
     }
 
     /// A master before this one promised that it holds no more than `ceiling`, and not beyond `end`. That counts as if
-    /// it were a lease which is older than all of this term.
+    /// it were a lease which is older than all of this epoch.
     pub(crate) fn inherit(&mut self, ceiling: Amount, end: Millis) {
         self.grants.push(Grant { token: Token::INHERITED, capacity: ceiling, end });
     }
@@ -144,7 +144,7 @@ impl Leases {
 
     /// Whether anything was given to it here, or it reports what is outstanding; else all that is known was promised
     /// before.
-    pub(crate) fn are_of_this_term(&self) -> bool {
+    pub(crate) fn are_of_this_epoch(&self) -> bool {
         self.first.is_some() || self.reports_outstanding()
     }
 
@@ -163,7 +163,7 @@ impl Leases {
         first.or_else(|| (now < self.max_end).then_some(self.max_end))
     }
 
-    /// Rule 1. `issued` tells whether this term gave the token out.
+    /// Rule 1. `issued` tells whether this epoch gave the token out.
     pub(crate) fn confirm(&mut self, has: &Has, issued: impl Fn(Token) -> bool) -> Confirmation {
         let Some(token) = self.named_by(has) else {
             return Confirmation::Nothing;
@@ -364,7 +364,7 @@ mod tests {
     }
 
     #[test]
-    fn a_token_of_another_term_or_from_the_future_confirms_nothing() {
+    fn a_token_of_another_epoch_or_from_the_future_confirms_nothing() {
         let mut leases = leases(&[(7, 50.0, 100), (8, 20.0, 110)]);
         assert_eq!(leases.confirm(&has(8, 20.0), |_| false), Confirmation::Nothing);
         assert_eq!(leases.confirm(&has(9, 20.0), |_| true), Confirmation::Nothing);

@@ -57,11 +57,11 @@ pub use pool::{
 };
 pub use promises::{Ceiling, Changes, Inherited, Promises, Record, Refused};
 pub use resource::{
-    Answer, Ask, Birth, Counters, HolderReport, Lease, Load, LoadError, LoadReport, Pending, PromiseReport, Release,
+    Answer, Ask, Birth, Counters, HolderReport, Lease, Load, LoadError, LoadReport, Outcome, PromiseReport, Release,
     Request, Resource, ResourceReport, Supplied, SupplyReport, Workspace,
 };
 pub use settings::{SafeCapacity, Settings};
 pub use supply::{Condensed, Source, Supply, UsageBelow};
 pub use template::{Repository, Template};
 pub use time::{Millis, Now};
-pub use token::{Term, Token};
+pub use token::{Epoch, Token};

@@ -33,11 +33,18 @@ pub enum Fault {
     LowersLazily,
     /// A child node does not say what is outstanding below it.
     HidesOutstanding,
+    /// An answer leaves before a quorum has stored what it promises.
+    AnswersBeforeCommit,
+    /// A request that waits for the first supply is answered when it has waited for long enough, and again with the
+    /// supply.
+    AnswersParkedTwice,
+    /// Hints are not paced: watched holders are looked at with every change.
+    HintStorm,
 }
 
 impl Fault {
     /// All of them.
-    pub const ALL: [Fault; 12] = [
+    pub const ALL: [Fault; 15] = [
         Fault::KeepsWhatIsHeld,
         Fault::LearningConfirms,
         Fault::HasReplaces,
@@ -50,6 +57,9 @@ impl Fault {
         Fault::ReleasesEverything,
         Fault::LowersLazily,
         Fault::HidesOutstanding,
+        Fault::AnswersBeforeCommit,
+        Fault::AnswersParkedTwice,
+        Fault::HintStorm,
     ];
 
     /// What it is called on the command line.
@@ -67,6 +77,9 @@ impl Fault {
             Fault::ReleasesEverything => "releases-everything",
             Fault::LowersLazily => "lowers-lazily",
             Fault::HidesOutstanding => "hides-outstanding",
+            Fault::AnswersBeforeCommit => "answers-before-commit",
+            Fault::AnswersParkedTwice => "answers-parked-twice",
+            Fault::HintStorm => "hint-storm",
         }
     }
 
@@ -81,6 +94,9 @@ impl Fault {
             Fault::LearningConfirms => "8",
             Fault::ReplacesEnd => "an end is never taken back",
             Fault::ReleasesEverything => "a release names its lease",
+            Fault::AnswersBeforeCommit => "7",
+            Fault::AnswersParkedTwice => "a request has one answer",
+            Fault::HintStorm => "looks are paced",
         }
     }
 }

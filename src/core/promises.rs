@@ -17,20 +17,20 @@ mod tests;
 
 use std::sync::Arc;
 
-use crate::{Amount, HolderKind, Millis, Term};
+use crate::{Amount, Epoch, HolderKind, Millis};
 
 pub use book::Promises;
 
-/// What a round changed about what is promised. Peers apply these in the order of term and number.
+/// What a round changed about what is promised. Peers apply these in the order of epoch and number.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Changes {
     /// The life of the resource that promises.
-    pub term: Term,
-    /// 1, 2, … within the term.
+    pub epoch: Epoch,
+    /// 1, 2, … within the epoch.
     pub number: u64,
     /// The ceilings that changed. A holder named twice has what is said last.
     pub ceilings: Vec<Ceiling>,
-    /// No lease of this term is believed any longer than this, counted from when it is applied. Only ever later: one
+    /// No lease of this epoch is believed any longer than this, counted from when it is applied. Only ever later: one
     /// that would end sooner than the one before changes nothing.
     pub horizon: Option<Millis>,
 }
@@ -51,35 +51,35 @@ pub struct Ceiling {
 pub struct Inherited {
     /// The ceilings that still count, each until when.
     pub ceilings: Vec<(Ceiling, Millis)>,
-    /// The newest term that promised anything. The tokens of the new life must lie above all of that one: its term must
-    /// be at least [`Inherited::TERMS_APART`] more.
-    pub newest: Option<Term>,
+    /// The newest epoch that promised anything. The tokens of the new life must lie above all of that one: its epoch must
+    /// be at least [`Inherited::EPOCHS_APART`] more.
+    pub newest: Option<Epoch>,
     /// When the last of the ceilings ends.
     pub until: Millis,
 }
 
 impl Inherited {
-    /// A term may have given out this many tokens.
-    pub const TERMS_APART: u64 = 1 << 22;
+    /// A epoch may have given out this many tokens.
+    pub const EPOCHS_APART: u64 = 1 << 22;
 }
 
 /// Why a change was not applied. Nothing of it was: the book is as it was before.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum Refused {
     /// It comes from a master that has been succeeded meanwhile, whose fault it is not: it does not know yet.
-    #[error("promises of term {} come too late, term {} has promised since", got.0, newest.0)]
-    OlderTerm {
-        /// The newest term that has promised anything.
-        newest: Term,
-        /// The term of the change.
-        got: Term,
+    #[error("promises of epoch {} come too late, epoch {} has promised since", got.0, newest.0)]
+    OlderEpoch {
+        /// The newest epoch that has promised anything.
+        newest: Epoch,
+        /// The epoch of the change.
+        got: Epoch,
     },
     /// Changes are applied one after the other. A later number: those between are missing, and this book cannot be
     /// relied on without them. An earlier one: it has been applied already.
-    #[error("change {got} of term {} is out of order, {expected} would be next", term.0)]
+    #[error("change {got} of epoch {} is out of order, {expected} would be next", epoch.0)]
     Gap {
-        /// The term of the change.
-        term: Term,
+        /// The epoch of the change.
+        epoch: Epoch,
         /// The number that would have been applied.
         expected: u64,
         /// The number of the change.
@@ -90,10 +90,10 @@ pub enum Refused {
 /// All that a book contains, as plain data: the stored format is decided elsewhere.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Record {
-    /// The newest term that promised anything, and the number of its last change.
-    pub newest: Option<(Term, u64)>,
-    /// The terms that have ceilings, and the newest: how long their horizons are.
-    pub horizons: Vec<(Term, Millis)>,
-    /// The ceilings, and the terms that wrote them.
-    pub ceilings: Vec<(Ceiling, Term)>,
+    /// The newest epoch that promised anything, and the number of its last change.
+    pub newest: Option<(Epoch, u64)>,
+    /// The epochs that have ceilings, and the newest: how long their horizons are.
+    pub horizons: Vec<(Epoch, Millis)>,
+    /// The ceilings, and the epochs that wrote them.
+    pub ceilings: Vec<(Ceiling, Epoch)>,
 }

@@ -9,6 +9,7 @@ mod hints;
 mod insertion;
 mod learning;
 mod messages;
+mod outcome;
 mod pool;
 mod promises;
 mod report;
@@ -29,13 +30,16 @@ use crate::{
     planted::{self, Fault},
     pool::{MOVES_PER_REQUEST, Pool},
     settlement::Party,
-    token::{Term, Tokens},
+    token::{Epoch, Tokens},
     units::Rotation,
 };
 
 pub use messages::{Answer, Ask, Counters, Lease, Release, Request, Supplied};
+pub use outcome::Outcome;
 pub use pool::{Load, LoadError, LoadReport};
-pub use promises::{Pending, PromiseReport};
+#[cfg(test)]
+pub(crate) use promises::Pending;
+pub use promises::PromiseReport;
 pub use report::{HolderReport, ResourceReport, SupplyReport};
 
 /// What a resource needs to come to life.
@@ -46,7 +50,7 @@ pub struct Birth {
     /// Where its capacity comes from.
     pub source: Source,
     /// Its tokens start here, or above what it inherits.
-    pub term: Term,
+    pub epoch: Epoch,
     /// When this master began: a lease that it cannot account for is older.
     pub since: Millis,
     /// Until then it listens and only gives back what holders have.
@@ -141,8 +145,8 @@ struct Claimed {
 impl Resource {
     /// A resource without holders, but for those that it inherits.
     pub fn new(birth: Birth) -> Resource {
-        let Birth { mut settings, source, term, since, learning_until, inherited, max_holders, seed } = birth;
-        let term = promises::begin_term(term, inherited.as_ref());
+        let Birth { mut settings, source, epoch, since, learning_until, inherited, max_holders, seed } = birth;
+        let epoch = promises::begin_epoch(epoch, inherited.as_ref());
         if source == Source::Parent {
             // Whatever the template says: nothing has been lent yet.
             settings.capacity = Amount::ZERO;
@@ -156,7 +160,7 @@ impl Resource {
             learning_until,
             learned: None,
             max_holders,
-            tokens: Tokens::new(term),
+            tokens: Tokens::new(epoch),
             ledger: Ledger::new(seed),
             counters: Counters::default(),
             sub_round: 0,

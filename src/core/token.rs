@@ -1,8 +1,8 @@
 //! Tokens name leases, so that a holder can prove which one it knows.
 //!
-//! A token is a number that only rises. Each life of a resource on a master — its *term* — starts counting above
-//! everything given out before, so a token also tells whether this term gave it. The caller picks the start (from the
-//! clock, or from what a quorum agreed on); within a term tokens are consecutive.
+//! A token is a number that only rises. Each life of a resource on a master — its *epoch* — starts counting above
+//! everything given out before, so a token also tells whether this epoch gave it. The caller picks the start (from the
+//! clock, or from what a quorum agreed on); within an epoch tokens are consecutive.
 
 use std::num::NonZeroU64;
 
@@ -11,7 +11,7 @@ use std::num::NonZeroU64;
 pub struct Token(NonZeroU64);
 
 impl Token {
-    /// Names whatever masters before this one have given: older than all tokens of a term that inherits.
+    /// Names whatever masters before this one have given: older than all tokens of an epoch that inherits.
     pub(crate) const INHERITED: Token = Token(NonZeroU64::MIN);
 
     /// From the wire. Zero names nothing.
@@ -25,11 +25,11 @@ impl Token {
     }
 }
 
-/// Where a term's tokens start.
+/// Where an epoch's tokens start.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Term(pub u64);
+pub struct Epoch(pub u64);
 
-/// The tokens of one term.
+/// The tokens of one epoch.
 #[derive(Debug)]
 pub(crate) struct Tokens {
     first: Token,
@@ -37,13 +37,13 @@ pub(crate) struct Tokens {
 }
 
 impl Tokens {
-    pub(crate) fn new(term: Term) -> Tokens {
-        let first = Token(NonZeroU64::MIN.saturating_add(term.0));
+    pub(crate) fn new(epoch: Epoch) -> Tokens {
+        let first = Token(NonZeroU64::MIN.saturating_add(epoch.0));
         Tokens { first, next: first }
     }
 
-    pub(crate) fn term(&self) -> Term {
-        Term(self.first.get() - 1)
+    pub(crate) fn epoch(&self) -> Epoch {
+        Epoch(self.first.get() - 1)
     }
 
     pub(crate) fn issue(&mut self) -> Token {
@@ -52,12 +52,12 @@ impl Tokens {
         token
     }
 
-    /// Whether this term gave `token` out.
+    /// Whether this epoch gave `token` out.
     pub(crate) fn issued(&self, token: Token) -> bool {
         (self.first..self.next).contains(&token)
     }
 
-    /// Whether a master before this one gave `token` out, if its terms and ours are of one row.
+    /// Whether a master before this one gave `token` out, if its epochs and ours are of one row.
     pub(crate) fn is_former(&self, token: Token) -> bool {
         token < self.first
     }

@@ -1,16 +1,15 @@
-//! Why a peer takes no part although it runs: for operators, who would otherwise see a peer that merely knows of no
-//! master.
+//! Why a peer takes no part although it runs. Without this, operators would only see a peer that knows of no master.
 
 use std::fmt;
 
 use crate::store::disk::Failure;
 
-/// Why a peer takes no part. It decides nothing, and does not count, until an operator has done something about it.
+/// Why a peer takes no part. It decides nothing, and does not count for a majority, until an operator has acted.
 #[derive(Debug, Clone)]
 pub enum Absence {
-    /// Consensus has ended on it: its disk has failed, mostly.
+    /// Consensus has ended on it, mostly because its disk has failed.
     Failed(Failure),
-    /// It is no peer of its cluster any more.
+    /// It was removed from its cluster.
     Removed {
         /// The peer that says so.
         by: String,

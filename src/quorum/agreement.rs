@@ -1,8 +1,8 @@
-//! Whether a directory and the settings agree about who the peers are.
+//! Whether a directory and the settings agree about the peers.
 //!
-//! The membership in the directory is in force, whatever the settings say. A peer that was down while others came or
-//! went lags behind, so some difference is ordinary, and only told about. What is refused would make a cluster of its
-//! own beside the one that is meant, and with it a second master.
+//! The membership in the directory takes precedence over the settings. A peer that was down during changes lags behind,
+//! so some difference is ordinary, and only logged. A difference that would start a second cluster beside the intended
+//! one, and with it a second master, is refused.
 
 use std::{collections::BTreeSet, fmt, path::PathBuf};
 
@@ -19,23 +19,23 @@ pub struct Disagreement {
     members: Vec<String>,
     /// Their names.
     known: Vec<String>,
-    /// Those of the settings, but for this one.
+    /// The other peers in the settings.
     others: Vec<String>,
-    /// Where the others reach this one.
+    /// This peer's address in the settings.
     own: String,
 }
 
-/// Refuses what contradicts itself, and tells about what differs.
+/// Refuses a contradiction, and logs a difference.
 pub(crate) fn check(settings: &Settings, cluster: Option<u128>, members: &[Member]) -> Result<(), Box<Disagreement>> {
     let known: BTreeSet<&str> = members.iter().map(|member| member.name.as_str()).collect();
     let named: BTreeSet<&str> = settings.peers.iter().map(|(name, _)| name.as_str()).collect();
-    let (me, alone) = (settings.name.as_str(), settings.is_alone());
+    let (me, alone) = (settings.name.as_str(), settings.names_no_other_peer());
     if known.is_empty() {
         return Ok(());
     }
     let is_lone = known.iter().all(|name| *name == me);
     let has_common = known.iter().any(|name| *name != me && named.contains(name));
-    // One that names no other goes on with those that it knows, if they can reach it.
+    // A peer whose settings name no other goes on with those in its directory, if they can reach it.
     let agrees = if alone { is_lone || !settings.is_lone() } else { has_common };
     if !agrees {
         return Err(Box::new(Disagreement::new(settings, cluster, members)));
@@ -118,8 +118,8 @@ mod tests {
 
     use super::*;
 
-    /// What a start is told whose directory knows of `known`, and whose settings name `named`; none if it goes on.
-    fn told(known: &[&str], named: &[&str]) -> Option<String> {
+    /// The error of a start with `known` in the directory and `named` in the settings, if any.
+    fn refused(known: &[&str], named: &[&str]) -> Option<String> {
         let member = |name: &&str| Member { name: (*name).into(), address: format!("{name}:1"), ..Member::default() };
         let members: Vec<Member> = known.iter().map(member).collect();
         let mut settings = Settings::new("a", "/data", Arc::new(|| Millis(0)));
@@ -129,36 +129,36 @@ mod tests {
     }
 
     #[test]
-    fn a_new_directory_goes_with_everything() {
+    fn an_empty_directory_agrees_with_any_settings() {
         for named in [&[][..], &["a"], &["a", "b", "c"]] {
-            assert_eq!(told(&[], named), None);
+            assert_eq!(refused(&[], named), None);
         }
     }
 
     #[test]
-    fn what_has_a_peer_in_common_goes_on() {
+    fn a_peer_in_common_is_agreement() {
         for named in [&["a", "b", "c"][..], &["a", "b"], &["a", "c", "d", "e"], &["a"]] {
-            assert_eq!(told(&["a", "b", "c"], named), None, "{named:?}");
+            assert_eq!(refused(&["a", "b", "c"], named), None, "{named:?}");
         }
-        // Removed, and not told: the others will say so.
-        assert_eq!(told(&["b", "c"], &["a", "b", "c"]), None);
-        assert_eq!(told(&["a"], &[]), None);
-        assert_eq!(told(&["a"], &["a"]), None);
+        // Removed while it was down: the others will say so.
+        assert_eq!(refused(&["b", "c"], &["a", "b", "c"]), None);
+        assert_eq!(refused(&["a"], &[]), None);
+        assert_eq!(refused(&["a"], &["a"]), None);
     }
 
     #[test]
-    fn what_would_be_alone_beside_others_is_refused_with_both_ways_on() {
-        let why = told(&["a"], &["a", "b", "c"]).expect("refused");
+    fn a_start_beside_another_cluster_is_refused_with_both_remedies() {
+        let why = refused(&["a"], &["a", "b", "c"]).expect("refused");
         for part in
             ["/data", "0000000000000000000000000000000a", "only a", "b, c", "empty /data", "--peers a=a:2", "peers add"]
         {
             assert!(why.contains(part), "`{part}` is not in: {why}");
         }
-        let why = told(&["a", "b", "c"], &[]).expect("refused");
+        let why = refused(&["a", "b", "c"], &[]).expect("refused");
         for part in ["of a, b, c", "without --peers", "--peers a=a:1,b=b:1,c=c:1", "an empty directory"] {
             assert!(why.contains(part), "`{part}` is not in: {why}");
         }
-        let why = told(&["a", "b"], &["a", "c", "d"]).expect("refused");
+        let why = refused(&["a", "b"], &["a", "c", "d"]).expect("refused");
         for part in ["of a, b", "names c, d", "empty /data", "--peers a=a:2,b=b:1"] {
             assert!(why.contains(part), "`{part}` is not in: {why}");
         }

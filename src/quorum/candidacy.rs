@@ -1,21 +1,20 @@
-//! Decides when this peer stands for election.
+//! Decides when this peer starts an election: pre-vote.
 //!
-//! Whoever stands counts the elections up, and with that deposes a master whom it cannot hear but everybody else
-//! can: openraft would let a peer that was cut off do so when it returns. So its timer is off. Here a peer that has
-//! heard from nobody for as long as it has promised to stand by a master asks the others first, and stands only if a
-//! majority, itself included, say that they hear from nobody either and that its log is no shorter than theirs
-//! (known as pre-vote). A peer that reaches no majority never stands, however long it is alone.
+//! An election raises Raft's term and so deposes a master, also one that all peers but this one still hear: openraft
+//! would let a peer do so that was cut off and returns. So openraft's timer is off. Here a peer whose vote lease has
+//! ended asks the others first, and starts an election only if a majority, itself included, has leased its vote to no
+//! peer either and has no longer log. A peer that reaches no majority never starts an election, however long it is
+//! alone.
 //!
-//! The poll is a courtesy: nothing depends on it for safety. It promises nothing, it may be outdated by the time the
-//! election begins, and the votes are given or refused as ever. What safety needs of this file is that a peer does
-//! not vote for itself as long as it stands by somebody else: that is looked at again in the moment in which it
-//! stands, while nothing else is heard.
+//! Safety does not depend on the pre-vote: it promises nothing, it may be outdated by the time the election begins, and
+//! votes are given or refused as ever. What safety needs of this file is that a peer does not vote for itself while its
+//! vote is leased: that is checked again at the start of the election, while no message reaches openraft.
 //!
-//! Because it disturbs nobody, a poll needs no long wait as an election does: a part of a heartbeat, drawn anew each
-//! time, so that two who poll at once do not go on doing so. Should they stand at once all the same, then the vote of
-//! the higher identity is the higher vote, which the other one gives in to.
+//! A pre-vote disturbs no other peer, so the wait between two is short: a part of a heartbeat, drawn anew each time, so
+//! that two peers do not keep asking at the same moment. If they start elections at the same moment all the same, the
+//! vote of the higher identity is the higher vote, and the other peer gives in.
 //!
-//! Deliberately absent: [standing at the word of a master that leaves](crate::leave). It needs no poll.
+//! Deliberately absent: [elections that a leaving master asks for](crate::leave). They need no pre-vote.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -29,77 +28,76 @@ use tokio::time::{Instant, sleep, sleep_until};
 
 use crate::{
     formation::random,
-    peers::{Call, Calls, Core, hears_nobody, promised_until, stand},
+    peers::{Call, Calls, LocalPeer, is_free_to_vote, start_election, vote_leased_until},
     raft::{Member, PeerId, Raft, State, Vote},
     settings::Settings,
 };
 
 pub(crate) struct Candidacy {
     pub(crate) raft: Raft,
-    pub(crate) core: Arc<Core>,
+    pub(crate) local: Arc<LocalPeer>,
     pub(crate) calls: Arc<Calls>,
     pub(crate) settings: Arc<Settings>,
 }
 
-/// What a peer that may stand knows.
-struct Prospect {
+/// The state of a peer that may start an election.
+struct Candidate {
     vote: Vote,
-    promised_until: Option<Instant>,
+    vote_leased_until: Option<Instant>,
     membership: Arc<EffectiveMembership<PeerId, Member>>,
 }
 
 impl Candidacy {
-    /// Until consensus has ended on this peer, which others notice and say.
+    /// Returns when consensus has ended on this peer; the keeper reports that.
     pub(crate) async fn run(self) {
         let heartbeat = self.settings.timing.heartbeat();
-        while let Ok(prospect) = self.silence().await {
-            if self.poll(&prospect.membership).await && self.stand(prospect.vote).await {
-                tracing::info!("this peer stands for election: a majority hears from no master");
+        while let Ok(candidate) = self.wait_until_eligible().await {
+            if self.poll(&candidate.membership).await && self.start_election(candidate.vote).await {
+                tracing::info!("this peer starts an election: a majority hears from no master");
             }
             sleep(heartbeat / 2 + part_of(heartbeat)).await;
         }
     }
 
-    /// Waits until this peer may stand, and has heard from nobody for as long as it has promised to stand by somebody,
-    /// and a little longer.
-    async fn silence(&self) -> Result<Prospect, Fatal<PeerId>> {
+    /// Waits until this peer may start an election, its vote lease has ended, and a little longer.
+    async fn wait_until_eligible(&self) -> Result<Candidate, Fatal<PeerId>> {
         let heartbeat = self.settings.timing.heartbeat();
         let (began, longer) = (Instant::now(), part_of(heartbeat));
         loop {
-            let Some(prospect) = self.prospect().await? else {
+            let Some(candidate) = self.candidate().await? else {
                 sleep(heartbeat).await;
                 continue;
             };
-            let due = prospect.promised_until.unwrap_or(began) + longer;
+            let due = candidate.vote_leased_until.unwrap_or(began) + longer;
             if Instant::now() < due {
                 sleep_until(due).await;
-            } else if self.core.ballot.is_withheld(self.calls.now()) {
-                // It has led until just now.
+            } else if self.local.ballot.is_withheld(self.calls.now()) {
+                // This peer has led until just now.
                 sleep(heartbeat / 5).await;
             } else {
-                return Ok(prospect);
+                return Ok(candidate);
             }
         }
     }
 
-    /// Nothing: it leads, or has no vote.
-    async fn prospect(&self) -> Result<Option<Prospect>, Fatal<PeerId>> {
-        let (me, timing) = (self.core.introducer.peer(), self.settings.timing);
+    /// `None` if this peer leads or has no vote.
+    async fn candidate(&self) -> Result<Option<Candidate>, Fatal<PeerId>> {
+        let (me, timing) = (self.local.introducer.peer(), self.settings.timing);
         let look = move |state: &State| {
             let membership = state.membership_state.effective();
             let may = state.server_state != ServerState::Leader && membership.voter_ids().any(|voter| voter == me);
-            may.then(|| Prospect {
+            may.then(|| Candidate {
                 vote: *state.vote_ref(),
-                promised_until: promised_until(state, timing),
+                vote_leased_until: vote_leased_until(state, timing),
                 membership: Arc::clone(membership),
             })
         };
         self.raft.with_raft_state(look).await
     }
 
-    /// Whether a majority would vote for this peer. Who does not answer in the time that an election has would not.
+    /// Whether a majority would vote for this peer. A peer that does not answer within an election's time would not.
     async fn poll(&self, membership: &EffectiveMembership<PeerId, Member>) -> bool {
-        let me = self.core.introducer.peer();
+        let me = self.local.introducer.peer();
         let mine = self.raft.data_metrics().borrow().last_log;
         let patience = self.settings.timing.election_min();
         let others = membership.voter_ids().filter(|voter| *voter != me);
@@ -107,12 +105,12 @@ impl Candidacy {
             .filter_map(|voter| Some((voter, membership.get_node(&voter)?)))
             .map(|(voter, member)| async move {
                 let address = self.settings.address_of(&member.name).unwrap_or(&member.address);
-                let whom = (member.name.as_str(), address);
-                let answer = self.calls.call_within::<_, bool>(patience, whom, voter, Call::Poll, &mine).await;
+                let peer = (member.name.as_str(), address);
+                let answer = self.calls.call_within::<_, bool>(patience, peer, voter, Call::Poll, &mine).await;
                 (voter, answer.is_ok_and(|(_, would)| would))
             })
             .collect();
-        let mut poll = Poll { voters: membership.get_joint_config(), answers: BTreeMap::from([(me, true)]) };
+        let mut poll = PreVote { voters: membership.get_joint_config(), answers: BTreeMap::from([(me, true)]) };
         while poll.is_open()
             && let Some((voter, would)) = answers.next().await
         {
@@ -121,26 +119,26 @@ impl Candidacy {
         poll.is_won()
     }
 
-    /// Unless somebody was heard while the others were asked.
-    async fn stand(&self, before: Vote) -> bool {
+    /// Unless a master or a candidate was heard from during the pre-vote.
+    async fn start_election(&self, before: Vote) -> bool {
         let timing = self.settings.timing;
-        let still = move |state: &State| *state.vote_ref() == before && hears_nobody(state, timing);
-        stand(&self.raft, &self.core.ballot, still).await
+        let still = move |state: &State| *state.vote_ref() == before && is_free_to_vote(state, timing);
+        start_election(&self.raft, &self.local.ballot, still).await
     }
 }
 
-/// Who has answered what. While the membership changes there are two sets of voters, and each needs its majority.
-struct Poll<'a> {
+/// The answers. While the membership changes there are two sets of voters, and each needs its majority.
+struct PreVote<'a> {
     voters: &'a [Vec<PeerId>],
     answers: BTreeMap<PeerId, bool>,
 }
 
-impl Poll<'_> {
+impl PreVote<'_> {
     fn is_won(&self) -> bool {
         self.has_majorities(|answer| answer == Some(&true))
     }
 
-    /// Not won, and not lost either.
+    /// Neither won nor lost yet.
     fn is_open(&self) -> bool {
         !self.is_won() && self.has_majorities(|answer| answer != Some(&false))
     }
@@ -164,7 +162,7 @@ mod tests {
 
     fn poll(voters: &[Vec<PeerId>], yes: &[PeerId], no: &[PeerId]) -> (bool, bool) {
         let said = |who: &[PeerId], would| who.iter().map(|peer| (*peer, would)).collect::<Vec<_>>();
-        let poll = Poll { voters, answers: [said(yes, true), said(no, false)].concat().into_iter().collect() };
+        let poll = PreVote { voters, answers: [said(yes, true), said(no, false)].concat().into_iter().collect() };
         (poll.is_won(), poll.is_open())
     }
 
@@ -173,7 +171,7 @@ mod tests {
     const LOST: (bool, bool) = (false, false);
 
     #[test]
-    fn a_poll_is_won_by_more_than_half_of_the_voters() {
+    fn a_pre_vote_is_won_by_more_than_half_of_the_voters() {
         assert_eq!(poll(&[vec![1]], &[1], &[]), WON);
         assert_eq!(poll(&[vec![1, 2]], &[1], &[]), OPEN);
         assert_eq!(poll(&[vec![1, 2]], &[1], &[2]), LOST);
@@ -184,7 +182,7 @@ mod tests {
     }
 
     #[test]
-    fn those_who_have_no_vote_do_not_count() {
+    fn peers_without_a_vote_do_not_count() {
         assert_eq!(poll(&[vec![1, 2, 3]], &[1, 8, 9], &[]), OPEN);
         assert_eq!(poll(&[vec![1, 2, 3]], &[1, 8, 9], &[2, 3]), LOST);
         assert_eq!(poll(&[vec![1, 2, 3]], &[1, 2], &[7, 8, 9]), WON);

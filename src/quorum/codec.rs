@@ -1,23 +1,22 @@
-//! Bytes of what is stored and what peers send each other: bincode, with a version of our own beside it wherever it
-//! goes.
+//! The encoding of what is stored and what peers send each other: bincode, with a version of our own beside it.
 //!
-//! bincode says nothing about what it encodes: a field more or less and old bytes mean something else. So every
-//! change of a type that is encoded here needs a new [`FORMAT`]; `tests/format.rs` holds bytes of every version and
-//! fails when one is forgotten.
+//! bincode does not describe its data: with a field more or less, old bytes mean something else. So every change of a
+//! type that is encoded here needs a new [`FORMAT`]; `tests/format.rs` holds bytes of every version and fails when one
+//! is forgotten.
 
 use bincode::Options as _;
 use serde::{Serialize, de::DeserializeOwned};
 
 /// The version of everything that is encoded here, on disk and between peers.
 pub(crate) const FORMAT: u8 = 3;
-/// What is stored since this version can be read: entries have only got more variants, and snapshots of before are told
+/// The oldest version that can be read: entries have only got more variants since, and older snapshots are recognized
 /// by their length (`StoredFacts::decode`).
 pub(crate) const OLDEST: u8 = 2;
 
-/// No more than this is ever decoded at once.
+/// The most bytes that are decoded at once.
 const LIMIT: u64 = 1 << 30;
 
-/// The bytes make no sense although their checksum is right: written by something else.
+/// The bytes do not decode although their checksum is right: another program wrote them.
 #[derive(Debug, thiserror::Error)]
 #[error("does not decode as format {FORMAT}: {0}")]
 pub(crate) struct DecodeError(#[from] bincode::Error);

@@ -1,4 +1,4 @@
-//! What can go wrong, whose fault it is, and what is left.
+//! What can go wrong, what causes it, and which state it leaves.
 
 use std::{io, net::SocketAddr, sync::Arc};
 
@@ -10,16 +10,16 @@ pub enum StartError {
     /// The directory cannot be used.
     #[error(transparent)]
     Store(#[from] StoreError),
-    /// The operator has to say something else.
+    /// The settings are wrong.
     #[error("{0}")]
     Settings(String),
-    /// Anybody could be a peer.
+    /// Without a secret, any machine on the network could join.
     #[error("{0} can be reached from other machines: give all peers the same secret, or listen on loopback")]
     NoSecret(SocketAddr),
     /// The directory knows of other peers than the settings name: going on could make a second master.
     #[error(transparent)]
     Disagreement(#[from] Box<Disagreement>),
-    /// The operating system says no.
+    /// The address cannot be bound.
     #[error("cannot listen on {address}: {source}")]
     Listen {
         /// Where.
@@ -27,7 +27,7 @@ pub enum StartError {
         /// Why not.
         source: io::Error,
     },
-    /// The operating system says no.
+    /// The operating system refuses threads.
     #[error("cannot start the threads of the quorum: {0}")]
     Threads(#[source] io::Error),
     /// Consensus could not begin.
@@ -36,7 +36,7 @@ pub enum StartError {
 }
 
 impl StartError {
-    /// Whether it is for the operator to say something else.
+    /// Whether other settings would help.
     pub fn is_configuration(&self) -> bool {
         match self {
             StartError::Store(error) => matches!(error, StoreError::OtherPeer { .. }),
@@ -52,11 +52,11 @@ pub enum ProposeError {
     /// The reign is over. Nothing was stored.
     #[error("this reign is over; nothing was stored")]
     Deposed,
-    /// The reign ended, or consensus did, while it was under way. It may have been stored or not; whoever is master
-    /// next knows.
+    /// The reign ended, or consensus did, while the proposal was under way. It may have been stored or not; the next
+    /// master knows.
     #[error("mastership was lost while facts were under way: they may have been stored, or not")]
     Uncertain,
-    /// More than one message to the peers carries. Nothing was stored.
+    /// More than fits into one message to the peers. Nothing was stored.
     #[error("facts of {bytes} bytes are too many at once: {most} is the most")]
     TooLarge {
         /// As they would be stored.
@@ -64,23 +64,23 @@ pub enum ProposeError {
         /// What is possible.
         most: u64,
     },
-    /// The promises do not follow those that are there: a fault of whoever proposes. Nothing was stored.
-    #[error("promises about {resource:?} of term {got} come too late, term {newest} has promised since")]
-    OlderTerm {
+    /// The promises do not follow the stored ones: a bug in the proposing code. Nothing was stored.
+    #[error("promises about {resource:?} of epoch {got} come too late, epoch {newest} has promised since")]
+    OlderEpoch {
         /// Which resource.
         resource: Arc<str>,
-        /// The newest term that has promised anything.
+        /// The newest epoch that has promised anything.
         newest: u64,
-        /// The term of the change.
+        /// The epoch of the change.
         got: u64,
     },
-    /// The promises do not follow those that are there: a fault of whoever proposes. Nothing was stored.
-    #[error("change {got} about {resource:?} of term {term} is out of order, {expected} would be next")]
+    /// The promises do not follow the stored ones: a bug in the proposing code. Nothing was stored.
+    #[error("change {got} about {resource:?} of epoch {epoch} is out of order, {expected} would be next")]
     Gap {
         /// Which resource.
         resource: Arc<str>,
-        /// The term of the change.
-        term: u64,
+        /// The epoch of the change.
+        epoch: u64,
         /// The number that would have been applied.
         expected: u64,
         /// The number of the change.
@@ -94,7 +94,7 @@ pub enum ChangeError {
     /// Only a master changes who belongs to the quorum.
     #[error("this peer is not the master: ask {}", master.as_deref().unwrap_or("again when there is one"))]
     NotMaster {
-        /// Who is, if that is known.
+        /// The master, if it is known.
         master: Option<String>,
     },
     /// A lone peer has no listener that others could reach.
@@ -107,28 +107,28 @@ pub enum ChangeError {
         /// What it is called.
         name: String,
     },
-    /// Nobody answers there, or not as a peer of this cluster would.
+    /// No peer answers there, or not one that this cluster can add.
     #[error("the peer {name:?} at {address} does not answer as it should: {why}")]
     NotThere {
-        /// Whom to add.
+        /// The peer to add.
         name: String,
         /// Where it should be.
         address: String,
-        /// What came instead.
+        /// What is wrong.
         why: String,
     },
-    /// It must not be replaced while it lives.
+    /// A running peer must not be replaced.
     #[error("{name:?} is a peer already, and it is alive: stop it or remove it first")]
     Alive {
-        /// Whose name it is.
+        /// Its name.
         name: String,
     },
-    /// A name nobody knows.
+    /// No peer has this name.
     #[error("there is no peer {name:?}: {known} are there")]
     Unknown {
-        /// Who was named.
+        /// The name.
         name: String,
-        /// The peers there are.
+        /// The names of the members.
         known: String,
     },
     /// A master does not remove itself.
@@ -148,9 +148,9 @@ pub enum ChangeError {
     /// It was added as a learner and remains one until this is repeated, or it is removed.
     #[error("{name:?} has not caught up within {seconds} s; it goes on, try again later")]
     Behind {
-        /// Who.
+        /// The peer.
         name: String,
-        /// How long it was waited for.
+        /// How long the master waited for it.
         seconds: u64,
     },
     /// Another change is under way, or mastership was lost meanwhile.

@@ -1,6 +1,6 @@
 //! What a quorum remembers, and how a fact changes it.
 //!
-//! Applying is a function of the facts and the log alone, but for time: a peer counts horizons on its own clock from
+//! Applying a fact depends on the facts and the log alone, but for time: a peer counts horizons on its own clock from
 //! when it applies them. Deliberately absent: disk, network and consensus.
 
 use std::{
@@ -8,7 +8,7 @@ use std::{
     sync::Arc,
 };
 
-use leaseway_core::{Assigned, Changes, HolderKind, Load, Millis, PoolMemory, PoolNotes, Promises, Term};
+use leaseway_core::{Assigned, Changes, Epoch, HolderKind, Load, Millis, PoolMemory, PoolNotes, Promises};
 use serde::{Deserialize, Serialize};
 
 use crate::stored::{self, StoredAssignment, StoredBook, StoredFacts, StoredPortion, StoredRefusal};
@@ -18,7 +18,7 @@ const HISTORY: usize = 32;
 /// So many balances and costs of all pools together are remembered.
 const POOL_ENTRIES: usize = 200_000;
 
-/// Something that outlives a master.
+/// Something that must survive a master.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Fact {
     /// The configuration from now on.
@@ -30,49 +30,49 @@ pub enum Fact {
         /// What.
         changes: Changes,
     },
-    /// A resource is gone, and with it what this term and those before it promised. What a later one promised stays.
+    /// A resource is gone, and with it what this epoch and those before it promised. What a later one promised stays.
     ForgetPromises {
         /// Which.
         resource: Arc<str>,
         /// The life that has ended.
-        term: Term,
+        epoch: Epoch,
     },
-    /// So much of a resource is assigned to a holder from now on, in place of what was before.
+    /// A part of a resource is assigned to a holder, in place of an earlier assignment.
     Assignment {
         /// Of what.
         resource: Arc<str>,
         /// To a client, or to a child node.
         kind: HolderKind,
-        /// To whom.
+        /// The holder's id.
         holder: Arc<str>,
-        /// How much in all. `None`: nothing any more.
+        /// How much in all. `None` removes the assignment.
         assigned: Option<Assigned>,
     },
-    /// A protected resource can serve so much from now on, whatever its template says.
+    /// A protected resource can serve so much from now on. Takes precedence over its template.
     Load {
         /// Which.
         resource: Arc<str>,
         /// How much. `None`: as much as its template says.
         load: Option<Load>,
     },
-    /// What has changed about a pool. No promise: what is lost of it is fairness.
+    /// What has changed about a pool. Not a promise: losing it costs fairness, not safety.
     Pool {
         /// Which.
         resource: Arc<str>,
         /// What.
         notes: Box<PoolNotes>,
     },
-    /// Nothing about a pool matters any more.
+    /// A pool is to be forgotten.
     ForgetPool {
         /// Which.
         resource: Arc<str>,
     },
-    /// Promises that nobody here knows of may be in force, for so long from when this is applied. Zero: none are any
-    /// more.
+    /// Promises that these peers know nothing of may be in force, for so long from when this is applied. Zero: none
+    /// are any more.
     Listen {
         /// How long.
         length: Millis,
-        /// Resources listen for all of it, also where their templates say less.
+        /// Resources listen for the whole length, also where their templates say less.
         whole: bool,
     },
 }
@@ -80,7 +80,7 @@ pub enum Fact {
 /// A configuration that was, or is, in force.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Configuration {
-    /// Counts from 1. What a proposal says here does not matter: it is numbered when it is applied.
+    /// Counts from 1. The value in a proposal is ignored: a configuration is numbered when it is applied.
     pub version: u64,
     /// As it was written.
     pub text: Arc<str>,
@@ -120,8 +120,8 @@ struct Listening {
 #[derive(Debug, Default)]
 struct Book {
     promises: Promises,
-    /// As the promises have it: what comes next can be checked before anything is changed.
-    newest: Option<(Term, u64)>,
+    /// The same as in `promises`, so that the next changes can be checked before any are applied.
+    newest: Option<(Epoch, u64)>,
 }
 
 impl Facts {
@@ -145,7 +145,7 @@ impl Facts {
         self.books.keys()
     }
 
-    /// What is assigned to whom of a resource.
+    /// The assignments of a resource.
     pub fn assignments(&self, resource: &str) -> impl Iterator<Item = (HolderKind, &Arc<str>, Assigned)> {
         let holders = self.assignments.get(resource).into_iter().flatten();
         holders.map(|((kind, holder), assigned)| (*kind, holder, *assigned))
@@ -156,7 +156,7 @@ impl Facts {
         self.assignments.get(resource)?.get(&(kind, Arc::clone(holder))).copied()
     }
 
-    /// What a protected resource can serve; nothing if its template says that.
+    /// What a protected resource can serve; `None` if its template decides.
     pub fn load(&self, resource: &str) -> Option<Load> {
         self.loads.get(resource).copied()
     }
@@ -171,13 +171,13 @@ impl Facts {
         self.pools.iter()
     }
 
-    /// Until when promises that nobody here knows of may be in force, on the clock of this peer; nothing once that has
-    /// been said to be over.
+    /// Until when promises that these peers know nothing of may be in force, on the clock of this peer; `None` once a
+    /// fact has ended that.
     pub fn listen_until(&self) -> Option<Millis> {
         self.listening.map(|listening| listening.until)
     }
 
-    /// Whether resources listen until then whatever their templates say.
+    /// Whether resources listen until then also where their templates say less.
     pub fn listens_whole(&self) -> bool {
         self.listening.is_some_and(|listening| listening.whole)
     }
@@ -187,7 +187,7 @@ impl Facts {
         self.reign
     }
 
-    /// Drops what has ended. Nobody asks about it; it only takes room.
+    /// Drops promises that have ended; they only take space.
     pub fn forget_ended(&mut self, now: Millis) {
         for book in self.books.values_mut() {
             book.promises.forget_ended(now);
@@ -195,27 +195,27 @@ impl Facts {
     }
 
     /// The next reign begins.
-    pub(crate) fn accede(&mut self) -> u64 {
+    pub(crate) fn begin_reign(&mut self) -> u64 {
         self.reign += 1;
         self.reign
     }
 
-    /// All of a proposal or nothing.
+    /// Applies all of a proposal or nothing.
     pub(crate) fn apply(&mut self, reign: u64, facts: &[Fact], now: Millis) -> Result<(), StoredRefusal> {
         if reign != self.reign {
             return Err(StoredRefusal::Deposed);
         }
         self.check(facts)?;
         for fact in facts {
-            self.take(fact, now);
+            self.apply_fact(fact, now);
         }
         Ok(())
     }
 
-    /// Whether all promises would be taken one after the other: each book says so itself, but one by one, and the
-    /// first of a proposal must not be taken if the second is refused.
+    /// Whether all promises of a proposal would be accepted in order. Each book checks its own changes, but one by one,
+    /// and the first change of a proposal must not be applied if the second is refused.
     fn check(&self, facts: &[Fact]) -> Result<(), StoredRefusal> {
-        let mut ahead: BTreeMap<&Arc<str>, Option<(Term, u64)>> = BTreeMap::new();
+        let mut ahead: BTreeMap<&Arc<str>, Option<(Epoch, u64)>> = BTreeMap::new();
         for fact in facts {
             match fact {
                 Fact::Promises { resource, changes } => {
@@ -223,10 +223,10 @@ impl Facts {
                         ahead.entry(resource).or_insert_with(|| self.books.get(resource).and_then(|book| book.newest));
                     *newest = Some(follows(resource, *newest, changes)?);
                 }
-                Fact::ForgetPromises { resource, term } => {
+                Fact::ForgetPromises { resource, epoch } => {
                     let newest =
                         ahead.entry(resource).or_insert_with(|| self.books.get(resource).and_then(|book| book.newest));
-                    *newest = newest.filter(|(newest, _)| newest > term);
+                    *newest = newest.filter(|(newest, _)| newest > epoch);
                 }
                 Fact::Configuration(_)
                 | Fact::Assignment { .. }
@@ -239,16 +239,16 @@ impl Facts {
         Ok(())
     }
 
-    fn take(&mut self, fact: &Fact, now: Millis) {
+    fn apply_fact(&mut self, fact: &Fact, now: Millis) {
         match fact {
             Fact::Configuration(configuration) => self.configure(configuration),
             Fact::Promises { resource, changes } => {
                 let book = self.books.entry(Arc::clone(resource)).or_default();
-                book.promises.apply(changes, now).expect("checked: it follows what is there");
-                book.newest = Some((changes.term, changes.number));
+                book.promises.apply(changes, now).expect("checked: the change follows the last one");
+                book.newest = Some((changes.epoch, changes.number));
             }
-            Fact::ForgetPromises { resource, term } => {
-                if self.books.get(resource).is_some_and(|book| book.newest.is_none_or(|(newest, _)| newest <= *term)) {
+            Fact::ForgetPromises { resource, epoch } => {
+                if self.books.get(resource).is_some_and(|book| book.newest.is_none_or(|(newest, _)| newest <= *epoch)) {
                     self.books.remove(resource);
                 }
             }
@@ -256,14 +256,14 @@ impl Facts {
             Fact::Load { resource, load: Some(load) } => drop(self.loads.insert(Arc::clone(resource), *load)),
             Fact::Load { resource, load: None } => drop(self.loads.remove(resource)),
             Fact::Listen { length, whole } => self.listen(*length, *whole, now),
-            Fact::Pool { resource, notes } => self.note(resource, notes, now),
+            Fact::Pool { resource, notes } => self.apply_notes(resource, notes, now),
             Fact::ForgetPool { resource } => {
                 self.pool_entries -= self.pools.remove(resource).map_or(0, |pool| pool.len());
             }
         }
     }
 
-    fn note(&mut self, resource: &Arc<str>, notes: &PoolNotes, now: Millis) {
+    fn apply_notes(&mut self, resource: &Arc<str>, notes: &PoolNotes, now: Millis) {
         let pool = self.pools.entry(Arc::clone(resource)).or_default();
         let others = self.pool_entries - pool.len();
         pool.apply(notes, now, POOL_ENTRIES.saturating_sub(self.pool_entries));
@@ -294,7 +294,7 @@ impl Facts {
         }
     }
 
-    /// For a snapshot.
+    /// Everything, for a snapshot.
     pub(crate) fn record(&self, now: Millis) -> StoredFacts {
         let books =
             self.books.iter().map(|(resource, book)| StoredBook::new(Arc::clone(resource), &book.promises.record()));
@@ -313,7 +313,9 @@ impl Facts {
             books: books.collect(),
             assignments: assignments.collect(),
             loads: loads.collect(),
-            listening: self.listening.map_or(0, |listening| stored::listening(listening.length, listening.whole)),
+            listening: self
+                .listening
+                .map_or(0, |listening| stored::encode_listening(listening.length, listening.whole)),
             pools: pools.collect(),
         }
     }
@@ -331,31 +333,35 @@ impl Facts {
             let newest = record.newest;
             facts.books.insert(book.resource, Book { promises: Promises::restore(record, now), newest });
         }
-        let (length, whole) = stored::listened(stored.listening);
+        let (length, whole) = stored::decode_listening(stored.listening);
         facts.listen(length, whole, now);
         for assignment in stored.assignments {
             facts.assign(&assignment.resource, assignment.kind(), &assignment.holder, assignment.assigned());
         }
         for (resource, notes) in stored.pools {
-            facts.note(&resource, &PoolNotes::from(&notes), now);
+            facts.apply_notes(&resource, &PoolNotes::from(&notes), now);
         }
         facts.loads = stored.loads.into_iter().map(|(resource, load)| (resource, Load::from(load))).collect();
         facts
     }
 }
 
-/// What is newest after `changes`, if they follow what is newest before.
-fn follows(resource: &Arc<str>, newest: Option<(Term, u64)>, changes: &Changes) -> Result<(Term, u64), StoredRefusal> {
-    let (term, got) = (changes.term, changes.number);
+/// The newest change after `changes`, if they directly follow `newest`.
+fn follows(
+    resource: &Arc<str>,
+    newest: Option<(Epoch, u64)>,
+    changes: &Changes,
+) -> Result<(Epoch, u64), StoredRefusal> {
+    let (epoch, got) = (changes.epoch, changes.number);
     let expected = match newest {
-        Some((newest, _)) if term < newest => {
-            return Err(StoredRefusal::OlderTerm { resource: Arc::clone(resource), newest: newest.0, got: term.0 });
+        Some((newest, _)) if epoch < newest => {
+            return Err(StoredRefusal::OlderEpoch { resource: Arc::clone(resource), newest: newest.0, got: epoch.0 });
         }
-        Some((newest, last)) if term == newest => last.saturating_add(1),
+        Some((newest, last)) if epoch == newest => last.saturating_add(1),
         _ => 1,
     };
     if got != expected {
-        return Err(StoredRefusal::Gap { resource: Arc::clone(resource), term: term.0, expected, got });
+        return Err(StoredRefusal::Gap { resource: Arc::clone(resource), epoch: epoch.0, expected, got });
     }
-    Ok((term, got))
+    Ok((epoch, got))
 }

@@ -1,8 +1,8 @@
-//! How a peer with an empty directory finds its place.
+//! How a peer with an empty directory finds its place in a cluster.
 //!
-//! An empty directory never passes for a first start. Either everybody says that it is one: then the first of them by
-//! name begins a cluster, once all are there. Or there is a cluster already: then it asks to be taken in, under the
-//! identity that was made with its directory, and the master gives it everything before it gives it a vote.
+//! An empty directory alone never counts as a first start. Either all peers were told to bootstrap: then the first of
+//! them by name begins a cluster, once all are there. Or there is a cluster already: then this peer asks to join under
+//! the identity that was made with its directory, and the master sends it everything before it gives it a vote.
 
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
@@ -10,37 +10,37 @@ use futures_util::future::join_all;
 use leaseway_proto::peer::Introduction;
 
 use crate::{
-    peers::{Call, Calls, Core},
+    peers::{Call, Calls, LocalPeer},
     raft::{Member, PeerId, Raft},
     settings::Settings,
     store::StoreError,
 };
 
-/// How often the others are asked.
-const AGAIN: Duration = Duration::from_millis(150);
-/// So often it asks to be taken in before it says what else may be needed.
-const PATIENT: u32 = 20;
-/// How long one may take to answer.
-const PATIENCE: Duration = Duration::from_secs(1);
+/// How often the other peers are asked.
+const RETRY_EVERY: Duration = Duration::from_millis(150);
+/// After so many attempts to join, the log says what an operator may have to do.
+const HINT_AFTER: u32 = 20;
+/// How long a peer may take to answer.
+const TIMEOUT: Duration = Duration::from_secs(1);
 
 pub(crate) struct Formation {
     pub(crate) raft: Raft,
-    pub(crate) core: Arc<Core>,
+    pub(crate) local: Arc<LocalPeer>,
     pub(crate) calls: Arc<Calls>,
     pub(crate) settings: Arc<Settings>,
 }
 
-/// What came of it.
+/// How a peer has become a member.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Formed {
-    /// A new cluster, with this peer as one of its first.
+    /// A new cluster has begun, and this peer is one of its first.
     Begun,
-    /// It was taken in by one that was there.
+    /// An existing cluster has let it in.
     Joined,
 }
 
 impl Formation {
-    /// Until this peer belongs to a cluster and has its vote there.
+    /// Returns once this peer belongs to a cluster and has a vote there.
     pub(crate) async fn run(&self) -> Result<Formed, StoreError> {
         let others: Vec<_> = self.settings.peers.iter().filter(|(name, _)| *name != self.settings.name).collect();
         let (mut told, mut asked) = (false, 0);
@@ -52,14 +52,14 @@ impl Formation {
             let there: Vec<Introduction> = there.into_iter().flatten().collect();
             let taken: Vec<_> = there.iter().filter(|other| !other.cluster.is_empty()).collect();
             if !taken.is_empty() {
-                // Whoever was counted in already, because the cluster has only just begun, is not taken in twice.
+                // A peer that is a member already, because the cluster has only just begun, does not join twice.
                 join_all(taken.iter().map(|other| self.join(&other.name))).await;
                 asked += 1;
-                if asked == PATIENT {
+                if asked == HINT_AFTER {
                     let (name, there) = (&self.settings.name, &taken[0].name);
                     let address = self.settings.address_of(name).unwrap_or_default();
                     tracing::warn!(
-                        "this peer waits to be let in by the cluster of {there}: if it was never one of them, \
+                        "this peer waits until the cluster of {there} lets it in: if it was never one of them, \
                          `leaseway peers add {name} {address}` at one of them lets it in"
                     );
                 }
@@ -67,16 +67,16 @@ impl Formation {
                 self.begin(&there).await?;
             } else if there.len() == others.len() && !self.settings.bootstrap && !std::mem::replace(&mut told, true) {
                 tracing::warn!(
-                    "the directories of all peers are empty: if they lost what they knew, wait until whatever they may have \
-                     promised has ended; then, or if this is the first start of all, tell all of them to bootstrap"
+                    "the directories of all peers are empty: if they lost what they knew, wait until everything they may \
+                     have promised has ended; then, or if this is the first start of all, tell all of them to bootstrap"
                 );
             }
-            tokio::time::sleep(AGAIN).await;
+            tokio::time::sleep(RETRY_EVERY).await;
         }
     }
 
     fn formed(&self) -> Option<Formed> {
-        let me = self.core.introducer.peer();
+        let me = self.local.introducer.peer();
         let metrics = self.raft.metrics();
         let membership = metrics.borrow().membership_config.clone();
         // The first membership is the first entry of all.
@@ -85,26 +85,30 @@ impl Formation {
         membership.voter_ids().any(|voter| voter == me).then_some(formed)
     }
 
-    /// All are there, all want the same, and this is the first of them.
+    /// Whether all peers are there and were told the same, and this is the first of them by name.
     fn may_begin(&self, there: &[Introduction], others: usize) -> bool {
-        let me = self.core.introducer.introduction();
+        let me = self.local.introducer.introduction();
         let mine = me.bootstraps;
         if mine.is_empty() || mine.first() != Some(&self.settings.name) || there.len() != others {
             return false;
         }
         for other in there {
             if other.bootstraps.is_empty() {
-                self.calls.contacts().trouble(&other.name, &"its directory is empty, and it was not told to bootstrap");
+                self.calls
+                    .contacts()
+                    .report_problem(&other.name, &"its directory is empty, and it was not told to bootstrap");
             } else if other.bootstraps != mine {
                 let theirs = other.bootstraps.join(", ");
-                self.calls.contacts().trouble(&other.name, &format!("it would begin a cluster of others: {theirs}"));
+                self.calls
+                    .contacts()
+                    .report_problem(&other.name, &format!("it would begin a cluster of others: {theirs}"));
             } else if other.take_over_ms != me.take_over_ms {
                 let told = |ms: u64| {
                     if ms == 0 { "--bootstrap".to_owned() } else { format!("--take-over={}", ms as f64 / 1000.0) }
                 };
                 let (theirs, ours) = (told(other.take_over_ms), told(me.take_over_ms));
                 let what = format!("it was told {theirs}, and this peer {ours}: tell all of them the same");
-                self.calls.contacts().trouble(&other.name, &what);
+                self.calls.contacts().report_problem(&other.name, &what);
             }
         }
         there.iter().all(|other| other.bootstraps == mine && other.take_over_ms == me.take_over_ms)
@@ -116,38 +120,38 @@ impl Formation {
             address: self.settings.address_of(&self.settings.name).unwrap_or_default().to_owned(),
             advertise: self.settings.advertise.clone(),
         };
-        let mut members: BTreeMap<PeerId, Member> = BTreeMap::from([(self.core.introducer.peer(), me)]);
+        let mut members: BTreeMap<PeerId, Member> = BTreeMap::from([(self.local.introducer.peer(), me)]);
         for other in there {
             let address = self.settings.address_of(&other.name).unwrap_or_default().to_owned();
             let member = Member { name: other.name.clone(), address, advertise: other.advertise.clone() };
             members.insert(other.peer, member);
         }
-        begin(&self.core, &self.raft, members).await
+        begin(&self.local, &self.raft, members).await
     }
 
     async fn hello(&self, name: &str, address: &str) -> Option<Introduction> {
-        let answer = self.calls.call_within::<_, ()>(PATIENCE, (name, address), 0, Call::Hello, &()).await;
+        let answer = self.calls.call_within::<_, ()>(TIMEOUT, (name, address), 0, Call::Hello, &()).await;
         answer.ok().map(|(other, ())| other)
     }
 
     async fn join(&self, name: &str) {
         let address = self.settings.address_of(name).unwrap_or_default();
         let mine = self.settings.address_of(&self.settings.name).unwrap_or_default();
-        // What is wrong has been said; it is tried again.
-        let _ = self.calls.call_within::<_, ()>(PATIENCE, (name, address), 0, Call::Join, &mine).await;
+        // Errors are logged by the call; the next round tries again.
+        let _ = self.calls.call_within::<_, ()>(TIMEOUT, (name, address), 0, Call::Join, &mine).await;
     }
 }
 
-/// A new cluster of these.
-pub(crate) async fn begin(core: &Core, raft: &Raft, members: BTreeMap<PeerId, Member>) -> Result<(), StoreError> {
-    core.introducer.belong(random())?;
+/// Begins a new cluster of these members.
+pub(crate) async fn begin(local: &LocalPeer, raft: &Raft, members: BTreeMap<PeerId, Member>) -> Result<(), StoreError> {
+    local.introducer.join_cluster(random())?;
     tracing::info!(peers = members.len(), "a new cluster begins");
     // Refused only if it has begun already.
     let _ = raft.initialize(members).await;
     Ok(())
 }
 
-/// Numbers that nobody else has.
+/// Random numbers, large enough to be unique.
 pub(crate) fn random() -> u128 {
     let mut bytes = [0; 16];
     getrandom::fill(&mut bytes).expect("the operating system has random numbers");

@@ -1,8 +1,8 @@
-//! What a peer does that hears from no master: it asks the others, who may hear from one.
+//! A peer that hears from no master asks the other peers whether they do.
 //!
-//! So a peer that was just started can say who is master at once, before consensus has told it anything; and one that
-//! will not hear from any master again learns why. Nothing depends on what is heard here for safety: no peer decides,
-//! votes or follows by it.
+//! So a peer that was just started can name the master at once, before consensus has told it anything; and a peer that
+//! no master will contact again learns why. Safety does not depend on these answers: no peer decides, votes or follows
+//! by them.
 
 use std::{
     collections::BTreeMap,
@@ -16,36 +16,36 @@ use tokio::{sync::watch, time::Instant};
 
 use crate::{
     absence::Absence,
-    peers::{Calls, Core, hears_a_master},
+    peers::{Calls, LocalPeer, follows_live_master},
     raft::Member,
     reign::{Mastership, PeerAddress},
     settings::Settings,
 };
 
-/// How often the others are asked at first...
+/// How often the others are asked at first …
 const SOON: Duration = Duration::from_millis(200);
-/// ... and after so many times.
+/// … and after so many times.
 const EAGER: u32 = 25;
 const LATER: Duration = Duration::from_secs(1);
-/// How long one may take to answer.
-const PATIENCE: Duration = Duration::from_secs(1);
-/// A peer that says that this one is none may be a little behind: it must have been said so often in a row.
-const CERTAIN: u32 = 10;
+/// How long a peer may take to answer.
+const TIMEOUT: Duration = Duration::from_secs(1);
+/// So many answers in a row must say that this peer is no member: one peer's log may be a little behind.
+const CONFIRMATIONS: u32 = 10;
 
-/// What others say, as long as this peer hears from no master itself.
+/// What other peers say about the master and about this peer, as long as this one hears from no master itself.
 #[derive(Debug, Default)]
-pub(crate) struct Hearsay(Mutex<News>);
+pub(crate) struct Hearsay(Mutex<HearsayState>);
 
 #[derive(Debug, Default)]
-struct News {
+struct HearsayState {
     master: Option<PeerAddress>,
     absence: Option<Absence>,
-    /// It needs no hearsay.
+    /// This peer hears from the master, or is it.
     has_heard_itself: bool,
 }
 
 impl Hearsay {
-    fn lock(&self) -> MutexGuard<'_, News> {
+    fn lock(&self) -> MutexGuard<'_, HearsayState> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -61,12 +61,12 @@ impl Hearsay {
         self.lock().has_heard_itself
     }
 
-    pub(crate) fn heard_itself(&self, heard: bool) {
+    pub(crate) fn set_heard_itself(&self, heard: bool) {
         self.lock().has_heard_itself = heard;
     }
 
-    /// What is new is said once.
-    fn conclude(&self, absence: Option<Absence>) {
+    /// Logs what has changed.
+    fn set_absence(&self, absence: Option<Absence>) {
         let before = std::mem::replace(&mut self.lock().absence, absence.clone());
         match absence {
             Some(absence) if before.as_ref().map(Absence::reason) != Some(absence.reason()) => {
@@ -79,34 +79,34 @@ impl Hearsay {
 }
 
 pub(crate) struct Inquiry {
-    pub(crate) core: Arc<Core>,
+    pub(crate) local: Arc<LocalPeer>,
     pub(crate) calls: Arc<Calls>,
     pub(crate) settings: Arc<Settings>,
     pub(crate) mastership: watch::Sender<Mastership>,
-    /// The peers that its directory knows of.
+    /// The members in its directory.
     pub(crate) members: Vec<Member>,
 }
 
-/// What the others have said about this peer, in one go.
+/// The answers of one round.
 #[derive(Debug, Default)]
 struct Verdict {
     takes_part: bool,
-    /// Removed or replaced.
-    is_none: Option<Absence>,
-    is_stranger: Option<Absence>,
-    /// A peer of its cluster has answered.
-    has_kin: bool,
+    /// A peer says that this one was removed or replaced.
+    expelled: Option<Absence>,
+    other_cluster: Option<Absence>,
+    /// A peer of this peer's cluster has answered.
+    own_cluster_answered: bool,
 }
 
 impl Verdict {
-    /// What follows from it, given what was known before, and whether it was said often enough.
+    /// What follows from it, given what was concluded before, and whether it was said often enough in a row.
     fn conclusion(self, before: Option<Absence>, is_certain: bool) -> Option<Absence> {
         match self {
             Verdict { takes_part: true, .. } => None,
-            Verdict { is_none: Some(absence), .. } if is_certain => Some(absence),
-            Verdict { is_stranger: Some(absence), has_kin: false, .. } => Some(absence),
-            // That is not said any more.
-            Verdict { has_kin: true, .. } if matches!(before, Some(Absence::OtherCluster { .. })) => None,
+            Verdict { expelled: Some(absence), .. } if is_certain => Some(absence),
+            Verdict { other_cluster: Some(absence), own_cluster_answered: false, .. } => Some(absence),
+            // No peer says so any more.
+            Verdict { own_cluster_answered: true, .. } if matches!(before, Some(Absence::OtherCluster { .. })) => None,
             // Silence changes nothing.
             _ => before,
         }
@@ -114,45 +114,45 @@ impl Verdict {
 }
 
 impl Inquiry {
-    /// For as long as this peer runs.
+    /// Never returns.
     pub(crate) async fn run(self) {
         let (mut asked, mut said) = (0, 0);
         let mut restored = None;
         loop {
             if self.hears_a_master(&mut restored).await {
                 (asked, said) = (0, 0);
-                self.core.hearsay.lock().master = None;
-                self.core.hearsay.conclude(None);
+                self.local.hearsay.lock().master = None;
+                self.local.hearsay.set_absence(None);
             } else {
                 let verdict = self.ask().await;
                 asked += 1;
-                said = if verdict.is_none.is_some() && !verdict.takes_part { said + 1 } else { 0 };
-                let before = self.core.hearsay.absence();
-                self.core.hearsay.conclude(verdict.conclusion(before, said >= CERTAIN));
+                said = if verdict.expelled.is_some() && !verdict.takes_part { said + 1 } else { 0 };
+                let before = self.local.hearsay.absence();
+                self.local.hearsay.set_absence(verdict.conclusion(before, said >= CONFIRMATIONS));
             }
             tokio::time::sleep(if asked < EAGER { SOON } else { LATER }).await;
         }
     }
 
-    /// A vote that comes from the disk looks as if its master had just been heard of: `restored` is when it was read,
-    /// and only what was heard later counts.
+    /// A vote read from disk looks as if its master had just been heard from: `restored` is when it was read, and only
+    /// later messages count.
     async fn hears_a_master(&self, restored: &mut Option<Instant>) -> bool {
         if matches!(*self.mastership.borrow(), Mastership::Master(_)) {
             return true;
         }
-        let Some(raft) = self.core.raft.get() else { return false };
+        let Some(raft) = self.local.raft.get() else { return false };
         let timing = self.settings.timing;
         let heard =
-            raft.with_raft_state(move |state| (hears_a_master(state, timing), state.vote_last_modified())).await;
+            raft.with_raft_state(move |state| (follows_live_master(state, timing), state.vote_last_modified())).await;
         let Ok((hears, Some(at))) = heard else { return false };
         hears && *restored.get_or_insert(at) != at
     }
 
-    /// Asks everybody who is known, and passes on at once who is master.
+    /// Asks all known peers, and publishes the first answer that names a master at once.
     async fn ask(&self) -> Verdict {
         let others = self.others();
         let asking = others.iter().map(|(name, address)| async move {
-            (name, tokio::time::timeout(PATIENCE, self.calls.hello((name, address))).await)
+            (name, tokio::time::timeout(TIMEOUT, self.calls.hello((name, address))).await)
         });
         let mut asking: FuturesUnordered<_> = asking.collect();
         let (mut verdict, mut named) = (self.own_verdict(), false);
@@ -160,56 +160,56 @@ impl Inquiry {
             let Ok(answer) = answer else { continue };
             match answer {
                 Ok((other, heard)) => {
-                    verdict.has_kin |= !other.cluster.is_empty();
+                    verdict.own_cluster_answered |= !other.cluster.is_empty();
                     if let Some(heard) = heard {
-                        self.judge(name, heard.place(), &mut verdict);
-                        // It may have been the master until just now, and others stand by that life of it.
+                        self.record_place(name, heard.place(), &mut verdict);
+                        // This peer may have been master until just now, before a restart: the others may not know yet.
                         if heard.master != self.settings.name {
                             named = true;
-                            self.pass_on(PeerAddress { name: heard.master, advertise: heard.advertise });
+                            self.publish(PeerAddress { name: heard.master, advertise: heard.advertise });
                         }
                     }
                 }
                 Err(error) if error.is_of_another_cluster() => {
-                    verdict.is_stranger = Some(Absence::OtherCluster { by: name.clone() });
+                    verdict.other_cluster = Some(Absence::OtherCluster { by: name.clone() });
                 }
                 Err(_) => {}
             }
         }
         if !named {
-            self.core.hearsay.lock().master = None;
+            self.local.hearsay.lock().master = None;
         }
         verdict
     }
 
-    /// A peer that belongs to no cluster yet waits to be taken in: that is no absence.
-    fn judge(&self, by: &str, place: Place, verdict: &mut Verdict) {
+    /// A peer that belongs to no cluster yet waits to join: that is no absence.
+    fn record_place(&self, by: &str, place: Place, verdict: &mut Verdict) {
         let by = by.to_owned();
         match place {
-            _ if self.core.introducer.cluster().is_none() => {}
+            _ if self.local.introducer.cluster().is_none() => {}
             Place::Unspecified => {}
             Place::Member => verdict.takes_part = true,
-            Place::Removed => verdict.is_none = Some(Absence::Removed { by }),
-            Place::Replaced => verdict.is_none = Some(Absence::Replaced { by }),
+            Place::Removed => verdict.expelled = Some(Absence::Removed { by }),
+            Place::Replaced => verdict.expelled = Some(Absence::Replaced { by }),
         }
     }
 
-    /// What its own log says: the others may have sent it its dismissal.
+    /// What this peer's own log says: the entry that removed it may have arrived.
     fn own_verdict(&self) -> Verdict {
         let mut verdict = Verdict::default();
-        if let Some(raft) = self.core.raft.get() {
+        if let Some(raft) = self.local.raft.get() {
             let membership = raft.metrics().borrow().membership_config.clone();
             if membership.nodes().next().is_some() {
-                let place = self.core.place_of(raft, self.core.introducer.peer(), &self.settings.name);
-                self.judge("its own log", place, &mut verdict);
+                let place = self.local.place_of(raft, self.local.introducer.peer(), &self.settings.name);
+                self.record_place("its own log", place, &mut verdict);
                 verdict.takes_part = false;
             }
         }
         verdict
     }
 
-    fn pass_on(&self, master: PeerAddress) {
-        self.core.hearsay.lock().master = Some(master.clone());
+    fn publish(&self, master: PeerAddress) {
+        self.local.hearsay.lock().master = Some(master.clone());
         self.mastership.send_if_modified(|before| {
             let unknown = matches!(before, Mastership::Unknown | Mastership::Follower { of: None });
             if unknown {
@@ -220,10 +220,10 @@ impl Inquiry {
         });
     }
 
-    /// Names and addresses of all peers that settings, directory or log know of. The settings know best where one is.
+    /// Names and addresses of all peers in settings, directory or log. An address in the settings takes precedence.
     fn others(&self) -> BTreeMap<String, String> {
         let mut members = self.members.clone();
-        if let Some(raft) = self.core.raft.get() {
+        if let Some(raft) = self.local.raft.get() {
             let membership = raft.metrics().borrow().membership_config.clone();
             members.extend(membership.nodes().map(|(_, member)| member.clone()));
         }
@@ -252,14 +252,15 @@ mod tests {
     }
 
     #[test]
-    fn a_peer_that_is_still_counted_in_takes_part_whatever_others_say() {
-        let verdict = || Verdict { takes_part: true, is_none: removed(), is_stranger: stranger(), has_kin: true };
+    fn one_answer_that_counts_it_as_a_member_outweighs_all_others() {
+        let verdict =
+            || Verdict { takes_part: true, expelled: removed(), other_cluster: stranger(), own_cluster_answered: true };
         assert_eq!(concluded(verdict(), removed(), true), None);
     }
 
     #[test]
-    fn that_a_peer_is_none_must_be_said_often_and_stays_when_all_are_silent() {
-        let verdict = || Verdict { is_none: removed(), has_kin: true, ..Verdict::default() };
+    fn a_removal_must_be_confirmed_often_and_stays_when_all_are_silent() {
+        let verdict = || Verdict { expelled: removed(), own_cluster_answered: true, ..Verdict::default() };
         assert_eq!(concluded(verdict(), None, false), None);
         assert_eq!(concluded(verdict(), None, true), Some("removed"));
         assert_eq!(concluded(Verdict::default(), removed(), false), Some("removed"));
@@ -267,8 +268,9 @@ mod tests {
     }
 
     #[test]
-    fn one_stranger_among_kin_is_the_stranger() {
-        let verdict = |has_kin| Verdict { is_stranger: stranger(), has_kin, ..Verdict::default() };
+    fn a_peer_of_another_cluster_does_not_count_while_one_of_the_own_cluster_answers() {
+        let verdict =
+            |own_cluster_answered| Verdict { other_cluster: stranger(), own_cluster_answered, ..Verdict::default() };
         assert_eq!(concluded(verdict(false), None, false), Some("other_cluster"));
         assert_eq!(concluded(verdict(true), None, false), None);
         assert_eq!(concluded(verdict(true), stranger(), false), None);

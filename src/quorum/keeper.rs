@@ -1,14 +1,14 @@
 //! Decides whether this peer is master.
 //!
-//! openraft's own idea of a leader is not enough: one that is cut off goes on believing that it is. Here it counts
-//! only what a quorum has confirmed. Every heartbeat: note the time, ask a quorum, and if it says "you are still the
-//! leader", the reign holds for a little less than followers stand by a leader (`Timing::reliable`), counted from
-//! *before* they were asked. In that time nobody else can be elected: whoever has confirmed refuses to vote, this
-//! peer included ([`Ballot`](crate::peers::Ballot)).
+//! openraft's own idea of a leader is not enough: a leader that is cut off goes on believing that it leads. Here only
+//! the confirmation of a quorum counts (a leader lease). Every heartbeat: note the time, ask a quorum, and if it says
+//! "you are still the leader", the reign holds for a little less than followers honour a leader's lease
+//! (`Timing::reliable`), counted from *before* they were asked. In that time no other peer can be elected: the peers
+//! that have confirmed refuse to vote, this one included ([`Ballot`](crate::peers::Ballot)).
 //!
-//! A reign begins with an entry of its own in the log. Its number is the reign's term, and what was proposed under an
-//! earlier one is ignored after it, whenever it arrives. A reign that has lapsed is never revived, even if openraft
-//! kept its leader: it is followed by a new one.
+//! A reign begins with an entry of its own in the log, which gives it its number. Proposals of an earlier reign that
+//! arrive after that entry are ignored. A reign that has lapsed is never revived, even if openraft kept its leader: it
+//! is followed by a new one.
 
 use std::{sync::Arc, time::Duration};
 
@@ -21,9 +21,9 @@ use tokio::{
 
 use crate::{
     facts::Fact,
-    machine::Shared,
+    machine::SharedFacts,
     metrics,
-    peers::Core,
+    peers::LocalPeer,
     raft::{Command, Outcome, Raft, State},
     reign::{Mastership, PeerAddress, Reign},
     settings::Settings,
@@ -32,15 +32,15 @@ use crate::{
 
 pub(crate) struct Keeper {
     pub(crate) raft: Raft,
-    pub(crate) core: Arc<Core>,
-    pub(crate) facts: Shared,
+    pub(crate) local: Arc<LocalPeer>,
+    pub(crate) facts: SharedFacts,
     pub(crate) settings: Arc<Settings>,
     pub(crate) mastership: watch::Sender<Mastership>,
     pub(crate) reign: Option<Reign>,
 }
 
 impl Keeper {
-    /// Until consensus has ended on this peer. Whoever drops this earlier ends the reign.
+    /// Returns when consensus has ended on this peer. Dropping the future earlier ends the reign.
     pub(crate) async fn run(mut self) {
         let mut heartbeat = tokio::time::interval(self.settings.timing.heartbeat());
         heartbeat.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -48,19 +48,19 @@ impl Keeper {
         loop {
             tokio::select! {
                 changed = changes.changed() => if changed.is_err() {
-                    self.core.failing.fail(&"consensus has stopped");
+                    self.local.failing.fail(&"consensus has stopped");
                     break;
                 },
                 _ = heartbeat.tick() => {}
             }
             let ended = self.raft.metrics().borrow().running_state.clone();
             if let Err(error) = ended {
-                self.core.failing.fail(&error);
+                self.local.failing.fail(&error);
                 break;
             }
             let leads = changes.borrow_and_update().state == ServerState::Leader;
             if leads {
-                self.reign().await;
+                self.renew_or_begin().await;
             } else {
                 self.follow().await;
             }
@@ -68,14 +68,14 @@ impl Keeper {
     }
 
     fn now(&self) -> Millis {
-        (self.core.clock)()
+        (self.local.clock)()
     }
 
-    async fn reign(&mut self) {
+    async fn renew_or_begin(&mut self) {
         let confirmed = self.confirm().await;
         if let Some(reign) = &self.reign {
             // Another peer may have reigned meanwhile, and openraft may have made this one its leader again.
-            let newest = self.facts.read().reign() == reign.term();
+            let newest = self.facts.read().reign() == reign.number();
             let extended = match confirmed {
                 Some(until) => newest && reign.extend(self.now(), until),
                 None => newest && reign.holds(self.now()),
@@ -86,22 +86,22 @@ impl Keeper {
             self.end("a quorum did not confirm it in time");
         }
         if confirmed.is_some()
-            && let Some(term) = self.accede().await
+            && let Some(number) = self.begin_reign().await
             && let Some(until) = self.confirm().await
-            && self.facts.read().reign() == term
+            && self.facts.read().reign() == number
         {
             let now = self.now();
-            let reign = Reign::new(term, now, until);
+            let reign = Reign::new(number, now, until);
             if reign.holds(now) {
-                tracing::info!(term, "this peer is the master");
-                metrics::mastership(term, true);
+                tracing::info!(reign = number, "this peer is the master");
+                metrics::mastership(number, true);
                 self.reign = Some(reign.clone());
-                self.core.hearsay.heard_itself(true);
+                self.local.hearsay.set_heard_itself(true);
                 self.mastership.send_replace(Mastership::Master(reign));
             }
         }
         if self.reign.is_none() {
-            // Elected, but not confirmed: nobody decides.
+            // Elected, but not confirmed: no peer decides.
             self.mastership.send_if_modified(|before| {
                 let known = !matches!(before, Mastership::Unknown);
                 *before = Mastership::Unknown;
@@ -110,26 +110,26 @@ impl Keeper {
         }
     }
 
-    /// Until when nobody else can be master, if a quorum says so. Then everything that was decided before is applied
-    /// here, too.
+    /// Asks a quorum. Returns until when no other peer can be master; everything that was committed before is applied
+    /// here then.
     async fn confirm(&self) -> Option<Millis> {
         let timing = self.settings.timing;
         let asked = self.now();
         let ask = async {
-            self.core.ballot.withhold(asked.plus(timing.lease()));
+            self.local.ballot.withhold(asked.plus(timing.lease()));
             self.raft.get_read_log_id().await
         };
-        let (read, _) = timeout(timing.heartbeat() * 2, self.core.ballot.begin(ask)).await.ok()?.ok()?;
+        let (read, _) = timeout(timing.heartbeat() * 2, self.local.ballot.in_order(ask)).await.ok()?.ok()?;
         let wait = self.raft.wait(Some(timing.heartbeat()));
         wait.applied_index_at_least(read.map(|id| id.index), "everything earlier").await.ok()?;
-        // Nobody else can be master of a lone peer's cluster: the lock of its directory says so for as long as it
-        // lives, however long it is kept from running.
+        // No other peer can be master of a lone peer's cluster: it holds the lock of its directory for as long as the
+        // process exists, however long that is kept from running.
         Some(if self.settings.is_lone() { Millis(u64::MAX) } else { asked.plus(timing.reliable()) })
     }
 
-    /// A new reign begins in the log. If there is no configuration yet it begins with the first one.
-    async fn accede(&self) -> Option<u64> {
-        let Outcome::Acceded(term) = self.write(Command::Accede).await? else { return None };
+    /// Writes the entry that begins a new reign, and the first configuration if there is none yet.
+    async fn begin_reign(&self) -> Option<u64> {
+        let Outcome::ReignBegan(number) = self.write(Command::BeginReign).await? else { return None };
         if let Some(first) = &self.settings.first_configuration
             && self.facts.read().configuration().is_none()
         {
@@ -139,9 +139,9 @@ impl Keeper {
                 facts.push(StoredFact::from(&Fact::Listen { length: *listening, whole: *take_over }));
             }
             let proposals = Arc::new(vec![facts]);
-            self.write(Command::Propose { reign: term, proposals }).await?;
+            self.write(Command::Propose { reign: number, proposals }).await?;
         }
-        Some(term)
+        Some(number)
     }
 
     async fn write(&self, command: Command) -> Option<Outcome> {
@@ -153,8 +153,8 @@ impl Keeper {
     async fn follow(&mut self) {
         self.end("another peer was elected, or may be");
         let heard = self.heard().await;
-        self.core.hearsay.heard_itself(heard.is_some());
-        let of = heard.or_else(|| self.core.hearsay.master());
+        self.local.hearsay.set_heard_itself(heard.is_some());
+        let of = heard.or_else(|| self.local.hearsay.master());
         self.mastership.send_if_modified(|before| {
             if let Mastership::Follower { of: same } = before
                 && *same == of
@@ -171,7 +171,7 @@ impl Keeper {
         crate::metrics::mastership(self.facts.read().reign(), false);
     }
 
-    /// The master whom this peer has heard lately: for longer than any election takes to begin.
+    /// The master that this peer has heard from within three leases, which is longer than any election takes to begin.
     async fn heard(&self) -> Option<PeerAddress> {
         let lately = Duration::from_millis(self.settings.timing.lease().0) * 3;
         let leader = move |state: &State| {
@@ -179,21 +179,21 @@ impl Keeper {
             (heard && state.vote_ref().is_committed()).then(|| state.vote_ref().leader_id().voted_for()).flatten()
         };
         let leader = self.raft.with_raft_state(leader).await.ok().flatten()?;
-        let contact = self.core.contacts.get(leader).filter(|_| leader != self.core.introducer.peer())?;
+        let contact = self.local.contacts.get(leader).filter(|_| leader != self.local.introducer.peer())?;
         Some(PeerAddress { name: contact.name, advertise: contact.advertise })
     }
 
     fn end(&mut self, why: &str) {
         if let Some(reign) = self.reign.take() {
             reign.end();
-            tracing::info!(term = reign.term(), why, "this peer is no longer the master");
-            metrics::mastership(reign.term(), false);
+            tracing::info!(reign = reign.number(), why, "this peer is no longer the master");
+            metrics::mastership(reign.number(), false);
             self.mastership.send_replace(Mastership::Unknown);
         }
     }
 }
 
-/// However it ends, whoever still has the reign must not go on.
+/// However the keeper ends, clones of the reign must not hold any longer.
 impl Drop for Keeper {
     fn drop(&mut self) {
         self.end("this peer stops");

@@ -1,4 +1,5 @@
-//! What the peers of a node agree on: who is master, and what must survive it. All of openraft is in this crate.
+//! What the peers of a node agree on: which of them is master, and what must survive it. All of openraft is in this
+//! crate.
 //!
 //! # What it does
 //! Peers elect a master with Raft and keep [`Fact`]s for it: configurations, promises, assignments. A fact that
@@ -7,14 +8,13 @@
 //! as clocks run at the same rate to within one part in a thousand.
 //!
 //! # How
-//! A request to decide is checked against the reign alone: an atomic load. `keeper.rs` renews it. Whoever hears from no
-//! master asks the others before it stands for election (`candidacy.rs`). Proposals are gathered (`proposals.rs`) and
-//! go through the log (`store/`) to the state machine (`machine.rs`). All of that has threads of its own: callers may
-//! be on any runtime, or none.
+//! A request to decide is checked against the reign alone: an atomic load. `keeper.rs` renews it. A peer that hears
+//! from no master holds a pre-vote before it starts an election (`candidacy.rs`). Proposals are batched
+//! (`proposals.rs`) and go through the log (`store/`) to the state machine (`machine.rs`). All of that has threads of
+//! its own: callers may be on any runtime, or none.
 //!
 //! # What is deliberately absent
-//! What the facts mean; discovery of peers; encryption (peers know each other by a shared secret, on networks that
-//! are theirs).
+//! What the facts mean; discovery of peers; encryption (peers authenticate by a shared secret, on private networks).
 
 mod absence;
 mod agreement;

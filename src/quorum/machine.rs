@@ -1,4 +1,4 @@
-//! Carries out what the log says.
+//! The state machine: applies the log to the facts.
 
 use std::{
     io::Cursor,
@@ -20,12 +20,12 @@ use crate::{
     stored::{StoredFact, StoredFacts},
 };
 
-/// The facts as far as they have been applied. The lock is held for memory only.
+/// The facts as far as they have been applied. The lock is never held across I/O.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Shared(Arc<RwLock<Facts>>);
+pub(crate) struct SharedFacts(Arc<RwLock<Facts>>);
 
-impl Shared {
-    /// Applying does not panic, and a poisoned lock would only hide what did.
+impl SharedFacts {
+    /// Ignores poison: applying does not panic, and a poisoned lock would only hide the panic that did happen.
     pub(crate) fn read(&self) -> RwLockReadGuard<'_, Facts> {
         self.0.read().unwrap_or_else(PoisonError::into_inner)
     }
@@ -36,7 +36,7 @@ impl Shared {
 }
 
 pub(crate) struct Machine {
-    facts: Shared,
+    facts: SharedFacts,
     applied: Option<LogId>,
     membership: StoredMembership,
     snapshots: Snapshots,
@@ -47,19 +47,19 @@ impl Machine {
     /// From the snapshot, if there is one. Blocks.
     pub(crate) fn open(snapshots: Snapshots, clock: Clock) -> Result<Machine, StoreError> {
         let mut machine = Machine {
-            facts: Shared::default(),
+            facts: SharedFacts::default(),
             applied: None,
             membership: StoredMembership::default(),
             snapshots,
             clock,
         };
         if let Some((stored, facts)) = machine.snapshots.open()? {
-            machine.become_as(&stored.meta, facts);
+            machine.restore(&stored.meta, facts);
         }
         Ok(machine)
     }
 
-    pub(crate) fn facts(&self) -> Shared {
+    pub(crate) fn facts(&self) -> SharedFacts {
         self.facts.clone()
     }
 
@@ -67,21 +67,21 @@ impl Machine {
         self.applied
     }
 
-    /// That of the snapshot, as long as nothing was applied since.
+    /// The snapshot's membership, as long as nothing was applied since.
     pub(crate) fn membership(&self) -> Option<&Membership> {
         self.applied.map(|_| self.membership.membership())
     }
 
-    fn become_as(&mut self, meta: &SnapshotMeta, facts: StoredFacts) {
+    fn restore(&mut self, meta: &SnapshotMeta, facts: StoredFacts) {
         let now = (self.clock)();
         *self.facts.write() = Facts::restore(facts, now);
         self.applied = meta.last_log_id;
         self.membership = meta.last_membership.clone();
     }
 
-    fn carry_out(&mut self, command: &Command, now: Millis) -> Outcome {
+    fn execute(&mut self, command: &Command, now: Millis) -> Outcome {
         match command {
-            Command::Accede => Outcome::Acceded(self.facts.write().accede()),
+            Command::BeginReign => Outcome::ReignBegan(self.facts.write().begin_reign()),
             Command::Propose { reign, proposals } => {
                 let apply = |proposal: &Vec<StoredFact>| {
                     let facts: Vec<Fact> = proposal.iter().map(Fact::from).collect();
@@ -94,7 +94,7 @@ impl Machine {
 }
 
 impl RaftStateMachine<Types> for Machine {
-    type SnapshotBuilder = Builder;
+    type SnapshotBuilder = FactsSnapshot;
 
     async fn applied_state(&mut self) -> Result<(Option<LogId>, StoredMembership), StorageError> {
         Ok((self.applied, self.membership.clone()))
@@ -111,7 +111,7 @@ impl RaftStateMachine<Types> for Machine {
             self.applied = Some(entry.log_id);
             outcomes.push(match entry.payload {
                 EntryPayload::Blank => Outcome::None,
-                EntryPayload::Normal(command) => self.carry_out(&command, now),
+                EntryPayload::Normal(command) => self.execute(&command, now),
                 EntryPayload::Membership(membership) => {
                     self.membership = StoredMembership::new(Some(entry.log_id), membership);
                     Outcome::None
@@ -121,8 +121,8 @@ impl RaftStateMachine<Types> for Machine {
         Ok(outcomes)
     }
 
-    /// Taken now, in between two entries; encoding and writing it happens beside.
-    async fn get_snapshot_builder(&mut self) -> Builder {
+    /// Copies the facts now, between two entries; encoding and writing happen in the background.
+    async fn get_snapshot_builder(&mut self) -> FactsSnapshot {
         let now = (self.clock)();
         let record = {
             let mut facts = self.facts.write();
@@ -130,7 +130,7 @@ impl RaftStateMachine<Types> for Machine {
             facts.record(now)
         };
         let number = self.applied.map_or(0, |applied| applied.index);
-        Builder {
+        FactsSnapshot {
             facts: Arc::new(record),
             meta: SnapshotMeta {
                 last_log_id: self.applied,
@@ -154,8 +154,8 @@ impl RaftStateMachine<Types> for Machine {
         let facts = StoredFacts::decode(&bytes)
             .map_err(|error| StorageIOError::read_snapshot(Some(meta.signature()), AnyError::new(&error)))?;
         self.snapshots.write(meta.clone(), bytes).await?;
-        self.become_as(meta, facts);
-        tracing::info!(upto = ?meta.last_log_id.map(|id| id.index), "the facts came as a snapshot");
+        self.restore(meta, facts);
+        tracing::info!(upto = ?meta.last_log_id.map(|id| id.index), "installed a snapshot of the facts");
         Ok(())
     }
 
@@ -165,14 +165,14 @@ impl RaftStateMachine<Types> for Machine {
     }
 }
 
-/// What a snapshot is going to say.
-pub(crate) struct Builder {
+/// A snapshot that is not written yet.
+pub(crate) struct FactsSnapshot {
     facts: Arc<StoredFacts>,
     meta: SnapshotMeta,
     snapshots: Snapshots,
 }
 
-impl RaftSnapshotBuilder<Types> for Builder {
+impl RaftSnapshotBuilder<Types> for FactsSnapshot {
     async fn build_snapshot(&mut self) -> Result<Snapshot<Types>, StorageError> {
         let facts = Arc::clone(&self.facts);
         let encode = move || codec::encode(&*facts);

@@ -1,4 +1,4 @@
-//! Who belongs to the quorum, and how that changes. Only ever on the master.
+//! Changes of the membership. Only on the master.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -15,7 +15,7 @@ use tokio::{
 
 use crate::{
     error::ChangeError,
-    peers::{Call, Calls, Core},
+    peers::{Call, Calls, LocalPeer},
     raft::{Member, PeerId, Raft},
     reign::Mastership,
     settings::Settings,
@@ -23,16 +23,16 @@ use crate::{
 
 /// How long a new peer may take until it has everything.
 const CATCH_UP: Duration = Duration::from_secs(120);
-/// How often it is looked whether a change was left half done.
-const LOOK: Duration = Duration::from_millis(500);
-/// Whoever has been heard of within this time is there.
-const LATELY: Millis = Millis::from_secs(3);
+/// How often to check for a change that an earlier master left half done.
+const CHECK_EVERY: Duration = Duration::from_millis(500);
+/// A peer that was heard from within this time counts as running.
+const RECENT: Millis = Millis::from_secs(3);
 /// How long either step of a change may take.
 const STEP: Duration = Duration::from_secs(15);
 
 pub(crate) struct Members {
     pub(crate) raft: Raft,
-    pub(crate) core: Arc<Core>,
+    pub(crate) local: Arc<LocalPeer>,
     pub(crate) calls: Arc<Calls>,
     pub(crate) settings: Arc<Settings>,
     pub(crate) mastership: watch::Receiver<Mastership>,
@@ -41,20 +41,20 @@ pub(crate) struct Members {
 }
 
 impl Members {
-    /// Takes in those who have lost their directories, and brings to an end what an earlier master left half done,
-    /// for as long as consensus lives.
-    pub(crate) async fn look_after(self: Arc<Self>, mut joins: mpsc::Receiver<(PeerId, Member)>) {
+    /// Lets peers that have lost their directories rejoin, and finishes changes that an earlier master left half done.
+    /// Returns when consensus ends.
+    pub(crate) async fn run(self: Arc<Self>, mut joins: mpsc::Receiver<(PeerId, Member)>) {
         loop {
-            match timeout(LOOK, joins.recv()).await {
-                Ok(Some((peer, member))) => self.take_in(peer, member).await,
+            match timeout(CHECK_EVERY, joins.recv()).await {
+                Ok(Some((peer, member))) => self.rejoin(peer, member).await,
                 Ok(None) => return,
-                Err(_) => self.finish().await,
+                Err(_) => self.finish_joint_change().await,
             }
         }
     }
 
-    async fn take_in(&self, peer: PeerId, member: Member) {
-        // Whoever asks asks everybody, again and again.
+    async fn rejoin(&self, peer: PeerId, member: Member) {
+        // A joining peer asks all peers, repeatedly.
         if self.check_master().is_err() || self.voters().contains(&peer) {
             return;
         }
@@ -65,14 +65,14 @@ impl Members {
             self.admit(peer, member).await
         };
         match result {
-            Ok(()) => self.core.contacts.well(&name),
-            Err(error) => self.core.contacts.trouble(&name, &error),
+            Ok(()) => self.local.contacts.clear_problems(&name),
+            Err(error) => self.local.contacts.report_problem(&name, &error),
         }
     }
 
-    /// A master that died between the two steps of a change has left both memberships in force: either would be
-    /// enough to stop everything.
-    async fn finish(&self) {
+    /// A master that died between the two steps of a change has left a joint membership: losing the majority of either
+    /// half would stop the quorum.
+    async fn finish_joint_change(&self) {
         let Ok(_one) = self.changing.try_lock() else { return };
         let membership = self.raft.metrics().borrow().membership_config.membership().clone();
         if membership.get_joint_config().len() > 1
@@ -80,11 +80,11 @@ impl Members {
             && let Some(voters) = membership.get_joint_config().last()
             && let Err(error) = self.step(self.raft.change_membership(voters.clone(), false)).await
         {
-            tracing::warn!(%error, "a change of membership that another master has begun is not finished yet");
+            tracing::warn!(%error, "a change of membership that another master began is not finished yet");
         }
     }
 
-    /// Somebody new, or somebody known under a new identity.
+    /// Adds a new peer, or a known one under a new identity.
     pub(crate) async fn add(&self, name: &str, address: &str) -> Result<(), ChangeError> {
         self.check_master()?;
         let there = self.calls.call_within::<_, ()>(STEP, (name, address), 0, Call::Hello, &()).await;
@@ -100,7 +100,8 @@ impl Members {
         self.admit(other.peer, member).await
     }
 
-    /// As a learner first; with a vote once it has everything. Whoever had its name before must be silent, and goes.
+    /// Adds the peer as a learner, and gives it a vote once it has everything. An earlier identity of the same name
+    /// must be silent, and is removed.
     async fn admit(&self, peer: PeerId, member: Member) -> Result<(), ChangeError> {
         let _one = self.changing.lock().await;
         let name = member.name.clone();
@@ -115,12 +116,12 @@ impl Members {
         voters.retain(|other| !before.contains(other));
         voters.insert(peer);
         self.step(self.raft.change_membership(voters, false)).await?;
-        self.forget(&before).await?;
+        self.remove_nodes(&before).await?;
         tracing::info!(peer = name, "a peer has joined");
         Ok(())
     }
 
-    /// For good. It may come back with an empty directory, when it is added.
+    /// Removes a peer for good. It may be added again with an empty directory.
     pub(crate) async fn remove(&self, name: &str) -> Result<(), ChangeError> {
         self.check_master()?;
         if name == self.settings.name {
@@ -137,24 +138,24 @@ impl Members {
             self.check_majority(&left)?;
             self.step(self.raft.change_membership(left, false)).await?;
         }
-        self.forget(&gone).await?;
+        self.remove_nodes(&gone).await?;
         tracing::info!(peer = name, "a peer was removed");
         Ok(())
     }
 
-    /// Whether those who would be left could decide anything.
+    /// Whether a majority of the remaining voters answers.
     fn check_majority(&self, left: &BTreeSet<PeerId>) -> Result<(), ChangeError> {
-        let (me, now) = (self.core.introducer.peer(), (self.core.clock)());
+        let (me, now) = (self.local.introducer.peer(), (self.local.clock)());
         let answers = |peer: &&PeerId| {
-            let contact = self.core.contacts.get(**peer);
-            **peer == me || contact.is_some_and(|contact| now.since(contact.at) <= LATELY)
+            let contact = self.local.contacts.get(**peer);
+            **peer == me || contact.is_some_and(|contact| now.since(contact.at) <= RECENT)
         };
         let (there, needed) = (left.iter().filter(answers).count(), left.len() / 2 + 1);
         if there < needed { Err(ChangeError::NoMajority { there, needed }) } else { Ok(()) }
     }
 
-    /// Learners that are not to become anything.
-    async fn forget(&self, peers: &BTreeSet<PeerId>) -> Result<(), ChangeError> {
+    /// Removes those that are still in the membership, all of them learners by now.
+    async fn remove_nodes(&self, peers: &BTreeSet<PeerId>) -> Result<(), ChangeError> {
         let left: BTreeSet<_> = self.members().into_keys().filter(|peer| peers.contains(peer)).collect();
         if !left.is_empty() {
             self.step(self.raft.change_membership(ChangeMembers::RemoveNodes(left), false)).await?;
@@ -163,7 +164,7 @@ impl Members {
     }
 
     async fn caught_up(&self, peer: PeerId, name: &str) -> Result<(), ChangeError> {
-        // What there was when it came. What comes while it catches up is as much for the others.
+        // Entries up to now. Later ones arrive as they do at every other peer.
         let target = self.raft.metrics().borrow().last_log_index;
         let has_all = |metrics: &openraft::RaftMetrics<PeerId, Member>| match &metrics.replication {
             Some(replication) => replication.get(&peer).is_some_and(|at| at.map(|id| id.index) >= target),
@@ -195,11 +196,11 @@ impl Members {
         }
     }
 
-    /// A living peer answers several times in this time.
+    /// Whether the peer was heard from within two leases: a running peer answers several times in that.
     fn is_alive(&self, peer: PeerId) -> bool {
         let lease = self.settings.timing.lease();
         let recent = |at| self.calls.now().since(at) < lease.plus(lease);
-        peer == self.core.introducer.peer() || self.core.contacts.get(peer).is_some_and(|contact| recent(contact.at))
+        peer == self.local.introducer.peer() || self.local.contacts.get(peer).is_some_and(|contact| recent(contact.at))
     }
 
     fn members(&self) -> BTreeMap<PeerId, Member> {

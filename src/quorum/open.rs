@@ -1,4 +1,4 @@
-//! From settings to everything that consensus needs, or why not. Blocks.
+//! Opens a peer's data directory: checks the settings, reads the log, the vote and the snapshot. Blocks.
 
 use std::{net::SocketAddr, sync::Arc};
 
@@ -32,7 +32,7 @@ pub(crate) struct Opened {
     pub(crate) failing: Failing,
 }
 
-/// Whether the settings go together.
+/// Whether the settings agree with each other.
 pub(crate) fn check(settings: &Settings) -> Result<(), StartError> {
     let wrong = |what: String| Err(StartError::Settings(what));
     if settings.name.is_empty() || settings.name.len() > 200 {
@@ -78,7 +78,7 @@ pub(crate) fn open(settings: &Settings) -> Result<Opened, StartError> {
         what: format!("the {what} is missing, though there is a log or a snapshot"),
     };
     let used = vote.is_some() || log.last().is_some() || machine.applied().is_some();
-    // Whoever begins a cluster writes its first entry before its first vote.
+    // The peer that begins a cluster writes its first entry before its first vote.
     if vote.is_none() && (log.last().is_some_and(|last| last.index > 0) || machine.applied().is_some()) {
         return Err(missing("vote").into());
     }
@@ -92,7 +92,7 @@ pub(crate) fn open(settings: &Settings) -> Result<Opened, StartError> {
         }
         Some(identity) if used => identity,
         None if used => return Err(missing("identity").into()),
-        // An identity is worth something together with what was done under it only.
+        // An identity without a log, a vote or a snapshot made under it is worth nothing: a new one is drawn.
         _ => {
             let identity = Identity { name: settings.name.clone(), peer: random() as u64 | 1, cluster: None };
             directory.replace("identity", Kind::Identity, &identity)?;

@@ -1,15 +1,15 @@
-//! How peers talk: gRPC on a port of their own, and who may take part.
+//! The peer protocol: gRPC on a port of its own, and the checks of who may take part.
 
 mod call;
 mod contacts;
 mod introduction;
 mod network;
 mod service;
-mod silence;
+mod vote_lease;
 
 pub(crate) use call::{Call, Calls};
 pub(crate) use contacts::Contacts;
 pub(crate) use introduction::Introducer;
-pub(crate) use network::Network;
-pub(crate) use service::{Core, PeersService, stand};
-pub(crate) use silence::{hears_a_master, hears_nobody, promised_until};
+pub(crate) use network::PeerNetwork;
+pub(crate) use service::{LocalPeer, PeersService, start_election};
+pub(crate) use vote_lease::{follows_live_master, is_free_to_vote, vote_leased_until};

@@ -1,6 +1,6 @@
-//! Callers are gathered here, so that many of them cost one entry, one write to each disk and one message to each peer.
+//! Group commit: concurrent proposals share one entry, one write to each disk and one message to each peer.
 //!
-//! While some are under way the next ones gather: nobody waits for a timer, and the busier it is the more go together.
+//! While entries are under way the next proposals queue up. There is no timer: batches grow with the load.
 
 use std::{sync::Arc, time::Instant};
 
@@ -19,7 +19,7 @@ use crate::{
 const UNDER_WAY: usize = 4;
 /// No entry is larger than the largest proposal.
 const LARGEST: u64 = 4 << 20;
-/// Callers beyond this wait in `propose`.
+/// Proposals that may queue; callers beyond this wait in `propose`.
 const WAITING: usize = 4096;
 
 pub(crate) struct Proposal {
@@ -56,7 +56,7 @@ pub(crate) async fn propose(queue: &Proposals, reign: &Reign, facts: &[Fact]) ->
     }
 }
 
-/// Gathers and hands on, in order, as long as there are callers.
+/// Batches proposals and writes them, in order, until the last sender is dropped.
 pub(crate) async fn run(raft: Raft, mut queue: mpsc::Receiver<Proposal>) {
     let under_way = Arc::new(Semaphore::new(UNDER_WAY));
     let mut next = None;
@@ -68,20 +68,20 @@ pub(crate) async fn run(raft: Raft, mut queue: mpsc::Receiver<Proposal>) {
                 None => return,
             },
         };
-        // More gather meanwhile.
+        // More proposals queue up meanwhile.
         let Ok(place) = Arc::clone(&under_way).acquire_owned().await else { return };
         let (batch, left) = gather(first, &mut queue);
         next = left;
-        // Nobody may have stored anything of a reign that is over.
+        // A proposal of a reign that is over must not be stored.
         let (over, batch): (Vec<_>, Vec<_>) = batch.into_iter().partition(|proposal| proposal.reign.is_over());
         for proposal in over {
             let _ = proposal.result.send(Err(ProposeError::Deposed));
         }
-        let Some(reign) = batch.first().map(|proposal| proposal.reign.term()) else { continue };
+        let Some(reign) = batch.first().map(|proposal| proposal.reign.number()) else { continue };
         let (proposals, callers): (Vec<_>, Vec<_>) =
             batch.into_iter().map(|proposal| (proposal.facts, proposal.result)).unzip();
         let began = Instant::now();
-        // It is in line when this returns: batches are stored in the order of their callers.
+        // The entry has its place in the log when this returns: batches are stored in order.
         let written = raft.client_write_ff(Command::Propose { reign, proposals: Arc::new(proposals) }).await;
         tokio::spawn(async move {
             let outcome = match written {
@@ -95,13 +95,13 @@ pub(crate) async fn run(raft: Raft, mut queue: mpsc::Receiver<Proposal>) {
     }
 }
 
-/// As many of the same reign as are waiting and fit into an entry, and the first that does not belong to them.
+/// The queued proposals of the same reign that fit into an entry, and the first that does not belong to them.
 fn gather(first: Proposal, queue: &mut mpsc::Receiver<Proposal>) -> (Vec<Proposal>, Option<Proposal>) {
-    let (term, mut bytes) = (first.reign.term(), first.bytes);
+    let (reign, mut bytes) = (first.reign.number(), first.bytes);
     let mut batch = vec![first];
     while let Ok(proposal) = queue.try_recv() {
         bytes += proposal.bytes;
-        if proposal.reign.term() != term || bytes > LARGEST {
+        if proposal.reign.number() != reign || bytes > LARGEST {
             return (batch, Some(proposal));
         }
         batch.push(proposal);
@@ -109,8 +109,8 @@ fn gather(first: Proposal, queue: &mut mpsc::Receiver<Proposal>) -> (Vec<Proposa
     (batch, None)
 }
 
-/// Without an outcome nobody can tell: openraft does not say whether an entry was refused or taken back later, and
-/// one that was taken back here may still be stored elsewhere.
+/// Without an outcome it is unknown whether the proposals are stored: openraft does not say whether an entry was
+/// refused or truncated later, and one that was truncated here may still be stored elsewhere.
 fn answer(callers: Vec<oneshot::Sender<Result<(), ProposeError>>>, outcome: Option<Outcome>) {
     let Some(Outcome::Proposed(results)) = outcome else {
         metrics::proposed("uncertain", callers.len());
@@ -129,8 +129,10 @@ impl From<StoredRefusal> for ProposeError {
     fn from(refusal: StoredRefusal) -> ProposeError {
         match refusal {
             StoredRefusal::Deposed => ProposeError::Deposed,
-            StoredRefusal::OlderTerm { resource, newest, got } => ProposeError::OlderTerm { resource, newest, got },
-            StoredRefusal::Gap { resource, term, expected, got } => ProposeError::Gap { resource, term, expected, got },
+            StoredRefusal::OlderEpoch { resource, newest, got } => ProposeError::OlderEpoch { resource, newest, got },
+            StoredRefusal::Gap { resource, epoch, expected, got } => {
+                ProposeError::Gap { resource, epoch, expected, got }
+            }
         }
     }
 }

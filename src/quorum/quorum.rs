@@ -1,4 +1,4 @@
-//! The handle.
+//! The handle to a running peer.
 
 use std::{net::SocketAddr, sync::Arc, thread};
 
@@ -18,9 +18,9 @@ use crate::{
 
 /// A peer that takes part in a quorum. When the last clone is dropped it stops as if it had been killed.
 #[derive(Clone)]
-pub struct Quorum(Arc<Inner>);
+pub struct Quorum(Arc<QuorumState>);
 
-struct Inner {
+struct QuorumState {
     settings: Arc<Settings>,
     running: Running,
 }
@@ -39,41 +39,41 @@ pub async fn start(settings: Settings) -> Result<Quorum, StartError> {
         .map_err(StartError::Threads)?;
     let running =
         result.await.unwrap_or_else(|_| Err(StartError::Failed(Failure("its thread has panicked".into()))))?;
-    Ok(Quorum(Arc::new(Inner { settings, running })))
+    Ok(Quorum(Arc::new(QuorumState { settings, running })))
 }
 
 impl Quorum {
-    /// Who decides, and every change of that.
+    /// Which peer decides, and every change of that.
     pub fn mastership(&self) -> watch::Receiver<Mastership> {
         self.0.running.mastership.clone()
     }
 
     /// Adds facts, all of them or none. `Ok`: a majority of the peers has them on disk, and they are applied here.
-    /// Many at once cost little more than one; those of one caller that does not wait in between are applied in the
-    /// order in which they were first polled.
+    /// Many concurrent proposals cost little more than one. Proposals of a caller that does not wait in between are
+    /// applied in the order in which they were first polled.
     pub async fn propose(&self, reign: &Reign, facts: Vec<Fact>) -> Result<(), ProposeError> {
         proposals::propose(&self.0.running.proposals, reign, &facts).await
     }
 
-    /// Looks at the facts as they are applied here. Nothing is applied meanwhile: be brief.
+    /// Reads the facts that are applied here. Nothing is applied meanwhile: be brief.
     pub fn read<R>(&self, f: impl FnOnce(&Facts) -> R) -> R {
         f(&self.0.running.facts.read())
     }
 
     /// The peers, as this one sees them; none before it knows of any.
     pub fn peers(&self) -> Vec<PeerReport> {
-        let core = &self.0.running.core;
-        core.raft.get().map_or_else(Vec::new, |raft| report::peers(raft, core, &self.0.settings))
+        let local = &self.0.running.local;
+        local.raft.get().map_or_else(Vec::new, |raft| report::peers(raft, local, &self.0.settings))
     }
 
-    /// Makes a peer that runs at `address` with an empty directory part of the quorum: it gets everything, then a
-    /// vote. Only on the master.
+    /// Adds the peer that runs at `address` with an empty directory: it gets everything, then a vote. Only on the
+    /// master.
     pub async fn add(&self, name: &str, address: &str) -> Result<(), ChangeError> {
         let (name, address) = (name.to_owned(), address.to_owned());
         self.change(|done| Order::Add { name, address, done }).await
     }
 
-    /// A peer is no part of the quorum any more. Only on the master.
+    /// Removes a peer for good. Only on the master.
     pub async fn remove(&self, name: &str) -> Result<(), ChangeError> {
         let name = name.to_owned();
         self.change(|done| Order::Remove { name, done }).await
@@ -95,10 +95,10 @@ impl Quorum {
 
     /// The cluster it belongs to, in hexadecimal; none before it belongs to one.
     pub fn cluster(&self) -> Option<String> {
-        self.0.running.core.introducer.cluster().map(|cluster| format!("{cluster:032x}"))
+        self.0.running.local.introducer.cluster().map(|cluster| format!("{cluster:032x}"))
     }
 
-    /// Where the facts come from. What was empty may become joined.
+    /// Where the facts come from. [`Origin::Empty`] may become [`Origin::Joined`].
     pub fn origin(&self) -> Origin {
         self.0.running.origin.get()
     }
@@ -108,30 +108,30 @@ impl Quorum {
         self.0.running.listening
     }
 
-    /// Why this peer takes no part, if it does not: for operators.
+    /// Why this peer takes no part, if it does not.
     pub fn absence(&self) -> Option<Absence> {
         let failed = self.0.running.failing.get().map(Absence::Failed);
-        failed.or_else(|| self.0.running.core.hearsay.absence())
+        failed.or_else(|| self.0.running.local.hearsay.absence())
     }
 
-    /// Whether this peer is master, or has heard from the master itself lately. Otherwise what it says about the master
-    /// is what others have said, and it may not count yet.
+    /// Whether this peer is master, or has heard from the master directly of late. Otherwise it only repeats what other
+    /// peers say about the master, and may not count for a majority yet.
     pub fn has_heard_itself(&self) -> bool {
-        self.0.running.core.hearsay.has_heard_itself()
+        self.0.running.local.hearsay.has_heard_itself()
     }
 
-    /// Why consensus has ended on this peer, if it has: its disk failed, mostly. It has given up its mastership,
-    /// votes no more, and will not come back without a restart.
+    /// Why consensus has ended on this peer, if it has: mostly because its disk failed. It has given up its mastership,
+    /// votes no more, and does not come back without a restart.
     pub fn failure(&self) -> watch::Receiver<Option<Failure>> {
         self.0.running.failing.watch()
     }
 
-    /// Stops cleanly. A master hands its mastership on, so that there is another within one lease at most. Nothing is
-    /// under way when it returns.
+    /// Stops cleanly. A master hands its mastership over, so that there is another within one lease at most. Nothing is
+    /// under way when this returns.
     pub async fn shutdown(&self) {
         let (done, gone) = oneshot::channel();
         let _ = self.0.running.orders.send(Order::Leave { done });
-        // Dropped when it is done, or if it was done before.
+        // The sender is dropped when the peer has left, or if it had left before.
         let _ = gone.await;
     }
 }

@@ -24,7 +24,7 @@ pub(crate) type LogId = openraft::LogId<PeerId>;
 pub(crate) type Vote = openraft::Vote<PeerId>;
 pub(crate) type Raft = openraft::Raft<Types>;
 pub(crate) type SnapshotMeta = openraft::SnapshotMeta<PeerId, Member>;
-/// What consensus knows, as those see it who may look.
+/// openraft's internal state, as `with_raft_state` shows it.
 pub(crate) type State = openraft::RaftState<PeerId, Member, tokio::time::Instant>;
 pub(crate) type StorageError = openraft::StorageError<PeerId>;
 pub(crate) type Membership = openraft::Membership<PeerId, Member>;
@@ -34,29 +34,29 @@ pub(crate) type StoredMembership = openraft::StoredMembership<PeerId, Member>;
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Member {
     pub(crate) name: String,
-    /// Where its peer listener is, unless the settings of whoever looks say otherwise.
+    /// Where its peer listener is, unless the settings of the reading peer say otherwise.
     pub(crate) address: String,
     /// Where clients reached it when it was added.
     pub(crate) advertise: String,
 }
 
-/// What goes into the log.
+/// A log entry's payload.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub(crate) enum Command {
     /// A new reign begins: facts of earlier ones that come after this are ignored.
-    Accede,
+    BeginReign,
     /// What several callers proposed, each list all or nothing. One entry, so that one write to disk serves all of
     /// them: openraft waits for each entry of its own.
     Propose { reign: u64, proposals: Arc<Vec<Vec<StoredFact>>> },
 }
 
-/// What came of it.
+/// The result of applying a [`Command`].
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(crate) enum Outcome {
-    /// Nothing that anybody asks about.
+    /// Nothing that a caller waits for.
     None,
     /// The number of the reign that began.
-    Acceded(u64),
+    ReignBegan(u64),
     /// For each proposal.
     Proposed(Vec<Result<(), StoredRefusal>>),
 }

@@ -1,4 +1,4 @@
-//! What a master holds: a reign, which ends by itself unless a quorum goes on confirming it.
+//! A master's lease on mastership: a reign. It ends by itself unless a quorum goes on confirming it.
 
 use std::{
     fmt,
@@ -11,17 +11,17 @@ use std::{
 use leaseway_core::Millis;
 use tokio::sync::watch;
 
-/// Who decides.
+/// Which peer decides.
 #[derive(Debug, Clone)]
 pub enum Mastership {
     /// This peer, as long as the reign [holds](Reign::holds).
     Master(Reign),
-    /// Another one, if there is one.
+    /// Not this peer.
     Follower {
-        /// Who.
+        /// The master, if this peer knows of one.
         of: Option<PeerAddress>,
     },
-    /// Not known, or nobody yet.
+    /// Not known, or no peer is master yet.
     Unknown,
 }
 
@@ -34,12 +34,12 @@ pub struct PeerAddress {
     pub advertise: String,
 }
 
-/// The right to decide, for a while. When it is over it is over for ever, and a new one has a higher term.
+/// The right to decide, for a limited time. A reign that is over is over for ever; the next one has a higher number.
 #[derive(Clone)]
-pub struct Reign(Arc<Inner>);
+pub struct Reign(Arc<ReignState>);
 
-struct Inner {
-    term: u64,
+struct ReignState {
+    number: u64,
     since: Millis,
     /// It holds before this. Zero: it is over.
     until: AtomicU64,
@@ -47,13 +47,13 @@ struct Inner {
 }
 
 impl Reign {
-    pub(crate) fn new(term: u64, since: Millis, until: Millis) -> Reign {
-        Reign(Arc::new(Inner { term, since, until: AtomicU64::new(until.0), over: watch::Sender::new(false) }))
+    pub(crate) fn new(number: u64, since: Millis, until: Millis) -> Reign {
+        Reign(Arc::new(ReignState { number, since, until: AtomicU64::new(until.0), over: watch::Sender::new(false) }))
     }
 
-    /// Counts the reigns of the cluster: no two have the same, and later ones have higher ones.
-    pub fn term(&self) -> u64 {
-        self.0.term
+    /// Counts the reigns of the cluster: no two have the same number, and later reigns have higher ones.
+    pub fn number(&self) -> u64 {
+        self.0.number
     }
 
     /// When it began, on this peer's clock.
@@ -62,14 +62,14 @@ impl Reign {
     }
 
     /// Whether this peer may decide at `now`, on the clock that it was started with. Two peers never may at the same
-    /// moment. Whoever sees it lapse ends it.
+    /// moment. The first call that sees the reign lapsed ends it.
     pub fn holds(&self, now: Millis) -> bool {
         let until = self.0.until.load(Ordering::Acquire);
         if now.0 < until {
             return true;
         }
-        // Unless it was confirmed for longer in between. Then it has not lapsed, only `now` is late; the answer may
-        // be no all the same.
+        // The exchange fails if the reign was extended in between. Then it has not lapsed and only `now` is late;
+        // answering no is safe all the same.
         if until != 0 && self.0.until.compare_exchange(until, 0, Ordering::AcqRel, Ordering::Relaxed).is_ok() {
             self.0.over.send_replace(true);
         }
@@ -81,7 +81,7 @@ impl Reign {
         self.0.until.load(Ordering::Acquire) == 0
     }
 
-    /// It was confirmed to hold until then. Too late if it has lapsed meanwhile.
+    /// Extends a reign that a quorum has confirmed until then. False if it has lapsed meanwhile.
     pub(crate) fn extend(&self, now: Millis, until: Millis) -> bool {
         if !self.holds(now) {
             return false;
@@ -106,6 +106,6 @@ impl Reign {
 impl fmt::Debug for Reign {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let until = self.0.until.load(Ordering::Acquire);
-        f.debug_struct("Reign").field("term", &self.0.term).field("until", &until).finish_non_exhaustive()
+        f.debug_struct("Reign").field("number", &self.0.number).field("until", &until).finish_non_exhaustive()
     }
 }

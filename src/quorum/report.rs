@@ -1,9 +1,9 @@
-//! What a peer says about the others, for people.
+//! What a peer knows about all peers, for operators.
 
 use leaseway_core::Millis;
 
 use crate::{
-    peers::Core,
+    peers::LocalPeer,
     raft::{PeerId, Raft},
     settings::Settings,
 };
@@ -15,7 +15,7 @@ pub enum Role {
     Master,
     /// It has a vote.
     Follower,
-    /// It is given everything, and has no vote (yet).
+    /// It receives the log, and has no vote (yet).
     Learner,
 }
 
@@ -28,26 +28,26 @@ pub struct PeerReport {
     pub address: String,
     /// Where clients reach it.
     pub advertise: String,
-    /// What it does.
+    /// Its role.
     pub role: Role,
-    /// The election that this peer knows of. (Reigns are counted apart.)
+    /// The newest Raft term that this peer knows of. (Reigns are counted separately.)
     pub term: u64,
-    /// The last entry that it certainly has: of this peer itself, and of all if it leads.
+    /// The last entry that it certainly has: known of the reporting peer itself, and of all if that one leads.
     pub position: Option<u64>,
     /// How many entries it lacks, if that is known here.
     pub lag: Option<u64>,
-    /// How long ago it was heard of. Nothing for this peer itself, and for one never heard of.
+    /// How long ago it was heard from. `None` for the reporting peer itself, and for one never heard from.
     pub last_contact: Option<Millis>,
 }
 
-pub(crate) fn peers(raft: &Raft, core: &Core, settings: &Settings) -> Vec<PeerReport> {
+pub(crate) fn peers(raft: &Raft, local: &LocalPeer, settings: &Settings) -> Vec<PeerReport> {
     let metrics = raft.metrics().borrow().clone();
     let membership = &metrics.membership_config;
     let voters: Vec<PeerId> = membership.voter_ids().collect();
-    let now = (core.clock)();
+    let now = (local.clock)();
     let report = |(peer, member): (&PeerId, &crate::raft::Member)| {
         let mine = *peer == metrics.id;
-        let contact = core.contacts.get(*peer);
+        let contact = local.contacts.get(*peer);
         let replicated = metrics.replication.as_ref().and_then(|all| all.get(peer).copied().flatten());
         let position = if mine { metrics.last_log_index } else { replicated.map(|log_id| log_id.index) };
         let advertise = match &contact {

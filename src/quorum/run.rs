@@ -1,4 +1,4 @@
-//! The thread that consensus lives on, and what runs there.
+//! The thread that consensus runs on, and its tasks.
 
 use std::{
     collections::BTreeMap,
@@ -24,11 +24,11 @@ use crate::{
     inquiry::Inquiry,
     keeper::Keeper,
     leave,
-    machine::Shared,
+    machine::SharedFacts,
     members::Members,
     metrics,
     open::{self, Opened},
-    peers::{Calls, Contacts, Core, Introducer, Network, PeersService},
+    peers::{Calls, Contacts, Introducer, LocalPeer, PeerNetwork, PeersService},
     proposals::{self, Proposals},
     raft::{Member, Raft},
     reign::Mastership,
@@ -36,16 +36,16 @@ use crate::{
     store::{LogStore, disk::Failing},
 };
 
-/// Those who ask to be taken in beyond so many ask again.
+/// Requests to join beyond so many are dropped; peers repeat them.
 const JOINS: usize = 8;
 /// The log is cut off by a snapshot when it has so many entries …
 const ENTRIES: u64 = 20_000;
 /// … or so many bytes.
 const BYTES: u64 = 8 << 20;
-/// How often it is looked at.
-const LOOK: Duration = Duration::from_millis(200);
+/// How often its length is checked.
+const CHECK_EVERY: Duration = Duration::from_millis(200);
 
-/// What a [`Quorum`](crate::Quorum) asks its thread for.
+/// A command from a [`Quorum`](crate::Quorum) handle to its thread.
 pub(crate) enum Order {
     Add { name: String, address: String, done: oneshot::Sender<Result<(), ChangeError>> },
     Remove { name: String, done: oneshot::Sender<Result<(), ChangeError>> },
@@ -58,16 +58,16 @@ pub(crate) enum Order {
 pub enum Origin {
     /// The first start of all: nothing was ever promised.
     Bootstrapped,
-    /// Its own directory, and what the others say beyond that.
+    /// Its own directory, and what the other peers have beyond that.
     Resumed,
-    /// An empty directory, and nobody said that this is the first start: facts may have been lost. With peers it
-    /// waits to be taken in.
+    /// An empty directory, and no word that this is the first start: facts may have been lost. With peers it waits
+    /// until they let it in.
     Empty,
     /// It had an empty directory, and the other peers gave it everything.
     Joined,
 }
 
-/// The origin may still turn out to be another one.
+/// The origin, which changes when a peer joins.
 #[derive(Debug)]
 pub(crate) struct OriginCell(AtomicU8);
 
@@ -85,35 +85,34 @@ impl OriginCell {
 
 /// What is shared between a [`Quorum`](crate::Quorum) and its thread.
 pub(crate) struct Running {
-    pub(crate) core: Arc<Core>,
-    pub(crate) facts: Shared,
+    pub(crate) local: Arc<LocalPeer>,
+    pub(crate) facts: SharedFacts,
     pub(crate) mastership: watch::Receiver<Mastership>,
     pub(crate) proposals: Proposals,
     pub(crate) orders: mpsc::UnboundedSender<Order>,
     pub(crate) origin: Arc<OriginCell>,
     pub(crate) failing: Failing,
-    /// Where the listener really is: a port of zero is any.
+    /// The bound address of the listener, with the real port.
     pub(crate) listening: Option<SocketAddr>,
 }
 
-/// The whole life of a peer. Ends when it has left, or when nobody holds the other end of `orders` any more: then at
-/// once, as if killed.
+/// Runs a peer. Ends when it has left, or when the last sender of `orders` is dropped: then at once, as if killed.
 pub(crate) async fn run(settings: Arc<Settings>, started: oneshot::Sender<Result<Running, StartError>>) {
     let (orders, inbox) = mpsc::unbounded_channel();
     match Peer::start(settings, orders).await {
         Ok((peer, running)) => {
             if started.send(Ok(running)).is_ok() {
-                peer.live(inbox).await;
+                peer.run(inbox).await;
             }
         }
         Err(error) => drop(started.send(Err(error))),
     }
 }
 
-/// Everything on the thread.
+/// A peer that was opened and listens, before consensus starts.
 struct Peer {
     settings: Arc<Settings>,
-    core: Arc<Core>,
+    local: Arc<LocalPeer>,
     calls: Arc<Calls>,
     opened: Opened,
     origin: Arc<OriginCell>,
@@ -127,14 +126,14 @@ impl Peer {
         settings: Arc<Settings>,
         orders: mpsc::UnboundedSender<Order>,
     ) -> Result<(Peer, Running), StartError> {
-        // Nothing else lives on this thread yet: it may block.
+        // Nothing else runs on this thread yet, so it may block.
         let opened = open::open(&settings)?;
         let introducer = Introducer::new(Arc::clone(&settings), Arc::clone(&opened.directory), &opened.identity);
         let introducer = Arc::new(introducer);
         let contacts = Arc::new(Contacts::default());
         let (joins, asked) = mpsc::channel(JOINS);
         let (mastership, watched) = watch::channel(Mastership::Unknown);
-        let core = Arc::new(Core {
+        let local = Arc::new(LocalPeer {
             raft: OnceLock::new(),
             introducer: Arc::clone(&introducer),
             contacts: Arc::clone(&contacts),
@@ -153,7 +152,7 @@ impl Peer {
             let failed = |source| StartError::Listen { address, source };
             let listener = TcpListener::bind(address).await.map_err(failed)?;
             listening = Some(listener.local_addr().map_err(failed)?);
-            serve(listener, Arc::clone(&core));
+            serve(listener, Arc::clone(&local));
         }
         let origin = match (opened.used, settings.bootstrap) {
             (true, _) => Origin::Resumed,
@@ -163,7 +162,7 @@ impl Peer {
         let (proposals, queue) = proposals::queue();
         let origin = Arc::new(OriginCell(AtomicU8::new(origin as u8)));
         let running = Running {
-            core: Arc::clone(&core),
+            local: Arc::clone(&local),
             facts: opened.machine.facts(),
             mastership: watched,
             proposals,
@@ -172,14 +171,14 @@ impl Peer {
             failing: opened.failing.clone(),
             listening,
         };
-        Ok((Peer { settings, core, calls, opened, origin, mastership, queue, joins: asked }, running))
+        Ok((Peer { settings, local, calls, opened, origin, mastership, queue, joins: asked }, running))
     }
 
-    async fn live(self, mut inbox: mpsc::UnboundedReceiver<Order>) {
+    async fn run(self, mut inbox: mpsc::UnboundedReceiver<Order>) {
         let settings = Arc::clone(&self.settings);
         let members = Arc::new(OnceLock::new());
         let (leaving, left) = watch::channel(false);
-        tokio::spawn(self.take_part(Arc::clone(&members), left));
+        tokio::spawn(self.start_consensus(Arc::clone(&members), left));
         while let Some(order) = inbox.recv().await {
             let members: Option<Arc<Members>> = members.get().cloned();
             match (order, members) {
@@ -207,14 +206,14 @@ impl Peer {
         }
     }
 
-    /// Begins consensus, and everything that lives from it.
-    async fn take_part(self, members: Arc<OnceLock<Arc<Members>>>, mut left: watch::Receiver<bool>) {
-        let Peer { settings, core, calls, opened, origin, mastership, queue, joins } = self;
+    /// Starts consensus and all tasks that depend on it.
+    async fn start_consensus(self, members: Arc<OnceLock<Arc<Members>>>, mut left: watch::Receiver<bool>) {
+        let Peer { settings, local, calls, opened, origin, mastership, queue, joins } = self;
         let Opened { used, members: known, log, machine, failing, .. } = opened;
         let facts = machine.facts();
         if !settings.is_lone() {
-            let (core, calls, settings) = (Arc::clone(&core), Arc::clone(&calls), Arc::clone(&settings));
-            let inquiry = Inquiry { core, calls, settings, mastership: mastership.clone(), members: known };
+            let (local, calls, settings) = (Arc::clone(&local), Arc::clone(&calls), Arc::clone(&settings));
+            let inquiry = Inquiry { local, calls, settings, mastership: mastership.clone(), members: known };
             let mut left = left.clone();
             tokio::spawn(async move {
                 tokio::select! {
@@ -225,32 +224,32 @@ impl Peer {
             });
         }
         if used && !settings.is_lone() {
-            // In its former life it may have promised to stand by somebody, and does not know any more. A lone peer
-            // has nobody to promise anything to, and the lock of its directory says that it has no other life.
+            // An earlier process may have leased this peer's vote, and that is not stored. A lone peer has no other
+            // peer to lease it to, and the lock of its directory excludes another process.
             tokio::time::sleep(settings.timing.certainly_over()).await;
         }
-        let network = Network { calls: Arc::clone(&calls), settings: Arc::clone(&settings) };
+        let network = PeerNetwork { calls: Arc::clone(&calls), settings: Arc::clone(&settings) };
         let config = Arc::new(config(&settings));
-        let raft = match Raft::new(core.introducer.peer(), config, network, log.clone(), machine).await {
+        let raft = match Raft::new(local.introducer.peer(), config, network, log.clone(), machine).await {
             Ok(raft) => raft,
             Err(error) => return failing.fail(&error),
         };
-        let _ = core.raft.set(raft.clone());
+        let _ = local.raft.set(raft.clone());
         let changes = Arc::new(Members {
             raft: raft.clone(),
-            core: Arc::clone(&core),
+            local: Arc::clone(&local),
             calls: Arc::clone(&calls),
             settings: Arc::clone(&settings),
             mastership: mastership.subscribe(),
             changing: Mutex::default(),
         });
         let _ = members.set(Arc::clone(&changes));
-        tokio::spawn(changes.look_after(joins));
+        tokio::spawn(changes.run(joins));
         tokio::spawn(proposals::run(raft.clone(), queue));
-        tokio::spawn(cut(raft.clone(), log));
+        tokio::spawn(compact_log(raft.clone(), log));
         let keeper = Keeper {
             raft: raft.clone(),
-            core: Arc::clone(&core),
+            local: Arc::clone(&local),
             facts,
             settings: Arc::clone(&settings),
             mastership,
@@ -258,7 +257,7 @@ impl Peer {
         };
         let candidacy = Candidacy {
             raft: raft.clone(),
-            core: Arc::clone(&core),
+            local: Arc::clone(&local),
             calls: Arc::clone(&calls),
             settings: Arc::clone(&settings),
         };
@@ -270,44 +269,44 @@ impl Peer {
             }
         });
         if !used {
-            form(raft, core, calls, settings, &origin, &failing).await;
+            form(raft, local, calls, settings, &origin, &failing).await;
         }
     }
 }
 
-/// The place of a peer whose directory was empty.
+/// Begins or joins a cluster, for a peer whose directory was empty.
 async fn form(
     raft: Raft,
-    core: Arc<Core>,
+    local: Arc<LocalPeer>,
     calls: Arc<Calls>,
     settings: Arc<Settings>,
     origin: &OriginCell,
     failing: &Failing,
 ) {
-    if settings.is_alone() {
+    if settings.names_no_other_peer() {
         let address = settings.address_of(&settings.name).unwrap_or_default().to_owned();
         let me = Member { name: settings.name.clone(), address, advertise: settings.advertise.clone() };
-        let members = BTreeMap::from([(core.introducer.peer(), me)]);
-        if let Err(error) = formation::begin(&core, &raft, members).await {
+        let members = BTreeMap::from([(local.introducer.peer(), me)]);
+        if let Err(error) = formation::begin(&local, &raft, members).await {
             failing.fail(&error);
         }
         return;
     }
     if settings.bootstrap {
-        core.introducer.bootstrap(settings.peers.iter().map(|(name, _)| name.clone()).collect());
+        local.introducer.announce_bootstrap(settings.peers.iter().map(|(name, _)| name.clone()).collect());
     }
-    match (Formation { raft, core, calls, settings }).run().await {
+    match (Formation { raft, local, calls, settings }).run().await {
         Ok(Formed::Begun) => {}
         Ok(Formed::Joined) => origin.set(Origin::Joined),
         Err(error) => failing.fail(&error),
     }
 }
 
-fn serve(listener: TcpListener, core: Arc<Core>) {
+fn serve(listener: TcpListener, local: Arc<LocalPeer>) {
     let server = tonic::transport::Server::builder()
         .tcp_nodelay(true)
         .http2_keepalive_interval(Some(Duration::from_secs(10)))
-        .add_service(PeersService::serve(core))
+        .add_service(PeersService::serve(local))
         .serve_with_incoming(TcpListenerStream::new(listener));
     tokio::spawn(async move {
         if let Err(error) = server.await {
@@ -326,37 +325,37 @@ fn config(settings: &Settings) -> Config {
         install_snapshot_timeout: 10_000,
         snapshot_max_chunk_size: 1 << 20,
         max_payload_entries: 512,
-        // `candidacy.rs` says when.
+        // `candidacy.rs` starts elections.
         enable_elect: false,
-        // Both are decided by bytes, too: see `cut`.
+        // Both depend on bytes, too: see `compact_log`.
         snapshot_policy: SnapshotPolicy::Never,
         max_in_snapshot_log_to_keep: u64::MAX,
         ..Config::default()
     }
 }
 
-/// Keeps the log short: a snapshot when it has become long, and away with what a snapshot has.
-async fn cut(raft: Raft, log: LogStore) {
+/// Keeps the log short: takes a snapshot when it has become long, and purges what a snapshot covers.
+async fn compact_log(raft: Raft, log: LogStore) {
     let mut asked = None;
     loop {
-        tokio::time::sleep(LOOK).await;
+        tokio::time::sleep(CHECK_EVERY).await;
         let (applied, snapshot) = {
             let metrics = raft.data_metrics();
             let metrics = metrics.borrow();
             (metrics.last_applied.map(|id| id.index), metrics.snapshot.map(|id| id.index))
         };
-        let (entries, bytes, spare) = {
+        let (entries, bytes, purgeable) = {
             let log = log.log();
-            (log.len(), log.bytes(), snapshot.and_then(|snapshot| log.spare(snapshot)))
+            (log.len(), log.bytes(), snapshot.and_then(|snapshot| log.purgeable(snapshot)))
         };
         metrics::log(entries, bytes);
-        if let Some(spare) = spare
-            && raft.trigger().purge_log(spare).await.is_err()
+        if let Some(purgeable) = purgeable
+            && raft.trigger().purge_log(purgeable).await.is_err()
         {
             return;
         }
         let since = applied.unwrap_or(0).saturating_sub(snapshot.unwrap_or(0));
-        // One at a time: openraft would begin another.
+        // One at a time: openraft would begin a second one.
         if asked.is_none_or(|asked| snapshot >= asked) && (since >= ENTRIES || (bytes >= BYTES && applied > snapshot)) {
             asked = Some(applied);
             if raft.trigger().snapshot().await.is_err() {

@@ -1,4 +1,4 @@
-//! What a peer is told when it starts.
+//! The settings that a peer starts with.
 
 use std::{fmt, net::SocketAddr, path::PathBuf, sync::Arc, time::Duration};
 
@@ -7,33 +7,33 @@ use subtle::ConstantTimeEq as _;
 
 use crate::facts::Configuration;
 
-/// Monotonic milliseconds. Everything about mastership and horizons is decided by it.
+/// Monotonic milliseconds. Mastership and horizons are counted on it.
 pub type Clock = Arc<dyn Fn() -> Millis + Send + Sync>;
 
-/// What a peer is told when it starts: [`Settings::new`] for a lone one, then change what is different.
+/// The settings that a peer starts with: [`Settings::new`] for a lone one, then change what is different.
 #[derive(Clone)]
 pub struct Settings {
-    /// This peer's, as it stands in `peers`.
+    /// This peer's name, as in `peers`.
     pub name: String,
     /// The directory that belongs to this peer alone.
     pub data: PathBuf,
     /// Read for every decision about mastership and horizons.
     pub clock: Clock,
-    /// Where the other peers reach this one. Without it this peer is a quorum of one and listens nowhere.
+    /// The address to listen on for other peers. Without it this peer is a quorum of one and listens nowhere.
     pub listen: Option<SocketAddr>,
-    /// Where clients reach it: the others tell them while this one is master.
+    /// Where clients reach this peer: the other peers redirect them there while this one is master.
     pub advertise: String,
     /// All peers, this one included: name, and host and port of the peer listener. Empty for a lone one.
     pub peers: Vec<(String, String)>,
     /// This is the first start of all: nothing was ever promised. Harmless on a directory that has been used.
     pub bootstrap: bool,
-    /// With `bootstrap`: nothing was promised by peers of this node, but by another server in whose place they begin.
-    /// For `listening` its promises may be in force, whatever the configuration says.
+    /// With `bootstrap`: this node has promised nothing, but it takes the place of another server, whose promises may
+    /// be in force for `listening`, also where the configuration says less.
     pub take_over: bool,
     /// What a quorum that has no configuration begins with.
     pub first_configuration: Option<Configuration>,
-    /// How long a quorum that begins without the word that it is the first must listen: facts that it knows nothing of
-    /// may be in force for so long.
+    /// How long a quorum listens that begins without being told that it is the first: so long, facts that it knows
+    /// nothing of may be in force.
     pub listening: Millis,
     /// Known to all peers. Without it they listen on loopback only.
     pub secret: Option<Secret>,
@@ -60,13 +60,13 @@ impl Settings {
         }
     }
 
-    /// Nobody else can be master.
+    /// No other peer can be master.
     pub(crate) fn is_lone(&self) -> bool {
         self.listen.is_none()
     }
 
     /// No other peer is named. If it listens, others may be added.
-    pub(crate) fn is_alone(&self) -> bool {
+    pub(crate) fn names_no_other_peer(&self) -> bool {
         self.peers.iter().all(|(name, _)| *name == self.name)
     }
 
@@ -89,13 +89,13 @@ impl fmt::Debug for Settings {
     }
 }
 
-/// Keeps strangers and other clusters out. It goes over the wire as it is: on networks where others can listen, peers
+/// Keeps foreign processes and other clusters out. It is sent in the clear: on networks that others can read, peers
 /// have to talk through a tunnel.
 #[derive(Clone)]
 pub struct Secret(Arc<[u8]>);
 
 impl Secret {
-    /// From whatever the operator has written.
+    /// From the bytes that the operator has chosen.
     pub fn new(secret: impl AsRef<[u8]>) -> Secret {
         Secret(secret.as_ref().into())
     }
@@ -111,9 +111,9 @@ impl fmt::Debug for Secret {
     }
 }
 
-/// Whether somebody who says `said` knows the secret, in a time that does not tell how nearly.
-pub(crate) fn knows(secret: Option<&Secret>, said: &[u8]) -> bool {
-    secret.map_or(&[][..], Secret::bytes).ct_eq(said).into()
+/// Whether `given` is the secret, in constant time.
+pub(crate) fn knows(secret: Option<&Secret>, given: &[u8]) -> bool {
+    secret.map_or(&[][..], Secret::bytes).ct_eq(given).into()
 }
 
 /// How quickly mastership moves, and how much delay of the network it bears.
@@ -138,9 +138,10 @@ pub enum TimingError {
         /// The shortest election timeout.
         min: u64,
     },
-    /// Peers that stand at the same moment take each other's votes.
+    /// Candidates that start at the same moment split the votes.
     #[error(
-        "the longest election timeout ({max} ms) must be at least a quarter above the shortest ({min} ms), and at most 60 s"
+        "the longest election timeout ({max} ms) must be at least a quarter above the shortest ({min} ms), and at \
+         most 60 s"
     )]
     Range {
         /// The shortest.
@@ -151,14 +152,14 @@ pub enum TimingError {
 }
 
 impl Timing {
-    /// Peers that hear from each other within a few milliseconds. A master dies: a third of a second without one. It
-    /// may be kept from running for two tenths of a second, as happens on machines that are full, and remains master.
+    /// For peers with a few milliseconds between them. When a master dies there is none for about a third of a second.
+    /// A master that is not scheduled for up to two tenths of a second, as happens on loaded machines, remains master.
     pub const ONE_SITE: Timing = Timing { heartbeat: 50, election_min: 150, election_max: 250 };
-    /// Peers whose messages take up to a fifth of a second there and back.
+    /// For peers with a round trip of up to a fifth of a second.
     pub const SEVERAL_SITES: Timing = Timing { heartbeat: 250, election_min: 750, election_max: 1250 };
 
-    /// In milliseconds: heartbeats this often; peers stand by a master that is silent for `election_max`, and by one
-    /// who stands for election for `election_min`.
+    /// In milliseconds: the interval of heartbeats; how long a peer leases its vote to a candidate (`election_min`) and
+    /// to a master (`election_max`), counted from its last message.
     pub fn new(heartbeat: u64, election_min: u64, election_max: u64) -> Result<Timing, TimingError> {
         if heartbeat < 10 {
             Err(TimingError::Heartbeat(heartbeat))
@@ -175,12 +176,12 @@ impl Timing {
         Duration::from_millis(self.heartbeat)
     }
 
-    /// How long being elected may take.
+    /// How long an election may take, and a peer leases its vote to a candidate.
     pub(crate) fn election_min(self) -> Duration {
         Duration::from_millis(self.election_min)
     }
 
-    /// How long a follower stands by its master.
+    /// How long a follower leases its vote to its master.
     pub(crate) fn lease(self) -> Millis {
         Millis(self.election_max)
     }
@@ -191,7 +192,7 @@ impl Timing {
         Millis(self.election_max - self.election_max.div_ceil(500) - 2)
     }
 
-    /// After so long every follower's promise to stand by a master has ended, whatever their clocks.
+    /// After so long every vote lease has ended, on any follower's clock.
     pub(crate) fn certainly_over(self) -> Duration {
         Duration::from_millis(self.election_max + self.election_max.div_ceil(500) + 2)
     }

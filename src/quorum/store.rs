@@ -1,4 +1,4 @@
-//! What a peer keeps on disk: who it is, whom it voted for, the log and a snapshot.
+//! What a peer keeps on disk: its identity, its vote, the log and a snapshot.
 //!
 //! ```text
 //! data/lock          held by the process that uses the directory
@@ -8,10 +8,9 @@
 //! data/log/NNN.log   entries, truncations, purges   frames, appended
 //! ```
 //!
-//! Nothing counts before it is on the disk. What cannot be written ends consensus on this peer
-//! ([`Failure`](disk::Failure)): after a failed write or flush nobody knows what is there, so it is not tried again.
-//! What was torn off by a crash at the end of the log was never acknowledged and is dropped; anything else that is
-//! not as it was written is refused at start.
+//! Nothing counts before it is on disk. A failed write or flush ends consensus on this peer
+//! ([`Failure`](disk::Failure)): what it left on the disk is unknown, so it is not retried. A record that a crash tore
+//! off at the end of the log was never acknowledged and is dropped; any other damage is refused at start.
 
 mod adapter;
 pub(crate) mod directory;
@@ -28,12 +27,12 @@ use std::{io, path::PathBuf};
 /// Why a directory cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum StoreError {
-    /// The operating system says no.
+    /// An I/O error.
     #[error("cannot {action} {}: {source}", path.display())]
     Io {
         /// What was tried.
         action: &'static str,
-        /// With what.
+        /// On which file.
         path: PathBuf,
         /// Why not.
         source: io::Error,
@@ -46,8 +45,8 @@ pub enum StoreError {
     },
     /// Not as it was written. Nothing was changed.
     #[error(
-        "{} is damaged at byte {offset}: {what}. Nothing of this directory can be relied on: if a majority of the other \
-         peers is intact, empty it and start again, and this peer will be given everything anew",
+        "{} is damaged at byte {offset}: {what}. Nothing of this directory can be relied on: if a majority of the \
+         other peers is intact, empty it and start again, and this peer will be given everything anew",
         path.display()
     )]
     Damaged {
@@ -59,7 +58,10 @@ pub enum StoreError {
         what: String,
     },
     /// Written by a version that this one does not know.
-    #[error("{} is of format {found}, this version reads format {known} only: use the version that wrote it", path.display())]
+    #[error(
+        "{} is of format {found}, this version reads format {known} only: use the version that wrote it",
+        path.display()
+    )]
     Format {
         /// The file.
         path: PathBuf,
@@ -69,13 +71,16 @@ pub enum StoreError {
         known: u8,
     },
     /// It belongs to a peer of another name.
-    #[error("{} belongs to the peer {found:?}, not to {expected:?}: start that one, or use another directory", path.display())]
+    #[error(
+        "{} belongs to the peer {found:?}, not to {expected:?}: start that one, or use another directory",
+        path.display()
+    )]
     OtherPeer {
         /// The directory.
         path: PathBuf,
-        /// Whose it is.
+        /// The peer it belongs to.
         found: String,
-        /// Who asks.
+        /// The peer that was to be started.
         expected: String,
     },
 }

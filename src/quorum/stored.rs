@@ -4,8 +4,8 @@
 use std::sync::Arc;
 
 use leaseway_core::{
-    Amount, Assigned, Ceiling, Changes, HolderKind, Load, Millis, NotedBalance, NotedCost, PoolClock, PoolNotes,
-    Record, Term, Token,
+    Amount, Assigned, Ceiling, Changes, Epoch, HolderKind, Load, Millis, NotedBalance, NotedCost, PoolClock, PoolNotes,
+    Record, Token,
 };
 use serde::{Deserialize, Serialize};
 
@@ -19,7 +19,7 @@ use crate::{
 pub(crate) enum StoredFact {
     Configuration(Configuration),
     Promises { resource: Arc<str>, changes: StoredChanges },
-    ForgetPromises { resource: Arc<str>, term: u64 },
+    ForgetPromises { resource: Arc<str>, epoch: u64 },
     Assignment(StoredAssignment),
     Listen { length: u64 },
     Load { resource: Arc<str>, load: Option<StoredPortion> },
@@ -62,7 +62,7 @@ struct StoredCost {
     counted: Option<(Option<u64>, f64)>,
 }
 
-/// What is assigned to whom.
+/// An assignment, or its removal.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub(crate) struct StoredAssignment {
     pub(crate) resource: Arc<str>,
@@ -71,7 +71,7 @@ pub(crate) struct StoredAssignment {
     assigned: Option<StoredPortion>,
 }
 
-/// So much, or such a part of something else.
+/// An amount, or a part of another amount.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub(crate) enum StoredPortion {
     Amount(f64),
@@ -80,7 +80,7 @@ pub(crate) enum StoredPortion {
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub(crate) struct StoredChanges {
-    term: u64,
+    epoch: u64,
     number: u64,
     ceilings: Vec<StoredCeiling>,
     horizon: Option<u64>,
@@ -98,14 +98,14 @@ pub(crate) struct StoredCeiling {
 pub(crate) enum StoredRefusal {
     /// Another reign had begun.
     Deposed,
-    OlderTerm {
+    OlderEpoch {
         resource: Arc<str>,
         newest: u64,
         got: u64,
     },
     Gap {
         resource: Arc<str>,
-        term: u64,
+        epoch: u64,
         expected: u64,
         got: u64,
     },
@@ -133,7 +133,7 @@ pub(crate) struct StoredFacts {
     pub(crate) pools: Vec<(Arc<str>, StoredNotes)>,
 }
 
-/// As it was before pools were remembered.
+/// [`StoredFacts`] as of format 2, before pools were remembered.
 #[derive(Debug, Deserialize)]
 #[cfg_attr(test, derive(Serialize))]
 struct StoredFacts2 {
@@ -147,7 +147,8 @@ struct StoredFacts2 {
 }
 
 impl StoredFacts {
-    /// From a snapshot of this format or the one before, whose bytes are no snapshot of this one: they end too soon.
+    /// From a snapshot of this format or the one before. The two cannot be confused: bytes of the one before end too
+    /// soon.
     pub(crate) fn decode(bytes: &[u8]) -> Result<StoredFacts, DecodeError> {
         codec::decode(bytes).or_else(|error| codec::decode::<StoredFacts2>(bytes).map(Into::into).map_err(|_| error))
     }
@@ -160,18 +161,18 @@ impl From<StoredFacts2> for StoredFacts {
     }
 }
 
-/// Set in a length for which resources listen whatever their templates say. No length comes near it; a version that
-/// does not know it listens for ever, which errs on the safe side.
+/// Set in a length for which resources listen also where their templates say less. No length comes near it; a version
+/// that does not know the bit listens for ever, which errs on the safe side.
 const WHOLE: u64 = 1 << 63;
 
-/// As it is stored.
-pub(crate) fn listening(length: Millis, whole: bool) -> u64 {
+/// A [`Fact::Listen`] as it is stored.
+pub(crate) fn encode_listening(length: Millis, whole: bool) -> u64 {
     let length = length.0.min(WHOLE - 1);
     if whole && length > 0 { length | WHOLE } else { length }
 }
 
-/// From what is stored.
-pub(crate) fn listened(stored: u64) -> (Millis, bool) {
+/// The inverse of [`encode_listening`].
+pub(crate) fn decode_listening(stored: u64) -> (Millis, bool) {
     (Millis(stored & !WHOLE), stored & WHOLE != 0)
 }
 
@@ -182,8 +183,8 @@ impl From<&Fact> for StoredFact {
             Fact::Promises { resource, changes } => {
                 StoredFact::Promises { resource: Arc::clone(resource), changes: changes.into() }
             }
-            Fact::ForgetPromises { resource, term } => {
-                StoredFact::ForgetPromises { resource: Arc::clone(resource), term: term.0 }
+            Fact::ForgetPromises { resource, epoch } => {
+                StoredFact::ForgetPromises { resource: Arc::clone(resource), epoch: epoch.0 }
             }
             Fact::Assignment { resource, kind, holder, assigned } => {
                 StoredFact::Assignment(StoredAssignment::new(resource, *kind, holder, *assigned))
@@ -191,7 +192,7 @@ impl From<&Fact> for StoredFact {
             Fact::Load { resource, load } => {
                 StoredFact::Load { resource: Arc::clone(resource), load: load.map(StoredPortion::from) }
             }
-            Fact::Listen { length, whole } => StoredFact::Listen { length: listening(*length, *whole) },
+            Fact::Listen { length, whole } => StoredFact::Listen { length: encode_listening(*length, *whole) },
             Fact::Pool { resource, notes } => {
                 StoredFact::Pool { resource: Arc::clone(resource), notes: (&**notes).into() }
             }
@@ -207,8 +208,8 @@ impl From<&StoredFact> for Fact {
             StoredFact::Promises { resource, changes } => {
                 Fact::Promises { resource: Arc::clone(resource), changes: changes.into() }
             }
-            StoredFact::ForgetPromises { resource, term } => {
-                Fact::ForgetPromises { resource: Arc::clone(resource), term: Term(*term) }
+            StoredFact::ForgetPromises { resource, epoch } => {
+                Fact::ForgetPromises { resource: Arc::clone(resource), epoch: Epoch(*epoch) }
             }
             StoredFact::Assignment(assignment) => Fact::Assignment {
                 resource: Arc::clone(&assignment.resource),
@@ -220,7 +221,7 @@ impl From<&StoredFact> for Fact {
                 Fact::Load { resource: Arc::clone(resource), load: load.map(Load::from) }
             }
             StoredFact::Listen { length } => {
-                let (length, whole) = listened(*length);
+                let (length, whole) = decode_listening(*length);
                 Fact::Listen { length, whole }
             }
             StoredFact::Pool { resource, notes } => {
@@ -282,7 +283,7 @@ impl From<StoredPortion> for Load {
 impl From<&Changes> for StoredChanges {
     fn from(changes: &Changes) -> StoredChanges {
         StoredChanges {
-            term: changes.term.0,
+            epoch: changes.epoch.0,
             number: changes.number,
             ceilings: changes.ceilings.iter().map(StoredCeiling::from).collect(),
             horizon: changes.horizon.map(|horizon| horizon.0),
@@ -293,7 +294,7 @@ impl From<&Changes> for StoredChanges {
 impl From<&StoredChanges> for Changes {
     fn from(changes: &StoredChanges) -> Changes {
         Changes {
-            term: Term(changes.term),
+            epoch: Epoch(changes.epoch),
             number: changes.number,
             ceilings: changes.ceilings.iter().map(Ceiling::from).collect(),
             horizon: changes.horizon.map(Millis),
@@ -322,17 +323,17 @@ impl StoredBook {
     pub(crate) fn new(resource: Arc<str>, record: &Record) -> StoredBook {
         StoredBook {
             resource,
-            newest: record.newest.map(|(term, number)| (term.0, number)),
-            horizons: record.horizons.iter().map(|(term, length)| (term.0, length.0)).collect(),
-            ceilings: record.ceilings.iter().map(|(ceiling, term)| (ceiling.into(), term.0)).collect(),
+            newest: record.newest.map(|(epoch, number)| (epoch.0, number)),
+            horizons: record.horizons.iter().map(|(epoch, length)| (epoch.0, length.0)).collect(),
+            ceilings: record.ceilings.iter().map(|(ceiling, epoch)| (ceiling.into(), epoch.0)).collect(),
         }
     }
 
     pub(crate) fn record(&self) -> Record {
         Record {
-            newest: self.newest.map(|(term, number)| (Term(term), number)),
-            horizons: self.horizons.iter().map(|(term, length)| (Term(*term), Millis(*length))).collect(),
-            ceilings: self.ceilings.iter().map(|(ceiling, term)| (ceiling.into(), Term(*term))).collect(),
+            newest: self.newest.map(|(epoch, number)| (Epoch(epoch), number)),
+            horizons: self.horizons.iter().map(|(epoch, length)| (Epoch(*epoch), Millis(*length))).collect(),
+            ceilings: self.ceilings.iter().map(|(ceiling, epoch)| (ceiling.into(), Epoch(*epoch))).collect(),
         }
     }
 }
@@ -416,13 +417,13 @@ impl From<&StoredCost> for NotedCost {
     }
 }
 
-/// Whoever sends nonsense all the same is not to spoil what is reckoned with it.
+/// Numbers were checked before they were encoded. One that is not finite all the same must not spoil sums.
 fn number(value: f64) -> f64 {
     if value.is_finite() { value } else { 0.0 }
 }
 
-/// Amounts were checked before they were encoded and are covered by checksums since. A peer that sends nonsense all
-/// the same is believed to mean the most: promises err upwards.
+/// Amounts were checked before they were encoded and are covered by checksums since. An invalid one all the same counts
+/// as the largest amount: promises err upwards.
 pub(crate) fn amount_of(value: f64) -> Amount {
     Amount::new(value).unwrap_or(Amount::MAX)
 }
@@ -432,13 +433,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn how_long_is_listened_and_whether_for_all_of_it_is_one_number() {
+    fn length_and_wholeness_of_listening_are_stored_as_one_number() {
         for length in [0, 1, 61_060, 31 * 86_400_000, WHOLE - 1, u64::MAX] {
             for whole in [false, true] {
                 let expected = (Millis(length.min(WHOLE - 1)), whole && length > 0);
-                assert_eq!(listened(listening(Millis(length), whole)), expected, "{length}, {whole}");
+                assert_eq!(decode_listening(encode_listening(Millis(length), whole)), expected, "{length}, {whole}");
             }
         }
-        assert_eq!(listening(Millis(61_060), false), 61_060, "as it was stored before there was anything else");
+        assert_eq!(encode_listening(Millis(61_060), false), 61_060, "as it was stored before there was anything else");
     }
 }

@@ -10,14 +10,20 @@
 //! notices when a resource is gone and builds another; ticks are messages; everything enters through bounded `try_send`
 //! or `send`, but for requests, which are counted, and decided on the thread that they come from.
 
-mod hinting;
+mod commit;
+mod config_in_force;
+mod directory;
 mod node;
+mod note_turns;
+mod notices;
+mod promise_writer;
 mod resource;
-mod scribe;
 #[cfg(test)]
 mod tests;
 mod uplink;
 
-pub use node::{ConfigInForce, Gone, Handover, Memory, NodeHandle, NodeStart, NotMaster, Refused};
+pub use config_in_force::ConfigInForce;
+pub use directory::NotMaster;
+pub use node::{Gone, Handover, Membership, NodeHandle, NodeStart, Refused};
 pub use resource::Status;
 pub use uplink::{Parent, UplinkReport};

@@ -6,10 +6,9 @@ use leaseway_core::Millis;
 use leaseway_quorum::{self as quorum, Origin, Quorum, Secret, Timing};
 
 use crate::{
-    actors::{Handover, Memory, NodeHandle},
+    actors::{Handover, Membership},
     clock::Clock,
     first::{FirstConfiguration, believed, longest_lease},
-    follow::follow,
     grpc::Identity,
     run::{Addresses, ServeError},
     services::Services,
@@ -83,7 +82,7 @@ pub(crate) fn read_secret(path: &std::path::Path) -> Result<String, ServeError> 
 
 /// A peer that has joined, and does not serve yet.
 pub(crate) struct Joined {
-    pub(crate) memory: Memory,
+    pub(crate) membership: Membership,
     /// Where it keeps what it knows.
     pub(crate) data: PathBuf,
 }
@@ -94,20 +93,13 @@ pub(crate) async fn join(
     identity: &Identity,
     addresses: &mut Addresses,
     clock: Clock,
-    first: &FirstConfiguration,
+    first: Arc<FirstConfiguration>,
 ) -> Result<Joined, ServeError> {
     let services = Services { grpc: identity.advertise.to_string(), admin: identity.admin.to_string() };
-    let quorum = enter(options, id, &services, clock, first).await?;
+    let quorum = enter(options, id, &services, clock, &first).await?;
     addresses.peers = quorum.listening();
-    Ok(Joined { memory: Memory { quorum, handover: options.handover }, data: options.data.clone() })
-}
-
-impl Joined {
-    /// From here on it answers when the peers say so.
-    pub(crate) fn serve(self, node: &NodeHandle, first: FirstConfiguration) -> Quorum {
-        actix_rt::spawn(follow(self.memory.clone(), node.clone(), first));
-        self.memory.quorum
-    }
+    let membership = Membership { quorum, handover: options.handover, initial: first };
+    Ok(Joined { membership, data: options.data.clone() })
 }
 
 /// Whether any of them is master shows later.

@@ -183,11 +183,11 @@ pub fn run(options: Options, ready: impl FnOnce(Addresses)) -> Result<(), ServeE
 async fn serve(options: Options, ready: impl FnOnce(Addresses)) -> Result<(), ServeError> {
     // Before the file is read, so that no change and no signal is missed.
     let reload = Reload::prepare(options.config.clone()).map_err(ServeError::Signals)?;
-    let first = match &options.parent {
+    let first = Arc::new(match &options.parent {
         None => FirstConfiguration::read(options.config.as_deref(), options.peers.is_some())?,
         Some(_) if options.config.is_some() => return Err(ParentError::WithConfiguration.into()),
         Some(parent) => FirstConfiguration::of_parent(&parent.addresses),
-    };
+    });
     let mut stop_signals = StopSignals::new().map_err(ServeError::Signals)?;
     let listener = bind(options.listen, "--listen").await?;
     let http_listener = bind(options.http, "--http").await?;
@@ -207,7 +207,9 @@ async fn serve(options: Options, ready: impl FnOnce(Addresses)) -> Result<(), Se
         None => None,
     };
     let joined = match &options.peers {
-        Some(peers) => Some(peers::join(peers, options.id.as_deref(), &identity, &mut addresses, clock, &first).await?),
+        Some(peers) => {
+            Some(peers::join(peers, options.id.as_deref(), &identity, &mut addresses, clock, Arc::clone(&first)).await?)
+        }
         None => None,
     };
     let prometheus = metrics::install().map_err(|error| ServeError::Metrics(error.to_string()))?;
@@ -223,7 +225,7 @@ async fn serve(options: Options, ready: impl FnOnce(Addresses)) -> Result<(), Se
             clock,
             arbiters: arbiters.iter().map(Arbiter::handle).collect(),
             seed: seed(),
-            memory: joined.as_ref().map(|joined| joined.memory.clone()),
+            membership: joined.as_ref().map(|joined| joined.membership.clone()),
             parent,
         },
         // Nobody may be listening any more: then the server is stopping anyway.
@@ -239,7 +241,7 @@ async fn serve(options: Options, ready: impl FnOnce(Addresses)) -> Result<(), Se
         capacity: CapacityService::new(
             node.clone(),
             identity.clone(),
-            joined.as_ref().map(|joined| joined.memory.quorum.clone()),
+            joined.as_ref().map(|joined| joined.membership.quorum.clone()),
         ),
         status: StatusService::new(node.clone(), identity.clone()),
         push: PushService::new(node.clone(), stopped.clone()),
@@ -257,7 +259,7 @@ async fn serve(options: Options, ready: impl FnOnce(Addresses)) -> Result<(), Se
         identity: identity.clone(),
         prometheus: prometheus.clone(),
         connections: open.clone(),
-        stored: joined.as_ref().map(|joined| (joined.memory.quorum.clone(), Arc::new(joined.data.clone()))),
+        stored: joined.as_ref().map(|joined| (joined.membership.quorum.clone(), Arc::new(joined.data.clone()))),
         metrics_resources: limits.metrics_resources,
     };
     let web = axum::serve(http_listener, http::router(pages)).with_graceful_shutdown(until(stopped.clone()));
@@ -268,10 +270,9 @@ async fn serve(options: Options, ready: impl FnOnce(Addresses)) -> Result<(), Se
     });
     actix_rt::spawn(tick(node.clone()));
     let watched = actix_rt::spawn(watch_absence(node.clone(), health.clone()));
-    actix_rt::spawn(remind_of_hints(node.clone()));
     actix_rt::spawn(upkeep(prometheus));
     actix_rt::spawn(reload.on_change(node.clone(), joined.is_some()));
-    let quorum = joined.map(|joined| joined.serve(&node, first));
+    let quorum = joined.map(|joined| joined.membership.quorum);
     if let Some(admin) = admin {
         let service = quorum.clone().map(|quorum| AdminService::new(node.clone(), quorum, identity.clone()));
         actix_rt::spawn(admin::serve(admin, PoolService::new(node.clone(), stopped.clone()), service, stopped.clone()));
@@ -361,12 +362,6 @@ async fn watch_absence(node: NodeHandle, health: HealthReporter) {
         if std::mem::replace(&mut takes_part, node.absence().is_none()) != takes_part {
             serves(&health, takes_part).await;
         }
-    }
-}
-
-async fn remind_of_hints(node: NodeHandle) {
-    loop {
-        node.remind_of_hints().await;
     }
 }
 

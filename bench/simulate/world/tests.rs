@@ -36,7 +36,7 @@ fn nodes_run_the_resource_as_their_parents_say() {
     let mut world = World::new(&plan, 1, Keep::default());
     world.start().and_then(|()| world.run()).expect("nothing is broken");
     for (place, node) in plan.tree.nodes.iter().zip(&world.nodes) {
-        let settings = node.master.as_ref().expect("nothing goes wrong").resource.settings();
+        let settings = node.master.as_ref().expect("nothing goes wrong").engine.resource().settings();
         assert_eq!(settings.refresh.0, 8_000 >> place.level, "{}", place.name);
     }
 }

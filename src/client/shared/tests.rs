@@ -5,11 +5,12 @@ use std::sync::{
     atomic::{AtomicUsize, Ordering},
 };
 
+use leaseway_session::{Body, Given, Mode, Pace, Settings, Wire};
+
 use super::*;
 use crate::{
     limiter::{Burst, GaugeLimiter, RateLimiter, TryError},
     opened::Limiter,
-    session::{Body, Given, Mode, Pace, Settings, Wire},
 };
 
 fn shared() -> Arc<Shared> {
@@ -66,7 +67,7 @@ fn asked(outgoing: &Outgoing<Wants>) -> Vec<Wants> {
     }
 }
 
-fn gives_back(step: &Step) -> Vec<String> {
+fn gives_back(step: &Plan) -> Vec<String> {
     match step.outgoing.as_ref().map(|outgoing| &outgoing.body) {
         Some(Body::Release(releases)) => releases.iter().map(|release| release.id.to_string()).collect(),
         Some(Body::Ask(_)) => panic!("it asks"),

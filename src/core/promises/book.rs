@@ -6,22 +6,22 @@ use std::{
 };
 
 use super::{Ceiling, Changes, Inherited, Record, Refused};
-use crate::{Amount, HolderKind, Millis, Sum, Term};
+use crate::{Amount, Epoch, HolderKind, Millis, Sum};
 
-/// Ceilings and horizons of the terms that still have any.
+/// Ceilings and horizons of the epochs that still have any.
 ///
-/// Every ceiling ends with the horizon of the term that wrote it: a later term says nothing about the leases of an
-/// earlier one. Terms without ceilings are forgotten, but for the newest, which may go on.
+/// Every ceiling ends with the horizon of the epoch that wrote it: a later epoch says nothing about the leases of an
+/// earlier one. Epochs without ceilings are forgotten, but for the newest, which may go on.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Promises {
     /// Who promised last, and the number of its last change.
-    newest: Option<(Term, u64)>,
-    terms: BTreeMap<Term, Chapter>,
+    newest: Option<(Epoch, u64)>,
+    epochs: BTreeMap<Epoch, Chapter>,
     ceilings: BTreeMap<(HolderKind, Arc<str>), Kept>,
     sum: Sum,
 }
 
-/// What one term has promised about time.
+/// What one epoch has promised about time.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 struct Chapter {
     /// The horizon on the clock of this peer.
@@ -35,28 +35,28 @@ struct Chapter {
 #[derive(Debug, Clone, Copy, PartialEq)]
 struct Kept {
     amount: Amount,
-    term: Term,
+    epoch: Epoch,
 }
 
 impl Promises {
     /// Takes in what a master has promised; what it says about time counts from `now`. All of it or, if it is refused,
     /// nothing.
     pub fn apply(&mut self, changes: &Changes, now: Millis) -> Result<(), Refused> {
-        let Changes { term, number, ref ceilings, horizon } = *changes;
+        let Changes { epoch, number, ref ceilings, horizon } = *changes;
         let expected = match self.newest {
-            Some((newest, _)) if term < newest => return Err(Refused::OlderTerm { newest, got: term }),
-            Some((newest, last)) if term == newest => last.saturating_add(1),
+            Some((newest, _)) if epoch < newest => return Err(Refused::OlderEpoch { newest, got: epoch }),
+            Some((newest, last)) if epoch == newest => last.saturating_add(1),
             _ => 1,
         };
         if number != expected {
-            return Err(Refused::Gap { term, expected, got: number });
+            return Err(Refused::Gap { epoch, expected, got: number });
         }
-        self.begin(term, number);
+        self.begin(epoch, number);
         if let Some(horizon) = horizon {
-            self.terms.entry(term).or_default().extend(now, horizon);
+            self.epochs.entry(epoch).or_default().extend(now, horizon);
         }
         for Ceiling { kind, id, amount } in ceilings {
-            self.put((*kind, Arc::clone(id)), Kept { amount: *amount, term });
+            self.put((*kind, Arc::clone(id)), Kept { amount: *amount, epoch });
         }
         Ok(())
     }
@@ -65,34 +65,34 @@ impl Promises {
     pub fn inherited(&self, now: Millis) -> Inherited {
         let ceilings: Vec<_> = self.iter().filter(|(_, until)| now < *until).collect();
         let until = ceilings.iter().map(|(_, until)| *until).max().unwrap_or_default();
-        Inherited { ceilings, newest: self.newest.map(|(term, _)| term), until }
+        Inherited { ceilings, newest: self.newest.map(|(epoch, _)| epoch), until }
     }
 
-    /// Drops the ceilings whose horizons have passed, of terms that others have followed: these horizons are final.
+    /// Drops the ceilings whose horizons have passed, of epochs that others have followed: these horizons are final.
     ///
-    /// Those of the newest term stay, though they are not inherited any more. Its master may have extended its horizon
+    /// Those of the newest epoch stay, though they are not inherited any more. Its master may have extended its horizon
     /// long ago, and this peer, cut off from it, is going to learn of that late; its ceilings will not be said again.
     pub fn forget_ended(&mut self, now: Millis) {
-        let newest = self.newest.map(|(term, _)| term);
-        let ended = |term: Term, chapter: &Chapter| Some(term) != newest && chapter.until <= now;
-        if !self.terms.iter().any(|(term, chapter)| chapter.ceilings > 0 && ended(*term, chapter)) {
+        let newest = self.newest.map(|(epoch, _)| epoch);
+        let ended = |epoch: Epoch, chapter: &Chapter| Some(epoch) != newest && chapter.until <= now;
+        if !self.epochs.iter().any(|(epoch, chapter)| chapter.ceilings > 0 && ended(*epoch, chapter)) {
             return;
         }
-        let (terms, sum) = (&mut self.terms, &mut self.sum);
+        let (epochs, sum) = (&mut self.epochs, &mut self.sum);
         self.ceilings.retain(|_, kept| {
-            let Some(chapter) = terms.get_mut(&kept.term).filter(|chapter| ended(kept.term, chapter)) else {
+            let Some(chapter) = epochs.get_mut(&kept.epoch).filter(|chapter| ended(kept.epoch, chapter)) else {
                 return true;
             };
             chapter.ceilings -= 1;
             *sum -= kept.amount;
             false
         });
-        self.drop_terms_without_ceilings();
+        self.drop_epochs_without_ceilings();
     }
 
-    /// The newest term that has promised anything.
-    pub fn newest(&self) -> Option<Term> {
-        self.newest.map(|(term, _)| term)
+    /// The newest epoch that has promised anything.
+    pub fn newest(&self) -> Option<Epoch> {
+        self.newest.map(|(epoch, _)| epoch)
     }
 
     /// Whether nothing is promised to anybody.
@@ -114,18 +114,18 @@ impl Promises {
     pub fn iter(&self) -> impl Iterator<Item = (Ceiling, Millis)> {
         self.ceilings.iter().map(|((kind, id), kept)| {
             let ceiling = Ceiling { kind: *kind, id: Arc::clone(id), amount: kept.amount };
-            (ceiling, self.terms.get(&kept.term).map_or(Millis::default(), |chapter| chapter.until))
+            (ceiling, self.epochs.get(&kept.epoch).map_or(Millis::default(), |chapter| chapter.until))
         })
     }
 
     /// Everything, for a snapshot.
     pub fn record(&self) -> Record {
         let ceiling = |((kind, id), kept): (&(HolderKind, Arc<str>), &Kept)| {
-            (Ceiling { kind: *kind, id: Arc::clone(id), amount: kept.amount }, kept.term)
+            (Ceiling { kind: *kind, id: Arc::clone(id), amount: kept.amount }, kept.epoch)
         };
         Record {
             newest: self.newest,
-            horizons: self.terms.iter().map(|(term, chapter)| (*term, chapter.length)).collect(),
+            horizons: self.epochs.iter().map(|(epoch, chapter)| (*epoch, chapter.length)).collect(),
             ceilings: self.ceilings.iter().map(ceiling).collect(),
         }
     }
@@ -133,22 +133,22 @@ impl Promises {
     /// From a snapshot. Nobody knows how old that is: every horizon counts anew from `now`, at its full length.
     pub fn restore(record: Record, now: Millis) -> Promises {
         let mut promises = Promises { newest: record.newest, ..Promises::default() };
-        for (term, length) in record.horizons {
-            promises.terms.entry(term).or_default().extend(now, length);
+        for (epoch, length) in record.horizons {
+            promises.epochs.entry(epoch).or_default().extend(now, length);
         }
-        for (Ceiling { kind, id, amount }, term) in record.ceilings {
-            promises.put((kind, id), Kept { amount, term });
+        for (Ceiling { kind, id, amount }, epoch) in record.ceilings {
+            promises.put((kind, id), Kept { amount, epoch });
         }
-        promises.drop_terms_without_ceilings();
+        promises.drop_epochs_without_ceilings();
         promises
     }
 
-    /// The newest term may change its mind about time while it has no ceilings; those before it will not come back.
-    fn begin(&mut self, term: Term, number: u64) {
-        let before = self.newest.replace((term, number));
-        if before.is_none_or(|(before, _)| before != term) {
-            self.terms.entry(term).or_default();
-            self.drop_terms_without_ceilings();
+    /// The newest epoch may change its mind about time while it has no ceilings; those before it will not come back.
+    fn begin(&mut self, epoch: Epoch, number: u64) {
+        let before = self.newest.replace((epoch, number));
+        if before.is_none_or(|(before, _)| before != epoch) {
+            self.epochs.entry(epoch).or_default();
+            self.drop_epochs_without_ceilings();
         }
     }
 
@@ -174,23 +174,23 @@ impl Promises {
 
     fn count(&mut self, kept: Kept) {
         self.sum += kept.amount;
-        self.terms.entry(kept.term).or_default().ceilings += 1;
+        self.epochs.entry(kept.epoch).or_default().ceilings += 1;
     }
 
     fn discount(&mut self, kept: Kept) {
         self.sum -= kept.amount;
-        let newest = self.newest.is_some_and(|(newest, _)| newest == kept.term);
-        if let Some(chapter) = self.terms.get_mut(&kept.term) {
+        let newest = self.newest.is_some_and(|(newest, _)| newest == kept.epoch);
+        if let Some(chapter) = self.epochs.get_mut(&kept.epoch) {
             chapter.ceilings -= 1;
             if chapter.ceilings == 0 && !newest {
-                self.terms.remove(&kept.term);
+                self.epochs.remove(&kept.epoch);
             }
         }
     }
 
-    fn drop_terms_without_ceilings(&mut self) {
-        let newest = self.newest.map(|(term, _)| term);
-        self.terms.retain(|term, chapter| chapter.ceilings > 0 || Some(*term) == newest);
+    fn drop_epochs_without_ceilings(&mut self) {
+        let newest = self.newest.map(|(epoch, _)| epoch);
+        self.epochs.retain(|epoch, chapter| chapter.ceilings > 0 || Some(*epoch) == newest);
     }
 }
 

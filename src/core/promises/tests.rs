@@ -3,15 +3,15 @@
 use proptest::prelude::*;
 
 use super::{Ceiling, Changes, Inherited, Promises, Refused};
-use crate::{Amount, HolderKind, Millis, Sum, Term, tests::cases};
+use crate::{Amount, Epoch, HolderKind, Millis, Sum, tests::cases};
 
 fn ceiling(id: &str, amount: f64) -> Ceiling {
     Ceiling { kind: HolderKind::Client, id: id.into(), amount: Amount::clamped(amount) }
 }
 
-fn changes(term: u64, number: u64, ceilings: &[(&str, f64)], horizon: Option<u64>) -> Changes {
+fn changes(epoch: u64, number: u64, ceilings: &[(&str, f64)], horizon: Option<u64>) -> Changes {
     let ceilings = ceilings.iter().map(|(id, amount)| ceiling(id, *amount)).collect();
-    Changes { term: Term(term), number, ceilings, horizon: horizon.map(Millis) }
+    Changes { epoch: Epoch(epoch), number, ceilings, horizon: horizon.map(Millis) }
 }
 
 fn kept(promises: &Promises, now: u64) -> Vec<(String, f64, u64)> {
@@ -32,11 +32,11 @@ fn a_ceiling_counts_until_the_horizon_as_this_peer_counts_it() {
     let promises = book(&[(changes(1, 1, &[("a", 5.0)], Some(100)), 30)]);
     assert_eq!(kept(&promises, 129), [("a".to_owned(), 5.0, 130)]);
     assert_eq!(kept(&promises, 130), []);
-    assert_eq!(promises.inherited(Millis(130)), Inherited { newest: Some(Term(1)), ..Inherited::default() });
+    assert_eq!(promises.inherited(Millis(130)), Inherited { newest: Some(Epoch(1)), ..Inherited::default() });
 }
 
 #[test]
-fn a_horizon_extends_all_ceilings_of_its_term_and_no_others() {
+fn a_horizon_extends_all_ceilings_of_its_epoch_and_no_others() {
     let promises = book(&[
         (changes(1, 1, &[("a", 5.0), ("b", 6.0)], Some(100)), 0),
         (changes(2, 1, &[("b", 7.0)], Some(40)), 10),
@@ -60,19 +60,19 @@ fn a_shorter_horizon_takes_nothing_back_and_does_not_shorten_what_a_snapshot_say
 fn what_is_out_of_order_changes_nothing() {
     let mut promises = book(&[(changes(7, 1, &[("a", 5.0)], Some(100)), 0)]);
     let before = promises.clone();
-    let mut refused = |term, number| {
-        let result = promises.apply(&changes(term, number, &[("a", 9.0), ("b", 1.0)], Some(900)), Millis(1));
+    let mut refused = |epoch, number| {
+        let result = promises.apply(&changes(epoch, number, &[("a", 9.0), ("b", 1.0)], Some(900)), Millis(1));
         assert_eq!(promises, before);
         result.expect_err("out of order")
     };
-    assert_eq!(refused(6, 1), Refused::OlderTerm { newest: Term(7), got: Term(6) });
-    assert_eq!(refused(7, 1), Refused::Gap { term: Term(7), expected: 2, got: 1 });
-    assert_eq!(refused(7, 3), Refused::Gap { term: Term(7), expected: 2, got: 3 });
-    assert_eq!(refused(8, 2), Refused::Gap { term: Term(8), expected: 1, got: 2 });
+    assert_eq!(refused(6, 1), Refused::OlderEpoch { newest: Epoch(7), got: Epoch(6) });
+    assert_eq!(refused(7, 1), Refused::Gap { epoch: Epoch(7), expected: 2, got: 1 });
+    assert_eq!(refused(7, 3), Refused::Gap { epoch: Epoch(7), expected: 2, got: 3 });
+    assert_eq!(refused(8, 2), Refused::Gap { epoch: Epoch(8), expected: 1, got: 2 });
 }
 
 #[test]
-fn zero_forgets_and_the_newest_term_is_remembered_without_ceilings() {
+fn zero_forgets_and_the_newest_epoch_is_remembered_without_ceilings() {
     let mut promises = book(&[
         (changes(1, 1, &[("a", 5.0), ("b", 6.0)], Some(100)), 0),
         (changes(2, 1, &[("a", 0.0), ("c", 1.0)], Some(50)), 0),
@@ -80,11 +80,11 @@ fn zero_forgets_and_the_newest_term_is_remembered_without_ceilings() {
     assert_eq!((promises.len(), promises.sum()), (2, Sum::from(Amount::clamped(7.0))));
     promises.apply(&changes(2, 2, &[("b", 0.0), ("c", 0.0)], None), Millis(1)).expect("in order");
     assert!(promises.is_empty() && promises.sum() == Sum::ZERO);
-    assert_eq!(promises.record().horizons, [(Term(2), Millis(50))], "a term without ceilings does not come back");
+    assert_eq!(promises.record().horizons, [(Epoch(2), Millis(50))], "an epoch without ceilings does not come back");
     // Its horizon still stands: a ceiling that comes under it need not say so again.
     promises.apply(&changes(2, 3, &[("c", 3.0)], None), Millis(2)).expect("in order");
     assert_eq!(kept(&promises, 49), [("c".to_owned(), 3.0, 50)]);
-    assert_eq!(promises.record().newest, Some((Term(2), 3)));
+    assert_eq!(promises.record().newest, Some((Epoch(2), 3)));
 }
 
 #[test]
@@ -95,7 +95,7 @@ fn a_client_and_a_node_of_one_name_are_two() {
 }
 
 #[test]
-fn what_has_ended_is_forgotten_once_another_term_has_followed() {
+fn what_has_ended_is_forgotten_once_another_epoch_has_followed() {
     let mut promises =
         book(&[(changes(1, 1, &[("a", 5.0)], Some(100)), 0), (changes(2, 1, &[("b", 6.0)], Some(80)), 0)]);
     promises.forget_ended(Millis(99));
@@ -106,7 +106,7 @@ fn what_has_ended_is_forgotten_once_another_term_has_followed() {
 }
 
 #[test]
-fn a_peer_that_was_cut_off_for_long_still_has_what_the_newest_term_has_extended_meanwhile() {
+fn a_peer_that_was_cut_off_for_long_still_has_what_the_newest_epoch_has_extended_meanwhile() {
     let mut promises = book(&[(changes(2, 1, &[("b", 6.0)], Some(80)), 0)]);
     promises.forget_ended(Millis(10_000));
     assert_eq!(kept(&promises, 10_000), [], "as far as it knows");
@@ -121,21 +121,21 @@ struct Naive {
 }
 
 impl Naive {
-    fn until(&self, term: Term) -> Millis {
-        let of_term = self.applied.iter().filter(|(changes, _)| changes.term == term);
-        of_term.filter_map(|(changes, at)| Some(at.plus(changes.horizon?))).max().unwrap_or_default()
+    fn until(&self, epoch: Epoch) -> Millis {
+        let of_epoch = self.applied.iter().filter(|(changes, _)| changes.epoch == epoch);
+        of_epoch.filter_map(|(changes, at)| Some(at.plus(changes.horizon?))).max().unwrap_or_default()
     }
 
     fn kept(&self, now: Millis) -> Vec<(Ceiling, Millis)> {
-        let mut kept: Vec<(Ceiling, Term)> = Vec::new();
+        let mut kept: Vec<(Ceiling, Epoch)> = Vec::new();
         for (changes, _) in &self.applied {
             for new in &changes.ceilings {
                 kept.retain(|(old, _)| (old.kind, &old.id) != (new.kind, &new.id));
-                kept.push((new.clone(), changes.term));
+                kept.push((new.clone(), changes.epoch));
             }
         }
         kept.retain(|(ceiling, _)| ceiling.amount > Amount::ZERO);
-        let mut kept: Vec<_> = kept.into_iter().map(|(ceiling, term)| (ceiling, self.until(term))).collect();
+        let mut kept: Vec<_> = kept.into_iter().map(|(ceiling, epoch)| (ceiling, self.until(epoch))).collect();
         kept.retain(|(_, until)| now < *until);
         kept.sort_by(|(one, _), (other, _)| (one.kind, &one.id).cmp(&(other.kind, &other.id)));
         kept
@@ -166,16 +166,16 @@ proptest! {
         snapshot in any::<prop::sample::Index>(),
     ) {
         let (mut promises, mut naive) = (Promises::default(), Naive::default());
-        let (mut now, mut term, mut number) = (Millis(0), Term(1), 0);
+        let (mut now, mut epoch, mut number) = (Millis(0), Epoch(1), 0);
         let snapshot = snapshot.index(steps.len());
         let mut stale: Option<Promises> = None;
         for (n, (passes, new_master, ceilings, horizon)) in steps.into_iter().enumerate() {
             now = now.plus(Millis(passes));
             if new_master {
-                (term, number) = (Term(term.0 + 1), 0);
+                (epoch, number) = (Epoch(epoch.0 + 1), 0);
             }
             number += 1;
-            let changes = Changes { term, number, ceilings, horizon: horizon.map(Millis) };
+            let changes = Changes { epoch, number, ceilings, horizon: horizon.map(Millis) };
             promises.apply(&changes, now).expect("in order");
             if let Some(restored) = &mut stale {
                 restored.apply(&changes, now).expect("in order");

@@ -30,13 +30,13 @@ impl Resource {
     }
 
     /// The holders that came with the last round and are still here. They are not watched yet.
-    pub fn newcomers(&self) -> impl Iterator<Item = (HolderKind, &Arc<str>)> {
+    pub(crate) fn newcomers(&self) -> impl Iterator<Item = (HolderKind, &Arc<str>)> {
         let unwatched = |slot: &u32| self.ledger.get(*slot).filter(|holder| holder.watch == NOT_WATCHED);
         self.newcomers.iter().filter_map(unwatched).map(|holder| (holder.kind, &holder.id))
     }
 
     /// When [`hints`](Self::hints) next has something to do: at once (`now`), later, or not before something changes.
-    pub fn next_hints(&self, now: Millis) -> Option<Millis> {
+    pub(crate) fn next_hints(&self, now: Millis) -> Option<Millis> {
         if self.is_learning(now) {
             return Some(self.learning_until).filter(|_| !self.watch_list.is_empty());
         }
@@ -49,7 +49,7 @@ impl Resource {
     /// Looks at up to `budget` watched holders, from where it stopped the last time, and adds who should ask now to
     /// `hints`: first those who must shrink, then those who must confirm, then those who wait. Without any change since
     /// everybody was looked at it does nothing.
-    pub fn hints(&mut self, now: Millis, budget: usize, hints: &mut Vec<Hint>) {
+    pub(crate) fn hints(&mut self, now: Millis, budget: usize, hints: &mut Vec<Hint>) {
         if self.is_learning(now) || self.awaits_supply() {
             return;
         }

@@ -83,14 +83,14 @@ impl Resource {
 
     /// What a request proves about leases is heard even if the request is then ignored.
     fn hear(&mut self, slot: u32, ask: &Ask, now: Millis) -> Result<Confirmation, Answer> {
-        let tells_terms_apart = ask.has.is_some_and(|has| has.token.is_some()) || !self.former_leases_live(now);
+        let tells_epochs_apart = ask.has.is_some_and(|has| has.token.is_some()) || !self.former_leases_live(now);
         let tokens = &self.tokens;
         let leases = &mut self.ledger.holder_mut(slot).leases;
         let may_confirm = !ask.learning || planted::is(Fault::LearningConfirms);
         let former = ask.has.and_then(|has| has.token).filter(|token| tokens.is_former(*token));
         let confirmation = match (&ask.has, former) {
             (Some(has), Some(token)) => leases.name_former(token, has.capacity),
-            (Some(has), _) if may_confirm && tells_terms_apart => leases.confirm(has, |token| tokens.issued(token)),
+            (Some(has), _) if may_confirm && tells_epochs_apart => leases.confirm(has, |token| tokens.issued(token)),
             (None, _) if planted::is(Fault::AbsentHasClears) => leases.forget_given(),
             _ => Confirmation::Nothing,
         };

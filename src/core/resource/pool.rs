@@ -231,7 +231,7 @@ impl Resource {
     }
 
     /// What has happened in the pool since the last call. To be called after every round and tick: few wait.
-    pub fn take_pool_events(&mut self) -> Vec<PoolEvent> {
+    pub(crate) fn take_pool_events(&mut self) -> Vec<PoolEvent> {
         self.pool.as_mut().map_or_else(Vec::new, |pool| pool.take_events())
     }
 

@@ -2,7 +2,7 @@
 //! promised by a master before this one. What promises are, see [`crate::promises`].
 //!
 //! A holder that inherits a ceiling counts as holding it, until it proves by a token that it knows a lease of this
-//! term, or until the inherited horizon has passed. What it wants is unknown before it has asked: it is taken to want
+//! epoch, or until the inherited horizon has passed. What it wants is unknown before it has asked: it is taken to want
 //! as much.
 
 mod horizons;
@@ -11,13 +11,13 @@ mod keeper;
 use std::sync::Arc;
 
 use super::Resource;
-use crate::{Amount, Changes, Claim, Claims, Inherited, Millis, Sum, Term, ledger::Holder};
+use crate::{Amount, Changes, Claim, Claims, Epoch, Inherited, Millis, Sum, ledger::Holder};
 
 pub(super) use keeper::Keeper;
 
 /// What the peers must be told, and what waits for them.
 #[derive(Debug, Clone, Default, PartialEq)]
-pub struct Pending {
+pub(crate) struct Pending {
     /// To be proposed after all that was proposed before.
     pub changes: Option<Changes>,
     /// The answers of the rounds since the last call may leave once the changes of this number have been acknowledged;
@@ -49,15 +49,15 @@ struct Bounds {
     lease: Millis,
 }
 
-/// The term of a life: above all that it inherits.
-pub(super) fn begin_term(term: Term, inherited: Option<&Inherited>) -> Term {
+/// The epoch of a life: above all that it inherits.
+pub(super) fn begin_epoch(epoch: Epoch, inherited: Option<&Inherited>) -> Epoch {
     let least = match inherited {
         // The first token must not be the one that stands for what is inherited.
         Some(Inherited { newest: None, .. }) => 1,
-        Some(Inherited { newest: Some(newest), .. }) => newest.0.saturating_add(Inherited::TERMS_APART),
+        Some(Inherited { newest: Some(newest), .. }) => newest.0.saturating_add(Inherited::EPOCHS_APART),
         None => 0,
     };
-    Term(term.0.max(least))
+    Epoch(epoch.0.max(least))
 }
 
 impl Resource {
@@ -66,7 +66,7 @@ impl Resource {
     ///
     /// What is returned is taken for proposed: it must be applied before all later changes, or nothing of this life any
     /// more.
-    pub fn take_changes(&mut self, now: Millis) -> Pending {
+    pub(crate) fn take_changes(&mut self, now: Millis) -> Pending {
         let bounds = Bounds { capacity: self.is_bounded().then_some(self.total()), lease: self.settings.lease };
         self.keeper.as_mut().map_or_else(Pending::default, |keeper| keeper.take(&self.ledger, bounds, now))
     }
@@ -74,7 +74,7 @@ impl Resource {
     /// Which answers of the last round must wait, and for what, once its changes have been taken: those that raise what
     /// their holders are promised, or all if the horizon is not late enough. None waits for more than
     /// [`Pending::awaits`].
-    pub fn held_back(&self) -> impl Iterator<Item = (usize, u64)> {
+    pub(crate) fn held_back(&self) -> impl Iterator<Item = (usize, u64)> {
         let awaited = |keeper: &Keeper, slot| keeper.awaited(slot);
         let granted = self.granted.iter().zip(std::iter::repeat(self.keeper.as_ref()));
         granted.filter_map(move |((place, slot), keeper)| Some((*place as usize, awaited(keeper?, *slot)?)))
@@ -94,7 +94,7 @@ impl Resource {
 
     /// Begins with what masters before this one have promised.
     pub(super) fn inherit(&mut self, inherited: Inherited) {
-        self.keeper = Some(Box::new(Keeper::new(self.tokens.term(), inherited.until)));
+        self.keeper = Some(Box::new(Keeper::new(self.tokens.epoch(), inherited.until)));
         for (ceiling, until) in inherited.ceilings {
             let slot = self.ledger.insert(ceiling.kind, Arc::clone(&ceiling.id));
             if let Some(pool) = &mut self.pool {

@@ -91,7 +91,7 @@ impl Resource {
     }
 
     /// Whether the parent should be told before it is asked anyway.
-    pub fn asks_early(&self) -> bool {
+    pub(crate) fn asks_early(&self) -> bool {
         let Origin::Parent { told, .. } = &self.origin else { return false };
         let sums = self.sums();
         let now = Told { wants: sums.wants, held: sums.held };

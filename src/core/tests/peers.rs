@@ -4,7 +4,7 @@
 use std::{collections::BTreeMap, sync::Arc};
 
 use crate::{
-    Amount, Changes, HolderKind, Inherited, Lease, Millis, Promises, Resource, Sum, Term, invariant::Violation,
+    Amount, Changes, Epoch, HolderKind, Inherited, Lease, Millis, Promises, Resource, Sum, invariant::Violation,
 };
 
 /// How far the clocks of the peers are apart.
@@ -71,11 +71,11 @@ impl Peers {
         Ok(())
     }
 
-    /// A quorum stores so many more entries. Returns the number of the last one of the present term.
+    /// A quorum stores so many more entries. Returns the number of the last one of the present epoch.
     pub(crate) fn store(&mut self, entries: usize) -> Option<u64> {
         self.stored = self.log.len().min(self.stored.saturating_add(entries));
-        let of_this_term = self.stored.checked_sub(self.log.len() - self.written)?;
-        (of_this_term > 0).then_some(of_this_term as u64)
+        let of_this_epoch = self.stored.checked_sub(self.log.len() - self.written)?;
+        (of_this_epoch > 0).then_some(of_this_epoch as u64)
     }
 
     /// A peer learns of what has been stored, up to so many entries.
@@ -146,6 +146,6 @@ impl Peers {
 }
 
 /// Above all that anybody has given so far.
-pub(crate) fn next_term(newest: Option<Term>) -> Term {
-    Term(newest.map_or(1 << 40, |term| term.0 + Inherited::TERMS_APART))
+pub(crate) fn next_epoch(newest: Option<Epoch>) -> Epoch {
+    Epoch(newest.map_or(1 << 40, |epoch| epoch.0 + Inherited::EPOCHS_APART))
 }

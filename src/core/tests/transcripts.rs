@@ -64,8 +64,8 @@ use test_each_file::test_each_path;
 use self::words::{amount, claim, duration, number, time, told};
 use super::world::{ask, birth, has, now_at};
 use crate::{
-    Amount, Ask, Birth, Claim, Claims, Has, HolderKind, Inherited, Kind, Millis, NamedParameter, Promises, Release,
-    Request, Resource, Reuse, SafeCapacity, Settings, Source, Sum, Term, Token, Workspace, invariant,
+    Amount, Ask, Birth, Claim, Claims, Epoch, Has, HolderKind, Inherited, Kind, Millis, NamedParameter, Promises,
+    Release, Request, Resource, Reuse, SafeCapacity, Settings, Source, Sum, Token, Workspace, invariant,
 };
 
 test_each_path! { in "./src/core/testscripts" as scripts => run }
@@ -75,7 +75,7 @@ fn run(path: &Path) {
 }
 
 /// The first token of the resource's life; in transcripts leases are numbered from 1.
-const TERM: Term = Term(1000);
+const TERM: Epoch = Epoch(1000);
 
 type Failure = Box<dyn Error>;
 
@@ -134,7 +134,7 @@ impl Transcript {
         }
         args.reject_next()?;
         let now = self.now;
-        let birth = Birth { source, term: TERM, learning_until, max_holders, inherited, ..birth(settings) };
+        let birth = Birth { source, epoch: TERM, learning_until, max_holders, inherited, ..birth(settings) };
         *self = Transcript { resource: Some(Resource::new(birth)), now, ..Transcript::default() };
         Ok(())
     }

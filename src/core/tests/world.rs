@@ -5,11 +5,12 @@ mod event;
 
 use std::{collections::BTreeMap, sync::Arc};
 
+use crate::resource::Pending;
 use crate::{
-    Amount, Answer, Ask, Birth, Claim, Claims, Condensed, Has, HolderKind, Lease, Millis, Now, Pending, Priority,
-    Release, Request, Resource, Settings, Source, Sum, Supply, Term, Workspace, invariant,
+    Amount, Answer, Ask, Birth, Claim, Claims, Condensed, Epoch, Has, HolderKind, Lease, Millis, Now, Priority,
+    Release, Request, Resource, Settings, Source, Sum, Supply, Workspace, invariant,
     invariant::Violation,
-    tests::peers::{Peers, next_term},
+    tests::peers::{Peers, next_epoch},
 };
 
 use actor::end_at_holder;
@@ -28,7 +29,7 @@ pub(crate) fn birth(settings: Settings) -> Birth {
     Birth {
         settings,
         source: Source::Own,
-        term: Term(1 << 40),
+        epoch: Epoch(1 << 40),
         since,
         learning_until,
         inherited: None,
@@ -382,7 +383,7 @@ impl World {
         let inherited = peers.elect(next, survive, self.now)?;
         let since = self.at();
         let birth = Birth {
-            term: next_term(inherited.newest),
+            epoch: next_epoch(inherited.newest),
             since,
             inherited: Some(inherited),
             source: self.resource.source(),

@@ -1,4 +1,4 @@
-//! Calls to other peers, over connections that are opened when they are first needed and kept.
+//! Calls to other peers, over connections that are opened on first use and kept.
 
 use std::{
     collections::HashMap,
@@ -13,14 +13,14 @@ use tonic::transport::{Channel, Endpoint};
 
 use super::{
     contacts::Contacts,
-    introduction::{Introducer, OTHER_CLUSTER, Stranger, TURNED_AWAY},
+    introduction::{Introducer, OTHER_CLUSTER, REJECTED, Rejected},
 };
 use crate::{codec, raft::PeerId, settings::Clock};
 
-/// Entries of a megabyte, a proposal beyond that, and what is around them.
+/// A megabyte of entries, a proposal beyond that, and the framing.
 pub(super) const LARGEST_MESSAGE: usize = 8 << 20;
 
-/// What to ask.
+/// The method to call.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Call {
     Hello,
@@ -40,9 +40,9 @@ pub(crate) enum CallError {
     #[error("{}", .0.message())]
     Refused(tonic::Status),
     #[error("{0}")]
-    Stranger(#[from] Stranger),
-    #[error("somebody else answers: {0:?}")]
-    SomebodyElse(String),
+    Rejected(#[from] Rejected),
+    #[error("another peer answers there: {0:?}")]
+    OtherPeer(String),
     #[error("the answer makes no sense: {0}")]
     Nonsense(String),
     #[error("no answer within {0:?}")]
@@ -50,30 +50,30 @@ pub(crate) enum CallError {
 }
 
 impl CallError {
-    /// The one that is there belongs to another cluster than this peer, as one of the two says.
+    /// Whether the two peers belong to different clusters, according to either of them.
     pub(crate) fn is_of_another_cluster(&self) -> bool {
         match self {
             CallError::Refused(status) => {
-                status.metadata().get(TURNED_AWAY).is_some_and(|why| why.as_bytes() == OTHER_CLUSTER.as_bytes())
+                status.metadata().get(REJECTED).is_some_and(|why| why.as_bytes() == OTHER_CLUSTER.as_bytes())
             }
-            CallError::Stranger(stranger) => *stranger == Stranger::Cluster,
+            CallError::Rejected(rejected) => *rejected == Rejected::Cluster,
             _ => false,
         }
     }
 }
 
-/// Calls, for all who want to.
+/// The client side of the peer protocol. Shared by all tasks of this peer.
 #[derive(Debug)]
 pub(crate) struct Calls {
     introducer: Arc<Introducer>,
     contacts: Arc<Contacts>,
     clock: DebugClock,
-    /// How long a connection may be silent before it is asked whether it lives, and how long that may take.
+    /// Keep-alive interval and timeout of connections.
     patience: Duration,
     connections: Mutex<HashMap<String, PeersClient<Channel>>>,
 }
 
-/// A clock has nothing to show.
+/// Makes `Debug` derivable around a clock.
 struct DebugClock(Clock);
 
 impl std::fmt::Debug for DebugClock {
@@ -95,7 +95,7 @@ impl Calls {
         &self.contacts
     }
 
-    /// Asks, and checks who answers. What goes wrong is said once.
+    /// Calls a peer and checks its identity. A repeated error is logged once.
     pub(crate) async fn call<Q: Serialize, A: DeserializeOwned>(
         &self,
         (name, address): (&str, &str),
@@ -108,7 +108,7 @@ impl Calls {
         Ok((other, answer))
     }
 
-    /// Who is there, and what it hears of a master.
+    /// Asks a peer who it is and which master it hears from.
     pub(crate) async fn hello(
         &self,
         (name, address): (&str, &str),
@@ -117,16 +117,16 @@ impl Calls {
         Ok((other, response.heard))
     }
 
-    /// As [`call`](Calls::call), with a limit to how long it takes.
+    /// [`call`](Calls::call) with a timeout.
     pub(crate) async fn call_within<Q: Serialize, A: DeserializeOwned>(
         &self,
         within: Duration,
-        whom: (&str, &str),
+        peer: (&str, &str),
         to: PeerId,
         call: Call,
         question: &Q,
     ) -> Result<(Introduction, A), CallError> {
-        match tokio::time::timeout(within, self.call(whom, to, call, question)).await {
+        match tokio::time::timeout(within, self.call(peer, to, call, question)).await {
             Ok(result) => result,
             Err(_) => Err(CallError::Late(within)),
         }
@@ -144,9 +144,9 @@ impl Calls {
         match &result {
             Ok((other, _)) => {
                 self.contacts.heard(other, self.now());
-                self.contacts.well(name);
+                self.contacts.clear_problems(name);
             }
-            Err(error) => self.contacts.trouble(name, error),
+            Err(error) => self.contacts.report_problem(name, error),
         }
         result
     }
@@ -173,7 +173,7 @@ impl Calls {
         let mut response = answer.map_err(CallError::Refused)?.into_inner();
         let other = self.introducer.check(response.from.take())?;
         if other.name != name || (to != 0 && other.peer != to) {
-            return Err(CallError::SomebodyElse(other.name));
+            return Err(CallError::OtherPeer(other.name));
         }
         Ok((other, response))
     }

@@ -1,4 +1,5 @@
-//! Who was heard of, when, and what it said about itself; and who was turned away, so that it is said once.
+//! When each peer was last heard from, and what it said about itself; and which problems with a peer were logged
+//! already.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -10,9 +11,9 @@ use leaseway_proto::peer::Introduction;
 
 use crate::raft::PeerId;
 
-/// More strangers than this are not remembered: then it is said again.
+/// Problems with more peers than this are not remembered: then they are logged again.
 const STRANGERS: usize = 64;
-/// Nor more than this of what is wrong with each.
+/// Nor more than this many problems with each.
 const REASONS: usize = 16;
 
 /// What is known about a peer besides the membership.
@@ -26,17 +27,17 @@ pub(crate) struct Contact {
 #[derive(Debug, Default)]
 pub(crate) struct Contacts {
     known: Mutex<BTreeMap<PeerId, Contact>>,
-    trouble: Mutex<BTreeMap<String, BTreeSet<String>>>,
+    problems: Mutex<BTreeMap<String, BTreeSet<String>>>,
 }
 
 impl Contacts {
-    /// Somebody who was checked has spoken.
+    /// A peer that passed the checks has sent a message.
     pub(crate) fn heard(&self, other: &Introduction, at: Millis) {
         let mut known = lock(&self.known);
         match known.get_mut(&other.peer) {
             Some(contact) if contact.name == other.name && contact.advertise == other.advertise => contact.at = at,
             _ => {
-                // Identities are made with directories: the ones of a name that went before this will not come back.
+                // Each directory has its own identity: earlier identities of the same name do not come back.
                 known.retain(|_, contact| contact.name != other.name || at.since(contact.at) < Millis::from_secs(60));
                 let contact = Contact { name: other.name.clone(), advertise: other.advertise.clone(), at };
                 known.insert(other.peer, contact);
@@ -48,15 +49,14 @@ impl Contacts {
         lock(&self.known).get(&peer).cloned()
     }
 
-    /// Something is wrong with whoever is there. Each thing is said once until all is well again: those who retry do
-    /// so many times a second.
-    pub(crate) fn trouble(&self, with: &str, what: &dyn std::fmt::Display) {
+    /// Logs a problem with a peer, once until a call succeeds again: callers retry many times a second.
+    pub(crate) fn report_problem(&self, with: &str, what: &dyn std::fmt::Display) {
         let what = what.to_string();
-        let mut trouble = lock(&self.trouble);
-        if trouble.len() >= STRANGERS && !trouble.contains_key(with) {
-            trouble.clear();
+        let mut problems = lock(&self.problems);
+        if problems.len() >= STRANGERS && !problems.contains_key(with) {
+            problems.clear();
         }
-        let said = trouble.entry(with.to_owned()).or_default();
+        let said = problems.entry(with.to_owned()).or_default();
         if !said.contains(&what) {
             tracing::warn!(peer = with, reason = what, "cannot talk to a peer");
             if said.len() >= REASONS {
@@ -66,10 +66,10 @@ impl Contacts {
         }
     }
 
-    /// All is well with whoever is there.
-    pub(crate) fn well(&self, with: &str) {
-        if lock(&self.trouble).remove(with).is_some() {
-            tracing::info!(peer = with, "a peer can be talked to again");
+    /// A call to or from the peer has succeeded.
+    pub(crate) fn clear_problems(&self, with: &str) {
+        if lock(&self.problems).remove(with).is_some() {
+            tracing::info!(peer = with, "a peer can be reached again");
         }
     }
 }

@@ -1,5 +1,5 @@
-//! Every message, in both directions, begins with who speaks. Nothing else of it is looked at before that has been
-//! checked.
+//! Every message, in both directions, begins with an introduction of its sender. It is checked before anything else of
+//! the message is read.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -12,21 +12,21 @@ use crate::{
     store::{StoreError, directory::Directory, directory::Identity, frame::Kind},
 };
 
-/// In answers to those who are turned away: why, for machines.
-pub(super) const TURNED_AWAY: &str = "leaseway-turned-away";
-/// It belongs to another cluster.
+/// Metadata key of a rejection: why, for machines.
+pub(super) const REJECTED: &str = "leaseway-turned-away";
+/// The sender belongs to another cluster.
 pub(super) const OTHER_CLUSTER: &str = "other-cluster";
 
-/// Why somebody is not talked to.
+/// Why a message was rejected.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub(crate) enum Stranger {
+pub(crate) enum Rejected {
     #[error("it did not say who it is")]
-    Nobody,
+    Anonymous,
     #[error("it speaks format {theirs}, this peer format {ours}: all peers need versions of the same format")]
     Format { theirs: u32, ours: u8 },
     #[error("its secret is not the one of this peer")]
     Secret,
-    #[error("it stands by a master for {theirs} ms, this peer for {ours}: all peers need the same timing")]
+    #[error("its election timeout is {theirs} ms, that of this peer {ours}: all peers need the same timing")]
     Timing { theirs: u64, ours: u64 },
     #[error("it belongs to another cluster")]
     Cluster,
@@ -34,14 +34,14 @@ pub(crate) enum Stranger {
     Namesake(String),
 }
 
-/// Says who this peer is, and checks what others say.
+/// Writes this peer's introduction and checks those of others.
 #[derive(Debug)]
 pub(crate) struct Introducer {
     settings: Arc<Settings>,
     directory: Arc<Directory>,
     peer: PeerId,
     cluster: Mutex<Option<u128>>,
-    /// Whom this peer would begin a cluster with; empty once it belongs to one, or was not told to.
+    /// The peers it would begin a cluster with; empty if it belongs to a cluster, or was not told to bootstrap.
     bootstraps: Mutex<Vec<String>>,
 }
 
@@ -64,15 +64,15 @@ impl Introducer {
         *self.cluster.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Says from now on that a cluster is to be begun, with these.
-    pub(crate) fn bootstrap(&self, mut names: Vec<String>) {
+    /// From now on this peer's introduction says that it would begin a cluster with these peers.
+    pub(crate) fn announce_bootstrap(&self, mut names: Vec<String>) {
         names.sort_unstable();
         *self.bootstraps.lock().unwrap_or_else(PoisonError::into_inner) = names;
     }
 
-    /// From now on this peer belongs to this cluster. Blocks until that is on the disk; a peer that belongs to one
-    /// stays there.
-    pub(crate) fn belong(&self, cluster: u128) -> Result<(), StoreError> {
+    /// Makes this peer a member of the cluster, for good. Blocks until that is on disk. Does nothing if it belongs to a
+    /// cluster already.
+    pub(crate) fn join_cluster(&self, cluster: u128) -> Result<(), StoreError> {
         let mut ours = self.cluster.lock().unwrap_or_else(PoisonError::into_inner);
         if ours.is_none() {
             let identity = Identity { name: self.settings.name.clone(), peer: self.peer, cluster: Some(cluster) };
@@ -97,32 +97,32 @@ impl Introducer {
         }
     }
 
-    /// Whoever is of no cluster yet may talk to anybody who has the secret: what it may do is another question.
-    pub(crate) fn check(&self, other: Option<Introduction>) -> Result<Introduction, Stranger> {
-        let other = other.ok_or(Stranger::Nobody)?;
+    /// A peer of no cluster yet passes if it has the secret. Methods decide themselves what such a peer may do.
+    pub(crate) fn check(&self, other: Option<Introduction>) -> Result<Introduction, Rejected> {
+        let other = other.ok_or(Rejected::Anonymous)?;
         if other.format != u32::from(FORMAT) {
-            return Err(Stranger::Format { theirs: other.format, ours: FORMAT });
+            return Err(Rejected::Format { theirs: other.format, ours: FORMAT });
         }
         if !knows(self.settings.secret.as_ref(), &other.secret) {
-            return Err(Stranger::Secret);
+            return Err(Rejected::Secret);
         }
         let ours = self.settings.timing.lease().0;
         if other.election_timeout_ms != ours {
-            return Err(Stranger::Timing { theirs: other.election_timeout_ms, ours });
+            return Err(Rejected::Timing { theirs: other.election_timeout_ms, ours });
         }
         if let (Some(ours), Some(theirs)) = (self.cluster(), cluster_of(&other))
             && ours != theirs
         {
-            return Err(Stranger::Cluster);
+            return Err(Rejected::Cluster);
         }
         if other.name == self.settings.name && other.peer != self.peer {
-            return Err(Stranger::Namesake(other.name));
+            return Err(Rejected::Namesake(other.name));
         }
         Ok(other)
     }
 }
 
-/// The cluster somebody belongs to. What is not of the right length is nobody's.
+/// The cluster that a peer belongs to; `None` if the field does not have the right length.
 pub(crate) fn cluster_of(introduction: &Introduction) -> Option<u128> {
     introduction.cluster.as_slice().try_into().ok().map(u128::from_be_bytes)
 }

@@ -1,4 +1,4 @@
-//! How openraft reaches the other peers.
+//! openraft's network: calls to the other peers.
 
 use std::{sync::Arc, time::Duration};
 
@@ -18,31 +18,31 @@ use crate::{
     settings::Settings,
 };
 
-/// Makes [`Link`]s.
+/// Makes [`PeerLink`]s.
 #[derive(Debug, Clone)]
-pub(crate) struct Network {
+pub(crate) struct PeerNetwork {
     pub(crate) calls: Arc<Calls>,
     pub(crate) settings: Arc<Settings>,
 }
 
-/// To one peer. Many of these share a connection.
+/// openraft's client to one peer. All links to an address share a connection.
 #[derive(Debug)]
-pub(crate) struct Link {
+pub(crate) struct PeerLink {
     calls: Arc<Calls>,
     target: PeerId,
     name: String,
     address: String,
-    /// Between two attempts to reach somebody who is not there.
+    /// Between two attempts to reach a peer that does not answer.
     pause: Duration,
 }
 
-impl RaftNetworkFactory<Types> for Network {
-    type Network = Link;
+impl RaftNetworkFactory<Types> for PeerNetwork {
+    type Network = PeerLink;
 
-    /// The settings know better where a peer is than the membership, which says where it was when it was added.
-    async fn new_client(&mut self, target: PeerId, member: &Member) -> Link {
+    /// An address in the settings takes precedence: the membership has the one from when the peer was added.
+    async fn new_client(&mut self, target: PeerId, member: &Member) -> PeerLink {
         let address = self.settings.address_of(&member.name).unwrap_or(&member.address).to_owned();
-        Link {
+        PeerLink {
             calls: Arc::clone(&self.calls),
             target,
             name: member.name.clone(),
@@ -52,9 +52,9 @@ impl RaftNetworkFactory<Types> for Network {
     }
 }
 
-impl Link {
-    /// Whatever goes wrong, openraft is told that the peer cannot be reached: of anything else it believes that
-    /// trying again at once would help, and does nothing else any more.
+impl PeerLink {
+    /// Reports every error to openraft as an unreachable peer: after any other error it would retry at once, in a busy
+    /// loop.
     async fn ask<Q: Serialize, A: DeserializeOwned, E: std::error::Error>(
         &self,
         call: Call,
@@ -65,7 +65,7 @@ impl Link {
     }
 }
 
-impl RaftNetwork<Types> for Link {
+impl RaftNetwork<Types> for PeerLink {
     async fn append_entries(
         &mut self,
         rpc: AppendEntriesRequest<Types>,
@@ -82,7 +82,7 @@ impl RaftNetwork<Types> for Link {
     {
         let answer: Result<InstallSnapshotResponse<PeerId>, InstallSnapshotError> =
             self.ask(Call::Snapshot, &rpc).await?;
-        // The one thing that openraft has to know: then it begins anew.
+        // The one error that openraft has to know: it starts the snapshot over.
         answer.map_err(|error| RPCError::RemoteError(RemoteError::new(self.target, RaftError::APIError(error))))
     }
 

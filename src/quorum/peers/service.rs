@@ -1,4 +1,4 @@
-//! What other peers ask this one.
+//! The server side of the peer protocol.
 
 use std::{
     future::{Future, poll_fn},
@@ -26,8 +26,8 @@ use tonic::{Code, Request, Response, Status, metadata::MetadataValue};
 use super::{
     call::LARGEST_MESSAGE,
     contacts::Contacts,
-    introduction::{Introducer, OTHER_CLUSTER, Stranger, TURNED_AWAY, cluster_of},
-    silence::{hears_a_master, hears_nobody},
+    introduction::{Introducer, OTHER_CLUSTER, REJECTED, Rejected, cluster_of},
+    vote_lease::{follows_live_master, is_free_to_vote},
 };
 use crate::{
     codec,
@@ -38,11 +38,11 @@ use crate::{
     store::disk::Failing,
 };
 
-/// Whether this peer may vote, and in which order consensus hears of things.
+/// Whether this peer may vote, and the order in which messages reach openraft.
 ///
-/// openraft's followers refuse to vote as long as they have promised to stand by a master; a master has no such
-/// promise to itself. It is one of the quorum that confirms its reign, so it must not vote for somebody else as long
-/// as that confirmation counts: together with one who has confirmed nothing it could make a second master.
+/// openraft's followers refuse to vote as long as they honour a master's lease; a master has no such lease from itself.
+/// It is one of the quorum that confirms its reign, so it must not vote for another peer as long as that confirmation
+/// counts: together with a peer that has confirmed nothing it could elect a second master.
 #[derive(Debug, Default)]
 pub(crate) struct Ballot {
     withheld_until: AtomicU64,
@@ -50,8 +50,8 @@ pub(crate) struct Ballot {
 }
 
 impl Ballot {
-    /// Does something whose beginning hands a message to consensus. What was begun first is heard first.
-    pub(crate) async fn begin<T>(&self, work: impl Future<Output = T>) -> T {
+    /// Runs `work`, whose first poll sends a message to openraft. Messages arrive there in the order of these calls.
+    pub(crate) async fn in_order<T>(&self, work: impl Future<Output = T>) -> T {
         let mut work = pin!(work);
         let first = {
             let _order = self.order.lock().await;
@@ -63,18 +63,18 @@ impl Ballot {
         }
     }
 
-    /// Does something while nothing else is begun.
-    pub(crate) async fn alone<T>(&self, work: impl Future<Output = T>) -> T {
+    /// Runs `work` to its end while no message is sent to openraft.
+    pub(crate) async fn exclusively<T>(&self, work: impl Future<Output = T>) -> T {
         let _order = self.order.lock().await;
         work.await
     }
 
-    /// No votes until then. Only what is begun in order with this is certain to keep to it.
+    /// No votes until then. Certain only for votes that run through [`in_order`](Ballot::in_order).
     pub(crate) fn withhold(&self, until: Millis) {
         self.withheld_until.fetch_max(until.0, Ordering::SeqCst);
     }
 
-    /// Votes are given again: the reign that they were withheld for has ended for good, and there will be no other.
+    /// Votes are given again: the reign that they were withheld for has ended, and this peer begins no other.
     pub(crate) fn release(&self) {
         self.withheld_until.store(0, Ordering::SeqCst);
     }
@@ -84,9 +84,9 @@ impl Ballot {
     }
 }
 
-/// Everything that an answer needs.
-pub(crate) struct Core {
-    /// There is none before the promises of an earlier life to stand by a master have certainly ended.
+/// This peer's own state, shared by its tasks and its peer service.
+pub(crate) struct LocalPeer {
+    /// Unset until every vote lease that an earlier process of this peer may have given has certainly ended.
     pub(crate) raft: OnceLock<Raft>,
     pub(crate) introducer: Arc<Introducer>,
     pub(crate) contacts: Arc<Contacts>,
@@ -94,20 +94,20 @@ pub(crate) struct Core {
     pub(crate) clock: Clock,
     pub(crate) timing: Timing,
     pub(crate) failing: Failing,
-    /// Where this peer stands.
+    /// Which peer is master, as far as this one knows.
     pub(crate) mastership: watch::Receiver<Mastership>,
-    /// What others say about that.
+    /// What other peers say about that.
     pub(crate) hearsay: Hearsay,
-    /// Those who ask to be taken in.
+    /// Peers that ask to join.
     pub(crate) joins: mpsc::Sender<(PeerId, Member)>,
 }
 
-/// Serves [`Core`].
-pub(crate) struct PeersService(Arc<Core>);
+/// Serves [`LocalPeer`].
+pub(crate) struct PeersService(Arc<LocalPeer>);
 
 impl PeersService {
-    pub(crate) fn serve(core: Arc<Core>) -> PeersServer<PeersService> {
-        PeersServer::new(PeersService(core))
+    pub(crate) fn serve(local: Arc<LocalPeer>) -> PeersServer<PeersService> {
+        PeersServer::new(PeersService(local))
             .max_decoding_message_size(LARGEST_MESSAGE)
             .max_encoding_message_size(LARGEST_MESSAGE)
     }
@@ -126,7 +126,7 @@ impl Peers for PeersService {
         let (other, payload) = self.0.check(request)?;
         let address = decode(&payload)?;
         let member = Member { name: other.name, address, advertise: other.advertise };
-        // Full: it will ask again.
+        // If the queue is full the peer asks again.
         let _ = self.0.joins.try_send((other.peer, member));
         self.0.answer(&())
     }
@@ -134,7 +134,7 @@ impl Peers for PeersService {
     async fn append(&self, request: Request<PeerRequest>) -> Result<Response<PeerResponse>, Status> {
         let (raft, payload) = self.0.consensus(request).await?;
         let rpc = decode(&payload)?;
-        let answer = self.0.ballot.begin(raft.append_entries(rpc)).await.map_err(ended)?;
+        let answer = self.0.ballot.in_order(raft.append_entries(rpc)).await.map_err(ended)?;
         self.0.answer(&answer)
     }
 
@@ -152,7 +152,7 @@ impl Peers for PeersService {
             }
             raft.vote(rpc).await
         };
-        let answer = self.0.ballot.begin(vote).await.map_err(ended)?;
+        let answer = self.0.ballot.in_order(vote).await.map_err(ended)?;
         self.0.answer(&answer)
     }
 
@@ -160,7 +160,7 @@ impl Peers for PeersService {
         let (raft, payload) = self.0.consensus(request).await?;
         let rpc = decode(&payload)?;
         let answer: Result<InstallSnapshotResponse<PeerId>, InstallSnapshotError> =
-            match self.0.ballot.begin(raft.install_snapshot(rpc)).await {
+            match self.0.ballot.in_order(raft.install_snapshot(rpc)).await {
                 Ok(answer) => Ok(answer),
                 Err(RaftError::APIError(error)) => Err(error),
                 Err(RaftError::Fatal(error)) => return Err(ended(error)),
@@ -172,7 +172,7 @@ impl Peers for PeersService {
         let (raft, payload) = self.0.consensus(request).await?;
         let theirs: Option<LogId> = decode(&payload)?;
         let timing = self.0.timing;
-        let alone = raft.with_raft_state(move |state| hears_nobody(state, timing)).await.map_err(ended)?;
+        let alone = raft.with_raft_state(move |state| is_free_to_vote(state, timing)).await.map_err(ended)?;
         let mine = raft.data_metrics().borrow().last_log;
         self.0.answer(&(alone && theirs >= mine && !self.0.ballot.is_withheld((self.0.clock)())))
     }
@@ -180,62 +180,62 @@ impl Peers for PeersService {
     async fn stand(&self, request: Request<PeerRequest>) -> Result<Response<PeerResponse>, Status> {
         let (raft, payload) = self.0.consensus(request).await?;
         let master: Vote = decode(&payload)?;
-        // It has said itself that it has stopped: the promise to stand by it is void. If there is another master by
-        // now nothing happens.
+        // The master itself says that it has stopped, so its lease on this peer's vote is void. If there is another
+        // master by now nothing happens.
         let still = move |state: &State| *state.vote_ref() == master;
-        let stood = stand(&raft, &self.0.ballot, still).await;
-        self.0.answer(&stood)
+        let started = start_election(&raft, &self.0.ballot, still).await;
+        self.0.answer(&started)
     }
 }
 
-/// Stands for election at once, if that is right as things are. Nothing else is heard in between, or the promise that
-/// is broken could be one that was given meanwhile.
-pub(crate) async fn stand(
+/// Starts an election at once if `is_right`. No message reaches openraft in between, or this could break a vote lease
+/// that was given after the check.
+pub(crate) async fn start_election(
     raft: &Raft,
     ballot: &Ballot,
     is_right: impl FnOnce(&State) -> bool + Send + 'static,
 ) -> bool {
-    let stands = async {
+    let elect = async {
         let right = raft.with_raft_state(is_right).await;
         right.unwrap_or(false) && raft.trigger().elect().await.is_ok()
     };
-    ballot.alone(stands).await
+    ballot.exclusively(elect).await
 }
 
-impl Core {
-    /// Who speaks, and what it says.
+impl LocalPeer {
+    /// Checks a request's introduction. Returns its sender and payload.
     fn check(&self, request: Request<PeerRequest>) -> Result<(Introduction, Vec<u8>), Status> {
         let address = request.remote_addr();
         let PeerRequest { from, to, payload } = request.into_inner();
-        let other = self.introducer.check(from).map_err(|stranger| {
-            let whom = address.map_or_else(|| "?".to_owned(), |address| address.ip().to_string());
-            self.contacts.trouble(&whom, &stranger);
-            let code = if stranger == Stranger::Secret { Code::Unauthenticated } else { Code::FailedPrecondition };
-            // In the words of whoever reads it: there "it" is this peer, which may not be trusted with more.
-            let mut status = Status::new(code, format!("turned away: {}", told(&stranger)));
-            if stranger == Stranger::Cluster {
-                status.metadata_mut().insert(TURNED_AWAY, MetadataValue::from_static(OTHER_CLUSTER));
+        let other = self.introducer.check(from).map_err(|rejected| {
+            let sender = address.map_or_else(|| "?".to_owned(), |address| address.ip().to_string());
+            self.contacts.report_problem(&sender, &rejected);
+            let code = if rejected == Rejected::Secret { Code::Unauthenticated } else { Code::FailedPrecondition };
+            // Worded for the sender, for which "it" is this peer.
+            let mut status = Status::new(code, format!("rejected: {}", as_told_to_it(&rejected)));
+            if rejected == Rejected::Cluster {
+                status.metadata_mut().insert(REJECTED, MetadataValue::from_static(OTHER_CLUSTER));
             }
             status
         })?;
         if to != 0 && to != self.introducer.peer() {
-            return Err(Status::not_found("turned away: this peer has lost its directory, and has a new identity"));
+            return Err(Status::not_found("rejected: this peer has lost its directory, and has a new identity"));
         }
         self.contacts.heard(&other, (self.clock)());
         Ok((other, payload))
     }
 
-    /// For messages of consensus. They are addressed to an identity that nobody else ever had, so whoever sends the
-    /// first of them has counted this peer into its cluster.
+    /// Checks a message of consensus. Those are addressed to an identity, which is unique, so the sender of the first
+    /// one has made this peer a member of its cluster.
     async fn consensus(&self, request: Request<PeerRequest>) -> Result<(Raft, Vec<u8>), Status> {
         if request.get_ref().to == 0 {
             return Err(Status::invalid_argument("a message of consensus needs an addressee"));
         }
         let (other, payload) = self.check(request)?;
-        let cluster = cluster_of(&other).ok_or_else(|| Status::failed_precondition("turned away: of no cluster"))?;
+        let cluster = cluster_of(&other).ok_or_else(|| Status::failed_precondition("rejected: of no cluster"))?;
         if self.introducer.cluster().is_none() {
             let introducer = Arc::clone(&self.introducer);
-            let belongs = tokio::task::spawn_blocking(move || introducer.belong(cluster)).await;
+            let belongs = tokio::task::spawn_blocking(move || introducer.join_cluster(cluster)).await;
             match belongs {
                 Ok(Ok(())) => {}
                 Ok(Err(error)) => {
@@ -246,7 +246,7 @@ impl Core {
             }
         }
         if self.introducer.cluster() != Some(cluster) {
-            return Err(Status::failed_precondition("turned away: of another cluster"));
+            return Err(Status::failed_precondition("rejected: of another cluster"));
         }
         if self.failing.get().is_some() {
             return Err(Status::unavailable("its disk has failed"));
@@ -260,7 +260,7 @@ impl Core {
         Ok(Response::new(PeerResponse { from, payload: codec::encode(answer), heard: None }))
     }
 
-    /// Who is master, if this peer is or hears from one, and what `other` is to the quorum then.
+    /// The master, if this peer is it or hears from it, and the place of `other` in the quorum then.
     async fn heard(&self, other: &Introduction) -> Option<Heard> {
         let raft = self.raft.get()?;
         let (master, advertise) = self.master(raft).await?;
@@ -278,12 +278,12 @@ impl Core {
         }
         let timing = self.timing;
         let master =
-            move |state: &State| hears_a_master(state, timing).then(|| state.vote_ref().leader_id().voted_for());
+            move |state: &State| follows_live_master(state, timing).then(|| state.vote_ref().leader_id().voted_for());
         let master = raft.with_raft_state(master).await.ok()??.filter(|master| *master != self.introducer.peer())?;
         self.contacts.get(master).map(|contact| (contact.name, contact.advertise))
     }
 
-    /// What a peer is to the quorum, as far as this one knows.
+    /// A peer's place in the quorum, as far as this one knows.
     pub(crate) fn place_of(&self, raft: &Raft, peer: PeerId, name: &str) -> Place {
         let metrics = raft.metrics();
         let membership = metrics.borrow().membership_config.clone();
@@ -297,16 +297,16 @@ impl Core {
     }
 }
 
-fn told(stranger: &Stranger) -> String {
-    match stranger {
-        Stranger::Nobody => "who is it?".into(),
-        Stranger::Format { theirs, ours } => format!("it speaks format {ours}, this peer format {theirs}"),
-        Stranger::Secret => "its secret is another one".into(),
-        Stranger::Timing { theirs, ours } => {
-            format!("it stands by a master for {ours} ms, this peer for {theirs}: all peers need the same timing")
+fn as_told_to_it(rejected: &Rejected) -> String {
+    match rejected {
+        Rejected::Anonymous => "who is it?".into(),
+        Rejected::Format { theirs, ours } => format!("it speaks format {ours}, this peer format {theirs}"),
+        Rejected::Secret => "it has another secret".into(),
+        Rejected::Timing { theirs, ours } => {
+            format!("its election timeout is {ours} ms, that of this peer {theirs}: all peers need the same timing")
         }
-        Stranger::Cluster => "it belongs to another cluster".into(),
-        Stranger::Namesake(name) => format!("its name is {name:?} too: every peer needs one of its own"),
+        Rejected::Cluster => "it belongs to another cluster".into(),
+        Rejected::Namesake(name) => format!("its name is {name:?} too: every peer needs one of its own"),
     }
 }
 

@@ -1,7 +1,7 @@
-//! The log as openraft wants it.
+//! Implements openraft's log storage.
 //!
 //! openraft 0.9 waits for every append, truncation, purge and vote before it does anything else, so there is never
-//! more than one job under way and nothing to gather here. Callers are gathered before consensus, see `proposals`.
+//! more than one job under way and nothing to batch here. Callers are batched before consensus, see `proposals`.
 
 use std::{
     fmt::Debug,
@@ -41,7 +41,7 @@ impl LogStore {
         LogStore { log: Arc::new(Mutex::new(log)), vote, disk, me }
     }
 
-    /// A panic while it is held would be a panic of consensus, which ends with it.
+    /// Ignores poison: a panic while the lock is held is a panic of consensus, which ends with it.
     pub(crate) fn log(&self) -> MutexGuard<'_, Log> {
         self.log.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -98,8 +98,8 @@ impl RaftLogStorage<Types> for LogStore {
         self.carry_out(ErrorVerb::Write, |done| Job::Vote { vote: *vote, done }).await
     }
 
-    /// A vote for this very peer is given as one that was not granted: openraft would otherwise come back as the
-    /// leader that it was, of a term in which others may have gone on.
+    /// A vote for this peer itself is returned as not committed: otherwise openraft would come back as the leader it
+    /// was, in a Raft term in which others may have gone on.
     async fn read_vote(&mut self) -> Result<Option<Vote>, StorageError> {
         Ok(self.vote.map(|vote| {
             let mine = vote.leader_id.voted_for() == Some(self.me);

@@ -15,10 +15,10 @@ use super::{
 };
 use crate::{codec, raft::PeerId};
 
-/// Whoever used the directory last may still be on its way out: a peer that was dropped finishes its write first.
-const PATIENCE: Duration = Duration::from_secs(2);
+/// The last user of the directory may still be stopping: a peer that was dropped finishes its write first.
+const LOCK_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// Who a peer is. Made with the directory.
+/// A peer's identity, created with its directory.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Identity {
     pub(crate) name: String,
@@ -27,7 +27,7 @@ pub(crate) struct Identity {
     pub(crate) cluster: Option<u128>,
 }
 
-/// A directory that nobody else uses as long as this lives.
+/// A locked directory.
 #[derive(Debug)]
 pub(crate) struct Directory {
     root: PathBuf,
@@ -35,7 +35,7 @@ pub(crate) struct Directory {
 }
 
 impl Directory {
-    /// Blocks, for up to [`PATIENCE`] if somebody else has it.
+    /// Blocks, for up to [`LOCK_TIMEOUT`] if another process holds the lock.
     pub(crate) fn open(root: &Path) -> Result<Directory, StoreError> {
         fs::create_dir_all(root).map_err(StoreError::io("create", root))?;
         let path = root.join("lock");
@@ -49,7 +49,7 @@ impl Directory {
         loop {
             match lock.try_lock() {
                 Ok(()) => return Ok(Directory { root: root.to_owned(), _lock: lock }),
-                Err(TryLockError::WouldBlock) if began.elapsed() < PATIENCE => {
+                Err(TryLockError::WouldBlock) if began.elapsed() < LOCK_TIMEOUT => {
                     std::thread::sleep(Duration::from_millis(20));
                 }
                 Err(TryLockError::WouldBlock) => return Err(StoreError::InUse { path: root.to_owned() }),
@@ -71,7 +71,7 @@ impl Directory {
         read_one(&self.path(name), kind)
     }
 
-    /// When this returns the new content is there for good; until then the old one is.
+    /// When this returns the new content is durable; until then the old one stays.
     pub(crate) fn replace<T: Serialize>(&self, name: &str, kind: Kind, value: &T) -> Result<(), StoreError> {
         replace(&self.root, name, kind, &codec::encode(value))
     }
@@ -90,7 +90,7 @@ pub(crate) fn read_one<T: DeserializeOwned>(path: &Path, expected: Kind) -> Resu
             codec::decode(payload).map(Some).map_err(|error| damaged(error.to_string()))
         }
         Found::Frame { .. } => Err(damaged("not the record that belongs here".into())),
-        // It was written whole and only then took its name.
+        // The file got its name only after it was complete.
         Found::End | Found::Torn => Err(damaged("the file is too short".into())),
         Found::Damaged(what) => Err(damaged(what.into())),
         Found::Format(found) => Err(StoreError::Format { path: path.to_owned(), found, known: codec::FORMAT }),
@@ -111,7 +111,7 @@ pub(crate) fn replace(root: &Path, name: &str, kind: Kind, payload: &[u8]) -> Re
     sync(root)
 }
 
-/// Makes names that were added to or removed from a directory last.
+/// Makes additions to and removals from a directory durable.
 pub(crate) fn sync(directory: &Path) -> Result<(), StoreError> {
     File::open(directory).and_then(|opened| opened.sync_all()).map_err(StoreError::io("flush", directory))
 }

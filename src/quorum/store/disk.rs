@@ -21,7 +21,7 @@ use crate::{
 #[error("{0}")]
 pub struct Failure(pub(crate) Arc<str>);
 
-/// Where the first failure is told. It stays.
+/// Publishes the first failure, which stays.
 #[derive(Debug, Clone)]
 pub(crate) struct Failing(Arc<watch::Sender<Option<Failure>>>);
 
@@ -34,7 +34,8 @@ impl Failing {
         let failure = Failure(why.to_string().into());
         self.0.send_if_modified(|first| {
             if first.is_none() {
-                tracing::error!(error = %failure, "this peer takes no part any more: see to it, and start it again");
+                let advice = "this peer takes no part any more: repair the cause, and start it again";
+                tracing::error!(error = %failure, "{advice}");
                 *first = Some(failure);
                 return true;
             }
@@ -51,7 +52,7 @@ impl Failing {
     }
 }
 
-/// Told when a job is done, or why not.
+/// Receives the result of a job.
 pub(crate) type Done = oneshot::Sender<Result<(), Failure>>;
 
 pub(crate) enum Job {
@@ -61,7 +62,7 @@ pub(crate) enum Job {
     Vote { vote: Vote, done: Done },
 }
 
-/// To the thread. It ends with the last of these.
+/// A handle to the thread, which ends when the last one is dropped.
 #[derive(Debug, Clone)]
 pub(crate) struct Disk(mpsc::Sender<Job>);
 
@@ -83,7 +84,7 @@ impl Disk {
 
     /// The queue has no bound of its own: openraft waits for each job before it gives the next.
     pub(crate) fn submit(&self, job: Job) {
-        // It is never gone before the last sender is.
+        // The thread outlives all senders.
         let _ = self.0.send(job);
     }
 }
@@ -129,8 +130,8 @@ impl Writer {
         }
     }
 
-    /// Once it has failed it is not tried again: what a failed flush left on the disk is unknown, and a later one
-    /// that succeeds says nothing about it.
+    /// Does nothing after a failure: what a failed flush left on the disk is unknown, and a later one that succeeds
+    /// says nothing about it.
     fn attempt(&mut self, work: impl FnOnce(&mut Writer) -> Result<(), StoreError>) -> Result<(), Failure> {
         if let Some(failure) = self.failing.get() {
             return Err(failure);

@@ -1,7 +1,7 @@
-//! How bytes lie on disk: a kind, a format, a length, two checksums, a payload.
+//! The framing on disk: a kind, a format, a length, two checksums, a payload.
 //!
 //! The header has a checksum of its own. Without it a damaged length in the middle of the log would look like a frame
-//! that was torn off at the end, and everything after it would be dropped without a word.
+//! that was torn off at the end, and everything after it would be dropped silently.
 
 use crate::codec::{FORMAT, OLDEST};
 
@@ -24,7 +24,7 @@ pub(crate) enum Kind {
 const KINDS: [Kind; 7] =
     [Kind::Segment, Kind::Entry, Kind::Truncate, Kind::Purge, Kind::Identity, Kind::Vote, Kind::Snapshot];
 
-/// What is found at some place.
+/// The result of reading a frame.
 #[derive(Debug)]
 pub(crate) enum Found<'a> {
     /// A frame, and where the next one begins.
@@ -35,7 +35,7 @@ pub(crate) enum Found<'a> {
     Torn,
     /// A frame of a format that is not understood.
     Format(u8),
-    /// Not what was written.
+    /// The bytes are not what was written.
     Damaged(&'static str),
 }
 

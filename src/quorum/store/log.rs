@@ -1,6 +1,6 @@
-//! The log in memory: what the records on disk, read in order, amount to.
+//! The log in memory: the result of replaying the records on disk in order.
 //!
-//! All of it is in memory: it is cut off by snapshots long before that matters, and readers never wait for the disk.
+//! The whole log is in memory: snapshots cut it off long before its size matters, and readers never wait for the disk.
 
 use std::{collections::VecDeque, ops::Range};
 
@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::raft::{Entry, LogId, Membership};
 
-/// Once a snapshot has what they say, so many entries are kept for peers that are a little behind …
+/// So many entries that a snapshot covers are kept for peers that are a little behind …
 const KEEP_ENTRIES: u64 = 1000;
 /// … but no more than so many bytes of them.
 const KEEP_BYTES: u64 = 2 << 20;
@@ -33,7 +33,7 @@ pub(crate) struct SegmentStart {
     pub(crate) purged: Option<LogId>,
 }
 
-/// A record cannot follow what is there.
+/// A record does not follow the last one.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub(crate) struct OutOfOrder(String);
@@ -113,19 +113,19 @@ impl Log {
         })
     }
 
-    /// Up to where entries that a snapshot has may go.
-    pub(crate) fn spare(&self, snapshot: u64) -> Option<u64> {
+    /// The last entry that may be purged once a snapshot covers everything up to `snapshot`.
+    pub(crate) fn purgeable(&self, snapshot: u64) -> Option<u64> {
         let (mut kept, mut bytes) = (0, 0);
-        let mut spare =
+        let mut purgeable =
             self.entries.iter().rev().filter(|(entry, _)| entry.log_id.index <= snapshot).skip_while(|(_, size)| {
                 (kept, bytes) = (kept + 1, bytes + size);
                 kept <= KEEP_ENTRIES && bytes <= KEEP_BYTES
             });
-        spare.next().map(|(entry, _)| entry.log_id.index)
+        purgeable.next().map(|(entry, _)| entry.log_id.index)
     }
 
-    /// As [`append`](Log::append), [`truncate`](Log::truncate) and [`purge`](Log::purge), while the disk is read.
-    /// What the oldest segments that are left say may begin after a gap: it was purged, and a later record says so.
+    /// [`append`](Log::append), [`truncate`](Log::truncate) or [`purge`](Log::purge) while the disk is read. The oldest
+    /// remaining segment may begin after a gap: the gap was purged, and a later record says so.
     pub(crate) fn replay(&mut self, record: Record, size: u64) -> Result<(), OutOfOrder> {
         match record {
             Record::Entry(entry) if self.entries.is_empty() => {
@@ -145,7 +145,7 @@ impl Log {
         }
     }
 
-    /// After everything was read: no entry may be missing between what was purged and what is there.
+    /// Checked once everything was read: no entry may be missing between the purged ones and the first.
     pub(crate) fn is_whole(&self) -> Result<(), OutOfOrder> {
         let expected = self.purged.map_or(0, |purged| purged.index + 1);
         match self.first() {

@@ -39,7 +39,7 @@ struct Segment {
 }
 
 impl Segments {
-    /// Reads everything there is. What a crash tore off at the end is dropped for good.
+    /// Reads all segments. Drops a record that a crash tore off at the end.
     pub(crate) fn open(directory: &Path) -> Result<(Segments, Log), StoreError> {
         Segments::open_with(directory, FULL)
     }
@@ -56,7 +56,7 @@ impl Segments {
             let (segment, length) = load(*number, path, last, &mut log)?;
             match segment {
                 Some(segment) => segments.push_back(segment),
-                // It was being begun when the peer died: nothing was ever written to it.
+                // The peer died while it created the segment: nothing was ever written to it.
                 None => fs::remove_file(path).map_err(StoreError::io("remove", path))?,
             }
             whole = if length == 0 { whole } else { length };
@@ -75,7 +75,7 @@ impl Segments {
         Ok((Segments { directory: directory.to_owned(), segments, file, length, full }, log))
     }
 
-    /// When this returns all of them are on the disk. After an error nobody knows what is.
+    /// When this returns all records are on disk. After an error it is unknown which are.
     pub(crate) fn append(&mut self, records: &[Record], purged: Option<LogId>) -> Result<(), StoreError> {
         if self.length >= self.full {
             self.roll(purged)?;
@@ -96,7 +96,7 @@ impl Segments {
         Ok(())
     }
 
-    /// Deletes the oldest segments, as far as nothing in them is needed any more. The purge itself has been appended.
+    /// Deletes the oldest segments in which everything is purged. The purge itself has been appended before.
     pub(crate) fn drop_purged(&mut self, purged: LogId) -> Result<(), StoreError> {
         let mut dropped = false;
         while self.segments.len() > 1
@@ -118,7 +118,7 @@ impl Segments {
     }
 }
 
-/// How many bytes a record takes, and the bytes.
+/// Encodes a record.
 pub(crate) fn write(out: &mut Vec<u8>, record: &Record) {
     match record {
         Record::Entry(entry) => frame::write(out, Kind::Entry, &codec::encode(entry)),
@@ -146,7 +146,7 @@ fn list(directory: &Path) -> Result<Vec<(u64, PathBuf)>, StoreError> {
     Ok(found)
 }
 
-/// Replays a segment. Gives nothing for one that was never begun properly, and how many bytes of it are good.
+/// Replays a segment. Returns `None` for one without a complete header, and how many bytes of it are good.
 fn load(number: u64, path: &Path, last: bool, log: &mut Log) -> Result<(Option<Segment>, u64), StoreError> {
     let bytes = fs::read(path).map_err(StoreError::io("read", path))?;
     let mut segment = None;
@@ -196,7 +196,7 @@ fn load(number: u64, path: &Path, last: bool, log: &mut Log) -> Result<(Option<S
     }
 }
 
-/// To go on after `length`, whatever is there beyond it.
+/// Opens a segment to append after `length`; cuts off what lies beyond.
 fn reopen(path: &Path, length: u64) -> Result<File, StoreError> {
     let opened = File::options().append(true).open(path).and_then(|file| {
         file.set_len(length)?;

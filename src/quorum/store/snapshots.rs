@@ -1,4 +1,4 @@
-//! The snapshot: one file with everything that the log said up to some entry.
+//! The snapshot: one file with all facts up to some entry of the log.
 
 use std::sync::Arc;
 
@@ -55,7 +55,7 @@ impl Snapshots {
         blocking(ErrorVerb::Read, move || Ok(this.open()?.map(|(stored, _)| stored))).await
     }
 
-    /// What cannot be written ends consensus here, as with the log.
+    /// A failure ends consensus on this peer, as with the log.
     pub(crate) async fn write(&self, meta: SnapshotMeta, facts: Vec<u8>) -> Result<(), StorageError> {
         let this = self.clone();
         blocking(ErrorVerb::Write, move || {

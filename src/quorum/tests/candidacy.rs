@@ -1,5 +1,5 @@
-//! Who stands for election, and who waits. That a reign goes on is seen at its end: one that has lapsed is over for
-//! ever.
+//! Which peers start elections, and which wait. Tests check at the end of a reign that it went on: one that has lapsed
+//! is over for ever.
 
 use std::time::Duration;
 
@@ -16,7 +16,7 @@ use crate::{
     },
 };
 
-/// Longer than anybody waits before standing, several times over.
+/// Several times longer than any peer waits before it starts an election.
 fn long() -> Duration {
     timing().certainly_over() * 5
 }
@@ -51,13 +51,13 @@ async fn poll(world: &World, of: &str, last: Option<LogId>) -> Result<bool, toni
 }
 
 #[tokio::test]
-async fn a_follower_that_was_cut_off_disturbs_nobody_when_it_returns() {
+async fn a_follower_that_was_cut_off_does_not_depose_the_master_when_it_returns() {
     let (world, master, reign, [follower, _]) = reigned().await;
     let before = elections(&world, &master);
     for round in 0..5 {
         world.isolate(&follower, true);
         tokio::time::sleep(long()).await;
-        assert_eq!(elections(&world, &follower), before, "it has stood for election all alone");
+        assert_eq!(elections(&world, &follower), before, "it has started an election all alone");
         world.peer(&master).propose(&reign, vec![said(format!("{round}"))]).await.expect("it is master");
         world.isolate(&follower, false);
         let newest = || known(world.peer(&follower)).last().cloned();
@@ -68,14 +68,14 @@ async fn a_follower_that_was_cut_off_disturbs_nobody_when_it_returns() {
 }
 
 #[tokio::test]
-async fn whoever_hears_no_master_waits_as_long_as_others_do_and_stands_when_they_do_not() {
+async fn a_peer_that_hears_no_master_starts_an_election_only_once_the_others_hear_none_either() {
     let (mut world, master, reign, [apart, between]) = reigned().await;
     let before = elections(&world, &master);
     world.cut(&apart, &master, true);
     tokio::time::sleep(long()).await;
-    assert_eq!(elections(&world, &apart), before, "it has stood though the other one has a master");
+    assert_eq!(elections(&world, &apart), before, "it has started an election though the other one has a master");
     assert!(reign.holds(world.now()));
-    // The other one hears nobody now, and can ask nobody.
+    // The other one hears from no peer now, and can ask none.
     world.cut_off(&between, &apart, true);
     world.kill(&master);
     until("it is elected", || world.masters().iter().any(|(name, _)| *name == apart)).await;
@@ -83,7 +83,7 @@ async fn whoever_hears_no_master_waits_as_long_as_others_do_and_stands_when_they
 }
 
 #[tokio::test]
-async fn nobody_stands_where_there_is_no_majority() {
+async fn without_a_majority_no_peer_starts_an_election() {
     let (mut world, master, reign, [one, other]) = reigned().await;
     let before = elections(&world, &master);
     for name in world.names.clone() {
@@ -92,9 +92,9 @@ async fn nobody_stands_where_there_is_no_majority() {
     until("the reign is over", || !reign.holds(world.now())).await;
     tokio::time::sleep(long()).await;
     for name in &world.names {
-        assert_eq!(elections(&world, name), before, "{name} has stood for election");
+        assert_eq!(elections(&world, name), before, "{name} has started an election");
     }
-    // Whoever has only just started knows of no promise, and of no majority either.
+    // A peer that has only just started knows of no vote lease, and reaches no majority either.
     world.kill(&one);
     world.start(&one).await;
     tokio::time::sleep(long()).await;
@@ -120,7 +120,7 @@ async fn a_master_that_was_cut_off_follows_when_it_returns() {
 }
 
 #[tokio::test]
-async fn what_a_peer_says_when_it_is_asked_whether_it_would_vote() {
+async fn a_peer_answers_a_pre_vote_by_its_vote_lease_and_its_log() {
     let (mut world, master, reign, [one, other]) = reigned().await;
     let ahead = Some(log_id(1_000, 1_000_000));
     tokio::time::sleep(long()).await;
@@ -139,12 +139,12 @@ async fn what_a_peer_says_when_it_is_asked_whether_it_would_vote() {
 }
 
 #[tokio::test]
-async fn whoever_has_only_just_started_does_not_say_that_it_would_vote() {
+async fn a_peer_that_has_only_just_started_refuses_a_pre_vote() {
     let (mut world, _, _, [name, _]) = reigned().await;
     for name in world.names.clone() {
         world.kill(&name);
     }
-    // For so long it may have promised to stand by somebody in its former life.
+    // An earlier process may have leased its vote for so long.
     world.timing = Timing::new(1_000, 30_000, 60_000).expect("a good timing");
     world.start(&name).await;
     let status = poll(&world, &name, Some(log_id(1_000, 1_000_000))).await.expect_err("it says nothing yet");

@@ -1,4 +1,4 @@
-//! Links are cut and mended, peers killed and restarted, at random. Meanwhile no two reigns ever hold at the same
+//! Links are cut and restored, peers killed and restarted, at random. Meanwhile no two reigns ever hold at the same
 //! moment; in the end everything that was acknowledged is there.
 
 use std::{
@@ -36,7 +36,7 @@ impl Watchman {
         while !self.stop.load(Ordering::SeqCst) {
             for peer in self.peers.lock().unwrap().iter() {
                 if let Mastership::Master(reign) = &*peer.borrow()
-                    && !reigns.iter().any(|known| known.term() == reign.term())
+                    && !reigns.iter().any(|known| known.number() == reign.number())
                 {
                     reigns.push(reign.clone());
                 }
@@ -60,7 +60,7 @@ fn known_to(peer: &Quorum) -> BTreeSet<usize> {
     peer.read(|facts| facts.assignments("r").filter_map(|(_, client, _)| client.parse().ok()).collect())
 }
 
-/// What became of what was proposed.
+/// The outcomes of proposals.
 #[derive(Default)]
 struct Ledger {
     next: usize,
@@ -85,7 +85,7 @@ async fn havoc(names: &[&str], steps: usize, seed: u64) {
     let mut down: Vec<String> = Vec::new();
     for _ in 0..steps {
         let victim = match world.masters().first() {
-            // Masters most of all.
+            // The master more often than others.
             Some((master, _)) if random.bool() => master.clone(),
             _ => names[random.usize(..names.len())].to_owned(),
         };

@@ -1,4 +1,4 @@
-//! Who is master, and what it knows.
+//! Elections, and what a new master knows.
 
 use crate::{
     ChangeError, Mastership, Origin, ProposeError, Settings, start,
@@ -18,7 +18,7 @@ async fn three_peers_elect_a_master_that_replicates_and_is_succeeded_by_one_that
     until("the reign is over", || !reign.holds(world.now())).await;
     let (second, successor) = world.master().await;
     assert_ne!(first, second);
-    assert!(successor.term() > reign.term());
+    assert!(successor.number() > reign.number());
     assert_eq!(known(world.peer(&second)), ["one", "two", "three"], "before it decides anything");
     world.start(&first).await;
     until("the first is back", || known(world.peer(&first)) == ["one", "two", "three"]).await;
@@ -32,7 +32,7 @@ async fn a_lone_peer_is_master_at_once_and_remembers() {
         first_configuration: Some(configuration("first")),
         ..Settings::new("alone", world.data("alone"), world.clock())
     };
-    let mut terms = Vec::new();
+    let mut numbers = Vec::new();
     for round in 0..3 {
         let peer = start(Settings { bootstrap: round == 0, ..settings() }).await.expect("it starts");
         assert_eq!(peer.origin(), if round == 0 { Origin::Bootstrapped } else { Origin::Resumed });
@@ -41,17 +41,17 @@ async fn a_lone_peer_is_master_at_once_and_remembers() {
         let Mastership::Master(reign) = mastership.expect("it lives").clone() else { unreachable!() };
         assert_eq!(known(&peer).first().map(String::as_str), Some("first"));
         peer.propose(&reign, vec![said(format!("round {round}"))]).await.expect("it is master");
-        terms.push(reign.term());
+        numbers.push(reign.number());
         drop(peer);
     }
-    assert!(terms.is_sorted_by(|one, next| one < next), "{terms:?}");
+    assert!(numbers.is_sorted_by(|one, next| one < next), "{numbers:?}");
     let peer = start(settings()).await.expect("it starts");
     assert_eq!(peer.add("b", "127.0.0.1:1").await, Err(ChangeError::Lone { name: "alone".into() }));
     until("it has read its log", || known(&peer) == ["first", "round 0", "round 1", "round 2"]).await;
 }
 
 #[tokio::test]
-async fn a_master_that_leaves_hands_on() {
+async fn a_master_that_leaves_hands_over() {
     let mut world = World::new(&["a", "b", "c"]).await;
     world.bootstrap().await;
     let (first, reign) = world.master().await;

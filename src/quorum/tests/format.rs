@@ -1,11 +1,11 @@
 //! Bytes of every format that was ever written. `BLESS=1 cargo test -p leaseway-quorum format` writes those of a new
 //! one; those of an old one never change. A test that fails here means: peers of this version would not understand
-//! what is stored. Count [`FORMAT`](crate::codec::FORMAT) up.
+//! what is stored. Raise [`FORMAT`](crate::codec::FORMAT).
 
 use std::{collections::BTreeMap, fs, path::PathBuf, sync::Arc};
 
 use leaseway_core::{
-    Amount, Assigned, Ceiling, Changes, HolderKind, Load, Millis, NotedBalance, NotedCost, PoolClock, PoolNotes, Term,
+    Amount, Assigned, Ceiling, Changes, Epoch, HolderKind, Load, Millis, NotedBalance, NotedCost, PoolClock, PoolNotes,
     Token,
 };
 use openraft::{CommittedLeaderId, EntryPayload, Membership, Vote};
@@ -33,7 +33,7 @@ fn facts() -> Vec<Fact> {
     let vouched = |kind, assigned| Fact::Assignment { resource: "pool".into(), kind, holder: "one".into(), assigned };
     let ceiling = |kind, id: &str, amount| Ceiling { kind, id: id.into(), amount: Amount::clamped(amount) };
     let changes = Changes {
-        term: Term(5 << 22),
+        epoch: Epoch(5 << 22),
         number: 1,
         ceilings: vec![ceiling(HolderKind::Client, "client", 12.5), ceiling(HolderKind::Node, "node", 300.0)],
         horizon: Some(Millis(60_000)),
@@ -41,7 +41,7 @@ fn facts() -> Vec<Fact> {
     vec![
         Fact::Configuration(configuration("resources: []")),
         Fact::Promises { resource: "mysql".into(), changes },
-        Fact::ForgetPromises { resource: "gone".into(), term: Term(9) },
+        Fact::ForgetPromises { resource: "gone".into(), epoch: Epoch(9) },
         vouched(HolderKind::Client, Some(Assigned::Capacity(Amount::clamped(2.0)))),
         vouched(HolderKind::Node, Some(Assigned::Share(0.25))),
         vouched(HolderKind::Client, None),
@@ -52,7 +52,7 @@ fn facts() -> Vec<Fact> {
     ]
 }
 
-/// What the format after the second has more.
+/// What format 3 adds.
 fn pools() -> Vec<Fact> {
     let cost = NotedCost {
         capacity: Amount::clamped(2.0),
@@ -97,13 +97,13 @@ fn entries(facts: &[Fact]) -> Vec<Entry> {
     let payloads = [
         EntryPayload::Membership(membership()),
         EntryPayload::Blank,
-        EntryPayload::Normal(Command::Accede),
+        EntryPayload::Normal(Command::BeginReign),
         EntryPayload::Normal(Command::Propose { reign: 1, proposals }),
     ];
     payloads.into_iter().zip(0..).map(|(payload, index)| Entry { log_id: log_id(index), payload }).collect()
 }
 
-/// One of each kind, as it would lie in files.
+/// One frame of each kind, as in files.
 fn everything() -> Vec<u8> {
     let mut bytes = Vec::new();
     frame::write(&mut bytes, Kind::Segment, &codec::encode(&SegmentStart { number: 2, purged: Some(log_id(7)) }));
@@ -116,7 +116,7 @@ fn everything() -> Vec<u8> {
     frame::write(&mut bytes, Kind::Identity, &codec::encode(&identity));
     frame::write(&mut bytes, Kind::Vote, &codec::encode(&Vote::<u64>::new_committed(3, 99)));
     let mut known = Facts::default();
-    let reign = known.accede();
+    let reign = known.begin_reign();
     known.apply(reign, &all_facts(), Millis(0)).expect("nothing to refuse");
     let meta = SnapshotMeta {
         last_log_id: Some(log_id(3)),
@@ -133,7 +133,7 @@ fn fixture() -> PathBuf {
 }
 
 #[test]
-fn what_is_stored_is_what_it_always_was() {
+fn the_stored_bytes_have_not_changed() {
     let path = fixture();
     if std::env::var_os("BLESS").is_some() && !path.exists() {
         fs::write(&path, everything()).expect("it can be written");
@@ -142,7 +142,7 @@ fn what_is_stored_is_what_it_always_was() {
     assert!(everything() == before, "the format has changed, and its number has not");
 }
 
-/// Reads a file as a peer would. Returns the entries of its log, and what its snapshot says.
+/// Reads a file as a peer would. Returns the entries of its log, and the facts of its snapshot.
 fn understood(bytes: &[u8]) -> (Vec<Entry>, Facts) {
     let (mut at, mut kinds, mut read, mut known) = (0, Vec::new(), Vec::new(), None);
     while let Found::Frame { kind, payload, end } = frame::read(bytes, at) {
@@ -166,7 +166,7 @@ fn understood(bytes: &[u8]) -> (Vec<Entry>, Facts) {
 }
 
 #[test]
-fn what_was_stored_is_understood() {
+fn stored_bytes_are_read() {
     let bytes = fs::read(fixture()).expect("there are bytes of this format");
     let (read, facts) = understood(&bytes);
     assert_eq!(read, entries(&all_facts()));
@@ -177,23 +177,23 @@ fn what_was_stored_is_understood() {
     assert_eq!(pool.notes(Millis(2000)).clock.grown, 92.0, "time goes on");
 }
 
-/// It knew nothing of pools but assignments. Its directories are read, and written on in this format.
+/// Format 2 knew nothing of pools but assignments. Its directories are read, and continued in this format.
 #[test]
-fn what_the_second_format_wrote_is_read() {
+fn format_2_is_read() {
     let (read, known) = understood(include_bytes!("fixtures/format-2.bin"));
     assert_eq!(read, entries(&facts()));
     assert_eq!(known.pools().count(), 0);
 }
 
-/// Assignments of the first format had no place for child nodes and shares: such a directory is not read, and says so.
+/// Assignments of format 1 had no place for child nodes and shares: such a directory is refused.
 #[test]
-fn what_the_first_format_wrote_is_refused_by_name() {
+fn format_1_is_refused_by_name() {
     let bytes = include_bytes!("fixtures/format-1.bin");
     assert!(matches!(frame::read(bytes, 0), Found::Format(1)));
 }
 
 #[test]
-fn another_format_is_named() {
+fn an_unknown_format_is_refused_by_name() {
     let mut bytes = Vec::new();
     frame::write(&mut bytes, Kind::Vote, b"");
     bytes[1] = FORMAT + 1;

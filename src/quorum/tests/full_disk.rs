@@ -1,4 +1,4 @@
-//! A disk that takes no more. The kernel says so: a process of its own may write so much to a file and no further.
+//! A full disk, simulated with the kernel's limit on file sizes in a process of its own.
 
 use std::process::Command;
 
@@ -43,7 +43,7 @@ async fn a_full_disk_ends_mastership_and_loses_nothing_that_was_acknowledged() {
 }
 
 #[tokio::test]
-#[allow(clippy::print_stdout)] // that is how it tells the other process
+#[allow(clippy::print_stdout)] // read by the parent process
 #[ignore = "run by the test above, where files can only become so large"]
 async fn child() {
     let world = World::new(&[]).await;

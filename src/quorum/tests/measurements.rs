@@ -1,7 +1,6 @@
-//! How long things take here. Nothing is asserted: `cargo test --release -p leaseway-quorum measure -- --ignored
-//! --nocapture`.
+//! Measurements that assert nothing: `cargo test --release -p leaseway-quorum measure -- --ignored --nocapture`.
 
-#![allow(clippy::print_stdout)] // it is all for people
+#![allow(clippy::print_stdout)] // the figures are the output
 
 use std::time::{Duration, Instant};
 
@@ -36,7 +35,7 @@ async fn measure_the_time_without_a_master() {
             if !leaves {
                 world.kill(&name);
             }
-            while !world.masters().iter().any(|(_, next)| next.term() > reign.term()) {
+            while !world.masters().iter().any(|(_, next)| next.number() > reign.number()) {
                 tokio::time::sleep(Duration::from_millis(1)).await;
             }
             took.push(began.elapsed());

@@ -1,4 +1,4 @@
-//! Who belongs to the quorum: first starts, lost directories, newcomers, those who leave.
+//! Membership: first starts, lost directories, added and removed peers.
 
 use std::{collections::BTreeSet, time::Duration};
 
@@ -20,7 +20,7 @@ fn voters(world: &World, name: &str) -> BTreeSet<String> {
 }
 
 #[tokio::test]
-async fn nobody_begins_before_all_are_there_and_all_say_that_it_is_the_first_start() {
+async fn no_cluster_begins_before_all_peers_are_there_and_all_say_that_it_is_the_first_start() {
     let mut world = World::new(&["a", "b", "c"]).await;
     for name in ["a", "b"] {
         let settings = Settings { bootstrap: true, ..world.settings(name) };
@@ -70,7 +70,7 @@ async fn no_cluster_begins_if_only_some_know_that_another_server_has_promised_so
 }
 
 #[tokio::test]
-async fn everybody_may_be_restarted_at_once() {
+async fn all_peers_may_be_restarted_at_once() {
     let mut world = World::new(&["a", "b", "c"]).await;
     world.bootstrap().await;
     for round in 0..3 {
@@ -80,19 +80,19 @@ async fn everybody_may_be_restarted_at_once() {
             world.kill(name);
         }
         for name in ["a", "b", "c"] {
-            // Harmless, however often.
+            // Bootstrapping again is harmless.
             let settings = Settings { bootstrap: true, ..world.settings(name) };
             world.start_with(settings).await.expect("it starts");
         }
         let (name, reign) = world.master().await;
-        assert!(reign.term() > before.term());
+        assert!(reign.number() > before.number());
         assert_eq!(known(world.peer(&name)).len(), round + 1);
         assert_eq!(world.peer(&name).origin(), Origin::Resumed);
     }
 }
 
 #[tokio::test]
-async fn a_peer_that_lost_its_directory_comes_back_as_somebody_else_and_never_votes_as_who_it_was() {
+async fn a_peer_that_lost_its_directory_returns_under_a_new_identity_and_never_votes_under_the_old_one() {
     let mut world = World::new(&["a", "b", "c"]).await;
     world.bootstrap().await;
     world.propose(said("one")).await;
@@ -102,7 +102,7 @@ async fn a_peer_that_lost_its_directory_comes_back_as_somebody_else_and_never_vo
     world.kill(&lost);
     world.propose(said("two")).await;
     world.wipe(&lost);
-    // Its operator has forgotten that it says so.
+    // The flag was left in place.
     let settings = Settings { bootstrap: lost == "b", ..world.settings(&lost) };
     let peer = world.start_with(settings).await.expect("it starts");
     until("it is taken in", || peer.origin() == Origin::Joined).await;
@@ -146,14 +146,14 @@ async fn a_majority_of_lost_directories_does_not_pass_for_a_first_start() {
 }
 
 #[tokio::test]
-async fn peers_are_added_and_removed_while_it_goes_on() {
+async fn peers_are_added_and_removed_while_the_quorum_works() {
     let mut world = World::new(&["a", "b", "c"]).await;
     world.bootstrap().await;
     world.propose(said("one")).await;
     world.welcome("d").await;
     let newcomer = world.start("d").await;
     tokio::time::sleep(Duration::from_millis(800)).await;
-    assert_eq!(newcomer.origin(), Origin::Empty, "nobody has asked it to");
+    assert_eq!(newcomer.origin(), Origin::Empty, "it was not told to bootstrap");
     assert!(known(&newcomer).is_empty());
 
     let (master, _) = world.master().await;
@@ -181,7 +181,7 @@ async fn peers_are_added_and_removed_while_it_goes_on() {
     world.peer(&master).remove(&other).await.expect("it is one of them");
     let left: BTreeSet<String> = world.names.iter().filter(|name| **name != other).cloned().collect();
     assert_eq!(voters(&world, &master), left);
-    // Whoever was removed does not come back by itself, nor disturbs the others.
+    // A removed peer does not come back by itself, nor disturbs the others.
     world.propose(said("two")).await;
     until("the newcomer has it", || known(&newcomer) == ["one", "two"]).await;
     tokio::time::sleep(Duration::from_millis(1500)).await;

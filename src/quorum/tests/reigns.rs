@@ -1,11 +1,11 @@
-//! What a reign promises, and what facts make of one that is over.
+//! Reigns, and proposals of reigns that are over.
 
 use std::sync::{
     Arc,
     atomic::{AtomicU64, Ordering},
 };
 
-use leaseway_core::{Amount, Assigned, Ceiling, Changes, HolderKind, Load, Millis, Term};
+use leaseway_core::{Amount, Assigned, Ceiling, Changes, Epoch, HolderKind, Load, Millis};
 
 use crate::{
     Clock, Fact, Facts, Mastership, ProposeError, Reign, Settings,
@@ -18,12 +18,12 @@ fn a_reign_that_was_seen_to_lapse_is_over_for_ever() {
     let reign = Reign::new(7, Millis(10), Millis(100));
     assert!(reign.holds(Millis(99)) && reign.extend(Millis(99), Millis(200)));
     assert!(reign.holds(Millis(199)) && !reign.holds(Millis(200)));
-    assert!(!reign.holds(Millis(150)), "however late somebody asks who took the time earlier");
+    assert!(!reign.holds(Millis(150)), "also for a caller that read the clock before it ended");
     assert!(!reign.extend(Millis(150), Millis(300)) && !reign.holds(Millis(150)) && reign.is_over());
 }
 
 #[test]
-fn a_reign_is_not_extended_after_it_has_lapsed_even_if_nobody_looked() {
+fn a_reign_is_not_extended_after_it_has_lapsed_even_if_no_caller_looked() {
     let reign = Reign::new(7, Millis(10), Millis(100));
     assert!(!reign.extend(Millis(100), Millis(200)));
     assert!(!reign.holds(Millis(50)));
@@ -35,16 +35,16 @@ fn a_shorter_confirmation_takes_nothing_back() {
     assert!(reign.extend(Millis(20), Millis(60)) && reign.holds(Millis(99)));
 }
 
-fn promises(term: u64, number: u64, client: &str, amount: f64) -> Fact {
+fn promises(epoch: u64, number: u64, client: &str, amount: f64) -> Fact {
     let ceiling = Ceiling { kind: HolderKind::Client, id: client.into(), amount: Amount::clamped(amount) };
-    let changes = Changes { term: Term(term), number, ceilings: vec![ceiling], horizon: Some(Millis(1000)) };
+    let changes = Changes { epoch: Epoch(epoch), number, ceilings: vec![ceiling], horizon: Some(Millis(1000)) };
     Fact::Promises { resource: "r".into(), changes }
 }
 
 #[test]
 fn a_proposal_is_applied_as_a_whole_or_not_at_all() {
     let mut facts = Facts::default();
-    let reign = facts.accede();
+    let reign = facts.begin_reign();
     let mut apply = |of: u64, proposal: &[Fact]| {
         let before = facts.record(Millis(0));
         let result = facts.apply(of, proposal, Millis(5));
@@ -52,14 +52,14 @@ fn a_proposal_is_applied_as_a_whole_or_not_at_all() {
         (result, facts.record(Millis(0)))
     };
     apply(reign, &[promises(4, 1, "a", 1.0), promises(4, 2, "b", 1.0)]).0.expect("in order");
-    let gap = StoredRefusal::Gap { resource: "r".into(), term: 4, expected: 4, got: 5 };
+    let gap = StoredRefusal::Gap { resource: "r".into(), epoch: 4, expected: 4, got: 5 };
     assert_eq!(apply(reign, &[assigned("x", 1.0), promises(4, 3, "a", 2.0), promises(4, 5, "a", 2.0)]).0, Err(gap));
-    let older = StoredRefusal::OlderTerm { resource: "r".into(), newest: 4, got: 3 };
+    let older = StoredRefusal::OlderEpoch { resource: "r".into(), newest: 4, got: 3 };
     assert_eq!(apply(reign, &[said("text"), promises(3, 1, "a", 2.0)]).0, Err(older));
     assert_eq!(apply(reign - 1, &[said("text")]).0, Err(StoredRefusal::Deposed));
     assert_eq!(apply(reign + 1, &[said("text")]).0, Err(StoredRefusal::Deposed));
-    // A resource that is forgotten begins anew, within a proposal too; what a later term promised stays.
-    let forget = |term| Fact::ForgetPromises { resource: "r".into(), term: Term(term) };
+    // A resource that is forgotten begins anew, within a proposal too; promises of a later epoch stay.
+    let forget = |epoch| Fact::ForgetPromises { resource: "r".into(), epoch: Epoch(epoch) };
     apply(reign, &[forget(3), promises(4, 3, "a", 2.0)]).0.expect("it stayed");
     apply(reign, &[forget(4), promises(2, 1, "a", 2.0)]).0.expect("it was forgotten");
     let vouched = |kind, assigned| Fact::Assignment { resource: "r".into(), kind, holder: "y".into(), assigned };
@@ -84,7 +84,7 @@ fn a_proposal_is_applied_as_a_whole_or_not_at_all() {
 #[test]
 fn only_the_last_configurations_are_remembered_but_all_are_counted() {
     let mut facts = Facts::default();
-    let reign = facts.accede();
+    let reign = facts.begin_reign();
     for round in 0..40 {
         facts.apply(reign, &[said(format!("{round}"))], Millis(0)).expect("nothing to refuse");
     }
@@ -94,7 +94,7 @@ fn only_the_last_configurations_are_remembered_but_all_are_counted() {
 }
 
 #[tokio::test]
-async fn what_comes_late_from_an_earlier_reign_changes_nothing() {
+async fn a_late_proposal_of_an_earlier_reign_changes_nothing() {
     let mut world = World::new(&["a", "b", "c"]).await;
     world.bootstrap().await;
     let (first, _) = world.master().await;
@@ -102,8 +102,8 @@ async fn what_comes_late_from_an_earlier_reign_changes_nothing() {
     until("another one reigns", || world.masters().iter().any(|(name, _)| *name != first)).await;
     world.isolate(&first, false);
     let (name, reign) = world.master().await;
-    // As if it had been on its way all the time: this one never noticed that it is over.
-    let former = Reign::new(reign.term() - 1, Millis(0), Millis(u64::MAX));
+    // As if it had been under way all the time: this reign never learned that it is over.
+    let former = Reign::new(reign.number() - 1, Millis(0), Millis(u64::MAX));
     let peer = world.peer(&name).clone();
     let (late, now) = tokio::join!(peer.propose(&former, vec![said("late")]), peer.propose(&reign, vec![said("now")]),);
     assert_eq!((late, now), (Err(ProposeError::Deposed), Ok(())));
@@ -123,14 +123,15 @@ async fn a_master_that_was_kept_from_running_has_lost_its_reign_before_it_notice
     let (_, reign) = world.master().await;
     slept.store(10_000, Ordering::SeqCst);
     assert!(!reign.holds(world.now().plus(Millis(10_000))));
-    // Here or elsewhere: somebody reigns again, and it is another reign.
-    let later = |mastership: &Mastership| matches!(mastership, Mastership::Master(next) if next.term() > reign.term());
-    until("somebody reigns again", || world.running().any(|(_, peer)| later(&peer.mastership().borrow()))).await;
+    // On this peer or another there is a master again, under another reign.
+    let later =
+        |mastership: &Mastership| matches!(mastership, Mastership::Master(next) if next.number() > reign.number());
+    until("there is a master again", || world.running().any(|(_, peer)| later(&peer.mastership().borrow()))).await;
     assert!(!reign.holds(world.now()), "it does not come back");
 }
 
 #[tokio::test]
-async fn what_is_too_large_is_refused_before_anything_happens() {
+async fn a_proposal_that_is_too_large_is_refused_at_once() {
     let mut world = World::new(&["a"]).await;
     world.bootstrap().await;
     let (name, reign) = world.master().await;
@@ -141,7 +142,7 @@ async fn what_is_too_large_is_refused_before_anything_happens() {
 }
 
 #[tokio::test]
-async fn a_master_that_is_cut_off_stops_by_itself_and_its_callers_learn_that_nothing_is_known() {
+async fn a_master_that_is_cut_off_stops_by_itself_and_its_callers_learn_that_the_outcome_is_unknown() {
     let mut world = World::new(&["a", "b", "c"]).await;
     world.bootstrap().await;
     let (first, reign) = world.master().await;

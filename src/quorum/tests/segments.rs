@@ -1,4 +1,4 @@
-//! The log on disk against one in memory, and what happens to bytes that are not as they were written.
+//! The log on disk against one in memory, and damaged files.
 
 use std::{
     fs,
@@ -26,7 +26,7 @@ use crate::{
     tests::world::{World, known, said, until},
 };
 
-/// So small that a few entries fill one.
+/// So small that a few entries fill a segment.
 const FULL: u64 = 150;
 
 pub(super) fn log_id(term: u64, index: u64) -> LogId {
@@ -34,7 +34,7 @@ pub(super) fn log_id(term: u64, index: u64) -> LogId {
 }
 
 fn entry(term: u64, index: u64) -> Entry {
-    let payload = if index.is_multiple_of(3) { EntryPayload::Blank } else { EntryPayload::Normal(Command::Accede) };
+    let payload = if index.is_multiple_of(3) { EntryPayload::Blank } else { EntryPayload::Normal(Command::BeginReign) };
     Entry { log_id: log_id(term, index), payload }
 }
 
@@ -57,7 +57,7 @@ fn any_step() -> impl Strategy<Value = Step> {
     ]
 }
 
-/// The plainest log there is.
+/// The simplest possible log.
 #[derive(Debug, Default)]
 struct Naive {
     entries: Vec<Entry>,
@@ -79,7 +79,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 150, ..ProptestConfig::default() })]
 
     #[test]
-    fn whatever_happens_to_it_a_log_that_is_read_again_is_the_same(
+    fn a_log_that_is_read_again_is_the_same_after_any_steps(
         steps in proptest::collection::vec(any_step(), 1..60),
     ) {
         let directory = tempfile::tempdir().expect("a temporary directory");
@@ -166,7 +166,7 @@ fn segments_that_hold_nothing_any_more_are_deleted() {
 }
 
 #[test]
-fn wherever_the_last_write_was_torn_off_only_that_is_lost() {
+fn a_torn_last_write_loses_only_that_write() {
     let (directory, files, entries) = some_log();
     let last = files.last().expect("three at least");
     let whole = fs::read(last).expect("it can be read");
@@ -189,7 +189,7 @@ fn wherever_the_last_write_was_torn_off_only_that_is_lost() {
 }
 
 #[test]
-fn a_byte_that_is_not_as_it_was_written_is_refused_wherever_it_is() {
+fn a_damaged_byte_is_refused_at_any_position() {
     let (directory, files, _) = some_log();
     for file in &files {
         let whole = fs::read(file).expect("it can be read");
@@ -241,9 +241,9 @@ async fn a_directory_that_cannot_be_relied_on_is_refused_with_what_to_do() {
     drop(peer);
 
     let log = "log/00000000000000000001.log";
-    // Each a file, and what it becomes. Nothing: it is removed.
-    type Change = fn(&[u8]) -> Option<Vec<u8>>;
-    let cases: [(&str, Change); 8] = [
+    // Files, and what each becomes; `None` removes it.
+    type Damage = fn(&[u8]) -> Option<Vec<u8>>;
+    let cases: [(&str, Damage); 8] = [
         ("vote", flip),
         ("vote", |_| None),
         ("vote", |bytes| Some(bytes[..10].to_vec())),
@@ -279,11 +279,11 @@ fn flip(bytes: &[u8]) -> Option<Vec<u8>> {
     Some(bytes)
 }
 
-/// Whoever had it is gone when its lock is free.
+/// Waits until the last user of the directory has stopped. Returns the file's bytes.
 async fn gone(path: &Path) -> Vec<u8> {
     let bytes = || fs::read(path).expect("it can be read");
     let mut before = bytes();
-    until("nobody writes any more", || {
+    until("the writer has stopped", || {
         let now = bytes();
         std::mem::replace(&mut before, now) == bytes()
     })
@@ -292,7 +292,7 @@ async fn gone(path: &Path) -> Vec<u8> {
 }
 
 #[test]
-fn what_openraft_was_told_is_done_is_on_the_disk() {
+fn what_openraft_was_told_is_done_is_on_disk() {
     let directory = tempfile::tempdir().expect("a temporary directory");
     let settings = Settings::new("a", directory.path(), Arc::new(|| Millis(1)));
     let runtime = tokio::runtime::Builder::new_current_thread().build().expect("a runtime");
@@ -303,7 +303,7 @@ fn what_openraft_was_told_is_done_is_on_the_disk() {
         store.save_vote(&vote).await.expect("it is written");
         store.truncate(log_id(1, 6)).await.expect("it is written");
         store.blocking_append((6..8).map(|index| entry(2, index))).await.expect("it is written");
-        // As if it had been there to begin with: all in memory is gone.
+        // A new process: all memory is lost.
         drop(store);
         let mut store = open(&settings).expect("it opens").log;
         let there = store.try_get_log_entries(0..100).await.expect("they are in memory");

@@ -1,4 +1,4 @@
-//! The log is cut off by snapshots, and who lacks what was cut off gets one.
+//! Snapshots cut the log off, and a peer that lacks what was cut off gets one.
 
 use std::{fs, path::Path};
 
@@ -7,7 +7,7 @@ use crate::{
     tests::world::{World, assigned, known, said, until},
 };
 
-/// Large to write down, and nothing is left of it.
+/// Facts that take many bytes in the log and none in the state.
 fn ballast(round: usize) -> Vec<Fact> {
     let client = format!("{round}{}", "x".repeat(600 << 10));
     vec![assigned(&client, 0.0)]
@@ -19,7 +19,7 @@ fn size(directory: &Path) -> u64 {
 }
 
 #[tokio::test]
-async fn a_long_log_is_cut_off_and_who_was_away_catches_up_by_a_snapshot() {
+async fn a_long_log_is_cut_off_and_a_peer_that_was_away_catches_up_by_a_snapshot() {
     let mut world = World::new(&["a", "b", "c"]).await;
     world.bootstrap().await;
     world.propose(said("one")).await;

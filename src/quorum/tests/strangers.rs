@@ -1,4 +1,4 @@
-//! Who is not talked to, and what that one is told.
+//! Peers whose messages are rejected, and with which answer.
 
 use leaseway_proto::peer::{Introduction, PeerRequest, peers_client::PeersClient};
 use tonic::Code;
@@ -19,7 +19,7 @@ pub(super) fn identity(world: &World, name: &str) -> Identity {
     read_one(&world.data(name).join("identity"), Kind::Identity).expect("it is readable").expect("it is there")
 }
 
-/// As a peer of this world would say who it is.
+/// An introduction as of a peer of this world.
 pub(super) fn introduction(world: &World, name: &str, peer: u64) -> Introduction {
     let cluster = identity(world, &world.names[0]).cluster.expect("it belongs to one");
     Introduction {
@@ -35,7 +35,7 @@ pub(super) fn introduction(world: &World, name: &str, peer: u64) -> Introduction
     }
 }
 
-/// What a peer of this world answers to a request for its vote.
+/// Asks a peer of this world for its vote.
 pub(super) async fn ask_for_vote(
     world: &World,
     of: &str,
@@ -52,14 +52,14 @@ pub(super) async fn ask_for_vote(
 }
 
 #[tokio::test]
-async fn whoever_is_not_of_this_cluster_is_turned_away_and_told_why() {
+async fn a_peer_of_another_cluster_is_rejected_and_told_why() {
     let mut world = World::new(&["a", "b", "c"]).await;
     world.bootstrap().await;
     world.master().await;
     let good = introduction(&world, "b", identity(&world, "b").peer);
     let me = identity(&world, "a").peer;
-    type Change = fn(&mut Introduction);
-    let cases: [(Change, Code, &str); 8] = [
+    type Tamper = fn(&mut Introduction);
+    let cases: [(Tamper, Code, &str); 8] = [
         (|other| other.secret = b"another".to_vec(), Code::Unauthenticated, "secret"),
         (|other| other.secret.clear(), Code::Unauthenticated, "secret"),
         (|other| other.secret = b"of this test!".to_vec(), Code::Unauthenticated, "secret"),
@@ -73,17 +73,17 @@ async fn whoever_is_not_of_this_cluster_is_turned_away_and_told_why() {
     for (change, code, says) in cases {
         let mut other = good.clone();
         change(&mut other);
-        let status = ask_for_vote(&world, "a", me, other, vote()).await.expect_err("it is a stranger");
+        let status = ask_for_vote(&world, "a", me, other, vote()).await.expect_err("it is rejected");
         assert_eq!(status.code(), code, "{status}");
         assert!(status.message().contains(says), "{status}");
     }
     let status = ask_for_vote(&world, "a", me ^ 2, good.clone(), vote()).await.expect_err("meant for another");
     assert_eq!(status.code(), Code::NotFound);
-    let status = ask_for_vote(&world, "a", 0, good.clone(), vote()).await.expect_err("meant for nobody");
+    let status = ask_for_vote(&world, "a", 0, good.clone(), vote()).await.expect_err("it has no addressee");
     assert_eq!(status.code(), Code::InvalidArgument);
-    ask_for_vote(&world, "a", me, good.clone(), vote()).await.expect("it is no stranger");
+    ask_for_vote(&world, "a", me, good.clone(), vote()).await.expect("it is accepted");
 
-    // Whoever belongs elsewhere is not even told who is there.
+    // A peer of another cluster does not even learn which peer answers.
     let address = world.peer("a").listening().expect("it listens");
     let endpoint = tonic::transport::Endpoint::from_shared(format!("http://{address}")).expect("an address");
     let mut client = PeersClient::new(endpoint.connect().await.expect("it accepts"));
@@ -91,19 +91,19 @@ async fn whoever_is_not_of_this_cluster_is_turned_away_and_told_why() {
         client.hello(PeerRequest { from: Some(from), to: 0, payload: Vec::new() }).await.map(|_| ())
     };
     let elsewhere = Introduction { cluster: vec![1; 16], ..good.clone() };
-    assert_eq!(hello(elsewhere).await.expect_err("it is a stranger").code(), Code::FailedPrecondition);
+    assert_eq!(hello(elsewhere).await.expect_err("it is rejected").code(), Code::FailedPrecondition);
     let nowhere = Introduction { cluster: Vec::new(), ..good };
     hello(nowhere).await.expect("it may become one of them");
 }
 
 #[tokio::test]
-async fn a_master_votes_for_nobody_else_as_long_as_its_reign_may_hold() {
+async fn a_master_votes_for_no_other_peer_as_long_as_its_reign_may_hold() {
     let mut world = World::new(&["a", "b", "c"]).await;
     world.bootstrap().await;
     let (master, reign) = world.master().await;
-    // It has been master for longer than any promise that it may have given when it was elected.
+    // It has been master for longer than any vote lease that it may have given when it was elected.
     tokio::time::sleep(std::time::Duration::from_millis(900)).await;
-    assert!(reign.holds(world.now()), "nobody has disturbed it");
+    assert!(reign.holds(world.now()), "nothing has disturbed it");
     let other = world.names.iter().find(|name| **name != master).expect("there are three").clone();
     let candidate = identity(&world, &other).peer;
     let ahead = crate::tests::segments::log_id(900, 1_000_000);
@@ -113,7 +113,7 @@ async fn a_master_votes_for_nobody_else_as_long_as_its_reign_may_hold() {
     let answer = ask_for_vote(&world, &master, me, from.clone(), vote.clone()).await.expect("it answers");
     assert!(!answer.vote_granted);
     assert!(reign.holds(world.now()));
-    // Those who follow it do not vote either.
+    // Its followers do not vote either.
     let follower =
         world.names.iter().find(|name| **name != master && **name != other).expect("there are three").clone();
     let to = identity(&world, &follower).peer;
@@ -123,7 +123,7 @@ async fn a_master_votes_for_nobody_else_as_long_as_its_reign_may_hold() {
 }
 
 #[tokio::test]
-async fn nobody_stands_because_a_master_of_before_has_said_so() {
+async fn no_peer_starts_an_election_because_a_former_master_asks_for_it() {
     let mut world = World::new(&["a", "b", "c"]).await;
     world.bootstrap().await;
     let (master, reign) = world.master().await;

@@ -1,4 +1,4 @@
-//! Several peers, the links between them, and what may happen to both.
+//! Several peers on links that can be cut.
 
 use std::{
     collections::BTreeMap,
@@ -20,12 +20,12 @@ use tokio::{
 
 use crate::{Clock, Configuration, Fact, Mastership, Quorum, Reign, Secret, Settings, StartError, Timing, start};
 
-/// Slow enough for a machine that is busy with other tests.
+/// Slow enough for a machine that runs other tests, too.
 pub(super) fn timing() -> Timing {
     Timing::new(50, 200, 400).expect("a good timing")
 }
 
-/// From one peer to another. Cut: what is on its way waits, and arrives late if it is mended.
+/// A link from one peer to another. While it is cut, bytes wait; they arrive late when it is restored.
 #[derive(Default)]
 pub(super) struct Link {
     cut: AtomicBool,
@@ -37,14 +37,14 @@ pub(super) struct World {
     pub(super) timing: Timing,
     origin: Instant,
     peers: BTreeMap<String, Quorum>,
-    /// Where each really listens.
+    /// Where each peer really listens.
     real: Arc<Mutex<BTreeMap<String, SocketAddr>>>,
-    /// As each sees the others: (from, to).
+    /// Links by (from, to).
     links: BTreeMap<(String, String), (Arc<Link>, SocketAddr)>,
 }
 
 impl World {
-    /// Nobody is started yet.
+    /// No peer is started yet.
     pub(super) async fn new(names: &[&str]) -> World {
         World::with(names, timing()).await
     }
@@ -65,7 +65,7 @@ impl World {
         world
     }
 
-    /// There is one more that may be started.
+    /// Adds a peer that may be started.
     pub(super) async fn welcome(&mut self, name: &str) {
         for other in self.names.clone() {
             self.link(name, &other).await;
@@ -126,7 +126,7 @@ impl World {
         self.start_with(settings).await.expect("it starts")
     }
 
-    /// All of them, for the first time.
+    /// Starts all peers for the first time.
     pub(super) async fn bootstrap(&mut self) {
         for name in self.names.clone() {
             let settings = Settings { bootstrap: true, ..self.settings(&name) };
@@ -134,7 +134,7 @@ impl World {
         }
     }
 
-    /// If it is on its way out by itself nobody reaches it any more.
+    /// Also makes a peer unreachable that is stopping by itself.
     pub(super) fn kill(&mut self, name: &str) {
         self.real.lock().unwrap().remove(name);
         self.peers.remove(name).expect("it was running");
@@ -142,7 +142,7 @@ impl World {
 
     pub(super) fn wipe(&self, name: &str) {
         let data = self.data(name);
-        // Whoever was killed may still be on its way out.
+        // A peer that was killed may still be stopping.
         until_now(|| std::fs::remove_dir_all(&data).is_ok() || !data.exists());
     }
 
@@ -154,13 +154,13 @@ impl World {
         self.peers.iter()
     }
 
-    /// Both directions.
+    /// Cuts or restores both directions.
     pub(super) fn cut(&self, one: &str, other: &str, cut: bool) {
         self.cut_off(one, other, cut);
         self.cut_off(other, one, cut);
     }
 
-    /// What one asks the other, and the answers. The other may ask.
+    /// Cuts or restores requests of one peer to the other, and their answers.
     pub(super) fn cut_off(&self, from: &str, to: &str, cut: bool) {
         self.links[&(from.to_owned(), to.to_owned())].0.cut.store(cut, Ordering::SeqCst);
     }
@@ -173,7 +173,7 @@ impl World {
         }
     }
 
-    /// Those whose reign holds at this moment.
+    /// The peers whose reign holds at this moment.
     pub(super) fn masters(&self) -> Vec<(String, Reign)> {
         let now = self.now();
         let reign = |peer: &Quorum| match &*peer.mastership().borrow() {
@@ -193,7 +193,7 @@ impl World {
         found.expect("there is one")
     }
 
-    /// Proposes to whoever is master, until somebody takes it.
+    /// Proposes to the master, until one accepts.
     pub(super) async fn propose(&self, fact: Fact) {
         for _ in 0..100 {
             let (name, reign) = self.master().await;
@@ -201,11 +201,11 @@ impl World {
                 return;
             }
         }
-        panic!("nobody takes it");
+        panic!("no peer accepts it");
     }
 }
 
-/// What tells peers apart in these tests: the configurations they know, in order.
+/// The configurations that a peer knows, in order.
 pub(super) fn known(peer: &Quorum) -> Vec<String> {
     peer.read(|facts| facts.configurations().map(|configuration| configuration.text.to_string()).collect())
 }
@@ -218,13 +218,13 @@ pub(super) fn said(text: impl Into<Arc<str>>) -> Fact {
     Fact::Configuration(configuration(text))
 }
 
-/// So much of `r` is assigned to a client; zero: nothing any more.
+/// Assigns a part of `r` to a client; zero removes the assignment.
 pub(super) fn assigned(client: &str, amount: f64) -> Fact {
     let assigned = (amount > 0.0).then(|| Assigned::Capacity(Amount::clamped(amount)));
     Fact::Assignment { resource: "r".into(), kind: HolderKind::Client, holder: client.into(), assigned }
 }
 
-/// As long as it takes: only a hang fails.
+/// Waits for a minute: only a hang fails.
 pub(super) async fn until(what: &str, mut condition: impl FnMut() -> bool) {
     let began = Instant::now();
     while !condition() {

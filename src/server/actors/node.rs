@@ -1,37 +1,39 @@
-//! This process as a peer of its node: where it stands, which resources are alive, which configuration is in force.
+//! This process as a peer of its node: its role, which resources are alive, which configuration is in force.
 //!
-//! This file is the handle that everybody else has; [`actor`] is what stands behind it, [`directory`] what every
-//! request looks up without asking it.
+//! This file is the handle that all other parts of the server have; [`actor`] receives its messages. What every request
+//! needs is looked up in the directory, without a message.
 
 mod actor;
-mod directory;
+mod election;
 mod hold;
+mod opening;
 mod parting;
 mod reports;
+mod sweep;
 
-use std::{net::IpAddr, sync::Arc, time::Duration};
+use std::{net::IpAddr, sync::Arc};
 
 use actix::{Addr, ArbiterHandle};
 use futures_util::future::join_all;
 use leaseway_core::{Answer, HolderKind, Millis, Repository, Request, Resource, Settings, escaped};
-use leaseway_quorum::{Absence, Mastership, Quorum, Reign};
+use leaseway_engine::LostMastership;
+use leaseway_quorum::{Absence, Quorum, Reign};
 use tokio::sync::{oneshot, watch};
 
-pub(super) use self::directory::Directory;
 use self::{
     actor::{NodeActor, NodeCommand},
-    directory::Standing,
     hold::Hold,
 };
 use super::{
-    hinting::{Alarm, EVERY},
-    resource::{Asked, BehindOthers, Command, Full, Lapsed, ResourceHandle, SubmitError},
+    config_in_force::ConfigInForce,
+    directory::{Directory, NotMaster, Role},
+    resource::{Command, Full, PendingAnswer, ResourceHandle, SendError, YieldOnce},
     uplink::{Board, Parent, UplinkReport},
 };
 use crate::{
     clock::Clock,
+    first::FirstConfiguration,
     limits::Limits,
-    services::Services,
     subscribers::Subscribers,
     vouched::Vouched,
     watchers::{TooManyWatchers, Watch, Watchers},
@@ -43,40 +45,10 @@ pub(super) const MAILBOX: usize = 1024;
 /// How often a request is tried when the resource it was meant for turns out to be gone.
 const TRIES: usize = 3;
 
-/// A configuration, and where it came from.
-#[derive(Debug)]
-pub struct ConfigInForce {
-    /// The templates.
-    pub repository: Repository,
-    /// Counts replacements; the first is 1.
-    pub version: u64,
-    /// A file name, or what stands in for one.
-    pub source: String,
-    /// Why the newest attempt to replace it was refused.
-    pub rejected: Option<String>,
-}
-
-impl ConfigInForce {
-    pub(super) fn template_of(&self, id: &str) -> Option<String> {
-        self.repository.find(id).map(|template| template.identifier_glob.clone())
-    }
-}
-
-pub(super) fn settings_for(config: &ConfigInForce, id: &str) -> Settings {
-    config.repository.find(id).map_or_else(Settings::unmatched, |template| template.settings.clone())
-}
-
-/// Another peer answers for this node, or none does at the moment.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct NotMaster {
-    /// Where to ask instead, if that is known.
-    pub master: Option<Services>,
-}
-
 /// Why a request got no answer.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Refused {
-    /// Somebody else has to be asked.
+    /// Another peer has to be asked.
     #[error("this server is not the master{}", .0.master.as_ref().map_or_else(String::new, |master| format!(", {} is", master.grpc)))]
     NotMaster(NotMaster),
     /// Its queue is full.
@@ -111,19 +83,21 @@ pub struct NodeStart {
     pub arbiters: Vec<ArbiterHandle>,
     /// Makes hash collisions unpredictable.
     pub seed: u64,
-    /// What this peer and the others keep; none: it is alone, and nothing outlives it.
-    pub memory: Option<Memory>,
+    /// Its part in the quorum of the peers; none: it is alone, and nothing outlives it.
+    pub membership: Option<Membership>,
     /// Where its capacity comes from; none: the configuration says how much there is.
     pub parent: Option<Parent>,
 }
 
-/// What outlives a master.
+/// The part of a node in the quorum of its peers.
 #[derive(Clone)]
-pub struct Memory {
-    /// The peers.
+pub struct Membership {
+    /// The quorum.
     pub quorum: Quorum,
     /// What a new master starts from.
     pub handover: Handover,
+    /// The configuration that this peer was started with.
+    pub(crate) initial: Arc<FirstConfiguration>,
 }
 
 /// What a new master starts from.
@@ -143,7 +117,6 @@ pub struct NodeHandle {
     directory: Directory,
     config: watch::Receiver<Arc<ConfigInForce>>,
     watchers: Arc<Watchers>,
-    alarm: Arc<Alarm>,
     parent: Option<Arc<Parent>>,
     board: Board,
     vouched: Vouched,
@@ -161,18 +134,18 @@ impl NodeHandle {
     /// Starts the node on the current arbiter. `on_failure` is called should it ever panic.
     pub fn start(start: NodeStart, on_failure: impl FnOnce() + 'static) -> NodeHandle {
         let (clock, limits) = (start.clock, Arc::clone(&start.limits));
-        let standing = if start.memory.is_some() { Standing::Elsewhere(None) } else { Standing::Master(None) };
-        let directory = Directory::new(standing);
+        let role = if start.membership.is_some() { Role::Elsewhere(None) } else { Role::Master(None) };
+        let directory = Directory::new(role);
         // Among peers the first is theirs; with a parent there is one for ever.
-        let version = u64::from(start.memory.is_none() || start.parent.is_some());
+        let version = u64::from(start.membership.is_none() || start.parent.is_some());
         let (repository, source) = (start.repository.clone(), start.source.clone());
         let first = ConfigInForce { repository, version, source, rejected: None };
         let (config_out, config) = watch::channel(Arc::new(first));
-        let (known, has_known) = watch::channel(start.memory.is_none());
-        let quorum = start.memory.as_ref().map(|memory| memory.quorum.clone());
-        let (watchers, alarm) = (Arc::new(Watchers::new(limits.watchers)), Arc::<Alarm>::default());
+        let (known, has_known) = watch::channel(start.membership.is_none());
+        let quorum = start.membership.as_ref().map(|membership| membership.quorum.clone());
+        let watchers = Arc::new(Watchers::new(limits.watchers));
         let (parent, board) = (start.parent.clone().map(Arc::new), Board::default());
-        let vouched = Vouched::new(start.memory.as_ref().map(|memory| &memory.quorum));
+        let vouched = Vouched::new(start.membership.as_ref().map(|membership| &membership.quorum));
         let subscribers = Arc::<Subscribers>::default();
         let shared = actor::Shared {
             vouched: vouched.clone(),
@@ -180,7 +153,6 @@ impl NodeHandle {
             directory: directory.clone(),
             config: config_out,
             watchers: Arc::clone(&watchers),
-            alarm: Arc::clone(&alarm),
             board: board.clone(),
             known,
         };
@@ -190,7 +162,6 @@ impl NodeHandle {
             directory,
             config,
             watchers,
-            alarm,
             parent,
             board,
             vouched,
@@ -215,28 +186,33 @@ impl NodeHandle {
         from: Option<IpAddr>,
     ) -> Result<Answer, Refused> {
         let mut dead = None;
-        let asked = self.lay(id, request, from)?;
+        let asked = self.submit_if_alive(id, request, from)?;
         if let Some(asked) = asked {
             dead = Some(asked.generation());
             if let Some(answer) = asked.await {
-                return answer.map_err(|Lapsed| self.lapsed());
+                return answer.map_err(|LostMastership| self.lost_mastership());
             }
         } else if matches!(request, Request::Renew(ask) if ask.has.is_none()) {
-            // Nobody is known there, so nothing comes to life for this.
+            // The holder is unknown there, so nothing comes to life for this.
             return Ok(Answer::Unknown);
         }
         // Boxed: every request under way would have room for this, and hardly one needs it.
-        Box::pin(self.submit_to_next_life(id, request, from, dead)).await
+        Box::pin(self.submit_to_next(id, request, from, dead)).await
     }
 
-    /// Lays down a request if the resource is alive.
-    fn lay(&self, id: &str, request: &Request, from: Option<IpAddr>) -> Result<Option<Asked>, Refused> {
+    /// Submits a request if the resource is alive.
+    fn submit_if_alive(
+        &self,
+        id: &str,
+        request: &Request,
+        from: Option<IpAddr>,
+    ) -> Result<Option<PendingAnswer>, Refused> {
         let Some(handle) = self.directory.look_up(id).map_err(Refused::NotMaster)? else { return Ok(None) };
-        handle.lay(request.clone(), from).map(Some).map_err(|Full| Refused::Busy(id.to_owned()))
+        handle.submit(request.clone(), from).map(Some).map_err(|Full| Refused::Busy(id.to_owned()))
     }
 
-    /// Asks a resource that is not alive, or of which one life is known to be over.
-    async fn submit_to_next_life(
+    /// Asks a resource that is not alive, or of which one incarnation is known to be over.
+    async fn submit_to_next(
         &self,
         id: &str,
         request: &Request,
@@ -250,36 +226,36 @@ impl NodeHandle {
                 Some(handle) => handle,
                 None => self.open(&id.into(), dead).await?,
             };
-            let asked = handle.lay(request.clone(), from).map_err(|Full| Refused::Busy(id.to_string()))?;
+            let asked = handle.submit(request.clone(), from).map_err(|Full| Refused::Busy(id.to_string()))?;
             if let Some(answer) = asked.await {
-                return answer.map_err(|Lapsed| self.lapsed());
+                return answer.map_err(|LostMastership| self.lost_mastership());
             }
             dead = Some(handle.generation());
         }
         Err(Refused::Failed(id.to_string()))
     }
 
-    /// As [`submit_from`](Self::submit_from), of several resources: all requests are laid down before the first is
+    /// As [`submit_from`](Self::submit_from), of several resources: all requests are submitted before the first is
     /// answered, and those to resources that are alive cost no future each.
     pub(crate) async fn submit_all(
         &self,
         requests: &[(String, Request)],
         from: Option<IpAddr>,
     ) -> Vec<Result<Answer, Refused>> {
-        let lay = |(id, request): &(String, Request)| self.lay(id, request, from).ok().flatten();
-        let mut asked: Vec<Option<Asked>> = requests.iter().map(lay).collect();
-        if asked.iter().flatten().any(Asked::leads) {
-            BehindOthers::default().await;
+        let submit = |(id, request): &(String, Request)| self.submit_if_alive(id, request, from).ok().flatten();
+        let mut pending: Vec<Option<PendingAnswer>> = requests.iter().map(submit).collect();
+        if pending.iter().flatten().any(PendingAnswer::leads) {
+            YieldOnce::default().await;
         }
-        asked.iter_mut().flatten().for_each(Asked::run);
+        pending.iter_mut().flatten().for_each(PendingAnswer::run);
         let mut answers = Vec::with_capacity(requests.len());
-        for asked in asked {
-            answers.push(match asked {
-                Some(asked) => asked.await.map(|answer| answer.map_err(|Lapsed| self.lapsed())),
+        for pending in pending {
+            answers.push(match pending {
+                Some(pending) => pending.await.map(|answer| answer.map_err(|LostMastership| self.lost_mastership())),
                 None => None,
             });
         }
-        // Those that are not alive, that are not this peer's to answer, or whose life is over.
+        // Those that are not alive, that are not this peer's to answer, or that have ended meanwhile.
         let others = requests.iter().zip(&answers).filter(|(_, answer)| answer.is_none()).map(|(request, _)| request);
         let others = others.map(|(id, request)| self.submit_from(id, request, from));
         let mut others = join_all(others).await.into_iter();
@@ -288,13 +264,13 @@ impl NodeHandle {
 
     /// Asks the resource if it is alive; nothing comes to life for this.
     pub async fn submit_to_living(&self, id: &str, request: Request) -> Result<Option<Answer>, Refused> {
-        let Some(asked) = self.lay(id, &request, None)? else { return Ok(None) };
-        asked.await.transpose().map_err(|Lapsed| self.lapsed())
+        let Some(asked) = self.submit_if_alive(id, &request, None)? else { return Ok(None) };
+        asked.await.transpose().map_err(|LostMastership| self.lost_mastership())
     }
 
     /// Does something with the resource, which comes to life if need be. Should it fail meanwhile, that is done again
-    /// with its next life.
-    pub(crate) async fn manage<T: Send + 'static>(
+    /// with its next incarnation.
+    pub(crate) async fn operate<T: Send + 'static>(
         &self,
         id: &Arc<str>,
         work: impl Fn(&mut Resource, Millis) -> T + Clone + Send + 'static,
@@ -310,12 +286,12 @@ impl NodeHandle {
             let (reply, done) = oneshot::channel();
             let work = work.clone();
             let work = Box::new(move |core: &mut Resource, now| {
-                // Whoever asked may have gone away meanwhile.
+                // The caller may have gone away meanwhile.
                 let _ = reply.send(work(core, now));
             });
-            match handle.send(Command::Manage { work }) {
-                Err(SubmitError::Busy) => return Err(Refused::Busy(id.to_string())),
-                Err(SubmitError::Gone) => {}
+            match handle.send(Command::Operate { work }) {
+                Err(SendError::Busy) => return Err(Refused::Busy(id.to_string())),
+                Err(SendError::Gone) => {}
                 Ok(()) => {
                     if let Ok(done) = done.await {
                         return Ok(done);
@@ -333,24 +309,24 @@ impl NodeHandle {
         &self.vouched
     }
 
-    /// Who listens for what happens in pools.
+    /// The streams that listen for what happens in pools.
     pub(crate) fn subscribers(&self) -> &Arc<Subscribers> {
         &self.subscribers
     }
 
     /// How a resource would be run; nothing is known where the parent says it.
     pub(crate) fn settings(&self, id: &str) -> Option<Settings> {
-        self.parent.is_none().then(|| settings_for(&self.config(), id))
+        self.parent.is_none().then(|| self.config().settings_for(id))
     }
 
-    /// What to say to a request that nobody may decide now: who does, if that is known by now.
-    fn lapsed(&self) -> Refused {
+    /// The answer to a request that this peer may not decide now: which one does, if that is known by now.
+    fn lost_mastership(&self) -> Refused {
         Refused::NotMaster(self.check().err().unwrap_or(NotMaster { master: None }))
     }
 
     /// Whether this peer may decide at this moment.
     pub fn check(&self) -> Result<(), NotMaster> {
-        self.directory.standing().check(self.clock.at())
+        self.directory.role().check(self.clock.at())
     }
 
     /// Whether this peer is master, or hears from it and counts.
@@ -365,11 +341,11 @@ impl NodeHandle {
 
     /// The reign under which it decides; none for a node that is alone.
     pub fn reign(&self) -> Result<Option<Reign>, NotMaster> {
-        let standing = self.directory.standing();
-        standing.check(self.clock.at())?;
-        match standing {
-            Standing::Master(reign) => Ok(reign),
-            Standing::Elsewhere(master) => Err(NotMaster { master }),
+        let role = self.directory.role();
+        role.check(self.clock.at())?;
+        match role {
+            Role::Master(reign) => Ok(reign),
+            Role::Elsewhere(master) => Err(NotMaster { master }),
         }
     }
 
@@ -398,11 +374,6 @@ impl NodeHandle {
         self.board.read()
     }
 
-    /// The longest that a lease under the parent's settings may be believed, as far as the parent has said.
-    pub(crate) fn longest_lent(&self) -> Millis {
-        self.board.longest()
-    }
-
     /// The configuration in force.
     pub fn config(&self) -> Arc<ConfigInForce> {
         Arc::clone(&self.config.borrow())
@@ -410,19 +381,14 @@ impl NodeHandle {
 
     /// Puts another configuration in force. Leases stay.
     pub async fn configure(&self, repository: Repository) -> Result<(), Gone> {
-        let next = self.config().version + 1;
+        let version = self.config().version + 1;
         let source = self.config().source.clone();
-        self.adopt(repository, next, source).await
-    }
-
-    /// Puts a configuration in force that has a version already.
-    pub async fn adopt(&self, repository: Repository, version: u64, source: String) -> Result<(), Gone> {
         self.tell(NodeCommand::Configure { repository, version, source }).await
     }
 
-    /// The peers have agreed on who answers.
-    pub async fn stand(&self, mastership: Mastership) -> Result<(), Gone> {
-        self.tell(NodeCommand::Stand(mastership)).await
+    /// Has the node look at what the quorum has stored, before it does so anyway.
+    pub(crate) async fn look_at_facts(&self) -> Result<(), Gone> {
+        self.tell(NodeCommand::LookAtFacts).await
     }
 
     /// Remembers why a configuration was refused; the old one stays in force.
@@ -432,7 +398,7 @@ impl NodeHandle {
 
     /// Time passes: leases end, idle resources retire.
     pub async fn tick(&self) -> Result<(), Gone> {
-        self.tell(NodeCommand::Tick(self.clock.at())).await
+        self.tell(NodeCommand::Tick).await
     }
 
     /// The holder listens for hints until what is returned is dropped.
@@ -445,28 +411,9 @@ impl NodeHandle {
         self.watchers.count()
     }
 
-    /// Waits until resources want to be reminded of hints, then a moment, and reminds them. One whose mailbox is full
-    /// is reminded later.
-    pub async fn remind_of_hints(&self) {
-        self.alarm.wanted().await;
-        tokio::time::sleep(Duration::from_millis(EVERY.0)).await;
-        let now = self.clock.at();
-        for id in self.alarm.take() {
-            let Some(handle) = self.lookup(&id) else { continue };
-            if let Err(SubmitError::Busy) = handle.send(Command::Look { now }) {
-                self.alarm.remind(id);
-            }
-        }
-    }
-
     /// Returns once the node has come round to it: it is not merely there, it makes progress.
     pub async fn ping(&self) -> Result<(), Gone> {
         self.tell(NodeCommand::Ping).await
-    }
-
-    /// Whether anybody has asked for this resource lately.
-    pub(crate) fn is_alive(&self, id: &str) -> bool {
-        self.lookup(id).is_some()
     }
 
     /// How many resources are alive.

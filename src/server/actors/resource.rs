@@ -1,59 +1,64 @@
-//! The actor of one resource, and what rounds of the core's state machine are run on.
+//! The actor of one resource.
 //!
-//! Requests are laid down ([`desk`]) and answered by whoever comes first, on the threads of the connections; the actor
-//! does what nobody waits for, and what needs a task of its own.
+//! [`ResourceActor`] owns the engine, and with it all that is known of the holders. Its mailbox is the [`combiner`]: it
+//! takes requests on the threads of the connections that they come from, and one of these threads runs the round for
+//! all that wait. What is not a request is handled on the resource's own task ([`attention`]).
 //!
-//! Among peers it decides only while its master's reign holds, writes down what it promises, and keeps in what may not
-//! leave before that is held by a quorum ([`outbox`]). A life whose writings are lost is over: the next begins with
-//! what the peers hold.
+//! A message makes the engine decide; then the actor carries out what comes of it ([`ResourceActor::carry_out`]).
+//! Whatever ends an incarnation, a panic, a lost commit, or nothing left to do, ends it in one way: the actor is
+//! dropped, the requests that wait are let go, and the node is told.
 
-mod desk;
+mod attention;
+mod combiner;
 mod handle;
-mod lent;
-mod living;
-mod managed;
-mod noting;
-mod outbox;
-mod round;
+mod metering;
+mod turn;
+mod world;
 
 use std::{
-    pin::Pin,
+    net::IpAddr,
     sync::{
         Arc,
-        atomic::{AtomicBool, AtomicUsize},
+        atomic::{AtomicBool, AtomicUsize, Ordering},
     },
-    task::{self, Poll},
 };
 
-use actix::{
-    Actor, ActorContext as _, ActorFuture, Addr, ArbiterHandle, AsyncContext as _, Context, Handler,
-    dev::channel::channel,
+use actix::{Actor, ActorContext as _, ArbiterHandle, Handler, Message};
+use leaseway_core::{
+    Epoch, FreeKey, HolderReport, Millis, PoolReport, PromiseReport, Request, Resource, ResourceReport,
 };
-use leaseway_core::{Birth, HolderReport, Millis, PoolReport, PromiseReport, ResourceReport};
-use leaseway_quorum::Reign;
+use leaseway_engine::{Effects, Ended, ResourceEngine, Setup, uplink::Notice};
+use tokio::sync::oneshot;
 
 use self::{
-    desk::{Desk, Left},
-    handle::{Life, MAILBOX},
-    living::Living,
+    attention::Attention,
+    combiner::Combiner,
+    handle::{CallsWhenDropped, Incarnation, NotesUnderWay},
+    metering::Metering,
+    turn::{Ticket, Turn},
 };
 pub(super) use self::{
-    handle::{Asked, BehindOthers, Command, Full, ResourceHandle, SubmitError},
-    lent::{Listens, Upward},
-    managed::Managed,
-    noting::{Noting, Turns},
-    outbox::{Lapsed, Receipt},
+    handle::{Command, Full, PendingAnswer, ResourceHandle, SendError, YieldOnce},
+    world::{HoldersShare, World},
 };
-use super::{hinting::Hinting, node::ConfigInForce, scribe::Scribe};
-use crate::{clock::Clock, limits::Limits};
+use super::{
+    commit::{Commit, CommitProgress},
+    config_in_force::ConfigInForce,
+    note_turns::NoteTurn,
+    notices::Notices,
+    promise_writer::PromiseWriter,
+};
+use crate::subscribers::Subscribers;
 
 /// In place of a template, where the parent says how a resource is run.
 const PARENT: &str = "(parent)";
+/// What is to be done later than that waits for the tick that comes anyway.
+const TICK: Millis = Millis::from_secs(1);
 
 /// What a resource says about itself.
 #[derive(Debug, Clone)]
 pub struct Status {
-    /// Which.
+    /// Its id.
     pub id: Arc<str>,
     /// The pattern or name of its template, or that the parent says how it is run; `None` when it matches none.
     pub template: Option<String>,
@@ -63,7 +68,7 @@ pub struct Status {
     pub pool: Option<PoolReport>,
     /// What the peers keep as promised, if promises are kept.
     pub promises: Option<PromiseReport>,
-    /// A page of holders, if asked for, and where the next begins.
+    /// A page of holders, if asked for.
     pub holders: Vec<HolderReport>,
     /// Where the next page begins.
     pub next: Option<usize>,
@@ -71,114 +76,354 @@ pub struct Status {
     pub at: Millis,
 }
 
-/// What a resource needs to come to life.
+/// What an incarnation of a resource begins with.
 pub(super) struct Start {
-    pub(super) id: Arc<str>,
     pub(super) generation: u64,
-    pub(super) birth: Birth,
+    pub(super) setup: Setup,
     pub(super) config: Arc<ConfigInForce>,
-    pub(super) clock: Clock,
-    pub(super) limits: Arc<Limits>,
-    /// Holders of all resources.
-    pub(super) holders: Arc<AtomicUsize>,
-    /// Its part in hints.
-    pub(super) hinting: Hinting,
-    /// Among peers: under whose reign it lives.
-    pub(super) reign: Option<Reign>,
-    /// Where it writes down what it promises, if it does.
-    pub(super) scribe: Option<Scribe>,
-    /// What it has to do with the parent, if the node has one.
-    pub(super) upward: Option<Upward>,
-    /// What it has to do with operators.
-    pub(super) managed: Managed,
-    /// Told when this life ends.
+    pub(super) world: World,
+    /// Where it writes what it promises, if promises are kept.
+    pub(super) promises: Option<PromiseWriter>,
+    /// Where a pool writes what is to be remembered, if that is kept.
+    pub(super) notes: Option<(PromiseWriter, NoteTurn)>,
+    /// Where the uplink is told of it, if the node has a parent.
+    pub(super) notices: Option<Arc<Notices>>,
+    pub(super) subscribers: Arc<Subscribers>,
+    /// Told when it ends.
     pub(super) on_end: Box<dyn FnOnce() + Send>,
 }
 
+/// Starts an incarnation, with its task on `arbiter`.
 pub(super) fn start(start: Start, arbiter: &ArbiterHandle) -> ResourceHandle {
-    let (generation, most, clock) = (start.generation, start.limits.queue, start.clock);
+    let (generation, max_queued, clock) = (start.generation, start.world.limits.queue, start.world.clock);
     let queued = Arc::new(AtomicUsize::new(0));
     let retired = Arc::new(AtomicBool::new(false));
-    let (counted, end) = (Arc::clone(&queued), Arc::clone(&retired));
-    let desk = Arc::new(Desk::new(move || Living::new(start, counted, end)));
-    let actor = ResourceActor { desk: Arc::clone(&desk), clock };
-    // As `Actor::start_in_arbiter` does it, but with room in the mailbox from the start and not only once the actor
-    // runs.
-    let (sender, receiver) = channel(MAILBOX);
+    let attention = Arc::<Attention>::default();
+    let shared = Shared {
+        queued: Arc::clone(&queued),
+        attention: Arc::clone(&attention),
+        end: End { retired: Arc::clone(&retired), tell: None },
+    };
+    let begin = move |turn: &mut Turn| ResourceActor::begin(start, shared, turn);
+    let combiner = Arc::new(Combiner::new(begin, Arc::clone(&attention)));
+    let resource = Arc::downgrade(&combiner);
+    let task = Arc::clone(&attention);
     arbiter.spawn_fn(move || {
-        let ctx = Context::with_receiver(receiver);
-        actix_rt::spawn(ctx.into_future(actor));
+        actix_rt::spawn(attention::attend(resource, task, clock));
     });
-    ResourceHandle(Arc::new(Life { addr: Addr::new(sender), desk, generation, queued, most, retired }))
+    ResourceHandle(Arc::new(Incarnation {
+        combiner,
+        _last: CallsWhenDropped(attention),
+        generation,
+        queued,
+        max_queued,
+        retired,
+    }))
 }
 
-/// What holds the context: rounds are run by whoever asks, see [`desk`].
+/// What an incarnation shares with its handles.
+struct Shared {
+    /// Requests that have no answer yet.
+    queued: Arc<AtomicUsize>,
+    attention: Arc<Attention>,
+    end: End,
+}
+
+/// Tells the node that this incarnation is over, however it ended.
+struct End {
+    retired: Arc<AtomicBool>,
+    tell: Option<Box<dyn FnOnce() + Send>>,
+}
+
+impl Drop for End {
+    fn drop(&mut self) {
+        if let Some(tell) = self.tell.take() {
+            tell();
+        }
+    }
+}
+
 pub(super) struct ResourceActor {
-    desk: Arc<Desk>,
-    clock: Clock,
+    engine: ResourceEngine<Ticket>,
+    world: World,
+    epoch: Epoch,
+    promises: Option<(PromiseWriter, Arc<CommitProgress>)>,
+    notes: Option<Notes>,
+    notices: Option<Arc<Notices>>,
+    subscribers: Arc<Subscribers>,
+    template: Option<String>,
+    config_version: u64,
+    /// How much of the log of new watchers it has read.
+    heard: u64,
+    metering: Metering,
+    shared: Shared,
+}
+
+/// Where a pool writes what is to be remembered.
+struct Notes {
+    writer: PromiseWriter,
+    turn: NoteTurn,
+    progress: Arc<CommitProgress>,
+    /// The number of the newest.
+    newest: u64,
+}
+
+/// Runs the engine's algorithm over the batch in the turn.
+pub(super) struct Round;
+
+/// Looks after what has happened meanwhile.
+pub(super) struct Attend;
+
+impl Message for Round {
+    type Result = ();
+}
+
+impl Message for Attend {
+    type Result = ();
 }
 
 impl Actor for ResourceActor {
-    type Context = Context<Self>;
+    type Context = Turn;
+}
 
-    fn started(&mut self, ctx: &mut Context<Self>) {
-        // It begins now, if nobody was faster.
-        self.desk.with(|_| ());
-        self.attend(ctx);
+impl Handler<Round> for ResourceActor {
+    type Result = ();
+
+    /// The one place where rounds are run: on the thread of a connection whose request came first, or of the request
+    /// that found the resource free; on the resource's own task after many rounds in a row. The combiner's lock is
+    /// held.
+    fn handle(&mut self, _: Round, turn: &mut Turn) {
+        self.note_origins(turn);
+        self.catch_up(turn);
+        let Turn { batch, effects, .. } = turn;
+        self.engine.run_round(self.world.moment(), batch, effects);
+        self.carry_out(turn);
+    }
+}
+
+impl Handler<Attend> for ResourceActor {
+    type Result = ();
+
+    fn handle(&mut self, _: Attend, turn: &mut Turn) {
+        self.catch_up(turn);
+        if self.shared.attention.is_woken(self.world.clock.at()) {
+            self.engine.wake(self.world.moment(), &mut turn.effects);
+        }
+        self.carry_out(turn);
     }
 }
 
 impl Handler<Command> for ResourceActor {
     type Result = ();
 
-    fn handle(&mut self, command: Command, ctx: &mut Context<Self>) {
-        self.desk.with(|living| living.handle(command));
-        self.attend(ctx);
+    fn handle(&mut self, command: Command, turn: &mut Turn) {
+        self.catch_up(turn);
+        let moment = self.world.moment();
+        let Turn { batch, effects, .. } = turn;
+        match command {
+            Command::Tick { config } => {
+                self.follow(&config, effects);
+                self.tick(effects);
+            }
+            Command::Supply { supply, settings } => self.engine.supply(moment, supply, *settings, batch, effects),
+            Command::Condense { reply } => {
+                if let Some(condensed) = self.engine.condense(moment) {
+                    // If it comes too late the next request tells it.
+                    let _ = reply.send(condensed);
+                }
+            }
+            Command::Operate { work } => {
+                // If this node may not decide, the operator is told so by its closure being dropped.
+                self.engine.operate(moment, work, effects);
+            }
+            Command::Part { reply } => {
+                let last = self.part(effects);
+                self.carry_out(turn);
+                // The server may wait no longer.
+                let _ = reply.send(last);
+            }
+            Command::Report { from, limit, reply } => {
+                // The caller may have gone away meanwhile.
+                let _ = reply.send(self.status(from, limit));
+            }
+        }
+        self.carry_out(turn);
     }
 }
 
 impl ResourceActor {
-    /// Whatever is left to the actor, by itself or by those who have run rounds.
-    fn attend(&mut self, ctx: &mut Context<Self>) {
-        let left = self.desk.serve();
-        let Some(duties) = self.desk.take_duties() else {
-            ctx.stop();
-            return;
+    fn begin(start: Start, mut shared: Shared, turn: &mut Turn) -> ResourceActor {
+        let Start { setup, config, world, promises, notes, notices, subscribers, on_end, .. } = start;
+        let progress = |writer| (writer, Arc::new(CommitProgress::notifying(shared.attention.called())));
+        let promises = promises.map(progress);
+        shared.end.tell = Some(on_end);
+        let epoch = setup.birth.epoch;
+        let mut actor = ResourceActor {
+            template: if notices.is_some() { Some(PARENT.into()) } else { config.template_of(&world.id) },
+            config_version: config.version,
+            epoch,
+            engine: ResourceEngine::new(setup, world.moment(), &mut turn.effects),
+            promises,
+            notes: notes.map(|(writer, turn)| Notes { writer, turn, progress: Arc::default(), newest: 0 }),
+            notices,
+            subscribers,
+            // A new resource has no holder whose watch it could have missed.
+            heard: world.watchers.started(),
+            metering: Metering::new(),
+            world,
+            shared,
         };
-        // Whoever came while duties were taken found somebody at work.
-        if left == Left::More || self.desk.is_waited_for() {
-            // Behind whatever else this thread has to do.
-            ctx.notify(Command::Attend);
+        actor.carry_out(turn);
+        actor
+    }
+
+    /// In a pool that keeps the balances of strangers by where they come from, a request says where that is.
+    fn note_origins(&self, turn: &mut Turn) {
+        let by_address = self.engine.is_pool() && self.engine.resource().settings().pool.free_key == FreeKey::PeerIp;
+        let Turn { batch, origins, .. } = turn;
+        for (request, from) in batch.requests_mut().iter_mut().zip(origins.drain(..)).filter(|_| by_address) {
+            if let (Some(from), Request::Ask(ask) | Request::Renew(ask)) = (from, request) {
+                let news = ask.news.get_or_insert_default();
+                news.key = Some(key(from));
+            }
         }
-        if duties.remember {
-            ctx.spawn(Remembering);
+    }
+
+    /// Takes what has happened since the last message: commits, and streams that have started.
+    fn catch_up(&mut self, turn: &mut Turn) {
+        if let Some((_, progress)) = &self.promises {
+            match progress.now() {
+                Commit::UpTo(number) => self.engine.committed(number, &mut turn.effects),
+                Commit::Lost => self.engine.commit_lost(&mut turn.effects),
+            }
         }
-        if let Some(after) = duties.look_after {
-            lent::remind(after, ctx, self.clock);
+        for (kind, id) in self.world.watchers.started_since(&mut self.heard) {
+            self.engine.watch(kind, &id);
         }
+    }
+
+    /// A new configuration is followed, unless the parent says how the resource is run.
+    fn follow(&mut self, config: &ConfigInForce, effects: &mut Effects<Ticket>) {
+        if config.version != self.config_version && self.notices.is_none() {
+            self.config_version = config.version;
+            self.template = config.template_of(&self.world.id);
+            self.engine.configure(self.world.moment(), config.settings_for(&self.world.id), effects);
+        }
+    }
+
+    fn tick(&mut self, effects: &mut Effects<Ticket>) {
+        self.look_after_notes();
+        let may_note = self.notes.as_ref().is_some_and(|notes| notes.turn.has_come());
+        self.engine.tick(self.world.moment(), may_note, effects);
+        self.metering.tell(&self.world.id, self.engine.resource());
+    }
+
+    fn look_after_notes(&mut self) {
+        let Some(notes) = &mut self.notes else { return };
+        match notes.progress.now() {
+            Commit::UpTo(number) => self.engine.notes_stored(number),
+            Commit::Lost => {
+                notes.progress = Arc::default();
+                self.engine.notes_lost();
+            }
+        }
+    }
+
+    fn part(&mut self, effects: &mut Effects<Ticket>) -> Option<NotesUnderWay> {
+        self.look_after_notes();
+        self.engine.part(self.world.moment(), effects);
+        let notes = self.notes.as_ref().filter(|_| self.engine.is_pool())?;
+        let newest = effects.notes.as_ref().map_or(notes.newest, |(number, _)| *number);
+        Some(NotesUnderWay { progress: Arc::clone(&notes.progress), newest })
+    }
+
+    /// Carries out everything that the engine wants done. This is all that a resource does to others.
+    fn carry_out(&mut self, turn: &mut Turn) {
+        let Turn { effects, .. } = turn;
+        self.world.holders.set(self.engine.resource().places());
+        if let (Some(changes), Some((writer, progress)), Some(reign)) =
+            (effects.changes.take(), &self.promises, &self.world.reign)
+        {
+            let guard = progress.guard(changes.number);
+            writer.promise(reign, &self.world.id, changes, guard);
+        }
+        if let (Some((number, notes)), Some(to), Some(reign)) =
+            (effects.notes.take(), &mut self.notes, &self.world.reign)
+        {
+            to.newest = number;
+            to.turn.use_up();
+            to.writer.note(reign, &self.world.id, notes, to.progress.guard(number));
+        }
+        if !effects.replies.is_empty() {
+            self.shared.queued.fetch_sub(effects.replies.len(), Ordering::Relaxed);
+            for (ticket, reply) in effects.replies.drain(..) {
+                // The caller may have gone away meanwhile; the lease counts until it ends.
+                let _ = ticket.send(reply);
+            }
+        }
+        if !effects.hints.is_empty() {
+            self.world.watchers.hint(&self.world.id, &mut effects.hints);
+            for gone in effects.hints.drain(..) {
+                self.engine.unwatch(gone.kind, &gone.id);
+            }
+        }
+        if !effects.pool_events.is_empty() {
+            self.subscribers.tell(&self.world.id, &effects.pool_events);
+            effects.pool_events.clear();
+        }
+        if let (true, Some(notices)) = (std::mem::take(&mut effects.asks_parent), &self.notices) {
+            notices.post(Notice::Asks(Arc::clone(&self.world.id)));
+        }
+        if let (true, Some(notes)) = (std::mem::take(&mut effects.wants_note_turn), &mut self.notes) {
+            notes.turn.ask();
+        }
+        if let Some(at) = effects.wake_at.take()
+            && at <= self.world.clock.at().plus(TICK)
+        {
+            self.shared.attention.call_at(at);
+        }
+        if let Some(error) = effects.bad_load.take() {
+            tracing::warn!(resource = %self.world.id, %error, "a reported load does not count any more");
+        }
+        if let Some(ended) = effects.ended.take() {
+            self.end(ended);
+            turn.stop();
+        }
+    }
+
+    fn end(&self, ended: Ended) {
+        if ended == Ended::Retired {
+            self.shared.end.retired.store(true, Ordering::Release);
+            if let (Some((writer, _)), Some(reign)) = (&self.promises, &self.world.reign) {
+                writer.forget(reign, &self.world.id, self.epoch);
+            }
+        }
+    }
+
+    fn status(&mut self, from: usize, limit: usize) -> Status {
+        let resource = self.engine.resource();
+        self.metering.tell(&self.world.id, resource);
+        let at = self.world.clock.at();
+        let (holders, next) = if limit == 0 { (Vec::new(), None) } else { resource.report_holders(at, from, limit) };
+        let (id, template) = (Arc::clone(&self.world.id), self.template.clone());
+        let (report, pool) = (resource.report(at), resource.pool());
+        Status { id, template, report, pool, promises: resource.promises(), holders, next, at }
     }
 }
 
-/// Whether a count has doubled: whoever makes something happen a million times gets twenty lines of log, not a million.
-pub(super) fn worth_telling(before: u64, now: u64) -> bool {
-    now.checked_ilog2() != before.checked_ilog2()
-}
-
-/// Waits for the peers to hold what is under way. It ends when nothing is, for an actor with something to wait for is
-/// never over.
-struct Remembering;
-
-impl ActorFuture<ResourceActor> for Remembering {
-    type Output = ();
-
-    fn poll(
-        self: Pin<&mut Self>,
-        actor: &mut ResourceActor,
-        ctx: &mut Context<ResourceActor>,
-        task: &mut task::Context<'_>,
-    ) -> Poll<()> {
-        let more = actor.desk.with(|living| living.await_writings(task.waker()));
-        actor.attend(ctx);
-        if more == Some(true) { Poll::Pending } else { Poll::Ready(()) }
+impl Drop for ResourceActor {
+    fn drop(&mut self) {
+        self.metering.tell(&self.world.id, self.engine.resource());
     }
 }
+
+/// What a balance is kept by.
+fn key(from: IpAddr) -> Arc<str> {
+    from.to_canonical().to_string().into()
+}
+
+/// Something to be done with a resource, by an operator.
+type Work = Box<dyn FnOnce(&mut Resource, Millis) + Send>;
+
+/// For the one that waits for an answer to something other than a request.
+type ReplyTo<T> = oneshot::Sender<T>;

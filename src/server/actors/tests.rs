@@ -44,7 +44,7 @@ fn with_node<F: Future<Output = ()>>(limits: Limits, test: impl FnOnce(NodeHandl
                 clock: Clock::start(),
                 arbiters: arbiters.iter().map(Arbiter::handle).collect(),
                 seed: 1,
-                memory: None,
+                membership: None,
                 parent: None,
             },
             || {},
@@ -258,13 +258,6 @@ fn clients_of_all_resources_together_are_limited() {
     });
 }
 
-#[test]
-fn what_happens_often_is_logged_rarely() {
-    let told: Vec<u64> = (1..=1000).filter(|now| super::resource::worth_telling(now - 1, *now)).collect();
-    assert_eq!(told, [1, 2, 4, 8, 16, 32, 64, 128, 256, 512]);
-    assert!(!super::resource::worth_telling(5, 5));
-}
-
 /// The same client asks again, and says what it was given before.
 fn again(client: &str, wants: f64, before: &Answer) -> Request {
     match (ask(client, wants), before) {
@@ -274,16 +267,6 @@ fn again(client: &str, wants: f64, before: &Answer) -> Request {
         }
         (_, before) => panic!("no lease: {before:?}"),
     }
-}
-
-/// As `run` does it: reminds resources until the test is over.
-fn remind(node: &NodeHandle) {
-    let node = node.clone();
-    actix_rt::spawn(async move {
-        loop {
-            node.remind_of_hints().await;
-        }
-    });
 }
 
 /// What the listener is told; only a hang takes so long.
@@ -297,7 +280,6 @@ const CLIENT: HolderKind = HolderKind::Client;
 #[test]
 fn watchers_are_hinted_whether_they_listened_before_they_asked_or_after() {
     with_node(Limits::default(), |node, r| async move {
-        remind(&node);
         let early = node.watch(CLIENT, "early".into()).expect("there is room");
         let had = node.submit(&r, ask("early", 100.0)).await.expect("an answer");
         node.submit(&r, ask("late", 100.0)).await.expect("an answer");
@@ -334,7 +316,6 @@ fn a_new_configuration_hints_at_once() {
         let mut template = config::development().repository.find(&r).expect("everything matches").clone();
         template.settings.capacity = Amount::clamped(500.0);
         let glob = Glob::new(&template.identifier_glob).expect("it was one before");
-        remind(&node);
         node.configure(Repository::new(vec![(template, glob)])).await.expect("the node is there");
         assert_eq!(told(&watch).await.resources, [r]);
     });
@@ -348,7 +329,6 @@ fn a_resource_that_is_built_anew_hints_those_who_come_back() {
         let retired = node.lookup(&r).expect("alive");
         retired.pretend_to_have_retired();
         node.open(&r, Some(retired.generation())).await.expect("the next life");
-        remind(&node);
         node.submit(&r, ask("a", 100.0)).await.expect("an answer");
         node.submit(&r, ask("b", 100.0)).await.expect("an answer");
         assert_eq!(told(&watch).await.resources, [r]);

@@ -1,17 +1,16 @@
 //! The uplink of a node with a parent: keeps what the parent lends, for as long as this peer is master.
 //!
-//! The state machine ([`Uplink`](leaseway_client::uplink::Uplink)) is in an actor that does nothing else ([`actor`]).
-//! Time and the network are outside, in one task ([`driver`]) that takes turns with it: it tells what has happened,
-//! hears what is to be done, and does it. So no timer runs in the actor, none of its messages waits for anything, and a
-//! slow parent holds nobody up. What resources have to say comes by a list ([`notices`]): a full mailbox must not lose
-//! the first request of a resource.
+//! The machine that decides ([`UplinkEngine`](leaseway_engine::uplink::UplinkEngine)) is owned by an actor that does
+//! nothing else ([`actor`]). Time, the network and the resources are outside, in one task: the request driver that
+//! clients have as well, with an [`asker`] that tells the actor what has happened, and does what it says. So no timer
+//! runs in the actor, none of its messages waits for anything, and a slow parent delays nothing here. Notices of
+//! resources come by a list ([`notices`]): a full mailbox must not lose the first request of a resource.
 //!
 //! Both belong to one reign. When either fails, both are built anew and forget the leases of the node (rule 7): the
 //! resources keep theirs until they end, and what the parent is told comes from the resources.
 
 mod actor;
-mod driver;
-mod notices;
+mod asker;
 mod report;
 mod settings;
 #[cfg(test)]
@@ -22,13 +21,9 @@ use std::{sync::Arc, time::Duration};
 
 use tokio::task::JoinSet;
 
-use self::driver::Driver;
+pub(super) use self::report::Board;
 pub use self::report::UplinkReport;
-pub(super) use self::{
-    notices::{Notice, Notices},
-    report::Board,
-};
-use super::node::Directory;
+use super::{directory::Directory, notices::Notices};
 use crate::{clock::Clock, metrics};
 
 /// Where the capacity of a node comes from.
@@ -68,7 +63,7 @@ async fn supervise(surroundings: Surroundings) {
     loop {
         // Aborted with this one.
         let mut life = JoinSet::new();
-        life.spawn_local(Driver::new(surroundings.clone()).run());
+        life.spawn_local(asker::driver(surroundings.clone()).run());
         let _ = life.join_next().await;
         metrics::uplink_restarted();
         tracing::error!(parent = ?surroundings.parent.addresses, "the uplink failed; it is built anew");

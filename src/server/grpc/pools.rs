@@ -52,7 +52,7 @@ impl PoolService {
         resource: &Arc<str>,
         work: impl Fn(&mut Core, Millis) -> T + Clone + Send + 'static,
     ) -> Result<T, Status> {
-        self.node.manage(resource, work).await.map_err(|why| match why {
+        self.node.operate(resource, work).await.map_err(|why| match why {
             Refused::NotMaster(why) => elsewhere(&why),
             other => super::capacity::refused(&other),
         })

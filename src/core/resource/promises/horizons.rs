@@ -1,4 +1,4 @@
-//! The horizon of a life: beyond it, no lease of its term is believed.
+//! The horizon of a life: beyond it, no lease of its epoch is believed.
 //!
 //! It is said anew once in half a lease length, and an eighth before it would be missed: so in a steady state no answer
 //! waits.

@@ -15,7 +15,7 @@ use std::{
 
 use super::{Bounds, Pending, PromiseReport, horizons::Horizons};
 use crate::{
-    Amount, Ceiling, Changes, HolderKind, Millis, Sum, Term,
+    Amount, Ceiling, Changes, Epoch, HolderKind, Millis, Sum,
     ledger::{Holder, Ledger},
     planted::{self, Fault},
 };
@@ -33,7 +33,7 @@ const TOLERANCE: f64 = 1.0 / 64.0;
 
 /// The promises of one life of a resource.
 pub(in crate::resource) struct Keeper {
-    term: Term,
+    epoch: Epoch,
     /// The number of the last changes that were taken, and of the last that are known to be stored.
     taken: u64,
     acknowledged: u64,
@@ -63,7 +63,7 @@ pub(in crate::resource) struct Keeper {
 #[derive(Debug, Clone, Copy, Default)]
 struct Promised {
     ceiling: Amount,
-    /// Whether this term said so; else its ceiling ends with the horizon of the one that did.
+    /// Whether this epoch said so; else its ceiling ends with the horizon of the one that did.
     ours: bool,
     /// The number of the changes that last raised it.
     number: u64,
@@ -91,9 +91,9 @@ struct Draft {
 }
 
 impl Keeper {
-    pub(in crate::resource) fn new(term: Term, inherited_until: Millis) -> Keeper {
+    pub(in crate::resource) fn new(epoch: Epoch, inherited_until: Millis) -> Keeper {
         Keeper {
-            term,
+            epoch,
             taken: 0,
             acknowledged: 0,
             inherited_until,
@@ -111,7 +111,7 @@ impl Keeper {
         }
     }
 
-    /// The holder in this slot comes with a ceiling of a former term.
+    /// The holder in this slot comes with a ceiling of a former epoch.
     pub(in crate::resource) fn inherit(&mut self, slot: u32, ceiling: Amount) {
         let standing = self.standing(slot);
         standing.promised = Promised { ceiling, ours: false, number: 0 };
@@ -260,9 +260,9 @@ impl Keeper {
         }
         let held = ledger.held(slot);
         let Promised { ceiling, ours, .. } = self.standing(slot).promised;
-        // Whoever was only heard keeps what was promised before, with the horizon of that: this term may not have any
+        // Whoever was only heard keeps what was promised before, with the horizon of that: this epoch may not have any
         // yet.
-        let begins = !ours && held > Amount::ZERO && ledger.holder(slot).leases.are_of_this_term();
+        let begins = !ours && held > Amount::ZERO && ledger.holder(slot).leases.are_of_this_epoch();
         if held > ceiling || begins {
             self.put(slot, held);
             self.standing(slot).promised.ours = true;
@@ -397,7 +397,7 @@ impl Keeper {
         });
         let ceilings = forgotten.chain(named).collect();
         let horizon = horizon.map(|until| self.horizons.propose(self.taken, until, now));
-        Some(Changes { term: self.term, number: self.taken, ceilings, horizon })
+        Some(Changes { epoch: self.epoch, number: self.taken, ceilings, horizon })
     }
 }
 

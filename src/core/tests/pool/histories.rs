@@ -313,8 +313,8 @@ proptest! {
         }
         let had: Vec<Amount> = history.clients.iter().map(|client| client.lease.expect("one").0.capacity).collect();
         let learning_until = history.now.plus(Millis::from_secs(6));
-        let (since, term) = (history.now, crate::Term(1 << 50));
-        history.resource = Resource::new(Birth { learning_until, since, term, ..birth(settings) });
+        let (since, epoch) = (history.now, crate::Epoch(1 << 50));
+        history.resource = Resource::new(Birth { learning_until, since, epoch, ..birth(settings) });
         history.resource.remember_assignments(facts);
         history.refresh()?;
         let has = |history: &History| {

@@ -60,15 +60,15 @@ impl Remembered {
                 Ceiling { kind: HolderKind::Client, id: id.as_str().into(), amount: Amount::clamped(*capacity * 1.02) };
             (ceiling, until)
         });
-        let term = crate::Term(1 << 22);
-        let inherited = Inherited { ceilings: ceilings.collect(), newest: Some(term), until };
-        let term = crate::Term(2 << 22);
+        let epoch = crate::Epoch(1 << 22);
+        let inherited = Inherited { ceilings: ceilings.collect(), newest: Some(epoch), until };
+        let epoch = crate::Epoch(2 << 22);
         let assigned: Vec<_> = assignments
             .iter()
             .filter_map(|(id, _)| Some((id, self.pond.resource.assigned(HolderKind::Client, id)?)))
             .map(|(id, assigned)| (HolderKind::Client, Arc::from(id.as_str()), assigned))
             .collect();
-        let birth = Birth { term, since: self.pond.now, inherited: Some(inherited), ..birth(settings) };
+        let birth = Birth { epoch, since: self.pond.now, inherited: Some(inherited), ..birth(settings) };
         self.pond.resource = Resource::new(birth);
         self.pond.resource.remember_assignments(assigned);
         self.pond.resource.keep_notes();
@@ -190,11 +190,11 @@ fn nobody_is_sent_away_for_a_hundredth_of_the_total() {
             let id = format!("c{n}").into();
             (Ceiling { kind: HolderKind::Client, id, amount: Amount::clamped(1.0) }, Millis::from_secs(60))
         });
-        let newest = Some(crate::Term(1 << 22));
+        let newest = Some(crate::Epoch(1 << 22));
         let inherited = Inherited { ceilings: held.collect(), newest, until: Millis::from_secs(60) };
         let settings = pool.pond.resource.settings().clone();
         let mut next =
-            Resource::new(Birth { inherited: Some(inherited), term: crate::Term(2 << 22), ..birth(settings) });
+            Resource::new(Birth { inherited: Some(inherited), epoch: crate::Epoch(2 << 22), ..birth(settings) });
         next.recall(Millis(0), pool.memory.notes(Millis(0)));
         next.tick(Millis(0));
         assert_eq!(next.pool().expect("a pool").total.get(), begins, "{noted}");

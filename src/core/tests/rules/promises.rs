@@ -1,7 +1,8 @@
 //! What a master has promised, the next one keeps; and what is not promised yet does not leave.
 
 use super::*;
-use crate::{Ceiling, Changes, Inherited, Pending, Term};
+use crate::resource::Pending;
+use crate::{Ceiling, Changes, Epoch, Inherited};
 
 const UNTIL: u64 = 90_000;
 
@@ -12,7 +13,7 @@ fn heir(settings: Settings, ceilings: &[(&str, f64)]) -> Desk {
         (Ceiling { kind: HolderKind::Client, id: (*id).into(), amount }, Millis(UNTIL))
     };
     let ceilings = ceilings.iter().map(ceiling).collect();
-    let inherited = Inherited { ceilings, newest: Some(Term(7)), until: Millis(UNTIL) };
+    let inherited = Inherited { ceilings, newest: Some(Epoch(7)), until: Millis(UNTIL) };
     Desk::born(Birth { inherited: Some(inherited), ..birth(settings) })
 }
 
@@ -82,7 +83,7 @@ fn where_there_is_room_it_may_have_all_that_is_held_for_it() {
 }
 
 #[test]
-fn only_a_lease_of_this_term_named_by_its_token_clears_a_promise() {
+fn only_a_lease_of_this_epoch_named_by_its_token_clears_a_promise() {
     let mut desk = heir(fair(100.0), &[("a", 80.0)]);
     let plain = |has: Has| Some(Has { token: None, ..has });
     for claimed in [Some(former(80.0)), plain(former(80.0)), None] {
@@ -225,11 +226,11 @@ fn a_lease_that_ends_beyond_the_horizon_waits_for_it() {
 }
 
 #[test]
-fn a_term_lies_above_all_that_it_inherits_whatever_the_caller_says() {
-    let inherited = Inherited { newest: Some(Term(7)), ..Inherited::default() };
-    let mut desk = Desk::born(Birth { term: Term(7), inherited: Some(inherited), ..birth(fair(100.0)) });
+fn an_epoch_lies_above_all_that_it_inherits_whatever_the_caller_says() {
+    let inherited = Inherited { newest: Some(Epoch(7)), ..Inherited::default() };
+    let mut desk = Desk::born(Birth { epoch: Epoch(7), inherited: Some(inherited), ..birth(fair(100.0)) });
     desk.asks("a", 40.0);
-    assert_eq!(desk.take().changes.map(|changes| changes.term), Some(Term(7 + Inherited::TERMS_APART)));
+    assert_eq!(desk.take().changes.map(|changes| changes.epoch), Some(Epoch(7 + Inherited::EPOCHS_APART)));
 }
 
 #[test]
@@ -251,8 +252,8 @@ fn the_first_horizon_is_no_earlier_than_what_was_inherited() {
     settings.lease = Millis(10_000);
     let mut desk = heir(settings, &[("a", 40.0)]);
     desk.asks("a", 40.0);
-    let changes = desk.take().changes.expect("a promise of this term");
-    assert_eq!(changes.horizon, Some(Millis(UNTIL + 90)), "what is rewritten covers leases of the former term too");
+    let changes = desk.take().changes.expect("a promise of this epoch");
+    assert_eq!(changes.horizon, Some(Millis(UNTIL + 90)), "what is rewritten covers leases of the former epoch too");
 }
 
 #[test]

@@ -89,7 +89,7 @@ fn without_a_token_two_leases_that_look_the_same_confirm_nothing() {
 }
 
 #[test]
-fn a_token_of_another_term_confirms_nothing() {
+fn a_token_of_another_epoch_confirms_nothing() {
     let (mut desk, ..) = cut_and_lost();
     desk.pass(1_000);
     for token in [3, u64::MAX].map(|number| Token::new(number).expect("not zero")) {
@@ -200,7 +200,7 @@ fn a_release_without_a_token_gives_back_everything_as_doorman_clients_mean_it() 
 }
 
 #[test]
-fn a_release_with_a_token_of_another_term_gives_back_nothing() {
+fn a_release_with_a_token_of_another_epoch_gives_back_nothing() {
     let mut desk = Desk::new(fair(100.0));
     desk.asks("a", 30.0);
     for token in [3, u64::MAX].map(|number| Token::new(number).expect("not zero")) {

@@ -6,7 +6,8 @@ use super::{
     Failure, Transcript,
     words::{number, time},
 };
-use crate::{Amount, Birth, Changes, Pending, Resource, Term, tests::world::birth};
+use crate::resource::Pending;
+use crate::{Amount, Birth, Changes, Epoch, Resource, tests::world::birth};
 
 impl Transcript {
     /// What the log is told before the answers leave, or besides.
@@ -27,9 +28,9 @@ impl Transcript {
     pub(super) fn fail(&mut self) -> Result<(), Failure> {
         let inherited = self.peer.inherited(self.now);
         let (settings, source) = (self.resource()?.settings().clone(), self.resource()?.source());
-        let term = inherited.newest.ok_or("nothing was promised yet")?;
+        let epoch = inherited.newest.ok_or("nothing was promised yet")?;
         let birth =
-            Birth { term: Term(term.0), since: self.now, inherited: Some(inherited), source, ..birth(settings) };
+            Birth { epoch: Epoch(epoch.0), since: self.now, inherited: Some(inherited), source, ..birth(settings) };
         self.resource = Some(Resource::new(birth));
         Ok(())
     }

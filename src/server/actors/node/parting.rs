@@ -20,7 +20,7 @@ impl NodeHandle {
     /// that yet. Returns when they know, or after a moment.
     pub async fn part(&self) {
         let parting = async {
-            for some in self.directory.living().chunks(PART_AT_ONCE) {
+            for some in self.directory.resources().chunks(PART_AT_ONCE) {
                 let part = |handle: &ResourceHandle| {
                     let (reply, parted) = oneshot::channel();
                     // One whose mailbox is full has said what was due a tick ago.

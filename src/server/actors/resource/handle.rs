@@ -1,4 +1,4 @@
-//! How others talk to one life of a resource.
+//! How others talk to one incarnation of a resource.
 
 use std::{
     net::IpAddr,
@@ -10,140 +10,119 @@ use std::{
     task::{Context, Poll, ready},
 };
 
-use actix::{Addr, Message, dev::SendError};
-use leaseway_core::{Answer, Condensed, Millis, Request, Settings, Supply};
+use actix::Message;
+use leaseway_core::{Answer, Condensed, Request, Settings, Supply};
+use leaseway_engine::LostMastership;
 use tokio::sync::oneshot;
 
+pub(in super::super) use super::combiner::SendError;
 use super::{
-    super::node::ConfigInForce,
-    ResourceActor, Status,
-    desk::{Desk, Left, Turn},
-    managed::Work,
-    noting::UnderWay,
-    outbox::Lapsed,
-    round::Asking,
+    super::{
+        commit::{Commit, CommitProgress},
+        config_in_force::ConfigInForce,
+    },
+    ReplyTo, Status, Work,
+    attention::Attention,
+    combiner::{Combiner, Submission, Submitted},
 };
 
-/// Everything that enters the mailbox.
+/// Everything but requests.
 pub(in super::super) enum Command {
-    Tick {
-        now: Millis,
-        config: Arc<ConfigInForce>,
-    },
-    /// It wanted to be reminded of hints.
-    Look {
-        now: Millis,
-    },
+    /// Time has passed.
+    Tick { config: Arc<ConfigInForce> },
     /// The parent has lent this, to be divided so.
-    Supply {
-        supply: Supply,
-        settings: Box<Settings>,
-    },
+    Supply { supply: Supply, settings: Box<Settings> },
     /// The parent is about to be asked.
-    Condense {
-        reply: oneshot::Sender<Condensed>,
-    },
+    Condense { reply: ReplyTo<Condensed> },
     /// An operator wants this done.
-    Manage {
-        work: Work,
-    },
+    Operate { work: Work },
     /// This master goes.
-    Part {
-        reply: oneshot::Sender<Option<UnderWay>>,
-    },
-    Report {
-        from: usize,
-        limit: usize,
-        reply: oneshot::Sender<Status>,
-    },
-    /// Somebody has run rounds, and has left something to the actor.
-    Attend,
+    Part { reply: ReplyTo<Option<NotesUnderWay>> },
+    /// What the resource says about itself, with a page of holders.
+    Report { from: usize, limit: usize, reply: ReplyTo<Status> },
 }
 
 impl Message for Command {
     type Result = ();
 }
 
-/// As many requests are laid down as may be.
+/// As many requests are pending as may be.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(in super::super) struct Full;
 
-/// Why a command did not get into the mailbox.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(in super::super) enum SubmitError {
-    /// It is full.
-    Busy,
-    /// The actor is no more.
-    Gone,
+/// Notes of a pool that the quorum may not have stored yet.
+#[derive(Debug)]
+pub(in super::super) struct NotesUnderWay {
+    pub(super) progress: Arc<CommitProgress>,
+    pub(super) newest: u64,
 }
 
-/// Talks to one life of a resource.
-///
-/// actix lets every clone of an address put one message into a full mailbox; the address is shared, not cloned.
-/// Requests do not go through the mailbox: they are counted here, and laid down.
-#[derive(Clone)]
-pub(in super::super) struct ResourceHandle(pub(super) Arc<Life>);
+impl NotesUnderWay {
+    /// Whether the quorum has stored them, or never will.
+    pub(in super::super) fn is_over(&self) -> bool {
+        matches!(self.progress.now(), Commit::Lost) || self.progress.now() == Commit::UpTo(self.newest)
+    }
+}
 
-pub(super) struct Life {
-    pub(super) addr: Addr<ResourceActor>,
-    pub(super) desk: Arc<Desk>,
+/// Talks to one incarnation of a resource. When the last handle is gone, it ends.
+#[derive(Clone)]
+pub(in super::super) struct ResourceHandle(pub(super) Arc<Incarnation>);
+
+pub(super) struct Incarnation {
+    pub(super) combiner: Arc<Combiner>,
+    /// Dropped after the combiner, so that the task does not find it any more.
+    pub(super) _last: CallsWhenDropped,
     pub(super) generation: u64,
     /// Requests that have no answer yet, and how many there may be.
     pub(super) queued: Arc<AtomicUsize>,
-    pub(super) most: usize,
-    /// Set before it stops of its own will. A life that ends without has failed.
+    pub(super) max_queued: usize,
+    /// Set before it stops of its own will. An incarnation that ends without has failed.
     pub(super) retired: Arc<AtomicBool>,
 }
 
-impl Life {
-    fn serve(&self) {
-        self.attend_to(self.desk.serve());
-    }
+/// Calls the task when the last handle is gone.
+pub(super) struct CallsWhenDropped(pub(super) Arc<Attention>);
 
-    fn attend_to(&self, left: Left) {
-        if left != Left::Nothing {
-            // If its mailbox is full the actor attends to what is left with whatever comes next; if it is no more, this
-            // life is over, and nothing is left.
-            let _ = self.addr.try_send(Command::Attend);
-        }
+impl Drop for CallsWhenDropped {
+    fn drop(&mut self) {
+        self.0.call();
     }
 }
 
-/// A request that is laid down, or answered. It becomes its answer; none if this life of the resource is over.
+/// A request that is submitted, or answered. It becomes its answer; none if this incarnation of the resource is over.
 ///
 /// Written by hand, as it is in the memory of every request under way: as an `async fn` it would be three times as
 /// large.
 ///
-/// Whoever was the first of a batch has to run the round: the others wait for that, also if it is not interested any
-/// more.
-pub(in super::super) struct Asked {
-    life: Arc<Life>,
+/// The first request of a batch has to run the round, even if its caller has lost interest: the others wait for it.
+pub(in super::super) struct PendingAnswer {
+    resource: Arc<Incarnation>,
     leads: bool,
-    others: BehindOthers,
-    answer: oneshot::Receiver<Result<Answer, Lapsed>>,
+    others: YieldOnce,
+    answer: oneshot::Receiver<Result<Answer, LostMastership>>,
 }
 
-impl Asked {
-    /// Of the life that it is laid down for.
+impl PendingAnswer {
+    /// Of the incarnation that it is submitted to.
     pub(in super::super) fn generation(&self) -> u64 {
-        self.life.generation
+        self.resource.generation
     }
 
-    /// Whether it has to run the round, which it should do [behind the others](BehindOthers).
+    /// Whether it has to run the round, which it should do [after the others](YieldOnce) of its thread.
     pub(in super::super) fn leads(&self) -> bool {
         self.leads
     }
 
-    /// Runs the round, if it has to.
+    /// Has the round run, if it has to.
     pub(in super::super) fn run(&mut self) {
         if std::mem::take(&mut self.leads) {
-            self.life.serve();
+            self.resource.combiner.run();
         }
     }
 }
 
-impl Future for Asked {
-    type Output = Option<Result<Answer, Lapsed>>;
+impl Future for PendingAnswer {
+    type Output = Option<Result<Answer, LostMastership>>;
 
     fn poll(mut self: Pin<&mut Self>, task: &mut Context<'_>) -> Poll<Self::Output> {
         if self.leads {
@@ -154,20 +133,20 @@ impl Future for Asked {
     }
 }
 
-impl Drop for Asked {
+impl Drop for PendingAnswer {
     fn drop(&mut self) {
         self.run();
     }
 }
 
-/// Lets everybody run who is ready on this thread. Not tokio's `yield_now`, which looks for I/O first: that is a system
-/// call.
+/// Lets every task run that is ready on this thread. Not tokio's `yield_now`, which looks for I/O first: that is a
+/// system call.
 #[derive(Default)]
-pub(in super::super) struct BehindOthers {
+pub(in super::super) struct YieldOnce {
     waited: bool,
 }
 
-impl Future for BehindOthers {
+impl Future for YieldOnce {
     type Output = ();
 
     fn poll(mut self: Pin<&mut Self>, task: &mut Context<'_>) -> Poll<()> {
@@ -185,16 +164,13 @@ impl std::fmt::Debug for ResourceHandle {
     }
 }
 
-/// Room in the mailbox.
-pub(super) const MAILBOX: usize = 64;
-
 impl ResourceHandle {
-    /// Tells this life from the ones before.
+    /// Tells this incarnation from the ones before.
     pub(in super::super) fn generation(&self) -> u64 {
         self.0.generation
     }
 
-    /// Whether it stopped of its own will, with nobody holding anything.
+    /// Whether it stopped of its own will, held by no one.
     pub(in super::super) fn retired(&self) -> bool {
         self.0.retired.load(Ordering::Acquire)
     }
@@ -208,30 +184,24 @@ impl ResourceHandle {
     /// As if a round had failed just now.
     #[cfg(test)]
     pub(in super::super) fn plant_panic(&self) {
-        self.0.desk.with(|_| panic!("a planted fault"));
-        self.0.serve();
+        self.0.combiner.plant_panic();
     }
 
-    /// Lays down a request, unless it can be answered at once.
-    pub(in super::super) fn lay(&self, request: Request, from: Option<IpAddr>) -> Result<Asked, Full> {
-        let life = &self.0;
-        if life.queued.fetch_add(1, Ordering::Relaxed) >= life.most {
-            life.queued.fetch_sub(1, Ordering::Relaxed);
+    /// Submits a request, which may be answered at once.
+    pub(in super::super) fn submit(&self, request: Request, from: Option<IpAddr>) -> Result<PendingAnswer, Full> {
+        let resource = &self.0;
+        if resource.queued.fetch_add(1, Ordering::Relaxed) >= resource.max_queued {
+            resource.queued.fetch_sub(1, Ordering::Relaxed);
             return Err(Full);
         }
-        let (reply, answer) = oneshot::channel();
-        let turn = life.desk.bring(Asking { request, from, reply });
-        if let Turn::Done(left) = turn {
-            life.attend_to(left);
-        }
-        Ok(Asked { life: Arc::clone(life), leads: turn == Turn::Lead, others: BehindOthers::default(), answer })
+        let (ticket, answer) = oneshot::channel();
+        let submitted = resource.combiner.submit(Submission { request, from, ticket });
+        let leads = submitted == Submitted::Leads;
+        Ok(PendingAnswer { resource: Arc::clone(resource), leads, others: YieldOnce::default(), answer })
     }
 
     /// Sends what is not a request.
-    pub(in super::super) fn send(&self, command: Command) -> Result<(), SubmitError> {
-        self.0.addr.try_send(command).map_err(|error| match error {
-            SendError::Full(_) => SubmitError::Busy,
-            SendError::Closed(_) => SubmitError::Gone,
-        })
+    pub(in super::super) fn send(&self, command: Command) -> Result<(), SendError> {
+        self.0.combiner.send(command)
     }
 }

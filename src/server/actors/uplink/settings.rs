@@ -6,19 +6,17 @@ use leaseway_proto::doorman as wire;
 /// The longest lease that a configuration may ask for.
 const LONGEST_SECS: i64 = 31 * 86_400;
 
-/// Settings, and what was wrong with what they were made from.
-#[derive(Debug)]
-pub(super) struct Instructed {
-    pub(super) settings: Settings,
-    /// It cannot be run as the parent says: everybody gets what they want, within the node's own lease.
+/// What is wrong with how a parent says that a resource is run.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Complaint {
+    /// It cannot be run as the parent says: each holder gets what it wants, within the node's own lease.
     pub(super) impossible: bool,
-    /// What is wrong, in words; empty if all is well.
-    pub(super) complaint: String,
+    /// In words; empty if all is well.
+    pub(super) text: String,
 }
 
-/// What a resource is run by: as at the parent, but that holders ask more often the further down they are. Its capacity
-/// is the lease's, and not said here.
-pub(super) fn instructed(algorithm: Option<&wire::Algorithm>, safe_capacity: Option<f64>) -> Instructed {
+/// How the parent runs a resource, as far as that makes sense. Its capacity is the lease's, and not said here.
+pub(super) fn instructed(algorithm: Option<&wire::Algorithm>, safe_capacity: Option<f64>) -> (Settings, Complaint) {
     let mut wrong = Vec::new();
     let (settings, impossible) = match algorithm {
         Some(algorithm) => read(algorithm, &mut wrong),
@@ -28,8 +26,7 @@ pub(super) fn instructed(algorithm: Option<&wire::Algorithm>, safe_capacity: Opt
         }
     };
     let safe_capacity = safe_capacity.map_or(SafeCapacity::Dynamic, |safe| read_safe_capacity(safe, &mut wrong));
-    let settings = Settings { safe_capacity, ..settings }.of_child();
-    Instructed { settings, impossible, complaint: wrong.join("; ") }
+    (Settings { safe_capacity, ..settings }, Complaint { impossible, text: wrong.join("; ") })
 }
 
 fn read(algorithm: &wire::Algorithm, wrong: &mut Vec<String>) -> (Settings, bool) {
@@ -99,14 +96,10 @@ mod tests {
     #[test]
     fn a_resource_is_run_as_the_parent_says() {
         let said = algorithm(2, &[("reuse", "prompt"), ("max_priority", "3")]);
-        let Instructed { settings, impossible, complaint } = instructed(Some(&said), Some(5.0));
+        let (settings, Complaint { impossible, text: complaint }) = instructed(Some(&said), Some(5.0));
         assert_eq!((settings.kind, settings.reuse), (Kind::ProportionalShare, Reuse::Prompt));
         assert_eq!(settings.max_priority, Some(3));
-        assert_eq!(
-            (settings.lease, settings.refresh),
-            (Millis(40_000), Millis(2_000)),
-            "half of the parent's interval"
-        );
+        assert_eq!((settings.lease, settings.refresh), (Millis(40_000), Millis(4_000)), "as at the parent");
         assert_eq!(settings.learning, Some(Millis(7_000)));
         assert_eq!(settings.safe_capacity, SafeCapacity::Fixed(Amount::clamped(5.0)));
         assert_eq!((impossible, complaint.as_str()), (false, ""));
@@ -116,21 +109,21 @@ mod tests {
     fn what_cannot_be_carried_out_becomes_no_algorithm_with_the_same_lengths() {
         let bad = [algorithm(99, &[]), algorithm(-1, &[]), algorithm(3, &[("reuse", "never"), ("max_priority", "1")])];
         for said in bad {
-            let Instructed { settings, impossible, complaint } = instructed(Some(&said), None);
+            let (settings, Complaint { impossible, text: complaint }) = instructed(Some(&said), None);
             assert_eq!((settings.kind, settings.lease), (Kind::NoAlgorithm, Millis(40_000)));
             assert_eq!(settings.max_priority, None, "nothing of what it says counts by halves");
             assert!(impossible && !complaint.is_empty());
         }
-        assert!(instructed(None, None).impossible);
+        assert!(instructed(None, None).1.impossible);
     }
 
     #[test]
     fn lengths_among_the_parameters_are_for_whoever_reads_the_configuration() {
         let said = algorithm(3, &[("lease_duration_secs", "5"), ("refresh_interval", "x"), ("reuse", "prompt")]);
-        let Instructed { settings, impossible, complaint } = instructed(Some(&said), None);
+        let (settings, Complaint { impossible, text: complaint }) = instructed(Some(&said), None);
         assert_eq!(
             (settings.lease, settings.refresh),
-            (Millis(40_000), Millis(2_000)),
+            (Millis(40_000), Millis(4_000)),
             "its own say how long, and that decays"
         );
         assert_eq!((settings.reuse, impossible, complaint.as_str()), (Reuse::Prompt, false, ""));
@@ -139,7 +132,7 @@ mod tests {
     #[test]
     fn a_parameter_that_is_not_known_is_told_and_ignored() {
         let said = algorithm(3, &[("colour", "red"), ("reuse", "prompt")]);
-        let Instructed { settings, impossible, complaint } = instructed(Some(&said), None);
+        let (settings, Complaint { impossible, text: complaint }) = instructed(Some(&said), None);
         assert_eq!((settings.kind, settings.reuse, impossible), (Kind::FairShare, Reuse::Prompt, false));
         assert!(complaint.contains("colour"), "{complaint}");
     }
@@ -148,26 +141,26 @@ mod tests {
     fn lengths_that_are_none_are_the_usual_ones_and_a_refresh_comes_before_the_end() {
         for none in [None, Some(0), Some(-5)] {
             let said = wire::Algorithm { lease_length: none, refresh_interval: none, ..algorithm(3, &[]) };
-            let settings = instructed(Some(&said), None).settings;
+            let settings = instructed(Some(&said), None).0.of_child();
             assert_eq!((settings.lease, settings.refresh), (Millis(60_000), Millis(8_000)));
         }
         let said = wire::Algorithm { refresh_interval: Some(i64::MAX), ..algorithm(3, &[]) };
-        assert_eq!(instructed(Some(&said), None).settings.refresh, Millis(20_000), "half of the lease");
+        assert_eq!(instructed(Some(&said), None).0.of_child().refresh, Millis(20_000), "half of the lease");
         let said = wire::Algorithm { learning_mode_duration: Some(-1), ..algorithm(3, &[]) };
-        assert_eq!(instructed(Some(&said), None).settings.learning, Some(Millis(0)), "none at all");
+        assert_eq!(instructed(Some(&said), None).0.learning, Some(Millis(0)), "none at all");
     }
 
     #[test]
     fn the_refresh_interval_decays_as_the_parent_says_but_not_below_a_second() {
         for (said, factor, refresh) in [(16, "0.5", 8), (16, "1", 16), (5, "0.5", 2), (10, "0.25", 2), (1, "0.01", 1)] {
             let said = wire::Algorithm { refresh_interval: Some(said), ..algorithm(3, &[("decay_factor", factor)]) };
-            assert_eq!(instructed(Some(&said), None).settings.refresh, Millis::from_secs(refresh), "{said:?}");
+            assert_eq!(instructed(Some(&said), None).0.of_child().refresh, Millis::from_secs(refresh), "{said:?}");
         }
     }
 
     #[test]
     fn a_safe_capacity_below_zero_is_no_limit_and_none_follows_the_clients() {
-        let safe = |said| instructed(Some(&algorithm(3, &[])), said).settings.safe_capacity;
+        let safe = |said| instructed(Some(&algorithm(3, &[])), said).0.safe_capacity;
         assert_eq!(safe(Some(-1.0)), SafeCapacity::Unlimited);
         assert_eq!(safe(Some(0.0)), SafeCapacity::Fixed(Amount::ZERO));
         assert_eq!((safe(None), safe(Some(f64::NAN))), (SafeCapacity::Dynamic, SafeCapacity::Dynamic));

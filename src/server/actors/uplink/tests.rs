@@ -10,6 +10,7 @@ use std::{
 use actix::{Arbiter, System};
 use futures_util::{Stream, stream};
 use leaseway_core::{Amount, Answer, Ask, Claim, Claims, Has, HolderKind, Kind, Millis, Repository, Request, Token};
+use leaseway_engine::uplink::UplinkInput;
 use leaseway_proto::{
     doorman::{
         self as wire, DiscoveryRequest, DiscoveryResponse, GetCapacityRequest, GetCapacityResponse,
@@ -32,7 +33,13 @@ use crate::{
 };
 
 /// A hint for a resource of this name makes the actor panic.
-pub(super) const PANIC: &str = "panic";
+const PANIC: &str = "panic";
+
+/// Whether these make the actor panic.
+pub(super) fn panics(inputs: &[UplinkInput]) -> bool {
+    let planted = |ids: &Vec<String>| ids.iter().any(|id| id == PANIC);
+    inputs.iter().any(|input| matches!(input, UplinkInput::Hinted(Some(ids)) if planted(ids)))
+}
 
 /// What the parent says.
 #[derive(Clone)]
@@ -216,7 +223,7 @@ fn with_parent<F: Future<Output = ()>>(says: Says, limits: Limits, test: impl Fn
                 clock: Clock::start(),
                 arbiters: arbiters.iter().map(Arbiter::handle).collect(),
                 seed: 1,
-                memory: None,
+                membership: None,
                 parent: Some(Parent { node: "leaf".into(), addresses: vec![fake.0.address.as_str().into()] }),
             },
             || {},

@@ -3,55 +3,43 @@
 
 use std::{sync::Arc, time::Duration};
 
-use leaseway_client::{
-    session::{Ask, Lease, Release},
-    uplink::Granted,
-    wire as shared,
-};
-use leaseway_core::{Amount, Claim, Condensed, Terms, UsageBelow, clamp_priority};
+use leaseway_core::{Amount, Claim, Terms, Usage, clamp_priority};
+use leaseway_engine::uplink::{Aggregate, Granted};
 use leaseway_proto::doorman as wire;
+use leaseway_session::{Ask, Release, grpc::wire as shared};
 
-use super::settings::{Instructed, instructed};
+use super::settings::{Complaint, instructed};
 
 /// Asks for what those below want.
-pub(super) fn get_server_capacity(node: &str, asks: &[Ask<Condensed>]) -> wire::GetServerCapacityRequest {
+pub(super) fn get_server_capacity(node: &str, asks: &[Ask<Aggregate>]) -> wire::GetServerCapacityRequest {
     let resource = asks.iter().map(|ask| wire::ServerCapacityResourceRequest {
         resource_id: Some(ask.id.to_string()),
         has: ask.has.as_ref().map(shared::echo),
-        wants: bands(ask),
+        wants: ask.demand.claims.iter().map(band).collect(),
         outstanding: Some(ask.demand.outstanding.get()),
         learning: Some(ask.demand.learning),
-        usage: ask.demand.usage.map(|usage| usage_of(&usage, ask.has.as_ref())),
+        usage: ask.demand.usage.as_ref().map(usage),
     });
     wire::GetServerCapacityRequest { server_id: Some(node.to_owned()), resource: resource.collect() }
 }
 
-/// It is about the lease that is echoed with it.
-fn usage_of(usage: &UsageBelow, has: Option<&Lease>) -> wire::Usage {
+fn usage(usage: &Usage) -> wire::Usage {
     wire::Usage {
-        recharging_fraction: Some(usage.part_of(has.map_or(0.0, |lease| lease.capacity.get()))),
-        // A sum over all that are below, which may be more than one report may say: then the whole request would be
-        // refused, for what two strangers say.
-        request_cost: Some(usage.spent.min(Amount::MAX.get())),
+        recharging_fraction: Some(usage.recharging),
+        request_cost: Some(usage.request_cost.get()),
         interval_ms: None,
     }
 }
 
-/// One that speaks only the original protocol divides by the number of clients, of which there must be some; it gives
-/// leases no names.
-fn bands(ask: &Ask<Condensed>) -> Vec<wire::PriorityBandAggregate> {
-    let nobody = [Claim { wants: Amount::ZERO, subclients: 1, priority: 1 }];
-    let knows_us = ask.has.is_some_and(|lease| lease.token.is_some());
-    let claims = if ask.demand.claims.is_empty() && !knows_us { &nobody[..] } else { &ask.demand.claims };
-    let band = |claim: &Claim| wire::PriorityBandAggregate {
+fn band(claim: &Claim) -> wire::PriorityBandAggregate {
+    wire::PriorityBandAggregate {
         priority: Some(claim.priority.into()),
         num_clients: Some(claim.subclients.into()),
         wants: Some(claim.wants.get()),
-    };
-    claims.iter().map(band).collect()
+    }
 }
 
-/// Gives back what nobody below needs any more.
+/// Gives back what is needed below no more.
 pub(super) fn release_capacity(node: &str, releases: Vec<Release>) -> wire::ReleaseCapacityRequest {
     wire::ReleaseCapacityRequest { is_server: Some(true), ..shared::release_capacity(node, releases) }
 }
@@ -59,8 +47,8 @@ pub(super) fn release_capacity(node: &str, releases: Vec<Release>) -> wire::Rele
 /// An answer, as far as it makes sense.
 #[derive(Debug, Default)]
 pub(super) struct Parsed {
-    /// The leases, and how each resource is run.
-    pub(super) granted: Vec<(Granted, Instructed)>,
+    /// The leases, and what is wrong with how each resource is to be run.
+    pub(super) granted: Vec<(Granted, Complaint)>,
     /// The names of those that make no sense.
     pub(super) malformed: Vec<String>,
 }
@@ -74,8 +62,8 @@ pub(super) fn parsed(answer: Vec<wire::ServerCapacityResourceResponse>, sent: Du
         let terms: Option<Vec<_>> = response.terms.iter().map(terms).collect();
         match (given, terms) {
             (Some(given), Some(terms)) => {
-                let instructed = instructed(response.algorithm.as_ref(), response.safe_capacity);
-                parsed.granted.push((Granted { given, terms }, instructed));
+                let (settings, complaint) = instructed(response.algorithm.as_ref(), response.safe_capacity);
+                parsed.granted.push((Granted { given, terms, settings }, complaint));
             }
             _ => parsed.malformed.push(id.to_string()),
         }
@@ -156,21 +144,6 @@ mod tests {
         ] {
             assert_eq!(with_terms(bad), None, "{bad:?}");
         }
-    }
-
-    #[test]
-    fn what_is_used_below_is_a_part_of_the_lease_that_is_echoed() {
-        let usage = UsageBelow { used: Amount::clamped(20.0), spent: 7.0 };
-        let ask = |demand| Ask { id: "r".into(), demand, has: None };
-        let pool = Condensed { usage: Some(usage), ..Condensed::default() };
-        let request = get_server_capacity("leaf", &[ask(pool), ask(Condensed::default())]);
-        let told = request.resource[0].usage.expect("it is a pool");
-        assert_eq!((told.recharging_fraction, told.request_cost, told.interval_ms), (Some(1.0), Some(7.0), None));
-        assert_eq!(request.resource[1].usage, None);
-        let usage = UsageBelow { spent: 2e15, ..usage };
-        let request = get_server_capacity("leaf", &[ask(Condensed { usage: Some(usage), ..Condensed::default() })]);
-        let told = request.resource[0].usage.and_then(|usage| usage.request_cost).expect("it is a pool");
-        assert!(Amount::new(told).is_ok(), "a parent refuses {told}");
     }
 
     #[test]

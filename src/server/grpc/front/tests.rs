@@ -250,7 +250,7 @@ fn the_front_answers_as_tonic_does() {
                 clock: Clock::start(),
                 arbiters: vec![arbiter.handle()],
                 seed: 1,
-                memory: None,
+                membership: None,
                 parent: None,
             },
             || {},

@@ -1,0 +1,289 @@
+//! Clients at work: the real session, the wants of the scenario, and a book of what may be used.
+
+use std::sync::Arc;
+
+use leaseway_core::{
+    self as core, Amount, Claim, Claims, HolderKind, Millis, News, Request, Token, invariant::Violation,
+};
+use leaseway_session::{self as session, Basis, Body, Mode, Outgoing, Pace, Session, Wants as Asked};
+
+use super::{
+    client::Client,
+    mail::{Letter, Mail, Party, Reply, Said, Sender, given, has},
+    node::peer_of,
+    units::Part,
+    uses::{self, Habit},
+    world::{Event, World},
+};
+
+impl World<'_> {
+    /// The client of a seat comes for the first time.
+    pub(super) fn arrive(&mut self, seat: usize) {
+        let seed = self.rng.u64(..);
+        let plan = &self.plan.tree.clients[seat];
+        let mut wants = plan.wants.first(&mut self.rng);
+        if let Some((stepped, every)) = plan.wants.step(wants, &mut self.rng) {
+            wants = stepped;
+            self.queue.put(every.0, Event::Walk(seat));
+        }
+        let habit = plan.uses.filter(|_| self.pools.is_some());
+        let habit = habit.map(|uses| Habit::new(uses, self.now, &mut self.rng));
+        let session = self.session(plan.node, seed);
+        self.clients.push(Client {
+            session,
+            name: Party::Client(seat).name(0).into(),
+            life: 0,
+            wants: Amount::ZERO,
+            is_here: true,
+            believes: Amount::ZERO,
+            habit,
+            woken_at: None,
+            cut_until: Millis(0),
+        });
+        self.wish(seat, wants);
+        self.wake_at(seat, self.now);
+        self.set_burst(seat);
+    }
+
+    /// It begins to use what it has, or stops.
+    pub(super) fn burst(&mut self, seat: usize, turn: u32) {
+        if self.clients[seat].habit.as_ref().is_some_and(|habit| habit.turn == turn) {
+            self.change_habit(seat, |habit, _| habit.change());
+        }
+    }
+
+    pub(super) fn use_part(&mut self, seat: usize, part: Part) {
+        self.change_habit(seat, |habit, rng| habit.use_part(part, rng));
+    }
+
+    fn change_habit(&mut self, seat: usize, change: impl FnOnce(&mut Habit, &mut fastrand::Rng)) {
+        let (now, client) = (self.now, &mut self.clients[seat]);
+        let before = client.uses();
+        let Some(habit) = &mut client.habit else { return };
+        habit.count(now, client.believes);
+        change(habit, &mut self.rng);
+        let after = client.uses();
+        if let Some(pools) = &mut self.pools {
+            pools.uses(now, before, after);
+        }
+        self.set_burst(seat);
+    }
+
+    fn set_burst(&mut self, seat: usize) {
+        let Some(habit) = &self.clients[seat].habit else { return };
+        if let Some(after) = habit.next(&mut self.rng) {
+            self.queue.put(self.now.plus(after), Event::Burst { client: seat, turn: habit.turn });
+        }
+    }
+
+    fn session(&self, node: usize, seed: u64) -> Session<Asked> {
+        Session::new(session::Settings {
+            endpoints: self.nodes[node].endpoints.clone(),
+            pace: Pace { deadline: self.network.deadline(), ..Pace::default() },
+            resources_per_request: 1,
+            seed,
+        })
+    }
+
+    /// It wants so much from now on.
+    fn wish(&mut self, seat: usize, wants: f64) {
+        let wants = Amount::clamped(wants);
+        let client = &mut self.clients[seat];
+        let before = std::mem::replace(&mut client.wants, wants);
+        if client.is_here {
+            self.books.want(self.now, before, wants);
+            let priority = self.plan.tree.clients[seat].priority.into();
+            let asked = Asked { amount: wants.get(), priority, ..Asked::default() };
+            client.session.want(self.now, &self.resource, asked, Mode::Pessimistic);
+        }
+    }
+
+    pub(super) fn want(&mut self, seat: usize, wants: f64) -> Result<(), Violation> {
+        self.wish(seat, wants);
+        self.step_client(seat)
+    }
+
+    /// More, or less, than it wants now.
+    pub(super) fn want_more(&mut self, seat: usize, by: f64) -> Result<(), Violation> {
+        self.want(seat, (self.clients[seat].wants.get() + by).max(0.0))
+    }
+
+    pub(super) fn walk(&mut self, seat: usize) -> Result<(), Violation> {
+        if self.quiet {
+            return Ok(());
+        }
+        let wants = self.clients[seat].wants.get();
+        let step = self.plan.tree.clients[seat].wants.step(wants, &mut self.rng);
+        let Some((wants, every)) = step else { return Ok(()) };
+        self.queue.put(self.now.plus(every.0), Event::Walk(seat));
+        self.want(seat, wants)
+    }
+
+    pub(super) fn wake_client(&mut self, seat: usize) -> Result<(), Violation> {
+        // An alarm that was set for later, or for an earlier life, is another.
+        if self.clients[seat].woken_at != Some(self.now) {
+            return Ok(());
+        }
+        self.clients[seat].woken_at = None;
+        self.step_client(seat)
+    }
+
+    pub(super) fn hint_client(&mut self, seat: usize, life: u32) -> Result<(), Violation> {
+        if self.clients[seat].life != life {
+            return Ok(());
+        }
+        self.clients[seat].session.hint(self.now, &self.resource);
+        self.step_client(seat)
+    }
+
+    pub(super) fn answer_client(&mut self, seat: usize, reply: &Reply) -> Result<(), Violation> {
+        let (now, client) = (self.now, &mut self.clients[seat]);
+        if client.life != reply.life {
+            return Ok(());
+        }
+        match &reply.what {
+            Said::Granted(lease) => {
+                if let Some(habit) = &mut client.habit {
+                    habit.count(now, client.believes);
+                    habit.answered(lease.pool.as_ref());
+                }
+                client.session.answered(now, reply.number, vec![given(&self.resource, lease)]);
+            }
+            Said::Supplied(_) | Said::Nothing => {
+                client.session.answered(now, reply.number, Vec::new());
+            }
+            Said::Elsewhere(peer) => {
+                let master = peer.map(|peer| Arc::clone(&self.nodes[reply.from].endpoints[usize::from(peer)]));
+                client.session.redirected(now, reply.number, master.as_deref());
+            }
+        }
+        self.step_client(seat)
+    }
+
+    /// It dies and forgets what it had; another comes in its place.
+    pub(super) fn replace_client(&mut self, seat: usize) -> Result<(), Violation> {
+        let seed = self.rng.u64(..);
+        let session = self.session(self.plan.tree.clients[seat].node, seed);
+        let client = &mut self.clients[seat];
+        client.life += 1;
+        client.name = Party::Client(seat).name(client.life).into();
+        (client.session, client.woken_at) = (session, None);
+        self.put_down(seat, Amount::ZERO)?;
+        if let Some(habit) = &mut self.clients[seat].habit {
+            habit.forget();
+        }
+        self.assign_anew(seat)?;
+        let wants = self.clients[seat].wants.get();
+        self.want(seat, wants)
+    }
+
+    /// It gives back what it has, and uses it no more.
+    pub(super) fn send_away(&mut self, seat: usize) -> Result<bool, Violation> {
+        let client = &mut self.clients[seat];
+        if !std::mem::replace(&mut client.is_here, false) {
+            return Ok(false);
+        }
+        client.session.release(&self.resource);
+        let wants = client.wants;
+        self.books.want(self.now, wants, Amount::ZERO);
+        self.put_down(seat, Amount::ZERO)?;
+        self.step_client(seat)?;
+        Ok(true)
+    }
+
+    pub(super) fn come_back(&mut self, seat: usize) -> Result<(), Violation> {
+        let client = &mut self.clients[seat];
+        if std::mem::replace(&mut client.is_here, true) {
+            return Ok(());
+        }
+        let wants = std::mem::take(&mut client.wants);
+        self.want(seat, wants.get())
+    }
+
+    fn put_down(&mut self, seat: usize, after: Amount) -> Result<(), Violation> {
+        let (now, client) = (self.now, &mut self.clients[seat]);
+        if client.believes == after {
+            return Ok(());
+        }
+        if let Some(habit) = &mut client.habit {
+            habit.count(now, client.believes);
+        }
+        let used = client.uses();
+        let before = std::mem::replace(&mut client.believes, after);
+        if let Some(pools) = &mut self.pools {
+            pools.uses(now, used, client.uses());
+        }
+        self.books.believe(now, seat, before, after)
+    }
+
+    /// Sends what is to be sent, writes down what may be used, and sees when to come back.
+    fn step_client(&mut self, seat: usize) -> Result<(), Violation> {
+        self.report(seat);
+        let (now, client) = (self.now, &mut self.clients[seat]);
+        let outgoing = client.session.poll(now);
+        let mut usable = None;
+        client.session.changes(now, |_, changed| usable = Some(changed));
+        if let Some(usable) = usable {
+            let leased = if usable.basis == Basis::Lease { usable.capacity.get() } else { 0.0 };
+            self.put_down(seat, Amount::clamped(leased))?;
+        }
+        if let Some(outgoing) = outgoing {
+            self.post(seat, outgoing);
+        }
+        if let Some(wake) = self.clients[seat].session.wake(now) {
+            self.wake_at(seat, wake.max(now.plus(Millis(1))));
+        }
+        Ok(())
+    }
+
+    /// Whatever it asks for next says what it has used until now.
+    fn report(&mut self, seat: usize) {
+        let (now, client) = (self.now, &mut self.clients[seat]);
+        let Some(habit) = client.habit.as_mut().filter(|_| client.is_here) else { return };
+        habit.count(now, client.believes);
+        if let Some(usage) = habit.usage() {
+            let asked = Asked { amount: client.wants.get(), usage: Some(usage), ..Asked::default() };
+            client.session.want(now, &self.resource, asked, Mode::Pessimistic);
+        }
+    }
+
+    fn wake_at(&mut self, seat: usize, at: Millis) {
+        let client = &mut self.clients[seat];
+        // If it is woken sooner it sees for itself that there is nothing to do yet.
+        if client.woken_at.is_none_or(|earlier| at < earlier) {
+            client.woken_at = Some(at);
+            self.queue.put(at, Event::WakeClient(seat));
+        }
+    }
+
+    fn post(&mut self, seat: usize, outgoing: Outgoing<Asked>) {
+        let client = &mut self.clients[seat];
+        let request = match outgoing.body {
+            Body::Ask(asks) => {
+                let Some(ask) = asks.into_iter().next() else { return };
+                if let Some(habit) = &mut client.habit {
+                    habit.sent(ask.demand.usage);
+                }
+                let usage = ask.demand.usage.map(uses::heard);
+                let wants = Amount::clamped(ask.demand.amount);
+                Request::Ask(core::Ask {
+                    kind: HolderKind::Client,
+                    id: Arc::clone(&client.name),
+                    claims: Claims::from_slice(&[Claim::of_client(wants, ask.demand.priority)]),
+                    has: has(ask.has),
+                    outstanding: None,
+                    learning: false,
+                    news: usage.map(|usage| Box::new(News { key: None, usage: Some(usage) })),
+                })
+            }
+            Body::Release(releases) => Request::Release(core::Release {
+                kind: HolderKind::Client,
+                id: Arc::clone(&client.name),
+                token: releases.first().and_then(|release| release.token).and_then(Token::new),
+            }),
+        };
+        let from = Sender { party: Party::Client(seat), life: client.life, number: outgoing.number };
+        let (node, peer) = (self.plan.tree.clients[seat].node, peer_of(&outgoing.target));
+        self.send(Mail::Request(Box::new(Letter { from, node, peer, request })));
+    }
+}

@@ -1,0 +1,288 @@
+//! Nodes at work: elections, requests, and what the engine of a master wants done.
+
+use std::sync::Arc;
+
+use leaseway_core::{
+    Answer, Assigned, Birth, Epoch, HolderKind, Inherited, Millis, Request, Source, Sum, invariant::Violation,
+};
+use leaseway_engine::{Effects, Moment, ResourceEngine, Setup};
+
+use super::{
+    mail::{Letter, Mail, Party, Reply, Said, Sender},
+    node::{Bench, Master, Proposed, ROOT, Surroundings, Ticket, Watchdog, within_bounds},
+    scenario::Handover,
+    world::{Event, World},
+};
+
+/// A master forgets what has ended so often.
+const TICK: Millis = Millis(1_000);
+/// How much all pools together may have noted.
+const ALL_NOTES: usize = 200_000;
+/// No resource retires here.
+const NEVER: Millis = Millis(u64::MAX);
+
+impl World<'_> {
+    /// Any of the peers becomes master, unless it is already.
+    pub(super) fn elect(&mut self, index: usize) -> Result<(), Violation> {
+        let (now, node) = (self.now, &mut self.nodes[index]);
+        let peer = self.rng.u8(0..node.endpoints.len() as u8);
+        if node.master.as_ref().is_some_and(|master| master.peer == peer) {
+            return Ok(());
+        }
+        node.depose(now, &mut self.rng)?;
+        node.life += 1;
+        let life = node.life;
+        // A child node decides nothing before its parent has said how the resource is run.
+        let settings = if index == ROOT { &self.settings } else { &self.plan.settings }.clone();
+        let learning_until = settings.learning_until(now);
+        let (inherited, learning_until) = match self.plan.scenario.handover {
+            Handover::Promises => (Some(node.book.inherited(now)), now),
+            Handover::Learning => (None, learning_until),
+        };
+        let notes = node.pool.as_ref().map(|memory| memory.notes(now));
+        let uplink = self.uplink(index);
+        let birth = Birth {
+            settings,
+            source: if uplink.is_some() { Source::Parent } else { Source::Own },
+            // Above all that those before it may have given.
+            epoch: Epoch((1 << 40) + u64::from(life) * Inherited::EPOCHS_APART),
+            since: now,
+            learning_until,
+            inherited,
+            max_holders: usize::MAX,
+            seed: self.rng.u64(..),
+        };
+        let setup = Setup { birth, keeps_notes: self.pools.is_some(), lineage: None, idle_after: NEVER };
+        let surroundings = Surroundings { push: self.plan.scenario.push, assignments: self.assignments(index), notes };
+        let mut effects = Effects::default();
+        let engine = ResourceEngine::new(setup, surroundings.moment(self.clock()), &mut effects);
+        #[cfg(feature = "planted")]
+        let engine = {
+            let mut engine = engine;
+            engine.plant_twin(|ticket| *ticket);
+            engine
+        };
+        let (own_end, woken_at, watchdog) = (None, None, Watchdog::default());
+        self.nodes[index].master = Some(Master { peer, engine, uplink, own_end, woken_at, surroundings, watchdog });
+        #[cfg(feature = "planted")]
+        self.remind(index)?;
+        self.queue.put(now.plus(TICK), Event::Tick { node: index, life });
+        self.carry_out(index, &mut effects)?;
+        self.step_uplink(index);
+        Ok(())
+    }
+
+    /// Assignments are facts that outlive masters.
+    fn assignments(&self, index: usize) -> Vec<(HolderKind, Arc<str>, Assigned)> {
+        if self.pools.is_none() {
+            return Vec::new();
+        }
+        let seats = self.plan.tree.clients.iter().enumerate().filter(|(_, seat)| seat.node == index);
+        let assigned = seats.filter_map(|(seat, plan)| {
+            let life = self.clients.get(seat).map_or(0, |client| client.life);
+            let name: Arc<str> = Party::Client(seat).name(life).into();
+            Some((HolderKind::Client, name, Assigned::Capacity(plan.assigned?)))
+        });
+        assigned.collect()
+    }
+
+    /// A client that comes in another's place has what was assigned to that.
+    pub(super) fn assign_anew(&mut self, seat: usize) -> Result<(), Violation> {
+        let place = &self.plan.tree.clients[seat];
+        let Some(assigned) = place.assigned.filter(|_| self.pools.is_some()) else { return Ok(()) };
+        let life = self.clients[seat].life;
+        let name = |life| -> Arc<str> { Party::Client(seat).name(life).into() };
+        let (former, newcomer) = (name(life - 1), name(life));
+        self.input(place.node, |engine, moment, bench| {
+            let assign = |resource: &mut leaseway_core::Resource, now| {
+                // Taking something away is never refused.
+                let _ = resource.assign(now, HolderKind::Client, &former, None);
+                resource.remember_assignments([(HolderKind::Client, newcomer, Assigned::Capacity(assigned))]);
+            };
+            engine.operate(moment, assign, &mut bench.effects);
+        })
+    }
+
+    /// Where that fault is planted, a new master begins with what a former one was lent when it last wrote anything
+    /// down.
+    #[cfg(feature = "planted")]
+    fn remind(&mut self, index: usize) -> Result<(), Violation> {
+        let node = &mut self.nodes[index];
+        let (Some(master), Some((_, supply))) = (&mut node.master, node.remembered.pop()) else { return Ok(()) };
+        master.own_end = Some(supply.until);
+        self.input(index, |engine, moment, bench| {
+            engine.operate(moment, |resource, _| resource.supply(supply), &mut bench.effects);
+        })
+    }
+
+    pub(super) fn lose_master(&mut self, index: usize) -> Result<bool, Violation> {
+        let (now, node) = (self.now, &mut self.nodes[index]);
+        if node.master.is_none() {
+            return Ok(false);
+        }
+        node.depose(now, &mut self.rng)?;
+        Ok(true)
+    }
+
+    pub(super) fn request(&mut self, letter: Letter) -> Result<(), Violation> {
+        let Letter { from, node, peer, request } = letter;
+        match &mut self.nodes[node].master {
+            Some(master) if master.peer == peer => {
+                let news = match &request {
+                    Request::Ask(ask) | Request::Renew(ask) => Sum::from(ask.outstanding.unwrap_or_default()),
+                    Request::Release(_) => Sum::ZERO,
+                };
+                let ticket = master.watchdog.arrived(from, news);
+                self.input(node, |engine, moment, bench| {
+                    bench.batch.push(request, ticket);
+                    engine.run_round(moment, &mut bench.batch, &mut bench.effects);
+                })
+            }
+            other => {
+                let what = Said::Elsewhere(other.as_ref().map(|master| master.peer));
+                self.reply(node, from, what);
+                Ok(())
+            }
+        }
+    }
+
+    fn reply(&mut self, node: usize, to: Sender, what: Said) {
+        let reply = Reply { to: to.party, life: to.life, number: to.number, from: node, what };
+        self.send(Mail::Reply(Box::new(reply)));
+    }
+
+    pub(super) fn tick(&mut self, index: usize, life: u32) -> Result<(), Violation> {
+        if self.nodes[index].master_of(life).is_none() {
+            return Ok(());
+        }
+        self.queue.put(self.now.plus(TICK), Event::Tick { node: index, life });
+        self.input(index, |engine, moment, bench| engine.tick(moment, true, &mut bench.effects))
+    }
+
+    pub(super) fn wake_resource(&mut self, index: usize, life: u32) -> Result<(), Violation> {
+        let now = self.now;
+        let Some(master) = self.nodes[index].master_of(life).filter(|master| master.woken_at == Some(now)) else {
+            return Ok(());
+        };
+        master.woken_at = None;
+        self.input(index, |engine, moment, bench| engine.wake(moment, &mut bench.effects))
+    }
+
+    /// The peers have stored the next entry of the log: answers that waited for it leave.
+    pub(super) fn committed(&mut self, index: usize, life: u32) -> Result<(), Violation> {
+        let (now, node) = (self.now, &mut self.nodes[index]);
+        if node.master_of(life).is_none() {
+            return Ok(());
+        }
+        let Some(Proposed { changes, at, own_end }) = node.log.pop_front() else { return Ok(()) };
+        node.store(&changes, now)?;
+        let mut effects = std::mem::take(&mut self.bench.effects);
+        if let Some(master) = &mut node.master {
+            master.engine.committed(changes.number, &mut effects);
+        }
+        self.carry_out_decided(index, &mut effects, at, own_end)?;
+        self.bench.effects = effects;
+        Ok(())
+    }
+
+    /// Hands the engine of a master an input, and carries out what comes of it.
+    pub(super) fn input(
+        &mut self,
+        index: usize,
+        input: impl FnOnce(&mut ResourceEngine<Ticket>, Moment<'_>, &mut Bench),
+    ) -> Result<(), Violation> {
+        let clock = self.clock();
+        let mut bench = std::mem::take(&mut self.bench);
+        if let Some(master) = &mut self.nodes[index].master {
+            input(&mut master.engine, master.surroundings.moment(clock), &mut bench);
+        }
+        let carried_out = self.carry_out(index, &mut bench.effects);
+        self.bench = bench;
+        carried_out
+    }
+
+    fn carry_out(&mut self, index: usize, effects: &mut Effects<Ticket>) -> Result<(), Violation> {
+        let own_end = self.nodes[index].master.as_ref().and_then(|master| master.own_end);
+        self.carry_out_decided(index, effects, self.now, own_end)
+    }
+
+    /// The same, for answers that were decided at another time.
+    fn carry_out_decided(
+        &mut self,
+        index: usize,
+        effects: &mut Effects<Ticket>,
+        decided: Millis,
+        own_end: Option<Millis>,
+    ) -> Result<(), Violation> {
+        let (now, node) = (self.now, &mut self.nodes[index]);
+        let Some(master) = &mut node.master else { return Ok(()) };
+        let held = master.watchdog.held(&master.engine, !effects.replies.is_empty());
+        if self.checked {
+            held?;
+        }
+        if let Some(changes) = effects.changes.take() {
+            node.log.push_back(Proposed { changes, at: now, own_end: master.own_end });
+            #[cfg(feature = "planted")]
+            if let Some(uplink) = &master.uplink {
+                node.remembered = uplink.engine.remembered(now);
+            }
+            let stored = Event::Committed { node: index, life: node.life };
+            self.queue.put(now.plus(self.plan.scenario.commit.0), stored);
+        }
+        if let Some((number, notes)) = effects.notes.take() {
+            node.pool.get_or_insert_default().apply(&notes, now, ALL_NOTES);
+            master.engine.notes_stored(number);
+        }
+        if let Some(at) = effects.wake_at.take()
+            && master.woken_at.is_none_or(|known| at < known)
+        {
+            master.woken_at = Some(at);
+            self.queue.put(at, Event::WakeResource { node: index, life: node.life });
+        }
+        if !effects.hints.is_empty() {
+            let paced = master.watchdog.hinted(now);
+            if self.checked {
+                paced?;
+            }
+        }
+        if let Some(pools) = &mut self.pools {
+            effects.pool_events.iter().for_each(|event| pools.happened(now, event));
+            if index == ROOT
+                && let Some(report) = master.engine.resource().pool()
+            {
+                pools.stands(now, node.life, &report);
+                // What is out when the total falls comes back little by little, and there is never more than the most.
+                self.books.allow(report.connected.max(report.total.into()).min(report.max.into()));
+            }
+        }
+        effects.pool_events.clear();
+        for (ticket, reply) in effects.replies.drain(..) {
+            let answer = reply.expect("there is one master, and it may decide");
+            if let Some(master) = self.nodes[index].master.as_mut().filter(|_| self.checked) {
+                master.watchdog.answered(&ticket)?;
+                within_bounds(&answer, decided, own_end)?;
+            }
+            self.reply(index, ticket.from, said(answer));
+        }
+        for hint in effects.hints.drain(..) {
+            if let Some((to, life)) = Party::named(hint.kind, &hint.id) {
+                self.send(Mail::Hint { to, life, from: index });
+            }
+        }
+        if std::mem::take(&mut effects.asks_parent) && self.plan.scenario.push {
+            self.ask_parent(index);
+        }
+        debug_assert!(effects.is_empty(), "all effects are carried out");
+        Ok(())
+    }
+}
+
+fn said(answer: Answer) -> Said {
+    match answer {
+        Answer::Granted(lease) => Said::Granted(lease),
+        Answer::Supplied(supplied) => Said::Supplied(supplied),
+        Answer::NotYet | Answer::TooSoon | Answer::Stale | Answer::Full | Answer::Unknown | Answer::Released => {
+            Said::Nothing
+        }
+    }
+}

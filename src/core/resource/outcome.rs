@@ -1,0 +1,60 @@
+//! What a step of a resource causes besides its answers, as one value: nothing of it can be forgotten, and the order in
+//! which it is gathered is known here only.
+
+use super::Resource;
+use crate::{Changes, Hint, HolderKind, Millis, PoolEvent};
+
+/// Watched holders in one look: well below a millisecond of work.
+const LOOK_BUDGET: usize = 2048;
+
+/// What rounds, ticks and other changes have caused since the last [`Resource::outcome`].
+#[derive(Debug, Default)]
+pub struct Outcome {
+    /// To be proposed after all that was proposed before: it must be applied before all later changes, or nothing of
+    /// this life any more.
+    pub changes: Option<Changes>,
+    /// Answers of the last round that must wait, by their place among the answers, and the number of the changes that
+    /// each waits for.
+    pub held_back: Vec<(usize, u64)>,
+    /// What has happened in the pool.
+    pub pool_events: Vec<PoolEvent>,
+    /// Whether the parent should be told of this resource before it is asked anyway.
+    pub asks_parent: bool,
+    /// Watched holders that should ask again now; none unless a look was allowed.
+    pub hints: Vec<Hint>,
+    /// Whether watched holders were looked at.
+    pub looked: bool,
+    /// When a look next has something to do: at once (`now`), later, or not before something changes.
+    pub next_look: Option<Millis>,
+}
+
+impl Resource {
+    /// Everything that was caused since the last call. To be called after every step, before anything that the step
+    /// has answered leaves. `may_look`: whether watched holders may be looked at, which the caller paces; a holder that
+    /// has come is watched from now on if it `is_watched`.
+    pub fn outcome(&mut self, now: Millis, may_look: bool, is_watched: impl Fn(HolderKind, &str) -> bool) -> Outcome {
+        let changes = self.take_changes(now).changes;
+        let held_back = self.held_back().collect();
+        self.granted.clear();
+        let newcomers: Vec<_> =
+            self.newcomers().filter(|(kind, id)| is_watched(*kind, id)).map(|(kind, id)| (kind, id.clone())).collect();
+        self.newcomers.clear();
+        for (kind, id) in newcomers {
+            self.watch(kind, &id);
+        }
+        let mut hints = Vec::new();
+        let looked = may_look && self.next_hints(now).is_some_and(|next| next <= now);
+        if looked {
+            self.hints(now, LOOK_BUDGET, &mut hints);
+        }
+        Outcome {
+            changes,
+            held_back,
+            pool_events: self.take_pool_events(),
+            asks_parent: self.asks_early(),
+            hints,
+            looked,
+            next_look: self.next_hints(now),
+        }
+    }
+}

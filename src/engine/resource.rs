@@ -1,0 +1,402 @@
+//! One resource on its master.
+//!
+//! An input is a call with a [`Moment`] and [`Effects`]; after each call the effects are carried out, and the engine
+//! goes on with the next input whenever it comes: a commit that takes long holds up the answers that need it, not the
+//! rounds.
+
+mod commits;
+mod effects;
+mod noting;
+mod pacing;
+mod parking;
+#[cfg(test)]
+mod tests;
+
+#[cfg(feature = "planted")]
+use leaseway_core::planted::{self, Fault};
+use leaseway_core::{
+    Answer, Birth, Condensed, HolderKind, Kind, LoadReport, Millis, Request, Resource, Settings, Source, Supply,
+};
+
+use self::{
+    commits::Commits,
+    noting::{Extent, Noting},
+    pacing::Pacing,
+    parking::{PATIENCE, Parked, Parking},
+};
+pub use self::{
+    effects::{Batch, Effects, Ended, Environment, LostMastership, Moment},
+    pacing::LOOKS_APART,
+    parking::Lineage,
+};
+
+/// What an engine begins with.
+#[derive(Debug)]
+pub struct Setup {
+    /// The resource. If it inherits anything, its promises are kept: answers wait for commits.
+    pub birth: Birth,
+    /// Whether the quorum remembers what a pool wants to be remembered.
+    pub keeps_notes: bool,
+    /// With a parent: until when it learns, if not all that was promised before is known.
+    pub lineage: Option<Lineage>,
+    /// It retires when it has been held and wanted by no one for so long.
+    pub idle_after: Millis,
+}
+
+/// The machine. `T` is a ticket: what an answer is sent back with.
+pub struct ResourceEngine<T> {
+    resource: Resource,
+    /// Where promises are kept.
+    commits: Option<Commits<T>>,
+    /// Where there is a parent.
+    parking: Option<Parking<T>>,
+    pacing: Pacing,
+    /// Where the quorum remembers pools.
+    noting: Option<Noting>,
+    /// Whether it is a pool, and knows what is remembered of it.
+    is_pool: bool,
+    idle_after: Millis,
+    idle_since: Option<Millis>,
+    /// The wake-up that was asked for last.
+    woken_at: Option<Millis>,
+    #[cfg(feature = "planted")]
+    twin: Option<fn(&T) -> T>,
+}
+
+impl<T> ResourceEngine<T> {
+    /// A resource that begins now.
+    pub fn new(setup: Setup, moment: Moment<'_>, effects: &mut Effects<T>) -> ResourceEngine<T> {
+        let Setup { birth, keeps_notes, lineage, idle_after } = setup;
+        let mut engine = ResourceEngine {
+            commits: birth.inherited.is_some().then(Commits::default),
+            parking: (birth.source == Source::Parent).then(|| Parking::new(lineage, birth.since)),
+            resource: Resource::new(birth),
+            pacing: Pacing::default(),
+            noting: keeps_notes.then(Noting::default),
+            is_pool: false,
+            idle_after,
+            idle_since: None,
+            woken_at: None,
+            #[cfg(feature = "planted")]
+            twin: None,
+        };
+        engine.follow_settings(moment, effects);
+        engine
+    }
+
+    /// The resource, to be looked at.
+    pub fn resource(&self) -> &Resource {
+        &self.resource
+    }
+
+    /// Whether it is a pool.
+    pub fn is_pool(&self) -> bool {
+        self.is_pool
+    }
+
+    /// Whether changes are under way: [`committed`](Self::committed) or [`commit_lost`](Self::commit_lost) is to come.
+    pub fn awaits_commit(&self) -> bool {
+        self.commits.as_ref().is_some_and(Commits::are_under_way)
+    }
+
+    /// Runs a round over a batch. Answers that promise nothing new leave at once, the others with their commit; the
+    /// batch is left empty.
+    pub fn run_round(&mut self, moment: Moment<'_>, batch: &mut Batch<T>, effects: &mut Effects<T>) {
+        if batch.requests.is_empty() {
+            return;
+        }
+        if !moment.may_decide {
+            batch.requests.clear();
+            effects.replies.extend(batch.tickets.drain(..).map(|ticket| (ticket, Err(LostMastership))));
+            self.refuse_parked(effects);
+            return;
+        }
+        // Nothing can be granted before the parent has lent anything; but what is wanted has to be known for that.
+        let to_park = if self.awaits_supply() { batch.requests.clone() } else { Vec::new() };
+        self.resource.set_max_holders(moment.max_holders);
+        self.resource.round(moment.now, &mut batch.requests, &mut batch.answers, &mut batch.workspace);
+        let held_back = self.settle(moment, effects);
+        self.hold_back(held_back, batch);
+        if !to_park.is_empty() {
+            self.park(to_park, moment.now.at, batch, effects);
+        }
+        let answered = batch.tickets.drain(..).zip(batch.answers.drain(..));
+        effects.replies.extend(answered.map(|(ticket, answer)| (ticket, Ok(answer))));
+    }
+
+    /// Time passes: leases end, pools note, an idle resource retires. To be called every second or so. `may_note`: the
+    /// turn to note that it has wanted has come.
+    pub fn tick(&mut self, moment: Moment<'_>, may_note: bool, effects: &mut Effects<T>) {
+        let now = moment.now.at;
+        self.answer_overdue(moment, effects);
+        if !moment.may_decide {
+            return;
+        }
+        self.woken_at = self.woken_at.filter(|at| *at > now);
+        let is_empty = self.resource.tick(now);
+        self.settle(moment, effects);
+        let is_idle = is_empty && !self.resource.is_learning(now);
+        // The next incarnation begins with what this one has noted.
+        let is_noted = self.note(now, may_note, if is_idle { Extent::All } else { Extent::Due }, effects);
+        if !is_idle {
+            self.idle_since = None;
+        } else if is_noted && now.since(*self.idle_since.get_or_insert(now)) >= self.idle_after {
+            effects.ended = Some(Ended::Retired);
+        }
+    }
+
+    /// It has asked to be woken now, see [`Effects::wake_at`].
+    pub fn wake(&mut self, moment: Moment<'_>, effects: &mut Effects<T>) {
+        self.woken_at = None;
+        self.answer_overdue(moment, effects);
+        if moment.may_decide {
+            self.settle(moment, effects);
+        }
+    }
+
+    /// A quorum has stored all changes up to this number, and will not lose them.
+    pub fn committed(&mut self, number: u64, effects: &mut Effects<T>) {
+        let Some(commits) = &mut self.commits else { return };
+        if commits.store(number) {
+            self.resource.acknowledge(number);
+            effects.replies.extend(commits.release().map(|(ticket, answer)| (ticket, Ok(answer))));
+        }
+    }
+
+    /// Changes are lost, or may be.
+    pub fn commit_lost(&mut self, effects: &mut Effects<T>) {
+        effects.ended = Some(Ended::CommitLost);
+    }
+
+    /// The notes of this number are stored.
+    pub fn notes_stored(&mut self, number: u64) {
+        if let Some(noting) = &mut self.noting {
+            noting.stored(number);
+        }
+    }
+
+    /// Notes may be lost.
+    pub fn notes_lost(&mut self) {
+        if let Some(noting) = &mut self.noting {
+            noting.lost();
+        }
+    }
+
+    /// Puts other settings in force.
+    pub fn configure(&mut self, moment: Moment<'_>, settings: Settings, effects: &mut Effects<T>) {
+        self.resource.configure(settings);
+        self.follow_settings(moment, effects);
+    }
+
+    /// The parent has lent something, to be divided as `settings` say: parked requests are answered.
+    pub fn supply(
+        &mut self,
+        moment: Moment<'_>,
+        supply: Supply,
+        settings: Settings,
+        batch: &mut Batch<T>,
+        effects: &mut Effects<T>,
+    ) {
+        let Some(parking) = self.parking.as_mut().filter(|_| moment.may_decide) else { return };
+        if self.resource.awaits_supply() {
+            let has_met_strangers = self.resource.counters().unaccounted > 0;
+            self.resource.listen_until(parking.learning_until(&settings, has_met_strangers));
+        }
+        for Parked { request, ticket, .. } in parking.parked.drain(..) {
+            batch.push(request, ticket);
+        }
+        self.resource.configure(settings);
+        self.resource.supply(supply);
+        self.follow_settings(moment, effects);
+        if batch.is_empty() {
+            self.settle(moment, effects);
+        } else {
+            self.run_round(moment, batch, effects);
+        }
+    }
+
+    /// What the parent is told now. Nothing unless this node may decide: another peer may be asking in the node's name.
+    pub fn condense(&mut self, moment: Moment<'_>) -> Option<Condensed> {
+        if !moment.may_decide {
+            return None;
+        }
+        if let Some(parking) = &mut self.parking {
+            parking.has_asked = false;
+        }
+        Some(self.resource.condense(moment.now.at))
+    }
+
+    /// An operator looks at the resource or changes it. Returns nothing, and nothing is done, if this node may not
+    /// decide.
+    pub fn operate<R>(
+        &mut self,
+        moment: Moment<'_>,
+        work: impl FnOnce(&mut Resource, Millis) -> R,
+        effects: &mut Effects<T>,
+    ) -> Option<R> {
+        if !moment.may_decide {
+            return None;
+        }
+        let done = work(&mut self.resource, moment.now.at);
+        self.settle(moment, effects);
+        Some(done)
+    }
+
+    /// This master goes: listeners are told what clients have cost, and the quorum what it does not remember yet.
+    pub fn part(&mut self, moment: Moment<'_>, effects: &mut Effects<T>) {
+        if !moment.may_decide || !self.is_pool {
+            return;
+        }
+        self.resource.part(moment.now.at);
+        self.settle(moment, effects);
+        self.note(moment.now.at, true, Extent::Last, effects);
+    }
+
+    /// A holder listens for hints from now on.
+    pub fn watch(&mut self, kind: HolderKind, id: &str) {
+        self.resource.watch(kind, id);
+    }
+
+    /// It does not any more.
+    pub fn unwatch(&mut self, kind: HolderKind, id: &str) {
+        self.resource.unwatch(kind, id);
+    }
+
+    /// What is in force besides the settings follows them: what is remembered of a pool, and the reported load.
+    fn follow_settings(&mut self, moment: Moment<'_>, effects: &mut Effects<T>) {
+        let (now, environment) = (moment.now.at, moment.environment);
+        let was_pool = std::mem::replace(&mut self.is_pool, self.resource.settings().kind == Kind::PriorityPool);
+        if self.is_pool && !was_pool {
+            self.resource.remember_assignments(environment.assignments());
+            if self.noting.is_some() {
+                self.resource.keep_notes();
+            }
+            if let Some(notes) = environment.notes(now) {
+                self.resource.recall(now, notes);
+            }
+        }
+        if let Some(load) = environment.reported_load() {
+            // It was possible when it was reported; the settings have changed since.
+            effects.bad_load = self.resource.report_load(now, LoadReport { load, until: None }).err();
+        }
+    }
+
+    /// Gathers everything that a step has caused. Returns the answers of the round that must wait, by place, and the
+    /// number that each waits for.
+    fn settle(&mut self, moment: Moment<'_>, effects: &mut Effects<T>) -> Vec<(usize, u64)> {
+        let now = moment.now.at;
+        let is_watched = |kind, id: &str| moment.environment.is_watched(kind, id);
+        let outcome = self.resource.outcome(now, self.pacing.may_look(now), is_watched);
+        let next_look = self.pacing.note(&outcome, now);
+        if let (Some(changes), Some(commits)) = (outcome.changes, &mut self.commits) {
+            debug_assert!(effects.changes.is_none(), "effects are carried out after every input");
+            commits.propose(changes.number);
+            effects.changes = Some(changes);
+        }
+        effects.hints.extend(outcome.hints);
+        effects.pool_events.extend(outcome.pool_events);
+        if let Some(parking) = &mut self.parking
+            && outcome.asks_parent
+        {
+            effects.asks_parent |= !std::mem::replace(&mut parking.has_asked, true);
+        }
+        if let Some(at) = next_look {
+            self.wake_at(at, effects);
+        }
+        outcome.held_back
+    }
+
+    fn wake_at(&mut self, at: Millis, effects: &mut Effects<T>) {
+        if self.woken_at.is_none_or(|known| at < known) {
+            self.woken_at = Some(at);
+            effects.wake_at = Some(at);
+        }
+    }
+
+    /// Keeps answers that must wait; the others stay in the batch. Their order means nothing: each has its own ticket.
+    fn hold_back(&mut self, mut places: Vec<(usize, u64)>, batch: &mut Batch<T>) {
+        #[cfg(feature = "planted")]
+        if planted::is(Fault::AnswersBeforeCommit) {
+            return;
+        }
+        let (Some(commits), Some(latest)) = (&mut self.commits, places.iter().map(|(_, number)| *number).max()) else {
+            return;
+        };
+        places.sort_unstable();
+        // From the last on, so that taking one out does not move those that are still to come.
+        let held = places
+            .iter()
+            .rev()
+            .map(|(place, _)| (batch.tickets.swap_remove(*place), batch.answers.swap_remove(*place)));
+        commits.hold(latest, held.collect());
+    }
+
+    fn awaits_supply(&self) -> bool {
+        self.parking.is_some() && self.resource.awaits_supply()
+    }
+
+    /// Keeps those requests of the round whose answer is "not yet".
+    fn park(&mut self, requests: Vec<Request>, now: Millis, batch: &mut Batch<T>, effects: &mut Effects<T>) {
+        let Some(parking) = &mut self.parking else { return };
+        let (tickets, answers) = (std::mem::take(&mut batch.tickets), std::mem::take(&mut batch.answers));
+        debug_assert_eq!(requests.len(), tickets.len(), "nothing is granted, so nothing was held back");
+        for ((request, ticket), answer) in requests.into_iter().zip(tickets).zip(answers) {
+            if answer == Answer::NotYet {
+                parking.parked.push_back(Parked { until: now.plus(PATIENCE), request, ticket });
+            } else {
+                effects.replies.push((ticket, Ok(answer)));
+            }
+        }
+        self.await_patience(effects);
+    }
+
+    /// Parked requests that have waited for long enough go without.
+    fn answer_overdue(&mut self, moment: Moment<'_>, effects: &mut Effects<T>) {
+        if !moment.may_decide {
+            self.refuse_parked(effects);
+            return;
+        }
+        let Some(parking) = &mut self.parking else { return };
+        let overdue = parking.parked.partition_point(|parked| parked.until <= moment.now.at);
+        #[cfg(feature = "planted")]
+        if let (true, Some(twin)) = (planted::is(Fault::AnswersParkedTwice), self.twin) {
+            let kept = parking.parked.iter().take(overdue);
+            effects.replies.extend(kept.map(|parked| (twin(&parked.ticket), Ok(Answer::NotYet))));
+            return;
+        }
+        let overdue = parking.parked.drain(..overdue);
+        effects.replies.extend(overdue.map(|parked| (parked.ticket, Ok(Answer::NotYet))));
+        self.await_patience(effects);
+    }
+
+    fn refuse_parked(&mut self, effects: &mut Effects<T>) {
+        let Some(parking) = &mut self.parking else { return };
+        effects.replies.extend(parking.parked.drain(..).map(|parked| (parked.ticket, Err(LostMastership))));
+    }
+
+    fn await_patience(&mut self, effects: &mut Effects<T>) {
+        if let Some(until) = self.parking.as_ref().and_then(|parking| Some(parking.parked.front()?.until)) {
+            self.wake_at(until, effects);
+        }
+    }
+
+    /// Notes what is due, if it may. Returns whether nothing is left to note, nor under way.
+    fn note(&mut self, now: Millis, may_note: bool, extent: Extent, effects: &mut Effects<T>) -> bool {
+        let Some(noting) = &mut self.noting else { return true };
+        if !noting.is_due(&mut self.resource, now, extent) {
+            return noting.is_stored();
+        }
+        if may_note {
+            effects.notes = noting.take(&mut self.resource, now, extent);
+        } else {
+            effects.wants_note_turn = true;
+        }
+        false
+    }
+
+    /// Lets a planted fault answer twice with one ticket.
+    #[cfg(feature = "planted")]
+    pub fn plant_twin(&mut self, twin: fn(&T) -> T) {
+        self.twin = Some(twin);
+    }
+}

@@ -1,0 +1,26 @@
+//! The configuration that resources are run by.
+
+use leaseway_core::{Repository, Settings};
+
+/// A configuration, and where it came from.
+#[derive(Debug)]
+pub struct ConfigInForce {
+    /// The templates.
+    pub repository: Repository,
+    /// Counts replacements; the first is 1.
+    pub version: u64,
+    /// A file name, or what stands in for one.
+    pub source: String,
+    /// Why the newest attempt to replace it was refused.
+    pub rejected: Option<String>,
+}
+
+impl ConfigInForce {
+    pub(super) fn template_of(&self, id: &str) -> Option<String> {
+        self.repository.find(id).map(|template| template.identifier_glob.clone())
+    }
+
+    pub(super) fn settings_for(&self, id: &str) -> Settings {
+        self.repository.find(id).map_or_else(Settings::unmatched, |template| template.settings.clone())
+    }
+}

@@ -1,0 +1,202 @@
+//! How resources come to life, and anew when they fail.
+
+use std::sync::Arc;
+
+use actix::{Addr, AsyncContext as _, Context, dev::SendError};
+use leaseway_core::{Amount, Birth, Epoch, Inherited, Kind, Millis, Settings, Source};
+use leaseway_engine::{Lineage, Setup, uplink::Notice};
+use leaseway_quorum::Reign;
+
+use super::{
+    super::{
+        directory::{NotMaster, Role},
+        note_turns::NoteTurn,
+        promise_writer::PromiseWriter,
+        resource::{self, HoldersShare, ResourceHandle, World},
+    },
+    Handover, Membership, Refused,
+    actor::{NodeActor, NodeCommand, Shared},
+};
+use crate::metrics;
+
+impl NodeActor {
+    /// The resource, which comes to life if need be; `dead`: an incarnation of it that is known to be over.
+    pub(super) fn open(
+        &mut self,
+        id: Arc<str>,
+        dead: Option<u64>,
+        ctx: &mut Context<Self>,
+    ) -> Result<ResourceHandle, Refused> {
+        let reign = match self.shared.directory.role() {
+            Role::Master(reign) => reign,
+            Role::Elsewhere(master) => return Err(Refused::NotMaster(NotMaster { master })),
+        };
+        match self.shared.directory.get(&id) {
+            Some(handle) if Some(handle.generation()) != dead => Ok(handle),
+            // It is gone, and its own message saying so is still under way.
+            Some(handle) if handle.retired() => Ok(self.begin(id, reign, ctx)),
+            Some(handle) => Ok(self.rebuild(id, handle.generation(), reign, ctx)),
+            None => {
+                if self.shared.directory.len() >= self.limits.resources {
+                    metrics::resource_refused();
+                    return Err(Refused::TooManyResources(self.limits.resources));
+                }
+                Ok(self.begin(id, reign, ctx))
+            }
+        }
+    }
+
+    /// An incarnation is over: one that has retired is forgotten, one that has failed is built anew.
+    pub(super) fn ended(&mut self, id: &Arc<str>, generation: u64, ctx: &mut Context<Self>) {
+        let known = self.shared.directory.get(id).filter(|handle| handle.generation() == generation);
+        // One that is not in the directory any more was left behind by a reign that is over.
+        let Some(handle) = known else { return };
+        match self.shared.directory.role() {
+            _ if handle.retired() => {
+                self.shared.directory.remove(id);
+                if let Some(uplink) = &self.uplink {
+                    uplink.notices.post(Notice::Retired(Arc::clone(id)));
+                }
+                tracing::debug!(resource = %id, "retired");
+            }
+            Role::Master(reign) => drop(self.rebuild(Arc::clone(id), generation, reign, ctx)),
+            Role::Elsewhere(_) => self.shared.directory.remove(id),
+        }
+    }
+
+    /// A resource that no holder has anything of, unless masters before this one gave it.
+    fn begin(&mut self, id: Arc<str>, reign: Option<Reign>, ctx: &mut Context<Self>) -> ResourceHandle {
+        let untold = self.keeps_promises().map(|(membership, _)| {
+            membership.quorum.read(|facts| (facts.listen_until().unwrap_or_default(), facts.listens_whole()))
+        });
+        let lineage = Lineage::NewMaster(self.since);
+        if self.uplink.is_some() {
+            // The parent will say how long leases are.
+            let lineage = untold.is_none_or(|(until, _)| until > self.clock.at()).then_some(lineage);
+            return self.start_resource(id, Millis(0), lineage, reign, ctx);
+        }
+        let learning_until = lineage.learning_until(&self.config().settings_for(&id));
+        let learning_until = match untold {
+            None => learning_until,
+            Some((until, true)) => until,
+            Some((until, false)) => learning_until.min(until),
+        };
+        self.start_resource(id, learning_until, None, reign, ctx)
+    }
+
+    /// A resource that failed has lost its books. What the peers have stored is as good; without it, it learns for one
+    /// lease length before it divides again.
+    fn rebuild(
+        &mut self,
+        id: Arc<str>,
+        generation: u64,
+        reign: Option<Reign>,
+        ctx: &mut Context<Self>,
+    ) -> ResourceHandle {
+        metrics::resource_restarted();
+        if self.keeps_promises().is_some() {
+            tracing::error!(resource = %id, generation, "resource failed; built anew from what it has promised");
+            return self.begin(id, reign, ctx);
+        }
+        tracing::error!(resource = %id, generation, "resource failed; built anew, it learns for one lease length");
+        let lineage = Lineage::Rebuilt(self.clock.at());
+        let learning_until = lineage.learning_until(&self.config().settings_for(&id));
+        self.start_resource(id, learning_until, Some(lineage), reign, ctx)
+    }
+
+    fn start_resource(
+        &mut self,
+        id: Arc<str>,
+        learning_until: Millis,
+        lineage: Option<Lineage>,
+        reign: Option<Reign>,
+        ctx: &mut Context<Self>,
+    ) -> ResourceHandle {
+        let config = self.config();
+        let has_parent = self.uplink.is_some();
+        if !has_parent && config.repository.find(&id).is_none() {
+            metrics::resource_unmatched();
+            tracing::warn!(resource = %id, "no template matches: its requests are honoured as they come");
+        }
+        let (inherited, promises) = self.inherit(&id);
+        let birth = Birth {
+            source: if has_parent { Source::Parent } else { Source::Own },
+            epoch: self.next_epoch(inherited.as_ref().and_then(|inherited| inherited.newest)),
+            since: self.since,
+            learning_until,
+            max_holders: self.limits.clients_per_resource,
+            seed: self.seed,
+            settings: if has_parent { placeholder() } else { config.settings_for(&id) },
+            inherited,
+        };
+        self.generation += 1;
+        let generation = self.generation;
+        let notes =
+            self.membership.as_ref().map(|(_, writer)| (writer.clone(), NoteTurn::new(self.note_turns.clone())));
+        let idle_after = Millis::from_secs(self.limits.idle_secs);
+        let on_end = {
+            let (node, id) = (ctx.address(), Arc::clone(&id));
+            Box::new(move || tell_ended(&node, id, generation))
+        };
+        let Shared { watchers, vouched, subscribers, .. } = &self.shared;
+        let start = resource::Start {
+            generation,
+            setup: Setup { birth, keeps_notes: notes.is_some(), lineage, idle_after },
+            config,
+            world: World {
+                id: Arc::clone(&id),
+                clock: self.clock,
+                reign,
+                limits: Arc::clone(&self.limits),
+                watchers: Arc::clone(watchers),
+                vouched: vouched.clone(),
+                holders: HoldersShare::new(Arc::clone(&self.holders)),
+            },
+            promises,
+            notes,
+            notices: self.uplink.as_ref().map(|uplink| Arc::clone(&uplink.notices)),
+            subscribers: Arc::clone(subscribers),
+            on_end,
+        };
+        let arbiter = &self.arbiters[self.next_arbiter % self.arbiters.len()];
+        self.next_arbiter += 1;
+        let handle = resource::start(start, arbiter);
+        self.shared.directory.put(id, handle.clone());
+        handle
+    }
+
+    /// The part in the quorum, if masters keep promises.
+    fn keeps_promises(&self) -> Option<&(Membership, PromiseWriter)> {
+        self.membership.as_ref().filter(|(membership, _)| membership.handover == Handover::Promises)
+    }
+
+    /// What was promised before, and where to write what will be; neither if promises are not kept.
+    fn inherit(&self, id: &str) -> (Option<Inherited>, Option<PromiseWriter>) {
+        let Some((membership, writer)) = self.keeps_promises() else { return (None, None) };
+        let now = self.clock.at();
+        let inherited = membership.quorum.read(|facts| facts.promises(id).map(|promises| promises.inherited(now)));
+        (Some(inherited.unwrap_or_default()), Some(writer.clone()))
+    }
+
+    /// Epochs only rise: they count milliseconds since the epoch, with room for four million tokens in each. Over
+    /// restarts of the process they rise because time does; a clock that was set back shows where promises are kept.
+    fn next_epoch(&mut self, before: Option<Epoch>) -> Epoch {
+        let now = self.clock.unix_ms().saturating_mul(Inherited::EPOCHS_APART);
+        let before = before.map_or(0, |epoch| epoch.0).max(self.last_epoch);
+        self.last_epoch = now.max(before.saturating_add(Inherited::EPOCHS_APART));
+        Epoch(self.last_epoch)
+    }
+}
+
+/// Until the parent has said how a resource is run. Nothing is granted by this.
+fn placeholder() -> Settings {
+    Settings::new(Kind::FairShare, Amount::ZERO)
+}
+
+/// Called on the thread on which an incarnation ended; waiting is not possible there, so what a full mailbox does not
+/// take is noticed when the resource is next needed.
+fn tell_ended(node: &Addr<NodeActor>, id: Arc<str>, generation: u64) {
+    if let Err(SendError::Full(NodeCommand::Ended { id, .. })) = node.try_send(NodeCommand::Ended { id, generation }) {
+        tracing::warn!(resource = %id, "the node is busy; it will notice later that this resource is gone");
+    }
+}

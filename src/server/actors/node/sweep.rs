@@ -1,0 +1,68 @@
+//! What a master tells its peers now and then: that they need not remember what has ended.
+
+use std::sync::Arc;
+
+use leaseway_core::{Epoch, Millis, Promises};
+use leaseway_quorum::{Fact, Quorum, Reign};
+
+use super::{super::directory::Directory, actor::NodeActor};
+
+/// How often a master looks for promises that have ended with no resource left to say so.
+const SWEEP_EVERY: Millis = Millis::from_secs(10);
+/// A pool that was not asked for so long is not remembered.
+const POOLS_LAST: Millis = Millis::from_secs(24 * 3600);
+/// So many resources are forgotten in one go.
+const SWEEP_MOST: usize = 1000;
+
+impl NodeActor {
+    /// Proposes to forget what has ended. If that is lost, the next look finds it again.
+    pub(super) fn sweep(&mut self, reign: &Reign) {
+        let now = self.clock.at();
+        if now.since(self.swept) < SWEEP_EVERY {
+            return;
+        }
+        self.swept = now;
+        let Some((membership, _)) = &self.membership else { return };
+        let ended = ended(&membership.quorum, &self.shared.directory, now);
+        if ended.is_empty() {
+            return;
+        }
+        let (quorum, reign) = (membership.quorum.clone(), reign.clone());
+        actix_rt::spawn(async move {
+            if let Err(error) = quorum.propose(&reign, ended).await {
+                tracing::debug!(%error, "what has ended is forgotten later");
+            }
+        });
+    }
+}
+
+/// Resources that were promised and have ended with a master before this one, and the time of listening if that is
+/// over.
+fn ended(quorum: &Quorum, directory: &Directory, now: Millis) -> Vec<Fact> {
+    let over = |promises: &Promises| promises.iter().all(|(_, until)| until <= now);
+    let books: Vec<(Arc<str>, Option<Epoch>)> = quorum.read(|facts| {
+        let named = facts.promised().map(|resource| (resource, facts.promises(resource)));
+        let ended = named.filter(|(_, promises)| promises.is_some_and(over));
+        let newest = ended.map(|(resource, promises)| (Arc::clone(resource), promises.and_then(Promises::newest)));
+        newest.take(SWEEP_MOST).collect()
+    });
+    let forgotten = books.into_iter().filter(|(resource, _)| directory.get(resource).is_none());
+    let mut facts: Vec<Fact> = forgotten
+        .map(|(resource, newest)| Fact::ForgetPromises { resource, epoch: newest.unwrap_or(Epoch(0)) })
+        .collect();
+    facts.extend(ended_pools(quorum, directory, now));
+    if quorum.read(|facts| facts.listen_until()).is_some_and(|until| until <= now) {
+        facts.push(Fact::Listen { length: Millis(0), whole: false });
+    }
+    facts
+}
+
+/// Pools that are not asked for, and of which nothing matters any more that is remembered.
+fn ended_pools(quorum: &Quorum, directory: &Directory, now: Millis) -> Vec<Fact> {
+    let ended: Vec<Arc<str>> = quorum.read(|facts| {
+        let ended = facts.pools().filter(|(_, pool)| pool.age(now) >= POOLS_LAST || pool.is_worthless(now));
+        ended.map(|(resource, _)| Arc::clone(resource)).take(SWEEP_MOST).collect()
+    });
+    let unasked = ended.into_iter().filter(|resource| directory.get(resource).is_none());
+    unasked.map(|resource| Fact::ForgetPool { resource }).collect()
+}

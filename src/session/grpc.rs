@@ -1,0 +1,12 @@
+//! What carries a session out over gRPC.
+
+mod driver;
+mod failure;
+mod push;
+mod transport;
+pub mod wire;
+
+pub use driver::{Asker, Call, Driver, Ended, Outcome, Reply, Step};
+pub use failure::explain;
+pub use push::{Hints, Listener};
+pub use transport::{Connection, Transport};

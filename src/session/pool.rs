@@ -1,0 +1,153 @@
+//! PRIORITY_POOL as a client sees it: where it stands there, and what the server is told of how much it uses.
+//!
+//! Use is counted from what was told with the request whose answer brought the newest lease: nothing is told twice, and
+//! what is used while a request is under way is told with the next. If an answer is lost, the same lease is echoed with
+//! all that has been used since; the server counts what is new in that.
+//!
+//! Nothing is counted or sent where the server has not said that the resource is a pool: others have no use for it.
+
+use std::time::Duration;
+
+use leaseway_core::Millis;
+
+/// Where this client stands in a pool.
+#[derive(Debug, Clone, PartialEq)]
+pub struct PoolState {
+    /// What it is to the pool.
+    pub standing: Standing,
+    /// What was assigned to it; nothing, if nobody vouches for it.
+    pub assigned: f64,
+    /// The least that is of any use: a client has nothing or at least this much.
+    pub min_capacity: f64,
+    /// Why it has nothing, if it has nothing and the server says why.
+    pub reason: Option<String>,
+    /// What a rate may save up while less is used: so much time of its capacity. Absent: the server does not say.
+    pub burst: Option<Duration>,
+}
+
+/// No pool lets anybody save up more.
+pub const LONGEST_BURST: Duration = Duration::from_secs(3600);
+
+/// What a client is to a pool.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Standing {
+    /// It has nothing, and waits for a place.
+    Waiting,
+    /// It has what everybody may have whom nobody knows.
+    Free,
+    /// It has what was assigned to it.
+    Priority,
+    /// It will lose what it has.
+    Revoking,
+}
+
+/// What a limiter has let through, ever; or what one who limits by itself says it has used.
+#[derive(Debug, Clone, Copy, PartialEq, Default)]
+pub struct Meter {
+    /// When this was so.
+    pub at: Millis,
+    /// Permits.
+    pub taken: u64,
+    /// Rates: for how long the capacity was in use.
+    pub recharging: Duration,
+}
+
+/// What has been used of a lease.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Usage {
+    /// The part of the time in which the capacity was in use; of a gauge, the largest part of it that was.
+    pub recharging: f64,
+    /// Permits taken.
+    pub units: u64,
+    /// How long that was.
+    pub interval: Millis,
+    /// What is counted from once this has been heard.
+    pub meter: Meter,
+}
+
+/// A resource that is a pool.
+#[derive(Debug)]
+pub struct Place {
+    /// Where the client stands there.
+    pub state: PoolState,
+    /// What the server has been told of.
+    told: Meter,
+    /// Gauges: the largest part of the capacity that was in use since then, and since it was last looked at.
+    peak: f64,
+    newest_peak: f64,
+}
+
+impl Place {
+    /// The server has answered a request that told of use up to `told`.
+    pub fn answered(before: Option<Place>, state: PoolState, told: Meter) -> Place {
+        // What came after the request was sent is not known from what came before: both count, rather than neither.
+        let peak = before.map_or(0.0, |before| before.newest_peak);
+        Place { state, told, peak, newest_peak: peak }
+    }
+
+    /// Of a rate, which is used for as long as its credit comes back.
+    pub fn use_of_rate(&self, meter: Meter) -> Usage {
+        let used = meter.recharging.saturating_sub(self.told.recharging).as_secs_f64();
+        let passed = meter.at.since(self.told.at).0 as f64 / 1000.0;
+        // In no time at all nothing can be said: then all counts as used.
+        self.usage(meter, if passed > 0.0 { used / passed } else { 1.0 })
+    }
+
+    /// Of a gauge, of whose capacity this part was in use since it was last looked at.
+    pub fn use_of_gauge(&mut self, meter: Meter, peak: f64) -> Usage {
+        (self.newest_peak, self.peak) = (peak, self.peak.max(peak));
+        self.usage(meter, self.peak)
+    }
+
+    fn usage(&self, meter: Meter, recharging: f64) -> Usage {
+        Usage {
+            recharging: recharging.clamp(0.0, 1.0),
+            units: meter.taken.saturating_sub(self.told.taken),
+            interval: meter.at.since(self.told.at),
+            meter,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn state() -> PoolState {
+        PoolState { standing: Standing::Free, assigned: 0.0, min_capacity: 1.0, reason: None, burst: None }
+    }
+
+    fn meter(at: u64, taken: u64, recharging: u64) -> Meter {
+        Meter { at: Millis(at), taken, recharging: Duration::from_millis(recharging) }
+    }
+
+    #[test]
+    fn what_was_told_is_not_told_again_and_what_was_used_meanwhile_is() {
+        let place = Place::answered(None, state(), meter(1_000, 10, 500));
+        let sent = place.use_of_rate(meter(5_000, 30, 1_500));
+        assert_eq!((sent.recharging, sent.units, sent.interval), (0.25, 20, Millis(4_000)));
+        // The answer is lost: all is told again, with what came since.
+        let again = place.use_of_rate(meter(9_000, 40, 3_500));
+        assert_eq!((again.recharging, again.units), (0.375, 30));
+        // It arrives after more was used.
+        let place = Place::answered(Some(place), state(), again.meter);
+        assert_eq!(place.use_of_rate(meter(9_500, 45, 4_000)).units, 5);
+    }
+
+    #[test]
+    fn use_is_a_part_and_in_no_time_it_is_all() {
+        let place = Place::answered(None, state(), meter(1_000, 0, 0));
+        assert_eq!(place.use_of_rate(meter(1_000, 3, 0)).recharging, 1.0);
+        assert_eq!(place.use_of_rate(meter(1_010, 3, 11)).recharging, 1.0, "clocks may differ by a little");
+        assert_eq!(place.use_of_rate(meter(2_000, 0, 0)).recharging, 0.0);
+    }
+
+    #[test]
+    fn a_gauge_used_the_largest_part_that_was_out() {
+        let mut place = Place::answered(None, state(), Meter::default());
+        assert_eq!(place.use_of_gauge(meter(100, 1, 0), 0.5).recharging, 0.5);
+        assert_eq!(place.use_of_gauge(meter(200, 1, 0), 0.25).recharging, 0.5);
+        let mut place = Place::answered(Some(place), state(), meter(200, 1, 0));
+        assert_eq!(place.use_of_gauge(meter(300, 1, 0), 0.0).recharging, 0.25, "it may have come after the request");
+    }
+}
