@@ -6,10 +6,15 @@ use leaseway_core::planted::{self, Fault};
 
 use super::{
     args::Case,
-    scenario::Handover,
     world::{Broken, Keep},
 };
-use crate::{error::Error, output::print, signal::Interrupt, table};
+use crate::{
+    error::Error,
+    flags::{Handover, word},
+    output::print,
+    signal::Interrupt,
+    table,
+};
 
 /// What is tried: everything that goes wrong, with a new master that knows and with one that listens, and with leases
 /// that change their lengths.
@@ -77,12 +82,11 @@ fn row(fault: Fault, found: Option<&Found<'_>>) -> [String; 8] {
     let Some(Found { case, broken, peak }) = found else {
         return [name, rule, "not found".into(), nothing(), nothing(), nothing(), nothing(), nothing()];
     };
-    let handover = if case.handover == Handover::Learning { "learning" } else { "promises" };
     [
         name,
         rule,
         case.scenario.clone(),
-        handover.into(),
+        word(&case.handover),
         broken.violation.invariant.to_owned(),
         broken.seed.to_string(),
         format!("{:.1}", broken.at.0 as f64 / 1000.0),
