@@ -228,7 +228,7 @@ impl NodeActor {
 
     /// One that was not ended by this node has failed: it is built anew after a pause.
     fn uplink_ended(&mut self, generation: u64, ctx: &mut Context<Self>) {
-        let has_failed = |node: &NodeActor| {
+        let has_failed = move |node: &NodeActor| {
             node.uplink.as_ref().is_some_and(|uplink| uplink.generation == generation && uplink.task.is_some())
         };
         if !has_failed(self) {
