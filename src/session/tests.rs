@@ -245,7 +245,7 @@ fn a_hint_is_followed_at_once_and_one_during_a_request_after_its_answer() {
 }
 
 #[test]
-fn whoever_was_cut_asks_again_soon_to_confirm() {
+fn a_holder_that_was_cut_asks_again_soon_to_confirm() {
     let mut session = leased();
     session.hint(Millis(1_000), "r");
     let hinted = session.poll(Millis(1_000)).expect("it asks");
@@ -307,7 +307,7 @@ fn redirects_are_followed_at_once_but_rings_are_not() {
 }
 
 #[test]
-fn a_server_that_names_itself_or_nobody_is_a_failure() {
+fn a_server_that_names_itself_or_none_is_a_failure() {
     for master in [Some("a:1"), None] {
         let mut session = session();
         session.want(Millis(0), &id("r"), wants(1.0), MODE);
@@ -406,7 +406,7 @@ fn what_is_wanted_again_while_its_lease_is_being_renewed_is_asked_for_soon() {
 }
 
 #[test]
-fn whoever_has_waited_longest_goes_into_the_request_first() {
+fn what_has_waited_longest_goes_into_the_request_first() {
     let mut session = Session::new(Settings { resources_per_request: 1, ..settings(&["a:1"]) });
     for (at, name) in [(0, "z"), (1, "m"), (2, "a")] {
         session.want(Millis(at), &id(name), wants(1.0), MODE);

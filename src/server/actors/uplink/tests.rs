@@ -422,7 +422,7 @@ fn redirects_are_followed() {
 }
 
 #[test]
-fn what_nobody_needs_any_more_is_given_back_by_name() {
+fn what_is_needed_no_more_is_given_back_by_name() {
     let limits = Limits { idle_secs: 0, ..Limits::default() };
     with_parent(Says::sharing(70.0), limits, |node, fake| async move {
         granted(&asks(&node, "a", 100.0, None).await);
@@ -454,7 +454,7 @@ fn a_node_without_memory_listens_for_as_long_as_the_parent_says() {
 }
 
 #[test]
-fn a_lease_that_nobody_here_knows_makes_it_listen_for_a_lease_length_of_the_parents() {
+fn a_lease_that_is_not_known_here_makes_it_listen_for_a_lease_length_of_the_parents() {
     below(Says::sharing(70.0), |node, _fake| async move {
         let expiry_time = node.clock.now().unix + 500;
         let stranger = Has { token: Token::new(12345), capacity: Amount::clamped(30.0), expiry_time };
