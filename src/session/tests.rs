@@ -1,6 +1,7 @@
 //! The rules of a session one by one; `world` runs many against the core's resource over a bad network, `steps` does
 //! anything in any order.
 
+mod redirects;
 mod releases;
 mod steps;
 mod world;
@@ -451,22 +452,6 @@ fn many_sessions_do_not_all_begin_with_the_same_endpoint() {
     let first = |seed| Session::<Wants>::new(Settings { seed, ..settings(&["a:1", "b:1"]) }).target().to_string();
     let begin_with_a = (0..100).filter(|seed| first(*seed) == "a:1").count();
     assert!((20..=80).contains(&begin_with_a), "{begin_with_a} of 100");
-}
-
-#[test]
-fn redirects_are_counted_since_a_master_answered() {
-    let mut session = leased();
-    let mut at = 1_000;
-    // A master that moves now and then, for ever, is followed each time.
-    for n in 0..20 {
-        session.hint(Millis(at), "r");
-        let asked = session.poll(Millis(at)).expect("it asks");
-        session.redirected(Millis(at), asked.number, Some(if n % 2 == 0 { "b:1" } else { "c:1" }));
-        let followed = session.poll(Millis(at)).expect("it follows at once");
-        session.answered(Millis(at), followed.number, vec![given("r", 40.0, n)]);
-        at += 1_000;
-    }
-    assert_eq!(session.failures(), 0);
 }
 
 #[test]
