@@ -56,20 +56,20 @@ pub(super) struct Reigning(#[expect(dead_code, reason = "held, so that its task 
 const PAUSE: Duration = Duration::from_secs(1);
 
 /// Starts an uplink on the current arbiter.
-pub(super) fn start(surroundings: Surroundings) -> Reigning {
+pub(super) fn start(context: Surroundings) -> Reigning {
     let mut tasks = JoinSet::new();
-    tasks.spawn_local(supervise(surroundings));
+    tasks.spawn_local(supervise(context));
     Reigning(tasks)
 }
 
-async fn supervise(surroundings: Surroundings) {
+async fn supervise(context: Surroundings) {
     loop {
         // Aborted with this one.
         let mut life = JoinSet::new();
-        life.spawn_local(asker::driver(surroundings.clone()).run());
+        life.spawn_local(asker::driver(context.clone()).run());
         let _ = life.join_next().await;
         metrics::uplink_restarted();
-        tracing::error!(parent = ?surroundings.parent.addresses, "the uplink failed; it is built anew");
+        tracing::error!(parent = ?context.parent.addresses, "the uplink failed; it is built anew");
         tokio::time::sleep(PAUSE).await;
     }
 }
