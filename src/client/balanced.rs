@@ -87,7 +87,7 @@ impl Balanced {
                         return Ok(pick);
                     }
                 }
-                None => self.until_somebody_takes_part(changed).await?,
+                None => self.until_one_takes_part(changed).await?,
             }
         }
     }
@@ -106,7 +106,7 @@ impl Balanced {
         }
     }
 
-    async fn until_somebody_takes_part(&self, changed: impl Future<Output = ()>) -> Result<(), Closed> {
+    async fn until_one_takes_part(&self, changed: impl Future<Output = ()>) -> Result<(), Closed> {
         for rate in self.inner.balancer.backends() {
             rate.resource().still_open()?;
         }

@@ -31,7 +31,7 @@ fn open(client: &Client) -> (Rate, Gauge) {
 }
 
 #[test]
-fn whoever_waits_is_told_when_the_runtime_of_the_client_ends() {
+fn a_waiter_is_told_when_the_runtime_of_the_client_ends() {
     let of_client = runtime();
     let client = client(&of_client);
     let (rate, gauge) = open(&client);

@@ -156,7 +156,7 @@ fn arrivals_at_random_are_wanted_about_as_often_as_they_come() {
 }
 
 #[test]
-fn sixty_four_who_always_ask_again_want_more_than_there_is_and_not_without_bound() {
+fn sixty_four_that_always_ask_again_want_more_than_there_is_and_not_without_bound() {
     // Each asks again as soon as it is served: arrivals are what is served, and all but none wait.
     for capacity in [0.5, 10.0, 1000.0, 1e6] {
         let mut flow = Sampled::sampled_every(1000);

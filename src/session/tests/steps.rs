@@ -113,7 +113,7 @@ proptest! {
     }
 
     #[test]
-    fn whatever_a_server_answers_it_is_asked_no_more_than_ten_times_a_second(
+    fn a_server_is_asked_no_more_than_ten_times_a_second(
         refresh_min in prop_oneof![Just(0u64), 0..2_000u64],
         answers in prop::collection::vec((spans(), spans(), 0.0..100.0f64), 100),
     ) {

@@ -97,7 +97,7 @@ proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(96) })]
 
     #[test]
-    fn the_line_lets_through_whom_a_plain_list_would(
+    fn the_line_lets_through_what_a_plain_list_would(
         burst in burst(),
         steps in proptest::collection::vec(step(), 1..60),
     ) {
@@ -152,7 +152,7 @@ proptest! {
     }
 
     #[test]
-    fn whatever_happens_between_two_polls_nobody_is_forgotten(
+    fn no_waiter_is_forgotten_between_two_polls(
         burst in burst(),
         steps in proptest::collection::vec((step(), any::<bool>()), 1..80),
     ) {

@@ -20,7 +20,7 @@ use super::{
     UplinkContext,
     actor::{Run, UplinkActor},
     settings::Complaint,
-    wire::{self, Parsed},
+    wire::{self, ParentAnswer},
 };
 use crate::{
     actors::resource::Command,
@@ -67,7 +67,7 @@ pub(super) fn driver(context: UplinkContext) -> Driver<UplinkAsker> {
 
 impl Asker for UplinkAsker {
     type Demand = Aggregate;
-    type Answer = Parsed;
+    type Answer = ParentAnswer;
 
     async fn step(&mut self) -> Option<Step<Aggregate>> {
         let inputs = self.inputs();
@@ -84,7 +84,7 @@ impl Asker for UplinkAsker {
         Some(Step { outgoing: send, under_way, wake: wake.map(|at| self.instant(at)) })
     }
 
-    fn call(&mut self, channel: Result<Channel, Status>, body: Body<Aggregate>) -> Call<Parsed> {
+    fn call(&mut self, channel: Result<Channel, Status>, body: Body<Aggregate>) -> Call<ParentAnswer> {
         let node = &self.context.parent.node;
         match body {
             Body::Ask(asks) => {
@@ -95,7 +95,7 @@ impl Asker for UplinkAsker {
         }
     }
 
-    fn ended(&mut self, ended: Ended<'_, Parsed>) {
+    fn ended(&mut self, ended: Ended<'_, ParentAnswer>) {
         let Ended { number, server, took, outcome, .. } = ended;
         let (asked, reply) = match outcome {
             Outcome::Replied(Reply::Master(parsed)) => {
@@ -180,7 +180,7 @@ impl UplinkAsker {
         join_all(due.into_iter().map(ask)).await.into_iter().flatten().collect()
     }
 
-    fn answered(&mut self, server: &Arc<str>, parsed: Parsed) -> Vec<Granted> {
+    fn answered(&mut self, server: &Arc<str>, parsed: ParentAnswer) -> Vec<Granted> {
         self.failures = 0;
         let now = self.context.clock.at();
         let before = self.context.status.read().and_then(|report| report.answered);
@@ -234,13 +234,16 @@ async fn ask(
     channel: Result<Channel, Status>,
     request: GetServerCapacityRequest,
     sent: Duration,
-) -> Result<Reply<Parsed>, Status> {
+) -> Result<Reply<ParentAnswer>, Status> {
     let mut answer = CapacityClient::new(channel?).get_server_capacity(request).await?.into_inner();
     let mastership = answer.mastership.take();
     shared::reply(mastership, &answer.problem, answer.response.len(), || wire::parsed(answer.response, sent))
 }
 
-async fn release(channel: Result<Channel, Status>, request: ReleaseCapacityRequest) -> Result<Reply<Parsed>, Status> {
+async fn release(
+    channel: Result<Channel, Status>,
+    request: ReleaseCapacityRequest,
+) -> Result<Reply<ParentAnswer>, Status> {
     let answer = CapacityClient::new(channel?).release_capacity(request).await?.into_inner();
-    Ok(shared::released(answer, Parsed::default()))
+    Ok(shared::released(answer, ParentAnswer::default()))
 }
