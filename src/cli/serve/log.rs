@@ -1,4 +1,4 @@
-//! The log: what is written, and that nobody can write a line of it but this server.
+//! The log: its format, and escaping, so that only this server can begin a line of it.
 
 use std::{
     fmt::{self, Debug},
@@ -53,7 +53,7 @@ pub(super) fn start(filter: EnvFilter) {
         .init();
 }
 
-/// A field is on the line of its event whatever is in it. A message may have lines, which cannot be taken for events:
+/// A field stays on the line of its event with any content. A message may have lines, which cannot be taken for events:
 /// those begin with a time.
 fn write(writer: &mut Writer<'_>, name: &str, value: &dyn Debug) -> fmt::Result {
     let text = format!("{value:?}");
