@@ -180,6 +180,8 @@ impl World<'_> {
         if let Some(master) = &mut node.master {
             master.engine.committed(changes.number, &mut effects);
         }
+        // Decided after the changes were proposed, and before now.
+        let own_end = own_end.max(node.master.as_ref().and_then(|master| master.own_end));
         self.carry_out_decided(index, &mut effects, at, own_end)?;
         self.bench.effects = effects;
         Ok(())
