@@ -104,16 +104,10 @@ fn list() -> String {
 mod tests {
     use super::*;
 
-    #[derive(clap::Parser)]
-    struct CommandLine {
-        #[command(flatten)]
-        args: SimulateArgs,
-    }
-
     #[test]
     fn a_build_that_cannot_leave_rules_out_says_which_can() {
-        let line: CommandLine = clap::Parser::parse_from(["simulate", "--plant", "all", "--seeds", "40"]);
-        let error = main(&line.args).expect_err("every rule is kept").to_string();
+        let args = SimulateArgs::parse(&["simulate", "--plant", "all", "--seeds", "40"]).expect("valid");
+        let error = main(&args).expect_err("every rule is kept").to_string();
         let command = "cargo run --release -p leaseway-bench --features planted -- simulate --plant all --seeds 40";
         assert!(error.contains("--plant all") && error.contains(command), "{error}");
     }

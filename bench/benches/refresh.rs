@@ -28,17 +28,17 @@ const IN_A_SLICE: u32 = 50;
 
 /// What asks.
 #[derive(Clone, Copy, PartialEq)]
-enum Asker {
+enum AskerKind {
     Clients,
     Children,
 }
 
-impl Asker {
+impl AskerKind {
     /// How many clients one of them stands for.
     fn clients(self) -> u32 {
         match self {
-            Asker::Clients => 1,
-            Asker::Children => SLICES as u32 * IN_A_SLICE,
+            AskerKind::Clients => 1,
+            AskerKind::Children => SLICES as u32 * IN_A_SLICE,
         }
     }
 }
@@ -67,7 +67,7 @@ impl WantsRange {
 }
 
 struct Refreshers {
-    asker: Asker,
+    asker: AskerKind,
     resource: Resource,
     leases: Vec<Option<Lease>>,
     /// Each once, in random order; refreshing goes on at `next`.
@@ -86,7 +86,7 @@ struct Refreshers {
 
 impl Refreshers {
     /// Each has asked twice.
-    fn new(asker: Asker, kind: Kind, clients: u32, wants: WantsRange, round: usize) -> Refreshers {
+    fn new(asker: AskerKind, kind: Kind, clients: u32, wants: WantsRange, round: usize) -> Refreshers {
         let mut settings = Settings::new(kind, Amount::clamped(f64::from(clients * asker.clients()) * 25.0));
         settings.min_request_interval = Millis(0);
         let birth = Birth {
@@ -173,8 +173,8 @@ impl Refreshers {
             expiry_time: lease.expiry_time,
         });
         let (kind, outstanding) = match self.asker {
-            Asker::Clients => (HolderKind::Client, None),
-            Asker::Children => (HolderKind::Node, Some(has.map_or(Amount::ZERO, |has| has.capacity))),
+            AskerKind::Clients => (HolderKind::Client, None),
+            AskerKind::Children => (HolderKind::Node, Some(has.map_or(Amount::ZERO, |has| has.capacity))),
         };
         let ask = Ask {
             kind,
@@ -191,7 +191,7 @@ impl Refreshers {
 
     fn claims(&mut self) -> Claims {
         let random = self.next_random();
-        if self.asker == Asker::Clients {
+        if self.asker == AskerKind::Clients {
             return Claims::from_slice(&[Claim::of_client(self.wants.draw(random), 0)]);
         }
         let mut slice = || {
@@ -217,21 +217,29 @@ fn refresh(criterion: &mut Criterion) {
     for kind in Kind::ALL {
         for wants in [WantsRange::Spread, WantsRange::Close] {
             let name = format!("refresh/{}/{}", kind.name(), wants.name());
-            bench(criterion, &name, Asker::Clients, kind, wants, 1, &SIZES);
+            bench(criterion, &name, AskerKind::Clients, kind, wants, 1, &SIZES);
         }
     }
     for kind in [Kind::ProportionalShare, Kind::FairShare] {
         let name = format!("children/{}", kind.name());
-        bench(criterion, &name, Asker::Children, kind, WantsRange::Spread, 1, &[10, 1_000]);
+        bench(criterion, &name, AskerKind::Children, kind, WantsRange::Spread, 1, &[10, 1_000]);
     }
     // What a busy resource does: it absorbs what waits, and works on it in one go.
-    bench(criterion, "round-of-64/FAIR_SHARE/spread", Asker::Clients, Kind::FairShare, WantsRange::Spread, 64, &SIZES);
+    bench(
+        criterion,
+        "round-of-64/FAIR_SHARE/spread",
+        AskerKind::Clients,
+        Kind::FairShare,
+        WantsRange::Spread,
+        64,
+        &SIZES,
+    );
 }
 
 fn bench(
     criterion: &mut Criterion,
     name: &str,
-    asker: Asker,
+    asker: AskerKind,
     kind: Kind,
     wants: WantsRange,
     round: usize,

@@ -44,7 +44,8 @@ impl Crowd {
         self.parts.iter().map(|part| part.leased_beyond(now.as_secs().cast_signed())).sum()
     }
 
-    /// Lets all clients ask until they have a lease, in a closed loop and not measured. `observe` is called now and then.
+    /// Lets all clients ask until they have a lease, in a closed loop and not measured. `observe` is called now and
+    /// then.
     pub(crate) fn fill(
         &mut self,
         options: &Options<'_>,

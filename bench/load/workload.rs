@@ -1,6 +1,6 @@
-//! Which client asks for what. A workload is a part of all clients, each with the leases it holds; it writes the next request as
-//! a real client would, `has` and token included, and keeps what the answer grants. Clients may leave, and new ones
-//! come.
+//! Which client asks for what. A workload is a part of all clients, each with the leases it holds; it writes the next
+//! request as a real client would, `has` and token included, and keeps what the answer grants. Clients may leave, and
+//! new ones come.
 //!
 //! Everything is drawn from a seed. A client costs 4 bytes plus 40 for each resource it asks for (and 4 more where
 //! clients come and go), so a million clients fit in the memory of a load generator that runs beside the server it
@@ -172,7 +172,8 @@ impl Workload {
         Turn { asker, newcomer, release }
     }
 
-    /// The client in that place may leave, and a new one be there. One that never had a lease stays: it has not come yet.
+    /// The client in that place may leave, and a new one be there. One that never had a lease stays: it has not come
+    /// yet.
     fn replace(&mut self, place: u32) -> (bool, Option<ReleaseCapacityRequest>) {
         let held = self.slot(place, 0)..self.slot(place + 1, 0);
         if self.held[held.start].is_none() || self.rng.f64() * 100.0 >= self.population.churn {

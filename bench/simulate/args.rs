@@ -142,19 +142,23 @@ impl Case {
     /// A scenario that comes with the harness, as it is, or with another handover.
     #[cfg(feature = "planted")]
     pub(super) fn built_in(name: &str, handover: Handover) -> Result<Case, Error> {
-        #[derive(clap::Parser)]
-        struct CommandLine {
-            #[command(flatten)]
-            args: SimulateArgs,
-        }
-        let line = ["simulate", name, "--handover", &word(&handover)];
-        let line: CommandLine = clap::Parser::try_parse_from(line).map_err(|error| Error::Usage(error.to_string()))?;
-        let mut cases = line.args.cases()?;
+        let args = SimulateArgs::parse(&["simulate", name, "--handover", &word(&handover)])?;
+        let mut cases = args.cases()?;
         cases.pop().ok_or_else(|| Error::Usage(format!("{name} is no case")))
     }
 }
 
 impl SimulateArgs {
+    #[cfg(any(test, feature = "planted"))]
+    pub(super) fn parse(words: &[&str]) -> Result<SimulateArgs, Error> {
+        #[derive(clap::Parser)]
+        struct CommandLine {
+            #[command(flatten)]
+            args: SimulateArgs,
+        }
+        clap::Parser::try_parse_from(words).map(|line: CommandLine| line.args).map_err(Error::usage)
+    }
+
     pub(super) fn seeds(&self) -> Range<u64> {
         self.seed..self.seed.saturating_add(self.seeds.get())
     }

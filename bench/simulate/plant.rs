@@ -46,7 +46,7 @@ pub(super) fn search(name: &str, seeds: Range<u64>, interrupt: &Interrupt) -> Re
         rows.push(row(fault, found.as_ref()));
     }
     let head = ["left out", "rule", "found by", "handover", "what", "seed", "after s", "peak %"];
-    print(&table::render(head, 5, &rows))?;
+    print(&table::render(&head, 5, &rows))?;
     if missed == 0 { Ok(()) } else { Err(Error::NotFound { faults: missed }) }
 }
 

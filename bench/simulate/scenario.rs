@@ -1,5 +1,5 @@
-//! What is simulated: a file that says how a resource is run, which node leases it from which, what clients want and what goes
-//! wrong.
+//! What is simulated: a file that says how a resource is run, which node leases it from which, what clients want and
+//! what goes wrong.
 //!
 //! Those that come with the harness are such files, too: `--show` prints one to copy and change.
 

@@ -177,8 +177,8 @@ impl Process {
         drop(self.child.stdin.take());
     }
 
-    /// Sends a signal to it, or to its group. Nothing happens if it has ended: its number stays its own until this value
-    /// is gone, so that no other process is hit.
+    /// Sends a signal to it, or to its group. Nothing happens if it has ended: its number stays its own until this
+    /// value is gone, so that no other process is hit.
     pub fn signal(&self, signal: Signal) {
         let Some(id) = self.pid() else { return };
         let _ = if self.has_group { kill_process_group(id, signal) } else { kill_process(id, signal) };

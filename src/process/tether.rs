@@ -1,9 +1,9 @@
 //! What keeps a process from outliving the one that started it, however that ends.
 //!
 //! Its standard input is a pipe whose other end only the parent has. When the parent is gone, be it by SIGKILL, the
-//! system closes the pipe, and the process, which reads from it, stops as if asked to. Unlike a parent-death signal this
-//! works on every Unix, and cannot come too early because a thread of the parent ended, nor be missed because the parent
-//! was gone before it was asked for.
+//! system closes the pipe, and the process, which reads from it, stops as if asked to. Unlike a parent-death signal
+//! this works on every Unix, and cannot come too early because a thread of the parent ended, nor be missed because the
+//! parent was gone before it was asked for.
 
 use std::{env, io, process::Command, thread, time::Duration};
 

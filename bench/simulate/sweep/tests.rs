@@ -1,17 +1,9 @@
-use clap::Parser as _;
-
 use super::*;
 use crate::simulate::{SimulateArgs, seeds, world::Keep};
 
-#[derive(clap::Parser)]
-struct CommandLine {
-    #[command(flatten)]
-    args: SimulateArgs,
-}
-
 fn drawn(line: &[&str]) -> Option<String> {
-    let line = CommandLine::parse_from([&["simulate", "--length", "20s"], line].concat());
-    let cases = line.args.cases().expect("they are valid");
+    let args = SimulateArgs::parse(&[&["simulate", "--length", "20s"], line].concat()).expect("valid");
+    let cases = args.cases().expect("they are valid");
     let run = |case: &crate::simulate::args::Case| -> seeds::Outcomes {
         vec![case.plan.run(1, Keep::default()).map_err(Box::new), case.plan.run(2, Keep::default()).map_err(Box::new)]
     };
@@ -41,9 +33,8 @@ fn a_parameter_with_several_numbers_is_drawn_and_nothing_else_is() {
 fn runs_without_any_stand_below_the_logarithms() {
     let axis = |found: [f64; 2]| {
         let run = |overloads_in_8_h: f64| -> Vec<Figures> {
-            let line = CommandLine::parse_from(["simulate", "pool_surge", "--length", "20s"]);
-            let mut figures =
-                line.args.cases().expect("valid")[0].plan.run(1, Keep::default()).expect("nothing breaks");
+            let args = SimulateArgs::parse(&["simulate", "pool_surge", "--length", "20s"]).expect("valid");
+            let mut figures = args.cases().expect("valid")[0].plan.run(1, Keep::default()).expect("nothing breaks");
             figures.pool.as_mut().expect("it is a pool").overloads_in_8_h = overloads_in_8_h;
             vec![figures]
         };
