@@ -157,7 +157,7 @@ fn dependencies_are_declared_once_and_with_a_reason() {
     let mut explained = "";
     for line in declared {
         // Of a family (`tower-layer`, `tower-service`) the first says why.
-        let family = line.split(['-', ' ']).next().unwrap();
+        let family = line.split(['-', '_', ' ']).next().unwrap();
         if line.contains(" # ") {
             explained = family;
         }
