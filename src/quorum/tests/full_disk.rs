@@ -43,7 +43,7 @@ async fn a_full_disk_ends_mastership_and_loses_nothing_that_was_acknowledged() {
 }
 
 #[tokio::test]
-#[allow(clippy::print_stdout, reason = "its parent reads it")] // that is how it tells the other process
+#[allow(clippy::print_stdout)] // that is how it tells the other process
 #[ignore = "run by the test above, where files can only become so large"]
 async fn child() {
     let world = World::new(&[]).await;

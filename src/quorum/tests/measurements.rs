@@ -1,7 +1,7 @@
 //! How long things take here. Nothing is asserted: `cargo test --release -p leaseway-quorum measure -- --ignored
 //! --nocapture`.
 
-#![allow(clippy::print_stdout, reason = "figures are to be seen")] // it is all for people
+#![allow(clippy::print_stdout)] // it is all for people
 
 use std::time::{Duration, Instant};
 
