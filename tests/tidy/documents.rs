@@ -61,3 +61,43 @@ fn every_page_is_in_the_book() {
     });
     complain("pages that docs/SUMMARY.md does not list", &forgotten.collect::<Vec<_>>());
 }
+
+/// What stands in backticks outside of fenced blocks.
+fn quoted(text: &str) -> Vec<String> {
+    let mut is_block = false;
+    let prose = text.lines().filter(|line| {
+        let is_fence = line.starts_with("```");
+        is_block ^= is_fence;
+        !is_block && !is_fence
+    });
+    let prose = prose.collect::<Vec<_>>().join("\n");
+    prose.split('`').skip(1).step_by(2).map(|text| text.replace('\n', " ")).collect()
+}
+
+/// Paths and names of code in CONTRIBUTING.md are there: as a path, or as its end; as a word of the code.
+#[test]
+fn paths_and_names_in_contributing_exist() {
+    let code = files(&["rs", "proto", "toml", "md", "yaml"]);
+    let paths: Vec<String> = code.iter().map(|(path, _)| format!("/{}", short(path))).collect();
+    let is_word = |char: char| char.is_alphanumeric() || char == '_';
+    let words: std::collections::HashSet<&str> = code
+        .iter()
+        .filter(|(path, _)| path.extension().is_none_or(|extension| extension != "md"))
+        .flat_map(|(_, text)| text.split(|char| !is_word(char)))
+        .collect();
+    let exists = |name: &str| {
+        let name = name.trim_end_matches('/');
+        let folder = format!("/{name}/");
+        paths.iter().any(|path| path.ends_with(&format!("/{name}")) || path.contains(&folder))
+            || root().join(name).exists()
+    };
+    let mut missing = Vec::new();
+    for name in quoted(&read("CONTRIBUTING.md")).iter().filter(|name| !name.contains(' ')) {
+        let is_path = name.contains('/') && !name.starts_with('/') || name.ends_with(".rs");
+        let is_name = name.chars().all(|char| is_word(char) || char == ':') && !name.ends_with('_');
+        if is_path && !exists(name) || is_name && !name.split("::").all(|word| words.contains(word)) {
+            missing.push(name.clone());
+        }
+    }
+    complain("named in CONTRIBUTING.md, and not there", &missing);
+}

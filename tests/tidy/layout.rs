@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use crate::files::{complain, files, root, short};
+use crate::files::{complain, files, files_below, root, short};
 
 const COLUMNS: usize = 120;
 const LINES: usize = 500;
@@ -91,4 +91,90 @@ fn openraft_is_named_in_the_quorum_only() {
             && text.lines().any(|line| line.split("//").next().unwrap().contains(concat!("openraft", "::")))
     });
     complain("openraft outside of src/quorum", &named.map(|(path, _)| short(&path)).collect::<Vec<_>>());
+}
+
+/// Folders whose code gets time, seeds and everything else as arguments.
+const PURE: [&str; 3] = ["src/core", "src/engine", "src/session"];
+
+const IMPURE: [&str; 12] = [
+    "Instant",
+    "SystemTime",
+    "std::fs",
+    "std::net",
+    "std::io",
+    "std::env",
+    "std::thread",
+    "Mutex",
+    "RwLock",
+    "tokio::",
+    "tracing::",
+    "fastrand::",
+];
+
+#[test]
+fn pure_crates_read_no_clock_and_do_no_io() {
+    let mut found = Vec::new();
+    for folder in PURE {
+        for (path, text) in files_below(&root().join(folder), &["rs"]) {
+            let name = short(&path);
+            if ["tests", "/grpc/", "/grpc.rs", "/benches/"].iter().any(|part| name.contains(part)) {
+                continue;
+            }
+            let code = text.lines().take_while(|line| line.trim() != "mod tests {").enumerate();
+            let code = code.filter(|(_, line)| !line.trim_start().starts_with("//"));
+            found.extend(code.filter_map(|(number, line)| {
+                let what = IMPURE.iter().find(|what| line.contains(**what))?;
+                Some(format!("{name}:{}: {what}", number + 1))
+            }));
+        }
+    }
+    complain("clocks, I/O, locks or randomness in pure code", &found);
+}
+
+#[test]
+fn lints_are_allowed_for_a_reason() {
+    let mut found = Vec::new();
+    for (path, text) in files(&["rs"]) {
+        let attributes = ["#[allow(", "#![allow(", "#[expect(", "#![expect("];
+        for attribute in attributes.iter().flat_map(|start| text.match_indices(start)) {
+            let rest = &text[attribute.0..];
+            let end = rest.find(")]").map_or(rest.len(), |end| end + 2);
+            let (whole, after) = (&rest[..end], rest[end..].lines().next().unwrap_or_default());
+            let is_quoted = text[..attribute.0].ends_with('"');
+            if !is_quoted && !whole.contains("reason =") && !after.contains("//") {
+                found.push(format!("{}: {whole}", short(&path)));
+            }
+        }
+    }
+    complain("lints that are allowed without a reason", &found);
+}
+
+#[test]
+fn dependencies_are_declared_once_and_with_a_reason() {
+    let workspace = crate::files::read("Cargo.toml");
+    let table = workspace.split_once("[workspace.dependencies]\n").unwrap().1.split_once("\n[").unwrap().0;
+    let declared = table.lines().filter(|line| line.contains(" = ") && !line.starts_with('#'));
+    let mut found: Vec<String> = Vec::new();
+    let mut explained = "";
+    for line in declared {
+        // Of a family (`tower-layer`, `tower-service`) the first says why.
+        let family = line.split(['-', '_', ' ']).next().unwrap();
+        if line.contains(" # ") {
+            explained = family;
+        }
+        if family != "leaseway" && family != explained {
+            found.push(format!("without a reason: {line}"));
+        }
+    }
+    for (path, text) in files(&["toml"]) {
+        let mut is_dependency = false;
+        for line in text.lines().filter(|_| path != root().join("Cargo.toml")) {
+            if line.starts_with('[') {
+                is_dependency = line.contains("dependencies]");
+            } else if is_dependency && line.contains(" = ") && !line.contains("workspace = true") {
+                found.push(format!("{}: {line}", short(&path)));
+            }
+        }
+    }
+    complain("dependencies", &found);
 }

@@ -1,6 +1,6 @@
 //! A pool of permits: thirty jobs, each of which may only run while it has one of the transactions that this process
 //! may have open. Start a server first: `leaseway serve`.
-#![allow(clippy::print_stdout)]
+#![allow(clippy::print_stdout, reason = "an example shows what it does")]
 
 use std::time::Duration;
 
