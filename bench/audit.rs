@@ -1,21 +1,20 @@
 //! The auditor: adds up the books of clients and compares the sum with what there is. It asks no server.
 
-use std::{
-    collections::HashMap,
-    fs::File,
-    io::{BufRead as _, BufReader},
-    ops::Range,
-    path::{Path, PathBuf},
-};
+use std::{collections::HashMap, ops::Range, path::PathBuf};
 
 use serde::{Deserialize, Serialize};
 
-use crate::{error::Error, output::print, table};
+use crate::{
+    book::{self, BookLine},
+    error::Error,
+    output::print,
+    table,
+};
 
 /// Adds up the books that `fleet --book` wrote, also of several processes of one machine, and fails if clients together
 /// could ever use more than the capacity.
 #[derive(clap::Args)]
-pub(crate) struct Args {
+pub(crate) struct AuditArgs {
     /// Books.
     #[arg(required = true, value_name = "FILE")]
     books: Vec<PathBuf>,
@@ -24,18 +23,8 @@ pub(crate) struct Args {
     capacity: f64,
 }
 
-/// From this moment on a client may use so much. A line of a book.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub(crate) struct Line {
-    /// The machine's monotonic clock, in microseconds: the same for all processes.
-    pub(crate) at_us: u64,
-    pub(crate) client: String,
-    pub(crate) resource: String,
-    pub(crate) capacity: f64,
-}
-
 /// What the books of one resource say.
-#[derive(Debug, Clone, Default, PartialEq, Serialize)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Audit {
     clients: usize,
     entries: usize,
@@ -45,19 +34,19 @@ pub(crate) struct Audit {
     /// For how long it was more than there is.
     pub(crate) over_us: u64,
     /// The average, weighted by time.
-    mean: f64,
+    pub(crate) mean: f64,
 }
 
 /// Sums of floats may be off by this part, and no more.
 const ROUNDING: f64 = 1e-9;
 
-pub(crate) fn main(args: &Args) -> Result<(), Error> {
+pub(crate) fn main(args: &AuditArgs) -> Result<(), Error> {
     if !(args.capacity.is_finite() && args.capacity >= 0.0) {
         return Err(Error::Usage(format!("--capacity {}: expected a finite number, not below 0", args.capacity)));
     }
     let mut lines = Vec::new();
     for book in &args.books {
-        read(book, &mut lines)?;
+        book::read(book, &mut lines)?;
     }
     if lines.is_empty() {
         let books: Vec<_> = args.books.iter().map(|book| book.display().to_string()).collect();
@@ -74,51 +63,23 @@ pub(crate) fn main(args: &Args) -> Result<(), Error> {
     }
 }
 
-fn read(book: &Path, lines: &mut Vec<Line>) -> Result<(), Error> {
-    let file = File::open(book).map_err(Error::io(format!("read {}", book.display())))?;
-    for (number, line) in BufReader::new(file).lines().enumerate() {
-        let line = line.map_err(Error::io(format!("read {}", book.display())))?;
-        let line = serde_json::from_str(&line)
-            .map_err(|error| Error::Usage(format!("{}, line {}: {error}", book.display(), number + 1)))?;
-        lines.push(line);
-    }
-    Ok(())
-}
-
 /// By resource, in the order of names.
-pub(crate) fn audit(mut lines: Vec<Line>, capacity: f64) -> Vec<(String, Audit)> {
+pub(crate) fn audit(mut lines: Vec<BookLine>, capacity: f64) -> Vec<(String, Audit)> {
     // At one moment what is given up counts before what is taken: each client writes a rise before and a cut after it.
     lines.sort_by(|a, b| (&a.resource, a.at_us).cmp(&(&b.resource, b.at_us)));
     let by_resource = lines.chunk_by(|a, b| a.resource == b.resource);
     by_resource.map(|lines| (lines[0].resource.clone(), one(lines, capacity))).collect()
 }
 
-/// What could be used of a resource, looked at so often, from the first line to the last.
-pub(crate) fn samples(lines: &[Line], resource: &str, every_us: u64) -> Vec<f64> {
-    let mut lines: Vec<_> = lines.iter().filter(|line| line.resource == resource).collect();
-    lines.sort_by_key(|line| line.at_us);
-    let (Some(first), Some(last)) = (lines.first(), lines.last()) else { return Vec::new() };
-    let mut usable: HashMap<&str, f64> = HashMap::new();
-    let (mut next, mut samples) = (0, Vec::new());
-    for at in (first.at_us..last.at_us).step_by(usize::try_from(every_us).unwrap_or(usize::MAX)) {
-        while let Some(line) = lines.get(next).filter(|line| line.at_us <= at) {
-            usable.insert(&line.client, line.capacity);
-            next += 1;
-        }
-        samples.push(usable.values().sum());
-    }
-    samples
-}
-
-/// The book as it would be had it begun and ended then: at first everybody has what they had.
-pub(crate) fn within(lines: &[Line], moments_us: Range<u64>) -> Vec<Line> {
-    let later = |line: &Line| Line { at_us: line.at_us.max(moments_us.start), ..line.clone() };
+/// The book as it would be had it begun and ended then: at first every client has what it had then.
+pub(crate) fn within(lines: &[BookLine], moments_us: Range<u64>) -> Vec<BookLine> {
+    let later = |line: &BookLine| BookLine { at_us: line.at_us.max(moments_us.start), ..line.clone() };
     let mut lines: Vec<_> = lines.iter().filter(|line| line.at_us < moments_us.end).collect();
     lines.sort_by_key(|line| line.at_us);
     lines.into_iter().map(later).collect()
 }
 
-fn one(lines: &[Line], capacity: f64) -> Audit {
+fn one(lines: &[BookLine], capacity: f64) -> Audit {
     let mut audit = Audit { entries: lines.len(), ..Audit::default() };
     let mut usable: HashMap<&str, f64> = HashMap::new();
     let (first, last) = (lines[0].at_us, lines[lines.len() - 1].at_us);
@@ -160,25 +121,25 @@ pub(crate) fn render(audits: &[(String, Audit)]) -> String {
             ]
         })
         .collect();
-    table::render(["resource", "clients", "entries", "mean", "peak", "after s", "over for s"], 1, &rows)
+    table::render(&["resource", "clients", "entries", "mean", "peak", "after s", "over for s"], 1, &rows)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn line(at_us: u64, client: &str, capacity: f64) -> Line {
-        Line { at_us, client: client.into(), resource: "r".into(), capacity }
+    fn line(at_us: u64, client: &str, capacity: f64) -> BookLine {
+        BookLine { at_us, client: client.into(), resource: "r".into(), capacity }
     }
 
-    fn audited(lines: &[Line]) -> Audit {
+    fn audited(lines: &[BookLine]) -> Audit {
         audit(lines.to_vec(), 100.0).remove(0).1
     }
 
     #[test]
     fn empty_books_prove_nothing() {
         let book = tempfile::NamedTempFile::new().unwrap();
-        let args = Args { books: vec![book.path().to_owned()], capacity: 100.0 };
+        let args = AuditArgs { books: vec![book.path().to_owned()], capacity: 100.0 };
         let error = main(&args).unwrap_err().to_string();
         assert!(error.contains(&book.path().display().to_string()), "{error}");
     }
@@ -191,7 +152,7 @@ mod tests {
     }
 
     #[test]
-    fn a_rise_before_the_cut_that_pays_for_it_is_found_in_whatever_order_books_are_read() {
+    fn a_rise_before_the_cut_that_pays_for_it_is_found_in_any_order_of_books() {
         let audit = audited(&[line(9, "a", 40.0), line(0, "a", 100.0), line(5, "b", 60.0)]);
         assert_eq!((audit.peak, audit.peak_us, audit.over_us), (160.0, 5, 4));
     }
@@ -203,17 +164,15 @@ mod tests {
     }
 
     #[test]
-    fn samples_begin_where_one_begins_to_look() {
+    fn a_part_of_a_book_begins_with_what_clients_had_then() {
         let lines = [line(0, "a", 1.0), line(3, "a", 10.0), line(4, "b", 5.0), line(8, "a", 0.0), line(9, "b", 5.0)];
-        assert_eq!(samples(&lines, "r", 3), [1.0, 10.0, 15.0]);
-        assert_eq!(samples(&within(&lines, 4..10), "r", 2), [15.0, 15.0, 5.0]);
-        assert_eq!(samples(&within(&lines, 0..9), "r", 3), [1.0, 10.0, 15.0]);
-        assert!(samples(&lines, "another", 3).is_empty());
+        let mean = |moments| audited(&within(&lines, moments)).mean;
+        assert_eq!((mean(4..9), mean(0..9)), (15.0, (3.0 + 10.0 + 4.0 * 15.0) / 8.0));
     }
 
     #[test]
     fn resources_are_apart() {
-        let other = Line { resource: "s".into(), ..line(1, "a", 70.0) };
+        let other = BookLine { resource: "s".into(), ..line(1, "a", 70.0) };
         let audits = audit(vec![line(0, "a", 70.0), other], 100.0);
         assert!(audits.iter().all(|(_, audit)| audit.over_us == 0) && audits.len() == 2);
     }

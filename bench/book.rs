@@ -2,14 +2,25 @@
 
 use std::{
     fs::File,
-    io::{BufWriter, Write as _},
+    io::{BufRead as _, BufReader, BufWriter, Write as _},
     path::Path,
     time::Instant,
 };
 
 use leaseway_client::Entry;
+use serde::{Deserialize, Serialize};
 
-use crate::{audit::Line, error::Error};
+use crate::error::Error;
+
+/// From this moment on a client may use so much. A line of a book.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub(crate) struct BookLine {
+    /// The machine's monotonic clock, in microseconds: the same for all processes.
+    pub(crate) at_us: u64,
+    pub(crate) client: String,
+    pub(crate) resource: String,
+    pub(crate) capacity: f64,
+}
 
 /// The clock that all processes of this machine share, and what it was at a moment that we know otherwise.
 #[derive(Clone, Copy)]
@@ -32,8 +43,8 @@ impl MachineClock {
         self.us + u64::try_from(since.as_micros()).unwrap_or(u64::MAX)
     }
 
-    pub(crate) fn lines(&self, entries: Vec<Entry>) -> Vec<Line> {
-        let line = |entry: Entry| Line {
+    pub(crate) fn lines(&self, entries: Vec<Entry>) -> Vec<BookLine> {
+        let line = |entry: Entry| BookLine {
             at_us: self.us(entry.at.into_std()),
             client: entry.client.to_string(),
             resource: entry.resource.to_string(),
@@ -43,8 +54,20 @@ impl MachineClock {
     }
 }
 
+/// Adds the lines of a book.
+pub(crate) fn read(book: &Path, lines: &mut Vec<BookLine>) -> Result<(), Error> {
+    let file = File::open(book).map_err(Error::io(format!("read {}", book.display())))?;
+    for (number, line) in BufReader::new(file).lines().enumerate() {
+        let line = line.map_err(Error::io(format!("read {}", book.display())))?;
+        let line = serde_json::from_str(&line)
+            .map_err(|error| Error::Usage(format!("{}, line {}: {error}", book.display(), number + 1)))?;
+        lines.push(line);
+    }
+    Ok(())
+}
+
 /// Writes a book as `audit` reads it.
-pub(crate) fn write(lines: &[Line], path: &Path) -> Result<(), Error> {
+pub(crate) fn write(lines: &[BookLine], path: &Path) -> Result<(), Error> {
     let failed = || Error::io(format!("write {}", path.display()));
     let mut file = BufWriter::new(File::create(path).map_err(failed())?);
     for line in lines {

@@ -14,6 +14,7 @@ use std::{
 };
 
 use clap::ValueEnum;
+use leaseway_process::tether;
 use leaseway_proto::doorman::capacity_server::CapacityServer;
 use tokio::{
     net::{TcpListener, TcpSocket, TcpStream},
@@ -44,7 +45,7 @@ const BACKLOG: u32 = 1024;
 ///
 /// Prints `listening on ADDRESS` once it accepts connections; stops on Ctrl-C or SIGTERM.
 #[derive(clap::Args)]
-pub(crate) struct Args {
+pub(crate) struct CeilingArgs {
     /// Where to listen; port 0 picks a free one.
     #[arg(long, default_value = "127.0.0.1:0", value_name = "ADDRESS")]
     listen: SocketAddr,
@@ -67,7 +68,8 @@ pub(crate) enum Runtime {
     ReusePort,
 }
 
-pub(crate) fn main(args: &Args) -> Result<(), Error> {
+pub(crate) fn main(args: &CeilingArgs) -> Result<(), Error> {
+    tether::obey();
     let cores = thread::available_parallelism().map_or(1, usize::from);
     let threads = args.threads.map_or(cores, usize::from);
     let waiting = current_thread().map_err(Error::io("start a runtime"))?;
@@ -173,12 +175,12 @@ fn reusing(address: SocketAddr) -> io::Result<TcpListener> {
 
 /// Single-threaded runtimes, and one more thread that accepts connections for them.
 fn dealt(listener: StdListener, threads: usize, stopped: watch::Receiver<()>) -> io::Result<Vec<JoinHandle<()>>> {
-    let mut hands = Vec::with_capacity(threads);
+    let mut queues = Vec::with_capacity(threads);
     let mut handles = Vec::with_capacity(threads + 1);
     for n in 0..threads {
-        let (hand, connections) = mpsc::channel::<StdStream>(DEALT_MAX);
+        let (queue, connections) = mpsc::channel::<StdStream>(DEALT_MAX);
         let tokio = current_thread()?;
-        hands.push(hand);
+        queues.push(queue);
         handles.push(spawn(format!("serve-{n}"), move || {
             let incoming = ReceiverStream::new(connections).map(TcpStream::from_std);
             let service = CapacityServer::new(Fixed::new());
@@ -188,13 +190,13 @@ fn dealt(listener: StdListener, threads: usize, stopped: watch::Receiver<()>) ->
     }
     let tokio = current_thread()?;
     let listener = tokio.block_on(async { TcpListener::from_std(listener) })?;
-    handles.push(spawn("accept".into(), move || tokio.block_on(accept(&listener, &hands, stopped)))?);
+    handles.push(spawn("accept".into(), move || tokio.block_on(accept(&listener, &queues, stopped)))?);
     Ok(handles)
 }
 
 /// Deals connections out in turn. A connection that cannot be prepared is dropped: its client sees it closed.
-async fn accept(listener: &TcpListener, hands: &[mpsc::Sender<StdStream>], mut stopped: watch::Receiver<()>) {
-    for hand in hands.iter().cycle() {
+async fn accept(listener: &TcpListener, queues: &[mpsc::Sender<StdStream>], mut stopped: watch::Receiver<()>) {
+    for queue in queues.iter().cycle() {
         let accepted = tokio::select! {
             accepted = listener.accept() => accepted,
             _ = stopped.changed() => return,
@@ -206,7 +208,7 @@ async fn accept(listener: &TcpListener, hands: &[mpsc::Sender<StdStream>], mut s
         });
         match stream {
             Ok(stream) => {
-                if hand.send(stream).await.is_err() {
+                if queue.send(stream).await.is_err() {
                     return; // its thread has ended, and said why
                 }
             }

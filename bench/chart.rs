@@ -85,7 +85,7 @@ const LETTER: f64 = 7.6;
 const SQUARE: f64 = 17.0;
 const LEGEND_ROW: f64 = 18.0;
 
-/// Which colour is whose, in as many rows as it takes, and how high that is. Nothing of fewer than two.
+/// Which colour each series has, in as many rows as it takes, and how high that is. Nothing of fewer than two.
 pub(crate) fn legend(names: &[(usize, &str)]) -> (f64, Markup) {
     if names.len() < 2 {
         return (0.0, Markup::default());

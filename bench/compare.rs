@@ -7,40 +7,43 @@ use std::{
     collections::BTreeSet,
     fmt,
     fs::File,
+    net::SocketAddr,
     num::NonZeroU32,
     path::PathBuf,
     str::FromStr,
     time::{Duration, Instant},
 };
 
-use indicatif::{ProgressBar, ProgressStyle};
+use indicatif::ProgressBar;
 
+pub(crate) use self::report::{CompareReport, ComparedCase, Pair, RunSpreads, Summary};
 use crate::{
     error::Error,
     load::{self, Common, Crowd, Options, find_master},
     machine::Machine,
-    output::{note, print},
-    process::Server,
+    output::{arguments, note, print, progress, write_json},
+    server::Server,
     signal::Interrupt,
 };
-
-pub(crate) use self::report::{Case, Pair, Ratio, Report, Spread, Summary};
 
 mod report;
 
 /// How often a server that is starting is asked whether it is ready.
 const READY_POLL: Duration = Duration::from_millis(50);
 
+/// How long it may take until it answers and is the master.
+const STARTUP: Duration = Duration::from_secs(10);
+
 /// Runs two servers under the same load in turns and reports their ratios.
 ///
-/// Both are started here, on free loopback ports, and ended again whatever happens. A command is run as it stands,
+/// Both are started here, on free loopback ports, and ended again in any case. A command is run as it stands,
 /// without a shell, and must be the server itself and no wrapper: CPU time is read from the process that it starts.
 /// Clients keep their leases from one repetition to the next; with `--fill` all of them have one before the first.
 ///
 /// Without flags it takes less than a minute. Every mix of `--clients`, `--resources` and `--load` is a case.
 #[derive(clap::Args)]
 #[command(after_long_help = COMPARE_EXAMPLES)]
-pub(crate) struct Args {
+pub(crate) struct CompareArgs {
     /// Command of server A; `{port}` in it is replaced by a free port.
     #[arg(long, value_name = "COMMAND")]
     a: String,
@@ -62,13 +65,6 @@ pub(crate) struct Args {
     load: Vec<Shape>,
     #[command(flatten)]
     common: Common,
-    /// Start servers once and keep them, instead of afresh for each case. Peak memory is then of all cases so far, and
-    /// bytes for each client are those of the first case only: what is freed and used again cannot be told apart later.
-    #[arg(long)]
-    keep: bool,
-    /// How long a server may take until it answers and is the master, in seconds.
-    #[arg(long, default_value = "10", value_name = "S", value_parser = load::seconds)]
-    startup: Duration,
     /// Also write everything that was measured to a file.
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
@@ -127,7 +123,7 @@ impl fmt::Display for Shape {
     }
 }
 
-pub(crate) fn main(args: &Args) -> Result<(), Error> {
+pub(crate) fn main(args: &CompareArgs) -> Result<(), Error> {
     args.resources.iter().try_for_each(|&resources| args.common.check(resources))?;
     let writable = |path: &PathBuf| File::options().append(true).create(true).open(path).map(drop);
     if let Some(path) = &args.json {
@@ -135,33 +131,29 @@ pub(crate) fn main(args: &Args) -> Result<(), Error> {
         writable(path).map_err(Error::io(format!("write {}", path.display())))?;
     }
     let interrupt = Interrupt::watch()?;
-    let plan = Plan::new(args);
-    note(&plan.announcement());
-    for warning in plan.warnings() {
+    let comparison = Comparison::new(args);
+    note(&comparison.announcement());
+    for warning in comparison.warnings() {
         note(&warning);
     }
 
     let mut cases = Vec::new();
-    let outcome = plan.run(&interrupt, &mut cases);
-    plan.bar.finish_and_clear();
-    let report = Report {
-        a: args.a.clone(),
-        b: args.b.clone(),
-        arguments: std::env::args().skip(1).collect(),
-        machine: Machine::read(),
-        cases,
-    };
+    let outcome = comparison.mixes.iter().try_for_each(|&mix| {
+        cases.push(comparison.case(mix, &interrupt)?);
+        Ok(())
+    });
+    comparison.bar.finish_and_clear();
     // Cases that were finished are worth something even if a later one failed.
-    if !report.cases.is_empty() {
-        if let Some(path) = &args.json {
-            let json = serde_json::to_string_pretty(&report).expect("a report has string keys only");
-            std::fs::write(path, json + "\n").map_err(Error::io(format!("write {}", path.display())))?;
-        }
+    if !cases.is_empty() {
+        let (a, b) = (args.a.clone(), args.b.clone());
+        let report = CompareReport { a, b, arguments: arguments(), machine: Machine::read(), cases };
+        write_json(args.json.as_deref(), &report)?;
         print(&report.text())?;
     }
     outcome
 }
 
+/// What a case is measured with.
 #[derive(Clone, Copy)]
 struct Mix {
     clients: Clients,
@@ -169,54 +161,48 @@ struct Mix {
     shape: Shape,
 }
 
-struct Plan<'a> {
-    args: &'a Args,
-    cases: Vec<Mix>,
+struct Comparison<'a> {
+    args: &'a CompareArgs,
+    mixes: Vec<Mix>,
     bar: ProgressBar,
-}
-
-struct Servers {
-    a: Server,
-    b: Server,
 }
 
 /// One server in one case.
 struct Runner<'r> {
     name: &'static str,
-    server: &'r mut Server,
+    server: Server,
     options: Options<'r>,
     crowd: Crowd,
     bar: &'r ProgressBar,
 }
 
-impl<'a> Plan<'a> {
-    fn new(args: &'a Args) -> Plan<'a> {
-        let mut cases = Vec::new();
+impl<'a> Comparison<'a> {
+    fn new(args: &'a CompareArgs) -> Comparison<'a> {
+        let mut mixes = Vec::new();
         for &clients in &args.clients {
             for &resources in &args.resources {
-                cases.extend(args.load.iter().map(|&shape| Mix { clients, resources, shape }));
+                mixes.extend(args.load.iter().map(|&shape| Mix { clients, resources, shape }));
             }
         }
-        let bar = ProgressBar::new(cases.len() as u64 * u64::from(args.reps.get()) * 2);
-        bar.set_style(ProgressStyle::with_template("{bar:40} {pos}/{len} {msg}").expect("the template is a constant"));
-        Plan { args, cases, bar }
+        let bar = progress(mixes.len() as u64 * u64::from(args.reps.get()) * 2, "{bar:40} {pos}/{len} {msg}");
+        Comparison { args, mixes, bar }
     }
 
     fn announcement(&self) -> String {
         let runs = self.bar.length().unwrap_or_default();
         let total = self.args.common.duration().as_secs_f64() * runs as f64;
-        let fill = if self.args.common.fill { ", the time until everybody has a lease" } else { "" };
+        let fill = if self.args.common.fill { ", the time until all clients have a lease" } else { "" };
         format!(
             "{} cases of {} repetitions, A and B in turns: {runs} runs, about {total:.0} s in all{fill} and the servers' \
              start",
-            self.cases.len(),
+            self.mixes.len(),
             self.args.reps,
         )
     }
 
     /// What is odd about the cases, each once.
     fn warnings(&self) -> BTreeSet<String> {
-        let sides = self.cases.iter().flat_map(|mix| [(mix.clients.a, mix.shape), (mix.clients.b, mix.shape)]);
+        let sides = self.mixes.iter().flat_map(|mix| [(mix.clients.a, mix.shape), (mix.clients.b, mix.shape)]);
         sides
             .filter_map(|(clients, Shape { connections, in_flight })| {
                 load::warning(clients.get(), connections.get(), in_flight.get())
@@ -224,78 +210,58 @@ impl<'a> Plan<'a> {
             .collect()
     }
 
-    fn run(&self, interrupt: &Interrupt, done: &mut Vec<Case>) -> Result<(), Error> {
-        let mut kept = if self.args.keep { Some(self.start(interrupt)?) } else { None };
-        for (nth, &mix) in self.cases.iter().enumerate() {
-            let mut fresh = None;
-            let servers = match &mut kept {
-                Some(servers) => servers,
-                None => fresh.insert(self.start(interrupt)?),
-            };
-            let mut a = self.runner("A", &mut servers.a, mix.clients.a, mix);
-            let mut b = self.runner("B", &mut servers.b, mix.clients.b, mix);
-            if self.args.common.fill {
-                for runner in [&mut a, &mut b] {
-                    runner.fill(interrupt)?;
-                    if self.args.keep && nth > 0 {
-                        runner.crowd.forget_memory();
-                    }
-                }
-            }
-            let mut runs = Vec::new();
-            for _ in 0..self.args.reps.get() {
-                runs.push(Pair { a: a.measure(interrupt)?, b: b.measure(interrupt)? });
-            }
-            let (a, b) = (a.summary(runs.iter().map(|run| &run.a)), b.summary(runs.iter().map(|run| &run.b)));
-            done.push(Case::new(mix.resources.get(), mix.shape.to_string(), a, b, runs));
+    fn case(&self, mix: Mix, interrupt: &Interrupt) -> Result<ComparedCase, Error> {
+        let mut a = self.runner("A", &self.args.a, mix.clients.a, mix)?;
+        let mut b = self.runner("B", &self.args.b, mix.clients.b, mix)?;
+        for runner in [&mut a, &mut b] {
+            runner.await_master(interrupt)?;
         }
-        Ok(())
+        if self.args.common.fill {
+            for runner in [&mut a, &mut b] {
+                runner.fill(interrupt)?;
+            }
+        }
+        let mut runs = Vec::new();
+        for _ in 0..self.args.reps.get() {
+            runs.push(Pair { a: a.measure(interrupt)?, b: b.measure(interrupt)? });
+        }
+        let (a, b) = (a.summary(runs.iter().map(|run| &run.a)), b.summary(runs.iter().map(|run| &run.b)));
+        Ok(ComparedCase::new(mix.resources.get(), mix.shape.to_string(), a, b, runs))
     }
 
-    fn runner<'r>(&'r self, name: &'static str, server: &'r mut Server, clients: NonZeroU32, mix: Mix) -> Runner<'r> {
-        let options = self.options(server, clients, mix);
-        let crowd = Crowd::new(&options);
-        Runner { name, server, options, crowd, bar: &self.bar }
-    }
-
-    fn options(&self, server: &Server, clients: NonZeroU32, mix: Mix) -> Options<'_> {
-        Options {
-            targets: vec![server.address()],
+    fn runner(&self, name: &'static str, command: &str, clients: NonZeroU32, mix: Mix) -> Result<Runner<'_>, Error> {
+        let (server, address): (_, SocketAddr) = Server::listening(command)?;
+        let options = Options {
+            targets: vec![address],
             clients: clients.get(),
             resources: mix.resources.get(),
             connections: mix.shape.connections.get(),
             in_flight: mix.shape.in_flight.get(),
-            server_pid: Some(server.pid()),
+            server_pid: Some(server.id()),
             common: &self.args.common,
-        }
+        };
+        let crowd = Crowd::new(&options);
+        Ok(Runner { name, server, options, crowd, bar: &self.bar })
     }
+}
 
-    fn start(&self, interrupt: &Interrupt) -> Result<Servers, Error> {
-        let mut servers = Servers { a: Server::start(&self.args.a)?, b: Server::start(&self.args.b)? };
-        for server in [&mut servers.a, &mut servers.b] {
-            self.await_master(server, interrupt)?;
-        }
-        Ok(servers)
-    }
-
-    fn await_master(&self, server: &mut Server, interrupt: &Interrupt) -> Result<(), Error> {
-        let deadline = Instant::now() + self.args.startup;
+impl Runner<'_> {
+    fn await_master(&self, interrupt: &Interrupt) -> Result<(), Error> {
+        let deadline = Instant::now() + STARTUP;
         loop {
             // First: should another process have taken the port, its answer is not our server's.
-            server.check()?;
-            match find_master(server.address()) {
-                Ok(()) => return server.check(),
+            self.server.check()?;
+            match find_master(self.options.targets[0]) {
+                Ok(()) => return self.server.check(),
                 Err(error) if Instant::now() >= deadline => {
-                    let patience = self.args.startup.as_secs_f64();
-                    return Err(server.failed(format!("is not ready after {patience} s: {error}")));
+                    let patience = STARTUP.as_secs();
+                    return Err(self.server.failed(format!("is not ready after {patience} s: {error}")));
                 }
                 Err(_) => interrupt.sleep_until(Instant::now() + READY_POLL, || {})?,
             }
         }
     }
-}
 
-impl Runner<'_> {
     /// What the bar says before how it is going.
     fn label(&self) -> String {
         let Options { clients, resources, connections, in_flight, .. } = self.options;
@@ -322,7 +288,7 @@ impl Runner<'_> {
         measured
     }
 
-    /// Who was there, and the runs of this server.
+    /// How many clients there were, and the runs of this server.
     fn summary<'m>(&self, runs: impl Iterator<Item = &'m load::Measurement>) -> Summary {
         Summary::of(self.options.clients, self.crowd.filled, &runs.collect::<Vec<_>>())
     }

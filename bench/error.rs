@@ -41,7 +41,7 @@ pub(crate) enum Error {
     #[error("clients could use more than {capacity} of {over} resources")]
     OverCapacity { over: usize, capacity: f64 },
 
-    #[error("no master granted anything within {patience} s after {rounds} blows")]
+    #[error("no master granted anything within {patience} s after {rounds} faults")]
     Headless { rounds: usize, patience: f64 },
 
     #[error("{runs} runs broke a promise; the commands above repeat them")]
@@ -56,6 +56,16 @@ pub(crate) enum Error {
 }
 
 impl Error {
+    /// For `map_err`: what is wrong is in the error's own words.
+    pub(crate) fn usage(error: impl std::fmt::Display) -> Error {
+        Error::Usage(error.to_string())
+    }
+
+    /// For `map_err`: what a process has used cannot be read.
+    pub(crate) fn process(pid: u32) -> impl FnOnce(io::Error) -> Error {
+        move |source| Error::Proc { pid, reason: source.to_string() }
+    }
+
     /// For `map_err`: "cannot `what`: …".
     pub(crate) fn io(what: impl Into<String>) -> impl FnOnce(io::Error) -> Error {
         let what = what.into();

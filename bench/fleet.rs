@@ -1,8 +1,8 @@
-//! Real clients, many of them in one process: what they cost, and how soon everybody has what it is due when demand
-//! jumps.
+//! Real clients, many of them in one process: what they cost, and how soon all of them have what they are due when
+//! demand jumps.
 //!
 //! What a client is due is the server's own word (`GetStatus`), so this asks about the speed of the leases, not about
-//! who should have how much.
+//! their division.
 
 use std::{
     collections::HashMap,
@@ -11,20 +11,45 @@ use std::{
     time::{Duration, Instant},
 };
 
-use indicatif::{ProgressBar, ProgressStyle};
-use leaseway_client::{Basis, Book, Client, Resource, Transport};
+use indicatif::ProgressBar;
+use leaseway_client::{Book, Client};
+use leaseway_process::usage::{memory, own_cpu_time};
 use leaseway_proto::status::{GetStatusRequest, status_client::StatusClient};
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
+use tokio::time::{Instant as TokioInstant, interval, sleep, sleep_until};
 use tonic::transport::{Channel, Endpoint};
 
 use crate::{
     book::{self, MachineClock},
+    clients::LibraryClients,
     error::Error,
-    load::{find_master, percent, resolve, seconds},
-    output::print,
-    process::{memory, own_cpu_time},
+    flags::seconds,
+    load::{find_master, resolve},
+    output::{arguments, print, progress, write_json},
+    spread::number_or_null,
     table,
 };
+
+/// So many clients take part in a spike, and want so much then; between spikes they want 1.
+const SPIKING: usize = 2;
+const SPIKE: f64 = 1000.0;
+
+/// All clients have what they are due when none is off by more than this part of it.
+const WITHIN: f64 = 0.01;
+
+/// A spike is given up after so long.
+const PATIENCE: Duration = Duration::from_secs(120);
+
+/// Too large a page is refused; so many holders make a few hundred kilobytes.
+const PAGE: u32 = 1000;
+
+const POLL: Duration = Duration::from_millis(10);
+
+/// How often the spinner turns.
+const TICK: Duration = Duration::from_millis(100);
+
+/// Wants go to the server and back as they are, but for so much of them.
+const ROUNDING: f64 = 1e-9;
 
 fn at_least_one(text: &str) -> Result<f64, String> {
     let wants = text.parse().ok().filter(|wants| (1.0..=1e15).contains(wants));
@@ -35,10 +60,10 @@ fn at_least_one(text: &str) -> Result<f64, String> {
 /// of a tree.
 ///
 /// First all of them get their leases; then they idle for a while, refreshing, which shows what a client costs; then
-/// the demand of a few jumps, and it is measured how long it takes until everybody has what it is due, as the server
-/// says.
+/// the demand of two jumps from 1 to 1000 and back, and it is measured how long it takes until all are within 1 % of
+/// what they are due, as the server says.
 #[derive(clap::Args)]
-pub(crate) struct Args {
+pub(crate) struct FleetArgs {
     /// The server, HOST:PORT; or nodes of a tree, with commas, among which the clients are spread.
     #[arg(long, default_value = "127.0.0.1:5100", value_name = "HOST:PORT,…", value_delimiter = ',')]
     target: Vec<String>,
@@ -54,25 +79,12 @@ pub(crate) struct Args {
     /// How long they idle, in seconds.
     #[arg(long, default_value = "10", value_name = "S", value_parser = seconds)]
     idle: Duration,
-    /// So many clients a second want something else while they idle, of those that take part in no spike; 0: nobody
-    /// does.
+    /// So many clients a second want something else while they idle, of those that take part in no spike.
     #[arg(long, default_value = "0", value_name = "N", value_parser = clap::value_parser!(u32).range(..=100_000))]
     stir: u32,
-    /// How many clients take part in a spike; 0: no spikes. Between spikes they want 1.
-    #[arg(long, default_value = "2", value_name = "N")]
-    spiking: usize,
-    /// What they want then.
-    #[arg(long, default_value = "1000", value_name = "WANTS", value_parser = at_least_one)]
-    spike: f64,
-    /// Spikes; after each one everybody goes back to what it wanted before, and that is measured too.
+    /// Spikes; after each one all clients go back to what they wanted before, and that is measured too.
     #[arg(long, default_value = "3", value_name = "N")]
     spikes: u32,
-    /// Everybody has what it is due when nobody is off by more than so many per cent.
-    #[arg(long, default_value = "1", value_name = "PERCENT", value_parser = percent)]
-    within: f64,
-    /// Give a spike up after so many seconds.
-    #[arg(long, default_value = "120", value_name = "S", value_parser = seconds)]
-    patience: Duration,
     /// Clients do not listen for hints.
     #[arg(long)]
     no_hints: bool,
@@ -88,37 +100,37 @@ pub(crate) struct Args {
 }
 
 /// What was measured.
-#[derive(Debug, Default, Serialize)]
-struct Measured {
+#[derive(Debug, Default, Serialize, Deserialize)]
+pub(crate) struct FleetReport {
     /// The whole command line, so that it can be repeated.
-    arguments: Vec<String>,
-    clients: usize,
-    hints: bool,
-    /// Until everybody had a first lease.
-    start_s: f64,
+    pub(crate) arguments: Vec<String>,
+    pub(crate) clients: usize,
+    pub(crate) hints: bool,
+    /// Until all clients had a first lease.
+    pub(crate) start_s: f64,
     /// Of this process, more than before it had clients.
-    memory_kib: u64,
-    idle_s: f64,
+    pub(crate) memory_kib: u64,
+    #[serde(deserialize_with = "number_or_null")]
+    pub(crate) idle_s: f64,
     /// CPU time of this process while its clients idled.
-    idle_cpu_s: f64,
-    /// Until everybody had what it was due after demand had risen, and after it had fallen. `None`: not within the
-    /// patience.
-    rise_s: Vec<Option<f64>>,
-    fall_s: Vec<Option<f64>>,
+    #[serde(deserialize_with = "number_or_null")]
+    pub(crate) idle_cpu_s: f64,
+    /// Until all clients had what they were due after demand had risen, and after it had fallen. `None`: not within
+    /// the patience.
+    pub(crate) rise_s: Vec<Option<f64>>,
+    pub(crate) fall_s: Vec<Option<f64>>,
 }
 
 /// A client as the server sees it.
 #[derive(Clone, Copy, Debug)]
-struct Seen {
+struct SeenClient {
     wants: f64,
     due: f64,
 }
 
-struct Fleet {
-    clients: Vec<Client>,
-    resources: Vec<Resource>,
-    /// What each wants between spikes.
-    wants: Vec<f64>,
+struct Fleet<'a> {
+    args: &'a FleetArgs,
+    clients: LibraryClients,
     /// What each wants now.
     wanted: Vec<f64>,
     /// Of each target.
@@ -127,18 +139,7 @@ struct Fleet {
     bar: ProgressBar,
 }
 
-/// Too large a page is refused; so many holders make a few hundred kilobytes.
-const PAGE: u32 = 1000;
-
-const POLL: Duration = Duration::from_millis(10);
-
-/// How often the spinner turns.
-const TICK: Duration = Duration::from_millis(100);
-
-/// Wants go to the server and back as they are, but for so much of them.
-const ROUNDING: f64 = 1e-9;
-
-pub(crate) fn main(args: &Args) -> Result<(), Error> {
+pub(crate) fn main(args: &FleetArgs) -> Result<(), Error> {
     let targets = args.target.iter().map(|target| resolve(target)).collect::<Result<Vec<_>, _>>()?;
     targets.iter().try_for_each(|target| find_master(*target))?;
     let targets: Vec<_> = targets.iter().map(ToString::to_string).collect();
@@ -149,177 +150,153 @@ pub(crate) fn main(args: &Args) -> Result<(), Error> {
     if let Some(path) = &args.book {
         book::write(&clock.lines(book.take()), path)?;
     }
-    if let Some(path) = &args.json {
-        let text = serde_json::to_string_pretty(&measured).expect("a measurement has string keys only");
-        std::fs::write(path, text).map_err(Error::io(format!("write {}", path.display())))?;
-    }
+    write_json(args.json.as_deref(), &measured)?;
     print(&measured.table())
 }
 
-async fn measure(args: &Args, targets: &[String], book: &Book) -> Result<Measured, Error> {
-    let mut fleet = Fleet::new(args, targets);
-    let pid = std::process::id();
+async fn measure(args: &FleetArgs, targets: &[String], book: &Book) -> Result<FleetReport, Error> {
+    let memory = || memory(std::process::id()).map_err(Error::process(std::process::id()));
     let clients = args.clients.get() as usize;
-    let arguments = std::env::args().skip(1).collect();
-    let mut measured = Measured { arguments, clients, hints: !args.no_hints, ..Measured::default() };
-    let before = memory(pid)?.now_kib;
+    let mut measured = FleetReport { arguments: arguments(), clients, hints: !args.no_hints, ..FleetReport::default() };
+    let before = memory()?.now_kib;
     let started = Instant::now();
-    fleet.launch(args, targets, book)?;
-    fleet.leased(args.patience).await?;
+    let mut fleet = Fleet::launch(args, targets, book)?;
+    fleet.leased().await?;
     measured.start_s = started.elapsed().as_secs_f64();
 
     fleet.bar.set_message("idling");
     // Turning the spinner would be most of what a small fleet costs.
     fleet.bar.disable_steady_tick();
     let (cpu, from) = (own_cpu_time(), Instant::now());
-    fleet.idle(args).await?;
+    fleet.idle().await?;
     measured.idle_s = from.elapsed().as_secs_f64();
     measured.idle_cpu_s = own_cpu_time().saturating_sub(cpu).as_secs_f64();
     fleet.bar.enable_steady_tick(TICK);
-    measured.memory_kib = memory(pid)?.now_kib.saturating_sub(before);
+    measured.memory_kib = memory()?.now_kib.saturating_sub(before);
 
-    let spikes = if args.spiking > 0 { args.spikes } else { 0 };
-    if spikes > 0 {
-        fleet.settled(args).await?.ok_or_else(|| args.never_settled())?;
+    if args.spikes > 0 && fleet.settled().await?.is_none() {
+        // A spike on top of that would be measured from nowhere.
+        let patience = PATIENCE.as_secs();
+        let what = format!("not every client had what it is due after {patience} s, before any spike");
+        return Err(Error::Usage(what));
     }
-    for n in 1..=spikes {
-        fleet.bar.set_message(format!("spike {n} of {spikes}"));
-        fleet.jump(args.spiking, |_| args.spike)?;
-        measured.rise_s.push(fleet.settled(args).await?);
-        let usual = fleet.wants.clone();
-        fleet.jump(args.spiking, |client| usual[client])?;
-        measured.fall_s.push(fleet.settled(args).await?);
+    for n in 1..=args.spikes {
+        fleet.bar.set_message(format!("spike {n} of {}", args.spikes));
+        fleet.jump(SPIKE)?;
+        measured.rise_s.push(fleet.settled().await?);
+        fleet.jump(1.0)?;
+        measured.fall_s.push(fleet.settled().await?);
     }
     fleet.bar.finish_and_clear();
-    for client in &fleet.clients {
-        client.close().await;
-    }
+    fleet.clients.leave().await;
     Ok(measured)
 }
 
-impl Fleet {
-    fn new(args: &Args, targets: &[String]) -> Fleet {
+impl<'a> Fleet<'a> {
+    fn launch(args: &'a FleetArgs, targets: &[String], book: &Book) -> Result<Fleet<'a>, Error> {
         let endpoint =
             |target| Endpoint::from_shared(format!("http://{target}")).expect("a socket address makes a URI");
-        let mut random = fastrand::Rng::with_seed(args.seed);
-        let bar = ProgressBar::new_spinner();
-        bar.set_style(ProgressStyle::with_template("{spinner} {elapsed} {msg}").expect("the template is a constant"));
+        let bar = progress(0, "{spinner} {elapsed} {msg}");
         bar.enable_steady_tick(TICK);
-        let wants: Vec<_> = (0..args.clients.get() as usize)
-            .map(|n| {
-                let usual = args.usual(&mut random);
-                if n < args.spiking { 1.0 } else { usual }
-            })
-            .collect();
-        Fleet {
-            clients: Vec::new(),
-            resources: Vec::new(),
-            wanted: wants.clone(),
-            wants,
+        let mut fleet = Fleet {
+            args,
+            clients: LibraryClients::seeded(args.seed),
+            wanted: Vec::new(),
             statuses: targets.iter().map(|target| StatusClient::new(endpoint(target).connect_lazy())).collect(),
-            random,
+            random: fastrand::Rng::with_seed(args.seed),
             bar,
-        }
-    }
-
-    fn launch(&mut self, args: &Args, targets: &[String], book: &Book) -> Result<(), Error> {
-        let transport = Transport::new();
-        let usage = |error: &dyn std::fmt::Display| Error::Usage(error.to_string());
-        for ((n, wants), target) in self.wants.iter().enumerate().zip(targets.iter().cycle()) {
-            let mut builder = Client::builder().endpoint(target.as_str()).transport(&transport).hints(!args.no_hints);
+        };
+        for (n, target) in (0..args.clients.get() as usize).zip(targets.iter().cycle()) {
+            let mut builder = Client::builder().endpoint(target.as_str()).hints(!args.no_hints);
             if args.book.is_some() {
                 builder = builder.book(book);
             }
-            let id = format!("fleet:{}:{n}", std::process::id());
-            let client = builder.id(id).seed(args.seed.wrapping_add(n as u64)).build().map_err(|e| usage(&e))?;
-            let resource = client.resource(args.resource.as_str()).wants(*wants).open().map_err(|e| usage(&e))?;
-            self.clients.push(client);
-            self.resources.push(resource);
+            let wants = if n < SPIKING { 1.0 } else { fleet.usual() };
+            fleet.clients.join(builder.id(format!("fleet:{}:{n}", std::process::id())), &args.resource, wants)?;
+            fleet.wanted.push(wants);
         }
-        Ok(())
+        Ok(fleet)
     }
 
-    async fn leased(&self, patience: Duration) -> Result<(), Error> {
+    /// What a client wants that is not part of a spike.
+    fn usual(&mut self) -> f64 {
+        1.0 + self.random.f64() * (self.args.wants - 1.0)
+    }
+
+    async fn leased(&self) -> Result<(), Error> {
         let from = Instant::now();
         loop {
-            let leased = self.resources.iter().filter(|resource| resource.usable().basis == Basis::Lease).count();
-            self.bar.set_message(format!("{leased} of {} clients have leases", self.resources.len()));
-            if leased == self.resources.len() {
+            let leased = self.clients.leased();
+            self.bar.set_message(format!("{leased} of {} clients have leases", self.clients.len()));
+            if leased == self.clients.len() {
                 return Ok(());
             }
-            if from.elapsed() > patience {
-                let why = self.clients[0].health().last_error.unwrap_or_else(|| "no error".into());
-                return Err(Error::Usage(format!("only {leased} clients got leases; the first says: {why}")));
+            if from.elapsed() > PATIENCE {
+                let why = self.clients.complaint();
+                return Err(Error::Usage(format!("only {leased} clients got leases; one of the others says: {why}")));
             }
-            tokio::time::sleep(POLL).await;
+            sleep(POLL).await;
         }
     }
 
-    /// For as long as it is to last, somebody wants something else now and then.
-    async fn idle(&mut self, args: &Args) -> Result<(), Error> {
-        let over = tokio::time::Instant::now() + args.idle;
-        // Spikes begin from what those who take part in them want between spikes.
-        let usual = args.spiking.min(self.resources.len())..self.resources.len();
-        if args.stir > 0 && !usual.is_empty() {
-            let mut beat = tokio::time::interval(Duration::from_secs(1) / args.stir);
+    /// For as long as it is to last. Now and then a client wants something else.
+    async fn idle(&mut self) -> Result<(), Error> {
+        let over = TokioInstant::now() + self.args.idle;
+        // Spikes begin from what those that take part in them want between spikes.
+        let others = SPIKING.min(self.clients.len())..self.clients.len();
+        if self.args.stir > 0 && !others.is_empty() {
+            let mut beat = interval(Duration::from_secs(1) / self.args.stir);
             while beat.tick().await < over {
-                let n = self.random.usize(usual.clone());
-                self.wants[n] = args.usual(&mut self.random);
-                self.jump_one(n, self.wants[n])?;
+                let (client, wants) = (self.random.usize(others.clone()), self.usual());
+                self.want(client, wants)?;
             }
         }
-        tokio::time::sleep_until(over).await;
+        sleep_until(over).await;
         Ok(())
     }
 
-    fn jump_one(&mut self, n: usize, wants: f64) -> Result<(), Error> {
-        self.wanted[n] = wants;
-        self.resources[n].set_wants(wants).map_err(|error| Error::Usage(error.to_string()))
+    fn want(&mut self, client: usize, wants: f64) -> Result<(), Error> {
+        self.wanted[client] = wants;
+        self.clients.want(client, wants)
     }
 
-    fn jump(&mut self, spiking: usize, wants: impl Fn(usize) -> f64) -> Result<(), Error> {
-        (0..spiking.min(self.resources.len())).try_for_each(|n| self.jump_one(n, wants(n)))
+    fn jump(&mut self, wants: f64) -> Result<(), Error> {
+        (0..SPIKING.min(self.clients.len())).try_for_each(|client| self.want(client, wants))
     }
 
-    /// How long until everybody has what it is due.
-    async fn settled(&mut self, args: &Args) -> Result<Option<f64>, Error> {
+    /// How long until all clients have what they are due.
+    async fn settled(&mut self) -> Result<Option<f64>, Error> {
         let from = Instant::now();
-        while from.elapsed() < args.patience {
-            let seen = self.seen(&args.resource).await?;
-            let clients = self.clients.iter().zip(&self.resources).zip(&self.wanted);
+        while from.elapsed() < PATIENCE {
+            let mut seen = HashMap::new();
+            for status in &mut self.statuses {
+                see(status, &self.args.resource, &mut seen).await?;
+            }
+            let clients = self.clients.clients.iter().zip(&self.clients.resources).zip(&self.wanted);
             let mut clients = clients.map(|((client, resource), wanted)| (client, resource.capacity().get(), *wanted));
-            if clients.all(|(client, has, wanted)| has_its_due(has, wanted, seen.get(client.id()), args.within)) {
+            if clients.all(|(client, has, wanted)| has_its_due(has, wanted, seen.get(client.id()))) {
                 return Ok(Some(from.elapsed().as_secs_f64()));
             }
-            tokio::time::sleep(POLL).await;
+            sleep(POLL).await;
         }
         Ok(None)
     }
-
-    /// Everybody, as the server sees them now.
-    async fn seen(&mut self, resource: &str) -> Result<HashMap<String, Seen>, Error> {
-        let mut seen = HashMap::new();
-        for status in &mut self.statuses {
-            seen_at(status, resource, &mut seen).await?;
-        }
-        Ok(seen)
-    }
 }
 
-/// Whether the server knows by now what a client wants, and the client has what it is due for that, but for so many per
-/// cent. A client does not ask the moment it wants something else; until it does, everybody is due what they were due
-/// before, and has it.
-fn has_its_due(has: f64, wanted: f64, seen: Option<&Seen>, within: f64) -> bool {
+/// Whether the server knows by now what a client wants, and the client has what it is due for that. A client does not
+/// ask the moment it wants something else; until it does, all are due what they were due before, and have it.
+fn has_its_due(has: f64, wanted: f64, seen: Option<&SeenClient>) -> bool {
     seen.is_some_and(|seen| {
         let known = (seen.wants - wanted).abs() <= ROUNDING * wanted.abs();
-        known && (has - seen.due).abs() <= within / 100.0 * seen.due
+        known && (has - seen.due).abs() <= WITHIN * seen.due
     })
 }
 
-async fn seen_at(
+/// All clients of a server, as it sees them now.
+async fn see(
     client: &mut StatusClient<Channel>,
     resource: &str,
-    seen: &mut HashMap<String, Seen>,
+    seen: &mut HashMap<String, SeenClient>,
 ) -> Result<(), Error> {
     let mut request =
         GetStatusRequest { resource_id: resource.to_owned(), page_size: PAGE, ..GetStatusRequest::default() };
@@ -327,7 +304,7 @@ async fn seen_at(
         let status = client.get_status(request.clone()).await;
         let status = status.map_err(|status| Error::Usage(format!("GetStatus: {}", status.message())))?.into_inner();
         let holders = status.resources.into_iter().flat_map(|resource| resource.holder);
-        seen.extend(holders.map(|holder| (holder.id, Seen { wants: holder.wants, due: holder.due })));
+        seen.extend(holders.map(|holder| (holder.id, SeenClient { wants: holder.wants, due: holder.due })));
         if status.next_page_token.is_empty() {
             return Ok(());
         }
@@ -335,87 +312,40 @@ async fn seen_at(
     }
 }
 
-impl Args {
-    /// A spike on top of that would be measured from nowhere.
-    fn never_settled(&self) -> Error {
-        let patience = self.patience.as_secs_f64();
-        Error::Usage(format!(
-            "not everybody had what it is due after {patience} s, before any spike: raise --patience or --within"
-        ))
-    }
-
-    /// What a client wants when it is not part of a spike.
-    fn usual(&self, random: &mut fastrand::Rng) -> f64 {
-        1.0 + random.f64() * (self.wants - 1.0).max(0.0)
-    }
-}
-
-impl Measured {
+impl FleetReport {
     fn table(&self) -> String {
         let clients = self.clients as f64;
-        let per_second = self.idle_cpu_s / self.idle_s;
+        let cores = self.idle_cpu_s / self.idle_s;
+        let hints = if self.hints { "with" } else { "without" };
         let mut rows = vec![
-            ["clients".into(), format!("{}, {} hints", self.clients, if self.hints { "with" } else { "without" })],
+            ["clients", &format!("{}, {hints} hints", self.clients)].map(str::to_owned),
             ["all have a first lease after".into(), format!("{:.2} s", self.start_s)],
             ["memory".into(), format!("{} KiB, {:.1} KiB a client", self.memory_kib, self.memory_kib as f64 / clients)],
             [
                 "CPU while idle".into(),
-                format!(
-                    "{:.2} % of a core, {:.1} us a client and second",
-                    per_second * 100.0,
-                    per_second / clients * 1e6
-                ),
+                format!("{:.2} % of a core, {:.1} us a client and second", cores * 100.0, cores / clients * 1e6),
             ],
         ];
         for (what, times) in [("demand rises", &self.rise_s), ("demand falls", &self.fall_s)] {
+            let text = times.iter().map(|time| time.map_or("never".into(), |seconds| format!("{seconds:.2} s")));
             if !times.is_empty() {
-                rows.push([format!("{what}: all have their due after"), times_text(times)]);
+                rows.push([format!("{what}: all have their due after"), text.collect::<Vec<_>>().join(", ")]);
             }
         }
-        table::render(["what", "measured"], 1, &rows)
+        table::render(&["what", "measured"], 1, &rows)
     }
-}
-
-fn times_text(times: &[Option<f64>]) -> String {
-    let text = times.iter().map(|time| time.map_or_else(|| "never".to_owned(), |seconds| format!("{seconds:.2} s")));
-    text.collect::<Vec<_>>().join(", ")
 }
 
 #[cfg(test)]
 mod tests {
-    use clap::Parser as _;
-
     use super::*;
 
-    #[derive(clap::Parser)]
-    struct Line {
-        #[command(flatten)]
-        args: Args,
-    }
-
-    fn args(flags: &[&str]) -> Result<Args, clap::Error> {
-        Line::try_parse_from([&["fleet"], flags].concat()).map(|line| line.args)
-    }
-
     #[test]
-    fn no_more_clients_change_their_minds_than_a_clock_can_tell_apart() {
-        assert!(args(&["--stir", "100000"]).is_ok() && args(&["--stir", "100001"]).is_err());
-    }
-
-    #[test]
-    fn what_nobody_could_be_within_is_refused() {
-        assert!(args(&["--within", "0.5"]).is_ok_and(|args| args.within == 0.5));
-        for wrong in ["NaN", "-1", "101", "inf"] {
-            assert!(args(&[&format!("--within={wrong}")]).is_err(), "{wrong}");
-        }
-    }
-
-    #[test]
-    fn nobody_has_what_it_is_due_before_the_server_knows_what_it_wants() {
-        let has_its_due = |has, wanted, wants, due| has_its_due(has, wanted, Some(&Seen { wants, due }), 1.0);
-        assert!(has_its_due(1.0, 1.0, 1.0, 1.0));
-        assert!(!has_its_due(1.0, 1000.0, 1.0, 1.0), "the server has not heard of the spike");
-        assert!(!has_its_due(1.0, 1000.0, 1000.0, 500.0) && has_its_due(495.5, 1000.0, 1000.0, 500.0));
-        assert!(!super::has_its_due(1.0, 1.0, None, 1.0), "the server does not know it at all");
+    fn no_client_has_what_it_is_due_before_the_server_knows_what_it_wants() {
+        let check = |has, wanted, wants, due| has_its_due(has, wanted, Some(&SeenClient { wants, due }));
+        assert!(check(1.0, 1.0, 1.0, 1.0));
+        assert!(!check(1.0, 1000.0, 1.0, 1.0), "the server has not heard of the spike");
+        assert!(!check(1.0, 1000.0, 1000.0, 500.0) && check(495.5, 1000.0, 1000.0, 500.0));
+        assert!(!has_its_due(1.0, 1.0, None), "the server does not know it at all");
     }
 }

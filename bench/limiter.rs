@@ -13,26 +13,25 @@
 
 use std::{
     path::PathBuf,
-    str::FromStr,
     time::{Duration, Instant},
 };
 
-use indicatif::{ProgressBar, ProgressStyle};
+use indicatif::ProgressBar;
 use leaseway_client::{Capacity, limiter::Burst};
 use serde::Serialize;
 use tokio::runtime::{self, Runtime};
 
 use crate::{
     error::Error,
-    load::seconds,
-    output::{note, print},
+    flags::seconds,
+    output::{arguments, millis, note, print, progress, write_json},
     signal::Interrupt,
     table,
 };
 
 use self::{
-    case::{Case, Cost, Load, Outcome},
-    figures::Figures,
+    case::{Cost, LimiterCase, Load, Outcome},
+    figures::LimiterFigures,
 };
 
 mod case;
@@ -43,6 +42,10 @@ const WORKERS: u32 = 64;
 
 /// What the open loops offer, as multiples of the capacity.
 const OFFERED: [f64; 4] = [0.5, 0.9, 1.2, 5.0];
+
+/// In permits per second.
+const CAPACITIES: [f64; 14] =
+    [0.5, 1.0, 3.0, 10.0, 11.0, 51.0, 75.0, 99.0, 100.0, 333.0, 1000.0, 5000.0, 20_000.0, 1_000_000.0];
 
 /// Cases up to this capacity cost so little that they run at the same time.
 const TOGETHER_MAX: f64 = 1000.0;
@@ -56,90 +59,50 @@ const TOGETHER_FOR: u32 = 10;
 /// follow closely: the excess measured here is that of the limiter and, besides, capacity x the delays of the
 /// scheduler.
 #[derive(clap::Args)]
-pub(crate) struct Args {
+pub(crate) struct LimiterArgs {
     /// How long each case runs. Those of capacities up to 1000 run all at the same time, and ten times as long.
     #[arg(long, default_value = "2", value_name = "S", value_parser = seconds)]
     seconds: Duration,
-    /// Capacities, in permits per second.
-    #[arg(
-        long,
-        default_value = "0.5,1,3,10,11,51,75,99,100,333,1000,5000,20000,1000000",
-        value_name = "N,…",
-        value_delimiter = ',',
-        value_parser = capacity
-    )]
-    capacities: Vec<f64>,
-    /// `smooth`, `second` or a number of permits.
-    #[arg(long, default_value = "smooth", value_name = "BURST")]
-    burst: BurstArg,
     /// Also write everything that was measured to a file.
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
 }
 
-#[derive(Clone, Copy, Debug)]
-struct BurstArg(Burst);
-
-impl FromStr for BurstArg {
-    type Err = &'static str;
-
-    fn from_str(text: &str) -> Result<BurstArg, &'static str> {
-        let burst = match text {
-            "smooth" => Burst::Smooth,
-            "second" => Burst::Second,
-            number => match number.parse() {
-                Ok(permits) if (1.0..=1e9).contains(&permits) => Burst::Permits(permits),
-                _ => return Err("expected smooth, second or a number of permits from 1 to 1e9"),
-            },
-        };
-        Ok(BurstArg(burst))
-    }
-}
-
-fn capacity(text: &str) -> Result<f64, &'static str> {
-    let capacity = text.parse().ok().filter(|capacity| (0.01..=1e7).contains(capacity));
-    capacity.ok_or("expected permits per second, from 0.01 to 1e7")
-}
-
 /// Everything, as JSON has it; the table is a view of it.
 #[derive(Serialize)]
-struct Report {
+struct LimiterReport {
     /// The whole command line, so that it can be repeated.
     arguments: Vec<String>,
-    cases: Vec<Figures>,
+    cases: Vec<LimiterFigures>,
     cost: Cost,
 }
 
-pub(crate) fn main(args: &Args) -> Result<(), Error> {
+pub(crate) fn main(args: &LimiterArgs) -> Result<(), Error> {
     if args.seconds.is_zero() {
         return Err(Error::Usage("--seconds 0 measures nothing".into()));
     }
     let interrupt = Interrupt::watch()?;
-    let cases = Plan::new(args).run(&interrupt)?;
+    let cases = LimiterRun::new(args).run(&interrupt)?;
     let cost = runtime()?.block_on(Cost::measure());
-    let report = Report { arguments: std::env::args().skip(1).collect(), cases, cost };
+    let report = LimiterReport { arguments: arguments(), cases, cost };
     print(&report.text())?;
-    if let Some(path) = &args.json {
-        let json = serde_json::to_string_pretty(&report).expect("a report has string keys only");
-        std::fs::write(path, json + "\n").map_err(Error::io(format!("write {}", path.display())))?;
-    }
-    Ok(())
+    write_json(args.json.as_deref(), &report)
 }
 
-struct Plan {
+struct LimiterRun {
     /// Each group runs at the same time.
-    groups: Vec<Vec<Case>>,
+    groups: Vec<Vec<LimiterCase>>,
     bar: ProgressBar,
 }
 
-impl Plan {
-    fn new(args: &Args) -> Plan {
-        let cases = args.capacities.iter().flat_map(|&capacity| {
+impl LimiterRun {
+    fn new(args: &LimiterArgs) -> LimiterRun {
+        let cases = CAPACITIES.into_iter().flat_map(|capacity| {
             let loads = OFFERED.into_iter().map(|factor| Load::Open { factor });
             let duration = if capacity <= TOGETHER_MAX { args.seconds * TOGETHER_FOR } else { args.seconds };
-            [Load::Closed { workers: WORKERS }].into_iter().chain(loads).map(move |load| Case {
+            [Load::Closed { workers: WORKERS }].into_iter().chain(loads).map(move |load| LimiterCase {
                 capacity: Capacity::of(capacity),
-                burst: args.burst.0,
+                burst: Burst::Smooth,
                 load,
                 duration,
             })
@@ -150,13 +113,12 @@ impl Plan {
             groups.insert(0, together);
         }
         let total: Duration = groups.iter().map(|group| group[0].duration).sum();
-        let bar = ProgressBar::new(millis(total));
-        bar.set_style(ProgressStyle::with_template("{bar:40} {msg}").expect("the template is a constant"));
+        let bar = progress(millis(total), "{bar:40} {msg}");
         note(&format!("{} cases, about {:.0} s in all", groups.iter().flatten().count(), total.as_secs_f64()));
-        Plan { groups, bar }
+        LimiterRun { groups, bar }
     }
 
-    fn run(&self, interrupt: &Interrupt) -> Result<Vec<Figures>, Error> {
+    fn run(&self, interrupt: &Interrupt) -> Result<Vec<LimiterFigures>, Error> {
         let mut figures = Vec::new();
         let mut before = Duration::ZERO;
         for group in &self.groups {
@@ -166,14 +128,14 @@ impl Plan {
             };
             self.bar.set_message(message);
             let outcomes = self.run_group(group, before, interrupt)?;
-            figures.extend(group.iter().zip(outcomes).map(|(case, outcome)| Figures::of(case, &outcome)));
+            figures.extend(group.iter().zip(outcomes).map(|(case, outcome)| LimiterFigures::of(case, &outcome)));
             before += group[0].duration;
         }
         self.bar.finish_and_clear();
         Ok(figures)
     }
 
-    fn run_group(&self, group: &[Case], before: Duration, interrupt: &Interrupt) -> Result<Vec<Outcome>, Error> {
+    fn run_group(&self, group: &[LimiterCase], before: Duration, interrupt: &Interrupt) -> Result<Vec<Outcome>, Error> {
         let runtime = runtime()?;
         let start = Instant::now();
         let running: Vec<_> = group.iter().map(|&case| runtime.spawn(case::run(case))).collect();
@@ -182,51 +144,25 @@ impl Plan {
     }
 }
 
-fn millis(duration: Duration) -> u64 {
-    u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
-}
-
 fn runtime() -> Result<Runtime, Error> {
     runtime::Builder::new_multi_thread().enable_all().build().map_err(Error::io("start a runtime"))
 }
 
-const HEAD: [&str; 8] = ["capacity/s", "load", "offered/s", "admitted/s", "%", "excess", "burst", "Go/s"];
+const HEAD: [&str; 7] = ["capacity/s", "load", "offered/s", "admitted/s", "%", "excess", "burst"];
 
-impl Report {
+impl LimiterReport {
     fn text(&self) -> String {
-        let rows: Vec<_> = self.cases.iter().map(Figures::row).collect();
-        let mut text = table::render(HEAD, 2, &rows);
-        text.push_str(
-            "\n\n%: admitted of the smaller of offered and capacity. excess: the most permits that any span of time saw beyond \
-             capacity · span,\nas callers timed it; burst: what it may be. Go: what Doorman's client library admitted, where it was \
-             measured.\n",
-        );
+        let rows: Vec<_> = self.cases.iter().map(LimiterFigures::row).collect();
         let Cost { wait_ns, try_acquire_ns } = self.cost;
-        text.push_str(&format!(
-            "With a permit there and nobody else: {wait_ns:.0} ns for wait(), {try_acquire_ns:.0} ns for try_acquire(1).\n"
-        ));
-        for doubt in self.cases.iter().flat_map(Figures::doubts) {
-            text.push_str(&format!("{doubt}\n"));
+        let mut text = format!(
+            "{}\n\n%: admitted of the smaller of offered and capacity. excess: the most permits that any span of time saw \
+             beyond capacity · span,\nas callers timed it; burst: what it may be.\nWith a permit there and no other caller: \
+             {wait_ns:.0} ns for wait(), {try_acquire_ns:.0} ns for try_acquire(1).",
+            table::render(&HEAD, 2, &rows)
+        );
+        for doubt in self.cases.iter().flat_map(LimiterFigures::doubts) {
+            text.push_str(&format!("\n{doubt}"));
         }
-        text.truncate(text.trim_end().len());
         text
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn bursts_and_capacities_are_parsed() {
-        let burst = |text: &str| text.parse::<BurstArg>().map(|burst| burst.0);
-        assert_eq!(burst("smooth"), Ok(Burst::Smooth));
-        assert_eq!(burst("second"), Ok(Burst::Second));
-        assert_eq!(burst("2.5"), Ok(Burst::Permits(2.5)));
-        for wrong in ["", "0", "-1", "inf", "NaN", "fast"] {
-            assert!(burst(wrong).is_err(), "{wrong:?} was accepted");
-            assert!(capacity(wrong).is_err(), "{wrong:?} was accepted");
-        }
-        assert_eq!(capacity("0.5"), Ok(0.5));
     }
 }

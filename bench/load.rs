@@ -2,9 +2,9 @@
 //! each followed by the next as soon as it is answered: it finds out what a request costs. The open one sends requests
 //! when they are due, answered or not: it finds out how long clients wait that do not wait for each other.
 //!
-//! `workload` decides who asks for what, `crowd` is all of these clients, `connection` carries requests, `master` finds
-//! who answers them, `worker` is the loop, `schedule` opens it, `tally` and `measurement` are what comes of it, `live`
-//! what is shown meanwhile. `run` puts them together and is also what `compare` calls.
+//! `workload` decides which client asks for what, `crowd` is all of these clients, `connection` carries requests,
+//! `master` finds the server that answers them, `worker` is the loop, `schedule` opens it, `tally` and `measurement` are what comes of it, `live`
+//! what is shown meanwhile, `generator` the threads. `run` puts them together and is also what `compare` calls.
 
 use std::{
     net::{SocketAddr, ToSocketAddrs},
@@ -12,29 +12,34 @@ use std::{
     time::Duration,
 };
 
-use indicatif::{ProgressBar, ProgressStyle};
 use serde::{Deserialize, Serialize};
 use tokio::runtime::{self, Runtime};
 
 use crate::{
     error::Error,
+    flags::{percent, seconds},
     machine::Machine,
-    output::{note, print},
+    output::{arguments, json, millis, note, print, progress},
     signal::Interrupt,
 };
 
-#[cfg(test)]
-pub(crate) use self::measurement::{Kept, ServerUse};
-use self::workload::{Leave, Wants};
+use self::workload::WantsPattern;
 pub(crate) use self::{
-    crowd::{Crowd, Filled},
+    crowd::Crowd,
+    generator::Options,
     master::{find_master, follow_to_master},
-    measurement::{Measurement, number_or_null},
-    run::{Options, run, warning},
+    measurement::{Filled, Measurement},
+    run::{run, warning},
+};
+#[cfg(test)]
+pub(crate) use self::{
+    measurement::{Kept, ServerUse},
+    tally::Counts,
 };
 
 mod connection;
 mod crowd;
+mod generator;
 mod live;
 mod master;
 mod measurement;
@@ -49,7 +54,7 @@ mod workload;
 /// Without `--rate` the load is a closed loop of connections x in-flight requests, as fast as the server answers, each
 /// from the next of `--clients` clients in random order. Clients echo the lease they were given last, as real ones do,
 /// but also when it has ended, for it may be long until it is their turn again. Its latencies are those of a server
-/// that is kept busy by so many, no more and no less: who waits is not asking meanwhile.
+/// that is kept busy by so many, no more and no less: a client that waits is not asking meanwhile.
 ///
 /// With `--rate` requests begin when they are due, whether or not others have been answered, and latencies count from
 /// then: a server that stops for a second makes a second's worth of requests late, and all of them are in the result
@@ -57,7 +62,7 @@ mod workload;
 /// coordinated omission.) If one has waited at the end for longer than any that was answered, that is said.
 #[derive(clap::Args)]
 #[command(after_long_help = LOAD_EXAMPLES)]
-pub(crate) struct Args {
+pub(crate) struct LoadArgs {
     /// The server to measure; it may name the master, or be one of several, of which the first that answers is asked.
     /// With --server-pid it has to be the master itself.
     #[arg(long, value_name = "HOST:PORT,…", value_delimiter = ',', required = true)]
@@ -114,27 +119,25 @@ pub(crate) struct Common {
     /// request was due, however late it began.
     #[arg(long, value_name = "R", value_parser = rate)]
     pub(crate) rate: Option<f64>,
-    /// First lets everybody ask until they have a lease, not measured: then so many clients are there from the start.
-    /// Nobody may lose it again before it is their turn, so the server's leases should last longer than a run.
+    /// First lets all clients ask until they have a lease, not measured: then so many are there from the start. None
+    /// may lose it again before its turn, so the server's leases should last longer than a run.
     #[arg(long)]
     pub(crate) fill: bool,
-    /// Per cent of requests that come from somebody new, in the place of a client that has left.
+    /// Per cent of requests that come from a new client, in the place of one that has left; every other one of these
+    /// gives its leases back, the others are never heard of again.
     #[arg(long, default_value = "0", value_name = "P", value_parser = percent)]
     churn: f64,
-    /// How clients leave.
-    #[arg(long, value_enum, default_value_t = Leave::Both)]
-    leave: Leave,
     /// Resources that one request asks for.
     #[arg(long, default_value = "1", value_name = "R")]
     resources_per_request: NonZeroU32,
     /// Resources are called PREFIX-0, PREFIX-1 …: choose what the server's configuration matches.
     #[arg(long, default_value = "resource", value_name = "PREFIX")]
     resource_prefix: String,
-    /// How much clients want: `fixed:10`; `uniform:1-100` (random, but stable for each client); `changing` or
+    /// How much clients want: `uniform:1-100` (random, but stable for each client); `changing` or
     /// `changing:1-100` (new in every request); `climbing:20` (in so many per cent of requests half as much again as
     /// before, and at least 1).
     #[arg(long, default_value = "uniform:1-100", value_name = "PATTERN")]
-    wants: Wants,
+    wants: WantsPattern,
     /// Repeats the same choice of clients and wants.
     #[arg(long, default_value = "1")]
     seed: u64,
@@ -164,24 +167,14 @@ impl Common {
     }
 }
 
-pub(crate) fn seconds(text: &str) -> Result<Duration, String> {
-    let seconds = text.parse().ok().filter(|seconds| (0.0..=86_400.0).contains(seconds));
-    seconds.map(Duration::from_secs_f64).ok_or_else(|| "expected a number of seconds, at most a day".into())
-}
-
 fn rate(text: &str) -> Result<f64, String> {
     let rate = text.parse().ok().filter(|rate| (0.1..=1e7).contains(rate));
     rate.ok_or_else(|| "expected requests a second, from 0.1 to 1e7".into())
 }
 
-pub(crate) fn percent(text: &str) -> Result<f64, String> {
-    let percent = text.parse().ok().filter(|percent| (0.0..=100.0).contains(percent));
-    percent.ok_or_else(|| "expected a percentage from 0 to 100".into())
-}
-
 /// What `load` writes: what was measured, of what, and where.
 #[derive(Serialize, Deserialize)]
-pub(crate) struct Report {
+pub(crate) struct LoadReport {
     /// The whole command line, so that it can be repeated.
     pub(crate) arguments: Vec<String>,
     pub(crate) machine: Machine,
@@ -194,7 +187,7 @@ pub(crate) struct Report {
     pub(crate) measurement: Measurement,
 }
 
-pub(crate) fn main(args: &Args) -> Result<(), Error> {
+pub(crate) fn main(args: &LoadArgs) -> Result<(), Error> {
     args.common.check(args.resources)?;
     let interrupt = Interrupt::watch()?;
     let options = Options {
@@ -215,8 +208,8 @@ pub(crate) fn main(args: &Args) -> Result<(), Error> {
         note(&format!("warning: {doubt}"));
     }
     if args.json {
-        let report = Report {
-            arguments: std::env::args().skip(1).collect(),
+        let report = LoadReport {
+            arguments: arguments(),
             machine: Machine::read(),
             target: options.targets[0].to_string(),
             clients: options.clients,
@@ -225,14 +218,14 @@ pub(crate) fn main(args: &Args) -> Result<(), Error> {
             filled: crowd.filled,
             measurement,
         };
-        return print(&serde_json::to_string_pretty(&report).expect("a report has string keys only"));
+        return print(&json(&report));
     }
     let filled = crowd.filled.iter().map(Filled::line);
     print(&filled.chain(measurement.lines()).collect::<Vec<_>>().join("\n"))
 }
 
-/// The master first, and then whoever else was named.
-fn targets(args: &Args) -> Result<Vec<SocketAddr>, Error> {
+/// The master first, and then the others that were named.
+fn targets(args: &LoadArgs) -> Result<Vec<SocketAddr>, Error> {
     let mut targets = args.target.iter().map(|target| resolve(target)).collect::<Result<Vec<_>, _>>()?;
     if args.server_pid.is_some() {
         // Another one's requests would be divided by this one's time.
@@ -249,22 +242,19 @@ fn targets(args: &Args) -> Result<Vec<SocketAddr>, Error> {
     Ok(targets)
 }
 
-/// With a bar, its rate and its latency.
+/// With a progress bar.
 fn measure(options: &Options<'_>, crowd: &mut Crowd, interrupt: &Interrupt) -> Result<Measurement, Error> {
-    let style = |template| ProgressStyle::with_template(template).expect("the template is a constant");
-    let bar = ProgressBar::new(options.clients.into());
     if options.common.fill {
-        bar.set_style(style("{bar:40} {pos}/{len} clients have a lease, {msg}"));
-        let filled = crowd.fill(options, interrupt, |live| {
+        let bar = progress(options.clients.into(), "{bar:40} {pos}/{len} clients have a lease, {msg}");
+        crowd.fill(options, interrupt, |live| {
             bar.set_position(live.leased());
             bar.set_message(live.text().to_owned());
-        });
-        filled.inspect_err(|_| bar.finish_and_clear())?;
+        })?;
+        bar.finish_and_clear();
     }
-    bar.set_style(style("{bar:40} {msg}"));
-    bar.set_length(u64::try_from(options.common.duration().as_millis()).unwrap_or(u64::MAX));
+    let bar = progress(millis(options.common.duration()), "{bar:40} {msg}");
     let measurement = run(options, crowd, interrupt, |elapsed, live| {
-        bar.set_position(u64::try_from(elapsed.as_millis()).unwrap_or(u64::MAX));
+        bar.set_position(millis(elapsed));
         bar.set_message(live.text().to_owned());
     });
     bar.finish_and_clear();

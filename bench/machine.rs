@@ -1,4 +1,4 @@
-//! What a measurement was made on, so that whoever reads its figures knows what they are figures of.
+//! What a measurement was made on, so that its figures can be compared.
 
 use std::{fs, thread, time::SystemTime};
 

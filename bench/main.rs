@@ -11,7 +11,7 @@
 //!
 //! `report` makes a page of what `load`, `compare`, `simulate`, `chaos` and `fleet` have written as JSON.
 //!
-//! Any server that speaks the Doorman protocol can be measured, whoever wrote it.
+//! Any server that speaks the Doorman protocol can be measured, not only ours.
 
 use std::process::ExitCode;
 
@@ -22,20 +22,22 @@ mod book;
 mod ceiling;
 mod chaos;
 mod chart;
-mod child;
+mod clients;
 mod compare;
 #[cfg(test)]
 mod end_to_end;
 mod error;
+mod flags;
 mod fleet;
 mod limiter;
 mod load;
 mod machine;
 mod output;
-mod process;
 mod report;
+mod server;
 mod signal;
 mod simulate;
+mod spread;
 mod table;
 
 /// The same as the server's, so that the ceiling differs from it by what it leaves out alone.
@@ -67,15 +69,15 @@ Quote ratios, not absolute figures, and run nothing else on the machine meanwhil
 
 #[derive(Subcommand)]
 enum Command {
-    Audit(audit::Args),
-    Ceiling(ceiling::Args),
-    Chaos(Box<chaos::Args>),
-    Load(load::Args),
-    Compare(compare::Args),
-    Fleet(fleet::Args),
-    Limiter(limiter::Args),
-    Report(report::Args),
-    Simulate(simulate::Args),
+    Audit(audit::AuditArgs),
+    Ceiling(ceiling::CeilingArgs),
+    Chaos(Box<chaos::ChaosArgs>),
+    Load(load::LoadArgs),
+    Compare(compare::CompareArgs),
+    Fleet(fleet::FleetArgs),
+    Limiter(limiter::LimiterArgs),
+    Report(report::ReportArgs),
+    Simulate(simulate::SimulateArgs),
 }
 
 fn main() -> ExitCode {

@@ -1,12 +1,15 @@
 //! From what was measured to what is shown: one page, or one picture, that needs nothing else to be read.
 //!
-//! `read` tells the files apart, `cases` brings loads and comparisons into one form, `trees` simulations and mishaps;
+//! `read` tells the files apart, `cases` brings loads and comparisons into one form, `trees` simulations and faults;
 //! [`chart`](crate::chart) draws; `page` puts it together. No script runs in the page and nothing is fetched: it is
 //! still readable when this harness is not.
 
 use std::path::PathBuf;
 
-use crate::{error::Error, output::note};
+use crate::{
+    error::Error,
+    output::{note, write},
+};
 
 mod cases;
 mod page;
@@ -21,7 +24,7 @@ mod trees;
 /// repeat them.
 #[derive(clap::Args)]
 #[command(after_long_help = REPORT_EXAMPLES)]
-pub(crate) struct Args {
+pub(crate) struct ReportArgs {
     /// What was measured.
     #[arg(value_name = "FILE", required = true)]
     files: Vec<PathBuf>,
@@ -42,12 +45,12 @@ Examples:
   leaseway-bench simulate five --seeds 10 --json five.json
   leaseway-bench report load.json five.json --html page.html --svg pictures.svg";
 
-pub(crate) fn main(args: &Args) -> Result<(), Error> {
+pub(crate) fn main(args: &ReportArgs) -> Result<(), Error> {
     let sources = args.files.iter().map(|file| read::read(file)).collect::<Result<Vec<_>, _>>()?;
     let page = page::Page::new(&args.title, &sources);
     for (path, text) in [(&args.html, page.html()), (&args.svg, page.svg())] {
         if let Some(path) = path {
-            std::fs::write(path, text).map_err(Error::io(format!("write {}", path.display())))?;
+            write(path, &text)?;
             note(&format!("wrote {}", path.display()));
         }
     }

@@ -18,7 +18,7 @@ use crate::error::Error;
 /// How long a stop may go unnoticed.
 const GLANCE: Duration = Duration::from_millis(25);
 
-/// Set once somebody wants us to stop.
+/// Set once a signal asks this process to stop.
 #[derive(Clone, Default)]
 pub(crate) struct Interrupt(Arc<AtomicBool>);
 

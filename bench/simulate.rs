@@ -1,8 +1,8 @@
 //! The whole of it in virtual time: real resources, real sessions, and a tree of them, on one seeded heap of events.
 //!
-//! A run is the same to the bit for the same scenario and seed, so whatever goes wrong in one of ten thousand can be
+//! A run is the same to the bit for the same scenario and seed, so what goes wrong in one of ten thousand can be
 //! looked at again; the command for that is printed. Every promise is checked at every step. What is measured is what
-//! clients' own books say, and what one server that knew everybody would have given them.
+//! clients' own books say, and what one server that knew all of them would have given them.
 //!
 //! Deliberately absent: sockets, threads inside a run, disks, and how peers elect a master. Those are the business of
 //! `chaos` and of the end-to-end tests.
@@ -33,24 +33,27 @@ mod uplinks;
 mod uses;
 mod world;
 
-pub(crate) use args::Args;
+pub(crate) use self::{
+    args::SimulateArgs,
+    report::{SimulateReport, SimulatedCase, SimulatedTable},
+};
 
 use crate::{
     error::Error,
-    output::{note, print},
+    output::{note, print, write, write_json},
     signal::Interrupt,
     table,
 };
-use report::Report;
+use report::Simulated;
 
 #[cfg(feature = "planted")]
-fn plant(name: &str, args: &Args) -> Result<(), Error> {
+fn plant(name: &str, args: &SimulateArgs) -> Result<(), Error> {
     plant::search(name, args.seeds(), &Interrupt::watch()?)
 }
 
 /// Servers do not even contain the code that would leave a rule out, and neither does this build.
 #[cfg(not(feature = "planted"))]
-fn plant(name: &str, args: &Args) -> Result<(), Error> {
+fn plant(name: &str, args: &SimulateArgs) -> Result<(), Error> {
     let seeds = args.seeds();
     let seeds = seeds.end - seeds.start;
     Err(Error::Usage(format!(
@@ -59,7 +62,7 @@ fn plant(name: &str, args: &Args) -> Result<(), Error> {
     )))
 }
 
-pub(crate) fn main(args: &Args) -> Result<(), Error> {
+pub(crate) fn main(args: &SimulateArgs) -> Result<(), Error> {
     if args.list {
         return print(&list());
     }
@@ -72,23 +75,17 @@ pub(crate) fn main(args: &Args) -> Result<(), Error> {
     let cases = args.cases()?;
     let interrupt = Interrupt::watch()?;
     let outcomes = seeds::run(&cases, args.seeds(), args.jobs(), args.svg.is_some(), &interrupt)?;
-    let report = Report::new(&cases, outcomes);
+    let simulated: Vec<_> = cases.iter().zip(outcomes).map(|(case, outcomes)| Simulated::of(case, outcomes)).collect();
     if let Some(path) = &args.svg {
-        let svg = sweep::draw(&report).unwrap_or_else(|| curve::draw(&report, args.seed));
-        std::fs::write(path, svg).map_err(Error::io(format!("write {}", path.display())))?;
+        write(path, &sweep::draw(&simulated).unwrap_or_else(|| curve::draw(&simulated, args.seed)))?;
     }
-    if let Some(path) = &args.json {
-        let json = serde_json::to_string_pretty(&report).expect("a report has string keys only");
-        std::fs::write(path, json + "\n").map_err(Error::io(format!("write {}", path.display())))?;
-    }
+    let report = SimulateReport::new(&simulated);
+    write_json(args.json.as_deref(), &report)?;
     print(&report.table(args.wide))?;
-    let broken = report.broken();
-    for case in &cases {
-        if let Some(first) = broken.iter().find(|(of, _)| std::ptr::eq(*of, case)).map(|(_, broken)| *broken) {
-            note(&report::complaint(case, first));
-        }
+    for complaint in simulated.iter().filter_map(Simulated::complaint) {
+        note(&complaint);
     }
-    match broken.len() {
+    match simulated.iter().map(|simulated| simulated.broken.len()).sum() {
         0 => Ok(()),
         runs => Err(Error::Broken { runs }),
     }
@@ -100,23 +97,17 @@ fn list() -> String {
         [name.to_owned(), about]
     };
     let rows: Vec<_> = scenario::built_in().map(about).collect();
-    table::render(["scenario", "what it is about"], 2, &rows)
+    table::render(&["scenario", "what it is about"], 2, &rows)
 }
 
 #[cfg(all(test, not(feature = "planted")))]
 mod tests {
     use super::*;
 
-    #[derive(clap::Parser)]
-    struct Line {
-        #[command(flatten)]
-        args: Args,
-    }
-
     #[test]
     fn a_build_that_cannot_leave_rules_out_says_which_can() {
-        let line: Line = clap::Parser::parse_from(["simulate", "--plant", "all", "--seeds", "40"]);
-        let error = main(&line.args).expect_err("every rule is kept").to_string();
+        let args = SimulateArgs::parse(&["simulate", "--plant", "all", "--seeds", "40"]).expect("valid");
+        let error = main(&args).expect_err("every rule is kept").to_string();
         let command = "cargo run --release -p leaseway-bench --features planted -- simulate --plant all --seeds 40";
         assert!(error.contains("--plant all") && error.contains(command), "{error}");
     }

@@ -4,12 +4,7 @@
 const WIDTH: usize = 130;
 
 /// Renders `rows` below `head`. The first `left` columns are words, the others numbers.
-pub(crate) fn render<const N: usize>(head: [&str; N], left: usize, rows: &[[String; N]]) -> String {
-    let rows: Vec<_> = rows.iter().map(|row| row.each_ref().map(String::as_str)).collect();
-    lines(&head, left, &rows)
-}
-
-fn lines<R: AsRef<[T]>, T: AsRef<str>>(head: &[&str], left: usize, rows: &[R]) -> String {
+pub(crate) fn render<R: AsRef<[T]>, T: AsRef<str>>(head: &[&str], left: usize, rows: &[R]) -> String {
     let widths: Vec<usize> = (0..head.len()).map(|column| width(head, rows, column)).collect();
     let line = |cells: &mut dyn Iterator<Item = &str>| {
         let mut line = String::from("|");
@@ -32,44 +27,26 @@ fn width<R: AsRef<[T]>, T: AsRef<str>>(head: &[&str], rows: &[R], column: usize)
     cells.chain([head[column]]).map(|cell| cell.chars().count()).max().unwrap_or_default()
 }
 
-/// What a table is made from that has more columns than a terminal.
-pub(crate) struct Columns<'a, const N: usize> {
-    pub(crate) head: [&'a str; N],
-    /// So many of the first are words.
-    pub(crate) left: usize,
-    /// So many of the first are always shown, then these as far as they fit.
-    pub(crate) always: usize,
-    pub(crate) then: &'a [usize],
-}
-
-impl<const N: usize> Columns<'_, N> {
-    /// A single row becomes a line for each column. Of several the columns that fit are shown, and the others named.
-    pub(crate) fn fitted(&self, rows: &[[String; N]]) -> String {
-        if let [row] = rows {
-            let pairs: Vec<_> = self.head.iter().zip(row).map(|(title, cell)| [*title, cell.as_str()]).collect();
-            return lines(&["what", "value"], 2, &pairs);
-        }
-        let mut chosen: Vec<usize> = (0..self.always).collect();
-        let room = |column: usize| width(&self.head, rows, column) + 3;
-        let mut taken: usize = chosen.iter().copied().map(room).sum();
-        for &column in self.then {
-            if taken + room(column) < WIDTH {
-                taken += room(column);
-                chosen.push(column);
-            }
-        }
-        chosen.sort_unstable();
-        let head: Vec<&str> = chosen.iter().map(|&column| self.head[column]).collect();
-        let shown: Vec<Vec<&str>> =
-            rows.iter().map(|row| chosen.iter().map(|&column| row[column].as_str()).collect()).collect();
-        let table = lines(&head, self.left, &shown);
-        let others: Vec<&str> =
-            (0..N).filter(|column| !chosen.contains(column)).map(|column| self.head[column]).collect();
-        if others.is_empty() {
-            table
-        } else {
-            format!("{table}\n\nwith --wide, or in --json, also: {}", others.join(", "))
-        }
+/// As [`render`], where there are more columns than fit a terminal: a single row becomes a line for each column; of
+/// several the columns that fit are shown, from the left, and the others named.
+pub(crate) fn fitted(head: &[&str], left: usize, rows: &[Vec<String>]) -> String {
+    if let [row] = rows {
+        let pairs: Vec<_> = head.iter().zip(row).map(|(title, cell)| [*title, cell.as_str()]).collect();
+        return render(&["what", "value"], 2, &pairs);
+    }
+    let mut taken = 1;
+    let (shown, others): (Vec<usize>, Vec<usize>) = (0..head.len()).partition(|&column| {
+        let room = width(head, rows, column) + 3;
+        let fits = taken + room <= WIDTH;
+        taken += if fits { room } else { 0 };
+        fits
+    });
+    let titles = |columns: &[usize]| columns.iter().map(|&column| head[column]).collect::<Vec<_>>();
+    let of = |row: &Vec<String>| shown.iter().map(|&column| row[column].clone()).collect::<Vec<_>>();
+    let table = render(&titles(&shown), left, &rows.iter().map(of).collect::<Vec<_>>());
+    match titles(&others).join(", ") {
+        none if none.is_empty() => table,
+        others => format!("{table}\n\nwith --wide, or in --json, also: {others}"),
     }
 }
 
@@ -79,33 +56,23 @@ mod tests {
 
     #[test]
     fn words_stand_left_and_numbers_right() {
-        let rows = [["A".into(), "12".into()], ["A/B".into(), "1.500".into()]];
         let expected = "\
-| who | µs    |
+| row | ms    |
 |-----|------:|
 | A   |    12 |
 | A/B | 1.500 |";
         // The head follows its column.
-        assert_eq!(render(["who", "µs"], 1, &rows), expected.replace("µs    ", "   µs "));
-    }
-
-    const COLUMNS: Columns<'_, 4> =
-        Columns { head: ["who", "µs", "long", "last"], left: 1, always: 1, then: &[3, 2, 1] };
-
-    #[test]
-    fn one_row_is_shown_as_lines() {
-        let rows = [["A".into(), "12".into(), "x".repeat(200), "1".into()]];
-        let shown = COLUMNS.fitted(&rows);
-        assert!(shown.starts_with("| what | value"), "{shown}");
-        assert!(shown.lines().count() == 6 && shown.contains("| µs   | 12 "), "{shown}");
+        assert_eq!(render(&["row", "ms"], 1, &[["A", "12"], ["A/B", "1.500"]]), expected.replace("ms    ", "   ms "));
     }
 
     #[test]
-    fn of_several_rows_the_columns_that_fit_are_shown_and_the_others_named() {
-        let row = |who: &str| [who.into(), "12".into(), "x".repeat(200), "1".into()];
-        let shown = COLUMNS.fitted(&[row("A"), row("B")]);
-        assert_eq!(shown.lines().next(), Some("| who | µs | last |"));
+    fn one_row_is_shown_as_lines_and_of_several_the_columns_that_fit() {
+        let head = ["row", "ms", "long", "last"];
+        let row = |name: &str| vec![name.into(), "12".into(), "x".repeat(200), "1".into()];
+        let shown = fitted(&head, 1, &[row("A")]);
+        assert!(shown.starts_with("| what | value") && shown.contains("| ms   | 12 "), "{shown}");
+        let shown = fitted(&head, 1, &[row("A"), row("B")]);
+        assert_eq!(shown.lines().next(), Some("| row | ms | last |"));
         assert!(shown.ends_with("also: long"), "{shown}");
-        assert!(shown.lines().all(|line| line.chars().count() <= WIDTH), "{shown}");
     }
 }

@@ -1,8 +1,8 @@
 //! What one pick costs among 4 to 4,096 members: the client's schedule beside the algorithm as it is documented, which
-//! looks at everybody in each pick.
+//! looks at every member in each pick.
 //!
 //! Factors are random, from 1 to 1,000: as different as the leases of backends that do not know of each other. `equal`
-//! has the same for everybody, where nothing ever overtakes. `balancer` is the schedule behind its lock.
+//! has the same for all, where nothing ever overtakes. `balancer` is the schedule behind its lock.
 
 use std::hint::black_box;
 

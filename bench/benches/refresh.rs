@@ -1,7 +1,7 @@
 //! What one refresh costs in the core, with 10 clients and with a million.
 //!
 //! Each iteration is a whole round of one request: a client, in random order, echoes its lease and wants something else
-//! than before; time goes on so that everybody refreshes every 16 s, so that ends of leases are looked at as they are
+//! than before; time goes on so that each refreshes every 16 s, so that ends of leases are looked at as they are
 //! in life. `spread` draws wants from 0 to 100; `close` from 100 to 100.000001, which is where an index of wants would
 //! degenerate if it could. `children` asks as a child node does, for 64 slices of 50 clients each.
 
@@ -26,68 +26,68 @@ const SLICES: usize = 64;
 /// Clients in a slice.
 const IN_A_SLICE: u32 = 50;
 
-/// Who asks.
+/// What asks.
 #[derive(Clone, Copy, PartialEq)]
-enum Who {
+enum AskerKind {
     Clients,
     Children,
 }
 
-impl Who {
+impl AskerKind {
     /// How many clients one of them stands for.
     fn clients(self) -> u32 {
         match self {
-            Who::Clients => 1,
-            Who::Children => SLICES as u32 * IN_A_SLICE,
+            AskerKind::Clients => 1,
+            AskerKind::Children => SLICES as u32 * IN_A_SLICE,
         }
     }
 }
 
 #[derive(Clone, Copy)]
-enum Wants {
+enum WantsRange {
     Spread,
     Close,
 }
 
-impl Wants {
+impl WantsRange {
     fn name(self) -> &'static str {
         match self {
-            Wants::Spread => "spread",
-            Wants::Close => "close",
+            WantsRange::Spread => "spread",
+            WantsRange::Close => "close",
         }
     }
 
     fn draw(self, random: u64) -> Amount {
         let unit = (random >> 11) as f64 / (1u64 << 53) as f64;
         Amount::clamped(match self {
-            Wants::Spread => unit * 100.0,
-            Wants::Close => 100.0 + unit * 1e-6,
+            WantsRange::Spread => unit * 100.0,
+            WantsRange::Close => 100.0 + unit * 1e-6,
         })
     }
 }
 
-struct Crowd {
-    who: Who,
+struct Refreshers {
+    asker: AskerKind,
     resource: Resource,
     leases: Vec<Option<Lease>>,
-    /// Everybody once, in random order; refreshing goes on at `next`.
+    /// Each once, in random order; refreshing goes on at `next`.
     order: Vec<u32>,
     next: usize,
-    /// The places in `order` of those who are asking now.
+    /// The places in `order` of those that ask now.
     asking: Range<usize>,
     /// Requests of one round.
     round: usize,
-    wants: Wants,
+    wants: WantsRange,
     random: u64,
     elapsed_ns: u64,
     answers: Vec<Answer>,
     workspace: Workspace,
 }
 
-impl Crowd {
-    /// Everybody has asked twice.
-    fn new(who: Who, kind: Kind, clients: u32, wants: Wants, round: usize) -> Crowd {
-        let mut settings = Settings::new(kind, Amount::clamped(f64::from(clients * who.clients()) * 25.0));
+impl Refreshers {
+    /// Each has asked twice.
+    fn new(asker: AskerKind, kind: Kind, clients: u32, wants: WantsRange, round: usize) -> Refreshers {
+        let mut settings = Settings::new(kind, Amount::clamped(f64::from(clients * asker.clients()) * 25.0));
         settings.min_request_interval = Millis(0);
         let birth = Birth {
             source: leaseway_core::Source::Own,
@@ -99,8 +99,8 @@ impl Crowd {
             max_holders: clients as usize * SLICES,
             seed: 42,
         };
-        let mut crowd = Crowd {
-            who,
+        let mut refreshers = Refreshers {
+            asker,
             resource: Resource::new(birth),
             leases: vec![None; clients as usize],
             order: (0..clients).collect(),
@@ -113,8 +113,8 @@ impl Crowd {
             answers: Vec::new(),
             workspace: Workspace::default(),
         };
-        crowd.measure(u64::from(clients) * 2);
-        crowd
+        refreshers.measure(u64::from(clients) * 2);
+        refreshers
     }
 
     fn next_random(&mut self) -> u64 {
@@ -172,9 +172,9 @@ impl Crowd {
             capacity: lease.capacity,
             expiry_time: lease.expiry_time,
         });
-        let (kind, outstanding) = match self.who {
-            Who::Clients => (HolderKind::Client, None),
-            Who::Children => (HolderKind::Node, Some(has.map_or(Amount::ZERO, |has| has.capacity))),
+        let (kind, outstanding) = match self.asker {
+            AskerKind::Clients => (HolderKind::Client, None),
+            AskerKind::Children => (HolderKind::Node, Some(has.map_or(Amount::ZERO, |has| has.capacity))),
         };
         let ask = Ask {
             kind,
@@ -191,7 +191,7 @@ impl Crowd {
 
     fn claims(&mut self) -> Claims {
         let random = self.next_random();
-        if self.who == Who::Clients {
+        if self.asker == AskerKind::Clients {
             return Claims::from_slice(&[Claim::of_client(self.wants.draw(random), 0)]);
         }
         let mut slice = || {
@@ -215,30 +215,46 @@ impl Crowd {
 
 fn refresh(criterion: &mut Criterion) {
     for kind in Kind::ALL {
-        for wants in [Wants::Spread, Wants::Close] {
+        for wants in [WantsRange::Spread, WantsRange::Close] {
             let name = format!("refresh/{}/{}", kind.name(), wants.name());
-            bench(criterion, &name, Who::Clients, kind, wants, 1, &SIZES);
+            bench(criterion, &name, AskerKind::Clients, kind, wants, 1, &SIZES);
         }
     }
     for kind in [Kind::ProportionalShare, Kind::FairShare] {
         let name = format!("children/{}", kind.name());
-        bench(criterion, &name, Who::Children, kind, Wants::Spread, 1, &[10, 1_000]);
+        bench(criterion, &name, AskerKind::Children, kind, WantsRange::Spread, 1, &[10, 1_000]);
     }
     // What a busy resource does: it absorbs what waits, and works on it in one go.
-    bench(criterion, "round-of-64/FAIR_SHARE/spread", Who::Clients, Kind::FairShare, Wants::Spread, 64, &SIZES);
+    bench(
+        criterion,
+        "round-of-64/FAIR_SHARE/spread",
+        AskerKind::Clients,
+        Kind::FairShare,
+        WantsRange::Spread,
+        64,
+        &SIZES,
+    );
 }
 
-fn bench(criterion: &mut Criterion, name: &str, who: Who, kind: Kind, wants: Wants, round: usize, sizes: &[u32]) {
+fn bench(
+    criterion: &mut Criterion,
+    name: &str,
+    asker: AskerKind,
+    kind: Kind,
+    wants: WantsRange,
+    round: usize,
+    sizes: &[u32],
+) {
     let mut group = criterion.benchmark_group(name);
     group.throughput(Throughput::Elements(1));
     for &clients in sizes {
-        let mut crowd = None;
+        let mut refreshers = None;
         group.bench_function(BenchmarkId::from_parameter(clients), |bencher| {
-            let crowd = crowd.get_or_insert_with(|| Crowd::new(who, kind, clients, wants, round));
-            bencher.iter_custom(|refreshes| crowd.measure(refreshes));
+            let refreshers = refreshers.get_or_insert_with(|| Refreshers::new(asker, kind, clients, wants, round));
+            bencher.iter_custom(|refreshes| refreshers.measure(refreshes));
         });
-        if let Some(crowd) = crowd {
-            eprintln!("    bytes per lease: {}", crowd.resource.bytes() / clients as usize);
+        if let Some(refreshers) = refreshers {
+            eprintln!("    bytes per lease: {}", refreshers.resource.bytes() / clients as usize);
         }
     }
 }

@@ -15,7 +15,7 @@ const LEASE: Duration = Duration::from_secs(7 * 24 * 3600);
 /// As long on the wire as a token made of a term and a counter.
 const TOKEN: u64 = (1 << 40) | 1_000_000;
 
-/// Grants the same lease to everybody. Nothing is looked up, counted or kept.
+/// Grants the same lease to every client. Nothing is looked up, counted or kept.
 #[derive(Clone, Copy)]
 pub(crate) struct Fixed {
     lease: Lease,

@@ -9,17 +9,17 @@ use std::{
 };
 
 use metrics::{Counter, Gauge, Histogram, Key, KeyName, Metadata, Recorder, SharedString, Unit};
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use crate::error::Error;
 
-/// Counters by name, whatever their labels.
+/// Counters by name, with any labels.
 #[derive(Clone, Default)]
-pub(super) struct Count(Arc<Mutex<HashMap<String, Arc<AtomicU64>>>>);
+pub(super) struct Counters(Arc<Mutex<HashMap<String, Arc<AtomicU64>>>>);
 
 /// What was counted so far.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
-pub(super) struct Counted {
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Counted {
     pub(super) requests: u64,
     /// Asked anew after that, and so not lost.
     pub(super) errors: u64,
@@ -28,10 +28,10 @@ pub(super) struct Counted {
     pub(super) leases_ended: u64,
 }
 
-impl Count {
+impl Counters {
     /// From here on everything in this process is counted.
-    pub(super) fn install() -> Result<Count, Error> {
-        let count = Count::default();
+    pub(super) fn install() -> Result<Counters, Error> {
+        let count = Counters::default();
         metrics::set_global_recorder(count.clone())
             .map_err(|error| Error::Usage(format!("cannot count what clients do: {error}")))?;
         Ok(count)
@@ -60,7 +60,7 @@ impl Counted {
     }
 }
 
-impl Recorder for Count {
+impl Recorder for Counters {
     fn describe_counter(&self, _: KeyName, _: Option<Unit>, _: SharedString) {}
     fn describe_gauge(&self, _: KeyName, _: Option<Unit>, _: SharedString) {}
     fn describe_histogram(&self, _: KeyName, _: Option<Unit>, _: SharedString) {}
@@ -90,7 +90,7 @@ mod tests {
 
     #[test]
     fn counters_are_added_up_over_their_labels() {
-        let count = Count::default();
+        let count = Counters::default();
         metrics::with_local_recorder(&count, || {
             metrics::counter!("doorman_client_requests", "server" => "a").increment(2);
             metrics::counter!("leaseway_client_leases_ended_total", "resource" => "r").increment(1);

@@ -1,4 +1,4 @@
-//! The fleet: real clients of the client library, whose wants change now and then.
+//! The clients of a run: what they share, and that what they want changes now and then.
 
 use std::{
     net::SocketAddr,
@@ -6,63 +6,61 @@ use std::{
     time::{Duration, Instant},
 };
 
-use leaseway_client::{Basis, Book, Client, Resource, Transport};
-use tokio::{
-    runtime::Handle,
-    task::{JoinHandle, JoinSet},
+use leaseway_client::{Book, Client, Resource};
+use tokio::{runtime::Handle, task::JoinHandle};
+
+use super::args::{ChaosArgs, WANTS};
+use crate::{
+    clients::{LibraryClients, has_lease},
+    error::Error,
 };
 
-use super::args::{Args, Range};
-use crate::error::Error;
-
-/// What everybody shares, and what only every tenth client asks for, so that there is always some of it left.
+/// What all clients share, and what only every tenth client asks for, so that there is always some of it left.
 pub(super) const SCARCE: &str = "chaos";
 pub(super) const PLENTY: &str = "plenty";
 const EVERY: usize = 10;
 
-/// How many clients give their leases back at the same time.
-const LEAVING: usize = 64;
+/// How often a client wants something else.
+const STIR: Duration = Duration::from_millis(50);
 
-pub(super) struct Crowd {
-    clients: Vec<Client>,
-    scarce: Arc<Vec<Resource>>,
+pub(super) struct ClientCrowd {
+    clients: Arc<LibraryClients>,
     plenty: Vec<Resource>,
-    stirring: Option<JoinHandle<()>>,
+    stirring: JoinHandle<()>,
 }
 
-/// When everybody's leases were to end, at one moment.
+/// When the lease of each client was to end, at one moment.
 pub(super) struct Leases(Vec<Option<Instant>>);
 
-impl Crowd {
-    pub(super) fn gather(args: &Args, peers: &[SocketAddr], book: &Book, runtime: &Handle) -> Result<Crowd, Error> {
+impl ClientCrowd {
+    pub(super) fn gather(
+        args: &ChaosArgs,
+        peers: &[SocketAddr],
+        book: &Book,
+        runtime: &Handle,
+    ) -> Result<ClientCrowd, Error> {
         let _inside = runtime.enter();
         let mut random = fastrand::Rng::with_seed(args.seed);
-        let transports: Vec<_> = (0..args.connections.get()).map(|_| Transport::new()).collect();
-        let usage = |error: &dyn std::fmt::Display| Error::Usage(error.to_string());
-        let (mut clients, mut scarce, mut plenty) = (Vec::new(), Vec::new(), Vec::new());
+        let (mut clients, mut plenty) = (LibraryClients::seeded(args.seed), Vec::new());
         for n in 0..args.clients.get() {
             let builder = Client::builder().endpoints(peers.iter().map(ToString::to_string)).book(book);
-            let builder = builder.transport(&transports[n % transports.len()]).seed(args.seed.wrapping_add(n as u64));
-            let client = builder.id(format!("client:{n}")).build().map_err(|error| usage(&error))?;
-            let open = |resource, wants| client.resource(resource).wants(wants).open().map_err(|error| usage(&error));
-            scarce.push(open(SCARCE, args.wants.draw(&mut random))?);
+            let client = clients.join(builder.id(format!("client:{n}")), SCARCE, draw(&mut random))?;
             if n.is_multiple_of(EVERY) {
-                plenty.push(open(PLENTY, args.wants.draw(&mut random))?);
+                plenty.push(client.resource(PLENTY).wants(draw(&mut random)).open().map_err(Error::usage)?);
             }
-            clients.push(client);
         }
-        let scarce = Arc::new(scarce);
-        let stirring = (args.stir > 0).then(|| runtime.spawn(stir(Arc::clone(&scarce), args.stir, args.wants, random)));
-        Ok(Crowd { clients, scarce, plenty, stirring })
+        let clients = Arc::new(clients);
+        let stirring = runtime.spawn(stir(Arc::clone(&clients), random));
+        Ok(ClientCrowd { clients, plenty, stirring })
     }
 
     pub(super) fn size(&self) -> usize {
         self.clients.len()
     }
 
-    /// How many have leases.
+    /// How many leases there are.
     pub(super) fn leased(&self) -> usize {
-        self.scarce.iter().chain(&self.plenty).filter(|resource| resource.usable().basis == Basis::Lease).count()
+        self.clients.leased() + self.plenty.iter().filter(|resource| has_lease(resource)).count()
     }
 
     /// Whether anything is given to newcomers: while a server learns they have leases of nothing.
@@ -72,52 +70,36 @@ impl Crowd {
 
     /// How many there could be.
     pub(super) fn leases(&self) -> usize {
-        self.scarce.len() + self.plenty.len()
+        self.clients.len() + self.plenty.len()
     }
 
-    /// Why the first that has none has none.
     pub(super) fn complaint(&self) -> String {
-        let without =
-            self.scarce.iter().zip(&self.clients).find(|(resource, _)| resource.usable().basis != Basis::Lease);
-        without.and_then(|(_, client)| client.health().last_error).unwrap_or_else(|| "no error".into())
+        self.clients.complaint()
     }
 
     pub(super) fn ends(&self) -> Leases {
-        Leases(self.scarce.iter().map(ends).collect())
+        Leases(self.clients.resources.iter().map(ends).collect())
     }
 
-    /// Forgets those in `left` who have a lease by now that is newer than `before`, and ask `master`.
+    /// Forgets those in `left` that have a lease by now that is newer than `before`, and ask `master`.
     pub(super) fn renewed(&self, left: &mut Vec<usize>, before: &Leases, master: SocketAddr) {
         let master = master.to_string();
         left.retain(|&n| {
-            let newer =
-                ends(&self.scarce[n]).is_some_and(|end| before.0[n].is_none_or(|before| end > before + ROUNDING));
-            !(newer && self.clients[n].health().server == master)
+            let end = ends(&self.clients.resources[n]);
+            let newer = end.is_some_and(|end| before.0[n].is_none_or(|before| end > before + ROUNDING));
+            !(newer && self.clients.clients[n].health().server == master)
         });
     }
 
-    /// Everybody gives everything back.
-    pub(super) async fn leave(mut self) {
-        self.stop_stirring();
-        let mut leaving = JoinSet::new();
-        for client in std::mem::take(&mut self.clients) {
-            if leaving.len() >= LEAVING {
-                leaving.join_next().await;
-            }
-            leaving.spawn(async move { client.close().await });
-        }
-        leaving.join_all().await;
-    }
-
-    fn stop_stirring(&mut self) {
-        self.stirring.iter().for_each(JoinHandle::abort);
-        self.stirring = None;
+    pub(super) async fn leave(self) {
+        self.stirring.abort();
+        self.clients.leave().await;
     }
 }
 
-impl Drop for Crowd {
+impl Drop for ClientCrowd {
     fn drop(&mut self) {
-        self.stop_stirring();
+        self.stirring.abort();
     }
 }
 
@@ -128,13 +110,16 @@ fn ends(resource: &Resource) -> Option<Instant> {
     resource.lease().map(|(_, left)| Instant::now() + left)
 }
 
-/// Somebody always wants something else: capacity has to move for rules about moving it to be broken.
-async fn stir(resources: Arc<Vec<Resource>>, per_second: u32, wants: Range, mut random: fastrand::Rng) {
-    let mut beat = tokio::time::interval(Duration::from_secs(1) / per_second);
+fn draw(random: &mut fastrand::Rng) -> f64 {
+    WANTS.start + random.f64() * (WANTS.end - WANTS.start)
+}
+
+/// Capacity has to move for rules about moving it to be broken.
+async fn stir(clients: Arc<LibraryClients>, mut random: fastrand::Rng) {
+    let mut beat = tokio::time::interval(STIR);
     loop {
         beat.tick().await;
-        let resource = &resources[random.usize(..resources.len())];
         // Refused only once the client is closed.
-        let _ = resource.set_wants(wants.draw(&mut random));
+        let _ = clients.want(random.usize(..clients.len()), draw(&mut random));
     }
 }

@@ -2,32 +2,30 @@
 
 use std::{
     fs::{self, OpenOptions},
-    io,
-    net::{Ipv4Addr, SocketAddr, TcpListener},
+    net::{Ipv4Addr, SocketAddr},
     path::{Path, PathBuf},
     time::Duration,
 };
 
-use leaseway_bench::link::Link;
-use rustix::process::Signal;
+use leaseway_process::{Signal, link::Link, ports};
 use tempfile::TempDir;
 use tokio::runtime::Handle;
 
 use super::{
-    args::{Args, name},
-    plan::Fault,
-    sight::Lives,
+    args::{ChaosArgs, name},
+    fault::ChaosFault,
+    observer::Incarnations,
 };
-use crate::{child::Child, error::Error, output::note};
+use crate::{error::Error, flags::word, output::note, server::Server};
 
 /// How long a process may take to end after SIGTERM.
-pub(super) const STOP_PATIENCE: Duration = Duration::from_secs(10);
+const STOP_PATIENCE: Duration = Duration::from_secs(10);
 
 pub(super) struct NodeSet {
     peers: Vec<Peer>,
-    /// `links[i][j]`: over it peer `i` reaches peer `j`. Nobody has one to itself.
+    /// `links[i][j]`: over it peer `i` reaches peer `j`. None has one to itself.
     links: Vec<Vec<Option<Link>>>,
-    lives: Lives,
+    incarnations: Incarnations,
     /// Last: what is in it belongs to processes. Deleted with it, unless it is to be kept.
     _directory: TempDir,
 }
@@ -35,15 +33,14 @@ pub(super) struct NodeSet {
 struct Peer {
     name: String,
     grpc: SocketAddr,
-    http: SocketAddr,
     words: Vec<String>,
     directory: PathBuf,
-    child: Option<Child>,
+    server: Option<Server>,
 }
 
 impl NodeSet {
     /// Everything but the processes. Links are served on `runtime`.
-    pub(super) fn prepare(args: &Args, runtime: &Handle) -> Result<NodeSet, Error> {
+    pub(super) fn prepare(args: &ChaosArgs, runtime: &Handle) -> Result<NodeSet, Error> {
         let mut directory = tempfile::tempdir().map_err(Error::io("create a directory for the peers"))?;
         if args.keep {
             directory.disable_cleanup(true);
@@ -67,16 +64,15 @@ impl NodeSet {
             if peers > 1 {
                 words.extend(peer_flags(number, ports, &links[number]));
             }
-            words.extend(args.skew.iter().flat_map(|skew| skew.flags(number, peers)));
-            Ok(Peer { name, grpc: ports.grpc, http: ports.http, words, directory, child: None })
+            Ok(Peer { name, grpc: ports.grpc, words, directory, server: None })
         };
         let peers: Vec<_> = ports.iter().enumerate().map(start).collect::<Result<_, Error>>()?;
-        let lives = Lives::of(peers.len());
-        Ok(NodeSet { peers, links, lives, _directory: directory })
+        let incarnations = Incarnations::of(peers.len());
+        Ok(NodeSet { peers, links, incarnations, _directory: directory })
     }
 
-    /// Starts everybody for the first time ever.
-    pub(super) fn bootstrap(&mut self, args: &Args) -> Result<(), Error> {
+    /// Starts all peers for the first time ever.
+    pub(super) fn bootstrap(&mut self, args: &ChaosArgs) -> Result<(), Error> {
         let flags: &[&str] = if args.has_data() { &["--bootstrap"] } else { &[] };
         (0..self.peers.len()).try_for_each(|peer| self.start(peer, flags))
     }
@@ -87,68 +83,64 @@ impl NodeSet {
         let log = OpenOptions::new().create(true).append(true).read(true).open(&log);
         let mut words = peer.words.clone();
         words.extend(flags.iter().map(|&flag| flag.to_owned()));
-        self.lives.begin(number);
-        peer.child = Some(Child::start(&words, log.map_err(Error::io("open the log of a peer"))?)?);
+        self.incarnations.begin(number);
+        peer.server = Some(Server::start(&words, &log.map_err(Error::io("open the log of a peer"))?)?);
         Ok(())
     }
 
-    pub(super) fn lives(&self) -> &Lives {
-        &self.lives
+    pub(super) fn incarnations(&self) -> &Incarnations {
+        &self.incarnations
     }
 
     pub(super) fn grpc(&self) -> Vec<SocketAddr> {
         self.peers.iter().map(|peer| peer.grpc).collect()
     }
 
-    pub(super) fn http(&self) -> Vec<SocketAddr> {
-        self.peers.iter().map(|peer| peer.http).collect()
-    }
-
     pub(super) fn names(&self, peers: &[usize]) -> Vec<String> {
         peers.iter().map(|&peer| self.peers[peer].name.clone()).collect()
     }
 
-    /// Fails if a process has ended that nobody asked to.
-    pub(super) fn check(&mut self) -> Result<(), Error> {
-        self.peers.iter_mut().filter_map(|peer| peer.child.as_mut()).try_for_each(Child::check)
+    /// Fails if a process has ended that was not asked to.
+    pub(super) fn check(&self) -> Result<(), Error> {
+        self.peers.iter().filter_map(|peer| peer.server.as_ref()).try_for_each(Server::check)
     }
 
     /// Does it. What has to be undone later is undone by [`end`](Self::end).
-    pub(super) fn inflict(&mut self, fault: Fault, victims: &[usize]) {
+    pub(super) fn inflict(&mut self, fault: ChaosFault, victims: &[usize]) {
         for &victim in victims {
             match fault {
-                Fault::Kill | Fault::Minority | Fault::Wipe => self.signal(victim, Signal::KILL),
-                Fault::Term | Fault::Rolling => self.signal(victim, Signal::TERM),
-                Fault::Pause => self.signal(victim, Signal::STOP),
-                Fault::CutMaster | Fault::CutOne | Fault::CutAll => self.cut_off(victim),
-                Fault::Mixed => unreachable!("chance has been decided by then"),
+                ChaosFault::Kill | ChaosFault::Minority | ChaosFault::Wipe => self.signal(victim, Signal::KILL),
+                ChaosFault::Term => self.signal(victim, Signal::TERM),
+                ChaosFault::Pause => self.signal(victim, Signal::STOP),
+                ChaosFault::CutMaster | ChaosFault::CutOne | ChaosFault::CutAll => {
+                    self.links_of(victim).for_each(Link::cut)
+                }
+                ChaosFault::Mixed => unreachable!("chance has been decided by then"),
             }
         }
-        // Reaping takes a while, and the clock runs: nobody is interested in these any more.
-        if ends_processes(fault) {
-            victims
-                .iter()
-                .for_each(|&victim| self.peers[victim].child.as_mut().into_iter().for_each(Child::expect_end));
+        if fault.ends_processes() {
+            victims.iter().for_each(|&victim| self.peers[victim].server.iter_mut().for_each(Server::expect_end));
         }
     }
 
     /// Whether it can be undone: processes have ended that were asked to, or have had time enough.
-    pub(super) fn can_end(&mut self, fault: Fault, victims: &[usize], since: Duration) -> bool {
-        let ended =
-            |&victim: &usize| self.peers[victim].child.as_mut().is_none_or(|child| child.ends_within(Duration::ZERO));
-        !ends_processes(fault) || since >= STOP_PATIENCE || victims.iter().all(ended)
+    pub(super) fn can_end(&self, fault: ChaosFault, victims: &[usize], since: Duration) -> bool {
+        let ended = |&victim: &usize| self.peers[victim].server.as_ref().is_none_or(Server::has_ended);
+        !fault.ends_processes() || since >= STOP_PATIENCE || victims.iter().all(ended)
     }
 
     /// Undoes it.
-    pub(super) fn end(&mut self, fault: Fault, victims: &[usize]) -> Result<(), Error> {
+    pub(super) fn end(&mut self, fault: ChaosFault, victims: &[usize]) -> Result<(), Error> {
         for &victim in victims {
             match fault {
-                Fault::Pause => self.signal(victim, Signal::CONT),
-                Fault::CutMaster | Fault::CutOne | Fault::CutAll => self.heal(victim),
+                ChaosFault::Pause => self.signal(victim, Signal::CONT),
+                ChaosFault::CutMaster | ChaosFault::CutOne | ChaosFault::CutAll => {
+                    self.links_of(victim).for_each(Link::heal)
+                }
                 _ => {
                     // Kills what SIGTERM did not end.
-                    self.peers[victim].child = None;
-                    if fault == Fault::Wipe {
+                    self.peers[victim].server = None;
+                    if fault == ChaosFault::Wipe {
                         let data = data(&self.peers[victim].directory);
                         fs::remove_dir_all(data).map_err(Error::io("delete the data of a peer"))?;
                     }
@@ -160,25 +152,13 @@ impl NodeSet {
     }
 
     fn signal(&self, peer: usize, signal: Signal) {
-        self.peers[peer].child.iter().for_each(|child| child.signal(signal));
+        self.peers[peer].server.iter().for_each(|server| server.signal(signal));
     }
 
     /// Links from it and to it.
     fn links_of(&self, peer: usize) -> impl Iterator<Item = &Link> {
         self.links[peer].iter().chain(self.links.iter().map(move |from| &from[peer])).flatten()
     }
-
-    fn cut_off(&self, peer: usize) {
-        self.links_of(peer).for_each(Link::cut);
-    }
-
-    fn heal(&self, peer: usize) {
-        self.links_of(peer).for_each(Link::heal);
-    }
-}
-
-fn ends_processes(fault: Fault) -> bool {
-    matches!(fault, Fault::Kill | Fault::Minority | Fault::Wipe | Fault::Term | Fault::Rolling)
 }
 
 /// Where a peer listens, as long as the set lives: it comes back where it was.
@@ -190,9 +170,9 @@ struct Ports {
 
 impl Ports {
     fn find(peer: usize) -> Result<Ports, Error> {
-        let found = free(host(peer)).or_else(|_| free(Ipv4Addr::LOCALHOST)).map_err(Error::io("find free ports"))?;
-        let [grpc, http, peer] = found;
-        Ok(Ports { grpc, http, peer })
+        let found = ports::free(host(peer), 3).or_else(|_| ports::free(Ipv4Addr::LOCALHOST, 3));
+        let found = found.map_err(Error::io("find free ports"))?;
+        Ok(Ports { grpc: found[0], http: found[1], peer: found[2] })
     }
 
     fn flags(&self, name: &str, configuration: &Path) -> Vec<String> {
@@ -201,11 +181,6 @@ impl Ports {
         let flags = ["--listen", &grpc, "--http", &http, "--config", &configuration, "--id", name];
         flags.map(str::to_owned).to_vec()
     }
-}
-
-fn free(host: Ipv4Addr) -> io::Result<[SocketAddr; 3]> {
-    let listeners = [TcpListener::bind((host, 0))?, TcpListener::bind((host, 0))?, TcpListener::bind((host, 0))?];
-    Ok([listeners[0].local_addr()?, listeners[1].local_addr()?, listeners[2].local_addr()?])
 }
 
 /// Each peer has a loopback address to itself, where no outgoing connection takes its port while it is away. Where
@@ -225,11 +200,11 @@ fn data(directory: &Path) -> PathBuf {
     directory.join("data")
 }
 
-fn data_flags(args: &Args, directory: &Path) -> Vec<String> {
+fn data_flags(args: &ChaosArgs, directory: &Path) -> Vec<String> {
     let data = data(directory).to_string_lossy().into_owned();
-    // Nobody asks for administration, and the default address would be the same for all.
+    // No operator asks, and the default address would be the same for all.
     let mut flags =
-        ["--data", &data, "--admin", "127.0.0.1:0", "--handover", args.handover.name()].map(str::to_owned).to_vec();
+        ["--data", &data, "--admin", "127.0.0.1:0", "--handover", &word(&args.handover)].map(str::to_owned).to_vec();
     flags.extend(args.timing.iter().flat_map(|timing| ["--timing".to_owned(), timing.clone()]));
     flags
 }
@@ -237,7 +212,7 @@ fn data_flags(args: &Args, directory: &Path) -> Vec<String> {
 fn peer_flags(number: usize, own: &Ports, links: &[Option<Link>]) -> Vec<String> {
     let address = |link: &Option<Link>| link.as_ref().map_or_else(|| own.peer.to_string(), Link::address);
     let peers: Vec<_> = links.iter().enumerate().map(|(to, link)| format!("{}={}", name(to), address(link))).collect();
-    debug_assert!(links[number].is_none(), "nobody reaches itself over a link");
+    debug_assert!(links[number].is_none(), "no peer reaches itself over a link");
     ["--peers", &peers.join(","), "--peer-listen", &own.peer.to_string()].map(str::to_owned).to_vec()
 }
 
@@ -275,7 +250,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn everybody_reaches_the_others_over_links_of_its_own_and_itself_directly() {
+    async fn each_peer_reaches_the_others_over_links_of_its_own_and_itself_directly() {
         let ports: Vec<_> = (0..3).map(|peer| Ports::find(peer).unwrap()).collect();
         let links = links(&ports, &Handle::current()).unwrap();
         let flags: Vec<_> = (0..3).map(|peer| peer_flags(peer, &ports[peer], &links[peer])).collect();

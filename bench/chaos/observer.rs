@@ -1,41 +1,81 @@
-//! Asks all peers all the time, from a thread of its own, so that a busy fleet delays no measurement: who is master
-//! (Discovery), and whether somebody grants (one known client's lease, refreshed by hand at every peer).
+//! Asks all peers all the time, on a thread of its own, so that busy clients delay no measurement: which is master
+//! (Discovery), and whether one grants (one known client's lease, refreshed at every peer).
 
 use std::{
     net::SocketAddr,
     sync::{
         Arc, Mutex, MutexGuard, PoisonError,
-        atomic::{AtomicBool, Ordering},
+        atomic::{AtomicBool, AtomicU64, Ordering},
     },
-    thread::{self, JoinHandle},
     time::{Duration, Instant},
 };
 
 use leaseway_client::Entry;
 use leaseway_proto::doorman::Lease;
-use tokio::{runtime, sync::oneshot};
+use tokio::runtime::{self, Runtime};
 
-use super::{
-    hand::{Given, Hand, Master, Wish},
-    sight::{Lives, Sighting, Wanted},
-};
+use super::raw_client::{CapacityRequest, Grant, NamedMaster, RawClient};
 use crate::error::Error;
 
 /// How often each peer is asked while something is measured, and while nothing is.
 const FAST: Duration = Duration::from_millis(5);
 const SLOW: Duration = Duration::from_millis(25);
 
-/// Who says nothing for so long is not known to be master any more.
+/// A peer that says nothing for so long is not known to be master any more.
 const STALE: Duration = Duration::from_millis(500);
+
+/// How often each peer was started.
+#[derive(Clone)]
+pub(super) struct Incarnations(Arc<Vec<AtomicU64>>);
+
+impl Incarnations {
+    pub(super) fn of(peers: usize) -> Incarnations {
+        Incarnations(Arc::new((0..peers).map(|_| AtomicU64::new(0)).collect()))
+    }
+
+    pub(super) fn begin(&self, peer: usize) {
+        self.0[peer].fetch_add(1, Ordering::Relaxed);
+    }
+
+    pub(super) fn now(&self, peer: usize) -> u64 {
+        self.0[peer].load(Ordering::Relaxed)
+    }
+}
+
+/// An answer that says "I am the master", or could only come from one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Observation {
+    pub(super) peer: usize,
+    pub(super) incarnation: u64,
+    /// When the question was sent.
+    pub(super) asked: Instant,
+    /// When the answer was there.
+    pub(super) at: Instant,
+}
+
+/// Which answers count after a fault.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Awaited {
+    /// Asked no sooner.
+    pub(super) since: Instant,
+    /// Not from this incarnation of this peer: from the master that was hit.
+    pub(super) not: Option<(usize, u64)>,
+}
+
+impl Awaited {
+    fn is(&self, seen: &Observation) -> bool {
+        seen.asked >= self.since && self.not != Some((seen.peer, seen.incarnation))
+    }
+}
 
 pub(super) struct Observer {
     seen: Arc<Seen>,
-    stop: Option<oneshot::Sender<()>>,
-    thread: Option<JoinHandle<()>>,
+    /// With a thread of its own.
+    runtime: Runtime,
 }
 
 struct Seen {
-    lives: Lives,
+    incarnations: Incarnations,
     fast: AtomicBool,
     state: Mutex<State>,
 }
@@ -43,40 +83,41 @@ struct Seen {
 #[derive(Default)]
 struct State {
     /// The newest answer of each peer.
-    discovered: Vec<Option<(Master, Sighting)>>,
-    claims: Vec<Sighting>,
-    grants: Vec<Sighting>,
+    discovered: Vec<Option<(NamedMaster, Observation)>>,
+    claims: Vec<Observation>,
+    grants: Vec<Observation>,
     probe: Probe,
 }
 
 /// The known client.
 #[derive(Default)]
 struct Probe {
-    newest: Option<Given>,
+    newest: Option<Grant>,
     book: Vec<Entry>,
     /// Longest time without a grant.
     gap: Duration,
 }
 
 impl Observer {
-    pub(super) fn start(peers: &[SocketAddr], lives: &Lives, wish: &Wish, length: Duration) -> Result<Observer, Error> {
+    pub(super) fn start(
+        peers: &[SocketAddr],
+        incarnations: &Incarnations,
+        request: &CapacityRequest,
+        length: Duration,
+    ) -> Result<Observer, Error> {
         let state = State { discovered: vec![None; peers.len()], ..State::default() };
-        let seen = Arc::new(Seen { lives: lives.clone(), fast: AtomicBool::new(true), state: Mutex::new(state) });
-        let runtime =
-            runtime::Builder::new_current_thread().enable_all().build().map_err(Error::io("start a runtime"))?;
-        let (stop, stopped) = oneshot::channel();
-        let (peers, wish, for_thread) = (peers.to_vec(), wish.clone(), Arc::clone(&seen));
-        let thread = thread::spawn(move || {
-            runtime.block_on(async {
-                for (peer, address) in peers.into_iter().enumerate() {
-                    tokio::spawn(watch(Arc::clone(&for_thread), peer, address));
-                    tokio::spawn(probe(Arc::clone(&for_thread), peer, address, wish.clone(), length));
-                }
-                // An error says the same: the observer is gone.
-                let _ = stopped.await;
-            });
+        let seen = Arc::new(Seen {
+            incarnations: incarnations.clone(),
+            fast: AtomicBool::new(true),
+            state: Mutex::new(state),
         });
-        Ok(Observer { seen, stop: Some(stop), thread: Some(thread) })
+        let runtime = runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build();
+        let runtime = runtime.map_err(Error::io("start a runtime"))?;
+        for (peer, &address) in peers.iter().enumerate() {
+            runtime.spawn(watch(Arc::clone(&seen), peer, address));
+            runtime.spawn(probe(Arc::clone(&seen), peer, address, request.clone(), length));
+        }
+        Ok(Observer { seen, runtime })
     }
 
     /// Whether to look closely.
@@ -84,7 +125,7 @@ impl Observer {
         self.seen.fast.store(closely, Ordering::Relaxed);
     }
 
-    /// Forgets what it has seen, but not who said last that it is master.
+    /// Forgets what it has seen, but not which peer said last that it is master.
     pub(super) fn forget(&self) {
         let mut state = self.seen.lock();
         state.claims.clear();
@@ -92,33 +133,35 @@ impl Observer {
         state.probe.gap = Duration::ZERO;
     }
 
-    /// Who says that it is master.
+    /// The peer that says that it is master.
     pub(super) fn master(&self) -> Option<usize> {
         let now = Instant::now();
         let state = self.seen.lock();
         let claims = state.discovered.iter().flatten().filter(|(master, seen)| {
-            *master == Master::Itself && seen.life == self.seen.lives.life(seen.peer) && now - seen.at < STALE
+            *master == NamedMaster::Itself
+                && seen.incarnation == self.seen.incarnations.now(seen.peer)
+                && now - seen.at < STALE
         });
         claims.max_by_key(|(_, seen)| seen.asked).map(|(_, seen)| seen.peer)
     }
 
-    /// Whether a peer knows since then who is master.
+    /// Whether a peer knows since then which is master.
     pub(super) fn knows_master(&self, peer: usize, since: Instant) -> bool {
         let state = self.seen.lock();
-        state.discovered[peer].is_some_and(|(master, seen)| master != Master::Unknown && seen.asked >= since)
+        state.discovered[peer].is_some_and(|(master, seen)| master != NamedMaster::Unknown && seen.asked >= since)
     }
 
     /// The first that said it is master.
-    pub(super) fn claim(&self, wanted: &Wanted) -> Option<Sighting> {
-        first(&self.seen.lock().claims, wanted)
+    pub(super) fn claim(&self, awaited: &Awaited) -> Option<Observation> {
+        first(&self.seen.lock().claims, awaited)
     }
 
     /// The first that granted anything.
-    pub(super) fn grant(&self, wanted: &Wanted) -> Option<Sighting> {
-        first(&self.seen.lock().grants, wanted)
+    pub(super) fn grant(&self, awaited: &Awaited) -> Option<Observation> {
+        first(&self.seen.lock().grants, awaited)
     }
 
-    /// Whom the known client's newest lease is from.
+    /// The peer that the known client's newest lease is from.
     pub(super) fn granting(&self) -> Option<usize> {
         self.seen.lock().grants.iter().max_by_key(|grant| grant.asked).map(|grant| grant.peer)
     }
@@ -126,33 +169,19 @@ impl Observer {
     /// The longest time without a grant since it was told to forget.
     pub(super) fn gap(&self) -> Duration {
         let state = self.seen.lock();
-        let running = state.probe.newest.as_ref().map_or(Duration::ZERO, |given| given.at.elapsed());
+        let running = state.probe.newest.as_ref().map_or(Duration::ZERO, |grant| grant.at.elapsed());
         state.probe.gap.max(running)
     }
 
     /// The known client's own book, when all is over.
-    pub(super) fn finish(mut self) -> Vec<Entry> {
-        self.stop();
+    pub(super) fn finish(self) -> Vec<Entry> {
+        drop(self.runtime);
         std::mem::take(&mut self.seen.lock().probe.book)
     }
-
-    fn stop(&mut self) {
-        drop(self.stop.take());
-        if let Some(thread) = self.thread.take() {
-            // Had it panicked, there would be no measurement, and that is reported.
-            let _ = thread.join();
-        }
-    }
 }
 
-impl Drop for Observer {
-    fn drop(&mut self) {
-        self.stop();
-    }
-}
-
-fn first(seen: &[Sighting], wanted: &Wanted) -> Option<Sighting> {
-    seen.iter().filter(|seen| wanted.is(seen)).min_by_key(|seen| seen.at).copied()
+fn first(seen: &[Observation], awaited: &Awaited) -> Option<Observation> {
+    seen.iter().filter(|seen| awaited.is(seen)).min_by_key(|seen| seen.at).copied()
 }
 
 impl Seen {
@@ -167,29 +196,29 @@ impl Seen {
 }
 
 async fn watch(seen: Arc<Seen>, peer: usize, address: SocketAddr) {
-    let mut hand = Hand::to(address);
+    let mut client = RawClient::to(address);
     loop {
-        let (asked, life) = (Instant::now(), seen.lives.life(peer));
-        if let Some(master) = hand.discover().await {
-            let sighting = Sighting { peer, life, asked, at: Instant::now() };
+        let (asked, incarnation) = (Instant::now(), seen.incarnations.now(peer));
+        if let Some(master) = client.discover().await {
+            let observation = Observation { peer, incarnation, asked, at: Instant::now() };
             let mut state = seen.lock();
-            state.discovered[peer] = Some((master, sighting));
-            if master == Master::Itself {
-                state.claims.push(sighting);
+            state.discovered[peer] = Some((master, observation));
+            if master == NamedMaster::Itself {
+                state.claims.push(observation);
             }
         }
         seen.pause(asked).await;
     }
 }
 
-async fn probe(seen: Arc<Seen>, peer: usize, address: SocketAddr, wish: Wish, length: Duration) {
-    let mut hand = Hand::to(address);
+async fn probe(seen: Arc<Seen>, peer: usize, address: SocketAddr, request: CapacityRequest, length: Duration) {
+    let mut client = RawClient::to(address);
     loop {
-        let (asked, life, has) = (Instant::now(), seen.lives.life(peer), seen.lock().probe.has());
-        if let Some(given) = hand.ask(&wish, has, length).await {
+        let (asked, incarnation, has) = (Instant::now(), seen.incarnations.now(peer), seen.lock().probe.has());
+        if let Some(grant) = client.ask(&request, has, length).await {
             let mut state = seen.lock();
-            state.grants.push(Sighting { peer, life, asked, at: given.at });
-            state.probe.take(&wish, given);
+            state.grants.push(Observation { peer, incarnation, asked, at: grant.at });
+            state.probe.take(&request, grant);
         }
         seen.pause(asked).await;
     }
@@ -197,26 +226,26 @@ async fn probe(seen: Arc<Seen>, peer: usize, address: SocketAddr, wish: Wish, le
 
 impl Probe {
     fn has(&self) -> Option<Lease> {
-        self.newest.as_ref().filter(|given| given.ends > Instant::now()).map(|given| given.lease)
+        self.newest.as_ref().filter(|grant| grant.ends > Instant::now()).map(|grant| grant.lease)
     }
 
     /// Peers are asked side by side: an answer to an older question than the newest that was answered is as good as
     /// lost.
-    fn take(&mut self, wish: &Wish, given: Given) {
+    fn take(&mut self, request: &CapacityRequest, grant: Grant) {
         if let Some(before) = &self.newest {
-            if given.asked < before.asked {
+            if grant.asked < before.asked {
                 return;
             }
-            self.gap = self.gap.max(given.at.saturating_duration_since(before.at));
-            if before.ends < given.at {
-                self.book.push(wish.entry(before.ends, 0.0));
+            self.gap = self.gap.max(grant.at.saturating_duration_since(before.at));
+            if before.ends < grant.at {
+                self.book.push(request.entry(before.ends, 0.0));
             }
         }
-        let capacity = given.lease.capacity.unwrap_or(0.0);
+        let capacity = grant.lease.capacity.unwrap_or(0.0);
         if self.book.last().is_none_or(|entry| entry.capacity != capacity) {
-            self.book.push(wish.entry(given.at, capacity));
+            self.book.push(request.entry(grant.at, capacity));
         }
-        self.newest = Some(given);
+        self.newest = Some(grant);
     }
 }
 
@@ -226,18 +255,18 @@ mod tests {
 
     #[test]
     fn the_known_clients_book_ends_leases_when_they_end_and_ignores_answers_that_come_too_late() {
-        let wish = Wish { client: "probe".into(), resource: "r".into(), wants: 1.0 };
+        let request = CapacityRequest { client: "probe".into(), resource: "r".into(), wants: 1.0 };
         let start = Instant::now();
         let ms = Duration::from_millis;
-        let given = |asked: u64, at: u64, capacity: f64| Given {
+        let grant = |asked: u64, at: u64, capacity: f64| Grant {
             lease: Lease { capacity: Some(capacity), ..Lease::default() },
             asked: start + ms(asked),
             at: start + ms(at),
             ends: start + ms(asked + 100),
         };
         let mut probe = Probe::default();
-        for given in [given(0, 5, 7.0), given(20, 25, 6.0), given(10, 30, 9.0), given(300, 310, 5.0)] {
-            probe.take(&wish, given);
+        for grant in [grant(0, 5, 7.0), grant(20, 25, 6.0), grant(10, 30, 9.0), grant(300, 310, 5.0)] {
+            probe.take(&request, grant);
         }
         let book: Vec<_> =
             probe.book.iter().map(|entry| ((entry.at.into_std() - start).as_millis(), entry.capacity)).collect();
@@ -246,15 +275,17 @@ mod tests {
     }
 
     #[test]
-    fn the_first_that_counts_is_found_whatever_the_order() {
-        let start = Instant::now();
-        let seen = |peer, ms| {
-            let at = start + Duration::from_millis(ms);
-            Sighting { peer, life: 1, asked: at, at }
+    fn the_first_that_counts_is_found_in_any_order() {
+        let since = Instant::now();
+        let seen = |peer, incarnation, ms| {
+            let at = since + Duration::from_millis(ms) - Duration::from_millis(100);
+            Observation { peer, incarnation, asked: at, at }
         };
-        let wanted = Wanted { since: start, not: Some((0, 1)) };
-        let found = first(&[seen(0, 1), seen(2, 9), seen(1, 4)], &wanted);
-        assert_eq!(found, Some(seen(1, 4)));
-        assert_eq!(first(&[seen(0, 1)], &wanted), None);
+        let awaited = Awaited { since, not: Some((0, 1)) };
+        let (early, former, restarted, other) = (seen(1, 1, 99), seen(0, 1, 101), seen(0, 2, 109), seen(1, 1, 104));
+        assert_eq!(first(&[early, former, restarted, other], &awaited), Some(other));
+        assert_eq!(first(&[former, restarted], &awaited), Some(restarted), "the former master counts once restarted");
+        assert_eq!(first(&[early, former], &awaited), None);
+        assert_eq!(first(&[former], &Awaited { since, not: None }), Some(former));
     }
 }

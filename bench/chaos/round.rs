@@ -1,4 +1,4 @@
-//! One blow, and all that is measured after it.
+//! One fault, and all that is measured after it.
 
 use std::{
     net::SocketAddr,
@@ -6,20 +6,17 @@ use std::{
 };
 
 use leaseway_client::{Book, Entry};
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use tokio::{runtime::Runtime, task::JoinHandle};
 
 use super::{
-    args::Args,
-    count::{Count, Counted},
-    crowd::{Crowd, Leases, PLENTY, SCARCE},
-    hand::Wish,
-    newcomer::{self, Newcomer},
+    args::{ChaosArgs, PATIENCE, mean_wants},
+    count::{Counted, Counters},
+    crowd::{ClientCrowd, Leases, PLENTY, SCARCE},
+    fault::ChaosFault,
     node_set::NodeSet,
-    observer::Observer,
-    pages::Pages,
-    plan::{Blow, Fault},
-    sight::Wanted,
+    observer::{Awaited, Observer},
+    raw_client::{CapacityRequest, Newcomer},
 };
 use crate::{error::Error, signal::Interrupt};
 
@@ -30,70 +27,70 @@ const GLANCE: Duration = Duration::from_millis(5);
 const BEFORE: Duration = Duration::from_millis(200);
 const AFTER: Duration = Duration::from_secs(1);
 
-/// What a client waits for an answer before it gives a server up. Nobody who asks at a better time waits longer.
+/// What a client waits for an answer before it gives a server up. A client that asks at a better time does not wait
+/// longer.
 const DEADLINE: Duration = Duration::from_secs(3);
 
 /// Everything that a run works with.
-pub(super) struct Field<'a> {
-    pub(super) args: &'a Args,
+pub(super) struct ChaosRun<'a> {
+    pub(super) args: &'a ChaosArgs,
     pub(super) interrupt: &'a Interrupt,
-    pub(super) count: &'a Count,
+    pub(super) counters: &'a Counters,
     pub(super) random: fastrand::Rng,
     pub(super) started: Instant,
-    /// Of those whose leases were asked for by hand.
+    /// Of clients without a library.
     pub(super) entries: Vec<Entry>,
     pub(super) observer: Observer,
-    pub(super) crowd: Crowd,
-    pub(super) pages: Pages,
+    pub(super) crowd: ClientCrowd,
     pub(super) set: NodeSet,
     /// Last: clients, links and probes run on it.
     pub(super) runtime: Runtime,
 }
 
-/// What was measured after a blow. Times are in milliseconds from the blow; what never happened is missing.
-#[derive(Clone, Debug, Default, Serialize)]
-pub(super) struct Measured {
-    pub(super) round: u32,
-    pub(super) label: String,
+/// What was measured after a fault. Times are in milliseconds from its beginning; what never happened is missing.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub(crate) struct Round {
+    pub(crate) round: u32,
+    pub(crate) label: String,
     /// When, since the start, in seconds.
-    pub(super) at_s: f64,
-    pub(super) victims: Vec<String>,
-    pub(super) hits_master: bool,
-    /// Until somebody (else) says that it is master.
-    pub(super) master_ms: Option<f64>,
-    /// Until somebody (else) refreshes a known client's lease.
-    pub(super) grant_ms: Option<f64>,
-    /// Until somebody unknown is answered, what part of its wish that gave it, and until it had anything.
-    pub(super) newcomer_ms: Option<f64>,
-    pub(super) newcomer_part: Option<f64>,
-    pub(super) newcomer_served_ms: Option<f64>,
+    pub(crate) at_s: f64,
+    pub(crate) victims: Vec<String>,
+    pub(crate) hits_master: bool,
+    /// Until a peer (another one) says that it is master.
+    pub(crate) master_ms: Option<f64>,
+    /// Until a peer (another one) refreshes a known client's lease.
+    pub(crate) grant_ms: Option<f64>,
+    /// Until a client that is unknown is answered, what part of its wants that gave it, and until it had anything.
+    pub(crate) newcomer_ms: Option<f64>,
+    pub(crate) newcomer_part: Option<f64>,
+    pub(crate) newcomer_served_ms: Option<f64>,
     /// Until all clients have leases from that master.
-    pub(super) all_ms: Option<f64>,
+    pub(crate) all_ms: Option<f64>,
     /// The longest time in which the known client was granted nothing, up to when all was well again.
-    pub(super) gap_ms: f64,
+    pub(crate) gap_ms: f64,
     /// Whether that was longer than a client waits.
-    pub(super) lost: bool,
+    pub(crate) lost: bool,
     /// The most clients that had no lease at the same time.
-    pub(super) without_lease: usize,
-    pub(super) clients: Counted,
+    pub(crate) without_lease: usize,
+    pub(crate) clients: Counted,
 }
 
-impl Field<'_> {
-    /// Everything up and everybody served.
-    pub(super) fn gather<'a>(
-        args: &'a Args,
+impl ChaosRun<'_> {
+    /// All peers up and all clients served.
+    pub(super) fn begin<'a>(
+        args: &'a ChaosArgs,
         interrupt: &'a Interrupt,
-        count: &'a Count,
+        counters: &'a Counters,
         book: &Book,
         mut say: impl FnMut(String),
-    ) -> Result<Field<'a>, Error> {
+    ) -> Result<ChaosRun<'a>, Error> {
         let runtime = Runtime::new().map_err(Error::io("start a runtime"))?;
         let mut set = NodeSet::prepare(args, runtime.handle())?;
         set.bootstrap(args)?;
         let peers = set.grpc();
-        let known = Wish { client: "probe".into(), resource: SCARCE.into(), wants: args.wants.mean() };
-        let observer = Observer::start(&peers, set.lives(), &known, args.lease())?;
-        let patience = Instant::now() + args.patience + args.lease();
+        let known = CapacityRequest { client: "probe".into(), resource: SCARCE.into(), wants: mean_wants() };
+        let observer = Observer::start(&peers, set.incarnations(), &known, args.lease())?;
+        let patience = Instant::now() + PATIENCE + args.lease();
         while observer.master().is_none() {
             set.check()?;
             if Instant::now() >= patience {
@@ -102,7 +99,7 @@ impl Field<'_> {
             say("waiting for a master".into());
             interrupt.sleep_until(Instant::now() + GLANCE, || {})?;
         }
-        let crowd = Crowd::gather(args, &peers, book, runtime.handle())?;
+        let crowd = ClientCrowd::gather(args, &peers, book, runtime.handle())?;
         while crowd.leased() < crowd.leases() || !crowd.is_served() {
             set.check()?;
             if Instant::now() >= patience {
@@ -112,37 +109,34 @@ impl Field<'_> {
             say(format!("{} of {} leases are given", crowd.leased(), crowd.leases()));
             interrupt.sleep_until(Instant::now() + GLANCE * 10, || {})?;
         }
-        let pages = Pages::open(set.http());
-        let mut field = Field {
+        let mut run = ChaosRun {
             args,
             interrupt,
-            count,
+            counters,
             random: fastrand::Rng::with_seed(args.seed),
             started: Instant::now(),
             entries: Vec::new(),
             observer,
             crowd,
-            pages,
             set,
             runtime,
         };
         say("settling".into());
-        field.settle()?;
-        field.started = Instant::now();
-        Ok(field)
+        run.settle()?;
+        run.started = Instant::now();
+        Ok(run)
     }
 
-    /// Leaves everybody alone for a while.
+    /// Leaves all alone for a while.
     pub(super) fn settle(&mut self) -> Result<(), Error> {
         self.observer.look_closely(false);
         let outcome = self.interrupt.sleep_until(Instant::now() + self.args.settle, || {});
-        self.pages.look(true);
         outcome.and(self.set.check())
     }
 
     /// Waits for a master to hit.
     fn master(&mut self) -> Result<Option<usize>, Error> {
-        let patience = Instant::now() + self.args.patience;
+        let patience = Instant::now() + PATIENCE;
         while Instant::now() < patience {
             if let Some(master) = self.observer.master() {
                 return Ok(Some(master));
@@ -154,50 +148,39 @@ impl Field<'_> {
     }
 
     /// Strikes and watches until all is well again, or patience ends.
-    pub(super) fn strike(&mut self, round: u32, blow: &Blow) -> Result<Measured, Error> {
+    pub(super) fn strike(&mut self, round: u32, fault: ChaosFault) -> Result<Round, Error> {
         self.observer.look_closely(true);
         self.interrupt.sleep_until(Instant::now() + BEFORE, || {})?;
-        let Some(master) = self.master()? else {
-            let label = blow.kind.name();
-            return Ok(Measured { round, label, at_s: self.started.elapsed().as_secs_f64(), ..Measured::default() });
-        };
-        let victims = blow.victims(master, self.args.peers.get(), &mut self.random);
-        let hits_master = victims.contains(&master);
-        let mut measured = Measured {
-            round,
-            label: blow.label(hits_master),
-            at_s: self.started.elapsed().as_secs_f64(),
-            victims: self.set.names(&victims),
-            hits_master,
-            ..Measured::default()
-        };
-        let counted = self.count.now();
+        let mut measured =
+            Round { round, label: fault.name(), at_s: self.started.elapsed().as_secs_f64(), ..Round::default() };
+        let Some(master) = self.master()? else { return Ok(measured) };
+        let victims = fault.victims(master, self.args.peers.get(), &mut self.random);
+        (measured.victims, measured.hits_master) = (self.set.names(&victims), victims.contains(&master));
+        let counted = self.counters.now();
         self.observer.forget();
-        let former = hits_master.then(|| (master, self.set.lives().life(master)));
-        let mut aftermath = Aftermath::new(self, blow, victims, former);
+        let former = measured.hits_master.then(|| (master, self.set.incarnations().now(master)));
+        let mut aftermath = Aftermath::new(self, fault, victims, former);
         let outcome = aftermath.watch(self, &mut measured);
-        // Nobody is to stay cut off or stopped, even if this ends early.
+        // No peer is to stay cut off or stopped, even if this ends early.
         let outcome = outcome.and(aftermath.end(self));
         outcome?;
         self.interrupt.sleep_until(Instant::now() + AFTER, || {})?;
         let gap = self.observer.gap();
         (measured.gap_ms, measured.lost) = (ms(gap), gap > DEADLINE);
-        measured.clients = self.count.now().since(counted);
-        self.pages.look(false);
+        measured.clients = self.counters.now().since(counted);
         self.set.check()?;
         Ok(measured)
     }
 }
 
-/// What is still to happen after a blow.
+/// What is still to happen after a fault.
 struct Aftermath {
-    kind: Fault,
+    fault: ChaosFault,
     victims: Vec<usize>,
     struck: Instant,
-    lasts: Duration,
     ended: Option<Instant>,
     /// Which answers count; `None` until the set can answer again.
-    wanted: Option<Wanted>,
+    awaited: Option<Awaited>,
     before: Leases,
     /// Clients without a new lease.
     left: Vec<usize>,
@@ -206,80 +189,79 @@ struct Aftermath {
 }
 
 impl Aftermath {
-    fn new(field: &mut Field<'_>, blow: &Blow, victims: Vec<usize>, former: Option<(usize, u64)>) -> Aftermath {
-        let lasting = blow.leaves_a_quorum(field.args.peers.get());
-        let alone = blow.kind == Fault::Pause && field.args.peers.get() == 1;
-        let before = field.crowd.ends();
+    fn new(run: &mut ChaosRun<'_>, fault: ChaosFault, victims: Vec<usize>, former: Option<(usize, u64)>) -> Aftermath {
+        let lasting = fault.leaves_a_quorum(run.args.peers.get());
+        let alone = fault == ChaosFault::Pause && run.args.peers.get() == 1;
+        let before = run.crowd.ends();
         let struck = Instant::now();
-        field.set.inflict(blow.kind, &victims);
-        let former = former.filter(|_| blow.kind != Fault::CutAll && !alone);
-        // A lone server that comes back is a new life of the same peer.
+        run.set.inflict(fault, &victims);
+        let former = former.filter(|_| fault != ChaosFault::CutAll && !alone);
+        // A lone server that comes back is a new incarnation of the same peer.
         let counts_now = lasting || former.is_some();
         Aftermath {
-            kind: blow.kind,
+            fault,
             victims,
             struck,
-            lasts: blow.lasts(field.args.down),
             ended: None,
-            wanted: counts_now.then_some(Wanted { since: struck, not: former }),
+            awaited: counts_now.then_some(Awaited { since: struck, not: former }),
             before,
-            left: (0..field.crowd.size()).collect(),
+            left: (0..run.crowd.size()).collect(),
             newcomer: None,
             visited: false,
         }
     }
 
-    fn watch(&mut self, field: &mut Field<'_>, measured: &mut Measured) -> Result<(), Error> {
-        let patience = self.struck + self.lasts + field.args.patience;
-        let leases = field.crowd.leases();
+    fn watch(&mut self, run: &mut ChaosRun<'_>, measured: &mut Round) -> Result<(), Error> {
+        let patience = self.struck + run.args.down + PATIENCE;
+        let leases = run.crowd.leases();
         while Instant::now() < patience {
-            field.set.check()?;
+            run.set.check()?;
             let since = self.struck.elapsed();
-            if self.ended.is_none() && since >= self.lasts && field.set.can_end(self.kind, &self.victims, since) {
-                self.end(field)?;
+            if self.ended.is_none() && since >= run.args.down && run.set.can_end(self.fault, &self.victims, since) {
+                self.end(run)?;
             }
-            self.look(field, measured)?;
-            measured.without_lease = measured.without_lease.max(leases - field.crowd.leased());
-            if measured.all_ms.is_some() && self.visited && self.is_whole(field) {
+            self.look(run, measured)?;
+            measured.without_lease = measured.without_lease.max(leases - run.crowd.leased());
+            if measured.all_ms.is_some() && self.visited && self.is_whole(run) {
                 return Ok(());
             }
-            field.interrupt.sleep_until(Instant::now() + GLANCE, || {})?;
+            run.interrupt.sleep_until(Instant::now() + GLANCE, || {})?;
         }
         Ok(())
     }
 
     /// Undoes what was done. Does nothing the second time.
-    fn end(&mut self, field: &mut Field<'_>) -> Result<(), Error> {
+    fn end(&mut self, run: &mut ChaosRun<'_>) -> Result<(), Error> {
         if self.ended.is_some() {
             return Ok(());
         }
-        field.set.end(self.kind, &self.victims)?;
+        run.set.end(self.fault, &self.victims)?;
         let now = Instant::now();
         self.ended = Some(now);
-        if self.wanted.is_none() {
-            self.wanted = Some(Wanted { since: now, not: None });
-            self.before = field.crowd.ends();
+        if self.awaited.is_none() {
+            self.awaited = Some(Awaited { since: now, not: None });
+            self.before = run.crowd.ends();
         }
         Ok(())
     }
 
-    /// Whether everybody takes part again.
-    fn is_whole(&self, field: &Field<'_>) -> bool {
-        self.ended.is_some_and(|ended| self.victims.iter().all(|&victim| field.observer.knows_master(victim, ended)))
+    /// Whether all peers take part again.
+    fn is_whole(&self, run: &ChaosRun<'_>) -> bool {
+        self.ended.is_some_and(|ended| self.victims.iter().all(|&victim| run.observer.knows_master(victim, ended)))
     }
 
-    fn look(&mut self, field: &mut Field<'_>, measured: &mut Measured) -> Result<(), Error> {
-        let Some(wanted) = self.wanted else { return Ok(()) };
-        let after = |at: Instant| ms(at.saturating_duration_since(wanted.since));
-        measured.master_ms = measured.master_ms.or_else(|| field.observer.claim(&wanted).map(|seen| after(seen.at)));
-        let Some(grant) = field.observer.grant(&wanted) else { return Ok(()) };
+    fn look(&mut self, run: &mut ChaosRun<'_>, measured: &mut Round) -> Result<(), Error> {
+        let Some(awaited) = self.awaited else { return Ok(()) };
+        let after = |at: Instant| ms(at.saturating_duration_since(awaited.since));
+        measured.master_ms = measured.master_ms.or_else(|| run.observer.claim(&awaited).map(|seen| after(seen.at)));
+        let Some(grant) = run.observer.grant(&awaited) else { return Ok(()) };
         measured.grant_ms.get_or_insert(after(grant.at));
         if self.newcomer.is_none() && !self.visited {
-            self.newcomer = Some(send_newcomer(field, measured.round, grant.peer));
+            self.newcomer = Some(send_newcomer(run, measured.round, grant.peer));
         }
-        self.receive(field, measured, after)?;
-        let master: SocketAddr = field.set.grpc()[field.observer.granting().unwrap_or(grant.peer)];
-        field.crowd.renewed(&mut self.left, &self.before, master);
+        self.receive(run, measured, after)?;
+        let master: SocketAddr = run.set.grpc()[run.observer.granting().unwrap_or(grant.peer)];
+        run.crowd.renewed(&mut self.left, &self.before, master);
         if self.left.is_empty() {
             measured.all_ms.get_or_insert(after(Instant::now()));
         }
@@ -288,31 +270,31 @@ impl Aftermath {
 
     fn receive(
         &mut self,
-        field: &mut Field<'_>,
-        measured: &mut Measured,
+        run: &mut ChaosRun<'_>,
+        measured: &mut Round,
         after: impl Fn(Instant) -> f64,
     ) -> Result<(), Error> {
         if !self.newcomer.as_ref().is_some_and(JoinHandle::is_finished) {
             return Ok(());
         }
         let Some(newcomer) = self.newcomer.take() else { return Ok(()) };
-        let newcomer = field.runtime.block_on(newcomer);
+        let newcomer = run.runtime.block_on(newcomer);
         let newcomer = newcomer.map_err(|error| Error::Usage(format!("the newcomer failed: {error}")))?;
         self.visited = true;
         measured.newcomer_ms = newcomer.answered.map(|(at, _)| after(at));
-        measured.newcomer_part = newcomer.answered.map(|(_, capacity)| capacity / field.args.wants.mean());
+        measured.newcomer_part = newcomer.answered.map(|(_, capacity)| capacity / mean_wants());
         measured.newcomer_served_ms = newcomer.served.map(after);
-        field.entries.extend(newcomer.book);
+        run.entries.extend(newcomer.book);
         Ok(())
     }
 }
 
-fn send_newcomer(field: &Field<'_>, round: u32, first: usize) -> JoinHandle<Newcomer> {
-    let number = field.started.elapsed().as_millis();
+fn send_newcomer(run: &ChaosRun<'_>, round: u32, first: usize) -> JoinHandle<Newcomer> {
+    let number = run.started.elapsed().as_millis();
     let client = format!("newcomer:{round}:{number}").into();
-    let wish = Wish { client, resource: PLENTY.into(), wants: field.args.wants.mean() };
-    let patience = Instant::now() + field.args.patience;
-    field.runtime.spawn(newcomer::visit(field.set.grpc(), first, wish, field.args.lease(), patience))
+    let request = CapacityRequest { client, resource: PLENTY.into(), wants: mean_wants() };
+    let patience = Instant::now() + PATIENCE;
+    run.runtime.spawn(Newcomer::visit(run.set.grpc(), first, request, run.args.lease(), patience))
 }
 
 fn ms(span: Duration) -> f64 {

@@ -5,10 +5,10 @@ use maud::{Markup, html};
 
 use super::{
     Chart, SERIES, WIDTH, at,
-    axis::{grouped, round_up, tick},
+    axis::{grouped, linear, round_up},
     legend,
 };
-use crate::compare::Spread;
+use crate::spread::Spread;
 
 /// Right of the longest bar: its value.
 const VALUES: f64 = 200.0;
@@ -102,15 +102,10 @@ fn draw(bar: &Bar, scale: &Scale, top: f64, x: &impl Fn(f64) -> f64) -> Markup {
 }
 
 fn grid(scale: &Scale, to: f64, top: f64, bottom: f64, x: &impl Fn(f64) -> f64) -> Markup {
-    let step = tick(to - scale.from, 6.0);
-    let first = (scale.from / step).ceil() as i64;
-    let last = (to / step + 1e-9).floor() as i64;
-    let digits = if step < 1.0 { (-step.log10()).ceil() as usize } else { 0 };
     html! {
-        @for mark in first..=last {
-            @let value = mark as f64 * step;
-            line.grid x1=(at(x(value))) x2=(at(x(value))) y1=(at(top)) y2=(at(bottom)) {}
-            text.soft.middle[mark > first] x=(at(x(value))) y=(at(bottom + 15.0)) { (grouped(value, digits)) }
+        @for (nth, (value, text)) in linear(scale.unit, [scale.from, to], 6.0).marks.iter().enumerate() {
+            line.grid x1=(at(x(*value))) x2=(at(x(*value))) y1=(at(top)) y2=(at(bottom)) {}
+            text.soft.middle[nth > 0] x=(at(x(*value))) y=(at(bottom + 15.0)) { (text) }
         }
         text.soft.end x=(WIDTH) y=(at(bottom + 15.0)) { (scale.unit) }
     }

@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 use maud::{Markup, html};
 
 use super::{Chart, SERIES, WIDTH, at, axis::Axis, legend};
-use crate::compare::Spread;
+use crate::spread::Spread;
 
 const LEFT: f64 = 56.0;
 const RIGHT: f64 = 30.0;
@@ -14,7 +14,7 @@ const TOP: f64 = 8.0;
 const HEIGHT: f64 = 240.0;
 const BOTTOM: f64 = 40.0;
 
-pub(crate) struct Line {
+pub(crate) struct ChartLine {
     pub(crate) series: usize,
     pub(crate) points: Vec<(f64, Spread)>,
     pub(crate) join: Join,
@@ -31,7 +31,7 @@ pub(crate) enum Join {
     Stepped,
 }
 
-pub(crate) fn lines(title: &str, note: &str, axes: [&Axis<'_>; 2], names: &[&str], lines: &[Line]) -> Chart {
+pub(crate) fn lines(title: &str, note: &str, axes: [&Axis<'_>; 2], names: &[&str], lines: &[ChartLine]) -> Chart {
     let [across, up] = axes;
     let x = |value| LEFT + (across.place)(value).clamp(0.0, 1.0) * (WIDTH - LEFT - RIGHT);
     let mut names: Vec<_> = lines.iter().map(|line| (line.series, names[line.series])).collect();
@@ -57,7 +57,7 @@ pub(crate) fn lines(title: &str, note: &str, axes: [&Axis<'_>; 2], names: &[&str
     Chart { title: title.into(), note: note.into(), height: top + HEIGHT + BOTTOM, body }
 }
 
-fn draw(line: &Line, x: &impl Fn(f64) -> f64, y: &impl Fn(f64) -> f64) -> Markup {
+fn draw(line: &ChartLine, x: &impl Fn(f64) -> f64, y: &impl Fn(f64) -> f64) -> Markup {
     let series = line.series % SERIES;
     let path = |value: fn(&Spread) -> f64| {
         let mut path = String::new();
@@ -106,7 +106,8 @@ mod tests {
     #[test]
     fn a_line_goes_through_the_medians() {
         let spread = |median: f64| Spread { median, min: median / 2.0, max: f64::NAN };
-        let line = Line { series: 7, points: vec![(10.0, spread(0.25)), (100.0, spread(0.5))], join: Join::Dotted };
+        let line =
+            ChartLine { series: 7, points: vec![(10.0, spread(0.25)), (100.0, spread(0.5))], join: Join::Dotted };
         let up = Axis { label: "up", marks: vec![], place: Box::new(|value| value) };
         let across = powers("across", 10.0, 100.0, |value| value.to_string());
         let names = ["", "", "", "", "", "", "", "seven"];
@@ -120,10 +121,10 @@ mod tests {
     #[test]
     fn names_stand_above_what_is_drawn() {
         let spread = Spread { median: 0.5, min: 0.5, max: 0.5 };
-        let line = |series| Line { series, points: vec![(10.0, spread), (100.0, spread)], join: Join::Straight };
+        let line = |series| ChartLine { series, points: vec![(10.0, spread), (100.0, spread)], join: Join::Straight };
         let up = Axis { label: "up", marks: vec![], place: Box::new(|value| value) };
         let across = powers("across", 10.0, 100.0, |value| value.to_string());
-        let draw = |all: &[Line]| lines("t", "n", [&across, &up], &["one", "two"], all);
+        let draw = |all: &[ChartLine]| lines("t", "n", [&across, &up], &["one", "two"], all);
         let (one, two) = (draw(&[line(0)]), draw(&[line(0), line(1)]));
         assert!(two.height >= one.height + 18.0, "{} and {}", one.height, two.height);
         let svg = draw(&[line(1), line(1)]).body.into_string();

@@ -4,32 +4,33 @@
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    load::{Filled, Measurement, number_or_null},
+    load::{Filled, Measurement},
     machine::Machine,
+    spread::Spread,
     table,
 };
 
 /// Everything, as JSON has it; the table is a view of it.
 #[derive(Serialize, Deserialize)]
-pub(crate) struct Report {
+pub(crate) struct CompareReport {
     /// The commands compared.
     pub(crate) a: String,
     pub(crate) b: String,
     /// The whole command line, so that it can be repeated.
     pub(crate) arguments: Vec<String>,
     pub(crate) machine: Machine,
-    pub(crate) cases: Vec<Case>,
+    pub(crate) cases: Vec<ComparedCase>,
 }
 
 #[derive(Serialize, Deserialize)]
-pub(crate) struct Case {
+pub(crate) struct ComparedCase {
     pub(crate) resources: u32,
     /// Connections x requests in flight.
     pub(crate) load: String,
     pub(crate) a: Summary,
     pub(crate) b: Summary,
     /// A divided by B.
-    pub(crate) ratio: Ratio,
+    pub(crate) ratio: RunSpreads,
     pub(crate) runs: Vec<Pair>,
 }
 
@@ -40,15 +41,14 @@ pub(crate) struct Pair {
     pub(crate) b: Measurement,
 }
 
+/// The runs of one server.
 #[derive(Clone, Serialize, Deserialize)]
 pub(crate) struct Summary {
     pub(crate) clients: u32,
     /// How they came, if they were let in before the first repetition.
     pub(crate) filled: Option<Filled>,
-    pub(crate) requests_per_second: Spread,
-    pub(crate) cpu_us_per_request: Spread,
-    pub(crate) p50_ms: Spread,
-    pub(crate) p99_ms: Spread,
+    #[serde(flatten)]
+    pub(crate) spreads: RunSpreads,
     pub(crate) peak_mib: f64,
     pub(crate) errors: u64,
     pub(crate) ignored: u64,
@@ -56,98 +56,55 @@ pub(crate) struct Summary {
     pub(crate) leased: u64,
 }
 
-#[derive(Serialize, Deserialize)]
-pub(crate) struct Ratio {
+#[derive(Clone, Copy, Serialize, Deserialize)]
+pub(crate) struct RunSpreads {
     pub(crate) requests_per_second: Spread,
     pub(crate) cpu_us_per_request: Spread,
     pub(crate) p50_ms: Spread,
     pub(crate) p99_ms: Spread,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
-pub(crate) struct Spread {
-    #[serde(deserialize_with = "number_or_null")]
-    pub(crate) median: f64,
-    #[serde(deserialize_with = "number_or_null")]
-    pub(crate) min: f64,
-    #[serde(deserialize_with = "number_or_null")]
-    pub(crate) max: f64,
-}
-
-impl Spread {
-    /// Of at least one value.
-    pub(crate) fn of(values: impl Iterator<Item = f64>) -> Spread {
-        let mut values: Vec<_> = values.collect();
-        values.sort_by(f64::total_cmp);
-        let (&min, &max) = values.first().zip(values.last()).expect("a case has at least one repetition");
-        let middle = values.len() / 2;
-        let median = if values.len() % 2 == 1 { values[middle] } else { (values[middle - 1] + values[middle]) / 2.0 };
-        Spread { median, min, max }
-    }
-
-    pub(crate) fn text(self, digits: usize) -> String {
-        let Spread { median, min, max } = self;
-        // A server that answered nothing has no latency to divide by.
-        if !median.is_finite() {
-            return "-".into();
+impl RunSpreads {
+    /// `spread` gets each figure of a run; it has at least one run to read it from.
+    fn of(spread: impl Fn(fn(&Measurement) -> f64) -> Option<Spread>) -> RunSpreads {
+        let spread = |figure| spread(figure).expect("a case has at least one repetition");
+        RunSpreads {
+            requests_per_second: spread(|run| run.requests_per_second),
+            cpu_us_per_request: spread(|run| run.server.as_ref().map_or(f64::NAN, |server| server.cpu_us_per_request)),
+            p50_ms: spread(|run| run.latency_ms.p50),
+            p99_ms: spread(|run| run.latency_ms.p99),
         }
-        format!("{median:.digits$} ({min:.digits$}..{max:.digits$})")
     }
-}
 
-fn requests_per_second(run: &Measurement) -> f64 {
-    run.requests_per_second
-}
-
-fn cpu_us_per_request(run: &Measurement) -> f64 {
-    run.server.as_ref().map_or(f64::NAN, |server| server.cpu_us_per_request)
-}
-
-fn p50_ms(run: &Measurement) -> f64 {
-    run.latency_ms.p50
-}
-
-fn p99_ms(run: &Measurement) -> f64 {
-    run.latency_ms.p99
+    /// As cells of a table, each with so many digits.
+    pub(crate) fn cells(&self, digits: [usize; 4]) -> [String; 4] {
+        let spreads = [self.requests_per_second, self.cpu_us_per_request, self.p50_ms, self.p99_ms];
+        std::array::from_fn(|n| spreads[n].digits(digits[n]))
+    }
 }
 
 impl Summary {
     /// Of at least one run.
     pub(crate) fn of(clients: u32, filled: Option<Filled>, runs: &[&Measurement]) -> Summary {
-        let spread = |figure: fn(&Measurement) -> f64| Spread::of(runs.iter().map(|run| figure(run)));
         let peak_kib = runs.iter().filter_map(|run| Some(run.server?.memory.peak_kib)).max();
         Summary {
             clients,
             filled,
-            requests_per_second: spread(requests_per_second),
-            cpu_us_per_request: spread(cpu_us_per_request),
-            p50_ms: spread(p50_ms),
-            p99_ms: spread(p99_ms),
+            spreads: RunSpreads::of(|figure| Spread::of(runs.iter().map(|run| figure(run)))),
             peak_mib: peak_kib.unwrap_or(0) as f64 / 1024.0,
-            errors: runs.iter().map(|run| run.error_count()).sum(),
-            ignored: runs.iter().map(|run| run.ignored).sum(),
+            errors: runs.iter().map(|run| run.counts.error_count()).sum(),
+            ignored: runs.iter().map(|run| run.counts.ignored).sum(),
             leased: runs.iter().map(|run| run.leased).min().unwrap_or_default(),
         }
     }
 }
 
-impl Ratio {
-    fn of(runs: &[Pair]) -> Ratio {
-        let spread =
-            |figure: fn(&Measurement) -> f64| Spread::of(runs.iter().map(|run| figure(&run.a) / figure(&run.b)));
-        Ratio {
-            requests_per_second: spread(requests_per_second),
-            cpu_us_per_request: spread(cpu_us_per_request),
-            p50_ms: spread(p50_ms),
-            p99_ms: spread(p99_ms),
-        }
-    }
-}
-
-impl Case {
+impl ComparedCase {
     /// Of at least one repetition.
-    pub(crate) fn new(resources: u32, load: String, a: Summary, b: Summary, runs: Vec<Pair>) -> Case {
-        Case { resources, load, a, b, ratio: Ratio::of(&runs), runs }
+    pub(crate) fn new(resources: u32, load: String, a: Summary, b: Summary, runs: Vec<Pair>) -> ComparedCase {
+        let ratio =
+            |figure: fn(&Measurement) -> f64| Spread::of(runs.iter().map(|run| figure(&run.a) / figure(&run.b)));
+        ComparedCase { resources, load, a, b, ratio: RunSpreads::of(ratio), runs }
     }
 
     fn doubts(&self) -> Vec<&'static str> {
@@ -156,43 +113,24 @@ impl Case {
     }
 
     fn rows(&self) -> [[String; 12]; 3] {
-        let row = |name: &str, summary: &Summary| {
+        let row = |clients: String, name: &str, spreads: [String; 4], rest: [String; 4]| {
+            let [requests, cpu, p50, p99] = spreads;
+            let [peak, bytes, errors, ignored] = rest;
+            let (resources, load) = (self.resources.to_string(), self.load.clone());
+            [clients, resources, load, name.into(), requests, cpu, p50, p99, peak, bytes, errors, ignored]
+        };
+        let of = |name: &str, summary: &Summary| {
             let bytes = summary.filled.and_then(|filled| filled.bytes_per_client);
-            [
-                summary.clients.to_string(),
-                self.resources.to_string(),
-                self.load.clone(),
-                name.into(),
-                summary.requests_per_second.text(0),
-                summary.cpu_us_per_request.text(1),
-                summary.p50_ms.text(2),
-                summary.p99_ms.text(2),
-                format!("{:.1}", summary.peak_mib),
-                bytes.map_or("-".into(), |bytes| format!("{bytes:.0}")),
-                summary.errors.to_string(),
-                summary.ignored.to_string(),
-            ]
+            let bytes = bytes.map_or("-".into(), |bytes| format!("{bytes:.0}"));
+            let peak = format!("{:.1}", summary.peak_mib);
+            let rest = [peak, bytes, summary.errors.to_string(), summary.ignored.to_string()];
+            row(summary.clients.to_string(), name, summary.spreads.cells([0, 1, 2, 2]), rest)
         };
-        let clients = if self.a.clients == self.b.clients {
-            self.a.clients.to_string()
-        } else {
-            format!("{}:{}", self.a.clients, self.b.clients)
-        };
-        let ratio = [
-            clients,
-            self.resources.to_string(),
-            self.load.clone(),
-            "A/B".into(),
-            self.ratio.requests_per_second.text(3),
-            self.ratio.cpu_us_per_request.text(3),
-            self.ratio.p50_ms.text(3),
-            self.ratio.p99_ms.text(3),
-            format!("{:.3}", self.a.peak_mib / self.b.peak_mib),
-            String::new(),
-            String::new(),
-            String::new(),
-        ];
-        [row("A", &self.a), row("B", &self.b), ratio]
+        let (a, b) = (self.a.clients, self.b.clients);
+        let clients = if a == b { a.to_string() } else { format!("{a}:{b}") };
+        let peak = format!("{:.3}", self.a.peak_mib / self.b.peak_mib);
+        let rest = [peak, String::new(), String::new(), String::new()];
+        [of("A", &self.a), of("B", &self.b), row(clients, "A/B", self.ratio.cells([3; 4]), rest)]
     }
 }
 
@@ -211,23 +149,22 @@ const HEAD: [&str; 12] = [
     "ignored",
 ];
 
-impl Report {
+impl CompareReport {
     /// For people, and for pasting.
     pub(crate) fn text(&self) -> String {
-        let rows: Vec<_> = self.cases.iter().flat_map(Case::rows).collect();
-        let mut text = format!("A: `{}`\nB: `{}`\n\n{}\n", self.a, self.b, table::render(HEAD, 4, &rows));
-        text.push_str("\nmedian (min..max); A/B is the median of the ratios within each repetition\n");
+        let rows: Vec<_> = self.cases.iter().flat_map(ComparedCase::rows).collect();
+        let mut text = format!("A: `{}`\nB: `{}`\n\n{}\n", self.a, self.b, table::render(&HEAD, 4, &rows));
+        text.push_str("\nmedian (min..max); A/B is the median of the ratios within each repetition");
         for (doubt, runs) in self.doubts() {
-            text.push_str(&format!("warning: {runs}: {doubt}\n"));
+            text.push_str(&format!("\nwarning: {runs}: {doubt}"));
         }
-        text.truncate(text.trim_end().len());
         text
     }
 
     /// What is to be said against these figures, and of how many runs.
     pub(crate) fn doubts(&self) -> Vec<(&'static str, String)> {
         let runs: usize = self.cases.iter().map(|case| case.runs.len() * 2).sum();
-        let mut doubts: Vec<_> = self.cases.iter().flat_map(Case::doubts).collect();
+        let mut doubts: Vec<_> = self.cases.iter().flat_map(ComparedCase::doubts).collect();
         doubts.sort_unstable();
         let counted = doubts.chunk_by(|one, other| one == other);
         counted.map(|same| (same[0], format!("in {} of {runs} runs", same.len()))).collect()
@@ -238,22 +175,10 @@ impl Report {
 mod tests {
     use super::*;
 
-    fn case(runs: Vec<Pair>) -> Case {
+    fn case(runs: Vec<Pair>) -> ComparedCase {
         let summary = |clients, runs: Vec<&Measurement>| Summary::of(clients, None, &runs);
         let (a, b) = (runs.iter().map(|run| &run.a).collect(), runs.iter().map(|run| &run.b).collect());
-        Case::new(1, "4x16".into(), summary(1000, a), summary(10, b), runs)
-    }
-
-    fn report(cases: Vec<Case>) -> Report {
-        Report { a: "one".into(), b: "two".into(), arguments: Vec::new(), machine: Machine::read(), cases }
-    }
-
-    #[test]
-    fn the_median_is_the_middle_or_between_the_two_in_the_middle() {
-        let of = |values: &[f64]| Spread::of(values.iter().copied());
-        assert_eq!(of(&[3.0, 1.0, 2.0]), Spread { median: 2.0, min: 1.0, max: 3.0 });
-        assert_eq!(of(&[4.0, 1.0, 2.0, 3.0]), Spread { median: 2.5, min: 1.0, max: 4.0 });
-        assert_eq!(of(&[7.0]), Spread { median: 7.0, min: 7.0, max: 7.0 });
+        ComparedCase::new(1, "4x16".into(), summary(1000, a), summary(10, b), runs)
     }
 
     #[test]
@@ -261,27 +186,20 @@ mod tests {
         let run = |rate: f64| Measurement { requests_per_second: rate, ..Measurement::example() };
         // The machine was three times slower in the second repetition; A was twice as fast in every one.
         let runs = [(200.0, 100.0), (66.0, 33.0), (180.0, 90.0)];
-        let runs = runs.map(|(a, b)| Pair { a: run(a), b: run(b) }).into_iter().collect();
-        let case = case(runs);
+        let case = case(runs.map(|(a, b)| Pair { a: run(a), b: run(b) }).into());
         assert_eq!(case.ratio.requests_per_second, Spread { median: 2.0, min: 2.0, max: 2.0 });
-        assert_eq!(case.a.requests_per_second, Spread { median: 180.0, min: 66.0, max: 200.0 });
+        assert_eq!(case.a.spreads.requests_per_second, Spread { median: 180.0, min: 66.0, max: 200.0 });
     }
 
     #[test]
-    fn what_cannot_be_divided_is_a_dash() {
-        let silent = Measurement::example();
-        let case = case(vec![Pair { a: silent.clone(), b: silent }]);
-        assert_eq!(case.ratio.p99_ms.text(3), "-");
-        let report = report(vec![case]);
-        assert!(report.text().contains("| A/B    |"), "{}", report.text());
-        let json = serde_json::to_string(&report).unwrap();
-        let read: Report = serde_json::from_str(&json).unwrap();
-        assert_eq!(read.text(), report.text(), "what cannot be divided is null, and a dash again");
-    }
-
-    #[test]
-    fn numbers_of_clients_that_differ_are_both_named() {
-        let text = report(vec![case(vec![Pair { a: Measurement::example(), b: Measurement::example() }])]).text();
-        assert!(text.contains("| 1000:10 |") && text.contains("| 1000    |") && text.contains("| 10      |"), "{text}");
+    fn what_cannot_be_divided_is_a_dash_and_numbers_of_clients_that_differ_are_both_named() {
+        let case = case(vec![Pair { a: Measurement::example(), b: Measurement::example() }]);
+        assert_eq!(case.ratio.p99_ms.digits(3), "-");
+        let (a, b, arguments) = ("one".into(), "two".into(), Vec::new());
+        let report = CompareReport { a, b, arguments, machine: Machine::read(), cases: vec![case] };
+        let text = report.text();
+        assert!(text.contains("| 1000:10 |") && text.contains("| 1000    |") && text.contains("| A/B    |"), "{text}");
+        let read: CompareReport = serde_json::from_str(&serde_json::to_string(&report).unwrap()).unwrap();
+        assert_eq!(read.text(), text, "what cannot be divided is null, and a dash again");
     }
 }

@@ -18,43 +18,35 @@ use leaseway_proto::doorman::{
 use tokio::{net::TcpListener, runtime::Runtime, time::sleep};
 use tonic::{Request, Response, Status, transport::Server, transport::server::TcpIncoming};
 
-/// Says that somebody else is the master, or itself, which it is not.
-pub(super) struct Elsewhere {
+/// A server that says that another one is the master, or takes its time, or stops answering.
+pub(super) struct OddServer {
     pub(super) address: SocketAddr,
     _runtime: Runtime,
 }
 
-impl Elsewhere {
-    pub(super) fn start(master: Option<SocketAddr>) -> Elsewhere {
-        let (address, runtime) =
-            serve(|own| Odd { delay: Duration::ZERO, names: Some(master.unwrap_or(own)), answers: u64::MAX.into() });
-        Elsewhere { address, _runtime: runtime }
+impl OddServer {
+    /// Says that the master is there, or that it is this one itself, which it is not.
+    pub(super) fn elsewhere(master: Option<SocketAddr>) -> OddServer {
+        OddServer::start(|own| Odd { names: Some(master.unwrap_or(own)), ..Odd::default() })
     }
-}
 
-/// Takes its time.
-pub(super) struct Slow {
-    pub(super) address: SocketAddr,
-    _runtime: Runtime,
-}
-
-impl Slow {
-    pub(super) fn start(delay: Duration) -> Slow {
-        let (address, runtime) = serve(|_| Odd { delay, names: None, answers: u64::MAX.into() });
-        Slow { address, _runtime: runtime }
+    pub(super) fn slow(delay: Duration) -> OddServer {
+        OddServer::start(|_| Odd { delay, ..Odd::default() })
     }
-}
 
-/// Answers so many requests, and then none.
-pub(super) struct Hanging {
-    pub(super) address: SocketAddr,
-    _runtime: Runtime,
-}
+    /// Answers so many requests, and then none.
+    pub(super) fn hanging(answers: u64) -> OddServer {
+        OddServer::start(|_| Odd { answers: answers.into(), ..Odd::default() })
+    }
 
-impl Hanging {
-    pub(super) fn start(answers: u64) -> Hanging {
-        let (address, runtime) = serve(|_| Odd { delay: Duration::ZERO, names: None, answers: answers.into() });
-        Hanging { address, _runtime: runtime }
+    fn start(odd: impl FnOnce(SocketAddr) -> Odd) -> OddServer {
+        let runtime = Runtime::new().unwrap();
+        let listener = runtime.block_on(TcpListener::bind((Ipv4Addr::LOCALHOST, 0))).unwrap();
+        let address = listener.local_addr().unwrap();
+        let service = CapacityServer::from_arc(Arc::new(odd(address)));
+        let incoming = TcpIncoming::from(listener).with_nodelay(Some(true));
+        runtime.spawn(Server::builder().add_service(service).serve_with_incoming(incoming));
+        OddServer { address, _runtime: runtime }
     }
 }
 
@@ -65,14 +57,10 @@ struct Odd {
     answers: AtomicU64,
 }
 
-fn serve(odd: impl FnOnce(SocketAddr) -> Odd) -> (SocketAddr, Runtime) {
-    let runtime = Runtime::new().unwrap();
-    let listener = runtime.block_on(TcpListener::bind((Ipv4Addr::LOCALHOST, 0))).unwrap();
-    let address = listener.local_addr().unwrap();
-    let service = CapacityServer::from_arc(Arc::new(odd(address)));
-    let incoming = TcpIncoming::from(listener).with_nodelay(Some(true));
-    runtime.spawn(Server::builder().add_service(service).serve_with_incoming(incoming));
-    (address, runtime)
+impl Default for Odd {
+    fn default() -> Odd {
+        Odd { delay: Duration::ZERO, names: None, answers: u64::MAX.into() }
+    }
 }
 
 impl Odd {

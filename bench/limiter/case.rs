@@ -27,7 +27,7 @@ const VOLLEY_MAX: u64 = 1000;
 const TICK: Duration = Duration::from_millis(1);
 
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Case {
+pub(super) struct LimiterCase {
     pub(super) capacity: Capacity,
     pub(super) burst: Burst,
     pub(super) load: Load,
@@ -70,7 +70,7 @@ pub(super) struct Arrivals {
     pub(super) turned_away: u64,
 }
 
-/// What a call costs when nobody else calls and there is a permit, in nanoseconds.
+/// What a call costs when there is no other caller and there is a permit, in nanoseconds.
 #[derive(Clone, Copy, Debug, Serialize)]
 pub(super) struct Cost {
     pub(super) wait_ns: f64,
@@ -86,7 +86,7 @@ impl Cost {
         let per_call = |start: Instant| start.elapsed().as_nanos() as f64 / f64::from(CALLS);
         let start = Instant::now();
         for _ in 0..CALLS {
-            limiter.wait().await.expect("nobody closes it");
+            limiter.wait().await.expect("it is not closed");
         }
         let wait_ns = per_call(start);
         let start = Instant::now();
@@ -107,7 +107,7 @@ struct Scene {
 }
 
 impl Scene {
-    fn new(case: &Case) -> Scene {
+    fn new(case: &LimiterCase) -> Scene {
         // Twice what is allowed: a limiter that admits more than that is measured for as long as there is room.
         let room =
             2.0 * (case.capacity.get() * case.duration.as_secs_f64() + case.burst.permits(case.capacity)) + 100.0;
@@ -122,14 +122,14 @@ impl Scene {
             return false;
         }
         let now = u64::try_from(self.start.elapsed().as_nanos()).unwrap_or(u64::MAX);
-        // Relaxed: they are read when everybody has been joined or the limiter is closed, and sorted then.
+        // Relaxed: they are read when all callers have been joined or the limiter is closed, and sorted then.
         let Some(time) = self.times.get(self.next.fetch_add(1, Ordering::Relaxed)) else { return false };
         time.store(now, Ordering::Relaxed);
         true
     }
 }
 
-pub(super) async fn run(case: Case) -> Outcome {
+pub(super) async fn run(case: LimiterCase) -> Outcome {
     let scene = Scene::new(&case);
     // From here: making room takes time.
     let scene = Arc::new(Scene { start: Instant::now(), ..scene });

@@ -2,14 +2,14 @@
 
 use serde::Serialize;
 
-use super::case::{Arrivals, CALLERS_MAX, Case, Load, Outcome};
+use super::case::{Arrivals, CALLERS_MAX, LimiterCase, Load, Outcome};
 
 /// Of what was planned, this part or one arrival may be missing at the end of a run. If more is, the generator and not
 /// the limiter is what was measured.
 const MISSING_MAX: f64 = 0.01;
 
 #[derive(Debug, Serialize)]
-pub(super) struct Figures {
+pub(super) struct LimiterFigures {
     capacity: f64,
     load: String,
     seconds: f64,
@@ -27,12 +27,10 @@ pub(super) struct Figures {
     /// See [`excess`].
     excess: f64,
     burst: f64,
-    /// What Doorman's client library in Go admitted per second.
-    go: Option<f64>,
 }
 
-impl Figures {
-    pub(super) fn of(case: &Case, outcome: &Outcome) -> Figures {
+impl LimiterFigures {
+    pub(super) fn of(case: &LimiterCase, outcome: &Outcome) -> LimiterFigures {
         let seconds = outcome.took.as_secs_f64();
         let capacity = case.capacity.get();
         let Arrivals { planned, offered, turned_away } = outcome.arrivals;
@@ -46,7 +44,7 @@ impl Figures {
         let possible = offered.unwrap_or(f64::INFINITY).min(capacity);
         let times: Vec<_> = outcome.admitted.iter().map(|&nanos| nanos as f64 / 1e9).collect();
         let admitted = rate(&times, seconds, possible);
-        Figures {
+        LimiterFigures {
             capacity,
             load: case.load.to_string(),
             seconds,
@@ -58,7 +56,6 @@ impl Figures {
             percent: 100.0 * admitted / possible,
             excess: excess(&times, capacity),
             burst: case.burst.permits(case.capacity),
-            go: go(capacity, case.load),
         }
     }
 
@@ -83,17 +80,15 @@ impl Figures {
         doubts.iter().map(|doubt| format!("{}/s, {}: {doubt}", self.capacity, self.load)).collect()
     }
 
-    pub(super) fn row(&self) -> [String; 8] {
-        let or_dash = |value: Option<f64>| value.map_or("-".into(), number);
+    pub(super) fn row(&self) -> [String; 7] {
         [
             self.capacity.to_string(),
             self.load.clone(),
-            or_dash(self.offered),
+            self.offered.map_or("-".into(), number),
             number(self.admitted),
             format!("{:.1}", self.percent),
             format!("{:.2}", self.excess),
             format!("{:.2}", self.burst),
-            or_dash(self.go),
         ]
     }
 }
@@ -121,38 +116,6 @@ fn excess(times: &[f64], capacity: f64) -> f64 {
         least = least.min(ahead);
         most.max(ahead - least + 1.0)
     })
-}
-
-/// Measured with 64 workers, or with evenly spaced arrivals, on a machine of two cores.
-fn go(capacity: f64, load: Load) -> Option<f64> {
-    const CLOSED: [(f64, f64); 13] = [
-        (0.5, 0.40),
-        (1.0, 0.90),
-        (3.0, 2.75),
-        (10.0, 9.75),
-        (11.0, 11.0),
-        (51.0, 52.5),
-        (75.0, 111.5),
-        (99.0, 192.5),
-        (100.0, 97.0),
-        (333.0, 361.4),
-        (1000.0, 965.0),
-        (5000.0, 3071.0),
-        (20_000.0, 3087.0),
-    ];
-    // Capacity, multiple of it, admitted.
-    const OPEN: [(f64, f64, f64); 6] = [
-        (10.0, 0.5, 4.75),
-        (10.0, 0.9, 8.75),
-        (10.0, 1.2, 0.0),
-        (10.0, 5.0, 0.0),
-        (100.0, 0.9, 1.0),
-        (1000.0, 0.5, 0.0),
-    ];
-    match load {
-        Load::Closed { .. } => CLOSED.iter().find(|row| row.0 == capacity).map(|row| row.1),
-        Load::Open { factor } => OPEN.iter().find(|row| (row.0, row.1) == (capacity, factor)).map(|row| row.2),
-    }
 }
 
 #[cfg(test)]

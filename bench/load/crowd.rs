@@ -2,15 +2,13 @@
 
 use std::time::{Duration, Instant, SystemTime};
 
-use serde::{Deserialize, Serialize};
-
 use super::{
-    Options,
+    generator::{Generator, Options, Purpose},
     live::Live,
-    run::{Generator, Purpose},
+    measurement::Filled,
     workload::{Population, Workload},
 };
-use crate::{error::Error, process, signal::Interrupt};
+use crate::{error::Error, signal::Interrupt};
 
 /// A server that lets no further client in for so long will not do it.
 const PATIENCE: Duration = Duration::from_secs(if cfg!(test) { 2 } else { 15 });
@@ -26,36 +24,10 @@ pub(crate) struct Crowd {
     pub(crate) filled: Option<Filled>,
 }
 
-/// How it was when everybody came.
-#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
-pub(crate) struct Filled {
-    pub(crate) clients: u32,
-    pub(crate) seconds: f64,
-    /// What the server's memory grew by meanwhile, for each client. With few clients that is mostly connections and
-    /// buffers, and not said.
-    pub(crate) bytes_per_client: Option<f64>,
-}
-
-impl Filled {
-    pub(crate) fn line(&self) -> String {
-        let Filled { clients, seconds, bytes_per_client } = self;
-        let memory = bytes_per_client
-            .map_or(String::new(), |bytes| format!("; the server's memory grew by {bytes:.0} bytes for each"));
-        format!("filled: {clients} clients had a lease after {seconds:.1} s{memory}")
-    }
-}
-
 impl Crowd {
-    /// Nobody has asked for anything yet.
+    /// None has asked for anything yet.
     pub(crate) fn new(options: &Options<'_>) -> Crowd {
         Crowd { population: options.population(), parts: Vec::new(), filled: None }
-    }
-
-    /// For a server that has had other clients before: it uses again what these took.
-    pub(crate) fn forget_memory(&mut self) {
-        if let Some(filled) = &mut self.filled {
-            filled.bytes_per_client = None;
-        }
     }
 
     /// One part for each of so many threads.
@@ -72,17 +44,17 @@ impl Crowd {
         self.parts.iter().map(|part| part.leased_beyond(now.as_secs().cast_signed())).sum()
     }
 
-    /// Lets everybody ask until they have a lease, in a closed loop and not measured. `observe` is called now and then.
+    /// Lets all clients ask until they have a lease, in a closed loop and not measured. `observe` is called now and
+    /// then.
     pub(crate) fn fill(
         &mut self,
         options: &Options<'_>,
         interrupt: &Interrupt,
         mut observe: impl FnMut(&mut Live),
     ) -> Result<(), Error> {
-        let memory = || options.server_pid.map(process::memory).transpose();
-        let before = memory()?;
+        let before = options.memory()?;
         let started = Instant::now();
-        let generator = Generator::start(options, self, Purpose::Fill)?;
+        let generator = Generator::start(options, self.take(options.threads()), Purpose::Fill)?;
         let mut live = generator.live();
         let (mut leased, mut since) = (0, Instant::now());
         let clients = u64::from(options.clients);
@@ -96,9 +68,10 @@ impl Crowd {
             interrupt.glance(|| observe(&mut live))?;
         }
         let seconds = started.elapsed().as_secs_f64();
-        generator.stop(self);
-        let bytes_per_client =
-            before.zip(memory()?).and_then(|(before, after)| grown(options.clients, before.now_kib, after.now_kib));
+        self.parts = generator.stop().1;
+        let bytes_per_client = before
+            .zip(options.memory()?)
+            .and_then(|(before, after)| grown(options.clients, before.now_kib, after.now_kib));
         self.filled = Some(Filled { clients: options.clients, seconds, bytes_per_client });
         Ok(())
     }

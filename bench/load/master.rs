@@ -6,7 +6,7 @@ use leaseway_proto::doorman::{DiscoveryRequest, DiscoveryResponse, Mastership};
 use tokio::{net::lookup_host, time::timeout};
 
 use super::{
-    connection::{CONNECT_PATIENCE, Connection, Path},
+    connection::{CONNECT_PATIENCE, Connection, Failure, Path},
     current_thread,
 };
 use crate::error::Error;
@@ -20,7 +20,7 @@ pub(crate) fn find_master(target: SocketAddr) -> Result<(), Error> {
         Named::Itself => Ok(()),
         Named::Other(mastership) => {
             let master = mastership.master_address;
-            let master = master.map_or("it does not know who is".into(), |address| format!("{address} is"));
+            let master = master.map_or("it does not know which is".into(), |address| format!("{address} is"));
             Err(Error::NotMaster { target, master })
         }
     })
@@ -47,7 +47,7 @@ async fn follow(target: SocketAddr) -> Result<SocketAddr, Error> {
             Named::Other(mastership) => match address_of(&mastership).await {
                 Some(master) => at = master,
                 None => {
-                    return Err(Error::NotMaster { target: at, master: "it does not know who is".into() });
+                    return Err(Error::NotMaster { target: at, master: "it does not know which is".into() });
                 }
             },
         }
@@ -66,32 +66,19 @@ enum Named {
 }
 
 async fn master_named_by(target: SocketAddr) -> Result<Named, Error> {
-    match discover(target).await {
-        Ok(answer) if answer.is_master == Some(true) => Ok(Named::Itself),
-        Ok(answer) => Ok(Named::Other(answer.mastership.unwrap_or_default())),
-        Err(DiscoverError::Unreachable(reason)) => Err(Error::Unreachable { target, reason }),
-        Err(DiscoverError::NotDoorman(reason)) => Err(Error::NotDoorman { target, reason }),
-    }
-}
-
-/// Who is the master? Also the way to see whether a Doorman server is there at all.
-async fn discover(target: SocketAddr) -> Result<DiscoveryResponse, DiscoverError> {
-    let (connection, driver) = Connection::open(target).await.map_err(DiscoverError::Unreachable)?;
+    let (connection, driver) =
+        Connection::open(target).await.map_err(|reason| Error::Unreachable { target, reason })?;
     let path = Path::new(target, "Discovery");
-    let call = connection.call(&path, &DiscoveryRequest {});
-    tokio::select! {
-        answer = timeout(CONNECT_PATIENCE, call) => match answer {
-            Ok(answer) => answer.map_err(|failure| DiscoverError::NotDoorman(failure.reason())),
-            Err(_) => Err(DiscoverError::NotDoorman("no answer to Discovery".into())),
+    let answer = tokio::select! {
+        answer = timeout(CONNECT_PATIENCE, connection.call(&path, &DiscoveryRequest {})) => match answer {
+            Ok(answer) => answer.map_err(Failure::reason),
+            Err(_) => Err("no answer to Discovery".to_owned()),
         },
-        ended = driver => match ended {
-            Ok(()) => Err(DiscoverError::NotDoorman("it closed the connection".into())),
-            Err(error) => Err(DiscoverError::NotDoorman(error.to_string())),
-        },
-    }
-}
-
-enum DiscoverError {
-    Unreachable(String),
-    NotDoorman(String),
+        ended = driver => Err(ended.err().map_or("it closed the connection".to_owned(), |error| error.to_string())),
+    };
+    let answer: DiscoveryResponse = answer.map_err(|reason| Error::NotDoorman { target, reason })?;
+    Ok(match answer.is_master {
+        Some(true) => Named::Itself,
+        _ => Named::Other(answer.mastership.unwrap_or_default()),
+    })
 }

@@ -1,12 +1,13 @@
 //! What one run of load found out. The same value is printed, written as JSON and compared.
 
-use std::{collections::BTreeMap, time::Duration};
+use std::time::Duration;
 
 use hdrhistogram::Histogram;
-use serde::{Deserialize, Deserializer, Serialize};
+use leaseway_process::usage::Memory;
+use serde::{Deserialize, Serialize};
 
-use super::{Filled, tally::Tally};
-use crate::process::Memory;
+use super::tally::{Counts, Tally};
+use crate::spread::number_or_null;
 
 /// From this share of its cores on, the load generator may be what was measured.
 const LIMIT_SHARE: f64 = 0.85;
@@ -40,14 +41,8 @@ pub(crate) struct Measurement {
     /// figure.
     #[serde(default)]
     pub(crate) unanswered_ms: f64,
-    /// Resources that got a lease.
-    pub(crate) granted: u64,
-    /// Resources that an answer left out, because their client came sooner than the server's minimum request interval.
-    pub(crate) ignored: u64,
-    /// Requests of clients that were new, and clients that gave back what they had: with `--churn` only.
-    pub(crate) newcomers: u64,
-    pub(crate) releases: u64,
-    pub(crate) errors: BTreeMap<String, u64>,
+    #[serde(flatten)]
+    pub(crate) counts: Counts,
     /// Clients whose lease had not ended when the measurement did.
     pub(crate) leased: u64,
     /// How an open loop kept its schedule.
@@ -104,9 +99,23 @@ pub(crate) struct GeneratorUse {
     pub(crate) busy_share: f64,
 }
 
-/// What is no finite number is written as null.
-pub(crate) fn number_or_null<'de, D: Deserializer<'de>>(from: D) -> Result<f64, D::Error> {
-    Ok(Option::deserialize(from)?.unwrap_or(f64::NAN))
+/// How it was when all clients came.
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+pub(crate) struct Filled {
+    pub(crate) clients: u32,
+    pub(crate) seconds: f64,
+    /// What the server's memory grew by meanwhile, for each client. With few clients that is mostly connections and
+    /// buffers, and not said.
+    pub(crate) bytes_per_client: Option<f64>,
+}
+
+impl Filled {
+    pub(crate) fn line(&self) -> String {
+        let Filled { clients, seconds, bytes_per_client } = self;
+        let memory = bytes_per_client
+            .map_or(String::new(), |bytes| format!("; the server's memory grew by {bytes:.0} bytes for each"));
+        format!("filled: {clients} clients had a lease after {seconds:.1} s{memory}")
+    }
 }
 
 impl Measurement {
@@ -120,7 +129,7 @@ impl Measurement {
         let requests = tally.requests();
         let server = server.map(|(cpu, memory)| ServerUse {
             // Infinite if nothing was answered: a dash in tables, null in JSON.
-            cpu_us_per_request: cpu.as_secs_f64() * 1e6 / (requests + tally.releases) as f64,
+            cpu_us_per_request: cpu.as_secs_f64() * 1e6 / (requests + tally.counts.releases) as f64,
             cores: cpu.as_secs_f64() / seconds,
             memory,
         });
@@ -130,11 +139,7 @@ impl Measurement {
             requests_per_second: requests as f64 / seconds,
             latency_ms: Latency::of(&tally.latency_us),
             unanswered_ms: tally.unanswered.as_secs_f64() * 1e3,
-            granted: tally.granted,
-            ignored: tally.ignored,
-            newcomers: tally.newcomers,
-            releases: tally.releases,
-            errors: tally.errors.clone(),
+            counts: tally.counts.clone(),
             leased: 0,
             schedule: None,
             server,
@@ -142,33 +147,29 @@ impl Measurement {
         }
     }
 
-    pub(crate) fn error_count(&self) -> u64 {
-        self.errors.values().sum()
-    }
-
     /// For people: one line each.
     pub(crate) fn lines(&self) -> Vec<String> {
         if self.latency_ms.distribution.is_empty() {
-            return vec![format!("nothing was answered: {}", self.errors_text()), self.generator.line()];
+            return vec![format!("nothing was answered: {}", self.counts.errors_text()), self.generator.line()];
         }
         let Latency { p50, p99, p999, max, .. } = self.latency_ms;
         let mut lines = vec![
             format!("{:.0} requests/s ({} in {:.2} s)", self.requests_per_second, self.requests, self.seconds),
             format!("latency p50 {p50:.2} ms, p99 {p99:.2} ms, p99.9 {p999:.2} ms, max {max:.2} ms"),
-            format!("{} resources granted, {}", self.granted, self.errors_text()),
+            format!("{} resources granted, {}", self.counts.granted, self.counts.errors_text()),
             format!("{} clients hold a lease", self.leased),
         ];
         if let Some(schedule) = &self.schedule {
             lines.insert(2, schedule.line());
         }
-        if self.newcomers > 0 {
-            let Measurement { newcomers, releases, .. } = self;
+        if self.counts.newcomers > 0 {
+            let Counts { newcomers, releases, .. } = self.counts;
             lines.push(format!("{newcomers} clients came for others that left; {releases} gave back what they had"));
         }
-        if self.ignored > 0 {
+        if self.counts.ignored > 0 {
             lines.push(format!(
                 "{} resources ignored: asked for sooner than the server's minimum request interval (0 turns that off)",
-                self.ignored
+                self.counts.ignored
             ));
         }
         if let Some(server) = &self.server {
@@ -182,7 +183,7 @@ impl Measurement {
     pub(crate) fn doubts(&self, filled: Option<Filled>) -> Vec<&'static str> {
         let schedule = self.schedule.as_ref().and_then(Kept::doubt);
         let lapse = filled.and_then(|filled| self.lapse(filled));
-        let failed = (!self.errors.is_empty()).then_some(FAILED);
+        let failed = (!self.counts.errors.is_empty()).then_some(FAILED);
         let doubts = self.generator.doubt().into_iter().chain(schedule);
         doubts.chain(failed).chain(self.unanswered()).chain(self.coarse()).chain(lapse).collect()
     }
@@ -196,18 +197,10 @@ impl Measurement {
         (self.unanswered_ms > self.latency_ms.max.max(0.0)).then_some(UNANSWERED)
     }
 
-    /// A server that was to be measured with many clients had fewer, for leases have ended. Those who leave have none.
+    /// A server that was to be measured with many clients had fewer, for leases have ended. Those that leave have none.
     fn lapse(&self, filled: Filled) -> Option<&'static str> {
-        let lapsed = self.newcomers == 0 && (self.leased as f64) < f64::from(filled.clients) * 0.99;
+        let lapsed = self.counts.newcomers == 0 && (self.leased as f64) < f64::from(filled.clients) * 0.99;
         lapsed.then_some(LAPSED)
-    }
-
-    fn errors_text(&self) -> String {
-        if self.errors.is_empty() {
-            return "no errors".into();
-        }
-        let kinds: Vec<_> = self.errors.iter().map(|(kind, count)| format!("{kind} {count}")).collect();
-        format!("{} errors: {}", self.error_count(), kinds.join(", "))
     }
 }
 
@@ -387,7 +380,10 @@ mod tests {
     #[test]
     fn clients_that_were_let_in_and_lost_their_leases_are_said() {
         let filled = Some(Filled { clients: 1000, seconds: 1.0, bytes_per_client: None });
-        let measured = |leased, newcomers| Measurement { leased, newcomers, ..Measurement::example() };
+        let measured = |leased, newcomers| {
+            let counts = Counts { newcomers, ..Counts::default() };
+            Measurement { leased, counts, ..Measurement::example() }
+        };
         assert!(measured(1000, 0).doubts(filled).is_empty());
         assert_eq!(measured(900, 0).doubts(filled), [LAPSED]);
         assert!(measured(900, 100).doubts(filled).is_empty(), "they left");

@@ -38,7 +38,7 @@ impl Schedule {
         Schedule { start, interval, due: Semaphore::new(0), begun: AtomicU64::new(0) }
     }
 
-    /// Waits until a request is due that nobody else has begun. Returns when that was.
+    /// Waits until a request is due that no other lane has begun. Returns when that was.
     pub(crate) async fn next(&self) -> Instant {
         self.due.acquire().await.expect("it is never closed").forget();
         let begun = self.begun.load(Ordering::Relaxed);
@@ -46,8 +46,7 @@ impl Schedule {
         self.moment(begun)
     }
 
-    /// The request that was begun last has not been sent: somebody else has to. To be called before anybody else begins
-    /// one.
+    /// The request that was begun last has not been sent: another lane has to. To be called before another one begins.
     pub(crate) fn give_back(&self) {
         self.begun.store(self.begun() - 1, Ordering::Relaxed);
         self.due.add_permits(1);

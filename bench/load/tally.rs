@@ -3,6 +3,7 @@
 use std::{collections::BTreeMap, time::Duration};
 
 use hdrhistogram::Histogram;
+use serde::{Deserialize, Serialize};
 
 use super::workload::Settled;
 
@@ -10,20 +11,41 @@ use super::workload::Settled;
 const LATENCY_MAX: Duration = Duration::from_secs(60);
 const DIGITS: u8 = 3;
 
+/// What is counted, which the result has as well.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub(crate) struct Counts {
+    /// Resources that got a lease.
+    pub(crate) granted: u64,
+    /// Resources that an answer left out, because their client came sooner than the server's minimum request interval.
+    pub(crate) ignored: u64,
+    /// Requests of clients that were new, and clients that gave back what they had: with `--churn` only.
+    pub(crate) newcomers: u64,
+    pub(crate) releases: u64,
+    /// By gRPC status, or by what else went wrong.
+    pub(crate) errors: BTreeMap<String, u64>,
+}
+
+impl Counts {
+    pub(crate) fn error_count(&self) -> u64 {
+        self.errors.values().sum()
+    }
+
+    pub(crate) fn errors_text(&self) -> String {
+        if self.errors.is_empty() {
+            return "no errors".into();
+        }
+        let kinds: Vec<_> = self.errors.iter().map(|(kind, count)| format!("{kind} {count}")).collect();
+        format!("{} errors: {}", self.error_count(), kinds.join(", "))
+    }
+}
+
 pub(crate) struct Tally {
     pub(crate) latency_us: Histogram<u64>,
     /// Between a request's moment in the schedule and its beginning; empty without a schedule.
     pub(crate) late_us: Histogram<u64>,
     /// The longest that a request had waited that was not answered before the end.
     pub(crate) unanswered: Duration,
-    /// Resources granted, and left out of an answer.
-    pub(crate) granted: u64,
-    pub(crate) ignored: u64,
-    /// Answers to clients that were new, and to those who gave back what they had.
-    pub(crate) newcomers: u64,
-    pub(crate) releases: u64,
-    /// By gRPC status, or by what else went wrong.
-    pub(crate) errors: BTreeMap<String, u64>,
+    pub(crate) counts: Counts,
 }
 
 impl Tally {
@@ -34,18 +56,14 @@ impl Tally {
             latency_us: histogram.clone(),
             late_us: histogram,
             unanswered: Duration::ZERO,
-            granted: 0,
-            ignored: 0,
-            newcomers: 0,
-            releases: 0,
-            errors: BTreeMap::new(),
+            counts: Counts::default(),
         }
     }
 
     pub(crate) fn answered(&mut self, latency: Duration, settled: Settled) {
         record(&mut self.latency_us, latency);
-        self.granted += u64::from(settled.granted);
-        self.ignored += u64::from(settled.ignored);
+        self.counts.granted += u64::from(settled.granted);
+        self.counts.ignored += u64::from(settled.ignored);
     }
 
     pub(crate) fn late(&mut self, by: Duration) {
@@ -57,12 +75,12 @@ impl Tally {
     }
 
     pub(crate) fn failed(&mut self, kind: String) {
-        *self.errors.entry(kind).or_default() += 1;
+        *self.counts.errors.entry(kind).or_default() += 1;
     }
 
     /// Requests for capacity that ended, one way or another; attempts to connect and releases if they failed.
     pub(crate) fn requests(&self) -> u64 {
-        self.latency_us.len() + self.errors.values().sum::<u64>()
+        self.latency_us.len() + self.counts.error_count()
     }
 
     pub(crate) fn add(&mut self, other: Tally) {
@@ -70,12 +88,13 @@ impl Tally {
         self.latency_us.add(&other.latency_us).expect(same);
         self.late_us.add(&other.late_us).expect(same);
         self.unanswered(other.unanswered);
-        self.granted += other.granted;
-        self.ignored += other.ignored;
-        self.newcomers += other.newcomers;
-        self.releases += other.releases;
-        for (kind, count) in other.errors {
-            *self.errors.entry(kind).or_default() += count;
+        let counts = &mut self.counts;
+        counts.granted += other.counts.granted;
+        counts.ignored += other.counts.ignored;
+        counts.newcomers += other.counts.newcomers;
+        counts.releases += other.counts.releases;
+        for (kind, count) in other.counts.errors {
+            *counts.errors.entry(kind).or_default() += count;
         }
     }
 }
@@ -97,8 +116,8 @@ mod tests {
         two.failed("Unavailable".into());
         two.failed("Internal".into());
         one.add(two);
-        assert_eq!((one.requests(), one.granted, one.ignored), (5, 1, 2));
-        assert_eq!(one.errors, BTreeMap::from([("Unavailable".into(), 2), ("Internal".into(), 1)]));
+        assert_eq!((one.requests(), one.counts.granted, one.counts.ignored), (5, 1, 2));
+        assert_eq!(one.counts.errors, BTreeMap::from([("Unavailable".into(), 2), ("Internal".into(), 1)]));
         assert!(one.latency_us.max() >= 59_900_000, "a long wait is kept, at the upper bound");
     }
 }

@@ -70,7 +70,7 @@ impl Shared {
 }
 
 /// What one thread is to do.
-pub(crate) struct Plan {
+pub(crate) struct ThreadPlan {
     pub(crate) servers: Servers,
     pub(crate) connections: u32,
     pub(crate) in_flight: u32,
@@ -81,7 +81,7 @@ pub(crate) struct Plan {
     pub(crate) beat: Arc<Beat>,
 }
 
-/// Who may be asked.
+/// The servers that may be asked.
 #[derive(Clone)]
 pub(crate) struct Servers {
     /// Never empty. The first is asked first, and another when one cannot be reached.
@@ -108,7 +108,7 @@ pub(crate) struct Done {
 }
 
 /// Runs until `over` changes or its sender is dropped; requests in flight then are abandoned.
-pub(crate) async fn work(plan: Plan, mut over: watch::Receiver<()>) -> Done {
+pub(crate) async fn work(plan: ThreadPlan, mut over: watch::Receiver<()>) -> Done {
     let worker = Rc::new(Worker {
         target: Cell::new(plan.servers.named[0]),
         servers: plan.servers,
@@ -147,7 +147,7 @@ impl Drop for UnderWay<'_> {
 
 /// One connection, as its lanes see it.
 #[derive(Clone)]
-struct Line {
+struct Wire {
     connection: Connection,
     /// Of the task that does the connection's work: it ends when the connection breaks.
     driver: AbortHandle,
@@ -157,7 +157,7 @@ struct Line {
 }
 
 impl Worker {
-    /// Keeps one connection busy, and opens another when it breaks, or when somebody else is the master.
+    /// Keeps one connection busy, and opens another when it breaks, or when another server is the master.
     async fn keep_connected(self: Rc<Self>, in_flight: u32) {
         loop {
             let target = self.target.get();
@@ -165,9 +165,9 @@ impl Worker {
                 Ok((connection, driver)) => {
                     let driver = spawn_local(driver).abort_handle();
                     let (ask, release) = (Path::new(target, "GetCapacity"), Path::new(target, "ReleaseCapacity"));
-                    let line = Line { connection, driver: driver.clone(), target, ask, release };
+                    let wire = Wire { connection, driver: driver.clone(), target, ask, release };
                     let lanes: Vec<_> =
-                        (0..in_flight).map(|_| spawn_local(Rc::clone(&self).lane(line.clone()))).collect();
+                        (0..in_flight).map(|_| spawn_local(Rc::clone(&self).lane(wire.clone()))).collect();
                     for lane in lanes {
                         lane.await.expect("lanes do not panic, and are aborted only together with this task");
                     }
@@ -183,33 +183,33 @@ impl Worker {
     }
 
     /// One request at a time, for as long as the connection lasts and leads to the master.
-    async fn lane(self: Rc<Self>, line: Line) {
+    async fn lane(self: Rc<Self>, wire: Wire) {
         let mut request = GetCapacityRequest::default();
         loop {
             let due = match &self.schedule {
                 None => Instant::now(),
-                Some(schedule) => match self.on_time(schedule, &line).await {
+                Some(schedule) => match self.on_time(schedule, &wire).await {
                     Some(due) => due,
                     None => return,
                 },
             };
             let turn = self.workload.borrow_mut().write(&mut request);
             let under_way = UnderWay { worker: &self, since: due };
-            let answer = line.connection.call::<GetCapacityResponse>(&line.ask, &request).await;
+            let answer = wire.connection.call::<GetCapacityResponse>(&wire.ask, &request).await;
             drop(under_way);
             match answer {
                 Ok(GetCapacityResponse { mastership: Some(mastership), .. }) => {
                     self.count_failure("not the master".into());
-                    if self.turn_away(&line, &mastership).await {
+                    if self.turn_away(&wire, &mastership).await {
                         return;
                     }
                 }
                 Ok(answer) => {
                     let latency = due.elapsed();
-                    let settled = self.settle(turn.asker, &answer, latency);
+                    let settled = self.settle(turn.asker, &answer);
                     self.count(|tally| {
                         tally.answered(latency, settled);
-                        tally.newcomers += u64::from(turn.newcomer);
+                        tally.counts.newcomers += u64::from(turn.newcomer);
                     });
                 }
                 Err(failure) => {
@@ -221,18 +221,18 @@ impl Worker {
                     }
                 }
             }
-            // Afterwards, so that nobody waits for it whose latency counts.
+            // Afterwards, so that no request waits for it whose latency counts.
             if let Some(release) = turn.release {
-                self.release(&line, &release).await;
+                self.release(&wire, &release).await;
             }
         }
     }
 
     /// Waits for the next moment of the schedule; `None` if this connection broke meanwhile, so that another has to
     /// send it.
-    async fn on_time(&self, schedule: &Schedule, line: &Line) -> Option<Instant> {
+    async fn on_time(&self, schedule: &Schedule, wire: &Wire) -> Option<Instant> {
         let due = schedule.next().await;
-        if line.driver.is_finished() {
+        if wire.driver.is_finished() {
             schedule.give_back();
             return None;
         }
@@ -242,36 +242,36 @@ impl Worker {
         Some(due)
     }
 
-    fn settle(&self, asker: Asker, answer: &GetCapacityResponse, latency: Duration) -> Settled {
+    fn settle(&self, asker: Asker, answer: &GetCapacityResponse) -> Settled {
         let mut workload = self.workload.borrow_mut();
         let settled = workload.settle(asker, answer);
-        self.beat.answered(latency, workload.leased());
+        self.beat.answered(workload.leased());
         settled
     }
 
-    async fn release(&self, line: &Line, release: &ReleaseCapacityRequest) {
-        match line.connection.call::<ReleaseCapacityResponse>(&line.release, release).await {
-            Ok(answer) if answer.mastership.is_none() => self.count(|tally| tally.releases += 1),
+    async fn release(&self, wire: &Wire, release: &ReleaseCapacityRequest) {
+        match wire.connection.call::<ReleaseCapacityResponse>(&wire.release, release).await {
+            Ok(answer) if answer.mastership.is_none() => self.count(|tally| tally.counts.releases += 1),
             Ok(_) => self.count_failure("release: not the master".into()),
             Err(failure) => self.count_failure(format!("release: {}", failure.kind())),
         }
     }
 
     /// Where to go from a server that is not the master. Whether this connection is of no use any more.
-    async fn turn_away(&self, line: &Line, mastership: &Mastership) -> bool {
+    async fn turn_away(&self, wire: &Wire, mastership: &Mastership) -> bool {
         if !self.servers.follow {
             yield_now().await;
             return false;
         }
         match address_of(mastership).await {
-            Some(master) if master != line.target => self.target.set(master),
+            Some(master) if master != wire.target => self.target.set(master),
             // It does not know, or takes itself for it after all.
-            _ => self.leave(line.target),
+            _ => self.leave(wire.target),
         }
         true
     }
 
-    /// Asks another of the servers that were named, unless somebody has already gone elsewhere.
+    /// Asks another of the servers that were named, unless another lane has already gone elsewhere.
     fn leave(&self, target: SocketAddr) {
         if self.target.get() == target {
             let named = &self.servers.named;

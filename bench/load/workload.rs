@@ -1,6 +1,6 @@
-//! Who asks for what. A workload is a part of all clients, each with the leases it holds; it writes the next request as
-//! a real client would, `has` and token included, and keeps what the answer grants. Clients may leave, and new ones
-//! come.
+//! Which client asks for what. A workload is a part of all clients, each with the leases it holds; it writes the next
+//! request as a real client would, `has` and token included, and keeps what the answer grants. Clients may leave, and
+//! new ones come.
 //!
 //! Everything is drawn from a seed. A client costs 4 bytes plus 40 for each resource it asks for (and 4 more where
 //! clients come and go), so a million clients fit in the memory of a load generator that runs beside the server it
@@ -14,35 +14,29 @@ use leaseway_proto::doorman::{
 
 /// How much clients want.
 #[derive(Clone, Debug, PartialEq)]
-pub(crate) enum Wants {
-    /// All the same, always.
-    Fixed(f64),
+pub(crate) enum WantsPattern {
     /// A whole number for each client and resource, which stays.
     Uniform(RangeInclusive<u32>),
     /// A new whole number in every request.
     Changing(RangeInclusive<u32>),
     /// In so many per cent of requests half as much again as it has, and from 1 again beyond 100; else what it has.
-    /// Where there is enough for everybody, so many requests raise what the client is promised.
+    /// Where there is enough for all, so many requests raise what the client is promised.
     Climbing(u8),
 }
 
-impl FromStr for Wants {
+impl FromStr for WantsPattern {
     type Err = String;
 
-    fn from_str(text: &str) -> Result<Wants, String> {
+    fn from_str(text: &str) -> Result<WantsPattern, String> {
         let (kind, value) = text.split_once(':').unwrap_or((text, "1-100"));
         match kind {
-            "fixed" if text.contains(':') => match value.parse() {
-                Ok(wants) if f64::is_finite(wants) && wants >= 0.0 => Ok(Wants::Fixed(wants)),
-                _ => Err(format!("`{value}` is not a finite number of at least 0")),
-            },
-            "uniform" => Ok(Wants::Uniform(range(value)?)),
-            "changing" => Ok(Wants::Changing(range(value)?)),
+            "uniform" => Ok(WantsPattern::Uniform(range(value)?)),
+            "changing" => Ok(WantsPattern::Changing(range(value)?)),
             "climbing" => match value.parse() {
-                Ok(percent @ 0..=100) => Ok(Wants::Climbing(percent)),
+                Ok(percent @ 0..=100) => Ok(WantsPattern::Climbing(percent)),
                 _ => Err(format!("`{value}` is no percentage, as in climbing:20")),
             },
-            _ => Err("expected fixed:10, uniform:1-100, changing, changing:1-100 or climbing:20".into()),
+            _ => Err("expected uniform:1-100, changing, changing:1-100 or climbing:20".into()),
         }
     }
 }
@@ -59,29 +53,10 @@ pub(crate) struct Population {
     pub(crate) resources: u32,
     pub(crate) resources_per_request: u32,
     pub(crate) resource_prefix: String,
-    pub(crate) wants: Wants,
-    pub(crate) churn: Churn,
+    pub(crate) wants: WantsPattern,
+    /// Of requests: so many per cent come from a client that is new, in the place of one that has left.
+    pub(crate) churn: f64,
     pub(crate) seed: u64,
-}
-
-/// How often a client is replaced by a new one, and what it does about its leases.
-#[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Churn {
-    /// Of requests: so many come from a client that is new, in the place of one that has left.
-    pub(crate) percent: f64,
-    pub(crate) leave: Leave,
-}
-
-/// How a client leaves.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
-pub(crate) enum Leave {
-    /// Half of them in either way, by chance.
-    #[default]
-    Both,
-    /// It gives its leases back with ReleaseCapacity.
-    Release,
-    /// It is never heard of again; its leases are the server's to end.
-    Silent,
 }
 
 /// The clients of one generator thread, and what they hold.
@@ -127,7 +102,7 @@ pub(crate) struct Asker {
     generation: u32,
 }
 
-/// Whose turn it is.
+/// The client that asks next.
 pub(crate) struct Turn {
     pub(crate) asker: Asker,
     /// The asker is new.
@@ -148,7 +123,7 @@ impl Workload {
             walk: Walk::new(clients, rng.fork()),
             held: vec![None; clients as usize * population.resources_per_request as usize],
             leased: 0,
-            generations: if population.churn.percent > 0.0 { vec![0; clients as usize] } else { Vec::new() },
+            generations: if population.churn > 0.0 { vec![0; clients as usize] } else { Vec::new() },
             restless: true,
             rng,
             population,
@@ -197,19 +172,15 @@ impl Workload {
         Turn { asker, newcomer, release }
     }
 
-    /// Whoever is in that place may leave, and somebody new be there. One that never had a lease stays: it has not come
+    /// The client in that place may leave, and a new one be there. One that never had a lease stays: it has not come
     /// yet.
     fn replace(&mut self, place: u32) -> (bool, Option<ReleaseCapacityRequest>) {
         let held = self.slot(place, 0)..self.slot(place + 1, 0);
-        if self.held[held.start].is_none() || self.rng.f64() * 100.0 >= self.population.churn.percent {
+        if self.held[held.start].is_none() || self.rng.f64() * 100.0 >= self.population.churn {
             return (false, None);
         }
-        let releases = match self.population.churn.leave {
-            Leave::Both => self.rng.bool(),
-            Leave::Release => true,
-            Leave::Silent => false,
-        };
-        let release = releases.then(|| self.release(place));
+        // Every other one leaves without a word: its leases are the server's to end.
+        let release = self.rng.bool().then(|| self.release(place));
         self.held[held].fill(None);
         self.leased -= 1;
         self.generations[place as usize] += 1;
@@ -278,16 +249,15 @@ impl Workload {
 
     fn wants(&mut self, client: u32, generation: u32, nth: usize, has: Option<f64>) -> f64 {
         match &self.population.wants {
-            Wants::Fixed(wants) => *wants,
-            Wants::Changing(range) => f64::from(self.rng.u32(range.clone())),
-            Wants::Climbing(percent) => match has {
+            WantsPattern::Changing(range) => f64::from(self.rng.u32(range.clone())),
+            WantsPattern::Climbing(percent) => match has {
                 None => f64::from(self.rng.u32(1..=100)),
                 Some(has) if self.rng.u8(0..100) >= *percent => has,
                 Some(has) if has * 1.5 > 100.0 => 1.0,
                 // Of nothing, half as much again is nothing.
                 Some(has) => (has * 1.5).max(1.0),
             },
-            Wants::Uniform(range) => {
+            WantsPattern::Uniform(range) => {
                 let name = (u64::from(client) << 32 | nth as u64) ^ (u64::from(generation) << 20);
                 f64::from(fastrand::Rng::with_seed(self.population.seed ^ name).u32(range.clone()))
             }
@@ -295,7 +265,7 @@ impl Workload {
     }
 }
 
-/// `client-3`, and those who come into its place `client-3-1`, `client-3-2` …
+/// `client-3`, and those that come into its place `client-3-1`, `client-3-2` …
 fn write_id(id: &mut String, client: u32, generation: u32) {
     id.clear();
     let written = match generation {

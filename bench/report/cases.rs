@@ -6,18 +6,18 @@ use crate::{
         Chart,
         axis::{Axis, grouped, linear, powers, round_up},
         bars::{self, Bar, Group, Scale},
-        lines::{self, Join, Line},
+        lines::{self, ChartLine, Join},
     },
-    compare::{self, Spread, Summary},
-    load::{self, Measurement},
+    compare::{CompareReport, RunSpreads, Summary},
+    load::{LoadReport, Measurement},
+    spread::Spread,
 };
 
 /// A server under one load.
-pub(super) struct Case<'s> {
+pub(super) struct LoadCase<'s> {
     /// Its server's place in `Cases::names`.
     pub(super) series: usize,
-    /// The place of the name that the server has whoever its clients are: a line through numbers of clients has that
-    /// one.
+    /// The place of the name that the server has with any clients: a line through numbers of clients has that one.
     pub(super) server: usize,
     pub(super) summary: Summary,
     pub(super) resources: u32,
@@ -25,12 +25,12 @@ pub(super) struct Case<'s> {
     pub(super) runs: Vec<&'s Measurement>,
     /// Cases that were measured in turns have the same number, and the ratio of the first to the second.
     pub(super) turns: usize,
-    pub(super) ratio: Option<&'s compare::Ratio>,
+    pub(super) ratio: Option<&'s RunSpreads>,
 }
 
 pub(super) struct Cases<'s> {
     pub(super) names: Vec<String>,
-    pub(super) cases: Vec<Case<'s>>,
+    pub(super) cases: Vec<LoadCase<'s>>,
 }
 
 impl<'s> Cases<'s> {
@@ -62,11 +62,11 @@ impl<'s> Cases<'s> {
         self.cases.last().map_or(0, |case| case.turns + 1)
     }
 
-    fn add_load(&mut self, file: &str, report: &'s load::Report) {
+    fn add_load(&mut self, file: &str, report: &'s LoadReport) {
         let (series, turns) = (self.series(file.into()), self.turns());
         let summary = Summary::of(report.clients, report.filled, &[&report.measurement]);
         let runs = vec![&report.measurement];
-        self.cases.push(Case {
+        self.cases.push(LoadCase {
             series,
             server: series,
             summary,
@@ -78,7 +78,7 @@ impl<'s> Cases<'s> {
         });
     }
 
-    fn add_comparison(&mut self, suffix: &str, report: &'s compare::Report) {
+    fn add_comparison(&mut self, suffix: &str, report: &'s CompareReport) {
         let names = names(&report.a, &report.b).map(|name| name + suffix);
         let [a, b] = names.clone().map(|name| self.series(name));
         for case in &report.cases {
@@ -93,12 +93,12 @@ impl<'s> Cases<'s> {
                 let (resources, load) = (case.resources, case.load.as_str());
                 let ratio = Some(&case.ratio);
                 let summary = side.clone();
-                self.cases.push(Case { series, server, summary, resources, load, runs, turns, ratio });
+                self.cases.push(LoadCase { series, server, summary, resources, load, runs, turns, ratio });
             }
         }
     }
 
-    pub(super) fn name(&self, case: &Case<'_>) -> &str {
+    pub(super) fn name(&self, case: &LoadCase<'_>) -> &str {
         &self.names[case.series]
     }
 
@@ -106,8 +106,8 @@ impl<'s> Cases<'s> {
         self.names.iter().map(String::as_str).collect()
     }
 
-    /// Cases that were measured in turns, together; loads that nobody was measured beside, too.
-    fn groups(&self) -> impl Iterator<Item = &[Case<'s>]> {
+    /// Cases that were measured in turns, together; loads that nothing was measured beside, too.
+    fn groups(&self) -> impl Iterator<Item = &[LoadCase<'s>]> {
         self.cases.chunk_by(|one, other| one.turns == other.turns || one.ratio.is_none() && other.ratio.is_none())
     }
 
@@ -121,17 +121,17 @@ impl<'s> Cases<'s> {
     fn throughput(&self) -> Option<Chart> {
         let scale = Scale { from: 0.0, to: None, digits: 0, unit: "requests/s" };
         let note = "Median of the repetitions; the line goes from the lowest to the highest. More is better.";
-        self.bars("Throughput", note, &scale, |summary| summary.requests_per_second)
+        self.bars("Throughput", note, &scale, |summary| summary.spreads.requests_per_second)
     }
 
     fn cpu(&self) -> Option<Chart> {
         let scale = Scale { from: 0.0, to: None, digits: 1, unit: "µs" };
         let note = "Of all the server's threads, divided by the requests. Less is better.";
-        self.bars("CPU time per request", note, &scale, |summary| summary.cpu_us_per_request)
+        self.bars("CPU time per request", note, &scale, |summary| summary.spreads.cpu_us_per_request)
     }
 
     fn bars(&self, title: &str, note: &str, scale: &Scale, figure: fn(&Summary) -> Spread) -> Option<Chart> {
-        let of = |turns: &[Case<'_>]| Group {
+        let of = |turns: &[LoadCase<'_>]| Group {
             label: label(turns),
             bars: turns.iter().map(|case| Bar { series: case.series, spread: figure(&case.summary) }).collect(),
         };
@@ -148,13 +148,15 @@ impl<'s> Cases<'s> {
     }
 
     fn cost(&self, resources: u32, load: &str) -> Option<Chart> {
-        let same = |case: &&Case<'_>| {
-            case.resources == resources && case.load == load && case.summary.cpu_us_per_request.median.is_finite()
+        let same = |case: &&LoadCase<'_>| {
+            case.resources == resources
+                && case.load == load
+                && case.summary.spreads.cpu_us_per_request.median.is_finite()
         };
         let cases: Vec<_> = self.cases.iter().filter(same).collect();
         let clients = cases.iter().map(|case| f64::from(case.summary.clients));
         let (least, most) = (clients.clone().reduce(f64::min)?, clients.reduce(f64::max)?);
-        let cost = cases.iter().map(|case| case.summary.cpu_us_per_request.max).fold(0.0, f64::max);
+        let cost = cases.iter().map(|case| case.summary.spreads.cpu_us_per_request.max).fold(0.0, f64::max);
         // Too little was asked for a tick of CPU time: there is no scale for that.
         if least == most || cost <= 0.0 {
             return None;
@@ -166,24 +168,25 @@ impl<'s> Cases<'s> {
             let mut points: Vec<_> = cases
                 .iter()
                 .filter(|case| case.server == series)
-                .map(|case| (f64::from(case.summary.clients), case.summary.cpu_us_per_request))
+                .map(|case| (f64::from(case.summary.clients), case.summary.spreads.cpu_us_per_request))
                 .collect();
             points.sort_by(|one, other| one.0.total_cmp(&other.0));
             if !points.is_empty() {
-                all.push(Line { series, points, join: Join::Dotted });
+                all.push(ChartLine { series, points, join: Join::Dotted });
             }
         }
         let title = format!("Cost against the number of clients: {}", words(resources, load));
-        let note = "Median and range of the repetitions. Level is good: a request should cost the same in any crowd.";
+        let note =
+            "Median and range of the repetitions. Level is good: a request should cost the same among any number.";
         Some(lines::lines(&title, note, [&across, &up], &self.names(), &all))
     }
 
     /// As HdrHistogram draws it: every mark to the right has a tenth of the requests above it.
-    fn latency(&self, group: &[Case<'_>]) -> Option<Chart> {
+    fn latency(&self, group: &[LoadCase<'_>]) -> Option<Chart> {
         let all: Vec<_> = group
             .iter()
             .filter(|case| case.runs.iter().all(|run| run.latency_ms.distribution.len() > 1))
-            .map(|case| Line { series: case.series, points: distribution(&case.runs), join: Join::Straight })
+            .map(|case| ChartLine { series: case.series, points: distribution(&case.runs), join: Join::Straight })
             .collect();
         let values = || all.iter().flat_map(|line| &line.points).flat_map(|(_, spread)| [spread.min, spread.max]);
         let least = values().filter(|value| *value > 0.0).reduce(f64::min)?;
@@ -201,7 +204,7 @@ impl<'s> Cases<'s> {
 }
 
 /// From when to when a latency is. Curves of one picture may be of loads of both kinds.
-fn latency_note(group: &[Case<'_>]) -> &'static str {
+fn latency_note(group: &[LoadCase<'_>]) -> &'static str {
     let mut open = group.iter().flat_map(|case| &case.runs).map(|run| run.schedule.is_some());
     if !open.clone().any(|open| open) {
         "From sending a request to its answer; closed loop. Lower is better."
@@ -221,7 +224,7 @@ fn distribution(runs: &[&Measurement]) -> Vec<(f64, Spread)> {
         .filter(|(_, part)| *part < 1.0)
         .map(|(place, part)| {
             let values = runs.iter().map(|run| run.latency_ms.distribution[place].1);
-            (-(1.0 - part).log10(), Spread::of(values))
+            (-(1.0 - part).log10(), Spread::of(values).expect("there is a run"))
         })
         .collect()
 }
@@ -232,7 +235,7 @@ fn percent(nines: i32) -> String {
 }
 
 /// What the cases of a group have in common.
-fn label(group: &[Case<'_>]) -> String {
+fn label(group: &[LoadCase<'_>]) -> String {
     let mut loads: Vec<_> = group.iter().map(|case| words(case.resources, case.load)).collect();
     loads.dedup();
     let mut clients: Vec<_> = group.iter().map(|case| grouped(case.summary.clients.into(), 0)).collect();
@@ -270,11 +273,13 @@ fn names(a: &str, b: &str) -> [String; 2] {
 
 #[cfg(test)]
 mod tests {
+    use leaseway_process::usage::Memory;
+
     use super::*;
     use crate::{
+        compare::{ComparedCase, Pair},
         load::{Kept, ServerUse},
         machine::Machine,
-        process::Memory,
     };
 
     #[test]
@@ -284,20 +289,20 @@ mod tests {
         assert_eq!(names("srv --a {port}", "srv --a {port}"), ["srv", "srv"]);
     }
 
-    fn comparison(a: &str, b: &str, clients: [u32; 2], cpu: f64) -> compare::Report {
+    fn comparison(a: &str, b: &str, clients: [u32; 2], cpu: f64) -> CompareReport {
         let runs: Vec<_> = [cpu, cpu * 2.0]
             .map(|cpu| {
                 let memory = Memory { peak_kib: 1, now_kib: 1 };
                 let server = Some(ServerUse { cpu_us_per_request: cpu, cores: 1.0, memory });
                 let run = Measurement { server, ..Measurement::example() };
-                compare::Pair { a: run.clone(), b: run }
+                Pair { a: run.clone(), b: run }
             })
             .into();
         let summary = |clients| Summary::of(clients, None, &runs.iter().map(|run| &run.a).collect::<Vec<_>>());
         let [a_side, b_side] = clients.map(summary);
-        let case = compare::Case::new(1, "1x4".into(), a_side, b_side, runs);
+        let case = ComparedCase::new(1, "1x4".into(), a_side, b_side, runs);
         let (a, b) = (a.into(), b.into());
-        compare::Report { a, b, arguments: Vec::new(), machine: Machine::read(), cases: vec![case] }
+        CompareReport { a, b, arguments: Vec::new(), machine: Machine::read(), cases: vec![case] }
     }
 
     fn compared(a: &str, b: &str, clients: [u32; 2]) -> Source {
@@ -325,7 +330,7 @@ mod tests {
         let kept = Kept { rate: 1.0, due: 1, begun: 1, late_p99_ms: 0.0, late_max_ms: 0.0 };
         let (open, closed) = (Measurement { schedule: Some(kept), ..Measurement::example() }, Measurement::example());
         let note = |runs: &[&Measurement]| {
-            let case = |run| Case {
+            let case = |run| LoadCase {
                 series: 0,
                 server: 0,
                 summary: Summary::of(1, None, &[run]),

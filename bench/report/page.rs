@@ -5,11 +5,15 @@ use std::collections::BTreeSet;
 use maud::{DOCTYPE, Markup, PreEscaped, html};
 
 use super::{
-    cases::{Case, Cases},
+    cases::{Cases, LoadCase},
     read::{Content, Source},
-    trees::{self, Table, range},
+    trees::{self, PageTable, range},
 };
-use crate::chart::{self, Chart, axis::grouped};
+use crate::{
+    chart::{self, Chart, axis::grouped},
+    load::Measurement,
+    machine::Machine,
+};
 
 const STYLE: &str = "
 * { box-sizing: border-box; } :root { color-scheme: light dark; }
@@ -45,7 +49,7 @@ impl<'s> Page<'s> {
         let measured = cases.charts();
         let happened = sources.iter().filter_map(|source| match &source.content {
             Content::Simulate(simulated) => trees::simulated_chart(simulated),
-            Content::Chaos(chaos) => trees::chaos_chart(chaos),
+            Content::Chaos(chaos) => trees::chaos_chart(&chaos.report),
             Content::Load(_) | Content::Compare(_) | Content::Fleet(_) => None,
         });
         Page { title, sources, measured, happened: happened.collect(), cases }
@@ -89,41 +93,32 @@ impl<'s> Page<'s> {
     }
 
     fn machines(&self) -> BTreeSet<String> {
-        let machine = |source: &Source| match &source.content {
-            Content::Load(report) => Some(report.machine.text()),
-            Content::Compare(report) => Some(report.machine.text()),
-            Content::Simulate(_) | Content::Chaos(_) | Content::Fleet(_) => None,
-        };
-        self.sources.iter().filter_map(machine).collect()
+        self.sources.iter().filter_map(|source| source.content.machine()).map(Machine::text).collect()
     }
 
     fn doubts(&self) -> Vec<String> {
         let mut doubts = Vec::new();
         for Source { name, content } in self.sources {
-            let machine = match content {
+            match content {
                 Content::Load(report) => {
                     let found = report.measurement.doubts(report.filled);
                     doubts.extend(found.into_iter().map(|doubt| format!("{name}: {doubt}")));
-                    Some(&report.machine)
                 }
                 Content::Compare(report) => {
                     let found = report.doubts();
                     doubts.extend(found.into_iter().map(|(doubt, runs)| format!("{name}, {runs}: {doubt}")));
-                    Some(&report.machine)
                 }
                 Content::Simulate(simulated) => {
                     let broken: usize = simulated.cases.iter().map(|case| case.broken.len()).sum();
                     doubts.extend((broken > 0).then(|| format!("{name}: {broken} runs broke a promise")));
-                    None
                 }
                 Content::Chaos(chaos) => {
-                    let found = trees::chaos_doubts(chaos);
+                    let found = trees::chaos_doubts(&chaos.report);
                     doubts.extend(found.into_iter().map(|doubt| format!("{name}: {doubt}")));
-                    None
                 }
-                Content::Fleet(_) => None,
-            };
-            if machine.is_some_and(|machine| !machine.optimised) {
+                Content::Fleet(_) => {}
+            }
+            if content.machine().is_some_and(|machine| !machine.optimised) {
                 doubts.push(format!("{name}: the load generator was a debug build"));
             }
         }
@@ -158,11 +153,9 @@ impl<'s> Page<'s> {
         }
     }
 
-    fn row(&self, case: &Case<'_>) -> Markup {
+    fn row(&self, case: &LoadCase<'_>) -> Markup {
         let summary = &case.summary;
-        let worst = |figure: fn(&crate::load::Measurement) -> f64| {
-            case.runs.iter().map(|run| figure(run)).fold(f64::NAN, f64::max)
-        };
+        let worst = |figure: fn(&Measurement) -> f64| case.runs.iter().map(|run| figure(run)).fold(f64::NAN, f64::max);
         let rate = case.runs.iter().find_map(|run| Some(run.schedule.as_ref()?.rate));
         let bytes = summary.filled.and_then(|filled| filled.bytes_per_client);
         let dash = |value: Option<f64>| value.map_or("–".to_owned(), |value| grouped(value, 0));
@@ -171,9 +164,9 @@ impl<'s> Page<'s> {
                 td.word { (self.cases.name(case)) }
                 td { (grouped(summary.clients.into(), 0)) } td { (grouped(case.resources.into(), 0)) }
                 td { (case.load.replace('x', " × ")) } td { (rate.map_or("closed loop".into(), |rate| grouped(rate, 0))) }
-                td { (cell(&range(summary.requests_per_second, 0))) }
-                td { (cell(&range(summary.cpu_us_per_request, 1))) }
-                td { (cell(&range(summary.p50_ms, 2))) } td { (cell(&range(summary.p99_ms, 2))) }
+                td { (cell(&range(summary.spreads.requests_per_second, 0))) }
+                td { (cell(&range(summary.spreads.cpu_us_per_request, 1))) }
+                td { (cell(&range(summary.spreads.p50_ms, 2))) } td { (cell(&range(summary.spreads.p99_ms, 2))) }
                 td { (grouped(worst(|run| run.latency_ms.p999), 2)) } td { (grouped(worst(|run| run.latency_ms.max), 2)) }
                 td { (if summary.peak_mib > 0.0 { grouped(summary.peak_mib, 1) } else { "–".into() }) }
                 td { (dash(bytes)) } td { (grouped(summary.errors as f64, 0)) } td { (grouped(summary.ignored as f64, 0)) }
@@ -181,10 +174,10 @@ impl<'s> Page<'s> {
         }
     }
 
-    fn tables(&self) -> Vec<Table> {
+    fn tables(&self) -> Vec<PageTable> {
         let tables = |source: &Source| match &source.content {
             Content::Simulate(simulated) => trees::simulated_tables(&source.name, simulated),
-            Content::Chaos(chaos) => vec![trees::chaos_table(&source.name, chaos)],
+            Content::Chaos(chaos) => vec![trees::chaos_table(&source.name, &chaos.report)],
             Content::Fleet(fleet) => vec![trees::fleet_table(&source.name, fleet)],
             Content::Load(_) | Content::Compare(_) => Vec::new(),
         };
@@ -209,7 +202,7 @@ fn cell(text: &str) -> Markup {
     }
 }
 
-fn plain(table: &Table) -> Markup {
+fn plain(table: &PageTable) -> Markup {
     html! {
         div.wide {
             table {
@@ -225,25 +218,11 @@ fn plain(table: &Table) -> Markup {
 
 /// What repeats it.
 fn origin(source: &Source) -> Markup {
-    let command = |arguments: &[String]| {
-        let words = std::iter::once("leaseway-bench").chain(arguments.iter().map(String::as_str));
-        shlex::try_join(words).unwrap_or_else(|_| arguments.join(" "))
-    };
-    let commands = match &source.content {
-        Content::Load(report) => vec![command(&report.arguments)],
-        Content::Compare(report) => vec![command(&report.arguments)],
-        Content::Chaos(chaos) => vec![command(&chaos.report.arguments)],
-        Content::Simulate(simulated) => trees::commands(simulated),
-        Content::Fleet(fleet) if fleet.arguments.is_empty() => Vec::new(),
-        Content::Fleet(fleet) => vec![command(&fleet.arguments)],
-    };
-    let at = match &source.content {
-        Content::Load(report) => Some(&report.machine.at),
-        Content::Compare(report) => Some(&report.machine.at),
-        Content::Simulate(_) | Content::Chaos(_) | Content::Fleet(_) => None,
-    };
     html! {
-        p { strong { (source.name) } @if let Some(at) = at { span.soft { ", " (at) } } @if commands.is_empty() { span.soft { " (the command is not in the file)" } } }
-        @if !commands.is_empty() { pre { (commands.join("\n")) } }
+        p {
+            strong { (source.name) }
+            @if let Some(machine) = source.content.machine() { span.soft { ", " (machine.at) } }
+        }
+        pre { (source.content.commands().join("\n")) }
     }
 }

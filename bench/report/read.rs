@@ -1,14 +1,13 @@
 //! Result files. Which command wrote one shows by what is in it; what is missing or of the wrong kind is named.
 
-use std::{collections::BTreeMap, path::Path};
+use std::path::Path;
 
-use serde::{Deserialize, de::DeserializeOwned};
+use serde::de::DeserializeOwned;
 use serde_json::Value;
 
 use crate::{
-    compare,
-    error::Error,
-    load::{self, number_or_null},
+    chaos::ChaosFile, compare::CompareReport, error::Error, fleet::FleetReport, load::LoadReport, machine::Machine,
+    simulate::SimulateReport,
 };
 
 /// A file, and what is in it.
@@ -19,102 +18,35 @@ pub(super) struct Source {
 }
 
 pub(super) enum Content {
-    Load(Box<load::Report>),
-    Compare(Box<compare::Report>),
-    Simulate(Simulated),
-    Chaos(Chaos),
-    Fleet(Fleet),
+    Load(Box<LoadReport>),
+    Compare(Box<CompareReport>),
+    Simulate(SimulateReport),
+    Chaos(ChaosFile),
+    Fleet(FleetReport),
 }
 
-/// What of a simulation is shown.
-#[derive(Deserialize)]
-pub(super) struct Simulated {
-    pub(super) cases: Vec<SimulatedCase>,
-}
+impl Content {
+    /// Where it was measured, if it says so.
+    pub(super) fn machine(&self) -> Option<&Machine> {
+        match self {
+            Content::Load(report) => Some(&report.machine),
+            Content::Compare(report) => Some(&report.machine),
+            Content::Simulate(_) | Content::Chaos(_) | Content::Fleet(_) => None,
+        }
+    }
 
-#[derive(Deserialize)]
-pub(super) struct SimulatedCase {
-    pub(super) scenario: String,
-    #[serde(default)]
-    pub(super) set: BTreeMap<String, String>,
-    pub(super) algorithm: Value,
-    pub(super) reuse: String,
-    pub(super) push: bool,
-    pub(super) command: String,
-    pub(super) spreads: SimulatedSpreads,
-    pub(super) runs: Vec<Value>,
-    pub(super) broken: Vec<Value>,
-}
-
-#[derive(Deserialize)]
-pub(super) struct SimulatedSpreads {
-    pub(super) of_wanted: Option<SimulatedSpread>,
-    pub(super) over_seconds: Option<SimulatedSpread>,
-    pub(super) apart_at_end_worst: Option<SimulatedSpread>,
-    pub(super) settled_refreshes: Option<SimulatedSpread>,
-    pub(super) messages_per_s: Option<SimulatedSpread>,
-    pub(super) of_capacity: Option<SimulatedSpread>,
-    // Of pools alone.
-    pub(super) overloads_in_8_h: Option<SimulatedSpread>,
-    pub(super) overused: Option<SimulatedSpread>,
-    pub(super) used: Option<SimulatedSpread>,
-    pub(super) total: Option<SimulatedSpread>,
-    pub(super) kicked_out_in_8_h: Option<SimulatedSpread>,
-}
-
-#[derive(Clone, Copy, Deserialize)]
-pub(super) struct SimulatedSpread {
-    pub(super) median: f64,
-    pub(super) least: f64,
-    pub(super) most: f64,
-}
-
-/// What of mishaps is shown.
-#[derive(Deserialize)]
-pub(super) struct Chaos {
-    pub(super) report: ChaosReport,
-}
-
-#[derive(Deserialize)]
-pub(super) struct ChaosReport {
-    pub(super) arguments: Vec<String>,
-    pub(super) seconds: f64,
-    pub(super) rounds: Vec<Round>,
-    pub(super) audits: Vec<(String, Audited)>,
-}
-
-#[derive(Deserialize)]
-pub(super) struct Round {
-    pub(super) label: String,
-    pub(super) master_ms: Option<f64>,
-    pub(super) grant_ms: Option<f64>,
-    pub(super) gap_ms: f64,
-}
-
-#[derive(Deserialize)]
-pub(super) struct Audited {
-    pub(super) over_us: u64,
-}
-
-/// What of a fleet is shown.
-#[derive(Deserialize)]
-pub(super) struct Fleet {
-    #[serde(default)]
-    pub(super) arguments: Vec<String>,
-    pub(super) clients: u64,
-    pub(super) hints: bool,
-    pub(super) start_s: f64,
-    pub(super) memory_kib: u64,
-    #[serde(default = "nan", deserialize_with = "number_or_null")]
-    pub(super) idle_s: f64,
-    #[serde(default = "nan", deserialize_with = "number_or_null")]
-    pub(super) idle_cpu_s: f64,
-    pub(super) rise_s: Vec<Option<f64>>,
-    pub(super) fall_s: Vec<Option<f64>>,
-}
-
-fn nan() -> f64 {
-    f64::NAN
+    /// What repeats it.
+    pub(super) fn commands(&self) -> Vec<String> {
+        let arguments = match self {
+            Content::Simulate(report) => return report.cases.iter().map(|case| case.command.clone()).collect(),
+            Content::Load(report) => &report.arguments,
+            Content::Compare(report) => &report.arguments,
+            Content::Chaos(file) => &file.report.arguments,
+            Content::Fleet(report) => &report.arguments,
+        };
+        let words = std::iter::once("leaseway-bench").chain(arguments.iter().map(String::as_str));
+        vec![shlex::try_join(words).unwrap_or_else(|_| arguments.join(" "))]
+    }
 }
 
 pub(super) fn read(file: &Path) -> Result<Source, Error> {
@@ -167,8 +99,8 @@ mod tests {
     fn what_is_wrong_is_named() {
         assert!(refused(&json!({"x": 1})).contains("neither `measurement`"));
         assert!(refused(&json!([])).contains("neither `measurement`"));
-        let fleet =
-            json!({"clients": 5, "hints": true, "start_s": 1.0, "memory_kib": 3, "rise_s": [1, "x"], "fall_s": []});
+        let fleet = json!({"arguments": [], "clients": 5, "hints": true, "start_s": 1.0, "memory_kib": 3, "idle_s": 1.0,
+            "idle_cpu_s": 1.0, "rise_s": [1, "x"], "fall_s": []});
         assert!(refused(&fleet).contains("result of `fleet`, but in `rise_s[1]`"), "{}", refused(&fleet));
         let compare = json!({"a": "x", "b": "y", "cases": [{"resources": 1}], "arguments": [], "machine": {}});
         assert!(refused(&compare).contains("in `cases[0]`: missing field `load`"), "{}", refused(&compare));
@@ -178,10 +110,9 @@ mod tests {
     fn a_file_that_cannot_be_read_is_named() {
         let error = read(Path::new("/nowhere/at-all.json")).err().expect("there is none").to_string();
         assert!(error.contains("/nowhere/at-all.json"), "{error}");
-        let directory = tempfile::tempdir().unwrap();
-        let file = directory.path().join("cut.json");
-        std::fs::write(&file, "{\"measurement\":").unwrap();
-        let error = read(&file).err().expect("it is cut").to_string();
-        assert!(error.contains("cut.json: this is no JSON") && error.contains("line 1"), "{error}");
+        let file = tempfile::Builder::new().prefix("cut").suffix(".json").tempfile().unwrap();
+        std::fs::write(file.path(), "{\"measurement\":").unwrap();
+        let error = read(file.path()).err().expect("it is cut").to_string();
+        assert!(error.contains(".json: this is no JSON") && error.contains("line 1"), "{error}");
     }
 }

@@ -9,15 +9,17 @@ use std::{
 
 use clap::ValueEnum;
 use leaseway_core::Reuse;
-use serde::Serialize;
 
 use super::{
-    scenario::{self, Handover, Scenario, Word},
+    scenario::{self, Scenario, Word},
     sets::{self, Chosen, Setting},
     units::{Algorithm, Between, Part, Span},
     world::Plan,
 };
-use crate::error::Error;
+use crate::{
+    error::Error,
+    flags::{Handover, word},
+};
 
 fn some_time(text: &str) -> Result<Span, String> {
     let length: Span = text.parse()?;
@@ -29,7 +31,7 @@ fn some_time(text: &str) -> Result<Span, String> {
 /// What must always hold is checked at every step; a run in which it does not is stopped, and the command that repeats
 /// it is printed. The same seed gives the same run.
 #[derive(clap::Args)]
-pub(crate) struct Args {
+pub(crate) struct SimulateArgs {
     /// Those that come with the harness (see --list), or files.
     #[arg(required_unless_present_any = ["list", "plant"], value_name = "SCENARIO")]
     pub(super) scenarios: Vec<String>,
@@ -55,7 +57,7 @@ pub(crate) struct Args {
     /// Instead of the file's; several, for a case with each.
     #[arg(long, value_delimiter = ',', value_name = "NAME,…")]
     algorithm: Vec<Algorithm>,
-    /// When freed capacity may be given to somebody else; several, for a case with each.
+    /// When freed capacity may be given to another holder; several, for a case with each.
     #[arg(long, value_delimiter = ',', value_name = "WHEN,…")]
     reuse: Vec<When>,
     /// Hints, and child nodes that ask early; both, for a case with each.
@@ -101,9 +103,8 @@ pub(crate) struct Args {
     jobs: Option<NonZeroUsize>,
 }
 
-/// When freed capacity may be given to somebody else.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum, Serialize)]
-#[serde(rename_all = "snake_case")]
+/// When freed capacity may be given to another holder.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 enum When {
     /// When the holder has shown that it knows.
     Confirmed,
@@ -118,7 +119,6 @@ enum Switch {
 }
 
 /// A scenario in one way of running it.
-#[derive(Serialize)]
 pub(super) struct Case {
     pub(super) scenario: String,
     /// What --set has made of the parameters.
@@ -129,7 +129,6 @@ pub(super) struct Case {
     pub(super) handover: Handover,
     /// What repeats it, but for the seed.
     pub(super) command: String,
-    #[serde(skip)]
     pub(super) plan: Plan,
 }
 
@@ -143,19 +142,23 @@ impl Case {
     /// A scenario that comes with the harness, as it is, or with another handover.
     #[cfg(feature = "planted")]
     pub(super) fn built_in(name: &str, handover: Handover) -> Result<Case, Error> {
-        #[derive(clap::Parser)]
-        struct Line {
-            #[command(flatten)]
-            args: Args,
-        }
-        let line = ["simulate", name, "--handover", &word(&handover)];
-        let line: Line = clap::Parser::try_parse_from(line).map_err(|error| Error::Usage(error.to_string()))?;
-        let mut cases = line.args.cases()?;
+        let args = SimulateArgs::parse(&["simulate", name, "--handover", &word(&handover)])?;
+        let mut cases = args.cases()?;
         cases.pop().ok_or_else(|| Error::Usage(format!("{name} is no case")))
     }
 }
 
-impl Args {
+impl SimulateArgs {
+    #[cfg(any(test, feature = "planted"))]
+    pub(super) fn parse(words: &[&str]) -> Result<SimulateArgs, Error> {
+        #[derive(clap::Parser)]
+        struct CommandLine {
+            #[command(flatten)]
+            args: SimulateArgs,
+        }
+        clap::Parser::try_parse_from(words).map(|line: CommandLine| line.args).map_err(Error::usage)
+    }
+
     pub(super) fn seeds(&self) -> Range<u64> {
         self.seed..self.seed.saturating_add(self.seeds.get())
     }
@@ -253,9 +256,4 @@ struct Way<'a> {
 /// Each of them, or once none: the file decides.
 fn each<T: Copy>(given: &[T]) -> Vec<Option<T>> {
     if given.is_empty() { vec![None] } else { given.iter().copied().map(Some).collect() }
-}
-
-/// As it is written on the command line.
-fn word(value: &impl ValueEnum) -> String {
-    value.to_possible_value().map_or_else(String::new, |value| value.get_name().to_owned())
 }

@@ -2,31 +2,30 @@
 //! and how many were kicked out. One case below the other.
 
 use super::{
-    report::{Measured, Report},
+    report::Simulated,
     world::{Figures, Point, PoolPoint},
 };
 use crate::{
     chart::{
         self, Chart,
         axis::{linear, round_up},
-        lines::{Join, Line, lines},
+        lines::{ChartLine, Join, lines},
     },
-    compare::Spread,
+    spread::Spread,
 };
 
 /// A name, and what it is at each second.
 type Series = (&'static str, Vec<(f64, f64)>);
 
 /// A document of its own.
-pub(super) fn draw(report: &Report<'_>, seed: u64) -> String {
-    let run =
-        |measured: &Measured<'_>| measured.runs.iter().find(|run| run.seed == seed).map(|run| charts(measured, run));
-    let charts: Vec<Chart> = report.cases().iter().filter_map(run).flatten().collect();
+pub(super) fn draw(simulated: &[Simulated<'_>], seed: u64) -> String {
+    let run = |case: &Simulated<'_>| case.runs.iter().find(|run| run.seed == seed).map(|run| charts(case, run));
+    let charts: Vec<Chart> = simulated.iter().filter_map(run).flatten().collect();
     chart::stacked("Simulated", &charts.iter().collect::<Vec<_>>())
 }
 
-fn charts(measured: &Measured<'_>, run: &Figures) -> Vec<Chart> {
-    let case = measured.case;
+fn charts(simulated: &Simulated<'_>, run: &Figures) -> Vec<Chart> {
+    let case = simulated.case;
     let capacity = case.plan.scenario.resource.capacity;
     let outcome = match &run.pool {
         Some(pool) => format!("{} overloads, {} kicked out", pool.overloads, pool.kicked_out),
@@ -70,9 +69,9 @@ fn over_time(title: &str, note: &str, series: &[Series], limit: f64) -> Chart {
     let names: Vec<&str> = series.iter().map(|(name, _)| *name).collect();
     let line = |(series, (_, points)): (usize, &Series)| {
         let points = points.iter().map(|&(second, value)| (second, Spread { median: value, min: value, max: value }));
-        Line { series, points: points.collect(), join: Join::Stepped }
+        ChartLine { series, points: points.collect(), join: Join::Stepped }
     };
-    let all: Vec<Line> = series.iter().enumerate().map(line).collect();
+    let all: Vec<ChartLine> = series.iter().enumerate().map(line).collect();
     lines(title, note, [&across, &up], &names, &all)
 }
 
@@ -101,7 +100,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn who_was_kicked_out_is_counted_by_the_minute() {
+    fn kicked_out_clients_are_counted_by_the_minute() {
         let point = |second: u64, kicked_out| Point {
             at: Millis(second * 1000),
             wants: 0.0,

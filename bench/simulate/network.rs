@@ -1,5 +1,5 @@
 //! The network between clients and nodes: messages are late, get lost and come twice. Links that are cut are the
-//! business of whoever is at their ends.
+//! business of the world, which knows their ends.
 
 use leaseway_core::Millis;
 use serde::Deserialize;

@@ -7,7 +7,7 @@ use serde::Serialize;
 
 use super::books::per_cent;
 
-/// How far from that everybody is, in per cent of it.
+/// How far from that clients are, in per cent of it.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize)]
 pub(super) struct Apart {
     pub(super) mean: f64,
@@ -48,7 +48,7 @@ pub(super) fn dues(settings: &Settings, demands: &[(Amount, i16)]) -> Vec<Amount
     dues
 }
 
-/// How far what each has is from what each is due. Who is due nothing is not counted.
+/// How far what each has is from what each is due. A client that is due nothing is not counted.
 pub(super) fn apart(dues: &[Amount], has: impl Iterator<Item = Amount>) -> Apart {
     let (mut sum, mut count, mut worst) = (0.0, 0usize, 0.0f64);
     for (due, has) in dues.iter().zip(has).filter(|(due, _)| **due > Amount::ZERO) {
@@ -68,7 +68,7 @@ mod tests {
     }
 
     #[test]
-    fn everybody_is_due_what_the_algorithm_says() {
+    fn all_are_due_what_the_algorithm_says() {
         let fair = Settings::new(Kind::FairShare, Amount::clamped(100.0));
         let demands = |wants: &[f64]| amounts(wants).into_iter().zip([0, 0, 3]).collect::<Vec<_>>();
         assert_eq!(dues(&fair, &demands(&[10.0, 80.0, 1000.0])), amounts(&[10.0, 45.0, 45.0]));

@@ -6,10 +6,15 @@ use leaseway_core::planted::{self, Fault};
 
 use super::{
     args::Case,
-    scenario::Handover,
     world::{Broken, Keep},
 };
-use crate::{error::Error, output::print, signal::Interrupt, table};
+use crate::{
+    error::Error,
+    flags::{Handover, word},
+    output::print,
+    signal::Interrupt,
+    table,
+};
 
 /// What is tried: everything that goes wrong, with a new master that knows and with one that listens, and with leases
 /// that change their lengths.
@@ -41,7 +46,7 @@ pub(super) fn search(name: &str, seeds: Range<u64>, interrupt: &Interrupt) -> Re
         rows.push(row(fault, found.as_ref()));
     }
     let head = ["left out", "rule", "found by", "handover", "what", "seed", "after s", "peak %"];
-    print(&table::render(head, 5, &rows))?;
+    print(&table::render(&head, 5, &rows))?;
     if missed == 0 { Ok(()) } else { Err(Error::NotFound { faults: missed }) }
 }
 
@@ -77,12 +82,11 @@ fn row(fault: Fault, found: Option<&Found<'_>>) -> [String; 8] {
     let Some(Found { case, broken, peak }) = found else {
         return [name, rule, "not found".into(), nothing(), nothing(), nothing(), nothing(), nothing()];
     };
-    let handover = if case.handover == Handover::Learning { "learning" } else { "promises" };
     [
         name,
         rule,
         case.scenario.clone(),
-        handover.into(),
+        word(&case.handover),
         broken.violation.invariant.to_owned(),
         broken.seed.to_string(),
         format!("{:.1}", broken.at.0 as f64 / 1000.0),

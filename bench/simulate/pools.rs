@@ -1,5 +1,5 @@
 //! What is measured of a pool besides what is measured of everything: how often more was used than there is, how far it
-//! was overbooked, and who was sent away.
+//! was overbooked, and which clients lost their places.
 //!
 //! What a pool knows of use is old by up to a refresh interval. What is really in use is known here, so that it can be
 //! told apart.
@@ -18,11 +18,11 @@ pub(super) struct Pools {
     /// Measured from here on.
     from: Millis,
     last: Millis,
-    /// In use by those who have it.
+    /// In use by the clients that have it.
     used: Sum,
     /// What may be connected.
     total: Amount,
-    whole: Integrals,
+    whole: PoolIntegrals,
     overloads: u64,
     /// Overloads that this master of the root has told of.
     seen: (u32, u64),
@@ -32,7 +32,7 @@ pub(super) struct Pools {
 
 /// Over time, in units of capacity · ms.
 #[derive(Debug, Default)]
-struct Integrals {
+struct PoolIntegrals {
     ms: u64,
     used: f64,
     total: f64,
@@ -68,7 +68,7 @@ pub(super) struct PoolFigures {
     pub(super) kicked_out_most: u64,
     /// Minute by minute, where there were any.
     pub(super) kicked_out_in: Vec<Kicks>,
-    /// Clients that lost what they had to others who had been served less.
+    /// Clients that lost what they had to others that had been served less.
     pub(super) took_turns: u64,
     /// Per eight hours.
     pub(super) kicked_out_in_8_h: f64,
@@ -83,7 +83,7 @@ impl Pools {
             last: Millis(0),
             used: Sum::ZERO,
             total: base,
-            whole: Integrals::default(),
+            whole: PoolIntegrals::default(),
             overloads: 0,
             seen: (0, 0),
             kicked: Vec::new(),
@@ -91,7 +91,7 @@ impl Pools {
         }
     }
 
-    /// Somebody uses something else from now on.
+    /// A client uses something else from now on.
     pub(super) fn uses(&mut self, now: Millis, before: Amount, after: Amount) {
         self.advance(now);
         self.used -= before;

@@ -1,6 +1,9 @@
-//! What was measured, case by case: a table for people, JSON for programs.
+//! What was measured, case by case: a table for people, JSON for programs, and for the page that `report` makes.
 
-use serde::Serialize;
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
 
 use super::{
     args::Case,
@@ -8,324 +11,224 @@ use super::{
     seeds::Outcomes,
     world::{Broken, Figures},
 };
-use crate::table::{self, Columns};
+use crate::{spread::Spread, table};
 
-/// Everything, as JSON has it; the table is a view of it.
-#[derive(Serialize)]
-pub(super) struct Report<'c> {
-    cases: Vec<Measured<'c>>,
+/// A case, and what became of its runs.
+pub(super) struct Simulated<'c> {
+    pub(super) case: &'c Case,
+    pub(super) runs: Vec<Figures>,
+    pub(super) broken: Vec<Broken>,
 }
 
-#[derive(Serialize)]
-pub(super) struct Measured<'c> {
-    #[serde(flatten)]
-    pub(super) case: &'c Case,
-    spreads: Spreads,
-    pub(super) runs: Vec<Figures>,
-    broken: Vec<Failed>,
-    #[serde(skip)]
-    breaks: Vec<Broken>,
+impl<'c> Simulated<'c> {
+    pub(super) fn of(case: &'c Case, outcomes: Outcomes) -> Simulated<'c> {
+        let (mut runs, mut broken) = (Vec::new(), Vec::new());
+        for outcome in outcomes {
+            match outcome {
+                Ok(figures) => runs.push(figures),
+                Err(reason) => broken.push(*reason),
+            }
+        }
+        Simulated { case, runs, broken }
+    }
+
+    fn written(&self) -> SimulatedCase {
+        let Case { set, algorithm, reuse, push, command, .. } = self.case;
+        let failed = |broken: &Broken| FailedRun {
+            seed: broken.seed,
+            at_s: broken.at.0 as f64 / 1000.0,
+            what: broken.violation.to_string(),
+        };
+        let metrics = metrics(self.case.plan.is_pool());
+        let spread = |metric: &Metric| {
+            Some((metric.name.to_owned(), Spread::of(self.runs.iter().filter_map(|run| (metric.of)(run)))?))
+        };
+        SimulatedCase {
+            scenario: self.case.scenario.clone(),
+            set: set.clone(),
+            algorithm: algorithm.to_string(),
+            reuse: reuse.clone(),
+            push: *push,
+            handover: crate::flags::word(&self.case.handover),
+            command: command.clone(),
+            is_pool: self.case.plan.is_pool(),
+            spreads: metrics.iter().filter_map(spread).collect(),
+            runs: self.runs.iter().map(|run| serde_json::to_value(run).unwrap_or_default()).collect(),
+            broken: self.broken.iter().map(failed).collect(),
+        }
+    }
+
+    /// What happened in the first run that broke a promise, what led to it, and how to see it again.
+    pub(super) fn complaint(&self) -> Option<String> {
+        let Broken { seed, at, violation, trace } = self.broken.first()?;
+        let (seconds, trace, command) = (at.0 as f64 / 1000.0, trace.join("\n"), &self.case.command);
+        let name = self.case.name();
+        Some(format!(
+            "\n{name}, seed {seed}: after {seconds:.3} s {violation}\n{trace}\nThis happens again with:\n  {command} \
+             --seed {seed}"
+        ))
+    }
+}
+
+/// Everything, as JSON has it; the table is a view of it.
+#[derive(Serialize, Deserialize)]
+pub(crate) struct SimulateReport {
+    pub(crate) cases: Vec<SimulatedCase>,
+}
+
+#[derive(Serialize, Deserialize)]
+pub(crate) struct SimulatedCase {
+    pub(crate) scenario: String,
+    /// What --set has made of the parameters.
+    #[serde(default)]
+    pub(crate) set: BTreeMap<String, String>,
+    pub(crate) algorithm: String,
+    pub(crate) reuse: String,
+    pub(crate) push: bool,
+    handover: String,
+    /// What repeats it, but for the seed.
+    pub(crate) command: String,
+    /// A pool is overbooked on purpose, and no client of it is due a part: other figures say how well it does.
+    pub(crate) is_pool: bool,
+    /// By the names of metrics.
+    pub(crate) spreads: BTreeMap<String, Spread>,
+    runs: Vec<Value>,
+    pub(crate) broken: Vec<FailedRun>,
 }
 
 /// A run that broke a promise.
-#[derive(Serialize)]
-struct Failed {
+#[derive(Serialize, Deserialize)]
+pub(crate) struct FailedRun {
     seed: u64,
     at_s: f64,
     what: String,
 }
 
-/// A figure of several runs.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
-struct Spread {
-    median: f64,
-    least: f64,
-    most: f64,
-    /// Of how many runs; some figures not every run has.
-    of: usize,
+/// A figure of a run, and how it is shown.
+pub(crate) struct Metric {
+    pub(crate) name: &'static str,
+    pub(crate) head: &'static str,
+    pub(crate) digits: usize,
+    of: fn(&Figures) -> Option<f64>,
 }
 
-/// The figures of the table.
-#[derive(Serialize)]
-struct Spreads {
-    of_wanted: Option<Spread>,
-    of_wanted_sampled: Option<Spread>,
-    of_capacity: Option<Spread>,
-    over_seconds: Option<Spread>,
-    over_events: Option<Spread>,
-    over_most: Option<Spread>,
-    over_mean: Option<Spread>,
-    first_95_s: Option<Spread>,
-    first_99_s: Option<Spread>,
-    apart_mean: Option<Spread>,
-    apart_at_end_mean: Option<Spread>,
-    apart_at_end_worst: Option<Spread>,
-    settled_refreshes: Option<Spread>,
-    messages_per_s: Option<Spread>,
-    /// Of one thread, in millions of events a second.
-    speed: Option<Spread>,
-    #[serde(flatten, skip_serializing_if = "Option::is_none")]
-    pool: Option<PoolSpreads>,
+const fn metric(name: &'static str, head: &'static str, digits: usize, of: fn(&Figures) -> Option<f64>) -> Metric {
+    Metric { name, head, digits, of }
 }
 
-/// The figures of the table of pools.
-#[derive(Serialize)]
-struct PoolSpreads {
-    overloads_in_8_h: Option<Spread>,
-    overused: Option<Spread>,
-    used: Option<Spread>,
-    total: Option<Spread>,
-    total_most: Option<Spread>,
-    kicked_out_in_8_h: Option<Spread>,
-    kicked_out_most: Option<Spread>,
-    took_turns_in_8_h: Option<Spread>,
+/// What matters most comes first.
+const OF_DIVISIONS: [Metric; 15] = [
+    metric("of_wanted", "of min(wants, capacity) %", 2, |run| Some(run.usage.of_wanted)),
+    metric("over_seconds", "over s", 1, |run| Some(run.usage.over_seconds)),
+    metric("apart_at_end_worst", "at end: worst apart %", 2, |run| Some(run.apart_at_end.worst)),
+    metric("settled_refreshes", "settled after refreshes", 1, |run| run.settled_refreshes),
+    metric("messages_per_s", "messages/s", 1, |run| Some(run.messages_per_s)),
+    metric("over_most", "over max %", 2, |run| Some(run.usage.over_most).filter(|_| run.usage.over_seconds > 0.0)),
+    metric("apart_mean", "apart %", 2, |run| Some(run.apart_mean)),
+    metric("first_95_s", "95 % after s", 0, |run| run.usage.first_95_s),
+    metric("first_99_s", "99 % after s", 0, |run| run.usage.first_99_s),
+    metric("of_capacity", "of capacity %", 1, |run| Some(run.usage.of_capacity)),
+    metric("apart_at_end_mean", "at end: mean apart %", 2, |run| Some(run.apart_at_end.mean)),
+    metric("of_wanted_sampled", "5 s samples %", 2, |run| Some(run.usage.of_wanted_sampled)),
+    metric("over_events", "over events", 0, |run| Some(run.usage.over_events as f64)),
+    metric("over_mean", "over avg %", 2, |run| Some(run.usage.over_mean).filter(|_| run.usage.over_seconds > 0.0)),
+    metric("speed", "M events/s", 2, speed),
+];
+
+const OF_POOLS: [Metric; 11] = [
+    metric("overloads_in_8_h", "overloads in 8 h", 1, |run| pool(run, |pool| pool.overloads_in_8_h)),
+    metric("overused", "overused % of the time", 2, |run| pool(run, |pool| pool.overused)),
+    metric("used", "used % of capacity", 1, |run| pool(run, |pool| pool.used)),
+    metric("total", "total %", 1, |run| pool(run, |pool| pool.total)),
+    metric("kicked_out_in_8_h", "kicked out in 8 h", 0, |run| pool(run, |pool| pool.kicked_out_in_8_h)),
+    metric("of_capacity", "connected %", 1, |run| Some(run.usage.of_capacity)),
+    metric("total_most", "total max %", 1, |run| pool(run, |pool| pool.total_most)),
+    metric("kicked_out_most", "in a minute", 0, |run| pool(run, |pool| pool.kicked_out_most as f64)),
+    metric("took_turns_in_8_h", "took turns in 8 h", 0, |run| pool(run, |pool| pool.took_turns_in_8_h)),
+    metric("messages_per_s", "messages/s", 1, |run| Some(run.messages_per_s)),
+    metric("speed", "M events/s", 2, speed),
+];
+
+/// So many of each are shown on a page.
+const ON_PAGES: usize = 6;
+
+fn pool(run: &Figures, figure: fn(&PoolFigures) -> f64) -> Option<f64> {
+    run.pool.as_ref().map(figure)
 }
 
-impl Spread {
-    fn of(values: impl Iterator<Item = f64>) -> Option<Spread> {
-        let mut values: Vec<f64> = values.collect();
-        values.sort_by(f64::total_cmp);
-        let (least, most) = (*values.first()?, *values.last()?);
-        Some(Spread { median: median(&values)?, least, most, of: values.len() })
-    }
-
-    /// `median [least..most]`, or just the one value there is.
-    fn show(spread: Option<Spread>, digits: usize) -> String {
-        let number = |value: f64| format!("{value:.digits$}");
-        match spread {
-            None => "-".into(),
-            Some(spread) if number(spread.least) == number(spread.most) => number(spread.median),
-            Some(Spread { median, least, most, .. }) => {
-                format!("{} [{}..{}]", number(median), number(least), number(most))
-            }
-        }
-    }
+/// Of one thread, in millions of events a second.
+fn speed(run: &Figures) -> Option<f64> {
+    Some(run.events as f64 / run.took_s / 1e6)
 }
 
-/// The middle of sorted values, or of the two in the middle.
-pub(super) fn median(sorted: &[f64]) -> Option<f64> {
-    let middle = sorted.len() / 2;
-    let upper = *sorted.get(middle)?;
-    Some(if sorted.len().is_multiple_of(2) { f64::midpoint(sorted[middle - 1], upper) } else { upper })
+fn metrics(is_pool: bool) -> &'static [Metric] {
+    if is_pool { &OF_POOLS } else { &OF_DIVISIONS }
 }
 
-impl PoolSpreads {
-    fn new(runs: &[Figures]) -> Option<PoolSpreads> {
-        let all =
-            |figure: fn(&PoolFigures) -> f64| Spread::of(runs.iter().filter_map(|run| run.pool.as_ref().map(figure)));
-        runs.first()?.pool.as_ref()?;
-        Some(PoolSpreads {
-            overloads_in_8_h: all(|pool| pool.overloads_in_8_h),
-            overused: all(|pool| pool.overused),
-            used: all(|pool| pool.used),
-            total: all(|pool| pool.total),
-            total_most: all(|pool| pool.total_most),
-            kicked_out_in_8_h: all(|pool| pool.kicked_out_in_8_h),
-            kicked_out_most: all(|pool| pool.kicked_out_most as f64),
-            took_turns_in_8_h: all(|pool| pool.took_turns_in_8_h),
+/// The head and the rows of a table of cases that are all of pools, or none.
+pub(crate) struct SimulatedTable {
+    pub(crate) head: Vec<&'static str>,
+    pub(crate) rows: Vec<Vec<String>>,
+}
+
+impl SimulatedTable {
+    /// As a page shows it.
+    pub(crate) fn for_page(cases: &[SimulatedCase], is_pool: bool) -> SimulatedTable {
+        SimulatedTable::of(cases, is_pool, &["scenario", "seeds", "broke a promise"], ON_PAGES, |case| {
+            vec![case.label()]
         })
     }
-}
 
-impl Spreads {
-    fn new(runs: &[Figures]) -> Spreads {
-        let all = |figure: fn(&Figures) -> f64| Spread::of(runs.iter().map(figure));
-        let some = |figure: fn(&Figures) -> Option<f64>| Spread::of(runs.iter().filter_map(figure));
-        Spreads {
-            of_wanted: all(|run| run.usage.of_wanted),
-            of_wanted_sampled: all(|run| run.usage.of_wanted_sampled),
-            of_capacity: all(|run| run.usage.of_capacity),
-            over_seconds: all(|run| run.usage.over_seconds),
-            over_events: all(|run| run.usage.over_events as f64),
-            over_most: some(|run| Some(run.usage.over_most).filter(|_| run.usage.over_seconds > 0.0)),
-            over_mean: some(|run| Some(run.usage.over_mean).filter(|_| run.usage.over_seconds > 0.0)),
-            first_95_s: some(|run| run.usage.first_95_s),
-            first_99_s: some(|run| run.usage.first_99_s),
-            apart_mean: all(|run| run.apart_mean),
-            apart_at_end_mean: all(|run| run.apart_at_end.mean),
-            apart_at_end_worst: all(|run| run.apart_at_end.worst),
-            settled_refreshes: some(|run| run.settled_refreshes),
-            messages_per_s: all(|run| run.messages_per_s),
-            speed: all(|run| run.events as f64 / run.took_s / 1e6),
-            pool: PoolSpreads::new(runs),
-        }
-    }
-}
-
-impl<'c> Report<'c> {
-    pub(super) fn new(cases: &'c [Case], outcomes: Vec<Outcomes>) -> Report<'c> {
-        let measured = |(case, outcomes): (&'c Case, Outcomes)| {
-            let (mut runs, mut breaks) = (Vec::new(), Vec::new());
-            for outcome in outcomes {
-                match outcome {
-                    Ok(figures) => runs.push(figures),
-                    Err(broken) => breaks.push(*broken),
-                }
-            }
-            let failed = |broken: &Broken| Failed {
-                seed: broken.seed,
-                at_s: broken.at.0 as f64 / 1000.0,
-                what: broken.violation.to_string(),
-            };
-            Measured { case, spreads: Spreads::new(&runs), runs, broken: breaks.iter().map(failed).collect(), breaks }
+    fn of(
+        cases: &[SimulatedCase],
+        is_pool: bool,
+        words: &[&'static str],
+        most: usize,
+        name: impl Fn(&SimulatedCase) -> Vec<String>,
+    ) -> SimulatedTable {
+        let metrics = &metrics(is_pool)[..metrics(is_pool).len().min(most)];
+        let row = |case: &SimulatedCase| {
+            let seeds = case.runs.len() + case.broken.len();
+            let mut row = name(case);
+            row.extend([seeds.to_string(), case.broken.len().to_string()]);
+            row.extend(
+                metrics.iter().map(|metric| Spread::show(case.spreads.get(metric.name).copied(), metric.digits)),
+            );
+            row
         };
-        Report { cases: cases.iter().zip(outcomes).map(measured).collect() }
+        let head = words.iter().copied().chain(metrics.iter().map(|metric| metric.head)).collect();
+        SimulatedTable { head, rows: cases.iter().filter(|case| case.is_pool == is_pool).map(row).collect() }
+    }
+}
+
+impl SimulatedCase {
+    /// The scenario, and what was set.
+    fn name(&self) -> String {
+        let set = self.set.iter().map(|(name, value)| format!(" {name}={value}"));
+        std::iter::once(self.scenario.clone()).chain(set).collect()
     }
 
-    pub(super) fn cases(&self) -> &[Measured<'c>] {
-        &self.cases
+    pub(crate) fn label(&self) -> String {
+        let push = if self.push { "with hints" } else { "without hints" };
+        format!("{}: {}, {}, {push}", self.name(), self.algorithm, self.reuse)
     }
+}
 
-    /// The runs that broke a promise, and of which case.
-    pub(super) fn broken(&self) -> Vec<(&'c Case, &Broken)> {
-        let of = |measured: &'_ Measured<'c>| measured.case;
-        self.cases
-            .iter()
-            .flat_map(|measured| measured.breaks.iter().map(move |broken| (of(measured), broken)))
-            .collect()
+impl SimulateReport {
+    pub(super) fn new(simulated: &[Simulated<'_>]) -> SimulateReport {
+        SimulateReport { cases: simulated.iter().map(Simulated::written).collect() }
     }
 
     /// Pools have a table of their own. Unless it is to be `wide`, a table fits a terminal.
     pub(super) fn table(&self, wide: bool) -> String {
-        let is_pool = |measured: &&Measured<'_>| measured.case.plan.is_pool();
-        let (pools, others): (Vec<_>, Vec<_>) = self.cases.iter().partition(is_pool);
-        let show: [fn(&[&Measured<'_>], bool) -> String; 2] = [Self::table_of_divisions, Self::table_of_pools];
-        let tables = [others, pools].into_iter().zip(show).filter(|(cases, _)| !cases.is_empty());
-        tables.map(|(cases, table)| table(&cases, wide)).collect::<Vec<_>>().join("\n\n")
-    }
-
-    fn table_of_pools(cases: &[&Measured<'_>], wide: bool) -> String {
-        let head = [
-            "scenario",
-            "reuse",
-            "push",
-            "seeds",
-            "broken",
-            "overloads in 8 h",
-            "overused % of the time",
-            "used % of capacity",
-            "connected %",
-            "total %",
-            "total max %",
-            "kicked out in 8 h",
-            "in a minute",
-            "took turns in 8 h",
-            "messages/s",
-            "M events/s",
-        ];
-        let rows: Vec<_> = cases.iter().map(|measured| measured.row_of_pool()).collect();
-        let columns = Columns { head, left: 3, always: 5, then: &[5, 6, 7, 9, 11, 8, 10, 12, 13, 14, 15] };
-        if wide { table::render(head, 3, &rows) } else { columns.fitted(&rows) }
-    }
-
-    fn table_of_divisions(cases: &[&Measured<'_>], wide: bool) -> String {
-        let head = [
-            "scenario",
-            "algorithm",
-            "reuse",
-            "push",
-            "seeds",
-            "broken",
-            "of min(wants, capacity) %",
-            "5 s samples %",
-            "of capacity %",
-            "over s",
-            "over events",
-            "over max %",
-            "over avg %",
-            "95 % after s",
-            "99 % after s",
-            "apart %",
-            "at end: mean %",
-            "worst %",
-            "settled after refreshes",
-            "messages/s",
-            "M events/s",
-        ];
-        let rows: Vec<_> = cases.iter().map(|measured| measured.row()).collect();
-        let columns =
-            Columns { head, left: 4, always: 6, then: &[6, 11, 18, 15, 13, 8, 9, 14, 16, 17, 19, 7, 10, 12, 20] };
-        if wide { table::render(head, 4, &rows) } else { columns.fitted(&rows) }
-    }
-}
-
-impl Measured<'_> {
-    fn row(&self) -> [String; 21] {
-        let (case, spreads) = (self.case, &self.spreads);
-        [
-            case.name(),
-            case.algorithm.to_string(),
-            case.reuse.clone(),
-            if case.push { "on" } else { "off" }.into(),
-            (self.runs.len() + self.broken.len()).to_string(),
-            self.broken.len().to_string(),
-            Spread::show(spreads.of_wanted, 2),
-            Spread::show(spreads.of_wanted_sampled, 2),
-            Spread::show(spreads.of_capacity, 1),
-            Spread::show(spreads.over_seconds, 1),
-            Spread::show(spreads.over_events, 0),
-            Spread::show(spreads.over_most, 2),
-            Spread::show(spreads.over_mean, 2),
-            Spread::show(spreads.first_95_s, 0),
-            Spread::show(spreads.first_99_s, 0),
-            Spread::show(spreads.apart_mean, 2),
-            Spread::show(spreads.apart_at_end_mean, 2),
-            Spread::show(spreads.apart_at_end_worst, 2),
-            Spread::show(spreads.settled_refreshes, 1),
-            Spread::show(spreads.messages_per_s, 1),
-            Spread::show(spreads.speed, 2),
-        ]
-    }
-
-    fn row_of_pool(&self) -> [String; 16] {
-        let (case, spreads) = (self.case, &self.spreads);
-        let pool = |figure: fn(&PoolSpreads) -> Option<Spread>, digits| {
-            Spread::show(spreads.pool.as_ref().and_then(figure), digits)
+        let words = ["scenario", "algorithm", "reuse", "push", "seeds", "broken"];
+        let name = |case: &SimulatedCase| {
+            let push = if case.push { "on" } else { "off" };
+            vec![case.name(), case.algorithm.clone(), case.reuse.clone(), push.to_owned()]
         };
-        [
-            case.name(),
-            case.reuse.clone(),
-            if case.push { "on" } else { "off" }.into(),
-            (self.runs.len() + self.broken.len()).to_string(),
-            self.broken.len().to_string(),
-            pool(|pool| pool.overloads_in_8_h, 1),
-            pool(|pool| pool.overused, 2),
-            pool(|pool| pool.used, 1),
-            Spread::show(spreads.of_capacity, 1),
-            pool(|pool| pool.total, 1),
-            pool(|pool| pool.total_most, 1),
-            pool(|pool| pool.kicked_out_in_8_h, 0),
-            pool(|pool| pool.kicked_out_most, 0),
-            pool(|pool| pool.took_turns_in_8_h, 0),
-            Spread::show(spreads.messages_per_s, 1),
-            Spread::show(spreads.speed, 2),
-        ]
-    }
-}
-
-/// What happened, what led to it, and how to see it again.
-pub(super) fn complaint(case: &Case, broken: &Broken) -> String {
-    let Broken { seed, at, violation, trace } = broken;
-    let seconds = at.0 as f64 / 1000.0;
-    let command = &case.command;
-    format!(
-        "\n{}, seed {seed}: after {seconds:.3} s {violation}\n{}\nThis happens again with:\n  {command} --seed {seed}",
-        case.name(),
-        trace.join("\n"),
-    )
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn figures_of_several_runs_are_a_median_and_its_bounds() {
-        let spread = |values: &[f64], digits| Spread::show(Spread::of(values.iter().copied()), digits);
-        assert_eq!(spread(&[3.0, 1.0, 2.0], 1), "2.0 [1.0..3.0]");
-        assert_eq!(spread(&[4.0, 1.0], 1), "2.5 [1.0..4.0]");
-        assert_eq!(spread(&[7.0], 0), "7");
-        assert_eq!(spread(&[99.991, 99.993], 2), "99.99", "what reads the same is one figure");
-        assert_eq!(spread(&[], 2), "-");
+        let tables = [false, true].map(|is_pool| SimulatedTable::of(&self.cases, is_pool, &words, usize::MAX, name));
+        let tables = tables.iter().filter(|table| !table.rows.is_empty());
+        let render = if wide { table::render::<Vec<String>, String> } else { table::fitted };
+        tables.map(|table| render(&table.head, 4, &table.rows)).collect::<Vec<_>>().join("\n\n")
     }
 }

@@ -1,12 +1,12 @@
-//! What is simulated: a file that says how a resource is run, who leases it from whom, what clients want and what goes
-//! wrong.
+//! What is simulated: a file that says how a resource is run, which node leases it from which, what clients want and
+//! what goes wrong.
 //!
 //! Those that come with the harness are such files, too: `--show` prints one to copy and change.
 
-use std::{collections::BTreeMap, fmt, path::Path};
+use std::{collections::BTreeMap, path::Path};
 
 use leaseway_core::{Amount, NamedParameter, SafeCapacity, Settings};
-use serde::{Deserialize, Deserializer, Serialize, de};
+use serde::Deserialize;
 
 use super::{
     network::Network,
@@ -14,19 +14,20 @@ use super::{
     uses::Uses,
 };
 use crate::error::Error;
+pub(super) use crate::flags::Handover;
 
 /// A whole file.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Scenario {
-    /// In a line, for whoever chooses one.
+    /// In a line, for choosing one.
     pub(super) about: String,
     pub(super) length: Span,
     /// Before that nothing is measured.
     #[serde(default)]
     pub(super) measure_from: Span,
-    /// The last so long nothing goes wrong any more and nobody's wants change: everybody should end up with what they
-    /// are due. (In a pool that goes on changing, so nobody is judged.)
+    /// The last so long nothing goes wrong any more and no client's wants change: all should end up with what they are
+    /// due. (In a pool that goes on changing, so none is judged.)
     #[serde(default)]
     pub(super) quiet: Option<Span>,
     pub(super) resource: ResourceSpec,
@@ -66,9 +67,8 @@ pub(super) struct ResourceSpec {
     #[serde(default)]
     pub(super) parameters: BTreeMap<String, Word>,
     pub(super) lease: Span,
-    /// For whoever asks the root. What a child node tells those who ask it comes from its parent, as with servers:
+    /// For what asks the root. What a child node tells its own clients comes from its parent, as with servers:
     /// `decay_factor` of the parent's.
-    #[serde(deserialize_with = "of_root")]
     pub(super) refresh: Span,
     /// −1: no limit. Absent: the capacity divided by the clients.
     #[serde(default)]
@@ -158,7 +158,7 @@ pub(super) struct Chance {
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(rename_all = "snake_case", rename_all_fields = "snake_case", deny_unknown_fields)]
 pub(super) enum Fault {
-    /// Nobody is master any more; there is an election so much later, or none if that is absent.
+    /// No peer is master any more; there is an election so much later, or none if that is absent.
     LoseMaster { node: Option<String>, back: Option<Between> },
     /// Any of the peers becomes master. If it is already, nothing happens.
     Election { node: Option<String> },
@@ -176,73 +176,35 @@ pub(super) enum Fault {
     CutClients { clients: u32, back: Between },
     /// A node cannot reach its parent.
     CutUplink { node: Option<String>, back: Between },
-    /// Nobody can reach a node, and it reaches nobody.
+    /// No link to a node or from it works.
     Isolate { node: Option<String>, back: Between },
     /// The root gives leases of another length from now on.
     Lease { length: Span },
 }
 
-/// What a new master knows.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize, Serialize, clap::ValueEnum)]
-#[serde(rename_all = "snake_case")]
-pub(super) enum Handover {
-    /// What the one before it promised.
-    #[default]
-    Promises,
-    /// Nothing: it listens first.
-    Learning,
-}
-
 /// A value of a parameter: text, a number, or a word that YAML takes for something else.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[serde(from = "Scalar")]
 pub(super) struct Word(pub(super) String);
 
-impl<'de> Deserialize<'de> for Word {
-    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Word, D::Error> {
-        struct Visitor;
-        impl de::Visitor<'_> for Visitor {
-            type Value = Word;
-
-            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("text or a number")
-            }
-            fn visit_str<E>(self, text: &str) -> Result<Word, E> {
-                Ok(Word(text.to_owned()))
-            }
-            fn visit_bool<E>(self, value: bool) -> Result<Word, E> {
-                Ok(Word(value.to_string()))
-            }
-            fn visit_i64<E>(self, value: i64) -> Result<Word, E> {
-                Ok(Word(value.to_string()))
-            }
-            fn visit_u64<E>(self, value: u64) -> Result<Word, E> {
-                Ok(Word(value.to_string()))
-            }
-            fn visit_f64<E>(self, value: f64) -> Result<Word, E> {
-                Ok(Word(value.to_string()))
-            }
-        }
-        from.deserialize_any(Visitor)
-    }
+#[derive(Deserialize)]
+#[serde(untagged)]
+enum Scalar {
+    Flag(bool),
+    Whole(i64),
+    Number(f64),
+    Text(String),
 }
 
-/// One time, where others may expect one for each level.
-fn of_root<'de, D: Deserializer<'de>>(from: D) -> Result<Span, D::Error> {
-    struct Visitor;
-    impl de::Visitor<'_> for Visitor {
-        type Value = Span;
-
-        fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-            f.write_str(
-                "one time for `refresh`, like 16s: the root's; each level below has `decay_factor` of the one above it \
-                 (`parameters: {decay_factor: 0.5}`)",
-            )
-        }
-        fn visit_str<E: de::Error>(self, text: &str) -> Result<Span, E> {
-            text.parse().map_err(E::custom)
-        }
+impl From<Scalar> for Word {
+    fn from(scalar: Scalar) -> Word {
+        Word(match scalar {
+            Scalar::Flag(flag) => flag.to_string(),
+            Scalar::Whole(number) => number.to_string(),
+            Scalar::Number(number) => number.to_string(),
+            Scalar::Text(text) => text,
+        })
     }
-    from.deserialize_any(Visitor)
 }
 
 const fn commit() -> Span {

@@ -1,4 +1,4 @@
-//! Many runs at the same time. They share nothing, so it does not matter who runs which.
+//! Many runs at the same time. They share nothing, so it does not matter which thread runs which.
 
 use std::{
     ops::Range,
@@ -10,13 +10,13 @@ use std::{
     time::Duration,
 };
 
-use indicatif::{ProgressBar, ProgressStyle};
+use indicatif::ProgressBar;
 
 use super::{
     args::Case,
     world::{Broken, Figures, Keep},
 };
-use crate::{error::Error, signal::Interrupt};
+use crate::{error::Error, output, signal::Interrupt};
 
 /// What became of each run of a case, in the order of the seeds.
 pub(super) type Outcomes = Vec<Result<Figures, Box<Broken>>>;
@@ -41,7 +41,7 @@ pub(super) fn run(
             }
             let (case, seed) = (run / seeds.len(), seeds[run % seeds.len()]);
             let outcome = one(&cases[case], seed, curve && seed == seeds[0]);
-            done.lock().expect("nobody panics while holding the list").push((run, outcome));
+            done.lock().expect("no thread panics while holding the list").push((run, outcome));
             bar.inc(1);
         }
     };
@@ -52,7 +52,7 @@ pub(super) fn run(
     });
     bar.finish_and_clear();
     interrupt.check()?;
-    let mut done = done.into_inner().expect("nobody panics while holding the list");
+    let mut done = done.into_inner().expect("no thread panics while holding the list");
     done.sort_by_key(|(run, _)| *run);
     let mut outcomes = done.into_iter().map(|(_, outcome)| outcome);
     Ok(cases.iter().map(|_| outcomes.by_ref().take(seeds.len()).collect()).collect())
@@ -71,9 +71,7 @@ fn progress(runs: usize) -> ProgressBar {
     if runs < 2 {
         return ProgressBar::hidden();
     }
-    let bar = ProgressBar::new(runs as u64);
-    let style = ProgressStyle::with_template("{bar:40} {pos}/{len} runs, {elapsed}, {eta} left");
-    bar.set_style(style.expect("the template is a constant"));
+    let bar = output::progress(runs as u64, "{bar:40} {pos}/{len} runs, {elapsed}, {eta} left");
     bar.enable_steady_tick(Duration::from_millis(200));
     bar
 }

@@ -3,27 +3,24 @@
 //! Of pools it is how often there were overloads, and how far the pool was overbooked for that; of everything else how
 //! much of what was wanted was had. The line goes through the medians.
 
-use super::{
-    report::{Measured, Report},
-    world::Figures,
-};
+use super::{report::Simulated, world::Figures};
 use crate::{
     chart::{
         self, Chart,
         axis::{Axis, linear, powers},
         lines::{self, Join},
     },
-    compare::Spread,
+    spread::Spread,
 };
 
 /// Room at either side of the outermost values, as a part of the picture.
 const MARGIN: f64 = 0.08;
 
 /// The picture, if one parameter was set to several numbers and nothing else changed but what the lines are for.
-pub(super) fn draw(report: &Report<'_>) -> Option<String> {
-    let lines = lines(report.cases())?;
-    let is_pool = report.cases().iter().all(|measured| measured.case.plan.is_pool());
-    let seeds = report.cases().iter().map(|measured| measured.runs.len()).max().unwrap_or_default();
+pub(super) fn draw(simulated: &[Simulated<'_>]) -> Option<String> {
+    let lines = lines(simulated)?;
+    let is_pool = simulated.iter().all(|simulated| simulated.case.plan.is_pool());
+    let seeds = simulated.iter().map(|simulated| simulated.runs.len()).max().unwrap_or_default();
     let figures: &[Figure] = if is_pool { &POOL } else { &[OF_WANTED] };
     let charts: Vec<Chart> = figures.iter().map(|figure| chart(&lines, figure, seeds)).collect();
     Some(chart::stacked(&format!("What {} changes", lines[0].parameter), &charts.iter().collect::<Vec<_>>()))
@@ -50,54 +47,58 @@ fn pool(run: &Figures, figure: impl Fn(&super::pools::PoolFigures) -> f64) -> f6
 }
 
 /// Cases that differ in the parameter alone.
-struct Line<'r> {
+struct SweptCases<'r> {
     name: String,
     parameter: &'r str,
     /// Each value, and its runs.
     values: Vec<(f64, &'r [Figures])>,
 }
 
-fn lines<'r>(cases: &'r [Measured<'_>]) -> Option<Vec<Line<'r>>> {
-    let mut lines: Vec<Line<'r>> = Vec::new();
-    for measured in cases {
-        let case = measured.case;
+fn lines<'r>(cases: &'r [Simulated<'_>]) -> Option<Vec<SweptCases<'r>>> {
+    let mut lines: Vec<SweptCases<'r>> = Vec::new();
+    for simulated in cases {
+        let case = simulated.case;
         let (parameter, value) = case.set.iter().next().filter(|_| case.set.len() == 1)?;
         let value: f64 = value.parse().ok().filter(|value: &f64| value.is_finite() && *value > 0.0)?;
         let push = if case.push { "on" } else { "off" };
         let name = format!("{}: {}, {}, push {push}", case.scenario, case.algorithm, case.reuse);
         match lines.iter_mut().find(|line| line.name == name) {
-            Some(line) => line.values.push((value, &measured.runs)),
-            None => lines.push(Line { name, parameter, values: vec![(value, &measured.runs)] }),
+            Some(line) => line.values.push((value, &simulated.runs)),
+            None => lines.push(SweptCases { name, parameter, values: vec![(value, &simulated.runs)] }),
         }
     }
     for line in &mut lines {
         line.values.sort_by(|one, other| one.0.total_cmp(&other.0));
     }
     // One number may be written in several ways; of a single one there is no axis.
-    let several = |line: &Line<'_>| line.values.first().map(|least| least.0) != line.values.last().map(|most| most.0);
+    let several =
+        |line: &SweptCases<'_>| line.values.first().map(|least| least.0) != line.values.last().map(|most| most.0);
     (!lines.is_empty() && lines.iter().all(several)).then_some(lines)
 }
 
-fn chart(lines: &[Line<'_>], figure: &Figure, seeds: usize) -> Chart {
+fn chart(lines: &[SweptCases<'_>], figure: &Figure, seeds: usize) -> Chart {
     let parameter = lines[0].parameter;
     let scale = if figure.by_logarithm { "both axes are logarithmic" } else { "the axis below is logarithmic" };
     let runs = if seeds == 1 { "one run each".to_owned() } else { format!("{seeds} runs each, median and range") };
-    let drawn: Vec<lines::Line> = lines.iter().enumerate().map(|(series, line)| line.drawn(series, figure)).collect();
+    let drawn: Vec<lines::ChartLine> =
+        lines.iter().enumerate().map(|(series, line)| line.drawn(series, figure)).collect();
     let names: Vec<&str> = lines.iter().map(|line| &line.name[..]).collect();
     let title = format!("{} against {parameter}", figure.what);
     lines::lines(&title, &format!("{runs}; {scale}"), [&across(lines), &figure.up(lines)], &names, &drawn)
 }
 
-impl Line<'_> {
-    fn drawn(&self, series: usize, figure: &Figure) -> lines::Line {
+impl SweptCases<'_> {
+    fn drawn(&self, series: usize, figure: &Figure) -> lines::ChartLine {
         let values = self.values.iter().filter(|(_, runs)| !runs.is_empty());
-        let points = values.map(|(value, runs)| (*value, Spread::of(runs.iter().map(figure.of)))).collect();
-        lines::Line { series, points, join: Join::Dotted }
+        let points = values
+            .map(|(value, runs)| (*value, Spread::of(runs.iter().map(figure.of)).expect("there is a run")))
+            .collect();
+        lines::ChartLine { series, points, join: Join::Dotted }
     }
 }
 
 /// Of the parameter: a mark at each of its values.
-fn across<'l>(lines: &'l [Line<'_>]) -> Axis<'l> {
+fn across<'l>(lines: &'l [SweptCases<'_>]) -> Axis<'l> {
     let mut values: Vec<f64> = lines.iter().flat_map(|line| line.values.iter().map(|(value, _)| *value)).collect();
     values.sort_by(f64::total_cmp);
     values.dedup();
@@ -108,7 +109,7 @@ fn across<'l>(lines: &'l [Line<'_>]) -> Axis<'l> {
 }
 
 impl Figure {
-    fn up<'a>(&self, lines: &[Line<'_>]) -> Axis<'a> {
+    fn up<'a>(&self, lines: &[SweptCases<'_>]) -> Axis<'a> {
         let runs = lines.iter().flat_map(|line| line.values.iter().flat_map(|(_, runs)| runs.iter()));
         let found: Vec<f64> = runs.map(self.of).collect();
         if !self.by_logarithm {

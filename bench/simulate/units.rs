@@ -103,7 +103,7 @@ impl FromStr for Part {
 
 impl fmt::Display for Part {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // A hundred times 0.07 is a little more than 7; ten digits are as many as anybody writes.
+        // A hundred times 0.07 is a little more than 7; ten digits are as many as a flag has.
         let percent = format!("{:.10}", self.0 * 100.0);
         write!(f, "{}%", percent.trim_end_matches('0').trim_end_matches('.'))
     }

@@ -30,7 +30,7 @@ impl Uses {
         let burst = self.burst.0.0 as f64;
         let mean = if is_busy { burst } else { burst * (1.0 - part) / part };
         let for_ever = if is_busy { part >= 1.0 } else { part <= 0.0 };
-        // Nobody knows when it will end, however long it has been: an exponential distribution.
+        // When it will end does not depend on how long it has been: an exponential distribution.
         (!for_ever).then(|| Millis(((1.0 - rng.f64()).ln() * -mean).max(1.0) as u64))
     }
 }
@@ -96,7 +96,7 @@ impl Habit {
         Meter { at: self.at, taken: self.taken as u64, recharging: Duration::from_millis(self.recharging.0) }
     }
 
-    /// What a request says of it, once there is somebody who wants to know.
+    /// What a request says of it, once the server has asked for it.
     pub(super) fn usage(&self) -> Option<Usage> {
         Some(self.place.as_ref()?.use_of_rate(self.meter()))
     }
@@ -183,7 +183,7 @@ mod tests {
             burst: Millis(0),
         };
         habit.count(Millis(1_000), Amount::ZERO);
-        assert_eq!(habit.usage(), None, "nobody has asked for it");
+        assert_eq!(habit.usage(), None, "the server has not asked for it");
         habit.sent(None);
         habit.answered(Some(&state));
         habit.count(Millis(3_000), Amount::ZERO);

@@ -1,4 +1,4 @@
-//! `compare` as a user runs it: real processes, a table, a file, and nobody left behind. No word about speed.
+//! `compare` as a user runs it: real processes, a table, a file, and nothing left behind. No word about speed.
 
 use std::{
     fs,
@@ -10,13 +10,9 @@ use std::{
 const BENCH: &str = env!("CARGO_BIN_EXE_leaseway-bench");
 
 fn compare(a: &str, seconds: &str, flags: &[&str]) -> Command {
-    compare_under("1x2", a, seconds, flags)
-}
-
-fn compare_under(load: &str, a: &str, seconds: &str, flags: &[&str]) -> Command {
     let b = format!("{BENCH} ceiling --threads 1 --listen 127.0.0.1:{{port}}");
     let mut command = Command::new(BENCH);
-    command.args(["compare", "--a", a, "--b", &b, "--seconds", seconds, "--warmup", "0.05", "--load", load]);
+    command.args(["compare", "--a", a, "--b", &b, "--seconds", seconds, "--warmup", "0.05", "--load", "1x2"]);
     command.args(flags);
     command
 }
@@ -38,22 +34,19 @@ fn two_servers_are_compared_in_a_table_and_a_file() {
     let a = format!("{BENCH} ceiling --runtime multi-thread --threads 2 --listen 127.0.0.1:{{port}}");
     let directory = tempfile::tempdir().unwrap();
     let json = directory.path().join("result.json");
-    for keep in [None, Some("--keep")] {
-        let mut flags = vec!["--reps", "2", "--clients", "1,20", "--json", json.to_str().unwrap()];
-        flags.extend(keep);
-        let Output { status, stdout, stderr } = compare(&a, "0.1", &flags).output().unwrap();
-        let (stdout, stderr) = (text(&stdout), text(&stderr));
-        assert!(status.success(), "{stdout}\n{stderr}");
-        assert!(stderr.contains("8 runs, about 1 s"), "{stderr}");
-        assert_eq!(stderr.matches("note: 2 requests in flight from 1 clients").count(), 1, "{stderr}");
-        assert_eq!(stdout.matches("| A/B ").count(), 2, "{stdout}");
+    let flags = ["--reps", "2", "--clients", "1,20", "--json", json.to_str().unwrap()];
+    let Output { status, stdout, stderr } = compare(&a, "0.1", &flags).output().unwrap();
+    let (stdout, stderr) = (text(&stdout), text(&stderr));
+    assert!(status.success(), "{stdout}\n{stderr}");
+    assert!(stderr.contains("8 runs, about 1 s"), "{stderr}");
+    assert_eq!(stderr.matches("note: 2 requests in flight from 1 clients").count(), 1, "{stderr}");
+    assert_eq!(stdout.matches("| A/B ").count(), 2, "{stdout}");
 
-        let report: serde_json::Value = serde_json::from_slice(&fs::read(&json).unwrap()).unwrap();
-        for case in report["cases"].as_array().unwrap() {
-            assert_eq!(case["runs"].as_array().unwrap().len(), 2);
-            assert!(case["a"]["requests_per_second"]["min"].as_f64().unwrap() > 0.0, "{case}");
-            assert_eq!((&case["a"]["errors"], &case["b"]["errors"]), (&0.into(), &0.into()), "{case}");
-        }
+    let report: serde_json::Value = serde_json::from_slice(&fs::read(&json).unwrap()).unwrap();
+    for case in report["cases"].as_array().unwrap() {
+        assert_eq!(case["runs"].as_array().unwrap().len(), 2);
+        assert!(case["a"]["requests_per_second"]["min"].as_f64().unwrap() > 0.0, "{case}");
+        assert_eq!((&case["a"]["errors"], &case["b"]["errors"]), (&0.into(), &0.into()), "{case}");
     }
 }
 
@@ -67,20 +60,6 @@ fn a_file_that_cannot_be_written_is_said_before_anything_is_measured() {
 }
 
 #[test]
-fn a_server_that_is_kept_is_asked_for_its_growth_once() {
-    let a = format!("{BENCH} ceiling --threads 1 --listen 127.0.0.1:{{port}}");
-    let directory = tempfile::tempdir().unwrap();
-    let json = directory.path().join("result.json");
-    // Of fewer clients the growth is not said at all.
-    let flags = ["--reps", "1", "--clients", "10000,10001", "--fill", "--keep", "--json", json.to_str().unwrap()];
-    let Output { status, stderr, .. } = compare_under("4x16", &a, "0.1", &flags).output().unwrap();
-    assert!(status.success(), "{}", text(&stderr));
-    let report: serde_json::Value = serde_json::from_slice(&fs::read(&json).unwrap()).unwrap();
-    let bytes = |case: usize| report["cases"][case]["a"]["filled"]["bytes_per_client"].as_f64();
-    assert!(bytes(0).is_some() && bytes(1).is_none(), "{report}");
-}
-
-#[test]
 fn a_server_that_does_not_start_is_quoted() {
     let Output { status, stderr, .. } =
         compare("sh -c 'echo port {port} is haunted; exit 7'", "0.1", &[]).output().unwrap();
@@ -90,7 +69,7 @@ fn a_server_that_does_not_start_is_quoted() {
 
 #[test]
 fn servers_end_when_the_comparison_is_interrupted() {
-    // Written as nobody else writes it, to find the server among all processes; the comparison has it within a word.
+    // Written as no other process has it, to find the server among all processes; the comparison has it within a word.
     const ODD: &str = "\u{0}0013\u{0}";
     let a = format!("{BENCH} ceiling --threads 0013 --listen 127.0.0.1:{{port}}");
     // Were it deaf to the signal, it would end well after ten seconds, and this test fail.

@@ -9,13 +9,13 @@ use std::{
 
 const BENCH: &str = env!("CARGO_BIN_EXE_leaseway-bench");
 
-struct Ceiling {
+struct CeilingProcess {
     child: Child,
     address: String,
 }
 
-impl Ceiling {
-    fn start() -> Ceiling {
+impl CeilingProcess {
+    fn start() -> CeilingProcess {
         let mut command = Command::new(BENCH);
         command.args(["ceiling", "--threads", "1"]).stdout(Stdio::piped());
         let mut child = command.spawn().expect("it was built with this test");
@@ -23,11 +23,11 @@ impl Ceiling {
         let said = child.stdout.take().expect("it is piped");
         BufReader::new(said).read_line(&mut line).expect("it says something");
         let address = line.trim().strip_prefix("listening on ").expect("it says where").to_owned();
-        Ceiling { child, address }
+        CeilingProcess { child, address }
     }
 }
 
-impl Drop for Ceiling {
+impl Drop for CeilingProcess {
     fn drop(&mut self) {
         let _ = self.child.kill();
         let _ = self.child.wait();
@@ -51,7 +51,7 @@ fn what_was_measured_becomes_a_page_and_a_picture() {
     let directory = tempfile::tempdir().unwrap();
     let file = |name: &str| directory.path().join(name).to_str().expect("a temporary path is text").to_owned();
     let (load, compare, simulate) = (file("load.json"), file("compare.json"), file("simulate.json"));
-    let ceiling = Ceiling::start();
+    let ceiling = CeilingProcess::start();
     let target = ceiling.address.as_str();
     let brief = ["--seconds", "0.2", "--warmup", "0.05"];
     let asked = ["load", "--target", target, "--json", "--rate", "200", "--clients", "20"];

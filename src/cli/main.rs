@@ -75,7 +75,7 @@ enum Command {
 fn main() -> ExitCode {
     let outcome = match Cli::parse().command {
         Command::Serve(serve) => {
-            up::tether::obey();
+            leaseway_process::tether::obey();
             serve.run()
         }
         Command::Up(up) => up.run(),

@@ -17,7 +17,7 @@ use tonic::{Code, Status, transport::Channel};
 
 use crate::error::CliError;
 
-/// Who finds out what is there waits no longer than this.
+/// Finding out what is there takes no longer than this.
 const PATIENCE: Duration = Duration::from_millis(500);
 
 /// What a command wanted to talk to.
@@ -114,7 +114,7 @@ pub(crate) async fn serves_otherwise(address: &str, channel: Channel, wanted: Wa
     Some(CliError::WrongPort { address: address.to_owned(), what })
 }
 
-/// Whatever it answers: it knows the service.
+/// Any answer will do: it knows the service.
 fn is_known(asked: Result<(), Status>) -> bool {
     asked.map_or_else(|status| status.code() != Code::Unimplemented, |()| true)
 }

@@ -12,7 +12,6 @@ mod options;
 mod plan;
 mod process;
 mod run;
-pub(crate) mod tether;
 mod tree;
 
 use std::path::{Path, PathBuf};

@@ -287,12 +287,10 @@ async fn serve(options: Options, ready: impl FnOnce(Addresses)) -> Result<(), Se
     tracing::info!("stopping");
     watched.abort();
     serves(&health, false).await;
-    if !failed {
-        node.part().await;
-    }
-    if let Some(quorum) = quorum {
-        // First, so that clients that ask from here on are redirected to the next master.
-        quorum.shutdown().await;
+    // First, so that a request that comes from here on is sent to the next master.
+    match quorum {
+        Some(quorum) if failed => quorum.shutdown().await,
+        _ => node.hand_over().await,
     }
     distributor.abort();
     stop.send_replace(true);

@@ -4,7 +4,7 @@
 
 use std::{net::SocketAddr, path::PathBuf};
 
-use leaseway_bench::link::Link;
+use leaseway_process::link::Link;
 use leaseway_proto::doorman::{GetCapacityResponse, Lease, ResourceRequest};
 use rustix::process::Signal;
 use serde_json::Value;
@@ -125,7 +125,7 @@ impl Peers {
     pub(crate) fn run(&mut self, peer: usize, flags: &[&str]) {
         let command = self.command(peer);
         let arguments: Vec<&str> = command.iter().map(String::as_str).chain(flags.iter().copied()).collect();
-        let mut process = Process::start(&arguments, &[]);
+        let process = Process::start(&arguments, &[]);
         eventually("the peer serves", || {
             let ended = process.ended();
             assert!(ended.is_none(), "peer {} ended at once: {}", NAMES[peer], process.stderr());

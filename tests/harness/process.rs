@@ -1,24 +1,15 @@
 //! A `leaseway` process: what it is told, what it says, how it ends. It never outlives the test.
 
-use std::{
-    io::{Read, Write as _},
-    process::{Child, Command, ExitStatus, Stdio},
-    sync::{Arc, Mutex, PoisonError},
-    thread::{self, JoinHandle},
-};
+use std::{process::ExitStatus, thread};
 
-use rustix::process::{Pid, Signal};
+use leaseway_process::{Output, Signal, Start};
 
 use super::{binary, wait::eventually};
 
 /// Variables for a process besides those that all have.
 pub(crate) type Variables<'a> = &'a [(&'a str, &'a str)];
 
-pub(crate) struct Process {
-    child: Child,
-    stdout: Reader,
-    stderr: Reader,
-}
+pub(crate) struct Process(leaseway_process::Process);
 
 /// All that a process that has ended has said.
 #[derive(Debug)]
@@ -37,102 +28,62 @@ pub(crate) fn leaseway(arguments: &[&str]) -> Said {
 /// As [`leaseway`], with something to read.
 pub(crate) fn leaseway_reading(arguments: &[&str], input: &str) -> Said {
     let mut process = Process::start_reading(arguments, &[]);
-    process.child.stdin.take().unwrap().write_all(input.as_bytes()).unwrap();
+    process.0.tell(input).unwrap();
+    process.0.close_input();
     process.finish()
 }
 
 impl Process {
     pub(crate) fn start(arguments: &[&str], variables: Variables<'_>) -> Process {
-        Process::start_with(arguments, variables, Stdio::null())
+        Process::run(Start::new(binary::path()), arguments, variables)
     }
 
     /// With a pipe to read from.
     pub(crate) fn start_reading(arguments: &[&str], variables: Variables<'_>) -> Process {
-        Process::start_with(arguments, variables, Stdio::piped())
+        Process::run(Start::new(binary::path()).reading(), arguments, variables)
+    }
+
+    fn run(start: Start, arguments: &[&str], variables: Variables<'_>) -> Process {
+        let kept = || Output::Kept(tempfile::tempfile().unwrap());
+        // What the developer has set is not meant for the tests.
+        let start = start.without("LEASEWAY_", None).arguments(arguments).variables(variables.iter().copied());
+        Process(start.output(kept(), kept()).start().unwrap())
     }
 
     /// The end of what it reads.
     pub(crate) fn close_input(&mut self) {
-        drop(self.child.stdin.take());
-    }
-
-    fn start_with(arguments: &[&str], variables: Variables<'_>, stdin: Stdio) -> Process {
-        let mut command = Command::new(binary::path());
-        // What the developer has set is not meant for the tests.
-        for (name, _) in std::env::vars_os().filter(|(name, _)| name.to_string_lossy().starts_with("LEASEWAY_")) {
-            command.env_remove(name);
-        }
-        command.args(arguments).envs(variables.iter().copied());
-        let mut child = command.stdin(stdin).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
-        let stdout = Reader::of(child.stdout.take().unwrap());
-        let stderr = Reader::of(child.stderr.take().unwrap());
-        Process { child, stdout, stderr }
+        self.0.close_input();
     }
 
     pub(crate) fn stdout(&self) -> String {
-        self.stdout.so_far()
+        self.0.output()
     }
 
     pub(crate) fn stderr(&self) -> String {
-        self.stderr.so_far()
+        self.0.errors()
     }
 
-    pub(crate) fn ended(&mut self) -> Option<ExitStatus> {
-        self.child.try_wait().unwrap()
+    pub(crate) fn ended(&self) -> Option<ExitStatus> {
+        self.0.ended()
     }
 
     pub(crate) fn signal(&self, signal: Signal) {
-        let pid = Pid::from_raw(self.child.id().try_into().unwrap()).unwrap();
-        rustix::process::kill_process(pid, signal).unwrap();
+        self.0.signal(signal);
     }
 
     /// Waits for its end.
-    pub(crate) fn finish(mut self) -> Said {
+    pub(crate) fn finish(self) -> Said {
         let status = eventually("the process ends", || self.ended());
-        Said { code: status.code(), stdout: self.stdout.all(), stderr: self.stderr.all() }
+        Said { code: status.code(), stdout: self.stdout(), stderr: self.stderr() }
     }
 }
 
 impl Drop for Process {
     fn drop(&mut self) {
-        // It may have ended already.
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-        let said = self.stderr.all();
+        self.signal(Signal::KILL);
+        let said = self.stderr();
         if thread::panicking() && !said.is_empty() {
             eprintln!("--- the process said ---\n{said}--- end ---");
         }
-    }
-}
-
-/// Reads along, so that a full pipe stops nobody.
-struct Reader {
-    text: Arc<Mutex<Vec<u8>>>,
-    thread: Option<JoinHandle<()>>,
-}
-
-impl Reader {
-    fn of(mut pipe: impl Read + Send + 'static) -> Reader {
-        let text = Arc::<Mutex<Vec<u8>>>::default();
-        let into = Arc::clone(&text);
-        let thread = thread::spawn(move || {
-            let mut buffer = [0; 4096];
-            while let Ok(length @ 1..) = pipe.read(&mut buffer) {
-                into.lock().unwrap_or_else(PoisonError::into_inner).extend_from_slice(&buffer[..length]);
-            }
-        });
-        Reader { text, thread: Some(thread) }
-    }
-
-    fn so_far(&self) -> String {
-        String::from_utf8_lossy(&self.text.lock().unwrap_or_else(PoisonError::into_inner)).into_owned()
-    }
-
-    /// To the end, which comes when the process has ended.
-    fn all(&mut self) -> String {
-        if let Some(thread) = self.thread.take() {
-            thread.join().unwrap();
-        }
-        self.so_far()
     }
 }

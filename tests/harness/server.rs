@@ -2,7 +2,7 @@
 
 use std::{
     io::Write as _,
-    net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream},
+    net::{Ipv4Addr, SocketAddr, TcpStream},
     sync::atomic::{AtomicU16, Ordering},
 };
 
@@ -36,8 +36,7 @@ pub(crate) fn free_addresses(number: usize) -> Vec<SocketAddr> {
     static CALLS: AtomicU16 = AtomicU16::new(2);
     let [high, low] = CALLS.fetch_add(1, Ordering::Relaxed).to_be_bytes();
     let host = Ipv4Addr::new(127, 0, high, low);
-    let free: Vec<_> = (0..number).map(|_| TcpListener::bind((host, 0)).unwrap()).collect();
-    free.iter().map(|listener| listener.local_addr().unwrap()).collect()
+    leaseway_process::ports::free(host, number).unwrap()
 }
 
 pub(crate) struct Server {
@@ -65,7 +64,7 @@ impl Server {
     /// With nothing but these.
     pub(crate) fn start(flags: &[&str], variables: Variables<'_>) -> Server {
         let seat = Seat::take();
-        let mut process = Process::start(&[&["serve"], flags].concat(), variables);
+        let process = Process::start(&[&["serve"], flags].concat(), variables);
         let (grpc, http) = eventually("the server says where it serves", || {
             let ended = process.ended();
             assert!(ended.is_none(), "the server ended at once: {}", process.stderr());

@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use leaseway_bench::link::Link;
+use leaseway_process::link::Link;
 
 use crate::harness::{
     config::{self, ConfigFile, Template},

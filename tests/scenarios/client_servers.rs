@@ -5,8 +5,8 @@ use std::{
     time::{Duration, Instant},
 };
 
-use leaseway_bench::link::Link;
 use leaseway_client::{Basis, Client, Mode, Resource, Transport};
+use leaseway_process::link::Link;
 use leaseway_proto::push::Hint;
 
 use crate::harness::{

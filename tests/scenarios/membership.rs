@@ -67,7 +67,7 @@ impl Site {
 
     /// As [`start`](Self::start), until it serves.
     fn serve(&self, name: &str, peers: &[&str], flags: &[&str]) -> Process {
-        let mut process = self.start(name, peers, flags);
+        let process = self.start(name, peers, flags);
         eventually("it serves", || {
             let ended = process.ended();
             assert!(ended.is_none(), "{name} ended at once: {}", process.stderr());

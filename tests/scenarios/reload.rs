@@ -71,7 +71,7 @@ fn sighup_without_a_file_means_nothing() {
 
 fn survives_sighup(arguments: &[&str]) {
     for _ in 0..20 {
-        let mut process = Process::start(arguments, &[]);
+        let process = Process::start(arguments, &[]);
         let deadline = Instant::now() + PATIENCE;
         while !process.stdout().contains("serving") {
             assert!(process.ended().is_none() && Instant::now() < deadline, "it does not serve");

@@ -33,7 +33,7 @@ fn grpc(stdout: &str, peer: &str) -> String {
 #[test]
 fn the_tree_comes_up_and_its_leaves_share_what_the_root_has() {
     let (file, _seat) = (file(), Seat::take());
-    let mut up = Process::start(&["up", file.path()], &[]);
+    let up = Process::start(&["up", file.path()], &[]);
     eventually("all seven have masters", || {
         let ended = up.ended();
         assert!(ended.is_none(), "it ended: {}\n{}", up.stdout(), up.stderr());

@@ -34,7 +34,7 @@ impl Three {
 
     /// Until all serve and one of them is master.
     fn up(&self) -> Process {
-        let mut up = Process::start(&["up", self.file.path()], &[]);
+        let up = Process::start(&["up", self.file.path()], &[]);
         eventually("there is a master", || {
             let ended = up.ended();
             assert!(ended.is_none(), "it ended: {}\n{}", up.stdout(), up.stderr());

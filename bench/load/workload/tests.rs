@@ -10,35 +10,21 @@ fn population(clients: u32) -> Population {
         resources: 3,
         resources_per_request: 2,
         resource_prefix: "r".into(),
-        wants: Wants::Uniform(1..=100),
-        churn: Churn::default(),
+        wants: WantsPattern::Uniform(1..=100),
+        churn: 0.0,
         seed: 7,
     }
 }
 
 #[test]
 fn wants_are_parsed() {
-    assert_eq!("fixed:10".parse(), Ok(Wants::Fixed(10.0)));
-    assert_eq!("fixed:0.5".parse(), Ok(Wants::Fixed(0.5)));
-    assert_eq!("uniform:1-100".parse(), Ok(Wants::Uniform(1..=100)));
-    assert_eq!("uniform".parse(), Ok(Wants::Uniform(1..=100)));
-    assert_eq!("changing".parse(), Ok(Wants::Changing(1..=100)));
-    assert_eq!("changing:5-5".parse(), Ok(Wants::Changing(5..=5)));
-    assert_eq!("climbing:20".parse(), Ok(Wants::Climbing(20)));
-    for wrong in [
-        "",
-        "climbing",
-        "climbing:101",
-        "fixed",
-        "fixed:",
-        "fixed:-1",
-        "fixed:NaN",
-        "fixed:inf",
-        "uniform:9-1",
-        "uniform:x-2",
-        "mixed:1-2",
-    ] {
-        assert!(wrong.parse::<Wants>().is_err(), "{wrong:?} was accepted");
+    assert_eq!("uniform:1-100".parse(), Ok(WantsPattern::Uniform(1..=100)));
+    assert_eq!("uniform".parse(), Ok(WantsPattern::Uniform(1..=100)));
+    assert_eq!("changing".parse(), Ok(WantsPattern::Changing(1..=100)));
+    assert_eq!("changing:5-5".parse(), Ok(WantsPattern::Changing(5..=5)));
+    assert_eq!("climbing:20".parse(), Ok(WantsPattern::Climbing(20)));
+    for wrong in ["", "climbing", "climbing:101", "fixed:1", "uniform:9-1", "uniform:x-2", "mixed:1-2"] {
+        assert!(wrong.parse::<WantsPattern>().is_err(), "{wrong:?} was accepted");
     }
 }
 
@@ -95,7 +81,7 @@ fn a_client_echoes_the_lease_it_was_given() {
 
 #[test]
 fn changing_wants_change_and_stay_in_range() {
-    let population = Population { wants: Wants::Changing(1..=1000), ..population(1) };
+    let population = Population { wants: WantsPattern::Changing(1..=1000), ..population(1) };
     let mut workload = Workload::part(population, 0, 1);
     let mut request = GetCapacityRequest::default();
     let mut wants = BTreeSet::new();
@@ -124,15 +110,15 @@ fn the_same_seed_makes_the_same_requests() {
 }
 
 #[test]
-fn who_has_nothing_climbs_as_well() {
-    let mut workload = Workload::part(Population { wants: Wants::Climbing(100), ..population(1) }, 0, 1);
+fn a_client_that_has_nothing_climbs_as_well() {
+    let mut workload = Workload::part(Population { wants: WantsPattern::Climbing(100), ..population(1) }, 0, 1);
     assert_eq!([Some(0.0), Some(2.0)].map(|has| workload.wants(0, 0, 0, has)), [1.0, 3.0]);
 }
 
 #[test]
-fn who_climbs_asks_for_more_in_so_many_of_its_requests() {
+fn a_client_that_climbs_asks_for_more_in_so_many_of_its_requests() {
     let population =
-        Population { wants: Wants::Climbing(20), resources: 1, resources_per_request: 1, ..population(50) };
+        Population { wants: WantsPattern::Climbing(20), resources: 1, resources_per_request: 1, ..population(50) };
     let mut workload = Workload::part(population, 0, 1);
     let mut request = GetCapacityRequest::default();
     let (mut raised, mut lowered, mut same) = (0, 0, 0);
@@ -179,7 +165,7 @@ fn granted(request: &GetCapacityRequest, expiry_time: i64) -> GetCapacityRespons
 }
 
 #[test]
-fn those_who_hold_a_lease_are_counted_once_and_until_it_ends() {
+fn clients_that_hold_a_lease_are_counted_once_and_until_it_ends() {
     let mut workload = Workload::part(population(10), 0, 1);
     let mut request = GetCapacityRequest::default();
     for turn in 0..10 {
@@ -194,53 +180,33 @@ fn those_who_hold_a_lease_are_counted_once_and_until_it_ends() {
 }
 
 #[test]
-fn who_leaves_gives_back_what_it_held_or_says_nothing_and_somebody_new_comes() {
-    for (leave, released) in [(Leave::Release, 10), (Leave::Silent, 0)] {
-        let churn = Churn { percent: 100.0, leave };
-        let mut workload = Workload::part(Population { churn, ..population(10) }, 0, 1);
-        let mut request = GetCapacityRequest::default();
-        let lap = |workload: &mut Workload, request: &mut GetCapacityRequest| {
-            (0..10)
-                .map(|_| {
-                    let turn = workload.write(request);
-                    assert_eq!(turn.newcomer, request.client_id.as_ref().unwrap().matches('-').count() == 2);
-                    assert!(!turn.newcomer || request.resource.iter().all(|asked| asked.has.is_none()));
-                    workload.settle(turn.asker, &granted(request, 99));
-                    turn.release
-                })
-                .collect::<Vec<_>>()
-        };
-        // Nobody leaves who has not been there.
-        assert!(lap(&mut workload, &mut request).iter().all(Option::is_none));
-        let releases: Vec<_> = lap(&mut workload, &mut request).into_iter().flatten().collect();
-        assert_eq!(releases.len(), released);
-        for release in releases {
-            assert_eq!(release.client_id.unwrap().matches('-').count(), 1, "the one who was there first");
-            assert_eq!((release.resource_id.len(), release.token), (2, vec![5, 5]));
-        }
-        assert_eq!(workload.leased(), 10);
-    }
-}
-
-#[test]
-fn so_many_in_a_hundred_requests_are_of_somebody_new() {
-    let churn = Churn { percent: 20.0, leave: Leave::Both };
-    let mut workload = Workload::part(Population { churn, ..population(100) }, 0, 1);
+fn a_client_that_leaves_gives_back_what_it_held_or_says_nothing_and_a_new_one_comes() {
+    let mut workload = Workload::part(Population { churn: 100.0, ..population(100) }, 0, 1);
     let mut request = GetCapacityRequest::default();
-    let (mut newcomers, mut releases) = (0, 0);
-    for _ in 0..10_100 {
-        let turn = workload.write(&mut request);
-        newcomers += u32::from(turn.newcomer);
-        releases += u32::from(turn.release.is_some());
-        workload.settle(turn.asker, &granted(&request, 99));
+    let lap = |workload: &mut Workload, request: &mut GetCapacityRequest| {
+        (0..100)
+            .map(|_| {
+                let turn = workload.write(request);
+                assert_eq!(turn.newcomer, request.client_id.as_ref().unwrap().matches('-').count() == 2);
+                assert!(!turn.newcomer || request.resource.iter().all(|asked| asked.has.is_none()));
+                workload.settle(turn.asker, &granted(request, 99));
+                turn.release
+            })
+            .collect::<Vec<_>>()
+    };
+    assert!(lap(&mut workload, &mut request).iter().all(Option::is_none), "none leaves that has not been there");
+    let releases: Vec<_> = lap(&mut workload, &mut request).into_iter().flatten().collect();
+    assert!((25..75).contains(&releases.len()), "{}", releases.len());
+    for release in releases {
+        assert_eq!(release.client_id.unwrap().matches('-').count(), 1, "the one that was there first");
+        assert_eq!((release.resource_id.len(), release.token), (2, vec![5, 5]));
     }
-    assert!((1800..2200).contains(&newcomers) && (850..1150).contains(&releases), "{newcomers} {releases}");
+    assert_eq!(workload.leased(), 100);
 }
 
 #[test]
-fn an_answer_for_somebody_who_has_left_is_nobody_elses() {
-    let churn = Churn { percent: 100.0, leave: Leave::Silent };
-    let mut workload = Workload::part(Population { churn, ..population(1) }, 0, 1);
+fn an_answer_for_a_client_that_has_left_is_not_its_successors() {
+    let mut workload = Workload::part(Population { churn: 100.0, ..population(1) }, 0, 1);
     let (mut first, mut second) = (GetCapacityRequest::default(), GetCapacityRequest::default());
     let came = workload.write(&mut first).asker;
     workload.settle(came, &granted(&first, 99));

@@ -91,7 +91,7 @@ fn overloads_are_counted_through_all_masters_from_the_given_time_on() {
 }
 
 #[test]
-fn who_had_to_go_is_told_apart_from_who_took_turns_or_left() {
+fn clients_that_had_to_go_are_told_apart_from_those_that_took_turns_or_left() {
     let mut pools = pools();
     let gone = PoolEventKind::Disconnected;
     for (at, kind, holder, cause) in [

@@ -1,22 +1,13 @@
-use clap::Parser as _;
-
 use super::*;
-use crate::simulate::{Args, seeds, world::Keep};
-
-#[derive(clap::Parser)]
-struct Line {
-    #[command(flatten)]
-    args: Args,
-}
+use crate::simulate::{SimulateArgs, seeds, world::Keep};
 
 fn drawn(line: &[&str]) -> Option<String> {
-    let line = Line::parse_from([&["simulate", "--length", "20s"], line].concat());
-    let cases = line.args.cases().expect("they are valid");
+    let args = SimulateArgs::parse(&[&["simulate", "--length", "20s"], line].concat()).expect("valid");
+    let cases = args.cases().expect("they are valid");
     let run = |case: &crate::simulate::args::Case| -> seeds::Outcomes {
         vec![case.plan.run(1, Keep::default()).map_err(Box::new), case.plan.run(2, Keep::default()).map_err(Box::new)]
     };
-    let outcomes = cases.iter().map(run).collect();
-    draw(&Report::new(&cases, outcomes))
+    draw(&cases.iter().map(|case| Simulated::of(case, run(case))).collect::<Vec<_>>())
 }
 
 #[test]
@@ -42,15 +33,14 @@ fn a_parameter_with_several_numbers_is_drawn_and_nothing_else_is() {
 fn runs_without_any_stand_below_the_logarithms() {
     let axis = |found: [f64; 2]| {
         let run = |overloads_in_8_h: f64| -> Vec<Figures> {
-            let line = Line::parse_from(["simulate", "pool_surge", "--length", "20s"]);
-            let mut figures =
-                line.args.cases().expect("valid")[0].plan.run(1, Keep::default()).expect("nothing breaks");
+            let args = SimulateArgs::parse(&["simulate", "pool_surge", "--length", "20s"]).expect("valid");
+            let mut figures = args.cases().expect("valid")[0].plan.run(1, Keep::default()).expect("nothing breaks");
             figures.pool.as_mut().expect("it is a pool").overloads_in_8_h = overloads_in_8_h;
             vec![figures]
         };
         let runs = found.map(run);
         let values = vec![(1.0, &runs[0][..]), (2.0, &runs[1][..])];
-        let up = POOL[0].up(&[super::Line { name: "n".into(), parameter: "p", values }]);
+        let up = POOL[0].up(&[SweptCases { name: "n".into(), parameter: "p", values }]);
         (up.marks.iter().map(|(_, text)| text.clone()).collect::<Vec<_>>(), found.map(|found| (up.place)(found)))
     };
     assert_eq!(axis([1.0, 100.0]), (vec!["1".into(), "10".into(), "100".into()], [0.0, 1.0]));

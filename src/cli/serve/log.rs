@@ -14,7 +14,8 @@ use tracing_subscriber::{
 const LEVELS: [&str; 6] = ["off", "error", "warn", "info", "debug", "trace"];
 
 /// The crates of ours that log.
-const TARGETS: [&str; 5] = ["leaseway", "leaseway_client", "leaseway_core", "leaseway_quorum", "leaseway_server"];
+const TARGETS: [&str; 6] =
+    ["leaseway", "leaseway_client", "leaseway_core", "leaseway_quorum", "leaseway_server", "leaseway_session"];
 
 /// A filter as `--log` has it. A word that is no level would be taken for the name of a crate, and silence all others.
 pub(super) fn filter(text: &str) -> Result<EnvFilter, String> {

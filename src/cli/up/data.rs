@@ -129,7 +129,7 @@ mod tests {
         assert_eq!(up(data, None, false), peers(&[("a", false), ("b", false)]), "it must ask the other");
         fs::remove_dir_all(root.join("a")).expect("wiped");
         fs::remove_dir_all(root.join("b")).expect("wiped");
-        assert_eq!(up(data, None, false), peers(&[("a", true), ("b", true)]), "nobody is left who remembers");
+        assert_eq!(up(data, None, false), peers(&[("a", true), ("b", true)]), "none is left that remembers");
         assert!(fs::read_to_string(root.join("resources.yaml")).expect("written").contains("capacity: 1"));
     }
 

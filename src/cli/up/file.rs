@@ -54,7 +54,7 @@ pub(super) enum Configuration {
     File(PathBuf),
     /// The text of a configuration, checked.
     Inline(String),
-    /// Whatever the node of this name says: capacity comes from there, and with it the templates.
+    /// The node of this name decides: capacity comes from there, and with it the templates.
     Parent(String),
 }
 

@@ -1,4 +1,4 @@
-//! What `leaseway up` says when everybody serves: where to look, and what to try first.
+//! What `leaseway up` says when all peers serve: where to look, and what to try first.
 
 use super::{
     plan::{NodePlan, Plan},

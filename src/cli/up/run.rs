@@ -1,12 +1,13 @@
 //! All peers of a plan as processes, from their start until the last has ended. A node is started when its parent has a
-//! master: whatever it asks is answered then.
+//! master: what it asks is answered then.
 
 use std::{net::TcpListener, ops::Range, path::Path, process::ExitStatus, time::Duration};
 
+use leaseway_process::{Process, Signal, tether};
 use leaseway_proto::doorman::{DiscoveryRequest, capacity_client::CapacityClient};
 use leaseway_server::StopSignals;
 use tokio::{
-    sync::{mpsc, watch},
+    sync::mpsc,
     time::{Instant, sleep, sleep_until},
 };
 
@@ -14,8 +15,7 @@ use super::{
     data, introduction,
     lines::Speaker,
     plan::{PeerPlan, Plan},
-    process::{self, Event, Order, Served},
-    tether,
+    process::{self, Event, Served},
 };
 use crate::{Outcome, connect::connect, error::CliError, output::say, search::Attempt};
 
@@ -45,7 +45,7 @@ pub(super) async fn run(plan: &Plan, again: &str) -> Outcome {
     supervise(plan, &program, again, async || signals.received().await).await
 }
 
-/// Each time `stop` is through somebody wants them to stop.
+/// Each time `stop` returns, all are asked to stop, and killed the second time.
 async fn supervise(plan: &Plan, program: &Path, again: &str, mut stop: impl AsyncFnMut()) -> Outcome {
     let peers: Vec<&PeerPlan> = plan.peers().collect();
     let width = peers.iter().map(|peer| peer.label.len()).max().unwrap_or_default();
@@ -57,8 +57,9 @@ async fn supervise(plan: &Plan, program: &Path, again: &str, mut stop: impl Asyn
         again,
         width,
         events,
-        order: watch::channel(Order::Run).0,
+        is_killing: false,
         states: Vec::new(),
+        processes: Vec::new(),
         has_master: vec![false; plan.nodes.len()],
         is_introduced: false,
         stop: None,
@@ -67,6 +68,7 @@ async fn supervise(plan: &Plan, program: &Path, again: &str, mut stop: impl Asyn
         peers,
     };
     set.states.resize_with(set.peers.len(), || State::Waiting);
+    set.processes.resize_with(set.peers.len(), || None);
     set.start()?;
     while set.states.iter().any(|state| !matches!(state, State::Ended)) {
         let deadline = set.stop.unwrap_or_else(Instant::now);
@@ -110,9 +112,11 @@ struct Set<'p> {
     /// Of the longest name.
     width: usize,
     events: mpsc::Sender<Event>,
-    order: watch::Sender<Order>,
+    /// Those that did not stop in time are killed.
+    is_killing: bool,
     /// Of each peer.
     states: Vec<State>,
+    processes: Vec<Option<Process>>,
     /// Which nodes have been seen with one.
     has_master: Vec<bool>,
     is_introduced: bool,
@@ -124,7 +128,7 @@ struct Set<'p> {
 }
 
 impl Set<'_> {
-    /// Starts every node that has nobody left to wait for.
+    /// Starts every node that has nothing left to wait for.
     fn start(&mut self) -> Outcome {
         for node in 0..self.plan.nodes.len() {
             let members = self.members(node);
@@ -133,8 +137,8 @@ impl Set<'_> {
             }
             for index in members {
                 let speaker = Speaker { index, label: self.peers[index].label.clone(), width: self.width };
-                let orders = self.order.subscribe();
-                process::start(self.program, self.peers[index], speaker, self.events.clone(), orders)?;
+                let process = process::start(self.program, self.peers[index], &speaker, self.events.clone())?;
+                self.processes[index] = Some(process);
                 self.states[index] = State::Starting;
             }
         }
@@ -160,8 +164,8 @@ impl Set<'_> {
     fn take(&mut self, event: Event) -> Outcome {
         match event {
             Event::Ready { peer, at } => self.ready(peer, at),
-            Event::Ended { peer, how } => {
-                self.ended(peer, how)?;
+            Event::Ended { peer } => {
+                self.ended(peer)?;
                 self.start()
             }
             Event::Master { node, label } => {
@@ -187,7 +191,7 @@ impl Set<'_> {
         if self.stop.is_none() && serve(&self.states[self.members(node)]) { self.watch(node) } else { Ok(()) }
     }
 
-    /// Says who is master of a node, as soon as somebody is.
+    /// Says which peer is master of a node, as soon as one is.
     fn watch(&self, node: usize) -> Outcome {
         let (plan, members) = (&self.plan.nodes[node], self.members(node));
         let (here, size, most) = (plan.peers.len(), plan.size, plan.majority());
@@ -203,19 +207,19 @@ impl Set<'_> {
         Ok(())
     }
 
-    fn ended(&mut self, peer: usize, how: std::io::Result<ExitStatus>) -> Outcome {
+    fn ended(&mut self, peer: usize) -> Outcome {
+        let how = self.processes[peer].take().and_then(|process| process.ended());
         let before = std::mem::replace(&mut self.states[peer], State::Ended);
         let label = &self.peers[peer].label;
-        let died = *self.order.borrow() == Order::Die;
-        let fine = how.as_ref().is_ok_and(ExitStatus::success);
-        let how = how.map_or_else(|error| error.to_string(), |status| status.to_string());
+        let fine = how.as_ref().is_some_and(ExitStatus::success);
+        let how = how.map_or_else(|| "its end is not known".to_owned(), |status| status.to_string());
         match before {
             State::Starting if self.stop.is_none() => {
                 self.refused = Some(CliError::PeerDidNotStart { label: label.clone(), how });
                 self.begin_to_stop();
                 return Ok(());
             }
-            _ if fine || died => {}
+            _ if fine || self.is_killing => {}
             _ => self.failed.push(label.clone()),
         }
         if self.stop.is_some() {
@@ -233,7 +237,7 @@ impl Set<'_> {
 
     fn asked_to_stop(&mut self) -> Outcome {
         if self.stop.is_some() {
-            self.order.send_replace(Order::Die);
+            self.kill();
             return say("killing");
         }
         self.begin_to_stop();
@@ -243,15 +247,25 @@ impl Set<'_> {
     fn begin_to_stop(&mut self) {
         self.states.iter_mut().filter(|state| matches!(state, State::Waiting)).for_each(|state| *state = State::Ended);
         self.stop = Some(Instant::now() + tether::PATIENCE);
-        self.order.send_replace(Order::Stop);
+        self.signal(Signal::TERM);
+    }
+
+    fn kill(&mut self) {
+        self.is_killing = true;
+        self.signal(Signal::KILL);
+    }
+
+    fn signal(&self, signal: Signal) {
+        self.processes.iter().flatten().for_each(|process| process.signal(signal));
     }
 
     fn out_of_patience(&mut self) -> Outcome {
-        // Whoever survives that has been told all there is to tell.
+        // Nothing more can be done about a process that survives that.
         self.stop = Some(Instant::now() + tether::PATIENCE);
-        if self.order.send_replace(Order::Die) == Order::Die {
+        if self.is_killing {
             return Ok(());
         }
+        self.kill();
         let running = self.states.iter().zip(&self.peers).filter(|(state, _)| !matches!(state, State::Ended));
         let names: Vec<&str> = running.map(|(_, peer)| &*peer.label).collect();
         say(format_args!("{} did not stop for {} s: killing", names.join(", "), tether::PATIENCE.as_secs()))

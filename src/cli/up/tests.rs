@@ -241,7 +241,7 @@ fn a_parent_serves_where_its_children_can_know_it() {
     let anywhere = |of: &str| family(&[("root", None), ("leaf", Some("root"))]).replace(of, "127.0.0.1:0");
     let message = "`grpc` of `root` needs a port: `leaf`, whose parent it is, must know it beforehand";
     assert_eq!(refused(&anywhere("127.0.0.1:10")), [format!("2:29: {message}")]);
-    assert!(script(&anywhere("127.0.0.1:20"), None).is_ok(), "nobody is below the leaf");
+    assert!(script(&anywhere("127.0.0.1:20"), None).is_ok(), "nothing is below the leaf");
 }
 
 #[test]

@@ -1,4 +1,4 @@
-//! Who gets capacity from whom in a file of `leaseway up`: known only when all of its nodes have been read.
+//! Which node gets capacity from which in a file of `leaseway up`: known only when all of its nodes have been read.
 
 use leaseway_server::config::{
     Position,

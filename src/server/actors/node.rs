@@ -27,8 +27,9 @@ use self::{
 use super::{
     config_in_force::ConfigInForce,
     directory::{Directory, NotMaster, Role},
+    on_end::OnEnd,
     resource::{Command, Full, PendingAnswer, ResourceHandle, SendError, YieldOnce},
-    uplink::{Board, Parent, UplinkReport},
+    uplink::{Parent, UplinkReport, UplinkStatus},
 };
 use crate::{
     assignment_store::AssignmentStore,
@@ -118,7 +119,7 @@ pub struct NodeHandle {
     config: watch::Receiver<Arc<ConfigInForce>>,
     watchers: Arc<Watchers>,
     parent: Option<Arc<Parent>>,
-    board: Board,
+    uplink_status: UplinkStatus,
     assignment_store: AssignmentStore,
     subscribers: Arc<Subscribers>,
     /// The peers, if there are any or could be.
@@ -132,7 +133,7 @@ pub struct NodeHandle {
 
 impl NodeHandle {
     /// Starts the node on the current arbiter. `on_failure` is called should it ever panic.
-    pub fn start(start: NodeStart, on_failure: impl FnOnce() + 'static) -> NodeHandle {
+    pub fn start(start: NodeStart, on_failure: impl FnOnce() + Send + 'static) -> NodeHandle {
         let (clock, limits) = (start.clock, Arc::clone(&start.limits));
         let role = if start.membership.is_some() { Role::Elsewhere(None) } else { Role::Master(None) };
         let directory = Directory::new(role);
@@ -144,7 +145,7 @@ impl NodeHandle {
         let (known, has_known) = watch::channel(start.membership.is_none());
         let quorum = start.membership.as_ref().map(|membership| membership.quorum.clone());
         let watchers = Arc::new(Watchers::new(limits.watchers));
-        let (parent, board) = (start.parent.clone().map(Arc::new), Board::default());
+        let (parent, uplink_status) = (start.parent.clone().map(Arc::new), UplinkStatus::default());
         let assignment_store = AssignmentStore::new(start.membership.as_ref().map(|membership| &membership.quorum));
         let subscribers = Arc::<Subscribers>::default();
         let shared = actor::Shared {
@@ -153,17 +154,17 @@ impl NodeHandle {
             directory: directory.clone(),
             config: config_out,
             watchers: Arc::clone(&watchers),
-            board: board.clone(),
+            uplink_status: uplink_status.clone(),
             known,
         };
-        let addr = NodeActor::start(start, shared, Box::new(on_failure));
+        let addr = NodeActor::start(start, shared, OnEnd::new(on_failure));
         NodeHandle {
             addr,
             directory,
             config,
             watchers,
             parent,
-            board,
+            uplink_status,
             assignment_store,
             subscribers,
             quorum,
@@ -371,7 +372,7 @@ impl NodeHandle {
 
     /// How it gets on with the parent, while this peer is master.
     pub fn uplink(&self) -> Option<UplinkReport> {
-        self.board.read()
+        self.uplink_status.read()
     }
 
     /// The configuration in force.

@@ -7,8 +7,7 @@ use super::{
     *,
 };
 
-/// What the scripts have in common. They leave files with telling names; nobody is found to be master where they say to
-/// serve.
+/// What the scripts have in common. They leave files with telling names; no master is found where they say to serve.
 const WORDS: &str = "
 serve() { echo 'serving gRPC on 127.0.0.1:1, HTTP on 127.0.0.1:1'; echo 'peer x on 127.0.0.1:1, admin on 127.0.0.1:1'; }
 note() { : > \"$dir/$me-$1\"; }
@@ -100,14 +99,14 @@ async fn if_one_does_not_start_the_others_are_stopped_and_it_is_named() {
 }
 
 #[tokio::test]
-async fn whoever_ends_well_on_its_own_is_no_failure() {
+async fn a_peer_that_ends_well_on_its_own_is_no_failure() {
     let scripts = Scripts::new(&["serve; note ready; await b-ready", "serve; note ready; await a-ready; sleep 0.2"]);
     let outcome = scripts.run(async |_| ()).await;
     assert!(outcome.is_ok(), "{outcome:?}");
 }
 
 #[tokio::test]
-async fn whoever_is_killed_by_somebody_else_is_named_at_the_end_and_the_others_go_on() {
+async fn a_peer_that_is_killed_from_outside_is_named_at_the_end_and_the_others_go_on() {
     let scripts = Scripts::new(&["serve; stop_if_asked", "serve; note ready; await go; kill -KILL $$"]);
     let operator = async |ask: mpsc::Sender<()>| {
         scripts.noted(&["a-ready", "b-ready"]).await;
@@ -117,7 +116,7 @@ async fn whoever_is_killed_by_somebody_else_is_named_at_the_end_and_the_others_g
             fs::write(scripts.directory.path().join(note), "").expect("written");
         }
         assert_eq!(scripts.notes(), ["a-ready", "b-ready"]);
-        ask.send(()).await.expect("somebody listens");
+        ask.send(()).await.expect("the set listens");
     };
     let error = scripts.run(operator).await.expect_err("b was killed").to_string();
     assert_eq!(error, "failed on their own: b");
@@ -129,7 +128,7 @@ async fn asked_once_it_stops_all_and_that_is_no_failure() {
     let scripts = Scripts::new(&["serve; stop_if_asked", "stop_if_asked"]);
     let operator = async |ask: mpsc::Sender<()>| {
         scripts.noted(&["a-ready", "b-ready"]).await;
-        ask.send(()).await.expect("somebody listens");
+        ask.send(()).await.expect("the set listens");
     };
     let outcome = scripts.run(operator).await;
     assert!(outcome.is_ok(), "{outcome:?}");
@@ -143,11 +142,11 @@ async fn asked_twice_it_kills() {
     let operator = async |ask: mpsc::Sender<()>| {
         scripts.noted(&["a-ready"]).await;
         for _ in 0..2 {
-            ask.send(()).await.expect("somebody listens");
+            ask.send(()).await.expect("the set listens");
         }
     };
     let outcome = scripts.run(operator).await;
-    assert!(outcome.is_ok(), "somebody wanted it: {outcome:?}");
+    assert!(outcome.is_ok(), "it was asked for: {outcome:?}");
     assert!(begun.elapsed() < tether::PATIENCE, "it was not waited for");
 }
 
@@ -181,7 +180,7 @@ async fn a_child_is_not_started_while_its_parent_may_yet_have_a_master() {
         scripts.noted(&["a-ready", "b-ready"]).await;
         // By then it would have been started, if it were.
         sleep(Duration::from_millis(300)).await;
-        ask.send(()).await.expect("somebody listens");
+        ask.send(()).await.expect("the set listens");
     };
     let outcome = scripts.run(operator).await;
     assert!(outcome.is_ok(), "{outcome:?}");
@@ -194,7 +193,7 @@ async fn a_child_does_not_wait_for_a_master_that_cannot_be() {
         let operator = async |ask: mpsc::Sender<()>| {
             scripts.noted(gone).await;
             scripts.noted(&["b-ready"]).await;
-            ask.send(()).await.expect("somebody listens");
+            ask.send(()).await.expect("the set listens");
         };
         scripts.run(operator).await
     };

@@ -1,9 +1,9 @@
-//! What keeps the processes that `leaseway up` starts from outliving it, however it ends.
+//! What keeps a process from outliving the one that started it, however that ends.
 //!
-//! Their standard input is a pipe whose other end only `up` has. When `up` is gone, be it by SIGKILL, the system closes
-//! the pipe, and whoever reads from it stops as if asked to. Unlike a parent-death signal this works on every Unix, and
-//! cannot come too early because a thread of the parent ended, nor be missed because the parent was gone before it was
-//! asked for.
+//! Its standard input is a pipe whose other end only the parent has. When the parent is gone, be it by SIGKILL, the
+//! system closes the pipe, and the process, which reads from it, stops as if asked to. Unlike a parent-death signal
+//! this works on every Unix, and cannot come too early because a thread of the parent ended, nor be missed because the
+//! parent was gone before it was asked for.
 
 use std::{env, io, process::Command, thread, time::Duration};
 
@@ -12,15 +12,15 @@ use rustix::process::{Signal, getpid, kill_process};
 /// Tells a process that its standard input is such a pipe.
 const VARIABLE: &str = "LEASEWAY_UP_TETHER";
 /// How long stopping may take before it is ended the hard way.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(10);
+pub const PATIENCE: Duration = Duration::from_secs(10);
 
 /// To be called on what is to be started, whose standard input must be a pipe.
-pub(super) fn tie(command: &mut Command) {
+pub(crate) fn tie(command: &mut Command) {
     command.env(VARIABLE, "stdin");
 }
 
 /// To be called by what was started: stops this process when the other end of the pipe is gone.
-pub(crate) fn obey() {
+pub fn obey() {
     if env::var_os(VARIABLE).is_some() {
         thread::spawn(|| {
             // Nothing is ever sent; an error is as good as an end.

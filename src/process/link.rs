@@ -64,7 +64,7 @@ pub struct Link {
 }
 
 impl Link {
-    /// A good link to `target`, where somebody may listen later. It is served on `runtime`, which has to be driven by
+    /// A good link to `target`, where a server may listen later. It is served on `runtime`, which has to be driven by
     /// threads of its own.
     pub fn to(target: SocketAddr, runtime: &Handle) -> io::Result<Link> {
         let shared = Arc::new(Shared {
@@ -148,7 +148,7 @@ async fn accept(listener: TcpListener, shared: Arc<Shared>) {
 
 async fn join(near: TcpStream, shared: Arc<Shared>, number: usize) {
     shared.there.whole().await;
-    // Nobody is there: the connection closes, as it would without a proxy.
+    // No server is there: the connection closes, as it would without a proxy.
     let Ok(far) = TcpStream::connect(shared.target).await else { return };
     let _ = (near.set_nodelay(true), far.set_nodelay(true));
     let (near_read, near_write) = near.into_split();

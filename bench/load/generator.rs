@@ -1,0 +1,156 @@
+//! The threads that make a load: how they are started, and what they give back.
+
+use std::{
+    net::SocketAddr,
+    sync::{
+        Arc,
+        mpsc::{self, Sender},
+    },
+    thread::{self, JoinHandle},
+    time::{Duration, Instant},
+};
+
+use leaseway_process::usage::{self, Memory};
+use tokio::{
+    runtime::{Runtime, RuntimeMetrics},
+    sync::watch,
+};
+
+use super::{
+    Common, current_thread,
+    live::{Beat, Live},
+    schedule::Schedule,
+    tally::Tally,
+    worker::{Done, Servers, Shared, ThreadPlan, work},
+    workload::{Population, Workload},
+};
+use crate::error::Error;
+
+/// Which servers are asked, by how many clients, and how.
+pub(crate) struct Options<'a> {
+    /// At least one; the first is asked first.
+    pub(crate) targets: Vec<SocketAddr>,
+    pub(crate) clients: u32,
+    pub(crate) resources: u32,
+    pub(crate) connections: u32,
+    pub(crate) in_flight: u32,
+    /// The process of the first target.
+    pub(crate) server_pid: Option<u32>,
+    pub(crate) common: &'a Common,
+}
+
+impl Options<'_> {
+    pub(crate) fn population(&self) -> Population {
+        Population {
+            clients: self.clients,
+            resources: self.resources,
+            resources_per_request: self.common.resources_per_request.get(),
+            resource_prefix: self.common.resource_prefix.clone(),
+            wants: self.common.wants.clone(),
+            churn: self.common.churn,
+            seed: self.common.seed,
+        }
+    }
+
+    /// Of the server, if its process is known.
+    pub(crate) fn memory(&self) -> Result<Option<Memory>, Error> {
+        self.server_pid.map(|pid| usage::memory(pid).map_err(Error::process(pid))).transpose()
+    }
+
+    pub(super) fn cpu_time(&self) -> Result<Option<Duration>, Error> {
+        self.server_pid.map(|pid| usage::cpu_time(pid).map_err(Error::process(pid))).transpose()
+    }
+
+    pub(super) fn threads(&self) -> u32 {
+        self.common.threads.get().min(self.clients).min(self.connections)
+    }
+}
+
+/// What a load is for.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Purpose {
+    /// Every client is to have a lease, soon: a closed loop at any rate, and none leaves.
+    Fill,
+    Measure,
+}
+
+/// The threads that make the load. Dropping it stops them, soon, without waiting.
+pub(super) struct Generator {
+    pub(super) threads: Vec<Thread>,
+    pub(super) shared: Arc<Shared>,
+    over: watch::Sender<()>,
+}
+
+pub(super) struct Thread {
+    handle: JoinHandle<Done>,
+    pub(super) metrics: RuntimeMetrics,
+    beat: Arc<Beat>,
+    pub(super) schedule: Option<Arc<Schedule>>,
+    /// The system's number for it, where it has one.
+    pub(super) id: Option<u32>,
+}
+
+impl Generator {
+    /// Returns once all threads are there and begin to connect.
+    pub(super) fn start(options: &Options<'_>, workloads: Vec<Workload>, purpose: Purpose) -> Result<Generator, Error> {
+        let parts = options.threads();
+        let (over, _) = watch::channel(());
+        let mut generator = Generator { threads: Vec::new(), shared: Arc::default(), over };
+        let start = Instant::now();
+        let rate = options.common.rate.filter(|_| purpose == Purpose::Measure);
+        for (part, mut workload) in (0..parts).zip(workloads) {
+            workload.may_leave(purpose == Purpose::Measure);
+            let schedule = rate.map(|rate| Arc::new(Schedule::part(start, rate, part, parts)));
+            let plan = ThreadPlan {
+                servers: Servers { named: options.targets.clone(), follow: options.server_pid.is_none() },
+                connections: (options.connections - part).div_ceil(parts),
+                in_flight: options.in_flight,
+                workload,
+                schedule,
+                shared: Arc::clone(&generator.shared),
+                beat: Arc::default(),
+            };
+            generator.add(part, plan)?;
+        }
+        Ok(generator)
+    }
+
+    fn add(&mut self, part: u32, plan: ThreadPlan) -> Result<(), Error> {
+        let runtime = current_thread()?;
+        let metrics = runtime.metrics();
+        let (beat, schedule) = (Arc::clone(&plan.beat), plan.schedule.clone());
+        let over = self.over.subscribe();
+        let (ready, readied) = mpsc::channel();
+        let body = move || drive(&runtime, plan, &ready, over);
+        let handle =
+            thread::Builder::new().name(format!("load-{part}")).spawn(body).map_err(Error::io("start a thread"))?;
+        let id = readied.recv().expect("the thread reports before it does anything that could fail");
+        if let Some(schedule) = &schedule {
+            Arc::clone(schedule).keep(self.over.subscribe())?;
+        }
+        self.threads.push(Thread { handle, metrics, beat, schedule, id });
+        Ok(())
+    }
+
+    pub(super) fn live(&self) -> Live {
+        Live::new(self.threads.iter().map(|thread| Arc::clone(&thread.beat)).collect())
+    }
+
+    /// Ends all threads and gives their clients back.
+    pub(super) fn stop(self) -> (Tally, Vec<Workload>) {
+        drop(self.over);
+        let (mut total, mut workloads) = (Tally::new(), Vec::new());
+        for thread in self.threads {
+            let done = thread.handle.join().expect("generator threads do not panic");
+            total.add(done.tally);
+            workloads.push(done.workload);
+        }
+        (total, workloads)
+    }
+}
+
+fn drive(runtime: &Runtime, plan: ThreadPlan, ready: &Sender<Option<u32>>, over: watch::Receiver<()>) -> Done {
+    // An error means that the run was given up: then `over` says so too.
+    let _ = ready.send(usage::thread_id());
+    runtime.block_on(work(plan, over))
+}
