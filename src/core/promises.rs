@@ -50,8 +50,8 @@ pub struct Ceiling {
 pub struct Inherited {
     /// The ceilings that still count, each until when.
     pub ceilings: Vec<(Ceiling, Millis)>,
-    /// The newest epoch that promised anything. The tokens of the new life must lie above all of that one: its epoch must
-    /// be at least [`Inherited::EPOCHS_APART`] more.
+    /// The newest epoch that promised anything. The tokens of the new life must lie above all of that one: its epoch
+    /// must be at least [`Inherited::EPOCHS_APART`] more.
     pub newest: Option<Epoch>,
     /// When the last of the ceilings ends.
     pub until: Millis,

@@ -272,7 +272,7 @@ impl<T> ResourceEngine<T> {
                 self.resource.keep_notes();
             }
             if let Some(notes) = environment.notes(now) {
-                self.resource.recall(now, notes);
+                self.resource.restore_pool(now, notes);
             }
         }
         if let Some(load) = environment.reported_load() {

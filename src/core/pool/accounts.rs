@@ -61,7 +61,7 @@ impl Clock {
     }
 
     /// Continues from what peers remember.
-    pub(super) fn recall(&mut self, now: Millis, noted: &PoolClock) {
+    pub(super) fn restore(&mut self, now: Millis, noted: &PoolClock) {
         let PoolClock { lived, grown, decayed, .. } = *noted;
         *self = Clock { at: now, grown, decayed, lived };
     }
@@ -349,7 +349,7 @@ impl Accounts {
     }
 
     /// Begins with what peers remember: balances without a connected client decay from now on.
-    pub(super) fn recall(&mut self, noted: Vec<(Arc<str>, NotedBalance)>, clock: &Clock) {
+    pub(super) fn restore(&mut self, noted: Vec<(Arc<str>, NotedBalance)>, clock: &Clock) {
         for (id, noted) in noted {
             let key = match noted {
                 NotedBalance::Away(key) => BalanceKey(key),

@@ -61,7 +61,7 @@ impl Pool {
         let mut member = known.unwrap_or_else(|| self.newcomer(request.kind, request.id));
         let had = if is_new { request.claimed } else { member.granted };
         if is_new {
-            self.recall_cost(&mut member, request.claimed > Amount::ZERO);
+            self.restore_cost(&mut member, request.claimed > Amount::ZERO);
         }
         let may_be_lost = is_new || std::mem::take(&mut member.inherited);
         member.accrue(self.clock.at);

@@ -76,9 +76,9 @@ pub(super) struct Notes {
     noted: usize,
     said: Option<LastNoted>,
     /// Costs from an earlier master of clients that have not asked yet.
-    recalled: BTreeMap<HolderName, Costs>,
+    restored: BTreeMap<HolderName, Costs>,
     /// When the leases of those clients are over.
-    recalled_until: Millis,
+    restored_until: Millis,
     /// What the total was.
     pub(super) total: Option<f64>,
 }
@@ -110,8 +110,8 @@ impl Pool {
 
     /// Notes may be lost: all are due again.
     pub(crate) fn note_anew(&mut self) {
-        let Notes { kept, recalled, recalled_until, total, .. } = std::mem::take(&mut self.notes);
-        self.notes = Notes { kept, anew: true, recalled, recalled_until, total, ..Notes::default() };
+        let Notes { kept, restored, restored_until, total, .. } = std::mem::take(&mut self.notes);
+        self.notes = Notes { kept, anew: true, restored, restored_until, total, ..Notes::default() };
         self.accounts.note_anew(self.clock.at);
         for (slot, member) in self.members.iter_mut().enumerate() {
             let Some(member) = member.as_deref_mut() else { continue };
@@ -236,14 +236,14 @@ impl Pool {
 
     /// Begins with what peers remember. To be called before the first request; `until`: when all leases of earlier
     /// masters are over.
-    pub(crate) fn recall(&mut self, now: Millis, until: Millis, notes: PoolNotes) {
+    pub(crate) fn restore(&mut self, now: Millis, until: Millis, notes: PoolNotes) {
         let mut costs: BTreeMap<HolderName, NotedCost> =
             notes.costs.into_iter().filter_map(|(kind, id, cost)| Some(((kind, id), cost?))).collect();
         // Members that are here already are sorted by the clock before.
         let here: Vec<u32> = (0..self.members.len() as u32).filter(|slot| self.member(*slot).is_some()).collect();
         let lifted: Vec<_> = here.iter().map(|slot| self.take_member_out(*slot)).collect();
-        self.clock.recall(now, &notes.clock);
-        self.accounts.recall(notes.balances, &self.clock);
+        self.clock.restore(now, &notes.clock);
+        self.accounts.restore(notes.balances, &self.clock);
         for (slot, (mut member, account)) in here.into_iter().zip(lifted.into_iter().flatten()) {
             let cost = costs.remove(&(member.kind, Arc::clone(&member.id)));
             let known = cost.as_ref().and_then(|cost| cost.account.clone());
@@ -264,8 +264,8 @@ impl Pool {
             }
             self.put_back(slot, member);
         }
-        self.notes.recalled = costs.iter().map(|(holder, cost)| (holder.clone(), cost.costs(&self.clock))).collect();
-        (self.notes.recalled_until, self.notes.total) = (until, Some(notes.total.get()));
+        self.notes.restored = costs.iter().map(|(holder, cost)| (holder.clone(), cost.costs(&self.clock))).collect();
+        (self.notes.restored_until, self.notes.total) = (until, Some(notes.total.get()));
         self.notes.said = Some(LastNoted {
             at: now,
             speed: notes.clock.speed,
@@ -282,9 +282,9 @@ impl Pool {
     }
 
     /// A client asks for the first time: its costs continue if it has had capacity without a break.
-    pub(super) fn recall_cost(&mut self, member: &mut Member, goes_on: bool) {
+    pub(super) fn restore_cost(&mut self, member: &mut Member, goes_on: bool) {
         let holder = (member.kind, Arc::clone(&member.id));
-        let Some(costs) = self.notes.recalled.remove(&holder) else { return };
+        let Some(costs) = self.notes.restored.remove(&holder) else { return };
         if goes_on {
             member.costs = costs;
             (member.goes_on, member.note.is_noted) = (true, true);
@@ -296,11 +296,11 @@ impl Pool {
 
     /// Sends the costs of clients that have not asked before their leases were over.
     pub(super) fn bill_the_absent(&mut self, now: Millis, budget: usize) {
-        if self.notes.recalled.is_empty() || now < self.notes.recalled_until {
+        if self.notes.restored.is_empty() || now < self.notes.restored_until {
             return;
         }
         for _ in 0..budget {
-            let Some((holder, costs)) = self.notes.recalled.pop_first() else { return };
+            let Some((holder, costs)) = self.notes.restored.pop_first() else { return };
             self.bill(holder, costs);
         }
     }

@@ -174,10 +174,10 @@ impl Resource {
     }
 
     /// Restores what peers remember of the pool under earlier masters. To be called before the first round.
-    pub fn recall(&mut self, now: Millis, notes: PoolNotes) {
+    pub fn restore_pool(&mut self, now: Millis, notes: PoolNotes) {
         let (until, held) = (now.plus(self.settings.lease), self.ledger.sums().held);
         if let Some(pool) = &mut self.pool {
-            pool.recall(now, until, notes);
+            pool.restore(now, until, notes);
             pool.begin_with(held);
         }
     }

@@ -72,7 +72,7 @@ impl Remembered {
         self.pond.resource = Resource::new(birth);
         self.pond.resource.remember_assignments(assigned);
         self.pond.resource.keep_notes();
-        self.pond.resource.recall(self.pond.now, self.memory.notes(self.pond.now));
+        self.pond.resource.restore_pool(self.pond.now, self.memory.notes(self.pond.now));
         self.pond.tick();
         self.pond.resource.audit_pool().expect("right books");
     }
@@ -195,7 +195,7 @@ fn no_client_is_kicked_out_for_a_hundredth_of_the_total() {
         let settings = pool.pond.resource.settings().clone();
         let mut next =
             Resource::new(Birth { inherited: Some(inherited), epoch: crate::Epoch(2 << 22), ..birth(settings) });
-        next.recall(Millis(0), pool.memory.notes(Millis(0)));
+        next.restore_pool(Millis(0), pool.memory.notes(Millis(0)));
         next.tick(Millis(0));
         assert_eq!(next.pool().expect("a pool").total.get(), begins, "{noted}");
     }
@@ -312,7 +312,7 @@ fn what_is_remembered_is_right_but_for_the_newest() {
             continue;
         }
         let mut noted = Resource::new(birth(pool.pond.resource.settings().clone()));
-        noted.recall(pool.pond.now, pool.memory.notes(pool.pond.now));
+        noted.restore_pool(pool.pond.now, pool.memory.notes(pool.pond.now));
         let now = now_at(pool.pond.now);
         for member in pool.pond.resource.pool_members(PoolFilter::Connected, None, usize::MAX).members {
             one(&mut noted, now, Request::Ask(ask(&member.id, 1.0, None)));
