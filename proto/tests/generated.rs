@@ -6,7 +6,7 @@ use prost::Message;
 use tonic_prost_build::FileDescriptorSet;
 
 const FILES: [&str; 6] = ["admin.proto", "doorman.proto", "peer.proto", "pools.proto", "push.proto", "status.proto"];
-/// Peers talk on a port of their own: nobody explores it.
+/// Peers talk on a port of their own: it is not meant to be explored.
 const NOT_FOR_REFLECTION: [&str; 1] = ["peer.proto"];
 
 #[test]

@@ -1,5 +1,5 @@
-//! Clients that write into a book what they may use, and when: together they never may use more than there is, whatever
-//! happens to servers and networks. No server is asked.
+//! Clients that write into a book what they may use, and when: together they never may use more than there is,
+//! regardless of what happens to servers and networks. No server is asked.
 
 use std::{collections::HashMap, thread, time::Duration};
 

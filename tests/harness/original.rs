@@ -37,8 +37,8 @@ pub(crate) fn build(name: &str, fields: impl IntoIterator<Item = (&'static str, 
     built
 }
 
-/// Decodes as a strict peer does: a required field that is missing anywhere is an error. Whatever the peer cannot know
-/// must be one of our numbers.
+/// Decodes as a strict peer does: a required field that is missing anywhere is an error. What the peer cannot know must
+/// be one of our numbers.
 pub(crate) fn strict(name: &str, bytes: &[u8]) -> DynamicMessage {
     let decoded = DynamicMessage::decode(message(name), bytes).expect("an old peer can read this");
     check(&decoded);

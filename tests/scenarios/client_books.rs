@@ -1,5 +1,5 @@
-//! What clients write into their own books, added up: together they never may use more than there is, whatever happens
-//! to the server and the network. No server is asked.
+//! What clients write into their own books, added up: together they never may use more than there is, regardless of
+//! what happens to the server and the network. No server is asked.
 
 use std::time::Duration;
 

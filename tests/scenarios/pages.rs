@@ -57,7 +57,7 @@ fn the_resources_page_shows_all_or_one_with_its_clients() {
     let page = server.page("/debug/resources?resource=postgres%2Fmain%20%26%20co");
     assert!(page.contains("<td>bob</td>") && !page.contains("alice"), "{page}");
     let page = server.page("/debug/resources?resource=unknown");
-    assert!(page.contains("No such resource is alive"), "{page}");
+    assert!(page.contains("There is no such resource"), "{page}");
 }
 
 #[test]

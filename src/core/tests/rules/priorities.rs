@@ -181,7 +181,7 @@ fn priorities_count_as_soon_as_the_root_says_so() {
     assert_eq!((root.report("one").due.get(), root.report("other").due.get()), (20.0, 80.0));
 }
 
-/// It reports all of its clients at priority 1, whatever these claim, and would go before every client of 0.
+/// It reports all of its clients at priority 1, regardless of their claims, and would go before every client of 0.
 #[test]
 fn what_doormans_servers_report_counts_at_a_priority_of_its_own() {
     for (doorman_priority, due) in [(0, [50.0, 50.0]), (1, [80.0, 20.0]), (-1, [20.0, 80.0])] {
