@@ -154,5 +154,5 @@ fn a_lone_server_takes_over_too_and_learns_for_as_long_as_it_is_told_regardless_
     // That it listened is over, and stays so.
     let server = start(&["--take-over=7"]);
     eventually("it is master", || (server.doorman().discovery().is_master == Some(true)).then_some(()));
-    assert!(server.log().contains("--take-over means nothing"), "{}", server.log());
+    assert!(server.log().contains("--take-over has no effect any more"), "{}", server.log());
 }
