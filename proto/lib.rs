@@ -5,13 +5,13 @@
 //! is parsed: requests in `src/server/grpc`, answers in `src/client/wire.rs`.
 
 /// `package doorman`: what Go clients and servers speak.
-#[allow(missing_docs, unreachable_pub, clippy::all, clippy::pedantic)]
+#[allow(missing_docs, unreachable_pub, clippy::all, clippy::pedantic, reason = "generated")]
 pub mod doorman {
     include!("generated/doorman.rs");
 }
 
 /// `package leaseway.admin.v1`: what operators change.
-#[allow(missing_docs, unreachable_pub, clippy::all, clippy::pedantic)]
+#[allow(missing_docs, unreachable_pub, clippy::all, clippy::pedantic, reason = "generated")]
 pub mod admin {
     include!("generated/leaseway.admin.v1.rs");
 
@@ -23,25 +23,25 @@ pub mod admin {
 }
 
 /// `package leaseway.peer.v1`: what the peers of a node say to each other.
-#[allow(missing_docs, unreachable_pub, clippy::all, clippy::pedantic)]
+#[allow(missing_docs, unreachable_pub, clippy::all, clippy::pedantic, reason = "generated")]
 pub mod peer {
     include!("generated/leaseway.peer.v1.rs");
 }
 
 /// `package leaseway.pools.v1`: how pools are managed.
-#[allow(missing_docs, unreachable_pub, clippy::all, clippy::pedantic)]
+#[allow(missing_docs, unreachable_pub, clippy::all, clippy::pedantic, reason = "generated")]
 pub mod pools {
     include!("generated/leaseway.pools.v1.rs");
 }
 
 /// `package leaseway.push.v1`: when to ask again.
-#[allow(missing_docs, unreachable_pub, clippy::all, clippy::pedantic)]
+#[allow(missing_docs, unreachable_pub, clippy::all, clippy::pedantic, reason = "generated")]
 pub mod push {
     include!("generated/leaseway.push.v1.rs");
 }
 
 /// `package leaseway.status.v1`: what a server says about itself.
-#[allow(missing_docs, unreachable_pub, clippy::all, clippy::pedantic)]
+#[allow(missing_docs, unreachable_pub, clippy::all, clippy::pedantic, reason = "generated")]
 pub mod status {
     include!("generated/leaseway.status.v1.rs");
 }

@@ -80,7 +80,7 @@ mod scenarios {
     mod whole_units;
 }
 
-/// A file that no list names is compiled by nobody, and its tests pass for ever.
+/// A file that no list names is never compiled, and its tests never fail.
 #[test]
 fn no_file_is_forgotten() {
     let list = include_str!("main.rs");

@@ -129,6 +129,11 @@ pub(super) struct Watchdog {
 }
 
 impl Watchdog {
+    /// From now on: what the engine inherits is held already.
+    pub(super) fn new(engine: &ResourceEngine<Ticket>) -> Watchdog {
+        Watchdog { held: engine.resource().sums().held, ..Watchdog::default() }
+    }
+
     pub(super) fn arrived(&mut self, from: Sender, news: Sum) -> Ticket {
         self.arrivals += 1;
         self.unanswered.insert(self.arrivals);

@@ -62,7 +62,7 @@ impl World<'_> {
             engine.plant_twin(|ticket| *ticket);
             engine
         };
-        let (own_end, woken_at, watchdog) = (None, None, Watchdog::default());
+        let (own_end, woken_at, watchdog) = (None, None, Watchdog::new(&engine));
         self.nodes[index].master = Some(Master { peer, engine, uplink, own_end, woken_at, surroundings, watchdog });
         #[cfg(feature = "planted")]
         self.remind(index)?;

@@ -32,15 +32,15 @@ pub struct ResourceRequest {
     #[prost(double, optional, tag = "101")]
     pub outstanding: ::core::option::Option<f64>,
 }
-/// What a client has used since its last request that was answered; a child node, what those below it use. One that does
-/// not say counts as using all it has.
+/// What a client has used since its last answered request; of a child node, what is in use below it. Without it the
+/// client counts as using all it has.
 #[derive(Clone, Copy, PartialEq, ::prost::Message)]
 pub struct Usage {
     /// The part of that time in which its bucket was not full, from 0 to 1. Of a child node: the part of the lease it has
     /// (`has`) that is in use now; what it has got since then counts as used.
     #[prost(double, optional, tag = "1")]
     pub recharging_fraction: ::core::option::Option<f64>,
-    /// What it has used, or those below it have, in units of the resource.
+    /// What was used, in units of the resource.
     #[prost(double, optional, tag = "2")]
     pub request_cost: ::core::option::Option<f64>,
     /// How long that was. Child nodes leave it out.
@@ -63,14 +63,14 @@ pub struct ResourceResponse {
     /// What to use once the lease has ended unrenewed; negative means unlimited.
     #[prost(double, optional, tag = "3")]
     pub safe_capacity: ::core::option::Option<f64>,
-    /// PRIORITY_POOL: where this client stands.
+    /// PRIORITY_POOL: the standing of this client.
     #[prost(message, optional, tag = "100")]
     pub pool: ::core::option::Option<PoolState>,
     /// The priority the server counts this client at; the template may cap what was claimed.
     #[prost(int64, optional, tag = "101")]
     pub priority: ::core::option::Option<i64>,
 }
-/// Where a client of a pool stands.
+/// The standing of a client in its pool.
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct PoolState {
     #[prost(enumeration = "pool_state::State", optional, tag = "1")]
@@ -78,7 +78,7 @@ pub struct PoolState {
     /// What is assigned to it.
     #[prost(double, optional, tag = "2")]
     pub assigned: ::core::option::Option<f64>,
-    /// The least that is any use: a client has nothing or at least this much.
+    /// The least useful capacity: a client has nothing or at least this much.
     #[prost(double, optional, tag = "3")]
     pub min_capacity: ::core::option::Option<f64>,
     /// Why it has nothing, in words.
@@ -106,7 +106,7 @@ pub mod pool_state {
     pub enum State {
         /// It has nothing yet.
         Waiting = 0,
-        /// It has what everybody has whom nobody knows.
+        /// A free client: it has `min_capacity`.
         Free = 1,
         /// It has what was assigned to it.
         Priority = 2,
@@ -138,7 +138,7 @@ pub mod pool_state {
         }
     }
 }
-/// Its presence in an answer says "I am not the master". Without an address: "and I do not know who is".
+/// Present if the answering server is not the master. Without an address it does not know the master.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct Mastership {
     #[prost(string, optional, tag = "1")]
@@ -155,7 +155,7 @@ pub struct GetCapacityResponse {
     #[prost(message, repeated, tag = "100")]
     pub problem: ::prost::alloc::vec::Vec<Problem>,
 }
-/// What was wrong with an entry of a request. Of more than a hundred only the first are told.
+/// What was wrong with an entry of a request. Of more than a hundred only the first are reported.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct Problem {
     /// As it was asked for; a long one is cut.
@@ -192,7 +192,7 @@ pub struct ServerCapacityResourceRequest {
     /// This node does not know all its holders yet: its `has` confirms nothing.
     #[prost(bool, optional, tag = "101")]
     pub learning: ::core::option::Option<bool>,
-    /// PRIORITY_POOL: what those below use of what this node has.
+    /// PRIORITY_POOL: the use of this node's capacity.
     #[prost(message, optional, tag = "102")]
     pub usage: ::core::option::Option<Usage>,
 }
@@ -213,17 +213,17 @@ pub struct ServerCapacityResourceResponse {
     pub algorithm: ::core::option::Option<Algorithm>,
     #[prost(double, optional, tag = "4")]
     pub safe_capacity: ::core::option::Option<f64>,
-    /// What the parent divided by, for each priority that was asked for. Child nodes divide by the same.
+    /// The parent's terms for each priority in the request. Child nodes divide by the same.
     #[prost(message, repeated, tag = "100")]
     pub terms: ::prost::alloc::vec::Vec<Terms>,
 }
-/// What the claims of one priority were divided by. None of the fields besides `priority`: everybody gets what they
-/// want.
+/// The terms by which the claims of one priority were divided. With no field besides `priority` all clients get what
+/// they want.
 #[derive(Clone, Copy, PartialEq, ::prost::Message)]
 pub struct Terms {
     #[prost(int64, optional, tag = "1")]
     pub priority: ::core::option::Option<i64>,
-    /// FAIR_SHARE: everybody gets what they want up to so much per client.
+    /// FAIR_SHARE: all clients get what they want up to so much per client.
     #[prost(double, optional, tag = "2")]
     pub level: ::core::option::Option<f64>,
     /// PROPORTIONAL_SHARE: so much per client, and this part of what is wanted beyond it.
@@ -446,7 +446,7 @@ pub mod capacity_client {
             self.inner = self.inner.max_encoding_message_size(limit);
             self
         }
-        /// Who is the master of this node? Answered by every server.
+        /// The master of this node. Answered by every server.
         pub async fn discovery(
             &mut self,
             request: impl tonic::IntoRequest<super::DiscoveryRequest>,
@@ -496,7 +496,7 @@ pub mod capacity_client {
                 .insert(GrpcMethod::new("doorman.Capacity", "GetCapacity"));
             self.inner.unary(req, path, codec).await
         }
-        /// A child node asks on behalf of everybody below it.
+        /// A child node asks on behalf of all clients below it.
         pub async fn get_server_capacity(
             &mut self,
             request: impl tonic::IntoRequest<super::GetServerCapacityRequest>,
@@ -561,7 +561,7 @@ pub mod capacity_server {
     /// Generated trait containing gRPC methods that should be implemented for use with CapacityServer.
     #[async_trait]
     pub trait Capacity: std::marker::Send + std::marker::Sync + 'static {
-        /// Who is the master of this node? Answered by every server.
+        /// The master of this node. Answered by every server.
         async fn discovery(
             &self,
             request: tonic::Request<super::DiscoveryRequest>,
@@ -577,7 +577,7 @@ pub mod capacity_server {
             tonic::Response<super::GetCapacityResponse>,
             tonic::Status,
         >;
-        /// A child node asks on behalf of everybody below it.
+        /// A child node asks on behalf of all clients below it.
         async fn get_server_capacity(
             &self,
             request: tonic::Request<super::GetServerCapacityRequest>,

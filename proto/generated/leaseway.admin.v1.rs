@@ -6,7 +6,7 @@ pub struct ApplyConfigRequest {
     /// Where the text came from, for the history: a file's name, or `rollback to version 3`.
     #[prost(string, tag = "2")]
     pub source: ::prost::alloc::string::String,
-    /// Refused with ABORTED unless this is the version in force. 0: whichever it is.
+    /// Refused with ABORTED unless this is the version in force. 0: any.
     #[prost(uint64, tag = "3")]
     pub expected_version: u64,
 }
@@ -66,7 +66,7 @@ pub struct ListPeersResponse {
     /// The node's, made when it was bootstrapped.
     #[prost(string, tag = "1")]
     pub cluster_id: ::prost::alloc::string::String,
-    /// Who answers.
+    /// The peer that answers.
     #[prost(string, tag = "2")]
     pub name: ::prost::alloc::string::String,
     /// The name of the master, as far as the one that answers knows; empty when it knows none.
@@ -91,19 +91,19 @@ pub struct PeerReport {
     pub grpc_address: ::prost::alloc::string::String,
     #[prost(enumeration = "Role", tag = "4")]
     pub role: i32,
-    /// The newest term and log position that are known of it. A position is known of the one that answers, and to the
-    /// master of all.
+    /// The newest Raft term that the answering peer knows, and the log position of this one. A position is known of the
+    /// answering peer itself, and to the master of all.
     #[prost(uint64, tag = "5")]
     pub term: u64,
     #[prost(uint64, optional, tag = "6")]
     pub log_position: ::core::option::Option<u64>,
-    /// Log entries that it is behind the one that answers.
+    /// How many log entries it is behind the answering peer.
     #[prost(uint64, optional, tag = "7")]
     pub lag: ::core::option::Option<u64>,
-    /// Milliseconds since it was last heard of. Absent: it is the one that answers, or it has not been heard of.
+    /// Milliseconds since it was last heard from. Absent: it is the answering peer, or was never heard from.
     #[prost(uint64, optional, tag = "8")]
     pub last_contact_ms: ::core::option::Option<u64>,
-    /// It is the one that answers.
+    /// It is the answering peer.
     #[prost(bool, tag = "9")]
     pub self_: bool,
 }
@@ -133,7 +133,7 @@ pub enum Role {
     Follower = 2,
     /// It catches up and has no vote.
     Learner = 3,
-    /// The master has not heard of it for longer than an election takes.
+    /// The master has not heard from it for longer than an election takes.
     Unreachable = 4,
 }
 impl Role {
@@ -173,7 +173,7 @@ pub mod node_client {
     )]
     use tonic::codegen::*;
     use tonic::codegen::http::Uri;
-    /// Any peer reads. What changes something needs the master: another peer answers FAILED_PRECONDITION, with the metadata
+    /// Any peer answers reads. Changes need the master: another peer answers FAILED_PRECONDITION, with the metadata
     /// `leaseway-master` naming the *admin* address of the master if it is known. UNAVAILABLE: there is no master at the
     /// moment, or it was deposed while it was asked and the change may or may not have been made. UNIMPLEMENTED: this server
     /// keeps nothing (it was started without a data directory). UNAUTHENTICATED: `authorization: Bearer TOKEN` is missing or
@@ -347,7 +347,7 @@ pub mod node_client {
                 .insert(GrpcMethod::new("leaseway.admin.v1.Node", "ListPeers"));
             self.inner.unary(req, path, codec).await
         }
-        /// Lets a peer in. It learns first and votes once it has caught up. Needs the master.
+        /// Adds a peer: as a learner first, with a vote once it has caught up. Needs the master.
         pub async fn add_peer(
             &mut self,
             request: impl tonic::IntoRequest<super::AddPeerRequest>,
@@ -372,7 +372,7 @@ pub mod node_client {
                 .insert(GrpcMethod::new("leaseway.admin.v1.Node", "AddPeer"));
             self.inner.unary(req, path, codec).await
         }
-        /// Sends a peer away. Refused with ABORTED when the rest would not have a majority that answers. Needs the master.
+        /// Removes a peer. Refused with ABORTED when the rest would not have a majority that answers. Needs the master.
         pub async fn remove_peer(
             &mut self,
             request: impl tonic::IntoRequest<super::RemovePeerRequest>,
@@ -444,12 +444,12 @@ pub mod node_server {
             tonic::Response<super::ListPeersResponse>,
             tonic::Status,
         >;
-        /// Lets a peer in. It learns first and votes once it has caught up. Needs the master.
+        /// Adds a peer: as a learner first, with a vote once it has caught up. Needs the master.
         async fn add_peer(
             &self,
             request: tonic::Request<super::AddPeerRequest>,
         ) -> std::result::Result<tonic::Response<super::AddPeerResponse>, tonic::Status>;
-        /// Sends a peer away. Refused with ABORTED when the rest would not have a majority that answers. Needs the master.
+        /// Removes a peer. Refused with ABORTED when the rest would not have a majority that answers. Needs the master.
         async fn remove_peer(
             &self,
             request: tonic::Request<super::RemovePeerRequest>,
@@ -458,7 +458,7 @@ pub mod node_server {
             tonic::Status,
         >;
     }
-    /// Any peer reads. What changes something needs the master: another peer answers FAILED_PRECONDITION, with the metadata
+    /// Any peer answers reads. Changes need the master: another peer answers FAILED_PRECONDITION, with the metadata
     /// `leaseway-master` naming the *admin* address of the master if it is known. UNAVAILABLE: there is no master at the
     /// moment, or it was deposed while it was asked and the change may or may not have been made. UNIMPLEMENTED: this server
     /// keeps nothing (it was started without a data directory). UNAUTHENTICATED: `authorization: Bearer TOKEN` is missing or

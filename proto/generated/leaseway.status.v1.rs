@@ -45,7 +45,7 @@ pub struct GetStatusResponse {
     #[prost(message, optional, tag = "13")]
     pub takes_no_part: ::core::option::Option<Absence>,
 }
-/// Something that an operator has to see to.
+/// A problem that an operator has to solve.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct Absence {
     /// failed, removed, replaced or other_cluster.
@@ -55,7 +55,7 @@ pub struct Absence {
     #[prost(string, tag = "2")]
     pub why: ::prost::alloc::string::String,
 }
-/// How a node gets on with its parent.
+/// The state of a node's uplink to its parent.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct Uplink {
     /// What the node is called at its parent.
@@ -64,8 +64,8 @@ pub struct Uplink {
     /// Where the parent is, as this server was told.
     #[prost(string, repeated, tag = "2")]
     pub parent: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
-    /// Whom it asks there at present: the parent's master, as far as is known. Empty while another peer of this node is
-    /// master, who asks instead; then all that follows is empty, too.
+    /// The server it asks at present: the parent's master, as far as is known. Empty while another peer of this node is
+    /// master and asks instead; then all that follows is empty, too.
     #[prost(string, tag = "3")]
     pub master: ::prost::alloc::string::String,
     /// For how long this peer has been asking.
@@ -77,7 +77,7 @@ pub struct Uplink {
     /// Requests that have failed since.
     #[prost(uint32, tag = "6")]
     pub failures: u32,
-    /// What went wrong last, also if it is over.
+    /// The last error, also if it is over.
     #[prost(string, tag = "7")]
     pub last_error: ::prost::alloc::string::String,
     /// Resources that it asks for.
@@ -136,17 +136,17 @@ pub struct Supply {
     /// What the parent was last told to be outstanding below this node.
     #[prost(double, optional, tag = "3")]
     pub outstanding: ::core::option::Option<f64>,
-    /// What the parent divided by; none if it does not say.
+    /// The parent's terms; none if it does not send any.
     #[prost(message, repeated, tag = "4")]
     pub terms: ::prost::alloc::vec::Vec<Terms>,
 }
-/// What the claims of one priority were divided by. None of the fields besides `priority`: everybody gets what they
-/// want.
+/// The terms by which the claims of one priority were divided. With no field besides `priority` all clients get what
+/// they want.
 #[derive(Clone, Copy, PartialEq, ::prost::Message)]
 pub struct Terms {
     #[prost(sint32, tag = "1")]
     pub priority: i32,
-    /// Everybody gets what they want up to so much per client.
+    /// All clients get what they want up to so much per client.
     #[prost(double, optional, tag = "2")]
     pub level: ::core::option::Option<f64>,
     /// So much per client, and this part of what is wanted beyond it.

@@ -1,5 +1,4 @@
-//! Asking a peer what operators ask: over its admin address, with a token if need be, and at the master if it must be
-//! there.
+//! Calls to the admin service of a peer, with a token if one is set, and to the master where it is needed.
 
 use std::{fs, path::PathBuf, time::Duration};
 
@@ -20,13 +19,13 @@ use crate::{
     connect::{MOST_SECONDS, connect, from_below, not_grpc, refused, within},
     error::CliError,
     ports::{self, Wanted},
-    search::{Attempt, Heard, Patience, search},
+    search::{Attempt, Attempted, Patience, search},
 };
 
 /// Where operators are served if no port is named: the default of `--admin`.
 const DEFAULT_PORT: u16 = 5160;
 
-/// What a configuration may be larger than itself by, on the wire.
+/// The framing of a configuration on the wire, in bytes.
 const MESSAGE_OVERHEAD: usize = 64 << 10;
 
 /// Where to find a peer's admin address.
@@ -60,7 +59,7 @@ fn admin_endpoint(text: &str) -> Result<String, endpoint::BadEndpoint> {
     endpoint::parse_with(text, DEFAULT_PORT)
 }
 
-/// What sends the token with everything.
+/// A channel that adds the token to every request.
 type Guarded = InterceptedService<Channel, Bearer>;
 
 /// Asks about configurations and peers.
@@ -88,12 +87,12 @@ impl AdminTarget {
         self.admin.join(",")
     }
 
-    /// Asks what may be asked twice: a peer, and the master instead if the peer says that it takes the master.
+    /// Makes a call that may be repeated: to a peer, and to the master if the peer says that the master is needed.
     pub(crate) async fn ask<T>(&self, ask: impl AsyncFn(Client) -> Result<Response<T>, Status>) -> Result<T, CliError> {
         self.ask_through(node_client, ask, true).await
     }
 
-    /// As [`ask`](Self::ask), for what must not be done twice: once it may have been, it is not asked again.
+    /// As [`ask`](Self::ask), for calls that must not be carried out twice: once one may have been, it is not repeated.
     pub(crate) async fn ask_once<T>(
         &self,
         ask: impl AsyncFn(Client) -> Result<Response<T>, Status>,
@@ -109,7 +108,7 @@ impl AdminTarget {
         self.ask_through(PoolsClient::new, ask, true).await
     }
 
-    /// `may_repeat`: what is asked twice is as if it had been asked once.
+    /// `may_repeat`: the call is idempotent.
     async fn ask_through<C, T>(
         &self,
         client: impl Fn(Guarded) -> C,
@@ -122,13 +121,13 @@ impl AdminTarget {
                 Ok(channel) => channel,
                 Err(broken) => {
                     let error = CliError::NoAdmin { address: address.to_owned(), why: broken.why };
-                    return if broken.refused { Heard::NothingListens(error) } else { Heard::NotNow(error) };
+                    return if broken.refused { Attempted::NothingListens(error) } else { Attempted::NotNow(error) };
                 }
             };
             let guarded = client(InterceptedService::new(channel.clone(), token.clone()));
             let limit = if may_repeat { attempt.patience } else { attempt.left };
             match within(limit, ask(guarded)).await {
-                Ok(answer) => Heard::Answer(answer.into_inner()),
+                Ok(answer) => Attempted::Answer(answer.into_inner()),
                 Err(status) => failed(address, channel, &status, may_repeat).await,
             }
         })
@@ -185,9 +184,9 @@ fn master(status: &Status) -> Option<String> {
 }
 
 /// What follows from an error instead of an answer.
-async fn failed<T>(address: &str, channel: Channel, status: &Status, may_repeat: bool) -> Heard<T> {
+async fn failed<T>(address: &str, channel: Channel, status: &Status, may_repeat: bool) -> Attempted<T> {
     if let Some(master) = master(status) {
-        return Heard::Elsewhere(master);
+        return Attempted::Elsewhere(master);
     }
     let wrong = match status.code() {
         _ if not_grpc(status).is_some() => ports::speaks_otherwise(address, Wanted::Admin).await,
@@ -195,12 +194,12 @@ async fn failed<T>(address: &str, channel: Channel, status: &Status, may_repeat:
         _ => None,
     };
     match wrong.unwrap_or_else(|| explained(address, status)) {
-        // It says so before it does anything.
+        // A server says so before it changes anything.
         error @ CliError::NoMasterNow { .. } if may_repeat || status.metadata().contains_key(MASTER_METADATA) => {
-            Heard::NotNow(error)
+            Attempted::NotNow(error)
         }
-        error @ CliError::CutOff { .. } if may_repeat => Heard::NotNow(error),
-        error => Heard::Never(error),
+        error @ CliError::CutOff { .. } if may_repeat => Attempted::NotNow(error),
+        error => Attempted::Never(error),
     }
 }
 

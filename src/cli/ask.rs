@@ -20,9 +20,9 @@ use crate::{
 /// Asks for capacity once. The lease stays until it ends; `leaseway release` gives it back.
 #[derive(Args)]
 pub(crate) struct Get {
-    /// Who asks: an id that no other client uses
+    /// The client: an id that no other client uses
     client: String,
-    /// What for
+    /// The resource
     resource: String,
     /// How much it would like
     #[arg(value_parser = parse_amount, allow_negative_numbers = true)]
@@ -124,7 +124,7 @@ fn how_long(lease: &Lease, now: SystemTime) -> String {
 /// Gives back everything a client has of the resources named.
 #[derive(Args)]
 pub(crate) struct Release {
-    /// Whose
+    /// The client
     client: String,
     /// Which resources
     #[arg(required = true)]

@@ -51,7 +51,7 @@ pub(crate) enum ConfigCommand {
     /// Shows what a file would change
     Diff(Diff),
     /// Prints a version that the peers keep; without a number, the one in force
-    Show(history::Show),
+    Show(history::ShowVersion),
     /// Lists the versions that the peers keep
     History(history::History),
     /// Puts an older version in force again, as a new one

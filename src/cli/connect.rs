@@ -16,7 +16,7 @@ use tonic::{
 use crate::{
     error::CliError,
     ports::{self, Wanted},
-    search::{Attempt, Heard, Patience, search},
+    search::{Attempt, Attempted, Patience, search},
 };
 
 /// A server that does not answer a ping for so long is gone.
@@ -49,7 +49,7 @@ pub(crate) struct Target {
     timeout: Option<u64>,
 }
 
-/// What a server says of itself, and how to ask it again.
+/// A server's status, and its connection.
 pub(crate) struct Observed {
     pub(crate) status: GetStatusResponse,
     pub(crate) address: String,
@@ -67,7 +67,7 @@ impl Target {
         Patience::of(self.timeout).limit
     }
 
-    /// Asks the servers, and whoever they say is master instead.
+    /// Asks the servers, and the master that they name.
     pub(crate) async fn ask_master<T, F: Future<Output = Result<T, Status>>>(
         &self,
         ask: impl Fn(Channel) -> F,
@@ -83,16 +83,16 @@ impl Target {
                 Err(status) => return failed(address, channel, &status, Wanted::Clients).await,
             };
             match mastership(&answer).map(|elsewhere| elsewhere.master_address.clone()) {
-                None => Heard::Answer(answer),
-                Some(Some(master)) => Heard::Elsewhere(master),
-                Some(None) => Heard::NotNow(CliError::NoMaster { address: address.to_owned() }),
+                None => Attempted::Answer(answer),
+                Some(Some(master)) => Attempted::Elsewhere(master),
+                Some(None) => Attempted::NotNow(CliError::NoMaster { address: address.to_owned() }),
             }
         })
         .await
     }
 
-    /// What the master says of itself, who alone knows who has what; with `here`, or where no master is known, what
-    /// another server says.
+    /// The status of the master, which alone knows the leases; with `here`, or where no master is known, that of
+    /// another server.
     pub(crate) async fn observe(&self, request: &GetStatusRequest, here: bool) -> Result<Observed, CliError> {
         let headless = RefCell::new(None);
         let found = search(&self.server, Patience::of(self.timeout), async |address: &str, attempt: Attempt| {
@@ -108,12 +108,12 @@ impl Target {
             let (is_master, master) = (status.is_master, status.master_address.clone());
             let observed = Observed { status, address: address.to_owned(), channel };
             match master {
-                _ if is_master || here => Heard::Answer(observed),
-                master if !master.is_empty() => Heard::Elsewhere(master),
-                _ if self.server.len() == 1 => Heard::Answer(observed),
+                _ if is_master || here => Attempted::Answer(observed),
+                master if !master.is_empty() => Attempted::Elsewhere(master),
+                _ if self.server.len() == 1 => Attempted::Answer(observed),
                 _ => {
                     headless.replace(Some(observed));
-                    Heard::NotNow(CliError::NoMaster { address: address.to_owned() })
+                    Attempted::NotNow(CliError::NoMaster { address: address.to_owned() })
                 }
             }
         });
@@ -132,30 +132,30 @@ pub(crate) async fn within<T>(limit: Duration, asked: impl Future<Output = Resul
     timeout(limit, asked).await.unwrap_or_else(|_| Err(late()))
 }
 
-async fn reach<T>(address: &str, attempt: Attempt) -> Result<Channel, Heard<T>> {
+async fn reach<T>(address: &str, attempt: Attempt) -> Result<Channel, Attempted<T>> {
     connect(address, attempt).await.map_err(|broken| {
         let error = CliError::Unreachable { address: address.to_owned(), why: broken.why };
-        if broken.refused { Heard::NothingListens(error) } else { Heard::NotNow(error) }
+        if broken.refused { Attempted::NothingListens(error) } else { Attempted::NotNow(error) }
     })
 }
 
 /// What follows from an error instead of an answer, where asking again does no harm.
-async fn failed<T>(address: &str, channel: Channel, status: &Status, wanted: Wanted) -> Heard<T> {
+async fn failed<T>(address: &str, channel: Channel, status: &Status, wanted: Wanted) -> Attempted<T> {
     let unreachable = |why| CliError::Unreachable { address: address.to_owned(), why };
     if let Some(below) = not_grpc(status) {
         return match ports::speaks_otherwise(address, wanted).await {
-            Some(wrong) => Heard::Never(wrong),
-            None => Heard::NotNow(unreachable(below)),
+            Some(wrong) => Attempted::Never(wrong),
+            None => Attempted::NotNow(unreachable(below)),
         };
     }
     match status.code() {
         Code::Unimplemented => match ports::serves_otherwise(address, channel, wanted).await {
-            Some(wrong) => Heard::Never(wrong),
-            None => Heard::Never(refused(address, status)),
+            Some(wrong) => Attempted::Never(wrong),
+            None => Attempted::Never(refused(address, status)),
         },
-        Code::DeadlineExceeded | Code::Cancelled => Heard::NotNow(unreachable(status.message().to_owned())),
-        Code::Unavailable => Heard::NotNow(refused(address, status)),
-        _ => Heard::Never(refused(address, status)),
+        Code::DeadlineExceeded | Code::Cancelled => Attempted::NotNow(unreachable(status.message().to_owned())),
+        Code::Unavailable => Attempted::NotNow(refused(address, status)),
+        _ => Attempted::Never(refused(address, status)),
     }
 }
 
@@ -169,10 +169,10 @@ pub(crate) struct Broken {
 /// A connection.
 pub(crate) async fn connect(address: &str, attempt: Attempt) -> Result<Channel, Broken> {
     let bad = |why: String| Broken { why, refused: false };
-    // A server may name a master in a way that nobody can reach.
+    // A server may name a master by an address that does not parse.
     let address = endpoint::parse(address).map_err(|error| bad(error.to_string()))?;
     let endpoint = Endpoint::from_shared(format!("http://{address}")).map_err(|error| bad(error.to_string()))?;
-    // Whoever waits for events would not notice otherwise that nobody sends any.
+    // Without keep-alive a subscriber would not notice that its server is gone.
     let endpoint = endpoint.connect_timeout(attempt.patience).timeout(attempt.left);
     let endpoint = endpoint.http2_keep_alive_interval(KEEP_ALIVE).keep_alive_timeout(KEEP_ALIVE);
     let connected = timeout(attempt.patience, endpoint.connect()).await;

@@ -101,7 +101,7 @@ pub(crate) enum CliError {
         "the server gave no lease for `{resource}`: {client} asked only just before, and still has what it got then"
     )]
     TooSoon { resource: String, client: String },
-    #[error("no resource `{0}` is alive on this server; one comes to life when somebody asks for it")]
+    #[error("there is no resource `{0}` on this server; the first request for it creates it")]
     NoSuchResource(String),
     #[error("{0}")]
     Client(String),

@@ -244,8 +244,8 @@ mod tests {
              c     unreachable     3         -    -         never  127.0.0.1:5122               -\n\
              d         learner     3       120    2    12.3 s ago  127.0.0.1:5123  127.0.0.1:5103"
         );
-        let nobody = ListPeersResponse { master: String::new(), ..answer() };
-        assert!(as_text(&nobody).starts_with("cluster 5a, as a sees it: no master at the moment\n"));
+        let without_master = ListPeersResponse { master: String::new(), ..answer() };
+        assert!(as_text(&without_master).starts_with("cluster 5a, as a sees it: no master at the moment\n"));
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! `leaseway pool`: who is vouched for in a pool, who is connected, and what happens there.
+//! `leaseway pool`: assignments, connected clients and events of a pool.
 
 mod clients;
 mod show;
@@ -23,14 +23,14 @@ use crate::{
 #[derive(Subcommand)]
 pub(crate) enum PoolCommand {
     /// Shows a pool at a glance: what may be connected, what is, and what is used
-    Show(show::Show),
+    Show(show::ShowPool),
     /// Assigns capacity to a client, which is a priority client from then on; or takes it away
-    Set(Set),
+    Set(SetAssignment),
     /// Shows what is assigned to a client, and how it stands
-    Get(Get),
+    Get(GetAssignment),
     /// Lists clients with what they have, should have and have cost
-    Clients(clients::Clients),
-    /// Prints what happens in a pool, for as long as it is let to, whoever is master
+    Clients(clients::ListClients),
+    /// Prints the events of a pool until it is stopped, also when the master changes
     Watch(watch::Watch),
     /// Says how much the protected resource can serve now, for any algorithm; the capacity follows it
     Load(ReportLoad),
@@ -41,12 +41,12 @@ pub(crate) enum PoolCommand {
 /// What helps to get going.
 pub(crate) const EXAMPLES: &str = "\
 A pool is a resource whose template says `kind: PRIORITY_POOL`. Who is assigned capacity there is
-a priority client; everybody else is a free client, who gets `min_capacity` where there is room.
+a priority client; all others are free clients, which get `min_capacity` where there is room.
 Commands go to the admin address of any peer, and find the master from there.
 
   leaseway pool show searches                how much there is, who has it, what is used
   leaseway pool set searches acme 40         acme may have 40, if need be what free clients had
-  leaseway pool set searches acme 25%        ... or a quarter of the total, whatever that is
+  leaseway pool set searches acme 25%        ... or a quarter of the total
   leaseway pool set searches acme none       acme is a free client again
   leaseway pool clients searches --only assigned
   leaseway pool watch searches               who comes and goes, and warnings in time to act
@@ -90,7 +90,7 @@ impl Who {
 /// Assigns capacity to a client, which is a priority client from then on. In force at once, whether it is connected or
 /// not.
 #[derive(Args)]
-pub(crate) struct Set {
+pub(crate) struct SetAssignment {
     #[command(flatten)]
     who: Who,
     /// How much: a number, a part of the total like 25%, or `none` to make it a free client again
@@ -103,7 +103,7 @@ pub(crate) struct Set {
     target: AdminTarget,
 }
 
-impl Set {
+impl SetAssignment {
     async fn run(self) -> Outcome {
         let amount = self.capacity.to_assign();
         let request = SetClientCapacityRequest {
@@ -138,7 +138,7 @@ impl Set {
 /// Shows what is assigned to a client, in the first line; and how it stands: what it has and has cost, or that it is
 /// not connected.
 #[derive(Args)]
-pub(crate) struct Get {
+pub(crate) struct GetAssignment {
     #[command(flatten)]
     who: Who,
     /// Prints the answer as JSON
@@ -148,7 +148,7 @@ pub(crate) struct Get {
     target: AdminTarget,
 }
 
-impl Get {
+impl GetAssignment {
     async fn run(self) -> Outcome {
         let request = GetClientCapacityRequest { resource_id: self.who.resource.clone(), holder: self.who.holder() };
         let get = async |mut client: crate::admin::Pools| client.get_client_capacity(request.clone()).await;
@@ -164,7 +164,7 @@ impl Get {
 }
 
 /// Says how much the protected resource can serve now. The capacity follows it, within `capacity_floor` and
-/// `capacity_ceiling` of the template; a template without them has a capacity that nobody moves.
+/// `capacity_ceiling` of the template; a template without them has a fixed capacity.
 #[derive(Args)]
 pub(crate) struct ReportLoad {
     /// The resource; it need not be a pool
@@ -319,7 +319,7 @@ fn memory_name(memory: Memory) -> &'static str {
 }
 
 /// What a pool without a data directory does not outlive.
-const NOT_KEPT: &str = "assignments, balances and costs are forgotten when the server ends, and balances and costs when nobody has asked for \
+const NOT_KEPT: &str = "assignments, balances and costs are forgotten when the server ends, and balances and costs when there was no request for \
      the pool for a while: it was started without --data";
 
 fn warn_of_forgetting(memory: Memory) {

@@ -35,7 +35,7 @@ pub(crate) struct Patience {
 }
 
 impl Patience {
-    /// So many seconds, whatever is there; without them as long as makes sense.
+    /// So many seconds; without them as long as makes sense.
     pub(crate) fn of(seconds: Option<u64>) -> Patience {
         let told = seconds.map(Duration::from_secs);
         Patience { limit: told.unwrap_or(LIMIT), starting: told.unwrap_or(STARTING) }
@@ -58,8 +58,8 @@ impl Attempt {
     }
 }
 
-/// What asking one server came to.
-pub(crate) enum Heard<T> {
+/// The outcome of asking one server.
+pub(crate) enum Attempted<T> {
     Answer(T),
     /// The master is there.
     Elsewhere(String),
@@ -75,10 +75,10 @@ pub(crate) enum Heard<T> {
 pub(crate) async fn search<T>(
     addresses: &[String],
     Patience { limit, starting }: Patience,
-    ask: impl AsyncFn(&str, Attempt) -> Heard<T>,
+    ask: impl AsyncFn(&str, Attempt) -> Attempted<T>,
 ) -> Result<T, CliError> {
     let begun = Instant::now();
-    let mut said = Said::default();
+    let mut said = LastErrors::default();
     let (mut patience, mut circles) = (FIRST_PATIENCE, 0);
     loop {
         let mut listens = false;
@@ -92,22 +92,22 @@ pub(crate) async fn search<T>(
                 let alone = addresses.len() == 1 && redirects == 0;
                 let attempt = Attempt { patience: if alone { left } else { patience.min(left) }, left };
                 match ask(&at, attempt).await {
-                    Heard::Answer(answer) => return Ok(answer),
-                    Heard::Never(error) => return Err(error),
-                    Heard::NothingListens(error) => {
+                    Attempted::Answer(answer) => return Ok(answer),
+                    Attempted::Never(error) => return Err(error),
+                    Attempted::NothingListens(error) => {
                         said.note(&at, error);
                         break;
                     }
-                    Heard::NotNow(error) => {
+                    Attempted::NotNow(error) => {
                         listens = true;
                         said.note(&at, error);
                         break;
                     }
-                    Heard::Elsewhere(last) if redirects == MOST_REDIRECTS => {
+                    Attempted::Elsewhere(last) if redirects == MOST_REDIRECTS => {
                         (listens, circles) = (true, circles + 1);
                         said.note(&at, CliError::TooManyRedirects { count: MOST_REDIRECTS, last });
                     }
-                    Heard::Elsewhere(master) => {
+                    Attempted::Elsewhere(master) => {
                         listens = true;
                         said.note(&at, CliError::NotMaster { address: at.clone(), master: master.clone() });
                         at = master;
@@ -124,11 +124,11 @@ pub(crate) async fn search<T>(
     }
 }
 
-/// What each server said last.
+/// The last error of each server.
 #[derive(Default)]
-struct Said(Vec<(String, CliError, u32)>);
+struct LastErrors(Vec<(String, CliError, u32)>);
 
-impl Said {
+impl LastErrors {
     fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
@@ -140,7 +140,7 @@ impl Said {
         }
     }
 
-    /// Of a single server its own words; of several all of them.
+    /// The error of a single server, or all of them.
     fn error(mut self, spent: Duration) -> CliError {
         if self.0.len() == 1
             && let Some((_, error, _)) = self.0.pop()
@@ -179,12 +179,12 @@ mod tests {
         let begun = Instant::now();
         let servers = addresses(&["dead", "silent", "c"]);
         let answer = search(&servers, Patience::of(None), async |address: &str, attempt: Attempt| match address {
-            "dead" => Heard::NothingListens(unreachable(address)),
+            "dead" => Attempted::NothingListens(unreachable(address)),
             "silent" => {
                 sleep(attempt.patience).await;
-                Heard::NotNow(unreachable(address))
+                Attempted::NotNow(unreachable(address))
             }
-            _ => Heard::Answer(begun.elapsed()),
+            _ => Attempted::Answer(begun.elapsed()),
         });
         assert_eq!(answer.await.ok(), Some(FIRST_PATIENCE));
     }
@@ -196,9 +196,9 @@ mod tests {
         let answer = search(&servers, Patience::of(None), async |address: &str, _| {
             asked.borrow_mut().push(address.to_owned());
             match (address, asked.borrow().len()) {
-                ("a", ..4) => Heard::NotNow(no_master(address)),
-                ("a", _) => Heard::Elsewhere("b".into()),
-                _ => Heard::Answer(()),
+                ("a", ..4) => Attempted::NotNow(no_master(address)),
+                ("a", _) => Attempted::Elsewhere("b".into()),
+                _ => Attempted::Answer(()),
             }
         });
         assert_eq!(answer.await.ok(), Some(()));
@@ -209,11 +209,11 @@ mod tests {
     async fn what_each_said_is_told_when_time_is_up() {
         let begun = Instant::now();
         let servers = addresses(&["a", "b\n"]);
-        let nobody = search(&servers, Patience::of(None), async |address: &str, _| match address {
-            "a" => Heard::<()>::NotNow(no_master(address)),
-            _ => Heard::NothingListens(unreachable(address)),
+        let failed = search(&servers, Patience::of(None), async |address: &str, _| match address {
+            "a" => Attempted::<()>::NotNow(no_master(address)),
+            _ => Attempted::NothingListens(unreachable(address)),
         });
-        let error = nobody.await.expect_err("nobody answers").to_string();
+        let error = failed.await.expect_err("no server answers").to_string();
         assert!(error.contains("\n  a: it is not the master and knows of none (asked"), "{error}");
         assert!(error.contains("\n  b\\n: connection refused (asked"), "{error}");
         assert!(begun.elapsed() <= LIMIT);
@@ -224,12 +224,13 @@ mod tests {
         let begun = Instant::now();
         let servers = addresses(&["a"]);
         let error =
-            search(&servers, Patience::of(None), async |at: &str, _| Heard::<()>::NothingListens(unreachable(at)));
+            search(&servers, Patience::of(None), async |at: &str, _| Attempted::<()>::NothingListens(unreachable(at)));
         assert!(matches!(error.await, Err(CliError::Unreachable { .. })), "a single server's own words");
         assert!(begun.elapsed() < 2 * STARTING);
         let begun = Instant::now();
-        let error =
-            search(&servers, Patience::of(Some(30)), async |at: &str, _| Heard::<()>::NothingListens(unreachable(at)));
+        let error = search(&servers, Patience::of(Some(30)), async |at: &str, _| {
+            Attempted::<()>::NothingListens(unreachable(at))
+        });
         assert!(error.await.is_err());
         assert!(begun.elapsed() > Duration::from_secs(29), "unless it is told how long to try");
     }
@@ -238,7 +239,7 @@ mod tests {
     async fn servers_that_name_each_other_are_not_followed_for_ever() {
         let servers = addresses(&["a"]);
         let error = search(&servers, Patience::of(None), async |at: &str, _| {
-            Heard::<()>::Elsewhere(if at == "a" { "b".into() } else { "a".into() })
+            Attempted::<()>::Elsewhere(if at == "a" { "b".into() } else { "a".into() })
         });
         let error = error.await.expect_err("there is no end to it").to_string();
         assert!(error.contains("followed 5 redirects"), "{error}");

@@ -82,7 +82,7 @@ impl ParentFlags {
     }
 }
 
-/// What survives a restart, and who else answers for this node.
+/// The data directory and the peers of this node.
 #[derive(Args)]
 #[command(next_help_heading = "Memory and peers")]
 struct PeerFlags {
@@ -107,7 +107,7 @@ struct PeerFlags {
     /// A secret that all peers share; without one they only listen on loopback
     #[arg(long, env = "LEASEWAY_PEER_SECRET_FILE", value_name = "FILE", requires = "peers")]
     peer_secret_file: Option<PathBuf>,
-    /// The first start ever: nothing was promised to anybody. Give it to all peers; later starts take no notice of it
+    /// The first start ever: nothing was promised yet. Give it to all peers; later starts take no notice of it
     #[arg(long, env = "LEASEWAY_BOOTSTRAP", requires = "data")]
     bootstrap: bool,
     /// The first start in place of another server, a Doorman server say, whose clients go on: stop that one first.
@@ -143,7 +143,7 @@ struct AdminFlags {
     /// 127.0.0.1:5160 with --data, nowhere without]
     #[arg(long, env = "LEASEWAY_ADMIN", value_name = "ADDRESS")]
     admin: Option<SocketAddr>,
-    /// Whoever wants to change anything must know what is in this file; without it only loopback is served
+    /// A file with the token that operators must send; without it only loopback is served
     #[arg(long, env = "LEASEWAY_ADMIN_TOKEN_FILE", value_name = "FILE")]
     admin_token_file: Option<PathBuf>,
 }
@@ -158,7 +158,7 @@ impl AdminFlags {
     }
 }
 
-/// Where operators are served when nothing else is said.
+/// The default of `--admin`.
 const ADMIN: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(std::net::Ipv4Addr::LOCALHOST), 5160);
 
 impl PeerFlags {
@@ -267,7 +267,7 @@ impl std::str::FromStr for TimingFlag {
     }
 }
 
-/// For trying out what bad clocks do.
+/// Deliberate errors of the clock.
 #[derive(Args)]
 #[command(next_help_heading = "Faults on purpose")]
 struct FaultFlags {
@@ -295,7 +295,7 @@ struct FaultFlags {
     clock_rate: f64,
 }
 
-/// What strangers can make grow, and how far.
+/// Bounds on everything that requests can make grow.
 #[derive(Args)]
 #[command(next_help_heading = "Limits (beyond them RESOURCE_EXHAUSTED, unless it says otherwise)")]
 struct LimitFlags {
@@ -383,7 +383,7 @@ struct LimitFlags {
         value_parser = checks::at_least_one()
     )]
     max_queue: usize,
-    /// Seconds after which a resource that nobody holds is forgotten
+    /// Seconds after which a resource without holders is forgotten
     #[arg(
         long,
         env = "LEASEWAY_IDLE_SECS",

@@ -25,8 +25,8 @@ use crate::{
     error::CliError,
     output::number,
 };
-use clients::Clients;
-use command::{Command, SyntaxError, help};
+use clients::ShellClients;
+use command::{ShellCommand, SyntaxError, help};
 use lines::Line;
 use user::User;
 use watch::Observer;
@@ -41,7 +41,7 @@ pub(crate) struct Shell {
 
 impl Shell {
     pub(crate) fn run(self) -> Outcome {
-        let ended = block_on(run(Clients::new(self.target)))?;
+        let ended = block_on(run(ShellClients::new(self.target)))?;
         match ended {
             Ended::Well => Ok(()),
             Ended::WithFailures => Err(CliError::ShellFailed),
@@ -84,9 +84,9 @@ struct Held {
 /// How a shell ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Ended {
-    /// Everything could be done, or somebody was there to see what could not.
+    /// All commands succeeded, or a user at the terminal has seen the failures.
     Well,
-    /// Nobody was there, and something could not be done.
+    /// A command of a file or pipe failed.
     WithFailures,
 }
 
@@ -116,8 +116,8 @@ async fn carry_out(mut session: impl Session, mut user: User) -> Ended {
     let mut failed = false;
     loop {
         let outcome = match user.next_command().await {
-            Line::Text(text) => match Command::parse(&text) {
-                Ok(Some(Command::Quit)) => break,
+            Line::Text(text) => match ShellCommand::parse(&text) {
+                Ok(Some(ShellCommand::Quit)) => break,
                 Ok(Some(command)) => interruptible(&mut session, &mut user, command).await,
                 Ok(None) => Ok(()),
                 Err(error) => Err(error.into()),
@@ -149,7 +149,7 @@ async fn close(session: impl Session, user: &User) -> Result<(), ShellError> {
     }
 }
 
-async fn interruptible(session: &mut impl Session, user: &mut User, command: Command) -> Result<(), ShellError> {
+async fn interruptible(session: &mut impl Session, user: &mut User, command: ShellCommand) -> Result<(), ShellError> {
     let interrupt = user.interrupt.clone();
     tokio::select! {
         outcome = obey(session, user, command) => outcome,
@@ -157,19 +157,19 @@ async fn interruptible(session: &mut impl Session, user: &mut User, command: Com
     }
 }
 
-async fn obey(session: &mut impl Session, user: &mut User, command: Command) -> Result<(), ShellError> {
+async fn obey(session: &mut impl Session, user: &mut User, command: ShellCommand) -> Result<(), ShellError> {
     match command {
-        Command::Get { client, resource, wants } => session.get(&client, &resource, wants).await?,
-        Command::Release { client, resource } => {
+        ShellCommand::Get { client, resource, wants } => session.get(&client, &resource, wants).await?,
+        ShellCommand::Release { client, resource } => {
             if !session.release(&client, &resource).await? {
                 return Err(ShellError::NothingToRelease { client, resource });
             }
         }
-        Command::Show => say(user, &held(session.held()))?,
-        Command::Master => say(user, &masters(session.masters()))?,
-        Command::Watch { resource } => watch::watch(session, user, &resource).await?,
-        Command::Help => say(user, &help())?,
-        Command::Quit => {}
+        ShellCommand::Show => say(user, &held(session.held()))?,
+        ShellCommand::Master => say(user, &masters(session.masters()))?,
+        ShellCommand::Watch { resource } => watch::watch(session, user, &resource).await?,
+        ShellCommand::Help => say(user, &help())?,
+        ShellCommand::Quit => {}
     }
     Ok(())
 }

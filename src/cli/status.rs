@@ -90,7 +90,7 @@ impl ShowStatus {
         }
         say("")?;
         if status.resources.is_empty() {
-            return say("no resources yet: one comes to life when somebody asks for it");
+            return say("no resources yet: the first request for one creates it");
         }
         let rows: Vec<_> =
             std::iter::once(resource_heading()).chain(status.resources.iter().map(resource_row)).collect();
@@ -156,7 +156,7 @@ fn standing(status: &GetStatusResponse) -> String {
     }
 }
 
-/// Where the node is in its tree, and how it gets on there.
+/// The node's place in its tree, and the state of its uplink.
 fn place(uplink: &Uplink) -> String {
     let (node, parents) = (escaped(&uplink.node), escaped(&uplink.parent.join(", ")).into_owned());
     if uplink.master.is_empty() {
@@ -197,7 +197,7 @@ fn said(terms: &Terms) -> String {
             let part = number(top_up.unwrap_or_default());
             format!("by equal shares of {} and {part} of what is wanted beyond", number(*equal))
         }
-        _ => "so that everybody gets what they want".to_owned(),
+        _ => "so that all clients get what they want".to_owned(),
     };
     format!("{} {by}", terms.priority)
 }

@@ -2,7 +2,7 @@
 //!
 //! What it starts is nothing but `leaseway serve`, with flags that `--print` shows: what works here works by hand, and
 //! on several machines. Deliberately absent: starting again what has ended. It is made to try things out and to see
-//! peers fail; whoever runs peers for others has an init system that does it better.
+//! peers fail; in production an init system does it better.
 
 mod data;
 mod file;

@@ -87,7 +87,7 @@ impl Balanced {
                         return Ok(pick);
                     }
                 }
-                None => self.until_somebody_takes_part(changed).await?,
+                None => self.until_one_takes_part(changed).await?,
             }
         }
     }
@@ -106,7 +106,7 @@ impl Balanced {
         }
     }
 
-    async fn until_somebody_takes_part(&self, changed: impl Future<Output = ()>) -> Result<(), Closed> {
+    async fn until_one_takes_part(&self, changed: impl Future<Output = ()>) -> Result<(), Closed> {
         for rate in self.inner.balancer.backends() {
             rate.resource().still_open()?;
         }
@@ -118,7 +118,7 @@ impl Balanced {
         };
         let mut clients: Vec<_> =
             self.inner.balancer.backends().iter().map(|rate| Box::pin(rate.resource().client_ended())).collect();
-        // Whoever tells of changes may have ended together with the runtime of a client.
+        // The task that tells of changes may have ended together with the runtime of a client.
         let ended = poll_fn(|context| {
             let any = clients.iter_mut().any(|client| client.as_mut().poll(context).is_ready());
             if any { Poll::Ready(()) } else { Poll::Pending }
@@ -136,7 +136,7 @@ impl Balanced {
         self.inner.balancer.failed(index, Instant::now());
     }
 
-    /// For whatever else a balancer can do: sticky sessions, drains.
+    /// For what else a balancer can do: sticky sessions, drains.
     pub fn balancer(&self) -> &Balancer<Rate> {
         &self.inner.balancer
     }

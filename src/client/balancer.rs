@@ -1,10 +1,10 @@
 //! Picks among several backends of one resource, so that each gets its share of the operations.
 //!
-//! The share of a backend is a configured weight or the capacity of its lease. Whose turn it is says the
+//! The share of a backend is a configured weight or the capacity of its lease. Which is next says the
 //! [schedule](Schedule); what is added here is when a backend takes part, and a lock.
 //!
 //! Deliberately absent: waiting, and limiters. A pick says which backend an operation goes to; keeping to that
-//! backend's lease is the work of its limiter, and what to do if there is nobody to pick is the caller's choice.
+//! backend's lease is the work of its limiter, and what to do if there is none to pick is the caller's choice.
 
 mod members;
 mod schedule;
@@ -84,15 +84,15 @@ impl<B> Balancer<B> {
         Balancer { retry, ..self }
     }
 
-    /// The backend whose turn it is. `None` if none takes part now.
+    /// The backend that is next. `None` if none takes part now.
     pub fn pick(&self) -> Option<Pick<'_, B>> {
         let index = self.current().pick()?;
         Some(Pick { balancer: self, index })
     }
 
-    /// The backend whose turn it is among those that can be used now, as those whose limiter has a permit left.
+    /// The backend that is next among those that can be used now, as those with a permit left at their limiter.
     ///
-    /// Only the one whose turn it is gets asked; if it cannot be used it is as if it did not take part in this pick,
+    /// Only the one that is next gets asked about; if it cannot be used it is as if it did not take part in this pick,
     /// and the next is asked. So this costs as much as `pick` while there is room everywhere, and each refusal about
     /// two picks more. Where many of very many refuse for long, [`pause`](Self::pause) them until they can be used: the
     /// most urgent of them are asked again at each pick.
@@ -104,7 +104,7 @@ impl<B> Balancer<B> {
     }
 
     /// This backend, for a session that sticks to it: it pays as if it had been its turn, and the others catch up
-    /// afterwards. `None` if it does not take part now; then nobody pays, and `pick` finds another.
+    /// afterwards. `None` if it does not take part now; then none pays, and `pick` finds another.
     pub fn pick_sticky(&self, index: usize) -> Option<Pick<'_, B>> {
         let index = self.current().pick_sticky(index)?;
         Some(Pick { balancer: self, index })
@@ -116,7 +116,7 @@ impl<B> Balancer<B> {
     /// beyond [`Factor::MAX`] milli-units, about 1.4e11 units, count as that, and so does no limit: several backends
     /// without limit share equally, and beside them those with a limit are picked next to never.
     ///
-    /// What everybody is owed is kept in picks, not in units, so that nobody waits for long after leases have become
+    /// What backends are owed is kept in picks, not in units, so that none waits for long after leases have become
     /// much smaller: see [`Schedule::rescale`]. This takes time in proportion to the number of backends.
     pub fn set_capacity(&self, index: usize, capacity: Capacity) {
         self.members().lease(index, milli_units(capacity));
@@ -127,7 +127,7 @@ impl<B> Balancer<B> {
         self.members().configure(index, Factor::from(weight));
     }
 
-    /// Leaves a backend out until [`resume`](Self::resume), whatever its share: to drain it, or because it cannot be
+    /// Leaves a backend out until [`resume`](Self::resume), at any share: to drain it, or because it cannot be
     /// used.
     pub fn pause(&self, index: usize) {
         self.members().pause(index, true);
@@ -144,7 +144,7 @@ impl<B> Balancer<B> {
         self.members().failed(index, now, self.retry);
     }
 
-    /// When the first of those that failed is tried again: until when to wait if there is nobody to pick.
+    /// When the first of those that failed is tried again: until when to wait if there is none to pick.
     pub fn next_retry(&self) -> Option<Instant> {
         self.current().next_retry()
     }
@@ -159,7 +159,7 @@ impl<B> Balancer<B> {
         &self.backends
     }
 
-    /// Those whose back-off is over take part. The clock is read only if there are any in back-off.
+    /// Backends take part again when their back-off is over. The clock is read only if there are any in back-off.
     fn current(&self) -> MutexGuard<'_, Members> {
         let mut members = self.members();
         if members.next_retry().is_some() {

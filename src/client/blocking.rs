@@ -50,7 +50,7 @@ impl Builder {
             .spawn(move || {
                 runtime.block_on(async {
                     driver.run().await;
-                    // Whoever waits at a limiter needs the timers of this runtime; the error says that nobody is left.
+                    // Callers that wait at a limiter need the timers of this runtime; the error says that none is left.
                     let _ = keeper_gone.await;
                 });
             })

@@ -1,4 +1,4 @@
-//! A client's own book: what it may use because of leases, from when. For auditors, who add up the books of many
+//! A client's own book: what it may use because of leases, from when. For auditors that add up the books of many
 //! clients and compare the sum with what there is. A server is not asked: it might be wrong.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};

@@ -19,7 +19,8 @@ use crate::{
     asker::ClientAsker,
     book::Book,
     error::{BuildError, NotReady, check_id},
-    resource::ResourceBuilder,
+    keeper::Keeper,
+    open::ResourceBuilder,
     shared::{Health, Shared},
 };
 
@@ -46,21 +47,6 @@ const RESOURCES_PER_REQUEST: usize = 1000;
 #[derive(Clone)]
 pub struct Client {
     keeper: Arc<Keeper>,
-}
-
-/// Whoever holds it keeps the client open.
-pub(crate) struct Keeper {
-    pub(crate) shared: Arc<Shared>,
-    pub(crate) mode: Mode,
-    pub(crate) runtime: Handle,
-    /// Dropped with it, to end the thread of a blocking client.
-    _gone: Option<oneshot::Sender<()>>,
-}
-
-impl Drop for Keeper {
-    fn drop(&mut self) {
-        self.shared.close();
-    }
 }
 
 /// How a [`Client`] is to be.
@@ -108,7 +94,7 @@ impl Client {
     }
 
     /// Waits until every resource that is open has its first lease, or says which has none and why. One that has ended
-    /// or never came is waited for, whatever the [`Mode`] lets through meanwhile.
+    /// or never came is waited for, even if the [`Mode`] lets something through meanwhile.
     pub async fn ready(&self, timeout: Duration) -> Result<(), NotReady> {
         self.keeper.shared.ready(None, timeout).await
     }
@@ -128,8 +114,8 @@ impl std::fmt::Debug for Client {
 }
 
 impl Builder {
-    /// A server of the node, as `HOST:PORT` (see [`endpoint::parse`]). Name several, and any of them will do: who is
-    /// not the master says who is.
+    /// A server of the node, as `HOST:PORT` (see [`endpoint::parse`]). Name several, and any of them will do: one that
+    /// is not the master says which is.
     #[must_use]
     pub fn endpoint(mut self, endpoint: impl Into<String>) -> Builder {
         self.endpoints.push(endpoint.into());
@@ -172,7 +158,7 @@ impl Builder {
         self
     }
 
-    /// Refreshes come no sooner than that (1 s), whatever the server says.
+    /// Refreshes come no sooner than that (1 s), even if the server says so.
     #[must_use]
     pub fn refresh_min(mut self, interval: Duration) -> Builder {
         self.pace.refresh_min = millis(interval);

@@ -1,18 +1,18 @@
 //! How much to ask for: wants, estimated from what callers ask of a limiter.
 //!
 //! What counts is demand and not what is served: callers count when they come. Otherwise a limited client would see no
-//! more demand than it has capacity, and never ask for more. Those who wait count besides, with what it takes to serve
+//! more demand than it has capacity, and never ask for more. Those that wait count besides, with what it takes to serve
 //! them within a second, for as long as they wait.
 //!
 //! Callers that only come back when they have been served hide what they would do without a limit: one that waits for
-//! half of its time would come twice as often. How often that is shows while nobody waits: so the demand is what
+//! half of its time would come twice as often. How often that is shows while none waits: so the demand is what
 //! arrives in that time, divided by that time, if that is more than what arrives altogether. Callers that come anyway,
 //! served or not, come as often then as they always do; so they are not taken for more than they are.
 //!
-//! When somebody waits nearly all of the time there is no such time to look at. If the line does not get shorter
-//! meanwhile the capacity is doubled, until it does or the server gives no more. This is a guess: it is gone with the
-//! line. Callers that wait because there is no lease yet say nothing about scarcity: they are a burst to be served, and
-//! the look at the flow begins after them.
+//! When there are callers waiting nearly all of the time there is no such time to look at. If the line does not get
+//! shorter meanwhile the capacity is doubled, until it does or the server gives no more. This is a guess: it is gone
+//! with the line. Callers that wait because there is no lease yet say nothing about scarcity: they are a burst to be
+//! served, and the look at the flow begins after them.
 //!
 //! More demand is believed at once, less slowly: asking for too little makes callers wait, asking for too much costs
 //! others for a few refreshes. So wants rise with the demand, and fall along an exponential with a time constant of
@@ -35,7 +35,7 @@ const MEMORY: f64 = 3.0;
 /// What was in use counts as wanted for so many refresh intervals before wants begin to fall.
 const HOLD: f64 = 1.0;
 
-/// Nobody should have to wait for longer, in seconds.
+/// No caller should have to wait for longer, in seconds.
 const BACKLOG: f64 = 1.0;
 
 /// Callers that are served within so many seconds are no backlog.
@@ -50,7 +50,7 @@ const IDLE: f64 = 0.25;
 /// What callers would do without a limit is believed up to this many times the capacity.
 const GROWTH: f64 = 2.0;
 
-/// How much of the time somebody waits is not judged by less than this.
+/// For how much of the time callers wait is not judged by less than this.
 const LOOK: Millis = Millis(50);
 
 /// Of a flow of which little is known: how soon to look again while callers wait...
@@ -86,7 +86,7 @@ pub struct Settings {
 /// Estimates wants.
 #[derive(Debug)]
 pub struct Demand {
-    source: Source,
+    source: Estimator,
     /// A refresh interval, in seconds.
     refresh: f64,
     /// Wants, as they were at `at`.
@@ -95,28 +95,28 @@ pub struct Demand {
     demand: f64,
     /// What is wanted at least as long as callers wait.
     guess: f64,
-    /// What it takes to serve those who wait now, besides.
+    /// What it takes to serve those that wait now, besides.
     backlog: f64,
     /// Of a rate: whether callers waited when it was last looked at.
     waits: bool,
     at: Millis,
     /// Until when wants do not fall.
     hold: Millis,
-    line: Line,
+    line: WaitingLine,
 }
 
 /// What a limiter says.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Sample {
     /// Of a rate: what has [arrived](crate::limiter::RateLimiter::arrived), ever. Of a gauge: what is in use, or better
-    /// its [peak](crate::limiter::GaugeLimiter::take_peak), which includes those who wait and what came and went.
+    /// its [peak](crate::limiter::GaugeLimiter::take_peak), which includes those that wait and what came and went.
     pub count: u64,
-    /// Of a rate: what has arrived while [nobody waited](crate::limiter::RateLimiter::arrived_freely), ever.
+    /// Of a rate: what has arrived while [none waited](crate::limiter::RateLimiter::arrived_freely), ever.
     pub freely: u64,
     /// Permits that are waited for now; none besides a peak.
     pub waiting: u64,
-    /// For how long somebody has been [waiting](crate::limiter::RateLimiter::queued), ever. Gauges: nothing, for
-    /// whoever waits for a permit has said how many it wants.
+    /// For how long there have been callers [waiting](crate::limiter::RateLimiter::queued), ever. Gauges: nothing, for
+    /// a caller that waits for permits has said how many it wants.
     pub queued: Duration,
     /// What the limiter lets through.
     pub capacity: f64,
@@ -124,7 +124,7 @@ pub struct Sample {
 
 /// Whether callers wait because there is too little, or only for their turn.
 #[derive(Debug, Default)]
-struct Line {
+struct WaitingLine {
     at: Millis,
     queued: Duration,
     /// How many have been served.
@@ -132,9 +132,9 @@ struct Line {
     waiting: u64,
 }
 
-impl Line {
-    /// What callers may want of whom some have been served since the last look, while others have taken their places:
-    /// by how much of the time somebody waited, more than what there is. As long as none is served nothing is known.
+impl WaitingLine {
+    /// What callers may want if some have been served since the last look, while others have taken their places: by how
+    /// much of the time callers waited, more than what there is. As long as none is served nothing is known.
     fn look(&mut self, now: Millis, sample: &Sample) -> Option<f64> {
         let (span, served) = (now.since(self.at), sample.count.saturating_sub(sample.waiting));
         if span < LOOK || (sample.waiting > 0 && self.waiting > 0 && served <= self.served) {
@@ -143,14 +143,14 @@ impl Line {
         let waited = sample.queued.saturating_sub(self.queued).as_secs_f64() * 1000.0;
         let part = (waited / span.0 as f64).clamp(0.0, 1.0);
         let replaced = self.waiting > 0 && sample.waiting >= self.waiting;
-        *self = Line { at: now, queued: sample.queued, served, waiting: sample.waiting };
+        *self = WaitingLine { at: now, queued: sample.queued, served, waiting: sample.waiting };
         let guess = sample.capacity * (part / (1.0 - part)).min(GROWTH);
         Some(if replaced && guess.is_finite() { guess } else { 0.0 })
     }
 }
 
 #[derive(Debug)]
-enum Source {
+enum Estimator {
     Rate(Steady),
     Gauge,
 }
@@ -160,8 +160,8 @@ impl Demand {
     pub fn new(settings: Settings) -> Demand {
         let refresh = settings.refresh.max(Duration::from_millis(1));
         let source = match settings.kind {
-            Kind::Rate => Source::Rate(Steady::new(refresh)),
-            Kind::Gauge => Source::Gauge,
+            Kind::Rate => Estimator::Rate(Steady::new(refresh)),
+            Kind::Gauge => Estimator::Gauge,
         };
         let zero = Millis(0);
         Demand {
@@ -174,7 +174,7 @@ impl Demand {
             waits: false,
             at: zero,
             hold: zero,
-            line: Line::default(),
+            line: WaitingLine::default(),
         }
     }
 
@@ -186,7 +186,7 @@ impl Demand {
         let waiting = sample.waiting as f64;
         let (before, mut forgets) = (self.demand, false);
         match &mut self.source {
-            Source::Rate(steady) => {
+            Estimator::Rate(steady) => {
                 // Those that a look has begun with already do not begin another, however long they wait.
                 let idle = self.demand * self.refresh < IDLE && steady.knows_less_than(sample.count);
                 if idle && sample.waiting > 0 && sample.waiting >= steady.lately(self.at, sample.count) {
@@ -201,7 +201,7 @@ impl Demand {
                 self.backlog = backlog(first, waiting, sample.capacity);
                 self.waits = sample.waiting > 0;
                 match self.line.look(self.at, &sample) {
-                    // Nothing is taken from those who wait.
+                    // Nothing is taken from those that wait.
                     Some(guess) if forgets && waiting > 0.0 => self.guess = guess.max(self.guess),
                     Some(guess) => self.guess = guess,
                     None => {}
@@ -210,12 +210,12 @@ impl Demand {
                     self.demand = self.demand.max(before);
                 }
             }
-            Source::Gauge => self.demand = sample.count as f64 + waiting,
+            Estimator::Gauge => self.demand = sample.count as f64 + waiting,
         }
         if self.demand >= self.level || forgets {
             self.level = self.demand;
             self.hold = self.at;
-            if matches!(self.source, Source::Gauge) {
+            if matches!(self.source, Estimator::Gauge) {
                 self.hold = self.hold.plus(Millis((HOLD * self.refresh * 1000.0) as u64));
             }
         }
@@ -229,7 +229,7 @@ impl Demand {
     /// When another sample would say more: soon while callers wait at a flow of which little is known, and when they
     /// have been served, so that what was guessed for them is not held for a whole refresh interval.
     pub fn look_again(&self) -> Option<Millis> {
-        let Source::Rate(steady) = &self.source else { return None };
+        let Estimator::Rate(steady) = &self.source else { return None };
         let age = steady.age(self.at);
         let looks = [SETTLED.0, (self.refresh * 1000.0) as u64];
         let next = looks.into_iter().find(|look| age.0 < *look).filter(|_| self.level + self.wants(self.at) > 0.0)?;
@@ -245,7 +245,7 @@ impl Demand {
     }
 }
 
-/// What it takes to serve those who wait, besides what arrives.
+/// What it takes to serve those that wait, besides what arrives.
 fn backlog(first: bool, waiting: f64, capacity: f64) -> f64 {
     match () {
         () if first => (waiting / BACKLOG).max(1.0 / FIRST),

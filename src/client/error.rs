@@ -8,7 +8,7 @@ use leaseway_session::endpoint::BadEndpoint;
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum BuildError {
-    /// There is nobody to ask.
+    /// There is no server to ask.
     #[error("no endpoint: name at least one server of the node, as HOST:PORT")]
     NoEndpoint,
     /// An endpoint is not an address.

@@ -2,7 +2,6 @@
 
 use crate::{
     error::OpenError,
-    layer::LimitLayer,
     limiter::{self, Closed, GaugeLimiter, TryError},
     opened::Limiter,
     resource::Resource,
@@ -12,7 +11,7 @@ use crate::{
 ///
 /// No more permits are out than the capacity allows, whole ones. When the capacity is cut, those that are out stay
 /// valid: nothing new is let in until enough came back, and meanwhile the server is told what is still in use, so that
-/// it gives it to nobody else.
+/// it gives it to no other client.
 ///
 /// ```no_run
 /// # async fn example(client: leaseway_client::Client) -> Result<(), Box<dyn std::error::Error>> {
@@ -35,7 +34,7 @@ pub struct Gauge {
 #[must_use = "a permit that is dropped is returned"]
 pub struct Permit {
     // Returned before the handle goes, which may give the lease back.
-    _permit: limiter::Permit,
+    _permit: limiter::GaugePermit,
     _gauge: Resource,
 }
 
@@ -62,18 +61,13 @@ impl Gauge {
         self.limiter.try_acquire(many).map(|permit| self.keep(permit))
     }
 
-    fn keep(&self, permit: limiter::Permit) -> Permit {
+    fn keep(&self, permit: limiter::GaugePermit) -> Permit {
         Permit { _permit: permit, _gauge: self.resource.clone() }
     }
 
     /// Permits that are out.
     pub fn in_use(&self) -> u64 {
         self.limiter.in_use()
-    }
-
-    /// Middleware that holds a permit for as long as a request is under way.
-    pub fn layer(&self) -> LimitLayer<Gauge> {
-        LimitLayer::new(self.clone())
     }
 
     /// What does not depend on its being a gauge: capacity, lease, wants.

@@ -62,9 +62,17 @@ pub struct Limited<L, S> {
     inner: S,
 }
 
-impl<L> LimitLayer<L> {
-    pub(crate) fn new(limit: L) -> LimitLayer<L> {
-        LimitLayer { limit }
+impl Gauge {
+    /// Middleware that holds a permit for as long as a request is under way.
+    pub fn layer(&self) -> LimitLayer<Gauge> {
+        LimitLayer { limit: self.clone() }
+    }
+}
+
+impl Rate {
+    /// Middleware that lets every request wait here first.
+    pub fn layer(&self) -> LimitLayer<Rate> {
+        LimitLayer { limit: self.clone() }
     }
 }
 

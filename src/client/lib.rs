@@ -48,9 +48,11 @@ pub mod demand;
 mod discovery;
 mod error;
 mod gauge;
+mod keeper;
 pub mod layer;
 pub mod limiter;
 mod metrics;
+mod open;
 mod opened;
 mod outage;
 mod rate;
@@ -67,6 +69,7 @@ pub use leaseway_session::{
     grpc::{Connection, Transport},
     pool::{self, Meter, PoolState, Standing, Usage},
 };
+pub use open::ResourceBuilder;
 pub use rate::Rate;
-pub use resource::{Resource, ResourceBuilder};
+pub use resource::Resource;
 pub use shared::Health;

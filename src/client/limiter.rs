@@ -1,10 +1,11 @@
 //! Limiters: they let callers through as fast as a capacity allows, or as many at a time.
 //!
-//! They know neither leases nor networks. Whoever knows the capacity calls `set_capacity`; until then nobody is let
+//! They know neither leases nor networks. Their owner calls `set_capacity`; until then no caller is let
 //! through. [`RateLimiter`] is for capacities per second, [`GaugeLimiter`] for things in use at the same time.
 //!
-//! Both keep one line: first come, first served. Nobody overtakes whoever waits, not even with `try_acquire`, and one
-//! who asks for much cannot be starved by many who ask for little. To stop waiting, drop the future: no permit is lost.
+//! Both keep one line: first come, first served. No caller overtakes one that waits, not even with `try_acquire`, and
+//! one that asks for much cannot be starved by many that ask for little. To stop waiting, drop the future: no permit is
+//! lost.
 //!
 //! There is no task and no thread behind a limiter: the future at the head of the line keeps the time for all. So a
 //! future that waits has to be polled or dropped. One that is kept and not polled holds up those behind it, until the
@@ -25,7 +26,7 @@ mod queue;
 mod rate;
 
 pub use burst::Burst;
-pub use gauge::{GaugeLimiter, Permit};
+pub use gauge::{GaugeLimiter, GaugePermit};
 pub use rate::RateLimiter;
 
 /// The limiter was closed; nothing was taken.
@@ -39,11 +40,11 @@ pub enum TryError {
     /// Others come first, or the capacity does not allow it yet.
     #[error("no permit is free now")]
     NotNow {
-        /// When it would be the caller's turn if nothing changes and nobody gives up; `None` if that cannot be known:
+        /// When it would be the caller's turn if nothing changes and none gives up; `None` if that cannot be known:
         /// there is no capacity, or it depends on when others return what they have.
         retry_after: Option<Duration>,
     },
-    /// So many are never there at once while the capacity is what it is. Those who wait for a rate can have them all
+    /// So many are never there at once while the capacity is what it is. Those that wait for a rate can have them all
     /// the same.
     #[error("more than the {burst} that can be had at once")]
     TooMany {

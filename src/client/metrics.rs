@@ -13,7 +13,7 @@ pub(crate) fn requested(method: &'static str, server: &Arc<str>, took: Duration,
     }
 }
 
-/// Whoever was asked was not the master.
+/// The server that was asked was not the master.
 pub(crate) fn redirected(server: &Arc<str>) {
     metrics::counter!("leaseway_client_redirects_total", "server" => server.to_string()).increment(1);
 }

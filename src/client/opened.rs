@@ -28,14 +28,14 @@ pub(crate) struct Opened {
     /// As the server counts it.
     counted_at: AtomicI64,
     pub(crate) limiter: Limiter,
-    source: Mutex<Source>,
+    source: Mutex<WantsSource>,
     place: Mutex<Option<Place>>,
-    /// What one who limits by itself says it has used, ever; nothing, if it never said anything.
+    /// What a caller that limits itself says it has used, ever; nothing, if it never said anything.
     reported: Mutex<Option<(u64, Duration)>>,
     usable: watch::Sender<Usable>,
 }
 
-/// How fast wants are forgotten does not depend on the server: a spike is sent at once whatever its refresh interval.
+/// How fast wants are forgotten does not depend on the server: a spike is sent at once at any refresh interval.
 const REFRESH: Duration = Duration::from_secs(5);
 
 /// What keeps to the capacity.
@@ -55,18 +55,18 @@ impl Limiter {
         }
     }
 
-    fn estimated(&self) -> Option<Source> {
+    fn estimated(&self) -> Option<WantsSource> {
         let kind = match self {
             Limiter::Rate(_) => Kind::Rate,
             Limiter::Gauge(_) => Kind::Gauge,
             Limiter::None => return None,
         };
-        Some(Source::Estimated(Demand::new(Settings { kind, refresh: REFRESH })))
+        Some(WantsSource::Estimated(Demand::new(Settings { kind, refresh: REFRESH })))
     }
 }
 
 /// Where wants come from.
-enum Source {
+enum WantsSource {
     /// Set by hand.
     Fixed(f64),
     /// From what passes the limiter and what waits there.
@@ -76,7 +76,7 @@ enum Source {
 impl Opened {
     /// Without `wants` they are estimated.
     pub(crate) fn new(id: Arc<str>, mode: Mode, priority: i64, limiter: Limiter, wants: Option<f64>) -> Opened {
-        let source = wants.map(Source::Fixed).or_else(|| limiter.estimated()).unwrap_or(Source::Fixed(0.0));
+        let source = wants.map(WantsSource::Fixed).or_else(|| limiter.estimated()).unwrap_or(WantsSource::Fixed(0.0));
         let (usable, _) = watch::channel(Usable { capacity: Capacity::NONE, basis: Basis::Unknown });
         Opened {
             id,
@@ -92,7 +92,7 @@ impl Opened {
     }
 
     pub(crate) fn fix_wants(&self, wants: f64) {
-        *self.source.lock().unwrap_or_else(PoisonError::into_inner) = Source::Fixed(wants);
+        *self.source.lock().unwrap_or_else(PoisonError::into_inner) = WantsSource::Fixed(wants);
     }
 
     /// Returns whether there is a limiter to estimate them from.
@@ -103,7 +103,7 @@ impl Opened {
     }
 
     pub(crate) fn estimates_wants(&self) -> bool {
-        matches!(*self.source.lock().unwrap_or_else(PoisonError::into_inner), Source::Estimated(_))
+        matches!(*self.source.lock().unwrap_or_else(PoisonError::into_inner), WantsSource::Estimated(_))
     }
 
     /// What to ask for now.
@@ -115,14 +115,14 @@ impl Opened {
         };
         let mut source = self.source.lock().unwrap_or_else(PoisonError::into_inner);
         let amount = match &mut *source {
-            Source::Fixed(amount) => *amount,
-            Source::Estimated(demand) => self.estimate(demand, now, peak),
+            WantsSource::Fixed(amount) => *amount,
+            WantsSource::Estimated(demand) => self.estimate(demand, now, peak),
         };
         drop(source);
         Wants { amount, priority: self.priority, outstanding, usage: self.usage(now, peak) }
     }
 
-    /// One who limits by itself has used so much more, and was at it for so long. Returns whether it limits by itself.
+    /// A caller that limits itself has used so much more, and was at it for so long. Returns whether it limits itself.
     pub(crate) fn report_use(&self, units: u64, busy: Duration) -> bool {
         if !matches!(self.limiter, Limiter::None) {
             return false;
@@ -137,8 +137,8 @@ impl Opened {
         *self.reported.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// In a pool: what has been used since the server was last told. Nothing can be said without a limiter by one who
-    /// never says anything; the server then takes it that all is used.
+    /// In a pool: what has been used since the server was last told. Without a limiter, and without a
+    /// report, nothing can be said; the server then takes it that all is used.
     fn usage(&self, now: Millis, peak: u64) -> Option<Usage> {
         let mut place = self.place();
         let place = place.as_mut()?;
@@ -224,12 +224,12 @@ impl Opened {
     /// When its wants should be estimated again, if that should not wait for the next refresh.
     pub(crate) fn look_again(&self) -> Option<Millis> {
         match &*self.source.lock().unwrap_or_else(PoisonError::into_inner) {
-            Source::Estimated(demand) => demand.look_again(),
-            Source::Fixed(_) => None,
+            WantsSource::Estimated(demand) => demand.look_again(),
+            WantsSource::Fixed(_) => None,
         }
     }
 
-    /// Whether somebody waits whose demand has to be estimated.
+    /// Whether callers wait whose demand has to be estimated.
     pub(crate) fn is_under_pressure(&self) -> bool {
         let waiting = match &self.limiter {
             Limiter::Rate(rate) => rate.waiting(),
@@ -257,7 +257,7 @@ impl Opened {
         self.usable.subscribe()
     }
 
-    /// Nobody keeps its lease alive any more.
+    /// Its lease is kept alive no more.
     pub(crate) fn close(&self) {
         match &self.limiter {
             Limiter::Rate(rate) => rate.close(),
@@ -371,7 +371,7 @@ mod tests {
     }
 
     #[test]
-    fn one_who_limits_by_itself_can_say_what_it_has_used() {
+    fn a_caller_that_limits_itself_can_say_what_it_has_used() {
         let own = opened(Limiter::None, Some(7.0));
         own.placed(Millis(0), in_a_pool(), None);
         assert!(own.report_use(20, Duration::from_secs(1)) && own.report_use(10, Duration::from_secs(1)));
@@ -412,11 +412,11 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn who_waits_presses_only_where_wants_are_estimated() {
+    async fn a_waiting_caller_presses_only_where_wants_are_estimated() {
         for (wants, presses) in [(None, true), (Some(7.0), false)] {
             let rate = RateLimiter::new(Burst::default());
             let opened = opened(Limiter::Rate(rate.clone()), wants);
-            assert!(!opened.is_under_pressure(), "nobody waits");
+            assert!(!opened.is_under_pressure(), "none waits");
             let waiting = tokio::spawn(async move { rate.wait().await });
             tokio::task::yield_now().await;
             assert_eq!(opened.is_under_pressure(), presses);
@@ -426,7 +426,7 @@ mod tests {
     }
 
     #[test]
-    fn whoever_watches_is_woken_by_every_change() {
+    fn a_watcher_is_woken_by_every_change() {
         let opened = opened(Limiter::None, Some(7.0));
         let mut watch = opened.watch();
         assert_eq!(opened.apply(UNLIMITED).basis, Basis::Unknown, "what was before");

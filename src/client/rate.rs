@@ -2,7 +2,6 @@
 
 use crate::{
     error::OpenError,
-    layer::LimitLayer,
     limiter::{Closed, RateLimiter, TryError},
     opened::Limiter,
     resource::Resource,
@@ -10,8 +9,8 @@ use crate::{
 
 /// A handle of a rate. Clones share the lease and the limiter, as do all handles of the same resource of a client.
 ///
-/// Over any time T it lets pass at most capacity·T and the burst. Who waits is served first come, first served; a wait
-/// that is given up takes nothing with it.
+/// Over any time T it lets pass at most capacity·T and the burst. Callers that wait are served first come, first
+/// served; a wait that is given up takes nothing with it.
 ///
 /// ```no_run
 /// # async fn example(client: leaseway_client::Client) -> Result<(), Box<dyn std::error::Error>> {
@@ -49,11 +48,6 @@ impl Rate {
     /// Lets `many` pass if that is possible now.
     pub fn try_acquire(&self, many: u32) -> Result<(), TryError> {
         self.limiter.try_acquire(many)
-    }
-
-    /// Middleware that lets every request wait here first.
-    pub fn layer(&self) -> LimitLayer<Rate> {
-        LimitLayer::new(self.clone())
     }
 
     /// What does not depend on its being a rate: capacity, lease, wants.

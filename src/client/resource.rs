@@ -1,100 +1,16 @@
-//! Handles of resources: opened as a rate, a gauge, or as they are.
+//! Handles of resources.
 
 use std::{sync::Arc, time::Duration};
 
-use leaseway_session::{Basis, Capacity, Mode, Usable, pool::PoolState};
+use leaseway_session::{Basis, Capacity, Usable, pool::PoolState};
 use tokio::{runtime::Handle, sync::watch};
 
 use crate::{
-    client::Keeper,
-    error::{NotReady, OpenError, check_id, check_wants},
-    gauge::Gauge,
-    limiter::{Burst, Closed, GaugeLimiter, RateLimiter},
-    opened::{Limiter, Opened},
-    rate::Rate,
+    error::{NotReady, OpenError, check_wants},
+    keeper::Keeper,
+    limiter::Closed,
+    opened::Opened,
 };
-
-/// A resource to be opened. What is not said has a default that is good to begin with.
-#[must_use = "nothing is asked for until it is opened with `rate`, `gauge` or `open`"]
-pub struct ResourceBuilder {
-    keeper: Arc<Keeper>,
-    id: Arc<str>,
-    wants: Option<f64>,
-    priority: i64,
-    mode: Mode,
-    burst: Burst,
-}
-
-impl ResourceBuilder {
-    pub(crate) fn new(keeper: Arc<Keeper>, id: Arc<str>) -> ResourceBuilder {
-        let mode = keeper.mode;
-        ResourceBuilder { keeper, id, wants: None, priority: 0, mode, burst: Burst::default() }
-    }
-
-    /// How much to ask for. Without this it is estimated from what passes the limiter and what waits there.
-    pub fn wants(mut self, wants: f64) -> ResourceBuilder {
-        self.wants = Some(wants);
-        self
-    }
-
-    /// How important this client claims to be; what that means is up to the resource (default 0). The server may count
-    /// it at another: see [`Resource::priority`].
-    pub fn priority(mut self, priority: i64) -> ResourceBuilder {
-        self.priority = priority;
-        self
-    }
-
-    /// What to use when the lease has ended unrenewed; by default as the client says.
-    pub fn mode(mut self, mode: Mode) -> ResourceBuilder {
-        self.mode = mode;
-        self
-    }
-
-    /// How much may pass at once after a pause; for rates. In a pool the server says how much at most, see [`Burst`].
-    pub fn burst(mut self, burst: Burst) -> ResourceBuilder {
-        self.burst = burst;
-        self
-    }
-
-    /// Opens it as a rate: so many per second.
-    pub fn rate(self) -> Result<Rate, OpenError> {
-        let burst = self.burst;
-        let handle =
-            self.open_as("rate", |nudge| Limiter::Rate(RateLimiter::with_pressure(burst, Arc::clone(nudge))))?;
-        Rate::new(handle)
-    }
-
-    /// Opens it as a gauge: so many at the same time.
-    pub fn gauge(self) -> Result<Gauge, OpenError> {
-        let handle = self.open_as("gauge", |nudge| Limiter::Gauge(GaugeLimiter::with_pressure(Arc::clone(nudge))))?;
-        Gauge::new(handle)
-    }
-
-    /// Opens it without a limiter: the caller keeps to [`Resource::capacity`], and can say what it has used
-    /// ([`Resource::report_use`]). Wants must be said.
-    pub fn open(self) -> Result<Resource, OpenError> {
-        if self.wants.is_none() {
-            return Err(OpenError::NoWants(self.id.to_string()));
-        }
-        self.open_as("resource without a limiter", |_| Limiter::None)
-    }
-
-    fn open_as(
-        self,
-        kind: &'static str,
-        limiter: impl FnOnce(&Arc<tokio::sync::Notify>) -> Limiter,
-    ) -> Result<Resource, OpenError> {
-        let ResourceBuilder { keeper, id, wants, priority, mode, .. } = self;
-        check_id(&id).map_err(OpenError::BadId)?;
-        let wants = wants.map(check_wants).transpose()?;
-        let make = |nudge: &_| Opened::new(Arc::clone(&id), mode, priority, limiter(nudge), wants);
-        let opened = keeper.shared.open(&id, make, |opened| match opened.limiter.kind() {
-            is if is == kind => Ok(()),
-            is => Err(OpenError::OtherKind { id: id.to_string(), is, asked: kind }),
-        })?;
-        Ok(Resource { keeper, opened })
-    }
-}
 
 /// A handle of a resource. All handles of one resource, however they were made, share one lease and one limiter; with
 /// the last the lease is given back.
@@ -104,6 +20,10 @@ pub struct Resource {
 }
 
 impl Resource {
+    pub(crate) fn new(keeper: Arc<Keeper>, opened: Arc<Opened>) -> Resource {
+        Resource { keeper, opened }
+    }
+
     pub(crate) fn opened(&self) -> &Opened {
         &self.opened
     }
@@ -121,7 +41,7 @@ impl Resource {
         if self.keeper.shared.is_closing() { Err(Closed) } else { Ok(()) }
     }
 
-    /// Waits until nobody keeps leases alive any more.
+    /// Waits until leases are kept alive no more.
     pub(crate) async fn client_ended(&self) {
         self.keeper.shared.closed().await;
     }
@@ -152,9 +72,9 @@ impl Resource {
     }
 
     /// Says what was used since this was last said: so many units, and for how long of that time the capacity was in
-    /// use. For a handle without a limiter ([`open`](ResourceBuilder::open)); the others count by themselves. In a pool
-    /// (PRIORITY_POOL) the server bills the units, and takes one that is busy for a part of the time to use that part
-    /// of its capacity. One that never says anything is taken to use all it has; elsewhere nothing is sent.
+    /// use. For a handle without a limiter ([`open`](crate::ResourceBuilder::open)); the others count by themselves. In
+    /// a pool (PRIORITY_POOL) the server bills the units, and takes one that is busy for a part of the time to use that
+    /// part of its capacity. One that never says anything is taken to use all it has; elsewhere nothing is sent.
     ///
     /// ```no_run
     /// # async fn work() -> std::time::Duration { std::time::Duration::from_millis(40) }
@@ -182,7 +102,7 @@ impl Resource {
         self.opened.watch()
     }
 
-    /// Waits for the first lease, or for whatever the mode says once a request has failed.
+    /// Waits for the first lease, or for what the mode says once a request has failed.
     pub async fn answered(&self) -> Result<Usable, Closed> {
         let mut watch = self.opened.watch();
         tokio::select! {

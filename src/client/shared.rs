@@ -26,7 +26,7 @@ use crate::{
 #[cfg(test)]
 mod tests;
 
-/// Demands are estimated anew no more often than that because somebody has to wait.
+/// Demands are estimated anew no more often than that because callers have to wait.
 const ESTIMATE_GAP: Millis = Millis(100);
 
 /// What is opened is commonly used at once: the first request waits so long for what the first caller wants.
@@ -39,7 +39,7 @@ pub(crate) struct Shared {
     book: Option<Book>,
     /// Tells the driver that a handle has changed something.
     pub(crate) nudge: Notify,
-    /// Tells the driver that somebody has to wait at a limiter.
+    /// Tells the driver that a caller has to wait at a limiter.
     pub(crate) pressure: Arc<Notify>,
     /// Whether the driver is gone.
     done: watch::Sender<bool>,
@@ -47,7 +47,7 @@ pub(crate) struct Shared {
 
 struct State {
     session: Session<Wants>,
-    opened: HashMap<Arc<str>, Slot>,
+    opened: HashMap<Arc<str>, Registration>,
     /// No new resources.
     closing: bool,
     /// Nothing is wanted any more: only releases go out.
@@ -58,7 +58,7 @@ struct State {
     last_error: Option<String>,
 }
 
-struct Slot {
+struct Registration {
     handles: usize,
     opened: Arc<Opened>,
 }
@@ -67,9 +67,10 @@ struct Slot {
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Health {
-    /// Whom it asks at present: the master, as far as is known.
+    /// The server it asks at present: the master, as far as is known.
     pub server: String,
-    /// Whom it tries when that one does not answer: the endpoints it was given, and the peers that it has learnt of.
+    /// The servers it tries when that one does not answer: the endpoints it was given, and the peers that it has learnt
+    /// of.
     pub endpoints: Vec<String>,
     /// Requests that have failed since one was answered.
     pub failures: u32,
@@ -85,7 +86,7 @@ pub(crate) struct Plan {
     pub(crate) under_way: Option<u64>,
     /// Come back then.
     pub(crate) wake: Option<Instant>,
-    /// Whether it matters that somebody has to wait; it does not while demands are about to be estimated anyway.
+    /// Whether it matters that a caller has to wait; it does not while demands are about to be estimated anyway.
     pub(crate) heeds_pressure: bool,
     /// Nothing is left to do, for ever.
     pub(crate) finished: bool,
@@ -131,9 +132,9 @@ impl Shared {
         }
     }
 
-    /// With the lock held no foreign code is called: nobody is woken, for that may drop a task and with it a handle,
-    /// and nothing is logged or counted, for whoever records that may ask this client something. So a panic elsewhere
-    /// cannot leave the state half changed, and nobody waits for himself.
+    /// With the lock held no foreign code is called: no task is woken, for that may drop it and with it a handle, and
+    /// nothing is logged or counted, for what records that may ask this client something. So a panic elsewhere cannot
+    /// leave the state half changed, and no thread waits for itself.
     fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -156,7 +157,7 @@ impl Shared {
             return Ok(Arc::clone(&slot.opened));
         }
         let opened = Arc::new(make(&self.pressure));
-        state.opened.insert(Arc::clone(id), Slot { handles: 1, opened: Arc::clone(&opened) });
+        state.opened.insert(Arc::clone(id), Registration { handles: 1, opened: Arc::clone(&opened) });
         state.want(now, id);
         if opened.estimates_wants() {
             state.session.put_off(id, now.plus(FIRST_CALLER));
@@ -184,7 +185,7 @@ impl Shared {
         }
         let slot = state.opened.remove(id);
         drop(state);
-        // Nobody gets through any more before the lease is given back.
+        // No caller gets through any more before the lease is given back.
         if let Some(slot) = slot {
             self.shut(&slot.opened);
         }
@@ -236,7 +237,7 @@ impl Shared {
         let _ = self.done.subscribe().wait_for(|done| *done).await;
     }
 
-    /// The driver has ended: nobody keeps leases alive any more.
+    /// The driver has ended: leases are kept alive no more.
     pub(crate) fn driver_ended(&self) {
         self.close();
         self.done.send_replace(true);
@@ -257,7 +258,7 @@ impl Shared {
         const MOST: usize = 5;
         let now = self.clock.now();
         let state = self.lock();
-        let one = |(id, slot): (&Arc<str>, &Slot)| {
+        let one = |(id, slot): (&Arc<str>, &Registration)| {
             let (usable, mode) = (slot.opened.usable(), format!("{:?}", slot.opened.mode).to_lowercase());
             let capacity = usable.capacity.get();
             match state.session.lease(now, id) {
@@ -321,7 +322,7 @@ impl Shared {
 
     // ---- the driver's side
 
-    /// Somebody has to wait at a limiter.
+    /// A caller has to wait at a limiter.
     pub(crate) fn pressed(&self) {
         self.lock().estimate_soon(self.clock.now());
     }
@@ -383,14 +384,15 @@ impl Shared {
             let opened = self.lock().opened.get(&id).map(|slot| Arc::clone(&slot.opened));
             let Some(opened) = opened else { continue };
             if opened.count_at(priority) && priority != opened.priority {
-                tracing::info!(resource = %id, claimed = opened.priority, priority, "the server counts this client at another priority");
+                let claimed = opened.priority;
+                tracing::info!(resource = %id, claimed, priority, "the server counts this client at another priority");
             }
         }
     }
 
     /// By the driver only, so that changes are put in force in the order in which they came.
-    fn put_in_force(&self, changes: Vec<Change>) {
-        for Change { opened, usable } in changes {
+    fn put_in_force(&self, changes: Vec<UsableChange>) {
+        for UsableChange { opened, usable } in changes {
             let leased = |usable: &Usable| if usable.basis == Basis::Lease { usable.capacity } else { Capacity::NONE };
             let before = opened.usable();
             // What is leased is written down before it is in force if it rises, and after it if it falls: the book errs
@@ -412,7 +414,8 @@ impl Shared {
             }
             if before.basis == Basis::Lease && usable.basis == Basis::Fallback {
                 metrics::lease_ended(&opened.id);
-                tracing::warn!(resource = %opened.id, capacity = usable.capacity.get(), "a lease has ended and could not be renewed");
+                let capacity = usable.capacity.get();
+                tracing::warn!(resource = %opened.id, capacity, "a lease has ended and could not be renewed");
             }
         }
     }
@@ -459,11 +462,11 @@ impl State {
 
     /// What is to be put in force, once nothing is locked.
     #[must_use]
-    fn changes(&mut self, now: Millis) -> Vec<Change> {
+    fn changes(&mut self, now: Millis) -> Vec<UsableChange> {
         let (opened, mut changes) = (&self.opened, Vec::new());
         self.session.changes(now, |id, usable| {
             if let Some(slot) = opened.get(id) {
-                changes.push(Change { opened: Arc::clone(&slot.opened), usable });
+                changes.push(UsableChange { opened: Arc::clone(&slot.opened), usable });
             }
         });
         changes
@@ -471,7 +474,7 @@ impl State {
 }
 
 /// A resource may be used differently from now on.
-struct Change {
+struct UsableChange {
     opened: Arc<Opened>,
     usable: Usable,
 }

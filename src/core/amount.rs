@@ -33,7 +33,7 @@ pub enum AmountError {
 }
 
 impl Amount {
-    /// Nothing.
+    /// Zero.
     pub const ZERO: Amount = Amount(0.0);
     /// The largest amount. Sums of 16 million of these still fit a [`Sum`].
     pub const MAX: Amount = Amount(1e15);
@@ -51,7 +51,7 @@ impl Amount {
         }
     }
 
-    /// For results of arithmetic on amounts: takes what rounding pushed out of range back into it.
+    /// For results of arithmetic on amounts: clamps what rounding pushed out of range.
     pub fn clamped(value: f64) -> Amount {
         debug_assert!(!value.is_nan(), "arithmetic on amounts cannot yield NaN");
         Amount(value.clamp(0.0, Self::MAX.0).abs()) // -0 is 0 here too: `clamp` lets it pass
@@ -74,19 +74,19 @@ impl Amount {
         Amount(self.0.max(other.0))
     }
 
-    /// Without the part of a unit.
+    /// Rounded down to a whole unit.
     #[must_use]
     pub fn floor(self) -> Amount {
         Amount(self.0.floor())
     }
 
-    /// What is left after taking `other` away, never less than nothing.
+    /// The difference, never below zero.
     #[must_use]
     pub fn saturating_sub(self, other: Amount) -> Amount {
         Amount((self.0 - other.0).max(0.0))
     }
 
-    /// The two together, at most [`Amount::MAX`].
+    /// The sum, at most [`Amount::MAX`].
     #[must_use]
     pub fn saturating_add(self, other: Amount) -> Amount {
         Amount::clamped(self.0 + other.0)

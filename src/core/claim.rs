@@ -1,15 +1,15 @@
-//! Who asks, and for how much.
+//! Claims: what holders want.
 
 use smallvec::SmallVec;
 
 use crate::Amount;
 
-/// What similar clients want together: a plain client is one claim of one subclient, a child node brings several.
+/// What similar clients want together. A plain client has one claim of one subclient, a child node has several.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Claim {
     /// The clients' total.
     pub wants: Amount,
-    /// How many clients stand behind it; at least one.
+    /// How many clients it counts for; at least one.
     pub subclients: u32,
     /// Larger goes first, where the algorithm heeds it. Claims beyond `i16` count as the nearest.
     pub priority: i16,

@@ -1,10 +1,9 @@
-//! Division: what everyone should end up with. A pure function of capacity and claims; it knows nothing about leases.
+//! Division: what each holder is due. A pure function of capacity and claims; it knows nothing about leases.
 //!
-//! The function is kept in a form that can be asked about one claim at a time: the claims stand in an
-//! [`index`](self::index) with sums over any prefix, from which the [`Terms`] of a band (the level, or the equal share
-//! and the top-up ratio) follow in a single walk. What a claim is due follows from the terms and the claim alone. So a
-//! request costs the same whoever else there is, and a child node that is told the terms can apply them to its own
-//! clients.
+//! The function is evaluated for one claim at a time: the claims are kept in an [`index`](self::index) with sums over
+//! any prefix, from which the [`Terms`] of a band (the level, or the equal share and the top-up ratio) follow in a
+//! single walk. What a claim is due follows from the terms and the claim alone. So the cost of a request does not
+//! depend on the number of claims, and a child node that gets the terms can apply them to its own clients.
 
 mod index;
 mod order;
@@ -16,8 +15,8 @@ pub(crate) mod tests;
 
 pub(crate) use self::slices::IN_ALL;
 use self::{
-    index::{Index, Key, Totals},
-    order::Order,
+    index::{ClaimKey, Index, Totals},
+    order::ClaimOrder,
     priorities::Priorities,
     reserve::Reserve,
 };
@@ -26,15 +25,15 @@ use crate::{Amount, Claim, Claims, Settings, Sum};
 /// How a resource is divided.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Kind {
-    /// Everybody gets what they want; capacity means nothing.
+    /// Every client gets what it wants; the capacity is ignored.
     NoAlgorithm,
-    /// Everybody gets what they want up to the capacity, which is per client.
+    /// Every client gets what it wants up to the capacity, which is per client.
     Static,
-    /// What everybody wants if it fits; else an equal share, and what is left over in proportion to unmet wants.
+    /// What all want if it fits; else an equal share, and the remainder in proportion to unmet wants.
     ProportionalShare,
-    /// Max-min: no one can get more without somebody who has less getting even less.
+    /// Max-min fairness: no client can get more unless one that has less gets even less.
     FairShare,
-    /// What is assigned to those who are vouched for, and the least useful capacity to strangers, see [`crate::pool`].
+    /// What is assigned to priority clients, and the least useful capacity to free clients, see [`crate::pool`].
     PriorityPool,
 }
 
@@ -50,7 +49,7 @@ impl Kind {
             Kind::Static => 1,
             Kind::ProportionalShare => 2,
             Kind::FairShare => 3,
-            // What is ours is numbered from 100.
+            // Our additions are numbered from 100.
             Kind::PriorityPool => 100,
         }
     }
@@ -71,31 +70,31 @@ impl Kind {
         }
     }
 
-    /// Whether the capacity is one sum that all share, so that what one gets another cannot.
+    /// Whether the capacity is one sum that all holders share.
     pub fn divides(self) -> bool {
         matches!(self, Kind::ProportionalShare | Kind::FairShare | Kind::PriorityPool)
     }
 
-    /// Whether what is due follows from the claims alone, so that claims have to stand in order.
+    /// Whether what is due follows from the claims alone, so that the claims must be indexed.
     fn is_indexed(self) -> bool {
         matches!(self, Kind::ProportionalShare | Kind::FairShare)
     }
 }
 
-/// What an algorithm makes of priorities.
+/// How priorities take effect.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Hash)]
 pub enum Priority {
-    /// Nothing, as Doorman.
+    /// Not at all, as in Doorman.
     #[default]
     Ignore,
     /// A band gets what the bands above it leave, and its part of the reserve.
     Strict,
-    /// A client of priority 3 counts as three. What is not above 1 counts as one.
+    /// A client of priority 3 counts as three clients. Priorities below 1 count as 1.
     Weighted,
 }
 
 impl Priority {
-    /// All of them, in the order in which they are explained.
+    /// All of them, in documentation order.
     pub const ALL: [Priority; 3] = [Priority::Ignore, Priority::Strict, Priority::Weighted];
 
     /// The name it has in configuration files.
@@ -108,14 +107,14 @@ impl Priority {
     }
 }
 
-/// What the claims of one band are divided by. Enough to say what any claim of the band is due.
+/// The parameters by which one band is divided. They determine what any claim of the band is due.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Terms {
-    /// Everybody gets what they want.
+    /// Every claim gets what it wants.
     Wants,
     /// Every claim gets what it wants up to so much (STATIC).
     Each(Amount),
-    /// Everybody gets what they want up to so much per subclient (FAIR_SHARE).
+    /// Every claim gets what it wants up to so much per subclient (FAIR_SHARE).
     Level(f64),
     /// An equal share per subclient; above it, this part of what is wanted beyond it.
     Share {
@@ -127,7 +126,7 @@ pub enum Terms {
 }
 
 impl Terms {
-    /// Whether any division comes to this. A parent is not ours to check, and what it says is not refused.
+    /// Whether a division can have these terms. Terms of a parent that fail this are ignored, not refused.
     fn can_be(&self) -> bool {
         let numbers = match *self {
             Terms::Wants | Terms::Each(_) => [0.0, 0.0],
@@ -137,7 +136,7 @@ impl Terms {
         numbers.iter().all(|number| number.is_finite() && number.is_sign_positive())
     }
 
-    /// What a claim should end up with, if each of its subclients counts as one. Never more than it wants.
+    /// What a claim is due, if each of its subclients counts as one. Never more than it wants.
     pub fn due(&self, claim: &Claim) -> Amount {
         let (wants, subclients) = (claim.wants.get(), f64::from(claim.subclients));
         match *self {
@@ -155,16 +154,16 @@ impl Terms {
 /// The claims of one resource, and how its capacity is divided among them.
 pub(crate) struct Division {
     kind: Kind,
-    order: Order,
+    order: ClaimOrder,
     capacity: Amount,
-    /// Claims are kept in order for a parent to be told, whether the algorithm needs that or not.
+    /// Claims are indexed also where the algorithm does not need it, to be condensed for a parent.
     condenses: bool,
-    /// What the parent divided by.
-    guide: Vec<(i16, Terms)>,
+    /// The parent's terms, by priority.
+    parent_terms: Vec<(i16, Terms)>,
     index: Index,
-    /// Where bands have one.
+    /// The reserve, if bands share one.
     reserve: Option<Box<Reserve>>,
-    /// Where a parent is told of priorities that mean nothing here.
+    /// Claims by priority, if priorities are reported to a parent but not used here.
     priorities: Option<Box<Priorities>>,
 }
 
@@ -172,50 +171,50 @@ impl Division {
     pub(crate) fn new(settings: &Settings) -> Division {
         let mut division = Division {
             kind: settings.kind,
-            order: Order::OneBand,
+            order: ClaimOrder::OneBand,
             capacity: settings.capacity,
             condenses: false,
-            guide: Vec::new(),
+            parent_terms: Vec::new(),
             index: Index::new(),
             reserve: None,
             priorities: None,
         };
-        division.begin_anew(settings);
+        division.reset(settings);
         division
     }
 
-    /// One whose claims will be told to a parent.
+    /// Makes it a division whose claims are condensed for a parent.
     pub(crate) fn condensing(self) -> Division {
         let mut division = Division { condenses: true, ..self };
         division.priorities = division.unheeded_priorities();
         division
     }
 
-    /// The parent says what it divided by; what cannot be is not heeded. Returns whether that is something new.
-    pub(crate) fn follow(&mut self, mut terms: Vec<(i16, Terms)>) -> bool {
+    /// Sets the parent's terms; impossible ones are ignored. Returns whether they have changed.
+    pub(crate) fn set_parent_terms(&mut self, mut terms: Vec<(i16, Terms)>) -> bool {
         terms.retain(|(_, terms)| terms.can_be());
-        let is_new = self.guide != terms;
-        self.guide = terms;
+        let is_new = self.parent_terms != terms;
+        self.parent_terms = terms;
         self.share_anew();
         is_new
     }
 
-    /// What the parent said that it divided by.
-    pub(crate) fn guide(&self) -> &[(i16, Terms)] {
-        &self.guide
+    /// The parent's terms, by priority.
+    pub(crate) fn parent_terms(&self) -> &[(i16, Terms)] {
+        &self.parent_terms
     }
 
     fn is_indexed(&self) -> bool {
         self.indexes(self.kind)
     }
 
-    /// A pool says itself what its parent is told.
+    /// A pool condenses itself.
     fn indexes(&self, kind: Kind) -> bool {
         kind.is_indexed() || self.condenses && kind != Kind::PriorityPool
     }
 
     fn unheeded_priorities(&self) -> Option<Box<Priorities>> {
-        (self.condenses && self.is_indexed() && self.order == Order::OneBand).then(Box::default)
+        (self.condenses && self.is_indexed() && self.order == ClaimOrder::OneBand).then(Box::default)
     }
 
     pub(crate) fn set_capacity(&mut self, capacity: Amount) {
@@ -225,33 +224,33 @@ impl Division {
 
     fn share_anew(&mut self) {
         if let Some(reserve) = &mut self.reserve {
-            reserve.begin_anew();
+            reserve.reset();
         }
     }
 
     /// Whether claims kept for other settings can be used under these.
     pub(crate) fn same_order(&self, settings: &Settings) -> bool {
-        self.is_indexed() == self.indexes(settings.kind) && self.order == Order::of(settings)
+        self.is_indexed() == self.indexes(settings.kind) && self.order == ClaimOrder::of(settings)
     }
 
     /// Divides by settings of the same order.
-    pub(crate) fn run_by(&mut self, settings: &Settings) {
-        debug_assert!(self.same_order(settings), "claims would have to be sorted anew");
+    pub(crate) fn reconfigure(&mut self, settings: &Settings) {
+        debug_assert!(self.same_order(settings), "claims would have to be sorted again");
         self.kind = settings.kind;
         if let Some(reserve) = &mut self.reserve {
             reserve.set_part(settings.reserve);
         }
     }
 
-    /// Forgets all claims, to take them in anew under other settings.
-    pub(crate) fn begin_anew(&mut self, settings: &Settings) {
-        (self.kind, self.order) = (settings.kind, Order::of(settings));
+    /// Forgets all claims; they are inserted again under other settings.
+    pub(crate) fn reset(&mut self, settings: &Settings) {
+        (self.kind, self.order) = (settings.kind, ClaimOrder::of(settings));
         self.index = Index::new();
-        self.reserve = (self.order == Order::ReservedBands).then(|| Box::new(Reserve::new(settings.reserve)));
+        self.reserve = (self.order == ClaimOrder::ReservedBands).then(|| Box::new(Reserve::new(settings.reserve)));
         self.priorities = self.unheeded_priorities();
     }
 
-    /// Takes in the claims of the holder in `slot`.
+    /// Inserts the claims of the holder in `slot`.
     pub(crate) fn insert(&mut self, slot: u32, claims: &[Claim]) {
         if self.is_indexed() {
             for (ordinal, claim) in claims.iter().enumerate() {
@@ -267,7 +266,7 @@ impl Division {
         }
     }
 
-    /// Forgets them.
+    /// Removes them.
     pub(crate) fn remove(&mut self, slot: u32, claims: &[Claim]) {
         if self.is_indexed() {
             for (ordinal, claim) in claims.iter().enumerate() {
@@ -283,10 +282,10 @@ impl Division {
         }
     }
 
-    fn entry(&self, slot: u32, ordinal: usize, claim: &Claim) -> (Key, u32) {
+    fn entry(&self, slot: u32, ordinal: usize, claim: &Claim) -> (ClaimKey, u32) {
         let claim = self.order.weighed(claim);
         let ratio = claim.wants.get() / f64::from(claim.subclients);
-        (Key::new(self.band(claim.priority), ratio, slot, ordinal as u16), claim.subclients)
+        (ClaimKey::new(self.band(claim.priority), ratio, slot, ordinal as u16), claim.subclients)
     }
 
     /// The band that claims of this priority are divided in.
@@ -302,32 +301,33 @@ impl Division {
     /// The terms for claims of a band.
     pub(crate) fn terms(&self, band: i16) -> Terms {
         match self.kind {
-            // A pool says itself what is due.
+            // A pool computes itself what is due.
             Kind::NoAlgorithm | Kind::PriorityPool => Terms::Wants,
             Kind::Static => Terms::Each(self.per_client()),
             Kind::ProportionalShare | Kind::FairShare => self.shared_terms(band),
         }
     }
 
-    /// STATIC: what one client may have is the same wherever it asks.
+    /// STATIC: the most that one client may have, the same at every node.
     fn per_client(&self) -> Amount {
-        let said = self.guide.iter().find_map(|(_, terms)| match terms {
+        let terms_of_band = self.parent_terms.iter().find_map(|(_, terms)| match terms {
             Terms::Each(most) => Some(*most),
             _ => None,
         });
-        said.unwrap_or(self.capacity)
+        terms_of_band.unwrap_or(self.capacity)
     }
 
-    /// What the parent divided this band by. Nothing, if to the parent these are bands that are not due the same.
-    fn said(&self, band: i16) -> Option<Terms> {
-        let mut said = self.guide.iter().filter(|(priority, _)| self.band(*priority) == band).map(|(_, terms)| terms);
-        let first = said.next()?;
-        said.all(|terms| terms == first).then_some(*first)
+    /// The parent's terms for this band. `None` if it comprises several bands of the parent with different terms.
+    fn parent_terms_of(&self, band: i16) -> Option<Terms> {
+        let mut terms_of_band =
+            self.parent_terms.iter().filter(|(priority, _)| self.band(*priority) == band).map(|(_, terms)| terms);
+        let first = terms_of_band.next()?;
+        terms_of_band.all(|terms| terms == first).then_some(*first)
     }
 
-    /// What everybody's equal share is according to the parent, if it had to share in this band.
+    /// The parent's equal share, if it had to share in this band.
     fn equal_share(&self, band: i16) -> Option<f64> {
-        match self.said(band) {
+        match self.parent_terms_of(band) {
             Some(Terms::Share { equal, .. }) => Some(equal),
             _ => None,
         }
@@ -344,7 +344,7 @@ impl Division {
         let (below, members, capacity) = match &self.reserve {
             None => self.left_for(band),
             Some(reserve) => {
-                let share = reserve.share(band, &self.index, self.capacity, |band| self.said(band));
+                let share = reserve.share(band, &self.index, self.capacity, |band| self.parent_terms_of(band));
                 let Some(share) = share else { return Terms::Wants };
                 (share.below, share.members, share.capacity)
             }
@@ -358,28 +358,29 @@ impl Division {
         }
     }
 
-    /// The sums over all bands below this one, and over its own claims; and what the bands above leave.
+    /// The sums over all bands below this one, the sums over its own claims, and the capacity that the bands above
+    /// leave.
     fn left_for(&self, band: i16) -> (Totals, Totals, Sum) {
         let (below, through) = match self.order {
-            Order::OneBand | Order::Weighted => (Totals::default(), self.index.totals()),
-            Order::Bands | Order::ReservedBands => {
-                (self.index.before(Key::band_start(band)), self.index.before(Key::band_end(band)))
+            ClaimOrder::OneBand | ClaimOrder::Weighted => (Totals::default(), self.index.totals()),
+            ClaimOrder::Bands | ClaimOrder::ReservedBands => {
+                (self.index.before(ClaimKey::band_start(band)), self.index.before(ClaimKey::band_end(band)))
             }
         };
         let above = self.index.totals().minus(through);
         (below, through.minus(below), (Sum::from(self.capacity) - above.wants).max(Sum::ZERO))
     }
 
-    /// The equal share, and which part of the wants beyond it can be paid for: by the shares that are not used. Below a
-    /// parent the share is everybody's in the whole tree, and its lease pays; if that does not even pay for the shares,
-    /// they sink.
+    /// The equal share, and the part of the wants beyond it that unused shares cover. Below a parent the share is the
+    /// one of the whole tree, and the parent's lease covers both; if it does not even cover the shares, they are
+    /// lowered.
     fn share(&self, band: i16, below: Totals, members: Totals, capacity: Sum) -> Terms {
         let equal = self.equal_share(band).unwrap_or_else(|| capacity.get() / members.weight as f64);
-        let modest = self.index.before(Key::after(band, equal)).minus(below);
+        let modest = self.index.before(ClaimKey::after(band, equal)).minus(below);
         let greedy = members.minus(modest);
         let shares = equal * greedy.weight as f64;
         let extra = capacity.get() - modest.wants.get() - shares;
-        if extra < 0.0 && !self.guide.is_empty() {
+        if extra < 0.0 && !self.parent_terms.is_empty() {
             return match level(&self.index, band, below, members, capacity) {
                 Terms::Level(equal) => Terms::Share { equal, top_up: 0.0 },
                 other => other,
@@ -401,7 +402,7 @@ impl Division {
 /// than λ come first in the index: walk down to where the next claim no longer fits, and share what is left among the
 /// weights from there on.
 fn level(index: &Index, band: i16, below: Totals, members: Totals, capacity: Sum) -> Terms {
-    let (start, end) = (Key::band_start(band), Key::band_end(band));
+    let (start, end) = (ClaimKey::band_start(band), ClaimKey::band_end(band));
     let satisfied = index.prefix_where(|key, before| {
         if key < start || key >= end {
             return key < start;
@@ -413,7 +414,7 @@ fn level(index: &Index, band: i16, below: Totals, members: Totals, capacity: Sum
     let satisfied = satisfied.minus(below);
     let above = members.weight - satisfied.weight;
     if above == 0 {
-        // They want more than there is by less than a float can tell; settlement sees to the difference.
+        // The wants exceed the capacity by less than a float resolves; settlement absorbs the difference.
         return Terms::Wants;
     }
     let left = (capacity - satisfied.wants).get();

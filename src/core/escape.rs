@@ -1,4 +1,4 @@
-//! Text of strangers where people read it: terminals, logs, pages.
+//! Escapes text from clients for terminals, logs and pages.
 //!
 //! An id may hold any character. Those that move a cursor, begin a line, turn the direction of writing or cannot be
 //! seen at all are written out as JSON writes them (`\n`, `\u001b`, `\u202e`), so that what is escaped in a JSON string
@@ -6,12 +6,12 @@
 
 use std::{borrow::Cow, fmt::Write as _};
 
-/// `text` on one line, and nothing in it that a terminal obeys or an eye misses.
+/// `text` on one line, with control and invisible characters escaped.
 pub fn escaped(text: &str) -> Cow<'_, str> {
     escape(text, |_| false)
 }
 
-/// As [`escaped`], of a text that has several lines on purpose: they stay.
+/// As [`escaped`], but line breaks stay.
 pub fn escaped_lines(text: &str) -> Cow<'_, str> {
     escape(text, |c| c == '\n')
 }
@@ -50,14 +50,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_can_be_seen_stays_as_it_is() {
+    fn visible_characters_stay_as_they_are() {
         for text in ["", "mysql", "we\"ird\\ <b>", "grüße, 世界 👍"] {
             assert!(matches!(escaped(text), Cow::Borrowed(same) if same == text), "{text}");
         }
     }
 
     #[test]
-    fn what_a_terminal_obeys_or_an_eye_misses_is_written_out() {
+    fn control_and_invisible_characters_are_escaped() {
         for (text, seen) in [
             ("\u{1b}[2J", "\\u001b[2J"),
             ("a\nb\r\tc", "a\\nb\\r\\tc"),

@@ -1,19 +1,19 @@
 //! The shell patterns of resource templates, exactly as Doorman reads them (Go's `filepath.Match`): `*` and `?` do not
-//! match `/`, `[a-z]` and `[^a-z]` are classes, `\` takes the next character literally, everything else is itself. One
-//! exception: a lone `*` matches every id, also those with `/`, for which the Go server had no answer but to crash.
+//! match `/`, `[a-z]` and `[^a-z]` are classes, `\` takes the next character literally, all other characters match
+//! themselves. One exception: a lone `*` matches every id, also those with `/`, on which the Go server crashed.
 //!
-//! Written here because the glob libraries differ in just these points (`**`, `{a,b}`, `[!a]`), and a template that
+//! Not a library, because glob libraries differ in just these points (`**`, `{a,b}`, `[!a]`), and a template that
 //! matches something else than it did under Doorman hands out the wrong capacity.
 
 /// A pattern that has been checked.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Glob {
-    parts: Vec<Part>,
+    parts: Vec<GlobPart>,
     everything: bool,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-enum Part {
+enum GlobPart {
     Literal(char),
     /// One character, not `/`.
     Any,
@@ -25,7 +25,7 @@ enum Part {
     },
 }
 
-/// Why a pattern is none.
+/// Why a pattern is invalid.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum GlobError {
     /// `[` without `]`.
@@ -48,12 +48,12 @@ impl Glob {
         let mut chars = pattern.chars().peekable();
         while let Some(c) = chars.next() {
             parts.push(match c {
-                '*' if parts.last() == Some(&Part::Star) => continue,
-                '*' => Part::Star,
-                '?' => Part::Any,
-                '\\' => Part::Literal(chars.next().ok_or(GlobError::TrailingBackslash)?),
+                '*' if parts.last() == Some(&GlobPart::Star) => continue,
+                '*' => GlobPart::Star,
+                '?' => GlobPart::Any,
+                '\\' => GlobPart::Literal(chars.next().ok_or(GlobError::TrailingBackslash)?),
                 '[' => class(&mut chars)?,
-                literal => Part::Literal(literal),
+                literal => GlobPart::Literal(literal),
             });
         }
         Ok(Glob { parts, everything: pattern == "*" })
@@ -71,12 +71,12 @@ impl Glob {
         }
         let text: Vec<char> = text.chars().collect();
         let (mut part, mut at) = (0, 0);
-        // Where to go on if the rest does not match: after the last star, which then takes one character more. Going
+        // Where to continue if the rest does not match: after the last star, which then takes one character more. Going
         // back to earlier stars cannot help, for they cannot cross a `/` that the last one could not cross.
         let mut retry: Option<(usize, usize)> = None;
         loop {
             match self.parts.get(part) {
-                Some(Part::Star) => {
+                Some(GlobPart::Star) => {
                     retry = Some((part, at));
                     part += 1;
                     continue;
@@ -101,23 +101,25 @@ impl Glob {
     }
 }
 
-impl Part {
+impl GlobPart {
     fn takes(&self, c: char) -> bool {
         match self {
-            Part::Literal(literal) => *literal == c,
-            Part::Any => c != '/',
-            Part::Class { negated, ranges } => ranges.iter().any(|(low, high)| (*low..=*high).contains(&c)) != *negated,
-            Part::Star => false,
+            GlobPart::Literal(literal) => *literal == c,
+            GlobPart::Any => c != '/',
+            GlobPart::Class { negated, ranges } => {
+                ranges.iter().any(|(low, high)| (*low..=*high).contains(&c)) != *negated
+            }
+            GlobPart::Star => false,
         }
     }
 }
 
-fn class(chars: &mut std::iter::Peekable<std::str::Chars<'_>>) -> Result<Part, GlobError> {
+fn class(chars: &mut std::iter::Peekable<std::str::Chars<'_>>) -> Result<GlobPart, GlobError> {
     let negated = chars.next_if_eq(&'^').is_some();
     let mut ranges = Vec::new();
     loop {
         if !ranges.is_empty() && chars.next_if_eq(&']').is_some() {
-            return Ok(Part::Class { negated, ranges });
+            return Ok(GlobPart::Class { negated, ranges });
         }
         let low = class_char(chars)?;
         let high = if chars.next_if_eq(&'-').is_some() { class_char(chars)? } else { low };
@@ -200,10 +202,10 @@ mod tests {
     }
 
     /// Tries every length for every star.
-    fn naive(parts: &[Part], text: &[char]) -> bool {
+    fn naive(parts: &[GlobPart], text: &[char]) -> bool {
         match parts {
             [] => text.is_empty(),
-            [Part::Star, rest @ ..] => {
+            [GlobPart::Star, rest @ ..] => {
                 let reach = text.iter().take_while(|c| **c != '/').count();
                 (0..=reach).any(|n| naive(rest, &text[n..]))
             }

@@ -1,16 +1,14 @@
-//! Push hints: who should ask again now, because it matters to somebody.
+//! Push hints: which holders should ask again now. A hint tells a holder to refresh its lease before its refresh
+//! interval is over; it carries no capacity. It goes to a holder whose lease differs from its due and whose request
+//! would change something (rule 9 of the protocol): first to holders that must shrink or still have to confirm a
+//! smaller lease, while others wait for more or more is held than there is (in a pool a holder that must shrink is
+//! hinted at once); then to holders that wait for more, while something is free. Only *watched* holders are hinted:
+//! those with an open stream of hints. This list keeps the state of watched holders outside of the ledger, because a
+//! ledger record is three cache lines that every request touches; the record only has its place in the list. A request
+//! looks at no other holder. The shell asks for hints periodically. A *pass* then visits the watched holders, a bounded
+//! part with each call, and begins only if something has changed since the last pass.
 //!
-//! A hint carries no capacity. It goes to a holder whose lease and due are apart and whose request would change
-//! something: first those who must shrink, and those whose older leases are in the way, while somebody waits or while
-//! more is held than there is (in a pool whoever must shrink is hinted at once); then those who wait, while something
-//! is free (rule 9 of the protocol). Only *watched* holders are hinted: those that listen.
-//!
-//! What is kept here is about watched holders only, beside the ledger, for a record is three cache lines and each
-//! request touches all of them; the record knows its place here. Nobody is looked at when a request comes. The shell
-//! asks for hints now and then, and a *pass* goes over the watched a part at a time, and only if something has changed
-//! since the last pass.
-//!
-//! Deliberately absent: who listens (the shell knows), and how a hint travels.
+//! Deliberately absent: which holders listen (the shell knows), and how a hint is delivered.
 
 use std::sync::Arc;
 
@@ -18,12 +16,13 @@ use slab::Slab;
 
 use crate::{Amount, HolderKind, Millis, Sum};
 
-/// Why somebody should ask again.
+/// Why a holder should ask again.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Why {
-    /// It is due less than it has, and that is missing elsewhere.
+    /// It is due less than it has, and others need the difference.
     Shrink,
-    /// It has not shown that it knows of its newest lease. The older one, which is larger, is missing elsewhere.
+    /// It has not confirmed its newest lease. An older, larger one still counts as held, and others need the
+    /// difference.
     Confirm,
     /// It is due more than it has, and something is free.
     Grow,
@@ -43,24 +42,24 @@ impl Why {
     }
 }
 
-/// Somebody should ask again now.
+/// A holder that should ask again now.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Hint {
     /// Client or child node.
     pub kind: HolderKind,
-    /// Who.
+    /// Its id.
     pub id: Arc<str>,
-    /// What for.
+    /// Why.
     pub why: Why,
 }
 
-/// Two amounts are apart if they differ by more than this part of the larger.
+/// Two amounts differ visibly if they do so by more than this part of the larger.
 const APART: f64 = 0.005;
-/// Less than this part of the capacity is not worth a request, unless it brings whoever asks closer to its due.
+/// Less than this part of the capacity is not worth a request, unless it visibly brings the holder closer to its due.
 const WORTH_ASKING: f64 = 0.0025;
-/// Hints to one holder come no sooner after one another.
+/// The shortest time between two hints to one holder.
 const PAUSE: Millis = Millis(200);
-/// A pause doubles so often when hints change nothing: to 6.4 s.
+/// How often the pause doubles while hints change nothing: up to 6.4 s.
 const DOUBLINGS: u8 = 5;
 
 /// The place of a record that is not watched.
@@ -71,20 +70,20 @@ pub(crate) fn apart(one: Amount, other: Amount) -> bool {
     (one.get() - other.get()).abs() > one.max(other).get() * APART
 }
 
-/// Whether whoever has `current` waits for more.
+/// Whether a holder that has `current` waits for more.
 pub(crate) fn waits(due: Amount, current: Amount) -> bool {
     due > current && apart(due, current)
 }
 
-/// Where a holder stands, as far as hints go.
+/// A holder that is considered for a hint.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Standing {
+pub(crate) struct HintCandidate {
     pub(crate) due: Amount,
     pub(crate) current: Amount,
     pub(crate) held: Amount,
 }
 
-impl Standing {
+impl HintCandidate {
     pub(crate) fn waits(&self) -> bool {
         waits(self.due, self.current)
     }
@@ -98,42 +97,41 @@ impl Standing {
     }
 }
 
-/// What standings are judged by.
+/// The state of the resource that decides about hints.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Room {
-    /// Whether what one has another cannot have. Where not, all that matters is that due and lease are apart.
+pub(crate) struct HintContext {
+    /// Whether holders share the capacity. If not, a hint only depends on the difference between due and lease.
     pub(crate) bounded: bool,
-    /// Whether what one is due changes only for a reason that it should know of at once: in a pool, where somebody has
-    /// decided so.
+    /// Whether a holder should learn of a smaller due at once: in a pool, where its manager has decided so.
     pub(crate) decided: bool,
-    /// Whether anybody waits, watched or not.
-    pub(crate) somebody_waits: bool,
+    /// Whether any holder waits, watched or not.
+    pub(crate) any_waits: bool,
     pub(crate) capacity: Amount,
-    /// What nobody holds.
+    /// What no holder holds.
     pub(crate) free: Sum,
-    /// The part of it that those who have just been sent will take.
+    /// The part of it that holders hinted in this pass will take.
     pub(crate) spoken_for: Sum,
 }
 
-impl Room {
-    /// Little of the capacity can be much for somebody: without the second clause a hundred small ones would each go
-    /// without the last of what they are due until they ask by themselves.
+impl HintContext {
+    /// A small part of the capacity can be much for one holder: without the second clause a hundred small holders would
+    /// all lack the last bit of their due until their next refresh.
     fn is_worth_asking_for(&self, due: Amount) -> bool {
         let left = (self.free - self.spoken_for).get();
         left > self.capacity.get() * WORTH_ASKING || left > due.get() * APART
     }
 
-    /// Whether what somebody has too much is missing elsewhere: somebody waits, or more is held than there is.
+    /// Whether others need what a holder has too much: a holder waits, or more is held than there is.
     fn is_scarce(&self) -> bool {
-        self.bounded && (self.somebody_waits || self.free.get() < -self.capacity.get() * WORTH_ASKING)
+        self.bounded && (self.any_waits || self.free.get() < -self.capacity.get() * WORTH_ASKING)
     }
 
-    fn reason(&self, standing: &Standing) -> Option<Why> {
-        if standing.shrinks() && (self.is_scarce() || !self.bounded || self.decided) {
+    fn reason(&self, candidate: &HintCandidate) -> Option<Why> {
+        if candidate.shrinks() && (self.is_scarce() || !self.bounded || self.decided) {
             Some(Why::Shrink)
-        } else if standing.is_in_the_way() && self.is_scarce() {
+        } else if candidate.is_in_the_way() && self.is_scarce() {
             Some(Why::Confirm)
-        } else if standing.waits() && (self.is_worth_asking_for(standing.due) || !self.bounded) {
+        } else if candidate.waits() && (self.is_worth_asking_for(candidate.due) || !self.bounded) {
             Some(Why::Grow)
         } else {
             None
@@ -148,16 +146,16 @@ struct Watched {
     last: Option<Last>,
 }
 
-/// The last hint that was given to a holder.
+/// The last hint to a holder.
 #[derive(Debug)]
 struct Last {
     at: Millis,
     why: Why,
-    /// What was held then: asking for a confirmation has helped if that falls.
+    /// What was held then: a hint to confirm has helped if this falls.
     held: Amount,
-    /// Whether it has been answered since.
+    /// Whether the holder was answered since.
     answered: bool,
-    /// How often it has been repeated in vain.
+    /// How often the hint was repeated in vain.
     repeated: u8,
 }
 
@@ -167,24 +165,24 @@ impl Last {
     }
 }
 
-/// By what a change is told: of settings and watchers, and of the ledger.
+/// Change counters: of settings and watchers, and of the ledger.
 pub(crate) type Version = (u64, u64);
 
-/// The watched holders, and how far the present pass over them has come.
+/// The watched holders, and the progress of the present pass over them.
 #[derive(Debug, Default)]
 pub(crate) struct WatchList {
     watched: Slab<Watched>,
-    /// The next place to be looked at.
+    /// The next place to visit.
     cursor: usize,
     /// Places left in this pass.
     left: usize,
-    /// What this pass, or the last one, saw when it began.
+    /// The version at the start of this pass, or of the last one.
     seen: Option<Version>,
-    /// When somebody who was passed over for now should be looked at again: so far in this pass, and after the last
-    /// one.
+    /// When a holder whose pause has not ended should be visited again: so far in this pass, and after the last one.
     again: Option<Millis>,
     next_pass: Option<Millis>,
-    /// The first who was passed over in this pass because others had been sent for what is free: the next begins there.
+    /// The first holder not hinted in this pass because others were hinted for what is free: the next pass begins
+    /// there.
     passed_over: Option<usize>,
 }
 
@@ -193,19 +191,19 @@ impl WatchList {
         self.watched.is_empty()
     }
 
-    /// From now on the holder in `slot` is hinted. Returns its place.
+    /// Adds the holder in `slot`. Returns its place.
     pub(crate) fn insert(&mut self, slot: u32) -> u32 {
         self.seen = None;
         self.watched.insert(Watched { slot, last: None }) as u32
     }
 
-    /// It is not any more. `place` may be none.
+    /// Removes a holder. `place` may be [`NOT_WATCHED`].
     pub(crate) fn remove(&mut self, place: u32) {
         self.watched.try_remove(place as usize);
     }
 
-    /// Somebody new listens for the holder at this place: what the one before has not heeded is forgotten.
-    pub(crate) fn begin_anew(&mut self, place: u32) {
+    /// The holder at this place has a new listener: hints that the earlier one ignored are forgotten.
+    pub(crate) fn reset(&mut self, place: u32) {
         self.seen = None;
         if let Some(last) = self.last(place) {
             last.repeated = 0;
@@ -229,7 +227,7 @@ impl WatchList {
         self.watched.get_mut(place as usize)?.last.as_mut()
     }
 
-    /// When there is something to look at: at once (`now`) or later.
+    /// When the next pass or part is due: at once (`now`) or later.
     pub(crate) fn next_look(&self, version: Version, now: Millis) -> Option<Millis> {
         if self.is_empty() {
             None
@@ -240,8 +238,9 @@ impl WatchList {
         }
     }
 
-    /// The next part of a pass: at most `budget` places. Begins one if there is reason to; empty if there is none.
-    pub(crate) fn look(&mut self, version: Version, now: Millis, budget: usize, part: &mut Vec<Look>) {
+    /// The next part of a pass: at most `budget` places. Begins a pass if something has changed; else the part is
+    /// empty.
+    pub(crate) fn next_part(&mut self, version: Version, now: Millis, budget: usize, part: &mut Vec<Look>) {
         part.clear();
         if self.next_look(version, now).is_none_or(|next| now < next) {
             return;
@@ -261,27 +260,33 @@ impl WatchList {
         }
     }
 
-    /// Ends what [`look`](Self::look) began, once everybody in it has been judged.
-    pub(crate) fn looked(&mut self) {
+    /// Ends what [`next_part`](Self::next_part) began, once all in it have been judged.
+    pub(crate) fn end_part(&mut self) {
         if self.left == 0 {
             self.next_pass = self.again;
             self.cursor = self.passed_over.take().unwrap_or(self.cursor);
         }
     }
 
-    /// Whether the holder at `place` is hinted now. No more are sent for what is free than it can serve; the others are
-    /// looked at again a pause later, unless something changes before.
-    pub(crate) fn judge(&mut self, place: u32, standing: &Standing, room: &mut Room, now: Millis) -> Option<Why> {
+    /// Whether the holder at `place` is hinted now. No more holders are hinted for what is free than it can serve; the
+    /// others are visited again a pause later, unless something changes before.
+    pub(crate) fn judge(
+        &mut self,
+        place: u32,
+        candidate: &HintCandidate,
+        context: &mut HintContext,
+        now: Millis,
+    ) -> Option<Why> {
         let watched = self.watched.get_mut(place as usize)?;
-        let Some(why) = room.reason(standing) else {
-            if standing.waits() && room.spoken_for > Sum::ZERO {
+        let Some(why) = context.reason(candidate) else {
+            if candidate.waits() && context.spoken_for > Sum::ZERO {
                 self.again = earlier(self.again, now.plus(PAUSE));
                 self.passed_over.get_or_insert(place as usize);
             }
             return None;
         };
         let last = watched.last.as_ref();
-        let in_vain = last.is_some_and(|last| last.was_in_vain(why, standing.held));
+        let in_vain = last.is_some_and(|last| last.was_in_vain(why, candidate.held));
         let repeated = last.map_or(0, |last| if in_vain { last.repeated } else { 0 });
         let allowed = last.map(|last| last.at.plus(pause(repeated)));
         if let Some(allowed) = allowed.filter(|allowed| now < *allowed) {
@@ -289,10 +294,10 @@ impl WatchList {
             return None;
         }
         let repeated = if in_vain { (repeated + 1).min(DOUBLINGS) } else { 0 };
-        watched.last = Some(Last { at: now, why, held: standing.held, answered: false, repeated });
+        watched.last = Some(Last { at: now, why, held: candidate.held, answered: false, repeated });
         self.again = earlier(self.again, now.plus(pause(repeated)));
-        if why == Why::Grow && room.bounded {
-            room.spoken_for += standing.due.saturating_sub(standing.current);
+        if why == Why::Grow && context.bounded {
+            context.spoken_for += candidate.due.saturating_sub(candidate.current);
         }
         Some(why)
     }
@@ -303,14 +308,14 @@ impl WatchList {
     }
 }
 
-/// A place to be looked at, and whose it is.
+/// A place to visit, and its holder.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Look {
     pub(crate) place: u32,
     pub(crate) slot: u32,
 }
 
-/// How long a hint waits that has been repeated so often in vain.
+/// The pause after so many hints in vain.
 fn pause(repeated: u8) -> Millis {
     Millis(PAUSE.0 << repeated)
 }
@@ -324,7 +329,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn places_of_those_who_leave_are_used_again() {
+    fn places_of_removed_holders_are_reused() {
         let mut list = WatchList::default();
         let stays = list.insert(7);
         let mut places = (0..1000).map(|slot| {
@@ -337,6 +342,6 @@ mod tests {
         list.remove(NOT_WATCHED);
         assert!(!list.is_empty());
         list.remove(stays);
-        assert_eq!(list.next_look((1, 1), Millis(0)), None, "there is nobody to look at");
+        assert_eq!(list.next_look((1, 1), Millis(0)), None, "there is no holder to visit");
     }
 }

@@ -1,5 +1,5 @@
-//! The promises, one predicate each. Property tests and transcripts check these, and nothing else decides
-//! what "safe" and "fair" mean.
+//! The promises, one predicate each. Property tests and transcripts check these, and they alone define "safe" and
+//! "fair".
 //!
 //! | | binds |
 //! |---|---|
@@ -7,10 +7,10 @@
 //! | [`believed_within_capacity`] (I2) | the same under `reuse: confirmed`, seen from outside |
 //! | [`lease_within_bounds`] (I3) | every algorithm; the part about due not while learning |
 //! | [`divided_completely`] (I4) | FAIR_SHARE and PROPORTIONAL_SHARE |
-//! | [`settled`] (I5) | dividing algorithms, after two refreshes of everybody (`prompt`) or three (`confirmed`) |
+//! | [`settled`] (I5) | dividing algorithms, after two refreshes of all holders (`prompt`) or three (`confirmed`) |
 //! | [`replayed`] (I8) | everything |
 //!
-//! I6 and I7 speak of masters and quorums, which this crate knows nothing of.
+//! I6 and I7 are about masters and quorums, which this crate does not have.
 
 use crate::{Amount, Answer, Lease, Millis, Resource, Sum};
 
@@ -36,8 +36,8 @@ pub fn held_within_capacity(resource: &Resource, before: Sum) -> Result<(), Viol
     })
 }
 
-/// I2: what holders may believe in, summed over their unexpired leases, is at most `most`: the capacity, or (when that
-/// has just been cut) what the server counts as held.
+/// I2: the sum over the unexpired leases that holders may believe in is at most `most`: the capacity, or (when that has
+/// just been cut) what the server counts as held.
 pub fn believed_within_capacity(believed: impl IntoIterator<Item = Amount>, most: Sum) -> Result<(), Violation> {
     let believed: Sum = believed.into_iter().collect();
     check("I2", believed <= most, || format!("believed {believed:?} of {most:?}"))
@@ -72,7 +72,7 @@ pub fn divided_completely(
     })
 }
 
-/// I5: everybody has what they are due, to within rounding.
+/// I5: all holders have what they are due, to within rounding.
 pub fn settled(resource: &Resource, now: Millis) -> Result<(), Violation> {
     for holder in resource.report_holders(now, 0, usize::MAX).0 {
         let apart = (holder.granted.get() - holder.due.get()).abs();

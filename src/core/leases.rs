@@ -1,4 +1,4 @@
-//! What a holder has been given, and which of it may still be believed.
+//! The leases of one holder, and which of them it may still believe in.
 //!
 //! Answers get lost, repeated and reordered, so a holder may be acting on any lease since the newest one it has
 //! *confirmed* (by echoing its token). All of those count until they end; *held* is the largest. The rules, numbered as
@@ -7,10 +7,10 @@
 //! 1. A confirmation drops older leases only, and may only lower the one it names. One that names an older lease than
 //!    was confirmed before is a delayed request, and is dropped whole.
 //! 2. What a holder reports as outstanding is believed if it proves that it knows a lease at least as new as the
-//!    confirmed one; otherwise it may only raise. It counts until the latest end ever given.
+//!    confirmed one; otherwise the report may only raise what is held. It counts until the latest end ever given.
 //! 3. What a holder is entitled to keep is its newest live lease, never `held`: an inflated ceiling is not an
-//!    entitlement. One whose leases only a former master knew may keep what it says it has, up to what that one has
-//!    promised.
+//!    entitlement. A holder whose leases only a former master knew may keep what it says it has, up to what that master
+//!    has promised.
 
 use smallvec::SmallVec;
 
@@ -19,13 +19,14 @@ use crate::{
     planted::{self, Fault},
 };
 
-/// When may capacity freed by a shrink be given to somebody else?
+/// When capacity freed by a shrink may be given to another holder.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Hash)]
 pub enum Reuse {
-    /// When the holder has shown that it knows, or its older leases have ended. Nobody ever believes in too much.
+    /// When the holder has confirmed the smaller lease, or its older leases have ended. Holders never believe in more
+    /// than there is.
     #[default]
     Confirmed,
-    /// As soon as it is decided, as Doorman: a refresh faster, while a client uses its old lease until the answer
+    /// As soon as it is decided, as in Doorman: a refresh faster, but a client uses its old lease until the answer
     /// arrives.
     Prompt,
 }
@@ -52,10 +53,10 @@ pub struct Has {
     pub expiry_time: i64,
 }
 
-/// What became of a `has`.
+/// The effect of a `has`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Confirmation {
-    /// It names a lease of ours, at least as new as the confirmed one.
+    /// It names a lease of this record, at least as new as the confirmed one.
     Known,
     /// It names an older lease than the holder has confirmed before: a request that was long under way.
     Stale,
@@ -97,8 +98,8 @@ impl Leases {
         given.map_or(Amount::ZERO, |grant| grant.capacity)
     }
 
-    /// What the holder may keep, given that it says it has so much: this counts if all that is known of it was promised
-    /// by a master before this one, and up to what was promised (rule 3).
+    /// What the holder may keep, given that it says it has so much: its word counts if all that is known of it was
+    /// promised by an earlier master, up to what was promised (rule 3).
     pub(crate) fn kept(&self, claimed: Amount, now: Millis) -> Amount {
         match self.grants.last() {
             Some(promise) if promise.token == Token::INHERITED && now < promise.end => claimed.min(promise.capacity),
@@ -106,13 +107,13 @@ impl Leases {
         }
     }
 
-    /// A master before this one promised that it holds no more than `ceiling`, and not beyond `end`. That counts as if
-    /// it were a lease which is older than all of this epoch.
+    /// An earlier master promised that it holds no more than `ceiling`, and not beyond `end`. That counts as a lease
+    /// that is older than all of this epoch.
     pub(crate) fn inherit(&mut self, ceiling: Amount, end: Millis) {
         self.grants.push(Grant { token: Token::INHERITED, capacity: ceiling, end });
     }
 
-    /// The record is kept until then, whatever it says.
+    /// Keeps the record until then, even without leases.
     pub(crate) fn remember(&mut self, until: Millis) {
         self.max_end = self.max_end.max(until);
     }
@@ -142,8 +143,8 @@ impl Leases {
         self.confirmed.is_some()
     }
 
-    /// Whether anything was given to it here, or it reports what is outstanding; else all that is known was promised
-    /// before.
+    /// Whether this master gave it a lease, or it reports what is outstanding; else all that is known was promised by
+    /// an earlier master.
     pub(crate) fn are_of_this_epoch(&self) -> bool {
         self.first.is_some() || self.reports_outstanding()
     }
@@ -178,7 +179,7 @@ impl Leases {
             return Confirmation::Stale;
         }
         if token < first {
-            // From before this record: a holder that was away too long, whose first answer since has been lost.
+            // Older than this record: the holder was away too long, and the first answer since was lost.
             return Confirmation::Nothing;
         }
         self.confirmed = Some(token);
@@ -191,8 +192,8 @@ impl Leases {
         Confirmation::Known
     }
 
-    /// The holder names a lease of a master before this one: that confirms nothing. But it never goes back to an older
-    /// one, so a request that does was long under way.
+    /// The holder names a lease of an earlier master, which confirms nothing. But a holder never goes back to an older
+    /// lease, so a request that does is a delayed one.
     pub(crate) fn name_former(&mut self, token: Token, capacity: Amount) -> Confirmation {
         if planted::is(Fault::FirstHasLowersPromise) {
             self.lower(Token::INHERITED, capacity);
@@ -204,20 +205,20 @@ impl Leases {
         Confirmation::Nothing
     }
 
-    /// What is known of the oldest lease may only become less.
+    /// Lowers a lease; never raises it.
     fn lower(&mut self, token: Token, capacity: Amount) {
         if let Some(named) = self.grants.first_mut().filter(|grant| grant.token == token) {
             named.capacity = named.capacity.min(capacity);
         }
     }
 
-    /// What a fault does, and nothing else.
+    /// Only used by a planted fault.
     pub(crate) fn forget_given(&mut self) -> Confirmation {
         self.grants.clear();
         Confirmation::Nothing
     }
 
-    /// Whether `has` is the newest lease, or just like it: nothing would be told by answering again.
+    /// Whether `has` is the newest lease, or looks just like it: another answer would tell the holder nothing new.
     pub(crate) fn echoes_newest(&self, has: &Has) -> bool {
         self.grants
             .last()
@@ -275,7 +276,7 @@ impl Leases {
         }
     }
 
-    /// What has ended is forgotten: counted as one with a newer lease it would be believed again.
+    /// Drops leases that have ended: merged with a newer lease they would be believed again.
     pub(crate) fn forget_ended(&mut self, now: Millis) {
         self.grants.retain(|grant| now < grant.end);
     }
@@ -325,7 +326,7 @@ mod tests {
     }
 
     #[test]
-    fn what_has_ended_is_not_believed_again_because_a_holder_has_too_many_leases() {
+    fn an_ended_lease_is_not_believed_again_because_a_holder_has_too_many_leases() {
         let ends = |n: u64| if n == 0 { 100 } else { 1_000 - n };
         let given: Vec<_> = (0..MAX_GRANTS as u64).map(|n| (n + 1, 90.0 - n as f64, ends(n))).collect();
         let mut leases = leases(&given);
@@ -411,7 +412,7 @@ mod tests {
     }
 
     #[test]
-    fn what_an_unknown_holder_reports_counts_for_a_lease_length() {
+    fn a_report_of_an_unknown_holder_counts_for_a_lease_length() {
         let mut leases = Leases::default();
         leases.report_outstanding(Amount::clamped(70.0), false, Millis(0), Millis(500));
         assert_eq!((held(&leases, 499), held(&leases, 500)), (70.0, 0.0));

@@ -1,5 +1,4 @@
-//! Who holds and wants what: the records of one resource's holders, their sums, and when each is due to be looked at
-//! again.
+//! The records of one resource's holders: what each holds and wants, the sums, and when each record is due for expiry.
 //!
 //! Everything here costs the same with ten holders as with a million. The sums are exact ([`Sum`]). Expiry is lazy: a
 //! record waits in the bucket of the earliest moment at which what it holds may fall, and refreshing its lease does not
@@ -25,25 +24,25 @@ use crate::{
 
 /// How finely ends of leases are told apart. Capacity comes free at most so much later than it could.
 const BUCKET_MS: u64 = 100;
-/// The bucket of those that wait in none. Time reaches it after thirteen years.
+/// The bucket of records that wait in none. Time reaches it after thirteen years.
 const NOT_QUEUED: u32 = u32::MAX;
 
-/// What is known of one client or child node: three cache lines, of which each request touches all.
+/// The record of one client or child node: three cache lines, all of which each request touches.
 #[repr(align(64))]
 pub(crate) struct Holder {
     pub(crate) id: Arc<str>,
     pub(crate) kind: HolderKind,
     pub(crate) claims: Claims,
     pub(crate) leases: Leases,
-    /// When it last asked and was not ignored, and the refresh interval it was given then.
+    /// Its last request that was not ignored, and the refresh interval it was given then.
     pub(crate) asked: Option<Asked>,
     /// The sub-round it takes part in: a holder has one request in each.
     pub(crate) round: u32,
     /// Its place among the watched.
     pub(crate) watch: u32,
-    /// Where whole units are given: the turn to have one more is with this one.
+    /// With whole units: whether it has one of the units that are left over in this round.
     pub(crate) extra: bool,
-    /// It is a child node that heeds terms.
+    /// It is a child node that knows terms.
     pub(crate) heeds_terms: bool,
     /// Whether it was given less than it was due when it last asked, or was last looked at.
     waits: bool,
@@ -103,7 +102,7 @@ pub struct Sums {
 }
 
 #[derive(Clone, Copy)]
-struct Entry {
+struct TableEntry {
     /// Kept so that neither a miss nor growth of the table touches any record.
     hash: u32,
     slot: u32,
@@ -112,7 +111,7 @@ struct Entry {
 /// The records.
 pub(crate) struct Ledger {
     holders: Slab<Holder>,
-    by_id: HashTable<Entry>,
+    by_id: HashTable<TableEntry>,
     hasher: FixedState,
     sums: Sums,
     /// Claims beyond the first of each holder.
@@ -127,7 +126,7 @@ pub(crate) struct Ledger {
 }
 
 impl Ledger {
-    /// `seed` makes collisions unpredictable for strangers; nothing that can be observed depends on it.
+    /// `seed` makes collisions unpredictable for attackers; nothing that can be observed depends on it.
     pub(crate) fn new(seed: u64) -> Ledger {
         Ledger {
             holders: Slab::new(),
@@ -161,7 +160,7 @@ impl Ledger {
         self.waiting
     }
 
-    /// Rises with everything that may change what somebody is due, what is free, or whether anybody waits.
+    /// Rises with every change that may affect a due, what is free, or whether a holder waits.
     pub(crate) fn changes(&self) -> u64 {
         self.changes
     }
@@ -171,7 +170,7 @@ impl Ledger {
         self.claims_changes
     }
 
-    /// Notes whether a holder waits for more.
+    /// Records whether a holder waits for more.
     pub(crate) fn set_waits(&mut self, slot: u32, waits: bool) {
         let before = self.waiting;
         let holder = &mut self.holders[slot as usize];
@@ -195,7 +194,7 @@ impl Ledger {
 
     pub(crate) fn find(&self, kind: HolderKind, id: &str) -> Option<u32> {
         let hash = self.hash(kind, id);
-        let same = |entry: &Entry| {
+        let same = |entry: &TableEntry| {
             entry.hash == hash && {
                 let holder = &self.holders[entry.slot as usize];
                 *holder.id == *id && holder.kind == kind
@@ -235,7 +234,7 @@ impl Ledger {
             bucket: NOT_QUEUED,
         };
         let slot = self.holders.insert(holder) as u32;
-        self.by_id.insert_unique(Self::spread(hash), Entry { hash, slot }, |entry| Self::spread(entry.hash));
+        self.by_id.insert_unique(Self::spread(hash), TableEntry { hash, slot }, |entry| Self::spread(entry.hash));
         slot
     }
 
@@ -289,7 +288,7 @@ impl Ledger {
         self.claims_changes += 1;
     }
 
-    /// A holder that has nothing is remembered until then.
+    /// Keeps a holder that has nothing until then.
     pub(crate) fn remember(&mut self, slot: u32, now: Millis, until: Millis) {
         self.holders[slot as usize].leases.remember(until);
         self.recount(slot, now);
@@ -323,10 +322,10 @@ impl Ledger {
         }
     }
 
-    /// Counts what a master before this one has promised to a holder.
+    /// Counts what an earlier master has promised to a holder.
     pub(crate) fn inherit(&mut self, slot: u32, ceiling: Amount, end: Millis) {
         self.holders[slot as usize].leases.inherit(ceiling, end);
-        // Whatever the time is: it has not ended yet.
+        // At any time: it has not ended yet.
         self.recount(slot, Millis::default());
     }
 
@@ -340,7 +339,7 @@ impl Ledger {
         self.holders[slot as usize].counted.granted
     }
 
-    /// Looks at up to `budget` records whose time has come, and forgets those that hold nothing any more. `looked_at`
+    /// Visits up to `budget` records whose buckets are due, and forgets those that hold nothing any more. `looked_at`
     /// gets every slot, and the record if it is forgotten. Being late errs on the safe side: what has ended still
     /// counts.
     pub(crate) fn expire(&mut self, now: Millis, budget: usize, looked_at: impl FnMut(u32, Option<Holder>)) {

@@ -1,19 +1,19 @@
 //! What is fair and what is safe.
 //!
 //! # The problem
-//! Many clients want part of something limited. Each gets a *lease*: so much, until then, ask again soon. The leases
-//! that may be believed at any moment must never add up to more than there is, and what everybody ends up with must be
-//! fair.
+//! Many clients want part of something limited. Each gets a *lease*: an amount, an end, and when to ask again. The
+//! leases that clients may believe in at any moment must never add up to more than there is, and what each client ends
+//! up with must be fair.
 //!
 //! # The one idea
 //! [`Division`](Terms) says what is fair: a pure function of capacity and claims that knows nothing about leases.
-//! Settlement says what is safe: it moves everybody towards their due no faster than capacity really comes free. A
+//! Settlement says what is safe: it moves each holder towards its due no faster than capacity really comes free. A
 //! [`Resource`] runs both in *rounds*: it absorbs every request that is waiting, divides and settles once, and answers
 //! all of them.
 //!
 //! # What is deliberately absent
-//! Clocks, I/O, tasks, randomness, logging. Time is an argument ([`Now`]); what happened is counted ([`Counters`]) and
-//! told by whoever calls. The same inputs give the same outputs, bit for bit, on any machine.
+//! Clocks, I/O, tasks, randomness, logging. Time is an argument ([`Now`]); events are counted ([`Counters`]) and
+//! published by the caller. The same inputs give the same outputs, bit for bit, on any machine.
 //!
 //! The promises are predicates in [`invariant`]; tests check them after every step.
 

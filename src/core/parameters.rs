@@ -1,5 +1,5 @@
-//! Named parameters of an algorithm: ours travel as Doorman's name/value pairs, so that the wire carries them to child
-//! nodes.
+//! Named parameters of an algorithm. Ours are sent as Doorman's name/value pairs, so that the wire carries them to
+//! child nodes.
 
 use crate::{Amount, Kind, Millis, Priority, Reuse, Settings, pool};
 
@@ -43,8 +43,8 @@ pub enum ParameterError {
     },
 }
 
-/// What the design document of Doorman calls the length of leases. The reader of configurations takes it; to whom is
-/// told the length itself, as child nodes are, it says nothing.
+/// The length of leases in Doorman's design document. Only the configuration reader uses it; child nodes are told the
+/// length itself.
 pub const LEASE_PARAMETER: &str = "lease_duration_secs";
 /// The same for the time after which clients ask again.
 pub const REFRESH_PARAMETER: &str = "refresh_interval";
@@ -54,7 +54,7 @@ struct Parameter {
     expected: &'static str,
     /// `None` when the value cannot be used.
     apply: fn(&mut Settings, &str) -> Option<()>,
-    /// How it is written, where it is not what it is by default.
+    /// How it is written, if it differs from the default.
     write: fn(&Settings) -> Option<String>,
 }
 
@@ -111,7 +111,7 @@ const PARAMETERS: [Parameter; 13] = [
     },
     Parameter {
         name: "shadow",
-        expected: "`true` (everybody gets what they want, and what they would have got is shown) or `false`",
+        expected: "`true` (all clients get what they want, and what they would have got is shown) or `false`",
         apply: |settings, value| {
             settings.shadow = value.parse().ok()?;
             Some(())
@@ -120,7 +120,7 @@ const PARAMETERS: [Parameter; 13] = [
     },
     Parameter {
         name: "whole_units",
-        expected: "`true` (nobody gets a part of a unit, what is left over goes round) or `false`",
+        expected: "`true` (no client gets a part of a unit, what is left over goes round) or `false`",
         apply: |settings, value| {
             settings.whole_units = value.parse().ok()?;
             Some(())
@@ -149,7 +149,7 @@ const PARAMETERS: [Parameter; 13] = [
     },
     Parameter {
         name: "decay_factor",
-        expected: "a factor from 0.01 to 1: who asks a child node does so after this part of its own interval",
+        expected: "a factor from 0.01 to 1: clients of a child node ask after this part of its own interval",
         apply: |settings, value| {
             settings.decay_factor = value.parse().ok().filter(|factor| (0.01..=1.0).contains(factor))?;
             Some(())
@@ -193,7 +193,7 @@ const PARAMETERS: [Parameter; 13] = [
 ];
 
 impl Settings {
-    /// Puts one parameter in force.
+    /// Applies one parameter.
     pub fn apply(&mut self, parameter: &NamedParameter) -> Result<(), ParameterError> {
         let value = parameter.value.as_deref().unwrap_or_default();
         let bad = |name, expected| ParameterError::BadValue { name, value: value.to_owned(), expected };
@@ -213,7 +213,7 @@ impl Settings {
 }
 
 impl Settings {
-    /// All parameters that are not what they are by default: what a child node has to be told.
+    /// All parameters that differ from their defaults: what a child node has to be told.
     pub fn parameters(&self) -> Vec<NamedParameter> {
         let written = |known: &Parameter| Some((known.name.to_owned(), (known.write)(self)?));
         let named = |(name, value)| NamedParameter { name, value: Some(value) };
@@ -272,7 +272,7 @@ mod tests {
     }
 
     #[test]
-    fn child_nodes_are_told_what_is_not_as_usual() {
+    fn child_nodes_are_told_what_differs_from_the_defaults() {
         for (name, value) in
             [("priority", "strict"), ("priority", "weighted"), ("reserve", "0.25"), ("doorman_priority", "-2")]
         {
@@ -291,7 +291,7 @@ mod tests {
         };
         assert_eq!(check(Priority::Strict), Ok(()));
         for priority in [Priority::Ignore, Priority::Weighted] {
-            let error = check(priority).expect_err("nobody goes before anybody");
+            let error = check(priority).expect_err("no band goes before another");
             let name = priority.name();
             assert!(
                 error.contains("`reserve` is 0.25") && error.contains(name) && error.contains("`strict`"),
@@ -304,7 +304,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_is_named() {
+    fn errors_name_the_parameter_and_what_is_wrong() {
         assert_eq!(
             apply("priorty", "strict").expect_err("a typing error"),
             "unknown parameter `priorty` (did you mean `priority`?); known: priority, reserve, max_priority, doorman_priority, reuse, shadow, whole_units, rotation_period, headroom, decay_factor, min_request_interval, capacity_floor, capacity_ceiling"

@@ -1,7 +1,7 @@
-//! Faults that can be planted on purpose, so that a simulation can show that it would find them.
+//! Faults that can be planted on purpose, to show that the simulation finds them.
 //!
 //! Each leaves out one rule of the lease protocol, at the one place that keeps it. Without the feature `planted` the
-//! question whether a fault [`is`] there has a constant answer, and nothing of all this is left in the program.
+//! question whether a fault [`is`] there has a constant answer, and none of this is left in the program.
 //!
 //! Deliberately absent: two live processes under one id. Nothing here could keep that rule, and nothing can leave it
 //! out.
@@ -17,7 +17,7 @@ pub enum Fault {
     HasReplaces,
     /// A request that does not say what it has is taken to have nothing.
     AbsentHasClears,
-    /// A request that was long under way lowers what is outstanding.
+    /// A delayed request lowers what is outstanding.
     LateReportLowers,
     /// A new master of a child node uses what it remembers of the node's lease.
     RemembersLease,
@@ -27,7 +27,7 @@ pub enum Fault {
     TakesLateAnswers,
     /// A lease that ends sooner than the one before it replaces its end.
     ReplacesEnd,
-    /// A release counts for whatever its sender has by now.
+    /// A delayed release counts for all that its sender has by now.
     ReleasesEverything,
     /// Promises are raised first, and those that pay for it are lowered some time later.
     LowersLazily,

@@ -1,21 +1,16 @@
-//! PRIORITY_POOL: a capacity shared between clients that somebody vouches for and strangers, after the server capacity
-//! proposal for light Ethereum servers (LES).
-//!
-//! Those who are vouched for have a capacity *assigned* and get it if it fits at all. Strangers get the least useful
-//! capacity, in the places that are left; who has been served least lately comes first. What may be connected, the
-//! *total*, can be more than what can be served at once, the *base*: most clients use little of what they have most of
-//! the time. If they use too much after all, some are cut off and the total falls with them; it rises again slowly.
-//!
-//! A pool says who should have how much, as a division does, and settlement sees to it that nobody gets it before it is
-//! free: whoever is *kicked out* is due nothing from then on, keeps what it has until it asks, and is held until it has
-//! shown that it knows. What differs is that the pool remembers, so that its answer depends on who was there before.
-//!
-//! Nothing here is done for everybody at once. Holders stand in orders that do not change by themselves (see
-//! [`accounts`]), and each request lets a bounded number of them move: a sudden change for a million is carried out by
-//! the requests that come, while settlement keeps it safe at every step.
-//!
-//! Deliberately absent: payment (the endpoint that manages a pool is told what everybody costs), who that is, and where
-//! assignments are kept.
+//! PRIORITY_POOL: a capacity shared between *priority clients*, to which a manager assigns capacity, and *free
+//! clients*, after the server capacity proposal for light Ethereum servers (LES). A priority client has a capacity
+//! *assigned* and gets it if it fits at all. Free clients get the least useful capacity, in the places that are left;
+//! the client that was served least of late comes first. What may be connected, the *total*, can be more than what can
+//! be served at once, the *base*: most clients use little of what they have most of the time. If they use too much
+//! after all, some are cut off and the total falls with them; it rises again slowly. A pool computes what each client
+//! is due, as a division does, and settlement grants it only once it is free: a client that is *kicked out* is due
+//! nothing from then on, keeps what it has until it asks, and counts as held until it has confirmed. Unlike a division,
+//! a pool has a memory: what a client is due depends on who was there before. No step visits all holders. They are
+//! sorted by keys that do not change by themselves (see [`accounts`]), and each request moves a bounded number of them:
+//! a sudden change for a million is carried out by the requests that follow, while settlement keeps it safe at every
+//! step. Deliberately absent: payment (the manager of a pool is told what each client costs), the identity of the
+//! manager, and where assignments are kept.
 
 mod accounts;
 mod assignments;
@@ -41,7 +36,7 @@ use std::{
 };
 
 pub use assignments::{AssignError, Assigned};
-pub(crate) use demand::Heard;
+pub(crate) use demand::PoolRequest;
 pub use demand::{News, Usage};
 pub use events::{Cause, PoolClient, PoolEvent, PoolEventFilter, PoolEventKind};
 pub use memory::{NotedBalance, NotedCost, PoolClock, PoolMemory, PoolNotes};
@@ -50,7 +45,7 @@ pub use report::{PoolFilter, PoolMember, PoolPage, PoolPlace, PoolReport, PoolSt
 pub use settings::{CostWeights, DropMode, FreeKey, PoolSettings, RaiseMode, SettingsError};
 
 use self::{
-    accounts::{Accounts, Clock, Key},
+    accounts::{Accounts, BalanceKey, Clock},
     assignments::Assignments,
     events::Events,
     free::FreeClients,
@@ -62,9 +57,9 @@ use crate::{
     Amount, Claim, Claims, HolderKind, Millis, Settings, Sum, UsageBelow, division::IN_ALL, time::certain_end,
 };
 
-/// So many holders change their standing for each request at most, besides those that are moved by ticks.
+/// The most holders that one request moves, besides those that are moved by ticks.
 pub(crate) const MOVES_PER_REQUEST: usize = 32;
-/// So many do in a tick.
+/// The most holders that one tick moves.
 pub(crate) const MOVES_PER_TICK: usize = 4096;
 
 /// The state of a pool.
@@ -77,7 +72,7 @@ pub(crate) struct Pool {
     is_lent: bool,
     base: Amount,
     total: Amount,
-    /// Nobody is kicked out, and the total is as large as it may be.
+    /// While it learns no client is kicked out, and the total is as large as it may be.
     learning: bool,
     has_begun: bool,
     clock: Clock,
@@ -98,24 +93,24 @@ pub(crate) struct Pool {
     idle: Sum,
     /// Units that members have said they have used.
     spent: f64,
-    /// What may be used besides by those whose reports are old. Nothing rises on their account, and nobody is cut off
-    /// on it: a late message is no overload.
+    /// What clients whose reports are old may use in addition. It keeps the total from rising, but cuts no client off:
+    /// a late message is no overload.
     doubt: Sum,
-    /// How many hold something and have not asked this master yet.
+    /// Holders of something that have not asked this master yet.
     unheard: usize,
-    /// What those who are connected hold.
+    /// What connected clients hold.
     connected: Sum,
     /// Reports of use, by when they do not count any more.
     reports: BTreeSet<(Millis, u32)>,
     is_overloaded: bool,
     overloads: u64,
-    /// In an overload by priority clients: what the total falls to whoever of them pays for it.
+    /// In an overload by priority clients: what the total falls to, regardless of which of them give way.
     surge_total: Option<f64>,
     underrun: Option<Underrun>,
     events: Events,
-    /// The total that an event has told of.
+    /// The total of the last event.
     told_total: Amount,
-    /// What a parent is told, by priority.
+    /// The claims for a parent, by priority.
     bands: BTreeMap<i16, (u64, Sum)>,
     moves: u64,
 }
@@ -166,22 +161,22 @@ impl Pool {
         }
     }
 
-    /// What settlement shares out.
+    /// What settlement may grant in all.
     pub(crate) fn limit(&self) -> Amount {
         if self.learning { self.most() } else { self.total }
     }
 
-    /// Rises whenever what somebody is due may have changed.
+    /// Rises whenever a due may have changed.
     pub(crate) fn moves(&self) -> u64 {
         self.moves
     }
 
-    /// Anything from this on is of use to a client. (A sum of tenths may miss one by a rounding.)
+    /// The least grant that is of use to a client. (A sum of tenths may miss one by a rounding.)
     pub(crate) fn least_grant(&self) -> Amount {
         Amount::clamped(self.settings.min_capacity.get() * (1.0 - 1e-9))
     }
 
-    /// What a holder should end up with.
+    /// What a holder is due.
     pub(crate) fn due(&self, slot: u32) -> Amount {
         let Some(member) = self.member(slot) else { return Amount::ZERO };
         let places = match member.free {
@@ -192,7 +187,7 @@ impl Pool {
         member.target.saturating_add(places)
     }
 
-    /// Whether somebody vouches for it.
+    /// Whether it is a priority client.
     pub(crate) fn is_priority(&self, slot: u32) -> bool {
         self.member(slot).is_some_and(Member::is_priority)
     }
@@ -202,10 +197,10 @@ impl Pool {
     }
 
     fn seated(&self, slot: u32) -> &Member {
-        self.member(slot).expect("whoever stands in an order is a member")
+        self.member(slot).expect("every slot in an order is a member")
     }
 
-    /// Time goes on: the total moves, and others may have a place. `held` is what everybody held meanwhile.
+    /// Advances time: the total moves, and other clients may get a place. `held` is what all held meanwhile.
     pub(crate) fn step(&mut self, now: Millis, held: Sum, learning: bool, budget: usize) {
         self.connected = held;
         if !self.has_begun {
@@ -231,7 +226,7 @@ impl Pool {
         self.balance(now, budget);
     }
 
-    /// Moves those who should move, at most `budget` of them.
+    /// Moves holders between waiting and placed, at most `budget` of them.
     pub(crate) fn balance(&mut self, now: Millis, mut budget: usize) {
         if self.learning {
             return;
@@ -244,7 +239,7 @@ impl Pool {
         self.tell_total();
     }
 
-    /// When something is to be done even if nobody asks.
+    /// When something is to be done even without requests.
     pub(crate) fn next_deadline(&self) -> Option<Millis> {
         self.underrun.map(|underrun| underrun.deadline)
     }
@@ -252,7 +247,7 @@ impl Pool {
     /// A holder has a lease of so much from now on, or what it had has ended.
     pub(crate) fn granted(&mut self, slot: u32, capacity: Amount, held: Sum, cause: Cause) {
         self.connected = held;
-        let Some(mut member) = self.lift(slot) else { return };
+        let Some(mut member) = self.take_out(slot) else { return };
         member.accrue(self.clock.at);
         let before = std::mem::replace(&mut member.granted, capacity);
         let goes_on = std::mem::take(&mut member.goes_on);
@@ -276,7 +271,7 @@ impl Pool {
         }
         let (id, kind) = (Arc::clone(&member.id), member.kind);
         let cost = self.cost(&member);
-        self.put(slot, member);
+        self.put_back(slot, member);
         match (had, capacity > Amount::ZERO) {
             (false, true) => self.tell(slot, PoolEventKind::Connected, cause),
             (true, false) => {
@@ -291,12 +286,12 @@ impl Pool {
         }
     }
 
-    /// A holder is not here any more.
+    /// A holder was forgotten.
     pub(crate) fn gone(&mut self, slot: u32, held: Sum, cause: Cause) {
         if self.member(slot).is_some_and(Member::is_connected) {
             self.granted(slot, Amount::ZERO, held, cause);
         }
-        if let Some(mut member) = self.lift(slot) {
+        if let Some(mut member) = self.take_out(slot) {
             self.no_free_client(&mut member);
             self.reports_no_more(&mut member, slot);
             self.note_gone(&mut member, slot);
@@ -304,7 +299,7 @@ impl Pool {
         }
     }
 
-    /// A master before this one has promised so much to a holder that has not asked yet.
+    /// An earlier master has promised so much to a holder that has not asked yet.
     pub(crate) fn inherit(&mut self, slot: u32, kind: HolderKind, id: &Arc<str>, ceiling: Amount) {
         let mut member = self.newcomer(kind, id);
         member.inherited = true;
@@ -313,10 +308,10 @@ impl Pool {
             member.take_for_stranger(self.settings.min_capacity);
             self.join_free(&mut member, id);
         } else {
-            // Whatever it is: it keeps that until it says.
+            // Its kind of client is unknown: it keeps what it has until it asks.
             (member.demand.wanted, member.demand.rank, member.target) = (ceiling, i16::MAX, ceiling);
         }
-        self.put(slot, member);
+        self.put_back(slot, member);
     }
 
     fn newcomer(&mut self, kind: HolderKind, id: &Arc<str>) -> Box<Member> {
@@ -325,7 +320,7 @@ impl Pool {
     }
 
     /// Takes a member out of all orders and sums, to be changed.
-    fn lift(&mut self, slot: u32) -> Option<Box<Member>> {
+    fn take_out(&mut self, slot: u32) -> Option<Box<Member>> {
         let member = self.members.get_mut(slot as usize)?.take()?;
         self.free.remove(&member, slot);
         self.priority.remove(&member, slot);
@@ -346,8 +341,8 @@ impl Pool {
         Some(member)
     }
 
-    /// And back, to where it belongs now.
-    fn put(&mut self, slot: u32, mut member: Box<Member>) {
+    /// Inserts it again, at its new position.
+    fn put_back(&mut self, slot: u32, mut member: Box<Member>) {
         member.used = if member.counts() { member.used_of_kept() } else { Amount::ZERO };
         self.used += member.used;
         member.uses = if member.inherited { Amount::ZERO } else { member.in_use() };
@@ -375,9 +370,9 @@ impl Pool {
 
     /// Changes a member that is here.
     fn change(&mut self, slot: u32, change: impl FnOnce(&mut Pool, &mut Member)) {
-        if let Some(mut member) = self.lift(slot) {
+        if let Some(mut member) = self.take_out(slot) {
             change(self, &mut member);
-            self.put(slot, member);
+            self.put_back(slot, member);
             self.moves += 1;
         }
     }
@@ -389,9 +384,9 @@ impl Pool {
         self.moves += 1;
     }
 
-    /// What a parent is to be told: one claim for each priority, but never more than a parent takes in a request. Of
-    /// too many priorities the lowest are told as one, by the lowest; not with strangers, of whom the parent counts the
-    /// heads.
+    /// The claims for a parent: one for each priority, but never more than a parent accepts in a request. Of too many
+    /// priorities the lowest are merged, under the lowest of them; but never with free clients, which the parent
+    /// counts.
     pub(crate) fn condense(&self) -> Claims {
         let claim = |(priority, (subclients, wants)): (i16, (u64, Sum))| Claim {
             wants: wants.ceil(),
@@ -412,7 +407,7 @@ impl Pool {
         claims
     }
 
-    /// What a parent is to be told of use: all that is held counts, but for what is said not to be in use.
+    /// The use for a parent: all that is held counts, but for what clients report as unused.
     pub(crate) fn usage_below(&self, held: Sum) -> UsageBelow {
         UsageBelow { used: (held - self.idle).ceil(), spent: self.spent }
     }
@@ -434,7 +429,7 @@ impl Pool {
         certain_end(self.clock.at, Millis(interval.0.saturating_mul(2)))
     }
 
-    fn away_key(&self, account: u32) -> Key {
+    fn away_key(&self, account: u32) -> BalanceKey {
         self.accounts.waiting_key(account, &self.clock)
     }
 }

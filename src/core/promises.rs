@@ -1,15 +1,12 @@
-//! What must survive a master: for every resource a *ceiling* per holder, beyond which the holder will never be
-//! believed to hold anything, and a *horizon*, beyond which no lease will be believed.
+//! What must survive a master: for every resource a *ceiling* per holder, the most that the holder will be believed to
+//! hold, and a *horizon*, after which no lease will be believed. A master proposes what its leases change about these
+//! ([`Changes`]); its peers keep them ([`Promises`]); the next master starts from them ([`Inherited`]) and serves at
+//! once. A ceiling may be too high and a horizon too late: then the next master gives too little for a while. Neither
+//! is ever too low or too early. A horizon is a length of time. Each peer counts it on its own clock from when it
+//! learns of it, which is after the leases under it were decided: being late errs on the safe side. So no two machines
+//! need agree on what time it is.
 //!
-//! A master says what its leases changed about these ([`Changes`]); its peers keep them ([`Promises`]); whoever is
-//! master next starts from them ([`Inherited`]) and serves at once. A ceiling may be too high and a horizon too late:
-//! then the next master gives too little for a while. Neither is ever too low or too early.
-//!
-//! A horizon is a length of time that everybody counts on a clock of their own, anew from when they learn of it, which
-//! is after the leases under it were decided: being late errs on the safe side. So no two machines need agree on what
-//! time it is.
-//!
-//! Deliberately absent: how changes get to peers and in what order (a log sees to that), and how a record is stored.
+//! Deliberately absent: how changes get to peers and in what order (the quorum's log), and how a record is stored.
 
 mod book;
 #[cfg(test)]
@@ -21,14 +18,14 @@ use crate::{Amount, Epoch, HolderKind, Millis};
 
 pub use book::Promises;
 
-/// What a round changed about what is promised. Peers apply these in the order of epoch and number.
+/// The changes of promises that a round causes. Peers apply these in the order of epoch and number.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Changes {
     /// The life of the resource that promises.
     pub epoch: Epoch,
     /// 1, 2, … within the epoch.
     pub number: u64,
-    /// The ceilings that changed. A holder named twice has what is said last.
+    /// The ceilings that changed. Of a holder named twice the last one counts.
     pub ceilings: Vec<Ceiling>,
     /// No lease of this epoch is believed any longer than this, counted from when it is applied. Only ever later: one
     /// that would end sooner than the one before changes nothing.
@@ -40,9 +37,9 @@ pub struct Changes {
 pub struct Ceiling {
     /// Client or child node.
     pub kind: HolderKind,
-    /// Who.
+    /// Its id.
     pub id: Arc<str>,
-    /// How much in all, not how much more. Zero: nothing is promised to it any more, and it is forgotten.
+    /// How much in all, not how much more. Zero removes it.
     pub amount: Amount,
 }
 
@@ -63,10 +60,10 @@ impl Inherited {
     pub const EPOCHS_APART: u64 = 1 << 22;
 }
 
-/// Why a change was not applied. Nothing of it was: the book is as it was before.
+/// Why a change was not applied. Nothing of it was: the promises are unchanged.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum Refused {
-    /// It comes from a master that has been succeeded meanwhile, whose fault it is not: it does not know yet.
+    /// It comes from an earlier master that does not know yet that there is a newer one.
     #[error("promises of epoch {} come too late, epoch {} has promised since", got.0, newest.0)]
     OlderEpoch {
         /// The newest epoch that has promised anything.
@@ -74,8 +71,8 @@ pub enum Refused {
         /// The epoch of the change.
         got: Epoch,
     },
-    /// Changes are applied one after the other. A later number: those between are missing, and this book cannot be
-    /// relied on without them. An earlier one: it has been applied already.
+    /// Changes are applied in order. A later number: changes between are missing, and these promises cannot be relied
+    /// on without them. An earlier one: it was applied already.
     #[error("change {got} of epoch {} is out of order, {expected} would be next", epoch.0)]
     Gap {
         /// The epoch of the change.
@@ -87,7 +84,7 @@ pub enum Refused {
     },
 }
 
-/// All that a book contains, as plain data: the stored format is decided elsewhere.
+/// All promises of a resource as plain data; the stored format is defined elsewhere.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Record {
     /// The newest epoch that promised anything, and the number of its last change.

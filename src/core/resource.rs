@@ -1,9 +1,7 @@
-//! One resource on its master: requests in, a round, answers out.
-//!
-//! A round absorbs every request that is waiting, then divides and settles once. Its steps follow the design document:
-//! clean-up (leases that have ended), insertion (what the request confirms, then what it wants), the new capacity, and
-//! the answer. What may be decided here is decided from the arguments alone; the caller brings the time and carries
-//! answers away.
+//! One resource on its master: requests in, a round, answers out. A round absorbs every request that is waiting, then
+//! divides and settles once. Its steps follow the design document: clean-up (leases that have ended), insertion (what
+//! the request confirms, then what it wants), the new capacity, and the answer. Decisions depend on the arguments
+//! alone; the caller provides the time and sends the answers.
 
 mod hints;
 mod insertion;
@@ -42,21 +40,21 @@ pub(crate) use promises::Pending;
 pub use promises::PromiseReport;
 pub use report::{HolderReport, ResourceReport, SupplyReport};
 
-/// What a resource needs to come to life.
+/// The arguments of [`Resource::new`].
 #[derive(Debug, Clone)]
 pub struct Birth {
     /// How it is run.
     pub settings: Settings,
     /// Where its capacity comes from.
     pub source: Source,
-    /// Its tokens start here, or above what it inherits.
+    /// Where its tokens start, unless it inherits later ones.
     pub epoch: Epoch,
     /// When this master began: a lease that it cannot account for is older.
     pub since: Millis,
-    /// Until then it listens and only gives back what holders have.
+    /// Until then it is learning: it only gives back what holders have.
     pub learning_until: Millis,
-    /// What masters before this one have promised; empty if nothing ever was. `None`: no promises are kept, and what
-    /// this master gives is forgotten with it.
+    /// The promises of earlier masters; empty if there were none. `None`: no promises are kept, and what this master
+    /// gives is forgotten with it.
     pub inherited: Option<Inherited>,
     /// How many holders it may have; every band of a child node beyond its first counts as one.
     pub max_holders: usize,
@@ -92,20 +90,20 @@ pub struct Resource {
     measured: Measured,
     seed: u64,
     rotation: Option<Box<Rotation>>,
-    /// Rises when the turn to have a unit more passes on.
+    /// Rises when left-over units pass to other holders.
     turns: u64,
     /// Rises when settings or capacity change.
     reforms: u64,
     /// Holders that have come with the last round.
     newcomers: Vec<u32>,
-    /// Where promises are kept: the answers of the last round that are leases, and the slots of those who get them.
+    /// Where promises are kept: the answers of the last round that are leases, and the slots of their holders.
     granted: Vec<(u32, u32)>,
     /// Where there is a pool: holders whose leases have ended, and whether they are gone.
     lapsed: Vec<(u32, bool)>,
 }
 
-/// Room for working on a round. Nothing is in it between two rounds, so one serves all the resources that a thread
-/// looks after: it stays in the caches, where room of its own would be as cold as a resource that was not asked for a
+/// Buffers of a round. They are empty between two rounds, so one workspace serves all resources of a thread: it stays
+/// in the processor's caches, where buffers of each resource would be as cold as a resource that was not asked for a
 /// while.
 #[derive(Default)]
 pub struct Workspace {
@@ -138,17 +136,17 @@ struct Seat {
 #[derive(Clone, Copy, Default)]
 struct Claimed {
     capacity: Amount,
-    /// It names a lease of a master before this one: whatever was given here it does not know.
+    /// It names a lease of an earlier master: it knows nothing of leases given here.
     is_former: bool,
 }
 
 impl Resource {
-    /// A resource without holders, but for those that it inherits.
+    /// A resource without holders, except for inherited ones.
     pub fn new(birth: Birth) -> Resource {
         let Birth { mut settings, source, epoch, since, learning_until, inherited, max_holders, seed } = birth;
         let epoch = promises::begin_epoch(epoch, inherited.as_ref());
         if source == Source::Parent {
-            // Whatever the template says: nothing has been lent yet.
+            // Regardless of the template: nothing has been lent yet.
             settings.capacity = Amount::ZERO;
         }
         let mut resource = Resource {
@@ -192,7 +190,7 @@ impl Resource {
         answers: &mut Vec<Answer>,
         workspace: &mut Workspace,
     ) {
-        // A round that has panicked has left something in it.
+        // A round that panicked may have left data in it.
         workspace.clear();
         self.counters.rounds += 1;
         self.expire(now.at, EXPIRE_PER_REQUEST * (1 + requests.len()));
@@ -236,9 +234,8 @@ impl Resource {
         self.settle(now, answers, workspace);
     }
 
-    /// Touches the records that the round will work on. One after the other, field by field, each would wait for memory
-    /// several times; touched in one go, the waits overlap. With a million clients a request in a round of 64 costs
-    /// little more than half of what it costs alone.
+    /// Prefetches the records that the round will work on. Visited one after the other, field by field, each would wait
+    /// for memory several times; touched in one go, the waits overlap.
     fn look_ahead(&self, requests: &[Request], slots: &mut Vec<u32>) {
         let likely = requests.iter().filter_map(|request| match request {
             Request::Ask(ask) | Request::Renew(ask) => self.ledger.likely_slot(ask.kind, &ask.id),
@@ -247,11 +244,11 @@ impl Resource {
         slots.clear();
         slots.extend(likely);
         let touched = slots.iter().fold(0, |touched, slot| touched ^ self.ledger.touch(*slot));
-        // Nobody needs the result; without this the compiler would notice.
+        // Without this the compiler would remove the unused reads.
         std::hint::black_box(touched);
     }
 
-    /// Forgets what has ended. Returns whether nobody holds anything any more, and the peers need not be told so.
+    /// Forgets what has ended. Returns whether nothing is held any more, and the peers know that.
     pub fn tick(&mut self, now: Millis) -> bool {
         self.expire(now, EXPIRE_PER_TICK);
         self.end_of_supply(now);
@@ -264,7 +261,7 @@ impl Resource {
     /// Puts new settings in force. Leases stay; capacity and terms change with the next round. A change of algorithm or
     /// of what priorities mean looks at every holder once.
     ///
-    /// The capacity of a node with a parent stays what the parent said.
+    /// The capacity of a node with a parent stays what the parent lends.
     pub fn configure(&mut self, mut settings: Settings) {
         if self.has_parent() {
             settings.capacity = self.settings.capacity;
@@ -275,9 +272,9 @@ impl Resource {
             return;
         }
         if self.division.same_order(&settings) {
-            self.division.run_by(&settings);
+            self.division.reconfigure(&settings);
         } else {
-            self.division.begin_anew(&settings);
+            self.division.reset(&settings);
             self.forget_told();
             for (slot, holder) in self.ledger.iter_from(0) {
                 self.division.insert(slot, &holder.claims);
@@ -324,7 +321,7 @@ impl Resource {
         self.ledger.len()
     }
 
-    /// What has happened so far.
+    /// Counters of what has happened so far.
     pub fn counters(&self) -> Counters {
         self.counters
     }
@@ -356,7 +353,7 @@ impl Resource {
 
     /// Whether the holder already has a request in this sub-round.
     fn is_seated(&self, kind: HolderKind, id: &str, workspace: &Workspace) -> bool {
-        // One request needs no look-up to know that it is the only one.
+        // A single request needs no lookup to know that it is the only one.
         !workspace.seats.is_empty()
             && self.ledger.find(kind, id).is_some_and(|slot| self.ledger.holder(slot).round == self.sub_round)
     }

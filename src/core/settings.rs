@@ -23,7 +23,7 @@ pub struct Settings {
     pub kind: Kind,
     /// How long leases last.
     pub lease: Millis,
-    /// How soon holders should ask again, whoever they are.
+    /// The refresh interval of all holders.
     pub refresh: Millis,
     /// How long a new master listens before it divides; absent: one lease length.
     pub learning: Option<Millis>,
@@ -31,21 +31,20 @@ pub struct Settings {
     pub safe_capacity: SafeCapacity,
     /// Whether bands of higher priority go first, or count for more.
     pub priority: Priority,
-    /// The part of the capacity that is shared whatever the priorities, where bands of higher priority go first.
+    /// The part of the capacity that all bands share, where bands of higher priority go first.
     pub reserve: f64,
     /// The highest priority a client may claim for itself.
     pub max_priority: Option<i16>,
     /// What counts for priority 1 in the report of a child node that speaks only the original protocol: Doorman's
-    /// report all of their clients at 1, whatever these claim.
+    /// servers report all of their clients at 1.
     pub doorman_priority: i16,
-    /// When freed capacity may be given to somebody else.
+    /// When freed capacity may be given to another holder.
     pub reuse: Reuse,
-    /// The part of the capacity that nobody wants which is lent to child nodes, so that they can answer a spike at
-    /// once.
+    /// The part of the unclaimed capacity that is lent to child nodes, so that they can answer a spike at once.
     pub headroom: f64,
     /// Holders of a child node ask so much more often than the child itself: 0.5 is twice as often.
     pub decay_factor: f64,
-    /// Everybody gets what they want, and it is only shown what they would have been given.
+    /// All clients get what they want; what they would have been given is only reported.
     pub shadow: bool,
     /// Only whole units are given out; what is left over goes round.
     pub whole_units: bool,
@@ -99,23 +98,23 @@ impl Settings {
     /// What a resource that no template matches gets: its requests are honoured as they come.
     pub fn unmatched() -> Settings {
         let unmatched = Settings::new(Kind::NoAlgorithm, Amount::ZERO);
-        // Whoever is given what it wants while the server is there is not cut off when it is gone.
+        // Clients that get what they want while the server is there are not cut off when it is gone.
         Settings { safe_capacity: SafeCapacity::Unlimited, ..unmatched }
     }
 
-    /// How long whoever has a unit more keeps it. A unit is idle from when its holder has to give it up until that has
-    /// come round, about a refresh interval: the longer a period is, the less that costs.
+    /// How long a holder keeps a left-over unit. A unit is idle from when its holder has to give it up until the next
+    /// one has it, about a refresh interval: the longer the period, the smaller that cost.
     pub fn rotation(&self) -> Millis {
         self.rotation_period.unwrap_or(Millis(self.refresh.0.saturating_mul(8))).max(Millis(1000))
     }
 
-    /// Whether what one gets another cannot have.
+    /// Whether holders share the capacity.
     pub fn shares(&self) -> bool {
         self.kind.divides() && !self.shadow
     }
 
-    /// How a child node runs what its parent runs so: whoever asks the child does that sooner than the child asks its
-    /// parent. In whole seconds, for that is what it can tell.
+    /// The settings at a child node: its clients refresh more often than it does itself. In whole seconds, as on the
+    /// wire.
     pub fn of_child(self) -> Settings {
         let decayed = Millis::from_secs((self.refresh.0 as f64 * self.decay_factor / 1000.0) as u64);
         Settings { refresh: decayed.max(Self::LEAST_REFRESH).min(self.refresh), ..self }
@@ -126,8 +125,8 @@ impl Settings {
         self.learning.unwrap_or(self.lease)
     }
 
-    /// When a master that began at `since` has learnt. Where the template does not say, that is when no lease of its
-    /// predecessors can be believed any more.
+    /// When a master that began at `since` ends learning. By default when no lease of its predecessors can be believed
+    /// any more.
     pub fn learning_until(&self, since: Millis) -> Millis {
         self.learning.map_or_else(|| self.last_lease_over(since), |learning| since.plus(learning))
     }
@@ -149,6 +148,10 @@ mod tests {
         assert_eq!(settings.learning_until(Millis(5)), Millis(61_065));
         settings.learning = Some(Millis::from_secs(2));
         assert_eq!(settings.learning_until(Millis(5)), Millis(2_005));
-        assert_eq!(settings.last_lease_over(Millis(5)), Millis(61_065), "what was given lasts as long all the same");
+        assert_eq!(
+            settings.last_lease_over(Millis(5)),
+            Millis(61_065),
+            "a shorter learning time does not shorten leases"
+        );
     }
 }

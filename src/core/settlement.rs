@@ -1,21 +1,20 @@
-//! Settlement: what is safe to give now. One piece of code for all algorithms; it knows nothing about fairness.
-//!
-//! Those due less than they hold shrink to their due. What is then free — capacity less everything that may still be
-//! believed — is shared among those due more, never beyond due. If several ask at once for more than is free, each gets
-//! the same part of what it lacks, so that the order within a round means nothing.
+//! Settlement: what is safe to give now. One piece of code for all algorithms; it knows nothing about fairness. Holders
+//! due less than they hold shrink to their due. What is then free — capacity less everything that may still be believed
+//! — is shared among those due more, never beyond due. If several ask at once for more than is free, each gets the same
+//! part of what it lacks, so that the order within a round does not matter.
 
 use crate::{Amount, Sum};
 
-/// Nobody is given less than this. Doorman's Go limiter lets a call through every ⌊1000 / c⌋ ms, kept as nanoseconds in
-/// 64 bits: below 10⁹ / 2⁶³ ≈ 1.08e-10 that overflows, and the timer never waits. This is ten times as much, one call
-/// in 31 years.
+/// The smallest grant. Doorman's Go limiter lets a call through every ⌊1000 / c⌋ ms, kept as nanoseconds in 64 bits:
+/// below 10⁹ / 2⁶³ ≈ 1.08e-10 that overflows, and the timer never waits. This is ten times as much, one call in 31
+/// years.
 const CRUMB: f64 = 1e-9;
-/// Of those who are due more than twice as much nobody is given less than this part of the capacity. It is what
-/// roundings leave: each is off by 1.1e-16 of the capacity at most.
+/// The smallest grant, as a part of the capacity, to a holder that is due more than twice as much. Less is a rounding
+/// error: each is 1.1e-16 of the capacity at most.
 const CRUMB_PART: f64 = 1e-12;
 
-/// What a holder is given of what it might be: a crumb is no use, and may do harm. All that it is due is none, however
-/// small a part of the capacity that is.
+/// The grant, or nothing if it is a crumb, which is of no use and may do harm. A grant of the whole due is no crumb,
+/// however small.
 pub(crate) fn without_crumb(grant: Amount, due: Amount, capacity: Amount) -> Amount {
     let left_over = grant.get() < due.get() / 2.0 && grant.get() < capacity.get() * CRUMB_PART;
     if left_over || grant.get() < CRUMB { Amount::ZERO } else { grant }
@@ -32,14 +31,12 @@ pub(crate) struct Party {
     pub(crate) floor: Amount,
 }
 
-/// What each party is granted. `free` is capacity less what is held by everybody, the parties counted with their
-/// floors.
+/// What each party is granted. `free` is capacity less all that is held, the parties counted with their floors.
 ///
 /// A grant up to the floor costs nothing, for it is held anyway. While more is held than there is (after a capacity
-/// cut), a party may only have what the others leave, or else keep what it has: its floor is no entitlement.
-///
-/// Where units are `indivisible` nobody is granted a part of one, and what is free goes to the first who lack it:
-/// shared out in proportion it might be of no use to anybody.
+/// cut), a party may only have what the others leave, or else keep what it has: its floor is no entitlement. Where
+/// units are `indivisible` no part of one is granted, and what is free goes to the first that lack it: shared in
+/// proportion it might be of no use to any of them.
 pub(crate) fn settle(free: Sum, parties: &[Party], indivisible: bool, grants: &mut Vec<Amount>) {
     let lacking: Sum = parties.iter().map(Party::lacks).collect();
     let part = if indivisible || lacking <= free { 1.0 } else { (free.get() / lacking.get()).clamp(0.0, 1.0) };
@@ -68,8 +65,8 @@ pub(crate) fn settle(free: Sum, parties: &[Party], indivisible: bool, grants: &m
     }
 }
 
-/// The same, one after the other: those who go first, then the others, as they come. A part that is less than `least`
-/// is no use to whom it would be given, and is left for the next.
+/// The same, one after the other: first those that go first, then the others, in order. A grant of less than `least`
+/// would be of no use, and is left for the next.
 pub(crate) fn settle_in_turn(
     mut free: Sum,
     parties: &[Party],

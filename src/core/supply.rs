@@ -1,14 +1,13 @@
-//! Between a node and its parent: what the node has from it, and what it tells it of those below.
+//! Between a node and its parent: the supply from the parent, and the report to it.
 //!
 //! A node with a parent divides what the parent lends it. *How much* is the parent's lease; *by what rule* are the
-//! parent's [`Terms`]: what cannot be known below, an equal share of everybody's or the part of one client, comes down
-//! with the lease, and what can be known, where the level lies, follows from the lease itself. So a client at the end
-//! of a tree gets what one server that knew everybody would give it.
+//! parent's [`Terms`]: what a node cannot know, such as the equal share of the whole tree or the part of one client,
+//! comes with the lease, and what it can know, where the level lies, follows from the lease itself. So a client of a
+//! leaf gets what one server that knew all clients would give it. The report has all claims in slices of similar wants,
+//! and what the holders below may still believe in (`outstanding`): the parent counts the larger of that and the node's
+//! lease as held.
 //!
-//! Upwards goes what all claims amount to, in slices of similar wants, and what those below may still believe in
-//! (`outstanding`): the parent counts the larger of that and the node's lease as held.
-//!
-//! Deliberately absent: who asks the parent and when (the client's session), and the wire.
+//! Deliberately absent: when the parent is asked (the session), and the wire format.
 
 use crate::{Amount, Claims, Millis, Sum, Terms};
 
@@ -22,7 +21,7 @@ pub enum Source {
     Parent,
 }
 
-/// A parent's lease, as far as a resource has to know of it.
+/// A parent's lease, as a resource needs it.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Supply {
     /// How much.
@@ -35,18 +34,19 @@ pub struct Supply {
     pub edition: u64,
 }
 
-/// What those below a node use of what it has.
+/// The use of a node's capacity by its holders.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub struct UsageBelow {
-    /// So much is in use, as far as they say: what somebody has who does not say counts, and what nobody has does not.
+    /// How much is in use: leases of holders that do not report use count in full, capacity that no holder has does
+    /// not.
     pub used: Amount,
-    /// Units they say they have used since the resource came to life here. The uplink makes of that what the parent has
+    /// Units used since the resource was created here, as reported. The uplink computes from that what the parent has
     /// not been told yet.
     pub spent: f64,
 }
 
 impl UsageBelow {
-    /// What is in use as a part of the lease that the parent is reminded of; without one, all of whatever comes.
+    /// The use as a part of the lease that the request names; without a lease, full use.
     pub fn part_of(&self, lease: f64) -> f64 {
         if lease > 0.0 { (self.used.get() / lease).min(1.0) } else { 1.0 }
     }
@@ -55,33 +55,33 @@ impl UsageBelow {
 /// What a node tells its parent about one resource.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Condensed {
-    /// What everybody below wants, as slices of similar wants.
+    /// The wants of all holders, as slices of similar wants.
     pub claims: Claims,
-    /// What those below may still believe in.
+    /// What holders may still believe in.
     pub outstanding: Amount,
-    /// PRIORITY_POOL: what those below use of what this node has.
+    /// PRIORITY_POOL: the use of this node's capacity.
     pub usage: Option<UsageBelow>,
-    /// Not everybody below is known yet.
+    /// Not all holders are known yet.
     pub learning: bool,
-    /// The supply that was in force when this was so; zero before the first. Whoever sends this must confirm no newer
-    /// one: what is outstanding is the truth only for as long as the supply is this one.
+    /// The supply in force at that time; zero before the first. A request with this report must confirm no newer
+    /// supply: `outstanding` is only true under this one.
     pub edition: u64,
 }
 
-/// Wants or leases that moved by less than this part of themselves are told with the next refresh.
+/// Wants or leases that moved by less than this part of themselves are reported with the next refresh.
 const MOVED: f64 = 0.005;
 
 /// What the parent was told last.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
-pub(crate) struct Told {
+pub(crate) struct Reported {
     pub(crate) wants: Sum,
     pub(crate) held: Sum,
 }
 
-impl Told {
-    /// Whether the parent should hear of `now` before it is asked anyway (rule 10): what is wanted has changed, or what
-    /// it waits for has been given up below: it was told of more than it has `lent`.
-    pub(crate) fn is_outdated(&self, now: &Told, lent: Amount) -> bool {
+impl Reported {
+    /// Whether `now` should be reported before the next refresh (rule 10): wants have changed, or holders have given up
+    /// what the parent waits for, as it was told of more than it has `lent`.
+    pub(crate) fn is_outdated(&self, now: &Reported, lent: Amount) -> bool {
         let (told, wants) = (self.wants.get(), now.wants.get());
         let wants_moved = (wants - told).abs() > told.max(wants) * MOVED;
         let (told, held) = (self.held.get(), now.held.get().max(lent.get()));

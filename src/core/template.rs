@@ -1,4 +1,4 @@
-//! Which settings a resource gets: exact names over the whole list first, then patterns in their order.
+//! Templates: the settings for a resource. Exact names win over the whole list, then patterns in their order.
 
 use crate::{Settings, glob::Glob, parameters::NamedParameter};
 
@@ -9,9 +9,9 @@ pub struct Template {
     pub identifier_glob: String,
     /// What they get.
     pub settings: Settings,
-    /// The algorithm's parameters as written; `settings` has them in force, child nodes get them as they are.
+    /// The algorithm's parameters as written, for child nodes; `settings` has them applied.
     pub parameters: Vec<NamedParameter>,
-    /// What people say about it.
+    /// A description for people.
     pub description: Option<String>,
 }
 

@@ -1,7 +1,8 @@
-//! Time as the caller tells it. Nothing in this crate reads a clock.
-//!
-//! Inside, time is monotonic milliseconds from an origin only the caller knows. Seconds since the epoch appear on the
-//! wire only; the core is told them so that it can recognise a lease by the expiry it once wrote into it.
+//! Time. Nothing in this crate reads a clock: the caller passes the time with every call. There are two clocks. All
+//! decisions use monotonic milliseconds ([`Millis`]) from an origin that only the caller knows. The wire carries the
+//! end of a lease in seconds since the Unix epoch; the core gets these seconds, too ([`Now`]), writes them into leases,
+//! and recognizes by them the lease of a client that returns no token. A lease ends at its holder first: the server
+//! adds [`WIRE_ROUNDING`] and [`CLOCK_RATE_ALLOWANCE`] to every end it counts on.
 
 /// Monotonic milliseconds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default, Hash)]
@@ -29,17 +30,17 @@ impl Millis {
 /// The moment of an event, on both clocks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Now {
-    /// What everything is decided by.
+    /// For all decisions.
     pub at: Millis,
     /// Whole seconds since the Unix epoch, for `expiry_time` only.
     pub unix: i64,
 }
 
-/// How much longer than the holder the server believes in a lease, besides [`CLOCK_RATE_ALLOWANCE`]: `expiry_time` is
+/// How much longer than its holder the server counts a lease, besides [`CLOCK_RATE_ALLOWANCE`]: `expiry_time` is in
 /// whole seconds, and a holder may round it up.
 const WIRE_ROUNDING: Millis = Millis(1000);
 
-/// A holder's clock may run slow by one part in this many and still never outlive the server's idea of its lease.
+/// A holder's clock may be slow by one part in this many, and its lease still ends before it does at the server.
 const CLOCK_RATE_ALLOWANCE: u64 = 1000;
 
 /// When a lease of `length`, answered at `now`, is certainly over at its holder.

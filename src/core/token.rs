@@ -1,8 +1,7 @@
-//! Tokens name leases, so that a holder can prove which one it knows.
-//!
-//! A token is a number that only rises. Each life of a resource on a master — its *epoch* — starts counting above
-//! everything given out before, so a token also tells whether this epoch gave it. The caller picks the start (from the
-//! clock, or from what a quorum agreed on); within an epoch tokens are consecutive.
+//! Tokens name leases, so that a holder can prove which one it knows. A token is a number that only rises. Each master
+//! of a resource begins a new *epoch*, which starts above all tokens given out before, so a token also shows whether
+//! this epoch gave it. The caller picks the start (from the clock, or from what a quorum agreed on); within an epoch
+//! tokens are consecutive.
 
 use std::num::NonZeroU64;
 
@@ -11,7 +10,7 @@ use std::num::NonZeroU64;
 pub struct Token(NonZeroU64);
 
 impl Token {
-    /// Names whatever masters before this one have given: older than all tokens of an epoch that inherits.
+    /// Names all leases of earlier masters: older than all tokens of an epoch that inherits.
     pub(crate) const INHERITED: Token = Token(NonZeroU64::MIN);
 
     /// From the wire. Zero names nothing.
@@ -57,7 +56,7 @@ impl Tokens {
         (self.first..self.next).contains(&token)
     }
 
-    /// Whether a master before this one gave `token` out, if its epochs and ours are of one row.
+    /// Whether an earlier master gave `token` out, if its epochs and this one are of one sequence.
     pub(crate) fn is_former(&self, token: Token) -> bool {
         token < self.first
     }

@@ -1,45 +1,42 @@
-//! Whole units: who is due three tenths of a permit gets a whole one three times out of ten.
+//! Whole units: a holder that is due three tenths of a permit gets a whole one three times out of ten. Each due is cut
+//! to whole units, and the units that are left over rotate by request counting, as Apache's balancer distributes
+//! requests: in each round each holder is credited with the part of a unit that was cut off; the holders with the most
+//! credit get one unit more, and pay for it with credit. So each holder has its due rounded down or up, the sum is
+//! never more than there is, and in the long run each holder has had exactly what it was due.
 //!
-//! What everybody is due is cut to whole units, and the units that are left over go round by request counting, as
-//! Apache's balancer hands out requests: in each round everybody is credited with the part of a unit that was cut off,
-//! those with the most credit get one unit more, and pay for it. So what anybody has is its due rounded down or up, the
-//! sum is never more than there is, and in the long run everybody has had exactly what it was due.
-//!
-//! A round lasts for a rotation period, which is many refresh intervals: a unit can be given on only when whoever had
-//! it has heard of that. When demand changes within a round, that round is dealt anew from the credits it began with.
-//!
-//! Parts of a unit are counted in 2⁻²⁰: everybody's part is exact to a millionth, and there is nothing that could
-//! drift.
+//! A round lasts for a rotation period, which is many refresh intervals: a unit can pass on only after its holder has
+//! asked. When demand changes within a round, that round is dealt anew from the credits it began with. Parts of a unit
+//! are counted in 2⁻²⁰: each part is exact to a millionth, and nothing can drift.
 
 use std::{cmp::Reverse, sync::Arc};
 
 use crate::{Amount, Millis};
 
-/// So much is one unit.
+/// One unit.
 pub(crate) const UNIT: i64 = 1 << 20;
 
-/// Who goes round.
+/// The credits of holders, and the present round.
 #[derive(Debug, Default)]
 pub(crate) struct Rotation {
     /// By slot of the ledger.
     credits: Vec<Credit>,
     /// When the present round ends; zero before the first.
     ends: Millis,
-    /// What was dealt when the claims were like that.
+    /// The version of the claims that the round was dealt for.
     dealt: Option<u64>,
     dealt_at: Millis,
 }
 
 #[derive(Debug, Clone, Copy, Default)]
 struct Credit {
-    /// When the present round began, and when it is over.
+    /// At the start of the present round, and at its end.
     before: i64,
     after: i64,
 }
 
-/// Somebody who is due more than the whole units it has.
+/// A holder that is due more than its whole units.
 #[derive(Debug)]
-pub(crate) struct Part {
+pub(crate) struct UnitPart {
     pub(crate) slot: u32,
     pub(crate) id: Arc<str>,
     /// The part of a unit that was cut off.
@@ -60,8 +57,15 @@ impl Rotation {
         self.ends <= now || (self.dealt != Some(version) && self.dealt_at.plus(DEAL_PAUSE) <= now)
     }
 
-    /// Deals the units that are left over. Returns those who get one.
-    pub(crate) fn deal(&mut self, now: Millis, period: Millis, version: u64, parts: &[Part], units: usize) -> Vec<u32> {
+    /// Deals the units that are left over. Returns the holders that get one.
+    pub(crate) fn deal(
+        &mut self,
+        now: Millis,
+        period: Millis,
+        version: u64,
+        parts: &[UnitPart],
+        units: usize,
+    ) -> Vec<u32> {
         if self.ends <= now {
             self.credits.iter_mut().for_each(|credit| credit.before = credit.after);
             self.ends = now.plus(period);
@@ -81,7 +85,7 @@ impl Rotation {
         winners.into_iter().map(|winner| parts[winner].slot).collect()
     }
 
-    /// Whoever comes to this slot next begins without credit or debt.
+    /// Clears a slot: the next holder in it begins without credit or debt.
     pub(crate) fn forget(&mut self, slot: u32) {
         if let Some(credit) = self.credits.get_mut(slot as usize) {
             *credit = Credit::default();
@@ -103,21 +107,21 @@ pub(crate) fn part_of(due: Amount) -> i64 {
     apart(due).1
 }
 
-/// What is due in whole units; `extra` says whether the turn is with this one.
+/// What is due in whole units; `extra`: whether this holder has one of those left over.
 pub(crate) fn whole(due: Amount, extra: bool) -> Amount {
     let (whole, part) = apart(due);
     Amount::clamped(whole + if extra && part > 0 { 1.0 } else { 0.0 })
 }
 
-/// Those that are left over when everybody has had its whole units. Rounding has made each part wrong by half of 2⁻²⁰
+/// How many units are left over once each holder has its whole units. Rounding has made each part wrong by half of 2⁻²⁰
 /// at most.
-pub(crate) fn left_over(parts: &[Part]) -> usize {
+pub(crate) fn left_over(parts: &[UnitPart]) -> usize {
     let sum = parts.iter().map(|part| part.part).sum::<i64>() + parts.len() as i64;
     usize::try_from(sum / UNIT).unwrap_or_default()
 }
 
-/// One round of request counting: everybody is credited with its part of the `units`, those with the most credit get
-/// one each and pay for it. Ties go to who comes first in `order`.
+/// One round of request counting: each holder is credited with its part of the `units`, those with the most credit get
+/// one each and pay for it. Ties go to the first in `order`.
 ///
 /// If less than all parts together can be given, all are credited that much less. Equal parts are credited equally, to
 /// the bit: else the order of equals would shift from round to round.

@@ -1,8 +1,8 @@
-//! The uplink of a child node, as a machine: when the parent is asked and about which resources, what it is told of those
-//! below, which of its answers counts, and what is given back.
+//! The uplink of a child node, as a machine: when the parent is asked and about which resources, what it is told of
+//! those below, which of its answers counts, and what is given back.
 //!
-//! It owns the [`Session`] with the parent, whose demand is what a node's holders want together. What a node tells has to
-//! fit the lease it confirms: what is outstanding below is the truth for as long as the supply is the one that the
+//! It owns the [`Session`] with the parent, whose demand is what a node's holders want together. What a node tells has
+//! to fit the lease it confirms: what is outstanding below is the truth for as long as the supply is the one that the
 //! resource had when it was condensed. So resources are condensed right before a request, in two runs: the first names
 //! them ([`UplinkEffects::condense`]), the second takes what they say ([`UplinkInput::Condensed`]) and sends. One that
 //! says nothing is left for later, and one that has forgotten its supply (a new incarnation of a resource) makes the

@@ -16,6 +16,7 @@ mod directory;
 mod node;
 mod note_turns;
 mod notices;
+mod on_end;
 mod promise_writer;
 mod resource;
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! The clock that leases live by. (Elsewhere time is only measured: how long a request took, how long to wait.)
+//! The clock that leases are counted on. (Other code only measures durations.)
 
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
@@ -11,7 +11,7 @@ pub struct Clock {
     skew: Skew,
 }
 
-/// What is wrong with a clock on purpose, to see what comes of it.
+/// A deliberate error of the clock, for tests of its effects.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Skew {
     /// Added to the wall clock, in milliseconds.
@@ -32,7 +32,7 @@ impl Clock {
         Clock::skewed(Skew::default())
     }
 
-    /// Starts at zero and goes wrong.
+    /// Starts at zero, with an error.
     pub fn skewed(skew: Skew) -> Clock {
         Clock { origin: Instant::now(), skew }
     }
@@ -45,7 +45,7 @@ impl Clock {
     /// Monotonic only.
     pub fn at(&self) -> Millis {
         let elapsed = self.origin.elapsed();
-        // Exactly, unless it is meant to be wrong.
+        // Exact unless skewed.
         if self.skew.rate == 1.0 {
             Millis(elapsed.as_millis() as u64)
         } else {

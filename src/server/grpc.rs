@@ -1,8 +1,6 @@
-//! gRPC on the arbiter threads, behind one listener.
-//!
-//! Connections are served on the arbiters (one current-thread runtime for each), where a request is decided without
-//! changing threads; that costs about half the CPU of a multi-threaded runtime. hyper reads requests; most are answered
-//! at the front, the others are tonic's. One ordinary listener accepts and deals connections out: with SO_REUSEPORT a
+//! gRPC on the arbiter threads, behind one listener. Connections are served on the arbiters (one current-thread runtime
+//! for each), where a request is decided without changing threads. hyper reads requests; most are answered by
+//! [`front`], the others by tonic. One ordinary listener accepts connections and distributes them: with SO_REUSEPORT a
 //! second server could silently bind the same port.
 
 pub(crate) mod admin;
@@ -31,8 +29,8 @@ use tonic_health::server::HealthReporter;
 
 pub(crate) use self::capacity::CapacityService;
 use self::{
-    connections::Dealt,
-    front::{Door, Front},
+    connections::ArbiterConnection,
+    front::{ConnectionService, Front},
 };
 pub(crate) use self::{push::PushService, status::StatusService};
 use crate::{
@@ -40,28 +38,28 @@ use crate::{
     run::until,
 };
 
-/// What every arbiter serves.
+/// The services that every arbiter serves.
 #[derive(Clone)]
-pub(crate) struct Services {
+pub(crate) struct GrpcServices {
     pub(crate) capacity: CapacityService,
     pub(crate) status: StatusService,
     pub(crate) push: PushService,
     pub(crate) health: HealthReporter,
 }
 
-/// So many requests may be under way on one connection.
+/// The most requests under way on one connection.
 const STREAMS: u32 = 1024;
-/// A connection on which nothing is heard for so long is asked whether anybody is there...
+/// A keep-alive ping is sent after so long without a message …
 const KEEP_ALIVE: Duration = Duration::from_secs(30);
-/// ... and closed if there is no answer for so long.
+/// … and the connection closed if it is not answered within so long.
 const KEEP_ALIVE_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Takes up one arbiter's connections until `stop` says so; requests under way are still answered, and then their
-/// connections end.
+/// Serves one arbiter's connections until `stop`; requests under way are still answered, and then their connections
+/// end.
 pub(crate) async fn serve(
-    services: Services,
+    services: GrpcServices,
     message_bytes: usize,
-    connections: impl Stream<Item = std::io::Result<Dealt>> + 'static,
+    connections: impl Stream<Item = std::io::Result<ArbiterConnection>> + 'static,
     stop: watch::Receiver<bool>,
 ) {
     let front = Arc::new(front(services, message_bytes));
@@ -71,7 +69,7 @@ pub(crate) async fn serve(
         .max_concurrent_streams(STREAMS)
         .keep_alive_interval(Some(KEEP_ALIVE))
         .keep_alive_timeout(KEEP_ALIVE_TIMEOUT)
-        // No client of gRPC looks at it.
+        // gRPC clients do not use the Date header.
         .auto_date_header(false);
     let mut connections = pin!(connections);
     let mut stopped = pin!(until(stop.clone()));
@@ -82,17 +80,17 @@ pub(crate) async fn serve(
         };
         match next {
             Some(Ok(connection)) => {
-                let door = Door::new(Arc::clone(&front), connection.connect_info());
+                let door = ConnectionService::new(Arc::clone(&front), connection.connect_info());
                 let served = http2.serve_connection(TokioIo::new(connection), door);
                 tokio::spawn(attend(served, stop.clone()));
             }
-            Some(Err(error)) => tracing::debug!(%error, "connection lost while it was dealt"),
+            Some(Err(error)) => tracing::debug!(%error, "connection lost while it was distributed"),
             None => return,
         }
     }
 }
 
-type Served = http2::Connection<TokioIo<Dealt>, Door, TokioExecutor>;
+type Served = http2::Connection<TokioIo<ArbiterConnection>, ConnectionService, TokioExecutor>;
 
 /// Serves one connection to its end.
 async fn attend(served: Served, stop: watch::Receiver<bool>) {
@@ -110,7 +108,7 @@ async fn attend(served: Served, stop: watch::Receiver<bool>) {
     }
 }
 
-fn front(services: Services, message_bytes: usize) -> Front {
+fn front(services: GrpcServices, message_bytes: usize) -> Front {
     let capacity = CapacityServer::new(services.capacity.clone()).max_decoding_message_size(message_bytes);
     let status = StatusServer::new(services.status).max_decoding_message_size(message_bytes);
     let push = PushServer::new(services.push).max_decoding_message_size(message_bytes);
@@ -127,7 +125,7 @@ fn front(services: Services, message_bytes: usize) -> Front {
     Front::new(services.capacity, message_bytes, others)
 }
 
-/// For what only the master answers and that has no place for another's address.
+/// The error of methods that only the master answers and whose answers have no field for its address.
 fn not_master(why: &NotMaster) -> Status {
     Status::failed_precondition(Refused::NotMaster(why.clone()).to_string())
 }

@@ -1,4 +1,4 @@
-//! HTTP for people and for Prometheus: metrics, health, and debug pages at Doorman's addresses.
+//! HTTP: metrics for Prometheus, health checks, and debug pages at Doorman's paths.
 
 mod debug;
 mod gzip;
@@ -23,7 +23,7 @@ use crate::{
     metrics::{self, ProcessGauges},
 };
 
-/// A disk answers sooner, unless it is not well.
+/// A healthy disk answers sooner.
 const DISK_PATIENCE: Duration = Duration::from_millis(500);
 
 /// What the pages are made from.
@@ -80,7 +80,7 @@ async fn render_metrics(State(pages): State<Pages>) -> impl IntoResponse {
     ([(header::CONTENT_TYPE, "text/plain; version=0.0.4; charset=utf-8")], pages.prometheus.render())
 }
 
-/// What is free where the data is. A disk that hangs holds up neither the page nor the thread that serves it.
+/// Free bytes at the data directory. A disk that hangs blocks neither the page nor the thread that serves it.
 async fn free_bytes(data: &Arc<PathBuf>) -> Option<u64> {
     let data = Arc::clone(data);
     let asked = tokio::task::spawn_blocking(move || metrics::free_bytes(&data));

@@ -1,33 +1,33 @@
 //! Leaseway's server: actors around the core, gRPC and HTTP around the actors.
 //!
 //! [`run`] is the whole of it. The order of things: the configuration is read and refused if it is wrong; ports are
-//! bound, so that a second server on the same port fails before it can answer anybody; then actors start, and only then
-//! are connections accepted. On SIGTERM or SIGINT the way back.
+//! bound, so that a second server on the same port fails before it can answer a client; then actors start, and only
+//! then are connections accepted. On SIGTERM or SIGINT the way back.
 
 pub mod actors;
+mod assignment_store;
 pub mod clock;
 pub mod config;
-mod first;
 mod grpc;
 mod http;
+mod initial_config;
 pub mod limits;
 mod logging;
 mod metrics;
 mod parent;
+mod peer_endpoints;
 mod peers;
 mod reload;
 mod run;
-mod services;
 mod signals;
 mod subscribers;
-mod vouched;
 mod watchers;
 
 pub use actors::Handover;
 pub use grpc::admin::AdminOptions;
 pub use leaseway_quorum::Timing;
 pub use parent::{ParentError, ParentOptions};
+pub use peer_endpoints::PeerEndpoints;
 pub use peers::{PeerOptions, TakeOver};
 pub use run::{Addresses, Options, ServeError, run};
-pub use services::Services;
 pub use signals::StopSignals;

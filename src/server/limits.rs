@@ -1,4 +1,4 @@
-//! What a stranger can make grow, and how far. docs/reference/limits.md says what is answered beyond each.
+//! Bounds on everything that requests can make grow. docs/reference/limits.md has the answer beyond each.
 
 /// Bounds on everything that requests can make grow.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -1,4 +1,4 @@
-//! What keeps the log readable.
+//! Helpers that keep the log short.
 
 /// Whether a count has doubled: what happens a million times makes twenty lines of log, not a million.
 pub(crate) fn worth_logging(before: u64, now: u64) -> bool {

@@ -1,5 +1,5 @@
 //! Every metric, declared once. Doorman's names are kept (also where Prometheus would now name them differently); ours
-//! stand beside them as `leaseway_…`. Gauges are set when somebody scrapes, see [`crate::http`].
+//! stand beside them as `leaseway_…`. Gauges are set at each scrape, see [`crate::http`].
 
 mod process;
 
@@ -25,7 +25,7 @@ const SECONDS: [f64; 11] = [0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 
 /// From a write to one fast disk to an election.
 const COMMIT_SECONDS: [f64; 12] = [0.0002, 0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.25, 0.5, 1.0];
 
-/// Gauges of resources that are gone disappear after so long: all living ones are set at each scrape.
+/// Gauges of retired resources disappear after so long: all others are set at each scrape.
 const FORGET: std::time::Duration = std::time::Duration::from_secs(10);
 
 /// Installs the recorder; what it returns renders `/metrics`.
@@ -64,7 +64,7 @@ fn describe() {
     for outcome in RELOADS {
         counter!("leaseway_config_reloads_total", "outcome" => outcome).absolute(0);
     }
-    for outcome in Asked::ALL {
+    for outcome in ParentOutcome::ALL {
         counter!("leaseway_uplink_requests_total", "outcome" => outcome.name()).absolute(0);
     }
     describe_counter!("leaseway_uplink_requests_total", "Requests to the parent, by outcome.");
@@ -99,8 +99,8 @@ const GAUGES: [(&str, &str); 32] = [
     ("leaseway_resource_lent_seconds", "For how long the parent has lent the capacity, by resource."),
     ("leaseway_resource_awaits_supply", "1 while the parent has not lent anything yet, by resource."),
     ("leaseway_pool_total", "Capacity that may be connected, by pool."),
-    ("leaseway_pool_connected", "Capacity that clients have who are connected, by pool."),
-    ("leaseway_pool_priority_connected", "Capacity that priority clients have who are connected, by pool."),
+    ("leaseway_pool_connected", "Capacity that connected clients have, by pool."),
+    ("leaseway_pool_priority_connected", "Capacity that connected priority clients have, by pool."),
     ("leaseway_pool_priority_assigned", "Capacity that is assigned, connected or not, by pool."),
     ("leaseway_pool_recharging", "Capacity that is counted as used, by pool."),
     ("leaseway_pool_waiting", "Clients that wait for a place, by pool."),
@@ -221,12 +221,12 @@ pub(crate) fn resource_restarted() {
     counter!("leaseway_resource_restarts_total").increment(1);
 }
 
-/// What may come of an attempt to reload the configuration.
+/// The outcomes of an attempt to reload the configuration.
 const RELOADS: [&str; 4] = ["applied", "unchanged", "kept", "rejected"];
 
 /// How a request to the parent ended.
 #[derive(Debug, Clone, Copy)]
-pub(crate) enum Asked {
+pub(crate) enum ParentOutcome {
     /// Its master answered.
     Answered,
     /// Another is the master.
@@ -237,22 +237,23 @@ pub(crate) enum Asked {
     Late,
 }
 
-impl Asked {
-    const ALL: [Asked; 4] = [Asked::Answered, Asked::Redirected, Asked::Failed, Asked::Late];
+impl ParentOutcome {
+    const ALL: [ParentOutcome; 4] =
+        [ParentOutcome::Answered, ParentOutcome::Redirected, ParentOutcome::Failed, ParentOutcome::Late];
 
     fn name(self) -> &'static str {
         match self {
-            Asked::Answered => "answered",
-            Asked::Redirected => "redirected",
-            Asked::Failed => "failed",
-            Asked::Late => "late",
+            ParentOutcome::Answered => "answered",
+            ParentOutcome::Redirected => "redirected",
+            ParentOutcome::Failed => "failed",
+            ParentOutcome::Late => "late",
         }
     }
 }
 
-pub(crate) fn parent_asked(outcome: Asked, took: std::time::Duration) {
+pub(crate) fn parent_asked(outcome: ParentOutcome, took: std::time::Duration) {
     counter!("leaseway_uplink_requests_total", "outcome" => outcome.name()).increment(1);
-    if let Asked::Answered = outcome {
+    if let ParentOutcome::Answered = outcome {
         histogram!("leaseway_uplink_seconds").record(took.as_secs_f64());
     }
 }
@@ -269,7 +270,7 @@ pub(crate) fn uplink_restarted() {
     counter!("leaseway_uplink_restarts_total").increment(1);
 }
 
-/// How it stands with the parent, where there is one and this peer asks it.
+/// Sets the gauges of the uplink, on the peer that has one.
 pub(crate) fn set_uplink_gauges(uplink: &UplinkReport) {
     gauge!("leaseway_uplink_resources").set(uplink.resources as f64);
     gauge!("leaseway_uplink_failures").set(f64::from(uplink.failures));
@@ -350,7 +351,7 @@ pub(crate) fn set_process_gauges(gauges: &ProcessGauges) {
     gauge!("leaseway_config_rejected").set(f64::from(u8::from(gauges.config_rejected)));
 }
 
-/// How it stands with what is stored, and with the other peers.
+/// Sets the gauges of the quorum and its data directory.
 pub(crate) fn set_quorum_gauges(quorum: &Quorum, free: Option<u64>) {
     leaseway_quorum::repeat_gauges();
     if let Some(free) = free {

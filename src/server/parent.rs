@@ -1,13 +1,13 @@
-//! Where this server's node gets its capacity, if not from a configuration: from options to a checked [`Parent`].
+//! The parent of this server's node: from options to a checked [`Parent`].
 
 use std::sync::Arc;
 
 use crate::{actors::Parent, grpc::Identity};
 
-/// The one place where templates are, said to everybody who would put them elsewhere.
+/// The message for operators who configure templates in two places.
 pub(crate) const TEMPLATES: &str = "a node with a parent takes its templates from the parent";
 
-/// Whose capacity this node shares out.
+/// The parent whose capacity this node divides.
 #[derive(Debug, Clone)]
 pub struct ParentOptions {
     /// Peers of the parent, as `host:port`.
@@ -19,7 +19,7 @@ pub struct ParentOptions {
 /// Why a node cannot have this parent.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ParentError {
-    /// Two places say how resources are run.
+    /// Both a configuration and a parent are given.
     #[error("{TEMPLATES}: leave out --config, or --parent")]
     WithConfiguration,
     /// Each peer would be another child.

@@ -8,16 +8,16 @@ use leaseway_quorum::{self as quorum, Origin, Quorum, Secret, Timing};
 use crate::{
     actors::{Handover, Membership},
     clock::Clock,
-    first::{FirstConfiguration, believed, longest_lease},
     grpc::Identity,
+    initial_config::{InitialConfiguration, believed, longest_lease},
+    peer_endpoints::PeerEndpoints,
     run::{Addresses, ServeError},
-    services::Services,
 };
 
 /// A lone peer's name, unless it is given one.
 const ALONE: &str = "alone";
 
-/// What survives a restart, and who else answers for this node.
+/// The data directory and the peers of this node.
 #[derive(Debug, Clone)]
 pub struct PeerOptions {
     /// Where it is kept.
@@ -29,9 +29,9 @@ pub struct PeerOptions {
     pub listen: Option<SocketAddr>,
     /// The file with the secret that all of them share.
     pub secret_file: Option<PathBuf>,
-    /// Nothing was ever promised to anybody.
+    /// This is the first start: nothing was ever promised.
     pub bootstrap: bool,
-    /// The first start, in place of another server whose clients go on.
+    /// The first start, in place of another server with clients.
     pub take_over: Option<TakeOver>,
     /// What a new master starts from.
     pub handover: Handover,
@@ -69,7 +69,7 @@ impl PeerOptions {
     }
 }
 
-/// What a file says, without the line break at its end.
+/// A file's content, without the line break at its end.
 pub(crate) fn read_secret(path: &std::path::Path) -> Result<String, ServeError> {
     let text = std::fs::read_to_string(path)
         .map_err(|error| ServeError::Secret { path: path.to_owned(), why: error.to_string() })?;
@@ -80,7 +80,7 @@ pub(crate) fn read_secret(path: &std::path::Path) -> Result<String, ServeError> 
     Ok(text.to_owned())
 }
 
-/// A peer that has joined, and does not serve yet.
+/// A peer whose quorum runs, and that does not serve yet.
 pub(crate) struct Joined {
     pub(crate) membership: Membership,
     /// Where it keeps what it knows.
@@ -93,22 +93,22 @@ pub(crate) async fn join(
     identity: &Identity,
     addresses: &mut Addresses,
     clock: Clock,
-    first: Arc<FirstConfiguration>,
+    first: Arc<InitialConfiguration>,
 ) -> Result<Joined, ServeError> {
-    let services = Services { grpc: identity.advertise.to_string(), admin: identity.admin.to_string() };
+    let services = PeerEndpoints { grpc: identity.advertise.to_string(), admin: identity.admin.to_string() };
     let quorum = enter(options, id, &services, clock, &first).await?;
     addresses.peers = quorum.listening();
     let membership = Membership { quorum, handover: options.handover, initial: first };
     Ok(Joined { membership, data: options.data.clone() })
 }
 
-/// Whether any of them is master shows later.
+/// Starts the quorum. Which peer is master shows later.
 async fn enter(
     options: &PeerOptions,
     id: Option<&str>,
-    services: &Services,
+    services: &PeerEndpoints,
     clock: Clock,
-    first: &FirstConfiguration,
+    first: &InitialConfiguration,
 ) -> Result<Quorum, ServeError> {
     if options.take_over.is_some() && options.handover == Handover::Learning {
         return Err(ServeError::TakeOverLearning);
@@ -130,7 +130,7 @@ async fn enter(
     let quorum = quorum::start(settings).await?;
     if options.take_over.is_some() && quorum.origin() == Origin::Resumed {
         tracing::warn!(
-            "--take-over means nothing any more: {} has been used; if it still listens, it goes on doing so",
+            "--take-over has no effect any more: {} has been used; if it is still learning, it goes on",
             options.data.display()
         );
     }

@@ -16,7 +16,7 @@ use crate::{actors::NodeHandle, config, metrics};
 
 const LOOK_EVERY: Duration = Duration::from_secs(1);
 
-/// By what a changed file is told. `None`: it cannot be looked at.
+/// Identifies a version of the file. `None`: it cannot be read.
 type Stamp = Option<(SystemTime, u64, u64)>;
 
 /// Listens for SIGHUP, and knows what the file looked like before it was first read.

@@ -15,14 +15,14 @@ use crate::{
     actors::{NodeHandle, NodeStart},
     clock::{Clock, Skew},
     config::LoadError,
-    first::FirstConfiguration,
     grpc::{
-        self, CapacityService, Identity, PushService, Services, StatusService,
+        self, CapacityService, GrpcServices, Identity, PushService, StatusService,
         admin::{self, AdminOptions, AdminService},
-        connections::{OpenConnections, deal, hand},
+        connections::{OpenConnections, arbiter_queue, distribute},
         pools::PoolService,
     },
     http::{self, Pages},
+    initial_config::InitialConfiguration,
     limits::Limits,
     metrics,
     parent::{ParentError, ParentOptions},
@@ -33,11 +33,11 @@ use crate::{
 
 /// How often resources look for leases that have ended, besides when they are asked.
 const TICK: Duration = Duration::from_secs(1);
-/// How often histograms are folded, so that they do not grow when nobody scrapes.
+/// How often histograms are folded, so that they do not grow without scrapes.
 const METRICS_UPKEEP: Duration = Duration::from_secs(5);
-/// Requests under way are given so much time when the server stops.
+/// How long requests under way may take when the server stops.
 const DRAIN: Duration = Duration::from_secs(5);
-/// What health checkers may ask about: the server as a whole, or the one service that matters.
+/// The names that health checkers may ask for: the server as a whole, or its main service.
 const HEALTH: [&str; 2] = ["", "doorman.Capacity"];
 
 /// How to run.
@@ -55,15 +55,15 @@ pub struct Options {
     pub advertise: Option<String>,
     /// Threads that serve requests; none: one for each core.
     pub threads: Option<usize>,
-    /// Bounds on what strangers can make grow.
+    /// Bounds on what requests can make grow.
     pub limits: Limits,
-    /// What survives a restart, and who else answers; none: nothing, and nobody.
+    /// The data directory and the peers; none: the server is alone and keeps nothing over restarts.
     pub peers: Option<PeerOptions>,
     /// Where operators are served; none: nowhere.
     pub admin: Option<AdminOptions>,
     /// Where the capacity comes from; none: the configuration says how much there is.
     pub parent: Option<ParentOptions>,
-    /// What is wrong with the clock, on purpose.
+    /// A deliberate error of the clock.
     pub skew: Skew,
 }
 
@@ -113,12 +113,12 @@ pub enum ServeError {
         /// What they are called.
         peers: String,
     },
-    /// Every master would listen by itself, and for as long as templates say. Nothing was started.
+    /// With `--handover learning` every master learns by itself, for as long as templates say. Nothing was started.
     #[error(
         "--take-over keeps promises from then on, and so does not go with --handover learning: leave one of them away"
     )]
     TakeOverLearning,
-    /// What others call this peer is nothing that can be listened on. Nothing was started.
+    /// This peer's address in --peers cannot be listened on. Nothing was started.
     #[error(
         "cannot listen for peers on {address}: it is not an IP address with a port; name one with --peer-listen, like 0.0.0.0:5120"
     )]
@@ -137,9 +137,9 @@ pub enum ServeError {
         /// What is wrong with it.
         why: String,
     },
-    /// Anybody could change anything. Nothing was started.
+    /// Without a token, any machine on the network could change everything. Nothing was started.
     #[error(
-        "--admin {address} is not on loopback: whoever reaches it could change everything; give it a --admin-token-file"
+        "--admin {address} is not on loopback: any machine that reaches it could change everything; give it a --admin-token-file"
     )]
     AdminOpen {
         /// Where it was to listen.
@@ -151,7 +151,7 @@ pub enum ServeError {
 }
 
 impl ServeError {
-    /// Whether it is for the operator to say something else.
+    /// Whether other options would help.
     pub fn is_configuration(&self) -> bool {
         match self {
             ServeError::Config(_)
@@ -184,9 +184,9 @@ async fn serve(options: Options, ready: impl FnOnce(Addresses)) -> Result<(), Se
     // Before the file is read, so that no change and no signal is missed.
     let reload = Reload::prepare(options.config.clone()).map_err(ServeError::Signals)?;
     let first = Arc::new(match &options.parent {
-        None => FirstConfiguration::read(options.config.as_deref(), options.peers.is_some())?,
+        None => InitialConfiguration::read(options.config.as_deref(), options.peers.is_some())?,
         Some(_) if options.config.is_some() => return Err(ParentError::WithConfiguration.into()),
-        Some(parent) => FirstConfiguration::of_parent(&parent.addresses),
+        Some(parent) => InitialConfiguration::of_parent(&parent.addresses),
     });
     let mut stop_signals = StopSignals::new().map_err(ServeError::Signals)?;
     let listener = bind(options.listen, "--listen").await?;
@@ -203,7 +203,7 @@ async fn serve(options: Options, ready: impl FnOnce(Addresses)) -> Result<(), Se
     let parent =
         options.parent.as_ref().map(|parent| parent.check(&identity, addresses.grpc, has_peers)).transpose()?;
     let admin = match &options.admin {
-        Some(admin) => Some(admin::Listening::open(admin, &mut identity, &mut addresses).await?),
+        Some(admin) => Some(admin::AdminListener::open(admin, &mut identity, &mut addresses).await?),
         None => None,
     };
     let joined = match &options.peers {
@@ -228,7 +228,7 @@ async fn serve(options: Options, ready: impl FnOnce(Addresses)) -> Result<(), Se
             membership: joined.as_ref().map(|joined| joined.membership.clone()),
             parent,
         },
-        // Nobody may be listening any more: then the server is stopping anyway.
+        // Without receivers the server is stopping anyway.
         move || {
             let _ = failed.send(true);
         },
@@ -237,7 +237,7 @@ async fn serve(options: Options, ready: impl FnOnce(Addresses)) -> Result<(), Se
     let open = OpenConnections::default();
     let health = HealthReporter::new();
     serves(&health, true).await;
-    let services = Services {
+    let services = GrpcServices {
         capacity: CapacityService::new(
             node.clone(),
             identity.clone(),
@@ -247,13 +247,13 @@ async fn serve(options: Options, ready: impl FnOnce(Addresses)) -> Result<(), Se
         push: PushService::new(node.clone(), stopped.clone()),
         health: health.clone(),
     };
-    let mut hands = Vec::new();
+    let mut queues = Vec::new();
     for arbiter in &arbiters {
-        let (hand, connections) = hand();
-        hands.push(hand);
+        let (queue, connections) = arbiter_queue();
+        queues.push(queue);
         arbiter.spawn(grpc::serve(services.clone(), limits.message_bytes, connections, stopped.clone()));
     }
-    let dealer = actix_rt::spawn(deal(listener, hands, open.clone(), limits.connections));
+    let distributor = actix_rt::spawn(distribute(listener, queues, open.clone(), limits.connections));
     let pages = Pages {
         node: node.clone(),
         identity: identity.clone(),
@@ -287,19 +287,17 @@ async fn serve(options: Options, ready: impl FnOnce(Addresses)) -> Result<(), Se
     tracing::info!("stopping");
     watched.abort();
     serves(&health, false).await;
-    if !failed {
-        node.part().await;
+    // First, so that a request that comes from here on is sent to the next master.
+    match quorum {
+        Some(quorum) if failed => quorum.shutdown().await,
+        _ => node.hand_over().await,
     }
-    if let Some(quorum) = quorum {
-        // First, so that whoever asks from here on hears who is master instead.
-        quorum.shutdown().await;
-    }
-    dealer.abort();
+    distributor.abort();
     stop.send_replace(true);
     drain(&open).await;
     for arbiter in arbiters {
         arbiter.stop();
-        // A thread that panicked has said so already.
+        // A panic of the thread was logged already.
         let _ = arbiter.join();
     }
     if failed { Err(ServeError::NodeFailed) } else { Ok(()) }
@@ -323,16 +321,16 @@ fn identity(id: Option<String>, advertise: Option<String>, grpc: SocketAddr) -> 
     Identity { id: id.map_or_else(|| Arc::clone(&advertise), Arc::from), advertise, admin: "".into() }
 }
 
-/// Unpredictable enough for strangers who want hash collisions.
+/// Unpredictable for clients that try to cause hash collisions.
 fn seed() -> u64 {
     let nanos = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_nanos() as u64;
     let address = std::ptr::from_ref(&nanos).addr() as u64;
     nanos.rotate_left(32) ^ address ^ u64::from(std::process::id())
 }
 
-/// Waits until everything is to stop.
+/// Waits for the stop.
 pub(crate) async fn until(mut stopped: watch::Receiver<bool>) {
-    // An error means that the sender is gone, which is as good as a stop.
+    // An error means that the sender is gone, which counts as a stop.
     let _ = stopped.wait_for(|stop| *stop).await;
 }
 

@@ -1,4 +1,4 @@
-//! What asks a process to stop.
+//! The signals that stop the process.
 
 use std::io;
 

@@ -1,11 +1,8 @@
-//! Who listens for what happens in pools, and what each has yet to be told.
-//!
-//! A pool tells here what has happened; streams carry it away, each at its own pace. Between them is a queue for each
-//! stream. Whoever is too slow for it is told so, with the totals as they are by then ([`PoolEventKind::Gap`]), and
-//! goes on from there: a pool waits for nobody.
-//!
-//! Subscriptions belong to a resource's name, not to a life of it: they begin before anybody has asked for it, and go
-//! on when it is forgotten and comes back. They end when another is master.
+//! Subscribers to the events of pools, each with a queue. Pools publish events; streams send them, each at its own
+//! pace. Between them is a bounded queue for each stream. A stream that is too slow gets a gap event with the present
+//! totals ([`PoolEventKind::Gap`]) and goes on from there: a pool never waits for a subscriber. Subscriptions belong to
+//! a resource's name, not to its actor: they may begin before the first request, and go on when the resource is retired
+//! and created again. They end when another peer is master.
 
 use std::{
     collections::{HashMap, VecDeque},
@@ -25,11 +22,11 @@ const QUEUE: usize = 1024;
 /// Streams of all pools, at most.
 const MOST: usize = 256;
 
-/// Everybody who listens.
+/// All subscribers.
 #[derive(Debug, Default)]
 pub(crate) struct Subscribers {
     listening: Mutex<HashMap<Arc<str>, Vec<Arc<Subscriber>>>>,
-    /// Read without the lock: most often nobody listens.
+    /// Read without the lock: mostly there is no subscriber.
     count: AtomicUsize,
 }
 
@@ -43,15 +40,15 @@ struct Subscriber {
 
 #[derive(Debug, Default)]
 struct Queue {
-    waiting: VecDeque<Told>,
+    waiting: VecDeque<QueuedEvent>,
     /// When priority clients will be cut off, while they have more than the total.
     deadline: Option<Millis>,
     ended: bool,
 }
 
-/// An event on its way to one who listens.
+/// An event in a subscriber's queue.
 #[derive(Debug, Clone, PartialEq)]
-pub(crate) struct Told {
+pub(crate) struct QueuedEvent {
     pub(crate) event: PoolEvent,
     /// When priority clients will be cut off, as far as known after this event.
     pub(crate) deadline: Option<Millis>,
@@ -62,16 +59,16 @@ pub(crate) struct Told {
 #[error("this server has as many subscribers as it may ({MOST})")]
 pub(crate) struct TooManySubscribers;
 
-/// This server does not answer for its node any more.
+/// This server is not master any more.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Dismissed;
 
 impl Subscribers {
     fn listening(&self) -> MutexGuard<'_, HashMap<Arc<str>, Vec<Arc<Subscriber>>>> {
-        self.listening.lock().expect("nobody panics while holding the list of subscribers")
+        self.listening.lock().expect("no panic while the list of subscribers is locked")
     }
 
-    /// Somebody listens until what is returned is dropped.
+    /// Subscribes until the result is dropped.
     pub(crate) fn start(
         self: &Arc<Self>,
         resource: &Arc<str>,
@@ -87,17 +84,17 @@ impl Subscribers {
         Ok(Subscription { all: Arc::clone(self), resource: Arc::clone(resource), subscriber })
     }
 
-    /// How many listen.
+    /// The number of subscribers.
     pub(crate) fn count(&self) -> usize {
         self.count.load(Ordering::Acquire)
     }
 
-    /// How many listen to one resource.
+    /// The number of subscribers of one resource.
     pub(crate) fn count_of(&self, resource: &str) -> usize {
         self.listening().get(resource).map_or(0, Vec::len)
     }
 
-    /// Tells those who listen what has happened in a pool.
+    /// Queues events of a pool for its subscribers.
     pub(crate) fn tell(&self, resource: &str, events: &[PoolEvent]) {
         if events.is_empty() || self.count() == 0 {
             return;
@@ -107,7 +104,7 @@ impl Subscribers {
         }
     }
 
-    /// Another is master: every stream ends once it has carried away what waits.
+    /// Another peer is master: every stream ends once its queue is empty.
     pub(crate) fn dismiss(&self) {
         for subscriber in self.listening().values().flatten() {
             subscriber.queue().ended = true;
@@ -118,7 +115,7 @@ impl Subscribers {
 
 impl Subscriber {
     fn queue(&self) -> MutexGuard<'_, Queue> {
-        self.queue.lock().expect("nobody panics while holding a queue of events")
+        self.queue.lock().expect("no panic while a queue of events is locked")
     }
 
     fn tell(&self, events: &[PoolEvent]) {
@@ -148,11 +145,11 @@ impl Queue {
             let deadline = self.deadline;
             event = PoolEvent { kind: PoolEventKind::Gap, client: None, cause: None, deadline, ..event };
         }
-        self.waiting.push_back(Told { event, deadline: self.deadline });
+        self.waiting.push_back(QueuedEvent { event, deadline: self.deadline });
     }
 }
 
-/// Somebody listens for as long as this lives.
+/// A subscription; it ends when this is dropped.
 #[derive(Debug)]
 pub(crate) struct Subscription {
     all: Arc<Subscribers>,
@@ -161,17 +158,17 @@ pub(crate) struct Subscription {
 }
 
 impl Subscription {
-    /// What is known of a deadline when it begins.
+    /// Sets the deadline that is known when the subscription begins.
     pub(crate) fn expect(&self, deadline: Option<Millis>) {
         let mut queue = self.subscriber.queue();
-        // Something newer may have come meanwhile.
+        // A newer event may have come meanwhile.
         if queue.waiting.is_empty() && queue.deadline.is_none() {
             queue.deadline = deadline;
         }
     }
 
     /// Waits for the next event.
-    pub(crate) async fn next(&self) -> Result<Told, Dismissed> {
+    pub(crate) async fn next(&self) -> Result<QueuedEvent, Dismissed> {
         loop {
             {
                 let mut queue = self.subscriber.queue();
@@ -182,7 +179,7 @@ impl Subscription {
                     return Err(Dismissed);
                 }
             }
-            // A wake-up that comes before this is remembered.
+            // `Notify` remembers a wake-up that comes before this.
             self.subscriber.wake.notified().await;
         }
     }

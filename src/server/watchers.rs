@@ -1,18 +1,17 @@
-//! Who listens for hints, and what each has yet to be told.
+//! Listeners for hints, each with its pending resources. Resources hint holders; streams send the hints. Between them
+//! is one [`Watcher`] for each holder that listens: the resources it should ask for, each once, at most
+//! [`MOST_PENDING`] of them, and beyond that "everything". So a slow listener costs a few hundred bytes and never
+//! delays a resource.
 //!
-//! Resources hint holders; streams carry hints away. Between them is one [`Watcher`] for each holder that listens: the
-//! resources it should ask for, each once, at most [`MOST_PENDING`] of them, and beyond that "everything". So a slow
-//! listener costs a few hundred bytes and never holds anybody up.
-//!
-//! # How resources learn who listens
+//! # How resources learn which holders listen
 //! A request is not looked up here: that would cost every request something, though few holders are ever hinted.
 //! Instead
 //! - a holder that is new to a resource is looked up when it comes ([`Watchers::is_watched`]);
 //! - a stream that starts is written into a log ([`Watchers::started_since`]). A resource reads on from where it was
 //!   with its next round or tick, and asks its own books whether it knows the holder. A round that finds nothing new in
 //!   the log pays one read of a number that rarely changes;
-//! - a stream that ends is not told to anybody: a resource that hints into the void is told then ([`Watchers::hint`]),
-//!   and stops.
+//! - a stream that ends is not announced: a resource that hints its holder learns it then ([`Watchers::hint`]), and
+//!   stops watching.
 //!
 //! Deliberately absent: a list of resources for each listener. It would have to be kept for all holders, also those
 //! that do not listen, or be asked of all resources whenever a stream starts.
@@ -30,30 +29,30 @@ use tokio::sync::Notify;
 
 use crate::metrics;
 
-/// So many resources a listener is told by name; it is told to ask for everything if there are more.
+/// The most resources in a hint; with more the listener is told to ask for everything.
 const MOST_PENDING: usize = 64;
-/// Streams that have started are remembered for resources that have not heard of them: as many as will start in a
-/// second, for every resource reads on with each tick. Who is further behind is told of all that are there.
+/// How many started streams the log keeps: as many as may start in a second, because every resource reads on with each
+/// tick. A resource that is further behind gets all listeners.
 const LOG: usize = 16_384;
 
-/// Everybody who listens.
+/// All listeners.
 #[derive(Debug)]
 pub(crate) struct Watchers {
-    listening: Mutex<Listening>,
+    listening: Mutex<Listeners>,
     /// How many streams have ever started. Read without the lock: most often there is nothing new.
     started: AtomicU64,
     most: usize,
 }
 
 #[derive(Debug, Default)]
-struct Listening {
+struct Listeners {
     clients: HashMap<Arc<str>, Arc<Watcher>>,
     nodes: HashMap<Arc<str>, Arc<Watcher>>,
     /// The newest starts; the last is number `started`.
     log: VecDeque<(HolderKind, Arc<str>)>,
 }
 
-impl Listening {
+impl Listeners {
     fn of(&mut self, kind: HolderKind) -> &mut HashMap<Arc<str>, Arc<Watcher>> {
         match kind {
             HolderKind::Client => &mut self.clients,
@@ -73,10 +72,10 @@ struct Watcher {
     wake: Notify,
 }
 
-/// What a listener has yet to be told.
+/// The pending hints of a listener.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct Pending {
-    /// To be asked for now, in the order in which they were hinted.
+    /// Resources to be asked for now, in the order of their hints.
     pub(crate) resources: Vec<Arc<str>>,
     /// There were too many to name.
     pub(crate) everything: bool,
@@ -113,7 +112,7 @@ pub(crate) struct TooManyWatchers {
 pub(crate) enum Ended {
     /// Another stream for the same holder has started.
     Replaced,
-    /// This server does not answer for its node any more.
+    /// This server is not master any more.
     Dismissed,
 }
 
@@ -122,11 +121,11 @@ impl Watchers {
         Watchers { listening: Mutex::default(), started: AtomicU64::new(0), most }
     }
 
-    fn listening(&self) -> MutexGuard<'_, Listening> {
-        self.listening.lock().expect("nobody panics while holding the list of watchers")
+    fn listening(&self) -> MutexGuard<'_, Listeners> {
+        self.listening.lock().expect("no panic while the list of watchers is locked")
     }
 
-    /// The holder listens until what is returned is dropped, or until somebody else listens in its name.
+    /// Watches a holder until the result is dropped, or until another stream for the same holder starts.
     pub(crate) fn start(self: &Arc<Self>, kind: HolderKind, id: Arc<str>) -> Result<Watch, TooManyWatchers> {
         let watcher = Arc::<Watcher>::default();
         let mut listening = self.listening();
@@ -148,16 +147,16 @@ impl Watchers {
         Ok(Watch { watchers: Arc::clone(self), watcher, kind, id })
     }
 
-    /// Hints come from somebody else now: every watch ends.
+    /// Another peer is master: every watch ends.
     pub(crate) fn dismiss(&self) {
         let mut listening = self.listening();
-        let Listening { clients, nodes, .. } = &mut *listening;
+        let Listeners { clients, nodes, .. } = &mut *listening;
         for (_, watcher) in clients.drain().chain(nodes.drain()) {
             watcher.end(Ended::Dismissed);
         }
     }
 
-    /// How many listen.
+    /// The number of listeners.
     pub(crate) fn count(&self) -> usize {
         self.listening().count()
     }
@@ -166,12 +165,12 @@ impl Watchers {
         self.started() > 0 && self.listening().of(kind).contains_key(id)
     }
 
-    /// Up to where somebody has heard who has nothing to catch up with.
+    /// The end of the log, for a resource that has nothing to catch up with.
     pub(crate) fn started(&self) -> u64 {
         self.started.load(Ordering::Acquire)
     }
 
-    /// Whose streams have started since `heard`, which is brought up to date. Some may have ended again.
+    /// The holders whose streams have started since `heard`, which is advanced. Some may have ended again.
     pub(crate) fn started_since(&self, heard: &mut u64) -> Vec<(HolderKind, Arc<str>)> {
         if *heard == self.started() {
             return Vec::new();
@@ -186,8 +185,7 @@ impl Watchers {
         clients.chain(listening.nodes.keys().map(|id| (HolderKind::Node, Arc::clone(id)))).collect()
     }
 
-    /// Tells those who listen to ask for the resource, and takes them out of `hints`: who is left there does not listen
-    /// any more.
+    /// Hands hints to listeners and removes them from `hints`: holders that remain there do not listen any more.
     pub(crate) fn hint(&self, resource: &Arc<str>, hints: &mut Vec<Hint>) {
         let mut listening = self.listening();
         hints.retain(|hint| {
@@ -207,11 +205,11 @@ impl Watcher {
     }
 
     fn pending(&self) -> MutexGuard<'_, Pending> {
-        self.pending.lock().expect("nobody panics while holding what is pending")
+        self.pending.lock().expect("no panic while pending hints are locked")
     }
 }
 
-/// A holder listens for as long as this lives.
+/// A watch; it ends when this is dropped.
 #[derive(Debug)]
 pub(crate) struct Watch {
     watchers: Arc<Watchers>,
@@ -221,7 +219,7 @@ pub(crate) struct Watch {
 }
 
 impl Watch {
-    /// Waits until there is something to tell; it is not told again.
+    /// Waits for pending hints and takes them.
     pub(crate) async fn pending(&self) -> Result<Pending, Ended> {
         loop {
             {
@@ -233,7 +231,7 @@ impl Watch {
                     return Ok(std::mem::take(&mut *pending));
                 }
             }
-            // A wake-up that comes before this is remembered.
+            // `Notify` remembers a wake-up that comes before this.
             self.watcher.wake.notified().await;
         }
     }
@@ -243,7 +241,7 @@ impl Drop for Watch {
     fn drop(&mut self) {
         let mut listening = self.watchers.listening();
         let map = listening.of(self.kind);
-        // It may be somebody else's by now.
+        // Another stream may have replaced it by now.
         if map.get(&self.id).is_some_and(|watcher| Arc::ptr_eq(watcher, &self.watcher)) {
             map.remove(&self.id);
         }

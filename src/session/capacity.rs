@@ -7,7 +7,7 @@ pub struct Capacity(f64);
 impl Capacity {
     /// Nothing may be used.
     pub const NONE: Capacity = Capacity(0.0);
-    /// As much as anybody likes.
+    /// There is no limit.
     pub const UNLIMITED: Capacity = Capacity(f64::INFINITY);
 
     /// So much. What is negative or not a number counts as nothing: a limiter must never open because of a bad number.

@@ -21,7 +21,7 @@ pub(super) struct Entry<D> {
     pub(super) due: Millis,
     /// Not asked for before, not even together with others.
     pub(super) not_before: Millis,
-    /// A release has been sent: the lease may not be used any more, whatever becomes of the release.
+    /// A release has been sent: the lease may not be used any more, even if the release is lost.
     pub(super) given_back: bool,
     /// What the caller was last told.
     pub(super) told: Option<Usable>,

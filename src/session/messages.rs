@@ -34,7 +34,7 @@ impl Demand for Condensed {
 pub struct Outgoing<D> {
     /// Names it in what is reported back.
     pub number: u64,
-    /// To whom, as `host:port`.
+    /// Where to, as `host:port`.
     pub target: Arc<str>,
     /// Give up then.
     pub deadline: Millis,

@@ -7,7 +7,7 @@ use leaseway_core::Millis;
 pub struct Pace {
     /// How long an answer may take.
     pub deadline: Millis,
-    /// Refreshes come no sooner, whatever the server says; hints and changes of demand are exempt. Less than 100 ms
+    /// Refreshes come no sooner, even if the server says so; hints and changes of demand are exempt. Less than 100 ms
     /// counts as 100 ms, here and below: no setting makes a client hammer a server.
     pub refresh_min: Millis,
     /// The pause after the first failure; it grows by six tenths with each further one.

@@ -15,7 +15,7 @@ use leaseway_core::Millis;
 pub struct PoolState {
     /// What it is to the pool.
     pub standing: Standing,
-    /// What was assigned to it; nothing, if nobody vouches for it.
+    /// What was assigned to it; nothing, if it has no assignment.
     pub assigned: f64,
     /// The least that is of any use: a client has nothing or at least this much.
     pub min_capacity: f64,
@@ -25,7 +25,7 @@ pub struct PoolState {
     pub burst: Option<Duration>,
 }
 
-/// No pool lets anybody save up more.
+/// No pool lets a client save up more.
 pub const LONGEST_BURST: Duration = Duration::from_secs(3600);
 
 /// What a client is to a pool.
@@ -33,7 +33,7 @@ pub const LONGEST_BURST: Duration = Duration::from_secs(3600);
 pub enum Standing {
     /// It has nothing, and waits for a place.
     Waiting,
-    /// It has what everybody may have whom nobody knows.
+    /// It has what every client may have that has no assignment.
     Free,
     /// It has what was assigned to it.
     Priority,
@@ -41,7 +41,7 @@ pub enum Standing {
     Revoking,
 }
 
-/// What a limiter has let through, ever; or what one who limits by itself says it has used.
+/// What a limiter has let through, ever; or what a client that limits itself says it has used.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub struct Meter {
     /// When this was so.

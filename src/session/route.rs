@@ -1,4 +1,4 @@
-//! Whom to ask: one of the endpoints that were given or learnt, or whoever they say is master.
+//! Which server to ask: one of the endpoints that were given or learnt, or the one that they say is master.
 
 use std::sync::Arc;
 
@@ -8,7 +8,7 @@ const MOST_REDIRECTS: u32 = 5;
 /// A server may name more peers than that; they are not learnt.
 const MOST_LEARNT: usize = 64;
 
-/// Where requests go. It stays with a master that answers and goes round the endpoints when nobody does.
+/// Where requests go. It stays with a master that answers and goes round the endpoints when none does.
 #[derive(Debug)]
 pub(super) struct Route {
     /// Those that were given, at least one, and then those that were learnt.
@@ -17,7 +17,7 @@ pub(super) struct Route {
     /// The endpoint that was tried last.
     tried: usize,
     target: Arc<str>,
-    /// Since somebody last answered as master.
+    /// Since a master last answered.
     redirects: u32,
 }
 
@@ -37,7 +37,7 @@ impl Route {
         &self.endpoints
     }
 
-    /// These are the peers now: whoever was learnt before and is not among them is no longer tried.
+    /// These are the peers now: one that was learnt before and is not among them is no longer tried.
     pub(super) fn learn(&mut self, peers: impl IntoIterator<Item = Arc<str>>) {
         self.endpoints.truncate(self.given);
         for peer in peers {

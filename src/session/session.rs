@@ -1,22 +1,21 @@
-//! A session with the master of a node, as a pure state machine: when to ask, what to send, which answer still counts,
-//! and what an ended lease means. Time and randomness come from outside, so that the same code runs under the tokio
-//! driver of this crate, in the uplink of a child node and in simulation.
+//! The session with the master of a node.
 //!
 //! The rules it keeps (numbers as in docs/internals/lease-protocol.md):
 //!
 //! - Rule 6: one request is under way at a time; only the answer to the latest one counts, and a lease is counted from
 //!   when its request was *sent*.
 //! - All resources are asked for in one request, when the first of them is due.
-//! - What was given is confirmed by echoing it with the next request. Whoever has been cut asks again after 100 ms,
-//!   only to confirm (rule 10): somebody may be waiting for what it gave up.
+//! - What was given is confirmed by echoing it with the next request. A holder that has been cut asks again after
+//!   100 ms, only to confirm (rule 10): another may be waiting for what it gave up.
 //! - A failure is followed by a pause that grows, and by the next endpoint. Redirects are followed at once, a few
 //!   times.
 //! - A release names the newest lease it gives back and never overtakes a request that is under way. What was asked for
 //!   but never arrived is not given back: a release without a name that came late could free a newer lease. It ends by
 //!   itself.
 //!
-//! Deliberately absent: the wire, the clock, limiters. [`Session::poll`] says what to send, the caller sends it and
-//! reports what came back with [`Session::answered`], [`Session::redirected`] or [`Session::failed`].
+//! Time and randomness come from outside, so that the same code runs under a driver, in the uplink of a child node and
+//! in simulation. [`Session::poll`] says what to send, the caller sends it and reports what came back with
+//! [`Session::answered`], [`Session::redirected`] or [`Session::failed`].
 
 use std::{collections::BTreeMap, sync::Arc};
 
@@ -122,7 +121,7 @@ impl<D: Demand> Session<D> {
         let soon = self.soonest(now);
         if let Some(mut returning) = self.leaving.remove(id) {
             returning.due = soon.max(returning.not_before);
-            // Whoever wants it now may be somebody else, who has not been told of the lease yet.
+            // It may have been opened again, by a handle that has not been told of the lease yet.
             returning.told = None;
             if returning.given_back {
                 // The server may have heard it.
@@ -260,7 +259,7 @@ impl<D: Demand> Session<D> {
             return true;
         }
         for given in given {
-            // What was not asked for is not ours, whatever the server thinks.
+            // What was not asked for is not ours, even if the server thinks so.
             if under_way.concerns(&given.id) {
                 self.take(now, under_way.sent, &given);
             }
@@ -277,7 +276,7 @@ impl<D: Demand> Session<D> {
         true
     }
 
-    /// Whoever was asked is not the master, and says who is, if it knows. Returns whether that still counts.
+    /// The server that was asked is not the master, and names it, if it knows. Returns whether that still counts.
     pub fn redirected(&mut self, now: Millis, number: u64, master: Option<&str>) -> bool {
         let Some(under_way) = self.landed(number) else { return false };
         if master.is_some_and(|master| self.route.redirected(master)) {
@@ -312,7 +311,7 @@ impl<D: Demand> Session<D> {
         }
     }
 
-    /// Whoever has to be told of this resource is somebody else now.
+    /// Another has to be told of this resource now.
     pub fn tell_again(&mut self, id: &str) {
         if let Some(entry) = self.entries.get_mut(id) {
             entry.told = None;
@@ -329,7 +328,7 @@ impl<D: Demand> Session<D> {
         self.entries.get(id)?.lease.filter(|lease| lease.is_live(now))
     }
 
-    /// The master names the peers of its node: they are tried, too, after the endpoints that were given. Whoever was
+    /// The master names the peers of its node: they are tried, too, after the endpoints that were given. One that was
     /// learnt before and is not among them is forgotten.
     pub fn learn(&mut self, peers: impl IntoIterator<Item = Arc<str>>) {
         self.route.learn(peers);
@@ -370,8 +369,7 @@ impl<D: Demand> Session<D> {
         self.under_way.take_if(|under_way| under_way.number == number)
     }
 
-    /// What a fault makes of an answer that nobody waits for any more: it is taken for the answer to whatever was sent
-    /// last.
+    /// What a fault makes of an answer that is no longer waited for: it is taken for the answer to the latest request.
     fn late(&mut self, number: u64) -> Option<UnderWay> {
         let sent = self.last_sent.filter(|_| planted::is(Fault::TakesLateAnswers))?;
         let ids = self.entries.keys().cloned().collect();

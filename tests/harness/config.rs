@@ -4,7 +4,7 @@ use std::{fs, path::PathBuf};
 
 use tempfile::TempDir;
 
-/// A template whose times play no part: leases outlast every test, nobody listens first, and nobody asks too soon.
+/// A template without effects of time: leases outlast every test, there is no learning, and no request is too soon.
 #[derive(Clone, Copy)]
 pub(crate) struct Template<'a> {
     pub(crate) glob: &'a str,

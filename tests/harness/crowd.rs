@@ -34,7 +34,7 @@ impl Crowd {
         Crowd { clients: clients.collect(), book, random: fastrand::Rng::with_seed(2) }
     }
 
-    /// For a while everybody keeps changing what it wants.
+    /// For a while all clients keep changing their wants.
     pub(crate) fn stir(&mut self, times: usize) {
         for _ in 0..times {
             let (_, resource) = self.random.choice(&self.clients).unwrap();

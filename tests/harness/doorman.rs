@@ -11,7 +11,7 @@ use tonic::{Code, Status, transport::Channel};
 
 use super::wait::block_on;
 
-/// Whoever asks for one resource after another, and remembers what it was given if it is of that kind.
+/// A client or child node that asks for one resource after another; some kinds remember what they were given.
 pub(crate) trait Asks {
     /// How much it is given.
     fn ask(&mut self, resource: &str, wants: f64) -> f64;
@@ -48,7 +48,7 @@ impl Doorman {
         Ok(())
     }
 
-    /// Perhaps somebody else has to be told.
+    /// The server may have redirected it.
     pub(crate) fn try_release(&self, client: &str, resources: &[&str]) -> Result<ReleaseCapacityResponse, Status> {
         let resource_id = resources.iter().map(|&resource| resource.to_owned()).collect();
         let request =
@@ -106,19 +106,19 @@ pub(crate) fn assert_refused<T: std::fmt::Debug>(answer: Result<T, Status>, code
     }
 }
 
-/// An answer, or what is in one.
-pub(crate) trait Answer {
+/// An answer that lists problems with entries.
+pub(crate) trait WithProblems {
     /// What was wrong with entries, and how many were answered.
     fn problems(self) -> (Vec<Problem>, usize);
 }
 
-impl Answer for GetCapacityResponse {
+impl WithProblems for GetCapacityResponse {
     fn problems(self) -> (Vec<Problem>, usize) {
         (self.problem, self.response.len())
     }
 }
 
-impl Answer for GetServerCapacityResponse {
+impl WithProblems for GetServerCapacityResponse {
     fn problems(self) -> (Vec<Problem>, usize) {
         (self.problem, self.response.len())
     }
@@ -126,7 +126,7 @@ impl Answer for GetServerCapacityResponse {
 
 /// Nothing is answered: the one entry was left out for this reason, and all of that is said.
 #[track_caller]
-pub(crate) fn assert_left_out(answer: Result<impl Answer, Status>, reason: &str, says: &[&str]) {
+pub(crate) fn assert_left_out(answer: Result<impl WithProblems, Status>, reason: &str, says: &[&str]) {
     let (problems, answered) = answer.unwrap().problems();
     assert_eq!(answered, 0);
     assert_problem(&problems, reason, says);

@@ -34,11 +34,11 @@ use super::wait::{block_on, runtime};
 /// What a server does with requests.
 #[derive(Debug, Clone)]
 pub(crate) enum Manner {
-    /// Gives everybody so much, for so many seconds; without tokens, as Doorman's servers do.
+    /// Gives every client so much, for so many seconds; without tokens, as Doorman's servers do.
     Gives { capacity: f64, seconds: i64 },
     /// Takes them and never answers.
     Hangs,
-    /// Says that somebody else is the master.
+    /// Redirects to another server.
     Names(String),
     /// Says that it is not the master, and knows none.
     KnowsNobody,
@@ -49,14 +49,14 @@ pub(crate) enum Manner {
 /// A server that does nothing but what it is told.
 pub(crate) struct Fake {
     address: SocketAddr,
-    service: Service,
+    service: FakeService,
     connected: Arc<AtomicUsize>,
 }
 
 type Listener = mpsc::Sender<Result<Hint, Status>>;
 
 #[derive(Clone)]
-struct Service {
+struct FakeService {
     manner: Arc<Mutex<Manner>>,
     asked: Arc<Mutex<Vec<GetCapacityRequest>>>,
     released: Arc<Mutex<Vec<ReleaseCapacityRequest>>>,
@@ -75,7 +75,7 @@ impl Fake {
     }
 
     fn start(manner: Manner, hints: bool) -> Fake {
-        let service = Service {
+        let service = FakeService {
             manner: Arc::new(Mutex::new(manner)),
             asked: Arc::default(),
             released: Arc::default(),
@@ -134,7 +134,7 @@ impl Fake {
     }
 }
 
-impl Service {
+impl FakeService {
     async fn respond<T>(
         &self,
         give: impl FnOnce(f64, i64) -> T,
@@ -152,7 +152,7 @@ impl Service {
 }
 
 #[tonic::async_trait]
-impl Capacity for Service {
+impl Capacity for FakeService {
     async fn discovery(&self, _: Request<DiscoveryRequest>) -> Result<Response<DiscoveryResponse>, Status> {
         let mastership = Some(Mastership { master_address: None });
         Ok(Response::new(DiscoveryResponse { mastership, is_master: Some(true), ..DiscoveryResponse::default() }))
@@ -190,7 +190,7 @@ impl Capacity for Service {
         &self,
         _: Request<GetServerCapacityRequest>,
     ) -> Result<Response<GetServerCapacityResponse>, Status> {
-        Err(Status::unimplemented("nobody asks"))
+        Err(Status::unimplemented("not used by these tests"))
     }
 
     async fn release_capacity(
@@ -205,7 +205,7 @@ impl Capacity for Service {
 }
 
 #[tonic::async_trait]
-impl Push for Service {
+impl Push for FakeService {
     type WatchStream = ReceiverStream<Result<Hint, Status>>;
 
     async fn watch(&self, _: Request<WatchRequest>) -> Result<Response<Self::WatchStream>, Status> {

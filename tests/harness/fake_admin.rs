@@ -20,11 +20,11 @@ use super::wait::{block_on, runtime};
 
 /// Whether it does what needs the master.
 #[derive(Debug, Clone)]
-pub(crate) enum Standing {
+pub(crate) enum FakeRole {
     Master,
     /// The master's admin address is this.
     FollowerOf(String),
-    NobodyIsMaster,
+    NoMaster,
 }
 
 /// What all peers of a node keep.
@@ -36,33 +36,33 @@ pub(crate) struct Kept {
 
 pub(crate) struct FakeAdmin {
     address: SocketAddr,
-    service: Service,
+    service: FakeAdminService,
 }
 
 #[derive(Clone)]
-struct Service {
-    standing: Standing,
+struct FakeAdminService {
+    standing: FakeRole,
     token: Option<&'static str>,
     kept: Arc<Mutex<Kept>>,
 }
 
 impl FakeAdmin {
-    pub(crate) fn new(standing: Standing) -> FakeAdmin {
-        FakeAdmin::start(Service { standing, token: None, kept: Arc::default() })
+    pub(crate) fn new(standing: FakeRole) -> FakeAdmin {
+        FakeAdmin::start(FakeAdminService { standing, token: None, kept: Arc::default() })
     }
 
-    /// Only whoever knows the token is answered.
+    /// Only requests with the token are answered.
     pub(crate) fn with_token(token: &'static str) -> FakeAdmin {
-        FakeAdmin::start(Service { standing: Standing::Master, token: Some(token), kept: Arc::default() })
+        FakeAdmin::start(FakeAdminService { standing: FakeRole::Master, token: Some(token), kept: Arc::default() })
     }
 
     /// Another peer that keeps the same, for which this one is the master.
     pub(crate) fn follower(&self) -> FakeAdmin {
-        let standing = Standing::FollowerOf(self.address());
-        FakeAdmin::start(Service { standing, ..self.service.clone() })
+        let standing = FakeRole::FollowerOf(self.address());
+        FakeAdmin::start(FakeAdminService { standing, ..self.service.clone() })
     }
 
-    fn start(service: Service) -> FakeAdmin {
+    fn start(service: FakeAdminService) -> FakeAdmin {
         let listener = block_on(TcpListener::bind("127.0.0.1:0")).unwrap();
         let address = listener.local_addr().unwrap();
         let router = Server::builder().add_service(NodeServer::new(service.clone()));
@@ -80,7 +80,7 @@ impl FakeAdmin {
     }
 }
 
-impl Service {
+impl FakeAdminService {
     fn check(&self, request: &Request<impl Sized>) -> Result<(), Status> {
         let Some(token) = self.token else { return Ok(()) };
         let sent = request.metadata().get("authorization").and_then(|sent| sent.to_str().ok());
@@ -91,9 +91,9 @@ impl Service {
     fn as_master(&self, request: &Request<impl Sized>) -> Result<(), Status> {
         self.check(request)?;
         match &self.standing {
-            Standing::Master => Ok(()),
-            Standing::NobodyIsMaster => Err(Status::unavailable("there is no master at the moment")),
-            Standing::FollowerOf(master) => {
+            FakeRole::Master => Ok(()),
+            FakeRole::NoMaster => Err(Status::unavailable("there is no master at the moment")),
+            FakeRole::FollowerOf(master) => {
                 let mut status = Status::failed_precondition("another peer is master");
                 status.metadata_mut().insert(MASTER_METADATA, master.parse().unwrap());
                 Err(status)
@@ -103,7 +103,7 @@ impl Service {
 }
 
 #[tonic::async_trait]
-impl Node for Service {
+impl Node for FakeAdminService {
     async fn apply_config(
         &self,
         request: Request<ApplyConfigRequest>,

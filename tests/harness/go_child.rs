@@ -22,7 +22,7 @@ pub(crate) struct GoChild {
 
 /// What its parent says about a resource.
 #[derive(Debug)]
-pub(crate) struct Answer {
+pub(crate) struct GoChildAnswer {
     pub(crate) capacity: f64,
     pub(crate) expiry: i64,
     pub(crate) refresh: i64,
@@ -41,7 +41,7 @@ impl GoChild {
     }
 
     /// Asks for everything, as it does every few seconds. An answer that an old peer could not read is a failure.
-    pub(crate) fn poll(&self) -> BTreeMap<String, Answer> {
+    pub(crate) fn poll(&self) -> BTreeMap<String, GoChildAnswer> {
         let mut entries: Vec<_> = self.clients.iter().map(|(resource, wants)| entry(resource, wants)).collect();
         if entries.is_empty() {
             entries.push(entry("*", &[0.0]));
@@ -65,11 +65,11 @@ fn entry(resource: &str, wants: &[f64]) -> Value {
     Value::Message(build("ServerCapacityResourceRequest", fields))
 }
 
-fn read(response: &DynamicMessage) -> (String, Answer) {
+fn read(response: &DynamicMessage) -> (String, GoChildAnswer) {
     let lease = inner(response, "gets");
     let whole = |name| lease.get_field_by_name(name).and_then(|value| value.as_i64()).unwrap();
     let resource = response.get_field_by_name("resource_id").unwrap().as_str().unwrap().to_owned();
-    let answer = Answer {
+    let answer = GoChildAnswer {
         capacity: number(&lease, "capacity"),
         expiry: whole("expiry_time"),
         refresh: whole("refresh_interval"),

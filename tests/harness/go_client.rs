@@ -19,7 +19,7 @@ const SCALE: f64 = 0.001;
 /// The library tries without end. After so many tries of the same bytes this one is stuck: its calls then end with an
 /// error.
 const TRIES: i32 = 8;
-/// The library asks no sooner than this after an answer, whatever it says.
+/// The library asks no sooner than this after any answer.
 const MINIMUM_REFRESH: Duration = Duration::from_secs(5);
 
 pub(crate) struct GoClient {
@@ -110,7 +110,7 @@ impl GoClient {
         self.repeat("ReleaseCapacity", &build("ReleaseCapacityRequest", fields).encode_to_vec()).map(|_| ())
     }
 
-    /// Follows whoever is named as master; anything else that is no answer is tried again, with the same bytes.
+    /// Follows redirects to the master; after any other failure the same bytes are sent again.
     fn repeat(&mut self, method: &str, bytes: &[u8]) -> Result<Vec<u8>, Status> {
         let mut refused = Status::unknown("it was not asked");
         for k in 1..=TRIES {
@@ -139,7 +139,7 @@ fn connect(address: &str) -> Raw {
     Raw::over(block_on(endpoint.connect()).unwrap())
 }
 
-/// Whether somebody else has to be asked, and whom.
+/// The redirect in an answer, if any.
 fn elsewhere(method: &str, answer: &[u8]) -> Option<Option<String>> {
     let answer = strict(&format!("{method}Response"), answer);
     answer.has_field_by_name("mastership").then(|| {

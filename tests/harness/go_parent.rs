@@ -27,7 +27,7 @@ use super::{
 
 /// What it shares of every resource, and how it stands.
 #[derive(Debug, Clone)]
-pub(crate) struct Standing {
+pub(crate) struct ParentState {
     pub(crate) kind: Kind,
     pub(crate) capacity: f64,
     pub(crate) lease: i64,
@@ -35,27 +35,27 @@ pub(crate) struct Standing {
     pub(crate) safe_capacity: f64,
     /// It gives back what one says that one has, and nothing to others.
     pub(crate) learning: bool,
-    /// Somebody else is the master.
+    /// Another server is the master.
     pub(crate) master: Option<String>,
 }
 
-impl Standing {
-    pub(crate) fn sharing(capacity: f64) -> Standing {
+impl ParentState {
+    pub(crate) fn sharing(capacity: f64) -> ParentState {
         let kind = Kind::ProportionalShare;
-        Standing { kind, capacity, lease: 20, refresh: 1, safe_capacity: 0.0, learning: false, master: None }
+        ParentState { kind, capacity, lease: 20, refresh: 1, safe_capacity: 0.0, learning: false, master: None }
     }
 }
 
 pub(crate) struct GoParent {
     address: SocketAddr,
-    service: Service,
+    service: GoParentService,
 }
 
 #[derive(Clone)]
-struct Service(Arc<Mutex<State>>);
+struct GoParentService(Arc<Mutex<State>>);
 
 struct State {
-    standing: Standing,
+    standing: ParentState,
     /// By resource, who holds how much.
     store: HashMap<String, HashMap<String, Held>>,
     asked: Vec<GetServerCapacityRequest>,
@@ -70,9 +70,9 @@ struct Held {
 }
 
 impl GoParent {
-    pub(crate) fn start(standing: Standing) -> GoParent {
+    pub(crate) fn start(standing: ParentState) -> GoParent {
         let state = State { standing, store: HashMap::new(), asked: Vec::new() };
-        let service = Service(Arc::new(Mutex::new(state)));
+        let service = GoParentService(Arc::new(Mutex::new(state)));
         let listener = block_on(TcpListener::bind("127.0.0.1:0")).unwrap();
         let address = listener.local_addr().unwrap();
         let serve = Server::builder().add_service(CapacityServer::new(service.clone()));
@@ -85,7 +85,7 @@ impl GoParent {
     }
 
     /// From now on it is different.
-    pub(crate) fn now(&self, change: impl FnOnce(&mut Standing)) {
+    pub(crate) fn now(&self, change: impl FnOnce(&mut ParentState)) {
         change(&mut self.service.0.lock().unwrap().standing);
     }
 
@@ -115,7 +115,7 @@ impl State {
         };
         let has = match standing.learning {
             true => request.has.and_then(|lease| lease.capacity).unwrap_or_default(),
-            // For each that asks, whoever else does, and however many a child asks for.
+            // For each that asks, regardless of others, and of how many a child asks for.
             false if standing.kind == Kind::Static => standing.capacity.min(asks.wants),
             false => proportional_share(standing.capacity, store, child, asks),
         };
@@ -167,7 +167,7 @@ pub(crate) fn now() -> i64 {
 }
 
 #[tonic::async_trait]
-impl Capacity for Service {
+impl Capacity for GoParentService {
     async fn discovery(&self, _: Request<DiscoveryRequest>) -> Result<Response<DiscoveryResponse>, Status> {
         let master = self.0.lock().unwrap().standing.master.clone();
         let is_master = Some(master.is_none());

@@ -116,7 +116,7 @@ impl Peers {
         std::iter::once("serve".to_owned()).chain(values).chain(config).chain(self.flags.iter().cloned()).collect()
     }
 
-    /// Whoever is started from now on gets these flags instead.
+    /// Peers that are started from now on get these flags instead.
     pub(crate) fn change_flags(&mut self, flags: &[&str]) {
         self.flags = flags.iter().map(|flag| (*flag).to_owned()).collect();
     }
@@ -172,7 +172,7 @@ impl Peers {
         &self.members[peer].doorman
     }
 
-    /// As [`doorman`](Self::doorman), for whoever knows another protocol.
+    /// As [`doorman`](Self::doorman), for clients of another protocol.
     pub(crate) fn raw(&self, peer: usize) -> Raw {
         Raw::over(channel(self.grpc(peer)))
     }

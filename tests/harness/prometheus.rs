@@ -22,7 +22,7 @@ struct Family {
 pub(crate) struct Scrape(BTreeMap<String, Family>);
 
 impl Scrape {
-    /// Fails at whatever is wrong with the text.
+    /// Fails on any error in the text.
     pub(crate) fn parse(text: &str) -> Scrape {
         assert!(text.is_empty() || text.ends_with('\n'), "the last line must end");
         let mut scrape = Scrape::default();

@@ -1,4 +1,4 @@
-//! Whoever listens for hints, and follows them.
+//! A listener that follows hints.
 
 use leaseway_proto::push::{Hint, WatchRequest, push_client::PushClient};
 use tonic::{Status, Streaming};
@@ -12,7 +12,7 @@ use super::{
 /// An open stream of hints.
 pub(crate) struct Watching(Streaming<Hint>);
 
-/// A stream as anybody may ask for one.
+/// Opens a stream of hints.
 pub(crate) fn try_watch(server: &Server, client: Option<&str>, node: Option<&str>) -> Result<Watching, Status> {
     let request = WatchRequest { client_id: client.map(Into::into), server_id: node.map(Into::into) };
     Ok(Watching(block_on(PushClient::new(server.channel()).watch(request))?.into_inner()))

@@ -1,5 +1,5 @@
 //! How many tests may have servers at the same time. The test runner starts as many tests as there are cores, which on
-//! a large machine means more processes than anybody wants to see.
+//! a large machine means more processes than is useful.
 
 use std::{
     cell::Cell,

@@ -30,8 +30,8 @@ pub(crate) fn addresses_of_its_own() -> [String; 2] {
     [free[0].to_string(), free[1].to_string()]
 }
 
-/// Addresses that nobody else will take meanwhile: every call has a loopback address to itself, and everything else
-/// that tests start is at 127.0.0.1.
+/// Addresses that no other process will take meanwhile: every call has a loopback address to itself, and everything
+/// else that tests start is at 127.0.0.1.
 pub(crate) fn free_addresses(number: usize) -> Vec<SocketAddr> {
     static CALLS: AtomicU16 = AtomicU16::new(2);
     let [high, low] = CALLS.fetch_add(1, Ordering::Relaxed).to_be_bytes();

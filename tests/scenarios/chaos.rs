@@ -1,5 +1,5 @@
 //! `leaseway-bench chaos` as a user runs it, on one server: that it measures, that its auditor is awake, and that it
-//! leaves nobody behind. How fast anything is, is nothing that a test can say.
+//! leaves no process behind. How fast anything is, is nothing that a test can say.
 
 use std::{
     fs,
@@ -105,7 +105,7 @@ fn an_auditor_that_takes_the_capacity_for_half_of_it_fails_the_run() {
 
 #[test]
 fn a_server_that_does_not_come_back_fails_the_run_which_still_reports() {
-    // The second life says why it ends and does so: nobody answers.
+    // The second process logs why it ends, and ends: no peer answers.
     let directory = tempfile::tempdir().unwrap();
     let script = directory.path().join("once");
     let text =

@@ -22,7 +22,7 @@ fn client_of(server: &Server, id: &str) -> Client {
     Client::builder().endpoint(server.grpc().to_string()).id(id).build().unwrap()
 }
 
-/// Callers of whom each comes when it is its time, whatever becomes of those before.
+/// An open loop: each caller comes at its time, regardless of those before.
 fn offer(rate: &Rate, per_second: f64) {
     let rate = rate.clone();
     runtime().spawn(async move {

@@ -55,7 +55,7 @@ fn what_waits_is_asked_for_and_what_is_not_used_is_let_go() {
     let server = Server::development();
     let client = client_of(&server);
     let rate = client.resource("searches").rate().unwrap();
-    // Nobody has said how much is wanted: the first call does.
+    // Wants are unknown before the first call.
     block_on(rate.wait()).unwrap();
     block_on(rate.wait_many(50)).unwrap();
     let wants = || server.status(&["searches"])["resources"][0]["wants"].as_f64().unwrap();
@@ -63,7 +63,7 @@ fn what_waits_is_asked_for_and_what_is_not_used_is_let_go() {
         block_on(rate.wait_many(20)).unwrap();
         Some(wants()).filter(|wants| *wants > 5.0)
     });
-    eventually("and fall when nobody comes", || (wants() < most * 0.8).then_some(()));
+    eventually("and fall without callers", || (wants() < most * 0.8).then_some(()));
 }
 
 #[test]
@@ -168,7 +168,7 @@ fn turns_among_backends_follow_their_leases() {
     search.failed(0);
     assert_eq!((0..5).map(|_| turn()).collect::<String>(), "bbbbb");
     search.failed(1);
-    // Nobody is left: it waits, until the client is closed.
+    // No server is left: it waits, until the client is closed.
     let waiting = runtime().spawn({
         let search = search.clone();
         async move { search.wait().await.map(|turn| turn.index()) }

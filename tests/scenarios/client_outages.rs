@@ -86,7 +86,7 @@ fn build(builder: leaseway_client::Builder) -> Client {
     builder.build().unwrap()
 }
 
-/// Nobody refreshes within the test: shares move by hints, or not at all.
+/// No refresh is due within the test: shares move by hints, or not at all.
 #[test]
 fn hints_are_heard_again_as_soon_as_the_server_that_is_back_has_answered() {
     let file = ConfigFile::of(&[Template { refresh: 3599, ..Template::fair("*", 100.0) }]);

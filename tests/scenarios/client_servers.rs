@@ -270,9 +270,9 @@ fn hints_come_from_whoever_answers_as_master() {
     eventually("it listens there", || (second.listeners() == 1).then_some(()));
     eventually("and here no more", || (first.listeners() == 0).then_some(()));
     second.now(Manner::Hangs);
-    eventually("nobody is known to be master", || (second.listeners() == 0).then_some(()));
+    eventually("no master is known", || (second.listeners() == 0).then_some(()));
     second.now(GIVES);
-    eventually("and then somebody is", || (second.listeners() == 1).then_some(()));
+    eventually("and then there is one", || (second.listeners() == 1).then_some(()));
 }
 
 #[test]

@@ -2,7 +2,7 @@
 
 use crate::harness::{
     config::{self, ConfigFile, Template},
-    fake_admin::{FakeAdmin, Standing},
+    fake_admin::{FakeAdmin, FakeRole},
     process::{Process, Said, leaseway},
     server::Server,
 };
@@ -24,7 +24,7 @@ fn fair(capacity: f64) -> ConfigFile {
 
 #[test]
 fn a_file_is_put_in_force_through_any_peer_and_can_be_taken_back() {
-    let master = FakeAdmin::new(Standing::Master);
+    let master = FakeAdmin::new(FakeRole::Master);
     let follower = master.follower();
     let (first, second) = (fair(500.0), fair(400.0));
     let applied = asked(&follower, &["config", "apply", first.path()]);
@@ -52,7 +52,7 @@ fn a_file_is_put_in_force_through_any_peer_and_can_be_taken_back() {
 
 #[test]
 fn what_others_have_changed_meanwhile_is_not_overwritten() {
-    let master = FakeAdmin::new(Standing::Master);
+    let master = FakeAdmin::new(FakeRole::Master);
     for capacity in [1.0, 2.0] {
         asked(&master, &["config", "apply", fair(capacity).path()]);
     }
@@ -64,7 +64,7 @@ fn what_others_have_changed_meanwhile_is_not_overwritten() {
 
 #[test]
 fn a_file_with_mistakes_is_not_sent_and_what_only_the_server_minds_is_shown() {
-    let master = FakeAdmin::new(Standing::Master);
+    let master = FakeAdmin::new(FakeRole::Master);
     let wrong = ConfigFile::new("resources:\n- {identifier_glob: a, capacity: -1}\n- {identifier_glob: b}\n");
     for command in ["apply", "diff"] {
         let said = ask(&master, &["config", command, wrong.path()]);
@@ -80,7 +80,7 @@ fn a_file_with_mistakes_is_not_sent_and_what_only_the_server_minds_is_shown() {
 
 #[test]
 fn differences_can_be_an_exit_code_and_json() {
-    let master = FakeAdmin::new(Standing::Master);
+    let master = FakeAdmin::new(FakeRole::Master);
     asked(&master, &["config", "apply", fair(1.0).path()]);
     let other = fair(2.0);
     assert_eq!(ask(&master, &["config", "diff", other.path()]).code, Some(0));
@@ -92,7 +92,7 @@ fn differences_can_be_an_exit_code_and_json() {
 
 #[test]
 fn peers_come_and_go() {
-    let master = FakeAdmin::new(Standing::Master);
+    let master = FakeAdmin::new(FakeRole::Master);
     let follower = master.follower();
     asked(&follower, &["peers", "add", "a", "10.0.0.1:5120"]);
     let refused = ask(&follower, &["peers", "add", "b", "10.0.0.2:1"]);
@@ -128,8 +128,8 @@ fn a_token_is_sent_and_a_wrong_one_is_told_from_a_missing_server() {
 
 #[test]
 fn whoever_cannot_help_is_told_with_what_to_do_next() {
-    let nobody = FakeAdmin::new(Standing::NobodyIsMaster);
-    let said = ask(&nobody, &["peers", "remove", "a"]);
+    let without_master = FakeAdmin::new(FakeRole::NoMaster);
+    let said = ask(&without_master, &["peers", "remove", "a"]);
     assert_eq!(said.code, Some(69));
     assert!(said.stderr.contains("no master at the moment") && said.stderr.contains("peers list"), "{said:?}");
 
@@ -151,10 +151,10 @@ fn peers_that_name_each_other_are_not_followed_for_ever() {
     let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap().to_string();
     drop(listener);
-    let one = FakeAdmin::new(Standing::FollowerOf(address));
+    let one = FakeAdmin::new(FakeRole::FollowerOf(address));
     let said = ask(&one, &["peers", "remove", "a"]);
     assert_eq!(said.code, Some(69), "it names one that is not there: {said:?}");
-    let mut chain = FakeAdmin::new(Standing::Master);
+    let mut chain = FakeAdmin::new(FakeRole::Master);
     for _ in 0..6 {
         chain = chain.follower();
     }

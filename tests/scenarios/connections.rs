@@ -1,4 +1,4 @@
-//! The limit on open connections: beyond it they are closed, and nobody else notices.
+//! The limit on open connections: beyond it they are closed, and no other client notices.
 
 use std::{
     io::Read as _,

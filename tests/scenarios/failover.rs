@@ -1,5 +1,5 @@
-//! Masters that die, pause or are cut off: another goes on as if nothing had happened, and nobody is ever promised what
-//! is somebody else's.
+//! Masters that die, pause or are cut off: another goes on as if nothing had happened, and no client is ever promised
+//! what another holds.
 
 use std::thread;
 
@@ -132,9 +132,9 @@ fn without_a_majority_nobody_decides_and_with_one_it_goes_on() {
         (masters.count() == 0).then_some(())
     });
     for peer in peers.all() {
-        eventually("nobody is said to be master", || {
+        eventually("no master is named", || {
             let answer = alice.try_ask(peers.doorman(peer), "r", 40.0).unwrap();
-            assert_eq!(answer.response, [], "nobody decides");
+            assert_eq!(answer.response, [], "no peer decides");
             answer.mastership.unwrap().master_address.is_none().then_some(())
         });
     }

@@ -7,7 +7,7 @@ use crate::harness::{
     server::Server,
 };
 
-/// Refreshes after which everybody has what they are due: one to want, one to shrink, one to confirm, one to take.
+/// Refreshes after which all have what they are due: one to want, one to shrink, one to confirm, one to take.
 const ROUNDS: usize = 4;
 
 /// What clients that want so much end up with, one after the other.

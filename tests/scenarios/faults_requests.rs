@@ -78,7 +78,7 @@ fn doorman_fault_4_nan_poisons_a_resource_for_ever() {
         let answer = server.doorman().get(request("mallory", vec![entry("mysql", number)]));
         assert_left_out(answer, "bad_value", &["resource[0].wants"]);
     }
-    // A child without bands: Doorman's share of nothing by nobody was NaN.
+    // A child without bands: Doorman divided zero by zero clients, which gave NaN.
     let answer = server.doorman().get_server(node_request("mallory", "mysql", &[])).unwrap();
     assert_eq!(capacity(answer.response[0].gets), 0.0);
 

@@ -27,7 +27,7 @@ fn with_handover_learning_clients_get_back_what_they_have_and_new_ones_nothing()
     // "During learning mode it will return the capacity that the client has; new clients get zero."
     assert_eq!(bob.ask(&peers, "r", 1000.0), 0.0);
     assert_eq!(alice.ask(&peers, "r", 1000.0), 40.0);
-    // And then it divides, and everybody ends up with a fair share.
+    // And then it divides, and all end up with a fair share.
     eventually("it has learnt", || (alice.ask(&peers, "r", 1000.0) == 50.0).then_some(()));
     eventually("so has bob", || (bob.ask(&peers, "r", 1000.0) == 50.0).then_some(()));
 }
@@ -54,7 +54,7 @@ fn a_master_that_keeps_promises_listens_after_one_that_kept_none() {
     let mut alice = peers.client("alice");
     alice.ask(&peers, "r", 40.0);
     peers.kill(peers.master());
-    assert_eq!(peers.client("bob").ask(&peers, "r", 1000.0), 0.0, "somebody may have it all");
+    assert_eq!(peers.client("bob").ask(&peers, "r", 1000.0), 0.0, "another client may have it all");
 }
 
 /// A server without peers that remembers.
@@ -104,9 +104,9 @@ fn a_lone_server_with_a_data_directory_keeps_its_promises_over_a_restart() {
 fn an_empty_directory_does_not_pass_for_a_first_start() {
     let lone = Lone::new(learning_file(100.0));
     for _ in 0..2 {
-        // Also not when it is started again before it could have heard of everybody.
+        // Also not when it is started again before all clients have asked.
         let server = lone.start(&[]);
-        assert_eq!(server.client("new").ask("r", 40.0), 0.0, "somebody may have it all");
+        assert_eq!(server.client("new").ask("r", 40.0), 0.0, "another client may have it all");
         let learning = server.status(&["r"])["resources"][0]["learning_ms"].as_u64().unwrap();
         assert!(learning > 3_000_000, "{learning}");
         kill(server);

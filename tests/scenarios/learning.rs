@@ -47,7 +47,7 @@ fn while_it_learns_clients_get_back_what_they_have_and_new_ones_nothing() {
 #[test]
 fn what_clients_say_they_have_never_sums_up_to_more_than_there_is() {
     let (mut alice, mut bob, server) = crash(3600);
-    // Somebody else's lease, claimed as one's own: it is honoured as long as there is room.
+    // Another client's lease, claimed as its own: it is honoured as long as there is room.
     let mut liar = alice_as_somebody_else(&server);
     let sum = alice.ask("mysql", 60.0) + liar.ask("mysql", 60.0) + bob.ask("mysql", 30.0);
     assert!(sum <= 90.0, "{sum}");
@@ -66,7 +66,7 @@ fn alice_as_somebody_else(server: &Server) -> Client {
 fn when_it_has_learnt_it_divides() {
     let (mut alice, mut bob, server) = crash(2);
     let mut carol = server.client("carol");
-    eventually("learning ends, and everybody has a third", || {
+    eventually("learning ends, and all have a third", || {
         let granted = [alice.ask("mysql", 60.0), bob.ask("mysql", 60.0), carol.ask("mysql", 60.0)];
         assert!(granted.iter().sum::<f64>() <= 90.0, "{granted:?}");
         (granted == [30.0; 3]).then_some(())

@@ -46,7 +46,7 @@ fn sigterm_and_sigint_end_a_server_cleanly() {
         assert_eq!(said.code, Some(0), "{said:?}");
         assert!(said.stderr.contains("stopping"), "{said:?}");
         assert!(!said.stderr.contains("panicked"), "{said:?}");
-        alice.try_ask("mysql", 40.0).expect_err("nobody is there any more");
+        alice.try_ask("mysql", 40.0).expect_err("the server has stopped");
     }
 }
 

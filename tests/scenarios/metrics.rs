@@ -121,7 +121,7 @@ fn gauges_of_a_retired_resource_vanish() {
     ]);
     let server = Server::with_flags(&["--config", config.path(), "--idle-secs", "1"]);
     server.client("alice").ask("long", 5.0);
-    // A lease of one second may be over before anybody has looked.
+    // A lease of one second may be over before the next scrape.
     let seen = |client: &str, wants: f64| {
         eventually("its gauges are there", || {
             let granted = server.client(client).ask("short", wants);
@@ -138,7 +138,7 @@ fn gauges_of_a_retired_resource_vanish() {
     for name in ["doorman_server_wants", "doorman_server_subclients", "leaseway_resource_held"] {
         assert_eq!(metrics.find(name, "resource", "short"), None, "{name}");
     }
-    assert_eq!(seen("bob", 20.0), 10.0, "it comes to life again when somebody asks");
+    assert_eq!(seen("bob", 20.0), 10.0, "the next request creates it again");
 }
 
 #[test]

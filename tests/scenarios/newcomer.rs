@@ -42,7 +42,7 @@ fn the_answer_can_be_had_as_json() {
 fn status_shows_the_server_its_resources_and_who_holds_them() {
     let server = Server::development();
     let said = server.cli(&["status"]);
-    assert!(said.stdout.contains("no resources yet: one comes to life when somebody asks for it"), "{said:?}");
+    assert!(said.stdout.contains("no resources yet: the first request for one creates it"), "{said:?}");
 
     server.cli(&["get", "alice", "mysql", "40"]);
     let said = server.cli(&["status"]);
@@ -58,7 +58,7 @@ fn status_shows_the_server_its_resources_and_who_holds_them() {
 
     let said = server.cli(&["status", "postgres"]);
     assert_eq!(said.code, Some(1));
-    assert!(said.stderr.contains("no resource `postgres` is alive on this server"), "{said:?}");
+    assert!(said.stderr.contains("there is no resource `postgres` on this server"), "{said:?}");
     let holders = &server.status(&["mysql"])["resources"][0]["holder"];
     assert_eq!((&holders[0]["id"], &holders[0]["granted"]), (&"alice".into(), &40.0.into()), "{holders}");
 }
@@ -138,7 +138,7 @@ fn status_says_whether_there_is_more_than_it_shows() {
 
 #[test]
 fn a_server_that_cannot_be_reached_is_named_with_what_to_do() {
-    // Nobody serves gRPC on the port of tcpmux.
+    // Nothing serves gRPC on the port of tcpmux.
     for command in [&["get", "alice", "mysql", "1"][..], &["release", "alice", "mysql"], &["status"]] {
         let said = leaseway(&[command, &["--server", "127.0.0.1:1"]].concat());
         assert_eq!((said.code, said.stdout.as_str()), (Some(69), ""), "{said:?}");

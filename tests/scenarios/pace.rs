@@ -1,4 +1,4 @@
-//! The minimum request interval: whoever asks again too soon, with nothing new, is left out of the answer.
+//! The minimum request interval: a request that comes too soon, with nothing new, is left out of the answer.
 
 use leaseway_proto::doorman::ResourceRequest;
 

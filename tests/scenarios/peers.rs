@@ -63,7 +63,7 @@ fn a_rolling_restart_of_all_peers_loses_no_request() {
         alice.ask(&peers, "r", 40.0);
         let said = peers.stop(peer);
         assert_eq!(said.code, Some(0), "{said:?}");
-        // Fails if nobody answers for longer than a hang takes.
+        // Fails if no peer answers for a minute.
         assert_eq!(alice.ask(&peers, "r", 40.0), 40.0);
         peers.run(peer, &[]);
     }
@@ -119,7 +119,7 @@ fn when_all_disks_are_lost_nobody_answers_until_it_is_said_that_nothing_is_promi
         eventually("it says what to do", || peers.log(peer).contains("tell all of them to bootstrap").then_some(()));
         assert_eq!(peers.doorman(peer).discovery().is_master, Some(false));
         let answer = peers.client("alice").try_ask(peers.doorman(peer), "r", 40.0).unwrap();
-        assert_eq!(answer.response, [], "nobody knows what was promised");
+        assert_eq!(answer.response, [], "what was promised is unknown");
     }
     for peer in peers.all() {
         peers.stop(peer);
@@ -189,7 +189,7 @@ fn requests_go_on_while_masters_are_asked_to_stop() {
             let ask = |doorman: &Doorman| granted(doorman.get(request("steady", vec![entry("r", 1.0)])));
             let mut answered = 0;
             while !stop.load(Ordering::Relaxed) {
-                eventually("somebody answers", || endpoints.iter().find_map(ask));
+                eventually("a peer answers", || endpoints.iter().find_map(ask));
                 answered += 1;
             }
             answered

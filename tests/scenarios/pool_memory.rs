@@ -94,7 +94,7 @@ fn a_pool_that_nobody_asks_for_comes_back_with_its_balances_and_one_that_stops_t
     });
     drop(tom);
     block_on(tom_client.close());
-    eventually("nobody holds anything, and the pool is gone", || {
+    eventually("nothing is held, and the pool is gone", || {
         peers.status(0, &[])["resources"].as_array().unwrap().is_empty().then_some(())
     });
     peers.operated(0, &["pool", "set", "searches", "acme", "10"]);

@@ -65,7 +65,7 @@ pub(super) fn json(said: &str) -> Value {
 }
 
 #[test]
-fn who_is_vouched_for_pushes_out_a_stranger_and_the_next_master_still_vouches() {
+fn a_priority_client_displaces_a_free_one_and_the_next_master_keeps_the_assignment() {
     let mut peers = Peers::start(3, two_places(), &[]);
     let operator = peers.follower();
     let admin = peers.admin(operator).to_string();
@@ -219,8 +219,8 @@ fn a_watch_that_knows_all_peers_goes_on_when_the_one_it_listens_to_is_gone() {
     assert_eq!(leaseway(&set).stdout, "acme has 10 of searches assigned; before: nothing\n", "the first is not there");
     assert!(of_one.stderr().contains("looking for the master"));
     assert_eq!(of_one.stdout().matches("from here on nothing is missing").count(), 1, "it knows of no other");
-    let nobody = leaseway(&["pool", "show", "searches", "--admin", "127.0.0.1:1,127.0.0.1:2"]);
-    assert!(nobody.code != Some(0) && nobody.stderr.contains("127.0.0.1:1"), "{nobody:?}");
+    let refused = leaseway(&["pool", "show", "searches", "--admin", "127.0.0.1:1,127.0.0.1:2"]);
+    assert!(refused.code != Some(0) && refused.stderr.contains("127.0.0.1:1"), "{refused:?}");
 }
 
 #[test]
@@ -313,7 +313,7 @@ fn without_a_data_directory_assignments_live_as_long_as_the_process_and_that_is_
     let said = managed.pool(&["set", "searches", "acme", "50%"]);
     assert_eq!((said.code, said.stdout.as_str()), (Some(0), "acme has 50% of searches assigned; before: nothing\n"));
     assert!(said.stderr.contains("forgotten when the server ends"), "{}", said.stderr);
-    eventually("nobody holds anything, and the pool is gone", || {
+    eventually("nothing is held, and the pool is gone", || {
         managed.server.status(&[])["resources"].as_array().unwrap().is_empty().then_some(())
     });
     let stands = managed.done(&["get", "searches", "acme"]);

@@ -1,4 +1,4 @@
-//! Push hints: whoever listens is told when to ask, and need not wait for its refresh.
+//! Push hints: a listener is told when to ask, and need not wait for its refresh.
 //!
 //! Refresh intervals are longer than any test: what happens here happens by hints, or not at all.
 
@@ -14,7 +14,7 @@ use crate::harness::{
     wait::eventually,
 };
 
-/// Nobody may ask twice within half an hour, unless told to.
+/// A request within half an hour is too soon, unless it was hinted.
 fn strict(capacity: f64) -> ConfigFile {
     ConfigFile::of(&[Template { refresh: 3599, min_request_interval: 1800, ..Template::fair("*", capacity) }])
 }
@@ -30,7 +30,7 @@ fn a_share_changes_hands_by_hints_alone() {
     let (mut tells_alice, mut tells_bob) = (watch(&server, "alice"), watch(&server, "bob"));
     assert_eq!(alice.ask("mysql", 100.0), 100.0);
     assert_eq!(bob.ask("mysql", 100.0), 0.0);
-    // Nobody may ask so soon who has not been told to.
+    // Without a hint a request so soon is ignored.
     tells_alice.followed_by(&mut alice, "mysql", 100.0, 50.0);
     // Its answer may have been lost: it is told to show that it knows.
     tells_alice.is_told_of("mysql");
@@ -132,7 +132,7 @@ fn a_server_that_stops_ends_its_streams_and_waits_for_none() {
     for stream in &mut streams {
         assert_refused(stream.next(), Code::Unavailable, &["shutting down"]);
     }
-    // Connections that stay open would be waited for: they are the streams' own, and nobody hangs up.
+    // Connections that stay open would be waited for: they are the streams' own, and clients do not close them.
     let said = server.finish();
     assert_eq!(said.code, Some(0), "{said:?}");
     assert!(!said.stderr.contains("panicked"), "{said:?}");

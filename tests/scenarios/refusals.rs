@@ -1,4 +1,4 @@
-//! What cannot be right is refused: with the right code, the field by name, and no harm to anybody.
+//! Invalid requests are refused with the right code and the field by name, and harm no other.
 
 use leaseway_proto::doorman::{
     GetCapacityRequest, GetServerCapacityRequest, Lease, PriorityBandAggregate, ResourceRequest,

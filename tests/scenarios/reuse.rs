@@ -1,4 +1,4 @@
-//! Capacity that a holder gives up is given to somebody else when the holder has shown that it knows, or can no longer
+//! Capacity that a holder gives up is given to another when the holder has shown that it knows, or can no longer
 //! believe otherwise. What counts as showing depends on what the holder's library does with fields it does not know.
 
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
@@ -17,8 +17,8 @@ fn server() -> Server {
     Server::with_config(&ConfigFile::of(&[Template::fair("*", 100.0)]))
 }
 
-/// The holder has everything, and must make room for one more. Whatever the holder is told, the newcomer waits for its
-/// word.
+/// The holder has everything, and must make room for one more. Regardless of the answer to the holder, the newcomer
+/// waits for its word.
 fn makes_room(holder: &mut dyn Asks, newcomer: &mut dyn Asks) {
     assert_eq!(holder.ask("mysql", 100.0), 100.0);
     assert_eq!(newcomer.ask("mysql", 100.0), 0.0, "nothing is free");

@@ -26,7 +26,7 @@ fn client(of: &Peers, id: &str) -> Client {
 /// They ask on until each has what it is due.
 #[track_caller]
 fn settle(clients: &mut [(&mut Client, f64)], resource: &str, due: &[f64]) {
-    eventually("everybody has what it is due", || {
+    eventually("all have what they are due", || {
         let mut all = true;
         for ((client, wants), due) in clients.iter_mut().zip(due) {
             all &= (client.ask(resource, *wants) - due).abs() <= due * 0.01;
@@ -64,7 +64,7 @@ fn while_the_parent_is_away_leases_run_to_their_end_and_when_it_is_back_all_is_a
     let mut ann = client(&leaf, "ann");
     assert_eq!(ann.ask("r", 40.0), 40.0);
     root.kill(0);
-    // Whatever it was lent, it was lent before; the thousandth is for clocks that run fast.
+    // All that it was lent, it was lent before; the thousandth is for clocks that run fast.
     let most = Instant::now() + lease + lease / 1000;
     assert_eq!(ann.ask("r", 40.0), 40.0, "the node still has it");
     eventually("the node's lease ends", || {

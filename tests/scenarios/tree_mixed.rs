@@ -6,7 +6,7 @@ use crate::harness::{
     config::{ConfigFile, Template, text},
     doorman::{Asks as _, Client},
     go_child::GoChild,
-    go_parent::{GoParent, Standing, now},
+    go_parent::{GoParent, ParentState, now},
     original::field,
     peers::Peers,
     server::Server,
@@ -32,7 +32,7 @@ fn gets(client: &mut Client, wants: f64, expected: f64) {
 
 #[test]
 fn below_a_go_parent_a_node_shares_what_it_is_given() {
-    let parent = GoParent::start(Standing { safe_capacity: 2.5, ..Standing::sharing(100.0) });
+    let parent = GoParent::start(ParentState { safe_capacity: 2.5, ..ParentState::sharing(100.0) });
     let leaf = leaf(&parent.address());
     let mut ann = client(&leaf, "ann");
     let answer = ann.try_ask("r", 70.0).unwrap().unwrap();
@@ -55,7 +55,7 @@ fn below_a_go_parent_a_node_shares_what_it_is_given() {
 /// To a Go parent and its own children a lease under STATIC is what each client may have.
 #[test]
 fn below_a_static_go_parent_every_client_gets_as_much_as_one_may_have() {
-    let parent = GoParent::start(Standing { kind: Kind::Static, ..Standing::sharing(50.0) });
+    let parent = GoParent::start(ParentState { kind: Kind::Static, ..ParentState::sharing(50.0) });
     let leaf = leaf(&parent.address());
     let (mut ann, mut ben, mut cid) = (client(&leaf, "ann"), client(&leaf, "ben"), client(&leaf, "cid"));
     gets(&mut ann, 40.0, 40.0);
@@ -70,7 +70,7 @@ fn below_a_static_go_parent_every_client_gets_as_much_as_one_may_have() {
 
 #[test]
 fn a_go_parent_that_gives_less_is_obeyed() {
-    let parent = GoParent::start(Standing::sharing(100.0));
+    let parent = GoParent::start(ParentState::sharing(100.0));
     let leaf = leaf(&parent.address());
     let mut ann = client(&leaf, "ann");
     gets(&mut ann, 80.0, 80.0);
@@ -80,8 +80,8 @@ fn a_go_parent_that_gives_less_is_obeyed() {
 
 #[test]
 fn a_go_parent_that_names_the_master_is_followed() {
-    let master = GoParent::start(Standing::sharing(100.0));
-    let standby = GoParent::start(Standing { master: Some(master.address()), ..Standing::sharing(100.0) });
+    let master = GoParent::start(ParentState::sharing(100.0));
+    let standby = GoParent::start(ParentState { master: Some(master.address()), ..ParentState::sharing(100.0) });
     let leaf = leaf(&standby.address());
     gets(&mut client(&leaf, "ann"), 40.0, 40.0);
     assert!(!master.asked().is_empty());
@@ -89,7 +89,7 @@ fn a_go_parent_that_names_the_master_is_followed() {
 
 #[test]
 fn while_a_go_parent_learns_a_node_keeps_what_it_has() {
-    let parent = GoParent::start(Standing::sharing(100.0));
+    let parent = GoParent::start(ParentState::sharing(100.0));
     let leaf = leaf(&parent.address());
     let mut ann = client(&leaf, "ann");
     gets(&mut ann, 40.0, 40.0);
@@ -135,7 +135,7 @@ fn go_children_share_with_clients_and_with_each_other() {
     server.assert_alive();
 }
 
-/// It reports whatever its clients claim as priority 1.
+/// It reports all of its clients at priority 1.
 #[test]
 fn a_go_child_does_not_go_before_clients_unless_it_is_told_to() {
     let strict = "    - {name: priority, value: strict}\n";

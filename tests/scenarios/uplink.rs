@@ -42,7 +42,7 @@ fn what_the_parent_lends_comes_through_to_the_clients() {
     let root = Root::sharing(Template::fair("*", 100.0));
     let above = root.start();
     let leaf = root.leaf("leaf", &[]);
-    // The first request of all: nobody has asked the parent before.
+    // The first request of all: the parent was not asked before.
     assert_eq!(leaf.client("alice").ask("r", 70.0), 70.0);
     let status = leaf.status(&["r"]);
     assert_eq!((&status["uplink"]["node"], &status["uplink"]["parent"][0]), (&"leaf".into(), &root.address().into()));

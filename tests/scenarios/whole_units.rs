@@ -1,4 +1,4 @@
-//! Units that nobody gets a part of go round.
+//! Whole units rotate.
 
 use std::{
     thread,

@@ -79,7 +79,7 @@ async fn put_in_force(target: &AdminTarget, new: New) -> Outcome {
         // Not a reason to leave a bad version of a newer server in force.
         Err(error) => note(format_args!("what changes cannot be shown: {}", in_words(&error))),
     }
-    // Somebody else's change in between is not undone by one that did not know of it.
+    // A concurrent change is not undone by one that was made without knowing it.
     let expected_version = new.expect.unwrap_or(before.version);
     let request = ApplyConfigRequest { text: new.text, source: new.source, expected_version };
     let answer = target

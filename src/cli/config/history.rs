@@ -15,7 +15,7 @@ use crate::{
 
 /// Prints a version that the peers keep. Its text alone goes to standard output.
 #[derive(Args)]
-pub(crate) struct Show {
+pub(crate) struct ShowVersion {
     /// Which; without it the one in force
     #[arg(value_parser = clap::value_parser!(u64).range(1..))]
     version: Option<u64>,
@@ -26,7 +26,7 @@ pub(crate) struct Show {
     target: AdminTarget,
 }
 
-impl Show {
+impl ShowVersion {
     pub(crate) fn run(self) -> Outcome {
         let answer = block_on(get(&self.target, self.version.unwrap_or(0)))?;
         let header = answer.header.unwrap_or_default();

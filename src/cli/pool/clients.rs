@@ -12,9 +12,9 @@ use crate::{
     output::{number, say, say_json, table},
 };
 
-/// Lists clients with what they have, should have and have cost.
+/// Lists clients with what they have, are due and have cost.
 #[derive(Args)]
-pub(crate) struct Clients {
+pub(crate) struct ListClients {
     /// The pool
     resource: String,
     /// Which of them
@@ -32,11 +32,11 @@ pub(crate) struct Clients {
 
 #[derive(Debug, Clone, Copy, ValueEnum)]
 enum Only {
-    /// Whoever has a lease, or waits for one
+    /// All that have a lease, or wait for one
     Known,
-    /// Whoever has capacity
+    /// All that have capacity
     Connected,
-    /// Whoever something is assigned to, here or not
+    /// All that have an assignment, connected or not
     Assigned,
     /// Both
     PriorityConnected,
@@ -53,7 +53,7 @@ impl Only {
     }
 }
 
-impl Clients {
+impl ListClients {
     pub(super) async fn run(self) -> Outcome {
         let (clients, more) = self.collect().await?;
         if self.json {
@@ -90,7 +90,7 @@ impl Clients {
 
 fn as_text(clients: &[Client]) -> String {
     if clients.is_empty() {
-        return "nobody".to_owned();
+        return "no clients".to_owned();
     }
     let heading = ["CLIENT", "STANDING", "HAS", "DUE", "ASSIGNED", "BALANCE", "TIME COST", "REQUEST COST"];
     let rows = clients.iter().map(|client| {
@@ -108,7 +108,7 @@ fn as_text(clients: &[Client]) -> String {
     table(&std::iter::once(heading.map(str::to_owned).to_vec()).chain(rows).collect::<Vec<_>>())
 }
 
-/// How one stands, in a line.
+/// A client's standing, in a line.
 pub(super) fn stands(client: Option<&Client>) -> String {
     let Some(client) = client else { return "not connected, and does not wait".to_owned() };
     let (has, due) = (number(client.capacity), number(client.due));
@@ -205,6 +205,6 @@ mod tests {
             "connected (priority) with 40 of the 50 it is due; cost 120 + 7 since it connected"
         );
         assert_eq!(stands(None), "not connected, and does not wait");
-        assert_eq!(as_text(&[]), "nobody");
+        assert_eq!(as_text(&[]), "no clients");
     }
 }

@@ -14,7 +14,7 @@ use crate::{
 
 /// Shows a pool at a glance: what may be connected, what is, and what is used.
 #[derive(Args)]
-pub(crate) struct Show {
+pub(crate) struct ShowPool {
     /// The pool
     resource: String,
     /// Prints the answer as JSON
@@ -24,7 +24,7 @@ pub(crate) struct Show {
     target: AdminTarget,
 }
 
-impl Show {
+impl ShowPool {
     pub(super) async fn run(self) -> Outcome {
         let request = GetPoolRequest { resource_id: self.resource.clone() };
         let get = async |mut client: crate::admin::Pools| client.get_pool(request.clone()).await;
@@ -38,7 +38,7 @@ fn as_text(pool: &GetPoolResponse) -> String {
     let rows = [
         ("total", number(totals.total), "may be connected"),
         ("connected", number(totals.connected), "clients have"),
-        ("  priority", number(totals.priority_connected), "of it those who are vouched for"),
+        ("  priority", number(totals.priority_connected), "of it priority clients"),
         ("assigned", number(pool.priority_assigned), "is assigned, connected or not"),
         ("base", number(pool.base_capacity), "can be served at once"),
         ("used", number(pool.recharging), "is used of it, as far as clients say"),
@@ -61,7 +61,7 @@ fn as_text(pool: &GetPoolResponse) -> String {
 fn notes(pool: &GetPoolResponse, totals: &Totals) -> Vec<String> {
     let mut notes = Vec::new();
     if pool.learning {
-        notes.push("it learns who has what; until then nobody is cut off".to_owned());
+        notes.push("it is learning the leases of its clients; until then none is cut off".to_owned());
     }
     if let Some(left) = totals.underrun_ms {
         notes.push(format!(
@@ -133,7 +133,7 @@ mod tests {
             "pool searches\n\n\
              total        100  may be connected\n\
              connected     60  clients have\n  \
-             priority    40  of it those who are vouched for\n\
+             priority    40  of it priority clients\n\
              assigned     150  is assigned, connected or not\n\
              base          80  can be served at once\n\
              used        12.5  is used of it, as far as clients say\n\
@@ -146,12 +146,12 @@ mod tests {
     }
 
     #[test]
-    fn what_needs_somebody_is_said() {
+    fn what_needs_an_operator_is_said() {
         let totals = Some(Totals { underrun_ms: Some(4_270), ..Totals::default() });
         let troubled = GetPoolResponse { totals, learning: true, overloads: 2, overloaded: true, ..pool() };
         let text = as_text(&troubled);
         assert!(text.contains("UNDERRUN") && text.contains("in 4.2 s"), "{text}");
-        assert!(text.contains("it learns") && text.contains("for the 2. time"), "{text}");
+        assert!(text.contains("it is learning") && text.contains("for the 2. time"), "{text}");
     }
 
     #[test]

@@ -17,7 +17,7 @@ use crate::{
     output::{in_words, note, number, say, say_json},
 };
 
-/// Before it asks again when nobody is master.
+/// The pause before it asks again when there is no master.
 const PAUSE: Duration = Duration::from_millis(500);
 
 /// Prints what happens in a pool, one event a line, until it is stopped. When the master is lost it goes on with the
@@ -60,7 +60,7 @@ enum Kind {
     Underrun,
     /// They have not any more
     Relieved,
-    /// A client comes with more than a free one may have, and nobody vouches for it
+    /// A client without an assignment has more than a free one may have
     Downgraded,
     /// A client has cost as much as `leaseway pool alarm` said
     Alarm,
@@ -81,7 +81,7 @@ impl Kind {
     }
 }
 
-/// What became of a stream.
+/// How a stream ended.
 enum End {
     /// As many events as were asked for.
     Enough,

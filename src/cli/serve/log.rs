@@ -1,4 +1,4 @@
-//! The log: what is written, and that nobody can write a line of it but this server.
+//! The log: its format, and escaping, so that only this server can begin a line of it.
 
 use std::{
     fmt::{self, Debug},
@@ -14,7 +14,8 @@ use tracing_subscriber::{
 const LEVELS: [&str; 6] = ["off", "error", "warn", "info", "debug", "trace"];
 
 /// The crates of ours that log.
-const TARGETS: [&str; 5] = ["leaseway", "leaseway_client", "leaseway_core", "leaseway_quorum", "leaseway_server"];
+const TARGETS: [&str; 6] =
+    ["leaseway", "leaseway_client", "leaseway_core", "leaseway_quorum", "leaseway_server", "leaseway_session"];
 
 /// A filter as `--log` has it. A word that is no level would be taken for the name of a crate, and silence all others.
 pub(super) fn filter(text: &str) -> Result<EnvFilter, String> {
@@ -52,7 +53,7 @@ pub(super) fn start(filter: EnvFilter) {
         .init();
 }
 
-/// A field is on the line of its event whatever is in it. A message may have lines, which cannot be taken for events:
+/// A field stays on the line of its event with any content. A message may have lines, which cannot be taken for events:
 /// those begin with a time.
 fn write(writer: &mut Writer<'_>, name: &str, value: &dyn Debug) -> fmt::Result {
     let text = format!("{value:?}");

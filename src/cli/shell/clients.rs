@@ -1,4 +1,4 @@
-//! The clients that somebody plays: each a real one, which keeps its leases refreshed in the background.
+//! The clients of the shell: each a real one, which keeps its leases refreshed in the background.
 
 use std::{collections::BTreeMap, time::Duration};
 
@@ -12,7 +12,7 @@ use crate::{connect::Target, error::CliError};
 /// After a change of what is wanted an answer that changes nothing cannot be told from none: so long one is waited for.
 const MOMENT: Duration = Duration::from_millis(300);
 
-pub(crate) struct Clients {
+pub(crate) struct ShellClients {
     servers: Vec<String>,
     patience: Duration,
     transport: Transport,
@@ -22,9 +22,9 @@ pub(crate) struct Clients {
     observer: Observer,
 }
 
-impl Clients {
-    pub(crate) fn new(target: Target) -> Clients {
-        Clients {
+impl ShellClients {
+    pub(crate) fn new(target: Target) -> ShellClients {
+        ShellClients {
             servers: target.addresses().to_vec(),
             patience: target.timeout(),
             transport: Transport::new(),
@@ -56,7 +56,7 @@ impl Clients {
     }
 }
 
-impl Session for Clients {
+impl Session for ShellClients {
     async fn get(&mut self, client: &str, resource: &str, wants: Amount) -> Result<(), CliError> {
         let key = (client.to_owned(), resource.to_owned());
         if let Some(held) = self.held.get(&key) {

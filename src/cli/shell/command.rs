@@ -7,7 +7,7 @@ use leaseway_core::{Amount, AmountError, nearest};
 
 /// A line that was understood.
 #[derive(Debug, Clone, PartialEq)]
-pub(crate) enum Command {
+pub(crate) enum ShellCommand {
     Get { client: String, resource: String, wants: Amount },
     Release { client: String, resource: String },
     Show,
@@ -121,10 +121,10 @@ impl Usage {
     }
 }
 
-impl Command {
+impl ShellCommand {
     /// Understands a line. Words are split as a shell splits them: quotes hold together what has spaces, and what
     /// follows a `#` is a comment. `None` if nothing is left.
-    pub(crate) fn parse(line: &str) -> Result<Option<Command>, SyntaxError> {
+    pub(crate) fn parse(line: &str) -> Result<Option<ShellCommand>, SyntaxError> {
         let mut words = shlex::split(line).ok_or(SyntaxError::Unclosed)?;
         if words.is_empty() {
             return Ok(None);
@@ -134,20 +134,20 @@ impl Command {
             "get" => {
                 let [client, resource, wants] = GET.take(words)?;
                 let wants = capacity(&wants, &client, &resource)?;
-                Command::Get { client, resource, wants }
+                ShellCommand::Get { client, resource, wants }
             }
             "release" => {
                 let [client, resource] = RELEASE.take(words)?;
-                Command::Release { client, resource }
+                ShellCommand::Release { client, resource }
             }
             "watch" => {
                 let [resource] = WATCH.take(words)?;
-                Command::Watch { resource }
+                ShellCommand::Watch { resource }
             }
-            "show" => SHOW.take::<0>(words).map(|_| Command::Show)?,
-            "master" => MASTER.take::<0>(words).map(|_| Command::Master)?,
-            "help" => HELP.take::<0>(words).map(|_| Command::Help)?,
-            "quit" | "q" | "bye" => QUIT.take::<0>(words).map(|_| Command::Quit)?,
+            "show" => SHOW.take::<0>(words).map(|_| ShellCommand::Show)?,
+            "master" => MASTER.take::<0>(words).map(|_| ShellCommand::Master)?,
+            "help" => HELP.take::<0>(words).map(|_| ShellCommand::Help)?,
+            "quit" | "q" | "bye" => QUIT.take::<0>(words).map(|_| ShellCommand::Quit)?,
             _ => return Err(unknown(name)),
         };
         Ok(Some(command))

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use rustyline::{Context, Helper, completion::Completer, highlight::Highlighter, hint::Hinter, validate::Validator};
 
-use super::command::{Argument, COMMANDS, Command, quoted};
+use super::command::{Argument, COMMANDS, ShellCommand, quoted};
 
 /// Names that were used.
 #[derive(Default)]
@@ -16,12 +16,12 @@ pub(super) struct Names {
 impl Names {
     /// Remembers who and what a line names. One that is not understood names nothing.
     pub(super) fn learn(&mut self, line: &str) {
-        match Command::parse(line) {
-            Ok(Some(Command::Get { client, resource, .. } | Command::Release { client, resource })) => {
+        match ShellCommand::parse(line) {
+            Ok(Some(ShellCommand::Get { client, resource, .. } | ShellCommand::Release { client, resource })) => {
                 self.clients.insert(client);
                 self.resources.insert(resource);
             }
-            Ok(Some(Command::Watch { resource })) => {
+            Ok(Some(ShellCommand::Watch { resource })) => {
                 self.resources.insert(resource);
             }
             _ => {}

@@ -37,7 +37,7 @@ pub(super) struct Request {
     pub(super) reply: oneshot::Sender<Line>,
 }
 
-/// Lines, one at a time, from whoever answers requests for them.
+/// Lines, one at a time, from the thread that answers requests for them.
 pub(super) struct Lines {
     requests: mpsc::UnboundedSender<Request>,
 }
@@ -48,16 +48,16 @@ impl Lines {
         (Lines { requests }, answered)
     }
 
-    /// The next line. It is being read from now on, also if nobody waits.
+    /// The next line. It is being read from now on, also if the future is dropped.
     pub(super) fn next(&self, purpose: Purpose) -> impl Future<Output = Line> + use<> {
         let (reply, line) = oneshot::channel();
-        // If nobody answers requests any more, the reply is dropped with the request.
+        // If the thread has ended, the reply is dropped with the request.
         let _ = self.requests.send(Request { purpose, reply });
         async { line.await.unwrap_or(Line::End) }
     }
 }
 
-/// Lines that somebody types, and what prints above the line that is being typed.
+/// Lines that a user types, and a printer above the line that is being typed.
 pub(super) fn typed() -> Result<(Lines, Option<Box<dyn ExternalPrinter + Send>>), CliError> {
     let mut terminal = Terminal::new().map_err(|error| CliError::Runtime(io::Error::other(error)))?;
     // A terminal that cannot do this is printed to as any other output.
@@ -87,7 +87,7 @@ fn answer(
 ) -> Result<(), CliError> {
     let serve = move || {
         while let Some(request) = requests.blocking_recv() {
-            // Whoever asked may have gone on without the line.
+            // The request may have been dropped meanwhile.
             let _ = request.reply.send(read(request.purpose));
         }
     };

@@ -24,12 +24,12 @@ struct Paper(Arc<Mutex<Vec<String>>>);
 
 impl Paper {
     fn write(&self, mark: &str, text: &str) {
-        let mut lines = self.0.lock().expect("nobody panicked while writing");
+        let mut lines = self.0.lock().expect("no panic while it was locked");
         lines.extend(text.split('\n').map(|line| format!("{mark}: {line}").trim_end().to_owned()));
     }
 
     fn lines(&self) -> Vec<String> {
-        self.0.lock().expect("nobody panicked while writing").clone()
+        self.0.lock().expect("no panic while it was locked").clone()
     }
 }
 
@@ -179,7 +179,7 @@ async fn failures_in_a_file_name_the_line_and_do_not_stop_it() {
 }
 
 #[tokio::test]
-async fn who_sees_failures_needs_no_line_numbers_and_no_exit_code() {
+async fn at_a_terminal_failures_have_no_line_numbers_and_no_exit_code() {
     let (ended, printed) = shell(true, &["xyz", "quit"]).await;
     let expected = ["err: there is no command `xyz`; `help` lists them all", "closed: 0"];
     assert_eq!((ended, printed), (Ended::Well, expected.map(str::to_owned).to_vec()));
@@ -210,7 +210,7 @@ async fn input_that_fails_ends_the_shell_with_failures() {
     assert_eq!((ended, paper.lines()), (Ended::WithFailures, expected));
 }
 
-/// Many times as long as it takes, by a clock that nobody waits for.
+/// Many times as long as it takes, on a paused clock.
 const PATIENCE: Duration = Duration::from_secs(1000);
 
 /// Ctrl-C after so many seconds, again and again.
@@ -290,10 +290,10 @@ async fn what_goes_wrong_while_watching_takes_the_place_of_a_row() {
 }
 
 #[tokio::test]
-async fn with_nobody_to_stop_it_a_resource_is_watched_once() {
+async fn without_a_terminal_a_resource_is_watched_once() {
     let (ended, printed) = shell(false, &["watch mysql", "quit"]).await;
     assert_eq!((ended, printed.len()), (Ended::Well, 3));
     let (ended, printed) = shell(true, &["watch missing", "quit"]).await;
     assert_eq!((ended, printed.len()), (Ended::Well, 2));
-    assert!(printed[0].starts_with("err: no resource `missing` is alive"));
+    assert!(printed[0].starts_with("err: there is no resource `missing`"));
 }

@@ -1,4 +1,4 @@
-//! Whoever gives the commands: somebody at a terminal, or a file.
+//! The source of commands: a user at a terminal, or a file.
 
 use std::{
     io::{self, IsTerminal as _, Write as _},
@@ -28,7 +28,7 @@ pub(super) trait Screen {
 pub(super) struct User {
     pub(super) lines: Lines,
     pub(super) screen: Box<dyn Screen>,
-    /// Somebody is there: prompts are shown, and what goes on until it is stopped can be stopped.
+    /// A user is at the terminal: prompts are shown, and `watch` can be stopped.
     pub(super) present: bool,
     /// Notified of Ctrl-C while no line is being edited.
     pub(super) interrupt: Arc<Notify>,
@@ -41,7 +41,7 @@ impl User {
         User { lines, screen, present, interrupt, line: 0 }
     }
 
-    /// Whoever is at standard input.
+    /// Reads commands from standard input.
     pub(super) fn at_standard_input() -> Result<User, CliError> {
         let present = io::stdin().is_terminal();
         let (lines, printer) = if present { lines::typed()? } else { (lines::piped()?, None) };
@@ -61,7 +61,7 @@ impl User {
         }
     }
 
-    /// Names the line if nobody sees which it is.
+    /// Prints an error, with the line number if input is not a terminal.
     pub(super) fn complain(&mut self, why: &ShellError) {
         let why = match why {
             ShellError::Session(error) => output::in_words(error),

@@ -14,8 +14,8 @@ use crate::{
 
 const EVERY: Duration = Duration::from_secs(1);
 
-/// Prints a row at once, and if somebody is there to stop it, one each second. What goes wrong later takes the place
-/// of a row, because it may pass.
+/// Prints a row at once, and at a terminal one each second. A later error takes the place of a row, because it may
+/// pass.
 pub(super) async fn watch(session: &mut impl Session, user: &mut User, resource: &str) -> Result<(), CliError> {
     let first = session.resource(resource).await?;
     user.screen.say(&heading())?;

@@ -1,4 +1,4 @@
-//! Who of a balancer's backends takes part in picks: those with a share that are neither paused nor in back-off.
+//! Which of a balancer's backends take part in picks: those with a share that are neither paused nor in back-off.
 //!
 //! Pure: `now` is an argument. Backends are known by their place in the configuration.
 
@@ -11,13 +11,13 @@ use super::schedule::{Factor, Member, Schedule};
 #[derive(Debug)]
 pub(super) struct Members {
     schedule: Schedule,
-    standings: Vec<Standing>,
+    states: Vec<MemberState>,
     /// One for each that is in back-off and will be tried again.
     retries: BinaryHeap<Reverse<(Instant, usize)>>,
 }
 
 #[derive(Debug)]
-struct Standing {
+struct MemberState {
     member: Member,
     paused: bool,
     failed: bool,
@@ -25,10 +25,10 @@ struct Standing {
 
 impl Members {
     pub(super) fn new(factors: impl IntoIterator<Item = Factor>) -> Members {
-        let mut members = Members { schedule: Schedule::new(), standings: Vec::new(), retries: BinaryHeap::new() };
+        let mut members = Members { schedule: Schedule::new(), states: Vec::new(), retries: BinaryHeap::new() };
         for (index, factor) in factors.into_iter().enumerate() {
             let member = members.schedule.add(factor);
-            members.standings.push(Standing { member, paused: false, failed: false });
+            members.states.push(MemberState { member, paused: false, failed: false });
             members.settle(index);
         }
         members
@@ -43,12 +43,12 @@ impl Members {
     }
 
     pub(super) fn pick_sticky(&mut self, index: usize) -> Option<usize> {
-        self.schedule.force(self.standings[index].member).then_some(index)
+        self.schedule.force(self.states[index].member).then_some(index)
     }
 
-    /// A share from configuration. What everybody was owed under the old configuration is forgotten.
+    /// A share from configuration. What members were owed under the old configuration is forgotten.
     pub(super) fn configure(&mut self, index: usize, factor: Factor) {
-        self.schedule.set_factor(self.standings[index].member, factor);
+        self.schedule.set_factor(self.states[index].member, factor);
         self.schedule.reset();
         self.settle(index);
     }
@@ -56,22 +56,22 @@ impl Members {
     /// A share from a lease.
     pub(super) fn lease(&mut self, index: usize, factor: Factor) {
         // One that loses its lease is still enabled here: the others are rescaled as for any smaller lease.
-        self.schedule.rescale(self.standings[index].member, factor);
+        self.schedule.rescale(self.states[index].member, factor);
         self.settle(index);
     }
 
     pub(super) fn pause(&mut self, index: usize, paused: bool) {
-        self.standings[index].paused = paused;
+        self.states[index].paused = paused;
         self.settle(index);
     }
 
     /// Out of picks until `now + retry`. A failure of one that is out already came from a pick before, and changes
     /// nothing.
     pub(super) fn failed(&mut self, index: usize, now: Instant, retry: Duration) {
-        if self.standings[index].failed {
+        if self.states[index].failed {
             return;
         }
-        self.standings[index].failed = true;
+        self.states[index].failed = true;
         self.settle(index);
         // What lies beyond the end of time does not come.
         self.retries.extend(now.checked_add(retry).map(|at| Reverse((at, index))));
@@ -82,22 +82,22 @@ impl Members {
         self.retries.peek().map(|Reverse((at, _))| *at)
     }
 
-    /// Takes back those whose back-off is over.
+    /// Takes members back when their back-off is over.
     pub(super) fn retry(&mut self, now: Instant) {
         while self.next_retry().is_some_and(|at| at <= now) {
             if let Some(Reverse((_, index))) = self.retries.pop() {
-                self.standings[index].failed = false;
+                self.states[index].failed = false;
                 self.settle(index);
             }
         }
     }
 
     pub(super) fn is_enabled(&self, index: usize) -> bool {
-        self.schedule.is_enabled(self.standings[index].member)
+        self.schedule.is_enabled(self.states[index].member)
     }
 
     fn settle(&mut self, index: usize) {
-        let Standing { member, paused, failed } = self.standings[index];
+        let MemberState { member, paused, failed } = self.states[index];
         let has_share = self.schedule.factor(member).is_some_and(|factor| factor > Factor::ZERO);
         if has_share && !paused && !failed {
             self.schedule.enable(member);
@@ -108,6 +108,6 @@ impl Members {
 
     #[cfg(test)]
     pub(super) fn status(&self, index: usize) -> i128 {
-        self.schedule.status(self.standings[index].member).expect("no backend is ever removed")
+        self.schedule.status(self.states[index].member).expect("no backend is ever removed")
     }
 }

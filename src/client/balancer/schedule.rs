@@ -1,9 +1,9 @@
-//! Request counting, the schedule of httpd's `mod_lbmethod_byrequests`: who is next, so that everybody gets the
-//! documented share and turns are spread out.
+//! Request counting, the schedule of httpd's `mod_lbmethod_byrequests`: which member is next, so that each gets
+//! the documented share and turns are spread out.
 //!
 //! In words: at each pick the status of every enabled member grows by its factor; the member with the largest status is
 //! picked, of several the one configured first; and its status falls by the sum of the factors handed out. Written so
-//! it looks at everybody in each pick. Here a tournament does the looking, and a pick among `n` members
+//! it looks at all members in each pick. Here a tournament does the looking, and a pick among `n` members
 //! replays about `log n` matches. The picks are the same, and so are the statuses.
 //!
 //! Pure: there is no clock, no lock and nothing random. Why a member is disabled, and where factors come from, is for
@@ -15,7 +15,6 @@ mod factor;
 mod tests;
 mod tournament;
 
-use attempt::Attempt;
 pub use factor::Factor;
 use factor::{Totals, scaled};
 use tournament::Tournament;
@@ -34,7 +33,7 @@ impl Member {
     }
 }
 
-/// Who is next among members with shares.
+/// Which is next among members with shares.
 ///
 /// ```
 /// use leaseway_client::balancer::{Factor, Schedule};
@@ -57,7 +56,7 @@ impl Member {
 pub struct Schedule {
     slots: Vec<Option<Slot>>,
     vacant: Vec<u32>,
-    /// The statuses of those who are enabled.
+    /// The statuses of those that are enabled.
     tournament: Tournament,
     totals: Totals,
     next_order: u64,
@@ -67,11 +66,11 @@ pub struct Schedule {
 struct Slot {
     order: u64,
     factor: Factor,
-    standing: Standing,
+    state: SlotState,
 }
 
 #[derive(Debug, Clone, Copy)]
-enum Standing {
+enum SlotState {
     /// The status is in the tournament.
     Enabled,
     /// The status it had, and will have again.
@@ -86,7 +85,7 @@ impl Default for Schedule {
 
 impl Schedule {
     /// So many members fit. With [`Factor::MAX`] this keeps the sum of factors below 2^63, so that no status overflows
-    /// in 2^60 picks, whatever else is done.
+    /// in 2^60 picks, with anything else done between them.
     pub const MAX_MEMBERS: usize = 1 << 16;
 
     /// Without members.
@@ -126,7 +125,7 @@ impl Schedule {
         });
         let member = Member { slot, order: self.next_order };
         self.next_order += 1;
-        self.slots[slot as usize] = Some(Slot { order: member.order, factor, standing: Standing::Enabled });
+        self.slots[slot as usize] = Some(Slot { order: member.order, factor, state: SlotState::Enabled });
         self.totals.all += factor.get();
         self.enter(member, factor, i128::from(status));
         member
@@ -142,32 +141,13 @@ impl Schedule {
         self.vacant.push(member.slot);
     }
 
-    /// Whose turn it is: one step of the schedule. `None` if nobody is enabled, and then nothing changes.
+    /// The member that is next: one step of the schedule. `None` if none is enabled, and then nothing changes.
     pub fn pick(&mut self) -> Option<Member> {
         self.tournament.leader()?;
         self.tournament.advance();
         let slot = self.tournament.leader()?;
         self.tournament.charge(slot, self.totals.enabled);
         self.member(slot)
-    }
-
-    /// Whose turn it is among those who are accepted.
-    ///
-    /// Whoever would have been picked and is not accepted counts as disabled for this pick: it neither accrues nor
-    /// pays, and the sum of the factors is without it. Who would not have been picked is not asked, and accrues.
-    ///
-    /// Costs as much as `pick` for the one who is picked and as much again, twice, for each who is not accepted. If
-    /// nobody is, everybody has been asked, and nothing changes.
-    pub fn pick_where(&mut self, mut accept: impl FnMut(Member) -> bool) -> Option<Member> {
-        let mut attempt = Attempt::begin(self)?;
-        while let Some(member) = attempt.candidate() {
-            if accept(member) {
-                attempt.charge(member);
-                return Some(member);
-            }
-            attempt.skip(member);
-        }
-        None
     }
 
     /// Picks this member, as for a session that sticks to it: a step in which it pays, even if it was not its turn. The
@@ -184,17 +164,17 @@ impl Schedule {
     /// Leaves a member out of picks. It neither accrues nor pays until it is enabled again.
     pub fn disable(&mut self, member: Member) {
         let Some(slot) = self.slot(member) else { return };
-        if let Standing::Enabled = slot.standing {
+        if let SlotState::Enabled = slot.state {
             let status = self.leave(member, slot.factor);
-            self.set_slot(member, Slot { standing: Standing::Disabled(status), ..slot });
+            self.set_slot(member, Slot { state: SlotState::Disabled(status), ..slot });
         }
     }
 
     /// Takes a disabled member back into picks, with the status it had.
     pub fn enable(&mut self, member: Member) {
         let Some(slot) = self.slot(member) else { return };
-        if let Standing::Disabled(status) = slot.standing {
-            self.set_slot(member, Slot { standing: Standing::Enabled, ..slot });
+        if let SlotState::Disabled(status) = slot.state {
+            self.set_slot(member, Slot { state: SlotState::Enabled, ..slot });
             self.enter(member, slot.factor, status);
         }
     }
@@ -206,20 +186,20 @@ impl Schedule {
         let Some(slot) = self.slot(member) else { return };
         self.set_slot(member, Slot { factor, ..slot });
         self.totals.all = self.totals.all - slot.factor.get() + factor.get();
-        if let Standing::Enabled = slot.standing {
+        if let SlotState::Enabled = slot.state {
             let status = self.leave(member, slot.factor);
             self.enter(member, factor, status);
         }
     }
 
-    /// Changes a member's factor, and all statuses with it, so that everybody is owed as many picks as before: a status
+    /// Changes a member's factor, and all statuses with it, so that each is owed as many picks as before: a status
     /// is multiplied by the new sum of factors and divided by the old one, and rounded toward 0. What rounding takes
     /// from the sum of the enabled members' statuses goes to the first of them.
     ///
-    /// For those who are enabled it is the sum over them. A disabled member's status dates from when others were
+    /// For those that are enabled it is the sum over them. A disabled member's status dates from when others were
     /// enabled; for it, it is the sum over all. If a sum was 0, those statuses stay as they are.
     ///
-    /// Looks at everybody.
+    /// Looks at all members.
     pub fn rescale(&mut self, member: Member, factor: Factor) {
         if self.factor(member).is_none_or(|old| old == factor) {
             return;
@@ -229,17 +209,17 @@ impl Schedule {
         self.rescale_enabled(before);
         let after = self.totals;
         for slot in self.slots.iter_mut().flatten() {
-            if let Standing::Disabled(status) = &mut slot.standing {
+            if let SlotState::Disabled(status) = &mut slot.state {
                 *status = scaled(*status, after.all, before.all);
             }
         }
     }
 
-    /// Begins anew: every status becomes 0, also of those who are disabled.
+    /// Begins anew: every status becomes 0, also of those that are disabled.
     pub fn reset(&mut self) {
         self.tournament.revalue(|_| 0);
         for slot in self.slots.iter_mut().flatten() {
-            if let Standing::Disabled(status) = &mut slot.standing {
+            if let SlotState::Disabled(status) = &mut slot.state {
                 *status = 0;
             }
         }
@@ -247,9 +227,9 @@ impl Schedule {
 
     /// How urgently a member has to be picked: what it is owed, in units of factors. `None` if it was removed.
     pub fn status(&self, member: Member) -> Option<i128> {
-        Some(match self.slot(member)?.standing {
-            Standing::Enabled => self.tournament.value(member.slot),
-            Standing::Disabled(status) => status,
+        Some(match self.slot(member)?.state {
+            SlotState::Enabled => self.tournament.value(member.slot),
+            SlotState::Disabled(status) => status,
         })
     }
 
@@ -260,7 +240,7 @@ impl Schedule {
 
     /// Whether a member can be picked.
     pub fn is_enabled(&self, member: Member) -> bool {
-        self.slot(member).is_some_and(|slot| matches!(slot.standing, Standing::Enabled))
+        self.slot(member).is_some_and(|slot| matches!(slot.state, SlotState::Enabled))
     }
 
     fn rescale_enabled(&mut self, before: Totals) {
@@ -279,7 +259,7 @@ impl Schedule {
     }
 
     fn enabled(&self) -> impl Iterator<Item = Member> {
-        let enabled = |slot: &Option<Slot>| slot.is_some_and(|slot| matches!(slot.standing, Standing::Enabled));
+        let enabled = |slot: &Option<Slot>| slot.is_some_and(|slot| matches!(slot.state, SlotState::Enabled));
         let slots = self.slots.iter().enumerate().filter(move |(_, slot)| enabled(slot));
         slots.filter_map(|(slot, _)| self.member(slot as u32))
     }

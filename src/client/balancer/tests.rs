@@ -36,7 +36,7 @@ fn weights_take_turns_as_documented_and_weight_zero_takes_none() {
 }
 
 #[test]
-fn without_a_lease_nobody_is_picked() {
+fn without_a_lease_none_is_picked() {
     let balancer = Balancer::leased(['a', 'b']);
     assert!(balancer.pick().is_none());
     assert!(balancer.pick_where(|_| true).is_none());
@@ -57,7 +57,7 @@ fn a_backend_whose_lease_ends_is_left_out_until_it_is_renewed() {
 }
 
 #[test]
-fn leases_that_shrink_a_hundredfold_starve_nobody() {
+fn leases_that_shrink_a_hundredfold_starve_none() {
     let balancer = leased([100.0, 100.0, 100.0]);
     assert_eq!(picks(&balancer, 2), "ab");
     (0..3).for_each(|index| balancer.set_capacity(index, Capacity::of(1.0)));
@@ -65,7 +65,7 @@ fn leases_that_shrink_a_hundredfold_starve_nobody() {
 }
 
 #[test]
-fn leases_that_all_end_and_come_back_smaller_starve_nobody() {
+fn leases_that_all_end_and_come_back_smaller_starve_none() {
     let balancer = leased([100.0, 100.0, 100.0]);
     assert_eq!(picks(&balancer, 2), "ab");
     (0..3).for_each(|index| balancer.set_capacity(index, Capacity::NONE));
@@ -267,9 +267,9 @@ proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
 
     /// What changes of leases do to statuses is bounded by what is shared out: with the leases left alone from then on,
-    /// everybody is picked as often as its share, give or take a few.
+    /// each is picked as often as its share, give or take a few.
     #[test]
-    fn whatever_leases_did_shares_are_right_from_then_on(changes in changes(), last in prop::array::uniform4(1..10u64)) {
+    fn shares_are_right_whatever_leases_did_before(changes in changes(), last in prop::array::uniform4(1..10u64)) {
         let mut members = Members::new([Factor::of(5); 4]);
         for change in changes {
             match change {

@@ -31,7 +31,7 @@ fn open(client: &Client) -> (Rate, Gauge) {
 }
 
 #[test]
-fn whoever_waits_is_told_when_the_runtime_of_the_client_ends() {
+fn a_waiter_is_told_when_the_runtime_of_the_client_ends() {
     let of_client = runtime();
     let client = client(&of_client);
     let (rate, gauge) = open(&client);
@@ -151,7 +151,7 @@ fn what_is_open_cannot_be_opened_as_another_kind_and_trying_leaves_no_handle() {
 #[test]
 fn a_blocking_client_that_cannot_be_made_is_an_error_wherever_it_is_tried() {
     within(async {
-        assert_eq!(Client::builder().build_blocking().expect_err("there is nobody to ask"), BuildError::NoEndpoint);
+        assert_eq!(Client::builder().build_blocking().expect_err("there is no server to ask"), BuildError::NoEndpoint);
     });
 }
 

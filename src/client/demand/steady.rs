@@ -28,9 +28,9 @@ const UNSEEN: f64 = 0.25;
 pub(super) struct Seen {
     /// Arrivals.
     pub(super) count: u64,
-    /// Those among them that found nobody waiting.
+    /// Those among them that found none waiting.
     pub(super) freely: u64,
-    /// For how long there was somebody waiting.
+    /// For how long there were callers waiting.
     pub(super) queued: Duration,
 }
 
@@ -39,7 +39,7 @@ pub(super) struct Seen {
 pub(super) struct Flow {
     /// All of them.
     pub(super) all: f64,
-    /// Those that found nobody waiting, in the time in which nobody waited; the first of them is left out, for the time
+    /// Those that found none waiting, in the time in which none waited; the first of them is left out, for the time
     /// may begin with it. Callers that come back when they have been served come so often without a limit, and callers
     /// that know nothing of each other come so often anyway.
     pub(super) freely: f64,

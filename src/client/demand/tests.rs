@@ -15,18 +15,18 @@ fn seen(count: u64, waiting: u64) -> Sample {
 }
 
 /// A rate limiter as its estimator sees it, sampled every so many milliseconds.
-struct Flow {
+struct Sampled {
     demand: Demand,
     now: u64,
     arrived: f64,
     step: u64,
 }
 
-impl Flow {
-    fn sampled_every(step: u64) -> Flow {
+impl Sampled {
+    fn sampled_every(step: u64) -> Sampled {
         let mut demand = demand(Kind::Rate);
         demand.sample(Millis(0), seen(0, 0));
-        Flow { demand, now: 0, arrived: 0.0, step }
+        Sampled { demand, now: 0, arrived: 0.0, step }
     }
 
     /// Evenly spaced arrivals at `rate` for so many seconds, while `waiting` wait. The least and the most that was
@@ -54,7 +54,7 @@ impl Flow {
 fn a_steady_rate_is_wanted_as_it_is_however_slow_or_fast_and_however_often_one_looks() {
     for step in [100, 700, 1250, 5000] {
         for rate in [0.1, 0.35, 1.0, 7.3, 100.0, 4321.0, 1e6] {
-            let mut flow = Flow::sampled_every(step);
+            let mut flow = Sampled::sampled_every(step);
             flow.run(rate, 300, 0);
             let (least, most) = flow.run(rate, 300, 0);
             let off = (most / rate - 1.0).max(1.0 - least / rate);
@@ -68,7 +68,7 @@ fn a_steady_rate_is_wanted_as_it_is_however_slow_or_fast_and_however_often_one_l
 
 #[test]
 fn a_spike_is_wanted_in_full_within_one_refresh() {
-    let mut flow = Flow::sampled_every(1000);
+    let mut flow = Sampled::sampled_every(1000);
     flow.run(10.0, 300, 0);
     flow.run(1000.0, 5, 0);
     assert!(flow.wants() > 990.0, "{}", flow.wants());
@@ -76,7 +76,7 @@ fn a_spike_is_wanted_in_full_within_one_refresh() {
 
 #[test]
 fn a_backlog_is_wanted_at_once() {
-    let mut flow = Flow::sampled_every(1000);
+    let mut flow = Sampled::sampled_every(1000);
     flow.run(10.0, 300, 0);
     let before = flow.wants();
     flow.demand.sample(Millis(flow.now), seen(3000, 500));
@@ -98,7 +98,7 @@ fn a_client_that_has_just_started_does_not_extrapolate_from_a_moment() {
 #[test]
 fn wants_fall_over_several_refreshes_without_a_cliff_and_end_at_nothing() {
     for rate in [0.5, 20.0, 1e5] {
-        let mut flow = Flow::sampled_every(250);
+        let mut flow = Sampled::sampled_every(250);
         flow.run(rate, 300, 0);
         let mut before = flow.wants();
         let start = before;
@@ -129,7 +129,7 @@ fn wants_fall_between_samples_too() {
 
 #[test]
 fn a_drop_to_a_lower_rate_ends_at_the_lower_rate() {
-    let mut flow = Flow::sampled_every(1000);
+    let mut flow = Sampled::sampled_every(1000);
     flow.run(1000.0, 100, 0);
     flow.run(100.0, 200, 0);
     assert!((flow.wants() - 100.0).abs() < 2.0, "{}", flow.wants());
@@ -156,10 +156,10 @@ fn arrivals_at_random_are_wanted_about_as_often_as_they_come() {
 }
 
 #[test]
-fn sixty_four_who_always_ask_again_want_more_than_there_is_and_not_without_bound() {
+fn sixty_four_that_always_ask_again_want_more_than_there_is_and_not_without_bound() {
     // Each asks again as soon as it is served: arrivals are what is served, and all but none wait.
     for capacity in [0.5, 10.0, 1000.0, 1e6] {
-        let mut flow = Flow::sampled_every(1000);
+        let mut flow = Sampled::sampled_every(1000);
         flow.arrived = 64.0;
         flow.run(capacity, 300, 64);
         let (least, most) = flow.run(capacity, 300, 64);
@@ -236,7 +236,7 @@ fn callers_that_are_given_nothing_are_not_looked_at_for_ever() {
         demand.sample(Millis(second * 1000), seen(20, 20));
         assert_eq!(demand.look_again(), None, "after {second} s");
         let wants = demand.wants(Millis(second * 1000));
-        assert!((20.0..25.0).contains(&wants), "who waits is wanted: {wants}");
+        assert!((20.0..25.0).contains(&wants), "what waits is wanted: {wants}");
     }
 }
 

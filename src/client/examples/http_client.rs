@@ -1,7 +1,7 @@
 //! An HTTP client behind two layers: so many requests per second, and so many under way. Anything that is a
 //! `tower::Service` takes them: hyper's client as here, reqwest's, an axum router. Start a server first: `leaseway
 //! serve`.
-#![allow(clippy::print_stdout)]
+#![allow(clippy::print_stdout, reason = "an example shows what it does")]
 
 use http_body_util::Empty;
 use hyper_util::{client::legacy::Client as HttpClient, rt::TokioExecutor};

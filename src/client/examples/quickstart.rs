@@ -1,5 +1,5 @@
 //! Searches as fast as this process may. Start a server first: `leaseway serve`.
-#![allow(clippy::print_stdout)]
+#![allow(clippy::print_stdout, reason = "an example shows what it does")]
 use leaseway_client::Client;
 
 #[tokio::main]

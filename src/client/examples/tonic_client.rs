@@ -1,6 +1,6 @@
 //! A tonic client whose every call waits for its turn: one line around the channel. The service that is called here is
 //! the status of a Leaseway server. Start one first: `leaseway serve`.
-#![allow(clippy::print_stdout)]
+#![allow(clippy::print_stdout, reason = "an example shows what it does")]
 
 use leaseway_client::Client;
 use leaseway_proto::status::{GetStatusRequest, status_client::StatusClient};

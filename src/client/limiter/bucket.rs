@@ -13,11 +13,10 @@ use crate::{
     Capacity,
     limiter::{
         burst::Burst,
-        meter::{Meter, Nanos, Short},
+        meter::{Meter, Nanos, Promise, Short},
     },
 };
 
-pub(super) use self::promises::Promise;
 use self::promises::Promises;
 
 mod promises;
@@ -40,7 +39,7 @@ pub(super) struct Bucket {
     capacity: Capacity,
     /// Units per nanosecond.
     rate: u128,
-    /// What credit may be, in units, when nobody saves.
+    /// What credit may be, in units, when none saves.
     depth: u128,
     credit: u128,
     /// What the head of the line has to pay, if it could not yet. Credit may grow up to it.

@@ -17,7 +17,7 @@ const SMOOTH_SECONDS: f64 = 0.020;
 /// force that takes the place of [`Burst::Smooth`]; any other choice counts only where it is less.
 ///
 /// In any span of T seconds a limiter admits at most capacity · T + burst. The burst is at least one permit, and at
-/// least the largest number that anybody waits for at once: whoever waits for more than the burst is admitted when it
+/// least the largest number that a caller waits for at once: one that waits for more than the burst is admitted when it
 /// has been paid for in full.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub enum Burst {
@@ -44,8 +44,8 @@ impl Burst {
         permits.max(1.0)
     }
 
-    /// The same where a server lets so much time of the capacity be saved up: that, but for one who has chosen to save
-    /// up less; and never less than timers need.
+    /// The same where a server lets so much time of the capacity be saved up: that, but for a caller that has chosen to
+    /// save up less; and never less than timers need.
     pub(super) fn within(self, capacity: Capacity, buffer: Option<Duration>) -> f64 {
         let Some(buffer) = buffer else { return self.permits(capacity) };
         let buffer = (capacity.get() * buffer.as_secs_f64()).max(Burst::Smooth.permits(capacity));

@@ -2,10 +2,7 @@
 
 use crate::{
     Capacity,
-    limiter::{
-        bucket::Promise,
-        meter::{Meter, Nanos, Short},
-    },
+    limiter::meter::{Meter, Nanos, Promise, Short},
 };
 
 /// Permits in use. Those that are promised count as in use.

@@ -1,12 +1,13 @@
-//! The line in front of a meter: who waits, in which order, and who wakes whom. Both limiters are this and a [`Meter`].
+//! The line in front of a meter: what waits, in which order, and what wakes what. Both limiters are this and a
+//! [`Meter`].
 //!
 //! One mutex around everything. Nothing is called from under it that could come back: wakers are woken and dropped
 //! after it has been released ([`Aftermath`]).
 //!
-//! **Nobody is forgotten.** Whoever is at the head of the line when its future is polled sets a timer for when it can
-//! be paid. Whatever moves that moment (a change of capacity, somebody ahead who left, a permit that came back) lets
-//! through whom it can and wakes whoever is at the head then. Waiters are let through by marking their entry; a future
-//! that is dropped looks at its entry and hands back what it had been given.
+//! **No waiter is forgotten.** The waiter at the head of the line sets a timer, when its future is polled, for when it
+//! can be paid. An event that moves that moment (a change of capacity, a waiter ahead that left, a permit that came
+//! back) lets through the waiters it can and wakes the one that is at the head then. Waiters are let through by marking
+//! their entry; a future that is dropped looks at its entry and hands back what it had been given.
 
 use std::{
     mem,
@@ -25,14 +26,14 @@ use crate::{
     Capacity,
     limiter::{
         Closed, TryError,
-        bucket::{Bucket, Promise},
-        meter::{Meter, Nanos},
+        bucket::Bucket,
+        meter::{Meter, Nanos, Promise},
         pressure::Pressure,
         queue::{Key, Queue},
     },
 };
 
-/// When the head of the line is later than this, whoever comes lets it through in its place.
+/// When the head of the line is later than this, the next caller lets it through in its place.
 const LATE: Nanos = 10_000_000;
 
 /// No timer is set for longer; after that the head looks again. Timers do not reach as far as small rates do.
@@ -41,30 +42,30 @@ const LONGEST_SLEEP: Nanos = 3_600_000_000_000;
 /// See the module.
 #[derive(Debug)]
 pub(super) struct Gate<M> {
-    line: Mutex<Line<M>>,
+    line: Mutex<GateState<M>>,
     /// What time is counted from.
     origin: Instant,
     on_pressure: Option<Arc<Notify>>,
 }
 
 #[derive(Debug)]
-struct Line<M> {
+struct GateState<M> {
     meter: M,
     queue: Queue<Waiter>,
     /// Permits that those in the queue wait for.
     waiting: u64,
     /// Permits asked for, ever.
     arrived: u64,
-    /// Those among them that found nobody waiting.
+    /// Those among them that found none waiting.
     arrived_freely: u64,
     /// When the head of the line can be paid, as far as it depends on time.
     due: Option<Nanos>,
     pressure: Pressure,
-    /// The most permits in use and wanted since somebody last asked.
+    /// The most permits in use and wanted since this was last read.
     peak: u64,
-    /// For how long somebody has been waiting, ever, up to when there last was nobody.
+    /// For how long there have been waiters, ever, up to when there last was none.
     queued: Nanos,
-    /// Since when somebody has been waiting without a break.
+    /// Since when there have been waiters without a break.
     queued_since: Option<Nanos>,
     closed: bool,
 }
@@ -114,7 +115,7 @@ impl Gate<Bucket> {
 
 impl<M: Meter> Gate<M> {
     pub(super) fn new(meter: M, on_pressure: Option<Arc<Notify>>) -> Gate<M> {
-        let line = Line {
+        let line = GateState {
             meter,
             queue: Queue::new(),
             waiting: 0,
@@ -143,7 +144,7 @@ impl<M: Meter> Gate<M> {
         self.change(|meter, now| meter.set_capacity(now, capacity));
     }
 
-    /// Changes what the meter allows, and lets through whom it now does.
+    /// Changes what the meter allows, and lets through the waiters it now does.
     pub(super) fn change(&self, change: impl FnOnce(&mut M, Nanos)) {
         self.with(|line, now, after| {
             change(&mut line.meter, now);
@@ -174,7 +175,7 @@ impl<M: Meter> Gate<M> {
         mem::replace(&mut line.peak, now)
     }
 
-    /// For how long somebody has been waiting, ever.
+    /// For how long there have been waiters, ever.
     pub(super) fn queued(&self) -> Duration {
         let now = self.now();
         let line = self.lock();
@@ -199,12 +200,12 @@ impl<M: Meter> Gate<M> {
         }
     }
 
-    fn lock(&self) -> MutexGuard<'_, Line<M>> {
-        // A panic in somebody's waker leaves the line as it was: what follows does not depend on it.
+    fn lock(&self) -> MutexGuard<'_, GateState<M>> {
+        // A panic in a waker leaves the line as it was: what follows does not depend on it.
         self.line.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn with<R>(&self, act: impl FnOnce(&mut Line<M>, Nanos, &mut Aftermath) -> R) -> R {
+    fn with<R>(&self, act: impl FnOnce(&mut GateState<M>, Nanos, &mut Aftermath) -> R) -> R {
         let now = self.now();
         let mut after = Aftermath::default();
         let result = {
@@ -226,7 +227,7 @@ impl<M: Meter> Gate<M> {
     }
 }
 
-impl<M: Meter> Line<M> {
+impl<M: Meter> GateState<M> {
     fn try_acquire(&mut self, now: Nanos, n: u32, after: &mut Aftermath) -> Result<(), TryError> {
         if self.closed {
             return Err(TryError::Closed);
@@ -253,7 +254,7 @@ impl<M: Meter> Line<M> {
         }
     }
 
-    /// Somebody asks for permits.
+    /// A caller asks for permits.
     fn arrive(&mut self, now: Nanos, n: u32, after: &mut Aftermath) {
         self.arrived = self.arrived.saturating_add(u64::from(n));
         self.admit_late(now, after);
@@ -262,7 +263,7 @@ impl<M: Meter> Line<M> {
         }
     }
 
-    /// Takes permits for somebody who does not stand in the queue: only if nobody does.
+    /// Takes permits for a caller that does not stand in the queue: only if none does.
     fn take_unqueued(&mut self, now: Nanos, n: u32) -> bool {
         let taken = n == 0 || (self.queue.front().is_none() && self.meter.take(now, n).is_ok());
         // One that is refused wanted them all the same.
@@ -346,7 +347,7 @@ impl<M: Meter> Line<M> {
         }
     }
 
-    /// Lets through whom the meter lets through, from the head of the line, and notes when it will be whose turn next.
+    /// Lets through the waiters that the meter lets through, from the head of the line, and notes when the next can be.
     fn admit(&mut self, now: Nanos, after: &mut Aftermath) {
         while let Some(head) = self.queue.front() {
             let n = self.queue.value(head).n;

@@ -11,7 +11,7 @@ use crate::{
 
 /// Lets callers through as long as no more permits are in use than the capacity, rounded down.
 ///
-/// After a cut nobody is let through until enough have been returned. Clones are the same limiter.
+/// After a cut no caller is let through until enough have been returned. Clones are the same limiter.
 #[derive(Debug, Clone)]
 pub struct GaugeLimiter {
     gate: Arc<Gate<Count>>,
@@ -20,7 +20,7 @@ pub struct GaugeLimiter {
 /// Permits in use. Dropping it returns them.
 #[derive(Debug)]
 #[must_use = "a permit that is dropped is returned"]
-pub struct Permit {
+pub struct GaugePermit {
     gate: Arc<Gate<Count>>,
     n: u32,
 }
@@ -31,7 +31,7 @@ impl GaugeLimiter {
         GaugeLimiter { gate: Arc::new(Gate::new(Count::new(), None)) }
     }
 
-    /// As `new`; `on_pressure` is notified (one waiter, or the next to come) when somebody has to queue and nobody did,
+    /// As `new`; `on_pressure` is notified (one waiter, or the next to come) when a caller has to queue and none did,
     /// and each time the queue has doubled since.
     pub fn with_pressure(on_pressure: Arc<Notify>) -> GaugeLimiter {
         GaugeLimiter { gate: Arc::new(Gate::new(Count::new(), Some(on_pressure))) }
@@ -48,32 +48,32 @@ impl GaugeLimiter {
     }
 
     /// Waits for one permit. See [`acquire_many`](GaugeLimiter::acquire_many).
-    pub async fn acquire(&self) -> Result<Permit, Closed> {
+    pub async fn acquire(&self) -> Result<GaugePermit, Closed> {
         self.acquire_many(1).await
     }
 
-    /// Waits for `n` permits, all at once. Nobody behind gets any meanwhile, also if the capacity is not large enough
-    /// for `n` and has to grow first.
+    /// Waits for `n` permits, all at once. No caller behind gets any meanwhile, also if the capacity is not large
+    /// enough for `n` and has to grow first.
     ///
     /// To give up, drop the future; then nothing is in use.
-    pub async fn acquire_many(&self, n: u32) -> Result<Permit, Closed> {
+    pub async fn acquire_many(&self, n: u32) -> Result<GaugePermit, Closed> {
         consume_budget().await;
         self.gate.acquire(n).await?;
         Ok(self.permit(n))
     }
 
-    /// Takes `n` permits if they are there and nobody waits.
-    pub fn try_acquire(&self, n: u32) -> Result<Permit, TryError> {
+    /// Takes `n` permits if they are there and no caller waits.
+    pub fn try_acquire(&self, n: u32) -> Result<GaugePermit, TryError> {
         self.gate.try_acquire(n)?;
         Ok(self.permit(n))
     }
 
-    fn permit(&self, n: u32) -> Permit {
-        Permit { gate: self.gate.clone(), n }
+    fn permit(&self, n: u32) -> GaugePermit {
+        GaugePermit { gate: self.gate.clone(), n }
     }
 
-    /// Everybody who waits, and whoever comes, is told [`Closed`]. Permits stay good, and are returned as ever. Closing
-    /// again changes nothing.
+    /// Callers that wait, and those that come, are told [`Closed`]. Permits stay good, and are returned as ever.
+    /// Closing again changes nothing.
     pub fn close(&self) {
         self.gate.close();
     }
@@ -94,7 +94,7 @@ impl GaugeLimiter {
         self.gate.take_peak()
     }
 
-    /// Permits asked for, ever: by those who were let through, who wait, who gave up and who only tried.
+    /// Permits asked for, ever: by those that were let through, that wait, that gave up and that only tried.
     pub fn arrived(&self) -> u64 {
         self.gate.arrived()
     }
@@ -117,7 +117,7 @@ impl Default for GaugeLimiter {
     }
 }
 
-impl Drop for Permit {
+impl Drop for GaugePermit {
     fn drop(&mut self) {
         self.gate.change(|count, _| count.give_back(self.n));
     }

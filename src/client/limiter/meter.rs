@@ -1,6 +1,6 @@
 //! What the two kinds of limiter differ in: when a permit may be had.
 
-use crate::{Capacity, limiter::bucket::Promise};
+use leaseway_session::Capacity;
 
 /// Nanoseconds since the limiter was made. An hour has 3.6e12 of them; the counter lasts for centuries.
 pub(super) type Nanos = u64;
@@ -12,9 +12,17 @@ pub(super) struct Short {
     pub(super) ready_in: Option<Nanos>,
 }
 
-/// Decides whether permits may be had. It knows nothing of those who wait; [`gate`](super::gate) does.
+/// A promise of so many permits.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Promise {
+    pub(super) n: u32,
+    /// What the meter needs to know of when it was made.
+    pub(super) era: u64,
+}
+
+/// Decides whether permits may be had. It knows nothing of waiters; [`gate`](super::gate) does.
 ///
-/// Whoever waited gets its permits before it knows: they are *promised* until its future has been polled, and come back
+/// A waiter gets its permits before it knows: they are *promised* until its future has been polled, and come back
 /// if it is dropped before.
 pub(super) trait Meter {
     /// Whether permits come with time. If not, no clock is read and no timer set.
@@ -42,7 +50,7 @@ pub(super) trait Meter {
     /// The head of the line has gone away.
     fn stop_saving(&mut self, now: Nanos);
 
-    /// What was just taken is for somebody who does not know it yet.
+    /// What was just taken is for a waiter that does not know it yet.
     fn promise(&mut self, n: u32) -> Promise;
 
     /// It knows.

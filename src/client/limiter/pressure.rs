@@ -1,9 +1,9 @@
-//! When to tell whoever gets the capacity that there is not enough.
+//! When to tell the owner of a limiter that there is not enough.
 
-/// Says so when somebody has to wait and nobody did, and after that each time twice as many wait.
+/// Says so when a caller has to wait and none did, and after that each time twice as many wait.
 #[derive(Debug, Default)]
 pub(super) struct Pressure {
-    /// How many waited when it was last said; none if nobody did since.
+    /// How many waited when it was last said; none if none did since.
     said: u64,
 }
 
@@ -17,7 +17,7 @@ impl Pressure {
         say
     }
 
-    /// Nobody waits any more.
+    /// None waits any more.
     pub(super) fn is_over(&mut self) {
         self.said = 0;
     }

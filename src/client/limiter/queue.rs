@@ -1,7 +1,7 @@
-//! A queue that can also be left from the middle, at the same small cost wherever.
+//! A queue that can also be left from the middle, at the same small cost.
 //!
-//! The links are numbers into one block of memory. Who is called from the front keeps its place in memory until it is
-//! removed, so that a key stays good for exactly as long as its owner keeps it.
+//! The links are numbers into one block of memory. What is called from the front keeps its place in memory until it
+//! is removed, so that a key stays good for exactly as long as its owner keeps it.
 
 use slab::Slab;
 
@@ -12,7 +12,7 @@ pub(super) type Key = usize;
 const KEPT: usize = 1024;
 
 #[derive(Debug)]
-struct Entry<T> {
+struct Node<T> {
     value: T,
     before: Option<Key>,
     after: Option<Key>,
@@ -21,7 +21,7 @@ struct Entry<T> {
 /// See the module.
 #[derive(Debug)]
 pub(super) struct Queue<T> {
-    entries: Slab<Entry<T>>,
+    entries: Slab<Node<T>>,
     front: Option<Key>,
     back: Option<Key>,
 }
@@ -36,7 +36,7 @@ impl<T> Queue<T> {
     }
 
     pub(super) fn push_back(&mut self, value: T) -> Key {
-        let key = self.entries.insert(Entry { value, before: self.back, after: None });
+        let key = self.entries.insert(Node { value, before: self.back, after: None });
         match self.back {
             Some(back) => self.entries[back].after = Some(key),
             None => self.front = Some(key),
@@ -90,7 +90,7 @@ mod tests {
         #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
 
         #[test]
-        fn it_is_a_queue_that_can_be_left_anywhere(steps in proptest::collection::vec((0..3u8, any::<usize>()), 0..200)) {
+        fn it_can_be_left_anywhere(steps in proptest::collection::vec((0..3u8, any::<usize>()), 0..200)) {
             let mut queue = Queue::new();
             let mut oracle = VecDeque::new(); // of keys and values
             let mut called = Vec::new(); // from the front, values not removed yet

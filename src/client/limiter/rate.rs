@@ -12,7 +12,7 @@ use crate::{
 /// Lets callers through at a rate.
 ///
 /// Exact: in any span of T seconds at most capacity · T + [burst](Burst) permits are taken. Work-conserving: as long as
-/// somebody waits, no capacity is lost, unless timers and tasks are later than the burst allows for. It starts without
+/// a caller waits, no capacity is lost, unless timers and tasks are later than the burst allows for. It starts without
 /// capacity and without credit, so that a process that is started again and again gains nothing by it.
 ///
 /// Clones are the same limiter.
@@ -27,15 +27,15 @@ impl RateLimiter {
         RateLimiter { gate: Arc::new(Gate::new(Bucket::new(burst), None)) }
     }
 
-    /// As `new`; `on_pressure` is notified (one waiter, or the next to come) when somebody has to queue and nobody did,
+    /// As `new`; `on_pressure` is notified (one waiter, or the next to come) when a caller has to queue and none did,
     /// and each time the queue has doubled since.
     pub fn with_pressure(burst: Burst, on_pressure: Arc<Notify>) -> RateLimiter {
         RateLimiter { gate: Arc::new(Gate::new(Bucket::new(burst), Some(on_pressure))) }
     }
 
-    /// Permits per second from now on, also for those who wait already. Up to now the old capacity counts. What was
-    /// saved beyond the new burst is lost. Without capacity nobody is let through, whatever was saved; unlimited lets
-    /// everybody through at once. Less than 1e-12 per second is none.
+    /// Permits per second from now on, also for those that wait already. Up to now the old capacity counts. What was
+    /// saved beyond the new burst is lost. Without capacity none is let through, even if some was saved; unlimited lets
+    /// all through at once. Less than 1e-12 per second is none.
     pub fn set_capacity(&self, capacity: Capacity) {
         self.gate.set_capacity(capacity);
     }
@@ -55,7 +55,7 @@ impl RateLimiter {
         self.wait_many(1).await
     }
 
-    /// Waits for `n` permits, all at once. Nobody behind gets any meanwhile, so that many permits are not starved by
+    /// Waits for `n` permits, all at once. No caller behind gets any meanwhile, so that many permits are not starved by
     /// few.
     ///
     /// To give up, drop the future; then nothing was taken. A task that never has to wait still lets others run now and
@@ -69,23 +69,23 @@ impl RateLimiter {
         self.gate.acquire(n).await
     }
 
-    /// Takes `n` permits if they are there and nobody waits. A refusal also counts as
+    /// Takes `n` permits if they are there and no caller waits. A refusal also counts as
     /// [`arrived`](RateLimiter::arrived): it was asked for and would have been used.
     pub fn try_acquire(&self, n: u32) -> Result<(), TryError> {
         self.gate.try_acquire(n)
     }
 
-    /// Everybody who waits, and whoever comes, is told [`Closed`]. Closing again changes nothing.
+    /// Callers that wait, and those that come, are told [`Closed`]. Closing again changes nothing.
     pub fn close(&self) {
         self.gate.close();
     }
 
-    /// Permits asked for, ever: by those who were let through, who wait, who gave up and who only tried.
+    /// Permits asked for, ever: by those that were let through, that wait, that gave up and that only tried.
     pub fn arrived(&self) -> u64 {
         self.gate.arrived()
     }
 
-    /// Permits asked for while nobody waited, ever.
+    /// Permits asked for while no caller waited, ever.
     pub fn arrived_freely(&self) -> u64 {
         self.gate.arrived_freely()
     }
@@ -100,7 +100,7 @@ impl RateLimiter {
         self.gate.recharging()
     }
 
-    /// For how long somebody has been waiting, ever: how much of the time the capacity is what holds callers up.
+    /// For how long there have been callers waiting, ever: how much of the time the capacity is what holds callers up.
     pub fn queued(&self) -> Duration {
         self.gate.queued()
     }

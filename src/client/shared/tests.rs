@@ -179,7 +179,7 @@ async fn gauges_are_told_too_and_say_what_is_out_until_it_came_back() {
     let confirm = answer(&shared, 4.0);
     assert_eq!(asked(&confirm)[0].outstanding, 10.0);
     drop(permit);
-    // Nobody nudges: it looks by itself, and soon.
+    // Without a nudge it looks by itself, and soon.
     let wake = shared.step().wake.expect("it looks again");
     assert!(wake <= Instant::now() + Duration::from_millis(100));
     pass(100).await;
@@ -290,7 +290,7 @@ async fn what_cannot_be_given_back_does_not_keep_a_client_from_closing() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn closing_waits_for_the_driver_whoever_came_first() {
+async fn closing_waits_for_the_driver_in_either_order() {
     let shared = shared();
     let early = tokio::spawn({
         let shared = Arc::clone(&shared);
@@ -370,7 +370,7 @@ impl ::metrics::Recorder for Curious {
 }
 
 #[tokio::test(start_paused = true)]
-async fn whoever_counts_ended_leases_may_ask_the_client_something() {
+async fn a_recorder_that_counts_ended_leases_may_ask_the_client_something() {
     let shared = shared();
     let opened = open(&shared, "r");
     answer(&shared, 40.0);

@@ -1,17 +1,17 @@
 //! Claims in the order of what they want per subclient, with sums over any prefix.
 //!
 //! Both sharing rules need one thing: "the sum of wants, and of subclients, of all claims below this ratio". Kept in a
-//! sorted tree whose every branch knows the sums below it, a change costs one walk down and so does a question —
-//! whatever the distribution of wants, also when all of them are nearly or exactly equal. (Buckets of wants, or a
-//! pointer that follows the level, are cheaper on good days and a scan on bad ones.)
+//! sorted tree whose every branch knows the sums below it, a change costs one walk down and so does a query, for any
+//! distribution of wants, also when all of them are nearly or exactly equal. (Buckets of wants, or a pointer that
+//! follows the level, are cheaper in good cases and scan everything in bad ones.)
 //!
 //! A B+ tree: leaves hold the claims, branches hold sums. Sums are exact ([`Sum`]), so the tree's shape, and with it
 //! the order of past updates, cannot be seen in any answer. A branch's `firsts` may lag behind after a removal (they
 //! stay lower bounds), and only leaves are merged: a branch is dropped when it is empty.
 //!
-//! With a million claims nearly all of the time goes into waiting for memory. So leaves are large and in no order:
+//! With a million claims nearly all of the time is spent waiting for memory. So leaves are large and in no order:
 //! adding a claim touches their end, not their middle, and the branches above them fit the processor's cache. Order
-//! within a leaf matters in one leaf only, the one a question ends in; a sorted copy of that is kept until the leaf
+//! within a leaf matters in one leaf only, the one a query ends in; a sorted copy of that leaf is kept until it
 //! changes.
 
 mod key;
@@ -20,14 +20,14 @@ use std::cell::{RefCell, RefMut};
 
 use slab::Slab;
 
-pub(crate) use self::key::{Key, Totals};
+pub(crate) use self::key::{ClaimKey, Totals};
 
 /// Entries of a leaf.
 const LEAF: usize = 128;
 /// Children of a branch.
 const FAN: usize = 32;
 
-/// Claims in no order. The parts of a claim stand in arrays of their own: a search reads owners only.
+/// Unordered claims. Their fields are kept in separate arrays: a search reads owners only.
 struct Leaf {
     len: usize,
     /// Counts changes, so that a copy knows when it is out of date.
@@ -40,19 +40,19 @@ struct Leaf {
 impl Leaf {
     const EMPTY: Leaf = Leaf { len: 0, version: 0, owners: [0; LEAF], ratios: [0; LEAF], weights: [0; LEAF] };
 
-    fn entries(&self) -> impl Iterator<Item = (Key, u32)> {
+    fn entries(&self) -> impl Iterator<Item = (ClaimKey, u32)> {
         let parts = self.ratios.iter().zip(&self.owners).zip(&self.weights).take(self.len);
-        parts.map(|((ratio, owner), weight)| (Key::together(*ratio, *owner), *weight))
+        parts.map(|((ratio, owner), weight)| (ClaimKey::together(*ratio, *owner), *weight))
     }
 
-    fn push(&mut self, key: Key, weight: u32) {
+    fn push(&mut self, key: ClaimKey, weight: u32) {
         (self.ratios[self.len], self.owners[self.len]) = key.apart();
         self.weights[self.len] = weight;
         self.len += 1;
         self.version += 1;
     }
 
-    fn remove(&mut self, key: Key) {
+    fn remove(&mut self, key: ClaimKey) {
         let (_, owner) = key.apart();
         let at = self.owners[..self.len].iter().position(|other| *other == owner);
         let at = at.expect("only what was inserted is removed");
@@ -70,8 +70,8 @@ impl Leaf {
     }
 
     /// Moves the upper half into a leaf of its own, which begins at the key returned.
-    fn split(&mut self) -> (Key, Leaf) {
-        let mut entries: Vec<(Key, u32)> = self.entries().collect();
+    fn split(&mut self) -> (ClaimKey, Leaf) {
+        let mut entries: Vec<(ClaimKey, u32)> = self.entries().collect();
         let half = entries.len() / 2;
         let (lower, middle, upper) = entries.select_nth_unstable(half);
         let mut right = Leaf::EMPTY;
@@ -82,7 +82,7 @@ impl Leaf {
         (middle.0, right)
     }
 
-    fn totals_where(&self, counts: impl Fn(Key) -> bool) -> Totals {
+    fn totals_where(&self, counts: impl Fn(ClaimKey) -> bool) -> Totals {
         let mut totals = Totals::default();
         for (key, weight) in self.entries().filter(|(key, _)| counts(*key)) {
             totals.add(Totals::of(key, weight));
@@ -95,8 +95,8 @@ impl Leaf {
 struct Sorted {
     node: usize,
     version: u64,
-    /// Each with the sums over those before it.
-    entries: Vec<(Key, Totals)>,
+    /// Each claim with the sums over those before it.
+    entries: Vec<(ClaimKey, Totals)>,
     totals: Totals,
 }
 
@@ -121,32 +121,31 @@ impl Sorted {
 /// A leaf or a branch as its parent sees it.
 #[derive(Clone, Copy)]
 struct Child {
-    first: Key,
+    first: ClaimKey,
     node: u32,
     totals: Totals,
 }
 
 struct Branch {
     len: usize,
-    firsts: [Key; FAN],
+    firsts: [ClaimKey; FAN],
     nodes: [u32; FAN],
     totals: [Totals; FAN],
 }
 
 impl Branch {
     fn empty() -> Branch {
-        Branch { len: 0, firsts: [Key::START; FAN], nodes: [0; FAN], totals: [Totals::default(); FAN] }
+        Branch { len: 0, firsts: [ClaimKey::START; FAN], nodes: [0; FAN], totals: [Totals::default(); FAN] }
     }
 
-    /// The child that `key` belongs to. Counting has no branch to mispredict; halving costs a fifth more in large
-    /// rounds.
-    fn child_of(&self, key: Key) -> usize {
+    /// The child that `key` belongs to. Counting has no branch to mispredict, unlike a binary search.
+    fn child_of(&self, key: ClaimKey) -> usize {
         self.firsts[..self.len].iter().filter(|first| **first <= key).count().saturating_sub(1)
     }
 
-    /// The last child whose first entry fits, or else the first child; and the sums over all before it. By halving,
-    /// with the sums over a half added up only when they are needed.
-    fn last_where(&self, mut before: Totals, fits: impl Fn(Key, Totals) -> bool) -> (usize, Totals) {
+    /// The last child whose first entry fits, or else the first child; and the sums over all before it. A binary search
+    /// that adds up the sums over a half only when they are needed.
+    fn last_where(&self, mut before: Totals, fits: impl Fn(ClaimKey, Totals) -> bool) -> (usize, Totals) {
         let (mut low, mut high) = (0, self.len);
         while high - low > 1 {
             let middle = (low + high) / 2;
@@ -227,11 +226,11 @@ impl Index {
         self.totals
     }
 
-    pub(crate) fn insert(&mut self, key: Key, weight: u32) {
+    pub(crate) fn insert(&mut self, key: ClaimKey, weight: u32) {
         let added = Totals::of(key, weight);
         if let Some(right) = self.insert_below(self.root, self.height, key, weight, added) {
             let left =
-                Child { first: Key::START, node: self.root, totals: self.totals.plus(added).minus(right.totals) };
+                Child { first: ClaimKey::START, node: self.root, totals: self.totals.plus(added).minus(right.totals) };
             let mut root = Branch::empty();
             root.insert(0, left);
             root.insert(1, right);
@@ -242,7 +241,7 @@ impl Index {
     }
 
     /// Returns the right half if the node had to be split.
-    fn insert_below(&mut self, node: u32, height: u32, key: Key, weight: u32, added: Totals) -> Option<Child> {
+    fn insert_below(&mut self, node: u32, height: u32, key: ClaimKey, weight: u32, added: Totals) -> Option<Child> {
         if height == 0 {
             return self.insert_into_leaf(node, key, weight);
         }
@@ -268,7 +267,7 @@ impl Index {
         Some(Child { first, node: self.branches.insert(right) as u32, totals })
     }
 
-    fn insert_into_leaf(&mut self, node: u32, key: Key, weight: u32) -> Option<Child> {
+    fn insert_into_leaf(&mut self, node: u32, key: ClaimKey, weight: u32) -> Option<Child> {
         let leaf = &mut self.leaves[node as usize];
         if leaf.len < LEAF {
             leaf.push(key, weight);
@@ -281,12 +280,12 @@ impl Index {
             right.push(key, weight)
         }
         let totals = right.totals_where(|_| true);
-        // The new leaf may get the number of one that is gone.
+        // The new leaf may reuse the number of a freed one.
         self.sorted.get_mut().node = usize::MAX;
         Some(Child { first, node: self.leaves.insert(right) as u32, totals })
     }
 
-    pub(crate) fn remove(&mut self, key: Key, weight: u32) {
+    pub(crate) fn remove(&mut self, key: ClaimKey, weight: u32) {
         let removed = Totals::of(key, weight);
         self.remove_below(self.root, self.height, key, removed);
         self.totals.take(removed);
@@ -297,7 +296,7 @@ impl Index {
     }
 
     /// Returns how many entries (or children) the node has left.
-    fn remove_below(&mut self, node: u32, height: u32, key: Key, removed: Totals) -> usize {
+    fn remove_below(&mut self, node: u32, height: u32, key: ClaimKey, removed: Totals) -> usize {
         if height == 0 {
             let leaf = &mut self.leaves[node as usize];
             leaf.remove(key);
@@ -344,9 +343,9 @@ impl Index {
         }
     }
 
-    /// The sums over everything that stands before `key`.
-    pub(crate) fn before(&self, key: Key) -> Totals {
-        if key == Key::END {
+    /// The sums over all entries before `key`.
+    pub(crate) fn before(&self, key: ClaimKey) -> Totals {
+        if key == ClaimKey::END {
             return self.totals;
         }
         let mut sum = Totals::default();
@@ -364,12 +363,12 @@ impl Index {
         sum
     }
 
-    /// The first entry that does not stand before `key`.
-    pub(crate) fn first_from(&self, key: Key) -> Option<Key> {
+    /// The first entry at or after `key`.
+    pub(crate) fn first_from(&self, key: ClaimKey) -> Option<ClaimKey> {
         self.first_below(self.root, self.height, key)
     }
 
-    fn first_below(&self, node: u32, height: u32, key: Key) -> Option<Key> {
+    fn first_below(&self, node: u32, height: u32, key: ClaimKey) -> Option<ClaimKey> {
         if height == 0 {
             return self.leaves[node as usize].entries().map(|(other, _)| other).filter(|other| *other >= key).min();
         }
@@ -377,12 +376,12 @@ impl Index {
         branch.nodes[branch.child_of(key)..branch.len].iter().find_map(|node| self.first_below(*node, height - 1, key))
     }
 
-    /// The last entry that stands before `key`.
-    pub(crate) fn last_before(&self, key: Key) -> Option<Key> {
+    /// The last entry before `key`.
+    pub(crate) fn last_before(&self, key: ClaimKey) -> Option<ClaimKey> {
         self.last_below(self.root, self.height, key)
     }
 
-    fn last_below(&self, node: u32, height: u32, key: Key) -> Option<Key> {
+    fn last_below(&self, node: u32, height: u32, key: ClaimKey) -> Option<ClaimKey> {
         if height == 0 {
             return self.leaves[node as usize].entries().map(|(other, _)| other).filter(|other| *other < key).max();
         }
@@ -391,9 +390,9 @@ impl Index {
         nodes.into_iter().find_map(|node| self.last_below(*node, height - 1, key))
     }
 
-    /// The longest prefix all of whose entries satisfy `fits(entry, what stands before it)`, as its sums. `fits` must
-    /// not turn true again once it was false.
-    pub(crate) fn prefix_where(&self, fits: impl Fn(Key, Totals) -> bool) -> Totals {
+    /// The sums over the longest prefix whose entries all satisfy `fits(entry, sums before it)`. `fits` must be
+    /// monotonic: once false, always false.
+    pub(crate) fn prefix_where(&self, fits: impl Fn(ClaimKey, Totals) -> bool) -> Totals {
         let mut sum = Totals::default();
         let mut node = self.root as usize;
         for _ in 0..self.height {
@@ -416,8 +415,8 @@ impl Index {
         sorted
     }
 
-    /// The wants per subclient that `key` stands for.
-    pub(crate) fn ratio(key: Key) -> f64 {
+    /// The wants per subclient in `key`.
+    pub(crate) fn ratio(key: ClaimKey) -> f64 {
         key.ratio()
     }
 

@@ -1,44 +1,44 @@
-//! What priorities mean to the order of claims: in which band a claim stands, and how much it weighs there.
+//! The effect of priorities on the order of claims: the band of a claim, and its weight there.
 
 use super::{Priority, reserve};
 use crate::{Claim, Settings};
 
 /// How claims have to be sorted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Order {
+pub(super) enum ClaimOrder {
     OneBand,
-    /// One band too, by what is wanted per weight.
+    /// One band too, by wants per weight.
     Weighted,
     Bands,
-    /// Bands, of which each has a reserve.
+    /// Bands that share a reserve.
     ReservedBands,
 }
 
-impl Order {
-    pub(super) fn of(settings: &Settings) -> Order {
+impl ClaimOrder {
+    pub(super) fn of(settings: &Settings) -> ClaimOrder {
         match settings.priority {
-            Priority::Strict if settings.reserve > 0.0 && settings.kind.is_indexed() => Order::ReservedBands,
-            Priority::Strict => Order::Bands,
-            // STATIC has the same for every client, and must know how many there are.
-            Priority::Weighted if settings.kind.is_indexed() => Order::Weighted,
-            Priority::Ignore | Priority::Weighted => Order::OneBand,
+            Priority::Strict if settings.reserve > 0.0 && settings.kind.is_indexed() => ClaimOrder::ReservedBands,
+            Priority::Strict => ClaimOrder::Bands,
+            // STATIC gives every client the same, and has to know the number of clients.
+            Priority::Weighted if settings.kind.is_indexed() => ClaimOrder::Weighted,
+            Priority::Ignore | Priority::Weighted => ClaimOrder::OneBand,
         }
     }
 
     /// The band of claims of this priority.
     pub(super) fn band(self, priority: i16) -> i16 {
         match self {
-            Order::OneBand => 0,
-            // Weights are in the number of clients already: a parent must not weigh them again.
-            Order::Weighted => 1,
-            Order::Bands => priority,
-            Order::ReservedBands => priority.clamp(*reserve::BANDS.start(), *reserve::BANDS.end()),
+            ClaimOrder::OneBand => 0,
+            // Weights are part of the number of clients already: a parent must not weight them again.
+            ClaimOrder::Weighted => 1,
+            ClaimOrder::Bands => priority,
+            ClaimOrder::ReservedBands => priority.clamp(*reserve::BANDS.start(), *reserve::BANDS.end()),
         }
     }
 
-    /// A claim with as many subclients as it counts for.
+    /// The claim with its subclients multiplied by its weight.
     pub(super) fn weighed(self, claim: &Claim) -> Claim {
-        if self != Order::Weighted {
+        if self != ClaimOrder::Weighted {
             return *claim;
         }
         let weight = claim.priority.max(1).unsigned_abs().into();

@@ -1,26 +1,25 @@
-//! Claims by their priorities, to be told to a parent, where the division itself does not look at them.
-//!
-//! What priorities mean is for the parent to say, and it may say something else tomorrow: so they go up whatever they
-//! mean here. Mostly all clients have the same, and then there is nothing to keep but that. From the second priority on
-//! a second index has all claims by priority, so that telling the parent never looks at each of them.
+//! Claims by priority for reports to a parent, where the division itself ignores priorities. The parent decides how
+//! priorities take effect, and its configuration may change: so they are reported even if they mean nothing here.
+//! Mostly all clients have the same priority, and then nothing else is kept. From the second priority on a second index
+//! has all claims by priority, so that a report to the parent never visits each of them.
 
 use super::{
-    index::{Index, Key},
+    index::{ClaimKey, Index},
     slices,
 };
 use crate::Claims;
 
-/// What priorities the claims of an index in one band have.
+/// The priorities of the claims in an index of one band.
 #[derive(Default)]
 pub(super) struct Priorities {
-    /// All have this one, if there is no index.
+    /// The priority of all claims, if there is no index.
     only: i16,
     index: Option<Index>,
 }
 
 impl Priorities {
     /// To be called before `key` is inserted into `claims`, the index in one band.
-    pub(super) fn insert(&mut self, priority: i16, key: Key, weight: u32, claims: &Index) {
+    pub(super) fn insert(&mut self, priority: i16, key: ClaimKey, weight: u32, claims: &Index) {
         if self.index.is_none() && priority != self.only {
             if claims.totals().weight == 0 {
                 self.only = priority;
@@ -33,7 +32,7 @@ impl Priorities {
         }
     }
 
-    pub(super) fn remove(&mut self, priority: i16, key: Key, weight: u32) {
+    pub(super) fn remove(&mut self, priority: i16, key: ClaimKey, weight: u32) {
         if let Some(index) = &mut self.index {
             index.remove(key.in_band(priority), weight);
         }

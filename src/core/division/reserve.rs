@@ -1,18 +1,15 @@
-//! The reserve: a part of the capacity that all bands share, so that strict priorities starve nobody.
-//!
-//! It is divided max-min over all claims, whatever their priority; what the claims of a band get of it is the band's
-//! own. The rest of the capacity goes strictly from the top band down. Then every band divides what it has by the
-//! algorithm.
-//!
-//! So what a band has depends on all bands, which are walked once after a change: a question to the index for each,
-//! however many requests are answered by it. Hence the bound on [bands](BANDS). The level of the reserve is found in
-//! one walk, down a second index that holds the same claims in one band: only resources with a reserve pay for that.
-//!
-//! Below a parent the level is one of the whole tree and cannot be known. But the parent says by what terms it divided
-//! each band, and what its own claims are due by these is what a node's lease contains for a band: it takes the place
-//! of the band's reserve. Only when the lease does not pay for all of that (it was cut, or demand has come) does a node
-//! find a level of its own; nobody gets less than by that, and what is left goes to all in proportion. Strictly from
-//! the top, what slices leave inexact would all be borne by those at the bottom, who have the least.
+//! The reserve: a part of the capacity that all bands share, so that strict priorities starve no band. It is divided
+//! max-min over all claims of any priority; what the claims of a band get of it belongs to the band. The rest of the
+//! capacity goes strictly from the top band down. Then every band divides what it has by the algorithm. So what a band
+//! has depends on all bands, which are walked once after a change: one index query for each, for any number of
+//! requests. Hence the bound on [bands](BANDS). The level of the reserve is found in one walk, down a second index that
+//! holds the same claims in one band: only resources with a reserve pay for that. Below a parent the level is one of
+//! the whole tree, which a node does not know. But the parent sends the terms by which it divided each band, and what
+//! the node's own claims are due by these terms is what its lease contains for the band: it takes the place of the
+//! band's reserve. Only when the lease does not cover all of that (it was cut, or demand has risen) does a node compute
+//! a level of its own: every band gets at least what follows from that level, and the remainder is divided in
+//! proportion. If the remainder went strictly from the top, the inexactness of slices would fall on the lowest bands
+//! alone, which have the least.
 
 use std::{
     cell::RefCell,
@@ -22,23 +19,23 @@ use std::{
 
 use super::{
     Terms,
-    index::{Index, Key, Totals},
+    index::{ClaimKey, Index, Totals},
     level,
 };
 use crate::{Amount, Sum};
 
-/// Where there is a reserve, priorities beyond these count as the nearest.
+/// With a reserve, priorities beyond these count as the nearest.
 pub(super) const BANDS: RangeInclusive<i16> = -128..=127;
 
 /// The reserve of one resource.
 pub(super) struct Reserve {
-    /// Of the capacity, from 0 to 1.
+    /// As a part of the capacity, from 0 to 1.
     part: f64,
     /// All claims in one band.
-    everybody: Index,
+    all_claims: Index,
     /// The sums over the claims of each band.
     bands: BTreeMap<i16, Totals>,
-    /// What each band has to divide; empty when that has to be worked out anew.
+    /// What each band has to divide; empty when it has to be computed again.
     shares: RefCell<Vec<Share>>,
 }
 
@@ -57,35 +54,35 @@ struct Claimant {
     band: i16,
     below: Totals,
     members: Totals,
-    /// What it gets of this node's own reserve.
+    /// Its part of this node's own reserve.
     reserved: f64,
-    /// What it has by the parent's terms, or else of the reserve.
+    /// What it is due by the parent's terms, or else its part of the reserve.
     promised: f64,
 }
 
 impl Reserve {
     pub(super) fn new(part: f64) -> Reserve {
-        Reserve { part, everybody: Index::new(), bands: BTreeMap::new(), shares: RefCell::default() }
+        Reserve { part, all_claims: Index::new(), bands: BTreeMap::new(), shares: RefCell::default() }
     }
 
     pub(super) fn set_part(&mut self, part: f64) {
         self.part = part;
-        self.begin_anew();
+        self.reset();
     }
 
-    /// Something has changed that shares depend on.
-    pub(super) fn begin_anew(&mut self) {
+    /// Drops the shares, because something that they depend on has changed.
+    pub(super) fn reset(&mut self) {
         self.shares.get_mut().clear();
     }
 
-    pub(super) fn insert(&mut self, key: Key, weight: u32) {
-        self.everybody.insert(key.in_band(0), weight);
+    pub(super) fn insert(&mut self, key: ClaimKey, weight: u32) {
+        self.all_claims.insert(key.in_band(0), weight);
         self.bands.entry(key.band()).or_default().add(Totals::of(key, weight));
-        self.begin_anew();
+        self.reset();
     }
 
-    pub(super) fn remove(&mut self, key: Key, weight: u32) {
-        self.everybody.remove(key.in_band(0), weight);
+    pub(super) fn remove(&mut self, key: ClaimKey, weight: u32) {
+        self.all_claims.remove(key.in_band(0), weight);
         if let Entry::Occupied(mut band) = self.bands.entry(key.band()) {
             let left = band.get().minus(Totals::of(key, weight));
             if left.weight > 0 {
@@ -94,48 +91,49 @@ impl Reserve {
                 band.remove();
             }
         }
-        self.begin_anew();
+        self.reset();
     }
 
-    /// What the claims of `band` have to divide. `index` has the claims in their bands; `said` is what a parent divided
-    /// by.
+    /// What the claims of `band` have to divide. `index` has the claims in their bands; `parent_terms` are the
+    /// parent's.
     pub(super) fn share(
         &self,
         band: i16,
         index: &Index,
         capacity: Amount,
-        said: impl Fn(i16) -> Option<Terms>,
+        parent_terms: impl Fn(i16) -> Option<Terms>,
     ) -> Option<Share> {
         let mut shares = self.shares.borrow_mut();
         if shares.is_empty() {
-            *shares = shared(self.claimants(index, capacity, said), capacity.get());
+            *shares = shared(self.claimants(index, capacity, parent_terms), capacity.get());
         }
         shares.iter().find(|share| share.band == band).copied()
     }
 
     /// From the highest band down.
-    fn claimants(&self, index: &Index, capacity: Amount, said: impl Fn(i16) -> Option<Terms>) -> Vec<Claimant> {
+    fn claimants(&self, index: &Index, capacity: Amount, parent_terms: impl Fn(i16) -> Option<Terms>) -> Vec<Claimant> {
         let own = self.own_terms(capacity);
         let mut below = index.totals();
         let claimant = |(band, members): (&i16, &Totals)| {
             let (band, members) = (*band, *members);
             below = below.minus(members);
             let reserved = due_together(&own, index, band, below, members);
-            let promised = said(band).map_or(reserved, |terms| due_together(&terms, index, band, below, members));
+            let promised =
+                parent_terms(band).map_or(reserved, |terms| due_together(&terms, index, band, below, members));
             Claimant { band, below, members, reserved, promised }
         };
         self.bands.iter().rev().map(claimant).collect()
     }
 
-    /// What the reserve is divided by.
+    /// The terms of the reserve.
     fn own_terms(&self, capacity: Amount) -> Terms {
         let reserve = Sum::from(Amount::clamped(capacity.get() * self.part));
-        let all = self.everybody.totals();
-        if all.wants <= reserve { Terms::Wants } else { level(&self.everybody, 0, Totals::default(), all, reserve) }
+        let all = self.all_claims.totals();
+        if all.wants <= reserve { Terms::Wants } else { level(&self.all_claims, 0, Totals::default(), all, reserve) }
     }
 
     pub(super) fn bytes(&self) -> usize {
-        self.everybody.bytes()
+        self.all_claims.bytes()
     }
 }
 
@@ -146,7 +144,7 @@ fn due_together(terms: &Terms, index: &Index, band: i16, below: Totals, members:
         Terms::Level(level) => (level, 0.0),
         Terms::Share { equal, top_up } => (equal, top_up),
     };
-    let modest = index.before(Key::after(band, each)).minus(below);
+    let modest = index.before(ClaimKey::after(band, each)).minus(below);
     let greedy = members.minus(modest);
     let shares = each * greedy.weight as f64;
     let beyond = greedy.wants.get() - shares;
@@ -165,20 +163,19 @@ fn shared(claimants: Vec<Claimant>, capacity: f64) -> Vec<Share> {
     claimants.into_iter().zip(shares).map(share).collect()
 }
 
-/// Everybody has what is promised; `left` is what is left of the capacity.
+/// Every band has what is promised to it; `left` is the rest of the capacity, which goes from the top band down.
 fn from_the_top(claimants: &[Claimant], mut left: f64) -> Vec<Sum> {
     let share = |claimant: &Claimant| {
         let missing = claimant.members.wants.get() - claimant.promised;
         let extra = missing.min(left);
         left -= extra;
-        // To the bit, where all that is wanted is there.
+        // Exact to the bit where all wants are covered.
         if extra < missing { Sum::from(Amount::clamped(claimant.promised + extra)) } else { claimant.members.wants }
     };
     claimants.iter().map(share).collect()
 }
 
-/// More is promised than there is: everybody keeps what it has by the node's own reserve, and the same part of the
-/// rest.
+/// More is promised than there is: every band keeps its part of the node's own reserve, and the same part of the rest.
 fn cut(claimants: &[Claimant], promised: f64, capacity: f64) -> Vec<Sum> {
     let kept = |claimant: &Claimant| claimant.promised.min(claimant.reserved);
     let all_kept: f64 = claimants.iter().map(kept).sum();

@@ -1,39 +1,36 @@
-//! Slices: all claims in a few groups of similar wants per subclient, for each band.
-//!
-//! A parent that divides over slices makes a mistake only in the slice that straddles the level: by
-//! n₁n₂/(n₁+n₂)·(w₂−w₁) at most, if n₁ clients who want w₁ have been merged with n₂ who want w₂. That much is missing,
-//! or too much, for all from there up together. So neighbours are merged where it is the least part of what those get.
-//! Slices of equal counts put all the greedy ones of a long tail together; slices around the present level are wrong
-//! after it has moved; and without regard to how many bear a mistake, and how little they have, those with little bear
-//! twice as much where capacity is scarce.
-//!
-//! With a million claims nobody looks at each: the index is cut where a cell is widest until there are [`CELLS`], and
-//! only those are merged. Up to so many different wants this is the same as merging single claims.
-//!
-//! A parent refuses requests that are too long, again and again. So there are never more slices than [`IN_ALL`]: of
-//! many priorities each gets fewer, and of too many the lowest are told as one, by the lowest. A node never claims more
-//! priority than its clients have; among them it divides what it gets by their own.
+//! Slices: the claims of each band, merged into a few groups of similar wants per subclient. A parent that divides over
+//! slices makes an error only in the slice that straddles the level: of n₁n₂/(n₁+n₂)·(w₂−w₁) at most, if n₁ clients
+//! that want w₁ were merged with n₂ that want w₂. The clients from that slice up get this much too little or too much,
+//! together. So neighbours are merged where the error is the smallest part of what those clients get. Rejected: slices
+//! of equal counts put the whole long tail of large wants into one; slices around the present level are wrong once it
+//! moves; and merging without regard to the number of clients that bear an error, and to how little they have, doubles
+//! the error for small ones where capacity is scarce. With a million claims, not every claim is visited: the index is
+//! cut at the widest cell until there are [`CELLS`], and only those are merged. Up to so many different wants this is
+//! the same as merging single claims. A parent would refuse a request that is too long every time. So there are never
+//! more slices than [`IN_ALL`]: with many priorities each gets fewer, and with too many the lowest ones are reported as
+//! one, under the lowest of them. So a node never claims a higher priority than its clients have; among them it divides
+//! by their own priorities.
 
 use std::{cmp::Ordering, collections::BinaryHeap};
 
-use super::index::{Index, Key, Totals};
+use super::index::{ClaimKey, Index, Totals};
 use crate::{Claim, Claims};
 
 /// At most so many slices of one band.
 const OF_BAND: usize = 64;
 /// And so many of all bands together.
 pub(crate) const IN_ALL: usize = 256;
-/// So many groups of a band are told apart before they are merged.
+/// The number of cells of a band before merging.
 const CELLS: usize = 512;
 
-/// All claims, from the lowest band up, in each from the modest to the greedy.
+/// All claims, from the lowest band up, in each from the smallest wants up.
 pub(super) fn condense(index: &Index) -> Claims {
     let bands = highest_bands(index);
     let Some((lowest, above)) = bands.split_first() else { return Claims::new() };
     let most = OF_BAND.min(IN_ALL / bands.len());
-    let mut condensed = match index.first_from(Key::START).map(Key::band) {
+    let mut condensed = match index.first_from(ClaimKey::START).map(ClaimKey::band) {
         Some(further) if further < *lowest => {
-            Claims::from_iter([claim(further, &index.before(Key::band_end(*lowest)))])
+            Claims::from_iter([claim(further, &index.before(ClaimKey::band_end(*lowest)))])
         }
         _ => slices(index, *lowest, most),
     };
@@ -41,15 +38,15 @@ pub(super) fn condense(index: &Index) -> Claims {
     condensed
 }
 
-/// Upwards.
+/// In ascending order.
 fn highest_bands(index: &Index) -> Vec<i16> {
     let mut bands = Vec::new();
-    let mut end = Key::END;
+    let mut end = ClaimKey::END;
     while bands.len() < IN_ALL
         && let Some(key) = index.last_before(end)
     {
         bands.push(key.band());
-        end = Key::band_start(key.band());
+        end = ClaimKey::band_start(key.band());
     }
     bands.reverse();
     bands
@@ -62,7 +59,7 @@ struct Cell {
     low: f64,
     high: f64,
     totals: Totals,
-    /// The sums over all that stand before them, in any band.
+    /// The sums over all claims before them, in any band.
     before: Totals,
 }
 
@@ -71,8 +68,8 @@ impl Cell {
         self.totals.mean()
     }
 
-    /// The mistake that merging it with the `next` can lead to, as a part of what all get who want as much: `upwards`
-    /// of them.
+    /// The error that merging it with `next` can cause, as a part of what the clients from here up get: `upwards` of
+    /// them.
     fn cost_of_merging(&self, next: &Cell, upwards: f64) -> f64 {
         let (one, other) = (self.totals.weight as f64, next.totals.weight as f64);
         let mistake = one * other / (one + other) * (next.mean() - self.mean());
@@ -109,15 +106,15 @@ pub(super) fn slices(index: &Index, band: i16, most: usize) -> Claims {
     merged(cells(index, band), most).iter().map(|cell| claim(band, &cell.totals)).collect()
 }
 
-/// Of more clients than a claim may stand for, the others count as none.
+/// A claim counts no more clients than it may; the others are ignored.
 fn claim(band: i16, totals: &Totals) -> Claim {
     let subclients = u32::try_from(totals.weight).unwrap_or(u32::MAX).min(Claim::MAX_SUBCLIENTS);
     Claim { wants: totals.wants.floor(), subclients, priority: band }
 }
 
-/// In their order.
+/// Cuts a band into cells, in order.
 fn cells(index: &Index, band: i16) -> Vec<Cell> {
-    let (start, end) = (Key::band_start(band), Key::band_end(band));
+    let (start, end) = (ClaimKey::band_start(band), ClaimKey::band_end(band));
     let before = index.before(start);
     let totals = index.before(end).minus(before);
     let (Some(low), Some(high)) = (index.first_from(start), index.last_before(end)) else { return Vec::new() };
@@ -134,13 +131,14 @@ fn cells(index: &Index, band: i16) -> Vec<Cell> {
     cells
 }
 
-/// Cuts a cell of different wants at their mean.
+/// Cuts a cell of different wants at its mean.
 fn cut(index: &Index, band: i16, cell: &Cell) -> (Cell, Cell) {
     // A mean may round to the highest; then nothing would be left above it.
-    let border = Key::after(band, cell.mean().clamp(cell.low, cell.high.next_down()));
+    let border = ClaimKey::after(band, cell.mean().clamp(cell.low, cell.high.next_down()));
     let before = index.before(border);
     let below = before.minus(cell.before);
-    let ratio = |key: Option<Key>| Index::ratio(key.expect("the lowest is below the border, the highest above it"));
+    let ratio =
+        |key: Option<ClaimKey>| Index::ratio(key.expect("the lowest is below the border, the highest above it"));
     let lower = Cell { high: ratio(index.last_before(border)), totals: below, ..*cell };
     let upper = Cell { low: ratio(index.first_from(border)), totals: cell.totals.minus(below), before, ..*cell };
     (lower, upper)

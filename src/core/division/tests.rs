@@ -6,7 +6,7 @@ use proptest::prelude::*;
 
 use super::{
     Division, Kind, Priority, Terms,
-    index::{Index, Key, Totals},
+    index::{ClaimKey, Index, Totals},
 };
 use crate::{Amount, Claim, Settings, Sum, invariant, tests::cases};
 
@@ -77,7 +77,7 @@ fn naive_strict(kind: Kind, capacity: f64, claims: &[Claim]) -> Vec<f64> {
     due
 }
 
-/// As many clients as the claim weighs, each wanting its part, and nobody with any priority.
+/// As many clients as the claim weighs, each wanting its part, and none with a priority.
 fn naive_weighted(kind: Kind, capacity: f64, claims: &[Claim]) -> Vec<f64> {
     let weight = |claim: &Claim| claim.subclients as usize * claim.priority.max(1) as usize;
     let single = |claim: &Claim| {
@@ -116,7 +116,7 @@ fn claim() -> impl Strategy<Value = Claim> {
     let wants = prop_oneof![
         4 => 0.0..100.0,
         2 => (0..5u32).prop_map(f64::from),
-        // Everybody's wants close together.
+        // All wants close together.
         2 => (0..1000u32).prop_map(|n| 100.0 + f64::from(n) * 1e-9),
         1 => 0.0..1e12,
         1 => Just(0.0),
@@ -266,7 +266,7 @@ proptest! {
                 }
                 _ => {
                     settings.reserve = reserve;
-                    division.run_by(&settings);
+                    division.reconfigure(&settings);
                 }
             }
             prop_assert_eq!(dues(&division, &claims), divide(&settings, &claims), "to the bit");
@@ -298,11 +298,11 @@ proptest! {
         question in 0..40u16,
     ) {
         let mut index = Index::new();
-        let mut list: Vec<(Key, u32)> = Vec::new();
+        let mut list: Vec<(ClaimKey, u32)> = Vec::new();
         for (slot, (add, ratio, band, weight)) in steps.into_iter().enumerate() {
             // Grow at first, shrink later, so that leaves split and merge.
             if add || list.is_empty() || slot % 7 == 0 {
-                let key = Key::new(band as i16 - 1, f64::from(ratio) / 8.0, slot as u32, 0);
+                let key = ClaimKey::new(band as i16 - 1, f64::from(ratio) / 8.0, slot as u32, 0);
                 index.insert(key, weight);
                 list.push((key, weight));
             } else {
@@ -311,13 +311,13 @@ proptest! {
             }
         }
         list.sort_unstable();
-        let sum = |entries: &[(Key, u32)]| entries.iter().fold(Totals::default(), |mut sum, (key, weight)| {
+        let sum = |entries: &[(ClaimKey, u32)]| entries.iter().fold(Totals::default(), |mut sum, (key, weight)| {
             sum.wants += Amount::clamped(Index::ratio(*key) * f64::from(*weight));
             sum.weight += u64::from(*weight);
             sum
         });
         prop_assert_eq!(index.totals(), sum(&list));
-        let pivot = Key::new(0, f64::from(question) / 8.0, 0, 0);
+        let pivot = ClaimKey::new(0, f64::from(question) / 8.0, 0, 0);
         let before = list.partition_point(|(key, _)| *key < pivot);
         prop_assert_eq!(index.before(pivot), sum(&list[..before]));
         prop_assert_eq!(index.prefix_where(|key, _| key < pivot), sum(&list[..before]));
@@ -370,11 +370,11 @@ fn what_a_parent_divided_by_counts_at_once() {
         [60.0, 10.0, 10.0].map(Amount::clamped),
         "8 for each, and the rest from the top"
     );
-    division.follow(vec![(5, Terms::Level(40.0)), (0, Terms::Level(20.0))]);
+    division.set_parent_terms(vec![(5, Terms::Level(40.0)), (0, Terms::Level(20.0))]);
     assert_eq!(dues(&division, &claims), [40.0, 20.0, 20.0].map(Amount::clamped));
 }
 
-/// More clients than there are, each of more weight than can be counted: nobody is left out, and nothing overflows.
+/// More clients than there are, each of more weight than can be counted: none is left out, and nothing overflows.
 #[test]
 fn the_heaviest_claims_weigh_the_same() {
     let crowd = Claim { wants: Amount::MAX, subclients: Claim::MAX_SUBCLIENTS, priority: i16::MAX };

@@ -1,12 +1,9 @@
-//! Balances of free clients: who has been served lately comes last.
-//!
-//! A balance grows while its client is connected and decays while it is away. Everybody's grows at the same speed and
-//! decays at the same speed, so who has more can be told without knowing the time: one clock counts growth, another
-//! decay, and a balance is kept as what it would have been when its clock stood at zero. Sorted by that, an order never
-//! changes by itself, and a change of speed moves the clock, not the balances.
-//!
-//! Several clients may share an account (one address): what all of them have had is what a newcomer of theirs begins
-//! with.
+//! Balances of free clients: a client that was served lately comes last. A balance grows while its client is connected
+//! and decays while it is away. All balances grow at the same speed and decay at the same speed, so they can be
+//! compared without knowing the time: one clock counts growth, another decay, and a balance is kept as its value when
+//! its clock was at zero. An order by that value never changes by itself, and a change of speed changes the clock, not
+//! the balances. Several clients may share an account (one address): a new client of the account begins with the
+//! balance of all of them.
 
 use std::{cmp::Ordering, collections::BTreeSet, sync::Arc};
 
@@ -16,24 +13,24 @@ use slab::Slab;
 
 use super::{
     memory::{NotedBalance, PoolClock},
-    notes::{AGE, MUCH, Room, until_much},
+    notes::{AGE, MUCH, NoteBudget, until_much},
 };
 use crate::Millis;
 
 /// A number to sort by.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub(super) struct Key(pub(super) f64);
+pub(super) struct BalanceKey(pub(super) f64);
 
-impl Eq for Key {}
+impl Eq for BalanceKey {}
 
-impl PartialOrd for Key {
-    fn partial_cmp(&self, other: &Key) -> Option<Ordering> {
+impl PartialOrd for BalanceKey {
+    fn partial_cmp(&self, other: &BalanceKey) -> Option<Ordering> {
         Some(self.cmp(other))
     }
 }
 
-impl Ord for Key {
-    fn cmp(&self, other: &Key) -> Ordering {
+impl Ord for BalanceKey {
+    fn cmp(&self, other: &BalanceKey) -> Ordering {
         self.0.total_cmp(&other.0)
     }
 }
@@ -42,9 +39,9 @@ impl Ord for Key {
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Clock {
     pub(super) at: Millis,
-    /// How much everybody who has been connected all the time has gathered.
+    /// What a balance has grown by that was connected all the time.
     grown: f64,
-    /// By what power of e everything has decayed.
+    /// By what power of e balances have decayed.
     decayed: f64,
     /// Seconds that the pool has lived, over all masters.
     pub(super) lived: f64,
@@ -60,7 +57,7 @@ impl Clock {
         self.at = self.at.max(now);
     }
 
-    /// Goes on from what others remember.
+    /// Continues from what peers remember.
     pub(super) fn recall(&mut self, now: Millis, noted: &PoolClock) {
         let PoolClock { lived, grown, decayed, .. } = *noted;
         *self = Clock { at: now, grown, decayed, lived };
@@ -70,23 +67,23 @@ impl Clock {
         PoolClock { lived: self.lived, grown: self.grown, decayed: self.decayed, speed, time_constant }
     }
 
-    /// The balance behind a key of somebody connected.
-    pub(super) fn of_connected(&self, key: Key) -> f64 {
+    /// The balance behind the key of a connected client.
+    pub(super) fn of_connected(&self, key: BalanceKey) -> f64 {
         key.0 + self.grown
     }
 
-    fn connected(&self, balance: f64) -> Key {
-        Key(balance - self.grown)
+    fn connected(&self, balance: f64) -> BalanceKey {
+        BalanceKey(balance - self.grown)
     }
 
-    /// The balance behind a key of somebody who is not.
-    pub(super) fn of_away(&self, key: Key) -> f64 {
+    /// The balance behind the key of a client that is away.
+    pub(super) fn of_away(&self, key: BalanceKey) -> f64 {
         (key.0 - self.decayed).exp()
     }
 
-    fn away(&self, balance: f64) -> Key {
-        // The logarithm of nothing sorts before everything.
-        Key(balance.max(0.0).ln() + self.decayed)
+    fn away(&self, balance: f64) -> BalanceKey {
+        // The logarithm of zero sorts first.
+        BalanceKey(balance.max(0.0).ln() + self.decayed)
     }
 }
 
@@ -101,19 +98,19 @@ struct Account {
     /// Clients that are here, connected or not.
     members: u32,
     /// While none is connected: the base, decaying.
-    key: Key,
-    /// Those who remember the pool know of it, and it was so much then.
-    noted: Option<Key>,
-    /// Something else is to be said of it then.
+    key: BalanceKey,
+    /// Peers know of it, with this balance.
+    noted: Option<BalanceKey>,
+    /// When the next note about it is due.
     due: Option<Millis>,
     /// It has been charged so much since.
     moved: f64,
 }
 
-/// What a connected client's balance is reckoned from.
+/// What a connected client's balance is computed from.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) struct Tab {
-    pub(super) key: Key,
+    pub(super) key: BalanceKey,
     began_with: f64,
 }
 
@@ -122,12 +119,12 @@ pub(super) struct Tab {
 pub(super) struct Accounts {
     accounts: Slab<Account>,
     by_id: HashMap<Arc<str>, u32, FixedState>,
-    /// Those without clients here, the smallest first.
-    away: BTreeSet<(Key, u32)>,
-    /// Whether others are to remember them.
+    /// Accounts without clients here, the smallest first.
+    away: BTreeSet<(BalanceKey, u32)>,
+    /// Whether peers are to remember them.
     pub(super) keeps_notes: bool,
     due: BTreeSet<(Millis, u32)>,
-    noted: BTreeSet<(Key, u32)>,
+    noted: BTreeSet<(BalanceKey, u32)>,
     gone: BTreeSet<Arc<str>>,
 }
 
@@ -172,7 +169,7 @@ impl Accounts {
             connected: 0,
             offset: 0.0,
             members: 0,
-            key: Key(f64::NEG_INFINITY),
+            key: BalanceKey(f64::NEG_INFINITY),
             noted: None,
             due: None,
             moved: 0.0,
@@ -221,7 +218,7 @@ impl Accounts {
         *self.accounts[at as usize].id == *id
     }
 
-    /// What somebody who comes to this account now begins with.
+    /// The balance that a new client of this account begins with.
     pub(super) fn balance(&self, at: u32, clock: &Clock) -> f64 {
         let account = &self.accounts[at as usize];
         if account.connected == 0 {
@@ -230,8 +227,8 @@ impl Accounts {
         account.base + account.offset + f64::from(account.connected) * clock.grown
     }
 
-    /// What those who wait are sorted by.
-    pub(super) fn waiting_key(&self, at: u32, clock: &Clock) -> Key {
+    /// The sort key of waiting clients.
+    pub(super) fn waiting_key(&self, at: u32, clock: &Clock) -> BalanceKey {
         clock.away(self.balance(at, clock))
     }
 
@@ -263,14 +260,15 @@ impl Accounts {
         account.offset -= tab.key.0 - tab.began_with;
         account.base += clock.of_connected(tab.key) - tab.began_with;
         if account.connected == 0 {
-            // Nobody is left whose rounding could stay.
+            // The last client has gone: drop what rounding has left.
             account.offset = 0.0;
             account.key = clock.away(account.base);
         }
         self.note(at, 0.0, clock);
     }
 
-    /// What others remember of an account is not so any more: it has grown by so much at once, or goes on otherwise.
+    /// What peers remember of an account is outdated: it has grown by so much at once, or changes differently from now
+    /// on.
     fn note(&mut self, at: u32, moved: f64, clock: &Clock) {
         if !self.keeps_notes {
             return;
@@ -282,7 +280,7 @@ impl Accounts {
         let due = match (is_much, moved > 0.0) {
             (true, _) => clock.at,
             (false, true) => clock.at.plus(AGE),
-            // What goes on otherwise goes away from what was said by a second in each.
+            // It departs from what was noted by one second in each second.
             (false, false) => clock.at.plus(until_much(balance, 1.0)),
         };
         if account.due.is_some_and(|before| before <= due) {
@@ -294,7 +292,7 @@ impl Accounts {
         self.due.insert((due, at));
     }
 
-    /// What was said is lost.
+    /// Notes were lost: all are due again.
     pub(super) fn note_anew(&mut self, now: Millis) {
         self.due = self.accounts.iter().map(|(at, _)| (now, at as u32)).collect();
         (self.noted, self.gone) = Default::default();
@@ -307,16 +305,21 @@ impl Accounts {
         !self.gone.is_empty() || self.due.first().is_some_and(|(due, _)| all || *due <= now)
     }
 
-    /// What is to be said now. Of more than may be remembered the smallest are not.
-    pub(super) fn take_notes(&mut self, clock: &Clock, room: &mut Room, notes: &mut Vec<(Arc<str>, NotedBalance)>) {
-        while room.is_left()
+    /// The notes that are due. Of more balances than may be remembered the smallest are left out.
+    pub(super) fn take_notes(
+        &mut self,
+        clock: &Clock,
+        budget: &mut NoteBudget,
+        notes: &mut Vec<(Arc<str>, NotedBalance)>,
+    ) {
+        while budget.is_left()
             && let Some(id) = self.gone.pop_first()
         {
-            room.take(&id);
+            budget.take(&id);
             notes.push((id, NotedBalance::None));
         }
         while let Some((due, at)) = self.due.first().copied()
-            && room.takes(due)
+            && budget.takes(due)
         {
             self.due.pop_first();
             let key = self.waiting_key(at, clock);
@@ -330,9 +333,9 @@ impl Accounts {
                 0 => NotedBalance::Away(key.0),
                 clients => NotedBalance::Connected(account.base + account.offset, clients),
             };
-            room.take(&account.id);
+            budget.take(&account.id);
             notes.push((Arc::clone(&account.id), noted));
-            if self.noted.len() > room.most
+            if self.noted.len() > budget.most
                 && let Some((_, smallest)) = self.noted.pop_first()
             {
                 let account = &mut self.accounts[smallest as usize];
@@ -342,11 +345,11 @@ impl Accounts {
         }
     }
 
-    /// Begins with what others remember: what nobody is connected for any more decays from now on.
+    /// Begins with what peers remember: balances without a connected client decay from now on.
     pub(super) fn recall(&mut self, noted: Vec<(Arc<str>, NotedBalance)>, clock: &Clock) {
         for (id, noted) in noted {
             let key = match noted {
-                NotedBalance::Away(key) => Key(key),
+                NotedBalance::Away(key) => BalanceKey(key),
                 NotedBalance::Connected(base, clients) => clock.away(base + f64::from(clients) * clock.grown),
                 NotedBalance::None => continue,
             };
@@ -367,7 +370,7 @@ impl Accounts {
     pub(super) fn bytes(&self) -> usize {
         self.accounts.capacity() * size_of::<Account>()
             + self.by_id.capacity() * size_of::<(Arc<str>, u32)>()
-            + self.away.len() * size_of::<(Key, u32)>()
+            + self.away.len() * size_of::<(BalanceKey, u32)>()
     }
 }
 

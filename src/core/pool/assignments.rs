@@ -1,25 +1,25 @@
-//! What somebody vouches for: who gets how much, connected or not. Facts that come from outside and outlive the pool.
+//! Assignments: how much a priority client gets, connected or not. They are facts from outside and outlive the pool.
 
 use std::{collections::BTreeMap, ops::Bound, sync::Arc};
 
 use crate::{Amount, HolderKind, Sum};
 
-/// So many holders can be vouched for in one pool.
+/// The most assignments in one pool.
 const MOST: usize = 100_000;
-/// So many marks can wait to be passed.
+/// The most cost marks that wait to be passed.
 const MOST_MARKS: usize = 10_000;
 
-/// What is assigned to somebody.
+/// What is assigned to a holder.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Assigned {
     /// So much.
     Capacity(Amount),
-    /// This part of the total, whatever that is: from 0 to 1.
+    /// This part of the total, from 0 to 1.
     Share(f64),
 }
 
 impl Assigned {
-    /// How much that is while the total is so large. One who is vouched for never gets less than is of any use.
+    /// How much that is of such a total; never less than the least useful capacity.
     pub(super) fn of(self, total: Amount, least: Amount) -> Amount {
         match self {
             Assigned::Capacity(amount) => amount.max(least),
@@ -34,7 +34,7 @@ pub enum AssignError {
     /// The resource is run by another algorithm.
     #[error("the resource is no PRIORITY_POOL, so nothing can be assigned in it")]
     NoPool,
-    /// It would be of no use.
+    /// Less than the least useful capacity.
     #[error("{capacity} is less than the least useful capacity, {least}; 0 takes the assignment away")]
     BelowMinimum {
         /// What was to be assigned.
@@ -42,13 +42,13 @@ pub enum AssignError {
         /// `min_capacity`.
         least: Amount,
     },
-    /// A part of the total is none.
+    /// The share is not a part of the total.
     #[error("{share} is no part of the total, expected more than 0 and at most 1")]
     BadShare {
         /// What was given.
         share: f64,
     },
-    /// It is connected, and there is not so much that priority clients may have.
+    /// The holder is connected, and priority clients would have more than the total.
     #[error("{capacity} does not fit: priority clients would have {connected} of {total} together")]
     OverTotal {
         /// What was to be assigned.
@@ -102,7 +102,7 @@ impl Assignments {
         }
     }
 
-    /// Whether one more, if it is one more, is too many.
+    /// Whether an assignment to this holder would be one too many.
     pub(super) fn is_full(&self, kind: HolderKind, id: &str) -> bool {
         let [clients, nodes] = &self.by_id;
         clients.len() + nodes.len() >= MOST && self.get(kind, id).is_none()
@@ -115,7 +115,7 @@ impl Assignments {
         sum
     }
 
-    /// Those after `from`, by kind and id.
+    /// The assignments after `from`, by kind and id.
     pub(super) fn after(
         &self,
         from: Option<&(HolderKind, Arc<str>)>,

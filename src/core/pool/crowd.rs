@@ -1,4 +1,4 @@
-//! An order that is asked for its last member: of all, or of those alone who are using something.
+//! A sorted set that knows its last member, of all and of those that use something.
 
 use std::collections::BTreeSet;
 
@@ -36,7 +36,7 @@ impl<P: Ord + Copy> Crowd<P> {
         self.busy.last().max(self.idle.last()).copied()
     }
 
-    /// Those who use something, in order.
+    /// The members that use something, in order.
     pub(super) fn busy(&self) -> impl DoubleEndedIterator<Item = P> {
         self.busy.iter().copied()
     }

@@ -10,7 +10,7 @@ use super::{
 };
 use crate::{Amount, Claims, HolderKind, Millis, Sum, Token};
 
-/// What a client says it has used since its last request that was answered; a child node, what those below it use now.
+/// A client's report of what it has used since its last answered request; a child node's, of what is in use below it.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Usage {
     /// The part of that time in which its bucket was not full, from 0 to 1. Of a child node: the part of its lease that
@@ -23,7 +23,8 @@ pub struct Usage {
 }
 
 impl Usage {
-    /// The part of what it had that it used in the time since its last request: of what it does not tell of, all.
+    /// The part of its capacity that it used since its last request; time that the report does not cover counts as full
+    /// use.
     fn part_of(&self, since: Millis) -> f64 {
         let told = self.interval.unwrap_or(since).min(since).0 as f64;
         let untold = since.0 as f64 - told;
@@ -31,17 +32,17 @@ impl Usage {
     }
 }
 
-/// What a pool is told with a request, besides what every algorithm is told.
+/// The fields of a request that only a pool uses.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct News {
-    /// What the balance of a free client is kept under, as the one who took the request knows it: where it came from.
+    /// The account of a free client: where the request came from, as the shell knows it.
     pub key: Option<Arc<str>>,
-    /// What it has used. One that does not say counts as using all it has.
+    /// What it has used. Without a report it counts as using all it has.
     pub usage: Option<Usage>,
 }
 
 /// A request, as far as a pool has to know of it.
-pub(crate) struct Heard<'a> {
+pub(crate) struct PoolRequest<'a> {
     pub(crate) kind: HolderKind,
     pub(crate) id: &'a Arc<str>,
     pub(crate) claims: &'a Claims,
@@ -54,25 +55,25 @@ pub(crate) struct Heard<'a> {
 
 impl Pool {
     /// A holder has asked.
-    pub(crate) fn heard(&mut self, slot: u32, heard: &Heard<'_>) {
-        let known = self.lift(slot);
+    pub(crate) fn absorb(&mut self, slot: u32, request: &PoolRequest<'_>) {
+        let known = self.take_out(slot);
         let is_new = known.is_none();
-        let mut member = known.unwrap_or_else(|| self.newcomer(heard.kind, heard.id));
-        let had = if is_new { heard.claimed } else { member.granted };
+        let mut member = known.unwrap_or_else(|| self.newcomer(request.kind, request.id));
+        let had = if is_new { request.claimed } else { member.granted };
         if is_new {
-            self.recall_cost(&mut member, heard.claimed > Amount::ZERO);
+            self.recall_cost(&mut member, request.claimed > Amount::ZERO);
         }
         let may_be_lost = is_new || std::mem::take(&mut member.inherited);
         member.accrue(self.clock.at);
-        let updated = self.use_up(&mut member, slot, heard);
-        member.claims.clone_from(heard.claims);
+        let updated = self.use_up(&mut member, slot, request);
+        member.claims.clone_from(request.claims);
         self.reckon(&mut member);
-        let key = self.account_id(heard);
+        let key = self.account_id(request);
         self.register(&mut member, &key);
         let downgraded = may_be_lost && !member.is_priority() && had > self.settings.min_capacity;
-        let downgraded = downgraded && heard.kind == HolderKind::Client;
+        let downgraded = downgraded && request.kind == HolderKind::Client;
         let passed = self.assignments.passes_mark(member.kind, &member.id, self.cost(&member));
-        self.put(slot, member);
+        self.put_back(slot, member);
         self.moves += 1;
         if downgraded {
             self.tell(slot, PoolEventKind::Downgraded, Cause::Asked);
@@ -85,24 +86,24 @@ impl Pool {
         }
     }
 
-    /// Counts what is reported. Returns whether somebody should be told of it.
-    fn use_up(&mut self, member: &mut Member, slot: u32, heard: &Heard<'_>) -> bool {
+    /// Counts reported use. Returns whether that is worth an event.
+    fn use_up(&mut self, member: &mut Member, slot: u32, request: &PoolRequest<'_>) -> bool {
         let since = self.clock.at.since(std::mem::replace(&mut member.asked, self.clock.at));
         self.reports_no_more(member, slot);
         member.is_silent = false;
         member.fraction_of = None;
-        let Some(usage) = heard.news.and_then(|news| news.usage) else {
+        let Some(usage) = request.news.and_then(|news| news.usage) else {
             member.fraction = 1.0;
             return false;
         };
         member.fraction = usage.part_of(since);
-        if heard.kind == HolderKind::Node {
-            member.fraction_of = Some(heard.claimed);
+        if request.kind == HolderKind::Node {
+            member.fraction_of = Some(request.claimed);
         }
         let until = self.report_until();
         member.reported_until = Some(until);
         self.reports.insert((until, slot));
-        let cost = member.news_of(heard.lease, usage.request_cost.get());
+        let cost = member.news_of(request.lease, usage.request_cost.get());
         self.spent += cost;
         if !member.is_connected() {
             return false;
@@ -123,10 +124,10 @@ impl Pool {
         tells
     }
 
-    /// What it wants, given what is assigned to it now; and what it may have of that.
+    /// Recomputes what it wants, given its assignment, and what it may have of that.
     pub(super) fn reckon(&self, member: &mut Member) {
         if member.inherited {
-            return; // It has not said.
+            return; // It has not asked yet.
         }
         let least = self.settings.min_capacity;
         let assigned = self.assignments.get(member.kind, &member.id);
@@ -144,8 +145,7 @@ impl Pool {
         self.aim(member);
     }
 
-    /// Makes a free client of a member, or no free client, as it wants now. `key`: whose balance it has, if that is
-    /// known.
+    /// Makes a member a free client or not, by what it wants now. `key`: its account, if it is known.
     fn register(&mut self, member: &mut Member, key: &Arc<str>) {
         let is_free = member.kind == HolderKind::Client && member.demand.seats > 0;
         if !is_free {
@@ -157,7 +157,7 @@ impl Pool {
         }
         match member.account {
             Some(account) if self.accounts.is(account, key) => {
-                // Others of this account may have come or gone.
+                // Other clients of this account may have come or gone.
                 let key = self.away_key(account);
                 match &mut member.free {
                     Free::Waiting(place) | Free::Pending(place) => *place = key,
@@ -171,7 +171,7 @@ impl Pool {
                 if before.is_none() {
                     member.cause = Cause::Full;
                 } else if let (Free::Revoking(_), Free::Served(tab)) = (was, member.free) {
-                    // A new address is no new place.
+                    // A new address does not lose the place.
                     member.free = Free::Revoking(tab);
                 } else if let (Free::Pending(_), Free::Waiting(key)) = (was, member.free) {
                     member.free = Free::Pending(key);
@@ -180,17 +180,16 @@ impl Pool {
         }
     }
 
-    fn account_id(&self, heard: &Heard<'_>) -> Arc<str> {
-        let key = heard.news.and_then(|news| news.key.as_ref());
+    fn account_id(&self, request: &PoolRequest<'_>) -> Arc<str> {
+        let key = request.news.and_then(|news| news.key.as_ref());
         match (self.settings.free_key, key) {
             (FreeKey::PeerIp, Some(key)) => Arc::clone(key),
-            (FreeKey::Host, _) => FreeKey::host(heard.id).into(),
-            (FreeKey::PeerIp, None) | (FreeKey::ClientId, _) => Arc::clone(heard.id),
+            (FreeKey::Host, _) => FreeKey::host(request.id).into(),
+            (FreeKey::PeerIp, None) | (FreeKey::ClientId, _) => Arc::clone(request.id),
         }
     }
 
-    /// Assigns something to a holder, or takes away what was assigned. It is in force at once; what a holder has too
-    /// much is due less from now on.
+    /// Sets or removes an assignment. In force at once; a holder that has more is due less from now on.
     pub(crate) fn assign(
         &mut self,
         kind: HolderKind,
@@ -218,7 +217,7 @@ impl Pool {
             return Err(AssignError::TooMany);
         }
         let Some(member) = slot.and_then(|slot| self.member(slot)).filter(|member| member.is_connected()) else {
-            // It may be more than the total: it is checked when it asks.
+            // It may be more than the total: that is checked when the holder asks.
             return Ok(());
         };
         let mut connected = self.priority.connected() - Sum::from(member.target);
@@ -230,7 +229,7 @@ impl Pool {
         Ok(())
     }
 
-    /// The same without a check: what is a fact already.
+    /// The same without a check, for assignments that are facts already.
     pub(crate) fn put_assignment(
         &mut self,
         kind: HolderKind,
@@ -243,7 +242,7 @@ impl Pool {
             self.change(slot, |pool, member| {
                 pool.reckon(member);
                 if member.is_connected() {
-                    // Those who have nothing yet give way to whoever is connected.
+                    // Members that have nothing yet give way to connected ones.
                     let room = (Sum::from(pool.total) - pool.priority.connected()).floor();
                     member.target = member.target.max(member.demand.wanted.min(room));
                 }
@@ -256,7 +255,7 @@ impl Pool {
                 } else if member.demand.seats == 0 {
                     pool.no_free_client(member);
                 }
-                // Who has nothing has nothing for the same reason as before, and a victim will.
+                // A member without capacity keeps the cause of that, and so does a victim.
                 if member.is_connected() && !member.is_victim() {
                     member.cause = Cause::Assigned;
                 }
@@ -268,12 +267,12 @@ impl Pool {
         before
     }
 
-    /// What is assigned to somebody.
+    /// A holder's assignment.
     pub(crate) fn assigned(&self, kind: HolderKind, id: &str) -> Option<Assigned> {
         self.assignments.get(kind, id)
     }
 
-    /// An event is due when this holder has cost so much; `None` takes the mark away.
+    /// Causes an event when this holder has cost so much; `None` removes the mark.
     pub(crate) fn set_alarm(
         &mut self,
         kind: HolderKind,

@@ -1,4 +1,5 @@
-//! What a pool tells whoever manages it. Bounded: if nobody takes the events, one of them says that some are missing.
+//! Events for the manager of a pool. The queue is bounded: if events are not taken, one of them says that some are
+//! missing.
 
 use std::{collections::VecDeque, sync::Arc};
 
@@ -21,9 +22,9 @@ pub enum PoolEventKind {
     /// The total is less than what connected priority clients have. Until the deadline assignments may be lowered; then
     /// the least important lose theirs.
     Underrun,
-    /// It is not any more.
+    /// The underrun is over.
     Relieved,
-    /// Somebody has more than a free client may, and nobody has vouched for it: an assignment may have been lost.
+    /// A client without an assignment has more than a free client may: an assignment may have been lost.
     Downgraded,
     /// A client has cost more than the mark that was set for it.
     Alarm,
@@ -32,7 +33,7 @@ pub enum PoolEventKind {
 }
 
 impl PoolEventKind {
-    /// For people.
+    /// Its name, for display.
     pub fn name(self) -> &'static str {
         match self {
             PoolEventKind::Connected => "connected",
@@ -61,7 +62,7 @@ pub enum Cause {
     Expired,
     /// All places are taken.
     Full,
-    /// Somebody who has been served less lately has its place.
+    /// A client that was served less lately has its place.
     Displaced,
     /// A priority client needs its place, or the total has fallen.
     Crowded,
@@ -73,12 +74,12 @@ pub enum Cause {
     Assigned,
     /// It has used so much more.
     Used,
-    /// This master goes; what it has cost so far.
+    /// This master is leaving; the event has what the client has cost so far.
     Parting,
 }
 
 impl Cause {
-    /// For people.
+    /// Its name, for display.
     pub fn name(self) -> &'static str {
         match self {
             Cause::Asked => "asked",
@@ -86,7 +87,7 @@ impl Cause {
             Cause::Released => "released",
             Cause::Expired => "its lease has ended",
             Cause::Full => "all places are taken",
-            Cause::Displaced => "somebody who was served less lately has its place",
+            Cause::Displaced => "a client that was served less lately has its place",
             Cause::Crowded => "priority clients need the place, or the total has fallen",
             Cause::Overload => "more was used than can be served",
             Cause::Underrun => "the total is less than what priority clients had",
@@ -102,11 +103,11 @@ impl Cause {
 pub struct PoolClient {
     /// Client or child node.
     pub kind: HolderKind,
-    /// Who.
+    /// Its id.
     pub id: Arc<str>,
     /// What it has now.
     pub capacity: Amount,
-    /// Whether somebody has vouched for it.
+    /// Whether it is a priority client.
     pub is_priority: bool,
     /// Capacity times seconds since it was connected.
     pub time_cost: f64,
@@ -125,19 +126,19 @@ pub struct PoolEvent {
     pub kind: PoolEventKind,
     /// What may be connected.
     pub total: Amount,
-    /// What those who are connected hold.
+    /// What connected clients hold.
     pub connected: Sum,
     /// The part of it that priority clients have.
     pub priority_connected: Sum,
-    /// Who, if it is about somebody.
+    /// The client, if the event is about one.
     pub client: Option<PoolClient>,
-    /// Why, if it is about somebody.
+    /// Why, if the event is about a client.
     pub cause: Option<Cause>,
-    /// [`PoolEventKind::Underrun`], and [`PoolEventKind::Gap`] while that is so: when the pool will choose by itself.
+    /// [`PoolEventKind::Underrun`], and [`PoolEventKind::Gap`] while that is so: when the pool will choose itself.
     pub deadline: Option<Millis>,
 }
 
-/// Which events somebody wants to hear of. By default: all.
+/// Which events a subscriber wants. By default: all.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct PoolEventFilter {
     /// None about free clients.
@@ -149,7 +150,7 @@ pub struct PoolEventFilter {
 }
 
 impl PoolEventFilter {
-    /// Whether it lets an event pass. A gap concerns everybody.
+    /// Whether it lets an event pass. A gap passes every filter.
     pub fn passes(&self, event: &PoolEvent) -> bool {
         let about_underrun = matches!(event.kind, PoolEventKind::Underrun | PoolEventKind::Relieved);
         let about_free = event.client.as_ref().is_some_and(|client| !client.is_priority);
@@ -160,7 +161,7 @@ impl PoolEventFilter {
     }
 }
 
-/// Events that nobody has taken yet.
+/// Events that were not taken yet.
 #[derive(Debug, Default)]
 pub(super) struct Events {
     waiting: VecDeque<PoolEvent>,

@@ -1,8 +1,7 @@
-//! Free clients: places of the least useful capacity, in the room that priority clients leave.
-//!
-//! A place goes to whom has the smallest balance; who is connected keeps it until its balance is more than the bias
-//! above that of somebody who waits. Places of child nodes are shared out by number: which of the clients below them
-//! get one is for the nodes to say, who know their balances.
+//! Free clients: places of the least useful capacity, in the room that priority clients leave. A place goes to the
+//! client with the smallest balance; a connected client keeps its place until its balance is more than the bias above
+//! that of a waiting one. Child nodes get a number of places: they decide themselves which of their clients get one,
+//! because they know the balances.
 
 use std::{collections::BTreeSet, sync::Arc};
 
@@ -22,12 +21,12 @@ pub(super) struct FreeClients {
     pending: BTreeSet<Place>,
     served: Crowd<Place>,
     revoking: BTreeSet<Place>,
-    /// Victims of an overload that have not heard of it. They go, whatever places there are: else they would be back in
+    /// Victims of an overload that have not asked since. They go even if there are places: else they would be back in
     /// those that an overload leaves open.
     victims: u64,
     /// Places that child nodes ask for.
     node_seats: u64,
-    /// Of these nodes: what they have, what of it they may have because somebody vouches for it, and what they use.
+    /// Of these nodes: what they have, what of it they may have by assignments, and what they use.
     node_granted: Sum,
     node_targets: Sum,
     node_used: Sum,
@@ -68,7 +67,7 @@ impl FreeClients {
         }
     }
 
-    /// Those who ask here themselves.
+    /// Clients that ask this node directly.
     fn direct(&self) -> u64 {
         (self.waiting.len() + self.pending.len() + self.served.len() + self.revoking.len()) as u64 + self.victims
     }
@@ -77,18 +76,18 @@ impl FreeClients {
         (self.pending.len() + self.served.len()) as u64
     }
 
-    /// Who should be placed next, and what its balance counts for.
+    /// The client to be placed next, and the key it is compared by.
     fn best(&self, clock: &Clock, bias: f64) -> Option<(f64, u32)> {
         let waiting = self.waiting.first().map(|(key, _, slot)| (clock.of_away(*key), *slot));
         let revoking = self.revoking.first().map(|(key, _, slot)| (clock.of_connected(*key) - bias, *slot));
         match (waiting, revoking) {
-            // Whoever is still connected has it more easily.
+            // A client that is still connected has the advantage of the bias.
             (Some(waiting), Some(revoking)) => Some(if waiting.0 < revoking.0 { waiting } else { revoking }),
             (waiting, revoking) => waiting.or(revoking),
         }
     }
 
-    /// Who should lose its place next, and what its balance counts for.
+    /// The client to lose its place next, and the key it is compared by.
     fn worst(&self, clock: &Clock, bias: f64) -> Option<(f64, u32)> {
         let pending = self.pending.last().map(|(key, _, slot)| (clock.of_away(*key), *slot));
         let served = self.served.last().map(|(key, _, slot)| (clock.of_connected(key) - bias, slot));
@@ -98,7 +97,7 @@ impl FreeClients {
         }
     }
 
-    /// Those who have no place, though they ask here.
+    /// Direct clients without a place.
     pub(super) fn waiting(&self) -> usize {
         self.waiting.len()
     }
@@ -117,9 +116,9 @@ impl FreeClients {
     }
 }
 
-/// What is there for free clients, and how it is parted between those who ask here and child nodes.
+/// The places of free clients, divided between direct clients and child nodes.
 struct Parted {
-    /// Places for those who ask here.
+    /// Places for direct clients.
     direct: u64,
     /// The part of the places they ask for that child nodes get.
     level: f64,
@@ -145,8 +144,8 @@ impl Pool {
         Amount::clamped(self.settings.min_capacity.get() * seats as f64 * self.parted().level)
     }
 
-    /// What child nodes with places have that they will keep, of what they have now: they use what is beyond it until
-    /// they hear that, but nobody else need go for it.
+    /// What child nodes with places have and will keep. They use the rest until they ask next, but no other client has
+    /// to go for that.
     fn kept_by_nodes(&self) -> f64 {
         let places = self.settings.min_capacity.get() * self.free.node_seats as f64 * self.parted().level;
         self.free.node_granted.get().min(self.free.node_targets.get() + places)
@@ -168,16 +167,15 @@ impl Pool {
         self.settings.min_capacity.get() * (self.free.waiting() as f64 + of_nodes)
     }
 
-    /// What is used by those who may go on using it.
+    /// What is used by clients that may go on using it.
     pub(super) fn used(&self) -> Sum {
         let mut used = self.used - self.free.node_used;
         used += self.used_by_nodes();
         used
     }
 
-    /// Closes so many places that what child nodes use falls by `part` of what is used too much. Which of the clients
-    /// below them have to go is for the nodes to say. Those who ask here themselves share the places with them, and
-    /// what closes.
+    /// Closes so many places that what child nodes use falls by `part` of what is used too much. The nodes decide which
+    /// of their clients have to go. Direct clients share the places with them, and so the closing.
     pub(super) fn close_places_of_nodes(&mut self, part: f64) {
         let used = self.used_by_nodes().get();
         let excess = (self.used() - Sum::from(self.base)).get() * part;
@@ -198,7 +196,7 @@ impl Pool {
         if used > 0.0 { self.used_by_nodes().get() / used } else { 0.0 }
     }
 
-    /// Gives places to those who come first, and takes them from those who come last.
+    /// Gives places to the first in order, and takes them from the last.
     pub(super) fn place_free(&mut self, budget: &mut usize) {
         let places = self.parted().direct;
         let bias = self.settings.connected_bias;
@@ -229,7 +227,7 @@ impl Pool {
         });
     }
 
-    /// Kicks somebody out: it keeps what it has until it asks.
+    /// Kicks a client out: it keeps what it has until it asks.
     fn displace(&mut self, slot: u32, cause: Cause) {
         self.change(slot, |_, member| {
             member.cause = cause;
@@ -241,8 +239,8 @@ impl Pool {
         });
     }
 
-    /// The free client to be cut off first because of an overload: that with the largest balance of those who use
-    /// anything. Returns what it had. It comes after all others from now on, however little it had been served before.
+    /// Cuts off a free client because of an overload: the one with the largest balance of those that use anything.
+    /// Returns what it had. From now on it comes after all others, however little it was served before.
     pub(super) fn cut_free(&mut self) -> Option<Amount> {
         let (_, _, slot) = self.free.served.last_busy()?;
         let largest = self.free.served.last().map_or(0.0, |(key, _, _)| self.clock.of_connected(key));
@@ -256,18 +254,18 @@ impl Pool {
         Some(self.seated(slot).granted)
     }
 
-    /// It has capacity now.
+    /// The member has capacity now.
     pub(super) fn take_place(&mut self, member: &mut Member) {
         let Some(account) = member.account else { return };
         member.free = match member.free {
             Free::Waiting(_) | Free::Pending(_) => Free::Served(self.accounts.connect(account, &self.clock)),
-            // While learning nobody is kicked out.
+            // While learning no client is kicked out.
             Free::Revoking(tab) if self.learning => Free::Served(tab),
             other => other,
         };
     }
 
-    /// It has none any more.
+    /// The member has no capacity any more.
     pub(super) fn leave_place(&mut self, member: &mut Member) {
         let Some(account) = member.account else { return };
         match member.free {
@@ -283,7 +281,7 @@ impl Pool {
         }
     }
 
-    /// It is a free client from now on.
+    /// The member is a free client from now on.
     pub(super) fn join_free(&mut self, member: &mut Member, id: &Arc<str>) {
         let account = self.accounts.join(id);
         member.account = Some(account);
@@ -293,7 +291,7 @@ impl Pool {
         }
     }
 
-    /// It is none any more.
+    /// The member is no free client any more.
     pub(super) fn no_free_client(&mut self, member: &mut Member) {
         self.leave_place(member);
         member.free = Free::No;

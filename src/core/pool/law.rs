@@ -1,11 +1,10 @@
-//! How the total moves: down at once when there is an overload, up slowly while there is none. Pure functions.
-//!
-//! Slow is what makes overloads rare: with each the total falls by what its victims had, and regains it in a time that
-//! `raise_tc` sets, so overloads come about once in that time, however demand behaves.
+//! How the total moves: down at once when there is an overload, up slowly while there is none. Pure functions. The slow
+//! rise makes overloads rare: with each overload the total falls by what its victims had, and regains it in a time that
+//! `raise_tc` sets, so overloads come about once in that time for any demand.
 
 use super::settings::{DropMode, PoolSettings, RaiseMode};
 
-/// What the laws look at.
+/// The input of the laws.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) struct Gauge {
     /// What can really be served.
@@ -14,13 +13,13 @@ pub(super) struct Gauge {
     pub(super) floor: f64,
     /// Nor rises above.
     pub(super) ceiling: f64,
-    /// What is used, summed over those who are connected.
+    /// What connected clients use.
     pub(super) used: f64,
-    /// What may be used besides by those whose reports are late: a reason not to rise, but none to fall.
+    /// What clients with late reports may use in addition: a reason not to rise, but none to fall.
     pub(super) doubt: f64,
-    /// What those who are connected hold.
+    /// What connected clients hold.
     pub(super) connected: f64,
-    /// What those want who wait because the total is too small for them.
+    /// The wants of clients that wait because the total is too small.
     pub(super) waiting: f64,
     /// The least useful capacity.
     pub(super) least: f64,
@@ -49,12 +48,12 @@ fn raised(total: f64, seconds: f64, gauge: &Gauge, settings: &PoolSettings) -> f
     let time_constant = settings.raise_tc.0 as f64 / 1000.0;
     match settings.raise_mode {
         RaiseMode::Idle => {
-            // What waits counts as connected: else the total would rise ever more slowly towards the size at which what
-            // is connected is at the threshold, and one who needs more than that would wait for ever.
+            // Waiting wants count as connected: else the total would rise ever more slowly towards the size at which
+            // what is connected is at the threshold, and a client that needs more than that would wait for ever.
             let asked = ((gauge.connected + gauge.waiting) / total).min(1.0);
             let (threshold, usable) = (settings.raise_threshold, gauge.base * (gauge.connected / total).min(1.0));
             let used = gauge.used + gauge.doubt;
-            // Nothing is little, also of nothing.
+            // Zero use counts as little, also of a base of zero.
             let unused = if used > 0.0 { 1.0 - used / usable } else { 1.0 };
             let rises = asked > threshold && unused > 0.0;
             if !rises {
@@ -73,7 +72,7 @@ fn raised(total: f64, seconds: f64, gauge: &Gauge, settings: &PoolSettings) -> f
 /// The total after victims of an overload that hold `cut` together have been chosen.
 pub(super) fn dropped(total: f64, cut: f64, gauge: &Gauge, settings: &PoolSettings) -> f64 {
     let fallen = match settings.drop_mode {
-        // What was not even connected did not cause it, and would let the next overload in.
+        // The part of the total that was not even connected did not cause it, and would let the next overload in.
         DropMode::Slots => total.min(gauge.connected) - cut,
         DropMode::Exp => total * (-settings.drop_factor * (cut / gauge.connected.max(cut)).min(1.0)).exp(),
         DropMode::Rate => total,
@@ -152,7 +151,7 @@ mod tests {
     }
 
     #[test]
-    fn what_waits_counts_as_connected_for_the_threshold_and_not_for_what_is_usable() {
+    fn waiting_wants_count_as_connected_for_the_threshold_and_not_as_used() {
         let settings = PoolSettings { raise_threshold: 0.75, ..PoolSettings::default() };
         let after = |waiting, used| after(12.0, 60.0, &Gauge { waiting, ..gauge(10.0, used, 9.0) }, &settings);
         assert_eq!(after(0.0, 0.0), 12.0, "exactly at the threshold");
@@ -162,7 +161,7 @@ mod tests {
     }
 
     #[test]
-    fn what_may_be_used_stops_a_rise_and_is_no_overload() {
+    fn possible_use_stops_a_rise_and_is_no_overload() {
         for (drop_mode, raise_mode) in [(DropMode::Rate, RaiseMode::Idle), (DropMode::Exp, RaiseMode::Demand)] {
             let settings = PoolSettings { drop_mode, raise_mode, ..PoolSettings::default() };
             let after = |doubt| after(12.0, 60.0, &Gauge { doubt, ..gauge(10.0, 5.0, 12.0) }, &settings);

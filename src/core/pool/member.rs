@@ -3,43 +3,43 @@
 use std::{cmp::Reverse, sync::Arc};
 
 use super::{
-    accounts::{Key, Tab},
+    accounts::{BalanceKey, Tab},
     events::Cause,
 };
 use crate::{Amount, Claim, Claims, HolderKind, Millis, Token};
 
-/// Where a priority client stands: the more important first, then who came first.
+/// The sort key of a priority client: the more important first, then the one that came first.
 pub(super) type Rank = (Reverse<i16>, u64, u32);
-/// Where a free client stands: the smaller balance first, then who came first.
-pub(super) type Place = (Key, u64, u32);
+/// The sort key of a free client: the smaller balance first, then the one that came first.
+pub(super) type Place = (BalanceKey, u64, u32);
 
-/// A free client's way.
+/// The state of a free client.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) enum Free {
-    /// It is none, or wants nothing.
+    /// No free client, or it wants nothing.
     No,
-    /// For a place.
-    Waiting(Key),
+    /// Waits for a place.
+    Waiting(BalanceKey),
     /// It has a place, and waits for the capacity to come free.
-    Pending(Key),
+    Pending(BalanceKey),
     /// It has capacity, and may keep it.
     Served(Tab),
     /// It has capacity, and will lose it when it asks.
     Revoking(Tab),
 }
 
-/// What it wants as the pool sees it.
+/// What a member wants, as the pool counts it.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub(super) struct Demand {
-    /// As one who is vouched for.
+    /// As a priority client.
     pub(super) wanted: Amount,
-    /// How important that is.
+    /// Its priority.
     pub(super) rank: i16,
-    /// The total by which a share was reckoned.
+    /// The total that a share was computed from.
     pub(super) reckoned_by: Option<Amount>,
     /// As free clients: so many places.
     pub(super) seats: u64,
-    /// What a parent is told of it.
+    /// The claims for a parent.
     pub(super) told: Claims,
 }
 
@@ -47,18 +47,18 @@ pub(super) struct Demand {
 pub(super) struct Member {
     pub(super) kind: HolderKind,
     pub(super) id: Arc<str>,
-    /// Who came first has less.
+    /// The order of arrival.
     pub(super) seq: u64,
     pub(super) claims: Claims,
     pub(super) demand: Demand,
-    /// What it may have as one who is vouched for.
+    /// What it may have as a priority client.
     pub(super) target: Amount,
     pub(super) free: Free,
     /// Its account, while it is a free client.
     pub(super) account: Option<u32>,
     /// Its newest lease.
     pub(super) granted: Amount,
-    /// Promised by a master before this one; it has not asked yet.
+    /// Promised by an earlier master; it has not asked yet.
     pub(super) inherited: bool,
     /// Why it has no more than it has.
     pub(super) cause: Cause,
@@ -80,19 +80,19 @@ pub(super) struct Member {
     pub(super) idle: Amount,
     pub(super) doubt: Amount,
     pub(super) costs: Costs,
-    /// It has had capacity from a master before this one all the time, and its costs go on.
+    /// It has had capacity since an earlier master without a break, and its costs continue.
     pub(super) goes_on: bool,
     pub(super) note: Note,
 }
 
-/// What those who remember the pool know of its costs.
+/// What peers know of its costs.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Note {
     /// Something.
     pub(super) is_noted: bool,
-    /// Something else is to be said then.
+    /// When the next note is due.
     pub(super) due: Option<Millis>,
-    /// It has cost so much more since.
+    /// Its costs since the last note.
     pub(super) moved: f64,
 }
 
@@ -103,7 +103,7 @@ pub(super) struct Costs {
     pub(super) request: f64,
     /// Time has been counted until then.
     pub(super) until: Millis,
-    /// What an event has told of.
+    /// The costs of the last event.
     pub(super) told: f64,
     /// What has been counted of the use since this lease, so that a request that is repeated is not paid twice.
     pub(super) reported: Option<(Option<Token>, f64)>,
@@ -138,7 +138,7 @@ impl Member {
         }
     }
 
-    /// It has not asked yet, and is taken for one whom nobody vouches for.
+    /// It has not asked yet, and counts as a free client.
     pub(super) fn take_for_stranger(&mut self, least: Amount) {
         self.claims = [Claim::of_client(self.granted, 0)].into_iter().collect();
         (self.demand, self.target) = (Demand::of_free_client(least), Amount::ZERO);
@@ -148,7 +148,7 @@ impl Member {
         (Reverse(self.demand.rank), self.seq, slot)
     }
 
-    pub(super) fn place(&self, key: Key, slot: u32) -> Place {
+    pub(super) fn place(&self, key: BalanceKey, slot: u32) -> Place {
         (key, self.seq, slot)
     }
 
@@ -156,31 +156,30 @@ impl Member {
         self.granted > Amount::ZERO
     }
 
-    /// Whether somebody vouches for it.
+    /// Whether it is a priority client.
     pub(super) fn is_priority(&self) -> bool {
         self.demand.wanted > Amount::ZERO
     }
 
-    /// Whether it was chosen as a victim of an overload and does not know it yet.
+    /// Whether it is a victim of an overload and has not asked since.
     pub(super) fn is_victim(&self) -> bool {
         matches!(self.free, Free::Revoking(_)) && self.cause == Cause::Overload
     }
 
-    /// Whether it may keep what it has, so that what it uses counts. One that has been told to go uses it until it
-    /// hears of that, but nobody else need be told for it. What one uses that has not asked this master yet, nobody
-    /// knows.
+    /// Whether it may keep what it has, so that its use counts. A victim uses capacity until it asks next, but no other
+    /// client has to go for that. The use of a client that has not asked this master yet is unknown.
     pub(super) fn counts(&self) -> bool {
         !self.inherited && (self.target > Amount::ZERO || matches!(self.free, Free::Served(_)) || self.node_seats() > 0)
     }
 
-    /// What it uses by its newest report. What a child node has got since then counts, for whoever has it now has not
-    /// said; of what it has left, if it has given something up, the same part is used.
+    /// What it uses by its newest report. What a child node has got since then counts as used, because its clients have
+    /// not reported yet; of what it has left, if it has given something up, the same part is used.
     pub(super) fn in_use(&self) -> Amount {
         let of = self.fraction_of.map_or(self.granted, |of| of.min(self.granted));
         Amount::clamped(of.get() * self.fraction).saturating_add(self.granted.saturating_sub(of))
     }
 
-    /// Places that a child node asks for: they are shared out by number, for it knows itself who should have them.
+    /// Places that a child node asks for. It gets a number of them and places its clients itself.
     pub(super) fn node_seats(&self) -> u64 {
         if self.kind == HolderKind::Node { self.demand.seats } else { 0 }
     }
@@ -192,7 +191,8 @@ impl Member {
         if has_places { self.granted } else { self.granted.min(self.target) }
     }
 
-    /// What it uses of that: the same part of it. The rest it uses until it hears, but nobody else need be told for it.
+    /// What it uses of that: the same part of it. It uses the rest until it asks next, but no other client has to go
+    /// for that.
     pub(super) fn used_of_kept(&self) -> Amount {
         let (in_use, kept) = (self.in_use(), self.kept());
         if kept >= self.granted { in_use } else { Amount::clamped(in_use.get() * kept.get() / self.granted.get()) }
@@ -204,7 +204,7 @@ impl Member {
         self.costs.until = self.costs.until.max(now);
     }
 
-    /// The part of a report that has not been counted.
+    /// The part of a report that was not counted yet.
     pub(super) fn news_of(&mut self, lease: Option<Token>, cost: f64) -> f64 {
         let counted = self.costs.reported.filter(|(of, _)| *of == lease).map_or(0.0, |(_, counted)| counted);
         self.costs.reported = Some((lease, cost.max(counted)));
@@ -213,19 +213,19 @@ impl Member {
 }
 
 impl Demand {
-    /// What a client wants that somebody vouches for: what it asks for, but something useful, up to what is assigned.
+    /// What a priority client wants: what it asks for, but at least the least useful capacity, up to its assignment.
     pub(super) fn of_assigned_client(claim: &Claim, assigned: Amount, least: Amount) -> Demand {
         let wanted = assigned.min(claim.wants.max(least));
         let rank = claim.priority.max(1);
         Demand { wanted, rank, told: told(Claim { wants: wanted, subclients: 1, priority: rank }), ..Demand::default() }
     }
 
-    /// What one wants whom nobody knows: a place, whatever priority it claims.
+    /// What a free client wants: a place, at any priority it claims.
     pub(super) fn of_free_client(least: Amount) -> Demand {
         Demand { seats: 1, told: told(Claim { wants: least, subclients: 1, priority: 0 }), ..Demand::default() }
     }
 
-    /// What a child node wants: what those want that are vouched for there, within what is assigned to it, and places.
+    /// What a child node wants: what its priority clients want, within its assignment, and places.
     pub(super) fn of_node(claims: &[Claim], assigned: Option<Amount>, least: Amount) -> Demand {
         let mut left = assigned.unwrap_or(Amount::MAX);
         let mut demand = Demand::default();

@@ -1,11 +1,8 @@
-//! What is remembered of a pool beyond its master: balances, costs and the total.
-//!
-//! A master says now and then what has changed ([`PoolNotes`]), its peers keep it ([`PoolMemory`]), and whoever is
-//! master next begins with that. Nothing here is a promise: what is lost by it is fairness and a part of a bill, within
-//! the bounds of [`PoolNotes`].
-//!
-//! Little has to be said, because what only goes on with time need not be: a balance grows or decays, and a cost rises,
-//! as the clock of the pool tells. A peer counts the age of that clock on its own, from when it learnt of it.
+//! What peers remember of a pool: balances, costs and the total. A master periodically sends what has changed
+//! ([`PoolNotes`]), its peers keep it ([`PoolMemory`]), and the next master begins with that. Nothing here is a
+//! promise: losing it costs fairness and a part of a bill, within the bounds of [`PoolNotes`]. Notes are few, because
+//! what only changes with time need not be sent: balances grow or decay and costs rise with the clock of the pool. A
+//! peer counts the age of that clock on its own clock, from when it learned of it.
 
 use std::{collections::BTreeMap, sync::Arc};
 
@@ -39,14 +36,14 @@ impl PoolClock {
     }
 }
 
-/// The balance of an address (or whatever balances are kept by), as it is kept.
+/// The balance of an account, in stored form.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum NotedBalance {
     /// There is none any more.
     None,
     /// None of its clients is connected: its logarithm, when nothing had decayed.
     Away(f64),
-    /// So many are: what it would have been when nothing had grown.
+    /// So many clients are connected: its value at clock zero.
     Connected(f64, u32),
 }
 
@@ -59,20 +56,20 @@ pub struct NotedCost {
     pub time: f64,
     /// What it has said it has used.
     pub request: f64,
-    /// Under what its balance is kept, if it is a stranger.
+    /// Its account, if it is a free client.
     pub account: Option<Arc<str>>,
     /// How much of the use since which lease has been counted, so that a repeated report is not paid twice.
     pub counted: Option<(Option<Token>, f64)>,
 }
 
-/// What has changed about a pool, for those who remember it.
+/// What has changed about a pool, for peers to remember.
 ///
 /// What a pool remembers is complete but for changes that are younger than half a minute and, of a balance or a cost,
 /// less than a sixteenth of it; of the total, less than a hundredth. Where there is more to say than may be said at
 /// once, the oldest comes first.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct PoolNotes {
-    /// In place of all that was said before.
+    /// Replaces all earlier notes.
     pub anew: bool,
     /// The time at which this is so.
     pub clock: PoolClock,
@@ -96,7 +93,7 @@ pub struct PoolMemory {
 }
 
 impl PoolMemory {
-    /// Takes in what has changed, as of `now`; of what was not known before at most `room` entries.
+    /// Applies notes as of `now`; adds at most `room` new entries.
     pub fn apply(&mut self, notes: &PoolNotes, now: Millis, mut room: usize) {
         if notes.anew {
             room = room.saturating_add(self.len());
@@ -135,12 +132,12 @@ impl PoolMemory {
         self.len() == 0
     }
 
-    /// How long it is ago that anything was said.
+    /// The time since the last notes.
     pub fn age(&self, now: Millis) -> Millis {
         now.since(self.learnt)
     }
 
-    /// Whether there is nothing in it that matters: nobody is known to be connected, and no balance is worth a second.
+    /// Whether it can be dropped: no client is known to be connected, and no balance is worth a second.
     pub fn is_worthless(&self, now: Millis) -> bool {
         let decayed = self.clock.after(self.age(now)).decayed;
         self.costs.is_empty()

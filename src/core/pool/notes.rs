@@ -1,7 +1,5 @@
-//! What a living pool has still to say to those who remember it, and how it begins with what they remember.
-//!
-//! Whatever has moved much is due at once, the rest after a while; in that order it is said, as much at a time as the
-//! shell allows.
+//! The notes that a pool still has to send to its peers, and how a pool begins with what peers remember. Large changes
+//! are due at once, others after a while. Notes are sent in that order, as many at a time as the shell allows.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -17,39 +15,39 @@ use super::{
 };
 use crate::{Amount, HolderKind, Millis};
 
-/// What has changed by less than a sixteenth is said after so long.
+/// A change of less than a sixteenth is due after so long.
 pub(super) const AGE: Millis = Millis::from_secs(30);
-/// What has changed by more than this part of it is said as soon as possible.
+/// A larger change is due at once.
 pub(super) const MUCH: f64 = 1.0 / 16.0;
 /// The same for the total.
 const MUCH_OF_TOTAL: f64 = 0.01;
-/// What an entry takes besides its names.
+/// The size of an entry without its names.
 const ENTRY_BYTES: usize = 48;
-/// Priority clients that are told of one by one when the pool is left.
+/// The most priority clients that get an event of their own when the master leaves.
 const PARTING: usize = 1000;
 
-/// In what time something that moves away from what was said by so much a second has done so by much; no later than
-/// anything is said.
+/// After what time a value that departs from its note by `speed` a second has changed much; at most the time after
+/// which any change is due.
 pub(super) fn until_much(value: f64, speed: f64) -> Millis {
     Millis((value * MUCH / speed * 1000.0) as u64).min(AGE)
 }
 
 /// A client or a child node, by name.
-type Whom = (HolderKind, Arc<str>);
+type HolderName = (HolderKind, Arc<str>);
 
-/// Room in what is to be said.
-pub(super) struct Room {
+/// NoteBudget in what is to be said.
+pub(super) struct NoteBudget {
     pub(super) now: Millis,
-    /// Everything, whether it is due or not.
+    /// Everything, due or not.
     pub(super) all: bool,
-    /// So many may be remembered of each kind.
+    /// The most entries that may be remembered of each kind.
     pub(super) most: usize,
     entries: usize,
     bytes: usize,
 }
 
-impl Room {
-    /// Whether something that is due then is to be said now.
+impl NoteBudget {
+    /// Whether an entry that is due then fits into this batch.
     pub(super) fn takes(&self, due: Millis) -> bool {
         (self.all || due <= self.now) && self.entries > 0 && self.bytes > 0
     }
@@ -64,28 +62,28 @@ impl Room {
     }
 }
 
-/// What is to be said of members, and what has been said of the pool.
+/// Members with notes to send, and the last notes about the pool.
 #[derive(Debug, Default)]
 pub(super) struct Notes {
-    /// Whether anybody listens.
+    /// Whether peers keep notes.
     pub(super) kept: bool,
     anew: bool,
     due: BTreeSet<(Millis, u32)>,
-    gone: BTreeSet<Whom>,
-    /// Members that something has been said of.
+    gone: BTreeSet<HolderName>,
+    /// Members that peers know of.
     noted: usize,
-    said: Option<Said>,
-    /// What the master before knew of clients that have not come yet.
-    recalled: BTreeMap<Whom, Costs>,
-    /// When their leases are over.
+    said: Option<LastNoted>,
+    /// Costs from an earlier master of clients that have not asked yet.
+    recalled: BTreeMap<HolderName, Costs>,
+    /// When the leases of those clients are over.
     recalled_until: Millis,
     /// What the total was.
     pub(super) total: Option<f64>,
 }
 
-/// What has been said last.
+/// The last notes about the pool.
 #[derive(Debug, Clone, Copy)]
-struct Said {
+struct LastNoted {
     at: Millis,
     speed: f64,
     time_constant: Millis,
@@ -93,8 +91,7 @@ struct Said {
 }
 
 impl Notes {
-    /// How large the total is to begin with, if so much is held. Nobody is sent away for what was not said of the last
-    /// hundredth.
+    /// The initial total, if so much is held. No client is kicked out for the last hundredth, of which no note was due.
     pub(super) fn begins_with(&self, held: f64) -> f64 {
         match self.total {
             Some(total) if held <= total || held > total * (1.0 + 2.0 * MUCH_OF_TOTAL) => total,
@@ -104,12 +101,12 @@ impl Notes {
 }
 
 impl Pool {
-    /// From now on what changes is to be said.
+    /// From now on changes are noted.
     pub(crate) fn keep_notes(&mut self) {
         (self.notes.kept, self.accounts.keeps_notes) = (true, true);
     }
 
-    /// What was said may be lost: all is to be said again.
+    /// Notes may be lost: all are due again.
     pub(crate) fn note_anew(&mut self) {
         let Notes { kept, recalled, recalled_until, total, .. } = std::mem::take(&mut self.notes);
         self.notes = Notes { kept, anew: true, recalled, recalled_until, total, ..Notes::default() };
@@ -124,8 +121,8 @@ impl Pool {
         }
     }
 
-    /// What a member has cost is not what was said, by so much or in a way that cannot be told. The member has been
-    /// lifted out.
+    /// A member's costs have departed from their note, by so much or by an unknown amount. The member has been taken
+    /// out.
     pub(super) fn note(&mut self, member: &mut Member, slot: u32, moved: f64) {
         if !self.notes.kept || !(member.is_connected() || member.note.is_noted) {
             return;
@@ -161,7 +158,7 @@ impl Pool {
         self.settings.time_factor * self.weights().0
     }
 
-    /// Whether there is anything to say by now; of everything, whether it is due or not.
+    /// Whether notes are due; with `all`, whether anything has changed.
     pub(crate) fn has_notes(&self, now: Millis, all: bool) -> bool {
         if !self.notes.kept {
             return false;
@@ -179,46 +176,46 @@ impl Pool {
             })
     }
 
-    /// What is to be said now: at most so many entries, of so many bytes together or one more; what is not due only if
-    /// `all`.
+    /// The notes to send now: at most so many entries, of so many bytes together or one entry more; with `all` also
+    /// those not due.
     pub(crate) fn take_notes(&mut self, now: Millis, entries: usize, bytes: usize, all: bool) -> Option<PoolNotes> {
         if !self.has_notes(now, all) {
             return None;
         }
-        let mut room = Room { now, all, most: self.settings.max_remembered, entries, bytes };
+        let mut budget = NoteBudget { now, all, most: self.settings.max_remembered, entries, bytes };
         let mut notes = PoolNotes { anew: std::mem::take(&mut self.notes.anew), ..PoolNotes::default() };
-        while room.is_left()
+        while budget.is_left()
             && let Some((kind, id)) = self.notes.gone.pop_first()
         {
-            room.take(&id);
+            budget.take(&id);
             notes.costs.push((kind, id, None));
         }
-        self.accounts.take_notes(&self.clock, &mut room, &mut notes.balances);
+        self.accounts.take_notes(&self.clock, &mut budget, &mut notes.balances);
         while let Some((due, slot)) = self.notes.due.first().copied()
-            && room.takes(due)
+            && budget.takes(due)
         {
             self.notes.due.pop_first();
-            notes.costs.extend(self.noted_cost(slot, &mut room));
+            notes.costs.extend(self.noted_cost(slot, &mut budget));
         }
         let (total, speed, time_constant) = (self.total, self.speed(), self.settings.negative_tc);
-        self.notes.said = Some(Said { at: now, speed, time_constant, total: total.get() });
+        self.notes.said = Some(LastNoted { at: now, speed, time_constant, total: total.get() });
         (notes.total, notes.clock) = (total, self.clock.as_noted(speed, time_constant));
         Some(notes)
     }
 
-    fn noted_cost(&mut self, slot: u32, room: &mut Room) -> Option<(HolderKind, Arc<str>, Option<NotedCost>)> {
+    fn noted_cost(&mut self, slot: u32, budget: &mut NoteBudget) -> Option<(HolderKind, Arc<str>, Option<NotedCost>)> {
         let clock = self.clock;
         let member = self.members.get_mut(slot as usize)?.as_deref_mut()?;
         let was_noted = std::mem::take(&mut member.note).is_noted;
         self.notes.noted -= usize::from(was_noted);
         let account = member.account.map(|account| self.accounts.id(account));
-        if member.is_connected() && self.notes.noted >= room.most {
+        if member.is_connected() && self.notes.noted >= budget.most {
             return was_noted.then(|| (member.kind, Arc::clone(&member.id), None));
         }
         if !member.is_connected() && !was_noted {
             return None;
         }
-        room.take(&member.id);
+        budget.take(&member.id);
         let noted = member.is_connected().then(|| {
             member.accrue(clock.at);
             let capacity = member.granted;
@@ -235,21 +232,21 @@ impl Pool {
         Some((member.kind, Arc::clone(&member.id), noted))
     }
 
-    /// Begins with what is remembered of the master before. To be called before anything is asked; `until`: all leases
-    /// that it has given are over by then.
+    /// Begins with what peers remember. To be called before the first request; `until`: when all leases of earlier
+    /// masters are over.
     pub(crate) fn recall(&mut self, now: Millis, until: Millis, notes: PoolNotes) {
-        let mut costs: BTreeMap<Whom, NotedCost> =
+        let mut costs: BTreeMap<HolderName, NotedCost> =
             notes.costs.into_iter().filter_map(|(kind, id, cost)| Some(((kind, id), cost?))).collect();
-        // Whoever is here already stands where the clock was before.
+        // Members that are here already are sorted by the clock before.
         let here: Vec<u32> = (0..self.members.len() as u32).filter(|slot| self.member(*slot).is_some()).collect();
-        let lifted: Vec<_> = here.iter().map(|slot| self.lift_out(*slot)).collect();
+        let lifted: Vec<_> = here.iter().map(|slot| self.take_member_out(*slot)).collect();
         self.clock.recall(now, &notes.clock);
         self.accounts.recall(notes.balances, &self.clock);
         for (slot, (mut member, account)) in here.into_iter().zip(lifted.into_iter().flatten()) {
             let cost = costs.remove(&(member.kind, Arc::clone(&member.id)));
             let known = cost.as_ref().and_then(|cost| cost.account.clone());
             if known.is_some() && member.inherited {
-                // Whatever was promised to it: a promise may be a little more than a place.
+                // Regardless of its promise, which may be a little more than a place.
                 member.take_for_stranger(self.settings.min_capacity);
             }
             let key = known.or(account);
@@ -263,11 +260,11 @@ impl Pool {
             if let Some(key) = key.filter(|_| member.kind == HolderKind::Client && member.demand.seats > 0) {
                 self.join_free(&mut member, &key);
             }
-            self.put(slot, member);
+            self.put_back(slot, member);
         }
-        self.notes.recalled = costs.iter().map(|(whom, cost)| (whom.clone(), cost.costs(&self.clock))).collect();
+        self.notes.recalled = costs.iter().map(|(holder, cost)| (holder.clone(), cost.costs(&self.clock))).collect();
         (self.notes.recalled_until, self.notes.total) = (until, Some(notes.total.get()));
-        self.notes.said = Some(Said {
+        self.notes.said = Some(LastNoted {
             at: now,
             speed: notes.clock.speed,
             time_constant: notes.clock.time_constant,
@@ -275,39 +272,39 @@ impl Pool {
         });
     }
 
-    fn lift_out(&mut self, slot: u32) -> Option<(Box<Member>, Option<Arc<str>>)> {
-        let mut member = self.lift(slot)?;
+    fn take_member_out(&mut self, slot: u32) -> Option<(Box<Member>, Option<Arc<str>>)> {
+        let mut member = self.take_out(slot)?;
         let account = member.account.map(|account| self.accounts.id(account));
         self.no_free_client(&mut member);
         Some((member, account))
     }
 
-    /// One comes that was not here: it goes on with what it has cost if it has had capacity all the time.
+    /// A client asks for the first time: its costs continue if it has had capacity without a break.
     pub(super) fn recall_cost(&mut self, member: &mut Member, goes_on: bool) {
-        let whom = (member.kind, Arc::clone(&member.id));
-        let Some(costs) = self.notes.recalled.remove(&whom) else { return };
+        let holder = (member.kind, Arc::clone(&member.id));
+        let Some(costs) = self.notes.recalled.remove(&holder) else { return };
         if goes_on {
             member.costs = costs;
             (member.goes_on, member.note.is_noted) = (true, true);
             self.notes.noted += 1;
         } else {
-            self.bill(whom, costs);
+            self.bill(holder, costs);
         }
     }
 
-    /// Those who have not come while their leases could have lasted will not any more.
+    /// Sends the costs of clients that have not asked before their leases were over.
     pub(super) fn bill_the_absent(&mut self, now: Millis, budget: usize) {
         if self.notes.recalled.is_empty() || now < self.notes.recalled_until {
             return;
         }
         for _ in 0..budget {
-            let Some((whom, costs)) = self.notes.recalled.pop_first() else { return };
-            self.bill(whom, costs);
+            let Some((holder, costs)) = self.notes.recalled.pop_first() else { return };
+            self.bill(holder, costs);
         }
     }
 
-    /// The last that is told of one who is gone: what it has cost.
-    fn bill(&mut self, (kind, id): Whom, costs: Costs) {
+    /// The last event about a client that is gone, with its costs.
+    fn bill(&mut self, (kind, id): HolderName, costs: Costs) {
         let client = PoolClient {
             kind,
             id: Arc::clone(&id),
@@ -320,15 +317,15 @@ impl Pool {
         self.tell_of(client, PoolEventKind::Disconnected, Cause::Expired);
     }
 
-    /// This master goes: what priority clients have cost so far.
+    /// This master leaves: events with the costs of priority clients so far.
     pub(crate) fn part(&mut self, now: Millis) {
         self.clock.at = self.clock.at.max(now);
         let connected = (0..self.members.len() as u32)
             .filter(|slot| self.member(*slot).is_some_and(|member| member.is_connected() && member.is_priority()));
         for slot in connected.take(PARTING).collect::<Vec<_>>() {
-            if let Some(mut member) = self.lift(slot) {
+            if let Some(mut member) = self.take_out(slot) {
                 member.accrue(self.clock.at);
-                self.put(slot, member);
+                self.put_back(slot, member);
                 self.tell(slot, PoolEventKind::Update, Cause::Parting);
             }
         }

@@ -1,38 +1,37 @@
-//! Priority clients: what is assigned to them, if it fits.
-//!
-//! Who does not fit waits, and who wants less than what is free goes first if those before it want more: a place that
-//! somebody can use is not kept for somebody who cannot. Who is connected loses nothing unless the total falls below
-//! what all of them have; then somebody who knows better has a while to choose, and only then the least important pay.
+//! Priority clients: what is assigned to them, if it fits. A client that does not fit waits, and one that wants less
+//! than what is free overtakes those that want more: capacity that a client can use is not reserved for one that
+//! cannot. A connected client loses nothing unless the total falls below what all of them have; then the manager has a
+//! while to choose, and only after that the least important give way.
 
 use std::collections::BTreeSet;
 
 use super::{
     Pool, Underrun,
-    accounts::Key,
+    accounts::BalanceKey,
     crowd::Crowd,
     events::{Cause, PoolEventKind},
     member::{Member, Rank},
 };
 use crate::{Amount, HolderKind, Millis, Sum};
 
-/// So many who wait are looked at before the pool stops looking for one who fits.
+/// The most waiting clients that are tried in search of one that fits.
 const LOOK_AHEAD: usize = 16;
 
 /// Priority clients in order.
 #[derive(Debug, Default)]
 pub(super) struct PriorityClients {
-    /// Who wants more than it may have, and how much more.
+    /// Members that want more than they may have, and how much more.
     wanting: BTreeSet<Rank>,
     wanting_sum: Sum,
-    /// Who may have something and has nothing yet.
+    /// Members that may have something and have nothing yet.
     pending: BTreeSet<Rank>,
     connected: Crowd<Rank>,
     pending_sum: Sum,
     connected_sum: Sum,
     /// Their leases.
     granted: Sum,
-    /// Those with a share of the total, by the total it was reckoned by.
-    shares: BTreeSet<(Key, u32)>,
+    /// Members with a share of the total, by the total it was computed from.
+    shares: BTreeSet<(BalanceKey, u32)>,
 }
 
 impl PriorityClients {
@@ -55,7 +54,7 @@ impl PriorityClients {
             self.granted += member.granted;
         }
         if let Some(total) = member.demand.reckoned_by {
-            self.shares.insert((Key(total.get()), slot));
+            self.shares.insert((BalanceKey(total.get()), slot));
         }
     }
 
@@ -77,7 +76,7 @@ impl PriorityClients {
             self.granted -= member.granted;
         }
         if let Some(total) = member.demand.reckoned_by {
-            self.shares.remove(&(Key(total.get()), slot));
+            self.shares.remove(&(BalanceKey(total.get()), slot));
         }
     }
 
@@ -88,12 +87,12 @@ impl PriorityClients {
         placed
     }
 
-    /// What those who are connected may have.
+    /// What connected members may have.
     pub(super) fn connected(&self) -> Sum {
         self.connected_sum
     }
 
-    /// What those who are connected have.
+    /// What connected members have.
     pub(super) fn granted(&self) -> Sum {
         self.granted
     }
@@ -118,7 +117,7 @@ impl Pool {
     }
 
     /// What a member may have, now that it wants something else or something else is free: all or nothing at first,
-    /// then as much as fits. A child node stands for many, any part is of use to it. The member has been lifted out.
+    /// then as much as fits. A child node has many clients, so any part is of use to it. The member has been taken out.
     pub(super) fn aim(&self, member: &mut Member) {
         let (wanted, target) = (member.demand.wanted, member.target);
         if wanted <= target || self.learning {
@@ -132,10 +131,10 @@ impl Pool {
         }
     }
 
-    /// Shares that were reckoned by a larger total fall with it.
+    /// Lowers shares that were computed from a larger total.
     pub(super) fn reckon_shares(&mut self, budget: &mut usize) {
         while *budget > 0
-            && let Some((Key(total), slot)) = self.priority.shares.last().copied()
+            && let Some((BalanceKey(total), slot)) = self.priority.shares.last().copied()
             && total > self.total.get()
         {
             *budget -= 1;
@@ -143,13 +142,13 @@ impl Pool {
         }
     }
 
-    /// Whether some of them have not followed the total yet.
+    /// Whether some shares do not follow the total yet.
     pub(super) fn shares_fall(&self) -> bool {
-        self.priority.shares.last().is_some_and(|(Key(total), _)| *total > self.total.get())
+        self.priority.shares.last().is_some_and(|(BalanceKey(total), _)| *total > self.total.get())
     }
 
-    /// Gives what is free to those who come first among those whom it is enough for; takes from those who have nothing
-    /// yet what is there no more, and what is enough for somebody before them.
+    /// Gives what is free to the first members that it is enough for. Takes placements back from members that have
+    /// nothing yet, if the capacity is gone or would be enough for a member before them.
     pub(super) fn place_priority(&mut self, budget: &mut usize) {
         while *budget > 0
             && self.priority.placed() > Sum::from(self.total)
@@ -186,8 +185,8 @@ impl Pool {
         }
     }
 
-    /// Takes back what those may have who come after this one and have nothing yet, the last first, until there is
-    /// enough for it. If there would not be, nobody loses anything. Returns whether there is.
+    /// Takes placements back from members after this one that have nothing yet, the last first, until there is enough
+    /// for it. If there cannot be enough, none is taken. Returns whether there is.
     fn make_way(&mut self, slot: u32, budget: &mut usize) -> bool {
         let member = self.seated(slot);
         let (rank, wanted) = (member.rank(slot), member.demand.wanted);
@@ -206,7 +205,7 @@ impl Pool {
         true
     }
 
-    /// One that has nothing yet may have nothing any more.
+    /// Takes back the placement of a member that has nothing yet.
     fn take_back(&mut self, slot: u32, cause: Cause) {
         self.change(slot, |_, member| {
             member.target = Amount::ZERO;
@@ -248,9 +247,9 @@ impl Pool {
         }
     }
 
-    /// What those who are connected will have once the least important have given up what is used too much, in the
-    /// order and by the parts in which [`cut_priority`](Self::cut_priority) takes it from them. Beyond the `most` that
-    /// are looked at a unit of use counts as a unit of capacity, which is the least that it can be.
+    /// What connected members will have once the least important have given up the excess use, in the order and by the
+    /// parts in which [`cut_priority`](Self::cut_priority) takes it from them. Beyond the `most` that are looked at a
+    /// unit of use counts as a unit of capacity, which is the least that it can be.
     pub(super) fn left_by_overload(&self, excess: f64, most: usize) -> f64 {
         let (mut excess, mut left) = (excess, self.priority.connected().get());
         for (.., slot) in self.priority.connected.busy().rev().take(most) {
@@ -269,13 +268,13 @@ impl Pool {
         left - excess
     }
 
-    /// The least that is of any use to this one: child nodes stand for many.
+    /// The least that is of use to this member; a child node can use any part.
     fn least_of(&self, member: &Member) -> Amount {
         if member.kind == HolderKind::Node { Amount::ZERO } else { self.settings.min_capacity }
     }
 
-    /// The least important pays: what is too much, or all if the rest would be of no use. While more is used than can
-    /// be served it is the least important of those who use anything.
+    /// The least important member gives up the excess, or all if the rest would be of no use. In an overload it is the
+    /// least important of those that use anything.
     fn cut_priority(&mut self) {
         let connected = &self.priority.connected;
         let busy = connected.last_busy().filter(|_| self.used() > Sum::from(self.base));

@@ -1,4 +1,4 @@
-//! What a pool says about itself.
+//! Reports about a pool.
 
 use std::sync::Arc;
 
@@ -12,7 +12,7 @@ use crate::{Amount, HolderKind, Millis, Sum};
 /// A pool at a glance: the eight quantities of the proposal, and more.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct PoolReport {
-    /// The least that is any use (minCapacity).
+    /// The least useful capacity (minCapacity).
     pub min_capacity: Amount,
     /// What free clients get (freeCapacity).
     pub free_capacity: Amount,
@@ -22,7 +22,7 @@ pub struct PoolReport {
     pub base: Amount,
     /// The most that the total may be (maxCapacity).
     pub max: Amount,
-    /// What those who are connected hold, also those who will have to go (totalConnCap).
+    /// What connected clients hold, also those that will have to go (totalConnCap).
     pub connected: Sum,
     /// The part of it that priority clients have (totalPriConnCap).
     pub priority_connected: Sum,
@@ -34,9 +34,9 @@ pub struct PoolReport {
     pub overloads: u64,
     /// Whether it is now.
     pub is_overloaded: bool,
-    /// When the pool will choose whom of the priority clients to lower, if it has to.
+    /// When the pool will choose itself which priority clients to lower, if it has to.
     pub deadline: Option<Millis>,
-    /// It listens, and nobody is kicked out.
+    /// It is learning, and no client is kicked out.
     pub is_learning: bool,
     /// Free clients that wait for a place.
     pub free_waiting: usize,
@@ -52,21 +52,21 @@ pub struct PoolReport {
     pub newest_event: u64,
 }
 
-/// Where a holder stands.
+/// The standing of a client in its pool.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum PoolStanding {
     /// It has nothing.
     Waiting,
-    /// It has, or may have, what everybody has whom nobody knows.
+    /// It has, or may have, the capacity of a free client.
     Free,
     /// It has, or may have, what was assigned to it.
     Priority,
-    /// It has something, and will have nothing when it asks.
+    /// It has something, and will lose it when it asks.
     Revoking,
 }
 
 impl PoolStanding {
-    /// For people.
+    /// Its name, for display.
     pub fn name(self) -> &'static str {
         match self {
             PoolStanding::Waiting => "waiting",
@@ -80,11 +80,11 @@ impl PoolStanding {
 /// What a client is told of its standing.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct PoolState {
-    /// Where it stands.
+    /// Its standing.
     pub standing: PoolStanding,
-    /// What is assigned to it; nothing, if nobody vouches for it.
+    /// Its assignment, if it is a priority client.
     pub assigned: Amount,
-    /// The least that is any use.
+    /// The least useful capacity.
     pub min_capacity: Amount,
     /// Why it has no more, if it has nothing.
     pub reason: Option<Cause>,
@@ -101,7 +101,7 @@ pub enum PoolFilter {
     Connected,
     /// All that something is assigned to, connected or not.
     Assigned,
-    /// Those of them that have something.
+    /// Those with an assignment that have something.
     PriorityConnected,
 }
 
@@ -119,7 +119,7 @@ pub enum PoolPlace {
 pub struct PoolMember {
     /// Client or child node.
     pub kind: HolderKind,
-    /// Who.
+    /// Its id.
     pub id: Arc<str>,
     /// What it has.
     pub capacity: Amount,
@@ -127,7 +127,7 @@ pub struct PoolMember {
     pub due: Amount,
     /// What is assigned to it.
     pub assigned: Option<Assigned>,
-    /// Where it stands.
+    /// Its standing.
     pub standing: PoolStanding,
     /// The balance of a free client.
     pub balance: f64,
@@ -142,7 +142,7 @@ pub struct PoolMember {
 pub struct PoolPage {
     /// In order.
     pub members: Vec<PoolMember>,
-    /// Where to go on; nowhere at the end.
+    /// Where the next page begins; `None` at the end.
     pub next: Option<PoolPlace>,
 }
 
@@ -214,12 +214,12 @@ impl Pool {
         }
     }
 
-    /// How one stands; nothing is known of one who has no lease and does not wait for one.
+    /// A member's report; `None` if it has no lease and does not wait for one.
     pub(crate) fn member_at(&self, slot: u32) -> Option<PoolMember> {
         Some(self.describe(slot, self.member(slot)?))
     }
 
-    /// Up to `limit` of those whom the filter lets pass. `find` tells the slot of a holder.
+    /// Up to `limit` members that pass the filter. `find` tells the slot of a holder.
     pub(crate) fn list(
         &self,
         filter: PoolFilter,

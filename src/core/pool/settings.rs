@@ -10,7 +10,7 @@ pub enum DropMode {
     Slots,
     /// By a part of the total for each victim, more for larger ones (LES, 2019 to 2023).
     Exp,
-    /// Steadily for as long as the overload lasts (LES, early 2019): who has been told to go does not count any more.
+    /// Steadily for as long as the overload lasts (LES, early 2019): the victims' use does not count any more.
     Rate,
 }
 
@@ -20,7 +20,7 @@ pub enum RaiseMode {
     /// While most of it is connected and well less than the base is used.
     #[default]
     Idle,
-    /// While most of it is connected, whatever is used (LES, 2019 to 2023).
+    /// While most of it is connected, regardless of use (LES, 2019 to 2023).
     Demand,
 }
 
@@ -67,17 +67,17 @@ pub struct PoolSettings {
     pub raise_tc: Millis,
     /// It grows only while more than this part of it is connected.
     pub raise_threshold: f64,
-    /// By what it grows.
+    /// When it grows.
     pub raise_mode: RaiseMode,
     /// How it falls.
     pub drop_mode: DropMode,
-    /// With [`DropMode::Exp`]: the exponent of the fall if everybody were a victim.
+    /// With [`DropMode::Exp`]: the exponent of the fall if all clients were victims.
     pub drop_factor: f64,
-    /// How long the managing endpoint has to choose whom of the priority clients to lower; absent: a refresh interval.
+    /// How long the manager has to choose which priority clients to lower; absent: a refresh interval.
     pub reduction_window: Option<Millis>,
     /// Balances of free clients that are away decay by a factor of e in this time.
     pub negative_tc: Millis,
-    /// A free client that is connected stays unless its balance is more than this above that of who wants its place.
+    /// A connected free client keeps its place unless its balance is more than this above that of a waiting one.
     pub connected_bias: f64,
     /// What a second of being connected adds to the balance of a free client.
     pub time_factor: f64,
@@ -163,7 +163,7 @@ pub enum SettingsError {
     ReserveWithoutBands {
         /// The part that was to be shared.
         reserve: f64,
-        /// What is made of priorities.
+        /// How priorities take effect.
         priority: Priority,
     },
     /// The capacity lies outside the bounds that reports of load may move it in.

@@ -6,7 +6,7 @@ use super::*;
 type OfMember<'a> = &'a dyn Fn(&Member) -> Amount;
 
 impl Pool {
-    /// Whether all sums and orders are what the members say, and nobody waits who could have something. (Of many who
+    /// Whether all sums and orders agree with the members, and no member waits that could have something. (Of many who
     /// wait it may be that one who would fit is not looked at; histories have fewer.)
     pub(crate) fn audit(&self) -> Result<(), String> {
         let all =

@@ -1,4 +1,4 @@
-//! The total: how it follows the base, what is used, and who is cut off.
+//! The total: how it follows the base and the use, and which clients are cut off.
 
 use super::{
     Pool,
@@ -9,9 +9,9 @@ use super::{
 };
 use crate::{Amount, Cause, Millis, PoolClient, Sum};
 
-/// The total is told of when it has moved by so much of itself.
+/// A change of the total by this part of itself causes an event.
 const WORTH_TELLING: f64 = 0.001;
-/// Such a part of the base is no overload.
+/// Excess use of this part of the base is no overload.
 const ROUNDING: f64 = 1e-9;
 /// With [`CostWeights::Auto`]: what the cost counts for that does not matter now.
 const DOMINATED: f64 = 0.1;
@@ -19,7 +19,7 @@ const DOMINATED: f64 = 0.1;
 impl Pool {
     /// The most that the total may be.
     pub(super) fn most(&self) -> Amount {
-        // Who has overbooked above has promised it to others too.
+        // An overbooked parent has promised the same capacity to others too.
         let most = self.settings.max_capacity.filter(|_| !self.is_lent).unwrap_or(self.base);
         most.max(self.base)
     }
@@ -43,26 +43,26 @@ impl Pool {
         self.total = total;
     }
 
-    /// Begins with what is held: nobody is kicked out because there is a new master.
+    /// Begins with what is held: no client is kicked out because there is a new master.
     pub(crate) fn begin_with(&mut self, held: Sum) {
         self.connected = held;
         self.set_total(self.notes.begins_with(held.get()));
         self.told_total = self.total;
     }
 
-    /// There is so much to serve with from now on. Overbooking is a part of it: when the base falls, the total falls
-    /// with it. When it rises the total does not: that more can be served does not show that more can be promised.
+    /// Sets the base. Overbooking is a part of it: when the base falls, the total falls with it. When it rises the
+    /// total does not: that more can be served does not show that more can be promised.
     pub(crate) fn set_base(&mut self, base: Amount) {
         let before = std::mem::replace(&mut self.base, base);
         let ratio = if before > Amount::ZERO { (base.get() / before.get()).min(1.0) } else { 1.0 };
         self.set_total(self.total.get() * ratio);
     }
 
-    /// What the total has become while everything was as it is. Nobody looked meanwhile, so that is not believed for
-    /// long.
+    /// Moves the total for the time in which nothing changed. Nothing was observed meanwhile, so a long time counts as
+    /// a short one.
     pub(super) fn move_total(&mut self, elapsed: Millis) {
         if self.unheard > 0 {
-            // Nobody knows what is used.
+            // The use is unknown.
             return;
         }
         let elapsed = elapsed.min(self.lease.max(self.settings.eval_interval.unwrap_or(self.refresh)));
@@ -73,7 +73,7 @@ impl Pool {
     /// closes their places. If none of them uses anything the total falls below what priority clients have, and the
     /// rest is as always when it does.
     pub(super) fn cut_overload(&mut self, budget: &mut usize) {
-        // One overload lasts until those who have to go have heard of it, whatever reports come meanwhile.
+        // One overload lasts until its victims have asked, regardless of reports that come meanwhile.
         self.is_overloaded &= self.too_much(self.uses) > 0.0;
         // If nothing is overbooked, more is used than there is only after the base has fallen; and then all must go.
         if self.used_too_much() == 0.0 || self.total <= self.base && self.surge_total.is_none() {
@@ -97,20 +97,20 @@ impl Pool {
         if cut > Sum::ZERO {
             self.set_total(law::dropped(self.total.get(), cut.get(), &self.gauge(), &self.settings));
         }
-        // What priority clients use too much is borne by strangers as long as there are any.
+        // Free clients give way for excess use of priority clients as long as there are any.
         self.close_places_of_nodes(1.0);
         self.lower_for_priority(*budget);
     }
 
-    /// As far down as it takes for what priority clients use, also if their time to choose runs already: a report
-    /// within the window must not wait for the next. It is reckoned anew each time from who would pay, for as long as
-    /// that can change; what was too much at any moment of the window the total has lost in any case.
+    /// Lowers the total by the excess use of priority clients, also if the manager's time to choose runs already: a
+    /// report within that window must not wait for the next. It is recomputed each time from the clients that would
+    /// give way, for as long as they can change; the total loses the largest excess of the window in any case.
     fn lower_for_priority(&mut self, budget: usize) {
         let excess = self.used_too_much();
         if excess == 0.0 {
             let chosen = self.surge_total.take().filter(|_| self.underrun.is_some());
             if let Some(total) = chosen {
-                // Somebody has chosen others to pay.
+                // The manager has chosen other clients to give way.
                 self.set_total(total);
             }
         } else if budget > 0 && !self.shares_fall() {
@@ -121,13 +121,12 @@ impl Pool {
         }
     }
 
-    /// So much more is used than can be served by those who may keep it.
+    /// The excess use of clients that may keep what they have.
     fn used_too_much(&self) -> f64 {
         self.too_much(self.used())
     }
 
-    /// How much more that is than can be served; nothing, if that is a rounding: parts of what clients have make no
-    /// round sums.
+    /// How much that exceeds what can be served; zero within rounding, because parts of leases do not add up exactly.
     fn too_much(&self, used: Sum) -> f64 {
         let excess = (used - Sum::from(self.base)).get();
         if excess > self.base.get() * ROUNDING { excess } else { 0.0 }
@@ -153,7 +152,7 @@ impl Pool {
         }
     }
 
-    /// What somebody has cost since it was connected, both kinds together.
+    /// What a member has cost since it was connected, both kinds together.
     pub(super) fn cost(&self, member: &Member) -> f64 {
         member.costs.time * self.settings.time_factor + member.costs.request * self.settings.request_factor
     }
@@ -183,13 +182,13 @@ impl Pool {
         }
     }
 
-    /// Tells everybody of something about the pool.
+    /// Queues an event about the pool.
     pub(super) fn tell_all(&mut self, kind: PoolEventKind, deadline: Option<Millis>) {
         let event = PoolEvent { deadline, ..self.event(kind) };
         self.events.push(event, self.next_deadline());
     }
 
-    /// Tells everybody of something about a member.
+    /// Queues an event about a member.
     pub(super) fn tell(&mut self, slot: u32, kind: PoolEventKind, cause: Cause) {
         let member = self.seated(slot);
         let client = PoolClient {

@@ -11,19 +11,19 @@ use crate::{Amount, Epoch, HolderKind, Millis, Sum};
 /// Ceilings and horizons of the epochs that still have any.
 ///
 /// Every ceiling ends with the horizon of the epoch that wrote it: a later epoch says nothing about the leases of an
-/// earlier one. Epochs without ceilings are forgotten, but for the newest, which may go on.
+/// earlier one. Epochs without ceilings are forgotten, except for the newest, which may continue.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Promises {
-    /// Who promised last, and the number of its last change.
+    /// The newest epoch, and the number of its last change.
     newest: Option<(Epoch, u64)>,
-    epochs: BTreeMap<Epoch, Chapter>,
+    epochs: BTreeMap<Epoch, EpochHorizon>,
     ceilings: BTreeMap<(HolderKind, Arc<str>), Kept>,
     sum: Sum,
 }
 
-/// What one epoch has promised about time.
+/// The horizon of one epoch.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
-struct Chapter {
+struct EpochHorizon {
     /// The horizon on the clock of this peer.
     until: Millis,
     /// Its full length.
@@ -39,8 +39,7 @@ struct Kept {
 }
 
 impl Promises {
-    /// Takes in what a master has promised; what it says about time counts from `now`. All of it or, if it is refused,
-    /// nothing.
+    /// Applies changes, all or none; their horizon counts from `now`.
     pub fn apply(&mut self, changes: &Changes, now: Millis) -> Result<(), Refused> {
         let Changes { epoch, number, ref ceilings, horizon } = *changes;
         let expected = match self.newest {
@@ -71,19 +70,19 @@ impl Promises {
     /// Drops the ceilings whose horizons have passed, of epochs that others have followed: these horizons are final.
     ///
     /// Those of the newest epoch stay, though they are not inherited any more. Its master may have extended its horizon
-    /// long ago, and this peer, cut off from it, is going to learn of that late; its ceilings will not be said again.
+    /// long ago, and this peer, cut off from it, learns of that late; its ceilings will not be sent again.
     pub fn forget_ended(&mut self, now: Millis) {
         let newest = self.newest.map(|(epoch, _)| epoch);
-        let ended = |epoch: Epoch, chapter: &Chapter| Some(epoch) != newest && chapter.until <= now;
-        if !self.epochs.iter().any(|(epoch, chapter)| chapter.ceilings > 0 && ended(*epoch, chapter)) {
+        let ended = |epoch: Epoch, record: &EpochHorizon| Some(epoch) != newest && record.until <= now;
+        if !self.epochs.iter().any(|(epoch, record)| record.ceilings > 0 && ended(*epoch, record)) {
             return;
         }
         let (epochs, sum) = (&mut self.epochs, &mut self.sum);
         self.ceilings.retain(|_, kept| {
-            let Some(chapter) = epochs.get_mut(&kept.epoch).filter(|chapter| ended(kept.epoch, chapter)) else {
+            let Some(record) = epochs.get_mut(&kept.epoch).filter(|record| ended(kept.epoch, record)) else {
                 return true;
             };
-            chapter.ceilings -= 1;
+            record.ceilings -= 1;
             *sum -= kept.amount;
             false
         });
@@ -95,12 +94,12 @@ impl Promises {
         self.newest.map(|(epoch, _)| epoch)
     }
 
-    /// Whether nothing is promised to anybody.
+    /// Whether there are no ceilings.
     pub fn is_empty(&self) -> bool {
         self.ceilings.is_empty()
     }
 
-    /// How many holders something is promised to.
+    /// The number of ceilings.
     pub fn len(&self) -> usize {
         self.ceilings.len()
     }
@@ -114,7 +113,7 @@ impl Promises {
     pub fn iter(&self) -> impl Iterator<Item = (Ceiling, Millis)> {
         self.ceilings.iter().map(|((kind, id), kept)| {
             let ceiling = Ceiling { kind: *kind, id: Arc::clone(id), amount: kept.amount };
-            (ceiling, self.epochs.get(&kept.epoch).map_or(Millis::default(), |chapter| chapter.until))
+            (ceiling, self.epochs.get(&kept.epoch).map_or(Millis::default(), |record| record.until))
         })
     }
 
@@ -125,12 +124,12 @@ impl Promises {
         };
         Record {
             newest: self.newest,
-            horizons: self.epochs.iter().map(|(epoch, chapter)| (*epoch, chapter.length)).collect(),
+            horizons: self.epochs.iter().map(|(epoch, record)| (*epoch, record.length)).collect(),
             ceilings: self.ceilings.iter().map(ceiling).collect(),
         }
     }
 
-    /// From a snapshot. Nobody knows how old that is: every horizon counts anew from `now`, at its full length.
+    /// From a snapshot of unknown age: every horizon counts anew from `now`, at its full length.
     pub fn restore(record: Record, now: Millis) -> Promises {
         let mut promises = Promises { newest: record.newest, ..Promises::default() };
         for (epoch, length) in record.horizons {
@@ -143,7 +142,8 @@ impl Promises {
         promises
     }
 
-    /// The newest epoch may change its mind about time while it has no ceilings; those before it will not come back.
+    /// Begins an epoch. The newest epoch may set its horizon anew while it has no ceilings; earlier ones do not come
+    /// back.
     fn begin(&mut self, epoch: Epoch, number: u64) {
         let before = self.newest.replace((epoch, number));
         if before.is_none_or(|(before, _)| before != epoch) {
@@ -180,9 +180,9 @@ impl Promises {
     fn discount(&mut self, kept: Kept) {
         self.sum -= kept.amount;
         let newest = self.newest.is_some_and(|(newest, _)| newest == kept.epoch);
-        if let Some(chapter) = self.epochs.get_mut(&kept.epoch) {
-            chapter.ceilings -= 1;
-            if chapter.ceilings == 0 && !newest {
+        if let Some(record) = self.epochs.get_mut(&kept.epoch) {
+            record.ceilings -= 1;
+            if record.ceilings == 0 && !newest {
                 self.epochs.remove(&kept.epoch);
             }
         }
@@ -190,16 +190,16 @@ impl Promises {
 
     fn drop_epochs_without_ceilings(&mut self) {
         let newest = self.newest.map(|(epoch, _)| epoch);
-        self.epochs.retain(|epoch, chapter| chapter.ceilings > 0 || Some(*epoch) == newest);
+        self.epochs.retain(|epoch, record| record.ceilings > 0 || Some(*epoch) == newest);
     }
 }
 
-impl Chapter {
+impl EpochHorizon {
     /// A horizon of `length` was learnt of at `now`. The one that ends later counts.
     fn extend(&mut self, now: Millis, length: Millis) {
         let until = now.plus(length);
         if until >= self.until {
-            *self = Chapter { until, length, ..*self };
+            *self = EpochHorizon { until, length, ..*self };
         }
     }
 }

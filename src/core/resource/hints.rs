@@ -1,26 +1,27 @@
-//! Hints of a resource: who is watched, and who of them should ask again now. What a hint is for, see [`crate::hints`].
+//! Hints of a resource: which holders are watched, and which of them should ask again now. See [`crate::hints`] for
+//! what hints are.
 
 use std::sync::Arc;
 
 use super::Resource;
 use crate::{
     Hint, HolderKind, Millis, Sum,
-    hints::{NOT_WATCHED, Room, Standing, Version},
+    hints::{HintCandidate, HintContext, NOT_WATCHED, Version},
 };
 
 impl Resource {
-    /// From now on this holder is hinted, until [`unwatch`](Self::unwatch) or until it is forgotten. Returns false if
-    /// it is none here: then say it again when it comes, see [`newcomers`](Self::newcomers).
+    /// Watches a holder, until [`unwatch`](Self::unwatch) or until it is forgotten. Returns false if it is not known
+    /// here: then call again when it comes, see [`newcomers`](Self::newcomers).
     pub fn watch(&mut self, kind: HolderKind, id: &str) -> bool {
         let Some(slot) = self.ledger.find(kind, id) else { return false };
         match self.ledger.holder(slot).watch {
             NOT_WATCHED => self.ledger.holder_mut(slot).watch = self.watch_list.insert(slot),
-            place => self.watch_list.begin_anew(place),
+            place => self.watch_list.reset(place),
         }
         true
     }
 
-    /// From now on it is not.
+    /// Stops watching a holder.
     pub fn unwatch(&mut self, kind: HolderKind, id: &str) {
         if let Some(slot) = self.ledger.find(kind, id) {
             let holder = self.ledger.holder_mut(slot);
@@ -46,50 +47,50 @@ impl Resource {
         self.watch_list.next_look(self.version(), now)
     }
 
-    /// Looks at up to `budget` watched holders, from where it stopped the last time, and adds who should ask now to
-    /// `hints`: first those who must shrink, then those who must confirm, then those who wait. Without any change since
-    /// everybody was looked at it does nothing.
+    /// Visits up to `budget` watched holders, from where it stopped the last time, and adds those that should ask now
+    /// to `hints`: first those that must shrink, then those that must confirm, then those that wait. Does nothing if
+    /// nothing has changed since all were visited.
     pub(crate) fn hints(&mut self, now: Millis, budget: usize, hints: &mut Vec<Hint>) {
         if self.is_learning(now) || self.awaits_supply() {
             return;
         }
         let mut looks = Vec::new();
-        self.watch_list.look(self.version(), now, budget, &mut looks);
+        self.watch_list.next_part(self.version(), now, budget, &mut looks);
         let mut terms = Vec::new();
-        let mut standings = Vec::with_capacity(looks.len());
+        let mut candidates = Vec::with_capacity(looks.len());
         for look in &looks {
             let holder = self.ledger.holder(look.slot);
             let due = self.due_now(look.slot, now, &mut terms);
-            let standing = Standing { due, current: holder.leases.current(now), held: holder.leases.held(now) };
-            // Judged only when it is known who waits: others may have made room, or need it, since they asked.
-            self.ledger.set_waits(look.slot, standing.waits());
-            standings.push(standing);
+            let candidate = HintCandidate { due, current: holder.leases.current(now), held: holder.leases.held(now) };
+            // Judged only once it is known which holders wait: dues may have changed since they asked.
+            self.ledger.set_waits(look.slot, candidate.waits());
+            candidates.push(candidate);
         }
         let first = hints.len();
-        let mut room = self.room();
-        for (look, standing) in looks.iter().zip(&standings) {
-            if let Some(why) = self.watch_list.judge(look.place, standing, &mut room, now) {
+        let mut context = self.hint_context();
+        for (look, candidate) in looks.iter().zip(&candidates) {
+            if let Some(why) = self.watch_list.judge(look.place, candidate, &mut context, now) {
                 let holder = self.ledger.holder(look.slot);
                 hints.push(Hint { kind: holder.kind, id: Arc::clone(&holder.id), why });
             }
         }
-        self.watch_list.looked();
+        self.watch_list.end_part();
         hints[first..].sort_by_key(|hint| hint.why);
     }
 
-    fn room(&self) -> Room {
+    fn hint_context(&self) -> HintContext {
         let capacity = self.total();
-        Room {
+        HintContext {
             bounded: self.is_bounded(),
             decided: self.pool.is_some(),
-            somebody_waits: self.ledger.waiting() > 0,
+            any_waits: self.ledger.waiting() > 0,
             capacity,
             free: Sum::from(capacity) - self.ledger.sums().held,
             spoken_for: Sum::ZERO,
         }
     }
 
-    /// Where capacity is not shared, nobody's request changes what another is due.
+    /// Where capacity is not shared, no request changes the due of another holder.
     fn version(&self) -> Version {
         let elsewhere = self.turns + self.pool.as_ref().map_or(0, |pool| pool.moves());
         (self.reforms + elsewhere, if self.is_bounded() { self.ledger.changes() } else { 0 })

@@ -1,4 +1,4 @@
-//! The insertion step of a round: what a request tells about leases, and then what its holder wants.
+//! The insertion step of a round: applies what a request says about leases, and then what its holder wants.
 
 use std::{num::NonZeroU32, sync::Arc};
 
@@ -11,15 +11,15 @@ use crate::{
     time::certain_end,
 };
 
-/// At which Doorman's servers report all of their clients.
+/// The priority at which Doorman's servers report all of their clients.
 const DOORMANS_PRIORITY: i16 = 1;
 /// A request that changes wants by more than this part of them is never too soon.
 const WANTS_CHANGED: f64 = 0.1;
 
 impl Resource {
-    /// A request whose wants could not be read becomes one for the wants that its holder is known for; or, if it is not
-    /// known here, for what it goes by as long as it has a lease: leases of masters before this one are not forgotten
-    /// for that. `None`: nothing is known of it.
+    /// A request whose wants could not be read becomes one for the last known wants of its holder; or, if the holder is
+    /// not known here but has a lease, for the claims in the request, so that leases of earlier masters are not
+    /// forgotten. `None`: nothing is known of it.
     #[cold]
     pub(super) fn with_wants(&self, mut ask: Ask, now: Now) -> Option<Ask> {
         match self.ledger.find(ask.kind, &ask.id) {
@@ -30,7 +30,7 @@ impl Resource {
         Some(ask)
     }
 
-    /// The insertion step: what the request tells about leases, then what it wants.
+    /// The insertion step: applies what the request says about leases, then what it wants.
     pub(super) fn admit(&mut self, ask: Ask, now: Now) -> Result<(u32, Claimed), Answer> {
         let known = self.ledger.find(ask.kind, &ask.id);
         if !self.has_place(known, &ask.claims) {
@@ -38,13 +38,13 @@ impl Resource {
             return Err(Answer::Full);
         }
         let slot = known.unwrap_or_else(|| self.newcomer(&ask));
-        let confirmation = self.hear(slot, &ask, now.at)?;
+        let confirmation = self.confirm_leases(slot, &ask, now.at)?;
         self.note_heard(slot);
         if known.is_some() && self.is_too_soon(self.ledger.holder(slot), &ask, now.at) {
             self.counters.too_soon += 1;
             return Err(Answer::TooSoon);
         }
-        // What ended long ago is nothing; the rounding of the wire is forgiven.
+        // A lease that has ended counts as none; the rounding of the wire is allowed for.
         let live = ask.has.filter(|has| has.expiry_time >= now.unix);
         let claimed = live.map_or(Claimed::default(), |has| Claimed {
             capacity: has.capacity,
@@ -74,15 +74,15 @@ impl Resource {
         slot
     }
 
-    /// Whoever is known may always ask for what takes no more room.
+    /// A known holder may always ask for what needs no additional place.
     fn has_place(&self, known: Option<u32>, claims: &Claims) -> bool {
         let taken = known.map_or(0, |slot| 1 + further(&self.ledger.holder(slot).claims));
         let needed = 1 + further(claims);
         needed <= taken || self.ledger.places() - taken + needed <= self.max_holders
     }
 
-    /// What a request proves about leases is heard even if the request is then ignored.
-    fn hear(&mut self, slot: u32, ask: &Ask, now: Millis) -> Result<Confirmation, Answer> {
+    /// What a request proves about leases counts even if the request is then ignored.
+    fn confirm_leases(&mut self, slot: u32, ask: &Ask, now: Millis) -> Result<Confirmation, Answer> {
         let tells_epochs_apart = ask.has.is_some_and(|has| has.token.is_some()) || !self.former_leases_live(now);
         let tokens = &self.tokens;
         let leases = &mut self.ledger.holder_mut(slot).leases;
@@ -109,7 +109,7 @@ impl Resource {
     fn is_too_soon(&self, holder: &Holder, ask: &Ask, now: Millis) -> bool {
         let Some(asked) = holder.asked else { return false };
         if heeds_terms(ask) {
-            // It asks early only when that matters to those below it.
+            // A child node asks early only when that matters to its own holders.
             return false;
         }
         let least = self.settings.min_request_interval.min(Millis(u64::from(asked.interval.get()) / 2));
@@ -137,8 +137,8 @@ impl Resource {
         }
     }
 
-    /// As claims count here: a client may not claim more priority than the template allows (what child nodes report was
-    /// capped below), Doorman's servers report no priorities, and nobody wants a part of a unit where units are whole.
+    /// The claims as they count here: a client may not claim a higher priority than the template allows (claims of
+    /// child nodes were capped below), Doorman's servers report no priorities, and wants are whole where units are.
     pub(super) fn counted(&self, kind: HolderKind, heeds_terms: bool, mut claims: Claims) -> Claims {
         let (most, of_doorman) = (self.settings.max_priority, self.settings.doorman_priority);
         match kind {
@@ -147,7 +147,7 @@ impl Resource {
                     claims.iter_mut().for_each(|claim| claim.priority = claim.priority.min(most));
                 }
             }
-            // Those that cannot read of a pool take no part in one.
+            // Child nodes that do not know pools take no part in one.
             HolderKind::Node if heeds_terms || self.pool.is_some() => {}
             HolderKind::Node => {
                 let reported = claims.iter_mut().filter(|claim| claim.priority == DOORMANS_PRIORITY);
@@ -159,12 +159,12 @@ impl Resource {
     }
 }
 
-/// Whether it comes from a child node that knows our additions to the protocol.
+/// Whether the request comes from a child node that knows our additions to the protocol.
 pub(super) fn heeds_terms(ask: &Ask) -> bool {
     ask.kind == HolderKind::Node && ask.outstanding.is_some()
 }
 
-/// Whether a holder wants so different a thing that it should not have to wait.
+/// Whether a holder's wants have changed so much that it should not have to wait.
 fn changed(old: &[Claim], new: &[Claim]) -> bool {
     let wants = |claims: &[Claim]| claims.iter().map(|claim| claim.wants).collect::<Sum>().get();
     let shape = |claims: &[Claim]| claims.iter().map(|claim| (claim.priority, claim.subclients)).collect::<Vec<_>>();

@@ -1,5 +1,4 @@
-//! Learning: a master that does not know the leases of those before it listens, and gives back what holders say they
-//! have.
+//! Learning: a master that does not know the leases of earlier masters gives back what holders say they have.
 
 use std::collections::HashMap;
 
@@ -8,8 +7,8 @@ use foldhash::fast::FixedState;
 use super::{Claimed, Resource};
 use crate::{Amount, Millis, Sum, leases::Confirmation};
 
-/// What holders had when this master first heard of them, by slot: what it has given them since says nothing about what
-/// they should get, for it depends on who came first.
+/// What holders had when they first asked this master, by slot. Leases given since depend on the order of requests, so
+/// they say nothing about what holders should get.
 #[derive(Default)]
 pub(super) struct Learned {
     had: HashMap<u32, Amount, FixedState>,
@@ -31,13 +30,13 @@ impl Learned {
 }
 
 impl Resource {
-    /// Whether it still listens instead of dividing. Where capacity is not shared there is nothing to learn.
+    /// Whether it still learns instead of dividing. Where capacity is not shared there is nothing to learn.
     pub fn is_learning(&self, now: Millis) -> bool {
         now < self.learning_until && self.is_bounded()
     }
 
-    /// Takes in what a holder says it has. A lease of a master before this one counts instead of anything that was said
-    /// or given here: what was given may go by a request that was long under way, and said more.
+    /// Records what a holder says it has. A lease of an earlier master replaces anything that was reported or given
+    /// here: what was given may follow from a delayed request that reported more.
     pub(super) fn learn(&mut self, slot: u32, claimed: Claimed, confirmation: Confirmation, now: Millis) {
         if !self.is_learning(now) {
             self.learned = None;
@@ -54,14 +53,14 @@ impl Resource {
         learned.put(slot, had);
     }
 
-    /// What a holder had; known of all who have asked while it learns.
+    /// What a holder had; known for all that have asked while it learns.
     pub(super) fn had(&self, slot: u32) -> Amount {
         self.learned.as_ref().and_then(|learned| learned.had.get(&slot)).copied().unwrap_or_default()
     }
 
-    /// What a holder gets back: what it had. Where all together had more than there is, or more is out than there is
-    /// (the parent's lease has shrunk meanwhile), all get the same part: what is renewed must not last beyond the lease
-    /// that it was cut from, and who came first must not matter.
+    /// What a holder gets back: what it had. Where all together had more than there is, or more is held than there is
+    /// (the parent's lease has shrunk meanwhile), all get the same part: a renewed lease must not outlast the lease
+    /// that it was cut from, and the order of requests must not matter.
     pub(super) fn given_back(&self, slot: u32) -> Amount {
         let (had, total) = (self.had(slot), self.total());
         let sum = self.learned.as_ref().map_or(Sum::ZERO, |learned| learned.sum);

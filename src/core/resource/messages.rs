@@ -1,4 +1,4 @@
-//! What goes into a round and what comes out of it.
+//! The input and output of a round.
 
 use std::sync::Arc;
 
@@ -9,7 +9,7 @@ use crate::{Amount, Claims, HolderKind, Millis, News, PoolState, Settings, Terms
 pub struct Ask {
     /// Client or child node; the two have separate names.
     pub kind: HolderKind,
-    /// Who asks.
+    /// Its id.
     pub id: Arc<str>,
     /// What it wants, by priority.
     pub claims: Claims,
@@ -19,7 +19,7 @@ pub struct Ask {
     pub outstanding: Option<Amount>,
     /// A child node that does not know all its holders yet: its `has` confirms nothing.
     pub learning: bool,
-    /// PRIORITY_POOL: whose balance it has, and what it has used.
+    /// PRIORITY_POOL: its account, and what it has used.
     pub news: Option<Box<News>>,
 }
 
@@ -28,19 +28,19 @@ pub struct Ask {
 pub struct Release {
     /// Client or child node.
     pub kind: HolderKind,
-    /// Whose.
+    /// Its id.
     pub id: Arc<str>,
-    /// The newest lease given back. Absent (Doorman clients): everything, whatever it is by now.
+    /// The newest lease given back. Absent (Doorman clients): everything that the holder has by now.
     pub token: Option<Token>,
 }
 
-/// Something for a round to absorb.
+/// A request.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Request {
     /// Asks for capacity.
     Ask(Ask),
-    /// The same, but what it wants could not be read: the wants it is known for stay. Of one that is not known, but has
-    /// a lease, the claims say what to go by; of one that has none nothing comes.
+    /// The same, but its wants could not be read: the last known wants stay. If the holder is not known but has a
+    /// lease, the claims count; if it has none, it gets nothing.
     Renew(Ask),
     /// Gives it back.
     Release(Release),
@@ -63,7 +63,7 @@ pub struct Lease {
     pub safe_capacity: f64,
     /// The priority it was counted at (the first claim's).
     pub priority: i16,
-    /// PRIORITY_POOL: where it stands.
+    /// PRIORITY_POOL: its standing.
     pub pool: Option<PoolState>,
 }
 
@@ -72,24 +72,24 @@ pub struct Lease {
 pub struct Supplied {
     /// The lease.
     pub lease: Lease,
-    /// What was divided by, for each priority it has asked for.
+    /// The terms for each priority in its request.
     pub terms: Vec<(i16, Terms)>,
     /// How the resource is run.
     pub settings: Settings,
 }
 
-/// What a round makes of a request.
+/// The answer to a request.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Answer {
     /// A lease, possibly of nothing.
     Granted(Lease),
     /// The same for a child node.
     Supplied(Box<Supplied>),
-    /// This node has no lease of its own yet: whoever asks keeps what it has, and asks again in a second.
+    /// This node has no lease of its own yet: the holder keeps what it has, and asks again in a second.
     NotYet,
     /// Too soon after the last one, and nothing has changed: left out of the answer, the lease stays as it is.
     TooSoon,
-    /// Older than what the holder has confirmed since: nobody waits for its answer any more.
+    /// Older than what the holder has confirmed since: no client waits for the answer any more.
     Stale,
     /// The resource has as many holders as it may.
     Full,
@@ -112,7 +112,7 @@ impl Answer {
     }
 }
 
-/// What happened, counted since the resource came to life.
+/// Counters since the resource was created.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Counters {
     /// Rounds run.
@@ -127,7 +127,7 @@ pub struct Counters {
     pub full: u64,
     /// Holders forgotten because their leases ended.
     pub expired: u64,
-    /// Requests outside learning mode that had a lease nobody here knows of.
+    /// Requests outside learning mode that named a lease unknown here.
     pub unaccounted: u64,
     /// Times learning mode could not give back all that a holder said it has.
     pub learning_excess: u64,

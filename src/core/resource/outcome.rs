@@ -1,5 +1,5 @@
-//! What a step of a resource causes besides its answers, as one value: nothing of it can be forgotten, and the order in
-//! which it is gathered is known here only.
+//! The effects of a step of a resource besides its answers, as one value: none can be forgotten, and only this file
+//! depends on the order in which they are collected.
 
 use super::Resource;
 use crate::{Changes, Hint, HolderKind, Millis, PoolEvent};
@@ -29,9 +29,9 @@ pub struct Outcome {
 }
 
 impl Resource {
-    /// Everything that was caused since the last call. To be called after every step, before anything that the step
-    /// has answered leaves. `may_look`: whether watched holders may be looked at, which the caller paces; a holder that
-    /// has come is watched from now on if it `is_watched`.
+    /// Takes all effects since the last call. To be called after every step, before any of its answers is sent.
+    /// `may_look`: whether watched holders may be visited, which the caller paces; a new holder is watched from now on
+    /// if it `is_watched`.
     pub fn outcome(&mut self, now: Millis, may_look: bool, is_watched: impl Fn(HolderKind, &str) -> bool) -> Outcome {
         let changes = self.take_changes(now).changes;
         let held_back = self.held_back().collect();

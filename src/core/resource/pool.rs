@@ -1,5 +1,5 @@
-//! PRIORITY_POOL and reports of load: what a resource tells its pool, and what whoever manages it may ask. What a pool
-//! is, see [`crate::pool`].
+//! PRIORITY_POOL and reports of load: the interface between a resource, its pool and the pool's manager. See
+//! [`crate::pool`] for what a pool is.
 
 use std::sync::Arc;
 
@@ -7,16 +7,16 @@ use super::{Resource, Seat, insertion::heeds_terms};
 use crate::{
     Amount, Ask, AssignError, Assigned, Cause, HolderKind, Kind, Millis, PoolEvent, PoolFilter, PoolMember, PoolNotes,
     PoolPage, PoolPlace, PoolReport, PoolState, Settings,
-    pool::{Heard, MOVES_PER_REQUEST, MOVES_PER_TICK, Pool},
+    pool::{MOVES_PER_REQUEST, MOVES_PER_TICK, Pool, PoolRequest},
     settlement,
 };
 
-/// What the protected resource says about what it can serve now.
+/// A report of the protected resource about what it can serve now.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct LoadReport {
-    /// So much; or, if that is easier to say, such a part of what the template says.
+    /// An amount, or a part of the template's capacity.
     pub load: Load,
-    /// Until when that counts; absent: until the next report. After that the template counts again.
+    /// Until when the report counts; absent: until the next one. After that the template counts again.
     pub until: Option<Millis>,
 }
 
@@ -32,7 +32,7 @@ pub enum Load {
 /// Why a report of load is refused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum LoadError {
-    /// The template says how much there is, and nothing else does.
+    /// The template does not allow reports to move the capacity.
     #[error(
         "the capacity may not be moved by reports; the parameters `capacity_floor` and `capacity_ceiling` allow it"
     )]
@@ -45,7 +45,7 @@ pub enum LoadError {
     BadFactor,
 }
 
-/// What the template says, and what has been reported since.
+/// The template's capacity, and the reported one.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) struct Measured {
     template: Amount,
@@ -75,8 +75,8 @@ impl Measured {
 }
 
 impl Resource {
-    /// The protected resource says what it can serve. Returns what counts as the capacity now, which lies within the
-    /// bounds of the template. It is forgotten with this master.
+    /// Applies a report of load. Returns the capacity in force now, which lies within the bounds of the template. The
+    /// report is forgotten with this master.
     pub fn report_load(&mut self, now: Millis, report: LoadReport) -> Result<Amount, LoadError> {
         if self.has_parent() {
             return Err(LoadError::HasParent);
@@ -94,9 +94,9 @@ impl Resource {
         Ok(self.settings.capacity)
     }
 
-    /// What a report of load has made of the capacity, and until when, while one is in force.
+    /// The capacity by the report in force, and until when it counts.
     pub fn reported_load(&self) -> Option<(Amount, Option<Millis>)> {
-        // All of what the template says is what takes a report back.
+        // A report of exactly the template's capacity takes an earlier one back.
         let report = self.measured.report.filter(|report| report.load != Load::Factor(1.0))?;
         Some((self.settings.capacity, report.until))
     }
@@ -113,7 +113,7 @@ impl Resource {
         }
     }
 
-    /// What the template says does not count for more than was reported.
+    /// New settings do not raise the capacity above the report in force.
     pub(super) fn template_says(&mut self, settings: &mut Settings) {
         self.measured.template = settings.capacity;
         settings.capacity = self.measured.capacity(settings);
@@ -135,9 +135,8 @@ impl Resource {
         self.pool.as_ref().map_or(self.settings.capacity, |pool| pool.limit())
     }
 
-    /// Vouches for a holder, here or not, in place of what was said before; `None` or a capacity of zero takes that
-    /// back. Returns what was assigned before. In force at once: what is too much is due no more, what is missing is
-    /// due now.
+    /// Assigns capacity to a holder, connected or not, in place of an earlier assignment; `None` or zero removes it.
+    /// Returns the earlier one. Dues change at once.
     ///
     /// Assignments are forgotten with this master, and when the algorithm changes: see
     /// [`remember_assignments`](Self::remember_assignments).
@@ -157,7 +156,7 @@ impl Resource {
         Ok(before)
     }
 
-    /// What has been assigned before this master began, and is a fact. To be called before the first round.
+    /// Restores assignments from the facts. To be called before the first round.
     pub fn remember_assignments(&mut self, facts: impl IntoIterator<Item = (HolderKind, Arc<str>, Assigned)>) {
         for (kind, id, assigned) in facts {
             let slot = self.ledger.find(kind, &id);
@@ -167,14 +166,14 @@ impl Resource {
         }
     }
 
-    /// From now on what a pool wants to be remembered is to be taken by [`take_notes`](Self::take_notes).
+    /// From now on the pool keeps notes for peers, to be taken by [`take_notes`](Self::take_notes).
     pub fn keep_notes(&mut self) {
         if let Some(pool) = &mut self.pool {
             pool.keep_notes();
         }
     }
 
-    /// Begins with what is remembered of the pool under a master before this one. To be called before the first round.
+    /// Restores what peers remember of the pool under earlier masters. To be called before the first round.
     pub fn recall(&mut self, now: Millis, notes: PoolNotes) {
         let (until, held) = (now.plus(self.settings.lease), self.ledger.sums().held);
         if let Some(pool) = &mut self.pool {
@@ -183,25 +182,24 @@ impl Resource {
         }
     }
 
-    /// Whether there is something to be remembered by now; with `all`, whether anything has changed at all.
+    /// Whether notes are due; with `all`, whether anything has changed at all.
     pub fn has_notes(&self, now: Millis, all: bool) -> bool {
         self.pool.as_ref().is_some_and(|pool| pool.has_notes(now, all))
     }
 
-    /// What is to be remembered by now: at most so many entries of about so many bytes together. With `all` also what
-    /// is not due.
+    /// The notes that are due: at most so many entries of about so many bytes together. With `all` also those not due.
     pub fn take_notes(&mut self, now: Millis, entries: usize, bytes: usize, all: bool) -> Option<PoolNotes> {
         self.pool.as_mut()?.take_notes(now, entries, bytes, all)
     }
 
-    /// What was taken may be lost, and is to be said again.
+    /// Notes that were taken may be lost: all are due again.
     pub fn note_anew(&mut self) {
         if let Some(pool) = &mut self.pool {
             pool.note_anew();
         }
     }
 
-    /// This master goes, in peace: the last events of this life tell what priority clients have cost.
+    /// This master leaves cleanly: the last events have the costs of priority clients.
     pub fn part(&mut self, now: Millis) {
         self.step_pool(now, MOVES_PER_REQUEST);
         if let Some(pool) = &mut self.pool {
@@ -209,7 +207,7 @@ impl Resource {
         }
     }
 
-    /// What is assigned to a holder; nothing if nobody vouches for it.
+    /// A holder's assignment, if it has one.
     pub fn assigned(&self, kind: HolderKind, id: &str) -> Option<Assigned> {
         self.pool.as_ref()?.assigned(kind, id)
     }
@@ -219,7 +217,7 @@ impl Resource {
         self.pool.as_ref().map(|pool| pool.report(self.sums().held))
     }
 
-    /// How a holder stands; nothing is known of one who has no lease and does not wait for one.
+    /// A member's report; `None` if it has no lease and does not wait for one.
     pub fn pool_member(&self, kind: HolderKind, id: &str) -> Option<PoolMember> {
         self.pool.as_ref()?.member_at(self.ledger.find(kind, id)?)
     }
@@ -235,7 +233,7 @@ impl Resource {
         self.pool.as_mut().map_or_else(Vec::new, |pool| pool.take_events())
     }
 
-    /// An event is due once a holder has cost so much since it was connected; `None` takes the mark away.
+    /// Causes an event once a holder has cost so much since it was connected; `None` removes the mark.
     pub fn set_alarm(
         &mut self,
         now: Millis,
@@ -254,7 +252,7 @@ impl Resource {
         self.pool.as_ref().map_or(Ok(()), |pool| pool.audit())
     }
 
-    /// Gives the resource a pool if its algorithm wants one, and takes it away if not.
+    /// Creates the pool if the algorithm needs one, and drops it if not.
     pub(super) fn renew_pool(&mut self, seed: u64) {
         if self.settings.kind != Kind::PriorityPool {
             self.pool = None;
@@ -266,7 +264,7 @@ impl Resource {
         }
         let mut pool = Pool::new(&self.settings, self.has_parent(), seed);
         for (slot, holder) in self.ledger.iter_from(0) {
-            let heard = Heard {
+            let request = PoolRequest {
                 kind: holder.kind,
                 id: &holder.id,
                 claims: &holder.claims,
@@ -274,14 +272,14 @@ impl Resource {
                 claimed: Amount::ZERO,
                 news: None,
             };
-            pool.heard(slot, &heard);
+            pool.absorb(slot, &request);
             pool.granted(slot, self.ledger.granted(slot), self.ledger.sums().held, Cause::Asked);
         }
         pool.begin_with(self.sums().held);
         self.pool = Some(Box::new(pool));
     }
 
-    /// Time goes on in the pool.
+    /// Advances time in the pool.
     pub(super) fn step_pool(&mut self, now: Millis, budget: usize) {
         let (learning, held) = (self.is_learning(now), self.ledger.sums().held);
         if let Some(pool) = &mut self.pool {
@@ -293,7 +291,7 @@ impl Resource {
         self.step_pool(now, MOVES_PER_TICK);
     }
 
-    /// Whoever should have a place has one, before anybody is told.
+    /// Places clients before any answer says so.
     pub(super) fn balance_pool(&mut self, now: Millis, requests: usize) {
         if let Some(pool) = &mut self.pool {
             pool.balance(now, MOVES_PER_REQUEST * requests);
@@ -306,13 +304,13 @@ impl Resource {
         }
         let claims = self.counted(ask.kind, heeds_terms(ask), ask.claims.clone());
         let (kind, id, lease) = (ask.kind, &ask.id, ask.has.and_then(|has| has.token));
-        let heard = Heard { kind, id, claims: &claims, lease, claimed, news: ask.news.as_deref() };
+        let request = PoolRequest { kind, id, claims: &claims, lease, claimed, news: ask.news.as_deref() };
         if let Some(pool) = &mut self.pool {
-            pool.heard(slot, &heard);
+            pool.absorb(slot, &request);
         }
     }
 
-    /// A holder has another lease now; returns what it is told of its standing.
+    /// A holder has another lease now; returns its standing for the answer.
     pub(super) fn pool_grants(&mut self, slot: u32, cause: Cause) -> Option<PoolState> {
         let (granted, held) = (self.ledger.granted(slot), self.ledger.sums().held);
         let pool = self.pool.as_mut()?;
@@ -338,7 +336,7 @@ impl Resource {
         }
     }
 
-    /// Settles one after the other, priority clients first: part of what is of use would be of no use.
+    /// Settles one holder after the other, priority clients first: a part of the least useful capacity is of no use.
     pub(super) fn settle_pool(
         pool: &Pool,
         learning: bool,

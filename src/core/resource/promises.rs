@@ -1,9 +1,7 @@
-//! Promises of a resource: what its peers must know before its answers leave, and what it begins with when it was
-//! promised by a master before this one. What promises are, see [`crate::promises`].
-//!
-//! A holder that inherits a ceiling counts as holding it, until it proves by a token that it knows a lease of this
-//! epoch, or until the inherited horizon has passed. What it wants is unknown before it has asked: it is taken to want
-//! as much.
+//! Promises of a resource: what its peers must know before its answers are sent, and what a new master inherits. See
+//! [`crate::promises`] for what promises are. A holder with an inherited ceiling counts as holding it, until it proves
+//! by a token that it knows a lease of this epoch, or until the inherited horizon has passed. Its wants are unknown
+//! before it has asked, and count as its ceiling.
 
 mod horizons;
 mod keeper;
@@ -15,13 +13,13 @@ use crate::{Amount, Changes, Claim, Claims, Epoch, Inherited, Millis, Sum, ledge
 
 pub(super) use keeper::Keeper;
 
-/// What the peers must be told, and what waits for them.
+/// Changes to propose, and what waits for them.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub(crate) struct Pending {
     /// To be proposed after all that was proposed before.
     pub changes: Option<Changes>,
-    /// The answers of the rounds since the last call may leave once the changes of this number have been acknowledged;
-    /// at once if there is none.
+    /// The answers of the rounds since the last call may be sent once the changes of this number are acknowledged; at
+    /// once if there is none.
     pub awaits: Option<u64>,
 }
 
@@ -30,7 +28,7 @@ pub(crate) struct Pending {
 pub struct PromiseReport {
     /// Σ ceilings, acknowledged or not.
     pub promised: Sum,
-    /// Holders of a master before this one that have not asked yet.
+    /// Inherited holders that have not asked yet.
     pub unheard: usize,
     /// When the last inherited ceiling ends.
     pub inherited_until: Millis,
@@ -40,7 +38,7 @@ pub struct PromiseReport {
     pub under_way: u64,
 }
 
-/// What promises have to know of the way a resource is run.
+/// The settings that promises depend on.
 #[derive(Debug, Clone, Copy)]
 struct Bounds {
     /// What the ceilings together should not exceed. Absent where capacity is not shared.
@@ -52,7 +50,7 @@ struct Bounds {
 /// The epoch of a life: above all that it inherits.
 pub(super) fn begin_epoch(epoch: Epoch, inherited: Option<&Inherited>) -> Epoch {
     let least = match inherited {
-        // The first token must not be the one that stands for what is inherited.
+        // The first token must not be the one that names inherited leases.
         Some(Inherited { newest: None, .. }) => 1,
         Some(Inherited { newest: Some(newest), .. }) => newest.0.saturating_add(Inherited::EPOCHS_APART),
         None => 0,
@@ -61,11 +59,9 @@ pub(super) fn begin_epoch(epoch: Epoch, inherited: Option<&Inherited>) -> Epoch 
 }
 
 impl Resource {
-    /// What to propose now, and what the answers of the rounds since the last call wait for. To be called after every
-    /// round and every tick; without promises there is never anything.
-    ///
-    /// What is returned is taken for proposed: it must be applied before all later changes, or nothing of this life any
-    /// more.
+    /// The changes to propose now, and what the answers of the rounds since the last call wait for. To be called after
+    /// every round and every tick; without promises it is always empty. The changes count as proposed: they must be
+    /// applied before all later ones, or no change of this life may be any more.
     pub(crate) fn take_changes(&mut self, now: Millis) -> Pending {
         let bounds = Bounds { capacity: self.is_bounded().then_some(self.total()), lease: self.settings.lease };
         self.keeper.as_mut().map_or_else(Pending::default, |keeper| keeper.take(&self.ledger, bounds, now))
@@ -87,12 +83,12 @@ impl Resource {
         }
     }
 
-    /// What is promised; nothing if promises are not kept here.
+    /// A report on promises, if they are kept here.
     pub fn promises(&self) -> Option<PromiseReport> {
         self.keeper.as_ref().map(|keeper| keeper.report())
     }
 
-    /// Begins with what masters before this one have promised.
+    /// Begins with the promises of earlier masters.
     pub(super) fn inherit(&mut self, inherited: Inherited) {
         self.keeper = Some(Box::new(Keeper::new(self.tokens.epoch(), inherited.until)));
         for (ceiling, until) in inherited.ceilings {
@@ -113,12 +109,12 @@ impl Resource {
         }
     }
 
-    /// Whether holders of a master before this one may still use what that one gave them.
+    /// Whether leases of earlier masters may still be in use.
     pub(super) fn former_leases_live(&self, now: Millis) -> bool {
         self.keeper.as_ref().is_some_and(|keeper| now < keeper.inherited_until())
     }
 
-    /// Whether a release that names no lease may be one that was sent to a master before this one, and delayed since.
+    /// Whether a release that names no lease may be a delayed one that was sent to an earlier master.
     pub(super) fn may_be_former(&self, slot: u32, now: Millis) -> bool {
         self.former_leases_live(now) && self.keeper.as_ref().is_some_and(|keeper| keeper.is_inherited(slot))
     }
@@ -128,32 +124,32 @@ impl Resource {
         self.keeper.as_ref().is_some_and(|keeper| keeper.is_unheard(slot))
     }
 
-    /// A holder has come that was not here.
+    /// A new holder has asked.
     pub(super) fn note_newcomer(&mut self, slot: u32) {
         if let Some(keeper) = &mut self.keeper {
             let holder = self.ledger.holder(slot);
-            keeper.came(slot, holder.kind, &holder.id);
+            keeper.holder_came(slot, holder.kind, &holder.id);
         }
     }
 
     /// A holder has been heard, and what it holds may have changed.
     pub(super) fn note_heard(&mut self, slot: u32) {
         let Some(keeper) = &mut self.keeper else { return };
-        if keeper.heard(slot) {
-            // Whoever listens for hints may have waited for this.
+        if keeper.mark_heard(slot) {
+            // A watched holder may have waited for this.
             self.newcomers.push(slot);
         }
         let leases = &self.ledger.holder(slot).leases;
         if leases.reports_outstanding() {
-            keeper.lasts(leases.last_end());
+            keeper.cover_until(leases.last_end());
         }
     }
 
     /// A holder has been given a lease.
     pub(super) fn note_granted(&mut self, slot: u32) {
         if let Some(keeper) = &mut self.keeper {
-            keeper.touch(slot);
-            keeper.lasts(self.ledger.holder(slot).leases.last_end());
+            keeper.mark_touched(slot);
+            keeper.cover_until(self.ledger.holder(slot).leases.last_end());
         }
     }
 
@@ -171,9 +167,9 @@ impl Resource {
         }
     }
 
-    /// A holder has a lease that neither this master gave nor any before it has promised: promises were lost. Others
-    /// may have such leases too; so it listens until all of them have ended. That moment is the same whoever says so
-    /// and however often, so that a lie can delay decisions once in the life of a master, not again and again.
+    /// A holder has a lease that this master has not given and no earlier one has promised: promises were lost. Others
+    /// may have such leases too, so the resource learns until all of them have ended. That moment is the same for every
+    /// such report, so that false ones can delay decisions once in the life of a master, not repeatedly.
     pub(super) fn listen_once_more(&mut self, now: Millis) {
         let until = self.settings.last_lease_over(self.since);
         if self.keeper.is_some() && now < until {

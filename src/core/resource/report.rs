@@ -1,4 +1,4 @@
-//! What a resource can say about itself: one description for status pages, tests and the simulator.
+//! Reports of a resource, for status pages, tests and the simulator.
 
 use std::sync::Arc;
 
@@ -14,9 +14,9 @@ pub struct ResourceReport {
     pub sums: Sums,
     /// How many holders it has.
     pub holders: usize,
-    /// How long it will go on listening; zero when it divides.
+    /// How long it will go on learning; zero when it divides.
     pub learning: Millis,
-    /// How it stands with the parent; nothing at a root.
+    /// The supply from the parent; `None` at a root.
     pub supply: Option<SupplyReport>,
 }
 
@@ -36,7 +36,7 @@ pub struct SupplyReport {
 /// One of its holders.
 #[derive(Debug, Clone, PartialEq)]
 pub struct HolderReport {
-    /// Who.
+    /// Its id.
     pub id: Arc<str>,
     /// Client or child node.
     pub kind: HolderKind,
@@ -44,9 +44,9 @@ pub struct HolderReport {
     pub priority: i16,
     /// Clients it stands for.
     pub subclients: u64,
-    /// Whether it has asked this master. If not, all that is known of it is what was promised to it before.
+    /// Whether it has asked this master. If not, only its inherited ceiling is known.
     pub heard: bool,
-    /// What it wants. One that has not been heard is taken to want what it may hold.
+    /// What it wants. Before its first request that is its ceiling.
     pub wants: Amount,
     /// What it should end up with.
     pub due: Amount,

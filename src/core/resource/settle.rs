@@ -1,4 +1,4 @@
-//! The end of a round: what everybody in it is due, what is safe to give now, and the answers.
+//! The end of a round: what each holder in it is due, what is safe to give now, and the answers.
 
 use std::num::NonZeroU32;
 
@@ -14,7 +14,7 @@ use crate::{
     units::whole,
 };
 
-/// A client that was cut is to confirm that after so long, if others wait for what it gave up. Go's wait five seconds.
+/// A client that was cut is to confirm after so long, if others wait for what it gave up. Go clients wait five seconds.
 const CONFIRMS_AFTER: Millis = Millis(1000);
 /// A holder that waits is to ask again after so long.
 const WAITS_FOR: Millis = Millis(5000);
@@ -62,13 +62,13 @@ impl Resource {
         self.begin_sub_round();
     }
 
-    /// What hints have to know of an answer.
+    /// Records an answer for hints.
     fn note(&mut self, slot: u32, due: Amount, grant: Amount) {
         self.ledger.set_waits(slot, waits(due, grant));
         self.watch_list.answered(self.ledger.holder(slot).watch);
     }
 
-    /// Works out what each is due; returns what is free.
+    /// Computes what each is due; returns what is free.
     fn seat_parties(&self, workspace: &mut Workspace, now: Millis) -> Sum {
         let learning = self.is_learning(now);
         let mut free = Sum::from(self.total()) - self.ledger.sums().held;
@@ -119,19 +119,19 @@ impl Resource {
     /// The sum of what its claims are due. `known` keeps the terms of bands that have been asked about.
     pub(super) fn divided(&self, holder: &Holder, known: &mut Vec<(i16, Terms)>) -> Amount {
         let mut due = |claim: &Claim| match self.terms_of(claim.priority, known) {
-            // STATIC is for each client, and this node sees to that.
+            // STATIC applies to each client of the child node.
             Terms::Each(most) if holder.heeds_terms => Terms::Level(most.get()).due(claim),
             terms => self.division.due(&terms, claim),
         };
         let due = match &holder.claims[..] {
-            // To the bit: a sum counts amounts below 1 a little upwards.
+            // Exact to the bit: a sum rounds amounts below 1 up.
             [one] => due(one),
             several => several.iter().map(due).collect::<Sum>().floor(),
         };
         due.saturating_add(self.lent(holder))
     }
 
-    /// What claims of this priority are divided by.
+    /// The terms for claims of this priority.
     pub(super) fn terms_of(&self, priority: i16, known: &mut Vec<(i16, Terms)>) -> Terms {
         let band = self.division.band(priority);
         if let Some((_, terms)) = known.iter().find(|(other, _)| *other == band) {
@@ -143,8 +143,8 @@ impl Resource {
     }
 
     /// NO_ALGORITHM and STATIC know nothing about others. Where they share a node's own lease, and more is out than
-    /// that (it was cut), settlement alone would let all keep what they have for ever: then nobody is due more than an
-    /// equal part.
+    /// that (it was cut), settlement alone would let all keep what they have for ever: then no holder is due more than
+    /// an equal part.
     fn bound(&self, holder: &Holder) -> Amount {
         let (sums, capacity) = (self.ledger.sums(), self.settings.capacity);
         if self.settings.shares() || !self.is_bounded() || sums.held <= Sum::from(capacity) {
@@ -182,14 +182,13 @@ impl Resource {
         }
     }
 
-    /// A holder whose answer stands in the way of others, or that waits for others, is told to ask again sooner: nobody
-    /// else tells Doorman's clients anything. One that was cut asks to confirm, as soon as it may, so that what it gave
-    /// up can be used; one that waits asks again when those who were cut may have done so. Only where it matters
-    /// visibly, and only those that do confirm: a cut that cannot be confirmed would be asked about until the older
-    /// lease has ended.
+    /// A shorter refresh interval for a holder that others wait for, or that waits for others: Doorman's clients
+    /// receive no hints. A holder that was cut asks as soon as it may, to confirm, so that what it gave up can be used;
+    /// one that waits asks again when the holders that were cut may have confirmed. Only where the difference is
+    /// visible, and only holders that confirm: others would be asked repeatedly until the older lease has ended.
     fn hastened(&mut self, usual: Millis, slot: u32, now: Millis) -> Millis {
         let holder = self.ledger.holder(slot);
-        // One that is watched listens for hints.
+        // A watched holder receives hints.
         if self.ledger.waiting() == 0 || holder.watch != NOT_WATCHED {
             return usual;
         }

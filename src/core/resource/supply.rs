@@ -1,5 +1,5 @@
-//! A resource of a node with a parent: what it has been lent, and what it tells of those below it. And the other side
-//! of the same thing: what a child node is told with its lease.
+//! A resource of a node with a parent: what the parent has lent, and what the node reports to it. And the other side:
+//! what a child node is told with its lease.
 
 use super::{Resource, Seat, SupplyReport};
 use crate::{
@@ -7,11 +7,11 @@ use crate::{
     division::Division,
     ledger::Holder,
     planted::{self, Fault},
-    supply::Told,
+    supply::Reported,
     time::certain_end,
 };
 
-/// Where the capacity comes from, and how things stand with that.
+/// Where the capacity comes from, with its present state.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) enum Origin {
     Own,
@@ -19,7 +19,7 @@ pub(super) enum Origin {
         /// The end of the parent's lease and the name of its supply; none before the first.
         lent: Option<(Millis, u64)>,
         /// What the parent was told last.
-        told: Option<Told>,
+        told: Option<Reported>,
     },
 }
 
@@ -32,7 +32,7 @@ impl From<Source> for Origin {
     }
 }
 
-/// A division fit for where the capacity comes from.
+/// The division for such a source.
 pub(super) fn division(settings: &Settings, source: Source) -> Division {
     let division = Division::new(settings);
     match source {
@@ -42,47 +42,46 @@ pub(super) fn division(settings: &Settings, source: Source) -> Division {
 }
 
 impl Resource {
-    /// The parent has lent this. What it lent before does not count any more.
+    /// Applies a supply of the parent, which replaces the one before.
     pub fn supply(&mut self, supply: Supply) {
         if let Origin::Parent { lent, .. } = &mut self.origin {
             *lent = Some((supply.until, supply.edition));
             // What is due may change even if the sum does not.
-            self.reforms += u64::from(self.division.follow(supply.terms));
+            self.reforms += u64::from(self.division.set_parent_terms(supply.terms));
             self.set_capacity(supply.capacity);
         }
     }
 
-    /// Whether there is a parent that has not lent anything yet: all requests are put off.
+    /// Whether there is a parent that has not lent anything yet: all requests are deferred.
     pub fn awaits_supply(&self) -> bool {
         matches!(self.origin, Origin::Parent { lent: None, .. })
     }
 
-    /// How things stand with the parent; nothing for a root.
+    /// The supply from the parent; `None` for a root.
     pub(super) fn supply_report(&self, now: Millis) -> Option<SupplyReport> {
         let Origin::Parent { lent, told } = self.origin else { return None };
         Some(SupplyReport {
             edition: lent.map_or(0, |(_, edition)| edition),
             remaining: lent.map_or(Millis(0), |(until, _)| until.since(now)),
             told: told.map(|told| told.held.ceil()),
-            terms: self.division.guide().to_vec(),
+            terms: self.division.parent_terms().to_vec(),
         })
     }
 
-    /// The parent has said how long leases are, and with that how long those of masters before this one may be
-    /// believed: it listens until then. Anything granted already stays granted, so this is for whom nothing has been
-    /// lent yet.
+    /// The parent has said how long leases are, and so how long leases of earlier masters may be believed: the resource
+    /// learns until then. To be called before the first supply, because granted leases stay granted.
     pub fn listen_until(&mut self, until: Millis) {
         self.learning_until = until;
     }
 
-    /// What the parent should be told now. It is taken for told.
+    /// The report for the parent. It counts as sent.
     pub fn condense(&mut self, now: Millis) -> Condensed {
         let learning = self.is_learning(now);
         let sums = self.sums();
         let mut edition = 0;
         if let Origin::Parent { lent, told } = &mut self.origin {
             edition = lent.map_or(0, |(_, edition)| edition);
-            *told = Some(Told { wants: sums.wants, held: sums.held });
+            *told = Some(Reported { wants: sums.wants, held: sums.held });
         }
         let outstanding = if planted::is(Fault::HidesOutstanding) { Amount::ZERO } else { sums.held.ceil() };
         let claims = self.pool.as_ref().map_or_else(|| self.division.condense(), |pool| pool.condense());
@@ -90,20 +89,20 @@ impl Resource {
         Condensed { claims, outstanding, usage, learning, edition }
     }
 
-    /// Whether the parent should be told before it is asked anyway.
+    /// Whether the parent should get a report before the next refresh.
     pub(crate) fn asks_early(&self) -> bool {
         let Origin::Parent { told, .. } = &self.origin else { return false };
         let sums = self.sums();
-        let now = Told { wants: sums.wants, held: sums.held };
-        // Before anybody has come there is nothing to tell: asked for nothing, the parent would lend nothing.
+        let now = Reported { wants: sums.wants, held: sums.held };
+        // Before the first holder there is nothing to report: asked for nothing, the parent would lend nothing.
         told.map_or(self.ledger.len() > 0, |told| told.is_outdated(&now, self.settings.capacity))
     }
 
-    /// STATIC, lent by a parent that speaks only the original protocol: it says no terms, and its lease is what *each*
-    /// client may have, as its own children take it. One that says terms lends a sum for all.
+    /// STATIC, lent by a parent that speaks only the original protocol: it sends no terms, and its lease is what *each*
+    /// client may have, as Doorman's own child servers take it. A parent that sends terms lends a sum for all.
     pub(super) fn is_lent_per_client(&self) -> bool {
         let is_lent = matches!(self.origin, Origin::Parent { lent: Some(_), .. });
-        self.settings.kind == Kind::Static && is_lent && self.division.guide().is_empty()
+        self.settings.kind == Kind::Static && is_lent && self.division.parent_terms().is_empty()
     }
 
     pub(super) fn has_parent(&self) -> bool {
@@ -125,7 +124,7 @@ impl Resource {
         }
     }
 
-    /// What was told does not count any more: it would be said in another way now.
+    /// Forgets the last report: it would look different now.
     pub(super) fn forget_told(&mut self) {
         if let Origin::Parent { told, .. } = &mut self.origin {
             *told = None;
@@ -142,7 +141,7 @@ impl Resource {
         self.lent_until().is_some_and(|until| until <= now)
     }
 
-    /// Rule 5: nothing can be decided yet, and nobody loses what it has.
+    /// Rule 5: nothing can be decided yet, and no holder loses what it has.
     pub(super) fn put_off(&mut self, seats: &mut Vec<Seat>, now: Millis, answers: &mut [Answer]) {
         let until = certain_end(now, self.settings.lease);
         for seat in seats.drain(..) {
@@ -162,7 +161,7 @@ impl Resource {
         Supplied { lease, terms, settings: self.settings.clone() }
     }
 
-    /// A child node's part of what nobody wants.
+    /// A child node's part of the unclaimed capacity.
     pub(super) fn lent(&self, holder: &Holder) -> Amount {
         if self.settings.headroom <= 0.0 || holder.kind != HolderKind::Node || !self.is_bounded() {
             return Amount::ZERO;

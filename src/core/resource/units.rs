@@ -1,13 +1,13 @@
-//! Whole units of a resource: when they are dealt, and how refreshes keep to it. How they go round, see
-//! [`crate::units`].
+//! Whole units of a resource: when they are dealt, and how refresh intervals follow. See [`crate::units`] for the
+//! rotation.
 
 use super::Resource;
 use crate::{
     Claims, Millis,
-    units::{Part, left_over, part_of},
+    units::{UnitPart, left_over, part_of},
 };
 
-/// Whoever gets a unit asks so much later than the one who gives it up.
+/// A holder that gets a unit asks so much later than the one that gives it up.
 const HAND_OVER: Millis = Millis(1000);
 
 impl Resource {
@@ -20,14 +20,14 @@ impl Resource {
         }
     }
 
-    /// A part of a unit is of no use to anybody who counts in units.
+    /// Rounds wants down to whole units.
     pub(super) fn whole_claims(&self, claims: &mut Claims) {
         if self.settings.whole_units {
             claims.iter_mut().for_each(|claim| claim.wants = claim.wants.floor());
         }
     }
 
-    /// Deals the units that are left over, if it is time. Looks at every holder: once in a period, and when demand has
+    /// Deals the units that are left over, if it is time. Visits every holder: once in a period, and when demand has
     /// changed.
     pub(super) fn deal_units(&mut self, now: Millis) {
         let version = self.ledger.claims_changes().wrapping_add(self.reforms);
@@ -41,27 +41,27 @@ impl Resource {
         self.rotation = Some(rotation);
     }
 
-    fn parts(&self) -> Vec<Part> {
+    fn parts(&self) -> Vec<UnitPart> {
         let mut terms = Vec::new();
         let parts = self.ledger.iter_from(0).map(|(slot, holder)| {
             let part = part_of(self.divided(holder, &mut terms));
-            Part { slot, id: holder.id.clone(), part }
+            UnitPart { slot, id: holder.id.clone(), part }
         });
         parts.filter(|part| part.part > 0).collect()
     }
 
-    /// The turn is with these now.
+    /// Gives the left-over units to these holders.
     fn turn(&mut self, mut winners: Vec<u32>) {
         winners.sort_unstable();
         let had: Vec<u32> = self.ledger.iter_from(0).filter(|(_, holder)| holder.extra).map(|(slot, _)| slot).collect();
         had.iter().for_each(|slot| self.ledger.holder_mut(*slot).extra = false);
         winners.iter().for_each(|slot| self.ledger.holder_mut(*slot).extra = true);
-        // Whoever listens for hints is looked at when the turn has passed on.
+        // Watched holders are visited when the units have passed on.
         self.turns += u64::from(had != winners);
     }
 
-    /// Refreshes come at the end of a round rather than a while later: then whoever has to give a unit up does so, and
-    /// a moment after that the next one asks for it.
+    /// Refreshes come at the end of a rotation rather than a while later: then the holder that has to give a unit up
+    /// does so, and a moment later the next one asks for it.
     pub(super) fn steered(&self, refresh: Millis, slot: u32, now: Millis) -> Millis {
         let Some(rotation) = &self.rotation else { return refresh };
         let left = rotation.ends().since(now);

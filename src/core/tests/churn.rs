@@ -1,16 +1,16 @@
-//! Doorman's Go clients that come and go: nobody tells them to ask sooner but the lease itself. How much of the
-//! capacity is in use?
+//! Doorman's Go clients that come and go: only the lease itself tells them to ask sooner. How much of the capacity is
+//! in use?
 
 use super::world::{ask, birth, has, now_at, one};
 use crate::{Amount, Answer, Has, HolderKind, Kind, Millis, Release, Request, Resource, Reuse, Settings};
 
 const CAPACITY: f64 = 1000.0;
-/// The library asks no sooner than this after an answer, whatever it says.
+/// The library asks no sooner than this after any answer.
 const FLOOR: u64 = 5_000;
 const CLIENTS: usize = 20;
 const LENGTH: u64 = 3_600_000;
 
-struct Client {
+struct GoClient {
     id: String,
     wants: f64,
     lease: Option<Has>,
@@ -35,7 +35,7 @@ struct Hour {
 struct Churn {
     resource: Resource,
     rng: u64,
-    clients: Vec<Client>,
+    clients: Vec<GoClient>,
     born: usize,
 }
 
@@ -56,7 +56,7 @@ impl Churn {
         let asks = now + pause as u64;
         self.born += 1;
         let id = format!("client {}", self.born);
-        let client = Client { id, wants, lease: None, told: (0.0, 0), refresh: 0, asks, leaves: asks + stays as u64 };
+        let client = GoClient { id, wants, lease: None, told: (0.0, 0), refresh: 0, asks, leaves: asks + stays as u64 };
         self.clients.push(client);
     }
 
@@ -94,7 +94,7 @@ fn hour(reuse: Reuse, refresh: u64, seed: u64) -> Hour {
     }
     let (mut now, mut used, mut could, mut most, mut requests) = (0, 0.0, 0.0, 0.0f64, 0);
     while now < LENGTH {
-        let next = |client: &Client| client.asks.min(client.leaves);
+        let next = |client: &GoClient| client.asks.min(client.leaves);
         let (at, then) = churn.clients.iter().map(next).enumerate().min_by_key(|(_, then)| *then).expect("clients");
         // Those who have not come yet want nothing.
         let here = churn.clients.iter().filter(|client| client.lease.is_some());

@@ -3,7 +3,7 @@
 use super::world::{ask, birth, has, now_at, one};
 use crate::{Amount, Answer, Kind, Lease, Millis, Request, Resource, Settings};
 
-/// What everybody has once each has refreshed a few times.
+/// What each client has once all have refreshed a few times.
 fn converged(kind: Kind, wants: &[f64]) -> Vec<f64> {
     let mut resource = Resource::new(birth(Settings::new(kind, Amount::clamped(120.0))));
     let mut leases: Vec<Option<Lease>> = vec![None; wants.len()];

@@ -1,5 +1,5 @@
-//! Random histories in which masters die, at any point and several times over: entries are lost, or stored without
-//! anybody hearing of it; peers learn of them late, by clocks of their own, or start again from a snapshot.
+//! Random histories in which masters die, at any point and several times over: entries are lost, or stored without any
+//! client hearing of it; peers learn of them late, by clocks of their own, or start again from a snapshot.
 //!
 //! Besides the invariants, which are checked after every step: no answer leaves before what is stored covers it,
 //! ceilings never add up to more than there is, and what each holder may believe is held for it by every master.
@@ -84,7 +84,7 @@ proptest! {
         run(settings, actors, &events)?;
     }
 
-    /// Each master asks the parent anew. Until it has been lent something it decides nothing, and nobody loses
+    /// Each master asks the parent anew. Until it has been lent something it decides nothing, and no client loses
     /// anything.
     #[test]
     fn no_chain_of_masters_of_a_node_gives_more_than_it_was_lent(
@@ -108,7 +108,7 @@ proptest! {
         let reuse = settings.reuse;
         let mut world = run(settings, actors, &events)?;
         world.lose_what_is_under_way();
-        // What the dead held, and whoever never confirms: at most a horizon.
+        // What dead clients hold, and those that never confirm: at most a horizon.
         world.step(&Event::Pass(110_000))?;
         world.step(&Event::Tick)?;
         for actor in &mut world.actors {
@@ -116,7 +116,7 @@ proptest! {
         }
         let refreshes = 1 + if reuse == Reuse::Prompt { 2 } else { 3 };
         for _ in 0..refreshes {
-            world.refresh_everybody()?;
+            world.refresh_all()?;
         }
         invariant::settled(&world.resource, world.at())?;
         prop_assert_eq!(world.resource.promises().expect("promises are kept").unheard, 0);
@@ -160,7 +160,7 @@ fn a_steady_state_costs_the_log_nothing_but_horizons() {
     let actors = (0..40).map(|n| client(n, 1.0 + n as f64)).collect();
     let mut world = World::new(keeping(Settings::new(Kind::FairShare, Amount::clamped(500.0))), actors);
     for _ in 0..4 {
-        world.refresh_everybody().expect("nothing is violated");
+        world.refresh_all().expect("nothing is violated");
     }
     let (before, since) = (world.peers.as_ref().expect("there are peers").written, world.now);
     for _ in 0..100 {
@@ -168,7 +168,7 @@ fn a_steady_state_costs_the_log_nothing_but_horizons() {
         for n in 0..40 {
             world.step(&Event::Send(n)).expect("nothing is violated");
             world.step(&Event::Arrive { most: 1, pick: 0 }).expect("nothing is violated");
-            // It would not arrive if it waited: whatever is new is stored a little later.
+            // It would not arrive if it waited: what is new is stored a little later.
             world.step(&Event::Answer(0)).expect("nothing is violated");
             assert!(world.is_answered(n), "the answer of {n} waited");
             world.step(&Event::Store { entries: 9, heard: true }).expect("nothing is violated");

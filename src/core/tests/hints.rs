@@ -1,5 +1,5 @@
-//! Random histories with listeners: hints are few, go to listeners only, and whoever follows them is soon where it
-//! should be.
+//! Random histories with listeners: hints are few, go to listeners only, and a holder that follows them is soon where
+//! it should be.
 
 use std::collections::BTreeMap;
 
@@ -39,7 +39,7 @@ fn key(kind: HolderKind, id: &str) -> (bool, String) {
     (kind == HolderKind::Node, id.to_owned())
 }
 
-/// As the shell does it: whoever comes and listens is watched. Who has given everything back and comes again is another
+/// As the shell does it: a new holder that listens is watched. Who has given everything back and comes again is another
 /// to the resource.
 fn introduce(resource: &mut Resource, listeners: &mut Listeners) {
     let newcomers: Vec<_> = resource.newcomers().map(|(kind, id)| (kind, id.to_string())).collect();
@@ -57,7 +57,7 @@ fn hints(resource: &mut Resource, now: Millis, budget: usize) -> Vec<Hint> {
     hints
 }
 
-/// Everybody asks once, one after the other, and nothing is lost; no time passes.
+/// All ask once, one after the other, and nothing is lost; no time passes.
 fn everybody_asks(world: &mut World) -> Result<(), TestCaseError> {
     for n in 0..world.actors.len() {
         asks(world, n)?;
@@ -73,7 +73,7 @@ fn asks(world: &mut World, n: usize) -> Result<(), TestCaseError> {
     Ok(())
 }
 
-/// Time in steps of 50 ms, in which listeners ask as soon as they are hinted, and nobody else asks. Returns once no
+/// Time in steps of 50 ms, in which listeners ask as soon as they are hinted, and no other client asks. Returns once no
 /// hint has come for so long that none will.
 fn follow(world: &mut World) -> Result<(), TestCaseError> {
     const QUIET: u32 = 6;
@@ -94,13 +94,13 @@ fn follow(world: &mut World) -> Result<(), TestCaseError> {
     Err(TestCaseError::fail("hints without end"))
 }
 
-/// As near to its due as hints promise: nobody who waits lacks more than what is not worth asking for, all of it
-/// together; nobody keeps what others wait for; and no more is held than there is.
+/// As near to its due as hints promise: the waiting holders together lack no more than what is not worth asking for; no
+/// holder keeps what others wait for; and no more is held than there is.
 fn settled_by_hints(resource: &Resource, now: Millis) -> Result<(), TestCaseError> {
     let capacity = resource.settings().capacity.get();
     let holders = resource.report_holders(now, 0, usize::MAX).0;
     let waiting = holders.iter().any(|h| h.due.get() - h.granted.get() > 0.005 * h.due.get() + 0.0075 * capacity);
-    prop_assert!(!waiting, "somebody waits: {holders:#?}");
+    prop_assert!(!waiting, "a holder waits: {holders:#?}");
     let held = resource.sums().held.get();
     prop_assert!(held <= 1.0076 * capacity, "{held} are held of {capacity}: {holders:#?}");
     let lacking = holders.iter().any(|h| h.due.get() - h.granted.get() > 0.005 * h.due.get());
@@ -111,7 +111,7 @@ fn settled_by_hints(resource: &Resource, now: Millis) -> Result<(), TestCaseErro
     Ok(())
 }
 
-/// As long as a test may last nobody is told to refresh, and nothing ends.
+/// Within a test no refresh is due, and no lease ends.
 fn unhurried(mut settings: Settings) -> Settings {
     (settings.refresh, settings.lease) = (Millis::from_secs(3_000), Millis::from_secs(10_000));
     settings
@@ -122,7 +122,7 @@ fn honest(mut actors: Vec<Actor>) -> Vec<Actor> {
     actors
 }
 
-/// What makes somebody's due move while leases last: another mind, a farewell, another capacity.
+/// What changes a due while leases last: other wants, a release, another capacity.
 fn news() -> impl Strategy<Value = Event> {
     prop_oneof![
         3 => (any::<usize>(), prop_oneof![0.0..200.0, Just(0.0), Just(1000.0)]).prop_map(|(n, w)| Event::Want(n, w)),

@@ -147,10 +147,10 @@ proptest! {
         for actor in &mut world.actors {
             actor.echo = Echo::Token;
         }
-        // The first time everybody reports in is not a refresh yet.
+        // The first report of each client is not a refresh yet.
         let refreshes = 1 + if reuse == Reuse::Prompt { 2 } else { 3 };
         for _ in 0..refreshes {
-            world.refresh_everybody()?;
+            world.refresh_all()?;
         }
         invariant::settled(&world.resource, world.now)?;
     }
@@ -188,7 +188,7 @@ proptest! {
         }
         world.step(&Event::Supply { capacity: lent, length: 600_000 })?;
         for _ in 0..4 {
-            world.refresh_everybody()?;
+            world.refresh_all()?;
         }
         invariant::settled(&world.resource, world.now)?;
     }

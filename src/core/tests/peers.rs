@@ -11,7 +11,7 @@ use crate::{
 const CLOCKS: [u64; 3] = [0, 777_777, 31];
 
 /// One entry of the log, and when (by the world's time) it was appended.
-struct Entry {
+struct LogEntry {
     changes: Changes,
     at: Millis,
 }
@@ -23,7 +23,7 @@ struct Peer {
 }
 
 pub(crate) struct Peers {
-    log: Vec<Entry>,
+    log: Vec<LogEntry>,
     /// Entries that a quorum has stored.
     stored: usize,
     /// The peer that is master.
@@ -67,7 +67,7 @@ impl Peers {
             return violated(format!("counts {:?} as promised, the log says {after:?}", report.promised));
         }
         self.written += 1;
-        self.log.push(Entry { changes, at: now });
+        self.log.push(LogEntry { changes, at: now });
         Ok(())
     }
 
@@ -145,7 +145,7 @@ impl Peers {
     }
 }
 
-/// Above all that anybody has given so far.
+/// Above all that any master has given so far.
 pub(crate) fn next_epoch(newest: Option<Epoch>) -> Epoch {
     Epoch(newest.map_or(1 << 40, |epoch| epoch.0 + Inherited::EPOCHS_APART))
 }

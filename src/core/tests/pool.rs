@@ -1,5 +1,5 @@
 //! PRIORITY_POOL, one sentence each. What it is like to live with is told by the transcripts `pool_l01` to `pool_l12`;
-//! that it is safe whatever happens, by [`histories`].
+//! that it is safe in all cases, by [`histories`].
 //!
 //! What the proposal of the light protocol demands, and which test would fail without it (`e2e`:
 //! `tests/scenarios/pools.rs`; `L`: a transcript):
@@ -20,7 +20,7 @@
 //! | R13 | two classes | `admission::nobody_claims_priority_for_itself`, `admission::what_is_assigned_bounds_and_wants_bound_too` |
 //! | R14 | a priority client gets in while those like it fit | L2, L4, e2e `who_is_vouched_for_pushes_out_a_stranger_and_the_next_master_still_vouches` |
 //! | R15 | and goes only when the total is below what they have | `overload::priority_clients_that_overload_are_not_cut_off_without_a_word`, L6 |
-//! | R16 | after whoever manages the pool had time to choose | L5, L6, [`faults_of_old`] |
+//! | R16 | after the manager of the pool had time to choose | L5, L6, [`faults_of_old`] |
 //! | R17 | a stranger gets in if there is a place, or one can be taken | L1, `admission::what_comes_free_is_given_once_however_many_ask_in_a_round` |
 //! | R18 | balances of strangers are remembered, and decay | L11, [`memory`], `admission::a_balance_is_that_of_the_address_whatever_clients_call_themselves` |
 //! | R19 | who was not served lately comes first | `admission::newcomers_are_admitted_as_the_vectors_say` |

@@ -1,7 +1,7 @@
 //! The rules of the lease protocol, one sentence each.
 //!
 //! The random histories of [`super::histories`] say *that* the promises hold; these tests say which rule keeps which
-//! promise, so that whoever breaks a rule is told its name and its reason, not the seed of a history.
+//! promise, so that a broken rule fails with its name and its reason, not with the seed of a history.
 
 mod capacity_changes;
 mod configure;
@@ -33,7 +33,7 @@ use crate::{
 };
 
 /// A resource, and its holders' own books: the newest answer that reached each of them.
-struct Desk {
+struct Server {
     resource: Resource,
     now: Millis,
     leases: BTreeMap<String, Lease>,
@@ -55,18 +55,18 @@ fn granted(answer: Answer) -> Lease {
     }
 }
 
-impl Desk {
-    fn new(settings: Settings) -> Desk {
-        Desk::born(birth(settings))
+impl Server {
+    fn new(settings: Settings) -> Server {
+        Server::born(birth(settings))
     }
 
     /// A node with a parent, which has lent nothing yet.
-    fn below(settings: Settings) -> Desk {
-        Desk::born(Birth { source: Source::Parent, ..birth(settings) })
+    fn below(settings: Settings) -> Server {
+        Server::born(Birth { source: Source::Parent, ..birth(settings) })
     }
 
-    fn born(birth: Birth) -> Desk {
-        Desk { resource: Resource::new(birth), now: Millis(0), leases: BTreeMap::new() }
+    fn born(birth: Birth) -> Server {
+        Server { resource: Resource::new(birth), now: Millis(0), leases: BTreeMap::new() }
     }
 
     fn pass(&mut self, ms: u64) {
@@ -83,7 +83,7 @@ impl Desk {
         Ask { kind: HolderKind::Node, claims: Claims::from_slice(slices), ..self.request(id, 0.0) }
     }
 
-    /// A round of one request whose answer reaches nobody.
+    /// A round of one request whose answer is lost.
     fn send(&mut self, ask: Ask) -> Answer {
         let before = self.resource.sums().held;
         let news = ask.outstanding > Some(Amount::ZERO);
@@ -94,7 +94,7 @@ impl Desk {
         answer
     }
 
-    /// A round of several requests, whose answers reach nobody.
+    /// A round of several requests, whose answers are lost.
     fn send_all<const N: usize>(&mut self, asks: [Ask; N]) -> [Answer; N] {
         let mut answers = Vec::new();
         self.resource.round(

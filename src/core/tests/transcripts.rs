@@ -37,7 +37,7 @@
 //! pool                        the pool at a glance
 //! events                      what has happened there since the last time
 //! list FILTER [limit=2]       who is known, connected, assigned or priority-connected there
-//! tick                        what has ended is forgotten, even if nobody asks
+//! tick                        what has ended is forgotten, even without requests
 //! ```
 //! `log:` says what peers are told, `(first)` that the answers of the round wait until they know.
 //!
@@ -182,7 +182,7 @@ impl Transcript {
         let id = args.next_pos().ok_or("who?")?;
         let names_it = args.take_key("token").is_none();
         args.reject_next()?;
-        let at = self.holders.iter().position(|known| *known.ask.id == *id).ok_or("nobody of that name")?;
+        let at = self.holders.iter().position(|known| *known.ask.id == *id).ok_or("no client has this name")?;
         let Known { ask, lease } = self.holders.remove(at);
         let token = lease.and_then(|(has, _)| has.token).filter(|_| names_it);
         self.waiting.push(Request::Release(Release { kind: ask.kind, id: ask.id, token }));
@@ -196,7 +196,7 @@ impl Transcript {
         }
         let mut output = String::new();
         for id in ids {
-            let known = self.known(&id).ok_or("nobody of that name")?;
+            let known = self.known(&id).ok_or("no client has this name")?;
             let request = Request::Ask(Ask { has: known.lease.map(|(has, _)| has), ..known.ask.clone() });
             output += &self.round(vec![request])?;
         }
@@ -279,7 +279,7 @@ impl Transcript {
             self.losing.insert(ask.id.to_string());
         }
         let output = self.round(vec![request])?;
-        Ok(output.replace(" (lost on the way)", " (nobody waits for this)"))
+        Ok(output.replace(" (lost on the way)", " (no client waits for this)"))
     }
 
     fn advance(&mut self, mut args: ArgumentConsumer<'_>) -> Result<(), Failure> {

@@ -1,4 +1,4 @@
-//! Trees of resources: whoever is at the end of one gets what one server that knew everybody would give it.
+//! Trees of resources: a client of a leaf gets what one server that knew all clients would give it.
 //!
 //! There is no network here: requests arrive, and so do answers. What happens when they do not is for the random
 //! histories.
@@ -17,7 +17,7 @@ use crate::{
 };
 
 /// A client: what it wants, its priority, and the newest lease that reached it.
-struct Client {
+struct TreeClient {
     wants: f64,
     priority: i16,
     lease: Option<Lease>,
@@ -28,7 +28,7 @@ struct Node {
     resource: Resource,
     id: Arc<str>,
     nodes: Vec<Node>,
-    clients: Vec<Client>,
+    clients: Vec<TreeClient>,
     lease: Option<Lease>,
     editions: u64,
 }
@@ -36,7 +36,7 @@ struct Node {
 /// Clients at leaves, leaves of regions, regions of the root: wants and priorities.
 type Demands = Vec<Vec<Vec<(f64, i16)>>>;
 
-fn node(id: &str, settings: Settings, source: Source, nodes: Vec<Node>, clients: Vec<Client>) -> Node {
+fn node(id: &str, settings: Settings, source: Source, nodes: Vec<Node>, clients: Vec<TreeClient>) -> Node {
     let resource = Resource::new(Birth { source, ..birth(settings) });
     Node { resource, id: id.into(), nodes, clients, lease: None, editions: 0 }
 }
@@ -46,7 +46,10 @@ impl Node {
         // What a node starts with does not matter: its parent says how it is run.
         let unknown = || Settings::new(Kind::FairShare, Amount::ZERO);
         let clients = |demands: &[(f64, i16)]| {
-            demands.iter().map(|(wants, priority)| Client { wants: *wants, priority: *priority, lease: None }).collect()
+            demands
+                .iter()
+                .map(|(wants, priority)| TreeClient { wants: *wants, priority: *priority, lease: None })
+                .collect()
         };
         let leaf = |(n, demands): (usize, &Vec<(f64, i16)>)| {
             node(&format!("leaf-{n}"), unknown(), Source::Parent, Vec::new(), clients(demands))
@@ -58,7 +61,7 @@ impl Node {
         node("root", settings.clone(), Source::Own, demands.iter().enumerate().map(region).collect(), Vec::new())
     }
 
-    /// Everybody refreshes once, those at the ends first.
+    /// All refresh once, the leaves first.
     fn refresh(&mut self, now: Millis, protocol: Protocol) {
         for n in 0..self.clients.len() {
             let client = &self.clients[n];
@@ -113,7 +116,7 @@ impl Node {
         });
     }
 
-    fn clients_mut(&mut self) -> Vec<&mut Client> {
+    fn clients_mut(&mut self) -> Vec<&mut TreeClient> {
         let below = self.nodes.iter_mut().flat_map(Node::clients_mut);
         below.collect::<Vec<_>>().into_iter().chain(&mut self.clients).collect()
     }
@@ -139,7 +142,7 @@ fn sum(claims: &[Claim]) -> Claims {
     claims.first().map(|claim| Claim { wants, subclients, ..*claim }).into_iter().collect()
 }
 
-/// What one server that knows everybody gives.
+/// What one server that knows all clients gives.
 fn flat(settings: &Settings, wants: &[(f64, i16)]) -> Vec<f64> {
     let mut resource = Resource::new(birth(settings.clone()));
     let ask = |(n, (wants, priority)): (usize, &(f64, i16))| {
@@ -288,7 +291,7 @@ fn without_slices_and_terms_they_do_not_get_that() {
         let (ours, sums) = (worst(kind, Protocol::Ours), worst(kind, Protocol::Sums));
         assert!(ours <= 0.01 && sums > 0.5, "{kind:?}: off by {ours}, and by {sums} with sums alone");
     }
-    assert!(worst(Kind::ProportionalShare, Protocol::WithoutTerms) > 0.1, "an equal share is everybody's");
+    assert!(worst(Kind::ProportionalShare, Protocol::WithoutTerms) > 0.1, "an equal share depends on the whole tree");
     let level = worst(Kind::FairShare, Protocol::WithoutTerms);
     assert!(level <= 0.01, "the level follows from the lease alone, off by {level}");
 }
@@ -318,7 +321,7 @@ proptest! {
 
     #[test]
     fn everybody_in_any_tree_gets_what_one_server_would_give(
-        // Whom a pool lets in when there is not a place for everybody depends on what they have cost, and where.
+        // Which clients a pool admits when there are too few places depends on what they have cost, and where.
         kind in proptest::sample::select(Kind::ALL.into_iter().filter(|kind| *kind != Kind::PriorityPool).collect::<Vec<_>>()),
         order in proptest::sample::select(ORDERS.to_vec()),
         demands in demands(),

@@ -1,4 +1,4 @@
-//! The Go server's behaviour, recorded (`data/doorman.jsonl`): what everybody is granted once all have asked again
+//! The Go server's behaviour, recorded (`data/doorman.jsonl`): what each client is granted once all have asked again
 //! until nothing changes. The grants on the way there are the Go server's own and need not be ours.
 
 use std::collections::BTreeMap;
@@ -68,7 +68,7 @@ fn demand(vector: &Vector) -> (f64, BTreeMap<String, Claim>) {
     (capacity, claims)
 }
 
-/// Plays the steps against ours, and then lets everybody refresh until nothing can change any more.
+/// Plays the steps against this crate, and then lets all refresh until nothing can change any more.
 fn play(vector: &Vector, reuse: Reuse) -> BTreeMap<String, f64> {
     let mut settings = Settings::new(kind(&vector.algorithm), Amount::clamped(vector.capacity));
     settings.reuse = reuse;

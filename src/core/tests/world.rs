@@ -322,7 +322,7 @@ impl World {
         let now = self.masters_now();
         let actor = self.nth(n);
         let Some((lease, _)) = actor.lease.take() else { return Ok(()) };
-        // Whoever gives its lease back has stopped using it, and no longer waits for answers.
+        // A client that gives its lease back has stopped using it, and no longer waits for answers.
         actor.sent += 1;
         actor.below.clear();
         let token = (actor.echo == Echo::Token).then_some(lease.token);
@@ -366,7 +366,8 @@ impl World {
     fn leave(&mut self, answer: AnswerUnderWay) -> Result<(), Violation> {
         let actor = &self.actors[answer.to];
         let end = end_at_holder(&answer.lease, answer.sent_at);
-        // An answer that nobody waits for any more, or that has waited for longer than its lease lasts, says nothing.
+        // An answer that its client does not wait for any more, or that was under way for longer than its lease lasts,
+        // has no effect.
         let counts = (actor.lives, actor.sent) == (answer.life, answer.number) && self.now < end;
         if let (Some(peers), true) = (&self.peers, counts) {
             let prompt = !self.audited && actor.kind == HolderKind::Client;
@@ -429,8 +430,8 @@ impl World {
         self.held_back.clear();
     }
 
-    /// Everybody refreshes once, one after the other, and nothing is lost.
-    pub(crate) fn refresh_everybody(&mut self) -> Result<(), Violation> {
+    /// All refresh once, one after the other, and nothing is lost.
+    pub(crate) fn refresh_all(&mut self) -> Result<(), Violation> {
         self.lose_what_is_under_way();
         self.step(&Event::Pass(self.resource.settings().refresh.0))?;
         for n in 0..self.actors.len() {

@@ -2,8 +2,9 @@ use serde_json::Value;
 
 use super::*;
 
-fn parts(parts: &[i64]) -> Vec<Part> {
-    let part = |(slot, part): (usize, &i64)| Part { slot: slot as u32, id: format!("c{slot:02}").into(), part: *part };
+fn parts(parts: &[i64]) -> Vec<UnitPart> {
+    let part =
+        |(slot, part): (usize, &i64)| UnitPart { slot: slot as u32, id: format!("c{slot:02}").into(), part: *part };
     parts.iter().enumerate().map(part).collect()
 }
 

@@ -62,8 +62,8 @@ pub struct Granted {
 pub struct UplinkEffects {
     /// To be given to the resources, before any of them is condensed.
     pub lent: Vec<Lent>,
-    /// Something is to be sent: run again with what these say ([`UplinkInput::Condensed`]). If there are none, something
-    /// is given back.
+    /// Something is to be sent: run again with what these say ([`UplinkInput::Condensed`]). If there are none,
+    /// something is given back.
     pub condense: Option<Vec<Arc<str>>>,
     /// To be sent.
     pub send: Option<Outgoing<Aggregate>>,

@@ -9,13 +9,13 @@ use leaseway_core::Millis;
 use leaseway_quorum::Reign;
 
 use super::resource::ResourceHandle;
-use crate::services::Services;
+use crate::peer_endpoints::PeerEndpoints;
 
 /// Another peer answers for this node, or none does at the moment.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NotMaster {
     /// Where to ask instead, if that is known.
-    pub master: Option<Services>,
+    pub master: Option<PeerEndpoints>,
 }
 
 /// The role of this peer among those of its node.
@@ -24,7 +24,7 @@ pub(super) enum Role {
     /// It answers: always if it is alone, among peers while its reign holds.
     Master(Option<Reign>),
     /// Another peer does, if any is known.
-    Elsewhere(Option<Services>),
+    Elsewhere(Option<PeerEndpoints>),
 }
 
 impl Role {

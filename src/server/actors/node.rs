@@ -27,15 +27,16 @@ use self::{
 use super::{
     config_in_force::ConfigInForce,
     directory::{Directory, NotMaster, Role},
+    on_end::OnEnd,
     resource::{Command, Full, PendingAnswer, ResourceHandle, SendError, YieldOnce},
-    uplink::{Board, Parent, UplinkReport},
+    uplink::{Parent, UplinkReport, UplinkStatus},
 };
 use crate::{
+    assignment_store::AssignmentStore,
     clock::Clock,
-    first::FirstConfiguration,
+    initial_config::InitialConfiguration,
     limits::Limits,
     subscribers::Subscribers,
-    vouched::Vouched,
     watchers::{TooManyWatchers, Watch, Watchers},
 };
 
@@ -97,7 +98,7 @@ pub struct Membership {
     /// What a new master starts from.
     pub handover: Handover,
     /// The configuration that this peer was started with.
-    pub(crate) initial: Arc<FirstConfiguration>,
+    pub(crate) initial: Arc<InitialConfiguration>,
 }
 
 /// What a new master starts from.
@@ -118,8 +119,8 @@ pub struct NodeHandle {
     config: watch::Receiver<Arc<ConfigInForce>>,
     watchers: Arc<Watchers>,
     parent: Option<Arc<Parent>>,
-    board: Board,
-    vouched: Vouched,
+    uplink_status: UplinkStatus,
+    assignment_store: AssignmentStore,
     subscribers: Arc<Subscribers>,
     /// The peers, if there are any or could be.
     quorum: Option<Quorum>,
@@ -132,7 +133,7 @@ pub struct NodeHandle {
 
 impl NodeHandle {
     /// Starts the node on the current arbiter. `on_failure` is called should it ever panic.
-    pub fn start(start: NodeStart, on_failure: impl FnOnce() + 'static) -> NodeHandle {
+    pub fn start(start: NodeStart, on_failure: impl FnOnce() + Send + 'static) -> NodeHandle {
         let (clock, limits) = (start.clock, Arc::clone(&start.limits));
         let role = if start.membership.is_some() { Role::Elsewhere(None) } else { Role::Master(None) };
         let directory = Directory::new(role);
@@ -144,27 +145,27 @@ impl NodeHandle {
         let (known, has_known) = watch::channel(start.membership.is_none());
         let quorum = start.membership.as_ref().map(|membership| membership.quorum.clone());
         let watchers = Arc::new(Watchers::new(limits.watchers));
-        let (parent, board) = (start.parent.clone().map(Arc::new), Board::default());
-        let vouched = Vouched::new(start.membership.as_ref().map(|membership| &membership.quorum));
+        let (parent, uplink_status) = (start.parent.clone().map(Arc::new), UplinkStatus::default());
+        let assignment_store = AssignmentStore::new(start.membership.as_ref().map(|membership| &membership.quorum));
         let subscribers = Arc::<Subscribers>::default();
         let shared = actor::Shared {
-            vouched: vouched.clone(),
+            assignment_store: assignment_store.clone(),
             subscribers: Arc::clone(&subscribers),
             directory: directory.clone(),
             config: config_out,
             watchers: Arc::clone(&watchers),
-            board: board.clone(),
+            uplink_status: uplink_status.clone(),
             known,
         };
-        let addr = NodeActor::start(start, shared, Box::new(on_failure));
+        let addr = NodeActor::start(start, shared, OnEnd::new(on_failure));
         NodeHandle {
             addr,
             directory,
             config,
             watchers,
             parent,
-            board,
-            vouched,
+            uplink_status,
+            assignment_store,
             subscribers,
             quorum,
             hold: Hold::new(has_known),
@@ -305,8 +306,8 @@ impl NodeHandle {
     }
 
     /// What operators have said, and whether it is kept.
-    pub(crate) fn vouched(&self) -> &Vouched {
-        &self.vouched
+    pub(crate) fn assignment_store(&self) -> &AssignmentStore {
+        &self.assignment_store
     }
 
     /// The streams that listen for what happens in pools.
@@ -371,7 +372,7 @@ impl NodeHandle {
 
     /// How it gets on with the parent, while this peer is master.
     pub fn uplink(&self) -> Option<UplinkReport> {
-        self.board.read()
+        self.uplink_status.read()
     }
 
     /// The configuration in force.

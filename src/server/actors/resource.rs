@@ -46,6 +46,7 @@ use super::{
     config_in_force::ConfigInForce,
     note_turns::NoteTurn,
     notices::Notices,
+    on_end::OnEnd,
     promise_writer::PromiseWriter,
 };
 use crate::subscribers::Subscribers;
@@ -90,7 +91,7 @@ pub(super) struct Start {
     pub(super) notices: Option<Arc<Notices>>,
     pub(super) subscribers: Arc<Subscribers>,
     /// Told when it ends.
-    pub(super) on_end: Box<dyn FnOnce() + Send>,
+    pub(super) on_end: OnEnd,
 }
 
 /// Starts an incarnation, with its task on `arbiter`.
@@ -99,11 +100,8 @@ pub(super) fn start(start: Start, arbiter: &ArbiterHandle) -> ResourceHandle {
     let queued = Arc::new(AtomicUsize::new(0));
     let retired = Arc::new(AtomicBool::new(false));
     let attention = Arc::<Attention>::default();
-    let shared = Shared {
-        queued: Arc::clone(&queued),
-        attention: Arc::clone(&attention),
-        end: End { retired: Arc::clone(&retired), tell: None },
-    };
+    let shared =
+        Shared { queued: Arc::clone(&queued), attention: Arc::clone(&attention), retired: Arc::clone(&retired) };
     let begin = move |turn: &mut Turn| ResourceActor::begin(start, shared, turn);
     let combiner = Arc::new(Combiner::new(begin, Arc::clone(&attention)));
     let resource = Arc::downgrade(&combiner);
@@ -126,21 +124,8 @@ struct Shared {
     /// Requests that have no answer yet.
     queued: Arc<AtomicUsize>,
     attention: Arc<Attention>,
-    end: End,
-}
-
-/// Tells the node that this incarnation is over, however it ended.
-struct End {
+    /// Set before it stops of its own will.
     retired: Arc<AtomicBool>,
-    tell: Option<Box<dyn FnOnce() + Send>>,
-}
-
-impl Drop for End {
-    fn drop(&mut self) {
-        if let Some(tell) = self.tell.take() {
-            tell();
-        }
-    }
 }
 
 pub(super) struct ResourceActor {
@@ -157,6 +142,7 @@ pub(super) struct ResourceActor {
     heard: u64,
     metering: Metering,
     shared: Shared,
+    _on_end: OnEnd,
 }
 
 /// Where a pool writes what is to be remembered.
@@ -252,11 +238,10 @@ impl Handler<Command> for ResourceActor {
 }
 
 impl ResourceActor {
-    fn begin(start: Start, mut shared: Shared, turn: &mut Turn) -> ResourceActor {
+    fn begin(start: Start, shared: Shared, turn: &mut Turn) -> ResourceActor {
         let Start { setup, config, world, promises, notes, notices, subscribers, on_end, .. } = start;
         let progress = |writer| (writer, Arc::new(CommitProgress::notifying(shared.attention.called())));
         let promises = promises.map(progress);
-        shared.end.tell = Some(on_end);
         let epoch = setup.birth.epoch;
         let mut actor = ResourceActor {
             template: if notices.is_some() { Some(PARENT.into()) } else { config.template_of(&world.id) },
@@ -272,6 +257,7 @@ impl ResourceActor {
             metering: Metering::new(),
             world,
             shared,
+            _on_end: on_end,
         };
         actor.carry_out(turn);
         actor
@@ -393,7 +379,7 @@ impl ResourceActor {
 
     fn end(&self, ended: Ended) {
         if ended == Ended::Retired {
-            self.shared.end.retired.store(true, Ordering::Release);
+            self.shared.retired.store(true, Ordering::Release);
             if let (Some((writer, _)), Some(reign)) = (&self.promises, &self.world.reign) {
                 writer.forget(reign, &self.world.id, self.epoch);
             }

@@ -6,8 +6,8 @@
 //! runs in the actor, none of its messages waits for anything, and a slow parent delays nothing here. Notices of
 //! resources come by a list ([`notices`]): a full mailbox must not lose the first request of a resource.
 //!
-//! Both belong to one reign. When either fails, both are built anew and forget the leases of the node (rule 7): the
-//! resources keep theirs until they end, and what the parent is told comes from the resources.
+//! Both belong to one reign. When either fails, the node builds both anew, and they forget the leases of the node
+//! (rule 7): the resources keep theirs until they end, and what the parent is told comes from the resources.
 
 mod actor;
 mod asker;
@@ -17,14 +17,14 @@ mod settings;
 mod tests;
 mod wire;
 
-use std::{sync::Arc, time::Duration};
+use std::sync::Arc;
 
 use tokio::task::JoinSet;
 
-pub(super) use self::report::Board;
 pub use self::report::UplinkReport;
-use super::{directory::Directory, notices::Notices};
-use crate::{clock::Clock, metrics};
+pub(super) use self::report::UplinkStatus;
+use super::{directory::Directory, notices::Notices, on_end::OnEnd};
+use crate::clock::Clock;
 
 /// Where the capacity of a node comes from.
 #[derive(Debug, Clone)]
@@ -37,36 +37,25 @@ pub struct Parent {
 
 /// What an uplink has to do with.
 #[derive(Clone)]
-pub(super) struct Surroundings {
+pub(super) struct UplinkContext {
     pub(super) parent: Parent,
     pub(super) directory: Directory,
     pub(super) notices: Arc<Notices>,
-    pub(super) board: Board,
+    pub(super) status: UplinkStatus,
     pub(super) clock: Clock,
     pub(super) seed: u64,
 }
 
 /// The uplink of one reign. Ends when it is dropped.
-pub(super) struct Reigning(#[expect(dead_code, reason = "held, so that its task goes on")] JoinSet<()>);
+pub(super) struct UplinkTask(#[expect(dead_code, reason = "held, so that its task goes on")] JoinSet<()>);
 
-/// An uplink that has failed is built anew after so long.
-const PAUSE: Duration = Duration::from_secs(1);
-
-/// Starts an uplink on the current arbiter.
-pub(super) fn start(surroundings: Surroundings) -> Reigning {
+/// Starts an uplink on the current arbiter; `on_end` tells that it has failed, or was dropped.
+pub(super) fn start(context: UplinkContext, on_end: OnEnd) -> UplinkTask {
     let mut tasks = JoinSet::new();
-    tasks.spawn_local(supervise(surroundings));
-    Reigning(tasks)
-}
-
-async fn supervise(surroundings: Surroundings) {
-    loop {
-        // Aborted with this one.
-        let mut life = JoinSet::new();
-        life.spawn_local(asker::driver(surroundings.clone()).run());
-        let _ = life.join_next().await;
-        metrics::uplink_restarted();
-        tracing::error!(parent = ?surroundings.parent.addresses, "the uplink failed; it is built anew");
-        tokio::time::sleep(PAUSE).await;
-    }
+    let driver = asker::driver(context);
+    tasks.spawn_local(async move {
+        let _on_end = on_end;
+        driver.run().await;
+    });
+    UplinkTask(tasks)
 }

@@ -40,7 +40,7 @@ impl Algorithm {
             Some(kind) => read_kind(&kind, found),
             None => {
                 let message = "no `kind`: NO_ALGORITHM is taken, as Doorman does; capacity is then not divided at all, \
-                    everybody gets what they want";
+                    all clients get what they want";
                 found.warn(field.key, message);
                 Some(Kind::NoAlgorithm)
             }
@@ -110,7 +110,7 @@ impl<'n, 't> Lengths<'n, 't> {
         let Lengths { lease, refresh, learning } = self;
         settings.learning = learning;
         settings.lease = lease.value.unwrap_or(Settings::DEFAULT_LEASE);
-        // A short lease alone is a complete wish: clients then ask again no later than at its end.
+        // A short lease alone is enough: clients then ask again no later than at its end.
         settings.refresh = refresh.value.unwrap_or(Settings::DEFAULT_REFRESH.min(settings.lease));
         // A lease that could not be read has been complained about; comparing with its stand-in would only confuse.
         let comparable = lease.value.is_some() || lease.written.is_none();

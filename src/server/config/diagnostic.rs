@@ -1,5 +1,5 @@
-//! Mistakes with their places. All of a file's mistakes are collected and shown at once, in the order of the file:
-//! whoever mends a configuration during an incident should not have to run the server once per mistake.
+//! Mistakes with their places. All of a file's mistakes are collected and shown at once, in the order of the file: an
+//! operator who repairs a configuration during an incident should not have to run the server once per mistake.
 
 use std::{fmt, sync::Arc};
 
@@ -99,8 +99,8 @@ impl fmt::Display for ConfigError {
 
 impl std::error::Error for ConfigError {}
 
-/// What has been found so far while reading a file. Readers go on after a mistake with whatever stands in for the bad
-/// value; nothing they make is used unless [`Findings::finish`] says that there was no mistake.
+/// What has been found so far while reading a file. Readers go on after a mistake with a substitute for the bad value;
+/// their results are not used unless [`Findings::finish`] says that there was no mistake.
 pub struct Findings {
     file: Arc<str>,
     errors: Vec<Diagnostic>,

@@ -294,7 +294,7 @@ impl<'t> Builder<'t> {
     }
 }
 
-/// Whoever walks or drops the tree recurses; a bound on its depth is a bound on the stack.
+/// Walking and dropping the tree recurse; a bound on its depth is a bound on the stack.
 fn check_depth(at: Position, levels: usize) -> Result<(), Stop> {
     if levels > MAX_DEPTH {
         return Err((at, format!("more than {MAX_DEPTH} levels deep: a configuration has only a few")));

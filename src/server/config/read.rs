@@ -10,7 +10,7 @@ use super::{
     node::{Entry, Node, Value},
 };
 
-/// Longer texts are refused: aliases could multiply them, and nobody reads so much on a status page.
+/// Longer texts are refused: aliases could multiply them, and they are of no use on a status page.
 const MAX_TEXT: usize = 4096;
 
 /// A value with what it is called in complaints.
@@ -89,8 +89,8 @@ impl<'n, 't> Field<'n, 't> {
         found.error(self.at(), format!("{} is {}: {why}", self.label, self.written()));
     }
 
-    /// The value as a YAML document of its own under a key: for what is handed on to another reader. Aliases are filled
-    /// in; comments are lost.
+    /// The value as a YAML document of its own under a key: for another reader. Aliases are filled in; comments are
+    /// lost.
     pub fn document(&self, key: &str) -> String {
         let mut text = format!("{key}:");
         self.node.write(2, &mut text);

@@ -1,5 +1,5 @@
-//! `resources:`, the list of templates, and what its templates owe each other: one star at the end, no pattern twice,
-//! and the star's algorithm for whoever brings none.
+//! `resources:`, the list of templates, and the rules between them: one star at the end, no pattern twice, and the
+//! star's algorithm for templates that have none.
 
 use std::collections::HashMap;
 
@@ -18,7 +18,7 @@ const IDENTIFIER: &str = "a resource id or a pattern (in quotes if it begins wit
 const CAPACITY: &str = "a number like 100 or 7.5";
 const SAFE_CAPACITY: &str = "a number, -1 for no limit";
 
-/// The whole of a useful configuration, for whoever has none.
+/// A complete and useful configuration, as an example.
 pub(super) const EXAMPLE: &str = r#"resources: [{identifier_glob: "*", capacity: 100, algorithm: {kind: FAIR_SHARE}}]"#;
 
 /// A template as it is written, before it is known what it takes from `*`.

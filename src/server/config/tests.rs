@@ -1,5 +1,5 @@
-//! What is accepted and what it becomes, what is refused and in which words, and that nothing makes the reader fall
-//! over.
+//! Which files are accepted and what they mean, which are refused and with which message, and that no input makes the
+//! reader panic.
 
 mod accepted;
 mod algorithm;

@@ -1,6 +1,5 @@
 //! The reader beneath configurations, for other YAML files of Leaseway's (`leaseway up` has one): all mistakes of a
-//! file at once, each with line and column. What a file may contain is said by whoever walks through it, with the same
-//! typed readers.
+//! file at once, each with line and column. The caller defines what a file may contain, with the same typed readers.
 
 use super::{ConfigError, Diagnostic, MAX_BYTES, Position, diagnostic::Lines, node};
 pub use super::{

@@ -1,8 +1,6 @@
-//! What operators see and change: the configuration that the peers keep, and who the peers are. Served on an address of
-//! its own, since whoever may ask for capacity need not be able to change it.
-//!
-//! What changes something is done by the master; another peer says where that is (`leaseway-master`, its admin
-//! address).
+//! The admin service for operators: the configuration that the peers keep, and the membership. Served on an address of
+//! its own, because clients that may ask for capacity need not be able to change it. Only the master makes changes;
+//! another peer answers with its admin address (`leaseway-master`).
 
 use std::{net::SocketAddr, path::PathBuf, sync::Arc};
 
@@ -32,15 +30,15 @@ use crate::{
     actors::{NodeHandle, NotMaster},
     config,
     parent::TEMPLATES,
+    peer_endpoints::PeerEndpoints,
     peers::read_secret,
     run::{Addresses, ServeError, bind, local, until},
-    services::Services,
 };
 
-/// What a configuration may be larger than itself by, on the wire.
+/// The framing of a configuration on the wire, in bytes.
 const MESSAGE_OVERHEAD: usize = 64 << 10;
 
-/// What everybody must know who wants to see or change anything.
+/// The secret that every admin request must carry.
 #[derive(Clone)]
 pub(crate) struct Token(Vec<u8>);
 
@@ -66,23 +64,23 @@ impl Token {
 pub struct AdminOptions {
     /// The address.
     pub listen: SocketAddr,
-    /// The file with what operators must know; without it only loopback is served.
+    /// The file with the operators' token; without it only loopback is served.
     pub token_file: Option<PathBuf>,
 }
 
 /// A listener that does not serve yet.
-pub(crate) struct Listening {
+pub(crate) struct AdminListener {
     listener: TcpListener,
     token: Option<Token>,
 }
 
-impl Listening {
-    /// Off loopback only for those who know something.
+impl AdminListener {
+    /// Binds the address. Off loopback only with a token.
     pub(crate) async fn open(
         options: &AdminOptions,
         identity: &mut Identity,
         addresses: &mut Addresses,
-    ) -> Result<Listening, ServeError> {
+    ) -> Result<AdminListener, ServeError> {
         let token = match &options.token_file {
             Some(path) => Some(Token::new(&read_secret(path)?)),
             None if !options.listen.ip().is_loopback() => {
@@ -94,13 +92,13 @@ impl Listening {
         let address = local(&listener, options.listen);
         identity.admin = address.to_string().into();
         addresses.admin = Some(address);
-        Ok(Listening { listener, token })
+        Ok(AdminListener { listener, token })
     }
 }
 
 /// Serves until `stop` says so. Without peers and data directory there are pools only.
 pub(crate) async fn serve(
-    Listening { listener, token }: Listening,
+    AdminListener { listener, token }: AdminListener,
     pools: PoolService,
     service: Option<AdminService>,
     stop: watch::Receiver<bool>,
@@ -130,7 +128,7 @@ pub(crate) struct AdminService {
     node: NodeHandle,
     quorum: Quorum,
     identity: Identity,
-    /// One configuration is applied after the other: what was expected to be in force is so until another is.
+    /// Configurations are applied one after the other, so that the expected version stays in force meanwhile.
     applying: Arc<Mutex<()>>,
 }
 
@@ -139,7 +137,7 @@ impl AdminService {
         AdminService { node, quorum, identity, applying: Arc::default() }
     }
 
-    /// There is nothing to see or to change where the parent has it all.
+    /// Refuses where the parent has the templates.
     fn has_configurations(&self) -> Result<(), Status> {
         let Some(parent) = self.node.parent() else { return Ok(()) };
         let addresses = parent.addresses.join(", ");
@@ -154,7 +152,7 @@ impl AdminService {
 
     fn reign(&self) -> Result<Reign, Status> {
         let reign = self.node.reign().map_err(|why| elsewhere(&why))?;
-        Ok(reign.expect("a server with peers reigns only by their vote"))
+        Ok(reign.expect("a server with peers is master only with a reign"))
     }
 
     async fn apply(&self, request: ApplyConfigRequest) -> Result<ApplyConfigResponse, Status> {
@@ -165,7 +163,7 @@ impl AdminService {
         if request.expected_version != 0 && request.expected_version != newest {
             let (expected, now) = (request.expected_version, newest);
             return Err(Status::aborted(format!(
-                "version {now} is in force, not {expected}: somebody else has changed it"
+                "version {now} is in force, not {expected}: it has been changed since"
             )));
         }
         let loaded = match config::parse(&request.source, &request.text) {
@@ -184,7 +182,7 @@ impl AdminService {
             by: Arc::clone(&self.identity.id),
         };
         self.quorum.propose(&reign, vec![Fact::Configuration(configuration)]).await.map_err(|error| unsure(&error))?;
-        // A node that is gone takes the process with it.
+        // If the node is gone the process ends.
         let _ = self.node.look_at_facts().await;
         let warnings = loaded.warnings.iter().map(ToString::to_string).collect();
         Ok(ApplyConfigResponse { version, mistakes: Vec::new(), warnings })
@@ -195,7 +193,9 @@ impl AdminService {
         let name = self.quorum.name().to_owned();
         let (master, master_admin_address) = match mastership {
             Mastership::Master(_) => (name.clone(), self.identity.admin.to_string()),
-            Mastership::Follower { of: Some(master) } => (master.name, Services::from(master.advertise.as_str()).admin),
+            Mastership::Follower { of: Some(master) } => {
+                (master.name, PeerEndpoints::from(master.advertise.as_str()).admin)
+            }
             Mastership::Follower { of: None } | Mastership::Unknown => Default::default(),
         };
         // Followers do not hear from each other.
@@ -211,7 +211,7 @@ impl AdminService {
     }
 }
 
-/// One that has not been heard of for so long is not there, whatever it was before.
+/// A peer that was not heard from for so long counts as away.
 const UNREACHABLE: Millis = Millis::from_secs(3);
 
 fn report(peer: leaseway_quorum::PeerReport, own: &str, hears: bool) -> PeerReport {
@@ -226,7 +226,7 @@ fn report(peer: leaseway_quorum::PeerReport, own: &str, hears: bool) -> PeerRepo
     PeerReport {
         name: peer.name,
         peer_address: peer.address,
-        grpc_address: Services::from(peer.advertise.as_str()).grpc,
+        grpc_address: PeerEndpoints::from(peer.advertise.as_str()).grpc,
         role: role.into(),
         term: peer.term,
         log_position: peer.position,
@@ -250,7 +250,7 @@ pub(super) fn elsewhere(why: &NotMaster) -> Status {
         Some(_) => not_master(why),
         None => Status::unavailable("there is no master at the moment; try again in a second"),
     };
-    // Empty where none is known: then too nothing has been done.
+    // Empty if no master is known: nothing was done then, either.
     let admin = why.master.as_ref().map_or("", |master| &master.admin);
     if let Ok(admin) = admin.parse::<MetadataValue<Ascii>>() {
         status.metadata_mut().insert(MASTER_METADATA, admin);
@@ -268,7 +268,7 @@ pub(super) fn unsure(error: &ProposeError) -> Status {
 fn not_changed(error: &ChangeError) -> Status {
     match error {
         ChangeError::NotMaster { .. } => Status::unavailable(error.to_string()),
-        // It is for this server to be started otherwise, not for the one that is to be added.
+        // This server has to be started differently, not the peer that is to be added.
         ChangeError::Lone { .. } => Status::not_found(error.to_string()),
         _ => Status::aborted(error.to_string()),
     }
@@ -291,8 +291,8 @@ impl Node for AdminService {
             _ => facts.configurations().find(|configuration| configuration.version == version).cloned(),
         });
         if found.is_none() {
-            // One that has only just begun to follow a master may not have been told what is in force: only the master
-            // knows that there is none.
+            // A peer that has only just begun to follow may not know what is in force: only the master knows that there
+            // is none.
             self.reign()?;
         }
         let found = found.ok_or_else(|| match version {

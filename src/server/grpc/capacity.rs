@@ -20,7 +20,7 @@ use super::{
 use crate::{
     actors::{NodeHandle, NotMaster, Refused},
     metrics::Rpc,
-    services::Services,
+    peer_endpoints::PeerEndpoints,
 };
 
 #[derive(Clone)]
@@ -54,7 +54,7 @@ impl CapacityService {
     /// Where clients reach the peers of this node.
     fn endpoints(&self) -> Vec<String> {
         let peers = self.quorum.iter().flat_map(Quorum::peers);
-        let endpoints = peers.map(|peer| Services::from(peer.advertise.as_str()).grpc);
+        let endpoints = peers.map(|peer| PeerEndpoints::from(peer.advertise.as_str()).grpc);
         endpoints.filter(|endpoint| !endpoint.is_empty()).collect()
     }
 
@@ -77,7 +77,7 @@ impl CapacityService {
         Box::pin(self.node.submit_all(requests, from)).await
     }
 
-    /// Once more, when a peer that was only just started knows who is master.
+    /// Asks again once a peer that was only just started knows the master.
     async fn ask_later(
         &self,
         requests: &[ForResource],
@@ -100,7 +100,7 @@ impl CapacityService {
         }
         let mut answers = self.ask_all(&requests, from).await;
         if let Some(elsewhere) = elsewhere(&answers) {
-            // Boxed: a master has no use for it.
+            // Boxed: a master never needs it.
             match Box::pin(self.ask_later(&requests, from, elsewhere)).await {
                 Ok(later) => answers = later,
                 Err(elsewhere) => return Ok(GetCapacityResponse { mastership: Some(elsewhere), ..Default::default() }),
@@ -118,7 +118,7 @@ impl CapacityService {
         {
             return Ok(GetServerCapacityResponse { mastership: Some(mastership(&why)), ..Default::default() });
         }
-        // Child nodes have no balances: what they are given is not for them.
+        // Child nodes have no balances: their capacity is for their clients.
         let mut answers = self.ask_all(&requests, None).await;
         if let Some(elsewhere) = elsewhere(&answers) {
             match Box::pin(self.ask_later(&requests, None, elsewhere)).await {
@@ -132,20 +132,20 @@ impl CapacityService {
         Ok(GetServerCapacityResponse { response, mastership: None, problem: problems.into_wire() })
     }
 
-    /// One that cannot be carried out at this moment keeps no other from it; only then it is an error, so that the
-    /// request is repeated.
+    /// All entries are tried. If one could not be carried out now, the answer is an error, so that the client repeats
+    /// the request.
     async fn release(&self, request: ReleaseCapacityRequest) -> Result<ReleaseCapacityResponse, Status> {
         let Parsed { requests, mut problems } = convert::release_capacity(request, &self.node.limits)?;
         let mut error = None;
         for (resource, request) in requests {
             let client = Arc::clone(holder(&request));
-            // Nothing comes to life to be told that nothing is held.
+            // A release does not create a resource.
             match self.node.submit_to_living(&resource, request).await {
                 Ok(_) => {}
                 Err(Refused::NotMaster(mut why)) => {
                     if why.master.is_none() && self.node.until_first_master().await {
                         match self.node.check() {
-                            // A new master, and so nothing is alive here that could be told.
+                            // A new master: there is no resource here yet.
                             Ok(()) => continue,
                             Err(now) => why = now,
                         }
@@ -162,8 +162,7 @@ impl CapacityService {
     }
 }
 
-/// Where to ask instead, if one of the answers is that somebody else has to be asked: leases of two masters do not
-/// belong into one answer.
+/// The master to ask instead, if one of the answers is a redirect: leases of two masters do not belong into one answer.
 fn elsewhere(answers: &[Result<Answer, Refused>]) -> Option<Mastership> {
     answers.iter().find_map(|answer| match answer {
         Err(Refused::NotMaster(why)) => Some(mastership(why)),
@@ -175,9 +174,9 @@ fn mastership(why: &NotMaster) -> Mastership {
     Mastership { master_address: why.master.as_ref().map(|master| master.grpc.clone()) }
 }
 
-/// What was granted, in order. Resources that could not answer are left out, and named. If none could, and what has
-/// kept one from it will pass, that is an error: callers ask again after a pause. What may last is none: to Doorman's
-/// clients an error is something to be repeated, and nothing else is done before that.
+/// What was granted, in order. Resources that could not answer are left out, and named. If none could answer, and one
+/// of the causes is temporary, that is an error: callers ask again after a pause. Lasting causes are no error:
+/// Doorman's clients repeat a failed request and do nothing else before it succeeds.
 fn granted<T>(
     requests: Vec<ForResource>,
     answers: Vec<Result<Answer, Refused>>,
@@ -210,7 +209,7 @@ fn holder(request: &Asked) -> &Arc<str> {
     }
 }
 
-/// Why an answer is none.
+/// Why an answer has no lease.
 fn left_out(answer: &Answer) -> Option<(Reason, &'static str)> {
     match answer {
         Answer::Full => Some((
@@ -220,12 +219,12 @@ fn left_out(answer: &Answer) -> Option<(Reason, &'static str)> {
         )),
         Answer::TooSoon => Some((Reason::TooSoon, "asked again too soon, and nothing has changed: the lease stays")),
         Answer::NotYet => Some((Reason::NotYet, "this node has no lease of its own yet; ask again in a second")),
-        // Nobody waits for a stale one; what was wrong with one that is unknown has been noted.
+        // No client waits for a stale answer; the problem of an unreadable one was recorded before.
         Answer::Stale | Answer::Unknown | Answer::Released | Answer::Granted(_) | Answer::Supplied(_) => None,
     }
 }
 
-/// Takes note of why there is no answer; an error if that will pass.
+/// Records why there is no answer; returns an error if the cause is temporary.
 fn passing(why: &Refused, client: &str, resource: &str, problems: &mut Problems) -> Option<Status> {
     let reason = match why {
         Refused::TooManyResources(_) => Reason::TooManyResources,

@@ -1,4 +1,4 @@
-//! One listener; its connections are dealt out to the arbiters, each to the one that has fewest.
+//! One listener, whose connections are distributed to the arbiters, each to the one that has fewest.
 
 use std::{
     pin::Pin,
@@ -48,26 +48,27 @@ impl Drop for Counted {
 }
 
 /// A connection on its way to an arbiter, detached from the runtime that accepted it.
-struct OnItsWay {
+struct DetachedConnection {
     stream: std::net::TcpStream,
     counted: [Counted; 2],
 }
 
-/// An arbiter's end of the deal.
-pub(crate) struct Hand {
-    connections: mpsc::UnboundedSender<OnItsWay>,
+/// The sending end of an arbiter's queue of connections.
+pub(crate) struct ArbiterQueue {
+    connections: mpsc::UnboundedSender<DetachedConnection>,
     open: OpenConnections,
 }
 
-/// A hand, and the stream of connections dealt to it. The channel's length is bounded by the limit on open connections.
-pub(crate) fn hand() -> (Hand, impl Stream<Item = std::io::Result<Dealt>> + Send + 'static) {
+/// A queue, and the stream of its connections. The limit on open connections bounds the channel's length.
+pub(crate) fn arbiter_queue() -> (ArbiterQueue, impl Stream<Item = std::io::Result<ArbiterConnection>> + Send + 'static)
+{
     let (connections, dealt) = mpsc::unbounded_channel();
-    let hand = Hand { connections, open: OpenConnections::default() };
-    (hand, UnboundedReceiverStream::new(dealt).map(Dealt::attach))
+    let queue = ArbiterQueue { connections, open: OpenConnections::default() };
+    (queue, UnboundedReceiverStream::new(dealt).map(ArbiterConnection::attach))
 }
 
 /// Accepts for ever. Beyond `most` open connections new ones are closed at once.
-pub(crate) async fn deal(listener: TcpListener, hands: Vec<Hand>, open: OpenConnections, most: usize) {
+pub(crate) async fn distribute(listener: TcpListener, queues: Vec<ArbiterQueue>, open: OpenConnections, most: usize) {
     loop {
         let stream = match listener.accept().await {
             Ok((stream, _)) => stream,
@@ -81,29 +82,29 @@ pub(crate) async fn deal(listener: TcpListener, hands: Vec<Hand>, open: OpenConn
             metrics::connection_refused();
             continue;
         }
-        let Some(hand) = hands.iter().min_by_key(|hand| hand.open.count()) else { return };
-        let counted = [open.one_more(), hand.open.one_more()];
+        let Some(queue) = queues.iter().min_by_key(|queue| queue.open.count()) else { return };
+        let counted = [open.one_more(), queue.open.one_more()];
         match stream.set_nodelay(true).and_then(|()| stream.into_std()) {
-            // An arbiter that is gone takes no connections; the client tries again.
-            Ok(stream) => drop(hand.connections.send(OnItsWay { stream, counted })),
-            Err(error) => tracing::debug!(%error, "connection lost while it was dealt"),
+            // An arbiter that is gone takes no connections; the client retries.
+            Ok(stream) => drop(queue.connections.send(DetachedConnection { stream, counted })),
+            Err(error) => tracing::debug!(%error, "connection lost while it was distributed"),
         }
     }
 }
 
 /// A connection at its arbiter.
-pub(crate) struct Dealt {
+pub(crate) struct ArbiterConnection {
     stream: TcpStream,
     _counted: [Counted; 2],
 }
 
-impl Dealt {
-    fn attach(on_its_way: OnItsWay) -> std::io::Result<Dealt> {
-        Ok(Dealt { stream: TcpStream::from_std(on_its_way.stream)?, _counted: on_its_way.counted })
+impl ArbiterConnection {
+    fn attach(detached: DetachedConnection) -> std::io::Result<ArbiterConnection> {
+        Ok(ArbiterConnection { stream: TcpStream::from_std(detached.stream)?, _counted: detached.counted })
     }
 }
 
-impl Connected for Dealt {
+impl Connected for ArbiterConnection {
     type ConnectInfo = TcpConnectInfo;
 
     fn connect_info(&self) -> TcpConnectInfo {
@@ -111,13 +112,13 @@ impl Connected for Dealt {
     }
 }
 
-impl AsyncRead for Dealt {
+impl AsyncRead for ArbiterConnection {
     fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<std::io::Result<()>> {
         Pin::new(&mut self.stream).poll_read(cx, buf)
     }
 }
 
-impl AsyncWrite for Dealt {
+impl AsyncWrite for ArbiterConnection {
     fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<std::io::Result<usize>> {
         Pin::new(&mut self.stream).poll_write(cx, buf)
     }

@@ -1,8 +1,8 @@
-//! Wire to core and back: the only place. What passes here is valid; what does not is named by its field.
+//! The conversion between wire and core types, in one place. What passes is valid; errors name the field.
 //!
 //! A missing required field is an error, not a silent zero: nothing of that request is carried out. Numbers are finite,
-//! not negative and not absurd, ids are neither empty nor long; an entry of which that is not true is left out, or
-//! answered by what is known of its holder, and does not stand in the way of the others (see [`super::problems`]).
+//! not negative and not absurd, ids are neither empty nor long; an invalid entry is left out, or answered by what is
+//! known of its holder, and does not affect the others (see [`super::problems`]).
 
 use std::{
     hash::{BuildHasher as _, RandomState},
@@ -111,7 +111,7 @@ fn client_ask(
             return Ok(None);
         }
     };
-    let mut heed = Heed { client, resource: &resource, problems };
+    let mut heed = EntryReader { client, resource: &resource, problems };
     let wants = heed.value(amount(wants, || field("wants")))?;
     let (has, beyond) = heed.known(has, beyond)?;
     let beyond = beyond.unwrap_or_default();
@@ -125,22 +125,21 @@ fn client_ask(
     Ok(Some((resource, if wants.is_some() { Request::Ask(ask) } else { Request::Renew(ask) })))
 }
 
-/// Takes note of what is wrong with one entry.
-struct Heed<'a> {
+/// Reads the fields of one entry and records problems.
+struct EntryReader<'a> {
     client: &'a str,
     resource: &'a str,
     problems: &'a mut Problems,
 }
 
-impl Heed<'_> {
+impl EntryReader<'_> {
     #[inline]
     fn value<T>(&mut self, read: Result<T, Invalid>) -> Result<Option<T>, Invalid> {
         self.problems.heed(Reason::BadValue, self.client, self.resource, read)
     }
 
-    /// What a holder knows of its leases. Without all of it none is believed: a lease that makes no sense confirms
-    /// nothing, nor does one that comes with nonsense about what is in use. One who says so little is answered, for the
-    /// lease it then gets makes sense.
+    /// A holder's report about its leases, all or nothing: an invalid lease confirms nothing, nor does one with an
+    /// invalid report of use. The request is still answered, with a new lease.
     #[inline]
     fn known<T>(
         &mut self,
@@ -152,8 +151,8 @@ impl Heed<'_> {
     }
 }
 
-/// As many as are answered at a time: those whose leases end first, and before them those without one, so that all of
-/// them have their turn. Which of several go first that are alike is left to chance.
+/// As many entries as one answer may have: those without a lease first, then those whose leases end first, so that all
+/// have their turn. Ties are broken at random.
 fn at_most(mut requests: Vec<ForResource>, limits: &Limits, client: &str, problems: &mut Problems) -> Vec<ForResource> {
     let (count, most) = (requests.len(), limits.resources_per_request);
     if count <= most {
@@ -195,7 +194,7 @@ fn usage(usage: Option<wire::Usage>, at: usize) -> Result<Option<Box<News>>, Inv
 
 fn read_usage(usage: &wire::Usage, field: impl Fn(&str) -> String) -> Result<Usage, Invalid> {
     let name = "recharging_fraction";
-    // A report that does not say counts as one that is not there.
+    // A report without this field counts as none.
     let recharging = usage.recharging_fraction.unwrap_or(1.0);
     if !(0.0..=1.0).contains(&recharging) {
         return Err(invalid(field(name), format!("is {recharging}, expected a part from 0 to 1")));
@@ -247,7 +246,7 @@ fn node_ask(
     };
     let bands = if matches!(claims, Err(Invalid::TooMany { .. })) { Reason::TooManyBands } else { Reason::BadValue };
     let claims = problems.heed(bands, node, &resource, claims)?;
-    let mut heed = Heed { client: node, resource: &resource, problems };
+    let mut heed = EntryReader { client: node, resource: &resource, problems };
     let heeds_terms = entry.outstanding.is_some();
     let outstanding = entry.outstanding.map(|held| amount(held, || field("outstanding"))).transpose();
     let (has, outstanding) = heed.known(has, outstanding)?;
@@ -267,7 +266,7 @@ fn node_ask(
     Ok(Some((resource, request)))
 }
 
-/// What is wanted below a node. A missing field is told before a wrong one, for it is worse.
+/// The claims of a node. A missing field is reported before a wrong one, because it fails the request.
 fn claims(at: usize, bands: Vec<wire::PriorityBandAggregate>, limits: &Limits) -> Result<Claims, Invalid> {
     let field = |n: usize, name: &str| format!("resource[{at}].wants[{n}].{name}");
     for (n, band) in bands.iter().enumerate() {
@@ -324,7 +323,7 @@ pub(crate) fn release_capacity(request: wire::ReleaseCapacityRequest, limits: &L
     Ok(parsed)
 }
 
-/// Whose leases are to be watched.
+/// The holder to be watched.
 pub(crate) fn watch(request: WatchRequest, limits: &Limits) -> Result<(HolderKind, Arc<str>), Invalid> {
     let (kind, value, field) = match (request.client_id, request.server_id) {
         (Some(_), Some(_)) => return Err(invalid("server_id", "must not be given together with client_id")),

@@ -19,8 +19,7 @@ use super::unary::Answer;
 /// The protocol has no more digits; with more, hours would overflow.
 const MOST_DIGITS: usize = 8;
 
-/// How long the caller waits, by its `grpc-timeout`; `None` if it says it wrongly: as tonic has it, such a call has no
-/// deadline.
+/// The deadline in `grpc-timeout`; `None` if it is malformed: as with tonic, such a call has no deadline.
 pub(super) fn timeout(said: &HeaderValue) -> Option<Duration> {
     let text = said.to_str().ok()?;
     let (digits, unit) = text.split_at_checked(text.len().checked_sub(1)?)?;
@@ -65,7 +64,7 @@ impl<E, F: Future<Output = Result<Response<Answer>, E>>> Future for Bounded<F> {
     }
 }
 
-/// What tonic says then: CANCELLED, not DEADLINE_EXCEEDED, which a caller says to itself.
+/// As tonic answers: CANCELLED. DEADLINE_EXCEEDED is what the caller reports itself.
 fn expired() -> Response<Answer> {
     Status::cancelled("Timeout expired").into_http::<tonic::body::Body>().map(Answer::Tonic)
 }

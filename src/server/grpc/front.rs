@@ -1,4 +1,4 @@
-//! What every request meets first: those for capacity are answered at once, all others are found by tonic's router.
+//! The first stop of every request: GetCapacity is answered here, all other methods go to tonic's router.
 //!
 //! Nearly all requests are GetCapacity, and what tonic does for each of them costs more than to decide it: layers of
 //! services that are cloned and boxed, a router that matches the path against a tree, two streams of messages. So that
@@ -35,18 +35,18 @@ impl Front {
 }
 
 /// The services as one connection sees them.
-pub(super) struct Door {
+pub(super) struct ConnectionService {
     front: Arc<Front>,
     caller: TcpConnectInfo,
 }
 
-impl Door {
-    pub(super) fn new(front: Arc<Front>, caller: TcpConnectInfo) -> Door {
-        Door { front, caller }
+impl ConnectionService {
+    pub(super) fn new(front: Arc<Front>, caller: TcpConnectInfo) -> ConnectionService {
+        ConnectionService { front, caller }
     }
 }
 
-/// What few calls say in their headers. Found in one pass: a look-up by name costs as much as looking at all of them.
+/// Headers that few calls have. Found in one pass: a lookup by name costs as much as visiting all of them.
 #[derive(Default)]
 struct Extras {
     /// The message is compressed, or said not to be.
@@ -72,7 +72,7 @@ fn is_to_be_answered_here<B>(request: &Request<B>, extras: &Extras) -> bool {
     request.uri().path() == GET_CAPACITY && !extras.has_encoding
 }
 
-impl Service<Request<Incoming>> for Door {
+impl Service<Request<Incoming>> for ConnectionService {
     type Response = Response<Answer>;
     type Error = Infallible;
     type Future = Answering;

@@ -1,9 +1,8 @@
-//! How pools are managed: who is vouched for, who is connected, what happens. Served beside the configurations, on the
-//! address of operators.
+//! The management of pools: assignments, connected clients, events. Served beside the admin service, on its address.
 //!
 //! Only the master has pools, so that it answers everything here; another peer says where it is, as it does for
-//! configurations. What is changed is decided by the resource first and written down then: should writing fail, the
-//! resource does again what is written.
+//! configurations. A change is applied by the resource first and stored then: should storing fail, the resource returns
+//! to what is stored.
 
 mod convert;
 
@@ -23,16 +22,16 @@ use tonic::{Request, Response, Status};
 use super::admin::{elsewhere, unsure};
 use crate::{
     actors::{NodeHandle, Refused},
+    assignment_store::HolderName,
     clock::Clock,
     subscribers::{Dismissed, Subscription},
-    vouched::Whom,
 };
 
 #[derive(Clone)]
 pub(crate) struct PoolService {
     node: NodeHandle,
     stopped: watch::Receiver<bool>,
-    /// One change after the other, so that what is written down last is what the resource does.
+    /// One change after the other, so that the last one stored is the one in force.
     changing: Arc<Mutex<()>>,
 }
 
@@ -58,7 +57,7 @@ impl PoolService {
         })
     }
 
-    /// As [`manage`](Self::manage), for a pool. What cannot be one does not come to life.
+    /// As [`manage`](Self::manage), for a pool. Does not create a resource that would be none.
     async fn manage_pool<T: Send + 'static>(
         &self,
         resource: &Arc<str>,
@@ -78,7 +77,7 @@ impl PoolService {
     }
 
     fn memory(&self) -> Memory {
-        if self.node.vouched().is_kept() { Memory::Quorum } else { Memory::Process }
+        if self.node.assignment_store().is_kept() { Memory::Quorum } else { Memory::Process }
     }
 
     async fn show(&self, request: GetPoolRequest) -> Result<GetPoolResponse, Status> {
@@ -97,24 +96,28 @@ impl PoolService {
 
     async fn set(&self, request: SetClientCapacityRequest) -> Result<SetClientCapacityResponse, Status> {
         let resource = convert::resource(request.resource_id, &self.node.limits)?;
-        let whom = convert::holder(request.holder, &self.node.limits)?;
+        let holder = convert::holder(request.holder, &self.node.limits)?;
         let assigned = convert::assigned(request.assigned)?;
         let _alone = self.changing.lock().await;
         let reign = self.reign()?;
-        let (kind, id) = whom.clone();
+        let (kind, id) = holder.clone();
         let before = self.manage_pool(&resource, move |core, now| core.assign(now, kind, &id, assigned)).await?;
         let before = before.map_err(|error| not_assigned(&resource, &error))?;
-        let written = self.node.vouched().assign(reign.as_ref(), &resource, whom.clone(), assigned).await;
-        self.agree(&resource, whom, written).await?;
+        let written = self.node.assignment_store().assign(reign.as_ref(), &resource, holder.clone(), assigned).await;
+        self.agree(&resource, holder, written).await?;
         Ok(SetClientCapacityResponse { before: before.map(convert::to_assigned), memory: self.memory().into() })
     }
 
-    /// What a resource does is what is written down, also if it could not be written, and if the resource has begun
-    /// another life meanwhile.
-    async fn agree(&self, resource: &Arc<str>, whom: Whom, written: Result<(), ProposeError>) -> Result<(), Status> {
-        let fact = self.node.vouched().assigned(resource, &whom);
+    /// Brings a resource back to what is stored, if storing has failed or the resource was recreated meanwhile.
+    async fn agree(
+        &self,
+        resource: &Arc<str>,
+        holder: HolderName,
+        written: Result<(), ProposeError>,
+    ) -> Result<(), Status> {
+        let fact = self.node.assignment_store().assigned(resource, &holder);
         let put = move |core: &mut Core, now| {
-            let (kind, id) = whom.clone();
+            let (kind, id) = holder.clone();
             match fact {
                 _ if core.assigned(kind, &id) == fact => {}
                 Some(assigned) => core.remember_assignments([(kind, id, assigned)]),
@@ -167,16 +170,16 @@ impl PoolService {
         }
         let report = move |core: &mut Core, now: Millis| {
             let until = valid.map(|valid| now.plus(Millis(valid)));
-            // All of what the template says is what counts without a report.
+            // Without a report the template's capacity counts.
             let load = load.unwrap_or(Load::Factor(1.0));
             let capacity = core.report_load(now, LoadReport { load, until })?;
             Ok((capacity, core.load_bounds()))
         };
         let moved = self.manage(&resource, report).await?.map_err(|error| not_moved(&resource, &error))?;
         let (capacity, (floor, ceiling)) = moved;
-        // The newest report counts alone: one that counts for a time takes the place of one that would be remembered.
+        // Only the newest report counts: one with an expiry replaces one that would be stored.
         let remembered = load.filter(|_| valid.is_none());
-        let written = self.node.vouched().load(reign.as_ref(), &resource, remembered).await;
+        let written = self.node.assignment_store().load(reign.as_ref(), &resource, remembered).await;
         written.map_err(|error| unsure(&error))?;
         let memory = if valid.is_none() { self.memory() } else { Memory::Process };
         Ok(ReportLoadResponse {
@@ -187,17 +190,17 @@ impl PoolService {
         })
     }
 
-    async fn begin(&self, request: SubscribeRequest) -> Result<Streaming, Status> {
+    async fn begin(&self, request: SubscribeRequest) -> Result<EventStream, Status> {
         let filter = convert::event_filter(&request)?;
         let resource = convert::resource(request.resource_id, &self.node.limits)?;
-        // Before the pool is looked at, so that nothing is missed in between.
+        // Before the pool is read, so that no event is missed in between.
         let subscription = self.node.subscribers().start(&resource, filter);
         let subscription = subscription.map_err(|why| Status::resource_exhausted(why.to_string()))?;
         let look = |core: &mut Core, now| (core.pool(), now);
         let (pool, now) = self.manage_pool(&resource, look).await?;
         let pool = pool.ok_or_else(|| Status::internal("a pool says nothing about itself"))?;
         subscription.expect(pool.deadline);
-        Ok(Streaming {
+        Ok(EventStream {
             subscription,
             stopped: self.stopped.clone(),
             first: Some(convert::begin(&pool, now, &self.node.clock)),
@@ -207,17 +210,18 @@ impl PoolService {
     }
 }
 
-/// Makes a change to its end, also if whoever asked for it does not wait for that: what a resource does has to be
-/// written down.
+/// Completes a change even if the caller does not wait for it: what a resource applies has to be stored.
 async fn to_its_end<T: Send + 'static>(
     change: impl Future<Output = Result<T, Status>> + Send + 'static,
 ) -> Result<T, Status> {
     let made = tokio::spawn(change).await;
-    made.unwrap_or_else(|_| Err(Status::unavailable("this server is shutting down, or has failed; see how it stands")))
+    made.unwrap_or_else(|_| {
+        Err(Status::unavailable("this server is shutting down, or has failed; check what is in force"))
+    })
 }
 
 /// A stream, between two events.
-struct Streaming {
+struct EventStream {
     subscription: Subscription,
     stopped: watch::Receiver<bool>,
     first: Option<PoolEvent>,
@@ -225,8 +229,8 @@ struct Streaming {
     ended: bool,
 }
 
-impl Streaming {
-    async fn next(mut self) -> Option<(Result<PoolEvent, Status>, Streaming)> {
+impl EventStream {
+    async fn next(mut self) -> Option<(Result<PoolEvent, Status>, EventStream)> {
         if self.ended {
             return None;
         }
@@ -305,7 +309,7 @@ impl Pools for PoolService {
 
     async fn subscribe(&self, request: Request<SubscribeRequest>) -> Result<Response<Self::SubscribeStream>, Status> {
         let streaming = self.begin(request.into_inner()).await?;
-        Ok(Response::new(Box::pin(stream::unfold(streaming, Streaming::next))))
+        Ok(Response::new(Box::pin(stream::unfold(streaming, EventStream::next))))
     }
 
     async fn set_alarm(&self, request: Request<SetAlarmRequest>) -> Result<Response<SetAlarmResponse>, Status> {

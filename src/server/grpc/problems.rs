@@ -1,9 +1,8 @@
-//! What was wrong with entries of a request that is answered all the same.
-//!
-//! A request is refused as a whole only for what concerns all of it: who asks, a field that every encoder fills in, the
-//! message itself. Doorman's Go client repeats a request that failed, to the byte, until it is answered, and does
-//! nothing else meanwhile: an entry that can never be answered must not stand in the way of the others. It is left out,
-//! or answered by what is known of its holder, and the answer says so.
+//! Problems of single entries of a request that is answered all the same. A request is refused as a whole only for what
+//! concerns all of it: its client id, a field that every encoder fills in, the message itself. Doorman's Go client
+//! repeats a request that failed, to the byte, until it is answered, and does nothing else meanwhile: an entry that can
+//! never be answered must not stand in the way of the others. It is left out, or answered by what is known of its
+//! holder, and the answer says so.
 
 use std::{
     sync::Mutex,
@@ -16,9 +15,9 @@ use leaseway_proto::doorman::Problem;
 use super::convert::Invalid;
 use crate::metrics;
 
-/// So many are told in an answer; all are counted.
+/// The most problems in an answer; all are counted.
 const MOST: usize = 100;
-/// So much of an id is told.
+/// The longest part of an id that is shown.
 const ID_BYTES: usize = 256;
 /// A line in the log is written this long after the one before.
 const LOG_EVERY: Duration = Duration::from_secs(1);
@@ -78,7 +77,7 @@ impl Reason {
         }
     }
 
-    /// Whether it is part of ordinary life.
+    /// Whether it happens in normal operation.
     fn is_harmless(self) -> bool {
         matches!(self, Reason::TooSoon | Reason::NotYet)
     }
@@ -148,10 +147,10 @@ fn cut(text: &str, most: usize) -> &str {
     &text[..end]
 }
 
-/// When the last line was written, and how many there would have been since.
+/// When the last line was written, and how many were suppressed since.
 static LOGGED: Mutex<(Option<Instant>, u64)> = Mutex::new((None, 0));
 
-/// Ids come from strangers: they are cut, and what is not to be seen in them is escaped.
+/// Ids are untrusted: they are cut and escaped.
 fn warn(reason: Reason, client: &str, resource: &str, message: &str) {
     let Ok(mut logged) = LOGGED.lock() else { return };
     if logged.0.is_some_and(|last| last.elapsed() < LOG_EVERY) {

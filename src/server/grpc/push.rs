@@ -1,4 +1,4 @@
-//! Streams of hints: one for each holder that listens, each at its own pace.
+//! Streams of hints, one for each holder that listens.
 //!
 //! What is pending for a listener is kept in [`watchers`](crate::watchers); a stream takes it from there no more often
 //! than once in [`PACE`], and not while its connection is slow. No task of its own runs for a stream: tonic polls it,
@@ -17,7 +17,7 @@ use crate::{
     watchers::{Ended, Pending, Watch},
 };
 
-/// A stream carries one message in so long; what comes meanwhile goes with the next.
+/// The shortest time between two messages of a stream; hints that come meanwhile are in the next.
 const PACE: Duration = Duration::from_millis(50);
 
 #[derive(Clone)]
@@ -34,11 +34,11 @@ impl PushService {
 }
 
 fn messages(watch: Watch, stopped: watch::Receiver<bool>) -> impl Stream<Item = Result<Hint, Status>> + Send {
-    stream::unfold(Streaming { watch, stopped, last: None, ended: false }, Streaming::next)
+    stream::unfold(HintStream { watch, stopped, last: None, ended: false }, HintStream::next)
 }
 
 /// A stream, between two messages.
-struct Streaming {
+struct HintStream {
     watch: Watch,
     stopped: watch::Receiver<bool>,
     /// When its last message left; none has yet.
@@ -46,13 +46,13 @@ struct Streaming {
     ended: bool,
 }
 
-impl Streaming {
-    async fn next(mut self) -> Option<(Result<Hint, Status>, Streaming)> {
+impl HintStream {
+    async fn next(mut self) -> Option<(Result<Hint, Status>, HintStream)> {
         if self.ended {
             return None;
         }
         let hint = match self.last {
-            // The listener is in the list already: this tells it so.
+            // Tells the client that its watch has begun.
             None => Ok(Hint::default()),
             Some(last) => tokio::select! {
                 biased;
@@ -91,7 +91,7 @@ impl Push for PushService {
     async fn watch(&self, request: Request<WatchRequest>) -> Result<Response<Self::WatchStream>, Status> {
         let (kind, id) = convert::watch(request.into_inner(), &self.node.limits)?;
         let watch = self.node.watch(kind, id).map_err(|why| Status::resource_exhausted(why.to_string()))?;
-        // Only then: who was looked for before it stood in the list would not be dismissed if another became master in
+        // After the watch has started: checked before, it would not be dismissed if another peer became master in
         // between.
         self.node.check().map_err(|why| not_master(&why))?;
         Ok(Response::new(Box::pin(messages(watch, self.stopped.clone()))))

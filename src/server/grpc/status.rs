@@ -1,4 +1,4 @@
-//! What this server says about itself, a page at a time.
+//! The status service: reports about this server, a page at a time.
 
 use leaseway_core::{self as core, Amount, HolderKind, HolderReport, Millis, PoolReport, SupplyReport};
 use leaseway_proto::status::{

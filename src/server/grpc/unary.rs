@@ -3,8 +3,7 @@
 //!
 //! tonic takes every call for two streams of messages: each gets a buffer of 8 KiB, and is polled until it has ended.
 //! Here the message is read from the frame it came in, and the answer is encoded once, into as many bytes as it has.
-//! What is out of the ordinary is left to tonic: compression (see [`super::front`]), and methods that nobody is in a
-//! hurry to call.
+//! Special cases are left to tonic: compression (see [`super::front`]), and all other methods.
 
 use std::{
     future::poll_fn,
@@ -52,7 +51,7 @@ async fn next_data(body: &mut Incoming) -> Result<Option<Bytes>, Status> {
     Ok(None)
 }
 
-/// The first message. As tonic has it, further ones are read, which is an error if they are none, and mean nothing.
+/// The first message. As in tonic, further ones are read, which is an error if they are malformed, and ignored.
 fn parse<M: Message + Default>(framed: &[u8], most: usize) -> Result<M, Status> {
     let (message, mut rest) = next_message(framed, most)?;
     while !rest.is_empty() {
@@ -87,7 +86,7 @@ fn too_long(length: usize, most: usize) -> Status {
     ))
 }
 
-/// What the caller is sent.
+/// The response.
 pub(super) fn answer<M: Message>(result: Result<M, Status>) -> Response<Answer> {
     match result {
         Ok(message) => {

@@ -10,7 +10,7 @@ use maud::{DOCTYPE, Markup, html};
 use super::Pages;
 use crate::actors::{ConfigInForce, NotMaster, Status};
 
-/// Rows shown; a page that lists a million clients helps nobody, and the resource has better things to do.
+/// The most rows on a page: a list of a million clients is of no use and would keep the resource busy.
 const ROWS: usize = 1000;
 
 const STYLE: &str = "body{font:14px system-ui,sans-serif;margin:2em;max-width:80em}\
@@ -118,7 +118,7 @@ pub(super) async fn resources(State(pages): State<Pages>, Query(which): Query<Wh
     }
     let status = pages.node.resource_status(&which.resource, which.from, ROWS).await;
     let Some(status) = status else {
-        let body = html! { p { "No such resource is alive. One comes to life when somebody asks for it." } };
+        let body = html! { p { "There is no such resource. It is created by the first request for it." } };
         return page(&which.resource, &body);
     };
     let body = html! {
@@ -175,7 +175,7 @@ fn resource_table(statuses: &[Status]) -> Markup {
     }
 }
 
-/// Nothing at a root.
+/// Empty at a root.
 fn supply_table(status: &Status) -> Markup {
     html! {
         @if let Some(supply) = &status.report.supply {
@@ -195,7 +195,7 @@ fn supply_table(status: &Status) -> Markup {
 
 fn said(terms: &Terms) -> String {
     match terms {
-        Terms::Wants => "everybody gets what they want".into(),
+        Terms::Wants => "all clients get what they want".into(),
         Terms::Each(most) => format!("{most} for each client"),
         Terms::Level(level) => format!("level {level} per client"),
         Terms::Share { equal, top_up } => format!("equal share {equal}, top-up {top_up}"),

@@ -1,4 +1,4 @@
-//! Pages compressed for those who can read that: a page of a thousand resources is forty times as long without.
+//! Compresses pages for clients that accept gzip.
 
 use std::io::Write as _;
 
@@ -67,7 +67,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_those_who_say_so_get_gzip() {
+    fn only_clients_that_accept_it_get_gzip() {
         for (said, accepted) in [
             ("gzip", true),
             ("deflate, GZIP;q=0.5, br", true),

@@ -49,13 +49,13 @@ pub(super) fn set() {
     }
 }
 
-/// Bytes that may still be written where a directory is, by one who is not root.
+/// Bytes that a user other than root may still write on a directory's file system.
 pub(crate) fn free_bytes(directory: &Path) -> Option<u64> {
     let disk = rustix::fs::statvfs(directory).ok()?;
     Some(disk.f_bavail.saturating_mul(disk.f_frsize))
 }
 
-/// What is wanted of /proc/self/stat.
+/// The fields of /proc/self/stat that are used.
 #[derive(Debug, PartialEq)]
 struct Stat {
     cpu_ticks: u64,

@@ -17,7 +17,7 @@ fn event(seq: u64, kind: PoolEventKind, total: f64) -> PoolEvent {
     }
 }
 
-fn about_a_stranger(seq: u64) -> PoolEvent {
+fn about_a_free_client(seq: u64) -> PoolEvent {
     let client = PoolClient {
         kind: HolderKind::Client,
         id: "stranger".into(),
@@ -30,11 +30,11 @@ fn about_a_stranger(seq: u64) -> PoolEvent {
 }
 
 /// What is there already; nothing if it would have to wait.
-fn next(subscription: &Subscription) -> Option<Result<Told, Dismissed>> {
+fn next(subscription: &Subscription) -> Option<Result<QueuedEvent, Dismissed>> {
     subscription.next().now_or_never()
 }
 
-fn all(subscription: &Subscription) -> Vec<Told> {
+fn all(subscription: &Subscription) -> Vec<QueuedEvent> {
     std::iter::from_fn(|| next(subscription)?.ok()).collect()
 }
 
@@ -56,22 +56,22 @@ fn the_first_subscriber_ever_hears_what_happens_in_its_pool_and_nothing_else() {
 }
 
 #[test]
-fn everybody_hears_what_passes_the_own_filter() {
+fn each_subscriber_gets_what_passes_its_filter() {
     let (subscribers, everything) = one();
     let filter = PoolEventFilter { priority_only: true, ..PoolEventFilter::default() };
     let choosy = subscribers.start(&"pool".into(), filter).expect("there is room");
     assert_eq!((subscribers.count(), subscribers.count_of("pool"), subscribers.count_of("other")), (2, 2, 0));
-    subscribers.tell("pool", &[about_a_stranger(1), event(2, PoolEventKind::Total, 5.0)]);
+    subscribers.tell("pool", &[about_a_free_client(1), event(2, PoolEventKind::Total, 5.0)]);
     assert_eq!((all(&everything).len(), all(&choosy).len()), (2, 1));
 }
 
 #[test]
-fn who_is_too_slow_hears_of_a_gap_with_the_totals_of_now_and_goes_on() {
+fn a_slow_subscriber_gets_a_gap_with_the_present_totals_and_goes_on() {
     let (subscribers, subscription) = one();
     for seq in 1..=QUEUE as u64 {
         subscribers.tell("pool", &[event(seq, PoolEventKind::Update, 5.0)]);
     }
-    subscribers.tell("pool", &[about_a_stranger(5000)]);
+    subscribers.tell("pool", &[about_a_free_client(5000)]);
     subscribers.tell("pool", &[event(5001, PoolEventKind::Total, 7.0)]);
     let told = all(&subscription);
     let kinds: Vec<_> = told.iter().map(|told| told.event.kind).collect();
@@ -100,7 +100,7 @@ fn a_deadline_that_a_gap_of_the_pool_tells_of_is_known() {
     let (subscribers, subscription) = one();
     let gap = |seq, deadline| PoolEvent { deadline, ..event(seq, PoolEventKind::Gap, 5.0) };
     subscribers.tell("pool", &[gap(1, Some(Millis(900))), event(2, PoolEventKind::Update, 5.0)]);
-    let deadlines = |told: Vec<Told>| told.iter().map(|told| told.deadline).collect::<Vec<_>>();
+    let deadlines = |told: Vec<QueuedEvent>| told.iter().map(|told| told.deadline).collect::<Vec<_>>();
     assert_eq!(deadlines(all(&subscription)), [Some(Millis(900)); 2]);
     subscribers.tell("pool", &[gap(3, None), event(4, PoolEventKind::Update, 5.0)]);
     assert_eq!(deadlines(all(&subscription)), [None; 2], "the end of it was among what is missing");
@@ -119,7 +119,7 @@ fn what_is_known_of_a_deadline_at_the_beginning_does_not_replace_what_came_since
 }
 
 #[test]
-fn who_is_dismissed_hears_what_waits_and_then_the_end() {
+fn a_dismissed_subscriber_gets_what_is_queued_and_then_the_end() {
     let (subscribers, subscription) = one();
     subscribers.tell("pool", &[event(1, PoolEventKind::Total, 5.0)]);
     subscribers.dismiss();
@@ -128,7 +128,7 @@ fn who_is_dismissed_hears_what_waits_and_then_the_end() {
 }
 
 #[test]
-fn who_has_gone_away_makes_room() {
+fn a_dropped_subscription_makes_room() {
     let subscribers = Arc::<Subscribers>::default();
     let start = || subscribers.start(&"pool".into(), PoolEventFilter::default());
     let mut there: Vec<_> = (0..MOST).map(|_| start().expect("there is room")).collect();

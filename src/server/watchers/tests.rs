@@ -1,4 +1,4 @@
-//! What is pending stays small whatever happens, and nobody is hinted who does not listen.
+//! Pending hints stay small in all cases, and only listeners are hinted.
 
 use super::*;
 use leaseway_core::Why;
@@ -23,7 +23,7 @@ fn hint(watchers: &Watchers, resource: &str, id: &str) -> bool {
 /// What is pending now.
 async fn told(watch: &Watch) -> Pending {
     let waiting = tokio::time::timeout(std::time::Duration::from_secs(1), watch.pending());
-    waiting.await.expect("something is pending").expect("nobody has taken its place")
+    waiting.await.expect("something is pending").expect("it was not replaced")
 }
 
 async fn is_told_nothing(watch: &Watch) -> bool {
@@ -115,7 +115,7 @@ fn watchers_are_limited_and_room_comes_back() {
 }
 
 #[test]
-fn hints_for_nobody_are_handed_back() {
+fn hints_without_a_listener_are_returned() {
     let watchers = watchers(2);
     assert!(!hint(&watchers, "r", "a"));
     drop(start(&watchers, "a"));
@@ -123,7 +123,7 @@ fn hints_for_nobody_are_handed_back() {
 }
 
 #[test]
-fn whoever_reads_the_log_hears_of_every_start_once() {
+fn a_reader_of_the_log_gets_every_start_once() {
     let watchers = watchers(10);
     let mut heard = watchers.started();
     let _a = start(&watchers, "a");
@@ -136,7 +136,7 @@ fn whoever_reads_the_log_hears_of_every_start_once() {
 }
 
 #[test]
-fn whoever_is_too_far_behind_hears_of_all_that_listen() {
+fn a_reader_that_is_too_far_behind_gets_all_listeners() {
     let watchers = watchers(10);
     let (mut far_behind, mut just_in_time) = (watchers.started(), watchers.started() + 1);
     let _first = start(&watchers, "first");

@@ -217,3 +217,6 @@ impl<A: Asker> Driver<A> {
         });
     }
 }
+
+#[cfg(test)]
+mod tests;

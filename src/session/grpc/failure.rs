@@ -23,7 +23,8 @@ pub fn explain(endpoint: &str, status: &Status) -> String {
         }
         _ if says(HUNG_UP) => {
             format!(
-                "{endpoint} has hung up without an answer: it stops, or this is a port of another service; {CLIENTS_USE}"
+                "{endpoint} has hung up without an answer: it stops, or this is a port of another service; \
+                 {CLIENTS_USE}"
             )
         }
         Code::Unimplemented if message.is_empty() || message.contains("unknown service") => {

@@ -41,7 +41,7 @@ impl Listener {
     }
 }
 
-/// The stream of hints from whoever answers as master.
+/// The stream of hints from the server that answers as master.
 pub struct Hints {
     listener: Listener,
     /// Where from, while there is a master.
@@ -55,7 +55,7 @@ pub struct Hints {
 }
 
 enum Stage {
-    /// Nobody to ask, or not before then.
+    /// There is no server to ask, or not before then.
     Idle(Instant),
     Opening(Pin<Box<dyn Future<Output = Result<Streaming<Hint>, Status>> + Send>>),
     Open(Box<Streaming<Hint>>),
@@ -78,7 +78,7 @@ impl std::fmt::Debug for Hints {
 }
 
 impl Hints {
-    /// Nobody is listened to yet.
+    /// Listens to no server yet.
     pub fn new(listener: Listener) -> Hints {
         Hints {
             listener,
@@ -107,7 +107,7 @@ impl Hints {
         (self.stage, self.pause, self.asked) = (Stage::Idle(Instant::now()), PAUSE_FIRST, None);
     }
 
-    /// Nobody is known to be master.
+    /// No server is known to be master.
     pub fn stop(&mut self) {
         self.connection = None;
         self.stage = Stage::Idle(Instant::now());
@@ -284,6 +284,6 @@ mod tests {
         assert_eq!(hints.pause, PAUSE_FIRST);
         hints.stop();
         let nothing = tokio::time::timeout(Duration::from_secs(3_600), hints.next()).await;
-        assert!(nothing.is_err(), "there is nobody to listen to");
+        assert!(nothing.is_err(), "there is no server to listen to");
     }
 }

@@ -200,7 +200,7 @@ mod tests {
     fn a_lease_counts_from_when_its_request_was_sent() {
         let sent = Duration::from_millis(940_250);
         let (by_length, _) = given(vec![response(Some(given_for(Some(60_000))))], sent);
-        assert_eq!(by_length[0].length, Millis(60_000), "whatever the clocks say");
+        assert_eq!(by_length[0].length, Millis(60_000), "the clocks do not matter");
         let (by_expiry, _) = given(vec![response(Some(given_for(None)))], sent);
         assert_eq!(by_expiry[0].length, Millis(59_750));
         let (ended, _) = given(vec![response(Some(given_for(None)))], Duration::from_secs(2_000));

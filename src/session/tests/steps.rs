@@ -80,7 +80,7 @@ proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn whatever_happens_a_driver_neither_spins_nor_sleeps_for_ever(ops in prop::collection::vec(ops(), 1..200), bound in 1..4usize) {
+    fn a_driver_never_spins_nor_sleeps_for_ever(ops in prop::collection::vec(ops(), 1..200), bound in 1..4usize) {
         let mut session = Session::new(Settings { resources_per_request: bound, ..settings(&["a:1", "b:1"]) });
         let (mut now, mut number) = (Millis(0), 0);
         for op in ops {
@@ -97,7 +97,10 @@ proptest! {
             if let Some(outgoing) = session.poll(now) {
                 prop_assert!(due, "demands were to be brought up to date first");
                 number = outgoing.number;
-                let many = match &outgoing.body { Body::Ask(asks) => asks.len(), Body::Release(releases) => releases.len() };
+                let many = match &outgoing.body {
+                    Body::Ask(asks) => asks.len(),
+                    Body::Release(releases) => releases.len(),
+                };
                 prop_assert!((1..=bound).contains(&many), "{} of at most {}", many, bound);
             }
             session.changes(now, |_, _| ());
@@ -110,7 +113,7 @@ proptest! {
     }
 
     #[test]
-    fn whatever_a_server_answers_it_is_asked_no_more_than_ten_times_a_second(
+    fn a_server_is_asked_no_more_than_ten_times_a_second(
         refresh_min in prop_oneof![Just(0u64), 0..2_000u64],
         answers in prop::collection::vec((spans(), spans(), 0.0..100.0f64), 100),
     ) {

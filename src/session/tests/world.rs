@@ -1,6 +1,6 @@
 //! Sessions against the core's resource, over a network that loses, repeats, delays and reorders. What is checked is
 //! what matters from outside: what all sessions together may use never exceeds the capacity, and once the network is
-//! well again everybody has what it is due.
+//! well again each has what it is due.
 
 use std::collections::BTreeMap;
 
@@ -103,7 +103,7 @@ impl World {
         let (end, mut sent, mut turns) = (self.now.plus(span), 0, 0);
         loop {
             turns += 1;
-            assert!(turns < 100_000, "somebody spins at {:?}", self.now);
+            assert!(turns < 100_000, "a session spins at {:?}", self.now);
             let wake = self.sessions.iter().filter_map(|session| session.wake(self.now)).min();
             let arrival = self.queue.first_key_value().map(|((at, _), _)| *at);
             let Some(next) = wake.into_iter().chain(arrival).min().filter(|next| *next <= end) else { break };

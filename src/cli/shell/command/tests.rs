@@ -1,11 +1,11 @@
 use super::*;
 
-fn parsed(line: &str) -> Option<Command> {
-    Command::parse(line).expect("it can be understood")
+fn parsed(line: &str) -> Option<ShellCommand> {
+    ShellCommand::parse(line).expect("it can be understood")
 }
 
 fn refused(line: &str) -> String {
-    Command::parse(line).expect_err("it cannot be understood").to_string()
+    ShellCommand::parse(line).expect_err("it cannot be understood").to_string()
 }
 
 fn amount(value: f64) -> Amount {
@@ -18,15 +18,15 @@ fn every_command_is_understood() {
     let wants = amount(2.5);
     assert_eq!(
         parsed("get alice mysql 2.5"),
-        Some(Command::Get { client: client.clone(), resource: resource.clone(), wants })
+        Some(ShellCommand::Get { client: client.clone(), resource: resource.clone(), wants })
     );
-    assert_eq!(parsed("release alice mysql"), Some(Command::Release { client, resource: resource.clone() }));
-    assert_eq!(parsed("  watch   mysql "), Some(Command::Watch { resource }));
+    assert_eq!(parsed("release alice mysql"), Some(ShellCommand::Release { client, resource: resource.clone() }));
+    assert_eq!(parsed("  watch   mysql "), Some(ShellCommand::Watch { resource }));
     assert_eq!(
         [parsed("show"), parsed("master"), parsed("help")],
-        [Command::Show, Command::Master, Command::Help].map(Some)
+        [ShellCommand::Show, ShellCommand::Master, ShellCommand::Help].map(Some)
     );
-    assert_eq!(["quit", "q", "bye"].map(parsed), [const { Some(Command::Quit) }; 3]);
+    assert_eq!(["quit", "q", "bye"].map(parsed), [const { Some(ShellCommand::Quit) }; 3]);
 }
 
 #[test]
@@ -45,7 +45,7 @@ fn nothing_is_no_command() {
 
 #[test]
 fn quotation_marks_hold_names_together() {
-    let expected = Command::Watch { resource: "my \"own\" sql".to_owned() };
+    let expected = ShellCommand::Watch { resource: "my \"own\" sql".to_owned() };
     assert_eq!(parsed(r#"watch 'my "own" sql'"#), Some(expected.clone()));
     assert_eq!(parsed(&format!("watch {}", quoted(r#"my "own" sql"#))), Some(expected));
     assert_eq!(refused("watch 'mysql"), "a quotation mark is not closed, or a backslash ends the line");

@@ -5,8 +5,8 @@
 pub struct Factor(u64);
 
 impl Factor {
-    /// No share. Such a member accrues nothing, and is picked only while it is owed something from before or if nobody
-    /// who is enabled has a share.
+    /// No share. Such a member accrues nothing, and is picked only while it is owed something from before or if none
+    /// that is enabled has a share.
     pub const ZERO: Factor = Factor(0);
     /// The largest there is. With it the factors of a full schedule have a sum below 2^63.
     pub const MAX: Factor = Factor((1 << 47) - 1);

@@ -1,7 +1,7 @@
-//! Who has the largest value, where each value grows by its own factor with every step.
+//! Which value is the largest, where each grows by its own factor with every step.
 //!
-//! A value is a line, `base + factor · step`, so who leads between two of them changes at most once as steps go on, and
-//! the step at which it does is known beforehand. A tree of matches over the lines keeps, at every node, who leads
+//! A value is a line, `base + factor · step`, so which of two leads changes at most once as steps go on, and
+//! the step at which it does is known beforehand. A tree of matches over the lines keeps, at every node, which leads
 //! below it and the first step at which that may no longer hold. A step replays those matches alone that are due;
 //! changing one value replays the matches on its way to the root.
 //!
@@ -10,7 +10,7 @@
 /// Sees to it that the leader is known at every step.
 #[derive(Debug, Clone)]
 pub(super) struct Tournament {
-    /// By slot. Those of nobody who plays are left over and not looked at.
+    /// By slot. Those of slots that do not play are left over and not looked at.
     lines: Vec<Line>,
     /// The root is 1, the matches below `n` are `2n` and `2n + 1`, and slot `s` is the leaf `lines.len() + s`.
     matches: Vec<Match>,
@@ -29,7 +29,7 @@ struct Line {
 #[derive(Debug, Clone, Copy)]
 struct Match {
     leader: Option<u32>,
-    /// From this step on somebody else may lead.
+    /// From this step on another may lead.
     until: u64,
 }
 
@@ -38,7 +38,7 @@ impl Match {
 }
 
 impl Tournament {
-    /// Nobody plays.
+    /// None plays.
     pub(super) fn new() -> Tournament {
         Tournament { lines: vec![Line::default()], matches: vec![Match::EMPTY; 2], step: 0 }
     }
@@ -76,7 +76,7 @@ impl Tournament {
         self.replay_due(1);
     }
 
-    /// Undoes the last `advance`. Looks at everybody.
+    /// Undoes the last `advance`. Looks at all of them.
     pub(super) fn retreat(&mut self) {
         self.step -= 1;
         self.replay_all();
@@ -88,7 +88,7 @@ impl Tournament {
         self.replay_above(slot);
     }
 
-    /// Gives every value that plays a new one. Looks at everybody.
+    /// Gives every value that plays a new one. Looks at all of them.
     pub(super) fn revalue(&mut self, new: impl Fn(i128) -> i128) {
         let width = self.lines.len();
         for slot in (0..width).filter_map(|slot| self.matches[width + slot].leader) {
@@ -155,7 +155,7 @@ impl Tournament {
         };
     }
 
-    /// Who of two leads, and the first step at which the other does.
+    /// Which of two leads, and the first step at which the other does.
     fn decide(&self, one: u32, other: u32) -> (u32, u64) {
         let (one_line, other_line) = (&self.lines[one as usize], &self.lines[other as usize]);
         let gap = self.value(one) - self.value(other);

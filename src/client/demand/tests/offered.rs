@@ -15,14 +15,14 @@ use crate::{
 
 /// An answer takes so long.
 const ROUND_TRIP: Duration = Duration::from_millis(2);
-/// As a client has it: no request, and no estimate because somebody waits, sooner after the last.
+/// As a client has it: no request, and no estimate because a caller waits, sooner after the last.
 const GAP: Duration = Duration::from_millis(100);
 /// A refresh comes a little before the interval is over.
 const REFRESHES: Duration = Duration::from_millis(4_750);
 
 #[derive(Clone, Copy, Debug)]
 enum Load {
-    /// Callers that come whatever becomes of those before.
+    /// Callers that come no matter what becomes of those before.
     Even(f64),
     /// So many workers that come again so many seconds after they were served.
     Closed(u32, f64),
@@ -63,7 +63,7 @@ impl Load {
     }
 }
 
-struct Client {
+struct Caller {
     limiter: RateLimiter,
     demand: Demand,
     begun: Instant,
@@ -73,7 +73,7 @@ struct Client {
     most: f64,
 }
 
-impl Client {
+impl Caller {
     fn estimate(&mut self) -> f64 {
         let now = Millis(self.begun.elapsed().as_millis() as u64);
         let limiter = &self.limiter;
@@ -98,13 +98,13 @@ impl Client {
     }
 }
 
-/// What is wanted with the first refresh after the first answer that lets anybody through, and how many requests there
+/// What is wanted with the first refresh after the first answer that lets a caller through, and how many requests there
 /// were until then.
 async fn after_one_refresh(load: Load, most: f64) -> (f64, u32) {
     let pressure = Arc::new(Notify::new());
     let limiter = RateLimiter::with_pressure(Burst::default(), Arc::clone(&pressure));
     let demand = demand(Kind::Rate);
-    let mut client = Client { limiter, demand, begun: Instant::now(), asked: 0.0, requests: 0, most };
+    let mut client = Caller { limiter, demand, begun: Instant::now(), asked: 0.0, requests: 0, most };
     client.estimate();
     load.start(&client.limiter);
     client.ask(0.0).await;

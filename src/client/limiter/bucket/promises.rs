@@ -1,20 +1,12 @@
-//! What comes back of a permit that was taken for somebody and not used.
+//! What comes back of a permit that was taken for a caller and not used.
 //!
 //! Exactly what there would be more without it, which may be less than the permit: without it the bucket might have
 //! been full meanwhile, and capacity would have run over. Giving back the whole permit then would let more through
 //! afterwards than a span of time allows. So of all that is promised no more comes back than there was room in the
 //! bucket at any time since it was promised.
 //!
-//! Who was promised before the room was short shares what room there was; who came after does not lose by it. Two such
+//! Promises from before the room was short share what room there was; later ones do not lose by it. Two such
 //! *eras* are kept. What is promised for longer comes back as nothing: the bucket was full twice meanwhile.
-
-/// A promise of so many permits.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(in crate::limiter) struct Promise {
-    pub(in crate::limiter) n: u32,
-    /// What the meter needs to know of when it was made.
-    pub(in crate::limiter) era: u64,
-}
 
 /// What may come back, in units of credit.
 #[derive(Debug, Default)]

@@ -50,7 +50,7 @@ fn used(bucket: &mut Bucket, from: Nanos, permits: u32) -> f64 {
 }
 
 #[test]
-fn a_rate_is_in_use_for_the_part_of_the_time_that_its_permits_take_whatever_the_burst() {
+fn a_rate_is_in_use_for_the_part_of_the_time_that_its_permits_take_at_any_burst() {
     for burst in [Burst::Smooth, Burst::Permits(1.0), Burst::Permits(40.0)] {
         let mut bucket = bucket(burst, 10.0);
         let full = 60 * SECOND;
@@ -63,7 +63,7 @@ fn a_rate_is_in_use_for_the_part_of_the_time_that_its_permits_take_whatever_the_
 }
 
 #[test]
-fn a_rate_without_credit_or_with_somebody_who_waits_is_in_use_and_an_unlimited_one_never() {
+fn a_rate_without_credit_or_with_a_waiter_is_in_use_and_an_unlimited_one_never() {
     let mut bucket = bucket(Burst::Permits(5.0), 10.0);
     assert_eq!(bucket.recharging(SECOND), SECOND / 2, "until it was full for the first time");
     bucket.take(SECOND, 5).expect("saved");
@@ -108,7 +108,7 @@ fn nothing_drifts_in_a_day_of_operations() {
 }
 
 #[test]
-fn credit_never_exceeds_the_burst_however_long_nobody_comes() {
+fn credit_never_exceeds_the_burst_however_long_no_caller_comes() {
     for (burst, expected) in
         [(Burst::Smooth, 3), (Burst::Second, 100), (Burst::Permits(7.9), 7), (Burst::Permits(f64::NAN), 1)]
     {
@@ -118,7 +118,7 @@ fn credit_never_exceeds_the_burst_however_long_nobody_comes() {
 }
 
 #[test]
-fn without_capacity_nothing_is_let_through_whatever_was_saved() {
+fn without_capacity_nothing_is_let_through_even_if_some_was_saved() {
     let mut bucket = bucket(Burst::Permits(50.0), 100.0);
     bucket.set_capacity(SECOND, Capacity::NONE);
     assert_eq!(bucket.take(SECOND, 1), Err(Short { ready_in: None }));
@@ -152,7 +152,7 @@ fn unlimited_is_unlimited_and_leaves_no_more_than_a_burst() {
 }
 
 #[test]
-fn one_who_needs_more_than_the_burst_pays_in_full_and_leaves_nothing() {
+fn one_that_needs_more_than_the_burst_pays_in_full_and_leaves_nothing() {
     let mut bucket = bucket(Burst::Permits(2.0), 1.0);
     assert_eq!(drain(&mut bucket, 60 * SECOND), 2);
     assert_eq!(bucket.take(60 * SECOND, 10), Err(Short { ready_in: Some(10 * SECOND) }));
@@ -165,7 +165,7 @@ fn one_who_needs_more_than_the_burst_pays_in_full_and_leaves_nothing() {
 }
 
 #[test]
-fn of_what_was_saved_by_one_who_gives_up_only_the_burst_is_left() {
+fn of_what_was_saved_by_one_that_gives_up_only_the_burst_is_left() {
     let mut bucket = bucket(Burst::Permits(2.0), 1.0);
     bucket.save_for(0, 10);
     bucket.stop_saving(9 * SECOND);
@@ -314,7 +314,7 @@ proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn whatever_can_be_had_is_had_and_nothing_else(
+    fn all_that_can_be_had_is_had_and_nothing_else(
         burst in burst(),
         steps in proptest::collection::vec(plain_step(), 1..60),
     ) {
@@ -355,7 +355,7 @@ proptest! {
         let mut history = History::default();
         let mut now = 0;
         let mut promised = Vec::new(); // when, what
-        let mut head = None; // as long as there is one, nobody else asks
+        let mut head = None; // as long as there is one, no other asks
         for step in steps {
             match step {
                 Step::Pass(span) => now += span.as_nanos() as u64,
@@ -396,7 +396,7 @@ proptest! {
         history.admitted.extend(promised.into_iter().map(|(when, promise)| (when, promise.n)));
         history.admitted.sort_by(|one, other| one.0.total_cmp(&other.0));
         let largest = history.admitted.iter().map(|&(_, n)| f64::from(n)).fold(0.0, f64::max);
-        // One who gave up may have saved for more than was ever let through: of that the burst is left, no more.
+        // A caller that gave up may have saved for more than was ever let through: of that the burst is left, no more.
         for (first, &(start, _)) in history.admitted.iter().enumerate() {
             let mut admitted = 0.0;
             for &(end, n) in &history.admitted[first..] {

@@ -15,7 +15,7 @@ use crate::limiter::{Burst, bucket::Bucket};
 const MILLI: Nanos = 1_000_000;
 
 #[derive(Debug, Clone)]
-enum Step {
+enum Act {
     Join(u32),
     Leave(usize),
     Capacity(f64),
@@ -23,15 +23,15 @@ enum Step {
     Pass(u64),
 }
 
-fn step() -> impl Strategy<Value = Step> {
+fn step() -> impl Strategy<Value = Act> {
     prop_oneof![
-        4 => (1..4u32).prop_map(Step::Join),
-        1 => (4..30u32).prop_map(Step::Join),
-        2 => any::<usize>().prop_map(Step::Leave),
-        1 => prop_oneof![2 => 0.1..2000.0, 1 => Just(0.0)].prop_map(Step::Capacity),
-        1 => Just(Step::Capacity(f64::INFINITY)),
-        1 => (1..4u32).prop_map(Step::Try),
-        5 => (1..40u64).prop_map(Step::Pass),
+        4 => (1..4u32).prop_map(Act::Join),
+        1 => (4..30u32).prop_map(Act::Join),
+        2 => any::<usize>().prop_map(Act::Leave),
+        1 => prop_oneof![2 => 0.1..2000.0, 1 => Just(0.0)].prop_map(Act::Capacity),
+        1 => Just(Act::Capacity(f64::INFINITY)),
+        1 => (1..4u32).prop_map(Act::Try),
+        5 => (1..40u64).prop_map(Act::Pass),
     ]
 }
 
@@ -55,21 +55,21 @@ impl World {
         self.waiters.push(tokio::spawn(async move { gate.acquire(n).await }));
     }
 
-    /// Who has been let through, by number of arrival.
+    /// Which have been let through, by number of arrival.
     fn admitted(&self) -> Vec<usize> {
         (0..self.waiters.len()).filter(|&index| self.waiters[index].is_finished()).collect()
     }
 }
 
-/// What the line should do: a list, and everybody looked at each time.
-struct Naive {
+/// What the line should do: a list, and all of it looked at each time.
+struct NaiveGate {
     bucket: Bucket,
     line: Vec<(usize, u32)>,
     /// Let through, or gone.
     finished: Vec<usize>,
 }
 
-impl Naive {
+impl NaiveGate {
     fn admit(&mut self, now: Nanos) {
         while let Some(&(index, n)) = self.line.first() {
             if self.bucket.take(now, n).is_err() {
@@ -97,21 +97,21 @@ proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(96) })]
 
     #[test]
-    fn the_line_lets_through_whom_a_plain_list_would(
+    fn the_line_lets_through_what_a_plain_list_would(
         burst in burst(),
         steps in proptest::collection::vec(step(), 1..60),
     ) {
         paused(async {
             let mut world = World::new(burst);
-            let mut naive = Naive { bucket: Bucket::new(burst), line: Vec::new(), finished: Vec::new() };
+            let mut naive = NaiveGate { bucket: Bucket::new(burst), line: Vec::new(), finished: Vec::new() };
             let mut now = 0;
             for step in steps {
                 match step {
-                    Step::Join(n) => {
+                    Act::Join(n) => {
                         naive.line.push((world.waiters.len(), n));
                         world.join(n);
                     }
-                    Step::Leave(pick) if !world.waiters.is_empty() => {
+                    Act::Leave(pick) if !world.waiters.is_empty() => {
                         let index = pick % world.waiters.len();
                         world.waiters[index].abort();
                         if naive.line.first().is_some_and(|first| first.0 == index) {
@@ -122,16 +122,16 @@ proptest! {
                             naive.finished.push(index);
                         }
                     }
-                    Step::Leave(_) => {}
-                    Step::Capacity(capacity) => {
+                    Act::Leave(_) => {}
+                    Act::Capacity(capacity) => {
                         world.gate.set_capacity(Capacity::of(capacity));
                         naive.bucket.set_capacity(now, Capacity::of(capacity));
                     }
-                    Step::Try(n) => {
+                    Act::Try(n) => {
                         let taken = naive.line.is_empty() && naive.bucket.take(now, n).is_ok();
                         prop_assert_eq!(world.gate.try_acquire(n).is_ok(), taken);
                     }
-                    Step::Pass(millis) => {
+                    Act::Pass(millis) => {
                         for _ in 0..millis {
                             // tokio's timers are due at whole milliseconds.
                             advance(Duration::from_millis(1)).await;
@@ -152,7 +152,7 @@ proptest! {
     }
 
     #[test]
-    fn whatever_happens_between_two_polls_nobody_is_forgotten(
+    fn no_waiter_is_forgotten_between_two_polls(
         burst in burst(),
         steps in proptest::collection::vec((step(), any::<bool>()), 1..80),
     ) {
@@ -160,27 +160,27 @@ proptest! {
             let mut world = World::new(burst);
             for (step, settled) in steps {
                 match step {
-                    Step::Join(n) => world.join(n),
-                    Step::Leave(pick) if !world.waiters.is_empty() => {
+                    Act::Join(n) => world.join(n),
+                    Act::Leave(pick) if !world.waiters.is_empty() => {
                         world.waiters[pick % world.waiters.len()].abort();
                     }
-                    Step::Leave(_) => {}
-                    Step::Capacity(capacity) => world.gate.set_capacity(Capacity::of(capacity)),
-                    Step::Try(n) => drop(world.gate.try_acquire(n)),
-                    Step::Pass(millis) => advance(Duration::from_millis(millis)).await,
+                    Act::Leave(_) => {}
+                    Act::Capacity(capacity) => world.gate.set_capacity(Capacity::of(capacity)),
+                    Act::Try(n) => drop(world.gate.try_acquire(n)),
+                    Act::Pass(millis) => advance(Duration::from_millis(millis)).await,
                 }
                 if settled {
                     settle().await;
                 }
             }
-            // No change from here on: only timers can let anybody through.
+            // No change from here on: only timers can let a caller through.
             world.gate.set_capacity(Capacity::of(100.0));
             for waiter in world.waiters {
                 let done = tokio::time::timeout(Duration::from_secs(60), waiter).await;
-                prop_assert!(done.is_ok(), "somebody still waits");
+                prop_assert!(done.is_ok(), "one still waits");
             }
             prop_assert_eq!(world.gate.waiting(), 0);
-            prop_assert!(world.gate.lock().queue.is_empty(), "somebody who is gone is still known");
+            prop_assert!(world.gate.lock().queue.is_empty(), "one that is gone is still known");
             Ok(())
         })?;
     }

@@ -43,7 +43,7 @@ async fn nothing_is_let_through_before_there_is_a_whole_permit() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn after_a_cut_nobody_is_let_through_until_enough_were_returned() {
+async fn after_a_cut_none_is_let_through_until_enough_were_returned() {
     let gauge = gauge(4.0);
     let mut permits = Vec::new();
     for _ in 0..4 {
@@ -68,7 +68,7 @@ async fn after_a_cut_nobody_is_let_through_until_enough_were_returned() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn first_come_first_served_also_for_one_who_needs_many() {
+async fn first_come_first_served_also_for_one_that_needs_many() {
     let gauge = gauge(3.0);
     let held = gauge.acquire_many(2).await.unwrap();
     let many = tokio::spawn({
@@ -76,7 +76,7 @@ async fn first_come_first_served_also_for_one_who_needs_many() {
         async move { gauge.acquire_many(3).await }
     });
     settle().await;
-    assert!(gauge.try_acquire(1).is_err(), "one is free, and not for those who come later");
+    assert!(gauge.try_acquire(1).is_err(), "one is free, and not for those that come later");
     assert_eq!(gauge.waiting(), 3);
     drop(held);
     let many = many.await.unwrap().unwrap();
@@ -86,7 +86,7 @@ async fn first_come_first_served_also_for_one_who_needs_many() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn one_who_gives_up_holds_nothing_and_nobody_up() {
+async fn one_that_gives_up_holds_nothing_and_none_up() {
     let gauge = gauge(2.0);
     let held = gauge.acquire().await.unwrap();
     let many = tokio::spawn({
@@ -123,7 +123,7 @@ async fn a_permit_that_its_waiter_never_saw_is_not_lost() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn unlimited_and_more_capacity_let_through_who_waits() {
+async fn unlimited_and_more_capacity_let_through_what_waits() {
     let gauge = gauge(0.0);
     let waiters: Vec<_> = (0..100)
         .map(|_| {
@@ -143,7 +143,7 @@ async fn unlimited_and_more_capacity_let_through_who_waits() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn closing_tells_those_who_wait_and_permits_are_still_returned() {
+async fn closing_tells_those_that_wait_and_permits_are_still_returned() {
     let gauge = gauge(1.0);
     let held = gauge.acquire().await.unwrap();
     let waiter = tokio::spawn({
@@ -171,11 +171,15 @@ async fn the_peak_remembers_what_came_and_went() {
     assert_eq!(gauge.take_peak(), 6);
     assert!(gauge.try_acquire(3).is_err());
     drop(held);
-    assert_eq!((gauge.take_peak(), gauge.take_peak()), (4, 0), "who tries in vain would like to have them, too");
+    assert_eq!(
+        (gauge.take_peak(), gauge.take_peak()),
+        (4, 0),
+        "a caller that tries in vain would like to have them, too"
+    );
 }
 
 #[test]
-fn permits_and_those_who_wait_for_them_may_change_threads() {
+fn permits_and_those_that_wait_for_them_may_change_threads() {
     fn sent<T: Send>(value: T) -> T {
         value
     }

@@ -58,7 +58,7 @@ fn poll_once<F: Future>(future: std::pin::Pin<&mut F>) -> std::task::Poll<F::Out
 }
 
 #[tokio::test(start_paused = true)]
-async fn nobody_is_let_through_before_there_is_a_capacity() {
+async fn none_is_let_through_before_there_is_a_capacity() {
     let limiter = RateLimiter::new(Burst::Second);
     assert!(timeout(Duration::from_secs(3600), limiter.wait()).await.is_err());
     assert_eq!(limiter.try_acquire(1), Err(TryError::NotNow { retry_after: None }));
@@ -79,7 +79,7 @@ async fn first_come_first_served() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn nobody_overtakes_one_who_waits_for_much() {
+async fn none_overtakes_one_that_waits_for_much() {
     let limiter = limiter(Burst::Permits(5.0), 1.0);
     let log = Log::default();
     log.waiter(&limiter, "much", 4).await;
@@ -171,7 +171,7 @@ async fn a_permit_that_its_waiter_never_saw_goes_to_the_next() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_change_of_capacity_takes_effect_for_those_who_wait_already() {
+async fn a_change_of_capacity_takes_effect_for_those_that_wait_already() {
     let limiter = limiter(Burst::Smooth, 0.001);
     let log = Log::default();
     log.waiter(&limiter, "a", 1).await;
@@ -182,7 +182,7 @@ async fn a_change_of_capacity_takes_effect_for_those_who_wait_already() {
     assert_eq!(log.names(), ["a"]);
     limiter.set_capacity(Capacity::NONE);
     sleep(ms(3_600_000)).await;
-    assert_eq!(log.names(), ["a"], "no capacity, nobody");
+    assert_eq!(log.names(), ["a"], "no capacity, no caller");
     limiter.set_capacity(Capacity::of(2.0));
     sleep(ms(510)).await;
     assert_eq!(log.names(), ["a", "b"]);
@@ -202,7 +202,7 @@ async fn a_lower_capacity_takes_effect_for_the_one_whose_timer_is_set() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn unlimited_lets_everybody_through_at_once() {
+async fn unlimited_lets_all_through_at_once() {
     let limiter = limiter(Burst::Smooth, 0.01);
     let log = Log::default();
     for name in ["a", "b", "c"] {
@@ -215,7 +215,7 @@ async fn unlimited_lets_everybody_through_at_once() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn closing_tells_everybody_and_can_be_repeated() {
+async fn closing_tells_all_waiters_and_can_be_repeated() {
     let limiter = limiter(Burst::Smooth, 1.0);
     let log = Log::default();
     let waiters = [log.waiter(&limiter, "a", 1).await, log.waiter(&limiter, "b", 1).await];
@@ -232,7 +232,7 @@ async fn closing_tells_everybody_and_can_be_repeated() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn one_who_was_let_through_before_the_end_is_let_through() {
+async fn one_that_was_let_through_before_the_end_is_let_through() {
     let limiter = limiter(Burst::Smooth, 1.0);
     let mut waiter = Box::pin(limiter.wait());
     assert!(poll_once(waiter.as_mut()).is_pending());
@@ -292,7 +292,7 @@ async fn arrivals_count_when_they_ask_and_waiting_while_they_wait() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn somebody_is_told_when_the_line_begins_and_doubles() {
+async fn pressure_is_told_when_the_line_begins_and_doubles() {
     let notify = Arc::new(Notify::new());
     let limiter = RateLimiter::with_pressure(Burst::Smooth, notify.clone());
     let log = Log::default();
@@ -308,7 +308,7 @@ async fn somebody_is_told_when_the_line_begins_and_doubles() {
     limiter.set_capacity(Capacity::UNLIMITED);
     settle().await;
     limiter.wait().await.unwrap();
-    assert!(poll_once(pin!(notify.notified())).is_pending(), "nobody had to wait");
+    assert!(poll_once(pin!(notify.notified())).is_pending(), "none had to wait");
     limiter.set_capacity(Capacity::NONE);
     log.waiter(&limiter, "one", 1).await;
     assert!(poll_once(pin!(notify.notified())).is_ready(), "the line began anew");

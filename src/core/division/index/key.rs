@@ -1,39 +1,39 @@
-//! Where claims stand, and sums over them.
+//! The sort key of claims, and sums over them.
 
 use crate::{Amount, Sum};
 
-/// Where a claim stands: by band, then by wants per subclient, then by whose it is (which makes it unique).
+/// The sort key of a claim: band, then wants per subclient, then its owner (which makes it unique).
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
-pub(crate) struct Key(u128);
+pub(crate) struct ClaimKey(u128);
 
-impl Key {
+impl ClaimKey {
     /// Before every claim.
-    pub(crate) const START: Key = Key(0);
+    pub(crate) const START: ClaimKey = ClaimKey(0);
     /// After every claim.
-    pub(crate) const END: Key = Key(u128::MAX);
+    pub(crate) const END: ClaimKey = ClaimKey(u128::MAX);
 
-    pub(crate) fn new(band: i16, ratio: f64, slot: u32, ordinal: u16) -> Key {
-        Key(Self::prefix(band, ratio) | u128::from(slot) << 16 | u128::from(ordinal))
+    pub(crate) fn new(band: i16, ratio: f64, slot: u32, ordinal: u16) -> ClaimKey {
+        ClaimKey(Self::prefix(band, ratio) | u128::from(slot) << 16 | u128::from(ordinal))
     }
 
     /// Before every claim of the band.
-    pub(crate) fn band_start(band: i16) -> Key {
-        Key(Self::prefix(band, 0.0))
+    pub(crate) fn band_start(band: i16) -> ClaimKey {
+        ClaimKey(Self::prefix(band, 0.0))
     }
 
     /// After every claim of the band.
-    pub(crate) fn band_end(band: i16) -> Key {
+    pub(crate) fn band_end(band: i16) -> ClaimKey {
         band.checked_add(1).map_or(Self::END, Self::band_start)
     }
 
     /// After every claim of the band that wants at most `ratio` per subclient.
-    pub(crate) fn after(band: i16, ratio: f64) -> Key {
-        Key(Self::prefix(band, ratio) + (1 << 48))
+    pub(crate) fn after(band: i16, ratio: f64) -> ClaimKey {
+        ClaimKey(Self::prefix(band, ratio) + (1 << 48))
     }
 
     /// The same claim in another band.
-    pub(crate) fn in_band(self, band: i16) -> Key {
-        Key(Self::prefix(band, 0.0) | self.0 << 16 >> 16)
+    pub(crate) fn in_band(self, band: i16) -> ClaimKey {
+        ClaimKey(Self::prefix(band, 0.0) | self.0 << 16 >> 16)
     }
 
     fn prefix(band: i16, ratio: f64) -> u128 {
@@ -51,17 +51,17 @@ impl Key {
         f64::from_bits((self.0 >> 48) as u64)
     }
 
-    /// Ratio, and the rest: band and whose it is.
+    /// The ratio, and the rest: band and owner.
     pub(super) fn apart(self) -> (u64, u64) {
         ((self.0 >> 48) as u64, (self.0 >> 112 << 48) as u64 | self.0 as u64 & 0xffff_ffff_ffff)
     }
 
-    pub(super) fn together(ratio: u64, owner: u64) -> Key {
-        Key(u128::from(owner >> 48) << 112 | u128::from(ratio) << 48 | u128::from(owner & 0xffff_ffff_ffff))
+    pub(super) fn together(ratio: u64, owner: u64) -> ClaimKey {
+        ClaimKey(u128::from(owner >> 48) << 112 | u128::from(ratio) << 48 | u128::from(owner & 0xffff_ffff_ffff))
     }
 }
 
-/// What a set of claims wants together, and how many subclients they are.
+/// The wants and subclients of a set of claims.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub(crate) struct Totals {
     pub(crate) wants: Sum,
@@ -69,7 +69,7 @@ pub(crate) struct Totals {
 }
 
 impl Totals {
-    pub(crate) fn of(key: Key, weight: u32) -> Totals {
+    pub(crate) fn of(key: ClaimKey, weight: u32) -> Totals {
         Totals { wants: Amount::clamped(key.ratio() * f64::from(weight)).into(), weight: weight.into() }
     }
 

@@ -9,7 +9,7 @@ fn index(claims: &[Claim]) -> Index {
     let mut index = Index::new();
     for (slot, claim) in claims.iter().enumerate() {
         let ratio = claim.wants.get() / f64::from(claim.subclients);
-        index.insert(Key::new(claim.priority, ratio, slot as u32, 0), claim.subclients);
+        index.insert(ClaimKey::new(claim.priority, ratio, slot as u32, 0), claim.subclients);
     }
     index
 }
@@ -48,7 +48,7 @@ fn naive(claims: &[Claim], most: usize) -> Vec<(f64, f64)> {
     order
 }
 
-/// Wants that are exact in binary, so that ties are ties for everybody.
+/// Wants that are exact in binary, so that ties are exact.
 fn claims(most: usize) -> impl Strategy<Value = Vec<Claim>> {
     let wants = prop_oneof![
         4 => (0..100_000u32).prop_map(|n| f64::from(n) / 64.0),
@@ -179,16 +179,16 @@ impl Draws {
 }
 
 /// Regions of leaves of clients' wants.
-type Tree = Vec<Vec<Vec<f64>>>;
+type WantsByNode = Vec<Vec<Vec<f64>>>;
 
-fn tree(mut wants: impl FnMut(usize, usize) -> Vec<f64>) -> Tree {
+fn tree(mut wants: impl FnMut(usize, usize) -> Vec<f64>) -> WantsByNode {
     (0..3).map(|region| (0..3).map(|leaf| wants(region, leaf)).collect()).collect()
 }
 
-type Draw = fn(&mut Draws) -> Tree;
+type Draw = fn(&mut Draws) -> WantsByNode;
 
 /// A greedy one alone, hundreds of small ones, and everything between.
-fn lopsided(draws: &mut Draws) -> Tree {
+fn lopsided(draws: &mut Draws) -> WantsByNode {
     tree(|region, leaf| match (region, leaf) {
         (0, 0) => vec![50_000.0],
         (0, _) => (0..20).map(|_| 100.0 * draws.unit()).collect(),
@@ -208,7 +208,7 @@ fn divided(capacity: f64, claims: &[Vec<Claim>]) -> Vec<f64> {
 
 /// The error of the client that is worst off, as a part of what it should have: clients' wants go up as slices, and
 /// down comes nothing but a sum for each node, which it divides by itself.
-fn worst(tree: &Tree, capacity: f64, condense: &impl Fn(&[Claim]) -> Vec<Claim>) -> f64 {
+fn worst(tree: &WantsByNode, capacity: f64, condense: &impl Fn(&[Claim]) -> Vec<Claim>) -> f64 {
     let leaves: Vec<Vec<Vec<Claim>>> = tree
         .iter()
         .map(|leaves| {
@@ -216,13 +216,13 @@ fn worst(tree: &Tree, capacity: f64, condense: &impl Fn(&[Claim]) -> Vec<Claim>)
         })
         .collect();
     let regions: Vec<Vec<Claim>> = leaves.iter().map(|leaves| condense(&leaves.concat())).collect();
-    let everybody: Vec<f64> = tree.concat().concat();
-    let mut fair = water(capacity, &everybody).into_iter();
+    let all: Vec<f64> = tree.concat().concat();
+    let mut fair = water(capacity, &all).into_iter();
     let mut worst: f64 = 0.0;
     for (region, lent) in divided(capacity, &regions).into_iter().enumerate() {
         for (wants, lent) in tree[region].iter().zip(divided(lent, &leaves[region])) {
             for has in water(lent, wants) {
-                let due = fair.next().expect("everybody");
+                let due = fair.next().expect("one due for each");
                 worst = worst.max((has - due).abs() / due.max(1e-9));
             }
         }
@@ -230,15 +230,15 @@ fn worst(tree: &Tree, capacity: f64, condense: &impl Fn(&[Claim]) -> Vec<Claim>)
     worst
 }
 
-/// Over levels from where hardly anybody is satisfied to where nearly all are.
-fn worst_of_all(tree: &Tree, condense: &impl Fn(&[Claim]) -> Vec<Claim>) -> f64 {
+/// Over levels from where hardly any client is satisfied to where nearly all are.
+fn worst_of_all(tree: &WantsByNode, condense: &impl Fn(&[Claim]) -> Vec<Claim>) -> f64 {
     let wants: f64 = tree.concat().concat().iter().sum();
     (1..10).map(|part| worst(tree, wants * f64::from(2 * part - 1) / 20.0, condense)).fold(0.0, f64::max)
 }
 
 /// `cargo test -p leaseway-core in_a_slice -- --nocapture` prints the table.
 #[test]
-#[expect(clippy::print_stdout, reason = "the figures are wanted, by whoever asks for them")]
+#[expect(clippy::print_stdout, reason = "the figures are the output")]
 fn a_client_at_the_end_of_a_tree_is_hardly_worse_off_for_being_in_a_slice() {
     let sum = |claims: &[Claim]| {
         let wants = claims.iter().map(|claim| claim.wants).collect::<Sum>().floor();
@@ -251,7 +251,7 @@ fn a_client_at_the_end_of_a_tree_is_hardly_worse_off_for_being_in_a_slice() {
     ];
     let mut table = String::new();
     for (name, draw) in trees {
-        let trees: Vec<Tree> = (1..=5).map(|seed| draw(&mut Draws(seed))).collect();
+        let trees: Vec<WantsByNode> = (1..=5).map(|seed| draw(&mut Draws(seed))).collect();
         let error = |condense: &dyn Fn(&[Claim]) -> Vec<Claim>| {
             trees.iter().map(|tree| worst_of_all(tree, &|claims: &[Claim]| condense(claims))).fold(0.0, f64::max)
                 * 100.0

@@ -1,7 +1,5 @@
-//! The horizon of a life: beyond it, no lease of its epoch is believed.
-//!
-//! It is said anew once in half a lease length, and an eighth before it would be missed: so in a steady state no answer
-//! waits.
+//! The horizon of an epoch: after it, no lease of the epoch is believed. It is proposed again once in half a lease
+//! length, and an eighth of one before it would be needed: so in a steady state no answer waits.
 
 use std::collections::VecDeque;
 
@@ -20,7 +18,7 @@ pub(super) struct Horizons {
 }
 
 impl Horizons {
-    /// The one that a quorum knows.
+    /// The horizon that a quorum has stored.
     pub(super) fn acknowledged(&self) -> Millis {
         self.acknowledged
     }
@@ -31,7 +29,7 @@ impl Horizons {
         (self.proposed < wanted).then(|| wanted.plus(Millis(lease.0 / 2)).max(at_least))
     }
 
-    /// The changes of this number say so. Returns how long it is for whoever learns of it.
+    /// Records a horizon that is proposed with the changes of this number. Returns its length for peers.
     pub(super) fn propose(&mut self, number: u64, until: Millis, now: Millis) -> Millis {
         self.proposed = until;
         self.under_way.push_back((number, until));

@@ -1,12 +1,9 @@
-//! What the log says of each holder, and how it follows what they hold.
-//!
-//! A ceiling is an eighth above what its holder holds, where there is room for that: so most answers need not be
-//! promised first. Where more has to be promised, ceilings that are too high are lowered in the same change, so that
-//! together they never rise above the capacity. Those of holders that have gone, and those a quarter too high, are
-//! lowered with the next change that is needed anyway, or after a second.
-//!
-//! Nothing here looks at every holder: each that may have a ceiling above what it holds waits in a queue, which it
-//! entered when that became so.
+//! The ceiling of each holder in the log, and how it follows what the holder holds. A ceiling is an eighth above what
+//! its holder holds, where capacity allows: so most answers need no new promise. Where more has to be promised,
+//! ceilings that are too high are lowered in the same change, so that together they never rise above the capacity.
+//! Those of holders that have gone, and those a quarter too high, are lowered with the next change that is needed
+//! anyway, or after a second. No step visits every holder: a holder whose ceiling may be above what it holds is in a
+//! queue since that became so.
 
 use std::{
     collections::{BTreeMap, VecDeque},
@@ -20,13 +17,13 @@ use crate::{
     planted::{self, Fault},
 };
 
-/// Lowerings cause a change of their own no more often than this.
+/// Lowerings alone cause a change no more often than this.
 const LOWERING_PAUSE: Millis = Millis(1000);
-/// So many of them fit into one change, besides those that pay for what it raises.
+/// The most lowerings in one change, besides those that compensate what it raises.
 const LOWERINGS: usize = 4096;
-/// The part of what is held that a ceiling lies above it.
+/// How far a ceiling lies above what is held, as a part of that.
 const SLACK: f64 = 0.125;
-/// Above so much of what is held a ceiling is too high.
+/// A ceiling above so many times what is held is too high.
 const TOO_HIGH: f64 = 1.25;
 /// More than half of what is free may be promised by so much of the capacity.
 const TOLERANCE: f64 = 1.0 / 64.0;
@@ -40,16 +37,16 @@ pub(in crate::resource) struct Keeper {
     inherited_until: Millis,
     unheard: usize,
     /// By slot of the ledger.
-    standings: Vec<Standing>,
-    /// Holders that are gone, and what the log still says of them.
+    state: Vec<HolderState>,
+    /// Forgotten holders that the log still has ceilings of.
     gone: BTreeMap<(HolderKind, Arc<str>), Promised>,
     /// Σ ceilings as the log will have it once all that was taken is applied.
     sum: Sum,
-    /// Those whose leases have changed since changes were last taken.
+    /// Holders whose leases have changed since changes were last taken.
     touched: Vec<u32>,
-    /// All that have ceilings above what they hold, and perhaps some that have not.
+    /// All holders with ceilings above what they hold, and perhaps others.
     slack: VecDeque<u32>,
-    /// All whose ceilings are too high, and perhaps some whose are not.
+    /// All holders with ceilings that are too high, and perhaps others.
     too_high: VecDeque<u32>,
     /// The end of the longest lease given since changes were last taken.
     furthest: Millis,
@@ -59,30 +56,30 @@ pub(in crate::resource) struct Keeper {
     lowered_at: Millis,
 }
 
-/// What the log says of a holder.
+/// A holder's ceiling in the log.
 #[derive(Debug, Clone, Copy, Default)]
 struct Promised {
     ceiling: Amount,
-    /// Whether this epoch said so; else its ceiling ends with the horizon of the one that did.
+    /// Whether this epoch wrote it; else it ends with the horizon of the epoch that did.
     ours: bool,
     /// The number of the changes that last raised it.
     number: u64,
 }
 
 #[derive(Debug, Clone, Copy, Default)]
-struct Standing {
+struct HolderState {
     promised: Promised,
-    /// It was here when this life began: what is under way from it may have been meant for a master before this one.
+    /// It was inherited: messages of it that are under way may have been sent to an earlier master.
     inherited: bool,
     /// It has not asked yet.
     unheard: bool,
-    /// The queues it is in; whoever follows in its slot is in them too.
+    /// The queues it is in. They are kept by slot, so the next holder in its slot is in them too.
     touched: bool,
     in_slack: bool,
     in_too_high: bool,
 }
 
-/// What goes into a change.
+/// A change that is being built.
 #[derive(Default)]
 struct Draft {
     forgotten: Vec<(HolderKind, Arc<str>)>,
@@ -98,7 +95,7 @@ impl Keeper {
             acknowledged: 0,
             inherited_until,
             unheard: 0,
-            standings: Vec::new(),
+            state: Vec::new(),
             gone: BTreeMap::new(),
             sum: Sum::ZERO,
             touched: Vec::new(),
@@ -111,11 +108,11 @@ impl Keeper {
         }
     }
 
-    /// The holder in this slot comes with a ceiling of a former epoch.
+    /// The holder in this slot has a ceiling of an earlier epoch.
     pub(in crate::resource) fn inherit(&mut self, slot: u32, ceiling: Amount) {
-        let standing = self.standing(slot);
-        standing.promised = Promised { ceiling, ours: false, number: 0 };
-        (standing.inherited, standing.unheard) = (true, true);
+        let state = self.state(slot);
+        state.promised = Promised { ceiling, ours: false, number: 0 };
+        (state.inherited, state.unheard) = (true, true);
         self.unheard += 1;
         self.sum += ceiling;
     }
@@ -125,14 +122,14 @@ impl Keeper {
     }
 
     pub(in crate::resource) fn is_inherited(&self, slot: u32) -> bool {
-        self.standings.get(slot as usize).is_some_and(|standing| standing.inherited)
+        self.state.get(slot as usize).is_some_and(|state| state.inherited)
     }
 
     pub(in crate::resource) fn is_unheard(&self, slot: u32) -> bool {
-        self.standings.get(slot as usize).is_some_and(|standing| standing.unheard)
+        self.state.get(slot as usize).is_some_and(|state| state.unheard)
     }
 
-    /// Whether the log still speaks of holders that are gone.
+    /// Whether the log still has ceilings of forgotten holders.
     pub(in crate::resource) fn has_gone(&self) -> bool {
         !self.gone.is_empty()
     }
@@ -144,47 +141,46 @@ impl Keeper {
     }
 
     /// A holder has come.
-    pub(in crate::resource) fn came(&mut self, slot: u32, kind: HolderKind, id: &Arc<str>) {
+    pub(in crate::resource) fn holder_came(&mut self, slot: u32, kind: HolderKind, id: &Arc<str>) {
         let before = if self.gone.is_empty() { None } else { self.gone.remove(&(kind, Arc::clone(id))) };
-        self.standing(slot).promised = before.unwrap_or_default();
+        self.state(slot).promised = before.unwrap_or_default();
     }
 
     /// A holder may hold less than before; or nothing, and has been forgotten.
     pub(in crate::resource) fn looked_at(&mut self, slot: u32, forgotten: Option<Holder>) {
         match forgotten {
-            None => self.touch(slot),
-            Some(holder) => self.went(slot, holder),
+            None => self.mark_touched(slot),
+            Some(holder) => self.holder_left(slot, holder),
         }
     }
 
-    fn went(&mut self, slot: u32, holder: Holder) {
-        let standing = self.standing(slot);
-        let Standing { promised, unheard, .. } = *standing;
-        *standing = Standing { promised: Promised::default(), inherited: false, unheard: false, ..*standing };
+    fn holder_left(&mut self, slot: u32, holder: Holder) {
+        let state = self.state(slot);
+        let HolderState { promised, unheard, .. } = *state;
+        *state = HolderState { promised: Promised::default(), inherited: false, unheard: false, ..*state };
         self.unheard -= usize::from(unheard);
         if promised.ceiling > Amount::ZERO {
             self.gone.insert((holder.kind, holder.id), promised);
         }
     }
 
-    /// A holder that was here when this life began, or any other, has asked. Returns whether such a one did for the
-    /// first time.
-    pub(in crate::resource) fn heard(&mut self, slot: u32) -> bool {
-        self.touch(slot);
-        let first = std::mem::take(&mut self.standing(slot).unheard);
+    /// A holder has asked. Returns whether it is an inherited one that did so for the first time.
+    pub(in crate::resource) fn mark_heard(&mut self, slot: u32) -> bool {
+        self.mark_touched(slot);
+        let first = std::mem::take(&mut self.state(slot).unheard);
         self.unheard -= usize::from(first);
         first
     }
 
     /// What it holds has changed.
-    pub(in crate::resource) fn touch(&mut self, slot: u32) {
-        if !std::mem::replace(&mut self.standing(slot).touched, true) {
+    pub(in crate::resource) fn mark_touched(&mut self, slot: u32) {
+        if !std::mem::replace(&mut self.state(slot).touched, true) {
             self.touched.push(slot);
         }
     }
 
-    /// Something may be believed until then.
-    pub(in crate::resource) fn lasts(&mut self, end: Millis) {
+    /// A lease may be believed until then.
+    pub(in crate::resource) fn cover_until(&mut self, end: Millis) {
         self.furthest = self.furthest.max(end);
     }
 
@@ -205,21 +201,21 @@ impl Keeper {
 
     pub(in crate::resource) fn bytes(&self) -> usize {
         size_of::<Self>()
-            + self.standings.capacity() * size_of::<Standing>()
+            + self.state.capacity() * size_of::<HolderState>()
             + (self.touched.capacity() + self.slack.capacity() + self.too_high.capacity()) * size_of::<u32>()
     }
 
-    /// What has to be promised, and what the answers since the last call wait for.
+    /// The changes to promise, and what the answers since the last call wait for.
     pub(super) fn take(&mut self, ledger: &Ledger, bounds: Bounds, now: Millis) -> Pending {
         let before = self.sum;
         let mut draft = Draft::default();
         let touched = std::mem::take(&mut self.touched);
         for slot in &touched {
-            self.follow(*slot, ledger, &mut draft);
+            self.follow_held(*slot, ledger, &mut draft);
         }
         let lazily = planted::is(Fault::LowersLazily);
         if let Some(capacity) = bounds.capacity.filter(|_| !lazily) {
-            self.pay(before.max(capacity.into()), ledger, &mut draft);
+            self.lower_others(before.max(capacity.into()), ledger, &mut draft);
         }
         let furthest = std::mem::take(&mut self.furthest);
         let horizon = self.horizons.next(furthest, bounds.lease, self.inherited_until).filter(|_| furthest > now);
@@ -229,8 +225,8 @@ impl Keeper {
             self.lowered_at = now;
         }
         self.loosen(ledger, bounds, &draft.raised);
-        let changes = self.conclude(draft, horizon, ledger, now);
-        let raises = touched.iter().map(|slot| self.standings[*slot as usize].promised.number);
+        let changes = self.build_changes(draft, horizon, ledger, now);
+        let raises = touched.iter().map(|slot| self.state[*slot as usize].promised.number);
         let raised = raises.max().filter(|number| *number > self.acknowledged);
         self.touched = touched;
         self.touched.clear();
@@ -238,34 +234,34 @@ impl Keeper {
         Pending { changes, awaits: raised.max(self.awaited_horizon) }
     }
 
-    /// What a lease waits for that this holder was given before changes were last taken.
+    /// What the newest lease of this holder, given before changes were last taken, waits for.
     pub(super) fn awaited(&self, slot: u32) -> Option<u64> {
-        let raised = self.standings.get(slot as usize).map(|standing| standing.promised.number);
+        let raised = self.state.get(slot as usize).map(|state| state.promised.number);
         raised.filter(|number| *number > self.acknowledged).max(self.awaited_horizon)
     }
 
-    fn standing(&mut self, slot: u32) -> &mut Standing {
+    fn state(&mut self, slot: u32) -> &mut HolderState {
         let slot = slot as usize;
-        if self.standings.len() <= slot {
-            self.standings.resize(slot + 1, Standing::default());
+        if self.state.len() <= slot {
+            self.state.resize(slot + 1, HolderState::default());
         }
-        &mut self.standings[slot]
+        &mut self.state[slot]
     }
 
     /// Raises a ceiling to what is held, or notes that it is above that.
-    fn follow(&mut self, slot: u32, ledger: &Ledger, draft: &mut Draft) {
-        self.standing(slot).touched = false;
+    fn follow_held(&mut self, slot: u32, ledger: &Ledger, draft: &mut Draft) {
+        self.state(slot).touched = false;
         if ledger.get(slot).is_none() {
             return;
         }
         let held = ledger.held(slot);
-        let Promised { ceiling, ours, .. } = self.standing(slot).promised;
-        // Whoever was only heard keeps what was promised before, with the horizon of that: this epoch may not have any
-        // yet.
+        let Promised { ceiling, ours, .. } = self.state(slot).promised;
+        // A holder that asked without getting a lease keeps its inherited ceiling and horizon: this epoch may not have
+        // a horizon yet.
         let begins = !ours && held > Amount::ZERO && ledger.holder(slot).leases.are_of_this_epoch();
         if held > ceiling || begins {
             self.put(slot, held);
-            self.standing(slot).promised.ours = true;
+            self.state(slot).promised.ours = true;
             draft.raised.push(slot);
         } else {
             self.queue(slot, held);
@@ -273,25 +269,25 @@ impl Keeper {
     }
 
     fn put(&mut self, slot: u32, ceiling: Amount) {
-        let old = std::mem::replace(&mut self.standing(slot).promised.ceiling, ceiling);
+        let old = std::mem::replace(&mut self.state(slot).promised.ceiling, ceiling);
         self.sum -= old;
         self.sum += ceiling;
     }
 
     /// Puts a holder into the queues where it belongs.
     fn queue(&mut self, slot: u32, held: Amount) {
-        let standing = self.standing(slot);
-        let ceiling = standing.promised.ceiling;
-        if ceiling > held && !std::mem::replace(&mut standing.in_slack, true) {
+        let state = self.state(slot);
+        let ceiling = state.promised.ceiling;
+        if ceiling > held && !std::mem::replace(&mut state.in_slack, true) {
             self.slack.push_back(slot);
         }
-        if is_too_high(ceiling, held) && !std::mem::replace(&mut self.standing(slot).in_too_high, true) {
+        if is_too_high(ceiling, held) && !std::mem::replace(&mut self.state(slot).in_too_high, true) {
             self.too_high.push_back(slot);
         }
     }
 
-    /// Lowers others until the sum is no more than `most`, or until nothing is left to lower: then it is held.
-    fn pay(&mut self, most: Sum, ledger: &Ledger, draft: &mut Draft) {
+    /// Lowers other ceilings until the sum is no more than `most`, or until each is what its holder holds.
+    fn lower_others(&mut self, most: Sum, ledger: &Ledger, draft: &mut Draft) {
         while self.sum > most {
             if !self.forget_one(draft) && !self.tighten_one(ledger, draft) {
                 return;
@@ -306,13 +302,13 @@ impl Keeper {
         true
     }
 
-    /// Takes the slack of whoever has had it for longest.
+    /// Takes the slack of the holder that has had it for longest.
     fn tighten_one(&mut self, ledger: &Ledger, draft: &mut Draft) -> bool {
         let Some(slot) = self.slack.pop_front() else { return false };
-        self.standing(slot).in_slack = false;
+        self.state(slot).in_slack = false;
         if ledger.get(slot).is_some() {
             let held = ledger.held(slot);
-            if held < self.standing(slot).promised.ceiling {
+            if held < self.state(slot).promised.ceiling {
                 self.put(slot, held);
                 draft.lowered.push(slot);
             }
@@ -340,12 +336,12 @@ impl Keeper {
         while room(draft)
             && let Some(slot) = self.too_high.pop_front()
         {
-            self.standing(slot).in_too_high = false;
+            self.state(slot).in_too_high = false;
             if ledger.get(slot).is_some() {
                 let held = ledger.held(slot);
-                if is_too_high(self.standing(slot).promised.ceiling, held) {
-                    // Of what is next to nothing an eighth is no less than all that can be added to it.
-                    let ceiling = above(held, self.wish(slot, ledger));
+                if is_too_high(self.state(slot).promised.ceiling, held) {
+                    // An eighth of a tiny amount may be lost in rounding.
+                    let ceiling = above(held, self.target_ceiling(slot, ledger));
                     self.put(slot, if is_too_high(ceiling, held) { held } else { ceiling });
                     draft.lowered.push(slot);
                     self.queue(slot, held);
@@ -357,19 +353,19 @@ impl Keeper {
 
     /// How far a ceiling should lie above what is held. Older leases that are larger than the newest are going to end:
     /// an eighth above the newest is enough, even if that is below what is held.
-    fn wish(&self, slot: u32, ledger: &Ledger) -> Amount {
+    fn target_ceiling(&self, slot: u32, ledger: &Ledger) -> Amount {
         let enough = Amount::clamped(ledger.granted(slot).get() * (1.0 + SLACK));
         enough.saturating_sub(ledger.held(slot))
     }
 
     /// Lets the ceilings that are raised lie a little above what is held, as far as half of what is free allows.
     fn loosen(&mut self, ledger: &Ledger, bounds: Bounds, raised: &[u32]) {
-        let wishes: Sum = raised.iter().map(|slot| self.wish(*slot, ledger)).collect();
+        let wishes: Sum = raised.iter().map(|slot| self.target_ceiling(*slot, ledger)).collect();
         let mut left = bounds.capacity.map_or(wishes, |_| Amount::clamped(-self.excess(ledger, bounds)).into());
         let part = if wishes <= left { 1.0 } else { left.get() / wishes.get() };
         for slot in raised {
             let held = ledger.held(*slot);
-            let ceiling = above(held, Amount::clamped(self.wish(*slot, ledger).get() * part));
+            let ceiling = above(held, Amount::clamped(self.target_ceiling(*slot, ledger).get() * part));
             let cost = Sum::from(ceiling) - held.into();
             if cost <= left {
                 left -= cost;
@@ -379,20 +375,26 @@ impl Keeper {
         }
     }
 
-    /// Writes it down.
-    fn conclude(&mut self, draft: Draft, horizon: Option<Millis>, ledger: &Ledger, now: Millis) -> Option<Changes> {
+    /// Turns the draft into changes.
+    fn build_changes(
+        &mut self,
+        draft: Draft,
+        horizon: Option<Millis>,
+        ledger: &Ledger,
+        now: Millis,
+    ) -> Option<Changes> {
         let Draft { forgotten, lowered, raised } = draft;
         if horizon.is_none() && forgotten.is_empty() && lowered.is_empty() && raised.is_empty() {
             return None;
         }
         self.taken += 1;
         for slot in &raised {
-            self.standing(*slot).promised.number = self.taken;
+            self.state(*slot).promised.number = self.taken;
         }
         let forgotten = forgotten.into_iter().map(|(kind, id)| Ceiling { kind, id, amount: Amount::ZERO });
         let named = lowered.iter().chain(&raised).map(|slot| {
             let holder = ledger.holder(*slot);
-            let amount = self.standings[*slot as usize].promised.ceiling;
+            let amount = self.state[*slot as usize].promised.ceiling;
             Ceiling { kind: holder.kind, id: Arc::clone(&holder.id), amount }
         });
         let ceilings = forgotten.chain(named).collect();
@@ -401,7 +403,7 @@ impl Keeper {
     }
 }
 
-/// The two together, rounded down: ceilings must not add up to more than there is.
+/// The sum, rounded down: ceilings must not add up to more than there is.
 fn above(held: Amount, slack: Amount) -> Amount {
     let mut sum = Sum::from(held);
     sum += slack;

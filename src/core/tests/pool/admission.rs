@@ -114,8 +114,8 @@ fn hosts_and_ids_can_be_what_balances_are_kept_under() {
 fn a_free_client_has_the_least_useful_capacity_or_nothing() {
     let mut pond = Pond::new(10.0, &[("min_capacity", "3")]);
     let given = ["a", "b", "c", "d"].map(|id| pond.asks(id, 100.0));
-    assert_eq!(given, [3.0, 3.0, 3.0, 0.0], "the tenth unit is of no use to anybody");
-    assert_eq!(pond.asks("e", 0.0), 0.0, "whoever wants nothing has no place");
+    assert_eq!(given, [3.0, 3.0, 3.0, 0.0], "the tenth unit is of no use to any client");
+    assert_eq!(pond.asks("e", 0.0), 0.0, "a client that wants nothing has no place");
     assert_eq!(pond.asks("a", 0.0), 0.0);
     pond.asks("a", 0.0);
     assert_eq!(pond.asks("d", 0.1), 3.0, "less than that is of no use");
@@ -153,7 +153,7 @@ fn a_part_of_the_total_follows_it() {
     assert_eq!((pond.asks("p", 9.0), pond.asks("q", 9.0)), (5.0, 5.0));
     pond.happened();
     pond.capacity(6.0);
-    assert_eq!((pond.due("p"), pond.due("q")), (3.0, 3.0), "both shrink, nobody has to choose");
+    assert_eq!((pond.due("p"), pond.due("q")), (3.0, 3.0), "both shrink, the manager need not choose");
     assert_eq!(pond.happened(), [PoolEventKind::Total]);
     for _ in 0..2 {
         pond.pass(5);

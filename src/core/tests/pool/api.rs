@@ -1,4 +1,4 @@
-//! What whoever manages a pool may ask and say.
+//! The interface of a pool for its manager.
 
 use super::*;
 
@@ -105,7 +105,7 @@ fn reports_of_load_move_the_capacity_within_bounds_whatever_the_algorithm() {
         assert_eq!(report(Load::Factor(5.0), None), Ok(12.0), "{kind:?}");
         assert_eq!(report(Load::Factor(0.5), Some(30)), Ok(5.0), "{kind:?}");
         assert_eq!(pond.resource.total().get(), 5.0);
-        assert_eq!(pond.resource.next_expiry(), Some(Millis::from_secs(30)), "{kind:?}: then somebody must look");
+        assert_eq!(pond.resource.next_expiry(), Some(Millis::from_secs(30)), "{kind:?}: then a tick is due");
         let mut template = pond.resource.settings().clone();
         template.capacity = Amount::clamped(20.0);
         template.load_bounds.1 = Some(Amount::clamped(30.0));
@@ -113,7 +113,7 @@ fn reports_of_load_move_the_capacity_within_bounds_whatever_the_algorithm() {
         assert_eq!(pond.resource.settings().capacity.get(), 10.0, "{kind:?}: half of what the template says now");
         pond.pass(30);
         pond.tick();
-        assert_eq!(pond.resource.settings().capacity.get(), 20.0, "{kind:?}: nobody has said so since");
+        assert_eq!(pond.resource.settings().capacity.get(), 20.0, "{kind:?}: no report has said so since");
     }
 }
 
@@ -227,8 +227,8 @@ fn the_wire_knows_algorithms_by_their_numbers() {
     assert_eq!(Kind::from_number(4), None);
 }
 
-/// A hint goes to whom something was assigned otherwise, whether that is more or less: what it has too much it should
-/// not use until it happens to ask.
+/// A hint goes to a client whose assignment has changed, up or down: what it has too much it should not use until it
+/// happens to ask.
 #[test]
 fn a_lowering_is_hinted_as_soon_as_a_raise() {
     let mut pond = Pond::new(10.0, &[]);
@@ -244,5 +244,5 @@ fn a_lowering_is_hinted_as_soon_as_a_raise() {
         (whys, pond.asks("p", 8.0))
     };
     assert_eq!(hinted(&mut pond, 8.0), (vec![crate::Why::Grow], 8.0));
-    assert_eq!(hinted(&mut pond, 3.0), (vec![crate::Why::Shrink], 3.0), "nobody waits for it");
+    assert_eq!(hinted(&mut pond, 3.0), (vec![crate::Why::Shrink], 3.0), "no client waits for it");
 }

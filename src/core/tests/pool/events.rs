@@ -1,4 +1,4 @@
-//! What whoever manages a pool is told.
+//! The events for the manager of a pool.
 
 use super::*;
 
@@ -103,7 +103,7 @@ fn events_that_nobody_takes_do_not_pile_up() {
     assert_eq!(events[0].kind, PoolEventKind::Gap);
     assert!(events.windows(2).all(|pair| pair[0].seq + 1 == pair[1].seq));
     assert_eq!(events.last().expect("some").seq, pond.pool().newest_event);
-    assert!(PoolEventFilter { only_underrun: true, ..Default::default() }.passes(&events[0]), "it concerns everybody");
+    assert!(PoolEventFilter { only_underrun: true, ..Default::default() }.passes(&events[0]), "it passes every filter");
 }
 
 #[test]

@@ -5,9 +5,9 @@
 //! |---|---|
 //! | S1 | no grant makes more held than the total; after a fall what is held does not rise until it is below |
 //! | S2 | what is held never exceeds the most that the total may be, while that does not fall |
-//! | S3 | what clients believe in is held: a lease is given to somebody else only when its holder knows, or it has ended |
-//! | S4 | once everybody asks, what is held is within the total after the reduction window and three refreshes |
-//! | S6 | a new master that listens gives back what holders have, and kicks nobody out when it has listened |
+//! | S3 | what clients believe in is held: a lease is given to another client only when its holder knows, or it has ended |
+//! | S4 | once all have asked, what is held is within the total after the reduction window and three refreshes |
+//! | S6 | a new master that listens gives back what holders have, and kicks no client out when it has learned |
 //!
 //! S5, that what is used stays below the base, is a matter of chance where the pool is overbooked, and never promised.
 
@@ -17,7 +17,7 @@ use super::*;
 use crate::{Sum, tests::cases};
 
 #[derive(Debug, Clone)]
-enum Event {
+enum PoolStep {
     Send(usize),
     Arrive(usize),
     ArriveTwice(usize),
@@ -33,7 +33,7 @@ enum Event {
     Tick,
 }
 
-fn event() -> impl Strategy<Value = Event> {
+fn event() -> impl Strategy<Value = PoolStep> {
     let fraction = prop_oneof![0.0..1.0, Just(0.0), Just(1.0)];
     let usage = prop_oneof![
         3 => (fraction.clone(), 0.0..10.0).prop_map(Some),
@@ -46,23 +46,23 @@ fn event() -> impl Strategy<Value = Event> {
         1 => Just(None),
     ];
     prop_oneof![
-        10 => any::<usize>().prop_map(Event::Send),
-        10 => any::<usize>().prop_map(Event::Arrive),
-        2 => any::<usize>().prop_map(Event::ArriveTwice),
-        10 => any::<usize>().prop_map(Event::Answer),
-        1 => any::<usize>().prop_map(Event::LoseRequest),
-        1 => any::<usize>().prop_map(Event::LoseAnswer),
-        5 => prop_oneof![Just(1u64), 100..3_000u64, 3_000..30_000u64].prop_map(Event::Pass),
-        2 => (any::<usize>(), prop_oneof![0.0..20.0, Just(0.0)]).prop_map(|(n, wants)| Event::Want(n, wants)),
-        3 => (any::<usize>(), usage).prop_map(|(n, usage)| Event::Use(n, usage)),
-        1 => any::<usize>().prop_map(Event::Release),
-        2 => (any::<usize>(), assigned).prop_map(|(n, assigned)| Event::Assign(n, assigned)),
-        1 => (1.0..20.0).prop_map(Event::Base),
-        2 => Just(Event::Tick),
+        10 => any::<usize>().prop_map(PoolStep::Send),
+        10 => any::<usize>().prop_map(PoolStep::Arrive),
+        2 => any::<usize>().prop_map(PoolStep::ArriveTwice),
+        10 => any::<usize>().prop_map(PoolStep::Answer),
+        1 => any::<usize>().prop_map(PoolStep::LoseRequest),
+        1 => any::<usize>().prop_map(PoolStep::LoseAnswer),
+        5 => prop_oneof![Just(1u64), 100..3_000u64, 3_000..30_000u64].prop_map(PoolStep::Pass),
+        2 => (any::<usize>(), prop_oneof![0.0..20.0, Just(0.0)]).prop_map(|(n, wants)| PoolStep::Want(n, wants)),
+        3 => (any::<usize>(), usage).prop_map(|(n, usage)| PoolStep::Use(n, usage)),
+        1 => any::<usize>().prop_map(PoolStep::Release),
+        2 => (any::<usize>(), assigned).prop_map(|(n, assigned)| PoolStep::Assign(n, assigned)),
+        1 => (1.0..20.0).prop_map(PoolStep::Base),
+        2 => Just(PoolStep::Tick),
     ]
 }
 
-struct Client {
+struct PoolTestClient {
     kind: HolderKind,
     id: Arc<str>,
     wants: f64,
@@ -76,7 +76,7 @@ struct Client {
 struct History {
     resource: Resource,
     now: Millis,
-    clients: Vec<Client>,
+    clients: Vec<PoolTestClient>,
     requests: Vec<(usize, u64, Millis, Ask)>,
     answers: Vec<(usize, u64, Millis, Lease)>,
     log: Vec<crate::Answer>,
@@ -86,7 +86,7 @@ struct History {
 
 impl History {
     fn new(birth: Birth, clients: usize) -> History {
-        let client = |n: usize| Client {
+        let client = |n: usize| PoolTestClient {
             kind: if n % 5 == 4 { HolderKind::Node } else { HolderKind::Client },
             id: format!("h{n}").into(),
             wants: 3.0,
@@ -153,31 +153,31 @@ impl History {
         }
     }
 
-    fn step(&mut self, event: &Event) -> Result<(), TestCaseError> {
+    fn step(&mut self, event: &PoolStep) -> Result<(), TestCaseError> {
         let before = self.resource.sums().held;
         let n = |pick: usize| pick % self.clients.len();
         match *event {
-            Event::Send(pick) => self.send(n(pick)),
-            Event::Arrive(pick) => self.arrive(pick, false)?,
-            Event::ArriveTwice(pick) => self.arrive(pick, true)?,
-            Event::Answer(pick) => self.answer(pick),
-            Event::LoseRequest(pick) if !self.requests.is_empty() => {
+            PoolStep::Send(pick) => self.send(n(pick)),
+            PoolStep::Arrive(pick) => self.arrive(pick, false)?,
+            PoolStep::ArriveTwice(pick) => self.arrive(pick, true)?,
+            PoolStep::Answer(pick) => self.answer(pick),
+            PoolStep::LoseRequest(pick) if !self.requests.is_empty() => {
                 drop(self.requests.swap_remove(pick % self.requests.len()));
             }
-            Event::LoseAnswer(pick) if !self.answers.is_empty() => {
+            PoolStep::LoseAnswer(pick) if !self.answers.is_empty() => {
                 self.answers.swap_remove(pick % self.answers.len());
             }
-            Event::LoseRequest(_) | Event::LoseAnswer(_) => {}
-            Event::Pass(ms) => self.now = self.now.plus(Millis(ms)),
-            Event::Want(pick, wants) => {
+            PoolStep::LoseRequest(_) | PoolStep::LoseAnswer(_) => {}
+            PoolStep::Pass(ms) => self.now = self.now.plus(Millis(ms)),
+            PoolStep::Want(pick, wants) => {
                 let at = n(pick);
                 self.clients[at].wants = wants;
             }
-            Event::Use(pick, usage) => {
+            PoolStep::Use(pick, usage) => {
                 let at = n(pick);
                 self.clients[at].usage = usage;
             }
-            Event::Release(pick) => {
+            PoolStep::Release(pick) => {
                 let at = n(pick);
                 let client = &mut self.clients[at];
                 let (kind, id) = (client.kind, Arc::clone(&client.id));
@@ -188,18 +188,18 @@ impl History {
                     one(&mut self.resource, now_at(self.now), Request::Release(Release { kind, id, token }));
                 }
             }
-            Event::Assign(pick, assigned) => {
+            PoolStep::Assign(pick, assigned) => {
                 let client = &self.clients[n(pick)];
                 let (kind, id) = (client.kind, Arc::clone(&client.id));
                 // Some do not fit.
                 let _ = self.resource.assign(self.now, kind, &id, assigned);
             }
-            Event::Base(base) => {
+            PoolStep::Base(base) => {
                 let mut settings = self.resource.settings().clone();
                 settings.capacity = Amount::clamped(base);
                 self.resource.configure(settings);
             }
-            Event::Tick => {
+            PoolStep::Tick => {
                 self.resource.tick(self.now);
             }
         }
@@ -223,7 +223,7 @@ impl History {
         self.resource.audit_pool().map_err(TestCaseError::fail)
     }
 
-    /// Everybody asks, and gets the answer.
+    /// All ask, and get the answer.
     fn refresh(&mut self) -> Result<(), TestCaseError> {
         self.requests.clear();
         self.answers.clear();
@@ -276,20 +276,20 @@ proptest! {
         for event in &events {
             history.step(event)?;
         }
-        history.step(&Event::Base(base))?;
+        history.step(&PoolStep::Base(base))?;
         for client in &mut history.clients {
             client.usage = Some((0.0, 0.0));
         }
         // What was given to those who have forgotten it ends first.
         history.now = history.now.plus(Millis::from_secs(70));
-        history.step(&Event::Base(base * 0.8))?;
-        history.step(&Event::Tick)?;
+        history.step(&PoolStep::Base(base * 0.8))?;
+        history.step(&PoolStep::Tick)?;
         for _ in 0..5 {
             history.refresh()?;
         }
         let (held, total) = (history.resource.sums().held, Sum::from(history.resource.total()));
         prop_assert!(held <= total, "S4: {held:?} of {total:?}");
-        // And everybody has what it is due but for what has changed with the last of them.
+        // And all have what they are due but for what has changed with the last of them.
         history.refresh()?;
         history.refresh()?;
     }
@@ -300,7 +300,7 @@ proptest! {
         clients in 1..12usize,
         assigned in 0..4usize,
     ) {
-        // Without a bias everybody goes in turn, also now.
+        // Without a bias all go in turn, also now.
         let mut settings = settings;
         settings.pool.connected_bias = 180.0;
         let mut history = History::new(birth(settings.clone()), clients);

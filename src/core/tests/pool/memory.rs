@@ -1,4 +1,4 @@
-//! What is remembered of a pool when another is master, or when nobody has asked for it for a while.
+//! What is remembered of a pool under another master, or when it was not asked for a while.
 
 use super::*;
 use crate::{NotedBalance, PoolMemory, PoolNotes};
@@ -108,7 +108,7 @@ fn one_who_is_away_comes_back_to_its_balance() {
         pool.pond.pass(1);
         pool.say(false);
     }
-    // Nobody holds anything, and the pool is forgotten.
+    // Nothing is held, and the pool is forgotten.
     pool.fails_over(3540);
     assert_eq!(pool.pond.pool().remembered, 1);
     pool.pond.asks("a", 1.0);
@@ -207,7 +207,7 @@ fn one_who_does_not_come_back_is_billed_when_its_lease_is_over() {
     pool.pond.assign("p", 4.0).expect("fits");
     pool.pond.assign("q", 4.0).expect("fits");
     pool.serve(&["p", "q"], 100, 0.5, 1.0);
-    // p has left, but nobody has been told.
+    // p has left, but no event has said so.
     pool.pond.release("p");
     pool.pond.happened();
     pool.fails_over(1);
@@ -227,7 +227,7 @@ fn one_who_does_not_come_back_is_billed_when_its_lease_is_over() {
         assert!(bill.time_cost >= 400.0 && bill.is_priority, "{id}: {bill:?}");
     }
     pool.say(true);
-    assert!(pool.memory.is_empty(), "nobody is connected any more: {:?}", pool.memory);
+    assert!(pool.memory.is_empty(), "no client is connected any more: {:?}", pool.memory);
 }
 
 #[test]
@@ -290,7 +290,7 @@ fn who_does_nothing_costs_nothing_to_remember() {
     near(pool.member("b").balance, 3611.0, 1.0);
 }
 
-/// Whatever happens, what is remembered is within a sixteenth, or half a minute, of what is so.
+/// What is remembered is always within a sixteenth, or half a minute, of the truth.
 #[test]
 fn what_is_remembered_is_right_but_for_the_newest() {
     let mut pool = Remembered::new(20.0, &[]);

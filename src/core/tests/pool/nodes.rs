@@ -215,11 +215,11 @@ fn a_child_tells_what_those_below_use_of_what_they_hold() {
     let supply = Supply { capacity: Amount::clamped(20.0), until, edition: 1, ..Supply::default() };
     pond.resource.supply(supply);
     let told = |pond: &mut Pond| pond.resource.condense(pond.now).usage.expect("it is a pool");
-    assert_eq!(told(&mut pond).used, Amount::ZERO, "nobody holds anything");
+    assert_eq!(told(&mut pond).used, Amount::ZERO, "nothing is held");
     for n in 0..4 {
         pond.asks(&format!("c{n}"), 1.0);
     }
-    assert_eq!(told(&mut pond).used.get(), 4.0, "nobody has said anything");
+    assert_eq!(told(&mut pond).used.get(), 4.0, "no client has reported");
     for n in 0..3 {
         pond.reports(&format!("c{n}"), 1.0, 0.25, 7.0);
     }

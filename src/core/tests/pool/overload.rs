@@ -25,7 +25,7 @@ fn connected(pond: &Pond) -> usize {
     pond.list(PoolFilter::Connected).len()
 }
 
-/// Everybody asks in turn over a refresh interval, and reports the same.
+/// All ask in turn over a refresh interval, and report the same.
 fn refresh(pond: &mut Pond, clients: usize, fraction: f64) {
     for n in 0..clients {
         pond.now = pond.now.plus(Millis(16_000 / clients as u64));
@@ -434,7 +434,7 @@ fn one_who_waits_is_not_starved_by_the_threshold() {
         let pool = pond.pool();
         assert_eq!(pond.leases["p3"].capacity.get(), 3.0, "{mode}: 9 of {} are connected, and it waits", pool.total);
         let risen = pool.total.get();
-        assert!(risen < 20.0, "{mode}: nobody waits any more: {risen}");
+        assert!(risen < 20.0, "{mode}: no client waits any more: {risen}");
     }
 }
 

@@ -2,8 +2,8 @@
 
 use super::*;
 
-fn learner(settings: Settings) -> Desk {
-    Desk::born(Birth { learning_until: Millis(30_000), ..birth(settings) })
+fn learner(settings: Settings) -> Server {
+    Server::born(Birth { learning_until: Millis(30_000), ..birth(settings) })
 }
 
 /// A lease given by the master before.
@@ -14,42 +14,42 @@ fn inherited(capacity: f64, left: i64) -> Has {
 
 #[test]
 fn holders_get_back_what_they_have_and_new_ones_get_nothing() {
-    let mut desk = learner(fair(100.0));
-    assert_eq!(desk.deliver(ask("a", 90.0, Some(inherited(40.0, 50)))), 40.0);
-    assert_eq!(desk.asks("b", 90.0), 0.0);
-    desk.pass(16_000);
-    assert_eq!((desk.asks("a", 90.0), desk.asks("b", 90.0)), (40.0, 0.0), "and so it stays");
-    assert_eq!(desk.counters().learning_excess, 0);
+    let mut server = learner(fair(100.0));
+    assert_eq!(server.deliver(ask("a", 90.0, Some(inherited(40.0, 50)))), 40.0);
+    assert_eq!(server.asks("b", 90.0), 0.0);
+    server.pass(16_000);
+    assert_eq!((server.asks("a", 90.0), server.asks("b", 90.0)), (40.0, 0.0), "and so it stays");
+    assert_eq!(server.counters().learning_excess, 0);
 }
 
 #[test]
 fn together_they_never_get_back_more_than_there_is() {
-    let mut desk = learner(fair(100.0));
-    assert_eq!(desk.deliver(ask("a", 90.0, Some(inherited(70.0, 50)))), 70.0);
-    assert_eq!(desk.deliver(ask("b", 90.0, Some(inherited(50.0, 50)))), 30.0);
-    assert_eq!(desk.counters().learning_excess, 1, "somebody must look into it");
+    let mut server = learner(fair(100.0));
+    assert_eq!(server.deliver(ask("a", 90.0, Some(inherited(70.0, 50)))), 70.0);
+    assert_eq!(server.deliver(ask("b", 90.0, Some(inherited(50.0, 50)))), 30.0);
+    assert_eq!(server.counters().learning_excess, 1, "an operator must look into it");
 
-    let mut desk = learner(fair(100.0));
+    let mut server = learner(fair(100.0));
     let both = [("a", 150.0), ("b", 50.0)].map(|(id, had)| ask(id, 90.0, Some(inherited(had, 50))));
-    let got = desk.send_all(both).map(|answer| granted(answer).capacity.get());
+    let got = server.send_all(both).map(|answer| granted(answer).capacity.get());
     assert_eq!(got, [75.0, 25.0], "in one round the same part of what each had");
-    assert_eq!(desk.counters().learning_excess, 2);
+    assert_eq!(server.counters().learning_excess, 2);
 }
 
-/// Everybody comes back in this order, and refreshes so often; what each has in the end.
+/// All come back in this order, and refresh so often; returns what each has in the end.
 fn learnt(order: &[usize], refreshes: usize, reuse: Reuse) -> Vec<f64> {
     const HAD: [f64; 3] = [70.0, 50.0, 80.0];
-    let mut desk = learner(Settings { reuse, ..fair(100.0) });
+    let mut server = learner(Settings { reuse, ..fair(100.0) });
     for n in order {
-        desk.deliver(ask(&n.to_string(), 90.0, Some(inherited(HAD[*n], 50))));
+        server.deliver(ask(&n.to_string(), 90.0, Some(inherited(HAD[*n], 50))));
     }
     for _ in 0..refreshes {
-        desk.pass(5_000);
+        server.pass(5_000);
         for n in order {
-            desk.asks(&n.to_string(), 90.0);
+            server.asks(&n.to_string(), 90.0);
         }
     }
-    (0..HAD.len()).map(|n| desk.report(&n.to_string()).granted.get()).collect()
+    (0..HAD.len()).map(|n| server.report(&n.to_string()).granted.get()).collect()
 }
 
 #[test]
@@ -67,115 +67,115 @@ fn of_more_than_there_is_all_get_the_same_part_whoever_came_first() {
 
 #[test]
 fn one_that_goes_leaves_its_part_to_the_others() {
-    let mut desk = learner(fair(100.0));
+    let mut server = learner(fair(100.0));
     for (id, had) in [("a", 70.0), ("b", 50.0)] {
-        desk.deliver(ask(id, 90.0, Some(inherited(had, 50))));
+        server.deliver(ask(id, 90.0, Some(inherited(had, 50))));
     }
-    desk.pass(5_000);
-    desk.release(HolderKind::Client, "a", None);
-    assert_eq!(desk.asks("b", 90.0), 50.0, "all that it had, and no more");
+    server.pass(5_000);
+    server.release(HolderKind::Client, "a", None);
+    assert_eq!(server.asks("b", 90.0), 50.0, "all that it had, and no more");
 }
 
 #[test]
 fn it_ends_on_time_and_then_divides() {
-    let mut desk = learner(fair(100.0));
-    desk.deliver(ask("a", 90.0, Some(inherited(40.0, 50))));
-    desk.asks("b", 90.0);
-    desk.pass(29_999);
-    assert!(desk.resource.is_learning(desk.now));
-    assert_eq!(desk.resource.report(desk.now).learning, Millis(1));
-    assert_eq!(desk.asks("b", 90.0), 0.0);
-    desk.pass(1);
-    assert!(!desk.resource.is_learning(desk.now));
-    assert_eq!(desk.resource.report(desk.now).learning, Millis(0));
-    assert_eq!(desk.asks("a", 90.0), 50.0);
-    desk.pass(5_000);
-    assert_eq!(desk.asks("b", 90.0), 50.0);
+    let mut server = learner(fair(100.0));
+    server.deliver(ask("a", 90.0, Some(inherited(40.0, 50))));
+    server.asks("b", 90.0);
+    server.pass(29_999);
+    assert!(server.resource.is_learning(server.now));
+    assert_eq!(server.resource.report(server.now).learning, Millis(1));
+    assert_eq!(server.asks("b", 90.0), 0.0);
+    server.pass(1);
+    assert!(!server.resource.is_learning(server.now));
+    assert_eq!(server.resource.report(server.now).learning, Millis(0));
+    assert_eq!(server.asks("a", 90.0), 50.0);
+    server.pass(5_000);
+    assert_eq!(server.asks("b", 90.0), 50.0);
 }
 
 #[test]
 fn where_capacity_is_not_shared_there_is_nothing_to_learn() {
     for (kind, expected) in [(Kind::NoAlgorithm, 500.0), (Kind::Static, 100.0)] {
-        let mut desk = learner(Settings::new(kind, Amount::clamped(100.0)));
-        assert!(!desk.resource.is_learning(desk.now));
-        assert_eq!(desk.asks("a", 500.0), expected);
+        let mut server = learner(Settings::new(kind, Amount::clamped(100.0)));
+        assert!(!server.resource.is_learning(server.now));
+        assert_eq!(server.asks("a", 500.0), expected);
     }
 }
 
 #[test]
 fn a_lease_that_has_ended_counts_as_none() {
-    let mut desk = learner(fair(100.0));
-    assert_eq!(desk.deliver(ask("a", 90.0, Some(inherited(40.0, -1)))), 0.0);
-    assert_eq!(desk.deliver(ask("b", 90.0, Some(inherited(40.0, 0)))), 40.0, "whole seconds: it may be live");
+    let mut server = learner(fair(100.0));
+    assert_eq!(server.deliver(ask("a", 90.0, Some(inherited(40.0, -1)))), 0.0);
+    assert_eq!(server.deliver(ask("b", 90.0, Some(inherited(40.0, 0)))), 40.0, "whole seconds: it may be live");
 }
 
 #[test]
 fn outside_learning_a_lease_that_nobody_here_gave_is_counted_but_gives_no_right() {
-    let mut desk = Desk::new(fair(100.0));
-    desk.asks("a", 100.0);
-    assert_eq!(desk.deliver(ask("b", 90.0, Some(inherited(40.0, 50)))), 0.0);
-    assert_eq!(desk.counters().unaccounted, 1);
-    let mut desk = learner(fair(100.0));
-    desk.deliver(ask("b", 90.0, Some(inherited(40.0, 50))));
-    assert_eq!(desk.counters().unaccounted, 0, "this is what learning is for");
+    let mut server = Server::new(fair(100.0));
+    server.asks("a", 100.0);
+    assert_eq!(server.deliver(ask("b", 90.0, Some(inherited(40.0, 50)))), 0.0);
+    assert_eq!(server.counters().unaccounted, 1);
+    let mut server = learner(fair(100.0));
+    server.deliver(ask("b", 90.0, Some(inherited(40.0, 50))));
+    assert_eq!(server.counters().unaccounted, 0, "this is what learning is for");
 }
 
 #[test]
 fn nothing_is_given_back_once_the_nodes_own_lease_has_ended() {
-    let mut desk = Desk::born(Birth { source: Source::Parent, learning_until: Millis(30_000), ..birth(fair(0.0)) });
-    desk.supply(100.0, Millis(20_000));
-    assert_eq!(desk.deliver(ask("a", 90.0, Some(inherited(40.0, 50)))), 40.0);
-    desk.pass(20_000);
-    assert_eq!(desk.asks("a", 90.0), 0.0);
+    let mut server = Server::born(Birth { source: Source::Parent, learning_until: Millis(30_000), ..birth(fair(0.0)) });
+    server.supply(100.0, Millis(20_000));
+    assert_eq!(server.deliver(ask("a", 90.0, Some(inherited(40.0, 50)))), 40.0);
+    server.pass(20_000);
+    assert_eq!(server.asks("a", 90.0), 0.0);
 }
 
 /// The leak when left out: 669 of 500, without any loss or delay.
 #[test]
 fn a_learning_child_confirms_nothing_for_it_does_not_know_all_its_clients() {
-    let mut desk = Desk::new(fair(100.0));
+    let mut server = Server::new(fair(100.0));
     let all = [slice(1, 100.0, 0)];
-    desk.node_asks("n", &all);
-    desk.asks("a", 100.0);
-    desk.pass(16_000);
-    assert_eq!((desk.node_asks("n", &all), desk.held()), (50.0, 100.0));
-    desk.pass(16_000);
-    let learning = Ask { learning: true, ..desk.node_request("n", &all) };
-    assert_eq!((desk.deliver(learning), desk.held()), (50.0, 100.0), "clients below may still use the 100");
-    desk.pass(16_000);
-    assert_eq!((desk.node_asks("n", &all), desk.held()), (50.0, 50.0));
+    server.node_asks("n", &all);
+    server.asks("a", 100.0);
+    server.pass(16_000);
+    assert_eq!((server.node_asks("n", &all), server.held()), (50.0, 100.0));
+    server.pass(16_000);
+    let learning = Ask { learning: true, ..server.node_request("n", &all) };
+    assert_eq!((server.deliver(learning), server.held()), (50.0, 100.0), "clients below may still use the 100");
+    server.pass(16_000);
+    assert_eq!((server.node_asks("n", &all), server.held()), (50.0, 50.0));
 }
 
 #[test]
 fn a_learning_child_may_only_raise_what_is_outstanding() {
-    let mut desk = Desk::new(fair(100.0));
+    let mut server = Server::new(fair(100.0));
     let half = [slice(1, 50.0, 0)];
-    desk.node_asks("n", &half);
-    let report = |desk: &mut Desk, outstanding, learning| {
-        desk.pass(16_000);
+    server.node_asks("n", &half);
+    let report = |server: &mut Server, outstanding, learning| {
+        server.pass(16_000);
         let outstanding = Some(Amount::clamped(outstanding));
-        desk.deliver(Ask { outstanding, learning, ..desk.node_request("n", &half) });
-        desk.held()
+        server.deliver(Ask { outstanding, learning, ..server.node_request("n", &half) });
+        server.held()
     };
-    assert_eq!(report(&mut desk, 80.0, true), 80.0);
-    assert_eq!(report(&mut desk, 60.0, true), 80.0, "it may not know all of it");
-    assert_eq!(report(&mut desk, 60.0, false), 60.0);
+    assert_eq!(report(&mut server, 80.0, true), 80.0);
+    assert_eq!(report(&mut server, 60.0, true), 80.0, "it may not know all of it");
+    assert_eq!(report(&mut server, 60.0, false), 60.0);
 }
 
 /// The leak when left out: 505 of 500. The lease that was cut from the parent's older, larger one would outlive that
 /// one.
 #[test]
 fn a_learning_child_renews_no_more_than_it_has_been_lent() {
-    let mut desk = Desk::born(Birth { source: Source::Parent, learning_until: Millis(60_000), ..birth(fair(0.0)) });
-    desk.supply(100.0, Millis(30_000));
-    assert_eq!(desk.deliver(ask("a", 90.0, Some(inherited(60.0, 50)))), 60.0);
-    assert_eq!(desk.deliver(ask("b", 90.0, Some(inherited(40.0, 50)))), 40.0);
-    desk.supply(50.0, Millis(80_000));
-    desk.pass(16_000);
-    let renewed = desk.asks("a", 90.0) + desk.asks("b", 90.0);
+    let mut server = Server::born(Birth { source: Source::Parent, learning_until: Millis(60_000), ..birth(fair(0.0)) });
+    server.supply(100.0, Millis(30_000));
+    assert_eq!(server.deliver(ask("a", 90.0, Some(inherited(60.0, 50)))), 60.0);
+    assert_eq!(server.deliver(ask("b", 90.0, Some(inherited(40.0, 50)))), 40.0);
+    server.supply(50.0, Millis(80_000));
+    server.pass(16_000);
+    let renewed = server.asks("a", 90.0) + server.asks("b", 90.0);
     assert!(renewed <= 50.0, "{renewed} of 50 were renewed");
-    desk.supply(0.0, Millis(90_000));
-    desk.pass(16_000);
-    assert_eq!((desk.asks("a", 90.0), desk.asks("b", 90.0)), (0.0, 0.0));
+    server.supply(0.0, Millis(90_000));
+    server.pass(16_000);
+    assert_eq!((server.asks("a", 90.0), server.asks("b", 90.0)), (0.0, 0.0));
 }
 
 /// A lease given by the master before, of this number.
@@ -185,18 +185,18 @@ fn former(number: u64, capacity: f64) -> Has {
 
 #[test]
 fn of_two_requests_from_before_it_the_one_with_the_newer_lease_counts() {
-    let mut desk = learner(fair(100.0));
-    assert_eq!(desk.deliver(ask("a", 90.0, Some(former(17, 80.0)))), 80.0, "it was long under way, but who knows");
-    assert_eq!(desk.deliver(ask("a", 90.0, Some(former(19, 30.0)))), 30.0);
-    assert_eq!(desk.send(ask("a", 90.0, Some(former(17, 80.0)))), Answer::Stale);
-    assert_eq!(desk.deliver(ask("a", 90.0, Some(former(19, 30.0)))), 30.0, "it has not heard of any answer");
+    let mut server = learner(fair(100.0));
+    assert_eq!(server.deliver(ask("a", 90.0, Some(former(17, 80.0)))), 80.0, "it was long under way, but who knows");
+    assert_eq!(server.deliver(ask("a", 90.0, Some(former(19, 30.0)))), 30.0);
+    assert_eq!(server.send(ask("a", 90.0, Some(former(17, 80.0)))), Answer::Stale);
+    assert_eq!(server.deliver(ask("a", 90.0, Some(former(19, 30.0)))), 30.0, "it has not heard of any answer");
 }
 
 #[test]
 fn what_was_given_here_is_older_than_no_lease_from_before() {
-    let mut desk = learner(fair(100.0));
-    assert_eq!(desk.deliver(ask("a", 90.0, Some(former(17, 30.0)))), 30.0);
-    desk.pass(16_000);
-    assert_eq!(desk.asks("a", 90.0), 30.0);
-    assert_eq!(desk.send(ask("a", 90.0, Some(former(19, 80.0)))), Answer::Stale);
+    let mut server = learner(fair(100.0));
+    assert_eq!(server.deliver(ask("a", 90.0, Some(former(17, 30.0)))), 30.0);
+    server.pass(16_000);
+    assert_eq!(server.asks("a", 90.0), 30.0);
+    assert_eq!(server.send(ask("a", 90.0, Some(former(19, 80.0)))), Answer::Stale);
 }

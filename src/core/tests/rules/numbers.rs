@@ -7,25 +7,25 @@ fn the_largest_and_the_smallest_wants_are_granted_exactly() {
     // A pool gives what is of use, not what is wanted.
     for kind in Kind::ALL.into_iter().filter(|kind| *kind != Kind::PriorityPool) {
         for wants in [1e15, 1e-9, 0.1, 1.0 / 3.0, 0.0] {
-            let mut desk = Desk::new(Settings::new(kind, Amount::MAX));
-            assert_eq!(desk.asks("a", wants), wants, "{kind:?}");
+            let mut server = Server::new(Settings::new(kind, Amount::MAX));
+            assert_eq!(server.asks("a", wants), wants, "{kind:?}");
         }
     }
 }
 
 #[test]
 fn the_largest_shares_are_exact() {
-    let mut desk = Desk::new(fair(1e15));
-    assert_eq!(desk.round(&[("a", 1e15), ("b", 1e15)]), [5e14, 5e14]);
+    let mut server = Server::new(fair(1e15));
+    assert_eq!(server.round(&[("a", 1e15), ("b", 1e15)]), [5e14, 5e14]);
 }
 
 #[test]
 fn very_different_amounts_never_add_up_to_more_than_there_is() {
-    let mut desk = Desk::new(fair(1e15));
-    assert_eq!(desk.round(&[("a", 1e-9), ("b", 1e15)])[0], 1e-9);
+    let mut server = Server::new(fair(1e15));
+    assert_eq!(server.round(&[("a", 1e-9), ("b", 1e15)])[0], 1e-9);
     // 1e15 − 1e-9 is not a float; the next smaller one is.
-    assert_eq!(desk.leases["b"].capacity.get(), 1e15 - 0.125);
-    assert!(desk.resource.sums().held <= Amount::MAX.into());
+    assert_eq!(server.leases["b"].capacity.get(), 1e15 - 0.125);
+    assert!(server.resource.sums().held <= Amount::MAX.into());
 }
 
 #[test]
@@ -33,17 +33,17 @@ fn wants_that_add_up_to_the_capacity_but_for_rounding_are_all_met() {
     for kind in [Kind::FairShare, Kind::ProportionalShare] {
         for tenths in 1..1000 {
             let small = f64::from(tenths) / 10.0;
-            let mut desk = Desk::new(Settings::new(kind, Amount::clamped(100.0)));
+            let mut server = Server::new(Settings::new(kind, Amount::clamped(100.0)));
             let wants = [small, 100.0 - small, 0.0];
-            let got = desk.round(&[("a", wants[0]), ("b", wants[1]), ("c", wants[2])]);
+            let got = server.round(&[("a", wants[0]), ("b", wants[1]), ("c", wants[2])]);
             assert!(got.iter().zip(wants).all(|(got, wants)| (got - wants).abs() < 1e-12), "{wants:?} got {got:?}");
         }
         for n in 1..100 {
-            let mut desk = Desk::new(Settings::new(kind, Amount::clamped(100.0)));
+            let mut server = Server::new(Settings::new(kind, Amount::clamped(100.0)));
             let ids: Vec<String> = (0..n).map(|n| format!("c{n}")).collect();
             let each = 100.0 / f64::from(n);
             let wants: Vec<(&str, f64)> = ids.iter().map(|id| (&**id, each)).collect();
-            let got = desk.round(&wants);
+            let got = server.round(&wants);
             assert!(got.iter().all(|got| (got - each).abs() < 1e-12), "{n} times {each} got {got:?}");
         }
     }
@@ -51,10 +51,10 @@ fn wants_that_add_up_to_the_capacity_but_for_rounding_are_all_met() {
 
 #[test]
 fn whoever_wants_nothing_is_a_holder_of_nothing() {
-    let mut desk = Desk::new(fair(100.0));
-    assert_eq!(desk.asks("a", 0.0), 0.0);
-    assert_eq!((desk.resource.holders(), desk.held()), (1, 0.0));
-    assert_eq!(desk.asks("b", 1000.0), 100.0, "and takes nothing from the others");
+    let mut server = Server::new(fair(100.0));
+    assert_eq!(server.asks("a", 0.0), 0.0);
+    assert_eq!((server.resource.holders(), server.held()), (1, 0.0));
+    assert_eq!(server.asks("b", 1000.0), 100.0, "and takes nothing from the others");
 }
 
 /// What a holder has if it has anything. To Doorman's Go limiter 3.55e-15 was no limit at all.
@@ -63,64 +63,64 @@ fn is_of_use(given: f64) -> bool {
 }
 
 #[test]
-fn what_roundings_leave_is_given_to_nobody() {
-    let mut desk = Desk::new(fair(100.0));
+fn what_rounding_leaves_is_not_granted() {
+    let mut server = Server::new(fair(100.0));
     for round in 0..8 {
         for n in 0..10 {
-            let given = desk.asks(&format!("client {n}"), 7.0 + 3.1 * f64::from(n));
+            let given = server.asks(&format!("client {n}"), 7.0 + 3.1 * f64::from(n));
             assert!(is_of_use(given), "{given} to client {n} in round {round}");
         }
-        desk.pass(16_000);
+        server.pass(16_000);
     }
-    assert!((desk.resource.sums().granted.get() - 100.0).abs() < 1e-9);
+    assert!((server.resource.sums().granted.get() - 100.0).abs() < 1e-9);
 }
 
 #[test]
 fn a_remainder_is_none_of_a_large_capacity_either_but_small_wants_are_met() {
-    let mut desk = Desk::new(fair(1e12));
-    assert_eq!(desk.asks("small", 0.001), 0.001, "all that it wants is no crumb");
-    assert_eq!(desk.asks("large", 1e12 - 0.5), 1e12 - 0.5);
-    assert_eq!(desk.asks("late", 1e12), 0.0, "0.499 is what is left, and less than 1e-12 of what there is");
+    let mut server = Server::new(fair(1e12));
+    assert_eq!(server.asks("small", 0.001), 0.001, "all that it wants is no crumb");
+    assert_eq!(server.asks("large", 1e12 - 0.5), 1e12 - 0.5);
+    assert_eq!(server.asks("late", 1e12), 0.0, "0.499 is what is left, and less than 1e-12 of what there is");
 }
 
 #[test]
 fn wants_that_are_crumbs_get_nothing_and_stand_in_nobodys_way() {
     for kind in Kind::ALL.into_iter().filter(|kind| *kind != Kind::PriorityPool) {
-        let mut desk = Desk::new(Settings::new(kind, Amount::clamped(100.0)));
-        assert_eq!(desk.asks("tiny", 1e-12), 0.0, "{kind:?}");
-        assert!(desk.asks("one", 100.0) >= 100.0 - 1e-9, "{kind:?}");
-        assert_eq!(desk.report("tiny").due.get(), 0.0, "so nobody shrinks for it");
+        let mut server = Server::new(Settings::new(kind, Amount::clamped(100.0)));
+        assert_eq!(server.asks("tiny", 1e-12), 0.0, "{kind:?}");
+        assert!(server.asks("one", 100.0) >= 100.0 - 1e-9, "{kind:?}");
+        assert_eq!(server.report("tiny").due.get(), 0.0, "so no client shrinks for it");
     }
 }
 
 #[test]
 fn a_lease_that_shrinks_to_a_crumb_becomes_nothing() {
-    let mut desk = Desk::new(fair(100.0));
-    desk.asks("a", 50.0);
-    desk.pass(16_000);
-    desk.change(|settings| settings.capacity = Amount::clamped(1e-10));
-    assert_eq!(desk.asks("a", 50.0), 0.0);
+    let mut server = Server::new(fair(100.0));
+    server.asks("a", 50.0);
+    server.pass(16_000);
+    server.change(|settings| settings.capacity = Amount::clamped(1e-10));
+    assert_eq!(server.asks("a", 50.0), 0.0);
 }
 
 #[test]
 fn learning_gives_no_crumbs_back() {
-    let mut desk = Desk::born(Birth { learning_until: Millis(30_000), ..birth(fair(100.0)) });
+    let mut server = Server::born(Birth { learning_until: Millis(30_000), ..birth(fair(100.0)) });
     let had = |capacity| Has {
         token: Token::new(17),
         capacity: Amount::clamped(capacity),
         expiry_time: now_at(Millis(0)).unix + 50,
     };
-    assert_eq!(desk.deliver(ask("a", 90.0, Some(had(3.5e-15)))), 0.0);
-    assert_eq!(desk.deliver(ask("b", 90.0, Some(had(100.0 - 1e-12)))), 100.0 - 1e-12);
-    assert_eq!(desk.deliver(ask("c", 90.0, Some(had(1.0)))), 0.0);
+    assert_eq!(server.deliver(ask("a", 90.0, Some(had(3.5e-15)))), 0.0);
+    assert_eq!(server.deliver(ask("b", 90.0, Some(had(100.0 - 1e-12)))), 100.0 - 1e-12);
+    assert_eq!(server.deliver(ask("c", 90.0, Some(had(1.0)))), 0.0);
 }
 
 #[test]
 fn a_node_is_lent_no_crumbs_and_its_clients_get_none() {
-    let mut desk = Desk::new(fair(100.0));
-    desk.asks("a", 100.0 - 1e-13);
-    assert_eq!(desk.node_asks("n", &[slice(3, 90.0, 0)]), 0.0);
-    let mut below = Desk::below(fair(0.0));
+    let mut server = Server::new(fair(100.0));
+    server.asks("a", 100.0 - 1e-13);
+    assert_eq!(server.node_asks("n", &[slice(3, 90.0, 0)]), 0.0);
+    let mut below = Server::below(fair(0.0));
     below.supply(3.5e-15, Millis(60_000));
     assert_eq!((below.asks("a", 1.0), below.asks("b", 1.0)), (0.0, 0.0));
 }
@@ -136,15 +136,15 @@ proptest::proptest! {
     ) {
         let mut settings = Settings::new(kind, Amount::clamped(capacity));
         settings.reuse = if prompt { Reuse::Prompt } else { Reuse::Confirmed };
-        let mut desk = Desk::new(settings);
+        let mut server = Server::new(settings);
         for _ in 0..4 {
             for (n, wants) in wants.iter().enumerate() {
                 // Every other one wants hardly anything.
                 let wants = if n % 2 == 0 { *wants } else { wants * 10f64.powi(exponent) };
-                let given = desk.asks(&format!("client {n}"), wants);
+                let given = server.asks(&format!("client {n}"), wants);
                 proptest::prop_assert!(is_of_use(given), "{given}");
             }
-            desk.pass(16_000);
+            server.pass(16_000);
         }
     }
 }

@@ -14,30 +14,30 @@ fn with(id: &str, wants: f64, priority: i16) -> Ask {
 
 #[test]
 fn a_band_gets_what_the_bands_above_leave() {
-    let mut desk = Desk::new(strict(100.0));
+    let mut server = Server::new(strict(100.0));
     let asks = [with("low", 50.0, -1), with("mid-1", 60.0, 0), with("high", 40.0, 5), with("mid-2", 60.0, 0)];
-    let got = desk.send_all(asks).map(|answer| granted(answer).capacity.get());
+    let got = server.send_all(asks).map(|answer| granted(answer).capacity.get());
     assert_eq!(got, [0.0, 30.0, 40.0, 30.0]);
 }
 
 #[test]
 fn by_default_priorities_mean_nothing() {
-    let mut desk = Desk::new(fair(100.0));
+    let mut server = Server::new(fair(100.0));
     let asks = [with("low", 100.0, -1), with("high", 100.0, 5)];
-    assert_eq!(desk.send_all(asks).map(|answer| granted(answer).capacity.get()), [50.0, 50.0]);
+    assert_eq!(server.send_all(asks).map(|answer| granted(answer).capacity.get()), [50.0, 50.0]);
 }
 
 #[test]
 fn a_client_may_not_claim_more_than_the_template_allows_but_a_node_reports_what_was_capped_below() {
     let mut settings = strict(100.0);
     settings.max_priority = Some(3);
-    let mut desk = Desk::new(settings);
-    let client = granted(desk.send(with("client", 100.0, 9)));
-    assert_eq!((client.priority, desk.report("client").priority), (3, 3), "the answer says what it counts as");
-    assert_eq!(granted(desk.send(with("modest", 1.0, 2))).priority, 2, "a cap is no promotion");
-    let node = desk.node_asks("node", &[slice(1, 60.0, 9)]);
-    assert_eq!((node, desk.leases["node"].priority), (0.0, 9), "nothing is free yet");
-    assert_eq!((desk.report("node").due.get(), desk.report("client").due.get()), (60.0, 40.0));
+    let mut server = Server::new(settings);
+    let client = granted(server.send(with("client", 100.0, 9)));
+    assert_eq!((client.priority, server.report("client").priority), (3, 3), "the answer says what it counts as");
+    assert_eq!(granted(server.send(with("modest", 1.0, 2))).priority, 2, "a cap is no promotion");
+    let node = server.node_asks("node", &[slice(1, 60.0, 9)]);
+    assert_eq!((node, server.leases["node"].priority), (0.0, 9), "nothing is free yet");
+    assert_eq!((server.report("node").due.get(), server.report("client").due.get()), (60.0, 40.0));
 }
 
 fn weighted(kind: Kind, capacity: f64) -> Settings {
@@ -47,9 +47,9 @@ fn weighted(kind: Kind, capacity: f64) -> Settings {
 #[test]
 fn a_client_of_priority_three_counts_as_three_and_nobody_as_less_than_one() {
     for kind in [Kind::FairShare, Kind::ProportionalShare] {
-        let mut desk = Desk::new(weighted(kind, 120.0));
+        let mut server = Server::new(weighted(kind, 120.0));
         let asks = [with("none", 90.0, 0), with("below", 90.0, -7), with("one", 90.0, 1), with("three", 270.0, 3)];
-        let got = desk.send_all(asks).map(granted);
+        let got = server.send_all(asks).map(granted);
         assert_eq!(got.map(|lease| lease.capacity.get()), [20.0, 20.0, 20.0, 60.0], "{kind:?}");
         assert_eq!(got.map(|lease| lease.priority), [0, -7, 1, 3], "the answer says what was claimed");
     }
@@ -57,100 +57,100 @@ fn a_client_of_priority_three_counts_as_three_and_nobody_as_less_than_one() {
 
 #[test]
 fn whoever_wants_less_than_its_weight_gets_leaves_that_to_all_by_their_weights() {
-    let mut desk = Desk::new(weighted(Kind::FairShare, 100.0));
+    let mut server = Server::new(weighted(Kind::FairShare, 100.0));
     let asks = [with("modest", 10.0, 9), with("light", 90.0, 1), with("heavy", 90.0, 2)];
-    assert_eq!(desk.send_all(asks).map(|answer| granted(answer).capacity.get()), [10.0, 30.0, 60.0]);
+    assert_eq!(server.send_all(asks).map(|answer| granted(answer).capacity.get()), [10.0, 30.0, 60.0]);
 }
 
 #[test]
 fn a_client_may_not_weigh_more_than_the_template_allows() {
-    let mut desk = Desk::new(Settings { max_priority: Some(3), ..weighted(Kind::FairShare, 80.0) });
+    let mut server = Server::new(Settings { max_priority: Some(3), ..weighted(Kind::FairShare, 80.0) });
     let asks = [with("boaster", 80.0, 100), with("plain", 80.0, 0)];
-    assert_eq!(desk.send_all(asks).map(|answer| granted(answer).capacity.get()), [60.0, 20.0]);
+    assert_eq!(server.send_all(asks).map(|answer| granted(answer).capacity.get()), [60.0, 20.0]);
 }
 
 #[test]
 fn with_a_reserve_a_band_below_never_gets_nothing() {
-    let mut desk = Desk::new(Settings { reserve: 0.3, ..strict(100.0) });
+    let mut server = Server::new(Settings { reserve: 0.3, ..strict(100.0) });
     let asks = [with("high", 200.0, 5), with("low", 50.0, -1)];
-    let got = desk.send_all(asks).map(|answer| granted(answer).capacity.get());
+    let got = server.send_all(asks).map(|answer| granted(answer).capacity.get());
     assert_eq!(got, [85.0, 15.0], "30 for both, 70 from the top");
-    desk.deliver(with("low", 10.0, -1));
-    assert_eq!(desk.report("high").due.get(), 90.0, "what is not needed of a reserve is not idle");
+    server.deliver(with("low", 10.0, -1));
+    assert_eq!(server.report("high").due.get(), 90.0, "what is not needed of a reserve is not idle");
 }
 
 #[test]
 fn what_is_made_of_priorities_can_change_at_any_time() {
-    let mut desk = Desk::new(fair(100.0));
-    desk.deliver(with("low", 100.0, 1));
-    desk.deliver(with("high", 100.0, 3));
-    let due = |desk: &Desk| (desk.report("low").due.get(), desk.report("high").due.get());
+    let mut server = Server::new(fair(100.0));
+    server.deliver(with("low", 100.0, 1));
+    server.deliver(with("high", 100.0, 3));
+    let due = |server: &Server| (server.report("low").due.get(), server.report("high").due.get());
     for _ in 0..2 {
-        desk.change(|settings| settings.priority = Priority::Weighted);
-        assert_eq!(due(&desk), (25.0, 75.0));
-        desk.change(|settings| settings.priority = Priority::Strict);
-        assert_eq!(due(&desk), (0.0, 100.0));
-        desk.change(|settings| settings.reserve = 0.5);
-        assert_eq!(due(&desk), (25.0, 75.0));
-        desk.change(|settings| settings.reserve = 0.1);
-        assert_eq!(due(&desk), (5.0, 95.0));
-        desk.change(|settings| settings.capacity = Amount::clamped(40.0));
-        assert_eq!(due(&desk), (2.0, 38.0));
-        desk.change(|settings| settings.kind = Kind::Static);
-        assert_eq!(due(&desk), (40.0, 40.0));
-        desk.change(|settings| *settings = fair(100.0));
-        assert_eq!(due(&desk), (50.0, 50.0));
+        server.change(|settings| settings.priority = Priority::Weighted);
+        assert_eq!(due(&server), (25.0, 75.0));
+        server.change(|settings| settings.priority = Priority::Strict);
+        assert_eq!(due(&server), (0.0, 100.0));
+        server.change(|settings| settings.reserve = 0.5);
+        assert_eq!(due(&server), (25.0, 75.0));
+        server.change(|settings| settings.reserve = 0.1);
+        assert_eq!(due(&server), (5.0, 95.0));
+        server.change(|settings| settings.capacity = Amount::clamped(40.0));
+        assert_eq!(due(&server), (2.0, 38.0));
+        server.change(|settings| settings.kind = Kind::Static);
+        assert_eq!(due(&server), (40.0, 40.0));
+        server.change(|settings| *settings = fair(100.0));
+        assert_eq!(due(&server), (50.0, 50.0));
     }
 }
 
-fn below(kind: Kind) -> Desk {
-    Desk::below(Settings::new(kind, Amount::ZERO))
+fn below(kind: Kind) -> Server {
+    Server::below(Settings::new(kind, Amount::ZERO))
 }
 
 /// A child whose parent has lent it so much.
-fn lent(kind: Kind, capacity: f64) -> Desk {
-    let mut desk = below(kind);
-    desk.supply(capacity, Millis(600_000));
-    desk
+fn lent(kind: Kind, capacity: f64) -> Server {
+    let mut server = below(kind);
+    server.supply(capacity, Millis(600_000));
+    server
 }
 
 /// Priorities, clients and wants.
-fn told(desk: &mut Desk) -> Vec<(i16, u32, f64)> {
-    let claims = desk.resource.condense(desk.now).claims;
+fn told(server: &mut Server) -> Vec<(i16, u32, f64)> {
+    let claims = server.resource.condense(server.now).claims;
     claims.iter().map(|claim| (claim.priority, claim.subclients, claim.wants.get())).collect()
 }
 
-fn claiming(desk: &mut Desk, id: &str, wants: f64, priority: i16) -> f64 {
-    desk.deliver(Ask { claims: with(id, wants, priority).claims, ..desk.request(id, wants) })
+fn claiming(server: &mut Server, id: &str, wants: f64, priority: i16) -> f64 {
+    server.deliver(Ask { claims: with(id, wants, priority).claims, ..server.request(id, wants) })
 }
 
 /// What they mean is for the parent to say.
 #[test]
 fn priorities_go_up_also_where_they_mean_nothing() {
     for kind in Kind::ALL.into_iter().filter(|kind| *kind != Kind::PriorityPool) {
-        let mut desk = lent(kind, 1e6);
-        claiming(&mut desk, "a", 10.0, 7);
-        assert_eq!(told(&mut desk), [(7, 1, 10.0)], "{kind:?}");
-        claiming(&mut desk, "b", 20.0, -3);
-        claiming(&mut desk, "c", 10.0, 7);
-        assert_eq!(told(&mut desk), [(-3, 1, 20.0), (7, 2, 20.0)], "{kind:?}");
-        desk.pass(16_000);
-        claiming(&mut desk, "b", 20.0, 7);
-        claiming(&mut desk, "c", 5.0, 0);
-        desk.release(HolderKind::Client, "a", None);
-        assert_eq!(told(&mut desk), [(0, 1, 5.0), (7, 1, 20.0)], "{kind:?}");
+        let mut server = lent(kind, 1e6);
+        claiming(&mut server, "a", 10.0, 7);
+        assert_eq!(told(&mut server), [(7, 1, 10.0)], "{kind:?}");
+        claiming(&mut server, "b", 20.0, -3);
+        claiming(&mut server, "c", 10.0, 7);
+        assert_eq!(told(&mut server), [(-3, 1, 20.0), (7, 2, 20.0)], "{kind:?}");
+        server.pass(16_000);
+        claiming(&mut server, "b", 20.0, 7);
+        claiming(&mut server, "c", 5.0, 0);
+        server.release(HolderKind::Client, "a", None);
+        assert_eq!(told(&mut server), [(0, 1, 5.0), (7, 1, 20.0)], "{kind:?}");
     }
 }
 
 #[test]
 fn where_priorities_mean_nothing_all_share_whatever_they_claim() {
     for kind in [Kind::FairShare, Kind::ProportionalShare] {
-        let mut desk = lent(kind, 90.0);
+        let mut server = lent(kind, 90.0);
         for (id, priority) in [("a", 5), ("b", 0), ("c", -1)] {
-            claiming(&mut desk, id, 60.0, priority);
+            claiming(&mut server, id, 60.0, priority);
         }
         for id in ["a", "b", "c"] {
-            assert_eq!(desk.report(id).due.get(), 30.0, "{kind:?} {id}");
+            assert_eq!(server.report(id).due.get(), 30.0, "{kind:?} {id}");
         }
     }
 }
@@ -158,21 +158,21 @@ fn where_priorities_mean_nothing_all_share_whatever_they_claim() {
 /// Bands that to the parent are not due the same cannot all be divided by what it says of one.
 #[test]
 fn terms_that_differ_are_not_followed_where_priorities_mean_nothing() {
-    let mut desk = below(Kind::ProportionalShare);
+    let mut server = below(Kind::ProportionalShare);
     let share = |equal| Terms::Share { equal, top_up: 0.0 };
-    desk.supply_with(60.0, Millis(600_000), vec![(0, share(0.0)), (3, share(50.0))]);
-    claiming(&mut desk, "a", 60.0, 0);
-    claiming(&mut desk, "b", 60.0, 3);
-    assert_eq!((desk.report("a").due.get(), desk.report("b").due.get()), (30.0, 30.0));
+    server.supply_with(60.0, Millis(600_000), vec![(0, share(0.0)), (3, share(50.0))]);
+    claiming(&mut server, "a", 60.0, 0);
+    claiming(&mut server, "b", 60.0, 3);
+    assert_eq!((server.report("a").due.get(), server.report("b").due.get()), (30.0, 30.0));
 }
 
 /// Otherwise it would be a refresh of the node, and with several levels one of each, until they count.
 #[test]
 fn priorities_count_as_soon_as_the_root_says_so() {
-    let mut root = Desk::new(fair(100.0));
+    let mut root = Server::new(fair(100.0));
     let (mut one, mut other) = (below(Kind::FairShare), below(Kind::FairShare));
-    for (desk, id, priority) in [(&mut one, "low", 0), (&mut other, "high", 3)] {
-        assert_eq!(desk.send(with(id, 80.0, priority)), Answer::NotYet);
+    for (server, id, priority) in [(&mut one, "low", 0), (&mut other, "high", 3)] {
+        assert_eq!(server.send(with(id, 80.0, priority)), Answer::NotYet);
     }
     let (low, high) = (one.resource.condense(Millis(0)).claims, other.resource.condense(Millis(0)).claims);
     root.node_asks("one", &low);
@@ -185,18 +185,18 @@ fn priorities_count_as_soon_as_the_root_says_so() {
 #[test]
 fn what_doormans_servers_report_counts_at_a_priority_of_its_own() {
     for (doorman_priority, due) in [(0, [50.0, 50.0]), (1, [80.0, 20.0]), (-1, [20.0, 80.0])] {
-        let mut desk = Desk::new(Settings { priority: Priority::Strict, doorman_priority, ..fair(100.0) });
-        desk.node_asks("go", &[slice(1, 80.0, 1)]);
-        desk.asks("ann", 80.0);
-        assert_eq!([desk.report("go").due.get(), desk.report("ann").due.get()], due, "{doorman_priority}");
+        let mut server = Server::new(Settings { priority: Priority::Strict, doorman_priority, ..fair(100.0) });
+        server.node_asks("go", &[slice(1, 80.0, 1)]);
+        server.asks("ann", 80.0);
+        assert_eq!([server.report("go").due.get(), server.report("ann").due.get()], due, "{doorman_priority}");
     }
     // Nodes of ours say what their clients claim, and clients what they claim themselves.
-    let mut desk = Desk::new(Settings { priority: Priority::Strict, ..fair(100.0) });
-    let ours = Ask { outstanding: Some(Amount::ZERO), ..desk.node_request("ours", &[slice(1, 30.0, 1)]) };
-    desk.deliver(ours);
-    claiming(&mut desk, "ben", 30.0, 1);
-    desk.node_asks("go", &[slice(1, 30.0, 2), slice(1, 30.0, 1)]);
-    desk.asks("ann", 80.0);
-    let due = ["ours", "ben", "go", "ann"].map(|id| desk.report(id).due.get());
+    let mut server = Server::new(Settings { priority: Priority::Strict, ..fair(100.0) });
+    let ours = Ask { outstanding: Some(Amount::ZERO), ..server.node_request("ours", &[slice(1, 30.0, 1)]) };
+    server.deliver(ours);
+    claiming(&mut server, "ben", 30.0, 1);
+    server.node_asks("go", &[slice(1, 30.0, 2), slice(1, 30.0, 1)]);
+    server.asks("ann", 80.0);
+    let due = ["ours", "ben", "go", "ann"].map(|id| server.report(id).due.get());
     assert_eq!(due, [30.0, 30.0, 35.0, 5.0], "only what is at 1");
 }

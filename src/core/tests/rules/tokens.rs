@@ -3,130 +3,130 @@
 use super::*;
 
 /// `a` was granted 100, then cut to 50, and that answer was lost; `b` waits. Returns the two leases.
-fn cut_and_lost() -> (Desk, Lease, Lease) {
-    let mut desk = Desk::new(fair(100.0));
-    desk.asks("a", 100.0);
-    desk.asks("b", 100.0);
-    desk.pass(16_000);
-    let (known, lost) = (desk.leases["a"], granted(desk.send(desk.request("a", 100.0))));
+fn cut_and_lost() -> (Server, Lease, Lease) {
+    let mut server = Server::new(fair(100.0));
+    server.asks("a", 100.0);
+    server.asks("b", 100.0);
+    server.pass(16_000);
+    let (known, lost) = (server.leases["a"], granted(server.send(server.request("a", 100.0))));
     assert_eq!(lost.capacity.get(), 50.0);
-    (desk, known, lost)
+    (server, known, lost)
 }
 
 #[test]
 fn a_lost_answer_leaves_the_older_lease_held() {
-    let (mut desk, ..) = cut_and_lost();
-    assert_eq!(desk.held(), 100.0);
-    desk.pass(16_000);
-    assert_eq!(desk.asks("a", 100.0), 50.0, "it is told again");
-    assert_eq!((desk.held(), desk.asks("b", 100.0)), (100.0, 0.0), "and still has to show that it knows");
-    desk.pass(16_000);
-    desk.asks("a", 100.0);
-    assert_eq!(desk.asks("b", 100.0), 50.0);
+    let (mut server, ..) = cut_and_lost();
+    assert_eq!(server.held(), 100.0);
+    server.pass(16_000);
+    assert_eq!(server.asks("a", 100.0), 50.0, "it is told again");
+    assert_eq!((server.held(), server.asks("b", 100.0)), (100.0, 0.0), "and still has to show that it knows");
+    server.pass(16_000);
+    server.asks("a", 100.0);
+    assert_eq!(server.asks("b", 100.0), 50.0);
 }
 
 /// The leak when left out: 542 of 500.
 #[test]
 fn has_drops_older_leases_only_what_was_given_since_counts() {
-    let mut desk = Desk::new(fair(100.0));
-    desk.asks("a", 20.0);
-    desk.pass(16_000);
-    granted(desk.send(desk.request("a", 50.0))); // its answer is still on its way
-    desk.pass(16_000);
-    granted(desk.send(desk.request("a", 20.0)));
-    assert_eq!(desk.held(), 50.0);
+    let mut server = Server::new(fair(100.0));
+    server.asks("a", 20.0);
+    server.pass(16_000);
+    granted(server.send(server.request("a", 50.0))); // its answer is still on its way
+    server.pass(16_000);
+    granted(server.send(server.request("a", 20.0)));
+    assert_eq!(server.held(), 50.0);
 }
 
 #[test]
 fn has_may_lower_the_lease_it_names_but_not_raise_it() {
-    let (mut desk, known, _) = cut_and_lost();
-    desk.pass(16_000);
+    let (mut server, known, _) = cut_and_lost();
+    server.pass(16_000);
     let says = |capacity: f64| Some(Has { capacity: Amount::clamped(capacity), ..has(&known) });
-    desk.send(Ask { has: says(140.0), ..desk.request("a", 100.0) });
-    assert_eq!(desk.held(), 100.0);
-    desk.send(Ask { has: says(70.0), ..desk.request("a", 100.0) });
-    assert_eq!(desk.held(), 70.0);
-    desk.send(Ask { has: says(90.0), ..desk.request("a", 100.0) });
-    assert_eq!(desk.held(), 70.0);
+    server.send(Ask { has: says(140.0), ..server.request("a", 100.0) });
+    assert_eq!(server.held(), 100.0);
+    server.send(Ask { has: says(70.0), ..server.request("a", 100.0) });
+    assert_eq!(server.held(), 70.0);
+    server.send(Ask { has: says(90.0), ..server.request("a", 100.0) });
+    assert_eq!(server.held(), 70.0);
 }
 
 /// The leak when left out: 522 of 500.
 #[test]
 fn a_request_without_has_confirms_nothing() {
-    let (mut desk, ..) = cut_and_lost();
-    desk.pass(1_000);
-    desk.send(ask("a", 100.0, None));
-    assert_eq!(desk.held(), 100.0);
+    let (mut server, ..) = cut_and_lost();
+    server.pass(1_000);
+    server.send(ask("a", 100.0, None));
+    assert_eq!(server.held(), 100.0);
 }
 
 #[test]
 fn without_a_token_only_the_newest_lease_is_confirmed_by_its_expiry_and_capacity() {
-    let (mut desk, known, lost) = cut_and_lost();
-    desk.pass(1_000);
+    let (mut server, known, lost) = cut_and_lost();
+    server.pass(1_000);
     let plain = |lease: &Lease| Some(Has { token: None, ..has(lease) });
-    desk.send(ask("a", 100.0, plain(&known)));
-    assert_eq!(desk.held(), 100.0);
+    server.send(ask("a", 100.0, plain(&known)));
+    assert_eq!(server.held(), 100.0);
     // That request got an answer too, so the lost one is no longer the newest.
-    desk.send(ask("a", 100.0, plain(&lost)));
-    assert_eq!(desk.held(), 100.0);
-    desk.pass(16_000);
-    let newest = granted(desk.send(ask("a", 100.0, None)));
-    desk.pass(16_000);
-    desk.send(ask("a", 100.0, plain(&newest)));
-    assert_eq!(desk.held(), 50.0);
+    server.send(ask("a", 100.0, plain(&lost)));
+    assert_eq!(server.held(), 100.0);
+    server.pass(16_000);
+    let newest = granted(server.send(ask("a", 100.0, None)));
+    server.pass(16_000);
+    server.send(ask("a", 100.0, plain(&newest)));
+    assert_eq!(server.held(), 50.0);
 }
 
 /// Found by a random history: three leases of one second, of 0, 40 and 0; the first was taken for the third.
 #[test]
 fn without_a_token_two_leases_that_look_the_same_confirm_nothing() {
-    let mut desk = Desk::new(fair(100.0));
+    let mut server = Server::new(fair(100.0));
     let plain = |lease: Lease, wants| ask("a", wants, Some(Has { token: None, ..has(&lease) }));
-    let known = granted(desk.send(ask("a", 0.0, None)));
-    granted(desk.send(plain(known, 40.0))); // its answer arrives last
-    granted(desk.send(ask("a", 0.0, None))); // the first request once more
-    granted(desk.send(plain(known, 20.0))); // sent before the 40 were asked for
-    assert_eq!(desk.held(), 40.0);
+    let known = granted(server.send(ask("a", 0.0, None)));
+    granted(server.send(plain(known, 40.0))); // its answer arrives last
+    granted(server.send(ask("a", 0.0, None))); // the first request once more
+    granted(server.send(plain(known, 20.0))); // sent before the 40 were asked for
+    assert_eq!(server.held(), 40.0);
 }
 
 #[test]
 fn a_token_of_another_epoch_confirms_nothing() {
-    let (mut desk, ..) = cut_and_lost();
-    desk.pass(1_000);
+    let (mut server, ..) = cut_and_lost();
+    server.pass(1_000);
     for token in [3, u64::MAX].map(|number| Token::new(number).expect("not zero")) {
-        let foreign = Has { token: Some(token), ..has(&desk.leases["a"]) };
-        desk.send(Ask { has: Some(foreign), ..desk.request("a", 100.0) });
-        assert_eq!(desk.held(), 100.0);
+        let foreign = Has { token: Some(token), ..has(&server.leases["a"]) };
+        server.send(Ask { has: Some(foreign), ..server.request("a", 100.0) });
+        assert_eq!(server.held(), 100.0);
     }
 }
 
 #[test]
 fn a_delayed_request_that_names_an_older_lease_is_dropped_whole() {
-    let mut desk = Desk::new(fair(100.0));
-    desk.asks("a", 10.0);
-    let delayed = Ask { outstanding: Some(Amount::clamped(70.0)), ..desk.request("a", 90.0) };
+    let mut server = Server::new(fair(100.0));
+    server.asks("a", 10.0);
+    let delayed = Ask { outstanding: Some(Amount::clamped(70.0)), ..server.request("a", 90.0) };
     for _ in 0..2 {
-        desk.pass(16_000);
-        desk.asks("a", 20.0);
+        server.pass(16_000);
+        server.asks("a", 20.0);
     }
-    let before = desk.report("a");
-    assert_eq!(desk.send(delayed), Answer::Stale);
-    assert_eq!(desk.report("a"), before, "neither its wants nor its leases nor what it had outstanding");
-    assert_eq!(desk.counters().stale, 1);
+    let before = server.report("a");
+    assert_eq!(server.send(delayed), Answer::Stale);
+    assert_eq!(server.report("a"), before, "neither its wants nor its leases nor what it had outstanding");
+    assert_eq!(server.counters().stale, 1);
 }
 
 /// The leak when left out: 524 of 500.
 #[test]
 fn a_report_of_outstanding_that_proves_nothing_only_raises() {
-    let mut desk = Desk::new(fair(100.0));
+    let mut server = Server::new(fair(100.0));
     let all = [slice(1, 50.0, 0)];
-    desk.node_asks("n", &all);
+    server.node_asks("n", &all);
     let mut held = |has_lease: bool, outstanding| {
-        desk.pass(16_000);
-        let known = desk.leases["n"];
+        server.pass(16_000);
+        let known = server.leases["n"];
         let outstanding = Amount::clamped(outstanding);
         let has = has_lease.then(|| has(&known));
-        desk.deliver(Ask { has, outstanding: Some(outstanding), ..desk.node_request("n", &all) });
-        desk.held()
+        server.deliver(Ask { has, outstanding: Some(outstanding), ..server.node_request("n", &all) });
+        server.held()
     };
     assert_eq!(held(true, 80.0), 80.0);
     assert_eq!(held(false, 10.0), 80.0, "late, or from a life before this one");
@@ -135,100 +135,100 @@ fn a_report_of_outstanding_that_proves_nothing_only_raises() {
 
 #[test]
 fn what_is_outstanding_counts_until_the_latest_end_ever_given() {
-    let mut desk = Desk::new(fair(100.0));
-    desk.node_asks("n", &[slice(1, 80.0, 0)]);
-    desk.pass(16_000);
-    desk.change(|settings| settings.lease = Millis::from_secs(20));
-    assert_eq!(desk.node_asks("n", &[slice(1, 10.0, 0)]), 10.0);
-    desk.pass(5_000);
+    let mut server = Server::new(fair(100.0));
+    server.node_asks("n", &[slice(1, 80.0, 0)]);
+    server.pass(16_000);
+    server.change(|settings| settings.lease = Millis::from_secs(20));
+    assert_eq!(server.node_asks("n", &[slice(1, 10.0, 0)]), 10.0);
+    server.pass(5_000);
     // It knows of the 10, but its own clients still use leases cut from the 80, which last until 60 s; the newest until
     // 41.
     let outstanding = Amount::clamped(80.0);
     assert_eq!(
-        desk.deliver(Ask { outstanding: Some(outstanding), ..desk.node_request("n", &[slice(1, 10.0, 0)]) }),
+        server.deliver(Ask { outstanding: Some(outstanding), ..server.node_request("n", &[slice(1, 10.0, 0)]) }),
         10.0
     );
-    desk.pass(61_060 - 21_000 - 1);
-    desk.resource.tick(desk.now);
-    assert_eq!(desk.held(), 80.0);
-    desk.pass(41);
-    assert!(desk.resource.tick(desk.now));
-    assert_eq!(desk.held(), 0.0);
+    server.pass(61_060 - 21_000 - 1);
+    server.resource.tick(server.now);
+    assert_eq!(server.held(), 80.0);
+    server.pass(41);
+    assert!(server.resource.tick(server.now));
+    assert_eq!(server.held(), 0.0);
 }
 
 /// The leak when left out: 640 of 500.
 #[test]
 fn a_delayed_release_does_not_free_a_newer_lease() {
-    let mut desk = Desk::new(fair(100.0));
-    desk.asks("a", 30.0);
-    let older = desk.leases["a"].token;
-    desk.pass(16_000);
-    desk.asks("a", 20.0);
-    assert_eq!(desk.held(), 30.0);
-    desk.release(HolderKind::Client, "a", Some(older));
-    assert_eq!((desk.held(), desk.report("a").granted.get()), (20.0, 20.0), "the older one is given back");
-    let newest = desk.leases["a"].token;
-    desk.release(HolderKind::Client, "a", Some(newest));
-    assert_eq!((desk.held(), desk.resource.holders()), (0.0, 0));
+    let mut server = Server::new(fair(100.0));
+    server.asks("a", 30.0);
+    let older = server.leases["a"].token;
+    server.pass(16_000);
+    server.asks("a", 20.0);
+    assert_eq!(server.held(), 30.0);
+    server.release(HolderKind::Client, "a", Some(older));
+    assert_eq!((server.held(), server.report("a").granted.get()), (20.0, 20.0), "the older one is given back");
+    let newest = server.leases["a"].token;
+    server.release(HolderKind::Client, "a", Some(newest));
+    assert_eq!((server.held(), server.resource.holders()), (0.0, 0));
 }
 
 #[test]
 fn a_delayed_release_does_not_free_what_was_asked_for_again() {
-    let mut desk = Desk::new(fair(100.0));
-    desk.asks("a", 30.0);
-    let gone = desk.leases["a"];
-    desk.release(HolderKind::Client, "a", Some(gone.token));
-    let delayed_request = desk.request("a", 60.0);
-    desk.leases.clear();
-    assert_eq!(desk.asks("a", 40.0), 40.0);
-    desk.release(HolderKind::Client, "a", Some(gone.token));
-    assert_eq!(desk.held(), 40.0);
+    let mut server = Server::new(fair(100.0));
+    server.asks("a", 30.0);
+    let gone = server.leases["a"];
+    server.release(HolderKind::Client, "a", Some(gone.token));
+    let delayed_request = server.request("a", 60.0);
+    server.leases.clear();
+    assert_eq!(server.asks("a", 40.0), 40.0);
+    server.release(HolderKind::Client, "a", Some(gone.token));
+    assert_eq!(server.held(), 40.0);
     // A request from before the release is answered, but proves nothing about the leases since.
-    granted(desk.send(delayed_request));
-    desk.pass(16_000);
-    assert_eq!(desk.asks("a", 40.0), 40.0, "whoever knows a lease of this life is heard");
-    assert_eq!(desk.counters().stale, 0);
+    granted(server.send(delayed_request));
+    server.pass(16_000);
+    assert_eq!(server.asks("a", 40.0), 40.0, "a client that knows a lease of this epoch counts");
+    assert_eq!(server.counters().stale, 0);
 }
 
 #[test]
 fn a_release_without_a_token_gives_back_everything_as_doorman_clients_mean_it() {
-    let (mut desk, ..) = cut_and_lost();
-    desk.release(HolderKind::Client, "a", None);
-    assert_eq!((desk.held(), desk.resource.holders()), (0.0, 1), "`b` waits with a lease of nothing");
-    desk.pass(5_000);
-    assert_eq!(desk.asks("b", 100.0), 100.0);
+    let (mut server, ..) = cut_and_lost();
+    server.release(HolderKind::Client, "a", None);
+    assert_eq!((server.held(), server.resource.holders()), (0.0, 1), "`b` waits with a lease of nothing");
+    server.pass(5_000);
+    assert_eq!(server.asks("b", 100.0), 100.0);
 }
 
 #[test]
 fn a_release_with_a_token_of_another_epoch_gives_back_nothing() {
-    let mut desk = Desk::new(fair(100.0));
-    desk.asks("a", 30.0);
+    let mut server = Server::new(fair(100.0));
+    server.asks("a", 30.0);
     for token in [3, u64::MAX].map(|number| Token::new(number).expect("not zero")) {
-        desk.release(HolderKind::Client, "a", Some(token));
-        assert_eq!(desk.held(), 30.0);
+        server.release(HolderKind::Client, "a", Some(token));
+        assert_eq!(server.held(), 30.0);
     }
 }
 
 #[test]
 fn releasing_twice_or_what_one_never_had_does_no_harm() {
-    let mut desk = Desk::new(fair(100.0));
-    desk.asks("a", 30.0);
-    desk.asks("b", 30.0);
+    let mut server = Server::new(fair(100.0));
+    server.asks("a", 30.0);
+    server.asks("b", 30.0);
     for _ in 0..2 {
-        desk.release(HolderKind::Client, "a", Some(desk.leases["a"].token));
-        desk.release(HolderKind::Client, "a", None);
-        desk.release(HolderKind::Client, "stranger", None);
-        assert_eq!((desk.held(), desk.resource.holders()), (30.0, 1));
+        server.release(HolderKind::Client, "a", Some(server.leases["a"].token));
+        server.release(HolderKind::Client, "a", None);
+        server.release(HolderKind::Client, "stranger", None);
+        assert_eq!((server.held(), server.resource.holders()), (30.0, 1));
     }
 }
 
 #[test]
 fn clients_and_nodes_have_separate_names() {
-    let mut desk = Desk::new(fair(100.0));
-    desk.asks("same", 30.0);
-    desk.leases.clear();
-    desk.node_asks("same", &[slice(2, 40.0, 0)]);
-    assert_eq!((desk.held(), desk.resource.holders()), (70.0, 2));
-    desk.release(HolderKind::Client, "same", None);
-    assert_eq!((desk.held(), desk.report("same").kind), (40.0, HolderKind::Node));
+    let mut server = Server::new(fair(100.0));
+    server.asks("same", 30.0);
+    server.leases.clear();
+    server.node_asks("same", &[slice(2, 40.0, 0)]);
+    assert_eq!((server.held(), server.resource.holders()), (70.0, 2));
+    server.release(HolderKind::Client, "same", None);
+    assert_eq!((server.held(), server.report("same").kind), (40.0, HolderKind::Node));
 }

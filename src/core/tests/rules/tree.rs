@@ -5,15 +5,15 @@ use crate::{Ceiling, Inherited};
 
 const LONG: Millis = Millis(600_000);
 
-fn child(kind: Kind) -> Desk {
-    Desk::below(Settings::new(kind, Amount::ZERO))
+fn child(kind: Kind) -> Server {
+    Server::below(Settings::new(kind, Amount::ZERO))
 }
 
 /// A child whose parent has lent it so much.
-fn with(kind: Kind, capacity: f64) -> Desk {
-    let mut desk = child(kind);
-    desk.supply(capacity, LONG);
-    desk
+fn with(kind: Kind, capacity: f64) -> Server {
+    let mut server = child(kind);
+    server.supply(capacity, LONG);
+    server
 }
 
 /// Rule 5. To say "nothing" would take from all what they have, at every change of masters.
@@ -24,159 +24,163 @@ fn before_its_first_lease_a_node_decides_nothing_and_nobody_loses_anything() {
     let inherited =
         Inherited { ceilings: vec![(ceiling("a", 40.0), Millis(50_000))], newest: None, until: Millis(50_000) };
     let settings = Settings { capacity: Amount::clamped(1e9), ..fair(0.0) };
-    let mut desk = Desk::born(Birth { source: Source::Parent, inherited: Some(inherited), ..birth(settings) });
-    assert_eq!(desk.resource.settings().capacity, Amount::ZERO, "what a template says is not lent yet");
+    let mut server = Server::born(Birth { source: Source::Parent, inherited: Some(inherited), ..birth(settings) });
+    assert_eq!(server.resource.settings().capacity, Amount::ZERO, "what a template says is not lent yet");
     let token = Token::new(3);
     let had = Has { token, capacity: Amount::clamped(40.0), expiry_time: now_at(Millis(50_000)).unix };
     for _ in 0..3 {
-        assert_eq!(desk.send(ask("a", 100.0, Some(had))), Answer::NotYet);
-        assert_eq!(desk.send(ask("b", 60.0, None)), Answer::NotYet);
-        desk.pass(1_000);
-        assert_eq!(desk.resource.take_changes(desk.now).changes, None, "there is nothing new to promise");
+        assert_eq!(server.send(ask("a", 100.0, Some(had))), Answer::NotYet);
+        assert_eq!(server.send(ask("b", 60.0, None)), Answer::NotYet);
+        server.pass(1_000);
+        assert_eq!(server.resource.take_changes(server.now).changes, None, "there is nothing new to promise");
     }
-    assert_eq!((desk.held(), desk.counters().too_soon, desk.counters().granted), (40.0, 0, 0));
-    let told = desk.resource.condense(desk.now);
+    assert_eq!((server.held(), server.counters().too_soon, server.counters().granted), (40.0, 0, 0));
+    let told = server.resource.condense(server.now);
     assert_eq!(told.outstanding.get(), 40.0, "the parent hears of it");
     assert_eq!(told.claims.iter().map(|claim| claim.wants.get()).sum::<f64>(), 160.0, "and of what all want");
-    desk.supply(100.0, LONG);
-    assert_eq!(desk.deliver(ask("a", 100.0, Some(had))), 50.0);
-    assert_eq!(desk.asks("b", 60.0), 50.0);
+    server.supply(100.0, LONG);
+    assert_eq!(server.deliver(ask("a", 100.0, Some(had))), 50.0);
+    assert_eq!(server.asks("b", 60.0), 50.0);
 }
 
 /// All that a request could bring is "not yet".
 #[test]
 fn before_its_first_lease_a_node_sends_nobody_to_ask() {
-    let mut desk = child(Kind::FairShare);
-    assert_eq!(desk.send(ask("a", 100.0, None)), Answer::NotYet);
-    assert!(desk.resource.watch(HolderKind::Client, "a"));
-    let hints = |desk: &mut Desk| {
+    let mut server = child(Kind::FairShare);
+    assert_eq!(server.send(ask("a", 100.0, None)), Answer::NotYet);
+    assert!(server.resource.watch(HolderKind::Client, "a"));
+    let hints = |server: &mut Server| {
         let mut hints = Vec::new();
-        desk.resource.hints(desk.now, 10, &mut hints);
+        server.resource.hints(server.now, 10, &mut hints);
         hints.len()
     };
-    assert_eq!((desk.resource.next_hints(desk.now), hints(&mut desk)), (None, 0));
-    desk.supply(100.0, LONG);
-    assert_eq!((desk.resource.next_hints(desk.now), hints(&mut desk)), (Some(desk.now), 1), "now it brings something");
+    assert_eq!((server.resource.next_hints(server.now), hints(&mut server)), (None, 0));
+    server.supply(100.0, LONG);
+    assert_eq!(
+        (server.resource.next_hints(server.now), hints(&mut server)),
+        (Some(server.now), 1),
+        "now it brings something"
+    );
 }
 
 #[test]
 fn who_was_put_off_and_asks_no_more_is_forgotten() {
-    let mut desk = child(Kind::FairShare);
-    assert_eq!(desk.send(ask("a", 100.0, None)), Answer::NotYet);
-    assert_eq!(desk.resource.holders(), 1);
-    desk.pass(70_000);
-    assert!(desk.resource.tick(desk.now), "one lease length later nobody is here");
+    let mut server = child(Kind::FairShare);
+    assert_eq!(server.send(ask("a", 100.0, None)), Answer::NotYet);
+    assert_eq!(server.resource.holders(), 1);
+    server.pass(70_000);
+    assert!(server.resource.tick(server.now), "one lease length later no holder is left");
 }
 
 /// Rule 8.
 #[test]
 fn a_node_that_is_learning_says_so() {
     let birth = Birth { source: Source::Parent, learning_until: Millis(60_000), ..birth(fair(0.0)) };
-    let mut desk = Desk::born(birth);
+    let mut server = Server::born(birth);
     for (now, learning) in [(0, true), (59_999, true), (60_000, false)] {
-        assert_eq!(desk.resource.condense(Millis(now)).learning, learning, "at {now}");
+        assert_eq!(server.resource.condense(Millis(now)).learning, learning, "at {now}");
     }
 }
 
 #[test]
 fn outstanding_is_all_that_is_held_below() {
-    let mut desk = with(Kind::FairShare, 100.0);
-    desk.asks("a", 100.0);
-    desk.supply(30.0, LONG);
-    assert_eq!(desk.resource.condense(desk.now).outstanding.get(), 100.0, "`a` knows nothing of the cut");
-    desk.pass(16_000);
-    assert_eq!((desk.asks("a", 100.0), desk.held()), (30.0, 100.0));
-    assert_eq!(desk.resource.condense(desk.now).outstanding.get(), 100.0, "the answer may be lost");
-    desk.pass(16_000);
-    desk.asks("a", 100.0);
-    assert_eq!(desk.resource.condense(desk.now).outstanding.get(), 30.0);
+    let mut server = with(Kind::FairShare, 100.0);
+    server.asks("a", 100.0);
+    server.supply(30.0, LONG);
+    assert_eq!(server.resource.condense(server.now).outstanding.get(), 100.0, "`a` knows nothing of the cut");
+    server.pass(16_000);
+    assert_eq!((server.asks("a", 100.0), server.held()), (30.0, 100.0));
+    assert_eq!(server.resource.condense(server.now).outstanding.get(), 100.0, "the answer may be lost");
+    server.pass(16_000);
+    server.asks("a", 100.0);
+    assert_eq!(server.resource.condense(server.now).outstanding.get(), 30.0);
 }
 
 /// A third of a unit is no `f64`: what is told must not be less than what is counted.
 #[test]
 fn outstanding_is_never_rounded_down() {
-    let mut desk = with(Kind::FairShare, 1.0);
+    let mut server = with(Kind::FairShare, 1.0);
     for id in ["a", "b", "c"] {
-        desk.asks(id, 1.0);
+        server.asks(id, 1.0);
     }
-    let told = desk.resource.condense(desk.now).outstanding;
-    assert!(crate::Sum::from(told) >= desk.resource.sums().held);
+    let told = server.resource.condense(server.now).outstanding;
+    assert!(crate::Sum::from(told) >= server.resource.sums().held);
 }
 
 #[test]
 fn an_edition_names_what_was_told_to_be_in_force() {
-    let mut desk = child(Kind::FairShare);
-    assert_eq!(desk.resource.condense(desk.now).edition, 0, "there is none before the first");
+    let mut server = child(Kind::FairShare);
+    assert_eq!(server.resource.condense(server.now).edition, 0, "there is none before the first");
     for edition in [4, 9] {
         let (capacity, until) = (Amount::clamped(50.0), Millis(20_000));
-        desk.resource.supply(Supply { capacity, until, edition, ..Supply::default() });
-        assert_eq!(desk.resource.condense(desk.now).edition, edition);
+        server.resource.supply(Supply { capacity, until, edition, ..Supply::default() });
+        assert_eq!(server.resource.condense(server.now).edition, edition);
     }
-    desk.resource.tick(Millis(30_000));
-    assert_eq!(desk.resource.condense(Millis(30_000)).edition, 9, "also when it has ended");
+    server.resource.tick(Millis(30_000));
+    assert_eq!(server.resource.condense(Millis(30_000)).edition, 9, "also when it has ended");
 }
 
 /// Rule 10.
 #[test]
 fn the_parent_is_asked_early_when_demand_has_moved() {
-    let mut desk = with(Kind::FairShare, 100.0);
-    assert!(!desk.resource.asks_early(), "asked for nothing, it would lend nothing");
-    desk.asks("a", 400.0);
-    assert!(desk.resource.asks_early(), "it has been told nothing yet");
-    desk.resource.condense(desk.now);
-    assert!(!desk.resource.asks_early());
-    desk.asks("b", 1.0);
-    assert!(!desk.resource.asks_early(), "a four-hundredth can wait");
-    desk.asks("c", 3.0);
-    assert!(desk.resource.asks_early(), "a hundredth cannot");
-    desk.resource.condense(desk.now);
-    assert!(!desk.resource.asks_early());
-    desk.release(HolderKind::Client, "a", None);
-    assert!(desk.resource.asks_early());
+    let mut server = with(Kind::FairShare, 100.0);
+    assert!(!server.resource.asks_early(), "asked for nothing, it would lend nothing");
+    server.asks("a", 400.0);
+    assert!(server.resource.asks_early(), "it has been told nothing yet");
+    server.resource.condense(server.now);
+    assert!(!server.resource.asks_early());
+    server.asks("b", 1.0);
+    assert!(!server.resource.asks_early(), "a four-hundredth can wait");
+    server.asks("c", 3.0);
+    assert!(server.resource.asks_early(), "a hundredth cannot");
+    server.resource.condense(server.now);
+    assert!(!server.resource.asks_early());
+    server.release(HolderKind::Client, "a", None);
+    assert!(server.resource.asks_early());
 }
 
-/// Rule 10: somebody elsewhere waits for it.
+/// Rule 10: clients elsewhere wait for it.
 #[test]
 fn the_parent_is_asked_early_when_what_it_waits_for_is_given_up() {
-    let mut desk = with(Kind::FairShare, 100.0);
-    desk.round(&[("a", 80.0), ("b", 80.0)]);
-    desk.resource.condense(desk.now);
-    desk.supply(60.0, LONG);
-    assert!(!desk.resource.asks_early(), "nobody has given up anything");
-    desk.pass(16_000);
-    assert_eq!(desk.asks("a", 80.0), 30.0);
-    assert!(!desk.resource.asks_early(), "it has not confirmed");
-    assert_eq!(desk.send(desk.request("a", 80.0)), Answer::TooSoon, "but what it confirms is heard");
-    assert!(desk.resource.asks_early());
-    desk.resource.condense(desk.now);
-    assert!(!desk.resource.asks_early());
+    let mut server = with(Kind::FairShare, 100.0);
+    server.round(&[("a", 80.0), ("b", 80.0)]);
+    server.resource.condense(server.now);
+    server.supply(60.0, LONG);
+    assert!(!server.resource.asks_early(), "no client has given up anything");
+    server.pass(16_000);
+    assert_eq!(server.asks("a", 80.0), 30.0);
+    assert!(!server.resource.asks_early(), "it has not confirmed");
+    assert_eq!(server.send(server.request("a", 80.0)), Answer::TooSoon, "but what it confirms is heard");
+    assert!(server.resource.asks_early());
+    server.resource.condense(server.now);
+    assert!(!server.resource.asks_early());
 }
 
 #[test]
 fn the_parent_is_not_asked_early_for_what_it_does_not_wait_for() {
-    let mut desk = with(Kind::FairShare, 100.0);
-    desk.round(&[("a", 80.0), ("b", 80.0)]);
-    desk.resource.condense(desk.now);
-    desk.pass(16_000);
-    desk.round(&[("a", 79.9), ("b", 80.0)]);
-    desk.supply(300.0, LONG);
-    desk.pass(16_000);
-    desk.round(&[("a", 79.9), ("b", 80.0)]);
-    assert!(desk.held() > 150.0);
-    assert!(!desk.resource.asks_early(), "more is held, which is its own affair");
+    let mut server = with(Kind::FairShare, 100.0);
+    server.round(&[("a", 80.0), ("b", 80.0)]);
+    server.resource.condense(server.now);
+    server.pass(16_000);
+    server.round(&[("a", 79.9), ("b", 80.0)]);
+    server.supply(300.0, LONG);
+    server.pass(16_000);
+    server.round(&[("a", 79.9), ("b", 80.0)]);
+    assert!(server.held() > 150.0);
+    assert!(!server.resource.asks_early(), "more is held, which is its own affair");
 }
 
 #[test]
 fn headroom_lends_nodes_what_nobody_wants_and_clients_nothing() {
-    let mut desk = Desk::new(Settings { headroom: 0.5, ..fair(100.0) });
-    desk.asks("a", 20.0);
-    desk.node_asks("n", &[slice(2, 20.0, 0)]);
-    desk.pass(16_000);
-    assert_eq!(desk.node_asks("n", &[slice(2, 20.0, 0)]), 35.0, "half of 60, for half of what is wanted");
-    assert_eq!(desk.asks("a", 20.0), 20.0);
-    desk.pass(16_000);
-    desk.asks("a", 90.0);
-    assert_eq!(desk.node_asks("n", &[slice(2, 20.0, 0)]), 20.0, "nothing is unclaimed now");
+    let mut server = Server::new(Settings { headroom: 0.5, ..fair(100.0) });
+    server.asks("a", 20.0);
+    server.node_asks("n", &[slice(2, 20.0, 0)]);
+    server.pass(16_000);
+    assert_eq!(server.node_asks("n", &[slice(2, 20.0, 0)]), 35.0, "half of 60, for half of what is wanted");
+    assert_eq!(server.asks("a", 20.0), 20.0);
+    server.pass(16_000);
+    server.asks("a", 90.0);
+    assert_eq!(server.node_asks("n", &[slice(2, 20.0, 0)]), 20.0, "nothing is unclaimed now");
 }
 
 #[test]
@@ -185,10 +189,10 @@ fn all_holders_of_a_node_ask_as_often_and_those_of_its_child_sooner() {
         [(16_000, 0.5, 8_000), (16_000, 1.0, 16_000), (5_000, 0.5, 2_000), (1_500, 0.1, 1_000), (500, 0.5, 500)]
     {
         let settings = Settings { refresh: Millis(refresh), decay_factor: factor, ..fair(100.0) };
-        let mut desk = Desk::new(settings.clone());
-        desk.node_asks("n", &[slice(1, 1.0, 0)]);
-        desk.asks("a", 1.0);
-        assert_eq!((desk.leases["n"].refresh.0, desk.leases["a"].refresh.0), (refresh, refresh));
+        let mut server = Server::new(settings.clone());
+        server.node_asks("n", &[slice(1, 1.0, 0)]);
+        server.asks("a", 1.0);
+        assert_eq!((server.leases["n"].refresh.0, server.leases["a"].refresh.0), (refresh, refresh));
         assert_eq!(settings.of_child().refresh.0, below, "{refresh} {factor}");
     }
 }
@@ -196,10 +200,10 @@ fn all_holders_of_a_node_ask_as_often_and_those_of_its_child_sooner() {
 #[test]
 fn a_decayed_interval_comes_before_the_end_of_the_nodes_own_lease() {
     for (left, refresh) in [(60_000, 8_000), (9_000, 8_000), (5_000, 4_000), (1_500, 1_000)] {
-        let mut desk = Desk::below(Settings { refresh: Millis(16_000), ..fair(100.0) }.of_child());
-        desk.supply(100.0, Millis(left));
-        desk.asks("a", 10.0);
-        assert_eq!(desk.leases["a"].refresh.0, refresh, "{left} ms are left");
+        let mut server = Server::below(Settings { refresh: Millis(16_000), ..fair(100.0) }.of_child());
+        server.supply(100.0, Millis(left));
+        server.asks("a", 10.0);
+        assert_eq!(server.leases["a"].refresh.0, refresh, "{left} ms are left");
     }
 }
 
@@ -207,22 +211,22 @@ fn a_decayed_interval_comes_before_the_end_of_the_nodes_own_lease() {
 #[test]
 fn terms_that_cannot_be_are_not_followed() {
     for equal in [f64::NAN, f64::INFINITY, -1.0, -0.0] {
-        let mut desk = child(Kind::ProportionalShare);
-        desk.supply_with(60.0, LONG, vec![(0, Terms::Share { equal, top_up: 0.5 }), (0, Terms::Level(equal))]);
-        desk.asks("a", 10.0);
-        assert_eq!(desk.asks("b", 90.0), 50.0, "{equal}: it divides by itself");
+        let mut server = child(Kind::ProportionalShare);
+        server.supply_with(60.0, LONG, vec![(0, Terms::Share { equal, top_up: 0.5 }), (0, Terms::Level(equal))]);
+        server.asks("a", 10.0);
+        assert_eq!(server.asks("b", 90.0), 50.0, "{equal}: it divides by itself");
     }
 }
 
 #[test]
 fn an_equal_share_is_everybodys_and_the_lease_pays_for_what_is_beyond() {
-    let mut desk = child(Kind::ProportionalShare);
-    desk.supply_with(60.0, LONG, vec![(0, Terms::Share { equal: 20.0, top_up: 0.25 })]);
-    desk.asks("a", 10.0);
-    assert_eq!(desk.asks("b", 140.0), 50.0, "20, and a quarter of 120");
-    desk.supply_with(24.0, LONG, vec![(0, Terms::Share { equal: 20.0, top_up: 0.25 })]);
+    let mut server = child(Kind::ProportionalShare);
+    server.supply_with(60.0, LONG, vec![(0, Terms::Share { equal: 20.0, top_up: 0.25 })]);
+    server.asks("a", 10.0);
+    assert_eq!(server.asks("b", 140.0), 50.0, "20, and a quarter of 120");
+    server.supply_with(24.0, LONG, vec![(0, Terms::Share { equal: 20.0, top_up: 0.25 })]);
     assert_eq!(
-        (desk.report("a").due.get(), desk.report("b").due.get()),
+        (server.report("a").due.get(), server.report("b").due.get()),
         (10.0, 14.0),
         "not even the shares are paid for"
     );
@@ -230,35 +234,40 @@ fn an_equal_share_is_everybodys_and_the_lease_pays_for_what_is_beyond() {
 
 #[test]
 fn terms_of_another_priority_are_not_its() {
-    let mut desk = child(Kind::ProportionalShare);
-    desk.change(|settings| settings.priority = Priority::Strict);
-    desk.supply_with(60.0, LONG, vec![(3, Terms::Share { equal: 5.0, top_up: 0.0 })]);
-    desk.asks("a", 10.0);
-    desk.asks("b", 140.0);
-    assert_eq!(desk.report("b").due.get(), 50.0);
+    let mut server = child(Kind::ProportionalShare);
+    server.change(|settings| settings.priority = Priority::Strict);
+    server.supply_with(60.0, LONG, vec![(3, Terms::Share { equal: 5.0, top_up: 0.0 })]);
+    server.asks("a", 10.0);
+    server.asks("b", 140.0);
+    assert_eq!(server.report("b").due.get(), 50.0);
 }
 
 /// The settings come with the same answer as the terms; whichever is put in force first.
 #[test]
 fn terms_survive_a_change_of_what_priorities_mean() {
-    let mut desk = child(Kind::ProportionalShare);
-    desk.supply_with(70.0, LONG, vec![(0, Terms::Share { equal: 20.0, top_up: 0.25 })]);
-    desk.asks("a", 10.0);
-    desk.asks("b", 60.0);
-    desk.asks("c", 140.0);
-    desk.change(|settings| settings.priority = Priority::Strict);
-    assert_eq!((desk.report("b").due.get(), desk.report("c").due.get()), (25.0, 35.0), "by itself it would say 26.5");
+    let mut server = child(Kind::ProportionalShare);
+    server.supply_with(70.0, LONG, vec![(0, Terms::Share { equal: 20.0, top_up: 0.25 })]);
+    server.asks("a", 10.0);
+    server.asks("b", 60.0);
+    server.asks("c", 140.0);
+    server.change(|settings| settings.priority = Priority::Strict);
+    assert_eq!(
+        (server.report("b").due.get(), server.report("c").due.get()),
+        (25.0, 35.0),
+        "by itself it would say 26.5"
+    );
 }
 
 #[test]
 fn what_each_client_may_have_comes_from_the_top() {
-    let mut desk = child(Kind::Static);
-    desk.supply_with(100.0, LONG, vec![(0, Terms::Each(Amount::clamped(30.0)))]);
-    assert_eq!((desk.asks("a", 80.0), desk.asks("b", 20.0)), (30.0, 20.0));
-    let mut top = Desk::new(Settings::new(Kind::Static, Amount::clamped(30.0)));
-    let knows = |desk: &Desk| Ask { outstanding: Some(Amount::ZERO), ..desk.node_request("n", &[slice(3, 200.0, 0)]) };
+    let mut server = child(Kind::Static);
+    server.supply_with(100.0, LONG, vec![(0, Terms::Each(Amount::clamped(30.0)))]);
+    assert_eq!((server.asks("a", 80.0), server.asks("b", 20.0)), (30.0, 20.0));
+    let mut top = Server::new(Settings::new(Kind::Static, Amount::clamped(30.0)));
+    let knows =
+        |server: &Server| Ask { outstanding: Some(Amount::ZERO), ..server.node_request("n", &[slice(3, 200.0, 0)]) };
     assert_eq!(top.deliver(knows(&top)), 90.0, "three clients, and their node sees to it that each has no more");
-    let mut top = Desk::new(Settings::new(Kind::Static, Amount::clamped(30.0)));
+    let mut top = Server::new(Settings::new(Kind::Static, Amount::clamped(30.0)));
     assert_eq!(top.node_asks("n", &[slice(3, 200.0, 0)]), 30.0, "a node that does not know of terms is one client");
 }
 
@@ -266,47 +275,51 @@ fn what_each_client_may_have_comes_from_the_top() {
 /// once.
 #[test]
 fn a_change_of_what_priorities_mean_is_told_again_at_once_and_takes_no_lease_away() {
-    let mut desk = with(Kind::FairShare, 100.0);
+    let mut server = with(Kind::FairShare, 100.0);
     let claims = |priority| [Claim { priority, ..slice(1, 100.0, 0) }];
-    desk.node_asks("low", &claims(2));
-    desk.node_asks("high", &claims(3));
-    assert_eq!((desk.report("low").due.get(), desk.report("high").due.get()), (50.0, 50.0), "nobody heeds priorities");
-    desk.resource.condense(desk.now);
-    assert!(!desk.resource.asks_early());
-    let held = desk.held();
-    desk.change(|settings| {
+    server.node_asks("low", &claims(2));
+    server.node_asks("high", &claims(3));
+    assert_eq!(
+        (server.report("low").due.get(), server.report("high").due.get()),
+        (50.0, 50.0),
+        "priorities have no effect"
+    );
+    server.resource.condense(server.now);
+    assert!(!server.resource.asks_early());
+    let held = server.held();
+    server.change(|settings| {
         settings.priority = Priority::Strict;
         settings.capacity = Amount::clamped(7.0);
     });
-    assert!(desk.resource.asks_early());
-    let told = desk.resource.condense(desk.now);
+    assert!(server.resource.asks_early());
+    let told = server.resource.condense(server.now);
     assert_eq!(told.claims.iter().map(|claim| claim.priority).collect::<Vec<_>>(), [2, 3]);
-    assert_eq!((desk.held(), told.outstanding.get()), (held, held));
-    assert_eq!(desk.resource.settings().capacity.get(), 100.0, "how much there is, the lease says");
-    assert_eq!(desk.report("high").due.get(), 100.0);
+    assert_eq!((server.held(), told.outstanding.get()), (held, held));
+    assert_eq!(server.resource.settings().capacity.get(), 100.0, "how much there is, the lease says");
+    assert_eq!(server.report("high").due.get(), 100.0);
 }
 
-fn of_priority(desk: &Desk, id: &str, wants: f64, priority: i16) -> Ask {
-    Ask { claims: Claims::from_slice(&[slice(1, wants, priority)]), ..desk.request(id, 0.0) }
+fn of_priority(server: &Server, id: &str, wants: f64, priority: i16) -> Ask {
+    Ask { claims: Claims::from_slice(&[slice(1, wants, priority)]), ..server.request(id, 0.0) }
 }
 
 /// So terms come down as they are, slices of grandchildren merge, and a parent that knows nothing of weights honours
 /// them.
 #[test]
 fn weights_are_told_as_numbers_of_clients() {
-    let mut desk = with(Kind::FairShare, 100.0);
-    desk.deliver(of_priority(&desk, "light", 50.0, 0));
-    desk.deliver(of_priority(&desk, "heavy", 150.0, 3));
-    desk.deliver(of_priority(&desk, "greedy", 120.0, 2));
-    let before = desk.resource.condense(desk.now).claims;
+    let mut server = with(Kind::FairShare, 100.0);
+    server.deliver(of_priority(&server, "light", 50.0, 0));
+    server.deliver(of_priority(&server, "heavy", 150.0, 3));
+    server.deliver(of_priority(&server, "greedy", 120.0, 2));
+    let before = server.resource.condense(server.now).claims;
     assert_eq!(before.iter().map(|claim| claim.subclients).sum::<u32>(), 3, "not before it knows that they weigh");
-    desk.change(|settings| settings.priority = Priority::Weighted);
-    assert!(desk.resource.asks_early(), "it is said anew at once");
-    let told = desk.resource.condense(desk.now).claims;
+    server.change(|settings| settings.priority = Priority::Weighted);
+    assert!(server.resource.asks_early(), "it is said anew at once");
+    let told = server.resource.condense(server.now).claims;
     assert_eq!(told[..], [slice(4, 200.0, 1), slice(2, 120.0, 1)]);
-    assert_eq!(desk.resource.sums().subclients, 3, "it still knows how many there are");
+    assert_eq!(server.resource.sums().subclients, 3, "it still knows how many there are");
     for priority in [Priority::Ignore, Priority::Weighted] {
-        let mut top = Desk::new(Settings { priority, ..fair(70.0) });
+        let mut top = Server::new(Settings { priority, ..fair(70.0) });
         top.asks("alone", 70.0);
         top.node_asks("n", &told);
         assert_eq!((top.report("n").due.get(), top.report("alone").due.get()), (60.0, 10.0), "{priority:?}");
@@ -320,50 +333,50 @@ fn weights_are_told_as_numbers_of_clients() {
 
 #[test]
 fn an_equal_share_is_for_each_weight() {
-    let mut desk = child(Kind::ProportionalShare);
-    desk.change(|settings| settings.priority = Priority::Weighted);
-    desk.supply_with(90.0, LONG, vec![(1, Terms::Share { equal: 20.0, top_up: 0.1 })]);
-    desk.deliver(of_priority(&desk, "light", 10.0, 0));
-    desk.deliver(of_priority(&desk, "heavy", 260.0, 3));
-    assert_eq!(desk.report("heavy").due.get(), 80.0, "60, and a tenth of what is beyond");
+    let mut server = child(Kind::ProportionalShare);
+    server.change(|settings| settings.priority = Priority::Weighted);
+    server.supply_with(90.0, LONG, vec![(1, Terms::Share { equal: 20.0, top_up: 0.1 })]);
+    server.deliver(of_priority(&server, "light", 10.0, 0));
+    server.deliver(of_priority(&server, "heavy", 260.0, 3));
+    assert_eq!(server.report("heavy").due.get(), 80.0, "60, and a tenth of what is beyond");
 }
 
 /// Two of a band that gets no more than its reserve, one above them.
-fn with_reserve(reserve: f64, high: f64) -> Desk {
-    let mut desk = child(Kind::FairShare);
-    desk.change(|settings| (settings.priority, settings.reserve) = (Priority::Strict, reserve));
-    desk.supply(0.0, LONG);
-    desk.deliver(of_priority(&desk, "high", high, 5));
-    desk.deliver(of_priority(&desk, "a", 50.0, 0));
-    desk.deliver(of_priority(&desk, "b", 50.0, 0));
-    desk
+fn with_reserve(reserve: f64, high: f64) -> Server {
+    let mut server = child(Kind::FairShare);
+    server.change(|settings| (settings.priority, settings.reserve) = (Priority::Strict, reserve));
+    server.supply(0.0, LONG);
+    server.deliver(of_priority(&server, "high", high, 5));
+    server.deliver(of_priority(&server, "a", 50.0, 0));
+    server.deliver(of_priority(&server, "b", 50.0, 0));
+    server
 }
 
-fn dues(desk: &Desk) -> [f64; 3] {
-    ["high", "a", "b"].map(|id| (desk.report(id).due.get() * 1e6).round() / 1e6)
+fn dues(server: &Server) -> [f64; 3] {
+    ["high", "a", "b"].map(|id| (server.report(id).due.get() * 1e6).round() / 1e6)
 }
 
 /// Their level is one of the whole tree.
 #[test]
 fn what_a_band_is_due_by_the_parents_terms_is_its_reserve() {
     let terms = || vec![(5, Terms::Wants), (0, Terms::Level(10.0))];
-    let mut desk = with_reserve(0.5, 60.0);
-    desk.supply_with(80.0, LONG, terms());
-    assert_eq!(dues(&desk), [60.0, 10.0, 10.0], "as the parent has counted");
-    desk.supply_with(100.0, LONG, terms());
-    assert_eq!(dues(&desk), [60.0, 20.0, 20.0], "what is left goes to who wants more, from the top");
-    let mut desk = with_reserve(0.5, 90.0);
-    desk.supply_with(80.0, LONG, vec![(5, Terms::Level(40.0)), (0, Terms::Level(10.0))]);
-    assert_eq!(dues(&desk), [60.0, 10.0, 10.0]);
-    desk.supply_with(80.0, LONG, Vec::new());
-    assert_eq!(dues(&desk), [53.333333, 13.333333, 13.333333], "without terms its own reserve is all it knows");
+    let mut server = with_reserve(0.5, 60.0);
+    server.supply_with(80.0, LONG, terms());
+    assert_eq!(dues(&server), [60.0, 10.0, 10.0], "as the parent has counted");
+    server.supply_with(100.0, LONG, terms());
+    assert_eq!(dues(&server), [60.0, 20.0, 20.0], "what is left goes to who wants more, from the top");
+    let mut server = with_reserve(0.5, 90.0);
+    server.supply_with(80.0, LONG, vec![(5, Terms::Level(40.0)), (0, Terms::Level(10.0))]);
+    assert_eq!(dues(&server), [60.0, 10.0, 10.0]);
+    server.supply_with(80.0, LONG, Vec::new());
+    assert_eq!(dues(&server), [53.333333, 13.333333, 13.333333], "without terms its own reserve is all it knows");
 }
 
 #[test]
 fn a_lease_that_does_not_pay_for_all_reserves_is_shared_and_its_own_reserve_kept() {
     let terms = || vec![(5, Terms::Wants), (0, Terms::Level(10.0))];
-    let mut desk = with_reserve(0.5, 60.0);
-    desk.supply_with(40.0, LONG, terms());
+    let mut server = with_reserve(0.5, 60.0);
+    server.supply_with(40.0, LONG, terms());
     // Its own: half of 40, a third of that for each. What is left of the 40, for the 60 and 20 that were promised.
     let part = 20.0 / (80.0 - 20.0);
     let [high, low] = [(60.0, 1.0), (20.0, 2.0)].map(|(promised, clients): (f64, f64)| {
@@ -371,68 +384,68 @@ fn a_lease_that_does_not_pay_for_all_reserves_is_shared_and_its_own_reserve_kept
         kept + (promised - kept) * part
     });
     let rounded = |due: f64| (due * 1e6).round() / 1e6;
-    assert_eq!(dues(&desk), [rounded(high), rounded(low / 2.0), rounded(low / 2.0)]);
-    let mut desk = with_reserve(0.5, 1e9);
-    desk.supply_with(80.0, LONG, terms());
-    let [high, a, b] = dues(&desk);
+    assert_eq!(dues(&server), [rounded(high), rounded(low / 2.0), rounded(low / 2.0)]);
+    let mut server = with_reserve(0.5, 1e9);
+    server.supply_with(80.0, LONG, terms());
+    let [high, a, b] = dues(&server);
     assert!(
         (10.0..10.001).contains(&a) && a == b && (high - 60.0).abs() < 0.01,
-        "{high}, {a}: nobody starves for a jump"
+        "{high}, {a}: no client starves at a step"
     );
 }
 
 #[test]
 fn a_lease_that_is_renewed_late_or_made_shorter_is_heeded_as_it_is() {
-    let mut desk = child(Kind::FairShare);
-    desk.supply(100.0, Millis(30_000));
-    desk.asks("a", 60.0);
-    desk.supply(100.0, Millis(20_000));
-    desk.pass(16_000);
-    desk.asks("a", 60.0);
-    assert_eq!(desk.leases["a"].length, Millis(4_000), "nothing beyond the end that was said last");
-    desk.pass(4_000);
-    assert_eq!(desk.asks("a", 60.0), 0.0);
-    desk.supply(80.0, Millis(19_999));
-    assert_eq!(desk.asks("b", 60.0), 0.0, "what comes after its own end lends nothing");
-    desk.supply(80.0, LONG);
-    desk.pass(6_000);
-    assert_eq!(desk.asks("b", 60.0), 40.0);
+    let mut server = child(Kind::FairShare);
+    server.supply(100.0, Millis(30_000));
+    server.asks("a", 60.0);
+    server.supply(100.0, Millis(20_000));
+    server.pass(16_000);
+    server.asks("a", 60.0);
+    assert_eq!(server.leases["a"].length, Millis(4_000), "nothing beyond the end that was said last");
+    server.pass(4_000);
+    assert_eq!(server.asks("a", 60.0), 0.0);
+    server.supply(80.0, Millis(19_999));
+    assert_eq!(server.asks("b", 60.0), 0.0, "what comes after its own end lends nothing");
+    server.supply(80.0, LONG);
+    server.pass(6_000);
+    assert_eq!(server.asks("b", 60.0), 40.0);
 }
 
 /// A node asks early only when that matters to those below it.
 #[test]
 fn a_node_that_says_what_is_outstanding_is_never_too_soon() {
-    let mut desk = Desk::new(fair(100.0));
+    let mut server = Server::new(fair(100.0));
     for _ in 0..3 {
-        let ask = Ask { outstanding: Some(Amount::ZERO), ..desk.node_request("n", &[slice(1, 10.0, 0)]) };
-        assert_eq!(desk.deliver(ask), 10.0);
-        desk.pass(10);
+        let ask = Ask { outstanding: Some(Amount::ZERO), ..server.node_request("n", &[slice(1, 10.0, 0)]) };
+        assert_eq!(server.deliver(ask), 10.0);
+        server.pass(10);
     }
-    desk.node_asks("go", &[slice(1, 10.0, 0)]);
-    desk.pass(10);
-    assert_eq!(desk.send(desk.node_request("go", &[slice(1, 10.0, 0)])), Answer::TooSoon);
+    server.node_asks("go", &[slice(1, 10.0, 0)]);
+    server.pass(10);
+    assert_eq!(server.send(server.node_request("go", &[slice(1, 10.0, 0)])), Answer::TooSoon);
 }
 
 /// A parent that says no terms speaks only the original protocol. What it lends under STATIC is what each client may
 /// have.
 #[test]
 fn static_without_terms_is_for_each_client() {
-    let mut desk = with(Kind::Static, 50.0);
-    assert_eq!([desk.asks("a", 40.0), desk.asks("b", 80.0), desk.asks("c", 50.0)], [40.0, 50.0, 50.0]);
-    assert_eq!(desk.node_asks("n", &[slice(2, 80.0, 0)]), 50.0, "and one for each claim of its own Doormen");
-    let leaf = Ask { outstanding: Some(Amount::ZERO), ..desk.node_request("leaf", &[slice(2, 80.0, 0)]) };
-    let Answer::Supplied(supplied) = desk.send(leaf) else { panic!("it is lent something") };
+    let mut server = with(Kind::Static, 50.0);
+    assert_eq!([server.asks("a", 40.0), server.asks("b", 80.0), server.asks("c", 50.0)], [40.0, 50.0, 50.0]);
+    assert_eq!(server.node_asks("n", &[slice(2, 80.0, 0)]), 50.0, "and one for each claim of its own Doormen");
+    let leaf = Ask { outstanding: Some(Amount::ZERO), ..server.node_request("leaf", &[slice(2, 80.0, 0)]) };
+    let Answer::Supplied(supplied) = server.send(leaf) else { panic!("it is lent something") };
     assert_eq!((supplied.lease.capacity.get(), supplied.terms), (80.0, vec![(0, Terms::Each(Amount::clamped(50.0)))]));
-    desk.pass(16_000);
-    desk.supply(30.0, LONG);
-    assert_eq!([desk.asks("a", 40.0), desk.asks("b", 80.0)], [30.0, 30.0], "never more than the lease");
-    desk.pass(LONG.0);
-    assert_eq!(desk.asks("a", 40.0), 0.0, "and nothing when it has ended");
+    server.pass(16_000);
+    server.supply(30.0, LONG);
+    assert_eq!([server.asks("a", 40.0), server.asks("b", 80.0)], [30.0, 30.0], "never more than the lease");
+    server.pass(LONG.0);
+    assert_eq!(server.asks("a", 40.0), 0.0, "and nothing when it has ended");
 }
 
 #[test]
 fn static_with_terms_comes_out_of_the_lease() {
-    let mut desk = child(Kind::Static);
-    desk.supply_with(60.0, LONG, vec![(0, Terms::Each(Amount::clamped(50.0)))]);
-    assert_eq!([desk.asks("a", 80.0), desk.asks("b", 80.0)], [50.0, 10.0]);
+    let mut server = child(Kind::Static);
+    server.supply_with(60.0, LONG, vec![(0, Terms::Each(Amount::clamped(50.0)))]);
+    assert_eq!([server.asks("a", 80.0), server.asks("b", 80.0)], [50.0, 10.0]);
 }

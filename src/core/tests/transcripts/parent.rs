@@ -48,7 +48,7 @@ impl Transcript {
         write!(
             output,
             "{} outstanding {}, ",
-            if claims.is_empty() { " nobody," } else { "," },
+            if claims.is_empty() { " no clients," } else { "," },
             number(outstanding.get())
         )?;
         match edition {

@@ -142,7 +142,7 @@ impl Transcript {
     }
 
     pub(super) fn list(&mut self, mut args: ArgumentConsumer<'_>) -> Result<String, Failure> {
-        let filter = match args.next_pos().ok_or("whom?")? {
+        let filter = match args.next_pos().ok_or("which members?")? {
             "known" => PoolFilter::Known,
             "connected" => PoolFilter::Connected,
             "assigned" => PoolFilter::Assigned,

@@ -38,7 +38,7 @@ impl Actor {
         Actor { id, kind, echo, claims, lease: None, below: Vec::new(), sent: 0, answered: 0, lives: 0 }
     }
 
-    /// What it, or anybody below it, may be using.
+    /// What it, or any client below it, may be using.
     pub(super) fn believes(&self, now: Millis) -> Amount {
         let own = self.lease.filter(|(_, end)| now < *end).map_or(Amount::ZERO, |(lease, _)| lease.capacity);
         own.max(self.outstanding(now))

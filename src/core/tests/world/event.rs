@@ -52,6 +52,6 @@ pub(crate) enum Event {
         gap: u64,
         next: usize,
     },
-    /// What has ended is forgotten, even if nobody asks.
+    /// What has ended is forgotten, even without requests.
     Tick,
 }

@@ -1,6 +1,9 @@
 //! The node actor: it supervises the resources and the uplink, owns the election, and puts configurations in force.
 
-use std::sync::{Arc, atomic::AtomicUsize};
+use std::{
+    sync::{Arc, atomic::AtomicUsize},
+    time::Duration,
+};
 
 use actix::{Actor, Addr, ArbiterHandle, AsyncContext as _, Context, Handler, Message};
 use leaseway_core::{Millis, Repository};
@@ -13,19 +16,28 @@ use super::{
         directory::Directory,
         note_turns::NoteTurns,
         notices::Notices,
+        on_end::OnEnd,
         promise_writer::PromiseWriter,
         resource::{Command, ResourceHandle},
-        uplink::{self, Board, Parent, Reigning, Surroundings},
+        uplink::{self, Parent, UplinkContext, UplinkStatus, UplinkTask},
     },
     MAILBOX, Membership, NodeStart, Refused, election,
 };
-use crate::{clock::Clock, limits::Limits, subscribers::Subscribers, vouched::Vouched, watchers::Watchers};
+use crate::{
+    assignment_store::AssignmentStore, clock::Clock, limits::Limits, metrics, subscribers::Subscribers,
+    watchers::Watchers,
+};
+
+/// An uplink that has failed is built anew after so long.
+const UPLINK_PAUSE: Duration = Duration::from_secs(1);
 
 pub(super) enum NodeCommand {
     /// A resource is needed.
     Open { id: Arc<str>, dead: Option<u64>, reply: oneshot::Sender<Result<ResourceHandle, Refused>> },
     /// An incarnation of a resource is over.
     Ended { id: Arc<str>, generation: u64 },
+    /// The uplink is over.
+    UplinkEnded { generation: u64 },
     /// Another configuration is to be in force.
     Configure { repository: Repository, version: u64, source: String },
     /// A configuration was refused; the old one stays in force.
@@ -34,6 +46,8 @@ pub(super) enum NodeCommand {
     Mastership(Mastership),
     /// What the quorum has stored may have changed.
     LookAtFacts,
+    /// This server is going to stop; the caller waits until another may be master.
+    HandOver { reply: oneshot::Sender<()> },
     /// Time has passed.
     Tick,
     /// The caller waits until the node has come round to it.
@@ -49,8 +63,8 @@ pub(super) struct Shared {
     pub(super) directory: Directory,
     pub(super) config: watch::Sender<Arc<ConfigInForce>>,
     pub(super) watchers: Arc<Watchers>,
-    pub(super) board: Board,
-    pub(super) vouched: Vouched,
+    pub(super) uplink_status: UplinkStatus,
+    pub(super) assignment_store: AssignmentStore,
     pub(super) subscribers: Arc<Subscribers>,
     /// Whether a master was known at any time.
     pub(super) known: watch::Sender<bool>,
@@ -77,7 +91,9 @@ pub(super) struct NodeActor {
     pub(super) is_difference_told: bool,
     pub(super) note_turns: NoteTurns,
     pub(super) uplink: Option<Uplinked>,
-    guard: FailureGuard,
+    /// A node that ends without having been stopped has panicked, and takes the process with it: what supervises the
+    /// process starts it anew.
+    on_failure: OnEnd,
 }
 
 /// What a node with a parent has besides.
@@ -85,19 +101,9 @@ pub(super) struct Uplinked {
     pub(super) parent: Parent,
     pub(super) notices: Arc<Notices>,
     /// While this peer is master.
-    pub(super) reigning: Option<Reigning>,
-}
-
-/// A node that ends without having been stopped has panicked, and takes the process with it: what supervises the
-/// process starts it anew.
-struct FailureGuard(Option<Box<dyn FnOnce()>>);
-
-impl Drop for FailureGuard {
-    fn drop(&mut self) {
-        if let Some(on_failure) = self.0.take() {
-            on_failure();
-        }
-    }
+    pub(super) task: Option<UplinkTask>,
+    /// Tells one uplink from the ones before.
+    pub(super) generation: u64,
 }
 
 impl Actor for NodeActor {
@@ -110,7 +116,7 @@ impl Actor for NodeActor {
     }
 
     fn stopped(&mut self, _: &mut Context<Self>) {
-        self.guard.0 = None;
+        self.on_failure.disarm();
     }
 }
 
@@ -125,12 +131,14 @@ impl Handler<NodeCommand> for NodeActor {
                 let _ = reply.send(opened);
             }
             NodeCommand::Ended { id, generation } => self.ended(&id, generation, ctx),
+            NodeCommand::UplinkEnded { generation } => self.uplink_ended(generation, ctx),
             NodeCommand::Configure { repository, version, source } => {
                 self.put_in_force(ConfigInForce { repository, version, source, rejected: None });
             }
             NodeCommand::Reject(why) => self.reject(why),
             NodeCommand::Mastership(mastership) => self.elected(mastership, ctx),
             NodeCommand::LookAtFacts => self.look_at_facts(ctx),
+            NodeCommand::HandOver { reply } => self.hand_over(reply),
             NodeCommand::Tick => self.tick(),
             NodeCommand::Ping => {}
         }
@@ -138,7 +146,7 @@ impl Handler<NodeCommand> for NodeActor {
 }
 
 impl NodeActor {
-    pub(super) fn start(start: NodeStart, shared: Shared, on_failure: Box<dyn FnOnce()>) -> Addr<NodeActor> {
+    pub(super) fn start(start: NodeStart, shared: Shared, on_failure: OnEnd) -> Addr<NodeActor> {
         let mut actor = NodeActor {
             shared,
             limits: start.limits,
@@ -158,15 +166,15 @@ impl NodeActor {
             mastership: Mastership::Unknown,
             swept: start.clock.at(),
             is_difference_told: false,
-            uplink: start.parent.map(|parent| Uplinked { parent, notices: Arc::default(), reigning: None }),
-            guard: FailureGuard(Some(on_failure)),
+            uplink: start.parent.map(|parent| Uplinked { parent, notices: Arc::default(), task: None, generation: 0 }),
+            on_failure,
         };
-        if actor.membership.is_none() {
-            // Alone, it is the master. Before the first resource is asked for, which tells the uplink itself.
-            actor.begin_uplink();
-        }
         NodeActor::create(|ctx: &mut Context<NodeActor>| {
             ctx.set_mailbox_capacity(MAILBOX);
+            if actor.membership.is_none() {
+                // Alone, it is the master. Before the first resource is asked for, which tells the uplink itself.
+                actor.begin_uplink(ctx);
+            }
             actor
         })
     }
@@ -195,22 +203,44 @@ impl NodeActor {
     }
 
     /// The master asks the parent, and knows nothing of what the parent lent to another peer (rule 7).
-    pub(super) fn begin_uplink(&mut self) {
+    pub(super) fn begin_uplink(&mut self, ctx: &Context<Self>) {
         let Some(uplink) = &mut self.uplink else { return };
-        uplink.reigning = Some(uplink::start(Surroundings {
+        uplink.generation += 1;
+        let (node, generation) = (ctx.address(), uplink.generation);
+        let context = UplinkContext {
             parent: uplink.parent.clone(),
             directory: self.shared.directory.clone(),
             notices: Arc::clone(&uplink.notices),
-            board: self.shared.board.clone(),
+            status: self.shared.uplink_status.clone(),
             clock: self.clock,
             seed: self.seed,
-        }));
+        };
+        let on_end = OnEnd::new(move || node.do_send(NodeCommand::UplinkEnded { generation }));
+        uplink.task = Some(uplink::start(context, on_end));
     }
 
     pub(super) fn end_uplink(&mut self) {
         if let Some(uplink) = &mut self.uplink {
-            uplink.reigning = None;
-            self.shared.board.wipe();
+            uplink.task = None;
+            self.shared.uplink_status.wipe();
         }
+    }
+
+    /// One that was not ended by this node has failed: it is built anew after a pause.
+    fn uplink_ended(&mut self, generation: u64, ctx: &mut Context<Self>) {
+        let has_failed = move |node: &NodeActor| {
+            node.uplink.as_ref().is_some_and(|uplink| uplink.generation == generation && uplink.task.is_some())
+        };
+        if !has_failed(self) {
+            return;
+        }
+        metrics::uplink_restarted();
+        let parent = self.uplink.as_ref().map(|uplink| &uplink.parent.addresses);
+        tracing::error!(?parent, "the uplink failed; it is built anew");
+        ctx.run_later(UPLINK_PAUSE, move |node, ctx| {
+            if has_failed(node) {
+                node.begin_uplink(ctx);
+            }
+        });
     }
 }

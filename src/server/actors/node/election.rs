@@ -12,7 +12,7 @@ use super::{
     Handover,
     actor::{NodeActor, NodeCommand},
 };
-use crate::{config, first::longest_lease};
+use crate::{config, initial_config::longest_lease};
 
 /// How often a peer looks at what the quorum has stored: another may have put a configuration in force.
 const LOOK_EVERY: Duration = Duration::from_millis(200);
@@ -46,11 +46,11 @@ impl NodeActor {
         self.mastership = mastership.clone();
         match mastership {
             Mastership::Master(reign) if self.keeps_no_promises() => self.warn_successors(&reign, true, ctx),
-            Mastership::Master(reign) => self.win(reign),
+            Mastership::Master(reign) => self.win(reign, ctx),
             Mastership::Follower { of } => {
-                self.set_role(Role::Elsewhere(of.map(|master| master.advertise.as_str().into())));
+                self.set_role(Role::Elsewhere(of.map(|master| master.advertise.as_str().into())), ctx);
             }
-            Mastership::Unknown => self.set_role(Role::Elsewhere(None)),
+            Mastership::Unknown => self.set_role(Role::Elsewhere(None), ctx),
         }
     }
 
@@ -70,18 +70,18 @@ impl NodeActor {
         self.membership.as_ref().is_some_and(|(membership, _)| membership.handover == Handover::Learning)
     }
 
-    fn win(&mut self, reign: Reign) {
+    fn win(&mut self, reign: Reign, ctx: &Context<Self>) {
         if let Role::Master(Some(before)) = self.shared.directory.role()
             && before.number() == reign.number()
         {
             return;
         }
         tracing::info!(reign = reign.number(), "this peer is the master now");
-        self.set_role(Role::Master(Some(reign)));
+        self.set_role(Role::Master(Some(reign)), ctx);
     }
 
     /// What is alive belongs to the reign before, and ends with it.
-    fn set_role(&mut self, role: Role) {
+    fn set_role(&mut self, role: Role, ctx: &Context<Self>) {
         self.since = self.clock.at();
         let is_master = matches!(role, Role::Master(_));
         let is_known = !matches!(role, Role::Elsewhere(None));
@@ -93,7 +93,7 @@ impl NodeActor {
         self.shared.subscribers.dismiss();
         self.end_uplink();
         if is_master {
-            self.begin_uplink();
+            self.begin_uplink(ctx);
         }
     }
 
@@ -102,11 +102,11 @@ impl NodeActor {
     /// leases as soon as that is stored.
     fn warn_successors(&mut self, reign: &Reign, wins: bool, ctx: &mut Context<Self>) {
         let Some((membership, _)) = &self.membership else { return };
-        let longest = longest_lease(&self.config().repository).max(self.shared.board.longest());
+        let longest = longest_lease(&self.config().repository).max(self.shared.uplink_status.longest());
         let lasts = |until: Millis| until.since(self.clock.at()) > longest;
         if membership.quorum.read(|facts| facts.listen_until()).is_some_and(lasts) {
             if wins {
-                self.win(reign.clone());
+                self.win(reign.clone(), ctx);
             }
             return;
         }
@@ -119,12 +119,12 @@ impl NodeActor {
             }
             told.map(|()| reign)
         };
-        ctx.spawn(wrap_future(told).map(move |told, node: &mut NodeActor, _| {
+        ctx.spawn(wrap_future(told).map(move |told, node: &mut NodeActor, ctx| {
             // Meanwhile another may have won.
             if let (Ok(reign), Mastership::Master(current)) = (told, &node.mastership)
                 && current.number() == reign.number()
             {
-                node.win(reign);
+                node.win(reign, ctx);
             }
         }));
     }

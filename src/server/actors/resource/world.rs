@@ -9,7 +9,7 @@ use leaseway_core::{Assigned, HolderKind, Load, Millis, PoolNotes};
 use leaseway_engine::{Environment, Moment};
 use leaseway_quorum::Reign;
 
-use crate::{clock::Clock, limits::Limits, vouched::Vouched, watchers::Watchers};
+use crate::{assignment_store::AssignmentStore, clock::Clock, limits::Limits, watchers::Watchers};
 
 pub(in super::super) struct World {
     pub(in super::super) id: Arc<str>,
@@ -18,7 +18,7 @@ pub(in super::super) struct World {
     pub(in super::super) reign: Option<Reign>,
     pub(in super::super) limits: Arc<Limits>,
     pub(in super::super) watchers: Arc<Watchers>,
-    pub(in super::super) vouched: Vouched,
+    pub(in super::super) assignment_store: AssignmentStore,
     pub(in super::super) holders: HoldersShare,
 }
 
@@ -73,14 +73,14 @@ impl Environment for World {
     }
 
     fn assignments(&self) -> Vec<(HolderKind, Arc<str>, Assigned)> {
-        self.vouched.assignments(&self.id)
+        self.assignment_store.assignments(&self.id)
     }
 
     fn notes(&self, now: Millis) -> Option<PoolNotes> {
-        self.vouched.pool(&self.id, now)
+        self.assignment_store.pool(&self.id, now)
     }
 
     fn reported_load(&self) -> Option<Load> {
-        self.vouched.load_of(&self.id)
+        self.assignment_store.load_of(&self.id)
     }
 }

@@ -17,22 +17,22 @@ use tokio::{sync::oneshot, time::Instant};
 use tonic::{Status, transport::Channel};
 
 use super::{
-    Surroundings,
+    UplinkContext,
     actor::{Run, UplinkActor},
     settings::Complaint,
-    wire::{self, Parsed},
+    wire::{self, ParentAnswer},
 };
 use crate::{
     actors::resource::Command,
     logging::worth_logging,
-    metrics::{self, Asked},
+    metrics::{self, ParentOutcome},
 };
 
 /// A resource that cannot say by then what its holders want is asked about with a later request.
 const CONDENSING: Duration = Duration::from_millis(100);
 
 pub(super) struct UplinkAsker {
-    around: Surroundings,
+    context: UplinkContext,
     actor: Addr<UplinkActor>,
     /// What has happened since the last run, other than notices.
     happened: Vec<UplinkInput>,
@@ -45,18 +45,18 @@ pub(super) struct UplinkAsker {
 }
 
 /// An uplink with nothing behind it yet, and the task that drives it: it ends when its actor is no more.
-pub(super) fn driver(around: Surroundings) -> Driver<UplinkAsker> {
+pub(super) fn driver(context: UplinkContext) -> Driver<UplinkAsker> {
     // What was posted before says nothing that the directory does not.
-    drop(around.notices.take());
-    let asking = around.directory.ids_after("");
-    let since = around.clock.at();
-    around.board.wipe();
-    around.board.write(|report| report.since = since);
-    let hints = Hints::new(Listener::Node(Arc::clone(&around.parent.node)));
-    let settings = UplinkEngine::settings(around.parent.addresses.clone(), around.seed);
+    drop(context.notices.take());
+    let asking = context.directory.ids_after("");
+    let since = context.clock.at();
+    context.status.wipe();
+    context.status.write(|report| report.since = since);
+    let hints = Hints::new(Listener::Node(Arc::clone(&context.parent.node)));
+    let settings = UplinkEngine::settings(context.parent.addresses.clone(), context.seed);
     let asker = UplinkAsker {
         actor: UplinkActor::start(UplinkEngine::new(settings)),
-        around,
+        context,
         happened: Vec::new(),
         asking,
         complaints: HashMap::new(),
@@ -67,7 +67,7 @@ pub(super) fn driver(around: Surroundings) -> Driver<UplinkAsker> {
 
 impl Asker for UplinkAsker {
     type Demand = Aggregate;
-    type Answer = Parsed;
+    type Answer = ParentAnswer;
 
     async fn step(&mut self) -> Option<Step<Aggregate>> {
         let inputs = self.inputs();
@@ -78,43 +78,43 @@ impl Asker for UplinkAsker {
             effects = self.run(vec![UplinkInput::Condensed(condensed)]).await?;
         }
         let UplinkEffects { send, under_way, wake, parent, failures, resources, .. } = effects;
-        self.around.board.write(|report| {
+        self.context.status.write(|report| {
             (report.master, report.failures, report.resources) = (parent, failures, resources);
         });
         Some(Step { outgoing: send, under_way, wake: wake.map(|at| self.instant(at)) })
     }
 
-    fn call(&mut self, channel: Result<Channel, Status>, body: Body<Aggregate>) -> Call<Parsed> {
-        let node = &self.around.parent.node;
+    fn call(&mut self, channel: Result<Channel, Status>, body: Body<Aggregate>) -> Call<ParentAnswer> {
+        let node = &self.context.parent.node;
         match body {
             Body::Ask(asks) => {
-                let sent = Duration::from_millis(self.around.clock.unix_ms());
+                let sent = Duration::from_millis(self.context.clock.unix_ms());
                 Box::pin(ask(channel, wire::get_server_capacity(node, &asks), sent))
             }
             Body::Release(releases) => Box::pin(release(channel, wire::release_capacity(node, releases))),
         }
     }
 
-    fn ended(&mut self, ended: Ended<'_, Parsed>) {
+    fn ended(&mut self, ended: Ended<'_, ParentAnswer>) {
         let Ended { number, server, took, outcome, .. } = ended;
         let (asked, reply) = match outcome {
             Outcome::Replied(Reply::Master(parsed)) => {
-                (Asked::Answered, Some(ParentReply::Granted(self.answered(server, parsed))))
+                (ParentOutcome::Answered, Some(ParentReply::Granted(self.answered(server, parsed))))
             }
             Outcome::Replied(Reply::Elsewhere(master)) => {
                 tracing::debug!(%server, ?master, "the parent's master is another");
                 if master.is_none() {
                     self.failed(format!("{server}: is not the master and knows none"));
                 }
-                (Asked::Redirected, Some(ParentReply::Elsewhere(master)))
+                (ParentOutcome::Redirected, Some(ParentReply::Elsewhere(master)))
             }
             Outcome::Failed(status) => {
                 self.failed(explain(server, &status));
-                (Asked::Failed, Some(ParentReply::Failed))
+                (ParentOutcome::Failed, Some(ParentReply::Failed))
             }
             Outcome::Late => {
                 self.failed(format!("{server}: no answer in time"));
-                (Asked::Late, None)
+                (ParentOutcome::Late, None)
             }
         };
         metrics::parent_asked(asked, took);
@@ -126,14 +126,14 @@ impl Asker for UplinkAsker {
     }
 
     async fn changed(&mut self) {
-        self.around.notices.posted().await;
+        self.context.notices.posted().await;
     }
 }
 
 impl UplinkAsker {
     /// What has happened since the last run. A resource may have retired meanwhile, so notices come after `asking`.
     fn inputs(&mut self) -> Vec<UplinkInput> {
-        let notices = self.around.notices.take();
+        let notices = self.context.notices.take();
         for notice in &notices {
             if let Notice::Retired(id) = notice {
                 self.complaints.remove(id);
@@ -147,12 +147,12 @@ impl UplinkAsker {
 
     /// `None`: the actor is no more, it has panicked.
     async fn run(&self, inputs: Vec<UplinkInput>) -> Option<UplinkEffects> {
-        self.actor.send(Run { now: self.around.clock.at(), inputs }).await.ok()
+        self.actor.send(Run { now: self.context.clock.at(), inputs }).await.ok()
     }
 
     /// A step that changes nothing must not be followed by another at once.
     fn instant(&self, at: Millis) -> Instant {
-        Instant::now() + Duration::from_millis(at.since(self.around.clock.at()).0.max(1))
+        Instant::now() + Duration::from_millis(at.since(self.context.clock.at()).0.max(1))
     }
 
     /// A supply that a resource cannot take is as if it had never come: what the resource says of itself next names the
@@ -160,7 +160,7 @@ impl UplinkAsker {
     fn hand_out(&mut self, lent: Vec<Lent>) {
         for Lent { id, supply, settings } in lent {
             metrics::supplied();
-            let resource = self.around.directory.get(&id);
+            let resource = self.context.directory.get(&id);
             let command = Command::Supply { supply, settings: Box::new(settings) };
             if resource.and_then(|resource| resource.send(command).ok()).is_none() {
                 self.asking.push(id);
@@ -173,27 +173,27 @@ impl UplinkAsker {
     async fn condense(&self, due: Vec<Arc<str>>) -> Vec<(Arc<str>, Condensed)> {
         let ask = |id: Arc<str>| async move {
             let (reply, condensed) = oneshot::channel();
-            self.around.directory.get(&id)?.send(Command::Condense { reply }).ok()?;
+            self.context.directory.get(&id)?.send(Command::Condense { reply }).ok()?;
             let condensed = tokio::time::timeout(CONDENSING, condensed).await.ok()?.ok()?;
             Some((id, condensed))
         };
         join_all(due.into_iter().map(ask)).await.into_iter().flatten().collect()
     }
 
-    fn answered(&mut self, server: &Arc<str>, parsed: Parsed) -> Vec<Granted> {
+    fn answered(&mut self, server: &Arc<str>, parsed: ParentAnswer) -> Vec<Granted> {
         self.failures = 0;
-        let now = self.around.clock.at();
-        let before = self.around.board.read().and_then(|report| report.answered);
+        let now = self.context.clock.at();
+        let before = self.context.status.read().and_then(|report| report.answered);
         if before.is_none() {
-            tracing::info!(%server, node = %self.around.parent.node, "the parent has answered");
+            tracing::info!(%server, node = %self.context.parent.node, "the parent has answered");
         }
-        self.around.board.write(|report| report.answered = Some(now));
+        self.context.status.write(|report| report.answered = Some(now));
         if !parsed.malformed.is_empty() {
             self.failed(format!("{server}: answered nonsense for {}", parsed.malformed.join(", ")));
         }
         let take = |(granted, complaint): (Granted, Complaint)| {
             self.complain(&granted.given.id, complaint);
-            self.around.board.lease_of(&granted.settings);
+            self.context.status.lease_of(&granted.settings);
             granted
         };
         parsed.granted.into_iter().map(take).collect()
@@ -210,7 +210,10 @@ impl UplinkAsker {
         }
         if impossible {
             metrics::parent_misunderstood();
-            tracing::error!(resource = %id, %complaint, "cannot be run as the parent says: everybody gets what they want, within this node's lease");
+            tracing::error!(
+                resource = %id, %complaint,
+                "cannot be run as the parent says: each holder gets what it wants, within this node's lease"
+            );
         } else {
             tracing::warn!(resource = %id, %complaint, "what the parent says is not all understood here");
         }
@@ -223,7 +226,7 @@ impl UplinkAsker {
         if worth_logging(before, self.failures) {
             tracing::warn!(parent = %error, "the parent could not be asked");
         }
-        self.around.board.write(|report| report.last_error = Some(error));
+        self.context.status.write(|report| report.last_error = Some(error));
     }
 }
 
@@ -231,13 +234,16 @@ async fn ask(
     channel: Result<Channel, Status>,
     request: GetServerCapacityRequest,
     sent: Duration,
-) -> Result<Reply<Parsed>, Status> {
+) -> Result<Reply<ParentAnswer>, Status> {
     let mut answer = CapacityClient::new(channel?).get_server_capacity(request).await?.into_inner();
     let mastership = answer.mastership.take();
     shared::reply(mastership, &answer.problem, answer.response.len(), || wire::parsed(answer.response, sent))
 }
 
-async fn release(channel: Result<Channel, Status>, request: ReleaseCapacityRequest) -> Result<Reply<Parsed>, Status> {
+async fn release(
+    channel: Result<Channel, Status>,
+    request: ReleaseCapacityRequest,
+) -> Result<Reply<ParentAnswer>, Status> {
     let answer = CapacityClient::new(channel?).release_capacity(request).await?.into_inner();
-    Ok(shared::released(answer, Parsed::default()))
+    Ok(shared::released(answer, ParentAnswer::default()))
 }

@@ -1,4 +1,4 @@
-//! How the uplink gets on with the parent, for whoever looks.
+//! How the uplink gets on with the parent, to be looked at.
 
 use std::sync::{
     Arc,
@@ -11,7 +11,7 @@ use tokio::sync::watch;
 /// How the uplink gets on. Times are those of the server's clock.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct UplinkReport {
-    /// Whom it asks at present: the parent's master, as far as is known.
+    /// The server it asks at present: the parent's master, as far as is known.
     pub master: Arc<str>,
     /// When it began.
     pub since: Millis,
@@ -27,19 +27,19 @@ pub struct UplinkReport {
 
 /// Where the report of the uplink in charge hangs; empty while this peer is not master.
 #[derive(Debug, Clone)]
-pub(in super::super) struct Board {
+pub(in super::super) struct UplinkStatus {
     report: Arc<watch::Sender<Option<UplinkReport>>>,
     /// The longest that a lease given below may be believed, as far as the parent has said.
     longest: Arc<AtomicU64>,
 }
 
-impl Default for Board {
-    fn default() -> Board {
-        Board { report: Arc::new(watch::Sender::new(None)), longest: Arc::default() }
+impl Default for UplinkStatus {
+    fn default() -> UplinkStatus {
+        UplinkStatus { report: Arc::new(watch::Sender::new(None)), longest: Arc::default() }
     }
 }
 
-impl Board {
+impl UplinkStatus {
     pub(in super::super) fn read(&self) -> Option<UplinkReport> {
         self.report.borrow().clone()
     }

@@ -118,7 +118,7 @@ mod tests {
     }
 
     #[test]
-    fn lengths_among_the_parameters_are_for_whoever_reads_the_configuration() {
+    fn lengths_among_the_parameters_are_for_the_reader_of_the_configuration() {
         let said = algorithm(3, &[("lease_duration_secs", "5"), ("refresh_interval", "x"), ("reuse", "prompt")]);
         let (settings, Complaint { impossible, text: complaint }) = instructed(Some(&said), None);
         assert_eq!(

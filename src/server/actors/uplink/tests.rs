@@ -1,30 +1,15 @@
 //! What a node promises that has a parent, with a parent in the same process that says what it is told to say.
 
-use std::{
-    collections::HashMap,
-    pin::Pin,
-    sync::{Arc, Mutex},
-    time::Duration,
-};
+mod parent;
+
+use std::{sync::Arc, time::Duration};
 
 use actix::{Arbiter, System};
-use futures_util::{Stream, stream};
 use leaseway_core::{Amount, Answer, Ask, Claim, Claims, Has, HolderKind, Kind, Millis, Repository, Request, Token};
 use leaseway_engine::uplink::UplinkInput;
-use leaseway_proto::{
-    doorman::{
-        self as wire, DiscoveryRequest, DiscoveryResponse, GetCapacityRequest, GetCapacityResponse,
-        GetServerCapacityRequest, GetServerCapacityResponse, Mastership, ReleaseCapacityRequest,
-        ReleaseCapacityResponse, capacity_server,
-    },
-    push::{Hint, WatchRequest, push_server},
-};
-use tokio::{net::TcpListener, sync::mpsc};
-use tonic::{
-    Response, Status,
-    transport::server::{Server, TcpIncoming},
-};
+use leaseway_proto::doorman as wire;
 
+use self::parent::{Fake, Says};
 use super::Parent;
 use crate::{
     actors::{NodeHandle, NodeStart, Refused},
@@ -39,160 +24,6 @@ const PANIC: &str = "panic";
 pub(super) fn panics(inputs: &[UplinkInput]) -> bool {
     let planted = |ids: &Vec<String>| ids.iter().any(|id| id == PANIC);
     inputs.iter().any(|input| matches!(input, UplinkInput::Hinted(Some(ids)) if planted(ids)))
-}
-
-/// What the parent says.
-#[derive(Clone)]
-struct Says {
-    capacity: f64,
-    /// In seconds.
-    refresh: i64,
-    algorithm: wire::Algorithm,
-    terms: Vec<wire::Terms>,
-    /// Somebody else is the master.
-    elsewhere: Option<String>,
-    /// It never answers.
-    silent: bool,
-    /// It has no names for leases.
-    original: bool,
-}
-
-impl Says {
-    fn sharing(capacity: f64) -> Says {
-        let algorithm = wire::Algorithm {
-            kind: Some(Kind::FairShare as i32),
-            lease_length: Some(600),
-            refresh_interval: Some(300),
-            parameters: vec![wire::NamedParameter {
-                name: Some("min_request_interval".into()),
-                value: Some("0".into()),
-            }],
-            learning_mode_duration: Some(0),
-        };
-        let (refresh, terms, elsewhere) = (300, Vec::new(), None);
-        Says { capacity, refresh, algorithm, terms, elsewhere, silent: false, original: false }
-    }
-}
-
-/// The parent.
-#[derive(Clone)]
-struct Fake(Arc<Shared>);
-
-struct Shared {
-    address: String,
-    says: Mutex<Says>,
-    asked: Mutex<Vec<GetServerCapacityRequest>>,
-    released: Mutex<Vec<ReleaseCapacityRequest>>,
-    watching: Mutex<HashMap<String, mpsc::UnboundedSender<Hint>>>,
-}
-
-impl Fake {
-    async fn start(says: Says) -> Fake {
-        let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
-        let fake = Fake(Arc::new(Shared {
-            address: listener.local_addr().expect("bound").to_string(),
-            says: Mutex::new(says),
-            asked: Mutex::default(),
-            released: Mutex::default(),
-            watching: Mutex::default(),
-        }));
-        let capacity = capacity_server::CapacityServer::new(fake.clone());
-        let push = push_server::PushServer::new(fake.clone());
-        let server = Server::builder().add_service(capacity).add_service(push);
-        actix_rt::spawn(server.serve_with_incoming(TcpIncoming::from(listener)));
-        fake
-    }
-
-    fn now_says(&self, change: impl FnOnce(&mut Says)) {
-        change(&mut self.0.says.lock().expect("no panic"));
-    }
-
-    fn asked(&self) -> Vec<GetServerCapacityRequest> {
-        self.0.asked.lock().expect("no panic").clone()
-    }
-
-    /// All that it has been asked about `resource`, in order.
-    fn asked_for(&self, resource: &str) -> Vec<wire::ServerCapacityResourceRequest> {
-        let entries = self.asked().into_iter().flat_map(|request| request.resource);
-        entries.filter(|entry| entry.resource_id.as_deref() == Some(resource)).collect()
-    }
-
-    /// Waits until the node listens, then hints.
-    async fn hint(&self, resource: &str) {
-        let listener =
-            eventually("the node listens", || self.0.watching.lock().expect("no panic").get("leaf").cloned());
-        let hint = Hint { resource_id: vec![resource.to_owned()], everything: false };
-        listener.await.send(hint).expect("it still listens");
-    }
-}
-
-#[tonic::async_trait]
-impl capacity_server::Capacity for Fake {
-    async fn discovery(&self, _: tonic::Request<DiscoveryRequest>) -> Result<Response<DiscoveryResponse>, Status> {
-        Err(Status::unimplemented("nobody asks"))
-    }
-
-    async fn get_capacity(
-        &self,
-        _: tonic::Request<GetCapacityRequest>,
-    ) -> Result<Response<GetCapacityResponse>, Status> {
-        Err(Status::unimplemented("only nodes ask"))
-    }
-
-    async fn get_server_capacity(
-        &self,
-        request: tonic::Request<GetServerCapacityRequest>,
-    ) -> Result<Response<GetServerCapacityResponse>, Status> {
-        let request = request.into_inner();
-        let number = {
-            let mut asked = self.0.asked.lock().expect("no panic");
-            asked.push(request.clone());
-            asked.len() as u64
-        };
-        let says = self.0.says.lock().expect("no panic").clone();
-        if says.silent {
-            std::future::pending::<()>().await;
-        }
-        let mastership = says.elsewhere.clone().map(|master| Mastership { master_address: Some(master) });
-        let expiry_time = Clock::start().now().unix + 600;
-        let answer = |entry: wire::ServerCapacityResourceRequest| wire::ServerCapacityResourceResponse {
-            resource_id: entry.resource_id,
-            gets: Some(wire::Lease {
-                expiry_time: Some(expiry_time),
-                refresh_interval: Some(says.refresh),
-                capacity: Some(says.capacity),
-                token: (!says.original).then_some(number),
-                remaining_ms: (!says.original).then_some(600_000),
-            }),
-            algorithm: Some(says.algorithm.clone()),
-            safe_capacity: Some(-1.0),
-            terms: says.terms.clone(),
-        };
-        let response = request.resource.into_iter().filter(|_| mastership.is_none()).map(answer).collect();
-        Ok(Response::new(GetServerCapacityResponse { response, mastership, ..Default::default() }))
-    }
-
-    async fn release_capacity(
-        &self,
-        request: tonic::Request<ReleaseCapacityRequest>,
-    ) -> Result<Response<ReleaseCapacityResponse>, Status> {
-        self.0.released.lock().expect("no panic").push(request.into_inner());
-        Ok(Response::new(ReleaseCapacityResponse::default()))
-    }
-}
-
-#[tonic::async_trait]
-impl push_server::Push for Fake {
-    type WatchStream = Pin<Box<dyn Stream<Item = Result<Hint, Status>> + Send>>;
-
-    async fn watch(&self, request: tonic::Request<WatchRequest>) -> Result<Response<Self::WatchStream>, Status> {
-        let (hints, to_send) = mpsc::unbounded_channel();
-        let node = request.into_inner().server_id.ok_or_else(|| Status::invalid_argument("nodes only"))?;
-        let _ = hints.send(Hint::default());
-        self.0.watching.lock().expect("no panic").insert(node, hints);
-        let messages = stream::unfold(to_send, async |mut to_send| Some((Ok(to_send.recv().await?), to_send)));
-        Ok(Response::new(Box::pin(messages)))
-    }
 }
 
 /// Only a hang takes so long.
@@ -261,7 +92,7 @@ async fn asks_with(node: &NodeHandle, client: &str, claim: (f64, i64), has: Opti
     };
     let resource = "r".into();
     let answer = node.submit(&resource, Request::Ask(ask));
-    tokio::time::timeout(PATIENCE, answer).await.expect("an answer, whatever the parent does")
+    tokio::time::timeout(PATIENCE, answer).await.expect("an answer, even if the parent gives none")
 }
 
 fn granted(answer: &Result<Answer, Refused>) -> f64 {
@@ -405,7 +236,7 @@ fn an_uplink_that_fails_is_built_anew_and_confirms_nothing_that_it_does_not_know
         eventually("the parent is asked again", || (fake.asked().len() == 2).then_some(())).await;
         let entry = &fake.asked_for("r")[1];
         assert_eq!((entry.has, entry.outstanding), (None, Some(70.0)), "what is held below is known all the same");
-        assert_eq!(granted(&asks(&node, "a", 100.0, Some(&had)).await), 70.0, "nobody below has lost anything");
+        assert_eq!(granted(&asks(&node, "a", 100.0, Some(&had)).await), 70.0, "no holder below has lost anything");
     });
 }
 
@@ -422,7 +253,7 @@ fn redirects_are_followed() {
 }
 
 #[test]
-fn what_nobody_needs_any_more_is_given_back_by_name() {
+fn what_is_needed_no_more_is_given_back_by_name() {
     let limits = Limits { idle_secs: 0, ..Limits::default() };
     with_parent(Says::sharing(70.0), limits, |node, fake| async move {
         granted(&asks(&node, "a", 100.0, None).await);
@@ -454,7 +285,7 @@ fn a_node_without_memory_listens_for_as_long_as_the_parent_says() {
 }
 
 #[test]
-fn a_lease_that_nobody_here_knows_makes_it_listen_for_a_lease_length_of_the_parents() {
+fn a_lease_that_is_not_known_here_makes_it_listen_for_a_lease_length_of_the_parents() {
     below(Says::sharing(70.0), |node, _fake| async move {
         let expiry_time = node.clock.now().unix + 500;
         let stranger = Has { token: Token::new(12345), capacity: Amount::clamped(30.0), expiry_time };

@@ -46,7 +46,7 @@ pub(super) fn release_capacity(node: &str, releases: Vec<Release>) -> wire::Rele
 
 /// An answer, as far as it makes sense.
 #[derive(Debug, Default)]
-pub(super) struct Parsed {
+pub(super) struct ParentAnswer {
     /// The leases, and what is wrong with how each resource is to be run.
     pub(super) granted: Vec<(Granted, Complaint)>,
     /// The names of those that make no sense.
@@ -54,8 +54,8 @@ pub(super) struct Parsed {
 }
 
 /// `sent` is when the request left, since the epoch.
-pub(super) fn parsed(answer: Vec<wire::ServerCapacityResourceResponse>, sent: Duration) -> Parsed {
-    let mut parsed = Parsed::default();
+pub(super) fn parsed(answer: Vec<wire::ServerCapacityResourceResponse>, sent: Duration) -> ParentAnswer {
+    let mut parsed = ParentAnswer::default();
     for response in answer {
         let id: Arc<str> = response.resource_id.as_deref().unwrap_or_default().into();
         let given = response.gets.as_ref().and_then(|gets| shared::lease(&id, gets, response.safe_capacity, sent));

@@ -56,8 +56,8 @@ resources:                          # order matters; first match wins among glob
     assert_eq!(other.settings.learning, None, "absent: one lease length");
 }
 
-/// Indented lists, numbers for kinds, a document start, Windows line ends, aliases: whatever Doorman's YAML parser
-/// took.
+/// Indented lists, numbers for kinds, a document start, Windows line ends, aliases: all that Doorman's YAML parser
+/// accepted.
 #[test]
 fn doormans_files_in_other_dress() {
     let text = r"---
@@ -200,7 +200,7 @@ fn without_a_kind_nothing_is_divided_and_that_is_said() {
     assert_eq!(
         warnings,
         [
-            "f:3:3: no `kind`: NO_ALGORITHM is taken, as Doorman does; capacity is then not divided at all, everybody gets what they want"
+            "f:3:3: no `kind`: NO_ALGORITHM is taken, as Doorman does; capacity is then not divided at all, all clients get what they want"
         ]
     );
 }

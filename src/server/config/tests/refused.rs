@@ -203,7 +203,7 @@ fn patterns() {
 }
 
 #[test]
-fn what_templates_owe_each_other() {
+fn rules_between_templates() {
     let last = "`*` must be the last template: it matches every resource, so patterns after it could never match";
     let needs = "`*` needs an `algorithm`: the other templates take it from here";
     let fair = "algorithm: {kind: FAIR_SHARE}";

@@ -56,7 +56,7 @@ fn a_missing_required_field_is_named() {
 }
 
 #[test]
-fn nan_negative_and_infinite_numbers_die_at_the_border() {
+fn nan_negative_and_infinite_numbers_are_refused() {
     for (value, why) in [
         (f64::NAN, "is NaN, must be a finite number"),
         (f64::INFINITY, "is inf, must be a finite number"),
@@ -123,7 +123,7 @@ fn nonsense_of_a_child_node_neither_confirms_nor_lowers_anything() {
     let request = wire::GetServerCapacityRequest { server_id: Some("n".into()), resource: vec![entry] };
     let parsed = get_server_capacity(request, &Limits::default()).expect("answered");
     let Request::Ask(ask) = &parsed.requests[0].1 else { panic!("{:?}", parsed.requests) };
-    assert_eq!((ask.has, ask.outstanding), (None, Some(Amount::ZERO)), "it heeds terms as before");
+    assert_eq!((ask.has, ask.outstanding), (None, Some(Amount::ZERO)), "it knows terms as before");
 }
 
 #[test]

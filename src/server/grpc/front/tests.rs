@@ -63,7 +63,7 @@ async fn both(service: CapacityService) -> [SocketAddr; 2] {
     tokio::spawn(async move {
         while let Ok((stream, from)) = fronts.accept().await {
             let caller = TcpConnectInfo { local_addr: None, remote_addr: Some(from) };
-            let door = Door::new(Arc::clone(&front), caller);
+            let door = ConnectionService::new(Arc::clone(&front), caller);
             tokio::spawn(http2::Builder::new(TokioExecutor::new()).serve_connection(TokioIo::new(stream), door));
         }
     });

@@ -12,7 +12,7 @@ use leaseway_proto::pools::{
 };
 
 use super::super::convert::{Invalid, amount, id, invalid, required};
-use crate::{clock::Clock, limits::Limits, vouched::Whom};
+use crate::{assignment_store::HolderName, clock::Clock, limits::Limits};
 
 /// Rows of a page when the request does not say, and at the most.
 const PAGE: usize = 100;
@@ -22,7 +22,7 @@ pub(super) fn resource(value: String, limits: &Limits) -> Result<Arc<str>, Inval
     id(Some(value), limits, || "resource_id".into()).map(Into::into)
 }
 
-pub(super) fn holder(holder: Option<Holder>, limits: &Limits) -> Result<Whom, Invalid> {
+pub(super) fn holder(holder: Option<Holder>, limits: &Limits) -> Result<HolderName, Invalid> {
     let holder = required(holder, || "holder".into())?;
     let kind = if holder.is_server { HolderKind::Node } else { HolderKind::Client };
     Ok((kind, id(Some(holder.id), limits, || "holder.id".into())?.into()))
@@ -108,7 +108,7 @@ pub(super) fn event_filter(request: &SubscribeRequest) -> Result<PoolEventFilter
     Ok(PoolEventFilter { priority_only: request.priority_only, only_underrun: request.underrun_only, kinds: kinds? })
 }
 
-/// Who asks for nothing but what comes in any case asks for no other: no kinds at all would be all of them.
+/// A subscriber that names only kinds that are always sent gets no others: an empty list would mean all kinds.
 fn event_kind(kind: EventKind) -> Result<PoolEventKind, Invalid> {
     Ok(match kind {
         EventKind::Unspecified => return Err(invalid("kind", "is none that this server knows")),
@@ -269,7 +269,7 @@ mod tests {
     }
 
     #[test]
-    fn pages_go_on_where_they_ended_whatever_ids_are_like() {
+    fn pages_go_on_where_they_ended_for_any_ids() {
         for at in [
             PoolPlace::Slot(17),
             PoolPlace::After(HolderKind::Client, "ä:1 s".into()),
@@ -295,7 +295,7 @@ mod tests {
     }
 
     #[test]
-    fn who_asks_for_no_more_than_comes_in_any_case_hears_of_nothing_else() {
+    fn a_subscriber_to_kinds_that_are_always_sent_gets_no_others() {
         let asks = |kind: &[EventKind]| {
             let kind = kind.iter().map(|kind| (*kind).into()).collect();
             event_filter(&SubscribeRequest { kind, ..SubscribeRequest::default() }).expect("they are known").kinds

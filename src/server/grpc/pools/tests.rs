@@ -30,7 +30,7 @@ fn repository(kind: &str) -> Repository {
     config::parse("test", &text).expect("nothing is wrong with it").repository
 }
 
-/// Runs `test` against a node that is alone and has a pool. Whatever is sent into what it is given stops the service.
+/// Runs `test` against a node that is alone and has a pool. A message on the sender stops the service.
 fn with_pool<F: Future<Output = ()>>(test: impl FnOnce(PoolService, NodeHandle, watch::Sender<bool>) -> F) {
     System::new().block_on(async {
         let arbiter = Arbiter::new();
@@ -102,7 +102,7 @@ async fn asks(node: &NodeHandle, id: &str, wants: f64) -> f64 {
 }
 
 #[test]
-fn what_was_assigned_outlives_a_failure_of_the_pool_and_a_time_in_which_it_is_none() {
+fn an_assignment_outlives_a_failure_of_the_pool_and_a_time_without_the_pool() {
     with_pool(|service, node, _stop| async move {
         assert_eq!(set(&service, "acme", 15.0).await, Ok(None));
         assert_eq!(set(&service, "acme", 12.0).await, Ok(Some(Portion::Capacity(15.0))));
@@ -120,7 +120,7 @@ fn what_was_assigned_outlives_a_failure_of_the_pool_and_a_time_in_which_it_is_no
 }
 
 #[test]
-fn what_is_refused_is_not_written_down() {
+fn a_refused_assignment_is_not_stored() {
     with_pool(|service, node, _stop| async move {
         assert_eq!(set(&service, "acme", 5.0).await, Err(Code::InvalidArgument));
         assert_eq!(set(&service, "acme", 10.0).await, Ok(None));
@@ -140,7 +140,7 @@ async fn gives_up<T>(call: impl Future<Output = T>) {
 }
 
 #[test]
-fn a_change_is_written_down_though_nobody_waits_for_it_any_more() {
+fn a_change_is_stored_though_its_caller_is_gone() {
     with_pool(|service, node, _stop| async move {
         assert_eq!(shown(&service).await, (20.0, None, None), "it lives");
         let request = SetClientCapacityRequest {
@@ -166,7 +166,7 @@ fn a_change_is_written_down_though_nobody_waits_for_it_any_more() {
 }
 
 #[test]
-fn who_is_asked_about_is_shown_as_it_stands() {
+fn a_client_is_shown_with_its_standing() {
     with_pool(|service, node, _stop| async move {
         let stands = async |id: &str| {
             let request = GetClientCapacityRequest { resource_id: "searches".into(), holder: holder(id) };
@@ -213,7 +213,7 @@ fn a_stream_begins_with_how_the_pool_stands_and_ends_with_the_server() {
         assert!(service.begin(other).await.is_err_and(|status| status.code() == Code::NotFound));
         assert_eq!(node.subscribers().count(), 0, "who was refused does not listen");
         let streaming = service.begin(subscribe).await.expect("it is a pool");
-        let events = stream::unfold(streaming, Streaming::next);
+        let events = stream::unfold(streaming, EventStream::next);
         let mut events = std::pin::pin!(events);
         assert_eq!(asks(&node, "tom", 10.0).await, 10.0);
         // Only a hang takes so long.

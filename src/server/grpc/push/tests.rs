@@ -1,4 +1,4 @@
-//! What a stream says, and when; on a clock that stands still unless somebody waits.
+//! The messages of a stream and their timing, on a clock that only advances while all tasks wait.
 
 use std::sync::Arc;
 
@@ -9,17 +9,17 @@ use tonic::Code;
 use super::*;
 use crate::watchers::Watchers;
 
-/// Somebody listens, on a server that may stop.
-struct Desk {
+/// A listener on a server that may stop.
+struct Fixture {
     watchers: Arc<Watchers>,
     stop: watch::Sender<bool>,
 }
 
 type Messages = std::pin::Pin<Box<dyn Stream<Item = Result<Hint, Status>>>>;
 
-impl Desk {
-    fn new() -> Desk {
-        Desk { watchers: Arc::new(Watchers::new(10)), stop: watch::Sender::new(false) }
+impl Fixture {
+    fn new() -> Fixture {
+        Fixture { watchers: Arc::new(Watchers::new(10)), stop: watch::Sender::new(false) }
     }
 
     fn listens(&self) -> Messages {
@@ -47,9 +47,9 @@ fn names(hint: Result<Hint, Status>) -> Vec<String> {
 
 #[tokio::test(start_paused = true)]
 async fn the_first_hint_is_empty_and_comes_at_once() {
-    let desk = Desk::new();
-    let mut messages = desk.listens();
-    desk.hint("r");
+    let fixture = Fixture::new();
+    let mut messages = fixture.listens();
+    fixture.hint("r");
     let start = Instant::now();
     assert_eq!(next(&mut messages).await.expect("a hint"), Hint::default());
     assert_eq!(start.elapsed(), Duration::ZERO);
@@ -58,18 +58,18 @@ async fn the_first_hint_is_empty_and_comes_at_once() {
 
 #[tokio::test(start_paused = true)]
 async fn messages_are_50_ms_apart_and_what_comes_meanwhile_goes_with_the_next() {
-    let desk = Desk::new();
-    let mut messages = desk.listens();
+    let fixture = Fixture::new();
+    let mut messages = fixture.listens();
     next(&mut messages).await.expect("the first");
     tokio::time::sleep(Duration::from_secs(1)).await;
-    desk.hint("r1");
+    fixture.hint("r1");
     let start = Instant::now();
     assert_eq!(names(next(&mut messages).await), ["r1"]);
     assert_eq!(start.elapsed(), Duration::ZERO, "it has rested long enough");
-    desk.hint("r2");
+    fixture.hint("r2");
     let (second, ()) = tokio::join!(next(&mut messages), async {
         tokio::time::sleep(Duration::from_millis(49)).await;
-        desk.hint("r3");
+        fixture.hint("r3");
     });
     assert_eq!(names(second), ["r2", "r3"]);
     assert_eq!(start.elapsed(), PACE);
@@ -77,25 +77,25 @@ async fn messages_are_50_ms_apart_and_what_comes_meanwhile_goes_with_the_next() 
 
 #[tokio::test(start_paused = true)]
 async fn a_stream_whose_place_is_taken_says_so_and_ends() {
-    let desk = Desk::new();
-    let mut older = desk.listens();
+    let fixture = Fixture::new();
+    let mut older = fixture.listens();
     next(&mut older).await.expect("the first");
-    let mut newer = desk.listens();
+    let mut newer = fixture.listens();
     assert_eq!(next(&mut older).await.expect_err("its end").code(), Code::Aborted);
     assert!(within_a_minute(&mut older).await.is_none());
-    desk.hint("r");
+    fixture.hint("r");
     next(&mut newer).await.expect("the first");
     assert_eq!(names(next(&mut newer).await), ["r"]);
 }
 
 #[tokio::test(start_paused = true)]
 async fn streams_end_at_once_when_the_server_stops() {
-    let desk = Desk::new();
-    let mut messages = desk.listens();
+    let fixture = Fixture::new();
+    let mut messages = fixture.listens();
     next(&mut messages).await.expect("the first");
     let start = Instant::now();
-    desk.hint("r");
-    desk.stop.send_replace(true);
+    fixture.hint("r");
+    fixture.stop.send_replace(true);
     assert_eq!(next(&mut messages).await.expect_err("its end").code(), Code::Unavailable);
     assert_eq!(start.elapsed(), Duration::ZERO);
     assert!(within_a_minute(&mut messages).await.is_none());
@@ -103,13 +103,13 @@ async fn streams_end_at_once_when_the_server_stops() {
 
 #[tokio::test(start_paused = true)]
 async fn a_stream_that_is_dropped_ends_the_watch() {
-    let desk = Desk::new();
-    let mut messages = desk.listens();
+    let fixture = Fixture::new();
+    let mut messages = fixture.listens();
     next(&mut messages).await.expect("the first");
     // In the middle of waiting, as when a client goes away.
     let waiting = tokio::time::timeout(Duration::from_secs(1), messages.next());
     waiting.await.expect_err("there is nothing to tell");
-    assert_eq!(desk.watchers.count(), 1);
+    assert_eq!(fixture.watchers.count(), 1);
     drop(messages);
-    assert_eq!(desk.watchers.count(), 0);
+    assert_eq!(fixture.watchers.count(), 0);
 }

@@ -54,7 +54,7 @@ fn what_is_wrong_is_said() {
 #[test]
 fn the_longest_message_may_be_as_long_as_it_may() {
     let of_length = |length: usize| {
-        // A field that nobody knows is skipped.
+        // An unknown field is skipped.
         let mut framed = vec![0];
         framed.put_u32(u32::try_from(length).expect("short"));
         framed.put_slice(&[0xfa, 0x7f]);

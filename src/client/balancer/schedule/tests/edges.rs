@@ -16,13 +16,13 @@ fn statuses<const N: usize>(schedule: &Schedule, members: [Member; N]) -> [i128;
 }
 
 #[test]
-fn nobody_is_picked_from_an_empty_schedule() {
+fn none_is_picked_from_an_empty_schedule() {
     assert_eq!(Schedule::new().pick(), None);
     assert_eq!(Schedule::new().pick_where(|_| true), None);
 }
 
 #[test]
-fn a_disabled_member_cannot_be_forced_and_nobody_accrues() {
+fn a_disabled_member_cannot_be_forced_and_none_accrues() {
     let (mut schedule, [a, b]) = schedule_of([2, 1]);
     schedule.disable(b);
     assert!(!schedule.force(b));
@@ -62,12 +62,12 @@ fn rescaling_rounds_toward_zero_and_gives_the_rest_to_the_first() {
 }
 
 #[test]
-fn a_rescale_measures_a_disabled_member_by_everybodys_factors() {
+fn a_rescale_measures_a_disabled_member_by_the_factors_of_all() {
     let (mut schedule, [a, b, c]) = schedule_of([100, 100, 200]);
     schedule.pick();
     assert_eq!(statuses(&schedule, [a, b, c]), [100, 100, -200]);
     schedule.disable(c);
-    // For those who are enabled 200 becomes 101, for the other 400 becomes 301.
+    // For those that are enabled 200 becomes 101, for the other 400 becomes 301.
     schedule.rescale(a, Factor::of(1));
     assert_eq!(statuses(&schedule, [a, b, c]), [51, 50, -150]);
 }
@@ -112,7 +112,7 @@ fn a_full_schedule_of_the_largest_factors_takes_its_turns() {
 }
 
 #[test]
-fn a_pick_that_nobody_accepts_changes_nothing() {
+fn a_pick_that_is_not_accepted_changes_nothing() {
     let (mut schedule, members) = schedule_of([3, 2, 1]);
     schedule.pick();
     let before = statuses(&schedule, members);
@@ -128,7 +128,7 @@ fn a_pick_that_nobody_accepts_changes_nothing() {
 }
 
 #[test]
-fn a_panic_of_whoever_is_asked_changes_nothing() {
+fn a_panic_of_what_is_asked_changes_nothing() {
     let (mut schedule, members) = schedule_of([3, 2, 1]);
     let mut undisturbed = schedule.clone();
     let panicked = catch_unwind(AssertUnwindSafe(|| {

@@ -3,11 +3,11 @@
 
 use proptest::prelude::*;
 
-use super::naive::Naive;
+use super::naive::NaiveSchedule;
 use crate::balancer::{Factor, Member, Schedule};
 
 #[derive(Debug, Clone)]
-enum Op {
+enum Action {
     Pick(usize),
     /// The members whose index has its bit set, modulo 64, are accepted.
     PickWhere(u64),
@@ -24,13 +24,13 @@ enum Op {
 /// Both schedules, and the names by which each knows the members. Those that were removed keep theirs.
 struct Pair {
     ours: Schedule,
-    naive: Naive,
+    naive: NaiveSchedule,
     members: Vec<Member>,
 }
 
 impl Pair {
     fn new(factors: &[u64]) -> Pair {
-        let mut pair = Pair { ours: Schedule::new(), naive: Naive::new(), members: Vec::new() };
+        let mut pair = Pair { ours: Schedule::new(), naive: NaiveSchedule::new(), members: Vec::new() };
         factors.iter().for_each(|factor| pair.add(*factor, 0));
         pair
     }
@@ -45,42 +45,42 @@ impl Pair {
     }
 
     /// Does the same to both, and compares what is picked.
-    fn apply(&mut self, op: &Op) {
+    fn apply(&mut self, op: &Action) {
         let some = |index: &usize| index % self.members.len().max(1);
         match op {
-            Op::Pick(times) => {
+            Action::Pick(times) => {
                 for _ in 0..*times {
                     let picked = self.ours.pick();
                     assert_eq!(picked.map(|member| self.index(member)), self.naive.pick());
                 }
             }
-            Op::PickWhere(mask) => self.pick_where(*mask),
-            Op::Add(factor, status) => self.add(*factor, *status),
-            Op::Reset => {
+            Action::PickWhere(mask) => self.pick_where(*mask),
+            Action::Add(factor, status) => self.add(*factor, *status),
+            Action::Reset => {
                 self.ours.reset();
                 self.naive.members.iter_mut().flatten().for_each(|member| member.status = 0);
             }
             _ if self.members.is_empty() => {}
-            Op::Force(index) => {
+            Action::Force(index) => {
                 assert_eq!(self.ours.force(self.members[some(index)]), self.naive.force(some(index)));
             }
-            Op::Disable(index) => {
+            Action::Disable(index) => {
                 self.ours.disable(self.members[some(index)]);
                 self.change(some(index), |member| member.enabled = false);
             }
-            Op::Enable(index) => {
+            Action::Enable(index) => {
                 self.ours.enable(self.members[some(index)]);
                 self.change(some(index), |member| member.enabled = true);
             }
-            Op::SetFactor(index, factor) => {
+            Action::SetFactor(index, factor) => {
                 self.ours.set_factor(self.members[some(index)], Factor::of(*factor));
                 self.change(some(index), |member| member.factor = *factor);
             }
-            Op::Rescale(index, factor) => {
+            Action::Rescale(index, factor) => {
                 self.ours.rescale(self.members[some(index)], Factor::of(*factor));
                 self.naive.rescale(some(index), *factor);
             }
-            Op::Remove(index) => {
+            Action::Remove(index) => {
                 self.ours.remove(self.members[some(index)]);
                 let index = some(index);
                 self.naive.members[index] = None;
@@ -113,21 +113,21 @@ impl Pair {
     }
 }
 
-fn ops(factor: BoxedStrategy<u64>) -> impl Strategy<Value = Op> {
+fn ops(factor: BoxedStrategy<u64>) -> impl Strategy<Value = Action> {
     let index = any::<usize>();
     prop_oneof![
-        8 => (1..20usize).prop_map(Op::Pick),
-        4 => any::<u64>().prop_map(Op::PickWhere),
+        8 => (1..20usize).prop_map(Action::Pick),
+        4 => any::<u64>().prop_map(Action::PickWhere),
         // Most refuse.
-        2 => (any::<u64>(), any::<u64>(), any::<u64>()).prop_map(|(a, b, c)| Op::PickWhere(a & b & c)),
-        2 => index.prop_map(Op::Force),
-        3 => index.prop_map(Op::Disable),
-        3 => index.prop_map(Op::Enable),
-        2 => (index, factor.clone()).prop_map(|(index, factor)| Op::SetFactor(index, factor)),
-        2 => (index, factor.clone()).prop_map(|(index, factor)| Op::Rescale(index, factor)),
-        1 => Just(Op::Reset),
-        1 => (factor, -50..50i64).prop_map(|(factor, status)| Op::Add(factor, status)),
-        1 => index.prop_map(Op::Remove),
+        2 => (any::<u64>(), any::<u64>(), any::<u64>()).prop_map(|(a, b, c)| Action::PickWhere(a & b & c)),
+        2 => index.prop_map(Action::Force),
+        3 => index.prop_map(Action::Disable),
+        3 => index.prop_map(Action::Enable),
+        2 => (index, factor.clone()).prop_map(|(index, factor)| Action::SetFactor(index, factor)),
+        2 => (index, factor.clone()).prop_map(|(index, factor)| Action::Rescale(index, factor)),
+        1 => Just(Action::Reset),
+        1 => (factor, -50..50i64).prop_map(|(factor, status)| Action::Add(factor, status)),
+        1 => index.prop_map(Action::Remove),
     ]
 }
 
@@ -140,7 +140,7 @@ fn any_factor() -> BoxedStrategy<u64> {
     prop_oneof![1 => 0..6u64, 1 => 0..=Factor::MAX.get(), 1 => Just(Factor::MAX.get())].boxed()
 }
 
-fn run(factors: &[u64], ops: &[Op]) {
+fn run(factors: &[u64], ops: &[Action]) {
     let mut pair = Pair::new(factors);
     for op in ops {
         pair.apply(op);
@@ -173,7 +173,7 @@ proptest! {
         factors in prop::collection::vec(any_factor(), 0..12),
         ops in prop::collection::vec(ops(any_factor()), 1..80),
     ) {
-        let ops: Vec<Op> = ops.into_iter().filter(|op| !matches!(op, Op::Rescale(..))).collect();
+        let ops: Vec<Action> = ops.into_iter().filter(|op| !matches!(op, Action::Rescale(..))).collect();
         run(&factors, &ops);
     }
 }

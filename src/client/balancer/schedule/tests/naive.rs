@@ -1,7 +1,7 @@
-//! The algorithm as it is documented: everybody is looked at in each pick. An oracle, so it is written for reading.
+//! The algorithm as it is documented: all members are looked at in each pick. An oracle, so it is written for reading.
 
 #[derive(Debug, Clone)]
-pub(super) struct Naive {
+pub(super) struct NaiveSchedule {
     /// In configuration order; removed members stay as `None`, so that an index names one member for ever.
     pub(super) members: Vec<Option<NaiveMember>>,
 }
@@ -13,9 +13,9 @@ pub(super) struct NaiveMember {
     pub(super) enabled: bool,
 }
 
-impl Naive {
-    pub(super) fn new() -> Naive {
-        Naive { members: Vec::new() }
+impl NaiveSchedule {
+    pub(super) fn new() -> NaiveSchedule {
+        NaiveSchedule { members: Vec::new() }
     }
 
     pub(super) fn add(&mut self, factor: u64, status: i64) {
@@ -35,7 +35,8 @@ impl Naive {
         Some(index)
     }
 
-    /// Those whose turn it is are disabled for this pick until one is accepted; who was asked, and who is picked.
+    /// The member that is next is disabled for this pick, until one is accepted; which were asked about, and which is
+    /// picked.
     pub(super) fn pick_where(&mut self, accept: impl Fn(usize) -> bool) -> (Vec<usize>, Option<usize>) {
         let mut asked = Vec::new();
         let picked = loop {

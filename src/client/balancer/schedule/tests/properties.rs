@@ -15,7 +15,7 @@ fn statuses(schedule: &Schedule, members: &[Member]) -> Vec<i128> {
 }
 
 fn picks(schedule: &mut Schedule, count: usize) -> Vec<usize> {
-    (0..count).map(|_| schedule.pick().expect("somebody is enabled").index()).collect()
+    (0..count).map(|_| schedule.pick().expect("one is enabled").index()).collect()
 }
 
 fn common_divisor(factors: &[u64]) -> u64 {
@@ -33,7 +33,7 @@ proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn the_sum_of_statuses_does_not_change_and_nobody_is_a_whole_round_ahead(
+    fn the_sum_of_statuses_does_not_change_and_none_is_a_whole_round_ahead(
         factors in some_factors(),
         initial in prop::collection::vec(0..100i64, 40),
         count in 1..300usize,
@@ -59,7 +59,7 @@ proptest! {
     }
 
     #[test]
-    fn after_one_period_everybody_has_exactly_its_share(factors in some_factors()) {
+    fn after_one_period_each_has_exactly_its_share(factors in some_factors()) {
         let divisor = common_divisor(&factors);
         let period = factors.iter().sum::<u64>() / divisor;
         let (mut schedule, members) = schedule_of(&factors);

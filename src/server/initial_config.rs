@@ -1,4 +1,4 @@
-//! The configuration that a server starts with, were there nothing else.
+//! The configuration that a server starts with if no other is in force.
 
 use std::path::Path;
 
@@ -17,22 +17,22 @@ pub(crate) fn longest_lease(repository: &Repository) -> Millis {
     lengths.max().unwrap_or_else(|| Settings::unmatched().last_lease_over(Millis(0)))
 }
 
-/// For how long leases of this length may be believed by those who were given them.
+/// For how long holders may believe in leases of this length.
 pub(crate) fn believed(lease: Millis) -> Millis {
     Settings { lease, ..Settings::unmatched() }.last_lease_over(Millis(0))
 }
 
-/// What a file says, or what stands in for one.
-pub(crate) struct FirstConfiguration {
+/// The configuration file's content, or a substitute for it.
+pub(crate) struct InitialConfiguration {
     pub(crate) loaded: Loaded,
     pub(crate) source: String,
-    /// Somebody has named a file.
+    /// The operator has named a file.
     pub(crate) is_file: bool,
 }
 
-impl FirstConfiguration {
-    /// `remembers`: this server keeps what it is told over restarts.
-    pub(crate) fn read(path: Option<&Path>, remembers: bool) -> Result<FirstConfiguration, LoadError> {
+impl InitialConfiguration {
+    /// `remembers`: this server keeps its state over restarts.
+    pub(crate) fn read(path: Option<&Path>, remembers: bool) -> Result<InitialConfiguration, LoadError> {
         let Some(path) = path else {
             if !remembers {
                 tracing::warn!(
@@ -40,7 +40,7 @@ impl FirstConfiguration {
                      nothing is remembered over a restart, and nothing is learnt after one"
                 );
             }
-            return Ok(FirstConfiguration {
+            return Ok(InitialConfiguration {
                 loaded: config::development(),
                 source: "development default".into(),
                 is_file: false,
@@ -50,16 +50,16 @@ impl FirstConfiguration {
         for warning in &loaded.warnings {
             tracing::warn!("{warning}");
         }
-        Ok(FirstConfiguration { loaded, source: path.display().to_string(), is_file: true })
+        Ok(InitialConfiguration { loaded, source: path.display().to_string(), is_file: true })
     }
 
-    /// The parent has the templates.
-    pub(crate) fn of_parent(addresses: &[String]) -> FirstConfiguration {
+    /// The configuration of a node whose parent has the templates.
+    pub(crate) fn of_parent(addresses: &[String]) -> InitialConfiguration {
         let loaded = Loaded { repository: Repository::default(), text: String::new(), warnings: Vec::new() };
-        FirstConfiguration { loaded, source: format!("the parent at {}", addresses.join(", ")), is_file: false }
+        InitialConfiguration { loaded, source: format!("the parent at {}", addresses.join(", ")), is_file: false }
     }
 
-    /// As the first version that peers keep; none where the parent has it.
+    /// The first version for the peers to keep; `None` where the parent has the templates.
     pub(crate) fn fact(&self, clock: Clock, by: &str) -> Option<Configuration> {
         if self.loaded.text.is_empty() {
             return None;

@@ -1,0 +1,180 @@
+//! What operators have set for resources: assignments in pools, and what a protected resource can serve.
+//!
+//! It outlives the resources, which are retired and created again. With a data directory it is a fact that the quorum
+//! keeps, and outlives the master too; otherwise it is kept as long as this process, and the answer says so. The notes
+//! of pools are read here as well; only peers keep those.
+//!
+//! Deliberately absent: validation, which the resource does before anything is stored; and reports of load with an
+//! expiry, which are over before a new master would need them.
+
+use std::{
+    collections::{BTreeMap, HashMap},
+    sync::{Arc, Mutex, MutexGuard},
+};
+
+use leaseway_core::{Assigned, HolderKind, Load, Millis, PoolNotes};
+use leaseway_quorum::{Fact, ProposeError, Quorum, Reign};
+
+/// Where assignments and loads are kept.
+#[derive(Clone)]
+pub(crate) enum AssignmentStore {
+    /// By the quorum.
+    Peers(Quorum),
+    /// In this process.
+    Process(Arc<Mutex<HashMap<Arc<str>, Override>>>),
+}
+
+/// A client or a child node, by name.
+pub(crate) type HolderName = (HolderKind, Arc<str>);
+
+/// All that operators have set for one resource.
+#[derive(Debug, Default, PartialEq)]
+pub(crate) struct Override {
+    assignments: BTreeMap<HolderName, Assigned>,
+    load: Option<Load>,
+}
+
+impl AssignmentStore {
+    pub(crate) fn new(quorum: Option<&Quorum>) -> AssignmentStore {
+        quorum.map_or_else(|| AssignmentStore::Process(Arc::default()), |quorum| AssignmentStore::Peers(quorum.clone()))
+    }
+
+    /// Whether it is kept when this process ends.
+    pub(crate) fn is_kept(&self) -> bool {
+        matches!(self, AssignmentStore::Peers(_))
+    }
+
+    /// The assignments of a pool.
+    pub(crate) fn assignments(&self, resource: &str) -> Vec<(HolderKind, Arc<str>, Assigned)> {
+        match self {
+            AssignmentStore::Peers(quorum) => quorum.read(|facts| {
+                let assignments = facts.assignments(resource);
+                assignments.map(|(kind, holder, assigned)| (kind, Arc::clone(holder), assigned)).collect()
+            }),
+            AssignmentStore::Process(overrides) => {
+                let overrides = lock(overrides);
+                let assignments = overrides.get(resource).into_iter().flat_map(|overrides| &overrides.assignments);
+                assignments.map(|((kind, holder), assigned)| (*kind, Arc::clone(holder), *assigned)).collect()
+            }
+        }
+    }
+
+    /// What is assigned to a holder.
+    pub(crate) fn assigned(&self, resource: &str, (kind, holder): &HolderName) -> Option<Assigned> {
+        match self {
+            AssignmentStore::Peers(quorum) => quorum.read(|facts| facts.assigned(resource, *kind, holder)),
+            AssignmentStore::Process(overrides) => {
+                lock(overrides).get(resource)?.assignments.get(&(*kind, Arc::clone(holder))).copied()
+            }
+        }
+    }
+
+    /// The notes of a pool from earlier masters, or from before it was retired. Only peers keep them.
+    pub(crate) fn pool(&self, resource: &str, now: Millis) -> Option<PoolNotes> {
+        match self {
+            AssignmentStore::Peers(quorum) => quorum.read(|facts| facts.pool(resource).map(|pool| pool.notes(now))),
+            AssignmentStore::Process(_) => None,
+        }
+    }
+
+    /// What a resource can serve, if that is not what its template says.
+    pub(crate) fn load_of(&self, resource: &str) -> Option<Load> {
+        match self {
+            AssignmentStore::Peers(quorum) => quorum.read(|facts| facts.load(resource)),
+            AssignmentStore::Process(overrides) => lock(overrides).get(resource)?.load,
+        }
+    }
+
+    /// Stores an assignment; `None` removes it.
+    pub(crate) async fn assign(
+        &self,
+        reign: Option<&Reign>,
+        resource: &Arc<str>,
+        holder: HolderName,
+        assigned: Option<Assigned>,
+    ) -> Result<(), ProposeError> {
+        if self.assigned(resource, &holder) == assigned {
+            return Ok(());
+        }
+        match self {
+            AssignmentStore::Peers(quorum) => {
+                let (kind, id) = holder;
+                let fact = Fact::Assignment { resource: Arc::clone(resource), kind, holder: id, assigned };
+                propose(quorum, reign, fact).await?;
+            }
+            AssignmentStore::Process(overrides) => change(overrides, resource, |overrides| match assigned {
+                Some(assigned) => drop(overrides.assignments.insert(holder, assigned)),
+                None => drop(overrides.assignments.remove(&holder)),
+            }),
+        }
+        Ok(())
+    }
+
+    /// Stores what a resource can serve; `None`: what its template says.
+    pub(crate) async fn load(
+        &self,
+        reign: Option<&Reign>,
+        resource: &Arc<str>,
+        load: Option<Load>,
+    ) -> Result<(), ProposeError> {
+        if self.load_of(resource) == load {
+            return Ok(());
+        }
+        match self {
+            AssignmentStore::Peers(quorum) => {
+                propose(quorum, reign, Fact::Load { resource: Arc::clone(resource), load }).await?;
+            }
+            AssignmentStore::Process(overrides) => change(overrides, resource, |overrides| overrides.load = load),
+        }
+        Ok(())
+    }
+}
+
+async fn propose(quorum: &Quorum, reign: Option<&Reign>, fact: Fact) -> Result<(), ProposeError> {
+    let reign = reign.expect("a server with peers is master only with a reign");
+    quorum.propose(reign, vec![fact]).await
+}
+
+fn lock(overrides: &Mutex<HashMap<Arc<str>, Override>>) -> MutexGuard<'_, HashMap<Arc<str>, Override>> {
+    overrides.lock().expect("no panic while the overrides are locked")
+}
+
+fn change(all: &Mutex<HashMap<Arc<str>, Override>>, resource: &Arc<str>, change: impl FnOnce(&mut Override)) {
+    let mut all = lock(all);
+    let overrides = all.entry(Arc::clone(resource)).or_default();
+    change(overrides);
+    if *overrides == Override::default() {
+        all.remove(resource);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use leaseway_core::Amount;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn an_override_holds_until_it_is_replaced() {
+        let store = AssignmentStore::new(None);
+        let (pool, ada): (Arc<str>, Arc<str>) = ("pool".into(), "ada".into());
+        let ten = Assigned::Capacity(Amount::clamped(10.0));
+        for (kind, assigned) in [(HolderKind::Client, ten), (HolderKind::Node, Assigned::Share(0.5))] {
+            store.assign(None, &pool, (kind, Arc::clone(&ada)), Some(assigned)).await.expect("no quorum to lose it");
+        }
+        store.load(None, &pool, Some(Load::Factor(0.5))).await.expect("no quorum to lose it");
+        assert!(!store.is_kept());
+        assert_eq!((store.assignments("other"), store.load_of("other")), (vec![], None));
+        let half = Assigned::Share(0.5);
+        let all = [(HolderKind::Client, Arc::clone(&ada), ten), (HolderKind::Node, Arc::clone(&ada), half)];
+        assert_eq!(store.assignments("pool"), all);
+        assert_eq!(store.assigned("pool", &(HolderKind::Node, Arc::clone(&ada))), Some(half));
+        assert_eq!(store.load_of("pool"), Some(Load::Factor(0.5)));
+        for kind in [HolderKind::Client, HolderKind::Node] {
+            store.assign(None, &pool, (kind, Arc::clone(&ada)), None).await.expect("no quorum to lose it");
+        }
+        store.load(None, &pool, None).await.expect("no quorum to lose it");
+        let AssignmentStore::Process(all) = &store else { panic!("there are no peers") };
+        assert!(lock(all).is_empty(), "nothing is left of it");
+    }
+}

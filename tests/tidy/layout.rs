@@ -1,0 +1,180 @@
+//! Columns, lengths of files, and who may name actix.
+
+use std::path::PathBuf;
+
+use crate::files::{complain, files, files_below, root, short};
+
+const COLUMNS: usize = 120;
+const LINES: usize = 500;
+
+/// rustfmt looks after code, not after comments. Tables are as wide as they are.
+#[test]
+fn comments_fit_into_the_columns() {
+    let mut long = Vec::new();
+    for (path, text) in files(&["rs", "proto", "sh"]) {
+        for (number, line) in text.lines().enumerate() {
+            let trimmed = line.trim_start();
+            let comment = trimmed.trim_start_matches(['/', '!']).trim_start();
+            if trimmed.starts_with("//") && !comment.starts_with('|') && line.chars().count() > COLUMNS {
+                long.push(format!("{}:{}", short(&path), number + 1));
+            }
+        }
+    }
+    complain("comments beyond 120 columns", &long);
+}
+
+/// Tables, code, headings, and lines that cannot be broken are as wide as they are.
+#[test]
+fn documents_fit_into_the_columns() {
+    let mut long = Vec::new();
+    for (path, text) in files(&["md"]) {
+        let mut code = false;
+        for (number, line) in text.lines().enumerate() {
+            code ^= line.starts_with("```");
+            let can_be_broken = line.trim().contains(' ') && !line.starts_with(['|', '#']) && !line.starts_with("    ");
+            if !code && can_be_broken && !line.trim_start().starts_with("- [") && line.chars().count() > COLUMNS {
+                long.push(format!("{}:{}", short(&path), number + 1));
+            }
+        }
+    }
+    complain("lines of documents beyond 120 columns", &long);
+}
+
+#[test]
+fn files_are_short_enough_to_hold_one_thing() {
+    let long = files(&["rs"]).into_iter().filter(|(_, text)| text.lines().count() > LINES);
+    let long: Vec<String> =
+        long.map(|(path, text)| format!("{}: {} lines", short(&path), text.lines().count())).collect();
+    complain("files of more than 500 lines", &long);
+}
+
+#[test]
+fn the_readme_and_the_map_are_short_enough_to_be_read() {
+    for (page, most) in [("README.md", 200), ("docs/internals/architecture.md", 300)] {
+        let lines = crate::files::read(page).lines().count();
+        assert!(lines <= most, "{page} has {lines} lines, more than {most}");
+    }
+}
+
+/// Files outside of `src/server/actors` that name actix; the list only shrinks.
+const ALLOWED: [&str; 5] = [
+    "src/server/follow.rs",
+    "src/server/grpc/front/tests.rs",
+    "src/server/grpc/pools/tests.rs",
+    "src/server/peers.rs",
+    "src/server/run.rs",
+];
+
+#[test]
+fn actix_is_named_among_the_actors_only() {
+    let actors: [PathBuf; 2] = [root().join("src/server/actors"), root().join("src/server/actors.rs")];
+    let mut found = Vec::new();
+    for (path, text) in files(&["rs"]) {
+        if actors.iter().any(|actors| path.starts_with(actors)) || ALLOWED.contains(&&*short(&path)) {
+            continue;
+        }
+        for (number, line) in text.lines().enumerate() {
+            let code = line.split("//").next().unwrap();
+            if ["actix::", "actix_rt::", "use actix"].iter().any(|name| code.contains(name)) && !code.contains('"') {
+                found.push(format!("{}:{}", short(&path), number + 1));
+            }
+        }
+    }
+    complain("actix outside of src/server/actors", &found);
+}
+
+#[test]
+fn openraft_is_named_in_the_quorum_only() {
+    let quorum = root().join("src/quorum");
+    let named = files(&["rs"]).into_iter().filter(|(path, text)| {
+        !path.starts_with(&quorum)
+            && text.lines().any(|line| line.split("//").next().unwrap().contains(concat!("openraft", "::")))
+    });
+    complain("openraft outside of src/quorum", &named.map(|(path, _)| short(&path)).collect::<Vec<_>>());
+}
+
+/// Folders whose code gets time, seeds and everything else as arguments.
+const PURE: [&str; 3] = ["src/core", "src/engine", "src/session"];
+
+const IMPURE: [&str; 12] = [
+    "Instant",
+    "SystemTime",
+    "std::fs",
+    "std::net",
+    "std::io",
+    "std::env",
+    "std::thread",
+    "Mutex",
+    "RwLock",
+    "tokio::",
+    "tracing::",
+    "fastrand::",
+];
+
+#[test]
+fn pure_crates_read_no_clock_and_do_no_io() {
+    let mut found = Vec::new();
+    for folder in PURE {
+        for (path, text) in files_below(&root().join(folder), &["rs"]) {
+            let name = short(&path);
+            if ["tests", "/grpc/", "/grpc.rs", "/benches/"].iter().any(|part| name.contains(part)) {
+                continue;
+            }
+            let code = text.lines().take_while(|line| line.trim() != "mod tests {").enumerate();
+            let code = code.filter(|(_, line)| !line.trim_start().starts_with("//"));
+            found.extend(code.filter_map(|(number, line)| {
+                let what = IMPURE.iter().find(|what| line.contains(**what))?;
+                Some(format!("{name}:{}: {what}", number + 1))
+            }));
+        }
+    }
+    complain("clocks, I/O, locks or randomness in pure code", &found);
+}
+
+#[test]
+fn lints_are_allowed_for_a_reason() {
+    let mut found = Vec::new();
+    for (path, text) in files(&["rs"]) {
+        let attributes = ["#[allow(", "#![allow(", "#[expect(", "#![expect("];
+        for attribute in attributes.iter().flat_map(|start| text.match_indices(start)) {
+            let rest = &text[attribute.0..];
+            let end = rest.find(")]").map_or(rest.len(), |end| end + 2);
+            let (whole, after) = (&rest[..end], rest[end..].lines().next().unwrap_or_default());
+            let is_quoted = text[..attribute.0].ends_with('"');
+            if !is_quoted && !whole.contains("reason =") && !after.contains("//") {
+                found.push(format!("{}: {whole}", short(&path)));
+            }
+        }
+    }
+    complain("lints that are allowed without a reason", &found);
+}
+
+#[test]
+fn dependencies_are_declared_once_and_with_a_reason() {
+    let workspace = crate::files::read("Cargo.toml");
+    let table = workspace.split_once("[workspace.dependencies]\n").unwrap().1.split_once("\n[").unwrap().0;
+    let declared = table.lines().filter(|line| line.contains(" = ") && !line.starts_with('#'));
+    let mut found: Vec<String> = Vec::new();
+    let mut explained = "";
+    for line in declared {
+        // Of a family (`tower-layer`, `tower-service`) the first says why.
+        let family = line.split(['-', '_', ' ']).next().unwrap();
+        if line.contains(" # ") {
+            explained = family;
+        }
+        if family != "leaseway" && family != explained {
+            found.push(format!("without a reason: {line}"));
+        }
+    }
+    for (path, text) in files(&["toml"]) {
+        let mut is_dependency = false;
+        for line in text.lines().filter(|_| path != root().join("Cargo.toml")) {
+            if line.starts_with('[') {
+                is_dependency = line.contains("dependencies]");
+            } else if is_dependency && line.contains(" = ") && !line.contains("workspace = true") {
+                found.push(format!("{}: {line}", short(&path)));
+            }
+        }
+    }
+    complain("dependencies", &found);
+}

@@ -1,0 +1,16 @@
+//! What CONTRIBUTING.md says about code and documents, held against the files.
+#![allow(clippy::unwrap_used, reason = "all of it is test")]
+
+#[path = "../harness/binary.rs"]
+#[expect(dead_code, reason = "only one of the binaries is asked here")]
+mod binary;
+mod circles;
+mod command_line;
+mod documents;
+mod files;
+mod layout;
+mod metrics;
+mod modules;
+mod reference;
+mod types;
+mod words;

@@ -1,0 +1,244 @@
+//! The pages of docs/reference against the binary and the code that they tell of.
+
+use std::collections::BTreeSet;
+
+use crate::{
+    command_line::{Flag, commands, flags, leaseway},
+    files::{assert_same, complain, files_below, read, root},
+};
+
+/// Cells of the tables of a page, each with the heading that it stands under; heads of tables left out.
+fn rows(page: &str) -> Vec<(String, Vec<String>)> {
+    let (mut heading, mut found, mut is_head) = (String::new(), Vec::new(), true);
+    for line in page.lines() {
+        if line.starts_with('#') {
+            heading = line.trim_start_matches('#').trim().to_owned();
+        }
+        let cells = line.strip_prefix('|').and_then(|line| line.strip_suffix('|'));
+        match cells {
+            Some(cells) if !is_head => {
+                let cells = cells.replace("\\|", "\u{0}");
+                let cells: Vec<String> = cells.split('|').map(|cell| cell.trim().replace('\u{0}', "|")).collect();
+                let is_line = cells.iter().all(|cell| !cell.is_empty() && cell.chars().all(|char| char == '-'));
+                if !is_line {
+                    found.push((heading.clone(), cells));
+                }
+            }
+            Some(_) => is_head = false,
+            None => is_head = true,
+        }
+    }
+    found
+}
+
+/// What stands in backticks.
+fn quoted(text: &str) -> Vec<String> {
+    text.split('`').skip(1).step_by(2).map(str::to_owned).collect()
+}
+
+fn plain(text: &str) -> String {
+    text.replace('`', "")
+}
+
+/// Rows `| flag | variable | default | … |` below headings that name commands in backticks.
+fn documented_flags() -> Vec<Flag> {
+    let some = |cell: &str| Some(plain(cell)).filter(|text| !text.is_empty());
+    let mut found = Vec::new();
+    for (heading, cells) in rows(&read("docs/reference/flags.md")) {
+        let [flag, variable, default, _] = &cells[..] else { continue };
+        for command in quoted(&heading) {
+            found.push(Flag { command, name: plain(flag), variable: some(variable), default: some(default) });
+        }
+    }
+    found
+}
+
+#[test]
+fn flags_are_documented_with_variable_and_default() {
+    let commands = commands();
+    assert!(commands.len() > 15, "{commands:?}");
+    let told: BTreeSet<String> =
+        commands.iter().flat_map(|(command, help)| flags(command, help)).map(|flag| flag.to_string()).collect();
+    let documented: BTreeSet<String> = documented_flags().iter().map(Flag::to_string).collect();
+    assert_same(("leaseway --help", &told), ("docs/reference/flags.md", &documented));
+}
+
+#[test]
+fn commands_are_documented() {
+    let told: BTreeSet<String> = commands().into_iter().map(|(command, _)| command).collect();
+    let page = read("docs/reference/flags.md");
+    let listed = rows(&page).into_iter().filter(|(heading, _)| heading == "Commands");
+    let words = |cell: &str| {
+        let is_word = |word: &&str| word.chars().all(|char| char.is_ascii_lowercase());
+        plain(cell).split_whitespace().skip(1).take_while(is_word).collect::<Vec<_>>().join(" ")
+    };
+    let documented: BTreeSet<String> = listed.map(|(_, cells)| words(&cells[0])).collect();
+    assert_same(("leaseway --help", &told), ("the commands of docs/reference/flags.md", &documented));
+}
+
+/// Variables that are no flags: read by the code itself.
+#[test]
+fn variables_are_documented() {
+    let code = files_below(&root().join("src"), &["rs"]);
+    let is_of_name = |char: char| char.is_ascii_uppercase() || char == '_';
+    let in_code = code.iter().filter(|(path, _)| !path.to_str().unwrap().contains("tests")).flat_map(|(_, text)| {
+        let quoted = text.split('"').filter(|text| text.starts_with("LEASEWAY_") && text.chars().all(is_of_name));
+        quoted.filter(|name| *name != "LEASEWAY_").map(str::to_owned).collect::<Vec<_>>()
+    });
+    let in_code: BTreeSet<String> = in_code.collect();
+    let page = read("docs/reference/flags.md");
+    let in_page =
+        quoted(&page).into_iter().filter(|name| name.starts_with("LEASEWAY_") && name.chars().all(is_of_name));
+    assert_same(("the code", &in_code), ("docs/reference/flags.md", &in_page.collect::<BTreeSet<_>>()));
+}
+
+/// `10,000` and `4 MiB` are how people write them.
+fn number(text: &str) -> String {
+    let text = plain(text).replace(',', "");
+    let (number, unit) = text.split_once(' ').unwrap_or((&text, ""));
+    match (number.parse::<u64>(), unit.split_whitespace().next()) {
+        (Ok(number), Some("MiB")) => (number << 20).to_string(),
+        (Ok(number), _) => number.to_string(),
+        (Err(_), _) => text,
+    }
+}
+
+#[test]
+fn limits_that_are_flags_are_documented_with_their_defaults() {
+    let help = leaseway(&["serve", "--help"]);
+    let limits = help.split_once("Limits (").expect("the heading of the limits").1;
+    let limits = limits.lines().skip(1).take_while(|line| line.is_empty() || line.starts_with(' '));
+    let limits = limits.collect::<Vec<_>>().join("\n");
+    let told = flags("serve", &limits).into_iter();
+    let told: BTreeSet<String> =
+        told.map(|flag| format!("{} {}", flag.name, flag.default.unwrap_or_default())).collect();
+    let rows = rows(&read("docs/reference/limits.md")).into_iter();
+    let rows = rows.filter(|(_, cells)| cells.get(1).is_some_and(|cell| cell.starts_with("`--")));
+    let documented: BTreeSet<String> = rows
+        .map(|(_, cells)| {
+            let default = cells[2].split([';', ':']).next().unwrap();
+            let default = default.split_once(", ").map_or(default, |(number, _)| number);
+            format!("{} {}", plain(&cells[1]), number(default))
+        })
+        .collect();
+    assert_same(("leaseway serve --help", &told), ("docs/reference/limits.md", &documented));
+}
+
+/// Constants that are limits: name, value as in the code, and how the page says it.
+const FIXED: [(&str, &str, &str); 25] = [
+    ("MOST_PENDING", "64", "| resources named in one hint | fixed | 64 |"),
+    ("STREAMS", "1024", "| requests under way on one connection | fixed | 1,024 |"),
+    ("MAX_SUBCLIENTS", "1_000_000_000", "1 to 1,000,000,000"),
+    ("ROWS", "1000", "| rows of a status page | fixed | 1,000 |"),
+    ("PAGE_MOST", "1000", "| rows of a status page | fixed | 1,000 |"),
+    ("BATCH", "1024", "1,024, 256 KiB"),
+    ("BATCH_BYTES", "256 << 10", "1,024, 256 KiB"),
+    ("LARGEST", "4 << 20", "a proposal is at most 4 MiB"),
+    ("HISTORY", "32", "| versions of the configuration that peers keep | fixed | 32 |"),
+    ("MAX_BYTES", "4 << 20", "| a configuration | fixed | 4 MiB,"),
+    ("MAX_TEMPLATES", "10_000", "10,000 templates"),
+    ("MAX_PARAMETERS", "100", "100 parameters each"),
+    ("MAX_DEPTH", "32", "32 levels"),
+    ("MAX_NODES", "500_000", "500,000 values"),
+    ("MAX_KEYS", "100", "100 keys in a map"),
+    ("MAX_KEY", "200", "200 bytes of a key"),
+    ("MAX_TEXT", "4096", "4,096 bytes of a text"),
+    ("MAX_SECONDS", "31 * 24 * 3600", "31 days of a duration"),
+    ("MAX_SHOWN", "50", "the first 50 mistakes"),
+    ("POOL_ENTRIES", "200_000", "| balances and costs of all pools that peers keep | fixed | 200,000 |"),
+    ("MOST", "100_000", "| fixed | 100,000; 10,000 |"),
+    ("MOST_MARKS", "10_000", "| fixed | 100,000; 10,000 |"),
+    ("MOST", "256", "| fixed | 256; 1,024 |"),
+    ("QUEUE", "1024", "| fixed | 256; 1,024 |"),
+    ("MOST", "1024", "| fixed | 1,024, for a second |"),
+];
+
+#[test]
+fn limits_that_are_fixed_are_documented() {
+    let page = read("docs/reference/limits.md");
+    let code = files_below(&root().join("src"), &["rs"]);
+    let constants: BTreeSet<(String, String)> = code
+        .iter()
+        .flat_map(|(_, text)| text.lines())
+        .filter_map(|line| {
+            let (name, value) = line.trim().strip_suffix(';')?.split_once("const ")?.1.split_once(" = ")?;
+            Some((name.split(':').next()?.to_owned(), value.to_owned()))
+        })
+        .collect();
+    let mut wrong = Vec::new();
+    for (name, value, says) in FIXED {
+        if !constants.contains(&(name.to_owned(), value.to_owned())) {
+            wrong.push(format!("no constant {name} = {value} in src; the page says: {says}"));
+        }
+        if !page.contains(says) {
+            wrong.push(format!("{name}: docs/reference/limits.md does not say: {says}"));
+        }
+    }
+    complain("limits that differ", &wrong);
+}
+
+/// What the reader of configurations knows, from its own complaints about a file full of unknown words.
+fn known_in_configurations() -> BTreeSet<String> {
+    let file = tempfile::NamedTempFile::with_suffix(".yaml").unwrap();
+    let text = "\
+        nothing: 1\n\
+        resources:\n\
+        - identifier_glob: \"a\"\n  capacity: 1\n  nothing: 1\n\
+        \x20 algorithm: {kind: NOTHING, nothing: 1}\n\
+        - identifier_glob: \"b\"\n  capacity: 1\n  algorithm: {kind: PRIORITY_POOL, parameters: {nothing: 1}}\n";
+    std::fs::write(file.path(), text).unwrap();
+    let complaints = leaseway(&["config", "check", file.path().to_str().unwrap()]);
+    let lists = complaints.split("known: ").skip(1).map(|list| list.lines().next().unwrap());
+    lists.flat_map(|list| list.split(", ")).map(str::to_owned).collect()
+}
+
+#[test]
+fn keys_kinds_and_parameters_of_configurations_are_documented() {
+    let known = known_in_configurations();
+    assert!(known.len() > 40, "{known:?}");
+    let rows = rows(&read("docs/reference/configuration.md"));
+    let documented: BTreeSet<String> = rows.iter().flat_map(|(_, cells)| quoted(&cells[0])).collect();
+    assert_same(("leaseway config check", &known), ("docs/reference/configuration.md", &documented));
+}
+
+#[test]
+fn exit_codes_are_documented() {
+    let code = read("src/cli/error.rs");
+    let constants = code.lines().filter_map(|line| line.trim().strip_prefix("const ")?.split_once(": u8 = "));
+    let codes = constants.map(|(_, value)| value.trim_end_matches(';').to_owned());
+    let codes: BTreeSet<String> = codes.chain(["0".to_owned(), "1".to_owned()]).collect();
+    assert!(codes.len() > 4, "{codes:?}");
+    let rows = rows(&read("docs/reference/exit-codes.md"));
+    let documented: BTreeSet<String> = rows.iter().map(|(_, cells)| plain(&cells[0])).collect();
+    assert_same(("src/cli/error.rs", &codes), ("docs/reference/exit-codes.md", &documented));
+}
+
+#[test]
+fn http_paths_are_documented() {
+    let code = files_below(&root().join("src/server"), &["rs"]);
+    let routes = code.iter().flat_map(|(_, text)| text.split(".route(\"").skip(1));
+    let routes: BTreeSet<String> = routes.map(|rest| rest.split('"').next().unwrap().to_owned()).collect();
+    let rows = rows(&read("docs/reference/http.md"));
+    let named = rows.iter().flat_map(|(_, cells)| quoted(&cells[0])).filter(|path| path.starts_with('/'));
+    let documented: BTreeSet<String> = named.map(|path| path.split('?').next().unwrap().to_owned()).collect();
+    assert_same(("the router", &routes), ("docs/reference/http.md", &documented));
+}
+
+/// Services and methods of all listeners.
+#[test]
+fn services_are_documented() {
+    let (mut services, mut methods) = (BTreeSet::new(), Vec::new());
+    for (_, text) in files_below(&root().join("proto"), &["proto"]) {
+        let package = text.lines().find_map(|line| line.strip_prefix("package ")).unwrap().trim_end_matches(';');
+        let word = |line: &str, before: &str| {
+            Some(line.trim().strip_prefix(before)?.split(|char: char| !char.is_alphanumeric()).next()?.to_owned())
+        };
+        services.extend(text.lines().filter_map(|line| word(line, "service ")).map(|name| format!("{package}.{name}")));
+        methods.extend(text.lines().filter_map(|line| word(line, "rpc ")));
+    }
+    let page = read("docs/reference/ports.md");
+    let named = quoted(&page).into_iter().filter(|name| name.starts_with("leaseway.") || name.starts_with("doorman."));
+    assert_same(("proto", &services), ("docs/reference/ports.md", &named.collect::<BTreeSet<_>>()));
+    let missing: Vec<String> = methods.into_iter().filter(|method| !page.contains(method.as_str())).collect();
+    complain("methods that docs/reference/ports.md does not name", &missing);
+}
