@@ -3,8 +3,9 @@
 //! when they are due, answered or not: it finds out how long clients wait that do not wait for each other.
 //!
 //! `workload` decides which client asks for what, `crowd` is all of these clients, `connection` carries requests,
-//! `master` finds the server that answers them, `worker` is the loop, `schedule` opens it, `tally` and `measurement` are what comes of it, `live`
-//! what is shown meanwhile, `generator` the threads. `run` puts them together and is also what `compare` calls.
+//! `master` finds the server that answers them, `generator` is the threads, `worker` the loop in each, `schedule` opens
+//! it, `live` is what is shown meanwhile, `tally` and `measurement` are what comes of it. `run` puts them together and
+//! is also what `compare` calls.
 
 use std::{
     net::{SocketAddr, ToSocketAddrs},

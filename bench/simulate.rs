@@ -74,7 +74,7 @@ pub(crate) fn main(args: &SimulateArgs) -> Result<(), Error> {
     }
     let cases = args.cases()?;
     let interrupt = Interrupt::watch()?;
-    let outcomes = seeds::run(&cases, args.seeds(), args.jobs(), args.svg.is_some(), &interrupt)?;
+    let outcomes = seeds::run(&cases, args.seeds(), args.svg.is_some(), &interrupt)?;
     let simulated: Vec<_> = cases.iter().zip(outcomes).map(|(case, outcomes)| Simulated::of(case, outcomes)).collect();
     if let Some(path) = &args.svg {
         write(path, &sweep::draw(&simulated).unwrap_or_else(|| curve::draw(&simulated, args.seed)))?;

@@ -151,23 +151,27 @@ pub(super) fn name(peer: usize) -> String {
 }
 
 #[cfg(test)]
-mod tests {
-    use clap::Parser as _;
-
-    use super::*;
-    use crate::{Cli, Command};
-
-    fn args(flags: &str) -> ChaosArgs {
+impl ChaosArgs {
+    fn of(flags: &str) -> ChaosArgs {
         let line = format!("leaseway-bench chaos {flags}");
-        match Cli::try_parse_from(line.split_ascii_whitespace()).unwrap().command {
-            Command::Chaos(args) => *args,
+        match <crate::Cli as clap::Parser>::parse_from(line.split_ascii_whitespace()).command {
+            crate::Command::Chaos(args) => *args,
             _ => unreachable!("the line says chaos"),
         }
     }
 
+    pub(super) fn example() -> ChaosArgs {
+        ChaosArgs::of("")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
     #[test]
     fn defaults_are_consistent_and_scarce() {
-        let args = args("");
+        let args = ChaosArgs::example();
         args.check().unwrap();
         assert_eq!((args.capacity(), args.audited_capacity()), (40400.0, 40400.0));
         assert!(args.has_data());
@@ -182,18 +186,19 @@ mod tests {
             ("--capacity 0", "--capacity"),
             ("--capacity NaN", "--capacity"),
         ] {
-            let said = args(flags).check().unwrap_err().to_string();
+            let said = ChaosArgs::of(flags).check().unwrap_err().to_string();
             assert!(said.contains(word), "{flags}: {said}");
         }
     }
 
     #[test]
     fn the_configuration_says_what_the_flags_say() {
-        let text = args("--capacity 500 --reuse prompt --lease 20 --refresh 5 --algorithm STATIC").configuration();
+        let text =
+            ChaosArgs::of("--capacity 500 --reuse prompt --lease 20 --refresh 5 --algorithm STATIC").configuration();
         for line in ["capacity: 500", "reuse: prompt", "lease_length: 20", "refresh_interval: 5", "kind: STATIC"] {
             assert!(text.contains(line), "{text}");
         }
-        assert!(!args("").configuration().contains("reuse"));
+        assert!(!ChaosArgs::example().configuration().contains("reuse"));
     }
 
     #[test]

@@ -21,10 +21,12 @@ use crate::{error::Error, flags::word, output::note, server::Server};
 /// How long a process may take to end after SIGTERM.
 const STOP_PATIENCE: Duration = Duration::from_secs(10);
 
+const CONFIGURATION: &str = "leaseway.yaml";
+
 pub(super) struct NodeSet {
     peers: Vec<Peer>,
-    /// `links[i][j]`: over it peer `i` reaches peer `j`. None has one to itself.
-    links: Vec<Vec<Option<Link>>>,
+    /// `links[i][j]`: over it peer `i` reaches peer `j`.
+    links: Vec<Vec<Link>>,
     incarnations: Incarnations,
     /// Last: what is in it belongs to processes. Deleted with it, unless it is to be kept.
     _directory: TempDir,
@@ -46,28 +48,21 @@ impl NodeSet {
             directory.disable_cleanup(true);
             note(&format!("logs and data of the peers are in {}", directory.path().display()));
         }
-        let configuration = directory.path().join("leaseway.yaml");
+        let configuration = directory.path().join(CONFIGURATION);
         fs::write(&configuration, args.configuration()).map_err(Error::io("write the configuration"))?;
         let peers = args.peers.get();
-        let ports: Vec<_> = (0..peers).map(Ports::find).collect::<Result<_, _>>()?;
-        let links = links(&ports, runtime)?;
+        let addresses: Vec<_> = (0..peers).map(addresses).collect::<Result<_, _>>()?;
+        let links = links(&addresses, runtime)?;
         let server = server_words(args.server.as_deref())?;
-        let start = |(number, ports): (usize, &Ports)| {
-            let name = name(number);
-            let directory = directory.path().join(&name);
+        let prepare = |number: usize| {
+            let directory = directory.path().join(name(number));
             fs::create_dir(&directory).map_err(Error::io("create a directory for a peer"))?;
             let mut words = server.clone();
-            words.extend(ports.flags(&name, &configuration));
-            if args.has_data() {
-                words.extend(data_flags(args, &directory));
-            }
-            if peers > 1 {
-                words.extend(peer_flags(number, ports, &links[number]));
-            }
-            Ok(Peer { name, grpc: ports.grpc, words, directory, server: None })
+            words.extend(flags(args, number, addresses[number], &links[number], &directory));
+            Ok(Peer { name: name(number), grpc: addresses[number][0], words, directory, server: None })
         };
-        let peers: Vec<_> = ports.iter().enumerate().map(start).collect::<Result<_, Error>>()?;
-        let incarnations = Incarnations::of(peers.len());
+        let peers = (0..peers).map(prepare).collect::<Result<_, Error>>()?;
+        let incarnations = Incarnations::of(links.len());
         Ok(NodeSet { peers, links, incarnations, _directory: directory })
     }
 
@@ -157,29 +152,7 @@ impl NodeSet {
 
     /// Links from it and to it.
     fn links_of(&self, peer: usize) -> impl Iterator<Item = &Link> {
-        self.links[peer].iter().chain(self.links.iter().map(move |from| &from[peer])).flatten()
-    }
-}
-
-/// Where a peer listens, as long as the set lives: it comes back where it was.
-struct Ports {
-    grpc: SocketAddr,
-    http: SocketAddr,
-    peer: SocketAddr,
-}
-
-impl Ports {
-    fn find(peer: usize) -> Result<Ports, Error> {
-        let found = ports::free(host(peer), 3).or_else(|_| ports::free(Ipv4Addr::LOCALHOST, 3));
-        let found = found.map_err(Error::io("find free ports"))?;
-        Ok(Ports { grpc: found[0], http: found[1], peer: found[2] })
-    }
-
-    fn flags(&self, name: &str, configuration: &Path) -> Vec<String> {
-        let configuration = configuration.to_string_lossy();
-        let (grpc, http) = (self.grpc.to_string(), self.http.to_string());
-        let flags = ["--listen", &grpc, "--http", &http, "--config", &configuration, "--id", name];
-        flags.map(str::to_owned).to_vec()
+        self.links[peer].iter().chain(self.links.iter().map(move |from| &from[peer]))
     }
 }
 
@@ -190,30 +163,47 @@ fn host(peer: usize) -> Ipv4Addr {
     Ipv4Addr::new(127, 100 + high % 100, low, 1 + u8::try_from(peer).unwrap_or(u8::MAX - 1))
 }
 
-fn links(ports: &[Ports], runtime: &Handle) -> Result<Vec<Vec<Option<Link>>>, Error> {
-    let link = |from: usize, to: usize| (from != to).then(|| Link::to(ports[to].peer, runtime)).transpose();
-    let from = |from: usize| (0..ports.len()).map(|to| link(from, to)).collect::<Result<Vec<_>, _>>();
-    (0..ports.len()).map(from).collect::<Result<_, _>>().map_err(Error::io("listen for peers"))
+/// Where a peer listens, for clients and for peers, as long as the set lives: it comes back where it was.
+fn addresses(peer: usize) -> Result<[SocketAddr; 2], Error> {
+    let found = ports::free(host(peer), 2).or_else(|_| ports::free(Ipv4Addr::LOCALHOST, 2));
+    found.map(|found| [found[0], found[1]]).map_err(Error::io("find free ports"))
+}
+
+fn links(addresses: &[[SocketAddr; 2]], runtime: &Handle) -> Result<Vec<Vec<Link>>, Error> {
+    let link = |to: &[SocketAddr; 2]| Link::to(to[1], runtime);
+    let from = |_| addresses.iter().map(link).collect::<Result<Vec<_>, _>>();
+    addresses.iter().map(from).collect::<Result<_, _>>().map_err(Error::io("listen for peers"))
 }
 
 fn data(directory: &Path) -> PathBuf {
     directory.join("data")
 }
 
-fn data_flags(args: &ChaosArgs, directory: &Path) -> Vec<String> {
-    let data = data(directory).to_string_lossy().into_owned();
-    // No operator asks, and the default address would be the same for all.
-    let mut flags =
-        ["--data", &data, "--admin", "127.0.0.1:0", "--handover", &word(&args.handover)].map(str::to_owned).to_vec();
-    flags.extend(args.timing.iter().flat_map(|timing| ["--timing".to_owned(), timing.clone()]));
-    flags
-}
-
-fn peer_flags(number: usize, own: &Ports, links: &[Option<Link>]) -> Vec<String> {
-    let address = |link: &Option<Link>| link.as_ref().map_or_else(|| own.peer.to_string(), Link::address);
-    let peers: Vec<_> = links.iter().enumerate().map(|(to, link)| format!("{}={}", name(to), address(link))).collect();
-    debug_assert!(links[number].is_none(), "no peer reaches itself over a link");
-    ["--peers", &peers.join(","), "--peer-listen", &own.peer.to_string()].map(str::to_owned).to_vec()
+/// What follows `serve`.
+fn flags(args: &ChaosArgs, number: usize, own: [SocketAddr; 2], links: &[Link], directory: &Path) -> Vec<String> {
+    let anywhere = || "127.0.0.1:0".to_owned();
+    let text = |path: PathBuf| path.to_string_lossy().into_owned();
+    let configuration = text(directory.with_file_name(CONFIGURATION));
+    let mut flags = vec![
+        ("--listen", own[0].to_string()),
+        ("--http", anywhere()),
+        ("--config", configuration),
+        ("--id", name(number)),
+    ];
+    if args.has_data() {
+        // No operator asks, and the default address would be the same for all.
+        flags.extend([
+            ("--data", text(data(directory))),
+            ("--admin", anywhere()),
+            ("--handover", word(&args.handover)),
+        ]);
+        flags.extend(args.timing.iter().map(|timing| ("--timing", timing.clone())));
+    }
+    if links.len() > 1 {
+        let peers = links.iter().enumerate().map(|(to, link)| format!("{}={}", name(to), link.address()));
+        flags.extend([("--peers", peers.collect::<Vec<_>>().join(",")), ("--peer-listen", own[1].to_string())]);
+    }
+    flags.into_iter().flat_map(|(flag, value)| [flag.to_owned(), value]).collect()
 }
 
 /// The command up to `serve`.
@@ -250,21 +240,23 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn each_peer_reaches_the_others_over_links_of_its_own_and_itself_directly() {
-        let ports: Vec<_> = (0..3).map(|peer| Ports::find(peer).unwrap()).collect();
-        let links = links(&ports, &Handle::current()).unwrap();
-        let flags: Vec<_> = (0..3).map(|peer| peer_flags(peer, &ports[peer], &links[peer])).collect();
-        let mut addresses = Vec::new();
-        for (number, flags) in flags.iter().enumerate() {
-            assert_eq!((flags[0].as_str(), flags[2].as_str()), ("--peers", "--peer-listen"));
-            let peers: Vec<_> = flags[1].split(',').map(|peer| peer.split_once('=').unwrap()).collect();
+    async fn each_peer_is_reached_over_a_link_for_each_direction() {
+        let addresses: Vec<_> = (0..3).map(|peer| addresses(peer).unwrap()).collect();
+        let links = links(&addresses, &Handle::current()).unwrap();
+        let args = ChaosArgs::example();
+        let mut named = Vec::new();
+        for number in 0..3 {
+            let flags = flags(&args, number, addresses[number], &links[number], Path::new("/set/peer"));
+            let value = |flag: &str| flags[flags.iter().position(|word| word == flag).unwrap() + 1].clone();
+            assert_eq!((value("--config"), value("--data")), ("/set/leaseway.yaml".into(), "/set/peer/data".into()));
+            assert_eq!(value("--peer-listen"), addresses[number][1].to_string());
+            let peers = value("--peers");
+            let peers: Vec<_> = peers.split(',').map(|peer| peer.split_once('=').unwrap()).collect();
             assert!(peers.iter().map(|(name, _)| *name).eq(["a", "b", "c"]), "{flags:?}");
-            assert_eq!(peers[number].1, ports[number].peer.to_string());
-            assert_eq!(flags[3], ports[number].peer.to_string());
-            addresses.extend(peers.into_iter().map(|(_, address)| address.to_owned()));
+            named.extend(peers.into_iter().map(|(_, address)| address.to_owned()));
         }
-        addresses.sort();
-        addresses.dedup();
-        assert_eq!(addresses.len(), 9, "a link for each direction of each pair");
+        named.sort();
+        named.dedup();
+        assert_eq!(named.len(), 9, "a link for each direction of each pair");
     }
 }

@@ -1,11 +1,6 @@
 //! The command line, and the cases that it asks for.
 
-use std::{
-    num::{NonZeroU64, NonZeroUsize},
-    ops::Range,
-    path::PathBuf,
-    thread,
-};
+use std::{num::NonZeroU64, ops::Range, path::PathBuf};
 
 use clap::ValueEnum;
 use leaseway_core::Reuse;
@@ -98,9 +93,6 @@ pub(crate) struct SimulateArgs {
     /// the parameter changes, of all seeds.
     #[arg(long, value_name = "FILE")]
     pub(super) svg: Option<PathBuf>,
-    /// Runs at the same time; as many as there are cores unless given.
-    #[arg(long, value_name = "N")]
-    jobs: Option<NonZeroUsize>,
 }
 
 /// When freed capacity may be given to another holder.
@@ -161,11 +153,6 @@ impl SimulateArgs {
 
     pub(super) fn seeds(&self) -> Range<u64> {
         self.seed..self.seed.saturating_add(self.seeds.get())
-    }
-
-    pub(super) fn jobs(&self) -> usize {
-        let cores = || thread::available_parallelism().map_or(1, NonZeroUsize::get);
-        self.jobs.map_or_else(cores, NonZeroUsize::get)
     }
 
     /// Every scenario in every way that was asked for.

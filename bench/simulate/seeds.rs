@@ -25,7 +25,6 @@ pub(super) type Outcomes = Vec<Result<Figures, Box<Broken>>>;
 pub(super) fn run(
     cases: &[Case],
     seeds: Range<u64>,
-    jobs: usize,
     curve: bool,
     interrupt: &Interrupt,
 ) -> Result<Vec<Outcomes>, Error> {
@@ -45,8 +44,9 @@ pub(super) fn run(
             bar.inc(1);
         }
     };
+    let cores = thread::available_parallelism().map_or(1, usize::from);
     thread::scope(|scope| {
-        for _ in 0..jobs.min(runs) {
+        for _ in 0..cores.min(runs) {
             scope.spawn(work);
         }
     });

@@ -60,7 +60,8 @@ impl Start {
         self
     }
 
-    /// Without the variables of this process whose names begin with `prefix`, except `kept`.
+    /// Without the variables of this process whose names begin with `prefix`, except `kept`. What is set afterwards
+    /// stays.
     pub fn without(mut self, prefix: &str, kept: Option<&str>) -> Start {
         for (name, _) in std::env::vars_os() {
             if name.as_encoded_bytes().starts_with(prefix.as_bytes()) && kept.is_none_or(|kept| name != kept) {
