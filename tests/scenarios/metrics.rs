@@ -245,7 +245,7 @@ fn peers_and_what_is_stored_are_there_for_as_long_as_they_are() {
     eventually("the lost peer lags, and nothing else is forgotten", || {
         peers.doorman(master).get(request("alice", vec![entry(&format!("new {:?}", began.elapsed()), 1.0)])).ok();
         let metrics = page(master);
-        for name in ["leaseway_quorum_term", "leaseway_quorum_is_master", "leaseway_quorum_snapshot_bytes"] {
+        for name in ["leaseway_reign", "leaseway_quorum_is_master", "leaseway_quorum_snapshot_bytes"] {
             assert_eq!(metrics.series(name).len(), 1, "{name} after {:?}", began.elapsed());
         }
         let lag = metrics.find("leaseway_peer_lag_entries", "peer", names[lost]).unwrap();
