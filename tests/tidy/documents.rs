@@ -1,8 +1,8 @@
 //! Documents: links, the book, and words.
 
-use std::fs;
+use std::{collections::HashSet, fs};
 
-use crate::files::{complain, files, read, root, short};
+use crate::files::{complain, files, files_below, read, root, short};
 
 /// What a link of Markdown points at, without those that leave the repository.
 fn links(text: &str) -> Vec<String> {
@@ -74,30 +74,67 @@ fn quoted(text: &str) -> Vec<String> {
     prose.split('`').skip(1).step_by(2).map(|text| text.replace('\n', " ")).collect()
 }
 
-/// Paths and names of code in CONTRIBUTING.md are there: as a path, or as its end; as a word of the code.
+/// Paths and words of the code.
+struct Code {
+    paths: Vec<String>,
+    words: HashSet<String>,
+}
+
+impl Code {
+    fn read() -> Code {
+        let files = files(&["rs", "proto", "toml", "yaml"]);
+        let paths = files.iter().map(|(path, _)| format!("/{}", short(path))).collect();
+        let words = files.iter().flat_map(|(_, text)| text.split(|char| !is_of_word(char)));
+        Code { paths, words: words.map(str::to_owned).collect() }
+    }
+
+    /// A file or folder, by its whole path or the end of it.
+    fn has_path(&self, name: &str) -> bool {
+        let name = name.trim_end_matches('/');
+        let (file, folder) = (format!("/{name}"), format!("/{name}/"));
+        root().join(name).exists() || self.paths.iter().any(|path| path.ends_with(&file) || path.contains(&folder))
+    }
+
+    fn has_name(&self, name: &str) -> bool {
+        name.split("::").all(|word| self.words.contains(word))
+    }
+}
+
+fn is_of_word(char: char) -> bool {
+    char.is_alphanumeric() || char == '_'
+}
+
+fn is_name(text: &str) -> bool {
+    text.chars().all(|char| is_of_word(char) || char == ':') && !text.ends_with('_')
+}
+
 #[test]
 fn paths_and_names_in_contributing_exist() {
-    let code = files(&["rs", "proto", "toml", "md", "yaml"]);
-    let paths: Vec<String> = code.iter().map(|(path, _)| format!("/{}", short(path))).collect();
-    let is_word = |char: char| char.is_alphanumeric() || char == '_';
-    let words: std::collections::HashSet<&str> = code
-        .iter()
-        .filter(|(path, _)| path.extension().is_none_or(|extension| extension != "md"))
-        .flat_map(|(_, text)| text.split(|char| !is_word(char)))
-        .collect();
-    let exists = |name: &str| {
-        let name = name.trim_end_matches('/');
-        let folder = format!("/{name}/");
-        paths.iter().any(|path| path.ends_with(&format!("/{name}")) || path.contains(&folder))
-            || root().join(name).exists()
-    };
-    let mut missing = Vec::new();
-    for name in quoted(&read("CONTRIBUTING.md")).iter().filter(|name| !name.contains(' ')) {
+    let code = Code::read();
+    let mut missing = quoted(&read("CONTRIBUTING.md"));
+    missing.retain(|name| {
         let is_path = name.contains('/') && !name.starts_with('/') || name.ends_with(".rs");
-        let is_name = name.chars().all(|char| is_word(char) || char == ':') && !name.ends_with('_');
-        if is_path && !exists(name) || is_name && !name.split("::").all(|word| words.contains(word)) {
-            missing.push(name.clone());
+        !name.contains(' ') && (is_path && !code.has_path(name) || is_name(name) && !code.has_name(name))
+    });
+    complain("named in CONTRIBUTING.md, and not there", &missing);
+}
+
+/// Files, and tests: names that are long or say their module.
+#[test]
+#[ignore = "some pages are of code that is on its way"]
+fn files_and_tests_in_internals_exist() {
+    let code = Code::read();
+    let mut missing = Vec::new();
+    for folder in ["docs/internals", "docs/decisions"] {
+        for (path, text) in files_below(&root().join(folder), &["md"]) {
+            let names = quoted(&text).into_iter().filter(|name| !name.contains(' '));
+            let is_missing = |name: &String| {
+                let is_test = name.chars().all(|char| is_of_word(char) && !char.is_uppercase()) && name.len() > 24;
+                name.ends_with(".rs") && !code.has_path(name)
+                    || (is_test || name.contains("::") && is_name(name)) && !code.has_name(name)
+            };
+            missing.extend(names.filter(is_missing).map(|name| format!("{}: {name}", short(&path))));
         }
     }
-    complain("named in CONTRIBUTING.md, and not there", &missing);
+    complain("named in documents, and not there", &missing);
 }

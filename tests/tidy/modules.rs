@@ -18,7 +18,7 @@ pub(crate) type Graph = BTreeMap<PathBuf, BTreeMap<PathBuf, BTreeSet<String>>>;
 /// The graph of a crate, from its root: `lib.rs` or `main.rs`.
 pub(crate) fn graph(root: &Path) -> Graph {
     let mut source = Crate::default();
-    source.load(root.to_owned(), root.parent().unwrap().to_owned(), Vec::new());
+    source.load(root, root.parent().unwrap(), Vec::new());
     source.graph()
 }
 
@@ -56,10 +56,10 @@ enum Target {
 const MAX_REEXPORTS: usize = 16;
 
 impl Crate {
-    fn load(&mut self, file: PathBuf, folder: PathBuf, path: Vec<String>) {
-        let text = fs::read_to_string(&file).unwrap_or_else(|error| panic!("{}: {error}", file.display()));
+    fn load(&mut self, file: &Path, folder: &Path, path: Vec<String>) {
+        let text = fs::read_to_string(file).unwrap_or_else(|error| panic!("{}: {error}", file.display()));
         let syntax = syn::parse_file(&text).unwrap_or_else(|error| panic!("{}: {error}", file.display()));
-        self.add(&syntax.items, &file, &folder, path);
+        self.add(&syntax.items, file, folder, path);
     }
 
     fn add(&mut self, items: &[Item], file: &Path, folder: &Path, path: Vec<String>) {
@@ -67,13 +67,13 @@ impl Crate {
         for item in items.iter().filter(|item| !is_for_tests(item)) {
             if let Item::Mod(inner) = item {
                 let name = inner.ident.to_string();
-                let (path, folder) = ([&path[..], &[name.clone()]].concat(), folder.join(&name));
+                let (path, folder) = ([&path[..], std::slice::from_ref(&name)].concat(), folder.join(&name));
                 match &inner.content {
                     Some((_, items)) => self.add(items, file, &folder, path),
                     None => {
                         let beside = folder.with_extension("rs");
                         let file = if beside.exists() { beside } else { folder.join("mod.rs") };
-                        self.load(file, folder, path);
+                        self.load(&file, &folder, path);
                     }
                 }
                 continue;
