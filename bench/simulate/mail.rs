@@ -38,6 +38,17 @@ pub(super) struct Sender {
     pub(super) number: u64,
 }
 
+impl Sender {
+    /// As the node knows it that is asked.
+    pub(super) fn holder(&self) -> (HolderKind, Arc<str>) {
+        let kind = match self.party {
+            Party::Client(_) => HolderKind::Client,
+            Party::Node(_) => HolderKind::Node,
+        };
+        (kind, self.party.name(self.life).into())
+    }
+}
+
 /// An answer.
 #[derive(Debug, Clone)]
 pub(super) struct Reply {

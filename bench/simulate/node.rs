@@ -6,7 +6,7 @@ use std::{
 };
 
 use leaseway_core::{
-    Answer, Assigned, Changes, HolderKind, Load, Millis, Now, PoolMemory, PoolNotes, Promises, Sum, invariant,
+    Assigned, Changes, HolderKind, Load, Millis, Now, PoolMemory, PoolNotes, Promises, Sum, invariant,
     invariant::Violation,
 };
 use leaseway_engine::{Batch, Effects, Environment, LOOKS_APART, Moment, ResourceEngine, uplink::UplinkEngine};
@@ -59,7 +59,7 @@ pub(super) struct Master {
     pub(super) own_end: Option<Millis>,
     /// When it wants to be woken.
     pub(super) woken_at: Option<Millis>,
-    pub(super) surroundings: Surroundings,
+    pub(super) facts: Facts,
     pub(super) watchdog: Watchdog,
 }
 
@@ -85,14 +85,14 @@ pub(super) struct Ticket {
 }
 
 /// What an engine may ask for.
-pub(super) struct Surroundings {
+pub(super) struct Facts {
     /// Whether all holders listen for hints.
     pub(super) push: bool,
     pub(super) assignments: Vec<(HolderKind, Arc<str>, Assigned)>,
     pub(super) notes: Option<PoolNotes>,
 }
 
-impl Environment for Surroundings {
+impl Environment for Facts {
     fn is_watched(&self, _: HolderKind, _: &str) -> bool {
         self.push
     }
@@ -110,7 +110,7 @@ impl Environment for Surroundings {
     }
 }
 
-impl Surroundings {
+impl Facts {
     pub(super) fn moment(&self, now: Now) -> Moment<'_> {
         Moment { now, may_decide: true, max_holders: usize::MAX, environment: self }
     }
@@ -174,11 +174,6 @@ impl Watchdog {
             outcome => outcome,
         }
     }
-}
-
-/// A lease is within bounds, as they were when it was decided.
-pub(super) fn within_bounds(answer: &Answer, decided: Millis, own_end: Option<Millis>) -> Result<(), Violation> {
-    answer.lease().map_or(Ok(()), |lease| invariant::lease_within_bounds(lease, None, decided, own_end))
 }
 
 impl Node {

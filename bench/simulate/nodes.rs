@@ -3,13 +3,14 @@
 use std::sync::Arc;
 
 use leaseway_core::{
-    Answer, Assigned, Birth, Epoch, HolderKind, Inherited, Millis, Request, Source, Sum, invariant::Violation,
+    Answer, Assigned, Birth, Epoch, HolderKind, Inherited, Millis, Request, Source, Sum,
+    invariant::{self, Violation},
 };
-use leaseway_engine::{Effects, Moment, ResourceEngine, Setup};
+use leaseway_engine::{Effects, Lineage, Moment, ResourceEngine, Setup};
 
 use super::{
     mail::{Letter, Mail, Party, Reply, Said, Sender},
-    node::{Bench, Master, Proposed, ROOT, Surroundings, Ticket, Watchdog, within_bounds},
+    node::{Bench, Facts, Master, Proposed, ROOT, Ticket, Watchdog},
     scenario::Handover,
     world::{Event, World},
 };
@@ -35,9 +36,9 @@ impl World<'_> {
         // A child node decides nothing before its parent has said how the resource is run.
         let settings = if index == ROOT { &self.settings } else { &self.plan.settings }.clone();
         let learning_until = settings.learning_until(now);
-        let (inherited, learning_until) = match self.plan.scenario.handover {
-            Handover::Promises => (Some(node.book.inherited(now)), now),
-            Handover::Learning => (None, learning_until),
+        let (inherited, learning_until, lineage) = match self.plan.scenario.handover {
+            Handover::Promises => (Some(node.book.inherited(now)), now, None),
+            Handover::Learning => (None, learning_until, Some(Lineage::NewMaster(now))),
         };
         let notes = node.pool.as_ref().map(|memory| memory.notes(now));
         let uplink = self.uplink(index);
@@ -52,10 +53,10 @@ impl World<'_> {
             max_holders: usize::MAX,
             seed: self.rng.u64(..),
         };
-        let setup = Setup { birth, keeps_notes: self.pools.is_some(), lineage: None, idle_after: NEVER };
-        let surroundings = Surroundings { push: self.plan.scenario.push, assignments: self.assignments(index), notes };
+        let setup = Setup { birth, keeps_notes: self.pools.is_some(), lineage, idle_after: NEVER };
+        let facts = Facts { push: self.plan.scenario.push, assignments: self.assignments(index), notes };
         let mut effects = Effects::default();
-        let engine = ResourceEngine::new(setup, surroundings.moment(self.clock()), &mut effects);
+        let engine = ResourceEngine::new(setup, facts.moment(self.clock()), &mut effects);
         #[cfg(feature = "planted")]
         let engine = {
             let mut engine = engine;
@@ -63,7 +64,7 @@ impl World<'_> {
             engine
         };
         let (own_end, woken_at, watchdog) = (None, None, Watchdog::new(&engine));
-        self.nodes[index].master = Some(Master { peer, engine, uplink, own_end, woken_at, surroundings, watchdog });
+        self.nodes[index].master = Some(Master { peer, engine, uplink, own_end, woken_at, facts, watchdog });
         #[cfg(feature = "planted")]
         self.remind(index)?;
         self.queue.put(now.plus(TICK), Event::Tick { node: index, life });
@@ -196,7 +197,7 @@ impl World<'_> {
         let clock = self.clock();
         let mut bench = std::mem::take(&mut self.bench);
         if let Some(master) = &mut self.nodes[index].master {
-            input(&mut master.engine, master.surroundings.moment(clock), &mut bench);
+            input(&mut master.engine, master.facts.moment(clock), &mut bench);
         }
         let carried_out = self.carry_out(index, &mut bench.effects);
         self.bench = bench;
@@ -260,9 +261,8 @@ impl World<'_> {
         effects.pool_events.clear();
         for (ticket, reply) in effects.replies.drain(..) {
             let answer = reply.expect("there is one master, and it may decide");
-            if let Some(master) = self.nodes[index].master.as_mut().filter(|_| self.checked) {
-                master.watchdog.answered(&ticket)?;
-                within_bounds(&answer, decided, own_end)?;
+            if self.checked {
+                self.judge_answer(index, &ticket, &answer, decided, own_end)?;
             }
             self.reply(index, ticket.from, said(answer));
         }
@@ -275,6 +275,31 @@ impl World<'_> {
             self.ask_parent(index);
         }
         debug_assert!(effects.is_empty(), "all effects are carried out");
+        Ok(())
+    }
+
+    /// An answer is the only one to its request, within bounds, and no more than the peers have stored.
+    fn judge_answer(
+        &mut self,
+        index: usize,
+        ticket: &Ticket,
+        answer: &Answer,
+        decided: Millis,
+        own_end: Option<Millis>,
+    ) -> Result<(), Violation> {
+        let keeps_promises = self.plan.scenario.handover == Handover::Promises;
+        let node = &mut self.nodes[index];
+        if let Some(master) = &mut node.master {
+            master.watchdog.answered(ticket)?;
+        }
+        let Some(lease) = answer.lease() else { return Ok(()) };
+        invariant::lease_within_bounds(lease, None, decided, own_end)?;
+        let (kind, name) = ticket.from.holder();
+        let stored = node.book.ceiling(kind, &name).unwrap_or_default();
+        if keeps_promises && lease.capacity > stored {
+            let detail = format!("{name} is told {:?}, and {stored:?} is stored", lease.capacity);
+            return Err(Violation { invariant: "stored first", detail });
+        }
         Ok(())
     }
 }

@@ -10,8 +10,10 @@ pub(crate) mod connections;
 mod convert;
 mod deadline;
 mod front;
+mod invalid;
+mod operators;
 pub(crate) mod pools;
-pub(crate) mod problems;
+mod problems;
 mod push;
 mod status;
 mod unary;
@@ -36,7 +38,7 @@ use self::{
 pub(crate) use self::{push::PushService, status::StatusService};
 use crate::{
     actors::{NotMaster, Refused},
-    run::until,
+    signals::until,
 };
 
 /// The services that every arbiter serves.
@@ -129,13 +131,4 @@ fn front(services: GrpcServices, message_bytes: usize) -> Front {
 /// The error of methods that only the master answers and whose answers have no field for its address.
 fn not_master(why: &NotMaster) -> Status {
     Status::failed_precondition(Refused::NotMaster(why.clone()).to_string())
-}
-
-/// What a server calls itself, and where it can be reached.
-#[derive(Debug, Clone)]
-pub(crate) struct Identity {
-    pub(crate) id: Arc<str>,
-    pub(crate) advertise: Arc<str>,
-    /// Where operators reach it; empty without peers.
-    pub(crate) admin: Arc<str>,
 }

@@ -1,6 +1,7 @@
 //! HTTP: metrics for Prometheus, health checks, and debug pages at Doorman's paths.
 
 mod debug;
+mod gauges;
 mod gzip;
 
 use std::{path::PathBuf, sync::Arc, time::Duration};
@@ -19,8 +20,9 @@ use metrics_exporter_prometheus::PrometheusHandle;
 
 use crate::{
     actors::{NodeHandle, NotMaster},
-    grpc::{Identity, connections::OpenConnections},
-    metrics::{self, ProcessGauges},
+    grpc::connections::OpenConnections,
+    identity::Identity,
+    metrics,
 };
 
 /// A healthy disk answers sooner.
@@ -57,7 +59,7 @@ async fn render_metrics(State(pages): State<Pages>) -> impl IntoResponse {
         0 => (Vec::new(), None),
         most => pages.node.statuses("", most).await,
     };
-    metrics::set_process_gauges(&ProcessGauges {
+    gauges::set_process_gauges(&gauges::ProcessGauges {
         is_master: pages.node.check().is_ok(),
         resources: pages.node.resources(),
         left_out: pages.node.resources().saturating_sub(statuses.len()),
@@ -68,14 +70,14 @@ async fn render_metrics(State(pages): State<Pages>) -> impl IntoResponse {
         config_rejected: config.rejected.is_some(),
     });
     if let Some(uplink) = pages.node.uplink() {
-        metrics::set_uplink_gauges(&uplink);
+        gauges::set_uplink_gauges(&uplink);
     }
     if let Some((quorum, data)) = &pages.stored {
-        metrics::set_absence(pages.node.absence().as_ref());
-        metrics::set_quorum_gauges(quorum, free_bytes(data).await);
+        gauges::set_absence(pages.node.absence().as_ref());
+        gauges::set_quorum_gauges(quorum, free_bytes(data).await);
     }
     for status in statuses {
-        metrics::set_resource_gauges(&status);
+        gauges::set_resource_gauges(&status);
     }
     ([(header::CONTENT_TYPE, "text/plain; version=0.0.4; charset=utf-8")], pages.prometheus.render())
 }

@@ -1,23 +1,17 @@
 //! Every metric, declared once. Doorman's names are kept (also where Prometheus would now name them differently); ours
-//! stand beside them as `leaseway_…`. Gauges are set at each scrape, see [`crate::http`].
+//! stand beside them as `leaseway_…`. Gauges are set at each scrape, see `http/gauges.rs`.
 
-mod process;
+pub(crate) mod process;
+mod reason;
 
-use std::sync::{Arc, LazyLock};
+use std::sync::LazyLock;
 
-use leaseway_core::{Counters, PoolReport, Why};
-use leaseway_quorum::{Absence, PeerReport, Quorum};
-use metrics::{
-    Counter, Histogram, Unit, counter, describe_counter, describe_gauge, describe_histogram, gauge, histogram,
-};
+use leaseway_core::{Counters, Why};
+use metrics::{Counter, Histogram, Unit, counter, describe_counter, describe_gauge, describe_histogram, histogram};
 use metrics_exporter_prometheus::{BuildError, Matcher, PrometheusBuilder, PrometheusHandle};
 use metrics_util::MetricKindMask;
 
-pub(crate) use self::process::free_bytes;
-use crate::{
-    actors::{Status, UplinkReport},
-    grpc::problems::Reason,
-};
+pub(crate) use self::{process::free_bytes, reason::Reason};
 
 /// Doorman's buckets: those of the old Go client library.
 const SECONDS: [f64; 11] = [0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0];
@@ -270,12 +264,6 @@ pub(crate) fn uplink_restarted() {
     counter!("leaseway_uplink_restarts_total").increment(1);
 }
 
-/// Sets the gauges of the uplink, on the peer that has one.
-pub(crate) fn set_uplink_gauges(uplink: &UplinkReport) {
-    gauge!("leaseway_uplink_resources").set(uplink.resources as f64);
-    gauge!("leaseway_uplink_failures").set(f64::from(uplink.failures));
-}
-
 pub(crate) fn promises_written(changes: usize) {
     counter!("leaseway_promise_entries_total").increment(1);
     counter!("leaseway_promise_changes_total").increment(changes as u64);
@@ -289,16 +277,6 @@ pub(crate) fn pool_overloaded(times: u64) {
 
 pub(crate) fn pool_events_dropped(events: usize) {
     counter!("leaseway_pool_events_dropped_total").increment(events as u64);
-}
-
-fn set_pool_gauges(resource: &Arc<str>, pool: &PoolReport) {
-    let set = |name: &'static str, value: f64| gauge!(name, "resource" => resource.to_string()).set(value);
-    set("leaseway_pool_total", pool.total.get());
-    set("leaseway_pool_connected", pool.connected.get());
-    set("leaseway_pool_priority_connected", pool.priority_connected.get());
-    set("leaseway_pool_priority_assigned", pool.priority_assigned.get());
-    set("leaseway_pool_recharging", pool.used.get());
-    set("leaseway_pool_waiting", (pool.free_waiting + pool.priority_waiting) as f64);
 }
 
 pub(crate) fn connection_refused() {
@@ -315,79 +293,4 @@ pub(crate) fn hinted(why: Why) {
 
 pub(crate) fn config_reloaded(outcome: &'static str) {
     counter!("leaseway_config_reloads_total", "outcome" => outcome).increment(1);
-}
-
-/// For every reason there is, so that none has to be known beforehand.
-pub(crate) fn set_absence(absence: Option<&Absence>) {
-    for reason in Absence::REASONS {
-        let is_so = absence.is_some_and(|absence| absence.reason() == reason);
-        gauge!("leaseway_peer_takes_no_part", "reason" => reason).set(f64::from(u8::from(is_so)));
-    }
-}
-
-/// What is true of the process as a whole.
-pub(crate) struct ProcessGauges {
-    pub(crate) is_master: bool,
-    pub(crate) resources: usize,
-    /// Resources without series of their own.
-    pub(crate) left_out: usize,
-    pub(crate) connections: usize,
-    pub(crate) watchers: usize,
-    pub(crate) subscribers: usize,
-    pub(crate) config_version: u64,
-    pub(crate) config_rejected: bool,
-}
-
-pub(crate) fn set_process_gauges(gauges: &ProcessGauges) {
-    gauge!("leaseway_is_master").set(f64::from(u8::from(gauges.is_master)));
-    gauge!("leaseway_resources").set(gauges.resources as f64);
-    gauge!("leaseway_metrics_resources_left_out").set(gauges.left_out as f64);
-    gauge!("leaseway_build_info", "version" => env!("CARGO_PKG_VERSION")).set(1.0);
-    process::set();
-    gauge!("leaseway_connections").set(gauges.connections as f64);
-    gauge!("leaseway_watchers").set(gauges.watchers as f64);
-    gauge!("leaseway_pool_subscribers").set(gauges.subscribers as f64);
-    gauge!("leaseway_config_version").set(gauges.config_version as f64);
-    gauge!("leaseway_config_rejected").set(f64::from(u8::from(gauges.config_rejected)));
-}
-
-/// Sets the gauges of the quorum and its data directory.
-pub(crate) fn set_quorum_gauges(quorum: &Quorum, free: Option<u64>) {
-    leaseway_quorum::repeat_gauges();
-    if let Some(free) = free {
-        gauge!("leaseway_data_free_bytes").set(free as f64);
-    }
-    gauge!("leaseway_data_failed").set(f64::from(u8::from(quorum.failure().borrow().is_some())));
-    let peers = quorum.peers();
-    gauge!("leaseway_peers").set(peers.len() as f64);
-    for PeerReport { name, lag, last_contact, .. } in peers {
-        if let Some(lag) = lag {
-            gauge!("leaseway_peer_lag_entries", "peer" => name.clone()).set(lag as f64);
-        }
-        if let Some(ago) = last_contact {
-            gauge!("leaseway_peer_last_contact_seconds", "peer" => name).set(ago.0 as f64 / 1000.0);
-        }
-    }
-}
-
-pub(crate) fn set_resource_gauges(status: &Status) {
-    let set = |name: &'static str, value: f64| gauge!(name, "resource" => status.id.to_string()).set(value);
-    let report = &status.report;
-    set("doorman_server_has", report.sums.granted.get());
-    set("doorman_server_wants", report.sums.wants.get());
-    set("doorman_server_subclients", report.sums.subclients as f64);
-    set("leaseway_resource_capacity", report.settings.capacity.get());
-    set("leaseway_resource_held", report.sums.held.get());
-    set("leaseway_resource_learning", f64::from(u8::from(report.learning.0 > 0)));
-    if let Some(supply) = &report.supply {
-        set("leaseway_resource_lent_seconds", supply.remaining.0 as f64 / 1000.0);
-        set("leaseway_resource_awaits_supply", f64::from(u8::from(supply.edition == 0)));
-    }
-    if let Some(pool) = &status.pool {
-        set_pool_gauges(&status.id, pool);
-    }
-    if let Some(promises) = status.promises {
-        set("leaseway_resource_promised", promises.promised.get());
-        set("leaseway_resource_unheard", promises.unheard as f64);
-    }
 }

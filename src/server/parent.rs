@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use crate::{actors::Parent, grpc::Identity};
+use crate::{actors::Parent, identity::Identity};
 
 /// The message for operators who configure templates in two places.
 pub(crate) const TEMPLATES: &str = "a node with a parent takes its templates from the parent";

@@ -8,10 +8,12 @@ use leaseway_quorum::{self as quorum, Origin, Quorum, Secret, Timing};
 use crate::{
     actors::{Handover, Membership},
     clock::Clock,
-    grpc::Identity,
+    error::ServeError,
+    identity::Identity,
     initial_config::{InitialConfiguration, believed, longest_lease},
+    listen::Addresses,
     peer_endpoints::PeerEndpoints,
-    run::{Addresses, ServeError},
+    secret::read_secret,
 };
 
 /// A lone peer's name, unless it is given one.
@@ -67,17 +69,6 @@ impl PeerOptions {
         })?;
         address.parse().map(Some).map_err(|_| ServeError::PeerListen { address: address.clone() })
     }
-}
-
-/// A file's content, without the line break at its end.
-pub(crate) fn read_secret(path: &std::path::Path) -> Result<String, ServeError> {
-    let text = std::fs::read_to_string(path)
-        .map_err(|error| ServeError::Secret { path: path.to_owned(), why: error.to_string() })?;
-    let text = text.trim_end_matches(['\r', '\n']);
-    if text.is_empty() {
-        return Err(ServeError::Secret { path: path.to_owned(), why: "it is empty".into() });
-    }
-    Ok(text.to_owned())
 }
 
 /// A peer whose quorum runs, and that does not serve yet.

@@ -8,27 +8,29 @@ use std::{
 };
 
 use actix::{Arbiter, System};
-use tokio::{net::TcpListener, sync::watch};
+use tokio::sync::watch;
 use tonic_health::{ServingStatus, server::HealthReporter};
 
 use crate::{
     actors::{NodeHandle, NodeStart},
     clock::{Clock, Skew},
-    config::LoadError,
+    error::ServeError,
     grpc::{
-        self, CapacityService, GrpcServices, Identity, PushService, StatusService,
+        self, CapacityService, GrpcServices, PushService, StatusService,
         admin::{self, AdminOptions, AdminService},
         connections::{OpenConnections, arbiter_queue, distribute},
         pools::PoolService,
     },
     http::{self, Pages},
+    identity::Identity,
     initial_config::InitialConfiguration,
     limits::Limits,
+    listen::{Addresses, bind, local},
     metrics,
     parent::{ParentError, ParentOptions},
     peers::{self, PeerOptions},
     reload::Reload,
-    signals::StopSignals,
+    signals::{StopSignals, until},
 };
 
 /// How often resources look for leases that have ended, besides when they are asked.
@@ -67,114 +69,6 @@ pub struct Options {
     pub skew: Skew,
 }
 
-/// Where a running server can be reached.
-#[derive(Debug, Clone, Copy)]
-pub struct Addresses {
-    /// gRPC.
-    pub grpc: SocketAddr,
-    /// HTTP.
-    pub http: SocketAddr,
-    /// For peers, if there are any.
-    pub peers: Option<SocketAddr>,
-    /// For operators, if they are served.
-    pub admin: Option<SocketAddr>,
-}
-
-/// Why a server does not run, or no longer.
-#[derive(Debug, thiserror::Error)]
-pub enum ServeError {
-    /// The configuration cannot be read or is wrong. Nothing was started.
-    #[error("{0}")]
-    Config(#[from] LoadError),
-    /// A port cannot be had. Nothing was started.
-    #[error("cannot listen on {address}: {error}{}", listen_hint(.error, .flag))]
-    Listen {
-        /// Where.
-        address: SocketAddr,
-        /// What the system said.
-        error: std::io::Error,
-        /// Which flag chooses another.
-        flag: &'static str,
-    },
-    /// Metrics cannot be set up. Nothing was started.
-    #[error("cannot set up metrics: {0}")]
-    Metrics(String),
-    /// Signals cannot be heard. Nothing was started.
-    #[error("cannot listen for signals: {0}")]
-    Signals(std::io::Error),
-    /// It cannot join its peers, or its data directory cannot be used. Nothing was started.
-    #[error("{0}")]
-    Quorum(#[from] leaseway_quorum::StartError),
-    /// This peer is not one of its node's. Nothing was started.
-    #[error("--id {name} is not among --peers ({peers}): give this peer's own name with --id")]
-    NotAmongPeers {
-        /// What it is called.
-        name: String,
-        /// What they are called.
-        peers: String,
-    },
-    /// With `--handover learning` every master learns by itself, for as long as templates say. Nothing was started.
-    #[error(
-        "--take-over keeps promises from then on, and so does not go with --handover learning: leave one of them away"
-    )]
-    TakeOverLearning,
-    /// This peer's address in --peers cannot be listened on. Nothing was started.
-    #[error(
-        "cannot listen for peers on {address}: it is not an IP address with a port; name one with --peer-listen, like 0.0.0.0:5120"
-    )]
-    PeerListen {
-        /// As it is in --peers.
-        address: String,
-    },
-    /// The node cannot have this parent. Nothing was started.
-    #[error("{0}")]
-    Parent(#[from] ParentError),
-    /// A file with a secret cannot be used. Nothing was started.
-    #[error("cannot take a secret from {}: {why}", path.display())]
-    Secret {
-        /// The file.
-        path: PathBuf,
-        /// What is wrong with it.
-        why: String,
-    },
-    /// Without a token, any machine on the network could change everything. Nothing was started.
-    #[error(
-        "--admin {address} is not on loopback: any machine that reaches it could change everything; give it a --admin-token-file"
-    )]
-    AdminOpen {
-        /// Where it was to listen.
-        address: SocketAddr,
-    },
-    /// The node actor panicked; leases are forgotten, a new start learns them.
-    #[error("the node failed; its leases are forgotten, start the server again and it will learn them")]
-    NodeFailed,
-}
-
-impl ServeError {
-    /// Whether other options would help.
-    pub fn is_configuration(&self) -> bool {
-        match self {
-            ServeError::Config(_)
-            | ServeError::NotAmongPeers { .. }
-            | ServeError::TakeOverLearning
-            | ServeError::PeerListen { .. } => true,
-            ServeError::Quorum(error) => error.is_configuration(),
-            _ => false,
-        }
-    }
-}
-
-fn listen_hint(error: &std::io::Error, flag: &str) -> String {
-    match error.kind() {
-        std::io::ErrorKind::AddrInUse => {
-            format!("; another server is running there: stop it, or choose another address with {flag}")
-        }
-        std::io::ErrorKind::AddrNotAvailable => format!("; this machine has no such address: see {flag}"),
-        std::io::ErrorKind::PermissionDenied => format!("; choose a port above 1023 with {flag}"),
-        _ => String::new(),
-    }
-}
-
 /// Serves until SIGTERM or SIGINT. `ready` is called once connections are accepted.
 pub fn run(options: Options, ready: impl FnOnce(Addresses)) -> Result<(), ServeError> {
     System::new().block_on(serve(options, ready))
@@ -198,7 +92,7 @@ async fn serve(options: Options, ready: impl FnOnce(Addresses)) -> Result<(), Se
         admin: None,
     };
     let clock = Clock::skewed(options.skew);
-    let mut identity = identity(options.id.clone(), options.advertise, addresses.grpc);
+    let mut identity = Identity::new(options.id.clone(), options.advertise, addresses.grpc);
     let has_peers = options.peers.as_ref().is_some_and(|peers| !peers.peers.is_empty());
     let parent =
         options.parent.as_ref().map(|parent| parent.check(&identity, addresses.grpc, has_peers)).transpose()?;
@@ -303,22 +197,8 @@ async fn serve(options: Options, ready: impl FnOnce(Addresses)) -> Result<(), Se
     if failed { Err(ServeError::NodeFailed) } else { Ok(()) }
 }
 
-pub(crate) async fn bind(address: SocketAddr, flag: &'static str) -> Result<TcpListener, ServeError> {
-    TcpListener::bind(address).await.map_err(|error| ServeError::Listen { address, error, flag })
-}
-
-/// Port 0 means that the system has chosen one.
-pub(crate) fn local(listener: &TcpListener, asked: SocketAddr) -> SocketAddr {
-    listener.local_addr().unwrap_or(asked)
-}
-
 fn threads(asked: Option<usize>) -> usize {
     asked.unwrap_or_else(|| std::thread::available_parallelism().map_or(1, usize::from)).max(1)
-}
-
-fn identity(id: Option<String>, advertise: Option<String>, grpc: SocketAddr) -> Identity {
-    let advertise: Arc<str> = advertise.unwrap_or_else(|| grpc.to_string()).into();
-    Identity { id: id.map_or_else(|| Arc::clone(&advertise), Arc::from), advertise, admin: "".into() }
 }
 
 /// Unpredictable for clients that try to cause hash collisions.
@@ -326,12 +206,6 @@ fn seed() -> u64 {
     let nanos = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_nanos() as u64;
     let address = std::ptr::from_ref(&nanos).addr() as u64;
     nanos.rotate_left(32) ^ address ^ u64::from(std::process::id())
-}
-
-/// Waits for the stop.
-pub(crate) async fn until(mut stopped: watch::Receiver<bool>) {
-    // An error means that the sender is gone, which counts as a stop.
-    let _ = stopped.wait_for(|stop| *stop).await;
 }
 
 async fn tick(node: NodeHandle) {

@@ -2,7 +2,10 @@
 
 use std::io;
 
-use tokio::signal::unix::{Signal, SignalKind, signal};
+use tokio::{
+    signal::unix::{Signal, SignalKind, signal},
+    sync::watch,
+};
 
 /// SIGTERM and Ctrl-C.
 #[derive(Debug)]
@@ -24,4 +27,10 @@ impl StopSignals {
             _ = self.interrupt.recv() => {}
         }
     }
+}
+
+/// Waits for the stop.
+pub(crate) async fn until(mut stopped: watch::Receiver<bool>) {
+    // An error means that the sender is gone, which counts as a stop.
+    let _ = stopped.wait_for(|stop| *stop).await;
 }

@@ -109,6 +109,11 @@ impl Promises {
         self.sum
     }
 
+    /// The ceiling of a holder.
+    pub fn ceiling(&self, kind: HolderKind, id: &Arc<str>) -> Option<Amount> {
+        self.ceilings.get(&(kind, Arc::clone(id))).map(|kept| kept.amount)
+    }
+
     /// The ceilings in the order of their holders, each with when it ends.
     pub fn iter(&self) -> impl Iterator<Item = (Ceiling, Millis)> {
         self.ceilings.iter().map(|((kind, id), kept)| {

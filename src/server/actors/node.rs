@@ -148,7 +148,7 @@ impl NodeHandle {
         let (parent, uplink_status) = (start.parent.clone().map(Arc::new), UplinkStatus::default());
         let assignment_store = AssignmentStore::new(start.membership.as_ref().map(|membership| &membership.quorum));
         let subscribers = Arc::<Subscribers>::default();
-        let shared = actor::Shared {
+        let shared = actor::NodeShared {
             assignment_store: assignment_store.clone(),
             subscribers: Arc::clone(&subscribers),
             directory: directory.clone(),

@@ -2,16 +2,18 @@
 //!
 //! [`ResourceActor`] owns the engine, and with it all that is known of the holders. Its mailbox is the [`combiner`]: it
 //! takes requests on the threads of the connections that they come from, and one of these threads runs the round for
-//! all that wait. What is not a request is handled on the resource's own task ([`attention`]).
+//! all that wait. What is not a request is handled on the resource's own [`task`].
 //!
 //! A message makes the engine decide; then the actor carries out what comes of it ([`ResourceActor::carry_out`]).
-//! Whatever ends an incarnation, a panic, a lost commit, or nothing left to do, ends it in one way: the actor is
+//! An incarnation ends in one way, be it by a panic, by a lost commit, or because nothing is left to do: the actor is
 //! dropped, the requests that wait are let go, and the node is told.
 
 mod attention;
 mod combiner;
+mod command;
 mod handle;
 mod metering;
+mod task;
 mod turn;
 mod world;
 
@@ -24,21 +26,21 @@ use std::{
 };
 
 use actix::{Actor, ActorContext as _, ArbiterHandle, Handler, Message};
-use leaseway_core::{
-    Epoch, FreeKey, HolderReport, Millis, PoolReport, PromiseReport, Request, Resource, ResourceReport,
-};
+use leaseway_core::{Epoch, FreeKey, HolderReport, Millis, PoolReport, PromiseReport, Request, ResourceReport};
 use leaseway_engine::{Effects, Ended, ResourceEngine, Setup, uplink::Notice};
-use tokio::sync::oneshot;
 
 use self::{
     attention::Attention,
     combiner::Combiner,
-    handle::{CallsWhenDropped, Incarnation, NotesUnderWay},
+    command::NotesUnderWay,
+    handle::{CallsWhenDropped, Incarnation},
     metering::Metering,
     turn::{Ticket, Turn},
 };
 pub(super) use self::{
-    handle::{Command, Full, PendingAnswer, ResourceHandle, SendError, YieldOnce},
+    combiner::SendError,
+    command::Command,
+    handle::{Full, PendingAnswer, ResourceHandle, YieldOnce},
     world::{HoldersShare, World},
 };
 use super::{
@@ -100,14 +102,17 @@ pub(super) fn start(start: Start, arbiter: &ArbiterHandle) -> ResourceHandle {
     let queued = Arc::new(AtomicUsize::new(0));
     let retired = Arc::new(AtomicBool::new(false));
     let attention = Arc::<Attention>::default();
-    let shared =
-        Shared { queued: Arc::clone(&queued), attention: Arc::clone(&attention), retired: Arc::clone(&retired) };
+    let shared = IncarnationShared {
+        queued: Arc::clone(&queued),
+        attention: Arc::clone(&attention),
+        retired: Arc::clone(&retired),
+    };
     let begin = move |turn: &mut Turn| ResourceActor::begin(start, shared, turn);
     let combiner = Arc::new(Combiner::new(begin, Arc::clone(&attention)));
     let resource = Arc::downgrade(&combiner);
     let task = Arc::clone(&attention);
     arbiter.spawn_fn(move || {
-        actix_rt::spawn(attention::attend(resource, task, clock));
+        actix_rt::spawn(task::attend(resource, task, clock));
     });
     ResourceHandle(Arc::new(Incarnation {
         combiner,
@@ -120,7 +125,7 @@ pub(super) fn start(start: Start, arbiter: &ArbiterHandle) -> ResourceHandle {
 }
 
 /// What an incarnation shares with its handles.
-struct Shared {
+struct IncarnationShared {
     /// Requests that have no answer yet.
     queued: Arc<AtomicUsize>,
     attention: Arc<Attention>,
@@ -141,7 +146,7 @@ pub(super) struct ResourceActor {
     /// How much of the log of new watchers it has read.
     heard: u64,
     metering: Metering,
-    shared: Shared,
+    shared: IncarnationShared,
     _on_end: OnEnd,
 }
 
@@ -238,7 +243,7 @@ impl Handler<Command> for ResourceActor {
 }
 
 impl ResourceActor {
-    fn begin(start: Start, shared: Shared, turn: &mut Turn) -> ResourceActor {
+    fn begin(start: Start, shared: IncarnationShared, turn: &mut Turn) -> ResourceActor {
         let Start { setup, config, world, promises, notes, notices, subscribers, on_end, .. } = start;
         let progress = |writer| (writer, Arc::new(CommitProgress::notifying(shared.attention.called())));
         let promises = promises.map(progress);
@@ -407,9 +412,3 @@ impl Drop for ResourceActor {
 fn key(from: IpAddr) -> Arc<str> {
     from.to_canonical().to_string().into()
 }
-
-/// Something to be done with a resource, by an operator.
-type Work = Box<dyn FnOnce(&mut Resource, Millis) + Send>;
-
-/// For the one that waits for an answer to something other than a request.
-type ReplyTo<T> = oneshot::Sender<T>;

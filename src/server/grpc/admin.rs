@@ -8,12 +8,12 @@ use std::{net::SocketAddr, path::PathBuf, sync::Arc};
 use leaseway_core::Millis;
 use leaseway_proto::admin::{
     AddPeerRequest, AddPeerResponse, ApplyConfigRequest, ApplyConfigResponse, ConfigHeader, GetConfigRequest,
-    GetConfigResponse, ListConfigsRequest, ListConfigsResponse, ListPeersRequest, ListPeersResponse, MASTER_METADATA,
-    PARENT_METADATA, PeerReport, RemovePeerRequest, RemovePeerResponse, Role,
+    GetConfigResponse, ListConfigsRequest, ListConfigsResponse, ListPeersRequest, ListPeersResponse, PARENT_METADATA,
+    PeerReport, RemovePeerRequest, RemovePeerResponse, Role,
     node_server::{Node, NodeServer},
 };
 use leaseway_proto::pools::pools_server::PoolsServer;
-use leaseway_quorum::{ChangeError, Configuration, Fact, Mastership, ProposeError, Quorum, Reign};
+use leaseway_quorum::{ChangeError, Configuration, Fact, Mastership, Quorum, Reign};
 use subtle::ConstantTimeEq as _;
 use tokio::{
     net::TcpListener,
@@ -26,14 +26,20 @@ use tonic::{
     transport::server::{Server, TcpIncoming},
 };
 
-use super::{Identity, not_master, pools::PoolService};
+use super::{
+    operators::{elsewhere, unsure},
+    pools::PoolService,
+};
 use crate::{
-    actors::{NodeHandle, NotMaster},
+    actors::NodeHandle,
     config,
+    error::ServeError,
+    identity::Identity,
+    listen::{Addresses, bind, local},
     parent::TEMPLATES,
     peer_endpoints::PeerEndpoints,
-    peers::read_secret,
-    run::{Addresses, ServeError, bind, local, until},
+    secret::read_secret,
+    signals::until,
 };
 
 /// The framing of a configuration on the wire, in bytes.
@@ -243,26 +249,6 @@ fn header(configuration: &Configuration) -> ConfigHeader {
         source: configuration.source.to_string(),
         applied_at_unix: configuration.at_unix,
         applied_by: configuration.by.to_string(),
-    }
-}
-
-pub(super) fn elsewhere(why: &NotMaster) -> Status {
-    let mut status = match why.master {
-        Some(_) => not_master(why),
-        None => Status::unavailable("there is no master at the moment; try again in a second"),
-    };
-    // Empty if no master is known: nothing was done then, either.
-    let admin = why.master.as_ref().map_or("", |master| &master.admin);
-    if let Ok(admin) = admin.parse::<MetadataValue<Ascii>>() {
-        status.metadata_mut().insert(MASTER_METADATA, admin);
-    }
-    status
-}
-
-pub(super) fn unsure(error: &ProposeError) -> Status {
-    match error {
-        ProposeError::TooLarge { .. } => Status::invalid_argument(error.to_string()),
-        _ => Status::unavailable(format!("{error}; look at what is in force and try again")),
     }
 }
 

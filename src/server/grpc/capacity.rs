@@ -12,14 +12,14 @@ use leaseway_quorum::Quorum;
 use tonic::{Request, Response, Status};
 
 use super::{
-    Identity,
     convert::{self, ForResource, Parsed},
     not_master,
-    problems::{Problems, Reason},
+    problems::Problems,
 };
 use crate::{
     actors::{NodeHandle, NotMaster, Refused},
-    metrics::Rpc,
+    identity::Identity,
+    metrics::{Reason, Rpc},
     peer_endpoints::PeerEndpoints,
 };
 

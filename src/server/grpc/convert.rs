@@ -14,35 +14,12 @@ use leaseway_core::{
     Request, Settings, Terms, Token, Usage, clamp_priority,
 };
 use leaseway_proto::{doorman as wire, push::WatchRequest};
-use tonic::Status;
 
-use super::problems::{Problems, Reason};
-use crate::limits::Limits;
-
-/// What is wrong with a request, or with an entry of it.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub(crate) enum Invalid {
-    #[error("{field}: required field is missing")]
-    Missing { field: String },
-    #[error("{field}: {problem}")]
-    Field { field: String, problem: String },
-    #[error("{field}: {count} entries, this server takes at most {most} ({flag} raises that)")]
-    TooMany { field: String, count: usize, most: usize, flag: &'static str },
-}
-
-impl From<Invalid> for Status {
-    fn from(invalid: Invalid) -> Status {
-        Status::invalid_argument(invalid.to_string())
-    }
-}
-
-pub(super) fn invalid(field: impl Into<String>, problem: impl Into<String>) -> Invalid {
-    Invalid::Field { field: field.into(), problem: problem.into() }
-}
-
-pub(super) fn required<T>(value: Option<T>, field: impl FnOnce() -> String) -> Result<T, Invalid> {
-    value.ok_or_else(|| Invalid::Missing { field: field() })
-}
+use super::{
+    invalid::{Invalid, invalid, required},
+    problems::Problems,
+};
+use crate::{limits::Limits, metrics::Reason};
 
 pub(super) fn amount(value: f64, field: impl FnOnce() -> String) -> Result<Amount, Invalid> {
     Amount::new(value).map_err(|error| invalid(field(), format!("is {value}, {error}")))

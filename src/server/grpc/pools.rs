@@ -19,7 +19,7 @@ use leaseway_quorum::{ProposeError, Reign};
 use tokio::sync::{Mutex, watch};
 use tonic::{Request, Response, Status};
 
-use super::admin::{elsewhere, unsure};
+use super::operators::{elsewhere, unsure};
 use crate::{
     actors::{NodeHandle, Refused},
     assignment_store::HolderName,

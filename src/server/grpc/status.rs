@@ -7,8 +7,10 @@ use leaseway_proto::status::{
 };
 use tonic::{Request, Response, Status};
 
-use super::Identity;
-use crate::actors::{self, NodeHandle};
+use crate::{
+    actors::{self, NodeHandle},
+    identity::Identity,
+};
 
 /// Rows of a page when the request does not say, and at the most.
 const PAGE: usize = 100;

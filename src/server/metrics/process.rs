@@ -30,7 +30,7 @@ pub(super) fn describe() {
     }
 }
 
-pub(super) fn set() {
+pub(crate) fn set() {
     let Some(stat) = fs::read_to_string("/proc/self/stat").ok().and_then(|text| Stat::read(&text)) else { return };
     let ticks = rustix::param::clock_ticks_per_second() as f64;
     counter!(CPU).absolute((stat.cpu_ticks as f64 / ticks) as u64);

@@ -21,7 +21,7 @@ use super::{
         resource::{Command, ResourceHandle},
         uplink::{self, Parent, UplinkContext, UplinkStatus, UplinkTask},
     },
-    MAILBOX, Membership, NodeStart, Refused, election,
+    MAILBOX, Membership, NodeStart, Refused,
 };
 use crate::{
     assignment_store::AssignmentStore, clock::Clock, limits::Limits, metrics, subscribers::Subscribers,
@@ -59,7 +59,7 @@ impl Message for NodeCommand {
 }
 
 /// What the node and its handles share.
-pub(super) struct Shared {
+pub(super) struct NodeShared {
     pub(super) directory: Directory,
     pub(super) config: watch::Sender<Arc<ConfigInForce>>,
     pub(super) watchers: Arc<Watchers>,
@@ -71,7 +71,7 @@ pub(super) struct Shared {
 }
 
 pub(super) struct NodeActor {
-    pub(super) shared: Shared,
+    pub(super) shared: NodeShared,
     pub(super) limits: Arc<Limits>,
     pub(super) clock: Clock,
     pub(super) arbiters: Vec<ArbiterHandle>,
@@ -110,9 +110,7 @@ impl Actor for NodeActor {
     type Context = Context<Self>;
 
     fn started(&mut self, ctx: &mut Context<Self>) {
-        if let Some((membership, _)) = &self.membership {
-            actix_rt::spawn(election::follow(membership.quorum.clone(), ctx.address()));
-        }
+        self.take_part(ctx);
     }
 
     fn stopped(&mut self, _: &mut Context<Self>) {
@@ -146,7 +144,7 @@ impl Handler<NodeCommand> for NodeActor {
 }
 
 impl NodeActor {
-    pub(super) fn start(start: NodeStart, shared: Shared, on_failure: OnEnd) -> Addr<NodeActor> {
+    pub(super) fn start(start: NodeStart, shared: NodeShared, on_failure: OnEnd) -> Addr<NodeActor> {
         let mut actor = NodeActor {
             shared,
             limits: start.limits,

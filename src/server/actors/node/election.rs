@@ -19,7 +19,7 @@ const LOOK_EVERY: Duration = Duration::from_millis(200);
 
 /// Tells the node of every change of mastership, and when to look at what the quorum has stored. Goes on until the node
 /// or the quorum is gone.
-pub(super) async fn follow(quorum: Quorum, node: Addr<NodeActor>) {
+async fn follow(quorum: Quorum, node: Addr<NodeActor>) {
     let mut mastership = quorum.mastership();
     mastership.mark_changed();
     let mut look = tokio::time::interval(LOOK_EVERY);
@@ -39,6 +39,13 @@ pub(super) async fn follow(quorum: Quorum, node: Addr<NodeActor>) {
 }
 
 impl NodeActor {
+    /// Takes part in the election, if there are peers or could be.
+    pub(super) fn take_part(&self, ctx: &Context<Self>) {
+        if let Some((membership, _)) = &self.membership {
+            actix_rt::spawn(follow(membership.quorum.clone(), ctx.address()));
+        }
+    }
+
     /// The quorum has decided which peer is master.
     pub(super) fn elected(&mut self, mastership: Mastership, ctx: &mut Context<Self>) {
         // Before the first resource comes to life.

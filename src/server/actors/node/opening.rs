@@ -16,7 +16,7 @@ use super::{
         resource::{self, HoldersShare, ResourceHandle, World},
     },
     Handover, Membership, Refused,
-    actor::{NodeActor, NodeCommand, Shared},
+    actor::{NodeActor, NodeCommand, NodeShared},
 };
 use crate::metrics;
 
@@ -140,7 +140,7 @@ impl NodeActor {
             // Sent past the bound of the mailbox: at most one for each resource, and none may be lost.
             OnEnd::new(move || node.do_send(NodeCommand::Ended { id, generation }))
         };
-        let Shared { watchers, assignment_store, subscribers, .. } = &self.shared;
+        let NodeShared { watchers, assignment_store, subscribers, .. } = &self.shared;
         let start = resource::Start {
             generation,
             setup: Setup { birth, keeps_notes: notes.is_some(), lineage, idle_after },

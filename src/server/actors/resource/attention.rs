@@ -1,8 +1,8 @@
-//! The task of a resource, on one of the arbiters: it handles commands, and runs what no request's thread runs.
+//! How the task of a resource is called: now, or at a time.
 
 use std::{
     sync::{
-        Arc, Weak,
+        Arc,
         atomic::{AtomicU64, Ordering},
     },
     time::Duration,
@@ -11,7 +11,6 @@ use std::{
 use leaseway_core::Millis;
 use tokio::sync::Notify;
 
-use super::combiner::Combiner;
 use crate::clock::Clock;
 
 /// No wake-up is set.
@@ -53,7 +52,7 @@ impl Attention {
         at <= now.0 && self.wake_at.compare_exchange(at, NEVER, Ordering::AcqRel, Ordering::Acquire).is_ok()
     }
 
-    async fn wait(&self, clock: Clock) {
+    pub(super) async fn wait(&self, clock: Clock) {
         let wake = async {
             match self.wake_at.load(Ordering::Acquire) {
                 NEVER => std::future::pending().await,
@@ -64,12 +63,5 @@ impl Attention {
             () = self.called.notified() => {}
             () = wake => {}
         }
-    }
-}
-
-/// Goes on until the resource is over, or no handle is left.
-pub(super) async fn attend(resource: Weak<Combiner>, attention: Arc<Attention>, clock: Clock) {
-    while resource.upgrade().is_some_and(|resource| resource.attend()) {
-        attention.wait(clock).await;
     }
 }

@@ -18,7 +18,12 @@ use std::{
 use actix::Handler as _;
 use leaseway_core::Request;
 
-use super::{Attend, Command, ResourceActor, Round, attention::Attention, turn::Ticket, turn::Turn};
+use super::{
+    Attend, ResourceActor, Round,
+    attention::Attention,
+    command::Command,
+    turn::{Ticket, Turn},
+};
 
 /// So many rounds one thread runs in a row before it leaves the rest to the resource's task: it has connections to look
 /// after.

@@ -10,59 +10,19 @@ use std::{
     task::{Context, Poll, ready},
 };
 
-use actix::Message;
-use leaseway_core::{Answer, Condensed, Request, Settings, Supply};
+use leaseway_core::{Answer, Request};
 use leaseway_engine::LostMastership;
 use tokio::sync::oneshot;
 
-pub(in super::super) use super::combiner::SendError;
 use super::{
-    super::{
-        commit::{Commit, CommitProgress},
-        config_in_force::ConfigInForce,
-    },
-    ReplyTo, Status, Work,
     attention::Attention,
-    combiner::{Combiner, Submission, Submitted},
+    combiner::{Combiner, SendError, Submission, Submitted},
+    command::Command,
 };
-
-/// Everything but requests.
-pub(in super::super) enum Command {
-    /// Time has passed.
-    Tick { config: Arc<ConfigInForce> },
-    /// The parent has lent this, to be divided so.
-    Supply { supply: Supply, settings: Box<Settings> },
-    /// The parent is about to be asked.
-    Condense { reply: ReplyTo<Condensed> },
-    /// An operator wants this done.
-    Operate { work: Work },
-    /// This master goes.
-    Part { reply: ReplyTo<Option<NotesUnderWay>> },
-    /// What the resource says about itself, with a page of holders.
-    Report { from: usize, limit: usize, reply: ReplyTo<Status> },
-}
-
-impl Message for Command {
-    type Result = ();
-}
 
 /// As many requests are pending as may be.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(in super::super) struct Full;
-
-/// Notes of a pool that the quorum may not have stored yet.
-#[derive(Debug)]
-pub(in super::super) struct NotesUnderWay {
-    pub(super) progress: Arc<CommitProgress>,
-    pub(super) newest: u64,
-}
-
-impl NotesUnderWay {
-    /// Whether the quorum has stored them, or never will.
-    pub(in super::super) fn is_over(&self) -> bool {
-        matches!(self.progress.now(), Commit::Lost) || self.progress.now() == Commit::UpTo(self.newest)
-    }
-}
 
 /// Talks to one incarnation of a resource. When the last handle is gone, it ends.
 #[derive(Clone)]

@@ -22,7 +22,7 @@ use crate::{
     actors::{NodeHandle, NodeStart},
     clock::Clock,
     config,
-    grpc::Identity,
+    identity::Identity,
     limits::Limits,
 };
 

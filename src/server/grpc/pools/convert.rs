@@ -11,7 +11,10 @@ use leaseway_proto::pools::{
     SubscribeRequest, Totals, assigned::Amount as Portion, report_load_request::Load as Reported,
 };
 
-use super::super::convert::{Invalid, amount, id, invalid, required};
+use super::super::{
+    convert::{amount, id},
+    invalid::{Invalid, invalid, required},
+};
 use crate::{assignment_store::HolderName, clock::Clock, limits::Limits};
 
 /// Rows of a page when the request does not say, and at the most.
