@@ -18,7 +18,7 @@ use leaseway_process::tether;
 use leaseway_proto::doorman::capacity_server::CapacityServer;
 use tokio::{
     net::{TcpListener, TcpSocket, TcpStream},
-    runtime::{self, Runtime as Tokio},
+    runtime,
     sync::{mpsc, watch},
 };
 use tokio_stream::{StreamExt, wrappers::ReceiverStream};
@@ -27,6 +27,7 @@ use tonic::transport::{Server, server::TcpIncoming};
 use crate::{
     error::Error,
     output::{note, print},
+    runtime::current_thread,
     signal::Signals,
 };
 
@@ -221,10 +222,6 @@ fn complain(served: Result<(), tonic::transport::Error>) {
     if let Err(error) = served {
         note(&format!("error: serving ended: {error}"));
     }
-}
-
-fn current_thread() -> io::Result<Tokio> {
-    runtime::Builder::new_current_thread().enable_all().build()
 }
 
 fn spawn(name: String, body: impl FnOnce() + Send + 'static) -> io::Result<JoinHandle<()>> {

@@ -10,27 +10,23 @@
 use std::{
     net::{SocketAddr, ToSocketAddrs},
     num::NonZeroU32,
-    time::Duration,
 };
 
 use serde::{Deserialize, Serialize};
-use tokio::runtime::{self, Runtime};
 
 use crate::{
     error::Error,
-    flags::{percent, seconds},
     machine::Machine,
     output::{arguments, json, millis, note, print, progress},
     signal::Interrupt,
 };
 
-use self::workload::WantsPattern;
 pub(crate) use self::{
     crowd::Crowd,
-    generator::Options,
     master::{find_master, follow_to_master},
     measurement::{Filled, Measurement},
-    run::{run, warning},
+    options::{Common, Options, warning},
+    run::run,
 };
 #[cfg(test)]
 pub(crate) use self::{
@@ -44,6 +40,7 @@ mod generator;
 mod live;
 mod master;
 mod measurement;
+mod options;
 mod run;
 mod schedule;
 mod tally;
@@ -105,72 +102,6 @@ struct ShapeArgs {
     /// Requests in flight on each connection; with --rate, the most there may be.
     #[arg(long, default_value = "16", value_name = "F")]
     in_flight: NonZeroU32,
-}
-
-/// What `load` and `compare` have in common.
-#[derive(Clone, Debug, clap::Args)]
-pub(crate) struct Common {
-    /// How long to measure.
-    #[arg(long, default_value = "3", value_name = "S", value_parser = seconds)]
-    pub(crate) seconds: Duration,
-    /// How long to run before measuring, in seconds.
-    #[arg(long, default_value = "1", value_name = "S", value_parser = seconds)]
-    pub(crate) warmup: Duration,
-    /// Requests a second in all, begun when they are due, answered or not: an open loop. Latencies count from when a
-    /// request was due, however late it began.
-    #[arg(long, value_name = "R", value_parser = rate)]
-    pub(crate) rate: Option<f64>,
-    /// First lets all clients ask until they have a lease, not measured: then so many are there from the start. None
-    /// may lose it again before its turn, so the server's leases should last longer than a run.
-    #[arg(long)]
-    pub(crate) fill: bool,
-    /// Per cent of requests that come from a new client, in the place of one that has left; every other one of these
-    /// gives its leases back, the others are never heard of again.
-    #[arg(long, default_value = "0", value_name = "P", value_parser = percent)]
-    churn: f64,
-    /// Resources that one request asks for.
-    #[arg(long, default_value = "1", value_name = "R")]
-    resources_per_request: NonZeroU32,
-    /// Resources are called PREFIX-0, PREFIX-1 …: choose what the server's configuration matches.
-    #[arg(long, default_value = "resource", value_name = "PREFIX")]
-    resource_prefix: String,
-    /// How much clients want: `uniform:1-100` (random, but stable for each client); `changing` or
-    /// `changing:1-100` (new in every request); `climbing:20` (in so many per cent of requests half as much again as
-    /// before, and at least 1).
-    #[arg(long, default_value = "uniform:1-100", value_name = "PATTERN")]
-    wants: WantsPattern,
-    /// Repeats the same choice of clients and wants.
-    #[arg(long, default_value = "1")]
-    seed: u64,
-    /// Threads of the load generator. More take cores from a server on the same machine. With --rate each has another
-    /// thread that keeps its schedule and is not part of the CPU time that is shown.
-    #[arg(long, default_value = "1", value_name = "N")]
-    threads: NonZeroU32,
-}
-
-impl Common {
-    /// What one run takes.
-    pub(crate) fn duration(&self) -> Duration {
-        self.warmup + self.seconds
-    }
-
-    pub(crate) fn check(&self, resources: NonZeroU32) -> Result<(), Error> {
-        let Common { resources_per_request, seconds, .. } = self;
-        if *resources_per_request > resources {
-            return Err(Error::Usage(format!(
-                "--resources-per-request {resources_per_request} is more than --resources {resources}"
-            )));
-        }
-        if seconds.is_zero() {
-            return Err(Error::Usage("--seconds 0 measures nothing".into()));
-        }
-        Ok(())
-    }
-}
-
-fn rate(text: &str) -> Result<f64, String> {
-    let rate = text.parse().ok().filter(|rate| (0.1..=1e7).contains(rate));
-    rate.ok_or_else(|| "expected requests a second, from 0.1 to 1e7".into())
 }
 
 /// What `load` writes: what was measured, of what, and where.
@@ -266,8 +197,4 @@ pub(crate) fn resolve(target: &str) -> Result<SocketAddr, Error> {
     let addresses = target.to_socket_addrs();
     let reason = |why: String| Error::Usage(format!("--target {target}: {why}; expected HOST:PORT, as 127.0.0.1:5100"));
     addresses.map_err(|error| reason(error.to_string()))?.next().ok_or_else(|| reason("no such host".into()))
-}
-
-fn current_thread() -> Result<Runtime, Error> {
-    runtime::Builder::new_current_thread().enable_all().build().map_err(Error::io("start a runtime"))
 }

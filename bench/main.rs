@@ -34,6 +34,7 @@ mod load;
 mod machine;
 mod output;
 mod report;
+mod runtime;
 mod server;
 mod signal;
 mod simulate;

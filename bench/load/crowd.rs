@@ -3,9 +3,10 @@
 use std::time::{Duration, Instant, SystemTime};
 
 use super::{
-    generator::{Generator, Options, Purpose},
+    generator::{Generator, Purpose},
     live::Live,
     measurement::Filled,
+    options::Options,
     workload::{Population, Workload},
 };
 use crate::{error::Error, signal::Interrupt};

@@ -1,70 +1,29 @@
 //! The threads that make a load: how they are started, and what they give back.
 
 use std::{
-    net::SocketAddr,
     sync::{
         Arc,
         mpsc::{self, Sender},
     },
     thread::{self, JoinHandle},
-    time::{Duration, Instant},
+    time::Instant,
 };
 
-use leaseway_process::usage::{self, Memory};
+use leaseway_process::usage;
 use tokio::{
     runtime::{Runtime, RuntimeMetrics},
     sync::watch,
 };
 
 use super::{
-    Common, current_thread,
     live::{Beat, Live},
+    options::Options,
     schedule::Schedule,
     tally::Tally,
     worker::{Done, Servers, Shared, ThreadPlan, work},
-    workload::{Population, Workload},
+    workload::Workload,
 };
-use crate::error::Error;
-
-/// Which servers are asked, by how many clients, and how.
-pub(crate) struct Options<'a> {
-    /// At least one; the first is asked first.
-    pub(crate) targets: Vec<SocketAddr>,
-    pub(crate) clients: u32,
-    pub(crate) resources: u32,
-    pub(crate) connections: u32,
-    pub(crate) in_flight: u32,
-    /// The process of the first target.
-    pub(crate) server_pid: Option<u32>,
-    pub(crate) common: &'a Common,
-}
-
-impl Options<'_> {
-    pub(crate) fn population(&self) -> Population {
-        Population {
-            clients: self.clients,
-            resources: self.resources,
-            resources_per_request: self.common.resources_per_request.get(),
-            resource_prefix: self.common.resource_prefix.clone(),
-            wants: self.common.wants.clone(),
-            churn: self.common.churn,
-            seed: self.common.seed,
-        }
-    }
-
-    /// Of the server, if its process is known.
-    pub(crate) fn memory(&self) -> Result<Option<Memory>, Error> {
-        self.server_pid.map(|pid| usage::memory(pid).map_err(Error::process(pid))).transpose()
-    }
-
-    pub(super) fn cpu_time(&self) -> Result<Option<Duration>, Error> {
-        self.server_pid.map(|pid| usage::cpu_time(pid).map_err(Error::process(pid))).transpose()
-    }
-
-    pub(super) fn threads(&self) -> u32 {
-        self.common.threads.get().min(self.clients).min(self.connections)
-    }
-}
+use crate::{error::Error, runtime::current_thread};
 
 /// What a load is for.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -116,7 +75,7 @@ impl Generator {
     }
 
     fn add(&mut self, part: u32, plan: ThreadPlan) -> Result<(), Error> {
-        let runtime = current_thread()?;
+        let runtime = current_thread().map_err(Error::io("start a runtime"))?;
         let metrics = runtime.metrics();
         let (beat, schedule) = (Arc::clone(&plan.beat), plan.schedule.clone());
         let over = self.over.subscribe();

@@ -5,30 +5,29 @@ use std::net::SocketAddr;
 use leaseway_proto::doorman::{DiscoveryRequest, DiscoveryResponse, Mastership};
 use tokio::{net::lookup_host, time::timeout};
 
-use super::{
-    connection::{CONNECT_PATIENCE, Connection, Failure, Path},
-    current_thread,
-};
-use crate::error::Error;
+use super::connection::{CONNECT_PATIENCE, Connection, Failure, Path};
+use crate::{error::Error, runtime::current_thread};
 
 /// Servers that name each other in a circle are not followed longer than this.
 const HOPS_MAX: usize = 8;
 
 /// Fails unless a Doorman server answers at `target` and is the master.
 pub(crate) fn find_master(target: SocketAddr) -> Result<(), Error> {
-    current_thread()?.block_on(master_named_by(target)).and_then(|named| match named {
-        Named::Itself => Ok(()),
-        Named::Other(mastership) => {
-            let master = mastership.master_address;
-            let master = master.map_or("it does not know which is".into(), |address| format!("{address} is"));
-            Err(Error::NotMaster { target, master })
+    current_thread().map_err(Error::io("start a runtime"))?.block_on(master_named_by(target)).and_then(|named| {
+        match named {
+            Named::Itself => Ok(()),
+            Named::Other(mastership) => {
+                let master = mastership.master_address;
+                let master = master.map_or("it does not know which is".into(), |address| format!("{address} is"));
+                Err(Error::NotMaster { target, master })
+            }
         }
     })
 }
 
 /// The master, starting from the first of `targets` that answers, and going where servers say.
 pub(crate) fn follow_to_master(targets: &[SocketAddr]) -> Result<SocketAddr, Error> {
-    let runtime = current_thread()?;
+    let runtime = current_thread().map_err(Error::io("start a runtime"))?;
     let mut last = None;
     for &target in targets {
         match runtime.block_on(follow(target)) {

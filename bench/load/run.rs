@@ -6,24 +6,14 @@ use std::time::{Duration, Instant};
 use leaseway_process::usage;
 
 use super::{
-    Crowd, Measurement,
-    generator::{Generator, Options, Purpose},
+    crowd::Crowd,
+    generator::{Generator, Purpose},
     live::Live,
-    measurement::{GeneratorUse, Kept},
+    measurement::{GeneratorUse, Kept, Measurement},
+    options::Options,
     worker::Phase,
 };
 use crate::{error::Error, signal::Interrupt};
-
-/// What is odd about so many clients with so many requests in flight, if anything.
-pub(crate) fn warning(clients: u32, connections: u32, in_flight: u32) -> Option<String> {
-    let in_flight = u64::from(connections) * u64::from(in_flight);
-    (u64::from(clients) < in_flight).then(|| {
-        format!(
-            "note: {in_flight} requests in flight from {clients} clients: some ask again before they are answered, which \
-             real clients do not, and echo a lease that is not their newest"
-        )
-    })
-}
 
 /// Loads the server with the requests of `crowd`; `observe` is called now and then meanwhile.
 pub(crate) fn run(

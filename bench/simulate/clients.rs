@@ -236,7 +236,7 @@ impl World<'_> {
         Ok(())
     }
 
-    /// Whatever it asks for next says what it has used until now.
+    /// What it asks for next says what it has used until now.
     fn report(&mut self, seat: usize) {
         let (now, client) = (self.now, &mut self.clients[seat]);
         let Some(habit) = client.habit.as_mut().filter(|_| client.is_here) else { return };

@@ -59,7 +59,7 @@ pub(super) struct Master {
     pub(super) own_end: Option<Millis>,
     /// When it wants to be woken.
     pub(super) woken_at: Option<Millis>,
-    pub(super) facts: Facts,
+    pub(super) environment: NodeEnvironment,
     pub(super) watchdog: Watchdog,
 }
 
@@ -85,14 +85,14 @@ pub(super) struct Ticket {
 }
 
 /// What an engine may ask for.
-pub(super) struct Facts {
+pub(super) struct NodeEnvironment {
     /// Whether all holders listen for hints.
     pub(super) push: bool,
     pub(super) assignments: Vec<(HolderKind, Arc<str>, Assigned)>,
     pub(super) notes: Option<PoolNotes>,
 }
 
-impl Environment for Facts {
+impl Environment for NodeEnvironment {
     fn is_watched(&self, _: HolderKind, _: &str) -> bool {
         self.push
     }
@@ -110,7 +110,7 @@ impl Environment for Facts {
     }
 }
 
-impl Facts {
+impl NodeEnvironment {
     pub(super) fn moment(&self, now: Now) -> Moment<'_> {
         Moment { now, may_decide: true, max_holders: usize::MAX, environment: self }
     }

@@ -10,7 +10,7 @@ use leaseway_engine::{Effects, Lineage, Moment, ResourceEngine, Setup};
 
 use super::{
     mail::{Letter, Mail, Party, Reply, Said, Sender},
-    node::{Bench, Facts, Master, Proposed, ROOT, Ticket, Watchdog},
+    node::{Bench, Master, NodeEnvironment, Proposed, ROOT, Ticket, Watchdog},
     scenario::Handover,
     world::{Event, World},
 };
@@ -54,9 +54,10 @@ impl World<'_> {
             seed: self.rng.u64(..),
         };
         let setup = Setup { birth, keeps_notes: self.pools.is_some(), lineage, idle_after: NEVER };
-        let facts = Facts { push: self.plan.scenario.push, assignments: self.assignments(index), notes };
+        let environment =
+            NodeEnvironment { push: self.plan.scenario.push, assignments: self.assignments(index), notes };
         let mut effects = Effects::default();
-        let engine = ResourceEngine::new(setup, facts.moment(self.clock()), &mut effects);
+        let engine = ResourceEngine::new(setup, environment.moment(self.clock()), &mut effects);
         #[cfg(feature = "planted")]
         let engine = {
             let mut engine = engine;
@@ -64,7 +65,7 @@ impl World<'_> {
             engine
         };
         let (own_end, woken_at, watchdog) = (None, None, Watchdog::new(&engine));
-        self.nodes[index].master = Some(Master { peer, engine, uplink, own_end, woken_at, facts, watchdog });
+        self.nodes[index].master = Some(Master { peer, engine, uplink, own_end, woken_at, environment, watchdog });
         #[cfg(feature = "planted")]
         self.remind(index)?;
         self.queue.put(now.plus(TICK), Event::Tick { node: index, life });
@@ -197,7 +198,7 @@ impl World<'_> {
         let clock = self.clock();
         let mut bench = std::mem::take(&mut self.bench);
         if let Some(master) = &mut self.nodes[index].master {
-            input(&mut master.engine, master.facts.moment(clock), &mut bench);
+            input(&mut master.engine, master.environment.moment(clock), &mut bench);
         }
         let carried_out = self.carry_out(index, &mut bench.effects);
         self.bench = bench;

@@ -90,10 +90,10 @@ impl World<'_> {
     /// Sends what is to be sent, and sees when to come back.
     pub(super) fn step_uplink(&mut self, index: usize) {
         let (now, clock, node) = (self.now, self.clock(), &mut self.nodes[index]);
-        let Some(Master { engine, facts, uplink: Some(uplink), .. }) = &mut node.master else { return };
+        let Some(Master { engine, environment, uplink: Some(uplink), .. }) = &mut node.master else { return };
         let mut effects = uplink.engine.run(now, []);
         if let Some(due) = effects.condense {
-            let condensed = due.into_iter().filter_map(|id| Some((id, engine.condense(facts.moment(clock))?)));
+            let condensed = due.into_iter().filter_map(|id| Some((id, engine.condense(environment.moment(clock))?)));
             effects = uplink.engine.run(now, [UplinkInput::Condensed(condensed.collect())]);
         }
         if let Some(wake) = effects.wake {

@@ -31,13 +31,13 @@ use super::{
 pub(super) const RESOURCE: &str = "resource0";
 /// The wall clock when virtual time begins.
 const EPOCH: i64 = 1_700_000_000;
-/// Between looks at everybody.
+/// Between looks at all.
 const SECOND: Millis = Millis(1_000);
-/// Everybody is compared with what one server would give them so often.
+/// All are compared with what one server would give them so often.
 const COMPARE: Millis = Millis(30_000);
 /// Longer ones are drawn with a point every five seconds, not every second.
 const LONG: Span = Span::millis(600_000);
-/// Nobody needs to know more of what led to a violation.
+/// More of what led to a violation is not kept.
 const TRACE: usize = 40;
 /// Within this part of what is due counts as settled.
 const SETTLED: f64 = 1.0;
@@ -97,7 +97,7 @@ pub(super) struct World<'p> {
     trace: Option<VecDeque<String>>,
 }
 
-/// Everybody on the way to what they are due, once nothing changes any more.
+/// All clients on the way to what they are due, once nothing changes any more.
 struct Settling {
     dues: Vec<Amount>,
     since: Option<Millis>,
@@ -127,11 +127,11 @@ pub(super) struct Figures {
     pub(super) seed: u64,
     #[serde(flatten)]
     pub(super) usage: Use,
-    /// From what one server that knew everybody would give: every half minute, the average of everybody's.
+    /// From what one server that knew all clients would give: every half minute, their average.
     pub(super) apart_mean: f64,
     /// At the end.
     pub(super) apart_at_end: Apart,
-    /// After the last fault, until everybody had what they were due, for good: seconds, and refresh intervals of the
+    /// After the last fault, until all had what they were due, for good: seconds, and refresh intervals of the
     /// root.
     pub(super) settled_s: Option<f64>,
     pub(super) settled_refreshes: Option<f64>,
@@ -161,7 +161,7 @@ pub(super) struct Broken {
 pub(super) struct Keep {
     pub(super) curve: bool,
     pub(super) trace: bool,
-    /// Goes on whatever happens, to see how bad it gets.
+    /// Goes on after violations, to see how bad it gets.
     pub(super) on_after_violations: bool,
 }
 
@@ -407,7 +407,7 @@ impl<'p> World<'p> {
         oracle::apart(&self.dues(), self.clients.iter().map(|client| client.believes))
     }
 
-    /// Whether everybody ended up with what they were due, if they had the time.
+    /// Whether all ended up with what they were due, if they had the time.
     fn judge(&self) -> Result<(), Violation> {
         match &self.settling {
             Some(Settling { since: None, .. }) if self.checked => {

@@ -106,7 +106,7 @@ fn after_the_trouble_everybody_has_what_they_are_due() {
     }
 }
 
-/// A client at the end of a tree gets what one server that knew everybody would give it; with sums only it does not.
+/// A client at the end of a tree gets what one server that knew all of them would give it; with sums only it does not.
 #[test]
 fn a_lopsided_tree_is_as_fair_as_one_server() {
     let short = |scenario: &mut Scenario| scenario.length = Span::millis(120_000);
@@ -136,7 +136,7 @@ fn too_much_is_found_and_told_the_same_way_again() {
 
 #[test]
 fn those_who_do_not_get_what_they_are_due_are_found() {
-    // Nothing arrives any more, whatever the scenario promises.
+    // Nothing arrives any more, although the scenario promises it.
     let plan = scenario("random", |scenario| {
         scenario.length = Span::millis(300_000);
         scenario.quiet = Some(Span::millis(20_000));
@@ -174,7 +174,7 @@ fn pooled(figures: &Figures) -> &PoolFigures {
 }
 
 /// The master of a pool knows of use only what it is told, up to a refresh late; who has been told to go uses what it
-/// has until then. All the same nobody more has to go than is too many.
+/// has until then. All the same no more have to go than are too many.
 #[test]
 fn a_surge_to_half_as_much_again_as_there_is_kicks_out_who_is_too_many_and_no_more() {
     let plan = pool(|_| {});
@@ -231,7 +231,7 @@ fn pools_of_nodes_are_overbooked_by_what_nodes_report_and_overloads_reach_the_le
     assert!(pool.used < 100.0, "{pool:?}");
 }
 
-/// Pools keep what they promise whatever happens around them.
+/// Pools keep what they promise in any trouble.
 #[test]
 fn pools_in_a_tree_in_trouble_never_promise_more_than_they_have() {
     for handover in [Handover::Promises, Handover::Learning] {

@@ -1,0 +1,128 @@
+//! What a load is to be.
+
+use std::{net::SocketAddr, num::NonZeroU32, time::Duration};
+
+use leaseway_process::usage::{self, Memory};
+
+use super::workload::{Population, WantsPattern};
+use crate::{
+    error::Error,
+    flags::{percent, seconds},
+};
+
+/// What `load` and `compare` have in common.
+#[derive(Clone, Debug, clap::Args)]
+pub(crate) struct Common {
+    /// How long to measure.
+    #[arg(long, default_value = "3", value_name = "S", value_parser = seconds)]
+    pub(crate) seconds: Duration,
+    /// How long to run before measuring, in seconds.
+    #[arg(long, default_value = "1", value_name = "S", value_parser = seconds)]
+    pub(crate) warmup: Duration,
+    /// Requests a second in all, begun when they are due, answered or not: an open loop. Latencies count from when a
+    /// request was due, however late it began.
+    #[arg(long, value_name = "R", value_parser = rate)]
+    pub(crate) rate: Option<f64>,
+    /// First lets all clients ask until they have a lease, not measured: then so many are there from the start. None
+    /// may lose it again before its turn, so the server's leases should last longer than a run.
+    #[arg(long)]
+    pub(crate) fill: bool,
+    /// Per cent of requests that come from a new client, in the place of one that has left; every other one of these
+    /// gives its leases back, the others are never heard of again.
+    #[arg(long, default_value = "0", value_name = "P", value_parser = percent)]
+    churn: f64,
+    /// Resources that one request asks for.
+    #[arg(long, default_value = "1", value_name = "R")]
+    resources_per_request: NonZeroU32,
+    /// Resources are called PREFIX-0, PREFIX-1 …: choose what the server's configuration matches.
+    #[arg(long, default_value = "resource", value_name = "PREFIX")]
+    resource_prefix: String,
+    /// How much clients want: `uniform:1-100` (random, but stable for each client); `changing` or
+    /// `changing:1-100` (new in every request); `climbing:20` (in so many per cent of requests half as much again as
+    /// before, and at least 1).
+    #[arg(long, default_value = "uniform:1-100", value_name = "PATTERN")]
+    wants: WantsPattern,
+    /// Repeats the same choice of clients and wants.
+    #[arg(long, default_value = "1")]
+    seed: u64,
+    /// Threads of the load generator. More take cores from a server on the same machine. With --rate each has another
+    /// thread that keeps its schedule and is not part of the CPU time that is shown.
+    #[arg(long, default_value = "1", value_name = "N")]
+    threads: NonZeroU32,
+}
+
+impl Common {
+    /// What one run takes.
+    pub(crate) fn duration(&self) -> Duration {
+        self.warmup + self.seconds
+    }
+
+    pub(crate) fn check(&self, resources: NonZeroU32) -> Result<(), Error> {
+        let Common { resources_per_request, seconds, .. } = self;
+        if *resources_per_request > resources {
+            return Err(Error::Usage(format!(
+                "--resources-per-request {resources_per_request} is more than --resources {resources}"
+            )));
+        }
+        if seconds.is_zero() {
+            return Err(Error::Usage("--seconds 0 measures nothing".into()));
+        }
+        Ok(())
+    }
+}
+
+fn rate(text: &str) -> Result<f64, String> {
+    let rate = text.parse().ok().filter(|rate| (0.1..=1e7).contains(rate));
+    rate.ok_or_else(|| "expected requests a second, from 0.1 to 1e7".into())
+}
+
+/// Which servers are asked, by how many clients, and how.
+pub(crate) struct Options<'a> {
+    /// At least one; the first is asked first.
+    pub(crate) targets: Vec<SocketAddr>,
+    pub(crate) clients: u32,
+    pub(crate) resources: u32,
+    pub(crate) connections: u32,
+    pub(crate) in_flight: u32,
+    /// The process of the first target.
+    pub(crate) server_pid: Option<u32>,
+    pub(crate) common: &'a Common,
+}
+
+impl Options<'_> {
+    pub(crate) fn population(&self) -> Population {
+        Population {
+            clients: self.clients,
+            resources: self.resources,
+            resources_per_request: self.common.resources_per_request.get(),
+            resource_prefix: self.common.resource_prefix.clone(),
+            wants: self.common.wants.clone(),
+            churn: self.common.churn,
+            seed: self.common.seed,
+        }
+    }
+
+    /// Of the server, if its process is known.
+    pub(crate) fn memory(&self) -> Result<Option<Memory>, Error> {
+        self.server_pid.map(|pid| usage::memory(pid).map_err(Error::process(pid))).transpose()
+    }
+
+    pub(super) fn cpu_time(&self) -> Result<Option<Duration>, Error> {
+        self.server_pid.map(|pid| usage::cpu_time(pid).map_err(Error::process(pid))).transpose()
+    }
+
+    pub(super) fn threads(&self) -> u32 {
+        self.common.threads.get().min(self.clients).min(self.connections)
+    }
+}
+
+/// What is odd about so many clients with so many requests in flight, if anything.
+pub(crate) fn warning(clients: u32, connections: u32, in_flight: u32) -> Option<String> {
+    let in_flight = u64::from(connections) * u64::from(in_flight);
+    (u64::from(clients) < in_flight).then(|| {
+        format!(
+            "note: {in_flight} requests in flight from {clients} clients: some ask again before they are answered, which \
+             real clients do not, and echo a lease that is not their newest"
+        )
+    })
+}
