@@ -69,13 +69,13 @@ impl Listeners {
 /// One listener.
 #[derive(Debug, Default)]
 struct Watcher {
-    pending: Mutex<Pending>,
+    pending: Mutex<PendingHints>,
     wake: Notify,
 }
 
 /// The pending hints of a listener.
 #[derive(Debug, Default, PartialEq, Eq)]
-pub(crate) struct Pending {
+pub(crate) struct PendingHints {
     /// Resources to be asked for now, in the order of their hints.
     pub(crate) resources: Vec<Arc<str>>,
     /// There were too many to name.
@@ -83,7 +83,7 @@ pub(crate) struct Pending {
     ended: Option<Ended>,
 }
 
-impl Pending {
+impl PendingHints {
     fn add(&mut self, resource: &Arc<str>) {
         if self.everything || self.resources.contains(resource) {
             return;
@@ -205,7 +205,7 @@ impl Watcher {
         self.wake.notify_one();
     }
 
-    fn pending(&self) -> MutexGuard<'_, Pending> {
+    fn pending(&self) -> MutexGuard<'_, PendingHints> {
         self.pending.lock().expect("no panic while pending hints are locked")
     }
 }
@@ -221,7 +221,7 @@ pub(crate) struct Watch {
 
 impl Watch {
     /// Waits for pending hints and takes them.
-    pub(crate) async fn pending(&self) -> Result<Pending, Ended> {
+    pub(crate) async fn pending(&self) -> Result<PendingHints, Ended> {
         loop {
             {
                 let mut pending = self.watcher.pending();

@@ -10,7 +10,7 @@ use crate::{
     clock::Clock,
     config,
     limits::Limits,
-    watchers::{Pending, Watch},
+    watchers::{PendingHints, Watch},
 };
 
 fn ask(client: &str, wants: f64) -> Request {
@@ -270,7 +270,7 @@ fn again(client: &str, wants: f64, before: &Answer) -> Request {
 }
 
 /// What the listener is told; only a hang takes so long.
-async fn told(watch: &Watch) -> Pending {
+async fn told(watch: &Watch) -> PendingHints {
     let waiting = tokio::time::timeout(Duration::from_secs(30), watch.pending());
     waiting.await.expect("a hint comes").expect("nobody has taken its place")
 }

@@ -14,7 +14,7 @@ use tonic::{Request, Response, Status};
 use super::{convert, not_master};
 use crate::{
     actors::NodeHandle,
-    watchers::{Ended, Pending, Watch},
+    watchers::{Ended, PendingHints, Watch},
 };
 
 /// The shortest time between two messages of a stream; hints that come meanwhile are in the next.
@@ -74,12 +74,12 @@ fn ended(why: Ended) -> Status {
     }
 }
 
-async fn paced(watch: &Watch, last: Instant) -> Result<Pending, Ended> {
+async fn paced(watch: &Watch, last: Instant) -> Result<PendingHints, Ended> {
     tokio::time::sleep_until(last + PACE).await;
     watch.pending().await
 }
 
-fn hint(pending: &Pending) -> Hint {
+fn hint(pending: &PendingHints) -> Hint {
     let resource_id = pending.resources.iter().map(ToString::to_string).collect();
     Hint { resource_id, everything: pending.everything }
 }

@@ -1,4 +1,4 @@
-//! Pending hints stay small in all cases, and only listeners are hinted.
+//! PendingHints hints stay small in all cases, and only listeners are hinted.
 
 use super::*;
 use leaseway_core::Why;
@@ -21,7 +21,7 @@ fn hint(watchers: &Watchers, resource: &str, id: &str) -> bool {
 }
 
 /// What is pending now.
-async fn told(watch: &Watch) -> Pending {
+async fn told(watch: &Watch) -> PendingHints {
     let waiting = tokio::time::timeout(std::time::Duration::from_secs(1), watch.pending());
     waiting.await.expect("something is pending").expect("it was not replaced")
 }
@@ -58,7 +58,7 @@ async fn more_than_can_be_named_is_everything() {
         hint(&watchers, &name(n), "a");
     }
     hint(&watchers, "one more", "a");
-    assert_eq!(told(&watch).await, Pending { everything: true, ..Pending::default() });
+    assert_eq!(told(&watch).await, PendingHints { everything: true, ..PendingHints::default() });
     hint(&watchers, "r", "a");
     assert_eq!(told(&watch).await.resources, ["r".into()]);
 }
