@@ -43,7 +43,7 @@ mod units;
 
 pub use amount::{Amount, AmountError, Sum};
 pub use claim::{Claim, Claims, HolderKind, clamp_priority};
-pub use division::{Kind, Priority, Terms};
+pub use division::Terms;
 pub use escape::{escaped, escaped_lines};
 pub use glob::{Glob, GlobError};
 pub use hints::{Hint, Why};
@@ -51,16 +51,18 @@ pub use leases::{Has, Reuse};
 pub use ledger::Sums;
 pub use parameters::{LEASE_PARAMETER, NamedParameter, ParameterError, REFRESH_PARAMETER, nearest};
 pub use pool::{
-    AssignError, Assigned, Cause, CostWeights, DropMode, FreeKey, News, NotedBalance, NotedCost, PoolClient, PoolClock,
-    PoolEvent, PoolEventFilter, PoolEventKind, PoolFilter, PoolMember, PoolMemory, PoolNotes, PoolPage, PoolPlace,
-    PoolReport, PoolSettings, PoolStanding, PoolState, RaiseMode, SettingsError, Usage,
+    AssignError, Assigned, Cause, News, NotedBalance, NotedCost, PoolClient, PoolClock, PoolEvent, PoolEventFilter,
+    PoolEventKind, PoolFilter, PoolMember, PoolMemory, PoolNotes, PoolPage, PoolPlace, PoolReport, PoolStanding,
+    PoolState, Usage,
 };
 pub use promises::{Ceiling, Changes, Inherited, Promises, Record, Refused};
 pub use resource::{
     Answer, Ask, Birth, Counters, HolderReport, Lease, Load, LoadError, LoadReport, Outcome, PromiseReport, Release,
     Request, Resource, ResourceReport, Supplied, SupplyReport, Workspace,
 };
-pub use settings::{SafeCapacity, Settings};
+pub use settings::{
+    CostWeights, DropMode, FreeKey, Kind, PoolSettings, Priority, RaiseMode, SafeCapacity, Settings, SettingsError,
+};
 pub use supply::{Condensed, Source, Supply, UsageBelow};
 pub use template::{Repository, Template};
 pub use time::{Millis, Now};

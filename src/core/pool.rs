@@ -26,11 +26,11 @@ mod free;
 mod law;
 mod member;
 mod memory;
+mod note_pacing;
 mod notes;
 mod parameters;
 mod priority;
 mod report;
-mod settings;
 #[cfg(test)]
 mod tests;
 mod total;
@@ -47,7 +47,6 @@ pub use events::{Cause, PoolClient, PoolEvent, PoolEventFilter, PoolEventKind};
 pub use memory::{NotedBalance, NotedCost, PoolClock, PoolMemory, PoolNotes};
 pub(crate) use parameters::{PARAMETERS, written};
 pub use report::{PoolFilter, PoolMember, PoolPage, PoolPlace, PoolReport, PoolStanding, PoolState};
-pub use settings::{CostWeights, DropMode, FreeKey, PoolSettings, RaiseMode, SettingsError};
 
 use self::{
     accounts::{Accounts, BalanceKey, Clock},
@@ -59,7 +58,8 @@ use self::{
     priority::PriorityClients,
 };
 use crate::{
-    Amount, Claim, Claims, HolderKind, Millis, Settings, Sum, UsageBelow, division::IN_ALL, time::certain_end,
+    Amount, Claim, Claims, HolderKind, Millis, PoolSettings, Settings, Sum, UsageBelow, division::IN_ALL,
+    time::certain_end,
 };
 
 /// The most holders that one request moves, besides those that are moved by ticks.

@@ -1,6 +1,15 @@
 //! What a template says about the resources that follow it, checked and in the core's own types.
 
-use crate::{Amount, Kind, Millis, PoolSettings, Priority, Reuse, time::certain_end};
+mod algorithm;
+mod check;
+mod pool;
+
+pub use self::{
+    algorithm::{Kind, Priority},
+    check::SettingsError,
+    pool::{CostWeights, DropMode, FreeKey, PoolSettings, RaiseMode},
+};
+use crate::{Amount, Millis, Reuse, time::certain_end};
 
 /// What a holder may use once its lease has ended unrenewed and the server cannot be reached.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]

@@ -4,11 +4,7 @@
 //! no master will contact again learns why. Safety does not depend on these answers: no peer decides, votes or follows
 //! by them.
 
-use std::{
-    collections::BTreeMap,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
-    time::Duration,
-};
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use futures_util::{StreamExt as _, stream::FuturesUnordered};
 use leaseway_proto::peer::Place;
@@ -31,52 +27,6 @@ const LATER: Duration = Duration::from_secs(1);
 const TIMEOUT: Duration = Duration::from_secs(1);
 /// So many answers in a row must say that this peer is no member: one peer's log may be a little behind.
 const CONFIRMATIONS: u32 = 10;
-
-/// What other peers say about the master and about this peer, as long as this one hears from no master itself.
-#[derive(Debug, Default)]
-pub(crate) struct Hearsay(Mutex<HearsayState>);
-
-#[derive(Debug, Default)]
-struct HearsayState {
-    master: Option<PeerAddress>,
-    absence: Option<Absence>,
-    /// This peer hears from the master, or is it.
-    has_heard_itself: bool,
-}
-
-impl Hearsay {
-    fn lock(&self) -> MutexGuard<'_, HearsayState> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    pub(crate) fn master(&self) -> Option<PeerAddress> {
-        self.lock().master.clone()
-    }
-
-    pub(crate) fn absence(&self) -> Option<Absence> {
-        self.lock().absence.clone()
-    }
-
-    pub(crate) fn has_heard_itself(&self) -> bool {
-        self.lock().has_heard_itself
-    }
-
-    pub(crate) fn set_heard_itself(&self, heard: bool) {
-        self.lock().has_heard_itself = heard;
-    }
-
-    /// Logs what has changed.
-    fn set_absence(&self, absence: Option<Absence>) {
-        let before = std::mem::replace(&mut self.lock().absence, absence.clone());
-        match absence {
-            Some(absence) if before.as_ref().map(Absence::reason) != Some(absence.reason()) => {
-                tracing::error!(reason = absence.reason(), "{absence}");
-            }
-            None if before.is_some() => tracing::info!("this peer takes part again"),
-            _ => {}
-        }
-    }
-}
 
 pub(crate) struct Inquiry {
     pub(crate) local: Arc<LocalPeer>,
@@ -121,7 +71,7 @@ impl Inquiry {
         loop {
             if self.hears_a_master(&mut restored).await {
                 (asked, said) = (0, 0);
-                self.local.hearsay.lock().master = None;
+                self.local.hearsay.set_master(None);
                 self.local.hearsay.set_absence(None);
             } else {
                 let verdict = self.ask().await;
@@ -177,7 +127,7 @@ impl Inquiry {
             }
         }
         if !named {
-            self.local.hearsay.lock().master = None;
+            self.local.hearsay.set_master(None);
         }
         verdict
     }
@@ -209,7 +159,7 @@ impl Inquiry {
     }
 
     fn publish(&self, master: PeerAddress) {
-        self.local.hearsay.lock().master = Some(master.clone());
+        self.local.hearsay.set_master(Some(master.clone()));
         self.mastership.send_if_modified(|before| {
             let unknown = matches!(before, Mastership::Unknown | Mastership::Follower { of: None });
             if unknown {

@@ -20,7 +20,7 @@ use tokio::{
 };
 
 use crate::{
-    facts::Fact,
+    fact::Fact,
     machine::SharedFacts,
     metrics,
     peers::LocalPeer,

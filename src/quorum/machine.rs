@@ -12,7 +12,8 @@ use openraft::{
 
 use crate::{
     Clock, codec,
-    facts::{Fact, Facts},
+    fact::Fact,
+    facts::Facts,
     raft::{
         Command, Entry, LogId, Member, Membership, Outcome, PeerId, SnapshotMeta, StorageError, StoredMembership, Types,
     },

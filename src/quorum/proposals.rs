@@ -8,7 +8,7 @@ use tokio::sync::{Semaphore, mpsc, oneshot};
 
 use crate::{
     error::ProposeError,
-    facts::Fact,
+    fact::Fact,
     metrics,
     raft::{Command, Outcome, Raft},
     reign::Reign,

@@ -7,7 +7,8 @@ use tokio::sync::{oneshot, watch};
 use crate::{
     absence::Absence,
     error::{ChangeError, ProposeError, StartError},
-    facts::{Fact, Facts},
+    fact::Fact,
+    facts::Facts,
     open, proposals,
     reign::{Mastership, Reign},
     report::{self, PeerReport},

@@ -5,7 +5,7 @@ use std::{fmt, net::SocketAddr, path::PathBuf, sync::Arc, time::Duration};
 use leaseway_core::Millis;
 use subtle::ConstantTimeEq as _;
 
-use crate::facts::Configuration;
+use crate::fact::Configuration;
 
 /// Monotonic milliseconds. Mastership and horizons are counted on it.
 pub type Clock = Arc<dyn Fn() -> Millis + Send + Sync>;

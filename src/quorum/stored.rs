@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::{
     codec::{self, DecodeError},
-    facts::{Configuration, Fact},
+    fact::{Configuration, Fact},
 };
 
 /// A [`Fact`].

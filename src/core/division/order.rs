@@ -1,7 +1,7 @@
 //! The effect of priorities on the order of claims: the band of a claim, and its weight there.
 
-use super::{Priority, reserve};
-use crate::{Claim, Settings};
+use super::reserve;
+use crate::{Claim, Priority, Settings};
 
 /// How claims have to be sorted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

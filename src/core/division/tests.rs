@@ -5,10 +5,10 @@ use std::collections::BTreeMap;
 use proptest::prelude::*;
 
 use super::{
-    Division, Kind, Priority, Terms,
+    Division, Terms,
     index::{ClaimKey, Index, Totals},
 };
-use crate::{Amount, Claim, Settings, Sum, invariant, tests::cases};
+use crate::{Amount, Claim, Kind, Priority, Settings, Sum, invariant, tests::cases};
 
 /// Max-min by sorting: satisfy the modest first, share what is left among the rest.
 pub(crate) fn water_filling(capacity: f64, claims: &[Claim]) -> Vec<f64> {

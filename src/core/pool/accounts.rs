@@ -16,7 +16,7 @@ use slab::Slab;
 
 use super::{
     memory::{NotedBalance, PoolClock},
-    notes::{AGE, MUCH, NoteBudget, until_much},
+    note_pacing::{AGE, MUCH, NoteBudget, until_much},
 };
 use crate::Millis;
 

@@ -6,9 +6,8 @@ use super::{
     AssignError, Assigned, Pool,
     events::{Cause, PoolEventKind},
     member::{Demand, Free, Member},
-    settings::FreeKey,
 };
-use crate::{Amount, Claims, HolderKind, Millis, Sum, Token};
+use crate::{Amount, Claims, FreeKey, HolderKind, Millis, Sum, Token};
 
 /// A client's report of what it has used since its last answered request; a child node's, of what is in use below it.
 #[derive(Debug, Clone, Copy, PartialEq)]

@@ -3,7 +3,7 @@
 //! The slow rise makes overloads rare: with each overload the total falls by what its victims had, and regains it in a
 //! time that `raise_tc` sets, so overloads come about once in that time for any demand.
 
-use super::settings::{DropMode, PoolSettings, RaiseMode};
+use crate::{DropMode, PoolSettings, RaiseMode};
 
 /// The input of the laws.
 #[derive(Debug, Clone, Copy, PartialEq)]

@@ -14,55 +14,17 @@ use super::{
     events::{Cause, PoolClient, PoolEventKind},
     member::{Costs, Member, Note},
     memory::{NotedCost, PoolNotes},
+    note_pacing::{AGE, MUCH, NoteBudget, until_much},
 };
 use crate::{Amount, HolderKind, Millis};
 
-/// A change of less than a sixteenth is due after so long.
-pub(super) const AGE: Millis = Millis::from_secs(30);
-/// A larger change is due at once.
-pub(super) const MUCH: f64 = 1.0 / 16.0;
-/// The same for the total.
+/// A larger change of the total is due at once.
 const MUCH_OF_TOTAL: f64 = 0.01;
-/// The size of an entry without its names.
-const ENTRY_BYTES: usize = 48;
 /// The most priority clients that get an event of their own when the master leaves.
 const PARTING: usize = 1000;
 
-/// After what time a value that departs from its note by `speed` a second has changed much; at most the time after
-/// which any change is due.
-pub(super) fn until_much(value: f64, speed: f64) -> Millis {
-    Millis((value * MUCH / speed * 1000.0) as u64).min(AGE)
-}
-
 /// A client or a child node, by name.
 type HolderName = (HolderKind, Arc<str>);
-
-/// NoteBudget in what is to be said.
-pub(super) struct NoteBudget {
-    pub(super) now: Millis,
-    /// Everything, due or not.
-    pub(super) all: bool,
-    /// The most entries that may be remembered of each kind.
-    pub(super) most: usize,
-    entries: usize,
-    bytes: usize,
-}
-
-impl NoteBudget {
-    /// Whether an entry that is due then fits into this batch.
-    pub(super) fn takes(&self, due: Millis) -> bool {
-        (self.all || due <= self.now) && self.entries > 0 && self.bytes > 0
-    }
-
-    pub(super) fn is_left(&self) -> bool {
-        self.entries > 0 && self.bytes > 0
-    }
-
-    pub(super) fn take(&mut self, id: &str) {
-        self.entries = self.entries.saturating_sub(1);
-        self.bytes = self.bytes.saturating_sub(id.len() + ENTRY_BYTES);
-    }
-}
 
 /// Members with notes to send, and the last notes about the pool.
 #[derive(Debug, Default)]
@@ -184,7 +146,7 @@ impl Pool {
         if !self.has_notes(now, all) {
             return None;
         }
-        let mut budget = NoteBudget { now, all, most: self.settings.max_remembered, entries, bytes };
+        let mut budget = NoteBudget::new(now, all, self.settings.max_remembered, entries, bytes);
         let mut notes = PoolNotes { anew: std::mem::take(&mut self.notes.anew), ..PoolNotes::default() };
         while budget.is_left()
             && let Some((kind, id)) = self.notes.gone.pop_first()

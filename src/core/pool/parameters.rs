@@ -1,7 +1,6 @@
 //! The named parameters of PRIORITY_POOL.
 
-use super::settings::{CostWeights, DropMode, FreeKey, PoolSettings, RaiseMode};
-use crate::{Amount, Millis};
+use crate::{Amount, CostWeights, DropMode, FreeKey, Millis, PoolSettings, RaiseMode};
 
 /// A parameter: its name, what is expected, how it takes effect, and how it is written.
 pub(crate) struct PoolParameter {

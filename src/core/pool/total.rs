@@ -5,9 +5,8 @@ use super::{
     events::{PoolEvent, PoolEventKind},
     law::{self, Gauge},
     member::Member,
-    settings::{CostWeights, DropMode},
 };
-use crate::{Amount, Cause, Millis, PoolClient, Sum};
+use crate::{Amount, Cause, CostWeights, DropMode, Millis, PoolClient, Sum};
 
 /// A change of the total by this part of itself causes an event.
 const WORTH_TELLING: f64 = 0.001;

@@ -31,7 +31,7 @@ use super::{
 };
 use crate::{
     codec,
-    inquiry::Hearsay,
+    hearsay::Hearsay,
     raft::{LogId, Member, PeerId, Raft, State, Vote},
     reign::Mastership,
     settings::{Clock, Timing},

@@ -1,0 +1,80 @@
+//! What is proposed: one thing that must survive a master.
+
+use std::sync::Arc;
+
+use leaseway_core::{Assigned, Changes, Epoch, HolderKind, Load, Millis, PoolNotes};
+use serde::{Deserialize, Serialize};
+
+/// Something that must survive a master.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Fact {
+    /// The configuration from now on.
+    Configuration(Configuration),
+    /// What a master changed about the promises of a resource.
+    Promises {
+        /// Which.
+        resource: Arc<str>,
+        /// What.
+        changes: Changes,
+    },
+    /// A resource is gone, and with it what this epoch and those before it promised. What a later one promised stays.
+    ForgetPromises {
+        /// Which.
+        resource: Arc<str>,
+        /// The life that has ended.
+        epoch: Epoch,
+    },
+    /// A part of a resource is assigned to a holder, in place of an earlier assignment.
+    Assignment {
+        /// Of what.
+        resource: Arc<str>,
+        /// To a client, or to a child node.
+        kind: HolderKind,
+        /// The holder's id.
+        holder: Arc<str>,
+        /// How much in all. `None` removes the assignment.
+        assigned: Option<Assigned>,
+    },
+    /// A protected resource can serve so much from now on. Takes precedence over its template.
+    Load {
+        /// Which.
+        resource: Arc<str>,
+        /// How much. `None`: as much as its template says.
+        load: Option<Load>,
+    },
+    /// What has changed about a pool. Not a promise: losing it costs fairness, not safety.
+    Pool {
+        /// Which.
+        resource: Arc<str>,
+        /// What.
+        notes: Box<PoolNotes>,
+    },
+    /// A pool is to be forgotten.
+    ForgetPool {
+        /// Which.
+        resource: Arc<str>,
+    },
+    /// Promises that these peers know nothing of may be in force, for so long from when this is applied. Zero: none
+    /// are any more.
+    Listen {
+        /// How long.
+        length: Millis,
+        /// Resources listen for the whole length, also where their templates say less.
+        whole: bool,
+    },
+}
+
+/// A configuration that was, or is, in force.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Configuration {
+    /// Counts from 1. The value in a proposal is ignored: a configuration is numbered when it is applied.
+    pub version: u64,
+    /// As it was written.
+    pub text: Arc<str>,
+    /// Where it came from, for people.
+    pub source: Arc<str>,
+    /// When, in seconds since the epoch, for people.
+    pub at_unix: i64,
+    /// Which server put it in force, for people.
+    pub by: Arc<str>,
+}
