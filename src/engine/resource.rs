@@ -319,16 +319,12 @@ impl<T> ResourceEngine<T> {
         if planted::is(Fault::AnswersBeforeCommit) {
             return;
         }
-        let (Some(commits), Some(latest)) = (&mut self.commits, places.iter().map(|(_, number)| *number).max()) else {
-            return;
-        };
+        let Some(commits) = &mut self.commits else { return };
         places.sort_unstable();
         // From the last on, so that taking one out does not move those that are still to come.
-        let held = places
-            .iter()
-            .rev()
-            .map(|(place, _)| (batch.tickets.swap_remove(*place), batch.answers.swap_remove(*place)));
-        commits.hold(latest, held.collect());
+        for (place, number) in places.into_iter().rev() {
+            commits.hold(number, batch.tickets.swap_remove(place), batch.answers.swap_remove(place));
+        }
     }
 
     fn awaits_supply(&self) -> bool {

@@ -3,22 +3,22 @@
 //! A resource goes on with its rounds while changes are under way. Changes are numbered; when all up to a number are
 //! stored, the answers that have waited for that leave.
 
-use std::collections::VecDeque;
+use std::collections::BTreeMap;
 
 use leaseway_core::Answer;
 
-/// Answers awaiting a commit, in the order of the numbers they wait for.
+/// Answers awaiting a commit, by the number they wait for: one that was decided later may wait for less.
 pub(super) struct Commits<T> {
     /// The number of the newest changes that were proposed.
     proposed: u64,
     /// All up to this one are stored.
     stored: u64,
-    held: VecDeque<(u64, Vec<(T, Answer)>)>,
+    held: BTreeMap<u64, Vec<(T, Answer)>>,
 }
 
 impl<T> Default for Commits<T> {
     fn default() -> Commits<T> {
-        Commits { proposed: 0, stored: 0, held: VecDeque::new() }
+        Commits { proposed: 0, stored: 0, held: BTreeMap::new() }
     }
 }
 
@@ -39,15 +39,15 @@ impl<T> Commits<T> {
         self.stored < self.proposed
     }
 
-    /// These leave once `number` is stored.
-    pub(super) fn hold(&mut self, number: u64, answers: Vec<(T, Answer)>) {
-        self.held.push_back((number, answers));
+    /// The answer leaves once `number` is stored.
+    pub(super) fn hold(&mut self, number: u64, ticket: T, answer: Answer) {
+        self.held.entry(number).or_default().push((ticket, answer));
     }
 
     /// The answers that have waited for what is stored by now.
-    pub(super) fn release(&mut self) -> impl Iterator<Item = (T, Answer)> {
-        let stored = self.held.partition_point(|(number, _)| *number <= self.stored);
-        self.held.drain(..stored).flat_map(|(_, answers)| answers)
+    pub(super) fn release(&mut self) -> impl Iterator<Item = (T, Answer)> + use<T> {
+        let later = self.held.split_off(&(self.stored + 1));
+        std::mem::replace(&mut self.held, later).into_values().flatten()
     }
 }
 
@@ -58,10 +58,10 @@ mod tests {
     #[test]
     fn answers_leave_when_what_they_wait_for_is_stored_and_not_before() {
         let mut commits = Commits::default();
-        for (ticket, number) in [(0, 1), (1, 2), (2, 2), (3, 3)] {
-            commits.propose(number);
-            commits.hold(number, vec![(ticket, Answer::Released)]);
+        for (ticket, number) in [(0, 1), (3, 3), (1, 2), (2, 2)] {
+            commits.hold(number, ticket, Answer::Released);
         }
+        commits.propose(3);
         let mut left = |number| {
             commits.store(number);
             commits.release().map(|(ticket, _)| ticket).collect::<Vec<_>>()
