@@ -19,11 +19,11 @@ mod wire;
 
 use std::sync::Arc;
 
-use tokio::task::JoinSet;
+use tokio::task::JoinHandle;
 
 pub use self::report::UplinkReport;
 pub(super) use self::report::UplinkStatus;
-use super::{directory::Directory, notices::Notices, on_end::OnEnd};
+use super::{directory::Directory, notices::Notices};
 use crate::clock::Clock;
 
 /// Where the capacity of a node comes from.
@@ -47,15 +47,22 @@ pub(super) struct UplinkContext {
 }
 
 /// The uplink of one reign. Ends when it is dropped.
-pub(super) struct UplinkTask(#[expect(dead_code, reason = "held, so that its task goes on")] JoinSet<()>);
+pub(super) struct UplinkTask(JoinHandle<()>);
 
-/// Starts an uplink on the current arbiter; `on_end` tells that it has failed, or was dropped.
-pub(super) fn start(context: UplinkContext, on_end: OnEnd) -> UplinkTask {
-    let mut tasks = JoinSet::new();
-    let driver = asker::driver(context);
-    tasks.spawn_local(async move {
-        let _on_end = on_end;
-        driver.run().await;
-    });
-    UplinkTask(tasks)
+impl UplinkTask {
+    /// Whether it has ended by itself.
+    pub(super) fn has_failed(&self) -> bool {
+        self.0.is_finished()
+    }
+}
+
+impl Drop for UplinkTask {
+    fn drop(&mut self) {
+        self.0.abort();
+    }
+}
+
+/// Starts an uplink on the current arbiter.
+pub(super) fn start(context: UplinkContext) -> UplinkTask {
+    UplinkTask(actix_rt::spawn(asker::driver(context).run()))
 }

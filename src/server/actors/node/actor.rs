@@ -1,11 +1,8 @@
 //! The node actor: it supervises the resources and the uplink, owns the election, and puts configurations in force.
 
-use std::{
-    sync::{Arc, atomic::AtomicUsize},
-    time::Duration,
-};
+use std::sync::{Arc, atomic::AtomicUsize};
 
-use actix::{Actor, Addr, ArbiterHandle, AsyncContext as _, Context, Handler, Message};
+use actix::{Actor, Addr, ArbiterHandle, Context, Handler, Message};
 use leaseway_core::{Millis, Repository};
 use leaseway_quorum::Mastership;
 use tokio::sync::{oneshot, watch};
@@ -28,16 +25,11 @@ use crate::{
     watchers::Watchers,
 };
 
-/// An uplink that has failed is built anew after so long.
-const UPLINK_PAUSE: Duration = Duration::from_secs(1);
-
 pub(super) enum NodeCommand {
     /// A resource is needed.
     Open { id: Arc<str>, dead: Option<u64>, reply: oneshot::Sender<Result<ResourceHandle, Refused>> },
     /// An incarnation of a resource is over.
     Ended { id: Arc<str>, generation: u64 },
-    /// The uplink is over.
-    UplinkEnded { generation: u64 },
     /// Another configuration is to be in force.
     Configure { repository: Repository, version: u64, source: String },
     /// A configuration was refused; the old one stays in force.
@@ -102,8 +94,6 @@ pub(super) struct Uplinked {
     pub(super) notices: Arc<Notices>,
     /// While this peer is master.
     pub(super) task: Option<UplinkTask>,
-    /// Tells one uplink from the ones before.
-    pub(super) generation: u64,
 }
 
 impl Actor for NodeActor {
@@ -129,7 +119,6 @@ impl Handler<NodeCommand> for NodeActor {
                 let _ = reply.send(opened);
             }
             NodeCommand::Ended { id, generation } => self.ended(&id, generation, ctx),
-            NodeCommand::UplinkEnded { generation } => self.uplink_ended(generation, ctx),
             NodeCommand::Configure { repository, version, source } => {
                 self.put_in_force(ConfigInForce { repository, version, source, rejected: None });
             }
@@ -137,7 +126,10 @@ impl Handler<NodeCommand> for NodeActor {
             NodeCommand::Mastership(mastership) => self.elected(mastership, ctx),
             NodeCommand::LookAtFacts => self.look_at_facts(ctx),
             NodeCommand::HandOver { reply } => self.hand_over(reply),
-            NodeCommand::Tick => self.tick(),
+            NodeCommand::Tick => {
+                self.look_after_uplink();
+                self.tick();
+            }
             NodeCommand::Ping => {}
         }
     }
@@ -164,14 +156,14 @@ impl NodeActor {
             mastership: Mastership::Unknown,
             swept: start.clock.at(),
             is_difference_told: false,
-            uplink: start.parent.map(|parent| Uplinked { parent, notices: Arc::default(), task: None, generation: 0 }),
+            uplink: start.parent.map(|parent| Uplinked { parent, notices: Arc::default(), task: None }),
             on_failure,
         };
         NodeActor::create(|ctx: &mut Context<NodeActor>| {
             ctx.set_mailbox_capacity(MAILBOX);
             if actor.membership.is_none() {
                 // Alone, it is the master. Before the first resource is asked for, which tells the uplink itself.
-                actor.begin_uplink(ctx);
+                actor.begin_uplink();
             }
             actor
         })
@@ -201,20 +193,16 @@ impl NodeActor {
     }
 
     /// The master asks the parent, and knows nothing of what the parent lent to another peer (rule 7).
-    pub(super) fn begin_uplink(&mut self, ctx: &Context<Self>) {
+    pub(super) fn begin_uplink(&mut self) {
         let Some(uplink) = &mut self.uplink else { return };
-        uplink.generation += 1;
-        let (node, generation) = (ctx.address(), uplink.generation);
-        let context = UplinkContext {
+        uplink.task = Some(uplink::start(UplinkContext {
             parent: uplink.parent.clone(),
             directory: self.shared.directory.clone(),
             notices: Arc::clone(&uplink.notices),
             status: self.shared.uplink_status.clone(),
             clock: self.clock,
             seed: self.seed,
-        };
-        let on_end = OnEnd::new(move || node.do_send(NodeCommand::UplinkEnded { generation }));
-        uplink.task = Some(uplink::start(context, on_end));
+        }));
     }
 
     pub(super) fn end_uplink(&mut self) {
@@ -224,21 +212,13 @@ impl NodeActor {
         }
     }
 
-    /// One that was not ended by this node has failed: it is built anew after a pause.
-    fn uplink_ended(&mut self, generation: u64, ctx: &mut Context<Self>) {
-        let has_failed = move |node: &NodeActor| {
-            node.uplink.as_ref().is_some_and(|uplink| uplink.generation == generation && uplink.task.is_some())
-        };
-        if !has_failed(self) {
-            return;
+    /// An uplink that has failed is built anew with the next tick: not at once, for it may fail again.
+    fn look_after_uplink(&mut self) {
+        let has_failed = |uplink: &Uplinked| uplink.task.as_ref().is_some_and(UplinkTask::has_failed);
+        if let Some(uplink) = self.uplink.as_ref().filter(|uplink| has_failed(uplink)) {
+            metrics::uplink_restarted();
+            tracing::error!(parent = ?uplink.parent.addresses, "the uplink failed; it is built anew");
+            self.begin_uplink();
         }
-        metrics::uplink_restarted();
-        let parent = self.uplink.as_ref().map(|uplink| &uplink.parent.addresses);
-        tracing::error!(?parent, "the uplink failed; it is built anew");
-        ctx.run_later(UPLINK_PAUSE, move |node, ctx| {
-            if has_failed(node) {
-                node.begin_uplink(ctx);
-            }
-        });
     }
 }

@@ -53,11 +53,11 @@ impl NodeActor {
         self.mastership = mastership.clone();
         match mastership {
             Mastership::Master(reign) if self.keeps_no_promises() => self.warn_successors(&reign, true, ctx),
-            Mastership::Master(reign) => self.win(reign, ctx),
+            Mastership::Master(reign) => self.win(reign),
             Mastership::Follower { of } => {
-                self.set_role(Role::Elsewhere(of.map(|master| master.advertise.as_str().into())), ctx);
+                self.set_role(Role::Elsewhere(of.map(|master| master.advertise.as_str().into())));
             }
-            Mastership::Unknown => self.set_role(Role::Elsewhere(None), ctx),
+            Mastership::Unknown => self.set_role(Role::Elsewhere(None)),
         }
     }
 
@@ -77,18 +77,18 @@ impl NodeActor {
         self.membership.as_ref().is_some_and(|(membership, _)| membership.handover == Handover::Learning)
     }
 
-    fn win(&mut self, reign: Reign, ctx: &Context<Self>) {
+    fn win(&mut self, reign: Reign) {
         if let Role::Master(Some(before)) = self.shared.directory.role()
             && before.number() == reign.number()
         {
             return;
         }
         tracing::info!(reign = reign.number(), "this peer is the master now");
-        self.set_role(Role::Master(Some(reign)), ctx);
+        self.set_role(Role::Master(Some(reign)));
     }
 
     /// What is alive belongs to the reign before, and ends with it.
-    fn set_role(&mut self, role: Role, ctx: &Context<Self>) {
+    fn set_role(&mut self, role: Role) {
         self.since = self.clock.at();
         let is_master = matches!(role, Role::Master(_));
         let is_known = !matches!(role, Role::Elsewhere(None));
@@ -100,7 +100,7 @@ impl NodeActor {
         self.shared.subscribers.dismiss();
         self.end_uplink();
         if is_master {
-            self.begin_uplink(ctx);
+            self.begin_uplink();
         }
     }
 
@@ -113,7 +113,7 @@ impl NodeActor {
         let lasts = |until: Millis| until.since(self.clock.at()) > longest;
         if membership.quorum.read(|facts| facts.listen_until()).is_some_and(lasts) {
             if wins {
-                self.win(reign.clone(), ctx);
+                self.win(reign.clone());
             }
             return;
         }
@@ -126,12 +126,12 @@ impl NodeActor {
             }
             told.map(|()| reign)
         };
-        ctx.spawn(wrap_future(told).map(move |told, node: &mut NodeActor, ctx| {
+        ctx.spawn(wrap_future(told).map(move |told, node: &mut NodeActor, _| {
             // Meanwhile another may have won.
             if let (Ok(reign), Mastership::Master(current)) = (told, &node.mastership)
                 && current.number() == reign.number()
             {
-                node.win(reign, ctx);
+                node.win(reign);
             }
         }));
     }

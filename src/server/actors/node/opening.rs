@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use actix::{AsyncContext as _, Context};
+use actix::{Addr, AsyncContext as _, Context, dev::SendError};
 use leaseway_core::{Amount, Birth, Epoch, Inherited, Kind, Millis, Settings, Source};
 use leaseway_engine::{Lineage, Setup, uplink::Notice};
 use leaseway_quorum::Reign;
@@ -137,8 +137,7 @@ impl NodeActor {
         let idle_after = Millis::from_secs(self.limits.idle_secs);
         let on_end = {
             let (node, id) = (ctx.address(), Arc::clone(&id));
-            // Sent past the bound of the mailbox: at most one for each resource, and none may be lost.
-            OnEnd::new(move || node.do_send(NodeCommand::Ended { id, generation }))
+            OnEnd::new(move || tell_ended(&node, id, generation))
         };
         let NodeShared { watchers, assignment_store, subscribers, .. } = &self.shared;
         let start = resource::Start {
@@ -193,4 +192,12 @@ impl NodeActor {
 /// Until the parent has said how a resource is run. Nothing is granted by this.
 fn placeholder() -> Settings {
     Settings::new(Kind::FairShare, Amount::ZERO)
+}
+
+/// Called on the thread on which an incarnation ended; waiting is not possible there, so what a full mailbox does not
+/// take is noticed when the resource is next needed.
+fn tell_ended(node: &Addr<NodeActor>, id: Arc<str>, generation: u64) {
+    if let Err(SendError::Full(NodeCommand::Ended { id, .. })) = node.try_send(NodeCommand::Ended { id, generation }) {
+        tracing::warn!(resource = %id, "the node is busy; it will notice later that this resource is gone");
+    }
 }

@@ -233,7 +233,16 @@ fn an_uplink_that_fails_is_built_anew_and_confirms_nothing_that_it_does_not_know
     below(Says::sharing(70.0), |node, fake| async move {
         let had = asks(&node, "a", 100.0, None).await.expect("an answer");
         fake.hint(PANIC).await;
+        let ticking = {
+            let node = node.clone();
+            actix_rt::spawn(async move {
+                while node.tick().await.is_ok() {
+                    tokio::time::sleep(Duration::from_millis(10)).await;
+                }
+            })
+        };
         eventually("the parent is asked again", || (fake.asked().len() == 2).then_some(())).await;
+        ticking.abort();
         let entry = &fake.asked_for("r")[1];
         assert_eq!((entry.has, entry.outstanding), (None, Some(70.0)), "what is held below is known all the same");
         assert_eq!(granted(&asks(&node, "a", 100.0, Some(&had)).await), 70.0, "no holder below has lost anything");
