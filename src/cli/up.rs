@@ -6,6 +6,7 @@
 
 mod data;
 mod file;
+mod founding;
 mod introduction;
 mod lines;
 mod options;

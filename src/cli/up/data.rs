@@ -1,40 +1,20 @@
 //! The directories that `leaseway up` makes: `DATA/NODE`, in which each peer keeps its own.
 //!
-//! Two things are noted in there. A marker says that `up` made the directory: others are neither used nor ever deleted.
-//! And from before its peers are first started until a master has been seen, a node is being founded: all its peers get
-//! `--bootstrap` (or `--take-over`), also those that are started later (`--only`) or again (after a port was in use).
-//! From then on none gets it, so that one whose directory was wiped learns from the others instead of claiming that
-//! nothing was ever promised.
+//! A marker in there says that `up` made the directory: others are neither used nor ever deleted.
 
 use std::{
     fs, io,
     path::{Path, PathBuf},
 };
 
-use super::plan::{NodePlan, Plan};
+use super::{
+    founding,
+    plan::{NodePlan, Plan},
+};
 use crate::error::CliError;
 
 const MARKER: &str = "made-by-leaseway-up";
-const FOUNDING: &str = "founding";
 const MARKER_TEXT: &str = "`leaseway up` made this directory, and `leaseway up --fresh` may delete it.\n";
-const FOUNDING_TEXT: &str = "This node has had no master yet: its peers are started with\n";
-
-/// Whether no master of this node has been seen yet.
-pub(super) fn is_founding(directory: &Path) -> bool {
-    directory.join(FOUNDING).exists()
-}
-
-/// What its peers are started with until then, if that is known.
-pub(super) fn founding_flag(directory: &Path) -> Option<String> {
-    let text = fs::read_to_string(directory.join(FOUNDING)).ok()?;
-    text.lines().last().filter(|flag| flag.starts_with("--")).map(str::to_owned)
-}
-
-/// A master has been seen. If that cannot be noted nothing is lost: a peer with `--bootstrap` joins those that have
-/// state.
-pub(super) fn founded(directory: &Path) {
-    let _ = fs::remove_file(directory.join(FOUNDING));
-}
 
 /// Makes everything that must be there before peers are started; with `fresh` deletes what was there. Nothing is
 /// touched if any of the directories is not ours.
@@ -54,7 +34,7 @@ fn prepare_node(node: &NodePlan, fresh: bool) -> Result<(), CliError> {
     at(&node.directory, fs::create_dir_all(&node.directory))?;
     write(&node.directory.join(MARKER), MARKER_TEXT)?;
     if let Some(flag) = &node.first {
-        write(&node.directory.join(FOUNDING), &format!("{FOUNDING_TEXT}{flag}\n"))?;
+        write(&founding::file(&node.directory), &founding::text(flag))?;
     }
     match &node.inline {
         Some((path, text)) => write(path, text),
@@ -123,7 +103,7 @@ mod tests {
         assert_eq!(up(data, Some("a"), false), peers(&[("a", true)]));
         assert_eq!(up(data, Some("b"), false), peers(&[("b", true)]), "the first waits for it");
         assert_eq!(up(data, None, false), peers(&[("a", true), ("b", true)]), "something went wrong the first time");
-        founded(&root);
+        founding::end(&root);
         assert_eq!(up(data, None, false), peers(&[("a", false), ("b", false)]));
         fs::remove_dir_all(root.join("b")).expect("wiped");
         assert_eq!(up(data, None, false), peers(&[("a", false), ("b", false)]), "it must ask the other");
@@ -148,7 +128,7 @@ mod tests {
         assert_eq!(commands(Some("90")), "--take-over=90");
         assert_eq!(commands(None), "--take-over=90", "it was not said again");
         assert_eq!(commands(Some("longest")), "--take-over=longest");
-        founded(&data.join("root"));
+        founding::end(&data.join("root"));
         assert!(!commands(None).starts_with("--take-over"), "there was a master");
     }
 
@@ -157,7 +137,7 @@ mod tests {
         let temporary = tempfile::tempdir().expect("a directory");
         let (data, root) = (temporary.path(), temporary.path().join("root"));
         up(data, None, false).expect("the first start");
-        founded(&root);
+        founding::end(&root);
         fs::write(data.join("mine"), "kept").expect("written");
         fs::write(root.join("b").join("more"), "gone").expect("written");
         assert_eq!(up(data, Some("b"), true), peers(&[("b", false)]), "the other remembers");

@@ -8,8 +8,8 @@ use std::{
 use leaseway_server::config;
 
 use super::{
-    data,
     file::{Configuration, Node, NodeSet, Peer},
+    founding,
 };
 use crate::{error::CliError, serve::TakeOverFlag};
 
@@ -78,8 +78,8 @@ pub(super) fn plan(set: &NodeSet, data: &Path, base: &Path, start: &Start<'_>) -
             let deleted = fresh && started.contains(&peer);
             !deleted && directory.join(&peer.name).exists()
         });
-        let is_first = !remembered || data::is_founding(&directory);
-        let before = data::founding_flag(&directory).filter(|_| remembered && take_over.is_none());
+        let is_first = !remembered || founding::is_under_way(&directory);
+        let before = founding::flag(&directory).filter(|_| remembered && take_over.is_none());
         let first = is_first.then(|| before.unwrap_or_else(|| first_flag(node, take_over)));
         let peers = started.into_iter().map(|peer| PeerPlan {
             label: label(node, peer),

@@ -12,7 +12,7 @@ use tokio::{
 };
 
 use super::{
-    data, introduction,
+    founding, introduction,
     lines::Speaker,
     plan::{PeerPlan, Plan},
     process::{self, Event, Served},
@@ -169,7 +169,7 @@ impl Set<'_> {
                 self.start()
             }
             Event::Master { node, label } => {
-                data::founded(&self.plan.nodes[node].directory);
+                founding::end(&self.plan.nodes[node].directory);
                 say(format_args!("{label} is master"))?;
                 self.has_master[node] = true;
                 self.start()
