@@ -14,7 +14,8 @@ use crate::{
     Outcome,
     connect::{Target, block_on},
     error::CliError,
-    output::{number, say, say_json, utc},
+    format::{number, utc},
+    output::{say, say_json},
 };
 
 /// Asks for capacity once. The lease stays until it ends; `leaseway release` gives it back.

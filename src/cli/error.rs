@@ -8,7 +8,7 @@ use leaseway_server::{
 };
 use tonic::Code;
 
-use crate::output::number;
+use crate::format::number;
 
 /// Why a command failed.
 #[derive(Debug, thiserror::Error)]
@@ -23,7 +23,7 @@ pub(crate) enum CliError {
     Unreachable { address: String, why: String },
     /// Several were asked, or one more than once with different answers.
     #[error("no server could answer within {} s; what each said last:{tried}", number(spent.as_secs_f64().round()))]
-    NobodyAnswers {
+    NoAnswer {
         spent: Duration,
         tried: String,
         /// Some only wait for a master.
@@ -135,7 +135,7 @@ impl CliError {
             | CliError::NoMasterNow { .. }
             | CliError::CutOff { .. }
             | CliError::NotMaster { .. }
-            | CliError::NobodyAnswers { .. }
+            | CliError::NoAnswer { .. }
             | CliError::WrongPort { .. }
             | CliError::TooManyRedirects { .. } => ExitCode::from(EX_UNAVAILABLE),
             _ => ExitCode::FAILURE,
@@ -152,7 +152,7 @@ impl CliError {
                 | CliError::NodeSet(_)
                 | CliError::Ports(_)
                 | CliError::Serve(_)
-                | CliError::NobodyAnswers { .. }
+                | CliError::NoAnswer { .. }
         )
     }
 
@@ -173,7 +173,7 @@ impl CliError {
     pub(crate) fn is_for_want_of_a_master(&self) -> bool {
         match self {
             CliError::NoMaster { .. } | CliError::NoMasterNow { .. } | CliError::NotMaster { .. } => true,
-            CliError::NobodyAnswers { electing, .. } => *electing,
+            CliError::NoAnswer { electing, .. } => *electing,
             _ => false,
         }
     }

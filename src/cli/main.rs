@@ -5,6 +5,7 @@ mod ask;
 mod config;
 mod connect;
 mod error;
+mod format;
 mod output;
 mod peers;
 mod pool;

@@ -11,7 +11,8 @@ use crate::{
     admin::{AdminTarget, Client},
     connect::block_on,
     error::CliError,
-    output::{note, number, say, say_json, table},
+    format::number,
+    output::{note, say, say_json, table},
 };
 
 #[derive(Subcommand)]

@@ -17,7 +17,8 @@ use crate::{
     admin::AdminTarget,
     connect::block_on,
     error::CliError,
-    output::{note, number, say, say_json},
+    format::number,
+    output::{note, say, say_json},
 };
 
 #[derive(Subcommand)]

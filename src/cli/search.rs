@@ -152,7 +152,7 @@ impl LastErrors {
             format!("\n  {}: {}{asked}", leaseway_core::escaped(address), leaseway_core::escaped(&error.brief()))
         };
         let electing = self.0.iter().any(|(_, error, _)| error.is_for_want_of_a_master());
-        CliError::NobodyAnswers { spent, tried: self.0.iter().map(line).collect(), electing }
+        CliError::NoAnswer { spent, tried: self.0.iter().map(line).collect(), electing }
     }
 }
 

@@ -23,7 +23,7 @@ use crate::{
     Outcome,
     connect::{Target, block_on},
     error::CliError,
-    output::number,
+    format::number,
 };
 use clients::ShellClients;
 use command::{ShellCommand, SyntaxError, help};

@@ -9,7 +9,8 @@ use crate::{
     Outcome,
     connect::{Observed, Target, block_on, get_status, refused},
     error::CliError,
-    output::{learning, number, say, say_json, table},
+    format::{learning, number},
+    output::{say, say_json, table},
 };
 
 /// Shows a server and its resources, or one resource and its holders.

@@ -6,7 +6,8 @@ use leaseway_server::config;
 
 use crate::{
     Outcome,
-    output::{number, say, table},
+    format::number,
+    output::{say, table},
 };
 
 pub(super) fn check(file: &Path) -> Outcome {

@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use leaseway_core::{Amount, Millis, Repository, Reuse, SafeCapacity, Settings, Template};
 use serde_json::{Value, json};
 
-use crate::output::number;
+use crate::format::number;
 
 /// One thing that is different.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -10,7 +10,8 @@ use crate::{
     Outcome,
     admin::AdminTarget,
     connect::block_on,
-    output::{note, say, say_file, say_json, table, utc},
+    format::utc,
+    output::{note, say, say_file, say_json, table},
 };
 
 /// Prints a version that the peers keep. Its text alone goes to standard output.

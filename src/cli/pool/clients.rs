@@ -9,7 +9,8 @@ use crate::{
     Outcome,
     admin::AdminTarget,
     error::CliError,
-    output::{number, say, say_json, table},
+    format::number,
+    output::{say, say_json, table},
 };
 
 /// Lists clients with what they have, are due and have cost.

@@ -9,7 +9,8 @@ use super::{NOT_KEPT, memory_name};
 use crate::{
     Outcome,
     admin::AdminTarget,
-    output::{number, say, say_json, table},
+    format::number,
+    output::{say, say_json, table},
 };
 
 /// Shows a pool at a glance: what may be connected, what is, and what is used.

@@ -14,7 +14,8 @@ use crate::{
     Outcome,
     admin::AdminTarget,
     error::CliError,
-    output::{in_words, note, number, say, say_json},
+    format::number,
+    output::{in_words, note, say, say_json},
 };
 
 /// The pause before it asks again when there is no master.
@@ -131,7 +132,7 @@ impl Watch {
                     | CliError::CutOff { .. }
                     | CliError::NoMasterNow { .. }
                     | CliError::NotMaster { .. }
-                    | CliError::NobodyAnswers { .. }
+                    | CliError::NoAnswer { .. }
                     | CliError::TooManyRedirects { .. }
                     | CliError::Refused { code: tonic::Code::DeadlineExceeded | tonic::Code::Cancelled, .. },
                 ) => tokio::time::sleep(PAUSE).await,

@@ -9,7 +9,8 @@ use super::{Session, lines::Purpose, user::User};
 use crate::{
     connect::{Observed, Target, get_status},
     error::CliError,
-    output::{in_words, learning, number},
+    format::{learning, number},
+    output::in_words,
 };
 
 const EVERY: Duration = Duration::from_secs(1);
