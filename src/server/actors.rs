@@ -21,10 +21,12 @@ mod promise_writer;
 mod resource;
 #[cfg(test)]
 mod tests;
+mod threads;
 mod uplink;
 
 pub use config_in_force::ConfigInForce;
 pub use directory::NotMaster;
 pub use node::{Gone, Handover, Membership, NodeHandle, NodeStart, Refused};
 pub use resource::Status;
+pub use threads::{Threads, block_on, spawn};
 pub use uplink::{Parent, UplinkReport};

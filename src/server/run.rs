@@ -7,12 +7,11 @@ use std::{
     time::{Duration, SystemTime, UNIX_EPOCH},
 };
 
-use actix::{Arbiter, System};
 use tokio::sync::watch;
 use tonic_health::{ServingStatus, server::HealthReporter};
 
 use crate::{
-    actors::{NodeHandle, NodeStart},
+    actors::{NodeHandle, NodeStart, Threads, block_on, spawn},
     clock::{Clock, Skew},
     error::ServeError,
     grpc::{
@@ -71,7 +70,7 @@ pub struct Options {
 
 /// Serves until SIGTERM or SIGINT. `ready` is called once connections are accepted.
 pub fn run(options: Options, ready: impl FnOnce(Addresses)) -> Result<(), ServeError> {
-    System::new().block_on(serve(options, ready))
+    block_on(serve(options, ready))
 }
 
 async fn serve(options: Options, ready: impl FnOnce(Addresses)) -> Result<(), ServeError> {
@@ -108,7 +107,7 @@ async fn serve(options: Options, ready: impl FnOnce(Addresses)) -> Result<(), Se
     };
     let prometheus = metrics::install().map_err(|error| ServeError::Metrics(error.to_string()))?;
 
-    let arbiters: Vec<Arbiter> = (0..threads(options.threads)).map(|_| Arbiter::new()).collect();
+    let threads = Threads::start(thread_count(options.threads));
     let limits = Arc::new(options.limits);
     let (failed, mut node_failed) = watch::channel(false);
     let node = NodeHandle::start(
@@ -117,7 +116,7 @@ async fn serve(options: Options, ready: impl FnOnce(Addresses)) -> Result<(), Se
             source: first.source.clone(),
             limits: Arc::clone(&limits),
             clock,
-            arbiters: arbiters.iter().map(Arbiter::handle).collect(),
+            arbiters: threads.handles(),
             seed: seed(),
             membership: joined.as_ref().map(|joined| joined.membership.clone()),
             parent,
@@ -142,12 +141,12 @@ async fn serve(options: Options, ready: impl FnOnce(Addresses)) -> Result<(), Se
         health: health.clone(),
     };
     let mut queues = Vec::new();
-    for arbiter in &arbiters {
+    threads.on_each(|| {
         let (queue, connections) = arbiter_queue();
         queues.push(queue);
-        arbiter.spawn(grpc::serve(services.clone(), limits.message_bytes, connections, stopped.clone()));
-    }
-    let distributor = actix_rt::spawn(distribute(listener, queues, open.clone(), limits.connections));
+        grpc::serve(services.clone(), limits.message_bytes, connections, stopped.clone())
+    });
+    let distributor = spawn(distribute(listener, queues, open.clone(), limits.connections));
     let pages = Pages {
         node: node.clone(),
         identity: identity.clone(),
@@ -157,19 +156,19 @@ async fn serve(options: Options, ready: impl FnOnce(Addresses)) -> Result<(), Se
         metrics_resources: limits.metrics_resources,
     };
     let web = axum::serve(http_listener, http::router(pages)).with_graceful_shutdown(until(stopped.clone()));
-    actix_rt::spawn(async move {
+    spawn(async move {
         if let Err(error) = web.await {
             tracing::error!(%error, "HTTP serving ended");
         }
     });
-    actix_rt::spawn(tick(node.clone()));
-    let watched = actix_rt::spawn(watch_absence(node.clone(), health.clone()));
-    actix_rt::spawn(upkeep(prometheus));
-    actix_rt::spawn(reload.on_change(node.clone(), joined.is_some()));
+    spawn(tick(node.clone()));
+    let watched = spawn(watch_absence(node.clone(), health.clone()));
+    spawn(upkeep(prometheus));
+    spawn(reload.on_change(node.clone(), joined.is_some()));
     let quorum = joined.map(|joined| joined.membership.quorum);
     if let Some(admin) = admin {
         let service = quorum.clone().map(|quorum| AdminService::new(node.clone(), quorum, identity.clone()));
-        actix_rt::spawn(admin::serve(admin, PoolService::new(node.clone(), stopped.clone()), service, stopped.clone()));
+        spawn(admin::serve(admin, PoolService::new(node.clone(), stopped.clone()), service, stopped.clone()));
     }
     tracing::info!(grpc = %addresses.grpc, http = %addresses.http, "ready");
     ready(addresses);
@@ -189,15 +188,11 @@ async fn serve(options: Options, ready: impl FnOnce(Addresses)) -> Result<(), Se
     distributor.abort();
     stop.send_replace(true);
     drain(&open).await;
-    for arbiter in arbiters {
-        arbiter.stop();
-        // A panic of the thread was logged already.
-        let _ = arbiter.join();
-    }
+    threads.stop();
     if failed { Err(ServeError::NodeFailed) } else { Ok(()) }
 }
 
-fn threads(asked: Option<usize>) -> usize {
+fn thread_count(asked: Option<usize>) -> usize {
     asked.unwrap_or_else(|| std::thread::available_parallelism().map_or(1, usize::from)).max(1)
 }
 

@@ -2,7 +2,6 @@
 
 use std::net::SocketAddr;
 
-use actix::{Arbiter, System};
 use bytes::Bytes;
 use hyper::server::conn::http2;
 use hyper_util::rt::{TokioExecutor, TokioIo};
@@ -19,7 +18,7 @@ use tonic::transport::Server;
 
 use super::*;
 use crate::{
-    actors::{NodeHandle, NodeStart},
+    actors::{NodeHandle, NodeStart, Threads, block_on},
     clock::Clock,
     config,
     identity::Identity,
@@ -240,15 +239,15 @@ fn calls() -> Vec<Call> {
 
 #[test]
 fn the_front_answers_as_tonic_does() {
-    System::new().block_on(async {
-        let arbiter = Arbiter::new();
+    block_on(async {
+        let threads = Threads::start(1);
         let node = NodeHandle::start(
             NodeStart {
                 repository: config::parse("test", NEVER_TOO_SOON).expect("nothing is wrong with it").repository,
                 source: "test".into(),
                 limits: Arc::new(Limits::default()),
                 clock: Clock::start(),
-                arbiters: vec![arbiter.handle()],
+                arbiters: threads.handles(),
                 seed: 1,
                 membership: None,
                 parent: None,
@@ -266,7 +265,6 @@ fn the_front_answers_as_tonic_does() {
             }
         }
         assert!(differ.is_empty(), "{}", differ.join("\n"));
-        arbiter.stop();
-        arbiter.join().expect("the arbiter's thread ends");
+        threads.stop();
     });
 }

@@ -1,6 +1,5 @@
 use std::time::Duration;
 
-use actix::{Arbiter, System};
 use futures_util::StreamExt as _;
 use leaseway_core::{Amount, Ask, Claim, Claims, HolderKind, Repository};
 use leaseway_proto::pools::{
@@ -9,7 +8,12 @@ use leaseway_proto::pools::{
 use tonic::Code;
 
 use super::*;
-use crate::{actors::NodeStart, clock::Clock, config, limits::Limits};
+use crate::{
+    actors::{NodeStart, Threads, block_on},
+    clock::Clock,
+    config,
+    limits::Limits,
+};
 
 fn repository(kind: &str) -> Repository {
     let text = format!(
@@ -32,15 +36,15 @@ fn repository(kind: &str) -> Repository {
 
 /// Runs `test` against a node that is alone and has a pool. A message on the sender stops the service.
 fn with_pool<F: Future<Output = ()>>(test: impl FnOnce(PoolService, NodeHandle, watch::Sender<bool>) -> F) {
-    System::new().block_on(async {
-        let arbiter = Arbiter::new();
+    block_on(async {
+        let threads = Threads::start(1);
         let node = NodeHandle::start(
             NodeStart {
                 repository: repository("PRIORITY_POOL"),
                 source: "test".into(),
                 limits: Arc::new(Limits::default()),
                 clock: Clock::start(),
-                arbiters: vec![arbiter.handle()],
+                arbiters: threads.handles(),
                 seed: 1,
                 membership: None,
                 parent: None,
@@ -49,8 +53,7 @@ fn with_pool<F: Future<Output = ()>>(test: impl FnOnce(PoolService, NodeHandle, 
         );
         let (stop, stopped) = watch::channel(false);
         test(PoolService::new(node.clone(), stopped), node, stop).await;
-        arbiter.stop();
-        arbiter.join().expect("the arbiter's thread ends");
+        threads.stop();
     });
 }
 
