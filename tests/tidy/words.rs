@@ -65,7 +65,6 @@ fn comments_speak_of_things() {
 }
 
 #[test]
-#[ignore = "some are in use still"]
 fn names_that_were_given_up_do_not_come_back() {
     let mut found = Vec::new();
     for (path, text) in files(&["rs", "proto", "md", "yaml"]) {
