@@ -47,7 +47,7 @@ pub(super) struct Habit {
     /// Where it stands, once the server has said that there is a pool.
     place: Option<Place>,
     /// What the request that is under way says.
-    told: Option<Meter>,
+    told: Option<(Meter, Option<f64>)>,
 }
 
 impl Habit {
@@ -103,13 +103,15 @@ impl Habit {
 
     /// A request has left that says this.
     pub(super) fn sent(&mut self, usage: Option<Usage>) {
-        self.told = Some(usage.map_or_else(|| self.meter(), |usage| usage.meter));
+        let meter = usage.map_or_else(|| self.meter(), |usage| usage.meter);
+        self.told = Some((meter, usage.map(|usage| usage.recharging)));
     }
 
     /// The answer to it says where the client stands.
     pub(super) fn answered(&mut self, state: Option<&core::PoolState>) {
-        let (before, told) = (self.place.take(), self.told.take().unwrap_or_else(|| self.meter()));
-        self.place = state.map(|state| Place::answered(before, stands(state), told));
+        let (before, told) = (self.place.take(), self.told.take());
+        let (meter, part) = told.unwrap_or_else(|| (self.meter(), None));
+        self.place = state.map(|state| Place::answered(before, stands(state), meter, part));
     }
 }
 

@@ -174,8 +174,8 @@ impl Opened {
         let mut place = self.place();
         let before = place.take();
         *place = state.map(|state| {
-            let told = told.map_or_else(|| self.meter(now), |usage| usage.meter);
-            Place::answered(before, state, told)
+            let meter = told.map_or_else(|| self.meter(now), |usage| usage.meter);
+            Place::answered(before, state, meter, told.map(|usage| usage.recharging))
         });
         drop(place);
         if let Limiter::Rate(rate) = &self.limiter {

@@ -65,32 +65,40 @@ pub struct Usage {
     pub meter: Meter,
 }
 
+/// The shortest time in seconds over which use is measured.
+const SHORTEST: f64 = 0.1;
+
 /// A resource that is a pool.
 #[derive(Debug)]
 pub struct Place {
     /// Where the client stands there.
     pub state: PoolState,
-    /// What the server has been told of.
+    /// What the server has been told of, and the part in use that it was told last.
     told: Meter,
+    told_part: f64,
     /// Gauges: the largest part of the capacity that was in use since then, and since it was last looked at.
     peak: f64,
     newest_peak: f64,
 }
 
 impl Place {
-    /// The server has answered a request that told of use up to `told`.
-    pub fn answered(before: Option<Place>, state: PoolState, told: Meter) -> Place {
+    /// The server has answered a request that told of use up to `told`, and of this part if it told of any.
+    pub fn answered(before: Option<Place>, state: PoolState, told: Meter, told_part: Option<f64>) -> Place {
         // What came after the request was sent is not known from what came before: both count, rather than neither.
-        let peak = before.map_or(0.0, |before| before.newest_peak);
-        Place { state, told, peak, newest_peak: peak }
+        let peak = before.as_ref().map_or(0.0, |before| before.newest_peak);
+        // As long as nothing is known, all counts as used.
+        let told_part = told_part.or(before.map(|before| before.told_part)).unwrap_or(1.0);
+        Place { state, told, told_part, peak, newest_peak: peak }
     }
 
     /// Of a rate, which is used for as long as its credit comes back.
     pub fn use_of_rate(&self, meter: Meter) -> Usage {
         let used = meter.recharging.saturating_sub(self.told.recharging).as_secs_f64();
         let passed = meter.at.since(self.told.at).0 as f64 / 1000.0;
-        // In no time at all nothing can be said: then all counts as used.
-        self.usage(meter, if passed > 0.0 { used / passed } else { 1.0 })
+        // A moment says little: what was told last counts for the rest of the time. A request that follows another at
+        // once, because of a hint or a new master, must not look like use of everything.
+        let rest = self.told_part * (SHORTEST - passed).max(0.0);
+        self.usage(meter, (used + rest) / passed.max(SHORTEST))
     }
 
     /// Of a gauge, of whose capacity this part was in use since it was last looked at.
@@ -123,31 +131,36 @@ mod tests {
 
     #[test]
     fn what_was_told_is_not_told_again_and_what_was_used_meanwhile_is() {
-        let place = Place::answered(None, state(), meter(1_000, 10, 500));
+        let place = Place::answered(None, state(), meter(1_000, 10, 500), None);
         let sent = place.use_of_rate(meter(5_000, 30, 1_500));
         assert_eq!((sent.recharging, sent.units, sent.interval), (0.25, 20, Millis(4_000)));
         // The answer is lost: all is told again, with what came since.
         let again = place.use_of_rate(meter(9_000, 40, 3_500));
         assert_eq!((again.recharging, again.units), (0.375, 30));
         // It arrives after more was used.
-        let place = Place::answered(Some(place), state(), again.meter);
+        let place = Place::answered(Some(place), state(), again.meter, None);
         assert_eq!(place.use_of_rate(meter(9_500, 45, 4_000)).units, 5);
     }
 
     #[test]
-    fn use_is_a_part_and_in_no_time_it_is_all() {
-        let place = Place::answered(None, state(), meter(1_000, 0, 0));
-        assert_eq!(place.use_of_rate(meter(1_000, 3, 0)).recharging, 1.0);
-        assert_eq!(place.use_of_rate(meter(1_010, 3, 11)).recharging, 1.0, "clocks may differ by a little");
-        assert_eq!(place.use_of_rate(meter(2_000, 0, 0)).recharging, 0.0);
+    fn a_moment_after_a_request_what_it_said_still_holds() {
+        let part = |told, at, recharging| {
+            let place = Place::answered(None, state(), meter(1_000, 0, 0), told);
+            place.use_of_rate(meter(at, 0, recharging)).recharging
+        };
+        assert_eq!(part(None, 1_000, 0), 1.0, "nothing is known");
+        assert_eq!(part(Some(0.25), 1_000, 0), 0.25, "it was told just now");
+        assert_eq!(part(Some(0.25), 1_050, 50), 0.625, "half of the time says so much, the other half as before");
+        assert_eq!(part(Some(0.25), 1_200, 0), 0.0);
+        assert_eq!(part(None, 1_010, 11), 1.0, "clocks may differ by a little");
     }
 
     #[test]
     fn a_gauge_used_the_largest_part_that_was_out() {
-        let mut place = Place::answered(None, state(), Meter::default());
+        let mut place = Place::answered(None, state(), Meter::default(), None);
         assert_eq!(place.use_of_gauge(meter(100, 1, 0), 0.5).recharging, 0.5);
         assert_eq!(place.use_of_gauge(meter(200, 1, 0), 0.25).recharging, 0.5);
-        let mut place = Place::answered(Some(place), state(), meter(200, 1, 0));
+        let mut place = Place::answered(Some(place), state(), meter(200, 1, 0), None);
         assert_eq!(place.use_of_gauge(meter(300, 1, 0), 0.0).recharging, 0.25, "it may have come after the request");
     }
 }
