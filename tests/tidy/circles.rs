@@ -91,7 +91,6 @@ fn complaints(graph: &Graph, folder: &Path, crate_root: &Path) -> Vec<String> {
 const AMONG_MODULES: [&str; 0] = [];
 
 #[test]
-#[ignore = "those of src/server are still to be cut"]
 fn modules_of_a_folder_form_no_circles() {
     let mut found = Vec::new();
     for crate_root in crates() {

@@ -50,7 +50,6 @@ fn documents_speak_of_things() {
 }
 
 #[test]
-#[ignore = "comments still do"]
 fn comments_speak_of_things() {
     let mut found = Vec::new();
     for (path, text) in files(&["rs", "proto"]) {
@@ -65,7 +64,6 @@ fn comments_speak_of_things() {
 }
 
 #[test]
-#[ignore = "some are in use still"]
 fn names_that_were_given_up_do_not_come_back() {
     let mut found = Vec::new();
     for (path, text) in files(&["rs", "proto", "md", "yaml"]) {

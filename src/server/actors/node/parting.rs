@@ -20,8 +20,8 @@ const PARTING: Duration = Duration::from_secs(1);
 const PART_AT_ONCE: usize = 64;
 
 impl NodeHandle {
-    /// This server is going to stop: pools tell what clients have cost, the peers are told what they do not know of that
-    /// yet, and the mastership is handed over. Returns when that is done, or after a moment.
+    /// This server is going to stop: pools tell what clients have cost, the peers are told what they do not know of
+    /// that yet, and mastership is handed over. Returns when that is done, or after a moment.
     pub async fn hand_over(&self) {
         let (reply, done) = oneshot::channel();
         if self.tell(NodeCommand::HandOver { reply }).await.is_ok() {
