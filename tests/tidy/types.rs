@@ -47,7 +47,6 @@ fn crates() -> Vec<std::path::PathBuf> {
 }
 
 #[test]
-#[ignore = "names are given twice still"]
 fn no_two_types_of_a_crate_share_a_name() {
     let mut twice = Vec::new();
     for folder in crates() {
