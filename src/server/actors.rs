@@ -1,14 +1,16 @@
-//! All of actix. Thin shells over the core's state machines; what leaves this folder is handles with `async fn`s.
+//! All of actix: thin shells over the machines of `leaseway_engine`. What leaves this folder is handles with `async
+//! fn`s.
 //!
 //! | actor | one per | owns | mailbox | when full | on panic | on stop |
 //! |---|---|---|---|---|---|---|
-//! | [`node`] | process | where this peer stands, the directory of resources, the configuration in force | [`node::MAILBOX`] | caller waits | process exits | what the peers keep stays; all else is forgotten |
-//! | [`resource`] | resource, on one of the arbiters | claims, leases, division, which whoever asks may use | 64, and `Limits::queue` requests beside it | the next tick is heard; requests: RESOURCE_EXHAUSTED | the node builds it anew: from its promises, or learning | retired: nobody held anything |
-//! | [`uplink`] | reign of a node with a parent | the session with the parent | 4 | caller waits; there is one | built anew after a second, without leases | the parent's leases end by themselves |
+//! | [`node`] | process | this peer's role, the directory of resources, the configuration in force, the uplink | [`node::MAILBOX`] | the sender waits | the process ends | what the peers have stored stays; all else is forgotten |
+//! | [`resource`] | resource | its engine: claims, leases, division | the [combiner](resource): `Limits::queue` requests, and 64 commands beside them | requests: RESOURCE_EXHAUSTED; ticks: the next one is heard | the node builds it anew: from its promises, or learning | retired: no holder has anything |
+//! | [`uplink`] | reign of a node with a parent | the engine of the uplink, with the session | 4 | the sender waits; there is one | the node builds it anew with its next tick, without leases | the parent's leases end by themselves |
 //!
-//! actix does not restart a panicked actor, its timers starve under load, and `do_send` drops silently. So: the node
-//! notices when a resource is gone and builds another; ticks are messages; everything enters through bounded `try_send`
-//! or `send`, but for requests, which are counted, and decided on the thread that they come from.
+//! actix does not restart an actor that panicked, its timers starve under load, and `do_send` drops silently. So the
+//! node supervises: it is told when a resource ends ([`on_end`]), and looks after the uplink with its ticks. Ticks are
+//! messages. What must not be lost to a full mailbox is no message but a list or a number beside a wake-up
+//! ([`notices`], [`commit`]), and [`promise_writer`] is a task with a queue.
 
 mod commit;
 mod config_in_force;

@@ -121,7 +121,6 @@ fn paths_and_names_in_contributing_exist() {
 
 /// Files, and tests: names that are long or say their module.
 #[test]
-#[ignore = "some pages are of code that is on its way"]
 fn files_and_tests_in_internals_exist() {
     let code = Code::read();
     let mut missing = Vec::new();

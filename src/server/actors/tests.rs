@@ -233,8 +233,8 @@ fn resources_are_limited_and_idle_ones_make_room() {
     });
 }
 
-/// A request may meet a resource that has just retired, before the node has heard of it. That is no failure: nobody
-/// held anything, so there is nothing to learn.
+/// A request may meet a resource that has just retired, before the node has heard of it. That is no failure: no holder
+/// had anything, so there is nothing to learn.
 #[test]
 fn a_request_that_meets_a_retiring_resource_is_served_by_the_next() {
     with_node(Limits::default(), |node, r| async move {

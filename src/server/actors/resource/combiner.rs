@@ -6,8 +6,8 @@
 //! with any mailbox, and no request waits for anything but the round before.
 //!
 //! A resource that was asked alone several times in a row answers at once, and checks now and then whether that still
-//! holds: waiting for others costs it more than it gains (see docs/decisions/rounds-where-requests-are.md). Requests
-//! are counted and bounded before they get here ([`super::handle`]).
+//! holds: waiting for others costs it more than it gains (see docs/decisions/mailbox-is-combiner.md). Requests are
+//! counted and bounded before they get here ([`super::handle`]).
 
 use std::{
     net::IpAddr,
