@@ -8,7 +8,7 @@ use leaseway_core::{
 use leaseway_engine::uplink::{Aggregate, Granted, Lent, Notice, ParentReply, UplinkEngine, UplinkInput};
 use leaseway_session::{Body, Outgoing, Pace, Settings};
 
-use super::{
+use crate::{
     mail::{Letter, Mail, Party, Reply, Said, Sender, given, has},
     node::{Master, Uplink, peer_of},
     world::{Event, World},
@@ -79,8 +79,8 @@ impl World<'_> {
             if let Some(master) = self.nodes[index].master_of(life) {
                 master.own_end = Some(supply.until);
             }
-            self.input(index, |engine, moment, bench| {
-                engine.supply(moment, supply, settings, &mut bench.batch, &mut bench.effects);
+            self.input(index, |engine, moment, buffers| {
+                engine.supply(moment, supply, settings, &mut buffers.batch, &mut buffers.effects);
             })?;
         }
         self.step_uplink(index);

@@ -1,34 +1,31 @@
 //! Clients and nodes, and the messages between them, on one virtual clock.
 //!
-//! What decides is the real thing: the core's resource at nodes, the client's session at clients, the same session at
-//! child nodes. This is what is around them: whose turn it is, what arrives when, and what goes wrong. Nothing depends
-//! on anything but the scenario and the seed.
+//! What decides is the real thing. This is what is around it: which event is next, what arrives when, and what goes
+//! wrong. Nothing depends on anything but the scenario and the seed.
 //!
-//! Absent: batching (every request is a round of its own, unless several wait for a supply), clocks that differ, and
-//! how peers elect a master. An election is an event here, and there is at most one master of a node at any moment.
+//! Every request is a round of its own, unless several wait for a supply: how a server combines requests is absent.
 
 use std::{collections::VecDeque, sync::Arc};
 
-use leaseway_core::{Amount, Kind, Millis, Now, Reuse, Settings, Sum, invariant::Violation};
-use serde::Serialize;
+use leaseway_core::{Amount, Millis, Now, Reuse, Settings, Sum, invariant::Violation};
 use slab::Slab;
 
-use super::{
-    books::{Books, Use},
+use crate::{
+    books::Books,
     client::Client,
+    figures::{Broken, Figures, Keep, Point, PoolPoint},
     mail::{Mail, Party},
     network::Network,
-    node::{Bench, Node},
+    node::{Buffers, Node},
     oracle::{self, Apart},
-    pools::{PoolFigures, Pools},
+    plan::Plan,
+    pools::Pools,
     queue::Queue,
-    scenario::Scenario,
-    tree::Tree,
     units::Span,
 };
 
 /// The one resource there is.
-pub(super) const RESOURCE: &str = "resource0";
+const RESOURCE: &str = "resource0";
 /// The wall clock when virtual time begins.
 const EPOCH: i64 = 1_700_000_000;
 /// Between looks at all.
@@ -42,17 +39,9 @@ const TRACE: usize = 40;
 /// Within this part of what is due counts as settled.
 const SETTLED: f64 = 1.0;
 
-/// A scenario, ready to be run with any seed.
-pub(super) struct Plan {
-    pub(super) scenario: Scenario,
-    pub(super) tree: Tree,
-    /// How the resource is run at the root.
-    pub(super) settings: Settings,
-}
-
 /// What happens.
 #[derive(Debug, Clone, Copy)]
-pub(super) enum Event {
+enum Event {
     Deliver(usize),
     WakeClient(usize),
     WakeUplink { node: usize, life: u32 },
@@ -69,27 +58,27 @@ pub(super) enum Event {
     Sample,
 }
 
-pub(super) struct World<'p> {
-    pub(super) plan: &'p Plan,
-    pub(super) now: Millis,
-    pub(super) queue: Queue<Event>,
-    pub(super) mail: Slab<Mail>,
-    pub(super) nodes: Vec<Node>,
-    pub(super) clients: Vec<Client>,
-    pub(super) network: Network,
-    pub(super) rng: fastrand::Rng,
-    pub(super) books: Books,
+struct World<'p> {
+    plan: &'p Plan,
+    now: Millis,
+    queue: Queue<Event>,
+    mail: Slab<Mail>,
+    nodes: Vec<Node>,
+    clients: Vec<Client>,
+    network: Network,
+    rng: fastrand::Rng,
+    books: Books,
     /// With PRIORITY_POOL.
-    pub(super) pools: Option<Pools>,
-    pub(super) resource: Arc<str>,
-    pub(super) bench: Bench,
+    pools: Option<Pools>,
+    resource: Arc<str>,
+    buffers: Buffers,
     /// How the resource is run at the root by now.
-    pub(super) settings: Settings,
-    pub(super) messages: u64,
+    settings: Settings,
+    messages: u64,
     /// Whether a violation ends the run.
-    pub(super) checked: bool,
+    checked: bool,
     /// Nothing goes wrong any more.
-    pub(super) quiet: bool,
+    quiet: bool,
     events: u64,
     settling: Option<Settling>,
     compared: (f64, u32),
@@ -103,92 +92,17 @@ struct Settling {
     since: Option<Millis>,
 }
 
-/// What clients wanted and had, together.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub(super) struct Point {
-    pub(super) at: Millis,
-    pub(super) wants: f64,
-    pub(super) had: f64,
-    pub(super) pool: Option<PoolPoint>,
-}
-
-/// How a pool stood at the time.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub(super) struct PoolPoint {
-    pub(super) used: f64,
-    pub(super) total: f64,
-    /// Since the run began.
-    pub(super) kicked_out: u64,
-}
-
-/// What was measured of one seed.
-#[derive(Debug, Clone, Serialize)]
-pub(super) struct Figures {
-    pub(super) seed: u64,
-    #[serde(flatten)]
-    pub(super) usage: Use,
-    /// From what one server that knew all clients would give: every half minute, their average.
-    pub(super) apart_mean: f64,
-    /// At the end.
-    pub(super) apart_at_end: Apart,
-    /// After the last fault, until all had what they were due, for good: seconds, and refresh intervals of the
-    /// root.
-    pub(super) settled_s: Option<f64>,
-    pub(super) settled_refreshes: Option<f64>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub(super) pool: Option<PoolFigures>,
-    pub(super) messages_per_s: f64,
-    pub(super) events: u64,
-    pub(super) took_s: f64,
-    /// The same for the same seed, or something is wrong.
-    pub(super) digest: String,
-    #[serde(skip)]
-    pub(super) curve: Vec<Point>,
-}
-
-/// A promise that was not kept.
-#[derive(Debug, Clone)]
-pub(super) struct Broken {
-    pub(super) seed: u64,
-    pub(super) at: Millis,
-    pub(super) violation: Violation,
-    /// What happened before, and how every node stood then, if that was asked for.
-    pub(super) trace: Vec<String>,
-}
-
-/// What a run is to keep besides what it measures.
-#[derive(Debug, Clone, Copy, Default)]
-pub(super) struct Keep {
-    pub(super) curve: bool,
-    pub(super) trace: bool,
-    /// Goes on after violations, to see how bad it gets.
-    pub(super) on_after_violations: bool,
-}
-
-impl Plan {
-    pub(super) fn new(scenario: Scenario) -> Result<Plan, String> {
-        let tree = Tree::new(&scenario);
-        let settings = scenario.settings()?;
-        Ok(Plan { scenario, tree, settings })
-    }
-
-    pub(super) fn is_pool(&self) -> bool {
-        self.settings.kind == Kind::PriorityPool
-    }
-
-    /// Runs it once.
-    pub(super) fn run(&self, seed: u64, keep: Keep) -> Result<Figures, Broken> {
-        let began = std::time::Instant::now();
-        let mut world = World::new(self, seed, keep);
-        match world.start().and_then(|()| world.run()).and_then(|()| world.judge()) {
-            Ok(()) => Ok(world.figures(seed, began.elapsed().as_secs_f64())),
-            Err(violation) => {
-                let mut trace: Vec<String> = world.trace.take().unwrap_or_default().into();
-                if keep.trace {
-                    trace.extend(world.standing());
-                }
-                Err(Broken { seed, at: world.now, violation, trace })
+/// Runs a plan once. How long that took in real time is not known here.
+pub(crate) fn run(plan: &Plan, seed: u64, keep: Keep) -> Result<Figures, Broken> {
+    let mut world = World::new(plan, seed, keep);
+    match world.start().and_then(|()| world.run()).and_then(|()| world.judge()) {
+        Ok(()) => Ok(world.figures(seed)),
+        Err(violation) => {
+            let mut trace: Vec<String> = world.trace.take().unwrap_or_default().into();
+            if keep.trace {
+                trace.extend(world.standing());
             }
+            Err(Broken { seed, at: world.now, violation, trace })
         }
     }
 }
@@ -213,7 +127,7 @@ impl<'p> World<'p> {
             books,
             pools,
             resource: RESOURCE.into(),
-            bench: Bench::default(),
+            buffers: Buffers::default(),
             settings: plan.settings.clone(),
             messages: 0,
             checked: !keep.on_after_violations,
@@ -300,7 +214,7 @@ impl<'p> World<'p> {
     }
 
     /// Puts a message on its way.
-    pub(super) fn send(&mut self, mail: Mail) {
+    fn send(&mut self, mail: Mail) {
         self.messages += 1;
         if !self.is_reachable(&mail) {
             return;
@@ -401,7 +315,7 @@ impl<'p> World<'p> {
 
     fn apart(&self) -> Apart {
         if self.pools.is_some() {
-            // Whose turn it is depends on who was there before.
+            // Which clients are connected depends on which were there before.
             return Apart::default();
         }
         oracle::apart(&self.dues(), self.clients.iter().map(|client| client.believes))
@@ -420,7 +334,7 @@ impl<'p> World<'p> {
         }
     }
 
-    fn figures(mut self, seed: u64, took_s: f64) -> Figures {
+    fn figures(mut self, seed: u64) -> Figures {
         let quiet_from = self.plan.scenario.quiet_from().map(|span| span.0);
         let settled = self.settling.as_ref().and_then(|settling| settling.since).zip(quiet_from);
         let settled_s = settled.map(|(since, from)| since.since(from).0 as f64 / 1000.0);
@@ -435,14 +349,13 @@ impl<'p> World<'p> {
             pool: self.pools.as_ref().map(Pools::figures),
             messages_per_s: self.messages as f64 * 1000.0 / self.now.0.max(1) as f64,
             events: self.events,
-            took_s,
+            took_s: 0.0,
             digest: format!("{:016x}", self.books.digest()),
             curve: self.curve.take().unwrap_or_default(),
         }
     }
 
-    /// How every node stands: what it can give, what it takes for held, and what those of its clients may use who are
-    /// its own.
+    /// How every node stands: what it can give, what it takes for held, and what its own clients may use.
     fn standing(&self) -> impl Iterator<Item = String> {
         let places = self.plan.tree.nodes.iter().zip(&self.nodes).enumerate();
         places.map(|(index, (place, node))| {
@@ -479,10 +392,14 @@ impl<'p> World<'p> {
     }
 
     /// Both clocks of a server.
-    pub(super) fn clock(&self) -> Now {
+    fn clock(&self) -> Now {
         Now { at: self.now, unix: EPOCH + (self.now.0 / 1000) as i64 }
     }
 }
 
+mod clients;
+mod faults;
+mod nodes;
 #[cfg(test)]
 mod tests;
+mod uplinks;

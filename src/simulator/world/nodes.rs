@@ -8,9 +8,9 @@ use leaseway_core::{
 };
 use leaseway_engine::{Effects, Lineage, Moment, ResourceEngine, Setup};
 
-use super::{
+use crate::{
     mail::{Letter, Mail, Party, Reply, Said, Sender},
-    node::{Bench, Master, NodeEnvironment, Proposed, ROOT, Ticket, Watchdog},
+    node::{Buffers, Master, NodeEnvironment, Proposed, ROOT, Ticket, Watchdog},
     scenario::Handover,
     world::{Event, World},
 };
@@ -95,13 +95,13 @@ impl World<'_> {
         let life = self.clients[seat].life;
         let name = |life| -> Arc<str> { Party::Client(seat).name(life).into() };
         let (former, newcomer) = (name(life - 1), name(life));
-        self.input(place.node, |engine, moment, bench| {
+        self.input(place.node, |engine, moment, buffers| {
             let assign = |resource: &mut leaseway_core::Resource, now| {
                 // Taking something away is never refused.
                 let _ = resource.assign(now, HolderKind::Client, &former, None);
                 resource.remember_assignments([(HolderKind::Client, newcomer, Assigned::Capacity(assigned))]);
             };
-            engine.operate(moment, assign, &mut bench.effects);
+            engine.operate(moment, assign, &mut buffers.effects);
         })
     }
 
@@ -112,8 +112,8 @@ impl World<'_> {
         let node = &mut self.nodes[index];
         let (Some(master), Some((_, supply))) = (&mut node.master, node.remembered.pop()) else { return Ok(()) };
         master.own_end = Some(supply.until);
-        self.input(index, |engine, moment, bench| {
-            engine.operate(moment, |resource, _| resource.supply(supply), &mut bench.effects);
+        self.input(index, |engine, moment, buffers| {
+            engine.operate(moment, |resource, _| resource.supply(supply), &mut buffers.effects);
         })
     }
 
@@ -135,9 +135,9 @@ impl World<'_> {
                     Request::Release(_) => Sum::ZERO,
                 };
                 let ticket = master.watchdog.arrived(from, news);
-                self.input(node, |engine, moment, bench| {
-                    bench.batch.push(request, ticket);
-                    engine.run_round(moment, &mut bench.batch, &mut bench.effects);
+                self.input(node, |engine, moment, buffers| {
+                    buffers.batch.push(request, ticket);
+                    engine.run_round(moment, &mut buffers.batch, &mut buffers.effects);
                 })
             }
             other => {
@@ -158,7 +158,7 @@ impl World<'_> {
             return Ok(());
         }
         self.queue.put(self.now.plus(TICK), Event::Tick { node: index, life });
-        self.input(index, |engine, moment, bench| engine.tick(moment, true, &mut bench.effects))
+        self.input(index, |engine, moment, buffers| engine.tick(moment, true, &mut buffers.effects))
     }
 
     pub(super) fn wake_resource(&mut self, index: usize, life: u32) -> Result<(), Violation> {
@@ -167,7 +167,7 @@ impl World<'_> {
             return Ok(());
         };
         master.woken_at = None;
-        self.input(index, |engine, moment, bench| engine.wake(moment, &mut bench.effects))
+        self.input(index, |engine, moment, buffers| engine.wake(moment, &mut buffers.effects))
     }
 
     /// The peers have stored the next entry of the log: answers that waited for it leave.
@@ -178,14 +178,14 @@ impl World<'_> {
         }
         let Some(Proposed { changes, at, own_end }) = node.log.pop_front() else { return Ok(()) };
         node.store(&changes, now)?;
-        let mut effects = std::mem::take(&mut self.bench.effects);
+        let mut effects = std::mem::take(&mut self.buffers.effects);
         if let Some(master) = &mut node.master {
             master.engine.committed(changes.number, &mut effects);
         }
         // Decided after the changes were proposed, and before now.
         let own_end = own_end.max(node.master.as_ref().and_then(|master| master.own_end));
         self.carry_out_decided(index, &mut effects, at, own_end)?;
-        self.bench.effects = effects;
+        self.buffers.effects = effects;
         Ok(())
     }
 
@@ -193,15 +193,15 @@ impl World<'_> {
     pub(super) fn input(
         &mut self,
         index: usize,
-        input: impl FnOnce(&mut ResourceEngine<Ticket>, Moment<'_>, &mut Bench),
+        input: impl FnOnce(&mut ResourceEngine<Ticket>, Moment<'_>, &mut Buffers),
     ) -> Result<(), Violation> {
         let clock = self.clock();
-        let mut bench = std::mem::take(&mut self.bench);
+        let mut buffers = std::mem::take(&mut self.buffers);
         if let Some(master) = &mut self.nodes[index].master {
-            input(&mut master.engine, master.environment.moment(clock), &mut bench);
+            input(&mut master.engine, master.environment.moment(clock), &mut buffers);
         }
-        let carried_out = self.carry_out(index, &mut bench.effects);
-        self.bench = bench;
+        let carried_out = self.carry_out(index, &mut buffers.effects);
+        self.buffers = buffers;
         carried_out
     }
 

@@ -7,7 +7,7 @@ use leaseway_core::{
 };
 use leaseway_session::{self as session, Basis, Body, Mode, Outgoing, Pace, Session, Wants as Asked};
 
-use super::{
+use crate::{
     client::Client,
     mail::{Letter, Mail, Party, Reply, Said, Sender, given, has},
     node::peer_of,

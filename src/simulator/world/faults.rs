@@ -2,7 +2,7 @@
 
 use leaseway_core::{Millis, invariant::Violation};
 
-use super::{
+use crate::{
     node::ROOT,
     scenario::Fault,
     units::Between,
@@ -89,7 +89,7 @@ impl World<'_> {
     fn lease_length(&mut self, length: Millis) -> Result<(), Violation> {
         self.settings.lease = length;
         let settings = self.settings.clone();
-        self.input(ROOT, |engine, moment, bench| engine.configure(moment, settings, &mut bench.effects))
+        self.input(ROOT, |engine, moment, buffers| engine.configure(moment, settings, &mut buffers.effects))
     }
 
     fn later(&mut self, after: Between) -> Millis {

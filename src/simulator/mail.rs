@@ -5,16 +5,16 @@ use std::sync::Arc;
 use leaseway_core::{Amount, Has, HolderKind, Lease, Millis, Request, Supplied, Token};
 use leaseway_session::{self as session, Given, Wire};
 
-/// Who asks.
+/// What asks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Party {
+pub(crate) enum Party {
     Client(usize),
     Node(usize),
 }
 
 /// A message. Boxes keep it small: it is moved a few times.
 #[derive(Debug, Clone)]
-pub(super) enum Mail {
+pub(crate) enum Mail {
     Request(Box<Letter>),
     Reply(Box<Reply>),
     Hint { to: Party, life: u32, from: usize },
@@ -22,25 +22,25 @@ pub(super) enum Mail {
 
 /// A request to one peer of a node.
 #[derive(Debug, Clone)]
-pub(super) struct Letter {
-    pub(super) from: Sender,
-    pub(super) node: usize,
-    pub(super) peer: u8,
-    pub(super) request: Request,
+pub(crate) struct Letter {
+    pub(crate) from: Sender,
+    pub(crate) node: usize,
+    pub(crate) peer: u8,
+    pub(crate) request: Request,
 }
 
 /// Whom an answer is for, and which request it answers.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Sender {
-    pub(super) party: Party,
-    /// Who asks now is not who asked before, even of the same name.
-    pub(super) life: u32,
-    pub(super) number: u64,
+pub(crate) struct Sender {
+    pub(crate) party: Party,
+    /// Its process, or its mastership: another one of the same name did not ask.
+    pub(crate) life: u32,
+    pub(crate) number: u64,
 }
 
 impl Sender {
     /// As the node knows it that is asked.
-    pub(super) fn holder(&self) -> (HolderKind, Arc<str>) {
+    pub(crate) fn holder(&self) -> (HolderKind, Arc<str>) {
         let kind = match self.party {
             Party::Client(_) => HolderKind::Client,
             Party::Node(_) => HolderKind::Node,
@@ -51,17 +51,17 @@ impl Sender {
 
 /// An answer.
 #[derive(Debug, Clone)]
-pub(super) struct Reply {
-    pub(super) to: Party,
-    pub(super) life: u32,
-    pub(super) number: u64,
-    pub(super) from: usize,
-    pub(super) what: Said,
+pub(crate) struct Reply {
+    pub(crate) to: Party,
+    pub(crate) life: u32,
+    pub(crate) number: u64,
+    pub(crate) from: usize,
+    pub(crate) what: Said,
 }
 
 /// What an answer says.
 #[derive(Debug, Clone)]
-pub(super) enum Said {
+pub(crate) enum Said {
     Granted(Lease),
     Supplied(Box<Supplied>),
     /// Given back; or too soon, and the lease stays as it is.
@@ -71,8 +71,8 @@ pub(super) enum Said {
 }
 
 impl Mail {
-    /// The one who asks, and the node that is asked.
-    pub(super) fn ends(&self) -> (Party, usize) {
+    /// What asks, and the node that is asked.
+    pub(crate) fn ends(&self) -> (Party, usize) {
         match self {
             Mail::Request(letter) => (letter.from.party, letter.node),
             Mail::Reply(reply) => (reply.to, reply.from),
@@ -83,7 +83,7 @@ impl Mail {
 
 impl Party {
     /// The name that `name` gave, and the life that it had.
-    pub(super) fn named(kind: HolderKind, name: &str) -> Option<(Party, u32)> {
+    pub(crate) fn named(kind: HolderKind, name: &str) -> Option<(Party, u32)> {
         let (index, life) = name.split_once('.')?;
         let (index, life) = (index.parse().ok()?, life.parse().ok()?);
         match kind {
@@ -94,7 +94,7 @@ impl Party {
 
     /// As it is known to servers. All peers of a node have one name, whichever is master; a client that starts anew has
     /// another.
-    pub(super) fn name(self, life: u32) -> String {
+    pub(crate) fn name(self, life: u32) -> String {
         match self {
             Party::Client(index) => format!("{index}.{life}"),
             Party::Node(index) => format!("{index}.0"),
@@ -103,7 +103,7 @@ impl Party {
 }
 
 /// What a request says of the newest lease.
-pub(super) fn has(lease: Option<session::Lease>) -> Option<Has> {
+pub(crate) fn has(lease: Option<session::Lease>) -> Option<Has> {
     lease.map(|lease| Has {
         token: lease.token.and_then(Token::new),
         capacity: Amount::clamped(lease.wire.capacity),
@@ -112,7 +112,7 @@ pub(super) fn has(lease: Option<session::Lease>) -> Option<Has> {
 }
 
 /// A lease as it comes off the wire, where refresh intervals are whole seconds.
-pub(super) fn given(resource: &Arc<str>, lease: &Lease) -> Given {
+pub(crate) fn given(resource: &Arc<str>, lease: &Lease) -> Given {
     let seconds = lease.refresh.0 / 1000;
     Given {
         id: Arc::clone(resource),
