@@ -55,7 +55,7 @@ struct Samples {
 
 /// What was measured of a run. Parts are in per cent.
 #[derive(Debug, Clone, Default, PartialEq, Serialize)]
-pub struct Use {
+pub struct UsageFigures {
     /// What clients had, of the capacity: average of samples.
     pub of_capacity: f64,
     /// What clients had up to the capacity, of what they wanted up to the capacity: the same samples.
@@ -177,10 +177,10 @@ impl Books {
         self.digest
     }
 
-    pub(crate) fn figures(&self) -> Use {
+    pub(crate) fn figures(&self) -> UsageFigures {
         let (whole, samples, capacity) = (&self.whole, &self.samples, self.capacity.get());
         let seconds = |first: Option<Millis>| first.map(|at| at.0 as f64 / 1000.0);
-        Use {
+        UsageFigures {
             of_capacity: per_cent(samples.had, capacity * samples.count as f64),
             of_wanted_sampled: per_cent(samples.had_within, samples.wanted),
             of_wanted: per_cent(whole.had_within, whole.wanted),

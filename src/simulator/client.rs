@@ -11,7 +11,7 @@ use crate::uses::Habit;
 pub(crate) struct Client {
     pub(crate) session: Session<Asked>,
     pub(crate) name: Arc<str>,
-    pub(crate) life: u32,
+    pub(crate) incarnation: u32,
     pub(crate) wants: Amount,
     /// Not while it has given back what it had.
     pub(crate) is_here: bool,

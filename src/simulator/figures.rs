@@ -3,7 +3,7 @@
 use leaseway_core::{Millis, invariant::Violation};
 use serde::Serialize;
 
-use crate::{books::Use, oracle::Apart, pools::PoolFigures};
+use crate::{books::UsageFigures, oracle::Apart, pools::PoolFigures};
 
 /// What a run is to keep besides what it measures.
 #[derive(Debug, Clone, Copy, Default)]
@@ -23,7 +23,7 @@ pub struct Figures {
     pub seed: u64,
     /// By the clients' own books.
     #[serde(flatten)]
-    pub usage: Use,
+    pub usage: UsageFigures,
     /// From what one server that knew all clients would give: every half minute, their average.
     pub apart_mean: f64,
     /// At the end.

@@ -20,7 +20,7 @@
 mod books;
 mod client;
 mod figures;
-mod mail;
+mod message;
 mod network;
 mod node;
 mod oracle;
@@ -37,7 +37,7 @@ mod uses;
 mod world;
 
 pub use self::{
-    books::Use,
+    books::UsageFigures,
     figures::{Broken, Figures, Keep, Point, PoolPoint},
     network::Network,
     oracle::Apart,

@@ -12,8 +12,8 @@ use leaseway_core::{
 use leaseway_engine::{Batch, Effects, Environment, LOOKS_APART, Moment, ResourceEngine, uplink::UplinkEngine};
 
 use crate::{
-    mail::{Party, Sender},
-    tree::Place,
+    message::{Party, Sender},
+    tree::TreeNode,
 };
 
 /// The node of all scenarios that has no parent.
@@ -27,11 +27,11 @@ pub(crate) struct Node {
     pub(crate) endpoints: Vec<Arc<str>>,
     pub(crate) master: Option<Master>,
     /// How many masters there have been.
-    pub(crate) life: u32,
+    pub(crate) incarnation: u32,
     /// Promises that are not stored yet.
     pub(crate) log: VecDeque<Proposed>,
     /// Those that are.
-    pub(crate) book: Promises,
+    pub(crate) promises: Promises,
     /// What its peers remember of its pool.
     pub(crate) pool: Option<PoolMemory>,
     pub(crate) uplink_cut_until: Millis,
@@ -177,14 +177,14 @@ impl Watchdog {
 }
 
 impl Node {
-    pub(crate) fn new(index: usize, place: &Place) -> Node {
+    pub(crate) fn new(index: usize, place: &TreeNode) -> Node {
         Node {
             server_id: Party::Node(index).name(0).into(),
             endpoints: (0..place.peers).map(|peer| format!("{index}:{peer}").into()).collect(),
             master: None,
-            life: 0,
+            incarnation: 0,
             log: VecDeque::new(),
-            book: Promises::default(),
+            promises: Promises::default(),
             pool: None,
             uplink_cut_until: Millis(0),
             isolated_until: Millis(0),
@@ -200,18 +200,18 @@ impl Node {
         let mut log = std::mem::take(&mut self.log);
         log.truncate(survive);
         log.iter().try_for_each(|proposed| self.store(&proposed.changes, now))?;
-        self.book.forget_ended(now);
+        self.promises.forget_ended(now);
         Ok(())
     }
 
     pub(crate) fn store(&mut self, changes: &Changes, now: Millis) -> Result<(), Violation> {
         let refused = |refused: leaseway_core::Refused| Violation { invariant: "I7", detail: refused.to_string() };
-        self.book.apply(changes, now).map_err(refused)
+        self.promises.apply(changes, now).map_err(refused)
     }
 
-    /// The master of this life, if it still is.
-    pub(crate) fn master_of(&mut self, life: u32) -> Option<&mut Master> {
-        self.master.as_mut().filter(|_| self.life == life)
+    /// The master of this incarnation, if it still is.
+    pub(crate) fn master_of(&mut self, incarnation: u32) -> Option<&mut Master> {
+        self.master.as_mut().filter(|_| self.incarnation == incarnation)
     }
 }
 

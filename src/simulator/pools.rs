@@ -104,15 +104,15 @@ impl Pools {
         self.used += after;
     }
 
-    /// How the pool of the root stands, as its master of this life has it.
-    pub(crate) fn stands(&mut self, now: Millis, life: u32, report: &PoolReport) {
+    /// How the pool of the root stands, as this incarnation of its master has it.
+    pub(crate) fn stands(&mut self, now: Millis, incarnation: u32, report: &PoolReport) {
         self.advance(now);
         self.total = report.total;
-        let seen = if self.seen.0 == life { self.seen.1 } else { 0 };
+        let seen = if self.seen.0 == incarnation { self.seen.1 } else { 0 };
         if now >= self.from {
             self.overloads += report.overloads - seen;
         }
-        self.seen = (life, report.overloads);
+        self.seen = (incarnation, report.overloads);
     }
 
     /// Something happened in the pool of a node.

@@ -9,7 +9,7 @@ use crate::{
 
 /// One node.
 #[derive(Debug, Clone, PartialEq)]
-pub(crate) struct Place {
+pub(crate) struct TreeNode {
     /// With a number if the file has several alike.
     pub(crate) name: String,
     /// Which of the file's it is.
@@ -21,7 +21,7 @@ pub(crate) struct Place {
 
 /// One client.
 #[derive(Debug, Clone, PartialEq)]
-pub(crate) struct Seat {
+pub(crate) struct TreeClient {
     pub(crate) node: usize,
     pub(crate) priority: i16,
     pub(crate) wants: Wants,
@@ -33,8 +33,8 @@ pub(crate) struct Seat {
 /// All of them. Parents come before their children.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub(crate) struct Tree {
-    pub(crate) nodes: Vec<Place>,
-    pub(crate) clients: Vec<Seat>,
+    pub(crate) nodes: Vec<TreeNode>,
+    pub(crate) clients: Vec<TreeClient>,
 }
 
 impl Tree {
@@ -44,7 +44,7 @@ impl Tree {
             let parents: Vec<Option<usize>> = match &node.parent {
                 None => vec![None],
                 Some(parent) => {
-                    let is_parent = |place: &Place| scenario.nodes[place.spec].name == *parent;
+                    let is_parent = |place: &TreeNode| scenario.nodes[place.spec].name == *parent;
                     let places = tree.nodes.iter().enumerate().filter(|(_, place)| is_parent(place));
                     places.map(|(index, _)| Some(index)).collect()
                 }
@@ -54,13 +54,13 @@ impl Tree {
             for (number, parent) in (1..).zip(each) {
                 let name = if several { format!("{}{number}", node.name) } else { node.name.clone() };
                 let level = parent.map_or(0, |parent| tree.nodes[parent].level + 1);
-                tree.nodes.push(Place { name, spec, parent, level, peers: node.peers });
+                tree.nodes.push(TreeNode { name, spec, parent, level, peers: node.peers });
                 let node_index = tree.nodes.len() - 1;
                 for clients in &node.clients {
                     let assigned = clients.assigned.map(Amount::clamped);
                     let (priority, wants, uses) = (clients.priority, clients.wants, clients.uses);
-                    let seat = Seat { node: node_index, priority, wants, assigned, uses };
-                    tree.clients.extend(std::iter::repeat_n(seat, clients.count as usize));
+                    let client = TreeClient { node: node_index, priority, wants, assigned, uses };
+                    tree.clients.extend(std::iter::repeat_n(client, clients.count as usize));
                 }
             }
         }
@@ -69,7 +69,7 @@ impl Tree {
 
     /// The nodes that a name in the file stands for.
     pub(crate) fn named(&self, scenario: &Scenario, name: &str) -> Vec<usize> {
-        let called = |place: &Place| scenario.nodes[place.spec].name == name;
+        let called = |place: &TreeNode| scenario.nodes[place.spec].name == name;
         (0..self.nodes.len()).filter(|node| called(&self.nodes[*node])).collect()
     }
 }

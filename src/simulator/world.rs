@@ -14,7 +14,7 @@ use crate::{
     books::Books,
     client::Client,
     figures::{Broken, Figures, Keep, Point, PoolPoint},
-    mail::{Mail, Party},
+    message::{Message, Party},
     network::Network,
     node::{Buffers, Node},
     oracle::{self, Apart},
@@ -44,10 +44,10 @@ const SETTLED: f64 = 1.0;
 enum Event {
     Deliver(usize),
     WakeClient(usize),
-    WakeUplink { node: usize, life: u32 },
-    WakeResource { node: usize, life: u32 },
-    Tick { node: usize, life: u32 },
-    Committed { node: usize, life: u32 },
+    WakeUplink { node: usize, incarnation: u32 },
+    WakeResource { node: usize, incarnation: u32 },
+    Tick { node: usize, incarnation: u32 },
+    Committed { node: usize, incarnation: u32 },
     Walk(usize),
     Burst { client: usize, turn: u32 },
     Timed(usize),
@@ -62,7 +62,7 @@ struct World<'p> {
     plan: &'p Plan,
     now: Millis,
     queue: Queue<Event>,
-    mail: Slab<Mail>,
+    in_flight: Slab<Message>,
     nodes: Vec<Node>,
     clients: Vec<Client>,
     network: Network,
@@ -100,7 +100,7 @@ pub(crate) fn run(plan: &Plan, seed: u64, keep: Keep) -> Result<Figures, Broken>
         Err(violation) => {
             let mut trace: Vec<String> = world.trace.take().unwrap_or_default().into();
             if keep.trace {
-                trace.extend(world.standing());
+                trace.extend(world.node_states());
             }
             Err(Broken { seed, at: world.now, violation, trace })
         }
@@ -119,7 +119,7 @@ impl<'p> World<'p> {
             plan,
             now: Millis(0),
             queue: Queue::new(),
-            mail: Slab::with_capacity(256),
+            in_flight: Slab::with_capacity(256),
             nodes,
             clients: Vec::with_capacity(plan.tree.clients.len()),
             network: scenario.network.clone(),
@@ -145,8 +145,8 @@ impl<'p> World<'p> {
         for node in 0..tree.nodes.len() {
             self.elect(node)?;
         }
-        for seat in 0..tree.clients.len() {
-            self.arrive(seat);
+        for client in 0..tree.clients.len() {
+            self.arrive(client);
         }
         for (number, timed) in scenario.events.iter().enumerate() {
             self.queue.put(timed.at.0, Event::Timed(number));
@@ -169,7 +169,7 @@ impl<'p> World<'p> {
             if self.trace.is_some() {
                 self.note(event);
             }
-            self.happen(event)?;
+            self.handle(event)?;
         }
         self.now = end;
         self.books.advance(end);
@@ -179,20 +179,20 @@ impl<'p> World<'p> {
         Ok(())
     }
 
-    fn happen(&mut self, event: Event) -> Result<(), Violation> {
+    fn handle(&mut self, event: Event) -> Result<(), Violation> {
         match event {
-            Event::Deliver(letter) => {
-                let mail = self.mail.remove(letter);
-                self.deliver(mail)
+            Event::Deliver(slot) => {
+                let message = self.in_flight.remove(slot);
+                self.deliver(message)
             }
             Event::WakeClient(client) => self.wake_client(client),
-            Event::WakeUplink { node, life } => {
-                self.wake_uplink(node, life);
+            Event::WakeUplink { node, incarnation } => {
+                self.wake_uplink(node, incarnation);
                 Ok(())
             }
-            Event::WakeResource { node, life } => self.wake_resource(node, life),
-            Event::Tick { node, life } => self.tick(node, life),
-            Event::Committed { node, life } => self.committed(node, life),
+            Event::WakeResource { node, incarnation } => self.wake_resource(node, incarnation),
+            Event::Tick { node, incarnation } => self.tick(node, incarnation),
+            Event::Committed { node, incarnation } => self.committed(node, incarnation),
             Event::Walk(client) => self.walk(client),
             Event::Burst { client, turn } => {
                 self.burst(client, turn);
@@ -200,12 +200,12 @@ impl<'p> World<'p> {
             }
             Event::Timed(number) => {
                 let plan = self.plan;
-                self.befall(&plan.scenario.events[number].what)
+                self.inflict(&plan.scenario.events[number].what)
             }
             Event::Mishap(number) => self.mishap(number),
             Event::Elect(node) => self.elect(node),
             Event::Return(client) => self.come_back(client),
-            Event::Quiet => self.calm(),
+            Event::Quiet => self.go_quiet(),
             Event::Sample => {
                 self.sample();
                 Ok(())
@@ -214,34 +214,34 @@ impl<'p> World<'p> {
     }
 
     /// Puts a message on its way.
-    fn send(&mut self, mail: Mail) {
+    fn send(&mut self, message: Message) {
         self.messages += 1;
-        if !self.is_reachable(&mail) {
+        if !self.is_reachable(&message) {
             return;
         }
         let (first, second) = self.network.delays(&mut self.rng);
         if let Some(delay) = second {
-            let letter = self.mail.insert(mail.clone());
-            self.queue.put(self.now.plus(delay), Event::Deliver(letter));
+            let slot = self.in_flight.insert(message.clone());
+            self.queue.put(self.now.plus(delay), Event::Deliver(slot));
         }
         if let Some(delay) = first {
-            let letter = self.mail.insert(mail);
-            self.queue.put(self.now.plus(delay), Event::Deliver(letter));
+            let slot = self.in_flight.insert(message);
+            self.queue.put(self.now.plus(delay), Event::Deliver(slot));
         }
     }
 
-    fn deliver(&mut self, mail: Mail) -> Result<(), Violation> {
-        if !self.is_reachable(&mail) {
+    fn deliver(&mut self, message: Message) -> Result<(), Violation> {
+        if !self.is_reachable(&message) {
             return Ok(());
         }
-        match mail {
-            Mail::Request(letter) => self.request(*letter),
-            Mail::Reply(letter) => match letter.to {
-                Party::Client(client) => self.answer_client(client, &letter),
-                Party::Node(node) => self.answer_node(node, *letter),
+        match message {
+            Message::Request(request) => self.request(*request),
+            Message::Reply(reply) => match reply.to {
+                Party::Client(client) => self.answer_client(client, &reply),
+                Party::Node(node) => self.answer_node(node, *reply),
             },
-            Mail::Hint { to, life, .. } => match to {
-                Party::Client(client) => self.hint_client(client, life),
+            Message::Hint { to, incarnation, .. } => match to {
+                Party::Client(client) => self.hint_client(client, incarnation),
                 Party::Node(node) => {
                     self.hint_node(node);
                     Ok(())
@@ -251,8 +251,8 @@ impl<'p> World<'p> {
     }
 
     /// Whether no link on the way is cut.
-    fn is_reachable(&self, mail: &Mail) -> bool {
-        let (party, node) = mail.ends();
+    fn is_reachable(&self, message: &Message) -> bool {
+        let (party, node) = message.ends();
         let own = match party {
             Party::Client(client) => self.clients[client].cut_until,
             Party::Node(node) => self.nodes[node].uplink_cut_until.max(self.nodes[node].isolated_until),
@@ -284,7 +284,7 @@ impl<'p> World<'p> {
     }
 
     /// From now on nothing goes wrong any more.
-    fn calm(&mut self) -> Result<(), Violation> {
+    fn go_quiet(&mut self) -> Result<(), Violation> {
         self.quiet = true;
         self.network.heal();
         for node in 0..self.nodes.len() {
@@ -307,9 +307,9 @@ impl<'p> World<'p> {
 
     /// What one server that knew every client would give each of them now.
     fn dues(&self) -> Vec<Amount> {
-        let seats = &self.plan.tree.clients;
+        let places = &self.plan.tree.clients;
         let demands: Vec<_> =
-            self.clients.iter().zip(seats).map(|(client, seat)| (client.wants(), seat.priority)).collect();
+            self.clients.iter().zip(places).map(|(client, place)| (client.wants(), place.priority)).collect();
         oracle::dues(&self.plan.settings, &demands)
     }
 
@@ -356,12 +356,12 @@ impl<'p> World<'p> {
     }
 
     /// How every node stands: what it can give, what it takes for held, and what its own clients may use.
-    fn standing(&self) -> impl Iterator<Item = String> {
+    fn node_states(&self) -> impl Iterator<Item = String> {
         let places = self.plan.tree.nodes.iter().zip(&self.nodes).enumerate();
         places.map(|(index, (place, node))| {
-            let own = self.plan.tree.clients.iter().zip(&self.clients).filter(|(seat, _)| seat.node == index);
+            let own = self.plan.tree.clients.iter().zip(&self.clients).filter(|(place, _)| place.node == index);
             let used: Sum = own.map(|(_, client)| client.believes).collect();
-            let (name, life) = (&place.name, node.life);
+            let (name, incarnation) = (&place.name, node.incarnation);
             match &node.master {
                 None => format!("{name}: no master; its clients may use {used:?}"),
                 Some(master) => {
@@ -369,7 +369,7 @@ impl<'p> World<'p> {
                     let (capacity, held) = (resource.settings().capacity, resource.sums().held);
                     let learning = if resource.is_learning(self.now) { ", learning" } else { "" };
                     format!(
-                        "{name}: master {life}{learning}, capacity {capacity:?} until {end:?}, held {held:?}; its clients may use {used:?}"
+                        "{name}: master {incarnation}{learning}, capacity {capacity:?} until {end:?}, held {held:?}; its clients may use {used:?}"
                     )
                 }
             }
@@ -379,7 +379,7 @@ impl<'p> World<'p> {
     fn note(&mut self, event: Event) {
         let what = match event {
             Event::Sample | Event::Tick { .. } | Event::Walk(_) | Event::Burst { .. } => return,
-            Event::Deliver(letter) => format!("{:?}", self.mail[letter]),
+            Event::Deliver(slot) => format!("{:?}", self.in_flight[slot]),
             other => format!("{other:?}"),
         };
         let line = format!("{:>9.3} s  {what}", self.now.0 as f64 / 1000.0);

@@ -21,14 +21,14 @@ impl World<'_> {
         for chance in &mishaps.one_of {
             match ticket.checked_sub(chance.weight) {
                 Some(left) => ticket = left,
-                None => return self.befall(&chance.what),
+                None => return self.inflict(&chance.what),
             }
         }
         Ok(())
     }
 
     /// Lets something happen.
-    pub(super) fn befall(&mut self, fault: &Fault) -> Result<(), Violation> {
+    pub(super) fn inflict(&mut self, fault: &Fault) -> Result<(), Violation> {
         match fault {
             Fault::LoseMaster { node, back } => {
                 let node = self.some_node(node.as_deref());

@@ -14,27 +14,27 @@ pub(crate) enum Party {
 
 /// A message. Boxes keep it small: it is moved a few times.
 #[derive(Debug, Clone)]
-pub(crate) enum Mail {
-    Request(Box<Letter>),
+pub(crate) enum Message {
+    Request(Box<RequestMessage>),
     Reply(Box<Reply>),
-    Hint { to: Party, life: u32, from: usize },
+    Hint { to: Party, incarnation: u32, from: usize },
 }
 
 /// A request to one peer of a node.
 #[derive(Debug, Clone)]
-pub(crate) struct Letter {
+pub(crate) struct RequestMessage {
     pub(crate) from: Sender,
     pub(crate) node: usize,
     pub(crate) peer: u8,
     pub(crate) request: Request,
 }
 
-/// Whom an answer is for, and which request it answers.
+/// What sent a request, and which of its requests that was: an answer goes there.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Sender {
     pub(crate) party: Party,
-    /// Its process, or its mastership: another one of the same name did not ask.
-    pub(crate) life: u32,
+    /// A client that starts anew, or a node's next master, is not what asked, though it may have the same name.
+    pub(crate) incarnation: u32,
     pub(crate) number: u64,
 }
 
@@ -45,7 +45,7 @@ impl Sender {
             Party::Client(_) => HolderKind::Client,
             Party::Node(_) => HolderKind::Node,
         };
-        (kind, self.party.name(self.life).into())
+        (kind, self.party.name(self.incarnation).into())
     }
 }
 
@@ -53,15 +53,15 @@ impl Sender {
 #[derive(Debug, Clone)]
 pub(crate) struct Reply {
     pub(crate) to: Party,
-    pub(crate) life: u32,
+    pub(crate) incarnation: u32,
     pub(crate) number: u64,
     pub(crate) from: usize,
-    pub(crate) what: Said,
+    pub(crate) what: ReplyBody,
 }
 
 /// What an answer says.
 #[derive(Debug, Clone)]
-pub(crate) enum Said {
+pub(crate) enum ReplyBody {
     Granted(Lease),
     Supplied(Box<Supplied>),
     /// Given back; or too soon, and the lease stays as it is.
@@ -70,33 +70,33 @@ pub(crate) enum Said {
     Elsewhere(Option<u8>),
 }
 
-impl Mail {
+impl Message {
     /// What asks, and the node that is asked.
     pub(crate) fn ends(&self) -> (Party, usize) {
         match self {
-            Mail::Request(letter) => (letter.from.party, letter.node),
-            Mail::Reply(reply) => (reply.to, reply.from),
-            Mail::Hint { to, from, .. } => (*to, *from),
+            Message::Request(request) => (request.from.party, request.node),
+            Message::Reply(reply) => (reply.to, reply.from),
+            Message::Hint { to, from, .. } => (*to, *from),
         }
     }
 }
 
 impl Party {
-    /// The name that `name` gave, and the life that it had.
+    /// The name that `name` gave, and the incarnation that it had.
     pub(crate) fn named(kind: HolderKind, name: &str) -> Option<(Party, u32)> {
-        let (index, life) = name.split_once('.')?;
-        let (index, life) = (index.parse().ok()?, life.parse().ok()?);
+        let (index, incarnation) = name.split_once('.')?;
+        let (index, incarnation) = (index.parse().ok()?, incarnation.parse().ok()?);
         match kind {
-            HolderKind::Client => Some((Party::Client(index), life)),
-            HolderKind::Node => Some((Party::Node(index), life)),
+            HolderKind::Client => Some((Party::Client(index), incarnation)),
+            HolderKind::Node => Some((Party::Node(index), incarnation)),
         }
     }
 
     /// As it is known to servers. All peers of a node have one name, whichever is master; a client that starts anew has
     /// another.
-    pub(crate) fn name(self, life: u32) -> String {
+    pub(crate) fn name(self, incarnation: u32) -> String {
         match self {
-            Party::Client(index) => format!("{index}.{life}"),
+            Party::Client(index) => format!("{index}.{incarnation}"),
             Party::Node(index) => format!("{index}.0"),
         }
     }
