@@ -2,8 +2,6 @@
 
 use std::time::Duration;
 
-use serde::{Deserialize, Serialize};
-
 pub(crate) fn seconds(text: &str) -> Result<Duration, String> {
     let seconds = text.parse().ok().filter(|seconds| (0.0..=86_400.0).contains(seconds));
     seconds.map(Duration::from_secs_f64).ok_or_else(|| "expected a number of seconds, at most a day".into())
@@ -15,14 +13,23 @@ pub(crate) fn percent(text: &str) -> Result<f64, String> {
 }
 
 /// What a new master knows.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize, Serialize, clap::ValueEnum)]
-#[serde(rename_all = "snake_case")]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, clap::ValueEnum)]
 pub(crate) enum Handover {
     /// What the one before it promised.
     #[default]
     Promises,
     /// Nothing: it listens first.
     Learning,
+}
+
+impl Handover {
+    /// As the simulator calls it.
+    pub(crate) fn simulated(self) -> leaseway_simulator::Handover {
+        match self {
+            Handover::Promises => leaseway_simulator::Handover::Promises,
+            Handover::Learning => leaseway_simulator::Handover::Learning,
+        }
+    }
 }
 
 /// A value as it is written on the command line.

@@ -1,50 +1,33 @@
-//! The whole of it in virtual time: real resources, real sessions, and a tree of them, on one seeded heap of events.
+//! `simulate`: the command line of the simulator ([`leaseway_simulator`]), and what it prints, draws and writes.
 //!
 //! A run is the same to the bit for the same scenario and seed, so what goes wrong in one of ten thousand can be
-//! looked at again; the command for that is printed. Every promise is checked at every step. What is measured is what
-//! clients' own books say, and what one server that knew all of them would have given them.
-//!
-//! Deliberately absent: sockets, threads inside a run, disks, and how peers elect a master. Those are the business of
-//! `chaos` and of the end-to-end tests.
+//! looked at again; the command for that is printed.
 
 mod args;
-mod books;
-mod client;
-mod clients;
 mod curve;
-mod faults;
-mod mail;
-mod network;
-mod node;
-mod nodes;
-mod oracle;
+mod file;
 #[cfg(feature = "planted")]
 mod plant;
-mod pools;
-mod queue;
 mod report;
-mod scenario;
-mod seeds;
 mod sets;
 mod sweep;
-mod tree;
-mod units;
-mod uplinks;
-mod uses;
-mod world;
 
+use std::time::Duration;
+
+use indicatif::ProgressBar;
+use leaseway_simulator::{BUILT_IN, Observer, Outcomes, Plan, Scenario, run_all};
+
+use self::{args::Case, report::Simulated};
 pub(crate) use self::{
     args::SimulateArgs,
     report::{SimulateReport, SimulatedCase, SimulatedTable},
 };
-
 use crate::{
     error::Error,
-    output::{note, print, write, write_json},
+    output::{self, note, print, write, write_json},
     signal::Interrupt,
     table,
 };
-use report::Simulated;
 
 #[cfg(feature = "planted")]
 fn plant(name: &str, args: &SimulateArgs) -> Result<(), Error> {
@@ -67,14 +50,13 @@ pub(crate) fn main(args: &SimulateArgs) -> Result<(), Error> {
         return print(&list());
     }
     if args.show {
-        return args.scenarios.iter().try_for_each(|name| print(scenario::text(name)?.trim_end()));
+        return args.scenarios.iter().try_for_each(|name| print(file::text(name)?.trim_end()));
     }
     if let Some(name) = &args.plant {
         return plant(name, args);
     }
     let cases = args.cases()?;
-    let interrupt = Interrupt::watch()?;
-    let outcomes = seeds::run(&cases, args.seeds(), args.svg.is_some(), &interrupt)?;
+    let outcomes = run(&cases, args)?;
     let simulated: Vec<_> = cases.iter().zip(outcomes).map(|(case, outcomes)| Simulated::of(case, outcomes)).collect();
     if let Some(path) = &args.svg {
         write(path, &sweep::draw(&simulated).unwrap_or_else(|| curve::draw(&simulated, args.seed)))?;
@@ -91,12 +73,46 @@ pub(crate) fn main(args: &SimulateArgs) -> Result<(), Error> {
     }
 }
 
+/// What many runs show of themselves, and whether they were interrupted.
+struct Progress {
+    bar: ProgressBar,
+    interrupt: Interrupt,
+}
+
+impl Observer for Progress {
+    fn goes_on(&self) -> bool {
+        self.interrupt.check().is_ok()
+    }
+
+    fn ran(&self) {
+        self.bar.inc(1);
+    }
+}
+
+fn run(cases: &[Case], args: &SimulateArgs) -> Result<Vec<Outcomes>, Error> {
+    let seeds = args.seeds();
+    let runs = cases.len() as u64 * (seeds.end - seeds.start);
+    let progress = Progress { bar: bar(runs), interrupt: Interrupt::watch()? };
+    let plans: Vec<&Plan> = cases.iter().map(|case| &case.plan).collect();
+    let outcomes = run_all(&plans, seeds, args.svg.is_some(), &progress);
+    progress.bar.finish_and_clear();
+    outcomes.ok_or(Error::Interrupted)
+}
+
+fn bar(runs: u64) -> ProgressBar {
+    if runs < 2 {
+        return ProgressBar::hidden();
+    }
+    let bar = output::progress(runs, "{bar:40} {pos}/{len} runs, {elapsed}, {eta} left");
+    bar.enable_steady_tick(Duration::from_millis(200));
+    bar
+}
+
 fn list() -> String {
-    let about = |(name, text)| {
-        let about = scenario::parse(name, text).map_or_else(|error| error.to_string(), |scenario| scenario.about);
-        [name.to_owned(), about]
+    let about = |(name, text): (&str, &str)| {
+        [name.to_owned(), Scenario::parse(name, text).map_or_else(|error| error, |scenario| scenario.about)]
     };
-    let rows: Vec<_> = scenario::built_in().map(about).collect();
+    let rows = BUILT_IN.map(about);
     table::render(&["scenario", "what it is about"], 2, &rows)
 }
 

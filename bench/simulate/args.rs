@@ -4,12 +4,11 @@ use std::{num::NonZeroU64, ops::Range, path::PathBuf};
 
 use clap::ValueEnum;
 use leaseway_core::Reuse;
+use leaseway_simulator::{Algorithm, Between, Part, Plan, Scenario, Span};
 
 use super::{
-    scenario::{self, Scenario, Word},
+    file,
     sets::{self, Chosen, Setting},
-    units::{Algorithm, Between, Part, Span},
-    world::Plan,
 };
 use crate::{
     error::Error,
@@ -115,33 +114,30 @@ pub(super) struct Case {
     pub(super) scenario: String,
     /// What --set has made of the parameters.
     pub(super) set: Chosen,
-    pub(super) algorithm: Algorithm,
     pub(super) reuse: String,
-    pub(super) push: bool,
-    pub(super) handover: Handover,
     /// What repeats it, but for the seed.
     pub(super) command: String,
     pub(super) plan: Plan,
 }
 
 impl Case {
+    pub(super) fn algorithm(&self) -> Algorithm {
+        self.plan.scenario().resource.algorithm
+    }
+
+    pub(super) fn push(&self) -> bool {
+        self.plan.scenario().push
+    }
+
     /// The scenario, and what was set.
     pub(super) fn name(&self) -> String {
         let set = self.set.iter().map(|(name, value)| format!(" {name}={value}"));
         std::iter::once(self.scenario.clone()).chain(set).collect()
     }
-
-    /// A scenario that comes with the harness, as it is, or with another handover.
-    #[cfg(feature = "planted")]
-    pub(super) fn built_in(name: &str, handover: Handover) -> Result<Case, Error> {
-        let args = SimulateArgs::parse(&["simulate", name, "--handover", &word(&handover)])?;
-        let mut cases = args.cases()?;
-        cases.pop().ok_or_else(|| Error::Usage(format!("{name} is no case")))
-    }
 }
 
 impl SimulateArgs {
-    #[cfg(any(test, feature = "planted"))]
+    #[cfg(test)]
     pub(super) fn parse(words: &[&str]) -> Result<SimulateArgs, Error> {
         #[derive(clap::Parser)]
         struct CommandLine {
@@ -159,7 +155,7 @@ impl SimulateArgs {
     pub(super) fn cases(&self) -> Result<Vec<Case>, Error> {
         let mut cases = Vec::new();
         for name in &self.scenarios {
-            let scenario = self.changed(scenario::load(name)?);
+            let scenario = self.changed(file::load(name)?);
             for set in sets::each(&self.set) {
                 for algorithm in each(&self.algorithm) {
                     for reuse in each(&self.reuse) {
@@ -175,7 +171,7 @@ impl SimulateArgs {
 
     /// What is the same for all cases.
     fn changed(&self, mut scenario: Scenario) -> Scenario {
-        scenario.handover = self.handover.unwrap_or(scenario.handover);
+        scenario.handover = self.handover.map_or(scenario.handover, Handover::simulated);
         scenario.slices = self.slices.map_or(scenario.slices, |slices| slices == Switch::On);
         scenario.terms = self.terms.map_or(scenario.terms, |terms| terms == Switch::On);
         scenario.length = self.length.unwrap_or(scenario.length);
@@ -189,22 +185,21 @@ impl SimulateArgs {
     fn case(&self, name: &str, scenario: &Scenario, way: &Way<'_>) -> Result<Case, Error> {
         let mut scenario = scenario.clone();
         scenario.resource.algorithm = way.algorithm.unwrap_or(scenario.resource.algorithm);
-        sets::put(way.set, &mut scenario.resource);
+        for (name, value) in way.set {
+            scenario.resource.set(name, value);
+        }
         if let Some(reuse) = way.reuse {
-            scenario.resource.parameters.insert("reuse".into(), Word(word(&reuse)));
+            scenario.resource.set("reuse", &word(&reuse));
         }
         scenario.push = way.push.map_or(scenario.push, |push| push == Switch::On);
         let plan = Plan::new(scenario).map_err(|what| Error::Usage(format!("{name}: {what}")))?;
         Ok(Case {
             scenario: name.to_owned(),
             set: way.set.clone(),
-            algorithm: plan.scenario.resource.algorithm,
-            reuse: match plan.settings.reuse {
+            reuse: match plan.settings().reuse {
                 Reuse::Confirmed => word(&When::Confirmed),
                 Reuse::Prompt => word(&When::Prompt),
             },
-            push: plan.scenario.push,
-            handover: plan.scenario.handover,
             command: self.command(name, way),
             plan,
         })

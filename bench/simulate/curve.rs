@@ -1,10 +1,9 @@
 //! What clients wanted, what they had, and what there was, over time; of a pool what was used, what might be connected,
 //! and how many were kicked out. One case below the other.
 
-use super::{
-    report::Simulated,
-    world::{Figures, Point, PoolPoint},
-};
+use leaseway_simulator::{Figures, Point, PoolPoint};
+
+use super::report::Simulated;
 use crate::{
     chart::{
         self, Chart,
@@ -26,13 +25,13 @@ pub(super) fn draw(simulated: &[Simulated<'_>], seed: u64) -> String {
 
 fn charts(simulated: &Simulated<'_>, run: &Figures) -> Vec<Chart> {
     let case = simulated.case;
-    let capacity = case.plan.scenario.resource.capacity;
+    let capacity = case.plan.scenario().resource.capacity;
     let outcome = match &run.pool {
         Some(pool) => format!("{} overloads, {} kicked out", pool.overloads, pool.kicked_out),
         None => format!("{:.2} % of min(wants, capacity) used", run.usage.of_wanted),
     };
-    let push = if case.push { "on" } else { "off" };
-    let title = format!("{}: {}, {}, push {push}", case.name(), case.algorithm, case.reuse);
+    let push = if case.push() { "on" } else { "off" };
+    let title = format!("{}: {}, {}, push {push}", case.name(), case.algorithm(), case.reuse);
     let note = format!("seed {}; {outcome}", run.seed);
 
     let at = |value: &dyn Fn(&Point) -> f64| run.curve.iter().map(|point| (second(point), value(point))).collect();

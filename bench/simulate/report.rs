@@ -2,15 +2,11 @@
 
 use std::collections::BTreeMap;
 
+use leaseway_simulator::{Broken, Figures, Outcomes, PoolFigures};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use super::{
-    args::Case,
-    pools::PoolFigures,
-    seeds::Outcomes,
-    world::{Broken, Figures},
-};
+use super::args::Case;
 use crate::{spread::Spread, table};
 
 /// A case, and what became of its runs.
@@ -33,7 +29,7 @@ impl<'c> Simulated<'c> {
     }
 
     fn written(&self) -> SimulatedCase {
-        let Case { set, algorithm, reuse, push, command, .. } = self.case;
+        let Case { set, reuse, command, .. } = self.case;
         let failed = |broken: &Broken| FailedRun {
             seed: broken.seed,
             at_s: broken.at.0 as f64 / 1000.0,
@@ -46,10 +42,10 @@ impl<'c> Simulated<'c> {
         SimulatedCase {
             scenario: self.case.scenario.clone(),
             set: set.clone(),
-            algorithm: algorithm.to_string(),
+            algorithm: self.case.algorithm().to_string(),
             reuse: reuse.clone(),
-            push: *push,
-            handover: crate::flags::word(&self.case.handover),
+            push: self.case.push(),
+            handover: self.case.plan.scenario().handover.to_string(),
             command: command.clone(),
             is_pool: self.case.plan.is_pool(),
             spreads: metrics.iter().filter_map(spread).collect(),

@@ -2,8 +2,6 @@
 
 use std::{collections::BTreeMap, str::FromStr};
 
-use super::scenario::{ResourceSpec, Word};
-
 /// A parameter, and the values it is to have one after the other: `raise_tc_s=900,3600`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Setting {
@@ -38,13 +36,6 @@ pub(super) fn each(settings: &[Setting]) -> Vec<Chosen> {
         };
         all.iter().flat_map(|chosen| setting.values.iter().map(move |value| with(chosen, value))).collect()
     })
-}
-
-/// Instead of what the file says.
-pub(super) fn put(chosen: &Chosen, resource: &mut ResourceSpec) {
-    for (name, value) in chosen {
-        resource.parameters.insert(name.clone(), Word(value.clone()));
-    }
 }
 
 #[cfg(test)]

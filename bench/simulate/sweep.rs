@@ -3,7 +3,9 @@
 //! Of pools it is how often there were overloads, and how far the pool was overbooked for that; of everything else how
 //! much of what was wanted was had. The line goes through the medians.
 
-use super::{report::Simulated, world::Figures};
+use leaseway_simulator::{Figures, PoolFigures};
+
+use super::report::Simulated;
 use crate::{
     chart::{
         self, Chart,
@@ -42,7 +44,7 @@ const POOL: [Figure; 2] = [
     Figure { what: "total, % of the capacity (mean)", of: |run| pool(run, |pool| pool.total), by_logarithm: false },
 ];
 
-fn pool(run: &Figures, figure: impl Fn(&super::pools::PoolFigures) -> f64) -> f64 {
+fn pool(run: &Figures, figure: impl Fn(&PoolFigures) -> f64) -> f64 {
     run.pool.as_ref().map_or(0.0, figure)
 }
 
@@ -60,8 +62,8 @@ fn lines<'r>(cases: &'r [Simulated<'_>]) -> Option<Vec<SweptCases<'r>>> {
         let case = simulated.case;
         let (parameter, value) = case.set.iter().next().filter(|_| case.set.len() == 1)?;
         let value: f64 = value.parse().ok().filter(|value: &f64| value.is_finite() && *value > 0.0)?;
-        let push = if case.push { "on" } else { "off" };
-        let name = format!("{}: {}, {}, push {push}", case.scenario, case.algorithm, case.reuse);
+        let push = if case.push() { "on" } else { "off" };
+        let name = format!("{}: {}, {}, push {push}", case.scenario, case.algorithm(), case.reuse);
         match lines.iter_mut().find(|line| line.name == name) {
             Some(line) => line.values.push((value, &simulated.runs)),
             None => lines.push(SweptCases { name, parameter, values: vec![(value, &simulated.runs)] }),

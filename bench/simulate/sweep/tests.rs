@@ -1,10 +1,12 @@
+use leaseway_simulator::{Keep, Outcomes};
+
 use super::*;
-use crate::simulate::{SimulateArgs, seeds, world::Keep};
+use crate::simulate::SimulateArgs;
 
 fn drawn(line: &[&str]) -> Option<String> {
     let args = SimulateArgs::parse(&[&["simulate", "--length", "20s"], line].concat()).expect("valid");
     let cases = args.cases().expect("they are valid");
-    let run = |case: &crate::simulate::args::Case| -> seeds::Outcomes {
+    let run = |case: &crate::simulate::args::Case| -> Outcomes {
         vec![case.plan.run(1, Keep::default()).map_err(Box::new), case.plan.run(2, Keep::default()).map_err(Box::new)]
     };
     draw(&cases.iter().map(|case| Simulated::of(case, run(case))).collect::<Vec<_>>())

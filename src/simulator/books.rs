@@ -9,7 +9,7 @@ use serde::Serialize;
 /// Between the samples that the original simulation takes.
 const SAMPLE: Millis = Millis(5_000);
 
-pub(super) struct Books {
+pub(crate) struct Books {
     capacity: Amount,
     /// More than this must never be believed. What is used is a part of the capacity all the same.
     most: Sum,
@@ -55,30 +55,35 @@ struct Samples {
 
 /// What was measured of a run. Parts are in per cent.
 #[derive(Debug, Clone, Default, PartialEq, Serialize)]
-pub(super) struct Use {
+pub struct UsageFigures {
     /// What clients had, of the capacity: average of samples.
-    pub(super) of_capacity: f64,
+    pub of_capacity: f64,
     /// What clients had up to the capacity, of what they wanted up to the capacity: the same samples.
-    pub(super) of_wanted_sampled: f64,
+    pub of_wanted_sampled: f64,
     /// The same over all of the time.
-    pub(super) of_wanted: f64,
-    /// Samples with more than the capacity, and how often they began anew.
-    pub(super) over_samples: u64,
-    pub(super) over_events: u64,
-    /// Largest and average of these, of the capacity.
-    pub(super) over_most_sampled: f64,
-    pub(super) over_mean_sampled: f64,
-    /// For how long there was more than the capacity, exactly; how much more at the most and on average.
-    pub(super) over_seconds: f64,
-    pub(super) over_most: f64,
-    pub(super) over_mean: f64,
-    /// The first second in which clients had 95 (99) of a hundred of what they wanted up to the capacity.
-    pub(super) first_95_s: Option<f64>,
-    pub(super) first_99_s: Option<f64>,
+    pub of_wanted: f64,
+    /// Samples with more than the capacity.
+    pub over_samples: u64,
+    /// Samples in a row count as one.
+    pub over_events: u64,
+    /// The largest of these samples, of the capacity.
+    pub over_most_sampled: f64,
+    /// Their average.
+    pub over_mean_sampled: f64,
+    /// For how long there was more than the capacity, exactly.
+    pub over_seconds: f64,
+    /// What clients had then at the most, of the capacity.
+    pub over_most: f64,
+    /// What they had then on average.
+    pub over_mean: f64,
+    /// The first second in which clients had 95 % of what they wanted up to the capacity.
+    pub first_95_s: Option<f64>,
+    /// The same for 99 %.
+    pub first_99_s: Option<f64>,
 }
 
 impl Books {
-    pub(super) fn new(capacity: Amount, bounded: bool, from: Millis) -> Books {
+    pub(crate) fn new(capacity: Amount, bounded: bool, from: Millis) -> Books {
         Books {
             capacity,
             most: capacity.into(),
@@ -96,19 +101,19 @@ impl Books {
     }
 
     /// A pool has promised so much by now.
-    pub(super) fn allow(&mut self, most: Sum) {
+    pub(crate) fn allow(&mut self, most: Sum) {
         self.most = most;
     }
 
     /// A client wants something else from now on.
-    pub(super) fn want(&mut self, now: Millis, before: Amount, after: Amount) {
+    pub(crate) fn want(&mut self, now: Millis, before: Amount, after: Amount) {
         self.advance(now);
         self.wants -= before;
         self.wants += after;
     }
 
     /// A client may use something else from now on.
-    pub(super) fn believe(
+    pub(crate) fn believe(
         &mut self,
         now: Millis,
         client: usize,
@@ -129,7 +134,7 @@ impl Books {
     }
 
     /// Counts the time since something last changed.
-    pub(super) fn advance(&mut self, now: Millis) {
+    pub(crate) fn advance(&mut self, now: Millis) {
         let ms = now.since(self.last.max(self.from)).0;
         self.last = now;
         if ms == 0 {
@@ -149,7 +154,7 @@ impl Books {
     }
 
     /// To be called every second.
-    pub(super) fn sample(&mut self, now: Millis) {
+    pub(crate) fn sample(&mut self, now: Millis) {
         self.advance(now);
         let (had, wanted) = (self.believed.get(), self.wants.get().min(self.capacity.get()));
         for (part, first) in [(0.95, &mut self.first_95), (0.99, &mut self.first_99)] {
@@ -163,19 +168,19 @@ impl Books {
     }
 
     /// What clients want and what they have, together.
-    pub(super) fn sums(&self) -> (f64, f64) {
+    pub(crate) fn sums(&self) -> (f64, f64) {
         (self.wants.get(), self.believed.get())
     }
 
     /// Different if anything that a client was told, or when, was different.
-    pub(super) fn digest(&self) -> u64 {
+    pub(crate) fn digest(&self) -> u64 {
         self.digest
     }
 
-    pub(super) fn figures(&self) -> Use {
+    pub(crate) fn figures(&self) -> UsageFigures {
         let (whole, samples, capacity) = (&self.whole, &self.samples, self.capacity.get());
         let seconds = |first: Option<Millis>| first.map(|at| at.0 as f64 / 1000.0);
-        Use {
+        UsageFigures {
             of_capacity: per_cent(samples.had, capacity * samples.count as f64),
             of_wanted_sampled: per_cent(samples.had_within, samples.wanted),
             of_wanted: per_cent(whole.had_within, whole.wanted),
@@ -209,7 +214,7 @@ impl Samples {
 }
 
 /// Nothing of nothing is nothing.
-pub(super) fn per_cent(part: f64, whole: f64) -> f64 {
+pub(crate) fn per_cent(part: f64, whole: f64) -> f64 {
     if whole > 0.0 { part / whole * 100.0 } else { 0.0 }
 }
 

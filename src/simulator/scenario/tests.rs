@@ -13,20 +13,20 @@ nodes:
 ";
 
 fn refused(text: &str) -> String {
-    parse("mine.yaml", text).expect_err("something is wrong with it").to_string()
+    Scenario::parse("mine.yaml", text).expect_err("something is wrong with it")
 }
 
 #[test]
-fn those_that_come_with_the_harness_are_without_mistakes() {
-    for (name, text) in built_in() {
-        let scenario = parse(name, text).unwrap_or_else(|error| panic!("{error}"));
+fn those_that_come_with_the_simulator_are_without_mistakes() {
+    for (name, text) in BUILT_IN {
+        let scenario = Scenario::parse(name, text).unwrap_or_else(|error| panic!("{error}"));
         assert!(!scenario.about.is_empty());
     }
 }
 
 #[test]
 fn what_is_not_said_goes_without_saying() {
-    let least = parse("least", LEAST).expect("it is enough");
+    let least = Scenario::parse("least", LEAST).expect("it is enough");
     assert_eq!((least.handover, least.commit, least.push), (Handover::Promises, Span::millis(5), true));
     assert_eq!(least.network, Network::default());
     assert_eq!((least.nodes[0].peers, least.nodes[0].times), (3, 1));
@@ -38,7 +38,7 @@ fn what_is_not_said_goes_without_saying() {
 fn parameters_are_those_of_a_server() {
     let text =
         LEAST.replace("  lease: 20s\n", "  lease: 20s\n  parameters: {reuse: prompt, min_request_interval: 0.5}\n");
-    let settings = parse("mine.yaml", &text).expect("it is valid").settings().expect("it is valid");
+    let settings = Scenario::parse("mine.yaml", &text).expect("it is valid").settings().expect("it is valid");
     assert_eq!(settings.reuse, leaseway_core::Reuse::Prompt);
     assert_eq!(settings.min_request_interval.0, 500);
 }
@@ -92,12 +92,6 @@ fn what_cannot_be_simulated_is_refused() {
     assert!(refused(&two).contains("`leaf` has no `parent`"));
     let below_none = format!("{LEAST}  - {{name: leaf, parent: rot}}\n");
     assert!(refused(&below_none).contains("the parent of `leaf` is `rot`; above it are root"));
-}
-
-#[test]
-fn a_scenario_that_is_not_there_names_those_that_are() {
-    let error = load("sevn").expect_err("a typing error").to_string();
-    assert!(error.contains("`sevn`") && error.contains("seven"), "{error}");
 }
 
 #[test]

@@ -7,13 +7,13 @@
 use leaseway_core::{Amount, Cause, HolderKind, Millis, PoolEvent, PoolEventKind, PoolReport, Sum};
 use serde::Serialize;
 
-use super::books::per_cent;
+use crate::books::per_cent;
 
 const MINUTE: u64 = 60_000;
 /// Frequencies are told for so long.
-pub(super) const EIGHT_HOURS: f64 = 8.0 * 3_600_000.0;
+pub(crate) const EIGHT_HOURS: f64 = 8.0 * 3_600_000.0;
 
-pub(super) struct Pools {
+pub(crate) struct Pools {
     base: Amount,
     /// Measured from here on.
     from: Millis,
@@ -43,40 +43,46 @@ struct PoolIntegrals {
 
 /// Clients that were kicked out in a minute.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
-pub(super) struct Kicks {
-    pub(super) minute: u64,
-    pub(super) clients: u64,
+pub struct Kicks {
+    /// Since the run began.
+    pub minute: u64,
+    /// How many.
+    pub clients: u64,
 }
 
 /// What was measured. Parts are in per cent.
 #[derive(Debug, Clone, Default, PartialEq, Serialize)]
-pub(super) struct PoolFigures {
-    /// How often the root saw more used than there is; and how often that would be in eight hours.
-    pub(super) overloads: u64,
-    pub(super) overloads_in_8_h: f64,
+pub struct PoolFigures {
+    /// How often the root saw more used than there is.
+    pub overloads: u64,
+    /// How often that would be in eight hours.
+    pub overloads_in_8_h: f64,
     /// The part of the time in which more was really used than there is.
-    pub(super) overused: f64,
+    pub overused: f64,
     /// What was really used, of the capacity.
-    pub(super) used: f64,
-    pub(super) used_most: f64,
+    pub used: f64,
+    /// At the most.
+    pub used_most: f64,
     /// What might be connected, of the capacity.
-    pub(super) total: f64,
-    pub(super) total_most: f64,
+    pub total: f64,
+    /// At the most.
+    pub total_most: f64,
     /// Clients that lost what they had because of overloads, a total that fell, or priority clients.
-    pub(super) kicked_out: u64,
+    pub kicked_out: u64,
     /// In the worst minute.
-    pub(super) kicked_out_most: u64,
+    pub kicked_out_most: u64,
     /// Minute by minute, where there were any.
-    pub(super) kicked_out_in: Vec<Kicks>,
+    pub kicked_out_in: Vec<Kicks>,
     /// Clients that lost what they had to others that had been served less.
-    pub(super) took_turns: u64,
-    /// Per eight hours.
-    pub(super) kicked_out_in_8_h: f64,
-    pub(super) took_turns_in_8_h: f64,
+    pub took_turns: u64,
+    /// How many would be kicked out in eight hours.
+    pub kicked_out_in_8_h: f64,
+    /// How many would lose what they had to others in eight hours.
+    pub took_turns_in_8_h: f64,
 }
 
 impl Pools {
-    pub(super) fn new(base: Amount, from: Millis) -> Pools {
+    pub(crate) fn new(base: Amount, from: Millis) -> Pools {
         Pools {
             base,
             from,
@@ -92,25 +98,25 @@ impl Pools {
     }
 
     /// A client uses something else from now on.
-    pub(super) fn uses(&mut self, now: Millis, before: Amount, after: Amount) {
+    pub(crate) fn uses(&mut self, now: Millis, before: Amount, after: Amount) {
         self.advance(now);
         self.used -= before;
         self.used += after;
     }
 
-    /// How the pool of the root stands, as its master of this life has it.
-    pub(super) fn stands(&mut self, now: Millis, life: u32, report: &PoolReport) {
+    /// How the pool of the root stands, as this incarnation of its master has it.
+    pub(crate) fn stands(&mut self, now: Millis, incarnation: u32, report: &PoolReport) {
         self.advance(now);
         self.total = report.total;
-        let seen = if self.seen.0 == life { self.seen.1 } else { 0 };
+        let seen = if self.seen.0 == incarnation { self.seen.1 } else { 0 };
         if now >= self.from {
             self.overloads += report.overloads - seen;
         }
-        self.seen = (life, report.overloads);
+        self.seen = (incarnation, report.overloads);
     }
 
     /// Something happened in the pool of a node.
-    pub(super) fn happened(&mut self, now: Millis, event: &PoolEvent) {
+    pub(crate) fn happened(&mut self, now: Millis, event: &PoolEvent) {
         let is_client = event.client.as_ref().is_some_and(|client| client.kind == HolderKind::Client);
         if event.kind != PoolEventKind::Disconnected || !is_client || now < self.from {
             return;
@@ -129,7 +135,7 @@ impl Pools {
     }
 
     /// Counts the time since something last changed.
-    pub(super) fn advance(&mut self, now: Millis) {
+    pub(crate) fn advance(&mut self, now: Millis) {
         let ms = now.since(self.last.max(self.from)).0;
         self.last = now;
         if ms == 0 {
@@ -145,7 +151,7 @@ impl Pools {
     }
 
     /// What is used and what may be connected, and how many have been kicked out so far.
-    pub(super) fn now(&self) -> (f64, f64, u64) {
+    pub(crate) fn now(&self) -> (f64, f64, u64) {
         (self.used.get(), self.total.get(), self.kicked_out())
     }
 
@@ -153,7 +159,7 @@ impl Pools {
         self.kicked.iter().map(|kicks| kicks.clients).sum()
     }
 
-    pub(super) fn figures(&self) -> PoolFigures {
+    pub(crate) fn figures(&self) -> PoolFigures {
         let (whole, base) = (&self.whole, self.base.get());
         let time = whole.ms as f64;
         let in_8_h = |count: u64| if whole.ms == 0 { 0.0 } else { count as f64 * EIGHT_HOURS / time };

@@ -8,8 +8,8 @@ use leaseway_core::{
 use leaseway_engine::uplink::{Aggregate, Granted, Lent, Notice, ParentReply, UplinkEngine, UplinkInput};
 use leaseway_session::{Body, Outgoing, Pace, Settings};
 
-use super::{
-    mail::{Letter, Mail, Party, Reply, Said, Sender, given, has},
+use crate::{
+    message::{Message, Party, Reply, ReplyBody, RequestMessage, Sender, given, has},
     node::{Master, Uplink, peer_of},
     world::{Event, World},
 };
@@ -30,9 +30,9 @@ impl World<'_> {
         UplinkInput::Notice(Notice::Asks(Arc::clone(&self.resource)))
     }
 
-    pub(super) fn wake_uplink(&mut self, index: usize, life: u32) {
+    pub(super) fn wake_uplink(&mut self, index: usize, incarnation: u32) {
         let now = self.now;
-        if let Some(uplink) = self.nodes[index].master_of(life).and_then(|master| master.uplink.as_mut())
+        if let Some(uplink) = self.nodes[index].master_of(incarnation).and_then(|master| master.uplink.as_mut())
             && uplink.woken_at == Some(now)
         {
             uplink.woken_at = None;
@@ -59,28 +59,28 @@ impl World<'_> {
     }
 
     pub(super) fn answer_node(&mut self, index: usize, reply: Reply) -> Result<(), Violation> {
-        let (now, life, number) = (self.now, reply.life, reply.number);
+        let (now, incarnation, number) = (self.now, reply.incarnation, reply.number);
         let reply = match reply.what {
-            Said::Supplied(supplied) => {
+            ReplyBody::Supplied(supplied) => {
                 let Supplied { lease, terms, settings } = *supplied;
                 let terms = if self.plan.scenario.terms { terms } else { Vec::new() };
                 ParentReply::Granted(vec![Granted { given: given(&self.resource, &lease), terms, settings }])
             }
-            Said::Granted(_) | Said::Nothing => ParentReply::Granted(Vec::new()),
-            Said::Elsewhere(peer) => {
+            ReplyBody::Granted(_) | ReplyBody::Nothing => ParentReply::Granted(Vec::new()),
+            ReplyBody::Elsewhere(peer) => {
                 let endpoint = |peer| self.nodes[reply.from].endpoints[usize::from(peer)].to_string();
                 ParentReply::Elsewhere(peer.map(endpoint))
             }
         };
-        let Some(master) = self.nodes[index].master_of(life) else { return Ok(()) };
+        let Some(master) = self.nodes[index].master_of(incarnation) else { return Ok(()) };
         let Some(uplink) = &mut master.uplink else { return Ok(()) };
         let lent = uplink.engine.run(now, [UplinkInput::Ended { number, reply }]).lent;
         for Lent { supply, settings, .. } in lent {
-            if let Some(master) = self.nodes[index].master_of(life) {
+            if let Some(master) = self.nodes[index].master_of(incarnation) {
                 master.own_end = Some(supply.until);
             }
-            self.input(index, |engine, moment, bench| {
-                engine.supply(moment, supply, settings, &mut bench.batch, &mut bench.effects);
+            self.input(index, |engine, moment, buffers| {
+                engine.supply(moment, supply, settings, &mut buffers.batch, &mut buffers.effects);
             })?;
         }
         self.step_uplink(index);
@@ -100,7 +100,7 @@ impl World<'_> {
             let wake = wake.max(now.plus(Millis(1)));
             if uplink.woken_at.is_none_or(|earlier| wake < earlier) {
                 uplink.woken_at = Some(wake);
-                self.queue.put(wake, Event::WakeUplink { node: index, life: node.life });
+                self.queue.put(wake, Event::WakeUplink { node: index, incarnation: node.incarnation });
             }
         }
         if let Some(outgoing) = effects.send {
@@ -132,8 +132,13 @@ impl World<'_> {
                 token: releases.first().and_then(|release| release.token).and_then(Token::new),
             }),
         };
-        let from = Sender { party, life: self.nodes[index].life, number: outgoing.number };
-        self.send(Mail::Request(Box::new(Letter { from, node: parent, peer: peer_of(&outgoing.target), request })));
+        let from = Sender { party, incarnation: self.nodes[index].incarnation, number: outgoing.number };
+        self.send(Message::Request(Box::new(RequestMessage {
+            from,
+            node: parent,
+            peer: peer_of(&outgoing.target),
+            request,
+        })));
     }
 }
 

@@ -1,12 +1,16 @@
 use super::*;
-use crate::simulate::{
-    pools::Kicks,
-    scenario::{ClientSpec, Fault, Handover, NodeSpec, ResourceSpec, Wants, Word, load},
+use crate::{
+    pools::{Kicks, PoolFigures},
+    scenario::{ClientSpec, Fault, Handover, NodeSpec, ResourceSpec, Scenario, Wants, Word, built_in},
     units::{Between, Part},
 };
 
+fn load(name: &str) -> Scenario {
+    Scenario::parse(name, built_in(name).expect("it comes with the simulator")).expect("it is valid")
+}
+
 fn scenario(name: &str, change: impl FnOnce(&mut Scenario)) -> Plan {
-    let mut scenario = load(name).expect("it comes with the harness");
+    let mut scenario = load(name);
     change(&mut scenario);
     Plan::new(scenario).expect("it is valid")
 }
@@ -57,7 +61,7 @@ fn a_master_that_listens_gives_nothing_before_leases_have_ended() {
 }
 
 #[test]
-fn nobody_notices_that_there_was_no_master_for_less_than_a_lease() {
+fn no_client_notices_that_there_was_no_master_for_less_than_a_lease() {
     let figures = run(&scenario("two", |_| {}), 1);
     assert!(figures.usage.of_wanted > 99.0, "{figures:?}");
 }
@@ -96,7 +100,7 @@ fn under_prompt_it_is_counted_for_how_long_there_was_too_much() {
 }
 
 #[test]
-fn after_the_trouble_everybody_has_what_they_are_due() {
+fn after_the_trouble_all_clients_have_what_they_are_due() {
     for handover in [Handover::Promises, Handover::Learning] {
         let plan = scenario("random", |scenario| {
             scenario.handover = handover;
@@ -136,7 +140,7 @@ fn too_much_is_found_and_told_the_same_way_again() {
 }
 
 #[test]
-fn those_who_do_not_get_what_they_are_due_are_found() {
+fn clients_that_do_not_get_what_they_are_due_are_found() {
     // Nothing arrives any more, although the scenario promises it.
     let plan = scenario("random", |scenario| {
         scenario.length = Span::millis(300_000);
@@ -144,7 +148,7 @@ fn those_who_do_not_get_what_they_are_due_are_found() {
         scenario.network.deadline = Span::millis(1);
         scenario.network.delay = Between { least: Millis(21_000), most: Millis(21_000) };
     });
-    assert_eq!(plan.run(1, Keep::default()).expect_err("nobody gets anything").violation.invariant, "I5");
+    assert_eq!(plan.run(1, Keep::default()).expect_err("no client gets anything").violation.invariant, "I5");
 }
 
 #[test]
@@ -174,10 +178,10 @@ fn pooled(figures: &Figures) -> &PoolFigures {
     figures.pool.as_ref().expect("it is a pool")
 }
 
-/// The master of a pool knows of use only what it is told, up to a refresh late; who has been told to go uses what it
-/// has until then. All the same no more have to go than are too many.
+/// The master of a pool knows of use only what it is told, up to a refresh late; a client that has been told to go uses
+/// what it has until then. All the same no more have to go than are too many.
 #[test]
-fn a_surge_to_half_as_much_again_as_there_is_kicks_out_who_is_too_many_and_no_more() {
+fn a_surge_to_half_as_much_again_as_there_is_kicks_out_as_many_as_are_too_many_and_no_more() {
     let plan = pool(|_| {});
     let figures = plan.run(1, Keep { curve: true, ..Keep::default() }).expect("nothing is broken");
     let at = |second: u64| {
@@ -209,7 +213,7 @@ fn a_pool_is_overbooked_as_far_as_clients_report_that_they_use_little() {
     assert!(most < 101.0 && connected > 80.0, "who does not say is taken to use all: {most}, {connected}");
 }
 
-/// Two nodes with half of the strangers each; one of theirs who is vouched for.
+/// Two nodes with half of the strangers each; one client at each has an assignment.
 fn tree(scenario: &mut Scenario) {
     let strangers = &mut scenario.nodes[0].clients;
     strangers[0].count /= 2;
@@ -237,7 +241,7 @@ fn pools_of_nodes_are_overbooked_by_what_nodes_report_and_overloads_reach_the_le
 fn pools_in_a_tree_in_trouble_never_promise_more_than_they_have() {
     for handover in [Handover::Promises, Handover::Learning] {
         let plan = scenario("random", |random| {
-            let surge = load("pool_surge").expect("it comes with the harness");
+            let surge = load("pool_surge");
             random.handover = handover;
             random.length = Span::millis(900_000);
             random.resource = ResourceSpec { refresh: random.resource.refresh, ..surge.resource };

@@ -2,49 +2,49 @@
 
 use leaseway_core::Amount;
 
-use super::{
+use crate::{
     scenario::{Scenario, Wants},
     uses::Uses,
 };
 
 /// One node.
 #[derive(Debug, Clone, PartialEq)]
-pub(super) struct Place {
+pub(crate) struct TreeNode {
     /// With a number if the file has several alike.
-    pub(super) name: String,
+    pub(crate) name: String,
     /// Which of the file's it is.
-    pub(super) spec: usize,
-    pub(super) parent: Option<usize>,
-    pub(super) level: usize,
-    pub(super) peers: u8,
+    pub(crate) spec: usize,
+    pub(crate) parent: Option<usize>,
+    pub(crate) level: usize,
+    pub(crate) peers: u8,
 }
 
 /// One client.
 #[derive(Debug, Clone, PartialEq)]
-pub(super) struct Seat {
-    pub(super) node: usize,
-    pub(super) priority: i16,
-    pub(super) wants: Wants,
+pub(crate) struct TreeClient {
+    pub(crate) node: usize,
+    pub(crate) priority: i16,
+    pub(crate) wants: Wants,
     /// What is assigned to it there.
-    pub(super) assigned: Option<Amount>,
-    pub(super) uses: Option<Uses>,
+    pub(crate) assigned: Option<Amount>,
+    pub(crate) uses: Option<Uses>,
 }
 
 /// All of them. Parents come before their children.
 #[derive(Debug, Clone, PartialEq, Default)]
-pub(super) struct Tree {
-    pub(super) nodes: Vec<Place>,
-    pub(super) clients: Vec<Seat>,
+pub(crate) struct Tree {
+    pub(crate) nodes: Vec<TreeNode>,
+    pub(crate) clients: Vec<TreeClient>,
 }
 
 impl Tree {
-    pub(super) fn new(scenario: &Scenario) -> Tree {
+    pub(crate) fn new(scenario: &Scenario) -> Tree {
         let mut tree = Tree::default();
         for (spec, node) in scenario.nodes.iter().enumerate() {
             let parents: Vec<Option<usize>> = match &node.parent {
                 None => vec![None],
                 Some(parent) => {
-                    let is_parent = |place: &Place| scenario.nodes[place.spec].name == *parent;
+                    let is_parent = |place: &TreeNode| scenario.nodes[place.spec].name == *parent;
                     let places = tree.nodes.iter().enumerate().filter(|(_, place)| is_parent(place));
                     places.map(|(index, _)| Some(index)).collect()
                 }
@@ -54,13 +54,13 @@ impl Tree {
             for (number, parent) in (1..).zip(each) {
                 let name = if several { format!("{}{number}", node.name) } else { node.name.clone() };
                 let level = parent.map_or(0, |parent| tree.nodes[parent].level + 1);
-                tree.nodes.push(Place { name, spec, parent, level, peers: node.peers });
+                tree.nodes.push(TreeNode { name, spec, parent, level, peers: node.peers });
                 let node_index = tree.nodes.len() - 1;
                 for clients in &node.clients {
                     let assigned = clients.assigned.map(Amount::clamped);
                     let (priority, wants, uses) = (clients.priority, clients.wants, clients.uses);
-                    let seat = Seat { node: node_index, priority, wants, assigned, uses };
-                    tree.clients.extend(std::iter::repeat_n(seat, clients.count as usize));
+                    let client = TreeClient { node: node_index, priority, wants, assigned, uses };
+                    tree.clients.extend(std::iter::repeat_n(client, clients.count as usize));
                 }
             }
         }
@@ -68,8 +68,8 @@ impl Tree {
     }
 
     /// The nodes that a name in the file stands for.
-    pub(super) fn named(&self, scenario: &Scenario, name: &str) -> Vec<usize> {
-        let called = |place: &Place| scenario.nodes[place.spec].name == name;
+    pub(crate) fn named(&self, scenario: &Scenario, name: &str) -> Vec<usize> {
+        let called = |place: &TreeNode| scenario.nodes[place.spec].name == name;
         (0..self.nodes.len()).filter(|node| called(&self.nodes[*node])).collect()
     }
 }
@@ -77,11 +77,12 @@ impl Tree {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::simulate::scenario::load;
+    use crate::scenario::built_in;
 
     #[test]
     fn five_has_thirteen_nodes_on_three_levels_and_forty_five_clients() {
-        let five = load("five").expect("it comes with the harness");
+        let five =
+            Scenario::parse("five", built_in("five").expect("it comes with the simulator")).expect("it is valid");
         let tree = Tree::new(&five);
         let levels = |level| tree.nodes.iter().filter(|node| node.level == level).count();
         assert_eq!((levels(0), levels(1), levels(2)), (1, 3, 9));

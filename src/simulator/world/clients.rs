@@ -7,9 +7,9 @@ use leaseway_core::{
 };
 use leaseway_session::{self as session, Basis, Body, Mode, Outgoing, Pace, Session, Wants as Asked};
 
-use super::{
+use crate::{
     client::Client,
-    mail::{Letter, Mail, Party, Reply, Said, Sender, given, has},
+    message::{Message, Party, Reply, ReplyBody, RequestMessage, Sender, given, has},
     node::peer_of,
     units::Part,
     uses::{self, Habit},
@@ -17,22 +17,22 @@ use super::{
 };
 
 impl World<'_> {
-    /// The client of a seat comes for the first time.
-    pub(super) fn arrive(&mut self, seat: usize) {
+    /// The client with this index comes for the first time.
+    pub(super) fn arrive(&mut self, index: usize) {
         let seed = self.rng.u64(..);
-        let plan = &self.plan.tree.clients[seat];
+        let plan = &self.plan.tree.clients[index];
         let mut wants = plan.wants.first(&mut self.rng);
         if let Some((stepped, every)) = plan.wants.step(wants, &mut self.rng) {
             wants = stepped;
-            self.queue.put(every.0, Event::Walk(seat));
+            self.queue.put(every.0, Event::Walk(index));
         }
         let habit = plan.uses.filter(|_| self.pools.is_some());
         let habit = habit.map(|uses| Habit::new(uses, self.now, &mut self.rng));
         let session = self.session(plan.node, seed);
         self.clients.push(Client {
             session,
-            name: Party::Client(seat).name(0).into(),
-            life: 0,
+            name: Party::Client(index).name(0).into(),
+            incarnation: 0,
             wants: Amount::ZERO,
             is_here: true,
             believes: Amount::ZERO,
@@ -40,24 +40,24 @@ impl World<'_> {
             woken_at: None,
             cut_until: Millis(0),
         });
-        self.wish(seat, wants);
-        self.wake_at(seat, self.now);
-        self.set_burst(seat);
+        self.set_wants(index, wants);
+        self.wake_at(index, self.now);
+        self.set_burst(index);
     }
 
     /// It begins to use what it has, or stops.
-    pub(super) fn burst(&mut self, seat: usize, turn: u32) {
-        if self.clients[seat].habit.as_ref().is_some_and(|habit| habit.turn == turn) {
-            self.change_habit(seat, |habit, _| habit.change());
+    pub(super) fn burst(&mut self, index: usize, turn: u32) {
+        if self.clients[index].habit.as_ref().is_some_and(|habit| habit.turn == turn) {
+            self.change_habit(index, |habit, _| habit.change());
         }
     }
 
-    pub(super) fn use_part(&mut self, seat: usize, part: Part) {
-        self.change_habit(seat, |habit, rng| habit.use_part(part, rng));
+    pub(super) fn use_part(&mut self, index: usize, part: Part) {
+        self.change_habit(index, |habit, rng| habit.use_part(part, rng));
     }
 
-    fn change_habit(&mut self, seat: usize, change: impl FnOnce(&mut Habit, &mut fastrand::Rng)) {
-        let (now, client) = (self.now, &mut self.clients[seat]);
+    fn change_habit(&mut self, index: usize, change: impl FnOnce(&mut Habit, &mut fastrand::Rng)) {
+        let (now, client) = (self.now, &mut self.clients[index]);
         let before = client.uses();
         let Some(habit) = &mut client.habit else { return };
         habit.count(now, client.believes);
@@ -66,13 +66,13 @@ impl World<'_> {
         if let Some(pools) = &mut self.pools {
             pools.uses(now, before, after);
         }
-        self.set_burst(seat);
+        self.set_burst(index);
     }
 
-    fn set_burst(&mut self, seat: usize) {
-        let Some(habit) = &self.clients[seat].habit else { return };
+    fn set_burst(&mut self, index: usize) {
+        let Some(habit) = &self.clients[index].habit else { return };
         if let Some(after) = habit.next(&mut self.rng) {
-            self.queue.put(self.now.plus(after), Event::Burst { client: seat, turn: habit.turn });
+            self.queue.put(self.now.plus(after), Event::Burst { client: index, turn: habit.turn });
         }
     }
 
@@ -86,122 +86,122 @@ impl World<'_> {
     }
 
     /// It wants so much from now on.
-    fn wish(&mut self, seat: usize, wants: f64) {
+    fn set_wants(&mut self, index: usize, wants: f64) {
         let wants = Amount::clamped(wants);
-        let client = &mut self.clients[seat];
+        let client = &mut self.clients[index];
         let before = std::mem::replace(&mut client.wants, wants);
         if client.is_here {
             self.books.want(self.now, before, wants);
-            let priority = self.plan.tree.clients[seat].priority.into();
+            let priority = self.plan.tree.clients[index].priority.into();
             let asked = Asked { amount: wants.get(), priority, ..Asked::default() };
             client.session.want(self.now, &self.resource, asked, Mode::Pessimistic);
         }
     }
 
-    pub(super) fn want(&mut self, seat: usize, wants: f64) -> Result<(), Violation> {
-        self.wish(seat, wants);
-        self.step_client(seat)
+    pub(super) fn want(&mut self, index: usize, wants: f64) -> Result<(), Violation> {
+        self.set_wants(index, wants);
+        self.step_client(index)
     }
 
     /// More, or less, than it wants now.
-    pub(super) fn want_more(&mut self, seat: usize, by: f64) -> Result<(), Violation> {
-        self.want(seat, (self.clients[seat].wants.get() + by).max(0.0))
+    pub(super) fn want_more(&mut self, index: usize, by: f64) -> Result<(), Violation> {
+        self.want(index, (self.clients[index].wants.get() + by).max(0.0))
     }
 
-    pub(super) fn walk(&mut self, seat: usize) -> Result<(), Violation> {
+    pub(super) fn walk(&mut self, index: usize) -> Result<(), Violation> {
         if self.quiet {
             return Ok(());
         }
-        let wants = self.clients[seat].wants.get();
-        let step = self.plan.tree.clients[seat].wants.step(wants, &mut self.rng);
+        let wants = self.clients[index].wants.get();
+        let step = self.plan.tree.clients[index].wants.step(wants, &mut self.rng);
         let Some((wants, every)) = step else { return Ok(()) };
-        self.queue.put(self.now.plus(every.0), Event::Walk(seat));
-        self.want(seat, wants)
+        self.queue.put(self.now.plus(every.0), Event::Walk(index));
+        self.want(index, wants)
     }
 
-    pub(super) fn wake_client(&mut self, seat: usize) -> Result<(), Violation> {
-        // An alarm that was set for later, or for an earlier life, is another.
-        if self.clients[seat].woken_at != Some(self.now) {
+    pub(super) fn wake_client(&mut self, index: usize) -> Result<(), Violation> {
+        // A wake-up that was set for another time, or for an earlier incarnation, is not this one.
+        if self.clients[index].woken_at != Some(self.now) {
             return Ok(());
         }
-        self.clients[seat].woken_at = None;
-        self.step_client(seat)
+        self.clients[index].woken_at = None;
+        self.step_client(index)
     }
 
-    pub(super) fn hint_client(&mut self, seat: usize, life: u32) -> Result<(), Violation> {
-        if self.clients[seat].life != life {
+    pub(super) fn hint_client(&mut self, index: usize, incarnation: u32) -> Result<(), Violation> {
+        if self.clients[index].incarnation != incarnation {
             return Ok(());
         }
-        self.clients[seat].session.hint(self.now, &self.resource);
-        self.step_client(seat)
+        self.clients[index].session.hint(self.now, &self.resource);
+        self.step_client(index)
     }
 
-    pub(super) fn answer_client(&mut self, seat: usize, reply: &Reply) -> Result<(), Violation> {
-        let (now, client) = (self.now, &mut self.clients[seat]);
-        if client.life != reply.life {
+    pub(super) fn answer_client(&mut self, index: usize, reply: &Reply) -> Result<(), Violation> {
+        let (now, client) = (self.now, &mut self.clients[index]);
+        if client.incarnation != reply.incarnation {
             return Ok(());
         }
         match &reply.what {
-            Said::Granted(lease) => {
+            ReplyBody::Granted(lease) => {
                 if let Some(habit) = &mut client.habit {
                     habit.count(now, client.believes);
                     habit.answered(lease.pool.as_ref());
                 }
                 client.session.answered(now, reply.number, vec![given(&self.resource, lease)]);
             }
-            Said::Supplied(_) | Said::Nothing => {
+            ReplyBody::Supplied(_) | ReplyBody::Nothing => {
                 client.session.answered(now, reply.number, Vec::new());
             }
-            Said::Elsewhere(peer) => {
+            ReplyBody::Elsewhere(peer) => {
                 let master = peer.map(|peer| Arc::clone(&self.nodes[reply.from].endpoints[usize::from(peer)]));
                 client.session.redirected(now, reply.number, master.as_deref());
             }
         }
-        self.step_client(seat)
+        self.step_client(index)
     }
 
     /// It dies and forgets what it had; another comes in its place.
-    pub(super) fn replace_client(&mut self, seat: usize) -> Result<(), Violation> {
+    pub(super) fn replace_client(&mut self, index: usize) -> Result<(), Violation> {
         let seed = self.rng.u64(..);
-        let session = self.session(self.plan.tree.clients[seat].node, seed);
-        let client = &mut self.clients[seat];
-        client.life += 1;
-        client.name = Party::Client(seat).name(client.life).into();
+        let session = self.session(self.plan.tree.clients[index].node, seed);
+        let client = &mut self.clients[index];
+        client.incarnation += 1;
+        client.name = Party::Client(index).name(client.incarnation).into();
         (client.session, client.woken_at) = (session, None);
-        self.put_down(seat, Amount::ZERO)?;
-        if let Some(habit) = &mut self.clients[seat].habit {
+        self.set_usable(index, Amount::ZERO)?;
+        if let Some(habit) = &mut self.clients[index].habit {
             habit.forget();
         }
-        self.assign_anew(seat)?;
-        let wants = self.clients[seat].wants.get();
-        self.want(seat, wants)
+        self.assign_anew(index)?;
+        let wants = self.clients[index].wants.get();
+        self.want(index, wants)
     }
 
     /// It gives back what it has, and uses it no more.
-    pub(super) fn send_away(&mut self, seat: usize) -> Result<bool, Violation> {
-        let client = &mut self.clients[seat];
+    pub(super) fn send_away(&mut self, index: usize) -> Result<bool, Violation> {
+        let client = &mut self.clients[index];
         if !std::mem::replace(&mut client.is_here, false) {
             return Ok(false);
         }
         client.session.release(&self.resource);
         let wants = client.wants;
         self.books.want(self.now, wants, Amount::ZERO);
-        self.put_down(seat, Amount::ZERO)?;
-        self.step_client(seat)?;
+        self.set_usable(index, Amount::ZERO)?;
+        self.step_client(index)?;
         Ok(true)
     }
 
-    pub(super) fn come_back(&mut self, seat: usize) -> Result<(), Violation> {
-        let client = &mut self.clients[seat];
+    pub(super) fn come_back(&mut self, index: usize) -> Result<(), Violation> {
+        let client = &mut self.clients[index];
         if std::mem::replace(&mut client.is_here, true) {
             return Ok(());
         }
         let wants = std::mem::take(&mut client.wants);
-        self.want(seat, wants.get())
+        self.want(index, wants.get())
     }
 
-    fn put_down(&mut self, seat: usize, after: Amount) -> Result<(), Violation> {
-        let (now, client) = (self.now, &mut self.clients[seat]);
+    fn set_usable(&mut self, index: usize, after: Amount) -> Result<(), Violation> {
+        let (now, client) = (self.now, &mut self.clients[index]);
         if client.believes == after {
             return Ok(());
         }
@@ -213,32 +213,32 @@ impl World<'_> {
         if let Some(pools) = &mut self.pools {
             pools.uses(now, used, client.uses());
         }
-        self.books.believe(now, seat, before, after)
+        self.books.believe(now, index, before, after)
     }
 
     /// Sends what is to be sent, writes down what may be used, and sees when to come back.
-    fn step_client(&mut self, seat: usize) -> Result<(), Violation> {
-        self.report(seat);
-        let (now, client) = (self.now, &mut self.clients[seat]);
+    fn step_client(&mut self, index: usize) -> Result<(), Violation> {
+        self.report(index);
+        let (now, client) = (self.now, &mut self.clients[index]);
         let outgoing = client.session.poll(now);
         let mut usable = None;
         client.session.changes(now, |_, changed| usable = Some(changed));
         if let Some(usable) = usable {
             let leased = if usable.basis == Basis::Lease { usable.capacity.get() } else { 0.0 };
-            self.put_down(seat, Amount::clamped(leased))?;
+            self.set_usable(index, Amount::clamped(leased))?;
         }
         if let Some(outgoing) = outgoing {
-            self.post(seat, outgoing);
+            self.post(index, outgoing);
         }
-        if let Some(wake) = self.clients[seat].session.wake(now) {
-            self.wake_at(seat, wake.max(now.plus(Millis(1))));
+        if let Some(wake) = self.clients[index].session.wake(now) {
+            self.wake_at(index, wake.max(now.plus(Millis(1))));
         }
         Ok(())
     }
 
     /// What it asks for next says what it has used until now.
-    fn report(&mut self, seat: usize) {
-        let (now, client) = (self.now, &mut self.clients[seat]);
+    fn report(&mut self, index: usize) {
+        let (now, client) = (self.now, &mut self.clients[index]);
         let Some(habit) = client.habit.as_mut().filter(|_| client.is_here) else { return };
         habit.count(now, client.believes);
         if let Some(usage) = habit.usage() {
@@ -247,17 +247,17 @@ impl World<'_> {
         }
     }
 
-    fn wake_at(&mut self, seat: usize, at: Millis) {
-        let client = &mut self.clients[seat];
+    fn wake_at(&mut self, index: usize, at: Millis) {
+        let client = &mut self.clients[index];
         // If it is woken sooner it sees for itself that there is nothing to do yet.
         if client.woken_at.is_none_or(|earlier| at < earlier) {
             client.woken_at = Some(at);
-            self.queue.put(at, Event::WakeClient(seat));
+            self.queue.put(at, Event::WakeClient(index));
         }
     }
 
-    fn post(&mut self, seat: usize, outgoing: Outgoing<Asked>) {
-        let client = &mut self.clients[seat];
+    fn post(&mut self, index: usize, outgoing: Outgoing<Asked>) {
+        let client = &mut self.clients[index];
         let request = match outgoing.body {
             Body::Ask(asks) => {
                 let Some(ask) = asks.into_iter().next() else { return };
@@ -282,8 +282,8 @@ impl World<'_> {
                 token: releases.first().and_then(|release| release.token).and_then(Token::new),
             }),
         };
-        let from = Sender { party: Party::Client(seat), life: client.life, number: outgoing.number };
-        let (node, peer) = (self.plan.tree.clients[seat].node, peer_of(&outgoing.target));
-        self.send(Mail::Request(Box::new(Letter { from, node, peer, request })));
+        let from = Sender { party: Party::Client(index), incarnation: client.incarnation, number: outgoing.number };
+        let (node, peer) = (self.plan.tree.clients[index].node, peer_of(&outgoing.target));
+        self.send(Message::Request(Box::new(RequestMessage { from, node, peer, request })));
     }
 }

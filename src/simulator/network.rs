@@ -4,22 +4,22 @@
 use leaseway_core::Millis;
 use serde::Deserialize;
 
-use super::units::{Between, Part, Span};
+use crate::units::{Between, Part, Span};
 
 /// How good it is.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields, default)]
-pub(super) struct Network {
+pub struct Network {
     /// One way.
-    pub(super) delay: Between,
+    pub delay: Between,
     /// So many messages never arrive.
-    pub(super) loss: Part,
+    pub loss: Part,
     /// So many arrive twice.
-    pub(super) duplicates: Part,
+    pub duplicates: Part,
     /// The second time up to so much later.
-    pub(super) late: Span,
+    pub(crate) late: Span,
     /// So long a caller waits for an answer; raised to what the delay makes necessary.
-    pub(super) deadline: Span,
+    pub(crate) deadline: Span,
 }
 
 impl Default for Network {
@@ -36,17 +36,17 @@ impl Default for Network {
 
 impl Network {
     /// Nothing is lost and nothing comes twice any more.
-    pub(super) fn heal(&mut self) {
+    pub(crate) fn heal(&mut self) {
         (self.loss, self.duplicates) = (Part(0.0), Part(0.0));
     }
 
     /// How long an answer may take: there and back, and some room.
-    pub(super) fn deadline(&self) -> Millis {
+    pub(crate) fn deadline(&self) -> Millis {
         self.deadline.0.max(Millis(self.delay.most.0 * 2 + 1_000))
     }
 
     /// How long a message is under way: its first and its second copy.
-    pub(super) fn delays(&self, rng: &mut fastrand::Rng) -> (Option<Millis>, Option<Millis>) {
+    pub(crate) fn delays(&self, rng: &mut fastrand::Rng) -> (Option<Millis>, Option<Millis>) {
         if happens(self.loss, rng) {
             return (None, None);
         }

@@ -5,17 +5,19 @@ use leaseway_core::{
 };
 use serde::Serialize;
 
-use super::books::per_cent;
+use crate::books::per_cent;
 
 /// How far from that clients are, in per cent of it.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize)]
-pub(super) struct Apart {
-    pub(super) mean: f64,
-    pub(super) worst: f64,
+pub struct Apart {
+    /// Of all of them.
+    pub mean: f64,
+    /// Of the one that is farthest.
+    pub worst: f64,
 }
 
 /// What each is due, in the order of `demands`: what they want, and their priorities.
-pub(super) fn dues(settings: &Settings, demands: &[(Amount, i16)]) -> Vec<Amount> {
+pub(crate) fn dues(settings: &Settings, demands: &[(Amount, i16)]) -> Vec<Amount> {
     let now = Now { at: Millis(0), unix: 0 };
     let birth = Birth {
         settings: settings.clone(),
@@ -49,7 +51,7 @@ pub(super) fn dues(settings: &Settings, demands: &[(Amount, i16)]) -> Vec<Amount
 }
 
 /// How far what each has is from what each is due. A client that is due nothing is not counted.
-pub(super) fn apart(dues: &[Amount], has: impl Iterator<Item = Amount>) -> Apart {
+pub(crate) fn apart(dues: &[Amount], has: impl Iterator<Item = Amount>) -> Apart {
     let (mut sum, mut count, mut worst) = (0.0, 0usize, 0.0f64);
     for (due, has) in dues.iter().zip(has).filter(|(due, _)| **due > Amount::ZERO) {
         let distance = per_cent((has.get() - due.get()).abs(), due.get());

@@ -5,7 +5,7 @@ use std::{cmp::Ordering, collections::BinaryHeap};
 
 use leaseway_core::Millis;
 
-pub(super) struct Queue<E> {
+pub(crate) struct Queue<E> {
     heap: BinaryHeap<Entry<E>>,
     sequence: u64,
 }
@@ -17,17 +17,17 @@ struct Entry<E> {
 }
 
 impl<E> Queue<E> {
-    pub(super) fn new() -> Queue<E> {
+    pub(crate) fn new() -> Queue<E> {
         Queue { heap: BinaryHeap::with_capacity(4096), sequence: 0 }
     }
 
-    pub(super) fn put(&mut self, at: Millis, event: E) {
+    pub(crate) fn put(&mut self, at: Millis, event: E) {
         self.sequence += 1;
         self.heap.push(Entry { at, sequence: self.sequence, event });
     }
 
     /// What happens next, if it happens by then.
-    pub(super) fn take(&mut self, until: Millis) -> Option<(Millis, E)> {
+    pub(crate) fn take(&mut self, until: Millis) -> Option<(Millis, E)> {
         if self.heap.peek()?.at > until {
             return None;
         }

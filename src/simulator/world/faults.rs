@@ -2,7 +2,7 @@
 
 use leaseway_core::{Millis, invariant::Violation};
 
-use super::{
+use crate::{
     node::ROOT,
     scenario::Fault,
     units::Between,
@@ -21,14 +21,14 @@ impl World<'_> {
         for chance in &mishaps.one_of {
             match ticket.checked_sub(chance.weight) {
                 Some(left) => ticket = left,
-                None => return self.befall(&chance.what),
+                None => return self.inflict(&chance.what),
             }
         }
         Ok(())
     }
 
     /// Lets something happen.
-    pub(super) fn befall(&mut self, fault: &Fault) -> Result<(), Violation> {
+    pub(super) fn inflict(&mut self, fault: &Fault) -> Result<(), Violation> {
         match fault {
             Fault::LoseMaster { node, back } => {
                 let node = self.some_node(node.as_deref());
@@ -89,7 +89,7 @@ impl World<'_> {
     fn lease_length(&mut self, length: Millis) -> Result<(), Violation> {
         self.settings.lease = length;
         let settings = self.settings.clone();
-        self.input(ROOT, |engine, moment, bench| engine.configure(moment, settings, &mut bench.effects))
+        self.input(ROOT, |engine, moment, buffers| engine.configure(moment, settings, &mut buffers.effects))
     }
 
     fn later(&mut self, after: Between) -> Millis {

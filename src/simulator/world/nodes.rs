@@ -8,9 +8,9 @@ use leaseway_core::{
 };
 use leaseway_engine::{Effects, Lineage, Moment, ResourceEngine, Setup};
 
-use super::{
-    mail::{Letter, Mail, Party, Reply, Said, Sender},
-    node::{Bench, Master, NodeEnvironment, Proposed, ROOT, Ticket, Watchdog},
+use crate::{
+    message::{Message, Party, Reply, ReplyBody, RequestMessage, Sender},
+    node::{Buffers, Master, NodeEnvironment, Proposed, ROOT, Ticket, Watchdog},
     scenario::Handover,
     world::{Event, World},
 };
@@ -31,13 +31,13 @@ impl World<'_> {
             return Ok(());
         }
         node.depose(now, &mut self.rng)?;
-        node.life += 1;
-        let life = node.life;
+        node.incarnation += 1;
+        let incarnation = node.incarnation;
         // A child node decides nothing before its parent has said how the resource is run.
         let settings = if index == ROOT { &self.settings } else { &self.plan.settings }.clone();
         let learning_until = settings.learning_until(now);
         let (inherited, learning_until, lineage) = match self.plan.scenario.handover {
-            Handover::Promises => (Some(node.book.inherited(now)), now, None),
+            Handover::Promises => (Some(node.promises.inherited(now)), now, None),
             Handover::Learning => (None, learning_until, Some(Lineage::NewMaster(now))),
         };
         let notes = node.pool.as_ref().map(|memory| memory.notes(now));
@@ -46,7 +46,7 @@ impl World<'_> {
             settings,
             source: if uplink.is_some() { Source::Parent } else { Source::Own },
             // Above all that those before it may have given.
-            epoch: Epoch((1 << 40) + u64::from(life) * Inherited::EPOCHS_APART),
+            epoch: Epoch((1 << 40) + u64::from(incarnation) * Inherited::EPOCHS_APART),
             since: now,
             learning_until,
             inherited,
@@ -68,7 +68,7 @@ impl World<'_> {
         self.nodes[index].master = Some(Master { peer, engine, uplink, own_end, woken_at, environment, watchdog });
         #[cfg(feature = "planted")]
         self.remind(index)?;
-        self.queue.put(now.plus(TICK), Event::Tick { node: index, life });
+        self.queue.put(now.plus(TICK), Event::Tick { node: index, incarnation });
         self.carry_out(index, &mut effects)?;
         self.step_uplink(index);
         Ok(())
@@ -79,29 +79,29 @@ impl World<'_> {
         if self.pools.is_none() {
             return Vec::new();
         }
-        let seats = self.plan.tree.clients.iter().enumerate().filter(|(_, seat)| seat.node == index);
-        let assigned = seats.filter_map(|(seat, plan)| {
-            let life = self.clients.get(seat).map_or(0, |client| client.life);
-            let name: Arc<str> = Party::Client(seat).name(life).into();
-            Some((HolderKind::Client, name, Assigned::Capacity(plan.assigned?)))
+        let clients = self.plan.tree.clients.iter().enumerate().filter(|(_, place)| place.node == index);
+        let assigned = clients.filter_map(|(client, place)| {
+            let incarnation = self.clients.get(client).map_or(0, |client| client.incarnation);
+            let name: Arc<str> = Party::Client(client).name(incarnation).into();
+            Some((HolderKind::Client, name, Assigned::Capacity(place.assigned?)))
         });
         assigned.collect()
     }
 
     /// A client that comes in another's place has what was assigned to that.
-    pub(super) fn assign_anew(&mut self, seat: usize) -> Result<(), Violation> {
-        let place = &self.plan.tree.clients[seat];
+    pub(super) fn assign_anew(&mut self, client: usize) -> Result<(), Violation> {
+        let place = &self.plan.tree.clients[client];
         let Some(assigned) = place.assigned.filter(|_| self.pools.is_some()) else { return Ok(()) };
-        let life = self.clients[seat].life;
-        let name = |life| -> Arc<str> { Party::Client(seat).name(life).into() };
-        let (former, newcomer) = (name(life - 1), name(life));
-        self.input(place.node, |engine, moment, bench| {
+        let incarnation = self.clients[client].incarnation;
+        let name = |incarnation| -> Arc<str> { Party::Client(client).name(incarnation).into() };
+        let (former, newcomer) = (name(incarnation - 1), name(incarnation));
+        self.input(place.node, |engine, moment, buffers| {
             let assign = |resource: &mut leaseway_core::Resource, now| {
                 // Taking something away is never refused.
                 let _ = resource.assign(now, HolderKind::Client, &former, None);
                 resource.remember_assignments([(HolderKind::Client, newcomer, Assigned::Capacity(assigned))]);
             };
-            engine.operate(moment, assign, &mut bench.effects);
+            engine.operate(moment, assign, &mut buffers.effects);
         })
     }
 
@@ -112,8 +112,8 @@ impl World<'_> {
         let node = &mut self.nodes[index];
         let (Some(master), Some((_, supply))) = (&mut node.master, node.remembered.pop()) else { return Ok(()) };
         master.own_end = Some(supply.until);
-        self.input(index, |engine, moment, bench| {
-            engine.operate(moment, |resource, _| resource.supply(supply), &mut bench.effects);
+        self.input(index, |engine, moment, buffers| {
+            engine.operate(moment, |resource, _| resource.supply(supply), &mut buffers.effects);
         })
     }
 
@@ -126,8 +126,8 @@ impl World<'_> {
         Ok(true)
     }
 
-    pub(super) fn request(&mut self, letter: Letter) -> Result<(), Violation> {
-        let Letter { from, node, peer, request } = letter;
+    pub(super) fn request(&mut self, message: RequestMessage) -> Result<(), Violation> {
+        let RequestMessage { from, node, peer, request } = message;
         match &mut self.nodes[node].master {
             Some(master) if master.peer == peer => {
                 let news = match &request {
@@ -135,57 +135,58 @@ impl World<'_> {
                     Request::Release(_) => Sum::ZERO,
                 };
                 let ticket = master.watchdog.arrived(from, news);
-                self.input(node, |engine, moment, bench| {
-                    bench.batch.push(request, ticket);
-                    engine.run_round(moment, &mut bench.batch, &mut bench.effects);
+                self.input(node, |engine, moment, buffers| {
+                    buffers.batch.push(request, ticket);
+                    engine.run_round(moment, &mut buffers.batch, &mut buffers.effects);
                 })
             }
             other => {
-                let what = Said::Elsewhere(other.as_ref().map(|master| master.peer));
+                let what = ReplyBody::Elsewhere(other.as_ref().map(|master| master.peer));
                 self.reply(node, from, what);
                 Ok(())
             }
         }
     }
 
-    fn reply(&mut self, node: usize, to: Sender, what: Said) {
-        let reply = Reply { to: to.party, life: to.life, number: to.number, from: node, what };
-        self.send(Mail::Reply(Box::new(reply)));
+    fn reply(&mut self, node: usize, to: Sender, what: ReplyBody) {
+        let reply = Reply { to: to.party, incarnation: to.incarnation, number: to.number, from: node, what };
+        self.send(Message::Reply(Box::new(reply)));
     }
 
-    pub(super) fn tick(&mut self, index: usize, life: u32) -> Result<(), Violation> {
-        if self.nodes[index].master_of(life).is_none() {
+    pub(super) fn tick(&mut self, index: usize, incarnation: u32) -> Result<(), Violation> {
+        if self.nodes[index].master_of(incarnation).is_none() {
             return Ok(());
         }
-        self.queue.put(self.now.plus(TICK), Event::Tick { node: index, life });
-        self.input(index, |engine, moment, bench| engine.tick(moment, true, &mut bench.effects))
+        self.queue.put(self.now.plus(TICK), Event::Tick { node: index, incarnation });
+        self.input(index, |engine, moment, buffers| engine.tick(moment, true, &mut buffers.effects))
     }
 
-    pub(super) fn wake_resource(&mut self, index: usize, life: u32) -> Result<(), Violation> {
+    pub(super) fn wake_resource(&mut self, index: usize, incarnation: u32) -> Result<(), Violation> {
         let now = self.now;
-        let Some(master) = self.nodes[index].master_of(life).filter(|master| master.woken_at == Some(now)) else {
+        let Some(master) = self.nodes[index].master_of(incarnation).filter(|master| master.woken_at == Some(now))
+        else {
             return Ok(());
         };
         master.woken_at = None;
-        self.input(index, |engine, moment, bench| engine.wake(moment, &mut bench.effects))
+        self.input(index, |engine, moment, buffers| engine.wake(moment, &mut buffers.effects))
     }
 
     /// The peers have stored the next entry of the log: answers that waited for it leave.
-    pub(super) fn committed(&mut self, index: usize, life: u32) -> Result<(), Violation> {
+    pub(super) fn committed(&mut self, index: usize, incarnation: u32) -> Result<(), Violation> {
         let (now, node) = (self.now, &mut self.nodes[index]);
-        if node.master_of(life).is_none() {
+        if node.master_of(incarnation).is_none() {
             return Ok(());
         }
         let Some(Proposed { changes, at, own_end }) = node.log.pop_front() else { return Ok(()) };
         node.store(&changes, now)?;
-        let mut effects = std::mem::take(&mut self.bench.effects);
+        let mut effects = std::mem::take(&mut self.buffers.effects);
         if let Some(master) = &mut node.master {
             master.engine.committed(changes.number, &mut effects);
         }
         // Decided after the changes were proposed, and before now.
         let own_end = own_end.max(node.master.as_ref().and_then(|master| master.own_end));
         self.carry_out_decided(index, &mut effects, at, own_end)?;
-        self.bench.effects = effects;
+        self.buffers.effects = effects;
         Ok(())
     }
 
@@ -193,15 +194,15 @@ impl World<'_> {
     pub(super) fn input(
         &mut self,
         index: usize,
-        input: impl FnOnce(&mut ResourceEngine<Ticket>, Moment<'_>, &mut Bench),
+        input: impl FnOnce(&mut ResourceEngine<Ticket>, Moment<'_>, &mut Buffers),
     ) -> Result<(), Violation> {
         let clock = self.clock();
-        let mut bench = std::mem::take(&mut self.bench);
+        let mut buffers = std::mem::take(&mut self.buffers);
         if let Some(master) = &mut self.nodes[index].master {
-            input(&mut master.engine, master.environment.moment(clock), &mut bench);
+            input(&mut master.engine, master.environment.moment(clock), &mut buffers);
         }
-        let carried_out = self.carry_out(index, &mut bench.effects);
-        self.bench = bench;
+        let carried_out = self.carry_out(index, &mut buffers.effects);
+        self.buffers = buffers;
         carried_out
     }
 
@@ -230,7 +231,7 @@ impl World<'_> {
             if let Some(uplink) = &master.uplink {
                 node.remembered = uplink.engine.remembered(now);
             }
-            let stored = Event::Committed { node: index, life: node.life };
+            let stored = Event::Committed { node: index, incarnation: node.incarnation };
             self.queue.put(now.plus(self.plan.scenario.commit.0), stored);
         }
         if let Some((number, notes)) = effects.notes.take() {
@@ -241,7 +242,7 @@ impl World<'_> {
             && master.woken_at.is_none_or(|known| at < known)
         {
             master.woken_at = Some(at);
-            self.queue.put(at, Event::WakeResource { node: index, life: node.life });
+            self.queue.put(at, Event::WakeResource { node: index, incarnation: node.incarnation });
         }
         if !effects.hints.is_empty() {
             let paced = master.watchdog.hinted(now);
@@ -254,7 +255,7 @@ impl World<'_> {
             if index == ROOT
                 && let Some(report) = master.engine.resource().pool()
             {
-                pools.stands(now, node.life, &report);
+                pools.stands(now, node.incarnation, &report);
                 // What is out when the total falls comes back little by little, and there is never more than the most.
                 self.books.allow(report.connected.max(report.total.into()).min(report.max.into()));
             }
@@ -268,8 +269,8 @@ impl World<'_> {
             self.reply(index, ticket.from, said(answer));
         }
         for hint in effects.hints.drain(..) {
-            if let Some((to, life)) = Party::named(hint.kind, &hint.id) {
-                self.send(Mail::Hint { to, life, from: index });
+            if let Some((to, incarnation)) = Party::named(hint.kind, &hint.id) {
+                self.send(Message::Hint { to, incarnation, from: index });
             }
         }
         if std::mem::take(&mut effects.asks_parent) && self.plan.scenario.push {
@@ -296,7 +297,7 @@ impl World<'_> {
         let Some(lease) = answer.lease() else { return Ok(()) };
         invariant::lease_within_bounds(lease, None, decided, own_end)?;
         let (kind, name) = ticket.from.holder();
-        let stored = node.book.ceiling(kind, &name).unwrap_or_default();
+        let stored = node.promises.ceiling(kind, &name).unwrap_or_default();
         if keeps_promises && lease.capacity > stored {
             let detail = format!("{name} is told {:?}, and {stored:?} is stored", lease.capacity);
             return Err(Violation { invariant: "stored first", detail });
@@ -305,12 +306,12 @@ impl World<'_> {
     }
 }
 
-fn said(answer: Answer) -> Said {
+fn said(answer: Answer) -> ReplyBody {
     match answer {
-        Answer::Granted(lease) => Said::Granted(lease),
-        Answer::Supplied(supplied) => Said::Supplied(supplied),
+        Answer::Granted(lease) => ReplyBody::Granted(lease),
+        Answer::Supplied(supplied) => ReplyBody::Supplied(supplied),
         Answer::NotYet | Answer::TooSoon | Answer::Stale | Answer::Full | Answer::Unknown | Answer::Released => {
-            Said::Nothing
+            ReplyBody::Nothing
         }
     }
 }

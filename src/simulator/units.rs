@@ -7,25 +7,28 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 
 /// Virtual time: `300s`, `5ms`, `1h 30m`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
-pub(super) struct Span(pub(super) Millis);
+pub struct Span(pub Millis);
 
 /// From the one to the other: `10..100ms`, `0s..60s`, or just `5ms`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub(super) struct Between {
-    pub(super) least: Millis,
-    pub(super) most: Millis,
+pub struct Between {
+    /// The one.
+    pub least: Millis,
+    /// The other, not less.
+    pub most: Millis,
 }
 
 /// A part of the whole: `1%`.
 #[derive(Debug, Clone, Copy, PartialEq, PartialOrd, Default)]
-pub(super) struct Part(pub(super) f64);
+pub struct Part(pub f64);
 
 /// An algorithm by its name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Algorithm(pub(super) Kind);
+pub struct Algorithm(pub Kind);
 
 impl Span {
-    pub(super) const fn millis(ms: u64) -> Span {
+    /// So many milliseconds.
+    pub const fn millis(ms: u64) -> Span {
         Span(Millis(ms))
     }
 }
@@ -85,7 +88,7 @@ impl fmt::Display for Between {
 
 impl Between {
     /// Any of them, the ends included.
-    pub(super) fn pick(self, rng: &mut fastrand::Rng) -> Millis {
+    pub(crate) fn pick(self, rng: &mut fastrand::Rng) -> Millis {
         if self.least == self.most { self.least } else { Millis(rng.u64(self.least.0..=self.most.0)) }
     }
 }

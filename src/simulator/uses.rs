@@ -7,20 +7,20 @@ use leaseway_core::{self as core, Amount, Millis};
 use leaseway_session::pool::{Meter, Place, PoolState, Standing, Usage};
 use serde::Deserialize;
 
-use super::units::{Part, Span};
+use crate::units::{Part, Span};
 
 /// What clients do with what they have.
 #[derive(Debug, Clone, Copy, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(super) struct Uses {
+pub(crate) struct Uses {
     /// The part of the time in which they use all of it; the rest of the time they use nothing.
-    pub(super) part: Part,
+    pub(crate) part: Part,
     /// For so long at a stretch, on average.
-    pub(super) burst: Span,
+    pub(crate) burst: Span,
 }
 
 impl Uses {
-    pub(super) fn check(&self) -> Result<(), String> {
+    pub(crate) fn check(&self) -> Result<(), String> {
         if self.burst.0.0 == 0 { Err("`burst` is 0s, expected some time".into()) } else { Ok(()) }
     }
 
@@ -36,11 +36,11 @@ impl Uses {
 }
 
 /// One client's bursts, and its limiter.
-pub(super) struct Habit {
+pub(crate) struct Habit {
     uses: Uses,
     is_busy: bool,
     /// A change that was set for an earlier habit is none.
-    pub(super) turn: u32,
+    pub(crate) turn: u32,
     at: Millis,
     taken: f64,
     recharging: Millis,
@@ -52,39 +52,39 @@ pub(super) struct Habit {
 
 impl Habit {
     /// It may begin in the middle of a burst.
-    pub(super) fn new(uses: Uses, now: Millis, rng: &mut fastrand::Rng) -> Habit {
+    pub(crate) fn new(uses: Uses, now: Millis, rng: &mut fastrand::Rng) -> Habit {
         let is_busy = rng.f64() < uses.part.0;
         Habit { uses, is_busy, turn: 0, at: now, taken: 0.0, recharging: Millis(0), place: None, told: None }
     }
 
     /// Another client with the same habit: it has used nothing yet.
-    pub(super) fn forget(&mut self) {
+    pub(crate) fn forget(&mut self) {
         (self.place, self.told) = (None, None);
     }
 
-    pub(super) fn is_busy(&self) -> bool {
+    pub(crate) fn is_busy(&self) -> bool {
         self.is_busy
     }
 
     /// The other way round from now on.
-    pub(super) fn change(&mut self) {
+    pub(crate) fn change(&mut self) {
         self.is_busy = !self.is_busy;
     }
 
     /// It uses another part of the time from now on.
-    pub(super) fn use_part(&mut self, part: Part, rng: &mut fastrand::Rng) {
+    pub(crate) fn use_part(&mut self, part: Part, rng: &mut fastrand::Rng) {
         self.turn += 1;
         self.uses.part = part;
         self.is_busy = rng.f64() < part.0;
     }
 
     /// When it changes, if it does.
-    pub(super) fn next(&self, rng: &mut fastrand::Rng) -> Option<Millis> {
+    pub(crate) fn next(&self, rng: &mut fastrand::Rng) -> Option<Millis> {
         self.uses.stretch(self.is_busy, rng)
     }
 
     /// Counts the time until now, in which it had so much.
-    pub(super) fn count(&mut self, now: Millis, had: Amount) {
+    pub(crate) fn count(&mut self, now: Millis, had: Amount) {
         let passed = now.since(std::mem::replace(&mut self.at, now));
         if self.is_busy && had > Amount::ZERO {
             self.recharging = self.recharging.plus(passed);
@@ -97,18 +97,18 @@ impl Habit {
     }
 
     /// What a request says of it, once the server has asked for it.
-    pub(super) fn usage(&self) -> Option<Usage> {
+    pub(crate) fn usage(&self) -> Option<Usage> {
         Some(self.place.as_ref()?.use_of_rate(self.meter()))
     }
 
     /// A request has left that says this.
-    pub(super) fn sent(&mut self, usage: Option<Usage>) {
+    pub(crate) fn sent(&mut self, usage: Option<Usage>) {
         let meter = usage.map_or_else(|| self.meter(), |usage| usage.meter);
         self.told = Some((meter, usage.map(|usage| usage.recharging)));
     }
 
     /// The answer to it says where the client stands.
-    pub(super) fn answered(&mut self, state: Option<&core::PoolState>) {
+    pub(crate) fn answered(&mut self, state: Option<&core::PoolState>) {
         let (before, told) = (self.place.take(), self.told.take());
         let (meter, part) = told.unwrap_or_else(|| (self.meter(), None));
         self.place = state.map(|state| Place::answered(before, stands(state), meter, part));
@@ -132,7 +132,7 @@ fn stands(state: &core::PoolState) -> PoolState {
 }
 
 /// As it arrives.
-pub(super) fn heard(usage: Usage) -> core::Usage {
+pub(crate) fn heard(usage: Usage) -> core::Usage {
     core::Usage {
         recharging: usage.recharging,
         request_cost: Amount::clamped(usage.units as f64),

@@ -11,85 +11,85 @@ use leaseway_core::{
 };
 use leaseway_engine::{Batch, Effects, Environment, LOOKS_APART, Moment, ResourceEngine, uplink::UplinkEngine};
 
-use super::{
-    mail::{Party, Sender},
-    tree::Place,
+use crate::{
+    message::{Party, Sender},
+    tree::TreeNode,
 };
 
 /// The node of all scenarios that has no parent.
-pub(super) const ROOT: usize = 0;
+pub(crate) const ROOT: usize = 0;
 
 /// One node of the tree.
-pub(super) struct Node {
+pub(crate) struct Node {
     /// As its parent knows it, whichever peer is master.
-    pub(super) server_id: Arc<str>,
+    pub(crate) server_id: Arc<str>,
     /// Its peers, as those that ask them name them.
-    pub(super) endpoints: Vec<Arc<str>>,
-    pub(super) master: Option<Master>,
+    pub(crate) endpoints: Vec<Arc<str>>,
+    pub(crate) master: Option<Master>,
     /// How many masters there have been.
-    pub(super) life: u32,
+    pub(crate) incarnation: u32,
     /// Promises that are not stored yet.
-    pub(super) log: VecDeque<Proposed>,
+    pub(crate) log: VecDeque<Proposed>,
     /// Those that are.
-    pub(super) book: Promises,
+    pub(crate) promises: Promises,
     /// What its peers remember of its pool.
-    pub(super) pool: Option<PoolMemory>,
-    pub(super) uplink_cut_until: Millis,
-    pub(super) isolated_until: Millis,
+    pub(crate) pool: Option<PoolMemory>,
+    pub(crate) uplink_cut_until: Millis,
+    pub(crate) isolated_until: Millis,
     /// What a fault makes of the lease of a former master.
     #[cfg(feature = "planted")]
-    pub(super) remembered: Vec<(Arc<str>, leaseway_core::Supply)>,
+    pub(crate) remembered: Vec<(Arc<str>, leaseway_core::Supply)>,
 }
 
 /// An entry of the log.
-pub(super) struct Proposed {
-    pub(super) changes: Changes,
-    pub(super) at: Millis,
+pub(crate) struct Proposed {
+    pub(crate) changes: Changes,
+    pub(crate) at: Millis,
     /// When the lease ended then that the master's capacity was cut from.
-    pub(super) own_end: Option<Millis>,
+    pub(crate) own_end: Option<Millis>,
 }
 
 /// What only the master has.
-pub(super) struct Master {
-    pub(super) peer: u8,
-    pub(super) engine: ResourceEngine<Ticket>,
+pub(crate) struct Master {
+    pub(crate) peer: u8,
+    pub(crate) engine: ResourceEngine<Ticket>,
     /// Where there is a parent.
-    pub(super) uplink: Option<Uplink>,
+    pub(crate) uplink: Option<Uplink>,
     /// When the lease that its capacity was cut from ends.
-    pub(super) own_end: Option<Millis>,
+    pub(crate) own_end: Option<Millis>,
     /// When it wants to be woken.
-    pub(super) woken_at: Option<Millis>,
-    pub(super) environment: NodeEnvironment,
-    pub(super) watchdog: Watchdog,
+    pub(crate) woken_at: Option<Millis>,
+    pub(crate) environment: NodeEnvironment,
+    pub(crate) watchdog: Watchdog,
 }
 
 /// What a master of a child node has besides.
-pub(super) struct Uplink {
-    pub(super) engine: UplinkEngine,
+pub(crate) struct Uplink {
+    pub(crate) engine: UplinkEngine,
     /// When it wants to be woken.
-    pub(super) woken_at: Option<Millis>,
+    pub(crate) woken_at: Option<Millis>,
 }
 
-/// Room that is kept from input to input.
+/// Kept from input to input.
 #[derive(Default)]
-pub(super) struct Bench {
-    pub(super) batch: Batch<Ticket>,
-    pub(super) effects: Effects<Ticket>,
+pub(crate) struct Buffers {
+    pub(crate) batch: Batch<Ticket>,
+    pub(crate) effects: Effects<Ticket>,
 }
 
 /// A request as it arrived: the network may have repeated it.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Ticket {
-    pub(super) from: Sender,
-    pub(super) arrival: u64,
+pub(crate) struct Ticket {
+    pub(crate) from: Sender,
+    pub(crate) arrival: u64,
 }
 
 /// What an engine may ask for.
-pub(super) struct NodeEnvironment {
+pub(crate) struct NodeEnvironment {
     /// Whether all holders listen for hints.
-    pub(super) push: bool,
-    pub(super) assignments: Vec<(HolderKind, Arc<str>, Assigned)>,
-    pub(super) notes: Option<PoolNotes>,
+    pub(crate) push: bool,
+    pub(crate) assignments: Vec<(HolderKind, Arc<str>, Assigned)>,
+    pub(crate) notes: Option<PoolNotes>,
 }
 
 impl Environment for NodeEnvironment {
@@ -111,14 +111,14 @@ impl Environment for NodeEnvironment {
 }
 
 impl NodeEnvironment {
-    pub(super) fn moment(&self, now: Now) -> Moment<'_> {
+    pub(crate) fn moment(&self, now: Now) -> Moment<'_> {
         Moment { now, may_decide: true, max_holders: usize::MAX, environment: self }
     }
 }
 
 /// What must hold of the effects of an engine.
 #[derive(Default)]
-pub(super) struct Watchdog {
+pub(crate) struct Watchdog {
     arrivals: u64,
     unanswered: HashSet<u64>,
     hinted: Option<Millis>,
@@ -130,11 +130,11 @@ pub(super) struct Watchdog {
 
 impl Watchdog {
     /// From now on: what the engine inherits is held already.
-    pub(super) fn new(engine: &ResourceEngine<Ticket>) -> Watchdog {
+    pub(crate) fn new(engine: &ResourceEngine<Ticket>) -> Watchdog {
         Watchdog { held: engine.resource().sums().held, ..Watchdog::default() }
     }
 
-    pub(super) fn arrived(&mut self, from: Sender, news: Sum) -> Ticket {
+    pub(crate) fn arrived(&mut self, from: Sender, news: Sum) -> Ticket {
         self.arrivals += 1;
         self.unanswered.insert(self.arrivals);
         self.news += news;
@@ -142,7 +142,7 @@ impl Watchdog {
     }
 
     /// Every request has one answer.
-    pub(super) fn answered(&mut self, ticket: &Ticket) -> Result<(), Violation> {
+    pub(crate) fn answered(&mut self, ticket: &Ticket) -> Result<(), Violation> {
         if self.unanswered.remove(&ticket.arrival) {
             return Ok(());
         }
@@ -151,7 +151,7 @@ impl Watchdog {
     }
 
     /// Looks for whom to hint are paced.
-    pub(super) fn hinted(&mut self, now: Millis) -> Result<(), Violation> {
+    pub(crate) fn hinted(&mut self, now: Millis) -> Result<(), Violation> {
         match self.hinted.replace(now) {
             Some(before) if now.since(before) < LOOKS_APART => {
                 let detail = format!("hints at {before:?} and at {now:?}");
@@ -162,7 +162,7 @@ impl Watchdog {
     }
 
     /// What is held fits, or has not risen but by what was reported. `has_answered`: reports have been taken in.
-    pub(super) fn held(&mut self, engine: &ResourceEngine<Ticket>, has_answered: bool) -> Result<(), Violation> {
+    pub(crate) fn held(&mut self, engine: &ResourceEngine<Ticket>, has_answered: bool) -> Result<(), Violation> {
         let held = engine.resource().sums().held;
         let before = std::mem::replace(&mut self.held, held);
         let news = self.news;
@@ -177,14 +177,14 @@ impl Watchdog {
 }
 
 impl Node {
-    pub(super) fn new(index: usize, place: &Place) -> Node {
+    pub(crate) fn new(index: usize, place: &TreeNode) -> Node {
         Node {
             server_id: Party::Node(index).name(0).into(),
             endpoints: (0..place.peers).map(|peer| format!("{index}:{peer}").into()).collect(),
             master: None,
-            life: 0,
+            incarnation: 0,
             log: VecDeque::new(),
-            book: Promises::default(),
+            promises: Promises::default(),
             pool: None,
             uplink_cut_until: Millis(0),
             isolated_until: Millis(0),
@@ -194,29 +194,29 @@ impl Node {
     }
 
     /// The master is gone, and with it everything that only it knew. Of what was not stored, any part may survive.
-    pub(super) fn depose(&mut self, now: Millis, rng: &mut fastrand::Rng) -> Result<(), Violation> {
+    pub(crate) fn depose(&mut self, now: Millis, rng: &mut fastrand::Rng) -> Result<(), Violation> {
         self.master = None;
         let survive = rng.usize(0..=self.log.len());
         let mut log = std::mem::take(&mut self.log);
         log.truncate(survive);
         log.iter().try_for_each(|proposed| self.store(&proposed.changes, now))?;
-        self.book.forget_ended(now);
+        self.promises.forget_ended(now);
         Ok(())
     }
 
-    pub(super) fn store(&mut self, changes: &Changes, now: Millis) -> Result<(), Violation> {
+    pub(crate) fn store(&mut self, changes: &Changes, now: Millis) -> Result<(), Violation> {
         let refused = |refused: leaseway_core::Refused| Violation { invariant: "I7", detail: refused.to_string() };
-        self.book.apply(changes, now).map_err(refused)
+        self.promises.apply(changes, now).map_err(refused)
     }
 
-    /// The master of this life, if it still is.
-    pub(super) fn master_of(&mut self, life: u32) -> Option<&mut Master> {
-        self.master.as_mut().filter(|_| self.life == life)
+    /// The master of this incarnation, if it still is.
+    pub(crate) fn master_of(&mut self, incarnation: u32) -> Option<&mut Master> {
+        self.master.as_mut().filter(|_| self.incarnation == incarnation)
     }
 }
 
 /// The peer that an endpoint names.
-pub(super) fn peer_of(endpoint: &str) -> u8 {
+pub(crate) fn peer_of(endpoint: &str) -> u8 {
     let peer = endpoint.split_once(':').and_then(|(_, peer)| peer.parse().ok());
     peer.expect("endpoints are named by node and peer")
 }

@@ -1,122 +1,152 @@
 //! What is simulated: a file that says how a resource is run, which node leases it from which, what clients want and
 //! what goes wrong.
 //!
-//! Those that come with the harness are such files, too: `--show` prints one to copy and change.
+//! Those that come with the simulator are such files, too.
 
-use std::{collections::BTreeMap, path::Path};
+use std::{collections::BTreeMap, fmt};
 
 use leaseway_core::{Amount, NamedParameter, SafeCapacity, Settings};
 use serde::Deserialize;
 
-use super::{
+use crate::{
     network::Network,
     units::{Algorithm, Between, Part, Span},
     uses::Uses,
 };
-use crate::error::Error;
-pub(super) use crate::flags::Handover;
 
 /// A whole file.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(super) struct Scenario {
+pub struct Scenario {
     /// In a line, for choosing one.
-    pub(super) about: String,
-    pub(super) length: Span,
+    pub about: String,
+    /// Of virtual time.
+    pub length: Span,
     /// Before that nothing is measured.
     #[serde(default)]
-    pub(super) measure_from: Span,
+    pub(crate) measure_from: Span,
     /// The last so long nothing goes wrong any more and no client's wants change: all should end up with what they are
     /// due. (In a pool that goes on changing, so none is judged.)
     #[serde(default)]
-    pub(super) quiet: Option<Span>,
-    pub(super) resource: ResourceSpec,
-    pub(super) nodes: Vec<NodeSpec>,
+    pub(crate) quiet: Option<Span>,
+    /// How the root runs the one resource that there is.
+    pub resource: ResourceSpec,
+    pub(crate) nodes: Vec<NodeSpec>,
+    /// Between clients and nodes.
     #[serde(default)]
-    pub(super) network: Network,
+    pub network: Network,
     /// What a new master knows.
     #[serde(default)]
-    pub(super) handover: Handover,
+    pub handover: Handover,
     /// How long the peers of a node take to remember a promise.
     #[serde(default = "commit")]
-    pub(super) commit: Span,
+    pub(crate) commit: Span,
     /// Whether holders are told to ask when it matters, and child nodes ask early.
     #[serde(default = "yes")]
-    pub(super) push: bool,
+    pub push: bool,
     /// Whether child nodes tell their parents of similar wants apart. Without: one sum for each priority.
     #[serde(default = "yes")]
-    pub(super) slices: bool,
+    pub slices: bool,
     /// Whether parents tell child nodes what they divided by. Without: they divide what they have by themselves.
     #[serde(default = "yes")]
-    pub(super) terms: bool,
+    pub terms: bool,
     /// What happens when.
     #[serde(default)]
-    pub(super) events: Vec<Timed>,
+    pub(crate) events: Vec<Timed>,
     /// What happens by chance.
     #[serde(default)]
-    pub(super) mishaps: Vec<Mishaps>,
+    pub(crate) mishaps: Vec<Mishaps>,
 }
 
 /// How the resource is run at the root.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(super) struct ResourceSpec {
-    pub(super) capacity: f64,
-    pub(super) algorithm: Algorithm,
+pub struct ResourceSpec {
+    /// What there is at the root.
+    pub capacity: f64,
+    /// How it is divided.
+    pub algorithm: Algorithm,
     /// As in a server's configuration.
     #[serde(default)]
-    pub(super) parameters: BTreeMap<String, Word>,
-    pub(super) lease: Span,
+    pub(crate) parameters: BTreeMap<String, Word>,
+    pub(crate) lease: Span,
     /// For what asks the root. What a child node tells its own clients comes from its parent, as with servers:
     /// `decay_factor` of the parent's.
-    pub(super) refresh: Span,
+    pub(crate) refresh: Span,
     /// −1: no limit. Absent: the capacity divided by the clients.
     #[serde(default)]
-    pub(super) safe_capacity: Option<f64>,
+    pub(crate) safe_capacity: Option<f64>,
     /// How long a master without promises listens. Absent: until every older lease has ended.
     #[serde(default)]
-    pub(super) learning: Option<Span>,
+    pub(crate) learning: Option<Span>,
+}
+
+impl ResourceSpec {
+    /// Gives a parameter another value than the file does. [`Plan::new`](crate::Plan::new) says whether it may have it.
+    pub fn set(&mut self, parameter: &str, value: &str) {
+        self.parameters.insert(parameter.to_owned(), Word(value.to_owned()));
+    }
+}
+
+/// What a new master knows.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Handover {
+    /// What the one before it promised.
+    #[default]
+    Promises,
+    /// Nothing: it listens first.
+    Learning,
+}
+
+impl fmt::Display for Handover {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Handover::Promises => "promises",
+            Handover::Learning => "learning",
+        })
+    }
 }
 
 /// A node of the tree, or several alike.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(super) struct NodeSpec {
-    pub(super) name: String,
+pub(crate) struct NodeSpec {
+    pub(crate) name: String,
     /// A node above it in the file. If there are several of that name, each has `times` of these. Only the first has
     /// none.
     #[serde(default)]
-    pub(super) parent: Option<String>,
+    pub(crate) parent: Option<String>,
     #[serde(default = "one")]
-    pub(super) times: u32,
+    pub(crate) times: u32,
     /// Its processes: one of them is master.
     #[serde(default = "three")]
-    pub(super) peers: u8,
+    pub(crate) peers: u8,
     #[serde(default)]
-    pub(super) clients: Vec<ClientSpec>,
+    pub(crate) clients: Vec<ClientSpec>,
 }
 
 /// Clients of a node.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(super) struct ClientSpec {
-    pub(super) count: u32,
+pub(crate) struct ClientSpec {
+    pub(crate) count: u32,
     /// What they claim; the parameter `priority` says what is made of it.
     #[serde(default)]
-    pub(super) priority: i16,
-    pub(super) wants: Wants,
+    pub(crate) priority: i16,
+    pub(crate) wants: Wants,
     /// PRIORITY_POOL: what is assigned to each at its node. Absent: they are free clients.
     #[serde(default)]
-    pub(super) assigned: Option<f64>,
+    pub(crate) assigned: Option<f64>,
     /// PRIORITY_POOL: how much they use of what they have, and report. Absent: they do not say.
     #[serde(default)]
-    pub(super) uses: Option<Uses>,
+    pub(crate) uses: Option<Uses>,
 }
 
 /// What clients want.
 #[derive(Debug, Clone, Copy, PartialEq, Deserialize)]
 #[serde(rename_all = "snake_case", deny_unknown_fields)]
-pub(super) enum Wants {
+pub(crate) enum Wants {
     /// Always so much.
     Constant(f64),
     /// It goes up or down by up to `step`, `every` so often, from the very first moment on.
@@ -130,34 +160,34 @@ pub(super) enum Wants {
 /// Something that happens at a certain time.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(super) struct Timed {
-    pub(super) at: Span,
+pub(crate) struct Timed {
+    pub(crate) at: Span,
     #[serde(rename = "do")]
-    pub(super) what: Fault,
+    pub(crate) what: Fault,
 }
 
 /// From a time on, every so often, one of these happens.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(super) struct Mishaps {
-    pub(super) from: Span,
-    pub(super) every: Between,
-    pub(super) one_of: Vec<Chance>,
+pub(crate) struct Mishaps {
+    pub(crate) from: Span,
+    pub(crate) every: Between,
+    pub(crate) one_of: Vec<Chance>,
 }
 
 /// One of them, and how likely it is compared with the others.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(super) struct Chance {
-    pub(super) weight: u32,
+pub(crate) struct Chance {
+    pub(crate) weight: u32,
     #[serde(rename = "do")]
-    pub(super) what: Fault,
+    pub(crate) what: Fault,
 }
 
 /// What can happen. Where `node` is absent any node is meant, each as likely as the others.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(rename_all = "snake_case", rename_all_fields = "snake_case", deny_unknown_fields)]
-pub(super) enum Fault {
+pub(crate) enum Fault {
     /// No peer is master any more; there is an election so much later, or none if that is absent.
     LoseMaster { node: Option<String>, back: Option<Between> },
     /// Any of the peers becomes master. If it is already, nothing happens.
@@ -185,7 +215,7 @@ pub(super) enum Fault {
 /// A value of a parameter: text, a number, or a word that YAML takes for something else.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(from = "Scalar")]
-pub(super) struct Word(pub(super) String);
+pub(crate) struct Word(pub(crate) String);
 
 #[derive(Deserialize)]
 #[serde(untagged)]
@@ -223,52 +253,25 @@ const fn three() -> u8 {
     3
 }
 
-/// Those that come with the harness: their names, and the files.
-const BUILT_IN: [(&str, &str); 12] = [
-    ("one", include_str!("../scenarios/one.yaml")),
-    ("two", include_str!("../scenarios/two.yaml")),
-    ("three", include_str!("../scenarios/three.yaml")),
-    ("four", include_str!("../scenarios/four.yaml")),
-    ("five", include_str!("../scenarios/five.yaml")),
-    ("six", include_str!("../scenarios/six.yaml")),
-    ("seven", include_str!("../scenarios/seven.yaml")),
-    ("random", include_str!("../scenarios/random.yaml")),
-    ("lease_cut", include_str!("../scenarios/lease_cut.yaml")),
-    ("lopsided", include_str!("../scenarios/lopsided.yaml")),
-    ("pool", include_str!("../scenarios/pool.yaml")),
-    ("pool_surge", include_str!("../scenarios/pool_surge.yaml")),
+/// Those that come with the simulator: their names, and the files.
+pub const BUILT_IN: [(&str, &str); 12] = [
+    ("one", include_str!("scenarios/one.yaml")),
+    ("two", include_str!("scenarios/two.yaml")),
+    ("three", include_str!("scenarios/three.yaml")),
+    ("four", include_str!("scenarios/four.yaml")),
+    ("five", include_str!("scenarios/five.yaml")),
+    ("six", include_str!("scenarios/six.yaml")),
+    ("seven", include_str!("scenarios/seven.yaml")),
+    ("random", include_str!("scenarios/random.yaml")),
+    ("lease_cut", include_str!("scenarios/lease_cut.yaml")),
+    ("lopsided", include_str!("scenarios/lopsided.yaml")),
+    ("pool", include_str!("scenarios/pool.yaml")),
+    ("pool_surge", include_str!("scenarios/pool_surge.yaml")),
 ];
 
-/// The names of those that come with the harness, and what they are about.
-pub(super) fn built_in() -> impl Iterator<Item = (&'static str, &'static str)> {
-    BUILT_IN.into_iter()
-}
-
-/// The text of a scenario: one that comes with the harness, or a file.
-pub(super) fn text(name: &str) -> Result<String, Error> {
-    if let Some((_, text)) = BUILT_IN.iter().find(|(known, _)| *known == name) {
-        return Ok((*text).to_owned());
-    }
-    let path = Path::new(name);
-    if !path.exists() {
-        let known: Vec<_> = BUILT_IN.iter().map(|(name, _)| *name).collect();
-        return Err(Error::Usage(format!(
-            "there is no scenario `{name}`, and no such file; known: {}",
-            known.join(", ")
-        )));
-    }
-    std::fs::read_to_string(path).map_err(Error::io(format!("read {name}")))
-}
-
-/// Reads and checks a scenario. Complaints name file and line.
-pub(super) fn load(name: &str) -> Result<Scenario, Error> {
-    parse(name, &text(name)?)
-}
-
-pub(super) fn parse(file: &str, text: &str) -> Result<Scenario, Error> {
-    let scenario: Scenario = serde_saphyr::from_str(text).map_err(|error| Error::Usage(complaint(file, &error)))?;
-    scenario.check().map_err(|what| Error::Usage(format!("{file}: {what}")))?;
-    Ok(scenario)
+/// The text of one that comes with the simulator.
+pub fn built_in(name: &str) -> Option<&'static str> {
+    BUILT_IN.iter().find(|(known, _)| *known == name).map(|(_, text)| *text)
 }
 
 /// `FILE:LINE:COLUMN: what`, which editors jump to.
@@ -285,6 +288,13 @@ fn complaint(file: &str, error: &serde_saphyr::Error) -> String {
 }
 
 impl Scenario {
+    /// Reads and checks it. Complaints name `file` and line.
+    pub fn parse(file: &str, text: &str) -> Result<Scenario, String> {
+        let scenario: Scenario = serde_saphyr::from_str(text).map_err(|error| complaint(file, &error))?;
+        scenario.check().map_err(|what| format!("{file}: {what}"))?;
+        Ok(scenario)
+    }
+
     /// What no type can say.
     fn check(&self) -> Result<(), String> {
         if self.length.0.0 == 0 {
@@ -367,7 +377,7 @@ impl Scenario {
     }
 
     /// How the resource is run at the root; nodes below hear it from their parents.
-    pub(super) fn settings(&self) -> Result<Settings, String> {
+    pub(crate) fn settings(&self) -> Result<Settings, String> {
         let resource = &self.resource;
         let capacity = Amount::new(resource.capacity).map_err(|error| format!("`capacity` {error}"))?;
         let mut settings = Settings::new(resource.algorithm.0, capacity);
@@ -389,7 +399,7 @@ impl Scenario {
     }
 
     /// From then on nothing goes wrong any more.
-    pub(super) fn quiet_from(&self) -> Option<Span> {
+    pub(crate) fn quiet_from(&self) -> Option<Span> {
         let quiet = self.quiet?;
         Some(Span(self.length.0.since(quiet.0)))
     }
@@ -421,7 +431,7 @@ impl Wants {
     }
 
     /// What a client wants when it comes.
-    pub(super) fn first(&self, rng: &mut fastrand::Rng) -> f64 {
+    pub(crate) fn first(&self, rng: &mut fastrand::Rng) -> f64 {
         let drawn = match *self {
             Wants::Constant(amount) | Wants::Walk { start: amount, .. } => amount,
             Wants::Pareto { alpha, least } => least / (1.0 - rng.f64()).powf(1.0 / alpha),
@@ -435,7 +445,7 @@ impl Wants {
     }
 
     /// A step on its walk, if it walks, and when the next is.
-    pub(super) fn step(&self, wants: f64, rng: &mut fastrand::Rng) -> Option<(f64, Span)> {
+    pub(crate) fn step(&self, wants: f64, rng: &mut fastrand::Rng) -> Option<(f64, Span)> {
         let Wants::Walk { step, every, .. } = *self else { return None };
         let moved = wants + wants * step.0 * (rng.f64() * 2.0 - 1.0);
         Some((moved.clamp(0.0, Amount::MAX.get()), every))

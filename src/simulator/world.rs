@@ -1,34 +1,31 @@
 //! Clients and nodes, and the messages between them, on one virtual clock.
 //!
-//! What decides is the real thing: the core's resource at nodes, the client's session at clients, the same session at
-//! child nodes. This is what is around them: whose turn it is, what arrives when, and what goes wrong. Nothing depends
-//! on anything but the scenario and the seed.
+//! What decides is the real thing. This is what is around it: which event is next, what arrives when, and what goes
+//! wrong. Nothing depends on anything but the scenario and the seed.
 //!
-//! Absent: batching (every request is a round of its own, unless several wait for a supply), clocks that differ, and
-//! how peers elect a master. An election is an event here, and there is at most one master of a node at any moment.
+//! Every request is a round of its own, unless several wait for a supply: how a server combines requests is absent.
 
 use std::{collections::VecDeque, sync::Arc};
 
-use leaseway_core::{Amount, Kind, Millis, Now, Reuse, Settings, Sum, invariant::Violation};
-use serde::Serialize;
+use leaseway_core::{Amount, Millis, Now, Reuse, Settings, Sum, invariant::Violation};
 use slab::Slab;
 
-use super::{
-    books::{Books, Use},
+use crate::{
+    books::Books,
     client::Client,
-    mail::{Mail, Party},
+    figures::{Broken, Figures, Keep, Point, PoolPoint},
+    message::{Message, Party},
     network::Network,
-    node::{Bench, Node},
+    node::{Buffers, Node},
     oracle::{self, Apart},
-    pools::{PoolFigures, Pools},
+    plan::Plan,
+    pools::Pools,
     queue::Queue,
-    scenario::Scenario,
-    tree::Tree,
     units::Span,
 };
 
 /// The one resource there is.
-pub(super) const RESOURCE: &str = "resource0";
+const RESOURCE: &str = "resource0";
 /// The wall clock when virtual time begins.
 const EPOCH: i64 = 1_700_000_000;
 /// Between looks at all.
@@ -42,23 +39,15 @@ const TRACE: usize = 40;
 /// Within this part of what is due counts as settled.
 const SETTLED: f64 = 1.0;
 
-/// A scenario, ready to be run with any seed.
-pub(super) struct Plan {
-    pub(super) scenario: Scenario,
-    pub(super) tree: Tree,
-    /// How the resource is run at the root.
-    pub(super) settings: Settings,
-}
-
 /// What happens.
 #[derive(Debug, Clone, Copy)]
-pub(super) enum Event {
+enum Event {
     Deliver(usize),
     WakeClient(usize),
-    WakeUplink { node: usize, life: u32 },
-    WakeResource { node: usize, life: u32 },
-    Tick { node: usize, life: u32 },
-    Committed { node: usize, life: u32 },
+    WakeUplink { node: usize, incarnation: u32 },
+    WakeResource { node: usize, incarnation: u32 },
+    Tick { node: usize, incarnation: u32 },
+    Committed { node: usize, incarnation: u32 },
     Walk(usize),
     Burst { client: usize, turn: u32 },
     Timed(usize),
@@ -69,27 +58,27 @@ pub(super) enum Event {
     Sample,
 }
 
-pub(super) struct World<'p> {
-    pub(super) plan: &'p Plan,
-    pub(super) now: Millis,
-    pub(super) queue: Queue<Event>,
-    pub(super) mail: Slab<Mail>,
-    pub(super) nodes: Vec<Node>,
-    pub(super) clients: Vec<Client>,
-    pub(super) network: Network,
-    pub(super) rng: fastrand::Rng,
-    pub(super) books: Books,
+struct World<'p> {
+    plan: &'p Plan,
+    now: Millis,
+    queue: Queue<Event>,
+    in_flight: Slab<Message>,
+    nodes: Vec<Node>,
+    clients: Vec<Client>,
+    network: Network,
+    rng: fastrand::Rng,
+    books: Books,
     /// With PRIORITY_POOL.
-    pub(super) pools: Option<Pools>,
-    pub(super) resource: Arc<str>,
-    pub(super) bench: Bench,
+    pools: Option<Pools>,
+    resource: Arc<str>,
+    buffers: Buffers,
     /// How the resource is run at the root by now.
-    pub(super) settings: Settings,
-    pub(super) messages: u64,
+    settings: Settings,
+    messages: u64,
     /// Whether a violation ends the run.
-    pub(super) checked: bool,
+    checked: bool,
     /// Nothing goes wrong any more.
-    pub(super) quiet: bool,
+    quiet: bool,
     events: u64,
     settling: Option<Settling>,
     compared: (f64, u32),
@@ -103,92 +92,17 @@ struct Settling {
     since: Option<Millis>,
 }
 
-/// What clients wanted and had, together.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub(super) struct Point {
-    pub(super) at: Millis,
-    pub(super) wants: f64,
-    pub(super) had: f64,
-    pub(super) pool: Option<PoolPoint>,
-}
-
-/// How a pool stood at the time.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub(super) struct PoolPoint {
-    pub(super) used: f64,
-    pub(super) total: f64,
-    /// Since the run began.
-    pub(super) kicked_out: u64,
-}
-
-/// What was measured of one seed.
-#[derive(Debug, Clone, Serialize)]
-pub(super) struct Figures {
-    pub(super) seed: u64,
-    #[serde(flatten)]
-    pub(super) usage: Use,
-    /// From what one server that knew all clients would give: every half minute, their average.
-    pub(super) apart_mean: f64,
-    /// At the end.
-    pub(super) apart_at_end: Apart,
-    /// After the last fault, until all had what they were due, for good: seconds, and refresh intervals of the
-    /// root.
-    pub(super) settled_s: Option<f64>,
-    pub(super) settled_refreshes: Option<f64>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub(super) pool: Option<PoolFigures>,
-    pub(super) messages_per_s: f64,
-    pub(super) events: u64,
-    pub(super) took_s: f64,
-    /// The same for the same seed, or something is wrong.
-    pub(super) digest: String,
-    #[serde(skip)]
-    pub(super) curve: Vec<Point>,
-}
-
-/// A promise that was not kept.
-#[derive(Debug, Clone)]
-pub(super) struct Broken {
-    pub(super) seed: u64,
-    pub(super) at: Millis,
-    pub(super) violation: Violation,
-    /// What happened before, and how every node stood then, if that was asked for.
-    pub(super) trace: Vec<String>,
-}
-
-/// What a run is to keep besides what it measures.
-#[derive(Debug, Clone, Copy, Default)]
-pub(super) struct Keep {
-    pub(super) curve: bool,
-    pub(super) trace: bool,
-    /// Goes on after violations, to see how bad it gets.
-    pub(super) on_after_violations: bool,
-}
-
-impl Plan {
-    pub(super) fn new(scenario: Scenario) -> Result<Plan, String> {
-        let tree = Tree::new(&scenario);
-        let settings = scenario.settings()?;
-        Ok(Plan { scenario, tree, settings })
-    }
-
-    pub(super) fn is_pool(&self) -> bool {
-        self.settings.kind == Kind::PriorityPool
-    }
-
-    /// Runs it once.
-    pub(super) fn run(&self, seed: u64, keep: Keep) -> Result<Figures, Broken> {
-        let began = std::time::Instant::now();
-        let mut world = World::new(self, seed, keep);
-        match world.start().and_then(|()| world.run()).and_then(|()| world.judge()) {
-            Ok(()) => Ok(world.figures(seed, began.elapsed().as_secs_f64())),
-            Err(violation) => {
-                let mut trace: Vec<String> = world.trace.take().unwrap_or_default().into();
-                if keep.trace {
-                    trace.extend(world.standing());
-                }
-                Err(Broken { seed, at: world.now, violation, trace })
+/// Runs a plan once. How long that took in real time is not known here.
+pub(crate) fn run(plan: &Plan, seed: u64, keep: Keep) -> Result<Figures, Broken> {
+    let mut world = World::new(plan, seed, keep);
+    match world.start().and_then(|()| world.run()).and_then(|()| world.judge()) {
+        Ok(()) => Ok(world.figures(seed)),
+        Err(violation) => {
+            let mut trace: Vec<String> = world.trace.take().unwrap_or_default().into();
+            if keep.trace {
+                trace.extend(world.node_states());
             }
+            Err(Broken { seed, at: world.now, violation, trace })
         }
     }
 }
@@ -205,7 +119,7 @@ impl<'p> World<'p> {
             plan,
             now: Millis(0),
             queue: Queue::new(),
-            mail: Slab::with_capacity(256),
+            in_flight: Slab::with_capacity(256),
             nodes,
             clients: Vec::with_capacity(plan.tree.clients.len()),
             network: scenario.network.clone(),
@@ -213,7 +127,7 @@ impl<'p> World<'p> {
             books,
             pools,
             resource: RESOURCE.into(),
-            bench: Bench::default(),
+            buffers: Buffers::default(),
             settings: plan.settings.clone(),
             messages: 0,
             checked: !keep.on_after_violations,
@@ -231,8 +145,8 @@ impl<'p> World<'p> {
         for node in 0..tree.nodes.len() {
             self.elect(node)?;
         }
-        for seat in 0..tree.clients.len() {
-            self.arrive(seat);
+        for client in 0..tree.clients.len() {
+            self.arrive(client);
         }
         for (number, timed) in scenario.events.iter().enumerate() {
             self.queue.put(timed.at.0, Event::Timed(number));
@@ -255,7 +169,7 @@ impl<'p> World<'p> {
             if self.trace.is_some() {
                 self.note(event);
             }
-            self.happen(event)?;
+            self.handle(event)?;
         }
         self.now = end;
         self.books.advance(end);
@@ -265,20 +179,20 @@ impl<'p> World<'p> {
         Ok(())
     }
 
-    fn happen(&mut self, event: Event) -> Result<(), Violation> {
+    fn handle(&mut self, event: Event) -> Result<(), Violation> {
         match event {
-            Event::Deliver(letter) => {
-                let mail = self.mail.remove(letter);
-                self.deliver(mail)
+            Event::Deliver(slot) => {
+                let message = self.in_flight.remove(slot);
+                self.deliver(message)
             }
             Event::WakeClient(client) => self.wake_client(client),
-            Event::WakeUplink { node, life } => {
-                self.wake_uplink(node, life);
+            Event::WakeUplink { node, incarnation } => {
+                self.wake_uplink(node, incarnation);
                 Ok(())
             }
-            Event::WakeResource { node, life } => self.wake_resource(node, life),
-            Event::Tick { node, life } => self.tick(node, life),
-            Event::Committed { node, life } => self.committed(node, life),
+            Event::WakeResource { node, incarnation } => self.wake_resource(node, incarnation),
+            Event::Tick { node, incarnation } => self.tick(node, incarnation),
+            Event::Committed { node, incarnation } => self.committed(node, incarnation),
             Event::Walk(client) => self.walk(client),
             Event::Burst { client, turn } => {
                 self.burst(client, turn);
@@ -286,12 +200,12 @@ impl<'p> World<'p> {
             }
             Event::Timed(number) => {
                 let plan = self.plan;
-                self.befall(&plan.scenario.events[number].what)
+                self.inflict(&plan.scenario.events[number].what)
             }
             Event::Mishap(number) => self.mishap(number),
             Event::Elect(node) => self.elect(node),
             Event::Return(client) => self.come_back(client),
-            Event::Quiet => self.calm(),
+            Event::Quiet => self.go_quiet(),
             Event::Sample => {
                 self.sample();
                 Ok(())
@@ -300,34 +214,34 @@ impl<'p> World<'p> {
     }
 
     /// Puts a message on its way.
-    pub(super) fn send(&mut self, mail: Mail) {
+    fn send(&mut self, message: Message) {
         self.messages += 1;
-        if !self.is_reachable(&mail) {
+        if !self.is_reachable(&message) {
             return;
         }
         let (first, second) = self.network.delays(&mut self.rng);
         if let Some(delay) = second {
-            let letter = self.mail.insert(mail.clone());
-            self.queue.put(self.now.plus(delay), Event::Deliver(letter));
+            let slot = self.in_flight.insert(message.clone());
+            self.queue.put(self.now.plus(delay), Event::Deliver(slot));
         }
         if let Some(delay) = first {
-            let letter = self.mail.insert(mail);
-            self.queue.put(self.now.plus(delay), Event::Deliver(letter));
+            let slot = self.in_flight.insert(message);
+            self.queue.put(self.now.plus(delay), Event::Deliver(slot));
         }
     }
 
-    fn deliver(&mut self, mail: Mail) -> Result<(), Violation> {
-        if !self.is_reachable(&mail) {
+    fn deliver(&mut self, message: Message) -> Result<(), Violation> {
+        if !self.is_reachable(&message) {
             return Ok(());
         }
-        match mail {
-            Mail::Request(letter) => self.request(*letter),
-            Mail::Reply(letter) => match letter.to {
-                Party::Client(client) => self.answer_client(client, &letter),
-                Party::Node(node) => self.answer_node(node, *letter),
+        match message {
+            Message::Request(request) => self.request(*request),
+            Message::Reply(reply) => match reply.to {
+                Party::Client(client) => self.answer_client(client, &reply),
+                Party::Node(node) => self.answer_node(node, *reply),
             },
-            Mail::Hint { to, life, .. } => match to {
-                Party::Client(client) => self.hint_client(client, life),
+            Message::Hint { to, incarnation, .. } => match to {
+                Party::Client(client) => self.hint_client(client, incarnation),
                 Party::Node(node) => {
                     self.hint_node(node);
                     Ok(())
@@ -337,8 +251,8 @@ impl<'p> World<'p> {
     }
 
     /// Whether no link on the way is cut.
-    fn is_reachable(&self, mail: &Mail) -> bool {
-        let (party, node) = mail.ends();
+    fn is_reachable(&self, message: &Message) -> bool {
+        let (party, node) = message.ends();
         let own = match party {
             Party::Client(client) => self.clients[client].cut_until,
             Party::Node(node) => self.nodes[node].uplink_cut_until.max(self.nodes[node].isolated_until),
@@ -370,7 +284,7 @@ impl<'p> World<'p> {
     }
 
     /// From now on nothing goes wrong any more.
-    fn calm(&mut self) -> Result<(), Violation> {
+    fn go_quiet(&mut self) -> Result<(), Violation> {
         self.quiet = true;
         self.network.heal();
         for node in 0..self.nodes.len() {
@@ -393,15 +307,15 @@ impl<'p> World<'p> {
 
     /// What one server that knew every client would give each of them now.
     fn dues(&self) -> Vec<Amount> {
-        let seats = &self.plan.tree.clients;
+        let places = &self.plan.tree.clients;
         let demands: Vec<_> =
-            self.clients.iter().zip(seats).map(|(client, seat)| (client.wants(), seat.priority)).collect();
+            self.clients.iter().zip(places).map(|(client, place)| (client.wants(), place.priority)).collect();
         oracle::dues(&self.plan.settings, &demands)
     }
 
     fn apart(&self) -> Apart {
         if self.pools.is_some() {
-            // Whose turn it is depends on who was there before.
+            // Which clients are connected depends on which were there before.
             return Apart::default();
         }
         oracle::apart(&self.dues(), self.clients.iter().map(|client| client.believes))
@@ -420,7 +334,7 @@ impl<'p> World<'p> {
         }
     }
 
-    fn figures(mut self, seed: u64, took_s: f64) -> Figures {
+    fn figures(mut self, seed: u64) -> Figures {
         let quiet_from = self.plan.scenario.quiet_from().map(|span| span.0);
         let settled = self.settling.as_ref().and_then(|settling| settling.since).zip(quiet_from);
         let settled_s = settled.map(|(since, from)| since.since(from).0 as f64 / 1000.0);
@@ -435,20 +349,19 @@ impl<'p> World<'p> {
             pool: self.pools.as_ref().map(Pools::figures),
             messages_per_s: self.messages as f64 * 1000.0 / self.now.0.max(1) as f64,
             events: self.events,
-            took_s,
+            took_s: 0.0,
             digest: format!("{:016x}", self.books.digest()),
             curve: self.curve.take().unwrap_or_default(),
         }
     }
 
-    /// How every node stands: what it can give, what it takes for held, and what those of its clients may use who are
-    /// its own.
-    fn standing(&self) -> impl Iterator<Item = String> {
+    /// How every node stands: what it can give, what it takes for held, and what its own clients may use.
+    fn node_states(&self) -> impl Iterator<Item = String> {
         let places = self.plan.tree.nodes.iter().zip(&self.nodes).enumerate();
         places.map(|(index, (place, node))| {
-            let own = self.plan.tree.clients.iter().zip(&self.clients).filter(|(seat, _)| seat.node == index);
+            let own = self.plan.tree.clients.iter().zip(&self.clients).filter(|(place, _)| place.node == index);
             let used: Sum = own.map(|(_, client)| client.believes).collect();
-            let (name, life) = (&place.name, node.life);
+            let (name, incarnation) = (&place.name, node.incarnation);
             match &node.master {
                 None => format!("{name}: no master; its clients may use {used:?}"),
                 Some(master) => {
@@ -456,7 +369,7 @@ impl<'p> World<'p> {
                     let (capacity, held) = (resource.settings().capacity, resource.sums().held);
                     let learning = if resource.is_learning(self.now) { ", learning" } else { "" };
                     format!(
-                        "{name}: master {life}{learning}, capacity {capacity:?} until {end:?}, held {held:?}; its clients may use {used:?}"
+                        "{name}: master {incarnation}{learning}, capacity {capacity:?} until {end:?}, held {held:?}; its clients may use {used:?}"
                     )
                 }
             }
@@ -466,7 +379,7 @@ impl<'p> World<'p> {
     fn note(&mut self, event: Event) {
         let what = match event {
             Event::Sample | Event::Tick { .. } | Event::Walk(_) | Event::Burst { .. } => return,
-            Event::Deliver(letter) => format!("{:?}", self.mail[letter]),
+            Event::Deliver(slot) => format!("{:?}", self.in_flight[slot]),
             other => format!("{other:?}"),
         };
         let line = format!("{:>9.3} s  {what}", self.now.0 as f64 / 1000.0);
@@ -479,10 +392,14 @@ impl<'p> World<'p> {
     }
 
     /// Both clocks of a server.
-    pub(super) fn clock(&self) -> Now {
+    fn clock(&self) -> Now {
         Now { at: self.now, unix: EPOCH + (self.now.0 / 1000) as i64 }
     }
 }
 
+mod clients;
+mod faults;
+mod nodes;
 #[cfg(test)]
 mod tests;
+mod uplinks;

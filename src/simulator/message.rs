@@ -5,63 +5,63 @@ use std::sync::Arc;
 use leaseway_core::{Amount, Has, HolderKind, Lease, Millis, Request, Supplied, Token};
 use leaseway_session::{self as session, Given, Wire};
 
-/// Who asks.
+/// What asks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Party {
+pub(crate) enum Party {
     Client(usize),
     Node(usize),
 }
 
 /// A message. Boxes keep it small: it is moved a few times.
 #[derive(Debug, Clone)]
-pub(super) enum Mail {
-    Request(Box<Letter>),
+pub(crate) enum Message {
+    Request(Box<RequestMessage>),
     Reply(Box<Reply>),
-    Hint { to: Party, life: u32, from: usize },
+    Hint { to: Party, incarnation: u32, from: usize },
 }
 
 /// A request to one peer of a node.
 #[derive(Debug, Clone)]
-pub(super) struct Letter {
-    pub(super) from: Sender,
-    pub(super) node: usize,
-    pub(super) peer: u8,
-    pub(super) request: Request,
+pub(crate) struct RequestMessage {
+    pub(crate) from: Sender,
+    pub(crate) node: usize,
+    pub(crate) peer: u8,
+    pub(crate) request: Request,
 }
 
-/// Whom an answer is for, and which request it answers.
+/// What sent a request, and which of its requests that was: an answer goes there.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Sender {
-    pub(super) party: Party,
-    /// Who asks now is not who asked before, even of the same name.
-    pub(super) life: u32,
-    pub(super) number: u64,
+pub(crate) struct Sender {
+    pub(crate) party: Party,
+    /// A client that starts anew, or a node's next master, is not what asked, though it may have the same name.
+    pub(crate) incarnation: u32,
+    pub(crate) number: u64,
 }
 
 impl Sender {
     /// As the node knows it that is asked.
-    pub(super) fn holder(&self) -> (HolderKind, Arc<str>) {
+    pub(crate) fn holder(&self) -> (HolderKind, Arc<str>) {
         let kind = match self.party {
             Party::Client(_) => HolderKind::Client,
             Party::Node(_) => HolderKind::Node,
         };
-        (kind, self.party.name(self.life).into())
+        (kind, self.party.name(self.incarnation).into())
     }
 }
 
 /// An answer.
 #[derive(Debug, Clone)]
-pub(super) struct Reply {
-    pub(super) to: Party,
-    pub(super) life: u32,
-    pub(super) number: u64,
-    pub(super) from: usize,
-    pub(super) what: Said,
+pub(crate) struct Reply {
+    pub(crate) to: Party,
+    pub(crate) incarnation: u32,
+    pub(crate) number: u64,
+    pub(crate) from: usize,
+    pub(crate) what: ReplyBody,
 }
 
 /// What an answer says.
 #[derive(Debug, Clone)]
-pub(super) enum Said {
+pub(crate) enum ReplyBody {
     Granted(Lease),
     Supplied(Box<Supplied>),
     /// Given back; or too soon, and the lease stays as it is.
@@ -70,40 +70,40 @@ pub(super) enum Said {
     Elsewhere(Option<u8>),
 }
 
-impl Mail {
-    /// The one who asks, and the node that is asked.
-    pub(super) fn ends(&self) -> (Party, usize) {
+impl Message {
+    /// What asks, and the node that is asked.
+    pub(crate) fn ends(&self) -> (Party, usize) {
         match self {
-            Mail::Request(letter) => (letter.from.party, letter.node),
-            Mail::Reply(reply) => (reply.to, reply.from),
-            Mail::Hint { to, from, .. } => (*to, *from),
+            Message::Request(request) => (request.from.party, request.node),
+            Message::Reply(reply) => (reply.to, reply.from),
+            Message::Hint { to, from, .. } => (*to, *from),
         }
     }
 }
 
 impl Party {
-    /// The name that `name` gave, and the life that it had.
-    pub(super) fn named(kind: HolderKind, name: &str) -> Option<(Party, u32)> {
-        let (index, life) = name.split_once('.')?;
-        let (index, life) = (index.parse().ok()?, life.parse().ok()?);
+    /// The name that `name` gave, and the incarnation that it had.
+    pub(crate) fn named(kind: HolderKind, name: &str) -> Option<(Party, u32)> {
+        let (index, incarnation) = name.split_once('.')?;
+        let (index, incarnation) = (index.parse().ok()?, incarnation.parse().ok()?);
         match kind {
-            HolderKind::Client => Some((Party::Client(index), life)),
-            HolderKind::Node => Some((Party::Node(index), life)),
+            HolderKind::Client => Some((Party::Client(index), incarnation)),
+            HolderKind::Node => Some((Party::Node(index), incarnation)),
         }
     }
 
     /// As it is known to servers. All peers of a node have one name, whichever is master; a client that starts anew has
     /// another.
-    pub(super) fn name(self, life: u32) -> String {
+    pub(crate) fn name(self, incarnation: u32) -> String {
         match self {
-            Party::Client(index) => format!("{index}.{life}"),
+            Party::Client(index) => format!("{index}.{incarnation}"),
             Party::Node(index) => format!("{index}.0"),
         }
     }
 }
 
 /// What a request says of the newest lease.
-pub(super) fn has(lease: Option<session::Lease>) -> Option<Has> {
+pub(crate) fn has(lease: Option<session::Lease>) -> Option<Has> {
     lease.map(|lease| Has {
         token: lease.token.and_then(Token::new),
         capacity: Amount::clamped(lease.wire.capacity),
@@ -112,7 +112,7 @@ pub(super) fn has(lease: Option<session::Lease>) -> Option<Has> {
 }
 
 /// A lease as it comes off the wire, where refresh intervals are whole seconds.
-pub(super) fn given(resource: &Arc<str>, lease: &Lease) -> Given {
+pub(crate) fn given(resource: &Arc<str>, lease: &Lease) -> Given {
     let seconds = lease.refresh.0 / 1000;
     Given {
         id: Arc::clone(resource),

@@ -1,0 +1,36 @@
+//! Scenarios by name, or from files.
+
+use std::path::Path;
+
+use leaseway_simulator::{BUILT_IN, Scenario, built_in};
+
+use crate::error::Error;
+
+/// The text of a scenario: one that comes with the harness, or a file.
+pub(super) fn text(name: &str) -> Result<String, Error> {
+    if let Some(text) = built_in(name) {
+        return Ok(text.to_owned());
+    }
+    let path = Path::new(name);
+    if !path.exists() {
+        let known = BUILT_IN.map(|(name, _)| name).join(", ");
+        return Err(Error::Usage(format!("there is no scenario `{name}`, and no such file; known: {known}")));
+    }
+    std::fs::read_to_string(path).map_err(Error::io(format!("read {name}")))
+}
+
+/// Reads and checks a scenario. Complaints name file and line.
+pub(super) fn load(name: &str) -> Result<Scenario, Error> {
+    Scenario::parse(name, &text(name)?).map_err(Error::Usage)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_scenario_that_is_not_there_names_those_that_are() {
+        let error = load("sevn").expect_err("a typing error").to_string();
+        assert!(error.contains("`sevn`") && error.contains("seven"), "{error}");
+    }
+}

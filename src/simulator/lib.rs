@@ -1,0 +1,49 @@
+//! A cluster on one virtual clock: the real engines, uplinks and sessions, a seeded network between them, and mishaps.
+//!
+//! Real, and the same code as ships: each master's [`ResourceEngine`](leaseway_engine::ResourceEngine) with the core in
+//! it, each child node's [`UplinkEngine`](leaseway_engine::uplink::UplinkEngine), each client's
+//! [`Session`](leaseway_session::Session), and what the quorum's state machine makes of promises
+//! ([`Promises`](leaseway_core::Promises)).
+//!
+//! Simulated: the network (late, lost and repeated messages, links that are cut), the log of a node's peers (a promise
+//! is stored after a while; of what was not, any part survives its master), elections (an event; at most one master of
+//! a node at any moment), and what clients want and use.
+//!
+//! Absent: sockets, encodings, disks, threads within a run, clocks that differ, and Raft. These are the business of the
+//! end-to-end tests and of `leaseway-bench chaos`.
+//!
+//! A [`Scenario`] is a file; a [`Plan`] is one that was checked. [`Plan::run`] runs it with a seed and [`run_all`] runs
+//! many: the same scenario and seed give the same run, to the bit. Every promise is checked at every step, and a run
+//! that breaks one ends as [`Broken`]. [`Figures`] are what the clients' own books say, beside what one server that
+//! knew all of them would have given them.
+
+mod books;
+mod client;
+mod figures;
+mod message;
+mod network;
+mod node;
+mod oracle;
+mod plan;
+#[cfg(feature = "planted")]
+pub mod planted;
+mod pools;
+mod queue;
+mod runs;
+mod scenario;
+mod tree;
+mod units;
+mod uses;
+mod world;
+
+pub use self::{
+    books::UsageFigures,
+    figures::{Broken, Figures, Keep, Point, PoolPoint},
+    network::Network,
+    oracle::Apart,
+    plan::Plan,
+    pools::{Kicks, PoolFigures},
+    runs::{Observer, Outcomes, run_all},
+    scenario::{BUILT_IN, Handover, ResourceSpec, Scenario, built_in},
+    units::{Algorithm, Between, Part, Span},
+};

@@ -1,0 +1,36 @@
+//! A scenario that was checked and laid out: what every run of it begins with.
+
+use leaseway_core::{Kind, Settings};
+
+use crate::{scenario::Scenario, tree::Tree};
+
+/// A scenario, ready to be run with any seed.
+pub struct Plan {
+    pub(crate) scenario: Scenario,
+    pub(crate) tree: Tree,
+    pub(crate) settings: Settings,
+}
+
+impl Plan {
+    /// Complains of parameters that do not fit the algorithm.
+    pub fn new(scenario: Scenario) -> Result<Plan, String> {
+        let tree = Tree::new(&scenario);
+        let settings = scenario.settings()?;
+        Ok(Plan { scenario, tree, settings })
+    }
+
+    /// What it was made of.
+    pub fn scenario(&self) -> &Scenario {
+        &self.scenario
+    }
+
+    /// How the resource is run at the root.
+    pub fn settings(&self) -> &Settings {
+        &self.settings
+    }
+
+    /// Whether other figures than of a division say how well it does.
+    pub fn is_pool(&self) -> bool {
+        self.settings.kind == Kind::PriorityPool
+    }
+}

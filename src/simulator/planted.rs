@@ -1,0 +1,75 @@
+//! Can the simulation fail? Leaves a rule of the protocol out, and looks for a run that shows it.
+
+use std::ops::Range;
+
+pub use leaseway_core::planted::Fault;
+use leaseway_core::planted::plant;
+
+use crate::{
+    figures::{Broken, Figures, Keep},
+    plan::Plan,
+    runs::Observer,
+    scenario::{Handover, Scenario, built_in},
+};
+
+/// What is tried: everything that goes wrong, with a new master that knows and with one that listens, and with leases
+/// that change their lengths.
+const TRIED: [(&str, Handover); 3] =
+    [("random", Handover::Promises), ("random", Handover::Learning), ("lease_cut", Handover::Promises)];
+
+/// A fault that was found.
+pub struct Found {
+    /// By the name of its file.
+    pub scenario: &'static str,
+    /// What new masters knew in it.
+    pub handover: Handover,
+    /// The promise that it broke.
+    pub broken: Broken,
+    /// How much clients had at the most if that is let run on, in per cent of the capacity.
+    pub peak: f64,
+}
+
+/// Looks for faults in the same cases.
+pub struct Search {
+    cases: Vec<(&'static str, Plan)>,
+}
+
+impl Search {
+    /// The cases are scenarios that come with the simulator.
+    pub fn new() -> Result<Search, String> {
+        let case = |(name, handover)| {
+            let text = built_in(name).ok_or_else(|| format!("there is no scenario `{name}`"))?;
+            let scenario = Scenario { handover, ..Scenario::parse(name, text)? };
+            Ok((name, Plan::new(scenario)?))
+        };
+        Ok(Search { cases: TRIED.into_iter().map(case).collect::<Result<_, String>>()? })
+    }
+
+    /// Seed by seed in each of the cases: which shows it is not known before. A run that fails without the fault shows
+    /// nothing.
+    pub fn find(&self, fault: Fault, seeds: Range<u64>, observer: &impl Observer) -> Option<Found> {
+        for seed in seeds {
+            for (scenario, plan) in &self.cases {
+                if !observer.goes_on() {
+                    return None;
+                }
+                if let Err(broken) = run(Some(fault), plan, seed, Keep::default())
+                    && run(None, plan, seed, Keep::default()).is_ok()
+                {
+                    let on = run(Some(fault), plan, seed, Keep { on_after_violations: true, ..Keep::default() });
+                    let peak = on.map_or(0.0, |figures| figures.usage.over_most);
+                    return Some(Found { scenario, handover: plan.scenario.handover, broken, peak });
+                }
+                observer.ran();
+            }
+        }
+        None
+    }
+}
+
+fn run(planted: Option<Fault>, plan: &Plan, seed: u64, keep: Keep) -> Result<Figures, Broken> {
+    plant(planted);
+    let outcome = plan.run(seed, keep);
+    plant(None);
+    outcome
+}
