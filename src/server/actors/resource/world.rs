@@ -1,8 +1,11 @@
 //! What a resource may ask of the world around it: time, mastership, limits, who listens, and facts that outlive it.
 
-use std::sync::{
-    Arc,
-    atomic::{AtomicUsize, Ordering},
+use std::{
+    cmp,
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering},
+    },
 };
 
 use leaseway_core::{Assigned, HolderKind, Load, Millis, PoolNotes};
@@ -33,12 +36,13 @@ impl HoldersShare {
         HoldersShare { all, own: 0 }
     }
 
+    /// Most rounds change nothing, and then the number that all threads read is not written.
     pub(super) fn set(&mut self, own: usize) {
-        if own >= self.own {
-            self.all.fetch_add(own - self.own, Ordering::Relaxed);
-        } else {
-            self.all.fetch_sub(self.own - own, Ordering::Relaxed);
-        }
+        match own.cmp(&self.own) {
+            cmp::Ordering::Equal => return,
+            cmp::Ordering::Greater => self.all.fetch_add(own - self.own, Ordering::Relaxed),
+            cmp::Ordering::Less => self.all.fetch_sub(self.own - own, Ordering::Relaxed),
+        };
         self.own = own;
     }
 }
