@@ -99,58 +99,6 @@ fn whoever_is_first_of_a_batch_and_goes_away_leaves_nobody_waiting() {
     });
 }
 
-/// Whether it has to wait, and its answer.
-async fn waits_for(asking: impl Future<Output = Result<Answer, Refused>>) -> (bool, Answer) {
-    let mut asking = std::pin::pin!(asking);
-    match std::future::poll_fn(|task| Poll::Ready(asking.as_mut().poll(task))).await {
-        Poll::Ready(answer) => (false, answer.expect("an answer")),
-        Poll::Pending => {
-            // Others on this task have their turn first.
-            tokio::task::yield_now().await;
-            (true, soon(asking).await.expect("an answer"))
-        }
-    }
-}
-
-#[test]
-fn a_resource_that_is_asked_by_one_at_a_time_answers_at_once() {
-    with_node(Limits::default(), |node, r| async move {
-        let waits_alone = async |n: usize| waits_for(node.submit(&r, ask(&format!("c{n}"), 0.5))).await;
-        for n in 0..8 {
-            assert!(waits_alone(n).await.0, "somebody else might come");
-        }
-        let mut waited = 0;
-        for n in 8..108 {
-            let (waits, answer) = waits_alone(n).await;
-            assert_eq!(granted(answer), 0.5);
-            waited += usize::from(waits);
-        }
-        // Two of 32 look whether others come; a few more may have met a tick.
-        assert!((5..30).contains(&waited), "{waited} of a hundred");
-    });
-}
-
-#[test]
-fn when_several_ask_together_they_are_found_whoever_of_them_looks() {
-    with_node(Limits::default(), |node, r| async move {
-        for size in 2..5 {
-            for before in 40..40 + size {
-                for _ in 0..before {
-                    node.submit(&r, ask("alone", 1.0)).await.expect("an answer");
-                }
-                let mut rounds = 0..64;
-                let found = async |round| {
-                    let together = (0..size).map(|n| waits_for(node.submit(&r, ask(&format!("{round}-{n}"), 0.1))));
-                    let together: Vec<_> = futures_util::future::join_all(together.collect::<Vec<_>>()).await;
-                    together.iter().all(|(waits, _)| *waits)
-                };
-                while !found(rounds.next().expect("somebody looks")).await {}
-                assert!(waits_for(node.submit(&r, ask("alone", 1.0))).await.0, "others may come again");
-            }
-        }
-    });
-}
-
 #[test]
 fn requests_from_many_threads_at_once_are_all_answered() {
     with_node(Limits { queue: 100_000, ..Limits::default() }, |node, r| async move {

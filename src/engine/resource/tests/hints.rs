@@ -16,7 +16,8 @@ impl World {
 #[test]
 fn it_looks_with_the_round_that_changed_something_unless_it_has_just_looked() {
     let mut world = World::own();
-    (world.listens("a"), world.listens("b"));
+    world.listens("a");
+    world.listens("b");
     world.asks("a", 100.0);
     world.pass(50);
     let effects = world.asks("b", 100.0);

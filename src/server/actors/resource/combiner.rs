@@ -5,9 +5,7 @@
 //! lock held enqueues and returns; the holder checks again after unlocking. So rounds grow with the load, as they do
 //! with any mailbox, and no request waits for anything but the round before.
 //!
-//! A resource that was asked alone several times in a row answers at once, and checks now and then whether that still
-//! holds: waiting for others costs it more than it gains (see docs/decisions/mailbox-is-combiner.md). Requests are
-//! counted and bounded before they get here ([`super::handle`]).
+//! Requests are counted and bounded before they get here ([`super::handle`]).
 
 use std::{
     net::IpAddr,
@@ -30,12 +28,6 @@ use super::{
 const ROUNDS_IN_A_ROW: usize = 8;
 /// So many requests are answered in one round at the most.
 const ROUND_MOST: usize = 512;
-/// A resource that was asked alone so many times in a row is expected to be asked alone again.
-const ALONE_AFTER: u32 = 8;
-/// Every so many requests it is checked whether that still holds, by two in a row: if one of them is the last of
-/// several, the next is the first of several.
-const CHECK_EVERY: u32 = 32;
-const CHECKS: u32 = 2;
 /// Commands that may be pending.
 const MOST_COMMANDS: usize = 64;
 /// Why the locks are never poisoned.
@@ -54,19 +46,12 @@ struct Pending {
     requests: Vec<Request>,
     origins: Vec<Option<IpAddr>>,
     tickets: Vec<Ticket>,
-    /// How many rounds in a row were for one request.
-    alone: u32,
     commands: Vec<Command>,
     /// The actor is over: nothing is taken any more.
     is_closed: bool,
 }
 
 impl Pending {
-    /// Whether a request is likely to be the only one.
-    fn expects_no_other(&self) -> bool {
-        self.requests.is_empty() && self.alone >= ALONE_AFTER && self.alone % CHECK_EVERY >= CHECKS
-    }
-
     fn push(&mut self, submission: Submission) {
         self.requests.push(submission.request);
         self.origins.push(submission.from);
@@ -74,7 +59,6 @@ impl Pending {
     }
 
     fn hand_over(&mut self, turn: &mut Turn) {
-        self.alone = if self.requests.len() == 1 { self.alone.wrapping_add(1) } else { 0 };
         turn.batch.append(&mut self.requests, &mut self.tickets);
         turn.origins.append(&mut self.origins);
     }
@@ -122,19 +106,11 @@ impl Combiner {
         Combiner { pending: Mutex::default(), state, attention }
     }
 
-    /// Enqueues a request, or answers it at once.
+    /// Enqueues a request.
     pub(super) fn submit(&self, submission: Submission) -> Submitted {
         let mut pending = self.pending();
         if pending.is_closed {
             // Its ticket is dropped with it, which tells that.
-            return Submitted::Ran;
-        }
-        if pending.expects_no_other()
-            && let Some(state) = self.try_lock()
-        {
-            pending.alone = pending.alone.wrapping_add(1);
-            drop(pending);
-            self.run_rounds(state, Some(submission));
             return Submitted::Ran;
         }
         pending.push(submission);
@@ -167,7 +143,7 @@ impl Combiner {
     /// Runs what is pending, unless another thread does: it checks again after unlocking.
     pub(super) fn run(&self) {
         if let Some(state) = self.try_lock() {
-            self.run_rounds(state, None);
+            self.run_rounds(state);
         }
     }
 
@@ -190,17 +166,11 @@ impl Combiner {
         !self.pending().is_closed
     }
 
-    /// Runs rounds until nothing is pending, the first for a request that is not, if there is one.
-    fn run_rounds<'a>(&'a self, mut state: MutexGuard<'a, CombinerState>, mut alone: Option<Submission>) {
+    /// Runs rounds until nothing is pending.
+    fn run_rounds<'a>(&'a self, mut state: MutexGuard<'a, CombinerState>) {
         for _ in 0..ROUNDS_IN_A_ROW {
             self.work(&mut state, |actor, turn| {
-                match alone.take() {
-                    Some(Submission { request, from, ticket }) => {
-                        turn.batch.push(request, ticket);
-                        turn.origins.push(from);
-                    }
-                    None => self.pending().hand_over(turn),
-                }
+                self.pending().hand_over(turn);
                 actor.handle(Round, turn);
             });
             drop(state);
