@@ -16,7 +16,7 @@ use tonic::{
 };
 
 use crate::{
-    connect::{MOST_SECONDS, connect, from_below, not_grpc, refused, within},
+    connect::{TimeLimit, connect, from_below, not_grpc, refused, within},
     error::CliError,
     ports::{self, Wanted},
     search::{Attempt, Attempted, Patience, search},
@@ -45,14 +45,8 @@ pub(crate) struct AdminTarget {
     /// A file with the token that the peers were started with
     #[arg(long, env = "LEASEWAY_ADMIN_TOKEN_FILE", value_name = "FILE")]
     admin_token_file: Option<PathBuf>,
-    /// Give up after so many seconds of trying [default: 5, and 1 where nothing listens at all]
-    #[arg(
-        long,
-        env = "LEASEWAY_TIMEOUT",
-        value_name = "SECONDS",
-        value_parser = clap::value_parser!(u64).range(1..=MOST_SECONDS)
-    )]
-    timeout: Option<u64>,
+    #[command(flatten)]
+    limit: TimeLimit,
 }
 
 fn admin_endpoint(text: &str) -> Result<String, endpoint::BadEndpoint> {
@@ -116,7 +110,7 @@ impl AdminTarget {
         may_repeat: bool,
     ) -> Result<T, CliError> {
         let token = Bearer(self.token()?);
-        search(&self.admin, Patience::of(self.timeout), async |address: &str, attempt: Attempt| {
+        search(&self.admin, Patience::of(self.limit.timeout), async |address: &str, attempt: Attempt| {
             let channel = match connect(address, attempt).await {
                 Ok(channel) => channel,
                 Err(broken) => {
@@ -135,7 +129,7 @@ impl AdminTarget {
     }
 
     fn limit(&self) -> Duration {
-        Patience::of(self.timeout).limit
+        Patience::of(self.limit.timeout).limit
     }
 
     /// Asks at one address, and nowhere else.

@@ -23,7 +23,20 @@ use crate::{
 const KEEP_ALIVE: Duration = Duration::from_secs(5);
 
 /// An hour. Longer is a mistake.
-pub(crate) const MOST_SECONDS: u64 = 3600;
+const MOST_SECONDS: u64 = 3600;
+
+/// How long to try.
+#[derive(clap::Args)]
+pub(crate) struct TimeLimit {
+    /// Give up after so many seconds of trying [default: 5, and 1 where nothing listens at all]
+    #[arg(
+        long,
+        env = "LEASEWAY_TIMEOUT",
+        value_name = "SECONDS",
+        value_parser = clap::value_parser!(u64).range(1..=MOST_SECONDS)
+    )]
+    pub(crate) timeout: Option<u64>,
+}
 
 /// Where to find a server.
 #[derive(clap::Args)]
@@ -39,14 +52,8 @@ pub(crate) struct Target {
         value_parser = endpoint::parse
     )]
     server: Vec<String>,
-    /// Give up after so many seconds of trying [default: 5, and 1 where nothing listens at all]
-    #[arg(
-        long,
-        env = "LEASEWAY_TIMEOUT",
-        value_name = "SECONDS",
-        value_parser = clap::value_parser!(u64).range(1..=MOST_SECONDS)
-    )]
-    timeout: Option<u64>,
+    #[command(flatten)]
+    limit: TimeLimit,
 }
 
 /// A server's status, and its connection.
@@ -64,7 +71,7 @@ impl Target {
 
     /// How long to wait for an answer.
     pub(crate) fn timeout(&self) -> Duration {
-        Patience::of(self.timeout).limit
+        Patience::of(self.limit.timeout).limit
     }
 
     /// Asks the servers, and the master that they name.
@@ -73,7 +80,7 @@ impl Target {
         ask: impl Fn(Channel) -> F,
         mastership: impl Fn(&T) -> Option<&Mastership>,
     ) -> Result<T, CliError> {
-        search(&self.server, Patience::of(self.timeout), async |address: &str, attempt: Attempt| {
+        search(&self.server, Patience::of(self.limit.timeout), async |address: &str, attempt: Attempt| {
             let channel = match reach(address, attempt).await {
                 Ok(channel) => channel,
                 Err(heard) => return heard,
@@ -95,7 +102,7 @@ impl Target {
     /// another server.
     pub(crate) async fn observe(&self, request: &GetStatusRequest, here: bool) -> Result<Observed, CliError> {
         let headless = RefCell::new(None);
-        let found = search(&self.server, Patience::of(self.timeout), async |address: &str, attempt: Attempt| {
+        let found = search(&self.server, Patience::of(self.limit.timeout), async |address: &str, attempt: Attempt| {
             let channel = match reach(address, attempt).await {
                 Ok(channel) => channel,
                 Err(heard) => return heard,
