@@ -55,8 +55,6 @@ use crate::subscribers::Subscribers;
 
 /// In place of a template, where the parent says how a resource is run.
 const PARENT: &str = "(parent)";
-/// What is to be done later than that waits for the tick that comes anyway.
-const TICK: Millis = Millis::from_secs(1);
 
 /// What a resource says about itself.
 #[derive(Debug, Clone)]
@@ -368,9 +366,7 @@ impl ResourceActor {
         if let (true, Some(notes)) = (std::mem::take(&mut effects.wants_note_turn), &mut self.notes) {
             notes.turn.ask();
         }
-        if let Some(at) = effects.wake_at.take()
-            && at <= self.world.clock.at().plus(TICK)
-        {
+        if let Some(at) = effects.wake_at.take() {
             self.shared.attention.call_at(at);
         }
         if let Some(error) = effects.bad_load.take() {

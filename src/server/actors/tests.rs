@@ -220,7 +220,7 @@ fn again(client: &str, wants: f64, before: &Answer) -> Request {
 /// What the listener is told; only a hang takes so long.
 async fn told(watch: &Watch) -> PendingHints {
     let waiting = tokio::time::timeout(Duration::from_secs(30), watch.pending());
-    waiting.await.expect("a hint comes").expect("nobody has taken its place")
+    waiting.await.expect("a hint comes").expect("no other stream has taken its place")
 }
 
 const CLIENT: HolderKind = HolderKind::Client;
