@@ -165,35 +165,51 @@ impl Division {
         self.priorities = self.unheeded_priorities();
     }
 
-    /// Inserts the claims of the holder in `slot`.
+    /// Inserts the claims of the holder in `slot`. A claim of no subclient counts as none.
     pub(crate) fn insert(&mut self, slot: u32, claims: &[Claim]) {
-        if self.is_indexed() {
-            for (ordinal, claim) in claims.iter().enumerate() {
-                let (key, weight) = self.entry(slot, ordinal, claim);
-                if let Some(priorities) = &mut self.priorities {
-                    priorities.insert(claim.priority, key, weight, &self.index);
-                }
-                self.index.insert(key, weight);
-                if let Some(reserve) = &mut self.reserve {
-                    reserve.insert(key, weight);
-                }
-            }
+        for (ordinal, claim) in claims.iter().enumerate() {
+            self.insert_one(slot, ordinal, claim);
         }
     }
 
     /// Removes them.
     pub(crate) fn remove(&mut self, slot: u32, claims: &[Claim]) {
-        if self.is_indexed() {
-            for (ordinal, claim) in claims.iter().enumerate() {
-                let (key, weight) = self.entry(slot, ordinal, claim);
-                self.index.remove(key, weight);
-                if let Some(priorities) = &mut self.priorities {
-                    priorities.remove(claim.priority, key, weight);
-                }
-                if let Some(reserve) = &mut self.reserve {
-                    reserve.remove(key, weight);
-                }
-            }
+        for (ordinal, claim) in claims.iter().enumerate() {
+            self.remove_one(slot, ordinal, claim);
+        }
+    }
+
+    /// Puts a claim of the holder in `slot` in place of another.
+    pub(crate) fn replace(&mut self, slot: u32, ordinal: usize, old: &Claim, new: &Claim) {
+        self.remove_one(slot, ordinal, old);
+        self.insert_one(slot, ordinal, new);
+    }
+
+    fn insert_one(&mut self, slot: u32, ordinal: usize, claim: &Claim) {
+        if !self.is_indexed() || claim.subclients == 0 {
+            return;
+        }
+        let (key, weight) = self.entry(slot, ordinal, claim);
+        if let Some(priorities) = &mut self.priorities {
+            priorities.insert(claim.priority, key, weight, &self.index);
+        }
+        self.index.insert(key, weight);
+        if let Some(reserve) = &mut self.reserve {
+            reserve.insert(key, weight);
+        }
+    }
+
+    fn remove_one(&mut self, slot: u32, ordinal: usize, claim: &Claim) {
+        if !self.is_indexed() || claim.subclients == 0 {
+            return;
+        }
+        let (key, weight) = self.entry(slot, ordinal, claim);
+        self.index.remove(key, weight);
+        if let Some(priorities) = &mut self.priorities {
+            priorities.remove(claim.priority, key, weight);
+        }
+        if let Some(reserve) = &mut self.reserve {
+            reserve.remove(key, weight);
         }
     }
 

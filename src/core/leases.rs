@@ -8,9 +8,9 @@
 //!    was confirmed before is a delayed request, and is dropped whole.
 //! 2. What a holder reports as outstanding is believed if it proves that it knows a lease at least as new as the
 //!    confirmed one; otherwise the report may only raise what is held. It counts until the latest end ever given.
-//! 3. What a holder is entitled to keep is its newest live lease, never `held`: an inflated ceiling is not an
-//!    entitlement. A holder whose leases only a former master knew may keep what it says it has, up to what that master
-//!    has promised.
+//! 3. What a holder is entitled to keep is its newest live lease, never `held`: what may be believed is not an
+//!    entitlement. A holder whose leases only a former master knew may keep what it says it has, as far as that was
+//!    moved out of the estate ([`crate::resource`]).
 
 use smallvec::SmallVec;
 
@@ -54,12 +54,15 @@ pub struct Has {
 }
 
 /// The effect of a `has`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) enum Confirmation {
     /// It names a lease of this record, at least as new as the confirmed one.
     Known,
     /// It names an older lease than the holder has confirmed before: a request that was long under way.
     Stale,
+    /// It names a lease of this master that was given for something that the holder has named before its last: so much
+    /// goes back to the estate.
+    Older(Amount),
     /// Absent, or not a lease that this record knows: confirms nothing.
     Nothing,
 }
@@ -72,9 +75,10 @@ const MAX_GRANTS: usize = 16;
 #[derive(Debug, Default)]
 pub(crate) struct Leases {
     /// Oldest first; the last is the newest given. Each newer one is smaller or ends earlier, else it would have
-    /// replaced the older.
+    /// replaced the older. Before them all, as [`Token::INHERITED`], what was moved here out of the estate: while there
+    /// is any, the others are *covered* by it (they answer a holder that has that), else they are *fresh*.
     grants: SmallVec<[Grant; 2]>,
-    /// The first lease of this record.
+    /// The first lease of this record, or since its holder has named another lease of an earlier master.
     first: Option<Token>,
     /// The oldest lease that a request may still name, once one has been named; perhaps one of a former master.
     confirmed: Option<Token>,
@@ -98,24 +102,53 @@ impl Leases {
         given.map_or(Amount::ZERO, |grant| grant.capacity)
     }
 
-    /// What the holder may keep, given that it says it has so much: its word counts if all that is known of it was
-    /// promised by an earlier master, up to what was promised (rule 3).
-    pub(crate) fn kept(&self, claimed: Amount, now: Millis) -> Amount {
+    /// What the holder may keep, given that it names so much of an earlier master: that counts as far as it was moved,
+    /// until there is a lease of this one (rule 3).
+    pub(crate) fn kept(&self, named: Amount, now: Millis) -> Amount {
         match self.grants.last() {
-            Some(promise) if promise.token == Token::INHERITED && now < promise.end => claimed.min(promise.capacity),
+            Some(last) if last.token == Token::INHERITED && planted::is(Fault::KeepsWhatIsNamed) => named,
+            Some(last) if last.token == Token::INHERITED && now < last.end => named.min(last.capacity),
             _ => self.current(now),
         }
     }
 
-    /// An earlier master promised that it holds no more than `ceiling`, and not beyond `end`. That counts as a lease
-    /// that is older than all of this epoch.
-    pub(crate) fn inherit(&mut self, ceiling: Amount, end: Millis) {
-        self.grants.push(Grant { token: Token::INHERITED, capacity: ceiling, end });
+    /// What was moved here out of the estate.
+    pub(crate) fn moved(&self) -> Amount {
+        self.grants.first().filter(|first| first.token == Token::INHERITED).map_or(Amount::ZERO, |first| first.capacity)
+    }
+
+    /// Sets that; it counts until `end`.
+    pub(crate) fn set_moved(&mut self, moved: Amount, end: Millis) {
+        let before = self.moved();
+        self.grants.retain(|grant| grant.token != Token::INHERITED);
+        if moved > Amount::ZERO {
+            if before == Amount::ZERO && !planted::is(Fault::MovesOntoFresh) {
+                // Leases of nothing: what is given from now on is covered.
+                self.forget_given();
+            }
+            self.grants.insert(0, Grant { token: Token::INHERITED, capacity: moved, end });
+        }
+    }
+
+    /// Whether it has a lease that was given while nothing was moved: nothing moves onto that (rule E5).
+    pub(crate) fn is_fresh(&self, now: Millis) -> bool {
+        self.moved() == Amount::ZERO && self.live(now).any(|grant| grant.capacity > Amount::ZERO)
+    }
+
+    /// Whether it has a lease of this master.
+    pub(crate) fn is_live(&self, now: Millis) -> bool {
+        self.live(now).any(|grant| grant.token != Token::INHERITED)
     }
 
     /// Keeps the record until then, even without leases.
     pub(crate) fn remember(&mut self, until: Millis) {
         self.max_end = self.max_end.max(until);
+    }
+
+    /// All leases were given back.
+    pub(crate) fn bury(&mut self) {
+        self.grants.clear();
+        self.outstanding = Amount::ZERO;
     }
 
     /// When all that it was ever given here is certainly over.
@@ -143,12 +176,6 @@ impl Leases {
         self.confirmed.is_some()
     }
 
-    /// Whether this master gave it a lease, or it reports what is outstanding; else all that is known was promised by
-    /// an earlier master.
-    pub(crate) fn are_of_this_epoch(&self) -> bool {
-        self.first.is_some() || self.reports_outstanding()
-    }
-
     fn live(&self, now: Millis) -> impl Iterator<Item = &Grant> {
         self.grants.iter().filter(move |grant| now < grant.end)
     }
@@ -164,25 +191,28 @@ impl Leases {
         first.or_else(|| (now < self.max_end).then_some(self.max_end))
     }
 
-    /// Rule 1. `issued` tells whether this epoch gave the token out.
+    /// Rule 1, and E7 of what was moved: the holder knows a lease that was given for what it named last, so it uses
+    /// nothing of earlier masters any more, and that comes free; or one that was given for something older, and then it
+    /// is not certain whose the rest is. `issued` tells whether this epoch gave the token out.
     pub(crate) fn confirm(&mut self, has: &Has, issued: impl Fn(Token) -> bool) -> Confirmation {
-        let Some(token) = self.named_by(has) else {
+        let Some(token) = self.named_by(has).filter(|token| issued(*token)) else {
             return Confirmation::Nothing;
         };
-        let (Some(newest), Some(first)) = (self.grants.last(), self.first) else {
-            return Confirmation::Nothing;
-        };
-        if !issued(token) || token > newest.token {
+        let is_newest = self.first.is_some_and(|first| first <= token);
+        if is_newest && self.grants.last().is_none_or(|newest| token > newest.token) {
             return Confirmation::Nothing;
         }
-        if self.confirmed.is_some_and(|confirmed| token < confirmed) {
-            return Confirmation::Stale;
-        }
-        if token < first {
+        if !is_newest && self.moved() == Amount::ZERO {
             // Older than this record: the holder was away too long, and the first answer since was lost.
             return Confirmation::Nothing;
         }
+        if self.confirmed.is_some_and(|confirmed| token < confirmed) && !planted::is(Fault::TakesStaleNames) {
+            return Confirmation::Stale;
+        }
         self.confirmed = Some(token);
+        if !is_newest {
+            return Confirmation::Older(self.unmove());
+        }
         self.grants.retain(|grant| grant.token >= token);
         self.lower(token, has.capacity);
         if planted::is(Fault::HasReplaces) {
@@ -192,17 +222,27 @@ impl Leases {
         Confirmation::Known
     }
 
+    /// Gives up what was moved here, with the leases that it covers; returns how much that was.
+    fn unmove(&mut self) -> Amount {
+        let moved = self.moved();
+        let keeps_covered = planted::is(Fault::EchoKeepsCovered);
+        self.grants.retain(|grant| keeps_covered && grant.token != Token::INHERITED);
+        moved
+    }
+
     /// The holder names a lease of an earlier master, which confirms nothing. But a holder never goes back to an older
-    /// lease, so a request that does is a delayed one.
-    pub(crate) fn name_former(&mut self, token: Token, capacity: Amount) -> Confirmation {
-        if planted::is(Fault::FirstHasLowersPromise) {
-            self.lower(Token::INHERITED, capacity);
+    /// lease, so a request that does is a delayed one (rule E3); and one that goes on to a newer one will not use the
+    /// answers to what it named before (rule E4). Returns whether the name is another than before.
+    pub(crate) fn name_former(&mut self, token: Token, now: Millis) -> Option<bool> {
+        if self.confirmed.is_some_and(|confirmed| token < confirmed) && !planted::is(Fault::TakesStaleNames) {
+            return None;
         }
-        if self.confirmed.is_some_and(|confirmed| token < confirmed) {
-            return Confirmation::Stale;
+        let is_another = self.confirmed != Some(token);
+        if is_another && !self.is_fresh(now) && !planted::is(Fault::KeepsOlderAnswers) {
+            self.forget_given();
         }
         self.confirmed = Some(token);
-        Confirmation::Nothing
+        Some(is_another)
     }
 
     /// Lowers a lease; never raises it.
@@ -212,10 +252,10 @@ impl Leases {
         }
     }
 
-    /// Only used by a planted fault.
-    pub(crate) fn forget_given(&mut self) -> Confirmation {
-        self.grants.clear();
-        Confirmation::Nothing
+    /// Forgets the leases of this master.
+    pub(crate) fn forget_given(&mut self) {
+        self.grants.retain(|grant| grant.token == Token::INHERITED);
+        self.first = None;
     }
 
     /// Whether `has` is the newest lease, or looks just like it: another answer would tell the holder nothing new.
@@ -254,12 +294,14 @@ impl Leases {
             Reuse::Prompt => self.grants.clear(),
             Reuse::Confirmed => {
                 // A lease that is no larger and ends no later than a newer one can never again be the largest.
-                while self.grants.last().is_some_and(|old| old.capacity <= grant.capacity && old.end <= grant.end) {
+                let moved = usize::from(self.moved() > Amount::ZERO);
+                let outlasts = |old: &Grant| old.capacity > grant.capacity || old.end > grant.end;
+                while self.grants.len() > moved && self.grants.last().is_some_and(|old| !outlasts(old)) {
                     self.grants.pop();
                 }
                 if self.grants.len() == MAX_GRANTS {
-                    let oldest = self.grants.remove(0);
-                    let next = &mut self.grants[0];
+                    let oldest = self.grants.remove(moved);
+                    let next = &mut self.grants[moved];
                     next.capacity = next.capacity.max(oldest.capacity);
                     next.end = next.end.max(oldest.end);
                 }
@@ -281,10 +323,23 @@ impl Leases {
         self.grants.retain(|grant| now < grant.end);
     }
 
-    /// The holder gives back the lease `token` and all before it. Returns whether that was everything.
-    pub(crate) fn release(&mut self, token: Token) -> bool {
-        self.grants.retain(|grant| grant.token > token);
-        self.grants.is_empty()
+    /// The holder gives back the lease `token` of this master and all before it (rule E8). Returns whether that was
+    /// everything, and what of it goes back to the estate.
+    pub(crate) fn release(&mut self, token: Token) -> (bool, Amount) {
+        let is_late = self.confirmed.is_none_or(|confirmed| token < confirmed);
+        let is_newest = self.first.is_some_and(|first| first <= token);
+        let mut returned = Amount::ZERO;
+        if !is_late && !is_newest {
+            returned = self.unmove();
+        }
+        let keeps_moved = is_late && self.moved() > Amount::ZERO;
+        self.grants.retain(|grant| grant.token > token || keeps_moved && grant.token == Token::INHERITED);
+        if !is_late || self.confirmed.is_none() && !keeps_moved {
+            // Whatever still names it was sent before.
+            self.confirmed = Some(token.next());
+            self.outstanding = Amount::ZERO;
+        }
+        (self.grants.is_empty(), returned)
     }
 }
 

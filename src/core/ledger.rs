@@ -17,7 +17,7 @@ use hashbrown::HashTable;
 use slab::Slab;
 
 use crate::{
-    Amount, Claims, HolderKind, Millis, Sum,
+    Amount, Claim, Claims, HolderKind, Millis, Sum,
     hints::NOT_WATCHED,
     leases::{Grant, Leases, Reuse},
 };
@@ -60,6 +60,23 @@ pub(crate) struct Asked {
 }
 
 impl Holder {
+    fn new(kind: HolderKind, id: Arc<str>) -> Holder {
+        Holder {
+            id,
+            kind,
+            claims: Claims::new(),
+            leases: Leases::default(),
+            asked: None,
+            round: 0,
+            watch: NOT_WATCHED,
+            extra: false,
+            heeds_terms: false,
+            waits: false,
+            counted: Counted::default(),
+            bucket: NOT_QUEUED,
+        }
+    }
+
     /// Whether it was given visibly less than it was due.
     pub(crate) fn waits(&self) -> bool {
         self.waits
@@ -116,6 +133,8 @@ pub(crate) struct Ledger {
     sums: Sums,
     /// Claims beyond the first of each holder.
     further_claims: usize,
+    /// The anonymous record of the estate, and what it has.
+    estate: Option<(u32, Sum)>,
     /// How many wait for more.
     waiting: usize,
     changes: u64,
@@ -134,6 +153,7 @@ impl Ledger {
             hasher: FixedState::with_seed(seed),
             sums: Sums::default(),
             further_claims: 0,
+            estate: None,
             waiting: 0,
             changes: 0,
             claims_changes: 0,
@@ -142,13 +162,14 @@ impl Ledger {
         }
     }
 
+    /// How many holders there are; the estate is none.
     pub(crate) fn len(&self) -> usize {
-        self.holders.len()
+        self.holders.len() - usize::from(self.estate.is_some())
     }
 
     /// What is counted against limits: holders, and every band of a child node beyond its first, for each takes memory.
     pub(crate) fn places(&self) -> usize {
-        self.holders.len() + self.further_claims
+        self.len() + self.further_claims
     }
 
     pub(crate) fn sums(&self) -> Sums {
@@ -219,21 +240,7 @@ impl Ledger {
     /// Adds a record for a holder that has none.
     pub(crate) fn insert(&mut self, kind: HolderKind, id: Arc<str>) -> u32 {
         let hash = self.hash(kind, &id);
-        let holder = Holder {
-            id,
-            kind,
-            claims: Claims::new(),
-            leases: Leases::default(),
-            asked: None,
-            round: 0,
-            watch: NOT_WATCHED,
-            extra: false,
-            heeds_terms: false,
-            waits: false,
-            counted: Counted::default(),
-            bucket: NOT_QUEUED,
-        };
-        let slot = self.holders.insert(holder) as u32;
+        let slot = self.holders.insert(Holder::new(kind, id)) as u32;
         self.by_id.insert_unique(Self::spread(hash), TableEntry { hash, slot }, |entry| Self::spread(entry.hash));
         slot
     }
@@ -251,8 +258,7 @@ impl Ledger {
         self.sums.held -= holder.counted.held;
         self.sums.granted -= holder.counted.granted;
         self.waiting -= usize::from(holder.waits);
-        self.changes += 1;
-        self.claims_changes += 1;
+        self.changed_claims();
         holder
     }
 
@@ -284,8 +290,7 @@ impl Ledger {
         holder.claims = claims;
         self.sums.wants += holder.wants();
         self.sums.subclients += holder.subclients();
-        self.changes += 1;
-        self.claims_changes += 1;
+        self.changed_claims();
     }
 
     /// Keeps a holder that has nothing until then.
@@ -322,19 +327,63 @@ impl Ledger {
         }
     }
 
-    /// Counts what an earlier master has promised to a holder.
-    pub(crate) fn inherit(&mut self, slot: u32, ceiling: Amount, end: Millis) {
-        self.holders[slot as usize].leases.inherit(ceiling, end);
-        // At any time: it has not ended yet.
-        self.recount(slot, Millis::default());
+    /// Adds the record of the estate, which no id finds and no request touches. Its claims count as wanted, and need no
+    /// places.
+    pub(crate) fn insert_estate(&mut self, claims: Claims) -> u32 {
+        debug_assert!(self.estate.is_none(), "there is one estate");
+        let mut record = Holder::new(HolderKind::Node, "".into());
+        record.claims = claims;
+        self.sums.wants += record.wants();
+        self.sums.subclients += record.subclients();
+        let slot = self.holders.insert(record) as u32;
+        self.estate = Some((slot, Sum::ZERO));
+        self.changed_claims();
+        slot
     }
 
-    /// What the sums contain as held by this holder.
-    pub(crate) fn held(&self, slot: u32) -> Amount {
-        self.holders[slot as usize].counted.held
+    /// What the estate has.
+    pub(crate) fn set_estate(&mut self, has: Sum) {
+        if let Some((_, had)) = &mut self.estate {
+            let before = std::mem::replace(had, has);
+            self.sums.held -= before;
+            self.sums.held += has;
+            self.changes += 1;
+        }
     }
 
-    /// What they contain as granted to it.
+    /// Puts a claim of the estate in place of another.
+    pub(crate) fn replace_inherited_claim(&mut self, ordinal: usize, claim: Claim) {
+        let Some((slot, _)) = self.estate else { return };
+        let old = std::mem::replace(&mut self.holders[slot as usize].claims[ordinal], claim);
+        self.sums.wants -= old.wants;
+        self.sums.wants += claim.wants;
+        self.sums.subclients -= u64::from(old.subclients);
+        self.sums.subclients += u64::from(claim.subclients);
+        self.changed_claims();
+    }
+
+    /// Forgets the estate.
+    pub(crate) fn remove_estate(&mut self) {
+        self.set_estate(Sum::ZERO);
+        if let Some((slot, _)) = self.estate.take() {
+            let record = self.holders.remove(slot as usize);
+            self.sums.wants -= record.wants();
+            self.sums.subclients -= record.subclients();
+            self.changed_claims();
+        }
+    }
+
+    /// Whether this is the record of the estate.
+    pub(crate) fn is_estate(&self, slot: u32) -> bool {
+        self.estate.is_some_and(|(estate, _)| estate == slot)
+    }
+
+    fn changed_claims(&mut self) {
+        self.changes += 1;
+        self.claims_changes += 1;
+    }
+
+    /// What the sums contain as granted to this holder.
     pub(crate) fn granted(&self, slot: u32) -> Amount {
         self.holders[slot as usize].counted.granted
     }

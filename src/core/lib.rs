@@ -55,7 +55,7 @@ pub use pool::{
     PoolEventKind, PoolFilter, PoolMember, PoolMemory, PoolNotes, PoolPage, PoolPlace, PoolReport, PoolStanding,
     PoolState, Usage,
 };
-pub use promises::{Ceiling, Changes, Inherited, Promises, Record, Refused};
+pub use promises::{Changes, Inherited, Promises, Record, Refused};
 pub use resource::{
     Answer, Ask, Birth, Counters, HolderReport, Lease, Load, LoadError, LoadReport, Outcome, PromiseReport, Release,
     Request, Resource, ResourceReport, Supplied, SupplyReport, Workspace,

@@ -21,16 +21,42 @@ pub enum Fault {
     LateReportLowers,
     /// A new master of a child node uses what it remembers of the node's lease.
     RemembersLease,
-    /// The first request that a new master gets lowers what was promised to its sender.
-    FirstHasLowersPromise,
+    /// The first request that names a lease of an earlier master frees what was moved for it.
+    FirstNameFrees,
     /// A client takes answers that it does not wait for any more.
     TakesLateAnswers,
     /// A lease that ends sooner than the one before it replaces its end.
     ReplacesEnd,
     /// A delayed release counts for all that its sender has by now.
     ReleasesEverything,
-    /// Promises are raised first, and those that pay for it are lowered some time later.
-    LowersLazily,
+    /// A total falls at once to what is held.
+    LowersAtOnce,
+    /// What is left of the estate counts as free.
+    EstateIsFree,
+    /// The estate ends before the last lease of earlier masters does.
+    EstateEndsEarly,
+    /// More is moved out of the estate than it has.
+    MovesBeyondEstate,
+    /// What a holder names counts although it was not moved.
+    KeepsWhatIsNamed,
+    /// A request that names an older lease than was named before counts.
+    TakesStaleNames,
+    /// What was moved by mistake is free.
+    ReturnsToFree,
+    /// Leases that answer what a holder named before it named something newer are still counted on.
+    KeepsOlderAnswers,
+    /// An echo frees what was moved, whatever it was given for.
+    EchoFreesAll,
+    /// Leases that answer something older than what an echo shows are still counted on.
+    EchoKeepsCovered,
+    /// Something is moved into a record with a lease that was given while nothing was.
+    MovesOntoFresh,
+    /// A holder for which something was moved, and which says nothing, is given something.
+    FreshWhileMoved,
+    /// A holder that does not name its leases grows before the estate is over.
+    PlainGrows,
+    /// A release that names a lease of an earlier master frees what its holder has here.
+    OldReleaseFrees,
     /// A child node does not say what is outstanding below it.
     HidesOutstanding,
     /// An answer leaves before a quorum has stored what it promises.
@@ -44,18 +70,31 @@ pub enum Fault {
 
 impl Fault {
     /// All of them.
-    pub const ALL: [Fault; 15] = [
+    pub const ALL: [Fault; 28] = [
         Fault::KeepsWhatIsHeld,
         Fault::LearningConfirms,
         Fault::HasReplaces,
         Fault::AbsentHasClears,
         Fault::LateReportLowers,
         Fault::RemembersLease,
-        Fault::FirstHasLowersPromise,
+        Fault::FirstNameFrees,
         Fault::TakesLateAnswers,
         Fault::ReplacesEnd,
         Fault::ReleasesEverything,
-        Fault::LowersLazily,
+        Fault::LowersAtOnce,
+        Fault::EstateIsFree,
+        Fault::EstateEndsEarly,
+        Fault::MovesBeyondEstate,
+        Fault::KeepsWhatIsNamed,
+        Fault::TakesStaleNames,
+        Fault::ReturnsToFree,
+        Fault::KeepsOlderAnswers,
+        Fault::EchoFreesAll,
+        Fault::EchoKeepsCovered,
+        Fault::MovesOntoFresh,
+        Fault::FreshWhileMoved,
+        Fault::PlainGrows,
+        Fault::OldReleaseFrees,
         Fault::HidesOutstanding,
         Fault::AnswersBeforeCommit,
         Fault::AnswersParkedTwice,
@@ -71,11 +110,24 @@ impl Fault {
             Fault::AbsentHasClears => "absent-has-clears",
             Fault::LateReportLowers => "late-report-lowers",
             Fault::RemembersLease => "remembers-lease",
-            Fault::FirstHasLowersPromise => "first-has-lowers-promise",
+            Fault::FirstNameFrees => "first-name-frees",
             Fault::TakesLateAnswers => "takes-late-answers",
             Fault::ReplacesEnd => "replaces-end",
             Fault::ReleasesEverything => "releases-everything",
-            Fault::LowersLazily => "lowers-lazily",
+            Fault::LowersAtOnce => "lowers-at-once",
+            Fault::EstateIsFree => "estate-is-free",
+            Fault::EstateEndsEarly => "estate-ends-early",
+            Fault::MovesBeyondEstate => "moves-beyond-estate",
+            Fault::KeepsWhatIsNamed => "keeps-what-is-named",
+            Fault::TakesStaleNames => "takes-stale-names",
+            Fault::ReturnsToFree => "returns-to-free",
+            Fault::KeepsOlderAnswers => "keeps-older-answers",
+            Fault::EchoFreesAll => "echo-frees-all",
+            Fault::EchoKeepsCovered => "echo-keeps-covered",
+            Fault::MovesOntoFresh => "moves-onto-fresh",
+            Fault::FreshWhileMoved => "fresh-while-moved",
+            Fault::PlainGrows => "plain-grows",
+            Fault::OldReleaseFrees => "old-release-frees",
             Fault::HidesOutstanding => "hides-outstanding",
             Fault::AnswersBeforeCommit => "answers-before-commit",
             Fault::AnswersParkedTwice => "answers-parked-twice",
@@ -86,11 +138,20 @@ impl Fault {
     /// The rule of the lease protocol that it leaves out; those without a number are sentences of their own.
     pub fn rule(self) -> &'static str {
         match self {
-            Fault::HasReplaces | Fault::AbsentHasClears | Fault::FirstHasLowersPromise => "1",
+            Fault::HasReplaces | Fault::AbsentHasClears => "1",
             Fault::LateReportLowers | Fault::HidesOutstanding => "2",
             Fault::KeepsWhatIsHeld => "3",
             Fault::TakesLateAnswers => "6",
-            Fault::RemembersLease | Fault::LowersLazily => "7",
+            Fault::RemembersLease => "7",
+            Fault::LowersAtOnce | Fault::EstateIsFree => "E1",
+            Fault::EstateEndsEarly => "E2",
+            Fault::TakesStaleNames => "E3",
+            Fault::MovesBeyondEstate | Fault::ReturnsToFree | Fault::KeepsOlderAnswers => "E4",
+            Fault::MovesOntoFresh | Fault::FreshWhileMoved => "E5",
+            Fault::KeepsWhatIsNamed => "E6",
+            Fault::FirstNameFrees | Fault::EchoFreesAll | Fault::EchoKeepsCovered => "E7",
+            Fault::OldReleaseFrees => "E8",
+            Fault::PlainGrows => "E10",
             Fault::LearningConfirms => "8",
             Fault::ReplacesEnd => "an end is never taken back",
             Fault::ReleasesEverything => "a release names its lease",

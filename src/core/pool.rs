@@ -197,6 +197,11 @@ impl Pool {
         self.member(slot).is_some_and(Member::is_priority)
     }
 
+    /// Whether this holder has asked.
+    pub(crate) fn has_member(&self, slot: u32) -> bool {
+        self.member(slot).is_some()
+    }
+
     fn member(&self, slot: u32) -> Option<&Member> {
         self.members.get(slot as usize)?.as_deref()
     }
@@ -304,19 +309,36 @@ impl Pool {
         }
     }
 
-    /// An earlier master has promised so much to a holder that has not asked yet.
-    pub(crate) fn inherit(&mut self, slot: u32, kind: HolderKind, id: &Arc<str>, ceiling: Amount) {
+    /// A holder asks for the first time and has so much from an earlier master: it keeps that until it is known what
+    /// kind of client it is.
+    pub(crate) fn inherit(&mut self, slot: u32, kind: HolderKind, id: &Arc<str>, moved: Amount) {
         let mut member = self.newcomer(kind, id);
+        self.restore_cost(&mut member, true);
         member.inherited = true;
-        member.granted = ceiling;
-        if kind == HolderKind::Client && ceiling <= self.settings.min_capacity {
+        member.granted = moved;
+        if kind == HolderKind::Client && moved <= self.settings.min_capacity {
             member.take_for_stranger(self.settings.min_capacity);
             self.join_free(&mut member, id);
         } else {
-            // Its kind of client is unknown: it keeps what it has until it asks.
-            (member.demand.wanted, member.demand.rank, member.target) = (ceiling, i16::MAX, ceiling);
+            member.keep(moved);
         }
         self.put_back(slot, member);
+    }
+
+    /// What earlier masters have promised to holders that have not asked yet counts as a member of its own.
+    pub(crate) fn set_estate(&mut self, slot: u32, left: Amount) {
+        let mut member = self.take_out(slot).unwrap_or_else(|| self.newcomer(HolderKind::Node, &"".into()));
+        member.inherited = true;
+        member.granted = left;
+        member.keep(left);
+        self.put_back(slot, member);
+    }
+
+    /// It has ended.
+    pub(crate) fn remove_estate(&mut self, slot: u32, held: Sum) {
+        self.take_out(slot);
+        self.connected = held;
+        self.moves += 1;
     }
 
     fn newcomer(&mut self, kind: HolderKind, id: &Arc<str>) -> Box<Member> {
@@ -333,7 +355,7 @@ impl Pool {
         self.uses -= member.uses;
         self.idle -= member.idle;
         self.doubt -= member.doubt;
-        self.unheard -= usize::from(member.inherited);
+        self.unheard -= usize::from(member.is_unheard());
         for claim in &member.demand.told {
             if let Some((subclients, wants)) = self.bands.get_mut(&claim.priority) {
                 *subclients -= u64::from(claim.subclients);
@@ -358,7 +380,7 @@ impl Pool {
         let silent = member.is_silent && member.counts();
         member.doubt = if silent { member.kept().saturating_sub(member.used) } else { Amount::ZERO };
         self.doubt += member.doubt;
-        self.unheard += usize::from(member.inherited);
+        self.unheard += usize::from(member.is_unheard());
         self.free.insert(&member, slot);
         self.priority.insert(&member, slot);
         for claim in &member.demand.told {

@@ -1,24 +1,20 @@
-//! What must survive a master: for every resource a *ceiling* per holder, the most that the holder will be believed to
-//! hold, and a *horizon*, after which no lease will be believed.
+//! What must survive a master: for every resource a *total*, the most that all its holders together may believe in, a
+//! *horizon*, after which no lease of it is believed, and the condensed wants.
 //!
 //! A master proposes what its leases change about these ([`Changes`]); its peers keep them ([`Promises`]); the next
-//! master starts from them ([`Inherited`]) and serves at once. A ceiling may be too high and a horizon too late: then
-//! the next master gives too little for a while. Neither is ever too low or too early.
+//! master starts from them ([`Inherited`]) and serves at once. It needs no list of holders: each says what it has when
+//! it asks, and that is taken out of the total. A total may be too high and a horizon too late: then the next master
+//! gives too little for a while. Neither is ever too low or too early.
 //!
 //! A horizon is a length of time. Each peer counts it on its own clock from when it learns of it, which is after the
 //! leases under it were decided: being late errs on the safe side. So no two machines need agree on what time it is.
 //!
 //! Deliberately absent: how changes get to peers and in what order (the quorum's log), and how a record is stored.
 
-mod book;
 #[cfg(test)]
 mod tests;
 
-use std::sync::Arc;
-
-use crate::{Amount, Epoch, HolderKind, Millis};
-
-pub use book::Promises;
+use crate::{Amount, Claims, Epoch, Millis};
 
 /// The changes of promises that a round causes. Peers apply these in the order of epoch and number.
 #[derive(Debug, Clone, PartialEq)]
@@ -27,38 +23,31 @@ pub struct Changes {
     pub epoch: Epoch,
     /// 1, 2, … within the epoch.
     pub number: u64,
-    /// The ceilings that changed. Of a holder named twice the last one counts.
-    pub ceilings: Vec<Ceiling>,
-    /// No lease of this epoch is believed any longer than this, counted from when it is applied. Only ever later: one
-    /// that would end sooner than the one before changes nothing.
+    /// All that may be believed, leases of earlier epochs included.
+    pub total: Amount,
+    /// No lease is believed any longer than this, counted from when it is applied. Only ever later: one that would end
+    /// sooner than the one before changes nothing.
     pub horizon: Option<Millis>,
-}
-
-/// The most that a holder will be believed to hold.
-#[derive(Debug, Clone, PartialEq)]
-pub struct Ceiling {
-    /// Client or child node.
-    pub kind: HolderKind,
-    /// Its id.
-    pub id: Arc<str>,
-    /// How much in all, not how much more. Zero removes it.
-    pub amount: Amount,
+    /// What the holders want, in slices of similar wants.
+    pub wants: Claims,
 }
 
 /// What a new life of a resource starts from.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Inherited {
-    /// The ceilings that still count, each until when.
-    pub ceilings: Vec<(Ceiling, Millis)>,
+    /// All that may be believed of earlier lives.
+    pub total: Amount,
+    /// What its holders want.
+    pub wants: Claims,
     /// The newest epoch that promised anything. The tokens of the new life must lie above all of that one: its epoch
     /// must be at least [`Inherited::EPOCHS_APART`] more.
     pub newest: Option<Epoch>,
-    /// When the last of the ceilings ends.
+    /// When the last lease of earlier lives ends.
     pub until: Millis,
 }
 
 impl Inherited {
-    /// A epoch may have given out this many tokens.
+    /// An epoch may have given out this many tokens.
     pub const EPOCHS_APART: u64 = 1 << 22;
 }
 
@@ -86,13 +75,95 @@ pub enum Refused {
     },
 }
 
-/// All promises of a resource as plain data; the stored format is defined elsewhere.
+/// The promises of one resource, as a peer keeps them.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Promises {
+    /// The newest epoch, and the number of its last change.
+    newest: Option<(Epoch, u64)>,
+    total: Amount,
+    wants: Claims,
+    /// The horizon on the clock of this peer.
+    until: Millis,
+    /// Its full length.
+    length: Millis,
+}
+
+/// The promises of a resource as plain data; the stored format is defined elsewhere.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Record {
     /// The newest epoch that promised anything, and the number of its last change.
     pub newest: Option<(Epoch, u64)>,
-    /// The epochs that have ceilings, and the newest: how long their horizons are.
-    pub horizons: Vec<(Epoch, Millis)>,
-    /// The ceilings, and the epochs that wrote them.
-    pub ceilings: Vec<(Ceiling, Epoch)>,
+    /// All that may be believed.
+    pub total: Amount,
+    /// How long the horizon is.
+    pub horizon: Millis,
+    /// What the holders want.
+    pub wants: Claims,
+}
+
+impl Promises {
+    /// Whether changes of this epoch and number come next.
+    pub fn follows(newest: Option<(Epoch, u64)>, epoch: Epoch, number: u64) -> Result<(), Refused> {
+        let expected = match newest {
+            Some((newest, _)) if epoch < newest => return Err(Refused::OlderEpoch { newest, got: epoch }),
+            Some((newest, last)) if epoch == newest => last.saturating_add(1),
+            _ => 1,
+        };
+        if number == expected { Ok(()) } else { Err(Refused::Gap { epoch, expected, got: number }) }
+    }
+
+    /// Applies changes, all or none; their horizon counts from `now`.
+    pub fn apply(&mut self, changes: &Changes, now: Millis) -> Result<(), Refused> {
+        Promises::follows(self.newest, changes.epoch, changes.number)?;
+        self.newest = Some((changes.epoch, changes.number));
+        self.total = changes.total;
+        self.wants.clone_from(&changes.wants);
+        if let Some(horizon) = changes.horizon {
+            self.extend(now, horizon);
+        }
+        Ok(())
+    }
+
+    /// What a new life of the resource starts from.
+    pub fn inherited(&self, now: Millis) -> Inherited {
+        let newest = self.newest.map(|(epoch, _)| epoch);
+        if self.until <= now {
+            return Inherited { newest, ..Inherited::default() };
+        }
+        Inherited { total: self.total, wants: self.wants.clone(), newest, until: self.until }
+    }
+
+    /// The newest epoch that has promised anything, and the number of its last change.
+    pub fn newest(&self) -> Option<(Epoch, u64)> {
+        self.newest
+    }
+
+    /// All that may be believed before the horizon.
+    pub fn total(&self) -> Amount {
+        self.total
+    }
+
+    /// The horizon on the clock of this peer.
+    pub fn until(&self) -> Millis {
+        self.until
+    }
+
+    /// Everything, for a snapshot.
+    pub fn record(&self) -> Record {
+        Record { newest: self.newest, total: self.total, horizon: self.length, wants: self.wants.clone() }
+    }
+
+    /// From a snapshot of unknown age: the horizon counts anew from `now`, at its full length.
+    pub fn restore(record: Record, now: Millis) -> Promises {
+        let Record { newest, total, horizon, wants } = record;
+        Promises { newest, total, wants, until: now.plus(horizon), length: horizon }
+    }
+
+    /// A horizon of `length` was learnt of at `now`. The one that ends later counts.
+    fn extend(&mut self, now: Millis, length: Millis) {
+        let until = now.plus(length);
+        if until >= self.until {
+            (self.until, self.length) = (until, length);
+        }
+    }
 }

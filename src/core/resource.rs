@@ -4,9 +4,9 @@
 //! clean-up (leases that have ended), insertion (what the request confirms, then what it wants), the new capacity, and
 //! the answer. Decisions depend on the arguments alone; the caller provides the time and sends the answers.
 
+mod estate;
 mod hints;
 mod insertion;
-mod learning;
 mod messages;
 mod outcome;
 mod pool;
@@ -16,15 +16,15 @@ mod settle;
 mod supply;
 mod units;
 
-use learning::Learned;
+use estate::Estate;
 use pool::Measured;
 use promises::Keeper;
 use supply::Origin;
 
 use crate::{
-    Amount, Cause, HolderKind, Inherited, Millis, Now, Settings, Source, Sums, Terms,
+    Amount, Cause, Claims, HolderKind, Inherited, Millis, Now, Settings, Source, Sums, Terms,
     division::Division,
-    hints::WatchList,
+    hints::{NOT_WATCHED, WatchList},
     ledger::Ledger,
     planted::{self, Fault},
     pool::{MOVES_PER_REQUEST, Pool},
@@ -76,8 +76,8 @@ pub struct Resource {
     origin: Origin,
     since: Millis,
     learning_until: Millis,
-    /// While it learns.
-    learned: Option<Box<Learned>>,
+    /// What earlier masters promised, until the last of their leases has ended.
+    estate: Option<Box<Estate>>,
     max_holders: usize,
     tokens: Tokens,
     ledger: Ledger,
@@ -97,8 +97,6 @@ pub struct Resource {
     reforms: u64,
     /// Holders that have come with the last round.
     newcomers: Vec<u32>,
-    /// Where promises are kept: the answers of the last round that are leases, and the slots of their holders.
-    granted: Vec<(u32, u32)>,
     /// Where there is a pool: holders whose leases have ended, and whether they are gone.
     lapsed: Vec<(u32, bool)>,
 }
@@ -126,19 +124,23 @@ impl Workspace {
     }
 }
 
+/// A request of a sub-round.
 struct Seat {
     slot: u32,
     /// Where its answer goes.
     answer: usize,
-    claimed: Claimed,
+    /// What its holder may keep even if nothing is free.
+    keep: Amount,
+    /// What it may have at most.
+    most: Amount,
+    /// It is left out of the answer rather than given less than it wants.
+    all_or_nothing: bool,
 }
 
-/// What a holder says it has, as far as it may still be live.
-#[derive(Clone, Copy, Default)]
-struct Claimed {
-    capacity: Amount,
-    /// It names a lease of an earlier master: it knows nothing of leases given here.
-    is_former: bool,
+impl Seat {
+    fn of(slot: u32) -> Seat {
+        Seat { slot, answer: 0, keep: Amount::ZERO, most: Amount::MAX, all_or_nothing: false }
+    }
 }
 
 impl Resource {
@@ -157,7 +159,7 @@ impl Resource {
             origin: source.into(),
             since,
             learning_until,
-            learned: None,
+            estate: None,
             max_holders,
             tokens: Tokens::new(epoch),
             ledger: Ledger::new(seed),
@@ -171,13 +173,16 @@ impl Resource {
             turns: 0,
             reforms: 0,
             newcomers: Vec::new(),
-            granted: Vec::new(),
             lapsed: Vec::new(),
         };
         resource.count_in_units();
         resource.renew_pool(seed);
         if let Some(inherited) = inherited {
+            resource.keeper = Some(Box::new(Keeper::new(resource.tokens.epoch(), inherited.total, inherited.until)));
             resource.inherit(inherited);
+        }
+        if learning_until > since && source == Source::Own {
+            resource.assume_lent(learning_until);
         }
         resource
     }
@@ -195,12 +200,12 @@ impl Resource {
         workspace.clear();
         self.counters.rounds += 1;
         self.expire(now.at, EXPIRE_PER_REQUEST * (1 + requests.len()));
+        self.end_of_estate(now.at);
         self.end_of_supply(now.at);
         self.end_of_report(now.at);
         self.step_pool(now.at, MOVES_PER_REQUEST * (1 + requests.len()));
         self.begin_sub_round();
         self.newcomers.clear();
-        self.granted.clear();
         self.look_ahead(requests, &mut workspace.slots);
         for request in requests.drain(..) {
             // Kept until it is settled; then it is the answer.
@@ -228,7 +233,7 @@ impl Resource {
                 self.settle(now, answers, workspace);
             }
             match self.admit(ask, now) {
-                Ok((slot, claimed)) => workspace.seats.push(Seat { slot, answer: place, claimed }),
+                Ok(seat) => workspace.seats.push(Seat { answer: place, ..seat }),
                 Err(answer) => answers[place] = answer,
             }
         }
@@ -249,14 +254,15 @@ impl Resource {
         std::hint::black_box(touched);
     }
 
-    /// Forgets what has ended. Returns whether nothing is held any more, and the peers know that.
+    /// Forgets what has ended. Returns whether nothing is held any more.
     pub fn tick(&mut self, now: Millis) -> bool {
         self.expire(now, EXPIRE_PER_TICK);
+        self.end_of_estate(now);
         self.end_of_supply(now);
         self.end_of_report(now);
         self.tick_pool(now);
         self.deal_units(now);
-        self.ledger.len() == 0 && !self.keeper.as_ref().is_some_and(|keeper| keeper.has_gone())
+        self.ledger.len() == 0 && !self.has_estate()
     }
 
     /// Puts new settings in force. Leases stay; capacity and terms change with the next round. A change of algorithm or
@@ -329,17 +335,15 @@ impl Resource {
 
     /// When [`tick`](Self::tick) next has something to do.
     pub fn next_expiry(&self) -> Option<Millis> {
-        let lowering = self.keeper.as_ref().and_then(|keeper| keeper.next_lowering());
         let of_pool = self.pool.as_ref().and_then(|pool| pool.next_deadline());
-        let others = lowering.into_iter().chain(of_pool).chain(self.load_reported_until());
+        let others = self.estate_until().into_iter().chain(of_pool).chain(self.load_reported_until());
         self.ledger.next_expiry().into_iter().chain(others).min()
     }
 
     /// Bytes in use, for the benchmarks.
     pub fn bytes(&self) -> usize {
-        let promises = self.keeper.as_ref().map_or(0, |keeper| keeper.bytes());
         let pool = self.pool.as_ref().map_or(0, |pool| pool.bytes());
-        size_of::<Self>() + pool + self.ledger.bytes() + self.division.bytes() + self.watch_list.bytes() + promises
+        size_of::<Self>() + pool + self.ledger.bytes() + self.division.bytes() + self.watch_list.bytes()
     }
 
     /// Whether what is granted comes out of one sum: dividing algorithms, and everything that is cut from a parent's
@@ -361,7 +365,7 @@ impl Resource {
 
     fn expire(&mut self, now: Millis, budget: usize) {
         let (division, counters, watch_list) = (&mut self.division, &mut self.counters, &mut self.watch_list);
-        let (keeper, rotation, learned) = (&mut self.keeper, &mut self.rotation, &mut self.learned);
+        let rotation = &mut self.rotation;
         let mut lapsed = self.pool.is_some().then_some(&mut self.lapsed);
         self.ledger.expire(now, budget, |slot, forgotten| {
             if let Some(holder) = &forgotten {
@@ -370,16 +374,10 @@ impl Resource {
                 if let Some(rotation) = rotation {
                     rotation.forget(slot);
                 }
-                if let Some(learned) = learned {
-                    learned.forget(slot);
-                }
                 counters.expired += 1;
             }
             if let Some(lapsed) = &mut lapsed {
                 lapsed.push((slot, forgotten.is_some()));
-            }
-            if let Some(keeper) = keeper {
-                keeper.looked_at(slot, forgotten);
             }
         });
         self.pool_looks_at();
@@ -389,27 +387,47 @@ impl Resource {
         let Some(slot) = self.ledger.find(release.kind, &release.id) else {
             return;
         };
-        let everything = match release.token {
-            Some(token) => self.tokens.issued(token) && self.ledger.holder_mut(slot).leases.release(token),
-            None => !self.may_be_former(slot, now),
+        let leases = &mut self.ledger.holder_mut(slot).leases;
+        let (everything, returned) = match release.token {
+            Some(token) if self.tokens.issued(token) => leases.release(token),
+            Some(_) if planted::is(Fault::OldReleaseFrees) => (true, Amount::ZERO),
+            // It was sent to an earlier master, or may have been.
+            Some(_) => (false, Amount::ZERO),
+            None => (!self.has_estate(), Amount::ZERO),
         };
-        if everything || planted::is(Fault::ReleasesEverything) {
-            let holder = self.ledger.remove(slot);
-            self.division.remove(slot, &holder.claims);
-            self.watch_list.remove(holder.watch);
-            if let Some(rotation) = &mut self.rotation {
-                rotation.forget(slot);
-            }
-            if let Some(learned) = &mut self.learned {
-                learned.forget(slot);
-            }
-            self.note_gone(slot, holder);
-            self.pool_loses(slot, Cause::Released);
-        } else {
+        self.give_back(returned);
+        if !everything && !planted::is(Fault::ReleasesEverything) {
             self.ledger.recount(slot, now);
-            self.note_fell(slot);
             self.pool_grants(slot, Cause::Released);
+        } else if let Some(until) = self.estate_until() {
+            self.bury(slot, now, until);
+        } else {
+            let holder = self.ledger.remove(slot);
+            self.forget(slot, &holder.claims, holder.watch);
         }
+    }
+
+    /// A holder has gone.
+    fn forget(&mut self, slot: u32, claims: &Claims, watch: u32) {
+        self.division.remove(slot, claims);
+        self.watch_list.remove(watch);
+        if let Some(rotation) = &mut self.rotation {
+            rotation.forget(slot);
+        }
+        self.pool_loses(slot, Cause::Released);
+    }
+
+    /// The same, but its record stays until then: a delayed request would be taken for a new one (rule E2).
+    fn bury(&mut self, slot: u32, now: Millis, until: Millis) {
+        let holder = self.ledger.holder_mut(slot);
+        let watch = std::mem::replace(&mut holder.watch, NOT_WATCHED);
+        holder.asked = None;
+        holder.leases.bury();
+        let claims = self.ledger.holder(slot).claims.clone();
+        self.forget(slot, &claims, watch);
+        self.ledger.set_claims(slot, Claims::new());
+        self.ledger.set_waits(slot, false);
+        self.ledger.remember(slot, now, until);
     }
 }
 

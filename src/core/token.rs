@@ -11,7 +11,7 @@ use std::num::NonZeroU64;
 pub struct Token(NonZeroU64);
 
 impl Token {
-    /// Names all leases of earlier masters: older than all tokens of an epoch that inherits.
+    /// Stands for what was moved out of the estate: older than all tokens of an epoch that inherits.
     pub(crate) const INHERITED: Token = Token(NonZeroU64::MIN);
 
     /// From the wire. Zero names nothing.
@@ -22,6 +22,11 @@ impl Token {
     /// To the wire.
     pub fn get(self) -> u64 {
         self.0.get()
+    }
+
+    /// The one after it.
+    pub(crate) fn next(self) -> Token {
+        Token(self.0.saturating_add(1))
     }
 }
 
@@ -48,7 +53,7 @@ impl Tokens {
 
     pub(crate) fn issue(&mut self) -> Token {
         let token = self.next;
-        self.next = Token(token.0.saturating_add(1));
+        self.next = token.next();
         token
     }
 

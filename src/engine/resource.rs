@@ -115,8 +115,9 @@ impl<T> ResourceEngine<T> {
         let to_park = if self.awaits_supply() { batch.requests.clone() } else { Vec::new() };
         self.resource.set_max_holders(moment.max_holders);
         self.resource.round(moment.now, &mut batch.requests, &mut batch.answers, &mut batch.workspace);
-        let held_back = self.settle(moment, effects);
-        self.hold_back(held_back, batch);
+        if let Some(number) = self.settle(moment, effects) {
+            self.hold_back(number, batch);
+        }
         if !to_park.is_empty() {
             self.park(to_park, moment.now.at, batch, effects);
         }
@@ -206,7 +207,7 @@ impl<T> ResourceEngine<T> {
             batch.push(request, ticket);
         }
         self.resource.configure(settings);
-        self.resource.supply(supply);
+        self.resource.supply(moment.now.at, supply);
         self.follow_settings(moment, effects);
         if batch.is_empty() {
             self.settle(moment, effects);
@@ -281,9 +282,9 @@ impl<T> ResourceEngine<T> {
         }
     }
 
-    /// Gathers everything that a step has caused. Returns the answers of the round that must wait, by place, and the
-    /// number that each waits for.
-    fn settle(&mut self, moment: Moment<'_>, effects: &mut Effects<T>) -> Vec<(usize, u64)> {
+    /// Gathers everything that a step has caused. Returns the number of the changes that leases given by the round must
+    /// wait for.
+    fn settle(&mut self, moment: Moment<'_>, effects: &mut Effects<T>) -> Option<u64> {
         let now = moment.now.at;
         let is_watched = |kind, id: &str| moment.environment.is_watched(kind, id);
         let outcome = self.resource.outcome(now, self.pacing.may_look(now), is_watched);
@@ -303,7 +304,7 @@ impl<T> ResourceEngine<T> {
         if let Some(at) = next_look {
             self.wake_at(at, effects);
         }
-        outcome.held_back
+        outcome.awaits
     }
 
     fn wake_at(&mut self, at: Millis, effects: &mut Effects<T>) {
@@ -313,17 +314,19 @@ impl<T> ResourceEngine<T> {
         }
     }
 
-    /// Keeps answers that must wait; the others stay in the batch. Their order means nothing: each has its own ticket.
-    fn hold_back(&mut self, mut places: Vec<(usize, u64)>, batch: &mut Batch<T>) {
+    /// Keeps the leases, which must wait; other answers stay in the batch. Their order means nothing: each has its own
+    /// ticket.
+    fn hold_back(&mut self, number: u64, batch: &mut Batch<T>) {
         #[cfg(feature = "planted")]
         if planted::is(Fault::AnswersBeforeCommit) {
             return;
         }
         let Some(commits) = &mut self.commits else { return };
-        places.sort_unstable();
         // From the last on, so that taking one out does not move those that are still to come.
-        for (place, number) in places.into_iter().rev() {
-            commits.hold(number, batch.tickets.swap_remove(place), batch.answers.swap_remove(place));
+        for place in (0..batch.answers.len()).rev() {
+            if batch.answers[place].lease().is_some() {
+                commits.hold(number, batch.tickets.swap_remove(place), batch.answers.swap_remove(place));
+            }
         }
     }
 

@@ -58,7 +58,7 @@ pub(super) struct Member {
     pub(super) account: Option<u32>,
     /// Its newest lease.
     pub(super) granted: Amount,
-    /// Promised by an earlier master; it has not asked yet.
+    /// What it has was promised by an earlier master; it has not asked yet.
     pub(super) inherited: bool,
     /// Why it has no more than it has.
     pub(super) cause: Cause,
@@ -164,6 +164,21 @@ impl Member {
     /// Whether it is a victim of an overload and has not asked since.
     pub(super) fn is_victim(&self) -> bool {
         matches!(self.free, Free::Revoking(_)) && self.cause == Cause::Overload
+    }
+
+    /// Whether some of it is in use, and how is unknown: what earlier masters promised.
+    pub(super) fn is_unheard(&self) -> bool {
+        self.inherited && self.granted > Amount::ZERO
+    }
+
+    /// Whether it stands for what no holder has asked for yet.
+    pub(super) fn is_estate(&self) -> bool {
+        self.inherited && self.id.is_empty()
+    }
+
+    /// It keeps so much until it asks.
+    pub(super) fn keep(&mut self, amount: Amount) {
+        (self.demand.wanted, self.demand.rank, self.target) = (amount, i16::MAX, amount);
     }
 
     /// Whether it may keep what it has, so that its use counts. A victim uses capacity until it asks next, but no other

@@ -209,10 +209,6 @@ impl Pool {
         for (slot, (mut member, account)) in here.into_iter().zip(lifted.into_iter().flatten()) {
             let cost = costs.remove(&(member.kind, Arc::clone(&member.id)));
             let known = cost.as_ref().and_then(|cost| cost.account.clone());
-            if known.is_some() && member.inherited {
-                // Regardless of its promise, which may be a little more than a place.
-                member.take_for_stranger(self.settings.min_capacity);
-            }
             let key = known.or(account);
             if let Some(cost) = cost.filter(|_| member.is_connected()) {
                 member.costs = cost.costs(&self.clock);

@@ -240,7 +240,7 @@ impl Pool {
         };
         let mut page = PoolPage::default();
         for (slot, member) in self.members.iter().enumerate().skip(from) {
-            let Some(member) = member.as_deref() else { continue };
+            let Some(member) = member.as_deref().filter(|member| !member.is_estate()) else { continue };
             if filter == PoolFilter::Connected && !member.is_connected() {
                 continue;
             }

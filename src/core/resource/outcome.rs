@@ -1,7 +1,7 @@
 //! The effects of a step of a resource besides its answers, as one value: none can be forgotten, and only this file
 //! depends on the order in which they are collected.
 
-use super::Resource;
+use super::{Resource, promises::Pending};
 use crate::{Changes, Hint, HolderKind, Millis, PoolEvent};
 
 /// Watched holders in one look: well below a millisecond of work.
@@ -13,9 +13,8 @@ pub struct Outcome {
     /// To be proposed after all that was proposed before: it must be applied before all later changes, or nothing of
     /// this life any more.
     pub changes: Option<Changes>,
-    /// Answers of the last round that must wait, by their place among the answers, and the number of the changes that
-    /// each waits for.
-    pub held_back: Vec<(usize, u64)>,
+    /// The leases given by the last round must wait for the changes of this number.
+    pub awaits: Option<u64>,
     /// What has happened in the pool.
     pub pool_events: Vec<PoolEvent>,
     /// Whether the parent should be told of this resource before it is asked anyway.
@@ -33,9 +32,7 @@ impl Resource {
     /// `may_look`: whether watched holders may be visited, which the caller paces; a new holder is watched from now on
     /// if it `is_watched`.
     pub fn outcome(&mut self, now: Millis, may_look: bool, is_watched: impl Fn(HolderKind, &str) -> bool) -> Outcome {
-        let changes = self.take_changes(now).changes;
-        let held_back = self.held_back().collect();
-        self.granted.clear();
+        let Pending { changes, awaits } = self.take_changes(now);
         let newcomers: Vec<_> =
             self.newcomers().filter(|(kind, id)| is_watched(*kind, id)).map(|(kind, id)| (kind, id.clone())).collect();
         self.newcomers.clear();
@@ -49,7 +46,7 @@ impl Resource {
         }
         Outcome {
             changes,
-            held_back,
+            awaits,
             pool_events: self.take_pool_events(),
             asks_parent: self.asks_early(),
             hints,

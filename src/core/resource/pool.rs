@@ -263,7 +263,10 @@ impl Resource {
             return;
         }
         let mut pool = Pool::new(&self.settings, self.has_parent(), seed);
-        for (slot, holder) in self.ledger.iter_from(0) {
+        if let Some(slot) = self.estate_slot() {
+            pool.set_estate(slot, self.estate_left());
+        }
+        for (slot, holder) in self.ledger.iter_from(0).filter(|(slot, _)| !self.ledger.is_estate(*slot)) {
             let request = PoolRequest {
                 kind: holder.kind,
                 id: &holder.id,
@@ -305,7 +308,11 @@ impl Resource {
         let claims = self.counted(ask.kind, heeds_terms(ask), ask.claims.clone());
         let (kind, id, lease) = (ask.kind, &ask.id, ask.has.and_then(|has| has.token));
         let request = PoolRequest { kind, id, claims: &claims, lease, claimed, news: ask.news.as_deref() };
+        let moved = self.ledger.holder(slot).leases.moved();
         if let Some(pool) = &mut self.pool {
+            if moved > Amount::ZERO && !pool.has_member(slot) {
+                pool.inherit(slot, kind, id, moved);
+            }
             pool.absorb(slot, &request);
         }
     }

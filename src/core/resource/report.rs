@@ -44,9 +44,7 @@ pub struct HolderReport {
     pub priority: i16,
     /// Clients it stands for.
     pub subclients: u64,
-    /// Whether it has asked this master. If not, only its inherited ceiling is known.
-    pub heard: bool,
-    /// What it wants. Before its first request that is its ceiling.
+    /// What it wants.
     pub wants: Amount,
     /// What it should end up with.
     pub due: Amount,
@@ -70,7 +68,7 @@ impl Resource {
     pub fn report_holders(&self, now: Millis, from: usize, limit: usize) -> (Vec<HolderReport>, Option<usize>) {
         let mut terms = Vec::new();
         let mut page = Vec::new();
-        for (slot, holder) in self.ledger.iter_from(from) {
+        for (slot, holder) in self.ledger.iter_from(from).filter(|(slot, _)| !self.ledger.is_estate(*slot)) {
             if page.len() == limit {
                 return (page, Some(slot as usize));
             }
@@ -79,7 +77,6 @@ impl Resource {
                 kind: holder.kind,
                 priority: holder.claims.first().map_or(0, |claim| claim.priority),
                 subclients: holder.subclients(),
-                heard: !self.is_unheard(slot),
                 wants: match &holder.claims[..] {
                     [one] => one.wants,
                     several => several.iter().map(|claim| claim.wants).collect::<Sum>().floor(),

@@ -46,17 +46,14 @@ impl Resource {
         for (party, grant) in workspace.parties.iter().zip(&mut workspace.grants) {
             *grant = without_crumb(*grant, party.due, total);
         }
-        if self.is_learning(now.at) {
-            let short =
-                workspace.seats.iter().zip(&workspace.grants).filter(|(seat, grant)| **grant < self.had(seat.slot));
-            self.counters.learning_excess += short.count() as u64;
-        }
         for ((seat, party), grant) in workspace.seats.iter().zip(&workspace.parties).zip(&workspace.grants) {
             self.note(seat.slot, party.due, *grant);
-            answers[seat.answer] = self.grant(seat.slot, *grant, now, &mut workspace.terms);
-        }
-        if self.keeper.is_some() {
-            self.granted.extend(workspace.seats.iter().map(|seat| (seat.answer as u32, seat.slot)));
+            if seat.all_or_nothing && *grant < party.due {
+                self.ledger.remember(seat.slot, now.at, certain_end(now.at, self.settings.lease));
+                answers[seat.answer] = Answer::NotYet;
+            } else {
+                answers[seat.answer] = self.grant(seat.slot, *grant, now, &mut workspace.terms);
+            }
         }
         workspace.clear();
         self.begin_sub_round();
@@ -70,20 +67,14 @@ impl Resource {
 
     /// Computes what each is due; returns what is free.
     fn seat_parties(&self, workspace: &mut Workspace, now: Millis) -> Sum {
-        let learning = self.is_learning(now);
         let mut free = Sum::from(self.total()) - self.ledger.sums().held;
         for seat in &workspace.seats {
             let holder = self.ledger.holder(seat.slot);
-            let claimed = seat.claimed.capacity;
-            let mut current = holder.leases.kept(claimed, now);
+            let mut current = seat.keep;
             if planted::is(Fault::KeepsWhatIsHeld) {
                 current = current.max(holder.leases.held(now));
             }
-            let due = if learning && !self.supply_has_ended(now) {
-                self.given_back(seat.slot)
-            } else {
-                self.due_now(seat.slot, now, &mut workspace.terms)
-            };
+            let due = self.due_now(seat.slot, now, &mut workspace.terms).min(seat.most);
             let held = holder.leases.held(now);
             let floor = match self.reuse(holder.kind) {
                 Reuse::Confirmed => held,
@@ -171,7 +162,7 @@ impl Resource {
         let priority = self.ledger.holder(slot).claims.first().map_or(0, |claim| claim.priority);
         self.ledger.grant(slot, now.at, grant, expiry_time, self.reuse(kind));
         let refresh = self.hastened(refresh, slot, now.at);
-        self.note_granted(slot);
+        self.cover_until(grant.end);
         let pool = self.pool_grants(slot, Cause::Asked);
         self.counters.granted += 1;
         let safe_capacity = self.safe_capacity();

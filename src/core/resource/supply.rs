@@ -3,7 +3,7 @@
 
 use super::{Resource, Seat, SupplyReport};
 use crate::{
-    Amount, Answer, Condensed, HolderKind, Kind, Lease, Millis, Settings, Source, Sum, Supplied, Supply, Terms,
+    Amount, Answer, Claims, Condensed, HolderKind, Kind, Lease, Millis, Settings, Source, Sum, Supplied, Supply, Terms,
     division::Division,
     ledger::Holder,
     planted::{self, Fault},
@@ -42,13 +42,20 @@ pub(super) fn division(settings: &Settings, source: Source) -> Division {
 }
 
 impl Resource {
-    /// Applies a supply of the parent, which replaces the one before.
-    pub fn supply(&mut self, supply: Supply) {
+    /// Applies a supply of the parent, which replaces the one before. While the resource learns, all that was lent may
+    /// be in use below.
+    pub fn supply(&mut self, now: Millis, supply: Supply) {
+        let (is_first, before) = (self.awaits_supply(), self.settings.capacity);
         if let Origin::Parent { lent, .. } = &mut self.origin {
             *lent = Some((supply.until, supply.edition));
             // What is due may change even if the sum does not.
             self.reforms += u64::from(self.division.set_parent_terms(supply.terms));
             self.set_capacity(supply.capacity);
+        }
+        match self.is_learning(now) {
+            true if is_first => self.assume_lent(self.learning_until),
+            true => self.lends_to_estate(before),
+            false => {}
         }
     }
 
@@ -84,9 +91,14 @@ impl Resource {
             *told = Some(Reported { wants: sums.wants, held: sums.held });
         }
         let outstanding = if planted::is(Fault::HidesOutstanding) { Amount::ZERO } else { sums.held.ceil() };
-        let claims = self.pool.as_ref().map_or_else(|| self.division.condense(), |pool| pool.condense());
+        let claims = self.condensed_claims();
         let usage = self.pool.as_ref().map(|pool| pool.usage_below(sums.held));
         Condensed { claims, outstanding, usage, learning, edition }
+    }
+
+    /// What all holders want, in few slices.
+    pub(super) fn condensed_claims(&self) -> Claims {
+        self.pool.as_ref().map_or_else(|| self.division.condense(), |pool| pool.condense())
     }
 
     /// Whether the parent should get a report before the next refresh.

@@ -1,0 +1,171 @@
+//! The estate: what earlier masters promised, until its holders name it.
+//!
+//! A holder names its lease with its next request, and that much is *moved* out of the estate into the holder's record,
+//! where it counts as held. What is left of the estate is held by no record: it is not free, and it is divided for by
+//! the wants that it came with, as if it were one more child node. It ends when the last lease of earlier masters has.
+//!
+//! A master that learns does the same: it knows nothing of earlier leases but that they were no more than there is, so
+//! its estate is the whole capacity.
+//!
+//! The rules, numbered as in docs/internals/lease-protocol.md, are kept here, in [`super::insertion`] and in
+//! [`crate::leases`].
+
+use super::Resource;
+use crate::{
+    Amount, Ask, Claim, Claims, HolderKind, Inherited, Millis, Sum,
+    planted::{self, Fault},
+};
+
+/// The estate of one life of a resource.
+#[derive(Debug)]
+pub(super) struct Estate {
+    /// The anonymous record that stands for it in the ledger.
+    slot: u32,
+    until: Millis,
+    left: Sum,
+}
+
+impl Resource {
+    /// Begins with the promises of earlier masters.
+    pub(super) fn inherit(&mut self, inherited: Inherited) {
+        let Inherited { total, wants, until, .. } = inherited;
+        if total > Amount::ZERO {
+            self.begin_estate(total.into(), until, wants);
+        }
+    }
+
+    /// A master that knows nothing of earlier leases assumes that all there is was lent, until then.
+    pub(super) fn assume_lent(&mut self, until: Millis) {
+        let records = self.ledger.sums().held - self.left();
+        let unknown = (Sum::from(self.total()) - records).max(self.left());
+        if !self.is_bounded() || unknown <= Sum::ZERO {
+            return;
+        }
+        match &mut self.estate {
+            Some(estate) => estate.until = estate.until.max(until),
+            None => self.begin_estate(unknown, until, Claims::new()),
+        }
+        self.leave(unknown);
+    }
+
+    fn begin_estate(&mut self, total: Sum, until: Millis, wants: Claims) {
+        let slot = self.ledger.insert_estate(wants);
+        self.division.insert(slot, &self.ledger.holder(slot).claims);
+        self.estate = Some(Box::new(Estate { slot, until, left: Sum::ZERO }));
+        self.leave(total);
+        if let Some(pool) = &mut self.pool {
+            pool.begin_with(self.ledger.sums().held);
+        }
+    }
+
+    /// Ends the estate if the last lease of earlier masters has ended.
+    pub(super) fn end_of_estate(&mut self, now: Millis) {
+        let early = if planted::is(Fault::EstateEndsEarly) { Millis(self.settings.lease.0) } else { Millis(0) };
+        let Some(estate) = self.estate.take_if(|estate| estate.until <= now.plus(early)) else { return };
+        self.division.remove(estate.slot, &self.ledger.holder(estate.slot).claims);
+        self.ledger.remove_estate();
+        if let Some(pool) = &mut self.pool {
+            pool.remove_estate(estate.slot, self.ledger.sums().held);
+        }
+    }
+
+    /// Whether it still learns. Where capacity is not shared there is nothing to learn.
+    pub fn is_learning(&self, now: Millis) -> bool {
+        now < self.learning_until && self.is_bounded()
+    }
+
+    /// Whether leases of earlier masters may still be in use.
+    pub(super) fn has_estate(&self) -> bool {
+        self.estate.is_some()
+    }
+
+    /// The record that stands for it.
+    pub(super) fn estate_slot(&self) -> Option<u32> {
+        self.estate.as_ref().map(|estate| estate.slot)
+    }
+
+    /// When that ends.
+    pub(super) fn estate_until(&self) -> Option<Millis> {
+        self.estate.as_ref().map(|estate| estate.until)
+    }
+
+    fn left(&self) -> Sum {
+        self.estate.as_ref().map_or(Sum::ZERO, |estate| estate.left)
+    }
+
+    /// What no holder has named yet.
+    pub(super) fn estate_left(&self) -> Amount {
+        self.left().ceil()
+    }
+
+    fn leave(&mut self, left: Sum) {
+        let Some(estate) = &mut self.estate else { return };
+        estate.left = left;
+        self.ledger.set_estate(if planted::is(Fault::EstateIsFree) { Sum::ZERO } else { left });
+        if let Some(pool) = &mut self.pool {
+            pool.set_estate(estate.slot, left.floor());
+        }
+    }
+
+    /// Moves between the estate and a record that has `moved` of it, until the record has `target`, or the estate
+    /// nothing (rule E4). Returns what the record has then.
+    pub(super) fn exchange(&mut self, moved: Amount, target: Amount) -> Amount {
+        let mut both = self.left();
+        both += moved;
+        let beyond = planted::is(Fault::MovesBeyondEstate) && self.has_estate();
+        let target = if Sum::from(target) <= both || beyond { target } else { both.floor() };
+        if self.estate.is_some() {
+            self.leave((both - target.into()).max(Sum::ZERO));
+        }
+        target
+    }
+
+    /// Something that was moved by mistake goes back (rules E4 and E7): it may be another holder's.
+    pub(super) fn give_back(&mut self, moved: Amount) {
+        if moved > Amount::ZERO && !planted::is(Fault::ReturnsToFree) {
+            let mut left = self.left();
+            left += moved;
+            self.leave(left);
+        }
+    }
+
+    /// The parent has lent more to a node that learns: holders may have that, too.
+    pub(super) fn lends_to_estate(&mut self, before: Amount) {
+        let more = Sum::from(self.settings.capacity) - before.into();
+        if self.estate.is_some() && more > Sum::ZERO {
+            let mut left = self.left();
+            left += more;
+            self.leave(left);
+        }
+    }
+
+    /// A holder of earlier masters says itself what it wants: its part of the inherited wants is over.
+    pub(super) fn heard_in_person(&mut self, claims: &Claims) {
+        let Some(slot) = self.estate_slot() else { return };
+        for claim in claims {
+            self.lower_inherited_wants(slot, claim);
+        }
+    }
+
+    /// Takes a claim out of the slice of its band that it is most like.
+    fn lower_inherited_wants(&mut self, slot: u32, claim: &Claim) {
+        let mean = |claim: &Claim| claim.wants.get() / f64::from(claim.subclients.max(1));
+        let band = self.division.band(claim.priority);
+        let slices = self.ledger.holder(slot).claims.iter().enumerate();
+        let of_band =
+            slices.filter(|(_, slice)| slice.subclients > 0 && self.division.band(slice.priority) == band);
+        let apart = |slice: &Claim| (mean(slice) - mean(claim)).abs();
+        let nearest = of_band.min_by(|(_, one), (_, other)| apart(one).total_cmp(&apart(other)));
+        let Some((ordinal, slice)) = nearest.map(|(ordinal, slice)| (ordinal, *slice)) else { return };
+        let subclients = slice.subclients.saturating_sub(claim.subclients);
+        let wants = if subclients == 0 { Amount::ZERO } else { slice.wants.saturating_sub(claim.wants) };
+        let rest = Claim { wants, subclients, ..slice };
+        self.division.replace(slot, ordinal, &slice, &rest);
+        self.ledger.replace_inherited_claim(ordinal, rest);
+    }
+
+    /// Whether it may be a child node of earlier masters that never says what it has (rule E11).
+    pub(super) fn may_have_more(&self, ask: &Ask) -> bool {
+        ask.kind == HolderKind::Node && ask.has.is_none() && self.has_estate() && self.is_bounded()
+    }
+}
