@@ -12,6 +12,7 @@ mod learning;
 mod nodes;
 mod numbers;
 mod priorities;
+mod estate;
 mod promises;
 mod renew;
 mod reuse;
@@ -168,6 +169,7 @@ impl Server {
     }
 
     fn supply_with(&mut self, capacity: f64, until: Millis, terms: Vec<(i16, Terms)>) {
-        self.resource.supply(Supply { capacity: Amount::clamped(capacity), until, terms, edition: 1 });
+        let supply = Supply { capacity: Amount::clamped(capacity), until, terms, edition: 1 };
+        self.resource.supply(self.now, supply);
     }
 }

@@ -55,13 +55,9 @@ impl Remembered {
         self.pond.pass(seconds);
         let held = self.pond.list(PoolFilter::Connected);
         let until = now.plus(lease);
-        let ceilings = held.iter().filter(|_| self.pond.now < until).map(|(id, capacity)| {
-            let ceiling =
-                Ceiling { kind: HolderKind::Client, id: id.as_str().into(), amount: Amount::clamped(*capacity * 1.02) };
-            (ceiling, until)
-        });
-        let epoch = crate::Epoch(1 << 22);
-        let inherited = Inherited { ceilings: ceilings.collect(), newest: Some(epoch), until };
+        let total = held.iter().filter(|_| self.pond.now < until).map(|(_, capacity)| capacity).sum::<f64>() * 1.02;
+        let (total, newest) = (Amount::clamped(total), Some(crate::Epoch(1 << 22)));
+        let inherited = Inherited { total, newest, until, ..Inherited::default() };
         let epoch = crate::Epoch(2 << 22);
         let assigned: Vec<_> = assignments
             .iter()
@@ -186,12 +182,8 @@ fn no_client_is_kicked_out_for_a_hundredth_of_the_total() {
     for (noted, begins) in [(12.0, 12.0), (10.95, 11.0), (10.0, 10.0), (19.0, 19.0), (50.0, 20.0)] {
         pool.memory = PoolMemory::default();
         pool.memory.apply(&notes(noted), pool.pond.now, ROOM);
-        let held = (0..11).map(|n| {
-            let id = format!("c{n}").into();
-            (Ceiling { kind: HolderKind::Client, id, amount: Amount::clamped(1.0) }, Millis::from_secs(60))
-        });
-        let newest = Some(crate::Epoch(1 << 22));
-        let inherited = Inherited { ceilings: held.collect(), newest, until: Millis::from_secs(60) };
+        let (total, newest) = (Amount::clamped(11.0), Some(crate::Epoch(1 << 22)));
+        let inherited = Inherited { total, newest, until: Millis::from_secs(60), ..Inherited::default() };
         let settings = pool.pond.resource.settings().clone();
         let mut next =
             Resource::new(Birth { inherited: Some(inherited), epoch: crate::Epoch(2 << 22), ..birth(settings) });
