@@ -198,6 +198,9 @@ impl Leases {
         let Some(token) = self.named_by(has).filter(|token| issued(*token)) else {
             return Confirmation::Nothing;
         };
+        if self.confirmed.is_some_and(|confirmed| token < confirmed) && !planted::is(Fault::TakesStaleNames) {
+            return Confirmation::Stale;
+        }
         let is_newest = self.first.is_some_and(|first| first <= token);
         if is_newest && self.grants.last().is_none_or(|newest| token > newest.token) {
             return Confirmation::Nothing;
@@ -205,9 +208,6 @@ impl Leases {
         if !is_newest && self.moved() == Amount::ZERO {
             // Older than this record: the holder was away too long, and the first answer since was lost.
             return Confirmation::Nothing;
-        }
-        if self.confirmed.is_some_and(|confirmed| token < confirmed) && !planted::is(Fault::TakesStaleNames) {
-            return Confirmation::Stale;
         }
         self.confirmed = Some(token);
         if !is_newest {

@@ -36,8 +36,9 @@ impl Resource {
 
     /// A master that knows nothing of earlier leases assumes that all there is was lent, until then.
     pub(super) fn assume_lent(&mut self, until: Millis) {
+        let whole = self.pool.as_ref().map_or(self.settings.capacity, |pool| pool.most());
         let records = self.ledger.sums().held - self.left();
-        let unknown = (Sum::from(self.total()) - records).max(self.left());
+        let unknown = (Sum::from(whole) - records).max(self.left());
         if !self.is_bounded() || unknown <= Sum::ZERO {
             return;
         }

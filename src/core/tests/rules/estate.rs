@@ -55,10 +55,10 @@ fn a_holder_keeps_what_it_names_and_what_it_gives_up_is_free_as_soon_as_it_says_
     assert_eq!(server.deliver(names("a", 10.0, 17, 30.0)), 10.0);
     assert_eq!((server.held(), server.estate()), (100.0, 70.0), "it may believe in the 30 until it echoes the 10");
     assert_eq!(server.asks("new", 50.0), 0.0);
-    server.pass(1_000);
+    server.pass(16_000);
     server.asks("a", 10.0);
     assert_eq!((server.held(), server.estate()), (80.0, 70.0));
-    server.pass(1_000);
+    server.pass(16_000);
     assert_eq!(server.asks("new", 50.0), 20.0, "not only at the horizon");
 }
 
@@ -81,7 +81,7 @@ fn a_false_name_makes_it_learn_once_for_a_lease_length_after_the_master_began() 
     assert!(!server.resource.is_learning(server.now));
     server.send(names("y", 50.0, 17, 90.0));
     assert!(!server.resource.is_learning(server.now), "no lease can be that old");
-    assert_eq!(server.counters().unaccounted, 2);
+    assert_eq!(server.counters().unaccounted, 2, "while it learns nothing has to be accounted for");
 }
 
 #[test]
@@ -213,7 +213,7 @@ fn what_is_outstanding_stays_in_the_estate_until_its_holder_echoes() {
     let report = |ask: Ask| Ask { outstanding: Some(Amount::clamped(60.0)), ..ask };
     assert_eq!(server.deliver(report(names("a", 90.0, 17, 40.0))), 40.0);
     assert_eq!((server.held(), server.estate()), (100.0, 60.0));
-    server.pass(1_000);
+    server.pass(16_000);
     server.deliver(report(server.request("a", 90.0)));
     assert_eq!((server.held(), server.estate()), (120.0, 60.0), "it counts twice until the horizon");
 }
