@@ -25,6 +25,8 @@ pub enum Fault {
     FirstHasLowersPromise,
     /// A client takes answers that it does not wait for any more.
     TakesLateAnswers,
+    /// An answer counts although the lease that its request named has ended.
+    AnswerAfterEnd,
     /// A lease that ends sooner than the one before it replaces its end.
     ReplacesEnd,
     /// A delayed release counts for all that its sender has by now.
@@ -44,7 +46,7 @@ pub enum Fault {
 
 impl Fault {
     /// All of them.
-    pub const ALL: [Fault; 15] = [
+    pub const ALL: [Fault; 16] = [
         Fault::KeepsWhatIsHeld,
         Fault::LearningConfirms,
         Fault::HasReplaces,
@@ -53,6 +55,7 @@ impl Fault {
         Fault::RemembersLease,
         Fault::FirstHasLowersPromise,
         Fault::TakesLateAnswers,
+        Fault::AnswerAfterEnd,
         Fault::ReplacesEnd,
         Fault::ReleasesEverything,
         Fault::LowersLazily,
@@ -73,6 +76,7 @@ impl Fault {
             Fault::RemembersLease => "remembers-lease",
             Fault::FirstHasLowersPromise => "first-has-lowers-promise",
             Fault::TakesLateAnswers => "takes-late-answers",
+            Fault::AnswerAfterEnd => "answer-after-end",
             Fault::ReplacesEnd => "replaces-end",
             Fault::ReleasesEverything => "releases-everything",
             Fault::LowersLazily => "lowers-lazily",
@@ -89,7 +93,7 @@ impl Fault {
             Fault::HasReplaces | Fault::AbsentHasClears | Fault::FirstHasLowersPromise => "1",
             Fault::LateReportLowers | Fault::HidesOutstanding => "2",
             Fault::KeepsWhatIsHeld => "3",
-            Fault::TakesLateAnswers => "6",
+            Fault::TakesLateAnswers | Fault::AnswerAfterEnd => "6",
             Fault::RemembersLease | Fault::LowersLazily => "7",
             Fault::LearningConfirms => "8",
             Fault::ReplacesEnd => "an end is never taken back",
