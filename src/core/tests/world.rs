@@ -45,9 +45,9 @@ pub(crate) fn ask(id: &str, wants: f64, has: Option<Has>) -> Ask {
         id: id.into(),
         claims: Claims::from_slice(&[Claim::of_client(Amount::clamped(wants), 0)]),
         has,
-        drops_late: true,
         outstanding: None,
         learning: false,
+        drops_late: true,
         news: None,
     }
 }
