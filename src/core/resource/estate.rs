@@ -153,8 +153,7 @@ impl Resource {
         let mean = |claim: &Claim| claim.wants.get() / f64::from(claim.subclients.max(1));
         let band = self.division.band(claim.priority);
         let slices = self.ledger.holder(slot).claims.iter().enumerate();
-        let of_band =
-            slices.filter(|(_, slice)| slice.subclients > 0 && self.division.band(slice.priority) == band);
+        let of_band = slices.filter(|(_, slice)| slice.subclients > 0 && self.division.band(slice.priority) == band);
         let apart = |slice: &Claim| (mean(slice) - mean(claim)).abs();
         let nearest = of_band.min_by(|(_, one), (_, other)| apart(one).total_cmp(&apart(other)));
         let Some((ordinal, slice)) = nearest.map(|(ordinal, slice)| (ordinal, *slice)) else { return };

@@ -121,7 +121,7 @@ impl Resource {
         };
         let (moved, is_fresh) = (leases.moved(), leases.is_fresh(now) && !planted::is(Fault::MovesOntoFresh));
         if !is_fresh && (named > moved || is_another) {
-            self.move_to(slot, moved, named);
+            self.move_to(slot, moved, named, now);
         }
         let leases = &mut self.ledger.holder_mut(slot).leases;
         if planted::is(Fault::FirstNameFrees) {
@@ -145,7 +145,7 @@ impl Resource {
             return Ok(Seat { keep: leases.current(now.at), ..Seat::of(slot) });
         }
         if has.capacity > moved {
-            self.move_to(slot, moved, has.capacity);
+            self.move_to(slot, moved, has.capacity, now.at);
         }
         let keep = has.capacity.min(self.ledger.holder(slot).leases.moved());
         let grows = planted::is(Fault::PlainGrows) || !self.is_bounded();
@@ -196,10 +196,11 @@ impl Resource {
     }
 
     /// Moves what the holder names from the estate into its record, or back.
-    fn move_to(&mut self, slot: u32, moved: Amount, named: Amount) {
+    fn move_to(&mut self, slot: u32, moved: Amount, named: Amount, now: Millis) {
         let target = self.exchange(moved, named);
         let until = self.estate_until().unwrap_or_default();
         self.ledger.holder_mut(slot).leases.set_moved(target, until);
+        self.ledger.recount(slot, now);
     }
 
     fn is_too_soon(&self, holder: &Holder, ask: &Ask, now: Millis) -> bool {

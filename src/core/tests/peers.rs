@@ -115,7 +115,10 @@ impl Peers {
                 .map_err(|refused| Violation { invariant: "promises", detail: refused.to_string() })?;
         }
         if book.until() < end {
-            return violated(format!("a lease until {end:?} leaves, and nothing is promised beyond {:?}", book.until()));
+            return violated(format!(
+                "a lease until {end:?} leaves, and nothing is promised beyond {:?}",
+                book.until()
+            ));
         }
         Ok(())
     }

@@ -5,6 +5,7 @@
 
 mod capacity_changes;
 mod configure;
+mod estate;
 mod expiry;
 mod haste;
 mod hints;
@@ -12,7 +13,6 @@ mod learning;
 mod nodes;
 mod numbers;
 mod priorities;
-mod estate;
 mod promises;
 mod renew;
 mod reuse;

@@ -1,8 +1,8 @@
 //! What the quorum is told of a life: when its total must rise and may fall, and when its horizon must move on.
 //!
-//! The total is raised when more may be believed than the quorum knows, a little before that where it can be foreseen,
-//! and to a quarter more than is held or wanted: so it rises a few times while a resource fills, and never once all
-//! there is may be believed. It falls only together with a horizon, to no less than may have been believed within the
+//! The total is raised when more may be believed than the quorum knows, and before that where it can be foreseen, to a
+//! quarter more than is held or wanted: so it rises a few times while a resource fills, and never once all there is may
+//! be believed. It falls only together with a horizon, to no less than may have been believed within the
 //! last: an answer, or a request that names it, may be that long under way.
 //!
 //! A horizon is proposed again once in half a lease length, and an eighth of one before it would be needed: so in a
@@ -18,10 +18,8 @@ use crate::{
 
 /// The clocks that count a horizon may be faster than the one it was decided on by one part in this many.
 const CLOCK_RATE_ALLOWANCE: u64 = 1000;
-/// A total is raised to so many times what is held or wanted.
-const ROOM: f64 = 1.25;
-/// And before it is needed, when it is less than so many times what is held.
-const AHEAD: f64 = 1.125;
+/// A total is raised by so much of what is held or wanted beyond that.
+const ROOM: f64 = 0.25;
 
 /// The promises of one life of a resource.
 pub(in crate::resource) struct Keeper {
@@ -64,10 +62,14 @@ pub(super) struct Standing {
 }
 
 impl Standing {
-    /// The total to propose.
+    /// The total to propose: what is held or wanted, and a quarter more, but no more than half of what is free: the
+    /// next master has the rest for new holders at once.
     fn total(&self) -> Amount {
-        let room = Amount::clamped(self.held.max(self.wants).get() * ROOM);
-        self.capacity.map_or(room, |capacity| room.min(capacity)).max(self.held.ceil())
+        let needed = self.held.max(self.wants).get();
+        let Some(capacity) = self.capacity else { return Amount::clamped(needed * (1.0 + ROOM)).max(self.held.ceil()) };
+        let free = (capacity.get() - needed).max(0.0);
+        let total = Amount::clamped(needed + (needed * ROOM).min(free / 2.0));
+        total.min(capacity).max(self.held.ceil())
     }
 }
 
@@ -157,7 +159,9 @@ impl Keeper {
         }
         let foreseen = standing.total();
         let is_short = standing.held > Sum::from(newest.total);
-        let is_foreseen = foreseen > newest.total && standing.held.get() * AHEAD > newest.total.get();
+        let room = |total: Amount| total.get() - standing.held.get();
+        // Before it is needed: when half of the room that it gave is used up.
+        let is_foreseen = room(newest.total) < room(foreseen) / 2.0;
         (is_short || is_foreseen).then_some((Bound { total: foreseen, ..newest }, None))
     }
 

@@ -1,7 +1,7 @@
 //! What a node and its parent tell each other.
 
 use super::*;
-use crate::{Inherited};
+use crate::Inherited;
 
 const LONG: Millis = Millis(600_000);
 
