@@ -140,10 +140,14 @@ impl Resource {
         }
     }
 
-    /// A holder of earlier masters says itself what it wants: its part of the inherited wants is over.
-    pub(super) fn heard_in_person(&mut self, claims: &Claims) {
+    /// A holder of earlier masters says itself what it wants: its part of the inherited wants is over. It wanted no
+    /// less than it was given.
+    pub(super) fn heard_in_person(&mut self, mut claims: Claims, named: Amount) {
         let Some(slot) = self.estate_slot() else { return };
-        for claim in claims {
+        if let [only] = &mut claims[..] {
+            only.wants = only.wants.max(named);
+        }
+        for claim in &claims {
             self.lower_inherited_wants(slot, claim);
         }
     }

@@ -83,7 +83,8 @@ impl Resource {
         seat.all_or_nothing = self.may_have_more(ask) && !self.ledger.holder(slot).leases.is_live(now.at);
         let names = ask.has.is_some_and(|has| ask.drops_late || has.expiry_time >= now.unix);
         if is_new && (names || self.may_have_more(ask)) {
-            self.heard_in_person(&self.counted(ask.kind, heeds_terms(ask), ask.claims.clone()));
+            let named = ask.has.map_or(Amount::ZERO, |has| has.capacity);
+            self.heard_in_person(self.counted(ask.kind, heeds_terms(ask), ask.claims.clone()), named);
         }
         self.ledger.recount(slot, now.at);
         let leases = &self.ledger.holder(slot).leases;

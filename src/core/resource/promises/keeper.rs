@@ -1,7 +1,7 @@
 //! What the quorum is told of a life: when its total must rise and may fall, and when its horizon must move on.
 //!
-//! The total is raised when more may be believed than the quorum knows, and before that where it can be foreseen, to a
-//! quarter more than is held or wanted: so it rises a few times while a resource fills, and never once all there is may
+//! The total is raised when more may be believed than the quorum knows, and before that where it can be foreseen, to an
+//! eighth more than is held or wanted: so it rises a few times while a resource fills, and never once all there is may
 //! be believed. It falls only together with a horizon, to no less than may have been believed within the
 //! last: an answer, or a request that names it, may be that long under way.
 //!
@@ -19,7 +19,7 @@ use crate::{
 /// The clocks that count a horizon may be faster than the one it was decided on by one part in this many.
 const CLOCK_RATE_ALLOWANCE: u64 = 1000;
 /// A total is raised by so much of what is held or wanted beyond that.
-const ROOM: f64 = 0.25;
+const ROOM: f64 = 0.125;
 
 /// The promises of one life of a resource.
 pub(in crate::resource) struct Keeper {
@@ -62,7 +62,7 @@ pub(super) struct Standing {
 }
 
 impl Standing {
-    /// The total to propose: what is held or wanted, and a quarter more, but no more than half of what is free: the
+    /// The total to propose: what is held or wanted, and an eighth more, but no more than half of what is free: the
     /// next master has the rest for new holders at once.
     fn total(&self) -> Amount {
         let needed = self.held.max(self.wants).get();
