@@ -28,6 +28,8 @@ pub struct Changes {
     /// No lease is believed any longer than this, counted from when it is applied. Only ever later: one that would end
     /// sooner than the one before changes nothing.
     pub horizon: Option<Millis>,
+    /// No lease given under this is longer.
+    pub lease: Millis,
     /// What the holders want, in slices of similar wants.
     pub wants: Claims,
 }
@@ -42,8 +44,10 @@ pub struct Inherited {
     /// The newest epoch that promised anything. The tokens of the new life must lie above all of that one: its epoch
     /// must be at least [`Inherited::EPOCHS_APART`] more.
     pub newest: Option<Epoch>,
-    /// When the last lease of earlier lives ends.
+    /// The last lease of earlier lives ends no later than this,
     pub until: Millis,
+    /// nor so long after the last of these lives; zero if that is unknown.
+    pub lease: Millis,
 }
 
 impl Inherited {
@@ -86,6 +90,8 @@ pub struct Promises {
     until: Millis,
     /// Its full length.
     length: Millis,
+    /// The longest lease that may be believed.
+    lease: Millis,
 }
 
 /// The promises of a resource as plain data; the stored format is defined elsewhere.
@@ -97,6 +103,8 @@ pub struct Record {
     pub total: Amount,
     /// How long the horizon is.
     pub horizon: Millis,
+    /// The longest lease that may be believed; zero if that is unknown.
+    pub lease: Millis,
     /// What the holders want.
     pub wants: Claims,
 }
@@ -115,7 +123,14 @@ impl Promises {
     /// Applies changes, all or none; their horizon counts from `now`.
     pub fn apply(&mut self, changes: &Changes, now: Millis) -> Result<(), Refused> {
         Promises::follows(self.newest, changes.epoch, changes.number)?;
+        let is_over = self.newest.is_none() || self.until <= now;
         self.newest = Some((changes.epoch, changes.number));
+        self.lease = match self.lease {
+            // It stays unknown for as long as leases are believed from when it was.
+            Millis(0) if !is_over => Millis(0),
+            longest if !is_over => longest.max(changes.lease),
+            _ => changes.lease,
+        };
         self.total = changes.total;
         self.wants.clone_from(&changes.wants);
         if let Some(horizon) = changes.horizon {
@@ -130,7 +145,7 @@ impl Promises {
         if self.until <= now {
             return Inherited { newest, ..Inherited::default() };
         }
-        Inherited { total: self.total, wants: self.wants.clone(), newest, until: self.until }
+        Inherited { total: self.total, wants: self.wants.clone(), newest, until: self.until, lease: self.lease }
     }
 
     /// The newest epoch that has promised anything, and the number of its last change.
@@ -150,13 +165,14 @@ impl Promises {
 
     /// Everything, for a snapshot.
     pub fn record(&self) -> Record {
-        Record { newest: self.newest, total: self.total, horizon: self.length, wants: self.wants.clone() }
+        let wants = self.wants.clone();
+        Record { newest: self.newest, total: self.total, horizon: self.length, lease: self.lease, wants }
     }
 
     /// From a snapshot of unknown age: the horizon counts anew from `now`, at its full length.
     pub fn restore(record: Record, now: Millis) -> Promises {
-        let Record { newest, total, horizon, wants } = record;
-        Promises { newest, total, wants, until: now.plus(horizon), length: horizon }
+        let Record { newest, total, horizon, lease, wants } = record;
+        Promises { newest, total, wants, until: now.plus(horizon), length: horizon, lease }
     }
 
     /// A horizon of `length` was learnt of at `now`. The one that ends later counts.

@@ -7,7 +7,9 @@ use crate::{Amount, Claim, Claims, Epoch, Millis, tests::cases};
 
 fn changes(epoch: u64, number: u64, total: f64, horizon: Option<u64>) -> Changes {
     let wants = Claims::from_slice(&[Claim::of_client(Amount::clamped(total * 2.0), 0)]);
-    Changes { epoch: Epoch(epoch), number, total: Amount::clamped(total), horizon: horizon.map(Millis), wants }
+    let lease = Millis(total as u64);
+    let (total, horizon) = (Amount::clamped(total), horizon.map(Millis));
+    Changes { epoch: Epoch(epoch), number, total, horizon, lease, wants }
 }
 
 fn book(history: &[(Changes, u64)]) -> Promises {
@@ -47,6 +49,18 @@ fn a_shorter_horizon_takes_nothing_back_and_does_not_shorten_what_a_snapshot_say
     // Once it ends later than what the longer one promised, the shorter is all there is to remember.
     promises.apply(&changes(1, 3, 5.0, Some(20)), Millis(90)).expect("in order");
     assert_eq!(kept(&Promises::restore(promises.record(), Millis(90)), 90), (5.0, 110));
+}
+
+#[test]
+fn the_longest_lease_counts_until_the_horizon_and_unknown_stays_unknown() {
+    let lease = |promises: &Promises, now| promises.inherited(Millis(now)).lease;
+    let mut promises = book(&[(changes(1, 1, 60.0, Some(100)), 0), (changes(1, 2, 20.0, Some(90)), 50)]);
+    assert_eq!(lease(&promises, 99), Millis(60));
+    promises.apply(&changes(1, 3, 20.0, Some(90)), Millis(140)).expect("in order");
+    assert_eq!(lease(&promises, 150), Millis(20));
+    let mut old = Promises::restore(crate::Record { lease: Millis(0), ..promises.record() }, Millis(150));
+    old.apply(&changes(1, 4, 20.0, Some(90)), Millis(160)).expect("in order");
+    assert_eq!(lease(&old, 160), Millis(0));
 }
 
 #[test]

@@ -14,6 +14,7 @@ use super::Resource;
 use crate::{
     Amount, Ask, Claim, Claims, HolderKind, Inherited, Millis, Sum,
     planted::{self, Fault},
+    time::certain_end,
 };
 
 /// The estate of one life of a resource.
@@ -28,9 +29,11 @@ pub(super) struct Estate {
 impl Resource {
     /// Begins with the promises of earlier masters.
     pub(super) fn inherit(&mut self, inherited: Inherited) {
-        let Inherited { total, wants, until, .. } = inherited;
+        let Inherited { total, wants, until, lease, .. } = inherited;
+        // Earlier masters have given nothing since this one began.
+        let last = if lease > Millis(0) { certain_end(self.since, lease).min(until) } else { until };
         if total > Amount::ZERO {
-            self.begin_estate(total.into(), until, wants);
+            self.begin_estate(total.into(), last, wants);
         }
     }
 

@@ -36,16 +36,17 @@ pub(in crate::resource) struct Keeper {
     peaks: Peaks,
 }
 
-/// No more than this may be believed, and not for longer.
+/// No more than this may be believed, not beyond that, and no lease is longer.
 #[derive(Debug, Clone, Copy, Default)]
 struct Bound {
     total: Amount,
     until: Millis,
+    lease: Millis,
 }
 
 impl Bound {
-    fn covers(&self, held: Sum, end: Millis) -> bool {
-        held <= Sum::from(self.total) && end <= self.until
+    fn covers(&self, standing: &Standing, end: Millis) -> bool {
+        standing.held <= Sum::from(self.total) && end <= self.until && standing.lease <= self.lease
     }
 }
 
@@ -102,7 +103,7 @@ impl Keeper {
             taken: 0,
             acknowledged: 0,
             // No lease is covered before this epoch has a horizon: an epoch that nothing was stored of has no tokens.
-            stored: Bound { total: inherited, until: Millis(0) },
+            stored: Bound { total: inherited, until: Millis(0), lease: Millis(0) },
             under_way: VecDeque::new(),
             furthest: Millis(0),
             peaks: Peaks::default(),
@@ -140,22 +141,24 @@ impl Keeper {
         let changes = self.next(&standing, furthest, now).map(|(bound, horizon)| {
             self.taken += 1;
             self.under_way.push_back((self.taken, bound));
-            Changes { epoch: self.epoch, number: self.taken, total: bound.total, horizon, wants: wants() }
+            let Bound { total, lease, .. } = bound;
+            Changes { epoch: self.epoch, number: self.taken, total, horizon, lease, wants: wants() }
         });
-        Pending { changes, awaits: if furthest > now { self.awaited(standing.held, furthest) } else { None } }
+        Pending { changes, awaits: if furthest > now { self.awaited(&standing, furthest) } else { None } }
     }
 
     /// The bound to propose now, if any, and the length of its horizon if that moves on.
     fn next(&mut self, standing: &Standing, furthest: Millis, now: Millis) -> Option<(Bound, Option<Millis>)> {
         let newest = self.newest();
         let wanted = furthest.plus(Millis(standing.lease.0 / 8));
-        if furthest > now && newest.until < wanted {
-            let until = wanted.plus(Millis(standing.lease.0 / 2)).max(self.inherited_until);
+        if furthest > now && (newest.until < wanted || newest.lease < standing.lease) {
+            let until = wanted.plus(Millis(standing.lease.0 / 2)).max(self.inherited_until).max(newest.until);
             let span = until.since(now);
             let length = span.plus(Millis(span.0.div_ceil(CLOCK_RATE_ALLOWANCE)));
             let total = standing.total().max(self.peaks.most(now, length).ceil());
             let total = if planted::is(Fault::LowersAtOnce) { standing.held.ceil() } else { total };
-            return Some((Bound { total, until }, Some(length)));
+            let lease = standing.lease.max(newest.lease);
+            return Some((Bound { total, until, lease }, Some(length)));
         }
         let foreseen = standing.total();
         let is_short = standing.held > Sum::from(newest.total);
@@ -172,8 +175,8 @@ impl Keeper {
 
     /// The changes that must be stored before so much may be believed until then: from these on, no change that is
     /// under way takes any of it back.
-    fn awaited(&self, held: Sum, end: Millis) -> Option<u64> {
-        let covers = |bound: &Bound| bound.covers(held, end);
+    fn awaited(&self, standing: &Standing, end: Millis) -> Option<u64> {
+        let covers = |bound: &Bound| bound.covers(standing, end);
         let first = self.under_way.iter().rev().take_while(|(_, bound)| covers(bound)).last();
         match first {
             Some((number, _)) if self.under_way.front().is_some_and(|(front, _)| front == number) => {
