@@ -22,6 +22,9 @@ pub struct Ask {
     pub outstanding: Option<Amount>,
     /// A child node that does not know all its holders yet: its `has` confirms nothing.
     pub learning: bool,
+    /// An answer counts at this holder only if the lease that its request named has not ended when the answer comes,
+    /// and only the answer to its latest request counts.
+    pub drops_late: bool,
     /// PRIORITY_POOL: its account, and what it has used.
     pub news: Option<Box<News>>,
 }

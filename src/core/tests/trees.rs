@@ -81,8 +81,16 @@ impl Node {
                 claims = sum(&claims);
             }
             let (id, has) = (Arc::clone(&child.id), child.lease.as_ref().map(has));
-            let ask =
-                Ask { kind: HolderKind::Node, id, claims, has, outstanding: Some(outstanding), learning, news: None };
+            let ask = Ask {
+                kind: HolderKind::Node,
+                id,
+                claims,
+                has,
+                outstanding: Some(outstanding),
+                learning,
+                drops_late: true,
+                news: None,
+            };
             let answer = self.answer(now, ask);
             self.nodes[n].take(now, answer, protocol);
         }

@@ -47,6 +47,7 @@ pub(crate) fn ask(id: &str, wants: f64, has: Option<Has>) -> Ask {
         has,
         outstanding: None,
         learning: false,
+        drops_late: true,
         news: None,
     }
 }

@@ -273,6 +273,7 @@ impl World<'_> {
                     has: has(ask.has),
                     outstanding: None,
                     learning: false,
+                    drops_late: true,
                     news: usage.map(|usage| Box::new(News { key: None, usage: Some(usage) })),
                 })
             }

@@ -59,7 +59,7 @@ impl Actor {
         };
         let outstanding = Some(self.outstanding(now));
         let (kind, id, claims) = (self.kind, Arc::clone(&self.id), self.claims.clone());
-        Ask { kind, id, claims, has, outstanding, learning: false, news: None }
+        Ask { kind, id, claims, has, outstanding, learning: false, drops_late: true, news: None }
     }
 
     pub(super) fn receive(&mut self, lease: Lease, sent_at: Millis, now: Millis) {
