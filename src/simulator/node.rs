@@ -199,9 +199,7 @@ impl Node {
         let survive = rng.usize(0..=self.log.len());
         let mut log = std::mem::take(&mut self.log);
         log.truncate(survive);
-        log.iter().try_for_each(|proposed| self.store(&proposed.changes, now))?;
-        self.promises.forget_ended(now);
-        Ok(())
+        log.iter().try_for_each(|proposed| self.store(&proposed.changes, now))
     }
 
     pub(crate) fn store(&mut self, changes: &Changes, now: Millis) -> Result<(), Violation> {
