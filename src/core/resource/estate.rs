@@ -129,9 +129,10 @@ impl Resource {
         }
     }
 
-    /// The parent has lent more to a node that learns: holders may have that, too.
+    /// The parent has lent more to a node that learns: holders may have that, too. But not what they were counted for
+    /// already, beyond what was lent before.
     pub(super) fn lends_to_estate(&mut self, before: Amount) {
-        let more = Sum::from(self.settings.capacity) - before.into();
+        let more = Sum::from(self.settings.capacity) - self.ledger.sums().held.max(before.into());
         if self.estate.is_some() && more > Sum::ZERO {
             let mut left = self.left();
             left += more;
