@@ -76,7 +76,12 @@ impl Resource {
     /// What a request says about leases, which counts even if the request is then ignored. Returns its place in the
     /// round.
     fn hear(&mut self, slot: u32, is_new: bool, ask: &Ask, now: Now) -> Result<Seat, Answer> {
-        let mut seat = self.hear_lease(slot, ask, now)?;
+        let heard = self.hear_lease(slot, ask, now);
+        if heard.is_err() {
+            // What it reports as outstanding counts all the same.
+            self.ledger.recount(slot, now.at);
+        }
+        let mut seat = heard?;
         if is_new && self.is_unaccounted(slot, ask, now) && self.listens_once_more(now.at) {
             seat = self.hear_lease(slot, ask, now)?;
         }
