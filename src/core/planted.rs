@@ -25,7 +25,7 @@ pub enum Fault {
     FirstNameFrees,
     /// A client takes answers that it does not wait for any more.
     TakesLateAnswers,
-    /// An answer counts although the lease that its request named has ended.
+    /// A client takes an answer that comes after the end of the lease that its request named.
     AnswerAfterEnd,
     /// A lease that ends sooner than the one before it replaces its end.
     ReplacesEnd,

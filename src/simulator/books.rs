@@ -100,6 +100,18 @@ impl Books {
         }
     }
 
+    /// There is so much from now on. What was given before may still be believed.
+    pub(crate) fn set_capacity(&mut self, now: Millis, capacity: Amount) {
+        self.advance(now);
+        self.capacity = capacity;
+        self.most = self.most.max(capacity.into());
+    }
+
+    /// So much counts as held at the root by now: after a cut no more is believed.
+    pub(crate) fn held(&mut self, held: Sum) {
+        self.most = self.most.min(held).max(self.capacity.into());
+    }
+
     /// A pool has promised so much by now.
     pub(crate) fn allow(&mut self, most: Sum) {
         self.most = most;

@@ -28,6 +28,8 @@ pub(crate) struct Node {
     pub(crate) master: Option<Master>,
     /// How many masters there have been.
     pub(crate) incarnation: u32,
+    /// When the newest came.
+    pub(crate) failed_over: Millis,
     /// Promises that are not stored yet.
     pub(crate) log: VecDeque<Proposed>,
     /// Those that are.
@@ -86,15 +88,21 @@ pub(crate) struct Ticket {
 
 /// What an engine may ask for.
 pub(crate) struct NodeEnvironment {
-    /// Whether all holders listen for hints.
-    pub(crate) push: bool,
+    /// Which clients listen for hints, by their indexes; child nodes do. Absent: there are none.
+    pub(crate) listens: Option<Vec<bool>>,
     pub(crate) assignments: Vec<(HolderKind, Arc<str>, Assigned)>,
     pub(crate) notes: Option<PoolNotes>,
 }
 
 impl Environment for NodeEnvironment {
-    fn is_watched(&self, _: HolderKind, _: &str) -> bool {
-        self.push
+    fn is_watched(&self, kind: HolderKind, name: &str) -> bool {
+        let Some(listens) = &self.listens else { return false };
+        match Party::named(kind, name) {
+            Some((Party::Client(index), _)) => listens[index],
+            Some((Party::Node(_), _)) => true,
+            // A child node that is only a lease here.
+            None => false,
+        }
     }
 
     fn assignments(&self) -> Vec<(HolderKind, Arc<str>, Assigned)> {
@@ -183,6 +191,7 @@ impl Node {
             endpoints: (0..place.peers).map(|peer| format!("{index}:{peer}").into()).collect(),
             master: None,
             incarnation: 0,
+            failed_over: Millis(0),
             log: VecDeque::new(),
             promises: Promises::default(),
             pool: None,
@@ -199,9 +208,7 @@ impl Node {
         let survive = rng.usize(0..=self.log.len());
         let mut log = std::mem::take(&mut self.log);
         log.truncate(survive);
-        log.iter().try_for_each(|proposed| self.store(&proposed.changes, now))?;
-        self.promises.forget_ended(now);
-        Ok(())
+        log.iter().try_for_each(|proposed| self.store(&proposed.changes, now))
     }
 
     pub(crate) fn store(&mut self, changes: &Changes, now: Millis) -> Result<(), Violation> {

@@ -133,13 +133,19 @@ impl Resource {
         }
     }
 
-    /// The parent has lent more to a node that learns: holders may have that, too.
+    /// The parent has lent more to a node that learns: holders may have that, too. But not what they were counted for
+    /// already, beyond what was lent before.
     pub(super) fn lends_to_estate(&mut self, before: Amount) {
-        let more = Sum::from(self.settings.capacity) - before.into();
-        if self.estate.is_some() && more > Sum::ZERO {
-            let mut left = self.left();
-            left += more;
-            self.leave(left);
+        let more = Sum::from(self.settings.capacity) - self.ledger.sums().held.max(before.into());
+        if !self.is_bounded() || more <= Sum::ZERO {
+            return;
+        }
+        let mut left = self.left();
+        left += more;
+        match self.estate {
+            Some(_) => self.leave(left),
+            // The first supply may have been nothing.
+            None => self.begin_estate(left, self.learning_until, Claims::new()),
         }
     }
 

@@ -1,6 +1,6 @@
 //! What goes wrong, and what clients change their minds about.
 
-use leaseway_core::{Millis, invariant::Violation};
+use leaseway_core::{Amount, Millis, invariant::Violation};
 
 use crate::{
     node::ROOT,
@@ -57,6 +57,9 @@ impl World<'_> {
             Fault::Crash { clients } => {
                 self.some_clients(*clients).into_iter().try_for_each(|client| self.replace_client(client))
             }
+            Fault::Restart { clients } => {
+                self.some_clients(*clients).into_iter().try_for_each(|client| self.restart_client(client))
+            }
             Fault::Leave { clients, back } => {
                 for client in self.some_clients(*clients) {
                     if self.send_away(client)? {
@@ -83,11 +86,25 @@ impl World<'_> {
                 Ok(())
             }
             Fault::Lease { length } => self.lease_length(length.0),
+            Fault::Capacity { amount } => self.set_capacity(Amount::clamped(*amount)),
         }
     }
 
     fn lease_length(&mut self, length: Millis) -> Result<(), Violation> {
         self.settings.lease = length;
+        self.configure()
+    }
+
+    fn set_capacity(&mut self, capacity: Amount) -> Result<(), Violation> {
+        if capacity < self.settings.capacity {
+            self.cut_at = Some(self.now);
+        }
+        self.settings.capacity = capacity;
+        self.books.set_capacity(self.now, capacity);
+        self.configure()
+    }
+
+    fn configure(&mut self) -> Result<(), Violation> {
         let settings = self.settings.clone();
         self.input(ROOT, |engine, moment, buffers| engine.configure(moment, settings, &mut buffers.effects))
     }
