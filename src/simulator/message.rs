@@ -18,7 +18,11 @@ pub(crate) enum Message {
     Request(Box<RequestMessage>),
     Reply(Box<Reply>),
     /// To a name, whichever process has it.
-    Hint { to: Party, name: u32, from: usize },
+    Hint {
+        to: Party,
+        name: u32,
+        from: usize,
+    },
 }
 
 /// A request to one peer of a node.

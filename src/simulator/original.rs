@@ -112,7 +112,9 @@ impl Original {
 
     /// When the request was sent, if it is the one that an answer is awaited to.
     fn awaited(&self, number: u64, now: Millis) -> Option<Millis> {
-        self.under_way.filter(|(awaited, sent)| *awaited == number && !self.has_failed(*sent, now)).map(|(_, sent)| sent)
+        self.under_way
+            .filter(|(awaited, sent)| *awaited == number && !self.has_failed(*sent, now))
+            .map(|(_, sent)| sent)
     }
 
     pub(crate) fn wake(&self, now: Millis) -> Option<Millis> {

@@ -82,7 +82,7 @@ impl Resource {
             self.ledger.recount(slot, now.at);
         }
         let mut seat = heard?;
-        if is_new && self.is_unaccounted(slot, ask, now) && self.listens_once_more(slot, now.at) {
+        if is_new && self.is_unaccounted(slot, ask, now) && self.listens_once_more(now.at) {
             seat = self.hear_lease(slot, ask, now)?;
         }
         seat.all_or_nothing = self.may_have_more(ask) && !self.ledger.holder(slot).leases.is_live(now.at);
@@ -240,12 +240,10 @@ impl Resource {
     /// A holder has a lease that this master has not given and no earlier one has promised: promises were lost. Others
     /// may have such leases too, so the resource learns until all of them have ended. That moment is the same for every
     /// such report, so that false ones can delay decisions once in the life of a master, not repeatedly.
-    fn listens_once_more(&mut self, slot: u32, now: Millis) -> bool {
+    fn listens_once_more(&mut self, now: Millis) -> bool {
         let until = self.settings.last_lease_over(self.since);
         let listens = self.keeper.is_some() && now < until;
         if listens {
-            // What was moved just now is not in the estate any more, and counted as held all the same.
-            self.ledger.recount(slot, now);
             self.learning_until = self.learning_until.max(until);
             self.assume_lent(until);
         }

@@ -55,8 +55,7 @@ impl World<'_> {
             seed: self.rng.u64(..),
         };
         let setup = Setup { birth, keeps_notes: self.pools.is_some(), lineage, idle_after: NEVER };
-        let environment =
-            NodeEnvironment { listens: self.listens(), assignments: self.assignments(index), notes };
+        let environment = NodeEnvironment { listens: self.listens(), assignments: self.assignments(index), notes };
         let mut effects = Effects::default();
         let engine = ResourceEngine::new(setup, environment.moment(self.clock()), &mut effects);
         #[cfg(feature = "planted")]
