@@ -326,8 +326,10 @@ impl Leases {
     /// The holder gives back the lease `token` of this master and all before it (rule E8). Returns whether that was
     /// everything, and what of it goes back to the estate.
     pub(crate) fn release(&mut self, token: Token) -> (bool, Amount) {
-        let is_late = self.confirmed.is_none_or(|confirmed| token < confirmed);
         let is_newest = self.first.is_some_and(|first| first <= token);
+        // A lease from before this record, which was released before: this is a repeat.
+        let is_unknown = !is_newest && self.moved() == Amount::ZERO;
+        let is_late = is_unknown || self.confirmed.is_none_or(|confirmed| token < confirmed);
         let mut returned = Amount::ZERO;
         if !is_late && !is_newest {
             returned = self.unmove();

@@ -76,8 +76,8 @@ struct World<'p> {
     buffers: Buffers,
     /// How the resource is run at the root by now.
     settings: Settings,
-    /// When there was last less of it than before.
-    cut_at: Option<Millis>,
+    /// There has been less of it than before.
+    is_cut: bool,
     messages: u64,
     /// Whether a violation ends the run.
     checked: bool,
@@ -135,7 +135,7 @@ impl<'p> World<'p> {
             resource: RESOURCE.into(),
             buffers: Buffers::default(),
             settings: plan.settings.clone(),
-            cut_at: None,
+            is_cut: false,
             messages: 0,
             checked: !keep.on_after_violations,
             quiet: false,

@@ -14,15 +14,14 @@ impl World<'_> {
         if self.pools.is_some() || !self.settings.shares() || self.settings.reuse != Reuse::Confirmed {
             return Ok(());
         }
-        if let Some(master) = &self.nodes[ROOT].master
-            && self.is_long_after_cut()
-        {
+        if let Some(master) = self.nodes[ROOT].master.as_ref().filter(|_| self.is_cut) {
             self.books.held(master.engine.resource().sums().held);
         }
         let keeps_promises = self.plan.scenario.handover == Handover::Promises;
         let believed = self.believed();
         for (index, (node, believed)) in self.nodes.iter().zip(&believed).enumerate() {
-            let knows = if keeps_promises { true } else { index == ROOT && self.is_long_after_cut() };
+            // A child node that knows nothing takes for lent what it is lent, and its predecessor may have had more.
+            let knows = keeps_promises || index == ROOT;
             if let Some(master) = node.master.as_ref().filter(|_| knows) {
                 let held = master.engine.resource().sums().held;
                 self.check_counted(index, "Σ held + estate ≥ Σ believed", held, *believed)?;
@@ -44,18 +43,12 @@ impl World<'_> {
         believed: Sum,
     ) -> Result<(), Violation> {
         // Where there was less all of a sudden, what all are due may be more than there is, by the last digit of each.
-        let is_close = self.cut_at.is_some() && believed.get() <= counted.get() * (1.0 + 1e-12);
+        let is_close = self.is_cut && believed.get() <= counted.get() * (1.0 + 1e-12);
         if counted >= believed || is_close {
             return Ok(());
         }
         let name = &self.plan.tree.nodes[index].name;
         Err(Violation { invariant, detail: format!("{name} counts {counted:?}, its holders believe {believed:?}") })
-    }
-
-    /// A master that knows nothing takes all there is for lent, but not all there was.
-    fn is_long_after_cut(&self) -> bool {
-        self.plan.scenario.handover == Handover::Promises
-            || self.cut_at.is_none_or(|cut| self.now > cut.plus(self.settings.lease).plus(self.settings.lease))
     }
 
     /// What the holders of each node believe: its clients, and the nodes below it, which have what they are lent and all

@@ -4,7 +4,7 @@ use leaseway_core::{Amount, Millis, invariant::Violation};
 
 use crate::{
     node::ROOT,
-    scenario::Fault,
+    scenario::{Fault, Handover},
     units::Between,
     world::{Event, World},
 };
@@ -86,6 +86,8 @@ impl World<'_> {
                 Ok(())
             }
             Fault::Lease { length } => self.lease_length(length.0),
+            // A master that knows nothing cannot know of what there was before.
+            Fault::Capacity { .. } if self.plan.scenario.handover == Handover::Learning => Ok(()),
             Fault::Capacity { amount } => self.set_capacity(Amount::clamped(*amount)),
         }
     }
@@ -96,9 +98,7 @@ impl World<'_> {
     }
 
     fn set_capacity(&mut self, capacity: Amount) -> Result<(), Violation> {
-        if capacity < self.settings.capacity {
-            self.cut_at = Some(self.now);
-        }
+        self.is_cut |= capacity < self.settings.capacity;
         self.settings.capacity = capacity;
         self.books.set_capacity(self.now, capacity);
         self.configure()
