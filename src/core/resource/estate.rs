@@ -133,7 +133,7 @@ impl Resource {
         }
     }
 
-    /// The parent has lent more to a node that learns: holders may have that, too. But not what they were counted for
+    /// There is more while the resource learns: holders may have that, too. But not what they were counted for
     /// already, beyond what was lent before.
     pub(super) fn lends_to_estate(&mut self, before: Amount) {
         let more = Sum::from(self.settings.capacity) - self.ledger.sums().held.max(before.into());
