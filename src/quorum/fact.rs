@@ -5,6 +5,8 @@ use std::sync::Arc;
 use leaseway_core::{Assigned, Changes, Epoch, HolderKind, Load, Millis, PoolNotes};
 use serde::{Deserialize, Serialize};
 
+use crate::ceilings::CeilingChanges;
+
 /// Something that must survive a master.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Fact {
@@ -16,6 +18,13 @@ pub enum Fact {
         resource: Arc<str>,
         /// What.
         changes: Changes,
+    },
+    /// The same in the log of a version before, which promised by holder. Never proposed any more.
+    Ceilings {
+        /// Which.
+        resource: Arc<str>,
+        /// What.
+        changes: CeilingChanges,
     },
     /// A resource is gone, and with it what this epoch and those before it promised. What a later one promised stays.
     ForgetPromises {

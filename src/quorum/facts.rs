@@ -8,11 +8,12 @@ use std::{
     sync::Arc,
 };
 
-use leaseway_core::{Assigned, Changes, Epoch, HolderKind, Load, Millis, PoolMemory, PoolNotes, Promises};
+use leaseway_core::{Assigned, Changes, Epoch, HolderKind, Load, Millis, PoolMemory, PoolNotes, Promises, Refused};
 
 use crate::{
+    ceilings::Ceilings,
     fact::{Configuration, Fact},
-    stored::{self, StoredAssignment, StoredBook, StoredFacts, StoredPortion, StoredRefusal},
+    stored::{self, StoredAssignment, StoredFacts, StoredPortion, StoredPromises, StoredRefusal},
 };
 
 /// So many configurations are remembered, the one in force included.
@@ -29,7 +30,9 @@ pub struct Facts {
     reign: u64,
     version: u64,
     configurations: VecDeque<Configuration>,
-    books: BTreeMap<Arc<str>, Book>,
+    promises: BTreeMap<Arc<str>, Promises>,
+    /// Of resources whose last change is one of a version that promised by holder.
+    ceilings: BTreeMap<Arc<str>, Ceilings>,
     assignments: BTreeMap<Arc<str>, BTreeMap<Holder, Assigned>>,
     loads: BTreeMap<Arc<str>, Load>,
     pools: BTreeMap<Arc<str>, PoolMemory>,
@@ -45,13 +48,6 @@ struct Listening {
     whole: bool,
 }
 
-#[derive(Debug, Default)]
-struct Book {
-    promises: Promises,
-    /// The same as in `promises`, so that the next changes can be checked before any are applied.
-    newest: Option<(Epoch, u64)>,
-}
-
 impl Facts {
     /// The last configurations, the one in force at the end.
     pub fn configurations(&self) -> impl DoubleEndedIterator<Item = &Configuration> {
@@ -65,12 +61,12 @@ impl Facts {
 
     /// What is promised about a resource.
     pub fn promises(&self, resource: &str) -> Option<&Promises> {
-        self.books.get(resource).map(|book| &book.promises)
+        self.promises.get(resource)
     }
 
     /// The resources that anything was promised about.
     pub fn promised(&self) -> impl Iterator<Item = &Arc<str>> {
-        self.books.keys()
+        self.promises.keys()
     }
 
     /// The assignments of a resource.
@@ -115,13 +111,6 @@ impl Facts {
         self.reign
     }
 
-    /// Drops promises that have ended; they only take space.
-    pub fn forget_ended(&mut self, now: Millis) {
-        for book in self.books.values_mut() {
-            book.promises.forget_ended(now);
-        }
-    }
-
     /// The next reign begins.
     pub(crate) fn begin_reign(&mut self) -> u64 {
         self.reign += 1;
@@ -140,29 +129,31 @@ impl Facts {
         Ok(())
     }
 
-    /// Whether all promises of a proposal would be accepted in order. Each book checks its own changes, but one by one,
-    /// and the first change of a proposal must not be applied if the second is refused.
+    /// Whether all promises of a proposal would be accepted in order. Each resource checks its own changes, but one by
+    /// one, and the first change of a proposal must not be applied if the second is refused.
     fn check(&self, facts: &[Fact]) -> Result<(), StoredRefusal> {
         let mut ahead: BTreeMap<&Arc<str>, Option<(Epoch, u64)>> = BTreeMap::new();
         for fact in facts {
-            match fact {
-                Fact::Promises { resource, changes } => {
-                    let newest =
-                        ahead.entry(resource).or_insert_with(|| self.books.get(resource).and_then(|book| book.newest));
-                    *newest = Some(follows(resource, *newest, changes)?);
-                }
-                Fact::ForgetPromises { resource, epoch } => {
-                    let newest =
-                        ahead.entry(resource).or_insert_with(|| self.books.get(resource).and_then(|book| book.newest));
-                    *newest = newest.filter(|(newest, _)| newest > epoch);
-                }
+            let (resource, changed) = match fact {
+                Fact::Promises { resource, changes } => (resource, Ok((changes.epoch, changes.number))),
+                Fact::Ceilings { resource, changes } => (resource, Ok((Epoch(changes.epoch), changes.number))),
+                Fact::ForgetPromises { resource, epoch } => (resource, Err(epoch)),
                 Fact::Configuration(_)
                 | Fact::Assignment { .. }
                 | Fact::Load { .. }
                 | Fact::Listen { .. }
                 | Fact::Pool { .. }
-                | Fact::ForgetPool { .. } => {}
-            }
+                | Fact::ForgetPool { .. } => continue,
+            };
+            let newest =
+                ahead.entry(resource).or_insert_with(|| self.promises.get(resource).and_then(Promises::newest));
+            *newest = match changed {
+                Ok((epoch, number)) => {
+                    Promises::follows(*newest, epoch, number).map_err(|why| refusal(resource, why))?;
+                    Some((epoch, number))
+                }
+                Err(epoch) => newest.filter(|(newest, _)| newest > epoch),
+            };
         }
         Ok(())
     }
@@ -171,13 +162,18 @@ impl Facts {
         match fact {
             Fact::Configuration(configuration) => self.configure(configuration),
             Fact::Promises { resource, changes } => {
-                let book = self.books.entry(Arc::clone(resource)).or_default();
-                book.promises.apply(changes, now).expect("checked: the change follows the last one");
-                book.newest = Some((changes.epoch, changes.number));
+                self.ceilings.remove(resource);
+                self.promise(resource, changes, now);
+            }
+            Fact::Ceilings { resource, changes } => {
+                let changes = self.ceilings.entry(Arc::clone(resource)).or_default().apply(changes);
+                self.promise(resource, &changes, now);
             }
             Fact::ForgetPromises { resource, epoch } => {
-                if self.books.get(resource).is_some_and(|book| book.newest.is_none_or(|(newest, _)| newest <= *epoch)) {
-                    self.books.remove(resource);
+                let newest = self.promises.get(resource).and_then(Promises::newest);
+                if newest.is_none_or(|(newest, _)| newest <= *epoch) {
+                    self.promises.remove(resource);
+                    self.ceilings.remove(resource);
                 }
             }
             Fact::Assignment { resource, kind, holder, assigned } => self.assign(resource, *kind, holder, *assigned),
@@ -189,6 +185,11 @@ impl Facts {
                 self.pool_entries -= self.pools.remove(resource).map_or(0, |pool| pool.len());
             }
         }
+    }
+
+    fn promise(&mut self, resource: &Arc<str>, changes: &Changes, now: Millis) {
+        let promises = self.promises.entry(Arc::clone(resource)).or_default();
+        promises.apply(changes, now).expect("checked: the change follows the last one");
     }
 
     fn apply_notes(&mut self, resource: &Arc<str>, notes: &PoolNotes, now: Millis) {
@@ -224,8 +225,12 @@ impl Facts {
 
     /// Everything, for a snapshot.
     pub(crate) fn record(&self, now: Millis) -> StoredFacts {
-        let books =
-            self.books.iter().map(|(resource, book)| StoredBook::new(Arc::clone(resource), &book.promises.record()));
+        let ceilings = self
+            .ceilings
+            .iter()
+            .filter_map(|(resource, ceilings)| Some(ceilings.record(resource, &self.promises.get(resource)?.record())));
+        let promises = self.promises.iter().filter(|(resource, _)| !self.ceilings.contains_key(*resource));
+        let promises = promises.map(|(resource, promises)| StoredPromises::new(resource, &promises.record()));
         let assignments = self.assignments.iter().flat_map(|(resource, holders)| {
             let stored = |((kind, holder), assigned): (&Holder, &Assigned)| {
                 StoredAssignment::new(resource, *kind, holder, Some(*assigned))
@@ -238,13 +243,14 @@ impl Facts {
             reign: self.reign,
             version: self.version,
             configurations: self.configurations.iter().cloned().collect(),
-            books: books.collect(),
+            ceilings: ceilings.collect(),
             assignments: assignments.collect(),
             loads: loads.collect(),
             listening: self
                 .listening
                 .map_or(0, |listening| stored::encode_listening(listening.length, listening.whole)),
             pools: pools.collect(),
+            promises: promises.collect(),
         }
     }
 
@@ -256,10 +262,14 @@ impl Facts {
             configurations: stored.configurations.into(),
             ..Facts::default()
         };
-        for book in stored.books {
-            let record = book.record();
-            let newest = record.newest;
-            facts.books.insert(book.resource, Book { promises: Promises::restore(record, now), newest });
+        for stored in stored.ceilings {
+            let (ceilings, record) = Ceilings::restore(&stored);
+            facts.promises.insert(Arc::clone(&stored.resource), Promises::restore(record, now));
+            facts.ceilings.insert(stored.resource, ceilings);
+        }
+        for stored in stored.promises {
+            let record = stored.record();
+            facts.promises.insert(stored.resource, Promises::restore(record, now));
         }
         let (length, whole) = stored::decode_listening(stored.listening);
         facts.listen(length, whole, now);
@@ -274,22 +284,10 @@ impl Facts {
     }
 }
 
-/// The newest change after `changes`, if they directly follow `newest`.
-fn follows(
-    resource: &Arc<str>,
-    newest: Option<(Epoch, u64)>,
-    changes: &Changes,
-) -> Result<(Epoch, u64), StoredRefusal> {
-    let (epoch, got) = (changes.epoch, changes.number);
-    let expected = match newest {
-        Some((newest, _)) if epoch < newest => {
-            return Err(StoredRefusal::OlderEpoch { resource: Arc::clone(resource), newest: newest.0, got: epoch.0 });
-        }
-        Some((newest, last)) if epoch == newest => last.saturating_add(1),
-        _ => 1,
-    };
-    if got != expected {
-        return Err(StoredRefusal::Gap { resource: Arc::clone(resource), epoch: epoch.0, expected, got });
+fn refusal(resource: &Arc<str>, why: Refused) -> StoredRefusal {
+    let resource = Arc::clone(resource);
+    match why {
+        Refused::OlderEpoch { newest, got } => StoredRefusal::OlderEpoch { resource, newest: newest.0, got: got.0 },
+        Refused::Gap { epoch, expected, got } => StoredRefusal::Gap { resource, epoch: epoch.0, expected, got },
     }
-    Ok((epoch, got))
 }

@@ -19,6 +19,7 @@
 mod absence;
 mod agreement;
 mod candidacy;
+mod ceilings;
 mod codec;
 mod error;
 mod fact;

@@ -125,11 +125,7 @@ impl RaftStateMachine<Types> for Machine {
     /// Copies the facts now, between two entries; encoding and writing happen in the background.
     async fn get_snapshot_builder(&mut self) -> FactsSnapshot {
         let now = (self.clock)();
-        let record = {
-            let mut facts = self.facts.write();
-            facts.forget_ended(now);
-            facts.record(now)
-        };
+        let record = self.facts.read().record(now);
         let number = self.applied.map_or(0, |applied| applied.index);
         FactsSnapshot {
             facts: Arc::new(record),

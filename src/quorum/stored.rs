@@ -4,12 +4,13 @@
 use std::sync::Arc;
 
 use leaseway_core::{
-    Amount, Assigned, Ceiling, Changes, Epoch, HolderKind, Load, Millis, NotedBalance, NotedCost, PoolClock, PoolNotes,
-    Record, Token,
+    Amount, Assigned, Changes, Claim, Claims, Epoch, HolderKind, Load, Millis, NotedBalance, NotedCost, PoolClock,
+    PoolNotes, Record, Token,
 };
 use serde::{Deserialize, Serialize};
 
 use crate::{
+    ceilings::{CeilingChanges, CeilingRecord},
     codec::{self, DecodeError},
     fact::{Configuration, Fact},
 };
@@ -18,13 +19,14 @@ use crate::{
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub(crate) enum StoredFact {
     Configuration(Configuration),
-    Promises { resource: Arc<str>, changes: StoredChanges },
+    Ceilings { resource: Arc<str>, changes: CeilingChanges },
     ForgetPromises { resource: Arc<str>, epoch: u64 },
     Assignment(StoredAssignment),
     Listen { length: u64 },
     Load { resource: Arc<str>, load: Option<StoredPortion> },
     Pool { resource: Arc<str>, notes: StoredNotes },
     ForgetPool { resource: Arc<str> },
+    Promises { resource: Arc<str>, changes: StoredChanges },
 }
 
 /// [`PoolNotes`]: what has changed, or in a snapshot all that is remembered.
@@ -82,15 +84,16 @@ pub(crate) enum StoredPortion {
 pub(crate) struct StoredChanges {
     epoch: u64,
     number: u64,
-    ceilings: Vec<StoredCeiling>,
+    total: f64,
     horizon: Option<u64>,
+    wants: Vec<StoredClaim>,
 }
 
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub(crate) struct StoredCeiling {
-    node: bool,
-    id: Arc<str>,
-    amount: f64,
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+struct StoredClaim {
+    wants: f64,
+    subclients: u32,
+    priority: i16,
 }
 
 /// Why a proposal was not applied. Nothing of it was.
@@ -113,11 +116,12 @@ pub(crate) enum StoredRefusal {
 
 /// A [`Record`] of one resource.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub(crate) struct StoredBook {
+pub(crate) struct StoredPromises {
     pub(crate) resource: Arc<str>,
     newest: Option<(u64, u64)>,
-    horizons: Vec<(u64, u64)>,
-    ceilings: Vec<(StoredCeiling, u64)>,
+    total: f64,
+    horizon: u64,
+    wants: Vec<StoredClaim>,
 }
 
 /// All facts, for a snapshot.
@@ -126,38 +130,23 @@ pub(crate) struct StoredFacts {
     pub(crate) reign: u64,
     pub(crate) version: u64,
     pub(crate) configurations: Vec<Configuration>,
-    pub(crate) books: Vec<StoredBook>,
+    pub(crate) ceilings: Vec<CeilingRecord>,
     pub(crate) assignments: Vec<StoredAssignment>,
     pub(crate) loads: Vec<(Arc<str>, StoredPortion)>,
     pub(crate) listening: u64,
     pub(crate) pools: Vec<(Arc<str>, StoredNotes)>,
+    pub(crate) promises: Vec<StoredPromises>,
 }
 
-/// [`StoredFacts`] as of format 2, before pools were remembered.
-#[derive(Debug, Deserialize)]
-#[cfg_attr(test, derive(Serialize))]
-struct StoredFacts2 {
-    reign: u64,
-    version: u64,
-    configurations: Vec<Configuration>,
-    books: Vec<StoredBook>,
-    assignments: Vec<StoredAssignment>,
-    loads: Vec<(Arc<str>, StoredPortion)>,
-    listening: u64,
-}
+/// The formats 3 and 4 have each added a list at the end of [`StoredFacts`].
+const LISTS_ADDED: usize = 2;
 
 impl StoredFacts {
-    /// From a snapshot of this format or the one before. The two cannot be confused: bytes of the one before end too
-    /// soon.
+    /// From a snapshot of this format or one before, where the lists that were added since are empty. No two formats
+    /// can be confused: bytes of an older one end too soon.
     pub(crate) fn decode(bytes: &[u8]) -> Result<StoredFacts, DecodeError> {
-        codec::decode(bytes).or_else(|error| codec::decode::<StoredFacts2>(bytes).map(Into::into).map_err(|_| error))
-    }
-}
-
-impl From<StoredFacts2> for StoredFacts {
-    fn from(facts: StoredFacts2) -> StoredFacts {
-        let StoredFacts2 { reign, version, configurations, books, assignments, loads, listening } = facts;
-        StoredFacts { reign, version, configurations, books, assignments, loads, listening, pools: Vec::new() }
+        let older = |lists| codec::decode([bytes, &[0; LISTS_ADDED][..lists]].concat().as_slice()).ok();
+        codec::decode(bytes).or_else(|error| (1..=LISTS_ADDED).find_map(older).ok_or(error))
     }
 }
 
@@ -183,6 +172,9 @@ impl From<&Fact> for StoredFact {
             Fact::Promises { resource, changes } => {
                 StoredFact::Promises { resource: Arc::clone(resource), changes: changes.into() }
             }
+            Fact::Ceilings { resource, changes } => {
+                StoredFact::Ceilings { resource: Arc::clone(resource), changes: changes.clone() }
+            }
             Fact::ForgetPromises { resource, epoch } => {
                 StoredFact::ForgetPromises { resource: Arc::clone(resource), epoch: epoch.0 }
             }
@@ -207,6 +199,9 @@ impl From<&StoredFact> for Fact {
             StoredFact::Configuration(configuration) => Fact::Configuration(configuration.clone()),
             StoredFact::Promises { resource, changes } => {
                 Fact::Promises { resource: Arc::clone(resource), changes: changes.into() }
+            }
+            StoredFact::Ceilings { resource, changes } => {
+                Fact::Ceilings { resource: Arc::clone(resource), changes: changes.clone() }
             }
             StoredFact::ForgetPromises { resource, epoch } => {
                 Fact::ForgetPromises { resource: Arc::clone(resource), epoch: Epoch(*epoch) }
@@ -285,8 +280,9 @@ impl From<&Changes> for StoredChanges {
         StoredChanges {
             epoch: changes.epoch.0,
             number: changes.number,
-            ceilings: changes.ceilings.iter().map(StoredCeiling::from).collect(),
+            total: changes.total.get(),
             horizon: changes.horizon.map(|horizon| horizon.0),
+            wants: stored_claims(&changes.wants),
         }
     }
 }
@@ -296,46 +292,48 @@ impl From<&StoredChanges> for Changes {
         Changes {
             epoch: Epoch(changes.epoch),
             number: changes.number,
-            ceilings: changes.ceilings.iter().map(Ceiling::from).collect(),
+            total: amount_of(changes.total),
             horizon: changes.horizon.map(Millis),
+            wants: claims(&changes.wants),
         }
     }
 }
 
-impl From<&Ceiling> for StoredCeiling {
-    fn from(ceiling: &Ceiling) -> StoredCeiling {
-        StoredCeiling {
-            node: ceiling.kind == HolderKind::Node,
-            id: Arc::clone(&ceiling.id),
-            amount: ceiling.amount.get(),
-        }
-    }
-}
-
-impl From<&StoredCeiling> for Ceiling {
-    fn from(ceiling: &StoredCeiling) -> Ceiling {
-        let kind = if ceiling.node { HolderKind::Node } else { HolderKind::Client };
-        Ceiling { kind, id: Arc::clone(&ceiling.id), amount: amount_of(ceiling.amount) }
-    }
-}
-
-impl StoredBook {
-    pub(crate) fn new(resource: Arc<str>, record: &Record) -> StoredBook {
-        StoredBook {
-            resource,
+impl StoredPromises {
+    pub(crate) fn new(resource: &Arc<str>, record: &Record) -> StoredPromises {
+        StoredPromises {
+            resource: Arc::clone(resource),
             newest: record.newest.map(|(epoch, number)| (epoch.0, number)),
-            horizons: record.horizons.iter().map(|(epoch, length)| (epoch.0, length.0)).collect(),
-            ceilings: record.ceilings.iter().map(|(ceiling, epoch)| (ceiling.into(), epoch.0)).collect(),
+            total: record.total.get(),
+            horizon: record.horizon.0,
+            wants: stored_claims(&record.wants),
         }
     }
 
     pub(crate) fn record(&self) -> Record {
         Record {
             newest: self.newest.map(|(epoch, number)| (Epoch(epoch), number)),
-            horizons: self.horizons.iter().map(|(epoch, length)| (Epoch(*epoch), Millis(*length))).collect(),
-            ceilings: self.ceilings.iter().map(|(ceiling, epoch)| (ceiling.into(), Epoch(*epoch))).collect(),
+            total: amount_of(self.total),
+            horizon: Millis(self.horizon),
+            wants: claims(&self.wants),
         }
     }
+}
+
+fn stored_claims(wants: &Claims) -> Vec<StoredClaim> {
+    let stored = |claim: &Claim| {
+        let Claim { wants, subclients, priority } = *claim;
+        StoredClaim { wants: wants.get(), subclients, priority }
+    };
+    wants.iter().map(stored).collect()
+}
+
+fn claims(stored: &[StoredClaim]) -> Claims {
+    let claim = |stored: &StoredClaim| {
+        let StoredClaim { wants, subclients, priority } = *stored;
+        Claim { wants: Amount::clamped(number(wants)), subclients, priority }
+    };
+    stored.iter().map(claim).collect()
 }
 
 impl From<&PoolNotes> for StoredNotes {

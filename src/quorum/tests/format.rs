@@ -5,13 +5,14 @@
 use std::{collections::BTreeMap, fs, path::PathBuf, sync::Arc};
 
 use leaseway_core::{
-    Amount, Assigned, Ceiling, Changes, Epoch, HolderKind, Load, Millis, NotedBalance, NotedCost, PoolClock, PoolNotes,
-    Token,
+    Amount, Assigned, Changes, Claim, Epoch, HolderKind, Load, Millis, NotedBalance, NotedCost, PoolClock, PoolNotes,
+    Promises, Token,
 };
 use openraft::{CommittedLeaderId, EntryPayload, Membership, Vote};
 
 use crate::{
     Fact, Facts,
+    ceilings::CeilingChanges,
     codec::{self, FORMAT},
     raft::{Command, Entry, LogId, Member, SnapshotMeta, StoredMembership},
     store::{
@@ -31,16 +32,11 @@ fn log_id(index: u64) -> LogId {
 
 fn facts() -> Vec<Fact> {
     let vouched = |kind, assigned| Fact::Assignment { resource: "pool".into(), kind, holder: "one".into(), assigned };
-    let ceiling = |kind, id: &str, amount| Ceiling { kind, id: id.into(), amount: Amount::clamped(amount) };
-    let changes = Changes {
-        epoch: Epoch(5 << 22),
-        number: 1,
-        ceilings: vec![ceiling(HolderKind::Client, "client", 12.5), ceiling(HolderKind::Node, "node", 300.0)],
-        horizon: Some(Millis(60_000)),
-    };
+    let ceilings = [(false, "client", 12.5), (true, "node", 300.0)];
+    let changes = CeilingChanges::of((5 << 22, 1), &ceilings, Some(60_000));
     vec![
         Fact::Configuration(configuration("resources: []")),
-        Fact::Promises { resource: "mysql".into(), changes },
+        Fact::Ceilings { resource: "mysql".into(), changes },
         Fact::ForgetPromises { resource: "gone".into(), epoch: Epoch(9) },
         vouched(HolderKind::Client, Some(Assigned::Capacity(Amount::clamped(2.0)))),
         vouched(HolderKind::Node, Some(Assigned::Share(0.25))),
@@ -81,8 +77,21 @@ fn pools() -> Vec<Fact> {
     vec![Fact::Pool { resource: "pool".into(), notes: Box::new(notes) }, Fact::ForgetPool { resource: "old".into() }]
 }
 
+/// What format 4 adds.
+fn totals() -> Vec<Fact> {
+    let slice = |wants, subclients, priority| Claim { wants: Amount::clamped(wants), subclients, priority };
+    let changes = Changes {
+        epoch: Epoch(7 << 22),
+        number: 1,
+        total: Amount::clamped(512.25),
+        horizon: Some(Millis(90_000)),
+        wants: [slice(80.0, 4, 0), slice(1000.0, 70_000, -3)].into_iter().collect(),
+    };
+    vec![Fact::Promises { resource: "redis".into(), changes }]
+}
+
 fn all_facts() -> Vec<Fact> {
-    [facts(), pools()].concat()
+    [facts(), pools(), totals()].concat()
 }
 
 fn membership() -> Membership<u64, Member> {
@@ -158,7 +167,9 @@ fn understood(bytes: &[u8]) -> (Vec<Entry>, Facts) {
     }
     assert_eq!((at, kinds), (bytes.len(), vec![1, 2, 2, 2, 2, 3, 4, 5, 6, 7]));
     let facts = known.expect("a snapshot");
-    assert_eq!(facts.promises("mysql").map(leaseway_core::Promises::len), Some(2));
+    let inherited = facts.promises("mysql").expect("it was promised").inherited(Millis(0));
+    assert_eq!((inherited.total.get(), inherited.until, inherited.wants.len()), (312.5, Millis(60_000), 1));
+    assert_eq!((inherited.wants[0].wants.get(), inherited.wants[0].subclients), (312.5, 2));
     assert_eq!(facts.assignments("pool").count(), 1, "the client's was taken away");
     assert_eq!(facts.load("other"), Some(Load::Factor(0.5)));
     assert_eq!(facts.configuration().map(|configuration| &*configuration.text), Some("resources: []"));
@@ -175,9 +186,21 @@ fn stored_bytes_are_read() {
     let pool = facts.pool("pool").expect("it is remembered");
     assert_eq!(pool.len(), 4);
     assert_eq!(pool.notes(Millis(2000)).clock.grown, 92.0, "time goes on");
+    let [Fact::Promises { changes, .. }] = &totals()[..] else { panic!("one change") };
+    let mut promises = Promises::default();
+    promises.apply(changes, Millis(0)).expect("in order");
+    assert_eq!(facts.promises("redis"), Some(&promises));
 }
 
-/// Format 2 knew nothing of pools but assignments. Its directories are read, and continued in this format.
+/// Format 3 promised by holder. Its directories are read, and continued in this format.
+#[test]
+fn format_3_is_read() {
+    let (read, known) = understood(include_bytes!("fixtures/format-3.bin"));
+    assert_eq!(read, entries(&[facts(), pools()].concat()));
+    assert_eq!((known.pools().count(), known.promised().count()), (1, 1));
+}
+
+/// Format 2 knew nothing of pools but assignments.
 #[test]
 fn format_2_is_read() {
     let (read, known) = understood(include_bytes!("fixtures/format-2.bin"));

@@ -5,7 +5,7 @@ use std::sync::{
     atomic::{AtomicU64, Ordering},
 };
 
-use leaseway_core::{Amount, Assigned, Ceiling, Changes, Epoch, HolderKind, Load, Millis};
+use leaseway_core::{Amount, Assigned, Changes, Claims, Epoch, HolderKind, Load, Millis, Promises};
 
 use crate::{
     Clock, Fact, Facts, Mastership, ProposeError, Reign, Settings,
@@ -35,10 +35,9 @@ fn a_shorter_confirmation_takes_nothing_back() {
     assert!(reign.extend(Millis(20), Millis(60)) && reign.holds(Millis(99)));
 }
 
-fn promises(epoch: u64, number: u64, client: &str, amount: f64) -> Fact {
-    let ceiling = Ceiling { kind: HolderKind::Client, id: client.into(), amount: Amount::clamped(amount) };
-    let changes = Changes { epoch: Epoch(epoch), number, ceilings: vec![ceiling], horizon: Some(Millis(1000)) };
-    Fact::Promises { resource: "r".into(), changes }
+fn promises(epoch: u64, number: u64, total: f64) -> Fact {
+    let (epoch, total, horizon) = (Epoch(epoch), Amount::clamped(total), Some(Millis(1000)));
+    Fact::Promises { resource: "r".into(), changes: Changes { epoch, number, total, horizon, wants: Claims::new() } }
 }
 
 #[test]
@@ -51,17 +50,17 @@ fn a_proposal_is_applied_as_a_whole_or_not_at_all() {
         assert!(result.is_ok() || facts.record(Millis(0)) == before, "a refused proposal has changed something");
         (result, facts.record(Millis(0)))
     };
-    apply(reign, &[promises(4, 1, "a", 1.0), promises(4, 2, "b", 1.0)]).0.expect("in order");
+    apply(reign, &[promises(4, 1, 1.0), promises(4, 2, 1.0)]).0.expect("in order");
     let gap = StoredRefusal::Gap { resource: "r".into(), epoch: 4, expected: 4, got: 5 };
-    assert_eq!(apply(reign, &[assigned("x", 1.0), promises(4, 3, "a", 2.0), promises(4, 5, "a", 2.0)]).0, Err(gap));
+    assert_eq!(apply(reign, &[assigned("x", 1.0), promises(4, 3, 2.0), promises(4, 5, 2.0)]).0, Err(gap));
     let older = StoredRefusal::OlderEpoch { resource: "r".into(), newest: 4, got: 3 };
-    assert_eq!(apply(reign, &[said("text"), promises(3, 1, "a", 2.0)]).0, Err(older));
+    assert_eq!(apply(reign, &[said("text"), promises(3, 1, 2.0)]).0, Err(older));
     assert_eq!(apply(reign - 1, &[said("text")]).0, Err(StoredRefusal::Deposed));
     assert_eq!(apply(reign + 1, &[said("text")]).0, Err(StoredRefusal::Deposed));
     // A resource that is forgotten begins anew, within a proposal too; promises of a later epoch stay.
     let forget = |epoch| Fact::ForgetPromises { resource: "r".into(), epoch: Epoch(epoch) };
-    apply(reign, &[forget(3), promises(4, 3, "a", 2.0)]).0.expect("it stayed");
-    apply(reign, &[forget(4), promises(2, 1, "a", 2.0)]).0.expect("it was forgotten");
+    apply(reign, &[forget(3), promises(4, 3, 2.0)]).0.expect("it stayed");
+    apply(reign, &[forget(4), promises(2, 1, 2.0)]).0.expect("it was forgotten");
     let vouched = |kind, assigned| Fact::Assignment { resource: "r".into(), kind, holder: "y".into(), assigned };
     let node = vouched(HolderKind::Node, Some(Assigned::Share(0.25)));
     let (result, record) = apply(reign, &[assigned("x", 2.0), assigned("x", 0.0), assigned("y", 3.0), node]);
@@ -78,7 +77,7 @@ fn a_proposal_is_applied_as_a_whole_or_not_at_all() {
     let (result, unloaded) = apply(reign, &[load(None)]);
     result.expect("nothing to refuse");
     assert_eq!(unloaded, record, "the template counts again");
-    assert_eq!(restored.promises("r").map(leaseway_core::Promises::len), Some(1));
+    assert_eq!(restored.promises("r").map(Promises::total), Some(Amount::clamped(2.0)));
 }
 
 #[test]
