@@ -111,18 +111,34 @@ pub struct Resource {
     pub template: ::prost::alloc::string::String,
     #[prost(message, repeated, tag = "11")]
     pub holder: ::prost::alloc::vec::Vec<Holder>,
-    /// What the peers keep as promised to all holders; absent when promises are not kept.
-    #[prost(double, optional, tag = "12")]
-    pub promised: ::core::option::Option<f64>,
-    /// Holders known from promises only: they have not asked this master yet.
-    #[prost(uint64, tag = "13")]
-    pub unheard: u64,
     /// What the parent has lent; absent at a root. The capacity is that of the resource.
     #[prost(message, optional, tag = "14")]
     pub supply: ::core::option::Option<Supply>,
+    /// What the peers keep as promised; absent when promises are not kept.
+    #[prost(message, optional, tag = "15")]
+    pub promises: ::core::option::Option<Promises>,
     /// Absent: it is no pool.
     #[prost(message, optional, tag = "20")]
     pub pool: ::core::option::Option<Pool>,
+}
+/// What a quorum knows about the leases of a resource.
+#[derive(Clone, Copy, PartialEq, ::prost::Message)]
+pub struct Promises {
+    /// All holders together have no more than this, acknowledged or not.
+    #[prost(double, tag = "1")]
+    pub total: f64,
+    /// What former masters promised and no holder has named yet; 0 once that is over.
+    #[prost(double, tag = "2")]
+    pub estate: f64,
+    /// For how long leases of former masters may still be in use; 0: all have ended.
+    #[prost(uint64, tag = "3")]
+    pub inherited_ms: u64,
+    /// For how long the acknowledged horizon lasts: no lease is believed any longer.
+    #[prost(uint64, tag = "4")]
+    pub horizon_ms: u64,
+    /// Changes that the quorum has not acknowledged yet.
+    #[prost(uint64, tag = "5")]
+    pub under_way: u64,
 }
 /// A node's own lease of a resource.
 #[derive(Clone, PartialEq, ::prost::Message)]

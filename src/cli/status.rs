@@ -2,7 +2,9 @@
 
 use clap::Args;
 use leaseway_core::{escaped, escaped_lines};
-use leaseway_proto::status::{GetStatusRequest, GetStatusResponse, Holder, Pool, Resource, Supply, Terms, Uplink};
+use leaseway_proto::status::{
+    GetStatusRequest, GetStatusResponse, Holder, Pool, Promises, Resource, Supply, Terms, Uplink,
+};
 use serde_json::{Value, json};
 
 use crate::{
@@ -104,9 +106,8 @@ impl ShowStatus {
                 if let Some(supply) = &resource.supply {
                     say(lent(supply))?;
                 }
-                if let Some(promised) = resource.promised {
-                    let (promised, unheard) = (number(promised), resource.unheard);
-                    say(format_args!("promised {promised} in all; not heard from since this master began: {unheard}"))?;
+                if let Some(promises) = &resource.promises {
+                    say(promised(promises))?;
                 }
             }
             let holders = status.resources.iter().flat_map(|resource| &resource.holder);
@@ -188,6 +189,28 @@ fn lent(supply: &Supply) -> String {
     let told = supply.outstanding.map(|told| format!("; it was told that {} is outstanding", number(told)));
     let terms: String = supply.terms.iter().map(|terms| format!("\nit divides priority {}", said(terms))).collect();
     format!("{state}{}{terms}", told.unwrap_or_default())
+}
+
+/// What the quorum knows of a resource, and how much of that its master has not heard of.
+fn promised(promises: &Promises) -> String {
+    let Promises { total, estate, inherited_ms, horizon_ms, under_way } = *promises;
+    let (total, horizon) = (number(total), seconds(horizon_ms));
+    let under_way = if under_way > 0 { format!(", {under_way} changes under way") } else { String::new() };
+    let estate = if estate > 0.0 {
+        let (estate, most) = (number(estate), seconds(inherited_ms));
+        format!("; {estate} of it by former masters and not heard of yet, at most {most}")
+    } else {
+        String::new()
+    };
+    format!("promised {total} in all, for at most {horizon}{under_way}{estate}")
+}
+
+fn promises_as_json(promises: &Promises) -> Value {
+    let Promises { total, estate, inherited_ms, horizon_ms, under_way } = *promises;
+    json!({
+        "total": total, "estate": estate, "inherited_ms": inherited_ms, "horizon_ms": horizon_ms,
+        "under_way": under_way,
+    })
 }
 
 fn said(terms: &Terms) -> String {
@@ -292,7 +315,7 @@ fn as_json(status: &GetStatusResponse) -> Value {
             "resource": resource.resource_id, "algorithm": resource.algorithm, "capacity": resource.capacity,
             "wants": resource.wants, "granted": resource.granted, "held": resource.held,
             "holders": resource.holders, "subclients": resource.subclients, "learning_ms": resource.learning_ms,
-            "template": resource.template, "promised": resource.promised, "unheard": resource.unheard,
+            "template": resource.template, "promises": resource.promises.as_ref().map(promises_as_json),
             "pool": resource.pool.as_ref().map(pool_as_json), "supply": resource.supply.as_ref().map(supply),
             "holder": resource.holder.iter().map(holder).collect::<Vec<_>>(),
         })

@@ -72,7 +72,7 @@ fn balances_costs_and_the_total_outlive_a_master_that_is_killed() {
     // Else its release names a lease that the new master does not know.
     let master = peers.master();
     eventually("all have asked the new master", || {
-        (peers.status(master, &[])["resources"][0]["unheard"] == 0).then_some(())
+        (peers.status(master, &[])["resources"][0]["holders"] == 2).then_some(())
     });
     drop(acme);
     block_on(acme_client.close());

@@ -58,12 +58,13 @@ async fn a_peer_of_another_cluster_is_rejected_and_told_why() {
     world.master().await;
     let good = introduction(&world, "b", identity(&world, "b").peer);
     let me = identity(&world, "a").peer;
+    let format = format!("format {}", codec::FORMAT);
     type Tamper = fn(&mut Introduction);
     let cases: [(Tamper, Code, &str); 8] = [
         (|other| other.secret = b"another".to_vec(), Code::Unauthenticated, "secret"),
         (|other| other.secret.clear(), Code::Unauthenticated, "secret"),
         (|other| other.secret = b"of this test!".to_vec(), Code::Unauthenticated, "secret"),
-        (|other| other.format += 1, Code::FailedPrecondition, "format 3"),
+        (|other| other.format += 1, Code::FailedPrecondition, &format),
         (|other| other.cluster[0] ^= 1, Code::FailedPrecondition, "another cluster"),
         (|other| other.cluster.clear(), Code::FailedPrecondition, "no cluster"),
         (|other| other.election_timeout_ms = 401, Code::FailedPrecondition, "401"),

@@ -25,8 +25,9 @@ const BATCH_BYTES: usize = 256 << 10;
 const REST: u32 = 9;
 const REST_LEAST: Duration = Duration::from_millis(3);
 const REST_MOST: Duration = Duration::from_millis(20);
-/// What a ceiling takes besides the id of its holder.
-const CEILING_BYTES: usize = 32;
+/// What a number of a change or a note takes, with what belongs to it; and a slice of wants.
+const RECORD_BYTES: usize = 32;
+const SLICE_BYTES: usize = 16;
 
 /// Something for the log.
 struct Proposal {
@@ -58,7 +59,7 @@ impl PromiseWriter {
         self.put(reign, Fact::Pool { resource: Arc::clone(resource), notes: Box::new(notes) }, Some(guard));
     }
 
-    /// This resource is held by no one any more. Should that get lost, the peers keep an empty book.
+    /// This resource is held by no one any more. Should that get lost, the peers keep an empty total.
     pub(super) fn forget(&self, reign: &Reign, resource: &Arc<str>, epoch: Epoch) {
         self.put(reign, Fact::ForgetPromises { resource: Arc::clone(resource), epoch }, None);
     }
@@ -104,16 +105,13 @@ impl Proposal {
     /// Nearly.
     fn bytes(&self) -> usize {
         match &self.fact {
-            Fact::Promises { resource, changes } => {
-                let ceilings = changes.ceilings.iter().map(|ceiling| ceiling.id.len() + CEILING_BYTES);
-                resource.len() + ceilings.sum::<usize>()
-            }
+            Fact::Promises { resource, changes } => resource.len() + RECORD_BYTES + changes.wants.len() * SLICE_BYTES,
             Fact::Pool { resource, notes } => {
-                let balances = notes.balances.iter().map(|(id, _)| id.len() + CEILING_BYTES);
-                let costs = notes.costs.iter().map(|(_, id, _)| id.len() + 2 * CEILING_BYTES);
-                resource.len() + 2 * CEILING_BYTES + balances.chain(costs).sum::<usize>()
+                let balances = notes.balances.iter().map(|(id, _)| id.len() + RECORD_BYTES);
+                let costs = notes.costs.iter().map(|(_, id, _)| id.len() + 2 * RECORD_BYTES);
+                resource.len() + 2 * RECORD_BYTES + balances.chain(costs).sum::<usize>()
             }
-            _ => CEILING_BYTES,
+            _ => RECORD_BYTES,
         }
     }
 }

@@ -1,8 +1,8 @@
 //! The status service: reports about this server, a page at a time.
 
-use leaseway_core::{self as core, Amount, HolderKind, HolderReport, Millis, PoolReport, SupplyReport};
+use leaseway_core::{self as core, Amount, HolderKind, HolderReport, Millis, PoolReport, PromiseReport, SupplyReport};
 use leaseway_proto::status::{
-    Absence, GetStatusRequest, GetStatusResponse, Holder, Pool, Resource, Supply, Terms, Uplink,
+    Absence, GetStatusRequest, GetStatusResponse, Holder, Pool, Promises, Resource, Supply, Terms, Uplink,
     status_server::Status as Service,
 };
 use tonic::{Request, Response, Status};
@@ -59,8 +59,7 @@ fn resource(status: &actors::Status) -> Resource {
         subclients: report.sums.subclients,
         learning_ms: report.learning.0,
         template: status.template.clone().unwrap_or_default(),
-        promised: status.promises.map(|promises| promises.promised.get()),
-        unheard: status.promises.map_or(0, |promises| promises.unheard as u64),
+        promises: status.promises.map(|report| promises(&report, status.at)),
         pool: status.pool.as_ref().map(pool),
         holder: status.holders.iter().map(|holder| self::holder(holder, status)).collect(),
         supply: report.supply.as_ref().map(supply),
@@ -76,6 +75,16 @@ fn pool(pool: &PoolReport) -> Pool {
         recharging: pool.used.get(),
         waiting: (pool.free_waiting + pool.priority_waiting) as u64,
         overloads: pool.overloads,
+    }
+}
+
+fn promises(report: &PromiseReport, at: Millis) -> Promises {
+    Promises {
+        total: report.total.get(),
+        estate: report.estate.get(),
+        inherited_ms: report.inherited_until.since(at).0,
+        horizon_ms: report.horizon.since(at).0,
+        under_way: report.under_way,
     }
 }
 

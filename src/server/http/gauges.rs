@@ -87,8 +87,8 @@ pub(crate) fn set_resource_gauges(status: &Status) {
         set_pool_gauges(&status.id, pool);
     }
     if let Some(promises) = status.promises {
-        set("leaseway_resource_promised", promises.promised.get());
-        set("leaseway_resource_unheard", promises.unheard as f64);
+        set("leaseway_resource_promised", promises.total.get());
+        set("leaseway_resource_estate", promises.estate.get());
     }
 }
 

@@ -39,14 +39,13 @@ impl NodeActor {
 /// Resources that were promised and have ended with a master before this one, and the time of listening if that is
 /// over.
 fn ended(quorum: &Quorum, directory: &Directory, now: Millis) -> Vec<Fact> {
-    let over = |promises: &Promises| promises.iter().all(|(_, until)| until <= now);
-    let books: Vec<(Arc<str>, Option<Epoch>)> = quorum.read(|facts| {
-        let named = facts.promised().map(|resource| (resource, facts.promises(resource)));
-        let ended = named.filter(|(_, promises)| promises.is_some_and(over));
-        let newest = ended.map(|(resource, promises)| (Arc::clone(resource), promises.and_then(Promises::newest)));
-        newest.take(SWEEP_MOST).collect()
+    let ended: Vec<(Arc<str>, Option<Epoch>)> = quorum.read(|facts| {
+        let named = facts.promised().filter_map(|resource| Some((resource, facts.promises(resource)?)));
+        let ended = named.filter(|(_, promises)| promises.until() <= now);
+        let newest = |promises: &Promises| promises.newest().map(|(epoch, _)| epoch);
+        ended.map(|(resource, promises)| (Arc::clone(resource), newest(promises))).take(SWEEP_MOST).collect()
     });
-    let forgotten = books.into_iter().filter(|(resource, _)| directory.get(resource).is_none());
+    let forgotten = ended.into_iter().filter(|(resource, _)| directory.get(resource).is_none());
     let mut facts: Vec<Fact> = forgotten
         .map(|(resource, newest)| Fact::ForgetPromises { resource, epoch: newest.unwrap_or(Epoch(0)) })
         .collect();
