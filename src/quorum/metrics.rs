@@ -6,7 +6,7 @@ use std::{
 };
 
 /// Every metric of this crate, with what it says.
-pub const METRICS: [(&str, &str); 9] = [
+pub const METRICS: [(&str, &str); 11] = [
     ("leaseway_reign", "Number of the newest reign that this peer knows of."),
     ("leaseway_quorum_is_master", "1 while this peer is master, 0 otherwise."),
     ("leaseway_quorum_log_entries", "Entries of the log that no snapshot has replaced yet."),
@@ -14,6 +14,8 @@ pub const METRICS: [(&str, &str); 9] = [
     ("leaseway_quorum_appended_total", "Entries written to the log on disk."),
     ("leaseway_quorum_commit_seconds", "How long a batch of proposals took until a quorum held it and it was applied."),
     ("leaseway_quorum_proposals_total", "Proposals, by result."),
+    ("leaseway_promise_entries_total", "Entries of the log that carry promises."),
+    ("leaseway_promise_changes_total", "Changes of promises, several of which may be in one entry."),
     ("leaseway_quorum_snapshots_total", "Snapshots written, own ones and received ones."),
     ("leaseway_quorum_snapshot_bytes", "Size of the newest snapshot."),
 ];
@@ -33,7 +35,12 @@ pub fn repeat_gauges() {
 
 /// Registers all counters at zero, so that a rate over them includes the first event.
 pub fn begin_counters() {
-    for name in ["leaseway_quorum_appended_total", "leaseway_quorum_snapshots_total"] {
+    for name in [
+        "leaseway_quorum_appended_total",
+        "leaseway_quorum_snapshots_total",
+        "leaseway_promise_entries_total",
+        "leaseway_promise_changes_total",
+    ] {
         metrics::counter!(name).absolute(0);
     }
     for result in ["stored", "refused", "uncertain"] {
@@ -68,4 +75,12 @@ pub(crate) fn committed(took: Duration) {
 
 pub(crate) fn proposed(result: &'static str, count: usize) {
     metrics::counter!("leaseway_quorum_proposals_total", "result" => result).increment(count as u64);
+}
+
+/// An entry with so many changes of promises.
+pub(crate) fn promised(changes: usize) {
+    if changes > 0 {
+        metrics::counter!("leaseway_promise_entries_total").increment(1);
+        metrics::counter!("leaseway_promise_changes_total").increment(changes as u64);
+    }
 }

@@ -56,6 +56,12 @@ impl Quorum {
         proposals::propose(&self.0.running.proposals, reign, &facts).await
     }
 
+    /// As [`propose`](Self::propose), without waiting: `done` is told what has become of it, on a thread of this peer;
+    /// if the peer stops it is dropped.
+    pub fn submit(&self, reign: &Reign, facts: &[Fact], done: impl FnOnce(Result<(), ProposeError>) + Send + 'static) {
+        proposals::submit(&self.0.running.proposals, reign, facts, Box::new(done));
+    }
+
     /// Reads the facts that are applied here. Nothing is applied meanwhile: be brief.
     pub fn read<R>(&self, f: impl FnOnce(&Facts) -> R) -> R {
         f(&self.0.running.facts.read())

@@ -117,7 +117,7 @@ struct Peer {
     opened: Opened,
     origin: Arc<OriginCell>,
     mastership: watch::Sender<Mastership>,
-    queue: mpsc::Receiver<proposals::Proposal>,
+    queue: mpsc::UnboundedReceiver<proposals::Proposal>,
     joins: mpsc::Receiver<(u64, Member)>,
 }
 

@@ -29,6 +29,12 @@ pub(crate) enum StoredFact {
     Promises { resource: Arc<str>, changes: StoredChanges },
 }
 
+impl StoredFact {
+    pub(crate) fn is_of_promises(&self) -> bool {
+        matches!(self, StoredFact::Promises { .. } | StoredFact::ForgetPromises { .. })
+    }
+}
+
 /// [`PoolNotes`]: what has changed, or in a snapshot all that is remembered.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub(crate) struct StoredNotes {

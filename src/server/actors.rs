@@ -10,7 +10,7 @@
 //! actix does not restart an actor that panicked, its timers starve under load, and `do_send` drops silently. So the
 //! node supervises: it is told when a resource ends ([`on_end`]), and looks after the uplink with its ticks. Ticks are
 //! messages. What must not be lost to a full mailbox is no message but a list or a number beside a wake-up
-//! ([`notices`], [`commit`]), and [`promise_writer`] is a task with a queue.
+//! ([`notices`], [`commit`]).
 
 mod commit;
 mod config_in_force;
@@ -19,7 +19,6 @@ mod node;
 mod note_turns;
 mod notices;
 mod on_end;
-mod promise_writer;
 mod resource;
 #[cfg(test)]
 mod tests;

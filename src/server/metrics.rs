@@ -116,7 +116,7 @@ const GAUGES: [(&str, &str); 32] = [
     ("leaseway_watchers", "Clients and child nodes that listen for hints."),
 ];
 
-const COUNTERS: [(&str, &str); 20] = [
+const COUNTERS: [(&str, &str); 18] = [
     ("leaseway_connections_refused_total", "Connections closed at once because there were too many."),
     ("leaseway_watchers_refused_total", "Watchers refused because there are too many."),
     ("leaseway_rounds_total", "Rounds of all resources."),
@@ -129,8 +129,6 @@ const COUNTERS: [(&str, &str); 20] = [
     ("leaseway_unaccounted_leases_total", "Requests with a lease that this server knows nothing of."),
     ("leaseway_resources_unmatched_total", "Resources that came to life without a template."),
     ("leaseway_resources_refused_total", "Resources refused because there are too many."),
-    ("leaseway_promise_entries_total", "Entries of the log that carry promises."),
-    ("leaseway_promise_changes_total", "Changes of promises, several of which may be in one entry."),
     ("leaseway_pool_overloads_total", "Times that more was used in a pool than can be served."),
     ("leaseway_pool_events_dropped_total", "Events of pools that a subscriber was too slow for."),
     ("leaseway_uplink_supplies_total", "Leases from the parent, each of which replaces the one before."),
@@ -262,11 +260,6 @@ pub(crate) fn parent_misunderstood() {
 
 pub(crate) fn uplink_restarted() {
     counter!("leaseway_uplink_restarts_total").increment(1);
-}
-
-pub(crate) fn promises_written(changes: usize) {
-    counter!("leaseway_promise_entries_total").increment(1);
-    counter!("leaseway_promise_changes_total").increment(changes as u64);
 }
 
 pub(crate) fn pool_overloaded(times: u64) {

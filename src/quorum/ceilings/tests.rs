@@ -15,8 +15,8 @@ fn ceilings(changes: CeilingChanges) -> Fact {
     Fact::Ceilings { resource: "r".into(), changes }
 }
 
-fn apply(facts: &mut Facts, fact: Fact, now: Millis) {
-    let stored = codec::encode(&StoredFact::from(&fact));
+fn apply(facts: &mut Facts, fact: &Fact, now: Millis) {
+    let stored = codec::encode(&StoredFact::from(fact));
     let read = codec::decode::<StoredFact>(&stored).expect("it was just encoded");
     facts.apply(facts.reign(), &[Fact::from(&read)], now).expect("in order");
 }
@@ -31,11 +31,11 @@ fn the_first_change_of_this_format_takes_the_place_of_all_ceilings() {
     let mut facts = Facts::default();
     facts.begin_reign();
     let many = CeilingChanges::of((1, 1), &[(false, "a", 5.0), (true, "a", 6.0)], Some(100));
-    apply(&mut facts, ceilings(many), Millis(0));
+    apply(&mut facts, &ceilings(many), Millis(0));
     assert_eq!(facts.promises("r").map(Promises::total), Some(Amount::clamped(11.0)), "a node is not the client");
     let (total, wants) = (Amount::clamped(7.0), Claims::new());
     let changes = Changes { epoch: Epoch(2), number: 1, total, horizon: None, wants };
-    apply(&mut facts, Fact::Promises { resource: "r".into(), changes }, Millis(10));
+    apply(&mut facts, &Fact::Promises { resource: "r".into(), changes }, Millis(10));
     let inherited = facts.promises("r").expect("it is promised").inherited(Millis(10));
     assert_eq!((inherited.total, inherited.until, inherited.wants.len()), (total, Millis(100), 0));
     let record = facts.record(Millis(10));
@@ -78,7 +78,7 @@ proptest! {
             let named = changed.iter().zip(&names).map(|((node, _, amount), name)| (*node, name.as_str(), *amount));
             let changes = CeilingChanges::of((epoch, number), &named.collect::<Vec<_>>(), horizon);
             naive.extend(changed.into_iter().map(|(node, id, amount)| ((node, id), amount)));
-            apply(&mut facts, ceilings(changes), now);
+            apply(&mut facts, &ceilings(changes), now);
             if snapshot {
                 let restored = through_a_snapshot(&facts, now);
                 prop_assert_eq!(restored.record(now), facts.record(now));

@@ -1,12 +1,13 @@
 //! How far the quorum has stored what one incarnation of a resource has proposed.
 //!
-//! The writer tells by an atomic number and a wake-up, not by a message: a full mailbox must not keep answers in.
+//! The quorum tells by an atomic number and a wake-up, not by a message: a full mailbox must not keep answers in.
 
 use std::sync::{
     Arc,
     atomic::{AtomicBool, AtomicU64, Ordering},
 };
 
+use leaseway_quorum::{Fact, ProposeError, Quorum, Reign};
 use tokio::sync::Notify;
 
 /// Shared by the incarnation and the proposals that it has under way.
@@ -36,15 +37,25 @@ impl CommitProgress {
         if self.lost.load(Ordering::Acquire) { Commit::Lost } else { Commit::UpTo(self.stored.load(Ordering::Acquire)) }
     }
 
+    /// Proposes `fact`, the proposal `number`.
+    pub(super) fn propose(self: &Arc<Self>, number: u64, fact: Fact, quorum: &Quorum, reign: &Reign) {
+        let (guard, reign_number) = (self.guard(number), reign.number());
+        quorum.submit(reign, &[fact], move |result| match result {
+            Ok(()) => guard.confirm(),
+            Err(ProposeError::Deposed) => tracing::debug!(reign = reign_number, "what was to be stored comes too late"),
+            Err(error) => tracing::warn!(reign = reign_number, %error, "the peers did not take what was to be stored"),
+        });
+    }
+
     /// To travel with the proposal `number`.
-    pub(super) fn guard(self: &Arc<Self>, number: u64) -> CommitGuard {
+    fn guard(self: &Arc<Self>, number: u64) -> CommitGuard {
         CommitGuard { progress: Arc::clone(self), number, stored: false }
     }
 }
 
 /// Travels with a proposal. One that is dropped unconfirmed says that the proposal is lost.
 #[derive(Debug)]
-pub(super) struct CommitGuard {
+struct CommitGuard {
     progress: Arc<CommitProgress>,
     number: u64,
     stored: bool,
@@ -52,7 +63,7 @@ pub(super) struct CommitGuard {
 
 impl CommitGuard {
     /// A quorum has stored the proposal.
-    pub(super) fn confirm(mut self) {
+    fn confirm(mut self) {
         self.stored = true;
     }
 }

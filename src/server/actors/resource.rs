@@ -28,6 +28,7 @@ use std::{
 use actix::{Actor, ActorContext as _, ArbiterHandle, Handler, Message};
 use leaseway_core::{Epoch, FreeKey, HolderReport, Millis, PoolReport, PromiseReport, Request, ResourceReport};
 use leaseway_engine::{Effects, Ended, ResourceEngine, Setup, uplink::Notice};
+use leaseway_quorum::{Fact, Quorum};
 
 use self::{
     attention::Attention,
@@ -49,7 +50,6 @@ use super::{
     note_turns::NoteTurn,
     notices::Notices,
     on_end::OnEnd,
-    promise_writer::PromiseWriter,
 };
 use crate::subscribers::Subscribers;
 
@@ -84,9 +84,9 @@ pub(super) struct Start {
     pub(super) config: Arc<ConfigInForce>,
     pub(super) world: World,
     /// Where it writes what it promises, if promises are kept.
-    pub(super) promises: Option<PromiseWriter>,
+    pub(super) promises: Option<Quorum>,
     /// Where a pool writes what is to be remembered, if that is kept.
-    pub(super) notes: Option<(PromiseWriter, NoteTurn)>,
+    pub(super) notes: Option<(Quorum, NoteTurn)>,
     /// Where the uplink is told of it, if the node has a parent.
     pub(super) notices: Option<Arc<Notices>>,
     pub(super) subscribers: Arc<Subscribers>,
@@ -135,7 +135,7 @@ pub(super) struct ResourceActor {
     engine: ResourceEngine<Ticket>,
     world: World,
     epoch: Epoch,
-    promises: Option<(PromiseWriter, Arc<CommitProgress>)>,
+    promises: Option<(Quorum, Arc<CommitProgress>)>,
     notes: Option<Notes>,
     notices: Option<Arc<Notices>>,
     subscribers: Arc<Subscribers>,
@@ -150,7 +150,7 @@ pub(super) struct ResourceActor {
 
 /// Where a pool writes what is to be remembered.
 struct Notes {
-    writer: PromiseWriter,
+    quorum: Quorum,
     turn: NoteTurn,
     progress: Arc<CommitProgress>,
     /// The number of the newest.
@@ -243,7 +243,7 @@ impl Handler<Command> for ResourceActor {
 impl ResourceActor {
     fn begin(start: Start, shared: IncarnationShared, turn: &mut Turn) -> ResourceActor {
         let Start { setup, config, world, promises, notes, notices, subscribers, on_end, .. } = start;
-        let progress = |writer| (writer, Arc::new(CommitProgress::notifying(shared.attention.called())));
+        let progress = |quorum| (quorum, Arc::new(CommitProgress::notifying(shared.attention.called())));
         let promises = promises.map(progress);
         let epoch = setup.birth.epoch;
         let mut actor = ResourceActor {
@@ -252,7 +252,7 @@ impl ResourceActor {
             epoch,
             engine: ResourceEngine::new(setup, world.moment(), &mut turn.effects),
             promises,
-            notes: notes.map(|(writer, turn)| Notes { writer, turn, progress: Arc::default(), newest: 0 }),
+            notes: notes.map(|(quorum, turn)| Notes { quorum, turn, progress: Arc::default(), newest: 0 }),
             notices,
             subscribers,
             // A new resource has no holder whose watch it could have missed.
@@ -330,18 +330,20 @@ impl ResourceActor {
     fn carry_out(&mut self, turn: &mut Turn) {
         let Turn { effects, .. } = turn;
         self.world.holders.set(self.engine.resource().places());
-        if let (Some(changes), Some((writer, progress)), Some(reign)) =
+        let resource = &self.world.id;
+        if let (Some(changes), Some((quorum, progress)), Some(reign)) =
             (effects.changes.take(), &self.promises, &self.world.reign)
         {
-            let guard = progress.guard(changes.number);
-            writer.promise(reign, &self.world.id, changes, guard);
+            let number = changes.number;
+            progress.propose(number, Fact::Promises { resource: Arc::clone(resource), changes }, quorum, reign);
         }
         if let (Some((number, notes)), Some(to), Some(reign)) =
             (effects.notes.take(), &mut self.notes, &self.world.reign)
         {
             to.newest = number;
             to.turn.use_up();
-            to.writer.note(reign, &self.world.id, notes, to.progress.guard(number));
+            let fact = Fact::Pool { resource: Arc::clone(resource), notes: Box::new(notes) };
+            to.progress.propose(number, fact, &to.quorum, reign);
         }
         if !effects.replies.is_empty() {
             self.shared.queued.fetch_sub(effects.replies.len(), Ordering::Relaxed);
@@ -381,8 +383,10 @@ impl ResourceActor {
     fn end(&self, ended: Ended) {
         if ended == Ended::Retired {
             self.shared.retired.store(true, Ordering::Release);
-            if let (Some((writer, _)), Some(reign)) = (&self.promises, &self.world.reign) {
-                writer.forget(reign, &self.world.id, self.epoch);
+            if let (Some((quorum, _)), Some(reign)) = (&self.promises, &self.world.reign) {
+                let fact = Fact::ForgetPromises { resource: Arc::clone(&self.world.id), epoch: self.epoch };
+                // Should that get lost, a sweep finds it.
+                quorum.submit(reign, &[fact], drop);
             }
         }
     }

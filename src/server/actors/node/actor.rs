@@ -14,7 +14,6 @@ use super::{
         note_turns::NoteTurns,
         notices::Notices,
         on_end::OnEnd,
-        promise_writer::PromiseWriter,
         resource::{Command, ResourceHandle},
         uplink::{self, Parent, UplinkContext, UplinkStatus, UplinkTask},
     },
@@ -74,7 +73,7 @@ pub(super) struct NodeActor {
     pub(super) holders: Arc<AtomicUsize>,
     /// When this node became master; learning mode counts from here.
     pub(super) since: Millis,
-    pub(super) membership: Option<(Membership, PromiseWriter)>,
+    pub(super) membership: Option<Membership>,
     /// What the quorum decided last.
     pub(super) mastership: Mastership,
     /// When this peer looked last for what the others need not remember.
@@ -149,10 +148,7 @@ impl NodeActor {
             last_epoch: 0,
             holders: Arc::default(),
             note_turns: NoteTurns::start(),
-            membership: start.membership.map(|membership| {
-                let writer = PromiseWriter::start(membership.quorum.clone());
-                (membership, writer)
-            }),
+            membership: start.membership,
             mastership: Mastership::Unknown,
             swept: start.clock.at(),
             is_difference_told: false,

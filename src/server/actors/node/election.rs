@@ -41,7 +41,7 @@ async fn follow(quorum: Quorum, node: Addr<NodeActor>) {
 impl NodeActor {
     /// Takes part in the election, if there are peers or could be.
     pub(super) fn take_part(&self, ctx: &Context<Self>) {
-        if let Some((membership, _)) = &self.membership {
+        if let Some(membership) = &self.membership {
             actix_rt::spawn(follow(membership.quorum.clone(), ctx.address()));
         }
     }
@@ -74,7 +74,7 @@ impl NodeActor {
     }
 
     fn keeps_no_promises(&self) -> bool {
-        self.membership.as_ref().is_some_and(|(membership, _)| membership.handover == Handover::Learning)
+        self.membership.as_ref().is_some_and(|membership| membership.handover == Handover::Learning)
     }
 
     fn win(&mut self, reign: Reign) {
@@ -108,7 +108,7 @@ impl NodeActor {
     /// should the next one keep promises, it must not take what is written down for all there is. `wins`: it gives
     /// leases as soon as that is stored.
     fn warn_successors(&mut self, reign: &Reign, wins: bool, ctx: &mut Context<Self>) {
-        let Some((membership, _)) = &self.membership else { return };
+        let Some(membership) = &self.membership else { return };
         let longest = longest_lease(&self.config().repository).max(self.shared.uplink_status.longest());
         let lasts = |until: Millis| until.since(self.clock.at()) > longest;
         if membership.quorum.read(|facts| facts.listen_until()).is_some_and(lasts) {
@@ -138,7 +138,7 @@ impl NodeActor {
 
     /// Puts the newest configuration of the peers in force here.
     pub(super) fn adopt_newest(&mut self) {
-        let Some((membership, _)) = &self.membership else { return };
+        let Some(membership) = &self.membership else { return };
         if self.uplink.is_some() {
             // What is kept is from a time when it had no parent.
             return;
@@ -169,7 +169,7 @@ impl NodeActor {
         if config.version == 0 || std::mem::replace(&mut self.is_difference_told, true) {
             return;
         }
-        let Some((membership, _)) = &self.membership else { return };
+        let Some(membership) = &self.membership else { return };
         let initial = &membership.initial;
         if initial.is_file && initial.loaded.repository != config.repository {
             let (file, version, source) = (&initial.source, config.version, &config.source);

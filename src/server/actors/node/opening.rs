@@ -5,14 +5,13 @@ use std::sync::Arc;
 use actix::{Addr, AsyncContext as _, Context, dev::SendError};
 use leaseway_core::{Amount, Birth, Epoch, Inherited, Kind, Millis, Settings, Source};
 use leaseway_engine::{Lineage, Setup, uplink::Notice};
-use leaseway_quorum::Reign;
+use leaseway_quorum::{Quorum, Reign};
 
 use super::{
     super::{
         directory::{NotMaster, Role},
         note_turns::NoteTurn,
         on_end::OnEnd,
-        promise_writer::PromiseWriter,
         resource::{self, HoldersShare, ResourceHandle, World},
     },
     Handover, Membership, Refused,
@@ -67,7 +66,7 @@ impl NodeActor {
 
     /// A resource that no holder has anything of, unless masters before this one gave it.
     fn begin(&mut self, id: Arc<str>, reign: Option<Reign>, ctx: &mut Context<Self>) -> ResourceHandle {
-        let untold = self.keeps_promises().map(|(membership, _)| {
+        let untold = self.keeps_promises().map(|membership| {
             membership.quorum.read(|facts| (facts.listen_until().unwrap_or_default(), facts.listens_whole()))
         });
         let lineage = Lineage::NewMaster(self.since);
@@ -132,8 +131,10 @@ impl NodeActor {
         };
         self.generation += 1;
         let generation = self.generation;
-        let notes =
-            self.membership.as_ref().map(|(_, writer)| (writer.clone(), NoteTurn::new(self.note_turns.clone())));
+        let notes = self
+            .membership
+            .as_ref()
+            .map(|membership| (membership.quorum.clone(), NoteTurn::new(self.note_turns.clone())));
         let idle_after = Millis::from_secs(self.limits.idle_secs);
         let on_end = {
             let (node, id) = (ctx.address(), Arc::clone(&id));
@@ -167,16 +168,16 @@ impl NodeActor {
     }
 
     /// The part in the quorum, if masters keep promises.
-    fn keeps_promises(&self) -> Option<&(Membership, PromiseWriter)> {
-        self.membership.as_ref().filter(|(membership, _)| membership.handover == Handover::Promises)
+    fn keeps_promises(&self) -> Option<&Membership> {
+        self.membership.as_ref().filter(|membership| membership.handover == Handover::Promises)
     }
 
     /// What was promised before, and where to write what will be; neither if promises are not kept.
-    fn inherit(&self, id: &str) -> (Option<Inherited>, Option<PromiseWriter>) {
-        let Some((membership, writer)) = self.keeps_promises() else { return (None, None) };
+    fn inherit(&self, id: &str) -> (Option<Inherited>, Option<Quorum>) {
+        let Some(membership) = self.keeps_promises() else { return (None, None) };
         let now = self.clock.at();
         let inherited = membership.quorum.read(|facts| facts.promises(id).map(|promises| promises.inherited(now)));
-        (Some(inherited.unwrap_or_default()), Some(writer.clone()))
+        (Some(inherited.unwrap_or_default()), Some(membership.quorum.clone()))
     }
 
     /// Epochs only rise: they count milliseconds since the epoch, with room for four million tokens in each. Over

@@ -35,7 +35,7 @@ impl NodeActor {
     /// Goes on in a task, so that resources can still be asked meanwhile.
     pub(super) fn hand_over(&self, reply: oneshot::Sender<()>) {
         let directory = self.shared.directory.clone();
-        let quorum = self.membership.as_ref().map(|(membership, _)| membership.quorum.clone());
+        let quorum = self.membership.as_ref().map(|membership| membership.quorum.clone());
         actix_rt::spawn(async move {
             let _ = tokio::time::timeout(PARTING, part(&directory)).await;
             if let Some(quorum) = quorum {

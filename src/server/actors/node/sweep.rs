@@ -22,7 +22,7 @@ impl NodeActor {
             return;
         }
         self.swept = now;
-        let Some((membership, _)) = &self.membership else { return };
+        let Some(membership) = &self.membership else { return };
         let ended = ended(&membership.quorum, &self.shared.directory, now);
         if ended.is_empty() {
             return;
