@@ -16,8 +16,6 @@ use std::{collections::BTreeMap, sync::Arc};
 use leaseway_core::{Amount, Changes, Claim, Claims, Epoch, Millis, Record, Sum};
 use serde::{Deserialize, Serialize};
 
-use crate::stored::amount_of;
-
 /// What a master of a format up to 3 changed about the promises of a resource.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct CeilingChanges {
@@ -113,7 +111,8 @@ impl Ceilings {
     }
 
     fn put(&mut self, ceiling: &Ceiling) {
-        let (holder, amount) = ((ceiling.node, Arc::clone(&ceiling.id)), amount_of(ceiling.amount));
+        let (holder, amount) =
+            ((ceiling.node, Arc::clone(&ceiling.id)), Amount::new(ceiling.amount).unwrap_or(Amount::MAX));
         let before = if amount > Amount::ZERO {
             self.sum += amount;
             self.holders.insert(holder, amount)

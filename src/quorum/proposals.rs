@@ -1,9 +1,10 @@
 //! Group commit: what is proposed while an entry is under way shares the next, with one write to each disk and one
 //! message to each peer.
 //!
-//! The first proposal after a quiet moment goes at once; where one entry follows the other there is a rest between them,
-//! because an entry costs all peers about the same, however little is in it: so the log grows with time and not with
-//! requests. The queue has no bound: what waits in it would otherwise wait with its caller.
+//! The first proposal after a quiet moment goes at once; where one entry follows the other there is a rest between
+//! them, because an entry costs all peers about the same, however little is in it: so the log grows with time and not
+//! with requests. A caller that waits for its proposal before it makes the next does not rest: it bounds itself. The
+//! queue has no bound: what waits in it would otherwise wait with its caller.
 
 use std::{sync::Arc, time::Duration};
 
@@ -31,13 +32,15 @@ const REST: u32 = 9;
 const REST_LEAST: Duration = Duration::from_millis(3);
 const REST_MOST: Duration = Duration::from_millis(20);
 
-type Done = Box<dyn FnOnce(Result<(), ProposeError>) + Send>;
+type Told = Box<dyn FnOnce(Result<(), ProposeError>) + Send>;
 
 pub(crate) struct Proposal {
     reign: Reign,
     facts: Vec<StoredFact>,
     bytes: u64,
-    done: Done,
+    /// Whether it leaves at once, also if an entry has only just been written.
+    at_once: bool,
+    done: Told,
 }
 
 pub(crate) type Proposals = mpsc::UnboundedSender<Proposal>;
@@ -48,7 +51,19 @@ pub(crate) fn queue() -> (Proposals, mpsc::UnboundedReceiver<Proposal>) {
 
 /// Puts the facts into the queue. `done` is told when a quorum has them and they are applied here, or when that cannot
 /// be known any more; it is dropped if the peer stops.
-pub(crate) fn submit(queue: &Proposals, reign: &Reign, facts: &[Fact], done: Done) {
+pub(crate) fn submit(queue: &Proposals, reign: &Reign, facts: &[Fact], done: Told) {
+    put(queue, reign, facts, false, done);
+}
+
+/// As [`submit`], and waits.
+pub(crate) async fn propose(queue: &Proposals, reign: &Reign, facts: &[Fact]) -> Result<(), ProposeError> {
+    let (result, decided) = oneshot::channel();
+    // The caller may have gone away meanwhile.
+    put(queue, reign, facts, true, Box::new(move |told| drop(result.send(told))));
+    decided.await.unwrap_or(Err(ProposeError::Uncertain))
+}
+
+fn put(queue: &Proposals, reign: &Reign, facts: &[Fact], at_once: bool, done: Told) {
     let facts: Vec<StoredFact> = facts.iter().map(StoredFact::from).collect();
     let bytes = crate::codec::encoded_len(&facts);
     if bytes > LARGEST {
@@ -57,17 +72,10 @@ pub(crate) fn submit(queue: &Proposals, reign: &Reign, facts: &[Fact], done: Don
     if reign.is_over() {
         return done(Err(ProposeError::Deposed));
     }
-    if let Err(mpsc::error::SendError(proposal)) = queue.send(Proposal { reign: reign.clone(), facts, bytes, done }) {
+    let proposal = Proposal { reign: reign.clone(), facts, bytes, at_once, done };
+    if let Err(mpsc::error::SendError(proposal)) = queue.send(proposal) {
         (proposal.done)(Err(ProposeError::Deposed));
     }
-}
-
-/// As [`submit`], and waits.
-pub(crate) async fn propose(queue: &Proposals, reign: &Reign, facts: &[Fact]) -> Result<(), ProposeError> {
-    let (result, decided) = oneshot::channel();
-    // The caller may have gone away meanwhile.
-    submit(queue, reign, facts, Box::new(move |told| drop(result.send(told))));
-    decided.await.unwrap_or(Err(ProposeError::Uncertain))
 }
 
 /// Batches proposals and writes them, in order, until the last sender is dropped.
@@ -79,8 +87,10 @@ pub(crate) async fn run(raft: Raft, mut queue: mpsc::UnboundedReceiver<Proposal>
             Some(first) => first,
             None => {
                 let Some(first) = queue.recv().await else { return };
-                // More proposals queue up meanwhile.
-                sleep_until(rested).await;
+                if !first.at_once {
+                    // More proposals queue up meanwhile.
+                    sleep_until(rested).await;
+                }
                 first
             }
         };
@@ -130,7 +140,7 @@ async fn store(raft: &Raft, batch: Vec<Proposal>) {
 
 /// Without an outcome it is unknown whether the proposals are stored: openraft does not say whether an entry was
 /// refused or truncated later, and one that was truncated here may still be stored elsewhere.
-fn answer(callers: Vec<Done>, outcome: Option<Outcome>) {
+fn answer(callers: Vec<Told>, outcome: Option<Outcome>) {
     let Some(Outcome::Proposed(results)) = outcome else {
         metrics::proposed("uncertain", callers.len());
         return callers.into_iter().for_each(|done| done(Err(ProposeError::Uncertain)));

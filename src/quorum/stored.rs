@@ -428,7 +428,7 @@ fn number(value: f64) -> f64 {
 
 /// Amounts were checked before they were encoded and are covered by checksums since. An invalid one all the same counts
 /// as the largest amount: promises err upwards.
-pub(crate) fn amount_of(value: f64) -> Amount {
+fn amount_of(value: f64) -> Amount {
     Amount::new(value).unwrap_or(Amount::MAX)
 }
 

@@ -47,9 +47,9 @@ fn the_first_change_of_this_format_takes_the_place_of_all_ceilings() {
 }
 
 /// Milliseconds that pass, whether a new master comes, and what it changes.
-type Step = (u64, bool, Vec<(bool, u8, f64)>, Option<u64>);
+type Change = (u64, bool, Vec<(bool, u8, f64)>, Option<u64>);
 
-fn any_step() -> impl Strategy<Value = Step> {
+fn any_step() -> impl Strategy<Value = Change> {
     let ceiling = (any::<bool>(), 0..6u8, prop_oneof![Just(0.0), 0.0..50.0]);
     (
         0..40u64,

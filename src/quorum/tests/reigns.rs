@@ -110,6 +110,32 @@ async fn a_late_proposal_of_an_earlier_reign_changes_nothing() {
 }
 
 #[tokio::test]
+async fn proposals_of_one_entry_are_told_apart_and_keep_their_order() {
+    let mut world = World::new(&["a", "b", "c"]).await;
+    world.bootstrap().await;
+    let (name, reign) = world.master().await;
+    let peer = world.peer(&name).clone();
+    let (told, mut results) = tokio::sync::mpsc::unbounded_channel();
+    let proposals = [promises(7, 1, 1.0), promises(7, 3, 9.0), said("text"), promises(7, 2, 2.0)];
+    for (place, proposal) in proposals.into_iter().enumerate() {
+        let told = told.clone();
+        peer.submit(&reign, &[proposal], move |result| told.send((place, result)).expect("the test waits"));
+    }
+    let gap = ProposeError::Gap { resource: "r".into(), epoch: 7, expected: 2, got: 3 };
+    for expected in [(0, Ok(())), (1, Err(gap)), (2, Ok(())), (3, Ok(()))] {
+        assert_eq!(results.recv().await, Some(expected));
+    }
+    assert_eq!(known(&peer), ["text"]);
+    let newest = peer.read(|facts| facts.promises("r").map(|promises| (promises.newest(), promises.total())));
+    assert_eq!(newest, Some((Some((Epoch(7), 2)), Amount::clamped(2.0))));
+    let former = Reign::new(reign.number() - 1, Millis(0), Millis(0));
+    assert!(!former.holds(Millis(1)));
+    peer.submit(&former, &[said("late")], move |result| told.send((4, result)).expect("the test waits"));
+    assert_eq!(results.recv().await, Some((4, Err(ProposeError::Deposed))));
+    assert_eq!(known(&peer), ["text"]);
+}
+
+#[tokio::test]
 async fn a_master_that_was_kept_from_running_has_lost_its_reign_before_it_notices() {
     let mut world = World::new(&["a", "b", "c"]).await;
     let slept = Arc::new(AtomicU64::new(0));
