@@ -169,12 +169,21 @@ impl Watchdog {
         }
     }
 
-    /// What is held fits, or has not risen but by what was reported. `has_answered`: reports have been taken in.
-    pub(crate) fn held(&mut self, engine: &ResourceEngine<Ticket>, has_answered: bool) -> Result<(), Violation> {
+    /// What is held fits, or has not risen but by what was reported. `has_answered`: reports have been taken in. While
+    /// there is an estate a report may come to count later: what is outstanding counts beside what goes back there.
+    pub(crate) fn held(
+        &mut self,
+        engine: &ResourceEngine<Ticket>,
+        now: Millis,
+        has_answered: bool,
+    ) -> Result<(), Violation> {
+        let resource = engine.resource();
+        let has_estate =
+            resource.is_learning(now) || resource.promises().is_some_and(|promises| now < promises.inherited_until);
         let held = engine.resource().sums().held;
         let before = std::mem::replace(&mut self.held, held);
         let news = self.news;
-        if has_answered {
+        if has_answered && !has_estate {
             self.news = Sum::ZERO;
         }
         match invariant::held_within_capacity(engine.resource(), before) {

@@ -279,7 +279,7 @@ const fn three() -> u8 {
 }
 
 /// Those that come with the simulator: their names, and the files.
-pub const BUILT_IN: [(&str, &str); 17] = [
+pub const BUILT_IN: [(&str, &str); 18] = [
     ("one", include_str!("scenarios/one.yaml")),
     ("two", include_str!("scenarios/two.yaml")),
     ("three", include_str!("scenarios/three.yaml")),
@@ -291,6 +291,7 @@ pub const BUILT_IN: [(&str, &str); 17] = [
     ("lease_cut", include_str!("scenarios/lease_cut.yaml")),
     ("cramped", include_str!("scenarios/cramped.yaml")),
     ("cramped_mixed", include_str!("scenarios/cramped_mixed.yaml")),
+    ("cramped_tree", include_str!("scenarios/cramped_tree.yaml")),
     ("handover", include_str!("scenarios/handover.yaml")),
     ("newcomers", include_str!("scenarios/newcomers.yaml")),
     ("newcomers_enough", include_str!("scenarios/newcomers_enough.yaml")),

@@ -15,7 +15,9 @@ impl World<'_> {
             return Ok(());
         }
         if let Some(master) = self.nodes[ROOT].master.as_ref().filter(|_| self.is_cut) {
-            self.books.held(master.engine.resource().sums().held);
+            // A successor might still count all that is stored.
+            let stored = survivors(&self.nodes[ROOT], self.now).map(Sum::from);
+            self.books.held(stored.fold(master.engine.resource().sums().held, Sum::max));
         }
         let keeps_promises = self.plan.scenario.handover == Handover::Promises;
         let believed = self.believed();

@@ -227,7 +227,7 @@ impl World<'_> {
     ) -> Result<(), Violation> {
         let (now, node) = (self.now, &mut self.nodes[index]);
         let Some(master) = &mut node.master else { return Ok(()) };
-        let held = master.watchdog.held(&master.engine, !effects.replies.is_empty());
+        let held = master.watchdog.held(&master.engine, now, !effects.replies.is_empty());
         if self.checked {
             held?;
         }
