@@ -80,7 +80,12 @@ impl RawClient {
             wants: Some(request.wants),
             ..ResourceRequest::default()
         };
-        let request = GetCapacityRequest { client_id: Some(request.client.to_string()), resource: vec![resource] };
+        let request = GetCapacityRequest {
+            client_id: Some(request.client.to_string()),
+            resource: vec![resource],
+            // Its users ask several peers side by side.
+            drops_late: None,
+        };
         let asked = Instant::now();
         let answer = timeout(DEADLINE, self.0.get_capacity(request)).await.ok()?.ok()?.into_inner();
         let at = Instant::now();

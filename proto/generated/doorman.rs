@@ -53,6 +53,11 @@ pub struct GetCapacityRequest {
     pub client_id: ::core::option::Option<::prost::alloc::string::String>,
     #[prost(message, repeated, tag = "2")]
     pub resource: ::prost::alloc::vec::Vec<ResourceRequest>,
+    /// An answer counts at this holder only if the lease that its request named has not ended when the answer comes, and
+    /// only the answer to its latest request counts; a release is such a request, too. Masters move such holders out of
+    /// what an earlier master promised by their word.
+    #[prost(bool, optional, tag = "100")]
+    pub drops_late: ::core::option::Option<bool>,
 }
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct ResourceResponse {
@@ -202,6 +207,9 @@ pub struct GetServerCapacityRequest {
     pub server_id: ::core::option::Option<::prost::alloc::string::String>,
     #[prost(message, repeated, tag = "2")]
     pub resource: ::prost::alloc::vec::Vec<ServerCapacityResourceRequest>,
+    /// As in GetCapacityRequest.
+    #[prost(bool, optional, tag = "100")]
+    pub drops_late: ::core::option::Option<bool>,
 }
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct ServerCapacityResourceResponse {

@@ -198,6 +198,9 @@ impl Leases {
         let Some(token) = self.named_by(has).filter(|token| issued(*token)) else {
             return Confirmation::Nothing;
         };
+        if self.confirmed.is_some_and(|confirmed| token < confirmed) && !planted::is(Fault::TakesStaleNames) {
+            return Confirmation::Stale;
+        }
         let is_newest = self.first.is_some_and(|first| first <= token);
         if is_newest && self.grants.last().is_none_or(|newest| token > newest.token) {
             return Confirmation::Nothing;
@@ -205,9 +208,6 @@ impl Leases {
         if !is_newest && self.moved() == Amount::ZERO {
             // Older than this record: the holder was away too long, and the first answer since was lost.
             return Confirmation::Nothing;
-        }
-        if self.confirmed.is_some_and(|confirmed| token < confirmed) && !planted::is(Fault::TakesStaleNames) {
-            return Confirmation::Stale;
         }
         self.confirmed = Some(token);
         if !is_newest {
@@ -326,8 +326,10 @@ impl Leases {
     /// The holder gives back the lease `token` of this master and all before it (rule E8). Returns whether that was
     /// everything, and what of it goes back to the estate.
     pub(crate) fn release(&mut self, token: Token) -> (bool, Amount) {
-        let is_late = self.confirmed.is_none_or(|confirmed| token < confirmed);
         let is_newest = self.first.is_some_and(|first| first <= token);
+        // A lease from before this record, which was released before: this is a repeat.
+        let is_unknown = !is_newest && self.moved() == Amount::ZERO;
+        let is_late = is_unknown || self.confirmed.is_none_or(|confirmed| token < confirmed);
         let mut returned = Amount::ZERO;
         if !is_late && !is_newest {
             returned = self.unmove();

@@ -25,6 +25,8 @@ pub enum Fault {
     FirstNameFrees,
     /// A client takes answers that it does not wait for any more.
     TakesLateAnswers,
+    /// A client takes an answer that comes after the end of the lease that its request named.
+    AnswerAfterEnd,
     /// A lease that ends sooner than the one before it replaces its end.
     ReplacesEnd,
     /// A delayed release counts for all that its sender has by now.
@@ -70,7 +72,7 @@ pub enum Fault {
 
 impl Fault {
     /// All of them.
-    pub const ALL: [Fault; 28] = [
+    pub const ALL: [Fault; 29] = [
         Fault::KeepsWhatIsHeld,
         Fault::LearningConfirms,
         Fault::HasReplaces,
@@ -79,6 +81,7 @@ impl Fault {
         Fault::RemembersLease,
         Fault::FirstNameFrees,
         Fault::TakesLateAnswers,
+        Fault::AnswerAfterEnd,
         Fault::ReplacesEnd,
         Fault::ReleasesEverything,
         Fault::LowersAtOnce,
@@ -112,6 +115,7 @@ impl Fault {
             Fault::RemembersLease => "remembers-lease",
             Fault::FirstNameFrees => "first-name-frees",
             Fault::TakesLateAnswers => "takes-late-answers",
+            Fault::AnswerAfterEnd => "answer-after-end",
             Fault::ReplacesEnd => "replaces-end",
             Fault::ReleasesEverything => "releases-everything",
             Fault::LowersAtOnce => "lowers-at-once",
@@ -141,7 +145,7 @@ impl Fault {
             Fault::HasReplaces | Fault::AbsentHasClears => "1",
             Fault::LateReportLowers | Fault::HidesOutstanding => "2",
             Fault::KeepsWhatIsHeld => "3",
-            Fault::TakesLateAnswers => "6",
+            Fault::TakesLateAnswers | Fault::AnswerAfterEnd => "6",
             Fault::RemembersLease => "7",
             Fault::LowersAtOnce | Fault::EstateIsFree => "E1",
             Fault::EstateEndsEarly => "E2",

@@ -103,6 +103,8 @@ pub(crate) struct Pool {
     doubt: Sum,
     /// Holders of something that have not asked this master yet.
     unheard: usize,
+    /// What earlier masters have promised to holders that have not asked yet.
+    estate: Amount,
     /// What connected clients hold.
     connected: Sum,
     /// Reports of use, by when they do not count any more.
@@ -153,6 +155,7 @@ impl Pool {
             spent: 0.0,
             doubt: Sum::ZERO,
             unheard: 0,
+            estate: Amount::ZERO,
             connected: Sum::ZERO,
             reports: BTreeSet::new(),
             is_overloaded: false,
@@ -331,12 +334,14 @@ impl Pool {
         member.inherited = true;
         member.granted = left;
         member.keep(left);
+        self.estate = left;
         self.put_back(slot, member);
     }
 
     /// It has ended.
     pub(crate) fn remove_estate(&mut self, slot: u32, held: Sum) {
         self.take_out(slot);
+        self.estate = Amount::ZERO;
         self.connected = held;
         self.moves += 1;
     }

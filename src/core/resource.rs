@@ -288,7 +288,11 @@ impl Resource {
             }
         }
         self.division.set_capacity(settings.capacity);
-        self.settings = settings;
+        let before = std::mem::replace(&mut self.settings, settings).capacity;
+        if self.has_estate() && self.learning_until > self.since {
+            // It may have been cut just before this master began: holders may have more than it knows of.
+            self.lends_to_estate(before);
+        }
         self.renew_pool(self.seed);
         self.reforms += 1;
         self.count_in_units();

@@ -15,6 +15,8 @@ pub(super) struct Entry<D> {
     /// What was last asked for.
     pub(super) asked: Option<D>,
     pub(super) lease: Option<Lease>,
+    /// When the lease ends that the last request for it named; nothing if that named none.
+    pub(super) named_until: Option<Millis>,
     pub(super) safe: Option<f64>,
     /// A request for it has failed since there was a lease.
     pub(super) failed: bool,
@@ -34,6 +36,7 @@ impl<D: Demand> Entry<D> {
             mode,
             asked: None,
             lease: None,
+            named_until: None,
             safe: None,
             failed: false,
             due: now,

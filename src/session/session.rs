@@ -2,8 +2,10 @@
 //!
 //! The rules it keeps (numbers as in docs/internals/lease-protocol.md):
 //!
-//! - Rule 6: one request is under way at a time; only the answer to the latest one counts, and a lease is counted from
-//!   when its request was *sent*.
+//! - Rule 6: one request is under way at a time; only the answer to the latest one counts, and a release is a request,
+//!   too; a lease is counted from when its request was *sent*. An answer does not count if the lease that its request
+//!   named has ended before it comes: that resource is asked for again at once. Requests say that this is kept
+//!   (`drops_late`).
 //! - All resources are asked for in one request, when the first of them is due.
 //! - What was given is confirmed by echoing it with the next request. A holder that has been cut asks again after
 //!   100 ms, only to confirm (rule 10): another may be waiting for what it gave up.
@@ -430,15 +432,23 @@ impl<D: Demand> Session<D> {
             entry.asked = Some(entry.demand.clone());
             entry.due = NOT_BEFORE_ANSWER;
             let has = entry.lease.filter(|lease| lease.is_live(now));
+            entry.named_until = has.map(|lease| lease.end);
             Some(Ask { id, demand: entry.demand.clone(), has })
         });
         Some(asks.collect())
     }
 
     fn take(&mut self, now: Millis, sent: Millis, given: &Given) {
+        let soon = self.soonest(now);
         let Some(entry) = self.entries.get_mut(&given.id).or_else(|| self.leaving.get_mut(&given.id)) else {
             return;
         };
+        if entry.named_until.is_some_and(|end| end <= now) && !planted::is(Fault::AnswerAfterEnd) {
+            // A new master may have taken the request's word for a part of what is promised that is another's by now.
+            // The next request names nothing, so the answer to that counts however late it comes.
+            entry.ask_by(soon);
+            return;
+        }
         let capacity = Capacity::of(given.wire.capacity);
         let end = sent.plus(given.length);
         let before = entry.lease.filter(|lease| lease.is_live(now)).map_or(0.0, |lease| lease.capacity.get());

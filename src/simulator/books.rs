@@ -100,6 +100,20 @@ impl Books {
         }
     }
 
+    /// There is so much from now on. What was given before may still be believed.
+    pub(crate) fn set_capacity(&mut self, now: Millis, capacity: Amount) {
+        self.advance(now);
+        self.capacity = capacity;
+        self.most = self.most.max(capacity.into());
+    }
+
+    /// So much counts as held at the root by now: after a cut no more is believed.
+    pub(crate) fn held(&mut self, held: Sum) {
+        // What all are due may be more than there is by the last digit of each, and after a cut all keep that.
+        let close = Amount::clamped(self.capacity.get() * (1.0 + 1e-12));
+        self.most = self.most.min(held).max(close.into());
+    }
+
     /// A pool has promised so much by now.
     pub(crate) fn allow(&mut self, most: Sum) {
         self.most = most;

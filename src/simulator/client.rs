@@ -1,16 +1,20 @@
-//! A client: the real session, and what it may use.
+//! A client: the real session, or one of the original protocol, and what it may use.
 
 use std::sync::Arc;
 
 use leaseway_core::{Amount, Millis};
-use leaseway_session::{Session, Wants as Asked};
+use leaseway_session::{Basis, Given, Mode, Outgoing, Session, Wants as Asked};
 
-use crate::uses::Habit;
+use crate::{original::Original, scenario::Speaks, uses::Habit};
 
 /// One client, or the one that came in its place.
 pub(crate) struct Client {
-    pub(crate) session: Session<Asked>,
+    pub(crate) machine: Machine,
+    pub(crate) speaks: Speaks,
     pub(crate) name: Arc<str>,
+    /// How many names it has had.
+    pub(crate) names: u32,
+    /// Its processes, of whichever names.
     pub(crate) incarnation: u32,
     pub(crate) wants: Amount,
     /// Not while it has given back what it had.
@@ -22,6 +26,84 @@ pub(crate) struct Client {
     /// When it will be woken next, if that is known.
     pub(crate) woken_at: Option<Millis>,
     pub(crate) cut_until: Millis,
+    /// It came after a failover, and has not got what it is due since then.
+    pub(crate) waits_since: Option<Millis>,
+}
+
+/// What decides when it asks, and what it takes.
+pub(crate) enum Machine {
+    Session(Box<Session<Asked>>),
+    Original(Box<Original>),
+}
+
+impl Machine {
+    pub(crate) fn want(&mut self, now: Millis, resource: &Arc<str>, asked: Asked) {
+        match self {
+            Machine::Session(session) => {
+                session.want(now, resource, asked, Mode::Pessimistic);
+            }
+            Machine::Original(original) => original.want(now, asked),
+        }
+    }
+
+    pub(crate) fn release(&mut self, now: Millis, resource: &str) {
+        match self {
+            Machine::Session(session) => session.release(resource),
+            Machine::Original(original) => original.release(now),
+        }
+    }
+
+    pub(crate) fn hint(&mut self, now: Millis, resource: &str) {
+        if let Machine::Session(session) = self {
+            session.hint(now, resource);
+        }
+    }
+
+    pub(crate) fn poll(&mut self, now: Millis) -> Option<Outgoing<Asked>> {
+        match self {
+            Machine::Session(session) => session.poll(now),
+            Machine::Original(original) => original.poll(now),
+        }
+    }
+
+    /// `end` is when the lease ends that was given, as it is written there.
+    pub(crate) fn answered(&mut self, now: Millis, number: u64, given: Option<Given>, end: Millis) {
+        match self {
+            Machine::Session(session) => {
+                session.answered(now, number, given.into_iter().collect());
+            }
+            Machine::Original(original) => original.answered(now, number, given.map(|given| (given, end))),
+        }
+    }
+
+    pub(crate) fn redirected(&mut self, now: Millis, number: u64, master: Option<&str>) {
+        match self {
+            Machine::Session(session) => {
+                session.redirected(now, number, master);
+            }
+            Machine::Original(original) => original.redirected(now, number, master),
+        }
+    }
+
+    pub(crate) fn wake(&self, now: Millis) -> Option<Millis> {
+        match self {
+            Machine::Session(session) => session.wake(now),
+            Machine::Original(original) => original.wake(now),
+        }
+    }
+
+    /// What may be used, if that is another amount than before.
+    pub(crate) fn usable(&mut self, now: Millis) -> Option<Amount> {
+        let leased = match self {
+            Machine::Session(session) => {
+                let mut usable = None;
+                session.changes(now, |_, changed| usable = Some(changed));
+                usable.map(|usable| if usable.basis == Basis::Lease { usable.capacity.get() } else { 0.0 })?
+            }
+            Machine::Original(original) => original.usable(now),
+        };
+        Some(Amount::clamped(leased))
+    }
 }
 
 impl Client {

@@ -17,7 +17,12 @@ pub(crate) enum Party {
 pub(crate) enum Message {
     Request(Box<RequestMessage>),
     Reply(Box<Reply>),
-    Hint { to: Party, incarnation: u32, from: usize },
+    /// To a name, whichever process has it.
+    Hint {
+        to: Party,
+        name: u32,
+        from: usize,
+    },
 }
 
 /// A request to one peer of a node.
@@ -36,17 +41,6 @@ pub(crate) struct Sender {
     /// A client that starts anew, or a node's next master, is not what asked, though it may have the same name.
     pub(crate) incarnation: u32,
     pub(crate) number: u64,
-}
-
-impl Sender {
-    /// As the node knows it that is asked.
-    pub(crate) fn holder(&self) -> (HolderKind, Arc<str>) {
-        let kind = match self.party {
-            Party::Client(_) => HolderKind::Client,
-            Party::Node(_) => HolderKind::Node,
-        };
-        (kind, self.party.name(self.incarnation).into())
-    }
 }
 
 /// An answer.
@@ -82,21 +76,20 @@ impl Message {
 }
 
 impl Party {
-    /// The name that `name` gave, and the incarnation that it had.
+    /// The name that `name` gave, and the number that it had.
     pub(crate) fn named(kind: HolderKind, name: &str) -> Option<(Party, u32)> {
-        let (index, incarnation) = name.split_once('.')?;
-        let (index, incarnation) = (index.parse().ok()?, incarnation.parse().ok()?);
+        let (index, number) = name.split_once('.')?;
+        let (index, number) = (index.parse().ok()?, number.parse().ok()?);
         match kind {
-            HolderKind::Client => Some((Party::Client(index), incarnation)),
-            HolderKind::Node => Some((Party::Node(index), incarnation)),
+            HolderKind::Client => Some((Party::Client(index), number)),
+            HolderKind::Node => Some((Party::Node(index), number)),
         }
     }
 
-    /// As it is known to servers. All peers of a node have one name, whichever is master; a client that starts anew has
-    /// another.
-    pub(crate) fn name(self, incarnation: u32) -> String {
+    /// As it is known to servers. All peers of a node have one name, whichever is master; a client may get another.
+    pub(crate) fn name(self, number: u32) -> String {
         match self {
-            Party::Client(index) => format!("{index}.{incarnation}"),
+            Party::Client(index) => format!("{index}.{number}"),
             Party::Node(index) => format!("{index}.0"),
         }
     }

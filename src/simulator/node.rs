@@ -28,6 +28,8 @@ pub(crate) struct Node {
     pub(crate) master: Option<Master>,
     /// How many masters there have been.
     pub(crate) incarnation: u32,
+    /// When the newest came.
+    pub(crate) failed_over: Millis,
     /// Promises that are not stored yet.
     pub(crate) log: VecDeque<Proposed>,
     /// Those that are.
@@ -86,15 +88,21 @@ pub(crate) struct Ticket {
 
 /// What an engine may ask for.
 pub(crate) struct NodeEnvironment {
-    /// Whether all holders listen for hints.
-    pub(crate) push: bool,
+    /// Which clients listen for hints, by their indexes; child nodes do. Absent: there are none.
+    pub(crate) listens: Option<Vec<bool>>,
     pub(crate) assignments: Vec<(HolderKind, Arc<str>, Assigned)>,
     pub(crate) notes: Option<PoolNotes>,
 }
 
 impl Environment for NodeEnvironment {
-    fn is_watched(&self, _: HolderKind, _: &str) -> bool {
-        self.push
+    fn is_watched(&self, kind: HolderKind, name: &str) -> bool {
+        let Some(listens) = &self.listens else { return false };
+        match Party::named(kind, name) {
+            Some((Party::Client(index), _)) => listens[index],
+            Some((Party::Node(_), _)) => true,
+            // A child node that is only a lease here.
+            None => false,
+        }
     }
 
     fn assignments(&self) -> Vec<(HolderKind, Arc<str>, Assigned)> {
@@ -161,12 +169,21 @@ impl Watchdog {
         }
     }
 
-    /// What is held fits, or has not risen but by what was reported. `has_answered`: reports have been taken in.
-    pub(crate) fn held(&mut self, engine: &ResourceEngine<Ticket>, has_answered: bool) -> Result<(), Violation> {
+    /// What is held fits, or has not risen but by what was reported. `has_answered`: reports have been taken in. While
+    /// there is an estate a report may come to count later: what is outstanding counts beside what goes back there.
+    pub(crate) fn held(
+        &mut self,
+        engine: &ResourceEngine<Ticket>,
+        now: Millis,
+        has_answered: bool,
+    ) -> Result<(), Violation> {
+        let resource = engine.resource();
+        let has_estate =
+            resource.is_learning(now) || resource.promises().is_some_and(|promises| now < promises.inherited_until);
         let held = engine.resource().sums().held;
         let before = std::mem::replace(&mut self.held, held);
         let news = self.news;
-        if has_answered {
+        if has_answered && !has_estate {
             self.news = Sum::ZERO;
         }
         match invariant::held_within_capacity(engine.resource(), before) {
@@ -183,6 +200,7 @@ impl Node {
             endpoints: (0..place.peers).map(|peer| format!("{index}:{peer}").into()).collect(),
             master: None,
             incarnation: 0,
+            failed_over: Millis(0),
             log: VecDeque::new(),
             promises: Promises::default(),
             pool: None,
@@ -199,9 +217,7 @@ impl Node {
         let survive = rng.usize(0..=self.log.len());
         let mut log = std::mem::take(&mut self.log);
         log.truncate(survive);
-        log.iter().try_for_each(|proposed| self.store(&proposed.changes, now))?;
-        self.promises.forget_ended(now);
-        Ok(())
+        log.iter().try_for_each(|proposed| self.store(&proposed.changes, now))
     }
 
     pub(crate) fn store(&mut self, changes: &Changes, now: Millis) -> Result<(), Violation> {

@@ -38,6 +38,7 @@ pub(crate) fn dues(settings: &Settings, demands: &[(Amount, i16)]) -> Vec<Amount
             has: None,
             outstanding: None,
             learning: false,
+            drops_late: true,
             news: None,
         })
     };

@@ -12,10 +12,18 @@ use crate::{
     scenario::{Handover, Scenario, built_in},
 };
 
-/// What is tried: everything that goes wrong, with a new master that knows and with one that listens, and with leases
-/// that change their lengths.
-const TRIED: [(&str, Handover); 3] =
-    [("random", Handover::Promises), ("random", Handover::Learning), ("lease_cut", Handover::Promises)];
+/// What is tried: everything that goes wrong, with a new master that knows and with one that listens, with few holders
+/// and with many, and with leases that change their lengths.
+const TRIED: [(&str, Handover); 8] = [
+    ("cramped", Handover::Promises),
+    ("cramped", Handover::Learning),
+    ("cramped_mixed", Handover::Promises),
+    ("cramped_tree", Handover::Promises),
+    ("cramped_tree", Handover::Learning),
+    ("random", Handover::Promises),
+    ("random", Handover::Learning),
+    ("lease_cut", Handover::Promises),
+];
 
 /// A fault that was found.
 pub struct Found {

@@ -38,6 +38,10 @@ pub struct Scenario {
     /// What a new master knows.
     #[serde(default)]
     pub handover: Handover,
+    /// Nothing goes wrong that should cost a client all that it has: after `measure_from` none that wants something may
+    /// lose it all.
+    #[serde(default)]
+    pub(crate) none_is_cut: bool,
     /// How long the peers of a node take to remember a promise.
     #[serde(default = "commit")]
     pub(crate) commit: Span,
@@ -126,11 +130,28 @@ pub(crate) struct NodeSpec {
     pub(crate) clients: Vec<ClientSpec>,
 }
 
+/// How well a holder knows the lease protocol.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum Speaks {
+    /// As our client does: with tokens, and late answers are dropped.
+    #[default]
+    Leaseway,
+    /// The original protocol.
+    Doorman,
+    /// The original protocol, but what is not understood is echoed: tokens, too.
+    Echoes,
+    /// It is a child node of the original, which never says what it has. Nothing is below it here.
+    DoormanNode,
+}
+
 /// Clients of a node.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct ClientSpec {
     pub(crate) count: u32,
+    #[serde(default)]
+    pub(crate) speaks: Speaks,
     /// What they claim; the parameter `priority` says what is made of it.
     #[serde(default)]
     pub(crate) priority: i16,
@@ -200,6 +221,8 @@ pub(crate) enum Fault {
     Use { clients: u32, part: Part },
     /// Clients die; others come in their place at once.
     Crash { clients: u32 },
+    /// Clients die and forget what they had, and are started again under their names.
+    Restart { clients: u32 },
     /// Clients give back what they have, and want it again later.
     Leave { clients: u32, back: Between },
     /// Clients cannot reach their node.
@@ -208,6 +231,8 @@ pub(crate) enum Fault {
     CutUplink { node: Option<String>, back: Between },
     /// No link to a node or from it works.
     Isolate { node: Option<String>, back: Between },
+    /// There is another capacity at the root from now on.
+    Capacity { amount: f64 },
     /// The root gives leases of another length from now on.
     Lease { length: Span },
 }
@@ -254,7 +279,7 @@ const fn three() -> u8 {
 }
 
 /// Those that come with the simulator: their names, and the files.
-pub const BUILT_IN: [(&str, &str); 12] = [
+pub const BUILT_IN: [(&str, &str); 18] = [
     ("one", include_str!("scenarios/one.yaml")),
     ("two", include_str!("scenarios/two.yaml")),
     ("three", include_str!("scenarios/three.yaml")),
@@ -264,6 +289,12 @@ pub const BUILT_IN: [(&str, &str); 12] = [
     ("seven", include_str!("scenarios/seven.yaml")),
     ("random", include_str!("scenarios/random.yaml")),
     ("lease_cut", include_str!("scenarios/lease_cut.yaml")),
+    ("cramped", include_str!("scenarios/cramped.yaml")),
+    ("cramped_mixed", include_str!("scenarios/cramped_mixed.yaml")),
+    ("cramped_tree", include_str!("scenarios/cramped_tree.yaml")),
+    ("handover", include_str!("scenarios/handover.yaml")),
+    ("newcomers", include_str!("scenarios/newcomers.yaml")),
+    ("newcomers_enough", include_str!("scenarios/newcomers_enough.yaml")),
     ("lopsided", include_str!("scenarios/lopsided.yaml")),
     ("pool", include_str!("scenarios/pool.yaml")),
     ("pool_surge", include_str!("scenarios/pool_surge.yaml")),

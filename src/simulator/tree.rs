@@ -3,7 +3,7 @@
 use leaseway_core::Amount;
 
 use crate::{
-    scenario::{Scenario, Wants},
+    scenario::{Scenario, Speaks, Wants},
     uses::Uses,
 };
 
@@ -23,6 +23,7 @@ pub(crate) struct TreeNode {
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct TreeClient {
     pub(crate) node: usize,
+    pub(crate) speaks: Speaks,
     pub(crate) priority: i16,
     pub(crate) wants: Wants,
     /// What is assigned to it there.
@@ -59,7 +60,8 @@ impl Tree {
                 for clients in &node.clients {
                     let assigned = clients.assigned.map(Amount::clamped);
                     let (priority, wants, uses) = (clients.priority, clients.wants, clients.uses);
-                    let client = TreeClient { node: node_index, priority, wants, assigned, uses };
+                    let speaks = clients.speaks;
+                    let client = TreeClient { node: node_index, speaks, priority, wants, assigned, uses };
                     tree.clients.extend(std::iter::repeat_n(client, clients.count as usize));
                 }
             }

@@ -36,6 +36,8 @@ const COMPARE: Millis = Millis(30_000);
 const LONG: Span = Span::millis(600_000);
 /// More of what led to a violation is not kept.
 const TRACE: usize = 40;
+/// A newcomer waits until it has this part of what it is due.
+const ENOUGH: f64 = 0.9;
 /// Within this part of what is due counts as settled.
 const SETTLED: f64 = 1.0;
 
@@ -74,6 +76,8 @@ struct World<'p> {
     buffers: Buffers,
     /// How the resource is run at the root by now.
     settings: Settings,
+    /// There has been less of it than before.
+    is_cut: bool,
     messages: u64,
     /// Whether a violation ends the run.
     checked: bool,
@@ -81,6 +85,8 @@ struct World<'p> {
     quiet: bool,
     events: u64,
     settling: Option<Settling>,
+    /// How long those waited that came after a failover.
+    waits: Vec<Millis>,
     compared: (f64, u32),
     curve: Option<Vec<Point>>,
     trace: Option<VecDeque<String>>,
@@ -129,11 +135,13 @@ impl<'p> World<'p> {
             resource: RESOURCE.into(),
             buffers: Buffers::default(),
             settings: plan.settings.clone(),
+            is_cut: false,
             messages: 0,
             checked: !keep.on_after_violations,
             quiet: false,
             events: 0,
             settling: None,
+            waits: Vec::new(),
             compared: (0.0, 0),
             curve: keep.curve.then(Vec::new),
             trace: keep.trace.then(VecDeque::new),
@@ -170,8 +178,12 @@ impl<'p> World<'p> {
                 self.note(event);
             }
             self.handle(event)?;
+            if self.checked {
+                self.audit()?;
+            }
         }
         self.now = end;
+        self.wait_on();
         self.books.advance(end);
         if let Some(pools) = &mut self.pools {
             pools.advance(end);
@@ -240,8 +252,8 @@ impl<'p> World<'p> {
                 Party::Client(client) => self.answer_client(client, &reply),
                 Party::Node(node) => self.answer_node(node, *reply),
             },
-            Message::Hint { to, incarnation, .. } => match to {
-                Party::Client(client) => self.hint_client(client, incarnation),
+            Message::Hint { to, name, .. } => match to {
+                Party::Client(client) => self.hint_client(client, name),
                 Party::Node(node) => {
                     self.hint_node(node);
                     Ok(())
@@ -280,7 +292,29 @@ impl<'p> World<'p> {
             settling.since = if settled { settling.since.or(Some(self.now)) } else { None };
             self.settling = Some(settling);
         }
+        self.see_newcomers();
         self.queue.put(self.now.plus(SECOND), Event::Sample);
+    }
+
+    /// Which of those that wait have enough by now?
+    fn see_newcomers(&mut self) {
+        if self.pools.is_some() || self.clients.iter().all(|client| client.waits_since.is_none()) {
+            return;
+        }
+        let dues = self.dues();
+        for (client, due) in self.clients.iter_mut().zip(dues) {
+            if client.believes.get() >= due.get() * ENOUGH
+                && let Some(since) = client.waits_since.take()
+            {
+                self.waits.push(self.now.since(since));
+            }
+        }
+    }
+
+    /// Those that still wait at the end have waited until then.
+    fn wait_on(&mut self) {
+        let waiting = self.clients.iter_mut().filter_map(|client| client.waits_since.take());
+        self.waits.extend(waiting.map(|since| self.now.since(since)));
     }
 
     /// From now on nothing goes wrong any more.
@@ -310,7 +344,7 @@ impl<'p> World<'p> {
         let places = &self.plan.tree.clients;
         let demands: Vec<_> =
             self.clients.iter().zip(places).map(|(client, place)| (client.wants(), place.priority)).collect();
-        oracle::dues(&self.plan.settings, &demands)
+        oracle::dues(&self.settings, &demands)
     }
 
     fn apart(&self) -> Apart {
@@ -346,6 +380,7 @@ impl<'p> World<'p> {
             apart_at_end: self.apart(),
             settled_s,
             settled_refreshes: settled_s.map(|seconds| seconds / refresh_s),
+            newcomers_s: self.waits.iter().map(|wait| wait.0 as f64 / 1000.0).collect(),
             pool: self.pools.as_ref().map(Pools::figures),
             messages_per_s: self.messages as f64 * 1000.0 / self.now.0.max(1) as f64,
             events: self.events,
@@ -397,6 +432,7 @@ impl<'p> World<'p> {
     }
 }
 
+mod audit;
 mod clients;
 mod faults;
 mod nodes;

@@ -63,7 +63,7 @@ impl Doorman {
 }
 
 pub(crate) fn request(client: &str, resource: Vec<ResourceRequest>) -> GetCapacityRequest {
-    GetCapacityRequest { client_id: Some(client.into()), resource }
+    GetCapacityRequest { client_id: Some(client.into()), resource, drops_late: None }
 }
 
 pub(crate) fn entry(resource: &str, wants: f64) -> ResourceRequest {
@@ -89,7 +89,7 @@ pub(crate) fn node_request(node: &str, resource: &str, bands: &[(i64, f64)]) -> 
         wants: bands.iter().map(band).collect(),
         ..Default::default()
     };
-    GetServerCapacityRequest { server_id: Some(node.into()), resource: vec![entry] }
+    GetServerCapacityRequest { server_id: Some(node.into()), resource: vec![entry], drops_late: None }
 }
 
 pub(crate) fn capacity(lease: Option<Lease>) -> f64 {

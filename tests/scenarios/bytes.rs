@@ -1,11 +1,12 @@
 //! Byte for byte: what goes over the wire is what a peer of 2016 expects.
 
+use leaseway_proto::doorman::GetCapacityRequest;
 use prost::Message as _;
 use prost_reflect::Value;
 
 use crate::harness::{
     config::{ConfigFile, Template},
-    doorman::Asks as _,
+    doorman::{Asks as _, entry, request},
     original::{self, Unknown, build, field, inner, list, number, strict},
     server::Server,
 };
@@ -29,6 +30,22 @@ fn a_request_written_by_hand_is_understood() {
     assert_eq!(number(&lease, "capacity"), 40.0);
     assert_eq!(field(&lease, "refresh_interval").as_i64(), Some(5));
     assert!(!answer.has_field_by_name("mastership"), "it is the master");
+}
+
+#[test]
+fn a_request_of_ours_is_one_of_the_original_protocol_with_fields_after_it() {
+    let plain = request("alice", vec![entry("mysql", 40.0)]);
+    let ours = GetCapacityRequest { drops_late: Some(true), ..plain.clone() }.encode_to_vec();
+    let entries = Value::List(vec![original::entry("mysql", 40.0, None)]);
+    let fields = [("client_id", Value::String("alice".into())), ("resource", entries)];
+    let original = build("GetCapacityRequest", fields).encode_to_vec();
+    assert_eq!(plain.encode_to_vec(), original);
+    assert_eq!(ours, [&original[..], &[0xa0, 0x06, 1]].concat(), "100: drops_late");
+
+    let server = Server::development();
+    let answer = strict("GetCapacityResponse", &server.raw().call("GetCapacity", ours).unwrap());
+    let [response] = list(&answer, "response").try_into().expect("one answer");
+    assert_eq!(number(&inner(&response, "gets"), "capacity"), 40.0);
 }
 
 #[test]

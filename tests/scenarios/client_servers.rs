@@ -133,6 +133,7 @@ fn a_lease_of_the_original_protocol_is_echoed_kept_and_given_back() {
     has_lease(&resource, 7.0);
     eventually("it refreshes", || (fake.asked().len() >= 3).then_some(()));
     let asked = fake.asked();
+    assert!(asked.iter().all(|request| request.drops_late()), "{asked:?}");
     let (first, second) = (&asked[0].resource[0], &asked[1].resource[0]);
     assert_eq!((first.wants, first.priority, first.has), (Some(10.0), Some(3), None));
     assert_eq!(second.has.unwrap().capacity, Some(7.0));

@@ -31,7 +31,7 @@ fn a_missing_required_field_is_named() {
         let answer = doorman.get(request("alice", vec![good.clone(), broken]));
         assert_refused(answer, Code::InvalidArgument, &[field, "required field is missing"]);
     }
-    let answer = doorman.get(GetCapacityRequest { client_id: None, resource: vec![good] });
+    let answer = doorman.get(GetCapacityRequest { client_id: None, resource: vec![good], drops_late: None });
     assert_refused(answer, Code::InvalidArgument, &["client_id: required field is missing"]);
     let status = server.status(&[]);
     assert_eq!(status["resources_total"], 0, "nothing of a request is carried out if any of it is wrong");
@@ -50,10 +50,11 @@ fn a_missing_field_of_a_child_node_is_named() {
     ] {
         let entry =
             ServerCapacityResourceRequest { resource_id: Some("r".into()), wants: vec![band], ..Default::default() };
-        let request = GetServerCapacityRequest { server_id: Some("child".into()), resource: vec![entry] };
+        let request =
+            GetServerCapacityRequest { server_id: Some("child".into()), resource: vec![entry], drops_late: None };
         assert_refused(doorman.get_server(request), Code::InvalidArgument, &[field, "required field is missing"]);
     }
-    let request = GetServerCapacityRequest { server_id: None, resource: Vec::new() };
+    let request = GetServerCapacityRequest { server_id: None, resource: Vec::new(), drops_late: None };
     assert_refused(doorman.get_server(request), Code::InvalidArgument, &["server_id: required field is missing"]);
     server.assert_alive();
 }

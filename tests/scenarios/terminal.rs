@@ -103,6 +103,7 @@ fn an_election_is_waited_for_and_each_servers_error_shown_when_time_is_up() {
     fake.now(Manner::Gives { capacity: 7.0, seconds: 60 });
     let said = asking.finish();
     assert!(said.code == Some(0) && said.stdout.starts_with("alice may use 7 of `mysql`"), "{said:?}");
+    assert!(fake.asked().iter().all(|request| !request.drops_late()), "another run knows nothing of this one");
 
     fake.now(Manner::KnowsNobody);
     let servers = format!("127.0.0.1:1,{}", fake.address());

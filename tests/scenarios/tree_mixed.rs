@@ -44,7 +44,10 @@ fn below_a_go_parent_a_node_shares_what_it_is_given() {
     gets(&mut client(&leaf, "ben"), 30.0, 30.0);
     gets(&mut ann, 70.0, 70.0);
     let asked = parent.asked();
-    assert!(asked.iter().all(|request| request.server_id.as_deref() == Some("leaf")), "{asked:?}");
+    assert!(
+        asked.iter().all(|request| request.server_id.as_deref() == Some("leaf") && request.drops_late()),
+        "{asked:?}"
+    );
     let wants = |request: usize| -> f64 {
         let entries = asked[request].resource.iter().filter(|entry| entry.resource_id.as_deref() == Some("r"));
         entries.flat_map(|entry| &entry.wants).filter_map(|band| band.wants).sum()

@@ -184,6 +184,7 @@ impl Refreshers {
             has,
             outstanding,
             learning: false,
+            drops_late: true,
             news: None,
         };
         (Now { at, unix: 1_700_000_000 + (at.0 / 1000) as i64 }, Request::Ask(ask))

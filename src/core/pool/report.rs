@@ -156,7 +156,7 @@ impl Pool {
             base: self.base,
             max: self.most(),
             connected: held,
-            priority_connected: self.priority.granted(),
+            priority_connected: (self.priority.granted() - self.estate.into()).max(Sum::ZERO),
             priority_assigned: self.assignments.sum(self.total),
             used: self.used(),
             overloads: self.overloads,

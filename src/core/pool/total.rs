@@ -17,7 +17,7 @@ const DOMINATED: f64 = 0.1;
 
 impl Pool {
     /// The most that the total may be.
-    pub(super) fn most(&self) -> Amount {
+    pub(crate) fn most(&self) -> Amount {
         // An overbooked parent has promised the same capacity to others too.
         let most = self.settings.max_capacity.filter(|_| !self.is_lent).unwrap_or(self.base);
         most.max(self.base)

@@ -14,6 +14,7 @@ use super::Resource;
 use crate::{
     Amount, Ask, Claim, Claims, HolderKind, Inherited, Millis, Sum,
     planted::{self, Fault},
+    time::certain_end,
 };
 
 /// The estate of one life of a resource.
@@ -28,16 +29,19 @@ pub(super) struct Estate {
 impl Resource {
     /// Begins with the promises of earlier masters.
     pub(super) fn inherit(&mut self, inherited: Inherited) {
-        let Inherited { total, wants, until, .. } = inherited;
+        let Inherited { total, wants, until, lease, .. } = inherited;
+        // Earlier masters have given nothing since this one began.
+        let last = lease.map_or(until, |longest| certain_end(self.since, longest).min(until));
         if total > Amount::ZERO {
-            self.begin_estate(total.into(), until, wants);
+            self.begin_estate(total.into(), last, wants);
         }
     }
 
     /// A master that knows nothing of earlier leases assumes that all there is was lent, until then.
     pub(super) fn assume_lent(&mut self, until: Millis) {
+        let whole = self.pool.as_ref().map_or(self.settings.capacity, |pool| pool.most());
         let records = self.ledger.sums().held - self.left();
-        let unknown = (Sum::from(self.total()) - records).max(self.left());
+        let unknown = (Sum::from(whole) - records).max(self.left());
         if !self.is_bounded() || unknown <= Sum::ZERO {
             return;
         }
@@ -129,20 +133,30 @@ impl Resource {
         }
     }
 
-    /// The parent has lent more to a node that learns: holders may have that, too.
+    /// There is more while the resource learns: holders may have that, too. But not what they were counted for
+    /// already, beyond what was lent before.
     pub(super) fn lends_to_estate(&mut self, before: Amount) {
-        let more = Sum::from(self.settings.capacity) - before.into();
-        if self.estate.is_some() && more > Sum::ZERO {
-            let mut left = self.left();
-            left += more;
-            self.leave(left);
+        let more = Sum::from(self.settings.capacity) - self.ledger.sums().held.max(before.into());
+        if !self.is_bounded() || more <= Sum::ZERO {
+            return;
+        }
+        let mut left = self.left();
+        left += more;
+        match self.estate {
+            Some(_) => self.leave(left),
+            // The first supply may have been nothing.
+            None => self.begin_estate(left, self.learning_until, Claims::new()),
         }
     }
 
-    /// A holder of earlier masters says itself what it wants: its part of the inherited wants is over.
-    pub(super) fn heard_in_person(&mut self, claims: &Claims) {
+    /// A holder of earlier masters says itself what it wants: its part of the inherited wants is over. It wanted no
+    /// less than it was given.
+    pub(super) fn heard_in_person(&mut self, mut claims: Claims, named: Amount) {
         let Some(slot) = self.estate_slot() else { return };
-        for claim in claims {
+        if let [only] = &mut claims[..] {
+            only.wants = only.wants.max(named);
+        }
+        for claim in &claims {
             self.lower_inherited_wants(slot, claim);
         }
     }
@@ -152,8 +166,7 @@ impl Resource {
         let mean = |claim: &Claim| claim.wants.get() / f64::from(claim.subclients.max(1));
         let band = self.division.band(claim.priority);
         let slices = self.ledger.holder(slot).claims.iter().enumerate();
-        let of_band =
-            slices.filter(|(_, slice)| slice.subclients > 0 && self.division.band(slice.priority) == band);
+        let of_band = slices.filter(|(_, slice)| slice.subclients > 0 && self.division.band(slice.priority) == band);
         let apart = |slice: &Claim| (mean(slice) - mean(claim)).abs();
         let nearest = of_band.min_by(|(_, one), (_, other)| apart(one).total_cmp(&apart(other)));
         let Some((ordinal, slice)) = nearest.map(|(ordinal, slice)| (ordinal, *slice)) else { return };

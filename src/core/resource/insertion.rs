@@ -76,14 +76,20 @@ impl Resource {
     /// What a request says about leases, which counts even if the request is then ignored. Returns its place in the
     /// round.
     fn hear(&mut self, slot: u32, is_new: bool, ask: &Ask, now: Now) -> Result<Seat, Answer> {
-        let mut seat = self.hear_lease(slot, ask, now)?;
+        let heard = self.hear_lease(slot, ask, now);
+        if heard.is_err() {
+            // What it reports as outstanding counts all the same.
+            self.ledger.recount(slot, now.at);
+        }
+        let mut seat = heard?;
         if is_new && self.is_unaccounted(slot, ask, now) && self.listens_once_more(now.at) {
             seat = self.hear_lease(slot, ask, now)?;
         }
         seat.all_or_nothing = self.may_have_more(ask) && !self.ledger.holder(slot).leases.is_live(now.at);
         let names = ask.has.is_some_and(|has| ask.drops_late || has.expiry_time >= now.unix);
         if is_new && (names || self.may_have_more(ask)) {
-            self.heard_in_person(&self.counted(ask.kind, heeds_terms(ask), ask.claims.clone()));
+            let named = ask.has.map_or(Amount::ZERO, |has| has.capacity);
+            self.heard_in_person(self.counted(ask.kind, heeds_terms(ask), ask.claims.clone()), named);
         }
         self.ledger.recount(slot, now.at);
         let leases = &self.ledger.holder(slot).leases;
@@ -121,7 +127,7 @@ impl Resource {
         };
         let (moved, is_fresh) = (leases.moved(), leases.is_fresh(now) && !planted::is(Fault::MovesOntoFresh));
         if !is_fresh && (named > moved || is_another) {
-            self.move_to(slot, moved, named);
+            self.move_to(slot, moved, named, now);
         }
         let leases = &mut self.ledger.holder_mut(slot).leases;
         if planted::is(Fault::FirstNameFrees) {
@@ -145,7 +151,7 @@ impl Resource {
             return Ok(Seat { keep: leases.current(now.at), ..Seat::of(slot) });
         }
         if has.capacity > moved {
-            self.move_to(slot, moved, has.capacity);
+            self.move_to(slot, moved, has.capacity, now.at);
         }
         let keep = has.capacity.min(self.ledger.holder(slot).leases.moved());
         let grows = planted::is(Fault::PlainGrows) || !self.is_bounded();
@@ -196,10 +202,11 @@ impl Resource {
     }
 
     /// Moves what the holder names from the estate into its record, or back.
-    fn move_to(&mut self, slot: u32, moved: Amount, named: Amount) {
+    fn move_to(&mut self, slot: u32, moved: Amount, named: Amount, now: Millis) {
         let target = self.exchange(moved, named);
         let until = self.estate_until().unwrap_or_default();
         self.ledger.holder_mut(slot).leases.set_moved(target, until);
+        self.ledger.recount(slot, now);
     }
 
     fn is_too_soon(&self, holder: &Holder, ask: &Ask, now: Millis) -> bool {

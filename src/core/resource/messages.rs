@@ -15,13 +15,13 @@ pub struct Ask {
     pub claims: Claims,
     /// The newest lease it knows.
     pub has: Option<Has>,
-    /// An answer counts at this holder only if the lease that its request named has not ended when the answer comes, and
-    /// only the answer to its latest request counts.
-    pub drops_late: bool,
     /// All that it, or those below it, may still be using; a child node that does not say does not heed terms either.
     pub outstanding: Option<Amount>,
     /// A child node that does not know all its holders yet: its `has` confirms nothing.
     pub learning: bool,
+    /// An answer counts at this holder only if the lease that its request named has not ended when the answer comes,
+    /// and only the answer to its latest request counts.
+    pub drops_late: bool,
     /// PRIORITY_POOL: its account, and what it has used.
     pub news: Option<Box<News>>,
 }

@@ -67,6 +67,7 @@ impl Resource {
 
     /// Computes what each is due; returns what is free.
     fn seat_parties(&self, workspace: &mut Workspace, now: Millis) -> Sum {
+        let learning = self.is_learning(now);
         let mut free = Sum::from(self.total()) - self.ledger.sums().held;
         for seat in &workspace.seats {
             let holder = self.ledger.holder(seat.slot);
@@ -74,7 +75,10 @@ impl Resource {
             if planted::is(Fault::KeepsWhatIsHeld) {
                 current = current.max(holder.leases.held(now));
             }
-            let due = self.due_now(seat.slot, now, &mut workspace.terms).min(seat.most);
+            // A pool that learns places no client: all get back what they had.
+            let gives_back = learning && self.pool.is_some() && !self.supply_has_ended(now);
+            let due = if gives_back { seat.keep } else { self.due_now(seat.slot, now, &mut workspace.terms) };
+            let due = due.min(seat.most);
             let held = holder.leases.held(now);
             let floor = match self.reuse(holder.kind) {
                 Reuse::Confirmed => held,

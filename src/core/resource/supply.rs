@@ -52,10 +52,8 @@ impl Resource {
             self.reforms += u64::from(self.division.set_parent_terms(supply.terms));
             self.set_capacity(supply.capacity);
         }
-        match self.is_learning(now) {
-            true if is_first => self.assume_lent(self.learning_until),
-            true => self.lends_to_estate(before),
-            false => {}
+        if self.is_learning(now) {
+            self.lends_to_estate(if is_first { Amount::ZERO } else { before });
         }
     }
 

@@ -1,8 +1,9 @@
 //! Random histories in which masters die, at any point and several times over: entries are lost, or stored without any
 //! client hearing of it; peers learn of them late, by clocks of their own, or start again from a snapshot.
 //!
-//! Besides the invariants, which are checked after every step: no answer leaves before what is stored covers it,
-//! ceilings never add up to more than there is, and what each holder may believe is held for it by every master.
+//! Besides the invariants, which are checked after every step: no answer leaves before what is stored covers it, totals
+//! never rise above what there is, and what holders may believe is held for them, or left in the estate, by every
+//! master.
 
 use proptest::prelude::*;
 
@@ -119,7 +120,7 @@ proptest! {
             world.refresh_all()?;
         }
         invariant::settled(&world.resource, world.at())?;
-        prop_assert_eq!(world.resource.promises().expect("promises are kept").unheard, 0);
+        prop_assert_eq!(world.resource.promises().expect("promises are kept").estate, Amount::ZERO);
     }
 
     #[test]
@@ -131,8 +132,8 @@ proptest! {
         let settings = Settings { priority: Priority::Ignore, ..settings };
         let mut world = run(settings, actors, &events)?;
         world.step(&Event::Fail { survive: 9, gap: 100, next: 1 })?;
-        let promised = world.resource.promises().expect("promises are kept").promised;
-        let free = (Sum::from(world.resource.settings().capacity) - promised).get();
+        let promised = world.resource.promises().expect("promises are kept").estate;
+        let free = (Sum::from(world.resource.settings().capacity) - promised.into()).get();
         let now = crate::Now { at: world.at(), ..super::world::now_at(world.now) };
         let answer = one(&mut world.resource, now, Request::Ask(ask("newcomer", 1e6, None)));
         let Answer::Granted(lease) = answer else { panic!("{answer:?}") };

@@ -51,7 +51,8 @@ fn claims(kind: HolderKind, wants: f64, shape: u32) -> Claims {
 }
 
 pub(super) fn actors() -> impl Strategy<Value = Vec<Actor>> {
-    let echo = prop_oneof![4 => Just(Echo::Token), 1 => Just(Echo::Plain), 1 => Just(Echo::Never)];
+    let echo =
+        prop_oneof![4 => Just(Echo::Token), 1 => Just(Echo::Plain), 1 => Just(Echo::Unknowing), 1 => Just(Echo::Never)];
     let kind = prop_oneof![3 => Just(HolderKind::Client), 1 => Just(HolderKind::Node)];
     proptest::collection::vec((kind, echo, 0.0..200.0, 0..4u32), 1..8).prop_map(|actors| {
         let actor = |(n, (kind, echo, wants, shape))| Actor::new(n, kind, echo, claims(kind, wants, shape));

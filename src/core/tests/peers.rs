@@ -1,11 +1,7 @@
 //! The peers of a node as far as a resource can tell: a log that the master appends to, of which a quorum has stored
 //! some, and books that follow it, each in its own time and by its own clock.
 
-use std::{collections::BTreeMap, sync::Arc};
-
-use crate::{
-    Amount, Changes, Epoch, HolderKind, Inherited, Lease, Millis, Promises, Resource, Sum, invariant::Violation,
-};
+use crate::{Amount, Changes, Epoch, Inherited, Millis, Promises, Resource, Sum, invariant::Violation};
 
 /// How far the clocks of the peers are apart.
 const CLOCKS: [u64; 3] = [0, 777_777, 31];
@@ -29,8 +25,8 @@ pub(crate) struct Peers {
     /// The peer that is master.
     pub(crate) master: usize,
     peers: Vec<Peer>,
-    /// What the ceilings are, by all that this master has read and written.
-    said: BTreeMap<(HolderKind, Arc<str>), Amount>,
+    /// The total, by all that this master has read and written.
+    said: Amount,
     /// Changes of this life.
     pub(crate) written: usize,
 }
@@ -42,7 +38,7 @@ pub(super) fn violated(detail: String) -> Result<(), Violation> {
 impl Peers {
     pub(crate) fn new() -> Peers {
         let peers = CLOCKS.iter().map(|_| Peer { book: Promises::default(), applied: 0 }).collect();
-        Peers { log: Vec::new(), stored: 0, master: 0, peers, said: BTreeMap::new(), written: 0 }
+        Peers { log: Vec::new(), stored: 0, master: 0, peers, said: Amount::ZERO, written: 0 }
     }
 
     /// What a peer's clock says.
@@ -50,21 +46,20 @@ impl Peers {
         now.plus(Millis(CLOCKS[peer]))
     }
 
-    /// The master appends an entry; it may raise ceilings above the capacity only if so much is held.
+    /// The master appends an entry; it may raise the total above the capacity only if so much is held.
     pub(crate) fn append(&mut self, changes: Changes, resource: &Resource, now: Millis) -> Result<(), Violation> {
-        let sum = |said: &BTreeMap<_, Amount>| said.values().copied().collect::<Sum>();
-        let before = sum(&self.said);
-        for ceiling in &changes.ceilings {
-            self.said.insert((ceiling.kind, Arc::clone(&ceiling.id)), ceiling.amount);
+        let before = std::mem::replace(&mut self.said, changes.total);
+        let held = resource.sums().held.min(Amount::MAX.into());
+        let most = Sum::from(before.max(resource.total())).max(held.ceil().into());
+        if resource.is_bounded() && Sum::from(changes.total) > most {
+            return violated(format!("the total rises above {most:?}: {changes:?}"));
         }
-        let after = sum(&self.said);
-        let most = before.max(resource.settings().capacity.into()).max(resource.sums().held);
-        if resource.is_bounded() && after > most {
-            return violated(format!("Σ ceilings {after:?} rises above {most:?}: {changes:?}"));
+        if Sum::from(changes.total) < held {
+            return violated(format!("{held:?} is held: {changes:?}"));
         }
         let report = resource.promises().expect("promises are kept");
-        if report.promised != after {
-            return violated(format!("counts {:?} as promised, the log says {after:?}", report.promised));
+        if report.total != changes.total {
+            return violated(format!("counts {:?} as promised, the log says {changes:?}", report.total));
         }
         self.written += 1;
         self.log.push(LogEntry { changes, at: now });
@@ -89,7 +84,6 @@ impl Peers {
             }
         }
         *applied = until;
-        book.forget_ended(now);
         Ok(())
     }
 
@@ -97,7 +91,7 @@ impl Peers {
     pub(crate) fn restart(&mut self, peer: usize, now: Millis) {
         let now = self.clock(peer, now);
         let book = &mut self.peers[peer].book;
-        *book = Promises::restore(book.record(), now);
+        *book = Promises::restore(book.record(now), now);
     }
 
     /// Another peer (or the same one) becomes master: of what no quorum had stored, so much survives.
@@ -107,39 +101,34 @@ impl Peers {
         self.master = next % self.peers.len();
         self.catch_up(self.master, usize::MAX, now)?;
         let inherited = self.peers[self.master].book.inherited(self.clock(self.master, now));
-        let ceilings = inherited.ceilings.iter().map(|(ceiling, _)| ceiling);
-        self.said = ceilings.map(|ceiling| ((ceiling.kind, Arc::clone(&ceiling.id)), ceiling.amount)).collect();
+        self.said = inherited.total;
         self.written = 0;
         Ok(inherited)
     }
 
     /// A lease leaves that its holder will believe until `end`. What is stored by then must cover it, by the clock of a
     /// peer that learnt of everything in no time at all.
-    pub(crate) fn covers(
-        &self,
-        kind: HolderKind,
-        id: &str,
-        lease: &Lease,
-        end: Millis,
-        prompt: bool,
-    ) -> Result<(), Violation> {
+    pub(crate) fn covers_until(&self, end: Millis) -> Result<(), Violation> {
         let mut book = Promises::default();
         for entry in &self.log[..self.stored] {
             book.apply(&entry.changes, entry.at)
                 .map_err(|refused| Violation { invariant: "promises", detail: refused.to_string() })?;
         }
-        if lease.capacity == Amount::ZERO {
-            return Ok(());
+        if book.until() < end {
+            return violated(format!(
+                "a lease until {end:?} leaves, and nothing is promised beyond {:?}",
+                book.until()
+            ));
         }
-        let found = book.iter().find(|(ceiling, _)| ceiling.kind == kind && *ceiling.id == *id);
-        let Some((ceiling, until)) = found else {
-            if prompt {
-                return Ok(());
-            }
-            return violated(format!("{id} has {lease:?}, and nothing is promised to it"));
-        };
-        if (ceiling.amount < lease.capacity && !prompt) || until < end {
-            return violated(format!("{id} has {lease:?} until {end:?}, promised: {ceiling:?} until {until:?}"));
+        Ok(())
+    }
+
+    /// So much is believed now: should the master die, its successor must know that, whatever of the log survives.
+    pub(crate) fn covers(&self, believed: Sum) -> Result<(), Violation> {
+        let least = self.log[self.stored.saturating_sub(1)..].iter().map(|entry| entry.changes.total);
+        let least = least.reduce(Amount::min).unwrap_or_default();
+        if Sum::from(least) < believed {
+            return violated(format!("{believed:?} is believed, and {least:?} promised"));
         }
         Ok(())
     }

@@ -47,7 +47,7 @@ use std::{collections::BTreeMap, sync::Arc};
 
 use super::world::{ask, birth, has, now_at, one};
 use crate::{
-    Amount, Ask, AssignError, Assigned, Birth, Cause, Ceiling, Claim, Claims, HolderKind, Inherited, Kind, Lease, Load,
+    Amount, Ask, AssignError, Assigned, Birth, Cause, Claim, Claims, HolderKind, Inherited, Kind, Lease, Load,
     LoadError, LoadReport, Millis, NamedParameter, News, PoolEvent, PoolEventFilter, PoolEventKind, PoolFilter,
     PoolReport, PoolStanding, Release, Request, Resource, Settings, Source, Supply, Usage, Workspace, invariant,
 };

@@ -5,6 +5,7 @@
 
 mod capacity_changes;
 mod configure;
+mod estate;
 mod expiry;
 mod haste;
 mod hints;
@@ -168,6 +169,7 @@ impl Server {
     }
 
     fn supply_with(&mut self, capacity: f64, until: Millis, terms: Vec<(i16, Terms)>) {
-        self.resource.supply(Supply { capacity: Amount::clamped(capacity), until, terms, edition: 1 });
+        let supply = Supply { capacity: Amount::clamped(capacity), until, terms, edition: 1 };
+        self.resource.supply(self.now, supply);
     }
 }

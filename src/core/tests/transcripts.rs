@@ -308,7 +308,10 @@ impl Transcript {
             number(believed.into_iter().collect::<Sum>().get()),
         );
         if let Some(promises) = resource.promises() {
-            write!(output, ", promised {}", number(promises.promised.get()))?;
+            write!(output, ", promised {}", number(promises.total.get()))?;
+            if promises.estate > Amount::ZERO {
+                write!(output, ", not heard of {}", number(promises.estate.get()))?;
+            }
         }
         if report.learning > Millis(0) {
             write!(output, ", learning for {}", time(report.learning))?;
@@ -321,8 +324,7 @@ impl Transcript {
         for holder in holders {
             let columns = [holder.wants, holder.due, holder.granted, holder.held].map(|amount| number(amount.get()));
             let [wants, due, granted, held] = columns;
-            let unheard = if holder.heard { "" } else { "  (unheard)" };
-            writeln!(output, "  {:<10}{wants:>12}{due:>12}{granted:>12}{held:>12}{unheard}", &*holder.id)?;
+            writeln!(output, "  {:<10}{wants:>12}{due:>12}{granted:>12}{held:>12}", &*holder.id)?;
         }
         Ok(output)
     }

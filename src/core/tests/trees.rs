@@ -81,8 +81,9 @@ impl Node {
                 claims = sum(&claims);
             }
             let (id, has) = (Arc::clone(&child.id), child.lease.as_ref().map(has));
+            let outstanding = Some(outstanding);
             let ask =
-                Ask { kind: HolderKind::Node, id, claims, has, outstanding: Some(outstanding), learning, news: None };
+                Ask { kind: HolderKind::Node, id, claims, has, drops_late: true, outstanding, learning, news: None };
             let answer = self.answer(now, ask);
             self.nodes[n].take(now, answer, protocol);
         }
@@ -108,12 +109,13 @@ impl Node {
         self.editions += 1;
         self.lease = Some(supplied.lease);
         self.resource.configure(supplied.settings.of_child());
-        self.resource.supply(Supply {
+        let supply = Supply {
             capacity: supplied.lease.capacity,
             until: now.plus(supplied.lease.length),
             terms: if protocol == Protocol::Ours { supplied.terms } else { Vec::new() },
             edition: self.editions,
-        });
+        };
+        self.resource.supply(now, supply);
     }
 
     fn clients_mut(&mut self) -> Vec<&mut TreeClient> {

@@ -47,6 +47,7 @@ pub(crate) fn ask(id: &str, wants: f64, has: Option<Has>) -> Ask {
         has,
         outstanding: None,
         learning: false,
+        drops_late: true,
         news: None,
     }
 }
@@ -68,6 +69,8 @@ struct RequestUnderWay {
     life: u32,
     number: u64,
     sent_at: Millis,
+    /// When the lease ends that it names.
+    named_until: Option<Millis>,
     ask: Ask,
 }
 
@@ -76,7 +79,16 @@ struct AnswerUnderWay {
     life: u32,
     number: u64,
     sent_at: Millis,
+    named_until: Option<Millis>,
     lease: Lease,
+}
+
+impl AnswerUnderWay {
+    /// Whether it would count at its holder: only the answer to the latest request does, and only while the lease lives
+    /// that the request named.
+    fn counts(&self, actor: &Actor, now: Millis) -> bool {
+        (actor.lives, actor.sent) == (self.life, self.number) && self.named_until.is_none_or(|end| now < end)
+    }
 }
 
 /// All of it.
@@ -202,7 +214,8 @@ impl World {
         self.supplies += 1;
         let (until, edition) = (self.at().plus(Millis(length)), self.supplies);
         let supply = Supply { capacity: Amount::clamped(capacity), until, edition, ..Supply::default() };
-        self.resource.supply(supply);
+        let at = self.at();
+        self.resource.supply(at, supply);
         self.lent_until = self.resource.lent_until();
     }
 
@@ -237,9 +250,9 @@ impl World {
     fn send(&mut self, n: usize) {
         let n = n % self.actors.len();
         let actor = &mut self.actors[n];
-        let ask = actor.request(self.now);
+        let (ask, named_until) = (actor.request(self.now), actor.names_until(self.now));
         let (life, number) = (actor.lives, actor.sent);
-        self.requests.push(RequestUnderWay { from: n, life, number, sent_at: self.now, ask });
+        self.requests.push(RequestUnderWay { from: n, life, number, sent_at: self.now, named_until, ask });
     }
 
     fn arrive(&mut self, most: usize, pick: usize, again: bool, before: &mut Sum) -> Result<(), Violation> {
@@ -263,13 +276,6 @@ impl World {
         self.resource.round(now, &mut asks, &mut answers, &mut Workspace::default());
         self.log.extend(answers.iter().cloned());
         let awaits = self.propose()?;
-        let mut held_back = vec![None; answers.len()];
-        for (place, number) in self.resource.held_back() {
-            held_back[place] = Some(number);
-        }
-        if held_back.iter().max().copied().flatten() > awaits {
-            return super::peers::violated(format!("answers wait for {held_back:?}, all of them only for {awaits:?}"));
-        }
         // A holder with several requests in one round is settled several times, by different dues: not to be told from
         // here.
         let mut ids: Vec<_> = batch.iter().map(|request| Arc::clone(&request.ask.id)).collect();
@@ -278,13 +284,13 @@ impl World {
         let told = ids.len() == batch.len() && !self.resource.is_learning(at);
         let dues: BTreeMap<_, _> =
             self.resource.report_holders(at, 0, usize::MAX).0.into_iter().map(|h| (h.id, h.due)).collect();
-        for ((request, answer), awaited) in batch.into_iter().zip(answers).zip(held_back) {
+        for (request, answer) in batch.into_iter().zip(answers) {
             if let Some(lease) = answer.lease().copied() {
                 let due = told.then(|| dues[&request.ask.id]);
                 invariant::lease_within_bounds(&lease, due, at, self.lent_until)?;
-                let RequestUnderWay { from: to, life, number, sent_at, .. } = request;
-                let answer = AnswerUnderWay { to, life, number, sent_at, lease };
-                match awaited {
+                let RequestUnderWay { from: to, life, number, sent_at, named_until, .. } = request;
+                let answer = AnswerUnderWay { to, life, number, sent_at, named_until, lease };
+                match awaits {
                     Some(awaited) => self.held_back.push((awaited, answer)),
                     None => self.leave(answer)?,
                 }
@@ -311,8 +317,7 @@ impl World {
         }
         let answer = self.answers.swap_remove(pick % self.answers.len());
         let actor = &mut self.actors[answer.to];
-        // Only the answer to the latest request counts.
-        if (actor.lives, actor.sent) == (answer.life, answer.number) {
+        if answer.counts(actor, self.now) {
             actor.answered = answer.number;
             actor.receive(answer.lease, answer.sent_at, self.now);
         }
@@ -368,10 +373,9 @@ impl World {
         let end = end_at_holder(&answer.lease, answer.sent_at);
         // An answer that its client does not wait for any more, or that was under way for longer than its lease lasts,
         // has no effect.
-        let counts = (actor.lives, actor.sent) == (answer.life, answer.number) && self.now < end;
+        let counts = answer.counts(actor, self.now) && self.now < end && answer.lease.capacity > Amount::ZERO;
         if let (Some(peers), true) = (&self.peers, counts) {
-            let prompt = !self.audited && actor.kind == HolderKind::Client;
-            peers.covers(actor.kind, &actor.id, &answer.lease, end, prompt)?;
+            peers.covers_until(end)?;
         }
         self.answers.push(answer);
         Ok(())
@@ -404,6 +408,9 @@ impl World {
         if !self.cut {
             invariant::believed_within_capacity(believed(), self.resource.settings().capacity.into())?;
         }
+        if let Some(peers) = &self.peers {
+            peers.covers(believed().collect())?;
+        }
         self.audit_each()?;
         invariant::believed_within_capacity(believed(), self.resource.sums().held)
     }
@@ -413,15 +420,15 @@ impl World {
         self.actors[n].answered == self.actors[n].sent
     }
 
-    /// What each holder may believe is held for it.
+    /// What each holder may believe is held for it, or is left in the estate.
     fn audit_each(&self) -> Result<(), Violation> {
         let holders = self.resource.report_holders(self.at(), 0, usize::MAX).0;
-        for actor in &self.actors {
+        let unheld = self.actors.iter().map(|actor| {
             let holder = holders.iter().find(|holder| holder.kind == actor.kind && holder.id == actor.id);
-            let held = holder.map_or(Amount::ZERO, |holder| holder.held);
-            invariant::believed_within_capacity([actor.believes(self.now)], held.into())?;
-        }
-        Ok(())
+            actor.believes(self.now).saturating_sub(holder.map_or(Amount::ZERO, |holder| holder.held))
+        });
+        let estate = self.resource.promises().map_or(Amount::ZERO, |promises| promises.estate);
+        invariant::believed_within_capacity(unheld, estate.into())
     }
 
     pub(crate) fn lose_what_is_under_way(&mut self) {

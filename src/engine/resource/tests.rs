@@ -88,8 +88,16 @@ impl World {
     /// A round of one request. Tickets count from 1.
     fn asks(&mut self, id: &str, wants: f64) -> Effects<u32> {
         let claims = Claims::from_slice(&[Claim::of_client(Amount::clamped(wants), 0)]);
-        let ask =
-            Ask { kind: CLIENT, id: id.into(), claims, has: None, outstanding: None, learning: false, news: None };
+        let ask = Ask {
+            kind: CLIENT,
+            id: id.into(),
+            claims,
+            has: None,
+            outstanding: None,
+            learning: false,
+            drops_late: true,
+            news: None,
+        };
         self.request(Request::Ask(ask))
     }
 

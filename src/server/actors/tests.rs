@@ -21,6 +21,7 @@ fn ask(client: &str, wants: f64) -> Request {
         has: None,
         outstanding: None,
         learning: false,
+        drops_late: true,
         news: None,
     })
 }

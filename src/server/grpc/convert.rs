@@ -55,22 +55,30 @@ pub(crate) struct Parsed {
     pub(crate) problems: Problems,
 }
 
+/// What a request says of its sender, for all its entries.
+#[derive(Clone)]
+struct Sender {
+    id: Arc<str>,
+    drops_late: bool,
+}
+
 pub(crate) fn get_capacity(request: wire::GetCapacityRequest, limits: &Limits) -> Result<Parsed, Invalid> {
-    let client: Arc<str> = id(request.client_id, limits, || "client_id".into())?.into();
+    let client = id(request.client_id, limits, || "client_id".into())?.into();
+    let sender = Sender { id: client, drops_late: request.drops_late.unwrap_or_default() };
     let mut problems = Problems::default();
     let mut requests = Vec::with_capacity(request.resource.len());
     for (at, entry) in request.resource.into_iter().enumerate() {
-        if let Some(request) = client_ask(at, entry, &client, limits, &mut problems)? {
+        if let Some(request) = client_ask(at, entry, &sender, limits, &mut problems)? {
             requests.push(request);
         }
     }
-    Ok(Parsed { requests: at_most(requests, limits, &client, &mut problems), problems })
+    Ok(Parsed { requests: at_most(requests, limits, &sender.id, &mut problems), problems })
 }
 
 fn client_ask(
     at: usize,
     entry: wire::ResourceRequest,
-    client: &Arc<str>,
+    sender: &Sender,
     limits: &Limits,
     problems: &mut Problems,
 ) -> Result<Option<ForResource>, Invalid> {
@@ -84,11 +92,11 @@ fn client_ask(
         Ok(resource) => resource,
         Err((resource, why)) => {
             has?;
-            problems.note(Reason::BadId, client, &resource, &why.to_string());
+            problems.note(Reason::BadId, &sender.id, &resource, &why.to_string());
             return Ok(None);
         }
     };
-    let mut heed = EntryReader { client, resource: &resource, problems };
+    let mut heed = EntryReader { client: &sender.id, resource: &resource, problems };
     let wants = heed.value(amount(wants, || field("wants")))?;
     let (has, beyond) = heed.known(has, beyond)?;
     let beyond = beyond.unwrap_or_default();
@@ -97,8 +105,8 @@ fn client_ask(
     let news = heed.value(usage(entry.usage, at))?.flatten();
     let goes_by = wants.unwrap_or_else(|| has.map_or(Amount::ZERO, |has| has.capacity));
     let claims = Claims::from_slice(&[Claim::of_client(goes_by, priority)]);
-    let id = Arc::clone(client);
-    let ask = Ask { kind: HolderKind::Client, id, claims, has, outstanding, learning: false, news };
+    let Sender { id, drops_late } = sender.clone();
+    let ask = Ask { kind: HolderKind::Client, id, claims, has, outstanding, learning: false, drops_late, news };
     Ok(Some((resource, if wants.is_some() { Request::Ask(ask) } else { Request::Renew(ask) })))
 }
 
@@ -194,19 +202,20 @@ fn has(lease: Option<wire::Lease>, field: impl Fn() -> String) -> Result<Option<
 }
 
 pub(crate) fn get_server_capacity(request: wire::GetServerCapacityRequest, limits: &Limits) -> Result<Parsed, Invalid> {
-    let node: Arc<str> = id(request.server_id, limits, || "server_id".into())?.into();
+    let node = id(request.server_id, limits, || "server_id".into())?.into();
+    let sender = Sender { id: node, drops_late: request.drops_late.unwrap_or_default() };
     let mut problems = Problems::default();
     let mut requests = Vec::with_capacity(request.resource.len());
     for (at, entry) in request.resource.into_iter().enumerate() {
-        requests.extend(node_ask(at, entry, &node, limits, &mut problems)?);
+        requests.extend(node_ask(at, entry, &sender, limits, &mut problems)?);
     }
-    Ok(Parsed { requests: at_most(requests, limits, &node, &mut problems), problems })
+    Ok(Parsed { requests: at_most(requests, limits, &sender.id, &mut problems), problems })
 }
 
 fn node_ask(
     at: usize,
     entry: wire::ServerCapacityResourceRequest,
-    node: &Arc<str>,
+    sender: &Sender,
     limits: &Limits,
     problems: &mut Problems,
 ) -> Result<Option<ForResource>, Invalid> {
@@ -217,21 +226,22 @@ fn node_ask(
     let resource = match allowed(resource, limits, || field("resource_id")) {
         Ok(resource) => resource,
         Err((resource, why)) => {
-            problems.note(Reason::BadId, node, &resource, &why.to_string());
+            problems.note(Reason::BadId, &sender.id, &resource, &why.to_string());
             return Ok(None);
         }
     };
     let bands = if matches!(claims, Err(Invalid::TooMany { .. })) { Reason::TooManyBands } else { Reason::BadValue };
-    let claims = problems.heed(bands, node, &resource, claims)?;
-    let mut heed = EntryReader { client: node, resource: &resource, problems };
+    let claims = problems.heed(bands, &sender.id, &resource, claims)?;
+    let mut heed = EntryReader { client: &sender.id, resource: &resource, problems };
     let heeds_terms = entry.outstanding.is_some();
     let outstanding = entry.outstanding.map(|held| amount(held, || field("outstanding"))).transpose();
     let (has, outstanding) = heed.known(has, outstanding)?;
     let outstanding = outstanding.flatten().or(heeds_terms.then_some(Amount::ZERO));
-    let (id, news) = (Arc::clone(node), heed.value(usage(entry.usage, at))?.flatten());
+    let news = heed.value(usage(entry.usage, at))?.flatten();
+    let Sender { id, drops_late } = sender.clone();
     let ask = |claims| {
         let learning = entry.learning.unwrap_or_default();
-        Ask { kind: HolderKind::Node, id, claims, has, outstanding, learning, news }
+        Ask { kind: HolderKind::Node, id, claims, has, outstanding, learning, drops_late, news }
     };
     let request = match claims {
         Some(claims) => Request::Ask(ask(claims)),

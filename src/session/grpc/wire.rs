@@ -32,7 +32,9 @@ pub fn get_capacity(client: &str, asks: Vec<Ask<Wants>>) -> wire::GetCapacityReq
             interval_ms: i64::try_from(usage.interval.0).ok(),
         }),
     });
-    wire::GetCapacityRequest { client_id: Some(client.to_owned()), resource: resource.collect() }
+    // The session keeps that.
+    let drops_late = Some(true);
+    wire::GetCapacityRequest { client_id: Some(client.to_owned()), resource: resource.collect(), drops_late }
 }
 
 /// A lease as `has` says that it is known: to the letter.
@@ -325,6 +327,12 @@ mod tests {
         assert_eq!(code("bad_id"), Some(tonic::Code::InvalidArgument));
         assert_eq!(code("not_yet"), None, "the lease stays as it is");
         assert!(refused("busy", 1).is_none(), "others were answered");
+    }
+
+    #[test]
+    fn a_request_says_that_late_answers_are_dropped() {
+        let request = get_capacity("c", vec![Ask { id: "r".into(), demand: Wants::default(), has: None }]);
+        assert!(request.drops_late());
     }
 
     #[test]

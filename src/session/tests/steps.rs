@@ -1,5 +1,6 @@
 //! Anything, in any order, at absurd times: a session never panics, never asks its driver to come back at once with
-//! nothing to do, never hammers a server, and forgets what it has given back.
+//! nothing to do, never hammers a server, forgets what it has given back, and names live leases only, whose ends no
+//! answer outlasts.
 
 use proptest::prelude::*;
 
@@ -82,8 +83,9 @@ proptest! {
     #[test]
     fn a_driver_never_spins_nor_sleeps_for_ever(ops in prop::collection::vec(ops(), 1..200), bound in 1..4usize) {
         let mut session = Session::new(Settings { resources_per_request: bound, ..settings(&["a:1", "b:1"]) });
-        let (mut now, mut number) = (Millis(0), 0);
+        let (mut now, mut number, mut named) = (Millis(0), 0, Vec::<(Arc<str>, Millis)>::new());
         for op in ops {
+            let awaited = session.under_way() == Some(number);
             match op {
                 Op::Sleep => now = session.wake(now).unwrap_or(now),
                 Op::Late(span) => now = now.plus(Millis(span)),
@@ -93,14 +95,26 @@ proptest! {
             if now > Millis(u64::MAX / 2) {
                 break;
             }
+            if matches!(op, Op::Answer { before: 0, .. }) && awaited {
+                let ended = named.iter().filter(|(_, end)| *end <= now);
+                let taken: Vec<_> = ended.filter(|(id, _)| session.lease(now, id).is_some()).collect();
+                prop_assert!(taken.is_empty(), "taken at {:?}, too late: {:?}", now, taken);
+            }
             let due = session.is_due(now);
             if let Some(outgoing) = session.poll(now) {
                 prop_assert!(due, "demands were to be brought up to date first");
                 number = outgoing.number;
                 let many = match &outgoing.body {
-                    Body::Ask(asks) => asks.len(),
-                    Body::Release(releases) => releases.len(),
+                    Body::Ask(asks) => {
+                        named = asks.iter().filter_map(|ask| Some((Arc::clone(&ask.id), ask.has?.end))).collect();
+                        asks.len()
+                    }
+                    Body::Release(releases) => {
+                        named.clear();
+                        releases.len()
+                    }
                 };
+                prop_assert!(named.iter().all(|(_, end)| now < *end), "ended at {:?}: {:?}", now, named);
                 prop_assert!((1..=bound).contains(&many), "{} of at most {}", many, bound);
             }
             session.changes(now, |_, _| ());

@@ -183,6 +183,7 @@ fn request(client: usize, body: Body<Wants>) -> Request {
             }),
             outstanding: None,
             learning: false,
+            drops_late: true,
             news: None,
         }),
         Body::Release(releases) => Request::Release(core::Release {

@@ -5,15 +5,17 @@ use std::sync::Arc;
 use leaseway_core::{
     self as core, Amount, Claim, Claims, HolderKind, Millis, News, Request, Token, invariant::Violation,
 };
-use leaseway_session::{self as session, Basis, Body, Mode, Outgoing, Pace, Session, Wants as Asked};
+use leaseway_session::{self as session, Body, Outgoing, Pace, Session, Wants as Asked};
 
 use crate::{
-    client::Client,
+    client::{Client, Machine},
     message::{Message, Party, Reply, ReplyBody, RequestMessage, Sender, given, has},
     node::peer_of,
+    original::Original,
+    scenario::Speaks,
     units::Part,
     uses::{self, Habit},
-    world::{Event, World},
+    world::{EPOCH, Event, World},
 };
 
 impl World<'_> {
@@ -28,10 +30,12 @@ impl World<'_> {
         }
         let habit = plan.uses.filter(|_| self.pools.is_some());
         let habit = habit.map(|uses| Habit::new(uses, self.now, &mut self.rng));
-        let session = self.session(plan.node, seed);
+        let machine = self.machine(index, seed);
         self.clients.push(Client {
-            session,
-            name: Party::Client(index).name(0).into(),
+            machine,
+            speaks: plan.speaks,
+            name: client_name(index, plan.speaks, 0),
+            names: 0,
             incarnation: 0,
             wants: Amount::ZERO,
             is_here: true,
@@ -39,6 +43,7 @@ impl World<'_> {
             habit,
             woken_at: None,
             cut_until: Millis(0),
+            waits_since: None,
         });
         self.set_wants(index, wants);
         self.wake_at(index, self.now);
@@ -76,13 +81,15 @@ impl World<'_> {
         }
     }
 
-    fn session(&self, node: usize, seed: u64) -> Session<Asked> {
-        Session::new(session::Settings {
-            endpoints: self.nodes[node].endpoints.clone(),
-            pace: Pace { deadline: self.network.deadline(), ..Pace::default() },
-            resources_per_request: 1,
-            seed,
-        })
+    fn machine(&self, index: usize, seed: u64) -> Machine {
+        let place = &self.plan.tree.clients[index];
+        let (endpoints, deadline) = (self.nodes[place.node].endpoints.clone(), self.network.deadline());
+        if place.speaks != Speaks::Leaseway {
+            return Machine::Original(Box::new(Original::new(Arc::clone(&self.resource), endpoints, deadline, seed)));
+        }
+        let pace = Pace { deadline, ..Pace::default() };
+        let settings = session::Settings { endpoints, pace, resources_per_request: 1, seed };
+        Machine::Session(Box::new(Session::new(settings)))
     }
 
     /// It wants so much from now on.
@@ -94,7 +101,7 @@ impl World<'_> {
             self.books.want(self.now, before, wants);
             let priority = self.plan.tree.clients[index].priority.into();
             let asked = Asked { amount: wants.get(), priority, ..Asked::default() };
-            client.session.want(self.now, &self.resource, asked, Mode::Pessimistic);
+            client.machine.want(self.now, &self.resource, asked);
         }
     }
 
@@ -128,11 +135,11 @@ impl World<'_> {
         self.step_client(index)
     }
 
-    pub(super) fn hint_client(&mut self, index: usize, incarnation: u32) -> Result<(), Violation> {
-        if self.clients[index].incarnation != incarnation {
+    pub(super) fn hint_client(&mut self, index: usize, name: u32) -> Result<(), Violation> {
+        if self.clients[index].names != name {
             return Ok(());
         }
-        self.clients[index].session.hint(self.now, &self.resource);
+        self.clients[index].machine.hint(self.now, &self.resource);
         self.step_client(index)
     }
 
@@ -147,14 +154,16 @@ impl World<'_> {
                     habit.count(now, client.believes);
                     habit.answered(lease.pool.as_ref());
                 }
-                client.session.answered(now, reply.number, vec![given(&self.resource, lease)]);
+                client.machine.answered(now, reply.number, Some(given(&self.resource, lease)), written_end(lease));
             }
-            ReplyBody::Supplied(_) | ReplyBody::Nothing => {
-                client.session.answered(now, reply.number, Vec::new());
+            ReplyBody::Supplied(supplied) => {
+                let lease = &supplied.lease;
+                client.machine.answered(now, reply.number, Some(given(&self.resource, lease)), written_end(lease));
             }
+            ReplyBody::Nothing => client.machine.answered(now, reply.number, None, now),
             ReplyBody::Elsewhere(peer) => {
                 let master = peer.map(|peer| Arc::clone(&self.nodes[reply.from].endpoints[usize::from(peer)]));
-                client.session.redirected(now, reply.number, master.as_deref());
+                client.machine.redirected(now, reply.number, master.as_deref());
             }
         }
         self.step_client(index)
@@ -162,19 +171,38 @@ impl World<'_> {
 
     /// It dies and forgets what it had; another comes in its place.
     pub(super) fn replace_client(&mut self, index: usize) -> Result<(), Violation> {
-        let seed = self.rng.u64(..);
-        let session = self.session(self.plan.tree.clients[index].node, seed);
-        let client = &mut self.clients[index];
-        client.incarnation += 1;
-        client.name = Party::Client(index).name(client.incarnation).into();
-        (client.session, client.woken_at) = (session, None);
-        self.set_usable(index, Amount::ZERO)?;
-        if let Some(habit) = &mut self.clients[index].habit {
-            habit.forget();
-        }
+        self.rename(index);
+        self.start_anew(index)?;
         self.assign_anew(index)?;
         let wants = self.clients[index].wants.get();
         self.want(index, wants)
+    }
+
+    /// The same under its name.
+    pub(super) fn restart_client(&mut self, index: usize) -> Result<(), Violation> {
+        self.start_anew(index)?;
+        let wants = self.clients[index].wants.get();
+        self.want(index, wants)
+    }
+
+    fn rename(&mut self, index: usize) {
+        let client = &mut self.clients[index];
+        client.names += 1;
+        client.name = client_name(index, client.speaks, client.names);
+    }
+
+    fn start_anew(&mut self, index: usize) -> Result<(), Violation> {
+        let seed = self.rng.u64(..);
+        let machine = self.machine(index, seed);
+        let client = &mut self.clients[index];
+        client.incarnation += 1;
+        (client.machine, client.woken_at) = (machine, None);
+        self.lose(index)?;
+        if let Some(habit) = &mut self.clients[index].habit {
+            habit.forget();
+        }
+        self.comes_anew(index);
+        Ok(())
     }
 
     /// It gives back what it has, and uses it no more.
@@ -183,10 +211,11 @@ impl World<'_> {
         if !std::mem::replace(&mut client.is_here, false) {
             return Ok(false);
         }
-        client.session.release(&self.resource);
+        client.machine.release(self.now, &self.resource);
+        client.waits_since = None;
         let wants = client.wants;
         self.books.want(self.now, wants, Amount::ZERO);
-        self.set_usable(index, Amount::ZERO)?;
+        self.lose(index)?;
         self.step_client(index)?;
         Ok(true)
     }
@@ -197,7 +226,25 @@ impl World<'_> {
             return Ok(());
         }
         let wants = std::mem::take(&mut client.wants);
+        if client.speaks != Speaks::Leaseway {
+            // Its release names no lease: late, it would be taken for one of what it has by then.
+            self.rename(index);
+            self.start_anew(index)?;
+        }
+        self.comes_anew(index);
         self.want(index, wants.get())
+    }
+
+    /// It knows of nothing any more that it has.
+    fn lose(&mut self, index: usize) -> Result<(), Violation> {
+        self.set_usable(index, Amount::ZERO)
+    }
+
+    /// It comes without a lease: how long does it wait, if that is after a failover?
+    fn comes_anew(&mut self, index: usize) {
+        let node = &self.nodes[self.plan.tree.clients[index].node];
+        let is_after_failover = node.incarnation > 1 && self.now < node.failed_over.plus(self.settings.lease);
+        self.clients[index].waits_since = is_after_failover.then_some(self.now);
     }
 
     fn set_usable(&mut self, index: usize, after: Amount) -> Result<(), Violation> {
@@ -220,17 +267,18 @@ impl World<'_> {
     fn step_client(&mut self, index: usize) -> Result<(), Violation> {
         self.report(index);
         let (now, client) = (self.now, &mut self.clients[index]);
-        let outgoing = client.session.poll(now);
-        let mut usable = None;
-        client.session.changes(now, |_, changed| usable = Some(changed));
-        if let Some(usable) = usable {
-            let leased = if usable.basis == Basis::Lease { usable.capacity.get() } else { 0.0 };
-            self.set_usable(index, Amount::clamped(leased))?;
+        let outgoing = client.machine.poll(now);
+        if let Some(usable) = client.machine.usable(now) {
+            let wants = client.wants();
+            if usable == Amount::ZERO && client.believes > Amount::ZERO && wants > Amount::ZERO {
+                self.check_cut(index)?;
+            }
+            self.set_usable(index, usable)?;
         }
         if let Some(outgoing) = outgoing {
             self.post(index, outgoing);
         }
-        if let Some(wake) = self.clients[index].session.wake(now) {
+        if let Some(wake) = self.clients[index].machine.wake(now) {
             self.wake_at(index, wake.max(now.plus(Millis(1))));
         }
         Ok(())
@@ -243,7 +291,7 @@ impl World<'_> {
         habit.count(now, client.believes);
         if let Some(usage) = habit.usage() {
             let asked = Asked { amount: client.wants.get(), usage: Some(usage), ..Asked::default() };
-            client.session.want(now, &self.resource, asked, Mode::Pessimistic);
+            client.machine.want(now, &self.resource, asked);
         }
     }
 
@@ -266,16 +314,21 @@ impl World<'_> {
                 }
                 let usage = ask.demand.usage.map(uses::heard);
                 let wants = Amount::clamped(ask.demand.amount);
+                let has = has(ask.has).filter(|_| client.speaks != Speaks::DoormanNode);
+                let token = |has: &core::Has| has.token.filter(|_| client.speaks != Speaks::Doorman);
                 Request::Ask(core::Ask {
-                    kind: HolderKind::Client,
+                    kind: kind(client.speaks),
                     id: Arc::clone(&client.name),
                     claims: Claims::from_slice(&[Claim::of_client(wants, ask.demand.priority)]),
-                    has: has(ask.has),
+                    has: has.map(|has| core::Has { token: token(&has), ..has }),
                     outstanding: None,
                     learning: false,
+                    drops_late: client.speaks == Speaks::Leaseway,
                     news: usage.map(|usage| Box::new(News { key: None, usage: Some(usage) })),
                 })
             }
+            // Such a node has nothing to say that with.
+            Body::Release(_) if client.speaks == Speaks::DoormanNode => return,
             Body::Release(releases) => Request::Release(core::Release {
                 kind: HolderKind::Client,
                 id: Arc::clone(&client.name),
@@ -286,4 +339,20 @@ impl World<'_> {
         let (node, peer) = (self.plan.tree.clients[index].node, peer_of(&outgoing.target));
         self.send(Message::Request(Box::new(RequestMessage { from, node, peer, request })));
     }
+}
+
+/// As servers know it.
+fn client_name(index: usize, speaks: Speaks, number: u32) -> Arc<str> {
+    let name = Party::Client(index).name(number);
+    // Child nodes that are more than a lease have names of their own.
+    if speaks == Speaks::DoormanNode { format!("go{name}").into() } else { name.into() }
+}
+
+fn kind(speaks: Speaks) -> HolderKind {
+    if speaks == Speaks::DoormanNode { HolderKind::Node } else { HolderKind::Client }
+}
+
+/// When the lease ends, as it is written there.
+fn written_end(lease: &core::Lease) -> Millis {
+    Millis::from_secs(u64::try_from(lease.expiry_time - EPOCH).unwrap_or_default())
 }

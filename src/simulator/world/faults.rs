@@ -1,10 +1,10 @@
 //! What goes wrong, and what clients change their minds about.
 
-use leaseway_core::{Millis, invariant::Violation};
+use leaseway_core::{Amount, Millis, invariant::Violation};
 
 use crate::{
     node::ROOT,
-    scenario::Fault,
+    scenario::{Fault, Handover},
     units::Between,
     world::{Event, World},
 };
@@ -57,6 +57,9 @@ impl World<'_> {
             Fault::Crash { clients } => {
                 self.some_clients(*clients).into_iter().try_for_each(|client| self.replace_client(client))
             }
+            Fault::Restart { clients } => {
+                self.some_clients(*clients).into_iter().try_for_each(|client| self.restart_client(client))
+            }
             Fault::Leave { clients, back } => {
                 for client in self.some_clients(*clients) {
                     if self.send_away(client)? {
@@ -83,11 +86,25 @@ impl World<'_> {
                 Ok(())
             }
             Fault::Lease { length } => self.lease_length(length.0),
+            // A master that knows nothing cannot know of what there was before.
+            Fault::Capacity { .. } if self.plan.scenario.handover == Handover::Learning => Ok(()),
+            Fault::Capacity { amount } => self.set_capacity(Amount::clamped(*amount)),
         }
     }
 
     fn lease_length(&mut self, length: Millis) -> Result<(), Violation> {
         self.settings.lease = length;
+        self.configure()
+    }
+
+    fn set_capacity(&mut self, capacity: Amount) -> Result<(), Violation> {
+        self.is_cut |= capacity < self.settings.capacity;
+        self.settings.capacity = capacity;
+        self.books.set_capacity(self.now, capacity);
+        self.configure()
+    }
+
+    fn configure(&mut self) -> Result<(), Violation> {
         let settings = self.settings.clone();
         self.input(ROOT, |engine, moment, buffers| engine.configure(moment, settings, &mut buffers.effects))
     }

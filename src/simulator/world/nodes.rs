@@ -11,7 +11,7 @@ use leaseway_engine::{Effects, Lineage, Moment, ResourceEngine, Setup};
 use crate::{
     message::{Message, Party, Reply, ReplyBody, RequestMessage, Sender},
     node::{Buffers, Master, NodeEnvironment, Proposed, ROOT, Ticket, Watchdog},
-    scenario::Handover,
+    scenario::{Handover, Speaks},
     world::{Event, World},
 };
 
@@ -32,6 +32,7 @@ impl World<'_> {
         }
         node.depose(now, &mut self.rng)?;
         node.incarnation += 1;
+        node.failed_over = now;
         let incarnation = node.incarnation;
         // A child node decides nothing before its parent has said how the resource is run.
         let settings = if index == ROOT { &self.settings } else { &self.plan.settings }.clone();
@@ -54,8 +55,7 @@ impl World<'_> {
             seed: self.rng.u64(..),
         };
         let setup = Setup { birth, keeps_notes: self.pools.is_some(), lineage, idle_after: NEVER };
-        let environment =
-            NodeEnvironment { push: self.plan.scenario.push, assignments: self.assignments(index), notes };
+        let environment = NodeEnvironment { listens: self.listens(), assignments: self.assignments(index), notes };
         let mut effects = Effects::default();
         let engine = ResourceEngine::new(setup, environment.moment(self.clock()), &mut effects);
         #[cfg(feature = "planted")]
@@ -74,6 +74,12 @@ impl World<'_> {
         Ok(())
     }
 
+    /// Which clients, if holders are told anything at all.
+    fn listens(&self) -> Option<Vec<bool>> {
+        let clients = self.plan.tree.clients.iter();
+        self.plan.scenario.push.then(|| clients.map(|place| place.speaks == Speaks::Leaseway).collect())
+    }
+
     /// Assignments are facts that outlive masters.
     fn assignments(&self, index: usize) -> Vec<(HolderKind, Arc<str>, Assigned)> {
         if self.pools.is_none() {
@@ -81,8 +87,8 @@ impl World<'_> {
         }
         let clients = self.plan.tree.clients.iter().enumerate().filter(|(_, place)| place.node == index);
         let assigned = clients.filter_map(|(client, place)| {
-            let incarnation = self.clients.get(client).map_or(0, |client| client.incarnation);
-            let name: Arc<str> = Party::Client(client).name(incarnation).into();
+            let number = self.clients.get(client).map_or(0, |client| client.names);
+            let name: Arc<str> = Party::Client(client).name(number).into();
             Some((HolderKind::Client, name, Assigned::Capacity(place.assigned?)))
         });
         assigned.collect()
@@ -92,9 +98,9 @@ impl World<'_> {
     pub(super) fn assign_anew(&mut self, client: usize) -> Result<(), Violation> {
         let place = &self.plan.tree.clients[client];
         let Some(assigned) = place.assigned.filter(|_| self.pools.is_some()) else { return Ok(()) };
-        let incarnation = self.clients[client].incarnation;
-        let name = |incarnation| -> Arc<str> { Party::Client(client).name(incarnation).into() };
-        let (former, newcomer) = (name(incarnation - 1), name(incarnation));
+        let number = self.clients[client].names;
+        let name = |number| -> Arc<str> { Party::Client(client).name(number).into() };
+        let (former, newcomer) = (name(number - 1), name(number));
         self.input(place.node, |engine, moment, buffers| {
             let assign = |resource: &mut leaseway_core::Resource, now| {
                 // Taking something away is never refused.
@@ -113,7 +119,7 @@ impl World<'_> {
         let (Some(master), Some((_, supply))) = (&mut node.master, node.remembered.pop()) else { return Ok(()) };
         master.own_end = Some(supply.until);
         self.input(index, |engine, moment, buffers| {
-            engine.operate(moment, |resource, _| resource.supply(supply), &mut buffers.effects);
+            engine.operate(moment, |resource, now| resource.supply(now, supply), &mut buffers.effects);
         })
     }
 
@@ -221,7 +227,7 @@ impl World<'_> {
     ) -> Result<(), Violation> {
         let (now, node) = (self.now, &mut self.nodes[index]);
         let Some(master) = &mut node.master else { return Ok(()) };
-        let held = master.watchdog.held(&master.engine, !effects.replies.is_empty());
+        let held = master.watchdog.held(&master.engine, now, !effects.replies.is_empty());
         if self.checked {
             held?;
         }
@@ -269,8 +275,8 @@ impl World<'_> {
             self.reply(index, ticket.from, said(answer));
         }
         for hint in effects.hints.drain(..) {
-            if let Some((to, incarnation)) = Party::named(hint.kind, &hint.id) {
-                self.send(Message::Hint { to, incarnation, from: index });
+            if let Some((to, name)) = Party::named(hint.kind, &hint.id) {
+                self.send(Message::Hint { to, name, from: index });
             }
         }
         if std::mem::take(&mut effects.asks_parent) && self.plan.scenario.push {
@@ -280,7 +286,8 @@ impl World<'_> {
         Ok(())
     }
 
-    /// An answer is the only one to its request, within bounds, and no more than the peers have stored.
+    /// An answer is the only one to its request, and within bounds. That the peers have stored what it promises is seen
+    /// when it arrives.
     fn judge_answer(
         &mut self,
         index: usize,
@@ -289,19 +296,11 @@ impl World<'_> {
         decided: Millis,
         own_end: Option<Millis>,
     ) -> Result<(), Violation> {
-        let keeps_promises = self.plan.scenario.handover == Handover::Promises;
-        let node = &mut self.nodes[index];
-        if let Some(master) = &mut node.master {
+        if let Some(master) = &mut self.nodes[index].master {
             master.watchdog.answered(ticket)?;
         }
         let Some(lease) = answer.lease() else { return Ok(()) };
         invariant::lease_within_bounds(lease, None, decided, own_end)?;
-        let (kind, name) = ticket.from.holder();
-        let stored = node.promises.ceiling(kind, &name).unwrap_or_default();
-        if keeps_promises && lease.capacity > stored {
-            let detail = format!("{name} is told {:?}, and {stored:?} is stored", lease.capacity);
-            return Err(Violation { invariant: "stored first", detail });
-        }
         Ok(())
     }
 }

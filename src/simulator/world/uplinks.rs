@@ -123,6 +123,7 @@ impl World<'_> {
                     has: has(ask.has),
                     outstanding: Some(ask.demand.outstanding),
                     learning: ask.demand.learning,
+                    drops_late: true,
                     news,
                 })
             }

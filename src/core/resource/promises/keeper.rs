@@ -1,8 +1,8 @@
 //! What the quorum is told of a life: when its total must rise and may fall, and when its horizon must move on.
 //!
-//! The total is raised when more may be believed than the quorum knows, a little before that where it can be foreseen,
-//! and to a quarter more than is held or wanted: so it rises a few times while a resource fills, and never once all
-//! there is may be believed. It falls only together with a horizon, to no less than may have been believed within the
+//! The total is raised when more may be believed than the quorum knows, and before that where it can be foreseen, to an
+//! eighth more than is held or wanted: so it rises a few times while a resource fills, and never once all there is may
+//! be believed. It falls only together with a horizon, to no less than may have been believed within the
 //! last: an answer, or a request that names it, may be that long under way.
 //!
 //! A horizon is proposed again once in half a lease length, and an eighth of one before it would be needed: so in a
@@ -18,10 +18,8 @@ use crate::{
 
 /// The clocks that count a horizon may be faster than the one it was decided on by one part in this many.
 const CLOCK_RATE_ALLOWANCE: u64 = 1000;
-/// A total is raised to so many times what is held or wanted.
-const ROOM: f64 = 1.25;
-/// And before it is needed, when it is less than so many times what is held.
-const AHEAD: f64 = 1.125;
+/// A total is raised by so much of what is held or wanted beyond that.
+const ROOM: f64 = 0.125;
 
 /// The promises of one life of a resource.
 pub(in crate::resource) struct Keeper {
@@ -38,16 +36,17 @@ pub(in crate::resource) struct Keeper {
     peaks: Peaks,
 }
 
-/// No more than this may be believed, and not for longer.
+/// No more than this may be believed, not beyond that, and no lease is longer.
 #[derive(Debug, Clone, Copy, Default)]
 struct Bound {
     total: Amount,
     until: Millis,
+    lease: Millis,
 }
 
 impl Bound {
-    fn covers(&self, held: Sum, end: Millis) -> bool {
-        held <= Sum::from(self.total) && end <= self.until
+    fn covers(&self, standing: &Standing, end: Millis) -> bool {
+        standing.held <= Sum::from(self.total) && end <= self.until && standing.lease <= self.lease
     }
 }
 
@@ -64,10 +63,14 @@ pub(super) struct Standing {
 }
 
 impl Standing {
-    /// The total to propose.
+    /// The total to propose: what is held or wanted, and an eighth more, but no more than half of what is free: the
+    /// next master has the rest for new holders at once.
     fn total(&self) -> Amount {
-        let room = Amount::clamped(self.held.max(self.wants).get() * ROOM);
-        self.capacity.map_or(room, |capacity| room.min(capacity)).max(self.held.ceil())
+        let needed = self.held.max(self.wants).get();
+        let Some(capacity) = self.capacity else { return Amount::clamped(needed * (1.0 + ROOM)).max(self.held.ceil()) };
+        let free = (capacity.get() - needed).max(0.0);
+        let total = Amount::clamped(needed + (needed * ROOM).min(free / 2.0));
+        total.min(capacity).max(self.held.ceil())
     }
 }
 
@@ -100,7 +103,7 @@ impl Keeper {
             taken: 0,
             acknowledged: 0,
             // No lease is covered before this epoch has a horizon: an epoch that nothing was stored of has no tokens.
-            stored: Bound { total: inherited, until: Millis(0) },
+            stored: Bound { total: inherited, until: Millis(0), lease: Millis(0) },
             under_way: VecDeque::new(),
             furthest: Millis(0),
             peaks: Peaks::default(),
@@ -138,26 +141,29 @@ impl Keeper {
         let changes = self.next(&standing, furthest, now).map(|(bound, horizon)| {
             self.taken += 1;
             self.under_way.push_back((self.taken, bound));
-            Changes { epoch: self.epoch, number: self.taken, total: bound.total, horizon, wants: wants() }
+            let Bound { total, lease, .. } = bound;
+            Changes { epoch: self.epoch, number: self.taken, total, horizon, lease: Some(lease), wants: wants() }
         });
-        Pending { changes, awaits: if furthest > now { self.awaited(standing.held, furthest) } else { None } }
+        Pending { changes, awaits: if furthest > now { self.awaited(&standing, furthest) } else { None } }
     }
 
     /// The bound to propose now, if any, and the length of its horizon if that moves on.
     fn next(&mut self, standing: &Standing, furthest: Millis, now: Millis) -> Option<(Bound, Option<Millis>)> {
         let newest = self.newest();
         let wanted = furthest.plus(Millis(standing.lease.0 / 8));
-        if furthest > now && newest.until < wanted {
-            let until = wanted.plus(Millis(standing.lease.0 / 2)).max(self.inherited_until);
+        if furthest > now && (newest.until < wanted || newest.lease < standing.lease) {
+            let until = wanted.plus(Millis(standing.lease.0 / 2)).max(self.inherited_until).max(newest.until);
             let span = until.since(now);
             let length = span.plus(Millis(span.0.div_ceil(CLOCK_RATE_ALLOWANCE)));
             let total = standing.total().max(self.peaks.most(now, length).ceil());
             let total = if planted::is(Fault::LowersAtOnce) { standing.held.ceil() } else { total };
-            return Some((Bound { total, until }, Some(length)));
+            return Some((Bound { total, until, lease: standing.lease }, Some(length)));
         }
         let foreseen = standing.total();
         let is_short = standing.held > Sum::from(newest.total);
-        let is_foreseen = foreseen > newest.total && standing.held.get() * AHEAD > newest.total.get();
+        let room = |total: Amount| total.get() - standing.held.get();
+        // Before it is needed: when half of the room that it gave is used up.
+        let is_foreseen = room(newest.total) < room(foreseen) / 2.0;
         (is_short || is_foreseen).then_some((Bound { total: foreseen, ..newest }, None))
     }
 
@@ -168,8 +174,8 @@ impl Keeper {
 
     /// The changes that must be stored before so much may be believed until then: from these on, no change that is
     /// under way takes any of it back.
-    fn awaited(&self, held: Sum, end: Millis) -> Option<u64> {
-        let covers = |bound: &Bound| bound.covers(held, end);
+    fn awaited(&self, standing: &Standing, end: Millis) -> Option<u64> {
+        let covers = |bound: &Bound| bound.covers(standing, end);
         let first = self.under_way.iter().rev().take_while(|(_, bound)| covers(bound)).last();
         match first {
             Some((number, _)) if self.under_way.front().is_some_and(|(front, _)| front == number) => {

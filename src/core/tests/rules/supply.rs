@@ -110,7 +110,7 @@ fn how_it_stands_with_the_parent_is_reported() {
     assert_eq!((report(&server).edition, report(&server).told), (0, None));
     let terms = vec![(0, Terms::Level(7.0))];
     let (capacity, until) = (Amount::clamped(50.0), server.now.plus(Millis(30_000)));
-    server.resource.supply(Supply { capacity, until, terms: terms.clone(), edition: 3 });
+    server.resource.supply(server.now, Supply { capacity, until, terms: terms.clone(), edition: 3 });
     server.asks("a", 10.0);
     server.resource.condense(server.now);
     let said = report(&server);

@@ -1,7 +1,7 @@
 //! What a node and its parent tell each other.
 
 use super::*;
-use crate::{Ceiling, Inherited};
+use crate::Inherited;
 
 const LONG: Millis = Millis(600_000);
 
@@ -19,10 +19,8 @@ fn with(kind: Kind, capacity: f64) -> Server {
 /// Rule 5. To say "nothing" would take from all what they have, at every change of masters.
 #[test]
 fn before_its_first_lease_a_node_decides_nothing_and_no_client_loses_anything() {
-    let ceiling =
-        |id: &str, amount| Ceiling { kind: HolderKind::Client, id: id.into(), amount: Amount::clamped(amount) };
-    let inherited =
-        Inherited { ceilings: vec![(ceiling("a", 40.0), Millis(50_000))], newest: None, until: Millis(50_000) };
+    let wants = [Claim::of_client(Amount::clamped(40.0), 0)][..].into();
+    let inherited = Inherited { total: Amount::clamped(40.0), wants, until: Millis(50_000), ..Inherited::default() };
     let settings = Settings { capacity: Amount::clamped(1e9), ..fair(0.0) };
     let mut server = Server::born(Birth { source: Source::Parent, inherited: Some(inherited), ..birth(settings) });
     assert_eq!(server.resource.settings().capacity, Amount::ZERO, "what a template says is not lent yet");
@@ -113,7 +111,7 @@ fn an_edition_names_what_was_told_to_be_in_force() {
     assert_eq!(server.resource.condense(server.now).edition, 0, "there is none before the first");
     for edition in [4, 9] {
         let (capacity, until) = (Amount::clamped(50.0), Millis(20_000));
-        server.resource.supply(Supply { capacity, until, edition, ..Supply::default() });
+        server.resource.supply(server.now, Supply { capacity, until, edition, ..Supply::default() });
         assert_eq!(server.resource.condense(server.now).edition, edition);
     }
     server.resource.tick(Millis(30_000));

@@ -30,7 +30,8 @@ impl Transcript {
         args.reject_next()?;
         self.supplies += 1;
         let edition = self.supplies;
-        self.resource()?.supply(Supply { capacity, until, terms, edition });
+        let now = self.now;
+        self.resource()?.supply(now, Supply { capacity, until, terms, edition });
         Ok(())
     }
 

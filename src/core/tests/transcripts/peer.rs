@@ -7,7 +7,7 @@ use super::{
     words::{number, time},
 };
 use crate::resource::Pending;
-use crate::{Amount, Birth, Changes, Epoch, Resource, tests::world::birth};
+use crate::{Birth, Changes, Epoch, Resource, tests::world::birth};
 
 impl Transcript {
     /// What the log is told before the answers leave, or besides.
@@ -37,11 +37,9 @@ impl Transcript {
 }
 
 fn told(changes: &Changes) -> String {
-    let ceiling = |ceiling: &crate::Ceiling| match ceiling.amount {
-        Amount::ZERO => format!("{} forgotten", ceiling.id),
-        amount => format!("{} at most {}", ceiling.id, number(amount.get())),
-    };
-    let mut told: Vec<String> = changes.ceilings.iter().map(ceiling).collect();
-    told.extend(changes.horizon.map(|horizon| format!("nothing beyond {}", time(horizon))));
-    told.join(", ")
+    let mut told = format!("at most {}", number(changes.total.get()));
+    if let Some(horizon) = changes.horizon {
+        told += &format!(", nothing beyond {}", time(horizon));
+    }
+    told
 }

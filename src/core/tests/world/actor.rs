@@ -8,8 +8,10 @@ use crate::{Amount, Ask, Claims, Has, HolderKind, Lease, Millis};
 /// What holders do about tokens.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) enum Echo {
-    /// Echoes the whole lease, as libraries do that keep unknown fields.
+    /// Names its lease by the token, and drops answers that come after the end of what it named.
     Token,
+    /// Echoes the token without knowing, as libraries do that keep unknown fields.
+    Unknowing,
     /// Drops the token.
     Plain,
     /// Never says what it has.
@@ -49,17 +51,23 @@ impl Actor {
         live.fold(Amount::ZERO, |most, (amount, _)| most.max(*amount))
     }
 
+    /// When the lease that it would name ends.
+    pub(super) fn names_until(&self, now: Millis) -> Option<Millis> {
+        self.lease.filter(|(_, end)| now < *end && self.echo == Echo::Token).map(|(_, end)| end)
+    }
+
     pub(super) fn request(&mut self, now: Millis) -> Ask {
         self.sent += 1;
         let lease = self.lease.filter(|(_, end)| now < *end).map(|(lease, _)| lease);
         let has = match self.echo {
-            Echo::Token => lease.map(|lease| has(&lease)),
+            Echo::Token | Echo::Unknowing => lease.map(|lease| has(&lease)),
             Echo::Plain => lease.map(|lease| Has { token: None, ..has(&lease) }),
             Echo::Never => None,
         };
         let outstanding = Some(self.outstanding(now));
         let (kind, id, claims) = (self.kind, Arc::clone(&self.id), self.claims.clone());
-        Ask { kind, id, claims, has, outstanding, learning: false, news: None }
+        let drops_late = self.echo == Echo::Token;
+        Ask { kind, id, claims, has, drops_late, outstanding, learning: false, news: None }
     }
 
     pub(super) fn receive(&mut self, lease: Lease, sent_at: Millis, now: Millis) {

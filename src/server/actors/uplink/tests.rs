@@ -88,6 +88,7 @@ async fn asks_with(node: &NodeHandle, client: &str, claim: (f64, i64), has: Opti
         has,
         outstanding: None,
         learning: false,
+        drops_late: true,
         news: None,
     };
     let resource = "r".into();
@@ -105,6 +106,7 @@ fn the_very_first_request_of_a_resource_is_granted_what_the_parent_lends_for_it(
         assert_eq!(granted(&asks(&node, "a", 100.0, None).await), 70.0);
         let asked = fake.asked();
         assert_eq!((asked.len(), asked[0].server_id.as_deref()), (1, Some("leaf")));
+        assert!(asked[0].drops_late());
         let entry = &asked[0].resource[0];
         assert_eq!((entry.has, entry.wants[0].wants, entry.outstanding), (None, Some(100.0), Some(0.0)));
     });

@@ -20,7 +20,9 @@ pub(super) fn get_server_capacity(node: &str, asks: &[Ask<Aggregate>]) -> wire::
         learning: Some(ask.demand.learning),
         usage: ask.demand.usage.as_ref().map(usage),
     });
-    wire::GetServerCapacityRequest { server_id: Some(node.to_owned()), resource: resource.collect() }
+    // The session keeps that.
+    let drops_late = Some(true);
+    wire::GetServerCapacityRequest { server_id: Some(node.to_owned()), resource: resource.collect(), drops_late }
 }
 
 fn usage(usage: &Usage) -> wire::Usage {

@@ -15,8 +15,16 @@ fn entry() -> wire::ResourceRequest {
     }
 }
 
+fn of_client(resource: Vec<wire::ResourceRequest>) -> wire::GetCapacityRequest {
+    wire::GetCapacityRequest { client_id: Some("c".into()), resource, drops_late: None }
+}
+
+fn of_node(resource: Vec<wire::ServerCapacityResourceRequest>) -> wire::GetServerCapacityRequest {
+    wire::GetServerCapacityRequest { server_id: Some("n".into()), resource, drops_late: None }
+}
+
 fn read(entry: wire::ResourceRequest) -> Result<Parsed, Invalid> {
-    let request = wire::GetCapacityRequest { client_id: Some("c".into()), resource: vec![self::entry(), entry] };
+    let request = of_client(vec![self::entry(), entry]);
     get_capacity(request, &Limits::default())
 }
 
@@ -35,7 +43,7 @@ fn problem(parsed: Parsed) -> (String, bool) {
 fn node_problem(band: wire::PriorityBandAggregate) -> String {
     let entry =
         wire::ServerCapacityResourceRequest { resource_id: Some("r".into()), wants: vec![band], ..Default::default() };
-    let request = wire::GetServerCapacityRequest { server_id: Some("n".into()), resource: vec![entry] };
+    let request = of_node(vec![entry]);
     let parsed = get_server_capacity(request, &Limits::default()).expect("the request is answered");
     assert!(matches!(parsed.requests[0].1, Request::Renew(_)));
     problem(parsed).0
@@ -94,7 +102,7 @@ fn ids_are_neither_empty_nor_long() {
     assert_eq!(problem(""), ("resource[1].resource_id: must not be empty".into(), false));
     let long = "resource[1].resource_id: is 257 bytes long, at most 256 are allowed".to_owned();
     assert_eq!(problem(&"x".repeat(257)), (long, false));
-    let request = wire::GetCapacityRequest { client_id: Some(String::new()), resource: vec![entry()] };
+    let request = wire::GetCapacityRequest { client_id: Some(String::new()), ..of_client(vec![entry()]) };
     let error = get_capacity(request, &Limits::default()).expect_err("who asks?").to_string();
     assert_eq!(error, "client_id: must not be empty");
 }
@@ -120,7 +128,7 @@ fn nonsense_of_a_child_node_neither_confirms_nor_lowers_anything() {
         outstanding: Some(f64::NAN),
         ..Default::default()
     };
-    let request = wire::GetServerCapacityRequest { server_id: Some("n".into()), resource: vec![entry] };
+    let request = of_node(vec![entry]);
     let parsed = get_server_capacity(request, &Limits::default()).expect("answered");
     let Request::Ask(ask) = &parsed.requests[0].1 else { panic!("{:?}", parsed.requests) };
     assert_eq!((ask.has, ask.outstanding), (None, Some(Amount::ZERO)), "it knows terms as before");
@@ -135,7 +143,7 @@ fn of_too_many_entries_those_go_first_whose_leases_end_first() {
         ..entry()
     };
     let resource = vec![entry("late", Some(9)), entry("soon", Some(5)), entry("new", None), entry("later", Some(10))];
-    let request = wire::GetCapacityRequest { client_id: Some("c".into()), resource };
+    let request = of_client(resource);
     let parsed = get_capacity(request, &limits).expect("answered");
     let answered: Vec<_> = parsed.requests.iter().map(|(id, _)| id.as_str()).collect();
     assert_eq!(answered, ["soon", "new"], "in the order of the request");
@@ -150,7 +158,7 @@ fn of_those_without_leases_all_have_their_turn() {
     let mut seen = std::collections::BTreeSet::new();
     for _ in 0..1_000 {
         let resource = ["a", "b", "c"].map(|id| wire::ResourceRequest { resource_id: Some(id.into()), ..entry() });
-        let request = wire::GetCapacityRequest { client_id: Some("c".into()), resource: resource.into() };
+        let request = of_client(resource.into());
         seen.extend(get_capacity(request, &limits).expect("answered").requests.into_iter().map(|(id, _)| id));
     }
     assert_eq!(seen.len(), 3);
@@ -172,7 +180,7 @@ fn the_go_clients_empty_ids_are_skipped_when_it_releases() {
 #[test]
 fn a_gauge_holds_what_it_has_and_what_is_beyond() {
     let entry = wire::ResourceRequest { has: Some(lease(10.0)), outstanding: Some(5.0), ..entry() };
-    let request = wire::GetCapacityRequest { client_id: Some("c".into()), resource: vec![entry] };
+    let request = of_client(vec![entry]);
     let asks = get_capacity(request, &Limits::default()).expect("valid");
     let Request::Ask(ask) = &asks.requests[0].1 else { panic!("an ask") };
     assert_eq!(ask.outstanding.map(Amount::get), Some(15.0));
@@ -220,7 +228,7 @@ fn reports_of_use_are_checked_and_reach_the_pool() {
 fn a_node_tells_what_is_used_below_it() {
     let asks = |usage| {
         let entry = wire::ServerCapacityResourceRequest { resource_id: Some("r".into()), usage, ..Default::default() };
-        let request = wire::GetServerCapacityRequest { server_id: Some("n".into()), resource: vec![entry] };
+        let request = of_node(vec![entry]);
         get_server_capacity(request, &Limits::default()).map_err(|error| error.to_string())
     };
     let news = |usage| {
@@ -235,4 +243,25 @@ fn a_node_tells_what_is_used_below_it() {
     let parsed = asks(Some(wire::Usage { recharging_fraction: Some(1.5), ..usage })).expect("answered");
     let told = parsed.problems.into_wire();
     assert!(told[0].message().starts_with("resource[0].usage.recharging_fraction: is 1.5"), "{told:?}");
+}
+
+#[test]
+fn what_a_request_says_of_its_sender_is_said_of_every_entry() {
+    for (said, heard) in [(None, false), (Some(false), false), (Some(true), true)] {
+        let client = wire::GetCapacityRequest { drops_late: said, ..of_client(vec![entry(), entry()]) };
+        let entry = wire::ServerCapacityResourceRequest { resource_id: Some("r".into()), ..Default::default() };
+        // Claims that cannot be read make it a `Renew`.
+        let band = wire::PriorityBandAggregate { priority: Some(0), num_clients: Some(1), wants: Some(f64::NAN) };
+        let unreadable = wire::ServerCapacityResourceRequest { wants: vec![band], ..entry.clone() };
+        let node = wire::GetServerCapacityRequest { drops_late: said, ..of_node(vec![entry, unreadable]) };
+        let limits = Limits::default();
+        for parsed in [get_capacity(client, &limits), get_server_capacity(node, &limits)] {
+            let requests = parsed.expect("valid").requests;
+            let drops_late = requests.iter().map(|(_, request)| match request {
+                Request::Ask(ask) | Request::Renew(ask) => ask.drops_late,
+                Request::Release(_) => panic!("it asks"),
+            });
+            assert_eq!(drops_late.collect::<Vec<_>>(), [heard; 2], "{said:?}");
+        }
+    }
 }

@@ -159,7 +159,11 @@ fn message() -> Bytes {
         wants: Some(1.0),
         ..ResourceRequest::default()
     };
-    let request = GetCapacityRequest { client_id: Some("c".into()), resource: vec![resource("r"), resource("s")] };
+    let request = GetCapacityRequest {
+        client_id: Some("c".into()),
+        resource: vec![resource("r"), resource("s")],
+        drops_late: None,
+    };
     let mut framed = vec![0, 0, 0, 0, u8::try_from(request.encoded_len()).expect("short")];
     request.encode(&mut framed).expect("a vector grows");
     framed.into()

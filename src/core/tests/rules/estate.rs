@@ -1,0 +1,250 @@
+//! What earlier masters promised is moved to the holders that name it (rules E2 to E11).
+
+use super::*;
+use crate::{Epoch, Inherited};
+
+const UNTIL: u64 = 90_000;
+
+/// A new life that inherits so much for 90 s, and the wants of its holders.
+fn heir_of(settings: Settings, total: f64, wants: &[f64]) -> Server {
+    let wants = wants.iter().map(|wants| Claim::of_client(Amount::clamped(*wants), 0)).collect();
+    let total = Amount::clamped(total);
+    let inherited = Inherited { total, wants, newest: Some(Epoch(7)), until: Millis(UNTIL), lease: None };
+    Server::born(Birth { inherited: Some(inherited), ..birth(settings) })
+}
+
+fn heir(total: f64) -> Server {
+    heir_of(fair(100.0), total, &[])
+}
+
+/// A lease of a former master, of this number.
+fn former(number: u64, capacity: f64) -> Has {
+    Has { token: Token::new(number), capacity: Amount::clamped(capacity), expiry_time: now_at(Millis(80_000)).unix }
+}
+
+fn names(id: &str, wants: f64, number: u64, capacity: f64) -> Ask {
+    ask(id, wants, Some(former(number, capacity)))
+}
+
+/// As clients of the original protocol ask, and those that echo tokens without knowing.
+fn plain(ask: Ask) -> Ask {
+    Ask { drops_late: false, ..ask }
+}
+
+impl Server {
+    fn estate(&self) -> f64 {
+        self.resource.promises().expect("promises are kept").estate.get()
+    }
+
+    fn free(&self) -> f64 {
+        self.resource.settings().capacity.get() - self.held()
+    }
+}
+
+#[test]
+fn what_was_promised_is_held_and_the_rest_is_free_at_once() {
+    let mut server = heir(70.0);
+    assert_eq!((server.held(), server.estate(), server.resource.holders()), (70.0, 70.0, 0));
+    assert_eq!(server.asks("c", 100.0), 30.0);
+    assert_eq!(server.resource.report_holders(server.now, 0, 9).0.len(), 1, "the estate is no holder");
+}
+
+#[test]
+fn a_holder_keeps_what_it_names_and_what_it_gives_up_is_free_as_soon_as_it_says_so() {
+    let mut server = heir(100.0);
+    assert_eq!(server.deliver(names("a", 10.0, 17, 30.0)), 10.0);
+    assert_eq!((server.held(), server.estate()), (100.0, 70.0), "it may believe in the 30 until it echoes the 10");
+    assert_eq!(server.asks("new", 50.0), 0.0);
+    server.pass(16_000);
+    server.asks("a", 10.0);
+    assert_eq!((server.held(), server.estate()), (80.0, 70.0));
+    server.pass(16_000);
+    assert_eq!(server.asks("new", 50.0), 20.0, "not only at the horizon");
+}
+
+#[test]
+fn no_more_is_kept_than_the_estate_has() {
+    let mut server = heir(50.0);
+    server.asks("new", 50.0);
+    assert_eq!(server.deliver(names("a", 100.0, 17, 40.0)), 40.0);
+    server.asks("b", 1.0);
+    assert_eq!(server.free(), 0.0);
+}
+
+#[test]
+fn a_false_name_makes_it_learn_once_for_a_lease_length_after_the_master_began() {
+    let mut server = heir(10.0);
+    assert_eq!(server.deliver(names("x", 50.0, 17, 20.0)), 20.0, "promises were lost: there may be more of them");
+    assert!(server.resource.is_learning(server.now));
+    assert_eq!(server.asks("new", 50.0), 0.0);
+    server.pass(61_060);
+    assert!(!server.resource.is_learning(server.now));
+    server.send(names("y", 50.0, 17, 90.0));
+    assert!(!server.resource.is_learning(server.now), "no lease can be that old");
+    assert_eq!(server.counters().unaccounted, 2, "while it learns nothing has to be accounted for");
+}
+
+#[test]
+fn it_ends_at_the_horizon() {
+    let mut server = heir(80.0);
+    server.deliver(names("a", 10.0, 17, 30.0));
+    server.pass(UNTIL - 1);
+    assert!(!server.resource.tick(server.now));
+    assert_eq!(server.held(), 80.0);
+    server.pass(1);
+    assert!(server.resource.tick(server.now));
+    assert_eq!((server.held(), server.estate()), (0.0, 0.0));
+}
+
+#[test]
+fn it_ends_when_the_longest_lease_given_before_this_master_has_if_that_is_sooner() {
+    let ends = |lease| {
+        let inherited = Inherited {
+            total: Amount::clamped(80.0),
+            until: Millis(UNTIL),
+            lease: Some(Millis(lease)),
+            ..Inherited::default()
+        };
+        let server = Server::born(Birth { inherited: Some(inherited), ..birth(fair(100.0)) });
+        server.resource.next_expiry()
+    };
+    assert_eq!(ends(60_000), Some(Millis(61_060)));
+    assert_eq!(ends(600_000), Some(Millis(UNTIL)));
+}
+
+#[test]
+fn a_request_that_names_an_older_lease_than_was_named_before_is_dropped() {
+    let mut server = heir(100.0);
+    assert_eq!(server.deliver(names("a", 90.0, 19, 30.0)), 30.0);
+    assert_eq!(server.send(names("a", 90.0, 17, 80.0)), Answer::Stale);
+    assert_eq!(server.estate(), 70.0);
+    server.pass(16_000);
+    server.asks("a", 90.0);
+    assert_eq!(server.send(names("a", 90.0, 19, 30.0)), Answer::Stale, "it has been answered since");
+}
+
+#[test]
+fn what_was_moved_for_an_older_name_goes_back_to_the_estate() {
+    let mut server = heir(100.0);
+    server.send(names("a", 90.0, 17, 80.0));
+    assert_eq!(server.estate(), 20.0);
+    assert_eq!(server.deliver(names("a", 90.0, 19, 30.0)), 30.0);
+    assert_eq!((server.estate(), server.held()), (70.0, 100.0), "it may be another holder's");
+}
+
+#[test]
+fn an_echo_of_the_answer_to_an_older_name_gives_it_back_too() {
+    let mut server = heir(100.0);
+    let old = granted(server.send(names("a", 90.0, 17, 80.0)));
+    server.send(names("a", 90.0, 19, 80.0));
+    server.send(ask("a", 90.0, Some(has(&old))));
+    assert_eq!((server.estate(), server.held()), (100.0, 100.0));
+}
+
+#[test]
+fn a_holder_that_says_nothing_is_left_out_while_something_is_moved_for_it() {
+    let mut server = heir(80.0);
+    server.send(names("a", 30.0, 17, 30.0));
+    assert_eq!(server.send(ask("a", 30.0, None)), Answer::NotYet, "it, or one before it, may have the 30");
+    server.pass(UNTIL);
+    assert_eq!(server.asks("a", 30.0), 30.0);
+}
+
+#[test]
+fn nothing_is_moved_onto_a_lease_that_was_given_for_nothing() {
+    let mut server = heir(80.0);
+    assert_eq!(server.asks("a", 20.0), 20.0);
+    server.send(names("a", 90.0, 17, 30.0));
+    assert_eq!((server.estate(), server.held()), (80.0, 100.0));
+}
+
+#[test]
+fn a_release_of_this_master_frees_and_one_of_an_earlier_does_not() {
+    let mut server = heir(90.0);
+    server.deliver(names("a", 40.0, 17, 40.0));
+    server.release(HolderKind::Client, "a", Token::new(17));
+    server.release(HolderKind::Client, "a", None);
+    assert_eq!(server.held(), 90.0, "either may have been delayed, and followed by a larger lease");
+    server.release(HolderKind::Client, "a", Some(server.leases["a"].token));
+    assert_eq!((server.held(), server.estate()), (50.0, 50.0));
+    assert_eq!(server.send(names("a", 40.0, 17, 40.0)), Answer::Stale, "sent before the release");
+    assert_eq!((server.held(), server.resource.sums().wants.get()), (50.0, 0.0));
+}
+
+#[test]
+fn without_tokens_a_holder_gets_back_what_it_says_and_confirms_nothing_until_the_horizon() {
+    let mut server = heir(100.0);
+    let has_40 = Has { token: None, ..former(0, 40.0) };
+    assert_eq!(server.deliver(plain(ask("a", 90.0, Some(has_40)))), 40.0);
+    server.pass(16_000);
+    assert_eq!(server.deliver(plain(server.request("a", 10.0))), 10.0);
+    server.pass(16_000);
+    assert_eq!(server.deliver(plain(server.request("a", 90.0))), 10.0, "it has told that it has no more");
+    assert_eq!((server.held(), server.estate()), (100.0, 60.0));
+    server.release(HolderKind::Client, "a", Some(server.leases["a"].token));
+    assert_eq!(server.held(), 100.0);
+    server.pass(UNTIL);
+    assert_eq!(server.deliver(plain(server.request("a", 90.0))), 90.0);
+}
+
+#[test]
+fn a_lease_that_has_ended_names_nothing_without_a_token() {
+    let mut server = heir(100.0);
+    let ended = Has { token: None, expiry_time: now_at(Millis(0)).unix, ..former(0, 40.0) };
+    server.pass(1_000);
+    assert_eq!(server.deliver(plain(ask("a", 90.0, Some(ended)))), 0.0);
+    assert_eq!(server.estate(), 100.0);
+}
+
+#[test]
+fn a_child_node_that_never_says_what_it_has_keeps_it() {
+    let mut server = heir(100.0);
+    let node = |wants| Ask { outstanding: None, has: None, drops_late: false, ..server_node("n", wants) };
+    assert_eq!(server.send(node(50.0)), Answer::NotYet);
+    let mut server = heir(40.0);
+    assert_eq!(server.deliver(node(50.0)), 50.0, "where there is room it is answered");
+    server.asks("new", 10.0);
+    server.pass(16_000);
+    assert_eq!(server.deliver(node(90.0)), 50.0, "what was given here is known");
+}
+
+fn server_node(id: &str, wants: f64) -> Ask {
+    Server::new(fair(1.0)).node_request(id, &[slice(1, wants, 0)])
+}
+
+#[test]
+fn the_division_counts_those_that_have_not_asked_yet() {
+    let mut server = heir_of(fair(100.0), 50.0, &[100.0; 4]);
+    assert_eq!(server.asks("new", 100.0), 20.0, "a fifth, though a half is free");
+    assert_eq!(server.deliver(names("a", 100.0, 17, 25.0)), 20.0, "one of the four asks itself");
+    assert_eq!((server.resource.sums().wants.get(), server.resource.sums().subclients), (500.0, 5));
+    server.pass(UNTIL);
+    server.resource.tick(server.now);
+    assert_eq!(server.resource.sums().wants.get(), 0.0);
+}
+
+#[test]
+fn what_is_outstanding_stays_in_the_estate_until_its_holder_echoes() {
+    let mut server = heir(100.0);
+    let report = |ask: Ask| Ask { outstanding: Some(Amount::clamped(60.0)), ..ask };
+    assert_eq!(server.deliver(report(names("a", 90.0, 17, 40.0))), 40.0);
+    assert_eq!((server.held(), server.estate()), (100.0, 60.0));
+    server.pass(16_000);
+    server.deliver(report(server.request("a", 90.0)));
+    assert_eq!((server.held(), server.estate()), (120.0, 60.0), "it counts twice until the horizon");
+}
+
+#[test]
+fn under_prompt_an_answer_replaces_what_was_moved() {
+    let mut server = heir_of(Settings { reuse: Reuse::Prompt, ..fair(100.0) }, 100.0, &[]);
+    assert_eq!(server.deliver(names("a", 40.0, 17, 100.0)), 40.0);
+    assert_eq!(server.asks("b", 60.0), 60.0);
+}
+
+#[test]
+fn the_estate_takes_no_place() {
+    let mut server = heir_of(fair(100.0), 80.0, &[1.0, 2.0, 3.0]);
+    server.resource.set_max_holders(1);
+    server.asks("a", 1.0);
+    assert_eq!(server.send(ask("b", 1.0, None)), Answer::Full);
+}

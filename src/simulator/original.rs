@@ -1,0 +1,130 @@
+//! A client of the original protocol, as the Go client is: it takes any answer that comes before its request's deadline,
+//! believes a lease until the time that is written on it, and hears no hints.
+
+use std::sync::Arc;
+
+use leaseway_core::Millis;
+use leaseway_session::{Ask, Body, Capacity, Given, Lease, Outgoing, Release, Wants};
+
+/// So long after a request that failed, or was left out of an answer.
+const AGAIN: Millis = Millis(1_000);
+
+/// The machine, for one resource.
+pub(crate) struct Original {
+    resource: Arc<str>,
+    endpoints: Vec<Arc<str>>,
+    target: usize,
+    deadline: Millis,
+    /// Absent once it is given back.
+    wants: Option<Wants>,
+    lease: Option<Lease>,
+    under_way: Option<(u64, Millis)>,
+    number: u64,
+    due: Millis,
+}
+
+impl Original {
+    pub(crate) fn new(resource: Arc<str>, endpoints: Vec<Arc<str>>, deadline: Millis, seed: u64) -> Original {
+        Original {
+            resource,
+            target: (seed % endpoints.len() as u64) as usize,
+            endpoints,
+            deadline,
+            wants: None,
+            lease: None,
+            under_way: None,
+            number: 0,
+            due: Millis(0),
+        }
+    }
+
+    /// What changes is said with the next refresh.
+    pub(crate) fn want(&mut self, now: Millis, wants: Wants) {
+        if self.wants.replace(wants).is_none() {
+            self.due = now;
+        }
+    }
+
+    pub(crate) fn release(&mut self, now: Millis) {
+        (self.wants, self.lease, self.due) = (None, None, now);
+    }
+
+    pub(crate) fn poll(&mut self, now: Millis) -> Option<Outgoing<Wants>> {
+        if let Some((_, sent)) = self.under_way
+            && self.has_failed(sent, now)
+        {
+            self.failed(now);
+        }
+        if now < self.due || self.under_way.is_some() {
+            return None;
+        }
+        self.number += 1;
+        let body = match &self.wants {
+            Some(wants) => {
+                let has = self.lease.filter(|lease| lease.is_live(now));
+                self.under_way = Some((self.number, now));
+                Body::Ask(vec![Ask { id: Arc::clone(&self.resource), demand: wants.clone(), has }])
+            }
+            None => {
+                self.due = Millis(u64::MAX);
+                Body::Release(vec![Release { id: Arc::clone(&self.resource), token: None }])
+            }
+        };
+        let (number, deadline) = (self.number, now.plus(self.deadline));
+        Some(Outgoing { number, target: Arc::clone(&self.endpoints[self.target]), deadline, body })
+    }
+
+    fn has_failed(&self, sent: Millis, now: Millis) -> bool {
+        now >= sent.plus(self.deadline)
+    }
+
+    /// The next endpoint may do better.
+    fn failed(&mut self, now: Millis) {
+        self.under_way = None;
+        self.target = (self.target + 1) % self.endpoints.len();
+        self.due = now.plus(AGAIN);
+    }
+
+    /// `end`: as the lease has it.
+    pub(crate) fn answered(&mut self, now: Millis, number: u64, given: Option<(Given, Millis)>) {
+        let Some(sent) = self.awaited(number, now) else { return };
+        self.under_way = None;
+        self.due = now.plus(AGAIN);
+        let Some((Given { length, refresh, token, wire, .. }, end)) = given.filter(|_| self.wants.is_some()) else {
+            return;
+        };
+        let capacity = Capacity::of(wire.capacity);
+        // Never beyond what the server counts, even where that was written long after it was asked for.
+        let end = end.min(now.max(sent).plus(length));
+        self.lease = Some(Lease { capacity, end, refresh, token, wire });
+        self.due = now.plus(refresh);
+    }
+
+    pub(crate) fn redirected(&mut self, now: Millis, number: u64, master: Option<&str>) {
+        if self.awaited(number, now).is_none() {
+            return;
+        }
+        self.failed(now);
+        if let Some(place) = master.and_then(|master| self.endpoints.iter().position(|known| **known == *master)) {
+            (self.target, self.due) = (place, now);
+        }
+    }
+
+    /// When the request was sent, if it is the one that an answer is awaited to.
+    fn awaited(&self, number: u64, now: Millis) -> Option<Millis> {
+        self.under_way
+            .filter(|(awaited, sent)| *awaited == number && !self.has_failed(*sent, now))
+            .map(|(_, sent)| sent)
+    }
+
+    pub(crate) fn wake(&self, now: Millis) -> Option<Millis> {
+        let next = self.under_way.map_or(self.due, |(_, sent)| sent.plus(self.deadline));
+        let end = self.lease.filter(|lease| lease.is_live(now)).map(|lease| lease.end);
+        end.into_iter().chain([next]).min().filter(|at| *at < Millis(u64::MAX))
+    }
+
+    /// What it may use.
+    pub(crate) fn usable(&self, now: Millis) -> f64 {
+        self.lease.filter(|lease| lease.is_live(now)).map_or(0.0, |lease| lease.capacity.get())
+    }
+}

@@ -1,0 +1,100 @@
+//! What must hold at every moment of what nodes count and what their holders believe.
+
+use leaseway_core::{Amount, Millis, Reuse, Sum, invariant::Violation};
+
+use crate::{
+    node::{Node, ROOT},
+    scenario::{Handover, Speaks},
+    world::World,
+};
+
+impl World<'_> {
+    /// No node counts less than its holders believe, and neither would a master that came now.
+    pub(super) fn audit(&mut self) -> Result<(), Violation> {
+        if self.pools.is_some() || !self.settings.shares() || self.settings.reuse != Reuse::Confirmed {
+            return Ok(());
+        }
+        if let Some(master) = self.nodes[ROOT].master.as_ref().filter(|_| self.is_cut) {
+            // A successor might still count all that is stored.
+            let stored = survivors(&self.nodes[ROOT], self.now).map(Sum::from);
+            self.books.held(stored.fold(master.engine.resource().sums().held, Sum::max));
+        }
+        let keeps_promises = self.plan.scenario.handover == Handover::Promises;
+        let believed = self.believed();
+        for (index, (node, believed)) in self.nodes.iter().zip(&believed).enumerate() {
+            // A child node that knows nothing takes for lent what it is lent, and its predecessor may have had more.
+            let knows = keeps_promises || index == ROOT;
+            if let Some(master) = node.master.as_ref().filter(|_| knows) {
+                let held = master.engine.resource().sums().held;
+                self.check_counted(index, "Σ held + estate ≥ Σ believed", held, *believed)?;
+            }
+            if keeps_promises {
+                for total in survivors(node, self.now) {
+                    self.check_counted(index, "T ≥ Σ believed", total.into(), *believed)?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn check_counted(
+        &self,
+        index: usize,
+        invariant: &'static str,
+        counted: Sum,
+        believed: Sum,
+    ) -> Result<(), Violation> {
+        // Where there was less all of a sudden, what all are due may be more than there is, by the last digit of each.
+        let is_close = self.is_cut && believed.get() <= counted.get() * (1.0 + 1e-12);
+        if counted >= believed || is_close {
+            return Ok(());
+        }
+        let name = &self.plan.tree.nodes[index].name;
+        Err(Violation { invariant, detail: format!("{name} counts {counted:?}, its holders believe {believed:?}") })
+    }
+
+    /// What the holders of each node believe: its clients, and the nodes below it, which have what they are lent and all
+    /// that is believed below them.
+    fn believed(&self) -> Vec<Sum> {
+        let mut believed = vec![Sum::ZERO; self.nodes.len()];
+        for (place, client) in self.plan.tree.clients.iter().zip(&self.clients) {
+            believed[place.node] += client.believes;
+        }
+        // Parents come before their children.
+        for (index, place) in self.plan.tree.nodes.iter().enumerate().rev() {
+            if let Some(parent) = place.parent {
+                let below = believed[index].max(self.lent(index).into());
+                believed[parent] += below;
+            }
+        }
+        believed
+    }
+
+    fn lent(&self, index: usize) -> Amount {
+        let Some(master) = &self.nodes[index].master else { return Amount::ZERO };
+        let lives = master.own_end.is_some_and(|end| self.now < end);
+        if lives { master.engine.resource().settings().capacity } else { Amount::ZERO }
+    }
+
+    /// A client that wants something is about to lose all that it has.
+    pub(super) fn check_cut(&self, index: usize) -> Result<(), Violation> {
+        let (scenario, client) = (&self.plan.scenario, &self.clients[index]);
+        let is_exempt = client.speaks == Speaks::DoormanNode || client.cut_until > self.now;
+        if !scenario.none_is_cut || !self.checked || is_exempt || self.now < scenario.measure_from.0 {
+            return Ok(());
+        }
+        let detail = format!("client {} had {:?} and wants {:?}", client.name, client.believes, client.wants());
+        Err(Violation { invariant: "none is cut", detail })
+    }
+}
+
+/// The totals that a master might inherit that came now: any part of what is under way may be stored.
+fn survivors(node: &Node, now: Millis) -> impl Iterator<Item = Amount> {
+    let stored = node.promises.inherited(now).total;
+    let mut is_covered = now < node.promises.until();
+    let of_log = node.log.iter().map(move |proposed| {
+        is_covered |= proposed.changes.horizon.is_some();
+        if is_covered { proposed.changes.total } else { Amount::ZERO }
+    });
+    std::iter::once(stored).chain(of_log)
+}
