@@ -14,7 +14,7 @@
 #[cfg(test)]
 mod tests;
 
-use crate::{Amount, Claims, Epoch, Millis};
+use crate::{Amount, Claims, Epoch, Millis, time::certain_end};
 
 /// The changes of promises that a round causes. Peers apply these in the order of epoch and number.
 #[derive(Debug, Clone, PartialEq)]
@@ -44,10 +44,8 @@ pub struct Inherited {
     /// The newest epoch that promised anything. The tokens of the new life must lie above all of that one: its epoch
     /// must be at least [`Inherited::EPOCHS_APART`] more.
     pub newest: Option<Epoch>,
-    /// The last lease of earlier lives ends no later than this,
+    /// When the last lease of earlier lives ends.
     pub until: Millis,
-    /// nor so long after the last of these lives, if that is known.
-    pub lease: Option<Millis>,
 }
 
 impl Inherited {
@@ -153,19 +151,15 @@ impl Promises {
         Ok(())
     }
 
-    /// What a new life of the resource starts from.
-    pub fn inherited(&self, now: Millis) -> Inherited {
+    /// What a new life of the resource starts from, if earlier ones have given nothing since then. Their last lease ends
+    /// with the horizon, or sooner if the longest does.
+    pub fn inherited(&self, now: Millis, since: Millis) -> Inherited {
         let newest = self.newest.map(|(epoch, _)| epoch);
-        if self.until <= now {
+        let until = self.longest(now).known().map_or(self.until, |longest| certain_end(since, longest).min(self.until));
+        if until <= now {
             return Inherited { newest, ..Inherited::default() };
         }
-        Inherited {
-            total: self.total,
-            wants: self.wants.clone(),
-            newest,
-            until: self.until,
-            lease: self.longest(now).known(),
-        }
+        Inherited { total: self.total, wants: self.wants.clone(), newest, until }
     }
 
     /// The newest epoch that has promised anything, and the number of its last change.

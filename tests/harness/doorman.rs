@@ -152,8 +152,13 @@ pub(crate) struct Client {
     leases: HashMap<String, Lease>,
 }
 
-fn unix_now() -> i64 {
-    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs() as i64)
+/// The request of a client that has one at a time and names live leases only: no answer comes after the end of what it
+/// named.
+pub(crate) fn one_of_ours(client: &str, resource: &str, wants: f64, has: Option<Lease>) -> GetCapacityRequest {
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs() as i64);
+    let has = has.filter(|lease| lease.expiry_time() > now);
+    let request = request(client, vec![ResourceRequest { has, ..entry(resource, wants) }]);
+    GetCapacityRequest { drops_late: Some(true), ..request }
 }
 
 impl Client {
@@ -163,10 +168,7 @@ impl Client {
 
     /// The answer for the resource; `None` when the server has left it out.
     pub(crate) fn try_ask(&mut self, resource: &str, wants: f64) -> Result<Option<ResourceResponse>, Status> {
-        // It has one request at a time and names live leases only: no answer comes after the end of what it named.
-        let has = self.leases.get(resource).copied().filter(|lease| lease.expiry_time() > unix_now());
-        let request = request(&self.id, vec![ResourceRequest { has, ..entry(resource, wants) }]);
-        let answer = self.doorman.get(GetCapacityRequest { drops_late: Some(true), ..request })?;
+        let answer = self.doorman.get(one_of_ours(&self.id, resource, wants, self.leases.get(resource).copied()))?;
         assert_eq!(answer.mastership, None);
         let Some(response) = answer.response.into_iter().next() else { return Ok(None) };
         self.leases.insert(resource.into(), response.gets.expect("every answer has a lease"));

@@ -5,7 +5,7 @@
 use std::{net::SocketAddr, path::PathBuf};
 
 use leaseway_process::link::Link;
-use leaseway_proto::doorman::{GetCapacityResponse, Lease, ResourceRequest};
+use leaseway_proto::doorman::{GetCapacityResponse, Lease};
 use rustix::process::Signal;
 use serde_json::Value;
 use tempfile::TempDir;
@@ -13,7 +13,7 @@ use tonic::transport::{Channel, Endpoint};
 
 use super::{
     config::ConfigFile,
-    doorman::{Doorman, entry, request},
+    doorman::{Doorman, one_of_ours},
     process::{Process, Said, leaseway},
     raw::Raw,
     seats::Seat,
@@ -273,7 +273,7 @@ impl Caller {
         resource: &str,
         wants: f64,
     ) -> Result<GetCapacityResponse, tonic::Status> {
-        doorman.get(request(&self.id, vec![ResourceRequest { has: self.has, ..entry(resource, wants) }]))
+        doorman.get(one_of_ours(&self.id, resource, wants, self.has))
     }
 }
 

@@ -96,7 +96,7 @@ fn a_lone_server_with_a_data_directory_keeps_its_promises_over_a_restart() {
     assert!(first > 0.0 && first <= 60.0, "{first} of what alice has left");
     kill(server);
     let server = lone.start(&["--bootstrap"]);
-    assert_eq!(server.client("carol").ask("r", 1000.0), 0.0);
+    assert_eq!(server.client("carol").ask("r", 5.0), 0.0);
     for (client, wants, gets) in [(&mut alice, 40.0, 40.0), (&mut bob, 1000.0, first)] {
         client.moves_to(server.doorman());
         assert_eq!(client.ask("r", wants), gets);

@@ -7,9 +7,8 @@ use crate::{Amount, Claim, Claims, Epoch, Millis, tests::cases};
 
 fn changes(epoch: u64, number: u64, total: f64, horizon: Option<u64>) -> Changes {
     let wants = Claims::from_slice(&[Claim::of_client(Amount::clamped(total * 2.0), 0)]);
-    let lease = Some(Millis(total as u64));
     let (total, horizon) = (Amount::clamped(total), horizon.map(Millis));
-    Changes { epoch: Epoch(epoch), number, total, horizon, lease, wants }
+    Changes { epoch: Epoch(epoch), number, total, horizon, lease: None, wants }
 }
 
 fn book(history: &[(Changes, u64)]) -> Promises {
@@ -21,7 +20,7 @@ fn book(history: &[(Changes, u64)]) -> Promises {
 }
 
 fn kept(promises: &Promises, now: u64) -> (f64, u64) {
-    let inherited = promises.inherited(Millis(now));
+    let inherited = promises.inherited(Millis(now), Millis(now));
     (inherited.total.get(), inherited.until.0)
 }
 
@@ -29,8 +28,11 @@ fn kept(promises: &Promises, now: u64) -> (f64, u64) {
 fn a_total_counts_until_the_horizon_as_this_peer_counts_it() {
     let promises = book(&[(changes(1, 1, 5.0, Some(100)), 30)]);
     assert_eq!(kept(&promises, 129), (5.0, 130));
-    assert_eq!(promises.inherited(Millis(129)).wants[0].wants.get(), 10.0);
-    assert_eq!(promises.inherited(Millis(130)), Inherited { newest: Some(Epoch(1)), ..Inherited::default() });
+    assert_eq!(promises.inherited(Millis(129), Millis(129)).wants[0].wants.get(), 10.0);
+    assert_eq!(
+        promises.inherited(Millis(130), Millis(130)),
+        Inherited { newest: Some(Epoch(1)), ..Inherited::default() }
+    );
 }
 
 #[test]
@@ -52,16 +54,19 @@ fn a_shorter_horizon_takes_nothing_back_and_does_not_shorten_what_a_snapshot_say
 }
 
 #[test]
-fn a_longer_lease_counts_until_the_horizon_that_it_was_given_under() {
-    let lease = |promises: &Promises, now| promises.inherited(Millis(now)).lease.map(|lease| lease.0);
-    let mut promises = book(&[(changes(1, 1, 60.0, Some(100)), 0), (changes(1, 2, 20.0, Some(90)), 50)]);
-    assert_eq!((lease(&promises, 99), lease(&promises, 100)), (Some(60), Some(20)));
-    let unknown = Changes { lease: None, ..changes(1, 3, 20.0, Some(90)) };
-    promises.apply(&unknown, Millis(110)).expect("in order");
-    promises.apply(&changes(1, 4, 20.0, Some(90)), Millis(120)).expect("in order");
-    assert_eq!((lease(&promises, 199), lease(&promises, 200)), (None, Some(20)));
-    let restored = Promises::restore(promises.record(Millis(199)), Millis(199));
-    assert_eq!(lease(&restored, 250), None, "a snapshot knows the longest");
+fn a_new_life_waits_for_the_longest_lease_given_before_it_and_for_no_more_than_the_horizon() {
+    let lease = |lease, promises: Changes| Changes { lease: Some(Millis(lease)), ..promises };
+    let ends = |promises: &Promises, now, since| promises.inherited(Millis(now), Millis(since)).until.0;
+    let mut promises = book(&[(lease(60_000, changes(1, 1, 5.0, Some(98_000))), 0)]);
+    assert_eq!((ends(&promises, 20_000, 10_000), ends(&promises, 20_000, 50_000)), (71_060, 98_000));
+    // Leases are shorter from now on, and those given before count until the horizon.
+    promises.apply(&lease(20_000, changes(1, 2, 5.0, Some(99_000))), Millis(50_000)).expect("in order");
+    assert_eq!((ends(&promises, 90_000, 60_000), ends(&promises, 98_000, 90_000)), (121_060, 111_020));
+    let unknown = Changes { lease: None, ..changes(1, 3, 5.0, None) };
+    promises.apply(&unknown, Millis(100_000)).expect("in order");
+    assert_eq!(ends(&promises, 100_000, 10), 149_000);
+    let restored = Promises::restore(promises.record(Millis(100_000)), Millis(100_000));
+    assert_eq!(ends(&restored, 150_000, 10), 199_000, "nor does a snapshot know more");
 }
 
 #[test]

@@ -14,7 +14,6 @@ use super::Resource;
 use crate::{
     Amount, Ask, Claim, Claims, HolderKind, Inherited, Millis, Sum,
     planted::{self, Fault},
-    time::certain_end,
 };
 
 /// The estate of one life of a resource.
@@ -29,11 +28,9 @@ pub(super) struct Estate {
 impl Resource {
     /// Begins with the promises of earlier masters.
     pub(super) fn inherit(&mut self, inherited: Inherited) {
-        let Inherited { total, wants, until, lease, .. } = inherited;
-        // Earlier masters have given nothing since this one began.
-        let last = lease.map_or(until, |longest| certain_end(self.since, longest).min(until));
+        let Inherited { total, wants, until, .. } = inherited;
         if total > Amount::ZERO {
-            self.begin_estate(total.into(), last, wants);
+            self.begin_estate(total.into(), until, wants);
         }
     }
 

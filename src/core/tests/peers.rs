@@ -100,7 +100,8 @@ impl Peers {
         self.log.truncate(self.stored);
         self.master = next % self.peers.len();
         self.catch_up(self.master, usize::MAX, now)?;
-        let inherited = self.peers[self.master].book.inherited(self.clock(self.master, now));
+        let inherited =
+            self.peers[self.master].book.inherited(self.clock(self.master, now), self.clock(self.master, now));
         self.said = inherited.total;
         self.written = 0;
         Ok(inherited)

@@ -36,7 +36,7 @@ fn the_first_change_of_this_format_takes_the_place_of_all_ceilings() {
     let (total, wants) = (Amount::clamped(7.0), Claims::new());
     let changes = Changes { epoch: Epoch(2), number: 1, total, horizon: None, lease: None, wants };
     apply(&mut facts, &Fact::Promises { resource: "r".into(), changes }, Millis(10));
-    let inherited = facts.promises("r").expect("it is promised").inherited(Millis(10));
+    let inherited = facts.promises("r").expect("it is promised").inherited(Millis(10), Millis(10));
     assert_eq!((inherited.total, inherited.until, inherited.wants.len()), (total, Millis(100), 0));
     let record = facts.record(Millis(10));
     assert_eq!((record.ceilings.len(), record.promises.len()), (0, 1));
@@ -89,7 +89,7 @@ proptest! {
             prop_assert_eq!(promises.total(), sum.ceil());
             prop_assert_eq!(promises.newest(), Some((Epoch(epoch), number)));
             prop_assert!(promises.until() >= until, "{:?} after {:?}", promises.until(), until);
-            let inherited = promises.inherited(now);
+            let inherited = promises.inherited(now, now);
             if promises.until() > now && sum > Sum::ZERO {
                 let held = naive.values().filter(|amount| **amount > 0.0).count();
                 prop_assert_eq!(inherited.wants[0].subclients as usize, held);

@@ -168,7 +168,7 @@ fn understood(bytes: &[u8]) -> (Vec<Entry>, Facts) {
     }
     assert_eq!((at, kinds), (bytes.len(), vec![1, 2, 2, 2, 2, 3, 4, 5, 6, 7]));
     let facts = known.expect("a snapshot");
-    let inherited = facts.promises("mysql").expect("it was promised").inherited(Millis(0));
+    let inherited = facts.promises("mysql").expect("it was promised").inherited(Millis(0), Millis(0));
     assert_eq!((inherited.total.get(), inherited.until, inherited.wants.len()), (312.5, Millis(60_000), 1));
     assert_eq!((inherited.wants[0].wants.get(), inherited.wants[0].subclients), (312.5, 2));
     assert_eq!(facts.assignments("pool").count(), 1, "the client's was taken away");

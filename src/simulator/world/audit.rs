@@ -90,7 +90,7 @@ impl World<'_> {
 
 /// The totals that a master might inherit that came now: any part of what is under way may be stored.
 fn survivors(node: &Node, now: Millis) -> impl Iterator<Item = Amount> {
-    let stored = node.promises.inherited(now).total;
+    let stored = node.promises.inherited(now, now).total;
     let mut is_covered = now < node.promises.until();
     let of_log = node.log.iter().map(move |proposed| {
         is_covered |= proposed.changes.horizon.is_some();

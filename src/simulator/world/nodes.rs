@@ -38,7 +38,7 @@ impl World<'_> {
         let settings = if index == ROOT { &self.settings } else { &self.plan.settings }.clone();
         let learning_until = settings.learning_until(now);
         let (inherited, learning_until, lineage) = match self.plan.scenario.handover {
-            Handover::Promises => (Some(node.promises.inherited(now)), now, None),
+            Handover::Promises => (Some(node.promises.inherited(now, now)), now, None),
             Handover::Learning => (None, learning_until, Some(Lineage::NewMaster(now))),
         };
         let notes = node.pool.as_ref().map(|memory| memory.notes(now));

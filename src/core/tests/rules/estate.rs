@@ -9,7 +9,7 @@ const UNTIL: u64 = 90_000;
 fn heir_of(settings: Settings, total: f64, wants: &[f64]) -> Server {
     let wants = wants.iter().map(|wants| Claim::of_client(Amount::clamped(*wants), 0)).collect();
     let total = Amount::clamped(total);
-    let inherited = Inherited { total, wants, newest: Some(Epoch(7)), until: Millis(UNTIL), lease: None };
+    let inherited = Inherited { total, wants, newest: Some(Epoch(7)), until: Millis(UNTIL) };
     Server::born(Birth { inherited: Some(inherited), ..birth(settings) })
 }
 
@@ -94,22 +94,6 @@ fn it_ends_at_the_horizon() {
     server.pass(1);
     assert!(server.resource.tick(server.now));
     assert_eq!((server.held(), server.estate()), (0.0, 0.0));
-}
-
-#[test]
-fn it_ends_when_the_longest_lease_given_before_this_master_has_if_that_is_sooner() {
-    let ends = |lease| {
-        let inherited = Inherited {
-            total: Amount::clamped(80.0),
-            until: Millis(UNTIL),
-            lease: Some(Millis(lease)),
-            ..Inherited::default()
-        };
-        let server = Server::born(Birth { inherited: Some(inherited), ..birth(fair(100.0)) });
-        server.resource.next_expiry()
-    };
-    assert_eq!(ends(60_000), Some(Millis(61_060)));
-    assert_eq!(ends(600_000), Some(Millis(UNTIL)));
 }
 
 #[test]

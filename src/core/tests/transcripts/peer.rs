@@ -26,7 +26,7 @@ impl Transcript {
 
     /// The master dies, and its successor begins with what the peers know.
     pub(super) fn fail(&mut self) -> Result<(), Failure> {
-        let inherited = self.peer.inherited(self.now);
+        let inherited = self.peer.inherited(self.now, self.now);
         let (settings, source) = (self.resource()?.settings().clone(), self.resource()?.source());
         let epoch = inherited.newest.ok_or("nothing was promised yet")?;
         let birth =

@@ -66,6 +66,18 @@ impl NodeActor {
 
     /// A resource that no holder has anything of, unless masters before this one gave it.
     fn begin(&mut self, id: Arc<str>, reign: Option<Reign>, ctx: &mut Context<Self>) -> ResourceHandle {
+        let since = self.since;
+        self.begin_after(id, since, reign, ctx)
+    }
+
+    /// The same; `given_until`: masters and incarnations before this one have given nothing since.
+    fn begin_after(
+        &mut self,
+        id: Arc<str>,
+        given_until: Millis,
+        reign: Option<Reign>,
+        ctx: &mut Context<Self>,
+    ) -> ResourceHandle {
         let untold = self.keeps_promises().map(|membership| {
             membership.quorum.read(|facts| (facts.listen_until().unwrap_or_default(), facts.listens_whole()))
         });
@@ -73,7 +85,7 @@ impl NodeActor {
         if self.uplink.is_some() {
             // The parent will say how long leases are.
             let lineage = untold.is_none_or(|(until, _)| until > self.clock.at()).then_some(lineage);
-            return self.start_resource(id, Millis(0), lineage, reign, ctx);
+            return self.start_resource(id, given_until, Millis(0), lineage, reign, ctx);
         }
         let learning_until = lineage.learning_until(&self.config().settings_for(&id));
         let learning_until = match untold {
@@ -81,7 +93,7 @@ impl NodeActor {
             Some((until, true)) => until,
             Some((until, false)) => learning_until.min(until),
         };
-        self.start_resource(id, learning_until, None, reign, ctx)
+        self.start_resource(id, given_until, learning_until, None, reign, ctx)
     }
 
     /// A resource that failed has lost its books. What the peers have stored is as good; without it, it learns for one
@@ -96,17 +108,20 @@ impl NodeActor {
         metrics::resource_restarted();
         if self.keeps_promises().is_some() {
             tracing::error!(resource = %id, generation, "resource failed; built anew from what it has promised");
-            return self.begin(id, reign, ctx);
+            let now = self.clock.at();
+            return self.begin_after(id, now, reign, ctx);
         }
         tracing::error!(resource = %id, generation, "resource failed; built anew, it learns for one lease length");
-        let lineage = Lineage::Rebuilt(self.clock.at());
+        let now = self.clock.at();
+        let lineage = Lineage::Rebuilt(now);
         let learning_until = lineage.learning_until(&self.config().settings_for(&id));
-        self.start_resource(id, learning_until, Some(lineage), reign, ctx)
+        self.start_resource(id, now, learning_until, Some(lineage), reign, ctx)
     }
 
     fn start_resource(
         &mut self,
         id: Arc<str>,
+        given_until: Millis,
         learning_until: Millis,
         lineage: Option<Lineage>,
         reign: Option<Reign>,
@@ -118,7 +133,7 @@ impl NodeActor {
             metrics::resource_unmatched();
             tracing::warn!(resource = %id, "no template matches: its requests are honoured as they come");
         }
-        let (inherited, promises) = self.inherit(&id);
+        let (inherited, promises) = self.inherit(&id, given_until);
         let birth = Birth {
             source: if has_parent { Source::Parent } else { Source::Own },
             epoch: self.next_epoch(inherited.as_ref().and_then(|inherited| inherited.newest)),
@@ -173,10 +188,11 @@ impl NodeActor {
     }
 
     /// What was promised before, and where to write what will be; neither if promises are not kept.
-    fn inherit(&self, id: &str) -> (Option<Inherited>, Option<Quorum>) {
+    fn inherit(&self, id: &str, given_until: Millis) -> (Option<Inherited>, Option<Quorum>) {
         let Some(membership) = self.keeps_promises() else { return (None, None) };
         let now = self.clock.at();
-        let inherited = membership.quorum.read(|facts| facts.promises(id).map(|promises| promises.inherited(now)));
+        let inherited =
+            membership.quorum.read(|facts| facts.promises(id).map(|promises| promises.inherited(now, given_until)));
         (Some(inherited.unwrap_or_default()), Some(membership.quorum.clone()))
     }
 
