@@ -28,8 +28,8 @@ pub struct Changes {
     /// No lease is believed any longer than this, counted from when it is applied. Only ever later: one that would end
     /// sooner than the one before changes nothing.
     pub horizon: Option<Millis>,
-    /// No lease given under this is longer.
-    pub lease: Millis,
+    /// No lease given under this is longer; unknown in logs of former versions.
+    pub lease: Option<Millis>,
     /// What the holders want, in slices of similar wants.
     pub wants: Claims,
 }
@@ -46,8 +46,8 @@ pub struct Inherited {
     pub newest: Option<Epoch>,
     /// The last lease of earlier lives ends no later than this,
     pub until: Millis,
-    /// nor so long after the last of these lives; zero if that is unknown.
-    pub lease: Millis,
+    /// nor so long after the last of these lives, if that is known.
+    pub lease: Option<Millis>,
 }
 
 impl Inherited {
@@ -90,8 +90,25 @@ pub struct Promises {
     until: Millis,
     /// Its full length.
     length: Millis,
-    /// The longest lease that may be believed.
-    lease: Millis,
+    /// The longest lease of the newest changes, and of changes before, until when those may be believed.
+    lease: Longest,
+    lease_before: (Longest, Millis),
+}
+
+/// A length of leases; if it is unknown, longer than any.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
+struct Longest(Millis);
+
+impl From<Option<Millis>> for Longest {
+    fn from(known: Option<Millis>) -> Longest {
+        Longest(known.unwrap_or(Millis(u64::MAX)))
+    }
+}
+
+impl Longest {
+    fn known(self) -> Option<Millis> {
+        Some(self.0).filter(|length| *length < Millis(u64::MAX))
+    }
 }
 
 /// The promises of a resource as plain data; the stored format is defined elsewhere.
@@ -103,8 +120,8 @@ pub struct Record {
     pub total: Amount,
     /// How long the horizon is.
     pub horizon: Millis,
-    /// The longest lease that may be believed; zero if that is unknown.
-    pub lease: Millis,
+    /// The longest lease that may be believed, if that is known.
+    pub lease: Option<Millis>,
     /// What the holders want.
     pub wants: Claims,
 }
@@ -123,14 +140,11 @@ impl Promises {
     /// Applies changes, all or none; their horizon counts from `now`.
     pub fn apply(&mut self, changes: &Changes, now: Millis) -> Result<(), Refused> {
         Promises::follows(self.newest, changes.epoch, changes.number)?;
-        let is_over = self.newest.is_none() || self.until <= now;
         self.newest = Some((changes.epoch, changes.number));
-        self.lease = match self.lease {
-            // It stays unknown for as long as leases are believed from when it was.
-            Millis(0) if !is_over => Millis(0),
-            longest if !is_over => longest.max(changes.lease),
-            _ => changes.lease,
-        };
+        if Longest::from(changes.lease) < self.lease {
+            self.lease_before = (self.longest(now), self.until);
+        }
+        self.lease = changes.lease.into();
         self.total = changes.total;
         self.wants.clone_from(&changes.wants);
         if let Some(horizon) = changes.horizon {
@@ -145,7 +159,13 @@ impl Promises {
         if self.until <= now {
             return Inherited { newest, ..Inherited::default() };
         }
-        Inherited { total: self.total, wants: self.wants.clone(), newest, until: self.until, lease: self.lease }
+        Inherited {
+            total: self.total,
+            wants: self.wants.clone(),
+            newest,
+            until: self.until,
+            lease: self.longest(now).known(),
+        }
     }
 
     /// The newest epoch that has promised anything, and the number of its last change.
@@ -163,16 +183,22 @@ impl Promises {
         self.until
     }
 
+    fn longest(&self, now: Millis) -> Longest {
+        let (before, until) = self.lease_before;
+        if now < until { self.lease.max(before) } else { self.lease }
+    }
+
     /// Everything, for a snapshot.
-    pub fn record(&self) -> Record {
+    pub fn record(&self, now: Millis) -> Record {
         let wants = self.wants.clone();
-        Record { newest: self.newest, total: self.total, horizon: self.length, lease: self.lease, wants }
+        Record { newest: self.newest, total: self.total, horizon: self.length, lease: self.longest(now).known(), wants }
     }
 
     /// From a snapshot of unknown age: the horizon counts anew from `now`, at its full length.
     pub fn restore(record: Record, now: Millis) -> Promises {
         let Record { newest, total, horizon, lease, wants } = record;
-        Promises { newest, total, wants, until: now.plus(horizon), length: horizon, lease }
+        let (until, lease) = (now.plus(horizon), lease.into());
+        Promises { newest, total, wants, until, length: horizon, lease, lease_before: Default::default() }
     }
 
     /// A horizon of `length` was learnt of at `now`. The one that ends later counts.

@@ -77,6 +77,7 @@ impl Ceilings {
             number: changes.number,
             total: self.sum.ceil(),
             horizon: changes.horizon.map(Millis),
+            lease: None,
             wants: self.wants(),
         }
     }
@@ -91,6 +92,7 @@ impl Ceilings {
             newest: record.newest.map(|(epoch, number)| (Epoch(epoch), number)),
             total: ceilings.sum.ceil(),
             horizon: record.horizons.iter().map(|(_, length)| Millis(*length)).max().unwrap_or_default(),
+            lease: None,
             wants: ceilings.wants(),
         };
         (ceilings, record)

@@ -225,12 +225,11 @@ impl Facts {
 
     /// Everything, for a snapshot.
     pub(crate) fn record(&self, now: Millis) -> StoredFacts {
-        let ceilings = self
-            .ceilings
-            .iter()
-            .filter_map(|(resource, ceilings)| Some(ceilings.record(resource, &self.promises.get(resource)?.record())));
+        let ceilings = self.ceilings.iter().filter_map(|(resource, ceilings)| {
+            Some(ceilings.record(resource, &self.promises.get(resource)?.record(now)))
+        });
         let promises = self.promises.iter().filter(|(resource, _)| !self.ceilings.contains_key(*resource));
-        let promises = promises.map(|(resource, promises)| StoredPromises::new(resource, &promises.record()));
+        let promises = promises.map(|(resource, promises)| StoredPromises::new(resource, &promises.record(now)));
         let assignments = self.assignments.iter().flat_map(|(resource, holders)| {
             let stored = |((kind, holder), assigned): (&Holder, &Assigned)| {
                 StoredAssignment::new(resource, *kind, holder, Some(*assigned))

@@ -92,6 +92,7 @@ pub(crate) struct StoredChanges {
     number: u64,
     total: f64,
     horizon: Option<u64>,
+    lease: Option<u64>,
     wants: Vec<StoredClaim>,
 }
 
@@ -127,6 +128,7 @@ pub(crate) struct StoredPromises {
     newest: Option<(u64, u64)>,
     total: f64,
     horizon: u64,
+    lease: Option<u64>,
     wants: Vec<StoredClaim>,
 }
 
@@ -288,6 +290,7 @@ impl From<&Changes> for StoredChanges {
             number: changes.number,
             total: changes.total.get(),
             horizon: changes.horizon.map(|horizon| horizon.0),
+            lease: changes.lease.map(|lease| lease.0),
             wants: stored_claims(&changes.wants),
         }
     }
@@ -300,6 +303,7 @@ impl From<&StoredChanges> for Changes {
             number: changes.number,
             total: amount_of(changes.total),
             horizon: changes.horizon.map(Millis),
+            lease: changes.lease.map(Millis),
             wants: claims(&changes.wants),
         }
     }
@@ -312,6 +316,7 @@ impl StoredPromises {
             newest: record.newest.map(|(epoch, number)| (epoch.0, number)),
             total: record.total.get(),
             horizon: record.horizon.0,
+            lease: record.lease.map(|lease| lease.0),
             wants: stored_claims(&record.wants),
         }
     }
@@ -321,6 +326,7 @@ impl StoredPromises {
             newest: self.newest.map(|(epoch, number)| (Epoch(epoch), number)),
             total: amount_of(self.total),
             horizon: Millis(self.horizon),
+            lease: self.lease.map(Millis),
             wants: claims(&self.wants),
         }
     }

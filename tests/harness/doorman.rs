@@ -1,6 +1,9 @@
 //! A client that knows the whole protocol, ours included: the generated one.
 
-use std::collections::HashMap;
+use std::{
+    collections::HashMap,
+    time::{SystemTime, UNIX_EPOCH},
+};
 
 use leaseway_proto::doorman::{
     DiscoveryRequest, DiscoveryResponse, GetCapacityRequest, GetCapacityResponse, GetServerCapacityRequest,
@@ -149,6 +152,10 @@ pub(crate) struct Client {
     leases: HashMap<String, Lease>,
 }
 
+fn unix_now() -> i64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs() as i64)
+}
+
 impl Client {
     pub(crate) fn new(doorman: Doorman, id: &str) -> Client {
         Client { doorman, id: id.into(), leases: HashMap::new() }
@@ -156,8 +163,10 @@ impl Client {
 
     /// The answer for the resource; `None` when the server has left it out.
     pub(crate) fn try_ask(&mut self, resource: &str, wants: f64) -> Result<Option<ResourceResponse>, Status> {
-        let has = self.leases.get(resource).copied();
-        let answer = self.doorman.get(request(&self.id, vec![ResourceRequest { has, ..entry(resource, wants) }]))?;
+        // It has one request at a time and names live leases only: no answer comes after the end of what it named.
+        let has = self.leases.get(resource).copied().filter(|lease| lease.expiry_time() > unix_now());
+        let request = request(&self.id, vec![ResourceRequest { has, ..entry(resource, wants) }]);
+        let answer = self.doorman.get(GetCapacityRequest { drops_late: Some(true), ..request })?;
         assert_eq!(answer.mastership, None);
         let Some(response) = answer.response.into_iter().next() else { return Ok(None) };
         self.leases.insert(resource.into(), response.gets.expect("every answer has a lease"));

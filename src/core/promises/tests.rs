@@ -7,7 +7,7 @@ use crate::{Amount, Claim, Claims, Epoch, Millis, tests::cases};
 
 fn changes(epoch: u64, number: u64, total: f64, horizon: Option<u64>) -> Changes {
     let wants = Claims::from_slice(&[Claim::of_client(Amount::clamped(total * 2.0), 0)]);
-    let lease = Millis(total as u64);
+    let lease = Some(Millis(total as u64));
     let (total, horizon) = (Amount::clamped(total), horizon.map(Millis));
     Changes { epoch: Epoch(epoch), number, total, horizon, lease, wants }
 }
@@ -45,22 +45,23 @@ fn the_newest_total_counts_and_the_latest_horizon() {
 fn a_shorter_horizon_takes_nothing_back_and_does_not_shorten_what_a_snapshot_says() {
     let mut promises = book(&[(changes(1, 1, 5.0, Some(100)), 0), (changes(1, 2, 5.0, Some(20)), 10)]);
     assert_eq!(kept(&promises, 10), (5.0, 100));
-    assert_eq!(kept(&Promises::restore(promises.record(), Millis(10)), 10), (5.0, 110));
+    assert_eq!(kept(&Promises::restore(promises.record(Millis(10)), Millis(10)), 10), (5.0, 110));
     // Once it ends later than what the longer one promised, the shorter is all there is to remember.
     promises.apply(&changes(1, 3, 5.0, Some(20)), Millis(90)).expect("in order");
-    assert_eq!(kept(&Promises::restore(promises.record(), Millis(90)), 90), (5.0, 110));
+    assert_eq!(kept(&Promises::restore(promises.record(Millis(90)), Millis(90)), 90), (5.0, 110));
 }
 
 #[test]
-fn the_longest_lease_counts_until_the_horizon_and_unknown_stays_unknown() {
-    let lease = |promises: &Promises, now| promises.inherited(Millis(now)).lease;
+fn a_longer_lease_counts_until_the_horizon_that_it_was_given_under() {
+    let lease = |promises: &Promises, now| promises.inherited(Millis(now)).lease.map(|lease| lease.0);
     let mut promises = book(&[(changes(1, 1, 60.0, Some(100)), 0), (changes(1, 2, 20.0, Some(90)), 50)]);
-    assert_eq!(lease(&promises, 99), Millis(60));
-    promises.apply(&changes(1, 3, 20.0, Some(90)), Millis(140)).expect("in order");
-    assert_eq!(lease(&promises, 150), Millis(20));
-    let mut old = Promises::restore(crate::Record { lease: Millis(0), ..promises.record() }, Millis(150));
-    old.apply(&changes(1, 4, 20.0, Some(90)), Millis(160)).expect("in order");
-    assert_eq!(lease(&old, 160), Millis(0));
+    assert_eq!((lease(&promises, 99), lease(&promises, 100)), (Some(60), Some(20)));
+    let unknown = Changes { lease: None, ..changes(1, 3, 20.0, Some(90)) };
+    promises.apply(&unknown, Millis(110)).expect("in order");
+    promises.apply(&changes(1, 4, 20.0, Some(90)), Millis(120)).expect("in order");
+    assert_eq!((lease(&promises, 199), lease(&promises, 200)), (None, Some(20)));
+    let restored = Promises::restore(promises.record(Millis(199)), Millis(199));
+    assert_eq!(lease(&restored, 250), None, "a snapshot knows the longest");
 }
 
 #[test]
@@ -111,7 +112,7 @@ proptest! {
             latest = latest.max(horizon.map_or(0, |horizon| now + horizon));
             prop_assert_eq!(kept(&promises, now), if now < latest { (total, latest) } else { (0.0, 0) });
             if n == snapshot {
-                restored = Some(Promises::restore(promises.record(), Millis(now)));
+                restored = Some(Promises::restore(promises.record(Millis(now)), Millis(now)));
             }
         }
     }

@@ -31,7 +31,7 @@ impl Resource {
     pub(super) fn inherit(&mut self, inherited: Inherited) {
         let Inherited { total, wants, until, lease, .. } = inherited;
         // Earlier masters have given nothing since this one began.
-        let last = if lease > Millis(0) { certain_end(self.since, lease).min(until) } else { until };
+        let last = lease.map_or(until, |longest| certain_end(self.since, longest).min(until));
         if total > Amount::ZERO {
             self.begin_estate(total.into(), last, wants);
         }

@@ -37,7 +37,10 @@ fn a_shorter_confirmation_takes_nothing_back() {
 
 fn promises(epoch: u64, number: u64, total: f64) -> Fact {
     let (epoch, total, horizon) = (Epoch(epoch), Amount::clamped(total), Some(Millis(1000)));
-    Fact::Promises { resource: "r".into(), changes: Changes { epoch, number, total, horizon, wants: Claims::new() } }
+    Fact::Promises {
+        resource: "r".into(),
+        changes: Changes { epoch, number, total, horizon, lease: None, wants: Claims::new() },
+    }
 }
 
 #[test]

@@ -142,7 +142,7 @@ impl Keeper {
             self.taken += 1;
             self.under_way.push_back((self.taken, bound));
             let Bound { total, lease, .. } = bound;
-            Changes { epoch: self.epoch, number: self.taken, total, horizon, lease, wants: wants() }
+            Changes { epoch: self.epoch, number: self.taken, total, horizon, lease: Some(lease), wants: wants() }
         });
         Pending { changes, awaits: if furthest > now { self.awaited(&standing, furthest) } else { None } }
     }
@@ -157,8 +157,7 @@ impl Keeper {
             let length = span.plus(Millis(span.0.div_ceil(CLOCK_RATE_ALLOWANCE)));
             let total = standing.total().max(self.peaks.most(now, length).ceil());
             let total = if planted::is(Fault::LowersAtOnce) { standing.held.ceil() } else { total };
-            let lease = standing.lease.max(newest.lease);
-            return Some((Bound { total, until, lease }, Some(length)));
+            return Some((Bound { total, until, lease: standing.lease }, Some(length)));
         }
         let foreseen = standing.total();
         let is_short = standing.held > Sum::from(newest.total);

@@ -9,7 +9,7 @@ const UNTIL: u64 = 90_000;
 fn heir_of(settings: Settings, total: f64, wants: &[f64]) -> Server {
     let wants = wants.iter().map(|wants| Claim::of_client(Amount::clamped(*wants), 0)).collect();
     let total = Amount::clamped(total);
-    let inherited = Inherited { total, wants, newest: Some(Epoch(7)), until: Millis(UNTIL), lease: Millis(0) };
+    let inherited = Inherited { total, wants, newest: Some(Epoch(7)), until: Millis(UNTIL), lease: None };
     Server::born(Birth { inherited: Some(inherited), ..birth(settings) })
 }
 
@@ -102,7 +102,7 @@ fn it_ends_when_the_longest_lease_given_before_this_master_has_if_that_is_sooner
         let inherited = Inherited {
             total: Amount::clamped(80.0),
             until: Millis(UNTIL),
-            lease: Millis(lease),
+            lease: Some(Millis(lease)),
             ..Inherited::default()
         };
         let server = Server::born(Birth { inherited: Some(inherited), ..birth(fair(100.0)) });
