@@ -113,11 +113,13 @@ const fn metric(name: &'static str, head: &'static str, digits: usize, of: fn(&F
 }
 
 /// What matters most comes first.
-const OF_DIVISIONS: [Metric; 15] = [
+const OF_DIVISIONS: [Metric; 17] = [
     metric("of_wanted", "of min(wants, capacity) %", 2, |run| Some(run.usage.of_wanted)),
     metric("over_seconds", "over s", 1, |run| Some(run.usage.over_seconds)),
     metric("apart_at_end_worst", "at end: worst apart %", 2, |run| Some(run.apart_at_end.worst)),
     metric("settled_refreshes", "settled after refreshes", 1, |run| run.settled_refreshes),
+    metric("newcomers_median_s", "newcomers wait s", 1, |run| run.newcomers_median_s),
+    metric("newcomers_worst_s", "newcomers wait most s", 1, |run| run.newcomers_worst_s),
     metric("messages_per_s", "messages/s", 1, |run| Some(run.messages_per_s)),
     metric("over_most", "over max %", 2, |run| Some(run.usage.over_most).filter(|_| run.usage.over_seconds > 0.0)),
     metric("apart_mean", "apart %", 2, |run| Some(run.apart_mean)),

@@ -32,10 +32,11 @@ pub struct Figures {
     pub settled_s: Option<f64>,
     /// The same in refresh intervals of the root.
     pub settled_refreshes: Option<f64>,
-    /// Clients that came without a lease while those of earlier masters might still be in use: how long each waited for
-    /// nine tenths of what it was due, in seconds.
-    #[serde(skip)]
-    pub newcomers_s: Vec<f64>,
+    /// Clients that came without a lease while those of earlier masters might still be in use: how long they waited for
+    /// nine tenths of what they were due, in seconds. Their median.
+    pub newcomers_median_s: Option<f64>,
+    /// The one that waited longest.
+    pub newcomers_worst_s: Option<f64>,
     /// With PRIORITY_POOL.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub pool: Option<PoolFigures>,

@@ -12,7 +12,7 @@ use crate::units::{Between, Part, Span};
 pub struct Network {
     /// One way.
     pub delay: Between,
-    /// So many messages never arrive.
+    /// So many copies never arrive.
     pub loss: Part,
     /// So many arrive twice.
     pub duplicates: Part,
@@ -47,12 +47,10 @@ impl Network {
 
     /// How long a message is under way: its first and its second copy.
     pub(crate) fn delays(&self, rng: &mut fastrand::Rng) -> (Option<Millis>, Option<Millis>) {
-        if happens(self.loss, rng) {
-            return (None, None);
-        }
         let first = self.delay.pick(rng);
         let second = happens(self.duplicates, rng).then(|| first.plus(Millis(rng.u64(0..=self.late.0.0))));
-        (Some(first), second)
+        // So a message may come very late, and for the first time.
+        (Some(first).filter(|_| !happens(self.loss, rng)), second.filter(|_| !happens(self.loss, rng)))
     }
 }
 
@@ -79,6 +77,8 @@ mod tests {
         assert!((900..1100).contains(&lost) && (1600..2000).contains(&twice), "{lost} lost, {twice} twice");
         assert!(sent.iter().flat_map(|(first, _)| first).all(|delay| (10..=100).contains(&delay.0)));
         assert!(sent.iter().all(|(first, second)| first <= second || second.is_none()));
+        let only_late = sent.iter().filter(|(first, second)| first.is_none() && second.is_some()).count();
+        assert!((140..220).contains(&only_late), "{only_late}");
         network.heal();
         assert!((0..1000).all(|_| matches!(network.delays(&mut rng), (Some(_), None))));
         assert_eq!(network.deadline(), Millis(3_000));

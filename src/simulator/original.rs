@@ -63,7 +63,7 @@ impl Original {
             Some(wants) => {
                 let has = self.lease.filter(|lease| lease.is_live(now));
                 self.under_way = Some((self.number, now));
-                Body::Ask(vec![Ask { id: Arc::clone(&self.resource), demand: wants.clone(), has }])
+                Body::Ask(vec![Ask { id: Arc::clone(&self.resource), demand: *wants, has }])
             }
             None => {
                 self.due = Millis(u64::MAX);
@@ -126,5 +126,65 @@ impl Original {
     /// What it may use.
     pub(crate) fn usable(&self, now: Millis) -> f64 {
         self.lease.filter(|lease| lease.is_live(now)).map_or(0.0, |lease| lease.capacity.get())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use leaseway_session::Wire;
+
+    fn original() -> Original {
+        let mut original = Original::new("r".into(), vec!["0:0".into(), "0:1".into()], Millis(3_000), 0);
+        original.want(Millis(0), Wants { amount: 5.0, ..Wants::default() });
+        original
+    }
+
+    fn given() -> Given {
+        let wire = Wire { expiry_time: 10, refresh_interval: 4, capacity: 5.0 };
+        let (length, refresh) = (Millis(10_000), Millis(4_000));
+        Given { id: "r".into(), length, refresh, token: Some(7), wire, safe: None }
+    }
+
+    fn has(outgoing: &Outgoing<Wants>) -> Option<u64> {
+        let Body::Ask(asks) = &outgoing.body else { panic!("{outgoing:?}") };
+        asks[0].has.and_then(|lease| lease.token)
+    }
+
+    #[test]
+    fn a_lease_is_believed_until_the_time_that_is_written_on_it_and_echoed() {
+        let mut original = original();
+        let asked = original.poll(Millis(0)).expect("it asks at once");
+        original.answered(Millis(200), asked.number, Some((given(), Millis(10_000))));
+        assert_eq!((original.usable(Millis(9_999)), original.usable(Millis(10_000))), (5.0, 0.0));
+        assert_eq!((original.poll(Millis(4_199)), original.wake(Millis(200))), (None, Some(Millis(4_200))));
+        assert_eq!(has(&original.poll(Millis(4_200)).expect("it refreshes")), Some(7));
+    }
+
+    #[test]
+    fn an_answer_counts_after_the_end_of_what_its_request_named_but_not_after_its_deadline() {
+        let mut original = original();
+        let asked = original.poll(Millis(0)).expect("it asks at once");
+        original.answered(Millis(0), asked.number, Some((given(), Millis(10_000))));
+        let late = original.poll(Millis(9_500)).expect("it refreshes, late");
+        assert_eq!(has(&late), Some(7));
+        original.answered(Millis(10_500), late.number, Some((given(), Millis(19_000))));
+        assert_eq!(original.usable(Millis(10_500)), 5.0);
+        let never = original.poll(Millis(14_500)).expect("it refreshes");
+        assert!(original.poll(Millis(17_500)).is_none(), "a pause");
+        original.answered(Millis(17_500), never.number, Some((given(), Millis(30_000))));
+        assert_eq!(original.usable(Millis(19_000)), 0.0);
+    }
+
+    #[test]
+    fn what_is_given_back_is_asked_for_no_more() {
+        let mut original = original();
+        let asked = original.poll(Millis(0)).expect("it asks at once");
+        original.answered(Millis(0), asked.number, Some((given(), Millis(10_000))));
+        original.release(Millis(100));
+        assert_eq!(original.usable(Millis(100)), 0.0);
+        let release = original.poll(Millis(100)).expect("it gives back").body;
+        assert_eq!(release, Body::Release(vec![Release { id: "r".into(), token: None }]));
+        assert_eq!((original.poll(Millis(20_000)), original.wake(Millis(100))), (None, None));
     }
 }

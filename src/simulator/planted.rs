@@ -14,12 +14,13 @@ use crate::{
 
 /// What is tried: everything that goes wrong, with a new master that knows and with one that listens, with few holders
 /// and with many, and with leases that change their lengths.
-const TRIED: [(&str, Handover); 8] = [
+const TRIED: [(&str, Handover); 9] = [
     ("cramped", Handover::Promises),
     ("cramped", Handover::Learning),
     ("cramped_mixed", Handover::Promises),
     ("cramped_tree", Handover::Promises),
     ("cramped_tree", Handover::Learning),
+    ("ended", Handover::Promises),
     ("random", Handover::Promises),
     ("random", Handover::Learning),
     ("lease_cut", Handover::Promises),

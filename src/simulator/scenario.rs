@@ -279,7 +279,7 @@ const fn three() -> u8 {
 }
 
 /// Those that come with the simulator: their names, and the files.
-pub const BUILT_IN: [(&str, &str); 18] = [
+pub const BUILT_IN: [(&str, &str); 19] = [
     ("one", include_str!("scenarios/one.yaml")),
     ("two", include_str!("scenarios/two.yaml")),
     ("three", include_str!("scenarios/three.yaml")),
@@ -292,6 +292,7 @@ pub const BUILT_IN: [(&str, &str); 18] = [
     ("cramped", include_str!("scenarios/cramped.yaml")),
     ("cramped_mixed", include_str!("scenarios/cramped_mixed.yaml")),
     ("cramped_tree", include_str!("scenarios/cramped_tree.yaml")),
+    ("ended", include_str!("scenarios/ended.yaml")),
     ("handover", include_str!("scenarios/handover.yaml")),
     ("newcomers", include_str!("scenarios/newcomers.yaml")),
     ("newcomers_enough", include_str!("scenarios/newcomers_enough.yaml")),

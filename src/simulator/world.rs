@@ -372,6 +372,8 @@ impl<'p> World<'p> {
         let quiet_from = self.plan.scenario.quiet_from().map(|span| span.0);
         let settled = self.settling.as_ref().and_then(|settling| settling.since).zip(quiet_from);
         let settled_s = settled.map(|(since, from)| since.since(from).0 as f64 / 1000.0);
+        self.waits.sort_unstable();
+        let seconds = |wait: &Millis| wait.0 as f64 / 1000.0;
         let refresh_s = self.plan.scenario.resource.refresh.0.0 as f64 / 1000.0;
         Figures {
             seed,
@@ -380,7 +382,8 @@ impl<'p> World<'p> {
             apart_at_end: self.apart(),
             settled_s,
             settled_refreshes: settled_s.map(|seconds| seconds / refresh_s),
-            newcomers_s: self.waits.iter().map(|wait| wait.0 as f64 / 1000.0).collect(),
+            newcomers_median_s: self.waits.get(self.waits.len() / 2).map(seconds),
+            newcomers_worst_s: self.waits.last().map(seconds),
             pool: self.pools.as_ref().map(Pools::figures),
             messages_per_s: self.messages as f64 * 1000.0 / self.now.0.max(1) as f64,
             events: self.events,

@@ -217,8 +217,7 @@ fn a_pool_is_overbooked_as_far_as_clients_report_that_they_use_little() {
 fn tree(scenario: &mut Scenario) {
     let strangers = &mut scenario.nodes[0].clients;
     strangers[0].count /= 2;
-    let known =
-        ClientSpec { count: 1, priority: 0, wants: Wants::Constant(8.0), assigned: Some(8.0), uses: strangers[0].uses };
+    let known = ClientSpec { count: 1, wants: Wants::Constant(8.0), assigned: Some(8.0), ..strangers[0].clone() };
     let clients = vec![strangers[0].clone(), known];
     strangers.clear();
     let leaf = NodeSpec { name: "leaf".into(), parent: Some("root".into()), times: 2, peers: 3, clients };
@@ -260,6 +259,58 @@ fn pools_in_a_tree_in_trouble_never_promise_more_than_they_have() {
 /// Whether it happens to nodes that are not in every tree.
 fn named(fault: &Fault) -> bool {
     matches!(fault, Fault::CutUplink { node: Some(_), .. })
+}
+
+/// Masters that know and masters that listen, of holders of every kind.
+#[test]
+fn no_client_loses_all_that_it_has_because_masters_die() {
+    for handover in [Handover::Promises, Handover::Learning] {
+        run(&scenario("handover", |scenario| scenario.handover = handover), 1);
+    }
+}
+
+#[test]
+fn a_client_that_loses_all_that_it_has_is_found() {
+    let plan = scenario("handover", |scenario| {
+        let back = Some(Between { least: Millis(70_000), most: Millis(70_000) });
+        scenario.mishaps[0].one_of[1].what = Fault::LoseMaster { node: None, back };
+    });
+    assert_eq!(plan.run(1, Keep::default()).expect_err("leases last for a minute").violation.invariant, "none is cut");
+}
+
+#[test]
+fn newcomers_after_a_failover_do_not_wait_until_earlier_leases_have_ended() {
+    let waits = |handover| {
+        let plan = scenario("newcomers", |scenario| scenario.handover = handover);
+        run(&plan, 1).newcomers_worst_s.expect("five come")
+    };
+    let (knows, listens) = (waits(Handover::Promises), waits(Handover::Learning));
+    assert!(knows < 10.0 && listens > knows, "{knows} {listens}");
+    assert_eq!(run(&scenario("one", |_| {}), 1).newcomers_worst_s, None);
+}
+
+/// A node that counts less than its clients believe.
+#[test]
+fn what_is_believed_and_not_counted_is_found() {
+    let plan = scenario("one", |scenario| scenario.length = Span::millis(20_000));
+    let mut world = World::new(&plan, 1, Keep::default());
+    world.start().and_then(|()| world.run()).expect("nothing is broken");
+    world.audit().expect("nothing is broken");
+    world.clients[0].believes = Amount::clamped(501.0);
+    assert_eq!(world.audit().expect_err("there are 500").invariant, "Σ held + estate ≥ Σ believed");
+    world.nodes[0].master = None;
+    assert_eq!(world.audit().expect_err("there are 500").invariant, "T ≥ Σ believed");
+}
+
+/// Few holders, and everything that can go wrong.
+#[test]
+fn cramped_holders_never_believe_more_than_is_counted() {
+    for (name, seeds) in [("cramped", 1..4), ("cramped_mixed", 1..4), ("cramped_tree", 1..3), ("ended", 1..3)] {
+        let plan = scenario(name, |scenario| scenario.length = Span::millis(400_000));
+        for seed in seeds {
+            run(&plan, seed);
+        }
+    }
 }
 
 /// A pool that gives out more than it has promised: the books say so at once.
