@@ -337,7 +337,7 @@ impl Leases {
         let keeps_moved = is_late && self.moved() > Amount::ZERO;
         self.grants.retain(|grant| grant.token > token || keeps_moved && grant.token == Token::INHERITED);
         if !is_late || self.confirmed.is_none() && !keeps_moved {
-            // Whatever still names it was sent before.
+            // What still names it was sent before.
             self.confirmed = Some(token.next());
             self.outstanding = Amount::ZERO;
         }

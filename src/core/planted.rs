@@ -9,7 +9,7 @@
 /// A rule that is left out.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Fault {
-    /// A holder may keep all that is held for it: an inflated ceiling, or what is outstanding, becomes an entitlement.
+    /// A holder may keep all that is held for it: an inflated record, or what is outstanding, becomes an entitlement.
     KeepsWhatIsHeld,
     /// A child node that is learning confirms, though it does not know all its clients.
     LearningConfirms,
@@ -47,7 +47,7 @@ pub enum Fault {
     ReturnsToFree,
     /// Leases that answer what a holder named before it named something newer are still counted on.
     KeepsOlderAnswers,
-    /// An echo frees what was moved, whatever it was given for.
+    /// An echo frees what was moved, also where it was given for something older.
     EchoFreesAll,
     /// Leases that answer something older than what an echo shows are still counted on.
     EchoKeepsCovered,

@@ -124,7 +124,7 @@ impl Peers {
         Ok(())
     }
 
-    /// So much is believed now: should the master die, its successor must know that, whatever of the log survives.
+    /// So much is believed now: should the master die, its successor must know that, however much of the log survives.
     pub(crate) fn covers(&self, believed: Sum) -> Result<(), Violation> {
         let least = self.log[self.stored.saturating_sub(1)..].iter().map(|entry| entry.changes.total);
         let least = least.reduce(Amount::min).unwrap_or_default();
