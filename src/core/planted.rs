@@ -31,8 +31,8 @@ pub enum Fault {
     ReplacesEnd,
     /// A delayed release counts for all that its sender has by now.
     ReleasesEverything,
-    /// A total falls at once to what is held.
-    LowersAtOnce,
+    /// A total that falls counts only when that is stored, not when it is proposed.
+    LoweringCountsLate,
     /// What is left of the estate counts as free.
     EstateIsFree,
     /// The estate ends before the last lease of earlier masters does.
@@ -84,7 +84,7 @@ impl Fault {
         Fault::AnswerAfterEnd,
         Fault::ReplacesEnd,
         Fault::ReleasesEverything,
-        Fault::LowersAtOnce,
+        Fault::LoweringCountsLate,
         Fault::EstateIsFree,
         Fault::EstateEndsEarly,
         Fault::MovesBeyondEstate,
@@ -118,7 +118,7 @@ impl Fault {
             Fault::AnswerAfterEnd => "answer-after-end",
             Fault::ReplacesEnd => "replaces-end",
             Fault::ReleasesEverything => "releases-everything",
-            Fault::LowersAtOnce => "lowers-at-once",
+            Fault::LoweringCountsLate => "lowering-counts-late",
             Fault::EstateIsFree => "estate-is-free",
             Fault::EstateEndsEarly => "estate-ends-early",
             Fault::MovesBeyondEstate => "moves-beyond-estate",
@@ -147,7 +147,7 @@ impl Fault {
             Fault::KeepsWhatIsHeld => "3",
             Fault::TakesLateAnswers | Fault::AnswerAfterEnd => "6",
             Fault::RemembersLease => "7",
-            Fault::LowersAtOnce | Fault::EstateIsFree => "E1",
+            Fault::LoweringCountsLate | Fault::EstateIsFree => "E1",
             Fault::EstateEndsEarly => "E2",
             Fault::TakesStaleNames => "E3",
             Fault::MovesBeyondEstate | Fault::ReturnsToFree | Fault::KeepsOlderAnswers => "E4",

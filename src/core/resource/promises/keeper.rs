@@ -156,7 +156,6 @@ impl Keeper {
             let span = until.since(now);
             let length = span.plus(Millis(span.0.div_ceil(CLOCK_RATE_ALLOWANCE)));
             let total = standing.total().max(self.peaks.most(now, length).ceil());
-            let total = if planted::is(Fault::LowersAtOnce) { standing.held.ceil() } else { total };
             return Some((Bound { total, until, lease: standing.lease }, Some(length)));
         }
         let foreseen = standing.total();
@@ -176,6 +175,9 @@ impl Keeper {
     /// under way takes any of it back.
     fn awaited(&self, standing: &Standing, end: Millis) -> Option<u64> {
         let covers = |bound: &Bound| bound.covers(standing, end);
+        if planted::is(Fault::LoweringCountsLate) && covers(&self.stored) {
+            return None;
+        }
         let first = self.under_way.iter().rev().take_while(|(_, bound)| covers(bound)).last();
         match first {
             Some((number, _)) if self.under_way.front().is_some_and(|(front, _)| front == number) => {
