@@ -151,8 +151,8 @@ impl Promises {
         Ok(())
     }
 
-    /// What a new life of the resource starts from, if earlier ones have given nothing since then. Their last lease ends
-    /// with the horizon, or sooner if the longest does.
+    /// What a new life of the resource starts from, if earlier ones have given nothing since then. Their last lease
+    /// ends with the horizon, or sooner if the longest does.
     pub fn inherited(&self, now: Millis, since: Millis) -> Inherited {
         let newest = self.newest.map(|(epoch, _)| epoch);
         let until = self.longest(now).known().map_or(self.until, |longest| certain_end(since, longest).min(self.until));

@@ -7,8 +7,8 @@
 //!
 //! Simulated: the network (late, lost and repeated messages, links that are cut), the log of a node's peers (a promise
 //! is stored after a while; of what was not, any part survives its master), elections (an event; at most one master of
-//! a node at any moment), clients of the original protocol and the leases of child nodes that speak it, and what clients
-//! want and use.
+//! a node at any moment), clients of the original protocol and the leases of child nodes that speak it, and what
+//! clients want and use.
 //!
 //! Absent: sockets, encodings, disks, threads within a run, clocks that differ, and Raft. These are the business of the
 //! end-to-end tests and of `leaseway-bench chaos`.

@@ -1,5 +1,5 @@
-//! A client of the original protocol, as the Go client is: it takes any answer that comes before its request's deadline,
-//! believes a lease until the time that is written on it, and hears no hints.
+//! A client of the original protocol, as the Go client is: it takes any answer that comes before its request's
+//! deadline, believes a lease until the time that is written on it, and hears no hints.
 
 use std::sync::Arc;
 

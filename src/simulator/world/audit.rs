@@ -53,8 +53,8 @@ impl World<'_> {
         Err(Violation { invariant, detail: format!("{name} counts {counted:?}, its holders believe {believed:?}") })
     }
 
-    /// What the holders of each node believe: its clients, and the nodes below it, which have what they are lent and all
-    /// that is believed below them.
+    /// What the holders of each node believe: its clients, and the nodes below it, which have what they are lent and
+    /// all that is believed below them.
     fn believed(&self) -> Vec<Sum> {
         let mut believed = vec![Sum::ZERO; self.nodes.len()];
         for (place, client) in self.plan.tree.clients.iter().zip(&self.clients) {
