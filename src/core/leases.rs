@@ -483,6 +483,16 @@ mod tests {
     }
 
     #[test]
+    fn a_repeated_release_of_what_was_forgotten_frees_nothing() {
+        let mut leases = Leases::default();
+        assert_eq!(leases.name_former(named(3), Millis(0)), Some(true));
+        leases.grant(grant(9, 50.0, 100), 100, Reuse::Confirmed);
+        assert_eq!(leases.release(named(7)), (false, Amount::ZERO), "of an earlier record");
+        assert_eq!(held(&leases, 0), 50.0);
+        assert_eq!(leases.release(named(9)), (true, Amount::ZERO));
+    }
+
+    #[test]
     fn holders_that_never_confirm_are_counted_upwards_not_remembered_for_ever() {
         let mut leases = Leases::default();
         for n in 0..100u64 {
