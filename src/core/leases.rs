@@ -117,6 +117,13 @@ impl Leases {
         self.grants.first().filter(|first| first.token == Token::INHERITED).map_or(Amount::ZERO, |first| first.capacity)
     }
 
+    /// Forgets it once the last lease of earlier masters has ended: every lease of this one is fresh then.
+    pub(crate) fn end_moved(&mut self, now: Millis) {
+        if self.grants.first().is_some_and(|first| first.token == Token::INHERITED && first.end <= now) {
+            self.grants.remove(0);
+        }
+    }
+
     /// Sets that; it counts until `end`.
     pub(crate) fn set_moved(&mut self, moved: Amount, end: Millis) {
         let before = self.moved();
