@@ -117,6 +117,13 @@ impl Leases {
         self.grants.first().filter(|first| first.token == Token::INHERITED).map_or(Amount::ZERO, |first| first.capacity)
     }
 
+    /// Forgets it once the last lease of earlier masters has ended: every lease of this one is fresh then.
+    pub(crate) fn end_moved(&mut self, now: Millis) {
+        if self.grants.first().is_some_and(|first| first.token == Token::INHERITED && first.end <= now) {
+            self.grants.remove(0);
+        }
+    }
+
     /// Sets that; it counts until `end`.
     pub(crate) fn set_moved(&mut self, moved: Amount, end: Millis) {
         let before = self.moved();
@@ -480,6 +487,16 @@ mod tests {
         let leases = leases(&[(1, 50.0, 100), (2, 20.0, 40)]);
         assert_eq!(held(&leases, 50), 50.0);
         assert_eq!(leases.current(Millis(50)).get(), 0.0);
+    }
+
+    #[test]
+    fn a_repeated_release_of_what_was_forgotten_frees_nothing() {
+        let mut leases = Leases::default();
+        assert_eq!(leases.name_former(named(3), Millis(0)), Some(true));
+        leases.grant(grant(9, 50.0, 100), 100, Reuse::Confirmed);
+        assert_eq!(leases.release(named(7)), (false, Amount::ZERO), "of an earlier record");
+        assert_eq!(held(&leases, 0), 50.0);
+        assert_eq!(leases.release(named(9)), (true, Amount::ZERO));
     }
 
     #[test]

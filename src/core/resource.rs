@@ -392,6 +392,7 @@ impl Resource {
             return;
         };
         let leases = &mut self.ledger.holder_mut(slot).leases;
+        leases.end_moved(now);
         let (everything, returned) = match release.token {
             Some(token) if self.tokens.issued(token) => leases.release(token),
             Some(_) if planted::is(Fault::OldReleaseFrees) => (true, Amount::ZERO),

@@ -100,6 +100,7 @@ impl Resource {
     }
 
     fn hear_lease(&mut self, slot: u32, ask: &Ask, now: Now) -> Result<Seat, Answer> {
+        self.ledger.holder_mut(slot).leases.end_moved(now.at);
         let Some(has) = ask.has else { return self.hear_echo(slot, ask, now.at) };
         match has.token {
             Some(token) if ask.drops_late && self.tokens.is_former(token) => {
