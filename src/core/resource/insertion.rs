@@ -4,7 +4,7 @@ use std::{num::NonZeroU32, sync::Arc};
 
 use super::{Resource, Seat};
 use crate::{
-    Amount, Answer, Ask, Claim, Claims, Has, HolderKind, Millis, Now, Sum,
+    Amount, Answer, Ask, Claim, Claims, HolderKind, Millis, Now, Sum,
     leases::Confirmation,
     ledger::{Asked, Holder, further},
     planted::{self, Fault},
@@ -82,10 +82,12 @@ impl Resource {
             self.ledger.recount(slot, now.at);
         }
         let mut seat = heard?;
-        if is_new && self.is_unaccounted(slot, ask, now) && self.listens_once_more(now.at) {
+        let knows_nothing = !self.has_estate();
+        if is_new && self.is_unaccounted(slot, ask, now) && knows_nothing && self.listens_once_more(now.at) {
             seat = self.hear_lease(slot, ask, now)?;
         }
-        seat.all_or_nothing = self.may_have_more(ask) && !self.ledger.holder(slot).leases.is_live(now.at);
+        let tells = self.outstanding_of_new_master(ask).is_some();
+        seat.all_or_nothing = self.may_have_more(ask) && !tells && !self.ledger.holder(slot).leases.is_live(now.at);
         let names = ask.has.is_some_and(|has| ask.drops_late || has.expiry_time >= now.unix);
         if is_new && (names || self.may_have_more(ask)) {
             let named = ask.has.map_or(Amount::ZERO, |has| has.capacity);
@@ -101,15 +103,32 @@ impl Resource {
 
     fn hear_lease(&mut self, slot: u32, ask: &Ask, now: Now) -> Result<Seat, Answer> {
         self.ledger.holder_mut(slot).leases.end_moved(now.at);
-        let Some(has) = ask.has else { return self.hear_echo(slot, ask, now.at) };
+        let Some(has) = ask.has else {
+            return match self.outstanding_of_new_master(ask) {
+                Some(outstanding) => {
+                    let until = certain_end(now.at, self.settings.lease);
+                    self.ledger.holder_mut(slot).leases.report_outstanding(outstanding, false, now.at, until);
+                    self.hear_plain(slot, outstanding, now.at)
+                }
+                None => self.hear_echo(slot, ask, now.at),
+            };
+        };
         match has.token {
             Some(token) if ask.drops_late && self.tokens.is_former(token) => {
                 self.hear_name(slot, token, has.capacity, ask.outstanding, now.at)
             }
             Some(_) if ask.drops_late => self.hear_echo(slot, ask, now.at),
-            _ if self.has_estate() => self.hear_plain(slot, &has, now),
+            _ if self.has_estate() && has.expiry_time < now.unix => self.hear_nothing(slot, now.at),
+            _ if self.has_estate() => self.hear_plain(slot, has.capacity, now.at),
             _ => self.hear_echo(slot, ask, now.at),
         }
+    }
+
+    /// What is in use below a child node whose master has changed as ours has: it does not know its lease, but how much
+    /// was promised below.
+    fn outstanding_of_new_master(&self, ask: &Ask) -> Option<Amount> {
+        let knows = self.has_estate() && heeds_terms(ask) && ask.drops_late && !ask.learning;
+        ask.outstanding.filter(|outstanding| knows && *outstanding > Amount::ZERO)
     }
 
     /// It names a lease of an earlier master (rules E3 to E6). What is outstanding beyond that stays in the estate.
@@ -142,19 +161,16 @@ impl Resource {
     /// A holder that does not tell leases of this master from earlier ones, or takes answers that come after the end of
     /// what it named: it gets back what it says it has, as far as that was moved, and what it says confirms nothing
     /// (rule E10).
-    fn hear_plain(&mut self, slot: u32, has: &Has, now: Now) -> Result<Seat, Answer> {
+    fn hear_plain(&mut self, slot: u32, named: Amount, now: Millis) -> Result<Seat, Answer> {
         let leases = &self.ledger.holder(slot).leases;
-        let (moved, is_fresh) = (leases.moved(), leases.is_fresh(now.at) && !planted::is(Fault::MovesOntoFresh));
-        if has.expiry_time < now.unix {
-            return self.hear_nothing(slot, now.at);
-        }
+        let (moved, is_fresh) = (leases.moved(), leases.is_fresh(now) && !planted::is(Fault::MovesOntoFresh));
         if is_fresh {
-            return Ok(Seat { keep: leases.current(now.at), ..Seat::of(slot) });
+            return Ok(Seat { keep: leases.current(now), ..Seat::of(slot) });
         }
-        if has.capacity > moved {
-            self.move_to(slot, moved, has.capacity, now.at);
+        if named > moved {
+            self.move_to(slot, moved, named, now);
         }
-        let keep = has.capacity.min(self.ledger.holder(slot).leases.moved());
+        let keep = named.min(self.ledger.holder(slot).leases.moved());
         let grows = planted::is(Fault::PlainGrows) || !self.is_bounded();
         Ok(Seat { keep, most: if grows { Amount::MAX } else { keep }, ..Seat::of(slot) })
     }

@@ -72,8 +72,8 @@ fn no_more_is_kept_than_the_estate_has() {
 }
 
 #[test]
-fn a_false_name_makes_it_learn_once_for_a_lease_length_after_the_master_began() {
-    let mut server = heir(10.0);
+fn a_name_where_nothing_was_promised_makes_it_learn_once_for_a_lease_length_after_the_master_began() {
+    let mut server = heir(0.0);
     assert_eq!(server.deliver(names("x", 50.0, 17, 20.0)), 20.0, "promises were lost: there may be more of them");
     assert!(server.resource.is_learning(server.now));
     assert_eq!(server.asks("new", 50.0), 0.0);
@@ -82,6 +82,30 @@ fn a_false_name_makes_it_learn_once_for_a_lease_length_after_the_master_began() 
     server.send(names("y", 50.0, 17, 90.0));
     assert!(!server.resource.is_learning(server.now), "no lease can be that old");
     assert_eq!(server.counters().unaccounted, 2, "while it learns nothing has to be accounted for");
+}
+
+#[test]
+fn where_something_was_promised_a_name_beyond_that_is_no_sign_that_promises_were_lost() {
+    let mut server = heir(10.0);
+    assert_eq!(server.deliver(names("x", 10.0, 17, 20.0)), 10.0, "it, or a delayed request, took another's part");
+    assert!(!server.resource.is_learning(server.now));
+    assert_eq!((server.counters().unaccounted, server.asks("new", 90.0)), (1, 90.0));
+}
+
+#[test]
+fn a_child_node_whose_master_has_changed_too_gets_back_what_it_says_is_in_use_below() {
+    let mut server = heir(100.0);
+    let told =
+        |outstanding| Ask { outstanding: Some(Amount::clamped(outstanding)), has: None, ..server_node("n", 90.0) };
+    assert_eq!(server.deliver(told(40.0)), 40.0);
+    assert_eq!((server.held(), server.estate()), (100.0, 60.0));
+    server.pass(16_000);
+    let echo = Ask { outstanding: Some(Amount::clamped(40.0)), ..server.node_request("n", &[slice(1, 90.0, 0)]) };
+    assert_eq!(server.deliver(echo), 40.0);
+    assert_eq!(server.held(), 100.0);
+    let learning = Ask { learning: true, ..told(40.0) };
+    let mut server = heir(100.0);
+    assert_eq!(server.send(learning), Answer::NotYet, "it does not know what is in use below");
 }
 
 #[test]
