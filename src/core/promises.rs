@@ -30,8 +30,8 @@ pub struct Changes {
     pub horizon: Option<Millis>,
     /// No lease given under this is longer; unknown in logs of former versions.
     pub lease: Option<Millis>,
-    /// What the holders want, in slices of similar wants.
-    pub wants: Claims,
+    /// What the holders want, in slices of similar wants; `None`: about what they wanted before.
+    pub wants: Option<Claims>,
 }
 
 /// What a new life of a resource starts from.
@@ -144,7 +144,9 @@ impl Promises {
         }
         self.lease = changes.lease.into();
         self.total = changes.total;
-        self.wants.clone_from(&changes.wants);
+        if let Some(wants) = &changes.wants {
+            self.wants.clone_from(wants);
+        }
         if let Some(horizon) = changes.horizon {
             self.extend(now, horizon);
         }

@@ -78,7 +78,7 @@ impl Ceilings {
             total: self.sum.ceil(),
             horizon: changes.horizon.map(Millis),
             lease: None,
-            wants: self.wants(),
+            wants: Some(self.wants()),
         }
     }
 

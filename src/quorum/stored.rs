@@ -93,7 +93,7 @@ pub(crate) struct StoredChanges {
     total: f64,
     horizon: Option<u64>,
     lease: Option<u64>,
-    wants: Vec<StoredClaim>,
+    wants: Option<Vec<StoredClaim>>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
@@ -291,7 +291,7 @@ impl From<&Changes> for StoredChanges {
             total: changes.total.get(),
             horizon: changes.horizon.map(|horizon| horizon.0),
             lease: changes.lease.map(|lease| lease.0),
-            wants: stored_claims(&changes.wants),
+            wants: changes.wants.as_ref().map(stored_claims),
         }
     }
 }
@@ -304,7 +304,7 @@ impl From<&StoredChanges> for Changes {
             total: amount_of(changes.total),
             horizon: changes.horizon.map(Millis),
             lease: changes.lease.map(Millis),
-            wants: claims(&changes.wants),
+            wants: changes.wants.as_deref().map(claims),
         }
     }
 }

@@ -8,7 +8,7 @@ use crate::{Amount, Claim, Claims, Epoch, Millis, tests::cases};
 fn changes(epoch: u64, number: u64, total: f64, horizon: Option<u64>) -> Changes {
     let wants = Claims::from_slice(&[Claim::of_client(Amount::clamped(total * 2.0), 0)]);
     let (total, horizon) = (Amount::clamped(total), horizon.map(Millis));
-    Changes { epoch: Epoch(epoch), number, total, horizon, lease: None, wants }
+    Changes { epoch: Epoch(epoch), number, total, horizon, lease: None, wants: Some(wants) }
 }
 
 fn book(history: &[(Changes, u64)]) -> Promises {
@@ -29,6 +29,9 @@ fn a_total_counts_until_the_horizon_as_this_peer_counts_it() {
     let promises = book(&[(changes(1, 1, 5.0, Some(100)), 30)]);
     assert_eq!(kept(&promises, 129), (5.0, 130));
     assert_eq!(promises.inherited(Millis(129), Millis(129)).wants[0].wants.get(), 10.0);
+    let untold = Changes { wants: None, ..changes(1, 2, 6.0, None) };
+    let promises = book(&[(changes(1, 1, 5.0, Some(100)), 30), (untold, 31)]);
+    assert_eq!(promises.inherited(Millis(129), Millis(129)).wants[0].wants.get(), 10.0, "as they were");
     assert_eq!(
         promises.inherited(Millis(130), Millis(130)),
         Inherited { newest: Some(Epoch(1)), ..Inherited::default() }

@@ -5,7 +5,7 @@ use std::sync::{
     atomic::{AtomicU64, Ordering},
 };
 
-use leaseway_core::{Amount, Assigned, Changes, Claims, Epoch, HolderKind, Load, Millis, Promises};
+use leaseway_core::{Amount, Assigned, Changes, Epoch, HolderKind, Load, Millis, Promises};
 
 use crate::{
     Clock, Fact, Facts, Mastership, ProposeError, Reign, Settings,
@@ -39,7 +39,7 @@ fn promises(epoch: u64, number: u64, total: f64) -> Fact {
     let (epoch, total, horizon) = (Epoch(epoch), Amount::clamped(total), Some(Millis(1000)));
     Fact::Promises {
         resource: "r".into(),
-        changes: Changes { epoch, number, total, horizon, lease: None, wants: Claims::new() },
+        changes: Changes { epoch, number, total, horizon, lease: None, wants: None },
     }
 }
 

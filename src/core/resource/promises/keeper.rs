@@ -1,7 +1,7 @@
 //! What the quorum is told of a life: when its total must rise and may fall, and when its horizon must move on.
 //!
-//! The total is raised when more may be believed than the quorum knows, and before that where it can be foreseen, to an
-//! eighth more than is held or wanted: so it rises a few times while a resource fills, and never once all there is may
+//! The total is raised when more may be believed than the quorum knows, and before that where it can be foreseen, to
+//! somewhat more than is held or wanted: so it rises a few times while a resource fills, and never once all there is may
 //! be believed. It falls only together with a horizon, to no less than may have been believed within the
 //! last: an answer, or a request that names it, may be that long under way.
 //!
@@ -18,8 +18,10 @@ use crate::{
 
 /// The clocks that count a horizon may be faster than the one it was decided on by one part in this many.
 const CLOCK_RATE_ALLOWANCE: u64 = 1000;
-/// A total is raised by so much of what is held or wanted beyond that.
-const ROOM: f64 = 0.125;
+/// A total is raised by so much of what is held or wanted beyond that,
+const ROOM: f64 = 1.0 / 8.0;
+/// or by so much of the capacity, if that is more: so few changes fill a resource.
+const STEP: f64 = 1.0 / 16.0;
 
 /// The promises of one life of a resource.
 pub(in crate::resource) struct Keeper {
@@ -34,6 +36,8 @@ pub(in crate::resource) struct Keeper {
     /// The end of the longest lease given since changes were last taken.
     furthest: Millis,
     peaks: Peaks,
+    /// What was wanted when that was told last.
+    told_wants: Sum,
 }
 
 /// No more than this may be believed, not beyond that, and no lease is longer.
@@ -63,13 +67,14 @@ pub(super) struct Standing {
 }
 
 impl Standing {
-    /// The total to propose: what is held or wanted, and an eighth more, but no more than half of what is free: the
-    /// next master has the rest for new holders at once.
+    /// The total to propose: what is held or wanted, and some more, but no more than half of what is free: the next
+    /// master has the rest for new holders at once.
     fn total(&self) -> Amount {
         let needed = self.held.max(self.wants).get();
         let Some(capacity) = self.capacity else { return Amount::clamped(needed * (1.0 + ROOM)).max(self.held.ceil()) };
         let free = (capacity.get() - needed).max(0.0);
-        let total = Amount::clamped(needed + (needed * ROOM).min(free / 2.0));
+        let room = (needed * ROOM).max(capacity.get() * STEP);
+        let total = Amount::clamped(needed + room.min(free / 2.0));
         total.min(capacity).max(self.held.ceil())
     }
 }
@@ -107,6 +112,7 @@ impl Keeper {
             under_way: VecDeque::new(),
             furthest: Millis(0),
             peaks: Peaks::default(),
+            told_wants: Sum::ZERO,
         }
     }
 
@@ -142,7 +148,12 @@ impl Keeper {
             self.taken += 1;
             self.under_way.push_back((self.taken, bound));
             let Bound { total, lease, .. } = bound;
-            Changes { epoch: self.epoch, number: self.taken, total, horizon, lease: Some(lease), wants: wants() }
+            let have_doubled = standing.wants.get() > self.told_wants.get() * 2.0;
+            let wants = (horizon.is_some() || have_doubled).then(|| {
+                self.told_wants = standing.wants;
+                wants()
+            });
+            Changes { epoch: self.epoch, number: self.taken, total, horizon, lease: Some(lease), wants }
         });
         Pending { changes, awaits: if furthest > now { self.awaited(&standing, furthest) } else { None } }
     }
