@@ -86,8 +86,7 @@ impl Resource {
         if is_new && self.is_unaccounted(slot, ask, now) && knows_nothing && self.listens_once_more(now.at) {
             seat = self.hear_lease(slot, ask, now)?;
         }
-        let tells = self.outstanding_of_new_master(ask).is_some();
-        seat.all_or_nothing = self.may_have_more(ask) && !tells && !self.ledger.holder(slot).leases.is_live(now.at);
+        seat.all_or_nothing = self.may_have_more(ask) && !self.ledger.holder(slot).leases.is_live(now.at);
         let names = ask.has.is_some_and(|has| ask.drops_late || has.expiry_time >= now.unix);
         if is_new && (names || self.may_have_more(ask)) {
             let named = ask.has.map_or(Amount::ZERO, |has| has.capacity);
@@ -103,16 +102,7 @@ impl Resource {
 
     fn hear_lease(&mut self, slot: u32, ask: &Ask, now: Now) -> Result<Seat, Answer> {
         self.ledger.holder_mut(slot).leases.end_moved(now.at);
-        let Some(has) = ask.has else {
-            return match self.outstanding_of_new_master(ask) {
-                Some(outstanding) => {
-                    let until = certain_end(now.at, self.settings.lease);
-                    self.ledger.holder_mut(slot).leases.report_outstanding(outstanding, false, now.at, until);
-                    self.hear_plain(slot, outstanding, now.at)
-                }
-                None => self.hear_echo(slot, ask, now.at),
-            };
-        };
+        let Some(has) = ask.has else { return self.hear_echo(slot, ask, now.at) };
         match has.token {
             Some(token) if ask.drops_late && self.tokens.is_former(token) => {
                 self.hear_name(slot, token, has.capacity, ask.outstanding, now.at)
@@ -122,13 +112,6 @@ impl Resource {
             _ if self.has_estate() => self.hear_plain(slot, has.capacity, now.at),
             _ => self.hear_echo(slot, ask, now.at),
         }
-    }
-
-    /// What is in use below a child node whose master has changed as ours has: it does not know its lease, but how much
-    /// was promised below.
-    fn outstanding_of_new_master(&self, ask: &Ask) -> Option<Amount> {
-        let knows = self.has_estate() && heeds_terms(ask) && ask.drops_late && !ask.learning;
-        ask.outstanding.filter(|outstanding| knows && *outstanding > Amount::ZERO)
     }
 
     /// It names a lease of an earlier master (rules E3 to E6). What is outstanding beyond that stays in the estate.

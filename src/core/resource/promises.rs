@@ -54,16 +54,15 @@ impl Resource {
     /// more.
     pub(crate) fn take_changes(&mut self, now: Millis) -> Pending {
         let Some(mut keeper) = self.keeper.take() else { return Pending::default() };
-        let sums = self.ledger.sums();
-        let standing = Standing {
-            held: sums.held,
-            wants: sums.wants,
-            capacity: self.is_bounded().then_some(self.total()),
-            lease: self.settings.lease,
-        };
-        let pending = keeper.take(standing, now, || self.condensed_claims());
+        let held = self.ledger.sums().held;
+        let pending = keeper.take(held, self.settings.lease, now, || self.standing(), || self.condensed_claims());
         self.keeper = Some(keeper);
         pending
+    }
+
+    fn standing(&self) -> Standing {
+        let (sums, capacity) = (self.ledger.sums(), self.is_bounded().then_some(self.total()));
+        Standing { held: sums.held, wants: sums.wants, capacity, lease: self.settings.lease }
     }
 
     /// A quorum has stored all changes up to this number, and will not lose them.

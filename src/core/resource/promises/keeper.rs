@@ -38,6 +38,8 @@ pub(in crate::resource) struct Keeper {
     peaks: Peaks,
     /// What was wanted when that was told last.
     told_wants: Sum,
+    /// While no more is held, the newest total is high enough.
+    quiet_to: Sum,
 }
 
 /// No more than this may be believed, not beyond that, and no lease is longer.
@@ -67,6 +69,16 @@ pub(super) struct Standing {
 }
 
 impl Standing {
+    /// Up to so much may be held before it is looked at again whether a total is high enough: half of the room that it
+    /// gives.
+    fn quiet_to(&self, total: Amount) -> Sum {
+        if self.capacity.is_some_and(|capacity| capacity <= total) {
+            return total.into();
+        }
+        let held = self.held.get();
+        Amount::clamped(held + (total.get() - held) / 2.0).min(total).into()
+    }
+
     /// The total to propose: what is held or wanted, and some more, but no more than half of what is free: the next
     /// master has the rest for new holders at once.
     fn total(&self) -> Amount {
@@ -113,6 +125,7 @@ impl Keeper {
             furthest: Millis(0),
             peaks: Peaks::default(),
             told_wants: Sum::ZERO,
+            quiet_to: Sum::ZERO,
         }
     }
 
@@ -138,24 +151,43 @@ impl Keeper {
         }
     }
 
-    /// The changes to promise, and what the answers since the last call wait for.
-    pub(super) fn take(&mut self, standing: Standing, now: Millis, wants: impl FnOnce() -> Claims) -> Pending {
+    /// The changes to promise, and what the answers since the last call wait for. Most often there is neither, and that
+    /// is seen without looking at anything but what is `held`.
+    pub(super) fn take(
+        &mut self,
+        held: Sum,
+        lease: Millis,
+        now: Millis,
+        standing: impl FnOnce() -> Standing,
+        wants: impl FnOnce() -> Claims,
+    ) -> Pending {
+        self.peaks.now = self.peaks.now.max(held);
+        if held <= self.quiet_to && self.under_way.is_empty() && !self.needs_horizon(&self.stored, lease, now) {
+            self.furthest = Millis(0);
+            return Pending::default();
+        }
         let furthest = std::mem::take(&mut self.furthest);
         // Where nothing is shared, more may be held than an amount can say.
-        let standing = Standing { held: standing.held.min(Amount::MAX.into()), ..standing };
-        self.peaks.now = self.peaks.now.max(standing.held);
+        let standing = Standing { held: held.min(Amount::MAX.into()), ..standing() };
         let changes = self.next(&standing, furthest, now).map(|(bound, horizon)| {
             self.taken += 1;
             self.under_way.push_back((self.taken, bound));
-            let Bound { total, lease, .. } = bound;
             let have_doubled = standing.wants.get() > self.told_wants.get() * 2.0;
             let wants = (horizon.is_some() || have_doubled).then(|| {
                 self.told_wants = standing.wants;
                 wants()
             });
-            Changes { epoch: self.epoch, number: self.taken, total, horizon, lease: Some(lease), wants }
+            let (total, lease) = (bound.total, Some(bound.lease));
+            Changes { epoch: self.epoch, number: self.taken, total, horizon, lease, wants }
         });
+        self.quiet_to = standing.quiet_to(self.newest().total);
         Pending { changes, awaits: if furthest > now { self.awaited(&standing, furthest) } else { None } }
+    }
+
+    /// Whether leases were given that `bound` does not cover, or soon will not.
+    fn needs_horizon(&self, bound: &Bound, lease: Millis, now: Millis) -> bool {
+        let wanted = self.furthest.plus(Millis(lease.0 / 8));
+        self.furthest > now && (bound.until < wanted || bound.lease < lease)
     }
 
     /// The bound to propose now, if any, and the length of its horizon if that moves on.

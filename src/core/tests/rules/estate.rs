@@ -93,22 +93,6 @@ fn where_something_was_promised_a_name_beyond_that_is_no_sign_that_promises_were
 }
 
 #[test]
-fn a_child_node_whose_master_has_changed_too_gets_back_what_it_says_is_in_use_below() {
-    let mut server = heir(100.0);
-    let told =
-        |outstanding| Ask { outstanding: Some(Amount::clamped(outstanding)), has: None, ..server_node("n", 90.0) };
-    assert_eq!(server.deliver(told(40.0)), 40.0);
-    assert_eq!((server.held(), server.estate()), (100.0, 60.0));
-    server.pass(16_000);
-    let echo = Ask { outstanding: Some(Amount::clamped(40.0)), ..server.node_request("n", &[slice(1, 90.0, 0)]) };
-    assert_eq!(server.deliver(echo), 40.0);
-    assert_eq!(server.held(), 100.0);
-    let learning = Ask { learning: true, ..told(40.0) };
-    let mut server = heir(100.0);
-    assert_eq!(server.send(learning), Answer::NotYet, "it does not know what is in use below");
-}
-
-#[test]
 fn it_ends_at_the_horizon() {
     let mut server = heir(80.0);
     server.deliver(names("a", 10.0, 17, 30.0));
