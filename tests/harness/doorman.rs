@@ -152,11 +152,15 @@ pub(crate) struct Client {
     leases: HashMap<String, Lease>,
 }
 
+/// Seconds since the epoch.
+pub(crate) fn unix_now() -> i64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs() as i64)
+}
+
 /// The request of a client that has one at a time and names live leases only: no answer comes after the end of what it
 /// named.
 pub(crate) fn one_of_ours(client: &str, resource: &str, wants: f64, has: Option<Lease>) -> GetCapacityRequest {
-    let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs() as i64);
-    let has = has.filter(|lease| lease.expiry_time() > now);
+    let has = has.filter(|lease| lease.expiry_time() > unix_now());
     let request = request(client, vec![ResourceRequest { has, ..entry(resource, wants) }]);
     GetCapacityRequest { drops_late: Some(true), ..request }
 }
