@@ -113,8 +113,8 @@ fn a_priority_client_displaces_a_free_one_and_the_next_master_keeps_the_assignme
     assert!(watch.stderr().contains("looking for the master"));
     peers.operated(operator, &["pool", "set", "searches", "acme", "none"]);
     seen("its assignment has changed");
-    let clients = json(&peers.operated(operator, &["pool", "clients", "searches", "--json"]));
-    assert_eq!(clients["clients"].as_array().unwrap().len(), 3, "{clients}");
+    let clients = || json(&peers.operated(operator, &["pool", "clients", "searches", "--json"]));
+    eventually("all have asked it", || (clients()["clients"].as_array()?.len() == 3).then_some(()));
     assert!(!watch.stdout().contains("DOWNGRADED"), "{}", watch.stdout());
 }
 
