@@ -52,7 +52,7 @@ pub struct Birth {
     pub epoch: Epoch,
     /// When this master began: a lease that it cannot account for is older.
     pub since: Millis,
-    /// Until then it is learning: it only gives back what holders have.
+    /// Until then it is learning: what is there counts as lent until holders have named it.
     pub learning_until: Millis,
     /// The promises of earlier masters; empty if there were none. `None`: no promises are kept, and what this master
     /// gives is forgotten with it.

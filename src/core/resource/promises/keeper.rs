@@ -2,8 +2,8 @@
 //!
 //! The total is raised when more may be believed than the quorum knows, and before that where it can be foreseen, to
 //! somewhat more than is held or wanted: so it rises a few times while a resource fills, and never once all there is
-//! may be believed. It falls only together with a horizon, to no less than may have been believed within the
-//! last: an answer, or a request that names it, may be that long under way.
+//! may be believed. It falls only together with a horizon, to no less than may have been believed within the last: an
+//! answer, or a request that names it, may be that long under way.
 //!
 //! A horizon is proposed again once in half a lease length, and an eighth of one before it would be needed: so in a
 //! steady state no answer waits.
