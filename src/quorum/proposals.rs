@@ -30,7 +30,7 @@ const BATCH_BYTES: u64 = 256 << 10;
 /// peers on two cores: an entry costs the master a millisecond of CPU, as much as forty requests.
 const REST: u32 = 9;
 const REST_LEAST: Duration = Duration::from_millis(3);
-const REST_MOST: Duration = Duration::from_millis(20);
+const REST_MOST: Duration = Duration::from_millis(40);
 
 type Told = Box<dyn FnOnce(Result<(), ProposeError>) + Send>;
 

@@ -21,7 +21,9 @@ const CLOCK_RATE_ALLOWANCE: u64 = 1000;
 /// A total is raised by so much of what is held or wanted beyond that,
 const ROOM: f64 = 1.0 / 8.0;
 /// or by so much of the capacity, if that is more: so few changes fill a resource.
-const STEP: f64 = 1.0 / 16.0;
+const STEP: f64 = 1.0 / 8.0;
+/// It is raised again while so much of that is left: enough for what is granted until the change is stored.
+const LEFT: f64 = 1.0 / 8.0;
 
 /// The promises of one life of a resource.
 pub(in crate::resource) struct Keeper {
@@ -69,14 +71,14 @@ pub(super) struct Standing {
 }
 
 impl Standing {
-    /// Up to so much may be held before it is looked at again whether a total is high enough: half of the room that it
+    /// Up to so much may be held before it is looked at again whether a total is high enough: most of the room that it
     /// gives.
     fn quiet_to(&self, total: Amount) -> Sum {
         if self.capacity.is_some_and(|capacity| capacity <= total) {
             return total.into();
         }
         let held = self.held.get();
-        Amount::clamped(held + (total.get() - held) / 2.0).min(total).into()
+        Amount::clamped(held + (total.get() - held) * (1.0 - LEFT)).min(total).into()
     }
 
     /// The total to propose: what is held or wanted, and some more, but no more than half of what is free: the next
@@ -204,8 +206,8 @@ impl Keeper {
         let foreseen = standing.total();
         let is_short = standing.held > Sum::from(newest.total);
         let room = |total: Amount| total.get() - standing.held.get();
-        // Before it is needed: when half of the room that it gave is used up.
-        let is_foreseen = room(newest.total) < room(foreseen) / 2.0;
+        // Before it is needed: when most of the room that it gave is used up.
+        let is_foreseen = room(newest.total) < room(foreseen) * LEFT;
         (is_short || is_foreseen).then_some((Bound { total: foreseen, ..newest }, None))
     }
 
