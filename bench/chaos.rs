@@ -16,6 +16,7 @@ mod crowd;
 mod fault;
 mod node_set;
 mod observer;
+mod originals;
 mod raw_client;
 mod report;
 mod round;
@@ -66,9 +67,10 @@ pub(crate) fn main(args: &ChaosArgs) -> Result<(), Error> {
 
 /// Ends everything: the clients while servers answer, then the servers, and the books when no client writes any more.
 fn disband(run: ChaosRun<'_>) -> Vec<Entry> {
-    let ChaosRun { mut entries, observer, crowd, set, runtime, .. } = run;
+    let ChaosRun { mut entries, observer, crowd, originals, set, runtime, .. } = run;
     entries.extend(observer.finish());
     runtime.block_on(crowd.leave());
+    entries.extend(runtime.block_on(originals.leave()));
     drop(set);
     entries
 }

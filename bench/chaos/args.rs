@@ -28,6 +28,9 @@ pub(crate) struct ChaosArgs {
     /// Clients, all of this process.
     #[arg(long, default_value = "1000", value_name = "N")]
     pub(super) clients: NonZeroUsize,
+    /// Besides, clients of 2016's protocol: they send no tokens, know no hints, and believe in leases until they end.
+    #[arg(long, default_value = "0", value_name = "N")]
+    pub(super) originals: usize,
     /// What there is of each resource. [default: four fifths of what clients want on average, so that it is scarce]
     #[arg(long, value_name = "AMOUNT")]
     capacity: Option<f64>,
@@ -97,7 +100,8 @@ impl ChaosArgs {
     }
 
     pub(super) fn capacity(&self) -> f64 {
-        self.capacity.unwrap_or_else(|| (0.8 * self.clients.get() as f64 * mean_wants()).max(1.0).round())
+        self.capacity
+            .unwrap_or_else(|| (0.8 * (self.clients.get() + self.originals) as f64 * mean_wants()).max(1.0).round())
     }
 
     pub(super) fn audited_capacity(&self) -> f64 {

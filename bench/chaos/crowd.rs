@@ -110,7 +110,7 @@ fn ends(resource: &Resource) -> Option<Instant> {
     resource.lease().map(|(_, left)| Instant::now() + left)
 }
 
-fn draw(random: &mut fastrand::Rng) -> f64 {
+pub(super) fn draw(random: &mut fastrand::Rng) -> f64 {
     WANTS.start + random.f64() * (WANTS.end - WANTS.start)
 }
 

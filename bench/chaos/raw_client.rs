@@ -98,7 +98,7 @@ impl RawClient {
     }
 
     /// Gives it back. If the answer is lost, the lease ends by itself.
-    async fn release(&mut self, request: &CapacityRequest, grant: &Grant) {
+    pub(super) async fn release(&mut self, request: &CapacityRequest, grant: &Grant) {
         let request = ReleaseCapacityRequest {
             client_id: Some(request.client.to_string()),
             resource_id: vec![request.resource.to_string()],

@@ -16,6 +16,7 @@ use super::{
     fault::ChaosFault,
     node_set::NodeSet,
     observer::{Awaited, Observer},
+    originals::Originals,
     raw_client::{CapacityRequest, Newcomer},
 };
 use crate::{error::Error, signal::Interrupt};
@@ -42,6 +43,7 @@ pub(super) struct ChaosRun<'a> {
     pub(super) entries: Vec<Entry>,
     pub(super) observer: Observer,
     pub(super) crowd: ClientCrowd,
+    pub(super) originals: Originals,
     pub(super) set: NodeSet,
     /// Last: clients, links and probes run on it.
     pub(super) runtime: Runtime,
@@ -100,6 +102,7 @@ impl ChaosRun<'_> {
             interrupt.sleep_until(Instant::now() + GLANCE, || {})?;
         }
         let crowd = ClientCrowd::gather(args, &peers, book, runtime.handle())?;
+        let originals = Originals::gather(args, &peers, runtime.handle());
         while crowd.leased() < crowd.leases() || !crowd.is_served() {
             set.check()?;
             if Instant::now() >= patience {
@@ -118,6 +121,7 @@ impl ChaosRun<'_> {
             entries: Vec::new(),
             observer,
             crowd,
+            originals,
             set,
             runtime,
         };
