@@ -18,11 +18,10 @@ use crate::{
 
 /// The clocks that count a horizon may be faster than the one it was decided on by one part in this many.
 const CLOCK_RATE_ALLOWANCE: u64 = 1000;
-/// A total is raised by so much of what is held or wanted beyond that,
+/// A total exceeds what is held or wanted by so much of the capacity, so that few changes fill a resource; where
+/// nothing is shared, by so much of that itself.
 const ROOM: f64 = 1.0 / 8.0;
-/// or by so much of the capacity, if that is more: so few changes fill a resource.
-const STEP: f64 = 1.0 / 8.0;
-/// It is raised again while so much of that is left: enough for what is granted until the change is stored.
+/// It is raised again when so much of that is left: enough for what is granted until then.
 const LEFT: f64 = 1.0 / 8.0;
 
 /// The promises of one life of a resource.
@@ -87,8 +86,7 @@ impl Standing {
         let needed = self.held.max(self.wants).get();
         let Some(capacity) = self.capacity else { return Amount::clamped(needed * (1.0 + ROOM)).max(self.held.ceil()) };
         let free = (capacity.get() - needed).max(0.0);
-        let room = (needed * ROOM).max(capacity.get() * STEP);
-        let total = Amount::clamped(needed + room.min(free / 2.0));
+        let total = Amount::clamped(needed + (capacity.get() * ROOM).min(free / 2.0));
         total.min(capacity).max(self.held.ceil())
     }
 }

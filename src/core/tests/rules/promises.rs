@@ -30,12 +30,12 @@ impl Server {
 #[test]
 fn a_total_rises_somewhat_beyond_what_is_wanted_and_no_higher_than_there_is() {
     let mut server = keeper(fair(100.0));
-    let told = [20.0, 21.0, 24.0, 90.0, 500.0].map(|wants| {
+    let told = [20.0, 21.0, 31.5, 90.0, 500.0].map(|wants| {
         server.pass(5_000);
         server.asks("a", wants);
         server.take().changes.map(|changes| changes.total.get())
     });
-    assert_eq!(told, [Some(26.25), None, Some(30.25), Some(95.0), Some(100.0)]);
+    assert_eq!(told, [Some(32.5), None, Some(44.0), Some(95.0), Some(100.0)]);
 }
 
 #[test]
@@ -45,7 +45,7 @@ fn a_lease_waits_for_what_it_raises_and_for_nothing_else() {
     let Pending { changes: Some(changes), awaits: Some(1) } = server.take() else { panic!("nothing was promised yet") };
     // 60 s, and what is added to it: certain after 61.06 s. An eighth and a half of a lease more, and a clock that is
     // fast.
-    assert_eq!((changes.total.get(), changes.horizon), (46.25, Some(Millis(98_560 + 99))));
+    assert_eq!((changes.total.get(), changes.horizon), (52.5, Some(Millis(98_560 + 99))));
     assert_eq!(changes.wants.as_deref(), Some(&[Claim::of_client(Amount::clamped(40.0), 0)][..]));
     server.pass(16_000);
     server.asks("b", 1.0);
@@ -55,7 +55,7 @@ fn a_lease_waits_for_what_it_raises_and_for_nothing_else() {
     server.asks("b", 4.0);
     let pending = server.take();
     assert_eq!(pending.awaits, None, "a total that is raised ahead, and a later horizon, need no waiting");
-    assert_eq!(pending.changes.map(|changes| (changes.total.get(), changes.horizon.is_some())), Some((50.25, true)));
+    assert_eq!(pending.changes.map(|changes| (changes.total.get(), changes.horizon.is_some())), Some((56.5, true)));
     server.asks("c", 50.0);
     assert_eq!(server.take().awaits, Some(3));
 }
@@ -115,7 +115,7 @@ fn a_total_falls_with_a_horizon_once_no_lease_of_the_last_needs_it() {
         told.extend(server.settle().map(|changes| changes.total.get()));
         server.pass(31_000);
     }
-    assert_eq!(told[..4], [80.0, 80.0, 80.0, 14.25], "a request that names the 80 may be that long under way");
+    assert_eq!(told[..4], [80.0, 80.0, 80.0, 20.5], "a request that names the 80 may be that long under way");
 }
 
 #[test]
