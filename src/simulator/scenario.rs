@@ -279,7 +279,7 @@ const fn three() -> u8 {
 }
 
 /// Those that come with the simulator: their names, and the files.
-pub const BUILT_IN: [(&str, &str); 19] = [
+pub const BUILT_IN: [(&str, &str); 20] = [
     ("one", include_str!("scenarios/one.yaml")),
     ("two", include_str!("scenarios/two.yaml")),
     ("three", include_str!("scenarios/three.yaml")),
@@ -288,6 +288,7 @@ pub const BUILT_IN: [(&str, &str); 19] = [
     ("six", include_str!("scenarios/six.yaml")),
     ("seven", include_str!("scenarios/seven.yaml")),
     ("random", include_str!("scenarios/random.yaml")),
+    ("random_mixed", include_str!("scenarios/random_mixed.yaml")),
     ("lease_cut", include_str!("scenarios/lease_cut.yaml")),
     ("cramped", include_str!("scenarios/cramped.yaml")),
     ("cramped_mixed", include_str!("scenarios/cramped_mixed.yaml")),
