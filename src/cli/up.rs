@@ -49,8 +49,8 @@ pub(crate) struct Up {
     fresh: bool,
     /// The first start in place of another server, a Doorman server say, whose clients go on: stop that one first, and
     /// give the peers its address. For so many seconds, or the longest lease of the configuration, clients keep what
-    /// they have and new ones get nothing; see `leaseway serve --help`. In a tree the root listens, and what is below
-    /// waits for it
+    /// they have and new ones get what others give up; see `leaseway serve --help`. In a tree the root listens, and
+    /// what is below waits for it
     #[arg(long, value_name = "SECONDS", num_args = 0..=1, require_equals = true, default_missing_value = "longest")]
     take_over: Option<TakeOverFlag>,
     /// Prints the commands instead of running them

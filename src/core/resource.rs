@@ -5,6 +5,7 @@
 //! the answer. Decisions depend on the arguments alone; the caller provides the time and sends the answers.
 
 mod estate;
+mod hearing;
 mod hints;
 mod insertion;
 mod messages;

@@ -7,7 +7,7 @@
 //! A master that learns does the same: it knows nothing of earlier leases but that they were no more than there is, so
 //! its estate is the whole capacity.
 //!
-//! The rules, numbered as in docs/internals/lease-protocol.md, are kept here, in [`super::insertion`] and in
+//! The rules, numbered as in docs/internals/lease-protocol.md, are kept here, in [`super::hearing`] and in
 //! [`crate::leases`].
 
 use super::Resource;

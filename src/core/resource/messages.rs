@@ -26,6 +26,13 @@ pub struct Ask {
     pub news: Option<Box<News>>,
 }
 
+impl Ask {
+    /// Whether it comes from a child node that knows our additions to the protocol.
+    pub(crate) fn heeds_terms(&self) -> bool {
+        self.kind == HolderKind::Node && self.outstanding.is_some()
+    }
+}
+
 /// Gives leases back.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Release {
@@ -132,6 +139,6 @@ pub struct Counters {
     pub expired: u64,
     /// Requests outside learning mode that named a lease unknown here.
     pub unaccounted: u64,
-    /// Times learning mode could not give back all that a holder said it has.
+    /// Times a holder came to a learning resource with more than was left of what was lent before.
     pub learning_excess: u64,
 }

@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use super::{Resource, Seat, insertion::heeds_terms};
+use super::{Resource, Seat};
 use crate::{
     Amount, Ask, AssignError, Assigned, Cause, HolderKind, Kind, Millis, PoolEvent, PoolFilter, PoolMember, PoolNotes,
     PoolPage, PoolPlace, PoolReport, PoolState, Settings,
@@ -305,7 +305,7 @@ impl Resource {
         if self.pool.is_none() {
             return;
         }
-        let claims = self.counted(ask.kind, heeds_terms(ask), ask.claims.clone());
+        let claims = self.counted(ask.kind, ask.heeds_terms(), ask.claims.clone());
         let (kind, id, lease) = (ask.kind, &ask.id, ask.has.and_then(|has| has.token));
         let request = PoolRequest { kind, id, claims: &claims, lease, claimed, news: ask.news.as_deref() };
         let moved = self.ledger.holder(slot).leases.moved();

@@ -3,12 +3,13 @@
 use std::{sync::Arc, task::Poll, time::Duration};
 
 use actix::{Arbiter, System};
-use leaseway_core::{Amount, Answer, Ask, Claim, Claims, Glob, Has, HolderKind, Repository, Request, Sum};
+use leaseway_core::{Amount, Answer, Ask, Claim, Claims, Glob, Has, HolderKind, Millis, Repository, Request, Sum};
 
-use super::{NodeHandle, NodeStart, Refused};
+use super::{Handover, Membership, NodeHandle, NodeStart, Refused};
 use crate::{
     clock::Clock,
     config,
+    initial_config::InitialConfiguration,
     limits::Limits,
     watchers::{PendingHints, Watch},
 };
@@ -35,17 +36,27 @@ fn granted(answer: Answer) -> f64 {
 
 /// Runs `test` against a node with the development configuration (everything has 100, nothing is learnt at the start).
 fn with_node<F: Future<Output = ()>>(limits: Limits, test: impl FnOnce(NodeHandle, Arc<str>) -> F) {
+    with_member(limits, async |_| None, test);
+}
+
+/// The same, as a peer.
+fn with_member<F: Future<Output = ()>>(
+    limits: Limits,
+    join: impl AsyncFnOnce(Clock) -> Option<Membership>,
+    test: impl FnOnce(NodeHandle, Arc<str>) -> F,
+) {
     System::new().block_on(async {
         let arbiters: Vec<Arbiter> = (0..2).map(|_| Arbiter::new()).collect();
+        let clock = Clock::start();
         let node = NodeHandle::start(
             NodeStart {
                 repository: config::development().repository,
                 source: "test".into(),
                 limits: Arc::new(limits),
-                clock: Clock::start(),
+                clock,
                 arbiters: arbiters.iter().map(Arbiter::handle).collect(),
                 seed: 1,
-                membership: None,
+                membership: join(clock).await,
                 parent: None,
             },
             || {},
@@ -68,6 +79,39 @@ fn a_resource_that_panics_is_built_anew_and_learns_before_it_divides() {
         assert_eq!(granted(answer), 0.0);
         let status = node.resource_status(&r, 0, 10).await.expect("alive");
         assert!(status.report.learning.0 > 50_000, "{:?}", status.report);
+    });
+}
+
+/// The incarnation before it may have given something until it failed, long after the master began.
+#[test]
+fn what_is_built_anew_from_its_promises_waits_for_leases_given_just_before_it_failed() {
+    let data = tempfile::tempdir().expect("a directory");
+    let alone = async |clock: Clock| {
+        let initial = Arc::new(InitialConfiguration::read(None, true).expect("there is no file"));
+        let settings = leaseway_quorum::Settings {
+            bootstrap: true,
+            first_configuration: initial.fact(clock, "alone"),
+            ..leaseway_quorum::Settings::new("alone", data.path(), Arc::new(move || clock.at()))
+        };
+        let quorum = leaseway_quorum::start(settings).await.expect("a quorum of one");
+        Some(Membership { quorum, handover: Handover::Promises, initial })
+    };
+    with_member(Limits::default(), alone, |node, r| async move {
+        let began = async {
+            while node.submit(&r, ask("a", 70.0)).await.is_err() {
+                tokio::time::sleep(Duration::from_millis(1)).await;
+            }
+        };
+        soon(began).await;
+        tokio::time::sleep(Duration::from_millis(20)).await;
+        let given = node.clock.at();
+        assert_eq!(granted(node.submit(&r, ask("a", 70.0)).await.expect("an answer")), 70.0);
+        node.plant_panic(&r);
+        assert!(granted(node.submit(&r, ask("b", 70.0)).await.expect("the resource is back")) <= 30.0);
+        let promises = node.resource_status(&r, 0, 0).await.and_then(|status| status.promises);
+        let until = promises.expect("promises are kept").inherited_until;
+        // Leases last for 60 s, and are certainly over a second and a thousandth later.
+        assert!(until >= given.plus(Millis(61_060)), "{given:?} {until:?}");
     });
 }
 

@@ -55,6 +55,16 @@ impl Bound {
     fn covers(&self, standing: &Standing, end: Millis) -> bool {
         standing.held <= Sum::from(self.total) && end <= self.until && standing.lease <= self.lease
     }
+
+    /// Whether leases were given, the last of which ends then, that it does not cover, or soon will not.
+    fn needs_horizon(&self, furthest: Millis, lease: Millis, now: Millis) -> bool {
+        furthest > now && (self.until < ahead_of(furthest, lease) || self.lease < lease)
+    }
+}
+
+/// A horizon is moved on when it is no later than this.
+fn ahead_of(end: Millis, lease: Millis) -> Millis {
+    end.plus(Millis(lease.0 / 8))
 }
 
 /// What a resource holds and wants at the end of a round, and the settings that promises depend on.
@@ -162,7 +172,7 @@ impl Keeper {
         wants: impl FnOnce() -> Claims,
     ) -> Pending {
         self.peaks.now = self.peaks.now.max(held);
-        if held <= self.quiet_to && self.under_way.is_empty() && !self.needs_horizon(&self.stored, lease, now) {
+        if held <= self.quiet_to && self.under_way.is_empty() && !self.stored.needs_horizon(self.furthest, lease, now) {
             self.furthest = Millis(0);
             return Pending::default();
         }
@@ -184,18 +194,14 @@ impl Keeper {
         Pending { changes, awaits: if furthest > now { self.awaited(&standing, furthest) } else { None } }
     }
 
-    /// Whether leases were given that `bound` does not cover, or soon will not.
-    fn needs_horizon(&self, bound: &Bound, lease: Millis, now: Millis) -> bool {
-        let wanted = self.furthest.plus(Millis(lease.0 / 8));
-        self.furthest > now && (bound.until < wanted || bound.lease < lease)
-    }
-
     /// The bound to propose now, if any, and the length of its horizon if that moves on.
     fn next(&mut self, standing: &Standing, furthest: Millis, now: Millis) -> Option<(Bound, Option<Millis>)> {
         let newest = self.newest();
-        let wanted = furthest.plus(Millis(standing.lease.0 / 8));
-        if furthest > now && (newest.until < wanted || newest.lease < standing.lease) {
-            let until = wanted.plus(Millis(standing.lease.0 / 2)).max(self.inherited_until).max(newest.until);
+        if newest.needs_horizon(furthest, standing.lease, now) {
+            let until = ahead_of(furthest, standing.lease)
+                .plus(Millis(standing.lease.0 / 2))
+                .max(self.inherited_until)
+                .max(newest.until);
             let span = until.since(now);
             let length = span.plus(Millis(span.0.div_ceil(CLOCK_RATE_ALLOWANCE)));
             let total = standing.total().max(self.peaks.most(now, length).ceil());

@@ -105,6 +105,30 @@ fn it_ends_at_the_horizon() {
 }
 
 #[test]
+fn what_was_moved_is_forgotten_with_the_estate() {
+    let mut server = heir(100.0);
+    server.pass(80_000);
+    server.deliver(names("a", 40.0, 17, 40.0));
+    server.pass(UNTIL - 80_000);
+    server.asks("b", 100.0);
+    server.send(names("a", 10.0, 19, 30.0));
+    assert_eq!(server.held(), 100.0, "long under way, it drops no lease of this master");
+    server.release(HolderKind::Client, "a", Some(server.leases["a"].token));
+    assert_eq!((server.held(), server.resource.holders()), (70.0, 2), "the 10");
+}
+
+#[test]
+fn a_release_after_it_gives_back_all_though_its_holder_has_confirmed_nothing() {
+    let mut server = heir(100.0);
+    server.pass(80_000);
+    let has_40 = Has { token: None, expiry_time: now_at(Millis(UNTIL)).unix, ..former(0, 40.0) };
+    server.deliver(plain(ask("a", 40.0, Some(has_40))));
+    server.pass(UNTIL - 80_000);
+    server.release(HolderKind::Client, "a", Some(server.leases["a"].token));
+    assert_eq!((server.held(), server.resource.holders()), (0.0, 0));
+}
+
+#[test]
 fn a_request_that_names_an_older_lease_than_was_named_before_is_dropped() {
     let mut server = heir(100.0);
     assert_eq!(server.deliver(names("a", 90.0, 19, 30.0)), 30.0);
