@@ -62,7 +62,8 @@ impl Resource {
 
     fn standing(&self) -> Standing {
         let (sums, capacity) = (self.ledger.sums(), self.is_bounded().then_some(self.total()));
-        Standing { held: sums.held, wants: sums.wants, capacity, lease: self.settings.lease }
+        let estate = self.estate_left();
+        Standing { held: sums.held, estate, wants: sums.wants, capacity, lease: self.settings.lease }
     }
 
     /// A quorum has stored all changes up to this number, and will not lose them.

@@ -21,6 +21,9 @@ const CLOCK_RATE_ALLOWANCE: u64 = 1000;
 /// A total exceeds what is held or wanted by so much of the capacity, so that few changes fill a resource; where
 /// nothing is shared, by so much of that itself.
 const ROOM: f64 = 1.0 / 8.0;
+/// What earlier masters promised and no holder has named is room that it had already. So much of the room is added all
+/// the same: else each newcomer would wait for the log. More, and a few masters in a row would promise all there is.
+const LEAST_ROOM: f64 = 1.0 / 64.0;
 /// It is raised again when so much of that is left: enough for what is granted until then.
 const LEFT: f64 = 1.0 / 8.0;
 
@@ -72,6 +75,8 @@ fn ahead_of(end: Millis, lease: Millis) -> Millis {
 pub(super) struct Standing {
     /// All that may be believed, what earlier masters promised included.
     pub(super) held: Sum,
+    /// What of that no holder has named.
+    pub(super) estate: Amount,
     pub(super) wants: Sum,
     /// Absent where capacity is not shared.
     pub(super) capacity: Option<Amount>,
@@ -96,7 +101,8 @@ impl Standing {
         let needed = self.held.max(self.wants).get();
         let Some(capacity) = self.capacity else { return Amount::clamped(needed * (1.0 + ROOM)).max(self.held.ceil()) };
         let free = (capacity.get() - needed).max(0.0);
-        let total = Amount::clamped(needed + (capacity.get() * ROOM).min(free / 2.0));
+        let room = (capacity.get() * ROOM - self.estate.get()).max(capacity.get() * LEAST_ROOM);
+        let total = Amount::clamped(needed + room.min(free / 2.0));
         total.min(capacity).max(self.held.ceil())
     }
 }

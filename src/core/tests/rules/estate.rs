@@ -50,6 +50,17 @@ fn what_was_promised_is_held_and_the_rest_is_free_at_once() {
 }
 
 #[test]
+fn many_masters_in_a_row_leave_something_for_newcomers() {
+    let mut total = 20.0;
+    for master in 0..10 {
+        let mut server = heir(total);
+        assert_eq!(server.asks(&format!("newcomer-{master}"), 1.0), 1.0, "{total} is promised");
+        total = server.resource.take_changes(server.now).changes.map_or(total, |changes| changes.total.get());
+    }
+    assert!(total < 50.0, "{total} is promised for what is at most 30");
+}
+
+#[test]
 fn a_holder_keeps_what_it_names_and_what_it_gives_up_is_free_as_soon_as_it_says_so() {
     let mut server = heir(100.0);
     assert_eq!(server.deliver(names("a", 10.0, 17, 30.0)), 10.0);

