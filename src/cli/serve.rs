@@ -1,5 +1,6 @@
 //! `leaseway serve`.
 
+mod access;
 mod checks;
 mod log;
 
@@ -51,6 +52,8 @@ pub(crate) struct Serve {
     #[command(flatten)]
     admin: AdminFlags,
     #[command(flatten)]
+    access: access::AccessFlags,
+    #[command(flatten)]
     limits: LimitFlags,
     #[command(flatten)]
     faults: FaultFlags,
@@ -61,7 +64,7 @@ pub(crate) struct Serve {
 #[command(next_help_heading = "A place in a tree")]
 struct ParentFlags {
     /// Where the capacity comes from: gRPC addresses of the parent node's peers. It says how much of everything there
-    /// is for this node, and how it is divided; so there is no --config
+    /// is for this node, and how it is divided; a --config has `access:` alone
     #[arg(long, env = "LEASEWAY_PARENT", value_name = "HOST:PORT,…", value_delimiter = ',')]
     parent: Vec<String>,
     /// What this node is called at its parent, the same for all its peers; no two children of a parent may share one
@@ -436,6 +439,7 @@ impl Serve {
             admin: self.admin.options(self.peers.data.is_some()),
             peers: self.peers.options(),
             parent: self.parent.options(),
+            access: self.access.options(),
             skew: self.faults.skew(),
         };
         let keeps = options.peers.is_some();

@@ -3,6 +3,7 @@
 mod debug;
 mod gauges;
 mod gzip;
+mod guard;
 
 use std::{path::PathBuf, sync::Arc, time::Duration};
 
@@ -44,10 +45,12 @@ pub(crate) struct Pages {
 pub(crate) fn router(pages: Pages) -> Router {
     Router::new()
         .route("/metrics", get(render_metrics))
-        .route("/healthz", get(healthz))
-        .route("/readyz", get(readyz))
         .route("/debug/status", get(debug::status))
         .route("/debug/resources", get(debug::resources))
+        .route_layer(middleware::from_fn_with_state(Arc::clone(pages.node.gate()), guard::check))
+        // Probes prove nothing.
+        .route("/healthz", get(healthz))
+        .route("/readyz", get(readyz))
         .fallback(|| async { (StatusCode::MOVED_PERMANENTLY, [(header::LOCATION, "/debug/status")]) })
         .layer(middleware::from_fn(gzip::compress))
         .with_state(pages)

@@ -4,11 +4,15 @@
 //! bound, so that a second server on the same port fails before it can answer a client; then actors start, and only
 //! then are connections accepted. On SIGTERM or SIGINT the way back.
 
+mod access;
 pub mod actors;
 mod assignment_store;
+mod audit;
+mod caller;
 pub mod clock;
 pub mod config;
 mod error;
+mod exposure;
 mod grpc;
 mod http;
 mod identity;
@@ -25,9 +29,12 @@ mod run;
 mod secret;
 mod signals;
 mod subscribers;
+mod watched_file;
 mod watchers;
 
+pub use access::{JwtOptions, NewToken};
 pub use actors::Handover;
+pub use audit::AuditTarget;
 pub use error::ServeError;
 pub use grpc::admin::AdminOptions;
 pub use leaseway_quorum::Timing;
@@ -35,5 +42,5 @@ pub use listen::Addresses;
 pub use parent::{ParentError, ParentOptions};
 pub use peer_endpoints::PeerEndpoints;
 pub use peers::{PeerOptions, TakeOver};
-pub use run::{Options, run};
+pub use run::{AccessOptions, Options, run};
 pub use signals::StopSignals;

@@ -1,6 +1,7 @@
 //! Every metric, declared once. Doorman's names are kept (also where Prometheus would now name them differently); ours
 //! stand beside them as `leaseway_…`. Gauges are set at each scrape, see `http/gauges.rs`.
 
+mod call;
 pub(crate) mod process;
 mod reason;
 
@@ -11,7 +12,7 @@ use metrics::{Counter, Histogram, Unit, counter, describe_counter, describe_gaug
 use metrics_exporter_prometheus::{BuildError, Matcher, PrometheusBuilder, PrometheusHandle};
 use metrics_util::MetricKindMask;
 
-pub(crate) use self::{process::free_bytes, reason::Reason};
+pub(crate) use self::{call::Call, process::free_bytes, reason::Reason};
 
 /// Doorman's buckets: those of the old Go client library.
 const SECONDS: [f64; 11] = [0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0];
@@ -57,6 +58,14 @@ fn describe() {
     }
     for outcome in RELOADS {
         counter!("leaseway_config_reloads_total", "outcome" => outcome).absolute(0);
+    }
+    describe_counter!("leaseway_access_denied_total", "What callers asked for and may not do, by call.");
+    for call in Call::ALL {
+        counter!("leaseway_access_denied_total", "call" => call.name()).absolute(0);
+    }
+    describe_counter!("leaseway_tokens_reloads_total", "Attempts to read files of tokens and keys again, by outcome.");
+    for outcome in ["applied", "rejected"] {
+        counter!("leaseway_tokens_reloads_total", "outcome" => outcome).absolute(0);
     }
     for outcome in ParentOutcome::ALL {
         counter!("leaseway_uplink_requests_total", "outcome" => outcome.name()).absolute(0);
@@ -116,7 +125,8 @@ const GAUGES: [(&str, &str); 32] = [
     ("leaseway_watchers", "Clients and child nodes that listen for hints."),
 ];
 
-const COUNTERS: [(&str, &str); 18] = [
+const COUNTERS: [(&str, &str); 19] = [
+    ("leaseway_audit_lost_total", "Lines of the audit log that could not be written."),
     ("leaseway_connections_refused_total", "Connections closed at once because there were too many."),
     ("leaseway_watchers_refused_total", "Watchers refused because there are too many."),
     ("leaseway_rounds_total", "Rounds of all resources."),
@@ -199,6 +209,22 @@ pub(crate) fn entry_has_problem(reason: Reason) {
         Reason::ALL.map(|reason| counter!("leaseway_entry_problems_total", "reason" => reason.name()))
     });
     METERS[reason as usize].increment(1);
+}
+
+pub(crate) fn access_denied(call: Call) {
+    entries_denied(call, 1);
+}
+
+pub(crate) fn entries_denied(call: Call, entries: usize) {
+    counter!("leaseway_access_denied_total", "call" => call.name()).increment(entries as u64);
+}
+
+pub(crate) fn audit_lost() {
+    counter!("leaseway_audit_lost_total").increment(1);
+}
+
+pub(crate) fn credentials_reloaded(outcome: &'static str) {
+    counter!("leaseway_tokens_reloads_total", "outcome" => outcome).increment(1);
 }
 
 pub(crate) fn resource_unmatched() {

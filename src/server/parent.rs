@@ -19,9 +19,6 @@ pub struct ParentOptions {
 /// Why a node cannot have this parent.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ParentError {
-    /// Both a configuration and a parent are given.
-    #[error("{TEMPLATES}: leave out --config, or --parent")]
-    WithConfiguration,
     /// Each peer would be another child.
     #[error(
         "--parent with --peers needs --node NAME: what this node is called at its parent, the same for all its peers"

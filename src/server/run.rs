@@ -11,9 +11,12 @@ use tokio::sync::watch;
 use tonic_health::{ServingStatus, server::HealthReporter};
 
 use crate::{
+    access::{CredentialFiles, Gate, JwtOptions},
     actors::{NodeHandle, NodeStart, Threads, block_on, spawn},
+    audit::{Audit, AuditTarget},
     clock::{Clock, Skew},
     error::ServeError,
+    exposure::Exposure,
     grpc::{
         self, CapacityService, GrpcServices, PushService, StatusService,
         admin::{self, AdminOptions, AdminService},
@@ -26,7 +29,7 @@ use crate::{
     limits::Limits,
     listen::{Addresses, bind, local},
     metrics,
-    parent::{ParentError, ParentOptions},
+    parent::ParentOptions,
     peers::{self, PeerOptions},
     reload::Reload,
     signals::{StopSignals, until},
@@ -64,8 +67,23 @@ pub struct Options {
     pub admin: Option<AdminOptions>,
     /// Where the capacity comes from; none: the configuration says how much there is.
     pub parent: Option<ParentOptions>,
+    /// Who may do what, and how callers prove who they are.
+    pub access: AccessOptions,
     /// A deliberate error of the clock.
     pub skew: Skew,
+}
+
+/// How callers prove who they are, and what becomes of it. Who may do what is in the configuration.
+#[derive(Debug, Clone, Default)]
+pub struct AccessOptions {
+    /// The file of tokens.
+    pub tokens: Option<PathBuf>,
+    /// The file of keys for JWTs, with what is expected of them.
+    pub jwt: Option<JwtOptions>,
+    /// Where it is written down who changed what.
+    pub audit: Option<AuditTarget>,
+    /// Others may reach this server although there is no TLS, or no policy.
+    pub insecure: bool,
 }
 
 /// Serves until SIGTERM or SIGINT. `ready` is called once connections are accepted.
@@ -75,12 +93,17 @@ pub fn run(options: Options, ready: impl FnOnce(Addresses)) -> Result<(), ServeE
 
 async fn serve(options: Options, ready: impl FnOnce(Addresses)) -> Result<(), ServeError> {
     // Before the file is read, so that no change and no signal is missed.
-    let reload = Reload::prepare(options.config.clone()).map_err(ServeError::Signals)?;
+    let files = CredentialFiles {
+        tokens: options.access.tokens.clone(),
+        jwt: options.access.jwt.clone(),
+        operator: options.admin.as_ref().and_then(|admin| admin.token_file.clone()),
+    };
+    let reload = Reload::prepare(options.config.clone(), &files).map_err(ServeError::Signals)?;
     let first = Arc::new(match &options.parent {
         None => InitialConfiguration::read(options.config.as_deref(), options.peers.is_some())?,
-        Some(_) if options.config.is_some() => return Err(ParentError::WithConfiguration.into()),
-        Some(parent) => InitialConfiguration::of_parent(&parent.addresses),
+        Some(parent) => InitialConfiguration::of_parent(options.config.as_deref(), &parent.addresses)?,
     });
+    let gate = gate(&options, &files, &first)?;
     let mut stop_signals = StopSignals::new().map_err(ServeError::Signals)?;
     let listener = bind(options.listen, "--listen").await?;
     let http_listener = bind(options.http, "--http").await?;
@@ -96,7 +119,10 @@ async fn serve(options: Options, ready: impl FnOnce(Addresses)) -> Result<(), Se
     let parent =
         options.parent.as_ref().map(|parent| parent.check(&identity, addresses.grpc, has_peers)).transpose()?;
     let admin = match &options.admin {
-        Some(admin) => Some(admin::AdminListener::open(admin, &mut identity, &mut addresses).await?),
+        Some(admin) => {
+            let has_policy = first.loaded.access.is_some();
+            Some(admin::AdminListener::open(admin, &mut identity, &mut addresses, has_policy).await?)
+        }
         None => None,
     };
     let joined = match &options.peers {
@@ -113,7 +139,9 @@ async fn serve(options: Options, ready: impl FnOnce(Addresses)) -> Result<(), Se
     let node = NodeHandle::start(
         NodeStart {
             repository: first.loaded.repository.clone(),
+            access: first.loaded.access.clone(),
             source: first.source.clone(),
+            gate: Arc::clone(&gate),
             limits: Arc::clone(&limits),
             clock,
             arbiters: threads.handles(),
@@ -144,7 +172,7 @@ async fn serve(options: Options, ready: impl FnOnce(Addresses)) -> Result<(), Se
     threads.on_each(|| {
         let (queue, connections) = arbiter_queue();
         queues.push(queue);
-        grpc::serve(services.clone(), limits.message_bytes, connections, stopped.clone())
+        grpc::serve(services.clone(), Arc::clone(&gate), limits.message_bytes, connections, stopped.clone())
     });
     let distributor = spawn(distribute(listener, queues, open.clone(), limits.connections));
     let pages = Pages {
@@ -155,7 +183,8 @@ async fn serve(options: Options, ready: impl FnOnce(Addresses)) -> Result<(), Se
         stored: joined.as_ref().map(|joined| (joined.membership.quorum.clone(), Arc::new(joined.data.clone()))),
         metrics_resources: limits.metrics_resources,
     };
-    let web = axum::serve(http_listener, http::router(pages)).with_graceful_shutdown(until(stopped.clone()));
+    let web = http::router(pages).into_make_service_with_connect_info::<SocketAddr>();
+    let web = axum::serve(http_listener, web).with_graceful_shutdown(until(stopped.clone()));
     spawn(async move {
         if let Err(error) = web.await {
             tracing::error!(%error, "HTTP serving ended");
@@ -164,11 +193,12 @@ async fn serve(options: Options, ready: impl FnOnce(Addresses)) -> Result<(), Se
     spawn(tick(node.clone()));
     let watched = spawn(watch_absence(node.clone(), health.clone()));
     spawn(upkeep(prometheus));
-    spawn(reload.on_change(node.clone(), joined.is_some()));
+    spawn(reload.on_change(node.clone(), files, joined.is_some()));
     let quorum = joined.map(|joined| joined.membership.quorum);
     if let Some(admin) = admin {
         let service = quorum.clone().map(|quorum| AdminService::new(node.clone(), quorum, identity.clone()));
-        spawn(admin::serve(admin, PoolService::new(node.clone(), stopped.clone()), service, stopped.clone()));
+        let gate = Arc::clone(&gate);
+        spawn(admin::serve(admin, gate, PoolService::new(node.clone(), stopped.clone()), service, stopped.clone()));
     }
     tracing::info!(grpc = %addresses.grpc, http = %addresses.http, "ready");
     ready(addresses);
@@ -189,7 +219,37 @@ async fn serve(options: Options, ready: impl FnOnce(Addresses)) -> Result<(), Se
     stop.send_replace(true);
     drain(&open).await;
     threads.stop();
+    gate.audit().close();
     if failed { Err(ServeError::NodeFailed) } else { Ok(()) }
+}
+
+/// What decides whether calls are allowed; a server that would stand open does not start.
+fn gate(options: &Options, files: &CredentialFiles, first: &InitialConfiguration) -> Result<Arc<Gate>, ServeError> {
+    let mut listeners = vec![("--listen", options.listen), ("--http", options.http)];
+    // Without a token and without a policy the listener refuses by itself.
+    let admin = options.admin.as_ref().filter(|admin| admin.token_file.is_some() || first.loaded.access.is_some());
+    listeners.extend(admin.map(|admin| ("--admin", admin.listen)));
+    // What the peers keep is known once this one has joined them; until then nothing is allowed.
+    let is_kept = options.peers.as_ref().is_some_and(|peers| !peers.bootstrap && peers.take_over.is_none());
+    let has_policy = first.loaded.access.is_some() || is_kept;
+    let exposure =
+        Exposure { listeners: &listeners, has_tls: false, has_policy, insecure: options.access.insecure };
+    exposure.check()?;
+    if let Some((flag, address)) = exposure.exposed() {
+        tracing::warn!(
+            "--insecure: {flag} {address} can be reached from other machines, which can read and change what passes, \
+             and do what no policy forbids"
+        );
+    }
+    let credentials = files.read().map_err(|error| ServeError::Credentials(error.to_string()))?;
+    let audit = match &options.access.audit {
+        None => Audit::none(),
+        Some(target) => Audit::open(target).map_err(|error| {
+            let path = if let AuditTarget::File(path) = target { path.clone() } else { "standard output".into() };
+            ServeError::Audit { path, error }
+        })?,
+    };
+    Ok(Arc::new(Gate::new(credentials, exposure.opens_without_policy(), exposure.exposed().is_some(), audit)))
 }
 
 fn thread_count(asked: Option<usize>) -> usize {

@@ -1,12 +1,16 @@
 //! The configuration that resources are run by.
 
-use leaseway_core::{Repository, Settings};
+use std::sync::Arc;
+
+use leaseway_core::{Repository, Settings, access::Policy};
 
 /// A configuration, and where it came from.
 #[derive(Debug)]
 pub struct ConfigInForce {
     /// The templates.
     pub repository: Repository,
+    /// Who may do what, if the configuration says it.
+    pub access: Option<Arc<Policy>>,
     /// Counts replacements; the first is 1.
     pub version: u64,
     /// A file name, or what stands in for one.

@@ -7,6 +7,7 @@ use leaseway_core::{Amount, Answer, Ask, Claim, Claims, Glob, Has, HolderKind, R
 
 use super::{NodeHandle, NodeStart, Refused};
 use crate::{
+    access::Gate,
     clock::Clock,
     config,
     limits::Limits,
@@ -40,6 +41,8 @@ fn with_node<F: Future<Output = ()>>(limits: Limits, test: impl FnOnce(NodeHandl
         let node = NodeHandle::start(
             NodeStart {
                 repository: config::development().repository,
+                access: None,
+                gate: Arc::new(Gate::open()),
                 source: "test".into(),
                 limits: Arc::new(limits),
                 clock: Clock::start(),

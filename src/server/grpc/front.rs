@@ -9,12 +9,18 @@ use std::{convert::Infallible, future::Future, pin::Pin, sync::Arc, time::Durati
 
 use http::{HeaderMap, Request, Response};
 use hyper::{body::Incoming, service::Service};
-use tonic::{codegen::Service as _, service::Routes, transport::server::TcpConnectInfo};
+use leaseway_proto::doorman::GetCapacityResponse;
+use tonic::{Status, codegen::Service as _, service::Routes, transport::server::TcpConnectInfo};
 
 use super::{
     CapacityService,
     deadline::{self, Bounded},
     unary::{self, Answer},
+};
+use crate::{
+    access::{Gate, Visitor},
+    caller::Caller,
+    metrics::Call,
 };
 
 const GET_CAPACITY: &str = "/doorman.Capacity/GetCapacity";
@@ -22,6 +28,7 @@ const GET_CAPACITY: &str = "/doorman.Capacity/GetCapacity";
 /// The services as all connections share them.
 pub(super) struct Front {
     capacity: CapacityService,
+    gate: Arc<Gate>,
     /// The longest message.
     message_bytes: usize,
     others: Routes,
@@ -29,8 +36,8 @@ pub(super) struct Front {
 
 impl Front {
     /// `others` has everything, also the service for capacity: its other methods, and the calls that are not plain.
-    pub(super) fn new(capacity: CapacityService, message_bytes: usize, others: Routes) -> Front {
-        Front { capacity, message_bytes, others: others.prepare() }
+    pub(super) fn new(capacity: CapacityService, gate: Arc<Gate>, message_bytes: usize, others: Routes) -> Front {
+        Front { capacity, gate, message_bytes, others: others.prepare() }
     }
 }
 
@@ -38,11 +45,14 @@ impl Front {
 pub(super) struct ConnectionService {
     front: Arc<Front>,
     caller: TcpConnectInfo,
+    visitor: Arc<Visitor>,
 }
 
 impl ConnectionService {
     pub(super) fn new(front: Arc<Front>, caller: TcpConnectInfo) -> ConnectionService {
-        ConnectionService { front, caller }
+        let address = caller.remote_addr().map(|address| address.ip());
+        let visitor = Arc::new(Visitor::new(Arc::clone(&front.gate), Caller::at(address)));
+        ConnectionService { front, caller, visitor }
     }
 }
 
@@ -80,17 +90,27 @@ impl Service<Request<Incoming>> for ConnectionService {
     fn call(&self, mut request: Request<Incoming>) -> Self::Future {
         let extras = Extras::of(request.headers());
         if is_to_be_answered_here(&request, &extras) {
-            let (front, from) = (Arc::clone(&self.front), self.caller.remote_addr().map(|address| address.ip()));
+            let principal = match self.visitor.principal(request.headers(), Call::GetCapacity) {
+                Ok(principal) => principal,
+                Err(status) => return refused(status),
+            };
+            let (front, from) = (Arc::clone(&self.front), self.visitor.address());
             let body = request.into_body();
             let answering = async move {
                 let asked = unary::read(body, front.message_bytes).await;
                 let answered = match asked {
-                    Ok(asked) => front.capacity.answer_get(asked, from).await,
+                    Ok(asked) => front.capacity.answer_get(asked, from, principal).await,
                     Err(status) => Err(status),
                 };
                 Ok(unary::answer(answered))
             };
             return within(extras.timeout, answering);
+        }
+        if let Some(call) = Call::of(request.uri().path()) {
+            match self.visitor.admit(request.headers(), call) {
+                Ok(admitted) => drop(request.extensions_mut().insert(admitted)),
+                Err(status) => return refused(status),
+            }
         }
         request.extensions_mut().insert(self.caller.clone());
         let answering = self.front.others.clone().call(request);
@@ -99,6 +119,10 @@ impl Service<Request<Incoming>> for ConnectionService {
 }
 
 type Answering = Pin<Box<dyn Future<Output = Result<Response<Answer>, Infallible>> + Send>>;
+
+fn refused(status: Status) -> Answering {
+    Box::pin(async move { Ok(unary::answer::<GetCapacityResponse>(Err(status))) })
+}
 
 /// Watches the deadline of a call that has one.
 fn within(

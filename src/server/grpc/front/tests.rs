@@ -18,6 +18,7 @@ use tonic::transport::Server;
 
 use super::*;
 use crate::{
+    access::Gate,
     actors::{NodeHandle, NodeStart, Threads, block_on},
     clock::Clock,
     config,
@@ -248,6 +249,8 @@ fn the_front_answers_as_tonic_does() {
         let node = NodeHandle::start(
             NodeStart {
                 repository: config::parse("test", NEVER_TOO_SOON).expect("nothing is wrong with it").repository,
+                access: None,
+                gate: Arc::new(Gate::open()),
                 source: "test".into(),
                 limits: Arc::new(Limits::default()),
                 clock: Clock::start(),
