@@ -9,6 +9,7 @@
 #![allow(clippy::unwrap_used, reason = "all of it is test, the harness too")]
 
 mod harness {
+    pub(crate) mod bearer;
     pub(crate) mod binary;
     pub(crate) mod config;
     pub(crate) mod crowd;
@@ -32,6 +33,9 @@ mod harness {
 }
 
 mod scenarios {
+    mod access;
+    mod access_attacks;
+    mod access_reload;
     mod bytes;
     mod chaos;
     mod client_books;

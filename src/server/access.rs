@@ -28,7 +28,7 @@ use tonic::Status;
 
 use self::cache::DecisionCache;
 pub(crate) use self::{
-    credentials::{CredentialFiles, Credentials, UnusableFile},
+    credentials::{CredentialFiles, Credentials},
     principal::Principal,
     visitor::{Admitted, Visitor},
 };

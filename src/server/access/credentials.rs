@@ -11,7 +11,7 @@ use leaseway_core::access::Identity;
 use super::{
     jwt::{JwtError, JwtOptions, Jwts},
     operators::OperatorToken,
-    tokens::{Tokens, TokensError},
+    tokens::Tokens,
 };
 use crate::{caller::Caller, secret::read_secret};
 
