@@ -41,15 +41,8 @@ pub enum Action {
 
 impl Action {
     /// All of them.
-    pub const ALL: [Action; 7] = [
-        Action::Ask,
-        Action::Lend,
-        Action::Read,
-        Action::Configure,
-        Action::Pools,
-        Action::Peers,
-        Action::Override,
-    ];
+    pub const ALL: [Action; 7] =
+        [Action::Ask, Action::Lend, Action::Read, Action::Configure, Action::Pools, Action::Peers, Action::Override];
 
     /// The word in configurations.
     pub fn name(self) -> &'static str {

@@ -46,11 +46,7 @@ use std::{
 use leaseway_core::{Repository, access::Policy};
 
 pub use self::diagnostic::{ConfigError, Diagnostic, Position};
-use self::{
-    diagnostic::Findings,
-    read::Field,
-    yaml::Document,
-};
+use self::{diagnostic::Findings, read::Field, yaml::Document};
 use crate::{actors::ConfigInForce, parent::TEMPLATES};
 
 /// The largest configuration that is read, in bytes. 10,000 templates with all keys take about half of it.

@@ -2,8 +2,8 @@
 
 mod debug;
 mod gauges;
-mod gzip;
 mod guard;
+mod gzip;
 
 use std::{path::PathBuf, sync::Arc, time::Duration};
 

@@ -88,7 +88,11 @@ fn reload_credentials(files: &CredentialFiles, gate: &Gate) {
     gate.record(Event::of_server("tokens_reloaded", outcome, json!({})));
 }
 
-async fn reload_config(path: &std::path::Path, node: &NodeHandle, among_peers: bool) -> Result<(), crate::actors::Gone> {
+async fn reload_config(
+    path: &std::path::Path,
+    node: &NodeHandle,
+    among_peers: bool,
+) -> Result<(), crate::actors::Gone> {
     let file = path.display().to_string();
     let loaded = config::load(path).and_then(|loaded| {
         loaded.check_place(&file, node.parent().is_some())?;
@@ -111,7 +115,7 @@ async fn reload_config(path: &std::path::Path, node: &NodeHandle, among_peers: b
             metrics::config_reloaded("applied");
             tracing::info!(%file, "configuration reloaded; leases stay as they are");
             node.gate().record(Event::of_server("config_reloaded", "done".into(), json!({ "source": file })));
-            node.configure(loaded).await
+            node.configure(loaded.repository, loaded.access).await
         }
         Err(error) => {
             metrics::config_reloaded("rejected");

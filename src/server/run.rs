@@ -232,8 +232,7 @@ fn gate(options: &Options, files: &CredentialFiles, first: &InitialConfiguration
     // What the peers keep is known once this one has joined them; until then nothing is allowed.
     let is_kept = options.peers.as_ref().is_some_and(|peers| !peers.bootstrap && peers.take_over.is_none());
     let has_policy = first.loaded.access.is_some() || is_kept;
-    let exposure =
-        Exposure { listeners: &listeners, has_tls: false, has_policy, insecure: options.access.insecure };
+    let exposure = Exposure { listeners: &listeners, has_tls: false, has_policy, insecure: options.access.insecure };
     exposure.check()?;
     if let Some((flag, address)) = exposure.exposed() {
         tracing::warn!(

@@ -79,7 +79,11 @@ impl Call {
             Call::ReleaseNode { resource, node } => caller.release(node, resource, true).map(drop),
             Call::Lend { resource, node, priority } => {
                 let mut asked = node_request(node, resource, &[(1, 1.0)]);
-                let band = |priority| PriorityBandAggregate { priority: Some(priority), num_clients: Some(1), wants: Some(1.0) };
+                let band = |priority| PriorityBandAggregate {
+                    priority: Some(priority),
+                    num_clients: Some(1),
+                    wants: Some(1.0),
+                };
                 let ServerCapacityResourceRequest { wants, .. } = &mut asked.resource[0];
                 *wants = vec![band(0), band(priority)];
                 caller.get_server(asked).map(drop)

@@ -162,9 +162,7 @@ fn the_audit_log_says_who_changed_what_and_who_was_denied() {
     assert_refused(web.ask("bob", "db", 1.0, None), Code::PermissionDenied, &["as client `bob`"]);
 
     let find = |what: &str, who: &str| {
-        eventually(what, || {
-            lines(&audit).into_iter().find(|line| line["what"] == what && line["who"] == who)
-        })
+        eventually(what, || lines(&audit).into_iter().find(|line| line["what"] == what && line["who"] == who))
     };
     let applied = find("config_applied", "ops");
     assert_eq!((&applied["outcome"], &applied["version"]), (&"done".into(), &2.into()));

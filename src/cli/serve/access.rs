@@ -14,13 +14,7 @@ pub(super) struct AccessFlags {
     #[arg(long, env = "LEASEWAY_TOKENS", value_name = "FILE")]
     tokens: Option<PathBuf>,
     /// The public keys of an issuer of JWTs: a JSON Web Key Set. Read again when it changes; nothing is fetched
-    #[arg(
-        long,
-        env = "LEASEWAY_JWKS",
-        value_name = "FILE",
-        requires = "jwt_issuer",
-        requires = "jwt_audience"
-    )]
+    #[arg(long, env = "LEASEWAY_JWKS", value_name = "FILE", requires = "jwt_issuer", requires = "jwt_audience")]
     jwks: Option<PathBuf>,
     /// The issuer of JWTs: what their `iss` must be
     #[arg(

@@ -30,7 +30,9 @@ pub enum IdentityError {
     #[error("an identity has no control or invisible characters")]
     Unseen,
     /// Rules mean something else by it.
-    #[error("`anonymous` and `operator` are no identities of their own: rules mean callers without one, and the holder of the server's admin token")]
+    #[error(
+        "`anonymous` and `operator` are no identities of their own: rules mean callers without one, and the holder of the server's admin token"
+    )]
     Reserved,
 }
 

@@ -99,8 +99,7 @@ fn an_operator_may_do_what_operators_do_whatever_rules_say() {
 #[test]
 fn rules_add_up_and_the_highest_priority_counts() {
     let low = Rule { max_priority: Some(3), ..rule("low", &["*"], &[Action::Ask]) };
-    let high =
-        Rule { max_priority: Some(7), resources: patterns(&["db/*"]), ..rule("high", &["web"], &[Action::Ask]) };
+    let high = Rule { max_priority: Some(7), resources: patterns(&["db/*"]), ..rule("high", &["web"], &[Action::Ask]) };
     let policy = Policy::new(vec![low, high]);
     let web = policy.of(&named("web"));
     assert_eq!(web.ceiling(Action::Ask, "db/x", "web"), Some(7));
@@ -121,11 +120,15 @@ fn denials_name_the_nearest_rule_of_the_identity_and_no_other() {
     let secret = rule("secret", &["db"], &[Action::Ask]);
     let web = Rule { resources: patterns(&["db/*"]), ..rule("web", &["web"], &[Action::Ask]) };
     let policy = Policy::new(vec![secret, web]);
-    let said = |identity: &str, request: AccessRequest<'_>| policy.of(&named(identity)).check(&request).expect_err("no");
+    let said =
+        |identity: &str, request: AccessRequest<'_>| policy.of(&named(identity)).check(&request).expect_err("no");
     for (request, says) in [
         (asks("db/1", "bob", 0), "`web`, does not let it be that client"),
         (asks("cache", "web", 0), "`web`, is not for this resource"),
-        (AccessRequest::to(Action::Configure), "may not change the configuration: no rule allows it; the nearest, `web`"),
+        (
+            AccessRequest::to(Action::Configure),
+            "may not change the configuration: no rule allows it; the nearest, `web`",
+        ),
     ] {
         let said = said("web", request);
         assert!(said.contains(says), "{said}");
@@ -168,11 +171,7 @@ fn an_explanation_says_of_each_rule_what_is_not_met() {
     let explained: Vec<_> = explained.iter().map(|(rule, unmet)| (rule.name.as_str(), unmet.as_slice())).collect();
     assert_eq!(
         explained,
-        [
-            ("web", &[][..]),
-            ("low", &[Condition::Priority]),
-            ("ops", &[Condition::Who, Condition::May]),
-        ]
+        [("web", &[][..]), ("low", &[Condition::Priority]), ("ops", &[Condition::Who, Condition::May]),]
     );
 }
 
@@ -237,7 +236,17 @@ const NAMES: [&str; 8] = ["a", "b", "ab", "a/b", "a/b/c", "b/a", "anonymous", "o
 
 fn any_pattern() -> impl Strategy<Value = Vec<Pattern>> {
     let text = select(vec![
-        "a", "b", "a*", "a/*", "*", "a/b*", "{identity}", "{identity}/*", "{identity}*", "anonymous", "operator",
+        "a",
+        "b",
+        "a*",
+        "a/*",
+        "*",
+        "a/b*",
+        "{identity}",
+        "{identity}/*",
+        "{identity}*",
+        "anonymous",
+        "operator",
     ]);
     prop::collection::vec(text.prop_map(|text| Pattern::new(text).expect("a pattern")), 0..3)
 }

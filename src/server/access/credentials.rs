@@ -39,7 +39,7 @@ pub(crate) struct Credentials {
 
 /// Why a caller is not let in at all.
 #[derive(Debug, thiserror::Error)]
-pub enum CredentialError {
+pub(super) enum CredentialError {
     /// Not a bearer token.
     #[error("the authorization is not understood: `Bearer` and a token are expected")]
     Scheme,
@@ -91,11 +91,6 @@ impl CredentialFiles {
     /// Those that are read again when they change.
     pub(crate) fn watched(&self) -> Vec<PathBuf> {
         self.tokens.iter().chain(self.jwt.as_ref().map(|jwt| &jwt.jwks)).cloned().collect()
-    }
-
-    /// Whether callers can prove who they are by a token.
-    pub(crate) fn is_some(&self) -> bool {
-        self.tokens.is_some() || self.jwt.is_some()
     }
 }
 

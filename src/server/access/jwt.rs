@@ -36,7 +36,7 @@ pub struct JwtOptions {
 
 /// Why a JWT, or a file of keys, proves nothing.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
-pub enum JwtError {
+pub(super) enum JwtError {
     /// The file is no key set.
     #[error("no set of keys: {0}; expected {{\"keys\": […]}} as RFC 7517 has it")]
     KeySet(String),
@@ -125,8 +125,7 @@ impl Jwts {
         let mut validation = self.validation.clone();
         validation.algorithms = vec![header.alg];
         let is_meant = |key: &&VerifyingKey| {
-            key.algorithms.contains(&header.alg)
-                && (header.kid.is_none() || key.id.is_none() || key.id == header.kid)
+            key.algorithms.contains(&header.alg) && (header.kid.is_none() || key.id.is_none() || key.id == header.kid)
         };
         let mut why = JwtError::NoKey { algorithm: format!("{:?}", header.alg), key: header.kid.clone() };
         for key in self.keys.iter().filter(is_meant) {

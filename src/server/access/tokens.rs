@@ -25,7 +25,7 @@ pub(super) struct Tokens(HashMap<Hash, Identity>);
 
 /// Why a file of tokens cannot be used.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
-pub enum TokensError {
+pub(super) enum TokensError {
     /// A line that says nothing.
     #[error("line {line}: {EXPECTED}")]
     Line {

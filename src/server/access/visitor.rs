@@ -33,10 +33,6 @@ impl Visitor {
         Visitor { gate, caller, last: Mutex::default() }
     }
 
-    pub(crate) fn gate(&self) -> &Arc<Gate> {
-        &self.gate
-    }
-
     pub(crate) fn address(&self) -> Option<IpAddr> {
         self.caller.address
     }

@@ -15,9 +15,7 @@ use std::{net::IpAddr, sync::Arc};
 
 use actix::{Addr, ArbiterHandle};
 use futures_util::future::join_all;
-use leaseway_core::{
-    Answer, HolderKind, Millis, Repository, Request, Resource, Settings, access::Policy, escaped,
-};
+use leaseway_core::{Answer, HolderKind, Millis, Repository, Request, Resource, Settings, access::Policy, escaped};
 use leaseway_engine::LostMastership;
 use leaseway_quorum::{Absence, Quorum, Reign};
 use tokio::sync::{oneshot, watch};
@@ -37,7 +35,6 @@ use crate::{
     access::Gate,
     assignment_store::AssignmentStore,
     clock::Clock,
-    config::Loaded,
     initial_config::InitialConfiguration,
     limits::Limits,
     subscribers::Subscribers,
@@ -399,7 +396,7 @@ impl NodeHandle {
     }
 
     /// Puts another configuration in force. Leases stay.
-    pub async fn configure(&self, Loaded { repository, access, .. }: Loaded) -> Result<(), Gone> {
+    pub async fn configure(&self, repository: Repository, access: Option<Arc<Policy>>) -> Result<(), Gone> {
         let version = self.config().version + 1;
         let source = self.config().source.clone();
         self.tell(NodeCommand::Configure(ConfigInForce { repository, access, version, source, rejected: None })).await

@@ -150,8 +150,10 @@ fn warn_of_keys(fields: &Fields<'_, '_>, rule: &Rule, found: &mut Findings) {
         let nothing = !patterns.is_empty() && patterns.iter().all(Pattern::has_placeholder);
         let place = fields.get(key).or_else(|| fields.get("who"));
         if let Some(field) = place.filter(|_| is_of_anonymous && may.has(action) && nothing) {
-            let message = format!("a caller without an identity has none to put into `{PLACEHOLDER}`: `{key}` must say \
-                                   what `anonymous` may be called");
+            let message = format!(
+                "a caller without an identity has none to put into `{PLACEHOLDER}`: `{key}` must say \
+                                   what `anonymous` may be called"
+            );
             found.warn(field.at(), message);
         }
     }

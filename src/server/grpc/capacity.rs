@@ -250,9 +250,7 @@ fn holder(request: &Asked) -> &Arc<str> {
 /// What an entry asks for. A release is as much as asking: who may be a client may end its leases.
 fn access_request((resource, request): &ForResource) -> AccessRequest<'_> {
     let (kind, id, priority) = match request {
-        Asked::Ask(ask) | Asked::Renew(ask) => {
-            (ask.kind, &ask.id, ask.claims.iter().map(|claim| claim.priority).max())
-        }
+        Asked::Ask(ask) | Asked::Renew(ask) => (ask.kind, &ask.id, ask.claims.iter().map(|claim| claim.priority).max()),
         Asked::Release(release) => (release.kind, &release.id, None),
     };
     AccessRequest { action: Action::of(kind), resource: Some(resource), holder: Some(id), priority }

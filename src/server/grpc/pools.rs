@@ -303,9 +303,8 @@ impl EventStream {
             _ = self.stopped.wait_for(|stop| *stop) => Err(Status::unavailable("this server is shutting down")),
         };
         // The policy may be another by now, and a token may have ended.
-        let event = event.and_then(|event| {
-            self.admitted.check_again(Call::Pools, &reads(&self.resource)).map(|()| event)
-        });
+        let event =
+            event.and_then(|event| self.admitted.check_again(Call::Pools, &reads(&self.resource)).map(|()| event));
         self.ended = event.is_err();
         Some((event, self))
     }

@@ -47,7 +47,10 @@ fn fields(rule: &Rule) -> Vec<(&'static str, String)> {
     vec![
         ("who", in_words(who)),
         ("may", may.to_string()),
-        ("resources", if resources.iter().any(Pattern::matches_everything) { "all".into() } else { in_words(resources) }),
+        (
+            "resources",
+            if resources.iter().any(Pattern::matches_everything) { "all".into() } else { in_words(resources) },
+        ),
         ("clients", in_words(clients)),
         ("nodes", in_words(nodes)),
         ("max_priority", max_priority.map_or_else(|| "all".to_owned(), |most| most.to_string())),
@@ -83,7 +86,8 @@ mod tests {
              access rule `web`: new, with who web-*, may ask, clients {identity} {identity}/*, nodes {identity}"
         );
         assert!(differences(web, "").starts_with("access: what no rule allows denied → allowed\n"));
-        let changed = "access:\n- {name: web, who: ['web-*', api], may: [ask, read], resources: 'db/*', max_priority: 3}\n";
+        let changed =
+            "access:\n- {name: web, who: ['web-*', api], may: [ask, read], resources: 'db/*', max_priority: 3}\n";
         assert_eq!(
             differences(web, changed),
             "access rule `web`: who web-* → web-* api\n\

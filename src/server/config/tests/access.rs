@@ -70,7 +70,8 @@ fn it_may_stand_alone_or_beside_templates() {
     assert!(!alone.has_templates() && alone.check_place("f", true).is_ok());
     let error = alone.check_place("f", false).expect_err("a root has templates").to_string();
     assert!(error.starts_with("f:1:1: no `resources`; the least is: "), "{error}");
-    let both = format!("access:\n{OPS}resources: [{{identifier_glob: '*', capacity: 1, algorithm: {{kind: STATIC}}}}]\n");
+    let both =
+        format!("access:\n{OPS}resources: [{{identifier_glob: '*', capacity: 1, algorithm: {{kind: STATIC}}}}]\n");
     let both = parse("f", &both).expect("fine");
     assert!(both.access.is_some() && both.check_place("f", false).is_ok());
     let error = both.check_place("f", true).expect_err("the parent has the templates").to_string();
@@ -82,7 +83,10 @@ fn mistakes_are_pointed_at() {
     let actions = "known: ask, lend, read, configure, pools, peers, override";
     for (rules, expected) in [
         ("- {who: a, may: aks}", vec![format!("3:17: unknown action `aks` (did you mean `ask`?); {actions}")]),
-        ("- {who: a, may: [read, rede]}", vec![format!("3:24: unknown action `rede` (did you mean `read`?); {actions}")]),
+        (
+            "- {who: a, may: [read, rede]}",
+            vec![format!("3:24: unknown action `rede` (did you mean `read`?); {actions}")],
+        ),
         (
             "- {who: a, may: ask, resource: b}",
             vec![
@@ -134,16 +138,31 @@ fn what_can_never_mean_anything_is_warned_of() {
     for (rules, expected) in [
         ("- {who: a, may: read, clients: b}", "3:23: `clients` means nothing: the rule lets no identity ask"),
         ("- {who: a, may: ask, nodes: b}", "3:22: `nodes` means nothing: the rule lets no identity lend"),
-        ("- {who: a, may: read, max_priority: 1}", "3:23: `max_priority` means nothing: the rule lets no identity ask or lend"),
-        ("- {who: a, may: peers, resources: b}", "3:24: `resources` means nothing: the rule lets no identity do anything to a resource"),
+        (
+            "- {who: a, may: read, max_priority: 1}",
+            "3:23: `max_priority` means nothing: the rule lets no identity ask or lend",
+        ),
+        (
+            "- {who: a, may: peers, resources: b}",
+            "3:24: `resources` means nothing: the rule lets no identity do anything to a resource",
+        ),
         ("- {who: [a, a], may: ask}", "3:13: `a` is in this list twice"),
-        ("- {who: a, may: ask, resources: [b, '*']}", "3:33: `*` matches everything, so that the other patterns of this list mean nothing"),
-        ("- {who: a, may: ask}\n- {who: a, may: ask, resources: b, max_priority: 3}", "4:3: means nothing: rule `rule 2` allows all of it"),
+        (
+            "- {who: a, may: ask, resources: [b, '*']}",
+            "3:33: `*` matches everything, so that the other patterns of this list mean nothing",
+        ),
+        (
+            "- {who: a, may: ask}\n- {who: a, may: ask, resources: b, max_priority: 3}",
+            "4:3: means nothing: rule `rule 2` allows all of it",
+        ),
     ] {
         assert_eq!(warnings(rules), [expected], "{rules}");
     }
     let anonymous = warnings("- {who: anonymous, may: ask}");
-    assert!(anonymous[0].starts_with("3:9: a caller without an identity has none to put into `{identity}`"), "{anonymous:?}");
+    assert!(
+        anonymous[0].starts_with("3:9: a caller without an identity has none to put into `{identity}`"),
+        "{anonymous:?}"
+    );
     assert_eq!(warnings("- {who: anonymous, may: ask, clients: guest}"), [""; 0]);
     let loaded = parse("f", "access: [{who: a, may: read}]").expect("fine");
     let warning = loaded.warnings[0].to_string();

@@ -107,7 +107,10 @@ fn keys() {
     ] {
         assert_eq!(mistakes(templates), expected, "{templates}");
     }
-    assert_eq!(refused("resource: []")[0], "1:1: unknown key `resource` (did you mean `resources`?); known: resources, access");
+    assert_eq!(
+        refused("resource: []")[0],
+        "1:1: unknown key `resource` (did you mean `resources`?); known: resources, access"
+    );
 }
 
 #[test]

@@ -59,7 +59,7 @@ async fn both(service: CapacityService) -> [SocketAddr; 2] {
     let (fronts, tonics) = (listen().await, listen().await);
     let addresses = [&fronts, &tonics].map(|listener| listener.local_addr().expect("it is bound"));
     let capacity = CapacityServer::new(service.clone()).max_decoding_message_size(MOST);
-    let front = Arc::new(Front::new(service, MOST, Routes::new(capacity.clone())));
+    let front = Arc::new(Front::new(service, Arc::new(Gate::open()), MOST, Routes::new(capacity.clone())));
     tokio::spawn(async move {
         while let Ok((stream, from)) = fronts.accept().await {
             let caller = TcpConnectInfo { local_addr: None, remote_addr: Some(from) };

@@ -119,10 +119,10 @@ fn an_assignment_outlives_a_failure_of_the_pool_and_a_time_without_the_pool() {
         assert_eq!(set(&service, "acme", 12.0).await, Ok(Some(Portion::Capacity(15.0))));
         node.plant_panic("searches");
         assert_eq!(get(&service, "acme").await, Ok(Some(Portion::Capacity(12.0))));
-        node.configure(repository("FAIR_SHARE")).await.expect("the node is there");
+        node.configure(repository("FAIR_SHARE"), None).await.expect("the node is there");
         assert_eq!(get(&service, "acme").await, Err(Code::NotFound));
         assert_eq!(set(&service, "acme", 18.0).await, Err(Code::NotFound));
-        node.configure(repository("PRIORITY_POOL")).await.expect("the node is there");
+        node.configure(repository("PRIORITY_POOL"), None).await.expect("the node is there");
         assert_eq!(get(&service, "acme").await, Ok(Some(Portion::Capacity(12.0))));
         assert_eq!(set(&service, "acme", 0.0).await, Ok(Some(Portion::Capacity(12.0))));
         node.plant_panic("searches");
