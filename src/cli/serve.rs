@@ -3,6 +3,7 @@
 mod access;
 mod checks;
 mod log;
+mod tls;
 
 use std::{net::SocketAddr, path::PathBuf};
 
@@ -54,6 +55,8 @@ pub(crate) struct Serve {
     #[command(flatten)]
     access: access::AccessFlags,
     #[command(flatten)]
+    tls: tls::TlsFlags,
+    #[command(flatten)]
     limits: LimitFlags,
     #[command(flatten)]
     faults: FaultFlags,
@@ -64,7 +67,8 @@ pub(crate) struct Serve {
 #[command(next_help_heading = "A place in a tree")]
 struct ParentFlags {
     /// Where the capacity comes from: gRPC addresses of the parent node's peers. It says how much of everything there
-    /// is for this node, and how it is divided; a --config has `access:` alone
+    /// is for this node, and how it is divided; a --config has `access:` alone. https:// before an address means TLS, as
+    /// --tls-ca does where there is no scheme
     #[arg(long, env = "LEASEWAY_PARENT", value_name = "HOST:PORT,…", value_delimiter = ',')]
     parent: Vec<String>,
     /// What this node is called at its parent, the same for all its peers; no two children of a parent may share one
@@ -107,7 +111,7 @@ struct PeerFlags {
     /// Where to listen for peers [default: this peer's address in --peers]
     #[arg(long, env = "LEASEWAY_PEER_LISTEN", value_name = "ADDRESS", requires = "peers")]
     peer_listen: Option<SocketAddr>,
-    /// A secret that all peers share; without one they only listen on loopback
+    /// A secret that all peers share, and that is never sent; without it or certificates they only listen on loopback
     #[arg(long, env = "LEASEWAY_PEER_SECRET_FILE", value_name = "FILE", requires = "peers")]
     peer_secret_file: Option<PathBuf>,
     /// The first start ever: nothing was promised yet. Give it to all peers; later starts take no notice of it
@@ -428,6 +432,10 @@ impl Serve {
     pub(crate) fn run(self) -> Outcome {
         self.check()?;
         log::start(self.log);
+        let (https, ask) = match self.tls.are_for_listeners() {
+            true => ("https", " --tls-ca FILE"),
+            false => ("http", ""),
+        };
         let options = Options {
             listen: self.listen,
             http: self.http,
@@ -440,6 +448,7 @@ impl Serve {
             peers: self.peers.options(),
             parent: self.parent.options(),
             access: self.access.options(),
+            tls: self.tls.options(),
             skew: self.faults.skew(),
         };
         let keeps = options.peers.is_some();
@@ -449,7 +458,7 @@ impl Serve {
             let grpc = addresses.grpc;
             // Without a reader of standard output the server serves all the same.
             let _ = say(format_args!(
-                "serving gRPC on {grpc}, HTTP on {}\n  ask it:   leaseway get alice mysql 40 --server {grpc}\n  look:     http://{}/debug/status",
+                "serving gRPC on {grpc}, HTTP on {}\n  ask it:   leaseway get alice mysql 40 --server {grpc}{ask}\n  look:     {https}://{}/debug/status",
                 addresses.http, addresses.http
             ));
             if let Some(parent) = parent {

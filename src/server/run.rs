@@ -19,20 +19,20 @@ use crate::{
     exposure::Exposure,
     grpc::{
         self, CapacityService, GrpcServices, PushService, StatusService,
-        admin::{self, AdminOptions, AdminService},
-        connections::{OpenConnections, arbiter_queue, distribute},
+        admin::{self, AdminOptions, AdminPort, AdminService},
         pools::PoolService,
     },
     http::{self, Pages},
     identity::Identity,
     initial_config::InitialConfiguration,
     limits::Limits,
-    listen::{Addresses, bind, local},
+    listen::{Addresses, Count, Listener, ListenerSettings, Service, arbiter_queue, bind, distribute, local},
     metrics,
     parent::ParentOptions,
-    peers::{self, PeerOptions},
+    peers::{self, PeerOptions, Peering},
     reload::Reload,
-    signals::{StopSignals, until},
+    signals::StopSignals,
+    tls::{self, Tls, TlsOptions},
 };
 
 /// How often resources look for leases that have ended, besides when they are asked.
@@ -41,6 +41,10 @@ const TICK: Duration = Duration::from_secs(1);
 const METRICS_UPKEEP: Duration = Duration::from_secs(5);
 /// How long requests under way may take when the server stops.
 const DRAIN: Duration = Duration::from_secs(5);
+/// Connections of all listeners that have said too little for a first request.
+const MOST_OPENING: usize = 1024;
+/// Open connections of each listener other than that of clients.
+const MOST_OTHERS: usize = 512;
 /// The names that health checkers may ask for: the server as a whole, or its main service.
 const HEALTH: [&str; 2] = ["", "doorman.Capacity"];
 
@@ -69,6 +73,8 @@ pub struct Options {
     pub parent: Option<ParentOptions>,
     /// Who may do what, and how callers prove who they are.
     pub access: AccessOptions,
+    /// Certificates; without any, all is in the clear.
+    pub tls: TlsOptions,
     /// A deliberate error of the clock.
     pub skew: Skew,
 }
@@ -103,8 +109,12 @@ async fn serve(options: Options, ready: impl FnOnce(Addresses)) -> Result<(), Se
         None => InitialConfiguration::read(options.config.as_deref(), options.peers.is_some())?,
         Some(parent) => InitialConfiguration::of_parent(options.config.as_deref(), &parent.addresses)?,
     });
-    let gate = gate(&options, &files, &first)?;
     let mut stop_signals = StopSignals::new().map_err(ServeError::Signals)?;
+    let hangup = tls::hangup().map_err(ServeError::Signals)?;
+    let tls = options.tls.load(options.parent.is_some())?.map(Arc::new);
+    let has_tls = tls.as_ref().is_some_and(|tls| tls.credentials().files().certificate.is_some());
+    let gate = gate(&options, &files, &first, has_tls)?;
+    let listeners = Listeners::new(tls.as_deref(), &options.limits)?;
     let listener = bind(options.listen, "--listen").await?;
     let http_listener = bind(options.http, "--http").await?;
     let mut addresses = Addresses {
@@ -116,18 +126,22 @@ async fn serve(options: Options, ready: impl FnOnce(Addresses)) -> Result<(), Se
     let clock = Clock::skewed(options.skew);
     let mut identity = Identity::new(options.id.clone(), options.advertise, addresses.grpc);
     let has_peers = options.peers.as_ref().is_some_and(|peers| !peers.peers.is_empty());
-    let parent =
-        options.parent.as_ref().map(|parent| parent.check(&identity, addresses.grpc, has_peers)).transpose()?;
+    let parent = match &options.parent {
+        Some(parent) => Some(parent.check(&identity, addresses.grpc, has_peers, tls.as_deref())?),
+        None => None,
+    };
     let admin = match &options.admin {
         Some(admin) => {
             let has_policy = first.loaded.access.is_some();
-            Some(admin::AdminListener::open(admin, &mut identity, &mut addresses, has_policy).await?)
+            Some(AdminPort::open(admin, &mut identity, &mut addresses, has_policy).await?)
         }
         None => None,
     };
     let joined = match &options.peers {
         Some(peers) => {
-            Some(peers::join(peers, options.id.as_deref(), &identity, &mut addresses, clock, Arc::clone(&first)).await?)
+            let peering = Peering { listener: listeners.peers, tls: tls.as_deref() };
+            let identity = (options.id.as_deref(), &identity);
+            Some(peers::join(peers, identity, peering, &mut addresses, clock, Arc::clone(&first)).await?)
         }
         None => None,
     };
@@ -155,7 +169,6 @@ async fn serve(options: Options, ready: impl FnOnce(Addresses)) -> Result<(), Se
         },
     );
     let (stop, stopped) = watch::channel(false);
-    let open = OpenConnections::default();
     let health = HealthReporter::new();
     serves(&health, true).await;
     let services = GrpcServices {
@@ -174,7 +187,9 @@ async fn serve(options: Options, ready: impl FnOnce(Addresses)) -> Result<(), Se
         queues.push(queue);
         grpc::serve(services.clone(), Arc::clone(&gate), limits.message_bytes, connections, stopped.clone())
     });
-    let distributor = spawn(distribute(listener, queues, open.clone(), limits.connections));
+    let listener = Listener::new(listener, listeners.clients);
+    let open = listener.open();
+    let distributor = spawn(distribute(listener, queues));
     let pages = Pages {
         node: node.clone(),
         identity: identity.clone(),
@@ -182,23 +197,22 @@ async fn serve(options: Options, ready: impl FnOnce(Addresses)) -> Result<(), Se
         connections: open.clone(),
         stored: joined.as_ref().map(|joined| (joined.membership.quorum.clone(), Arc::new(joined.data.clone()))),
         metrics_resources: limits.metrics_resources,
+        tls: tls.clone(),
     };
-    let web = http::router(pages).into_make_service_with_connect_info::<SocketAddr>();
-    let web = axum::serve(http_listener, web).with_graceful_shutdown(until(stopped.clone()));
-    spawn(async move {
-        if let Err(error) = web.await {
-            tracing::error!(%error, "HTTP serving ended");
-        }
-    });
+    let http_listener = Listener::new(http_listener, listeners.pages);
+    spawn(http::serve(http_listener, http::router(pages), stopped.clone()));
     spawn(tick(node.clone()));
     let watched = spawn(watch_absence(node.clone(), health.clone()));
     spawn(upkeep(prometheus));
     spawn(reload.on_change(node.clone(), files, joined.is_some()));
+    if let Some(tls) = tls {
+        spawn(tls::reload(tls, hangup));
+    }
     let quorum = joined.map(|joined| joined.membership.quorum);
     if let Some(admin) = admin {
         let service = quorum.clone().map(|quorum| AdminService::new(node.clone(), quorum, identity.clone()));
-        let gate = Arc::clone(&gate);
-        spawn(admin::serve(admin, gate, PoolService::new(node.clone(), stopped.clone()), service, stopped.clone()));
+        let pools = PoolService::new(node.clone(), stopped.clone());
+        spawn(admin::serve(admin, Arc::clone(&gate), listeners.operators, pools, service, stopped.clone()));
     }
     tracing::info!(grpc = %addresses.grpc, http = %addresses.http, "ready");
     ready(addresses);
@@ -224,7 +238,12 @@ async fn serve(options: Options, ready: impl FnOnce(Addresses)) -> Result<(), Se
 }
 
 /// What decides whether calls are allowed; a server that would stand open does not start.
-fn gate(options: &Options, files: &CredentialFiles, first: &InitialConfiguration) -> Result<Arc<Gate>, ServeError> {
+fn gate(
+    options: &Options,
+    files: &CredentialFiles,
+    first: &InitialConfiguration,
+    has_tls: bool,
+) -> Result<Arc<Gate>, ServeError> {
     let mut listeners = vec![("--listen", options.listen), ("--http", options.http)];
     // Without a token and without a policy the listener refuses by itself.
     let admin = options.admin.as_ref().filter(|admin| admin.token_file.is_some() || first.loaded.access.is_some());
@@ -232,7 +251,7 @@ fn gate(options: &Options, files: &CredentialFiles, first: &InitialConfiguration
     // What the peers keep is known once this one has joined them; until then nothing is allowed.
     let is_kept = options.peers.as_ref().is_some_and(|peers| !peers.bootstrap && peers.take_over.is_none());
     let has_policy = first.loaded.access.is_some() || is_kept;
-    let exposure = Exposure { listeners: &listeners, has_tls: false, has_policy, insecure: options.access.insecure };
+    let exposure = Exposure { listeners: &listeners, has_tls, has_policy, insecure: options.access.insecure };
     exposure.check()?;
     if let Some((flag, address)) = exposure.exposed() {
         tracing::warn!(
@@ -249,6 +268,36 @@ fn gate(options: &Options, files: &CredentialFiles, first: &InitialConfiguration
         })?,
     };
     Ok(Arc::new(Gate::new(credentials, exposure.opens_without_policy(), exposure.exposed().is_some(), audit)))
+}
+
+/// How each listener accepts.
+struct Listeners {
+    clients: ListenerSettings,
+    pages: ListenerSettings,
+    operators: ListenerSettings,
+    peers: ListenerSettings,
+}
+
+impl Listeners {
+    fn new(tls: Option<&Tls>, limits: &Limits) -> Result<Listeners, ServeError> {
+        let opening = Count::default();
+        let settings = |service: Service, most: usize| {
+            Ok::<_, ServeError>(ListenerSettings {
+                service,
+                tls: tls.map(|tls| tls.listener(service)).transpose()?.flatten(),
+                open: Count::default(),
+                most,
+                opening: opening.clone(),
+                most_opening: MOST_OPENING,
+            })
+        };
+        Ok(Listeners {
+            clients: settings(Service::Clients, limits.connections)?,
+            pages: settings(Service::Pages, MOST_OTHERS)?,
+            operators: settings(Service::Operators, MOST_OTHERS)?,
+            peers: settings(Service::Peers, MOST_OTHERS)?,
+        })
+    }
 }
 
 fn thread_count(asked: Option<usize>) -> usize {
@@ -299,9 +348,9 @@ async fn upkeep(prometheus: metrics_exporter_prometheus::PrometheusHandle) {
 }
 
 /// Waits for connections to finish what they are doing, but not for ever.
-async fn drain(open: &OpenConnections) {
+async fn drain(open: &Count) {
     let deadline = tokio::time::Instant::now() + DRAIN;
-    while open.count() > 0 && tokio::time::Instant::now() < deadline {
+    while open.get() > 0 && tokio::time::Instant::now() < deadline {
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
 }

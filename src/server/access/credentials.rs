@@ -13,7 +13,7 @@ use super::{
     operators::OperatorToken,
     tokens::Tokens,
 };
-use crate::{caller::Caller, secret::read_secret};
+use crate::{listen::Caller, secret::read_secret};
 
 /// A token is looked at again after so long at most, even if it lasts longer.
 const LOOK_AGAIN: Duration = Duration::from_secs(300);
@@ -107,14 +107,14 @@ impl Credentials {
     pub(super) fn identify(
         &self,
         header: Option<&HeaderValue>,
-        caller: &Caller,
+        caller: Option<&Caller>,
         now: SystemTime,
     ) -> Result<Proved, CredentialError> {
         // Where no token could be known, the header is meant for others.
         match header.filter(|_| self.operator.is_some() || self.tokens.is_some() || self.jwts.is_some()) {
             Some(header) => self.bearer(header, now),
             None => {
-                let certified = caller.certified().and_then(|name| Identity::named(name).ok());
+                let certified = caller.and_then(Caller::identity).and_then(|name| Identity::named(name).ok());
                 Ok(Proved { identity: certified.unwrap_or(Identity::Anonymous), expires: None })
             }
         }

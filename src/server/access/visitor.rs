@@ -11,12 +11,13 @@ use leaseway_core::access::{AccessRequest, Action, Identity};
 use tonic::Status;
 
 use super::{CLOSED, CredentialError, Gate, Principal};
-use crate::{caller::Caller, metrics::Call};
+use crate::{listen::Caller, metrics::Call};
 
 /// The other end of a connection, and who it was found to be.
 pub(crate) struct Visitor {
     gate: Arc<Gate>,
-    caller: Caller,
+    /// None of a call that came past the listeners.
+    caller: Option<Caller>,
     last: Mutex<Option<Recognised>>,
 }
 
@@ -29,12 +30,12 @@ struct Recognised {
 }
 
 impl Visitor {
-    pub(crate) fn new(gate: Arc<Gate>, caller: Caller) -> Visitor {
+    pub(crate) fn new(gate: Arc<Gate>, caller: Option<Caller>) -> Visitor {
         Visitor { gate, caller, last: Mutex::default() }
     }
 
     pub(crate) fn address(&self) -> Option<IpAddr> {
-        self.caller.address
+        self.caller.as_ref().map(|caller| caller.address)
     }
 
     /// Who makes a call with these headers; none while everything is allowed.
@@ -43,7 +44,7 @@ impl Visitor {
             return Ok(None);
         }
         let found = self.recognise(headers.get(AUTHORIZATION));
-        found.map(Some).map_err(|error| self.gate.refuse(self.caller.address, call, &error))
+        found.map(Some).map_err(|error| self.gate.refuse(self.address(), call, &error))
     }
 
     /// As [`principal`](Self::principal), for a call that is decided further in.
@@ -64,10 +65,10 @@ impl Visitor {
             return Ok(Arc::clone(&last.principal));
         }
         let state = self.gate.state().clone();
-        let proved = state.credentials.identify(header, &self.caller, SystemTime::now())?;
+        let proved = state.credentials.identify(header, self.caller.as_ref(), SystemTime::now())?;
         let policy = state.policy.unwrap_or_default();
         let permissions = policy.of(&proved.identity);
-        let principal = Arc::new(Principal::new(permissions, self.caller.address, state.changes));
+        let principal = Arc::new(Principal::new(permissions, self.address(), state.changes));
         let header = header.cloned();
         *last = Some(Recognised { header, expires: proved.expires, principal: Arc::clone(&principal) });
         Ok(principal)
@@ -85,7 +86,7 @@ pub(crate) struct Admitted {
 impl Admitted {
     /// A call that nothing is known of; denied once there is a policy.
     pub(crate) fn unknown(gate: &Arc<Gate>) -> Admitted {
-        let visitor = Arc::new(Visitor::new(Arc::clone(gate), Caller::default()));
+        let visitor = Arc::new(Visitor::new(Arc::clone(gate), None));
         let principal = visitor.principal(&HeaderMap::new(), Call::Other).ok().flatten();
         Admitted { visitor, header: None, principal }
     }
@@ -93,10 +94,6 @@ impl Admitted {
     /// None while everything is allowed.
     pub(crate) fn principal(&self) -> Option<&Principal> {
         self.principal.as_deref()
-    }
-
-    pub(crate) fn into_principal(self) -> Option<Arc<Principal>> {
-        self.principal
     }
 
     pub(crate) fn address(&self) -> Option<IpAddr> {
@@ -109,7 +106,8 @@ impl Admitted {
             Some(principal) => principal.permissions().identity().clone(),
             None => {
                 let credentials = Arc::clone(&self.visitor.gate.state().credentials);
-                let proved = credentials.identify(self.header.as_ref(), &self.visitor.caller, SystemTime::now());
+                let proved =
+                    credentials.identify(self.header.as_ref(), self.visitor.caller.as_ref(), SystemTime::now());
                 proved.map_or(Identity::Anonymous, |proved| proved.identity)
             }
         }

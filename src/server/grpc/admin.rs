@@ -26,7 +26,7 @@ use tonic::{
     Request, Response, Status,
     metadata::{Ascii, MetadataValue},
     service::interceptor::InterceptedService,
-    transport::server::{Server, TcpIncoming},
+    transport::server::Server,
 };
 
 use super::{
@@ -38,11 +38,10 @@ use crate::{
     access::{Admitted, Gate, Visitor},
     actors::NodeHandle,
     audit::Event,
-    caller::Caller,
     config,
     error::ServeError,
     identity::Identity,
-    listen::{Addresses, bind, local},
+    listen::{Addresses, Caller, Listener, ListenerSettings, bind, local},
     metrics::Call,
     parent::TEMPLATES,
     peer_endpoints::PeerEndpoints,
@@ -61,19 +60,19 @@ pub struct AdminOptions {
     pub token_file: Option<PathBuf>,
 }
 
-/// A listener that does not serve yet.
-pub(crate) struct AdminListener {
-    listener: TcpListener,
+/// A port that is not served yet.
+pub(crate) struct AdminPort {
+    pub(crate) tcp: TcpListener,
 }
 
-impl AdminListener {
+impl AdminPort {
     /// Binds the address. Off loopback only with a token or a policy.
     pub(crate) async fn open(
         options: &AdminOptions,
         identity: &mut Identity,
         addresses: &mut Addresses,
         has_policy: bool,
-    ) -> Result<AdminListener, ServeError> {
+    ) -> Result<AdminPort, ServeError> {
         if options.token_file.is_none() && !has_policy && !options.listen.ip().is_loopback() {
             return Err(ServeError::AdminOpen { address: options.listen });
         }
@@ -81,14 +80,15 @@ impl AdminListener {
         let address = local(&listener, options.listen);
         identity.admin = address.to_string().into();
         addresses.admin = Some(address);
-        Ok(AdminListener { listener })
+        Ok(AdminPort { tcp: listener })
     }
 }
 
 /// Serves until `stop` says so. Without peers and data directory there are pools only.
 pub(crate) async fn serve(
-    AdminListener { listener }: AdminListener,
+    AdminPort { tcp }: AdminPort,
     gate: Arc<Gate>,
+    listener: ListenerSettings,
     pools: PoolService,
     service: Option<AdminService>,
     stop: watch::Receiver<bool>,
@@ -99,7 +99,7 @@ pub(crate) async fn serve(
         let service = NodeServer::new(service).max_decoding_message_size(config::MAX_BYTES + MESSAGE_OVERHEAD);
         InterceptedService::new(service, guard)
     });
-    let incoming = TcpIncoming::from(listener);
+    let incoming = Listener::new(tcp, listener).connections();
     if let Err(error) = Server::builder()
         .add_service(pools)
         .add_optional_service(guarded)
@@ -118,7 +118,7 @@ fn guard(gate: &Arc<Gate>, mut request: Request<()>) -> Result<Request<()>, Stat
             "the token is missing or wrong: give the file that this server has with --admin-token-file",
         ));
     }
-    let caller = Caller::at(request.remote_addr().map(|address| address.ip()));
+    let caller = Caller::of(&request).cloned();
     let admitted = Arc::new(Visitor::new(Arc::clone(gate), caller)).admit(&headers, Call::Other)?;
     request.extensions_mut().insert(admitted);
     Ok(request)

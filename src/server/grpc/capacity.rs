@@ -24,6 +24,7 @@ use crate::{
     access::Principal,
     actors::{NodeHandle, NotMaster, Refused},
     identity::Identity,
+    listen::Caller,
     metrics::{Call, Reason, Rpc},
     peer_endpoints::PeerEndpoints,
 };
@@ -67,11 +68,12 @@ impl CapacityService {
     pub(super) async fn answer_get(
         &self,
         request: GetCapacityRequest,
-        from: Option<IpAddr>,
-        principal: Option<Arc<Principal>>,
+        caller: Option<&Caller>,
+        principal: Option<&Principal>,
     ) -> Result<GetCapacityResponse, Status> {
         let since = Instant::now();
-        metered(&self.meters.get, since, self.get(request, from, principal.as_deref()).await)
+        let from = caller.map(|caller| caller.address);
+        metered(&self.meters.get, since, self.get(request, from, principal).await)
     }
 
     /// Leaves out what the caller may not do. `principal`: none while everything is allowed.
@@ -320,8 +322,8 @@ impl Capacity for CapacityService {
         request: Request<GetCapacityRequest>,
     ) -> Result<Response<GetCapacityResponse>, Status> {
         let admitted = admitted(&request, self.node.gate());
-        let from = request.remote_addr().map(|address| address.ip());
-        self.answer_get(request.into_inner(), from, admitted.into_principal()).await.map(Response::new)
+        let caller = Caller::of(&request).cloned();
+        self.answer_get(request.into_inner(), caller.as_ref(), admitted.principal()).await.map(Response::new)
     }
 
     async fn get_server_capacity(

@@ -10,7 +10,7 @@ use std::{convert::Infallible, future::Future, pin::Pin, sync::Arc, time::Durati
 use http::{HeaderMap, Request, Response};
 use hyper::{body::Incoming, service::Service};
 use leaseway_proto::doorman::GetCapacityResponse;
-use tonic::{Status, codegen::Service as _, service::Routes, transport::server::TcpConnectInfo};
+use tonic::{Status, codegen::Service as _, service::Routes};
 
 use super::{
     CapacityService,
@@ -19,7 +19,7 @@ use super::{
 };
 use crate::{
     access::{Gate, Visitor},
-    caller::Caller,
+    listen::Caller,
     metrics::Call,
 };
 
@@ -41,18 +41,20 @@ impl Front {
     }
 }
 
-/// The services as one connection sees them.
-pub(super) struct ConnectionService {
+/// The services as one connection sees them. A call holds on to it.
+#[derive(Clone)]
+pub(super) struct ConnectionService(Arc<Called>);
+
+struct Called {
     front: Arc<Front>,
-    caller: TcpConnectInfo,
+    caller: Caller,
     visitor: Arc<Visitor>,
 }
 
 impl ConnectionService {
-    pub(super) fn new(front: Arc<Front>, caller: TcpConnectInfo) -> ConnectionService {
-        let address = caller.remote_addr().map(|address| address.ip());
-        let visitor = Arc::new(Visitor::new(Arc::clone(&front.gate), Caller::at(address)));
-        ConnectionService { front, caller, visitor }
+    pub(super) fn new(front: Arc<Front>, caller: Caller) -> ConnectionService {
+        let visitor = Arc::new(Visitor::new(Arc::clone(&front.gate), Some(caller.clone())));
+        ConnectionService(Arc::new(Called { front, caller, visitor }))
     }
 }
 
@@ -90,16 +92,18 @@ impl Service<Request<Incoming>> for ConnectionService {
     fn call(&self, mut request: Request<Incoming>) -> Self::Future {
         let extras = Extras::of(request.headers());
         if is_to_be_answered_here(&request, &extras) {
-            let principal = match self.visitor.principal(request.headers(), Call::GetCapacity) {
+            let principal = match self.0.visitor.principal(request.headers(), Call::GetCapacity) {
                 Ok(principal) => principal,
                 Err(status) => return refused(status),
             };
-            let (front, from) = (Arc::clone(&self.front), self.visitor.address());
+            let called = Arc::clone(&self.0);
             let body = request.into_body();
             let answering = async move {
-                let asked = unary::read(body, front.message_bytes).await;
+                let asked = unary::read(body, called.front.message_bytes).await;
                 let answered = match asked {
-                    Ok(asked) => front.capacity.answer_get(asked, from, principal).await,
+                    Ok(asked) => {
+                        called.front.capacity.answer_get(asked, Some(&called.caller), principal.as_deref()).await
+                    }
                     Err(status) => Err(status),
                 };
                 Ok(unary::answer(answered))
@@ -107,13 +111,13 @@ impl Service<Request<Incoming>> for ConnectionService {
             return within(extras.timeout, answering);
         }
         if let Some(call) = Call::of(request.uri().path()) {
-            match self.visitor.admit(request.headers(), call) {
+            match self.0.visitor.admit(request.headers(), call) {
                 Ok(admitted) => drop(request.extensions_mut().insert(admitted)),
                 Err(status) => return refused(status),
             }
         }
-        request.extensions_mut().insert(self.caller.clone());
-        let answering = self.front.others.clone().call(request);
+        request.extensions_mut().insert(self.0.caller.clone());
+        let answering = self.0.front.others.clone().call(request);
         within(extras.timeout, async move { answering.await.map(|response| response.map(Answer::Tonic)) })
     }
 }

@@ -1,9 +1,9 @@
 //! Who may read pages: callers that may read everything.
 
-use std::{net::SocketAddr, sync::Arc};
+use std::sync::Arc;
 
 use axum::{
-    extract::{ConnectInfo, Request, State},
+    extract::{Request, State},
     http::{StatusCode, header},
     middleware::Next,
     response::{IntoResponse as _, Response},
@@ -12,14 +12,13 @@ use tonic::{Code, Status};
 
 use crate::{
     access::{Gate, Visitor},
-    caller::Caller,
+    listen::Caller,
     metrics::Call,
 };
 
 /// Lets a request pass, or says why not.
 pub(super) async fn check(State(gate): State<Arc<Gate>>, request: Request, next: Next) -> Response {
-    let from = request.extensions().get::<ConnectInfo<SocketAddr>>();
-    let caller = Caller::at(from.map(|ConnectInfo(address)| address.ip()));
+    let caller = request.extensions().get::<Caller>().cloned();
     let visitor = Arc::new(Visitor::new(gate, caller));
     let admitted = visitor.admit(request.headers(), Call::Http);
     match admitted.and_then(|admitted| admitted.check_reads_everything(Call::Http)) {
