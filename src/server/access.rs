@@ -124,6 +124,16 @@ impl Gate {
         !self.opens_without_policy && self.state().policy.is_none()
     }
 
+    /// Refuses a configuration by which nothing would be allowed here any more.
+    pub(crate) fn check_policy(&self, source: &str, policy: Option<&Arc<Policy>>) -> Result<(), String> {
+        if policy.is_some() || self.opens_without_policy {
+            return Ok(());
+        }
+        Err(format!(
+            "{source}:1:1: no `access`: this server listens beyond loopback, and without it nothing is allowed"
+        ))
+    }
+
     /// What is in force, in words; nothing where everything is allowed, and only this machine reaches the server.
     pub(crate) fn in_words(&self) -> String {
         let policy = match &self.state().policy {

@@ -98,6 +98,10 @@ async fn reload_config(
         loaded.check_place(&file, node.parent().is_some())?;
         Ok(loaded)
     });
+    let loaded = loaded.map_err(|error| error.to_string()).and_then(|loaded| {
+        node.gate().check_policy(&file, loaded.access.as_ref())?;
+        Ok(loaded)
+    });
     match loaded {
         Ok(loaded) => {
             for warning in &loaded.warnings {
@@ -121,8 +125,8 @@ async fn reload_config(
             metrics::config_reloaded("rejected");
             tracing::error!("configuration refused, the one before stays in force:\n{error}");
             let details = json!({ "source": file });
-            node.gate().record(Event::of_server("config_reloaded", error.to_string(), details));
-            node.reject(error.to_string()).await
+            node.gate().record(Event::of_server("config_reloaded", error.clone(), details));
+            node.reject(error).await
         }
     }
 }

@@ -4,6 +4,7 @@ use leaseway_proto::doorman::{PriorityBandAggregate, ResourceRequest, ServerCapa
 use tonic::{Code, Status};
 
 use crate::harness::{
+    authority::{Authority, Valid},
     bearer::{BearerClient, TokenFiles},
     config::{self, ConfigFile, Template},
     doorman::{assert_problem, assert_refused, entry, node_request, request},
@@ -11,6 +12,7 @@ use crate::harness::{
     peers::{Peers, channel},
     prometheus::Scrape,
     server::Server,
+    tls,
     wait::eventually,
 };
 
@@ -319,4 +321,35 @@ fn beyond_loopback_a_server_starts_with_a_policy_and_tls_or_by_its_word() {
     let port = server.grpc().port();
     let said = crate::harness::process::leaseway(&["status", "--server", &format!("127.0.0.1:{port}")]);
     assert!(said.stdout.contains("access: open: there is no policy (--insecure"), "{said:?}");
+}
+
+#[test]
+fn rules_name_what_certificates_prove_and_a_token_wins_over_one() {
+    let authority = Authority::new("ours");
+    let issue = |name: &str, names: &[&str]| authority.issue(name, names, Valid::Now);
+    let tokens = TokenFiles::of(&["db-1"]);
+    let rules = "- {name: web, who: 'spiffe://acme/web/*', may: ask, clients: 'web-*'}\n\
+                 - {name: db, who: db-1, may: ask}\n";
+    let config = ConfigFile::new(&config_text(rules));
+    let files = tls::flags(&issue("server", &["127.0.0.1"]));
+    let files: Vec<&str> = files.iter().map(String::as_str).collect();
+    // With TLS and a policy others may reach it.
+    let flags = ["--listen", "0.0.0.0:0", "--http", "127.0.0.1:0", "--config", config.path()];
+    let server = Server::start(&[&flags[..], &["--tokens", &tokens.server()], &files].concat(), &[]);
+    assert!(!server.log().contains("--insecure"), "{}", server.log());
+    let address = std::net::SocketAddr::from(([127, 0, 0, 1], server.grpc().port()));
+    let web = issue("web-1", &["spiffe://acme/web/1", "web.acme"]);
+    let caller = |files: &_, token: Option<&str>| BearerClient::new(tls::channel(address, files), token);
+    assert!(caller(&web, None).ask("web-1", "db/1", 1.0, None).unwrap().is_some());
+    assert_refused(
+        caller(&web, None).ask("db-1", "db/1", 1.0, None),
+        Code::PermissionDenied,
+        &["`spiffe://acme/web/1`"],
+    );
+    let named = issue("spiffe-like", &["web.acme"]);
+    assert_refused(caller(&named, None).ask("web-1", "db/1", 1.0, None), Code::PermissionDenied, &["`web.acme`"]);
+    let token = tokens.token("db-1");
+    let with_token = caller(&web, Some(&token));
+    assert!(with_token.ask("db-1", "db/1", 1.0, None).unwrap().is_some());
+    assert_refused(with_token.ask("web-1", "db/1", 1.0, None), Code::PermissionDenied, &["`db-1` may not"]);
 }

@@ -195,6 +195,9 @@ impl AdminService {
                 return Ok(ApplyConfigResponse { version: 0, mistakes, warnings: Vec::new() });
             }
         };
+        if let Err(mistake) = self.node.gate().check_policy(&request.source, loaded.access.as_ref()) {
+            return Ok(ApplyConfigResponse { version: 0, mistakes: vec![mistake], warnings: Vec::new() });
+        }
         let version = newest + 1;
         let configuration = Configuration {
             version,
