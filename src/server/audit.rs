@@ -22,7 +22,7 @@ use std::{
 use leaseway_core::access::Identity;
 use serde_json::{Map, Value, json};
 
-use crate::{access::Admitted, metrics};
+use crate::metrics;
 
 /// Lines that wait to be written.
 const AUDIT_QUEUE: usize = 1024;
@@ -52,17 +52,6 @@ pub(crate) struct Event {
 }
 
 impl Event {
-    /// What a call has done.
-    pub(crate) fn of_call(
-        admitted: &Admitted,
-        what: &'static str,
-        outcome: Result<(), String>,
-        details: Value,
-    ) -> Event {
-        let outcome = outcome.err().unwrap_or_else(|| "done".to_owned());
-        Event { who: admitted.identity(), address: admitted.address(), what, outcome, details }
-    }
-
     /// What the server does by itself, because a file has changed.
     pub(crate) fn of_server(what: &'static str, outcome: String, details: Value) -> Event {
         Event { who: Identity::Operator, address: None, what, outcome, details }

@@ -47,7 +47,9 @@ use leaseway_core::{Repository, access::Policy};
 
 pub use self::diagnostic::{ConfigError, Diagnostic, Position};
 use self::{diagnostic::Findings, read::Field, yaml::Document};
-use crate::{actors::ConfigInForce, parent::TEMPLATES};
+
+/// The message for operators who configure templates in two places.
+pub(crate) const TEMPLATES: &str = "a node with a parent takes its templates from the parent";
 
 /// The largest configuration that is read, in bytes. 10,000 templates with all keys take about half of it.
 pub const MAX_BYTES: usize = 4 << 20;
@@ -146,11 +148,6 @@ impl Loaded {
     pub(crate) fn nothing() -> Loaded {
         let (text, warnings) = (String::new(), Vec::new());
         Loaded { repository: Repository::default(), access: None, templates_at: None, text, warnings }
-    }
-
-    /// Whether it would change nothing.
-    pub(crate) fn says_the_same_as(&self, config: &ConfigInForce) -> bool {
-        (&self.repository, &self.access) == (&config.repository, &config.access)
     }
 
     /// Whether it has templates.

@@ -2,7 +2,7 @@
 
 use std::{net::SocketAddr, path::PathBuf};
 
-use crate::{config::LoadError, exposure::ExposedError, parent::ParentError};
+use crate::{config::LoadError, exposure::ExposedError, parent_error::ParentError};
 
 /// Why a server does not run, or no longer.
 #[derive(Debug, thiserror::Error)]

@@ -107,7 +107,7 @@ async fn reload_config(
             for warning in &loaded.warnings {
                 tracing::warn!("{warning}");
             }
-            if loaded.says_the_same_as(&node.config()) && node.config().rejected.is_none() {
+            if node.config().says_the_same_as(&loaded) && node.config().rejected.is_none() {
                 metrics::config_reloaded("unchanged");
                 return Ok(());
             }

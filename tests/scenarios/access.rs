@@ -43,7 +43,8 @@ struct Cluster {
 impl Cluster {
     fn start(flags: &[&str]) -> Cluster {
         let tokens = TokenFiles::of(&IDENTITIES);
-        let flags = [&["--tokens", &tokens.server()], flags].concat();
+        let file = tokens.server();
+        let flags = [&["--tokens", &file], flags].concat();
         Cluster { peers: Peers::start(3, ConfigFile::new(&config_text(RULES)), &flags), tokens }
     }
 

@@ -6,14 +6,19 @@ use std::{
     sync::atomic::{AtomicBool, AtomicU64, Ordering},
 };
 
+use base64::{Engine as _, engine::general_purpose::URL_SAFE_NO_PAD};
+use ring::{
+    rand::SystemRandom,
+    signature::{Ed25519KeyPair, KeyPair as _},
+};
 use rustix::process::Signal;
-use serde_json::Value;
+use serde_json::{Value, json};
 use tonic::Code;
 
 use crate::harness::{
     bearer::{BearerClient, TokenFiles},
     config::{self, ConfigFile, Template},
-    doorman::{assert_refused, capacity, node_request},
+    doorman::{assert_refused, capacity, node_request, unix_now},
     peers::Peers,
     process::leaseway,
     server::Server,
@@ -137,6 +142,54 @@ fn a_leaf_of_a_tree_has_a_policy_of_its_own_and_its_parent_knows_it() {
     assert!(said.code == Some(78) && said.stderr.contains("takes its templates from the parent"), "{said:?}");
 }
 
+/// An issuer of JWTs with one key, made for the test.
+struct Issuer(Ed25519KeyPair);
+
+impl Issuer {
+    fn new() -> Issuer {
+        let key = Ed25519KeyPair::generate_pkcs8(&SystemRandom::new()).unwrap();
+        Issuer(Ed25519KeyPair::from_pkcs8(key.as_ref()).unwrap())
+    }
+
+    fn jwks(&self) -> String {
+        let key = json!({ "kty": "OKP", "crv": "Ed25519", "x": URL_SAFE_NO_PAD.encode(self.0.public_key()) });
+        json!({ "keys": [key] }).to_string()
+    }
+
+    fn token(&self, name: &str, lasts: i64) -> String {
+        let claims = json!({ "sub": name, "iss": "issuer", "aud": "leaseway", "exp": unix_now() + lasts });
+        let [header, claims] = [json!({ "alg": "EdDSA" }), claims].map(|part| URL_SAFE_NO_PAD.encode(part.to_string()));
+        let signed = format!("{header}.{claims}");
+        let signature = URL_SAFE_NO_PAD.encode(self.0.sign(signed.as_bytes()));
+        format!("{signed}.{signature}")
+    }
+}
+
+#[test]
+fn a_jwt_names_its_holder_as_long_as_it_is_valid_and_its_key_is_known() {
+    let (issuer, next) = (Issuer::new(), Issuer::new());
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("jwks.json");
+    std::fs::write(&path, issuer.jwks()).unwrap();
+    let config = ConfigFile::new(&with_rules("- {name: web, who: web-1, may: ask}\n"));
+    let flags = ["--config", config.path(), "--jwks", path.to_str().unwrap(), "--jwt-issuer", "issuer"];
+    let server = Server::with_flags(&[&flags[..], &["--jwt-audience", "leaseway"]].concat());
+    let caller = |token: &str| BearerClient::new(server.channel(), Some(token));
+    let web = caller(&issuer.token("web-1", 600));
+    assert_eq!(asks(&web, "web-1"), Ok(1.0));
+    assert_eq!(asks(&web, "web-2"), Err(Code::PermissionDenied));
+    assert_eq!(asks(&caller(&issuer.token("web-2", 600)), "web-2"), Err(Code::PermissionDenied));
+    let expired = caller(&issuer.token("web-1", -600)).ask("web-1", "db", 1.0, None);
+    assert_refused(expired, Code::Unauthenticated, &["it has expired"]);
+    let stranger = caller(&next.token("web-1", 600));
+    assert_refused(stranger.ask("web-1", "db", 1.0, None), Code::Unauthenticated, &["its signature is wrong"]);
+
+    std::fs::write(&path, next.jwks()).unwrap();
+    server.signal(Signal::HUP);
+    eventually("the other key counts", || (asks(&stranger, "web-1") == Ok(1.0)).then_some(()));
+    assert_eq!(asks(&web, "web-1"), Err(Code::Unauthenticated), "and the first does not");
+}
+
 fn lines(path: &Path) -> Vec<Value> {
     let text = std::fs::read_to_string(path).unwrap_or_default();
     text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
@@ -193,7 +246,7 @@ fn an_explanation_names_the_rule_that_allows_and_those_that_nearly_do() {
     let node = test(&["web-1", "db/x", "--as-node", "web-1"]);
     assert!(node.code == Some(77) && node.stdout.contains("be lent `db/x` as child node `web-1`"), "{node:?}");
     let json: Value = serde_json::from_str(&test(&["bob", "db/x", "--json"]).stdout).unwrap();
-    assert_eq!((&json["allowed"], &json["rules"][1]["unmet"]), (&false.into(), &serde_json::json!(["who"])));
+    assert_eq!((&json["allowed"], &json["rules"][1]["unmet"]), (&false.into(), &json!(["who"])));
     let read = test(&["bob", "--action", "read"]);
     assert!(read.code == Some(0) && read.stdout.contains("rule `all` allows it"), "{read:?}");
 }

@@ -8,10 +8,11 @@ use std::{
 
 use http::{HeaderMap, HeaderValue, header::AUTHORIZATION};
 use leaseway_core::access::{AccessRequest, Action, Identity};
+use serde_json::Value;
 use tonic::Status;
 
 use super::{CLOSED, CredentialError, Gate, Principal};
-use crate::{listen::Caller, metrics::Call};
+use crate::{audit::Event, listen::Caller, metrics::Call};
 
 /// The other end of a connection, and who it was found to be.
 pub(crate) struct Visitor {
@@ -96,12 +97,12 @@ impl Admitted {
         self.principal.as_deref()
     }
 
-    pub(crate) fn address(&self) -> Option<IpAddr> {
+    fn address(&self) -> Option<IpAddr> {
         self.visitor.address()
     }
 
     /// Who calls, for the audit log: what a token or certificate proves is known also where no policy asks for it.
-    pub(crate) fn identity(&self) -> Identity {
+    fn identity(&self) -> Identity {
         match &self.principal {
             Some(principal) => principal.permissions().identity().clone(),
             None => {
@@ -111,6 +112,12 @@ impl Admitted {
                 proved.map_or(Identity::Anonymous, |proved| proved.identity)
             }
         }
+    }
+
+    /// What the call has done, for the audit log.
+    pub(crate) fn event(&self, what: &'static str, outcome: Result<(), String>, details: Value) -> Event {
+        let outcome = outcome.err().unwrap_or_else(|| "done".to_owned());
+        Event { who: self.identity(), address: self.address(), what, outcome, details }
     }
 
     /// Whether the call may do this.

@@ -4,6 +4,8 @@ use std::sync::Arc;
 
 use leaseway_core::{Repository, Settings, access::Policy};
 
+use crate::config::Loaded;
+
 /// A configuration, and where it came from.
 #[derive(Debug)]
 pub struct ConfigInForce {
@@ -20,6 +22,11 @@ pub struct ConfigInForce {
 }
 
 impl ConfigInForce {
+    /// Whether a configuration would change nothing.
+    pub(crate) fn says_the_same_as(&self, loaded: &Loaded) -> bool {
+        (&self.repository, &self.access) == (&loaded.repository, &loaded.access)
+    }
+
     pub(super) fn template_of(&self, id: &str) -> Option<String> {
         self.repository.find(id).map(|template| template.identifier_glob.clone())
     }

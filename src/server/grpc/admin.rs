@@ -37,13 +37,11 @@ use super::{
 use crate::{
     access::{Admitted, Gate, Visitor},
     actors::NodeHandle,
-    audit::Event,
-    config,
+    config::{self, TEMPLATES},
     error::ServeError,
     identity::Identity,
     listen::{Addresses, Caller, Listener, ListenerSettings, bind, local},
     metrics::Call,
-    parent::TEMPLATES,
     peer_endpoints::PeerEndpoints,
     signals::until,
 };
@@ -151,7 +149,7 @@ impl AdminService {
     }
 
     fn record(&self, admitted: &Admitted, what: &'static str, outcome: Result<(), String>, details: Value) {
-        self.node.gate().record(Event::of_call(admitted, what, outcome, details));
+        self.node.gate().record(admitted.event(what, outcome, details));
     }
 
     /// Refuses where the parent has the templates.

@@ -33,7 +33,6 @@ use crate::{
     access::Admitted,
     actors::{NodeHandle, Refused},
     assignment_store::HolderName,
-    audit::Event,
     clock::Clock,
     metrics::Call,
     subscribers::{Dismissed, Subscription},
@@ -68,7 +67,7 @@ impl PoolService {
 
     fn record<T>(&self, admitted: &Admitted, what: &'static str, outcome: &Result<T, Status>, details: Value) {
         let outcome = outcome.as_ref().map(|_| ()).map_err(|status| status.message().to_owned());
-        self.node.gate().record(Event::of_call(admitted, what, outcome, details));
+        self.node.gate().record(admitted.event(what, outcome, details));
     }
 
     fn reign(&self) -> Result<Option<Reign>, Status> {

@@ -173,7 +173,7 @@ impl NodeActor {
         }
         let Some(membership) = &self.membership else { return };
         let initial = &membership.initial;
-        if initial.is_file && !initial.loaded.says_the_same_as(&config) {
+        if initial.is_file && !config.says_the_same_as(&initial.loaded) {
             let (file, version, source) = (&initial.source, config.version, &config.source);
             tracing::warn!(
                 "{file} differs from what is in force, version {version} from {source}, which the peers keep: \
