@@ -36,7 +36,7 @@ pub(crate) use self::{
 pub use self::{jwt::JwtOptions, tokens::NewToken};
 use crate::{
     audit::{Audit, Event},
-    metrics::{self, Call},
+    metrics::{self, CallKind},
 };
 
 /// Why nothing is allowed.
@@ -161,7 +161,7 @@ impl Gate {
 
     /// Counts a denial, and writes it down.
     #[cold]
-    fn deny(&self, principal: &Principal, call: Call, why: &str) -> Status {
+    fn deny(&self, principal: &Principal, call: CallKind, why: &str) -> Status {
         metrics::access_denied(call);
         self.audit.denied(principal.permissions().identity(), principal.address(), call.name(), why);
         Status::permission_denied(format!("denied: {why}"))
@@ -174,7 +174,7 @@ impl Gate {
 
     /// A credential that is none.
     #[cold]
-    fn refuse(&self, address: Option<IpAddr>, call: Call, error: &CredentialError) -> Status {
+    fn refuse(&self, address: Option<IpAddr>, call: CallKind, error: &CredentialError) -> Status {
         metrics::access_denied(call);
         let why = error.to_string();
         self.audit.refused(address, call.name(), &why);

@@ -114,25 +114,25 @@ pub fn parse(file: &str, text: &str) -> Result<Loaded, ConfigError> {
 pub fn parse_bytes(file: &str, bytes: &[u8]) -> Result<Loaded, ConfigError> {
     let empty = format!("the configuration is empty; the least is: {}", template::EXAMPLE);
     let Document { content, text, warnings } = yaml::read(file, bytes, "the configuration", &empty, read_content)?;
-    let Content { repository, access, templates_at } = content;
+    let Sections { repository, access, templates_at } = content;
     Ok(Loaded { repository, access: access.map(Arc::new), templates_at, text: text.to_owned(), warnings })
 }
 
 /// What a file says.
-struct Content {
+struct Sections {
     repository: Repository,
     access: Option<Policy>,
     templates_at: Option<Position>,
 }
 
-fn read_content(root: &Field<'_, '_>, found: &mut Findings) -> Content {
+fn read_content(root: &Field<'_, '_>, found: &mut Findings) -> Sections {
     let fields = root.map(&["resources", "access"], found);
     let get = |key| fields.as_ref().and_then(|fields| fields.get(key));
     let (resources, access) = (get("resources"), get("access"));
     if fields.is_some() && resources.is_none() && access.is_none() {
         found.error(root.at(), without_templates());
     }
-    Content {
+    Sections {
         templates_at: resources.as_ref().map(|field| field.key),
         repository: resources.map(|field| template::read_resources(&field, found)).unwrap_or_default(),
         access: access.map(|field| access::read_access(&field, found)),

@@ -1,7 +1,7 @@
 //! Every metric, declared once. Doorman's names are kept (also where Prometheus would now name them differently); ours
 //! stand beside them as `leaseway_…`. Gauges are set at each scrape, see `http/gauges.rs`.
 
-mod call;
+mod call_kind;
 pub(crate) mod process;
 mod reason;
 
@@ -12,7 +12,7 @@ use metrics::{Counter, Histogram, Unit, counter, describe_counter, describe_gaug
 use metrics_exporter_prometheus::{BuildError, Matcher, PrometheusBuilder, PrometheusHandle};
 use metrics_util::MetricKindMask;
 
-pub(crate) use self::{call::Call, process::free_bytes, reason::Reason};
+pub(crate) use self::{call_kind::CallKind, process::free_bytes, reason::Reason};
 use crate::listen::Service;
 
 /// Doorman's buckets: those of the old Go client library.
@@ -68,7 +68,7 @@ fn describe() {
         counter!("leaseway_config_reloads_total", "outcome" => outcome).absolute(0);
     }
     describe_counter!("leaseway_access_denied_total", "What callers asked for and may not do, by call.");
-    for call in Call::ALL {
+    for call in CallKind::ALL {
         counter!("leaseway_access_denied_total", "call" => call.name()).absolute(0);
     }
     describe_counter!("leaseway_tokens_reloads_total", "Attempts to read files of tokens and keys again, by outcome.");
@@ -224,11 +224,11 @@ pub(crate) fn entry_has_problem(reason: Reason) {
     METERS[reason as usize].increment(1);
 }
 
-pub(crate) fn access_denied(call: Call) {
+pub(crate) fn access_denied(call: CallKind) {
     entries_denied(call, 1);
 }
 
-pub(crate) fn entries_denied(call: Call, entries: usize) {
+pub(crate) fn entries_denied(call: CallKind, entries: usize) {
     counter!("leaseway_access_denied_total", "call" => call.name()).increment(entries as u64);
 }
 

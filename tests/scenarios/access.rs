@@ -71,7 +71,7 @@ enum Call {
 }
 
 impl Call {
-    /// Whether it is let through, whatever the answer is then.
+    /// Whether it is let through; what the answer is then is no matter.
     fn make(&self, caller: &BearerClient) -> Result<(), Status> {
         match *self {
             Call::Ask { resource, client, priority } => {

@@ -232,7 +232,8 @@ fn the_audit_log_says_who_changed_what_and_who_was_denied() {
 #[test]
 fn an_explanation_names_the_rule_that_allows_and_those_that_nearly_do() {
     let file = ConfigFile::new(&with_rules(
-        "- {name: web, who: 'web-*', may: ask, resources: 'db/*', max_priority: 5}\n- {name: all, who: '*', may: read}\n",
+        "- {name: web, who: 'web-*', may: ask, resources: 'db/*', max_priority: 5}\n\
+         - {name: all, who: '*', may: read}\n",
     ));
     let test = |arguments: &[&str]| leaseway(&[&["access", "test"], arguments, &["--config", file.path()]].concat());
     let allowed = test(&["web-1", "db/x"]);

@@ -11,7 +11,7 @@ pub enum Identity {
     /// Nothing is proved.
     Anonymous,
     /// The holder of the server's own admin token. It may read, configure, manage pools and peers, and override,
-    /// whatever the policy says: a policy by which no identity may change it could not be mended otherwise.
+    /// also where no rule lets it: a policy by which no identity may change it could not be mended otherwise.
     Operator,
     /// What a certificate or a token names.
     Named(Arc<str>),
@@ -31,7 +31,8 @@ pub enum IdentityError {
     Unseen,
     /// Rules mean something else by it.
     #[error(
-        "`anonymous` and `operator` are no identities of their own: rules mean callers without one, and the holder of the server's admin token"
+        "`anonymous` and `operator` are no names: rules mean callers without one by it, and the holder of the server's \
+         admin token"
     )]
     Reserved,
 }

@@ -34,7 +34,7 @@ pub struct Decision<'p> {
     pub unmet: Option<Condition>,
 }
 
-/// What the operator of a server may do, whatever the rules say.
+/// What the operator of a server may do, also where no rule lets it.
 const OPERATORS: [Action; 5] = [Action::Read, Action::Configure, Action::Pools, Action::Peers, Action::Override];
 
 impl Granted {

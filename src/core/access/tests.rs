@@ -156,7 +156,8 @@ fn placeholders_are_checked() {
     let said = unknown("{idenity}").map(|_: bool| ()).expect_err("it is none").to_string();
     assert_eq!(
         said,
-        "unknown placeholder `{idenity}` (did you mean `{identity}`?); known: {identity} (write `\\{` for a brace itself)"
+        "unknown placeholder `{idenity}` (did you mean `{identity}`?); known: {identity} (write `\\{` for a brace \
+         itself)"
     );
 }
 

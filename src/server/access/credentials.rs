@@ -45,8 +45,8 @@ pub(super) enum CredentialError {
     Scheme,
     /// A token that proves nothing here.
     #[error(
-        "the token is not known to this server: it is mistyped or was withdrawn, or its line is missing in the file that \
-         the server has with --tokens"
+        "the token is not known to this server: it is mistyped or was withdrawn, or its line is missing in the file \
+         that the server has with --tokens"
     )]
     Unknown,
     /// A JWT that proves nothing.

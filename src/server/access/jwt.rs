@@ -47,7 +47,7 @@ pub(super) enum JwtError {
     #[error("it is no JWT that this server understands: {0}")]
     Malformed(String),
     /// No key is for it.
-    #[error("no key of this server's --jwks is for {algorithm}{}", .key.as_ref().map_or_else(String::new, |key| format!(" with the id `{key}`")))]
+    #[error("no key of this server's --jwks is for {algorithm}{}", with_id(.key.as_deref()))]
     NoKey {
         /// What it is signed with.
         algorithm: String,
@@ -80,6 +80,10 @@ pub(super) enum JwtError {
         /// Why not.
         error: IdentityError,
     },
+}
+
+fn with_id(key: Option<&str>) -> String {
+    key.map_or_else(String::new, |key| format!(" with the id `{}`", leaseway_core::escaped(key)))
 }
 
 /// The keys of a file, and what is expected of tokens.

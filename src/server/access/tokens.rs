@@ -1,7 +1,7 @@
 //! `--tokens FILE`: who holds which token, by the token's hash.
 //!
-//! A token is 32 bytes of chance, so that one hash of it says nothing about it and needs no salt. It is looked up by its
-//! hash: how long that takes says nothing about the tokens that there are.
+//! A token is 32 bytes of chance, so that one hash of it says nothing about it and needs no salt. It is looked up by
+//! its hash: how long that takes says nothing about the tokens that there are.
 
 use std::{collections::HashMap, fmt};
 

@@ -12,7 +12,7 @@ use serde_json::Value;
 use tonic::Status;
 
 use super::{CLOSED, CredentialError, Gate, Principal};
-use crate::{audit::Event, listen::Caller, metrics::Call};
+use crate::{audit::Event, listen::Caller, metrics::CallKind};
 
 /// The other end of a connection, and who it was found to be.
 pub(crate) struct Visitor {
@@ -40,7 +40,7 @@ impl Visitor {
     }
 
     /// Who makes a call with these headers; none while everything is allowed.
-    pub(crate) fn principal(&self, headers: &HeaderMap, call: Call) -> Result<Option<Arc<Principal>>, Status> {
+    pub(crate) fn principal(&self, headers: &HeaderMap, call: CallKind) -> Result<Option<Arc<Principal>>, Status> {
         if self.gate.is_open() {
             return Ok(None);
         }
@@ -49,7 +49,7 @@ impl Visitor {
     }
 
     /// As [`principal`](Self::principal), for a call that is decided further in.
-    pub(crate) fn admit(self: &Arc<Self>, headers: &HeaderMap, call: Call) -> Result<Admitted, Status> {
+    pub(crate) fn admit(self: &Arc<Self>, headers: &HeaderMap, call: CallKind) -> Result<Admitted, Status> {
         let principal = self.principal(headers, call)?;
         Ok(Admitted { visitor: Arc::clone(self), header: headers.get(AUTHORIZATION).cloned(), principal })
     }
@@ -88,7 +88,7 @@ impl Admitted {
     /// A call that nothing is known of; denied once there is a policy.
     pub(crate) fn unknown(gate: &Arc<Gate>) -> Admitted {
         let visitor = Arc::new(Visitor::new(Arc::clone(gate), None));
-        let principal = visitor.principal(&HeaderMap::new(), Call::Other).ok().flatten();
+        let principal = visitor.principal(&HeaderMap::new(), CallKind::Other).ok().flatten();
         Admitted { visitor, header: None, principal }
     }
 
@@ -121,7 +121,7 @@ impl Admitted {
     }
 
     /// Whether the call may do this.
-    pub(crate) fn check(&self, call: Call, request: &AccessRequest<'_>) -> Result<(), Status> {
+    pub(crate) fn check(&self, call: CallKind, request: &AccessRequest<'_>) -> Result<(), Status> {
         self.check_any(call, std::slice::from_ref(request))
     }
 
@@ -131,19 +131,19 @@ impl Admitted {
     }
 
     /// Whether the call may do one of these; a denial names the first.
-    pub(crate) fn check_any(&self, call: Call, requests: &[AccessRequest<'_>]) -> Result<(), Status> {
+    pub(crate) fn check_any(&self, call: CallKind, requests: &[AccessRequest<'_>]) -> Result<(), Status> {
         let Some(principal) = self.principal() else { return Ok(()) };
         self.visitor.gate.check_any(principal, call, requests)
     }
 
     /// Whether the call may do anything at all.
-    pub(crate) fn check_known(&self, call: Call) -> Result<(), Status> {
+    pub(crate) fn check_known(&self, call: CallKind) -> Result<(), Status> {
         let Some(principal) = self.principal() else { return Ok(()) };
         self.visitor.gate.check_known(principal, call)
     }
 
     /// Whether the call may read all there is.
-    pub(crate) fn check_reads_everything(&self, call: Call) -> Result<(), Status> {
+    pub(crate) fn check_reads_everything(&self, call: CallKind) -> Result<(), Status> {
         let Some(principal) = self.principal() else { return Ok(()) };
         if principal.permissions().covers_everything(Action::Read) {
             return Ok(());
@@ -156,7 +156,7 @@ impl Admitted {
     }
 
     /// As [`check_any`](Self::check_any), for a stream that goes on: under what is in force by now.
-    pub(crate) fn check_again(&mut self, call: Call, requests: &[AccessRequest<'_>]) -> Result<(), Status> {
+    pub(crate) fn check_again(&mut self, call: CallKind, requests: &[AccessRequest<'_>]) -> Result<(), Status> {
         self.principal = match self.visitor.gate.is_open() {
             true => None,
             false => {
@@ -170,14 +170,14 @@ impl Admitted {
 
 impl Gate {
     /// Whether a caller may do anything at all.
-    pub(crate) fn check_known(&self, principal: &Principal, call: Call) -> Result<(), Status> {
+    pub(crate) fn check_known(&self, principal: &Principal, call: CallKind) -> Result<(), Status> {
         if !principal.permissions().is_empty() {
             return Ok(());
         }
         self.check_any(principal, call, &[AccessRequest::to(Action::Ask)])
     }
 
-    fn check_any(&self, principal: &Principal, call: Call, requests: &[AccessRequest<'_>]) -> Result<(), Status> {
+    fn check_any(&self, principal: &Principal, call: CallKind, requests: &[AccessRequest<'_>]) -> Result<(), Status> {
         let permissions = principal.permissions();
         let mut first = None;
         for request in requests {
@@ -199,7 +199,7 @@ impl Gate {
     pub(crate) fn retain<T>(
         &self,
         principal: &Principal,
-        call: Call,
+        call: CallKind,
         requests: &mut Vec<T>,
         asks: impl Fn(&T) -> AccessRequest<'_>,
         mut said: impl FnMut(&T, &str),

@@ -41,7 +41,7 @@ use crate::{
     error::ServeError,
     identity::Identity,
     listen::{Addresses, Caller, Listener, ListenerSettings, bind, local},
-    metrics::Call,
+    metrics::CallKind,
     peer_endpoints::PeerEndpoints,
     signals::until,
 };
@@ -117,7 +117,7 @@ fn guard(gate: &Arc<Gate>, mut request: Request<()>) -> Result<Request<()>, Stat
         ));
     }
     let caller = Caller::of(&request).cloned();
-    let admitted = Arc::new(Visitor::new(Arc::clone(gate), caller)).admit(&headers, Call::Other)?;
+    let admitted = Arc::new(Visitor::new(Arc::clone(gate), caller)).admit(&headers, CallKind::Other)?;
     request.extensions_mut().insert(admitted);
     Ok(request)
 }
@@ -137,14 +137,14 @@ impl AdminService {
     }
 
     /// Whether a call may read what some change.
-    fn may_read<T>(&self, request: &Request<T>, call: Call, change: Action) -> Result<(), Status> {
+    fn may_read<T>(&self, request: &Request<T>, call: CallKind, change: Action) -> Result<(), Status> {
         let reads = [Action::Read, change].map(AccessRequest::to);
         admitted(request, self.node.gate()).check_any(call, &reads)
     }
 
     fn may_change_peers<T>(&self, request: &Request<T>) -> Result<Admitted, Status> {
         let admitted = admitted(request, self.node.gate());
-        admitted.check(Call::Peers, &AccessRequest::to(Action::Peers))?;
+        admitted.check(CallKind::Peers, &AccessRequest::to(Action::Peers))?;
         Ok(admitted)
     }
 
@@ -284,7 +284,7 @@ impl Node for AdminService {
         request: Request<ApplyConfigRequest>,
     ) -> Result<Response<ApplyConfigResponse>, Status> {
         let admitted = admitted(&request, self.node.gate());
-        admitted.check(Call::Config, &AccessRequest::to(Action::Configure))?;
+        admitted.check(CallKind::Config, &AccessRequest::to(Action::Configure))?;
         let request = request.into_inner();
         let source = request.source.clone();
         let applied = self.apply(request).await;
@@ -299,7 +299,7 @@ impl Node for AdminService {
     }
 
     async fn get_config(&self, request: Request<GetConfigRequest>) -> Result<Response<GetConfigResponse>, Status> {
-        self.may_read(&request, Call::Config, Action::Configure)?;
+        self.may_read(&request, CallKind::Config, Action::Configure)?;
         let version = request.get_ref().version;
         let found = self.quorum.read(|facts| match version {
             0 => facts.configuration().cloned(),
@@ -324,7 +324,7 @@ impl Node for AdminService {
         &self,
         request: Request<ListConfigsRequest>,
     ) -> Result<Response<ListConfigsResponse>, Status> {
-        self.may_read(&request, Call::Config, Action::Configure)?;
+        self.may_read(&request, CallKind::Config, Action::Configure)?;
         let header: Vec<ConfigHeader> = self.quorum.read(|facts| facts.configurations().map(header).collect());
         if header.is_empty() {
             self.has_configurations()?;
@@ -334,7 +334,7 @@ impl Node for AdminService {
     }
 
     async fn list_peers(&self, request: Request<ListPeersRequest>) -> Result<Response<ListPeersResponse>, Status> {
-        self.may_read(&request, Call::Peers, Action::Peers)?;
+        self.may_read(&request, CallKind::Peers, Action::Peers)?;
         Ok(Response::new(self.list()))
     }
 

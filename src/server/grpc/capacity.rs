@@ -25,7 +25,7 @@ use crate::{
     actors::{NodeHandle, NotMaster, Refused},
     identity::Identity,
     listen::Caller,
-    metrics::{Call, Reason, Rpc},
+    metrics::{CallKind, Reason, Rpc},
     peer_endpoints::PeerEndpoints,
 };
 
@@ -78,7 +78,7 @@ impl CapacityService {
 
     /// Leaves out what the caller may not do. `principal`: none while everything is allowed.
     #[inline]
-    fn admit(&self, principal: Option<&Principal>, call: Call, parsed: &mut Parsed) -> Result<(), Status> {
+    fn admit(&self, principal: Option<&Principal>, call: CallKind, parsed: &mut Parsed) -> Result<(), Status> {
         let Some(principal) = principal else { return Ok(()) };
         let Parsed { requests, problems } = parsed;
         if requests.is_empty() {
@@ -119,7 +119,7 @@ impl CapacityService {
         principal: Option<&Principal>,
     ) -> Result<GetCapacityResponse, Status> {
         let mut parsed = convert::get_capacity(request, &self.node.limits)?;
-        self.admit(principal, Call::GetCapacity, &mut parsed)?;
+        self.admit(principal, CallKind::GetCapacity, &mut parsed)?;
         let Parsed { requests, mut problems } = parsed;
         if requests.is_empty()
             && let Err(why) = self.node.check()
@@ -144,7 +144,7 @@ impl CapacityService {
         principal: Option<&Principal>,
     ) -> Result<GetServerCapacityResponse, Status> {
         let mut parsed = convert::get_server_capacity(request, &self.node.limits)?;
-        self.admit(principal, Call::GetServerCapacity, &mut parsed)?;
+        self.admit(principal, CallKind::GetServerCapacity, &mut parsed)?;
         let Parsed { mut requests, mut problems } = parsed;
         requests.retain(|request| !convert::asks_for_nothing(request));
         if requests.is_empty()
@@ -174,7 +174,7 @@ impl CapacityService {
         principal: Option<&Principal>,
     ) -> Result<ReleaseCapacityResponse, Status> {
         let mut parsed = convert::release_capacity(request, &self.node.limits)?;
-        self.admit(principal, Call::ReleaseCapacity, &mut parsed)?;
+        self.admit(principal, CallKind::ReleaseCapacity, &mut parsed)?;
         let Parsed { requests, mut problems } = parsed;
         let mut error = None;
         for (resource, request) in requests {
@@ -304,7 +304,7 @@ fn metered<T>(meter: &Rpc, since: Instant, result: Result<T, Status>) -> Result<
 impl Capacity for CapacityService {
     async fn discovery(&self, request: Request<DiscoveryRequest>) -> Result<Response<DiscoveryResponse>, Status> {
         let admitted = admitted(&request, self.node.gate());
-        admitted.check_known(Call::Discovery)?;
+        admitted.check_known(CallKind::Discovery)?;
         let (is_master, mastership) = match self.node.check() {
             Ok(()) => (true, Mastership { master_address: Some(self.identity.advertise.to_string()) }),
             Err(why) => (false, mastership(&why)),

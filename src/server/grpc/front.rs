@@ -20,7 +20,7 @@ use super::{
 use crate::{
     access::{Gate, Visitor},
     listen::Caller,
-    metrics::Call,
+    metrics::CallKind,
 };
 
 const GET_CAPACITY: &str = "/doorman.Capacity/GetCapacity";
@@ -92,7 +92,7 @@ impl Service<Request<Incoming>> for ConnectionService {
     fn call(&self, mut request: Request<Incoming>) -> Self::Future {
         let extras = Extras::of(request.headers());
         if is_to_be_answered_here(&request, &extras) {
-            let principal = match self.0.visitor.principal(request.headers(), Call::GetCapacity) {
+            let principal = match self.0.visitor.principal(request.headers(), CallKind::GetCapacity) {
                 Ok(principal) => principal,
                 Err(status) => return refused(status),
             };
@@ -110,7 +110,7 @@ impl Service<Request<Incoming>> for ConnectionService {
             };
             return within(extras.timeout, answering);
         }
-        if let Some(call) = Call::of(request.uri().path()) {
+        if let Some(call) = CallKind::of(request.uri().path()) {
             match self.0.visitor.admit(request.headers(), call) {
                 Ok(admitted) => drop(request.extensions_mut().insert(admitted)),
                 Err(status) => return refused(status),

@@ -34,7 +34,7 @@ use crate::{
     actors::{NodeHandle, Refused},
     assignment_store::HolderName,
     clock::Clock,
-    metrics::Call,
+    metrics::CallKind,
     subscribers::{Dismissed, Subscription},
 };
 
@@ -55,13 +55,13 @@ impl PoolService {
     /// Whether a call may look at a pool.
     fn may_read<T>(&self, request: &Request<T>, resource: &str) -> Result<Admitted, Status> {
         let admitted = admitted(request, self.node.gate());
-        admitted.check_any(Call::Pools, &reads(resource))?;
+        admitted.check_any(CallKind::Pools, &reads(resource))?;
         Ok(admitted)
     }
 
     fn may<T>(&self, request: &Request<T>, action: Action, resource: &str) -> Result<Admitted, Status> {
         let admitted = admitted(request, self.node.gate());
-        admitted.check(Call::Pools, &AccessRequest::on(action, resource))?;
+        admitted.check(CallKind::Pools, &AccessRequest::on(action, resource))?;
         Ok(admitted)
     }
 
@@ -303,7 +303,7 @@ impl EventStream {
         };
         // The policy may be another by now, and a token may have ended.
         let event =
-            event.and_then(|event| self.admitted.check_again(Call::Pools, &reads(&self.resource)).map(|()| event));
+            event.and_then(|event| self.admitted.check_again(CallKind::Pools, &reads(&self.resource)).map(|()| event));
         self.ended = event.is_err();
         Some((event, self))
     }

@@ -16,7 +16,7 @@ use super::{admitted, convert, not_master};
 use crate::{
     access::Admitted,
     actors::NodeHandle,
-    metrics::Call,
+    metrics::CallKind,
     watchers::{Ended, PendingHints, Watch},
 };
 
@@ -73,7 +73,7 @@ impl HintStream {
         let hint = hint.and_then(|hint| {
             let (kind, id) = self.watch.holder();
             let watching = AccessRequest { holder: Some(id), ..AccessRequest::to(Action::of(kind)) };
-            self.admitted.check_again(Call::Watch, &[watching]).map(|()| hint)
+            self.admitted.check_again(CallKind::Watch, &[watching]).map(|()| hint)
         });
         self.last = Some(Instant::now());
         self.ended = hint.is_err();
@@ -106,7 +106,7 @@ impl Push for PushService {
         let admitted = admitted(&request, self.node.gate());
         let (kind, id) = convert::watch(request.into_inner(), &self.node.limits)?;
         let watching = AccessRequest { holder: Some(&id), ..AccessRequest::to(Action::of(kind)) };
-        admitted.check(Call::Watch, &watching)?;
+        admitted.check(CallKind::Watch, &watching)?;
         let watch = self.node.watch(kind, id).map_err(|why| Status::resource_exhausted(why.to_string()))?;
         // After the watch has started: checked before, it would not be dismissed if another peer became master in
         // between.

@@ -15,7 +15,7 @@ use crate::{
     access::Admitted,
     actors::{self, NodeHandle},
     identity::Identity,
-    metrics::Call,
+    metrics::CallKind,
 };
 
 /// Rows of a page when the request does not say, and at the most.
@@ -42,7 +42,7 @@ impl StatusService {
             let next = next.map(|next| next.to_string()).unwrap_or_default();
             return Ok((statuses.iter().map(resource).collect(), next));
         }
-        admitted.check(Call::GetStatus, &AccessRequest::on(Action::Read, &request.resource_id))?;
+        admitted.check(CallKind::GetStatus, &AccessRequest::on(Action::Read, &request.resource_id))?;
         let from = match request.page_token.as_str() {
             "" => 0,
             token => token.parse().map_err(|_| {
@@ -156,7 +156,7 @@ fn holder(holder: &HolderReport, status: &actors::Status) -> Holder {
 impl Service for StatusService {
     async fn get_status(&self, request: Request<GetStatusRequest>) -> Result<Response<GetStatusResponse>, Status> {
         let admitted = admitted(&request, self.node.gate());
-        admitted.check(Call::GetStatus, &AccessRequest::to(Action::Read))?;
+        admitted.check(CallKind::GetStatus, &AccessRequest::to(Action::Read))?;
         let (resources, next_page_token) = self.rows(request.get_ref(), &admitted).await?;
         let config = self.node.config();
         let (is_master, master) = match self.node.check() {

@@ -13,15 +13,15 @@ use tonic::{Code, Status};
 use crate::{
     access::{Gate, Visitor},
     listen::Caller,
-    metrics::Call,
+    metrics::CallKind,
 };
 
 /// Lets a request pass, or says why not.
 pub(super) async fn check(State(gate): State<Arc<Gate>>, request: Request, next: Next) -> Response {
     let caller = request.extensions().get::<Caller>().cloned();
     let visitor = Arc::new(Visitor::new(gate, caller));
-    let admitted = visitor.admit(request.headers(), Call::Http);
-    match admitted.and_then(|admitted| admitted.check_reads_everything(Call::Http)) {
+    let admitted = visitor.admit(request.headers(), CallKind::Http);
+    match admitted.and_then(|admitted| admitted.check_reads_everything(CallKind::Http)) {
         Ok(()) => next.run(request).await,
         Err(why) => denied(&why, request.headers().contains_key(header::AUTHORIZATION)),
     }
