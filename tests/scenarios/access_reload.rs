@@ -85,7 +85,7 @@ fn a_bad_policy_or_file_of_tokens_changes_nothing() {
     server.signal(Signal::HUP);
     eventually("both are refused", || {
         let log = server.log();
-        let said = log.contains("unknown action `aks` (did you mean `ask`?)") && log.contains("line 1: expected");
+        let said = log.contains("unknown action `aks`; known: ask") && log.contains("line 1: expected");
         said.then_some(())
     });
     assert_eq!(asks(&web, "web-1"), Ok(1.0));

@@ -82,10 +82,13 @@ fn it_may_stand_alone_or_beside_templates() {
 fn mistakes_are_pointed_at() {
     let actions = "known: ask, lend, read, configure, pools, peers, override";
     for (rules, expected) in [
-        ("- {who: a, may: aks}", vec![format!("3:17: unknown action `aks` (did you mean `ask`?); {actions}")]),
         (
-            "- {who: a, may: [read, rede]}",
-            vec![format!("3:24: unknown action `rede` (did you mean `read`?); {actions}")],
+            "- {who: a, may: overide}",
+            vec![format!("3:17: unknown action `overide` (did you mean `override`?); {actions}")],
+        ),
+        (
+            "- {who: a, may: [read, peer]}",
+            vec![format!("3:24: unknown action `peer` (did you mean `peers`?); {actions}")],
         ),
         (
             "- {who: a, may: ask, resource: b}",
