@@ -10,6 +10,7 @@
 
 mod harness {
     pub(crate) mod authority;
+    pub(crate) mod bearer;
     pub(crate) mod binary;
     pub(crate) mod config;
     pub(crate) mod crowd;
@@ -34,6 +35,9 @@ mod harness {
 }
 
 mod scenarios {
+    mod access;
+    mod access_attacks;
+    mod access_reload;
     mod bytes;
     mod chaos;
     mod client_books;

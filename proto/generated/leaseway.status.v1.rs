@@ -44,6 +44,9 @@ pub struct GetStatusResponse {
     /// Why this peer takes no part in its node; absent if it does.
     #[prost(message, optional, tag = "13")]
     pub takes_no_part: ::core::option::Option<Absence>,
+    /// Who may do what, in words; empty where everything is allowed, and only this machine reaches the server.
+    #[prost(string, tag = "20")]
+    pub access: ::prost::alloc::string::String,
 }
 /// A problem that an operator has to solve.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]

@@ -209,7 +209,8 @@ fn explained(address: &str, status: &Status) -> CliError {
             CliError::HasParent { address, why }
         }
         Code::Unimplemented => CliError::NotAdmin { address },
-        Code::Unauthenticated | Code::PermissionDenied => CliError::WrongToken { address, why },
+        Code::Unauthenticated => CliError::WrongToken { address, why },
+        Code::PermissionDenied => CliError::Denied { address, why },
         Code::FailedPrecondition | Code::Unavailable => CliError::NoMasterNow { address, why },
         _ => refused(&address, status),
     }

@@ -8,9 +8,8 @@ mod history;
 use std::path::{Path, PathBuf};
 
 use clap::{Args, Subcommand};
-use leaseway_core::Repository;
 use leaseway_proto::admin::{GetConfigRequest, GetConfigResponse};
-use leaseway_server::config;
+use leaseway_server::config::{self, Loaded};
 use serde_json::json;
 use tonic::Code;
 
@@ -90,9 +89,9 @@ pub(crate) struct Diff {
 
 impl Diff {
     fn run(self) -> Outcome {
-        let file = File::read(&self.file)?;
-        let before = block_on(in_force(&self.target))?;
-        let differences = before.compare(&file.repository)?;
+        let file = read(&self.file)?;
+        let before = block_on(in_force(&self.target, &file))?;
+        let differences = before.compare(&file)?;
         if self.json {
             let differences: Vec<_> = differences.iter().map(Difference::as_json).collect();
             say_json(json!({ "version": before.version, "differences": differences }))?;
@@ -103,20 +102,13 @@ impl Diff {
     }
 }
 
-/// A file that has been found to be fine.
-struct File {
-    text: String,
-    repository: Repository,
-}
-
-impl File {
-    fn read(path: &Path) -> Result<File, CliError> {
-        let loaded = config::load(path)?;
-        for warning in &loaded.warnings {
-            note(format_args!("warning: {warning}"));
-        }
-        Ok(File { text: loaded.text, repository: loaded.repository })
+/// A file that is fine.
+fn read(path: &Path) -> Result<Loaded, CliError> {
+    let loaded = config::load(path)?;
+    for warning in &loaded.warnings {
+        note(format_args!("warning: {warning}"));
     }
+    Ok(loaded)
 }
 
 /// What is in force now. Version 0: nothing yet.
@@ -126,24 +118,27 @@ struct InForce {
 }
 
 impl InForce {
-    fn compare(&self, after: &Repository) -> Result<Vec<Difference>, CliError> {
+    fn compare(&self, after: &Loaded) -> Result<Vec<Difference>, CliError> {
         let before = match self.version {
-            0 => Repository::default(),
+            0 => None,
             version => {
                 let unreadable = |error| CliError::UnreadableVersion { version, error };
-                config::parse(&format!("version {version}"), &self.text).map_err(unreadable)?.repository
+                Some(config::parse(&format!("version {version}"), &self.text).map_err(unreadable)?)
             }
         };
-        Ok(differences::between(&before, after))
+        Ok(differences::between_configurations(before.as_ref(), after))
     }
 }
 
-async fn in_force(target: &AdminTarget) -> Result<InForce, CliError> {
+/// `new`: what it is compared with.
+async fn in_force(target: &AdminTarget, new: &Loaded) -> Result<InForce, CliError> {
     match get(target, 0).await {
         Ok(GetConfigResponse { header, text }) => {
             Ok(InForce { version: header.map_or(0, |header| header.version), text })
         }
         Err(CliError::Refused { code: Code::NotFound, .. }) => Ok(InForce { version: 0, text: String::new() }),
+        // A node with a parent keeps who may do what, once that was applied.
+        Err(CliError::HasParent { .. }) if !new.has_templates() => Ok(InForce { version: 0, text: String::new() }),
         Err(error) => Err(error),
     }
 }

@@ -195,7 +195,11 @@ pub(crate) async fn connect(address: &str, attempt: Attempt) -> Result<Channel, 
 
 /// What a server said instead of an answer.
 pub(crate) fn refused(address: &str, status: &Status) -> CliError {
-    CliError::Refused { address: address.to_owned(), code: status.code(), why: status.message().to_owned() }
+    let (address, why) = (address.to_owned(), status.message().to_owned());
+    match status.code() {
+        Code::PermissionDenied | Code::Unauthenticated => CliError::Denied { address, why },
+        code => CliError::Refused { address, code, why },
+    }
 }
 
 /// The innermost reason of a status that no server has sent.

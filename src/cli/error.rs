@@ -48,6 +48,12 @@ pub(crate) enum CliError {
         "the server at {address} does not accept the token: {why}. --admin-token-file names the file that it was started with"
     )]
     WrongToken { address: String, why: String },
+    /// The policy says no.
+    #[error("the server at {address} refused: {why}. `leaseway access test` explains its decisions")]
+    Denied { address: String, why: String },
+    /// It has been said in words.
+    #[error("it is not allowed")]
+    NotAllowed,
     #[error("cannot use the token in {}: {why}", path.display())]
     Token { path: PathBuf, why: String },
     #[error("the server at {address} cannot do it now: {why}; `leaseway peers list` shows who is there")]
@@ -128,7 +134,7 @@ impl CliError {
             CliError::Flags(_) => ExitCode::from(WRONG_COMMAND_LINE),
             CliError::Config(_) | CliError::ConfigRefused { .. } | CliError::NodeSet(_) => ExitCode::from(EX_CONFIG),
             CliError::Serve(error) if error.is_configuration() => ExitCode::from(EX_CONFIG),
-            CliError::WrongToken { .. } => ExitCode::from(EX_NOPERM),
+            CliError::WrongToken { .. } | CliError::Denied { .. } | CliError::NotAllowed => ExitCode::from(EX_NOPERM),
             CliError::Unreachable { .. }
             | CliError::NoAdmin { .. }
             | CliError::NoMaster { .. }

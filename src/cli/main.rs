@@ -1,5 +1,6 @@
 //! The `leaseway` binary: runs a server, and asks one.
 
+mod access;
 mod admin;
 mod ask;
 mod config;
@@ -14,6 +15,7 @@ mod search;
 mod serve;
 mod shell;
 mod status;
+mod token;
 mod up;
 
 use std::process::ExitCode;
@@ -57,6 +59,12 @@ enum Command {
     /// Works with configuration files, and with the configuration that the peers of a node keep
     #[command(subcommand)]
     Config(config::ConfigCommand),
+    /// Explains what an access policy lets an identity do
+    #[command(subcommand)]
+    Access(access::AccessCommand),
+    /// Makes tokens by which callers prove who they are
+    #[command(subcommand)]
+    Token(token::TokenCommand),
     /// Shows and changes the peers of a node
     #[command(subcommand)]
     Peers(peers::PeersCommand),
@@ -80,6 +88,8 @@ fn main() -> ExitCode {
             serve.run()
         }
         Command::Up(up) => up.run(),
+        Command::Access(command) => command.run(),
+        Command::Token(command) => command.run(),
         Command::Peers(command) => command.run(),
         Command::Pool(command) => command.run(),
         Command::Config(command) => command.run(),

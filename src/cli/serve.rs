@@ -1,5 +1,6 @@
 //! `leaseway serve`.
 
+mod access;
 mod checks;
 mod log;
 mod tls;
@@ -52,6 +53,8 @@ pub(crate) struct Serve {
     #[command(flatten)]
     admin: AdminFlags,
     #[command(flatten)]
+    access: access::AccessFlags,
+    #[command(flatten)]
     tls: tls::TlsFlags,
     #[command(flatten)]
     limits: LimitFlags,
@@ -64,7 +67,7 @@ pub(crate) struct Serve {
 #[command(next_help_heading = "A place in a tree")]
 struct ParentFlags {
     /// Where the capacity comes from: gRPC addresses of the parent node's peers. It says how much of everything there
-    /// is for this node, and how it is divided; so there is no --config. https:// before an address means TLS, as
+    /// is for this node, and how it is divided; a --config has `access:` alone. https:// before an address means TLS, as
     /// --tls-ca does where there is no scheme
     #[arg(long, env = "LEASEWAY_PARENT", value_name = "HOST:PORT,…", value_delimiter = ',')]
     parent: Vec<String>,
@@ -444,6 +447,7 @@ impl Serve {
             admin: self.admin.options(self.peers.data.is_some()),
             peers: self.peers.options(),
             parent: self.parent.options(),
+            access: self.access.options(),
             tls: self.tls.options(),
             skew: self.faults.skew(),
         };

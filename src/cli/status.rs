@@ -85,6 +85,9 @@ impl ShowStatus {
         if let Some(uplink) = &status.uplink {
             say(place(uplink))?;
         }
+        if !status.access.is_empty() {
+            say(format_args!("access: {}", escaped(&status.access)))?;
+        }
         if !status.config_error.is_empty() {
             say(format_args!(
                 "the newest configuration was refused, the one before is in force:\n{}",
@@ -330,6 +333,7 @@ fn as_json(status: &GetStatusResponse) -> Value {
         "resources": status.resources.iter().map(resource).collect::<Vec<_>>(),
         "next_page_token": status.next_page_token,
         "uplink": status.uplink.as_ref().map(uplink),
+        "access": status.access,
         "takes_no_part": absence,
     })
 }

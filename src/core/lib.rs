@@ -17,6 +17,7 @@
 //!
 //! The promises are predicates in [`invariant`]; tests check them after every step.
 
+pub mod access;
 mod amount;
 mod claim;
 mod division;

@@ -11,6 +11,7 @@
 //!   lease length if that is shorter.
 //! * `parameters` may be a map of names to values instead of a list of `{name, value}`.
 //! * Without `kind` it is NO_ALGORITHM, as in Doorman, with a warning; only there `capacity` may be missing.
+//! * `access`, a list of rules: who may do what. It may stand alone, for a node whose templates are its parent's.
 //!
 //! Of YAML: one document, aliases and merge keys, no tags. Numbers are decimal and unquoted.
 //!
@@ -25,6 +26,7 @@
 //! it and note what they cannot read (`read`), and reading goes on with a stand-in to the end (`template`,
 //! `algorithm`).
 
+mod access;
 mod algorithm;
 mod diagnostic;
 mod node;
@@ -38,12 +40,16 @@ use std::{
     fs::File,
     io::{self, Read},
     path::{Path, PathBuf},
+    sync::Arc,
 };
 
-use leaseway_core::Repository;
+use leaseway_core::{Repository, access::Policy};
 
 pub use self::diagnostic::{ConfigError, Diagnostic, Position};
-use self::yaml::Document;
+use self::{diagnostic::Findings, read::Field, yaml::Document};
+
+/// The message for operators who configure templates in two places.
+pub(crate) const TEMPLATES: &str = "a node with a parent takes its templates from the parent";
 
 /// The largest configuration that is read, in bytes. 10,000 templates with all keys take about half of it.
 pub const MAX_BYTES: usize = 4 << 20;
@@ -54,8 +60,12 @@ pub const DEVELOPMENT: &str = include_str!("config/development.yaml");
 /// A configuration that can be used.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Loaded {
-    /// Its templates.
+    /// Its templates; none where there is only `access`.
     pub repository: Repository,
+    /// Who may do what; without it nothing is said about that.
+    pub access: Option<Arc<Policy>>,
+    /// Where its templates begin, if it has any.
+    templates_at: Option<Position>,
     /// As it was written.
     pub text: String,
     /// What is allowed but probably not meant, in the order of the file.
@@ -103,9 +113,58 @@ pub fn parse(file: &str, text: &str) -> Result<Loaded, ConfigError> {
 /// As [`parse`], for what may not even be text.
 pub fn parse_bytes(file: &str, bytes: &[u8]) -> Result<Loaded, ConfigError> {
     let empty = format!("the configuration is empty; the least is: {}", template::EXAMPLE);
-    let Document { content, text, warnings } =
-        yaml::read(file, bytes, "the configuration", &empty, template::read_repository)?;
-    Ok(Loaded { repository: content, text: text.to_owned(), warnings })
+    let Document { content, text, warnings } = yaml::read(file, bytes, "the configuration", &empty, read_content)?;
+    let Sections { repository, access, templates_at } = content;
+    Ok(Loaded { repository, access: access.map(Arc::new), templates_at, text: text.to_owned(), warnings })
+}
+
+/// What a file says.
+struct Sections {
+    repository: Repository,
+    access: Option<Policy>,
+    templates_at: Option<Position>,
+}
+
+fn read_content(root: &Field<'_, '_>, found: &mut Findings) -> Sections {
+    let fields = root.map(&["resources", "access"], found);
+    let get = |key| fields.as_ref().and_then(|fields| fields.get(key));
+    let (resources, access) = (get("resources"), get("access"));
+    if fields.is_some() && resources.is_none() && access.is_none() {
+        found.error(root.at(), without_templates());
+    }
+    Sections {
+        templates_at: resources.as_ref().map(|field| field.key),
+        repository: resources.map(|field| template::read_resources(&field, found)).unwrap_or_default(),
+        access: access.map(|field| access::read_access(&field, found)),
+    }
+}
+
+fn without_templates() -> String {
+    format!("no `resources`; the least is: {}", template::EXAMPLE)
+}
+
+impl Loaded {
+    /// A configuration that says nothing.
+    pub(crate) fn nothing() -> Loaded {
+        let (text, warnings) = (String::new(), Vec::new());
+        Loaded { repository: Repository::default(), access: None, templates_at: None, text, warnings }
+    }
+
+    /// Whether it has templates.
+    pub fn has_templates(&self) -> bool {
+        self.templates_at.is_some()
+    }
+
+    /// Refuses one without templates at a root, and one with templates where the parent has them.
+    pub fn check_place(&self, file: &str, has_parent: bool) -> Result<(), ConfigError> {
+        let mut found = Findings::new(file);
+        match self.templates_at {
+            Some(at) if has_parent => found.error(at, format!("{TEMPLATES}: leave out `resources` here, or --parent")),
+            None if !has_parent => found.error(Position::START, without_templates()),
+            _ => {}
+        }
+        found.finish().map(drop)
+    }
 }
 
 /// What a server without a configuration file runs on.

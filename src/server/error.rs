@@ -2,7 +2,7 @@
 
 use std::{net::SocketAddr, path::PathBuf};
 
-use crate::{config::LoadError, parent::ParentError};
+use crate::{config::LoadError, exposure::ExposedError, parent_error::ParentError};
 
 /// Why a server does not run, or no longer.
 #[derive(Debug, thiserror::Error)]
@@ -72,6 +72,20 @@ pub enum ServeError {
         /// Where it was to listen.
         address: SocketAddr,
     },
+    /// Others could reach it, and it is not protected. Nothing was started.
+    #[error(transparent)]
+    Exposed(#[from] ExposedError),
+    /// A file of tokens or keys cannot be used. Nothing was started.
+    #[error("{0}; nothing was started")]
+    Credentials(String),
+    /// The audit log cannot be opened. Nothing was started.
+    #[error("cannot write the audit log to {}: {error}", path.display())]
+    Audit {
+        /// The file.
+        path: PathBuf,
+        /// What the system said.
+        error: std::io::Error,
+    },
     /// The node actor panicked; leases are forgotten, a new start learns them.
     #[error("the node failed; its leases are forgotten, start the server again and it will learn them")]
     NodeFailed,
@@ -84,6 +98,8 @@ impl ServeError {
             ServeError::Config(_)
             | ServeError::NotAmongPeers { .. }
             | ServeError::TakeOverLearning
+            | ServeError::Exposed(_)
+            | ServeError::Credentials(_)
             | ServeError::Tls(_)
             | ServeError::PeerListen { .. } => true,
             ServeError::Quorum(error) => error.is_configuration(),

@@ -33,6 +33,7 @@ pub(crate) use self::capacity::CapacityService;
 use self::front::{ConnectionService, Front};
 pub(crate) use self::{push::PushService, status::StatusService};
 use crate::{
+    access::{Admitted, Gate},
     actors::{NotMaster, Refused},
     listen::ArbiterConnection,
     signals::until,
@@ -58,11 +59,12 @@ const KEEP_ALIVE_TIMEOUT: Duration = Duration::from_secs(10);
 /// end.
 pub(crate) async fn serve(
     services: GrpcServices,
+    gate: Arc<Gate>,
     message_bytes: usize,
     mut connections: mpsc::UnboundedReceiver<ArbiterConnection>,
     stop: watch::Receiver<bool>,
 ) {
-    let front = Arc::new(front(services, message_bytes));
+    let front = Arc::new(front(services, gate, message_bytes));
     let mut http2 = http2::Builder::new(TokioExecutor::new());
     http2
         .timer(TokioTimer::new())
@@ -110,7 +112,7 @@ async fn attend(
     }
 }
 
-fn front(services: GrpcServices, message_bytes: usize) -> Front {
+fn front(services: GrpcServices, gate: Arc<Gate>, message_bytes: usize) -> Front {
     let capacity = CapacityServer::new(services.capacity.clone()).max_decoding_message_size(message_bytes);
     let status = StatusServer::new(services.status).max_decoding_message_size(message_bytes);
     let push = PushServer::new(services.push).max_decoding_message_size(message_bytes);
@@ -124,7 +126,12 @@ fn front(services: GrpcServices, message_bytes: usize) -> Front {
         .expect("the descriptors are compiled in, and a test asks for them");
     let others =
         Routes::new(capacity).add_service(status).add_service(push).add_service(health).add_service(reflection);
-    Front::new(services.capacity, message_bytes, others)
+    Front::new(services.capacity, gate, message_bytes, others)
+}
+
+/// Who makes a call. The front knows it of every call; one that came past it may do nothing.
+fn admitted<T>(request: &tonic::Request<T>, gate: &Arc<Gate>) -> Admitted {
+    request.extensions().get::<Admitted>().cloned().unwrap_or_else(|| Admitted::unknown(gate))
 }
 
 /// The error of methods that only the master answers and whose answers have no field for its address.

@@ -2,6 +2,7 @@
 
 mod debug;
 mod gauges;
+mod guard;
 mod gzip;
 mod serving;
 
@@ -50,10 +51,12 @@ pub(crate) fn router(pages: Pages) -> Router {
     let certified = pages.tls.as_ref().is_some_and(|tls| tls.requires_certificates());
     Router::new()
         .route("/metrics", get(render_metrics))
-        .route("/healthz", get(healthz))
-        .route("/readyz", get(readyz))
         .route("/debug/status", get(debug::status))
         .route("/debug/resources", get(debug::resources))
+        .route_layer(middleware::from_fn_with_state(Arc::clone(pages.node.gate()), guard::check))
+        // Probes prove nothing.
+        .route("/healthz", get(healthz))
+        .route("/readyz", get(readyz))
         .fallback(|| async { (StatusCode::MOVED_PERMANENTLY, [(header::LOCATION, "/debug/status")]) })
         .layer(middleware::from_fn(gzip::compress))
         .layer(middleware::from_fn_with_state(certified, serving::certified))

@@ -46,17 +46,25 @@ impl InitialConfiguration {
                 is_file: false,
             });
         };
-        let loaded = config::load(path)?;
+        InitialConfiguration::of_file(path, false)
+    }
+
+    /// The configuration of a node whose parent has the templates. A file says only who may do what.
+    pub(crate) fn of_parent(path: Option<&Path>, addresses: &[String]) -> Result<InitialConfiguration, LoadError> {
+        let Some(path) = path else {
+            let source = format!("the parent at {}", addresses.join(", "));
+            return Ok(InitialConfiguration { loaded: Loaded::nothing(), source, is_file: false });
+        };
+        InitialConfiguration::of_file(path, true)
+    }
+
+    fn of_file(path: &Path, has_parent: bool) -> Result<InitialConfiguration, LoadError> {
+        let (loaded, source) = (config::load(path)?, path.display().to_string());
+        loaded.check_place(&source, has_parent)?;
         for warning in &loaded.warnings {
             tracing::warn!("{warning}");
         }
-        Ok(InitialConfiguration { loaded, source: path.display().to_string(), is_file: true })
-    }
-
-    /// The configuration of a node whose parent has the templates.
-    pub(crate) fn of_parent(addresses: &[String]) -> InitialConfiguration {
-        let loaded = Loaded { repository: Repository::default(), text: String::new(), warnings: Vec::new() };
-        InitialConfiguration { loaded, source: format!("the parent at {}", addresses.join(", ")), is_file: false }
+        Ok(InitialConfiguration { loaded, source, is_file: true })
     }
 
     /// The first version for the peers to keep; `None` where the parent has the templates.

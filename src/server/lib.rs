@@ -4,11 +4,14 @@
 //! bound, so that a second server on the same port fails before it can answer a client; then actors start, and only
 //! then are connections accepted. On SIGTERM or SIGINT the way back.
 
+mod access;
 pub mod actors;
 mod assignment_store;
+mod audit;
 pub mod clock;
 pub mod config;
 mod error;
+mod exposure;
 mod grpc;
 mod http;
 mod identity;
@@ -18,6 +21,7 @@ mod listen;
 mod logging;
 mod metrics;
 mod parent;
+mod parent_error;
 mod peer_endpoints;
 mod peers;
 mod reload;
@@ -26,17 +30,21 @@ mod secret;
 mod signals;
 mod subscribers;
 mod tls;
+mod watched_file;
 mod watchers;
 
+pub use access::{JwtOptions, NewToken};
 pub use actors::Handover;
+pub use audit::AuditTarget;
 pub use error::ServeError;
 pub use grpc::admin::AdminOptions;
 pub use leaseway_quorum::Timing;
 pub use leaseway_tls::{ClientCertificates, Files as TlsFiles, TlsError};
 pub use listen::Addresses;
-pub use parent::{ParentError, ParentOptions};
+pub use parent::ParentOptions;
+pub use parent_error::ParentError;
 pub use peer_endpoints::PeerEndpoints;
 pub use peers::{PeerOptions, TakeOver};
-pub use run::{Options, run};
+pub use run::{AccessOptions, Options, run};
 pub use signals::StopSignals;
 pub use tls::TlsOptions;

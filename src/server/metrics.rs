@@ -1,6 +1,7 @@
 //! Every metric, declared once. Doorman's names are kept (also where Prometheus would now name them differently); ours
 //! stand beside them as `leaseway_…`. Gauges are set at each scrape, see `http/gauges.rs`.
 
+mod call_kind;
 pub(crate) mod process;
 mod reason;
 
@@ -11,7 +12,7 @@ use metrics::{Counter, Histogram, Unit, counter, describe_counter, describe_gaug
 use metrics_exporter_prometheus::{BuildError, Matcher, PrometheusBuilder, PrometheusHandle};
 use metrics_util::MetricKindMask;
 
-pub(crate) use self::{process::free_bytes, reason::Reason};
+pub(crate) use self::{call_kind::CallKind, process::free_bytes, reason::Reason};
 use crate::listen::Service;
 
 /// Doorman's buckets: those of the old Go client library.
@@ -65,6 +66,14 @@ fn describe() {
     }
     for outcome in RELOADS {
         counter!("leaseway_config_reloads_total", "outcome" => outcome).absolute(0);
+    }
+    describe_counter!("leaseway_access_denied_total", "What callers asked for and may not do, by call.");
+    for call in CallKind::ALL {
+        counter!("leaseway_access_denied_total", "call" => call.name()).absolute(0);
+    }
+    describe_counter!("leaseway_tokens_reloads_total", "Attempts to read files of tokens and keys again, by outcome.");
+    for outcome in ["applied", "rejected"] {
+        counter!("leaseway_tokens_reloads_total", "outcome" => outcome).absolute(0);
     }
     for outcome in ParentOutcome::ALL {
         counter!("leaseway_uplink_requests_total", "outcome" => outcome.name()).absolute(0);
@@ -128,7 +137,8 @@ const GAUGES: [(&str, &str); 33] = [
     ("leaseway_watchers", "Clients and child nodes that listen for hints."),
 ];
 
-const COUNTERS: [(&str, &str); 19] = [
+const COUNTERS: [(&str, &str); 20] = [
+    ("leaseway_audit_lost_total", "Lines of the audit log that could not be written."),
     ("leaseway_connections_refused_total", "Connections closed at once because there were too many."),
     ("leaseway_tls_reload_failures_total", "Times that new certificates could not be used, and those before stayed."),
     ("leaseway_watchers_refused_total", "Watchers refused because there are too many."),
@@ -212,6 +222,22 @@ pub(crate) fn entry_has_problem(reason: Reason) {
         Reason::ALL.map(|reason| counter!("leaseway_entry_problems_total", "reason" => reason.name()))
     });
     METERS[reason as usize].increment(1);
+}
+
+pub(crate) fn access_denied(call: CallKind) {
+    entries_denied(call, 1);
+}
+
+pub(crate) fn entries_denied(call: CallKind, entries: usize) {
+    counter!("leaseway_access_denied_total", "call" => call.name()).increment(entries as u64);
+}
+
+pub(crate) fn audit_lost() {
+    counter!("leaseway_audit_lost_total").increment(1);
+}
+
+pub(crate) fn credentials_reloaded(outcome: &'static str) {
+    counter!("leaseway_tokens_reloads_total", "outcome" => outcome).increment(1);
 }
 
 pub(crate) fn resource_unmatched() {

@@ -4,10 +4,7 @@ use std::sync::Arc;
 
 use leaseway_tls::{ClientTls, Credentials, Files, TlsError};
 
-use crate::{actors::Parent, identity::Identity, tls::Tls};
-
-/// The message for operators who configure templates in two places.
-pub(crate) const TEMPLATES: &str = "a node with a parent takes its templates from the parent";
+use crate::{actors::Parent, identity::Identity, parent_error::ParentError, tls::Tls};
 
 /// The parent whose capacity this node divides.
 #[derive(Debug, Clone)]
@@ -17,37 +14,6 @@ pub struct ParentOptions {
     pub addresses: Vec<String>,
     /// What this node is called there, the same for all its peers; none: as this server is.
     pub node: Option<String>,
-}
-
-/// Why a node cannot have this parent.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum ParentError {
-    /// Both a configuration and a parent are given.
-    #[error("{TEMPLATES}: leave out --config, or --parent")]
-    WithConfiguration,
-    /// Each peer would be another child.
-    #[error(
-        "--parent with --peers needs --node NAME: what this node is called at its parent, the same for all its peers"
-    )]
-    NoName,
-    /// It would lend to itself.
-    #[error("--parent names {address}, which is this server: a node cannot be its own parent")]
-    Itself {
-        /// As it was given.
-        address: String,
-    },
-    /// It is no address.
-    #[error("--parent names `{address}`: expected HOST:PORT, like 10.0.0.1:5100, or https://HOST:PORT")]
-    Address {
-        /// As it was given.
-        address: String,
-    },
-    /// Whichever peer answers names the others without a scheme.
-    #[error("--parent names some peers with https:// and others without TLS: all of them speak TLS, or none")]
-    Mixed,
-    /// Its certificate cannot be checked.
-    #[error("--parent: {0}")]
-    Tls(#[from] TlsError),
 }
 
 impl ParentOptions {

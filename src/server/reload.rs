@@ -1,103 +1,132 @@
-//! A configuration file that changes is read again: on SIGHUP, and when the file has changed. Leases stay; a bad file
-//! changes nothing.
+//! Files that change are read again: on SIGHUP, and when one has changed. A bad file changes nothing.
 //!
-//! The file is looked at once a second instead of being watched: that notices every way of replacing a file (rename,
-//! symlink swap, network mounts), which watches do not.
+//! The configuration file: leases stay. The files of tokens and keys: callers are looked at again with their next call.
 
-use std::{
-    io,
-    path::PathBuf,
-    time::{Duration, SystemTime},
+use std::{io, path::PathBuf};
+
+use serde_json::json;
+use tokio::{
+    signal::unix::{Signal, SignalKind, signal},
+    time::MissedTickBehavior,
 };
 
-use tokio::signal::unix::{Signal, SignalKind, signal};
+use crate::{
+    access::{CredentialFiles, Gate},
+    actors::NodeHandle,
+    audit::Event,
+    config, metrics,
+    watched_file::{LOOK_EVERY, WatchedFile},
+};
 
-use crate::{actors::NodeHandle, config, metrics};
-
-const LOOK_EVERY: Duration = Duration::from_secs(1);
-
-/// Identifies a version of the file. `None`: it cannot be read.
-type Stamp = Option<(SystemTime, u64, u64)>;
-
-/// Listens for SIGHUP, and knows what the file looked like before it was first read.
+/// Listens for SIGHUP, and knows what files looked like before they were first read.
 pub(crate) struct Reload {
     /// Without a file SIGHUP means nothing; left alone it would end the server.
-    path: Option<PathBuf>,
-    loaded: Stamp,
+    config: Option<WatchedFile>,
+    credentials: Vec<WatchedFile>,
     hangup: Signal,
 }
 
 impl Reload {
-    /// Call it before the file is read: what happens from here on is not missed.
-    pub(crate) fn prepare(path: Option<PathBuf>) -> io::Result<Reload> {
-        Ok(Reload { loaded: path.as_deref().and_then(stamp), path, hangup: signal(SignalKind::hangup())? })
+    /// Call it before the files are read: what happens from here on is not missed.
+    pub(crate) fn prepare(config: Option<PathBuf>, credentials: &CredentialFiles) -> io::Result<Reload> {
+        let hangup = signal(SignalKind::hangup())?;
+        let credentials = credentials.watched().into_iter().map(WatchedFile::new).collect();
+        Ok(Reload { config: config.map(WatchedFile::new), credentials, hangup })
     }
 
     /// Runs until the node is gone.
     ///
     /// Among peers the configuration is what they keep: a file that changes is only told about.
-    pub(crate) async fn on_change(mut self, node: NodeHandle, among_peers: bool) {
-        let Some(path) = self.path.take() else {
+    pub(crate) async fn on_change(mut self, node: NodeHandle, files: CredentialFiles, among_peers: bool) {
+        if self.config.is_none() && self.credentials.is_empty() {
             while self.hangup.recv().await.is_some() {
-                tracing::info!("SIGHUP: there is no configuration file to reload");
+                tracing::info!("SIGHUP: there is no file to reload");
             }
             return;
-        };
+        }
         let mut look = tokio::time::interval(LOOK_EVERY);
-        look.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
-        let mut seen = self.loaded;
+        look.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
-            tokio::select! {
-                received = self.hangup.recv() => if received.is_none() { return },
-                _ = look.tick() => {
-                    let now = stamp(&path);
-                    // A file that is still being written looks different each time.
-                    let settled = now == seen;
-                    seen = now;
-                    if now == self.loaded || !settled {
-                        continue;
-                    }
-                }
+            let asked = tokio::select! {
+                received = self.hangup.recv() => match received {
+                    Some(()) => true,
+                    None => return,
+                },
+                _ = look.tick() => false,
+            };
+            let credentials = self.credentials.iter_mut().fold(asked, |any, file| file.has_changed() || any);
+            if credentials && !self.credentials.is_empty() {
+                self.credentials.iter_mut().for_each(WatchedFile::is_read);
+                reload_credentials(&files, node.gate());
             }
-            self.loaded = stamp(&path);
-            seen = self.loaded;
-            if reload(&path, &node, among_peers).await.is_err() {
-                return;
+            let Some(file) = &mut self.config else { continue };
+            if file.has_changed() || asked {
+                file.is_read();
+                if reload_config(file.path(), &node, among_peers).await.is_err() {
+                    return;
+                }
             }
         }
     }
 }
 
-fn stamp(path: &std::path::Path) -> Stamp {
-    use std::os::unix::fs::MetadataExt as _;
-    let metadata = std::fs::metadata(path).ok()?;
-    Some((metadata.modified().ok()?, metadata.len(), metadata.ino()))
+fn reload_credentials(files: &CredentialFiles, gate: &Gate) {
+    let outcome = match files.read() {
+        Ok(credentials) => {
+            let found = credentials.in_words();
+            tracing::info!(%found, "tokens reloaded");
+            gate.set_credentials(credentials);
+            metrics::credentials_reloaded("applied");
+            "done".to_owned()
+        }
+        Err(error) => {
+            tracing::error!("tokens refused, those of before stay in force: {error}");
+            metrics::credentials_reloaded("rejected");
+            error.to_string()
+        }
+    };
+    gate.record(Event::of_server("tokens_reloaded", outcome, json!({})));
 }
 
-async fn reload(path: &std::path::Path, node: &NodeHandle, among_peers: bool) -> Result<(), crate::actors::Gone> {
-    match config::load(path) {
+async fn reload_config(
+    path: &std::path::Path,
+    node: &NodeHandle,
+    among_peers: bool,
+) -> Result<(), crate::actors::Gone> {
+    let file = path.display().to_string();
+    let loaded = config::load(path).and_then(|loaded| {
+        loaded.check_place(&file, node.parent().is_some())?;
+        Ok(loaded)
+    });
+    let loaded = loaded.map_err(|error| error.to_string()).and_then(|loaded| {
+        node.gate().check_policy(&file, loaded.access.as_ref())?;
+        Ok(loaded)
+    });
+    match loaded {
         Ok(loaded) => {
             for warning in &loaded.warnings {
                 tracing::warn!("{warning}");
             }
-            if loaded.repository == node.config().repository && node.config().rejected.is_none() {
+            if node.config().says_the_same_as(&loaded) && node.config().rejected.is_none() {
                 metrics::config_reloaded("unchanged");
                 return Ok(());
             }
             if among_peers {
                 metrics::config_reloaded("kept");
-                let file = path.display();
                 tracing::warn!(%file, "the file differs from what is in force, which the peers keep: `leaseway config apply {file}` changes that");
                 return Ok(());
             }
             metrics::config_reloaded("applied");
-            tracing::info!(file = %path.display(), "configuration reloaded; leases stay as they are");
-            node.configure(loaded.repository).await
+            tracing::info!(%file, "configuration reloaded; leases stay as they are");
+            node.gate().record(Event::of_server("config_reloaded", "done".into(), json!({ "source": file })));
+            node.configure(loaded.repository, loaded.access).await
         }
         Err(error) => {
             metrics::config_reloaded("rejected");
             tracing::error!("configuration refused, the one before stays in force:\n{error}");
-            node.reject(error.to_string()).await
+            let details = json!({ "source": file });
+            node.gate().record(Event::of_server("config_reloaded", error.clone(), details));
+            node.reject(error).await
         }
     }
 }

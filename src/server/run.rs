@@ -11,9 +11,12 @@ use tokio::sync::watch;
 use tonic_health::{ServingStatus, server::HealthReporter};
 
 use crate::{
+    access::{CredentialFiles, Gate, JwtOptions},
     actors::{NodeHandle, NodeStart, Threads, block_on, spawn},
+    audit::{Audit, AuditTarget},
     clock::{Clock, Skew},
     error::ServeError,
+    exposure::Exposure,
     grpc::{
         self, CapacityService, GrpcServices, PushService, StatusService,
         admin::{self, AdminOptions, AdminPort, AdminService},
@@ -25,7 +28,7 @@ use crate::{
     limits::Limits,
     listen::{Addresses, Count, Listener, ListenerSettings, Service, arbiter_queue, bind, distribute, local},
     metrics,
-    parent::{ParentError, ParentOptions},
+    parent::ParentOptions,
     peers::{self, PeerOptions, Peering},
     reload::Reload,
     signals::StopSignals,
@@ -68,10 +71,25 @@ pub struct Options {
     pub admin: Option<AdminOptions>,
     /// Where the capacity comes from; none: the configuration says how much there is.
     pub parent: Option<ParentOptions>,
+    /// Who may do what, and how callers prove who they are.
+    pub access: AccessOptions,
     /// Certificates; without any, all is in the clear.
     pub tls: TlsOptions,
     /// A deliberate error of the clock.
     pub skew: Skew,
+}
+
+/// How callers prove who they are, and what becomes of it. Who may do what is in the configuration.
+#[derive(Debug, Clone, Default)]
+pub struct AccessOptions {
+    /// The file of tokens.
+    pub tokens: Option<PathBuf>,
+    /// The file of keys for JWTs, with what is expected of them.
+    pub jwt: Option<JwtOptions>,
+    /// Where it is written down who changed what.
+    pub audit: Option<AuditTarget>,
+    /// Others may reach this server although there is no TLS, or no policy.
+    pub insecure: bool,
 }
 
 /// Serves until SIGTERM or SIGINT. `ready` is called once connections are accepted.
@@ -81,15 +99,21 @@ pub fn run(options: Options, ready: impl FnOnce(Addresses)) -> Result<(), ServeE
 
 async fn serve(options: Options, ready: impl FnOnce(Addresses)) -> Result<(), ServeError> {
     // Before the file is read, so that no change and no signal is missed.
-    let reload = Reload::prepare(options.config.clone()).map_err(ServeError::Signals)?;
+    let files = CredentialFiles {
+        tokens: options.access.tokens.clone(),
+        jwt: options.access.jwt.clone(),
+        operator: options.admin.as_ref().and_then(|admin| admin.token_file.clone()),
+    };
+    let reload = Reload::prepare(options.config.clone(), &files).map_err(ServeError::Signals)?;
     let first = Arc::new(match &options.parent {
         None => InitialConfiguration::read(options.config.as_deref(), options.peers.is_some())?,
-        Some(_) if options.config.is_some() => return Err(ParentError::WithConfiguration.into()),
-        Some(parent) => InitialConfiguration::of_parent(&parent.addresses),
+        Some(parent) => InitialConfiguration::of_parent(options.config.as_deref(), &parent.addresses)?,
     });
     let mut stop_signals = StopSignals::new().map_err(ServeError::Signals)?;
     let hangup = tls::hangup().map_err(ServeError::Signals)?;
     let tls = options.tls.load(options.parent.is_some())?.map(Arc::new);
+    let has_tls = tls.as_ref().is_some_and(|tls| tls.credentials().files().certificate.is_some());
+    let gate = gate(&options, &files, &first, has_tls)?;
     let listeners = Listeners::new(tls.as_deref(), &options.limits)?;
     let listener = bind(options.listen, "--listen").await?;
     let http_listener = bind(options.http, "--http").await?;
@@ -107,7 +131,10 @@ async fn serve(options: Options, ready: impl FnOnce(Addresses)) -> Result<(), Se
         None => None,
     };
     let admin = match &options.admin {
-        Some(admin) => Some(AdminPort::open(admin, &mut identity, &mut addresses).await?),
+        Some(admin) => {
+            let has_policy = first.loaded.access.is_some();
+            Some(AdminPort::open(admin, &mut identity, &mut addresses, has_policy).await?)
+        }
         None => None,
     };
     let joined = match &options.peers {
@@ -126,7 +153,9 @@ async fn serve(options: Options, ready: impl FnOnce(Addresses)) -> Result<(), Se
     let node = NodeHandle::start(
         NodeStart {
             repository: first.loaded.repository.clone(),
+            access: first.loaded.access.clone(),
             source: first.source.clone(),
+            gate: Arc::clone(&gate),
             limits: Arc::clone(&limits),
             clock,
             arbiters: threads.handles(),
@@ -156,7 +185,7 @@ async fn serve(options: Options, ready: impl FnOnce(Addresses)) -> Result<(), Se
     threads.on_each(|| {
         let (queue, connections) = arbiter_queue();
         queues.push(queue);
-        grpc::serve(services.clone(), limits.message_bytes, connections, stopped.clone())
+        grpc::serve(services.clone(), Arc::clone(&gate), limits.message_bytes, connections, stopped.clone())
     });
     let listener = Listener::new(listener, listeners.clients);
     let open = listener.open();
@@ -175,7 +204,7 @@ async fn serve(options: Options, ready: impl FnOnce(Addresses)) -> Result<(), Se
     spawn(tick(node.clone()));
     let watched = spawn(watch_absence(node.clone(), health.clone()));
     spawn(upkeep(prometheus));
-    spawn(reload.on_change(node.clone(), joined.is_some()));
+    spawn(reload.on_change(node.clone(), files, joined.is_some()));
     if let Some(tls) = tls {
         spawn(tls::reload(tls, hangup));
     }
@@ -183,7 +212,7 @@ async fn serve(options: Options, ready: impl FnOnce(Addresses)) -> Result<(), Se
     if let Some(admin) = admin {
         let service = quorum.clone().map(|quorum| AdminService::new(node.clone(), quorum, identity.clone()));
         let pools = PoolService::new(node.clone(), stopped.clone());
-        spawn(admin::serve(admin, listeners.operators, pools, service, stopped.clone()));
+        spawn(admin::serve(admin, Arc::clone(&gate), listeners.operators, pools, service, stopped.clone()));
     }
     tracing::info!(grpc = %addresses.grpc, http = %addresses.http, "ready");
     ready(addresses);
@@ -204,7 +233,41 @@ async fn serve(options: Options, ready: impl FnOnce(Addresses)) -> Result<(), Se
     stop.send_replace(true);
     drain(&open).await;
     threads.stop();
+    gate.audit().close();
     if failed { Err(ServeError::NodeFailed) } else { Ok(()) }
+}
+
+/// What decides whether calls are allowed; a server that would stand open does not start.
+fn gate(
+    options: &Options,
+    files: &CredentialFiles,
+    first: &InitialConfiguration,
+    has_tls: bool,
+) -> Result<Arc<Gate>, ServeError> {
+    let mut listeners = vec![("--listen", options.listen), ("--http", options.http)];
+    // Without a token and without a policy the listener refuses by itself.
+    let admin = options.admin.as_ref().filter(|admin| admin.token_file.is_some() || first.loaded.access.is_some());
+    listeners.extend(admin.map(|admin| ("--admin", admin.listen)));
+    // What the peers keep is known once this one has joined them; until then nothing is allowed.
+    let is_kept = options.peers.as_ref().is_some_and(|peers| !peers.bootstrap && peers.take_over.is_none());
+    let has_policy = first.loaded.access.is_some() || is_kept;
+    let exposure = Exposure { listeners: &listeners, has_tls, has_policy, insecure: options.access.insecure };
+    exposure.check()?;
+    if let Some((flag, address)) = exposure.exposed() {
+        tracing::warn!(
+            "--insecure: {flag} {address} can be reached from other machines, which can read and change what passes, \
+             and do what no policy forbids"
+        );
+    }
+    let credentials = files.read().map_err(|error| ServeError::Credentials(error.to_string()))?;
+    let audit = match &options.access.audit {
+        None => Audit::none(),
+        Some(target) => Audit::open(target).map_err(|error| {
+            let path = if let AuditTarget::File(path) = target { path.clone() } else { "standard output".into() };
+            ServeError::Audit { path, error }
+        })?,
+    };
+    Ok(Arc::new(Gate::new(credentials, exposure.opens_without_policy(), exposure.exposed().is_some(), audit)))
 }
 
 /// How each listener accepts.

@@ -220,6 +220,11 @@ pub(crate) struct Watch {
 }
 
 impl Watch {
+    /// Whose it is.
+    pub(crate) fn holder(&self) -> (HolderKind, &str) {
+        (self.kind, &self.id)
+    }
+
     /// Waits for pending hints and takes them.
     pub(crate) async fn pending(&self) -> Result<PendingHints, Ended> {
         loop {

@@ -25,6 +25,12 @@ pub(crate) fn get(server: SocketAddr, path: &str) -> Response {
     response(&head, String::from_utf8(body).unwrap())
 }
 
+/// With headers, each with its line's end.
+pub(crate) fn get_with(server: SocketAddr, path: &str, headers: &str) -> Response {
+    let (head, body) = exchange(server, path, headers);
+    response(&head, String::from_utf8(body).unwrap())
+}
+
 /// For one who reads gzip.
 pub(crate) fn get_compressed(server: SocketAddr, path: &str) -> Response {
     let (head, body) = exchange(server, path, "Accept-Encoding: gzip\r\n");

@@ -125,7 +125,13 @@ fn limits_that_are_flags_are_documented_with_their_defaults() {
 }
 
 /// Constants that are limits: name, value as in the code, and how the page says it.
-const FIXED: [(&str, &str, &str); 26] = [
+const FIXED: [(&str, &str, &str); 32] = [
+    ("MAX_RULES", "1000", "| rules of access; patterns in a list of one | fixed | 1,000; 100 |"),
+    ("MAX_PATTERNS", "100", "| rules of access; patterns in a list of one | fixed | 1,000; 100 |"),
+    ("SLOTS", "1 << 16", "| decisions of access that are remembered | fixed | 65,536,"),
+    ("MOST", "100_000", "| tokens in `--tokens` | fixed | 100,000 |"),
+    ("AUDIT_QUEUE", "1024", "in a second | fixed | 1,024; 20 |"),
+    ("DENIALS_PER_SECOND", "20", "in a second | fixed | 1,024; 20 |"),
     ("MOST_PENDING", "64", "| resources named in one hint | fixed | 64 |"),
     ("STREAMS", "1024", "| requests under way on one connection | fixed | 1,024 |"),
     ("MOST_OPENING", "1024", "no preface of HTTP/2 | fixed | 1,024, for 10 s |"),
@@ -186,7 +192,10 @@ fn known_in_configurations() -> BTreeSet<String> {
         resources:\n\
         - identifier_glob: \"a\"\n  capacity: 1\n  nothing: 1\n\
         \x20 algorithm: {kind: NOTHING, nothing: 1}\n\
-        - identifier_glob: \"b\"\n  capacity: 1\n  algorithm: {kind: PRIORITY_POOL, parameters: {nothing: 1}}\n";
+        - identifier_glob: \"b\"\n  capacity: 1\n  algorithm: {kind: PRIORITY_POOL, parameters: {nothing: 1}}\n\
+        access:\n\
+        - {nothing: 1}\n\
+        - {who: a, may: nothing}\n";
     std::fs::write(file.path(), text).unwrap();
     let complaints = leaseway(&["config", "check", file.path().to_str().unwrap()]);
     let lists = complaints.split("known: ").skip(1).map(|list| list.lines().next().unwrap());

@@ -3,11 +3,11 @@
 use std::path::PathBuf;
 
 use clap::Args;
-use leaseway_core::{Repository, escaped};
+use leaseway_core::escaped;
 use leaseway_proto::admin::ApplyConfigRequest;
-use leaseway_server::config;
+use leaseway_server::config::{self, Loaded};
 
-use super::{File, differences, get, in_force};
+use super::{differences, get, in_force, read};
 use crate::{
     Outcome,
     admin::AdminTarget,
@@ -32,9 +32,8 @@ pub(crate) struct Apply {
 
 impl Apply {
     pub(crate) fn run(self) -> Outcome {
-        let File { text, repository } = File::read(&self.file)?;
-        let source = self.file.display().to_string();
-        block_on(put_in_force(&self.target, New { text, repository, source, expect: self.expect }))
+        let (loaded, source) = (read(&self.file)?, self.file.display().to_string());
+        block_on(put_in_force(&self.target, NewVersion { loaded, source, expect: self.expect }))
     }
 }
 
@@ -54,34 +53,33 @@ impl Rollback {
             let text = get(&self.target, self.version).await?.text;
             let source = format!("rollback to version {}", self.version);
             let unreadable = |error| CliError::UnreadableVersion { version: self.version, error };
-            let repository = config::parse(&source, &text).map_err(unreadable)?.repository;
-            put_in_force(&self.target, New { text, repository, source, expect: None }).await
+            let loaded = config::parse(&source, &text).map_err(unreadable)?;
+            put_in_force(&self.target, NewVersion { loaded, source, expect: None }).await
         })
     }
 }
 
 /// What is to be in force.
-struct New {
-    text: String,
-    repository: Repository,
+struct NewVersion {
+    loaded: Loaded,
     source: String,
     expect: Option<u64>,
 }
 
-async fn put_in_force(target: &AdminTarget, new: New) -> Outcome {
-    let before = in_force(target).await?;
+async fn put_in_force(target: &AdminTarget, new: NewVersion) -> Outcome {
+    let before = in_force(target, &new.loaded).await?;
     // A version that is not in force is the server's to refuse, in its words.
-    if before.text == new.text && new.expect.is_none_or(|expected| expected == before.version) {
+    if before.text == new.loaded.text && new.expect.is_none_or(|expected| expected == before.version) {
         return say(format_args!("version {} is this text already; nothing has changed", before.version));
     }
-    match before.compare(&new.repository) {
+    match before.compare(&new.loaded) {
         Ok(differences) => say(differences::as_text(&differences))?,
         // Not a reason to leave a bad version of a newer server in force.
         Err(error) => note(format_args!("what changes cannot be shown: {}", in_words(&error))),
     }
     // A concurrent change is not undone by one that was made without knowing it.
     let expected_version = new.expect.unwrap_or(before.version);
-    let request = ApplyConfigRequest { text: new.text, source: new.source, expected_version };
+    let request = ApplyConfigRequest { text: new.loaded.text, source: new.source, expected_version };
     let answer = target
         .ask_once(async |mut client| {
             let request = request.clone();

@@ -1,8 +1,11 @@
 //! What one configuration changes in another, template by template and field by field, in words.
 
+mod rules;
+
 use std::collections::HashMap;
 
 use leaseway_core::{Amount, Millis, Repository, Reuse, SafeCapacity, Settings, Template};
+use leaseway_server::config::Loaded;
 use serde_json::{Value, json};
 
 use crate::format::number;
@@ -32,8 +35,20 @@ pub(super) enum Difference {
     },
 }
 
+pub(super) use self::rules::in_words;
+
+/// Everything that is different in two configurations, in the order of the newer one. Before the first there is none.
+pub(super) fn between_configurations(before: Option<&Loaded>, after: &Loaded) -> Vec<Difference> {
+    let nothing = Repository::default();
+    let before_all = before.map_or(&nothing, |before| &before.repository);
+    let mut differences = between(before_all, &after.repository);
+    let policy = before.and_then(|before| before.access.as_deref());
+    differences.extend(rules::between_policies(policy, after.access.as_deref()));
+    differences
+}
+
 /// Everything that is different, in the order of the newer one.
-pub(super) fn between(before: &Repository, after: &Repository) -> Vec<Difference> {
+fn between(before: &Repository, after: &Repository) -> Vec<Difference> {
     let old: HashMap<&str, &Template> = by_name(before);
     let new: HashMap<&str, &Template> = by_name(after);
     let removed = before.templates().filter(|template| !new.contains_key(&*template.identifier_glob));

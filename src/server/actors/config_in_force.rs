@@ -1,12 +1,18 @@
 //! The configuration that resources are run by.
 
-use leaseway_core::{Repository, Settings};
+use std::sync::Arc;
+
+use leaseway_core::{Repository, Settings, access::Policy};
+
+use crate::config::Loaded;
 
 /// A configuration, and where it came from.
 #[derive(Debug)]
 pub struct ConfigInForce {
     /// The templates.
     pub repository: Repository,
+    /// Who may do what, if the configuration says it.
+    pub access: Option<Arc<Policy>>,
     /// Counts replacements; the first is 1.
     pub version: u64,
     /// A file name, or what stands in for one.
@@ -16,6 +22,11 @@ pub struct ConfigInForce {
 }
 
 impl ConfigInForce {
+    /// Whether a configuration would change nothing.
+    pub(crate) fn says_the_same_as(&self, loaded: &Loaded) -> bool {
+        (&self.repository, &self.access) == (&loaded.repository, &loaded.access)
+    }
+
     pub(super) fn template_of(&self, id: &str) -> Option<String> {
         self.repository.find(id).map(|template| template.identifier_glob.clone())
     }

@@ -15,7 +15,7 @@ use std::{net::IpAddr, sync::Arc};
 
 use actix::{Addr, ArbiterHandle};
 use futures_util::future::join_all;
-use leaseway_core::{Answer, HolderKind, Millis, Repository, Request, Resource, Settings, escaped};
+use leaseway_core::{Answer, HolderKind, Millis, Repository, Request, Resource, Settings, access::Policy, escaped};
 use leaseway_engine::LostMastership;
 use leaseway_quorum::{Absence, Quorum, Reign};
 use tokio::sync::{oneshot, watch};
@@ -32,6 +32,7 @@ use super::{
     uplink::{Parent, UplinkReport, UplinkStatus},
 };
 use crate::{
+    access::Gate,
     assignment_store::AssignmentStore,
     clock::Clock,
     initial_config::InitialConfiguration,
@@ -74,8 +75,12 @@ pub struct Gone;
 pub struct NodeStart {
     /// The first configuration.
     pub repository: Repository,
+    /// Who may do what, if that configuration says it.
+    pub access: Option<Arc<Policy>>,
     /// Where it came from.
     pub source: String,
+    /// Decides by it whether calls are allowed.
+    pub(crate) gate: Arc<Gate>,
     /// Bounds.
     pub limits: Arc<Limits>,
     /// Time.
@@ -122,6 +127,7 @@ pub struct NodeHandle {
     uplink_status: UplinkStatus,
     assignment_store: AssignmentStore,
     subscribers: Arc<Subscribers>,
+    gate: Arc<Gate>,
     /// The peers, if there are any or could be.
     quorum: Option<Quorum>,
     hold: Hold,
@@ -139,8 +145,10 @@ impl NodeHandle {
         let directory = Directory::new(role);
         // Among peers the first is theirs; with a parent there is one for ever.
         let version = u64::from(start.membership.is_none() || start.parent.is_some());
-        let (repository, source) = (start.repository.clone(), start.source.clone());
-        let first = ConfigInForce { repository, version, source, rejected: None };
+        let (repository, access, source) = (start.repository.clone(), start.access.clone(), start.source.clone());
+        let gate = Arc::clone(&start.gate);
+        gate.set_policy(access.clone());
+        let first = ConfigInForce { repository, access, version, source, rejected: None };
         let (config_out, config) = watch::channel(Arc::new(first));
         let (known, has_known) = watch::channel(start.membership.is_none());
         let quorum = start.membership.as_ref().map(|membership| membership.quorum.clone());
@@ -151,6 +159,7 @@ impl NodeHandle {
         let shared = actor::NodeShared {
             assignment_store: assignment_store.clone(),
             subscribers: Arc::clone(&subscribers),
+            gate: Arc::clone(&gate),
             directory: directory.clone(),
             config: config_out,
             watchers: Arc::clone(&watchers),
@@ -167,6 +176,7 @@ impl NodeHandle {
             uplink_status,
             assignment_store,
             subscribers,
+            gate,
             quorum,
             hold: Hold::new(has_known),
             clock,
@@ -315,6 +325,11 @@ impl NodeHandle {
         &self.subscribers
     }
 
+    /// Decides whether calls are allowed.
+    pub(crate) fn gate(&self) -> &Arc<Gate> {
+        &self.gate
+    }
+
     /// How a resource would be run; nothing is known where the parent says it.
     pub(crate) fn settings(&self, id: &str) -> Option<Settings> {
         self.parent.is_none().then(|| self.config().settings_for(id))
@@ -381,10 +396,10 @@ impl NodeHandle {
     }
 
     /// Puts another configuration in force. Leases stay.
-    pub async fn configure(&self, repository: Repository) -> Result<(), Gone> {
+    pub async fn configure(&self, repository: Repository, access: Option<Arc<Policy>>) -> Result<(), Gone> {
         let version = self.config().version + 1;
         let source = self.config().source.clone();
-        self.tell(NodeCommand::Configure { repository, version, source }).await
+        self.tell(NodeCommand::Configure(ConfigInForce { repository, access, version, source, rejected: None })).await
     }
 
     /// Has the node look at what the quorum has stored, before it does so anyway.

@@ -7,6 +7,7 @@ use leaseway_core::{Amount, Answer, Ask, Claim, Claims, Glob, Has, HolderKind, M
 
 use super::{Handover, Membership, NodeHandle, NodeStart, Refused};
 use crate::{
+    access::Gate,
     clock::Clock,
     config,
     initial_config::InitialConfiguration,
@@ -51,6 +52,8 @@ fn with_member<F: Future<Output = ()>>(
         let node = NodeHandle::start(
             NodeStart {
                 repository: config::development().repository,
+                access: None,
+                gate: Arc::new(Gate::open()),
                 source: "test".into(),
                 limits: Arc::new(limits),
                 clock,
@@ -309,7 +312,7 @@ fn a_new_configuration_hints_at_once() {
         let mut template = config::development().repository.find(&r).expect("everything matches").clone();
         template.settings.capacity = Amount::clamped(500.0);
         let glob = Glob::new(&template.identifier_glob).expect("it was one before");
-        node.configure(Repository::new(vec![(template, glob)])).await.expect("the node is there");
+        node.configure(Repository::new(vec![(template, glob)]), None).await.expect("the node is there");
         assert_eq!(told(&watch).await.resources, [r]);
     });
 }

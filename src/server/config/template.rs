@@ -42,20 +42,6 @@ enum Given<T> {
     Good(T),
 }
 
-/// A whole configuration.
-pub(super) fn read_repository(root: &Field<'_, '_>, found: &mut Findings) -> Repository {
-    let Some(fields) = root.map(&["resources"], found) else {
-        return Repository::default();
-    };
-    match fields.get("resources") {
-        Some(field) => read_resources(&field, found),
-        None => {
-            found.error(root.at(), format!("no `resources`; the least is: {EXAMPLE}"));
-            Repository::default()
-        }
-    }
-}
-
 /// All templates of a configuration. Unless there are findings, each of them is complete.
 pub fn read_resources(field: &Field<'_, '_>, found: &mut Findings) -> Repository {
     if field.is_empty_list() {

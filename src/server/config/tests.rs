@@ -2,6 +2,7 @@
 //! reader panic.
 
 mod accepted;
+mod access;
 mod algorithm;
 mod hostile;
 mod refused;

@@ -5,7 +5,10 @@
 
 use std::{net::SocketAddr, path::PathBuf, sync::Arc};
 
-use leaseway_core::Millis;
+use leaseway_core::{
+    Millis,
+    access::{AccessRequest, Action},
+};
 use leaseway_proto::admin::{
     AddPeerRequest, AddPeerResponse, ApplyConfigRequest, ApplyConfigResponse, ConfigHeader, GetConfigRequest,
     GetConfigResponse, ListConfigsRequest, ListConfigsResponse, ListPeersRequest, ListPeersResponse, PARENT_METADATA,
@@ -14,7 +17,7 @@ use leaseway_proto::admin::{
 };
 use leaseway_proto::pools::pools_server::PoolsServer;
 use leaseway_quorum::{ChangeError, Configuration, Fact, Mastership, Quorum, Reign};
-use subtle::ConstantTimeEq as _;
+use serde_json::{Value, json};
 use tokio::{
     net::TcpListener,
     sync::{Mutex, watch},
@@ -27,44 +30,24 @@ use tonic::{
 };
 
 use super::{
+    admitted,
     operators::{elsewhere, unsure},
     pools::PoolService,
 };
 use crate::{
+    access::{Admitted, Gate, Visitor},
     actors::NodeHandle,
-    config,
+    config::{self, TEMPLATES},
     error::ServeError,
     identity::Identity,
-    listen::{Addresses, Listener, ListenerSettings, bind, local},
-    parent::TEMPLATES,
+    listen::{Addresses, Caller, Listener, ListenerSettings, bind, local},
+    metrics::CallKind,
     peer_endpoints::PeerEndpoints,
-    secret::read_secret,
     signals::until,
 };
 
 /// The framing of a configuration on the wire, in bytes.
 const MESSAGE_OVERHEAD: usize = 64 << 10;
-
-/// The secret that every admin request must carry.
-#[derive(Clone)]
-pub(crate) struct Token(Vec<u8>);
-
-impl Token {
-    /// As it is sent: `Bearer` and the token.
-    pub(crate) fn new(token: &str) -> Token {
-        Token(format!("Bearer {token}").into_bytes())
-    }
-
-    fn check(&self, request: &Request<()>) -> Result<(), Status> {
-        let sent = request.metadata().get("authorization").map_or(&b""[..], |sent| sent.as_bytes());
-        if bool::from(sent.ct_eq(&self.0)) {
-            return Ok(());
-        }
-        Err(Status::unauthenticated(
-            "the token is missing or wrong: give the file that this server has with --admin-token-file",
-        ))
-    }
-}
 
 /// Where operators are served.
 #[derive(Debug, Clone)]
@@ -78,44 +61,37 @@ pub struct AdminOptions {
 /// A port that is not served yet.
 pub(crate) struct AdminPort {
     pub(crate) tcp: TcpListener,
-    token: Option<Token>,
 }
 
 impl AdminPort {
-    /// Binds the address. Off loopback only with a token.
+    /// Binds the address. Off loopback only with a token or a policy.
     pub(crate) async fn open(
         options: &AdminOptions,
         identity: &mut Identity,
         addresses: &mut Addresses,
+        has_policy: bool,
     ) -> Result<AdminPort, ServeError> {
-        let token = match &options.token_file {
-            Some(path) => Some(Token::new(&read_secret(path)?)),
-            None if !options.listen.ip().is_loopback() => {
-                return Err(ServeError::AdminOpen { address: options.listen });
-            }
-            None => None,
-        };
+        if options.token_file.is_none() && !has_policy && !options.listen.ip().is_loopback() {
+            return Err(ServeError::AdminOpen { address: options.listen });
+        }
         let listener = bind(options.listen, "--admin").await?;
         let address = local(&listener, options.listen);
         identity.admin = address.to_string().into();
         addresses.admin = Some(address);
-        Ok(AdminPort { tcp: listener, token })
+        Ok(AdminPort { tcp: listener })
     }
 }
 
 /// Serves until `stop` says so. Without peers and data directory there are pools only.
 pub(crate) async fn serve(
-    port: AdminPort,
+    AdminPort { tcp }: AdminPort,
+    gate: Arc<Gate>,
     listener: ListenerSettings,
     pools: PoolService,
     service: Option<AdminService>,
     stop: watch::Receiver<bool>,
 ) {
-    let AdminPort { tcp, token } = port;
-    let guard = move |request: Request<()>| {
-        token.as_ref().map_or(Ok(()), |token| token.check(&request))?;
-        Ok(request)
-    };
+    let guard = move |request: Request<()>| guard(&gate, request);
     let pools = InterceptedService::new(PoolsServer::new(pools), guard.clone());
     let guarded = service.map(|service| {
         let service = NodeServer::new(service).max_decoding_message_size(config::MAX_BYTES + MESSAGE_OVERHEAD);
@@ -132,6 +108,20 @@ pub(crate) async fn serve(
     }
 }
 
+/// Finds out who calls. Where no policy decides what a caller may do, the server's token does.
+fn guard(gate: &Arc<Gate>, mut request: Request<()>) -> Result<Request<()>, Status> {
+    let headers = request.metadata().clone().into_headers();
+    if gate.is_open() && !gate.is_operators(&headers) {
+        return Err(Status::unauthenticated(
+            "the token is missing or wrong: give the file that this server has with --admin-token-file",
+        ));
+    }
+    let caller = Caller::of(&request).cloned();
+    let admitted = Arc::new(Visitor::new(Arc::clone(gate), caller)).admit(&headers, CallKind::Other)?;
+    request.extensions_mut().insert(admitted);
+    Ok(request)
+}
+
 #[derive(Clone)]
 pub(crate) struct AdminService {
     node: NodeHandle,
@@ -144,6 +134,22 @@ pub(crate) struct AdminService {
 impl AdminService {
     pub(crate) fn new(node: NodeHandle, quorum: Quorum, identity: Identity) -> AdminService {
         AdminService { node, quorum, identity, applying: Arc::default() }
+    }
+
+    /// Whether a call may read what some change.
+    fn may_read<T>(&self, request: &Request<T>, call: CallKind, change: Action) -> Result<(), Status> {
+        let reads = [Action::Read, change].map(AccessRequest::to);
+        admitted(request, self.node.gate()).check_any(call, &reads)
+    }
+
+    fn may_change_peers<T>(&self, request: &Request<T>) -> Result<Admitted, Status> {
+        let admitted = admitted(request, self.node.gate());
+        admitted.check(CallKind::Peers, &AccessRequest::to(Action::Peers))?;
+        Ok(admitted)
+    }
+
+    fn record(&self, admitted: &Admitted, what: &'static str, outcome: Result<(), String>, details: Value) {
+        self.node.gate().record(admitted.event(what, outcome, details));
     }
 
     /// Refuses where the parent has the templates.
@@ -165,7 +171,6 @@ impl AdminService {
     }
 
     async fn apply(&self, request: ApplyConfigRequest) -> Result<ApplyConfigResponse, Status> {
-        self.has_configurations()?;
         let reign = self.reign()?;
         let _alone = self.applying.lock().await;
         let newest = self.quorum.read(|facts| facts.configuration().map_or(0, |newest| newest.version));
@@ -175,13 +180,22 @@ impl AdminService {
                 "version {now} is in force, not {expected}: it has been changed since"
             )));
         }
-        let loaded = match config::parse(&request.source, &request.text) {
+        let has_parent = self.node.parent().is_some();
+        let loaded = config::parse(&request.source, &request.text);
+        if has_parent && loaded.as_ref().is_ok_and(config::Loaded::has_templates) {
+            self.has_configurations()?;
+        }
+        let checked = loaded.and_then(|loaded| loaded.check_place(&request.source, has_parent).map(|()| loaded));
+        let loaded = match checked {
             Ok(loaded) => loaded,
             Err(error) => {
                 let mistakes = error.to_string().lines().map(str::to_owned).collect();
                 return Ok(ApplyConfigResponse { version: 0, mistakes, warnings: Vec::new() });
             }
         };
+        if let Err(mistake) = self.node.gate().check_policy(&request.source, loaded.access.as_ref()) {
+            return Ok(ApplyConfigResponse { version: 0, mistakes: vec![mistake], warnings: Vec::new() });
+        }
         let version = newest + 1;
         let configuration = Configuration {
             version,
@@ -269,17 +283,30 @@ impl Node for AdminService {
         &self,
         request: Request<ApplyConfigRequest>,
     ) -> Result<Response<ApplyConfigResponse>, Status> {
-        self.apply(request.into_inner()).await.map(Response::new)
+        let admitted = admitted(&request, self.node.gate());
+        admitted.check(CallKind::Config, &AccessRequest::to(Action::Configure))?;
+        let request = request.into_inner();
+        let source = request.source.clone();
+        let applied = self.apply(request).await;
+        let outcome = match &applied {
+            Ok(answer) if answer.version == 0 => Err(format!("refused: {}", answer.mistakes.join("; "))),
+            Ok(_) => Ok(()),
+            Err(status) => Err(status.message().to_owned()),
+        };
+        let version = applied.as_ref().map_or(0, |answer| answer.version);
+        self.record(&admitted, "config_applied", outcome, json!({ "source": source, "version": version }));
+        applied.map(Response::new)
     }
 
     async fn get_config(&self, request: Request<GetConfigRequest>) -> Result<Response<GetConfigResponse>, Status> {
-        self.has_configurations()?;
+        self.may_read(&request, CallKind::Config, Action::Configure)?;
         let version = request.get_ref().version;
         let found = self.quorum.read(|facts| match version {
             0 => facts.configuration().cloned(),
             _ => facts.configurations().find(|configuration| configuration.version == version).cloned(),
         });
         if found.is_none() {
+            self.has_configurations()?;
             // A peer that has only just begun to follow may not know what is in force: only the master knows that there
             // is none.
             self.reign()?;
@@ -293,27 +320,43 @@ impl Node for AdminService {
         Ok(Response::new(GetConfigResponse { header: Some(header(&found)), text: found.text.to_string() }))
     }
 
-    async fn list_configs(&self, _: Request<ListConfigsRequest>) -> Result<Response<ListConfigsResponse>, Status> {
-        self.has_configurations()?;
+    async fn list_configs(
+        &self,
+        request: Request<ListConfigsRequest>,
+    ) -> Result<Response<ListConfigsResponse>, Status> {
+        self.may_read(&request, CallKind::Config, Action::Configure)?;
         let header: Vec<ConfigHeader> = self.quorum.read(|facts| facts.configurations().map(header).collect());
+        if header.is_empty() {
+            self.has_configurations()?;
+        }
         let in_force = header.last().map_or(0, |newest| newest.version);
         Ok(Response::new(ListConfigsResponse { header, in_force }))
     }
 
-    async fn list_peers(&self, _: Request<ListPeersRequest>) -> Result<Response<ListPeersResponse>, Status> {
+    async fn list_peers(&self, request: Request<ListPeersRequest>) -> Result<Response<ListPeersResponse>, Status> {
+        self.may_read(&request, CallKind::Peers, Action::Peers)?;
         Ok(Response::new(self.list()))
     }
 
     async fn add_peer(&self, request: Request<AddPeerRequest>) -> Result<Response<AddPeerResponse>, Status> {
+        let admitted = self.may_change_peers(&request)?;
         self.reign()?;
         let AddPeerRequest { name, address } = request.into_inner();
-        self.quorum.add(&name, &address).await.map_err(|error| not_changed(&error))?;
+        let added = self.quorum.add(&name, &address).await;
+        let outcome = added.as_ref().map(|_| ()).map_err(ToString::to_string);
+        self.record(&admitted, "peer_added", outcome, json!({ "peer": name, "peer_address": address }));
+        added.map_err(|error| not_changed(&error))?;
         Ok(Response::new(AddPeerResponse {}))
     }
 
     async fn remove_peer(&self, request: Request<RemovePeerRequest>) -> Result<Response<RemovePeerResponse>, Status> {
+        let admitted = self.may_change_peers(&request)?;
         self.reign()?;
-        self.quorum.remove(&request.get_ref().name).await.map_err(|error| not_changed(&error))?;
+        let name = request.into_inner().name;
+        let removed = self.quorum.remove(&name).await;
+        let outcome = removed.as_ref().map(|_| ()).map_err(ToString::to_string);
+        self.record(&admitted, "peer_removed", outcome, json!({ "peer": name }));
+        removed.map_err(|error| not_changed(&error))?;
         Ok(Response::new(RemovePeerResponse {}))
     }
 }

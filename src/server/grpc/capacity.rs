@@ -2,7 +2,10 @@
 
 use std::{net::IpAddr, sync::Arc, time::Instant};
 
-use leaseway_core::{Answer, Request as Asked};
+use leaseway_core::{
+    Answer, Request as Asked,
+    access::{AccessRequest, Action},
+};
 use leaseway_proto::doorman::{
     self as wire, DiscoveryRequest, DiscoveryResponse, GetCapacityRequest, GetCapacityResponse,
     GetServerCapacityRequest, GetServerCapacityResponse, Mastership, ReleaseCapacityRequest, ReleaseCapacityResponse,
@@ -12,15 +15,17 @@ use leaseway_quorum::Quorum;
 use tonic::{Request, Response, Status};
 
 use super::{
+    admitted,
     convert::{self, ForResource, Parsed},
     not_master,
     problems::Problems,
 };
 use crate::{
+    access::Principal,
     actors::{NodeHandle, NotMaster, Refused},
     identity::Identity,
     listen::Caller,
-    metrics::{Reason, Rpc},
+    metrics::{CallKind, Reason, Rpc},
     peer_endpoints::PeerEndpoints,
 };
 
@@ -64,10 +69,24 @@ impl CapacityService {
         &self,
         request: GetCapacityRequest,
         caller: Option<&Caller>,
+        principal: Option<&Principal>,
     ) -> Result<GetCapacityResponse, Status> {
         let since = Instant::now();
         let from = caller.map(|caller| caller.address);
-        metered(&self.meters.get, since, self.get(request, from).await)
+        metered(&self.meters.get, since, self.get(request, from, principal).await)
+    }
+
+    /// Leaves out what the caller may not do. `principal`: none while everything is allowed.
+    #[inline]
+    fn admit(&self, principal: Option<&Principal>, call: CallKind, parsed: &mut Parsed) -> Result<(), Status> {
+        let Some(principal) = principal else { return Ok(()) };
+        let Parsed { requests, problems } = parsed;
+        if requests.is_empty() {
+            return self.node.gate().check_known(principal, call);
+        }
+        self.node.gate().retain(principal, call, requests, access_request, |(resource, request), why| {
+            problems.note(Reason::Denied, holder(request), resource, why);
+        })
     }
 
     async fn ask_all(&self, requests: &[ForResource], from: Option<IpAddr>) -> Vec<Result<Answer, Refused>> {
@@ -93,8 +112,15 @@ impl CapacityService {
         elsewhere(&answers).map_or(Ok(answers), Err)
     }
 
-    async fn get(&self, request: GetCapacityRequest, from: Option<IpAddr>) -> Result<GetCapacityResponse, Status> {
-        let Parsed { requests, mut problems } = convert::get_capacity(request, &self.node.limits)?;
+    async fn get(
+        &self,
+        request: GetCapacityRequest,
+        from: Option<IpAddr>,
+        principal: Option<&Principal>,
+    ) -> Result<GetCapacityResponse, Status> {
+        let mut parsed = convert::get_capacity(request, &self.node.limits)?;
+        self.admit(principal, CallKind::GetCapacity, &mut parsed)?;
+        let Parsed { requests, mut problems } = parsed;
         if requests.is_empty()
             && let Err(why) = self.node.check()
         {
@@ -112,8 +138,14 @@ impl CapacityService {
         Ok(GetCapacityResponse { response, mastership: None, problem: problems.into_wire() })
     }
 
-    async fn get_server(&self, request: GetServerCapacityRequest) -> Result<GetServerCapacityResponse, Status> {
-        let Parsed { mut requests, mut problems } = convert::get_server_capacity(request, &self.node.limits)?;
+    async fn get_server(
+        &self,
+        request: GetServerCapacityRequest,
+        principal: Option<&Principal>,
+    ) -> Result<GetServerCapacityResponse, Status> {
+        let mut parsed = convert::get_server_capacity(request, &self.node.limits)?;
+        self.admit(principal, CallKind::GetServerCapacity, &mut parsed)?;
+        let Parsed { mut requests, mut problems } = parsed;
         requests.retain(|request| !convert::asks_for_nothing(request));
         if requests.is_empty()
             && let Err(why) = self.node.check()
@@ -136,8 +168,14 @@ impl CapacityService {
 
     /// All entries are tried. If one could not be carried out now, the answer is an error, so that the client repeats
     /// the request.
-    async fn release(&self, request: ReleaseCapacityRequest) -> Result<ReleaseCapacityResponse, Status> {
-        let Parsed { requests, mut problems } = convert::release_capacity(request, &self.node.limits)?;
+    async fn release(
+        &self,
+        request: ReleaseCapacityRequest,
+        principal: Option<&Principal>,
+    ) -> Result<ReleaseCapacityResponse, Status> {
+        let mut parsed = convert::release_capacity(request, &self.node.limits)?;
+        self.admit(principal, CallKind::ReleaseCapacity, &mut parsed)?;
+        let Parsed { requests, mut problems } = parsed;
         let mut error = None;
         for (resource, request) in requests {
             let client = Arc::clone(holder(&request));
@@ -211,6 +249,15 @@ fn holder(request: &Asked) -> &Arc<str> {
     }
 }
 
+/// What an entry asks for. A release is as much as asking: who may be a client may end its leases.
+fn access_request((resource, request): &ForResource) -> AccessRequest<'_> {
+    let (kind, id, priority) = match request {
+        Asked::Ask(ask) | Asked::Renew(ask) => (ask.kind, &ask.id, ask.claims.iter().map(|claim| claim.priority).max()),
+        Asked::Release(release) => (release.kind, &release.id, None),
+    };
+    AccessRequest { action: Action::of(kind), resource: Some(resource), holder: Some(id), priority }
+}
+
 /// Why an answer has no lease.
 fn left_out(answer: &Answer) -> Option<(Reason, &'static str)> {
     match answer {
@@ -255,7 +302,9 @@ fn metered<T>(meter: &Rpc, since: Instant, result: Result<T, Status>) -> Result<
 
 #[tonic::async_trait]
 impl Capacity for CapacityService {
-    async fn discovery(&self, _: Request<DiscoveryRequest>) -> Result<Response<DiscoveryResponse>, Status> {
+    async fn discovery(&self, request: Request<DiscoveryRequest>) -> Result<Response<DiscoveryResponse>, Status> {
+        let admitted = admitted(&request, self.node.gate());
+        admitted.check_known(CallKind::Discovery)?;
         let (is_master, mastership) = match self.node.check() {
             Ok(()) => (true, Mastership { master_address: Some(self.identity.advertise.to_string()) }),
             Err(why) => (false, mastership(&why)),
@@ -272,8 +321,9 @@ impl Capacity for CapacityService {
         &self,
         request: Request<GetCapacityRequest>,
     ) -> Result<Response<GetCapacityResponse>, Status> {
+        let admitted = admitted(&request, self.node.gate());
         let caller = Caller::of(&request).cloned();
-        self.answer_get(request.into_inner(), caller.as_ref()).await.map(Response::new)
+        self.answer_get(request.into_inner(), caller.as_ref(), admitted.principal()).await.map(Response::new)
     }
 
     async fn get_server_capacity(
@@ -281,7 +331,9 @@ impl Capacity for CapacityService {
         request: Request<GetServerCapacityRequest>,
     ) -> Result<Response<GetServerCapacityResponse>, Status> {
         let since = Instant::now();
-        metered(&self.meters.get_server, since, self.get_server(request.into_inner()).await).map(Response::new)
+        let admitted = admitted(&request, self.node.gate());
+        let answer = self.get_server(request.into_inner(), admitted.principal()).await;
+        metered(&self.meters.get_server, since, answer).map(Response::new)
     }
 
     async fn release_capacity(
@@ -289,6 +341,8 @@ impl Capacity for CapacityService {
         request: Request<ReleaseCapacityRequest>,
     ) -> Result<Response<ReleaseCapacityResponse>, Status> {
         let since = Instant::now();
-        metered(&self.meters.release, since, self.release(request.into_inner()).await).map(Response::new)
+        let admitted = admitted(&request, self.node.gate());
+        let answer = self.release(request.into_inner(), admitted.principal()).await;
+        metered(&self.meters.release, since, answer).map(Response::new)
     }
 }

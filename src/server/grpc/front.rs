@@ -9,20 +9,26 @@ use std::{convert::Infallible, future::Future, pin::Pin, sync::Arc, time::Durati
 
 use http::{HeaderMap, Request, Response};
 use hyper::{body::Incoming, service::Service};
-use tonic::{codegen::Service as _, service::Routes};
+use leaseway_proto::doorman::GetCapacityResponse;
+use tonic::{Status, codegen::Service as _, service::Routes};
 
 use super::{
     CapacityService,
     deadline::{self, Bounded},
     unary::{self, Answer},
 };
-use crate::listen::Caller;
+use crate::{
+    access::{Gate, Visitor},
+    listen::Caller,
+    metrics::CallKind,
+};
 
 const GET_CAPACITY: &str = "/doorman.Capacity/GetCapacity";
 
 /// The services as all connections share them.
 pub(super) struct Front {
     capacity: CapacityService,
+    gate: Arc<Gate>,
     /// The longest message.
     message_bytes: usize,
     others: Routes,
@@ -30,8 +36,8 @@ pub(super) struct Front {
 
 impl Front {
     /// `others` has everything, also the service for capacity: its other methods, and the calls that are not plain.
-    pub(super) fn new(capacity: CapacityService, message_bytes: usize, others: Routes) -> Front {
-        Front { capacity, message_bytes, others: others.prepare() }
+    pub(super) fn new(capacity: CapacityService, gate: Arc<Gate>, message_bytes: usize, others: Routes) -> Front {
+        Front { capacity, gate, message_bytes, others: others.prepare() }
     }
 }
 
@@ -42,11 +48,13 @@ pub(super) struct ConnectionService(Arc<Called>);
 struct Called {
     front: Arc<Front>,
     caller: Caller,
+    visitor: Arc<Visitor>,
 }
 
 impl ConnectionService {
     pub(super) fn new(front: Arc<Front>, caller: Caller) -> ConnectionService {
-        ConnectionService(Arc::new(Called { front, caller }))
+        let visitor = Arc::new(Visitor::new(Arc::clone(&front.gate), Some(caller.clone())));
+        ConnectionService(Arc::new(Called { front, caller, visitor }))
     }
 }
 
@@ -84,17 +92,29 @@ impl Service<Request<Incoming>> for ConnectionService {
     fn call(&self, mut request: Request<Incoming>) -> Self::Future {
         let extras = Extras::of(request.headers());
         if is_to_be_answered_here(&request, &extras) {
+            let principal = match self.0.visitor.principal(request.headers(), CallKind::GetCapacity) {
+                Ok(principal) => principal,
+                Err(status) => return refused(status),
+            };
             let called = Arc::clone(&self.0);
             let body = request.into_body();
             let answering = async move {
                 let asked = unary::read(body, called.front.message_bytes).await;
                 let answered = match asked {
-                    Ok(asked) => called.front.capacity.answer_get(asked, Some(&called.caller)).await,
+                    Ok(asked) => {
+                        called.front.capacity.answer_get(asked, Some(&called.caller), principal.as_deref()).await
+                    }
                     Err(status) => Err(status),
                 };
                 Ok(unary::answer(answered))
             };
             return within(extras.timeout, answering);
+        }
+        if let Some(call) = CallKind::of(request.uri().path()) {
+            match self.0.visitor.admit(request.headers(), call) {
+                Ok(admitted) => drop(request.extensions_mut().insert(admitted)),
+                Err(status) => return refused(status),
+            }
         }
         request.extensions_mut().insert(self.0.caller.clone());
         let answering = self.0.front.others.clone().call(request);
@@ -103,6 +123,10 @@ impl Service<Request<Incoming>> for ConnectionService {
 }
 
 type Answering = Pin<Box<dyn Future<Output = Result<Response<Answer>, Infallible>> + Send>>;
+
+fn refused(status: Status) -> Answering {
+    Box::pin(async move { Ok(unary::answer::<GetCapacityResponse>(Err(status))) })
+}
 
 /// Watches the deadline of a call that has one.
 fn within(

@@ -9,21 +9,32 @@ mod convert;
 use std::sync::Arc;
 
 use futures_util::{Stream, stream};
-use leaseway_core::{AssignError, Kind, Load, LoadError, LoadReport, Millis, Resource as Core, Settings, escaped};
+use leaseway_core::{
+    AssignError, Kind, Load, LoadError, LoadReport, Millis, Resource as Core, Settings,
+    access::{AccessRequest, Action},
+    escaped,
+};
 use leaseway_proto::pools::{
     GetClientCapacityRequest, GetClientCapacityResponse, GetPoolRequest, GetPoolResponse, ListClientsRequest,
     ListClientsResponse, Memory, PoolEvent, ReportLoadRequest, ReportLoadResponse, SetAlarmRequest, SetAlarmResponse,
-    SetClientCapacityRequest, SetClientCapacityResponse, SubscribeRequest, pools_server::Pools,
+    SetClientCapacityRequest, SetClientCapacityResponse, SubscribeRequest, assigned::Amount as Portion,
+    pools_server::Pools, report_load_request::Load as ReportedLoad,
 };
 use leaseway_quorum::{ProposeError, Reign};
+use serde_json::{Value, json};
 use tokio::sync::{Mutex, watch};
 use tonic::{Request, Response, Status};
 
-use super::operators::{elsewhere, unsure};
+use super::{
+    admitted,
+    operators::{elsewhere, unsure},
+};
 use crate::{
+    access::Admitted,
     actors::{NodeHandle, Refused},
     assignment_store::HolderName,
     clock::Clock,
+    metrics::CallKind,
     subscribers::{Dismissed, Subscription},
 };
 
@@ -39,6 +50,24 @@ impl PoolService {
     /// Streams end once `stopped` says so.
     pub(crate) fn new(node: NodeHandle, stopped: watch::Receiver<bool>) -> PoolService {
         PoolService { node, stopped, changing: Arc::default() }
+    }
+
+    /// Whether a call may look at a pool.
+    fn may_read<T>(&self, request: &Request<T>, resource: &str) -> Result<Admitted, Status> {
+        let admitted = admitted(request, self.node.gate());
+        admitted.check_any(CallKind::Pools, &reads(resource))?;
+        Ok(admitted)
+    }
+
+    fn may<T>(&self, request: &Request<T>, action: Action, resource: &str) -> Result<Admitted, Status> {
+        let admitted = admitted(request, self.node.gate());
+        admitted.check(CallKind::Pools, &AccessRequest::on(action, resource))?;
+        Ok(admitted)
+    }
+
+    fn record<T>(&self, admitted: &Admitted, what: &'static str, outcome: &Result<T, Status>, details: Value) {
+        let outcome = outcome.as_ref().map(|_| ()).map_err(|status| status.message().to_owned());
+        self.node.gate().record(admitted.event(what, outcome, details));
     }
 
     fn reign(&self) -> Result<Option<Reign>, Status> {
@@ -190,7 +219,7 @@ impl PoolService {
         })
     }
 
-    async fn begin(&self, request: SubscribeRequest) -> Result<EventStream, Status> {
+    async fn begin(&self, request: SubscribeRequest, admitted: Admitted) -> Result<EventStream, Status> {
         let filter = convert::event_filter(&request)?;
         let resource = convert::resource(request.resource_id, &self.node.limits)?;
         // Before the pool is read, so that no event is missed in between.
@@ -203,10 +232,34 @@ impl PoolService {
         Ok(EventStream {
             subscription,
             stopped: self.stopped.clone(),
+            admitted,
+            resource,
             first: Some(convert::begin(&pool, now, &self.node.clock)),
             clock: self.node.clock,
             ended: false,
         })
+    }
+}
+
+/// What may look at a pool.
+fn reads(resource: &str) -> [AccessRequest<'_>; 2] {
+    [Action::Read, Action::Pools].map(|action| AccessRequest::on(action, resource))
+}
+
+fn assignment_in_words(request: &SetClientCapacityRequest) -> Value {
+    let assigned = request.assigned.and_then(|assigned| assigned.amount).map(|amount| match amount {
+        Portion::Capacity(capacity) => json!(capacity),
+        Portion::Share(share) => json!(format!("{}%", 100.0 * share)),
+    });
+    let holder = request.holder.as_ref().map(|holder| &holder.id);
+    json!({ "resource": request.resource_id, "client": holder, "assigned": assigned })
+}
+
+fn load_in_words(load: Option<&ReportedLoad>) -> Value {
+    match load {
+        None => Value::Null,
+        Some(ReportedLoad::Capacity(capacity)) => json!(capacity),
+        Some(ReportedLoad::Factor(factor)) => json!(format!("{}%", 100.0 * factor)),
     }
 }
 
@@ -224,6 +277,8 @@ async fn to_its_end<T: Send + 'static>(
 struct EventStream {
     subscription: Subscription,
     stopped: watch::Receiver<bool>,
+    admitted: Admitted,
+    resource: Arc<str>,
     first: Option<PoolEvent>,
     clock: Clock,
     ended: bool,
@@ -246,6 +301,9 @@ impl EventStream {
             // An error means that the sender is gone, which is as good as a stop.
             _ = self.stopped.wait_for(|stop| *stop) => Err(Status::unavailable("this server is shutting down")),
         };
+        // The policy may be another by now, and a token may have ended.
+        let event =
+            event.and_then(|event| self.admitted.check_again(CallKind::Pools, &reads(&self.resource)).map(|()| event));
         self.ended = event.is_err();
         Some((event, self))
     }
@@ -282,6 +340,7 @@ impl Pools for PoolService {
     type SubscribeStream = std::pin::Pin<Box<dyn Stream<Item = Result<PoolEvent, Status>> + Send>>;
 
     async fn get_pool(&self, request: Request<GetPoolRequest>) -> Result<Response<GetPoolResponse>, Status> {
+        self.may_read(&request, &request.get_ref().resource_id)?;
         self.show(request.into_inner()).await.map(Response::new)
     }
 
@@ -289,14 +348,19 @@ impl Pools for PoolService {
         &self,
         request: Request<SetClientCapacityRequest>,
     ) -> Result<Response<SetClientCapacityResponse>, Status> {
-        let service = self.clone();
-        to_its_end(async move { service.set(request.into_inner()).await }).await.map(Response::new)
+        let admitted = self.may(&request, Action::Pools, &request.get_ref().resource_id)?;
+        let (service, request) = (self.clone(), request.into_inner());
+        let details = assignment_in_words(&request);
+        let set = to_its_end(async move { service.set(request).await }).await;
+        self.record(&admitted, "assigned", &set, details);
+        set.map(Response::new)
     }
 
     async fn get_client_capacity(
         &self,
         request: Request<GetClientCapacityRequest>,
     ) -> Result<Response<GetClientCapacityResponse>, Status> {
+        self.may_read(&request, &request.get_ref().resource_id)?;
         self.get(request.into_inner()).await.map(Response::new)
     }
 
@@ -304,21 +368,28 @@ impl Pools for PoolService {
         &self,
         request: Request<ListClientsRequest>,
     ) -> Result<Response<ListClientsResponse>, Status> {
+        self.may_read(&request, &request.get_ref().resource_id)?;
         self.list(request.into_inner()).await.map(Response::new)
     }
 
     async fn subscribe(&self, request: Request<SubscribeRequest>) -> Result<Response<Self::SubscribeStream>, Status> {
-        let streaming = self.begin(request.into_inner()).await?;
+        let admitted = self.may_read(&request, &request.get_ref().resource_id)?;
+        let streaming = self.begin(request.into_inner(), admitted).await?;
         Ok(Response::new(Box::pin(stream::unfold(streaming, EventStream::next))))
     }
 
     async fn set_alarm(&self, request: Request<SetAlarmRequest>) -> Result<Response<SetAlarmResponse>, Status> {
+        self.may(&request, Action::Pools, &request.get_ref().resource_id)?;
         self.alarm(request.into_inner()).await.map(Response::new)
     }
 
     async fn report_load(&self, request: Request<ReportLoadRequest>) -> Result<Response<ReportLoadResponse>, Status> {
-        let service = self.clone();
-        to_its_end(async move { service.load(request.into_inner()).await }).await.map(Response::new)
+        let admitted = self.may(&request, Action::Override, &request.get_ref().resource_id)?;
+        let (service, request) = (self.clone(), request.into_inner());
+        let details = json!({ "resource": request.resource_id, "load": load_in_words(request.load.as_ref()) });
+        let reported = to_its_end(async move { service.load(request).await }).await;
+        self.record(&admitted, "load_reported", &reported, details);
+        reported.map(Response::new)
     }
 }
 

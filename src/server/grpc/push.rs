@@ -7,13 +7,16 @@
 use std::time::Duration;
 
 use futures_util::{Stream, stream};
+use leaseway_core::access::{AccessRequest, Action};
 use leaseway_proto::push::{Hint, WatchRequest, push_server::Push};
 use tokio::{sync::watch, time::Instant};
 use tonic::{Request, Response, Status};
 
-use super::{convert, not_master};
+use super::{admitted, convert, not_master};
 use crate::{
+    access::Admitted,
     actors::NodeHandle,
+    metrics::CallKind,
     watchers::{Ended, PendingHints, Watch},
 };
 
@@ -33,14 +36,19 @@ impl PushService {
     }
 }
 
-fn messages(watch: Watch, stopped: watch::Receiver<bool>) -> impl Stream<Item = Result<Hint, Status>> + Send {
-    stream::unfold(HintStream { watch, stopped, last: None, ended: false }, HintStream::next)
+fn messages(
+    watch: Watch,
+    stopped: watch::Receiver<bool>,
+    admitted: Admitted,
+) -> impl Stream<Item = Result<Hint, Status>> + Send {
+    stream::unfold(HintStream { watch, stopped, admitted, last: None, ended: false }, HintStream::next)
 }
 
 /// A stream, between two messages.
 struct HintStream {
     watch: Watch,
     stopped: watch::Receiver<bool>,
+    admitted: Admitted,
     /// When its last message left; none has yet.
     last: Option<Instant>,
     ended: bool,
@@ -61,6 +69,12 @@ impl HintStream {
                 pending = paced(&self.watch, last) => pending.map(|pending| hint(&pending)).map_err(ended),
             },
         };
+        // The policy may be another by now, and a token may have ended.
+        let hint = hint.and_then(|hint| {
+            let (kind, id) = self.watch.holder();
+            let watching = AccessRequest { holder: Some(id), ..AccessRequest::to(Action::of(kind)) };
+            self.admitted.check_again(CallKind::Watch, &[watching]).map(|()| hint)
+        });
         self.last = Some(Instant::now());
         self.ended = hint.is_err();
         Some((hint, self))
@@ -89,12 +103,15 @@ impl Push for PushService {
     type WatchStream = std::pin::Pin<Box<dyn Stream<Item = Result<Hint, Status>> + Send>>;
 
     async fn watch(&self, request: Request<WatchRequest>) -> Result<Response<Self::WatchStream>, Status> {
+        let admitted = admitted(&request, self.node.gate());
         let (kind, id) = convert::watch(request.into_inner(), &self.node.limits)?;
+        let watching = AccessRequest { holder: Some(&id), ..AccessRequest::to(Action::of(kind)) };
+        admitted.check(CallKind::Watch, &watching)?;
         let watch = self.node.watch(kind, id).map_err(|why| Status::resource_exhausted(why.to_string()))?;
         // After the watch has started: checked before, it would not be dismissed if another peer became master in
         // between.
         self.node.check().map_err(|why| not_master(&why))?;
-        Ok(Response::new(Box::pin(messages(watch, self.stopped.clone()))))
+        Ok(Response::new(Box::pin(messages(watch, self.stopped.clone(), admitted))))
     }
 }
 

@@ -1,15 +1,21 @@
 //! The status service: reports about this server, a page at a time.
 
-use leaseway_core::{self as core, Amount, HolderKind, HolderReport, Millis, PoolReport, PromiseReport, SupplyReport};
+use leaseway_core::{
+    self as core, Amount, HolderKind, HolderReport, Millis, PoolReport, PromiseReport, SupplyReport,
+    access::{AccessRequest, Action},
+};
 use leaseway_proto::status::{
     Absence, GetStatusRequest, GetStatusResponse, Holder, Pool, Promises, Resource, Supply, Terms, Uplink,
     status_server::Status as Service,
 };
 use tonic::{Request, Response, Status};
 
+use super::admitted;
 use crate::{
+    access::Admitted,
     actors::{self, NodeHandle},
     identity::Identity,
+    metrics::CallKind,
 };
 
 /// Rows of a page when the request does not say, and at the most.
@@ -27,13 +33,16 @@ impl StatusService {
         StatusService { node, identity }
     }
 
-    async fn rows(&self, request: &GetStatusRequest) -> Result<(Vec<Resource>, String), Status> {
+    /// The rows that the caller may see.
+    async fn rows(&self, request: &GetStatusRequest, admitted: &Admitted) -> Result<(Vec<Resource>, String), Status> {
         let limit = if request.page_size == 0 { PAGE } else { (request.page_size as usize).min(PAGE_MOST) };
         if request.resource_id.is_empty() {
-            let (statuses, next) = self.node.statuses(&request.page_token, limit).await;
+            let is_shown = |id: &str| admitted.may(&AccessRequest::on(Action::Read, id));
+            let (statuses, next) = self.node.statuses_of(&request.page_token, limit, is_shown).await;
             let next = next.map(|next| next.to_string()).unwrap_or_default();
             return Ok((statuses.iter().map(resource).collect(), next));
         }
+        admitted.check(CallKind::GetStatus, &AccessRequest::on(Action::Read, &request.resource_id))?;
         let from = match request.page_token.as_str() {
             "" => 0,
             token => token.parse().map_err(|_| {
@@ -146,7 +155,9 @@ fn holder(holder: &HolderReport, status: &actors::Status) -> Holder {
 #[tonic::async_trait]
 impl Service for StatusService {
     async fn get_status(&self, request: Request<GetStatusRequest>) -> Result<Response<GetStatusResponse>, Status> {
-        let (resources, next_page_token) = self.rows(request.get_ref()).await?;
+        let admitted = admitted(&request, self.node.gate());
+        admitted.check(CallKind::GetStatus, &AccessRequest::to(Action::Read))?;
+        let (resources, next_page_token) = self.rows(request.get_ref(), &admitted).await?;
         let config = self.node.config();
         let (is_master, master) = match self.node.check() {
             Ok(()) => (true, self.identity.advertise.to_string()),
@@ -166,6 +177,7 @@ impl Service for StatusService {
             next_page_token,
             uplink: uplink(&self.node),
             takes_no_part: self.node.absence().map(|absence| absence_of(&absence)),
+            access: self.node.gate().in_words(),
         }))
     }
 }

@@ -23,10 +23,12 @@ pub(crate) enum Reason {
     TooSoon,
     /// The node has nothing of the resource from its parent yet.
     NotYet,
+    /// The access policy does not let the caller.
+    Denied,
 }
 
 impl Reason {
-    pub(crate) const ALL: [Reason; 10] = [
+    pub(crate) const ALL: [Reason; 11] = [
         Reason::BadValue,
         Reason::BadId,
         Reason::TooManyInRequest,
@@ -37,6 +39,7 @@ impl Reason {
         Reason::Failed,
         Reason::TooSoon,
         Reason::NotYet,
+        Reason::Denied,
     ];
 
     /// The word on the wire and in metrics.
@@ -52,6 +55,7 @@ impl Reason {
             Reason::Failed => "failed",
             Reason::TooSoon => "too_soon",
             Reason::NotYet => "not_yet",
+            Reason::Denied => "denied",
         }
     }
 

@@ -3,7 +3,7 @@
 use std::sync::{Arc, atomic::AtomicUsize};
 
 use actix::{Actor, Addr, ArbiterHandle, Context, Handler, Message};
-use leaseway_core::{Millis, Repository};
+use leaseway_core::Millis;
 use leaseway_quorum::Mastership;
 use tokio::sync::{oneshot, watch};
 
@@ -20,7 +20,7 @@ use super::{
     MAILBOX, Membership, NodeStart, Refused,
 };
 use crate::{
-    assignment_store::AssignmentStore, clock::Clock, limits::Limits, metrics, subscribers::Subscribers,
+    access::Gate, assignment_store::AssignmentStore, clock::Clock, limits::Limits, metrics, subscribers::Subscribers,
     watchers::Watchers,
 };
 
@@ -30,7 +30,7 @@ pub(super) enum NodeCommand {
     /// An incarnation of a resource is over.
     Ended { id: Arc<str>, generation: u64 },
     /// Another configuration is to be in force.
-    Configure { repository: Repository, version: u64, source: String },
+    Configure(ConfigInForce),
     /// A configuration was refused; the old one stays in force.
     Reject(String),
     /// The quorum has decided which peer is master.
@@ -57,6 +57,7 @@ pub(super) struct NodeShared {
     pub(super) uplink_status: UplinkStatus,
     pub(super) assignment_store: AssignmentStore,
     pub(super) subscribers: Arc<Subscribers>,
+    pub(super) gate: Arc<Gate>,
     /// Whether a master was known at any time.
     pub(super) known: watch::Sender<bool>,
 }
@@ -80,6 +81,8 @@ pub(super) struct NodeActor {
     pub(super) swept: Millis,
     /// The operator was told that the file differs from what is in force.
     pub(super) is_difference_told: bool,
+    /// The newest version of the peers that was looked at.
+    pub(super) adopted: u64,
     pub(super) note_turns: NoteTurns,
     pub(super) uplink: Option<Uplinked>,
     /// A node that ends without having been stopped has panicked, and takes the process with it: what supervises the
@@ -118,9 +121,7 @@ impl Handler<NodeCommand> for NodeActor {
                 let _ = reply.send(opened);
             }
             NodeCommand::Ended { id, generation } => self.ended(&id, generation, ctx),
-            NodeCommand::Configure { repository, version, source } => {
-                self.put_in_force(ConfigInForce { repository, version, source, rejected: None });
-            }
+            NodeCommand::Configure(config) => self.put_in_force(config),
             NodeCommand::Reject(why) => self.reject(why),
             NodeCommand::Mastership(mastership) => self.elected(mastership, ctx),
             NodeCommand::LookAtFacts => self.look_at_facts(ctx),
@@ -152,6 +153,7 @@ impl NodeActor {
             mastership: Mastership::Unknown,
             swept: start.clock.at(),
             is_difference_told: false,
+            adopted: 0,
             uplink: start.parent.map(|parent| Uplinked { parent, notices: Arc::default(), task: None }),
             on_failure,
         };
@@ -170,14 +172,15 @@ impl NodeActor {
     }
 
     pub(super) fn put_in_force(&mut self, config: ConfigInForce) {
+        self.shared.gate.set_policy(config.access.clone());
         self.shared.config.send_replace(Arc::new(config));
         self.tick();
     }
 
     pub(super) fn reject(&mut self, why: String) {
         let old = self.config();
-        let (repository, source) = (old.repository.clone(), old.source.clone());
-        self.put_in_force(ConfigInForce { repository, source, version: old.version, rejected: Some(why) });
+        let (repository, access, source) = (old.repository.clone(), old.access.clone(), old.source.clone());
+        self.put_in_force(ConfigInForce { repository, access, source, version: old.version, rejected: Some(why) });
     }
 
     /// A resource that has too many commands pending hears the next tick.

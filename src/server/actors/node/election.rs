@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use actix::{ActorFutureExt as _, Addr, AsyncContext as _, Context, fut::wrap_future};
-use leaseway_core::Millis;
+use leaseway_core::{Millis, Repository};
 use leaseway_quorum::{Fact, Mastership, Quorum, Reign};
 
 use super::{
@@ -139,19 +139,21 @@ impl NodeActor {
     /// Puts the newest configuration of the peers in force here.
     pub(super) fn adopt_newest(&mut self) {
         let Some(membership) = &self.membership else { return };
-        if self.uplink.is_some() {
-            // What is kept is from a time when it had no parent.
-            return;
-        }
-        let in_force = self.config().version;
+        let adopted = self.adopted;
         let newest =
-            membership.quorum.read(|facts| facts.configuration().filter(|newest| newest.version != in_force).cloned());
+            membership.quorum.read(|facts| facts.configuration().filter(|newest| newest.version != adopted).cloned());
         let Some(newest) = newest else { return };
+        self.adopted = newest.version;
         match config::parse(&newest.source, &newest.text) {
             Ok(loaded) => {
                 tracing::info!(version = newest.version, source = %newest.source, "configuration of the peers in force");
-                let (repository, version, source) = (loaded.repository, newest.version, newest.source.to_string());
-                self.put_in_force(ConfigInForce { repository, version, source, rejected: None });
+                let (version, mut source) = (newest.version, newest.source.to_string());
+                // Templates that are kept are from a time when it had no parent; who may do what is said here only.
+                let repository = if self.uplink.is_some() { Repository::default() } else { loaded.repository };
+                if self.uplink.is_some() && loaded.access.is_none() {
+                    source.clone_from(&self.config().source);
+                }
+                self.put_in_force(ConfigInForce { repository, access: loaded.access, version, source, rejected: None });
             }
             // Applied by a server that understands more than this one.
             Err(error) if self.config().rejected.is_none() => {
@@ -171,7 +173,7 @@ impl NodeActor {
         }
         let Some(membership) = &self.membership else { return };
         let initial = &membership.initial;
-        if initial.is_file && initial.loaded.repository != config.repository {
+        if initial.is_file && !config.says_the_same_as(&initial.loaded) {
             let (file, version, source) = (&initial.source, config.version, &config.source);
             tracing::warn!(
                 "{file} differs from what is in force, version {version} from {source}, which the peers keep: \

@@ -22,7 +22,18 @@ impl NodeHandle {
     /// Up to `limit` resources in the order of their ids, from the first after `after` on, and the id to go on after if
     /// there are more. Those too busy to say are left out.
     pub async fn statuses(&self, after: &str, limit: usize) -> (Vec<Status>, Option<Arc<str>>) {
+        self.statuses_of(after, limit, |_| true).await
+    }
+
+    /// As [`statuses`](Self::statuses), of those that are shown.
+    pub(crate) async fn statuses_of(
+        &self,
+        after: &str,
+        limit: usize,
+        is_shown: impl Fn(&str) -> bool,
+    ) -> (Vec<Status>, Option<Arc<str>>) {
         let mut ids = self.directory.ids_after(after);
+        ids.retain(|id| is_shown(id));
         let more = ids.len() > limit;
         ids.truncate(limit);
         let next = ids.last().filter(|_| more).cloned();

@@ -307,7 +307,13 @@ mod tests {
 
     fn config() -> Arc<super::super::ConfigInForce> {
         let repository = leaseway_core::Repository::default();
-        Arc::new(super::super::ConfigInForce { repository, version: 1, source: String::new(), rejected: None })
+        Arc::new(super::super::ConfigInForce {
+            repository,
+            access: None,
+            version: 1,
+            source: String::new(),
+            rejected: None,
+        })
     }
 
     #[test]

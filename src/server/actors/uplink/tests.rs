@@ -12,6 +12,7 @@ use leaseway_proto::doorman as wire;
 use self::parent::{Fake, Says};
 use super::Parent;
 use crate::{
+    access::Gate,
     actors::{NodeHandle, NodeStart, Refused},
     clock::Clock,
     limits::Limits,
@@ -49,6 +50,8 @@ fn with_parent<F: Future<Output = ()>>(says: Says, limits: Limits, test: impl Fn
         let node = NodeHandle::start(
             NodeStart {
                 repository: Repository::default(),
+                access: None,
+                gate: Arc::new(Gate::open()),
                 source: "the parent".into(),
                 limits: Arc::new(limits),
                 clock: Clock::start(),

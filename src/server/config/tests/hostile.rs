@@ -34,7 +34,7 @@ fn aliases_are_shared_not_copied() {
     }
     text.push_str("resources: *i\n");
     let mistakes = refused(&text);
-    assert_eq!(mistakes[0], "1:1: unknown key `a`; known: resources");
+    assert_eq!(mistakes[0], "1:1: unknown key `a`; known: resources, access");
     assert_eq!(
         mistakes[8],
         "8:4: a template is a list, expected a map with the keys identifier_glob, capacity, safe_capacity, description, algorithm",
@@ -97,7 +97,7 @@ fn what_is_not_text_is_refused_where_it_begins() {
 #[test]
 fn messages_are_one_line_without_control_characters() {
     let mistakes = refused("\"a\\nb\\e[31m\": 1\nresources: []");
-    assert_eq!(mistakes[0], "1:1: unknown key `a\\nb\\u{1b}[31m`; known: resources");
+    assert_eq!(mistakes[0], "1:1: unknown key `a\\nb\\u{1b}[31m`; known: resources, access");
     assert_eq!(mistakes.len(), 2);
 }
 

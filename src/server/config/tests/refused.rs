@@ -107,7 +107,10 @@ fn keys() {
     ] {
         assert_eq!(mistakes(templates), expected, "{templates}");
     }
-    assert_eq!(refused("resource: []")[0], "1:1: unknown key `resource` (did you mean `resources`?); known: resources");
+    assert_eq!(
+        refused("resource: []")[0],
+        "1:1: unknown key `resource` (did you mean `resources`?); known: resources, access"
+    );
 }
 
 #[test]
@@ -149,7 +152,7 @@ fn types() {
     ] {
         assert_eq!(mistakes(templates), expected, "{templates}");
     }
-    assert_eq!(refused("- a"), ["1:1: the configuration is a list, expected a map with the key resources"]);
+    assert_eq!(refused("- a"), ["1:1: the configuration is a list, expected a map with the keys resources, access"]);
 }
 
 #[test]

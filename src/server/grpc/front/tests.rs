@@ -18,6 +18,7 @@ use tonic::transport::Server;
 
 use super::*;
 use crate::{
+    access::Gate,
     actors::{NodeHandle, NodeStart, Threads, block_on},
     clock::Clock,
     config,
@@ -58,7 +59,7 @@ async fn both(service: CapacityService) -> [SocketAddr; 2] {
     let (fronts, tonics) = (listen().await, listen().await);
     let addresses = [&fronts, &tonics].map(|listener| listener.local_addr().expect("it is bound"));
     let capacity = CapacityServer::new(service.clone()).max_decoding_message_size(MOST);
-    let front = Arc::new(Front::new(service, MOST, Routes::new(capacity.clone())));
+    let front = Arc::new(Front::new(service, Arc::new(Gate::open()), MOST, Routes::new(capacity.clone())));
     tokio::spawn(async move {
         while let Ok((stream, from)) = fronts.accept().await {
             let caller = Caller { address: from.ip(), names: None };
@@ -248,6 +249,8 @@ fn the_front_answers_as_tonic_does() {
         let node = NodeHandle::start(
             NodeStart {
                 repository: config::parse("test", NEVER_TOO_SOON).expect("nothing is wrong with it").repository,
+                access: None,
+                gate: Arc::new(Gate::open()),
                 source: "test".into(),
                 limits: Arc::new(Limits::default()),
                 clock: Clock::start(),

@@ -9,6 +9,7 @@ use tonic::Code;
 
 use super::*;
 use crate::{
+    access::Gate,
     actors::{NodeStart, Threads, block_on},
     clock::Clock,
     config,
@@ -41,6 +42,8 @@ fn with_pool<F: Future<Output = ()>>(test: impl FnOnce(PoolService, NodeHandle, 
         let node = NodeHandle::start(
             NodeStart {
                 repository: repository("PRIORITY_POOL"),
+                access: None,
+                gate: Arc::new(Gate::open()),
                 source: "test".into(),
                 limits: Arc::new(Limits::default()),
                 clock: Clock::start(),
@@ -55,6 +58,10 @@ fn with_pool<F: Future<Output = ()>>(test: impl FnOnce(PoolService, NodeHandle, 
         test(PoolService::new(node.clone(), stopped), node, stop).await;
         threads.stop();
     });
+}
+
+fn anyone() -> Admitted {
+    Admitted::unknown(&Arc::new(Gate::open()))
 }
 
 fn holder(id: &str) -> Option<Holder> {
@@ -112,10 +119,10 @@ fn an_assignment_outlives_a_failure_of_the_pool_and_a_time_without_the_pool() {
         assert_eq!(set(&service, "acme", 12.0).await, Ok(Some(Portion::Capacity(15.0))));
         node.plant_panic("searches");
         assert_eq!(get(&service, "acme").await, Ok(Some(Portion::Capacity(12.0))));
-        node.configure(repository("FAIR_SHARE")).await.expect("the node is there");
+        node.configure(repository("FAIR_SHARE"), None).await.expect("the node is there");
         assert_eq!(get(&service, "acme").await, Err(Code::NotFound));
         assert_eq!(set(&service, "acme", 18.0).await, Err(Code::NotFound));
-        node.configure(repository("PRIORITY_POOL")).await.expect("the node is there");
+        node.configure(repository("PRIORITY_POOL"), None).await.expect("the node is there");
         assert_eq!(get(&service, "acme").await, Ok(Some(Portion::Capacity(12.0))));
         assert_eq!(set(&service, "acme", 0.0).await, Ok(Some(Portion::Capacity(12.0))));
         node.plant_panic("searches");
@@ -214,9 +221,9 @@ fn a_stream_begins_with_how_the_pool_stands_and_ends_with_the_server() {
         let subscribe = SubscribeRequest { resource_id: "searches".into(), ..SubscribeRequest::default() };
         let mut other = subscribe.clone();
         other.resource_id = "mysql".into();
-        assert!(service.begin(other).await.is_err_and(|status| status.code() == Code::NotFound));
+        assert!(service.begin(other, anyone()).await.is_err_and(|status| status.code() == Code::NotFound));
         assert_eq!(node.subscribers().count(), 0, "who was refused does not listen");
-        let streaming = service.begin(subscribe).await.expect("it is a pool");
+        let streaming = service.begin(subscribe, anyone()).await.expect("it is a pool");
         let events = stream::unfold(streaming, EventStream::next);
         let mut events = std::pin::pin!(events);
         assert_eq!(asks(&node, "tom", 10.0).await, 10.0);

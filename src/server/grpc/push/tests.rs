@@ -7,7 +7,7 @@ use leaseway_core::{HolderKind, Why};
 use tonic::Code;
 
 use super::*;
-use crate::watchers::Watchers;
+use crate::{access::Gate, watchers::Watchers};
 
 /// A listener on a server that may stop.
 struct Fixture {
@@ -24,7 +24,7 @@ impl Fixture {
 
     fn listens(&self) -> Messages {
         let watch = self.watchers.start(HolderKind::Client, "a".into()).expect("there is room");
-        Box::pin(messages(watch, self.stop.subscribe()))
+        Box::pin(messages(watch, self.stop.subscribe(), Admitted::unknown(&Arc::new(Gate::open()))))
     }
 
     fn hint(&self, resource: &str) {

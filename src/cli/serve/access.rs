@@ -1,0 +1,66 @@
+//! How callers prove who they are. Who may do what is in the configuration.
+
+use std::path::PathBuf;
+
+use clap::{Args, builder::NonEmptyStringValueParser};
+use leaseway_server::{AccessOptions, AuditTarget, JwtOptions};
+
+/// How callers prove who they are, and what is written down of them.
+#[derive(Args)]
+#[command(next_help_heading = "Access (`access:` in the configuration says who may do what)")]
+pub(super) struct AccessFlags {
+    /// The tokens that prove who calls: lines of `IDENTITY sha256:HEX`, as `leaseway token new` prints them. Read again
+    /// when it changes
+    #[arg(long, env = "LEASEWAY_TOKENS", value_name = "FILE")]
+    tokens: Option<PathBuf>,
+    /// The public keys of an issuer of JWTs: a JSON Web Key Set. Read again when it changes; nothing is fetched
+    #[arg(long, env = "LEASEWAY_JWKS", value_name = "FILE", requires = "jwt_issuer", requires = "jwt_audience")]
+    jwks: Option<PathBuf>,
+    /// The issuer of JWTs: what their `iss` must be
+    #[arg(
+        long,
+        env = "LEASEWAY_JWT_ISSUER",
+        value_name = "NAME",
+        requires = "jwks",
+        value_parser = NonEmptyStringValueParser::new()
+    )]
+    jwt_issuer: Option<String>,
+    /// Whom JWTs are for: what their `aud` must be, or have among others
+    #[arg(
+        long,
+        env = "LEASEWAY_JWT_AUDIENCE",
+        value_name = "NAME",
+        requires = "jwks",
+        value_parser = NonEmptyStringValueParser::new()
+    )]
+    jwt_audience: Option<String>,
+    /// The claim of a JWT that is the caller's identity
+    #[arg(long, env = "LEASEWAY_JWT_CLAIM", value_name = "CLAIM", default_value = "sub")]
+    jwt_claim: String,
+    /// Where it is written down who changed what and what was denied, a line of JSON each; `-` is standard output
+    #[arg(long, env = "LEASEWAY_AUDIT", value_name = "FILE|-", value_parser = audit_target)]
+    audit: Option<AuditTarget>,
+    /// Starts although other machines reach it and there is no TLS, or no policy: for networks where only those reach
+    /// it that may do everything
+    #[arg(long, env = "LEASEWAY_INSECURE")]
+    insecure: bool,
+}
+
+fn audit_target(text: &str) -> Result<AuditTarget, String> {
+    match text {
+        "" => Err("expected a file, or `-` for standard output".to_owned()),
+        "-" => Ok(AuditTarget::Stdout),
+        path => Ok(AuditTarget::File(path.into())),
+    }
+}
+
+impl AccessFlags {
+    pub(super) fn options(self) -> AccessOptions {
+        let AccessFlags { tokens, jwks, jwt_issuer, jwt_audience, jwt_claim: claim, audit, insecure } = self;
+        let jwt = match (jwks, jwt_issuer, jwt_audience) {
+            (Some(jwks), Some(issuer), Some(audience)) => Some(JwtOptions { jwks, issuer, audience, claim }),
+            _ => None,
+        };
+        AccessOptions { tokens, jwt, audit, insecure }
+    }
+}

@@ -1,0 +1,52 @@
+//! `leaseway token`.
+
+use std::{fs::OpenOptions, io::Write as _, os::unix::fs::OpenOptionsExt as _, path::PathBuf};
+
+use clap::{Args, Subcommand};
+use leaseway_server::NewToken;
+
+use crate::{
+    Outcome,
+    error::CliError,
+    output::{note, say},
+};
+
+#[derive(Subcommand)]
+pub(crate) enum TokenCommand {
+    /// Makes a token for an identity, and the line for the file that the server has with --tokens
+    New(New),
+}
+
+impl TokenCommand {
+    pub(crate) fn run(self) -> Outcome {
+        match self {
+            TokenCommand::New(new) => new.run(),
+        }
+    }
+}
+
+/// Makes a token for an identity, and the line for the file that the server has with --tokens.
+#[derive(Args)]
+pub(crate) struct New {
+    /// What rules of the access policy call its holder
+    identity: String,
+    /// Writes the token to a new file, readable for this user only, and prints the line alone: `>> tokens` takes it
+    #[arg(long, value_name = "FILE")]
+    out: Option<PathBuf>,
+}
+
+impl New {
+    fn run(self) -> Outcome {
+        let new = NewToken::make(&self.identity).map_err(|error| CliError::Flags(error.to_string()))?;
+        let Some(path) = self.out else {
+            note("the token, for its holder alone; it is kept nowhere:");
+            say(new.token())?;
+            note("the line for the file that the server has with --tokens:");
+            return say(new);
+        };
+        let failed = |error| CliError::Data { path: path.clone(), error };
+        let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&path).map_err(failed)?;
+        writeln!(file, "{}", new.token()).map_err(failed)?;
+        say(new)
+    }
+}

@@ -1,0 +1,196 @@
+//! `--jwks FILE`: JSON Web Tokens, checked by the public keys of a file. Nothing is fetched.
+//!
+//! What a token may be signed with is decided by the key that it is checked by, never by the token: an algorithm that
+//! no key of the file is for is refused, and so are all without a public key (`none`, `HS256`, …).
+
+mod ring_provider;
+
+use std::{
+    path::PathBuf,
+    time::{Duration, SystemTime, UNIX_EPOCH},
+};
+
+use jsonwebtoken::{
+    Algorithm, DecodingKey, Validation, decode, decode_header,
+    errors::{Error, ErrorKind},
+    jwk::{AlgorithmParameters, EllipticCurve, Jwk, JwkSet, PublicKeyUse},
+};
+use leaseway_core::access::{Identity, IdentityError};
+use serde_json::{Map, Value};
+
+/// Clocks of issuers may differ from ours by so many seconds.
+const LEEWAY: u64 = 30;
+
+/// What is expected of a token.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct JwtOptions {
+    /// The file with the issuer's public keys: `{"keys": […]}`.
+    pub jwks: PathBuf,
+    /// What `iss` must be.
+    pub issuer: String,
+    /// What `aud` must be, or have among others.
+    pub audience: String,
+    /// The claim that is the identity.
+    pub claim: String,
+}
+
+/// Why a JWT, or a file of keys, proves nothing.
+#[derive(Debug, PartialEq, Eq, thiserror::Error)]
+pub(super) enum JwtError {
+    /// The file is no key set.
+    #[error("no set of keys: {0}; expected {{\"keys\": […]}} as RFC 7517 has it")]
+    KeySet(String),
+    /// Its keys are of no use here.
+    #[error("there is no key in it that signatures can be checked by: RSA, EC (P-256, P-384) or Ed25519")]
+    NoKeys,
+    /// It does not look like one.
+    #[error("it is no JWT that this server understands: {0}")]
+    Malformed(String),
+    /// No key is for it.
+    #[error("no key of this server's --jwks is for {algorithm}{}", with_id(.key.as_deref()))]
+    NoKey {
+        /// What it is signed with.
+        algorithm: String,
+        /// By which key.
+        key: Option<String>,
+    },
+    /// It was not signed by the issuer, or changed since.
+    #[error("its signature is wrong")]
+    Signature,
+    /// `exp` has passed.
+    #[error("it has expired")]
+    Expired,
+    /// `nbf` is still to come.
+    #[error("it is not valid yet")]
+    NotYet,
+    /// A claim is missing.
+    #[error("it has no claim `{0}`")]
+    Missing(String),
+    /// Of another issuer.
+    #[error("it is of another issuer than --jwt-issuer says")]
+    Issuer,
+    /// For another server.
+    #[error("it is for another audience than --jwt-audience says")]
+    Audience,
+    /// Its claim is no identity.
+    #[error("its claim `{claim}` is no identity: {error}")]
+    Identity {
+        /// Which claim.
+        claim: String,
+        /// Why not.
+        error: IdentityError,
+    },
+}
+
+fn with_id(key: Option<&str>) -> String {
+    key.map_or_else(String::new, |key| format!(" with the id `{}`", leaseway_core::escaped(key)))
+}
+
+/// The keys of a file, and what is expected of tokens.
+pub(super) struct Jwts {
+    keys: Vec<VerifyingKey>,
+    validation: Validation,
+    claim: String,
+}
+
+struct VerifyingKey {
+    id: Option<String>,
+    algorithms: Vec<Algorithm>,
+    key: DecodingKey,
+}
+
+impl Jwts {
+    pub(super) fn new(options: &JwtOptions, jwks: &str) -> Result<Jwts, JwtError> {
+        ring_provider::install();
+        let set: JwkSet = serde_json::from_str(jwks).map_err(|error| JwtError::KeySet(error.to_string()))?;
+        let keys: Vec<VerifyingKey> = set.keys.iter().filter_map(VerifyingKey::of).collect();
+        if keys.is_empty() {
+            return Err(JwtError::NoKeys);
+        }
+        let mut validation = Validation::default();
+        validation.leeway = LEEWAY;
+        validation.validate_nbf = true;
+        validation.set_issuer(&[&options.issuer]);
+        validation.set_audience(&[&options.audience]);
+        validation.set_required_spec_claims(&["exp", "iss", "aud"]);
+        Ok(Jwts { keys, validation, claim: options.claim.clone() })
+    }
+
+    pub(super) fn keys(&self) -> usize {
+        self.keys.len()
+    }
+
+    /// Whom a token names, and until when.
+    pub(super) fn verify(&self, token: &[u8]) -> Result<(Identity, SystemTime), JwtError> {
+        let header = decode_header(token).map_err(|error| malformed(&error))?;
+        if header.crit.is_some() {
+            return Err(JwtError::Malformed("it has critical extensions, and none is known here".into()));
+        }
+        let mut validation = self.validation.clone();
+        validation.algorithms = vec![header.alg];
+        let is_meant = |key: &&VerifyingKey| {
+            key.algorithms.contains(&header.alg) && (header.kid.is_none() || key.id.is_none() || key.id == header.kid)
+        };
+        let mut why = JwtError::NoKey { algorithm: format!("{:?}", header.alg), key: header.kid.clone() };
+        for key in self.keys.iter().filter(is_meant) {
+            match decode::<Map<String, Value>>(token, &key.key, &validation) {
+                Ok(token) => return self.identity(&token.claims),
+                Err(error) => why = in_words(&error),
+            }
+            if why != JwtError::Signature {
+                break;
+            }
+        }
+        Err(why)
+    }
+
+    fn identity(&self, claims: &Map<String, Value>) -> Result<(Identity, SystemTime), JwtError> {
+        let claim = claims.get(&self.claim).and_then(Value::as_str);
+        let name = claim.ok_or_else(|| JwtError::Missing(self.claim.clone()))?;
+        let identity = Identity::named(name);
+        let identity = identity.map_err(|error| JwtError::Identity { claim: self.claim.clone(), error })?;
+        // As it is checked: a fraction is left out.
+        let seconds = claims.get("exp").and_then(Value::as_f64).unwrap_or_default() as u64;
+        let until = UNIX_EPOCH.checked_add(Duration::from_secs(seconds.saturating_add(LEEWAY)));
+        Ok((identity, until.unwrap_or_else(SystemTime::now)))
+    }
+}
+
+impl VerifyingKey {
+    fn of(jwk: &Jwk) -> Option<VerifyingKey> {
+        if jwk.common.public_key_use.as_ref().is_some_and(|usage| *usage != PublicKeyUse::Signature) {
+            return None;
+        }
+        let mut algorithms = match &jwk.algorithm {
+            AlgorithmParameters::RSA(_) => vec![Algorithm::RS256, Algorithm::RS384, Algorithm::RS512],
+            AlgorithmParameters::EllipticCurve(key) if key.curve == EllipticCurve::P256 => vec![Algorithm::ES256],
+            AlgorithmParameters::EllipticCurve(key) if key.curve == EllipticCurve::P384 => vec![Algorithm::ES384],
+            AlgorithmParameters::OctetKeyPair(key) if key.curve == EllipticCurve::Ed25519 => vec![Algorithm::EdDSA],
+            _ => return None,
+        };
+        if let Some(only) = jwk.common.key_algorithm {
+            algorithms.retain(|algorithm| Algorithm::try_from(only).is_ok_and(|only| only == *algorithm));
+        }
+        let key = DecodingKey::from_jwk(jwk).ok().filter(|_| !algorithms.is_empty())?;
+        Some(VerifyingKey { id: jwk.common.key_id.clone(), algorithms, key })
+    }
+}
+
+fn malformed(error: &Error) -> JwtError {
+    JwtError::Malformed(error.to_string())
+}
+
+fn in_words(error: &Error) -> JwtError {
+    match error.kind() {
+        ErrorKind::InvalidSignature => JwtError::Signature,
+        ErrorKind::ExpiredSignature => JwtError::Expired,
+        ErrorKind::ImmatureSignature => JwtError::NotYet,
+        ErrorKind::InvalidIssuer => JwtError::Issuer,
+        ErrorKind::InvalidAudience => JwtError::Audience,
+        ErrorKind::MissingRequiredClaim(claim) => JwtError::Missing(claim.clone()),
+        _ => malformed(error),
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,188 @@
+//! `access:`, the list of rules, with what is allowed but can never mean anything.
+
+use leaseway_core::access::{Action, Actions, Identity, PLACEHOLDER, Pattern, Policy, Rule};
+
+use super::{
+    diagnostic::{Findings, Position},
+    node::Node,
+    read::{Field, Fields, unknown},
+};
+
+const KEYS: [&str; 7] = ["name", "who", "may", "resources", "clients", "nodes", "max_priority"];
+/// Every decision that is not remembered looks at all rules.
+const MAX_RULES: usize = 1000;
+/// In one list of a rule.
+const MAX_PATTERNS: usize = 100;
+
+const WHO: &str = "an identity or a pattern (in quotes), or a list of such; `anonymous` is a caller without one";
+const MAY: &str = "a word like `ask`, or a list of such";
+const PATTERNS: &str = "an id or a pattern (in quotes), or a list of such";
+const PRIORITY: &str = "a whole number from -32768 to 32767";
+/// A complete rule, as an example.
+const EXAMPLE: &str = r#"access: [{who: "web-*", may: ask, resources: "db/*"}]"#;
+
+/// A rule, and where it is.
+struct Placed {
+    at: Position,
+    rule: Rule,
+}
+
+/// All rules of a configuration.
+pub(super) fn read_access(field: &Field<'_, '_>, found: &mut Findings) -> Policy {
+    if field.is_empty_list() {
+        found.error(field.at(), format!("`access` has no rules, so that nothing is allowed; for example: {EXAMPLE}"));
+    }
+    let list = field.list(MAX_RULES, &format!("a list of rules; for example: {EXAMPLE}"), found);
+    let rules = list.iter().enumerate().filter_map(|(place, item)| read_rule(place, item, found));
+    let rules: Vec<Placed> = rules.collect();
+    check_rules(&rules, found);
+    if !rules.is_empty() && !rules.iter().any(|placed| placed.rule.may.has(Action::Configure)) {
+        let message = "no rule lets an identity `configure`: only the holder of the token in the server's \
+                       --admin-token-file can change this configuration";
+        found.warn(field.key, message);
+    }
+    Policy::new(rules.into_iter().map(|placed| placed.rule).collect())
+}
+
+fn read_rule(place: usize, item: &Node<'_>, found: &mut Findings) -> Option<Placed> {
+    let item = Field::element("a rule", item);
+    let fields = item.map(&KEYS, found)?;
+    let name = fields.optional("name").and_then(|field| field.text("text", found));
+    let may = read_may(&item, &fields, found);
+    let patterns = |key: &str, default: &[&str], found: &mut Findings| match fields.optional(key) {
+        Some(field) => read_patterns(&field, PATTERNS, found),
+        None => default.iter().map(|text| Pattern::new(text).expect("a default")).collect(),
+    };
+    let rule = Rule {
+        name: name.map_or_else(|| format!("rule {}", place + 1), str::to_owned),
+        who: read_who(&item, &fields, found),
+        may,
+        resources: patterns("resources", &["*"], found),
+        clients: patterns("clients", &[PLACEHOLDER, "{identity}/*"], found),
+        nodes: patterns("nodes", &[PLACEHOLDER], found),
+        max_priority: fields.optional("max_priority").and_then(|field| {
+            let range = i16::MIN.into()..=i16::MAX.into();
+            field.whole(range, PRIORITY, found).and_then(|most| i16::try_from(most).ok())
+        }),
+    };
+    warn_of_keys(&fields, &rule, found);
+    Some(Placed { at: item.at(), rule })
+}
+
+fn read_who(item: &Field<'_, '_>, fields: &Fields<'_, '_>, found: &mut Findings) -> Vec<Pattern> {
+    let Some(field) = fields.get("who") else {
+        found.error(item.at(), format!("a rule needs `who`: {WHO}"));
+        return Vec::new();
+    };
+    let who = read_patterns(&field, WHO, found);
+    for pattern in &who {
+        let text = pattern.text();
+        if pattern.has_placeholder() {
+            found.error(field.at(), format!("`{text}`: `{PLACEHOLDER}` means nothing in `who`, which says whom it is"));
+        } else if let Err(error) = Identity::parse(text) {
+            found.error(field.at(), format!("`{text}` matches no identity: {error}"));
+        }
+    }
+    who
+}
+
+fn read_may(item: &Field<'_, '_>, fields: &Fields<'_, '_>, found: &mut Findings) -> Actions {
+    let known = Action::ALL.map(Action::name);
+    let Some(field) = fields.get("may") else {
+        found.error(item.at(), format!("a rule needs `may`: one or more of {}", known.join(", ")));
+        return Actions::default();
+    };
+    let mut may = Vec::new();
+    for (at, word) in texts(&field, MAY, found) {
+        match Action::named(word) {
+            Some(action) => may.push(action),
+            None => found.error(at, unknown("action", word, &known)),
+        }
+    }
+    may.into_iter().collect()
+}
+
+fn read_patterns(field: &Field<'_, '_>, expected: &str, found: &mut Findings) -> Vec<Pattern> {
+    let mut patterns: Vec<Pattern> = Vec::new();
+    for (at, text) in texts(field, expected, found) {
+        match Pattern::new(text) {
+            Ok(_) if text.is_empty() => found.error(at, "an empty pattern matches no id"),
+            Ok(pattern) if patterns.contains(&pattern) => found.warn(at, format!("`{text}` is in this list twice")),
+            Ok(pattern) => patterns.push(pattern),
+            Err(error) => found.error(at, format!("`{text}`: {error}")),
+        }
+    }
+    if patterns.len() > 1 && patterns.iter().any(Pattern::matches_everything) {
+        found.warn(field.at(), "`*` matches everything, so that the other patterns of this list mean nothing");
+    }
+    patterns
+}
+
+/// One text, or a list of them.
+fn texts<'n>(field: &Field<'n, '_>, expected: &str, found: &mut Findings) -> Vec<(Position, &'n str)> {
+    if !field.is_list() {
+        return field.text(expected, found).map(|text| (field.at(), text)).into_iter().collect();
+    }
+    if field.is_empty_list() {
+        found.error(field.at(), format!("an empty list, expected {expected}"));
+    }
+    let items = field.list(MAX_PATTERNS, expected, found).iter();
+    let items = items.map(|item| Field::element("an element", item));
+    items.filter_map(|item| item.text(expected, found).map(|text| (item.at(), text))).collect()
+}
+
+/// Keys that the actions of a rule do not look at, and a rule for callers without a name to be put into a pattern.
+fn warn_of_keys(fields: &Fields<'_, '_>, rule: &Rule, found: &mut Findings) {
+    let (may, is_of_holders) = (rule.may, rule.may.iter().any(Action::is_of_holders));
+    let looked_at = [
+        ("clients", may.has(Action::Ask), "ask"),
+        ("nodes", may.has(Action::Lend), "lend"),
+        ("max_priority", is_of_holders, "ask or lend"),
+        ("resources", may.iter().any(Action::is_of_resources), "do anything to a resource"),
+    ];
+    for (key, is_looked_at, action) in looked_at {
+        if let Some(field) = fields.optional(key).filter(|_| !is_looked_at && may != Actions::default()) {
+            found.warn(field.key, format!("`{key}` means nothing: the rule lets no identity {action}"));
+        }
+    }
+    let is_of_anonymous = rule.who.iter().any(|pattern| pattern.text() == Identity::Anonymous.text());
+    for (key, action, patterns) in [("clients", Action::Ask, &rule.clients), ("nodes", Action::Lend, &rule.nodes)] {
+        let nothing = !patterns.is_empty() && patterns.iter().all(Pattern::has_placeholder);
+        let place = fields.get(key).or_else(|| fields.get("who"));
+        if let Some(field) = place.filter(|_| is_of_anonymous && may.has(action) && nothing) {
+            let message = format!(
+                "a caller without an identity has none to put into `{PLACEHOLDER}`: `{key}` must say \
+                                   what `anonymous` may be called"
+            );
+            found.warn(field.at(), message);
+        }
+    }
+}
+
+/// Names differ, and so does what rules say.
+fn check_rules(rules: &[Placed], found: &mut Findings) {
+    for (place, Placed { at, rule }) in rules.iter().enumerate() {
+        let before = &rules[..place];
+        if let Some(other) = before.iter().find(|other| other.rule.name == rule.name) {
+            let (name, line) = (&rule.name, other.at.line);
+            found.error(*at, format!("another rule, on line {line}, is called `{name}`: denials could not tell which"));
+        } else if let Some(other) = before.iter().find(|other| is_covered(rule, &other.rule)) {
+            let name = &other.rule.name;
+            found.warn(*at, format!("means nothing: rule `{name}` allows all of it"));
+        }
+    }
+}
+
+/// Whether all that a rule allows is allowed by another, as far as their words show it.
+fn is_covered(rule: &Rule, other: &Rule) -> bool {
+    let all_in = |patterns: &[Pattern], others: &[Pattern]| patterns.iter().all(|pattern| others.contains(pattern));
+    let all_below = |patterns: &[Pattern], others: &[Pattern]| {
+        others.iter().any(Pattern::matches_everything) || all_in(patterns, others)
+    };
+    all_in(&rule.who, &other.who)
+        && rule.may.union(other.may) == other.may
+        && all_below(&rule.resources, &other.resources)
+        && (!rule.may.has(Action::Ask) || all_below(&rule.clients, &other.clients))
+        && (!rule.may.has(Action::Lend) || all_below(&rule.nodes, &other.nodes))
+        && other.max_priority.is_none_or(|most| rule.max_priority.is_some_and(|own| own <= most))
+}

@@ -1,0 +1,356 @@
+//! Who may do what, on a running cluster: each row of a table is tried on the master and on another peer.
+
+use leaseway_proto::doorman::{PriorityBandAggregate, ResourceRequest, ServerCapacityResourceRequest};
+use tonic::{Code, Status};
+
+use crate::harness::{
+    authority::{Authority, Valid},
+    bearer::{BearerClient, TokenFiles},
+    config::{self, ConfigFile, Template},
+    doorman::{assert_problem, assert_refused, entry, node_request, request},
+    http,
+    peers::{Peers, channel},
+    prometheus::Scrape,
+    server::Server,
+    tls,
+    wait::eventually,
+};
+
+const IDENTITIES: [&str; 8] = ["web-1", "web-2", "db-1", "region-1", "reader", "auditor", "ops", "stranger"];
+
+/// What the harness asks for, to find the master, is allowed to all.
+pub(crate) const PROBE: &str = "- {name: probe, who: anonymous, may: ask, resources: probe, clients: probe}\n";
+
+const RULES: &str = "\
+- {name: web, who: 'web-*', may: ask, resources: ['db/*', cache], max_priority: 5}
+- {name: db, who: db-1, may: ask, resources: 'db/*', clients: ['{identity}', 'batch-*']}
+- {name: regions, who: 'region-*', may: lend, resources: 'db/*', max_priority: 3}
+- {name: reader, who: reader, may: read, resources: 'db/*'}
+- {name: auditor, who: auditor, may: read}
+- {name: ops, who: ops, may: [read, configure, peers, pools, override]}
+";
+
+fn config_text(rules: &str) -> String {
+    let templates = config::text(&[Template { kind: "NO_ALGORITHM", ..Template::fair("*", 1000.0) }]);
+    format!("{templates}access:\n{PROBE}{rules}")
+}
+
+struct Cluster {
+    peers: Peers,
+    tokens: TokenFiles,
+}
+
+impl Cluster {
+    fn start(flags: &[&str]) -> Cluster {
+        let tokens = TokenFiles::of(&IDENTITIES);
+        let file = tokens.server();
+        let flags = [&["--tokens", &file], flags].concat();
+        Cluster { peers: Peers::start(3, ConfigFile::new(&config_text(RULES)), &flags), tokens }
+    }
+
+    fn client(&self, peer: usize, identity: &str) -> BearerClient {
+        let token = (identity != "anonymous").then(|| self.tokens.token(identity));
+        BearerClient::new(channel(self.peers.grpc(peer)), token.as_deref())
+    }
+
+    fn operate(&self, identity: &str, arguments: &[&str]) -> crate::harness::process::Said {
+        let file = self.tokens.of_identity(identity);
+        self.peers.operate(self.peers.master(), &[arguments, &["--admin-token-file", &file]].concat())
+    }
+}
+
+/// A call that a caller makes.
+enum Call {
+    Ask { resource: &'static str, client: &'static str, priority: i64 },
+    Release { resource: &'static str, client: &'static str },
+    ReleaseNode { resource: &'static str, node: &'static str },
+    Lend { resource: &'static str, node: &'static str, priority: i64 },
+    Watch { client: &'static str },
+    Status { resource: &'static str },
+    Discovery,
+}
+
+impl Call {
+    /// Whether it is let through; what the answer is then is no matter.
+    fn make(&self, caller: &BearerClient) -> Result<(), Status> {
+        match *self {
+            Call::Ask { resource, client, priority } => {
+                let entry = ResourceRequest { priority: Some(priority), ..entry(resource, 1.0) };
+                caller.get(request(client, vec![entry])).map(drop)
+            }
+            Call::Release { resource, client } => caller.release(client, resource, false).map(drop),
+            Call::ReleaseNode { resource, node } => caller.release(node, resource, true).map(drop),
+            Call::Lend { resource, node, priority } => {
+                let mut asked = node_request(node, resource, &[(1, 1.0)]);
+                let band = |priority| PriorityBandAggregate {
+                    priority: Some(priority),
+                    num_clients: Some(1),
+                    wants: Some(1.0),
+                };
+                let ServerCapacityResourceRequest { wants, .. } = &mut asked.resource[0];
+                *wants = vec![band(0), band(priority)];
+                caller.get_server(asked).map(drop)
+            }
+            Call::Watch { client } => match caller.watch(client) {
+                // Only the master has hints.
+                Err(status) if status.code() == Code::FailedPrecondition => Ok(()),
+                answer => answer.map(drop),
+            },
+            Call::Status { resource } => caller.status(resource).map(drop),
+            Call::Discovery => caller.discovery().map(drop),
+        }
+    }
+}
+
+const fn ask(resource: &'static str, client: &'static str, priority: i64) -> Call {
+    Call::Ask { resource, client, priority }
+}
+
+const fn lend(resource: &'static str, node: &'static str, priority: i64) -> Call {
+    Call::Lend { resource, node, priority }
+}
+
+const ALLOWED: &str = "";
+
+/// Who does what, and what a denial says of it.
+const TABLE: [(&str, Call, &str); 39] = [
+    ("web-1", ask("db/1", "web-1", 0), ALLOWED),
+    ("web-1", ask("cache", "web-1", 0), ALLOWED),
+    ("web-1", ask("db/1", "web-1/worker", 0), ALLOWED),
+    ("web-1", ask("db/1", "web-1", 5), ALLOWED),
+    ("web-1", ask("db/1", "web-1", -40_000), ALLOWED),
+    ("web-1", ask("db/1", "web-1", 6), "max_priority"),
+    ("web-1", ask("db/1", "web-1", 32_767), "at priority 32767"),
+    ("web-1", ask("db/1", "web-2", 0), "as client `web-2`"),
+    ("web-1", ask("db/1", "web-10", 0), "does not let it be that client"),
+    ("web-1", ask("db/1", "web-1/a/b", 0), "does not let it be that client"),
+    ("web-1", ask("queue", "web-1", 0), "`queue`"),
+    ("web-1", ask("db/1/x", "web-1", 0), "is not for this resource"),
+    ("web-1", lend("db/1", "web-1", 0), "be lent `db/1` as child node `web-1`"),
+    ("web-1", Call::Release { resource: "db/1", client: "web-1" }, ALLOWED),
+    ("web-1", Call::Release { resource: "db/1", client: "web-2" }, "as client `web-2`"),
+    ("web-1", Call::ReleaseNode { resource: "db/1", node: "web-1" }, "as child node `web-1`"),
+    ("web-1", Call::Watch { client: "web-1" }, ALLOWED),
+    ("web-1", Call::Watch { client: "web-2" }, "as client `web-2`"),
+    ("web-1", Call::Status { resource: "" }, "`web-1` may not read about this server"),
+    ("web-1", Call::Discovery, ALLOWED),
+    ("web-2", ask("db/1", "web-2", 0), ALLOWED),
+    ("db-1", ask("db/1", "batch-7", 32_767), ALLOWED),
+    ("db-1", ask("cache", "db-1", 0), "`db`, is not for this resource"),
+    ("db-1", ask("db/1", "web-1", 0), "as client `web-1`"),
+    ("region-1", lend("db/1", "region-1", 3), ALLOWED),
+    ("region-1", lend("db/1", "region-1", 4), "max_priority"),
+    ("region-1", lend("db/1", "region-2", 0), "does not let it be that child node"),
+    ("region-1", ask("db/1", "region-1", 0), "`region-1` may not ask for `db/1`"),
+    ("region-1", Call::ReleaseNode { resource: "db/1", node: "region-1" }, ALLOWED),
+    ("reader", Call::Status { resource: "" }, ALLOWED),
+    ("reader", Call::Status { resource: "db/1" }, ALLOWED),
+    ("reader", Call::Status { resource: "cache" }, "`reader` may not read `cache`"),
+    ("reader", ask("db/1", "reader", 0), "`reader` may not ask for `db/1`"),
+    ("stranger", ask("db/1", "web-1", 0), "no rule is for it"),
+    ("stranger", Call::Discovery, "no rule is for it"),
+    ("stranger", Call::Status { resource: "" }, "no rule is for it"),
+    ("anonymous", ask("probe", "probe", 0), ALLOWED),
+    ("anonymous", ask("db/1", "web-1", 0), "`anonymous` may not ask for `db/1`"),
+    ("anonymous", Call::Watch { client: "web-1" }, "as client `web-1`"),
+];
+
+#[test]
+fn each_row_of_the_table_is_decided_so_on_the_master_and_on_another_peer() {
+    let cluster = Cluster::start(&[]);
+    // The last of the peers has the policy once it has what the first was started with.
+    for peer in cluster.peers.all() {
+        for (row, (identity, call, denial)) in TABLE.iter().enumerate() {
+            let made = call.make(&cluster.client(peer, identity));
+            let context = format!("row {row}, {identity}, peer {peer}");
+            match *denial {
+                ALLOWED => assert!(made.is_ok(), "{context}: {made:?}"),
+                says => {
+                    let status = made.expect_err(&context);
+                    assert_eq!(status.code(), Code::PermissionDenied, "{context}: {status:?}");
+                    assert!(status.message().contains(says), "{context}: {}", status.message());
+                    assert!(status.message().contains(&format!("`{identity}`")), "{context}: {}", status.message());
+                }
+            }
+        }
+    }
+    // An explanation of the policy in force says the same.
+    for (row, (identity, call, denial)) in TABLE.iter().enumerate() {
+        let Call::Ask { resource, client, priority } = call else { continue };
+        let priority = (*priority).clamp(-32_768, 32_767).to_string();
+        let asked = ["access", "test", identity, resource, "--client", client, "--priority", &priority];
+        let said = cluster.operate("ops", &asked);
+        let expected = if *denial == ALLOWED { (Some(0), "allowed: ") } else { (Some(77), "denied: ") };
+        assert!(said.code == expected.0 && said.stdout.starts_with(expected.1), "row {row}: {said:?}");
+    }
+}
+
+#[test]
+fn one_denied_entry_of_many_is_left_out_and_the_others_are_answered() {
+    let cluster = Cluster::start(&[]);
+    let web = cluster.client(cluster.peers.master(), "web-1");
+    let entries = ["db/1", "queue", "cache"].map(|resource| entry(resource, 1.0)).to_vec();
+    let answer = web.get(request("web-1", entries)).unwrap();
+    let answered: Vec<&str> = answer.response.iter().map(|response| response.resource_id()).collect();
+    assert_eq!(answered, ["db/1", "cache"]);
+    assert_problem(&answer.problem, "denied", &["`web-1` may not ask for `queue` as client `web-1`"]);
+}
+
+#[test]
+fn operators_may_do_what_rules_say_of_them() {
+    let cluster = Cluster::start(&[]);
+    let file = ConfigFile::new(&config_text(RULES));
+    for (identity, arguments, allowed) in [
+        ("web-1", vec!["config", "apply", file.path()], false),
+        ("auditor", vec!["config", "apply", file.path()], false),
+        ("auditor", vec!["config", "show"], true),
+        ("auditor", vec!["config", "history"], true),
+        ("auditor", vec!["peers", "list"], true),
+        ("auditor", vec!["peers", "remove", "c"], false),
+        ("auditor", vec!["pool", "load", "db/1", "5"], false),
+        ("auditor", vec!["pool", "set", "db/1", "web-1", "5"], false),
+        ("reader", vec!["peers", "list"], true),
+        ("web-1", vec!["peers", "list"], false),
+        ("web-1", vec!["config", "show"], false),
+        ("web-1", vec!["pool", "show", "db/1"], false),
+        ("ops", vec!["config", "apply", file.path()], true),
+    ] {
+        let said = cluster.operate(identity, &arguments);
+        let expected = if allowed { 0 } else { 77 };
+        assert_eq!(said.code, Some(expected), "{identity} {arguments:?}: {said:?}");
+        assert!(allowed || said.stderr.contains("may not"), "{said:?}");
+    }
+    // No pool, but not for want of permission.
+    for arguments in [&["pool", "set", "db/1", "web-1", "5"][..], &["pool", "load", "db/1", "5"]] {
+        let said = cluster.operate("ops", arguments);
+        assert!(said.code != Some(0) && said.code != Some(77), "{said:?}");
+    }
+    let said = cluster.peers.operate(cluster.peers.master(), &["config", "show"]);
+    assert!(said.code == Some(77) && said.stderr.contains("`anonymous` may not"), "{said:?}");
+}
+
+#[test]
+fn rows_of_status_are_those_that_may_be_read() {
+    let cluster = Cluster::start(&[]);
+    let master = cluster.peers.master();
+    let web = cluster.client(master, "web-1");
+    for resource in ["db/1", "db/2", "cache"] {
+        web.ask("web-1", resource, 1.0, None).unwrap();
+    }
+    let seen = |identity: &str| {
+        let status = cluster.client(master, identity).status("").unwrap();
+        status.resources.into_iter().map(|row| row.resource_id).collect::<Vec<_>>()
+    };
+    assert_eq!(seen("reader"), ["db/1", "db/2"]);
+    assert_eq!(seen("auditor"), ["cache", "db/1", "db/2"]);
+}
+
+#[test]
+fn pages_are_for_callers_that_may_read_everything_and_probes_need_nothing() {
+    let cluster = Cluster::start(&[]);
+    let server = cluster.peers.http(cluster.peers.master());
+    for (identity, status) in [("anonymous", 401), ("web-1", 403), ("reader", 403), ("auditor", 200)] {
+        let token = (identity != "anonymous").then(|| cluster.tokens.token(identity));
+        let header = token.map_or_else(String::new, |token| format!("Authorization: Bearer {token}\r\n"));
+        for page in ["/metrics", "/debug/status", "/debug/resources"] {
+            let response = http::get_with(server, page, &header);
+            assert_eq!(response.status, status, "{identity} {page}: {}", response.body);
+            assert!(status == 200 || response.body.contains("may not read"), "{}", response.body);
+        }
+        assert_eq!(http::get_with(server, "/healthz", &header).status, 200);
+        assert_eq!(http::get_with(server, "/readyz", &header).status, 200);
+    }
+    let wrong = http::get_with(server, "/metrics", "Authorization: Bearer nonsense\r\n");
+    assert_eq!((wrong.status, wrong.header("www-authenticate")), (401, Some("Bearer")));
+    let header = format!("Authorization: Bearer {}\r\n", cluster.tokens.token("auditor"));
+    let metrics = Scrape::parse(&http::get_with(server, "/metrics", &header).body);
+    assert!(metrics.find("leaseway_access_denied_total", "call", "HTTP").unwrap() >= 9.0);
+}
+
+#[test]
+fn a_token_that_is_none_is_refused_and_not_taken_for_no_token() {
+    let cluster = Cluster::start(&[]);
+    let caller = BearerClient::new(channel(cluster.peers.grpc(cluster.peers.master())), Some("lwt_0123"));
+    assert_refused(caller.get(request("probe", vec![entry("probe", 1.0)])), Code::Unauthenticated, &["--tokens"]);
+    assert_refused(caller.discovery(), Code::Unauthenticated, &["not known"]);
+}
+
+#[test]
+fn a_policy_that_comes_is_in_force_on_all_peers_and_ends_streams() {
+    let tokens = TokenFiles::of(&IDENTITIES);
+    let open = config::text(&[Template::fair("*", 100.0)]);
+    let peers = Peers::start(3, ConfigFile::new(&open), &["--tokens", &tokens.server()]);
+    let master = peers.master();
+    let stranger = BearerClient::new(channel(peers.grpc(master)), Some(&tokens.token("stranger")));
+    stranger.ask("web-1", "db/1", 100.0, None).unwrap().expect("everything is allowed");
+    let mut hints = stranger.watch("web-1").unwrap();
+    let next = |hints: &mut tonic::Streaming<_>| crate::harness::wait::block_on(hints.message());
+    assert!(next(&mut hints).unwrap().is_some());
+
+    let file = ConfigFile::new(&format!("{open}access:\n{PROBE}{RULES}"));
+    let shown = peers.operated(master, &["config", "diff", file.path()]);
+    assert!(shown.contains("access: what no rule allows allowed → denied"), "{shown}");
+    assert!(shown.contains("access rule `web`: new, with who web-*, may ask"), "{shown}");
+    peers.operated(master, &["config", "apply", file.path()]);
+    assert_refused(stranger.ask("web-1", "db/1", 0.0, None), Code::PermissionDenied, &["`stranger`"]);
+    for peer in peers.all() {
+        let stranger = BearerClient::new(channel(peers.grpc(peer)), Some(&tokens.token("stranger")));
+        eventually("each peer has it", || {
+            stranger.discovery().is_err_and(|status| status.code() == Code::PermissionDenied).then_some(())
+        });
+    }
+    // Another client wants what the first has: the stream that is still open would say so.
+    let web = BearerClient::new(channel(peers.grpc(master)), Some(&tokens.token("web-2")));
+    web.ask("web-2", "db/1", 100.0, None).unwrap();
+    assert_refused(next(&mut hints), Code::PermissionDenied, &["as client `web-1`"]);
+}
+
+#[test]
+fn beyond_loopback_a_server_starts_with_a_policy_and_tls_or_by_its_word() {
+    let config = ConfigFile::new(&config_text(RULES));
+    let start = ["serve", "--listen", "0.0.0.0:0", "--http", "127.0.0.1:0"];
+    for (flags, says) in [
+        (vec![], "there is no TLS (--tls-cert, --tls-key) and no policy says who may do what"),
+        (vec!["--config", config.path()], "there is no TLS (--tls-cert, --tls-key); on a network"),
+    ] {
+        let said = crate::harness::process::leaseway(&[&start[..], &flags].concat());
+        assert_eq!(said.code, Some(78), "{said:?}");
+        assert!(said.stderr.contains(says) && said.stderr.contains("--insecure"), "{said:?}");
+    }
+    let server = Server::start(&[&start[1..], &["--insecure"]].concat(), &[]);
+    assert!(server.log().contains("--insecure: --listen 0.0.0.0:0 can be reached from other machines"));
+    let port = server.grpc().port();
+    let said = crate::harness::process::leaseway(&["status", "--server", &format!("127.0.0.1:{port}")]);
+    assert!(said.stdout.contains("access: open: there is no policy (--insecure"), "{said:?}");
+}
+
+#[test]
+fn rules_name_what_certificates_prove_and_a_token_wins_over_one() {
+    let authority = Authority::new("ours");
+    let issue = |name: &str, names: &[&str]| authority.issue(name, names, Valid::Now);
+    let tokens = TokenFiles::of(&["db-1"]);
+    let rules = "- {name: web, who: 'spiffe://acme/web/*', may: ask, clients: 'web-*'}\n\
+                 - {name: db, who: db-1, may: ask}\n";
+    let config = ConfigFile::new(&config_text(rules));
+    let files = tls::flags(&issue("server", &["127.0.0.1"]));
+    let files: Vec<&str> = files.iter().map(String::as_str).collect();
+    // With TLS and a policy others may reach it.
+    let flags = ["--listen", "0.0.0.0:0", "--http", "127.0.0.1:0", "--config", config.path()];
+    let server = Server::start(&[&flags[..], &["--tokens", &tokens.server()], &files].concat(), &[]);
+    assert!(!server.log().contains("--insecure"), "{}", server.log());
+    let address = std::net::SocketAddr::from(([127, 0, 0, 1], server.grpc().port()));
+    let web = issue("web-1", &["spiffe://acme/web/1", "web.acme"]);
+    let caller = |files: &_, token: Option<&str>| BearerClient::new(tls::channel(address, files), token);
+    assert!(caller(&web, None).ask("web-1", "db/1", 1.0, None).unwrap().is_some());
+    assert_refused(
+        caller(&web, None).ask("db-1", "db/1", 1.0, None),
+        Code::PermissionDenied,
+        &["`spiffe://acme/web/1`"],
+    );
+    let named = issue("spiffe-like", &["web.acme"]);
+    assert_refused(caller(&named, None).ask("web-1", "db/1", 1.0, None), Code::PermissionDenied, &["`web.acme`"]);
+    let token = tokens.token("db-1");
+    let with_token = caller(&web, Some(&token));
+    assert!(with_token.ask("db-1", "db/1", 1.0, None).unwrap().is_some());
+    assert_refused(with_token.ask("web-1", "db/1", 1.0, None), Code::PermissionDenied, &["`db-1` may not"]);
+}
