@@ -11,10 +11,12 @@ use leaseway_engine::uplink::{
 use leaseway_proto::doorman::{GetServerCapacityRequest, ReleaseCapacityRequest, capacity_client::CapacityClient};
 use leaseway_session::{
     Body,
-    grpc::{Asker, Call, Driver, Ended, Hints, Listener, Outcome, Reply, Step, Transport, explain, wire as shared},
+    grpc::{
+        Asker, Call, Channel, Driver, Ended, Hints, Listener, Outcome, Reply, Step, Transport, explain, wire as shared,
+    },
 };
 use tokio::{sync::oneshot, time::Instant};
-use tonic::{Status, transport::Channel};
+use tonic::Status;
 
 use super::{
     UplinkContext,
