@@ -2,6 +2,7 @@
 
 mod admin;
 mod ask;
+mod certs;
 mod config;
 mod connect;
 mod error;
@@ -63,6 +64,9 @@ enum Command {
     /// Manages pools (PRIORITY_POOL): assignments, connected clients, events
     #[command(subcommand, after_help = pool::EXAMPLES)]
     Pool(pool::PoolCommand),
+    /// Makes a private CA and certificates, for TLS without a PKI of one's own
+    #[command(subcommand, after_help = certs::EXAMPLES)]
+    Certs(certs::CertsCommand),
     /// Asks for capacity once, as a client would, and prints the lease
     Get(ask::Get),
     /// Gives capacity back
@@ -83,6 +87,7 @@ fn main() -> ExitCode {
         Command::Peers(command) => command.run(),
         Command::Pool(command) => command.run(),
         Command::Config(command) => command.run(),
+        Command::Certs(command) => command.run(),
         Command::Get(get) => get.run(),
         Command::Release(release) => release.run(),
         Command::Shell(shell) => shell.run(),

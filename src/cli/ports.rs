@@ -3,6 +3,7 @@
 
 use std::time::Duration;
 
+use leaseway_client::Channel;
 use leaseway_proto::{
     doorman::{DiscoveryRequest, capacity_client::CapacityClient},
     pools::{GetPoolRequest, pools_client::PoolsClient},
@@ -13,7 +14,7 @@ use tokio::{
     net::TcpStream,
     time::timeout,
 };
-use tonic::{Code, Status, transport::Channel};
+use tonic::{Code, Status};
 
 use crate::error::CliError;
 
