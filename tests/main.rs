@@ -10,6 +10,7 @@
 
 mod harness {
     pub(crate) mod binary;
+    pub(crate) mod certificates;
     pub(crate) mod config;
     pub(crate) mod crowd;
     pub(crate) mod doorman;
@@ -24,6 +25,7 @@ mod harness {
     pub(crate) mod process;
     pub(crate) mod prometheus;
     pub(crate) mod push;
+    pub(crate) mod python;
     pub(crate) mod raw;
     pub(crate) mod seats;
     pub(crate) mod server;
@@ -33,6 +35,7 @@ mod harness {
 
 mod scenarios {
     mod bytes;
+    mod certs;
     mod chaos;
     mod client_books;
     mod client_demand;
@@ -71,6 +74,8 @@ mod scenarios {
     mod shell;
     mod take_over;
     mod terminal;
+    mod tls_client;
+    mod tls_strangers;
     mod tree;
     mod tree_failover;
     mod tree_mixed;
