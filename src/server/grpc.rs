@@ -2,11 +2,11 @@
 //!
 //! Connections are served on the arbiters (one current-thread runtime for each), where a request is decided without
 //! changing threads. hyper reads requests; most are answered by [`front`], the others by tonic. One ordinary listener
-//! accepts connections and distributes them: with SO_REUSEPORT a second server could silently bind the same port.
+//! accepts connections and distributes them ([`distribute`](crate::listen::distribute)): with SO_REUSEPORT a second
+//! server could silently bind the same port.
 
 pub(crate) mod admin;
 mod capacity;
-pub(crate) mod connections;
 mod convert;
 mod deadline;
 mod front;
@@ -25,19 +25,16 @@ use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use leaseway_proto::{
     doorman::capacity_server::CapacityServer, push::push_server::PushServer, status::status_server::StatusServer,
 };
-use tokio::sync::watch;
-use tokio_stream::{Stream, StreamExt as _};
-use tonic::{Status, service::Routes, transport::server::Connected as _};
+use tokio::sync::{mpsc, watch};
+use tonic::{Status, service::Routes};
 use tonic_health::server::HealthReporter;
 
 pub(crate) use self::capacity::CapacityService;
-use self::{
-    connections::ArbiterConnection,
-    front::{ConnectionService, Front},
-};
+use self::front::{ConnectionService, Front};
 pub(crate) use self::{push::PushService, status::StatusService};
 use crate::{
     actors::{NotMaster, Refused},
+    listen::ArbiterConnection,
     signals::until,
 };
 
@@ -62,7 +59,7 @@ const KEEP_ALIVE_TIMEOUT: Duration = Duration::from_secs(10);
 pub(crate) async fn serve(
     services: GrpcServices,
     message_bytes: usize,
-    connections: impl Stream<Item = std::io::Result<ArbiterConnection>> + 'static,
+    mut connections: mpsc::UnboundedReceiver<ArbiterConnection>,
     stop: watch::Receiver<bool>,
 ) {
     let front = Arc::new(front(services, message_bytes));
@@ -74,30 +71,32 @@ pub(crate) async fn serve(
         .keep_alive_timeout(KEEP_ALIVE_TIMEOUT)
         // gRPC clients do not use the Date header.
         .auto_date_header(false);
-    let mut connections = pin!(connections);
     let mut stopped = pin!(until(stop.clone()));
     loop {
         let next = tokio::select! {
             () = &mut stopped => return,
-            next = connections.next() => next,
+            next = connections.recv() => next,
         };
-        match next {
-            Some(Ok(connection)) => {
-                let door = ConnectionService::new(Arc::clone(&front), connection.connect_info());
-                let served = http2.serve_connection(TokioIo::new(connection), door);
-                tokio::spawn(attend(served, stop.clone()));
-            }
-            Some(Err(error)) => tracing::debug!(%error, "connection lost while it was distributed"),
-            None => return,
-        }
+        let Some(connection) = next else { return };
+        tokio::spawn(attend(connection, http2.clone(), Arc::clone(&front), stop.clone()));
     }
 }
 
-type Served = http2::Connection<TokioIo<ArbiterConnection>, ConnectionService, TokioExecutor>;
-
-/// Serves one connection to its end.
-async fn attend(served: Served, stop: watch::Receiver<bool>) {
-    let mut served = pin!(served);
+/// Serves one connection from its first byte to its end.
+async fn attend(
+    (accepted, _counted): ArbiterConnection,
+    http2: http2::Builder<TokioExecutor>,
+    front: Arc<Front>,
+    stop: watch::Receiver<bool>,
+) {
+    // Boxed: all that a handshake needs is gone before the first request.
+    let opened = tokio::select! {
+        opened = Box::pin(accepted.open()) => opened,
+        () = until(stop.clone()) => None,
+    };
+    let Some(connection) = opened else { return };
+    let service = ConnectionService::new(front, connection.caller().clone());
+    let mut served = pin!(http2.serve_connection(TokioIo::new(connection), service));
     let ended = tokio::select! {
         biased;
         ended = &mut served => ended,

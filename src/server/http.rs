@@ -3,6 +3,7 @@
 mod debug;
 mod gauges;
 mod gzip;
+mod serving;
 
 use std::{path::PathBuf, sync::Arc, time::Duration};
 
@@ -18,11 +19,13 @@ use leaseway_core::escaped;
 use leaseway_quorum::Quorum;
 use metrics_exporter_prometheus::PrometheusHandle;
 
+pub(crate) use self::serving::serve;
 use crate::{
     actors::{NodeHandle, NotMaster},
-    grpc::connections::OpenConnections,
     identity::Identity,
+    listen::Count,
     metrics,
+    tls::Tls,
 };
 
 /// A healthy disk answers sooner.
@@ -34,14 +37,17 @@ pub(crate) struct Pages {
     pub(crate) node: NodeHandle,
     pub(crate) identity: Identity,
     pub(crate) prometheus: PrometheusHandle,
-    pub(crate) connections: OpenConnections,
+    /// gRPC connections that are open.
+    pub(crate) connections: Count,
     /// What is stored, and where.
     pub(crate) stored: Option<(Quorum, Arc<PathBuf>)>,
     /// Resources with series of their own.
     pub(crate) metrics_resources: usize,
+    pub(crate) tls: Option<Arc<Tls>>,
 }
 
 pub(crate) fn router(pages: Pages) -> Router {
+    let certified = pages.tls.as_ref().is_some_and(|tls| tls.requires_certificates());
     Router::new()
         .route("/metrics", get(render_metrics))
         .route("/healthz", get(healthz))
@@ -50,6 +56,7 @@ pub(crate) fn router(pages: Pages) -> Router {
         .route("/debug/resources", get(debug::resources))
         .fallback(|| async { (StatusCode::MOVED_PERMANENTLY, [(header::LOCATION, "/debug/status")]) })
         .layer(middleware::from_fn(gzip::compress))
+        .layer(middleware::from_fn_with_state(certified, serving::certified))
         .with_state(pages)
 }
 
@@ -63,12 +70,15 @@ async fn render_metrics(State(pages): State<Pages>) -> impl IntoResponse {
         is_master: pages.node.check().is_ok(),
         resources: pages.node.resources(),
         left_out: pages.node.resources().saturating_sub(statuses.len()),
-        connections: pages.connections.count(),
+        connections: pages.connections.get(),
         watchers: pages.node.watching(),
         subscribers: pages.node.subscribers().count(),
         config_version: config.version,
         config_rejected: config.rejected.is_some(),
     });
+    if let Some(expires) = pages.tls.as_ref().and_then(|tls| tls.credentials().expires()) {
+        gauges::set_certificate_expires(expires);
+    }
     if let Some(uplink) = pages.node.uplink() {
         gauges::set_uplink_gauges(&uplink);
     }

@@ -12,6 +12,7 @@ use metrics_exporter_prometheus::{BuildError, Matcher, PrometheusBuilder, Promet
 use metrics_util::MetricKindMask;
 
 pub(crate) use self::{process::free_bytes, reason::Reason};
+use crate::listen::Service;
 
 /// Doorman's buckets: those of the old Go client library.
 const SECONDS: [f64; 11] = [0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0];
@@ -55,6 +56,13 @@ fn describe() {
     for reason in Reason::ALL {
         counter!("leaseway_entry_problems_total", "reason" => reason.name()).absolute(0);
     }
+    describe_counter!(
+        "leaseway_openings_failed_total",
+        "Connections that came to nothing before the first request, by listener: handshakes and wrong protocols."
+    );
+    for service in Service::ALL {
+        counter!("leaseway_openings_failed_total", "listener" => service.name()).absolute(0);
+    }
     for outcome in RELOADS {
         counter!("leaseway_config_reloads_total", "outcome" => outcome).absolute(0);
     }
@@ -81,7 +89,7 @@ fn describe() {
     }
 }
 
-const GAUGES: [(&str, &str); 32] = [
+const GAUGES: [(&str, &str); 33] = [
     ("doorman_server_has", "Capacity of the newest leases of all clients, by resource."),
     ("doorman_server_wants", "Capacity all clients want, by resource."),
     ("doorman_server_subclients", "Clients, those behind child nodes included, by resource."),
@@ -113,11 +121,16 @@ const GAUGES: [(&str, &str); 32] = [
     ("leaseway_config_version", "How often a configuration has been put in force."),
     ("leaseway_config_rejected", "1 if the newest configuration was refused and an older one is in force."),
     ("leaseway_connections", "Open gRPC connections."),
+    (
+        "leaseway_tls_certificate_expires_seconds",
+        "Seconds until this server's certificate ends; below 0: it has ended.",
+    ),
     ("leaseway_watchers", "Clients and child nodes that listen for hints."),
 ];
 
-const COUNTERS: [(&str, &str); 18] = [
+const COUNTERS: [(&str, &str); 19] = [
     ("leaseway_connections_refused_total", "Connections closed at once because there were too many."),
+    ("leaseway_tls_reload_failures_total", "Times that new certificates could not be used, and those before stayed."),
     ("leaseway_watchers_refused_total", "Watchers refused because there are too many."),
     ("leaseway_rounds_total", "Rounds of all resources."),
     ("leaseway_leases_granted_total", "Leases granted."),
@@ -274,6 +287,14 @@ pub(crate) fn pool_events_dropped(events: usize) {
 
 pub(crate) fn connection_refused() {
     counter!("leaseway_connections_refused_total").increment(1);
+}
+
+pub(crate) fn opening_failed(service: Service) {
+    counter!("leaseway_openings_failed_total", "listener" => service.name()).increment(1);
+}
+
+pub(crate) fn certificates_refused() {
+    counter!("leaseway_tls_reload_failures_total").increment(1);
 }
 
 pub(crate) fn watcher_refused() {

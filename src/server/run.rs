@@ -16,20 +16,20 @@ use crate::{
     error::ServeError,
     grpc::{
         self, CapacityService, GrpcServices, PushService, StatusService,
-        admin::{self, AdminOptions, AdminService},
-        connections::{OpenConnections, arbiter_queue, distribute},
+        admin::{self, AdminOptions, AdminPort, AdminService},
         pools::PoolService,
     },
     http::{self, Pages},
     identity::Identity,
     initial_config::InitialConfiguration,
     limits::Limits,
-    listen::{Addresses, bind, local},
+    listen::{Addresses, Count, Listener, ListenerSettings, Service, arbiter_queue, bind, distribute, local},
     metrics,
     parent::{ParentError, ParentOptions},
-    peers::{self, PeerOptions},
+    peers::{self, PeerOptions, Peering},
     reload::Reload,
-    signals::{StopSignals, until},
+    signals::StopSignals,
+    tls::{self, Tls, TlsOptions},
 };
 
 /// How often resources look for leases that have ended, besides when they are asked.
@@ -38,6 +38,10 @@ const TICK: Duration = Duration::from_secs(1);
 const METRICS_UPKEEP: Duration = Duration::from_secs(5);
 /// How long requests under way may take when the server stops.
 const DRAIN: Duration = Duration::from_secs(5);
+/// Connections of all listeners that have said too little for a first request.
+const MOST_OPENING: usize = 1024;
+/// Open connections of each listener other than that of clients.
+const MOST_OTHERS: usize = 512;
 /// The names that health checkers may ask for: the server as a whole, or its main service.
 const HEALTH: [&str; 2] = ["", "doorman.Capacity"];
 
@@ -64,6 +68,8 @@ pub struct Options {
     pub admin: Option<AdminOptions>,
     /// Where the capacity comes from; none: the configuration says how much there is.
     pub parent: Option<ParentOptions>,
+    /// Certificates; without any, all is in the clear.
+    pub tls: TlsOptions,
     /// A deliberate error of the clock.
     pub skew: Skew,
 }
@@ -82,6 +88,9 @@ async fn serve(options: Options, ready: impl FnOnce(Addresses)) -> Result<(), Se
         Some(parent) => InitialConfiguration::of_parent(&parent.addresses),
     });
     let mut stop_signals = StopSignals::new().map_err(ServeError::Signals)?;
+    let hangup = tls::hangup().map_err(ServeError::Signals)?;
+    let tls = options.tls.load(options.parent.is_some())?.map(Arc::new);
+    let listeners = Listeners::new(tls.as_deref(), &options.limits)?;
     let listener = bind(options.listen, "--listen").await?;
     let http_listener = bind(options.http, "--http").await?;
     let mut addresses = Addresses {
@@ -93,15 +102,19 @@ async fn serve(options: Options, ready: impl FnOnce(Addresses)) -> Result<(), Se
     let clock = Clock::skewed(options.skew);
     let mut identity = Identity::new(options.id.clone(), options.advertise, addresses.grpc);
     let has_peers = options.peers.as_ref().is_some_and(|peers| !peers.peers.is_empty());
-    let parent =
-        options.parent.as_ref().map(|parent| parent.check(&identity, addresses.grpc, has_peers)).transpose()?;
+    let parent = match &options.parent {
+        Some(parent) => Some(parent.check(&identity, addresses.grpc, has_peers, tls.as_deref())?),
+        None => None,
+    };
     let admin = match &options.admin {
-        Some(admin) => Some(admin::AdminListener::open(admin, &mut identity, &mut addresses).await?),
+        Some(admin) => Some(AdminPort::open(admin, &mut identity, &mut addresses).await?),
         None => None,
     };
     let joined = match &options.peers {
         Some(peers) => {
-            Some(peers::join(peers, options.id.as_deref(), &identity, &mut addresses, clock, Arc::clone(&first)).await?)
+            let peering = Peering { listener: listeners.peers, tls: tls.as_deref() };
+            let identity = (options.id.as_deref(), &identity);
+            Some(peers::join(peers, identity, peering, &mut addresses, clock, Arc::clone(&first)).await?)
         }
         None => None,
     };
@@ -127,7 +140,6 @@ async fn serve(options: Options, ready: impl FnOnce(Addresses)) -> Result<(), Se
         },
     );
     let (stop, stopped) = watch::channel(false);
-    let open = OpenConnections::default();
     let health = HealthReporter::new();
     serves(&health, true).await;
     let services = GrpcServices {
@@ -146,7 +158,9 @@ async fn serve(options: Options, ready: impl FnOnce(Addresses)) -> Result<(), Se
         queues.push(queue);
         grpc::serve(services.clone(), limits.message_bytes, connections, stopped.clone())
     });
-    let distributor = spawn(distribute(listener, queues, open.clone(), limits.connections));
+    let listener = Listener::new(listener, listeners.clients);
+    let open = listener.open();
+    let distributor = spawn(distribute(listener, queues));
     let pages = Pages {
         node: node.clone(),
         identity: identity.clone(),
@@ -154,21 +168,22 @@ async fn serve(options: Options, ready: impl FnOnce(Addresses)) -> Result<(), Se
         connections: open.clone(),
         stored: joined.as_ref().map(|joined| (joined.membership.quorum.clone(), Arc::new(joined.data.clone()))),
         metrics_resources: limits.metrics_resources,
+        tls: tls.clone(),
     };
-    let web = axum::serve(http_listener, http::router(pages)).with_graceful_shutdown(until(stopped.clone()));
-    spawn(async move {
-        if let Err(error) = web.await {
-            tracing::error!(%error, "HTTP serving ended");
-        }
-    });
+    let http_listener = Listener::new(http_listener, listeners.pages);
+    spawn(http::serve(http_listener, http::router(pages), stopped.clone()));
     spawn(tick(node.clone()));
     let watched = spawn(watch_absence(node.clone(), health.clone()));
     spawn(upkeep(prometheus));
     spawn(reload.on_change(node.clone(), joined.is_some()));
+    if let Some(tls) = tls {
+        spawn(tls::reload(tls, hangup));
+    }
     let quorum = joined.map(|joined| joined.membership.quorum);
     if let Some(admin) = admin {
         let service = quorum.clone().map(|quorum| AdminService::new(node.clone(), quorum, identity.clone()));
-        spawn(admin::serve(admin, PoolService::new(node.clone(), stopped.clone()), service, stopped.clone()));
+        let pools = PoolService::new(node.clone(), stopped.clone());
+        spawn(admin::serve(admin, listeners.operators, pools, service, stopped.clone()));
     }
     tracing::info!(grpc = %addresses.grpc, http = %addresses.http, "ready");
     ready(addresses);
@@ -190,6 +205,36 @@ async fn serve(options: Options, ready: impl FnOnce(Addresses)) -> Result<(), Se
     drain(&open).await;
     threads.stop();
     if failed { Err(ServeError::NodeFailed) } else { Ok(()) }
+}
+
+/// How each listener accepts.
+struct Listeners {
+    clients: ListenerSettings,
+    pages: ListenerSettings,
+    operators: ListenerSettings,
+    peers: ListenerSettings,
+}
+
+impl Listeners {
+    fn new(tls: Option<&Tls>, limits: &Limits) -> Result<Listeners, ServeError> {
+        let opening = Count::default();
+        let settings = |service: Service, most: usize| {
+            Ok::<_, ServeError>(ListenerSettings {
+                service,
+                tls: tls.map(|tls| tls.listener(service)).transpose()?.flatten(),
+                open: Count::default(),
+                most,
+                opening: opening.clone(),
+                most_opening: MOST_OPENING,
+            })
+        };
+        Ok(Listeners {
+            clients: settings(Service::Clients, limits.connections)?,
+            pages: settings(Service::Pages, MOST_OTHERS)?,
+            operators: settings(Service::Operators, MOST_OTHERS)?,
+            peers: settings(Service::Peers, MOST_OTHERS)?,
+        })
+    }
 }
 
 fn thread_count(asked: Option<usize>) -> usize {
@@ -240,9 +285,9 @@ async fn upkeep(prometheus: metrics_exporter_prometheus::PrometheusHandle) {
 }
 
 /// Waits for connections to finish what they are doing, but not for ever.
-async fn drain(open: &OpenConnections) {
+async fn drain(open: &Count) {
     let deadline = tokio::time::Instant::now() + DRAIN;
-    while open.count() > 0 && tokio::time::Instant::now() < deadline {
+    while open.get() > 0 && tokio::time::Instant::now() < deadline {
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
 }

@@ -23,7 +23,7 @@ use tonic::{
     Request, Response, Status,
     metadata::{Ascii, MetadataValue},
     service::interceptor::InterceptedService,
-    transport::server::{Server, TcpIncoming},
+    transport::server::Server,
 };
 
 use super::{
@@ -35,7 +35,7 @@ use crate::{
     config,
     error::ServeError,
     identity::Identity,
-    listen::{Addresses, bind, local},
+    listen::{Addresses, Listener, ListenerSettings, bind, local},
     parent::TEMPLATES,
     peer_endpoints::PeerEndpoints,
     secret::read_secret,
@@ -75,19 +75,19 @@ pub struct AdminOptions {
     pub token_file: Option<PathBuf>,
 }
 
-/// A listener that does not serve yet.
-pub(crate) struct AdminListener {
-    listener: TcpListener,
+/// A port that is not served yet.
+pub(crate) struct AdminPort {
+    pub(crate) tcp: TcpListener,
     token: Option<Token>,
 }
 
-impl AdminListener {
+impl AdminPort {
     /// Binds the address. Off loopback only with a token.
     pub(crate) async fn open(
         options: &AdminOptions,
         identity: &mut Identity,
         addresses: &mut Addresses,
-    ) -> Result<AdminListener, ServeError> {
+    ) -> Result<AdminPort, ServeError> {
         let token = match &options.token_file {
             Some(path) => Some(Token::new(&read_secret(path)?)),
             None if !options.listen.ip().is_loopback() => {
@@ -99,17 +99,19 @@ impl AdminListener {
         let address = local(&listener, options.listen);
         identity.admin = address.to_string().into();
         addresses.admin = Some(address);
-        Ok(AdminListener { listener, token })
+        Ok(AdminPort { tcp: listener, token })
     }
 }
 
 /// Serves until `stop` says so. Without peers and data directory there are pools only.
 pub(crate) async fn serve(
-    AdminListener { listener, token }: AdminListener,
+    port: AdminPort,
+    listener: ListenerSettings,
     pools: PoolService,
     service: Option<AdminService>,
     stop: watch::Receiver<bool>,
 ) {
+    let AdminPort { tcp, token } = port;
     let guard = move |request: Request<()>| {
         token.as_ref().map_or(Ok(()), |token| token.check(&request))?;
         Ok(request)
@@ -119,7 +121,7 @@ pub(crate) async fn serve(
         let service = NodeServer::new(service).max_decoding_message_size(config::MAX_BYTES + MESSAGE_OVERHEAD);
         InterceptedService::new(service, guard)
     });
-    let incoming = TcpIncoming::from(listener);
+    let incoming = Listener::new(tcp, listener).connections();
     if let Err(error) = Server::builder()
         .add_service(pools)
         .add_optional_service(guarded)

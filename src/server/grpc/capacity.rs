@@ -19,6 +19,7 @@ use super::{
 use crate::{
     actors::{NodeHandle, NotMaster, Refused},
     identity::Identity,
+    listen::Caller,
     metrics::{Reason, Rpc},
     peer_endpoints::PeerEndpoints,
 };
@@ -62,9 +63,10 @@ impl CapacityService {
     pub(super) async fn answer_get(
         &self,
         request: GetCapacityRequest,
-        from: Option<IpAddr>,
+        caller: Option<&Caller>,
     ) -> Result<GetCapacityResponse, Status> {
         let since = Instant::now();
+        let from = caller.map(|caller| caller.address);
         metered(&self.meters.get, since, self.get(request, from).await)
     }
 
@@ -270,8 +272,8 @@ impl Capacity for CapacityService {
         &self,
         request: Request<GetCapacityRequest>,
     ) -> Result<Response<GetCapacityResponse>, Status> {
-        let from = request.remote_addr().map(|address| address.ip());
-        self.answer_get(request.into_inner(), from).await.map(Response::new)
+        let caller = Caller::of(&request).cloned();
+        self.answer_get(request.into_inner(), caller.as_ref()).await.map(Response::new)
     }
 
     async fn get_server_capacity(

@@ -9,13 +9,14 @@ use std::{convert::Infallible, future::Future, pin::Pin, sync::Arc, time::Durati
 
 use http::{HeaderMap, Request, Response};
 use hyper::{body::Incoming, service::Service};
-use tonic::{codegen::Service as _, service::Routes, transport::server::TcpConnectInfo};
+use tonic::{codegen::Service as _, service::Routes};
 
 use super::{
     CapacityService,
     deadline::{self, Bounded},
     unary::{self, Answer},
 };
+use crate::listen::Caller;
 
 const GET_CAPACITY: &str = "/doorman.Capacity/GetCapacity";
 
@@ -34,15 +35,18 @@ impl Front {
     }
 }
 
-/// The services as one connection sees them.
-pub(super) struct ConnectionService {
+/// The services as one connection sees them. A call holds on to it.
+#[derive(Clone)]
+pub(super) struct ConnectionService(Arc<Called>);
+
+struct Called {
     front: Arc<Front>,
-    caller: TcpConnectInfo,
+    caller: Caller,
 }
 
 impl ConnectionService {
-    pub(super) fn new(front: Arc<Front>, caller: TcpConnectInfo) -> ConnectionService {
-        ConnectionService { front, caller }
+    pub(super) fn new(front: Arc<Front>, caller: Caller) -> ConnectionService {
+        ConnectionService(Arc::new(Called { front, caller }))
     }
 }
 
@@ -80,20 +84,20 @@ impl Service<Request<Incoming>> for ConnectionService {
     fn call(&self, mut request: Request<Incoming>) -> Self::Future {
         let extras = Extras::of(request.headers());
         if is_to_be_answered_here(&request, &extras) {
-            let (front, from) = (Arc::clone(&self.front), self.caller.remote_addr().map(|address| address.ip()));
+            let called = Arc::clone(&self.0);
             let body = request.into_body();
             let answering = async move {
-                let asked = unary::read(body, front.message_bytes).await;
+                let asked = unary::read(body, called.front.message_bytes).await;
                 let answered = match asked {
-                    Ok(asked) => front.capacity.answer_get(asked, from).await,
+                    Ok(asked) => called.front.capacity.answer_get(asked, Some(&called.caller)).await,
                     Err(status) => Err(status),
                 };
                 Ok(unary::answer(answered))
             };
             return within(extras.timeout, answering);
         }
-        request.extensions_mut().insert(self.caller.clone());
-        let answering = self.front.others.clone().call(request);
+        request.extensions_mut().insert(self.0.caller.clone());
+        let answering = self.0.front.others.clone().call(request);
         within(extras.timeout, async move { answering.await.map(|response| response.map(Answer::Tonic)) })
     }
 }

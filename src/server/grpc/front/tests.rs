@@ -61,7 +61,7 @@ async fn both(service: CapacityService) -> [SocketAddr; 2] {
     let front = Arc::new(Front::new(service, MOST, Routes::new(capacity.clone())));
     tokio::spawn(async move {
         while let Ok((stream, from)) = fronts.accept().await {
-            let caller = TcpConnectInfo { local_addr: None, remote_addr: Some(from) };
+            let caller = Caller { address: from.ip(), names: None };
             let door = ConnectionService::new(Arc::clone(&front), caller);
             tokio::spawn(http2::Builder::new(TokioExecutor::new()).serve_connection(TokioIo::new(stream), door));
         }
