@@ -57,7 +57,7 @@ pub(super) fn driver(context: UplinkContext) -> Driver<UplinkAsker> {
     let hints = Hints::new(Listener::Node(Arc::clone(&context.parent.node)));
     let settings = UplinkEngine::settings(context.parent.addresses.clone(), context.seed);
     let transport = match context.parent.tls.clone() {
-        Some(tls) => Transport::opening(move |endpoint| tls.channel(endpoint)),
+        Some(tls) => Transport::new().with_tls(tls),
         None => Transport::new(),
     };
     let asker = UplinkAsker {
