@@ -157,8 +157,8 @@ async fn failed<T>(address: &str, channel: Channel, status: &Status, may_repeat:
     if let Some(master) = master(status) {
         return Attempted::Elsewhere(master);
     }
-    if let Some(error) = tls_error(status) {
-        return Attempted::Never(CliError::Tls { address: address.to_owned(), why: error.to_string() });
+    if let Some(why) = tls_error(status) {
+        return Attempted::Never(CliError::Tls { address: address.to_owned(), why });
     }
     let wrong = match status.code() {
         _ if not_grpc(status).is_some() => ports::speaks_otherwise(address, Wanted::Admin).await,

@@ -163,8 +163,8 @@ async fn reach<T>(transport: &Transport, address: &str, attempt: Attempt) -> Res
 /// What follows from an error instead of an answer, where asking again does no harm.
 async fn failed<T>(address: &str, channel: Channel, status: &Status, wanted: Wanted) -> Attempted<T> {
     let unreachable = |why| CliError::Unreachable { address: address.to_owned(), why };
-    if let Some(error) = tls_error(status) {
-        return Attempted::Never(CliError::Tls { address: address.to_owned(), why: error.to_string() });
+    if let Some(why) = tls_error(status) {
+        return Attempted::Never(CliError::Tls { address: address.to_owned(), why });
     }
     if let Some(below) = not_grpc(status) {
         return match ports::speaks_otherwise(address, wanted).await {
@@ -207,8 +207,8 @@ impl Broken {
     }
 
     fn why(error: &NoConnection) -> Broken {
-        if let Some(error) = tls_error(error) {
-            return Broken::Refused(error.to_string());
+        if let Some(why) = tls_error(error) {
+            return Broken::Refused(why);
         }
         if let NoConnection::TokenInTheClear(_) = error {
             return Broken::Refused(format!("{error} (--insecure)"));

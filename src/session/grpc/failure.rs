@@ -64,11 +64,16 @@ fn cause(status: &Status) -> Option<String> {
 }
 
 /// What TLS says of it, if that is why there is no connection.
-pub fn tls_error<'e>(error: &'e (dyn Error + 'static)) -> Option<&'e TlsError> {
+pub fn tls_error(error: &(dyn Error + 'static)) -> Option<String> {
     chain(error).find_map(|error| {
         // What an error of input and output was made of is not its source.
-        let within = || error.downcast_ref::<io::Error>()?.get_ref()?.downcast_ref();
-        error.downcast_ref().or_else(within)
+        let within = || error.downcast_ref::<io::Error>()?.get_ref()?.downcast_ref::<TlsError>();
+        let typed = error.downcast_ref::<TlsError>().or_else(within).map(ToString::to_string);
+        // Of what has ended a connection later h2 keeps kind and words.
+        typed.or_else(|| {
+            let ended = error.downcast_ref::<h2::Error>()?.get_io()?;
+            (ended.kind() == io::ErrorKind::InvalidData).then(|| ended.to_string())
+        })
     })
 }
 
