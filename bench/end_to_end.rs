@@ -1,12 +1,14 @@
 //! Load against the ceiling, both in this process. That it works, not how fast.
 
 use std::{
+    fs,
     net::{Ipv4Addr, SocketAddr, TcpListener},
     thread,
     time::Duration,
 };
 
 use clap::{Parser, ValueEnum};
+use tonic::transport::{Identity, ServerTlsConfig};
 
 use self::servers::OddServer;
 use crate::{
@@ -68,6 +70,32 @@ fn load_is_answered_by_the_ceiling_on_any_runtime() {
         assert!(measured.seconds >= 0.6 && measured.latency_ms.p50 <= measured.latency_ms.max);
         assert!(measured.server.is_some() && measured.generator.threads == 2 && measured.schedule.is_none());
         assert!(observed.contains("requests/s"), "{observed}");
+    }
+}
+
+#[test]
+fn load_is_answered_over_tls_as_tonic_serves_it() {
+    let directory = tempfile::tempdir().unwrap();
+    let files = ["right.pem", "wrong.pem"].map(|name| directory.path().join(name));
+    let [right, wrong] = files.each_ref().map(|file| {
+        let certified = rcgen::generate_simple_self_signed(["127.0.0.1".to_owned()]).unwrap();
+        fs::write(file, certified.cert.pem()).unwrap();
+        certified
+    });
+    drop(wrong);
+    let dialer = |flags: &load::Common| Dialer::new(flags.tls.client().unwrap());
+    let [right_flags, wrong_flags] =
+        files.each_ref().map(|file| common(&format!("--warmup 0.1 --seconds 0.6 --tls-ca {}", file.display())));
+    for &runtime in Runtime::value_variants() {
+        let identity = Identity::from_pem(right.cert.pem(), right.signing_key.serialize_pem());
+        let tls = Some(ServerTlsConfig::new().identity(identity));
+        let ceiling = Ceiling::start((Ipv4Addr::LOCALHOST, 0).into(), runtime, 2, tls).unwrap();
+        load::find_master(ceiling.address(), &dialer(&right_flags)).unwrap();
+        let error = load::find_master(ceiling.address(), &dialer(&wrong_flags)).unwrap_err().to_string();
+        assert!(error.contains("not issued by a CA that is trusted here"), "{error}");
+        let options = Options { dialer: dialer(&right_flags), ..options(ceiling.address(), &right_flags) };
+        let measured = measure(&options);
+        assert!(measured.requests > 0 && measured.counts.errors.is_empty(), "{measured:?}");
     }
 }
 
