@@ -9,6 +9,7 @@
 #![allow(clippy::unwrap_used, reason = "all of it is test, the harness too")]
 
 mod harness {
+    pub(crate) mod authority;
     pub(crate) mod binary;
     pub(crate) mod certificates;
     pub(crate) mod config;
@@ -29,6 +30,7 @@ mod harness {
     pub(crate) mod raw;
     pub(crate) mod seats;
     pub(crate) mod server;
+    pub(crate) mod tls;
     pub(crate) mod tree;
     pub(crate) mod wait;
 }
@@ -74,6 +76,7 @@ mod scenarios {
     mod shell;
     mod take_over;
     mod terminal;
+    mod tls;
     mod tls_client;
     mod tls_strangers;
     mod tree;

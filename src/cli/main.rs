@@ -44,6 +44,7 @@ Try it:
   leaseway status mysql                 who has what
   leaseway shell                        several clients at once, with their leases kept refreshed
   leaseway up                           three peers on this machine: kill one, the others go on
+  leaseway up --tls                     the same over TLS, with certificates that it makes
 
 Every flag of serve, and those that say where a server is, can also be set by a variable: --listen is LEASEWAY_LISTEN. A
 flag on the command line wins.

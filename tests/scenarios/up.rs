@@ -102,11 +102,10 @@ fn with_tls_it_makes_certificates_and_says_what_a_client_needs() {
         stdout.contains("Ctrl-C stops").then(|| line.to_owned())
     });
     let variables: Vec<_> = line.split_whitespace().map(|word| word.split_once('=').unwrap()).collect();
-    assert_eq!(variables.iter().map(|(name, _)| *name).collect::<Vec<_>>(), [
-        "LEASEWAY_TLS_CA",
-        "LEASEWAY_TLS_CERT",
-        "LEASEWAY_TLS_KEY"
-    ]);
+    assert_eq!(
+        variables.iter().map(|(name, _)| *name).collect::<Vec<_>>(),
+        ["LEASEWAY_TLS_CA", "LEASEWAY_TLS_CERT", "LEASEWAY_TLS_KEY"]
+    );
     let row = &rows(&up)[0];
     assert!(row[2].starts_with("https://"), "{row:?}");
     let asked = |arguments: &[&str]| Process::start(arguments, &variables).finish();

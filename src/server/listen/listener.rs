@@ -189,10 +189,7 @@ impl Accepted {
                 let secured = tls.accept(stream).await.map_err(|error| Refusal::Because(error.to_string()))?;
                 (connection::Stream::Tls(Box::new(secured.stream)), secured.names)
             }
-            (Opening::Http2, None) => (connection::Stream::Plain(stream), None),
-            (Opening::Http1 | Opening::Other, None) if service.protocol() == Protocol::Http1 => {
-                (connection::Stream::Plain(stream), None)
-            }
+            (opening, None) if is_right(opening, service) => (connection::Stream::Plain(stream), None),
             (other, tls) => {
                 let (to_it, of_it) = mismatch(other, tls.is_some(), service);
                 refuse(stream, other, to_it).await;
@@ -204,6 +201,15 @@ impl Accepted {
             return Err(Refusal::Because("it does not begin as HTTP/2 does".to_owned()));
         }
         Ok(Connection::new(stream, has_preface, Caller { address, names }, open))
+    }
+}
+
+/// Whether a connection in the clear begins as it should.
+fn is_right(opening: Opening, service: Service) -> bool {
+    match service.protocol() {
+        Protocol::Http2 => opening == Opening::Http2,
+        // hyper says what is wrong with a request.
+        Protocol::Http1 => matches!(opening, Opening::Http1 | Opening::Other),
     }
 }
 

@@ -48,12 +48,15 @@ async fn told(service: Service, tls: Option<ServerTls>, question: &[u8]) -> Opti
         stream.write_all(question).await.expect("it is sent");
         stream.shutdown().await.expect("nothing more");
         let mut answer = Vec::new();
-        stream.read_to_end(&mut answer).await.expect("it is not reset");
-        answer
+        let read = stream.read_to_end(&mut answer).await;
+        (answer, read)
     };
     let opening = async { listener.accept().await.open().await.map(drop) };
-    let (answer, opened) = tokio::join!(asking, opening);
-    opened.is_none().then_some(answer)
+    let ((answer, read), opened) = tokio::join!(asking, opening);
+    opened.is_none().then(|| {
+        read.expect("it is not reset");
+        answer
+    })
 }
 
 #[tokio::test]

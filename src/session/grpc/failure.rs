@@ -27,7 +27,7 @@ pub fn explain(endpoint: &str, status: &Status) -> String {
         _ if http.is_some_and(|code| !code.starts_with('5')) => {
             format!("{endpoint} answers HTTP, not gRPC: this looks like the --http port; {CLIENTS_USE}")
         }
-        _ if says(&["frame with invalid size"]) => {
+        _ if says(&[NO_FRAME]) => {
             format!("{endpoint} answers, but not in gRPC: this looks like a port of another service; {CLIENTS_USE}")
         }
         _ if says(HUNG_UP) => {
@@ -50,6 +50,9 @@ pub fn explain(endpoint: &str, status: &Status) -> String {
     }
 }
 
+/// What the transport says of an answer that is not HTTP/2.
+const NO_FRAME: &str = "frame with invalid size";
+
 /// What a server with TLS says to a client without.
 const NEEDS_TLS: &[&str] = &["this server speaks TLS"];
 
@@ -66,14 +69,12 @@ fn cause(status: &Status) -> Option<String> {
 /// What TLS says of it, if that is why there is no connection.
 pub fn tls_error(error: &(dyn Error + 'static)) -> Option<String> {
     chain(error).find_map(|error| {
-        // What an error of input and output was made of is not its source.
-        let within = || error.downcast_ref::<io::Error>()?.get_ref()?.downcast_ref::<TlsError>();
-        let typed = error.downcast_ref::<TlsError>().or_else(within).map(ToString::to_string);
-        // Of what has ended a connection later h2 keeps kind and words.
-        typed.or_else(|| {
-            let ended = error.downcast_ref::<h2::Error>()?.get_io()?;
-            (ended.kind() == io::ErrorKind::InvalidData).then(|| ended.to_string())
-        })
+        let handshake = || error.downcast_ref::<TlsError>().map(ToString::to_string);
+        // Of what has ended a connection later h2 and hyper keep the kind and the words. What is no frame of HTTP/2 is of
+        // the same kind.
+        let later = || error.downcast_ref::<io::Error>().filter(|error| error.kind() == io::ErrorKind::InvalidData);
+        let said = handshake().or_else(|| later().map(ToString::to_string))?;
+        (!said.contains(NO_FRAME)).then_some(said)
     })
 }
 
