@@ -130,6 +130,21 @@ mod tests {
         serve.get_arguments().filter(|flag| flag.get_id() != "help").for_each(assert_has_its_variable);
     }
 
+    /// What all commands have that connect.
+    const SECURITY: [&str; 7] = ["tls", "tls_ca", "tls_cert", "tls_key", "tls_server_name", "token_file", "insecure"];
+
+    #[test]
+    fn every_command_that_asks_as_a_client_can_be_told_how_by_variables() {
+        let cli = Cli::command();
+        for command in ["get", "release", "shell", "status"] {
+            let command = cli.find_subcommand(command).expect("it exists");
+            for flag in ["server", "timeout"].iter().chain(&SECURITY) {
+                let flag = command.get_arguments().find(|argument| argument.get_id() == flag);
+                assert_has_its_variable(flag.unwrap_or_else(|| panic!("{}", command.get_name())));
+            }
+        }
+    }
+
     #[test]
     fn every_command_that_asks_a_peer_can_be_told_where_by_variables() {
         let cli = Cli::command();
@@ -142,7 +157,7 @@ mod tests {
             let group = cli.find_subcommand(group).expect("it exists");
             for command in commands {
                 let command = group.find_subcommand(command).expect("it exists");
-                for flag in ["admin", "admin_token_file", "timeout"] {
+                for flag in ["admin", "admin_token_file", "timeout"].iter().chain(&SECURITY) {
                     let flag = command.get_arguments().find(|argument| argument.get_id() == flag);
                     assert_has_its_variable(flag.unwrap_or_else(|| panic!("{}", command.get_name())));
                 }
