@@ -8,8 +8,9 @@
 //! same port and the kernel chooses, which saves the acceptor and may give one thread all of them.
 
 use std::{
-    io,
+    fs, io,
     net::{SocketAddr, TcpListener as StdListener, TcpStream as StdStream},
+    path::PathBuf,
     thread::{self, JoinHandle},
 };
 
@@ -22,7 +23,7 @@ use tokio::{
     sync::{mpsc, watch},
 };
 use tokio_stream::{StreamExt, wrappers::ReceiverStream};
-use tonic::transport::{Server, server::TcpIncoming};
+use tonic::transport::{Identity, Server, ServerTlsConfig, server::TcpIncoming};
 
 use crate::{
     error::Error,
@@ -56,6 +57,20 @@ pub(crate) struct CeilingArgs {
     /// Threads that serve connections; default: one per core.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=256))]
     threads: Option<u16>,
+    /// Serve over TLS, as tonic does it, with this certificate, as PEM.
+    #[arg(long, value_name = "FILE", requires = "tls_key")]
+    tls_cert: Option<PathBuf>,
+    /// Its key, as PEM.
+    #[arg(long, value_name = "FILE", requires = "tls_cert")]
+    tls_key: Option<PathBuf>,
+}
+
+impl CeilingArgs {
+    fn tls(&self) -> Result<Option<ServerTlsConfig>, Error> {
+        let Some((certificate, key)) = self.tls_cert.as_ref().zip(self.tls_key.as_ref()) else { return Ok(None) };
+        let read = |path: &PathBuf| fs::read(path).map_err(Error::io(format!("read {}", path.display())));
+        Ok(Some(ServerTlsConfig::new().identity(Identity::from_pem(read(certificate)?, read(key)?))))
+    }
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -76,8 +91,9 @@ pub(crate) fn main(args: &CeilingArgs) -> Result<(), Error> {
     let waiting = current_thread().map_err(Error::io("start a runtime"))?;
     let mut signals = waiting.block_on(async { Signals::new() }).map_err(Error::io("watch for signals"))?;
 
-    let ceiling =
-        Ceiling::start(args.listen, args.runtime, threads).map_err(Error::io(format!("listen on {}", args.listen)))?;
+    let tls = args.tls()?;
+    let ceiling = Ceiling::start(args.listen, args.runtime, threads, tls)
+        .map_err(Error::io(format!("listen on {}", args.listen)))?;
     print(&format!("listening on {}", ceiling.address()))?;
     waiting.block_on(signals.any());
     Ok(())
@@ -91,18 +107,24 @@ pub(crate) struct Ceiling {
 }
 
 impl Ceiling {
-    pub(crate) fn start(listen: SocketAddr, runtime: Runtime, threads: usize) -> io::Result<Ceiling> {
+    pub(crate) fn start(
+        listen: SocketAddr,
+        runtime: Runtime,
+        threads: usize,
+        tls: Option<ServerTlsConfig>,
+    ) -> io::Result<Ceiling> {
         let (stop, stopped) = watch::channel(());
+        let server = server(tls)?;
         let (address, threads) = match runtime {
             Runtime::MultiThread => {
                 let listener = bind(listen)?;
-                (listener.local_addr()?, vec![shared(listener, threads, stopped)?])
+                (listener.local_addr()?, vec![shared(listener, threads, server, stopped)?])
             }
             Runtime::CurrentThread => {
                 let listener = bind(listen)?;
-                (listener.local_addr()?, dealt(listener, threads, stopped)?)
+                (listener.local_addr()?, dealt(listener, threads, &server, stopped)?)
             }
-            Runtime::ReusePort => reused(listen, threads, &stopped)?,
+            Runtime::ReusePort => reused(listen, threads, &server, &stopped)?,
         };
         Ok(Ceiling { address, stop: Some(stop), threads })
     }
@@ -121,6 +143,14 @@ impl Drop for Ceiling {
     }
 }
 
+/// As a user of tonic sets it up.
+fn server(tls: Option<ServerTlsConfig>) -> io::Result<Server> {
+    match tls {
+        None => Ok(Server::builder()),
+        Some(tls) => Server::builder().tls_config(tls).map_err(io::Error::other),
+    }
+}
+
 fn bind(listen: SocketAddr) -> io::Result<StdListener> {
     let listener = StdListener::bind(listen)?;
     listener.set_nonblocking(true)?;
@@ -128,21 +158,26 @@ fn bind(listen: SocketAddr) -> io::Result<StdListener> {
 }
 
 /// One work-stealing runtime: the usual way to run tonic.
-fn shared(listener: StdListener, threads: usize, stopped: watch::Receiver<()>) -> io::Result<JoinHandle<()>> {
+fn shared(
+    listener: StdListener,
+    threads: usize,
+    server: Server,
+    stopped: watch::Receiver<()>,
+) -> io::Result<JoinHandle<()>> {
     let tokio = runtime::Builder::new_multi_thread().worker_threads(threads).enable_all().build()?;
     let listener = tokio.block_on(async { TcpListener::from_std(listener) })?;
     spawn("serve".into(), move || {
         // Spawned: this thread is not one of the runtime's own.
-        let serving = tokio.spawn(serve(listener, stopped));
+        let serving = tokio.spawn(serve(listener, server, stopped));
         tokio.block_on(serving).expect("tonic does not panic");
     })
 }
 
-async fn serve(listener: TcpListener, mut stopped: watch::Receiver<()>) {
+async fn serve(listener: TcpListener, mut server: Server, mut stopped: watch::Receiver<()>) {
     let incoming = TcpIncoming::from(listener).with_nodelay(Some(true));
     let service = CapacityServer::new(Fixed::new());
     tokio::select! {
-        served = Server::builder().add_service(service).serve_with_incoming(incoming) => complain(served),
+        served = server.add_service(service).serve_with_incoming(incoming) => complain(served),
         _ = stopped.changed() => {}
     }
 }
@@ -151,6 +186,7 @@ async fn serve(listener: TcpListener, mut stopped: watch::Receiver<()>) {
 fn reused(
     listen: SocketAddr,
     threads: usize,
+    server: &Server,
     stopped: &watch::Receiver<()>,
 ) -> io::Result<(SocketAddr, Vec<JoinHandle<()>>)> {
     // The first one finds a free port if none was named, and the others join it there.
@@ -160,8 +196,8 @@ fn reused(
         let tokio = current_thread()?;
         let listener = tokio.block_on(async { reusing(address) })?;
         address = listener.local_addr()?;
-        let stopped = stopped.clone();
-        handles.push(spawn(format!("serve-{n}"), move || tokio.block_on(serve(listener, stopped)))?);
+        let (server, stopped) = (server.clone(), stopped.clone());
+        handles.push(spawn(format!("serve-{n}"), move || tokio.block_on(serve(listener, server, stopped)))?);
     }
     Ok((address, handles))
 }
@@ -175,17 +211,22 @@ fn reusing(address: SocketAddr) -> io::Result<TcpListener> {
 }
 
 /// Single-threaded runtimes, and one more thread that accepts connections for them.
-fn dealt(listener: StdListener, threads: usize, stopped: watch::Receiver<()>) -> io::Result<Vec<JoinHandle<()>>> {
+fn dealt(
+    listener: StdListener,
+    threads: usize,
+    server: &Server,
+    stopped: watch::Receiver<()>,
+) -> io::Result<Vec<JoinHandle<()>>> {
     let mut queues = Vec::with_capacity(threads);
     let mut handles = Vec::with_capacity(threads + 1);
     for n in 0..threads {
         let (queue, connections) = mpsc::channel::<StdStream>(DEALT_MAX);
-        let tokio = current_thread()?;
+        let (tokio, mut server) = (current_thread()?, server.clone());
         queues.push(queue);
         handles.push(spawn(format!("serve-{n}"), move || {
             let incoming = ReceiverStream::new(connections).map(TcpStream::from_std);
             let service = CapacityServer::new(Fixed::new());
-            let served = tokio.block_on(Server::builder().add_service(service).serve_with_incoming(incoming));
+            let served = tokio.block_on(server.add_service(service).serve_with_incoming(incoming));
             complain(served);
         })?);
     }

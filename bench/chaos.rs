@@ -11,6 +11,7 @@ use indicatif::ProgressBar;
 use leaseway_client::{Book, Entry};
 
 mod args;
+mod certificates;
 mod count;
 mod crowd;
 mod fault;

@@ -9,7 +9,6 @@ use crate::error::Error;
 const LEAVING: usize = 64;
 
 /// Clients, each with a lease of one resource.
-#[derive(Default)]
 pub(crate) struct LibraryClients {
     pub(crate) clients: Vec<Client>,
     pub(crate) resources: Vec<Resource>,
@@ -19,8 +18,8 @@ pub(crate) struct LibraryClients {
 }
 
 impl LibraryClients {
-    pub(crate) fn seeded(seed: u64) -> LibraryClients {
-        LibraryClients { seed, ..LibraryClients::default() }
+    pub(crate) fn new(transport: Transport, seed: u64) -> LibraryClients {
+        LibraryClients { clients: Vec::new(), resources: Vec::new(), transport, seed }
     }
 
     /// One more, as `builder` says.

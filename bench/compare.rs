@@ -19,7 +19,7 @@ use indicatif::ProgressBar;
 pub(crate) use self::report::{CompareReport, ComparedCase, Pair, RunSpreads, Summary};
 use crate::{
     error::Error,
-    load::{self, Common, Crowd, Options, find_master},
+    load::{self, Common, Crowd, Dialer, Options, find_master},
     machine::Machine,
     output::{arguments, note, print, progress, write_json},
     server::Server,
@@ -78,6 +78,12 @@ Examples:
       --b 'leaseway-bench ceiling --listen 127.0.0.1:{port}'
   leaseway-bench report cases.json --html cases.html
 
+  # Both over TLS, with certificates of `leaseway certs` (init; issue node --host 127.0.0.1):
+  leaseway-bench compare --tls-ca certs/ca.pem \\
+      --a 'leaseway serve --listen 127.0.0.1:{port} --http 127.0.0.1:0 --config bench.yaml --tls-cert certs/node.pem \\
+           --tls-key certs/node.key' \\
+      --b 'leaseway-bench ceiling --listen 127.0.0.1:{port} --tls-cert certs/node.pem --tls-key certs/node.key'
+
   # The same server with a million clients and with a hundred, all of which have a lease before it begins; bench.yaml should
   # let leases last for minutes, and the server may need --max-clients-per-resource:
   leaseway-bench compare --fill --clients 1000000:100 --load 4x16 --a 'leaseway serve …' --b 'leaseway serve …'";
@@ -131,7 +137,7 @@ pub(crate) fn main(args: &CompareArgs) -> Result<(), Error> {
         writable(path).map_err(Error::io(format!("write {}", path.display())))?;
     }
     let interrupt = Interrupt::watch()?;
-    let comparison = Comparison::new(args);
+    let comparison = Comparison::new(args)?;
     note(&comparison.announcement());
     for warning in comparison.warnings() {
         note(&warning);
@@ -164,6 +170,7 @@ struct Mix {
 struct Comparison<'a> {
     args: &'a CompareArgs,
     mixes: Vec<Mix>,
+    dialer: Dialer,
     bar: ProgressBar,
 }
 
@@ -177,7 +184,7 @@ struct Runner<'r> {
 }
 
 impl<'a> Comparison<'a> {
-    fn new(args: &'a CompareArgs) -> Comparison<'a> {
+    fn new(args: &'a CompareArgs) -> Result<Comparison<'a>, Error> {
         let mut mixes = Vec::new();
         for &clients in &args.clients {
             for &resources in &args.resources {
@@ -185,7 +192,7 @@ impl<'a> Comparison<'a> {
             }
         }
         let bar = progress(mixes.len() as u64 * u64::from(args.reps.get()) * 2, "{bar:40} {pos}/{len} {msg}");
-        Comparison { args, mixes, bar }
+        Ok(Comparison { args, mixes, dialer: Dialer::new(args.common.tls.client()?), bar })
     }
 
     fn announcement(&self) -> String {
@@ -238,6 +245,7 @@ impl<'a> Comparison<'a> {
             connections: mix.shape.connections.get(),
             in_flight: mix.shape.in_flight.get(),
             server_pid: Some(server.id()),
+            dialer: self.dialer.clone(),
             common: &self.args.common,
         };
         let crowd = Crowd::new(&options);
@@ -251,7 +259,7 @@ impl Runner<'_> {
         loop {
             // First: should another process have taken the port, its answer is not our server's.
             self.server.check()?;
-            match find_master(self.options.targets[0]) {
+            match find_master(self.options.targets[0], &self.options.dialer) {
                 Ok(()) => return self.server.check(),
                 Err(error) if Instant::now() >= deadline => {
                     let patience = STARTUP.as_secs();

@@ -1,19 +1,21 @@
 //! Load against the ceiling, both in this process. That it works, not how fast.
 
 use std::{
+    fs,
     net::{Ipv4Addr, SocketAddr, TcpListener},
     thread,
     time::Duration,
 };
 
 use clap::{Parser, ValueEnum};
+use tonic::transport::{Identity, ServerTlsConfig};
 
 use self::servers::OddServer;
 use crate::{
     Cli, Command,
     ceiling::{Ceiling, Runtime},
     error::Error,
-    load::{self, Counts, Crowd, Measurement, Options},
+    load::{self, Counts, Crowd, Dialer, Measurement, Options},
     signal::Interrupt,
 };
 
@@ -29,7 +31,7 @@ fn common(flags: &str) -> load::Common {
 }
 
 fn start(runtime: Runtime) -> Ceiling {
-    Ceiling::start((Ipv4Addr::LOCALHOST, 0).into(), runtime, 2).unwrap()
+    Ceiling::start((Ipv4Addr::LOCALHOST, 0).into(), runtime, 2, None).unwrap()
 }
 
 fn options(target: SocketAddr, common: &load::Common) -> Options<'_> {
@@ -40,6 +42,7 @@ fn options(target: SocketAddr, common: &load::Common) -> Options<'_> {
         connections: 3,
         in_flight: 4,
         server_pid: None,
+        dialer: Dialer::default(),
         common,
     }
 }
@@ -54,7 +57,7 @@ fn load_is_answered_by_the_ceiling_on_any_runtime() {
         let ceiling = start(runtime);
         let common = common("--warmup 0.1 --seconds 0.6 --resources-per-request 2 --threads 2");
         let options = Options { server_pid: Some(std::process::id()), ..options(ceiling.address(), &common) };
-        load::find_master(ceiling.address()).unwrap();
+        load::find_master(ceiling.address(), &Dialer::default()).unwrap();
         let mut observed = String::new();
         let mut crowd = Crowd::new(&options);
         let measured = load::run(&options, &mut crowd, &Interrupt::default(), |_, live| {
@@ -71,10 +74,36 @@ fn load_is_answered_by_the_ceiling_on_any_runtime() {
 }
 
 #[test]
+fn load_is_answered_over_tls_as_tonic_serves_it() {
+    let directory = tempfile::tempdir().unwrap();
+    let files = ["right.pem", "wrong.pem"].map(|name| directory.path().join(name));
+    let [right, wrong] = files.each_ref().map(|file| {
+        let certified = rcgen::generate_simple_self_signed(["127.0.0.1".to_owned()]).unwrap();
+        fs::write(file, certified.cert.pem()).unwrap();
+        certified
+    });
+    drop(wrong);
+    let dialer = |flags: &load::Common| Dialer::new(flags.tls.client().unwrap());
+    let [right_flags, wrong_flags] =
+        files.each_ref().map(|file| common(&format!("--warmup 0.1 --seconds 0.6 --tls-ca {}", file.display())));
+    for &runtime in Runtime::value_variants() {
+        let identity = Identity::from_pem(right.cert.pem(), right.signing_key.serialize_pem());
+        let tls = Some(ServerTlsConfig::new().identity(identity));
+        let ceiling = Ceiling::start((Ipv4Addr::LOCALHOST, 0).into(), runtime, 2, tls).unwrap();
+        load::find_master(ceiling.address(), &dialer(&right_flags)).unwrap();
+        let error = load::find_master(ceiling.address(), &dialer(&wrong_flags)).unwrap_err().to_string();
+        assert!(error.contains("not issued by a CA that is trusted here"), "{error}");
+        let options = Options { dialer: dialer(&right_flags), ..options(ceiling.address(), &right_flags) };
+        let measured = measure(&options);
+        assert!(measured.requests > 0 && measured.counts.errors.is_empty(), "{measured:?}");
+    }
+}
+
+#[test]
 fn threads_may_share_a_port_and_only_those_that_said_so() {
     let first = start(Runtime::ReusePort);
-    assert!(Ceiling::start(first.address(), Runtime::ReusePort, 1).is_ok());
-    assert!(Ceiling::start(first.address(), Runtime::CurrentThread, 1).is_err());
+    assert!(Ceiling::start(first.address(), Runtime::ReusePort, 1, None).is_ok());
+    assert!(Ceiling::start(first.address(), Runtime::CurrentThread, 1, None).is_err());
 }
 
 #[test]
@@ -173,8 +202,8 @@ fn clients_leave_and_others_come() {
 fn a_server_that_names_the_master_is_left_for_it() {
     let ceiling = start(Runtime::CurrentThread);
     let elsewhere = OddServer::elsewhere(Some(ceiling.address()));
-    assert_eq!(load::follow_to_master(&[elsewhere.address]).unwrap(), ceiling.address());
-    let error = load::find_master(elsewhere.address).unwrap_err().to_string();
+    assert_eq!(load::follow_to_master(&[elsewhere.address], &Dialer::default()).unwrap(), ceiling.address());
+    let error = load::find_master(elsewhere.address, &Dialer::default()).unwrap_err().to_string();
     assert!(error.ends_with(&format!("is not the master; {} is", ceiling.address())), "{error}");
 
     // It was the master when the load began, as far as this load knows.
@@ -190,7 +219,7 @@ fn a_server_that_names_the_master_is_left_for_it() {
 #[test]
 fn a_circle_of_servers_is_not_followed_for_ever() {
     let elsewhere = OddServer::elsewhere(None);
-    let error = load::follow_to_master(&[elsewhere.address]).unwrap_err();
+    let error = load::follow_to_master(&[elsewhere.address], &Dialer::default()).unwrap_err();
     assert!(matches!(error, Error::NotMaster { .. }) && error.to_string().contains("named each other"), "{error}");
 }
 
@@ -199,7 +228,7 @@ fn another_server_that_was_named_is_asked_when_one_is_away() {
     let (away, ceiling) = (start(Runtime::CurrentThread), start(Runtime::CurrentThread));
     let targets = vec![away.address(), ceiling.address()];
     drop(away);
-    assert_eq!(load::follow_to_master(&targets).unwrap(), ceiling.address());
+    assert_eq!(load::follow_to_master(&targets, &Dialer::default()).unwrap(), ceiling.address());
     let common = common("--warmup 0 --seconds 0.6");
     let measured = measure(&Options { targets, ..options(ceiling.address(), &common) });
     assert!(measured.counts.granted > 0, "{measured:?}");
@@ -216,16 +245,16 @@ fn clients_that_get_no_lease_are_not_waited_for_for_ever() {
 
 #[test]
 fn a_server_that_is_not_there_is_said_plainly() {
-    let ceiling = Ceiling::start((Ipv4Addr::LOCALHOST, 0).into(), Runtime::CurrentThread, 1).unwrap();
+    let ceiling = Ceiling::start((Ipv4Addr::LOCALHOST, 0).into(), Runtime::CurrentThread, 1, None).unwrap();
     let target = ceiling.address();
     drop(ceiling);
-    let error = load::find_master(target).unwrap_err().to_string();
+    let error = load::find_master(target, &Dialer::default()).unwrap_err().to_string();
     assert_eq!(error, format!("cannot reach {target}: connection refused — is the server running?"));
 }
 
 #[test]
 fn errors_are_counted_while_a_server_is_away() {
-    let ceiling = Ceiling::start((Ipv4Addr::LOCALHOST, 0).into(), Runtime::CurrentThread, 1).unwrap();
+    let ceiling = Ceiling::start((Ipv4Addr::LOCALHOST, 0).into(), Runtime::CurrentThread, 1, None).unwrap();
     let target = ceiling.address();
     drop(ceiling);
     let common = common("--warmup 0 --seconds 0.3");

@@ -12,22 +12,22 @@ use std::{
 };
 
 use indicatif::ProgressBar;
-use leaseway_client::{Book, Client};
+use leaseway_client::{Book, Channel, Client};
 use leaseway_process::usage::{memory, own_cpu_time};
 use leaseway_proto::status::{GetStatusRequest, status_client::StatusClient};
 use serde::{Deserialize, Serialize};
 use tokio::time::{Instant as TokioInstant, interval, sleep, sleep_until};
-use tonic::transport::{Channel, Endpoint};
 
 use crate::{
     book::{self, MachineClock},
     clients::LibraryClients,
     error::Error,
     flags::seconds,
-    load::{find_master, resolve},
+    load::{Dialer, find_master, resolve},
     output::{arguments, print, progress, write_json},
     spread::number_or_null,
     table,
+    tls::TlsFlags,
 };
 
 /// So many clients take part in a spike, and want so much then; between spikes they want 1.
@@ -97,6 +97,8 @@ pub(crate) struct FleetArgs {
     /// Also write what was measured to a file.
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
+    #[command(flatten)]
+    tls: TlsFlags,
 }
 
 /// What was measured.
@@ -141,7 +143,8 @@ struct Fleet<'a> {
 
 pub(crate) fn main(args: &FleetArgs) -> Result<(), Error> {
     let targets = args.target.iter().map(|target| resolve(target)).collect::<Result<Vec<_>, _>>()?;
-    targets.iter().try_for_each(|target| find_master(*target))?;
+    let dialer = Dialer::new(args.tls.client()?);
+    targets.iter().try_for_each(|target| find_master(*target, &dialer))?;
     let targets: Vec<_> = targets.iter().map(ToString::to_string).collect();
     let runtime = tokio::runtime::Runtime::new().map_err(Error::io("start a runtime"))?;
     let book = Book::new();
@@ -194,15 +197,19 @@ async fn measure(args: &FleetArgs, targets: &[String], book: &Book) -> Result<Fl
 
 impl<'a> Fleet<'a> {
     fn launch(args: &'a FleetArgs, targets: &[String], book: &Book) -> Result<Fleet<'a>, Error> {
-        let endpoint =
-            |target| Endpoint::from_shared(format!("http://{target}")).expect("a socket address makes a URI");
+        let transport = args.tls.transport()?;
+        let status = |target: &String| {
+            let channel = transport.connect_lazy(target, |endpoint| endpoint).map_err(Error::usage)?;
+            Ok(StatusClient::new(channel))
+        };
+        let statuses = targets.iter().map(status).collect::<Result<_, Error>>()?;
         let bar = progress(0, "{spinner} {elapsed} {msg}");
         bar.enable_steady_tick(TICK);
         let mut fleet = Fleet {
             args,
-            clients: LibraryClients::seeded(args.seed),
+            clients: LibraryClients::new(transport.clone(), args.seed),
             wanted: Vec::new(),
-            statuses: targets.iter().map(|target| StatusClient::new(endpoint(target).connect_lazy())).collect(),
+            statuses,
             random: fastrand::Rng::with_seed(args.seed),
             bar,
         };

@@ -2,8 +2,8 @@
 //! each followed by the next as soon as it is answered: it finds out what a request costs. The open one sends requests
 //! when they are due, answered or not: it finds out how long clients wait that do not wait for each other.
 //!
-//! `workload` decides which client asks for what, `crowd` is all of these clients, `connection` carries requests,
-//! `master` finds the server that answers them, `generator` is the threads, `worker` the loop in each, `schedule` opens
+//! `workload` decides which client asks for what, `crowd` is all of these clients, `connection` carries requests
+//! over a `socket`, `master` finds the server that answers them, `generator` is the threads, `worker` the loop in each, `schedule` opens
 //! it, `live` is what is shown meanwhile, `tally` and `measurement` are what comes of it. `run` puts them together and
 //! is also what `compare` calls.
 
@@ -27,6 +27,7 @@ pub(crate) use self::{
     measurement::{Filled, Measurement},
     options::{Common, Options, warning},
     run::run,
+    socket::Dialer,
 };
 #[cfg(test)]
 pub(crate) use self::{
@@ -43,6 +44,7 @@ mod measurement;
 mod options;
 mod run;
 mod schedule;
+mod socket;
 mod tally;
 mod worker;
 mod workload;
@@ -122,13 +124,15 @@ pub(crate) struct LoadReport {
 pub(crate) fn main(args: &LoadArgs) -> Result<(), Error> {
     args.common.check(args.resources)?;
     let interrupt = Interrupt::watch()?;
+    let dialer = Dialer::new(args.common.tls.client()?);
     let options = Options {
-        targets: targets(args)?,
+        targets: targets(args, &dialer)?,
         clients: args.clients.get(),
         resources: args.resources.get(),
         connections: args.shape.connections.get(),
         in_flight: args.shape.in_flight.get(),
         server_pid: args.server_pid,
+        dialer,
         common: &args.common,
     };
     if let Some(warning) = warning(options.clients, options.connections, options.in_flight) {
@@ -157,15 +161,15 @@ pub(crate) fn main(args: &LoadArgs) -> Result<(), Error> {
 }
 
 /// The master first, and then the others that were named.
-fn targets(args: &LoadArgs) -> Result<Vec<SocketAddr>, Error> {
+fn targets(args: &LoadArgs, dialer: &Dialer) -> Result<Vec<SocketAddr>, Error> {
     let mut targets = args.target.iter().map(|target| resolve(target)).collect::<Result<Vec<_>, _>>()?;
     if args.server_pid.is_some() {
         // Another one's requests would be divided by this one's time.
-        find_master(targets[0])?;
+        find_master(targets[0], dialer)?;
         targets.truncate(1);
         return Ok(targets);
     }
-    let master = follow_to_master(&targets)?;
+    let master = follow_to_master(&targets, dialer)?;
     if !targets.contains(&master) {
         note(&format!("note: {} is not the master; going to {master}", targets[0]));
     }

@@ -40,6 +40,7 @@ mod signal;
 mod simulate;
 mod spread;
 mod table;
+mod tls;
 
 /// The same as the server's, so that the ceiling differs from it by what it leaves out alone.
 #[global_allocator]

@@ -12,6 +12,7 @@ mod harness {
     pub(crate) mod authority;
     pub(crate) mod bearer;
     pub(crate) mod binary;
+    pub(crate) mod certificates;
     pub(crate) mod config;
     pub(crate) mod crowd;
     pub(crate) mod doorman;
@@ -26,6 +27,7 @@ mod harness {
     pub(crate) mod process;
     pub(crate) mod prometheus;
     pub(crate) mod push;
+    pub(crate) mod python;
     pub(crate) mod raw;
     pub(crate) mod seats;
     pub(crate) mod server;
@@ -39,6 +41,7 @@ mod scenarios {
     mod access_attacks;
     mod access_reload;
     mod bytes;
+    mod certs;
     mod chaos;
     mod client_books;
     mod client_demand;
@@ -78,6 +81,8 @@ mod scenarios {
     mod take_over;
     mod terminal;
     mod tls;
+    mod tls_client;
+    mod tls_strangers;
     mod tree;
     mod tree_failover;
     mod tree_mixed;

@@ -74,6 +74,9 @@ pub(crate) struct ChaosArgs {
     /// Also write the books, for `audit`.
     #[arg(long, value_name = "FILE")]
     pub(super) book: Option<PathBuf>,
+    /// TLS everywhere, with certificates that `leaseway certs` makes: clients and peers show theirs.
+    #[arg(long)]
+    pub(super) tls: bool,
     /// Keep what the servers said and their data, and say where.
     #[arg(long)]
     pub(super) keep: bool,

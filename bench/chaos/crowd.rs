@@ -6,7 +6,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use leaseway_client::{Book, Client, Resource};
+use leaseway_client::{Book, Client, Resource, Transport};
 use tokio::{runtime::Handle, task::JoinHandle};
 
 use super::args::{ChaosArgs, WANTS};
@@ -35,13 +35,14 @@ pub(super) struct Leases(Vec<Option<Instant>>);
 impl ClientCrowd {
     pub(super) fn gather(
         args: &ChaosArgs,
+        transport: &Transport,
         peers: &[SocketAddr],
         book: &Book,
         runtime: &Handle,
     ) -> Result<ClientCrowd, Error> {
         let _inside = runtime.enter();
         let mut random = fastrand::Rng::with_seed(args.seed);
-        let (mut clients, mut plenty) = (LibraryClients::seeded(args.seed), Vec::new());
+        let (mut clients, mut plenty) = (LibraryClients::new(transport.clone(), args.seed), Vec::new());
         for n in 0..args.clients.get() {
             let builder = Client::builder().endpoints(peers.iter().map(ToString::to_string)).book(book);
             let client = clients.join(builder.id(format!("client:{n}")), SCARCE, draw(&mut random))?;

@@ -1,22 +1,25 @@
 //! The peers of a node as processes of this machine, and the links between them.
 
 use std::{
+    collections::BTreeSet,
     fs::{self, OpenOptions},
     net::{Ipv4Addr, SocketAddr},
     path::{Path, PathBuf},
     time::Duration,
 };
 
+use leaseway_client::Transport;
 use leaseway_process::{Signal, link::Link, ports};
 use tempfile::TempDir;
 use tokio::runtime::Handle;
 
 use super::{
     args::{ChaosArgs, name},
+    certificates::Certificates,
     fault::ChaosFault,
     observer::Incarnations,
 };
-use crate::{error::Error, flags::word, output::note, server::Server};
+use crate::{error::Error, flags::word, output::note, server::Server, tls};
 
 /// How long a process may take to end after SIGTERM.
 const STOP_PATIENCE: Duration = Duration::from_secs(10);
@@ -28,6 +31,8 @@ pub(super) struct NodeSet {
     /// `links[i][j]`: over it peer `i` reaches peer `j`.
     links: Vec<Vec<Link>>,
     incarnations: Incarnations,
+    /// As clients reach the peers.
+    transport: Transport,
     /// Last: what is in it belongs to processes. Deleted with it, unless it is to be kept.
     _directory: TempDir,
 }
@@ -54,16 +59,21 @@ impl NodeSet {
         let addresses: Vec<_> = (0..peers).map(addresses).collect::<Result<_, _>>()?;
         let links = links(&addresses, runtime)?;
         let server = server_words(args.server.as_deref())?;
+        let certificates =
+            args.tls.then(|| Certificates::make(&server, directory.path(), &hosts(&addresses))).transpose()?;
+        let transport = tls::transport(certificates.as_ref().map(Certificates::client).transpose()?);
         let prepare = |number: usize| {
             let directory = directory.path().join(name(number));
             fs::create_dir(&directory).map_err(Error::io("create a directory for a peer"))?;
             let mut words = server.clone();
             words.extend(flags(args, number, addresses[number], &links[number], &directory));
+            let secured = certificates.iter().flat_map(Certificates::flags);
+            words.extend(secured.flat_map(|(flag, value)| [flag.to_owned(), value]));
             Ok(Peer { name: name(number), grpc: addresses[number][0], words, directory, server: None })
         };
         let peers = (0..peers).map(prepare).collect::<Result<_, Error>>()?;
         let incarnations = Incarnations::of(links.len());
-        Ok(NodeSet { peers, links, incarnations, _directory: directory })
+        Ok(NodeSet { peers, links, incarnations, transport, _directory: directory })
     }
 
     /// Starts all peers for the first time ever.
@@ -85,6 +95,10 @@ impl NodeSet {
 
     pub(super) fn incarnations(&self) -> &Incarnations {
         &self.incarnations
+    }
+
+    pub(super) fn transport(&self) -> &Transport {
+        &self.transport
     }
 
     pub(super) fn grpc(&self) -> Vec<SocketAddr> {
@@ -167,6 +181,12 @@ fn host(peer: usize) -> Ipv4Addr {
 fn addresses(peer: usize) -> Result<[SocketAddr; 2], Error> {
     let found = ports::free(host(peer), 2).or_else(|_| ports::free(Ipv4Addr::LOCALHOST, 2));
     found.map(|found| [found[0], found[1]]).map_err(Error::io("find free ports"))
+}
+
+/// Everything that peers and clients dial: peers reach each other over links on loopback.
+fn hosts(addresses: &[[SocketAddr; 2]]) -> Vec<String> {
+    let own = addresses.iter().flatten().map(|address| address.ip().to_string());
+    own.chain(["127.0.0.1".to_owned()]).collect::<BTreeSet<_>>().into_iter().collect()
 }
 
 fn links(addresses: &[[SocketAddr; 2]], runtime: &Handle) -> Result<Vec<Vec<Link>>, Error> {

@@ -10,7 +10,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use leaseway_client::Entry;
+use leaseway_client::{Entry, Transport};
 use leaseway_proto::doorman::Lease;
 use tokio::runtime::{self, Runtime};
 
@@ -100,6 +100,7 @@ struct Probe {
 
 impl Observer {
     pub(super) fn start(
+        transport: &Transport,
         peers: &[SocketAddr],
         incarnations: &Incarnations,
         request: &CapacityRequest,
@@ -114,8 +115,10 @@ impl Observer {
         let runtime = runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build();
         let runtime = runtime.map_err(Error::io("start a runtime"))?;
         for (peer, &address) in peers.iter().enumerate() {
-            runtime.spawn(watch(Arc::clone(&seen), peer, address));
-            runtime.spawn(probe(Arc::clone(&seen), peer, address, request.clone(), length));
+            let _inside = runtime.enter();
+            let client = || RawClient::to(transport, address);
+            runtime.spawn(watch(Arc::clone(&seen), peer, client()));
+            runtime.spawn(probe(Arc::clone(&seen), peer, client(), request.clone(), length));
         }
         Ok(Observer { seen, runtime })
     }
@@ -195,8 +198,7 @@ impl Seen {
     }
 }
 
-async fn watch(seen: Arc<Seen>, peer: usize, address: SocketAddr) {
-    let mut client = RawClient::to(address);
+async fn watch(seen: Arc<Seen>, peer: usize, mut client: RawClient) {
     loop {
         let (asked, incarnation) = (Instant::now(), seen.incarnations.now(peer));
         if let Some(master) = client.discover().await {
@@ -211,8 +213,7 @@ async fn watch(seen: Arc<Seen>, peer: usize, address: SocketAddr) {
     }
 }
 
-async fn probe(seen: Arc<Seen>, peer: usize, address: SocketAddr, request: CapacityRequest, length: Duration) {
-    let mut client = RawClient::to(address);
+async fn probe(seen: Arc<Seen>, peer: usize, mut client: RawClient, request: CapacityRequest, length: Duration) {
     loop {
         let (asked, incarnation, has) = (Instant::now(), seen.incarnations.now(peer), seen.lock().probe.has());
         if let Some(grant) = client.ask(&request, has, length).await {

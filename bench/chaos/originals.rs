@@ -5,7 +5,7 @@ use std::{
     time::{Duration, Instant, SystemTime, UNIX_EPOCH},
 };
 
-use leaseway_client::Entry;
+use leaseway_client::{Entry, Transport};
 use leaseway_proto::doorman::Lease;
 use tokio::{runtime::Handle, sync::watch, task::JoinHandle, time::timeout_at};
 
@@ -24,12 +24,12 @@ pub(super) struct Originals {
 }
 
 impl Originals {
-    pub(super) fn gather(args: &ChaosArgs, peers: &[SocketAddr], runtime: &Handle) -> Originals {
+    pub(super) fn gather(args: &ChaosArgs, transport: &Transport, peers: &[SocketAddr], runtime: &Handle) -> Originals {
         // Connections belong to a runtime.
         let _inside = runtime.enter();
         let (leave, _) = watch::channel(false);
         let client = |n: usize| Original {
-            peers: peers.iter().copied().map(RawClient::to).collect(),
+            peers: peers.iter().map(|peer| RawClient::to(transport, *peer)).collect(),
             turn: n,
             request: CapacityRequest {
                 client: format!("original:{n}").into(),

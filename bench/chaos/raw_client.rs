@@ -6,13 +6,13 @@ use std::{
     time::{Duration, Instant},
 };
 
-use leaseway_client::Entry;
+use leaseway_client::{Channel, Entry, Transport};
 use leaseway_proto::doorman::{
     DiscoveryRequest, GetCapacityRequest, Lease, ReleaseCapacityRequest, ResourceRequest,
     capacity_client::CapacityClient,
 };
 use tokio::time::{sleep, timeout};
-use tonic::transport::{Channel, Endpoint};
+use tonic::transport::Endpoint;
 
 /// How long an answer may take before it is asked for again. A peer that was stopped says nothing at all.
 const DEADLINE: Duration = Duration::from_millis(500);
@@ -50,9 +50,10 @@ pub(super) struct Grant {
 }
 
 impl RawClient {
-    pub(super) fn to(address: SocketAddr) -> RawClient {
-        let endpoint = Endpoint::from_shared(format!("http://{address}")).expect("a socket address makes a URI");
-        RawClient(CapacityClient::new(endpoint.connect_timeout(DEADLINE).tcp_nodelay(true).connect_lazy()))
+    pub(super) fn to(transport: &Transport, address: SocketAddr) -> RawClient {
+        let tune = |endpoint: Endpoint| endpoint.connect_timeout(DEADLINE).tcp_nodelay(true);
+        let channel = transport.connect_lazy(&address.to_string(), tune);
+        RawClient(CapacityClient::new(channel.expect("a socket address makes a URI, and there is no token")))
     }
 
     /// `None`: no answer.
@@ -129,13 +130,14 @@ pub(super) struct Newcomer {
 impl Newcomer {
     /// Asks one peer after the other until it gets something; then it gives that back.
     pub(super) async fn visit(
+        transport: Transport,
         peers: Vec<SocketAddr>,
         first: usize,
         request: CapacityRequest,
         length: Duration,
         patience: Instant,
     ) -> Newcomer {
-        let mut peers: Vec<_> = peers.into_iter().map(RawClient::to).collect();
+        let mut peers: Vec<_> = peers.into_iter().map(|peer| RawClient::to(&transport, peer)).collect();
         let mut newcomer = Newcomer::default();
         let (mut has, mut turn) = (None, first);
         while Instant::now() < patience {

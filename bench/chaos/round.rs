@@ -91,7 +91,7 @@ impl ChaosRun<'_> {
         set.bootstrap(args)?;
         let peers = set.grpc();
         let known = CapacityRequest { client: "probe".into(), resource: SCARCE.into(), wants: mean_wants() };
-        let observer = Observer::start(&peers, set.incarnations(), &known, args.lease())?;
+        let observer = Observer::start(set.transport(), &peers, set.incarnations(), &known, args.lease())?;
         let patience = Instant::now() + PATIENCE + args.lease();
         while observer.master().is_none() {
             set.check()?;
@@ -101,8 +101,8 @@ impl ChaosRun<'_> {
             say("waiting for a master".into());
             interrupt.sleep_until(Instant::now() + GLANCE, || {})?;
         }
-        let crowd = ClientCrowd::gather(args, &peers, book, runtime.handle())?;
-        let originals = Originals::gather(args, &peers, runtime.handle());
+        let crowd = ClientCrowd::gather(args, set.transport(), &peers, book, runtime.handle())?;
+        let originals = Originals::gather(args, set.transport(), &peers, runtime.handle());
         while crowd.leased() < crowd.leases() || !crowd.is_served() {
             set.check()?;
             if Instant::now() >= patience {
@@ -298,7 +298,9 @@ fn send_newcomer(run: &ChaosRun<'_>, round: u32, first: usize) -> JoinHandle<New
     let client = format!("newcomer:{round}:{number}").into();
     let request = CapacityRequest { client, resource: PLENTY.into(), wants: mean_wants() };
     let patience = Instant::now() + PATIENCE;
-    run.runtime.spawn(Newcomer::visit(run.set.grpc(), first, request, run.args.lease(), patience))
+    let visit =
+        Newcomer::visit(run.set.transport().clone(), run.set.grpc(), first, request, run.args.lease(), patience);
+    run.runtime.spawn(visit)
 }
 
 fn ms(span: Duration) -> f64 {

@@ -9,8 +9,10 @@ use bytes::{BufMut, Bytes, BytesMut};
 use h2::client::{Connection as Driver, SendRequest};
 use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, Uri, header};
 use prost::Message;
-use tokio::{net::TcpStream, time::timeout};
+use tokio::time::timeout;
 use tonic::{Code, Status};
+
+use super::socket::{Dialer, Socket};
 
 /// Loopback answers at once; silence for this long means a host that drops packets.
 pub(crate) const CONNECT_PATIENCE: Duration = Duration::from_secs(5);
@@ -65,8 +67,8 @@ impl From<h2::Error> for Failure {
 pub(crate) struct Path(Uri);
 
 impl Path {
-    pub(crate) fn new(target: SocketAddr, method: &str) -> Path {
-        let uri = format!("http://{target}/doorman.Capacity/{method}");
+    pub(crate) fn new(dialer: &Dialer, target: SocketAddr, method: &str) -> Path {
+        let uri = format!("{}://{target}/doorman.Capacity/{method}", dialer.scheme());
         Path(uri.parse().expect("a socket address and a method name make a URI"))
     }
 }
@@ -79,10 +81,12 @@ pub(crate) struct Connection {
 
 impl Connection {
     /// The second value does the work of the connection and must be polled until it ends.
-    pub(crate) async fn open(target: SocketAddr) -> Result<(Connection, Driver<TcpStream, Bytes>), String> {
+    pub(crate) async fn open(
+        dialer: &Dialer,
+        target: SocketAddr,
+    ) -> Result<(Connection, Driver<Socket, Bytes>), String> {
         let attempt = async {
-            let stream = TcpStream::connect(target).await.map_err(|error| connect_reason(&error))?;
-            stream.set_nodelay(true).map_err(|error| error.to_string())?;
+            let stream = dialer.dial(target).await?;
             let handshake = h2::client::Builder::new()
                 .initial_window_size(WINDOW)
                 .initial_connection_window_size(WINDOW)
@@ -113,14 +117,6 @@ impl Connection {
         // An error without a message comes as one block of headers.
         status(trailers.as_ref().unwrap_or(&head.headers))?;
         unframe(&received)
-    }
-}
-
-/// The common case without the operating system's error number.
-fn connect_reason(error: &std::io::Error) -> String {
-    match error.kind() {
-        std::io::ErrorKind::ConnectionRefused => "connection refused".into(),
-        _ => error.to_string(),
     }
 }
 

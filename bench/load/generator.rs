@@ -61,7 +61,11 @@ impl Generator {
             workload.may_leave(purpose == Purpose::Measure);
             let schedule = rate.map(|rate| Arc::new(Schedule::part(start, rate, part, parts)));
             let plan = ThreadPlan {
-                servers: Servers { named: options.targets.clone(), follow: options.server_pid.is_none() },
+                servers: Servers {
+                    named: options.targets.clone(),
+                    follow: options.server_pid.is_none(),
+                    dialer: options.dialer.clone(),
+                },
                 connections: (options.connections - part).div_ceil(parts),
                 in_flight: options.in_flight,
                 workload,

@@ -5,32 +5,35 @@ use std::net::SocketAddr;
 use leaseway_proto::doorman::{DiscoveryRequest, DiscoveryResponse, Mastership};
 use tokio::{net::lookup_host, time::timeout};
 
-use super::connection::{CONNECT_PATIENCE, Connection, Failure, Path};
+use super::{
+    connection::{CONNECT_PATIENCE, Connection, Failure, Path},
+    socket::Dialer,
+};
 use crate::{error::Error, runtime::current_thread};
 
 /// Servers that name each other in a circle are not followed longer than this.
 const HOPS_MAX: usize = 8;
 
 /// Fails unless a Doorman server answers at `target` and is the master.
-pub(crate) fn find_master(target: SocketAddr) -> Result<(), Error> {
-    current_thread().map_err(Error::io("start a runtime"))?.block_on(master_named_by(target)).and_then(|named| {
-        match named {
+pub(crate) fn find_master(target: SocketAddr, dialer: &Dialer) -> Result<(), Error> {
+    current_thread().map_err(Error::io("start a runtime"))?.block_on(master_named_by(target, dialer)).and_then(
+        |named| match named {
             Named::Itself => Ok(()),
             Named::Other(mastership) => {
                 let master = mastership.master_address;
                 let master = master.map_or("it does not know which is".into(), |address| format!("{address} is"));
                 Err(Error::NotMaster { target, master })
             }
-        }
-    })
+        },
+    )
 }
 
 /// The master, starting from the first of `targets` that answers, and going where servers say.
-pub(crate) fn follow_to_master(targets: &[SocketAddr]) -> Result<SocketAddr, Error> {
+pub(crate) fn follow_to_master(targets: &[SocketAddr], dialer: &Dialer) -> Result<SocketAddr, Error> {
     let runtime = current_thread().map_err(Error::io("start a runtime"))?;
     let mut last = None;
     for &target in targets {
-        match runtime.block_on(follow(target)) {
+        match runtime.block_on(follow(target, dialer)) {
             Ok(master) => return Ok(master),
             Err(error) => last = Some(error),
         }
@@ -38,10 +41,10 @@ pub(crate) fn follow_to_master(targets: &[SocketAddr]) -> Result<SocketAddr, Err
     Err(last.expect("at least one target was named"))
 }
 
-async fn follow(target: SocketAddr) -> Result<SocketAddr, Error> {
+async fn follow(target: SocketAddr, dialer: &Dialer) -> Result<SocketAddr, Error> {
     let mut at = target;
     for _ in 0..HOPS_MAX {
-        match master_named_by(at).await? {
+        match master_named_by(at, dialer).await? {
             Named::Itself => return Ok(at),
             Named::Other(mastership) => match address_of(&mastership).await {
                 Some(master) => at = master,
@@ -64,10 +67,10 @@ enum Named {
     Other(Mastership),
 }
 
-async fn master_named_by(target: SocketAddr) -> Result<Named, Error> {
+async fn master_named_by(target: SocketAddr, dialer: &Dialer) -> Result<Named, Error> {
     let (connection, driver) =
-        Connection::open(target).await.map_err(|reason| Error::Unreachable { target, reason })?;
-    let path = Path::new(target, "Discovery");
+        Connection::open(dialer, target).await.map_err(|reason| Error::Unreachable { target, reason })?;
+    let path = Path::new(dialer, target, "Discovery");
     let answer = tokio::select! {
         answer = timeout(CONNECT_PATIENCE, connection.call(&path, &DiscoveryRequest {})) => match answer {
             Ok(answer) => answer.map_err(Failure::reason),

@@ -4,10 +4,14 @@ use std::{net::SocketAddr, num::NonZeroU32, time::Duration};
 
 use leaseway_process::usage::{self, Memory};
 
-use super::workload::{Population, WantsPattern};
+use super::{
+    socket::Dialer,
+    workload::{Population, WantsPattern},
+};
 use crate::{
     error::Error,
     flags::{percent, seconds},
+    tls::TlsFlags,
 };
 
 /// What `load` and `compare` have in common.
@@ -49,6 +53,8 @@ pub(crate) struct Common {
     /// thread that keeps its schedule and is not part of the CPU time that is shown.
     #[arg(long, default_value = "1", value_name = "N")]
     threads: NonZeroU32,
+    #[command(flatten)]
+    pub(crate) tls: TlsFlags,
 }
 
 impl Common {
@@ -86,6 +92,7 @@ pub(crate) struct Options<'a> {
     pub(crate) in_flight: u32,
     /// The process of the first target.
     pub(crate) server_pid: Option<u32>,
+    pub(crate) dialer: Dialer,
     pub(crate) common: &'a Common,
 }
 

@@ -29,6 +29,7 @@ use super::{
     live::Beat,
     master::address_of,
     schedule::Schedule,
+    socket::Dialer,
     tally::Tally,
     workload::{Asker, Settled, Workload},
 };
@@ -88,6 +89,7 @@ pub(crate) struct Servers {
     pub(crate) named: Vec<SocketAddr>,
     /// Whether to go where a server says that the master is. Not if the first one's process is measured.
     pub(crate) follow: bool,
+    pub(crate) dialer: Dialer,
 }
 
 struct Worker {
@@ -160,11 +162,12 @@ impl Worker {
     /// Keeps one connection busy, and opens another when it breaks, or when another server is the master.
     async fn keep_connected(self: Rc<Self>, in_flight: u32) {
         loop {
-            let target = self.target.get();
-            match Connection::open(target).await {
+            let (target, dialer) = (self.target.get(), &self.servers.dialer);
+            match Connection::open(dialer, target).await {
                 Ok((connection, driver)) => {
                     let driver = spawn_local(driver).abort_handle();
-                    let (ask, release) = (Path::new(target, "GetCapacity"), Path::new(target, "ReleaseCapacity"));
+                    let (ask, release) =
+                        (Path::new(dialer, target, "GetCapacity"), Path::new(dialer, target, "ReleaseCapacity"));
                     let wire = Wire { connection, driver: driver.clone(), target, ask, release };
                     let lanes: Vec<_> =
                         (0..in_flight).map(|_| spawn_local(Rc::clone(&self).lane(wire.clone()))).collect();

@@ -1,22 +1,21 @@
 //! Calls to the admin service of a peer, with a token if one is set, and to the master where it is needed.
 
-use std::{fs, path::PathBuf, time::Duration};
+use std::{path::PathBuf, time::Duration};
 
-use leaseway_client::endpoint;
+use leaseway_client::{
+    Channel, Token, Transport,
+    endpoint::{self, Endpoint},
+    tls_error,
+};
 use leaseway_proto::{
     admin::{MASTER_METADATA, PARENT_METADATA, node_client::NodeClient},
     pools::pools_client::PoolsClient,
 };
 use leaseway_server::config::MAX_BYTES;
-use tonic::{
-    Code, Request, Response, Status,
-    metadata::{Ascii, MetadataValue},
-    service::{Interceptor, interceptor::InterceptedService},
-    transport::Channel,
-};
+use tonic::{Code, Response, Status};
 
 use crate::{
-    connect::{TimeLimit, connect, from_below, not_grpc, refused, within},
+    connect::{Security, TimeLimit, addresses, connect, from_below, not_grpc, refused, within},
     error::CliError,
     ports::{self, Wanted},
     search::{Attempt, Attempted, Patience, search},
@@ -41,44 +40,41 @@ pub(crate) struct AdminTarget {
         value_parser = admin_endpoint,
         value_name = "HOST:PORT,…"
     )]
-    admin: Vec<String>,
-    /// A file with the token that the peers were started with
+    admin: Vec<Endpoint>,
+    /// A file with the token that the peers were started with; instead of --token-file
     #[arg(long, env = "LEASEWAY_ADMIN_TOKEN_FILE", value_name = "FILE")]
     admin_token_file: Option<PathBuf>,
     #[command(flatten)]
     limit: TimeLimit,
+    #[command(flatten)]
+    security: Security,
 }
 
-fn admin_endpoint(text: &str) -> Result<String, endpoint::BadEndpoint> {
-    endpoint::parse_with(text, DEFAULT_PORT)
+fn admin_endpoint(text: &str) -> Result<Endpoint, endpoint::BadEndpoint> {
+    endpoint::read_with(text, DEFAULT_PORT)
 }
-
-/// A channel that adds the token to every request.
-type Guarded = InterceptedService<Channel, Bearer>;
 
 /// Asks about configurations and peers.
-pub(crate) type Client = NodeClient<Guarded>;
+pub(crate) type Client = NodeClient<Channel>;
 
 /// Asks about pools.
-pub(crate) type Pools = PoolsClient<Guarded>;
-
-/// The token, if there is one.
-#[derive(Clone)]
-pub(crate) struct Bearer(Option<MetadataValue<Ascii>>);
-
-impl Interceptor for Bearer {
-    fn call(&mut self, mut request: Request<()>) -> Result<Request<()>, Status> {
-        if let Some(token) = &self.0 {
-            request.metadata_mut().insert("authorization", token.clone());
-        }
-        Ok(request)
-    }
-}
+pub(crate) type Pools = PoolsClient<Channel>;
 
 impl AdminTarget {
     /// The addresses that were given.
     pub(crate) fn addresses(&self) -> String {
-        self.admin.join(",")
+        addresses(&self.admin).join(",")
+    }
+
+    /// How they are reached.
+    fn transport(&self) -> Result<Transport, CliError> {
+        match &self.admin_token_file {
+            // It is sent without TLS, too: a server beyond this machine would not start with it otherwise.
+            Some(file) => {
+                Ok(self.security.without_token(&self.admin)?.with_token(Token::file(file)?).with_clear_token())
+            }
+            None => self.security.transport(&self.admin),
+        }
     }
 
     /// Makes a call that may be repeated: to a peer, and to the master if the peer says that the master is needed.
@@ -105,22 +101,20 @@ impl AdminTarget {
     /// `may_repeat`: the call is idempotent.
     async fn ask_through<C, T>(
         &self,
-        client: impl Fn(Guarded) -> C,
+        client: impl Fn(Channel) -> C,
         ask: impl AsyncFn(C) -> Result<Response<T>, Status>,
         may_repeat: bool,
     ) -> Result<T, CliError> {
-        let token = Bearer(self.token()?);
-        search(&self.admin, Patience::of(self.limit.timeout), async |address: &str, attempt: Attempt| {
-            let channel = match connect(address, attempt).await {
+        let transport = self.transport()?;
+        let admin = addresses(&self.admin);
+        search(&admin, Patience::of(self.limit.timeout), async |address: &str, attempt: Attempt| {
+            let unreachable = |why| CliError::NoAdmin { address: address.to_owned(), why };
+            let channel = match connect(&transport, address, attempt).await {
                 Ok(channel) => channel,
-                Err(broken) => {
-                    let error = CliError::NoAdmin { address: address.to_owned(), why: broken.why };
-                    return if broken.refused { Attempted::NothingListens(error) } else { Attempted::NotNow(error) };
-                }
+                Err(broken) => return broken.attempted(address, unreachable),
             };
-            let guarded = client(InterceptedService::new(channel.clone(), token.clone()));
             let limit = if may_repeat { attempt.patience } else { attempt.left };
-            match within(limit, ask(guarded)).await {
+            match within(limit, ask(client(channel.clone()))).await {
                 Ok(answer) => Attempted::Answer(answer.into_inner()),
                 Err(status) => failed(address, channel, &status, may_repeat).await,
             }
@@ -139,33 +133,14 @@ impl AdminTarget {
         ask: impl AsyncFn(Client) -> Result<Response<T>, Status>,
     ) -> Result<T, CliError> {
         let unreachable = |why| CliError::NoAdmin { address: address.to_owned(), why };
-        let channel =
-            connect(address, Attempt::within(self.limit())).await.map_err(|broken| unreachable(broken.why))?;
-        let guarded = node_client(InterceptedService::new(channel, Bearer(self.token()?)));
-        ask(guarded).await.map(Response::into_inner).map_err(|status| explained(address, &status))
-    }
-
-    fn token(&self) -> Result<Option<MetadataValue<Ascii>>, CliError> {
-        let Some(path) = &self.admin_token_file else { return Ok(None) };
-        let bad = |why: String| CliError::Token { path: path.clone(), why };
-        let text = fs::read_to_string(path).map_err(|error| bad(error.to_string()))?;
-        // The server leaves the line break away, too.
-        let token = text.trim_end_matches(['\r', '\n']);
-        if token.is_empty() {
-            return Err(bad("it is empty".into()));
-        }
-        // Other characters could be sent, but not be read by all that is between.
-        let visible = token.bytes().all(|byte| byte == b' ' || byte.is_ascii_graphic());
-        let value = visible.then(|| MetadataValue::try_from(format!("Bearer {token}")).ok()).flatten();
-        let mut value = value.ok_or_else(|| bad("a token is one line of visible ASCII characters".into()))?;
-        // It does not appear where requests are logged.
-        value.set_sensitive(true);
-        Ok(Some(value))
+        let connected = connect(&self.transport()?, address, Attempt::within(self.limit())).await;
+        let channel = connected.map_err(|broken| unreachable(broken.to_string()))?;
+        ask(node_client(channel)).await.map(Response::into_inner).map_err(|status| explained(address, &status))
     }
 }
 
-fn node_client(guarded: Guarded) -> Client {
-    NodeClient::new(guarded).max_decoding_message_size(MAX_BYTES + MESSAGE_OVERHEAD)
+fn node_client(channel: Channel) -> Client {
+    NodeClient::new(channel).max_decoding_message_size(MAX_BYTES + MESSAGE_OVERHEAD)
 }
 
 /// Where the master is, if that is the answer.
@@ -181,6 +156,9 @@ fn master(status: &Status) -> Option<String> {
 async fn failed<T>(address: &str, channel: Channel, status: &Status, may_repeat: bool) -> Attempted<T> {
     if let Some(master) = master(status) {
         return Attempted::Elsewhere(master);
+    }
+    if let Some(why) = tls_error(status) {
+        return Attempted::Never(CliError::Tls { address: address.to_owned(), why });
     }
     let wrong = match status.code() {
         _ if not_grpc(status).is_some() => ports::speaks_otherwise(address, Wanted::Admin).await,
@@ -218,39 +196,7 @@ fn explained(address: &str, status: &Status) -> CliError {
 
 #[cfg(test)]
 mod tests {
-    use clap::Parser as _;
-
     use super::*;
-
-    #[derive(clap::Parser)]
-    struct Flags {
-        #[command(flatten)]
-        target: AdminTarget,
-    }
-
-    fn target(arguments: &[&str]) -> AdminTarget {
-        Flags::parse_from([&["test"], arguments].concat()).target
-    }
-
-    fn with_token(text: &str) -> Result<Option<String>, String> {
-        let file = tempfile::NamedTempFile::new().expect("a temporary file");
-        fs::write(file.path(), text).expect("written");
-        let path = file.path().to_str().expect("UTF-8");
-        let token = target(&["--admin-token-file", path]).token().map_err(|error| error.to_string());
-        token.map(|token| token.map(|token| token.to_str().expect("ASCII").to_owned()))
-    }
-
-    #[test]
-    fn a_token_is_one_line_of_its_file() {
-        assert_eq!(with_token("secret\n"), Ok(Some("Bearer secret".into())));
-        assert_eq!(target(&[]).token().expect("no file, no mistake"), None);
-        for (text, why) in [("\n", "it is empty"), ("a\nb", "one line"), ("ä", "ASCII")] {
-            let error = with_token(text).expect_err(text);
-            assert!(error.contains(why), "{error}");
-        }
-        let missing = target(&["--admin-token-file", "/no/such/file"]).token();
-        assert!(missing.expect_err("there is no such file").to_string().contains("/no/such/file"));
-    }
 
     #[test]
     fn only_a_peer_that_is_not_the_master_sends_elsewhere() {

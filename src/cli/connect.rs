@@ -1,18 +1,22 @@
 //! Finding the master, for commands that ask once.
 
+mod security;
+
 use std::{cell::RefCell, future::Future, time::Duration};
 
-use leaseway_client::endpoint;
+use leaseway_client::{
+    Channel, NoConnection, Transport,
+    endpoint::{self, Endpoint},
+    tls_error,
+};
 use leaseway_proto::{
     doorman::Mastership,
     status::{GetStatusRequest, GetStatusResponse, status_client::StatusClient},
 };
 use tokio::time::timeout;
-use tonic::{
-    Code, Status,
-    transport::{Channel, Endpoint},
-};
+use tonic::{Code, Status};
 
+pub(crate) use self::security::{Security, secured};
 use crate::{
     error::CliError,
     ports::{self, Wanted},
@@ -42,18 +46,20 @@ pub(crate) struct TimeLimit {
 #[derive(clap::Args)]
 pub(crate) struct Target {
     /// Any server of the node; it names the master if it is not. Several, with commas: where one cannot answer the next
-    /// is asked
+    /// is asked. https:// before it means TLS
     #[arg(
         long,
         env = "LEASEWAY_SERVER",
         default_value = "127.0.0.1:5100",
         value_name = "HOST:PORT,…",
         value_delimiter = ',',
-        value_parser = endpoint::parse
+        value_parser = endpoint::read
     )]
-    server: Vec<String>,
+    server: Vec<Endpoint>,
     #[command(flatten)]
     limit: TimeLimit,
+    #[command(flatten)]
+    security: Security,
 }
 
 /// A server's status, and its connection.
@@ -65,8 +71,13 @@ pub(crate) struct Observed {
 
 impl Target {
     /// The addresses that were given.
-    pub(crate) fn addresses(&self) -> &[String] {
-        &self.server
+    pub(crate) fn addresses(&self) -> Vec<String> {
+        addresses(&self.server)
+    }
+
+    /// How they are reached.
+    pub(crate) fn transport(&self) -> Result<Transport, CliError> {
+        self.security.transport(&self.server)
     }
 
     /// How long to wait for an answer.
@@ -80,8 +91,9 @@ impl Target {
         ask: impl Fn(Channel) -> F,
         mastership: impl Fn(&T) -> Option<&Mastership>,
     ) -> Result<T, CliError> {
-        search(&self.server, Patience::of(self.limit.timeout), async |address: &str, attempt: Attempt| {
-            let channel = match reach(address, attempt).await {
+        let transport = self.transport()?;
+        search(&self.addresses(), Patience::of(self.limit.timeout), async |address: &str, attempt: Attempt| {
+            let channel = match reach(&transport, address, attempt).await {
                 Ok(channel) => channel,
                 Err(heard) => return heard,
             };
@@ -101,9 +113,9 @@ impl Target {
     /// The status of the master, which alone knows the leases; with `here`, or where no master is known, that of
     /// another server.
     pub(crate) async fn observe(&self, request: &GetStatusRequest, here: bool) -> Result<Observed, CliError> {
-        let headless = RefCell::new(None);
-        let found = search(&self.server, Patience::of(self.limit.timeout), async |address: &str, attempt: Attempt| {
-            let channel = match reach(address, attempt).await {
+        let (headless, transport, servers) = (RefCell::new(None), self.transport()?, self.addresses());
+        let found = search(&servers, Patience::of(self.limit.timeout), async |address: &str, attempt: Attempt| {
+            let channel = match reach(&transport, address, attempt).await {
                 Ok(channel) => channel,
                 Err(heard) => return heard,
             };
@@ -117,7 +129,7 @@ impl Target {
             match master {
                 _ if is_master || here => Attempted::Answer(observed),
                 master if !master.is_empty() => Attempted::Elsewhere(master),
-                _ if self.server.len() == 1 => Attempted::Answer(observed),
+                _ if servers.len() == 1 => Attempted::Answer(observed),
                 _ => {
                     headless.replace(Some(observed));
                     Attempted::NotNow(CliError::NoMaster { address: address.to_owned() })
@@ -139,16 +151,21 @@ pub(crate) async fn within<T>(limit: Duration, asked: impl Future<Output = Resul
     timeout(limit, asked).await.unwrap_or_else(|_| Err(late()))
 }
 
-async fn reach<T>(address: &str, attempt: Attempt) -> Result<Channel, Attempted<T>> {
-    connect(address, attempt).await.map_err(|broken| {
-        let error = CliError::Unreachable { address: address.to_owned(), why: broken.why };
-        if broken.refused { Attempted::NothingListens(error) } else { Attempted::NotNow(error) }
-    })
+pub(crate) fn addresses(servers: &[Endpoint]) -> Vec<String> {
+    servers.iter().map(|server| server.address.clone()).collect()
+}
+
+async fn reach<T>(transport: &Transport, address: &str, attempt: Attempt) -> Result<Channel, Attempted<T>> {
+    let unreachable = |why| CliError::Unreachable { address: address.to_owned(), why };
+    connect(transport, address, attempt).await.map_err(|broken| broken.attempted(address, unreachable))
 }
 
 /// What follows from an error instead of an answer, where asking again does no harm.
 async fn failed<T>(address: &str, channel: Channel, status: &Status, wanted: Wanted) -> Attempted<T> {
     let unreachable = |why| CliError::Unreachable { address: address.to_owned(), why };
+    if let Some(why) = tls_error(status) {
+        return Attempted::Never(CliError::Tls { address: address.to_owned(), why });
+    }
     if let Some(below) = not_grpc(status) {
         return match ports::speaks_otherwise(address, wanted).await {
             Some(wrong) => Attempted::Never(wrong),
@@ -162,35 +179,67 @@ async fn failed<T>(address: &str, channel: Channel, status: &Status, wanted: Wan
         },
         Code::DeadlineExceeded | Code::Cancelled => Attempted::NotNow(unreachable(status.message().to_owned())),
         Code::Unavailable => Attempted::NotNow(refused(address, status)),
+        Code::Unauthenticated => {
+            Attempted::Never(CliError::Unknown { address: address.to_owned(), why: status.message().to_owned() })
+        }
         _ => Attempted::Never(refused(address, status)),
     }
 }
 
-/// Why there is no connection.
-pub(crate) struct Broken {
-    pub(crate) why: String,
+/// Why there is no connection, in words.
+pub(crate) enum Broken {
     /// No process has the port.
-    pub(crate) refused: bool,
+    NothingListens(String),
+    /// This may pass.
+    Unreachable(String),
+    /// This will not: the two sides do not accept each other, or a token would be sent in the clear.
+    Refused(String),
 }
 
-/// A connection.
-pub(crate) async fn connect(address: &str, attempt: Attempt) -> Result<Channel, Broken> {
-    let bad = |why: String| Broken { why, refused: false };
-    // A server may name a master by an address that does not parse.
-    let address = endpoint::parse(address).map_err(|error| bad(error.to_string()))?;
-    let endpoint = Endpoint::from_shared(format!("http://{address}")).map_err(|error| bad(error.to_string()))?;
-    // Without keep-alive a subscriber would not notice that its server is gone.
-    let endpoint = endpoint.connect_timeout(attempt.patience).timeout(attempt.left);
-    let endpoint = endpoint.http2_keep_alive_interval(KEEP_ALIVE).keep_alive_timeout(KEEP_ALIVE);
-    let connected = timeout(attempt.patience, endpoint.connect()).await;
-    let late = |_| bad(format!("no connection in {:.1} s", attempt.patience.as_secs_f64()));
-    connected.map_err(late)?.map_err(|error| {
-        let refused = chain(&error).any(|error| {
+impl Broken {
+    /// What follows from it; `error` is what it is called where it may pass.
+    pub(crate) fn attempted<T>(self, address: &str, error: impl FnOnce(String) -> CliError) -> Attempted<T> {
+        match self {
+            Broken::NothingListens(why) => Attempted::NothingListens(error(why)),
+            Broken::Unreachable(why) => Attempted::NotNow(error(why)),
+            Broken::Refused(why) => Attempted::Never(CliError::Tls { address: address.to_owned(), why }),
+        }
+    }
+
+    fn why(error: &NoConnection) -> Broken {
+        if let Some(why) = tls_error(error) {
+            return Broken::Refused(why);
+        }
+        if let NoConnection::TokenInTheClear(_) = error {
+            return Broken::Refused(format!("{error} (--insecure)"));
+        }
+        let is_refused = chain(error).any(|error| {
             let error = error.downcast_ref::<std::io::Error>();
             error.is_some_and(|error| error.kind() == std::io::ErrorKind::ConnectionRefused)
         });
-        Broken { why: root(&error), refused }
-    })
+        let why = root(error);
+        if is_refused { Broken::NothingListens(why) } else { Broken::Unreachable(why) }
+    }
+}
+
+impl std::fmt::Display for Broken {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let (Broken::NothingListens(why) | Broken::Unreachable(why) | Broken::Refused(why)) = self;
+        f.write_str(why)
+    }
+}
+
+/// A connection.
+pub(crate) async fn connect(transport: &Transport, address: &str, attempt: Attempt) -> Result<Channel, Broken> {
+    // A server may name a master by an address that does not parse.
+    let address = endpoint::parse(address).map_err(|error| Broken::Unreachable(error.to_string()))?;
+    let connecting = transport.connect(&address, |endpoint| {
+        let endpoint = endpoint.connect_timeout(attempt.patience).timeout(attempt.left);
+        // Without keep-alive a subscriber would not notice that its server is gone.
+        endpoint.http2_keep_alive_interval(KEEP_ALIVE).keep_alive_timeout(KEEP_ALIVE)
+    });
+    let late = |_| Broken::Unreachable(format!("no connection in {:.1} s", attempt.patience.as_secs_f64()));
+    timeout(attempt.patience, connecting).await.map_err(late)?.map_err(|error| Broken::why(&error))
 }
 
 /// What a server said instead of an answer.

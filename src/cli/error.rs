@@ -2,6 +2,7 @@
 
 use std::{path::PathBuf, process::ExitCode, time::Duration};
 
+use leaseway_client::{BadToken, TlsError};
 use leaseway_server::{
     ServeError,
     config::{ConfigError, LoadError},
@@ -54,8 +55,16 @@ pub(crate) enum CliError {
     /// It has been said in words.
     #[error("it is not allowed")]
     NotAllowed,
-    #[error("cannot use the token in {}: {why}", path.display())]
-    Token { path: PathBuf, why: String },
+    #[error(transparent)]
+    BadToken(#[from] BadToken),
+    /// Of files that were named.
+    #[error(transparent)]
+    TlsFiles(#[from] TlsError),
+    /// The server and this command do not accept each other.
+    #[error("no connection to {address}: {why}")]
+    Tls { address: String, why: String },
+    #[error("the server at {address} wants to know who asks: {why}; --tls-cert and --tls-key, or --token-file, say it")]
+    Unknown { address: String, why: String },
     #[error("the server at {address} cannot do it now: {why}; `leaseway peers list` shows who is there")]
     NoMasterNow { address: String, why: String },
     /// Perhaps it has done what it was asked.
@@ -86,6 +95,12 @@ pub(crate) enum CliError {
     NotOurs { directory: PathBuf },
     #[error("cannot prepare {}: {error}", path.display())]
     Data { path: PathBuf, error: std::io::Error },
+    /// Nothing was written.
+    #[error("{} is there already, and nothing was written; --force puts a new one in its place", path.display())]
+    CertificateExists { path: PathBuf },
+    /// Of a certificate or a key: made, or read.
+    #[error("{0}")]
+    Certificates(String),
     #[error("cannot start {label}: {error}")]
     Spawn { label: String, error: std::io::Error },
     #[error("{label} did not start ({how}): it says above why. All others have been stopped")]
@@ -134,8 +149,12 @@ impl CliError {
             CliError::Flags(_) => ExitCode::from(WRONG_COMMAND_LINE),
             CliError::Config(_) | CliError::ConfigRefused { .. } | CliError::NodeSet(_) => ExitCode::from(EX_CONFIG),
             CliError::Serve(error) if error.is_configuration() => ExitCode::from(EX_CONFIG),
-            CliError::WrongToken { .. } | CliError::Denied { .. } | CliError::NotAllowed => ExitCode::from(EX_NOPERM),
+            CliError::BadToken(_) | CliError::TlsFiles(_) => ExitCode::from(EX_CONFIG),
+            CliError::Refused { code: Code::PermissionDenied, .. } => ExitCode::from(EX_NOPERM),
+            CliError::WrongToken { .. } | CliError::Unknown { .. } => ExitCode::from(EX_NOPERM),
+            CliError::Denied { .. } | CliError::NotAllowed => ExitCode::from(EX_NOPERM),
             CliError::Unreachable { .. }
+            | CliError::Tls { .. }
             | CliError::NoAdmin { .. }
             | CliError::NoMaster { .. }
             | CliError::NoMasterNow { .. }
@@ -168,7 +187,7 @@ impl CliError {
             CliError::Unreachable { why, .. } | CliError::NoAdmin { why, .. } => why.clone(),
             CliError::NoMaster { .. } => "it is not the master and knows of none".to_owned(),
             CliError::NotMaster { master, .. } => format!("it says that {master} is the master"),
-            CliError::NoMasterNow { why, .. } => why.clone(),
+            CliError::NoMasterNow { why, .. } | CliError::Tls { why, .. } => why.clone(),
             CliError::CutOff { why, .. } => format!("the connection broke before the answer came: {why}"),
             CliError::Refused { why, code, .. } => format!("{why} ({code:?})"),
             other => other.to_string(),

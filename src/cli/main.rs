@@ -3,6 +3,7 @@
 mod access;
 mod admin;
 mod ask;
+mod certs;
 mod config;
 mod connect;
 mod error;
@@ -45,6 +46,7 @@ Try it:
   leaseway status mysql                 who has what
   leaseway shell                        several clients at once, with their leases kept refreshed
   leaseway up                           three peers on this machine: kill one, the others go on
+  leaseway up --tls                     the same over TLS, with certificates that it makes
 
 Every flag of serve, and those that say where a server is, can also be set by a variable: --listen is LEASEWAY_LISTEN. A
 flag on the command line wins.
@@ -71,6 +73,9 @@ enum Command {
     /// Manages pools (PRIORITY_POOL): assignments, connected clients, events
     #[command(subcommand, after_help = pool::EXAMPLES)]
     Pool(pool::PoolCommand),
+    /// Makes a private CA and certificates, for TLS without a PKI of one's own
+    #[command(subcommand, after_help = certs::EXAMPLES)]
+    Certs(certs::CertsCommand),
     /// Asks for capacity once, as a client would, and prints the lease
     Get(ask::Get),
     /// Gives capacity back
@@ -93,6 +98,7 @@ fn main() -> ExitCode {
         Command::Peers(command) => command.run(),
         Command::Pool(command) => command.run(),
         Command::Config(command) => command.run(),
+        Command::Certs(command) => command.run(),
         Command::Get(get) => get.run(),
         Command::Release(release) => release.run(),
         Command::Shell(shell) => shell.run(),
@@ -134,6 +140,21 @@ mod tests {
         serve.get_arguments().filter(|flag| flag.get_id() != "help").for_each(assert_has_its_variable);
     }
 
+    /// What all commands have that connect.
+    const SECURITY: [&str; 7] = ["tls", "tls_ca", "tls_cert", "tls_key", "tls_server_name", "token_file", "insecure"];
+
+    #[test]
+    fn every_command_that_asks_as_a_client_can_be_told_how_by_variables() {
+        let cli = Cli::command();
+        for command in ["get", "release", "shell", "status"] {
+            let command = cli.find_subcommand(command).expect("it exists");
+            for flag in ["server", "timeout"].iter().chain(&SECURITY) {
+                let flag = command.get_arguments().find(|argument| argument.get_id() == flag);
+                assert_has_its_variable(flag.unwrap_or_else(|| panic!("{}", command.get_name())));
+            }
+        }
+    }
+
     #[test]
     fn every_command_that_asks_a_peer_can_be_told_where_by_variables() {
         let cli = Cli::command();
@@ -146,7 +167,7 @@ mod tests {
             let group = cli.find_subcommand(group).expect("it exists");
             for command in commands {
                 let command = group.find_subcommand(command).expect("it exists");
-                for flag in ["admin", "admin_token_file", "timeout"] {
+                for flag in ["admin", "admin_token_file", "timeout"].iter().chain(&SECURITY) {
                     let flag = command.get_arguments().find(|argument| argument.get_id() == flag);
                     assert_has_its_variable(flag.unwrap_or_else(|| panic!("{}", command.get_name())));
                 }

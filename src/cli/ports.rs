@@ -3,6 +3,7 @@
 
 use std::time::Duration;
 
+use leaseway_client::Channel;
 use leaseway_proto::{
     doorman::{DiscoveryRequest, capacity_client::CapacityClient},
     pools::{GetPoolRequest, pools_client::PoolsClient},
@@ -13,7 +14,7 @@ use tokio::{
     net::TcpStream,
     time::timeout,
 };
-use tonic::{Code, Status, transport::Channel};
+use tonic::{Code, Status};
 
 use crate::error::CliError;
 
@@ -48,6 +49,7 @@ pub(crate) async fn speaks_otherwise(address: &str, wanted: Wanted) -> Option<Cl
     let first = timeout(PATIENCE, first_words(address)).await.ok()??;
     let place = wanted.place();
     let what = match first.as_slice() {
+        words if words.windows(SPEAKS_TLS.len()).any(|part| part == SPEAKS_TLS) => needs_tls(place),
         words if words.starts_with(b"HTTP/1.") => {
             let ours = words.windows(7).any(|part| part == b"ready: " || part == b"t ready");
             let guess = if ours {
@@ -58,10 +60,20 @@ pub(crate) async fn speaks_otherwise(address: &str, wanted: Wanted) -> Option<Cl
             format!("answers HTTP, not gRPC: {guess}; {place}")
         }
         // A TLS alert.
-        [0x15, 0x03, ..] => format!("speaks TLS, which Leaseway does not; {place}"),
+        [0x15, 0x03, ..] => needs_tls(place),
         _ => return None,
     };
     Some(CliError::WrongPort { address: address.to_owned(), what })
+}
+
+/// What a server of ours says to a client that speaks no TLS.
+const SPEAKS_TLS: &[u8] = b"this server speaks TLS";
+
+fn needs_tls(place: &str) -> String {
+    format!(
+        "speaks TLS, and was asked without: name the file with its CA (--tls-ca), or write https:// if this system \
+         trusts it. Otherwise it is another port; {place}"
+    )
 }
 
 async fn first_words(address: &str) -> Option<Vec<u8>> {

@@ -41,7 +41,7 @@ pub(crate) struct Shell {
 
 impl Shell {
     pub(crate) fn run(self) -> Outcome {
-        let ended = block_on(run(ShellClients::new(self.target)))?;
+        let ended = block_on(run(ShellClients::new(self.target)?))?;
         match ended {
             Ended::Well => Ok(()),
             Ended::WithFailures => Err(CliError::ShellFailed),

@@ -53,11 +53,15 @@ pub(crate) struct Up {
     /// what is below waits for it
     #[arg(long, value_name = "SECONDS", num_args = 0..=1, require_equals = true, default_missing_value = "longest")]
     take_over: Option<TakeOverFlag>,
+    /// TLS everywhere: makes a private CA and certificates in DATA/certs if they are not there, and says what a client
+    /// needs
+    #[arg(long)]
+    tls: bool,
     /// Prints the commands instead of running them
     #[arg(long)]
     print: bool,
     /// Prints the file that is run by default, with all that a file may have
-    #[arg(long, conflicts_with_all = ["file", "data", "only", "fresh", "take_over", "print"])]
+    #[arg(long, conflicts_with_all = ["file", "data", "only", "fresh", "take_over", "tls", "print"])]
     example: bool,
 }
 
@@ -69,7 +73,7 @@ impl Up {
         let (set, base) = self.read()?;
         // What is written in the file starts from there, what is written on the command line from here.
         let data = self.data.clone().unwrap_or_else(|| base.join(&set.data));
-        let start = Start { only: self.only.as_deref(), fresh: self.fresh, take_over: self.take_over };
+        let start = Start { only: self.only.as_deref(), fresh: self.fresh, take_over: self.take_over, tls: self.tls };
         let plan = plan::plan(&set, &data, &base, &start)?;
         let program = std::env::args().next().unwrap_or_else(|| "leaseway".to_owned());
         if self.print {
@@ -77,6 +81,9 @@ impl Up {
         }
         run::check_ports(&plan)?;
         data::prepare(&plan, self.fresh)?;
+        if let Some(certificates) = &plan.certificates {
+            certificates.make(&plan.hosts())?;
+        }
         if self.take_over.is_some() && !plan.nodes.iter().any(|node| node.first.is_some() && node.parent.is_none()) {
             note("--take-over is for a first start: what is remembered goes on as it was (--fresh deletes it)");
         }
@@ -106,6 +113,7 @@ impl Up {
         if let Some(data) = &self.data {
             words.extend(["--data".to_owned(), data.display().to_string()]);
         }
+        words.extend(self.tls.then(|| "--tls".to_owned()));
         words.iter().map(|word| plan::quoted(word)).collect::<Vec<_>>().join(" ")
     }
 }

@@ -11,11 +11,11 @@ use leaseway_proto::doorman::{
 };
 use leaseway_session::{
     Body, Given, Wants,
-    grpc::{Asker, Call, Ended, Outcome, Reply, Step, explain, wire},
+    grpc::{Asker, Call, Channel, Ended, Outcome, Reply, Step, explain, wire},
     pool::{PoolState, Usage},
 };
 use tokio::time::Duration;
-use tonic::{Status, transport::Channel};
+use tonic::Status;
 
 use crate::{
     discovery::Discovery,

@@ -10,9 +10,11 @@ use std::{
 
 use leaseway_core::Millis;
 use leaseway_session::{
-    Mode, Pace, Session, Settings, endpoint,
-    grpc::{Driver, Hints, Listener, Transport},
+    Mode, Pace, Session, Settings,
+    endpoint::{self, Endpoint},
+    grpc::{Driver, Hints, Listener, Token, Transport},
 };
+use leaseway_tls::{ClientTls, Credentials, Files};
 use tokio::{runtime::Handle, sync::oneshot};
 
 use crate::{
@@ -57,6 +59,8 @@ pub struct Builder {
     mode: Mode,
     pace: Pace,
     transport: Option<Transport>,
+    tls: Option<ClientTls>,
+    token: Option<Token>,
     seed: Option<u64>,
     without_hints: bool,
     book: Option<Book>,
@@ -114,7 +118,7 @@ impl std::fmt::Debug for Client {
 }
 
 impl Builder {
-    /// A server of the node, as `HOST:PORT` (see [`endpoint::parse`]). Name several, and any of them will do: one that
+    /// A server of the node, as `HOST:PORT` (see [`endpoint::read`]). Name several, and any of them will do: one that
     /// is not the master says which is.
     #[must_use]
     pub fn endpoint(mut self, endpoint: impl Into<String>) -> Builder {
@@ -165,7 +169,21 @@ impl Builder {
         self
     }
 
-    /// Shares connections with other clients of this process.
+    /// Connects over TLS. An endpoint with `https://` does so as well, and then trusts the CAs of the system.
+    #[must_use]
+    pub fn tls(mut self, tls: &ClientTls) -> Builder {
+        self.tls = Some(tls.clone());
+        self
+    }
+
+    /// Says with every request who asks. It is sent over TLS, or to this machine.
+    #[must_use]
+    pub fn token(mut self, token: &Token) -> Builder {
+        self.token = Some(token.clone());
+        self
+    }
+
+    /// Shares connections with other clients of this process, and with them TLS and token.
     #[must_use]
     pub fn transport(mut self, transport: &Transport) -> Builder {
         self.transport = Some(transport.clone());
@@ -210,9 +228,10 @@ impl Builder {
         if self.endpoints.is_empty() {
             return Err(BuildError::NoEndpoint);
         }
-        let endpoints: Result<Vec<Arc<str>>, _> =
-            self.endpoints.iter().map(|endpoint| endpoint::parse(endpoint).map(Arc::from)).collect();
-        let endpoints = endpoints?;
+        let endpoints: Vec<_> =
+            self.endpoints.iter().map(|endpoint| endpoint::read(endpoint)).collect::<Result<_, _>>()?;
+        let transport = self.make_transport(&endpoints)?;
+        let endpoints = endpoints.into_iter().map(|endpoint| endpoint.address.into()).collect();
         let id: Arc<str> = self.id.unwrap_or_else(unique_id).into();
         check_id(&id).map_err(BuildError::BadId)?;
         let deadline = Duration::from_millis(self.pace.deadline.0);
@@ -222,9 +241,35 @@ impl Builder {
         let shared = Arc::new(Shared::new(id, session, self.book));
         let hints = (!self.without_hints).then(|| Hints::new(Listener::Client(Arc::clone(&shared.id))));
         let asker = ClientAsker::new(Arc::clone(&shared), deadline);
-        let driver = Driver::new(asker, self.transport.unwrap_or_default(), hints);
+        let driver = Driver::new(asker, transport, hints);
         let keeper = Keeper { shared, mode: self.mode, runtime, _gone: gone };
         Ok((Client { keeper: Arc::new(keeper) }, driver))
+    }
+}
+
+impl Builder {
+    fn make_transport(&self, endpoints: &[Endpoint]) -> Result<Transport, BuildError> {
+        if let Some(shared) = &self.transport {
+            if self.tls.is_some() || self.token.is_some() {
+                return Err(BuildError::SharedTransport);
+            }
+            if endpoint::over_tls(endpoints, shared.is_secured())? && !shared.is_secured() {
+                return Err(BuildError::SharedTransport);
+            }
+            return Ok(shared.clone());
+        }
+        let mut transport = Transport::new();
+        if endpoint::over_tls(endpoints, self.tls.is_some())? {
+            let tls = match &self.tls {
+                Some(tls) => tls.clone(),
+                None => ClientTls::new(&Credentials::load(Files::default())?, None)?,
+            };
+            transport = transport.with_tls(tls);
+        }
+        Ok(match &self.token {
+            Some(token) => transport.with_token(token.clone()),
+            None => transport,
+        })
     }
 }
 

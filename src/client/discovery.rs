@@ -8,9 +8,8 @@ use std::{
 };
 
 use leaseway_proto::doorman::{DiscoveryRequest, capacity_client::CapacityClient};
-use leaseway_session::grpc::{Connection, wire};
+use leaseway_session::grpc::{Channel, Connection, wire};
 use tokio::time::Instant;
-use tonic::transport::Channel;
 
 #[derive(Default)]
 pub(crate) struct Discovery {

@@ -3,6 +3,7 @@
 //! Servers that are away are not here: the session copes with them, and says so in [`Health`](crate::Health).
 
 use leaseway_session::endpoint::BadEndpoint;
+use leaseway_tls::TlsError;
 
 /// A client could not be made. Nothing was started.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -14,6 +15,14 @@ pub enum BuildError {
     /// An endpoint is not an address.
     #[error(transparent)]
     BadEndpoint(#[from] BadEndpoint),
+    /// An endpoint begins with `https://`, and the system has no CAs to check its certificate with.
+    #[error(transparent)]
+    Tls(#[from] TlsError),
+    /// What connections are made with is said twice.
+    #[error(
+        "a transport that is shared says itself whether there is TLS and a token: give it both, and not the client"
+    )]
+    SharedTransport,
     /// The id of the client.
     #[error("the client's id {0}")]
     BadId(BadId),

@@ -66,9 +66,10 @@ pub use error::{BadId, BuildError, NotReady, OpenError};
 pub use gauge::{Gauge, Permit};
 pub use leaseway_session::{
     self as session, Basis, Capacity, Mode, Usable, Wants, endpoint,
-    grpc::{Connection, Transport},
+    grpc::{BadToken, Bearer, Channel, Connection, NoConnection, Token, Transport, tls_error},
     pool::{self, Meter, PoolState, Standing, Usage},
 };
+pub use leaseway_tls::{ClientStream, ClientTls, Credentials, Files, TlsError};
 pub use open::ResourceBuilder;
 pub use rate::Rate;
 pub use resource::Resource;

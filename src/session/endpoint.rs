@@ -1,5 +1,5 @@
-//! Where a server is reached, as people write it: `HOST:PORT`, a name or an address, with or without `http://` before
-//! it.
+//! Where a server is reached, as people write it: `HOST:PORT`, a name or an address, with or without `http://` or
+//! `https://` before it.
 //!
 //! The client, the command line and what servers say of each other are all read here, so that what works in one place
 //! works in all. Names are looked up when a connection is made, not here.
@@ -22,35 +22,61 @@ pub struct BadEndpoint {
     pub why: String,
 }
 
-/// `HOST:PORT`, normalised: without a scheme, with a port ([`DEFAULT_PORT`] if none is named), and with an IPv6 address
-/// in brackets.
+/// What an endpoint says of TLS.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Scheme {
+    /// `HOST:PORT`: nothing.
+    Unsaid,
+    /// `http://`: it is reached without TLS.
+    Plain,
+    /// `https://`: it is reached over TLS.
+    Tls,
+}
+
+/// An endpoint as it was written.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Endpoint {
+    /// `HOST:PORT`, normalised: with a port, and with an IPv6 address in brackets.
+    pub address: String,
+    /// What was written before it.
+    pub scheme: Scheme,
+}
+
+/// `HOST:PORT`, `http://HOST:PORT` or `https://HOST:PORT`, with [`DEFAULT_PORT`] if no port is named.
 ///
 /// ```
-/// use leaseway_session::endpoint::parse;
-/// assert_eq!(parse("localhost:5100")?, "localhost:5100");
-/// assert_eq!(parse("http://db.internal")?, "db.internal:5100");
-/// assert_eq!(parse("::1")?, "[::1]:5100");
-/// assert!(parse("https://db.internal").is_err());
+/// use leaseway_session::endpoint::{Scheme, read};
+/// assert_eq!(read("localhost:5100")?.address, "localhost:5100");
+/// assert_eq!(read("https://db.internal")?.address, "db.internal:5100");
+/// assert_eq!(read("https://db.internal")?.scheme, Scheme::Tls);
+/// assert_eq!(read("::1")?.address, "[::1]:5100");
+/// assert!(read("localhost:5100/metrics").is_err());
 /// # Ok::<(), leaseway_session::endpoint::BadEndpoint>(())
 /// ```
+pub fn read(endpoint: &str) -> Result<Endpoint, BadEndpoint> {
+    read_with(endpoint, DEFAULT_PORT)
+}
+
+/// As [`read`], with this port if none is named: for listeners other than that of clients.
+pub fn read_with(endpoint: &str, default_port: u16) -> Result<Endpoint, BadEndpoint> {
+    let (scheme, rest) = scheme(endpoint.trim()).map_err(|why| bad(endpoint, why))?;
+    let address = normalised(rest, default_port).map_err(|why| bad(endpoint, why))?;
+    Ok(Endpoint { address, scheme })
+}
+
+/// Where a server is, where nothing is to be said of TLS: as [`read`], `https://` refused.
 pub fn parse(endpoint: &str) -> Result<String, BadEndpoint> {
     parse_with(endpoint, DEFAULT_PORT)
 }
 
-/// As [`parse`], with this port if none is named: for listeners other than that of clients.
+/// As [`parse`], with this port if none is named.
 pub fn parse_with(endpoint: &str, default_port: u16) -> Result<String, BadEndpoint> {
-    let bad = |why: String| BadEndpoint { endpoint: endpoint.chars().take(MOST_HOST_BYTES).collect(), why };
-    let address = without_scheme(endpoint.trim()).map_err(bad)?;
-    let (host, port) = split(address).map_err(bad)?;
-    let port = match port {
-        None => default_port,
-        Some(port) => port
-            .parse()
-            .ok()
-            .filter(|number| *number > 0 && port.bytes().all(|byte| byte.is_ascii_digit()))
-            .ok_or_else(|| bad(format!("the port `{port}` is not a number from 1 to 65535")))?,
-    };
-    Ok(format!("{host}:{port}"))
+    match read_with(endpoint, default_port)? {
+        Endpoint { scheme: Scheme::Tls, .. } => {
+            Err(bad(endpoint, "whether TLS is used does not stand in this address: write HOST:PORT".to_owned()))
+        }
+        Endpoint { address, .. } => Ok(address),
+    }
 }
 
 /// Several with commas between them, as `--server` and `--parent` take them; at least one.
@@ -58,13 +84,49 @@ pub fn parse_list(endpoints: &str) -> Result<Vec<String>, BadEndpoint> {
     endpoints.split(',').map(parse).collect()
 }
 
-fn without_scheme(endpoint: &str) -> Result<&str, String> {
-    let Some((scheme, rest)) = endpoint.split_once("://") else { return Ok(endpoint) };
-    match scheme.to_ascii_lowercase().as_str() {
-        "http" => Ok(rest.strip_suffix('/').unwrap_or(rest)),
-        "https" => Err("there is no TLS yet: write HOST:PORT, or http://HOST:PORT".to_owned()),
-        _ => Err(format!("`{scheme}://` is not understood: write HOST:PORT, or http://HOST:PORT")),
+/// Whether these servers are reached over TLS: all, or none, for each may send a client to any other of them. `wanted`:
+/// the client was told so by other means.
+pub fn over_tls(endpoints: &[Endpoint], wanted: bool) -> Result<bool, BadEndpoint> {
+    let is = |scheme| move |endpoint: &&Endpoint| endpoint.scheme == scheme;
+    let secured = endpoints.iter().find(is(Scheme::Tls));
+    match (endpoints.iter().find(is(Scheme::Plain)), secured, wanted) {
+        (Some(plain), Some(secured), _) => {
+            let why = format!("it is without TLS, but https://{} is with it: of one node all are", secured.address);
+            Err(bad(&format!("http://{}", plain.address), why))
+        }
+        (Some(plain), None, true) => {
+            let why = "it says that there is no TLS, but TLS is asked for: write https://, or HOST:PORT".to_owned();
+            Err(bad(&format!("http://{}", plain.address), why))
+        }
+        (_, secured, wanted) => Ok(wanted || secured.is_some()),
     }
+}
+
+fn bad(endpoint: &str, why: String) -> BadEndpoint {
+    BadEndpoint { endpoint: endpoint.chars().take(MOST_HOST_BYTES).collect(), why }
+}
+
+fn scheme(endpoint: &str) -> Result<(Scheme, &str), String> {
+    let Some((scheme, rest)) = endpoint.split_once("://") else { return Ok((Scheme::Unsaid, endpoint)) };
+    let rest = rest.strip_suffix('/').unwrap_or(rest);
+    match scheme.to_ascii_lowercase().as_str() {
+        "http" => Ok((Scheme::Plain, rest)),
+        "https" => Ok((Scheme::Tls, rest)),
+        _ => Err(format!("`{scheme}://` is not understood: write HOST:PORT, or https://HOST:PORT")),
+    }
+}
+
+fn normalised(address: &str, default_port: u16) -> Result<String, String> {
+    let (host, port) = split(address)?;
+    let port = match port {
+        None => default_port,
+        Some(port) => port
+            .parse()
+            .ok()
+            .filter(|number| *number > 0 && port.bytes().all(|byte| byte.is_ascii_digit()))
+            .ok_or_else(|| format!("the port `{port}` is not a number from 1 to 65535"))?,
+    };
+    Ok(format!("{host}:{port}"))
 }
 
 /// The host, and the port if one is named.
@@ -129,6 +191,8 @@ mod tests {
             assert_eq!(parse(written).as_deref(), Ok(read), "{written}");
             assert_eq!(parse(read).as_deref(), Ok(read), "what was read is read again as it is");
         }
+        let secured = Endpoint { address: "db.internal:5100".into(), scheme: Scheme::Tls };
+        assert_eq!(read("HTTPS://db.internal/"), Ok(secured));
         assert_eq!(parse_with("localhost", 5160).as_deref(), Ok("localhost:5160"));
     }
 
@@ -139,7 +203,7 @@ mod tests {
             ("", "there is no host"),
             (":5100", "there is no host"),
             ("http://", "there is no host"),
-            ("https://db.internal:5100", "there is no TLS yet"),
+            ("https://db.internal:5100", "whether TLS is used does not stand in this address"),
             ("grpc://db.internal", "`grpc://` is not understood"),
             ("localhost:", "the port `` is not a number"),
             ("localhost:http", "the port `http` is not a number"),
@@ -159,6 +223,23 @@ mod tests {
         ] {
             let error = parse(written).expect_err(written).to_string();
             assert!(error.contains(says), "{written}: {error}");
+        }
+    }
+
+    #[test]
+    fn servers_of_one_node_are_all_reached_over_tls_or_none_is() {
+        let read = |texts: &[&str]| texts.iter().map(|text| read(text).expect(text)).collect::<Vec<_>>();
+        for (texts, wanted, tls) in [
+            (&["a", "b"][..], false, false),
+            (&["a", "b"], true, true),
+            (&["a", "https://b"], false, true),
+            (&["http://a", "b"], false, false),
+        ] {
+            assert_eq!(over_tls(&read(texts), wanted), Ok(tls), "{texts:?}");
+        }
+        for (texts, wanted) in [(&["http://a"][..], true), (&["http://a", "https://b"], false)] {
+            let error = over_tls(&read(texts), wanted).expect_err("they differ").to_string();
+            assert!(error.starts_with("`http://a:5100` is no server's address"), "{error}");
         }
     }
 

@@ -3,10 +3,12 @@
 mod driver;
 mod failure;
 mod push;
+mod token;
 mod transport;
 pub mod wire;
 
 pub use driver::{Asker, Call, Driver, Ended, Outcome, Reply, Step};
-pub use failure::explain;
+pub use failure::{explain, tls_error};
 pub use push::{Hints, Listener};
-pub use transport::{Connection, Transport};
+pub use token::{BadToken, Bearer, Token};
+pub use transport::{Channel, Connection, NoConnection, Transport};

@@ -268,8 +268,8 @@ fn private_key(file: &Path) -> Result<PrivateKeyDer<'static>, TlsError> {
     PrivateKeyDer::from_pem_slice(&read(file)?).map_err(|error| not_pem(file, "private key", "PRIVATE KEY", &error))
 }
 
-/// At least one.
-fn certificates(file: &Path, expected: &'static str) -> Result<Vec<CertificateDer<'static>>, TlsError> {
+/// The certificates in a file, at least one, in DER. `expected`: what it is to hold, for the error.
+pub fn certificates(file: &Path, expected: &'static str) -> Result<Vec<CertificateDer<'static>>, TlsError> {
     let bytes = read(file)?;
     let found: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(&bytes).collect();
     match found {

@@ -17,7 +17,7 @@ mod tests;
 
 pub use certificate::{Description, MalformedCertificate, describe};
 pub use client::{ClientStream, ClientTls};
-pub use credentials::{Credentials, Files, Looked};
+pub use credentials::{Credentials, Files, Looked, certificates};
 pub use error::TlsError;
 pub use names::Names;
 pub use server::{ClientCertificates, HANDSHAKE_DEADLINE, Protocol, Secured, ServerTls, linger};

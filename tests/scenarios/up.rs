@@ -34,7 +34,11 @@ impl Three {
 
     /// Until all serve and one of them is master.
     fn up(&self) -> Process {
-        let up = Process::start(&["up", self.file.path()], &[]);
+        self.up_with(&[])
+    }
+
+    fn up_with(&self, flags: &[&str]) -> Process {
+        let up = Process::start(&[&["up", self.file.path()], flags].concat(), &[]);
         eventually("there is a master", || {
             let ended = up.ended();
             assert!(ended.is_none(), "it ended: {}\n{}", up.stdout(), up.stderr());
@@ -86,6 +90,35 @@ fn three_peers_answer_as_one_and_stop_together() {
     for address in &three.peer_addresses {
         eventually("the peers do not outlive it", || TcpListener::bind(address).ok());
     }
+}
+
+#[test]
+fn with_tls_it_makes_certificates_and_says_what_a_client_needs() {
+    let three = Three::new();
+    let up = three.up_with(&["--tls"]);
+    let line = eventually("it says what a client needs", || {
+        let stdout = up.stdout();
+        let line = stdout.lines().find_map(|line| line.trim().strip_prefix("export "))?;
+        stdout.contains("Ctrl-C stops").then(|| line.to_owned())
+    });
+    let variables: Vec<_> = line.split_whitespace().map(|word| word.split_once('=').unwrap()).collect();
+    assert_eq!(
+        variables.iter().map(|(name, _)| *name).collect::<Vec<_>>(),
+        ["LEASEWAY_TLS_CA", "LEASEWAY_TLS_CERT", "LEASEWAY_TLS_KEY"]
+    );
+    let row = &rows(&up)[0];
+    assert!(row[2].starts_with("https://"), "{row:?}");
+    let asked = |arguments: &[&str]| Process::start(arguments, &variables).finish();
+    eventually("a grant over TLS", || {
+        let said = asked(&["get", "alice", "mysql", "20", "--server", &row[1]]);
+        said.stdout.contains("may use 20 of `mysql`").then_some(())
+    });
+    let list = asked(&["peers", "list", "--admin", &row[3]]);
+    assert!(list.code == Some(0) && list.stdout.contains("follower"), "{list:?}");
+    let without = leaseway(&["get", "bob", "mysql", "20", "--server", &row[1]]);
+    assert!(without.code == Some(69) && without.stderr.contains("--tls-ca"), "{without:?}");
+    up.signal(Signal::TERM);
+    assert_eq!(up.finish().code, Some(0));
 }
 
 #[test]

@@ -23,15 +23,15 @@ pub(crate) struct ShellClients {
 }
 
 impl ShellClients {
-    pub(crate) fn new(target: Target) -> ShellClients {
-        ShellClients {
-            servers: target.addresses().to_vec(),
+    pub(crate) fn new(target: Target) -> Result<ShellClients, CliError> {
+        Ok(ShellClients {
+            servers: target.addresses(),
             patience: target.timeout(),
-            transport: Transport::new(),
+            transport: target.transport()?,
             clients: BTreeMap::new(),
             held: BTreeMap::new(),
             observer: Observer::new(target),
-        }
+        })
     }
 
     fn client(&mut self, id: &str) -> Result<&Client, CliError> {

@@ -85,7 +85,7 @@ mod tests {
     fn up(data: &Path, only: Option<&str>, fresh: bool) -> Result<Vec<(String, bool)>, String> {
         let set = file::parse("f", SET.as_bytes(), data).expect("a good file");
         let only = only.map(|only| only.split(',').map(str::to_owned).collect::<Vec<_>>());
-        let start = plan::Start { only: only.as_deref(), fresh, take_over: None };
+        let start = plan::Start { only: only.as_deref(), fresh, ..Default::default() };
         let plan = plan::plan(&set, data, data, &start).map_err(|error| error.to_string())?;
         prepare(&plan, fresh).map_err(|error| error.to_string())?;
         let peers = plan.peers().map(|peer| {

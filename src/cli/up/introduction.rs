@@ -1,20 +1,24 @@
 //! What `leaseway up` says when all peers serve: where to look, and what to try first.
 
+use std::path::Path;
+
 use super::{
-    plan::{NodePlan, Plan},
+    plan::{NodePlan, Plan, quoted},
     process::Served,
 };
-use crate::output::table;
+use crate::{certs::Member, output::table};
 
 /// `served` says where the peers of the plan serve, in its order; those that have ended already do not.
 pub(super) fn text(plan: &Plan, served: &[Option<&Served>]) -> String {
     let mut rows = vec![["PEER", "CLIENTS (gRPC)", "PAGES (HTTP)", "ADMIN"].map(str::to_owned).to_vec()];
     for (peer, at) in plan.peers().zip(served) {
         if let Some(at) = at {
-            rows.push(vec![peer.label.clone(), at.grpc.clone(), format!("http://{}", at.http), at.admin.clone()]);
+            let scheme = if plan.certificates.is_some() { "https" } else { "http" };
+            rows.push(vec![peer.label.clone(), at.grpc.clone(), format!("{scheme}://{}", at.http), at.admin.clone()]);
         }
     }
     let mut parts = vec![table(&rows)];
+    parts.extend(plan.certificates.as_ref().map(|set| needed(&set.client())));
     if plan.nodes.iter().any(|node| node.parent.is_some()) {
         let nodes = Nodes::new(plan, served);
         parts.push(nodes.drawn());
@@ -24,6 +28,21 @@ pub(super) fn text(plan: &Plan, served: &[Option<&Served>]) -> String {
     }
     let stops = if served.len() == 1 { "it".to_owned() } else { format!("all {}", served.len()) };
     format!("\n{}\n\nCtrl-C stops {stops}\n", parts.join("\n\n"))
+}
+
+/// What clients and operators must have, as variables: every command below takes them from there.
+fn needed(client: &Member) -> String {
+    let absolute = |path: &Path| {
+        let path = std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
+        quoted(&path.display().to_string())
+    };
+    format!(
+        "All of it speaks TLS and asks for a certificate. In another terminal, first:\n  \
+         export LEASEWAY_TLS_CA={} LEASEWAY_TLS_CERT={} LEASEWAY_TLS_KEY={}",
+        absolute(&client.ca),
+        absolute(&client.certificate),
+        absolute(&client.key)
+    )
 }
 
 /// Commands that show what this is about. What is the default need not be said.
@@ -127,7 +146,7 @@ mod tests {
     }
 
     fn introduced(nodes: Vec<NodePlan>, served: &[Served]) -> String {
-        text(&Plan { nodes }, &served.iter().map(Some).collect::<Vec<_>>())
+        text(&Plan { nodes, certificates: None }, &served.iter().map(Some).collect::<Vec<_>>())
     }
 
     #[test]

@@ -1,7 +1,8 @@
 //! What `leaseway up` starts: for each peer one `leaseway serve` with everything it needs to be told.
 
 use std::{
-    net::SocketAddr,
+    collections::BTreeSet,
+    net::{IpAddr, SocketAddr},
     path::{Path, PathBuf},
 };
 
@@ -11,7 +12,10 @@ use super::{
     file::{Configuration, Node, NodeSet, Peer},
     founding,
 };
-use crate::{error::CliError, serve::TakeOverFlag};
+use crate::{certs::LocalSet, error::CliError, serve::TakeOverFlag};
+
+/// Where certificates are kept, beside the directories of the nodes.
+const CERTIFICATES: &str = "certs";
 
 /// Where a node's own configuration is written to when it has none in a file.
 const INLINE: &str = "resources.yaml";
@@ -19,6 +23,8 @@ const INLINE: &str = "resources.yaml";
 /// Everything that is to be started, and what must be there before.
 pub(super) struct Plan {
     pub(super) nodes: Vec<NodePlan>,
+    /// With which all of it runs over TLS.
+    pub(super) certificates: Option<LocalSet>,
 }
 
 pub(super) struct NodePlan {
@@ -53,11 +59,15 @@ pub(super) struct Start<'a> {
     pub(super) fresh: bool,
     /// In place of another server, if it is a first start.
     pub(super) take_over: Option<TakeOverFlag>,
+    /// With certificates of its own.
+    pub(super) tls: bool,
 }
 
 /// `data` is the directory of all; relative paths of configurations start from `base`.
 pub(super) fn plan(set: &NodeSet, data: &Path, base: &Path, start: &Start<'_>) -> Result<Plan, CliError> {
-    let Start { only, fresh, take_over } = *start;
+    let Start { only, fresh, take_over, tls } = *start;
+    let certificates = tls.then(|| certificates(set, data)).transpose()?;
+    let tls_flags = certificates.iter().flat_map(|set| set.peers().flags()).collect::<Vec<_>>();
     let several = set.nodes.len() > 1;
     let label = |node: &Node, peer: &Peer| match several {
         true => format!("{}/{}", node.name, peer.name),
@@ -72,7 +82,7 @@ pub(super) fn plan(set: &NodeSet, data: &Path, base: &Path, start: &Start<'_>) -
     for node in &set.nodes {
         let directory = data.join(&node.name);
         let (configuration, inline) = configuration(node, &directory, base)?;
-        let shared = shared(set, node, configuration.as_deref());
+        let shared = [shared(set, node, configuration.as_deref()), tls_flags.clone()].concat();
         let started: Vec<&Peer> = node.peers.iter().filter(|peer| chosen(&label(node, peer))).collect();
         let remembered = node.peers.iter().any(|peer| {
             let deleted = fresh && started.contains(&peer);
@@ -91,7 +101,21 @@ pub(super) fn plan(set: &NodeSet, data: &Path, base: &Path, start: &Start<'_>) -
         nodes.push(NodePlan { name, parent, peers: peers.collect(), directory, inline, size: node.peers.len(), first });
     }
     nodes.retain(|node| !node.peers.is_empty());
-    Ok(Plan { nodes })
+    Ok(Plan { nodes, certificates })
+}
+
+fn certificates(set: &NodeSet, data: &Path) -> Result<LocalSet, CliError> {
+    let own = |node: &&Node| node.options.iter().any(|setting| setting.flag.starts_with("--tls"));
+    if let Some(node) = set.nodes.iter().find(own) {
+        let why =
+            format!("--tls makes certificates, and the `options` of node `{}` name others: one of them", node.name);
+        return Err(CliError::Flags(why));
+    }
+    if set.nodes.iter().any(|node| node.name == CERTIFICATES) {
+        let why = format!("with --tls no node can be called `{CERTIFICATES}`: the directory is that of certificates");
+        return Err(CliError::Flags(why));
+    }
+    Ok(LocalSet::in_directory(data.join(CERTIFICATES)))
 }
 
 /// The file that `--config` names, if any, and what is written there.
@@ -168,9 +192,24 @@ impl Plan {
         self.nodes.iter().flat_map(|node| &node.peers)
     }
 
+    /// Where all of its peers can be reached.
+    pub(super) fn hosts(&self) -> BTreeSet<IpAddr> {
+        let of = |peer: &PeerPlan| {
+            let Peer { grpc, http, admin, peer, .. } = &peer.addresses;
+            [grpc, http, admin, peer].map(SocketAddr::ip)
+        };
+        self.peers().flat_map(of).collect()
+    }
+
     /// The same by hand, as lines for a shell.
     pub(super) fn as_script(&self, program: &str) -> String {
         let mut lines = Vec::new();
+        if let Some(certificates) = &self.certificates {
+            for words in certificates.commands(&self.hosts()) {
+                let words = std::iter::once(program).chain(words.iter().map(String::as_str));
+                lines.push(words.map(quoted).collect::<Vec<_>>().join(" "));
+            }
+        }
         for (path, text) in self.nodes.iter().filter_map(|node| node.inline.as_ref()) {
             let directory = path.parent().expect("it is in its node's directory").display().to_string();
             let (directory, path) = (quoted(&directory), quoted(&path.display().to_string()));

@@ -3,6 +3,7 @@
 
 use std::{net::TcpListener, ops::Range, path::Path, process::ExitStatus, time::Duration};
 
+use leaseway_client::Transport;
 use leaseway_process::{Process, Signal, tether};
 use leaseway_proto::doorman::{DiscoveryRequest, capacity_client::CapacityClient};
 use leaseway_server::StopSignals;
@@ -17,7 +18,13 @@ use super::{
     plan::{PeerPlan, Plan},
     process::{self, Event, Served},
 };
-use crate::{Outcome, connect::connect, error::CliError, output::say, search::Attempt};
+use crate::{
+    Outcome,
+    connect::{connect, secured},
+    error::CliError,
+    output::say,
+    search::Attempt,
+};
 
 const LOOK_FOR_MASTER_EVERY: Duration = Duration::from_millis(100);
 const ANSWER_WITHIN: Duration = Duration::from_secs(1);
@@ -47,12 +54,14 @@ pub(super) async fn run(plan: &Plan, again: &str) -> Outcome {
 
 /// Each time `stop` returns, all are asked to stop, and killed the second time.
 async fn supervise(plan: &Plan, program: &Path, again: &str, mut stop: impl AsyncFnMut()) -> Outcome {
+    let transport = secured(plan.certificates.as_ref().map(|set| set.client().files()), None)?;
     let peers: Vec<&PeerPlan> = plan.peers().collect();
     let width = peers.iter().map(|peer| peer.label.len()).max().unwrap_or_default();
     // Each peer becomes ready once and ends once, each node gets a master once.
     let (events, mut arrived) = mpsc::channel(3 * peers.len());
     let mut set = Set {
         plan,
+        transport,
         program,
         again,
         width,
@@ -105,6 +114,8 @@ impl State {
 /// The processes, and how things stand.
 struct Set<'p> {
     plan: &'p Plan,
+    /// As a client reaches them.
+    transport: Transport,
     /// Those of the first node, then those of the next.
     peers: Vec<&'p PeerPlan>,
     program: &'p Path,
@@ -203,7 +214,7 @@ impl Set<'_> {
             let at = self.states[peer].served()?;
             Some((self.peers[peer].label.clone(), at.grpc.clone()))
         });
-        tokio::spawn(look_for_master(node, served.collect(), self.events.clone()));
+        tokio::spawn(look_for_master(self.transport.clone(), node, served.collect(), self.events.clone()));
         Ok(())
     }
 
@@ -274,10 +285,10 @@ impl Set<'_> {
 
 /// Until one of the peers says that it is master. It is one started elsewhere, perhaps: then it is named by its
 /// address.
-async fn look_for_master(node: usize, peers: Vec<(String, String)>, events: mpsc::Sender<Event>) {
+async fn look_for_master(transport: Transport, node: usize, peers: Vec<(String, String)>, events: mpsc::Sender<Event>) {
     loop {
         for (label, grpc) in &peers {
-            let Some(master) = master_according_to(grpc).await else { continue };
+            let Some(master) = master_according_to(&transport, grpc).await else { continue };
             let known = peers.iter().find(|(_, grpc)| *grpc == master);
             let label = match known {
                 Some((label, _)) => label.clone(),
@@ -292,8 +303,8 @@ async fn look_for_master(node: usize, peers: Vec<(String, String)>, events: mpsc
     }
 }
 
-async fn master_according_to(grpc: &str) -> Option<String> {
-    let channel = connect(grpc, Attempt::within(ANSWER_WITHIN)).await.ok()?;
+async fn master_according_to(transport: &Transport, grpc: &str) -> Option<String> {
+    let channel = connect(transport, grpc, Attempt::within(ANSWER_WITHIN)).await.ok()?;
     let answer = CapacityClient::new(channel).discovery(DiscoveryRequest {}).await.ok()?.into_inner();
     match answer.is_master {
         Some(true) => Some(grpc.to_owned()),

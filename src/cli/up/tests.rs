@@ -26,8 +26,11 @@ fn script(text: &str, only: Option<&str>) -> Result<String, CliError> {
 fn script_of(text: &str, only: Option<&str>, take_over: Option<&str>) -> Result<String, CliError> {
     let set = parse("f", text.as_bytes(), Path::new("base"))?;
     let only = only.map(|only| only.split(',').map(str::to_owned).collect::<Vec<_>>());
-    let start =
-        Start { only: only.as_deref(), fresh: false, take_over: take_over.map(|text| text.parse().expect("a length")) };
+    let start = Start {
+        only: only.as_deref(),
+        take_over: take_over.map(|text| text.parse().expect("a length")),
+        ..Start::default()
+    };
     let plan = plan(&set, &Path::new("base").join(&set.data), Path::new("base"), &start)?;
     Ok(plan.as_script("leaseway"))
 }
@@ -65,6 +68,29 @@ leaseway serve --id c --listen 127.0.0.1:5102 --http 127.0.0.1:5152 --admin 127.
 --peers 'a=127.0.0.1:5120,b=127.0.0.1:5121,c=127.0.0.1:5122' --data base/./leaseway-data/root/c \
 --handover promises --timing one-site --bootstrap &";
     assert_eq!(script(THREE, Some("a,c")).expect("a good file"), expected);
+}
+
+#[test]
+fn with_tls_certificates_are_made_for_all_addresses_and_every_peer_gets_them() {
+    let set = parse("f", THREE.as_bytes(), Path::new("")).expect("a good file");
+    let start = Start { tls: true, ..Start::default() };
+    let plan = plan(&set, Path::new("data"), Path::new(""), &start).expect("a plan");
+    let script = plan.as_script("leaseway");
+    let lines: Vec<_> = script.lines().collect();
+    assert_eq!(
+        lines[..3],
+        [
+            "leaseway certs init --name 'leaseway up' --dir data/certs",
+            "leaseway certs issue peer --host 'localhost,127.0.0.1' --dir data/certs",
+            "leaseway certs issue client --dir data/certs",
+        ]
+    );
+    let flags = "--tls-cert data/certs/peer.pem --tls-key data/certs/peer.key --tls-ca data/certs/ca.pem";
+    assert_eq!((lines.len(), script.matches(flags).count()), (6, 3), "{script}");
+    let called_so = format!("nodes: {{certs: {{peers: {{ {} }} }} }}", peer("a", 10));
+    let set = parse("f", called_so.as_bytes(), Path::new("")).expect("a good file");
+    let error = super::plan::plan(&set, Path::new("data"), Path::new(""), &start).map(|_| ()).expect_err("a clash");
+    assert!(error.to_string().contains("no node can be called `certs`"), "{error}");
 }
 
 #[test]

@@ -6,11 +6,11 @@
 use std::{future::Future, pin::Pin, sync::Arc};
 
 use tokio::time::{Duration, Instant};
-use tonic::{Status, transport::Channel};
+use tonic::Status;
 
 use super::{
     push::Hints,
-    transport::{Connection, Transport},
+    transport::{Channel, Connection, Transport},
 };
 use crate::messages::{Body, Outgoing};
 

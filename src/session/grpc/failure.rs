@@ -1,7 +1,8 @@
 //! What it means for a person that a request has failed.
 
-use std::error::Error as _;
+use std::{error::Error, io, iter};
 
+use leaseway_tls::TlsError;
 use tonic::{Code, Status};
 
 /// Why a request to `endpoint` has failed, in words: names what is there instead of a server, if that can be told.
@@ -13,12 +14,20 @@ pub fn explain(endpoint: &str, status: &Status) -> String {
         said.any(|said| texts.iter().any(|text| said.contains(text)))
     };
     let http = message.split_once("mapped from HTTP status code ").map(|(_, code)| code);
+    if let Some(error) = tls_error(status) {
+        return format!("{endpoint}: {error}");
+    }
     match status.code() {
+        _ if says(NEEDS_TLS) => {
+            format!(
+                "{endpoint} speaks TLS, and was asked without: write https://{endpoint}, or name the file with its CA"
+            )
+        }
         // Errors of a server that is there, or of a proxy before it, begin with 5.
         _ if http.is_some_and(|code| !code.starts_with('5')) => {
             format!("{endpoint} answers HTTP, not gRPC: this looks like the --http port; {CLIENTS_USE}")
         }
-        _ if says(&["frame with invalid size"]) => {
+        _ if says(&[NO_FRAME]) => {
             format!("{endpoint} answers, but not in gRPC: this looks like a port of another service; {CLIENTS_USE}")
         }
         _ if says(HUNG_UP) => {
@@ -41,6 +50,12 @@ pub fn explain(endpoint: &str, status: &Status) -> String {
     }
 }
 
+/// What the transport says of an answer that is not HTTP/2.
+const NO_FRAME: &str = "frame with invalid size";
+
+/// What a server with TLS says to a client without.
+const NEEDS_TLS: &[&str] = &["this server speaks TLS"];
+
 /// How the transport says that a connection has ended in the middle of a request.
 const HUNG_UP: &[&str] = &["connection closed", "broken pipe", "Connection reset"];
 
@@ -48,11 +63,23 @@ const CLIENTS_USE: &str = "clients use --listen, 5100 by default";
 
 /// What is behind an error of the connection: the last of the errors that it came from.
 fn cause(status: &Status) -> Option<String> {
-    let mut cause = status.source()?;
-    while let Some(deeper) = cause.source() {
-        cause = deeper;
-    }
-    Some(cause.to_string())
+    chain(status.source()?).last().map(ToString::to_string)
+}
+
+/// What TLS says of it, if that is why there is no connection.
+pub fn tls_error(error: &(dyn Error + 'static)) -> Option<String> {
+    chain(error).find_map(|error| {
+        let handshake = || error.downcast_ref::<TlsError>().map(ToString::to_string);
+        // Of what has ended a connection later h2 and hyper keep the kind and the words. What is no frame of HTTP/2 is of
+        // the same kind.
+        let later = || error.downcast_ref::<io::Error>().filter(|error| error.kind() == io::ErrorKind::InvalidData);
+        let said = handshake().or_else(|| later().map(ToString::to_string))?;
+        (!said.contains(NO_FRAME)).then_some(said)
+    })
+}
+
+fn chain<'e>(error: &'e (dyn Error + 'static)) -> impl Iterator<Item = &'e (dyn Error + 'static)> {
+    iter::successors(Some(error), |error| (*error).source())
 }
 
 #[cfg(test)]

@@ -2,27 +2,33 @@
 
 use std::{
     collections::HashMap,
+    net::IpAddr,
     sync::{Arc, Mutex, PoisonError, Weak},
     time::Duration,
 };
 
-use tonic::transport::{Channel, Endpoint};
+use leaseway_tls::ClientTls;
+use tonic::{service::interceptor::InterceptedService, transport::Endpoint};
+
+use super::token::{Bearer, Token};
 
 /// A connection is shared until so many hold on to it. A client does so two or three times: it has a stream of hints,
 /// and its requests. Servers bound the streams of a connection, commonly at 1024 or at 100.
 const USES_PER_CONNECTION: usize = 96;
 
-/// A pool of connections by address. Clones share it. Every client has one of its own unless its builder is given
-/// another; a process with thousands of clients should share one.
+/// What requests are sent over: each says who asks, if there is a token.
+pub type Channel = InterceptedService<tonic::transport::Channel, Bearer>;
+
+/// A pool of connections by address, and how they are made: over TLS or not, with a token or without. Clones share it.
+/// Every client has one of its own unless its builder is given another; a process with thousands of clients should share
+/// one.
 #[derive(Clone, Default)]
 pub struct Transport {
     by_address: Arc<Mutex<ByAddress>>,
-    /// In the clear, without.
-    open: Option<Arc<Open>>,
+    tls: Option<ClientTls>,
+    bearer: Bearer,
+    clear_token: bool,
 }
-
-/// Makes a channel that connects when it is first used.
-type Open = dyn Fn(Endpoint) -> Channel + Send + Sync;
 
 /// Connections, as long as they are in use.
 type ByAddress = HashMap<Arc<str>, Vec<Weak<Connection>>>;
@@ -35,19 +41,52 @@ pub struct Connection {
     pub channel: Channel,
 }
 
+/// Why there is no connection.
+#[derive(Debug, thiserror::Error)]
+pub enum NoConnection {
+    /// It is no address, or it does not answer there.
+    #[error(transparent)]
+    Transport(#[from] tonic::transport::Error),
+    /// A token that others read is theirs, too.
+    #[error(
+        "the token is not sent to {0} without TLS, where all that is between could read it: use TLS, or say that a \
+         tunnel protects it"
+    )]
+    TokenInTheClear(Arc<str>),
+}
+
 impl Transport {
-    /// A pool without connections.
+    /// A pool without connections, to be made without TLS.
     pub fn new() -> Transport {
         Transport::default()
     }
 
-    /// A pool without connections, whose connections are opened so: over TLS, for one.
-    pub fn opening(open: impl Fn(Endpoint) -> Channel + Send + Sync + 'static) -> Transport {
-        Transport { open: Some(Arc::new(open)), ..Transport::default() }
+    /// Another pool, whose connections are made over TLS. A certificate that has been renewed is used by new
+    /// connections.
+    #[must_use]
+    pub fn with_tls(self, tls: ClientTls) -> Transport {
+        Transport { by_address: Arc::default(), tls: Some(tls), ..self }
+    }
+
+    /// Another pool, over whose connections this token is sent. Without TLS it is sent to this machine alone.
+    #[must_use]
+    pub fn with_token(self, token: Token) -> Transport {
+        Transport { by_address: Arc::default(), bearer: Bearer(Some(token)), ..self }
+    }
+
+    /// Another pool, over whose connections the token is sent also without TLS: a tunnel protects it.
+    #[must_use]
+    pub fn with_clear_token(self) -> Transport {
+        Transport { by_address: Arc::default(), clear_token: true, ..self }
+    }
+
+    /// Whether connections are made over TLS.
+    pub fn is_secured(&self) -> bool {
+        self.tls.is_some()
     }
 
     /// A connection to `address`; it connects when it is first used, and again when that has failed.
-    pub fn connection(&self, address: &Arc<str>) -> Result<Arc<Connection>, tonic::transport::Error> {
+    pub fn connection(&self, address: &Arc<str>) -> Result<Arc<Connection>, NoConnection> {
         let mut by_address = self.by_address.lock().unwrap_or_else(PoisonError::into_inner);
         by_address.retain(|_, connections| {
             connections.retain(|connection| connection.strong_count() > 0);
@@ -63,16 +102,49 @@ impl Transport {
         Ok(connection)
     }
 
-    fn channel(&self, address: &str) -> Result<Channel, tonic::transport::Error> {
-        let endpoint = Endpoint::from_shared(format!("http://{address}"))?
-            .connect_timeout(Duration::from_secs(3))
-            .tcp_nodelay(true)
-            // Finds out about hosts that vanished while an answer or a hint is awaited.
-            .http2_keep_alive_interval(Duration::from_secs(10))
-            .keep_alive_timeout(Duration::from_secs(5));
-        Ok(match &self.open {
-            Some(open) => open(endpoint),
+    /// Connects now, once, and not for others to share. `tune` says what the connection is to be like.
+    pub async fn connect(
+        &self,
+        address: &str,
+        tune: impl FnOnce(Endpoint) -> Endpoint,
+    ) -> Result<Channel, NoConnection> {
+        let endpoint = tune(self.endpoint(address)?);
+        let channel = match &self.tls {
+            None => endpoint.connect().await?,
+            Some(tls) => tls.connected_channel(endpoint).await?,
+        };
+        Ok(InterceptedService::new(channel, self.bearer.clone()))
+    }
+
+    /// Connects when it is first used, and again when that has failed; not for others to share.
+    pub fn connect_lazy(
+        &self,
+        address: &str,
+        tune: impl FnOnce(Endpoint) -> Endpoint,
+    ) -> Result<Channel, NoConnection> {
+        let endpoint = tune(self.endpoint(address)?);
+        let channel = match &self.tls {
             None => endpoint.connect_lazy(),
+            Some(tls) => tls.channel(endpoint),
+        };
+        Ok(InterceptedService::new(channel, self.bearer.clone()))
+    }
+
+    fn endpoint(&self, address: &str) -> Result<Endpoint, NoConnection> {
+        if self.bearer.0.is_some() && self.tls.is_none() && !self.clear_token && !is_here(address) {
+            return Err(NoConnection::TokenInTheClear(address.into()));
+        }
+        Ok(Endpoint::from_shared(format!("http://{address}"))?)
+    }
+
+    fn channel(&self, address: &str) -> Result<Channel, NoConnection> {
+        self.connect_lazy(address, |endpoint| {
+            endpoint
+                .connect_timeout(CONNECT_TIMEOUT)
+                .tcp_nodelay(true)
+                // Finds out about hosts that vanished while an answer or a hint is awaited.
+                .http2_keep_alive_interval(Duration::from_secs(10))
+                .keep_alive_timeout(Duration::from_secs(5))
         })
     }
 
@@ -83,6 +155,16 @@ impl Transport {
             connections.retain(|other| !std::ptr::eq(other.as_ptr(), Arc::as_ptr(connection)));
         }
     }
+}
+
+/// For a handshake of TLS as well.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(3);
+
+/// What is sent there does not leave this machine.
+fn is_here(address: &str) -> bool {
+    let host = address.rsplit_once(':').map_or(address, |(host, _)| host);
+    let bare = host.trim_start_matches('[').trim_end_matches(']');
+    bare.eq_ignore_ascii_case("localhost") || bare.parse::<IpAddr>().is_ok_and(|address| address.is_loopback())
 }
 
 impl std::fmt::Debug for Connection {
@@ -140,5 +222,18 @@ mod tests {
     #[tokio::test]
     async fn an_address_that_is_none_is_an_error() {
         assert!(Transport::new().connection(&"not an address".into()).is_err());
+    }
+
+    #[tokio::test]
+    async fn a_token_is_not_sent_in_the_clear_beyond_this_machine() {
+        let transport = Transport::new().with_token(Token::new("secret").expect("a token"));
+        for address in ["127.0.0.1:1", "localhost:1", "[::1]:1"] {
+            assert!(transport.connection(&address.into()).is_ok(), "{address}");
+        }
+        for address in ["10.0.0.1:1", "db.internal:1", "localhost.evil:1", "[fe80::1]:1"] {
+            let refused = transport.connection(&address.into());
+            assert!(matches!(refused, Err(NoConnection::TokenInTheClear(_))), "{address}");
+        }
+        assert!(transport.with_clear_token().connection(&"10.0.0.1:1".into()).is_ok());
     }
 }

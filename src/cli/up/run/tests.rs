@@ -59,7 +59,7 @@ impl Scripts {
         let (name, directory_of_node) = ("root".to_owned(), directory.path().to_owned());
         let node =
             NodePlan { name, parent: None, directory: directory_of_node, inline: None, peers, size, first: None };
-        Scripts { plan: Plan { nodes: vec![node] }, directory }
+        Scripts { plan: Plan { nodes: vec![node], certificates: None }, directory }
     }
 
     /// While `operator` asks for a stop now and then.

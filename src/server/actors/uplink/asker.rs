@@ -11,10 +11,12 @@ use leaseway_engine::uplink::{
 use leaseway_proto::doorman::{GetServerCapacityRequest, ReleaseCapacityRequest, capacity_client::CapacityClient};
 use leaseway_session::{
     Body,
-    grpc::{Asker, Call, Driver, Ended, Hints, Listener, Outcome, Reply, Step, Transport, explain, wire as shared},
+    grpc::{
+        Asker, Call, Channel, Driver, Ended, Hints, Listener, Outcome, Reply, Step, Transport, explain, wire as shared,
+    },
 };
 use tokio::{sync::oneshot, time::Instant};
-use tonic::{Status, transport::Channel};
+use tonic::Status;
 
 use super::{
     UplinkContext,
@@ -55,7 +57,7 @@ pub(super) fn driver(context: UplinkContext) -> Driver<UplinkAsker> {
     let hints = Hints::new(Listener::Node(Arc::clone(&context.parent.node)));
     let settings = UplinkEngine::settings(context.parent.addresses.clone(), context.seed);
     let transport = match context.parent.tls.clone() {
-        Some(tls) => Transport::opening(move |endpoint| tls.channel(endpoint)),
+        Some(tls) => Transport::new().with_tls(tls),
         None => Transport::new(),
     };
     let asker = UplinkAsker {

@@ -1,0 +1,104 @@
+//! What a connection is made of, with TLS or without, and how it is made.
+
+use std::{
+    io::{self, IoSlice},
+    net::SocketAddr,
+    pin::Pin,
+    task::{Context, Poll},
+};
+
+use leaseway_client::{ClientStream, ClientTls};
+use tokio::{
+    io::{AsyncRead, AsyncWrite, ReadBuf},
+    net::TcpStream,
+};
+
+/// A connection to a server. No more stands between a request and the kernel than TLS itself.
+pub(crate) enum Socket {
+    Plain(TcpStream),
+    Tls(Box<ClientStream>),
+}
+
+/// How servers are reached.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Dialer(Option<ClientTls>);
+
+impl Dialer {
+    pub(crate) fn new(tls: Option<ClientTls>) -> Dialer {
+        Dialer(tls)
+    }
+
+    pub(super) fn scheme(&self) -> &'static str {
+        if self.0.is_some() { "https" } else { "http" }
+    }
+
+    pub(super) async fn dial(&self, target: SocketAddr) -> Result<Socket, String> {
+        let stream = TcpStream::connect(target).await.map_err(|error| connect_reason(&error))?;
+        stream.set_nodelay(true).map_err(|error| error.to_string())?;
+        match &self.0 {
+            None => Ok(Socket::Plain(stream)),
+            Some(tls) => {
+                let stream = tls.connect(&target.ip().to_string(), stream).await.map_err(|error| error.to_string())?;
+                Ok(Socket::Tls(Box::new(stream)))
+            }
+        }
+    }
+}
+
+/// The common case without the operating system's error number.
+fn connect_reason(error: &io::Error) -> String {
+    match error.kind() {
+        io::ErrorKind::ConnectionRefused => "connection refused".into(),
+        _ => error.to_string(),
+    }
+}
+
+impl AsyncRead for Socket {
+    fn poll_read(self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+        match self.get_mut() {
+            Socket::Plain(stream) => Pin::new(stream).poll_read(cx, buf),
+            Socket::Tls(stream) => Pin::new(stream).poll_read(cx, buf),
+        }
+    }
+}
+
+impl AsyncWrite for Socket {
+    fn poll_write(self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
+        match self.get_mut() {
+            Socket::Plain(stream) => Pin::new(stream).poll_write(cx, buf),
+            Socket::Tls(stream) => Pin::new(stream).poll_write(cx, buf),
+        }
+    }
+
+    fn poll_write_vectored(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        bufs: &[IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        match self.get_mut() {
+            Socket::Plain(stream) => Pin::new(stream).poll_write_vectored(cx, bufs),
+            Socket::Tls(stream) => Pin::new(stream).poll_write_vectored(cx, bufs),
+        }
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        match self {
+            Socket::Plain(stream) => stream.is_write_vectored(),
+            Socket::Tls(stream) => stream.is_write_vectored(),
+        }
+    }
+
+    fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        match self.get_mut() {
+            Socket::Plain(stream) => Pin::new(stream).poll_flush(cx),
+            Socket::Tls(stream) => Pin::new(stream).poll_flush(cx),
+        }
+    }
+
+    fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        match self.get_mut() {
+            Socket::Plain(stream) => Pin::new(stream).poll_shutdown(cx),
+            Socket::Tls(stream) => Pin::new(stream).poll_shutdown(cx),
+        }
+    }
+}

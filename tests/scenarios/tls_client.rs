@@ -1,0 +1,177 @@
+//! What connects, over TLS: the command line and the client library, with certificates that `leaseway certs` makes,
+//! against real servers. Each refusal says what is wrong and what would be right.
+
+use std::{fs, time::Duration};
+
+use leaseway_client::{Basis, Client, Resource};
+
+use crate::harness::{
+    certificates::Certificates,
+    process::{Process, Said, leaseway, leaseway_reading},
+    server::{ANYWHERE, Server},
+    wait::{block_on, eventually, runtime},
+};
+
+fn words(words: &[String]) -> Vec<&str> {
+    words.iter().map(String::as_str).collect()
+}
+
+/// A server whose clients need no certificate.
+fn server_alone(certificates: &Certificates) -> Server {
+    let [certificate, key] = ["node.pem", "node.key"].map(|file| certificates.file(file));
+    Server::with_flags(&["--tls-cert", &certificate, "--tls-key", &key])
+}
+
+/// A server that asks for certificates.
+fn mutual(certificates: &Certificates, more: &[&str]) -> Server {
+    Server::with_flags(&[&words(&certificates.flags("node"))[..], more].concat())
+}
+
+fn get(server: &str, flags: &[&str]) -> Said {
+    leaseway(&[&["get", "alice", "mysql", "40", "--server", server], flags].concat())
+}
+
+fn granted(said: &Said) {
+    assert!(said.code == Some(0) && said.stdout.contains("alice may use 40 of `mysql`"), "{said:?}");
+}
+
+fn refused(said: &Said, code: i32, says: &str) {
+    assert!(said.code == Some(code) && said.stderr.contains(says), "expected {code}, {says}: {said:?}");
+}
+
+#[test]
+fn the_command_line_asks_over_tls_and_says_what_is_wrong() {
+    let certificates = Certificates::new();
+    let server = server_alone(&certificates);
+    let (address, ca) = (server.grpc().to_string(), certificates.ca());
+    granted(&get(&address, &["--tls-ca", &ca]));
+    granted(&get(&format!("https://{address}"), &["--tls-ca", &ca]));
+    granted(&get(&format!("localhost:{}", server.grpc().port()), &["--tls-ca", &ca]));
+    granted(&get(&address, &["--tls-ca", &ca, "--tls-server-name", "localhost"]));
+    let variables = [("LEASEWAY_TLS_CA", ca.as_str()), ("LEASEWAY_SERVER", &address)];
+    granted(&Process::start(&["get", "alice", "mysql", "40"], &variables).finish());
+    let status = leaseway(&["status", "mysql", "--server", &address, "--tls-ca", &ca]);
+    assert!(status.stdout.contains("alice"), "{status:?}");
+    let released = leaseway(&["release", "alice", "mysql", "--server", &address, "--tls-ca", &ca]);
+    assert_eq!(released.code, Some(0), "{released:?}");
+    let shell = ["shell", "--server", &address, "--tls-ca", &ca];
+    let shown = leaseway_reading(&shell, "get alice mysql 40\nshow\nwatch mysql\n");
+    assert!(shown.stdout.contains("capacity: 40") && shown.code == Some(0), "{shown:?}");
+
+    refused(&get(&address, &[]), 69, "--tls-ca");
+    refused(&get(&format!("https://{address}"), &[]), 69, "not issued by a CA that is trusted here");
+    refused(&get(&address, &["--tls-ca", &Certificates::new().ca()]), 69, "not issued by a CA that is trusted here");
+    refused(&get(&address, &["--tls-ca", &ca, "--tls-server-name", "db.internal"]), 69, "is for other names");
+    refused(&get(&format!("http://{address}"), &["--tls-ca", &ca]), 2, "write https://");
+    let http = server.http().to_string();
+    refused(&get(&http, &["--tls-ca", &ca]), 69, "looks like the --http port");
+}
+
+#[test]
+fn a_server_without_tls_is_told_from_one_that_is_away() {
+    let (certificates, server) = (Certificates::new(), Server::development());
+    let said = get(&server.grpc().to_string(), &["--tls-ca", &certificates.ca()]);
+    refused(&said, 69, "speak TLS");
+}
+
+#[test]
+fn files_that_cannot_be_used_are_named() {
+    let certificates = Certificates::new();
+    certificates.issue("bob", &[]);
+    let [ca, alice, bob] = ["ca.pem", "alice.pem", "bob.key"].map(|file| certificates.file(file));
+    for (flags, says) in [
+        (&["--tls-cert", &alice, "--tls-ca", &ca][..], "--tls-key"),
+        (&["--tls-cert", &alice, "--tls-key", &bob, "--tls-ca", &ca], "does not belong to the certificate in"),
+        (&["--tls-ca", "/no/such/file"], "/no/such/file"),
+        (&["--tls-ca", &bob], "bob.key holds no CA certificate in PEM"),
+        (&["--token-file", "/no/such/file"], "/no/such/file"),
+    ] {
+        refused(&get("127.0.0.1:1", flags), 78, says);
+    }
+}
+
+#[test]
+fn a_certificate_that_is_asked_for_is_shown_and_one_that_is_missing_or_wrong_is_told() {
+    let certificates = Certificates::new();
+    let server = mutual(&certificates, &["--admin", ANYWHERE]);
+    let (address, admin) = (server.grpc().to_string(), server.admin());
+    let alice = certificates.flags("alice");
+    granted(&get(&address, &words(&alice)));
+    refused(&get(&address, &["--tls-ca", &certificates.ca()]), 69, "--tls-cert and --tls-key");
+    let strangers = Certificates::new();
+    let mut stranger = strangers.flags("alice");
+    stranger[5] = certificates.ca();
+    refused(&get(&address, &words(&stranger)), 69, "does not trust the CA that has issued this client's certificate");
+
+    let pool = |flags: &[&str]| leaseway(&[&["pool", "load", "mysql", "50", "--admin", &admin], flags].concat());
+    assert_eq!(pool(&words(&alice)).code, Some(0), "{:?}", pool(&words(&alice)));
+    refused(&pool(&["--tls-ca", &certificates.ca()]), 69, "--tls-cert and --tls-key");
+}
+
+fn build(builder: leaseway_client::Builder) -> Client {
+    let _inside = runtime().enter();
+    builder.deadline(Duration::from_secs(2)).backoff_max(Duration::from_millis(100)).build().unwrap()
+}
+
+fn has_lease(resource: &Resource) {
+    eventually("it has a lease", || (resource.usable().basis == Basis::Lease).then_some(()));
+}
+
+fn says(client: &Client, words: &str) {
+    eventually(words, || client.health().last_error.filter(|error| error.contains(words)));
+}
+
+#[test]
+fn the_client_library_asks_over_tls_and_says_why_it_has_no_lease() {
+    let certificates = Certificates::new();
+    let server = mutual(&certificates, &[]);
+    let address = server.grpc().to_string();
+    let endpoint = || Client::builder().endpoint(format!("https://{address}"));
+
+    let client = build(endpoint().tls(&certificates.client(Some("alice"))));
+    let resource = client.resource("r").wants(10.0).open().unwrap();
+    has_lease(&resource);
+    assert_eq!(client.health().server, address);
+
+    let without = build(endpoint().tls(&certificates.client(None)));
+    let _waiting = without.resource("r").wants(1.0).open().unwrap();
+    says(&without, "asks for a certificate");
+    let other = build(endpoint().tls(&Certificates::new().client(Some("alice"))));
+    let _waiting = other.resource("r").wants(1.0).open().unwrap();
+    says(&other, "not issued by a CA that is trusted here");
+    let clear = build(Client::builder().endpoint(&address));
+    let _waiting = clear.resource("r").wants(1.0).open().unwrap();
+    says(&clear, "speaks TLS");
+    let plain = Server::development();
+    let tls = build(Client::builder().endpoint(plain.grpc().to_string()).tls(&certificates.client(None)));
+    let _waiting = tls.resource("r").wants(1.0).open().unwrap();
+    says(&tls, "speak TLS");
+    block_on(client.close());
+}
+
+#[test]
+fn a_certificate_that_was_renewed_is_used_by_new_connections_without_a_restart() {
+    let (certificates, others) = (Certificates::new(), Certificates::new());
+    let server = mutual(&certificates, &[]);
+    let place = tempfile::tempdir().unwrap();
+    let put = |from: &Certificates| {
+        for kind in ["key", "pem"] {
+            let name = format!("alice.{kind}");
+            let beside = place.path().join("new");
+            fs::copy(from.file(&name), &beside).unwrap();
+            fs::rename(beside, place.path().join(name)).unwrap();
+        }
+    };
+    put(&others);
+    let files = leaseway_client::Files {
+        certificate: Some(place.path().join("alice.pem")),
+        key: Some(place.path().join("alice.key")),
+        ca: Some(certificates.ca().into()),
+    };
+    let tls = leaseway_client::ClientTls::new(&leaseway_client::Credentials::load(files).unwrap(), None).unwrap();
+    let client = build(Client::builder().endpoint(server.grpc().to_string()).tls(&tls));
+    let resource = client.resource("r").wants(10.0).open().unwrap();
+    says(&client, "does not trust the CA");
+    put(&certificates);
+    has_lease(&resource);
+}

@@ -1,0 +1,49 @@
+//! Clients that share no code with ours, over TLS.
+
+use leaseway_proto::doorman::{GetCapacityRequest, GetCapacityResponse, ResourceRequest};
+use prost::Message as _;
+
+use crate::harness::{certificates::Certificates, python, server::Server};
+
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+fn bytes(hex: &str) -> Vec<u8> {
+    let digits = hex.as_bytes().chunks(2).map(|pair| std::str::from_utf8(pair).unwrap());
+    digits.map(|pair| u8::from_str_radix(pair, 16).unwrap()).collect()
+}
+
+#[test]
+fn python_grpcio_has_a_lease_over_tls_and_mutual_tls() {
+    let Some(python) = python::with_grpcio() else { return };
+    let certificates = Certificates::new();
+    let [certificate, key, ca] = ["node.pem", "node.key", "ca.pem"].map(|file| certificates.file(file));
+    let entry = ResourceRequest {
+        resource_id: Some("mysql".into()),
+        priority: Some(0),
+        wants: Some(40.0),
+        ..ResourceRequest::default()
+    };
+    let request =
+        GetCapacityRequest { client_id: Some("alice".into()), resource: vec![entry], ..GetCapacityRequest::default() };
+    let request = hex(&request.encode_to_vec());
+    let ask = |server: &Server, own: &[&str]| {
+        let address = format!("localhost:{}", server.grpc().port());
+        let arguments = [&[&address[..], "/doorman.Capacity/GetCapacity", &request, &ca], own].concat();
+        python::call(&python, &arguments)
+    };
+    let granted = |said: &str| {
+        let answer = said.strip_prefix("ok ").unwrap_or_else(|| panic!("{said}"));
+        let answer = GetCapacityResponse::decode(&bytes(answer)[..]).unwrap();
+        assert_eq!(answer.response[0].gets.unwrap().capacity, Some(40.0));
+    };
+
+    let one_sided = Server::with_flags(&["--tls-cert", &certificate, "--tls-key", &key]);
+    granted(&ask(&one_sided, &[]));
+    let mutual = Server::with_flags(&["--tls-cert", &certificate, "--tls-key", &key, "--tls-ca", &ca]);
+    let [own_key, own] = ["alice.key", "alice.pem"].map(|file| certificates.file(file));
+    granted(&ask(&mutual, &[&own_key, &own]));
+    let without = ask(&mutual, &[]);
+    assert!(without.starts_with("failed UNAVAILABLE"), "{without}");
+}
