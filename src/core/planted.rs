@@ -55,6 +55,8 @@ pub enum Fault {
     MovesOntoFresh,
     /// A holder for which something was moved, and which says nothing, is given something.
     FreshWhileMoved,
+    /// A child node that is learning keeps what was moved because its former master named something late.
+    LearningKeepsMoved,
     /// A holder that does not name its leases grows before the estate is over.
     PlainGrows,
     /// A release that names a lease of an earlier master frees what its holder has here.
@@ -72,7 +74,7 @@ pub enum Fault {
 
 impl Fault {
     /// All of them.
-    pub const ALL: [Fault; 29] = [
+    pub const ALL: [Fault; 30] = [
         Fault::KeepsWhatIsHeld,
         Fault::LearningConfirms,
         Fault::HasReplaces,
@@ -96,6 +98,7 @@ impl Fault {
         Fault::EchoKeepsCovered,
         Fault::MovesOntoFresh,
         Fault::FreshWhileMoved,
+        Fault::LearningKeepsMoved,
         Fault::PlainGrows,
         Fault::OldReleaseFrees,
         Fault::HidesOutstanding,
@@ -130,6 +133,7 @@ impl Fault {
             Fault::EchoKeepsCovered => "echo-keeps-covered",
             Fault::MovesOntoFresh => "moves-onto-fresh",
             Fault::FreshWhileMoved => "fresh-while-moved",
+            Fault::LearningKeepsMoved => "learning-keeps-moved",
             Fault::PlainGrows => "plain-grows",
             Fault::OldReleaseFrees => "old-release-frees",
             Fault::HidesOutstanding => "hides-outstanding",
@@ -153,7 +157,7 @@ impl Fault {
             Fault::MovesBeyondEstate | Fault::ReturnsToFree | Fault::KeepsOlderAnswers => "E4",
             Fault::MovesOntoFresh | Fault::FreshWhileMoved => "E5",
             Fault::KeepsWhatIsNamed => "E6",
-            Fault::FirstNameFrees | Fault::EchoFreesAll | Fault::EchoKeepsCovered => "E7",
+            Fault::FirstNameFrees | Fault::EchoFreesAll | Fault::EchoKeepsCovered | Fault::LearningKeepsMoved => "E7",
             Fault::OldReleaseFrees => "E8",
             Fault::PlainGrows => "E10",
             Fault::LearningConfirms => "8",

@@ -110,9 +110,9 @@ impl Resource {
     fn hear_echo(&mut self, slot: u32, ask: &Ask, now: Millis) -> Result<Seat, Answer> {
         let tokens = &self.tokens;
         let leases = &mut self.ledger.holder_mut(slot).leases;
-        let may_confirm = !ask.learning || planted::is(Fault::LearningConfirms);
+        let learning = ask.learning && !planted::is(Fault::LearningConfirms);
         let confirmation = match &ask.has {
-            Some(has) if may_confirm => leases.confirm(has, |token| tokens.issued(token)),
+            Some(has) => leases.confirm(has, learning, |token| tokens.issued(token)),
             None if planted::is(Fault::AbsentHasClears) => {
                 leases.forget_given();
                 Confirmation::Nothing

@@ -158,6 +158,16 @@ fn an_echo_of_the_answer_to_an_older_name_gives_it_back_too() {
 }
 
 #[test]
+fn a_learning_child_gives_back_what_was_moved_for_a_late_name_of_its_former_master() {
+    let mut server = heir(100.0);
+    assert_eq!(server.node_asks("n", &[slice(1, 0.0, 0)]), 0.0);
+    assert_eq!(granted(server.send(Ask { kind: HolderKind::Node, ..names("n", 40.0, 17, 40.0) })).capacity.get(), 40.0);
+    let echo =
+        Ask { learning: true, outstanding: Some(Amount::ZERO), ..server.node_request("n", &[slice(1, 40.0, 0)]) };
+    assert_eq!((server.deliver(echo), server.estate(), server.held()), (0.0, 100.0, 100.0), "it is another's");
+}
+
+#[test]
 fn a_holder_that_says_nothing_is_left_out_while_something_is_moved_for_it() {
     let mut server = heir(80.0);
     server.send(names("a", 30.0, 17, 30.0));
