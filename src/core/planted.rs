@@ -61,6 +61,8 @@ pub enum Fault {
     PlainGrows,
     /// A release that names a lease of an earlier master frees what its holder has here.
     OldReleaseFrees,
+    /// What a client reports as outstanding counts, whatever it was given.
+    BelievesClients,
     /// A child node does not say what is outstanding below it.
     HidesOutstanding,
     /// An answer leaves before a quorum has stored what it promises.
@@ -74,7 +76,7 @@ pub enum Fault {
 
 impl Fault {
     /// All of them.
-    pub const ALL: [Fault; 30] = [
+    pub const ALL: [Fault; 31] = [
         Fault::KeepsWhatIsHeld,
         Fault::LearningConfirms,
         Fault::HasReplaces,
@@ -101,6 +103,7 @@ impl Fault {
         Fault::LearningKeepsMoved,
         Fault::PlainGrows,
         Fault::OldReleaseFrees,
+        Fault::BelievesClients,
         Fault::HidesOutstanding,
         Fault::AnswersBeforeCommit,
         Fault::AnswersParkedTwice,
@@ -136,6 +139,7 @@ impl Fault {
             Fault::LearningKeepsMoved => "learning-keeps-moved",
             Fault::PlainGrows => "plain-grows",
             Fault::OldReleaseFrees => "old-release-frees",
+            Fault::BelievesClients => "believes-clients",
             Fault::HidesOutstanding => "hides-outstanding",
             Fault::AnswersBeforeCommit => "answers-before-commit",
             Fault::AnswersParkedTwice => "answers-parked-twice",
@@ -147,7 +151,7 @@ impl Fault {
     pub fn rule(self) -> &'static str {
         match self {
             Fault::HasReplaces | Fault::AbsentHasClears => "1",
-            Fault::LateReportLowers | Fault::HidesOutstanding => "2",
+            Fault::LateReportLowers | Fault::BelievesClients | Fault::HidesOutstanding => "2",
             Fault::KeepsWhatIsHeld => "3",
             Fault::TakesLateAnswers | Fault::AnswerAfterEnd => "6",
             Fault::RemembersLease => "7",

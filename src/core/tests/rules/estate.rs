@@ -250,14 +250,16 @@ fn the_division_counts_those_that_have_not_asked_yet() {
 }
 
 #[test]
-fn what_is_outstanding_stays_in_the_estate_until_its_holder_echoes() {
-    let mut server = heir(100.0);
+fn what_is_outstanding_stays_in_the_estate() {
     let report = |ask: Ask| Ask { outstanding: Some(Amount::clamped(60.0)), ..ask };
-    assert_eq!(server.deliver(report(names("a", 90.0, 17, 40.0))), 40.0);
-    assert_eq!((server.held(), server.estate()), (100.0, 60.0));
-    server.pass(16_000);
-    server.deliver(report(server.request("a", 90.0)));
-    assert_eq!((server.held(), server.estate()), (120.0, 60.0), "it counts twice until the horizon");
+    for (kind, held) in [(HolderKind::Client, 100.0), (HolderKind::Node, 120.0)] {
+        let mut server = heir(100.0);
+        assert_eq!(server.deliver(report(Ask { kind, ..names("a", 90.0, 17, 40.0) })), 40.0);
+        assert_eq!((server.held(), server.estate()), (100.0, 60.0));
+        server.pass(16_000);
+        server.deliver(report(Ask { kind, ..server.request("a", 90.0) }));
+        assert_eq!((server.held(), server.estate()), (held, 60.0), "of a node it counts twice until the horizon");
+    }
 }
 
 #[test]
