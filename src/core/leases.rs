@@ -206,7 +206,8 @@ impl Leases {
     /// is not certain whose the rest is. `issued` tells whether this epoch gave the token out. `learning`: it is a child
     /// node that confirms nothing (rule 8). But what was moved since, its former master has named late.
     pub(crate) fn confirm(&mut self, has: &Has, learning: bool, issued: impl Fn(Token) -> bool) -> Confirmation {
-        let Some(token) = self.named_by(has).filter(|token| issued(*token)) else {
+        let ignored = learning && planted::is(Fault::LearningKeepsMoved);
+        let Some(token) = self.named_by(has).filter(|token| issued(*token) && !ignored) else {
             return Confirmation::Nothing;
         };
         if self.confirmed.is_some_and(|confirmed| token < confirmed) && !planted::is(Fault::TakesStaleNames) {
@@ -220,7 +221,7 @@ impl Leases {
             // Older than this record: the holder was away too long, and the first answer since was lost.
             return Confirmation::Nothing;
         }
-        if learning && (is_newest || planted::is(Fault::LearningKeepsMoved)) {
+        if learning && is_newest {
             return Confirmation::Nothing;
         }
         self.confirmed = Some(token);
