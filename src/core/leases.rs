@@ -203,9 +203,11 @@ impl Leases {
 
     /// Rule 1, and E7 of what was moved: the holder knows a lease that was given for what it named last, so it uses
     /// nothing of earlier masters any more, and that comes free; or one that was given for something older, and then it
-    /// is not certain whose the rest is. `issued` tells whether this epoch gave the token out.
-    pub(crate) fn confirm(&mut self, has: &Has, issued: impl Fn(Token) -> bool) -> Confirmation {
-        let Some(token) = self.named_by(has).filter(|token| issued(*token)) else {
+    /// is not certain whose the rest is. `issued` tells whether this epoch gave the token out. `learning`: it is a child
+    /// node that confirms nothing (rule 8). But what was moved since, its former master has named late.
+    pub(crate) fn confirm(&mut self, has: &Has, learning: bool, issued: impl Fn(Token) -> bool) -> Confirmation {
+        let ignored = learning && planted::is(Fault::LearningKeepsMoved);
+        let Some(token) = self.named_by(has).filter(|token| issued(*token) && !ignored) else {
             return Confirmation::Nothing;
         };
         if self.confirmed.is_some_and(|confirmed| token < confirmed) && !planted::is(Fault::TakesStaleNames) {
@@ -217,6 +219,9 @@ impl Leases {
         }
         if !is_newest && self.moved() == Amount::ZERO {
             // Older than this record: the holder was away too long, and the first answer since was lost.
+            return Confirmation::Nothing;
+        }
+        if learning && is_newest {
             return Confirmation::Nothing;
         }
         self.confirmed = Some(token);

@@ -55,10 +55,14 @@ pub enum Fault {
     MovesOntoFresh,
     /// A holder for which something was moved, and which says nothing, is given something.
     FreshWhileMoved,
+    /// A child node that is learning keeps what was moved because its former master named something late.
+    LearningKeepsMoved,
     /// A holder that does not name its leases grows before the estate is over.
     PlainGrows,
     /// A release that names a lease of an earlier master frees what its holder has here.
     OldReleaseFrees,
+    /// What a client reports as outstanding counts, whatever it was given.
+    BelievesClients,
     /// A child node does not say what is outstanding below it.
     HidesOutstanding,
     /// An answer leaves before a quorum has stored what it promises.
@@ -72,7 +76,7 @@ pub enum Fault {
 
 impl Fault {
     /// All of them.
-    pub const ALL: [Fault; 29] = [
+    pub const ALL: [Fault; 31] = [
         Fault::KeepsWhatIsHeld,
         Fault::LearningConfirms,
         Fault::HasReplaces,
@@ -96,8 +100,10 @@ impl Fault {
         Fault::EchoKeepsCovered,
         Fault::MovesOntoFresh,
         Fault::FreshWhileMoved,
+        Fault::LearningKeepsMoved,
         Fault::PlainGrows,
         Fault::OldReleaseFrees,
+        Fault::BelievesClients,
         Fault::HidesOutstanding,
         Fault::AnswersBeforeCommit,
         Fault::AnswersParkedTwice,
@@ -130,8 +136,10 @@ impl Fault {
             Fault::EchoKeepsCovered => "echo-keeps-covered",
             Fault::MovesOntoFresh => "moves-onto-fresh",
             Fault::FreshWhileMoved => "fresh-while-moved",
+            Fault::LearningKeepsMoved => "learning-keeps-moved",
             Fault::PlainGrows => "plain-grows",
             Fault::OldReleaseFrees => "old-release-frees",
+            Fault::BelievesClients => "believes-clients",
             Fault::HidesOutstanding => "hides-outstanding",
             Fault::AnswersBeforeCommit => "answers-before-commit",
             Fault::AnswersParkedTwice => "answers-parked-twice",
@@ -143,7 +151,7 @@ impl Fault {
     pub fn rule(self) -> &'static str {
         match self {
             Fault::HasReplaces | Fault::AbsentHasClears => "1",
-            Fault::LateReportLowers | Fault::HidesOutstanding => "2",
+            Fault::LateReportLowers | Fault::BelievesClients | Fault::HidesOutstanding => "2",
             Fault::KeepsWhatIsHeld => "3",
             Fault::TakesLateAnswers | Fault::AnswerAfterEnd => "6",
             Fault::RemembersLease => "7",
@@ -153,7 +161,7 @@ impl Fault {
             Fault::MovesBeyondEstate | Fault::ReturnsToFree | Fault::KeepsOlderAnswers => "E4",
             Fault::MovesOntoFresh | Fault::FreshWhileMoved => "E5",
             Fault::KeepsWhatIsNamed => "E6",
-            Fault::FirstNameFrees | Fault::EchoFreesAll | Fault::EchoKeepsCovered => "E7",
+            Fault::FirstNameFrees | Fault::EchoFreesAll | Fault::EchoKeepsCovered | Fault::LearningKeepsMoved => "E7",
             Fault::OldReleaseFrees => "E8",
             Fault::PlainGrows => "E10",
             Fault::LearningConfirms => "8",

@@ -13,8 +13,8 @@ use crate::{
 };
 
 /// What is tried: everything that goes wrong, with a new master that knows and with one that listens, with few holders
-/// and with many, and with leases that change their lengths.
-const TRIED: [(&str, Handover); 9] = [
+/// and with many, with leases that change their lengths, and with one that lies.
+const TRIED: [(&str, Handover); 10] = [
     ("cramped", Handover::Promises),
     ("cramped", Handover::Learning),
     ("cramped_mixed", Handover::Promises),
@@ -24,6 +24,7 @@ const TRIED: [(&str, Handover); 9] = [
     ("random", Handover::Promises),
     ("random", Handover::Learning),
     ("lease_cut", Handover::Promises),
+    ("handover", Handover::Promises),
 ];
 
 /// A fault that was found.

@@ -143,6 +143,15 @@ pub(crate) enum Speaks {
     Echoes,
     /// It is a child node of the original, which never says what it has. Nothing is below it here.
     DoormanNode,
+    /// As our client does, but it reports that all there could be is outstanding.
+    Liar,
+}
+
+impl Speaks {
+    /// Whether it knows the protocol as our client does.
+    pub(crate) fn is_ours(self) -> bool {
+        matches!(self, Speaks::Leaseway | Speaks::Liar)
+    }
 }
 
 /// Clients of a node.

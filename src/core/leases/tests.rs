@@ -49,36 +49,36 @@ fn an_ended_lease_is_not_believed_again_because_a_holder_has_too_many_leases() {
 #[test]
 fn confirming_drops_older_leases_only() {
     let mut leases = leases(&[(1, 50.0, 100), (2, 20.0, 110)]);
-    assert_eq!(leases.confirm(&has(1, 50.0), |_| true), Confirmation::Known);
+    assert_eq!(leases.confirm(&has(1, 50.0), false, |_| true), Confirmation::Known);
     assert_eq!(held(&leases, 0), 50.0, "the newer answer may not have arrived, the older one is still known");
-    assert_eq!(leases.confirm(&has(2, 20.0), |_| true), Confirmation::Known);
+    assert_eq!(leases.confirm(&has(2, 20.0), false, |_| true), Confirmation::Known);
     assert_eq!(held(&leases, 0), 20.0);
-    assert_eq!(leases.confirm(&has(1, 50.0), |_| true), Confirmation::Stale);
+    assert_eq!(leases.confirm(&has(1, 50.0), false, |_| true), Confirmation::Stale);
     assert_eq!(held(&leases, 0), 20.0);
 }
 
 #[test]
 fn a_holder_that_was_away_too_long_is_not_locked_out_when_an_answer_is_lost() {
     let mut leases = leases(&[(5, 50.0, 100)]);
-    assert_eq!(leases.confirm(&has(3, 50.0), |_| true), Confirmation::Nothing);
-    assert_eq!(leases.confirm(&has(5, 50.0), |_| true), Confirmation::Known);
-    assert_eq!(leases.confirm(&has(3, 50.0), |_| true), Confirmation::Stale);
+    assert_eq!(leases.confirm(&has(3, 50.0), false, |_| true), Confirmation::Nothing);
+    assert_eq!(leases.confirm(&has(5, 50.0), false, |_| true), Confirmation::Known);
+    assert_eq!(leases.confirm(&has(3, 50.0), false, |_| true), Confirmation::Stale);
 }
 
 #[test]
 fn has_never_raises_a_record() {
     let mut leases = leases(&[(1, 50.0, 100)]);
-    assert_eq!(leases.confirm(&has(1, 80.0), |_| true), Confirmation::Known);
+    assert_eq!(leases.confirm(&has(1, 80.0), false, |_| true), Confirmation::Known);
     assert_eq!(held(&leases, 0), 50.0);
-    assert_eq!(leases.confirm(&has(1, 40.0), |_| true), Confirmation::Known);
+    assert_eq!(leases.confirm(&has(1, 40.0), false, |_| true), Confirmation::Known);
     assert_eq!(held(&leases, 0), 40.0);
 }
 
 #[test]
 fn a_token_of_another_epoch_or_from_the_future_confirms_nothing() {
     let mut leases = leases(&[(7, 50.0, 100), (8, 20.0, 110)]);
-    assert_eq!(leases.confirm(&has(8, 20.0), |_| false), Confirmation::Nothing);
-    assert_eq!(leases.confirm(&has(9, 20.0), |_| true), Confirmation::Nothing);
+    assert_eq!(leases.confirm(&has(8, 20.0), false, |_| false), Confirmation::Nothing);
+    assert_eq!(leases.confirm(&has(9, 20.0), false, |_| true), Confirmation::Nothing);
     assert_eq!(held(&leases, 0), 50.0);
 }
 
@@ -86,11 +86,15 @@ fn a_token_of_another_epoch_or_from_the_future_confirms_nothing() {
 fn without_a_token_only_the_newest_lease_is_recognised() {
     let mut leases = leases(&[(1, 50.0, 100), (2, 20.0, 110)]);
     let mut plain = Has { token: None, capacity: Amount::clamped(20.0), expiry_time: 111 };
-    assert_eq!(leases.confirm(&plain, |_| true), Confirmation::Nothing);
+    assert_eq!(leases.confirm(&plain, false, |_| true), Confirmation::Nothing);
     plain.expiry_time = 110;
     let other = Has { capacity: Amount::clamped(50.0), ..plain };
-    assert_eq!(leases.confirm(&other, |_| true), Confirmation::Nothing, "given by another master in that second");
-    assert_eq!(leases.confirm(&plain, |_| true), Confirmation::Known);
+    assert_eq!(
+        leases.confirm(&other, false, |_| true),
+        Confirmation::Nothing,
+        "given by another master in that second"
+    );
+    assert_eq!(leases.confirm(&plain, false, |_| true), Confirmation::Known);
     assert_eq!(held(&leases, 0), 20.0);
 }
 
@@ -98,12 +102,12 @@ fn without_a_token_only_the_newest_lease_is_recognised() {
 fn without_a_token_a_lease_that_looks_like_an_older_one_is_not_recognised() {
     let mut same_second = leases(&[(1, 0.0, 100), (2, 50.0, 100), (3, 0.0, 100)]);
     let plain = Has { token: None, capacity: Amount::ZERO, expiry_time: 100 };
-    assert_eq!(same_second.confirm(&plain, |_| true), Confirmation::Nothing, "the first may be meant");
+    assert_eq!(same_second.confirm(&plain, false, |_| true), Confirmation::Nothing, "the first may be meant");
     assert_eq!(held(&same_second, 0), 50.0);
     assert!(same_second.echoes_newest(&plain));
     same_second.grant(grant(4, 0.0, 101), 101, Reuse::Confirmed);
     let later = Has { expiry_time: 101, ..plain };
-    assert_eq!(same_second.confirm(&later, |_| true), Confirmation::Known);
+    assert_eq!(same_second.confirm(&later, false, |_| true), Confirmation::Known);
     assert_eq!(held(&same_second, 0), 0.0);
 }
 

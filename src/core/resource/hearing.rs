@@ -3,7 +3,7 @@
 
 use super::{Resource, Seat};
 use crate::{
-    Amount, Answer, Ask, Millis, Now,
+    Amount, Answer, Ask, HolderKind, Millis, Now, Reuse,
     leases::Confirmation,
     planted::{self, Fault},
     time::certain_end,
@@ -108,11 +108,12 @@ impl Resource {
 
     /// It echoes a lease of this master, or says nothing, or something that is unknown here.
     fn hear_echo(&mut self, slot: u32, ask: &Ask, now: Millis) -> Result<Seat, Answer> {
+        let outstanding = self.believable(slot, ask, now);
         let tokens = &self.tokens;
         let leases = &mut self.ledger.holder_mut(slot).leases;
-        let may_confirm = !ask.learning || planted::is(Fault::LearningConfirms);
+        let learning = ask.learning && !planted::is(Fault::LearningConfirms);
         let confirmation = match &ask.has {
-            Some(has) if may_confirm => leases.confirm(has, |token| tokens.issued(token)),
+            Some(has) => leases.confirm(has, learning, |token| tokens.issued(token)),
             None if planted::is(Fault::AbsentHasClears) => {
                 leases.forget_given();
                 Confirmation::Nothing
@@ -125,7 +126,7 @@ impl Resource {
             return Err(Answer::Stale);
         }
         let until = certain_end(now, self.settings.lease);
-        leases.report_outstanding(ask.outstanding.unwrap_or_default(), trusted, now, until);
+        leases.report_outstanding(outstanding, trusted, now, until);
         let keep = leases.current(now);
         if let Confirmation::Older(returned) = confirmation
             && !planted::is(Fault::EchoFreesAll)
@@ -136,6 +137,19 @@ impl Resource {
             return self.hear_nothing(slot, now);
         }
         Ok(Seat { keep, ..Seat::of(slot) })
+    }
+
+    /// What of it is believed that is outstanding (rule 2). A client has what it was given, and that is held for it until
+    /// it has confirmed a smaller lease. What former masters of a child node have given below it is not known here.
+    fn believable(&self, slot: u32, ask: &Ask, now: Millis) -> Amount {
+        let Some(reported) = ask.outstanding else { return Amount::ZERO };
+        match (ask.kind, self.settings.reuse) {
+            _ if planted::is(Fault::BelievesClients) => reported,
+            (HolderKind::Client, Reuse::Confirmed) => reported.min(self.ledger.holder(slot).leases.held(now)),
+            // Older leases are forgotten then.
+            (HolderKind::Client, Reuse::Prompt) => reported.min(self.settings.capacity),
+            (HolderKind::Node, _) => reported,
+        }
     }
 
     /// Moves what the holder names from the estate into its record, or back.

@@ -84,7 +84,7 @@ impl World<'_> {
     fn machine(&self, index: usize, seed: u64) -> Machine {
         let place = &self.plan.tree.clients[index];
         let (endpoints, deadline) = (self.nodes[place.node].endpoints.clone(), self.network.deadline());
-        if place.speaks != Speaks::Leaseway {
+        if !place.speaks.is_ours() {
             return Machine::Original(Box::new(Original::new(Arc::clone(&self.resource), endpoints, deadline, seed)));
         }
         let pace = Pace { deadline, ..Pace::default() };
@@ -226,7 +226,7 @@ impl World<'_> {
             return Ok(());
         }
         let wants = std::mem::take(&mut client.wants);
-        if client.speaks != Speaks::Leaseway {
+        if !client.speaks.is_ours() {
             // Its release names no lease: late, it would be taken for one of what it has by then.
             self.rename(index);
             self.start_anew(index)?;
@@ -321,9 +321,9 @@ impl World<'_> {
                     id: Arc::clone(&client.name),
                     claims: Claims::from_slice(&[Claim::of_client(wants, ask.demand.priority)]),
                     has: has.map(|has| core::Has { token: token(&has), ..has }),
-                    outstanding: None,
+                    outstanding: (client.speaks == Speaks::Liar).then_some(Amount::MAX),
                     learning: false,
-                    drops_late: client.speaks == Speaks::Leaseway,
+                    drops_late: client.speaks.is_ours(),
                     news: usage.map(|usage| Box::new(News { key: None, usage: Some(usage) })),
                 })
             }

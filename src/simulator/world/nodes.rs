@@ -11,7 +11,7 @@ use leaseway_engine::{Effects, Lineage, Moment, ResourceEngine, Setup};
 use crate::{
     message::{Message, Party, Reply, ReplyBody, RequestMessage, Sender},
     node::{Buffers, Master, NodeEnvironment, Proposed, ROOT, Ticket, Watchdog},
-    scenario::{Handover, Speaks},
+    scenario::Handover,
     world::{Event, World},
 };
 
@@ -77,7 +77,7 @@ impl World<'_> {
     /// Which clients, if holders are told anything at all.
     fn listens(&self) -> Option<Vec<bool>> {
         let clients = self.plan.tree.clients.iter();
-        self.plan.scenario.push.then(|| clients.map(|place| place.speaks == Speaks::Leaseway).collect())
+        self.plan.scenario.push.then(|| clients.map(|place| place.speaks.is_ours()).collect())
     }
 
     /// Assignments are facts that outlive masters.
@@ -137,8 +137,10 @@ impl World<'_> {
         match &mut self.nodes[node].master {
             Some(master) if master.peer == peer => {
                 let news = match &request {
-                    Request::Ask(ask) | Request::Renew(ask) => Sum::from(ask.outstanding.unwrap_or_default()),
-                    Request::Release(_) => Sum::ZERO,
+                    Request::Ask(ask) | Request::Renew(ask) if ask.kind == HolderKind::Node => {
+                        Sum::from(ask.outstanding.unwrap_or_default())
+                    }
+                    _ => Sum::ZERO,
                 };
                 let ticket = master.watchdog.arrived(from, news);
                 self.input(node, |engine, moment, buffers| {

@@ -169,6 +169,16 @@ fn an_echo_of_the_answer_to_an_older_name_gives_it_back_too() {
 }
 
 #[test]
+fn a_learning_child_gives_back_what_was_moved_for_a_late_name_of_its_former_master() {
+    let mut server = heir(100.0);
+    assert_eq!(server.node_asks("n", &[slice(1, 0.0, 0)]), 0.0);
+    assert_eq!(granted(server.send(Ask { kind: HolderKind::Node, ..names("n", 40.0, 17, 40.0) })).capacity.get(), 40.0);
+    let echo =
+        Ask { learning: true, outstanding: Some(Amount::ZERO), ..server.node_request("n", &[slice(1, 40.0, 0)]) };
+    assert_eq!((server.deliver(echo), server.estate(), server.held()), (0.0, 100.0, 100.0), "it is another's");
+}
+
+#[test]
 fn a_holder_that_says_nothing_is_left_out_while_something_is_moved_for_it() {
     let mut server = heir(80.0);
     server.send(names("a", 30.0, 17, 30.0));
@@ -251,14 +261,16 @@ fn the_division_counts_those_that_have_not_asked_yet() {
 }
 
 #[test]
-fn what_is_outstanding_stays_in_the_estate_until_its_holder_echoes() {
-    let mut server = heir(100.0);
+fn what_is_outstanding_stays_in_the_estate() {
     let report = |ask: Ask| Ask { outstanding: Some(Amount::clamped(60.0)), ..ask };
-    assert_eq!(server.deliver(report(names("a", 90.0, 17, 40.0))), 40.0);
-    assert_eq!((server.held(), server.estate()), (100.0, 60.0));
-    server.pass(16_000);
-    server.deliver(report(server.request("a", 90.0)));
-    assert_eq!((server.held(), server.estate()), (120.0, 60.0), "it counts twice until the horizon");
+    for (kind, held) in [(HolderKind::Client, 100.0), (HolderKind::Node, 120.0)] {
+        let mut server = heir(100.0);
+        assert_eq!(server.deliver(report(Ask { kind, ..names("a", 90.0, 17, 40.0) })), 40.0);
+        assert_eq!((server.held(), server.estate()), (100.0, 60.0));
+        server.pass(16_000);
+        server.deliver(report(Ask { kind, ..server.request("a", 90.0) }));
+        assert_eq!((server.held(), server.estate()), (held, 60.0), "of a node it counts twice until the horizon");
+    }
 }
 
 #[test]

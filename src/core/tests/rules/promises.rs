@@ -144,20 +144,15 @@ fn the_first_horizon_is_no_earlier_than_what_was_inherited() {
 }
 
 #[test]
-fn what_is_reported_as_outstanding_is_promised_even_if_the_request_comes_too_soon() {
-    let mut settings = fair(100.0);
-    settings.min_request_interval = Millis(5_000);
-    let mut server = keeper(settings);
-    server.asks("n", 80.0);
+fn what_a_child_node_reports_as_outstanding_is_promised() {
+    let mut server = keeper(fair(100.0));
+    let all = [slice(1, 80.0, 0)];
+    server.node_asks("n", &all);
     server.settle();
     server.pass(4_000);
-    let report = Ask { outstanding: Some(Amount::clamped(105.0)), ..server.request("n", 80.0) };
-    assert_eq!(server.send(report), Answer::TooSoon);
-    assert_eq!(
-        server.settle().map(|changes| changes.total.get()),
-        Some(105.0),
-        "more than there is, if so much is out"
-    );
+    server.send(Ask { outstanding: Some(Amount::clamped(105.0)), ..server.node_request("n", &all) });
+    let total = server.settle().map(|changes| changes.total.get());
+    assert_eq!(total, Some(105.0), "more than there is, if so much is out");
 }
 
 #[test]

@@ -134,6 +134,25 @@ fn a_report_of_outstanding_that_proves_nothing_only_raises() {
 }
 
 #[test]
+fn a_client_reports_no_more_outstanding_than_is_held_for_it() {
+    let mut server = Server::new(fair(100.0));
+    let report = |server: &Server, outstanding: f64, wants| Ask {
+        outstanding: Some(Amount::clamped(outstanding)),
+        ..server.request("a", wants)
+    };
+    server.send(report(&server, 1e15, 0.0));
+    assert_eq!(server.held(), 0.0, "it was given nothing");
+    server.asks("a", 80.0);
+    server.pass(16_000);
+    assert_eq!(server.asks("a", 10.0), 10.0);
+    for (outstanding, held) in [(80.0, 80.0), (50.0, 50.0), (1e15, 50.0), (0.0, 10.0)] {
+        server.pass(16_000);
+        server.deliver(report(&server, outstanding, 10.0));
+        assert_eq!(server.held(), held, "its permits come back one by one");
+    }
+}
+
+#[test]
 fn what_is_outstanding_counts_until_the_latest_end_ever_given() {
     let mut server = Server::new(fair(100.0));
     server.node_asks("n", &[slice(1, 80.0, 0)]);
