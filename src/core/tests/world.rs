@@ -420,15 +420,21 @@ impl World {
         self.actors[n].answered == self.actors[n].sent
     }
 
-    /// What each holder may believe is held for it, or is left in the estate.
+    /// What each holder may believe is held for it, or is left in the estate. Or a request from before its release has
+    /// moved it to a holder that believes nothing any more: that is not told what it might have.
     fn audit_each(&self) -> Result<(), Violation> {
         let holders = self.resource.report_holders(self.at(), 0, usize::MAX).0;
-        let unheld = self.actors.iter().map(|actor| {
+        let mut elsewhere = Sum::from(self.resource.promises().map_or(Amount::ZERO, |promises| promises.estate));
+        let mut unheld = Vec::with_capacity(self.actors.len());
+        for actor in &self.actors {
             let holder = holders.iter().find(|holder| holder.kind == actor.kind && holder.id == actor.id);
-            actor.believes(self.now).saturating_sub(holder.map_or(Amount::ZERO, |holder| holder.held))
-        });
-        let estate = self.resource.promises().map_or(Amount::ZERO, |promises| promises.estate);
-        invariant::believed_within_capacity(unheld, estate.into())
+            let (held, believes) = (holder.map_or(Amount::ZERO, |holder| holder.held), actor.believes(self.now));
+            unheld.push(believes.saturating_sub(held));
+            if believes == Amount::ZERO {
+                elsewhere += held;
+            }
+        }
+        invariant::believed_within_capacity(unheld.into_iter(), elsewhere)
     }
 
     pub(crate) fn lose_what_is_under_way(&mut self) {
