@@ -1,10 +1,10 @@
 //! Peers without TLS prove to each other that they know the secret, without sending it.
 //!
 //! Each connection has a challenge, made by the side that accepted it. A request carries HMAC-SHA256 over the
-//! challenge, a nonce of the sender's process, a counter and all of the message; an answer the same over the proof of its request
-//! and all of the answer. So no message can be made or changed without the secret; none can be replayed on another
-//! connection, for that has another challenge, nor on the same one, for its counter was seen; and no answer passes for
-//! that to another request. What is said can be read on the way all the same: only TLS hides that.
+//! challenge, a nonce of the sender's process, a counter and all of the message; an answer the same over the proof of
+//! its request and all of the answer. So no message can be made or changed without the secret; none can be replayed on
+//! another connection, for that has another challenge, nor on the same one, for its counter was seen; and no answer
+//! passes for that to another request. What is said can be read on the way all the same: only TLS hides that.
 //!
 //! A sender that does not know the challenge is told it, and sends the message again.
 
