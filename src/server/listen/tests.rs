@@ -9,6 +9,7 @@ use tokio::{
 };
 
 use super::*;
+use crate::service::Service;
 
 const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 
@@ -20,7 +21,7 @@ async fn listener(
 ) -> (Listener, SocketAddr) {
     let tcp = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
     let address = tcp.local_addr().expect("it is bound");
-    let (open, opening) = (Count::default(), Count::default());
+    let (open, opening) = (LiveCount::default(), LiveCount::default());
     (Listener::new(tcp, ListenerSettings { service, tls, open, most, opening, most_opening }), address)
 }
 
@@ -48,12 +49,15 @@ async fn told(service: Service, tls: Option<ServerTls>, question: &[u8]) -> Opti
         stream.write_all(question).await.expect("it is sent");
         stream.shutdown().await.expect("nothing more");
         let mut answer = Vec::new();
-        stream.read_to_end(&mut answer).await.expect("it is not reset");
-        answer
+        let read = stream.read_to_end(&mut answer).await;
+        (answer, read)
     };
     let opening = async { listener.accept().await.open().await.map(drop) };
-    let (answer, opened) = tokio::join!(asking, opening);
-    opened.is_none().then_some(answer)
+    let ((answer, read), opened) = tokio::join!(asking, opening);
+    opened.is_none().then(|| {
+        read.expect("it is not reset");
+        answer
+    })
 }
 
 #[tokio::test]
