@@ -67,8 +67,8 @@ pub(crate) struct Serve {
 #[command(next_help_heading = "A place in a tree")]
 struct ParentFlags {
     /// Where the capacity comes from: gRPC addresses of the parent node's peers. It says how much of everything there
-    /// is for this node, and how it is divided; a --config has `access:` alone. https:// before an address means TLS, as
-    /// --tls-ca does where there is no scheme
+    /// is for this node, and how it is divided; a --config has `access:` alone. https:// before an address means TLS,
+    /// as --tls-ca does where there is no scheme
     #[arg(long, env = "LEASEWAY_PARENT", value_name = "HOST:PORT,…", value_delimiter = ',')]
     parent: Vec<String>,
     /// What this node is called at its parent, the same for all its peers; no two children of a parent may share one

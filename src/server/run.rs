@@ -26,11 +26,12 @@ use crate::{
     identity::Identity,
     initial_config::InitialConfiguration,
     limits::Limits,
-    listen::{Addresses, Count, Listener, ListenerSettings, Service, arbiter_queue, bind, distribute, local},
+    listen::{Addresses, Listener, ListenerSettings, LiveCount, arbiter_queue, bind, distribute, local},
     metrics,
     parent::ParentOptions,
     peers::{self, PeerOptions, Peering},
     reload::Reload,
+    service::Service,
     signals::StopSignals,
     tls::{self, Tls, TlsOptions},
 };
@@ -114,7 +115,7 @@ async fn serve(options: Options, ready: impl FnOnce(Addresses)) -> Result<(), Se
     let tls = options.tls.load(options.parent.is_some())?.map(Arc::new);
     let has_tls = tls.as_ref().is_some_and(|tls| tls.credentials().files().certificate.is_some());
     let gate = gate(&options, &files, &first, has_tls)?;
-    let listeners = Listeners::new(tls.as_deref(), &options.limits)?;
+    let listeners = ListenerSet::new(tls.as_deref(), &options.limits)?;
     let listener = bind(options.listen, "--listen").await?;
     let http_listener = bind(options.http, "--http").await?;
     let mut addresses = Addresses {
@@ -271,27 +272,27 @@ fn gate(
 }
 
 /// How each listener accepts.
-struct Listeners {
+struct ListenerSet {
     clients: ListenerSettings,
     pages: ListenerSettings,
     operators: ListenerSettings,
     peers: ListenerSettings,
 }
 
-impl Listeners {
-    fn new(tls: Option<&Tls>, limits: &Limits) -> Result<Listeners, ServeError> {
-        let opening = Count::default();
+impl ListenerSet {
+    fn new(tls: Option<&Tls>, limits: &Limits) -> Result<ListenerSet, ServeError> {
+        let opening = LiveCount::default();
         let settings = |service: Service, most: usize| {
             Ok::<_, ServeError>(ListenerSettings {
                 service,
                 tls: tls.map(|tls| tls.listener(service)).transpose()?.flatten(),
-                open: Count::default(),
+                open: LiveCount::default(),
                 most,
                 opening: opening.clone(),
                 most_opening: MOST_OPENING,
             })
         };
-        Ok(Listeners {
+        Ok(ListenerSet {
             clients: settings(Service::Clients, limits.connections)?,
             pages: settings(Service::Pages, MOST_OTHERS)?,
             operators: settings(Service::Operators, MOST_OTHERS)?,
@@ -348,7 +349,7 @@ async fn upkeep(prometheus: metrics_exporter_prometheus::PrometheusHandle) {
 }
 
 /// Waits for connections to finish what they are doing, but not for ever.
-async fn drain(open: &Count) {
+async fn drain(open: &LiveCount) {
     let deadline = tokio::time::Instant::now() + DRAIN;
     while open.get() > 0 && tokio::time::Instant::now() < deadline {
         tokio::time::sleep(Duration::from_millis(20)).await;

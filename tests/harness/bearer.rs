@@ -60,6 +60,7 @@ impl TokenFiles {
     }
 
     pub(crate) fn remove(&self, identity: &str) {
+        fs::remove_file(self.of_identity(identity)).unwrap();
         let before = fs::read_to_string(self.path("tokens")).unwrap();
         let others = before.lines().filter(|line| !line.starts_with(&format!("{identity} ")));
         self.write(&others.map(|line| format!("{line}\n")).collect::<String>());

@@ -199,7 +199,7 @@ fn one_denied_entry_of_many_is_left_out_and_the_others_are_answered() {
 #[test]
 fn operators_may_do_what_rules_say_of_them() {
     let cluster = Cluster::start(&[]);
-    let file = ConfigFile::new(&config_text(RULES));
+    let file = ConfigFile::new(&format!("# another version\n{}", config_text(RULES)));
     for (identity, arguments, allowed) in [
         ("web-1", vec!["config", "apply", file.path()], false),
         ("auditor", vec!["config", "apply", file.path()], false),

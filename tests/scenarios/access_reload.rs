@@ -36,6 +36,15 @@ fn asks(caller: &BearerClient, name: &str) -> Result<f64, Code> {
     caller.ask(name, "db", 1.0, None).map(capacity).map_err(|status| status.code())
 }
 
+/// Ends a load, also when the test fails meanwhile.
+struct EndLoad<'a>(&'a AtomicBool);
+
+impl Drop for EndLoad<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
 #[test]
 fn a_policy_and_tokens_are_reloaded_under_load_and_no_allowed_call_fails() {
     let web_1 = "- {name: first, who: web-1, may: ask}\n";
@@ -53,6 +62,7 @@ fn a_policy_and_tokens_are_reloaded_under_load_and_no_allowed_call_fails() {
                 answered.fetch_add(1, Ordering::Relaxed);
             }
         });
+        let end = EndLoad(&stop);
         for round in 0..3 {
             let (rules, expected) = if round % 2 == 0 { (both, Ok(1.0)) } else { (web_1, Err(Code::PermissionDenied)) };
             file.replace(&with_rules(rules));
@@ -67,7 +77,7 @@ fn a_policy_and_tokens_are_reloaded_under_load_and_no_allowed_call_fails() {
         tokens.add("web-2");
         let again = caller("web-2");
         eventually("a new one is known, without a signal", || (asks(&again, "web-2") == Ok(1.0)).then_some(()));
-        stop.store(true, Ordering::Relaxed);
+        drop(end);
         load.join().expect("no allowed call has failed");
     });
     assert!(answered.load(Ordering::Relaxed) > 0);

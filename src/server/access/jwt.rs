@@ -107,9 +107,7 @@ impl Jwts {
         if keys.is_empty() {
             return Err(JwtError::NoKeys);
         }
-        let mut validation = Validation::default();
-        validation.leeway = LEEWAY;
-        validation.validate_nbf = true;
+        let mut validation = Validation { leeway: LEEWAY, validate_nbf: true, ..Validation::default() };
         validation.set_issuer(&[&options.issuer]);
         validation.set_audience(&[&options.audience]);
         validation.set_required_spec_claims(&["exp", "iss", "aud"]);

@@ -9,6 +9,7 @@ use tokio::{
 };
 
 use super::*;
+use crate::service::Service;
 
 const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 
@@ -20,7 +21,7 @@ async fn listener(
 ) -> (Listener, SocketAddr) {
     let tcp = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
     let address = tcp.local_addr().expect("it is bound");
-    let (open, opening) = (Count::default(), Count::default());
+    let (open, opening) = (LiveCount::default(), LiveCount::default());
     (Listener::new(tcp, ListenerSettings { service, tls, open, most, opening, most_opening }), address)
 }
 
