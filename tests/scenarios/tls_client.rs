@@ -7,6 +7,7 @@ use leaseway_client::{Basis, Client, Resource};
 
 use crate::harness::{
     certificates::Certificates,
+    config::ConfigFile,
     process::{Process, Said, leaseway, leaseway_reading},
     server::{ANYWHERE, Server},
     wait::{block_on, eventually, runtime},
@@ -93,7 +94,12 @@ fn files_that_cannot_be_used_are_named() {
 #[test]
 fn a_certificate_that_is_asked_for_is_shown_and_one_that_is_missing_or_wrong_is_told() {
     let certificates = Certificates::new();
-    let server = mutual(&certificates, &["--admin", ANYWHERE]);
+    // Of which operators may say how much there is.
+    let config = ConfigFile::new(
+        "resources:\n- identifier_glob: \"*\"\n  capacity: 100\n  algorithm:\n    kind: FAIR_SHARE\n    \
+         learning_mode_duration: 0\n    parameters: {capacity_floor: 10, capacity_ceiling: 100}\n",
+    );
+    let server = mutual(&certificates, &["--admin", ANYWHERE, "--config", config.path()]);
     let (address, admin) = (server.grpc().to_string(), server.admin());
     let alice = certificates.flags("alice");
     granted(&get(&address, &words(&alice)));
