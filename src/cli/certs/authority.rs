@@ -143,8 +143,8 @@ fn common_name(name: &str) -> DistinguishedName {
     distinguished
 }
 
-/// A distinguished name of nothing but a common name, as a certificate has it. Names have 64 bytes at most, so that each
-/// length is a byte.
+/// A distinguished name of nothing but a common name, as a certificate has it. Names have 64 bytes at most, so that
+/// each length is a byte.
 fn encoded(name: &str) -> Vec<u8> {
     let short = |length: usize| u8::try_from(length).unwrap_or(u8::MAX);
     let length = name.len();
