@@ -181,3 +181,15 @@ fn a_certificate_that_was_renewed_is_used_by_new_connections_without_a_restart()
     put(&certificates);
     has_lease(&resource);
 }
+
+#[test]
+fn a_token_says_who_asks_and_does_not_leave_this_machine_in_the_clear() {
+    let [right, wrong] = ["open sesame\n", "sesame\n"].map(ConfigFile::new);
+    let server = Server::with_flags(&["--admin", ANYWHERE, "--admin-token-file", right.path()]);
+    let admin = server.admin();
+    let ask = |file: &str| leaseway(&["pool", "load", "mysql", "50", "--admin", &admin, "--token-file", file]);
+    refused(&ask(right.path()), 1, "the capacity may not be moved by reports");
+    refused(&ask(wrong.path()), 77, "does not accept the token");
+    // No connection is made: nothing is sent there.
+    refused(&get("10.255.255.1:5100", &["--token-file", right.path()]), 69, "--insecure");
+}
