@@ -2,10 +2,10 @@
 //! each followed by the next as soon as it is answered: it finds out what a request costs. The open one sends requests
 //! when they are due, answered or not: it finds out how long clients wait that do not wait for each other.
 //!
-//! `workload` decides which client asks for what, `crowd` is all of these clients, `connection` carries requests
-//! over a `socket`, `master` finds the server that answers them, `generator` is the threads, `worker` the loop in each, `schedule` opens
-//! it, `live` is what is shown meanwhile, `tally` and `measurement` are what comes of it. `run` puts them together and
-//! is also what `compare` calls.
+//! `workload` decides which client asks for what, `crowd` is all of these clients, `connection` carries requests over a
+//! `socket`, `master` finds the server that answers them, `generator` is the threads, `worker` the loop in each,
+//! `schedule` opens it, `live` is what is shown meanwhile, `tally` and `measurement` are what comes of it. `run` puts
+//! them together and is also what `compare` calls.
 
 use std::{
     net::{SocketAddr, ToSocketAddrs},

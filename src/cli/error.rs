@@ -98,6 +98,9 @@ pub(crate) enum CliError {
     /// Nothing was written.
     #[error("{} is there already, and nothing was written; --force puts a new one in its place", path.display())]
     CertificateExists { path: PathBuf },
+    /// What was given to the library has been checked before.
+    #[error("the certificate cannot be made: {0}")]
+    NotMade(#[from] rcgen::Error),
     /// Of a certificate or a key: made, or read.
     #[error("{0}")]
     Certificates(String),

@@ -7,6 +7,7 @@ use leaseway_client::{Basis, Client, Resource};
 
 use crate::harness::{
     certificates::Certificates,
+    config::ConfigFile,
     process::{Process, Said, leaseway, leaseway_reading},
     server::{ANYWHERE, Server},
     wait::{block_on, eventually, runtime},
@@ -93,7 +94,12 @@ fn files_that_cannot_be_used_are_named() {
 #[test]
 fn a_certificate_that_is_asked_for_is_shown_and_one_that_is_missing_or_wrong_is_told() {
     let certificates = Certificates::new();
-    let server = mutual(&certificates, &["--admin", ANYWHERE]);
+    // Of which operators may say how much there is.
+    let config = ConfigFile::new(
+        "resources:\n- identifier_glob: \"*\"\n  capacity: 100\n  algorithm:\n    kind: FAIR_SHARE\n    \
+         learning_mode_duration: 0\n    parameters: {capacity_floor: 10, capacity_ceiling: 100}\n",
+    );
+    let server = mutual(&certificates, &["--admin", ANYWHERE, "--config", config.path()]);
     let (address, admin) = (server.grpc().to_string(), server.admin());
     let alice = certificates.flags("alice");
     granted(&get(&address, &words(&alice)));
@@ -174,4 +180,16 @@ fn a_certificate_that_was_renewed_is_used_by_new_connections_without_a_restart()
     says(&client, "does not trust the CA");
     put(&certificates);
     has_lease(&resource);
+}
+
+#[test]
+fn a_token_says_who_asks_and_does_not_leave_this_machine_in_the_clear() {
+    let [right, wrong] = ["open sesame\n", "sesame\n"].map(ConfigFile::new);
+    let server = Server::with_flags(&["--admin", ANYWHERE, "--admin-token-file", right.path()]);
+    let admin = server.admin();
+    let ask = |file: &str| leaseway(&["pool", "load", "mysql", "50", "--admin", &admin, "--token-file", file]);
+    refused(&ask(right.path()), 1, "the capacity may not be moved by reports");
+    refused(&ask(wrong.path()), 77, "does not accept the token");
+    // No connection is made: nothing is sent there.
+    refused(&get("10.255.255.1:5100", &["--token-file", right.path()]), 69, "--insecure");
 }

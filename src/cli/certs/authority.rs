@@ -50,7 +50,7 @@ pub(super) fn generate(name: &str, now: SystemTime, days: u64) -> Result<Pair, C
     let ends = after(now, days);
     limit(&mut params, now, ends);
     let key = new_key()?;
-    let certificate = params.self_signed(&key).map_err(failed)?;
+    let certificate = params.self_signed(&key)?;
     Ok(Pair { certificate: certificate.pem(), key: key.serialize_pem(), ends })
 }
 
@@ -103,8 +103,7 @@ impl Authority {
         }
         let mut params = CertificateParams::default();
         params.distinguished_name = common_name(&subject.name);
-        params.subject_alt_names =
-            subject.names.iter().map(SubjectName::general_name).collect::<Result<_, _>>().map_err(failed)?;
+        params.subject_alt_names = subject.names.iter().map(SubjectName::general_name).collect::<Result<_, _>>()?;
         params.is_ca = IsCa::ExplicitNoCa;
         params.use_authority_key_identifier_extension = true;
         params.key_usages = vec![KeyUsagePurpose::DigitalSignature];
@@ -116,7 +115,7 @@ impl Authority {
         let ends = after(now, days).min(self.ends);
         limit(&mut params, now, ends);
         let key = new_key()?;
-        let certificate = params.signed_by(&key, &self.issuer).map_err(failed)?;
+        let certificate = params.signed_by(&key, &self.issuer)?;
         Ok(Pair { certificate: certificate.pem(), key: key.serialize_pem(), ends })
     }
 }
@@ -143,8 +142,8 @@ fn common_name(name: &str) -> DistinguishedName {
     distinguished
 }
 
-/// A distinguished name of nothing but a common name, as a certificate has it. Names have 64 bytes at most, so that each
-/// length is a byte.
+/// A distinguished name of nothing but a common name, as a certificate has it. Names have 64 bytes at most, so that
+/// each length is a byte.
 fn encoded(name: &str) -> Vec<u8> {
     let short = |length: usize| u8::try_from(length).unwrap_or(u8::MAX);
     let length = name.len();
@@ -159,12 +158,7 @@ fn occurrences(whole: &[u8], part: &[u8]) -> usize {
 }
 
 fn new_key() -> Result<KeyPair, CliError> {
-    KeyPair::generate_for(&PKCS_ECDSA_P256_SHA256).map_err(failed)
-}
-
-/// Of the library: what was given to it has been checked before.
-fn failed(error: rcgen::Error) -> CliError {
-    CliError::Certificates(format!("the certificate cannot be made: {error}"))
+    Ok(KeyPair::generate_for(&PKCS_ECDSA_P256_SHA256)?)
 }
 
 #[cfg(test)]

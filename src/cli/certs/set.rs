@@ -1,5 +1,5 @@
-//! A set for one machine: what `leaseway up --tls` runs with. Made when it is missing, and anew where it no longer fits:
-//! nothing outside of this machine depends on it.
+//! A set for one machine: what `leaseway up --tls` runs with. Made when it is missing, and anew where it no longer
+//! fits: nothing outside of this machine depends on it.
 
 use std::{
     collections::BTreeSet,

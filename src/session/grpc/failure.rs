@@ -70,8 +70,8 @@ fn cause(status: &Status) -> Option<String> {
 pub fn tls_error(error: &(dyn Error + 'static)) -> Option<String> {
     chain(error).find_map(|error| {
         let handshake = || error.downcast_ref::<TlsError>().map(ToString::to_string);
-        // Of what has ended a connection later h2 and hyper keep the kind and the words. What is no frame of HTTP/2 is of
-        // the same kind.
+        // Of what has ended a connection later h2 and hyper keep the kind and the words. What is no frame of HTTP/2 is
+        // of the same kind.
         let later = || error.downcast_ref::<io::Error>().filter(|error| error.kind() == io::ErrorKind::InvalidData);
         let said = handshake().or_else(|| later().map(ToString::to_string))?;
         (!said.contains(NO_FRAME)).then_some(said)

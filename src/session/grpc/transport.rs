@@ -20,8 +20,8 @@ const USES_PER_CONNECTION: usize = 96;
 pub type Channel = InterceptedService<tonic::transport::Channel, Bearer>;
 
 /// A pool of connections by address, and how they are made: over TLS or not, with a token or without. Clones share it.
-/// Every client has one of its own unless its builder is given another; a process with thousands of clients should share
-/// one.
+/// Every client has one of its own unless its builder is given another; a process with thousands of clients should
+/// share one.
 #[derive(Clone, Default)]
 pub struct Transport {
     by_address: Arc<Mutex<ByAddress>>,
