@@ -56,6 +56,7 @@ mod scenarios {
     mod introspection;
     mod learning;
     mod lifecycle;
+    mod lost_logs;
     mod membership;
     mod metrics;
     mod newcomer;
