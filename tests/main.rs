@@ -27,6 +27,7 @@ mod harness {
     pub(crate) mod raw;
     pub(crate) mod seats;
     pub(crate) mod server;
+    pub(crate) mod suspension;
     pub(crate) mod tree;
     pub(crate) mod wait;
 }
@@ -70,6 +71,7 @@ mod scenarios {
     mod reload;
     mod reuse;
     mod shell;
+    mod suspension;
     mod take_over;
     mod terminal;
     mod tree;

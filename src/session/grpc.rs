@@ -1,11 +1,13 @@
 //! What carries a session out over gRPC.
 
+mod clock;
 mod driver;
 mod failure;
 mod push;
 mod transport;
 pub mod wire;
 
+pub use clock::{Moment, Suspensions};
 pub use driver::{Asker, Call, Driver, Ended, Outcome, Reply, Step};
 pub use failure::explain;
 pub use push::{Hints, Listener};
