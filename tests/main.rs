@@ -60,6 +60,7 @@ mod scenarios {
     mod lost_logs;
     mod membership;
     mod metrics;
+    mod namesakes;
     mod newcomer;
     mod pace;
     mod pages;
