@@ -31,6 +31,7 @@ mod harness {
     pub(crate) mod raw;
     pub(crate) mod seats;
     pub(crate) mod server;
+    pub(crate) mod suspension;
     pub(crate) mod tls;
     pub(crate) mod tree;
     pub(crate) mod wait;
@@ -65,8 +66,10 @@ mod scenarios {
     mod introspection;
     mod learning;
     mod lifecycle;
+    mod lost_logs;
     mod membership;
     mod metrics;
+    mod namesakes;
     mod newcomer;
     mod pace;
     mod pages;
@@ -78,6 +81,7 @@ mod scenarios {
     mod reload;
     mod reuse;
     mod shell;
+    mod suspension;
     mod take_over;
     mod terminal;
     mod tls;

@@ -104,7 +104,7 @@ impl RawClient {
             client_id: Some(request.client.to_string()),
             resource_id: vec![request.resource.to_string()],
             token: grant.lease.token.into_iter().collect(),
-            is_server: None,
+            ..ReleaseCapacityRequest::default()
         };
         let _ = timeout(DEADLINE, self.0.release_capacity(request)).await;
     }

@@ -210,6 +210,12 @@ pub struct GetServerCapacityRequest {
     /// As in GetCapacityRequest.
     #[prost(bool, optional, tag = "100")]
     pub drops_late: ::core::option::Option<bool>,
+    /// Tells nodes apart that have the same `server_id`: a random number that all peers of a node share, and ...
+    #[prost(fixed64, optional, tag = "101")]
+    pub node: ::core::option::Option<u64>,
+    /// ... which of its masters asks: later ones have higher numbers.
+    #[prost(uint64, optional, tag = "102")]
+    pub reign: ::core::option::Option<u64>,
 }
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct ServerCapacityResourceResponse {
@@ -265,6 +271,11 @@ pub struct ReleaseCapacityRequest {
     /// `client_id` is the `server_id` of a child node.
     #[prost(bool, optional, tag = "101")]
     pub is_server: ::core::option::Option<bool>,
+    /// As in GetServerCapacityRequest.
+    #[prost(fixed64, optional, tag = "102")]
+    pub node: ::core::option::Option<u64>,
+    #[prost(uint64, optional, tag = "103")]
+    pub reign: ::core::option::Option<u64>,
 }
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct ReleaseCapacityResponse {

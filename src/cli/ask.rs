@@ -141,8 +141,7 @@ impl Release {
         let request = ReleaseCapacityRequest {
             client_id: Some(self.client.clone()),
             resource_id: self.resources.clone(),
-            token: Vec::new(),
-            is_server: None,
+            ..ReleaseCapacityRequest::default()
         };
         let ask = |channel| {
             let request = request.clone();

@@ -9,6 +9,7 @@ use std::{
 use leaseway_core::Millis;
 use leaseway_session::{
     Basis, Capacity, Lease, Outgoing, Session, Usable, Wants,
+    grpc::Suspensions,
     pool::{PoolState, Usage},
 };
 use tokio::{
@@ -92,18 +93,26 @@ pub(crate) struct Plan {
     pub(crate) finished: bool,
 }
 
-/// Milliseconds since the client was made.
-struct Clock(Instant);
+/// Milliseconds since the client was made, those included for which the machine was suspended.
+struct Clock {
+    origin: Instant,
+    suspensions: Suspensions,
+}
 
 impl Clock {
+    fn start() -> Clock {
+        Clock { origin: Instant::now(), suspensions: Suspensions::begin() }
+    }
+
     /// Rounded down: a lease counts from when its request was sent, or a little before.
     fn now(&self) -> Millis {
-        Millis(u64::try_from(self.0.elapsed().as_millis()).unwrap_or(u64::MAX))
+        let elapsed = self.origin.elapsed() + self.suspensions.total();
+        Millis(u64::try_from(elapsed.as_millis()).unwrap_or(u64::MAX))
     }
 
     fn instant(&self, at: Millis) -> Instant {
         // Far enough to never come: an instant cannot hold every number.
-        self.0 + Duration::from_millis(at.0.min(FAR_MS))
+        self.origin + Duration::from_millis(at.0.min(FAR_MS)).saturating_sub(self.suspensions.total())
     }
 }
 
@@ -123,7 +132,7 @@ impl Shared {
         let (done, _) = watch::channel(false);
         Shared {
             id,
-            clock: Clock(Instant::now()),
+            clock: Clock::start(),
             state: Mutex::new(state),
             book,
             nudge: Notify::new(),

@@ -245,6 +245,18 @@ impl Ledger {
         slot
     }
 
+    /// Calls a holder something else, which no other is called.
+    pub(crate) fn rename(&mut self, slot: u32, id: Arc<str>) {
+        let holder = &self.holders[slot as usize];
+        let (kind, before) = (holder.kind, self.hash(holder.kind, &holder.id));
+        if let Ok(entry) = self.by_id.find_entry(Self::spread(before), |entry| entry.slot == slot) {
+            entry.remove();
+        }
+        let hash = self.hash(kind, &id);
+        self.by_id.insert_unique(Self::spread(hash), TableEntry { hash, slot }, |entry| Self::spread(entry.hash));
+        self.holders[slot as usize].id = id;
+    }
+
     /// Forgets a holder and all it held.
     pub(crate) fn remove(&mut self, slot: u32) -> Holder {
         let holder = self.holders.remove(slot as usize);

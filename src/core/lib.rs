@@ -27,6 +27,7 @@ mod hints;
 pub mod invariant;
 mod leases;
 mod ledger;
+mod life;
 mod parameters;
 pub mod planted;
 mod pool;
@@ -50,6 +51,7 @@ pub use glob::{Glob, GlobError};
 pub use hints::{Hint, Why};
 pub use leases::{Has, Reuse};
 pub use ledger::Sums;
+pub use life::Life;
 pub use parameters::{LEASE_PARAMETER, NamedParameter, ParameterError, REFRESH_PARAMETER, nearest};
 pub use pool::{
     AssignError, Assigned, Cause, News, NotedBalance, NotedCost, PoolClient, PoolClock, PoolEvent, PoolEventFilter,

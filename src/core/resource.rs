@@ -8,6 +8,7 @@ mod estate;
 mod hearing;
 mod hints;
 mod insertion;
+mod lives;
 mod messages;
 mod outcome;
 mod pool;
@@ -18,6 +19,7 @@ mod supply;
 mod units;
 
 use estate::Estate;
+use lives::Lives;
 use pool::Measured;
 use promises::Keeper;
 use supply::Origin;
@@ -100,6 +102,7 @@ pub struct Resource {
     newcomers: Vec<u32>,
     /// Where there is a pool: holders whose leases have ended, and whether they are gone.
     lapsed: Vec<(u32, bool)>,
+    lives: Lives,
 }
 
 /// Buffers of a round. They are empty between two rounds, so one workspace serves all resources of a thread: it stays
@@ -175,6 +178,7 @@ impl Resource {
             reforms: 0,
             newcomers: Vec::new(),
             lapsed: Vec::new(),
+            lives: Lives::default(),
         };
         resource.count_in_units();
         resource.renew_pool(seed);
@@ -263,6 +267,7 @@ impl Resource {
         self.end_of_report(now);
         self.tick_pool(now);
         self.deal_units(now);
+        self.forget_lives(now);
         self.ledger.len() == 0 && !self.has_estate()
     }
 
@@ -389,9 +394,7 @@ impl Resource {
     }
 
     fn release(&mut self, release: &Release, now: Millis) {
-        let Some(slot) = self.ledger.find(release.kind, &release.id) else {
-            return;
-        };
+        let Some(slot) = self.released_by(release) else { return };
         let leases = &mut self.ledger.holder_mut(slot).leases;
         leases.end_moved(now);
         let (everything, returned) = match release.token {

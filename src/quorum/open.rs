@@ -13,6 +13,7 @@ use crate::{
         LogStore, StoreError,
         directory::{Directory, Identity},
         disk::{Disk, Failing},
+        floor::{Floor, Flusher},
         frame::Kind,
         segments::Segments,
         snapshots::Snapshots,
@@ -28,6 +29,7 @@ pub(crate) struct Opened {
     /// The peers that it knows of.
     pub(crate) members: Vec<Member>,
     pub(crate) log: LogStore,
+    pub(crate) floor: Flusher,
     pub(crate) machine: Machine,
     pub(crate) failing: Failing,
 }
@@ -70,13 +72,17 @@ pub(crate) fn open(settings: &Settings) -> Result<Opened, StartError> {
     let machine = Machine::open(snapshots, Arc::clone(&settings.clock))?;
     let vote: Option<Vote> = directory.read("vote", Kind::Vote)?;
     let known: Option<Identity> = directory.read("identity", Kind::Identity)?;
-    let log_directory = directory.path("log");
-    let (segments, log) = Segments::open(&log_directory)?;
-    let missing = |what: &str| StoreError::Damaged {
-        path: directory.root().to_owned(),
-        offset: 0,
-        what: format!("the {what} is missing, though there is a log or a snapshot"),
-    };
+    if let Some(identity) = &known
+        && identity.name != settings.name
+    {
+        let (path, expected) = (settings.data.clone(), settings.name.clone());
+        return Err(StoreError::OtherPeer { path, found: identity.name.clone(), expected }.into());
+    }
+    let floor = Floor::read(&directory)?;
+    let (segments, log) = Segments::open(&directory.path("log"), floor.and_then(|floor| floor.last))?;
+    let incomplete =
+        |what: &str| StoreError::Damaged { path: directory.root().to_owned(), offset: 0, what: what.into() };
+    let missing = |what: &str| incomplete(&format!("the {what} is missing, though there is a log or a snapshot"));
     let used = vote.is_some() || log.last().is_some() || machine.applied().is_some();
     // The peer that begins a cluster writes its first entry before its first vote.
     if vote.is_none() && (log.last().is_some_and(|last| last.index > 0) || machine.applied().is_some()) {
@@ -85,11 +91,12 @@ pub(crate) fn open(settings: &Settings) -> Result<Opened, StartError> {
     if log.purged() > machine.applied() {
         return Err(missing("snapshot").into());
     }
+    // A floor is older than any cluster, so that one that says of nothing excuses a start that was cut short.
+    let has_taken_part = known.as_ref().is_some_and(|identity| identity.cluster.is_some());
+    if has_taken_part && floor.is_none() && log.last().is_none() {
+        return Err(incomplete("it belongs to a cluster, and its log is missing").into());
+    }
     let identity = match known {
-        Some(identity) if identity.name != settings.name => {
-            let (path, expected) = (settings.data.clone(), settings.name.clone());
-            return Err(StoreError::OtherPeer { path, found: identity.name, expected }.into());
-        }
         Some(identity) if used => identity,
         None if used => return Err(missing("identity").into()),
         // An identity without a log, a vote or a snapshot made under it is worth nothing: a new one is drawn.
@@ -104,7 +111,9 @@ pub(crate) fn open(settings: &Settings) -> Result<Opened, StartError> {
         _ => Vec::new(),
     };
     agreement::check(settings, identity.cluster, &members)?;
-    let disk = Disk::start(Arc::clone(&directory), segments, log.purged(), failing.clone());
+    let floor = Floor::open(&directory, floor, log.last())?;
+    let flusher = floor.flusher();
+    let disk = Disk::start(Arc::clone(&directory), segments, floor, log.purged(), failing.clone());
     let log = LogStore::new(log, vote, disk, identity.peer);
-    Ok(Opened { directory, identity, used, members, log, machine, failing })
+    Ok(Opened { directory, identity, used, members, log, floor: flusher, machine, failing })
 }

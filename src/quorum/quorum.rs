@@ -102,7 +102,12 @@ impl Quorum {
 
     /// The cluster it belongs to, in hexadecimal; none before it belongs to one.
     pub fn cluster(&self) -> Option<String> {
-        self.0.running.local.introducer.cluster().map(|cluster| format!("{cluster:032x}"))
+        self.cluster_number().map(|cluster| format!("{cluster:032x}"))
+    }
+
+    /// The number of that cluster, which was drawn at random when it began.
+    pub fn cluster_number(&self) -> Option<u128> {
+        self.0.running.local.introducer.cluster()
     }
 
     /// Where the facts come from. [`Origin::Empty`] may become [`Origin::Joined`].

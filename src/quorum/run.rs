@@ -33,7 +33,7 @@ use crate::{
     raft::{Member, Raft},
     reign::Mastership,
     settings::Settings,
-    store::{LogStore, disk::Failing},
+    store::{LogStore, disk::Failing, floor::Flusher},
 };
 
 /// Requests to join beyond so many are dropped; peers repeat them.
@@ -44,6 +44,8 @@ const ENTRIES: u64 = 20_000;
 const BYTES: u64 = 8 << 20;
 /// How often its length is checked.
 const CHECK_EVERY: Duration = Duration::from_millis(200);
+/// How much of what the floor says a loss of power may take back.
+const FLUSH_FLOOR_EVERY: Duration = Duration::from_secs(1);
 
 /// A command from a [`Quorum`](crate::Quorum) handle to its thread.
 pub(crate) enum Order {
@@ -212,7 +214,7 @@ impl Peer {
     /// Starts consensus and all tasks that depend on it.
     async fn start_consensus(self, members: Arc<OnceLock<Arc<Members>>>, mut left: watch::Receiver<bool>) {
         let Peer { settings, local, calls, opened, origin, mastership, queue, joins } = self;
-        let Opened { used, members: known, log, machine, failing, .. } = opened;
+        let Opened { used, members: known, log, floor, machine, failing, .. } = opened;
         let facts = machine.facts();
         if !settings.is_lone() {
             let (local, calls, settings) = (Arc::clone(&local), Arc::clone(&calls), Arc::clone(&settings));
@@ -250,6 +252,7 @@ impl Peer {
         tokio::spawn(changes.run(joins));
         tokio::spawn(proposals::run(raft.clone(), queue));
         tokio::spawn(compact_log(raft.clone(), log));
+        tokio::spawn(flush_floor(floor, failing.clone()));
         let keeper = Keeper {
             raft: raft.clone(),
             local: Arc::clone(&local),
@@ -363,6 +366,22 @@ async fn compact_log(raft: Raft, log: LogStore) {
             if raft.trigger().snapshot().await.is_err() {
                 return;
             }
+        }
+    }
+}
+
+/// Never on the thread that writes the log: commits wait for that one.
+async fn flush_floor(floor: Flusher, failing: Failing) {
+    loop {
+        tokio::time::sleep(FLUSH_FLOOR_EVERY).await;
+        if !floor.is_due() {
+            continue;
+        }
+        let flusher = floor.clone();
+        match tokio::task::spawn_blocking(move || flusher.flush()).await {
+            Ok(Ok(())) => {}
+            Ok(Err(error)) => return failing.fail(&error),
+            Err(_) => return,
         }
     }
 }

@@ -4,17 +4,20 @@
 //! data/lock          held by the process that uses the directory
 //! data/identity      name, number, cluster          one frame, replaced as a whole
 //! data/vote          the newest vote                one frame, replaced as a whole
+//! data/floor         what the log ended with        two frames, written in turn
 //! data/snapshot      all facts up to some entry     one frame, replaced as a whole
 //! data/log/NNN.log   entries, truncations, purges   frames, appended
 //! ```
 //!
 //! Nothing counts before it is on disk. A failed write or flush ends consensus on this peer
 //! ([`Failure`](disk::Failure)): what it left on the disk is unknown, so it is not retried. A record that a crash tore
-//! off at the end of the log was never acknowledged and is dropped; any other damage is refused at start.
+//! off at the end of the log was never acknowledged, unless the floor says so, and is dropped; any other damage is
+//! refused at start.
 
 mod adapter;
 pub(crate) mod directory;
 pub(crate) mod disk;
+pub(crate) mod floor;
 pub(crate) mod frame;
 pub(crate) mod log;
 pub(crate) mod segments;
@@ -45,8 +48,12 @@ pub enum StoreError {
     },
     /// Not as it was written. Nothing was changed.
     #[error(
-        "{} is damaged at byte {offset}: {what}. Nothing of this directory can be relied on: if a majority of the \
-         other peers is intact, empty it and start again, and this peer will be given everything anew",
+        "{} is damaged at byte {offset}: {what}. Nothing of this directory can be relied on.\n\
+         A peer of several: if a majority of the others is intact, empty the directory and start again, and this peer \
+         will join them as a new one and be given everything anew.\n\
+         A server without peers: put back what is missing (an older copy forgets what was promised since), or empty \
+         the directory and start again with --take-over, which first waits for the leases that may be in use; below a \
+         parent, with neither --take-over nor --bootstrap",
         path.display()
     )]
     Damaged {

@@ -3,6 +3,7 @@
 mod candidacy;
 mod chaos;
 mod elections;
+mod floor;
 mod format;
 mod full_disk;
 mod measurements;

@@ -1,13 +1,14 @@
 //! The clock that leases are counted on. (Other code only measures durations.)
 
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use leaseway_core::{Millis, Now};
+use leaseway_session::grpc::Moment;
 
-/// Monotonic time since the process started, and wall-clock seconds for the wire.
+/// Monotonic time since the process started, also while the machine is suspended, and wall-clock seconds for the wire.
 #[derive(Debug, Clone, Copy)]
 pub struct Clock {
-    origin: Instant,
+    origin: Moment,
     skew: Skew,
 }
 
@@ -34,7 +35,7 @@ impl Clock {
 
     /// Starts at zero, with an error.
     pub fn skewed(skew: Skew) -> Clock {
-        Clock { origin: Instant::now(), skew }
+        Clock { origin: Moment::now(), skew }
     }
 
     /// The moment, on both clocks.

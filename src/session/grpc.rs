@@ -1,5 +1,6 @@
 //! What carries a session out over gRPC.
 
+mod clock;
 mod driver;
 mod failure;
 mod push;
@@ -7,6 +8,7 @@ mod token;
 mod transport;
 pub mod wire;
 
+pub use clock::{Moment, Suspensions};
 pub use driver::{Asker, Call, Driver, Ended, Outcome, Reply, Step};
 pub use failure::{explain, tls_error};
 pub use push::{Hints, Listener};

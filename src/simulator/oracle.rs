@@ -39,6 +39,7 @@ pub(crate) fn dues(settings: &Settings, demands: &[(Amount, i16)]) -> Vec<Amount
             outstanding: None,
             learning: false,
             drops_late: true,
+            life: None,
             news: None,
         })
     };

@@ -112,7 +112,13 @@ impl BearerClient {
 
     pub(crate) fn release(&self, id: &str, resource: &str, is_node: bool) -> Result<ReleaseCapacityResponse, Status> {
         let (client_id, resource_id) = (Some(id.to_owned()), vec![resource.to_owned()]);
-        let message = ReleaseCapacityRequest { client_id, resource_id, token: Vec::new(), is_server: Some(is_node) };
+        let message = ReleaseCapacityRequest {
+            client_id,
+            resource_id,
+            token: Vec::new(),
+            is_server: Some(is_node),
+            ..Default::default()
+        };
         Ok(block_on(self.capacity().release_capacity(self.request(message)))?.into_inner())
     }
 

@@ -55,7 +55,7 @@ impl Doorman {
     pub(crate) fn try_release(&self, client: &str, resources: &[&str]) -> Result<ReleaseCapacityResponse, Status> {
         let resource_id = resources.iter().map(|&resource| resource.to_owned()).collect();
         let request =
-            ReleaseCapacityRequest { client_id: Some(client.into()), resource_id, token: Vec::new(), is_server: None };
+            ReleaseCapacityRequest { client_id: Some(client.into()), resource_id, ..ReleaseCapacityRequest::default() };
         Ok(block_on(self.0.clone().release_capacity(request))?.into_inner())
     }
 
@@ -92,7 +92,11 @@ pub(crate) fn node_request(node: &str, resource: &str, bands: &[(i64, f64)]) -> 
         wants: bands.iter().map(band).collect(),
         ..Default::default()
     };
-    GetServerCapacityRequest { server_id: Some(node.into()), resource: vec![entry], drops_late: None }
+    GetServerCapacityRequest {
+        server_id: Some(node.into()),
+        resource: vec![entry],
+        ..GetServerCapacityRequest::default()
+    }
 }
 
 pub(crate) fn capacity(lease: Option<Lease>) -> f64 {

@@ -27,6 +27,7 @@ pub(crate) struct Peers {
     /// A node with a parent has none.
     config: Option<ConfigFile>,
     flags: Vec<String>,
+    variables: Vec<(String, String)>,
     directory: TempDir,
     members: Vec<Member>,
     /// From each to each: what the first calls the second.
@@ -46,17 +47,23 @@ struct Member {
 impl Peers {
     /// So many peers, for the first time ever.
     pub(crate) fn start(number: usize, config: ConfigFile, flags: &[&str]) -> Peers {
-        Peers::begin(number, Some(config), flags, &["--bootstrap"])
+        Peers::begin(number, Some(config), flags, &["--bootstrap"], Vec::new())
+    }
+
+    /// As [`start`](Self::start), in processes with these variables.
+    pub(crate) fn start_within(number: usize, config: ConfigFile, variables: Vec<(String, String)>) -> Peers {
+        Peers::begin(number, Some(config), &[], &["--bootstrap"], variables)
     }
 
     /// As [`start`](Self::start), with other flags than `--bootstrap`.
     pub(crate) fn start_with(number: usize, config: ConfigFile, flags: &[&str], first: &[&str]) -> Peers {
-        Peers::begin(number, Some(config), flags, first)
+        Peers::begin(number, Some(config), flags, first, Vec::new())
     }
 
     /// So many peers of a node whose parent is where `parent` says (with commas), for the first time ever.
     pub(crate) fn below(parent: &str, node: &str, number: usize, flags: &[&str]) -> Peers {
-        Peers::begin(number, None, &[&["--parent", parent, "--node", node], flags].concat(), &["--bootstrap"])
+        let flags = [&["--parent", parent, "--node", node], flags].concat();
+        Peers::begin(number, None, &flags, &["--bootstrap"], Vec::new())
     }
 
     /// As [`below`](Self::below), with these peers as the parent.
@@ -64,7 +71,13 @@ impl Peers {
         Peers::below(&self.endpoints().join(","), node, number, &[])
     }
 
-    fn begin(number: usize, config: Option<ConfigFile>, flags: &[&str], first: &[&str]) -> Peers {
+    fn begin(
+        number: usize,
+        config: Option<ConfigFile>,
+        flags: &[&str],
+        first: &[&str],
+        variables: Vec<(String, String)>,
+    ) -> Peers {
         let addresses = free_addresses(number * 4);
         let member = |of: &[SocketAddr]| Member {
             grpc: of[0],
@@ -78,8 +91,8 @@ impl Peers {
         let link = |to: &Member| Link::to(to.peer, runtime().handle()).unwrap();
         let links = members.iter().map(|_| members.iter().map(link).collect()).collect();
         let flags = flags.iter().map(|flag| (*flag).to_owned()).collect();
-        let mut peers =
-            Peers { config, flags, directory: tempfile::tempdir().unwrap(), members, links, _seat: Seat::take() };
+        let directory = tempfile::tempdir().unwrap();
+        let mut peers = Peers { config, flags, variables, directory, members, links, _seat: Seat::take() };
         for peer in 0..number {
             peers.run(peer, first);
         }
@@ -125,7 +138,8 @@ impl Peers {
     pub(crate) fn run(&mut self, peer: usize, flags: &[&str]) {
         let command = self.command(peer);
         let arguments: Vec<&str> = command.iter().map(String::as_str).chain(flags.iter().copied()).collect();
-        let process = Process::start(&arguments, &[]);
+        let variables: Vec<_> = self.variables.iter().map(|(name, value)| (&**name, &**value)).collect();
+        let process = Process::start(&arguments, &variables);
         eventually("the peer serves", || {
             let ended = process.ended();
             assert!(ended.is_none(), "peer {} ended at once: {}", NAMES[peer], process.stderr());
@@ -135,7 +149,7 @@ impl Peers {
     }
 
     pub(crate) fn signal(&self, peer: usize, signal: Signal) {
-        self.members[peer].process.as_ref().expect("it runs").signal(signal);
+        self.process(peer).signal(signal);
     }
 
     /// SIGKILL.
@@ -151,7 +165,11 @@ impl Peers {
     }
 
     pub(crate) fn log(&self, peer: usize) -> String {
-        self.members[peer].process.as_ref().expect("it runs").stderr()
+        self.process(peer).stderr()
+    }
+
+    pub(crate) fn process(&self, peer: usize) -> &Process {
+        self.members[peer].process.as_ref().expect("it runs")
     }
 
     /// Nothing passes between this peer and the others.

@@ -104,6 +104,10 @@ impl Server {
         self.process.signal(signal);
     }
 
+    pub(crate) fn process(&self) -> &Process {
+        &self.process
+    }
+
     /// Asks it to stop and waits until it has.
     pub(crate) fn stop(self) -> Said {
         self.signal(Signal::TERM);

@@ -51,7 +51,8 @@ fn doorman_fault_2_a_release_that_meets_a_decision_kills_the_server() {
                     let granted = capacity(answer.unwrap().into_inner().response[0].gets);
                     assert!((0.0..=round as f64).contains(&granted), "{granted} of {round}");
                     let (client_id, resource_id) = (Some(client.clone()), vec![resource.clone()]);
-                    let release = ReleaseCapacityRequest { client_id, resource_id, token: Vec::new(), is_server: None };
+                    let release =
+                        ReleaseCapacityRequest { client_id, resource_id, ..ReleaseCapacityRequest::default() };
                     doorman.release_capacity(release).await.unwrap();
                 }
             })

@@ -151,7 +151,11 @@ fn a_band_that_makes_no_sense_keeps_no_other_resource_of_a_node_from_being_refre
         };
         let resource = bands.iter().map(entry).collect();
         let answer = doorman
-            .get_server(GetServerCapacityRequest { server_id: Some("child".into()), resource, drops_late: None })
+            .get_server(GetServerCapacityRequest {
+                server_id: Some("child".into()),
+                resource,
+                ..GetServerCapacityRequest::default()
+            })
             .unwrap();
         let got: Vec<_> =
             answer.response.iter().map(|one| (one.resource_id().to_owned(), capacity(one.gets))).collect();

@@ -50,11 +50,15 @@ fn a_missing_field_of_a_child_node_is_named() {
     ] {
         let entry =
             ServerCapacityResourceRequest { resource_id: Some("r".into()), wants: vec![band], ..Default::default() };
-        let request =
-            GetServerCapacityRequest { server_id: Some("child".into()), resource: vec![entry], drops_late: None };
+        let request = GetServerCapacityRequest {
+            server_id: Some("child".into()),
+            resource: vec![entry],
+            ..GetServerCapacityRequest::default()
+        };
         assert_refused(doorman.get_server(request), Code::InvalidArgument, &[field, "required field is missing"]);
     }
-    let request = GetServerCapacityRequest { server_id: None, resource: Vec::new(), drops_late: None };
+    let request =
+        GetServerCapacityRequest { server_id: None, resource: Vec::new(), ..GetServerCapacityRequest::default() };
     assert_refused(doorman.get_server(request), Code::InvalidArgument, &["server_id: required field is missing"]);
     server.assert_alive();
 }

@@ -123,7 +123,7 @@ fn a_late_release_of_an_old_lease_frees_nothing_newer() {
         client_id: Some("holder".into()),
         resource_id: vec!["mysql".into()],
         token: vec![token],
-        is_server: None,
+        ..ReleaseCapacityRequest::default()
     };
     block_on(doorman.inner().release_capacity(release(old))).unwrap();
     assert_eq!(newcomer.ask("mysql", 100.0), 0.0);

@@ -324,7 +324,7 @@ async fn health_keeps_why_the_last_one_failed() {
 
 #[tokio::test(start_paused = true)]
 async fn a_lease_counts_in_whole_milliseconds_that_have_passed() {
-    let clock = Clock(Instant::now());
+    let clock = Clock::start();
     tokio::time::advance(Duration::from_micros(1_999)).await;
     assert_eq!(clock.now(), Millis(1), "never later than it is");
     assert!(clock.instant(Millis(2)) > Instant::now());

@@ -185,6 +185,7 @@ impl Refreshers {
             outstanding,
             learning: false,
             drops_late: true,
+            life: None,
             news: None,
         };
         (Now { at, unix: 1_700_000_000 + (at.0 / 1000) as i64 }, Request::Ask(ask))

@@ -29,6 +29,7 @@ impl Resource {
 
     /// The insertion step: applies what the request says about leases, then what it wants.
     pub(super) fn admit(&mut self, ask: Ask, now: Now) -> Result<Seat, Answer> {
+        self.hear_life(&ask, now.at)?;
         let known = self.ledger.find(ask.kind, &ask.id);
         if !self.has_place(known, &ask.claims) {
             self.counters.full += 1;

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use crate::{Amount, Claims, HolderKind, Millis, News, PoolState, Settings, Terms, Token, leases::Has};
+use crate::{Amount, Claims, HolderKind, Life, Millis, News, PoolState, Settings, Terms, Token, leases::Has};
 
 /// A request for capacity.
 #[derive(Debug, Clone, PartialEq)]
@@ -22,6 +22,8 @@ pub struct Ask {
     /// An answer counts at this holder only if the lease that its request named has not ended when the answer comes,
     /// and only the answer to its latest request counts.
     pub drops_late: bool,
+    /// A child node: which of all that may be called so.
+    pub life: Option<Life>,
     /// PRIORITY_POOL: its account, and what it has used.
     pub news: Option<Box<News>>,
 }
@@ -42,6 +44,8 @@ pub struct Release {
     pub id: Arc<str>,
     /// The newest lease given back. Absent (Doorman clients): everything that the holder has by now.
     pub token: Option<Token>,
+    /// As in [`Ask`].
+    pub life: Option<Life>,
 }
 
 /// A request.
@@ -105,6 +109,8 @@ pub enum Answer {
     Full,
     /// What it wants could not be read, and nothing is known of it.
     Unknown,
+    /// Another node of its name holds leases.
+    NameTaken,
     /// Given back.
     Released,
 }
@@ -115,9 +121,13 @@ impl Answer {
         match self {
             Answer::Granted(lease) => Some(lease),
             Answer::Supplied(supplied) => Some(&supplied.lease),
-            Answer::NotYet | Answer::TooSoon | Answer::Stale | Answer::Full | Answer::Unknown | Answer::Released => {
-                None
-            }
+            Answer::NotYet
+            | Answer::TooSoon
+            | Answer::Stale
+            | Answer::Full
+            | Answer::Unknown
+            | Answer::NameTaken
+            | Answer::Released => None,
         }
     }
 }
@@ -135,6 +145,8 @@ pub struct Counters {
     pub stale: u64,
     /// Requests refused because there are too many holders.
     pub full: u64,
+    /// Requests refused because another node of their name holds leases.
+    pub name_taken: u64,
     /// Holders forgotten because their leases ended.
     pub expired: u64,
     /// Requests outside learning mode that named a lease unknown here.

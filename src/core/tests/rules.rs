@@ -10,6 +10,7 @@ mod expiry;
 mod haste;
 mod hints;
 mod learning;
+mod lives;
 mod nodes;
 mod numbers;
 mod priorities;
@@ -141,7 +142,7 @@ impl Server {
     }
 
     fn release(&mut self, kind: HolderKind, id: &str, token: Option<Token>) {
-        let release = Release { kind, id: id.into(), token };
+        let release = Release { kind, id: id.into(), token, life: None };
         assert_eq!(one(&mut self.resource, now_at(self.now), Request::Release(release)), Answer::Released);
     }
 

@@ -82,8 +82,17 @@ impl Node {
             }
             let (id, has) = (Arc::clone(&child.id), child.lease.as_ref().map(has));
             let outstanding = Some(outstanding);
-            let ask =
-                Ask { kind: HolderKind::Node, id, claims, has, drops_late: true, outstanding, learning, news: None };
+            let ask = Ask {
+                kind: HolderKind::Node,
+                id,
+                claims,
+                has,
+                drops_late: true,
+                outstanding,
+                learning,
+                life: None,
+                news: None,
+            };
             let answer = self.answer(now, ask);
             self.nodes[n].take(now, answer, protocol);
         }

@@ -48,6 +48,7 @@ pub(crate) fn ask(id: &str, wants: f64, has: Option<Has>) -> Ask {
         outstanding: None,
         learning: false,
         drops_late: true,
+        life: None,
         news: None,
     }
 }
@@ -331,7 +332,7 @@ impl World {
         actor.sent += 1;
         actor.below.clear();
         let token = (actor.echo == Echo::Token).then_some(lease.token);
-        let release = Release { kind: actor.kind, id: Arc::clone(&actor.id), token };
+        let release = Release { kind: actor.kind, id: Arc::clone(&actor.id), token, life: None };
         let answer = one(&mut self.resource, now, Request::Release(release));
         self.log.push(answer);
         self.propose().map(|_| ())

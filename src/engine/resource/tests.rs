@@ -96,13 +96,14 @@ impl World {
             outstanding: None,
             learning: false,
             drops_late: true,
+            life: None,
             news: None,
         };
         self.request(Request::Ask(ask))
     }
 
     fn releases(&mut self, id: &str) -> Effects<u32> {
-        self.request(Request::Release(Release { kind: CLIENT, id: id.into(), token: None }))
+        self.request(Request::Release(Release { kind: CLIENT, id: id.into(), token: None, life: None }))
     }
 
     fn request(&mut self, request: Request) -> Effects<u32> {

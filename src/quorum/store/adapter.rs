@@ -126,8 +126,12 @@ impl RaftLogStorage<Types> for LogStore {
     }
 
     async fn truncate(&mut self, log_id: LogId) -> Result<(), StorageError> {
-        self.log().truncate(log_id.index);
-        self.carry_out(ErrorVerb::Delete, |done| Job::Truncate { from: log_id.index, done }).await
+        let last = {
+            let mut log = self.log();
+            log.truncate(log_id.index);
+            log.last()
+        };
+        self.carry_out(ErrorVerb::Delete, |done| Job::Truncate { from: log_id.index, last, done }).await
     }
 
     async fn purge(&mut self, log_id: LogId) -> Result<(), StorageError> {

@@ -71,6 +71,11 @@ impl Directory {
         read_one(&self.path(name), kind)
     }
 
+    /// All bytes of a small file, if there is one.
+    pub(crate) fn bytes(&self, name: &str) -> Result<Option<Vec<u8>>, StoreError> {
+        read_all(&self.path(name))
+    }
+
     /// When this returns the new content is durable; until then the old one stays.
     pub(crate) fn replace<T: Serialize>(&self, name: &str, kind: Kind, value: &T) -> Result<(), StoreError> {
         replace(&self.root, name, kind, &codec::encode(value))
@@ -79,11 +84,7 @@ impl Directory {
 
 /// The one frame of a file, decoded.
 pub(crate) fn read_one<T: DeserializeOwned>(path: &Path, expected: Kind) -> Result<Option<T>, StoreError> {
-    let bytes = match fs::read(path) {
-        Ok(bytes) => bytes,
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
-        Err(error) => return Err(StoreError::io("read", path)(error)),
-    };
+    let Some(bytes) = read_all(path)? else { return Ok(None) };
     let damaged = |what: String| StoreError::Damaged { path: path.to_owned(), offset: 0, what };
     match frame::read(&bytes, 0) {
         Found::Frame { kind, payload, end } if kind == expected && end == bytes.len() => {
@@ -97,13 +98,26 @@ pub(crate) fn read_one<T: DeserializeOwned>(path: &Path, expected: Kind) -> Resu
     }
 }
 
-/// Writes beside, flushes, renames, flushes the directory.
+fn read_all(path: &Path) -> Result<Option<Vec<u8>>, StoreError> {
+    match fs::read(path) {
+        Ok(bytes) => Ok(Some(bytes)),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+        Err(error) => Err(StoreError::io("read", path)(error)),
+    }
+}
+
+/// One frame.
 pub(crate) fn replace(root: &Path, name: &str, kind: Kind, payload: &[u8]) -> Result<(), StoreError> {
-    let (path, beside) = (root.join(name), root.join(format!("{name}.new")));
     let mut bytes = Vec::with_capacity(frame::HEADER + payload.len());
     frame::write(&mut bytes, kind, payload);
+    replace_bytes(root, name, &bytes)
+}
+
+/// Writes beside, flushes, renames, flushes the directory.
+pub(crate) fn replace_bytes(root: &Path, name: &str, bytes: &[u8]) -> Result<(), StoreError> {
+    let (path, beside) = (root.join(name), root.join(format!("{name}.new")));
     let written = File::create(&beside).and_then(|mut file| {
-        file.write_all(&bytes)?;
+        file.write_all(bytes)?;
         file.sync_all()
     });
     written.map_err(StoreError::io("write", &beside))?;

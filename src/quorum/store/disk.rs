@@ -10,7 +10,7 @@ use std::{
 use openraft::storage::LogFlushed;
 use tokio::sync::{oneshot, watch};
 
-use super::{StoreError, directory::Directory, frame::Kind, log::Record, segments::Segments};
+use super::{StoreError, directory::Directory, floor::Floor, frame::Kind, log::Record, segments::Segments};
 use crate::{
     metrics,
     raft::{Entry, LogId, Types, Vote},
@@ -56,10 +56,24 @@ impl Failing {
 pub(crate) type Done = oneshot::Sender<Result<(), Failure>>;
 
 pub(crate) enum Job {
-    Append { entries: Vec<Entry>, done: LogFlushed<Types> },
-    Truncate { from: u64, done: Done },
-    Purge { upto: LogId, done: Done },
-    Vote { vote: Vote, done: Done },
+    Append {
+        entries: Vec<Entry>,
+        done: LogFlushed<Types>,
+    },
+    /// `last` is what the log ends with then.
+    Truncate {
+        from: u64,
+        last: Option<LogId>,
+        done: Done,
+    },
+    Purge {
+        upto: LogId,
+        done: Done,
+    },
+    Vote {
+        vote: Vote,
+        done: Done,
+    },
 }
 
 /// A handle to the thread, which ends when the last one is dropped.
@@ -70,11 +84,12 @@ impl Disk {
     pub(crate) fn start(
         directory: Arc<Directory>,
         segments: Segments,
+        floor: Floor,
         purged: Option<LogId>,
         failing: Failing,
     ) -> Disk {
         let (jobs, queue) = mpsc::channel();
-        let writer = Writer { directory, segments, purged, failing };
+        let writer = Writer { directory, segments, floor, purged, failing };
         thread::Builder::new()
             .name("quorum-disk".into())
             .spawn(move || writer.run(&queue))
@@ -92,6 +107,7 @@ impl Disk {
 struct Writer {
     directory: Arc<Directory>,
     segments: Segments,
+    floor: Floor,
     purged: Option<LogId>,
     failing: Failing,
 }
@@ -101,23 +117,29 @@ impl Writer {
         while let Ok(job) = queue.recv() {
             match job {
                 Job::Append { entries, done } => {
-                    let count = entries.len() as u64;
+                    let (count, last) = (entries.len() as u64, entries.last().map(|entry| entry.log_id));
                     let records: Vec<_> = entries.into_iter().map(Record::Entry).collect();
-                    let result = self.attempt(|writer| writer.segments.append(&records, writer.purged));
+                    let result = self.attempt(|writer| {
+                        writer.segments.append(&records, writer.purged)?;
+                        last.map_or(Ok(()), |last| writer.floor.raise(last))
+                    });
                     if result.is_ok() {
                         metrics::appended(count);
                     }
                     done.log_io_completed(result.map_err(std::io::Error::other));
                 }
-                Job::Truncate { from, done } => {
-                    let result =
-                        self.attempt(|writer| writer.segments.append(&[Record::Truncate(from)], writer.purged));
+                Job::Truncate { from, last, done } => {
+                    let result = self.attempt(|writer| {
+                        writer.floor.lower(last)?;
+                        writer.segments.append(&[Record::Truncate(from)], writer.purged)
+                    });
                     let _ = done.send(result);
                 }
                 Job::Purge { upto, done } => {
                     let result = self.attempt(|writer| {
                         writer.segments.append(&[Record::Purge(upto)], writer.purged)?;
                         writer.purged = writer.purged.max(Some(upto));
+                        writer.floor.raise(upto)?;
                         writer.segments.drop_purged(upto)
                     });
                     let _ = done.send(result);

@@ -19,10 +19,11 @@ pub(crate) enum Kind {
     Identity = 5,
     Vote = 6,
     Snapshot = 7,
+    Floor = 8,
 }
 
-const KINDS: [Kind; 7] =
-    [Kind::Segment, Kind::Entry, Kind::Truncate, Kind::Purge, Kind::Identity, Kind::Vote, Kind::Snapshot];
+const KINDS: [Kind; 8] =
+    [Kind::Segment, Kind::Entry, Kind::Truncate, Kind::Purge, Kind::Identity, Kind::Vote, Kind::Snapshot, Kind::Floor];
 
 /// The result of reading a frame.
 #[derive(Debug)]

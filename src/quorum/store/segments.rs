@@ -39,30 +39,44 @@ struct Segment {
 }
 
 impl Segments {
-    /// Reads all segments. Drops a record that a crash tore off at the end.
-    pub(crate) fn open(directory: &Path) -> Result<(Segments, Log), StoreError> {
-        Segments::open_with(directory, FULL)
+    /// Reads all segments, which must reach the floor. Drops a record that a crash tore off at the end.
+    pub(crate) fn open(directory: &Path, floor: Option<LogId>) -> Result<(Segments, Log), StoreError> {
+        Segments::open_with(directory, floor, FULL)
     }
 
     /// Tests have smaller segments.
-    pub(crate) fn open_with(directory: &Path, full: u64) -> Result<(Segments, Log), StoreError> {
+    pub(crate) fn open_with(directory: &Path, floor: Option<LogId>, full: u64) -> Result<(Segments, Log), StoreError> {
         fs::create_dir_all(directory).map_err(StoreError::io("create", directory))?;
         let mut log = Log::default();
         let mut segments = VecDeque::new();
         let mut whole = 0;
+        let (mut incomplete, mut torn) = (None, None);
         let found = list(directory)?;
         for (place, (number, path)) in found.iter().enumerate() {
             let last = place + 1 == found.len();
-            let (segment, length) = load(*number, path, last, &mut log)?;
-            match segment {
+            let loaded = load(*number, path, last, &mut log)?;
+            match loaded.segment {
                 Some(segment) => segments.push_back(segment),
                 // The peer died while it created the segment: nothing was ever written to it.
-                None => fs::remove_file(path).map_err(StoreError::io("remove", path))?,
+                None => incomplete = Some(path),
             }
-            whole = if length == 0 { whole } else { length };
+            whole = if loaded.length == 0 { whole } else { loaded.length };
+            torn = (loaded.torn > 0).then_some((path, loaded.length, loaded.torn));
         }
         if let Some((_, path)) = found.first() {
             log.is_whole().map_err(|error| damaged(path, 0, error.to_string()))?;
+        }
+        if log.last() < floor {
+            let path = found.last().map_or(directory, |(_, path)| path);
+            return Err(damaged(path, whole, reaches(log.last(), floor)));
+        }
+        // Only now is anything changed.
+        if let Some((path, offset, dropped)) = torn {
+            tracing::warn!(path = %path.display(), offset, dropped,
+                "the end of the log was torn off while it was written; it was never acknowledged and is dropped");
+        }
+        if let Some(path) = incomplete {
+            fs::remove_file(path).map_err(StoreError::io("remove", path))?;
         }
         let (file, length) = match segments.back() {
             Some(segment) => (reopen(&segment.path, whole)?, whole),
@@ -146,8 +160,26 @@ fn list(directory: &Path) -> Result<Vec<(u64, PathBuf)>, StoreError> {
     Ok(found)
 }
 
-/// Replays a segment. Returns `None` for one without a complete header, and how many bytes of it are good.
-fn load(number: u64, path: &Path, last: bool, log: &mut Log) -> Result<(Option<Segment>, u64), StoreError> {
+/// Says how far the log reaches, and how far it has to.
+fn reaches(last: Option<LogId>, floor: Option<LogId>) -> String {
+    let entry = |id: LogId| format!("entry {} of term {}", id.index, id.leader_id.term);
+    let ends = last.map_or_else(|| "the log is empty".to_owned(), |last| format!("the log ends with {}", entry(last)));
+    let acknowledged = floor.map_or_else(|| "nothing".to_owned(), entry);
+    format!("{ends}, but this server has acknowledged everything up to {acknowledged}, as the file floor says")
+}
+
+/// A segment that was read.
+struct LoadedSegment {
+    /// `None` without a complete header.
+    segment: Option<Segment>,
+    /// How many bytes of it are good …
+    length: u64,
+    /// … and how many more were torn off.
+    torn: u64,
+}
+
+/// Replays a segment.
+fn load(number: u64, path: &Path, last: bool, log: &mut Log) -> Result<LoadedSegment, StoreError> {
     let bytes = fs::read(path).map_err(StoreError::io("read", path))?;
     let mut segment = None;
     let mut at = 0;
@@ -184,11 +216,9 @@ fn load(number: u64, path: &Path, last: bool, log: &mut Log) -> Result<(Option<S
                 at = end;
             }
             Found::Torn if last => {
-                tracing::warn!(path = %path.display(), offset = at, dropped = bytes.len() - at,
-                    "the end of the log was torn off while it was written; it was never acknowledged and is dropped");
-                return Ok((segment, at as u64));
+                return Ok(LoadedSegment { segment, length: at as u64, torn: (bytes.len() - at) as u64 });
             }
-            Found::End if last || at > 0 => return Ok((segment, at as u64)),
+            Found::End if last || at > 0 => return Ok(LoadedSegment { segment, length: at as u64, torn: 0 }),
             Found::End | Found::Torn => return Err(wrong("it ends too early, and a later segment follows".into())),
             Found::Damaged(what) => return Err(wrong(what.into())),
             Found::Format(found) => return Err(StoreError::Format { path: path.to_owned(), found, known: FORMAT }),

@@ -83,7 +83,7 @@ proptest! {
         steps in proptest::collection::vec(any_step(), 1..60),
     ) {
         let directory = tempfile::tempdir().expect("a temporary directory");
-        let (mut segments, mut log) = Segments::open_with(directory.path(), FULL).expect("it opens");
+        let (mut segments, mut log) = Segments::open_with(directory.path(), None, FULL).expect("it opens");
         let (mut naive, mut term) = (Naive::default(), 1);
         for step in steps {
             match step {
@@ -118,7 +118,7 @@ proptest! {
                 }
                 Step::Restart => {
                     drop(segments);
-                    (segments, log) = Segments::open_with(directory.path(), FULL).expect("it opens again");
+                    (segments, log) = Segments::open_with(directory.path(), None, FULL).expect("it opens again");
                 }
                 Step::Truncate(_) | Step::Purge(_) => {}
             }
@@ -128,7 +128,7 @@ proptest! {
             prop_assert_eq!(log.bytes() == 0, naive.entries.is_empty());
         }
         drop(segments);
-        let (_, log) = Segments::open_with(directory.path(), FULL).expect("it opens again");
+        let (_, log) = Segments::open_with(directory.path(), None, FULL).expect("it opens again");
         prop_assert_eq!(contents(&log), (naive.entries, naive.purged));
     }
 }
@@ -142,7 +142,7 @@ fn purge(segments: &mut Segments, log: &mut Log, upto: LogId) {
 /// Three segments of several entries each.
 fn some_log() -> (TempDir, Vec<PathBuf>, Vec<Entry>) {
     let directory = tempfile::tempdir().expect("a temporary directory");
-    let (mut segments, _) = Segments::open_with(directory.path(), FULL).expect("it opens");
+    let (mut segments, _) = Segments::open_with(directory.path(), None, FULL).expect("it opens");
     let entries: Vec<_> = (0..24).map(|index| entry(1, index)).collect();
     for entry in &entries {
         segments.append(&[Record::Entry(entry.clone())], None).expect("it is written");
@@ -157,11 +157,11 @@ fn some_log() -> (TempDir, Vec<PathBuf>, Vec<Entry>) {
 #[test]
 fn segments_that_hold_nothing_any_more_are_deleted() {
     let (directory, files, _) = some_log();
-    let (mut segments, mut log) = Segments::open_with(directory.path(), FULL).expect("it opens");
+    let (mut segments, mut log) = Segments::open_with(directory.path(), None, FULL).expect("it opens");
     purge(&mut segments, &mut log, log_id(1, 22));
     assert!(fs::read_dir(directory.path()).expect("a directory").count() < files.len());
     drop(segments);
-    let (_, log) = Segments::open_with(directory.path(), FULL).expect("it opens");
+    let (_, log) = Segments::open_with(directory.path(), None, FULL).expect("it opens");
     assert_eq!(contents(&log), (vec![entry(1, 23)], Some(log_id(1, 22))));
 }
 
@@ -172,13 +172,13 @@ fn a_torn_last_write_loses_only_that_write() {
     let whole = fs::read(last).expect("it can be read");
     for length in 0..whole.len() {
         fs::write(last, &whole[..length]).expect("it can be written");
-        let (mut segments, log) = Segments::open_with(directory.path(), FULL).expect("a torn end is no damage");
+        let (mut segments, log) = Segments::open_with(directory.path(), None, FULL).expect("a torn end is no damage");
         let left = contents(&log).0;
         assert_eq!(left[..], entries[..left.len()], "torn at {length}");
         let next = entry(9, left.len() as u64);
         segments.append(&[Record::Entry(next.clone())], None).expect("it goes on");
         drop(segments);
-        let (_, log) = Segments::open_with(directory.path(), FULL).expect("it opens again");
+        let (_, log) = Segments::open_with(directory.path(), None, FULL).expect("it opens again");
         assert_eq!(contents(&log).0.last(), Some(&next), "torn at {length}");
         for file in fs::read_dir(directory.path()).expect("a directory").map(|file| file.unwrap().path()) {
             if !files.contains(&file) {
@@ -197,7 +197,7 @@ fn a_damaged_byte_is_refused_at_any_position() {
             let mut bytes = whole.clone();
             bytes[at] ^= 0x10;
             fs::write(file, &bytes).expect("it can be written");
-            match Segments::open_with(directory.path(), FULL) {
+            match Segments::open_with(directory.path(), None, FULL) {
                 Err(StoreError::Damaged { path, offset, .. }) => {
                     assert_eq!(path, *file);
                     assert!(offset as usize <= at, "{offset} is beyond the damage at {at}");
@@ -207,14 +207,14 @@ fn a_damaged_byte_is_refused_at_any_position() {
         }
         fs::write(file, &whole).expect("it can be written");
     }
-    Segments::open_with(directory.path(), FULL).expect("all is as it was");
+    Segments::open_with(directory.path(), None, FULL).expect("all is as it was");
 }
 
 #[test]
 fn a_segment_that_is_missing_or_ends_too_early_is_refused() {
     let (directory, files, _) = some_log();
     let refused = |what: &str| {
-        let error = Segments::open_with(directory.path(), FULL).map(|_| ()).expect_err(what);
+        let error = Segments::open_with(directory.path(), None, FULL).map(|_| ()).expect_err(what);
         assert!(matches!(error, StoreError::Damaged { .. }), "{what}: {error}");
     };
     for file in &files[..2] {
@@ -225,7 +225,7 @@ fn a_segment_that_is_missing_or_ends_too_early_is_refused() {
         refused("a segment in the middle is torn");
         fs::write(file, &whole).expect("it can be written");
     }
-    Segments::open_with(directory.path(), FULL).expect("all is as it was");
+    Segments::open_with(directory.path(), None, FULL).expect("all is as it was");
 }
 
 #[tokio::test]
@@ -243,7 +243,7 @@ async fn a_directory_that_cannot_be_relied_on_is_refused_with_what_to_do() {
     let log = "log/00000000000000000001.log";
     // Files, and what each becomes; `None` removes it.
     type Damage = fn(&[u8]) -> Option<Vec<u8>>;
-    let cases: [(&str, Damage); 8] = [
+    let cases: [(&str, Damage); 11] = [
         ("vote", flip),
         ("vote", |_| None),
         ("vote", |bytes| Some(bytes[..10].to_vec())),
@@ -252,6 +252,9 @@ async fn a_directory_that_cannot_be_relied_on_is_refused_with_what_to_do() {
         ("identity", |_| None),
         (log, flip),
         (log, |bytes| Some([bytes, &[0; 32]].concat())),
+        (log, |_| None),
+        (log, |bytes| Some(bytes[..bytes.len() - 1].to_vec())),
+        ("floor", |bytes| Some(vec![0; bytes.len()])),
     ];
     for (file, becomes) in cases {
         let path = world.data("alone").join(file);
@@ -314,7 +317,7 @@ fn what_openraft_was_told_is_done_is_on_disk() {
         store.purge(log_id(1, 4)).await.expect("it is written");
         drop(store);
     });
-    let (_, log) = Segments::open(&directory.path().join("log")).expect("it opens");
+    let (_, log) = Segments::open(&directory.path().join("log"), None).expect("it opens");
     assert_eq!(contents(&log), (vec![entry(1, 5), entry(2, 6), entry(2, 7)], Some(log_id(1, 4))));
     let error = open(&settings).map(|_| ()).expect_err("what was purged must be in a snapshot");
     assert!(error.to_string().contains("the snapshot is missing"), "{error}");
@@ -324,9 +327,10 @@ fn what_openraft_was_told_is_done_is_on_disk() {
 fn a_vote_for_this_peer_comes_back_as_one_that_was_not_granted() {
     let directory = tempfile::tempdir().expect("a temporary directory");
     let root = Arc::new(crate::store::directory::Directory::open(directory.path()).expect("it opens"));
-    let (segments, log) = Segments::open(&directory.path().join("log")).expect("it opens");
+    let (segments, log) = Segments::open(&directory.path().join("log"), None).expect("it opens");
     let failing = crate::store::disk::Failing::new();
-    let disk = crate::store::disk::Disk::start(root, segments, None, failing);
+    let floor = crate::store::floor::Floor::open(&root, None, None).expect("it opens");
+    let disk = crate::store::disk::Disk::start(root, segments, floor, None, failing);
     let runtime = tokio::runtime::Builder::new_current_thread().build().expect("a runtime");
     for (of, committed) in [(7, false), (8, true)] {
         let vote = Some(Vote::new_committed(3, of));

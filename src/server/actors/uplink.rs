@@ -19,6 +19,7 @@ mod wire;
 
 use std::sync::Arc;
 
+use leaseway_core::Life;
 use leaseway_tls::ClientTls;
 use tokio::task::JoinHandle;
 
@@ -42,6 +43,8 @@ pub struct Parent {
 #[derive(Clone)]
 pub(super) struct UplinkContext {
     pub(super) parent: Parent,
+    /// Which of all nodes of its name this is, and under which master.
+    pub(super) life: Life,
     pub(super) directory: Directory,
     pub(super) notices: Arc<Notices>,
     pub(super) status: UplinkStatus,

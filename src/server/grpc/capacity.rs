@@ -266,6 +266,11 @@ fn left_out(answer: &Answer) -> Option<(Reason, &'static str)> {
             "this resource, or this server, has as many clients as it may; \
              it can be started with a larger --max-clients-per-resource or --max-clients",
         )),
+        Answer::NameTaken => Some((
+            Reason::NameTaken,
+            "another node has this name here, and leases under it: every node needs a --node of its own; if this is the \
+             same node, started again without its data directory, it is served when those leases have ended",
+        )),
         Answer::TooSoon => Some((Reason::TooSoon, "asked again too soon, and nothing has changed: the lease stays")),
         Answer::NotYet => Some((Reason::NotYet, "this node has no lease of its own yet; ask again in a second")),
         // No client waits for a stale answer; the problem of an unreadable one was recorded before.

@@ -10,7 +10,7 @@ use std::{
 };
 
 use leaseway_core::{
-    Amount, Answer, Ask, Claim, Claims, Has, HolderKind, Lease, Millis, News, PoolStanding, PoolState, Release,
+    Amount, Answer, Ask, Claim, Claims, Has, HolderKind, Lease, Life, Millis, News, PoolStanding, PoolState, Release,
     Request, Settings, Terms, Token, Usage, clamp_priority,
 };
 use leaseway_proto::{doorman as wire, push::WatchRequest};
@@ -60,11 +60,13 @@ pub(crate) struct Parsed {
 struct Sender {
     id: Arc<str>,
     drops_late: bool,
+    /// Of a child node.
+    life: Option<Life>,
 }
 
 pub(crate) fn get_capacity(request: wire::GetCapacityRequest, limits: &Limits) -> Result<Parsed, Invalid> {
     let client = id(request.client_id, limits, || "client_id".into())?.into();
-    let sender = Sender { id: client, drops_late: request.drops_late.unwrap_or_default() };
+    let sender = Sender { id: client, drops_late: request.drops_late.unwrap_or_default(), life: None };
     let mut problems = Problems::default();
     let mut requests = Vec::with_capacity(request.resource.len());
     for (at, entry) in request.resource.into_iter().enumerate() {
@@ -105,8 +107,8 @@ fn client_ask(
     let news = heed.value(usage(entry.usage, at))?.flatten();
     let goes_by = wants.unwrap_or_else(|| has.map_or(Amount::ZERO, |has| has.capacity));
     let claims = Claims::from_slice(&[Claim::of_client(goes_by, priority)]);
-    let Sender { id, drops_late } = sender.clone();
-    let ask = Ask { kind: HolderKind::Client, id, claims, has, outstanding, learning: false, drops_late, news };
+    let Sender { id, drops_late, life } = sender.clone();
+    let ask = Ask { kind: HolderKind::Client, id, claims, has, outstanding, learning: false, drops_late, life, news };
     Ok(Some((resource, if wants.is_some() { Request::Ask(ask) } else { Request::Renew(ask) })))
 }
 
@@ -203,7 +205,8 @@ fn has(lease: Option<wire::Lease>, field: impl Fn() -> String) -> Result<Option<
 
 pub(crate) fn get_server_capacity(request: wire::GetServerCapacityRequest, limits: &Limits) -> Result<Parsed, Invalid> {
     let node = id(request.server_id, limits, || "server_id".into())?.into();
-    let sender = Sender { id: node, drops_late: request.drops_late.unwrap_or_default() };
+    let life = Life::new(request.node.unwrap_or_default(), request.reign.unwrap_or_default());
+    let sender = Sender { id: node, drops_late: request.drops_late.unwrap_or_default(), life };
     let mut problems = Problems::default();
     let mut requests = Vec::with_capacity(request.resource.len());
     for (at, entry) in request.resource.into_iter().enumerate() {
@@ -238,10 +241,10 @@ fn node_ask(
     let (has, outstanding) = heed.known(has, outstanding)?;
     let outstanding = outstanding.flatten().or(heeds_terms.then_some(Amount::ZERO));
     let news = heed.value(usage(entry.usage, at))?.flatten();
-    let Sender { id, drops_late } = sender.clone();
+    let Sender { id, drops_late, life } = sender.clone();
     let ask = |claims| {
         let learning = entry.learning.unwrap_or_default();
-        Ask { kind: HolderKind::Node, id, claims, has, outstanding, learning, drops_late, news }
+        Ask { kind: HolderKind::Node, id, claims, has, outstanding, learning, drops_late, life, news }
     };
     let request = match claims {
         Some(claims) => Request::Ask(ask(claims)),
@@ -289,6 +292,7 @@ fn claim(band: wire::PriorityBandAggregate, field: impl Fn(&str) -> String) -> R
 pub(crate) fn release_capacity(request: wire::ReleaseCapacityRequest, limits: &Limits) -> Result<Parsed, Invalid> {
     let client: Arc<str> = id(request.client_id, limits, || "client_id".into())?.into();
     let kind = if request.is_server.unwrap_or_default() { HolderKind::Node } else { HolderKind::Client };
+    let life = Life::new(request.node.unwrap_or_default(), request.reign.unwrap_or_default());
     let tokens = request.token;
     let named = request.resource_id.into_iter().enumerate().filter(|(_, resource)| !resource.is_empty());
     let mut parsed = Parsed::default();
@@ -296,7 +300,7 @@ pub(crate) fn release_capacity(request: wire::ReleaseCapacityRequest, limits: &L
         match allowed(resource, limits, || format!("resource_id[{at}]")) {
             Ok(resource) => {
                 let token = tokens.get(at).copied().and_then(Token::new);
-                let release = Release { kind, id: Arc::clone(&client), token };
+                let release = Release { kind, id: Arc::clone(&client), token, life };
                 parsed.requests.push((resource, Request::Release(release)));
             }
             Err((resource, why)) => parsed.problems.note(Reason::BadId, &client, &resource, &why.to_string()),

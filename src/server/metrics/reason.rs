@@ -13,6 +13,8 @@ pub(crate) enum Reason {
     TooManyBands,
     /// The resource has as many clients as it may.
     TooManyClients,
+    /// Another node of this name holds leases.
+    NameTaken,
     /// The server has as many resources as it may.
     TooManyResources,
     /// The resource has as many requests waiting as it may.
@@ -28,12 +30,13 @@ pub(crate) enum Reason {
 }
 
 impl Reason {
-    pub(crate) const ALL: [Reason; 11] = [
+    pub(crate) const ALL: [Reason; 12] = [
         Reason::BadValue,
         Reason::BadId,
         Reason::TooManyInRequest,
         Reason::TooManyBands,
         Reason::TooManyClients,
+        Reason::NameTaken,
         Reason::TooManyResources,
         Reason::Busy,
         Reason::Failed,
@@ -50,6 +53,7 @@ impl Reason {
             Reason::TooManyInRequest => "too_many_in_request",
             Reason::TooManyBands => "too_many_bands",
             Reason::TooManyClients => "too_many_clients",
+            Reason::NameTaken => "name_taken",
             Reason::TooManyResources => "too_many_resources",
             Reason::Busy => "busy",
             Reason::Failed => "failed",

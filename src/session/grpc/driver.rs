@@ -9,6 +9,7 @@ use tokio::time::{Duration, Instant};
 use tonic::Status;
 
 use super::{
+    clock,
     push::Hints,
     transport::{Channel, Connection, Transport},
 };
@@ -144,7 +145,7 @@ impl<A: Asker> Driver<A> {
     async fn wait(&mut self, wake: Option<Instant>) -> Happened<A::Answer> {
         let wake = async {
             match wake {
-                Some(at) => tokio::time::sleep_until(at).await,
+                Some(at) => clock::sleep_until(at).await,
                 None => std::future::pending().await,
             }
         };

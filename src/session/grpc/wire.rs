@@ -53,7 +53,7 @@ pub fn release_capacity(client: &str, releases: Vec<Release>) -> wire::ReleaseCa
     // Zero names nothing: it keeps the places of the others.
     let token = releases.iter().map(|release| release.token.unwrap_or(0)).collect();
     let resource_id = releases.into_iter().map(|release| release.id.to_string()).collect();
-    wire::ReleaseCapacityRequest { client_id: Some(client.to_owned()), resource_id, token, is_server: None }
+    wire::ReleaseCapacityRequest { client_id: Some(client.to_owned()), resource_id, token, ..Default::default() }
 }
 
 /// The leases of an answer, and the names of those that make no sense. `sent` is when the request left, since the

@@ -184,12 +184,14 @@ fn request(client: usize, body: Body<Wants>) -> Request {
             outstanding: None,
             learning: false,
             drops_late: true,
+            life: None,
             news: None,
         }),
         Body::Release(releases) => Request::Release(core::Release {
             kind: HolderKind::Client,
             id: holder,
             token: releases[0].token.and_then(Token::new),
+            life: None,
         }),
     }
 }

@@ -324,6 +324,7 @@ impl World<'_> {
                     outstanding: (client.speaks == Speaks::Liar).then_some(Amount::MAX),
                     learning: false,
                     drops_late: client.speaks.is_ours(),
+                    life: None,
                     news: usage.map(|usage| Box::new(News { key: None, usage: Some(usage) })),
                 })
             }
@@ -333,6 +334,7 @@ impl World<'_> {
                 kind: HolderKind::Client,
                 id: Arc::clone(&client.name),
                 token: releases.first().and_then(|release| release.token).and_then(Token::new),
+                life: None,
             }),
         };
         let from = Sender { party: Party::Client(index), incarnation: client.incarnation, number: outgoing.number };

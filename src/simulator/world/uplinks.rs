@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use leaseway_core::{
-    Amount, Ask, Claim, Claims, HolderKind, Millis, News, Release, Request, Supplied, Token, invariant::Violation,
+    Amount, Ask, Claim, Claims, HolderKind, Life, Millis, News, Release, Request, Supplied, Token, invariant::Violation,
 };
 use leaseway_engine::uplink::{Aggregate, Granted, Lent, Notice, ParentReply, UplinkEngine, UplinkInput};
 use leaseway_session::{Body, Outgoing, Pace, Settings};
@@ -111,6 +111,7 @@ impl World<'_> {
     fn post_up(&mut self, index: usize, outgoing: Outgoing<Aggregate>) {
         let Some(parent) = self.plan.tree.nodes[index].parent else { return };
         let (party, name) = (Party::Node(index), Arc::clone(&self.nodes[index].server_id));
+        let life = Life::new(index as u64 + 1, self.nodes[index].incarnation.into());
         let request = match outgoing.body {
             Body::Ask(asks) => {
                 let Some(ask) = asks.into_iter().next() else { return };
@@ -124,6 +125,7 @@ impl World<'_> {
                     outstanding: Some(ask.demand.outstanding),
                     learning: ask.demand.learning,
                     drops_late: true,
+                    life,
                     news,
                 })
             }
@@ -131,6 +133,7 @@ impl World<'_> {
                 kind: HolderKind::Node,
                 id: name,
                 token: releases.first().and_then(|release| release.token).and_then(Token::new),
+                life,
             }),
         };
         let from = Sender { party, incarnation: self.nodes[index].incarnation, number: outgoing.number };

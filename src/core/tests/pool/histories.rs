@@ -185,7 +185,11 @@ impl History {
                 // It is waiting for nothing any more.
                 client.answered = client.sent;
                 if token.is_some() {
-                    one(&mut self.resource, now_at(self.now), Request::Release(Release { kind, id, token }));
+                    one(
+                        &mut self.resource,
+                        now_at(self.now),
+                        Request::Release(Release { kind, id, token, life: None }),
+                    );
                 }
             }
             PoolStep::Assign(pick, assigned) => {

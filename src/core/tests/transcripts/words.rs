@@ -23,6 +23,7 @@ pub(super) fn told(answer: &Answer) -> String {
         Answer::Stale => "stale, dropped".to_owned(),
         Answer::Full => "refused, there are too many holders".to_owned(),
         Answer::Unknown => "left out, nothing is known of it".to_owned(),
+        Answer::NameTaken => "refused, another node has its name".to_owned(),
         Answer::Released => "released".to_owned(),
     }
 }

@@ -67,7 +67,7 @@ impl Actor {
         let outstanding = Some(self.outstanding(now));
         let (kind, id, claims) = (self.kind, Arc::clone(&self.id), self.claims.clone());
         let drops_late = self.echo == Echo::Token;
-        Ask { kind, id, claims, has, drops_late, outstanding, learning: false, news: None }
+        Ask { kind, id, claims, has, drops_late, outstanding, learning: false, life: None, news: None }
     }
 
     pub(super) fn receive(&mut self, lease: Lease, sent_at: Millis, now: Millis) {

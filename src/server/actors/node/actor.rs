@@ -1,16 +1,20 @@
 //! The node actor: it supervises the resources and the uplink, owns the election, and puts configurations in force.
 
-use std::sync::{Arc, atomic::AtomicUsize};
+use std::{
+    hash::{BuildHasher as _, Hasher as _, RandomState},
+    num::NonZeroU64,
+    sync::{Arc, atomic::AtomicUsize},
+};
 
 use actix::{Actor, Addr, ArbiterHandle, Context, Handler, Message};
-use leaseway_core::Millis;
+use leaseway_core::{Life, Millis};
 use leaseway_quorum::Mastership;
 use tokio::sync::{oneshot, watch};
 
 use super::{
     super::{
         config_in_force::ConfigInForce,
-        directory::Directory,
+        directory::{Directory, Role},
         note_turns::NoteTurns,
         notices::Notices,
         on_end::OnEnd,
@@ -85,6 +89,8 @@ pub(super) struct NodeActor {
     pub(super) adopted: u64,
     pub(super) note_turns: NoteTurns,
     pub(super) uplink: Option<Uplinked>,
+    /// What tells it from others of its name, if it belongs to no cluster.
+    drawn: NonZeroU64,
     /// A node that ends without having been stopped has panicked, and takes the process with it: what supervises the
     /// process starts it anew.
     on_failure: OnEnd,
@@ -149,6 +155,7 @@ impl NodeActor {
             last_epoch: 0,
             holders: Arc::default(),
             note_turns: NoteTurns::start(),
+            drawn: NonZeroU64::new(RandomState::new().build_hasher().finish()).unwrap_or(NonZeroU64::MIN),
             membership: start.membership,
             mastership: Mastership::Unknown,
             swept: start.clock.at(),
@@ -193,15 +200,29 @@ impl NodeActor {
 
     /// The master asks the parent, and knows nothing of what the parent lent to another peer (rule 7).
     pub(super) fn begin_uplink(&mut self) {
+        let life = self.life();
         let Some(uplink) = &mut self.uplink else { return };
         uplink.task = Some(uplink::start(UplinkContext {
             parent: uplink.parent.clone(),
+            life,
             directory: self.shared.directory.clone(),
             notices: Arc::clone(&uplink.notices),
             status: self.shared.uplink_status.clone(),
             clock: self.clock,
             seed: self.seed,
         }));
+    }
+
+    /// The peers of a node share the number of their cluster. A server without a directory is a new node with each
+    /// start.
+    fn life(&self) -> Life {
+        let cluster = self.membership.as_ref().and_then(|membership| membership.quorum.cluster_number());
+        let node = cluster.and_then(|cluster| NonZeroU64::new((cluster >> 64) as u64 ^ cluster as u64));
+        let reign = match self.shared.directory.role() {
+            Role::Master(Some(reign)) => reign.number(),
+            Role::Master(None) | Role::Elsewhere(_) => 0,
+        };
+        Life { node: node.unwrap_or(self.drawn), reign }
     }
 
     pub(super) fn end_uplink(&mut self) {

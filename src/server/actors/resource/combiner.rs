@@ -260,7 +260,7 @@ mod tests {
 
     fn submission() -> (Submission, Answered) {
         let (ticket, answer) = oneshot::channel();
-        let release = Release { kind: HolderKind::Client, id: "a".into(), token: None };
+        let release = Release { kind: HolderKind::Client, id: "a".into(), token: None, life: None };
         (Submission { request: Request::Release(release), from: None, ticket }, answer)
     }
 

@@ -91,13 +91,13 @@ impl Asker for UplinkAsker {
     }
 
     fn call(&mut self, channel: Result<Channel, Status>, body: Body<Aggregate>) -> Call<ParentAnswer> {
-        let node = &self.context.parent.node;
+        let (node, life) = (&self.context.parent.node, self.context.life);
         match body {
             Body::Ask(asks) => {
                 let sent = Duration::from_millis(self.context.clock.unix_ms());
-                Box::pin(ask(channel, wire::get_server_capacity(node, &asks), sent))
+                Box::pin(ask(channel, wire::get_server_capacity(node, life, &asks), sent))
             }
-            Body::Release(releases) => Box::pin(release(channel, wire::release_capacity(node, releases))),
+            Body::Release(releases) => Box::pin(release(channel, wire::release_capacity(node, life, releases))),
         }
     }
 
@@ -197,12 +197,23 @@ impl UplinkAsker {
         if !parsed.malformed.is_empty() {
             self.failed(format!("{server}: answered nonsense for {}", parsed.malformed.join(", ")));
         }
+        if let Some(taken) = parsed.name_taken {
+            self.name_taken(format!("{server}: {taken}"));
+        }
         let take = |(granted, complaint): (Granted, Complaint)| {
             self.complain(&granted.given.id, complaint);
             self.context.status.lease_of(&granted.settings);
             granted
         };
         parsed.granted.into_iter().map(take).collect()
+    }
+
+    /// Of some resources; those that are asked for alone are refused with it. Told once.
+    fn name_taken(&mut self, error: String) {
+        if self.context.status.read().and_then(|report| report.last_error).as_ref() != Some(&error) {
+            tracing::warn!(parent = %error, "the parent refuses this node some resources");
+            self.context.status.write(|report| report.last_error = Some(error));
+        }
     }
 
     /// Once for each thing that is wrong.
@@ -243,7 +254,8 @@ async fn ask(
 ) -> Result<Reply<ParentAnswer>, Status> {
     let mut answer = CapacityClient::new(channel?).get_server_capacity(request).await?.into_inner();
     let mastership = answer.mastership.take();
-    shared::reply(mastership, &answer.problem, answer.response.len(), || wire::parsed(answer.response, sent))
+    let answered = answer.response.len();
+    shared::reply(mastership, &answer.problem, answered, || wire::parsed(answer.response, &answer.problem, sent))
 }
 
 async fn release(

@@ -3,7 +3,7 @@
 
 use std::{sync::Arc, time::Duration};
 
-use leaseway_core::{Amount, Claim, Terms, Usage, clamp_priority};
+use leaseway_core::{Amount, Claim, Life, Terms, Usage, clamp_priority};
 use leaseway_engine::uplink::{Aggregate, Granted};
 use leaseway_proto::doorman as wire;
 use leaseway_session::{Ask, Release, grpc::wire as shared};
@@ -11,7 +11,7 @@ use leaseway_session::{Ask, Release, grpc::wire as shared};
 use super::settings::{Complaint, instructed};
 
 /// Asks for what those below want.
-pub(super) fn get_server_capacity(node: &str, asks: &[Ask<Aggregate>]) -> wire::GetServerCapacityRequest {
+pub(super) fn get_server_capacity(node: &str, life: Life, asks: &[Ask<Aggregate>]) -> wire::GetServerCapacityRequest {
     let resource = asks.iter().map(|ask| wire::ServerCapacityResourceRequest {
         resource_id: Some(ask.id.to_string()),
         has: ask.has.as_ref().map(shared::echo),
@@ -20,9 +20,14 @@ pub(super) fn get_server_capacity(node: &str, asks: &[Ask<Aggregate>]) -> wire::
         learning: Some(ask.demand.learning),
         usage: ask.demand.usage.as_ref().map(usage),
     });
-    // The session keeps that.
-    let drops_late = Some(true);
-    wire::GetServerCapacityRequest { server_id: Some(node.to_owned()), resource: resource.collect(), drops_late }
+    wire::GetServerCapacityRequest {
+        server_id: Some(node.to_owned()),
+        resource: resource.collect(),
+        // The session keeps that.
+        drops_late: Some(true),
+        node: Some(life.node.get()),
+        reign: Some(life.reign),
+    }
 }
 
 fn usage(usage: &Usage) -> wire::Usage {
@@ -42,8 +47,13 @@ fn band(claim: &Claim) -> wire::PriorityBandAggregate {
 }
 
 /// Gives back what is needed below no more.
-pub(super) fn release_capacity(node: &str, releases: Vec<Release>) -> wire::ReleaseCapacityRequest {
-    wire::ReleaseCapacityRequest { is_server: Some(true), ..shared::release_capacity(node, releases) }
+pub(super) fn release_capacity(node: &str, life: Life, releases: Vec<Release>) -> wire::ReleaseCapacityRequest {
+    wire::ReleaseCapacityRequest {
+        is_server: Some(true),
+        node: Some(life.node.get()),
+        reign: Some(life.reign),
+        ..shared::release_capacity(node, releases)
+    }
 }
 
 /// An answer, as far as it makes sense.
@@ -53,11 +63,19 @@ pub(super) struct ParentAnswer {
     pub(super) granted: Vec<(Granted, Complaint)>,
     /// The names of those that make no sense.
     pub(super) malformed: Vec<String>,
+    /// What the parent says if another node has this node's name.
+    pub(super) name_taken: Option<String>,
 }
 
 /// `sent` is when the request left, since the epoch.
-pub(super) fn parsed(answer: Vec<wire::ServerCapacityResourceResponse>, sent: Duration) -> ParentAnswer {
-    let mut parsed = ParentAnswer::default();
+pub(super) fn parsed(
+    answer: Vec<wire::ServerCapacityResourceResponse>,
+    problems: &[wire::Problem],
+    sent: Duration,
+) -> ParentAnswer {
+    let taken = problems.iter().find(|problem| problem.reason() == "name_taken");
+    let name_taken = taken.map(|problem| format!("{}: {}", problem.resource_id(), problem.message()));
+    let mut parsed = ParentAnswer { name_taken, ..ParentAnswer::default() };
     for response in answer {
         let id: Arc<str> = response.resource_id.as_deref().unwrap_or_default().into();
         let given = response.gets.as_ref().and_then(|gets| shared::lease(&id, gets, response.safe_capacity, sent));
@@ -109,8 +127,11 @@ mod tests {
     }
 
     fn with_terms(terms: wire::Terms) -> Option<(i16, Terms)> {
-        let parsed =
-            parsed(vec![wire::ServerCapacityResourceResponse { terms: vec![terms], ..response("r") }], Duration::ZERO);
+        let parsed = parsed(
+            vec![wire::ServerCapacityResourceResponse { terms: vec![terms], ..response("r") }],
+            &[],
+            Duration::ZERO,
+        );
         parsed.granted.into_iter().next()?.0.terms.into_iter().next()
     }
 
@@ -119,7 +140,7 @@ mod tests {
         let mut endless = response("endless");
         endless.gets.as_mut().expect("a lease").capacity = Some(f64::INFINITY);
         let absent = wire::ServerCapacityResourceResponse { gets: None, ..response("absent") };
-        let parsed = parsed(vec![response("good"), endless, absent], Duration::ZERO);
+        let parsed = parsed(vec![response("good"), endless, absent], &[], Duration::ZERO);
         assert_eq!(parsed.malformed, ["endless", "absent"]);
         let [(granted, _)] = &parsed.granted[..] else { panic!("one is good") };
         assert_eq!((&*granted.given.id, granted.given.token), ("good", Some(7)));
@@ -150,8 +171,10 @@ mod tests {
 
     #[test]
     fn a_release_is_one_of_a_node() {
-        let request = release_capacity("leaf", vec![Release { id: "r".into(), token: Some(7) }]);
+        let life = Life::new(5, 3).expect("a node");
+        let request = release_capacity("leaf", life, vec![Release { id: "r".into(), token: Some(7) }]);
         assert_eq!((request.client_id.as_deref(), request.is_server), (Some("leaf"), Some(true)));
+        assert_eq!((request.node, request.reign), (Some(5), Some(3)));
         assert_eq!((request.resource_id, request.token), (vec!["r".to_owned()], vec![7]));
     }
 }

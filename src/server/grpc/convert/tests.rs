@@ -20,7 +20,7 @@ fn of_client(resource: Vec<wire::ResourceRequest>) -> wire::GetCapacityRequest {
 }
 
 fn of_node(resource: Vec<wire::ServerCapacityResourceRequest>) -> wire::GetServerCapacityRequest {
-    wire::GetServerCapacityRequest { server_id: Some("n".into()), resource, drops_late: None }
+    wire::GetServerCapacityRequest { server_id: Some("n".into()), resource, ..Default::default() }
 }
 
 fn read(entry: wire::ResourceRequest) -> Result<Parsed, Invalid> {
@@ -169,8 +169,7 @@ fn the_go_clients_empty_ids_are_skipped_when_it_releases() {
     let request = wire::ReleaseCapacityRequest {
         client_id: Some("c".into()),
         resource_id: vec![String::new(), "r1".into()],
-        token: Vec::new(),
-        is_server: None,
+        ..Default::default()
     };
     let released = release_capacity(request, &Limits::default()).expect("as Doorman's client sends it");
     assert_eq!(released.requests.len(), 1);

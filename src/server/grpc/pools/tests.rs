@@ -106,6 +106,7 @@ async fn asks(node: &NodeHandle, id: &str, wants: f64) -> f64 {
         outstanding: None,
         learning: false,
         drops_late: true,
+        life: None,
         news: None,
     };
     let answer = node.submit(&"searches".into(), leaseway_core::Request::Ask(ask)).await.expect("an answer");

@@ -1,0 +1,53 @@
+//! Machines that are suspended: for what runs on them no time passes, and for all others it does.
+
+use crate::harness::{
+    config::{ConfigFile, Template},
+    doorman::Asks as _,
+    peers::{Peers, granted},
+    server::{ANYWHERE, Server},
+    suspension::Suspension,
+    wait::eventually,
+};
+
+#[test]
+fn a_master_whose_machine_was_suspended_decides_nothing_when_it_wakes() {
+    let suspension = Suspension::new();
+    let config = ConfigFile::of(&[Template { lease: 5, refresh: 1, ..Template::fair("*", 100.0) }]);
+    let peers = Peers::start_within(3, config, suspension.variables());
+    let master = peers.master();
+    let (mut alice, bob) = (peers.client("alice"), peers.client("bob"));
+    assert_eq!(alice.ask(&peers, "r", 90.0), 90.0);
+    let suspended = suspension.suspend(peers.process(master));
+    // Nothing tells it what has happened: it has its clocks.
+    peers.cut(master);
+    let successor = peers.master_but(&[master]);
+    eventually("alice's lease has ended", || {
+        let got = granted(bob.try_ask(peers.doorman(successor), "r", 90.0)).map(|lease| lease.capacity());
+        (got == Some(90.0)).then_some(())
+    });
+    suspended.wake();
+    // For the master alice's lease was only just given, and what she asks for needs no further promise.
+    for _ in 0..50 {
+        let answer = alice.try_ask(peers.doorman(master), "r", 90.0);
+        assert_eq!(granted(answer), None, "bob has it");
+    }
+    peers.heal(master);
+}
+
+#[test]
+fn a_child_node_whose_machine_was_suspended_lends_nothing_of_a_lease_that_has_ended() {
+    let suspension = Suspension::new();
+    let config = ConfigFile::of(&[Template { lease: 5, refresh: 1, ..Template::fair("*", 100.0) }]);
+    let root = Server::with_config(&config);
+    let parent = root.grpc().to_string();
+    let variables = suspension.variables();
+    let variables: Vec<_> = variables.iter().map(|(name, value)| (&**name, &**value)).collect();
+    let flags = ["--listen", ANYWHERE, "--http", ANYWHERE, "--threads", "2", "--parent", &parent, "--node", "leaf"];
+    let leaf = Server::start(&flags, &variables);
+    let (mut alice, mut bob) = (leaf.client("alice"), root.client("bob"));
+    assert_eq!(alice.ask("r", 100.0), 100.0);
+    let suspended = suspension.suspend(leaf.process());
+    eventually("the lease of the leaf has ended", || (bob.ask("r", 100.0) == 100.0).then_some(()));
+    suspended.wake();
+    assert_eq!(alice.ask("r", 100.0), 0.0, "bob has it");
+}
