@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use crate::{Amount, Claims, HolderKind, Millis, News, PoolState, Settings, Terms, Token, leases::Has};
+use crate::{Amount, Charged, Claims, HolderKind, Millis, News, PoolState, Settings, Terms, Token, leases::Has};
 
 /// A request for capacity.
 #[derive(Debug, Clone, PartialEq)]
@@ -24,6 +24,8 @@ pub struct Ask {
     pub drops_late: bool,
     /// PRIORITY_POOL: its account, and what it has used.
     pub news: Option<Box<News>>,
+    /// To whom its record is counted, if it is new.
+    pub charged: Charged,
 }
 
 /// Gives leases back.
@@ -96,6 +98,8 @@ pub enum Answer {
     Stale,
     /// The resource has as many holders as it may.
     Full,
+    /// The principal of the request has its share of all holders.
+    ShareFull,
     /// What it wants could not be read, and nothing is known of it.
     Unknown,
     /// Given back.
@@ -108,9 +112,8 @@ impl Answer {
         match self {
             Answer::Granted(lease) => Some(lease),
             Answer::Supplied(supplied) => Some(&supplied.lease),
-            Answer::NotYet | Answer::TooSoon | Answer::Stale | Answer::Full | Answer::Unknown | Answer::Released => {
-                None
-            }
+            Answer::NotYet | Answer::TooSoon | Answer::Stale | Answer::Full => None,
+            Answer::ShareFull | Answer::Unknown | Answer::Released => None,
         }
     }
 }
@@ -128,6 +131,8 @@ pub struct Counters {
     pub stale: u64,
     /// Requests refused because there are too many holders.
     pub full: u64,
+    /// Requests refused because their principal has its share of all holders.
+    pub share_full: u64,
     /// Holders forgotten because their leases ended.
     pub expired: u64,
     /// Requests outside learning mode that named a lease unknown here.

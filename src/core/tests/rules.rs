@@ -19,6 +19,7 @@ mod reuse;
 mod rounds;
 mod safe_capacity;
 mod shadow;
+mod shares;
 mod supply;
 mod tokens;
 mod too_soon;

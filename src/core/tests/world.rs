@@ -7,8 +7,8 @@ use std::{collections::BTreeMap, sync::Arc};
 
 use crate::resource::Pending;
 use crate::{
-    Amount, Answer, Ask, Birth, Claim, Claims, Condensed, Epoch, Has, HolderKind, Lease, Millis, Now, Priority,
-    Release, Request, Resource, Settings, Source, Sum, Supply, Workspace, invariant,
+    Amount, Answer, Ask, Birth, Charged, Claim, Claims, Condensed, Epoch, Has, HolderKind, Lease, Millis, Now,
+    Priority, Release, Request, Resource, Settings, Source, Sum, Supply, Workspace, invariant,
     invariant::Violation,
     tests::peers::{Peers, next_epoch},
 };
@@ -49,6 +49,7 @@ pub(crate) fn ask(id: &str, wants: f64, has: Option<Has>) -> Ask {
         learning: false,
         drops_late: true,
         news: None,
+        charged: Charged::default(),
     }
 }
 

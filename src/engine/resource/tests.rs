@@ -7,8 +7,8 @@ mod parking;
 use std::collections::HashSet;
 
 use leaseway_core::{
-    Amount, Answer, Ask, Assigned, Birth, Claim, Claims, Epoch, HolderKind, Inherited, Kind, Load, Millis, Now,
-    PoolNotes, Release, Request, Settings, Source,
+    Amount, Answer, Ask, Assigned, Birth, Charged, Claim, Claims, Epoch, HolderKind, Inherited, Kind, Load, Millis,
+    Now, PoolNotes, Release, Request, Settings, Source,
 };
 
 use super::*;
@@ -97,6 +97,7 @@ impl World {
             learning: false,
             drops_late: true,
             news: None,
+            charged: Charged::default(),
         };
         self.request(Request::Ask(ask))
     }

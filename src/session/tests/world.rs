@@ -185,6 +185,7 @@ fn request(client: usize, body: Body<Wants>) -> Request {
             learning: false,
             drops_late: true,
             news: None,
+            charged: core::Charged::default(),
         }),
         Body::Release(releases) => Request::Release(core::Release {
             kind: HolderKind::Client,

@@ -325,6 +325,7 @@ impl World<'_> {
                     learning: false,
                     drops_late: client.speaks == Speaks::Leaseway,
                     news: usage.map(|usage| Box::new(News { key: None, usage: Some(usage) })),
+                    charged: core::Charged::default(),
                 })
             }
             // Such a node has nothing to say that with.

@@ -309,8 +309,12 @@ fn said(answer: Answer) -> ReplyBody {
     match answer {
         Answer::Granted(lease) => ReplyBody::Granted(lease),
         Answer::Supplied(supplied) => ReplyBody::Supplied(supplied),
-        Answer::NotYet | Answer::TooSoon | Answer::Stale | Answer::Full | Answer::Unknown | Answer::Released => {
-            ReplyBody::Nothing
-        }
+        Answer::NotYet
+        | Answer::TooSoon
+        | Answer::Stale
+        | Answer::Full
+        | Answer::ShareFull
+        | Answer::Unknown
+        | Answer::Released => ReplyBody::Nothing,
     }
 }

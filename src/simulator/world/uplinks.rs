@@ -3,7 +3,8 @@
 use std::sync::Arc;
 
 use leaseway_core::{
-    Amount, Ask, Claim, Claims, HolderKind, Millis, News, Release, Request, Supplied, Token, invariant::Violation,
+    Amount, Ask, Charged, Claim, Claims, HolderKind, Millis, News, Release, Request, Supplied, Token,
+    invariant::Violation,
 };
 use leaseway_engine::uplink::{Aggregate, Granted, Lent, Notice, ParentReply, UplinkEngine, UplinkInput};
 use leaseway_session::{Body, Outgoing, Pace, Settings};
@@ -125,6 +126,7 @@ impl World<'_> {
                     learning: ask.demand.learning,
                     drops_late: true,
                     news,
+                    charged: Charged::default(),
                 })
             }
             Body::Release(releases) => Request::Release(Release {
