@@ -5,6 +5,7 @@
 //! accepts connections and distributes them: with SO_REUSEPORT a second server could silently bind the same port.
 
 pub(crate) mod admin;
+mod body;
 mod capacity;
 pub(crate) mod connections;
 mod convert;
@@ -16,28 +17,32 @@ pub(crate) mod pools;
 mod problems;
 mod push;
 mod status;
+mod tonic_answer;
 mod unary;
 
-use std::{pin::pin, sync::Arc, time::Duration};
+use std::{future::Future, pin::pin, sync::Arc, time::Duration};
 
 use hyper::server::conn::http2;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use leaseway_proto::{
     doorman::capacity_server::CapacityServer, push::push_server::PushServer, status::status_server::StatusServer,
 };
-use tokio::sync::watch;
+use tokio::{net::TcpListener, sync::watch};
 use tokio_stream::{Stream, StreamExt as _};
 use tonic::{Status, service::Routes, transport::server::Connected as _};
 use tonic_health::server::HealthReporter;
 
 pub(crate) use self::capacity::CapacityService;
 use self::{
+    body::BodyLimits,
     connections::ArbiterConnection,
     front::{ConnectionService, Front},
 };
 pub(crate) use self::{push::PushService, status::StatusService};
 use crate::{
     actors::{NotMaster, Refused},
+    limits::Limits,
+    open_connections::{Ending, FAREWELL, OpenConnection, OpenConnections},
     signals::until,
 };
 
@@ -61,57 +66,104 @@ const KEEP_ALIVE_TIMEOUT: Duration = Duration::from_secs(10);
 /// end.
 pub(crate) async fn serve(
     services: GrpcServices,
-    message_bytes: usize,
+    limits: Arc<Limits>,
     connections: impl Stream<Item = std::io::Result<ArbiterConnection>> + 'static,
     stop: watch::Receiver<bool>,
 ) {
-    let front = Arc::new(front(services, message_bytes));
-    let mut http2 = http2::Builder::new(TokioExecutor::new());
-    http2
-        .timer(TokioTimer::new())
-        .max_concurrent_streams(STREAMS)
-        .keep_alive_interval(Some(KEEP_ALIVE))
-        .keep_alive_timeout(KEEP_ALIVE_TIMEOUT)
-        // gRPC clients do not use the Date header.
-        .auto_date_header(false);
+    let server = Server::new(front(services, &limits));
     let mut connections = pin!(connections);
-    let mut stopped = pin!(until(stop.clone()));
+    let mut stopped = pin!(until(stop));
     loop {
         let next = tokio::select! {
             () = &mut stopped => return,
             next = connections.next() => next,
         };
         match next {
-            Some(Ok(connection)) => {
-                let door = ConnectionService::new(Arc::clone(&front), connection.connect_info());
-                let served = http2.serve_connection(TokioIo::new(connection), door);
-                tokio::spawn(attend(served, stop.clone()));
-            }
+            Some(Ok(connection)) => drop(tokio::spawn(server.attend(connection))),
             Some(Err(error)) => tracing::debug!(%error, "connection lost while it was distributed"),
             None => return,
         }
     }
 }
 
+/// What the connections of a listener are served with.
+struct Server {
+    front: Arc<Front>,
+    http2: http2::Builder<TokioExecutor>,
+}
+
+impl Server {
+    fn new(front: Front) -> Server {
+        let mut http2 = http2::Builder::new(TokioExecutor::new());
+        http2
+            .timer(TokioTimer::new())
+            .max_concurrent_streams(STREAMS)
+            .keep_alive_interval(Some(KEEP_ALIVE))
+            .keep_alive_timeout(KEEP_ALIVE_TIMEOUT)
+            // gRPC clients do not use the Date header.
+            .auto_date_header(false);
+        Server { front: Arc::new(front), http2 }
+    }
+
+    /// Serves one connection to its end.
+    fn attend(&self, stream: ArbiterConnection) -> impl Future<Output = ()> + Send + use<> {
+        let connection = stream.connection();
+        let door = ConnectionService::new(Arc::clone(&self.front), Arc::clone(&connection), stream.connect_info());
+        let served = self.http2.serve_connection(TokioIo::new(stream), door);
+        attend(served, connection)
+    }
+}
+
 type Served = http2::Connection<TokioIo<ArbiterConnection>, ConnectionService, TokioExecutor>;
 
-/// Serves one connection to its end.
-async fn attend(served: Served, stop: watch::Receiver<bool>) {
+async fn attend(served: Served, connection: Arc<OpenConnection>) {
     let mut served = pin!(served);
     let ended = tokio::select! {
         biased;
         ended = &mut served => ended,
-        () = until(stop) => {
-            served.as_mut().graceful_shutdown();
-            served.await
-        }
+        how = connection.told_to_end() => match how {
+            Ending::Now => return,
+            Ending::Soon => {
+                served.as_mut().graceful_shutdown();
+                tokio::time::timeout(FAREWELL, served).await.unwrap_or(Ok(()))
+            }
+            Ending::WhenDone => {
+                served.as_mut().graceful_shutdown();
+                served.await
+            }
+        },
     };
     if let Err(error) = ended {
         tracing::debug!(%error, "connection broken");
     }
 }
 
-fn front(services: GrpcServices, message_bytes: usize) -> Front {
+/// Accepts and serves connections on this thread until `stop`, where there are few.
+pub(crate) async fn serve_here(
+    listener: TcpListener,
+    services: Routes,
+    limits: &Limits,
+    open: OpenConnections,
+    stop: watch::Receiver<bool>,
+) {
+    let server = Server::new(Front::new(None, body_limits(limits), services));
+    let mut stopped = pin!(until(stop));
+    loop {
+        tokio::select! {
+            () = &mut stopped => return,
+            (stream, place) = connections::accept(&listener, &open) => {
+                tokio::spawn(server.attend(ArbiterConnection::new(stream, place)));
+            }
+        }
+    }
+}
+
+fn body_limits(limits: &Limits) -> BodyLimits {
+    BodyLimits { message_bytes: limits.message_bytes, patience: Duration::from_secs(limits.request_secs) }
+}
+
+fn front(services: GrpcServices, limits: &Limits) -> Front {
+    let message_bytes = limits.message_bytes;
     let capacity = CapacityServer::new(services.capacity.clone()).max_decoding_message_size(message_bytes);
     let status = StatusServer::new(services.status).max_decoding_message_size(message_bytes);
     let push = PushServer::new(services.push).max_decoding_message_size(message_bytes);
@@ -125,7 +177,7 @@ fn front(services: GrpcServices, message_bytes: usize) -> Front {
         .expect("the descriptors are compiled in, and a test asks for them");
     let others =
         Routes::new(capacity).add_service(status).add_service(push).add_service(health).add_service(reflection);
-    Front::new(services.capacity, message_bytes, others)
+    Front::new(Some(services.capacity), body_limits(limits), others)
 }
 
 /// The error of methods that only the master answers and whose answers have no field for its address.

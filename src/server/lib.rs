@@ -4,8 +4,10 @@
 //! bound, so that a second server on the same port fails before it can answer a client; then actors start, and only
 //! then are connections accepted. On SIGTERM or SIGINT the way back.
 
+mod accounts;
 pub mod actors;
 mod assignment_store;
+mod budget;
 pub mod clock;
 pub mod config;
 mod error;
@@ -17,6 +19,7 @@ pub mod limits;
 mod listen;
 mod logging;
 mod metrics;
+mod open_connections;
 mod parent;
 mod peer_endpoints;
 mod peers;

@@ -7,17 +7,19 @@ use std::{
     time::{Duration, SystemTime, UNIX_EPOCH},
 };
 
-use tokio::sync::watch;
+use tokio::sync::{Semaphore, watch};
 use tonic_health::{ServingStatus, server::HealthReporter};
 
 use crate::{
+    accounts::Accounts,
     actors::{NodeHandle, NodeStart, Threads, block_on, spawn},
+    budget::Budget,
     clock::{Clock, Skew},
     error::ServeError,
     grpc::{
         self, CapacityService, GrpcServices, PushService, StatusService,
         admin::{self, AdminOptions, AdminService},
-        connections::{OpenConnections, arbiter_queue, distribute},
+        connections::{arbiter_queue, distribute},
         pools::PoolService,
     },
     http::{self, Pages},
@@ -26,10 +28,11 @@ use crate::{
     limits::Limits,
     listen::{Addresses, bind, local},
     metrics,
+    open_connections::{ConnectionLimits, OpenConnections, look_after},
     parent::{ParentError, ParentOptions},
     peers::{self, PeerOptions},
     reload::Reload,
-    signals::{StopSignals, until},
+    signals::StopSignals,
 };
 
 /// How often resources look for leases that have ended, besides when they are asked.
@@ -109,6 +112,10 @@ async fn serve(options: Options, ready: impl FnOnce(Addresses)) -> Result<(), Se
 
     let threads = Threads::start(thread_count(options.threads));
     let limits = Arc::new(options.limits);
+    let accounts = Arc::<Accounts>::default();
+    let budget = Arc::new(Budget::new(limits.waiting_bytes, limits.bytes_of_connection(), limits.share()));
+    let listener_of =
+        |most| OpenConnections::new(connection_limits(&limits, most), Arc::clone(&accounts), Arc::clone(&budget));
     let (failed, mut node_failed) = watch::channel(false);
     let node = NodeHandle::start(
         NodeStart {
@@ -120,6 +127,7 @@ async fn serve(options: Options, ready: impl FnOnce(Addresses)) -> Result<(), Se
             seed: seed(),
             membership: joined.as_ref().map(|joined| joined.membership.clone()),
             parent,
+            accounts: Arc::clone(&accounts),
         },
         // Without receivers the server is stopping anyway.
         move || {
@@ -127,7 +135,10 @@ async fn serve(options: Options, ready: impl FnOnce(Addresses)) -> Result<(), Se
         },
     );
     let (stop, stopped) = watch::channel(false);
-    let open = OpenConnections::default();
+    let open = listener_of(limits.connections);
+    let (open_pages, open_admin) = (listener_of(limits.page_connections), listener_of(limits.page_connections));
+    let listeners = vec![open.clone(), open_pages.clone(), open_admin.clone()];
+    spawn(look_after(listeners.clone(), accounts));
     let health = HealthReporter::new();
     serves(&health, true).await;
     let services = GrpcServices {
@@ -144,23 +155,21 @@ async fn serve(options: Options, ready: impl FnOnce(Addresses)) -> Result<(), Se
     threads.on_each(|| {
         let (queue, connections) = arbiter_queue();
         queues.push(queue);
-        grpc::serve(services.clone(), limits.message_bytes, connections, stopped.clone())
+        grpc::serve(services.clone(), Arc::clone(&limits), connections, stopped.clone())
     });
-    let distributor = spawn(distribute(listener, queues, open.clone(), limits.connections));
+    let distributor = spawn(distribute(listener, queues, open.clone()));
     let pages = Pages {
         node: node.clone(),
         identity: identity.clone(),
         prometheus: prometheus.clone(),
         connections: open.clone(),
+        budget,
+        scrapes: Arc::new(Semaphore::new(1)),
         stored: joined.as_ref().map(|joined| (joined.membership.quorum.clone(), Arc::new(joined.data.clone()))),
         metrics_resources: limits.metrics_resources,
     };
-    let web = axum::serve(http_listener, http::router(pages)).with_graceful_shutdown(until(stopped.clone()));
-    spawn(async move {
-        if let Err(error) = web.await {
-            tracing::error!(%error, "HTTP serving ended");
-        }
-    });
+    let patience = Duration::from_secs(limits.request_secs);
+    spawn(http::serve(http_listener, http::router(pages), open_pages, patience, stopped.clone()));
     spawn(tick(node.clone()));
     let watched = spawn(watch_absence(node.clone(), health.clone()));
     spawn(upkeep(prometheus));
@@ -168,7 +177,8 @@ async fn serve(options: Options, ready: impl FnOnce(Addresses)) -> Result<(), Se
     let quorum = joined.map(|joined| joined.membership.quorum);
     if let Some(admin) = admin {
         let service = quorum.clone().map(|quorum| AdminService::new(node.clone(), quorum, identity.clone()));
-        spawn(admin::serve(admin, PoolService::new(node.clone(), stopped.clone()), service, stopped.clone()));
+        let pools = PoolService::new(node.clone(), stopped.clone());
+        spawn(admin::serve(admin, pools, service, open_admin, stopped.clone()));
     }
     tracing::info!(grpc = %addresses.grpc, http = %addresses.http, "ready");
     ready(addresses);
@@ -187,9 +197,19 @@ async fn serve(options: Options, ready: impl FnOnce(Addresses)) -> Result<(), Se
     }
     distributor.abort();
     stop.send_replace(true);
+    listeners.iter().for_each(OpenConnections::end_all);
     drain(&open).await;
     threads.stop();
     if failed { Err(ServeError::NodeFailed) } else { Ok(()) }
+}
+
+fn connection_limits(limits: &Limits, most: usize) -> ConnectionLimits {
+    ConnectionLimits {
+        most,
+        share: limits.share(),
+        idle: Duration::from_secs(limits.idle_connection_secs),
+        stalled: Duration::from_secs(limits.answer_secs),
+    }
 }
 
 fn thread_count(asked: Option<usize>) -> usize {

@@ -22,24 +22,25 @@ use tokio::{
 use tonic::{
     Request, Response, Status,
     metadata::{Ascii, MetadataValue},
-    service::interceptor::InterceptedService,
-    transport::server::{Server, TcpIncoming},
+    service::{Routes, interceptor::InterceptedService},
 };
 
 use super::{
     operators::{elsewhere, unsure},
     pools::PoolService,
+    serve_here,
 };
 use crate::{
     actors::NodeHandle,
     config,
     error::ServeError,
     identity::Identity,
+    limits::Limits,
     listen::{Addresses, bind, local},
+    open_connections::OpenConnections,
     parent::TEMPLATES,
     peer_endpoints::PeerEndpoints,
     secret::read_secret,
-    signals::until,
 };
 
 /// The framing of a configuration on the wire, in bytes.
@@ -108,26 +109,23 @@ pub(crate) async fn serve(
     AdminListener { listener, token }: AdminListener,
     pools: PoolService,
     service: Option<AdminService>,
+    open: OpenConnections,
     stop: watch::Receiver<bool>,
 ) {
     let guard = move |request: Request<()>| {
         token.as_ref().map_or(Ok(()), |token| token.check(&request))?;
         Ok(request)
     };
-    let pools = InterceptedService::new(PoolsServer::new(pools), guard.clone());
-    let guarded = service.map(|service| {
-        let service = NodeServer::new(service).max_decoding_message_size(config::MAX_BYTES + MESSAGE_OVERHEAD);
-        InterceptedService::new(service, guard)
-    });
-    let incoming = TcpIncoming::from(listener);
-    if let Err(error) = Server::builder()
-        .add_service(pools)
-        .add_optional_service(guarded)
-        .serve_with_incoming_shutdown(incoming, until(stop))
-        .await
-    {
-        tracing::error!(%error, "the admin service ended");
-    }
+    let limits = Limits { message_bytes: config::MAX_BYTES + MESSAGE_OVERHEAD, ..pools.limits().clone() };
+    let services = Routes::new(InterceptedService::new(PoolsServer::new(pools), guard.clone()));
+    let services = match service {
+        Some(service) => {
+            let service = NodeServer::new(service).max_decoding_message_size(limits.message_bytes);
+            services.add_service(InterceptedService::new(service, guard))
+        }
+        None => services,
+    };
+    serve_here(listener, services, &limits, open, stop).await;
 }
 
 #[derive(Clone)]

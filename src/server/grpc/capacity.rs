@@ -1,6 +1,6 @@
 //! The Doorman service: parse, ask the resources, answer in the order of the request.
 
-use std::{net::IpAddr, sync::Arc, time::Instant};
+use std::{sync::Arc, time::Instant};
 
 use leaseway_core::{Answer, Request as Asked};
 use leaseway_proto::doorman::{
@@ -17,11 +17,16 @@ use super::{
     problems::Problems,
 };
 use crate::{
+    accounts::Origin,
     actors::{NodeHandle, NotMaster, Refused},
+    budget::{BeyondBudget, Charge, ConnectionBudget, ENTRY},
     identity::Identity,
     metrics::{Reason, Rpc},
     peer_endpoints::PeerEndpoints,
 };
+
+/// So many bands take as much memory as an entry.
+const BANDS_LIKE_AN_ENTRY: usize = 16;
 
 #[derive(Clone)]
 pub(crate) struct CapacityService {
@@ -62,13 +67,13 @@ impl CapacityService {
     pub(super) async fn answer_get(
         &self,
         request: GetCapacityRequest,
-        from: Option<IpAddr>,
+        from: Option<Origin>,
     ) -> Result<GetCapacityResponse, Status> {
         let since = Instant::now();
         metered(&self.meters.get, since, self.get(request, from).await)
     }
 
-    async fn ask_all(&self, requests: &[ForResource], from: Option<IpAddr>) -> Vec<Result<Answer, Refused>> {
+    async fn ask_all(&self, requests: &[ForResource], from: Option<Origin>) -> Vec<Result<Answer, Refused>> {
         if let [(resource, request)] = requests {
             let answer = self.node.submit_from(resource, request, from).await;
             return vec![answer];
@@ -81,7 +86,7 @@ impl CapacityService {
     async fn ask_later(
         &self,
         requests: &[ForResource],
-        from: Option<IpAddr>,
+        from: Option<Origin>,
         mastership: Mastership,
     ) -> Result<Vec<Result<Answer, Refused>>, Mastership> {
         if mastership.master_address.is_some() || !self.node.until_first_master().await {
@@ -91,7 +96,7 @@ impl CapacityService {
         elsewhere(&answers).map_or(Ok(answers), Err)
     }
 
-    async fn get(&self, request: GetCapacityRequest, from: Option<IpAddr>) -> Result<GetCapacityResponse, Status> {
+    async fn get(&self, request: GetCapacityRequest, from: Option<Origin>) -> Result<GetCapacityResponse, Status> {
         let Parsed { requests, mut problems } = convert::get_capacity(request, &self.node.limits)?;
         if requests.is_empty()
             && let Err(why) = self.node.check()
@@ -110,7 +115,11 @@ impl CapacityService {
         Ok(GetCapacityResponse { response, mastership: None, problem: problems.into_wire() })
     }
 
-    async fn get_server(&self, request: GetServerCapacityRequest) -> Result<GetServerCapacityResponse, Status> {
+    async fn get_server(
+        &self,
+        request: GetServerCapacityRequest,
+        from: Option<Origin>,
+    ) -> Result<GetServerCapacityResponse, Status> {
         let Parsed { mut requests, mut problems } = convert::get_server_capacity(request, &self.node.limits)?;
         requests.retain(|request| !convert::asks_for_nothing(request));
         if requests.is_empty()
@@ -118,10 +127,9 @@ impl CapacityService {
         {
             return Ok(GetServerCapacityResponse { mastership: Some(mastership(&why)), ..Default::default() });
         }
-        // Child nodes have no balances: their capacity is for their clients.
-        let mut answers = self.ask_all(&requests, None).await;
+        let mut answers = self.ask_all(&requests, from).await;
         if let Some(elsewhere) = elsewhere(&answers) {
-            match Box::pin(self.ask_later(&requests, None, elsewhere)).await {
+            match Box::pin(self.ask_later(&requests, from, elsewhere)).await {
                 Ok(later) => answers = later,
                 Err(elsewhere) => {
                     return Ok(GetServerCapacityResponse { mastership: Some(elsewhere), ..Default::default() });
@@ -217,6 +225,11 @@ fn left_out(answer: &Answer) -> Option<(Reason, &'static str)> {
             "this resource, or this server, has as many clients as it may; \
              it can be started with a larger --max-clients-per-resource or --max-clients",
         )),
+        Answer::ShareFull => Some((
+            Reason::TooManyClients,
+            "your address has as many clients as it may while others could need the rest; the server can be started \
+             with a larger --max-clients or --address-share",
+        )),
         Answer::TooSoon => Some((Reason::TooSoon, "asked again too soon, and nothing has changed: the lease stays")),
         Answer::NotYet => Some((Reason::NotYet, "this node has no lease of its own yet; ask again in a second")),
         // No client waits for a stale answer; the problem of an unreadable one was recorded before.
@@ -227,7 +240,7 @@ fn left_out(answer: &Answer) -> Option<(Reason, &'static str)> {
 /// Records why there is no answer; returns an error if the cause is temporary.
 fn passing(why: &Refused, client: &str, resource: &str, problems: &mut Problems) -> Option<Status> {
     let reason = match why {
-        Refused::TooManyResources(_) => Reason::TooManyResources,
+        Refused::TooManyResources(_) | Refused::ResourceShare(_) => Reason::TooManyResources,
         Refused::Busy(_) => Reason::Busy,
         Refused::Failed(_) => Reason::Failed,
         Refused::ShuttingDown | Refused::NotMaster(_) => return Some(refused(why)),
@@ -240,7 +253,7 @@ pub(super) fn refused(why: &Refused) -> Status {
     let text = why.to_string();
     match why {
         Refused::NotMaster(why) => not_master(why),
-        Refused::Busy(_) | Refused::TooManyResources(_) => Status::resource_exhausted(text),
+        Refused::Busy(_) | Refused::TooManyResources(_) | Refused::ResourceShare(_) => Status::resource_exhausted(text),
         Refused::Failed(_) => Status::internal(text),
         Refused::ShuttingDown => Status::unavailable(text),
     }
@@ -249,6 +262,13 @@ pub(super) fn refused(why: &Refused) -> Status {
 fn metered<T>(meter: &Rpc, since: Instant, result: Result<T, Status>) -> Result<T, Status> {
     meter.answered(since.elapsed(), result.is_err());
     result
+}
+
+/// Charges the entries of a request of a child node.
+fn entries_under_way(request: &Request<GetServerCapacityRequest>) -> Result<Option<Charge>, BeyondBudget> {
+    let Some(budget) = request.extensions().get::<Arc<ConnectionBudget>>() else { return Ok(None) };
+    let entries = request.get_ref().resource.iter().map(|entry| 1 + entry.wants.len() / BANDS_LIKE_AN_ENTRY);
+    Charge::part(budget, ENTRY * entries.sum::<usize>()).map(Some)
 }
 
 #[tonic::async_trait]
@@ -270,7 +290,7 @@ impl Capacity for CapacityService {
         &self,
         request: Request<GetCapacityRequest>,
     ) -> Result<Response<GetCapacityResponse>, Status> {
-        let from = request.remote_addr().map(|address| address.ip());
+        let from = request.extensions().get().copied();
         self.answer_get(request.into_inner(), from).await.map(Response::new)
     }
 
@@ -279,7 +299,9 @@ impl Capacity for CapacityService {
         request: Request<GetServerCapacityRequest>,
     ) -> Result<Response<GetServerCapacityResponse>, Status> {
         let since = Instant::now();
-        metered(&self.meters.get_server, since, self.get_server(request.into_inner()).await).map(Response::new)
+        let from = request.extensions().get().copied();
+        let _under_way = entries_under_way(&request)?;
+        metered(&self.meters.get_server, since, self.get_server(request.into_inner(), from).await).map(Response::new)
     }
 
     async fn release_capacity(

@@ -10,8 +10,8 @@ use std::{
 };
 
 use leaseway_core::{
-    Amount, Answer, Ask, Claim, Claims, Has, HolderKind, Lease, Millis, News, PoolStanding, PoolState, Release,
-    Request, Settings, Terms, Token, Usage, clamp_priority,
+    Amount, Answer, Ask, Charged, Claim, Claims, Has, HolderKind, Lease, Millis, News, PoolStanding, PoolState,
+    Release, Request, Settings, Terms, Token, Usage, clamp_priority,
 };
 use leaseway_proto::{doorman as wire, push::WatchRequest};
 
@@ -106,7 +106,8 @@ fn client_ask(
     let goes_by = wants.unwrap_or_else(|| has.map_or(Amount::ZERO, |has| has.capacity));
     let claims = Claims::from_slice(&[Claim::of_client(goes_by, priority)]);
     let Sender { id, drops_late } = sender.clone();
-    let ask = Ask { kind: HolderKind::Client, id, claims, has, outstanding, learning: false, drops_late, news };
+    let (kind, charged) = (HolderKind::Client, Charged::default());
+    let ask = Ask { kind, id, claims, has, outstanding, learning: false, drops_late, news, charged };
     Ok(Some((resource, if wants.is_some() { Request::Ask(ask) } else { Request::Renew(ask) })))
 }
 
@@ -241,7 +242,17 @@ fn node_ask(
     let Sender { id, drops_late } = sender.clone();
     let ask = |claims| {
         let learning = entry.learning.unwrap_or_default();
-        Ask { kind: HolderKind::Node, id, claims, has, outstanding, learning, drops_late, news }
+        Ask {
+            kind: HolderKind::Node,
+            id,
+            claims,
+            has,
+            outstanding,
+            learning,
+            drops_late,
+            news,
+            charged: Charged::default(),
+        }
     };
     let request = match claims {
         Some(claims) => Request::Ask(ask(claims)),

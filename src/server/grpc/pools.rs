@@ -24,6 +24,7 @@ use crate::{
     actors::{NodeHandle, Refused},
     assignment_store::HolderName,
     clock::Clock,
+    limits::Limits,
     subscribers::{Dismissed, Subscription},
 };
 
@@ -39,6 +40,10 @@ impl PoolService {
     /// Streams end once `stopped` says so.
     pub(crate) fn new(node: NodeHandle, stopped: watch::Receiver<bool>) -> PoolService {
         PoolService { node, stopped, changing: Arc::default() }
+    }
+
+    pub(crate) fn limits(&self) -> &Limits {
+        &self.node.limits
     }
 
     fn reign(&self) -> Result<Option<Reign>, Status> {

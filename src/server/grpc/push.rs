@@ -89,8 +89,9 @@ impl Push for PushService {
     type WatchStream = std::pin::Pin<Box<dyn Stream<Item = Result<Hint, Status>> + Send>>;
 
     async fn watch(&self, request: Request<WatchRequest>) -> Result<Response<Self::WatchStream>, Status> {
+        let from = request.extensions().get().copied();
         let (kind, id) = convert::watch(request.into_inner(), &self.node.limits)?;
-        let watch = self.node.watch(kind, id).map_err(|why| Status::resource_exhausted(why.to_string()))?;
+        let watch = self.node.watch(kind, id, from).map_err(|why| Status::resource_exhausted(why.to_string()))?;
         // After the watch has started: checked before, it would not be dismissed if another peer became master in
         // between.
         self.node.check().map_err(|why| not_master(&why))?;

@@ -1,34 +1,43 @@
 //! The status service: reports about this server, a page at a time.
 
+use std::sync::Arc;
+
 use leaseway_core::{self as core, Amount, HolderKind, HolderReport, Millis, PoolReport, PromiseReport, SupplyReport};
 use leaseway_proto::status::{
     Absence, GetStatusRequest, GetStatusResponse, Holder, Pool, Promises, Resource, Supply, Terms, Uplink,
     status_server::Status as Service,
 };
+use tokio::sync::Semaphore;
 use tonic::{Request, Response, Status};
 
 use crate::{
     actors::{self, NodeHandle},
+    budget::{Charge, ConnectionBudget},
     identity::Identity,
 };
 
 /// Rows of a page when the request does not say, and at the most.
 const PAGE: usize = 100;
 const PAGE_MOST: usize = 1000;
+/// A row of usual length, in bytes: so much is charged for each until the page is made.
+const ROW: usize = 512;
+/// Pages that are made at the same time.
+const MAKING: usize = 4;
 
 #[derive(Clone)]
 pub(crate) struct StatusService {
     node: NodeHandle,
     identity: Identity,
+    making: Arc<Semaphore>,
 }
 
 impl StatusService {
     pub(crate) fn new(node: NodeHandle, identity: Identity) -> StatusService {
-        StatusService { node, identity }
+        StatusService { node, identity, making: Arc::new(Semaphore::new(MAKING)) }
     }
 
     async fn rows(&self, request: &GetStatusRequest) -> Result<(Vec<Resource>, String), Status> {
-        let limit = if request.page_size == 0 { PAGE } else { (request.page_size as usize).min(PAGE_MOST) };
+        let limit = rows_of(request);
         if request.resource_id.is_empty() {
             let (statuses, next) = self.node.statuses(&request.page_token, limit).await;
             let next = next.map(|next| next.to_string()).unwrap_or_default();
@@ -44,6 +53,10 @@ impl StatusService {
         let next = status.as_ref().and_then(|status| status.next).map(|next| next.to_string());
         Ok((status.iter().map(resource).collect(), next.unwrap_or_default()))
     }
+}
+
+fn rows_of(request: &GetStatusRequest) -> usize {
+    if request.page_size == 0 { PAGE } else { (request.page_size as usize).min(PAGE_MOST) }
 }
 
 fn resource(status: &actors::Status) -> Resource {
@@ -146,6 +159,10 @@ fn holder(holder: &HolderReport, status: &actors::Status) -> Holder {
 #[tonic::async_trait]
 impl Service for StatusService {
     async fn get_status(&self, request: Request<GetStatusRequest>) -> Result<Response<GetStatusResponse>, Status> {
+        // Before it is made, so that what is beyond the budget costs nothing.
+        let budget = request.extensions().get::<Arc<ConnectionBudget>>();
+        let _page = budget.map(|budget| Charge::part(budget, ROW * rows_of(request.get_ref()))).transpose()?;
+        let _turn = self.making.acquire().await;
         let (resources, next_page_token) = self.rows(request.get_ref()).await?;
         let config = self.node.config();
         let (is_master, master) = match self.node.check() {

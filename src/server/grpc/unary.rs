@@ -13,21 +13,24 @@ use std::{
 
 use bytes::{BufMut, Bytes};
 use http::{HeaderMap, HeaderName, HeaderValue, Response, header::CONTENT_TYPE};
-use hyper::body::{Body, Frame, Incoming, SizeHint};
+use hyper::body::{Body, Frame};
 use prost::Message;
 use tonic::Status;
+
+use super::{body::RequestBody, tonic_answer::TonicAnswer};
+use crate::budget::{Charge, ChargedBytes};
 
 const STATUS: HeaderName = HeaderName::from_static("grpc-status");
 const GRPC: HeaderValue = HeaderValue::from_static("application/grpc");
 const OK: HeaderValue = HeaderValue::from_static("0");
 
 /// Before each message: whether it is compressed, and its length.
-const PREFIX: usize = 5;
+pub(super) const PREFIX: usize = 5;
 
-/// The one message of a request, which may be so long.
-pub(super) async fn read<M: Message + Default>(mut body: Incoming, most: usize) -> Result<M, Status> {
-    let mut framed = Vec::new();
-    while let Some(data) = next_data(&mut body).await? {
+/// The one message of a request.
+pub(super) async fn read<M: Message + Default>(body: &mut RequestBody) -> Result<M, Status> {
+    let (mut framed, most) = (Vec::new(), body.message_bytes());
+    while let Some(data) = next_data(body).await? {
         if framed.is_empty() && body.is_end_stream() {
             // Nearly always: all of it came in one frame.
             return parse(&data, most);
@@ -40,11 +43,10 @@ pub(super) async fn read<M: Message + Default>(mut body: Incoming, most: usize) 
     parse(&framed, most)
 }
 
-async fn next_data(body: &mut Incoming) -> Result<Option<Bytes>, Status> {
+async fn next_data(body: &mut RequestBody) -> Result<Option<Bytes>, Status> {
     while let Some(frame) = poll_fn(|task| Pin::new(&mut *body).poll_frame(task)).await {
-        let frame = frame.map_err(|error| Status::cancelled(format!("the request has broken off: {error}")))?;
         // Requests have no trailers that mean anything.
-        if let Ok(data) = frame.into_data() {
+        if let Ok(data) = frame?.into_data() {
             return Ok(Some(data));
         }
     }
@@ -80,22 +82,31 @@ fn next_message<M: Message + Default>(framed: &[u8], most: usize) -> Result<(M, 
     Ok((message, rest))
 }
 
-fn too_long(length: usize, most: usize) -> Status {
+pub(super) fn too_long(length: usize, most: usize) -> Status {
     Status::out_of_range(format!(
         "the message is {length} bytes long, this server takes at most {most} (--max-message-bytes raises that)"
     ))
 }
 
-/// The response.
-pub(super) fn answer<M: Message>(result: Result<M, Status>) -> Response<Answer> {
-    match result {
-        Ok(message) => {
-            let mut response = Response::new(Answer::Message(framed(&message)));
+/// The response to a request that is charged so far with `request`.
+pub(super) fn answer<M: Message>(result: Result<M, Status>, request: Charge) -> Response<Answer> {
+    let framed = result.and_then(|message| {
+        let charge = Some(request.answered(PREFIX + message.encoded_len())?);
+        Ok(ChargedBytes { bytes: framed(&message), charge })
+    });
+    match framed {
+        Ok(framed) => {
+            let mut response = Response::new(Answer::Message(framed));
             response.headers_mut().insert(CONTENT_TYPE, GRPC);
             response
         }
-        Err(status) => status.into_http::<tonic::body::Body>().map(Answer::Tonic),
+        Err(status) => refusal(status),
     }
+}
+
+/// The response to a request that cannot be answered.
+pub(super) fn refusal(status: Status) -> Response<Answer> {
+    status.into_http::<()>().map(|()| Answer::Sent)
 }
 
 fn framed<M: Message>(message: &M) -> Bytes {
@@ -110,29 +121,38 @@ fn framed<M: Message>(message: &M) -> Bytes {
 /// The body of an answer.
 pub(super) enum Answer {
     /// A message that is still to be sent, and after it that all is well.
-    Message(Bytes),
+    Message(ChargedBytes),
     /// The message has been sent.
     AllIsWell,
     /// Everything has been sent.
     Sent,
     /// What tonic has made.
-    Tonic(tonic::body::Body),
+    Tonic(TonicAnswer),
 }
 
 impl Body for Answer {
-    type Data = Bytes;
+    type Data = ChargedBytes;
     type Error = Status;
 
-    fn poll_frame(mut self: Pin<&mut Self>, task: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Status>>> {
-        let (frame, rest) = match &mut *self {
-            Answer::Message(message) => (Frame::data(std::mem::take(message)), Answer::AllIsWell),
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        task: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<ChargedBytes>, Status>>> {
+        let (frame, rest) = match std::mem::replace(&mut *self, Answer::Sent) {
+            Answer::Message(message) => (Frame::data(message), Answer::AllIsWell),
             Answer::AllIsWell => {
                 let mut trailers = HeaderMap::with_capacity(1);
                 trailers.insert(STATUS, OK);
                 (Frame::trailers(trailers), Answer::Sent)
             }
             Answer::Sent => return Poll::Ready(None),
-            Answer::Tonic(body) => return Pin::new(body).poll_frame(task),
+            Answer::Tonic(mut body) => {
+                let polled = body.poll(task);
+                if !matches!(polled, Poll::Ready(None)) {
+                    *self = Answer::Tonic(body);
+                }
+                return polled;
+            }
         };
         *self = rest;
         Poll::Ready(Some(Ok(frame)))
@@ -143,13 +163,6 @@ impl Body for Answer {
             Answer::Message(_) | Answer::AllIsWell => false,
             Answer::Sent => true,
             Answer::Tonic(body) => body.is_end_stream(),
-        }
-    }
-
-    fn size_hint(&self) -> SizeHint {
-        match self {
-            Answer::Tonic(body) => body.size_hint(),
-            _ => SizeHint::default(),
         }
     }
 }

@@ -55,6 +55,7 @@ fn with_parent<F: Future<Output = ()>>(says: Says, limits: Limits, test: impl Fn
                 arbiters: arbiters.iter().map(Arbiter::handle).collect(),
                 seed: 1,
                 membership: None,
+                accounts: Arc::default(),
                 parent: Some(Parent { node: "leaf".into(), addresses: vec![fake.0.address.as_str().into()] }),
             },
             || {},

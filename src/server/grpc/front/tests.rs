@@ -5,6 +5,7 @@ use std::net::SocketAddr;
 use bytes::Bytes;
 use hyper::server::conn::http2;
 use hyper_util::rt::{TokioExecutor, TokioIo};
+use leaseway_core::Share;
 use leaseway_proto::doorman::{
     GetCapacityRequest, GetCapacityResponse, ResourceRequest, capacity_server::CapacityServer,
 };
@@ -19,10 +20,12 @@ use tonic::transport::Server;
 use super::*;
 use crate::{
     actors::{NodeHandle, NodeStart, Threads, block_on},
+    budget::Budget,
     clock::Clock,
     config,
     identity::Identity,
     limits::Limits,
+    open_connections::{ConnectionLimits, OpenConnections},
 };
 
 const MOST: usize = 1000;
@@ -58,12 +61,22 @@ async fn both(service: CapacityService) -> [SocketAddr; 2] {
     let (fronts, tonics) = (listen().await, listen().await);
     let addresses = [&fronts, &tonics].map(|listener| listener.local_addr().expect("it is bound"));
     let capacity = CapacityServer::new(service.clone()).max_decoding_message_size(MOST);
-    let front = Arc::new(Front::new(service, MOST, Routes::new(capacity.clone())));
+    let limits = BodyLimits { message_bytes: MOST, patience: PATIENCE };
+    let front = Arc::new(Front::new(Some(service), limits, Routes::new(capacity.clone())));
+    let open = {
+        let limits = ConnectionLimits { most: 100, share: Share::ALL, idle: PATIENCE, stalled: PATIENCE };
+        OpenConnections::new(limits, Arc::default(), Arc::new(Budget::new(1 << 20, 1 << 20, Share::ALL)))
+    };
     tokio::spawn(async move {
         while let Ok((stream, from)) = fronts.accept().await {
             let caller = TcpConnectInfo { local_addr: None, remote_addr: Some(from) };
-            let door = ConnectionService::new(Arc::clone(&front), caller);
-            tokio::spawn(http2::Builder::new(TokioExecutor::new()).serve_connection(TokioIo::new(stream), door));
+            let place = open.admit(from.ip()).expect("there is room");
+            let door = ConnectionService::new(Arc::clone(&front), Arc::clone(&place.connection), caller);
+            let served = http2::Builder::new(TokioExecutor::new()).serve_connection(TokioIo::new(stream), door);
+            tokio::spawn(async move {
+                let _place = place;
+                served.await
+            });
         }
     });
     tokio::spawn(Server::builder().add_service(capacity).serve_with_incoming(TcpListenerStream::new(tonics)));
@@ -255,6 +268,7 @@ fn the_front_answers_as_tonic_does() {
                 seed: 1,
                 membership: None,
                 parent: None,
+                accounts: Arc::default(),
             },
             || {},
         );
