@@ -125,7 +125,7 @@ fn limits_that_are_flags_are_documented_with_their_defaults() {
 }
 
 /// Constants that are limits: name, value as in the code, and how the page says it.
-const FIXED: [(&str, &str, &str); 24] = [
+const FIXED: [(&str, &str, &str); 25] = [
     ("MOST_PENDING", "64", "| resources named in one hint | fixed | 64 |"),
     ("STREAMS", "1024", "| requests under way on one connection | fixed | 1,024 |"),
     ("MAX_SUBCLIENTS", "1_000_000_000", "1 to 1,000,000,000"),
@@ -150,6 +150,7 @@ const FIXED: [(&str, &str, &str); 24] = [
     ("MOST", "256", "| fixed | 256; 1,024 |"),
     ("QUEUE", "1024", "| fixed | 256; 1,024 |"),
     ("MOST", "1024", "| fixed | 1,024, for a second |"),
+    ("GREETING", "Duration::from_secs(10)", "| seconds until a connection has begun to speak its protocol | fixed | 10 |"),
 ];
 
 #[test]
