@@ -55,6 +55,10 @@ impl Process {
         self.0.close_input();
     }
 
+    pub(crate) fn id(&self) -> u32 {
+        self.0.id()
+    }
+
     pub(crate) fn stdout(&self) -> String {
         self.0.output()
     }
