@@ -192,8 +192,8 @@ impl ConnectionBudget {
     fn subtract(&self, bytes: usize, kind: Kind) {
         let left = charged(self.held.fetch_sub(kind.packed(bytes), Ordering::Relaxed)) - bytes;
         let drawn = self.drawn.load(Ordering::Relaxed);
-        // One block is kept: the next request may need it again.
-        let kept = if left == 0 { 0 } else { to_be_drawn(left) + BLOCK };
+        // One block is kept while there are more: the next request may need it again.
+        let kept = if left <= FREE { 0 } else { to_be_drawn(left) + BLOCK };
         if drawn > kept && self.drawn.compare_exchange(drawn, kept, Ordering::Relaxed, Ordering::Relaxed).is_ok() {
             self.budget.give_back(drawn - kept, &self.account);
         }

@@ -11,6 +11,7 @@ pub(crate) mod connections;
 mod convert;
 mod deadline;
 mod front;
+mod hint_answer;
 mod invalid;
 mod operators;
 pub(crate) mod pools;
@@ -36,7 +37,7 @@ pub(crate) use self::capacity::CapacityService;
 use self::{
     body::BodyLimits,
     connections::ArbiterConnection,
-    front::{ConnectionService, Front},
+    front::{Clients, ConnectionService, Front},
 };
 pub(crate) use self::{push::PushService, status::StatusService};
 use crate::{
@@ -166,7 +167,7 @@ fn front(services: GrpcServices, limits: &Limits) -> Front {
     let message_bytes = limits.message_bytes;
     let capacity = CapacityServer::new(services.capacity.clone()).max_decoding_message_size(message_bytes);
     let status = StatusServer::new(services.status).max_decoding_message_size(message_bytes);
-    let push = PushServer::new(services.push).max_decoding_message_size(message_bytes);
+    let push = PushServer::new(services.push.clone()).max_decoding_message_size(message_bytes);
     let health = tonic_health::pb::health_server::HealthServer::new(
         tonic_health::server::HealthService::from_health_reporter(services.health),
     );
@@ -177,7 +178,8 @@ fn front(services: GrpcServices, limits: &Limits) -> Front {
         .expect("the descriptors are compiled in, and a test asks for them");
     let others =
         Routes::new(capacity).add_service(status).add_service(push).add_service(health).add_service(reflection);
-    Front::new(Some(services.capacity), body_limits(limits), others)
+    let hot = Clients { capacity: services.capacity, push: services.push };
+    Front::new(Some(hot), body_limits(limits), others)
 }
 
 /// The error of methods that only the master answers and whose answers have no field for its address.

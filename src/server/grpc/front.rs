@@ -1,21 +1,25 @@
-//! The first stop of every request: GetCapacity is answered here, all other methods go to tonic's router.
+//! The first stop of every request: GetCapacity and Watch are answered here, all other methods go to tonic's router.
 //!
 //! Nearly all requests are GetCapacity, and what tonic does for each of them costs more than to decide it: layers of
 //! services that are cloned and boxed, a router that matches the path against a tree, two streams of messages. So that
 //! one method is read and answered here ([`super::unary`]), from hyper's requests; the rest of the protocol, and of the
-//! services, is tonic's.
+//! services, is tonic's. Watch is answered here for the memory of its streams ([`hint_answer`]).
 
 use std::{convert::Infallible, future::Future, pin::Pin, sync::Arc, time::Duration};
 
 use http::{HeaderMap, Request, Response};
 use hyper::{body::Incoming, service::Service};
-use leaseway_proto::doorman::GetCapacityRequest;
+use leaseway_proto::{
+    doorman::GetCapacityRequest,
+    push::{WatchRequest, push_server::Push as _},
+};
 use tonic::{codegen::Service as _, service::Routes, transport::server::TcpConnectInfo};
 
 use super::{
-    CapacityService,
+    CapacityService, PushService,
     body::{BodyLimits, RequestBody},
     deadline::{self, Bounded},
+    hint_answer,
     tonic_answer::TonicAnswer,
     unary::{self, Answer, refusal},
 };
@@ -25,19 +29,26 @@ use crate::{
 };
 
 const GET_CAPACITY: &str = "/doorman.Capacity/GetCapacity";
+const WATCH: &str = "/leaseway.push.v1.Push/Watch";
+
+/// The services with methods that are answered here.
+pub(super) struct Clients {
+    pub(super) capacity: CapacityService,
+    pub(super) push: PushService,
+}
 
 /// The services as all connections of a listener share them.
 pub(super) struct Front {
     /// Where clients are served.
-    capacity: Option<CapacityService>,
+    clients: Option<Clients>,
     limits: BodyLimits,
     others: Routes,
 }
 
 impl Front {
-    /// `others` has everything, also the service for capacity: its other methods, and the calls that are not plain.
-    pub(super) fn new(capacity: Option<CapacityService>, limits: BodyLimits, others: Routes) -> Front {
-        Front { capacity, limits, others: others.prepare() }
+    /// `others` has everything, also the services of clients: their other methods, and the calls that are not plain.
+    pub(super) fn new(clients: Option<Clients>, limits: BodyLimits, others: Routes) -> Front {
+        Front { clients, limits, others: others.prepare() }
     }
 }
 
@@ -79,8 +90,20 @@ impl Extras {
     }
 }
 
-fn is_to_be_answered_here<B>(request: &Request<B>, extras: &Extras) -> bool {
-    request.uri().path() == GET_CAPACITY && !extras.has_encoding
+/// The methods that are answered here.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Here {
+    GetCapacity,
+    Watch,
+}
+
+fn to_be_answered_here<B>(request: &Request<B>, extras: &Extras) -> Option<Here> {
+    match request.uri().path() {
+        _ if extras.has_encoding => None,
+        GET_CAPACITY => Some(Here::GetCapacity),
+        WATCH => Some(Here::Watch),
+        _ => None,
+    }
 }
 
 impl Service<Request<Incoming>> for ConnectionService {
@@ -90,16 +113,16 @@ impl Service<Request<Incoming>> for ConnectionService {
 
     fn call(&self, request: Request<Incoming>) -> Self::Future {
         let extras = Extras::of(request.headers());
-        if self.front.capacity.is_some() && is_to_be_answered_here(&request, &extras) {
-            self.answer_here(request.into_body(), extras.timeout)
-        } else {
-            self.pass_on(request, &extras)
+        match to_be_answered_here(&request, &extras).filter(|_| self.front.clients.is_some()) {
+            Some(Here::GetCapacity) => self.get_capacity(request.into_body(), extras.timeout),
+            Some(Here::Watch) => self.watch(request, &extras),
+            None => self.pass_on(request, &extras),
         }
     }
 }
 
 impl ConnectionService {
-    fn answer_here(&self, body: Incoming, timeout: Option<Duration>) -> Answering {
+    fn get_capacity(&self, body: Incoming, timeout: Option<Duration>) -> Answering {
         let (front, origin) = (Arc::clone(&self.front), self.connection.origin);
         let mut body = match Charge::request(&self.connection.budget, REQUEST) {
             Ok(under_way) => RequestBody::new(body, front.limits, under_way),
@@ -108,35 +131,65 @@ impl ConnectionService {
         within(timeout, async move {
             let asked = unary::read::<GetCapacityRequest>(&mut body).await;
             let mut under_way = body.into_charge();
-            let answered = match (asked, &front.capacity) {
-                (Ok(asked), Some(capacity)) => {
+            let answered = match (asked, &front.clients) {
+                (Ok(asked), Some(clients)) => {
                     match under_way.resize(REQUEST + ENTRY * asked.resource.len().saturating_sub(1)) {
-                        Ok(()) => capacity.answer_get(asked, Some(origin)).await,
+                        Ok(()) => clients.capacity.answer_get(asked, Some(origin)).await,
                         Err(why) => Err(why.into()),
                     }
                 }
-                (Ok(_), None) => Err(tonic::Status::unimplemented("clients are not served here")),
+                (Ok(_), None) => Err(not_here()),
                 (Err(status), _) => Err(status),
             };
             Ok(unary::answer(answered, under_way))
         })
     }
 
-    fn pass_on(&self, mut request: Request<Incoming>, extras: &Extras) -> Answering {
+    fn watch(&self, request: Request<Incoming>, extras: &Extras) -> Answering {
+        let under_way = match Charge::request(&self.connection.budget, REQUEST) {
+            Ok(under_way) => under_way,
+            Err(why) => return refused(why.into()),
+        };
+        let front = Arc::clone(&self.front);
+        let (head, body) = self.introduced(request).into_parts();
+        let mut body = RequestBody::new(body, front.limits, under_way);
+        within(extras.timeout, async move {
+            let asked = unary::read::<WatchRequest>(&mut body).await;
+            let under_way = body.into_charge();
+            let hints = match (asked, &front.clients) {
+                (Ok(asked), Some(clients)) => {
+                    clients.push.watch(tonic::Request::from_http(Request::from_parts(head, asked))).await
+                }
+                (Ok(_), None) => Err(not_here()),
+                (Err(status), _) => Err(status),
+            };
+            Ok(match hints {
+                Ok(hints) => hint_answer::answer(hints.into_inner(), under_way),
+                Err(status) => refusal(status),
+            })
+        })
+    }
+
+    /// With what is known of its connection.
+    fn introduced<B>(&self, mut request: Request<B>) -> Request<B> {
+        let extensions = request.extensions_mut();
+        extensions.insert(self.caller.clone());
+        extensions.insert(self.connection.origin);
+        extensions.insert(Arc::clone(&self.connection.budget));
+        request
+    }
+
+    fn pass_on(&self, request: Request<Incoming>, extras: &Extras) -> Answering {
         let budget = &self.connection.budget;
         let under_way = match Charge::request(budget, REQUEST + extras.bytes) {
             Ok(under_way) => under_way,
             Err(why) => return refused(why.into()),
         };
-        let extensions = request.extensions_mut();
-        extensions.insert(self.caller.clone());
-        extensions.insert(self.connection.origin);
-        extensions.insert(Arc::clone(budget));
         let body_charge = match Charge::part(budget, 0) {
             Ok(charge) => charge,
             Err(why) => return refused(why.into()),
         };
-        let request = request.map(|body| RequestBody::new(body, self.front.limits, body_charge));
+        let request = self.introduced(request).map(|body| RequestBody::new(body, self.front.limits, body_charge));
         let answering = self.front.others.clone().call(request);
         within(extras.timeout, async move {
             let (head, body) = answering.await?.into_parts();
@@ -146,6 +199,10 @@ impl ConnectionService {
             })
         })
     }
+}
+
+fn not_here() -> tonic::Status {
+    tonic::Status::unimplemented("clients are not served here")
 }
 
 fn refused(status: tonic::Status) -> Answering {

@@ -17,11 +17,11 @@ use hyper::body::{Body, Frame};
 use prost::Message;
 use tonic::Status;
 
-use super::{body::RequestBody, tonic_answer::TonicAnswer};
+use super::{body::RequestBody, hint_answer::HintAnswer, tonic_answer::TonicAnswer};
 use crate::budget::{Charge, ChargedBytes};
 
 const STATUS: HeaderName = HeaderName::from_static("grpc-status");
-const GRPC: HeaderValue = HeaderValue::from_static("application/grpc");
+pub(super) const GRPC: HeaderValue = HeaderValue::from_static("application/grpc");
 const OK: HeaderValue = HeaderValue::from_static("0");
 
 /// Before each message: whether it is compressed, and its length.
@@ -109,7 +109,7 @@ pub(super) fn refusal(status: Status) -> Response<Answer> {
     status.into_http::<()>().map(|()| Answer::Sent)
 }
 
-fn framed<M: Message>(message: &M) -> Bytes {
+pub(super) fn framed<M: Message>(message: &M) -> Bytes {
     let length = message.encoded_len();
     let mut framed = Vec::with_capacity(PREFIX + length);
     framed.put_u8(0);
@@ -126,6 +126,8 @@ pub(super) enum Answer {
     AllIsWell,
     /// Everything has been sent.
     Sent,
+    /// Hints, as they come.
+    Hints(HintAnswer),
     /// What tonic has made.
     Tonic(TonicAnswer),
 }
@@ -146,6 +148,11 @@ impl Body for Answer {
                 (Frame::trailers(trailers), Answer::Sent)
             }
             Answer::Sent => return Poll::Ready(None),
+            Answer::Hints(mut body) => {
+                let polled = body.poll(task);
+                *self = Answer::Hints(body);
+                return polled;
+            }
             Answer::Tonic(mut body) => {
                 let polled = body.poll(task);
                 if !matches!(polled, Poll::Ready(None)) {
@@ -162,6 +169,7 @@ impl Body for Answer {
         match self {
             Answer::Message(_) | Answer::AllIsWell => false,
             Answer::Sent => true,
+            Answer::Hints(body) => body.has_ended(),
             Answer::Tonic(body) => body.is_end_stream(),
         }
     }

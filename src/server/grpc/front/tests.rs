@@ -42,12 +42,13 @@ resources:
 ";
 
 #[test]
-fn only_plain_calls_of_get_capacity_are_answered_here() {
+fn only_plain_calls_of_two_methods_are_answered_here() {
     let answered_here = |request: http::request::Builder| {
         let request = request.body(()).expect("a request");
-        is_to_be_answered_here(&request, &Extras::of(request.headers()))
+        to_be_answered_here(&request, &Extras::of(request.headers())).is_some()
     };
     assert!(answered_here(Request::post(GET_CAPACITY).header("grpc-timeout", "1S")));
+    assert!(answered_here(Request::post(WATCH)));
     for path in ["/doorman.Capacity/GetCapacity/", "/doorman.Capacity/Discovery", "/doorman.capacity/GetCapacity", "/"]
     {
         assert!(!answered_here(Request::post(path)), "{path}");
@@ -56,13 +57,15 @@ fn only_plain_calls_of_get_capacity_are_answered_here() {
 }
 
 /// The same service behind the front, and behind tonic's own server.
-async fn both(service: CapacityService) -> [SocketAddr; 2] {
+async fn both(service: CapacityService, node: NodeHandle) -> [SocketAddr; 2] {
     let listen = async || TcpListener::bind("127.0.0.1:0").await.expect("a free port");
     let (fronts, tonics) = (listen().await, listen().await);
     let addresses = [&fronts, &tonics].map(|listener| listener.local_addr().expect("it is bound"));
     let capacity = CapacityServer::new(service.clone()).max_decoding_message_size(MOST);
     let limits = BodyLimits { message_bytes: MOST, patience: PATIENCE };
-    let front = Arc::new(Front::new(Some(service), limits, Routes::new(capacity.clone())));
+    let (_stop, stopped) = tokio::sync::watch::channel(false);
+    let clients = Clients { capacity: service, push: PushService::new(node, stopped) };
+    let front = Arc::new(Front::new(Some(clients), limits, Routes::new(capacity.clone())));
     let open = {
         let limits = ConnectionLimits { most: 100, share: Share::ALL, idle: PATIENCE, stalled: PATIENCE };
         OpenConnections::new(limits, Arc::default(), Arc::new(Budget::new(1 << 20, 1 << 20, Share::ALL)))
@@ -273,7 +276,7 @@ fn the_front_answers_as_tonic_does() {
             || {},
         );
         let identity = Identity { id: "a".into(), advertise: "127.0.0.1:1".into(), admin: "".into() };
-        let [front, tonic] = both(CapacityService::new(node, identity, None)).await;
+        let [front, tonic] = both(CapacityService::new(node.clone(), identity, None), node).await;
         let mut differ = Vec::new();
         for call in calls() {
             let reply = async |from| format!("{:?}", timeout(PATIENCE, ask(from, &call)).await);
