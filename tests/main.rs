@@ -9,6 +9,7 @@
 #![allow(clippy::unwrap_used, reason = "all of it is test, the harness too")]
 
 mod harness {
+    pub(crate) mod authority;
     pub(crate) mod binary;
     pub(crate) mod config;
     pub(crate) mod crowd;
@@ -28,6 +29,7 @@ mod harness {
     pub(crate) mod raw;
     pub(crate) mod seats;
     pub(crate) mod server;
+    pub(crate) mod tls;
     pub(crate) mod tree;
     pub(crate) mod wait;
 }
@@ -73,6 +75,7 @@ mod scenarios {
     mod strangers;
     mod take_over;
     mod terminal;
+    mod tls;
     mod tree;
     mod tree_failover;
     mod tree_mixed;

@@ -16,9 +16,6 @@ pub struct Introduction {
     /// Where clients reach it.
     #[prost(string, tag = "5")]
     pub advertise: ::prost::alloc::string::String,
-    /// The same on all peers.
-    #[prost(bytes = "vec", tag = "6")]
-    pub secret: ::prost::alloc::vec::Vec<u8>,
     /// How long a follower leases its vote to its master. Safety needs the same value on all peers.
     #[prost(uint64, tag = "7")]
     pub election_timeout_ms: u64,
@@ -38,6 +35,27 @@ pub struct PeerRequest {
     pub to: u64,
     #[prost(bytes = "vec", tag = "3")]
     pub payload: ::prost::alloc::vec::Vec<u8>,
+    /// Where peers share a secret.
+    #[prost(message, optional, tag = "4")]
+    pub proof: ::core::option::Option<Proof>,
+}
+/// That the sender knows the secret of the peers: HMAC-SHA256 with it over the rest of this, the method, the name of the
+/// receiver and all of the message.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct Proof {
+    /// Random, of the connection: made by the side that has accepted it. Who does not know it is told it in the metadata
+    /// `leaseway-challenge-bin` of an error.
+    #[prost(bytes = "vec", tag = "1")]
+    pub challenge: ::prost::alloc::vec::Vec<u8>,
+    /// Random, of the sender's process.
+    #[prost(bytes = "vec", tag = "2")]
+    pub nonce: ::prost::alloc::vec::Vec<u8>,
+    /// Never the same twice on one connection.
+    #[prost(uint64, tag = "3")]
+    pub counter: u64,
+    /// In an answer this alone: over the one of its request and all of the answer.
+    #[prost(bytes = "vec", tag = "4")]
+    pub mac: ::prost::alloc::vec::Vec<u8>,
 }
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct PeerResponse {
@@ -48,6 +66,9 @@ pub struct PeerResponse {
     /// In answers to Hello, from a peer that is master or hears from one.
     #[prost(message, optional, tag = "3")]
     pub heard: ::core::option::Option<Heard>,
+    /// To a request that has one.
+    #[prost(message, optional, tag = "4")]
+    pub proof: ::core::option::Option<Proof>,
 }
 /// The master, and the place of the asking peer in the cluster.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]

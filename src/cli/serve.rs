@@ -3,6 +3,7 @@
 mod checks;
 mod limits;
 mod log;
+mod tls;
 
 use std::{net::SocketAddr, path::PathBuf};
 
@@ -51,6 +52,8 @@ pub(crate) struct Serve {
     #[command(flatten)]
     admin: AdminFlags,
     #[command(flatten)]
+    tls: tls::TlsFlags,
+    #[command(flatten)]
     limits: LimitFlags,
     #[command(flatten)]
     faults: FaultFlags,
@@ -61,7 +64,8 @@ pub(crate) struct Serve {
 #[command(next_help_heading = "A place in a tree")]
 struct ParentFlags {
     /// Where the capacity comes from: gRPC addresses of the parent node's peers. It says how much of everything there
-    /// is for this node, and how it is divided; so there is no --config
+    /// is for this node, and how it is divided; so there is no --config. https:// before an address means TLS, as
+    /// --tls-ca does where there is no scheme
     #[arg(long, env = "LEASEWAY_PARENT", value_name = "HOST:PORT,…", value_delimiter = ',')]
     parent: Vec<String>,
     /// What this node is called at its parent, the same for all its peers; no two children of a parent may share one
@@ -104,7 +108,7 @@ struct PeerFlags {
     /// Where to listen for peers [default: this peer's address in --peers]
     #[arg(long, env = "LEASEWAY_PEER_LISTEN", value_name = "ADDRESS", requires = "peers")]
     peer_listen: Option<SocketAddr>,
-    /// A secret that all peers share; without one they only listen on loopback
+    /// A secret that all peers share, and that is never sent; without it or certificates they only listen on loopback
     #[arg(long, env = "LEASEWAY_PEER_SECRET_FILE", value_name = "FILE", requires = "peers")]
     peer_secret_file: Option<PathBuf>,
     /// The first start ever: nothing was promised yet. Give it to all peers; later starts take no notice of it
@@ -299,6 +303,10 @@ impl Serve {
     pub(crate) fn run(self) -> Outcome {
         self.check()?;
         log::start(self.log);
+        let (https, ask) = match self.tls.are_for_listeners() {
+            true => ("https", " --tls-ca FILE"),
+            false => ("http", ""),
+        };
         let options = Options {
             listen: self.listen,
             http: self.http,
@@ -310,6 +318,7 @@ impl Serve {
             admin: self.admin.options(self.peers.data.is_some()),
             peers: self.peers.options(),
             parent: self.parent.options(),
+            tls: self.tls.options(),
             skew: self.faults.skew(),
         };
         let keeps = options.peers.is_some();
@@ -319,7 +328,7 @@ impl Serve {
             let grpc = addresses.grpc;
             // Without a reader of standard output the server serves all the same.
             let _ = say(format_args!(
-                "serving gRPC on {grpc}, HTTP on {}\n  ask it:   leaseway get alice mysql 40 --server {grpc}\n  look:     http://{}/debug/status",
+                "serving gRPC on {grpc}, HTTP on {}\n  ask it:   leaseway get alice mysql 40 --server {grpc}{ask}\n  look:     {https}://{}/debug/status",
                 addresses.http, addresses.http
             ));
             if let Some(parent) = parent {

@@ -13,8 +13,11 @@ pub enum StartError {
     /// The settings are wrong.
     #[error("{0}")]
     Settings(String),
-    /// Without a secret, any machine on the network could join.
-    #[error("{0} can be reached from other machines: give all peers the same secret, or listen on loopback")]
+    /// Without certificates or a secret, any machine on the network could join.
+    #[error(
+        "{0} can be reached from other machines: give all peers certificates (--tls-cert, --tls-key, --tls-ca) or the \
+         same secret, or listen on loopback"
+    )]
     NoSecret(SocketAddr),
     /// The directory knows of other peers than the settings name: going on could make a second master.
     #[error(transparent)]

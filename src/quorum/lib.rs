@@ -14,7 +14,7 @@
 //! its own: callers may be on any runtime, or none.
 //!
 //! # What is deliberately absent
-//! What the facts mean; discovery of peers; encryption (peers authenticate by a shared secret, on private networks).
+//! What the facts mean; discovery of peers.
 
 mod absence;
 mod agreement;
@@ -52,6 +52,7 @@ pub use error::{ChangeError, ProposeError, StartError};
 pub use fact::{Configuration, Fact};
 pub use facts::Facts;
 pub use metrics::{METRICS, begin_counters, repeat_gauges};
+pub use peers::{Accept, Incoming, PeerConnection};
 pub use quorum::{Quorum, start};
 pub use reign::{Mastership, PeerAddress, Reign};
 pub use report::{PeerReport, Role};

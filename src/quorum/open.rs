@@ -53,7 +53,7 @@ pub(crate) fn check(settings: &Settings) -> Result<(), StartError> {
             return wrong(format!("two peers have the name {name:?}"));
         }
     }
-    if settings.secret.is_none() && !is_loopback(listen) {
+    if settings.secret.is_none() && settings.tls.is_none() && !is_loopback(listen) {
         return Err(StartError::NoSecret(listen));
     }
     Ok(())

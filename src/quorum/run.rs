@@ -15,7 +15,6 @@ use tokio::{
     net::TcpListener,
     sync::{Mutex, mpsc, oneshot, watch},
 };
-use tokio_stream::wrappers::TcpListenerStream;
 
 use crate::{
     candidacy::Candidacy,
@@ -28,7 +27,7 @@ use crate::{
     members::Members,
     metrics,
     open::{self, Opened},
-    peers::{Calls, Contacts, Introducer, LocalPeer, PeerNetwork, PeersService},
+    peers::{Calls, Contacts, Incoming, Introducer, LocalPeer, PeerNetwork, PeersService, Prover},
     proposals::{self, Proposals},
     raft::{Member, Raft},
     reign::Mastership,
@@ -133,9 +132,13 @@ impl Peer {
         let contacts = Arc::new(Contacts::default());
         let (joins, asked) = mpsc::channel(JOINS);
         let (mastership, watched) = watch::channel(Mastership::Unknown);
+        let prover = Arc::new(Prover::new(settings.secret.as_ref()));
         let local = Arc::new(LocalPeer {
             raft: OnceLock::new(),
             introducer: Arc::clone(&introducer),
+            prover: Arc::clone(&prover),
+            knows_peers_by_certificate: settings.tls.is_some(),
+            named: settings.peers.clone(),
             contacts: Arc::clone(&contacts),
             ballot: Default::default(),
             clock: Arc::clone(&settings.clock),
@@ -145,14 +148,13 @@ impl Peer {
             hearsay: Default::default(),
             joins,
         });
-        let patience = settings.timing.certainly_over();
-        let calls = Arc::new(Calls::new(introducer, contacts, Arc::clone(&settings.clock), patience));
+        let calls = Arc::new(Calls::new(&settings, prover, introducer, contacts));
         let mut listening = None;
         if let Some(address) = settings.listen {
             let failed = |source| StartError::Listen { address, source };
             let listener = TcpListener::bind(address).await.map_err(failed)?;
             listening = Some(listener.local_addr().map_err(failed)?);
-            serve(listener, Arc::clone(&local));
+            serve((settings.accept)(listener), Arc::clone(&local));
         }
         let origin = match (opened.used, settings.bootstrap) {
             (true, _) => Origin::Resumed,
@@ -302,12 +304,11 @@ async fn form(
     }
 }
 
-fn serve(listener: TcpListener, local: Arc<LocalPeer>) {
+fn serve(connections: Incoming, local: Arc<LocalPeer>) {
     let server = tonic::transport::Server::builder()
-        .tcp_nodelay(true)
         .http2_keepalive_interval(Some(Duration::from_secs(10)))
         .add_service(PeersService::serve(local))
-        .serve_with_incoming(TcpListenerStream::new(listener));
+        .serve_with_incoming(connections);
     tokio::spawn(async move {
         if let Err(error) = server.await {
             tracing::error!(%error, "the listener for peers has ended");

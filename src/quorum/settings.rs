@@ -3,9 +3,12 @@
 use std::{fmt, net::SocketAddr, path::PathBuf, sync::Arc, time::Duration};
 
 use leaseway_core::Millis;
-use subtle::ConstantTimeEq as _;
+use leaseway_tls::ClientTls;
 
-use crate::fact::Configuration;
+use crate::{
+    fact::Configuration,
+    peers::{Accept, in_the_clear},
+};
 
 /// Monotonic milliseconds. Mastership and horizons are counted on it.
 pub type Clock = Arc<dyn Fn() -> Millis + Send + Sync>;
@@ -35,8 +38,13 @@ pub struct Settings {
     /// How long a quorum listens that begins without being told that it is the first: so long, facts that it knows
     /// nothing of may be in force.
     pub listening: Millis,
-    /// Known to all peers. Without it they listen on loopback only.
+    /// Known to all peers. Without it, and without `tls`, they listen on loopback only.
     pub secret: Option<Secret>,
+    /// Connections to the other peers are made with it, and only a caller whose certificate is for the host of a peer
+    /// is one; without it, they are in the clear.
+    pub tls: Option<ClientTls>,
+    /// How connections of the other peers come in: where `tls` is set, over TLS with a certificate of each.
+    pub accept: Accept,
     /// The same on all peers.
     pub timing: Timing,
 }
@@ -56,6 +64,8 @@ impl Settings {
             first_configuration: None,
             listening: Millis(0),
             secret: None,
+            tls: None,
+            accept: in_the_clear(),
             timing: Timing::ONE_SITE,
         }
     }
@@ -89,8 +99,8 @@ impl fmt::Debug for Settings {
     }
 }
 
-/// Keeps foreign processes and other clusters out. It is sent in the clear: on networks that others can read, peers
-/// have to talk through a tunnel.
+/// Keeps foreign processes and other clusters out. Peers prove that they know it; it is never sent. What they say to
+/// each other can be read on the way, unless they have TLS.
 #[derive(Clone)]
 pub struct Secret(Arc<[u8]>);
 
@@ -109,11 +119,6 @@ impl fmt::Debug for Secret {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("Secret(…)")
     }
-}
-
-/// Whether `given` is the secret, in constant time.
-pub(crate) fn knows(secret: Option<&Secret>, given: &[u8]) -> bool {
-    secret.map_or(&[][..], Secret::bytes).ct_eq(given).into()
 }
 
 /// How quickly mastership moves, and how much delay of the network it bears.

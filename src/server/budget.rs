@@ -342,17 +342,17 @@ mod tests {
     #[test]
     fn a_connection_an_address_and_the_process_have_their_bounds() {
         let world = World::new(MOST / 4);
-        let refused = |connection| Charge::answer(connection, MOST / 4).err();
+        let refused = |connection: Arc<ConnectionBudget>| Charge::answer(&connection, MOST / 4).err();
         let first = world.connection(1);
         let _a = Charge::answer(&first, MOST / 4).expect("as much as it may");
         assert_eq!(Charge::request(&first, 1).err(), Some(BeyondBudget::Connection(MOST / 4)));
         assert_eq!(Charge::answer(&first, usize::MAX).err(), Some(BeyondBudget::Connection(MOST / 4)));
         let _b = Charge::answer(&world.connection(1), MOST / 4).expect("half of all");
-        assert_eq!(refused(&world.connection(1)), Some(BeyondBudget::Principal(MOST)));
+        assert_eq!(refused(world.connection(1)), Some(BeyondBudget::Principal(MOST)));
         let _c = Charge::answer(&world.connection(2), MOST / 4).expect("half of the rest");
-        assert_eq!(refused(&world.connection(2)), Some(BeyondBudget::Principal(MOST)));
+        assert_eq!(refused(world.connection(2)), Some(BeyondBudget::Principal(MOST)));
         let before = world.budget.used();
-        assert_eq!(refused(&world.connection(3)), Some(BeyondBudget::Principal(MOST)));
+        assert_eq!(refused(world.connection(3)), Some(BeyondBudget::Principal(MOST)));
         let _d = Charge::answer(&world.connection(3), MOST / 8).expect("half of what is left then");
         assert!(world.budget.used() > before && world.budget.used() <= MOST);
     }

@@ -53,6 +53,9 @@ pub enum ServeError {
     /// The node cannot have this parent. Nothing was started.
     #[error("{0}")]
     Parent(#[from] ParentError),
+    /// Certificates cannot be used. Nothing was started.
+    #[error("{0}")]
+    Tls(#[from] leaseway_tls::TlsError),
     /// A file with a secret cannot be used. Nothing was started.
     #[error("cannot take a secret from {}: {why}", path.display())]
     Secret {
@@ -81,6 +84,7 @@ impl ServeError {
             ServeError::Config(_)
             | ServeError::NotAmongPeers { .. }
             | ServeError::TakeOverLearning
+            | ServeError::Tls(_)
             | ServeError::PeerListen { .. } => true,
             ServeError::Quorum(error) => error.is_configuration(),
             _ => false,

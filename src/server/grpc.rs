@@ -2,12 +2,12 @@
 //!
 //! Connections are served on the arbiters (one current-thread runtime for each), where a request is decided without
 //! changing threads. hyper reads requests; most are answered by [`front`], the others by tonic. One ordinary listener
-//! accepts connections and distributes them: with SO_REUSEPORT a second server could silently bind the same port.
+//! accepts connections and distributes them ([`distribute`](crate::listen::distribute)): with SO_REUSEPORT a second
+//! server could silently bind the same port.
 
 pub(crate) mod admin;
 mod body;
 mod capacity;
-pub(crate) mod connections;
 mod convert;
 mod deadline;
 mod front;
@@ -28,22 +28,21 @@ use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use leaseway_proto::{
     doorman::capacity_server::CapacityServer, push::push_server::PushServer, status::status_server::StatusServer,
 };
-use tokio::{net::TcpListener, sync::watch};
-use tokio_stream::{Stream, StreamExt as _};
-use tonic::{Status, service::Routes, transport::server::Connected as _};
+use tokio::sync::{mpsc, watch};
+use tonic::{Status, service::Routes};
 use tonic_health::server::HealthReporter;
 
 pub(crate) use self::capacity::CapacityService;
 use self::{
     body::BodyLimits,
-    connections::ArbiterConnection,
     front::{Clients, ConnectionService, Front},
 };
 pub(crate) use self::{push::PushService, status::StatusService};
 use crate::{
     actors::{NotMaster, Refused},
     limits::Limits,
-    open_connections::{Ending, FAREWELL, OpenConnection, OpenConnections},
+    listen::{Accepted, ArbiterConnection, Connection, Listener},
+    open_connections::{Ending, FAREWELL, OpenConnection},
     signals::until,
 };
 
@@ -68,22 +67,22 @@ const KEEP_ALIVE_TIMEOUT: Duration = Duration::from_secs(10);
 pub(crate) async fn serve(
     services: GrpcServices,
     limits: Arc<Limits>,
-    connections: impl Stream<Item = std::io::Result<ArbiterConnection>> + 'static,
+    mut connections: mpsc::UnboundedReceiver<ArbiterConnection>,
     stop: watch::Receiver<bool>,
 ) {
     let server = Server::new(front(services, &limits));
-    let mut connections = pin!(connections);
-    let mut stopped = pin!(until(stop));
+    let mut stopped = pin!(until(stop.clone()));
     loop {
         let next = tokio::select! {
             () = &mut stopped => return,
-            next = connections.next() => next,
+            next = connections.recv() => next,
         };
-        match next {
-            Some(Ok(connection)) => drop(tokio::spawn(server.attend(connection))),
-            Some(Err(error)) => tracing::debug!(%error, "connection lost while it was distributed"),
-            None => return,
-        }
+        let Some((accepted, counted)) = next else { return };
+        let attended = server.attend(accepted, stop.clone());
+        tokio::spawn(async move {
+            let _counted = counted;
+            attended.await;
+        });
     }
 }
 
@@ -106,16 +105,25 @@ impl Server {
         Server { front: Arc::new(front), http2 }
     }
 
-    /// Serves one connection to its end.
-    fn attend(&self, stream: ArbiterConnection) -> impl Future<Output = ()> + Send + use<> {
-        let connection = stream.connection();
-        let door = ConnectionService::new(Arc::clone(&self.front), Arc::clone(&connection), stream.connect_info());
-        let served = self.http2.serve_connection(TokioIo::new(stream), door);
-        attend(served, connection)
+    /// Serves one connection from its first byte to its end.
+    fn attend(&self, accepted: Accepted, stop: watch::Receiver<bool>) -> impl Future<Output = ()> + Send + use<> {
+        let (front, http2) = (Arc::clone(&self.front), self.http2.clone());
+        async move {
+            let open = accepted.open_connection();
+            // Boxed: all that a handshake needs is gone before the first request.
+            let opened = tokio::select! {
+                opened = Box::pin(accepted.open()) => opened,
+                _ = open.told_to_end() => None,
+                () = until(stop) => None,
+            };
+            let Some(connection) = opened else { return };
+            let service = ConnectionService::new(front, connection.caller().clone(), Arc::clone(&open));
+            attend(http2.serve_connection(TokioIo::new(connection), service), open).await;
+        }
     }
 }
 
-type Served = http2::Connection<TokioIo<ArbiterConnection>, ConnectionService, TokioExecutor>;
+type Served = http2::Connection<TokioIo<Connection>, ConnectionService, TokioExecutor>;
 
 async fn attend(served: Served, connection: Arc<OpenConnection>) {
     let mut served = pin!(served);
@@ -140,21 +148,13 @@ async fn attend(served: Served, connection: Arc<OpenConnection>) {
 }
 
 /// Accepts and serves connections on this thread until `stop`, where there are few.
-pub(crate) async fn serve_here(
-    listener: TcpListener,
-    services: Routes,
-    limits: &Limits,
-    open: OpenConnections,
-    stop: watch::Receiver<bool>,
-) {
+pub(crate) async fn serve_here(listener: Listener, services: Routes, limits: &Limits, stop: watch::Receiver<bool>) {
     let server = Server::new(Front::new(None, body_limits(limits), services));
-    let mut stopped = pin!(until(stop));
+    let mut stopped = pin!(until(stop.clone()));
     loop {
         tokio::select! {
             () = &mut stopped => return,
-            (stream, place) = connections::accept(&listener, &open) => {
-                tokio::spawn(server.attend(ArbiterConnection::new(stream, place)));
-            }
+            accepted = listener.accept() => drop(tokio::spawn(server.attend(accepted, stop.clone()))),
         }
     }
 }

@@ -3,7 +3,7 @@
 mod debug;
 mod gauges;
 mod gzip;
-mod serve;
+mod serving;
 
 use std::{path::PathBuf, sync::Arc, time::Duration};
 
@@ -20,13 +20,14 @@ use leaseway_quorum::Quorum;
 use metrics_exporter_prometheus::PrometheusHandle;
 use tokio::sync::Semaphore;
 
-pub(crate) use self::serve::serve;
+pub(crate) use self::serving::serve;
 use crate::{
     actors::{NodeHandle, NotMaster},
     budget::Budget,
     identity::Identity,
     metrics,
     open_connections::OpenConnections,
+    tls::Tls,
 };
 
 /// A healthy disk answers sooner.
@@ -38,6 +39,7 @@ pub(crate) struct Pages {
     pub(crate) node: NodeHandle,
     pub(crate) identity: Identity,
     pub(crate) prometheus: PrometheusHandle,
+    /// gRPC connections that are open.
     pub(crate) connections: OpenConnections,
     pub(crate) budget: Arc<Budget>,
     /// One scrape at a time.
@@ -46,9 +48,11 @@ pub(crate) struct Pages {
     pub(crate) stored: Option<(Quorum, Arc<PathBuf>)>,
     /// Resources with series of their own.
     pub(crate) metrics_resources: usize,
+    pub(crate) tls: Option<Arc<Tls>>,
 }
 
 pub(crate) fn router(pages: Pages) -> Router {
+    let certified = pages.tls.as_ref().is_some_and(|tls| tls.requires_certificates());
     Router::new()
         .route("/metrics", get(render_metrics))
         .route("/healthz", get(healthz))
@@ -57,6 +61,7 @@ pub(crate) fn router(pages: Pages) -> Router {
         .route("/debug/resources", get(debug::resources))
         .fallback(|| async { (StatusCode::MOVED_PERMANENTLY, [(header::LOCATION, "/debug/status")]) })
         .layer(middleware::from_fn(gzip::compress))
+        .layer(middleware::from_fn_with_state(certified, serving::certified))
         .with_state(pages)
 }
 
@@ -80,6 +85,9 @@ async fn render_metrics(State(pages): State<Pages>) -> impl IntoResponse {
         config_version: config.version,
         config_rejected: config.rejected.is_some(),
     });
+    if let Some(expires) = pages.tls.as_ref().and_then(|tls| tls.credentials().expires()) {
+        gauges::set_certificate_expires(expires);
+    }
     if let Some(uplink) = pages.node.uplink() {
         gauges::set_uplink_gauges(&uplink);
     }

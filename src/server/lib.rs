@@ -28,15 +28,18 @@ mod run;
 mod secret;
 mod signals;
 mod subscribers;
+mod tls;
 mod watchers;
 
 pub use actors::Handover;
 pub use error::ServeError;
 pub use grpc::admin::AdminOptions;
 pub use leaseway_quorum::Timing;
+pub use leaseway_tls::{ClientCertificates, Files as TlsFiles, TlsError};
 pub use listen::Addresses;
 pub use parent::{ParentError, ParentOptions};
 pub use peer_endpoints::PeerEndpoints;
 pub use peers::{PeerOptions, TakeOver};
 pub use run::{Options, run};
 pub use signals::StopSignals;
+pub use tls::TlsOptions;

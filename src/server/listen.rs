@@ -1,9 +1,30 @@
-//! Where a server listens.
+//! Where a server listens, and how connections come in: one way for clients, pages, operators and peers.
+//!
+//! A [`Listener`] accepts and bounds the number of connections. Everything that may take as long as a client pleases
+//! happens off the accepting loop, on the thread that will serve the connection, under one deadline
+//! ([`Accepted::open`]): the TLS handshake, and the preface of HTTP/2.
+
+mod arbiters;
+mod caller;
+mod connection;
+mod count;
+mod listener;
+mod opening;
+mod openings;
+#[cfg(test)]
+mod tests;
 
 use std::net::SocketAddr;
 
 use tokio::net::TcpListener;
 
+pub(crate) use self::{
+    arbiters::{ArbiterConnection, arbiter_queue, distribute},
+    caller::Caller,
+    connection::Connection,
+    listener::{Accepted, Listener, ListenerSettings, Service},
+    openings::Openings,
+};
 use crate::error::ServeError;
 
 /// Where a running server can be reached.

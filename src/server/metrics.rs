@@ -12,6 +12,7 @@ use metrics_exporter_prometheus::{BuildError, Matcher, PrometheusBuilder, Promet
 use metrics_util::MetricKindMask;
 
 pub(crate) use self::{process::free_bytes, reason::Reason};
+use crate::listen::Service;
 
 /// Doorman's buckets: those of the old Go client library.
 const SECONDS: [f64; 11] = [0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0];
@@ -59,6 +60,13 @@ fn describe() {
     for why in Closed::ALL {
         counter!("leaseway_connections_closed_total", "reason" => why.name()).absolute(0);
     }
+    describe_counter!(
+        "leaseway_openings_failed_total",
+        "Connections that came to nothing before the first request, by listener: handshakes and wrong protocols."
+    );
+    for service in Service::ALL {
+        counter!("leaseway_openings_failed_total", "listener" => service.name()).absolute(0);
+    }
     for outcome in RELOADS {
         counter!("leaseway_config_reloads_total", "outcome" => outcome).absolute(0);
     }
@@ -85,7 +93,7 @@ fn describe() {
     }
 }
 
-const GAUGES: [(&str, &str); 33] = [
+const GAUGES: [(&str, &str); 34] = [
     ("doorman_server_has", "Capacity of the newest leases of all clients, by resource."),
     ("doorman_server_wants", "Capacity all clients want, by resource."),
     ("doorman_server_subclients", "Clients, those behind child nodes included, by resource."),
@@ -118,14 +126,19 @@ const GAUGES: [(&str, &str); 33] = [
     ("leaseway_config_rejected", "1 if the newest configuration was refused and an older one is in force."),
     ("leaseway_connections", "Open gRPC connections."),
     ("leaseway_waiting_bytes", "Bytes that wait to be read or sent, as they are charged to --max-waiting-bytes."),
+    (
+        "leaseway_tls_certificate_expires_seconds",
+        "Seconds until this server's certificate ends; below 0: it has ended.",
+    ),
     ("leaseway_watchers", "Clients and child nodes that listen for hints."),
 ];
 
-const COUNTERS: [(&str, &str); 19] = [
+const COUNTERS: [(&str, &str); 20] = [
     (
         "leaseway_connections_refused_total",
         "Connections closed at once because there were too many, in all or of one address.",
     ),
+    ("leaseway_tls_reload_failures_total", "Times that new certificates could not be used, and those before stayed."),
     ("leaseway_watchers_refused_total", "Watchers refused because there are too many."),
     ("leaseway_rounds_total", "Rounds of all resources."),
     ("leaseway_leases_granted_total", "Leases granted."),
@@ -289,8 +302,6 @@ pub(crate) fn connection_refused() {
 /// Why a connection was closed before its client wanted that.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Closed {
-    /// It did not begin to speak its protocol.
-    Silent,
     /// It asked for nothing for long.
     Idle,
     /// It did not read its answers.
@@ -300,11 +311,10 @@ pub(crate) enum Closed {
 }
 
 impl Closed {
-    const ALL: [Closed; 4] = [Closed::Silent, Closed::Idle, Closed::Stalled, Closed::Displaced];
+    const ALL: [Closed; 3] = [Closed::Idle, Closed::Stalled, Closed::Displaced];
 
     pub(crate) fn name(self) -> &'static str {
         match self {
-            Closed::Silent => "silent",
             Closed::Idle => "idle",
             Closed::Stalled => "stalled",
             Closed::Displaced => "displaced",
@@ -314,6 +324,14 @@ impl Closed {
 
 pub(crate) fn connection_closed(why: Closed) {
     counter!("leaseway_connections_closed_total", "reason" => why.name()).increment(1);
+}
+
+pub(crate) fn opening_failed(service: Service) {
+    counter!("leaseway_openings_failed_total", "listener" => service.name()).increment(1);
+}
+
+pub(crate) fn certificates_refused() {
+    counter!("leaseway_tls_reload_failures_total").increment(1);
 }
 
 pub(crate) fn watcher_refused() {

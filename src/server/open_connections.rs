@@ -2,7 +2,8 @@
 //!
 //! A principal has no more than its share of them. Where all are taken, a newcomer takes the place of a connection that
 //! is idle, of the principal that has most: that one connects again when it needs to. What costs a client nothing costs
-//! no place for long: a connection that never speaks, one that asks for nothing, one that does not read its answers.
+//! no place for long: a connection that asks for nothing, one that does not read its answers. What comes before the
+//! first request has a deadline of its own ([`crate::listen`]).
 //!
 //! One task looks at all of them once a second. A request sets no timer, and takes no lock.
 
@@ -11,7 +12,7 @@ use std::{
     net::IpAddr,
     sync::{
         Arc, Mutex, MutexGuard, PoisonError,
-        atomic::{AtomicBool, AtomicUsize, Ordering},
+        atomic::{AtomicUsize, Ordering},
     },
     time::{Duration, Instant},
 };
@@ -28,8 +29,6 @@ use crate::{
 
 /// How often connections are looked at.
 const LOOK: Duration = Duration::from_secs(1);
-/// A connection must have begun to speak its protocol within so long.
-pub(crate) const GREETING: Duration = Duration::from_secs(10);
 /// An idle connection that is told to end may take so long to agree.
 pub(crate) const FAREWELL: Duration = Duration::from_secs(5);
 /// Accounts are looked at every so many looks at connections.
@@ -40,17 +39,18 @@ const SWEEP: u32 = 10;
 pub(crate) struct ConnectionLimits {
     pub(crate) most: usize,
     pub(crate) share: Share,
-    /// For how long it may have no request under way.
-    pub(crate) idle: Duration,
+    /// For how long it may have no request under way. None where that is not known: none is ended for that, nor
+    /// displaced.
+    pub(crate) idle: Option<Duration>,
     /// For how long it may have answers waiting without taking any.
     pub(crate) stalled: Duration,
 }
 
 /// The connections of a listener.
 #[derive(Clone)]
-pub(crate) struct OpenConnections(Arc<Listener>);
+pub(crate) struct OpenConnections(Arc<Connections>);
 
-struct Listener {
+struct Connections {
     limits: ConnectionLimits,
     accounts: Arc<Accounts>,
     budget: Arc<Budget>,
@@ -80,7 +80,6 @@ struct Entry {
 pub(crate) struct OpenConnection {
     pub(crate) origin: Origin,
     pub(crate) budget: Arc<ConnectionBudget>,
-    has_greeted: AtomicBool,
     ending: watch::Sender<Option<Ending>>,
 }
 
@@ -96,11 +95,6 @@ pub(crate) enum Ending {
 }
 
 impl OpenConnection {
-    /// It speaks the protocol of its listener.
-    pub(crate) fn greeted(&self) {
-        self.has_greeted.store(true, Ordering::Relaxed);
-    }
-
     /// Waits until it is to end.
     pub(crate) async fn told_to_end(&self) -> Ending {
         let mut ending = self.ending.subscribe();
@@ -116,7 +110,7 @@ impl OpenConnection {
 /// Counts a connection for as long as it lives.
 pub(crate) struct Place {
     pub(crate) connection: Arc<OpenConnection>,
-    listener: Arc<Listener>,
+    listener: Arc<Connections>,
     key: usize,
 }
 
@@ -172,7 +166,7 @@ impl Table {
     }
 }
 
-impl Listener {
+impl Connections {
     fn table(&self) -> MutexGuard<'_, Table> {
         self.table.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -191,11 +185,9 @@ impl Listener {
                 continue;
             }
             let quiet = now.saturating_duration_since(entry.quiet_since);
-            let (why, how) = if !connection.has_greeted.load(Ordering::Relaxed) && quiet >= GREETING {
-                (Closed::Silent, Ending::Now)
-            } else if activity.has_answers() && quiet >= self.limits.stalled {
+            let (why, how) = if activity.has_answers() && quiet >= self.limits.stalled {
                 (Closed::Stalled, Ending::Now)
-            } else if activity.is_idle() && quiet >= self.limits.idle {
+            } else if activity.is_idle() && self.limits.idle.is_some_and(|idle| quiet >= idle) {
                 (Closed::Idle, Ending::Soon)
             } else {
                 continue;
@@ -213,7 +205,7 @@ impl Listener {
 impl OpenConnections {
     pub(crate) fn new(limits: ConnectionLimits, accounts: Arc<Accounts>, budget: Arc<Budget>) -> OpenConnections {
         let (count, table) = (AtomicUsize::new(0), Mutex::default());
-        OpenConnections(Arc::new(Listener { limits, accounts, budget, count, table }))
+        OpenConnections(Arc::new(Connections { limits, accounts, budget, count, table }))
     }
 
     /// How many there are.
@@ -227,9 +219,9 @@ impl OpenConnections {
         let account = listener.accounts.of_address(address);
         let origin = Origin { address, principal: account.principal() };
         let mut table = listener.table();
-        let ConnectionLimits { most, share, .. } = listener.limits;
+        let ConnectionLimits { most, share, idle, .. } = listener.limits;
         let has_place = |table: &Table| share.allows(table.of(origin.principal), 1, table.taken, most);
-        if !has_place(&table) && !(table.taken >= most && table.make_room(origin.principal)) {
+        if !has_place(&table) && !(idle.is_some() && table.taken >= most && table.make_room(origin.principal)) {
             drop(table);
             metrics::connection_refused();
             return None;
@@ -238,7 +230,6 @@ impl OpenConnections {
         let connection = Arc::new(OpenConnection {
             origin,
             budget: Arc::new(ConnectionBudget::new(Arc::clone(&listener.budget), account)),
-            has_greeted: AtomicBool::new(false),
             ending: watch::Sender::new(None),
         });
         let (activity, quiet_since) = (Activity::default(), Instant::now());
@@ -270,16 +261,20 @@ pub(crate) async fn look_after(listeners: Vec<OpenConnections>, accounts: Arc<Ac
     }
 }
 
+impl std::fmt::Debug for OpenConnections {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("OpenConnections").field("count", &self.count()).finish_non_exhaustive()
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::budget::Charge;
 
-    const LIMITS: ConnectionLimits = ConnectionLimits {
-        most: 8,
-        share: Share::ALL,
-        idle: Duration::from_secs(600),
-        stalled: Duration::from_secs(60),
-    };
+    const IDLE: Duration = Duration::from_secs(600);
+    const LIMITS: ConnectionLimits =
+        ConnectionLimits { most: 8, share: Share::ALL, idle: Some(IDLE), stalled: Duration::from_secs(60) };
 
     fn listener(limits: ConnectionLimits) -> OpenConnections {
         let budget = Budget::new(1 << 20, 1 << 20, Share::ALL);
@@ -323,32 +318,36 @@ mod tests {
         drop(busy);
         // One that is leaving takes no place, and none again when it is gone.
         drop(places);
-        assert_eq!(open.0.table().taken(), 3);
+        assert_eq!(open.0.table().taken, 3);
     }
-
-    use crate::budget::Charge;
 
     #[test]
     fn what_does_nothing_for_too_long_is_ended() {
         let open = listener(LIMITS);
         let place = || open.admit(address(1)).expect("there is room");
-        let (silent, idle, stalled, waiting) = (place(), place(), place(), place());
-        [&idle, &stalled, &waiting].iter().for_each(|place| place.connection.greeted());
+        let (idle, stalled, waiting) = (place(), place(), place());
         let _answer = Charge::answer(&stalled.connection.budget, 100).expect("there is room");
         let _request = Charge::request(&waiting.connection.budget, 100).expect("there is room");
-        let endings = || [&silent, &idle, &stalled, &waiting].map(told);
+        let endings = || [&idle, &stalled, &waiting].map(told);
         let begin = Instant::now();
         open.0.look(begin);
-        assert_eq!(endings(), [None; 4]);
-        open.0.look(begin + GREETING);
-        assert_eq!(endings(), [Some(Ending::Now), None, None, None]);
-        open.0.look(begin + LIMITS.stalled + GREETING);
-        assert_eq!(endings(), [Some(Ending::Now), None, Some(Ending::Now), None]);
+        assert_eq!(endings(), [None; 3]);
+        open.0.look(begin + LIMITS.stalled);
+        assert_eq!(endings(), [None, Some(Ending::Now), None]);
         // A request comes and goes: that is use.
         drop(Charge::request(&idle.connection.budget, 100));
-        open.0.look(begin + LIMITS.idle);
-        assert_eq!(endings()[1], None);
-        open.0.look(begin + LIMITS.idle * 2);
-        assert_eq!(endings(), [Some(Ending::Now), Some(Ending::Soon), Some(Ending::Now), None], "a stream may wait");
+        open.0.look(begin + IDLE);
+        assert_eq!(endings()[0], None);
+        open.0.look(begin + IDLE * 2);
+        assert_eq!(endings(), [Some(Ending::Soon), Some(Ending::Now), None], "a stream may wait");
+    }
+
+    #[test]
+    fn where_use_is_not_known_none_is_ended_for_it_or_gives_way() {
+        let open = listener(ConnectionLimits { idle: None, ..LIMITS });
+        let places: Vec<Place> = std::iter::from_fn(|| open.admit(address(1))).collect();
+        assert!(open.admit(address(2)).is_none());
+        open.0.look(Instant::now() + IDLE * 2);
+        assert!(places.iter().all(|place| told(place).is_none()));
     }
 }

@@ -2,7 +2,9 @@
 
 use std::sync::Arc;
 
-use crate::{actors::Parent, identity::Identity};
+use leaseway_tls::{ClientTls, Credentials, Files, TlsError};
+
+use crate::{actors::Parent, identity::Identity, tls::Tls};
 
 /// The message for operators who configure templates in two places.
 pub(crate) const TEMPLATES: &str = "a node with a parent takes its templates from the parent";
@@ -10,7 +12,8 @@ pub(crate) const TEMPLATES: &str = "a node with a parent takes its templates fro
 /// The parent whose capacity this node divides.
 #[derive(Debug, Clone)]
 pub struct ParentOptions {
-    /// Peers of the parent, as `host:port`.
+    /// Peers of the parent, as `host:port`; `https://` before it means TLS, `http://` none. Without either it is TLS
+    /// where there is a CA.
     pub addresses: Vec<String>,
     /// What this node is called there, the same for all its peers; none: as this server is.
     pub node: Option<String>,
@@ -34,11 +37,17 @@ pub enum ParentError {
         address: String,
     },
     /// It is no address.
-    #[error("--parent names `{address}`: expected HOST:PORT, like 10.0.0.1:5100")]
+    #[error("--parent names `{address}`: expected HOST:PORT, like 10.0.0.1:5100, or https://HOST:PORT")]
     Address {
         /// As it was given.
         address: String,
     },
+    /// Whichever peer answers names the others without a scheme.
+    #[error("--parent names some peers with https:// and others without TLS: all of them speak TLS, or none")]
+    Mixed,
+    /// Its certificate cannot be checked.
+    #[error("--parent: {0}")]
+    Tls(#[from] TlsError),
 }
 
 impl ParentOptions {
@@ -48,25 +57,51 @@ impl ParentOptions {
         identity: &Identity,
         listening: std::net::SocketAddr,
         has_peers: bool,
+        tls: Option<&Tls>,
     ) -> Result<Parent, ParentError> {
         if has_peers && self.node.is_none() {
             return Err(ParentError::NoName);
         }
-        let is_address = |address: &str| {
-            let parts = address.rsplit_once(':');
-            parts.is_some_and(|(host, port)| !host.is_empty() && port.parse::<u16>().is_ok())
-        };
-        if let Some(address) = self.addresses.iter().find(|address| !is_address(address)) {
-            return Err(ParentError::Address { address: address.clone() });
+        let by_default = tls.is_some_and(Tls::has_ca);
+        let mut over_tls = None;
+        let mut addresses = Vec::with_capacity(self.addresses.len());
+        for given in &self.addresses {
+            let (secure, address) = match given.split_once("://") {
+                Some(("https", address)) => (true, address),
+                Some(("http", address)) => (false, address),
+                _ => (by_default, given.as_str()),
+            };
+            if *over_tls.get_or_insert(secure) != secure {
+                return Err(ParentError::Mixed);
+            }
+            addresses.push(check_address(given, address)?);
         }
         let own = [identity.advertise.to_string(), listening.to_string()];
-        if let Some(address) = self.addresses.iter().find(|address| own.contains(address)) {
+        if let Some(address) = addresses.iter().find(|address| own.contains(address)) {
             return Err(ParentError::Itself { address: address.clone() });
         }
         Ok(Parent {
             node: self.node.as_deref().map_or_else(|| Arc::clone(&identity.id), Arc::from),
-            addresses: self.addresses.iter().map(|address| address.as_str().into()).collect(),
+            addresses: addresses.into_iter().map(Arc::from).collect(),
+            tls: if over_tls == Some(true) { Some(client(tls)?) } else { None },
         })
+    }
+}
+
+fn check_address(given: &str, address: &str) -> Result<String, ParentError> {
+    let address = address.strip_suffix('/').unwrap_or(address);
+    let parts = address.rsplit_once(':');
+    if parts.is_some_and(|(host, port)| !host.is_empty() && !host.contains('/') && port.parse::<u16>().is_ok()) {
+        return Ok(address.to_owned());
+    }
+    Err(ParentError::Address { address: given.to_owned() })
+}
+
+/// With the CAs of the system, where none is named.
+fn client(tls: Option<&Tls>) -> Result<ClientTls, TlsError> {
+    match tls {
+        Some(tls) => tls.to_parent(),
+        None => ClientTls::new(&Credentials::load(Files::default())?, None),
     }
 }
 
@@ -78,7 +113,7 @@ mod tests {
         let identity = Identity { id: "me".into(), advertise: "example.test:5100".into(), admin: "".into() };
         let addresses = addresses.iter().map(|address| (*address).to_owned()).collect();
         let options = ParentOptions { addresses, node: node.map(str::to_owned) };
-        options.check(&identity, "127.0.0.1:5100".parse().expect("an address"), has_peers)
+        options.check(&identity, "127.0.0.1:5100".parse().expect("an address"), has_peers, None)
     }
 
     #[test]
@@ -98,9 +133,18 @@ mod tests {
 
     #[test]
     fn what_is_no_address_is_named() {
-        for bad in ["", "host", ":5100", "host:port", "host:99999"] {
+        for bad in ["", "host", ":5100", "host:port", "host:99999", "ftp://a:1", "http://a:1/b"] {
             let error = check(&["a:1", bad], None, false).expect_err("no address");
             assert_eq!(error, ParentError::Address { address: bad.into() });
         }
+    }
+
+    #[test]
+    fn a_scheme_says_whether_it_is_tls_and_all_say_the_same() {
+        let plain = check(&["http://a:1", "http://b:1/"], None, false).expect("fine");
+        assert_eq!(plain.addresses, ["a:1".into(), "b:1".into()] as [Arc<str>; 2]);
+        assert!(plain.tls.is_none());
+        let mixed = check(&["https://a:1", "b:1"], None, false).expect_err("one speaks TLS, the other does not");
+        assert_eq!(mixed, ParentError::Mixed);
     }
 }

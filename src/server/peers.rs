@@ -3,7 +3,8 @@
 use std::{net::SocketAddr, path::PathBuf, sync::Arc};
 
 use leaseway_core::Millis;
-use leaseway_quorum::{self as quorum, Origin, Quorum, Secret, Timing};
+use leaseway_quorum::{self as quorum, Accept, Origin, PeerConnection, Quorum, Secret, Timing};
+use tokio_stream::StreamExt as _;
 
 use crate::{
     actors::{Handover, Membership},
@@ -11,9 +12,10 @@ use crate::{
     error::ServeError,
     identity::Identity,
     initial_config::{InitialConfiguration, believed, longest_lease},
-    listen::Addresses,
+    listen::{Addresses, Caller, Listener, ListenerSettings},
     peer_endpoints::PeerEndpoints,
     secret::read_secret,
+    tls::Tls,
 };
 
 /// A lone peer's name, unless it is given one.
@@ -78,26 +80,46 @@ pub(crate) struct Joined {
     pub(crate) data: PathBuf,
 }
 
+/// How it talks to the other peers.
+pub(crate) struct Peering<'a> {
+    pub(crate) listener: ListenerSettings,
+    pub(crate) tls: Option<&'a Tls>,
+}
+
+/// `id` is as it was given; without one it is alone.
 pub(crate) async fn join(
     options: &PeerOptions,
-    id: Option<&str>,
-    identity: &Identity,
+    (id, identity): (Option<&str>, &Identity),
+    peering: Peering<'_>,
     addresses: &mut Addresses,
     clock: Clock,
     first: Arc<InitialConfiguration>,
 ) -> Result<Joined, ServeError> {
     let services = PeerEndpoints { grpc: identity.advertise.to_string(), admin: identity.admin.to_string() };
-    let quorum = enter(options, id, &services, clock, &first).await?;
+    let quorum = enter(options, (id, &services), peering, clock, &first).await?;
     addresses.peers = quorum.listening();
     let membership = Membership { quorum, handover: options.handover, initial: first };
     Ok(Joined { membership, data: options.data.clone() })
 }
 
+/// Peers come in as all others do.
+fn accept(settings: ListenerSettings) -> Accept {
+    Arc::new(move |tcp| {
+        let connections = Listener::new(tcp, settings.clone()).connections();
+        Box::pin(connections.map(|opened| {
+            opened.map(|connection| {
+                let Caller { address, names, .. } = connection.caller().clone();
+                PeerConnection::new(connection, address, names)
+            })
+        }))
+    })
+}
+
 /// Starts the quorum. Which peer is master shows later.
 async fn enter(
     options: &PeerOptions,
-    id: Option<&str>,
-    services: &PeerEndpoints,
+    (id, services): (Option<&str>, &PeerEndpoints),
+    peering: Peering<'_>,
     clock: Clock,
     first: &InitialConfiguration,
 ) -> Result<Quorum, ServeError> {
@@ -117,6 +139,8 @@ async fn enter(
     };
     settings.first_configuration = first.fact(clock, id.unwrap_or(&services.grpc));
     settings.secret = options.secret()?;
+    settings.tls = peering.tls.map(Tls::to_peers).transpose()?.flatten();
+    settings.accept = accept(peering.listener);
     settings.timing = options.timing;
     let quorum = quorum::start(settings).await?;
     if options.take_over.is_some() && quorum.origin() == Origin::Resumed {

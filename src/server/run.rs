@@ -18,21 +18,21 @@ use crate::{
     error::ServeError,
     grpc::{
         self, CapacityService, GrpcServices, PushService, StatusService,
-        admin::{self, AdminOptions, AdminService},
-        connections::{arbiter_queue, distribute},
+        admin::{self, AdminOptions, AdminPort, AdminService},
         pools::PoolService,
     },
     http::{self, Pages},
     identity::Identity,
     initial_config::InitialConfiguration,
     limits::Limits,
-    listen::{Addresses, bind, local},
+    listen::{Addresses, Listener, ListenerSettings, Openings, Service, arbiter_queue, bind, distribute, local},
     metrics,
     open_connections::{ConnectionLimits, OpenConnections, look_after},
     parent::{ParentError, ParentOptions},
-    peers::{self, PeerOptions},
+    peers::{self, PeerOptions, Peering},
     reload::Reload,
     signals::StopSignals,
+    tls::{self, Tls, TlsOptions},
 };
 
 /// How often resources look for leases that have ended, besides when they are asked.
@@ -41,6 +41,8 @@ const TICK: Duration = Duration::from_secs(1);
 const METRICS_UPKEEP: Duration = Duration::from_secs(5);
 /// How long requests under way may take when the server stops.
 const DRAIN: Duration = Duration::from_secs(5);
+/// Connections of all listeners that have said too little for a first request.
+const MOST_OPENING: usize = 1024;
 /// The names that health checkers may ask for: the server as a whole, or its main service.
 const HEALTH: [&str; 2] = ["", "doorman.Capacity"];
 
@@ -67,6 +69,8 @@ pub struct Options {
     pub admin: Option<AdminOptions>,
     /// Where the capacity comes from; none: the configuration says how much there is.
     pub parent: Option<ParentOptions>,
+    /// Certificates; without any, all is in the clear.
+    pub tls: TlsOptions,
     /// A deliberate error of the clock.
     pub skew: Skew,
 }
@@ -85,6 +89,15 @@ async fn serve(options: Options, ready: impl FnOnce(Addresses)) -> Result<(), Se
         Some(parent) => InitialConfiguration::of_parent(&parent.addresses),
     });
     let mut stop_signals = StopSignals::new().map_err(ServeError::Signals)?;
+    let hangup = tls::hangup().map_err(ServeError::Signals)?;
+    let tls = options.tls.load(options.parent.is_some())?.map(Arc::new);
+    let limits = Arc::new(options.limits);
+    let accounts = Arc::<Accounts>::default();
+    let budget = Arc::new(Budget::new(limits.waiting_bytes, limits.bytes_of_connection(), limits.share()));
+    let listeners = Listeners::new(tls.as_deref(), &limits, &accounts, &budget)?;
+    let to_look_after = listeners.open();
+    let to_be_ended = to_look_after.clone();
+    spawn(look_after(to_look_after, Arc::clone(&accounts)));
     let listener = bind(options.listen, "--listen").await?;
     let http_listener = bind(options.http, "--http").await?;
     let mut addresses = Addresses {
@@ -96,26 +109,25 @@ async fn serve(options: Options, ready: impl FnOnce(Addresses)) -> Result<(), Se
     let clock = Clock::skewed(options.skew);
     let mut identity = Identity::new(options.id.clone(), options.advertise, addresses.grpc);
     let has_peers = options.peers.as_ref().is_some_and(|peers| !peers.peers.is_empty());
-    let parent =
-        options.parent.as_ref().map(|parent| parent.check(&identity, addresses.grpc, has_peers)).transpose()?;
+    let parent = match &options.parent {
+        Some(parent) => Some(parent.check(&identity, addresses.grpc, has_peers, tls.as_deref())?),
+        None => None,
+    };
     let admin = match &options.admin {
-        Some(admin) => Some(admin::AdminListener::open(admin, &mut identity, &mut addresses).await?),
+        Some(admin) => Some(AdminPort::open(admin, &mut identity, &mut addresses).await?),
         None => None,
     };
     let joined = match &options.peers {
         Some(peers) => {
-            Some(peers::join(peers, options.id.as_deref(), &identity, &mut addresses, clock, Arc::clone(&first)).await?)
+            let peering = Peering { listener: listeners.peers, tls: tls.as_deref() };
+            let identity = (options.id.as_deref(), &identity);
+            Some(peers::join(peers, identity, peering, &mut addresses, clock, Arc::clone(&first)).await?)
         }
         None => None,
     };
     let prometheus = metrics::install().map_err(|error| ServeError::Metrics(error.to_string()))?;
 
     let threads = Threads::start(thread_count(options.threads));
-    let limits = Arc::new(options.limits);
-    let accounts = Arc::<Accounts>::default();
-    let budget = Arc::new(Budget::new(limits.waiting_bytes, limits.bytes_of_connection(), limits.share()));
-    let listener_of =
-        |most| OpenConnections::new(connection_limits(&limits, most), Arc::clone(&accounts), Arc::clone(&budget));
     let (failed, mut node_failed) = watch::channel(false);
     let node = NodeHandle::start(
         NodeStart {
@@ -127,7 +139,7 @@ async fn serve(options: Options, ready: impl FnOnce(Addresses)) -> Result<(), Se
             seed: seed(),
             membership: joined.as_ref().map(|joined| joined.membership.clone()),
             parent,
-            accounts: Arc::clone(&accounts),
+            accounts,
         },
         // Without receivers the server is stopping anyway.
         move || {
@@ -135,10 +147,6 @@ async fn serve(options: Options, ready: impl FnOnce(Addresses)) -> Result<(), Se
         },
     );
     let (stop, stopped) = watch::channel(false);
-    let open = listener_of(limits.connections);
-    let (open_pages, open_admin) = (listener_of(limits.page_connections), listener_of(limits.page_connections));
-    let listeners = vec![open.clone(), open_pages.clone(), open_admin.clone()];
-    spawn(look_after(listeners.clone(), accounts));
     let health = HealthReporter::new();
     serves(&health, true).await;
     let services = GrpcServices {
@@ -157,7 +165,9 @@ async fn serve(options: Options, ready: impl FnOnce(Addresses)) -> Result<(), Se
         queues.push(queue);
         grpc::serve(services.clone(), Arc::clone(&limits), connections, stopped.clone())
     });
-    let distributor = spawn(distribute(listener, queues, open.clone()));
+    let listener = Listener::new(listener, listeners.clients);
+    let open = listener.open();
+    let distributor = spawn(distribute(listener, queues));
     let pages = Pages {
         node: node.clone(),
         identity: identity.clone(),
@@ -167,18 +177,23 @@ async fn serve(options: Options, ready: impl FnOnce(Addresses)) -> Result<(), Se
         scrapes: Arc::new(Semaphore::new(1)),
         stored: joined.as_ref().map(|joined| (joined.membership.quorum.clone(), Arc::new(joined.data.clone()))),
         metrics_resources: limits.metrics_resources,
+        tls: tls.clone(),
     };
+    let http_listener = Listener::new(http_listener, listeners.pages);
     let patience = Duration::from_secs(limits.request_secs);
-    spawn(http::serve(http_listener, http::router(pages), open_pages, patience, stopped.clone()));
+    spawn(http::serve(http_listener, http::router(pages), patience, stopped.clone()));
     spawn(tick(node.clone()));
     let watched = spawn(watch_absence(node.clone(), health.clone()));
     spawn(upkeep(prometheus));
     spawn(reload.on_change(node.clone(), joined.is_some()));
+    if let Some(tls) = tls {
+        spawn(tls::reload(tls, hangup));
+    }
     let quorum = joined.map(|joined| joined.membership.quorum);
     if let Some(admin) = admin {
         let service = quorum.clone().map(|quorum| AdminService::new(node.clone(), quorum, identity.clone()));
         let pools = PoolService::new(node.clone(), stopped.clone());
-        spawn(admin::serve(admin, pools, service, open_admin, stopped.clone()));
+        spawn(admin::serve(admin, listeners.operators, pools, service, stopped.clone()));
     }
     tracing::info!(grpc = %addresses.grpc, http = %addresses.http, "ready");
     ready(addresses);
@@ -197,17 +212,57 @@ async fn serve(options: Options, ready: impl FnOnce(Addresses)) -> Result<(), Se
     }
     distributor.abort();
     stop.send_replace(true);
-    listeners.iter().for_each(OpenConnections::end_all);
+    to_be_ended.iter().for_each(OpenConnections::end_all);
     drain(&open).await;
     threads.stop();
     if failed { Err(ServeError::NodeFailed) } else { Ok(()) }
 }
 
-fn connection_limits(limits: &Limits, most: usize) -> ConnectionLimits {
+/// How each listener accepts.
+struct Listeners {
+    clients: ListenerSettings,
+    pages: ListenerSettings,
+    operators: ListenerSettings,
+    peers: ListenerSettings,
+}
+
+impl Listeners {
+    fn new(
+        tls: Option<&Tls>,
+        limits: &Limits,
+        accounts: &Arc<Accounts>,
+        budget: &Arc<Budget>,
+    ) -> Result<Listeners, ServeError> {
+        let openings = Openings::new(MOST_OPENING, limits.share());
+        let settings = |service: Service| {
+            let limits = connection_limits(limits, service);
+            Ok::<_, ServeError>(ListenerSettings {
+                service,
+                tls: tls.map(|tls| tls.listener(service)).transpose()?.flatten(),
+                open: OpenConnections::new(limits, Arc::clone(accounts), Arc::clone(budget)),
+                openings: openings.clone(),
+            })
+        };
+        Ok(Listeners {
+            clients: settings(Service::Clients)?,
+            pages: settings(Service::Pages)?,
+            operators: settings(Service::Operators)?,
+            peers: settings(Service::Peers)?,
+        })
+    }
+
+    /// The open connections of each.
+    fn open(&self) -> Vec<OpenConnections> {
+        [&self.clients, &self.pages, &self.operators, &self.peers].map(|listener| listener.open.clone()).into()
+    }
+}
+
+fn connection_limits(limits: &Limits, service: Service) -> ConnectionLimits {
     ConnectionLimits {
-        most,
+        most: if service == Service::Clients { limits.connections } else { limits.page_connections },
         share: limits.share(),
-        idle: Duration::from_secs(limits.idle_connection_secs),
+        // What peers ask each other is not counted.
+        idle: (service != Service::Peers).then(|| Duration::from_secs(limits.idle_connection_secs)),
         stalled: Duration::from_secs(limits.answer_secs),
     }
 }

@@ -8,14 +8,23 @@ use std::{
 
 use leaseway_core::Millis;
 use leaseway_proto::peer::{Heard, Introduction, PeerRequest, PeerResponse, peers_client::PeersClient};
+use leaseway_tls::ClientTls;
 use serde::{Serialize, de::DeserializeOwned};
-use tonic::transport::{Channel, Endpoint};
+use tonic::{
+    Status,
+    transport::{Channel, Endpoint},
+};
 
 use super::{
     contacts::Contacts,
     introduction::{Introducer, OTHER_CLUSTER, REJECTED, Rejected},
+    proof::{CHALLENGE, Conversation, Prover},
 };
-use crate::{codec, raft::PeerId, settings::Clock};
+use crate::{
+    codec,
+    raft::PeerId,
+    settings::{Clock, Settings},
+};
 
 /// A megabyte of entries, a proposal beyond that, and the framing.
 pub(super) const LARGEST_MESSAGE: usize = 8 << 20;
@@ -32,13 +41,27 @@ pub(crate) enum Call {
     Stand,
 }
 
+impl Call {
+    pub(super) fn name(self) -> &'static str {
+        match self {
+            Call::Hello => "hello",
+            Call::Join => "join",
+            Call::Append => "append",
+            Call::Vote => "vote",
+            Call::Snapshot => "snapshot",
+            Call::Poll => "poll",
+            Call::Stand => "stand",
+        }
+    }
+}
+
 /// Why there is no answer.
 #[derive(Debug, Clone, thiserror::Error)]
 pub(crate) enum CallError {
     #[error("{address:?} is no address: {why}")]
     Address { address: String, why: String },
-    #[error("{}", .0.message())]
-    Refused(tonic::Status),
+    #[error("{}", said(.0))]
+    Refused(Status),
     #[error("{0}")]
     Rejected(#[from] Rejected),
     #[error("another peer answers there: {0:?}")]
@@ -47,6 +70,12 @@ pub(crate) enum CallError {
     Nonsense(String),
     #[error("no answer within {0:?}")]
     Late(Duration),
+}
+
+/// What a peer has answered, or the innermost reason why there is no answer.
+fn said(status: &Status) -> String {
+    let below = std::iter::successors(std::error::Error::source(status), |error| error.source()).last();
+    below.map_or_else(|| status.message().to_owned(), ToString::to_string)
 }
 
 impl CallError {
@@ -70,7 +99,16 @@ pub(crate) struct Calls {
     clock: DebugClock,
     /// Keep-alive interval and timeout of connections.
     patience: Duration,
-    connections: Mutex<HashMap<String, PeersClient<Channel>>>,
+    tls: Option<ClientTls>,
+    prover: Arc<Prover>,
+    connections: Mutex<HashMap<String, Connection>>,
+}
+
+/// A connection to a peer, and what proofs on it need.
+#[derive(Debug, Clone)]
+pub(crate) struct Connection {
+    client: PeersClient<Channel>,
+    conversation: Arc<Conversation>,
 }
 
 /// Makes `Debug` derivable around a clock.
@@ -83,8 +121,21 @@ impl std::fmt::Debug for DebugClock {
 }
 
 impl Calls {
-    pub(crate) fn new(introducer: Arc<Introducer>, contacts: Arc<Contacts>, clock: Clock, patience: Duration) -> Calls {
-        Calls { introducer, contacts, clock: DebugClock(clock), patience, connections: Mutex::default() }
+    pub(crate) fn new(
+        settings: &Settings,
+        prover: Arc<Prover>,
+        introducer: Arc<Introducer>,
+        contacts: Arc<Contacts>,
+    ) -> Calls {
+        Calls {
+            introducer,
+            contacts,
+            clock: DebugClock(Arc::clone(&settings.clock)),
+            patience: settings.timing.certainly_over(),
+            tls: settings.tls.clone(),
+            prover,
+            connections: Mutex::default(),
+        }
     }
 
     pub(crate) fn now(&self) -> Millis {
@@ -159,8 +210,79 @@ impl Calls {
         call: Call,
         payload: Vec<u8>,
     ) -> Result<(Introduction, PeerResponse), CallError> {
-        let mut client = self.connection(address)?;
-        let request = PeerRequest { from: Some(self.introducer.introduction()), to, payload };
+        let connection = self.connection(address)?;
+        let request = PeerRequest { from: Some(self.introducer.introduction()), to, payload, proof: None };
+        let answer = connection.ask(&self.prover, name, call, request).await;
+        let (mut response, is_proven) = answer.map_err(CallError::Refused)?;
+        let other = self.introducer.check(response.from.take(), is_proven)?;
+        if other.name != name || (to != 0 && other.peer != to) {
+            return Err(CallError::OtherPeer(other.name));
+        }
+        Ok((other, response))
+    }
+
+    fn connection(&self, address: &str) -> Result<Connection, CallError> {
+        let mut connections = self.connections.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(connection) = connections.get(address) {
+            return Ok(connection.clone());
+        }
+        let endpoint = Endpoint::from_shared(format!("http://{address}"))
+            .map_err(|error| CallError::Address { address: address.to_owned(), why: error.to_string() })?
+            .connect_timeout(self.patience)
+            .tcp_nodelay(true)
+            .http2_keep_alive_interval(self.patience)
+            .keep_alive_timeout(self.patience)
+            .keep_alive_while_idle(true);
+        let channel = match &self.tls {
+            Some(tls) => tls.channel(endpoint),
+            None => endpoint.connect_lazy(),
+        };
+        let connection = Connection::over(channel);
+        connections.insert(address.to_owned(), connection.clone());
+        Ok(connection)
+    }
+}
+
+/// A longer message is not kept to be sent once more: consensus repeats it.
+const KEPT: usize = 64 << 10;
+
+impl Connection {
+    pub(crate) fn over(channel: Channel) -> Connection {
+        let client = PeersClient::new(channel)
+            .max_decoding_message_size(LARGEST_MESSAGE)
+            .max_encoding_message_size(LARGEST_MESSAGE);
+        Connection { client, conversation: Arc::default() }
+    }
+
+    /// Asks the peer of this name; the answer, and whether it is proven to come from a peer.
+    pub(crate) async fn ask(
+        &self,
+        prover: &Prover,
+        name: &str,
+        call: Call,
+        mut request: PeerRequest,
+    ) -> Result<(PeerResponse, bool), Status> {
+        request.proof = prover.prove(&request, call, name, &self.conversation);
+        let mut asked = request.proof.clone();
+        let again = (asked.is_some() && request.payload.len() <= KEPT).then(|| request.clone());
+        let mut answer = self.send(call, request).await;
+        if let Err(status) = &answer
+            && let Some(challenge) = challenge(status)
+        {
+            self.conversation.is_challenged(challenge);
+            if let Some(mut request) = again {
+                request.proof = prover.prove(&request, call, name, &self.conversation);
+                asked.clone_from(&request.proof);
+                answer = self.send(call, request).await;
+            }
+        }
+        let response = answer?;
+        let is_proven = prover.checks_answer(&response, asked.as_ref());
+        Ok((response, is_proven))
+    }
+
+    async fn send(&self, call: Call, request: PeerRequest) -> Result<PeerResponse, Status> {
+        let mut client = self.client.clone();
         let answer = match call {
             Call::Hello => client.hello(request).await,
             Call::Join => client.join(request).await,
@@ -170,30 +292,12 @@ impl Calls {
             Call::Poll => client.poll(request).await,
             Call::Stand => client.stand(request).await,
         };
-        let mut response = answer.map_err(CallError::Refused)?.into_inner();
-        let other = self.introducer.check(response.from.take())?;
-        if other.name != name || (to != 0 && other.peer != to) {
-            return Err(CallError::OtherPeer(other.name));
-        }
-        Ok((other, response))
+        answer.map(tonic::Response::into_inner)
     }
+}
 
-    fn connection(&self, address: &str) -> Result<PeersClient<Channel>, CallError> {
-        let mut connections = self.connections.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(client) = connections.get(address) {
-            return Ok(client.clone());
-        }
-        let endpoint = Endpoint::from_shared(format!("http://{address}"))
-            .map_err(|error| CallError::Address { address: address.to_owned(), why: error.to_string() })?
-            .connect_timeout(self.patience)
-            .tcp_nodelay(true)
-            .http2_keep_alive_interval(self.patience)
-            .keep_alive_timeout(self.patience)
-            .keep_alive_while_idle(true);
-        let client = PeersClient::new(endpoint.connect_lazy())
-            .max_decoding_message_size(LARGEST_MESSAGE)
-            .max_encoding_message_size(LARGEST_MESSAGE);
-        connections.insert(address.to_owned(), client.clone());
-        Ok(client)
-    }
+/// What the proof of a message has to answer, if that is what the other side says.
+fn challenge(status: &Status) -> Option<Vec<u8>> {
+    let challenge = status.metadata().get_bin(CHALLENGE)?.to_bytes().ok()?;
+    Some(challenge.to_vec())
 }

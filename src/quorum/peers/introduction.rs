@@ -8,7 +8,7 @@ use leaseway_proto::peer::Introduction;
 use crate::{
     codec::FORMAT,
     raft::PeerId,
-    settings::{Settings, knows},
+    settings::Settings,
     store::{StoreError, directory::Directory, directory::Identity, frame::Kind},
 };
 
@@ -26,6 +26,8 @@ pub(crate) enum Rejected {
     Format { theirs: u32, ours: u8 },
     #[error("its secret is not the one of this peer")]
     Secret,
+    #[error("its certificate is for the host of no peer: {0}")]
+    Certificate(String),
     #[error("its election timeout is {theirs} ms, that of this peer {ours}: all peers need the same timing")]
     Timing { theirs: u64, ours: u64 },
     #[error("it belongs to another cluster")]
@@ -54,6 +56,10 @@ impl Introducer {
             cluster: Mutex::new(identity.cluster),
             bootstraps: Mutex::default(),
         }
+    }
+
+    pub(crate) fn name(&self) -> &str {
+        &self.settings.name
     }
 
     pub(crate) fn peer(&self) -> PeerId {
@@ -90,20 +96,20 @@ impl Introducer {
             peer: self.peer,
             name: self.settings.name.clone(),
             advertise: self.settings.advertise.clone(),
-            secret: self.settings.secret.as_ref().map_or_else(Vec::new, |secret| secret.bytes().to_vec()),
             election_timeout_ms: self.settings.timing.lease().0,
             bootstraps: self.bootstraps.lock().unwrap_or_else(PoisonError::into_inner).clone(),
             take_over_ms: if self.settings.take_over { self.settings.listening.0 } else { 0 },
         }
     }
 
-    /// A peer of no cluster yet passes if it has the secret. Methods decide themselves what such a peer may do.
-    pub(crate) fn check(&self, other: Option<Introduction>) -> Result<Introduction, Rejected> {
+    /// `is_proven`: its message comes from a peer that knows the secret, if there is one. A peer of no cluster yet passes
+    /// with that. Methods decide themselves what such a peer may do.
+    pub(crate) fn check(&self, other: Option<Introduction>, is_proven: bool) -> Result<Introduction, Rejected> {
         let other = other.ok_or(Rejected::Anonymous)?;
         if other.format != u32::from(FORMAT) {
             return Err(Rejected::Format { theirs: other.format, ours: FORMAT });
         }
-        if !knows(self.settings.secret.as_ref(), &other.secret) {
+        if !is_proven {
             return Err(Rejected::Secret);
         }
         let ours = self.settings.timing.lease().0;

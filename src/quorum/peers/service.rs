@@ -12,9 +12,10 @@ use std::{
 
 use leaseway_core::Millis;
 use leaseway_proto::peer::{
-    Heard, Introduction, PeerRequest, PeerResponse, Place,
+    Heard, Introduction, PeerRequest, PeerResponse, Place, Proof,
     peers_server::{Peers, PeersServer},
 };
+use leaseway_tls::Names;
 use openraft::{
     error::{InstallSnapshotError, RaftError},
     raft::{InstallSnapshotResponse, VoteRequest, VoteResponse},
@@ -24,13 +25,15 @@ use tokio::sync::{Mutex, mpsc, watch};
 use tonic::{Code, Request, Response, Status, metadata::MetadataValue};
 
 use super::{
-    call::LARGEST_MESSAGE,
+    call::{Call, LARGEST_MESSAGE},
+    connection::Caller,
     contacts::Contacts,
     introduction::{Introducer, OTHER_CLUSTER, REJECTED, Rejected, cluster_of},
+    proof::{CHALLENGE, Prover, Shown},
     vote_lease::{follows_live_master, is_free_to_vote},
 };
 use crate::{
-    codec,
+    codec::{self, FORMAT},
     hearsay::Hearsay,
     raft::{LogId, Member, PeerId, Raft, State, Vote},
     reign::Mastership,
@@ -89,6 +92,11 @@ pub(crate) struct LocalPeer {
     /// Unset until every vote lease that an earlier process of this peer may have given has certainly ended.
     pub(crate) raft: OnceLock<Raft>,
     pub(crate) introducer: Arc<Introducer>,
+    pub(crate) prover: Arc<Prover>,
+    /// Only a certificate for the host of a peer makes a caller one.
+    pub(crate) knows_peers_by_certificate: bool,
+    /// Peers as they were named at the start: names and addresses.
+    pub(crate) named: Vec<(String, String)>,
     pub(crate) contacts: Arc<Contacts>,
     pub(crate) ballot: Ballot,
     pub(crate) clock: Clock,
@@ -100,6 +108,14 @@ pub(crate) struct LocalPeer {
     pub(crate) hearsay: Hearsay,
     /// Peers that ask to join.
     pub(crate) joins: mpsc::Sender<(PeerId, Member)>,
+}
+
+/// A request whose sender was checked.
+struct Checked {
+    from: Introduction,
+    payload: Vec<u8>,
+    /// Its proof, to which the answer refers.
+    asked: Option<Proof>,
 }
 
 /// Serves [`LocalPeer`].
@@ -116,30 +132,29 @@ impl PeersService {
 #[tonic::async_trait]
 impl Peers for PeersService {
     async fn hello(&self, request: Request<PeerRequest>) -> Result<Response<PeerResponse>, Status> {
-        let (other, _) = self.0.check(request)?;
-        let mut answer = self.0.answer(&())?;
-        answer.get_mut().heard = self.0.heard(&other).await;
-        Ok(answer)
+        let checked = self.0.check(Call::Hello, request)?;
+        let heard = self.0.heard(&checked.from).await;
+        self.0.answer_with(checked.asked.as_ref(), &(), heard)
     }
 
     async fn join(&self, request: Request<PeerRequest>) -> Result<Response<PeerResponse>, Status> {
-        let (other, payload) = self.0.check(request)?;
+        let Checked { from: other, payload, asked } = self.0.check(Call::Join, request)?;
         let address = decode(&payload)?;
         let member = Member { name: other.name, address, advertise: other.advertise };
         // If the queue is full the peer asks again.
         let _ = self.0.joins.try_send((other.peer, member));
-        self.0.answer(&())
+        self.0.answer(asked.as_ref(), &())
     }
 
     async fn append(&self, request: Request<PeerRequest>) -> Result<Response<PeerResponse>, Status> {
-        let (raft, payload) = self.0.consensus(request).await?;
+        let (raft, payload, asked) = self.0.consensus(Call::Append, request).await?;
         let rpc = decode(&payload)?;
         let answer = self.0.ballot.in_order(raft.append_entries(rpc)).await.map_err(ended)?;
-        self.0.answer(&answer)
+        self.0.answer(asked.as_ref(), &answer)
     }
 
     async fn vote(&self, request: Request<PeerRequest>) -> Result<Response<PeerResponse>, Status> {
-        let (raft, payload) = self.0.consensus(request).await?;
+        let (raft, payload, asked) = self.0.consensus(Call::Vote, request).await?;
         let rpc: VoteRequest<PeerId> = decode(&payload)?;
         let vote = async {
             if self.0.ballot.is_withheld((self.0.clock)()) {
@@ -153,11 +168,11 @@ impl Peers for PeersService {
             raft.vote(rpc).await
         };
         let answer = self.0.ballot.in_order(vote).await.map_err(ended)?;
-        self.0.answer(&answer)
+        self.0.answer(asked.as_ref(), &answer)
     }
 
     async fn snapshot(&self, request: Request<PeerRequest>) -> Result<Response<PeerResponse>, Status> {
-        let (raft, payload) = self.0.consensus(request).await?;
+        let (raft, payload, asked) = self.0.consensus(Call::Snapshot, request).await?;
         let rpc = decode(&payload)?;
         let answer: Result<InstallSnapshotResponse<PeerId>, InstallSnapshotError> =
             match self.0.ballot.in_order(raft.install_snapshot(rpc)).await {
@@ -165,26 +180,26 @@ impl Peers for PeersService {
                 Err(RaftError::APIError(error)) => Err(error),
                 Err(RaftError::Fatal(error)) => return Err(ended(error)),
             };
-        self.0.answer(&answer)
+        self.0.answer(asked.as_ref(), &answer)
     }
 
     async fn poll(&self, request: Request<PeerRequest>) -> Result<Response<PeerResponse>, Status> {
-        let (raft, payload) = self.0.consensus(request).await?;
+        let (raft, payload, asked) = self.0.consensus(Call::Poll, request).await?;
         let theirs: Option<LogId> = decode(&payload)?;
         let timing = self.0.timing;
         let alone = raft.with_raft_state(move |state| is_free_to_vote(state, timing)).await.map_err(ended)?;
         let mine = raft.data_metrics().borrow().last_log;
-        self.0.answer(&(alone && theirs >= mine && !self.0.ballot.is_withheld((self.0.clock)())))
+        self.0.answer(asked.as_ref(), &(alone && theirs >= mine && !self.0.ballot.is_withheld((self.0.clock)())))
     }
 
     async fn stand(&self, request: Request<PeerRequest>) -> Result<Response<PeerResponse>, Status> {
-        let (raft, payload) = self.0.consensus(request).await?;
+        let (raft, payload, asked) = self.0.consensus(Call::Stand, request).await?;
         let master: Vote = decode(&payload)?;
         // The master itself says that it has stopped, so its lease on this peer's vote is void. If there is another
         // master by now nothing happens.
         let still = move |state: &State| *state.vote_ref() == master;
         let started = start_election(&raft, &self.0.ballot, still).await;
-        self.0.answer(&started)
+        self.0.answer(asked.as_ref(), &started)
     }
 }
 
@@ -203,35 +218,74 @@ pub(crate) async fn start_election(
 }
 
 impl LocalPeer {
-    /// Checks a request's introduction. Returns its sender and payload.
-    fn check(&self, request: Request<PeerRequest>) -> Result<(Introduction, Vec<u8>), Status> {
-        let address = request.remote_addr();
-        let PeerRequest { from, to, payload } = request.into_inner();
-        let other = self.introducer.check(from).map_err(|rejected| {
-            let sender = address.map_or_else(|| "?".to_owned(), |address| address.ip().to_string());
-            self.contacts.report_problem(&sender, &rejected);
-            let code = if rejected == Rejected::Secret { Code::Unauthenticated } else { Code::FailedPrecondition };
-            // Worded for the sender, for which "it" is this peer.
-            let mut status = Status::new(code, format!("rejected: {}", as_told_to_it(&rejected)));
-            if rejected == Rejected::Cluster {
-                status.metadata_mut().insert(REJECTED, MetadataValue::from_static(OTHER_CLUSTER));
-            }
-            status
-        })?;
+    /// Checks who has sent a request.
+    fn check(&self, call: Call, request: Request<PeerRequest>) -> Result<Checked, Status> {
+        let caller = request.extensions().get::<Arc<Caller>>().cloned();
+        let request = request.into_inner();
+        let caller = caller.ok_or_else(|| Status::internal("the connection is unknown"))?;
+        let reject = |rejected| self.reject(&caller, &rejected);
+        if self.knows_peers_by_certificate && !caller.is_peer(|names| self.is_host_of_peer(names)) {
+            let names = caller.names.as_deref().map(Names::all).unwrap_or_default();
+            return Err(reject(Rejected::Certificate(names.join(", "))));
+        }
+        let shown = self.prover.check(&request, call, self.introducer.name(), &caller.challenge);
+        let PeerRequest { from, to, payload, proof } = request;
+        let is_of_this_format = from.as_ref().is_some_and(|from| from.format == u32::from(FORMAT));
+        if shown == Shown::OtherChallenge && is_of_this_format {
+            let mut status = Status::unauthenticated("the challenge is another");
+            let challenge = MetadataValue::from_bytes(caller.challenge.bytes());
+            status.metadata_mut().insert_bin(CHALLENGE, challenge);
+            return Err(status);
+        }
+        let other = self.introducer.check(from, shown == Shown::Proven).map_err(reject)?;
         if to != 0 && to != self.introducer.peer() {
             return Err(Status::not_found("rejected: this peer has lost its directory, and has a new identity"));
         }
         self.contacts.heard(&other, (self.clock)());
-        Ok((other, payload))
+        Ok(Checked { from: other, payload, asked: proof })
+    }
+
+    /// Tells the log, and the sender.
+    fn reject(&self, caller: &Caller, rejected: &Rejected) -> Status {
+        self.contacts.report_problem(&caller.address.to_string(), rejected);
+        let code = match rejected {
+            Rejected::Secret => Code::Unauthenticated,
+            Rejected::Certificate(_) => Code::PermissionDenied,
+            _ => Code::FailedPrecondition,
+        };
+        // Worded for the sender, for which "it" is this peer.
+        let mut status = Status::new(code, format!("rejected: {}", as_told_to_it(rejected)));
+        if *rejected == Rejected::Cluster {
+            status.metadata_mut().insert(REJECTED, MetadataValue::from_static(OTHER_CLUSTER));
+        }
+        status
+    }
+
+    /// Whether a certificate would do for the host of a peer: one that was named at the start, or a member.
+    fn is_host_of_peer(&self, names: &Names) -> bool {
+        let is_for = |address: &str| {
+            let host = address.rsplit_once(':').map_or(address, |(host, _)| host);
+            names.is_valid_for(host)
+        };
+        if self.named.iter().any(|(_, address)| is_for(address)) {
+            return true;
+        }
+        let Some(raft) = self.raft.get() else { return false };
+        let membership = raft.metrics().borrow().membership_config.clone();
+        membership.nodes().any(|(_, member)| is_for(&member.address))
     }
 
     /// Checks a message of consensus. Those are addressed to an identity, which is unique, so the sender of the first
     /// one has made this peer a member of its cluster.
-    async fn consensus(&self, request: Request<PeerRequest>) -> Result<(Raft, Vec<u8>), Status> {
+    async fn consensus(
+        &self,
+        call: Call,
+        request: Request<PeerRequest>,
+    ) -> Result<(Raft, Vec<u8>, Option<Proof>), Status> {
         if request.get_ref().to == 0 {
             return Err(Status::invalid_argument("a message of consensus needs an addressee"));
         }
-        let (other, payload) = self.check(request)?;
+        let Checked { from: other, payload, asked } = self.check(call, request)?;
         let cluster = cluster_of(&other).ok_or_else(|| Status::failed_precondition("rejected: of no cluster"))?;
         if self.introducer.cluster().is_none() {
             let introducer = Arc::clone(&self.introducer);
@@ -252,12 +306,24 @@ impl LocalPeer {
             return Err(Status::unavailable("its disk has failed"));
         }
         let raft = self.raft.get().cloned().ok_or_else(|| Status::unavailable("it has only just started"))?;
-        Ok((raft, payload))
+        Ok((raft, payload, asked))
     }
 
-    fn answer<A: Serialize>(&self, answer: &A) -> Result<Response<PeerResponse>, Status> {
+    /// `asked` is the proof of the request.
+    fn answer<A: Serialize>(&self, asked: Option<&Proof>, answer: &A) -> Result<Response<PeerResponse>, Status> {
+        self.answer_with(asked, answer, None)
+    }
+
+    fn answer_with<A: Serialize>(
+        &self,
+        asked: Option<&Proof>,
+        answer: &A,
+        heard: Option<Heard>,
+    ) -> Result<Response<PeerResponse>, Status> {
         let from = Some(self.introducer.introduction());
-        Ok(Response::new(PeerResponse { from, payload: codec::encode(answer), heard: None }))
+        let mut response = PeerResponse { from, payload: codec::encode(answer), heard, proof: None };
+        response.proof = self.prover.prove_answer(&response, asked);
+        Ok(Response::new(response))
     }
 
     /// The master, if this peer is it or hears from it, and the place of `other` in the quorum then.
@@ -302,6 +368,9 @@ fn as_told_to_it(rejected: &Rejected) -> String {
         Rejected::Anonymous => "who is it?".into(),
         Rejected::Format { theirs, ours } => format!("it speaks format {ours}, this peer format {theirs}"),
         Rejected::Secret => "it has another secret".into(),
+        Rejected::Certificate(names) => {
+            format!("your certificate ({names}) is for the host of no peer that it knows")
+        }
         Rejected::Timing { theirs, ours } => {
             format!("its election timeout is {ours} ms, that of this peer {theirs}: all peers need the same timing")
         }

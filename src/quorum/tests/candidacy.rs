@@ -3,16 +3,17 @@
 
 use std::time::Duration;
 
-use leaseway_proto::peer::{Introduction, PeerRequest, peers_client::PeersClient};
+use leaseway_proto::peer::{Introduction, PeerRequest};
 use tonic::Code;
 
 use crate::{
     Reign, Timing, codec,
+    peers::Call,
     raft::LogId,
     tests::{
         segments::log_id,
-        strangers::{identity, introduction},
-        world::{World, known, said, timing, until},
+        strangers::{ask, identity, introduction},
+        world::{SECRET, World, known, said, timing, until},
     },
 };
 
@@ -43,11 +44,10 @@ async fn poll(world: &World, of: &str, last: Option<LogId>) -> Result<bool, toni
         election_timeout_ms: world.timing.lease().0,
         ..introduction(world, from, identity(world, from).peer)
     };
-    let address = world.peer(of).listening().expect("it listens");
-    let endpoint = tonic::transport::Endpoint::from_shared(format!("http://{address}")).expect("an address");
-    let mut client = PeersClient::new(endpoint.connect().await.expect("it accepts"));
-    let request = PeerRequest { from: Some(from), to: identity(world, of).peer, payload: codec::encode(&last) };
-    Ok(codec::decode(&client.poll(request).await?.into_inner().payload).expect("it decodes"))
+    let to = identity(world, of).peer;
+    let request = PeerRequest { from: Some(from), to, payload: codec::encode(&last), proof: None };
+    let answer = ask(world, of, SECRET, Call::Poll, request).await?;
+    Ok(codec::decode(&answer.payload).expect("it decodes"))
 }
 
 #[tokio::test]

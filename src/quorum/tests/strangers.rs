@@ -1,18 +1,19 @@
 //! Peers whose messages are rejected, and with which answer.
 
-use leaseway_proto::peer::{Introduction, PeerRequest, peers_client::PeersClient};
+use leaseway_proto::peer::{Introduction, PeerRequest, PeerResponse};
 use tonic::Code;
 
 use crate::{
     Secret, Settings, StartError, Timing,
     codec::{self, FORMAT},
+    peers::{Call, Connection, Prover},
     raft::Vote,
     start,
     store::{
         directory::{Identity, read_one},
         frame::Kind,
     },
-    tests::world::{World, known, said, until},
+    tests::world::{SECRET, World, known, said, until},
 };
 
 pub(super) fn identity(world: &World, name: &str) -> Identity {
@@ -28,7 +29,6 @@ pub(super) fn introduction(world: &World, name: &str, peer: u64) -> Introduction
         peer,
         name: name.to_owned(),
         advertise: String::new(),
-        secret: b"of this test".to_vec(),
         election_timeout_ms: 400,
         bootstraps: Vec::new(),
         take_over_ms: 0,
@@ -43,12 +43,26 @@ pub(super) async fn ask_for_vote(
     from: Introduction,
     vote: openraft::raft::VoteRequest<u64>,
 ) -> Result<openraft::raft::VoteResponse<u64>, tonic::Status> {
+    let request = PeerRequest { from: Some(from), to, payload: codec::encode(&vote), proof: None };
+    let answer = ask(world, of, SECRET, Call::Vote, request).await?;
+    Ok(codec::decode(&answer.payload).expect("it decodes"))
+}
+
+/// Asks a peer of this world whatever is asked, with this secret.
+pub(super) async fn ask(
+    world: &World,
+    of: &str,
+    secret: &str,
+    call: Call,
+    request: PeerRequest,
+) -> Result<PeerResponse, tonic::Status> {
     let address = world.peer(of).listening().expect("it listens");
     let endpoint = tonic::transport::Endpoint::from_shared(format!("http://{address}")).expect("an address");
-    let mut client = PeersClient::new(endpoint.connect().await.expect("it accepts"));
-    let request = PeerRequest { from: Some(from), to, payload: codec::encode(&vote) };
-    let answer = client.vote(request).await?.into_inner();
-    Ok(codec::decode(&answer.payload).expect("it decodes"))
+    let connection = Connection::over(endpoint.connect().await.expect("it accepts"));
+    let prover = Prover::new(Some(&Secret::new(secret)));
+    let (answer, is_proven) = connection.ask(&prover, of, call, request).await?;
+    assert!(is_proven, "it is the peer that was asked");
+    Ok(answer)
 }
 
 #[tokio::test]
@@ -60,23 +74,26 @@ async fn a_peer_of_another_cluster_is_rejected_and_told_why() {
     let me = identity(&world, "a").peer;
     let format = format!("format {}", codec::FORMAT);
     type Tamper = fn(&mut Introduction);
-    let cases: [(Tamper, Code, &str); 8] = [
-        (|other| other.secret = b"another".to_vec(), Code::Unauthenticated, "secret"),
-        (|other| other.secret.clear(), Code::Unauthenticated, "secret"),
-        (|other| other.secret = b"of this test!".to_vec(), Code::Unauthenticated, "secret"),
-        (|other| other.format += 1, Code::FailedPrecondition, &format),
-        (|other| other.cluster[0] ^= 1, Code::FailedPrecondition, "another cluster"),
-        (|other| other.cluster.clear(), Code::FailedPrecondition, "no cluster"),
-        (|other| other.election_timeout_ms = 401, Code::FailedPrecondition, "401"),
-        (|other| other.name = "a".into(), Code::FailedPrecondition, "\"a\""),
+    let cases: [(Tamper, &str); 5] = [
+        (|other| other.format += 1, &format),
+        (|other| other.cluster[0] ^= 1, "another cluster"),
+        (|other| other.cluster.clear(), "no cluster"),
+        (|other| other.election_timeout_ms = 401, "401"),
+        (|other| other.name = "a".into(), "\"a\""),
     ];
     let vote = || openraft::raft::VoteRequest::new(Vote::new(0, 1), None);
-    for (change, code, says) in cases {
+    for (change, says) in cases {
         let mut other = good.clone();
         change(&mut other);
         let status = ask_for_vote(&world, "a", me, other, vote()).await.expect_err("it is rejected");
-        assert_eq!(status.code(), code, "{status}");
+        assert_eq!(status.code(), Code::FailedPrecondition, "{status}");
         assert!(status.message().contains(says), "{status}");
+    }
+    for secret in ["another", "", "of this test!"] {
+        let hello = PeerRequest { from: Some(good.clone()), ..PeerRequest::default() };
+        let status = ask(&world, "a", secret, Call::Hello, hello).await.expect_err("it is rejected");
+        assert_eq!(status.code(), Code::Unauthenticated, "{status}");
+        assert!(status.message().contains("secret"), "{status}");
     }
     let status = ask_for_vote(&world, "a", me ^ 2, good.clone(), vote()).await.expect_err("meant for another");
     assert_eq!(status.code(), Code::NotFound);
@@ -85,11 +102,9 @@ async fn a_peer_of_another_cluster_is_rejected_and_told_why() {
     ask_for_vote(&world, "a", me, good.clone(), vote()).await.expect("it is accepted");
 
     // A peer of another cluster does not even learn which peer answers.
-    let address = world.peer("a").listening().expect("it listens");
-    let endpoint = tonic::transport::Endpoint::from_shared(format!("http://{address}")).expect("an address");
-    let mut client = PeersClient::new(endpoint.connect().await.expect("it accepts"));
-    let mut hello = async |from: Introduction| {
-        client.hello(PeerRequest { from: Some(from), to: 0, payload: Vec::new() }).await.map(|_| ())
+    let hello = async |from: Introduction| {
+        let request = PeerRequest { from: Some(from), ..PeerRequest::default() };
+        ask(&world, "a", SECRET, Call::Hello, request).await.map(|_| ())
     };
     let elsewhere = Introduction { cluster: vec![1; 16], ..good.clone() };
     assert_eq!(hello(elsewhere).await.expect_err("it is rejected").code(), Code::FailedPrecondition);
@@ -130,13 +145,10 @@ async fn no_peer_starts_an_election_because_a_former_master_asks_for_it() {
     let (master, reign) = world.master().await;
     let follower = world.names.iter().find(|name| **name != master).expect("there are three").clone();
     let (from, to) = (identity(&world, &master).peer, identity(&world, &follower).peer);
-    let endpoint = format!("http://{}", world.peer(&follower).listening().expect("it listens"));
-    let endpoint = tonic::transport::Endpoint::from_shared(endpoint).expect("an address");
-    let mut client = PeersClient::new(endpoint.connect().await.expect("it accepts"));
-    let mut stands = async |vote: Vote| {
+    let stands = async |vote: Vote| {
         let introduction = Some(introduction(&world, &master, from));
-        let request = PeerRequest { from: introduction, to, payload: codec::encode(&vote) };
-        let answer = client.stand(request).await.expect("it answers").into_inner();
+        let request = PeerRequest { from: introduction, to, payload: codec::encode(&vote), proof: None };
+        let answer = ask(&world, &follower, SECRET, Call::Stand, request).await.expect("it answers");
         codec::decode::<bool>(&answer.payload).expect("it decodes")
     };
     for former in [Vote::new_committed(0, from), Vote::new_committed(1, to), Vote::new(1, from)] {

@@ -20,6 +20,9 @@ use tokio::{
 
 use crate::{Clock, Configuration, Fact, Mastership, Quorum, Reign, Secret, Settings, StartError, Timing, start};
 
+/// What all peers of a world know.
+pub(super) const SECRET: &str = "of this test";
+
 /// Slow enough for a machine that runs other tests, too.
 pub(super) fn timing() -> Timing {
     Timing::new(50, 200, 400).expect("a good timing")
@@ -107,7 +110,7 @@ impl World {
             advertise: format!("{name}.example:80"),
             peers,
             timing: self.timing,
-            secret: Some(Secret::new("of this test")),
+            secret: Some(Secret::new(SECRET)),
             ..Settings::new(name, self.data(name), self.clock())
         }
     }

@@ -19,6 +19,7 @@ mod wire;
 
 use std::sync::Arc;
 
+use leaseway_tls::ClientTls;
 use tokio::task::JoinHandle;
 
 pub use self::report::UplinkReport;
@@ -33,6 +34,8 @@ pub struct Parent {
     pub node: Arc<str>,
     /// Peers of the parent, as `host:port`.
     pub addresses: Vec<Arc<str>>,
+    /// How it is reached, if over TLS.
+    pub tls: Option<ClientTls>,
 }
 
 /// What an uplink has to do with.

@@ -36,8 +36,7 @@ use crate::{
     error::ServeError,
     identity::Identity,
     limits::Limits,
-    listen::{Addresses, bind, local},
-    open_connections::OpenConnections,
+    listen::{Addresses, Listener, ListenerSettings, bind, local},
     parent::TEMPLATES,
     peer_endpoints::PeerEndpoints,
     secret::read_secret,
@@ -76,19 +75,19 @@ pub struct AdminOptions {
     pub token_file: Option<PathBuf>,
 }
 
-/// A listener that does not serve yet.
-pub(crate) struct AdminListener {
-    listener: TcpListener,
+/// A port that is not served yet.
+pub(crate) struct AdminPort {
+    pub(crate) tcp: TcpListener,
     token: Option<Token>,
 }
 
-impl AdminListener {
+impl AdminPort {
     /// Binds the address. Off loopback only with a token.
     pub(crate) async fn open(
         options: &AdminOptions,
         identity: &mut Identity,
         addresses: &mut Addresses,
-    ) -> Result<AdminListener, ServeError> {
+    ) -> Result<AdminPort, ServeError> {
         let token = match &options.token_file {
             Some(path) => Some(Token::new(&read_secret(path)?)),
             None if !options.listen.ip().is_loopback() => {
@@ -100,18 +99,19 @@ impl AdminListener {
         let address = local(&listener, options.listen);
         identity.admin = address.to_string().into();
         addresses.admin = Some(address);
-        Ok(AdminListener { listener, token })
+        Ok(AdminPort { tcp: listener, token })
     }
 }
 
 /// Serves until `stop` says so. Without peers and data directory there are pools only.
 pub(crate) async fn serve(
-    AdminListener { listener, token }: AdminListener,
+    port: AdminPort,
+    listener: ListenerSettings,
     pools: PoolService,
     service: Option<AdminService>,
-    open: OpenConnections,
     stop: watch::Receiver<bool>,
 ) {
+    let AdminPort { tcp, token } = port;
     let guard = move |request: Request<()>| {
         token.as_ref().map_or(Ok(()), |token| token.check(&request))?;
         Ok(request)
@@ -125,7 +125,7 @@ pub(crate) async fn serve(
         }
         None => services,
     };
-    serve_here(listener, services, &limits, open, stop).await;
+    serve_here(Listener::new(tcp, listener), services, &limits, stop).await;
 }
 
 #[derive(Clone)]

@@ -21,6 +21,7 @@ use crate::{
     actors::{NodeHandle, NotMaster, Refused},
     budget::{BeyondBudget, Charge, ConnectionBudget, ENTRY},
     identity::Identity,
+    listen::Caller,
     metrics::{Reason, Rpc},
     peer_endpoints::PeerEndpoints,
 };
@@ -67,9 +68,10 @@ impl CapacityService {
     pub(super) async fn answer_get(
         &self,
         request: GetCapacityRequest,
-        from: Option<Origin>,
+        caller: Option<&Caller>,
     ) -> Result<GetCapacityResponse, Status> {
         let since = Instant::now();
+        let from = caller.map(Caller::origin);
         metered(&self.meters.get, since, self.get(request, from).await)
     }
 
@@ -290,8 +292,8 @@ impl Capacity for CapacityService {
         &self,
         request: Request<GetCapacityRequest>,
     ) -> Result<Response<GetCapacityResponse>, Status> {
-        let from = request.extensions().get().copied();
-        self.answer_get(request.into_inner(), from).await.map(Response::new)
+        let caller = Caller::of(&request).cloned();
+        self.answer_get(request.into_inner(), caller.as_ref()).await.map(Response::new)
     }
 
     async fn get_server_capacity(
@@ -299,7 +301,7 @@ impl Capacity for CapacityService {
         request: Request<GetServerCapacityRequest>,
     ) -> Result<Response<GetServerCapacityResponse>, Status> {
         let since = Instant::now();
-        let from = request.extensions().get().copied();
+        let from = Caller::of(&request).map(Caller::origin);
         let _under_way = entries_under_way(&request)?;
         metered(&self.meters.get_server, since, self.get_server(request.into_inner(), from).await).map(Response::new)
     }

@@ -13,7 +13,7 @@ use leaseway_proto::{
     doorman::GetCapacityRequest,
     push::{WatchRequest, push_server::Push as _},
 };
-use tonic::{codegen::Service as _, service::Routes, transport::server::TcpConnectInfo};
+use tonic::{codegen::Service as _, service::Routes};
 
 use super::{
     CapacityService, PushService,
@@ -25,6 +25,7 @@ use super::{
 };
 use crate::{
     budget::{Charge, ENTRY, REQUEST},
+    listen::Caller,
     open_connections::OpenConnection,
 };
 
@@ -52,16 +53,19 @@ impl Front {
     }
 }
 
-/// The services as one connection sees them.
-pub(super) struct ConnectionService {
+/// The services as one connection sees them. A call holds on to it.
+#[derive(Clone)]
+pub(super) struct ConnectionService(Arc<Called>);
+
+struct Called {
     front: Arc<Front>,
+    caller: Caller,
     connection: Arc<OpenConnection>,
-    caller: TcpConnectInfo,
 }
 
 impl ConnectionService {
-    pub(super) fn new(front: Arc<Front>, connection: Arc<OpenConnection>, caller: TcpConnectInfo) -> ConnectionService {
-        ConnectionService { front, connection, caller }
+    pub(super) fn new(front: Arc<Front>, caller: Caller, connection: Arc<OpenConnection>) -> ConnectionService {
+        ConnectionService(Arc::new(Called { front, caller, connection }))
     }
 }
 
@@ -113,7 +117,7 @@ impl Service<Request<Incoming>> for ConnectionService {
 
     fn call(&self, request: Request<Incoming>) -> Self::Future {
         let extras = Extras::of(request.headers());
-        match to_be_answered_here(&request, &extras).filter(|_| self.front.clients.is_some()) {
+        match to_be_answered_here(&request, &extras).filter(|_| self.0.front.clients.is_some()) {
             Some(Here::GetCapacity) => self.get_capacity(request.into_body(), extras.timeout),
             Some(Here::Watch) => self.watch(request, &extras),
             None => self.pass_on(request, &extras),
@@ -123,18 +127,18 @@ impl Service<Request<Incoming>> for ConnectionService {
 
 impl ConnectionService {
     fn get_capacity(&self, body: Incoming, timeout: Option<Duration>) -> Answering {
-        let (front, origin) = (Arc::clone(&self.front), self.connection.origin);
-        let mut body = match Charge::request(&self.connection.budget, REQUEST) {
-            Ok(under_way) => RequestBody::new(body, front.limits, under_way),
+        let called = Arc::clone(&self.0);
+        let mut body = match Charge::request(&called.connection.budget, REQUEST) {
+            Ok(under_way) => RequestBody::new(body, called.front.limits, under_way),
             Err(why) => return refused(why.into()),
         };
         within(timeout, async move {
             let asked = unary::read::<GetCapacityRequest>(&mut body).await;
             let mut under_way = body.into_charge();
-            let answered = match (asked, &front.clients) {
+            let answered = match (asked, &called.front.clients) {
                 (Ok(asked), Some(clients)) => {
                     match under_way.resize(REQUEST + ENTRY * asked.resource.len().saturating_sub(1)) {
-                        Ok(()) => clients.capacity.answer_get(asked, Some(origin)).await,
+                        Ok(()) => clients.capacity.answer_get(asked, Some(&called.caller)).await,
                         Err(why) => Err(why.into()),
                     }
                 }
@@ -146,17 +150,17 @@ impl ConnectionService {
     }
 
     fn watch(&self, request: Request<Incoming>, extras: &Extras) -> Answering {
-        let under_way = match Charge::request(&self.connection.budget, REQUEST) {
+        let called = Arc::clone(&self.0);
+        let under_way = match Charge::request(&called.connection.budget, REQUEST) {
             Ok(under_way) => under_way,
             Err(why) => return refused(why.into()),
         };
-        let front = Arc::clone(&self.front);
         let (head, body) = self.introduced(request).into_parts();
-        let mut body = RequestBody::new(body, front.limits, under_way);
+        let mut body = RequestBody::new(body, called.front.limits, under_way);
         within(extras.timeout, async move {
             let asked = unary::read::<WatchRequest>(&mut body).await;
             let under_way = body.into_charge();
-            let hints = match (asked, &front.clients) {
+            let hints = match (asked, &called.front.clients) {
                 (Ok(asked), Some(clients)) => {
                     clients.push.watch(tonic::Request::from_http(Request::from_parts(head, asked))).await
                 }
@@ -173,14 +177,14 @@ impl ConnectionService {
     /// With what is known of its connection.
     fn introduced<B>(&self, mut request: Request<B>) -> Request<B> {
         let extensions = request.extensions_mut();
-        extensions.insert(self.caller.clone());
-        extensions.insert(self.connection.origin);
-        extensions.insert(Arc::clone(&self.connection.budget));
+        extensions.insert(self.0.caller.clone());
+        extensions.insert(Arc::clone(&self.0.connection.budget));
         request
     }
 
     fn pass_on(&self, request: Request<Incoming>, extras: &Extras) -> Answering {
-        let budget = &self.connection.budget;
+        let Called { front, connection, .. } = &*self.0;
+        let budget = &connection.budget;
         let under_way = match Charge::request(budget, REQUEST + extras.bytes) {
             Ok(under_way) => under_way,
             Err(why) => return refused(why.into()),
@@ -189,8 +193,8 @@ impl ConnectionService {
             Ok(charge) => charge,
             Err(why) => return refused(why.into()),
         };
-        let request = self.introduced(request).map(|body| RequestBody::new(body, self.front.limits, body_charge));
-        let answering = self.front.others.clone().call(request);
+        let request = self.introduced(request).map(|body| RequestBody::new(body, front.limits, body_charge));
+        let answering = front.others.clone().call(request);
         within(extras.timeout, async move {
             let (head, body) = answering.await?.into_parts();
             Ok(match TonicAnswer::begin(body, under_way).await {

@@ -14,6 +14,7 @@ use tonic::{Request, Response, Status};
 use super::{convert, not_master};
 use crate::{
     actors::NodeHandle,
+    listen::Caller,
     watchers::{Ended, PendingHints, Watch},
 };
 
@@ -89,7 +90,7 @@ impl Push for PushService {
     type WatchStream = std::pin::Pin<Box<dyn Stream<Item = Result<Hint, Status>> + Send>>;
 
     async fn watch(&self, request: Request<WatchRequest>) -> Result<Response<Self::WatchStream>, Status> {
-        let from = request.extensions().get().copied();
+        let from = Caller::of(&request).map(Caller::origin);
         let (kind, id) = convert::watch(request.into_inner(), &self.node.limits)?;
         let watch = self.node.watch(kind, id, from).map_err(|why| Status::resource_exhausted(why.to_string()))?;
         // After the watch has started: checked before, it would not be dismissed if another peer became master in

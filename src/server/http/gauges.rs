@@ -1,6 +1,9 @@
 //! Gauges: set at each scrape, from what is true then.
 
-use std::hash::{DefaultHasher, Hash as _, Hasher as _};
+use std::{
+    hash::{DefaultHasher, Hash as _, Hasher as _},
+    time::SystemTime,
+};
 
 use leaseway_core::{PoolReport, escaped};
 use leaseway_quorum::{Absence, PeerReport, Quorum};
@@ -29,6 +32,15 @@ pub(crate) struct ProcessGauges {
 pub(crate) fn set_uplink_gauges(uplink: &UplinkReport) {
     gauge!("leaseway_uplink_resources").set(uplink.resources as f64);
     gauge!("leaseway_uplink_failures").set(f64::from(uplink.failures));
+}
+
+/// Sets for how long this server's certificate is still valid.
+pub(crate) fn set_certificate_expires(at: SystemTime) {
+    let seconds = match at.duration_since(SystemTime::now()) {
+        Ok(left) => left.as_secs_f64(),
+        Err(since) => -since.duration().as_secs_f64(),
+    };
+    gauge!("leaseway_tls_certificate_expires_seconds").set(seconds);
 }
 
 /// For every reason there is, so that none has to be known beforehand.

@@ -17,7 +17,12 @@ const USES_PER_CONNECTION: usize = 96;
 #[derive(Clone, Default)]
 pub struct Transport {
     by_address: Arc<Mutex<ByAddress>>,
+    /// In the clear, without.
+    open: Option<Arc<Open>>,
 }
+
+/// Makes a channel that connects when it is first used.
+type Open = dyn Fn(Endpoint) -> Channel + Send + Sync;
 
 /// Connections, as long as they are in use.
 type ByAddress = HashMap<Arc<str>, Vec<Weak<Connection>>>;
@@ -36,6 +41,11 @@ impl Transport {
         Transport::default()
     }
 
+    /// A pool without connections, whose connections are opened so: over TLS, for one.
+    pub fn opening(open: impl Fn(Endpoint) -> Channel + Send + Sync + 'static) -> Transport {
+        Transport { open: Some(Arc::new(open)), ..Transport::default() }
+    }
+
     /// A connection to `address`; it connects when it is first used, and again when that has failed.
     pub fn connection(&self, address: &Arc<str>) -> Result<Arc<Connection>, tonic::transport::Error> {
         let mut by_address = self.by_address.lock().unwrap_or_else(PoisonError::into_inner);
@@ -48,9 +58,22 @@ impl Transport {
         if let Some(connection) = room.filter_map(Weak::upgrade).next() {
             return Ok(connection);
         }
-        let connection = Arc::new(Connection { address: Arc::clone(address), channel: channel(address)? });
+        let connection = Arc::new(Connection { address: Arc::clone(address), channel: self.channel(address)? });
         connections.push(Arc::downgrade(&connection));
         Ok(connection)
+    }
+
+    fn channel(&self, address: &str) -> Result<Channel, tonic::transport::Error> {
+        let endpoint = Endpoint::from_shared(format!("http://{address}"))?
+            .connect_timeout(Duration::from_secs(3))
+            .tcp_nodelay(true)
+            // Finds out about hosts that vanished while an answer or a hint is awaited.
+            .http2_keep_alive_interval(Duration::from_secs(10))
+            .keep_alive_timeout(Duration::from_secs(5));
+        Ok(match &self.open {
+            Some(open) => open(endpoint),
+            None => endpoint.connect_lazy(),
+        })
     }
 
     /// Gives this connection out no more: it did not answer in time, so it may be dead without knowing it.
@@ -72,17 +95,6 @@ impl std::fmt::Debug for Transport {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Transport").finish_non_exhaustive()
     }
-}
-
-fn channel(address: &str) -> Result<Channel, tonic::transport::Error> {
-    let endpoint = Endpoint::from_shared(format!("http://{address}"))?;
-    Ok(endpoint
-        .connect_timeout(Duration::from_secs(3))
-        .tcp_nodelay(true)
-        // Finds out about hosts that vanished while an answer or a hint is awaited.
-        .http2_keep_alive_interval(Duration::from_secs(10))
-        .keep_alive_timeout(Duration::from_secs(5))
-        .connect_lazy())
 }
 
 #[cfg(test)]

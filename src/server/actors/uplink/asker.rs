@@ -54,6 +54,10 @@ pub(super) fn driver(context: UplinkContext) -> Driver<UplinkAsker> {
     context.status.write(|report| report.since = since);
     let hints = Hints::new(Listener::Node(Arc::clone(&context.parent.node)));
     let settings = UplinkEngine::settings(context.parent.addresses.clone(), context.seed);
+    let transport = match context.parent.tls.clone() {
+        Some(tls) => Transport::opening(move |endpoint| tls.channel(endpoint)),
+        None => Transport::new(),
+    };
     let asker = UplinkAsker {
         actor: UplinkActor::start(UplinkEngine::new(settings)),
         context,
@@ -62,7 +66,7 @@ pub(super) fn driver(context: UplinkContext) -> Driver<UplinkAsker> {
         complaints: HashMap::new(),
         failures: 0,
     };
-    Driver::new(asker, Transport::new(), Some(hints))
+    Driver::new(asker, transport, Some(hints))
 }
 
 impl Asker for UplinkAsker {

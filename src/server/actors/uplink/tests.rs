@@ -56,7 +56,11 @@ fn with_parent<F: Future<Output = ()>>(says: Says, limits: Limits, test: impl Fn
                 seed: 1,
                 membership: None,
                 accounts: Arc::default(),
-                parent: Some(Parent { node: "leaf".into(), addresses: vec![fake.0.address.as_str().into()] }),
+                parent: Some(Parent {
+                    node: "leaf".into(),
+                    addresses: vec![fake.0.address.as_str().into()],
+                    tls: None,
+                }),
             },
             || {},
         );
@@ -91,6 +95,7 @@ async fn asks_with(node: &NodeHandle, client: &str, claim: (f64, i64), has: Opti
         learning: false,
         drops_late: true,
         news: None,
+        charged: leaseway_core::Charged::default(),
     };
     let resource = "r".into();
     let answer = node.submit(&resource, Request::Ask(ask));

@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use bytes::Bytes;
 use hyper::server::conn::http2;
 use hyper_util::rt::{TokioExecutor, TokioIo};
-use leaseway_core::Share;
+use leaseway_core::{Principal, Share};
 use leaseway_proto::doorman::{
     GetCapacityRequest, GetCapacityResponse, ResourceRequest, capacity_server::CapacityServer,
 };
@@ -67,14 +67,14 @@ async fn both(service: CapacityService, node: NodeHandle) -> [SocketAddr; 2] {
     let clients = Clients { capacity: service, push: PushService::new(node, stopped) };
     let front = Arc::new(Front::new(Some(clients), limits, Routes::new(capacity.clone())));
     let open = {
-        let limits = ConnectionLimits { most: 100, share: Share::ALL, idle: PATIENCE, stalled: PATIENCE };
+        let limits = ConnectionLimits { most: 100, share: Share::ALL, idle: None, stalled: PATIENCE };
         OpenConnections::new(limits, Arc::default(), Arc::new(Budget::new(1 << 20, 1 << 20, Share::ALL)))
     };
     tokio::spawn(async move {
         while let Ok((stream, from)) = fronts.accept().await {
-            let caller = TcpConnectInfo { local_addr: None, remote_addr: Some(from) };
+            let caller = Caller { address: from.ip(), names: None, principal: Principal::NONE };
             let place = open.admit(from.ip()).expect("there is room");
-            let door = ConnectionService::new(Arc::clone(&front), Arc::clone(&place.connection), caller);
+            let door = ConnectionService::new(Arc::clone(&front), caller, Arc::clone(&place.connection));
             let served = http2::Builder::new(TokioExecutor::new()).serve_connection(TokioIo::new(stream), door);
             tokio::spawn(async move {
                 let _place = place;

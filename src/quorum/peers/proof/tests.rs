@@ -1,0 +1,98 @@
+use super::*;
+
+fn prover(secret: &str) -> Prover {
+    Prover::new(Some(&Secret::new(secret)))
+}
+
+fn request(payload: &str) -> PeerRequest {
+    let from = Some(Introduction { name: "a".into(), ..Introduction::default() });
+    PeerRequest { from, to: 7, payload: payload.into(), proof: None }
+}
+
+/// As a peer sends it that knows the challenge.
+fn proven(by: &Prover, challenge: &Challenge) -> PeerRequest {
+    let conversation = Conversation::default();
+    conversation.is_challenged(challenge.bytes().to_vec());
+    sent(by, &conversation)
+}
+
+fn sent(by: &Prover, conversation: &Conversation) -> PeerRequest {
+    let mut request = request("x");
+    request.proof = by.prove(&request, Call::Append, "b", conversation);
+    request
+}
+
+#[test]
+fn a_message_that_knows_the_secret_and_the_challenge_is_proven_once() {
+    let (sender, receiver, challenge) = (prover("s"), prover("s"), Challenge::new());
+    let message = proven(&sender, &challenge);
+    assert_eq!(receiver.check(&message, Call::Append, "b", &challenge), Shown::Proven);
+    assert_eq!(receiver.check(&message, Call::Append, "b", &challenge), Shown::Nothing, "a replay");
+}
+
+#[test]
+fn whatever_is_changed_on_the_way_shows() {
+    let (sender, receiver) = (prover("s"), prover("s"));
+    let changes: [fn(&mut PeerRequest); 6] = [
+        |message| message.payload = "y".into(),
+        |message| message.to = 8,
+        |message| message.from.as_mut().expect("it says who").name = "c".into(),
+        |message| message.from = None,
+        |message| message.proof.as_mut().expect("it has one").counter += 1,
+        |message| message.proof.as_mut().expect("it has one").nonce[0] ^= 1,
+    ];
+    for (number, change) in changes.into_iter().enumerate() {
+        let challenge = Challenge::new();
+        let mut message = proven(&sender, &challenge);
+        change(&mut message);
+        assert_eq!(receiver.check(&message, Call::Append, "b", &challenge), Shown::Nothing, "change {number}");
+    }
+    let challenge = Challenge::new();
+    let message = proven(&sender, &challenge);
+    assert_eq!(receiver.check(&message, Call::Vote, "b", &challenge), Shown::Nothing, "another method");
+    assert_eq!(receiver.check(&message, Call::Append, "c", &challenge), Shown::Nothing, "another receiver");
+    assert_eq!(receiver.check(&message, Call::Append, "b", &Challenge::new()), Shown::OtherChallenge);
+    assert_eq!(receiver.check(&message, Call::Append, "b", &challenge), Shown::Proven, "it is good after all");
+}
+
+#[test]
+fn without_the_secret_there_is_no_proof_and_where_there_is_no_secret_none_is_expected() {
+    let (challenge, none) = (Challenge::new(), Prover::new(None));
+    let foreign = proven(&prover("other"), &challenge);
+    assert_eq!(prover("s").check(&foreign, Call::Append, "b", &challenge), Shown::Nothing);
+    assert_eq!(prover("s").check(&request("x"), Call::Append, "b", &challenge), Shown::Nothing);
+    assert_eq!(none.check(&foreign, Call::Append, "b", &challenge), Shown::Nothing);
+    assert_eq!(none.check(&request("x"), Call::Append, "b", &challenge), Shown::Proven);
+}
+
+#[test]
+fn an_answer_is_to_its_request_alone() {
+    let (asking, answering) = (prover("s"), prover("s"));
+    let conversation = Conversation::default();
+    let [first, second] = [sent(&asking, &conversation), sent(&asking, &conversation)].map(|sent| sent.proof);
+    let mut answer = PeerResponse { payload: "yes".into(), ..PeerResponse::default() };
+    answer.proof = answering.prove_answer(&answer, first.as_ref());
+    assert!(asking.checks_answer(&answer, first.as_ref()));
+    assert!(!asking.checks_answer(&answer, second.as_ref()), "it is that to another");
+    assert!(!prover("other").checks_answer(&answer, first.as_ref()));
+    let changed = PeerResponse { payload: "no".into(), ..answer.clone() };
+    assert!(!asking.checks_answer(&changed, first.as_ref()));
+    assert!(!asking.checks_answer(&PeerResponse { proof: None, ..answer }, first.as_ref()));
+    assert!(Prover::new(None).checks_answer(&PeerResponse::default(), None));
+}
+
+#[test]
+fn counters_may_overtake_each_other_within_the_window() {
+    let mut window = Window::default();
+    let most = WINDOW as u64;
+    for counter in [5, 3, 4, 0, most, 1] {
+        assert!(window.admits(counter), "{counter}");
+        assert!(!window.admits(counter), "{counter} again");
+    }
+    assert!(window.admits(2 * most), "far ahead");
+    for (counter, is_new) in [(most, false), (most + 1, true), (most + 1, false), (2 * most, false), (0, false)] {
+        assert_eq!(window.admits(counter), is_new, "{counter}");
+    }
+    assert!(window.admits(1_000 * most) && !window.admits(2 * most), "all before is too old");
+    assert!(!window.admits(u64::MAX), "there would be none after it");
+}

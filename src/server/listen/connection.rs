@@ -1,0 +1,115 @@
+//! A connection that is ready to be served.
+
+use std::{
+    io::{self, IoSlice},
+    pin::Pin,
+    task::{Context, Poll},
+};
+
+use leaseway_tls::ServerStream;
+use tokio::{
+    io::{AsyncRead, AsyncWrite, ReadBuf},
+    net::TcpStream,
+};
+use tonic::transport::server::Connected;
+
+use super::{caller::Caller, opening::PREFACE};
+use crate::open_connections::Place;
+
+/// In the clear, or TLS. Only TLS is in a box: it is large, and what is not TLS need not pay for that.
+pub(super) enum Stream {
+    Plain(TcpStream),
+    Tls(Box<ServerStream<TcpStream>>),
+}
+
+/// A connection that is ready to be served. It counts as open for as long as it lives.
+pub(crate) struct Connection {
+    stream: Stream,
+    /// So much of the end of HTTP/2's preface was read already and is to be read again: it is the same everywhere.
+    again: u8,
+    caller: Caller,
+    _place: Place,
+}
+
+impl Connection {
+    /// `has_preface`: that of HTTP/2 was read from it.
+    pub(super) fn new(stream: Stream, has_preface: bool, caller: Caller, place: Place) -> Connection {
+        let again = if has_preface { PREFACE.len() as u8 } else { 0 };
+        Connection { stream, again, caller, _place: place }
+    }
+
+    pub(crate) fn caller(&self) -> &Caller {
+        &self.caller
+    }
+}
+
+impl Connected for Connection {
+    type ConnectInfo = Caller;
+
+    fn connect_info(&self) -> Caller {
+        self.caller.clone()
+    }
+}
+
+impl AsyncRead for Stream {
+    fn poll_read(self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+        match self.get_mut() {
+            Stream::Plain(stream) => Pin::new(stream).poll_read(cx, buf),
+            Stream::Tls(stream) => Pin::new(stream).poll_read(cx, buf),
+        }
+    }
+}
+
+impl AsyncRead for Connection {
+    fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+        if self.again > 0 {
+            let rest = &PREFACE[PREFACE.len() - usize::from(self.again)..];
+            let read = rest.len().min(buf.remaining());
+            buf.put_slice(&rest[..read]);
+            self.again -= read as u8;
+            return Poll::Ready(Ok(()));
+        }
+        Pin::new(&mut self.stream).poll_read(cx, buf)
+    }
+}
+
+impl AsyncWrite for Connection {
+    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
+        match &mut self.stream {
+            Stream::Plain(stream) => Pin::new(stream).poll_write(cx, buf),
+            Stream::Tls(stream) => Pin::new(stream).poll_write(cx, buf),
+        }
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        match &mut self.stream {
+            Stream::Plain(stream) => Pin::new(stream).poll_flush(cx),
+            Stream::Tls(stream) => Pin::new(stream).poll_flush(cx),
+        }
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        match &mut self.stream {
+            Stream::Plain(stream) => Pin::new(stream).poll_shutdown(cx),
+            Stream::Tls(stream) => Pin::new(stream).poll_shutdown(cx),
+        }
+    }
+
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        bufs: &[IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        match &mut self.stream {
+            Stream::Plain(stream) => Pin::new(stream).poll_write_vectored(cx, bufs),
+            Stream::Tls(stream) => Pin::new(stream).poll_write_vectored(cx, bufs),
+        }
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        match &self.stream {
+            Stream::Plain(stream) => stream.is_write_vectored(),
+            Stream::Tls(stream) => stream.is_write_vectored(),
+        }
+    }
+}

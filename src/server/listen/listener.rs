@@ -1,0 +1,244 @@
+//! Accepts connections, and opens them.
+
+use std::{
+    net::{IpAddr, SocketAddr},
+    sync::{Arc, Mutex},
+    time::{Duration, Instant},
+};
+
+use leaseway_tls::{HANDSHAKE_DEADLINE, Protocol, ServerTls};
+use tokio::{
+    net::{TcpListener, TcpStream},
+    sync::mpsc,
+    time::timeout,
+};
+use tokio_stream::{Stream, wrappers::ReceiverStream};
+
+use super::{
+    caller::Caller,
+    connection::{self, Connection},
+    opening::{Opening, opening, read_preface, refuse},
+    openings::{OpeningPlace, Openings},
+};
+use crate::{
+    metrics,
+    open_connections::{OpenConnection, OpenConnections, Place},
+};
+
+/// After an error of `accept` (out of file descriptors, mostly) it is tried again so much later.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
+/// A connection that was refused is logged so long after the one before.
+const LOG_EVERY: Duration = Duration::from_secs(1);
+
+/// What is served at a listener: its name in logs and metrics.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Service {
+    /// gRPC.
+    Clients,
+    /// HTTP.
+    Pages,
+    /// gRPC.
+    Operators,
+    /// gRPC.
+    Peers,
+}
+
+impl Service {
+    pub(crate) const ALL: [Service; 4] = [Service::Clients, Service::Pages, Service::Operators, Service::Peers];
+
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Service::Clients => "clients",
+            Service::Pages => "http",
+            Service::Operators => "operators",
+            Service::Peers => "peers",
+        }
+    }
+
+    pub(crate) fn protocol(self) -> Protocol {
+        match self {
+            Service::Pages => Protocol::Http1,
+            Service::Clients | Service::Operators | Service::Peers => Protocol::Http2,
+        }
+    }
+}
+
+/// How a listener accepts.
+#[derive(Debug, Clone)]
+pub(crate) struct ListenerSettings {
+    pub(crate) service: Service,
+    pub(crate) tls: Option<ServerTls>,
+    /// Connections of this listener that are open.
+    pub(crate) open: OpenConnections,
+    /// Connections of all listeners that are being opened.
+    pub(crate) openings: Openings,
+}
+
+/// Accepts connections.
+pub(crate) struct Listener {
+    tcp: TcpListener,
+    settings: ListenerSettings,
+}
+
+impl Listener {
+    pub(crate) fn new(tcp: TcpListener, settings: ListenerSettings) -> Listener {
+        Listener { tcp, settings }
+    }
+
+    /// Its connections that are open.
+    pub(crate) fn open(&self) -> OpenConnections {
+        self.settings.open.clone()
+    }
+
+    /// The next connection for which there is room. To be opened elsewhere: that waits for the client.
+    pub(crate) async fn accept(&self) -> Accepted {
+        loop {
+            let (stream, address) = match self.tcp.accept().await {
+                Ok(accepted) => accepted,
+                Err(error) => {
+                    tracing::warn!(%error, listener = self.settings.service.name(), "cannot accept a connection");
+                    tokio::time::sleep(ACCEPT_PAUSE).await;
+                    continue;
+                }
+            };
+            let ListenerSettings { service, tls, open, openings } = &self.settings;
+            let Some(place) = open.admit(address.ip()) else { continue };
+            let Some(opening) = openings.begin(place.connection.origin.principal) else {
+                metrics::connection_refused();
+                continue;
+            };
+            match stream.set_nodelay(true).and_then(|()| stream.into_std()) {
+                Ok(stream) => {
+                    return Accepted { stream, address, service: *service, tls: tls.clone(), place, opening };
+                }
+                Err(error) => tracing::debug!(%error, "connection lost while it was accepted"),
+            }
+        }
+    }
+
+    /// All connections, opened. Ends when it is dropped.
+    pub(crate) fn connections(self) -> impl Stream<Item = std::io::Result<Connection>> + Send + 'static {
+        let (ready, connections) = mpsc::channel(1);
+        tokio::spawn(async move {
+            loop {
+                let accepted = tokio::select! {
+                    () = ready.closed() => return,
+                    accepted = self.accept() => accepted,
+                };
+                let ready = ready.clone();
+                tokio::spawn(async move {
+                    if let Some(connection) = accepted.open().await {
+                        // Where no more are served it is closed.
+                        let _ = ready.send(Ok(connection)).await;
+                    }
+                });
+            }
+        });
+        ReceiverStream::new(connections)
+    }
+}
+
+/// A connection that was accepted and has said nothing yet. It belongs to no runtime: any thread may open it.
+pub(crate) struct Accepted {
+    stream: std::net::TcpStream,
+    address: SocketAddr,
+    service: Service,
+    tls: Option<ServerTls>,
+    place: Place,
+    opening: OpeningPlace,
+}
+
+/// Why a connection is not served.
+enum Refusal {
+    /// It was closed before it said anything, as health checks of load balancers do, or broke off.
+    Gone,
+    /// In words.
+    Because(String),
+}
+
+impl Accepted {
+    /// What is known of it as one of the open connections.
+    pub(crate) fn open_connection(&self) -> Arc<OpenConnection> {
+        Arc::clone(&self.place.connection)
+    }
+
+    /// Waits for what comes before the first request: the TLS handshake, and the preface of HTTP/2. A client that says
+    /// something else is told what is expected, and the log says why there is no connection.
+    pub(crate) async fn open(self) -> Option<Connection> {
+        let (address, service) = (self.address.ip().to_canonical(), self.service);
+        let opened = timeout(HANDSHAKE_DEADLINE, self.open_in_time(address)).await;
+        let why = match opened {
+            Ok(Ok(connection)) => return Some(connection),
+            Ok(Err(Refusal::Gone)) => return None,
+            Ok(Err(Refusal::Because(why))) => why,
+            Err(_) => format!("it has said too little within {} s", HANDSHAKE_DEADLINE.as_secs()),
+        };
+        metrics::opening_failed(service);
+        warn(service, address, &why);
+        None
+    }
+
+    async fn open_in_time(self, address: IpAddr) -> Result<Connection, Refusal> {
+        let Accepted { stream, service, tls, place, opening: _opening, .. } = self;
+        let stream = TcpStream::from_std(stream).map_err(|_| Refusal::Gone)?;
+        let (mut stream, names) = match (opening(&stream).await.map_err(|_| Refusal::Gone)?, tls) {
+            (Opening::Closed, _) => return Err(Refusal::Gone),
+            (Opening::Tls, Some(tls)) => {
+                let secured = tls.accept(stream).await.map_err(|error| Refusal::Because(error.to_string()))?;
+                (connection::Stream::Tls(Box::new(secured.stream)), secured.names)
+            }
+            (opening, None) if is_right(opening, service) => (connection::Stream::Plain(stream), None),
+            (other, tls) => {
+                let (to_it, of_it) = mismatch(other, tls.is_some(), service);
+                refuse(stream, other, to_it).await;
+                return Err(Refusal::Because(of_it.to_owned()));
+            }
+        };
+        let has_preface = service.protocol() == Protocol::Http2;
+        if has_preface && !read_preface(&mut stream).await.map_err(|_| Refusal::Gone)? {
+            return Err(Refusal::Because("it does not begin as HTTP/2 does".to_owned()));
+        }
+        let caller = Caller { address, names, principal: place.connection.origin.principal };
+        Ok(Connection::new(stream, has_preface, caller, place))
+    }
+}
+
+/// Whether a connection in the clear begins as it should.
+fn is_right(opening: Opening, service: Service) -> bool {
+    match service.protocol() {
+        Protocol::Http2 => opening == Opening::Http2,
+        // hyper says what is wrong with a request.
+        Protocol::Http1 => matches!(opening, Opening::Http1 | Opening::Other),
+    }
+}
+
+/// What to say to a client that speaks another protocol, and about it.
+fn mismatch(opening: Opening, has_tls: bool, service: Service) -> (&'static str, &'static str) {
+    match (opening, has_tls, service.protocol()) {
+        (Opening::Tls, _, _) => {
+            ("this server does not speak TLS: use http://", "it speaks TLS, which needs --tls-cert and --tls-key here")
+        }
+        (_, true, _) => ("this server speaks TLS: use https:// or --tls-ca FILE", "it does not speak TLS"),
+        (_, false, Protocol::Http2) => {
+            ("this is a port for gRPC: pages are served at that of --http", "it does not speak gRPC")
+        }
+        (_, false, Protocol::Http1) => {
+            ("this is a port for pages: gRPC is served at that of --listen", "it speaks gRPC, to a port for pages")
+        }
+    }
+}
+
+/// When the last line was written, and how many were suppressed since.
+static LOGGED: Mutex<(Option<Instant>, u64)> = Mutex::new((None, 0));
+
+fn warn(service: Service, address: IpAddr, why: &str) {
+    let Ok(mut logged) = LOGGED.lock() else { return };
+    if logged.0.is_some_and(|last| last.elapsed() < LOG_EVERY) {
+        logged.1 += 1;
+        return;
+    }
+    let unsaid = std::mem::take(&mut logged.1);
+    logged.0 = Some(Instant::now());
+    drop(logged);
+    tracing::warn!(listener = service.name(), from = %address, unsaid, "a connection was refused: {why}");
+}

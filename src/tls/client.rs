@@ -1,0 +1,243 @@
+//! TLS of connections to servers.
+
+use std::{
+    future::Future,
+    io::{self, IoSlice},
+    pin::Pin,
+    sync::{Arc, Mutex, PoisonError},
+    task::{Context, Poll},
+};
+
+use http::Uri;
+use hyper_util::{client::legacy::connect::HttpConnector, rt::TokioIo};
+use tokio::{
+    io::{AsyncRead, AsyncWrite, ReadBuf},
+    net::TcpStream,
+    time::timeout,
+};
+use tokio_rustls::{
+    TlsConnector,
+    client::TlsStream,
+    rustls::{ClientConfig, RootCertStore, pki_types::ServerName, sign::SingleCertAndKey},
+};
+use tonic::transport::{Channel, Endpoint};
+use tower_service::Service;
+
+use crate::{
+    credentials::{Credentials, Loaded, provider},
+    error::TlsError,
+    explain,
+    names::server_name,
+    server::{HANDSHAKE_DEADLINE, Protocol},
+};
+
+/// How a client connects. Clones share it.
+#[derive(Clone)]
+pub struct ClientTls(Arc<Client>);
+
+struct Client {
+    credentials: Credentials,
+    /// Instead of the name of the host that is dialled.
+    server_name: Option<ServerName<'static>>,
+    /// The CAs of the system, where no file names others.
+    system: Option<Arc<RootCertStore>>,
+    protocol: Protocol,
+    /// What was made of the newest credentials.
+    made: Mutex<Made>,
+}
+
+struct Made {
+    of: Arc<Loaded>,
+    config: Arc<ClientConfig>,
+}
+
+impl ClientTls {
+    /// Servers are checked with the CAs of the credentials, or with those of the system if they have none. The
+    /// certificate, if they have one, is shown to servers that ask. `name`: what the certificate of the server is for,
+    /// if not for the host that is dialled.
+    pub fn new(credentials: &Credentials, name: Option<&str>) -> Result<ClientTls, TlsError> {
+        ClientTls::speaking(Protocol::Http2, credentials, name)
+    }
+
+    /// As [`new`](Self::new), for another protocol than that of gRPC.
+    pub fn speaking(protocol: Protocol, credentials: &Credentials, name: Option<&str>) -> Result<ClientTls, TlsError> {
+        let of = credentials.current();
+        let system = if of.roots.is_none() { Some(Arc::new(system_roots()?)) } else { None };
+        let named = |name: &str| server_name(name).ok_or_else(|| TlsError::ServerName(name.to_owned()));
+        let server_name = name.map(named).transpose()?;
+        let config = Arc::new(configure(&of, system.as_ref(), protocol)?);
+        let made = Mutex::new(Made { of, config });
+        Ok(ClientTls(Arc::new(Client { credentials: credentials.clone(), server_name, system, protocol, made })))
+    }
+
+    /// The handshake with the server at `host`: a name, or an address.
+    pub async fn connect(&self, host: &str, stream: TcpStream) -> Result<ClientStream, TlsError> {
+        let name = match &self.0.server_name {
+            Some(name) => name.clone(),
+            None => server_name(host).ok_or_else(|| TlsError::ServerName(host.to_owned()))?,
+        };
+        let connecting = TlsConnector::from(self.config()).connect(name, stream);
+        let late = |_| TlsError::Late { with: host.to_owned(), deadline: HANDSHAKE_DEADLINE };
+        let connected = timeout(HANDSHAKE_DEADLINE, connecting).await.map_err(late)?;
+        let stream = connected.map_err(|error| TlsError::Handshake(explain::to_client(host, &error)))?;
+        Ok(ClientStream { stream, host: host.into() })
+    }
+
+    /// A channel that connects when it is first used, and again when the connection was lost.
+    pub fn channel(&self, endpoint: Endpoint) -> Channel {
+        let endpoint = secured(endpoint);
+        let connector = self.connector();
+        endpoint.connect_with_connector_lazy(connector)
+    }
+
+    /// A channel that is connected.
+    pub async fn connected_channel(&self, endpoint: Endpoint) -> Result<Channel, tonic::transport::Error> {
+        secured(endpoint).connect_with_connector(self.connector()).await
+    }
+
+    fn connector(&self) -> Connector {
+        let mut tcp = HttpConnector::new();
+        tcp.set_nodelay(true);
+        tcp.enforce_http(false);
+        Connector { tcp, tls: self.clone() }
+    }
+
+    fn config(&self) -> Arc<ClientConfig> {
+        let newest = self.0.credentials.newest();
+        let mut made = self.0.made.lock().unwrap_or_else(PoisonError::into_inner);
+        if !Arc::ptr_eq(&made.of, &newest) {
+            match configure(&newest, self.0.system.as_ref(), self.0.protocol) {
+                Ok(config) => made.config = Arc::new(config),
+                Err(error) => tracing::error!("new certificates are not used, those before stay in use: {error}"),
+            }
+            made.of = newest;
+        }
+        Arc::clone(&made.config)
+    }
+}
+
+impl std::fmt::Debug for ClientTls {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("ClientTls").field("credentials", &self.0.credentials).finish_non_exhaustive()
+    }
+}
+
+/// Requests say that they come over TLS.
+fn secured(endpoint: Endpoint) -> Endpoint {
+    let mut parts = endpoint.uri().clone().into_parts();
+    parts.scheme = Some(http::uri::Scheme::HTTPS);
+    match Uri::from_parts(parts) {
+        Ok(origin) => endpoint.origin(origin),
+        Err(_) => endpoint,
+    }
+}
+
+fn system_roots() -> Result<RootCertStore, TlsError> {
+    let found = rustls_native_certs::load_native_certs();
+    let mut roots = RootCertStore::empty();
+    roots.add_parsable_certificates(found.certs);
+    if roots.is_empty() {
+        let why = found.errors.first().map_or_else(|| "there is no file with them".to_owned(), ToString::to_string);
+        return Err(TlsError::NoSystemRoots(why));
+    }
+    Ok(roots)
+}
+
+fn configure(
+    loaded: &Loaded,
+    system: Option<&Arc<RootCertStore>>,
+    protocol: Protocol,
+) -> Result<ClientConfig, TlsError> {
+    let roots = loaded.roots.as_ref().or(system).ok_or(TlsError::NoCa)?;
+    let builder = ClientConfig::builder_with_provider(provider())
+        .with_safe_default_protocol_versions()
+        .map_err(|error| TlsError::Handshake(format!("TLS cannot be set up: {error}")))?
+        .with_root_certificates(Arc::clone(roots));
+    let mut config = match &loaded.own {
+        Some(own) => builder.with_client_cert_resolver(Arc::new(SingleCertAndKey::from(own.certified.clone()))),
+        None => builder.with_no_client_auth(),
+    };
+    config.alpn_protocols = vec![protocol.alpn()];
+    Ok(config)
+}
+
+/// Makes the connections of a channel.
+#[derive(Clone)]
+struct Connector {
+    tcp: HttpConnector,
+    tls: ClientTls,
+}
+
+type BoxError = Box<dyn std::error::Error + Send + Sync>;
+
+type Connecting = Pin<Box<dyn Future<Output = Result<TokioIo<ClientStream>, BoxError>> + Send>>;
+
+impl Service<Uri> for Connector {
+    type Response = TokioIo<ClientStream>;
+    type Error = BoxError;
+    type Future = Connecting;
+
+    fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Self::Error>> {
+        self.tcp.poll_ready(cx).map_err(Into::into)
+    }
+
+    fn call(&mut self, uri: Uri) -> Connecting {
+        let (host, tls) = (uri.host().unwrap_or_default().to_owned(), self.tls.clone());
+        let connecting = self.tcp.call(uri);
+        Box::pin(async move {
+            let stream = connecting.await?.into_inner();
+            Ok(TokioIo::new(tls.connect(&host, stream).await?))
+        })
+    }
+}
+
+/// A connection to a server. That a server refuses this client's certificate shows with the first read under TLS 1.3,
+/// so that errors of reading are said in words, too.
+pub struct ClientStream {
+    stream: TlsStream<TcpStream>,
+    host: Box<str>,
+}
+
+impl ClientStream {
+    fn explained(&self, error: io::Error) -> io::Error {
+        if explain::of_tls(&error).is_none() {
+            return error;
+        }
+        io::Error::new(error.kind(), TlsError::Handshake(explain::to_client(&self.host, &error)))
+    }
+}
+
+impl AsyncRead for ClientStream {
+    fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+        let read = Pin::new(&mut self.stream).poll_read(cx, buf);
+        read.map_err(|error| self.explained(error))
+    }
+}
+
+impl AsyncWrite for ClientStream {
+    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
+        let written = Pin::new(&mut self.stream).poll_write(cx, buf);
+        written.map_err(|error| self.explained(error))
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_flush(cx)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_shutdown(cx)
+    }
+
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        bufs: &[IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        let written = Pin::new(&mut self.stream).poll_write_vectored(cx, bufs);
+        written.map_err(|error| self.explained(error))
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        self.stream.is_write_vectored()
+    }
+}

@@ -1,0 +1,300 @@
+//! A certificate, its key and CAs, from files that are read again when they change.
+//!
+//! Files are looked at instead of being watched: that notices every way of replacing a file (rename, symlink swap,
+//! network mounts), which watches do not.
+
+use std::{
+    fs,
+    path::{Path, PathBuf},
+    sync::{Arc, Mutex, PoisonError, RwLock},
+    time::{Duration, Instant, SystemTime},
+};
+
+use tokio_rustls::rustls::{
+    self, InconsistentKeys, RootCertStore,
+    crypto::CryptoProvider,
+    pki_types::{
+        CertificateDer, PrivateKeyDer,
+        pem::{self, PemObject as _},
+    },
+    sign::CertifiedKey,
+};
+
+use crate::{
+    certificate::{self, Description},
+    error::TlsError,
+};
+
+/// How often a client looks at its files at most.
+const LOOK_EVERY: Duration = Duration::from_secs(1);
+
+/// Where certificates and keys are; each as PEM.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Files {
+    /// The certificate that is shown, and those between it and its CA (`--tls-cert`).
+    pub certificate: Option<PathBuf>,
+    /// Its key (`--tls-key`).
+    pub key: Option<PathBuf>,
+    /// The CAs that check the certificates of others (`--tls-ca`).
+    pub ca: Option<PathBuf>,
+}
+
+impl Files {
+    /// Whether any is named.
+    pub fn are_given(&self) -> bool {
+        self.certificate.is_some() || self.key.is_some() || self.ca.is_some()
+    }
+
+    fn all(&self) -> impl Iterator<Item = &Path> {
+        [&self.certificate, &self.key, &self.ca].into_iter().flatten().map(PathBuf::as_path)
+    }
+
+    fn pair(&self) -> Result<Option<(&Path, &Path)>, TlsError> {
+        match (&self.certificate, &self.key) {
+            (Some(certificate), Some(key)) => Ok(Some((certificate, key))),
+            (Some(_), None) => Err(TlsError::HalfASet { given: "--tls-cert", missing: "--tls-key" }),
+            (None, Some(_)) => Err(TlsError::HalfASet { given: "--tls-key", missing: "--tls-cert" }),
+            (None, None) => Ok(None),
+        }
+    }
+}
+
+/// What is in the files.
+#[derive(Debug)]
+pub(crate) struct Loaded {
+    pub(crate) own: Option<Own>,
+    pub(crate) roots: Option<Arc<RootCertStore>>,
+}
+
+/// A certificate with its key.
+#[derive(Debug)]
+pub(crate) struct Own {
+    pub(crate) certified: CertifiedKey,
+    pub(crate) until: SystemTime,
+}
+
+/// A certificate, its key and CAs. Clones share them.
+#[derive(Clone)]
+pub struct Credentials(Arc<Shared>);
+
+struct Shared {
+    files: Files,
+    current: RwLock<Arc<Loaded>>,
+    seen: Mutex<Seen>,
+}
+
+/// What the files looked like.
+struct Seen {
+    /// When they were read, whether or not that was of use.
+    read: Stamps,
+    /// At the last look.
+    newest: Stamps,
+    at: Instant,
+}
+
+/// Identifies the versions of all files. `None`: one cannot be read.
+type Stamps = Vec<Option<(SystemTime, u64, u64)>>;
+
+/// What a look at the files has shown.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Looked {
+    /// Nothing has changed, or is still changing.
+    Unchanged,
+    /// They were read again.
+    Reloaded,
+    /// They cannot be used; what was read before stays in use.
+    Kept(TlsError),
+}
+
+impl Credentials {
+    /// Reads and checks the files.
+    pub fn load(files: Files) -> Result<Credentials, TlsError> {
+        // Before they are read: what changes from here on is not missed.
+        let stamps = stamps(&files);
+        let loaded = Loaded::read(&files)?;
+        let seen = Seen { read: stamps.clone(), newest: stamps, at: Instant::now() };
+        let shared = Shared { files, current: RwLock::new(Arc::new(loaded)), seen: Mutex::new(seen) };
+        Ok(Credentials(Arc::new(shared)))
+    }
+
+    /// Also with a certificate that is not valid now: what a clock that is wrong, or another program, would show.
+    #[cfg(test)]
+    pub(crate) fn of_any_time(files: &Files) -> Credentials {
+        let credentials = Credentials::load(Files { ca: files.ca.clone(), ..Files::default() }).expect("a CA");
+        let (certificate, key) = files.pair().expect("a whole set").expect("a certificate");
+        let (certified, Description { until, .. }) = certified(certificate, key).expect("they match");
+        let roots = credentials.current().roots.clone();
+        let loaded = Loaded { own: Some(Own { certified, until }), roots };
+        *credentials.0.current.write().expect("not poisoned") = Arc::new(loaded);
+        credentials
+    }
+
+    /// Where they come from.
+    pub fn files(&self) -> &Files {
+        &self.0.files
+    }
+
+    /// When the own certificate ends, if there is one.
+    pub fn expires(&self) -> Option<SystemTime> {
+        self.current().own.as_ref().map(|own| own.until)
+    }
+
+    /// Reads files that have changed. A server calls this every second; one that is still being written looks different
+    /// each time, and waits for the next look.
+    pub fn look(&self) -> Looked {
+        let mut seen = self.seen();
+        let now = stamps(&self.0.files);
+        let settled = now == seen.newest;
+        seen.newest = now;
+        seen.at = Instant::now();
+        if !settled || seen.newest == seen.read {
+            return Looked::Unchanged;
+        }
+        seen.read = seen.newest.clone();
+        self.read_again()
+    }
+
+    /// Reads all files now.
+    pub fn reload(&self) -> Looked {
+        let mut seen = self.seen();
+        seen.newest = stamps(&self.0.files);
+        seen.read = seen.newest.clone();
+        self.read_again()
+    }
+
+    fn read_again(&self) -> Looked {
+        match Loaded::read(&self.0.files) {
+            Ok(loaded) => {
+                *self.0.current.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(loaded);
+                tracing::info!(files = %self.0.files.list(), "certificates reloaded: new connections use them");
+                Looked::Reloaded
+            }
+            Err(error) => {
+                tracing::error!("new certificates are not used, those before stay in use: {error}");
+                Looked::Kept(error)
+            }
+        }
+    }
+
+    pub(crate) fn current(&self) -> Arc<Loaded> {
+        Arc::clone(&self.0.current.read().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// As [`current`](Self::current), after a look at the files if the last one is long ago: a client has no task that
+    /// looks.
+    pub(crate) fn newest(&self) -> Arc<Loaded> {
+        if self.seen().at.elapsed() >= LOOK_EVERY {
+            self.look();
+        }
+        self.current()
+    }
+
+    fn seen(&self) -> std::sync::MutexGuard<'_, Seen> {
+        self.0.seen.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl std::fmt::Debug for Credentials {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_tuple("Credentials").field(&self.0.files).finish()
+    }
+}
+
+impl Files {
+    fn list(&self) -> String {
+        self.all().map(|file| file.display().to_string()).collect::<Vec<_>>().join(", ")
+    }
+}
+
+fn stamps(files: &Files) -> Stamps {
+    files.all().map(stamp).collect()
+}
+
+fn stamp(path: &Path) -> Option<(SystemTime, u64, u64)> {
+    use std::os::unix::fs::MetadataExt as _;
+    let metadata = fs::metadata(path).ok()?;
+    Some((metadata.modified().ok()?, metadata.len(), metadata.ino()))
+}
+
+/// The one implementation of ciphers: ring.
+pub(crate) fn provider() -> Arc<CryptoProvider> {
+    static RING: std::sync::LazyLock<Arc<CryptoProvider>> =
+        std::sync::LazyLock::new(|| Arc::new(rustls::crypto::ring::default_provider()));
+    Arc::clone(&RING)
+}
+
+impl Loaded {
+    fn read(files: &Files) -> Result<Loaded, TlsError> {
+        let own = match files.pair()? {
+            Some((certificate, key)) => Some(own(certificate, key)?),
+            None => None,
+        };
+        let roots = match &files.ca {
+            Some(ca) => Some(Arc::new(roots(ca)?)),
+            None => None,
+        };
+        Ok(Loaded { own, roots })
+    }
+}
+
+/// The certificate and its key, if it is valid now.
+fn own(certificate: &Path, key: &Path) -> Result<Own, TlsError> {
+    let (certified, Description { from, until, .. }) = certified(certificate, key)?;
+    let (now, file) = (SystemTime::now(), certificate.to_owned());
+    if now > until {
+        return Err(TlsError::Expired { file, until: certificate::moment(until) });
+    }
+    if now < from {
+        return Err(TlsError::NotYetValid { file, from: certificate::moment(from) });
+    }
+    Ok(Own { certified, until })
+}
+
+fn certified(certificate: &Path, key: &Path) -> Result<(CertifiedKey, Description), TlsError> {
+    let chain = certificates(certificate, "certificate")?;
+    let unusable = |file: &Path, why: String| TlsError::Unusable { file: file.to_owned(), why };
+    let description = certificate::describe(&chain[0]).map_err(|error| unusable(certificate, error.to_string()))?;
+    let certified = CertifiedKey::from_der(chain, private_key(key)?, &provider()).map_err(|error| match error {
+        rustls::Error::InconsistentKeys(InconsistentKeys::KeyMismatch) => {
+            TlsError::KeyMismatch { certificate: certificate.to_owned(), key: key.to_owned() }
+        }
+        rustls::Error::InvalidCertificate(why) => unusable(certificate, format!("{why:?}")),
+        error => unusable(key, error.to_string()),
+    })?;
+    Ok((certified, description))
+}
+
+fn private_key(file: &Path) -> Result<PrivateKeyDer<'static>, TlsError> {
+    PrivateKeyDer::from_pem_slice(&read(file)?).map_err(|error| not_pem(file, "private key", "PRIVATE KEY", &error))
+}
+
+/// At least one.
+fn certificates(file: &Path, expected: &'static str) -> Result<Vec<CertificateDer<'static>>, TlsError> {
+    let bytes = read(file)?;
+    let found: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(&bytes).collect();
+    match found {
+        Ok(found) if found.is_empty() => Err(not_pem(file, expected, "CERTIFICATE", &pem::Error::NoItemsFound)),
+        Ok(found) => Ok(found),
+        Err(error) => Err(not_pem(file, expected, "CERTIFICATE", &error)),
+    }
+}
+
+fn roots(file: &Path) -> Result<RootCertStore, TlsError> {
+    let mut roots = RootCertStore::empty();
+    for certificate in certificates(file, "CA certificate")? {
+        roots.add(certificate).map_err(|error| TlsError::Unusable { file: file.to_owned(), why: error.to_string() })?;
+    }
+    Ok(roots)
+}
+
+fn read(file: &Path) -> Result<Vec<u8>, TlsError> {
+    fs::read(file).map_err(|error| TlsError::Unreadable { file: file.to_owned(), why: error.to_string() })
+}
+
+fn not_pem(file: &Path, expected: &'static str, begin: &'static str, error: &pem::Error) -> TlsError {
+    let why = match error {
+        pem::Error::NoItemsFound => String::new(),
+        error => error.to_string(),
+    };
+    TlsError::NotPem { file: file.to_owned(), expected, begin, why }
+}

@@ -1,0 +1,81 @@
+//! A CA, and certificates of every kind.
+
+use std::{
+    fs,
+    path::PathBuf,
+    time::{Duration, SystemTime, UNIX_EPOCH},
+};
+
+use leaseway_tls::Files;
+use rcgen::{BasicConstraints, CertificateParams, DnType, IsCa, Issuer, KeyPair, SanType};
+use tempfile::TempDir;
+
+/// When a certificate is valid.
+#[derive(Clone, Copy)]
+pub(crate) enum Valid {
+    Now,
+    /// Not any more.
+    Past,
+    /// Not yet.
+    Future,
+}
+
+pub(crate) struct Authority {
+    issuer: Issuer<'static, KeyPair>,
+    directory: TempDir,
+}
+
+impl Authority {
+    pub(crate) fn new(name: &str) -> Authority {
+        let mut params = CertificateParams::default();
+        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+        params.distinguished_name.push(DnType::CommonName, name);
+        let key = KeyPair::generate().unwrap();
+        let pem = params.self_signed(&key).unwrap().pem();
+        let authority = Authority { issuer: Issuer::new(params, key), directory: tempfile::tempdir().unwrap() };
+        fs::write(authority.path("ca.pem"), pem).unwrap();
+        authority
+    }
+
+    pub(crate) fn path(&self, name: &str) -> PathBuf {
+        self.directory.path().join(name)
+    }
+
+    /// No certificate, and only this CA.
+    pub(crate) fn trust(&self) -> Files {
+        Files { ca: Some(self.path("ca.pem")), ..Files::default() }
+    }
+
+    /// A certificate of this server or client, for these names and addresses, with its key and this CA.
+    pub(crate) fn issue(&self, name: &str, alternative: &[&str], valid: Valid) -> Files {
+        let mut params = CertificateParams::default();
+        params.subject_alt_names = alternative.iter().map(|name| alternative_name(name)).collect();
+        params.distinguished_name.push(DnType::CommonName, name);
+        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap();
+        let day = Duration::from_secs(86_400);
+        let (from, until) = match valid {
+            Valid::Now => (now - day, now + day),
+            Valid::Past => (now - 2 * day, now - day),
+            Valid::Future => (now + day, now + 2 * day),
+        };
+        params.not_before = rcgen::date_time_ymd(1970, 1, 1) + from;
+        params.not_after = rcgen::date_time_ymd(1970, 1, 1) + until;
+        let key = KeyPair::generate().unwrap();
+        let certificate = params.signed_by(&key, &self.issuer).unwrap();
+        let (certificate_path, key_path) = (self.path(&format!("{name}.pem")), self.path(&format!("{name}.key")));
+        // As a tool does that renews certificates: at no moment is there half a file.
+        for (path, text) in [(&certificate_path, certificate.pem()), (&key_path, key.serialize_pem())] {
+            let new = path.with_extension("new");
+            fs::write(&new, text).unwrap();
+            fs::rename(&new, path).unwrap();
+        }
+        Files { certificate: Some(certificate_path), key: Some(key_path), ..self.trust() }
+    }
+}
+
+fn alternative_name(name: &str) -> SanType {
+    if name.contains("://") {
+        return SanType::URI(name.try_into().unwrap());
+    }
+    name.parse().map_or_else(|_| SanType::DnsName(name.try_into().unwrap()), SanType::IpAddress)
+}

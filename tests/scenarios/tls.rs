@@ -1,0 +1,421 @@
+//! TLS of real processes: who gets in where, and what both sides say to the others.
+
+use std::{
+    fs,
+    net::SocketAddr,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, AtomicU64, Ordering},
+    },
+    thread,
+    time::Duration,
+};
+
+use leaseway_tls::Files;
+use tonic::transport::Channel;
+
+use crate::harness::{
+    authority::{Authority, Valid},
+    doorman::{Asks as _, Client, Doorman, one_of_ours},
+    http,
+    peers::channel as in_the_clear,
+    process::leaseway,
+    server::{Server, free_addresses},
+    tls::{HTTP2, Stranger, channel, flags, present, text},
+    wait::eventually,
+};
+
+/// A server on loopback, with operators.
+fn server(files: &Files, more: &[&str]) -> Server {
+    let flags = flags(files);
+    let flags: Vec<&str> = flags.iter().map(String::as_str).chain(["--admin", "127.0.0.1:0"]).collect();
+    Server::with_flags(&[&flags, more].concat())
+}
+
+fn of_server(authority: &Authority) -> Files {
+    authority.issue("server", &["127.0.0.1", "localhost"], Valid::Now)
+}
+
+fn client(server: &Server, files: &Files) -> Client {
+    Client::new(Doorman::over(channel(server.grpc(), files)), "c")
+}
+
+/// What a client is told that asks so.
+fn error_over(channel: Channel) -> String {
+    let error = Doorman::over(channel).try_discovery().expect_err("it is refused");
+    let causes = std::iter::successors(std::error::Error::source(&error), |error| error.source());
+    causes.last().map_or_else(|| error.message().to_owned(), ToString::to_string)
+}
+
+fn error_of(server: &Server, files: &Files) -> String {
+    error_over(channel(server.grpc(), files))
+}
+
+#[test]
+fn clients_pages_and_operators_get_in_with_a_certificate_of_the_ca_and_are_told_why_not_otherwise() {
+    let (ours, other) = (Authority::new("ours"), Authority::new("another"));
+    let server = server(&of_server(&ours), &[]);
+    let (grpc, http) = (server.grpc(), server.http());
+    let admin: SocketAddr = server.admin().parse().unwrap();
+    let show =
+        |files: &Files, protocol: &[u8]| Stranger::new(&Files { ca: ours.trust().ca, ..files.clone() }, protocol);
+
+    let good = ours.issue("web-1", &["spiffe://acme/web/1"], Valid::Now);
+    for address in [grpc, admin] {
+        let answer = show(&good, b"h2").ask(address, HTTP2).expect("it gets in");
+        assert_eq!(answer[3], 4, "settings of HTTP/2");
+    }
+    assert_eq!(show(&good, b"http/1.1").page(http, "/metrics").expect("it gets in").0, 200);
+    assert_eq!(client(&server, &good).ask("r", 10.0), 10.0);
+
+    let bad = [
+        (other.issue("web-1", &["web"], Valid::Now), "UnknownCA", "not issued by the CA of --tls-ca"),
+        (ours.issue("past", &["web"], Valid::Past), "CertificateExpired", "its certificate has expired: it was valid"),
+        (ours.issue("future", &["web"], Valid::Future), "CertificateExpired", "its certificate is not valid before"),
+    ];
+    for (shown, client_says, server_says) in &bad {
+        for (address, protocol, listener) in
+            [(grpc, &b"h2"[..], "clients"), (admin, b"h2", "operators"), (http, b"http/1.1", "http")]
+        {
+            eventually("the server says why", || {
+                let error = show(shown, protocol).ask(address, HTTP2).expect_err("it is refused");
+                assert!(error.contains(client_says), "{listener}: {error}");
+                // A line a second: others may have taken its place.
+                let log = server.log();
+                let said = log
+                    .lines()
+                    .any(|line| line.contains(server_says) && line.contains(&format!("listener=\"{listener}\"")));
+                said.then_some(())
+            });
+        }
+    }
+
+    // None at all: pages are asked for one politely, and probes need none.
+    for address in [grpc, admin] {
+        let error = show(&ours.trust(), b"h2").ask(address, HTTP2).expect_err("it is refused");
+        assert!(error.contains("CertificateRequired"), "{error}");
+    }
+    let bare = show(&ours.trust(), b"http/1.1");
+    for (path, status) in [("/healthz", 200), ("/readyz", 200), ("/metrics", 401), ("/debug/status", 401), ("/", 401)] {
+        let (found, page) = bare.page(http, path).expect("it is answered");
+        assert_eq!(found, status, "{path}: {page}");
+        assert_eq!(page.contains("--tls-client-auth"), status == 401, "{page}");
+    }
+    eventually("the server says why", || {
+        show(&ours.trust(), b"h2").ask(grpc, HTTP2).expect_err("it is refused");
+        server.log().contains("it has shown no certificate").then_some(())
+    });
+
+    // What our own client says.
+    let error = error_of(&server, &ours.trust());
+    assert!(error.contains("asks for a certificate, and this client has none"), "{error}");
+    let error = error_of(&server, &Files { ca: ours.trust().ca, ..bad[0].0.clone() });
+    assert!(error.contains("does not trust the CA that has issued this client's certificate"), "{error}");
+    let metrics = show(&good, b"http/1.1").page(http, "/metrics").expect("it gets in").1;
+    assert!(metrics.contains("leaseway_tls_certificate_expires_seconds"), "{metrics}");
+}
+
+#[test]
+fn a_client_refuses_a_server_of_another_ca_or_name_and_both_say_so() {
+    let (ours, other) = (Authority::new("ours"), Authority::new("another"));
+    let good = ours.issue("web-1", &["web"], Valid::Now);
+    for (files, client_says, server_says) in [
+        (
+            other.issue("server", &["127.0.0.1"], Valid::Now),
+            "not issued by a CA that is trusted here",
+            "does not trust",
+        ),
+        (ours.issue("server", &["elsewhere"], Valid::Now), "is for other names (elsewhere)", "for another name"),
+    ] {
+        let server = server(&files, &[]);
+        let error = error_of(&server, &good);
+        assert!(error.contains(client_says), "{error}");
+        eventually("the server says why", || {
+            error_of(&server, &good);
+            server.log().contains(server_says).then_some(())
+        });
+    }
+}
+
+#[test]
+fn where_certificates_are_optional_a_client_without_one_gets_in_and_one_with_a_bad_one_does_not() {
+    let (ours, other) = (Authority::new("ours"), Authority::new("another"));
+    let server = server(&of_server(&ours), &["--tls-client-auth", "optional"]);
+    assert_eq!(client(&server, &ours.trust()).ask("r", 10.0), 10.0);
+    let bare = Stranger::new(&ours.trust(), b"http/1.1");
+    assert_eq!(bare.page(server.http(), "/metrics").expect("it gets in").0, 200);
+    let bad = other.issue("web-1", &["web"], Valid::Now);
+    let error = error_of(&server, &Files { ca: ours.trust().ca, ..bad });
+    assert!(error.contains("does not trust"), "{error}");
+}
+
+#[test]
+fn a_set_of_files_that_cannot_serve_is_refused_at_the_start_in_words() {
+    let ours = Authority::new("ours");
+    let good = of_server(&ours);
+    let other = ours.issue("other", &["127.0.0.1"], Valid::Now);
+    let garbage = ours.path("garbage");
+    fs::write(&garbage, "no PEM").unwrap();
+    let garbage = Some(garbage);
+    for (files, code, says) in [
+        (Files { key: None, ..good.clone() }, 2, "--tls-key"),
+        (Files { certificate: None, ..good.clone() }, 2, "--tls-cert"),
+        (ours.trust(), 78, "give it --tls-cert and --tls-key"),
+        (Files { key: other.key, ..good.clone() }, 78, "does not belong to the certificate in"),
+        (Files { certificate: garbage.clone(), ..good.clone() }, 78, "BEGIN CERTIFICATE"),
+        (Files { key: garbage.clone(), ..good.clone() }, 78, "BEGIN PRIVATE KEY"),
+        (Files { ca: garbage, ..good.clone() }, 78, "garbage holds no CA certificate in PEM"),
+        (Files { ca: Some(ours.path("nothing")), ..good }, 78, "cannot read"),
+        (ours.issue("past", &["127.0.0.1"], Valid::Past), 78, "has expired"),
+        (ours.issue("future", &["127.0.0.1"], Valid::Future), 78, "is not valid before"),
+    ] {
+        let flags = flags(&files);
+        let arguments: Vec<&str> = ["serve", "--listen", "127.0.0.1:0", "--http", "127.0.0.1:0"]
+            .into_iter()
+            .chain(flags.iter().map(String::as_str))
+            .collect();
+        let said = leaseway(&arguments);
+        assert_eq!(said.code, Some(code), "{says}: {said:?}");
+        assert!(said.stderr.contains(says), "{says}: {}", said.stderr);
+    }
+}
+
+#[test]
+fn certificates_are_reloaded_under_load_without_a_failed_request() {
+    let ours = Authority::new("ours");
+    let server = server(&of_server(&ours), &[]);
+    let good = ours.issue("web-1", &["web"], Valid::Now);
+    let (stop, asked) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicU64::new(0)));
+    // One goes on with its connection, the other makes a new one each time.
+    let lasting = {
+        let (mut client, stop, asked) = (client(&server, &good), Arc::clone(&stop), Arc::clone(&asked));
+        thread::spawn(move || {
+            while !stop.load(Ordering::Relaxed) {
+                assert_eq!(client.ask("lasting", 1.0), 1.0);
+                asked.fetch_add(1, Ordering::Relaxed);
+            }
+        })
+    };
+    let shown_before = expiry(&server, &good);
+    for _ in 0..3 {
+        thread::sleep(Duration::from_millis(10));
+        // The key comes after the certificate: in between the set does not match.
+        of_server(&ours);
+        let before = asked.load(Ordering::Relaxed);
+        eventually("requests go on, on old connections and new ones", || {
+            assert_eq!(client(&server, &good).ask("new", 1.0), 1.0);
+            (asked.load(Ordering::Relaxed) > before + 20).then_some(())
+        });
+    }
+    eventually("it was reloaded", || {
+        assert_eq!(client(&server, &good).ask("new", 1.0), 1.0);
+        server.log().contains("certificates reloaded").then_some(())
+    });
+    // A set that does not load changes nothing, and is told once.
+    let key = ours.path("server.key");
+    let kept = fs::read(&key).unwrap();
+    fs::write(&key, "no PEM").unwrap();
+    eventually("it says so", || server.log().contains("new certificates are not used").then_some(()));
+    assert_eq!(client(&server, &good).ask("new", 1.0), 1.0);
+    server.signal(rustix::process::Signal::HUP);
+    eventually("it is counted", || {
+        let metrics = Stranger::new(&good, b"http/1.1").page(server.http(), "/metrics").ok()?.1;
+        metrics.contains("leaseway_tls_reload_failures_total 2").then_some(())
+    });
+    fs::write(&key, kept).unwrap();
+    stop.store(true, Ordering::Relaxed);
+    lasting.join().expect("no request has failed");
+    assert!(shown_before > 0.0);
+}
+
+/// Seconds until the server's certificate ends, as it says.
+fn expiry(server: &Server, files: &Files) -> f64 {
+    let page = Stranger::new(files, b"http/1.1").page(server.http(), "/metrics").expect("it gets in").1;
+    let line = page.lines().find(|line| line.starts_with("leaseway_tls_certificate_expires_seconds "));
+    line.and_then(|line| line.split(' ').nth(1)?.parse().ok()).expect("it is there")
+}
+
+/// A child whose parent is at `parent`, with these files.
+fn child(parent: &str, files: &Files) -> Server {
+    server(files, &["--parent", parent, "--node", "leaf"])
+}
+
+#[test]
+fn a_child_and_its_parent_know_each_other_and_each_refuses_a_stranger_in_words() {
+    let (ours, other) = (Authority::new("ours"), Authority::new("another"));
+    let parent = server(&of_server(&ours), &[]);
+    let address = parent.grpc().to_string();
+    let files = ours.issue("leaf", &["127.0.0.1"], Valid::Now);
+    let good = child(&address, &files);
+    let mut asks = client(&good, &files);
+    eventually("the parent lends", || (asks.ask("r", 10.0) == 10.0).then_some(()));
+
+    // The child shows a certificate of another CA, or none.
+    let stranger = other.issue("leaf", &["127.0.0.1"], Valid::Now);
+    let trusting = Files { ca: ours.trust().ca, ..stranger.clone() };
+    let bare = format!("https://{address}");
+    for (child, child_says, parent_says) in [
+        (child(&address, &trusting), "does not trust the CA that has issued this client's", "not issued by the CA"),
+        (server(&ours.trust(), &["--parent", &bare]), "this client has none", "has shown no certificate"),
+    ] {
+        ask_in_vain(&child, &files);
+        eventually("both say why", || {
+            ask_in_vain(&child, &files);
+            (child.log().contains(child_says) && parent.log().contains(parent_says)).then_some(())
+        });
+    }
+
+    // The parent shows one that is of another CA, for another name, or not valid now.
+    for (shown, says) in [
+        (stranger, "not issued by a CA that is trusted here"),
+        (ours.issue("elsewhere", &["elsewhere"], Valid::Now), "is for other names (elsewhere)"),
+        (ours.issue("past", &["127.0.0.1"], Valid::Past), "has expired: it was valid until"),
+        (ours.issue("future", &["127.0.0.1"], Valid::Future), "is not valid before"),
+    ] {
+        let child = child(&present(&shown).to_string(), &files);
+        eventually("the child says why", || {
+            ask_in_vain(&child, &files);
+            child.log().contains(says).then_some(())
+        });
+    }
+}
+
+/// A child asks its parent once it is asked itself; what it answers does not matter.
+fn ask_in_vain(child: &Server, files: &Files) {
+    let own = Stranger::new(files, b"h2").ask(child.grpc(), HTTP2).is_ok();
+    let channel = if own { channel(child.grpc(), files) } else { in_the_clear(child.grpc()) };
+    let request = one_of_ours("c", "r", 10.0, None);
+    let _ = Doorman::over(channel).get(request);
+}
+
+/// Peers, each with files and flags of its own.
+fn peers(names: &[(&str, &Files, &[&str])]) -> Vec<Server> {
+    let addresses = free_addresses(names.len());
+    let all: Vec<String> = names.iter().zip(&addresses).map(|((name, ..), at)| format!("{name}={at}")).collect();
+    let all = all.join(",");
+    let directory = tempfile::tempdir().unwrap().keep();
+    let start = |(name, files, more): &(&str, &Files, &[&str])| {
+        let data = text(&directory.join(name));
+        let own = ["--id", name, "--peers", &all, "--data", &data, "--bootstrap", "--timing", "100,500,900"];
+        server(files, &[&own, *more].concat())
+    };
+    names.iter().map(start).collect()
+}
+
+fn hosts() -> Vec<String> {
+    // Those of `free_addresses`.
+    (0..=255).map(|low| format!("127.0.0.{low}")).chain((0..=255).map(|low| format!("127.0.1.{low}"))).collect()
+}
+
+#[test]
+fn peers_know_each_other_by_certificates_and_reject_strangers_in_words() {
+    let (ours, other) = (Authority::new("ours"), Authority::new("another"));
+    let hosts = hosts();
+    let hosts: Vec<&str> = hosts.iter().map(String::as_str).collect();
+    let good = ours.issue("peer", &hosts, Valid::Now);
+    let of_other = other.issue("peer", &hosts, Valid::Now);
+    let elsewhere = ours.issue("elsewhere", &["elsewhere", "127.0.0.1"], Valid::Now);
+    let stranger = Files { ca: ours.trust().ca, ..of_other.clone() };
+    let running = peers(&[("a", &good, &[]), ("b", &good, &[]), ("c", &good, &[])]);
+    let reads = Stranger::new(&good, b"http/1.1");
+    let ready = |server: &Server| {
+        let page = reads.page(server.http(), "/readyz").ok()?;
+        page.1.contains("ready: master").then_some(())
+    };
+    eventually("there is a master", || running.iter().find_map(&ready));
+
+    // A client's certificate of the same CA is no peer's.
+    let at: SocketAddr = peer_address(&running[0]);
+    let web = ours.issue("web-1", &["web"], Valid::Now);
+    assert!(Stranger::new(&web, b"h2").ask(at, HTTP2).is_ok(), "the handshake is fine");
+    for (shown, client_says, peer_says) in [
+        (&stranger, "UnknownCA", "not issued by the CA of --tls-ca"),
+        (&ours.trust(), "CertificateRequired", "has shown no certificate"),
+        (&ours.issue("past", &hosts, Valid::Past), "CertificateExpired", "has expired"),
+        (&ours.issue("future", &hosts, Valid::Future), "CertificateExpired", "is not valid before"),
+    ] {
+        eventually("the peer says why", || {
+            let error = Stranger::new(shown, b"h2").ask(at, HTTP2).expect_err("it is refused");
+            assert!(error.contains(client_says), "{error}");
+            running[0].log().contains(peer_says).then_some(())
+        });
+    }
+    drop(running);
+
+    // One of three has another CA, or a certificate for another host; the others go on.
+    for (odd, odd_says, others_say) in [
+        (&stranger, "does not trust the CA", "not issued by the CA"),
+        (&elsewhere, "is for the host of no peer", "is for other names"),
+    ] {
+        let running = peers(&[("a", &good, &[]), ("b", &good, &[]), ("c", odd, &[])]);
+        eventually("both sides say why", || {
+            let others = running[0].log() + &running[1].log();
+            (running[2].log().contains(odd_says) && others.contains(others_say)).then_some(())
+        });
+        assert!(ready(&running[2]).is_none(), "it takes no part");
+    }
+
+    // Peers may trust another CA than clients do.
+    let ca = text(&other.path("ca.pem"));
+    let narrowed = Files { ca: ours.trust().ca, ..of_other };
+    let flags: &[&str] = &["--peer-tls-ca", &ca];
+    let running = peers(&[("a", &narrowed, flags), ("b", &narrowed, flags), ("c", &narrowed, flags)]);
+    let reads = Stranger::new(&Files { ca: other.trust().ca, ..web.clone() }, b"http/1.1");
+    eventually("there is a master", || {
+        running.iter().find_map(|server| {
+            let page = reads.page(server.http(), "/readyz").ok()?;
+            page.1.contains("ready: master").then_some(())
+        })
+    });
+    let web = Stranger::new(&Files { ca: other.trust().ca, ..web }, b"h2");
+    let error = web.ask(peer_address(&running[0]), HTTP2).expect_err("it is no peer");
+    assert!(error.contains("UnknownCA"), "{error}");
+}
+
+fn peer_address(server: &Server) -> SocketAddr {
+    let said = server.said();
+    let (_, after) = said.split_once("peer ").expect("it has peers");
+    let (_, after) = after.split_once(" on ").expect("it says where");
+    after.split_once(',').expect("it says more").0.parse().unwrap()
+}
+
+#[test]
+fn the_secret_of_peers_does_not_cross_the_network() {
+    use std::io::Read as _;
+    let secret = Authority::new("only for its directory").path("peer.secret");
+    fs::create_dir_all(secret.parent().unwrap()).unwrap();
+    fs::write(&secret, "a-secret-that-is-easy-to-find\n").unwrap();
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let (own, other) = (free_addresses(1)[0], listener.local_addr().unwrap());
+    let (named, data) = (format!("a={own},b={other}"), text(&secret.with_extension("data")));
+    let secret = text(&secret);
+    let flags = ["--id", "a", "--peers", &named, "--data", &data, "--bootstrap", "--peer-secret-file", &secret];
+    let _server = Server::with_flags(&[&flags[..], &["--admin", "127.0.0.1:0"]].concat());
+    let (mut stream, _) = listener.accept().unwrap();
+    stream.set_read_timeout(Some(Duration::from_secs(2))).unwrap();
+    let mut heard = Vec::new();
+    let mut chunk = [0; 4096];
+    while let Ok(length @ 1..) = stream.read(&mut chunk) {
+        heard.extend_from_slice(&chunk[..length]);
+    }
+    assert!(heard.starts_with(b"PRI * HTTP/2.0"), "it has spoken");
+    assert!(!heard.windows(8).any(|window| window == b"a-secret"), "the secret was sent");
+}
+
+#[test]
+fn a_server_with_tls_says_so_to_who_asks_in_the_clear() {
+    let ours = Authority::new("ours");
+    let server = server(&of_server(&ours), &[]);
+    let error = error_over(in_the_clear(server.grpc()));
+    assert!(error.contains("this server speaks TLS"), "{error}");
+    let page = http::get(server.http(), "/metrics");
+    assert_eq!((page.status, page.body.as_str()), (400, "this server speaks TLS: use https:// or --tls-ca FILE\n"));
+    // And the reverse.
+    let plain = Server::with_flags(&[]);
+    let error = error_of(&plain, &ours.trust());
+    assert!(error.contains("does not speak TLS on this port: leave TLS away"), "{error}");
+    eventually("the server says why", || {
+        error_of(&plain, &ours.trust());
+        plain.log().contains("it speaks TLS, which needs --tls-cert and --tls-key here").then_some(())
+    });
+}
