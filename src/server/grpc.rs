@@ -6,10 +6,12 @@
 //! server could silently bind the same port.
 
 pub(crate) mod admin;
+mod answer;
 mod body;
 mod capacity;
 mod convert;
 mod deadline;
+mod framing;
 mod front;
 mod hint_answer;
 mod invalid;

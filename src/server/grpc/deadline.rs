@@ -14,7 +14,7 @@ use http::{HeaderValue, Response};
 use tokio::time::{Instant, Sleep, sleep_until};
 use tonic::Status;
 
-use super::unary::{Answer, refusal};
+use super::answer::{Answer, refusal};
 
 /// The protocol has no more digits; with more, hours would overflow.
 const MOST_DIGITS: usize = 8;

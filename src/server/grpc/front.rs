@@ -3,7 +3,7 @@
 //! Nearly all requests are GetCapacity, and what tonic does for each of them costs more than to decide it: layers of
 //! services that are cloned and boxed, a router that matches the path against a tree, two streams of messages. So that
 //! one method is read and answered here ([`super::unary`]), from hyper's requests; the rest of the protocol, and of the
-//! services, is tonic's. Watch is answered here for the memory of its streams ([`hint_answer`]).
+//! services, is tonic's. Watch is answered here for the memory of its streams ([`super::hint_answer`]).
 
 use std::{convert::Infallible, future::Future, pin::Pin, sync::Arc, time::Duration};
 
@@ -17,11 +17,11 @@ use tonic::{codegen::Service as _, service::Routes};
 
 use super::{
     CapacityService, PushService,
+    answer::{self, Answer, refusal},
     body::{BodyLimits, RequestBody},
     deadline::{self, Bounded},
-    hint_answer,
     tonic_answer::TonicAnswer,
-    unary::{self, Answer, refusal},
+    unary,
 };
 use crate::{
     budget::{Charge, ENTRY, REQUEST},
@@ -145,7 +145,7 @@ impl ConnectionService {
                 (Ok(_), None) => Err(not_here()),
                 (Err(status), _) => Err(status),
             };
-            Ok(unary::answer(answered, under_way))
+            Ok(answer::message(answered, under_way))
         })
     }
 
@@ -168,7 +168,7 @@ impl ConnectionService {
                 (Err(status), _) => Err(status),
             };
             Ok(match hints {
-                Ok(hints) => hint_answer::answer(hints.into_inner(), under_way),
+                Ok(hints) => answer::hints(hints.into_inner(), under_way),
                 Err(status) => refusal(status),
             })
         })

@@ -9,15 +9,16 @@ use std::{
 };
 
 use futures_util::Stream;
-use http::{HeaderMap, Response, header::CONTENT_TYPE};
+use http::HeaderMap;
 use hyper::body::Frame;
 use leaseway_proto::push::Hint;
 use tonic::Status;
 
-use super::unary::{Answer, GRPC, framed};
+use super::framing::framed;
 use crate::budget::{Charge, ChargedBytes};
 
-type Hints = Pin<Box<dyn Stream<Item = Result<Hint, Status>> + Send>>;
+/// Hints, as they come.
+pub(super) type Hints = Pin<Box<dyn Stream<Item = Result<Hint, Status>> + Send>>;
 
 /// The body of the answer.
 pub(super) struct HintAnswer {
@@ -27,14 +28,11 @@ pub(super) struct HintAnswer {
     request: Charge,
 }
 
-/// The response.
-pub(super) fn answer(hints: Hints, request: Charge) -> Response<Answer> {
-    let mut response = Response::new(Answer::Hints(HintAnswer { hints: Some(hints), request }));
-    response.headers_mut().insert(CONTENT_TYPE, GRPC);
-    response
-}
-
 impl HintAnswer {
+    pub(super) fn new(hints: Hints, request: Charge) -> HintAnswer {
+        HintAnswer { hints: Some(hints), request }
+    }
+
     pub(super) fn poll(&mut self, task: &mut Context<'_>) -> Poll<Option<Result<Frame<ChargedBytes>, Status>>> {
         let Some(hints) = &mut self.hints else { return Poll::Ready(None) };
         hints.as_mut().poll_next(task).map(|hint| {
