@@ -151,7 +151,6 @@ const FIXED: [(&str, &str, &str); 25] = [
     ("MOST", "256", "| fixed | 256; 1,024 |"),
     ("QUEUE", "1024", "| fixed | 256; 1,024 |"),
     ("MOST", "1024", "| fixed | 1,024, for a second |"),
-    ("Duration::from_secs(10)", "| seconds until a connection has begun to speak its protocol | fixed | 10 |"),
 ];
 
 #[test]

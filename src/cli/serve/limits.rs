@@ -165,7 +165,7 @@ pub(super) struct LimitFlags {
         value_parser = checks::seconds()
     )]
     idle_connection_secs: u64,
-    /// Open connections of the HTTP listener; of the operators' as many
+    /// Open connections of the HTTP listener; of the operators' and the peers' as many
     #[arg(
         long,
         env = "LEASEWAY_MAX_PAGE_CONNECTIONS",
