@@ -64,7 +64,7 @@ pub use resource::{
 pub use settings::{
     CostWeights, DropMode, FreeKey, Kind, PoolSettings, Priority, RaiseMode, SafeCapacity, Settings, SettingsError,
 };
-pub use shares::{Charged, Passage, Principal, Share};
+pub use shares::{Charged, Passage, Principal, PrincipalShare};
 pub use supply::{Condensed, Source, Supply, UsageBelow};
 pub use template::{Repository, Template};
 pub use time::{Millis, Now};

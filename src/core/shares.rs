@@ -35,15 +35,15 @@ pub struct Passage {
 
 /// The part of a table that a lone principal may fill.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Share(f64);
+pub struct PrincipalShare(f64);
 
-impl Share {
+impl PrincipalShare {
     /// Everything: there are no shares.
-    pub const ALL: Share = Share(1.0);
+    pub const ALL: PrincipalShare = PrincipalShare(1.0);
 
     /// A part, above 0 and at most 1.
-    pub fn new(part: f64) -> Option<Share> {
-        (part > 0.0 && part <= 1.0).then_some(Share(part))
+    pub fn new(part: f64) -> Option<PrincipalShare> {
+        (part > 0.0 && part <= 1.0).then_some(PrincipalShare(part))
     }
 
     /// The part.
@@ -66,9 +66,9 @@ impl Share {
     }
 }
 
-impl Default for Share {
-    fn default() -> Share {
-        Share(0.75)
+impl Default for PrincipalShare {
+    fn default() -> PrincipalShare {
+        PrincipalShare(0.75)
     }
 }
 
@@ -101,7 +101,7 @@ mod tests {
     use super::*;
 
     /// Each principal takes as much as it is given, one after the other; what each gets.
-    fn greedy(share: Share, most: usize, principals: usize) -> Vec<usize> {
+    fn greedy(share: PrincipalShare, most: usize, principals: usize) -> Vec<usize> {
         let mut taken = Vec::new();
         for _ in 0..principals {
             let used = taken.iter().sum::<usize>();
@@ -116,9 +116,9 @@ mod tests {
 
     #[test]
     fn a_lone_principal_fills_its_part_and_each_after_it_the_same_part_of_the_rest() {
-        let share = Share::new(0.75).expect("a part");
+        let share = PrincipalShare::new(0.75).expect("a part");
         assert_eq!(greedy(share, 10_000, 4), [7_501, 1_875, 469, 117]);
-        assert_eq!(greedy(Share::ALL, 10_000, 2), [10_000, 0]);
+        assert_eq!(greedy(PrincipalShare::ALL, 10_000, 2), [10_000, 0]);
         // A table of a few places is there for all that come.
         assert_eq!(greedy(share, 1, 1), [1]);
         assert_eq!(greedy(share, 4, 1), [4]);
@@ -126,7 +126,7 @@ mod tests {
 
     #[test]
     fn principals_that_come_and_go_together_have_about_the_same() {
-        let share = Share::default();
+        let share = PrincipalShare::default();
         let mut own = [0_usize; 5];
         for turn in 0..100_000 {
             let at = turn % own.len();
@@ -141,9 +141,9 @@ mod tests {
     #[test]
     fn a_part_is_above_nothing_and_at_most_everything() {
         for wrong in [0.0, -0.5, 1.001, f64::NAN, f64::INFINITY] {
-            assert_eq!(Share::new(wrong), None, "{wrong}");
+            assert_eq!(PrincipalShare::new(wrong), None, "{wrong}");
         }
-        assert_eq!(Share::new(1.0), Some(Share::ALL));
+        assert_eq!(PrincipalShare::new(1.0), Some(PrincipalShare::ALL));
     }
 
     proptest! {
@@ -151,7 +151,7 @@ mod tests {
         fn a_newcomer_is_refused_only_by_a_table_that_is_full(
             part in 0.01..=1.0_f64, most in 0_usize..5_000, used in 0_usize..6_000,
         ) {
-            let share = Share::new(part).expect("a part");
+            let share = PrincipalShare::new(part).expect("a part");
             prop_assert_eq!(share.allows(0, 1, used, most), used < most);
         }
 
@@ -159,14 +159,14 @@ mod tests {
         fn several_at_once_are_allowed_as_they_are_one_by_one(
             part in 0.01..=1.0_f64, most in 1_usize..500, used in 0_usize..500, own in 0_usize..500, more in 1_usize..50,
         ) {
-            let (share, own) = (Share::new(part).expect("a part"), own.min(used));
+            let (share, own) = (PrincipalShare::new(part).expect("a part"), own.min(used));
             let one_by_one = (0..more).all(|n| share.allows(own + n, 1, used + n, most));
             prop_assert_eq!(share.allows(own, more, used, most), one_by_one);
         }
 
         #[test]
         fn where_no_share_can_bind_none_does(part in 0.01..=1.0_f64, most in 1_usize..500, own in 0_usize..500, other in 0_usize..500) {
-            let share = Share::new(part).expect("a part");
+            let share = PrincipalShare::new(part).expect("a part");
             let used = own + other;
             prop_assert!(!share.cannot_bind(used, most) || share.allows(own, 1, used, most));
         }

@@ -1,7 +1,7 @@
 //! What each principal has of what all share.
 //!
-//! A principal is an address, or a network of addresses that belong together: whoever has one address of an IPv6 /64
-//! has all of them. Each connection belongs to one; what its requests leave behind is counted there until it is gone,
+//! A principal is an address, or a network of addresses that belong together: a machine that has one address of an
+//! IPv6 /64 has all of them. Each connection belongs to one; what its requests leave behind is counted there until it is gone,
 //! however long after the connection.
 
 use std::{
@@ -91,17 +91,17 @@ impl From<IpAddr> for Network {
 
 /// The accounts of all principals.
 #[derive(Debug, Default)]
-pub(crate) struct Accounts(RwLock<Table>);
+pub(crate) struct Accounts(RwLock<AccountTable>);
 
 #[derive(Debug, Default)]
-struct Table {
+struct AccountTable {
     by_network: HashMap<Network, Arc<Account>>,
     by_principal: HashMap<Principal, Arc<Account>>,
     /// The number given last.
     last: u32,
 }
 
-impl Table {
+impl AccountTable {
     /// Numbers are not given again soon: requests under way may still name an account that is gone.
     fn next(&mut self) -> Principal {
         loop {
@@ -137,7 +137,7 @@ impl Accounts {
     /// still have been about to leave something behind then. To be called every ten seconds or so.
     pub(crate) fn sweep(&self) {
         let mut table = self.0.write().unwrap_or_else(PoisonError::into_inner);
-        let Table { by_network, by_principal, .. } = &mut *table;
+        let AccountTable { by_network, by_principal, .. } = &mut *table;
         by_network.retain(|_, account| {
             // The two tables, and no connection.
             let has_nothing = Arc::strong_count(account) == 2 && account.has_nothing();

@@ -12,7 +12,7 @@ use std::sync::{
 };
 
 use bytes::{Buf, Bytes};
-use leaseway_core::Share;
+use leaseway_core::PrincipalShare;
 use tonic::Status;
 
 use crate::accounts::Account;
@@ -32,7 +32,7 @@ pub(crate) struct Budget {
     used: AtomicUsize,
     most: usize,
     most_of_connection: usize,
-    share: Share,
+    share: PrincipalShare,
 }
 
 /// More than may wait.
@@ -63,7 +63,7 @@ impl From<BeyondBudget> for Status {
 }
 
 impl Budget {
-    pub(crate) fn new(most: usize, most_of_connection: usize, share: Share) -> Budget {
+    pub(crate) fn new(most: usize, most_of_connection: usize, share: PrincipalShare) -> Budget {
         Budget { used: AtomicUsize::new(0), most, most_of_connection, share }
     }
 
@@ -303,22 +303,22 @@ impl Buf for ChargedBytes {
 
 #[cfg(test)]
 mod tests {
-    use leaseway_core::Share;
+    use leaseway_core::PrincipalShare;
 
     use super::*;
     use crate::accounts::Accounts;
 
     const MOST: usize = 1 << 20;
 
-    struct World {
+    struct Payers {
         accounts: Accounts,
         budget: Arc<Budget>,
     }
 
-    impl World {
-        fn new(most_of_connection: usize) -> World {
-            let budget = Arc::new(Budget::new(MOST, most_of_connection, Share::new(0.5).expect("a part")));
-            World { accounts: Accounts::default(), budget }
+    impl Payers {
+        fn new(most_of_connection: usize) -> Payers {
+            let budget = Arc::new(Budget::new(MOST, most_of_connection, PrincipalShare::new(0.5).expect("a part")));
+            Payers { accounts: Accounts::default(), budget }
         }
 
         fn connection(&self, last: u8) -> Arc<ConnectionBudget> {
@@ -329,7 +329,7 @@ mod tests {
 
     #[test]
     fn usual_requests_draw_on_nothing_that_is_shared() {
-        let world = World::new(MOST);
+        let world = Payers::new(MOST);
         let connection = world.connection(1);
         let few: Vec<_> = (0..FREE / REQUEST).map(|_| Charge::request(&connection, REQUEST)).collect();
         assert!(few.iter().all(Result::is_ok) && world.budget.used() == 0);
@@ -341,7 +341,7 @@ mod tests {
 
     #[test]
     fn a_connection_an_address_and_the_process_have_their_bounds() {
-        let world = World::new(MOST / 4);
+        let world = Payers::new(MOST / 4);
         let refused = |connection: Arc<ConnectionBudget>| Charge::answer(&connection, MOST / 4).err();
         let first = world.connection(1);
         let _a = Charge::answer(&first, MOST / 4).expect("as much as it may");
@@ -359,7 +359,7 @@ mod tests {
 
     #[test]
     fn a_budget_that_is_used_up_says_so() {
-        let world = World { budget: Arc::new(Budget::new(MOST, MOST, Share::ALL)), ..World::new(MOST) };
+        let world = Payers { budget: Arc::new(Budget::new(MOST, MOST, PrincipalShare::ALL)), ..Payers::new(MOST) };
         let _all = Charge::answer(&world.connection(1), MOST).expect("all of it");
         let _free = Charge::answer(&world.connection(2), FREE).expect("what is free is");
         assert_eq!(Charge::answer(&world.connection(3), FREE + 1).err(), None, "the last block");
@@ -368,7 +368,7 @@ mod tests {
 
     #[test]
     fn what_is_written_is_not_charged_any_more_and_neither_is_what_is_dropped() {
-        let world = World::new(MOST);
+        let world = Payers::new(MOST);
         let connection = world.connection(1);
         let charged = |bytes: usize| {
             let charge = Charge::request(&connection, REQUEST).and_then(|request| request.answered(bytes));

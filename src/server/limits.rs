@@ -1,6 +1,6 @@
 //! Bounds on everything that requests can make grow. docs/reference/limits.md has the answer beyond each.
 
-use leaseway_core::Share;
+use leaseway_core::PrincipalShare;
 
 /// Bounds on everything that requests can make grow.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -73,8 +73,8 @@ impl Default for Limits {
 
 impl Limits {
     /// The part of any table that a lone principal may fill.
-    pub(crate) fn share(&self) -> Share {
-        Share::new(f64::from(self.address_share) / 100.0).unwrap_or(Share::ALL)
+    pub(crate) fn share(&self) -> PrincipalShare {
+        PrincipalShare::new(f64::from(self.address_share) / 100.0).unwrap_or(PrincipalShare::ALL)
     }
 
     /// Bytes that may wait for one connection: at least a request of the longest message, and its answer.

@@ -22,7 +22,7 @@ pub(crate) use self::{
     arbiters::{ArbiterConnection, arbiter_queue, distribute},
     caller::Caller,
     connection::Connection,
-    listener::{Accepted, Listener, ListenerSettings, Service},
+    listener::{Accepted, Listener, ListenerSettings},
     openings::Openings,
 };
 use crate::error::ServeError;

@@ -17,7 +17,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use leaseway_core::{Principal, Share};
+use leaseway_core::{Principal, PrincipalShare};
 use slab::Slab;
 use tokio::sync::watch;
 
@@ -38,7 +38,7 @@ const SWEEP: u32 = 10;
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct ConnectionLimits {
     pub(crate) most: usize,
-    pub(crate) share: Share,
+    pub(crate) share: PrincipalShare,
     /// For how long it may have no request under way. None where that is not known: none is ended for that, nor
     /// displaced.
     pub(crate) idle: Option<Duration>,
@@ -55,18 +55,18 @@ struct Connections {
     accounts: Arc<Accounts>,
     budget: Arc<Budget>,
     count: AtomicUsize,
-    table: Mutex<Table>,
+    table: Mutex<ConnectionTable>,
 }
 
 #[derive(Default)]
-struct Table {
-    connections: Slab<Entry>,
+struct ConnectionTable {
+    connections: Slab<ConnectionEntry>,
     /// Those that are not leaving: in all, and by principal.
     taken: usize,
     by_principal: HashMap<Principal, usize>,
 }
 
-struct Entry {
+struct ConnectionEntry {
     connection: Arc<OpenConnection>,
     /// What it had done when it was looked at, and since when it has done nothing else.
     activity: Activity,
@@ -125,7 +125,7 @@ impl Drop for Place {
     }
 }
 
-impl Table {
+impl ConnectionTable {
     fn of(&self, principal: Principal) -> usize {
         self.by_principal.get(&principal).copied().unwrap_or_default()
     }
@@ -167,7 +167,7 @@ impl Table {
 }
 
 impl Connections {
-    fn table(&self) -> MutexGuard<'_, Table> {
+    fn table(&self) -> MutexGuard<'_, ConnectionTable> {
         self.table.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -220,7 +220,7 @@ impl OpenConnections {
         let origin = Origin { address, principal: account.principal() };
         let mut table = listener.table();
         let ConnectionLimits { most, share, idle, .. } = listener.limits;
-        let has_place = |table: &Table| share.allows(table.of(origin.principal), 1, table.taken, most);
+        let has_place = |table: &ConnectionTable| share.allows(table.of(origin.principal), 1, table.taken, most);
         if !has_place(&table) && !(idle.is_some() && table.taken >= most && table.make_room(origin.principal)) {
             drop(table);
             metrics::connection_refused();
@@ -233,7 +233,7 @@ impl OpenConnections {
             ending: watch::Sender::new(None),
         });
         let (activity, quiet_since) = (Activity::default(), Instant::now());
-        let entry = Entry { connection: Arc::clone(&connection), activity, quiet_since, is_leaving: false };
+        let entry = ConnectionEntry { connection: Arc::clone(&connection), activity, quiet_since, is_leaving: false };
         let key = table.connections.insert(entry);
         drop(table);
         listener.count.fetch_add(1, Ordering::Relaxed);
@@ -274,10 +274,10 @@ mod tests {
 
     const IDLE: Duration = Duration::from_secs(600);
     const LIMITS: ConnectionLimits =
-        ConnectionLimits { most: 8, share: Share::ALL, idle: Some(IDLE), stalled: Duration::from_secs(60) };
+        ConnectionLimits { most: 8, share: PrincipalShare::ALL, idle: Some(IDLE), stalled: Duration::from_secs(60) };
 
     fn listener(limits: ConnectionLimits) -> OpenConnections {
-        let budget = Budget::new(1 << 20, 1 << 20, Share::ALL);
+        let budget = Budget::new(1 << 20, 1 << 20, PrincipalShare::ALL);
         OpenConnections::new(limits, Arc::default(), Arc::new(budget))
     }
 
@@ -291,7 +291,7 @@ mod tests {
 
     #[test]
     fn a_principal_has_its_share_and_newcomers_get_the_rest() {
-        let open = listener(ConnectionLimits { share: Share::default(), ..LIMITS });
+        let open = listener(ConnectionLimits { share: PrincipalShare::default(), ..LIMITS });
         let places: Vec<Place> = std::iter::from_fn(|| open.admit(address(1))).collect();
         assert_eq!(places.len(), 7);
         let newcomer = open.admit(address(2)).expect("there is room for it");

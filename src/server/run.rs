@@ -25,12 +25,13 @@ use crate::{
     identity::Identity,
     initial_config::InitialConfiguration,
     limits::Limits,
-    listen::{Addresses, Listener, ListenerSettings, Openings, Service, arbiter_queue, bind, distribute, local},
+    listen::{Addresses, Listener, ListenerSettings, Openings, arbiter_queue, bind, distribute, local},
     metrics,
     open_connections::{ConnectionLimits, OpenConnections, look_after},
     parent::{ParentError, ParentOptions},
     peers::{self, PeerOptions, Peering},
     reload::Reload,
+    service::Service,
     signals::StopSignals,
     tls::{self, Tls, TlsOptions},
 };
@@ -94,7 +95,7 @@ async fn serve(options: Options, ready: impl FnOnce(Addresses)) -> Result<(), Se
     let limits = Arc::new(options.limits);
     let accounts = Arc::<Accounts>::default();
     let budget = Arc::new(Budget::new(limits.waiting_bytes, limits.bytes_of_connection(), limits.share()));
-    let listeners = Listeners::new(tls.as_deref(), &limits, &accounts, &budget)?;
+    let listeners = ListenerSet::new(tls.as_deref(), &limits, &accounts, &budget)?;
     let to_look_after = listeners.open();
     let to_be_ended = to_look_after.clone();
     spawn(look_after(to_look_after, Arc::clone(&accounts)));
@@ -219,20 +220,20 @@ async fn serve(options: Options, ready: impl FnOnce(Addresses)) -> Result<(), Se
 }
 
 /// How each listener accepts.
-struct Listeners {
+struct ListenerSet {
     clients: ListenerSettings,
     pages: ListenerSettings,
     operators: ListenerSettings,
     peers: ListenerSettings,
 }
 
-impl Listeners {
+impl ListenerSet {
     fn new(
         tls: Option<&Tls>,
         limits: &Limits,
         accounts: &Arc<Accounts>,
         budget: &Arc<Budget>,
-    ) -> Result<Listeners, ServeError> {
+    ) -> Result<ListenerSet, ServeError> {
         let openings = Openings::new(MOST_OPENING, limits.share());
         let settings = |service: Service| {
             let limits = connection_limits(limits, service);
@@ -243,7 +244,7 @@ impl Listeners {
                 openings: openings.clone(),
             })
         };
-        Ok(Listeners {
+        Ok(ListenerSet {
             clients: settings(Service::Clients)?,
             pages: settings(Service::Pages)?,
             operators: settings(Service::Operators)?,

@@ -25,7 +25,7 @@ use std::{
     },
 };
 
-use leaseway_core::{Hint, HolderKind, Principal, Share};
+use leaseway_core::{Hint, HolderKind, Principal, PrincipalShare};
 use tokio::sync::Notify;
 
 use crate::metrics;
@@ -43,7 +43,7 @@ pub(crate) struct Watchers {
     /// How many streams have ever started. Read without the lock: most often there is nothing new.
     started: AtomicU64,
     most: usize,
-    share: Share,
+    share: PrincipalShare,
 }
 
 #[derive(Debug, Default)]
@@ -125,7 +125,7 @@ pub(crate) enum Ended {
 }
 
 impl Watchers {
-    pub(crate) fn new(most: usize, share: Share) -> Watchers {
+    pub(crate) fn new(most: usize, share: PrincipalShare) -> Watchers {
         Watchers { listening: Mutex::default(), started: AtomicU64::new(0), most, share }
     }
 

@@ -4,21 +4,29 @@ use std::{
     future::Future,
     io::{self, IoSlice},
     pin::Pin,
-    sync::{Arc, Mutex, PoisonError},
+    sync::{
+        Arc, Mutex, PoisonError,
+        atomic::{AtomicBool, Ordering},
+    },
     task::{Context, Poll},
 };
 
 use http::Uri;
 use hyper_util::{client::legacy::connect::HttpConnector, rt::TokioIo};
 use tokio::{
-    io::{AsyncRead, AsyncWrite, ReadBuf},
+    io::{AsyncBufReadExt as _, AsyncRead, AsyncWrite, AsyncWriteExt as _, ReadBuf},
     net::TcpStream,
     time::timeout,
 };
 use tokio_rustls::{
     TlsConnector,
     client::TlsStream,
-    rustls::{ClientConfig, RootCertStore, pki_types::ServerName, sign::SingleCertAndKey},
+    rustls::{
+        ClientConfig, RootCertStore, SignatureScheme,
+        client::ResolvesClientCert,
+        pki_types::ServerName,
+        sign::{CertifiedKey, SingleCertAndKey},
+    },
 };
 use tonic::transport::{Channel, Endpoint};
 use tower_service::Service;
@@ -43,10 +51,10 @@ struct Client {
     system: Option<Arc<RootCertStore>>,
     protocol: Protocol,
     /// What was made of the newest credentials.
-    made: Mutex<Made>,
+    made: Mutex<BuiltClient>,
 }
 
-struct Made {
+struct BuiltClient {
     of: Arc<Loaded>,
     config: Arc<ClientConfig>,
 }
@@ -66,7 +74,7 @@ impl ClientTls {
         let named = |name: &str| server_name(name).ok_or_else(|| TlsError::ServerName(name.to_owned()));
         let server_name = name.map(named).transpose()?;
         let config = Arc::new(configure(&of, system.as_ref(), protocol)?);
-        let made = Mutex::new(Made { of, config });
+        let made = Mutex::new(BuiltClient { of, config });
         Ok(ClientTls(Arc::new(Client { credentials: credentials.clone(), server_name, system, protocol, made })))
     }
 
@@ -76,11 +84,24 @@ impl ClientTls {
             Some(name) => name.clone(),
             None => server_name(host).ok_or_else(|| TlsError::ServerName(host.to_owned()))?,
         };
-        let connecting = TlsConnector::from(self.config()).connect(name, stream);
         let late = |_| TlsError::Late { with: host.to_owned(), deadline: HANDSHAKE_DEADLINE };
-        let connected = timeout(HANDSHAKE_DEADLINE, connecting).await.map_err(late)?;
-        let stream = connected.map_err(|error| TlsError::Handshake(explain::to_client(host, &error)))?;
-        Ok(ClientStream { stream, host: host.into() })
+        let connecting = timeout(HANDSHAKE_DEADLINE, self.shake_hands(host, name, stream));
+        let connected: io::Result<ClientStream> = connecting.await.map_err(late)?;
+        connected.map_err(|error| TlsError::Handshake(explain::to_client(host, &error)))
+    }
+
+    async fn shake_hands(&self, host: &str, name: ServerName<'static>, stream: TcpStream) -> io::Result<ClientStream> {
+        let mut config = (*self.config()).clone();
+        let shown = Arc::new(Shown { resolver: config.client_auth_cert_resolver, was_asked: AtomicBool::new(false) });
+        config.client_auth_cert_resolver = Arc::clone(&shown) as _;
+        let mut stream = TlsConnector::from(Arc::new(config)).connect(name, stream).await?;
+        let is_to_wait = shown.was_asked.load(Ordering::Relaxed) && self.0.protocol == Protocol::Http2;
+        if is_to_wait {
+            stream.write_all(PREFACE).await?;
+            stream.flush().await?;
+            stream.fill_buf().await?;
+        }
+        Ok(ClientStream { stream, host: host.into(), sent: if is_to_wait { PREFACE.len() as u8 } else { 0 } })
     }
 
     /// A channel that connects when it is first used, and again when the connection was lost.
@@ -161,6 +182,31 @@ fn configure(
     Ok(config)
 }
 
+/// With this a client of HTTP/2 begins.
+const PREFACE: &[u8; 24] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
+
+/// What a client shows to a server that asks for a certificate, and whether it has asked.
+///
+/// Under TLS 1.3 a server that asks looks at the certificate when the handshake is over for the client. hyper would not
+/// say why its first request fails. So a client that was asked sends the preface of HTTP/2, with which hyper begins,
+/// and waits for the first bytes of the server or its refusal.
+#[derive(Debug)]
+struct Shown {
+    resolver: Arc<dyn ResolvesClientCert>,
+    was_asked: AtomicBool,
+}
+
+impl ResolvesClientCert for Shown {
+    fn resolve(&self, root_hint_subjects: &[&[u8]], sigschemes: &[SignatureScheme]) -> Option<Arc<CertifiedKey>> {
+        self.was_asked.store(true, Ordering::Relaxed);
+        self.resolver.resolve(root_hint_subjects, sigschemes)
+    }
+
+    fn has_certs(&self) -> bool {
+        self.resolver.has_certs()
+    }
+}
+
 /// Makes the connections of a channel.
 #[derive(Clone)]
 struct Connector {
@@ -191,11 +237,12 @@ impl Service<Uri> for Connector {
     }
 }
 
-/// A connection to a server. That a server refuses this client's certificate shows with the first read under TLS 1.3,
-/// so that errors of reading are said in words, too.
+/// A connection to a server. Errors of TLS are said in words.
 pub struct ClientStream {
     stream: TlsStream<TcpStream>,
     host: Box<str>,
+    /// So much of what is written first was sent already: the end of HTTP/2's preface.
+    sent: u8,
 }
 
 impl ClientStream {
@@ -216,6 +263,11 @@ impl AsyncRead for ClientStream {
 
 impl AsyncWrite for ClientStream {
     fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
+        if self.sent > 0 {
+            let skipped = buf.len().min(usize::from(self.sent));
+            self.sent -= skipped as u8;
+            return Poll::Ready(Ok(skipped));
+        }
         let written = Pin::new(&mut self.stream).poll_write(cx, buf);
         written.map_err(|error| self.explained(error))
     }
@@ -233,6 +285,10 @@ impl AsyncWrite for ClientStream {
         cx: &mut Context<'_>,
         bufs: &[IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
+        if self.sent > 0 {
+            let first = bufs.iter().find(|buf| !buf.is_empty()).map_or(&[][..], |buf| &**buf);
+            return self.poll_write(cx, first);
+        }
         let written = Pin::new(&mut self.stream).poll_write_vectored(cx, bufs);
         written.map_err(|error| self.explained(error))
     }

@@ -16,6 +16,7 @@ use tonic::transport::Channel;
 
 use crate::harness::{
     authority::{Authority, Valid},
+    config::{self, ConfigFile, Template},
     doorman::{Asks as _, Client, Doorman, one_of_ours},
     http,
     peers::channel as in_the_clear,
@@ -183,7 +184,8 @@ fn a_set_of_files_that_cannot_serve_is_refused_at_the_start_in_words() {
 #[test]
 fn certificates_are_reloaded_under_load_without_a_failed_request() {
     let ours = Authority::new("ours");
-    let server = server(&of_server(&ours), &[]);
+    let config = ConfigFile::new(&config::text(&[Template::fair("*", 100.0)]));
+    let server = server(&of_server(&ours), &["--config", config.path()]);
     let good = ours.issue("web-1", &["web"], Valid::Now);
     let (stop, asked) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicU64::new(0)));
     // One goes on with its connection, the other makes a new one each time.
@@ -253,14 +255,16 @@ fn a_child_and_its_parent_know_each_other_and_each_refuses_a_stranger_in_words()
     // The child shows a certificate of another CA, or none.
     let stranger = other.issue("leaf", &["127.0.0.1"], Valid::Now);
     let trusting = Files { ca: ours.trust().ca, ..stranger.clone() };
+    let of_stranger = Files { ca: other.trust().ca, ..files.clone() };
     let bare = format!("https://{address}");
-    for (child, child_says, parent_says) in [
-        (child(&address, &trusting), "does not trust the CA that has issued this client's", "not issued by the CA"),
-        (server(&ours.trust(), &["--parent", &bare]), "this client has none", "has shown no certificate"),
+    let not_trusted = ("does not trust the CA that has issued this client's", "not issued by the CA");
+    let not_shown = ("this client has none", "has shown no certificate");
+    for (child, asks, (child_says, parent_says)) in [
+        (child(&address, &trusting), Some(&of_stranger), not_trusted),
+        (server(&ours.trust(), &["--parent", &bare]), None, not_shown),
     ] {
-        ask_in_vain(&child, &files);
         eventually("both say why", || {
-            ask_in_vain(&child, &files);
+            ask_in_vain(&child, asks);
             (child.log().contains(child_says) && parent.log().contains(parent_says)).then_some(())
         });
     }
@@ -274,18 +278,20 @@ fn a_child_and_its_parent_know_each_other_and_each_refuses_a_stranger_in_words()
     ] {
         let child = child(&present(&shown).to_string(), &files);
         eventually("the child says why", || {
-            ask_in_vain(&child, &files);
+            ask_in_vain(&child, Some(&files));
             child.log().contains(says).then_some(())
         });
     }
 }
 
-/// A child asks its parent once it is asked itself; what it answers does not matter.
-fn ask_in_vain(child: &Server, files: &Files) {
-    let own = Stranger::new(files, b"h2").ask(child.grpc(), HTTP2).is_ok();
-    let channel = if own { channel(child.grpc(), files) } else { in_the_clear(child.grpc()) };
-    let request = one_of_ours("c", "r", 10.0, None);
-    let _ = Doorman::over(channel).get(request);
+/// A child asks its parent once it is asked itself; what it answers does not matter. Without files it is asked in the
+/// clear.
+fn ask_in_vain(child: &Server, files: Option<&Files>) {
+    let channel = match files {
+        Some(files) => channel(child.grpc(), files),
+        None => in_the_clear(child.grpc()),
+    };
+    let _ = Doorman::over(channel).get(one_of_ours("c", "r", 10.0, None));
 }
 
 /// Peers, each with files and flags of its own.

@@ -23,45 +23,13 @@ use super::{
 use crate::{
     metrics,
     open_connections::{OpenConnection, OpenConnections, Place},
+    service::Service,
 };
 
 /// After an error of `accept` (out of file descriptors, mostly) it is tried again so much later.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 /// A connection that was refused is logged so long after the one before.
 const LOG_EVERY: Duration = Duration::from_secs(1);
-
-/// What is served at a listener: its name in logs and metrics.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Service {
-    /// gRPC.
-    Clients,
-    /// HTTP.
-    Pages,
-    /// gRPC.
-    Operators,
-    /// gRPC.
-    Peers,
-}
-
-impl Service {
-    pub(crate) const ALL: [Service; 4] = [Service::Clients, Service::Pages, Service::Operators, Service::Peers];
-
-    pub(crate) fn name(self) -> &'static str {
-        match self {
-            Service::Clients => "clients",
-            Service::Pages => "http",
-            Service::Operators => "operators",
-            Service::Peers => "peers",
-        }
-    }
-
-    pub(crate) fn protocol(self) -> Protocol {
-        match self {
-            Service::Pages => Protocol::Http1,
-            Service::Clients | Service::Operators | Service::Peers => Protocol::Http2,
-        }
-    }
-}
 
 /// How a listener accepts.
 #[derive(Debug, Clone)]

@@ -5,7 +5,7 @@ use std::{
     sync::{Arc, Mutex, PoisonError},
 };
 
-use leaseway_core::{Principal, Share};
+use leaseway_core::{Principal, PrincipalShare};
 
 /// Connections that are being opened.
 #[derive(Debug, Clone)]
@@ -14,7 +14,7 @@ pub(crate) struct Openings(Arc<OpeningTable>);
 #[derive(Debug)]
 struct OpeningTable {
     most: usize,
-    share: Share,
+    share: PrincipalShare,
     taken: Mutex<Taken>,
 }
 
@@ -31,7 +31,7 @@ pub(super) struct OpeningPlace {
 }
 
 impl Openings {
-    pub(crate) fn new(most: usize, share: Share) -> Openings {
+    pub(crate) fn new(most: usize, share: PrincipalShare) -> Openings {
         Openings(Arc::new(OpeningTable { most, share, taken: Mutex::default() }))
     }
 
@@ -66,7 +66,7 @@ mod tests {
 
     #[test]
     fn a_principal_that_opens_and_says_nothing_leaves_room_for_others() {
-        let openings = Openings::new(8, Share::default());
+        let openings = Openings::new(8, PrincipalShare::default());
         let begin = |principal| openings.begin(Principal(principal));
         let silent: Vec<_> = std::iter::from_fn(|| begin(1)).collect();
         assert_eq!(silent.len(), 7);

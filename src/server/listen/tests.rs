@@ -2,7 +2,7 @@
 
 use std::{sync::Arc, time::Duration};
 
-use leaseway_core::Share;
+use leaseway_core::PrincipalShare;
 use leaseway_tls::{ClientCertificates, Credentials, Files, Protocol, ServerTls};
 use tokio::{
     io::{AsyncReadExt as _, AsyncWriteExt as _},
@@ -13,6 +13,7 @@ use super::*;
 use crate::{
     budget::Budget,
     open_connections::{ConnectionLimits, OpenConnections},
+    service::Service,
 };
 
 const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
@@ -25,10 +26,10 @@ async fn listener(
 ) -> (Listener, SocketAddr) {
     let tcp = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
     let address = tcp.local_addr().expect("it is bound");
-    let limits = ConnectionLimits { most, share: Share::ALL, idle: None, stalled: Duration::from_secs(60) };
-    let budget = Budget::new(1 << 20, 1 << 20, Share::ALL);
+    let limits = ConnectionLimits { most, share: PrincipalShare::ALL, idle: None, stalled: Duration::from_secs(60) };
+    let budget = Budget::new(1 << 20, 1 << 20, PrincipalShare::ALL);
     let open = OpenConnections::new(limits, Arc::default(), Arc::new(budget));
-    let openings = Openings::new(most_opening, Share::ALL);
+    let openings = Openings::new(most_opening, PrincipalShare::ALL);
     (Listener::new(tcp, ListenerSettings { service, tls, open, openings }), address)
 }
 

@@ -6,7 +6,7 @@ use leaseway_core::Why;
 const CLIENT: HolderKind = HolderKind::Client;
 
 fn watchers(most: usize) -> Arc<Watchers> {
-    Arc::new(Watchers::new(most, Share::ALL))
+    Arc::new(Watchers::new(most, PrincipalShare::ALL))
 }
 
 fn start(watchers: &Arc<Watchers>, id: &str) -> Watch {
@@ -151,7 +151,7 @@ fn a_reader_that_is_too_far_behind_gets_all_listeners() {
 
 #[test]
 fn a_principal_has_its_share_of_watchers_and_gets_it_back_as_they_end() {
-    let watchers = Arc::new(Watchers::new(8, Share::default()));
+    let watchers = Arc::new(Watchers::new(8, PrincipalShare::default()));
     let start = |id: usize, principal| watchers.start(CLIENT, id.to_string().into(), Principal(principal));
     let mut streams: Vec<Watch> = (0..).map_while(|id| start(id, 1).ok()).collect();
     assert_eq!(streams.len(), 7);

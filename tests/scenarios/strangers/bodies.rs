@@ -14,7 +14,7 @@ const METHODS: [&str; 6] = [
     "/leaseway.push.v1.Push/Watch",
     "/grpc.health.v1.Health/Check",
 ];
-/// Ends its answers without an error, whatever becomes of its requests.
+/// Ends its answers without an error, also if its requests come to nothing.
 const REFLECTION: &str = "/grpc.reflection.v1.ServerReflection/ServerReflectionInfo";
 
 /// The beginning of a message that says it has so many bytes.

@@ -1,6 +1,6 @@
 use std::sync::Arc;
 
-use leaseway_core::Share;
+use leaseway_core::PrincipalShare;
 use leaseway_proto::doorman::GetCapacityRequest;
 
 use super::*;
@@ -16,7 +16,7 @@ fn request() -> GetCapacityRequest {
 /// A connection with a budget of so many bytes, and a request on it.
 fn under_way(most: usize) -> (Arc<ConnectionBudget>, Charge) {
     let account = Accounts::default().of_address([10, 0, 0, 1].into());
-    let connection = Arc::new(ConnectionBudget::new(Arc::new(Budget::new(most, most, Share::ALL)), account));
+    let connection = Arc::new(ConnectionBudget::new(Arc::new(Budget::new(most, most, PrincipalShare::ALL)), account));
     let request = Charge::request(&connection, REQUEST).expect("there is room");
     (connection, request)
 }

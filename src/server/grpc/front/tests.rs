@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use bytes::Bytes;
 use hyper::server::conn::http2;
 use hyper_util::rt::{TokioExecutor, TokioIo};
-use leaseway_core::{Principal, Share};
+use leaseway_core::{Principal, PrincipalShare};
 use leaseway_proto::doorman::{
     GetCapacityRequest, GetCapacityResponse, ResourceRequest, capacity_server::CapacityServer,
 };
@@ -67,8 +67,8 @@ async fn both(service: CapacityService, node: NodeHandle) -> [SocketAddr; 2] {
     let clients = Clients { capacity: service, push: PushService::new(node, stopped) };
     let front = Arc::new(Front::new(Some(clients), limits, Routes::new(capacity.clone())));
     let open = {
-        let limits = ConnectionLimits { most: 100, share: Share::ALL, idle: None, stalled: PATIENCE };
-        OpenConnections::new(limits, Arc::default(), Arc::new(Budget::new(1 << 20, 1 << 20, Share::ALL)))
+        let limits = ConnectionLimits { most: 100, share: PrincipalShare::ALL, idle: None, stalled: PATIENCE };
+        OpenConnections::new(limits, Arc::default(), Arc::new(Budget::new(1 << 20, 1 << 20, PrincipalShare::ALL)))
     };
     tokio::spawn(async move {
         while let Ok((stream, from)) = fronts.accept().await {

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use futures_util::StreamExt as _;
-use leaseway_core::{HolderKind, Principal, Share, Why};
+use leaseway_core::{HolderKind, Principal, PrincipalShare, Why};
 use tonic::Code;
 
 use super::*;
@@ -19,7 +19,7 @@ type Messages = std::pin::Pin<Box<dyn Stream<Item = Result<Hint, Status>>>>;
 
 impl Fixture {
     fn new() -> Fixture {
-        Fixture { watchers: Arc::new(Watchers::new(10, Share::ALL)), stop: watch::Sender::new(false) }
+        Fixture { watchers: Arc::new(Watchers::new(10, PrincipalShare::ALL)), stop: watch::Sender::new(false) }
     }
 
     fn listens(&self) -> Messages {
