@@ -2,6 +2,7 @@
 
 mod access;
 mod checks;
+mod limits;
 mod log;
 mod tls;
 
@@ -9,11 +10,10 @@ use std::{net::SocketAddr, path::PathBuf};
 
 use clap::{Args, builder::NonEmptyStringValueParser};
 use leaseway_core::Millis;
-use leaseway_server::{
-    AdminOptions, Handover, Options, ParentOptions, PeerOptions, TakeOver, Timing, clock::Skew, limits::Limits,
-};
+use leaseway_server::{AdminOptions, Handover, Options, ParentOptions, PeerOptions, TakeOver, Timing, clock::Skew};
 use tracing_subscriber::EnvFilter;
 
+use self::limits::LimitFlags;
 use crate::{Outcome, config::file_path, output::say};
 
 /// Runs a server. Without --config and --parent it is a development server.
@@ -300,132 +300,6 @@ struct FaultFlags {
         hide_short_help = true
     )]
     clock_rate: f64,
-}
-
-/// Bounds on everything that requests can make grow.
-#[derive(Args)]
-#[command(next_help_heading = "Limits (beyond them RESOURCE_EXHAUSTED, unless it says otherwise)")]
-struct LimitFlags {
-    /// Resources alive at once
-    #[arg(
-        long,
-        env = "LEASEWAY_MAX_RESOURCES",
-        default_value_t = Limits::default().resources,
-        value_name = "N",
-        value_parser = checks::at_least_one()
-    )]
-    max_resources: usize,
-    /// Clients and child nodes of one resource; each band of a child node beyond its first counts as one more
-    #[arg(
-        long,
-        env = "LEASEWAY_MAX_CLIENTS_PER_RESOURCE",
-        default_value_t = Limits::default().clients_per_resource,
-        value_name = "N",
-        value_parser = checks::at_least_one()
-    )]
-    max_clients_per_resource: usize,
-    /// Clients and child nodes of all resources together; each takes about 400 bytes
-    #[arg(
-        long,
-        env = "LEASEWAY_MAX_CLIENTS",
-        default_value_t = Limits::default().clients,
-        value_name = "N",
-        value_parser = checks::at_least_one()
-    )]
-    max_clients: usize,
-    /// Resources in one request
-    #[arg(
-        long,
-        env = "LEASEWAY_MAX_RESOURCES_PER_REQUEST",
-        default_value_t = Limits::default().resources_per_request,
-        value_name = "N",
-        value_parser = checks::at_least_one()
-    )]
-    max_resources_per_request: usize,
-    /// Bands that a child node may report for one resource
-    #[arg(
-        long,
-        env = "LEASEWAY_MAX_BANDS",
-        default_value_t = 1024,
-        value_name = "N",
-        value_parser = clap::value_parser!(u16).range(1..)
-    )]
-    max_bands: u16,
-    /// Bytes of an id (INVALID_ARGUMENT beyond)
-    #[arg(
-        long,
-        env = "LEASEWAY_MAX_ID_BYTES",
-        default_value_t = Limits::default().id_bytes,
-        value_name = "BYTES",
-        value_parser = checks::at_least_one()
-    )]
-    max_id_bytes: usize,
-    /// Bytes of a message (OUT_OF_RANGE beyond)
-    #[arg(
-        long,
-        env = "LEASEWAY_MAX_MESSAGE_BYTES",
-        default_value_t = Limits::default().message_bytes,
-        value_name = "BYTES",
-        value_parser = checks::message_bytes()
-    )]
-    max_message_bytes: usize,
-    /// Open connections (closed at once beyond)
-    #[arg(
-        long,
-        env = "LEASEWAY_MAX_CONNECTIONS",
-        default_value_t = Limits::default().connections,
-        value_name = "N",
-        value_parser = checks::at_least_one()
-    )]
-    max_connections: usize,
-    /// Clients and child nodes that listen for hints; 0: none may
-    #[arg(long, env = "LEASEWAY_MAX_WATCHERS", default_value_t = Limits::default().watchers, value_name = "N")]
-    max_watchers: usize,
-    /// Requests waiting for one resource
-    #[arg(
-        long,
-        env = "LEASEWAY_MAX_QUEUE",
-        default_value_t = Limits::default().queue,
-        value_name = "N",
-        value_parser = checks::at_least_one()
-    )]
-    max_queue: usize,
-    /// Seconds after which a resource without holders is forgotten
-    #[arg(
-        long,
-        env = "LEASEWAY_IDLE_SECS",
-        default_value_t = Limits::default().idle_secs,
-        value_name = "SECONDS",
-        value_parser = checks::idle_secs()
-    )]
-    idle_secs: u64,
-    /// Resources with series of their own in /metrics, the first by name; how many are left out is a metric. 0: none
-    #[arg(
-        long,
-        env = "LEASEWAY_METRICS_RESOURCES",
-        default_value_t = Limits::default().metrics_resources,
-        value_name = "N"
-    )]
-    metrics_resources: usize,
-}
-
-impl LimitFlags {
-    fn limits(&self) -> Limits {
-        Limits {
-            resources: self.max_resources,
-            clients_per_resource: self.max_clients_per_resource,
-            clients: self.max_clients,
-            resources_per_request: self.max_resources_per_request,
-            bands: self.max_bands.into(),
-            id_bytes: self.max_id_bytes,
-            message_bytes: self.max_message_bytes,
-            connections: self.max_connections,
-            watchers: self.max_watchers,
-            queue: self.max_queue,
-            idle_secs: self.idle_secs,
-            metrics_resources: self.metrics_resources,
-        }
-    }
 }
 
 impl Serve {

@@ -17,9 +17,10 @@ use hashbrown::HashTable;
 use slab::Slab;
 
 use crate::{
-    Amount, Claim, Claims, HolderKind, Millis, Sum,
+    Amount, Claim, Claims, HolderKind, Millis, Passage, Principal, Sum,
     hints::NOT_WATCHED,
     leases::{Grant, Leases, Reuse},
+    shares::Passages,
 };
 
 /// How finely ends of leases are told apart. Capacity comes free at most so much later than it could.
@@ -129,6 +130,11 @@ struct TableEntry {
 pub(crate) struct Ledger {
     holders: Slab<Holder>,
     by_id: HashTable<TableEntry>,
+    /// To whom each record is counted, by slot: beside the records, because a request for a known holder does not need
+    /// it.
+    principals: Vec<Principal>,
+    /// What has changed about that and was not told yet.
+    passages: Passages,
     hasher: FixedState,
     sums: Sums,
     /// Claims beyond the first of each holder.
@@ -150,6 +156,8 @@ impl Ledger {
         Ledger {
             holders: Slab::new(),
             by_id: HashTable::new(),
+            principals: Vec::new(),
+            passages: Passages::default(),
             hasher: FixedState::with_seed(seed),
             sums: Sums::default(),
             further_claims: 0,
@@ -238,10 +246,11 @@ impl Ledger {
     }
 
     /// Adds a record for a holder that has none.
-    pub(crate) fn insert(&mut self, kind: HolderKind, id: Arc<str>) -> u32 {
+    pub(crate) fn insert(&mut self, kind: HolderKind, id: Arc<str>, principal: Principal) -> u32 {
         let hash = self.hash(kind, &id);
         let slot = self.holders.insert(Holder::new(kind, id)) as u32;
         self.by_id.insert_unique(Self::spread(hash), TableEntry { hash, slot }, |entry| Self::spread(entry.hash));
+        self.count_to(slot, principal);
         slot
     }
 
@@ -257,6 +266,27 @@ impl Ledger {
         self.holders[slot as usize].id = id;
     }
 
+    fn count_to(&mut self, slot: u32, principal: Principal) {
+        let at = slot as usize;
+        if at >= self.principals.len() {
+            if principal == Principal::NONE {
+                return;
+            }
+            self.principals.resize(at + 1, Principal::NONE);
+        }
+        self.principals[at] = principal;
+        self.passages.note(principal, 1);
+    }
+
+    fn principal(&self, slot: u32) -> Principal {
+        self.principals.get(slot as usize).copied().unwrap_or_default()
+    }
+
+    /// What principals have more or fewer since this was last asked.
+    pub(crate) fn drain_passages(&mut self) -> impl Iterator<Item = Passage> {
+        self.passages.drain()
+    }
+
     /// Forgets a holder and all it held.
     pub(crate) fn remove(&mut self, slot: u32) -> Holder {
         let holder = self.holders.remove(slot as usize);
@@ -265,6 +295,7 @@ impl Ledger {
             entry.remove();
         }
         self.further_claims -= further(&holder.claims);
+        self.passages.note(self.principal(slot), -(1 + further(&holder.claims) as isize));
         self.sums.wants -= holder.wants();
         self.sums.subclients -= holder.subclients();
         self.sums.held -= holder.counted.held;
@@ -297,8 +328,13 @@ impl Ledger {
         let holder = &mut self.holders[slot as usize];
         self.sums.wants -= holder.wants();
         self.sums.subclients -= holder.subclients();
-        self.further_claims -= further(&holder.claims);
-        self.further_claims += further(&claims);
+        let (fewer, more) = (further(&holder.claims), further(&claims));
+        self.further_claims -= fewer;
+        self.further_claims += more;
+        if more != fewer {
+            let principal = self.principals.get(slot as usize).copied().unwrap_or_default();
+            self.passages.note(principal, more as isize - fewer as isize);
+        }
         holder.claims = claims;
         self.sums.wants += holder.wants();
         self.sums.subclients += holder.subclients();
@@ -449,6 +485,7 @@ impl Ledger {
         self.holders.capacity() * size_of::<(usize, Holder)>()
             + self.holders.iter().map(|(_, holder)| holder.id.len()).sum::<usize>()
             + self.by_id.allocation_size()
+            + self.principals.capacity() * size_of::<Principal>()
             + self.queue.values().map(|bucket| bucket.capacity() * size_of::<u32>()).sum::<usize>()
     }
 }

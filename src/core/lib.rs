@@ -35,6 +35,7 @@ mod promises;
 mod resource;
 mod settings;
 mod settlement;
+mod shares;
 mod supply;
 mod template;
 #[cfg(test)]
@@ -66,6 +67,7 @@ pub use resource::{
 pub use settings::{
     CostWeights, DropMode, FreeKey, Kind, PoolSettings, Priority, RaiseMode, SafeCapacity, Settings, SettingsError,
 };
+pub use shares::{Charged, Passage, Principal, PrincipalShare};
 pub use supply::{Condensed, Source, Supply, UsageBelow};
 pub use template::{Repository, Template};
 pub use time::{Millis, Now};

@@ -25,7 +25,7 @@ use promises::Keeper;
 use supply::Origin;
 
 use crate::{
-    Amount, Cause, Claims, HolderKind, Inherited, Millis, Now, Settings, Source, Sums, Terms,
+    Amount, Cause, Claims, HolderKind, Inherited, Millis, Now, Passage, Settings, Source, Sums, Terms,
     division::Division,
     hints::{NOT_WATCHED, WatchList},
     ledger::Ledger,
@@ -331,6 +331,12 @@ impl Resource {
     /// What counts against the limit: holders, and every band of a child node beyond its first.
     pub fn places(&self) -> usize {
         self.ledger.places()
+    }
+
+    /// What principals have more or fewer places since this was last asked. What was noted when this life is dropped
+    /// is the caller's to give back.
+    pub fn drain_passages(&mut self) -> impl Iterator<Item = Passage> {
+        self.ledger.drain_passages()
     }
 
     /// How many holders it has.

@@ -15,7 +15,8 @@ mod tests;
 #[cfg(feature = "planted")]
 use leaseway_core::planted::{self, Fault};
 use leaseway_core::{
-    Answer, Birth, Condensed, HolderKind, Kind, LoadReport, Millis, Request, Resource, Settings, Source, Supply,
+    Answer, Birth, Condensed, HolderKind, Kind, LoadReport, Millis, Passage, Request, Resource, Settings, Source,
+    Supply,
 };
 
 use self::{
@@ -87,6 +88,11 @@ impl<T> ResourceEngine<T> {
     /// The resource, to be looked at.
     pub fn resource(&self) -> &Resource {
         &self.resource
+    }
+
+    /// What principals have more or fewer places since this was last asked.
+    pub fn drain_passages(&mut self) -> impl Iterator<Item = Passage> {
+        self.resource.drain_passages()
     }
 
     /// Whether it is a pool.

@@ -6,19 +6,24 @@
 //! server could silently bind the same port.
 
 pub(crate) mod admin;
+mod answer;
+mod body;
 mod capacity;
 mod convert;
 mod deadline;
+mod framing;
 mod front;
+mod hint_answer;
 mod invalid;
 mod operators;
 pub(crate) mod pools;
 mod problems;
 mod push;
 mod status;
+mod tonic_answer;
 mod unary;
 
-use std::{pin::pin, sync::Arc, time::Duration};
+use std::{future::Future, pin::pin, sync::Arc, time::Duration};
 
 use hyper::server::conn::http2;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
@@ -30,12 +35,17 @@ use tonic::{Status, service::Routes};
 use tonic_health::server::HealthReporter;
 
 pub(crate) use self::capacity::CapacityService;
-use self::front::{ConnectionService, Front};
+use self::{
+    body::BodyLimits,
+    front::{Clients, ConnectionService, Front},
+};
 pub(crate) use self::{push::PushService, status::StatusService};
 use crate::{
     access::{Admitted, Gate},
     actors::{NotMaster, Refused},
-    listen::ArbiterConnection,
+    limits::Limits,
+    listen::{Accepted, ArbiterConnection, Connection, Listener},
+    open_connections::{Ending, FAREWELL, OpenConnection},
     signals::until,
 };
 
@@ -60,62 +70,108 @@ const KEEP_ALIVE_TIMEOUT: Duration = Duration::from_secs(10);
 pub(crate) async fn serve(
     services: GrpcServices,
     gate: Arc<Gate>,
-    message_bytes: usize,
+    limits: Arc<Limits>,
     mut connections: mpsc::UnboundedReceiver<ArbiterConnection>,
     stop: watch::Receiver<bool>,
 ) {
-    let front = Arc::new(front(services, gate, message_bytes));
-    let mut http2 = http2::Builder::new(TokioExecutor::new());
-    http2
-        .timer(TokioTimer::new())
-        .max_concurrent_streams(STREAMS)
-        .keep_alive_interval(Some(KEEP_ALIVE))
-        .keep_alive_timeout(KEEP_ALIVE_TIMEOUT)
-        // gRPC clients do not use the Date header.
-        .auto_date_header(false);
+    let server = Server::new(front(services, gate, &limits));
     let mut stopped = pin!(until(stop.clone()));
     loop {
         let next = tokio::select! {
             () = &mut stopped => return,
             next = connections.recv() => next,
         };
-        let Some(connection) = next else { return };
-        tokio::spawn(attend(connection, http2.clone(), Arc::clone(&front), stop.clone()));
+        let Some((accepted, counted)) = next else { return };
+        let attended = server.attend(accepted, stop.clone());
+        tokio::spawn(async move {
+            let _counted = counted;
+            attended.await;
+        });
     }
 }
 
-/// Serves one connection from its first byte to its end.
-async fn attend(
-    (accepted, _counted): ArbiterConnection,
-    http2: http2::Builder<TokioExecutor>,
+/// What the connections of a listener are served with.
+struct Server {
     front: Arc<Front>,
-    stop: watch::Receiver<bool>,
-) {
-    // Boxed: all that a handshake needs is gone before the first request.
-    let opened = tokio::select! {
-        opened = Box::pin(accepted.open()) => opened,
-        () = until(stop.clone()) => None,
-    };
-    let Some(connection) = opened else { return };
-    let service = ConnectionService::new(front, connection.caller().clone());
-    let mut served = pin!(http2.serve_connection(TokioIo::new(connection), service));
+    http2: http2::Builder<TokioExecutor>,
+}
+
+impl Server {
+    fn new(front: Front) -> Server {
+        let mut http2 = http2::Builder::new(TokioExecutor::new());
+        http2
+            .timer(TokioTimer::new())
+            .max_concurrent_streams(STREAMS)
+            .keep_alive_interval(Some(KEEP_ALIVE))
+            .keep_alive_timeout(KEEP_ALIVE_TIMEOUT)
+            // gRPC clients do not use the Date header.
+            .auto_date_header(false);
+        Server { front: Arc::new(front), http2 }
+    }
+
+    /// Serves one connection from its first byte to its end.
+    fn attend(&self, accepted: Accepted, stop: watch::Receiver<bool>) -> impl Future<Output = ()> + Send + use<> {
+        let (front, http2) = (Arc::clone(&self.front), self.http2.clone());
+        async move {
+            let open = accepted.open_connection();
+            // Boxed: all that a handshake needs is gone before the first request.
+            let opened = tokio::select! {
+                opened = Box::pin(accepted.open()) => opened,
+                _ = open.told_to_end() => None,
+                () = until(stop) => None,
+            };
+            let Some(connection) = opened else { return };
+            let service = ConnectionService::new(front, connection.caller().clone(), Arc::clone(&open));
+            attend(http2.serve_connection(TokioIo::new(connection), service), open).await;
+        }
+    }
+}
+
+type Served = http2::Connection<TokioIo<Connection>, ConnectionService, TokioExecutor>;
+
+async fn attend(served: Served, connection: Arc<OpenConnection>) {
+    let mut served = pin!(served);
     let ended = tokio::select! {
         biased;
         ended = &mut served => ended,
-        () = until(stop) => {
-            served.as_mut().graceful_shutdown();
-            served.await
-        }
+        how = connection.told_to_end() => match how {
+            Ending::Now => return,
+            Ending::Soon => {
+                served.as_mut().graceful_shutdown();
+                tokio::time::timeout(FAREWELL, served).await.unwrap_or(Ok(()))
+            }
+            Ending::WhenDone => {
+                served.as_mut().graceful_shutdown();
+                served.await
+            }
+        },
     };
     if let Err(error) = ended {
         tracing::debug!(%error, "connection broken");
     }
 }
 
-fn front(services: GrpcServices, gate: Arc<Gate>, message_bytes: usize) -> Front {
+/// Accepts and serves connections on this thread until `stop`, where there are few.
+pub(crate) async fn serve_here(listener: Listener, services: Routes, limits: &Limits, stop: watch::Receiver<bool>) {
+    let server = Server::new(Front::new(None, body_limits(limits), services));
+    let mut stopped = pin!(until(stop.clone()));
+    loop {
+        tokio::select! {
+            () = &mut stopped => return,
+            accepted = listener.accept() => drop(tokio::spawn(server.attend(accepted, stop.clone()))),
+        }
+    }
+}
+
+fn body_limits(limits: &Limits) -> BodyLimits {
+    BodyLimits { message_bytes: limits.message_bytes, patience: Duration::from_secs(limits.request_secs) }
+}
+
+fn front(services: GrpcServices, gate: Arc<Gate>, limits: &Limits) -> Front {
+    let message_bytes = limits.message_bytes;
     let capacity = CapacityServer::new(services.capacity.clone()).max_decoding_message_size(message_bytes);
     let status = StatusServer::new(services.status).max_decoding_message_size(message_bytes);
-    let push = PushServer::new(services.push).max_decoding_message_size(message_bytes);
+    let push = PushServer::new(services.push.clone()).max_decoding_message_size(message_bytes);
     let health = tonic_health::pb::health_server::HealthServer::new(
         tonic_health::server::HealthService::from_health_reporter(services.health),
     );
@@ -126,7 +182,8 @@ fn front(services: GrpcServices, gate: Arc<Gate>, message_bytes: usize) -> Front
         .expect("the descriptors are compiled in, and a test asks for them");
     let others =
         Routes::new(capacity).add_service(status).add_service(push).add_service(health).add_service(reflection);
-    Front::new(services.capacity, gate, message_bytes, others)
+    let hot = Clients { capacity: services.capacity, push: services.push, gate };
+    Front::new(Some(hot), body_limits(limits), others)
 }
 
 /// Who makes a call. The front knows it of every call; one that came past it may do nothing.

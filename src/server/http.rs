@@ -19,13 +19,15 @@ use axum::{
 use leaseway_core::escaped;
 use leaseway_quorum::Quorum;
 use metrics_exporter_prometheus::PrometheusHandle;
+use tokio::sync::Semaphore;
 
 pub(crate) use self::serving::serve;
 use crate::{
     actors::{NodeHandle, NotMaster},
+    budget::Budget,
     identity::Identity,
-    listen::LiveCount,
     metrics,
+    open_connections::OpenConnections,
     tls::Tls,
 };
 
@@ -39,7 +41,10 @@ pub(crate) struct Pages {
     pub(crate) identity: Identity,
     pub(crate) prometheus: PrometheusHandle,
     /// gRPC connections that are open.
-    pub(crate) connections: LiveCount,
+    pub(crate) connections: OpenConnections,
+    pub(crate) budget: Arc<Budget>,
+    /// One scrape at a time.
+    pub(crate) scrapes: Arc<Semaphore>,
     /// What is stored, and where.
     pub(crate) stored: Option<(Quorum, Arc<PathBuf>)>,
     /// Resources with series of their own.
@@ -63,7 +68,10 @@ pub(crate) fn router(pages: Pages) -> Router {
         .with_state(pages)
 }
 
+/// A page of thousands of series takes a while to render: that is done beside the threads that accept and serve
+/// connections, one page at a time.
 async fn render_metrics(State(pages): State<Pages>) -> impl IntoResponse {
+    let _turn = pages.scrapes.acquire().await;
     let config = pages.node.config();
     let (statuses, _) = match pages.metrics_resources {
         0 => (Vec::new(), None),
@@ -73,7 +81,8 @@ async fn render_metrics(State(pages): State<Pages>) -> impl IntoResponse {
         is_master: pages.node.check().is_ok(),
         resources: pages.node.resources(),
         left_out: pages.node.resources().saturating_sub(statuses.len()),
-        connections: pages.connections.get(),
+        connections: pages.connections.count(),
+        waiting_bytes: pages.budget.used(),
         watchers: pages.node.watching(),
         subscribers: pages.node.subscribers().count(),
         config_version: config.version,
@@ -89,10 +98,15 @@ async fn render_metrics(State(pages): State<Pages>) -> impl IntoResponse {
         gauges::set_absence(pages.node.absence().as_ref());
         gauges::set_quorum_gauges(quorum, free_bytes(data).await);
     }
-    for status in statuses {
-        gauges::set_resource_gauges(&status);
+    let prometheus = pages.prometheus.clone();
+    let rendered = tokio::task::spawn_blocking(move || {
+        statuses.iter().for_each(gauges::set_resource_gauges);
+        prometheus.render()
+    });
+    match rendered.await {
+        Ok(text) => ([(header::CONTENT_TYPE, "text/plain; version=0.0.4; charset=utf-8")], text).into_response(),
+        Err(_) => StatusCode::INTERNAL_SERVER_ERROR.into_response(),
     }
-    ([(header::CONTENT_TYPE, "text/plain; version=0.0.4; charset=utf-8")], pages.prometheus.render())
 }
 
 /// Free bytes at the data directory. A disk that hangs blocks neither the page nor the thread that serves it.

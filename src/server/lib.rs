@@ -5,9 +5,11 @@
 //! then are connections accepted. On SIGTERM or SIGINT the way back.
 
 mod access;
+mod accounts;
 pub mod actors;
 mod assignment_store;
 mod audit;
+mod budget;
 pub mod clock;
 pub mod config;
 mod error;
@@ -20,6 +22,7 @@ pub mod limits;
 mod listen;
 mod logging;
 mod metrics;
+mod open_connections;
 mod parent;
 mod parent_error;
 mod peer_endpoints;

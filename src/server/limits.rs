@@ -1,5 +1,7 @@
 //! Bounds on everything that requests can make grow. docs/reference/limits.md has the answer beyond each.
 
+use leaseway_core::PrincipalShare;
+
 /// Bounds on everything that requests can make grow.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Limits {
@@ -27,6 +29,20 @@ pub struct Limits {
     pub idle_secs: u64,
     /// Resources with series of their own in `/metrics`.
     pub metrics_resources: usize,
+    /// The part of any table that a lone address may fill, in per cent.
+    pub address_share: u8,
+    /// Bytes that may wait to be read or sent, in all.
+    pub waiting_bytes: usize,
+    /// The same of one connection.
+    pub connection_bytes: usize,
+    /// Seconds within which a request must have come.
+    pub request_secs: u64,
+    /// Seconds for which a connection may have answers waiting without taking any.
+    pub answer_secs: u64,
+    /// Seconds for which a connection may have no request under way.
+    pub idle_connection_secs: u64,
+    /// Open connections of the HTTP listener, and of the operators'.
+    pub page_connections: usize,
 }
 
 impl Default for Limits {
@@ -44,6 +60,28 @@ impl Default for Limits {
             queue: 10_000,
             idle_secs: 300,
             metrics_resources: 1_000,
+            address_share: 75,
+            waiting_bytes: 256 << 20,
+            connection_bytes: 16 << 20,
+            request_secs: 30,
+            answer_secs: 60,
+            idle_connection_secs: 600,
+            page_connections: 256,
         }
     }
 }
+
+impl Limits {
+    /// The part of any table that a lone principal may fill.
+    pub(crate) fn share(&self) -> PrincipalShare {
+        PrincipalShare::new(f64::from(self.address_share) / 100.0).unwrap_or(PrincipalShare::ALL)
+    }
+
+    /// Bytes that may wait for one connection: at least a request of the longest message, and its answer.
+    pub(crate) fn bytes_of_connection(&self) -> usize {
+        self.connection_bytes.max(2 * self.message_bytes).min(MOST_OF_CONNECTION)
+    }
+}
+
+/// Bytes of a connection are counted in 32 bits.
+const MOST_OF_CONNECTION: usize = (1 << 31) - 1;

@@ -10,6 +10,7 @@ mod connection;
 mod count;
 mod listener;
 mod opening;
+mod openings;
 #[cfg(test)]
 mod tests;
 
@@ -20,8 +21,9 @@ use tokio::net::TcpListener;
 pub(crate) use self::{
     arbiters::{ArbiterConnection, arbiter_queue, distribute},
     caller::Caller,
-    count::LiveCount,
+    connection::Connection,
     listener::{Accepted, Listener, ListenerSettings},
+    openings::Openings,
 };
 use crate::error::ServeError;
 

@@ -57,6 +57,10 @@ fn describe() {
     for reason in Reason::ALL {
         counter!("leaseway_entry_problems_total", "reason" => reason.name()).absolute(0);
     }
+    describe_counter!("leaseway_connections_closed_total", "Connections closed by this server, by reason.");
+    for why in Closed::ALL {
+        counter!("leaseway_connections_closed_total", "reason" => why.name()).absolute(0);
+    }
     describe_counter!(
         "leaseway_openings_failed_total",
         "Connections that came to nothing before the first request, by listener: handshakes and wrong protocols."
@@ -98,7 +102,7 @@ fn describe() {
     }
 }
 
-const GAUGES: [(&str, &str); 33] = [
+const GAUGES: [(&str, &str); 34] = [
     ("doorman_server_has", "Capacity of the newest leases of all clients, by resource."),
     ("doorman_server_wants", "Capacity all clients want, by resource."),
     ("doorman_server_subclients", "Clients, those behind child nodes included, by resource."),
@@ -130,6 +134,7 @@ const GAUGES: [(&str, &str); 33] = [
     ("leaseway_config_version", "How often a configuration has been put in force."),
     ("leaseway_config_rejected", "1 if the newest configuration was refused and an older one is in force."),
     ("leaseway_connections", "Open gRPC connections."),
+    ("leaseway_waiting_bytes", "Bytes that wait to be read or sent, as they are charged to --max-waiting-bytes."),
     (
         "leaseway_tls_certificate_expires_seconds",
         "Seconds until this server's certificate ends; below 0: it has ended.",
@@ -137,9 +142,12 @@ const GAUGES: [(&str, &str); 33] = [
     ("leaseway_watchers", "Clients and child nodes that listen for hints."),
 ];
 
-const COUNTERS: [(&str, &str); 20] = [
+const COUNTERS: [(&str, &str); 21] = [
     ("leaseway_audit_lost_total", "Lines of the audit log that could not be written."),
-    ("leaseway_connections_refused_total", "Connections closed at once because there were too many."),
+    (
+        "leaseway_connections_refused_total",
+        "Connections closed at once because there were too many, in all or of one address.",
+    ),
     ("leaseway_tls_reload_failures_total", "Times that new certificates could not be used, and those before stayed."),
     ("leaseway_watchers_refused_total", "Watchers refused because there are too many."),
     ("leaseway_rounds_total", "Rounds of all resources."),
@@ -148,6 +156,7 @@ const COUNTERS: [(&str, &str); 20] = [
     ("leaseway_requests_too_soon_total", "Requests for a resource ignored because they came too soon."),
     ("leaseway_requests_stale_total", "Requests dropped because their holder has confirmed newer leases."),
     ("leaseway_holders_refused_total", "Requests refused because a resource has too many holders."),
+    ("leaseway_holder_shares_refused_total", "Requests refused because their address has its share of all holders."),
     ("leaseway_learning_excess_total", "Times a holder came to a learning resource with more than was left."),
     ("leaseway_unaccounted_leases_total", "Requests with a lease that this server knows nothing of."),
     ("leaseway_resources_unmatched_total", "Resources that came to life without a template."),
@@ -187,7 +196,7 @@ impl Rpc {
 }
 
 /// What resources count, looked up once for each life of one: a look-up costs more than a round of one request.
-pub(crate) struct ResourceMeters([(Counter, Count); 8]);
+pub(crate) struct ResourceMeters([(Counter, Count); 9]);
 
 /// Which of the counters.
 type Count = fn(&Counters) -> u64;
@@ -201,6 +210,7 @@ impl ResourceMeters {
             (counter!("leaseway_requests_too_soon_total"), |counters| counters.too_soon),
             (counter!("leaseway_requests_stale_total"), |counters| counters.stale),
             (counter!("leaseway_holders_refused_total"), |counters| counters.full),
+            (counter!("leaseway_holder_shares_refused_total"), |counters| counters.share_full),
             (counter!("leaseway_learning_excess_total"), |counters| counters.learning_excess),
             (counter!("leaseway_unaccounted_leases_total"), |counters| counters.unaccounted),
         ])
@@ -313,6 +323,33 @@ pub(crate) fn pool_events_dropped(events: usize) {
 
 pub(crate) fn connection_refused() {
     counter!("leaseway_connections_refused_total").increment(1);
+}
+
+/// Why a connection was closed before its client wanted that.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Closed {
+    /// It asked for nothing for long.
+    Idle,
+    /// It did not read its answers.
+    Stalled,
+    /// It was idle, and a newcomer needed its place.
+    Displaced,
+}
+
+impl Closed {
+    const ALL: [Closed; 3] = [Closed::Idle, Closed::Stalled, Closed::Displaced];
+
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Closed::Idle => "idle",
+            Closed::Stalled => "stalled",
+            Closed::Displaced => "displaced",
+        }
+    }
+}
+
+pub(crate) fn connection_closed(why: Closed) {
+    counter!("leaseway_connections_closed_total", "reason" => why.name()).increment(1);
 }
 
 pub(crate) fn opening_failed(service: Service) {

@@ -108,7 +108,7 @@ fn accept(settings: ListenerSettings) -> Accept {
         let connections = Listener::new(tcp, settings.clone()).connections();
         Box::pin(connections.map(|opened| {
             opened.map(|connection| {
-                let Caller { address, names } = connection.caller().clone();
+                let Caller { address, names, .. } = connection.caller().clone();
                 PeerConnection::new(connection, address, names)
             })
         }))

@@ -7,13 +7,15 @@ use std::{
     time::{Duration, SystemTime, UNIX_EPOCH},
 };
 
-use tokio::sync::watch;
+use tokio::sync::{Semaphore, watch};
 use tonic_health::{ServingStatus, server::HealthReporter};
 
 use crate::{
     access::{CredentialFiles, Gate, JwtOptions},
+    accounts::Accounts,
     actors::{NodeHandle, NodeStart, Threads, block_on, spawn},
     audit::{Audit, AuditTarget},
+    budget::Budget,
     clock::{Clock, Skew},
     error::ServeError,
     exposure::Exposure,
@@ -26,8 +28,9 @@ use crate::{
     identity::Identity,
     initial_config::InitialConfiguration,
     limits::Limits,
-    listen::{Addresses, Listener, ListenerSettings, LiveCount, arbiter_queue, bind, distribute, local},
+    listen::{Addresses, Listener, ListenerSettings, Openings, arbiter_queue, bind, distribute, local},
     metrics,
+    open_connections::{ConnectionLimits, OpenConnections, look_after},
     parent::ParentOptions,
     peers::{self, PeerOptions, Peering},
     reload::Reload,
@@ -44,8 +47,6 @@ const METRICS_UPKEEP: Duration = Duration::from_secs(5);
 const DRAIN: Duration = Duration::from_secs(5);
 /// Connections of all listeners that have said too little for a first request.
 const MOST_OPENING: usize = 1024;
-/// Open connections of each listener other than that of clients.
-const MOST_OTHERS: usize = 512;
 /// The names that health checkers may ask for: the server as a whole, or its main service.
 const HEALTH: [&str; 2] = ["", "doorman.Capacity"];
 
@@ -115,7 +116,13 @@ async fn serve(options: Options, ready: impl FnOnce(Addresses)) -> Result<(), Se
     let tls = options.tls.load(options.parent.is_some())?.map(Arc::new);
     let has_tls = tls.as_ref().is_some_and(|tls| tls.credentials().files().certificate.is_some());
     let gate = gate(&options, &files, &first, has_tls)?;
-    let listeners = ListenerSet::new(tls.as_deref(), &options.limits)?;
+    let limits = Arc::new(options.limits);
+    let accounts = Arc::<Accounts>::default();
+    let budget = Arc::new(Budget::new(limits.waiting_bytes, limits.bytes_of_connection(), limits.share()));
+    let listeners = ListenerSet::new(tls.as_deref(), &limits, &accounts, &budget)?;
+    let to_look_after = listeners.open();
+    let to_be_ended = to_look_after.clone();
+    spawn(look_after(to_look_after, Arc::clone(&accounts)));
     let listener = bind(options.listen, "--listen").await?;
     let http_listener = bind(options.http, "--http").await?;
     let mut addresses = Addresses {
@@ -149,7 +156,6 @@ async fn serve(options: Options, ready: impl FnOnce(Addresses)) -> Result<(), Se
     let prometheus = metrics::install().map_err(|error| ServeError::Metrics(error.to_string()))?;
 
     let threads = Threads::start(thread_count(options.threads));
-    let limits = Arc::new(options.limits);
     let (failed, mut node_failed) = watch::channel(false);
     let node = NodeHandle::start(
         NodeStart {
@@ -163,6 +169,7 @@ async fn serve(options: Options, ready: impl FnOnce(Addresses)) -> Result<(), Se
             seed: seed(),
             membership: joined.as_ref().map(|joined| joined.membership.clone()),
             parent,
+            accounts,
         },
         // Without receivers the server is stopping anyway.
         move || {
@@ -186,7 +193,7 @@ async fn serve(options: Options, ready: impl FnOnce(Addresses)) -> Result<(), Se
     threads.on_each(|| {
         let (queue, connections) = arbiter_queue();
         queues.push(queue);
-        grpc::serve(services.clone(), Arc::clone(&gate), limits.message_bytes, connections, stopped.clone())
+        grpc::serve(services.clone(), Arc::clone(&gate), Arc::clone(&limits), connections, stopped.clone())
     });
     let listener = Listener::new(listener, listeners.clients);
     let open = listener.open();
@@ -196,12 +203,15 @@ async fn serve(options: Options, ready: impl FnOnce(Addresses)) -> Result<(), Se
         identity: identity.clone(),
         prometheus: prometheus.clone(),
         connections: open.clone(),
+        budget,
+        scrapes: Arc::new(Semaphore::new(1)),
         stored: joined.as_ref().map(|joined| (joined.membership.quorum.clone(), Arc::new(joined.data.clone()))),
         metrics_resources: limits.metrics_resources,
         tls: tls.clone(),
     };
     let http_listener = Listener::new(http_listener, listeners.pages);
-    spawn(http::serve(http_listener, http::router(pages), stopped.clone()));
+    let patience = Duration::from_secs(limits.request_secs);
+    spawn(http::serve(http_listener, http::router(pages), patience, stopped.clone()));
     spawn(tick(node.clone()));
     let watched = spawn(watch_absence(node.clone(), health.clone()));
     spawn(upkeep(prometheus));
@@ -232,6 +242,7 @@ async fn serve(options: Options, ready: impl FnOnce(Addresses)) -> Result<(), Se
     }
     distributor.abort();
     stop.send_replace(true);
+    to_be_ended.iter().for_each(OpenConnections::end_all);
     drain(&open).await;
     threads.stop();
     gate.audit().close();
@@ -280,24 +291,43 @@ struct ListenerSet {
 }
 
 impl ListenerSet {
-    fn new(tls: Option<&Tls>, limits: &Limits) -> Result<ListenerSet, ServeError> {
-        let opening = LiveCount::default();
-        let settings = |service: Service, most: usize| {
+    fn new(
+        tls: Option<&Tls>,
+        limits: &Limits,
+        accounts: &Arc<Accounts>,
+        budget: &Arc<Budget>,
+    ) -> Result<ListenerSet, ServeError> {
+        let openings = Openings::new(MOST_OPENING, limits.share());
+        let settings = |service: Service| {
+            let limits = connection_limits(limits, service);
             Ok::<_, ServeError>(ListenerSettings {
                 service,
                 tls: tls.map(|tls| tls.listener(service)).transpose()?.flatten(),
-                open: LiveCount::default(),
-                most,
-                opening: opening.clone(),
-                most_opening: MOST_OPENING,
+                open: OpenConnections::new(limits, Arc::clone(accounts), Arc::clone(budget)),
+                openings: openings.clone(),
             })
         };
         Ok(ListenerSet {
-            clients: settings(Service::Clients, limits.connections)?,
-            pages: settings(Service::Pages, MOST_OTHERS)?,
-            operators: settings(Service::Operators, MOST_OTHERS)?,
-            peers: settings(Service::Peers, MOST_OTHERS)?,
+            clients: settings(Service::Clients)?,
+            pages: settings(Service::Pages)?,
+            operators: settings(Service::Operators)?,
+            peers: settings(Service::Peers)?,
         })
+    }
+
+    /// The open connections of each.
+    fn open(&self) -> Vec<OpenConnections> {
+        [&self.clients, &self.pages, &self.operators, &self.peers].map(|listener| listener.open.clone()).into()
+    }
+}
+
+fn connection_limits(limits: &Limits, service: Service) -> ConnectionLimits {
+    ConnectionLimits {
+        most: if service == Service::Clients { limits.connections } else { limits.page_connections },
+        share: limits.share(),
+        // What peers ask each other is not counted.
+        idle: (service != Service::Peers).then(|| Duration::from_secs(limits.idle_connection_secs)),
+        stalled: Duration::from_secs(limits.answer_secs),
     }
 }
 
@@ -349,9 +379,9 @@ async fn upkeep(prometheus: metrics_exporter_prometheus::PrometheusHandle) {
 }
 
 /// Waits for connections to finish what they are doing, but not for ever.
-async fn drain(open: &LiveCount) {
+async fn drain(open: &OpenConnections) {
     let deadline = tokio::time::Instant::now() + DRAIN;
-    while open.get() > 0 && tokio::time::Instant::now() < deadline {
+    while open.count() > 0 && tokio::time::Instant::now() < deadline {
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
 }

@@ -18,14 +18,14 @@
 //! that do not listen, or be asked of all resources whenever a stream starts.
 
 use std::{
-    collections::{HashMap, VecDeque},
+    collections::{HashMap, VecDeque, hash_map::Entry},
     sync::{
         Arc, Mutex, MutexGuard,
         atomic::{AtomicU64, Ordering},
     },
 };
 
-use leaseway_core::{Hint, HolderKind};
+use leaseway_core::{Hint, HolderKind, Principal, PrincipalShare};
 use tokio::sync::Notify;
 
 use crate::metrics;
@@ -43,6 +43,7 @@ pub(crate) struct Watchers {
     /// How many streams have ever started. Read without the lock: most often there is nothing new.
     started: AtomicU64,
     most: usize,
+    share: PrincipalShare,
 }
 
 #[derive(Debug, Default)]
@@ -51,6 +52,7 @@ struct Listeners {
     nodes: HashMap<Arc<str>, Arc<Watcher>>,
     /// The newest starts; the last is number `started`.
     log: VecDeque<(HolderKind, Arc<str>)>,
+    by_principal: HashMap<Principal, usize>,
 }
 
 impl Listeners {
@@ -103,9 +105,14 @@ impl PendingHints {
 
 /// There are as many listeners as there may be.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error("this server has as many watchers as it may ({most}); it can be started with a larger --max-watchers")]
-pub(crate) struct TooManyWatchers {
-    most: usize,
+pub(crate) enum TooManyWatchers {
+    #[error("this server has as many watchers as it may ({0}); it can be started with a larger --max-watchers")]
+    InAll(usize),
+    #[error(
+        "your address has as many watchers as it may while others could need the rest of {0}; this server can be \
+         started with a larger --max-watchers or --address-share"
+    )]
+    OfAddress(usize),
 }
 
 /// Why a watch is over.
@@ -118,8 +125,8 @@ pub(crate) enum Ended {
 }
 
 impl Watchers {
-    pub(crate) fn new(most: usize) -> Watchers {
-        Watchers { listening: Mutex::default(), started: AtomicU64::new(0), most }
+    pub(crate) fn new(most: usize, share: PrincipalShare) -> Watchers {
+        Watchers { listening: Mutex::default(), started: AtomicU64::new(0), most, share }
     }
 
     fn listening(&self) -> MutexGuard<'_, Listeners> {
@@ -127,14 +134,22 @@ impl Watchers {
     }
 
     /// Watches a holder until the result is dropped, or until another stream for the same holder starts.
-    pub(crate) fn start(self: &Arc<Self>, kind: HolderKind, id: Arc<str>) -> Result<Watch, TooManyWatchers> {
+    pub(crate) fn start(
+        self: &Arc<Self>,
+        kind: HolderKind,
+        id: Arc<str>,
+        principal: Principal,
+    ) -> Result<Watch, TooManyWatchers> {
         let watcher = Arc::<Watcher>::default();
         let mut listening = self.listening();
-        if listening.count() >= self.most && !listening.of(kind).contains_key(&id) {
+        let (used, own) = (listening.count(), listening.by_principal.get(&principal).copied().unwrap_or_default());
+        if !self.share.allows(own, 1, used, self.most) && !listening.of(kind).contains_key(&id) {
             drop(listening);
             metrics::watcher_refused();
-            return Err(TooManyWatchers { most: self.most });
+            let is_full = used >= self.most;
+            return Err(if is_full { TooManyWatchers::InAll } else { TooManyWatchers::OfAddress }(self.most));
         }
+        *listening.by_principal.entry(principal).or_default() += 1;
         let before = listening.of(kind).insert(Arc::clone(&id), Arc::clone(&watcher));
         if listening.log.len() == LOG {
             listening.log.pop_front();
@@ -145,7 +160,7 @@ impl Watchers {
         if let Some(before) = before {
             before.end(Ended::Replaced);
         }
-        Ok(Watch { watchers: Arc::clone(self), watcher, kind, id })
+        Ok(Watch { watchers: Arc::clone(self), watcher, kind, id, principal })
     }
 
     /// Another peer is master: every watch ends.
@@ -217,6 +232,7 @@ pub(crate) struct Watch {
     watcher: Arc<Watcher>,
     kind: HolderKind,
     id: Arc<str>,
+    principal: Principal,
 }
 
 impl Watch {
@@ -246,6 +262,12 @@ impl Watch {
 impl Drop for Watch {
     fn drop(&mut self) {
         let mut listening = self.watchers.listening();
+        if let Entry::Occupied(mut own) = listening.by_principal.entry(self.principal) {
+            *own.get_mut() -= 1;
+            if *own.get() == 0 {
+                own.remove();
+            }
+        }
         let map = listening.of(self.kind);
         // Another stream may have replaced it by now.
         if map.get(&self.id).is_some_and(|watcher| Arc::ptr_eq(watcher, &self.watcher)) {

@@ -1,7 +1,8 @@
 //! What one server that knew every client would give each: the core's own division, without a tree in between.
 
 use leaseway_core::{
-    Amount, Ask, Birth, Claim, Claims, Epoch, HolderKind, Millis, Now, Request, Resource, Settings, Source, Workspace,
+    Amount, Ask, Birth, Charged, Claim, Claims, Epoch, HolderKind, Millis, Now, Request, Resource, Settings, Source,
+    Workspace,
 };
 use serde::Serialize;
 
@@ -41,6 +42,7 @@ pub(crate) fn dues(settings: &Settings, demands: &[(Amount, i16)]) -> Vec<Amount
             drops_late: true,
             life: None,
             news: None,
+            charged: Charged::default(),
         })
     };
     flat.round(now, &mut demands.iter().enumerate().map(ask).collect(), &mut Vec::new(), &mut Workspace::default());

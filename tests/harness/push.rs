@@ -1,7 +1,7 @@
 //! A listener that follows hints.
 
 use leaseway_proto::push::{Hint, WatchRequest, push_client::PushClient};
-use tonic::{Status, Streaming};
+use tonic::{Status, Streaming, transport::Channel};
 
 use super::{
     doorman::{Client, capacity},
@@ -14,8 +14,13 @@ pub(crate) struct Watching(Streaming<Hint>);
 
 /// Opens a stream of hints.
 pub(crate) fn try_watch(server: &Server, client: Option<&str>, node: Option<&str>) -> Result<Watching, Status> {
+    try_watch_over(server.channel(), client, node)
+}
+
+/// The same over a connection that there is already.
+pub(crate) fn try_watch_over(channel: Channel, client: Option<&str>, node: Option<&str>) -> Result<Watching, Status> {
     let request = WatchRequest { client_id: client.map(Into::into), server_id: node.map(Into::into) };
-    Ok(Watching(block_on(PushClient::new(server.channel()).watch(request))?.into_inner()))
+    Ok(Watching(block_on(PushClient::new(channel).watch(request))?.into_inner()))
 }
 
 /// A client's stream that is established: its first hint has come.

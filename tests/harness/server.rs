@@ -2,7 +2,7 @@
 
 use std::{
     io::Write as _,
-    net::{Ipv4Addr, SocketAddr, TcpStream},
+    net::{IpAddr, Ipv4Addr, SocketAddr, TcpStream},
     sync::atomic::{AtomicU16, Ordering},
 };
 
@@ -122,6 +122,17 @@ impl Server {
     pub(crate) fn channel(&self) -> Channel {
         let endpoint = Endpoint::from_shared(format!("http://{}", self.grpc)).unwrap();
         block_on(endpoint.connect()).unwrap()
+    }
+
+    /// A connection from another address of this machine.
+    pub(crate) fn channel_from(&self, address: IpAddr) -> Channel {
+        let endpoint = Endpoint::from_shared(format!("http://{}", self.grpc)).unwrap();
+        block_on(endpoint.local_address(Some(address)).connect()).unwrap()
+    }
+
+    /// The number of its process.
+    pub(crate) fn id(&self) -> u32 {
+        self.process.id()
     }
 
     pub(crate) fn doorman(&self) -> Doorman {

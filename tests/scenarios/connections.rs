@@ -1,7 +1,7 @@
 //! The limit on open connections: beyond it they are closed, and no other client notices.
 
 use std::{
-    io::Read as _,
+    io::{Read as _, Write as _},
     net::{SocketAddr, TcpStream},
 };
 
@@ -12,10 +12,12 @@ use crate::harness::{
     wait::{PATIENCE, eventually},
 };
 
-/// Whether the server hangs up on a newcomer. It sends its HTTP/2 settings to those it takes.
+/// Whether the server hangs up on a newcomer. It sends its HTTP/2 settings to those it takes, once they have greeted.
 fn is_refused(address: SocketAddr) -> bool {
     let mut stream = TcpStream::connect(address).unwrap();
     stream.set_read_timeout(Some(PATIENCE)).unwrap();
+    // It may have hung up by now.
+    let _ = stream.write_all(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n");
     let mut byte = [0];
     match stream.read(&mut byte) {
         Ok(length) => length == 0,

@@ -125,7 +125,7 @@ fn limits_that_are_flags_are_documented_with_their_defaults() {
 }
 
 /// Constants that are limits: name, value as in the code, and how the page says it.
-const FIXED: [(&str, &str, &str); 32] = [
+const FIXED: [(&str, &str, &str); 31] = [
     ("MAX_RULES", "1000", "| rules of access; patterns in a list of one | fixed | 1,000; 100 |"),
     ("MAX_PATTERNS", "100", "| rules of access; patterns in a list of one | fixed | 1,000; 100 |"),
     ("SLOTS", "1 << 16", "| decisions of access that are remembered | fixed | 65,536,"),
@@ -135,7 +135,6 @@ const FIXED: [(&str, &str, &str); 32] = [
     ("MOST_PENDING", "64", "| resources named in one hint | fixed | 64 |"),
     ("STREAMS", "1024", "| requests under way on one connection | fixed | 1,024 |"),
     ("MOST_OPENING", "1024", "no preface of HTTP/2 | fixed | 1,024, for 10 s |"),
-    ("MOST_OTHERS", "512", "the peers' listener, of each | fixed | 512 |"),
     ("MAX_SUBCLIENTS", "1_000_000_000", "1 to 1,000,000,000"),
     ("ROWS", "1000", "| rows of a status page | fixed | 1,000 |"),
     ("PAGE_MOST", "1000", "| rows of a status page | fixed | 1,000 |"),

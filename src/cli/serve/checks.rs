@@ -40,6 +40,11 @@ pub(super) fn idle_secs() -> RangedU64ValueParser<u64> {
     RangedU64ValueParser::new().range(0..=MOST_IDLE_SECS)
 }
 
+/// 0 would refuse everything.
+pub(super) fn seconds() -> RangedU64ValueParser<u64> {
+    RangedU64ValueParser::new().range(1..=MOST_IDLE_SECS)
+}
+
 pub(super) fn clock_rate(text: &str) -> Result<f64, String> {
     let rate = text.parse().ok().filter(|rate| CLOCK_RATES.contains(rate));
     rate.ok_or_else(|| format!("expected a number from {} to {}", CLOCK_RATES.start(), CLOCK_RATES.end()))

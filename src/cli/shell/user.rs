@@ -1,7 +1,7 @@
 //! The source of commands: a user at a terminal, or a file.
 
 use std::{
-    io::{self, IsTerminal as _, Write as _},
+    io::{self, IsTerminal as _},
     sync::Arc,
 };
 
@@ -104,6 +104,6 @@ impl Screen for Standard {
 
     fn complain(&mut self, text: &str) {
         // Nothing can be done about a further failure.
-        let _ = writeln!(io::stderr().lock(), "{text}");
+        output::note(text);
     }
 }

@@ -3,6 +3,7 @@
 use std::io::{self, IsTerminal as _, Write as _};
 
 use anstyle::{AnsiColor, Style};
+use leaseway_core::escaped;
 
 /// Easily told apart, on dark and on light.
 const COLOURS: [AnsiColor; 6] =
@@ -53,7 +54,8 @@ impl Speaker {
     /// What passes on a line of it.
     pub(super) fn passes_on(&self, to: Stream) -> impl FnMut(&str) + Send + 'static {
         let prefix = prefix(&self.label, self.width, to.is_colourful().then_some(self.index));
-        move |line| to.write(format!("{prefix}{line}\n").as_bytes())
+        // What a process says is escaped by itself, unless it fails in an unforeseen way.
+        move |line| to.write(format!("{prefix}{}\n", escaped(line)).as_bytes())
     }
 }
 

@@ -12,8 +12,8 @@ use std::{
 
 use criterion::{BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
 use leaseway_core::{
-    Amount, Answer, Ask, Birth, Claim, Claims, Epoch, Has, HolderKind, Kind, Lease, Millis, Now, Request, Resource,
-    Settings, Workspace,
+    Amount, Answer, Ask, Birth, Charged, Claim, Claims, Epoch, Has, HolderKind, Kind, Lease, Millis, Now, Request,
+    Resource, Settings, Workspace,
 };
 
 const REFRESH_NS: u64 = 16_000_000_000;
@@ -187,6 +187,7 @@ impl Refreshers {
             drops_late: true,
             life: None,
             news: None,
+            charged: Charged::default(),
         };
         (Now { at, unix: 1_700_000_000 + (at.0 / 1000) as i64 }, Request::Ask(ask))
     }

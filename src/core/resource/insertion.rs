@@ -31,10 +31,7 @@ impl Resource {
     pub(super) fn admit(&mut self, ask: Ask, now: Now) -> Result<Seat, Answer> {
         self.hear_life(&ask, now.at)?;
         let known = self.ledger.find(ask.kind, &ask.id);
-        if !self.has_place(known, &ask.claims) {
-            self.counters.full += 1;
-            return Err(Answer::Full);
-        }
+        self.find_place(known, &ask)?;
         let slot = known.unwrap_or_else(|| self.newcomer(&ask));
         let seat = self.hear(slot, known.is_none(), &ask, now)?;
         if known.is_some() && self.is_too_soon(self.ledger.holder(slot), &ask, now.at) {
@@ -58,16 +55,27 @@ impl Resource {
     }
 
     fn newcomer(&mut self, ask: &Ask) -> u32 {
-        let slot = self.ledger.insert(ask.kind, Arc::clone(&ask.id));
+        let slot = self.ledger.insert(ask.kind, Arc::clone(&ask.id), ask.charged.principal);
         self.newcomers.push(slot);
         slot
     }
 
     /// A known holder may always ask for what needs no additional place.
-    fn has_place(&self, known: Option<u32>, claims: &Claims) -> bool {
+    fn find_place(&mut self, known: Option<u32>, ask: &Ask) -> Result<(), Answer> {
         let taken = known.map_or(0, |slot| 1 + further(&self.ledger.holder(slot).claims));
-        let needed = 1 + further(claims);
-        needed <= taken || self.ledger.places() - taken + needed <= self.max_holders
+        let needed = 1 + further(&ask.claims);
+        if needed <= taken {
+            return Ok(());
+        }
+        if self.ledger.places() - taken + needed > self.max_holders {
+            self.counters.full += 1;
+            return Err(Answer::Full);
+        }
+        if ask.charged.is_full {
+            self.counters.share_full += 1;
+            return Err(Answer::ShareFull);
+        }
+        Ok(())
     }
 
     fn is_too_soon(&self, holder: &Holder, ask: &Ask, now: Millis) -> bool {

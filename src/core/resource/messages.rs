@@ -2,7 +2,9 @@
 
 use std::sync::Arc;
 
-use crate::{Amount, Claims, HolderKind, Life, Millis, News, PoolState, Settings, Terms, Token, leases::Has};
+use crate::{
+    Amount, Charged, Claims, HolderKind, Life, Millis, News, PoolState, Settings, Terms, Token, leases::Has,
+};
 
 /// A request for capacity.
 #[derive(Debug, Clone, PartialEq)]
@@ -26,6 +28,8 @@ pub struct Ask {
     pub life: Option<Life>,
     /// PRIORITY_POOL: its account, and what it has used.
     pub news: Option<Box<News>>,
+    /// To whom its record is counted, if it is new.
+    pub charged: Charged,
 }
 
 impl Ask {
@@ -107,6 +111,8 @@ pub enum Answer {
     Stale,
     /// The resource has as many holders as it may.
     Full,
+    /// The principal of the request has its share of all holders.
+    ShareFull,
     /// What it wants could not be read, and nothing is known of it.
     Unknown,
     /// Another node of its name holds leases.
@@ -121,13 +127,8 @@ impl Answer {
         match self {
             Answer::Granted(lease) => Some(lease),
             Answer::Supplied(supplied) => Some(&supplied.lease),
-            Answer::NotYet
-            | Answer::TooSoon
-            | Answer::Stale
-            | Answer::Full
-            | Answer::Unknown
-            | Answer::NameTaken
-            | Answer::Released => None,
+            Answer::NotYet | Answer::TooSoon | Answer::Stale | Answer::Full | Answer::NameTaken => None,
+            Answer::ShareFull | Answer::Unknown | Answer::Released => None,
         }
     }
 }
@@ -147,6 +148,8 @@ pub struct Counters {
     pub full: u64,
     /// Requests refused because another node of their name holds leases.
     pub name_taken: u64,
+    /// Requests refused because their principal has its share of all holders.
+    pub share_full: u64,
     /// Holders forgotten because their leases ended.
     pub expired: u64,
     /// Requests outside learning mode that named a lease unknown here.

@@ -20,6 +20,7 @@ mod reuse;
 mod rounds;
 mod safe_capacity;
 mod shadow;
+mod shares;
 mod supply;
 mod tokens;
 mod too_soon;

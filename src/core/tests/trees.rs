@@ -12,8 +12,8 @@ use super::{
     world::{ask, birth, has, now_at},
 };
 use crate::{
-    Amount, Answer, Ask, Birth, Claim, Claims, Condensed, HolderKind, Kind, Lease, Millis, Priority, Request, Resource,
-    Settings, Source, Sum, Supply, Workspace, invariant,
+    Amount, Answer, Ask, Birth, Charged, Claim, Claims, Condensed, HolderKind, Kind, Lease, Millis, Priority, Request,
+    Resource, Settings, Source, Sum, Supply, Workspace, invariant,
 };
 
 /// A client: what it wants, its priority, and the newest lease that reached it.
@@ -92,6 +92,7 @@ impl Node {
                 learning,
                 life: None,
                 news: None,
+                charged: Charged::default(),
             };
             let answer = self.answer(now, ask);
             self.nodes[n].take(now, answer, protocol);

@@ -7,8 +7,8 @@ use std::{collections::BTreeMap, sync::Arc};
 
 use crate::resource::Pending;
 use crate::{
-    Amount, Answer, Ask, Birth, Claim, Claims, Condensed, Epoch, Has, HolderKind, Lease, Millis, Now, Priority,
-    Release, Request, Resource, Settings, Source, Sum, Supply, Workspace, invariant,
+    Amount, Answer, Ask, Birth, Charged, Claim, Claims, Condensed, Epoch, Has, HolderKind, Lease, Millis, Now,
+    Priority, Release, Request, Resource, Settings, Source, Sum, Supply, Workspace, invariant,
     invariant::Violation,
     tests::peers::{Peers, next_epoch},
 };
@@ -50,6 +50,7 @@ pub(crate) fn ask(id: &str, wants: f64, has: Option<Has>) -> Ask {
         drops_late: true,
         life: None,
         news: None,
+        charged: Charged::default(),
     }
 }
 
@@ -435,7 +436,7 @@ impl World {
                 elsewhere += held;
             }
         }
-        invariant::believed_within_capacity(unheld.into_iter(), elsewhere)
+        invariant::believed_within_capacity(unheld, elsewhere)
     }
 
     pub(crate) fn lose_what_is_under_way(&mut self) {

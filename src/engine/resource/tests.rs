@@ -7,8 +7,8 @@ mod parking;
 use std::collections::HashSet;
 
 use leaseway_core::{
-    Amount, Answer, Ask, Assigned, Birth, Claim, Claims, Epoch, HolderKind, Inherited, Kind, Load, Millis, Now,
-    PoolNotes, Release, Request, Settings, Source,
+    Amount, Answer, Ask, Assigned, Birth, Charged, Claim, Claims, Epoch, HolderKind, Inherited, Kind, Load, Millis,
+    Now, PoolNotes, Release, Request, Settings, Source,
 };
 
 use super::*;
@@ -98,6 +98,7 @@ impl World {
             drops_late: true,
             life: None,
             news: None,
+            charged: Charged::default(),
         };
         self.request(Request::Ask(ask))
     }

@@ -11,11 +11,13 @@ mod parting;
 mod reports;
 mod sweep;
 
-use std::{net::IpAddr, sync::Arc};
+use std::sync::Arc;
 
 use actix::{Addr, ArbiterHandle};
 use futures_util::future::join_all;
-use leaseway_core::{Answer, HolderKind, Millis, Repository, Request, Resource, Settings, access::Policy, escaped};
+use leaseway_core::{
+    Answer, HolderKind, Millis, Principal, Repository, Request, Resource, Settings, access::Policy, escaped,
+};
 use leaseway_engine::LostMastership;
 use leaseway_quorum::{Absence, Quorum, Reign};
 use tokio::sync::{oneshot, watch};
@@ -33,6 +35,7 @@ use super::{
 };
 use crate::{
     access::Gate,
+    accounts::{Accounts, Origin},
     assignment_store::AssignmentStore,
     clock::Clock,
     initial_config::InitialConfiguration,
@@ -53,6 +56,12 @@ pub enum Refused {
     /// Another peer has to be asked.
     #[error("this server is not the master{}", .0.master.as_ref().map_or_else(String::new, |master| format!(", {} is", master.grpc)))]
     NotMaster(NotMaster),
+    /// The resources that came to life for its principal are its share of all.
+    #[error(
+        "your address has as many resources as it may while others could need the rest of {0}; this server can be \
+         started with a larger --max-resources or --address-share"
+    )]
+    ResourceShare(usize),
     /// Its queue is full.
     #[error("resource `{}` has as many requests waiting as it may; ask again later", escaped(.0))]
     Busy(String),
@@ -93,6 +102,8 @@ pub struct NodeStart {
     pub membership: Option<Membership>,
     /// Where its capacity comes from; none: the configuration says how much there is.
     pub parent: Option<Parent>,
+    /// What each principal has.
+    pub(crate) accounts: Arc<Accounts>,
 }
 
 /// The part of a node in the quorum of its peers.
@@ -152,11 +163,12 @@ impl NodeHandle {
         let (config_out, config) = watch::channel(Arc::new(first));
         let (known, has_known) = watch::channel(start.membership.is_none());
         let quorum = start.membership.as_ref().map(|membership| membership.quorum.clone());
-        let watchers = Arc::new(Watchers::new(limits.watchers));
+        let watchers = Arc::new(Watchers::new(limits.watchers, limits.share()));
         let (parent, uplink_status) = (start.parent.clone().map(Arc::new), UplinkStatus::default());
         let assignment_store = AssignmentStore::new(start.membership.as_ref().map(|membership| &membership.quorum));
         let subscribers = Arc::<Subscribers>::default();
         let shared = actor::NodeShared {
+            accounts: Arc::clone(&start.accounts),
             assignment_store: assignment_store.clone(),
             subscribers: Arc::clone(&subscribers),
             gate: Arc::clone(&gate),
@@ -194,7 +206,7 @@ impl NodeHandle {
         &self,
         id: &str,
         request: &Request,
-        from: Option<IpAddr>,
+        from: Option<Origin>,
     ) -> Result<Answer, Refused> {
         let mut dead = None;
         let asked = self.submit_if_alive(id, request, from)?;
@@ -216,7 +228,7 @@ impl NodeHandle {
         &self,
         id: &str,
         request: &Request,
-        from: Option<IpAddr>,
+        from: Option<Origin>,
     ) -> Result<Option<PendingAnswer>, Refused> {
         let Some(handle) = self.directory.look_up(id).map_err(Refused::NotMaster)? else { return Ok(None) };
         handle.submit(request.clone(), from).map(Some).map_err(|Full| Refused::Busy(id.to_owned()))
@@ -227,7 +239,7 @@ impl NodeHandle {
         &self,
         id: &str,
         request: &Request,
-        from: Option<IpAddr>,
+        from: Option<Origin>,
         mut dead: Option<u64>,
     ) -> Result<Answer, Refused> {
         for _ in 0..TRIES {
@@ -235,7 +247,7 @@ impl NodeHandle {
             let known = known.filter(|handle| Some(handle.generation()) != dead);
             let handle = match known {
                 Some(handle) => handle,
-                None => self.open(&id.into(), dead).await?,
+                None => self.open(&id.into(), dead, from).await?,
             };
             let asked = handle.submit(request.clone(), from).map_err(|Full| Refused::Busy(id.to_string()))?;
             if let Some(answer) = asked.await {
@@ -251,7 +263,7 @@ impl NodeHandle {
     pub(crate) async fn submit_all(
         &self,
         requests: &[(String, Request)],
-        from: Option<IpAddr>,
+        from: Option<Origin>,
     ) -> Vec<Result<Answer, Refused>> {
         let submit = |(id, request): &(String, Request)| self.submit_if_alive(id, request, from).ok().flatten();
         let mut pending: Vec<Option<PendingAnswer>> = requests.iter().map(submit).collect();
@@ -292,7 +304,7 @@ impl NodeHandle {
             let known = self.lookup(id).filter(|handle| Some(handle.generation()) != dead);
             let handle = match known {
                 Some(handle) => handle,
-                None => self.open(id, dead).await?,
+                None => self.open(id, dead, None).await?,
             };
             let (reply, done) = oneshot::channel();
             let work = work.clone();
@@ -369,9 +381,14 @@ impl NodeHandle {
         self.directory.get(id)
     }
 
-    pub(super) async fn open(&self, id: &Arc<str>, dead: Option<u64>) -> Result<ResourceHandle, Refused> {
+    pub(super) async fn open(
+        &self,
+        id: &Arc<str>,
+        dead: Option<u64>,
+        from: Option<Origin>,
+    ) -> Result<ResourceHandle, Refused> {
         let (reply, handle) = oneshot::channel();
-        let open = NodeCommand::Open { id: Arc::clone(id), dead, reply };
+        let open = NodeCommand::Open { id: Arc::clone(id), dead, from, reply };
         self.tell(open).await.map_err(|Gone| Refused::ShuttingDown)?;
         handle.await.map_err(|_| Refused::ShuttingDown)?
     }
@@ -418,8 +435,8 @@ impl NodeHandle {
     }
 
     /// The holder listens for hints until what is returned is dropped.
-    pub(crate) fn watch(&self, kind: HolderKind, id: Arc<str>) -> Result<Watch, TooManyWatchers> {
-        self.watchers.start(kind, id)
+    pub(crate) fn watch(&self, kind: HolderKind, id: Arc<str>, from: Option<Origin>) -> Result<Watch, TooManyWatchers> {
+        self.watchers.start(kind, id, from.map_or(Principal::NONE, |from| from.principal))
     }
 
     /// How many holders listen for hints.

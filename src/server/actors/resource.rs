@@ -26,7 +26,9 @@ use std::{
 };
 
 use actix::{Actor, ActorContext as _, ArbiterHandle, Handler, Message};
-use leaseway_core::{Epoch, FreeKey, HolderReport, Millis, PoolReport, PromiseReport, Request, ResourceReport};
+use leaseway_core::{
+    Epoch, FreeKey, HolderKind, HolderReport, Millis, PoolReport, PromiseReport, Request, ResourceReport,
+};
 use leaseway_engine::{Effects, Ended, ResourceEngine, Setup, uplink::Notice};
 use leaseway_quorum::{Fact, Quorum};
 
@@ -266,14 +268,19 @@ impl ResourceActor {
         actor
     }
 
-    /// In a pool that keeps the balances of strangers by where they come from, a request says where that is.
+    /// A request says to whom a new record is to be counted; and in a pool that keeps the balances of strangers by
+    /// where they come from, where that is. Child nodes have no balances: their capacity is for their clients.
     fn note_origins(&self, turn: &mut Turn) {
         let by_address = self.engine.is_pool() && self.engine.resource().settings().pool.free_key == FreeKey::PeerIp;
+        let shares_bind = self.world.shares_bind();
         let Turn { batch, origins, .. } = turn;
-        for (request, from) in batch.requests_mut().iter_mut().zip(origins.drain(..)).filter(|_| by_address) {
-            if let (Some(from), Request::Ask(ask) | Request::Renew(ask)) = (from, request) {
+        for (request, from) in batch.requests_mut().iter_mut().zip(origins.drain(..)) {
+            let (Some(from), Request::Ask(ask) | Request::Renew(ask)) = (from, request) else { continue };
+            ask.charged.principal = from.principal;
+            ask.charged.is_full = shares_bind && self.world.has_its_share(from.principal);
+            if by_address && ask.kind == HolderKind::Client {
                 let news = ask.news.get_or_insert_default();
-                news.key = Some(key(from));
+                news.key = Some(key(from.address));
             }
         }
     }
@@ -330,6 +337,9 @@ impl ResourceActor {
     fn carry_out(&mut self, turn: &mut Turn) {
         let Turn { effects, .. } = turn;
         self.world.holders.set(self.engine.resource().places());
+        for passage in self.engine.drain_passages() {
+            self.world.holders.pass(passage);
+        }
         let resource = &self.world.id;
         if let (Some(changes), Some((quorum, progress)), Some(reign)) =
             (effects.changes.take(), &self.promises, &self.world.reign)

@@ -3,7 +3,9 @@
 use std::{sync::Arc, task::Poll, time::Duration};
 
 use actix::{Arbiter, System};
-use leaseway_core::{Amount, Answer, Ask, Claim, Claims, Glob, Has, HolderKind, Millis, Repository, Request, Sum};
+use leaseway_core::{
+    Amount, Answer, Ask, Charged, Claim, Claims, Glob, Has, HolderKind, Millis, Repository, Request, Sum,
+};
 
 use super::{Handover, Membership, NodeHandle, NodeStart, Refused};
 use crate::{
@@ -26,6 +28,7 @@ fn ask(client: &str, wants: f64) -> Request {
         drops_late: true,
         life: None,
         news: None,
+        charged: Charged::default(),
     })
 }
 
@@ -62,6 +65,7 @@ fn with_member<F: Future<Output = ()>>(
                 seed: 1,
                 membership: join(clock).await,
                 parent: None,
+                accounts: Arc::default(),
             },
             || {},
         );
@@ -238,7 +242,7 @@ fn a_request_that_meets_a_retiring_resource_is_served_by_the_next() {
         node.submit(&r, ask("a", 70.0)).await.expect("an answer");
         let retired = node.lookup(&r).expect("alive");
         retired.pretend_to_have_retired();
-        node.open(&r, Some(retired.generation())).await.expect("the next life");
+        node.open(&r, Some(retired.generation()), None).await.expect("the next life");
         assert_eq!(granted(node.submit(&r, ask("b", 70.0)).await.expect("an answer")), 70.0);
     });
 }
@@ -277,13 +281,13 @@ const CLIENT: HolderKind = HolderKind::Client;
 #[test]
 fn watchers_are_hinted_whether_they_listened_before_they_asked_or_after() {
     with_node(Limits::default(), |node, r| async move {
-        let early = node.watch(CLIENT, "early".into()).expect("there is room");
+        let early = node.watch(CLIENT, "early".into(), None).expect("there is room");
         let had = node.submit(&r, ask("early", 100.0)).await.expect("an answer");
         node.submit(&r, ask("late", 100.0)).await.expect("an answer");
         let hinted = told(&early).await;
         assert_eq!((hinted.resources, hinted.everything), (vec![Arc::clone(&r)], false));
         // No tick comes here: it is heard of with the next round.
-        let late = node.watch(CLIENT, "late".into()).expect("there is room");
+        let late = node.watch(CLIENT, "late".into(), None).expect("there is room");
         let had = node.submit(&r, again("early", 100.0, &had)).await.expect("told to come, so not too soon");
         assert_eq!(granted(had.clone()), 50.0);
         // The last one may still be in the way, and is told so; it comes when reminded, without any other message.
@@ -299,7 +303,7 @@ fn a_watch_that_starts_while_nobody_asks_is_heard_of_with_the_next_tick() {
     with_node(Limits::default(), |node, r| async move {
         node.submit(&r, ask("a", 100.0)).await.expect("an answer");
         node.submit(&r, ask("b", 100.0)).await.expect("an answer");
-        let watch = node.watch(CLIENT, "a".into()).expect("there is room");
+        let watch = node.watch(CLIENT, "a".into(), None).expect("there is room");
         node.tick().await.expect("the node is there");
         assert_eq!(told(&watch).await.resources, [r]);
     });
@@ -308,7 +312,7 @@ fn a_watch_that_starts_while_nobody_asks_is_heard_of_with_the_next_tick() {
 #[test]
 fn a_new_configuration_hints_at_once() {
     with_node(Limits::default(), |node, r| async move {
-        let watch = node.watch(CLIENT, "a".into()).expect("there is room");
+        let watch = node.watch(CLIENT, "a".into(), None).expect("there is room");
         node.submit(&r, ask("a", 1000.0)).await.expect("an answer");
         let mut template = config::development().repository.find(&r).expect("everything matches").clone();
         template.settings.capacity = Amount::clamped(500.0);
@@ -321,11 +325,11 @@ fn a_new_configuration_hints_at_once() {
 #[test]
 fn a_resource_that_is_built_anew_hints_those_who_come_back() {
     with_node(Limits::default(), |node, r| async move {
-        let watch = node.watch(CLIENT, "a".into()).expect("there is room");
+        let watch = node.watch(CLIENT, "a".into(), None).expect("there is room");
         node.submit(&r, ask("a", 1.0)).await.expect("an answer");
         let retired = node.lookup(&r).expect("alive");
         retired.pretend_to_have_retired();
-        node.open(&r, Some(retired.generation())).await.expect("the next life");
+        node.open(&r, Some(retired.generation()), None).await.expect("the next life");
         node.submit(&r, ask("a", 100.0)).await.expect("an answer");
         node.submit(&r, ask("b", 100.0)).await.expect("an answer");
         assert_eq!(told(&watch).await.resources, [r]);

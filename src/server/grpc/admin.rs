@@ -25,14 +25,14 @@ use tokio::{
 use tonic::{
     Request, Response, Status,
     metadata::{Ascii, MetadataValue},
-    service::interceptor::InterceptedService,
-    transport::server::Server,
+    service::{Routes, interceptor::InterceptedService},
 };
 
 use super::{
     admitted,
     operators::{elsewhere, unsure},
     pools::PoolService,
+    serve_here,
 };
 use crate::{
     access::{Admitted, Gate, Visitor},
@@ -40,10 +40,10 @@ use crate::{
     config::{self, TEMPLATES},
     error::ServeError,
     identity::Identity,
+    limits::Limits,
     listen::{Addresses, Caller, Listener, ListenerSettings, bind, local},
     metrics::CallKind,
     peer_endpoints::PeerEndpoints,
-    signals::until,
 };
 
 /// The framing of a configuration on the wire, in bytes.
@@ -92,20 +92,16 @@ pub(crate) async fn serve(
     stop: watch::Receiver<bool>,
 ) {
     let guard = move |request: Request<()>| guard(&gate, request);
-    let pools = InterceptedService::new(PoolsServer::new(pools), guard.clone());
-    let guarded = service.map(|service| {
-        let service = NodeServer::new(service).max_decoding_message_size(config::MAX_BYTES + MESSAGE_OVERHEAD);
-        InterceptedService::new(service, guard)
-    });
-    let incoming = Listener::new(tcp, listener).connections();
-    if let Err(error) = Server::builder()
-        .add_service(pools)
-        .add_optional_service(guarded)
-        .serve_with_incoming_shutdown(incoming, until(stop))
-        .await
-    {
-        tracing::error!(%error, "the admin service ended");
-    }
+    let limits = Limits { message_bytes: config::MAX_BYTES + MESSAGE_OVERHEAD, ..pools.limits().clone() };
+    let services = Routes::new(InterceptedService::new(PoolsServer::new(pools), guard.clone()));
+    let services = match service {
+        Some(service) => {
+            let service = NodeServer::new(service).max_decoding_message_size(limits.message_bytes);
+            services.add_service(InterceptedService::new(service, guard))
+        }
+        None => services,
+    };
+    serve_here(Listener::new(tcp, listener), services, &limits, stop).await;
 }
 
 /// Finds out who calls. Where no policy decides what a caller may do, the server's token does.

@@ -1,6 +1,6 @@
 //! The Doorman service: parse, ask the resources, answer in the order of the request.
 
-use std::{net::IpAddr, sync::Arc, time::Instant};
+use std::{sync::Arc, time::Instant};
 
 use leaseway_core::{
     Answer, Request as Asked,
@@ -22,12 +22,17 @@ use super::{
 };
 use crate::{
     access::Principal,
+    accounts::Origin,
     actors::{NodeHandle, NotMaster, Refused},
+    budget::{BeyondBudget, Charge, ConnectionBudget, ENTRY},
     identity::Identity,
     listen::Caller,
     metrics::{CallKind, Reason, Rpc},
     peer_endpoints::PeerEndpoints,
 };
+
+/// So many bands take as much memory as an entry.
+const BANDS_LIKE_AN_ENTRY: usize = 16;
 
 #[derive(Clone)]
 pub(crate) struct CapacityService {
@@ -72,7 +77,7 @@ impl CapacityService {
         principal: Option<&Principal>,
     ) -> Result<GetCapacityResponse, Status> {
         let since = Instant::now();
-        let from = caller.map(|caller| caller.address);
+        let from = caller.map(Caller::origin);
         metered(&self.meters.get, since, self.get(request, from, principal).await)
     }
 
@@ -89,7 +94,7 @@ impl CapacityService {
         })
     }
 
-    async fn ask_all(&self, requests: &[ForResource], from: Option<IpAddr>) -> Vec<Result<Answer, Refused>> {
+    async fn ask_all(&self, requests: &[ForResource], from: Option<Origin>) -> Vec<Result<Answer, Refused>> {
         if let [(resource, request)] = requests {
             let answer = self.node.submit_from(resource, request, from).await;
             return vec![answer];
@@ -102,7 +107,7 @@ impl CapacityService {
     async fn ask_later(
         &self,
         requests: &[ForResource],
-        from: Option<IpAddr>,
+        from: Option<Origin>,
         mastership: Mastership,
     ) -> Result<Vec<Result<Answer, Refused>>, Mastership> {
         if mastership.master_address.is_some() || !self.node.until_first_master().await {
@@ -115,7 +120,7 @@ impl CapacityService {
     async fn get(
         &self,
         request: GetCapacityRequest,
-        from: Option<IpAddr>,
+        from: Option<Origin>,
         principal: Option<&Principal>,
     ) -> Result<GetCapacityResponse, Status> {
         let mut parsed = convert::get_capacity(request, &self.node.limits)?;
@@ -141,6 +146,7 @@ impl CapacityService {
     async fn get_server(
         &self,
         request: GetServerCapacityRequest,
+        from: Option<Origin>,
         principal: Option<&Principal>,
     ) -> Result<GetServerCapacityResponse, Status> {
         let mut parsed = convert::get_server_capacity(request, &self.node.limits)?;
@@ -152,10 +158,9 @@ impl CapacityService {
         {
             return Ok(GetServerCapacityResponse { mastership: Some(mastership(&why)), ..Default::default() });
         }
-        // Child nodes have no balances: their capacity is for their clients.
-        let mut answers = self.ask_all(&requests, None).await;
+        let mut answers = self.ask_all(&requests, from).await;
         if let Some(elsewhere) = elsewhere(&answers) {
-            match Box::pin(self.ask_later(&requests, None, elsewhere)).await {
+            match Box::pin(self.ask_later(&requests, from, elsewhere)).await {
                 Ok(later) => answers = later,
                 Err(elsewhere) => {
                     return Ok(GetServerCapacityResponse { mastership: Some(elsewhere), ..Default::default() });
@@ -271,6 +276,11 @@ fn left_out(answer: &Answer) -> Option<(Reason, &'static str)> {
             "another node has this name here, and leases under it: every node needs a --node of its own; if this is the \
              same node, started again without its data directory, it is served when those leases have ended",
         )),
+        Answer::ShareFull => Some((
+            Reason::TooManyClients,
+            "your address has as many clients as it may while others could need the rest; the server can be started \
+             with a larger --max-clients or --address-share",
+        )),
         Answer::TooSoon => Some((Reason::TooSoon, "asked again too soon, and nothing has changed: the lease stays")),
         Answer::NotYet => Some((Reason::NotYet, "this node has no lease of its own yet; ask again in a second")),
         // No client waits for a stale answer; the problem of an unreadable one was recorded before.
@@ -281,7 +291,7 @@ fn left_out(answer: &Answer) -> Option<(Reason, &'static str)> {
 /// Records why there is no answer; returns an error if the cause is temporary.
 fn passing(why: &Refused, client: &str, resource: &str, problems: &mut Problems) -> Option<Status> {
     let reason = match why {
-        Refused::TooManyResources(_) => Reason::TooManyResources,
+        Refused::TooManyResources(_) | Refused::ResourceShare(_) => Reason::TooManyResources,
         Refused::Busy(_) => Reason::Busy,
         Refused::Failed(_) => Reason::Failed,
         Refused::ShuttingDown | Refused::NotMaster(_) => return Some(refused(why)),
@@ -294,7 +304,7 @@ pub(super) fn refused(why: &Refused) -> Status {
     let text = why.to_string();
     match why {
         Refused::NotMaster(why) => not_master(why),
-        Refused::Busy(_) | Refused::TooManyResources(_) => Status::resource_exhausted(text),
+        Refused::Busy(_) | Refused::TooManyResources(_) | Refused::ResourceShare(_) => Status::resource_exhausted(text),
         Refused::Failed(_) => Status::internal(text),
         Refused::ShuttingDown => Status::unavailable(text),
     }
@@ -303,6 +313,13 @@ pub(super) fn refused(why: &Refused) -> Status {
 fn metered<T>(meter: &Rpc, since: Instant, result: Result<T, Status>) -> Result<T, Status> {
     meter.answered(since.elapsed(), result.is_err());
     result
+}
+
+/// Charges the entries of a request of a child node.
+fn entries_under_way(request: &Request<GetServerCapacityRequest>) -> Result<Option<Charge>, BeyondBudget> {
+    let Some(budget) = request.extensions().get::<Arc<ConnectionBudget>>() else { return Ok(None) };
+    let entries = request.get_ref().resource.iter().map(|entry| 1 + entry.wants.len() / BANDS_LIKE_AN_ENTRY);
+    Charge::part(budget, ENTRY * entries.sum::<usize>()).map(Some)
 }
 
 #[tonic::async_trait]
@@ -337,7 +354,9 @@ impl Capacity for CapacityService {
     ) -> Result<Response<GetServerCapacityResponse>, Status> {
         let since = Instant::now();
         let admitted = admitted(&request, self.node.gate());
-        let answer = self.get_server(request.into_inner(), admitted.principal()).await;
+        let from = Caller::of(&request).map(Caller::origin);
+        let _under_way = entries_under_way(&request)?;
+        let answer = self.get_server(request.into_inner(), from, admitted.principal()).await;
         metered(&self.meters.get_server, since, answer).map(Response::new)
     }
 

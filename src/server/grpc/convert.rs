@@ -10,8 +10,8 @@ use std::{
 };
 
 use leaseway_core::{
-    Amount, Answer, Ask, Claim, Claims, Has, HolderKind, Lease, Life, Millis, News, PoolStanding, PoolState, Release,
-    Request, Settings, Terms, Token, Usage, clamp_priority,
+    Amount, Answer, Ask, Charged, Claim, Claims, Has, HolderKind, Lease, Life, Millis, News, PoolStanding, PoolState,
+    Release, Request, Settings, Terms, Token, Usage, clamp_priority,
 };
 use leaseway_proto::{doorman as wire, push::WatchRequest};
 
@@ -108,7 +108,8 @@ fn client_ask(
     let goes_by = wants.unwrap_or_else(|| has.map_or(Amount::ZERO, |has| has.capacity));
     let claims = Claims::from_slice(&[Claim::of_client(goes_by, priority)]);
     let Sender { id, drops_late, life } = sender.clone();
-    let ask = Ask { kind: HolderKind::Client, id, claims, has, outstanding, learning: false, drops_late, life, news };
+    let (kind, charged) = (HolderKind::Client, Charged::default());
+    let ask = Ask { kind, id, claims, has, outstanding, learning: false, drops_late, life, news, charged };
     Ok(Some((resource, if wants.is_some() { Request::Ask(ask) } else { Request::Renew(ask) })))
 }
 
@@ -244,7 +245,8 @@ fn node_ask(
     let Sender { id, drops_late, life } = sender.clone();
     let ask = |claims| {
         let learning = entry.learning.unwrap_or_default();
-        Ask { kind: HolderKind::Node, id, claims, has, outstanding, learning, drops_late, life, news }
+        let (kind, charged) = (HolderKind::Node, Charged::default());
+        Ask { kind, id, claims, has, outstanding, learning, drops_late, life, news, charged }
     };
     let request = match claims {
         Some(claims) => Request::Ask(ask(claims)),

@@ -14,7 +14,7 @@ use http::{HeaderValue, Response};
 use tokio::time::{Instant, Sleep, sleep_until};
 use tonic::Status;
 
-use super::unary::Answer;
+use super::answer::{Answer, refusal};
 
 /// The protocol has no more digits; with more, hours would overflow.
 const MOST_DIGITS: usize = 8;
@@ -66,7 +66,7 @@ impl<E, F: Future<Output = Result<Response<Answer>, E>>> Future for Bounded<F> {
 
 /// As tonic answers: CANCELLED. DEADLINE_EXCEEDED is what the caller reports itself.
 fn expired() -> Response<Answer> {
-    Status::cancelled("Timeout expired").into_http::<tonic::body::Body>().map(Answer::Tonic)
+    refusal(Status::cancelled("Timeout expired"))
 }
 
 #[cfg(test)]

@@ -1,43 +1,58 @@
-//! The first stop of every request: GetCapacity is answered here, all other methods go to tonic's router.
+//! The first stop of every request: GetCapacity and Watch are answered here, all other methods go to tonic's router.
 //!
 //! Nearly all requests are GetCapacity, and what tonic does for each of them costs more than to decide it: layers of
 //! services that are cloned and boxed, a router that matches the path against a tree, two streams of messages. So that
 //! one method is read and answered here ([`super::unary`]), from hyper's requests; the rest of the protocol, and of the
-//! services, is tonic's.
+//! services, is tonic's. Watch is answered here for the memory of its streams ([`super::hint_answer`]).
 
 use std::{convert::Infallible, future::Future, pin::Pin, sync::Arc, time::Duration};
 
 use http::{HeaderMap, Request, Response};
 use hyper::{body::Incoming, service::Service};
-use leaseway_proto::doorman::GetCapacityResponse;
+use leaseway_proto::{
+    doorman::GetCapacityRequest,
+    push::{WatchRequest, push_server::Push as _},
+};
 use tonic::{Status, codegen::Service as _, service::Routes};
 
 use super::{
-    CapacityService,
+    CapacityService, PushService,
+    answer::{self, Answer, refusal},
+    body::{BodyLimits, RequestBody},
     deadline::{self, Bounded},
-    unary::{self, Answer},
+    tonic_answer::TonicAnswer,
+    unary,
 };
 use crate::{
     access::{Gate, Visitor},
+    budget::{Charge, ENTRY, REQUEST},
     listen::Caller,
     metrics::CallKind,
+    open_connections::OpenConnection,
 };
 
 const GET_CAPACITY: &str = "/doorman.Capacity/GetCapacity";
+const WATCH: &str = "/leaseway.push.v1.Push/Watch";
 
-/// The services as all connections share them.
+/// The services with methods that are answered here.
+pub(super) struct Clients {
+    pub(super) capacity: CapacityService,
+    pub(super) push: PushService,
+    pub(super) gate: Arc<Gate>,
+}
+
+/// The services as all connections of a listener share them.
 pub(super) struct Front {
-    capacity: CapacityService,
-    gate: Arc<Gate>,
-    /// The longest message.
-    message_bytes: usize,
+    /// Where clients are served.
+    clients: Option<Clients>,
+    limits: BodyLimits,
     others: Routes,
 }
 
 impl Front {
-    /// `others` has everything, also the service for capacity: its other methods, and the calls that are not plain.
-    pub(super) fn new(capacity: CapacityService, gate: Arc<Gate>, message_bytes: usize, others: Routes) -> Front {
-        Front { capacity, gate, message_bytes, others: others.prepare() }
+    /// `others` has everything, also the services of clients: their other methods, and the calls that are not plain.
+    pub(super) fn new(clients: Option<Clients>, limits: BodyLimits, others: Routes) -> Front {
+        Front { clients, limits, others: others.prepare() }
     }
 }
 
@@ -48,13 +63,16 @@ pub(super) struct ConnectionService(Arc<Called>);
 struct Called {
     front: Arc<Front>,
     caller: Caller,
-    visitor: Arc<Visitor>,
+    /// Where clients are served.
+    visitor: Option<Arc<Visitor>>,
+    connection: Arc<OpenConnection>,
 }
 
 impl ConnectionService {
-    pub(super) fn new(front: Arc<Front>, caller: Caller) -> ConnectionService {
-        let visitor = Arc::new(Visitor::new(Arc::clone(&front.gate), Some(caller.clone())));
-        ConnectionService(Arc::new(Called { front, caller, visitor }))
+    pub(super) fn new(front: Arc<Front>, caller: Caller, connection: Arc<OpenConnection>) -> ConnectionService {
+        let visit = |clients: &Clients| Arc::new(Visitor::new(Arc::clone(&clients.gate), Some(caller.clone())));
+        let visitor = front.clients.as_ref().map(visit);
+        ConnectionService(Arc::new(Called { front, caller, visitor, connection }))
     }
 }
 
@@ -64,12 +82,15 @@ struct Extras {
     /// The message is compressed, or said not to be.
     has_encoding: bool,
     timeout: Option<Duration>,
+    /// What they take.
+    bytes: usize,
 }
 
 impl Extras {
     fn of(headers: &HeaderMap) -> Extras {
         let mut extras = Extras::default();
         for (name, value) in headers {
+            extras.bytes += name.as_str().len() + value.len();
             match name.as_str() {
                 "grpc-encoding" => extras.has_encoding = true,
                 "grpc-timeout" => extras.timeout = extras.timeout.or_else(|| deadline::timeout(value)),
@@ -80,8 +101,20 @@ impl Extras {
     }
 }
 
-fn is_to_be_answered_here<B>(request: &Request<B>, extras: &Extras) -> bool {
-    request.uri().path() == GET_CAPACITY && !extras.has_encoding
+/// The methods that are answered here.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Here {
+    GetCapacity,
+    Watch,
+}
+
+fn to_be_answered_here<B>(request: &Request<B>, extras: &Extras) -> Option<Here> {
+    match request.uri().path() {
+        _ if extras.has_encoding => None,
+        GET_CAPACITY => Some(Here::GetCapacity),
+        WATCH => Some(Here::Watch),
+        _ => None,
+    }
 }
 
 impl Service<Request<Incoming>> for ConnectionService {
@@ -89,44 +122,121 @@ impl Service<Request<Incoming>> for ConnectionService {
     type Error = Infallible;
     type Future = Answering;
 
-    fn call(&self, mut request: Request<Incoming>) -> Self::Future {
+    fn call(&self, request: Request<Incoming>) -> Self::Future {
         let extras = Extras::of(request.headers());
-        if is_to_be_answered_here(&request, &extras) {
-            let principal = match self.0.visitor.principal(request.headers(), CallKind::GetCapacity) {
-                Ok(principal) => principal,
-                Err(status) => return refused(status),
-            };
-            let called = Arc::clone(&self.0);
-            let body = request.into_body();
-            let answering = async move {
-                let asked = unary::read(body, called.front.message_bytes).await;
-                let answered = match asked {
-                    Ok(asked) => {
-                        called.front.capacity.answer_get(asked, Some(&called.caller), principal.as_deref()).await
-                    }
-                    Err(status) => Err(status),
-                };
-                Ok(unary::answer(answered))
-            };
-            return within(extras.timeout, answering);
+        match to_be_answered_here(&request, &extras).filter(|_| self.0.front.clients.is_some()) {
+            Some(Here::GetCapacity) => self.get_capacity(request, extras.timeout),
+            Some(Here::Watch) => self.watch(request, &extras),
+            None => self.pass_on(request, &extras),
         }
-        if let Some(call) = CallKind::of(request.uri().path()) {
-            match self.0.visitor.admit(request.headers(), call) {
-                Ok(admitted) => drop(request.extensions_mut().insert(admitted)),
-                Err(status) => return refused(status),
-            }
-        }
-        request.extensions_mut().insert(self.0.caller.clone());
-        let answering = self.0.front.others.clone().call(request);
-        within(extras.timeout, async move { answering.await.map(|response| response.map(Answer::Tonic)) })
     }
 }
 
-type Answering = Pin<Box<dyn Future<Output = Result<Response<Answer>, Infallible>> + Send>>;
+impl ConnectionService {
+    fn get_capacity(&self, request: Request<Incoming>, timeout: Option<Duration>) -> Answering {
+        let called = Arc::clone(&self.0);
+        let visitor = called.visitor.as_ref();
+        let principal = visitor.map(|visitor| visitor.principal(request.headers(), CallKind::GetCapacity));
+        let principal = match principal.transpose() {
+            Ok(principal) => principal.flatten(),
+            Err(status) => return refused(status),
+        };
+        let mut body = match Charge::request(&called.connection.budget, REQUEST) {
+            Ok(under_way) => RequestBody::new(request.into_body(), called.front.limits, under_way),
+            Err(why) => return refused(why.into()),
+        };
+        within(timeout, async move {
+            let asked = unary::read::<GetCapacityRequest>(&mut body).await;
+            let mut under_way = body.into_charge();
+            let answered = match (asked, &called.front.clients) {
+                (Ok(asked), Some(clients)) => {
+                    match under_way.resize(REQUEST + ENTRY * asked.resource.len().saturating_sub(1)) {
+                        Ok(()) => clients.capacity.answer_get(asked, Some(&called.caller), principal.as_deref()).await,
+                        Err(why) => Err(why.into()),
+                    }
+                }
+                (Ok(_), None) => Err(not_here()),
+                (Err(status), _) => Err(status),
+            };
+            Ok(answer::message(answered, under_way))
+        })
+    }
+
+    fn watch(&self, request: Request<Incoming>, extras: &Extras) -> Answering {
+        let called = Arc::clone(&self.0);
+        let under_way = match Charge::request(&called.connection.budget, REQUEST) {
+            Ok(under_way) => under_way,
+            Err(why) => return refused(why.into()),
+        };
+        let (head, body) = match self.introduced(request) {
+            Ok(request) => request.into_parts(),
+            Err(status) => return refused(status),
+        };
+        let mut body = RequestBody::new(body, called.front.limits, under_way);
+        within(extras.timeout, async move {
+            let asked = unary::read::<WatchRequest>(&mut body).await;
+            let under_way = body.into_charge();
+            let hints = match (asked, &called.front.clients) {
+                (Ok(asked), Some(clients)) => {
+                    clients.push.watch(tonic::Request::from_http(Request::from_parts(head, asked))).await
+                }
+                (Ok(_), None) => Err(not_here()),
+                (Err(status), _) => Err(status),
+            };
+            Ok(match hints {
+                Ok(hints) => answer::hints(hints.into_inner(), under_way),
+                Err(status) => refusal(status),
+            })
+        })
+    }
+
+    /// With what is known of its connection, and of who makes the call.
+    fn introduced<B>(&self, mut request: Request<B>) -> Result<Request<B>, Status> {
+        if let (Some(visitor), Some(call)) = (&self.0.visitor, CallKind::of(request.uri().path())) {
+            let admitted = visitor.admit(request.headers(), call)?;
+            request.extensions_mut().insert(admitted);
+        }
+        let extensions = request.extensions_mut();
+        extensions.insert(self.0.caller.clone());
+        extensions.insert(Arc::clone(&self.0.connection.budget));
+        Ok(request)
+    }
+
+    fn pass_on(&self, request: Request<Incoming>, extras: &Extras) -> Answering {
+        let Called { front, connection, .. } = &*self.0;
+        let budget = &connection.budget;
+        let under_way = match Charge::request(budget, REQUEST + extras.bytes) {
+            Ok(under_way) => under_way,
+            Err(why) => return refused(why.into()),
+        };
+        let body_charge = match Charge::part(budget, 0) {
+            Ok(charge) => charge,
+            Err(why) => return refused(why.into()),
+        };
+        let request = match self.introduced(request) {
+            Ok(request) => request.map(|body| RequestBody::new(body, front.limits, body_charge)),
+            Err(status) => return refused(status),
+        };
+        let answering = front.others.clone().call(request);
+        within(extras.timeout, async move {
+            let (head, body) = answering.await?.into_parts();
+            Ok(match TonicAnswer::begin(body, under_way).await {
+                Ok(answer) => Response::from_parts(head, Answer::Tonic(answer)),
+                Err(status) => refusal(status),
+            })
+        })
+    }
+}
+
+fn not_here() -> Status {
+    Status::unimplemented("clients are not served here")
+}
 
 fn refused(status: Status) -> Answering {
-    Box::pin(async move { Ok(unary::answer::<GetCapacityResponse>(Err(status))) })
+    Box::pin(std::future::ready(Ok(refusal(status))))
 }
+
+type Answering = Pin<Box<dyn Future<Output = Result<Response<Answer>, Infallible>> + Send>>;
 
 /// Watches the deadline of a call that has one.
 fn within(

@@ -34,6 +34,7 @@ use crate::{
     actors::{NodeHandle, Refused},
     assignment_store::HolderName,
     clock::Clock,
+    limits::Limits,
     metrics::CallKind,
     subscribers::{Dismissed, Subscription},
 };
@@ -68,6 +69,10 @@ impl PoolService {
     fn record<T>(&self, admitted: &Admitted, what: &'static str, outcome: &Result<T, Status>, details: Value) {
         let outcome = outcome.as_ref().map(|_| ()).map_err(|status| status.message().to_owned());
         self.node.gate().record(admitted.event(what, outcome, details));
+    }
+
+    pub(crate) fn limits(&self) -> &Limits {
+        &self.node.limits
     }
 
     fn reign(&self) -> Result<Option<Reign>, Status> {

@@ -16,6 +16,7 @@ use super::{admitted, convert, not_master};
 use crate::{
     access::Admitted,
     actors::NodeHandle,
+    listen::Caller,
     metrics::CallKind,
     watchers::{Ended, PendingHints, Watch},
 };
@@ -103,11 +104,12 @@ impl Push for PushService {
     type WatchStream = std::pin::Pin<Box<dyn Stream<Item = Result<Hint, Status>> + Send>>;
 
     async fn watch(&self, request: Request<WatchRequest>) -> Result<Response<Self::WatchStream>, Status> {
+        let from = Caller::of(&request).map(Caller::origin);
         let admitted = admitted(&request, self.node.gate());
         let (kind, id) = convert::watch(request.into_inner(), &self.node.limits)?;
         let watching = AccessRequest { holder: Some(&id), ..AccessRequest::to(Action::of(kind)) };
         admitted.check(CallKind::Watch, &watching)?;
-        let watch = self.node.watch(kind, id).map_err(|why| Status::resource_exhausted(why.to_string()))?;
+        let watch = self.node.watch(kind, id, from).map_err(|why| Status::resource_exhausted(why.to_string()))?;
         // After the watch has started: checked before, it would not be dismissed if another peer became master in
         // between.
         self.node.check().map_err(|why| not_master(&why))?;

@@ -1,5 +1,7 @@
 //! The status service: reports about this server, a page at a time.
 
+use std::sync::Arc;
+
 use leaseway_core::{
     self as core, Amount, HolderKind, HolderReport, Millis, PoolReport, PromiseReport, SupplyReport,
     access::{AccessRequest, Action},
@@ -8,12 +10,14 @@ use leaseway_proto::status::{
     Absence, GetStatusRequest, GetStatusResponse, Holder, Pool, Promises, Resource, Supply, Terms, Uplink,
     status_server::Status as Service,
 };
+use tokio::sync::Semaphore;
 use tonic::{Request, Response, Status};
 
 use super::admitted;
 use crate::{
     access::Admitted,
     actors::{self, NodeHandle},
+    budget::{Charge, ConnectionBudget},
     identity::Identity,
     metrics::CallKind,
 };
@@ -21,21 +25,26 @@ use crate::{
 /// Rows of a page when the request does not say, and at the most.
 const PAGE: usize = 100;
 const PAGE_MOST: usize = 1000;
+/// A row of usual length, in bytes: so much is charged for each until the page is made.
+const ROW: usize = 512;
+/// Pages that are made at the same time.
+const MAKING: usize = 4;
 
 #[derive(Clone)]
 pub(crate) struct StatusService {
     node: NodeHandle,
     identity: Identity,
+    making: Arc<Semaphore>,
 }
 
 impl StatusService {
     pub(crate) fn new(node: NodeHandle, identity: Identity) -> StatusService {
-        StatusService { node, identity }
+        StatusService { node, identity, making: Arc::new(Semaphore::new(MAKING)) }
     }
 
     /// The rows that the caller may see.
     async fn rows(&self, request: &GetStatusRequest, admitted: &Admitted) -> Result<(Vec<Resource>, String), Status> {
-        let limit = if request.page_size == 0 { PAGE } else { (request.page_size as usize).min(PAGE_MOST) };
+        let limit = rows_of(request);
         if request.resource_id.is_empty() {
             let is_shown = |id: &str| admitted.may(&AccessRequest::on(Action::Read, id));
             let (statuses, next) = self.node.statuses_of(&request.page_token, limit, is_shown).await;
@@ -53,6 +62,10 @@ impl StatusService {
         let next = status.as_ref().and_then(|status| status.next).map(|next| next.to_string());
         Ok((status.iter().map(resource).collect(), next.unwrap_or_default()))
     }
+}
+
+fn rows_of(request: &GetStatusRequest) -> usize {
+    if request.page_size == 0 { PAGE } else { (request.page_size as usize).min(PAGE_MOST) }
 }
 
 fn resource(status: &actors::Status) -> Resource {
@@ -157,6 +170,10 @@ impl Service for StatusService {
     async fn get_status(&self, request: Request<GetStatusRequest>) -> Result<Response<GetStatusResponse>, Status> {
         let admitted = admitted(&request, self.node.gate());
         admitted.check(CallKind::GetStatus, &AccessRequest::to(Action::Read))?;
+        // Before it is made, so that what is beyond the budget costs nothing.
+        let budget = request.extensions().get::<Arc<ConnectionBudget>>();
+        let _page = budget.map(|budget| Charge::part(budget, ROW * rows_of(request.get_ref()))).transpose()?;
+        let _turn = self.making.acquire().await;
         let (resources, next_page_token) = self.rows(request.get_ref(), &admitted).await?;
         let config = self.node.config();
         let (is_master, master) = match self.node.check() {

@@ -1,33 +1,25 @@
-//! One message in, one message out: what gRPC puts around them, for a method that is called far more often than all
-//! others.
+//! One message in, one message out ([`super::answer`]), for a method that is called far more often than all others.
 //!
 //! tonic takes every call for two streams of messages: each gets a buffer of 8 KiB, and is polled until it has ended.
 //! Here the message is read from the frame it came in, and the answer is encoded once, into as many bytes as it has.
 //! Special cases are left to tonic: compression (see [`super::front`]), and all other methods.
 
-use std::{
-    future::poll_fn,
-    pin::Pin,
-    task::{Context, Poll},
-};
+use std::{future::poll_fn, pin::Pin};
 
-use bytes::{BufMut, Bytes};
-use http::{HeaderMap, HeaderName, HeaderValue, Response, header::CONTENT_TYPE};
-use hyper::body::{Body, Frame, Incoming, SizeHint};
+use bytes::Bytes;
+use hyper::body::Body as _;
 use prost::Message;
 use tonic::Status;
 
-const STATUS: HeaderName = HeaderName::from_static("grpc-status");
-const GRPC: HeaderValue = HeaderValue::from_static("application/grpc");
-const OK: HeaderValue = HeaderValue::from_static("0");
+use super::{
+    body::RequestBody,
+    framing::{PREFIX, too_long},
+};
 
-/// Before each message: whether it is compressed, and its length.
-const PREFIX: usize = 5;
-
-/// The one message of a request, which may be so long.
-pub(super) async fn read<M: Message + Default>(mut body: Incoming, most: usize) -> Result<M, Status> {
-    let mut framed = Vec::new();
-    while let Some(data) = next_data(&mut body).await? {
+/// The one message of a request.
+pub(super) async fn read<M: Message + Default>(body: &mut RequestBody) -> Result<M, Status> {
+    let (mut framed, most) = (Vec::new(), body.message_bytes());
+    while let Some(data) = next_data(body).await? {
         if framed.is_empty() && body.is_end_stream() {
             // Nearly always: all of it came in one frame.
             return parse(&data, most);
@@ -40,11 +32,10 @@ pub(super) async fn read<M: Message + Default>(mut body: Incoming, most: usize) 
     parse(&framed, most)
 }
 
-async fn next_data(body: &mut Incoming) -> Result<Option<Bytes>, Status> {
+async fn next_data(body: &mut RequestBody) -> Result<Option<Bytes>, Status> {
     while let Some(frame) = poll_fn(|task| Pin::new(&mut *body).poll_frame(task)).await {
-        let frame = frame.map_err(|error| Status::cancelled(format!("the request has broken off: {error}")))?;
         // Requests have no trailers that mean anything.
-        if let Ok(data) = frame.into_data() {
+        if let Ok(data) = frame?.into_data() {
             return Ok(Some(data));
         }
     }
@@ -78,80 +69,6 @@ fn next_message<M: Message + Default>(framed: &[u8], most: usize) -> Result<(M, 
     let message =
         M::decode(message).map_err(|error| Status::internal(format!("the message cannot be read: {error}")))?;
     Ok((message, rest))
-}
-
-fn too_long(length: usize, most: usize) -> Status {
-    Status::out_of_range(format!(
-        "the message is {length} bytes long, this server takes at most {most} (--max-message-bytes raises that)"
-    ))
-}
-
-/// The response.
-pub(super) fn answer<M: Message>(result: Result<M, Status>) -> Response<Answer> {
-    match result {
-        Ok(message) => {
-            let mut response = Response::new(Answer::Message(framed(&message)));
-            response.headers_mut().insert(CONTENT_TYPE, GRPC);
-            response
-        }
-        Err(status) => status.into_http::<tonic::body::Body>().map(Answer::Tonic),
-    }
-}
-
-fn framed<M: Message>(message: &M) -> Bytes {
-    let length = message.encoded_len();
-    let mut framed = Vec::with_capacity(PREFIX + length);
-    framed.put_u8(0);
-    framed.put_u32(u32::try_from(length).expect("answers are as long as requests, which are at most 4 GiB"));
-    message.encode(&mut framed).expect("a vector grows as needed");
-    framed.into()
-}
-
-/// The body of an answer.
-pub(super) enum Answer {
-    /// A message that is still to be sent, and after it that all is well.
-    Message(Bytes),
-    /// The message has been sent.
-    AllIsWell,
-    /// Everything has been sent.
-    Sent,
-    /// What tonic has made.
-    Tonic(tonic::body::Body),
-}
-
-impl Body for Answer {
-    type Data = Bytes;
-    type Error = Status;
-
-    fn poll_frame(mut self: Pin<&mut Self>, task: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Status>>> {
-        let (frame, rest) = match &mut *self {
-            Answer::Message(message) => (Frame::data(std::mem::take(message)), Answer::AllIsWell),
-            Answer::AllIsWell => {
-                let mut trailers = HeaderMap::with_capacity(1);
-                trailers.insert(STATUS, OK);
-                (Frame::trailers(trailers), Answer::Sent)
-            }
-            Answer::Sent => return Poll::Ready(None),
-            Answer::Tonic(body) => return Pin::new(body).poll_frame(task),
-        };
-        *self = rest;
-        Poll::Ready(Some(Ok(frame)))
-    }
-
-    fn is_end_stream(&self) -> bool {
-        match self {
-            Answer::Message(_) | Answer::AllIsWell => false,
-            Answer::Sent => true,
-            Answer::Tonic(body) => body.is_end_stream(),
-        }
-    }
-
-    fn size_hint(&self) -> SizeHint {
-        match self {
-            Answer::Tonic(body) => body.size_hint(),
-            _ => SizeHint::default(),
-        }
-    }
 }
 
 #[cfg(test)]

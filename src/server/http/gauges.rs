@@ -1,8 +1,11 @@
 //! Gauges: set at each scrape, from what is true then.
 
-use std::{sync::Arc, time::SystemTime};
+use std::{
+    hash::{DefaultHasher, Hash as _, Hasher as _},
+    time::SystemTime,
+};
 
-use leaseway_core::PoolReport;
+use leaseway_core::{PoolReport, escaped};
 use leaseway_quorum::{Absence, PeerReport, Quorum};
 use metrics::gauge;
 
@@ -18,6 +21,7 @@ pub(crate) struct ProcessGauges {
     /// Resources without series of their own.
     pub(crate) left_out: usize,
     pub(crate) connections: usize,
+    pub(crate) waiting_bytes: usize,
     pub(crate) watchers: usize,
     pub(crate) subscribers: usize,
     pub(crate) config_version: u64,
@@ -54,6 +58,7 @@ pub(crate) fn set_process_gauges(gauges: &ProcessGauges) {
     gauge!("leaseway_build_info", "version" => env!("CARGO_PKG_VERSION")).set(1.0);
     process::set();
     gauge!("leaseway_connections").set(gauges.connections as f64);
+    gauge!("leaseway_waiting_bytes").set(gauges.waiting_bytes as f64);
     gauge!("leaseway_watchers").set(gauges.watchers as f64);
     gauge!("leaseway_pool_subscribers").set(gauges.subscribers as f64);
     gauge!("leaseway_config_version").set(gauges.config_version as f64);
@@ -80,7 +85,8 @@ pub(crate) fn set_quorum_gauges(quorum: &Quorum, free: Option<u64>) {
 }
 
 pub(crate) fn set_resource_gauges(status: &Status) {
-    let set = |name: &'static str, value: f64| gauge!(name, "resource" => status.id.to_string()).set(value);
+    let resource = label(&status.id);
+    let set = |name: &'static str, value: f64| gauge!(name, "resource" => resource.clone()).set(value);
     let report = &status.report;
     set("doorman_server_has", report.sums.granted.get());
     set("doorman_server_wants", report.sums.wants.get());
@@ -93,7 +99,7 @@ pub(crate) fn set_resource_gauges(status: &Status) {
         set("leaseway_resource_awaits_supply", f64::from(u8::from(supply.edition == 0)));
     }
     if let Some(pool) = &status.pool {
-        set_pool_gauges(&status.id, pool);
+        set_pool_gauges(&resource, pool);
     }
     if let Some(promises) = status.promises {
         set("leaseway_resource_promised", promises.total.get());
@@ -101,12 +107,44 @@ pub(crate) fn set_resource_gauges(status: &Status) {
     }
 }
 
-fn set_pool_gauges(resource: &Arc<str>, pool: &PoolReport) {
-    let set = |name: &'static str, value: f64| gauge!(name, "resource" => resource.to_string()).set(value);
+fn set_pool_gauges(resource: &str, pool: &PoolReport) {
+    let set = |name: &'static str, value: f64| gauge!(name, "resource" => resource.to_owned()).set(value);
     set("leaseway_pool_total", pool.total.get());
     set("leaseway_pool_connected", pool.connected.get());
     set("leaseway_pool_priority_connected", pool.priority_connected.get());
     set("leaseway_pool_priority_assigned", pool.priority_assigned.get());
     set("leaseway_pool_recharging", pool.used.get());
     set("leaseway_pool_waiting", (pool.free_waiting + pool.priority_waiting) as f64);
+}
+
+/// The longest label.
+const LABEL: usize = 128;
+
+/// An id as a label: as people read it, and cut if it is long, with a number that tells it from others that begin the
+/// same.
+fn label(id: &str) -> String {
+    let text = escaped(id);
+    if text.len() <= LABEL {
+        return text.into_owned();
+    }
+    let mut hasher = DefaultHasher::new();
+    id.hash(&mut hasher);
+    let number = format!("…{:016x}", hasher.finish());
+    let end = (0..=LABEL - number.len()).rev().find(|end| text.is_char_boundary(*end)).unwrap_or_default();
+    format!("{}{number}", &text[..end])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn labels_are_short_and_tell_ids_apart() {
+        assert_eq!(label("mysql"), "mysql");
+        assert_eq!(label("a\n\u{1b}[2J"), "a\\n\\u001b[2J");
+        let long = |end: &str| label(&format!("{}{end}", "ü".repeat(200)));
+        assert!(long("a").len() <= LABEL && long("a").starts_with('ü'), "{}", long("a"));
+        assert_ne!(long("a"), long("b"));
+        assert_eq!(label(&"x".repeat(LABEL)), "x".repeat(LABEL));
+    }
 }

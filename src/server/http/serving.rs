@@ -1,61 +1,132 @@
-//! Serves pages on connections.
+//! Serves pages on connections that send their request in time, and take their page.
 
-use std::{pin::pin, time::Duration};
+use std::{
+    convert::Infallible,
+    pin::{Pin, pin},
+    sync::Arc,
+    task::{Context, Poll},
+    time::Duration,
+};
 
 use axum::{
     Router,
+    body::to_bytes,
     extract::{Request, State},
     http::StatusCode,
     middleware::Next,
     response::{IntoResponse, Response},
 };
-use hyper::{server::conn::http1, service::service_fn};
+use hyper::{
+    body::{Body, Frame, Incoming, SizeHint},
+    server::conn::http1,
+    service::service_fn,
+};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::sync::watch;
 use tonic::codegen::Service as _;
 
 use crate::{
+    budget::{BeyondBudget, Charge, ChargedBytes, REQUEST},
     listen::{Accepted, Caller, Listener},
+    open_connections::{Ending, OpenConnection},
     signals::until,
 };
-
-/// The head of a request has to come within so long, counted from the end of the one before: an idle connection ends.
-const HEAD: Duration = Duration::from_secs(30);
 
 /// Whether the process is alive and ready: probes that ask have no certificate.
 const FOR_ALL: [&str; 2] = ["/healthz", "/readyz"];
 
-/// Serves until `stop`; requests under way are still answered.
-pub(crate) async fn serve(listener: Listener, pages: Router, stop: watch::Receiver<bool>) {
+/// The most headers of a request, and the most bytes that they may have.
+const HEADERS: usize = 64;
+const HEADER_BYTES: usize = 16 << 10;
+
+/// Serves until `stop`; requests under way are still answered. The head of a request has to come within `patience`,
+/// counted from the end of the one before: an idle connection ends.
+pub(crate) async fn serve(listener: Listener, pages: Router, patience: Duration, stop: watch::Receiver<bool>) {
     let mut http1 = http1::Builder::new();
-    http1.timer(TokioTimer::new()).header_read_timeout(HEAD);
-    let mut stopped = pin!(until(stop.clone()));
+    http1.timer(TokioTimer::new()).header_read_timeout(patience).max_headers(HEADERS).max_buf_size(HEADER_BYTES);
+    let mut stopped = pin!(until(stop));
     loop {
         let accepted = tokio::select! {
             () = &mut stopped => return,
             accepted = listener.accept() => accepted,
         };
-        tokio::spawn(attend(accepted, http1.clone(), pages.clone(), stop.clone()));
+        tokio::spawn(attend(accepted, http1.clone(), pages.clone()));
     }
 }
 
-async fn attend(accepted: Accepted, http1: http1::Builder, pages: Router, stop: watch::Receiver<bool>) {
-    let Some(connection) = Box::pin(accepted.open()).await else { return };
+async fn attend(accepted: Accepted, http1: http1::Builder, pages: Router) {
+    let open = accepted.open_connection();
+    let opened = tokio::select! {
+        opened = Box::pin(accepted.open()) => opened,
+        _ = open.told_to_end() => None,
+    };
+    let Some(connection) = opened else { return };
     let caller = connection.caller().clone();
-    let service = service_fn(move |mut request: http::Request<hyper::body::Incoming>| {
+    let service = service_fn(|mut request: http::Request<Incoming>| {
         request.extensions_mut().insert(caller.clone());
-        pages.clone().call(request)
+        answer(pages.clone(), Arc::clone(&open), request.map(axum::body::Body::new))
     });
     let mut served = pin!(http1.serve_connection(TokioIo::new(connection), service));
     let ended = tokio::select! {
         ended = &mut served => ended,
-        () = until(stop) => {
-            served.as_mut().graceful_shutdown();
-            served.await
-        }
+        how = open.told_to_end() => match how {
+            Ending::Now | Ending::Soon => return,
+            Ending::WhenDone => {
+                served.as_mut().graceful_shutdown();
+                served.await
+            }
+        },
     };
     if let Err(error) = ended {
         tracing::debug!(%error, "connection broken");
+    }
+}
+
+async fn answer(
+    mut pages: Router,
+    connection: Arc<OpenConnection>,
+    request: Request,
+) -> Result<http::Response<Page>, Infallible> {
+    let under_way = match Charge::request(&connection.budget, REQUEST) {
+        Ok(under_way) => under_way,
+        Err(why) => return Ok(refusal(why)),
+    };
+    let (head, body) = pages.call(request).await?.into_parts();
+    // All pages are made whole in memory, so that this neither waits nor fails.
+    let bytes = to_bytes(body, usize::MAX).await.unwrap_or_default();
+    Ok(match under_way.answered(bytes.len()) {
+        Ok(charge) => http::Response::from_parts(head, Page(Some(ChargedBytes { bytes, charge: Some(charge) }))),
+        Err(why) => refusal(why),
+    })
+}
+
+fn refusal(why: BeyondBudget) -> http::Response<Page> {
+    let bytes = format!("{why}\n").into();
+    let mut response = http::Response::new(Page(Some(ChargedBytes { bytes, charge: None })));
+    *response.status_mut() = StatusCode::SERVICE_UNAVAILABLE;
+    response
+}
+
+/// A page that is to be sent.
+struct Page(Option<ChargedBytes>);
+
+impl Body for Page {
+    type Data = ChargedBytes;
+    type Error = Infallible;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        _: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<ChargedBytes>, Infallible>>> {
+        Poll::Ready(self.0.take().map(|page| Ok(Frame::data(page))))
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.0.as_ref().is_none_or(|page| page.bytes.is_empty())
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        SizeHint::with_exact(self.0.as_ref().map_or(0, |page| page.bytes.len() as u64))
     }
 }
 

@@ -2,8 +2,10 @@
 
 use std::{fmt, net::IpAddr, sync::Arc};
 
-use leaseway_core::escaped;
+use leaseway_core::{Principal, escaped};
 use leaseway_tls::Names;
+
+use crate::accounts::Origin;
 
 /// The other side of a connection, as far as it is known.
 #[derive(Debug, Clone)]
@@ -12,12 +14,19 @@ pub(crate) struct Caller {
     pub(crate) address: IpAddr,
     /// What its certificate proves, if it has shown one.
     pub(crate) names: Option<Arc<Names>>,
+    /// To whom what it leaves behind is counted.
+    pub(crate) principal: Principal,
 }
 
 impl Caller {
     /// What a request says about its connection.
     pub(crate) fn of<T>(request: &tonic::Request<T>) -> Option<&Caller> {
         request.extensions().get()
+    }
+
+    /// Where its requests come from.
+    pub(crate) fn origin(&self) -> Origin {
+        Origin { address: self.address, principal: self.principal }
     }
 
     /// What its certificate calls it.

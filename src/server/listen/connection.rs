@@ -13,7 +13,8 @@ use tokio::{
 };
 use tonic::transport::server::Connected;
 
-use super::{caller::Caller, count::Counted, opening::PREFACE};
+use super::{caller::Caller, opening::PREFACE};
+use crate::open_connections::Place;
 
 /// In the clear, or TLS. Only TLS is in a box: it is large, and what is not TLS need not pay for that.
 pub(super) enum Stream {
@@ -27,14 +28,14 @@ pub(crate) struct Connection {
     /// So much of the end of HTTP/2's preface was read already and is to be read again: it is the same everywhere.
     again: u8,
     caller: Caller,
-    _open: Counted,
+    _place: Place,
 }
 
 impl Connection {
     /// `has_preface`: that of HTTP/2 was read from it.
-    pub(super) fn new(stream: Stream, has_preface: bool, caller: Caller, open: Counted) -> Connection {
+    pub(super) fn new(stream: Stream, has_preface: bool, caller: Caller, place: Place) -> Connection {
         let again = if has_preface { PREFACE.len() as u8 } else { 0 };
-        Connection { stream, again, caller, _open: open }
+        Connection { stream, again, caller, _place: place }
     }
 
     pub(crate) fn caller(&self) -> &Caller {

@@ -2,7 +2,7 @@
 
 use std::{
     net::{IpAddr, SocketAddr},
-    sync::Mutex,
+    sync::{Arc, Mutex},
     time::{Duration, Instant},
 };
 
@@ -17,10 +17,14 @@ use tokio_stream::{Stream, wrappers::ReceiverStream};
 use super::{
     caller::Caller,
     connection::{self, Connection},
-    count::{Counted, LiveCount},
     opening::{Opening, opening, read_preface, refuse},
+    openings::{OpeningPlace, Openings},
 };
-use crate::{metrics, service::Service};
+use crate::{
+    metrics,
+    open_connections::{OpenConnection, OpenConnections, Place},
+    service::Service,
+};
 
 /// After an error of `accept` (out of file descriptors, mostly) it is tried again so much later.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
@@ -33,13 +37,9 @@ pub(crate) struct ListenerSettings {
     pub(crate) service: Service,
     pub(crate) tls: Option<ServerTls>,
     /// Connections of this listener that are open.
-    pub(crate) open: LiveCount,
-    /// The most of them; beyond, new ones are closed at once.
-    pub(crate) most: usize,
+    pub(crate) open: OpenConnections,
     /// Connections of all listeners that are being opened.
-    pub(crate) opening: LiveCount,
-    /// The most of those.
-    pub(crate) most_opening: usize,
+    pub(crate) openings: Openings,
 }
 
 /// Accepts connections.
@@ -54,7 +54,7 @@ impl Listener {
     }
 
     /// Its connections that are open.
-    pub(crate) fn open(&self) -> LiveCount {
+    pub(crate) fn open(&self) -> OpenConnections {
         self.settings.open.clone()
     }
 
@@ -69,21 +69,15 @@ impl Listener {
                     continue;
                 }
             };
-            let ListenerSettings { service, tls, open, most, opening, most_opening } = &self.settings;
-            if open.get() >= *most || opening.get() >= *most_opening {
+            let ListenerSettings { service, tls, open, openings } = &self.settings;
+            let Some(place) = open.admit(address.ip()) else { continue };
+            let Some(opening) = openings.begin(place.connection.origin.principal) else {
                 metrics::connection_refused();
                 continue;
-            }
+            };
             match stream.set_nodelay(true).and_then(|()| stream.into_std()) {
                 Ok(stream) => {
-                    return Accepted {
-                        stream,
-                        address,
-                        service: *service,
-                        tls: tls.clone(),
-                        open: open.one_more(),
-                        opening: opening.one_more(),
-                    };
+                    return Accepted { stream, address, service: *service, tls: tls.clone(), place, opening };
                 }
                 Err(error) => tracing::debug!(%error, "connection lost while it was accepted"),
             }
@@ -118,8 +112,8 @@ pub(crate) struct Accepted {
     address: SocketAddr,
     service: Service,
     tls: Option<ServerTls>,
-    open: Counted,
-    opening: Counted,
+    place: Place,
+    opening: OpeningPlace,
 }
 
 /// Why a connection is not served.
@@ -131,6 +125,11 @@ enum Refusal {
 }
 
 impl Accepted {
+    /// What is known of it as one of the open connections.
+    pub(crate) fn open_connection(&self) -> Arc<OpenConnection> {
+        Arc::clone(&self.place.connection)
+    }
+
     /// Waits for what comes before the first request: the TLS handshake, and the preface of HTTP/2. A client that says
     /// something else is told what is expected, and the log says why there is no connection.
     pub(crate) async fn open(self) -> Option<Connection> {
@@ -148,7 +147,7 @@ impl Accepted {
     }
 
     async fn open_in_time(self, address: IpAddr) -> Result<Connection, Refusal> {
-        let Accepted { stream, service, tls, open, opening: _opening, .. } = self;
+        let Accepted { stream, service, tls, place, opening: _opening, .. } = self;
         let stream = TcpStream::from_std(stream).map_err(|_| Refusal::Gone)?;
         let (mut stream, names) = match (opening(&stream).await.map_err(|_| Refusal::Gone)?, tls) {
             (Opening::Closed, _) => return Err(Refusal::Gone),
@@ -167,7 +166,8 @@ impl Accepted {
         if has_preface && !read_preface(&mut stream).await.map_err(|_| Refusal::Gone)? {
             return Err(Refusal::Because("it does not begin as HTTP/2 does".to_owned()));
         }
-        Ok(Connection::new(stream, has_preface, Caller { address, names }, open))
+        let caller = Caller { address, names, principal: place.connection.origin.principal };
+        Ok(Connection::new(stream, has_preface, caller, place))
     }
 }
 

@@ -1,7 +1,8 @@
 //! Connections that come to nothing, and what they are told.
 
-use std::time::Duration;
+use std::{sync::Arc, time::Duration};
 
+use leaseway_core::PrincipalShare;
 use leaseway_tls::{ClientCertificates, Credentials, Files, Protocol, ServerTls};
 use tokio::{
     io::{AsyncReadExt as _, AsyncWriteExt as _},
@@ -9,7 +10,11 @@ use tokio::{
 };
 
 use super::*;
-use crate::service::Service;
+use crate::{
+    budget::Budget,
+    open_connections::{ConnectionLimits, OpenConnections},
+    service::Service,
+};
 
 const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 
@@ -21,8 +26,11 @@ async fn listener(
 ) -> (Listener, SocketAddr) {
     let tcp = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
     let address = tcp.local_addr().expect("it is bound");
-    let (open, opening) = (LiveCount::default(), LiveCount::default());
-    (Listener::new(tcp, ListenerSettings { service, tls, open, most, opening, most_opening }), address)
+    let limits = ConnectionLimits { most, share: PrincipalShare::ALL, idle: None, stalled: Duration::from_secs(60) };
+    let budget = Budget::new(1 << 20, 1 << 20, PrincipalShare::ALL);
+    let open = OpenConnections::new(limits, Arc::default(), Arc::new(budget));
+    let openings = Openings::new(most_opening, PrincipalShare::ALL);
+    (Listener::new(tcp, ListenerSettings { service, tls, open, openings }), address)
 }
 
 fn tls() -> ServerTls {
@@ -124,7 +132,7 @@ async fn connections_count_as_open_for_as_long_as_they_live() {
     let mut client = TcpStream::connect(address).await.expect("it listens");
     client.write_all(b"GET ").await.expect("sent");
     let connection = listener.accept().await.open().await.expect("it is opened");
-    assert_eq!(open.get(), 1);
+    assert_eq!(open.count(), 1);
     drop(connection);
-    assert_eq!(open.get(), 0);
+    assert_eq!(open.count(), 0);
 }

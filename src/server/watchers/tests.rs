@@ -6,11 +6,11 @@ use leaseway_core::Why;
 const CLIENT: HolderKind = HolderKind::Client;
 
 fn watchers(most: usize) -> Arc<Watchers> {
-    Arc::new(Watchers::new(most))
+    Arc::new(Watchers::new(most, PrincipalShare::ALL))
 }
 
 fn start(watchers: &Arc<Watchers>, id: &str) -> Watch {
-    watchers.start(CLIENT, id.into()).expect("there is room")
+    watchers.start(CLIENT, id.into(), Principal::NONE).expect("there is room")
 }
 
 /// Hints the client; true if it listens.
@@ -105,10 +105,11 @@ async fn a_listener_that_waits_is_woken_when_its_place_is_taken() {
 fn watchers_are_limited_and_room_comes_back() {
     let watchers = watchers(2);
     let (first, _second) = (start(&watchers, "a"), start(&watchers, "b"));
-    let refused = watchers.start(CLIENT, "c".into()).expect_err("there is no room");
+    let refused = watchers.start(CLIENT, "c".into(), Principal::NONE).expect_err("there is no room");
     assert!(refused.to_string().contains("(2)") && refused.to_string().contains("--max-watchers"), "{refused}");
     drop(first);
-    let node = watchers.start(HolderKind::Node, "b".into()).expect("a node is not the client of its name");
+    let node =
+        watchers.start(HolderKind::Node, "b".into(), Principal::NONE).expect("a node is not the client of its name");
     assert_eq!(watchers.count(), 2);
     drop(node);
     assert!(!watchers.is_watched(HolderKind::Node, "b") && watchers.is_watched(CLIENT, "b"));
@@ -146,4 +147,20 @@ fn a_reader_that_is_too_far_behind_gets_all_listeners() {
     assert_eq!(watchers.started_since(&mut just_in_time).len(), LOG);
     assert_eq!(watchers.started_since(&mut far_behind), [(CLIENT, "first".into())]);
     assert_eq!(far_behind, watchers.started());
+}
+
+#[test]
+fn a_principal_has_its_share_of_watchers_and_gets_it_back_as_they_end() {
+    let watchers = Arc::new(Watchers::new(8, PrincipalShare::default()));
+    let start = |id: usize, principal| watchers.start(CLIENT, id.to_string().into(), Principal(principal));
+    let mut streams: Vec<Watch> = (0..).map_while(|id| start(id, 1).ok()).collect();
+    assert_eq!(streams.len(), 7);
+    assert_eq!(start(100, 1).expect_err("it has its share"), TooManyWatchers::OfAddress(8));
+    let other = start(200, 2).expect("there is room for another");
+    assert_eq!(start(300, 3).expect_err("there is none any more"), TooManyWatchers::InAll(8));
+    // One that takes the place of its former self needs no other.
+    streams.push(start(0, 1).expect("it is known"));
+    drop((other, streams));
+    assert!(watchers.listening().by_principal.is_empty());
+    start(400, 1).expect("there is room again");
 }

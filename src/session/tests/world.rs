@@ -186,6 +186,7 @@ fn request(client: usize, body: Body<Wants>) -> Request {
             drops_late: true,
             life: None,
             news: None,
+            charged: core::Charged::default(),
         }),
         Body::Release(releases) => Request::Release(core::Release {
             kind: HolderKind::Client,

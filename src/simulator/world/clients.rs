@@ -326,6 +326,7 @@ impl World<'_> {
                     drops_late: client.speaks.is_ours(),
                     life: None,
                     news: usage.map(|usage| Box::new(News { key: None, usage: Some(usage) })),
+                    charged: core::Charged::default(),
                 })
             }
             // Such a node has nothing to say that with.

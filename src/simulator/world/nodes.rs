@@ -315,6 +315,7 @@ fn said(answer: Answer) -> ReplyBody {
         | Answer::TooSoon
         | Answer::Stale
         | Answer::Full
+        | Answer::ShareFull
         | Answer::Unknown
         | Answer::NameTaken
         | Answer::Released => ReplyBody::Nothing,

@@ -3,7 +3,8 @@
 use std::sync::Arc;
 
 use leaseway_core::{
-    Amount, Ask, Claim, Claims, HolderKind, Life, Millis, News, Release, Request, Supplied, Token, invariant::Violation,
+    Amount, Ask, Charged, Claim, Claims, HolderKind, Life, Millis, News, Release, Request, Supplied, Token,
+    invariant::Violation,
 };
 use leaseway_engine::uplink::{Aggregate, Granted, Lent, Notice, ParentReply, UplinkEngine, UplinkInput};
 use leaseway_session::{Body, Outgoing, Pace, Settings};
@@ -127,6 +128,7 @@ impl World<'_> {
                     drops_late: true,
                     life,
                     news,
+                    charged: Charged::default(),
                 })
             }
             Body::Release(releases) => Request::Release(Release {

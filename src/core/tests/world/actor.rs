@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::{EPOCH, has};
-use crate::{Amount, Ask, Claims, Has, HolderKind, Lease, Millis};
+use crate::{Amount, Ask, Charged, Claims, Has, HolderKind, Lease, Millis};
 
 /// What holders do about tokens.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -67,7 +67,8 @@ impl Actor {
         let outstanding = Some(self.outstanding(now));
         let (kind, id, claims) = (self.kind, Arc::clone(&self.id), self.claims.clone());
         let drops_late = self.echo == Echo::Token;
-        Ask { kind, id, claims, has, drops_late, outstanding, learning: false, life: None, news: None }
+        let charged = Charged::default();
+        Ask { kind, id, claims, has, drops_late, outstanding, learning: false, life: None, news: None, charged }
     }
 
     pub(super) fn receive(&mut self, lease: Lease, sent_at: Millis, now: Millis) {

@@ -1,6 +1,7 @@
 //! The node actor: it supervises the resources and the uplink, owns the election, and puts configurations in force.
 
 use std::{
+    collections::HashMap,
     hash::{BuildHasher as _, Hasher as _, RandomState},
     num::NonZeroU64,
     sync::{Arc, atomic::AtomicUsize},
@@ -24,13 +25,24 @@ use super::{
     MAILBOX, Membership, NodeStart, Refused,
 };
 use crate::{
-    access::Gate, assignment_store::AssignmentStore, clock::Clock, limits::Limits, metrics, subscribers::Subscribers,
+    access::Gate,
+    accounts::{Accounts, Origin, ResourcePlace},
+    assignment_store::AssignmentStore,
+    clock::Clock,
+    limits::Limits,
+    metrics,
+    subscribers::Subscribers,
     watchers::Watchers,
 };
 
 pub(super) enum NodeCommand {
     /// A resource is needed.
-    Open { id: Arc<str>, dead: Option<u64>, reply: oneshot::Sender<Result<ResourceHandle, Refused>> },
+    Open {
+        id: Arc<str>,
+        dead: Option<u64>,
+        from: Option<Origin>,
+        reply: oneshot::Sender<Result<ResourceHandle, Refused>>,
+    },
     /// An incarnation of a resource is over.
     Ended { id: Arc<str>, generation: u64 },
     /// Another configuration is to be in force.
@@ -55,6 +67,7 @@ impl Message for NodeCommand {
 
 /// What the node and its handles share.
 pub(super) struct NodeShared {
+    pub(super) accounts: Arc<Accounts>,
     pub(super) directory: Directory,
     pub(super) config: watch::Sender<Arc<ConfigInForce>>,
     pub(super) watchers: Arc<Watchers>,
@@ -76,6 +89,8 @@ pub(super) struct NodeActor {
     pub(super) generation: u64,
     pub(super) last_epoch: u64,
     pub(super) holders: Arc<AtomicUsize>,
+    /// To whom resources are counted that are alive.
+    pub(super) resource_places: HashMap<Arc<str>, ResourcePlace>,
     /// When this node became master; learning mode counts from here.
     pub(super) since: Millis,
     pub(super) membership: Option<Membership>,
@@ -121,8 +136,8 @@ impl Handler<NodeCommand> for NodeActor {
 
     fn handle(&mut self, command: NodeCommand, ctx: &mut Context<Self>) {
         match command {
-            NodeCommand::Open { id, dead, reply } => {
-                let opened = self.open(id, dead, ctx);
+            NodeCommand::Open { id, dead, from, reply } => {
+                let opened = self.open(id, dead, from, ctx);
                 // The caller may have gone away meanwhile.
                 let _ = reply.send(opened);
             }
@@ -154,6 +169,7 @@ impl NodeActor {
             generation: 0,
             last_epoch: 0,
             holders: Arc::default(),
+            resource_places: HashMap::new(),
             note_turns: NoteTurns::start(),
             drawn: NonZeroU64::new(RandomState::new().build_hasher().finish()).unwrap_or(NonZeroU64::MIN),
             membership: start.membership,

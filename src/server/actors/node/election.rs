@@ -93,6 +93,7 @@ impl NodeActor {
         let is_master = matches!(role, Role::Master(_));
         let is_known = !matches!(role, Role::Elsewhere(None));
         self.shared.directory.set_role(role);
+        self.resource_places.clear();
         if is_known {
             self.shared.known.send_replace(true);
         }

@@ -1,6 +1,6 @@
 //! How resources come to life, and anew when they fail.
 
-use std::sync::Arc;
+use std::sync::{Arc, atomic::Ordering};
 
 use actix::{Addr, AsyncContext as _, Context, dev::SendError};
 use leaseway_core::{Amount, Birth, Epoch, Inherited, Kind, Millis, Settings, Source};
@@ -17,7 +17,10 @@ use super::{
     Handover, Membership, Refused,
     actor::{NodeActor, NodeCommand, NodeShared},
 };
-use crate::metrics;
+use crate::{
+    accounts::{Origin, ResourcePlace},
+    metrics,
+};
 
 impl NodeActor {
     /// The resource, which comes to life if need be; `dead`: an incarnation of it that is known to be over.
@@ -25,6 +28,7 @@ impl NodeActor {
         &mut self,
         id: Arc<str>,
         dead: Option<u64>,
+        from: Option<Origin>,
         ctx: &mut Context<Self>,
     ) -> Result<ResourceHandle, Refused> {
         let reign = match self.shared.directory.role() {
@@ -37,13 +41,24 @@ impl NodeActor {
             Some(handle) if handle.retired() => Ok(self.begin(id, reign, ctx)),
             Some(handle) => Ok(self.rebuild(id, handle.generation(), reign, ctx)),
             None => {
-                if self.shared.directory.len() >= self.limits.resources {
-                    metrics::resource_refused();
-                    return Err(Refused::TooManyResources(self.limits.resources));
-                }
+                self.find_place(&id, from).inspect_err(|_| metrics::resource_refused())?;
                 Ok(self.begin(id, reign, ctx))
             }
         }
+    }
+
+    /// A new resource is counted to the principal whose request it comes to life for.
+    fn find_place(&mut self, id: &Arc<str>, from: Option<Origin>) -> Result<(), Refused> {
+        let (used, most) = (self.shared.directory.len(), self.limits.resources);
+        if used >= most {
+            return Err(Refused::TooManyResources(most));
+        }
+        let Some(account) = from.and_then(|from| self.shared.accounts.of(from.principal)) else { return Ok(()) };
+        if !self.limits.share().allows(account.resources.load(Ordering::Relaxed), 1, used, most) {
+            return Err(Refused::ResourceShare(most));
+        }
+        self.resource_places.insert(Arc::clone(id), ResourcePlace::new(account));
+        Ok(())
     }
 
     /// An incarnation is over: one that has retired is forgotten, one that has failed is built anew.
@@ -54,13 +69,17 @@ impl NodeActor {
         match self.shared.directory.role() {
             _ if handle.retired() => {
                 self.shared.directory.remove(id);
+                self.resource_places.remove(id);
                 if let Some(uplink) = &self.uplink {
                     uplink.notices.post(Notice::Retired(Arc::clone(id)));
                 }
                 tracing::debug!(resource = %id, "retired");
             }
             Role::Master(reign) => drop(self.rebuild(Arc::clone(id), generation, reign, ctx)),
-            Role::Elsewhere(_) => self.shared.directory.remove(id),
+            Role::Elsewhere(_) => {
+                self.shared.directory.remove(id);
+                self.resource_places.remove(id);
+            }
         }
     }
 
@@ -167,7 +186,7 @@ impl NodeActor {
                 limits: Arc::clone(&self.limits),
                 watchers: Arc::clone(watchers),
                 assignment_store: assignment_store.clone(),
-                holders: HoldersShare::new(Arc::clone(&self.holders)),
+                holders: HoldersShare::new(Arc::clone(&self.holders), Arc::clone(&self.shared.accounts)),
             },
             promises,
             notes,

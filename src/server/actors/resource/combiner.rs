@@ -8,7 +8,6 @@
 //! Requests are counted and bounded before they get here ([`super::handle`]).
 
 use std::{
-    net::IpAddr,
     panic::{self, AssertUnwindSafe},
     sync::{Arc, Mutex, MutexGuard, TryLockError},
 };
@@ -22,6 +21,7 @@ use super::{
     command::Command,
     turn::{Ticket, Turn},
 };
+use crate::accounts::Origin;
 
 /// So many rounds one thread runs in a row before it leaves the rest to the resource's task: it has connections to look
 /// after.
@@ -36,7 +36,7 @@ const CAUGHT: &str = "panics are caught while a resource is held";
 /// A request, where it came from if that is known, and where its answer goes.
 pub(super) struct Submission {
     pub(super) request: Request,
-    pub(super) from: Option<IpAddr>,
+    pub(super) from: Option<Origin>,
     pub(super) ticket: Ticket,
 }
 
@@ -44,7 +44,7 @@ pub(super) struct Submission {
 #[derive(Default)]
 struct Pending {
     requests: Vec<Request>,
-    origins: Vec<Option<IpAddr>>,
+    origins: Vec<Option<Origin>>,
     tickets: Vec<Ticket>,
     commands: Vec<Command>,
     /// The actor is over: nothing is taken any more.

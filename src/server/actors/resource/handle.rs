@@ -1,7 +1,6 @@
 //! How others talk to one incarnation of a resource.
 
 use std::{
-    net::IpAddr,
     pin::Pin,
     sync::{
         Arc,
@@ -19,6 +18,7 @@ use super::{
     combiner::{Combiner, SendError, Submission, Submitted},
     command::Command,
 };
+use crate::accounts::Origin;
 
 /// As many requests are pending as may be.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -148,7 +148,7 @@ impl ResourceHandle {
     }
 
     /// Submits a request, which may be answered at once.
-    pub(in super::super) fn submit(&self, request: Request, from: Option<IpAddr>) -> Result<PendingAnswer, Full> {
+    pub(in super::super) fn submit(&self, request: Request, from: Option<Origin>) -> Result<PendingAnswer, Full> {
         let resource = &self.0;
         if resource.queued.fetch_add(1, Ordering::Relaxed) >= resource.max_queued {
             resource.queued.fetch_sub(1, Ordering::Relaxed);

@@ -39,6 +39,10 @@ impl Metering {
             let times = now.unaccounted;
             tracing::warn!(resource = %id, times, "a request came with a lease that this master does not know of");
         }
+        if worth_logging(before.share_full, now.share_full) {
+            let (times, holders) = (now.share_full, resource.holders());
+            tracing::warn!(resource = %id, times, holders, "an address has its share of all holders: its new ones are refused");
+        }
         if worth_logging(before.full, now.full) {
             let (times, holders) = (now.full, resource.holders());
             tracing::warn!(resource = %id, times, holders, "too many holders: new ones are refused");

@@ -3,12 +3,14 @@
 //! Nothing of it outlives the message. So each thread has one for all the resources that it works for; that keeps it in
 //! the caches, where room of their own would be as cold as a resource that was not asked for a while.
 
-use std::{cell::Cell, net::IpAddr};
+use std::cell::Cell;
 
 use actix::{ActorContext, ActorState};
 use leaseway_core::Answer;
 use leaseway_engine::{Batch, Effects, LostMastership};
 use tokio::sync::oneshot;
+
+use crate::accounts::Origin;
 
 /// Where an answer goes.
 pub(super) type Ticket = oneshot::Sender<Result<Answer, LostMastership>>;
@@ -17,7 +19,7 @@ pub(super) type Ticket = oneshot::Sender<Result<Answer, LostMastership>>;
 pub(in super::super) struct Turn {
     pub(super) batch: Batch<Ticket>,
     /// Where each request of the batch came from, if that is known.
-    pub(super) origins: Vec<Option<IpAddr>>,
+    pub(super) origins: Vec<Option<Origin>>,
     pub(super) effects: Effects<Ticket>,
     is_stopped: bool,
 }

@@ -58,6 +58,7 @@ fn with_parent<F: Future<Output = ()>>(says: Says, limits: Limits, test: impl Fn
                 arbiters: arbiters.iter().map(Arbiter::handle).collect(),
                 seed: 1,
                 membership: None,
+                accounts: Arc::default(),
                 parent: Some(Parent {
                     node: "leaf".into(),
                     addresses: vec![fake.0.address.as_str().into()],
@@ -98,6 +99,7 @@ async fn asks_with(node: &NodeHandle, client: &str, claim: (f64, i64), has: Opti
         drops_late: true,
         life: None,
         news: None,
+        charged: leaseway_core::Charged::default(),
     };
     let resource = "r".into();
     let answer = node.submit(&resource, Request::Ask(ask));

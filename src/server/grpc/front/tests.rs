@@ -5,6 +5,7 @@ use std::net::SocketAddr;
 use bytes::Bytes;
 use hyper::server::conn::http2;
 use hyper_util::rt::{TokioExecutor, TokioIo};
+use leaseway_core::{Principal, PrincipalShare};
 use leaseway_proto::doorman::{
     GetCapacityRequest, GetCapacityResponse, ResourceRequest, capacity_server::CapacityServer,
 };
@@ -20,10 +21,12 @@ use super::*;
 use crate::{
     access::Gate,
     actors::{NodeHandle, NodeStart, Threads, block_on},
+    budget::Budget,
     clock::Clock,
     config,
     identity::Identity,
     limits::Limits,
+    open_connections::{ConnectionLimits, OpenConnections},
 };
 
 const MOST: usize = 1000;
@@ -40,12 +43,13 @@ resources:
 ";
 
 #[test]
-fn only_plain_calls_of_get_capacity_are_answered_here() {
+fn only_plain_calls_of_two_methods_are_answered_here() {
     let answered_here = |request: http::request::Builder| {
         let request = request.body(()).expect("a request");
-        is_to_be_answered_here(&request, &Extras::of(request.headers()))
+        to_be_answered_here(&request, &Extras::of(request.headers())).is_some()
     };
     assert!(answered_here(Request::post(GET_CAPACITY).header("grpc-timeout", "1S")));
+    assert!(answered_here(Request::post(WATCH)));
     for path in ["/doorman.Capacity/GetCapacity/", "/doorman.Capacity/Discovery", "/doorman.capacity/GetCapacity", "/"]
     {
         assert!(!answered_here(Request::post(path)), "{path}");
@@ -54,17 +58,30 @@ fn only_plain_calls_of_get_capacity_are_answered_here() {
 }
 
 /// The same service behind the front, and behind tonic's own server.
-async fn both(service: CapacityService) -> [SocketAddr; 2] {
+async fn both(service: CapacityService, node: NodeHandle) -> [SocketAddr; 2] {
     let listen = async || TcpListener::bind("127.0.0.1:0").await.expect("a free port");
     let (fronts, tonics) = (listen().await, listen().await);
     let addresses = [&fronts, &tonics].map(|listener| listener.local_addr().expect("it is bound"));
     let capacity = CapacityServer::new(service.clone()).max_decoding_message_size(MOST);
-    let front = Arc::new(Front::new(service, Arc::new(Gate::open()), MOST, Routes::new(capacity.clone())));
+    let limits = BodyLimits { message_bytes: MOST, patience: PATIENCE };
+    let (_stop, stopped) = tokio::sync::watch::channel(false);
+    let gate = Arc::new(Gate::open());
+    let clients = Clients { capacity: service, push: PushService::new(node, stopped), gate };
+    let front = Arc::new(Front::new(Some(clients), limits, Routes::new(capacity.clone())));
+    let open = {
+        let limits = ConnectionLimits { most: 100, share: PrincipalShare::ALL, idle: None, stalled: PATIENCE };
+        OpenConnections::new(limits, Arc::default(), Arc::new(Budget::new(1 << 20, 1 << 20, PrincipalShare::ALL)))
+    };
     tokio::spawn(async move {
         while let Ok((stream, from)) = fronts.accept().await {
-            let caller = Caller { address: from.ip(), names: None };
-            let door = ConnectionService::new(Arc::clone(&front), caller);
-            tokio::spawn(http2::Builder::new(TokioExecutor::new()).serve_connection(TokioIo::new(stream), door));
+            let caller = Caller { address: from.ip(), names: None, principal: Principal::NONE };
+            let place = open.admit(from.ip()).expect("there is room");
+            let door = ConnectionService::new(Arc::clone(&front), caller, Arc::clone(&place.connection));
+            let served = http2::Builder::new(TokioExecutor::new()).serve_connection(TokioIo::new(stream), door);
+            tokio::spawn(async move {
+                let _place = place;
+                served.await
+            });
         }
     });
     tokio::spawn(Server::builder().add_service(capacity).serve_with_incoming(TcpListenerStream::new(tonics)));
@@ -258,11 +275,12 @@ fn the_front_answers_as_tonic_does() {
                 seed: 1,
                 membership: None,
                 parent: None,
+                accounts: Arc::default(),
             },
             || {},
         );
         let identity = Identity { id: "a".into(), advertise: "127.0.0.1:1".into(), admin: "".into() };
-        let [front, tonic] = both(CapacityService::new(node, identity, None)).await;
+        let [front, tonic] = both(CapacityService::new(node.clone(), identity, None), node).await;
         let mut differ = Vec::new();
         for call in calls() {
             let reply = async |from| format!("{:?}", timeout(PATIENCE, ask(from, &call)).await);

@@ -1,7 +1,7 @@
 use std::time::Duration;
 
 use futures_util::StreamExt as _;
-use leaseway_core::{Amount, Ask, Claim, Claims, HolderKind, Repository};
+use leaseway_core::{Amount, Ask, Charged, Claim, Claims, HolderKind, Repository};
 use leaseway_proto::pools::{
     Assigned, EventKind, Holder, Standing, Totals, assigned::Amount as Portion, report_load_request::Load as Reported,
 };
@@ -51,6 +51,7 @@ fn with_pool<F: Future<Output = ()>>(test: impl FnOnce(PoolService, NodeHandle, 
                 seed: 1,
                 membership: None,
                 parent: None,
+                accounts: Arc::default(),
             },
             || {},
         );
@@ -108,6 +109,7 @@ async fn asks(node: &NodeHandle, id: &str, wants: f64) -> f64 {
         drops_late: true,
         life: None,
         news: None,
+        charged: Charged::default(),
     };
     let answer = node.submit(&"searches".into(), leaseway_core::Request::Ask(ask)).await.expect("an answer");
     answer.lease().expect("a lease").capacity.get()

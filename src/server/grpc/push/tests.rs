@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use futures_util::StreamExt as _;
-use leaseway_core::{HolderKind, Why};
+use leaseway_core::{HolderKind, Principal, PrincipalShare, Why};
 use tonic::Code;
 
 use super::*;
@@ -19,11 +19,11 @@ type Messages = std::pin::Pin<Box<dyn Stream<Item = Result<Hint, Status>>>>;
 
 impl Fixture {
     fn new() -> Fixture {
-        Fixture { watchers: Arc::new(Watchers::new(10)), stop: watch::Sender::new(false) }
+        Fixture { watchers: Arc::new(Watchers::new(10, PrincipalShare::ALL)), stop: watch::Sender::new(false) }
     }
 
     fn listens(&self) -> Messages {
-        let watch = self.watchers.start(HolderKind::Client, "a".into()).expect("there is room");
+        let watch = self.watchers.start(HolderKind::Client, "a".into(), Principal::NONE).expect("there is room");
         Box::pin(messages(watch, self.stop.subscribe(), Admitted::unknown(&Arc::new(Gate::open()))))
     }
 

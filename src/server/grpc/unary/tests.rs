@@ -1,7 +1,10 @@
 use leaseway_proto::doorman::{GetCapacityRequest, ResourceRequest};
 use tonic::Code;
 
+use bytes::BufMut as _;
+
 use super::*;
+use crate::grpc::framing::framed;
 
 const MOST: usize = 1000;
 
@@ -64,35 +67,4 @@ fn the_longest_message_may_be_as_long_as_it_may() {
     };
     assert_eq!(parsed(&of_length(MOST)), Ok(GetCapacityRequest::default()));
     assert_eq!(parsed(&of_length(MOST + 1)).expect_err("one too many").0, Code::OutOfRange);
-}
-
-fn frames(response: Response<Answer>) -> Vec<Frame<Bytes>> {
-    let mut body = response.into_body();
-    let mut task = Context::from_waker(std::task::Waker::noop());
-    let mut frames = Vec::new();
-    while let Poll::Ready(Some(frame)) = Pin::new(&mut body).poll_frame(&mut task) {
-        frames.push(frame.expect("nothing can fail"));
-    }
-    assert!(body.is_end_stream());
-    frames
-}
-
-#[test]
-fn an_answer_is_its_message_and_then_that_all_is_well() {
-    let response = answer(Ok(request()));
-    assert_eq!(response.headers()[CONTENT_TYPE], "application/grpc");
-    assert!(!response.body().is_end_stream());
-    let frames = frames(response);
-    let [message, trailers] = &frames[..] else { panic!("{frames:?}") };
-    assert_eq!(message.data_ref(), Some(&framed(&request())));
-    assert_eq!(trailers.trailers_ref().map(|trailers| &trailers[STATUS]), Some(&OK));
-}
-
-#[test]
-fn a_refusal_has_no_message() {
-    let refusal: Result<GetCapacityRequest, Status> = Err(Status::invalid_argument("client_id: must not be empty"));
-    let response = answer(refusal);
-    assert_eq!(response.headers()[STATUS], "3");
-    assert_eq!(response.headers()["grpc-message"], "client_id:%20must%20not%20be%20empty");
-    assert!(frames(response).is_empty());
 }

@@ -1,0 +1,101 @@
+//! The body of a request as it comes in: it is told at once that it is too long, it has to come in time, and what it
+//! holds until it is complete is charged.
+
+use std::{
+    pin::Pin,
+    task::{Context, Poll},
+    time::Duration,
+};
+
+use bytes::Bytes;
+use hyper::body::{Body, Frame, Incoming, SizeHint};
+use tokio::time::{Sleep, sleep};
+use tonic::Status;
+
+use super::framing::Framing;
+use crate::budget::Charge;
+
+/// Bounds on the body of a request.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct BodyLimits {
+    /// The longest message.
+    pub(super) message_bytes: usize,
+    /// How long it may take until all of the body has come.
+    pub(super) patience: Duration,
+}
+
+/// The body of a request.
+pub(super) struct RequestBody {
+    incoming: Incoming,
+    limits: BodyLimits,
+    framing: Framing,
+    /// Of what is kept: so much besides what has come of a message that is not complete.
+    charge: Charge,
+    besides: usize,
+    /// Armed once it has to be waited for: nearly always all of it is there when it is first looked at.
+    timer: Option<Pin<Box<Sleep>>>,
+}
+
+impl RequestBody {
+    /// What it keeps is added to `charge`.
+    pub(super) fn new(incoming: Incoming, limits: BodyLimits, charge: Charge) -> RequestBody {
+        let besides = charge.bytes();
+        RequestBody { incoming, limits, framing: Framing::default(), charge, besides, timer: None }
+    }
+
+    /// The charge, of the message that it has become.
+    pub(super) fn into_charge(self) -> Charge {
+        self.charge
+    }
+
+    /// The longest message.
+    pub(super) fn message_bytes(&self) -> usize {
+        self.limits.message_bytes
+    }
+
+    fn heed(&mut self, data: &[u8]) -> Result<(), Status> {
+        self.framing.pass(data, self.limits.message_bytes)?;
+        let kept = if self.incoming.is_end_stream() { 0 } else { self.framing.pending() };
+        Ok(self.charge.resize(self.besides + kept)?)
+    }
+
+    /// It has not come yet.
+    fn wait(&mut self, task: &mut Context<'_>) -> Poll<Status> {
+        let patience = self.limits.patience;
+        let timer = self.timer.get_or_insert_with(|| Box::pin(sleep(patience)));
+        timer.as_mut().poll(task).map(|()| {
+            Status::deadline_exceeded(format!(
+                "the request has not come in full within {} s (--request-secs)",
+                patience.as_secs_f64()
+            ))
+        })
+    }
+}
+
+impl Body for RequestBody {
+    type Data = Bytes;
+    type Error = Status;
+
+    fn poll_frame(mut self: Pin<&mut Self>, task: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Status>>> {
+        match Pin::new(&mut self.incoming).poll_frame(task) {
+            Poll::Ready(Some(Ok(frame))) => {
+                let heeded = frame.data_ref().map_or(Ok(()), |data| self.heed(data));
+                Poll::Ready(Some(heeded.map(|()| frame)))
+            }
+            Poll::Ready(Some(Err(error))) => {
+                let broken = Status::cancelled(format!("the request has broken off: {error}"));
+                Poll::Ready(Some(Err(broken)))
+            }
+            Poll::Ready(None) => Poll::Ready(None),
+            Poll::Pending => self.wait(task).map(|status| Some(Err(status))),
+        }
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.incoming.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.incoming.size_hint()
+    }
+}

@@ -1,0 +1,353 @@
+//! The open connections of a listener: how many there may be, of whom, and for how long they may do nothing.
+//!
+//! A principal has no more than its share of them. Where all are taken, a newcomer takes the place of a connection that
+//! is idle, of the principal that has most: that one connects again when it needs to. What costs a client nothing costs
+//! no place for long: a connection that asks for nothing, one that does not read its answers. What comes before the
+//! first request has a deadline of its own ([`crate::listen`]).
+//!
+//! One task looks at all of them once a second. A request sets no timer, and takes no lock.
+
+use std::{
+    collections::HashMap,
+    net::IpAddr,
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicUsize, Ordering},
+    },
+    time::{Duration, Instant},
+};
+
+use leaseway_core::{Principal, PrincipalShare};
+use slab::Slab;
+use tokio::sync::watch;
+
+use crate::{
+    accounts::{Accounts, Origin},
+    budget::{Activity, Budget, ConnectionBudget},
+    metrics::{self, Closed},
+};
+
+/// How often connections are looked at.
+const LOOK: Duration = Duration::from_secs(1);
+/// An idle connection that is told to end may take so long to agree.
+pub(crate) const FAREWELL: Duration = Duration::from_secs(5);
+/// Accounts are looked at every so many looks at connections.
+const SWEEP: u32 = 10;
+
+/// Bounds on the connections of a listener.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct ConnectionLimits {
+    pub(crate) most: usize,
+    pub(crate) share: PrincipalShare,
+    /// For how long it may have no request under way. None where that is not known: none is ended for that, nor
+    /// displaced.
+    pub(crate) idle: Option<Duration>,
+    /// For how long it may have answers waiting without taking any.
+    pub(crate) stalled: Duration,
+}
+
+/// The connections of a listener.
+#[derive(Clone)]
+pub(crate) struct OpenConnections(Arc<Connections>);
+
+struct Connections {
+    limits: ConnectionLimits,
+    accounts: Arc<Accounts>,
+    budget: Arc<Budget>,
+    count: AtomicUsize,
+    table: Mutex<ConnectionTable>,
+}
+
+#[derive(Default)]
+struct ConnectionTable {
+    connections: Slab<ConnectionEntry>,
+    /// Those that are not leaving: in all, and by principal.
+    taken: usize,
+    by_principal: HashMap<Principal, usize>,
+}
+
+struct ConnectionEntry {
+    connection: Arc<OpenConnection>,
+    /// What it had done when it was looked at, and since when it has done nothing else.
+    activity: Activity,
+    quiet_since: Instant,
+    /// It was told to end, and takes no place any more.
+    is_leaving: bool,
+}
+
+/// An open connection.
+#[derive(Debug)]
+pub(crate) struct OpenConnection {
+    pub(crate) origin: Origin,
+    pub(crate) budget: Arc<ConnectionBudget>,
+    ending: watch::Sender<Option<Ending>>,
+}
+
+/// How a connection is to end.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Ending {
+    /// When what is under way is done.
+    WhenDone,
+    /// The same, but soon.
+    Soon,
+    /// At once.
+    Now,
+}
+
+impl OpenConnection {
+    /// Waits until it is to end.
+    pub(crate) async fn told_to_end(&self) -> Ending {
+        let mut ending = self.ending.subscribe();
+        let told = ending.wait_for(Option::is_some).await.ok().and_then(|told| *told);
+        told.unwrap_or(Ending::Now)
+    }
+
+    fn end(&self, how: Ending) {
+        self.ending.send_replace(Some(how));
+    }
+}
+
+/// Counts a connection for as long as it lives.
+pub(crate) struct Place {
+    pub(crate) connection: Arc<OpenConnection>,
+    listener: Arc<Connections>,
+    key: usize,
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        self.listener.count.fetch_sub(1, Ordering::Relaxed);
+        let mut table = self.listener.table();
+        let entry = table.connections.remove(self.key);
+        if !entry.is_leaving {
+            table.leaves(entry.connection.origin.principal);
+        }
+    }
+}
+
+impl ConnectionTable {
+    fn of(&self, principal: Principal) -> usize {
+        self.by_principal.get(&principal).copied().unwrap_or_default()
+    }
+
+    fn comes(&mut self, principal: Principal) {
+        self.taken += 1;
+        *self.by_principal.entry(principal).or_default() += 1;
+    }
+
+    fn leaves(&mut self, principal: Principal) {
+        self.taken -= 1;
+        if let Some(count) = self.by_principal.get_mut(&principal) {
+            *count -= 1;
+            if *count == 0 {
+                self.by_principal.remove(&principal);
+            }
+        }
+    }
+
+    /// Ends the connection that has been idle for longest, of the principal that has most, if that has more than the
+    /// newcomer would have.
+    fn make_room(&mut self, newcomer: Principal) -> bool {
+        let own = self.of(newcomer);
+        let largest = self.by_principal.iter().max_by_key(|(principal, count)| (**count, **principal));
+        let Some(largest) = largest.filter(|(_, count)| **count > own + 1).map(|(principal, _)| *principal) else {
+            return false;
+        };
+        let idle = self.connections.iter_mut().map(|(_, entry)| entry).filter(|entry| {
+            let connection = &entry.connection;
+            !entry.is_leaving && connection.origin.principal == largest && connection.budget.activity().is_idle()
+        });
+        let Some(entry) = idle.min_by_key(|entry| entry.quiet_since) else { return false };
+        entry.is_leaving = true;
+        entry.connection.end(Ending::Soon);
+        metrics::connection_closed(Closed::Displaced);
+        self.leaves(largest);
+        true
+    }
+}
+
+impl Connections {
+    fn table(&self) -> MutexGuard<'_, ConnectionTable> {
+        self.table.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Ends connections that have done nothing for too long.
+    fn look(&self, now: Instant) {
+        let mut table = self.table();
+        let mut left = Vec::new();
+        for (_, entry) in &mut table.connections {
+            let connection = &entry.connection;
+            let activity = connection.budget.activity();
+            if activity != entry.activity {
+                (entry.activity, entry.quiet_since) = (activity, now);
+            }
+            if entry.is_leaving {
+                continue;
+            }
+            let quiet = now.saturating_duration_since(entry.quiet_since);
+            let (why, how) = if activity.has_answers() && quiet >= self.limits.stalled {
+                (Closed::Stalled, Ending::Now)
+            } else if activity.is_idle() && self.limits.idle.is_some_and(|idle| quiet >= idle) {
+                (Closed::Idle, Ending::Soon)
+            } else {
+                continue;
+            };
+            metrics::connection_closed(why);
+            tracing::debug!(address = %connection.origin.address, why = why.name(), "connection closed");
+            entry.is_leaving = true;
+            connection.end(how);
+            left.push(connection.origin.principal);
+        }
+        left.into_iter().for_each(|principal| table.leaves(principal));
+    }
+}
+
+impl OpenConnections {
+    pub(crate) fn new(limits: ConnectionLimits, accounts: Arc<Accounts>, budget: Arc<Budget>) -> OpenConnections {
+        let (count, table) = (AtomicUsize::new(0), Mutex::default());
+        OpenConnections(Arc::new(Connections { limits, accounts, budget, count, table }))
+    }
+
+    /// How many there are.
+    pub(crate) fn count(&self) -> usize {
+        self.0.count.load(Ordering::Relaxed)
+    }
+
+    /// Takes a connection in; none if there is no place for it.
+    pub(crate) fn admit(&self, address: IpAddr) -> Option<Place> {
+        let listener = &self.0;
+        let account = listener.accounts.of_address(address);
+        let origin = Origin { address, principal: account.principal() };
+        let mut table = listener.table();
+        let ConnectionLimits { most, share, idle, .. } = listener.limits;
+        let has_place = |table: &ConnectionTable| share.allows(table.of(origin.principal), 1, table.taken, most);
+        if !has_place(&table) && !(idle.is_some() && table.taken >= most && table.make_room(origin.principal)) {
+            drop(table);
+            metrics::connection_refused();
+            return None;
+        }
+        table.comes(origin.principal);
+        let connection = Arc::new(OpenConnection {
+            origin,
+            budget: Arc::new(ConnectionBudget::new(Arc::clone(&listener.budget), account)),
+            ending: watch::Sender::new(None),
+        });
+        let (activity, quiet_since) = (Activity::default(), Instant::now());
+        let entry = ConnectionEntry { connection: Arc::clone(&connection), activity, quiet_since, is_leaving: false };
+        let key = table.connections.insert(entry);
+        drop(table);
+        listener.count.fetch_add(1, Ordering::Relaxed);
+        Some(Place { connection, listener: Arc::clone(listener), key })
+    }
+
+    /// Tells all of them to end when what is under way is done.
+    pub(crate) fn end_all(&self) {
+        let table = self.0.table();
+        table.connections.iter().for_each(|(_, entry)| entry.connection.end(Ending::WhenDone));
+    }
+}
+
+/// Looks after connections and accounts for as long as the server runs.
+pub(crate) async fn look_after(listeners: Vec<OpenConnections>, accounts: Arc<Accounts>) {
+    let mut interval = tokio::time::interval(LOOK);
+    interval.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+    for look in 1_u32.. {
+        interval.tick().await;
+        let now = Instant::now();
+        listeners.iter().for_each(|listener| listener.0.look(now));
+        if look.is_multiple_of(SWEEP) {
+            accounts.sweep();
+        }
+    }
+}
+
+impl std::fmt::Debug for OpenConnections {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("OpenConnections").field("count", &self.count()).finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::budget::Charge;
+
+    const IDLE: Duration = Duration::from_secs(600);
+    const LIMITS: ConnectionLimits =
+        ConnectionLimits { most: 8, share: PrincipalShare::ALL, idle: Some(IDLE), stalled: Duration::from_secs(60) };
+
+    fn listener(limits: ConnectionLimits) -> OpenConnections {
+        let budget = Budget::new(1 << 20, 1 << 20, PrincipalShare::ALL);
+        OpenConnections::new(limits, Arc::default(), Arc::new(budget))
+    }
+
+    fn address(last: u8) -> IpAddr {
+        [10, 0, 0, last].into()
+    }
+
+    fn told(place: &Place) -> Option<Ending> {
+        *place.connection.ending.borrow()
+    }
+
+    #[test]
+    fn a_principal_has_its_share_and_newcomers_get_the_rest() {
+        let open = listener(ConnectionLimits { share: PrincipalShare::default(), ..LIMITS });
+        let places: Vec<Place> = std::iter::from_fn(|| open.admit(address(1))).collect();
+        assert_eq!(places.len(), 7);
+        let newcomer = open.admit(address(2)).expect("there is room for it");
+        assert!(open.admit(address(1)).is_none(), "it has most itself");
+        drop(newcomer);
+        assert!(open.admit(address(1)).is_none());
+        drop(places);
+        assert_eq!(open.count(), 0);
+        assert!(open.admit(address(1)).is_some());
+    }
+
+    #[test]
+    fn where_all_are_taken_the_one_that_was_idle_for_longest_goes_of_those_who_have_most() {
+        let open = listener(LIMITS);
+        let modest: Vec<Place> = (0..2).filter_map(|_| open.admit(address(2))).collect();
+        let places: Vec<Place> = std::iter::from_fn(|| open.admit(address(1))).collect();
+        assert_eq!(places.len(), 6);
+        let busy = Charge::request(&places[0].connection.budget, 1).expect("there is room");
+        assert!(open.admit(address(1)).is_none(), "it would displace itself");
+        let newcomer = open.admit(address(3)).expect("another gives way");
+        let ended: Vec<_> = places.iter().map(told).collect();
+        assert_eq!(ended, [None, Some(Ending::Soon), None, None, None, None], "the oldest that is idle");
+        assert!(modest.iter().chain([&newcomer]).all(|place| told(place).is_none()));
+        drop(busy);
+        // One that is leaving takes no place, and none again when it is gone.
+        drop(places);
+        assert_eq!(open.0.table().taken, 3);
+    }
+
+    #[test]
+    fn what_does_nothing_for_too_long_is_ended() {
+        let open = listener(LIMITS);
+        let place = || open.admit(address(1)).expect("there is room");
+        let (idle, stalled, waiting) = (place(), place(), place());
+        let _answer = Charge::answer(&stalled.connection.budget, 100).expect("there is room");
+        let _request = Charge::request(&waiting.connection.budget, 100).expect("there is room");
+        let endings = || [&idle, &stalled, &waiting].map(told);
+        let begin = Instant::now();
+        open.0.look(begin);
+        assert_eq!(endings(), [None; 3]);
+        open.0.look(begin + LIMITS.stalled);
+        assert_eq!(endings(), [None, Some(Ending::Now), None]);
+        // A request comes and goes: that is use.
+        drop(Charge::request(&idle.connection.budget, 100));
+        open.0.look(begin + IDLE);
+        assert_eq!(endings()[0], None);
+        open.0.look(begin + IDLE * 2);
+        assert_eq!(endings(), [Some(Ending::Soon), Some(Ending::Now), None], "a stream may wait");
+    }
+
+    #[test]
+    fn where_use_is_not_known_none_is_ended_for_it_or_gives_way() {
+        let open = listener(ConnectionLimits { idle: None, ..LIMITS });
+        let places: Vec<Place> = std::iter::from_fn(|| open.admit(address(1))).collect();
+        assert!(open.admit(address(2)).is_none());
+        open.0.look(Instant::now() + IDLE * 2);
+        assert!(places.iter().all(|place| told(place).is_none()));
+    }
+}

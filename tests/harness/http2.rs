@@ -1,0 +1,247 @@
+//! HTTP/2 as no client library would speak it: calls that are begun and not ended, answers that are not read, frames
+//! that make no sense together.
+
+use std::{
+    future::{Future as _, poll_fn},
+    io::{ErrorKind, Read as _, Write as _},
+    net::{IpAddr, SocketAddr, TcpStream},
+    pin::Pin,
+    task::Poll,
+    time::Duration,
+};
+
+use h2::{
+    RecvStream, SendStream,
+    client::{ResponseFuture, SendRequest},
+};
+use http::{HeaderMap, Request};
+use prost::{Message, bytes::Bytes};
+use tokio::net::TcpSocket;
+
+use super::wait::{PATIENCE, block_on, runtime};
+
+/// A connection that sends what it is told to.
+pub(crate) struct Http2 {
+    requests: SendRequest<Bytes>,
+    address: SocketAddr,
+}
+
+/// A call that was begun.
+pub(crate) struct Call {
+    response: Result<ResponseFuture, Option<Ended>>,
+    body: SendStream<Bytes>,
+}
+
+/// What a call has come to: gRPC's code and message.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct Ended {
+    pub(crate) code: i32,
+    pub(crate) message: String,
+}
+
+/// From another loopback address: another client, as far as the server can see.
+pub(crate) async fn dial(to: SocketAddr, from: Option<IpAddr>) -> std::io::Result<tokio::net::TcpStream> {
+    let socket = TcpSocket::new_v4()?;
+    if let Some(from) = from {
+        socket.bind((from, 0).into())?;
+    }
+    socket.connect(to).await
+}
+
+/// As [`dial`], for one who reads and writes bytes.
+pub(crate) fn dial_plainly(to: SocketAddr, from: Option<IpAddr>) -> TcpStream {
+    let stream = block_on(async { dial(to, from).await.unwrap().into_std().unwrap() });
+    stream.set_nonblocking(false).unwrap();
+    stream.set_read_timeout(Some(PATIENCE)).unwrap();
+    // A server that is not listened to stops listening.
+    stream.set_write_timeout(Some(Duration::from_secs(2))).unwrap();
+    stream
+}
+
+/// A message as gRPC has it.
+pub(crate) fn framed(message: &impl Message) -> Bytes {
+    let mut framed = vec![0];
+    framed.extend_from_slice(&u32::try_from(message.encoded_len()).unwrap().to_be_bytes());
+    message.encode(&mut framed).unwrap();
+    framed.into()
+}
+
+impl Http2 {
+    /// `window`: how much of each answer it takes without saying more.
+    pub(crate) fn connect(address: SocketAddr, from: Option<IpAddr>, window: u32) -> Http2 {
+        block_on(async {
+            let stream = dial(address, from).await.unwrap();
+            let builder = || {
+                let mut builder = h2::client::Builder::new();
+                builder.initial_window_size(window).initial_max_send_streams(1000);
+                builder
+            };
+            let (requests, connection) = builder().handshake(stream).await.unwrap();
+            runtime().spawn(connection);
+            Http2 { requests, address }
+        })
+    }
+
+    /// Begins a call.
+    pub(crate) fn begin(&mut self, path: &str, headers: &[(&str, &str)]) -> Call {
+        let mut request = Request::post(format!("http://{}{path}", self.address));
+        for (name, value) in [("content-type", "application/grpc"), ("te", "trailers")].iter().chain(headers) {
+            request = request.header(*name, *value);
+        }
+        let request = request.body(()).unwrap();
+        block_on(async {
+            let mut requests = self.requests.clone().ready().await.unwrap();
+            let (response, body) = requests.send_request(request, false).unwrap();
+            Call { response: Ok(response), body }
+        })
+    }
+
+    /// A call with its whole message.
+    pub(crate) fn call(&mut self, path: &str, message: &impl Message) -> Call {
+        let mut call = self.begin(path, &[]);
+        call.send(framed(message), true);
+        call
+    }
+}
+
+impl Call {
+    /// Sends a part of the body.
+    pub(crate) fn send(&mut self, part: Bytes, is_end: bool) {
+        // The server may have refused the call.
+        let _ = self.body.send_data(part, is_end);
+    }
+
+    /// What it comes to. The answer is read.
+    pub(crate) fn ends(self) -> Ended {
+        block_on(self.ended())
+    }
+
+    async fn ended(self) -> Ended {
+        let response = match self.response {
+            Ok(response) => response,
+            Err(known) => return known.expect("its answer has begun, and was not read"),
+        };
+        let (head, body) = match response.await {
+            Ok(response) => response.into_parts(),
+            Err(error) => return Ended { code: -1, message: error.to_string() },
+        };
+        match ended(&head.headers) {
+            Some(ended) => ended,
+            None => to_the_end(body).await,
+        }
+    }
+
+    /// What it has come to by now; none if it waits, or if its answer has begun.
+    pub(crate) fn has_ended(&mut self) -> Option<Ended> {
+        let waiting = match &mut self.response {
+            Ok(waiting) => waiting,
+            Err(known) => return known.clone(),
+        };
+        let come = runtime().block_on(poll_fn(|task| Poll::Ready(Pin::new(&mut *waiting).poll(task))));
+        let Poll::Ready(come) = come else { return None };
+        let known = match come {
+            Ok(response) => ended(response.headers()),
+            Err(error) => Some(Ended { code: -1, message: error.to_string() }),
+        };
+        self.response = Err(known.clone());
+        known
+    }
+}
+
+async fn to_the_end(mut body: RecvStream) -> Ended {
+    while let Some(data) = body.data().await {
+        match data {
+            Ok(data) => drop(body.flow_control().release_capacity(data.len())),
+            Err(error) => return Ended { code: -1, message: error.to_string() },
+        }
+    }
+    let trailers = body.trailers().await.unwrap().unwrap_or_default();
+    ended(&trailers).unwrap()
+}
+
+fn ended(headers: &HeaderMap) -> Option<Ended> {
+    let text = |name| headers.get(name).map(|value| value.to_str().unwrap().to_owned());
+    let code = text("grpc-status")?.parse().unwrap();
+    Some(Ended { code, message: text("grpc-message").unwrap_or_default().replace("%20", " ") })
+}
+
+/// Frames, byte for byte.
+pub(crate) struct Frames(TcpStream);
+
+pub(crate) const HEADERS: u8 = 1;
+pub(crate) const RST_STREAM: u8 = 3;
+pub(crate) const SETTINGS: u8 = 4;
+pub(crate) const PING: u8 = 6;
+pub(crate) const CONTINUATION: u8 = 9;
+
+pub(crate) const END_STREAM: u8 = 1;
+pub(crate) const END_HEADERS: u8 = 4;
+
+impl Frames {
+    /// After the preface, and settings that change nothing.
+    pub(crate) fn connect(address: SocketAddr, from: Option<IpAddr>) -> Frames {
+        let mut frames = Frames(dial_plainly(address, from));
+        frames.0.write_all(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n").unwrap();
+        assert!(frames.send(SETTINGS, 0, 0, &[]));
+        frames
+    }
+
+    /// Whether the server still listens.
+    pub(crate) fn send(&mut self, kind: u8, flags: u8, stream: u32, payload: &[u8]) -> bool {
+        self.send_all(&frame(kind, flags, stream, payload))
+    }
+
+    /// Several frames at once.
+    pub(crate) fn send_all(&mut self, frames: &[u8]) -> bool {
+        self.0.write_all(frames).is_ok()
+    }
+
+    /// Reads until the server hangs up, or has nothing more to say for a while.
+    pub(crate) fn drain(&mut self) {
+        self.0.set_read_timeout(Some(Duration::from_millis(50))).unwrap();
+        let mut bytes = [0; 1 << 16];
+        while self.0.read(&mut bytes).is_ok_and(|read| read > 0) {}
+    }
+}
+
+/// A frame as it goes over the wire.
+pub(crate) fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
+    let mut frame = u32::try_from(payload.len()).unwrap().to_be_bytes()[1..].to_vec();
+    frame.extend_from_slice(&[kind, flags]);
+    frame.extend_from_slice(&stream.to_be_bytes());
+    frame.extend_from_slice(payload);
+    frame
+}
+
+/// The headers of a call, compressed in the plainest way.
+pub(crate) fn call_headers(path: &str) -> Vec<u8> {
+    let mut block = vec![0x83, 0x86];
+    literal(&mut block, ":path", path);
+    literal(&mut block, ":authority", "localhost");
+    literal(&mut block, "content-type", "application/grpc");
+    literal(&mut block, "te", "trailers");
+    block
+}
+
+/// A header that is not to be remembered.
+pub(crate) fn literal(block: &mut Vec<u8>, name: &str, value: &str) {
+    block.push(0);
+    for text in [name, value] {
+        assert!(text.len() < 127, "the length fits a byte");
+        block.push(u8::try_from(text.len()).unwrap());
+        block.extend_from_slice(text.as_bytes());
+    }
+}
+
+/// Waits until the other side has hung up.
+pub(crate) fn hangs_up(stream: &mut TcpStream) -> bool {
+    let mut bytes = [0; 4096];
+    loop {
+        match stream.read(&mut bytes) {
+            Ok(0) => return true,
+            Ok(_) => {}
+            Err(error) if error.kind() == ErrorKind::ConnectionReset => return true,
+            Err(_) => return false,
+        }
+    }
+}

@@ -1,0 +1,88 @@
+//! Requests that are begun and not ended.
+
+use prost::bytes::Bytes;
+use tonic::Code;
+
+use super::{GET_CAPACITY, GET_STATUS, Victim};
+use crate::harness::{http2::Http2, wait::eventually};
+
+const METHODS: [&str; 6] = [
+    GET_CAPACITY,
+    GET_STATUS,
+    "/doorman.Capacity/GetServerCapacity",
+    "/doorman.Capacity/ReleaseCapacity",
+    "/leaseway.push.v1.Push/Watch",
+    "/grpc.health.v1.Health/Check",
+];
+/// Ends its answers without an error, also if its requests come to nothing.
+const REFLECTION: &str = "/grpc.reflection.v1.ServerReflection/ServerReflectionInfo";
+
+/// The beginning of a message that says it has so many bytes.
+fn prefix(length: u32) -> Bytes {
+    [&[0][..], &length.to_be_bytes()].concat().into()
+}
+
+#[test]
+fn a_message_that_is_too_long_is_refused_when_its_length_has_come() {
+    let victim = Victim::with_flags(&["--max-message-bytes", "1000"]);
+    let mut stranger = Http2::connect(victim.server.grpc(), None, 1 << 16);
+    for path in METHODS {
+        let mut call = stranger.begin(path, &[]);
+        // No more of it comes.
+        call.send(prefix(1001), false);
+        let ended = call.ends();
+        assert_eq!(ended.code, Code::OutOfRange as i32, "{path}: {ended:?}");
+    }
+    victim.serves_others();
+}
+
+#[test]
+fn a_request_that_does_not_end_ends_in_time() {
+    let victim = Victim::with_flags(&["--request-secs", "1"]);
+    let mut stranger = Http2::connect(victim.server.grpc(), None, 1 << 16);
+    for path in METHODS {
+        let mut half = stranger.begin(path, &[]);
+        half.send(prefix(100), false);
+        let nothing = stranger.begin(path, &[]);
+        for call in [half, nothing] {
+            let ended = call.ends();
+            assert_eq!(ended.code, Code::DeadlineExceeded as i32, "{path}: {ended:?}");
+            assert!(ended.message.contains("--request-secs"), "{path}: {ended:?}");
+        }
+        // Its own deadline comes first.
+        let mut hasty = stranger.begin(path, &[("grpc-timeout", "10m")]);
+        hasty.send(prefix(100), false);
+        assert_eq!(hasty.ends().code, Code::Cancelled as i32, "{path}");
+    }
+    let mut half = stranger.begin(REFLECTION, &[]);
+    half.send(prefix(100), false);
+    half.ends();
+    victim.holds_nothing();
+    victim.serves_others();
+}
+
+#[test]
+fn long_requests_that_do_not_end_take_no_more_than_one_connection_may() {
+    for path in [GET_CAPACITY, "/doorman.Capacity/ReleaseCapacity"] {
+        let victim = Victim::with_flags(&["--request-secs", "5"]);
+        let mut stranger = Http2::connect(victim.server.grpc(), None, 1 << 16);
+        let part = Bytes::from(vec![0x12; (4 << 20) - 1]);
+        let calls: Vec<_> = (0..40)
+            .map(|_| {
+                let mut call = stranger.begin(path, &[]);
+                call.send(prefix(4 << 20), false);
+                call.send(part.clone(), false);
+                call
+            })
+            .collect();
+        victim.serves_others();
+        let ended: Vec<i32> = calls.into_iter().map(|call| call.ends().code).collect();
+        let count = |code: Code| ended.iter().filter(|ended| **ended == code as i32).count();
+        // Those beyond the budget are refused as soon as they are; the others end when their time is up.
+        assert!(count(Code::ResourceExhausted) > 0, "{ended:?}");
+        assert_eq!(count(Code::ResourceExhausted) + count(Code::DeadlineExceeded), 40, "{ended:?}");
+        let grown = victim.grown();
+        assert!(grown < 150, "{path}: {grown} MiB");
+        eventually("its memory is free", || (victim.metric("leaseway_waiting_bytes") == 0.0).then_some(()));
+    }
+}
