@@ -7,7 +7,7 @@ use leaseway_tls::ClientTls;
 
 use crate::{
     fact::Configuration,
-    peers::{Accept, in_the_clear},
+    incoming::{Accept, in_the_clear},
 };
 
 /// Monotonic milliseconds. Mastership and horizons are counted on it.

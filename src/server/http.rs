@@ -23,7 +23,7 @@ pub(crate) use self::serving::serve;
 use crate::{
     actors::{NodeHandle, NotMaster},
     identity::Identity,
-    listen::Count,
+    listen::LiveCount,
     metrics,
     tls::Tls,
 };
@@ -38,7 +38,7 @@ pub(crate) struct Pages {
     pub(crate) identity: Identity,
     pub(crate) prometheus: PrometheusHandle,
     /// gRPC connections that are open.
-    pub(crate) connections: Count,
+    pub(crate) connections: LiveCount,
     /// What is stored, and where.
     pub(crate) stored: Option<(Quorum, Arc<PathBuf>)>,
     /// Resources with series of their own.

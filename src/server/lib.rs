@@ -23,6 +23,7 @@ mod peers;
 mod reload;
 mod run;
 mod secret;
+mod service;
 mod signals;
 mod subscribers;
 mod tls;

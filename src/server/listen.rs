@@ -20,8 +20,8 @@ use tokio::net::TcpListener;
 pub(crate) use self::{
     arbiters::{ArbiterConnection, arbiter_queue, distribute},
     caller::Caller,
-    count::Count,
-    listener::{Accepted, Listener, ListenerSettings, Service},
+    count::LiveCount,
+    listener::{Accepted, Listener, ListenerSettings},
 };
 use crate::error::ServeError;
 

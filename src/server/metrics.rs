@@ -12,7 +12,7 @@ use metrics_exporter_prometheus::{BuildError, Matcher, PrometheusBuilder, Promet
 use metrics_util::MetricKindMask;
 
 pub(crate) use self::{process::free_bytes, reason::Reason};
-use crate::listen::Service;
+use crate::service::Service;
 
 /// Doorman's buckets: those of the old Go client library.
 const SECONDS: [f64; 11] = [0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0];

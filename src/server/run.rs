@@ -23,11 +23,12 @@ use crate::{
     identity::Identity,
     initial_config::InitialConfiguration,
     limits::Limits,
-    listen::{Addresses, Count, Listener, ListenerSettings, Service, arbiter_queue, bind, distribute, local},
+    listen::{Addresses, Listener, ListenerSettings, LiveCount, arbiter_queue, bind, distribute, local},
     metrics,
     parent::{ParentError, ParentOptions},
     peers::{self, PeerOptions, Peering},
     reload::Reload,
+    service::Service,
     signals::StopSignals,
     tls::{self, Tls, TlsOptions},
 };
@@ -90,7 +91,7 @@ async fn serve(options: Options, ready: impl FnOnce(Addresses)) -> Result<(), Se
     let mut stop_signals = StopSignals::new().map_err(ServeError::Signals)?;
     let hangup = tls::hangup().map_err(ServeError::Signals)?;
     let tls = options.tls.load(options.parent.is_some())?.map(Arc::new);
-    let listeners = Listeners::new(tls.as_deref(), &options.limits)?;
+    let listeners = ListenerSet::new(tls.as_deref(), &options.limits)?;
     let listener = bind(options.listen, "--listen").await?;
     let http_listener = bind(options.http, "--http").await?;
     let mut addresses = Addresses {
@@ -208,27 +209,27 @@ async fn serve(options: Options, ready: impl FnOnce(Addresses)) -> Result<(), Se
 }
 
 /// How each listener accepts.
-struct Listeners {
+struct ListenerSet {
     clients: ListenerSettings,
     pages: ListenerSettings,
     operators: ListenerSettings,
     peers: ListenerSettings,
 }
 
-impl Listeners {
-    fn new(tls: Option<&Tls>, limits: &Limits) -> Result<Listeners, ServeError> {
-        let opening = Count::default();
+impl ListenerSet {
+    fn new(tls: Option<&Tls>, limits: &Limits) -> Result<ListenerSet, ServeError> {
+        let opening = LiveCount::default();
         let settings = |service: Service, most: usize| {
             Ok::<_, ServeError>(ListenerSettings {
                 service,
                 tls: tls.map(|tls| tls.listener(service)).transpose()?.flatten(),
-                open: Count::default(),
+                open: LiveCount::default(),
                 most,
                 opening: opening.clone(),
                 most_opening: MOST_OPENING,
             })
         };
-        Ok(Listeners {
+        Ok(ListenerSet {
             clients: settings(Service::Clients, limits.connections)?,
             pages: settings(Service::Pages, MOST_OTHERS)?,
             operators: settings(Service::Operators, MOST_OTHERS)?,
@@ -285,7 +286,7 @@ async fn upkeep(prometheus: metrics_exporter_prometheus::PrometheusHandle) {
 }
 
 /// Waits for connections to finish what they are doing, but not for ever.
-async fn drain(open: &Count) {
+async fn drain(open: &LiveCount) {
     let deadline = tokio::time::Instant::now() + DRAIN;
     while open.get() > 0 && tokio::time::Instant::now() < deadline {
         tokio::time::sleep(Duration::from_millis(20)).await;

@@ -5,7 +5,7 @@ use std::{path::PathBuf, sync::Arc, time::Duration};
 use leaseway_tls::{ClientCertificates, ClientTls, Credentials, Files, Looked, ServerTls, TlsError};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
-use crate::{listen::Service, metrics};
+use crate::{metrics, service::Service};
 
 const LOOK_EVERY: Duration = Duration::from_secs(1);
 

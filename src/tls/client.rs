@@ -51,10 +51,10 @@ struct Client {
     system: Option<Arc<RootCertStore>>,
     protocol: Protocol,
     /// What was made of the newest credentials.
-    made: Mutex<Made>,
+    made: Mutex<BuiltClient>,
 }
 
-struct Made {
+struct BuiltClient {
     of: Arc<Loaded>,
     config: Arc<ClientConfig>,
 }
@@ -74,7 +74,7 @@ impl ClientTls {
         let named = |name: &str| server_name(name).ok_or_else(|| TlsError::ServerName(name.to_owned()));
         let server_name = name.map(named).transpose()?;
         let config = Arc::new(configure(&of, system.as_ref(), protocol)?);
-        let made = Mutex::new(Made { of, config });
+        let made = Mutex::new(BuiltClient { of, config });
         Ok(ClientTls(Arc::new(Client { credentials: credentials.clone(), server_name, system, protocol, made })))
     }
 

@@ -74,10 +74,10 @@ struct Listener {
     clients: ClientCertificates,
     protocol: Protocol,
     /// What was made of the newest credentials.
-    made: Mutex<Made>,
+    made: Mutex<BuiltServer>,
 }
 
-struct Made {
+struct BuiltServer {
     of: Arc<Loaded>,
     config: Arc<ServerConfig>,
 }
@@ -99,7 +99,7 @@ impl ServerTls {
     ) -> Result<ServerTls, TlsError> {
         let of = credentials.current();
         let config = Arc::new(configure(&of, clients, protocol)?);
-        let made = Mutex::new(Made { of, config });
+        let made = Mutex::new(BuiltServer { of, config });
         Ok(ServerTls(Arc::new(Listener { credentials: credentials.clone(), clients, protocol, made })))
     }
 
@@ -118,7 +118,7 @@ impl ServerTls {
         Ok(Secured { stream, names })
     }
 
-    /// Made of the newest credentials.
+    /// BuiltServer of the newest credentials.
     fn config(&self) -> Arc<ServerConfig> {
         let newest = self.0.credentials.current();
         let mut made = self.0.made.lock().unwrap_or_else(PoisonError::into_inner);

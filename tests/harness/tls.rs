@@ -51,7 +51,7 @@ fn key(path: &Option<PathBuf>) -> PrivateKeyDer<'static> {
     PrivateKeyDer::from_pem_slice(&fs::read(path.as_ref().unwrap()).unwrap()).unwrap()
 }
 
-/// A client that trusts the CA of `shown`, and shows its certificate if it has one, whatever that is worth.
+/// A client that trusts the CA of `shown`, and shows its certificate if it has one, good or not.
 #[derive(Clone)]
 pub(crate) struct Stranger(TlsConnector);
 
@@ -94,7 +94,7 @@ impl Stranger {
     }
 }
 
-/// A server that shows this certificate, whatever it is worth, and says nothing.
+/// A server that shows this certificate, good or not, and says nothing.
 pub(crate) fn present(shown: &Files) -> SocketAddr {
     let mut config = ServerConfig::builder_with_provider(Arc::new(default_provider()))
         .with_protocol_versions(&[&TLS13, &TLS12])

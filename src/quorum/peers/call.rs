@@ -18,6 +18,7 @@ use tonic::{
 use super::{
     contacts::Contacts,
     introduction::{Introducer, OTHER_CLUSTER, REJECTED, Rejected},
+    method::Call,
     proof::{CHALLENGE, Conversation, Prover},
 };
 use crate::{
@@ -28,32 +29,6 @@ use crate::{
 
 /// A megabyte of entries, a proposal beyond that, and the framing.
 pub(super) const LARGEST_MESSAGE: usize = 8 << 20;
-
-/// The method to call.
-#[derive(Debug, Clone, Copy)]
-pub(crate) enum Call {
-    Hello,
-    Join,
-    Append,
-    Vote,
-    Snapshot,
-    Poll,
-    Stand,
-}
-
-impl Call {
-    pub(super) fn name(self) -> &'static str {
-        match self {
-            Call::Hello => "hello",
-            Call::Join => "join",
-            Call::Append => "append",
-            Call::Vote => "vote",
-            Call::Snapshot => "snapshot",
-            Call::Poll => "poll",
-            Call::Stand => "stand",
-        }
-    }
-}
 
 /// Why there is no answer.
 #[derive(Debug, Clone, thiserror::Error)]

@@ -102,8 +102,8 @@ impl Introducer {
         }
     }
 
-    /// `is_proven`: its message comes from a peer that knows the secret, if there is one. A peer of no cluster yet passes
-    /// with that. Methods decide themselves what such a peer may do.
+    /// `is_proven`: its message comes from a peer that knows the secret, if there is one. A peer of no cluster yet
+    /// passes with that. Methods decide themselves what such a peer may do.
     pub(crate) fn check(&self, other: Option<Introduction>, is_proven: bool) -> Result<Introduction, Rejected> {
         let other = other.ok_or(Rejected::Anonymous)?;
         if other.format != u32::from(FORMAT) {

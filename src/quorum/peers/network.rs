@@ -12,7 +12,10 @@ use openraft::{
 };
 use serde::{Serialize, de::DeserializeOwned};
 
-use super::call::{Call, CallError, Calls};
+use super::{
+    call::{CallError, Calls},
+    method::Call,
+};
 use crate::{
     raft::{Member, PeerId, Types},
     settings::Settings,

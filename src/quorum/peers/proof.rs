@@ -1,10 +1,10 @@
 //! Peers without TLS prove to each other that they know the secret, without sending it.
 //!
-//! Each connection has a challenge, made by the side that accepted it. A request carries HMAC-SHA256 over the challenge,
-//! a nonce of the sender's process, a counter and all of the message; an answer the same over the proof of its request
-//! and all of the answer. So no message can be made or changed without the secret; none can be replayed on another
-//! connection, for that has another challenge, nor on the same one, for its counter was seen; and no answer passes for
-//! that to another request. What is said can be read on the way all the same: only TLS hides that.
+//! Each connection has a challenge, made by the side that accepted it. A request carries HMAC-SHA256 over the
+//! challenge, a nonce of the sender's process, a counter and all of the message; an answer the same over the proof of
+//! its request and all of the answer. So no message can be made or changed without the secret; none can be replayed on
+//! another connection, for that has another challenge, nor on the same one, for its counter was seen; and no answer
+//! passes for that to another request. What is said can be read on the way all the same: only TLS hides that.
 //!
 //! A sender that does not know the challenge is told it, and sends the message again.
 
@@ -18,79 +18,14 @@ use prost::Message as _;
 use ring::hmac;
 use subtle::ConstantTimeEq as _;
 
-use super::call::Call;
-use crate::settings::Secret;
+use super::method::Call;
+use crate::{
+    challenge::{Challenge, Nonce, nonce},
+    settings::Secret,
+};
 
 /// Metadata key of the challenge in an answer to a sender that does not know it.
 pub(super) const CHALLENGE: &str = "leaseway-challenge-bin";
-
-/// Random, so long.
-const NONCE: usize = 16;
-
-type Nonce = [u8; NONCE];
-
-fn nonce() -> Nonce {
-    let mut nonce = [0; NONCE];
-    // Without chance in the system there is no identity of this peer either.
-    getrandom::fill(&mut nonce).expect("the system has random bytes");
-    nonce
-}
-
-/// Requests may overtake each other by so many.
-const WINDOW: usize = 1024;
-
-/// What the requests of one connection have to answer.
-#[derive(Debug)]
-pub(crate) struct Challenge {
-    nonce: Nonce,
-    seen: Mutex<Window>,
-}
-
-impl Challenge {
-    pub(crate) fn new() -> Challenge {
-        Challenge { nonce: nonce(), seen: Mutex::default() }
-    }
-
-    pub(super) fn bytes(&self) -> &[u8] {
-        &self.nonce
-    }
-}
-
-/// Counters that have come already.
-#[derive(Debug, Default)]
-struct Window {
-    /// The highest, plus one; zero: none has come.
-    next: u64,
-    /// One bit for each of the last ones, by their remainder.
-    seen: [u64; WINDOW / 64],
-}
-
-impl Window {
-    /// Whether this one has not come before, as far as that is known.
-    fn admits(&mut self, counter: u64) -> bool {
-        let Some(after) = counter.checked_add(1) else { return false };
-        if after > self.next {
-            // Those that are passed over have not come.
-            for skipped in self.next.max(after.saturating_sub(WINDOW as u64))..after {
-                self.bit(skipped, |word, bit| *word &= !bit);
-            }
-            self.next = after;
-        } else if self.next - after >= WINDOW as u64 {
-            return false;
-        }
-        let mut is_new = false;
-        self.bit(counter, |word, bit| {
-            is_new = *word & bit == 0;
-            *word |= bit;
-        });
-        is_new
-    }
-
-    fn bit(&mut self, counter: u64, change: impl FnOnce(&mut u64, u64)) {
-        let place = (counter % WINDOW as u64) as usize;
-        change(&mut self.seen[place / 64], 1 << (place % 64));
-    }
-}
 
 /// What the proof of a message has shown.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -155,12 +90,11 @@ impl Prover {
             (None, None) => return Shown::Proven,
             _ => return Shown::Nothing,
         };
-        if proof.challenge != challenge.nonce {
+        if proof.challenge != challenge.bytes() {
             return Shown::OtherChallenge;
         }
         let is_genuine = over_request(key, request, call, to, proof).verifies(&proof.mac);
-        let mut seen = challenge.seen.lock().unwrap_or_else(PoisonError::into_inner);
-        if is_genuine && seen.admits(proof.counter) { Shown::Proven } else { Shown::Nothing }
+        if is_genuine && challenge.admits(proof.counter) { Shown::Proven } else { Shown::Nothing }
     }
 
     /// The proof of an answer to the request with the proof `asked`.

@@ -25,16 +25,17 @@ use tokio::sync::{Mutex, mpsc, watch};
 use tonic::{Code, Request, Response, Status, metadata::MetadataValue};
 
 use super::{
-    call::{Call, LARGEST_MESSAGE},
-    connection::Caller,
+    call::LARGEST_MESSAGE,
     contacts::Contacts,
     introduction::{Introducer, OTHER_CLUSTER, REJECTED, Rejected, cluster_of},
+    method::Call,
     proof::{CHALLENGE, Prover, Shown},
     vote_lease::{follows_live_master, is_free_to_vote},
 };
 use crate::{
     codec::{self, FORMAT},
     hearsay::Hearsay,
+    incoming::Caller,
     raft::{LogId, Member, PeerId, Raft, State, Vote},
     reign::Mastership,
     settings::{Clock, Timing},

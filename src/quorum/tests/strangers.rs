@@ -48,7 +48,7 @@ pub(super) async fn ask_for_vote(
     Ok(codec::decode(&answer.payload).expect("it decodes"))
 }
 
-/// Asks a peer of this world whatever is asked, with this secret.
+/// Asks a peer of this world with this secret.
 pub(super) async fn ask(
     world: &World,
     of: &str,

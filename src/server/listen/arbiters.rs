@@ -3,14 +3,14 @@
 use tokio::sync::mpsc;
 
 use super::{
-    count::{Count, Counted},
+    count::{Counted, LiveCount},
     listener::{Accepted, Listener},
 };
 
 /// The sending end of an arbiter's queue of connections.
 pub(crate) struct ArbiterQueue {
     connections: mpsc::UnboundedSender<ArbiterConnection>,
-    open: Count,
+    open: LiveCount,
 }
 
 /// A connection at its arbiter. It counts as one of its connections for as long as the second part lives.
@@ -19,7 +19,7 @@ pub(crate) type ArbiterConnection = (Accepted, Counted);
 /// A queue, and its other end. The limit on open connections bounds its length.
 pub(crate) fn arbiter_queue() -> (ArbiterQueue, mpsc::UnboundedReceiver<ArbiterConnection>) {
     let (connections, dealt) = mpsc::unbounded_channel();
-    (ArbiterQueue { connections, open: Count::default() }, dealt)
+    (ArbiterQueue { connections, open: LiveCount::default() }, dealt)
 }
 
 /// Accepts for ever.

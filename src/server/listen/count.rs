@@ -7,9 +7,9 @@ use std::sync::{
 
 /// How many there are. Clones share it.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Count(Arc<AtomicUsize>);
+pub(crate) struct LiveCount(Arc<AtomicUsize>);
 
-impl Count {
+impl LiveCount {
     pub(crate) fn get(&self) -> usize {
         self.0.load(Ordering::Relaxed)
     }

@@ -17,48 +17,15 @@ use tokio_stream::{Stream, wrappers::ReceiverStream};
 use super::{
     caller::Caller,
     connection::{self, Connection},
-    count::{Count, Counted},
+    count::{Counted, LiveCount},
     opening::{Opening, opening, read_preface, refuse},
 };
-use crate::metrics;
+use crate::{metrics, service::Service};
 
 /// After an error of `accept` (out of file descriptors, mostly) it is tried again so much later.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 /// A connection that was refused is logged so long after the one before.
 const LOG_EVERY: Duration = Duration::from_secs(1);
-
-/// What is served at a listener: its name in logs and metrics.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Service {
-    /// gRPC.
-    Clients,
-    /// HTTP.
-    Pages,
-    /// gRPC.
-    Operators,
-    /// gRPC.
-    Peers,
-}
-
-impl Service {
-    pub(crate) const ALL: [Service; 4] = [Service::Clients, Service::Pages, Service::Operators, Service::Peers];
-
-    pub(crate) fn name(self) -> &'static str {
-        match self {
-            Service::Clients => "clients",
-            Service::Pages => "http",
-            Service::Operators => "operators",
-            Service::Peers => "peers",
-        }
-    }
-
-    pub(crate) fn protocol(self) -> Protocol {
-        match self {
-            Service::Pages => Protocol::Http1,
-            Service::Clients | Service::Operators | Service::Peers => Protocol::Http2,
-        }
-    }
-}
 
 /// How a listener accepts.
 #[derive(Debug, Clone)]
@@ -66,11 +33,11 @@ pub(crate) struct ListenerSettings {
     pub(crate) service: Service,
     pub(crate) tls: Option<ServerTls>,
     /// Connections of this listener that are open.
-    pub(crate) open: Count,
+    pub(crate) open: LiveCount,
     /// The most of them; beyond, new ones are closed at once.
     pub(crate) most: usize,
     /// Connections of all listeners that are being opened.
-    pub(crate) opening: Count,
+    pub(crate) opening: LiveCount,
     /// The most of those.
     pub(crate) most_opening: usize,
 }
@@ -87,7 +54,7 @@ impl Listener {
     }
 
     /// Its connections that are open.
-    pub(crate) fn open(&self) -> Count {
+    pub(crate) fn open(&self) -> LiveCount {
         self.settings.open.clone()
     }
 
@@ -191,7 +158,7 @@ impl Accepted {
             }
             (opening, None) if is_right(opening, service) => (connection::Stream::Plain(stream), None),
             (other, tls) => {
-                let (to_it, of_it) = mismatch(other, tls.is_some(), service);
+                let (to_it, of_it) = mismatch(other, tls.is_some());
                 refuse(stream, other, to_it).await;
                 return Err(Refusal::Because(of_it.to_owned()));
             }
@@ -209,23 +176,18 @@ fn is_right(opening: Opening, service: Service) -> bool {
     match service.protocol() {
         Protocol::Http2 => opening == Opening::Http2,
         // hyper says what is wrong with a request.
-        Protocol::Http1 => matches!(opening, Opening::Http1 | Opening::Other),
+        Protocol::Http1 => matches!(opening, Opening::Http1 | Opening::Http2 | Opening::Other),
     }
 }
 
 /// What to say to a client that speaks another protocol, and about it.
-fn mismatch(opening: Opening, has_tls: bool, service: Service) -> (&'static str, &'static str) {
-    match (opening, has_tls, service.protocol()) {
-        (Opening::Tls, _, _) => {
+fn mismatch(opening: Opening, has_tls: bool) -> (&'static str, &'static str) {
+    match opening {
+        Opening::Tls => {
             ("this server does not speak TLS: use http://", "it speaks TLS, which needs --tls-cert and --tls-key here")
         }
-        (_, true, _) => ("this server speaks TLS: use https:// or --tls-ca FILE", "it does not speak TLS"),
-        (_, false, Protocol::Http2) => {
-            ("this is a port for gRPC: pages are served at that of --http", "it does not speak gRPC")
-        }
-        (_, false, Protocol::Http1) => {
-            ("this is a port for pages: gRPC is served at that of --listen", "it speaks gRPC, to a port for pages")
-        }
+        _ if has_tls => ("this server speaks TLS: use https:// or --tls-ca FILE", "it does not speak TLS"),
+        _ => ("this is a port for gRPC: pages are served at that of --http", "it does not speak gRPC"),
     }
 }
 

@@ -9,6 +9,7 @@ use tokio::{
 };
 
 use super::*;
+use crate::service::Service;
 
 const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 
@@ -20,7 +21,7 @@ async fn listener(
 ) -> (Listener, SocketAddr) {
     let tcp = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
     let address = tcp.local_addr().expect("it is bound");
-    let (open, opening) = (Count::default(), Count::default());
+    let (open, opening) = (LiveCount::default(), LiveCount::default());
     (Listener::new(tcp, ListenerSettings { service, tls, open, most, opening, most_opening }), address)
 }
 
@@ -68,7 +69,6 @@ async fn a_client_with_the_wrong_protocol_is_told_so_in_its_own() {
         (Service::Clients, true, &http[..], "this server speaks TLS: use https:// or --tls-ca FILE\n"),
         (Service::Operators, true, PREFACE, "this server speaks TLS: use https:// or --tls-ca FILE"),
         (Service::Clients, false, &http[..], "this is a port for gRPC: pages are served at that of --http\n"),
-        (Service::Pages, false, PREFACE, "this is a port for pages: gRPC is served at that of --listen"),
         (Service::Peers, false, &hello[..], "this server does not speak TLS: use http://"),
     ] {
         let answer = told(service, with_tls.then(tls), question).await.expect("it is refused");
@@ -80,7 +80,9 @@ async fn a_client_with_the_wrong_protocol_is_told_so_in_its_own() {
         assert_eq!(told(service, with_tls.then(tls), question).await, Some(Vec::new()));
     }
     assert_eq!(told(Service::Clients, false.then(tls), PREFACE).await, None, "that is right");
-    assert_eq!(told(Service::Pages, false.then(tls), http).await, None, "that is right");
+    for question in [&http[..], PREFACE] {
+        assert_eq!(told(Service::Pages, false.then(tls), question).await, None, "that is for hyper to answer");
+    }
 }
 
 #[tokio::test]

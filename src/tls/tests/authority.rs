@@ -118,10 +118,10 @@ pub(super) fn client(files: Files) -> ClientTls {
 }
 
 /// What both sides of a connection have seen: the client's error, or what it has read; the server's error, or names.
-pub(super) type Seen = (Result<String, String>, Result<Option<Names>, String>);
+pub(super) type Outcome = (Result<String, String>, Result<Option<Names>, String>);
 
 /// A client connects as if to `host`; the server says something, and the client reads that.
-pub(super) async fn meet(server: &ServerTls, client: &ClientTls, host: &str) -> Seen {
+pub(super) async fn meet(server: &ServerTls, client: &ClientTls, host: &str) -> Outcome {
     let (listener, address) = listen().await;
     let accepting = async {
         let (stream, _) = listener.accept().await.expect("it comes");

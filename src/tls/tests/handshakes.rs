@@ -3,11 +3,11 @@ use tokio::{
     net::TcpStream,
 };
 
-use super::authority::{Authority, FUTURE, NOW, PAST, Seen, client, listen, load, meet, server};
+use super::authority::{Authority, FUTURE, NOW, Outcome, PAST, client, listen, load, meet, server};
 use crate::{ClientCertificates, ClientTls, Credentials, Files, Protocol, ServerTls};
 
 /// Each side says something about it.
-fn assert_refused(seen: &Seen, client_says: &str, server_says: &str) {
+fn assert_refused(seen: &Outcome, client_says: &str, server_says: &str) {
     let (Err(client), Err(server)) = seen else { panic!("it is refused: {seen:?}") };
     assert!(client.contains(client_says), "{client_says}: {client}");
     assert!(server.contains(server_says), "{server_says}: {server}");
@@ -129,7 +129,7 @@ async fn a_client_that_speaks_tls_to_a_server_that_does_not_is_told_so() {
         let answering = async {
             let (mut stream, _) = listener.accept().await.expect("it comes");
             let mut hello = [0; 64];
-            stream.read(&mut hello).await.expect("the hello");
+            stream.read_exact(&mut hello).await.expect("the hello");
             stream.write_all(answer.as_bytes()).await.expect("it is sent");
             stream
         };

@@ -80,19 +80,3 @@ fn an_answer_is_to_its_request_alone() {
     assert!(!asking.checks_answer(&PeerResponse { proof: None, ..answer }, first.as_ref()));
     assert!(Prover::new(None).checks_answer(&PeerResponse::default(), None));
 }
-
-#[test]
-fn counters_may_overtake_each_other_within_the_window() {
-    let mut window = Window::default();
-    let most = WINDOW as u64;
-    for counter in [5, 3, 4, 0, most, 1] {
-        assert!(window.admits(counter), "{counter}");
-        assert!(!window.admits(counter), "{counter} again");
-    }
-    assert!(window.admits(2 * most), "far ahead");
-    for (counter, is_new) in [(most, false), (most + 1, true), (most + 1, false), (2 * most, false), (0, false)] {
-        assert_eq!(window.admits(counter), is_new, "{counter}");
-    }
-    assert!(window.admits(1_000 * most) && !window.admits(2 * most), "all before is too old");
-    assert!(!window.admits(u64::MAX), "there would be none after it");
-}

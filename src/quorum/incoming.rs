@@ -20,7 +20,7 @@ use tokio::{
 use tokio_stream::wrappers::TcpListenerStream;
 use tonic::transport::server::Connected;
 
-use super::proof::Challenge;
+use crate::challenge::Challenge;
 
 /// Makes connections of a listener: where TLS, bounds and deadlines have their place.
 pub type Accept = Arc<dyn Fn(TcpListener) -> Incoming + Send + Sync>;
