@@ -157,7 +157,7 @@ impl Accepted {
             }
             (opening, None) if is_right(opening, service) => (connection::Stream::Plain(stream), None),
             (other, tls) => {
-                let (to_it, of_it) = mismatch(other, tls.is_some(), service);
+                let (to_it, of_it) = mismatch(other, tls.is_some());
                 refuse(stream, other, to_it).await;
                 return Err(Refusal::Because(of_it.to_owned()));
             }
@@ -176,23 +176,18 @@ fn is_right(opening: Opening, service: Service) -> bool {
     match service.protocol() {
         Protocol::Http2 => opening == Opening::Http2,
         // hyper says what is wrong with a request.
-        Protocol::Http1 => matches!(opening, Opening::Http1 | Opening::Other),
+        Protocol::Http1 => matches!(opening, Opening::Http1 | Opening::Http2 | Opening::Other),
     }
 }
 
 /// What to say to a client that speaks another protocol, and about it.
-fn mismatch(opening: Opening, has_tls: bool, service: Service) -> (&'static str, &'static str) {
-    match (opening, has_tls, service.protocol()) {
-        (Opening::Tls, _, _) => {
+fn mismatch(opening: Opening, has_tls: bool) -> (&'static str, &'static str) {
+    match opening {
+        Opening::Tls => {
             ("this server does not speak TLS: use http://", "it speaks TLS, which needs --tls-cert and --tls-key here")
         }
-        (_, true, _) => ("this server speaks TLS: use https:// or --tls-ca FILE", "it does not speak TLS"),
-        (_, false, Protocol::Http2) => {
-            ("this is a port for gRPC: pages are served at that of --http", "it does not speak gRPC")
-        }
-        (_, false, Protocol::Http1) => {
-            ("this is a port for pages: gRPC is served at that of --listen", "it speaks gRPC, to a port for pages")
-        }
+        _ if has_tls => ("this server speaks TLS: use https:// or --tls-ca FILE", "it does not speak TLS"),
+        _ => ("this is a port for gRPC: pages are served at that of --http", "it does not speak gRPC"),
     }
 }
 
