@@ -9,8 +9,11 @@ use axum::{
     middleware::Next,
     response::{IntoResponse, Response},
 };
-use hyper::{server::conn::http1, service::service_fn};
-use hyper_util::rt::{TokioIo, TokioTimer};
+use hyper::service::service_fn;
+use hyper_util::{
+    rt::{TokioExecutor, TokioIo, TokioTimer},
+    server::conn::auto,
+};
 use tokio::sync::watch;
 use tonic::codegen::Service as _;
 
@@ -27,26 +30,27 @@ const FOR_ALL: [&str; 2] = ["/healthz", "/readyz"];
 
 /// Serves until `stop`; requests under way are still answered.
 pub(crate) async fn serve(listener: Listener, pages: Router, stop: watch::Receiver<bool>) {
-    let mut http1 = http1::Builder::new();
-    http1.timer(TokioTimer::new()).header_read_timeout(HEAD);
+    let mut http = auto::Builder::new(TokioExecutor::new());
+    http.http1().timer(TokioTimer::new()).header_read_timeout(HEAD);
+    http.http2().timer(TokioTimer::new()).keep_alive_interval(HEAD);
     let mut stopped = pin!(until(stop.clone()));
     loop {
         let accepted = tokio::select! {
             () = &mut stopped => return,
             accepted = listener.accept() => accepted,
         };
-        tokio::spawn(attend(accepted, http1.clone(), pages.clone(), stop.clone()));
+        tokio::spawn(attend(accepted, http.clone(), pages.clone(), stop.clone()));
     }
 }
 
-async fn attend(accepted: Accepted, http1: http1::Builder, pages: Router, stop: watch::Receiver<bool>) {
+async fn attend(accepted: Accepted, http: auto::Builder<TokioExecutor>, pages: Router, stop: watch::Receiver<bool>) {
     let Some(connection) = Box::pin(accepted.open()).await else { return };
     let caller = connection.caller().clone();
     let service = service_fn(move |mut request: http::Request<hyper::body::Incoming>| {
         request.extensions_mut().insert(caller.clone());
         pages.clone().call(request)
     });
-    let mut served = pin!(http1.serve_connection(TokioIo::new(connection), service));
+    let mut served = pin!(http.serve_connection(TokioIo::new(connection), service));
     let ended = tokio::select! {
         ended = &mut served => ended,
         () = until(stop) => {
