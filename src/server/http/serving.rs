@@ -18,10 +18,12 @@ use axum::{
 };
 use hyper::{
     body::{Body, Frame, Incoming, SizeHint},
-    server::conn::http1,
     service::service_fn,
 };
-use hyper_util::rt::{TokioIo, TokioTimer};
+use hyper_util::{
+    rt::{TokioExecutor, TokioIo, TokioTimer},
+    server::conn::auto,
+};
 use tokio::sync::watch;
 use tonic::codegen::Service as _;
 
@@ -42,19 +44,22 @@ const HEADER_BYTES: usize = 16 << 10;
 /// Serves until `stop`; requests under way are still answered. The head of a request has to come within `patience`,
 /// counted from the end of the one before: an idle connection ends.
 pub(crate) async fn serve(listener: Listener, pages: Router, patience: Duration, stop: watch::Receiver<bool>) {
-    let mut http1 = http1::Builder::new();
+    let mut http = auto::Builder::new(TokioExecutor::new());
+    let mut http1 = http.http1();
     http1.timer(TokioTimer::new()).header_read_timeout(patience).max_headers(HEADERS).max_buf_size(HEADER_BYTES);
+    let mut http2 = http.http2();
+    http2.timer(TokioTimer::new()).keep_alive_interval(patience).max_header_list_size(HEADER_BYTES as u32);
     let mut stopped = pin!(until(stop));
     loop {
         let accepted = tokio::select! {
             () = &mut stopped => return,
             accepted = listener.accept() => accepted,
         };
-        tokio::spawn(attend(accepted, http1.clone(), pages.clone()));
+        tokio::spawn(attend(accepted, http.clone(), pages.clone()));
     }
 }
 
-async fn attend(accepted: Accepted, http1: http1::Builder, pages: Router) {
+async fn attend(accepted: Accepted, http: auto::Builder<TokioExecutor>, pages: Router) {
     let open = accepted.open_connection();
     let opened = tokio::select! {
         opened = Box::pin(accepted.open()) => opened,
@@ -66,7 +71,7 @@ async fn attend(accepted: Accepted, http1: http1::Builder, pages: Router) {
         request.extensions_mut().insert(caller.clone());
         answer(pages.clone(), Arc::clone(&open), request.map(axum::body::Body::new))
     });
-    let mut served = pin!(http1.serve_connection(TokioIo::new(connection), service));
+    let mut served = pin!(http.serve_connection(TokioIo::new(connection), service));
     let ended = tokio::select! {
         ended = &mut served => ended,
         how = open.told_to_end() => match how {
