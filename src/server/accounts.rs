@@ -1,8 +1,8 @@
 //! What each principal has of what all share.
 //!
 //! A principal is an address, or a network of addresses that belong together: a machine that has one address of an
-//! IPv6 /64 has all of them. Each connection belongs to one; what its requests leave behind is counted there until it is gone,
-//! however long after the connection.
+//! IPv6 /64 has all of them. Each connection belongs to one; what its requests leave behind is counted there until it
+//! is gone, however long after the connection.
 
 use std::{
     collections::HashMap,

@@ -221,7 +221,9 @@ impl OpenConnections {
         let mut table = listener.table();
         let ConnectionLimits { most, share, idle, .. } = listener.limits;
         let has_place = |table: &ConnectionTable| share.allows(table.of(origin.principal), 1, table.taken, most);
-        if !has_place(&table) && !(idle.is_some() && table.taken >= most && table.make_room(origin.principal)) {
+        let may_displace = idle.is_some() && table.taken >= most;
+        let has_place = has_place(&table) || may_displace && table.make_room(origin.principal);
+        if !has_place {
             drop(table);
             metrics::connection_refused();
             return None;

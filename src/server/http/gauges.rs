@@ -5,7 +5,7 @@ use std::{
     time::SystemTime,
 };
 
-use leaseway_core::{PoolReport, escaped};
+use leaseway_core::{PoolReport, escaped_lines};
 use leaseway_quorum::{Absence, PeerReport, Quorum};
 use metrics::gauge;
 
@@ -123,7 +123,8 @@ const LABEL: usize = 128;
 /// An id as a label: as people read it, and cut if it is long, with a number that tells it from others that begin the
 /// same.
 fn label(id: &str) -> String {
-    let text = escaped(id);
+    // A line break is escaped by what renders the page.
+    let text = escaped_lines(id);
     if text.len() <= LABEL {
         return text.into_owned();
     }
@@ -141,7 +142,7 @@ mod tests {
     #[test]
     fn labels_are_short_and_tell_ids_apart() {
         assert_eq!(label("mysql"), "mysql");
-        assert_eq!(label("a\n\u{1b}[2J"), "a\\n\\u001b[2J");
+        assert_eq!(label("a\n\u{1b}[2J"), "a\n\\u001b[2J");
         let long = |end: &str| label(&format!("{}{end}", "ü".repeat(200)));
         assert!(long("a").len() <= LABEL && long("a").starts_with('ü'), "{}", long("a"));
         assert_ne!(long("a"), long("b"));
