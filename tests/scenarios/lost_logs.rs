@@ -1,5 +1,5 @@
-//! Directories whose log was lost while the rest of them is there: they would pass for a first start, or vote for a peer
-//! that knows less than they did.
+//! Directories whose log was lost while the rest of them is there: they would pass for a first start, or vote for a
+//! peer that knows less than they did.
 
 use std::{fs, path::Path};
 

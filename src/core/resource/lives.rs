@@ -4,8 +4,8 @@
 //! that have the same name use one each. So a node says which it is ([`Life`]), and what another of its name has is
 //! counted for itself:
 //!
-//! - A new master of the same node has a higher reign. It goes on with the record, and what an earlier one still says is
-//!   dropped.
+//! - A new master of the same node has a higher reign. It goes on with the record, and what an earlier one still says
+//!   is dropped.
 //! - Another node finds leases in use under its name. It may be the same that has lost its memory in a restart, or one
 //!   beside it. The record is *set aside*: it has no claims any more and its leases run out; the other begins with
 //!   nothing, and gets what is free.
@@ -13,7 +13,7 @@
 //!   the first has nothing any more. A third is refused as long as two have leases.
 //! - In a pool, places and balances are the name's: another node is refused at once.
 //!
-//! Nodes that do not say which they are (Doorman's, and those of before) go on with whatever record has their name.
+//! Nodes that do not say which they are (Doorman's, and those of before) go on with the record that has their name.
 
 use std::{collections::BTreeMap, sync::Arc};
 

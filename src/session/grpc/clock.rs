@@ -65,7 +65,7 @@ impl Suspensions {
     }
 }
 
-/// Returns then, or soon after the machine has been suspended, for whatever was to be done then may be overdue.
+/// Returns then, or soon after the machine has been suspended: what was to be done then may be overdue.
 pub(super) async fn sleep_until(at: Instant) {
     let suspensions = Suspensions::begin();
     loop {

@@ -4,14 +4,14 @@ use super::*;
 use crate::Life;
 
 /// A node that is called `leaf`, with books of its own.
-struct Leaf {
+struct Namesake {
     life: Option<Life>,
     lease: Option<Lease>,
 }
 
-impl Leaf {
-    fn new(node: u64, reign: u64) -> Leaf {
-        Leaf { life: Life::new(node, reign), lease: None }
+impl Namesake {
+    fn new(node: u64, reign: u64) -> Namesake {
+        Namesake { life: Life::new(node, reign), lease: None }
     }
 
     fn request(&self, server: &Server, wants: f64) -> Ask {
@@ -49,7 +49,7 @@ const ENDED: u64 = 62_000;
 #[test]
 fn of_two_nodes_with_one_name_the_first_is_served_and_they_never_have_more_than_there_is() {
     let mut server = server(100.0);
-    let (mut first, mut second) = (Leaf::new(1, 0), Leaf::new(2, 0));
+    let (mut first, mut second) = (Namesake::new(1, 0), Namesake::new(2, 0));
     assert_eq!(first.asks(&mut server, 70.0), 70.0);
     // It may be the same node, which has forgotten what it had.
     assert_eq!(second.asks(&mut server, 70.0), 30.0, "what is free");
@@ -69,7 +69,7 @@ fn of_two_nodes_with_one_name_the_first_is_served_and_they_never_have_more_than_
 fn the_second_is_served_once_the_first_has_given_back_or_its_leases_have_ended() {
     for gives_back in [true, false] {
         let mut server = server(100.0);
-        let (mut first, mut second) = (Leaf::new(1, 0), Leaf::new(2, 0));
+        let (mut first, mut second) = (Namesake::new(1, 0), Namesake::new(2, 0));
         first.asks(&mut server, 100.0);
         second.asks(&mut server, 100.0);
         first.asks(&mut server, 100.0);
@@ -95,7 +95,7 @@ fn the_second_is_served_once_the_first_has_given_back_or_its_leases_have_ended()
 #[test]
 fn a_node_that_has_lost_its_memory_gets_what_is_free_and_all_when_its_old_lease_has_ended() {
     let mut server = server(100.0);
-    let (mut before, mut after) = (Leaf::new(1, 0), Leaf::new(2, 0));
+    let (mut before, mut after) = (Namesake::new(1, 0), Namesake::new(2, 0));
     assert_eq!(before.asks(&mut server, 60.0), 60.0);
     assert_eq!(after.asks(&mut server, 60.0), 40.0);
     for _ in 0..12 {
@@ -117,7 +117,7 @@ fn a_node_that_has_lost_its_memory_gets_what_is_free_and_all_when_its_old_lease_
 #[test]
 fn a_new_master_of_the_same_node_goes_on_at_once_and_an_old_one_is_not_heard_any_more() {
     let mut server = server(100.0);
-    let (mut old, mut new) = (Leaf::new(1, 7), Leaf::new(1, 8));
+    let (mut old, mut new) = (Namesake::new(1, 7), Namesake::new(1, 8));
     assert_eq!(old.asks(&mut server, 100.0), 100.0);
     let late = old.request(&server, 1.0);
     new.lease = old.lease;
@@ -129,10 +129,10 @@ fn a_new_master_of_the_same_node_goes_on_at_once_and_an_old_one_is_not_heard_any
 #[test]
 fn nodes_that_do_not_say_which_they_are_are_served_as_ever() {
     let mut server = server(100.0);
-    let mut silent = Leaf { life: None, lease: None };
+    let mut silent = Namesake { life: None, lease: None };
     assert_eq!(silent.asks(&mut server, 80.0), 80.0);
     // It was brought up to date.
-    let mut node = Leaf { life: Life::new(1, 1), lease: silent.lease };
+    let mut node = Namesake { life: Life::new(1, 1), lease: silent.lease };
     assert_eq!(node.asks(&mut server, 80.0), 80.0);
     silent.lease = node.lease;
     assert_eq!(silent.asks(&mut server, 80.0), 80.0);
@@ -141,7 +141,7 @@ fn nodes_that_do_not_say_which_they_are_are_served_as_ever() {
 #[test]
 fn a_release_gives_back_what_its_sender_has() {
     let mut server = server(100.0);
-    let (mut first, mut second) = (Leaf::new(1, 0), Leaf::new(2, 0));
+    let (mut first, mut second) = (Namesake::new(1, 0), Namesake::new(2, 0));
     first.asks(&mut server, 60.0);
     second.asks(&mut server, 60.0);
     first.asks(&mut server, 60.0);
@@ -149,8 +149,8 @@ fn a_release_gives_back_what_its_sender_has() {
     second.gives_back(&mut server);
     assert_eq!(server.held(), 60.0);
     second.gives_back(&mut server);
-    let stranger = Leaf::new(3, 0);
-    Leaf { lease: first.lease, ..stranger }.gives_back(&mut server);
+    let stranger = Namesake::new(3, 0);
+    Namesake { lease: first.lease, ..stranger }.gives_back(&mut server);
     assert_eq!(server.held(), 60.0, "it is not the stranger's");
     assert_eq!(first.asks(&mut server, 60.0), 60.0);
 }
@@ -158,7 +158,7 @@ fn a_release_gives_back_what_its_sender_has() {
 #[test]
 fn a_third_waits_until_one_of_two_has_nothing() {
     let mut server = server(100.0);
-    let (mut first, mut second, mut third) = (Leaf::new(1, 0), Leaf::new(2, 0), Leaf::new(3, 0));
+    let (mut first, mut second, mut third) = (Namesake::new(1, 0), Namesake::new(2, 0), Namesake::new(3, 0));
     first.asks(&mut server, 60.0);
     second.asks(&mut server, 60.0);
     third.is_refused(&mut server, 60.0);
@@ -172,7 +172,7 @@ fn in_a_pool_another_node_of_the_name_is_refused_at_once() {
     let mut settings = Settings::new(Kind::PriorityPool, Amount::clamped(100.0));
     settings.lease = Millis::from_secs(60);
     let mut server = Server::new(settings);
-    let (mut first, second) = (Leaf::new(1, 0), Leaf::new(2, 0));
+    let (mut first, second) = (Namesake::new(1, 0), Namesake::new(2, 0));
     assert!(first.asks(&mut server, 60.0) > 0.0);
     second.is_refused(&mut server, 60.0);
 }
