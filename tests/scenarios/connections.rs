@@ -16,11 +16,9 @@ use crate::harness::{
 /// Whether the server hangs up on a newcomer. It sends its HTTP/2 settings to those it takes, once they have greeted.
 fn is_refused(address: SocketAddr) -> bool {
     let mut stream = TcpStream::connect(address).unwrap();
+    stream.set_read_timeout(Some(PATIENCE)).unwrap();
     // A server that hangs up at once may be faster.
     let _ = stream.write_all(HTTP2);
-    stream.set_read_timeout(Some(PATIENCE)).unwrap();
-    // It may have hung up by now.
-    let _ = stream.write_all(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n");
     let mut byte = [0];
     match stream.read(&mut byte) {
         Ok(length) => length == 0,

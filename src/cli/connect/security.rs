@@ -14,8 +14,8 @@ use crate::error::CliError;
 #[derive(clap::Args)]
 #[command(next_help_heading = "TLS and identity")]
 pub(crate) struct Security {
-    /// Connects over TLS, and trusts the CAs of this system. Any other --tls flag, and https:// before an address, mean
-    /// TLS as well
+    /// Connects over TLS, and trusts the CAs of this system. So do the other flags of this kind, and https:// before
+    /// an address
     #[arg(long, env = "LEASEWAY_TLS")]
     tls: bool,
     /// The CA that the servers' certificates must be signed by, as PEM, instead of those of this system

@@ -2,9 +2,7 @@
 
 use std::sync::Arc;
 
-use crate::{
-    Amount, Charged, Claims, HolderKind, Life, Millis, News, PoolState, Settings, Terms, Token, leases::Has,
-};
+use crate::{Amount, Charged, Claims, HolderKind, Life, Millis, News, PoolState, Settings, Terms, Token, leases::Has};
 
 /// A request for capacity.
 #[derive(Debug, Clone, PartialEq)]

@@ -22,7 +22,7 @@ fn fill(victim: &Victim) {
 }
 
 /// Those of the calls that were refused.
-fn refused(calls: &mut Vec<Call>) -> Vec<Ended> {
+fn refused(calls: &mut [Call]) -> Vec<Ended> {
     let ended: Vec<Option<Ended>> = calls.iter_mut().map(Call::has_ended).collect();
     ended.into_iter().flatten().collect()
 }
