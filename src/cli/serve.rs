@@ -120,8 +120,8 @@ struct PeerFlags {
     /// The first start in place of another server, a Doorman server say, whose clients go on: stop that one first.
     /// Until its leases must have ended clients get back what they have, and new ones what others give up; then all is
     /// divided, and promises are kept from the start, also if a master dies meanwhile. So many seconds, or as long as
-    /// the longest lease under --config: give more if the other server had longer ones (its `lease_length` counts, not
-    /// ours). Give it to all peers, instead of --bootstrap; later starts take no notice of it
+    /// the longest lease of the configuration: give more if the other server had longer ones (its `lease_length`
+    /// counts, not ours). Give it to all peers, instead of --bootstrap; later starts take no notice of it
     #[arg(
         long,
         env = "LEASEWAY_TAKE_OVER",

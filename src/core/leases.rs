@@ -203,8 +203,8 @@ impl Leases {
 
     /// Rule 1, and E7 of what was moved: the holder knows a lease that was given for what it named last, so it uses
     /// nothing of earlier masters any more, and that comes free; or one that was given for something older, and then it
-    /// is not certain whose the rest is. `issued` tells whether this epoch gave the token out. `learning`: it is a child
-    /// node that confirms nothing (rule 8). But what was moved since, its former master has named late.
+    /// is not certain whose the rest is. `issued` tells whether this epoch gave the token out. `learning`: it is a
+    /// child node that confirms nothing (rule 8). But what was moved since, its former master has named late.
     pub(crate) fn confirm(&mut self, has: &Has, learning: bool, issued: impl Fn(Token) -> bool) -> Confirmation {
         let ignored = learning && planted::is(Fault::LearningKeepsMoved);
         let Some(token) = self.named_by(has).filter(|token| issued(*token) && !ignored) else {

@@ -61,7 +61,7 @@ pub enum Fault {
     PlainGrows,
     /// A release that names a lease of an earlier master frees what its holder has here.
     OldReleaseFrees,
-    /// What a client reports as outstanding counts, whatever it was given.
+    /// What a client reports as outstanding counts, also beyond what it was given.
     BelievesClients,
     /// A child node does not say what is outstanding below it.
     HidesOutstanding,

@@ -60,7 +60,7 @@ impl Cluster {
 }
 
 /// A call that a caller makes.
-enum Call {
+enum PolicyCall {
     Ask { resource: &'static str, client: &'static str, priority: i64 },
     Release { resource: &'static str, client: &'static str },
     ReleaseNode { resource: &'static str, node: &'static str },
@@ -70,17 +70,17 @@ enum Call {
     Discovery,
 }
 
-impl Call {
+impl PolicyCall {
     /// Whether it is let through; what the answer is then is no matter.
     fn make(&self, caller: &BearerClient) -> Result<(), Status> {
         match *self {
-            Call::Ask { resource, client, priority } => {
+            PolicyCall::Ask { resource, client, priority } => {
                 let entry = ResourceRequest { priority: Some(priority), ..entry(resource, 1.0) };
                 caller.get(request(client, vec![entry])).map(drop)
             }
-            Call::Release { resource, client } => caller.release(client, resource, false).map(drop),
-            Call::ReleaseNode { resource, node } => caller.release(node, resource, true).map(drop),
-            Call::Lend { resource, node, priority } => {
+            PolicyCall::Release { resource, client } => caller.release(client, resource, false).map(drop),
+            PolicyCall::ReleaseNode { resource, node } => caller.release(node, resource, true).map(drop),
+            PolicyCall::Lend { resource, node, priority } => {
                 let mut asked = node_request(node, resource, &[(1, 1.0)]);
                 let band = |priority| PriorityBandAggregate {
                     priority: Some(priority),
@@ -91,29 +91,29 @@ impl Call {
                 *wants = vec![band(0), band(priority)];
                 caller.get_server(asked).map(drop)
             }
-            Call::Watch { client } => match caller.watch(client) {
+            PolicyCall::Watch { client } => match caller.watch(client) {
                 // Only the master has hints.
                 Err(status) if status.code() == Code::FailedPrecondition => Ok(()),
                 answer => answer.map(drop),
             },
-            Call::Status { resource } => caller.status(resource).map(drop),
-            Call::Discovery => caller.discovery().map(drop),
+            PolicyCall::Status { resource } => caller.status(resource).map(drop),
+            PolicyCall::Discovery => caller.discovery().map(drop),
         }
     }
 }
 
-const fn ask(resource: &'static str, client: &'static str, priority: i64) -> Call {
-    Call::Ask { resource, client, priority }
+const fn ask(resource: &'static str, client: &'static str, priority: i64) -> PolicyCall {
+    PolicyCall::Ask { resource, client, priority }
 }
 
-const fn lend(resource: &'static str, node: &'static str, priority: i64) -> Call {
-    Call::Lend { resource, node, priority }
+const fn lend(resource: &'static str, node: &'static str, priority: i64) -> PolicyCall {
+    PolicyCall::Lend { resource, node, priority }
 }
 
 const ALLOWED: &str = "";
 
 /// Who does what, and what a denial says of it.
-const TABLE: [(&str, Call, &str); 39] = [
+const TABLE: [(&str, PolicyCall, &str); 39] = [
     ("web-1", ask("db/1", "web-1", 0), ALLOWED),
     ("web-1", ask("cache", "web-1", 0), ALLOWED),
     ("web-1", ask("db/1", "web-1/worker", 0), ALLOWED),
@@ -127,13 +127,13 @@ const TABLE: [(&str, Call, &str); 39] = [
     ("web-1", ask("queue", "web-1", 0), "`queue`"),
     ("web-1", ask("db/1/x", "web-1", 0), "is not for this resource"),
     ("web-1", lend("db/1", "web-1", 0), "be lent `db/1` as child node `web-1`"),
-    ("web-1", Call::Release { resource: "db/1", client: "web-1" }, ALLOWED),
-    ("web-1", Call::Release { resource: "db/1", client: "web-2" }, "as client `web-2`"),
-    ("web-1", Call::ReleaseNode { resource: "db/1", node: "web-1" }, "as child node `web-1`"),
-    ("web-1", Call::Watch { client: "web-1" }, ALLOWED),
-    ("web-1", Call::Watch { client: "web-2" }, "as client `web-2`"),
-    ("web-1", Call::Status { resource: "" }, "`web-1` may not read about this server"),
-    ("web-1", Call::Discovery, ALLOWED),
+    ("web-1", PolicyCall::Release { resource: "db/1", client: "web-1" }, ALLOWED),
+    ("web-1", PolicyCall::Release { resource: "db/1", client: "web-2" }, "as client `web-2`"),
+    ("web-1", PolicyCall::ReleaseNode { resource: "db/1", node: "web-1" }, "as child node `web-1`"),
+    ("web-1", PolicyCall::Watch { client: "web-1" }, ALLOWED),
+    ("web-1", PolicyCall::Watch { client: "web-2" }, "as client `web-2`"),
+    ("web-1", PolicyCall::Status { resource: "" }, "`web-1` may not read about this server"),
+    ("web-1", PolicyCall::Discovery, ALLOWED),
     ("web-2", ask("db/1", "web-2", 0), ALLOWED),
     ("db-1", ask("db/1", "batch-7", 32_767), ALLOWED),
     ("db-1", ask("cache", "db-1", 0), "`db`, is not for this resource"),
@@ -142,17 +142,17 @@ const TABLE: [(&str, Call, &str); 39] = [
     ("region-1", lend("db/1", "region-1", 4), "max_priority"),
     ("region-1", lend("db/1", "region-2", 0), "does not let it be that child node"),
     ("region-1", ask("db/1", "region-1", 0), "`region-1` may not ask for `db/1`"),
-    ("region-1", Call::ReleaseNode { resource: "db/1", node: "region-1" }, ALLOWED),
-    ("reader", Call::Status { resource: "" }, ALLOWED),
-    ("reader", Call::Status { resource: "db/1" }, ALLOWED),
-    ("reader", Call::Status { resource: "cache" }, "`reader` may not read `cache`"),
+    ("region-1", PolicyCall::ReleaseNode { resource: "db/1", node: "region-1" }, ALLOWED),
+    ("reader", PolicyCall::Status { resource: "" }, ALLOWED),
+    ("reader", PolicyCall::Status { resource: "db/1" }, ALLOWED),
+    ("reader", PolicyCall::Status { resource: "cache" }, "`reader` may not read `cache`"),
     ("reader", ask("db/1", "reader", 0), "`reader` may not ask for `db/1`"),
     ("stranger", ask("db/1", "web-1", 0), "no rule is for it"),
-    ("stranger", Call::Discovery, "no rule is for it"),
-    ("stranger", Call::Status { resource: "" }, "no rule is for it"),
+    ("stranger", PolicyCall::Discovery, "no rule is for it"),
+    ("stranger", PolicyCall::Status { resource: "" }, "no rule is for it"),
     ("anonymous", ask("probe", "probe", 0), ALLOWED),
     ("anonymous", ask("db/1", "web-1", 0), "`anonymous` may not ask for `db/1`"),
-    ("anonymous", Call::Watch { client: "web-1" }, "as client `web-1`"),
+    ("anonymous", PolicyCall::Watch { client: "web-1" }, "as client `web-1`"),
 ];
 
 #[test]
@@ -176,7 +176,7 @@ fn each_row_of_the_table_is_decided_so_on_the_master_and_on_another_peer() {
     }
     // An explanation of the policy in force says the same.
     for (row, (identity, call, denial)) in TABLE.iter().enumerate() {
-        let Call::Ask { resource, client, priority } = call else { continue };
+        let PolicyCall::Ask { resource, client, priority } = call else { continue };
         let priority = (*priority).clamp(-32_768, 32_767).to_string();
         let asked = ["access", "test", identity, resource, "--client", client, "--priority", &priority];
         let said = cluster.operate("ops", &asked);

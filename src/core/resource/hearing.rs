@@ -139,8 +139,9 @@ impl Resource {
         Ok(Seat { keep, ..Seat::of(slot) })
     }
 
-    /// What of it is believed that is outstanding (rule 2). A client has what it was given, and that is held for it until
-    /// it has confirmed a smaller lease. What former masters of a child node have given below it is not known here.
+    /// What of it is believed that is outstanding (rule 2). A client has what it was given, and that is held for it
+    /// until it has confirmed a smaller lease. What former masters of a child node have given below it is not known
+    /// here.
     fn believable(&self, slot: u32, ask: &Ask, now: Millis) -> Amount {
         let Some(reported) = ask.outstanding else { return Amount::ZERO };
         match (ask.kind, self.settings.reuse) {

@@ -23,7 +23,7 @@ fn an_answer_that_promises_more_leaves_with_its_commit_and_others_at_once() {
 fn rounds_go_on_while_a_commit_is_under_way() {
     let mut world = promising();
     let first = world.asks("a", 10.0).changes.expect("changes").number;
-    let second = world.asks("b", 10.0).changes.expect("changes").number;
+    let second = world.asks("b", 40.0).changes.expect("changes").number;
     assert!(second > first);
     let effects = world.step(|engine, _, effects| engine.committed(second, effects));
     assert_eq!(answered(&effects), [1, 2], "all up to a number are stored");
