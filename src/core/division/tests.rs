@@ -93,7 +93,7 @@ fn naive_weighted(kind: Kind, capacity: f64, claims: &[Claim]) -> Vec<f64> {
 fn naive_reserved(kind: Kind, reserve: f64, capacity: f64, claims: &[Claim]) -> Vec<f64> {
     let band = |claim: &Claim| claim.priority.clamp(-128, 127);
     let reserved = water_filling(capacity * reserve, claims);
-    let mut left = capacity - reserved.iter().sum::<f64>();
+    let mut left = (capacity - reserved.iter().sum::<f64>()).max(0.0);
     let mut bands: Vec<i16> = claims.iter().map(band).collect();
     bands.sort_unstable();
     bands.dedup();
