@@ -116,6 +116,7 @@ async fn after_one_refresh(load: Load, most: f64) -> (f64, u32) {
         let again = client.demand.look_again().map_or(refresh, |at| client.begun + Duration::from_millis(at.0));
         let gap = sleep(GAP);
         tokio::select! {
+            biased;
             () = pressure.notified() => {}
             () = sleep_until(again) => {}
             () = sleep_until(refresh) => return (client.estimate(), client.requests),
