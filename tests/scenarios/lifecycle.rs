@@ -12,7 +12,7 @@ use crate::harness::{
     doorman::{Asks as _, entry, request},
     process::leaseway,
     server::{ANYWHERE, Server, addresses_of_its_own},
-    wait::{block_on, runtime},
+    wait::{block_on, eventually, runtime},
 };
 
 #[test]
@@ -144,9 +144,12 @@ impl Supervisor {
 
     /// Waits for a word.
     fn hear(&self, word: &str) {
-        self.socket.set_read_timeout(Some(Duration::from_secs(30))).unwrap();
+        self.socket.set_read_timeout(Some(Duration::from_secs(1))).unwrap();
         let mut said = [0; 256];
-        while self.socket.recv(&mut said).map(|length| &said[..length]).unwrap() != word.as_bytes() {}
+        eventually(&format!("the supervisor hears {word}"), || {
+            let length = self.socket.recv(&mut said).ok()?;
+            (said[..length].trim_ascii() == word.as_bytes()).then_some(())
+        });
     }
 
     /// Whether it says anything else within that time than what it said before.
