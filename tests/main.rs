@@ -57,6 +57,7 @@ mod scenarios {
     mod configuration;
     mod connections;
     mod doorman_flows;
+    mod explain;
     mod failover;
     mod faults_config;
     mod faults_division;

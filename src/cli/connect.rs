@@ -30,7 +30,7 @@ const KEEP_ALIVE: Duration = Duration::from_secs(5);
 const MOST_SECONDS: u64 = 3600;
 
 /// How long to try.
-#[derive(clap::Args)]
+#[derive(clap::Args, Clone)]
 pub(crate) struct TimeLimit {
     /// Give up after so many seconds of trying [default: 5, and 1 where nothing listens at all]
     #[arg(
@@ -73,6 +73,13 @@ impl Target {
     /// The addresses that were given.
     pub(crate) fn addresses(&self) -> Vec<String> {
         addresses(&self.server)
+    }
+
+    /// Other servers, reached in the same way.
+    pub(crate) fn elsewhere(&self, addresses: &[String]) -> Result<Target, CliError> {
+        let server = addresses.iter().map(|address| endpoint::read(address)).collect::<Result<_, _>>();
+        let server = server.map_err(|error| CliError::Client(error.to_string()))?;
+        Ok(Target { server, limit: self.limit.clone(), security: self.security.clone() })
     }
 
     /// How they are reached.

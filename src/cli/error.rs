@@ -127,6 +127,10 @@ pub(crate) enum CliError {
     TooSoon { resource: String, client: String },
     #[error("there is no resource `{0}` on this server; the first request for it creates it")]
     NoSuchResource(String),
+    #[error(
+        "the server at {address} does not know `{client}` at `{resource}`: it has not asked, or its lease has ended; `leaseway status {resource}` shows those it knows, and --node says that it is a child node"
+    )]
+    NoSuchHolder { client: String, resource: String, address: String },
     #[error("{0}")]
     Client(String),
     #[error("there is no lease yet: {why}. It goes on trying; `show` tells when there is one")]

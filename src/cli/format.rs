@@ -2,11 +2,7 @@
 
 use std::time::{Duration, UNIX_EPOCH};
 
-/// A number for people: whole if it is, else at most six digits behind the point.
-pub(crate) fn number(value: f64) -> String {
-    let text = format!("{value:.6}");
-    text.trim_end_matches('0').trim_end_matches('.').to_owned()
-}
+pub(crate) use leaseway_core::readable as number;
 
 /// A moment in seconds since the epoch. What no calendar has (a clock that was set wrong) becomes the nearest that one
 /// has.

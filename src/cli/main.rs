@@ -7,6 +7,7 @@ mod certs;
 mod config;
 mod connect;
 mod error;
+mod explain;
 mod format;
 mod output;
 mod peers;
@@ -44,6 +45,7 @@ Try it:
   leaseway get alice mysql 40           in another terminal: alice asks for 40 of `mysql`
   leaseway get bob mysql 1000           bob asks for more than there is, and gets what is left
   leaseway status mysql                 who has what
+  leaseway explain mysql bob            why bob has what he has
   leaseway shell                        several clients at once, with their leases kept refreshed
   leaseway up                           three peers on this machine: kill one, the others go on
   leaseway up --tls                     the same over TLS, with certificates that it makes
@@ -84,6 +86,8 @@ enum Command {
     Shell(shell::Shell),
     /// Shows a server and its resources, or one resource and its holders
     Status(status::ShowStatus),
+    /// Explains why a client has what it has, and when that changes
+    Explain(explain::Explain),
 }
 
 fn main() -> ExitCode {
@@ -103,6 +107,7 @@ fn main() -> ExitCode {
         Command::Release(release) => release.run(),
         Command::Shell(shell) => shell.run(),
         Command::Status(status) => status.run(),
+        Command::Explain(explain) => explain.run(),
     };
     match outcome {
         Ok(()) => ExitCode::SUCCESS,
@@ -146,7 +151,7 @@ mod tests {
     #[test]
     fn every_command_that_asks_as_a_client_can_be_told_how_by_variables() {
         let cli = Cli::command();
-        for command in ["get", "release", "shell", "status"] {
+        for command in ["explain", "get", "release", "shell", "status"] {
             let command = cli.find_subcommand(command).expect("it exists");
             for flag in ["server", "timeout"].iter().chain(&SECURITY) {
                 let flag = command.get_arguments().find(|argument| argument.get_id() == flag);

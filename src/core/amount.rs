@@ -105,6 +105,12 @@ impl fmt::Display for Amount {
     }
 }
 
+/// A number for people: whole if it is, else at most six digits behind the point.
+pub fn readable(value: f64) -> String {
+    let text = format!("{value:.6}");
+    text.trim_end_matches('0').trim_end_matches('.').to_owned()
+}
+
 /// An exact sum of amounts. May be negative: what is free after a capacity cut is.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
 pub struct Sum(i128);

@@ -224,6 +224,16 @@ impl Division {
         self.order.band(priority)
     }
 
+    /// What claims of higher bands want together, which go first.
+    pub(crate) fn wanted_above(&self, band: i16) -> Sum {
+        match self.order {
+            ClaimOrder::OneBand | ClaimOrder::Weighted => Sum::ZERO,
+            ClaimOrder::Bands | ClaimOrder::ReservedBands => {
+                self.index.totals().minus(self.index.before(ClaimKey::band_end(band))).wants
+            }
+        }
+    }
+
     /// What a claim is due by terms of its band.
     pub(crate) fn due(&self, terms: &Terms, claim: &Claim) -> Amount {
         terms.due(&self.order.weighed(claim))

@@ -195,6 +195,13 @@ impl Leases {
         self.grants.last().map_or(Millis::default(), |grant| grant.end)
     }
 
+    /// When all that is held beyond `amount` is over, unless its holder confirms it away before.
+    pub(crate) fn last_above(&self, amount: Amount, now: Millis) -> Millis {
+        let reported = (self.outstanding(now) > amount).then_some(self.max_end);
+        let given = self.live(now).filter(|grant| grant.capacity > amount).map(|grant| grant.end);
+        given.chain(reported).max().unwrap_or(now)
+    }
+
     /// The next moment at which `held` may fall by itself; `None` when nothing is live any more.
     pub(crate) fn next_change(&self, now: Millis) -> Option<Millis> {
         let first = self.live(now).map(|grant| grant.end).min();

@@ -24,7 +24,7 @@ use crate::{
 };
 
 /// How finely ends of leases are told apart. Capacity comes free at most so much later than it could.
-const BUCKET_MS: u64 = 100;
+pub(crate) const BUCKET_MS: u64 = 100;
 /// The bucket of records that wait in none. Time reaches it after thirteen years.
 const NOT_QUEUED: u32 = u32::MAX;
 

@@ -44,7 +44,7 @@ mod time;
 mod token;
 mod units;
 
-pub use amount::{Amount, AmountError, Sum};
+pub use amount::{Amount, AmountError, Sum, readable};
 pub use claim::{Claim, Claims, HolderKind, clamp_priority};
 pub use division::Terms;
 pub use escape::{escaped, escaped_lines};
@@ -61,8 +61,8 @@ pub use pool::{
 };
 pub use promises::{Changes, Inherited, Promises, Record, Refused};
 pub use resource::{
-    Answer, Ask, Birth, Counters, HolderReport, Lease, Load, LoadError, LoadReport, Outcome, PromiseReport, Release,
-    Request, Resource, ResourceReport, Supplied, SupplyReport, Workspace,
+    Answer, Ask, Birth, Block, Counters, DueRule, Explanation, HolderReport, Lease, Load, LoadError, LoadReport,
+    Others, Outcome, PromiseReport, Release, Request, Resource, ResourceReport, Supplied, SupplyReport, Workspace,
 };
 pub use settings::{
     CostWeights, DropMode, FreeKey, Kind, PoolSettings, Priority, RaiseMode, SafeCapacity, Settings, SettingsError,

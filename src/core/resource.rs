@@ -5,6 +5,7 @@
 //! the answer. Decisions depend on the arguments alone; the caller provides the time and sends the answers.
 
 mod estate;
+mod explain;
 mod hearing;
 mod hints;
 mod insertion;
@@ -36,6 +37,7 @@ use crate::{
     units::Rotation,
 };
 
+pub use explain::{Block, DueRule, Explanation, Others};
 pub use messages::{Answer, Ask, Counters, Lease, Release, Request, Supplied};
 pub use outcome::Outcome;
 pub use pool::{Load, LoadError, LoadReport};

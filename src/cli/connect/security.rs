@@ -11,7 +11,7 @@ use leaseway_client::{
 use crate::error::CliError;
 
 /// TLS, and who asks. Any of the --tls flags means TLS, and so does https:// before an address.
-#[derive(clap::Args)]
+#[derive(clap::Args, Clone)]
 #[command(next_help_heading = "TLS and identity")]
 pub(crate) struct Security {
     /// Connects over TLS, and trusts the CAs of this system. So do the other flags of this kind, and https:// before

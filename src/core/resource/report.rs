@@ -68,25 +68,30 @@ impl Resource {
     pub fn report_holders(&self, now: Millis, from: usize, limit: usize) -> (Vec<HolderReport>, Option<usize>) {
         let mut terms = Vec::new();
         let mut page = Vec::new();
-        for (slot, holder) in self.ledger.iter_from(from).filter(|(slot, _)| !self.ledger.is_estate(*slot)) {
+        for (slot, _) in self.ledger.iter_from(from).filter(|(slot, _)| !self.ledger.is_estate(*slot)) {
             if page.len() == limit {
                 return (page, Some(slot as usize));
             }
-            page.push(HolderReport {
-                id: Arc::clone(&holder.id),
-                kind: holder.kind,
-                priority: holder.claims.first().map_or(0, |claim| claim.priority),
-                subclients: holder.subclients(),
-                wants: match &holder.claims[..] {
-                    [one] => one.wants,
-                    several => several.iter().map(|claim| claim.wants).collect::<Sum>().floor(),
-                },
-                due: self.due(slot, &mut terms),
-                granted: holder.leases.current(now),
-                held: holder.leases.held(now),
-                end: holder.leases.newest_end(),
-            });
+            page.push(self.holder_report(slot, now, &mut terms));
         }
         (page, None)
+    }
+
+    pub(super) fn holder_report(&self, slot: u32, now: Millis, terms: &mut Vec<(i16, Terms)>) -> HolderReport {
+        let holder = self.ledger.holder(slot);
+        HolderReport {
+            id: Arc::clone(&holder.id),
+            kind: holder.kind,
+            priority: holder.claims.first().map_or(0, |claim| claim.priority),
+            subclients: holder.subclients(),
+            wants: match &holder.claims[..] {
+                [one] => one.wants,
+                several => several.iter().map(|claim| claim.wants).collect::<Sum>().floor(),
+            },
+            due: self.due(slot, terms),
+            granted: holder.leases.current(now),
+            held: holder.leases.held(now),
+            end: holder.leases.newest_end(),
+        }
     }
 }

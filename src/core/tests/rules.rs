@@ -7,6 +7,7 @@ mod capacity_changes;
 mod configure;
 mod estate;
 mod expiry;
+mod explain;
 mod haste;
 mod hints;
 mod learning;

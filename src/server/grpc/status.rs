@@ -3,12 +3,12 @@
 use std::sync::Arc;
 
 use leaseway_core::{
-    self as core, Amount, HolderKind, HolderReport, Millis, PoolReport, PromiseReport, SupplyReport,
+    self as core, Amount, Explanation, HolderKind, HolderReport, Millis, PoolReport, PromiseReport, SupplyReport,
     access::{AccessRequest, Action},
 };
 use leaseway_proto::status::{
-    Absence, GetStatusRequest, GetStatusResponse, Holder, Pool, Promises, Resource, Supply, Terms, Uplink,
-    status_server::Status as Service,
+    Absence, ExplainRequest, ExplainResponse, GetStatusRequest, GetStatusResponse, Holder, Pool, Promises, Resource,
+    Supply, Terms, Uplink, status_server::Status as Service,
 };
 use tokio::sync::Semaphore;
 use tonic::{Request, Response, Status};
@@ -83,7 +83,7 @@ fn resource(status: &actors::Status) -> Resource {
         template: status.template.clone().unwrap_or_default(),
         promises: status.promises.map(|report| promises(&report, status.at)),
         pool: status.pool.as_ref().map(pool),
-        holder: status.holders.iter().map(|holder| self::holder(holder, status)).collect(),
+        holder: status.holders.iter().map(|holder| self::holder(holder, status.at)).collect(),
         supply: report.supply.as_ref().map(supply),
     }
 }
@@ -151,7 +151,7 @@ fn uplink(node: &NodeHandle) -> Option<Uplink> {
     })
 }
 
-fn holder(holder: &HolderReport, status: &actors::Status) -> Holder {
+fn holder(holder: &HolderReport, at: Millis) -> Holder {
     Holder {
         id: holder.id.to_string(),
         is_server: holder.kind == HolderKind::Node,
@@ -161,12 +161,47 @@ fn holder(holder: &HolderReport, status: &actors::Status) -> Holder {
         due: holder.due.get(),
         granted: holder.granted.get(),
         held: holder.held.get(),
-        remaining_ms: holder.end.since(status.at).0,
+        remaining_ms: holder.end.since(at).0,
+    }
+}
+
+fn explained(explanation: &Explanation) -> ExplainResponse {
+    let ahead = |at: Option<Millis>| at.map(|at| at.since(explanation.at).0);
+    ExplainResponse {
+        holder: Some(holder(&explanation.holder, explanation.at)),
+        capacity: explanation.capacity.get(),
+        free: explanation.free.get(),
+        rule: explanation.rule.name().to_owned(),
+        blocks: explanation.blocks.iter().map(|block| block.name().to_owned()).collect(),
+        asks_ms: ahead(explanation.asks),
+        latest_ms: ahead(explanation.latest),
+        sentences: explanation.sentences(),
+        ..ExplainResponse::default()
     }
 }
 
 #[tonic::async_trait]
 impl Service for StatusService {
+    async fn explain(&self, request: Request<ExplainRequest>) -> Result<Response<ExplainResponse>, Status> {
+        let admitted = admitted(&request, self.node.gate());
+        let ExplainRequest { resource_id, holder_id, is_server } = request.into_inner();
+        admitted.check(CallKind::GetStatus, &AccessRequest::on(Action::Read, &resource_id))?;
+        // It looks at many holders, as a page does.
+        let _turn = self.making.acquire().await;
+        let kind = if is_server { HolderKind::Node } else { HolderKind::Client };
+        let known = self.node.explain(&resource_id, kind, holder_id).await;
+        let mut response = known.as_ref().map(explained).unwrap_or_default();
+        if let Some(status) = self.node.resource_status(&resource_id, 0, 0).await {
+            response.algorithm = status.report.settings.kind.name().to_owned();
+            response.template = status.template.unwrap_or_default();
+        }
+        if let Some(parent) = self.node.parent() {
+            response.node = parent.node.to_string();
+            response.parent = parent.addresses.iter().map(ToString::to_string).collect();
+        }
+        Ok(Response::new(response))
+    }
+
     async fn get_status(&self, request: Request<GetStatusRequest>) -> Result<Response<GetStatusResponse>, Status> {
         let admitted = admitted(&request, self.node.gate());
         admitted.check(CallKind::GetStatus, &AccessRequest::to(Action::Read))?;

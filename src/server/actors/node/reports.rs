@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use futures_util::future::join_all;
+use leaseway_core::{Explanation, HolderKind, Resource};
 use tokio::sync::oneshot;
 
 use super::{
@@ -17,6 +18,18 @@ impl NodeHandle {
         let (reply, status) = oneshot::channel();
         handle.send(Command::Report { from, limit, reply }).ok()?;
         status.await.ok()
+    }
+
+    /// Why a holder has what it has; nothing if it is not known here.
+    pub(crate) async fn explain(&self, id: &str, kind: HolderKind, holder: String) -> Option<Explanation> {
+        let handle = self.lookup(id)?;
+        let (reply, explanation) = oneshot::channel();
+        let work = Box::new(move |resource: &mut Resource, now| {
+            // The caller may have gone away meanwhile.
+            let _ = reply.send(resource.explain(now, kind, &holder));
+        });
+        handle.send(Command::Operate { work }).ok()?;
+        explanation.await.ok()?
     }
 
     /// Up to `limit` resources in the order of their ids, from the first after `after` on, and the id to go on after if

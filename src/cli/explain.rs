@@ -1,0 +1,113 @@
+//! `leaseway explain`.
+
+use clap::Args;
+use leaseway_core::escaped;
+use leaseway_proto::status::{ExplainRequest, ExplainResponse, GetStatusRequest, status_client::StatusClient};
+use serde_json::{Value, json};
+
+use crate::{
+    Outcome,
+    connect::{Observed, Target, block_on, refused},
+    error::CliError,
+    output::{say, say_json},
+};
+
+/// No tree is deeper: parents that name each other would be asked for ever.
+const LEVELS: usize = 16;
+
+/// Explains why a client has what it has: what it is due and why, what keeps it from having that, when that changes at
+/// the latest, and what it could do. In a tree, at its node and at each one above
+#[derive(Args)]
+#[command(after_help = EXAMPLES)]
+pub(crate) struct Explain {
+    /// The resource
+    resource: String,
+    /// The client, or the child node
+    client: String,
+    /// It is a child node: its --node
+    #[arg(long)]
+    node: bool,
+    /// Prints the answers as JSON: `levels`, this node's first
+    #[arg(long)]
+    json: bool,
+    #[command(flatten)]
+    target: Target,
+}
+
+const EXAMPLES: &str = "\
+Examples:
+  leaseway explain mysql alice                      why alice has what she has
+  leaseway explain mysql east --node                why the node east has what it has, asked at its parent
+  leaseway explain mysql alice --json | jq .levels[0].rule";
+
+/// One node's answer.
+struct Level {
+    address: String,
+    holder: String,
+    answer: ExplainResponse,
+}
+
+impl Explain {
+    pub(crate) fn run(self) -> Outcome {
+        let levels = block_on(self.ask())?;
+        if self.json {
+            return say_json(json!({ "levels": levels.iter().map(as_json).collect::<Vec<_>>() }));
+        }
+        for (at, level) in levels.iter().enumerate() {
+            if at > 0 {
+                say(format_args!("\n{} has what its parent at {} lends it:", escaped(&level.holder), level.address))?;
+            }
+            for sentence in &level.answer.sentences {
+                // Names in it were made harmless where it was made.
+                say(escaped(sentence))?;
+            }
+            if level.answer.holder.is_none() {
+                say(format_args!(
+                    "{} is not known there: it has not asked, or its lease has ended.",
+                    escaped(&level.holder)
+                ))?;
+            }
+        }
+        Ok(())
+    }
+
+    /// At the node that was named, and at those above it.
+    async fn ask(&self) -> Result<Vec<Level>, CliError> {
+        let first = self.ask_node(&self.target, &self.client, self.node).await?;
+        if first.answer.holder.is_none() {
+            let (client, resource) = (self.client.clone(), self.resource.clone());
+            return Err(CliError::NoSuchHolder { client, resource, address: first.address });
+        }
+        let mut levels = vec![first];
+        while let Some(above) = levels.last().filter(|level| !level.answer.parent.is_empty() && levels.len() < LEVELS) {
+            let target = self.target.elsewhere(&above.answer.parent)?;
+            let node = above.answer.node.clone();
+            levels.push(self.ask_node(&target, &node, true).await?);
+        }
+        Ok(levels)
+    }
+
+    async fn ask_node(&self, target: &Target, holder: &str, is_server: bool) -> Result<Level, CliError> {
+        let of_resource = GetStatusRequest { resource_id: self.resource.clone(), page_size: 1, ..Default::default() };
+        let Observed { address, channel, .. } = target.observe(&of_resource, false).await?;
+        let request = ExplainRequest { resource_id: self.resource.clone(), holder_id: holder.to_owned(), is_server };
+        let answer = StatusClient::new(channel).explain(request).await.map_err(|status| refused(&address, &status))?;
+        Ok(Level { address, holder: holder.to_owned(), answer: answer.into_inner() })
+    }
+}
+
+fn as_json(level: &Level) -> Value {
+    let Level { address, holder, answer } = level;
+    let known = answer.holder.as_ref().map(|holder| {
+        json!({
+            "priority": holder.priority, "subclients": holder.subclients, "wants": holder.wants, "due": holder.due,
+            "has": holder.granted, "held": holder.held, "remaining_ms": holder.remaining_ms,
+        })
+    });
+    json!({
+        "server": address, "holder": holder, "algorithm": answer.algorithm, "template": answer.template,
+        "capacity": answer.capacity, "free": answer.free, "standing": known, "rule": answer.rule,
+        "blocks": answer.blocks, "asks_ms": answer.asks_ms, "latest_ms": answer.latest_ms,
+        "sentences": answer.sentences, "node": answer.node, "parent": answer.parent,
+    })
+}
