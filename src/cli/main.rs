@@ -16,6 +16,7 @@ mod search;
 mod serve;
 mod shell;
 mod status;
+mod tls_flags;
 mod token;
 mod up;
 
