@@ -57,7 +57,7 @@ impl Security {
 }
 
 /// Over TLS with these files, if there are any.
-pub(crate) fn secured(files: Option<Files>, server_name: Option<&str>) -> Result<Transport, CliError> {
+fn secured(files: Option<Files>, server_name: Option<&str>) -> Result<Transport, CliError> {
     let Some(files) = files else { return Ok(Transport::new()) };
     Ok(Transport::new().with_tls(ClientTls::new(&Credentials::load(files)?, server_name)?))
 }

@@ -181,6 +181,13 @@ impl NodePlan {
     pub(super) fn majority(&self) -> usize {
         self.size / 2 + 1
     }
+
+    /// The CA of its peers' certificates, if they have any.
+    pub(super) fn ca(&self) -> Option<PathBuf> {
+        let mut arguments = self.peers.first()?.arguments.iter();
+        arguments.find(|word| *word == "--tls-ca")?;
+        arguments.next().map(PathBuf::from)
+    }
 }
 
 impl Plan {
