@@ -21,10 +21,12 @@ mod harness {
     pub(crate) mod go_child;
     pub(crate) mod go_client;
     pub(crate) mod go_parent;
+    pub(crate) mod golang;
     pub(crate) mod http;
     pub(crate) mod http2;
     pub(crate) mod original;
     pub(crate) mod peers;
+    pub(crate) mod preload;
     pub(crate) mod process;
     pub(crate) mod prometheus;
     pub(crate) mod push;
@@ -89,6 +91,8 @@ mod scenarios {
     mod terminal;
     mod tls;
     mod tls_client;
+    mod tls_clocks;
+    mod tls_operators;
     mod tls_strangers;
     mod tree;
     mod tree_failover;

@@ -16,7 +16,7 @@ use leaseway_proto::{
 use tokio::time::timeout;
 use tonic::{Code, Status};
 
-pub(crate) use self::security::{Security, secured};
+pub(crate) use self::security::Security;
 use crate::{
     error::CliError,
     ports::{self, Wanted},

@@ -17,6 +17,7 @@ mod search;
 mod serve;
 mod shell;
 mod status;
+mod tls_flags;
 mod token;
 mod up;
 

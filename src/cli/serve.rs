@@ -55,7 +55,7 @@ pub(crate) struct Serve {
     #[command(flatten)]
     access: access::AccessFlags,
     #[command(flatten)]
-    tls: tls::TlsFlags,
+    tls: tls::ListenerTls,
     #[command(flatten)]
     limits: LimitFlags,
     #[command(flatten)]

@@ -9,6 +9,7 @@ mod file;
 mod founding;
 mod introduction;
 mod lines;
+mod master;
 mod options;
 mod plan;
 mod process;

@@ -104,18 +104,6 @@ impl ClientTls {
         Ok(ClientStream { stream, host: host.into(), sent: if is_to_wait { PREFACE.len() as u8 } else { 0 } })
     }
 
-    /// A channel that connects when it is first used, and again when the connection was lost.
-    pub fn channel(&self, endpoint: Endpoint) -> Channel {
-        let endpoint = secured(endpoint);
-        let connector = self.connector();
-        endpoint.connect_with_connector_lazy(connector)
-    }
-
-    /// A channel that is connected.
-    pub async fn connected_channel(&self, endpoint: Endpoint) -> Result<Channel, tonic::transport::Error> {
-        secured(endpoint).connect_with_connector(self.connector()).await
-    }
-
     fn connector(&self) -> Connector {
         let mut tcp = HttpConnector::new();
         tcp.set_nodelay(true);
@@ -134,6 +122,25 @@ impl ClientTls {
             made.of = newest;
         }
         Arc::clone(&made.config)
+    }
+}
+
+/// A channel that connects when it is first used, and again when the connection was lost; over TLS, or without.
+pub fn channel(tls: Option<&ClientTls>, endpoint: Endpoint) -> Channel {
+    match tls {
+        None => endpoint.connect_lazy(),
+        Some(tls) => secured(endpoint).connect_with_connector_lazy(tls.connector()),
+    }
+}
+
+/// The same, connected.
+pub async fn connected_channel(
+    tls: Option<&ClientTls>,
+    endpoint: Endpoint,
+) -> Result<Channel, tonic::transport::Error> {
+    match tls {
+        None => endpoint.connect().await,
+        Some(tls) => secured(endpoint).connect_with_connector(tls.connector()).await,
     }
 }
 

@@ -122,9 +122,11 @@ pub(crate) fn to_server(error: &io::Error) -> String {
         Error::AlertReceived(AlertDescription::CertificateExpired) => {
             "it says that this server's certificate has expired, or is not valid yet".to_owned()
         }
-        // Of rustls, that is a name that the certificate is not for.
+        // Of rustls the first of these, of Go any.
         Error::AlertReceived(AlertDescription::BadCertificate) => {
-            "it does not accept this server's certificate: it may be for another name than it has asked for".to_owned()
+            "it does not accept this server's certificate: it is for another name than it has asked for, of a CA that \
+             it does not trust, or not valid now"
+                .to_owned()
         }
         Error::AlertReceived(alert) => format!("it does not accept this server's certificate ({alert:?})"),
         Error::NoApplicationProtocol => "it speaks another protocol than HTTP/2".to_owned(),

@@ -16,7 +16,7 @@ mod server;
 mod tests;
 
 pub use certificate::{Description, MalformedCertificate, describe};
-pub use client::{ClientStream, ClientTls};
+pub use client::{ClientStream, ClientTls, channel, connected_channel};
 pub use credentials::{Credentials, Files, Looked, certificates};
 pub use error::TlsError;
 pub use names::Names;

@@ -2,16 +2,17 @@
 //!
 //! No machine is: the process is stopped, and a library that is loaded before all others takes the time off its clock.
 
-use std::{fs, path::PathBuf, process::Command, time::Instant};
+use std::{fs, path::PathBuf, time::Instant};
 
 use rustix::process::Signal;
 use tempfile::TempDir;
 
-use super::process::Process;
+use super::{preload, process::Process};
 
 /// What processes are to be started with that it can suspend.
 pub(crate) struct Suspension {
     directory: TempDir,
+    library: String,
 }
 
 /// A process that is suspended.
@@ -23,16 +24,9 @@ pub(crate) struct Suspended<'a> {
 
 impl Suspension {
     pub(crate) fn new() -> Suspension {
-        let suspension = Suspension { directory: tempfile::tempdir().unwrap() };
-        let source = concat!(env!("CARGO_MANIFEST_DIR"), "/fixtures/suspended.c");
-        let library = suspension.library();
-        let built = Command::new("cc").args(["-shared", "-fPIC", "-O1", "-o", &library, source]).status().unwrap();
-        assert!(built.success());
-        suspension
-    }
-
-    fn library(&self) -> String {
-        self.path("suspended.so")
+        let directory = tempfile::tempdir().unwrap();
+        let library = preload::library(directory.path(), "suspended");
+        Suspension { directory, library }
     }
 
     fn path(&self, name: &str) -> String {
@@ -40,7 +34,7 @@ impl Suspension {
     }
 
     pub(crate) fn variables(&self) -> Vec<(String, String)> {
-        vec![("LD_PRELOAD".into(), self.library()), ("SUSPENDED".into(), self.path(""))]
+        vec![("LD_PRELOAD".into(), self.library.clone()), ("SUSPENDED".into(), self.path(""))]
     }
 
     pub(crate) fn suspend<'a>(&self, process: &'a Process) -> Suspended<'a> {

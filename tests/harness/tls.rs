@@ -39,7 +39,7 @@ pub(crate) fn text(path: &std::path::Path) -> String {
 pub(crate) fn channel(address: SocketAddr, files: &Files) -> Channel {
     let tls = ClientTls::new(&Credentials::load(files.clone()).unwrap(), None).unwrap();
     let _inside = runtime().enter();
-    tls.channel(Endpoint::from_shared(format!("http://{address}")).unwrap())
+    leaseway_tls::channel(Some(&tls), Endpoint::from_shared(format!("http://{address}")).unwrap())
 }
 
 fn chain(path: &Option<PathBuf>) -> Vec<CertificateDer<'static>> {

@@ -80,9 +80,9 @@ fn files_that_cannot_be_used_are_named() {
     let certificates = Certificates::new();
     certificates.issue("bob", &[]);
     let [ca, alice, bob] = ["ca.pem", "alice.pem", "bob.key"].map(|file| certificates.file(file));
+    refused(&get("127.0.0.1:1", &["--tls-cert", &alice, "--tls-ca", &ca]), 2, "--tls-key");
     for (flags, says) in [
-        (&["--tls-cert", &alice, "--tls-ca", &ca][..], "--tls-key"),
-        (&["--tls-cert", &alice, "--tls-key", &bob, "--tls-ca", &ca], "does not belong to the certificate in"),
+        (&["--tls-cert", &alice, "--tls-key", &bob, "--tls-ca", &ca][..], "does not belong to the certificate in"),
         (&["--tls-ca", "/no/such/file"], "/no/such/file"),
         (&["--tls-ca", &bob], "bob.key holds no CA certificate in PEM"),
         (&["--token-file", "/no/such/file"], "/no/such/file"),

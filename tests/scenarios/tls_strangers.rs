@@ -3,7 +3,7 @@
 use leaseway_proto::doorman::{GetCapacityRequest, GetCapacityResponse, ResourceRequest};
 use prost::Message as _;
 
-use crate::harness::{certificates::Certificates, python, server::Server};
+use crate::harness::{certificates::Certificates, golang, python, server::Server, wait::eventually};
 
 fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
@@ -46,4 +46,38 @@ fn python_grpcio_has_a_lease_over_tls_and_mutual_tls() {
     granted(&ask(&mutual, &[&own_key, &own]));
     let without = ask(&mutual, &[]);
     assert!(without.starts_with("failed UNAVAILABLE"), "{without}");
+}
+
+#[test]
+fn go_with_grpc_has_a_lease_over_tls_and_mutual_tls_and_is_told_why_not() {
+    let place = tempfile::tempdir().unwrap();
+    let Some(program) = golang::client(place.path()) else { return };
+    let (certificates, others) = (Certificates::new(), Certificates::new());
+    let [certificate, key, ca] = ["node.pem", "node.key", "ca.pem"].map(|file| certificates.file(file));
+    let [own, own_key] = ["alice.pem", "alice.key"].map(|file| certificates.file(file));
+    let ask = |server: &Server, more: &[&str]| {
+        let address = format!("localhost:{}", server.grpc().port());
+        golang::call(&program, &[&[&address[..], "alice", "mysql", "40"], more].concat())
+    };
+    let all = "asked 40\nrefreshed 20\nreleased\n";
+
+    let one_sided = Server::with_flags(&["--tls-cert", &certificate, "--tls-key", &key]);
+    assert_eq!(ask(&one_sided, &[&ca]), all);
+    let mutual = Server::with_flags(&["--tls-cert", &certificate, "--tls-key", &key, "--tls-ca", &ca]);
+    assert_eq!(ask(&mutual, &[&ca, &own, &own_key]), all);
+    for (flags, go_says, server_says) in [
+        (vec![&ca], "failed Unavailable", "it has shown no certificate"),
+        (
+            vec![&others.ca(), &own, &own_key],
+            "certificate signed by unknown authority",
+            "does not accept this server's",
+        ),
+    ] {
+        let flags: Vec<&str> = flags.into_iter().map(String::as_str).collect();
+        eventually("both say why", || {
+            let said = ask(&mutual, &flags);
+            assert!(said.contains(go_says), "{said}");
+            mutual.log().contains(server_says).then_some(())
+        });
+    }
 }

@@ -182,3 +182,32 @@ fn a_port_that_is_taken_is_named_before_anything_is_made() {
     assert!(said.stderr.contains(&format!("peer of a: {address}: ")), "{said:?}");
     assert!(!directory.exists());
 }
+
+#[test]
+fn a_policy_in_the_file_is_in_force_and_the_masters_are_found_under_it() {
+    let _seat = Seat::take();
+    let [parent, root, leaf] = [(); 3].map(|()| addresses_of_its_own()[0].clone());
+    let peer = |grpc: &str, peer: &str| {
+        format!("{{a: {{grpc: '{grpc}', http: '{ANYWHERE}', admin: '{ANYWHERE}', peer: '{peer}'}}}}")
+    };
+    let file = ConfigFile::new(&format!(
+        "nodes:\n  root:\n    resources: [{{identifier_glob: '*', capacity: 50, algorithm: {{kind: FAIR_SHARE}}}}]\n    \
+         access: [{{who: ops, may: [read, configure]}}]\n    peers: {}\n  leaf:\n    parent: root\n    \
+         access: [{{who: anonymous, may: ask, resources: x, clients: guest}}]\n    peers: {}\n",
+        peer(&parent, &root),
+        peer(ANYWHERE, &leaf)
+    ));
+    let up = Process::start(&["up", file.path()], &[]);
+    eventually("both nodes have a master", || {
+        let ended = up.ended();
+        assert!(ended.is_none(), "it ended: {}\n{}", up.stdout(), up.stderr());
+        let stdout = up.stdout();
+        ["root/a is master", "leaf/a is master"].iter().all(|says| stdout.contains(says)).then_some(())
+    });
+    let at = |name: &str| rows(&up).iter().find(|row| row[0] == name).expect("it is in the table")[1].clone();
+    for name in ["root/a", "leaf/a"] {
+        let refused = leaseway(&["get", "guest", "y", "5", "--server", &at(name)]);
+        let says = "`anonymous` may not ask for `y` as client `guest`";
+        assert!(refused.code != Some(0) && refused.stderr.contains(says), "{name}: {refused:?}");
+    }
+}

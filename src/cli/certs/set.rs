@@ -8,8 +8,6 @@ use std::{
     time::SystemTime,
 };
 
-use leaseway_client::Files;
-
 use super::{
     CA_DAYS, LEAF_DAYS,
     authority::{self, Authority, Subject},
@@ -103,10 +101,6 @@ impl LocalSet {
 }
 
 impl Member {
-    pub(crate) fn files(self) -> Files {
-        Files { certificate: Some(self.certificate), key: Some(self.key), ca: Some(self.ca) }
-    }
-
     /// As it stands on a command line.
     pub(crate) fn flags(&self) -> [String; 6] {
         let text = |path: &Path| path.display().to_string();

@@ -8,7 +8,7 @@ use leaseway_client::{
     endpoint::{self, Endpoint},
 };
 
-use crate::error::CliError;
+use crate::{error::CliError, tls_flags::TlsFlags};
 
 /// TLS, and who asks. Any of the --tls flags means TLS, and so does https:// before an address.
 #[derive(clap::Args, Clone)]
@@ -18,15 +18,8 @@ pub(crate) struct Security {
     /// an address
     #[arg(long, env = "LEASEWAY_TLS")]
     tls: bool,
-    /// The CA that the servers' certificates must be signed by, as PEM, instead of those of this system
-    #[arg(long, env = "LEASEWAY_TLS_CA", value_name = "FILE")]
-    tls_ca: Option<PathBuf>,
-    /// The certificate that is shown to servers that ask for one, as PEM. With --tls-key
-    #[arg(long, env = "LEASEWAY_TLS_CERT", value_name = "FILE")]
-    tls_cert: Option<PathBuf>,
-    /// The key of that certificate, as PEM
-    #[arg(long, env = "LEASEWAY_TLS_KEY", value_name = "FILE")]
-    tls_key: Option<PathBuf>,
+    #[command(flatten)]
+    files: TlsFlags,
     /// What the servers' certificates must be for [default: the host that is asked]
     #[arg(
         long,
@@ -55,8 +48,8 @@ impl Security {
 
     /// As [`transport`](Self::transport), where there is another way to say who asks.
     pub(crate) fn without_token(&self, servers: &[Endpoint]) -> Result<Transport, CliError> {
-        let Security { tls, tls_ca, tls_cert, tls_key, tls_server_name, .. } = self;
-        let files = Files { certificate: tls_cert.clone(), key: tls_key.clone(), ca: tls_ca.clone() };
+        let Security { tls, tls_server_name, .. } = self;
+        let files = self.files.files();
         let wanted = *tls || files.are_given() || tls_server_name.is_some();
         let is_secured = endpoint::over_tls(servers, wanted).map_err(|error| CliError::Flags(error.to_string()))?;
         secured(is_secured.then_some(files), tls_server_name.as_deref())
@@ -64,7 +57,7 @@ impl Security {
 }
 
 /// Over TLS with these files, if there are any.
-pub(crate) fn secured(files: Option<Files>, server_name: Option<&str>) -> Result<Transport, CliError> {
+fn secured(files: Option<Files>, server_name: Option<&str>) -> Result<Transport, CliError> {
     let Some(files) = files else { return Ok(Transport::new()) };
     Ok(Transport::new().with_tls(ClientTls::new(&Credentials::load(files)?, server_name)?))
 }
@@ -82,7 +75,7 @@ mod tests {
     }
 
     fn transport(server: &str, arguments: &[&str]) -> Result<Transport, String> {
-        let flags = Flags::parse_from([&["test"], arguments].concat());
+        let flags = Flags::try_parse_from([&["test"], arguments].concat()).map_err(|error| error.to_string())?;
         flags.security.transport(&[endpoint::read(server).expect("an address")]).map_err(|error| error.to_string())
     }
 

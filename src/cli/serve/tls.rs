@@ -3,22 +3,16 @@
 use std::path::PathBuf;
 
 use clap::Args;
-use leaseway_server::{ClientCertificates, TlsFiles, TlsOptions};
+use leaseway_server::{ClientCertificates, TlsOptions};
 
-/// Certificates, all as PEM. They are read again when they change, and on SIGHUP; connections that are open stay open.
+use crate::tls_flags::TlsFlags;
+
+/// Certificates are read again when they change, and on SIGHUP; connections that are open stay open.
 #[derive(Args)]
 #[command(next_help_heading = "TLS")]
-pub(super) struct TlsFlags {
-    /// The certificate of this server, with those between it and its CA: all listeners speak TLS with it, and it is
-    /// shown to the parent and to peers
-    #[arg(long, env = "LEASEWAY_TLS_CERT", value_name = "FILE", requires = "tls_key")]
-    tls_cert: Option<PathBuf>,
-    /// The key of --tls-cert
-    #[arg(long, env = "LEASEWAY_TLS_KEY", value_name = "FILE", requires = "tls_cert")]
-    tls_key: Option<PathBuf>,
-    /// The CA that checks the certificates of all others: clients, operators, peers, the parent
-    #[arg(long, env = "LEASEWAY_TLS_CA", value_name = "FILE")]
-    tls_ca: Option<PathBuf>,
+pub(super) struct ListenerTls {
+    #[command(flatten)]
+    files: TlsFlags,
     /// Whether clients and operators have to show a certificate. /healthz and /readyz are for all [default: require,
     /// where there is a --tls-ca; else none is asked for]
     #[arg(
@@ -43,10 +37,10 @@ enum ClientAuth {
     Optional,
 }
 
-impl TlsFlags {
+impl ListenerTls {
     pub(super) fn options(self) -> TlsOptions {
         TlsOptions {
-            files: TlsFiles { certificate: self.tls_cert, key: self.tls_key, ca: self.tls_ca },
+            files: self.files.files(),
             clients: self.tls_client_auth.map(|asked| match asked {
                 ClientAuth::Require => ClientCertificates::Required,
                 ClientAuth::Optional => ClientCertificates::Optional,
@@ -57,6 +51,6 @@ impl TlsFlags {
 
     /// Whether the listeners speak TLS.
     pub(super) fn are_for_listeners(&self) -> bool {
-        self.tls_cert.is_some()
+        self.files.files().certificate.is_some()
     }
 }

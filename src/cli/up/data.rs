@@ -114,7 +114,7 @@ mod tests {
         fs::remove_dir_all(root.join("a")).expect("wiped");
         fs::remove_dir_all(root.join("b")).expect("wiped");
         assert_eq!(up(data, None, false), peers(&[("a", true), ("b", true)]), "none is left that remembers");
-        assert!(fs::read_to_string(root.join("resources.yaml")).expect("written").contains("capacity: 1"));
+        assert!(fs::read_to_string(root.join("config.yaml")).expect("written").contains("capacity: 1"));
     }
 
     #[test]

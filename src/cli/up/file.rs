@@ -20,9 +20,7 @@ use super::{
 };
 
 const KEYS: [&str; 2] = ["data", "nodes"];
-const NODE_KEYS: [&str; 5] = ["config", "resources", "parent", "options", "peers"];
-/// Where what a node shares comes from.
-const SOURCES: [&str; 3] = ["parent", "config", "resources"];
+const NODE_KEYS: [&str; 6] = ["config", "resources", "access", "parent", "options", "peers"];
 const PEER_KEYS: [&str; 4] = ["grpc", "http", "admin", "peer"];
 const EXAMPLE: &str = "`leaseway up --example` prints a file to start from";
 const ADDRESS: &str = "an address like 127.0.0.1:5100";
@@ -40,12 +38,14 @@ pub(super) struct NodeSet {
 #[derive(Debug, PartialEq)]
 pub(super) struct Node {
     pub(super) name: String,
+    /// The node that this one gets its capacity from, and with it the templates.
+    pub(super) parent: Option<String>,
     pub(super) configuration: Configuration,
     pub(super) options: Vec<Setting>,
     pub(super) peers: Vec<Peer>,
 }
 
-/// What a node shares when it starts for the first time.
+/// What a node shares, and who may do what, when it starts for the first time.
 #[derive(Debug, PartialEq)]
 pub(super) enum Configuration {
     /// The server's own default.
@@ -54,18 +54,6 @@ pub(super) enum Configuration {
     File(PathBuf),
     /// The text of a configuration, checked.
     Inline(String),
-    /// The node of this name decides: capacity comes from there, and with it the templates.
-    Parent(String),
-}
-
-impl Node {
-    /// The node that this one gets its capacity from.
-    pub(super) fn parent(&self) -> Option<&str> {
-        match &self.configuration {
-            Configuration::Parent(name) => Some(name),
-            Configuration::Example | Configuration::File(_) | Configuration::Inline(_) => None,
-        }
-    }
 }
 
 #[derive(Debug, Clone, PartialEq)]
@@ -115,7 +103,8 @@ impl Reader {
         check_name("node", name, field.key, found);
         self.tree.node(name);
         let fields = field.map(&NODE_KEYS, found)?;
-        let configuration = self.configuration(name, &fields, found);
+        let parent = self.parent(name, &fields, found);
+        let configuration = configuration(&fields, found);
         let options = fields.get("options").map_or_else(Vec::new, |field| self.settings(&field, found));
         let mut peers = Vec::new();
         match fields.get("peers") {
@@ -128,7 +117,7 @@ impl Reader {
                 peers.extend(entries.iter().filter_map(|(peer, field)| self.peer(name, peer, field, found)));
             }
         }
-        Some(Node { name: name.to_owned(), configuration, options, peers })
+        Some(Node { name: name.to_owned(), parent, configuration, options, peers })
     }
 
     fn settings(&self, field: &Field<'_, '_>, found: &mut Findings) -> Vec<Setting> {
@@ -186,31 +175,47 @@ impl Reader {
         Some(address)
     }
 
-    /// One key at most says what the node shares.
-    fn configuration(&mut self, node: &str, fields: &Fields<'_, '_>, found: &mut Findings) -> Configuration {
-        let given: Vec<_> = SOURCES.into_iter().filter_map(|key| Some((key, fields.get(key)?))).collect();
-        if let [(first, _), others @ ..] = &given[..] {
-            let why = match *first {
-                "parent" => "a node with a parent takes its templates from there",
-                _ => "one of them says what the node shares",
-            };
-            for (other, field) in others {
-                found.error(field.key, format!("both `{first}` and `{other}`: {why}"));
+    fn parent(&mut self, node: &str, fields: &Fields<'_, '_>, found: &mut Findings) -> Option<String> {
+        let parent = fields.get("parent")?;
+        let name = parent.text("the name of another node", found)?;
+        self.tree.parent(node, name, parent.at());
+        Some(name.to_owned())
+    }
+}
+
+/// One key says what the node shares: `resources`, in a file or right here, or `parent`. Who may do what is said in the
+/// same file, or right here.
+fn configuration(fields: &Fields<'_, '_>, found: &mut Findings) -> Configuration {
+    let [parent, config, resources, access] = ["parent", "config", "resources", "access"].map(|key| fields.get(key));
+    if let (Some(_), Some(resources)) = (&parent, &resources) {
+        let why = "a node with a parent takes its templates from there";
+        found.error(resources.key, format!("both `parent` and `resources`: {why}"));
+    }
+    if let Some(config) = config {
+        for (key, other, why) in [
+            ("resources", &resources, "one of them says what the node shares"),
+            ("access", &access, "who may do what is written into that file"),
+        ] {
+            if let Some(other) = other {
+                found.error(other.key, format!("both `config` and `{key}`: {why}"));
             }
         }
-        if let Some(parent) = fields.get("parent") {
-            let Some(name) = parent.text("the name of another node", found) else { return Configuration::Example };
-            self.tree.parent(node, name, parent.at());
-            return Configuration::Parent(name.to_owned());
-        }
-        if let Some(config) = fields.get("config") {
-            let path = config.text("the path of a configuration", found);
-            return path.map_or(Configuration::Example, |path| Configuration::File(path.into()));
-        }
-        let Some(resources) = fields.get("resources") else { return Configuration::Example };
-        yaml::read_resources(&resources, found);
-        Configuration::Inline(resources.document("resources"))
+        let path = config.text("the path of a configuration", found);
+        return path.map_or(Configuration::Example, |path| Configuration::File(path.into()));
     }
+    if let (Some(access), None, None) = (&access, &parent, &resources) {
+        found.error(access.key, "`access` alone, for a node without a parent: write its `resources` beside it");
+    }
+    let mut text = String::new();
+    if let Some(resources) = resources {
+        yaml::read_resources(&resources, found);
+        text += &resources.document("resources");
+    }
+    if let Some(access) = access {
+        yaml::read_access(&access, found);
+        text += &access.document("access");
+    }
+    if text.is_empty() { Configuration::Example } else { Configuration::Inline(text) }
 }
 
 fn check_name(what: &str, name: &str, at: Position, found: &mut Findings) {

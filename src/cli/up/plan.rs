@@ -18,7 +18,7 @@ use crate::{certs::LocalSet, error::CliError, serve::TakeOverFlag};
 const CERTIFICATES: &str = "certs";
 
 /// Where a node's own configuration is written to when it has none in a file.
-const INLINE: &str = "resources.yaml";
+const INLINE: &str = "config.yaml";
 
 /// Everything that is to be started, and what must be there before.
 pub(super) struct Plan {
@@ -97,7 +97,7 @@ pub(super) fn plan(set: &NodeSet, data: &Path, base: &Path, start: &Start<'_>) -
             addresses: peer.clone(),
             arguments: arguments(node, peer, &directory, &shared, first.clone()),
         });
-        let (name, parent) = (node.name.clone(), node.parent().map(str::to_owned));
+        let (name, parent) = (node.name.clone(), node.parent.clone());
         nodes.push(NodePlan { name, parent, peers: peers.collect(), directory, inline, size: node.peers.len(), first });
     }
     nodes.retain(|node| !node.peers.is_empty());
@@ -123,11 +123,13 @@ type Config = (Option<PathBuf>, Option<(PathBuf, String)>);
 
 fn configuration(node: &Node, directory: &Path, base: &Path) -> Result<Config, CliError> {
     match &node.configuration {
-        Configuration::Example | Configuration::Parent(_) => Ok((None, None)),
+        Configuration::Example => Ok((None, None)),
         Configuration::File(path) => {
             let path = base.join(path);
             // Once, before anything is started, rather than by every peer.
-            config::load(&path)?;
+            let loaded = config::load(&path)?;
+            let placed = loaded.check_place(&path.display().to_string(), node.parent.is_some());
+            placed.map_err(config::LoadError::from)?;
             Ok((Some(path), None))
         }
         Configuration::Inline(text) => {
@@ -137,19 +139,18 @@ fn configuration(node: &Node, directory: &Path, base: &Path) -> Result<Config, C
     }
 }
 
-/// The flags that say what a node shares: a configuration, or whom to ask.
+/// The flags that say what a node shares, or whom to ask, and who may do what.
 fn shared(set: &NodeSet, node: &Node, config: Option<&Path>) -> Vec<String> {
-    let parent = set.nodes.iter().find(|other| node.parent() == Some(&other.name));
-    let peers =
-        parent.map(|parent| parent.peers.iter().map(|peer| peer.grpc.to_string()).collect::<Vec<_>>().join(","));
-    let parent = peers.map(|peers| vec!["--parent".to_owned(), peers, "--node".to_owned(), node.name.clone()]);
-    let config = config.map(|config| vec!["--config".to_owned(), config.display().to_string()]);
-    parent.or(config).unwrap_or_default()
+    let parent = set.nodes.iter().find(|other| node.parent.as_ref() == Some(&other.name));
+    let peers = |parent: &Node| parent.peers.iter().map(|peer| peer.grpc.to_string()).collect::<Vec<_>>().join(",");
+    let parent = parent.map(|parent| ["--parent".to_owned(), peers(parent), "--node".to_owned(), node.name.clone()]);
+    let config = config.map(|config| ["--config".to_owned(), config.display().to_string()]);
+    parent.into_iter().flatten().chain(config.into_iter().flatten()).collect()
 }
 
 /// Below a parent nothing is given out before the root has it to give.
 fn first_flag(node: &Node, take_over: Option<TakeOverFlag>) -> String {
-    match take_over.filter(|_| node.parent().is_none()) {
+    match take_over.filter(|_| node.parent.is_none()) {
         Some(take_over) => format!("--take-over={take_over}"),
         None => "--bootstrap".to_owned(),
     }
@@ -179,6 +180,13 @@ impl NodePlan {
     /// How many peers must run for one of them to be master.
     pub(super) fn majority(&self) -> usize {
         self.size / 2 + 1
+    }
+
+    /// The CA of its peers' certificates, if they have any.
+    pub(super) fn ca(&self) -> Option<PathBuf> {
+        let mut arguments = self.peers.first()?.arguments.iter();
+        arguments.find(|word| *word == "--tls-ca")?;
+        arguments.next().map(PathBuf::from)
     }
 }
 

@@ -1,33 +1,23 @@
 //! All peers of a plan as processes, from their start until the last has ended. A node is started when its parent has a
 //! master: what it asks is answered then.
 
-use std::{net::TcpListener, ops::Range, path::Path, process::ExitStatus, time::Duration};
+use std::{net::TcpListener, ops::Range, path::Path, process::ExitStatus};
 
-use leaseway_client::Transport;
 use leaseway_process::{Process, Signal, tether};
-use leaseway_proto::doorman::{DiscoveryRequest, capacity_client::CapacityClient};
 use leaseway_server::StopSignals;
 use tokio::{
     sync::mpsc,
-    time::{Instant, sleep, sleep_until},
+    time::{Instant, sleep_until},
 };
 
 use super::{
     founding, introduction,
     lines::Speaker,
+    master,
     plan::{PeerPlan, Plan},
     process::{self, Event, Served},
 };
-use crate::{
-    Outcome,
-    connect::{connect, secured},
-    error::CliError,
-    output::say,
-    search::Attempt,
-};
-
-const LOOK_FOR_MASTER_EVERY: Duration = Duration::from_millis(100);
-const ANSWER_WITHIN: Duration = Duration::from_secs(1);
+use crate::{Outcome, error::CliError, output::say};
 
 /// Before anything is started or deleted: whether every port can be had. All that cannot are told at once.
 pub(super) fn check_ports(plan: &Plan) -> Outcome {
@@ -54,14 +44,12 @@ pub(super) async fn run(plan: &Plan, again: &str) -> Outcome {
 
 /// Each time `stop` returns, all are asked to stop, and killed the second time.
 async fn supervise(plan: &Plan, program: &Path, again: &str, mut stop: impl AsyncFnMut()) -> Outcome {
-    let transport = secured(plan.certificates.as_ref().map(|set| set.client().files()), None)?;
     let peers: Vec<&PeerPlan> = plan.peers().collect();
     let width = peers.iter().map(|peer| peer.label.len()).max().unwrap_or_default();
     // Each peer becomes ready once and ends once, each node gets a master once.
     let (events, mut arrived) = mpsc::channel(3 * peers.len());
     let mut set = Set {
         plan,
-        transport,
         program,
         again,
         width,
@@ -114,8 +102,6 @@ impl State {
 /// The processes, and how things stand.
 struct Set<'p> {
     plan: &'p Plan,
-    /// As a client reaches them.
-    transport: Transport,
     /// Those of the first node, then those of the next.
     peers: Vec<&'p PeerPlan>,
     program: &'p Path,
@@ -212,9 +198,14 @@ impl Set<'_> {
         }
         let served = members.filter_map(|peer| {
             let at = self.states[peer].served()?;
-            Some((self.peers[peer].label.clone(), at.grpc.clone()))
+            Some((self.peers[peer].label.clone(), at.clone()))
         });
-        tokio::spawn(look_for_master(self.transport.clone(), node, served.collect(), self.events.clone()));
+        let (served, pages, events) = (served.collect(), master::pages(plan.ca())?, self.events.clone());
+        tokio::spawn(async move {
+            let label = master::look_for(served, pages).await;
+            // An error means that all have ended.
+            let _ = events.send(Event::Master { node, label }).await;
+        });
         Ok(())
     }
 
@@ -280,35 +271,6 @@ impl Set<'_> {
         let running = self.states.iter().zip(&self.peers).filter(|(state, _)| !matches!(state, State::Ended));
         let names: Vec<&str> = running.map(|(_, peer)| &*peer.label).collect();
         say(format_args!("{} did not stop for {} s: killing", names.join(", "), tether::PATIENCE.as_secs()))
-    }
-}
-
-/// Until one of the peers says that it is master. It is one started elsewhere, perhaps: then it is named by its
-/// address.
-async fn look_for_master(transport: Transport, node: usize, peers: Vec<(String, String)>, events: mpsc::Sender<Event>) {
-    loop {
-        for (label, grpc) in &peers {
-            let Some(master) = master_according_to(&transport, grpc).await else { continue };
-            let known = peers.iter().find(|(_, grpc)| *grpc == master);
-            let label = match known {
-                Some((label, _)) => label.clone(),
-                None if master == *grpc => label.clone(),
-                None => format!("the peer at {master}"),
-            };
-            // An error means that all have ended.
-            let _ = events.send(Event::Master { node, label }).await;
-            return;
-        }
-        sleep(LOOK_FOR_MASTER_EVERY).await;
-    }
-}
-
-async fn master_according_to(transport: &Transport, grpc: &str) -> Option<String> {
-    let channel = connect(transport, grpc, Attempt::within(ANSWER_WITHIN)).await.ok()?;
-    let answer = CapacityClient::new(channel).discovery(DiscoveryRequest {}).await.ok()?.into_inner();
-    match answer.is_master {
-        Some(true) => Some(grpc.to_owned()),
-        _ => answer.mastership.and_then(|mastership| mastership.master_address).filter(|address| !address.is_empty()),
     }
 }
 

@@ -118,7 +118,7 @@ fn print_writes_what_the_commands_need() {
     );
     let expected = "\
 mkdir -p 'base/my data/root'
-cat > 'base/my data/root/resources.yaml' <<'END'
+cat > 'base/my data/root/config.yaml' <<'END'
 resources:
   -
     identifier_glob: \"*\"
@@ -127,7 +127,7 @@ resources:
       kind: STATIC
 END
 leaseway serve --id a --listen 127.0.0.1:10 --http 127.0.0.1:11 --admin 127.0.0.1:12 --peers 'a=127.0.0.1:13' \
---data 'base/my data/root/a' --config 'base/my data/root/resources.yaml' --threads 1 --bootstrap &";
+--data 'base/my data/root/a' --config 'base/my data/root/config.yaml' --threads 1 --bootstrap &";
     assert_eq!(script(&text, None).expect("a good file"), expected);
 }
 
@@ -179,8 +179,8 @@ nodes:
         "1:1: unknown key `dta` (did you mean `data`?)",
         "3:3: `a/b` cannot be the name of a node",
         "4:13: unknown node `other`; known: a/b, empty, none, word",
-        "5:5: both `parent` and `config`: a node with a parent takes its templates from there",
         "6:5: both `parent` and `resources`: a node with a parent takes its templates from there",
+        "6:5: both `config` and `resources`: one of them says what the node shares",
         "7:15: unknown option `thread` (did you mean `threads`?)",
         "7:26: invalid value 'many'",
         "7:41: `listen` is no option",
@@ -233,7 +233,7 @@ leaseway serve --id a --listen 127.0.0.1:20 --http 127.0.0.1:21 --admin 127.0.0.
 fn the_tree_that_comes_along_is_a_root_two_regions_and_four_leaves() {
     let tree = include_str!("../../../cluster/tree.yaml");
     let set = parse("tree.yaml", tree.as_bytes(), Path::new("")).unwrap_or_else(|error| panic!("{error}"));
-    let nodes: Vec<_> = set.nodes.iter().map(|node| (&*node.name, node.parent(), node.peers.len())).collect();
+    let nodes: Vec<_> = set.nodes.iter().map(|node| (&*node.name, node.parent.as_deref(), node.peers.len())).collect();
     let expected = [
         ("root", None, 3),
         ("east", Some("root"), 3),
@@ -248,6 +248,58 @@ fn the_tree_that_comes_along_is_a_root_two_regions_and_four_leaves() {
     assert!(script.contains("--parent '127.0.0.1:5300,127.0.0.1:5301,127.0.0.1:5302' --node west-2 "), "{script}");
     // As cluster/README.md has it.
     assert!(script.contains("--listen 127.0.0.1:5403 "), "{script}");
+}
+
+const RULE: &str = "access: [{who: a, may: [ask, configure]}]";
+
+#[test]
+fn who_may_do_what_stands_beside_what_is_shared_or_beside_the_parent() {
+    let resources = "resources: [{identifier_glob: '*', capacity: 5, algorithm: {kind: STATIC}}]";
+    let text = format!(
+        "nodes:\n  root: {{{resources}, {RULE}, peers: {{ {} }}}}\n  leaf: {{parent: root, {RULE}, peers: {{ {} }}}}\n",
+        peer("a", 10),
+        peer("a", 20)
+    );
+    let script = script(&text, None).expect("a good file");
+    let rule = "access:\n  -\n    who: a\n    may:\n      - ask\n      - configure\nEND";
+    let of_leaf = format!("cat > base/leaseway-data/leaf/config.yaml <<'END'\n{rule}");
+    assert!(script.contains(&of_leaf), "{script}");
+    assert!(script.contains(&format!("      kind: STATIC\n{rule}")), "{script}");
+    assert!(
+        script.contains("--parent 127.0.0.1:10 --node leaf --config base/leaseway-data/leaf/config.yaml"),
+        "{script}"
+    );
+}
+
+#[test]
+fn who_may_do_what_is_checked_where_it_is_and_not_said_twice_or_alone() {
+    let said = |keys: &str| refused(&format!("nodes:\n  x:\n    {keys}\n    peers: {{ {} }}\n", peer("a", 10)));
+    let says = [
+        (RULE.to_owned(), "3:5: `access` alone, for a node without a parent"),
+        (format!("config: x.yaml\n    {RULE}"), "4:5: both `config` and `access`: who may do what is written into"),
+        ("access: []".to_owned(), "3:13: `access` has no rules"),
+        ("access: [{who: a, may: fly}]".to_owned(), "3:"),
+    ];
+    for (keys, expected) in says {
+        let found = said(&keys);
+        assert!(found.iter().any(|line| line.starts_with(expected)), "{keys}: {found:?}");
+    }
+}
+
+#[test]
+fn the_file_of_a_node_with_a_parent_says_only_who_may_do_what() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let file = directory.path().join("mine.yaml");
+    let text =
+        family(&[("root", None), ("leaf", Some("root"))]).replace("parent: root", "parent: root, config: mine.yaml");
+    let set = parse("f", text.as_bytes(), directory.path()).expect("a good file");
+    let attempt =
+        || plan(&set, Path::new("data"), directory.path(), &Start::default()).map(|plan| plan.as_script("leaseway"));
+    fs::write(&file, RULE).expect("written");
+    assert!(attempt().expect("it is fine").contains(&format!("--node leaf --config {}", file.display())));
+    fs::write(&file, config::DEVELOPMENT).expect("written");
+    let wrong = attempt().expect_err("it has templates").to_string();
+    assert!(wrong.contains("leave out `resources` here"), "{wrong}");
 }
 
 #[test]

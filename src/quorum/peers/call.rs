@@ -208,11 +208,7 @@ impl Calls {
             .http2_keep_alive_interval(self.patience)
             .keep_alive_timeout(self.patience)
             .keep_alive_while_idle(true);
-        let channel = match &self.tls {
-            Some(tls) => tls.channel(endpoint),
-            None => endpoint.connect_lazy(),
-        };
-        let connection = Connection::over(channel);
+        let connection = Connection::over(leaseway_tls::channel(self.tls.as_ref(), endpoint));
         connections.insert(address.to_owned(), connection.clone());
         Ok(connection)
     }

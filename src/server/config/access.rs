@@ -28,7 +28,7 @@ struct Placed {
 }
 
 /// All rules of a configuration.
-pub(super) fn read_access(field: &Field<'_, '_>, found: &mut Findings) -> Policy {
+pub fn read_access(field: &Field<'_, '_>, found: &mut Findings) -> Policy {
     if field.is_empty_list() {
         found.error(field.at(), format!("`access` has no rules, so that nothing is allowed; for example: {EXAMPLE}"));
     }

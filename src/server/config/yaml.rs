@@ -3,6 +3,7 @@
 
 use super::{ConfigError, Diagnostic, MAX_BYTES, Position, diagnostic::Lines, node};
 pub use super::{
+    access::read_access,
     diagnostic::Findings,
     read::{Field, Fields, unknown},
     template::read_resources,

@@ -109,25 +109,21 @@ impl Transport {
         tune: impl FnOnce(Endpoint) -> Endpoint,
     ) -> Result<Channel, NoConnection> {
         let endpoint = tune(self.endpoint(address)?);
-        let channel = match &self.tls {
-            None => endpoint.connect().await?,
-            Some(tls) => tls.connected_channel(endpoint).await?,
-        };
-        Ok(InterceptedService::new(channel, self.bearer.clone()))
+        Ok(self.with_bearer(leaseway_tls::connected_channel(self.tls.as_ref(), endpoint).await?))
     }
 
-    /// Connects when it is first used, and again when that has failed; not for others to share.
+    /// As [`connect`](Self::connect), but when it is first used, and again when that has failed.
     pub fn connect_lazy(
         &self,
         address: &str,
         tune: impl FnOnce(Endpoint) -> Endpoint,
     ) -> Result<Channel, NoConnection> {
         let endpoint = tune(self.endpoint(address)?);
-        let channel = match &self.tls {
-            None => endpoint.connect_lazy(),
-            Some(tls) => tls.channel(endpoint),
-        };
-        Ok(InterceptedService::new(channel, self.bearer.clone()))
+        Ok(self.with_bearer(leaseway_tls::channel(self.tls.as_ref(), endpoint)))
+    }
+
+    fn with_bearer(&self, channel: tonic::transport::Channel) -> Channel {
+        InterceptedService::new(channel, self.bearer.clone())
     }
 
     fn endpoint(&self, address: &str) -> Result<Endpoint, NoConnection> {

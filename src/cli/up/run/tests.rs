@@ -1,6 +1,8 @@
 //! Processes that come and go: a shell in the place of a server, which says what a server says.
 
-use std::{fs, net::SocketAddr};
+use std::{fs, net::SocketAddr, time::Duration};
+
+use tokio::time::sleep;
 
 use super::{
     super::{file::Peer, plan::NodePlan},

@@ -1,0 +1,31 @@
+//! Go with grpc-go: a gRPC client that shares no code with ours, and no TLS library. `tests/go` has it.
+
+use std::{
+    io::Write as _,
+    path::{Path, PathBuf},
+    process::{Command, Stdio},
+};
+
+/// A program that asks, put into `directory` if none has been built before. `.ci/run` builds one and names it;
+/// elsewhere there may be no Go, and then it is said where no test runner keeps it to itself.
+pub(crate) fn client(directory: &Path) -> Option<PathBuf> {
+    if let Some(named) = std::env::var_os("LEASEWAY_TEST_GO_CLIENT") {
+        return Some(named.into());
+    }
+    let program = directory.join("go-client");
+    let build = concat!(env!("CARGO_MANIFEST_DIR"), "/go/build");
+    let built = Command::new(build).arg(&program).stdout(Stdio::null()).stderr(Stdio::null()).status();
+    if built.is_ok_and(|status| status.success()) {
+        return Some(program);
+    }
+    let told = "SKIPPED: no Go with grpc-go (`tests/go/build FILE` says what it needs; LEASEWAY_TEST_GO_CLIENT names \
+                what it has built)\n";
+    std::io::stderr().write_all(told.as_bytes()).unwrap();
+    None
+}
+
+/// What it prints.
+pub(crate) fn call(program: &Path, arguments: &[&str]) -> String {
+    let output = Command::new(program).args(arguments).stderr(Stdio::inherit()).output().unwrap();
+    String::from_utf8(output.stdout).unwrap()
+}
