@@ -28,12 +28,17 @@ impl Dialer {
         Dialer(tls)
     }
 
-    pub(super) fn scheme(&self) -> &'static str {
+    pub(crate) fn scheme(&self) -> &'static str {
         if self.0.is_some() { "https" } else { "http" }
     }
 
     pub(super) async fn dial(&self, target: SocketAddr) -> Result<Socket, String> {
         let stream = TcpStream::connect(target).await.map_err(|error| connect_reason(&error))?;
+        self.over(stream, target).await
+    }
+
+    /// Over a connection that there is already.
+    pub(crate) async fn over(&self, stream: TcpStream, target: SocketAddr) -> Result<Socket, String> {
         stream.set_nodelay(true).map_err(|error| error.to_string())?;
         match &self.0 {
             None => Ok(Socket::Plain(stream)),
