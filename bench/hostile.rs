@@ -62,13 +62,14 @@ pub(crate) struct HostileArgs {
     /// Requests a second of the well-behaved.
     #[arg(long, default_value = "2000", value_name = "R", value_parser = rate)]
     rate: f64,
-    /// Well-behaved clients.
-    #[arg(long, default_value = "1000", value_name = "N")]
+    /// Well-behaved clients. With fewer one may ask again before it was answered, and is left out of an answer.
+    #[arg(long, default_value = "10000", value_name = "N")]
     clients: NonZeroU32,
     /// Connections of the well-behaved.
     #[arg(long, default_value = "8", value_name = "N")]
     connections: NonZeroU32,
-    /// What the attacker does in a second, at most: frames, calls and connections; of what is long each 16 KiB counts.
+    /// What the attacker does in a second, at most: frames, calls and connections; of long messages each
+    /// 16 KiB counts, and of calls every 20 entries.
     #[arg(long, default_value = "5000", value_name = "R", value_parser = rate)]
     attack_rate: f64,
     /// Connections of an attack that consists of connections. This program and the server need a descriptor for each

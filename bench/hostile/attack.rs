@@ -54,7 +54,7 @@ pub(super) enum Attack {
     Priority,
     /// DATA frames without data
     EmptyData,
-    /// Clients under ever new ids, with --max-clients 20000
+    /// Clients under ever new ids, with --max-clients 30000
     Holders,
     /// Resources under ever new names
     Resources,
@@ -113,7 +113,7 @@ impl Attack {
     /// Flags of the server, besides the usual ones: tables that are full in seconds, not in minutes.
     pub(super) fn flags(self) -> &'static [&'static str] {
         match self {
-            Attack::Holders => &["--max-clients", "20000"],
+            Attack::Holders => &["--max-clients", "30000"],
             Attack::Watchers => &["--max-watchers", "20000"],
             _ => &[],
         }
@@ -126,6 +126,8 @@ impl Attack {
             // it is refused, is more.
             Attack::UnreadStatus | Attack::UnreadCapacity | Attack::EndlessBodies => 250,
             Attack::HpackBomb | Attack::Malformed | Attack::Holders | Attack::Scrapes => 100,
+            // 7,500 of them, at 10 KiB.
+            Attack::Resources => 150,
             Attack::Silent | Attack::HalfPreface | Attack::HalfHeaders | Attack::Handshakes => 100,
             // 15,000 of them, at 4 KiB.
             Attack::Watchers => 150,

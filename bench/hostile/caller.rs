@@ -8,7 +8,7 @@ use h2::{
     SendStream,
     client::{ResponseFuture, SendRequest},
 };
-use http::Request;
+use http::{HeaderMap, Request, StatusCode};
 use tokio::task::{AbortHandle, spawn_local};
 
 use super::stranger::Stranger;
@@ -76,7 +76,7 @@ impl Caller {
         let (answer, mut body) = self.begin(request).await?;
         // It may have been refused already.
         let _ = body.send_data(message, true);
-        read(answer).await
+        self.stranger.read(answer).await
     }
 }
 
@@ -89,26 +89,48 @@ impl Drop for Caller {
     }
 }
 
-/// Reads an answer to its end. A stream that was reset is an answer, too.
-pub(super) async fn read(answer: ResponseFuture) -> Result<(), h2::Error> {
-    let outcome = async {
-        let mut body = answer.await?.into_body();
-        while let Some(data) = body.data().await {
-            let length = data?.len();
-            body.flow_control().release_capacity(length)?;
+impl Stranger {
+    /// Reads an answer to its end. A stream that was reset is an answer, too.
+    pub(super) async fn read(&self, answer: ResponseFuture) -> Result<(), h2::Error> {
+        let outcome = async {
+            let (head, mut body) = answer.await?.into_parts();
+            while let Some(data) = body.data().await {
+                let length = data?.len();
+                body.flow_control().release_capacity(length)?;
+            }
+            let trailers = body.trailers().await?.unwrap_or_default();
+            Ok(is_refusal(&head.headers) || is_refusal(&trailers) || head.status != StatusCode::OK)
+        };
+        match outcome.await {
+            Ok(is_refused) => {
+                if is_refused {
+                    self.was_refused();
+                }
+                Ok(())
+            }
+            Err(error) if h2::Error::is_reset(&error) => {
+                self.was_refused();
+                Ok(())
+            }
+            Err(error) => Err(error),
         }
-        Ok(())
-    };
-    outcome.await.or_else(|error: h2::Error| if error.is_reset() { Ok(()) } else { Err(error) })
+    }
+
+    /// Ends when a call is refused. An answer that has begun is kept and not read.
+    pub(super) async fn leave_unread(&self, (answer, body): Begun) {
+        let Ok(response) = answer.await else { return };
+        if !response.headers().contains_key(STATUS) {
+            pending::<()>().await;
+        }
+        self.was_refused();
+        drop((response, body));
+    }
 }
 
-/// Ends when a call is refused. An answer that has begun is kept and not read.
-pub(super) async fn leave_unread((answer, body): Begun) {
-    let Ok(response) = answer.await else { return };
-    if !response.headers().contains_key("grpc-status") {
-        pending::<()>().await;
-    }
-    drop((response, body));
+const STATUS: &str = "grpc-status";
+
+fn is_refusal(headers: &HeaderMap) -> bool {
+    headers.get(STATUS).is_some_and(|status| status != "0")
 }
 
 /// Does it again and again, over a new connection when one has broken.

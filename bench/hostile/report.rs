@@ -32,7 +32,7 @@ pub(super) struct AttackResult {
     pub(super) descriptors: usize,
 }
 
-const HEAD: [&str; 12] = [
+const HEAD: [&str; 14] = [
     "attack",
     "acts/s",
     "connections",
@@ -42,16 +42,18 @@ const HEAD: [&str; 12] = [
     "before",
     "MiB more",
     "descriptors",
-    "refused; ended",
+    "calls refused",
+    "entries",
+    "connections ended",
     "p99 ms before; attacked; ratio",
     "failed; slowest newcomer ms",
 ];
 
 const WORDS: &str = "\
 Of several runs medians, of ratios of the p99 (lowest..highest); counts of all runs together. acts: frames, calls and
-connections, of what is long each 16 KiB. cores: CPU-seconds a second; before: the server's without the attack. MiB more:
-of the server's resident memory, at most, of what it may be. refused: what the server says it has refused; ended:
-connections of the attacker that it has refused or ended. failed: of all well-behaved requests and newcomers.";
+connections; of long messages each 16 KiB, of calls every 20 entries. cores: CPU-seconds a second; before: the server's without the attack. MiB more:
+of the server's resident memory, at most, of what it may be. calls refused, entries
+(left out of answers), connections ended or refused: the attacker's. failed: of all well-behaved requests and newcomers.";
 
 impl HostileReport {
     pub(super) fn text(&self) -> String {
@@ -93,7 +95,9 @@ impl AttackResult {
             median(&|pair| server(&pair.undisturbed), 2),
             format!("{:.0} of {}", self.grown_mib(), self.budget_mib),
             self.descriptors.to_string(),
-            format!("{}; {}", self.refused.values().sum::<u64>(), sum(&|pair| pair.sent.ended)),
+            sum(&|pair| pair.sent.refused).to_string(),
+            self.refused["entries"].to_string(),
+            sum(&|pair| pair.sent.ended).to_string(),
             format!(
                 "{}; {}; {}",
                 median(&|pair| pair.undisturbed.latency_ms.p99, 2),

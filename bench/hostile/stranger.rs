@@ -44,6 +44,7 @@ pub(super) struct Sent {
     pub(super) connections: AtomicU64,
     pub(super) bytes: AtomicU64,
     acts: AtomicU64,
+    refused: AtomicU64,
     ended: AtomicU64,
 }
 
@@ -53,8 +54,10 @@ pub(super) struct SentCount {
     /// Connections that were made.
     pub(super) connections: u64,
     pub(super) bytes: u64,
-    /// Frames, calls and connections; of what is long each 16 KiB.
+    /// Frames, calls and connections; of long messages each 16 KiB, of long calls every 20 entries.
     pub(super) acts: u64,
+    /// Calls that were answered with an error.
+    pub(super) refused: u64,
     /// Connections that the server refused or ended.
     pub(super) ended: u64,
 }
@@ -65,6 +68,7 @@ impl SentCount {
             connections: self.connections - before.connections,
             bytes: self.bytes - before.bytes,
             acts: self.acts - before.acts,
+            refused: self.refused - before.refused,
             ended: self.ended - before.ended,
         }
     }
@@ -103,6 +107,11 @@ impl Stranger {
         if due > now {
             sleep_until(due.into()).await;
         }
+    }
+
+    /// A call was answered with an error.
+    pub(super) fn was_refused(&self) {
+        self.sent.refused.fetch_add(1, Relaxed);
     }
 
     /// The server has refused a connection, or ended it.
@@ -181,9 +190,10 @@ impl Attacker {
     }
 
     pub(super) fn sent(&self) -> SentCount {
-        let Sent { connections, bytes, acts, ended } = &*self.sent;
-        let [connections, bytes, acts, ended] = [connections, bytes, acts, ended].map(|count| count.load(Relaxed));
-        SentCount { connections, bytes, acts, ended }
+        let Sent { connections, bytes, acts, refused, ended } = &*self.sent;
+        let [connections, bytes, acts, refused, ended] =
+            [connections, bytes, acts, refused, ended].map(|count| count.load(Relaxed));
+        SentCount { connections, bytes, acts, refused, ended }
     }
 }
 

@@ -7,7 +7,7 @@ use tokio::task::JoinSet;
 
 use super::{
     super::{
-        caller::{Caller, WIDE, read, repeat},
+        caller::{Caller, WIDE, repeat},
         stranger::Stranger,
     },
     on_lanes,
@@ -35,8 +35,9 @@ async fn begin_and_wait(stranger: Rc<Stranger>, part: Bytes) {
         let mut waiting = JoinSet::new();
         while let Ok((answer, mut body)) = caller.begin(caller.post(GET_CAPACITY, &[])).await {
             let _ = body.send_data(part.clone(), false);
+            let own = Rc::clone(&stranger);
             waiting.spawn_local(async move {
-                let _ = read(answer).await;
+                let _ = own.read(answer).await;
                 drop(body);
             });
             while waiting.try_join_next().is_some() {}
@@ -47,10 +48,11 @@ async fn begin_and_wait(stranger: Rc<Stranger>, part: Bytes) {
 
 pub(super) async fn long_prefix(stranger: Rc<Stranger>) {
     on_lanes(stranger, |stranger, _| {
-        repeat(stranger, WIDE, async |caller| {
+        let own = Rc::clone(&stranger);
+        repeat(stranger, WIDE, async move |caller| {
             let (answer, mut body) = caller.begin(caller.post(GET_CAPACITY, &[])).await?;
             let _ = body.send_data(prefix(u32::MAX), false);
-            read(answer).await
+            own.read(answer).await
         })
     })
     .await;

@@ -10,7 +10,7 @@ use tokio::task::JoinSet;
 
 use super::{
     super::{
-        caller::{Caller, WIDE, read, repeat},
+        caller::{Caller, WIDE, repeat},
         stranger::Stranger,
         victim::POOL,
     },
@@ -65,7 +65,7 @@ pub(super) async fn resources(stranger: Rc<Stranger>) {
         let (mut n, pace) = (0, Rc::clone(&stranger));
         repeat(stranger, WIDE, async move |caller| {
             n += ENTRIES;
-            pace.acts(ENTRIES - 1).await;
+            pace.acts(ENTRIES / 20).await;
             let request = asks(format!("stranger-{lane}"), entries(&format!("-{lane}"), n..n + ENTRIES));
             caller.ask(caller.post(GET_CAPACITY, &[]), framed(&request)).await
         })
@@ -84,7 +84,8 @@ pub(super) async fn watchers(stranger: Rc<Stranger>) {
                 n += 1;
                 let client_id = Some(format!("stranger-{lane}-{n}"));
                 let _ = body.send_data(framed(&WatchRequest { client_id, server_id: None }), true);
-                streams.spawn_local(read(answer));
+                let own = Rc::clone(&stranger);
+                streams.spawn_local(async move { own.read(answer).await });
                 while streams.try_join_next().is_some() {}
                 if streams.len() >= STREAMS {
                     let _ = streams.join_next().await;

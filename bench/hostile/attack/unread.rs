@@ -8,7 +8,7 @@ use tokio::{task::JoinSet, time::sleep};
 
 use super::{
     super::{
-        caller::{Caller, WIDE, leave_unread},
+        caller::{Caller, WIDE},
         frames::{DATA, END_HEADERS, END_STREAM, HEADERS, WINDOW_UPDATE, call_headers, frame, opening},
         stranger::Stranger,
     },
@@ -20,6 +20,9 @@ use crate::load::framed;
 
 const GET_STATUS: &str = "/leaseway.status.v1.Status/GetStatus";
 
+/// Resources of a long call.
+const ENTRIES: u32 = 2000;
+
 /// Calls of one connection that wait.
 const CALLS: usize = 1000;
 
@@ -28,12 +31,12 @@ const PAUSE: Duration = Duration::from_millis(20);
 
 pub(super) async fn status(stranger: Rc<Stranger>) {
     long_page(&stranger).await;
-    on_lanes(stranger, |stranger, _| unread(stranger, GET_STATUS, page())).await;
+    on_lanes(stranger, |stranger, _| unread(stranger, GET_STATUS, page(), 0)).await;
 }
 
 pub(super) async fn capacity(stranger: Rc<Stranger>) {
-    let of = |number: u32| framed(&asks(format!("unread-{number}"), entries("unread", 0..2000)));
-    on_lanes(stranger, |stranger, number| unread(stranger, GET_CAPACITY, of(number))).await;
+    let of = |number: u32| framed(&asks(format!("unread-{number}"), entries("unread", 0..ENTRIES)));
+    on_lanes(stranger, |stranger, number| unread(stranger, GET_CAPACITY, of(number), ENTRIES / 20)).await;
 }
 
 /// Frames of four bytes, each of which has the server send one of nine and a byte.
@@ -67,14 +70,17 @@ async fn long_page(stranger: &Rc<Stranger>) {
     }
 }
 
-async fn unread(stranger: Rc<Stranger>, path: &'static str, message: Bytes) {
+/// Each call counts for so many acts more than one.
+async fn unread(stranger: Rc<Stranger>, path: &'static str, message: Bytes, more: u32) {
     loop {
         let Some(mut caller) = Caller::open(&stranger, 0).await else { continue };
         let mut waiting = JoinSet::new();
         while let Ok((answer, mut body)) = caller.begin(caller.post(path, &[])).await {
             // It may have been refused already.
             let _ = body.send_data(message.clone(), true);
-            waiting.spawn_local(leave_unread((answer, body)));
+            let own = Rc::clone(&stranger);
+            waiting.spawn_local(async move { own.leave_unread((answer, body)).await });
+            stranger.acts(more).await;
             while waiting.try_join_next().is_some() {}
             while waiting.len() >= CALLS && !caller.has_ended() {
                 sleep(PAUSE).await;
