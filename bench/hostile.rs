@@ -31,7 +31,7 @@ mod wire;
 ///
 /// For each attack a server is started on free loopback ports. Well-behaved clients at 127.0.0.1 ask it at a steady rate,
 /// in an open loop; for a while nothing else happens, and then a stranger at 127.0.0.2 attacks it, in turns. Meanwhile
-/// newcomers make connections, ask for leases, and read /healthz. The table has what the attacker sent, what that cost
+/// newcomers from 127.0.0.3 make connections, ask for leases, and read /healthz. The table has what the attacker sent, what that cost
 /// the server, and the p99 of the well-behaved, undisturbed and under attack, with the ratio of neighbouring runs.
 ///
 /// Attacker, clients and server share the cores of this machine, so an attacker without bounds would measure nothing but
@@ -76,6 +76,9 @@ pub(crate) struct HostileArgs {
     /// (`ulimit -n`).
     #[arg(long, default_value = "2000", value_name = "N", value_parser = clap::value_parser!(u32).range(1..=20_000))]
     attack_connections: u32,
+    /// MiB by which the server's memory may grow, whatever the attack: to see that it is noticed.
+    #[arg(long, hide = true, value_name = "MIB")]
+    budget: Option<u64>,
     /// Also write everything that was measured to a file.
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,

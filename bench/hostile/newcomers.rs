@@ -2,7 +2,7 @@
 //! and looks whether the server is alive.
 
 use std::{
-    net::SocketAddr,
+    net::{Ipv4Addr, SocketAddr},
     thread::{self, JoinHandle},
     time::{Duration, Instant},
 };
@@ -20,6 +20,9 @@ use crate::{
     load::{CONNECT_PATIENCE, Connection, Dialer, Failure, Path},
     runtime::current_thread,
 };
+
+/// Where they come from: neither where the well-behaved are nor where the attacker is.
+const ADDRESS: Ipv4Addr = Ipv4Addr::new(127, 0, 0, 3);
 
 /// The next one comes so long after the one before is done.
 const PAUSE: Duration = Duration::from_millis(100);
@@ -46,7 +49,7 @@ impl Newcomers {
     pub(super) fn come(victim: &Victim, name: String) -> Result<Newcomers, Error> {
         let runtime = current_thread().map_err(Error::io("start a runtime"))?;
         let (over, is_over) = watch::channel(());
-        let (dialer, reader) = (victim.dialer.clone(), victim.reader.clone());
+        let [dialer, reader] = [&victim.dialer, &victim.reader].map(|dialer| dialer.clone().from(ADDRESS.into()));
         let (grpc, http) = (victim.grpc, victim.http);
         let body = move || {
             runtime.block_on(async {

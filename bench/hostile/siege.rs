@@ -96,7 +96,7 @@ impl<'a> Siege<'a> {
             memory_before_mib: self.before_kib as f64 / 1024.0,
             memory_peak_mib: memory.peak_kib as f64 / 1024.0,
             memory_after_mib: memory.now_kib as f64 / 1024.0,
-            budget_mib: self.attack.budget_mib(),
+            budget_mib: self.args.budget.unwrap_or(self.attack.budget_mib()),
             descriptors: self.descriptors,
         })
     }

@@ -12,7 +12,6 @@ use leaseway_process::ports;
 use tempfile::TempDir;
 use tokio::{
     io::{AsyncReadExt as _, AsyncWriteExt as _},
-    net::TcpStream,
     time::timeout,
 };
 
@@ -144,8 +143,7 @@ fn files(server: &[String], directory: &Path) -> Result<Vec<(&'static str, Strin
 /// Reads a page over a connection of its own.
 pub(super) async fn page(reader: &Dialer, address: SocketAddr, path: &str) -> Result<String, String> {
     let read = async {
-        let stream = TcpStream::connect(address).await.map_err(|error| error.to_string())?;
-        let mut stream = reader.over(stream, address).await?;
+        let mut stream = reader.dial(address).await?;
         let request = format!("GET {path} HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n\r\n");
         let mut answer = Vec::new();
         let exchange = async {
