@@ -29,17 +29,18 @@ mod wire;
 
 /// Attacks a server as strangers could, and measures what its well-behaved clients notice.
 ///
-/// For each attack a server is started on free loopback ports. Well-behaved clients at 127.0.0.1 ask it at a steady rate,
-/// in an open loop; for a while nothing else happens, and then a stranger at 127.0.0.2 attacks it, in turns. Meanwhile
-/// newcomers from 127.0.0.3 make connections, ask for leases, and read /healthz. The table has what the attacker sent, what that cost
-/// the server, and the p99 of the well-behaved, undisturbed and under attack, with the ratio of neighbouring runs.
+/// For each attack a server is started on free loopback ports. Well-behaved clients at 127.0.0.1 ask it at a steady
+/// rate, in an open loop; for a while nothing else happens, and then a stranger at 127.0.0.2 attacks it, in turns.
+/// Meanwhile newcomers from 127.0.0.3 make connections, ask for leases, and read /healthz. The table has what the
+/// attacker sent, what that cost the server, and the p99 of the well-behaved, undisturbed and under attack, with the
+/// ratio of neighbouring runs.
 ///
-/// Attacker, clients and server share the cores of this machine, so an attacker without bounds would measure nothing but
-/// their lack. --attack-rate bounds it, and the table shows how many cores it and the server kept busy: where both
+/// Attacker, clients and server share the cores of this machine, so an attacker without bounds would measure nothing
+/// but their lack. --attack-rate bounds it, and the table shows how many cores it and the server kept busy: where both
 /// together come near what there is, the ratio is that of a busy machine, and says nothing about the server.
 ///
-/// It fails if a request of a well-behaved client failed or was left unanswered, or if the server's memory grew beyond
-/// the budget of the attack; never for speed.
+/// It fails if a request of a well-behaved client failed or was left out of an answer, if a newcomer got no lease, or
+/// if the server's memory grew beyond the budget of the attack; never for speed.
 #[derive(clap::Args)]
 #[command(after_long_help = HOSTILE_EXAMPLES)]
 pub(crate) struct HostileArgs {
@@ -49,8 +50,8 @@ pub(crate) struct HostileArgs {
     /// Only these attacks. [default: all]
     #[arg(long, value_name = "NAME,…", value_delimiter = ',')]
     only: Vec<Attack>,
-    /// TLS on all listeners, with certificates that `leaseway certs` makes. The stranger needs none: the server asks its
-    /// callers for no certificates.
+    /// TLS on all listeners, with certificates that `leaseway certs` makes. The stranger needs none: the server asks
+    /// its callers for no certificates.
     #[arg(long)]
     tls: bool,
     /// Times that each attack is made, each after a while without.

@@ -51,9 +51,9 @@ const HEAD: [&str; 14] = [
 
 const WORDS: &str = "\
 Of several runs medians, of ratios of the p99 (lowest..highest); counts of all runs together. acts: frames, calls and
-connections; of long messages each 16 KiB, of calls every 20 entries. cores: CPU-seconds a second; before: the server's without the attack. MiB more:
-of the server's resident memory, at most, of what it may be. calls refused, entries
-(left out of answers), connections ended or refused: the attacker's. failed: of all well-behaved requests and newcomers.";
+connections; of long messages each 16 KiB, of calls every 20 entries. cores: CPU-seconds a second; before: the server's
+without the attack. MiB more: of the server's resident memory, at most, of what it may be. calls refused, entries (left
+out of answers), connections ended or refused: the attacker's. failed: of all well-behaved requests and newcomers.";
 
 impl HostileReport {
     pub(super) fn text(&self) -> String {
