@@ -119,6 +119,11 @@ impl Attack {
         }
     }
 
+    /// Whether the server has a policy: without one it takes no notice of tokens.
+    pub(super) fn meets_policy(self) -> bool {
+        matches!(self, Attack::BadTokens | Attack::BadJwts)
+    }
+
     /// By how many MiB the server's memory may grow.
     pub(super) fn budget_mib(self) -> u64 {
         match self {

@@ -87,7 +87,7 @@ impl AttackResult {
         let newcomers = self.newcomers();
         vec![
             word(&self.attack),
-            median(&|pair| pair.sent.acts as f64 / pair.attacked.seconds, 0),
+            median(&|pair| pair.sent.acts as f64 / pair.sent_in_s, 0),
             sum(&|pair| pair.sent.connections).to_string(),
             format!("{:.1}", sum(&|pair| pair.sent.bytes) as f64 / f64::from(1 << 20)),
             median(&|pair| pair.attacker_cores.unwrap_or(f64::NAN), 2),

@@ -41,8 +41,9 @@ const COUNT: Duration = Duration::from_millis(200);
 pub(super) struct Pair {
     pub(super) undisturbed: Measurement,
     pub(super) attacked: Measurement,
-    /// What the attacker did while it was measured, and the cores that it kept busy.
+    /// What the attacker did in so many seconds, and the cores that it kept busy.
     pub(super) sent: SentCount,
+    pub(super) sent_in_s: f64,
     pub(super) attacker_cores: Option<f64>,
     pub(super) newcomers: NewcomerCount,
 }
@@ -136,7 +137,8 @@ impl<'a> Siege<'a> {
         self.descriptors = self.descriptors.max(descriptors);
         let newcomers = newcomers.count();
         drop(attacker);
-        Ok(Pair { undisturbed, attacked: attacked?, sent, attacker_cores: used.map(|used| used / elapsed), newcomers })
+        let attacker_cores = used.map(|used| used / elapsed);
+        Ok(Pair { undisturbed, attacked: attacked?, sent, sent_in_s: elapsed, attacker_cores, newcomers })
     }
 
     fn measure(

@@ -41,6 +41,13 @@ resources:
               parameters: {min_request_interval: 0}}
 ";
 
+/// All that are not known may ask and read.
+const POLICY: &str = "\
+access:
+- {name: all, who: anonymous, may: [ask, read], clients: [\"*\"]}
+- {name: known, who: alice, may: ask}
+";
+
 /// A key whose owner signs nothing here: the generator of P-256.
 const KEYS: &str = r#"{"keys": [{"kty": "EC", "crv": "P-256", "kid": "1", "alg": "ES256", "use": "sig",
 "x": "axfR8uEsQkf4vOblY6RA8ncDfYEt6zOg9KE5RdiYwpY", "y": "T-NC4v4af5uO5-tKfA-eFivOM1drMV7Oy7ZAaDe_UfU"}]}"#;
@@ -82,7 +89,8 @@ impl Victim {
         let found = ports::free(Ipv4Addr::LOCALHOST, 2).map_err(Error::io("find free ports"))?;
         let (grpc, http) = (found[0], found[1]);
         let flags = [("--listen", grpc.to_string()), ("--http", http.to_string())];
-        let files = files(&words, directory.path())?;
+        let policy = if attack.meets_policy() { POLICY } else { "" };
+        let files = files(&words, directory.path(), &format!("{CONFIGURATION}{policy}"))?;
         let secured = certificates.iter().flat_map(Certificates::server_flags);
         words.extend(flags.into_iter().chain(files).chain(secured).flat_map(|(flag, value)| [flag.to_owned(), value]));
         words.extend(attack.flags().iter().map(|&word| word.to_owned()));
@@ -128,11 +136,11 @@ fn certificates(server: &[String], directory: &Path) -> Result<Certificates, Err
 }
 
 /// The configuration, and who there is.
-fn files(server: &[String], directory: &Path) -> Result<Vec<(&'static str, String)>, Error> {
+fn files(server: &[String], directory: &Path, configuration: &str) -> Result<Vec<(&'static str, String)>, Error> {
     let path = |name: &str| directory.join(name).display().to_string();
     let (config, tokens, keys, token) = (path("leaseway.yaml"), path("tokens"), path("keys.json"), path("token"));
     let line = said_by(server, &["token", "new", "alice", "--out", &token])?;
-    for (file, text) in [(&config, CONFIGURATION), (&tokens, &line), (&keys, KEYS)] {
+    for (file, text) in [(&config, configuration), (&tokens, &line), (&keys, KEYS)] {
         fs::write(file, text).map_err(Error::io(format!("write {file}")))?;
     }
     let issuer = |flag| (flag, "bench".to_owned());

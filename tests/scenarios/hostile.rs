@@ -20,7 +20,7 @@ const OVER_TLS: &str = "silent,half-preface,handshakes,unread-status,rapid-reset
 
 fn bench(server: &str, flags: &[&str]) -> Output {
     let small = ["--reps", "1", "--seconds", "0.5", "--rate", "100", "--clients", "2000", "--connections", "2"];
-    let attack = ["--attack-rate", "1000", "--attack-connections", "300"];
+    let attack = ["--attack-rate", "1000", "--attack-connections", "1000"];
     let mut command = Command::new(binary::bench());
     command.args(["hostile", "--server", server]).args(small).args(attack).args(flags);
     command.output().unwrap()
@@ -49,10 +49,12 @@ fn harmless(attacks: &str, flags: &[&str]) -> Vec<Value> {
     assert_eq!(names, attacks.split(',').collect::<Vec<_>>());
     for attack in &measured {
         let pair = &attack["pairs"][0];
-        assert!(pair["sent"]["acts"].as_u64().unwrap() > 0, "{attack}");
+        // It goes on, or its connections are there.
+        let descriptors = attack["descriptors"].as_u64().unwrap();
+        assert!(pair["sent"]["acts"].as_u64().unwrap() > 0 || descriptors > 200, "{attack}");
         assert!(pair["undisturbed"]["granted"].as_u64().unwrap() > 0, "{attack}");
         assert!(pair["newcomers"]["came"].as_u64().unwrap() > 0, "{attack}");
-        assert!(attack["descriptors"].as_u64().unwrap() > 10, "{attack}");
+        assert!(descriptors > 10, "{attack}");
     }
     measured
 }
@@ -71,7 +73,7 @@ fn calls_that_mean_harm_do_none() {
 
 #[test]
 fn connections_that_mean_harm_do_none() {
-    harmless(CONNECTIONS, &["--attack-connections", "1000"]);
+    harmless(CONNECTIONS, &[]);
 }
 
 #[test]
