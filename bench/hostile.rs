@@ -22,6 +22,7 @@ mod caller;
 mod frames;
 mod newcomers;
 mod report;
+mod sent;
 mod siege;
 mod stranger;
 mod victim;

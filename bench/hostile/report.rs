@@ -2,8 +2,8 @@
 
 use serde::Serialize;
 
-use super::{attack::Attack, newcomers::NewcomerCount, siege::Pair, victim::Refused};
-use crate::{error::Error, flags::word, machine::Machine, spread::Spread, table};
+use super::{attack::Attack, newcomers::NewcomerCount, sent::SentCount, victim::Refused};
+use crate::{error::Error, flags::word, load::Measurement, machine::Machine, spread::Spread, table};
 
 /// What `hostile` writes.
 #[derive(Serialize)]
@@ -13,6 +13,18 @@ pub(super) struct HostileReport {
     pub(super) machine: Machine,
     pub(super) tls: bool,
     pub(super) attacks: Vec<AttackResult>,
+}
+
+/// An attack and what was there before, measured one after the other.
+#[derive(Clone, Debug, Serialize)]
+pub(super) struct Pair {
+    pub(super) undisturbed: Measurement,
+    pub(super) attacked: Measurement,
+    /// What the attacker did in so many seconds, and the cores that it kept busy.
+    pub(super) sent: SentCount,
+    pub(super) sent_in_s: f64,
+    pub(super) attacker_cores: Option<f64>,
+    pub(super) newcomers: NewcomerCount,
 }
 
 /// One attack on one server.
@@ -83,7 +95,7 @@ impl AttackResult {
             median.map_or("-".into(), |median| format!("{median:.digits$}"))
         };
         let sum = |value: &dyn Fn(&Pair) -> u64| self.pairs.iter().map(value).sum::<u64>();
-        let server = |measured: &crate::load::Measurement| measured.server.map_or(f64::NAN, |server| server.cores);
+        let server = |measured: &Measurement| measured.server.map_or(f64::NAN, |server| server.cores);
         let newcomers = self.newcomers();
         vec![
             word(&self.attack),

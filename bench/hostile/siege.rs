@@ -7,14 +7,13 @@ use std::{
 
 use indicatif::ProgressBar;
 use leaseway_process::usage;
-use serde::Serialize;
 
 use super::{
     HostileArgs,
     attack::Attack,
-    newcomers::{NewcomerCount, Newcomers},
-    report::AttackResult,
-    stranger::{AttackPlan, Attacker, SentCount},
+    newcomers::Newcomers,
+    report::{AttackResult, Pair},
+    stranger::{AttackPlan, Attacker},
     victim::{Refused, Victim},
 };
 use crate::{
@@ -35,18 +34,6 @@ const RISE: Duration = Duration::from_millis(500);
 
 /// How often it is looked how many descriptors the server has.
 const COUNT: Duration = Duration::from_millis(200);
-
-/// An attack and what was there before, measured one after the other.
-#[derive(Clone, Debug, Serialize)]
-pub(super) struct Pair {
-    pub(super) undisturbed: Measurement,
-    pub(super) attacked: Measurement,
-    /// What the attacker did in so many seconds, and the cores that it kept busy.
-    pub(super) sent: SentCount,
-    pub(super) sent_in_s: f64,
-    pub(super) attacker_cores: Option<f64>,
-    pub(super) newcomers: NewcomerCount,
-}
 
 /// A server with its well-behaved clients.
 pub(super) struct Siege<'a> {
@@ -120,7 +107,8 @@ impl<'a> Siege<'a> {
         if rep == 0 {
             self.before_kib = self.memory()?.now_kib;
         }
-        let attacker = Attacker::start(self.plan())?;
+        let attack = self.attack;
+        let attacker = Attacker::start(self.plan(), move |stranger| attack.make(stranger))?;
         let newcomers = Newcomers::come(&self.victim, format!("newcomer-{rep}"))?;
         self.interrupt.sleep_until(Instant::now() + RISE, || {})?;
         let (sent, cpu, began) = (attacker.sent(), attacker.cpu(), Instant::now());
@@ -161,7 +149,6 @@ impl<'a> Siege<'a> {
     fn plan(&self) -> AttackPlan {
         let Victim { grpc, http, dialer, reader, .. } = &self.victim;
         AttackPlan {
-            attack: self.attack,
             grpc: *grpc,
             http: *http,
             dialer: dialer.clone(),

@@ -5,17 +5,12 @@ use std::{
     io,
     net::{Ipv4Addr, SocketAddr},
     rc::Rc,
-    sync::{
-        Arc,
-        atomic::{AtomicU64, Ordering::Relaxed},
-        mpsc,
-    },
+    sync::{Arc, atomic::Ordering::Relaxed, mpsc},
     thread::{self, JoinHandle},
     time::{Duration, Instant},
 };
 
 use leaseway_process::usage;
-use serde::Serialize;
 use tokio::{
     net::{TcpSocket, TcpStream},
     sync::watch,
@@ -23,7 +18,10 @@ use tokio::{
     time::{sleep, sleep_until, timeout},
 };
 
-use super::{attack::Attack, wire::Wire};
+use super::{
+    sent::{Sent, SentCount},
+    wire::Wire,
+};
 use crate::{error::Error, load::Dialer, runtime::current_thread};
 
 /// Where it comes from. What is shared by addresses is shared between this one and that of all others.
@@ -38,46 +36,9 @@ const SLACK: Duration = Duration::from_millis(10);
 /// A connection that is not made within this time is given up.
 const PATIENCE: Duration = Duration::from_secs(2);
 
-/// What the attacker has done so far.
-#[derive(Default)]
-pub(super) struct Sent {
-    pub(super) connections: AtomicU64,
-    pub(super) bytes: AtomicU64,
-    acts: AtomicU64,
-    refused: AtomicU64,
-    ended: AtomicU64,
-}
-
-/// The same, in some time.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
-pub(super) struct SentCount {
-    /// Connections that were made.
-    pub(super) connections: u64,
-    pub(super) bytes: u64,
-    /// Frames, calls and connections; of long messages each 16 KiB, of long calls every 20 entries.
-    pub(super) acts: u64,
-    /// Calls that were answered with an error.
-    pub(super) refused: u64,
-    /// Connections that the server refused or ended.
-    pub(super) ended: u64,
-}
-
-impl SentCount {
-    pub(super) fn since(self, before: SentCount) -> SentCount {
-        SentCount {
-            connections: self.connections - before.connections,
-            bytes: self.bytes - before.bytes,
-            acts: self.acts - before.acts,
-            refused: self.refused - before.refused,
-            ended: self.ended - before.ended,
-        }
-    }
-}
-
 /// How it attacks, and whom.
 #[derive(Clone)]
 pub(super) struct AttackPlan {
-    pub(super) attack: Attack,
     pub(super) grpc: SocketAddr,
     pub(super) http: SocketAddr,
     pub(super) dialer: Dialer,
@@ -165,7 +126,10 @@ pub(super) struct Attacker {
 }
 
 impl Attacker {
-    pub(super) fn start(plan: AttackPlan) -> Result<Attacker, Error> {
+    pub(super) fn start<F: Future<Output = ()> + 'static>(
+        plan: AttackPlan,
+        attack: impl FnOnce(Rc<Stranger>) -> F + Send + 'static,
+    ) -> Result<Attacker, Error> {
         let runtime = current_thread().map_err(Error::io("start a runtime"))?;
         let (over, mut is_over) = watch::channel(());
         let sent = Arc::<Sent>::default();
@@ -175,8 +139,7 @@ impl Attacker {
             let _ = ready.send(usage::thread_id());
             let stranger = Stranger { plan, sent: counted, next: Cell::new(Instant::now()) };
             let tasks = LocalSet::new();
-            let attack = stranger.plan.attack;
-            tasks.spawn_local(attack.make(Rc::new(stranger)));
+            tasks.spawn_local(attack(Rc::new(stranger)));
             let _ = runtime.block_on(tasks.run_until(is_over.changed()));
         };
         let handle = thread::Builder::new().name("attacker".into()).spawn(body).map_err(Error::io("start a thread"))?;
@@ -190,10 +153,7 @@ impl Attacker {
     }
 
     pub(super) fn sent(&self) -> SentCount {
-        let Sent { connections, bytes, acts, refused, ended } = &*self.sent;
-        let [connections, bytes, acts, refused, ended] =
-            [connections, bytes, acts, refused, ended].map(|count| count.load(Relaxed));
-        SentCount { connections, bytes, acts, refused, ended }
+        self.sent.count()
     }
 }
 

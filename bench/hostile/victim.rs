@@ -25,10 +25,7 @@ use crate::{
     signal::Interrupt,
 };
 
-/// A resource that is a PRIORITY_POOL.
-pub(super) const POOL: &str = "pool-0";
-
-/// Leases last for longer than a run.
+/// Leases last for longer than a run; attacks know the pool by its name.
 const CONFIGURATION: &str = "\
 resources:
 - identifier_glob: \"pool-*\"

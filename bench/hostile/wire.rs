@@ -9,7 +9,7 @@ use std::{
 
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
-use super::stranger::Sent;
+use super::sent::Sent;
 use crate::load::Socket;
 
 /// Bytes are counted before TLS makes more of them.

@@ -12,13 +12,14 @@ use super::{
     super::{
         caller::{Caller, WIDE, repeat},
         stranger::Stranger,
-        victim::POOL,
     },
     on_lanes, on_many,
 };
 use crate::load::framed;
 
 pub(super) const GET_CAPACITY: &str = "/doorman.Capacity/GetCapacity";
+/// A PRIORITY_POOL in the configuration of the victim.
+const POOL: &str = "pool-0";
 const WATCH: &str = "/leaseway.push.v1.Push/Watch";
 
 /// New resources in one request.
