@@ -78,7 +78,7 @@ pub(crate) struct HostileArgs {
     /// (`ulimit -n`).
     #[arg(long, default_value = "2000", value_name = "N", value_parser = clap::value_parser!(u32).range(1..=20_000))]
     attack_connections: u32,
-    /// MiB by which the server's memory may grow, whatever the attack: to see that it is noticed.
+    /// MiB by which the server's memory may grow under each attack: to see that it is noticed.
     #[arg(long, hide = true, value_name = "MIB")]
     budget: Option<u64>,
     /// Also write everything that was measured to a file.

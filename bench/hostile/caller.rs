@@ -71,7 +71,7 @@ impl Caller {
         ready.send_request(request, false)
     }
 
-    /// A call with its whole message. Its answer is read and thrown away, whatever it says.
+    /// A call with its whole message. Its answer is read and thrown away.
     pub(super) async fn ask(&mut self, request: Request<()>, message: Bytes) -> Result<(), h2::Error> {
         let (answer, mut body) = self.begin(request).await?;
         // It may have been refused already.

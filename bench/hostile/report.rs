@@ -17,7 +17,7 @@ pub(super) struct HostileReport {
 
 /// An attack and what was there before, measured one after the other.
 #[derive(Clone, Debug, Serialize)]
-pub(super) struct Pair {
+pub(super) struct AttackPair {
     pub(super) undisturbed: Measurement,
     pub(super) attacked: Measurement,
     /// What the attacker did in so many seconds, and the cores that it kept busy.
@@ -31,7 +31,7 @@ pub(super) struct Pair {
 #[derive(Serialize)]
 pub(super) struct AttackResult {
     pub(super) attack: Attack,
-    pub(super) pairs: Vec<Pair>,
+    pub(super) pairs: Vec<AttackPair>,
     /// What the server says it has refused, by kind.
     pub(super) refused: Refused,
     /// Resident: before the first attack, at most, and after the last.
@@ -89,12 +89,12 @@ impl HostileReport {
 
 impl AttackResult {
     fn row(&self) -> Vec<String> {
-        let of = |value: &dyn Fn(&Pair) -> f64| Spread::of(self.pairs.iter().map(value));
-        let median = |value: &dyn Fn(&Pair) -> f64, digits| {
+        let of = |value: &dyn Fn(&AttackPair) -> f64| Spread::of(self.pairs.iter().map(value));
+        let median = |value: &dyn Fn(&AttackPair) -> f64, digits| {
             let median = of(value).map(|spread| spread.median).filter(|median| median.is_finite());
             median.map_or("-".into(), |median| format!("{median:.digits$}"))
         };
-        let sum = |value: &dyn Fn(&Pair) -> u64| self.pairs.iter().map(value).sum::<u64>();
+        let sum = |value: &dyn Fn(&AttackPair) -> u64| self.pairs.iter().map(value).sum::<u64>();
         let server = |measured: &Measurement| measured.server.map_or(f64::NAN, |server| server.cores);
         let newcomers = self.newcomers();
         vec![
@@ -134,7 +134,7 @@ impl AttackResult {
     }
 
     fn failed(&self) -> u64 {
-        let of = |pair: &Pair| pair.attacked.counts.error_count() + pair.attacked.counts.ignored;
+        let of = |pair: &AttackPair| pair.attacked.counts.error_count() + pair.attacked.counts.ignored;
         self.pairs.iter().map(of).sum::<u64>() + self.newcomers().failed
     }
 

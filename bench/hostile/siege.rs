@@ -12,7 +12,7 @@ use super::{
     HostileArgs,
     attack::Attack,
     newcomers::Newcomers,
-    report::{AttackResult, Pair},
+    report::{AttackPair, AttackResult},
     stranger::{AttackPlan, Attacker},
     victim::{Refused, Victim},
 };
@@ -102,7 +102,7 @@ impl<'a> Siege<'a> {
         }
     }
 
-    fn pair(&mut self, options: &Options<'_>, crowd: &mut Crowd, rep: u32) -> Result<Pair, Error> {
+    fn pair(&mut self, options: &Options<'_>, crowd: &mut Crowd, rep: u32) -> Result<AttackPair, Error> {
         let undisturbed = self.measure("undisturbed", options, crowd, || {})?;
         if rep == 0 {
             self.before_kib = self.memory()?.now_kib;
@@ -126,7 +126,7 @@ impl<'a> Siege<'a> {
         let newcomers = newcomers.count();
         drop(attacker);
         let attacker_cores = used.map(|used| used / elapsed);
-        Ok(Pair { undisturbed, attacked: attacked?, sent, sent_in_s: elapsed, attacker_cores, newcomers })
+        Ok(AttackPair { undisturbed, attacked: attacked?, sent, sent_in_s: elapsed, attacker_cores, newcomers })
     }
 
     fn measure(

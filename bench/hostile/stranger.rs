@@ -20,7 +20,7 @@ use tokio::{
 
 use super::{
     sent::{Sent, SentCount},
-    wire::Wire,
+    wire::CountedWire,
 };
 use crate::{error::Error, load::Dialer, runtime::current_thread};
 
@@ -81,21 +81,21 @@ impl Stranger {
     }
 
     /// A connection as clients have it, with TLS if the server has it.
-    pub(super) async fn connect(&self) -> Option<Wire> {
+    pub(super) async fn connect(&self) -> Option<CountedWire> {
         self.wire(self.plan.grpc, &self.plan.dialer).await
     }
 
     /// One that says nothing by itself.
-    pub(super) async fn connect_barely(&self) -> Option<Wire> {
+    pub(super) async fn connect_barely(&self) -> Option<CountedWire> {
         self.wire(self.plan.grpc, &Dialer::default()).await
     }
 
     /// One to the pages.
-    pub(super) async fn connect_to_pages(&self) -> Option<Wire> {
+    pub(super) async fn connect_to_pages(&self) -> Option<CountedWire> {
         self.wire(self.plan.http, &self.plan.reader).await
     }
 
-    async fn wire(&self, to: SocketAddr, dialer: &Dialer) -> Option<Wire> {
+    async fn wire(&self, to: SocketAddr, dialer: &Dialer) -> Option<CountedWire> {
         self.acts(1).await;
         let made = timeout(PATIENCE, async { dialer.over(tcp(to).await.ok()?, to).await.ok() }).await;
         let Some(socket) = made.ok().flatten() else {
@@ -103,7 +103,7 @@ impl Stranger {
             sleep(PAUSE).await;
             return None;
         };
-        Some(Wire::new(socket, Arc::clone(&self.sent)))
+        Some(CountedWire::new(socket, Arc::clone(&self.sent)))
     }
 }
 

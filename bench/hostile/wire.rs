@@ -13,25 +13,25 @@ use super::sent::Sent;
 use crate::load::Socket;
 
 /// Bytes are counted before TLS makes more of them.
-pub(super) struct Wire {
+pub(super) struct CountedWire {
     socket: Socket,
     sent: Arc<Sent>,
 }
 
-impl Wire {
-    pub(super) fn new(socket: Socket, sent: Arc<Sent>) -> Wire {
+impl CountedWire {
+    pub(super) fn new(socket: Socket, sent: Arc<Sent>) -> CountedWire {
         sent.connections.fetch_add(1, Ordering::Relaxed);
-        Wire { socket, sent }
+        CountedWire { socket, sent }
     }
 }
 
-impl AsyncRead for Wire {
+impl AsyncRead for CountedWire {
     fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
         Pin::new(&mut self.socket).poll_read(cx, buf)
     }
 }
 
-impl AsyncWrite for Wire {
+impl AsyncWrite for CountedWire {
     fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
         let written = Pin::new(&mut self.socket).poll_write(cx, buf);
         if let Poll::Ready(Ok(bytes)) = written {
