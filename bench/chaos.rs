@@ -11,7 +11,6 @@ use indicatif::ProgressBar;
 use leaseway_client::{Book, Entry};
 
 mod args;
-mod certificates;
 mod count;
 mod crowd;
 mod fault;

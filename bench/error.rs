@@ -51,6 +51,9 @@ pub(crate) enum Error {
     #[error("{faults} faults were not found; try more --seeds")]
     NotFound { faults: usize },
 
+    #[error("{attacks} attacks did harm: well-behaved requests failed, or memory passed its budget")]
+    Harmed { attacks: usize },
+
     #[error("interrupted; the unfinished measurement is thrown away")]
     Interrupted,
 }

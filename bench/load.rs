@@ -22,12 +22,13 @@ use crate::{
 };
 
 pub(crate) use self::{
+    connection::{CONNECT_PATIENCE, Connection, Failure, Path, framed},
     crowd::Crowd,
     master::{find_master, follow_to_master},
     measurement::{Filled, Measurement},
-    options::{Common, Options, warning},
+    options::{Common, Options, rate, warning},
     run::run,
-    socket::Dialer,
+    socket::{Dialer, Socket},
 };
 #[cfg(test)]
 pub(crate) use self::{

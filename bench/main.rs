@@ -5,6 +5,8 @@
 //!
 //! `chaos` starts the peers of a node, breaks things, and has the books of real clients added up.
 //!
+//! `hostile` starts a server, attacks it, and measures what its well-behaved clients notice.
+//!
 //! `limiter` measures the client's rate limiter, which needs no server.
 //!
 //! `simulate` needs none either: it runs the state machines of servers and clients in virtual time.
@@ -20,6 +22,7 @@ use clap::{Parser, Subcommand};
 mod audit;
 mod book;
 mod ceiling;
+mod certificates;
 mod chaos;
 mod chart;
 mod clients;
@@ -29,6 +32,7 @@ mod end_to_end;
 mod error;
 mod flags;
 mod fleet;
+mod hostile;
 mod limiter;
 mod load;
 mod machine;
@@ -77,6 +81,7 @@ enum Command {
     Load(load::LoadArgs),
     Compare(compare::CompareArgs),
     Fleet(fleet::FleetArgs),
+    Hostile(hostile::HostileArgs),
     Limiter(limiter::LimiterArgs),
     Report(report::ReportArgs),
     Simulate(simulate::SimulateArgs),
@@ -90,6 +95,7 @@ fn main() -> ExitCode {
         Command::Load(args) => load::main(&args),
         Command::Compare(args) => compare::main(&args),
         Command::Fleet(args) => fleet::main(&args),
+        Command::Hostile(args) => hostile::main(&args),
         Command::Limiter(args) => limiter::main(&args),
         Command::Report(args) => report::main(&args),
         Command::Simulate(args) => simulate::main(&args),

@@ -3,6 +3,8 @@
 use std::{
     fs::File,
     net::{Ipv4Addr, SocketAddr},
+    path::PathBuf,
+    process::Command,
     time::Duration,
 };
 
@@ -81,9 +83,52 @@ fn words(template: &str, port: u16) -> Result<Vec<String>, Error> {
     Ok(words.into_iter().map(|word| word.replace("{port}", &port.to_string())).collect())
 }
 
+/// The command of `--server`, up to `serve`; without one, `leaseway` beside this program, or in PATH.
+pub(crate) fn server_words(command: Option<&str>) -> Result<Vec<String>, Error> {
+    let mut words = match command {
+        Some(command) => shlex::split(command)
+            .filter(|words| !words.is_empty())
+            .ok_or_else(|| Error::Usage(format!("--server `{command}` is no command")))?,
+        None => vec![beside_us().unwrap_or_else(|| PathBuf::from("leaseway")).to_string_lossy().into_owned()],
+    };
+    if !words.iter().any(|word| word == "serve") {
+        words.push("serve".into());
+    }
+    Ok(words)
+}
+
+fn beside_us() -> Option<PathBuf> {
+    let beside = std::env::current_exe().ok()?.with_file_name("leaseway");
+    beside.is_file().then_some(beside)
+}
+
+/// What the program of such a command says when it is run with other words.
+pub(crate) fn said_by(server: &[String], words: &[&str]) -> Result<String, Error> {
+    let program = server.iter().map(String::as_str).take_while(|word| *word != "serve");
+    let words: Vec<&str> = program.chain(words.iter().copied()).collect();
+    let command = words.join(" ");
+    let output = Command::new(words[0]).args(&words[1..]).output();
+    let output = output.map_err(|source| Error::Spawn { command: command.clone(), source })?;
+    if output.status.success() {
+        return Ok(String::from_utf8_lossy(&output.stdout).into_owned());
+    }
+    let said = format!("; it said:\n{}", String::from_utf8_lossy(&output.stderr).trim_end());
+    Err(Error::Server { command, what: format!("ended ({})", output.status), said })
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_command_may_say_serve_and_more_by_itself() {
+        assert_eq!(server_words(Some("nice 'my server'")).unwrap(), ["nice", "my server", "serve"]);
+        assert_eq!(server_words(Some("lw serve --threads 1")).unwrap(), ["lw", "serve", "--threads", "1"]);
+        assert_eq!(server_words(None).unwrap().last().unwrap(), "serve");
+        for wrong in ["", "lw 'serve"] {
+            assert!(server_words(Some(wrong)).is_err(), "{wrong:?} was accepted");
+        }
+    }
 
     #[test]
     fn commands_are_split_and_given_their_port() {

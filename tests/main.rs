@@ -67,6 +67,7 @@ mod scenarios {
     mod flags;
     mod go_clients;
     mod handover;
+    mod hostile;
     mod introspection;
     mod learning;
     mod lifecycle;

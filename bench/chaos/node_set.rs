@@ -15,11 +15,17 @@ use tokio::runtime::Handle;
 
 use super::{
     args::{ChaosArgs, name},
-    certificates::Certificates,
     fault::ChaosFault,
     observer::Incarnations,
 };
-use crate::{error::Error, flags::word, output::note, server::Server, tls};
+use crate::{
+    certificates::Certificates,
+    error::Error,
+    flags::word,
+    output::note,
+    server::{Server, server_words},
+    tls,
+};
 
 /// How long a process may take to end after SIGTERM.
 const STOP_PATIENCE: Duration = Duration::from_secs(10);
@@ -226,38 +232,9 @@ fn flags(args: &ChaosArgs, number: usize, own: [SocketAddr; 2], links: &[Link], 
     flags.into_iter().flat_map(|(flag, value)| [flag.to_owned(), value]).collect()
 }
 
-/// The command up to `serve`.
-fn server_words(command: Option<&str>) -> Result<Vec<String>, Error> {
-    let mut words = match command {
-        Some(command) => shlex::split(command)
-            .filter(|words| !words.is_empty())
-            .ok_or_else(|| Error::Usage(format!("--server `{command}` is no command")))?,
-        None => vec![beside_us().unwrap_or_else(|| PathBuf::from("leaseway")).to_string_lossy().into_owned()],
-    };
-    if !words.iter().any(|word| word == "serve") {
-        words.push("serve".into());
-    }
-    Ok(words)
-}
-
-fn beside_us() -> Option<PathBuf> {
-    let beside = std::env::current_exe().ok()?.with_file_name("leaseway");
-    beside.is_file().then_some(beside)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn a_command_may_say_serve_and_more_by_itself() {
-        assert_eq!(server_words(Some("nice 'my server'")).unwrap(), ["nice", "my server", "serve"]);
-        assert_eq!(server_words(Some("lw serve --threads 1")).unwrap(), ["lw", "serve", "--threads", "1"]);
-        assert_eq!(server_words(None).unwrap().last().unwrap(), "serve");
-        for wrong in ["", "lw 'serve"] {
-            assert!(server_words(Some(wrong)).is_err(), "{wrong:?} was accepted");
-        }
-    }
 
     #[tokio::test]
     async fn each_peer_is_reached_over_a_link_for_each_direction() {

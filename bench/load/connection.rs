@@ -102,7 +102,7 @@ impl Connection {
     pub(crate) async fn call<A: Message + Default>(&self, path: &Path, ask: &impl Message) -> Result<A, Failure> {
         let mut requests = self.requests.clone().ready().await?;
         let (answer, mut body) = requests.send_request(head(path), false)?;
-        body.send_data(frame(ask), true)?;
+        body.send_data(framed(ask), true)?;
         let (head, mut body) = answer.await?.into_parts();
         if head.status != http::StatusCode::OK {
             return Err(Failure::Garbage(format!("HTTP status {}", head.status)));
@@ -130,13 +130,13 @@ fn head(path: &Path) -> Request<()> {
     request
 }
 
-fn frame(message: &impl Message) -> Bytes {
+pub(crate) fn framed(message: &impl Message) -> Bytes {
     let length = message.encoded_len();
-    let mut frame = BytesMut::with_capacity(PREFIX + length);
-    frame.put_u8(0);
-    frame.put_u32(u32::try_from(length).expect("a request is far below 4 GiB"));
-    message.encode(&mut frame).expect("the buffer was made for it");
-    frame.freeze()
+    let mut framed = BytesMut::with_capacity(PREFIX + length);
+    framed.put_u8(0);
+    framed.put_u32(u32::try_from(length).expect("a request is far below 4 GiB"));
+    message.encode(&mut framed).expect("the buffer was made for it");
+    framed.freeze()
 }
 
 fn unframe<A: Message + Default>(received: &[u8]) -> Result<A, Failure> {
@@ -184,7 +184,7 @@ mod tests {
     #[test]
     fn frames_survive_a_round_trip_and_broken_ones_are_refused() {
         let message = DiscoveryResponse { is_master: Some(true), ..DiscoveryResponse::default() };
-        let bytes = frame(&message);
+        let bytes = framed(&message);
         assert_eq!(unframe::<DiscoveryResponse>(&bytes).unwrap(), message);
         assert!(unframe::<DiscoveryResponse>(&bytes[..bytes.len() - 1]).is_err());
         assert!(unframe::<DiscoveryResponse>(&bytes[..3]).is_err());

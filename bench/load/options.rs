@@ -63,6 +63,23 @@ impl Common {
         self.warmup + self.seconds
     }
 
+    /// An open loop of clients that want little, each of one resource.
+    pub(crate) fn steady(rate: f64, seconds: Duration) -> Common {
+        Common {
+            seconds,
+            warmup: Duration::from_millis(300),
+            rate: Some(rate),
+            fill: true,
+            churn: 0.0,
+            resources_per_request: NonZeroU32::MIN,
+            resource_prefix: "resource".into(),
+            wants: WantsPattern::Uniform(1..=100),
+            seed: 1,
+            threads: NonZeroU32::MIN,
+            tls: TlsFlags::default(),
+        }
+    }
+
     pub(crate) fn check(&self, resources: NonZeroU32) -> Result<(), Error> {
         let Common { resources_per_request, seconds, .. } = self;
         if *resources_per_request > resources {
@@ -77,7 +94,7 @@ impl Common {
     }
 }
 
-fn rate(text: &str) -> Result<f64, String> {
+pub(crate) fn rate(text: &str) -> Result<f64, String> {
     let rate = text.parse().ok().filter(|rate| (0.1..=1e7).contains(rate));
     rate.ok_or_else(|| "expected requests a second, from 0.1 to 1e7".into())
 }

@@ -2,7 +2,7 @@
 
 use std::{
     io::{self, IoSlice},
-    net::SocketAddr,
+    net::{IpAddr, SocketAddr},
     pin::Pin,
     task::{Context, Poll},
 };
@@ -10,7 +10,7 @@ use std::{
 use leaseway_client::{ClientStream, ClientTls};
 use tokio::{
     io::{AsyncRead, AsyncWrite, ReadBuf},
-    net::TcpStream,
+    net::{TcpSocket, TcpStream},
 };
 
 /// A connection to a server. No more stands between a request and the kernel than TLS itself.
@@ -21,21 +21,41 @@ pub(crate) enum Socket {
 
 /// How servers are reached.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Dialer(Option<ClientTls>);
+pub(crate) struct Dialer {
+    tls: Option<ClientTls>,
+    from: Option<IpAddr>,
+}
 
 impl Dialer {
     pub(crate) fn new(tls: Option<ClientTls>) -> Dialer {
-        Dialer(tls)
+        Dialer { tls, from: None }
     }
 
-    pub(super) fn scheme(&self) -> &'static str {
-        if self.0.is_some() { "https" } else { "http" }
+    /// The same, from this address: another client, as far as the server can see.
+    pub(crate) fn from(self, address: IpAddr) -> Dialer {
+        Dialer { from: Some(address), ..self }
     }
 
-    pub(super) async fn dial(&self, target: SocketAddr) -> Result<Socket, String> {
-        let stream = TcpStream::connect(target).await.map_err(|error| connect_reason(&error))?;
+    pub(crate) fn scheme(&self) -> &'static str {
+        if self.tls.is_some() { "https" } else { "http" }
+    }
+
+    pub(crate) async fn dial(&self, target: SocketAddr) -> Result<Socket, String> {
+        let stream = self.connect(target).await.map_err(|error| connect_reason(&error))?;
+        self.over(stream, target).await
+    }
+
+    async fn connect(&self, target: SocketAddr) -> io::Result<TcpStream> {
+        let Some(from) = self.from else { return TcpStream::connect(target).await };
+        let socket = if from.is_ipv4() { TcpSocket::new_v4() } else { TcpSocket::new_v6() }?;
+        socket.bind((from, 0).into())?;
+        socket.connect(target).await
+    }
+
+    /// Over a connection that there is already.
+    pub(crate) async fn over(&self, stream: TcpStream, target: SocketAddr) -> Result<Socket, String> {
         stream.set_nodelay(true).map_err(|error| error.to_string())?;
-        match &self.0 {
+        match &self.tls {
             None => Ok(Socket::Plain(stream)),
             Some(tls) => {
                 let stream = tls.connect(&target.ip().to_string(), stream).await.map_err(|error| error.to_string())?;

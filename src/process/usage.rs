@@ -55,6 +55,11 @@ pub fn memory(pid: u32) -> io::Result<Memory> {
     parse_memory(&fs::read_to_string(&path)?).ok_or_else(|| unknown(&path))
 }
 
+/// Files and sockets that a process has open.
+pub fn descriptors(pid: u32) -> io::Result<usize> {
+    Ok(fs::read_dir(format!("/proc/{pid}/fd"))?.count())
+}
+
 fn unknown(path: &str) -> io::Error {
     io::Error::other(format!("{path} has an unknown format"))
 }
@@ -95,6 +100,8 @@ mod tests {
         let memory = memory(std::process::id()).unwrap();
         assert!(memory.peak_kib >= memory.now_kib && memory.now_kib > 0, "{memory:?}");
         own_thread_cpu_time(thread_id().unwrap()).unwrap();
+        let file = fs::File::open("/proc/self/stat").unwrap();
+        assert!(descriptors(std::process::id()).unwrap() > 3, "{file:?} is one");
     }
 
     #[test]

@@ -14,6 +14,10 @@ use std::{
 };
 
 use leaseway_core::Principal;
+use tokio::sync::Semaphore;
+
+/// Requests for many resources that a principal may have worked on at the same time.
+const TURNS: usize = 4;
 
 /// Where a request comes from.
 #[derive(Debug, Clone, Copy)]
@@ -32,6 +36,8 @@ pub(crate) struct Account {
     pub(crate) resources: AtomicUsize,
     /// Bytes that wait to be read or sent.
     pub(crate) bytes: AtomicUsize,
+    /// Turns of its requests for many resources.
+    pub(crate) turns: Semaphore,
     /// It had nothing when it was last looked at.
     had_nothing: AtomicBool,
 }
@@ -43,6 +49,7 @@ impl Account {
             holders: AtomicUsize::new(0),
             resources: AtomicUsize::new(0),
             bytes: AtomicUsize::new(0),
+            turns: Semaphore::new(TURNS),
             had_nothing: AtomicBool::new(false),
         }
     }

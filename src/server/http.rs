@@ -6,7 +6,11 @@ mod guard;
 mod gzip;
 mod serving;
 
-use std::{path::PathBuf, sync::Arc, time::Duration};
+use std::{
+    path::PathBuf,
+    sync::Arc,
+    time::{Duration, Instant},
+};
 
 use axum::{
     Router,
@@ -19,7 +23,7 @@ use axum::{
 use leaseway_core::escaped;
 use leaseway_quorum::Quorum;
 use metrics_exporter_prometheus::PrometheusHandle;
-use tokio::sync::Semaphore;
+use tokio::{sync::Semaphore, time::sleep};
 
 pub(crate) use self::serving::serve;
 use crate::{
@@ -69,9 +73,10 @@ pub(crate) fn router(pages: Pages) -> Router {
 }
 
 /// A page of thousands of series takes a while to render: that is done beside the threads that accept and serve
-/// connections, one page at a time.
+/// connections, one page at a time, and half of the time at most.
 async fn render_metrics(State(pages): State<Pages>) -> impl IntoResponse {
-    let _turn = pages.scrapes.acquire().await;
+    let turn = Arc::clone(&pages.scrapes).acquire_owned().await;
+    let began = Instant::now();
     let config = pages.node.config();
     let (statuses, _) = match pages.metrics_resources {
         0 => (Vec::new(), None),
@@ -103,7 +108,12 @@ async fn render_metrics(State(pages): State<Pages>) -> impl IntoResponse {
         statuses.iter().for_each(gauges::set_resource_gauges);
         prometheus.render()
     });
-    match rendered.await {
+    let rendered = rendered.await;
+    tokio::spawn(async move {
+        sleep(began.elapsed()).await;
+        drop(turn);
+    });
+    match rendered {
         Ok(text) => ([(header::CONTENT_TYPE, "text/plain; version=0.0.4; charset=utf-8")], text).into_response(),
         Err(_) => StatusCode::INTERNAL_SERVER_ERROR.into_response(),
     }

@@ -1,9 +1,8 @@
-//! HTTP/2 as no client library would speak it: calls that are begun and not ended, answers that are not read, frames
-//! that make no sense together.
+//! HTTP/2 as no client library would speak it: calls that are begun and not ended, answers that are not read.
 
 use std::{
     future::{Future as _, poll_fn},
-    io::{ErrorKind, Read as _, Write as _},
+    io::{ErrorKind, Read as _},
     net::{IpAddr, SocketAddr, TcpStream},
     pin::Pin,
     task::Poll,
@@ -163,74 +162,6 @@ fn ended(headers: &HeaderMap) -> Option<Ended> {
     let text = |name| headers.get(name).map(|value| value.to_str().unwrap().to_owned());
     let code = text("grpc-status")?.parse().unwrap();
     Some(Ended { code, message: text("grpc-message").unwrap_or_default().replace("%20", " ") })
-}
-
-/// Frames, byte for byte.
-pub(crate) struct Frames(TcpStream);
-
-pub(crate) const HEADERS: u8 = 1;
-pub(crate) const RST_STREAM: u8 = 3;
-pub(crate) const SETTINGS: u8 = 4;
-pub(crate) const PING: u8 = 6;
-pub(crate) const CONTINUATION: u8 = 9;
-
-pub(crate) const END_STREAM: u8 = 1;
-pub(crate) const END_HEADERS: u8 = 4;
-
-impl Frames {
-    /// After the preface, and settings that change nothing.
-    pub(crate) fn connect(address: SocketAddr, from: Option<IpAddr>) -> Frames {
-        let mut frames = Frames(dial_plainly(address, from));
-        frames.0.write_all(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n").unwrap();
-        assert!(frames.send(SETTINGS, 0, 0, &[]));
-        frames
-    }
-
-    /// Whether the server still listens.
-    pub(crate) fn send(&mut self, kind: u8, flags: u8, stream: u32, payload: &[u8]) -> bool {
-        self.send_all(&frame(kind, flags, stream, payload))
-    }
-
-    /// Several frames at once.
-    pub(crate) fn send_all(&mut self, frames: &[u8]) -> bool {
-        self.0.write_all(frames).is_ok()
-    }
-
-    /// Reads until the server hangs up, or has nothing more to say for a while.
-    pub(crate) fn drain(&mut self) {
-        self.0.set_read_timeout(Some(Duration::from_millis(50))).unwrap();
-        let mut bytes = [0; 1 << 16];
-        while self.0.read(&mut bytes).is_ok_and(|read| read > 0) {}
-    }
-}
-
-/// A frame as it goes over the wire.
-pub(crate) fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
-    let mut frame = u32::try_from(payload.len()).unwrap().to_be_bytes()[1..].to_vec();
-    frame.extend_from_slice(&[kind, flags]);
-    frame.extend_from_slice(&stream.to_be_bytes());
-    frame.extend_from_slice(payload);
-    frame
-}
-
-/// The headers of a call, compressed in the plainest way.
-pub(crate) fn call_headers(path: &str) -> Vec<u8> {
-    let mut block = vec![0x83, 0x86];
-    literal(&mut block, ":path", path);
-    literal(&mut block, ":authority", "localhost");
-    literal(&mut block, "content-type", "application/grpc");
-    literal(&mut block, "te", "trailers");
-    block
-}
-
-/// A header that is not to be remembered.
-pub(crate) fn literal(block: &mut Vec<u8>, name: &str, value: &str) {
-    block.push(0);
-    for text in [name, value] {
-        assert!(text.len() < 127, "the length fits a byte");
-        block.push(u8::try_from(text.len()).unwrap());
-        block.extend_from_slice(text.as_bytes());
-    }
 }
 
 /// Waits until the other side has hung up.

@@ -3,7 +3,6 @@
 
 mod bodies;
 mod connections;
-mod floods;
 mod scrapes;
 mod shares;
 mod unread;

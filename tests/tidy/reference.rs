@@ -125,7 +125,7 @@ fn limits_that_are_flags_are_documented_with_their_defaults() {
 }
 
 /// Constants that are limits: name, value as in the code, and how the page says it.
-const FIXED: [(&str, &str, &str); 31] = [
+const FIXED: [(&str, &str, &str); 33] = [
     ("MAX_RULES", "1000", "| rules of access; patterns in a list of one | fixed | 1,000; 100 |"),
     ("MAX_PATTERNS", "100", "| rules of access; patterns in a list of one | fixed | 1,000; 100 |"),
     ("SLOTS", "1 << 16", "| decisions of access that are remembered | fixed | 65,536,"),
@@ -134,6 +134,8 @@ const FIXED: [(&str, &str, &str); 31] = [
     ("DENIALS_PER_SECOND", "20", "in a second | fixed | 1,024; 20 |"),
     ("MOST_PENDING", "64", "| resources named in one hint | fixed | 64 |"),
     ("STREAMS", "1024", "| requests under way on one connection | fixed | 1,024 |"),
+    ("PART", "128", "for more than 128 resources"),
+    ("TURNS", "4", "that are worked on at a time | fixed | 4 |"),
     ("MOST_OPENING", "1024", "no preface of HTTP/2 | fixed | 1,024, for 10 s |"),
     ("MAX_SUBCLIENTS", "1_000_000_000", "1 to 1,000,000,000"),
     ("ROWS", "1000", "| rows of a status page | fixed | 1,000 |"),

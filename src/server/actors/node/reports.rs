@@ -8,7 +8,7 @@ use tokio::sync::oneshot;
 
 use super::{
     super::resource::{Command, Status},
-    NodeHandle,
+    NodeHandle, PART,
 };
 
 impl NodeHandle {
@@ -50,7 +50,12 @@ impl NodeHandle {
         let more = ids.len() > limit;
         ids.truncate(limit);
         let next = ids.last().filter(|_| more).cloned();
-        let statuses = ids.iter().map(|id| self.resource_status(id, 0, 0));
-        (join_all(statuses).await.into_iter().flatten().collect(), next)
+        let mut statuses = Vec::with_capacity(ids.len());
+        // Threads that answer others do other work between.
+        for part in ids.chunks(PART) {
+            let part = part.iter().map(|id| self.resource_status(id, 0, 0));
+            statuses.extend(join_all(part).await.into_iter().flatten());
+        }
+        (statuses, next)
     }
 }

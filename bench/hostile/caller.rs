@@ -1,0 +1,146 @@
+//! Calls that are well formed one by one. What is wrong with them is their number, their content, or that their answers
+//! are not read.
+
+use std::{future::pending, rc::Rc};
+
+use bytes::Bytes;
+use h2::{
+    SendStream,
+    client::{ResponseFuture, SendRequest},
+};
+use http::{HeaderMap, Request, StatusCode};
+use tokio::task::{AbortHandle, spawn_local};
+
+use super::stranger::Stranger;
+
+/// Answers come without further questions.
+pub(super) const WIDE: u32 = 1 << 30;
+
+/// Streams of one connection that are waited for at most.
+const CALLS: u32 = 1000;
+
+/// A connection of the attacker that makes calls. Dropping it ends the connection.
+pub(super) struct Caller {
+    stranger: Rc<Stranger>,
+    requests: SendRequest<Bytes>,
+    driver: AbortHandle,
+}
+
+/// A call that has begun.
+pub(super) type Begun = (ResponseFuture, SendStream<Bytes>);
+
+impl Caller {
+    /// Of each answer it takes `window` bytes.
+    pub(super) async fn open(stranger: &Rc<Stranger>, window: u32) -> Option<Caller> {
+        let wire = stranger.connect().await?;
+        let mut builder = h2::client::Builder::new();
+        builder
+            .initial_window_size(window)
+            .initial_connection_window_size(WIDE)
+            .initial_max_send_streams(CALLS as usize);
+        let Ok((requests, driver)) = builder.handshake(wire).await else {
+            stranger.was_ended();
+            return None;
+        };
+        let driver = spawn_local(driver).abort_handle();
+        Some(Caller { stranger: Rc::clone(stranger), requests, driver })
+    }
+
+    /// A request as gRPC has it; `headers` are added.
+    pub(super) fn post(&self, path: &str, headers: &[(&str, &str)]) -> Request<()> {
+        let usual = [("content-type", "application/grpc"), ("te", "trailers")];
+        self.request("POST", path, &[&usual, headers].concat())
+    }
+
+    pub(super) fn request(&self, method: &str, path: &str, headers: &[(&str, &str)]) -> Request<()> {
+        let plan = &self.stranger.plan;
+        let uri = format!("{}://{}{path}", plan.dialer.scheme(), plan.grpc);
+        let request = Request::builder().method(method).uri(uri);
+        let request = headers.iter().fold(request, |request, (name, value)| request.header(*name, *value));
+        request.body(()).expect("requests of attacks are made of constants")
+    }
+
+    /// Whether the connection is gone.
+    pub(super) fn has_ended(&self) -> bool {
+        self.driver.is_finished()
+    }
+
+    pub(super) async fn begin(&mut self, request: Request<()>) -> Result<Begun, h2::Error> {
+        self.stranger.acts(1).await;
+        let mut ready = self.requests.clone().ready().await?;
+        ready.send_request(request, false)
+    }
+
+    /// A call with its whole message. Its answer is read and thrown away.
+    pub(super) async fn ask(&mut self, request: Request<()>, message: Bytes) -> Result<(), h2::Error> {
+        let (answer, mut body) = self.begin(request).await?;
+        // It may have been refused already.
+        let _ = body.send_data(message, true);
+        self.stranger.read(answer).await
+    }
+}
+
+impl Drop for Caller {
+    fn drop(&mut self) {
+        if self.has_ended() {
+            self.stranger.was_ended();
+        }
+        self.driver.abort();
+    }
+}
+
+impl Stranger {
+    /// Reads an answer to its end. A stream that was reset is an answer, too.
+    pub(super) async fn read(&self, answer: ResponseFuture) -> Result<(), h2::Error> {
+        let outcome = async {
+            let (head, mut body) = answer.await?.into_parts();
+            while let Some(data) = body.data().await {
+                let length = data?.len();
+                body.flow_control().release_capacity(length)?;
+            }
+            let trailers = body.trailers().await?.unwrap_or_default();
+            Ok(is_refusal(&head.headers) || is_refusal(&trailers) || head.status != StatusCode::OK)
+        };
+        match outcome.await {
+            Ok(is_refused) => {
+                if is_refused {
+                    self.was_refused();
+                }
+                Ok(())
+            }
+            Err(error) if h2::Error::is_reset(&error) => {
+                self.was_refused();
+                Ok(())
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Ends when a call is refused. An answer that has begun is kept and not read.
+    pub(super) async fn leave_unread(&self, (answer, body): Begun) {
+        let Ok(response) = answer.await else { return };
+        if !response.headers().contains_key(STATUS) {
+            pending::<()>().await;
+        }
+        self.was_refused();
+        drop((response, body));
+    }
+}
+
+const STATUS: &str = "grpc-status";
+
+fn is_refusal(headers: &HeaderMap) -> bool {
+    headers.get(STATUS).is_some_and(|status| status != "0")
+}
+
+/// Does it again and again, over a new connection when one has broken.
+pub(super) async fn repeat(
+    stranger: Rc<Stranger>,
+    window: u32,
+    mut work: impl AsyncFnMut(&mut Caller) -> Result<(), h2::Error>,
+) {
+    loop {
+        let Some(mut caller) = Caller::open(&stranger, window).await else { continue };
+        while work(&mut caller).await.is_ok() {}
+    }
+}

@@ -1,0 +1,162 @@
+//! What the attacks came to.
+
+use serde::Serialize;
+
+use super::{attack::Attack, newcomers::NewcomerCount, sent::SentCount, victim::Refused};
+use crate::{error::Error, flags::word, load::Measurement, machine::Machine, spread::Spread, table};
+
+/// What `hostile` writes.
+#[derive(Serialize)]
+pub(super) struct HostileReport {
+    /// The whole command line, so that it can be repeated.
+    pub(super) arguments: Vec<String>,
+    pub(super) machine: Machine,
+    pub(super) tls: bool,
+    pub(super) attacks: Vec<AttackResult>,
+}
+
+/// An attack and what was there before, measured one after the other.
+#[derive(Clone, Debug, Serialize)]
+pub(super) struct AttackPair {
+    pub(super) undisturbed: Measurement,
+    pub(super) attacked: Measurement,
+    /// What the attacker did in so many seconds, and the cores that it kept busy.
+    pub(super) sent: SentCount,
+    pub(super) sent_in_s: f64,
+    pub(super) attacker_cores: Option<f64>,
+    pub(super) newcomers: NewcomerCount,
+}
+
+/// One attack on one server.
+#[derive(Serialize)]
+pub(super) struct AttackResult {
+    pub(super) attack: Attack,
+    pub(super) pairs: Vec<AttackPair>,
+    /// What the server says it has refused, by kind.
+    pub(super) refused: Refused,
+    /// Resident: before the first attack, at most, and after the last.
+    pub(super) memory_before_mib: f64,
+    pub(super) memory_peak_mib: f64,
+    pub(super) memory_after_mib: f64,
+    /// By how much it may grow.
+    pub(super) budget_mib: u64,
+    /// Files and sockets of the server, at most.
+    pub(super) descriptors: usize,
+}
+
+const HEAD: [&str; 14] = [
+    "attack",
+    "acts/s",
+    "connections",
+    "MiB sent",
+    "cores: attacker",
+    "server",
+    "before",
+    "MiB more",
+    "descriptors",
+    "calls refused",
+    "entries",
+    "connections ended",
+    "p99 ms before; attacked; ratio",
+    "failed; slowest newcomer ms",
+];
+
+const WORDS: &str = "\
+Of several runs medians, of ratios of the p99 (lowest..highest); counts of all runs together. acts: frames, calls and
+connections; of long messages each 16 KiB, of calls every 20 entries. cores: CPU-seconds a second; before: the server's
+without the attack. MiB more: of the server's resident memory, at most, of what it may be. calls refused, entries (left
+out of answers), connections ended or refused: the attacker's. failed: of all well-behaved requests and newcomers.";
+
+impl HostileReport {
+    pub(super) fn text(&self) -> String {
+        let rows: Vec<_> = self.attacks.iter().map(AttackResult::row).collect();
+        let tls = if self.tls { "over TLS" } else { "in the clear" };
+        let table = table::render(&HEAD, 1, &rows);
+        let harm: Vec<_> = self.attacks.iter().flat_map(AttackResult::harm).collect();
+        let harm =
+            if harm.is_empty() { "No request failed, and no budget was passed.".into() } else { harm.join("\n") };
+        format!("{table}\n\n{WORDS}\n{}; {tls}.\n\n{harm}", self.machine.text())
+    }
+
+    /// An error if there was harm.
+    pub(super) fn verdict(&self) -> Result<(), Error> {
+        match self.attacks.iter().filter(|attack| !attack.harm().is_empty()).count() {
+            0 => Ok(()),
+            attacks => Err(Error::Harmed { attacks }),
+        }
+    }
+}
+
+impl AttackResult {
+    fn row(&self) -> Vec<String> {
+        let of = |value: &dyn Fn(&AttackPair) -> f64| Spread::of(self.pairs.iter().map(value));
+        let median = |value: &dyn Fn(&AttackPair) -> f64, digits| {
+            let median = of(value).map(|spread| spread.median).filter(|median| median.is_finite());
+            median.map_or("-".into(), |median| format!("{median:.digits$}"))
+        };
+        let sum = |value: &dyn Fn(&AttackPair) -> u64| self.pairs.iter().map(value).sum::<u64>();
+        let server = |measured: &Measurement| measured.server.map_or(f64::NAN, |server| server.cores);
+        let newcomers = self.newcomers();
+        vec![
+            word(&self.attack),
+            median(&|pair| pair.sent.acts as f64 / pair.sent_in_s, 0),
+            sum(&|pair| pair.sent.connections).to_string(),
+            format!("{:.1}", sum(&|pair| pair.sent.bytes) as f64 / f64::from(1 << 20)),
+            median(&|pair| pair.attacker_cores.unwrap_or(f64::NAN), 2),
+            median(&|pair| server(&pair.attacked), 2),
+            median(&|pair| server(&pair.undisturbed), 2),
+            format!("{:.0} of {}", self.grown_mib(), self.budget_mib),
+            self.descriptors.to_string(),
+            sum(&|pair| pair.sent.refused).to_string(),
+            self.refused["entries"].to_string(),
+            sum(&|pair| pair.sent.ended).to_string(),
+            format!(
+                "{}; {}; {}",
+                median(&|pair| pair.undisturbed.latency_ms.p99, 2),
+                median(&|pair| pair.attacked.latency_ms.p99, 2),
+                Spread::show(of(&|pair| pair.attacked.latency_ms.p99 / pair.undisturbed.latency_ms.p99), 2),
+            ),
+            format!("{} of {}; {:.0}", self.failed(), self.asked(), newcomers.slowest_ms),
+        ]
+    }
+
+    fn grown_mib(&self) -> f64 {
+        (self.memory_peak_mib - self.memory_before_mib).max(0.0)
+    }
+
+    fn newcomers(&self) -> NewcomerCount {
+        self.pairs.iter().map(|pair| pair.newcomers.clone()).fold(NewcomerCount::default(), NewcomerCount::and)
+    }
+
+    /// Requests under attack, and newcomers.
+    fn asked(&self) -> u64 {
+        self.pairs.iter().map(|pair| pair.attacked.requests).sum::<u64>() + self.newcomers().came
+    }
+
+    fn failed(&self) -> u64 {
+        let of = |pair: &AttackPair| pair.attacked.counts.error_count() + pair.attacked.counts.ignored;
+        self.pairs.iter().map(of).sum::<u64>() + self.newcomers().failed
+    }
+
+    /// In words, if any.
+    fn harm(&self) -> Vec<String> {
+        let mut harm = Vec::new();
+        let name = word(&self.attack);
+        for pair in self.pairs.iter().filter(|pair| !pair.attacked.counts.errors.is_empty()) {
+            harm.push(format!("{name}: well-behaved requests failed: {}", pair.attacked.counts.errors_text()));
+        }
+        match self.pairs.iter().map(|pair| pair.attacked.counts.ignored).sum() {
+            0 => {}
+            left_out => harm.push(format!("{name}: {left_out} entries of well-behaved requests were left out")),
+        }
+        let newcomers = self.newcomers();
+        if let Some(why) = newcomers.why {
+            harm.push(format!("{name}: {} of {} newcomers failed: {why}", newcomers.failed, newcomers.came));
+        }
+        if self.grown_mib() > self.budget_mib as f64 {
+            let (grown, budget) = (self.grown_mib(), self.budget_mib);
+            harm.push(format!("{name}: the server's memory grew by {grown:.0} MiB, more than {budget}"));
+        }
+        harm
+    }
+}
