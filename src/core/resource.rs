@@ -333,8 +333,8 @@ impl Resource {
         self.ledger.places()
     }
 
-    /// What principals have more or fewer places since this was last asked. What was noted when this life is dropped
-    /// is the caller's to give back.
+    /// What principals have more or fewer places since this was last asked. What was noted when this incarnation is
+    /// dropped is the caller's to give back.
     pub fn drain_passages(&mut self) -> impl Iterator<Item = Passage> {
         self.ledger.drain_passages()
     }

@@ -2,7 +2,7 @@
 //!
 //! A call is decided in two steps. A connection's [`Visitor`] finds out who calls: from a bearer token, else from the
 //! certificate, else it is anonymous; it remembers that until token, policy or the files of tokens change. The
-//! [`Principal`] that it finds then says of each thing that the call asks for whether it is allowed.
+//! [`Subject`] that it finds then says of each thing that the call asks for whether it is allowed.
 //!
 //! Without a policy nothing of that happens: [`Gate::is_open`] is a load of one number.
 
@@ -10,7 +10,7 @@ mod cache;
 mod credentials;
 mod jwt;
 mod operators;
-mod principal;
+mod subject;
 mod tokens;
 mod visitor;
 
@@ -30,7 +30,7 @@ use self::cache::DecisionCache;
 use self::credentials::CredentialError;
 pub(crate) use self::{
     credentials::{CredentialFiles, Credentials},
-    principal::Principal,
+    subject::Subject,
     visitor::{Admitted, Visitor},
 };
 pub use self::{jwt::JwtOptions, tokens::NewToken};
@@ -151,19 +151,19 @@ impl Gate {
     }
 
     /// Whether this caller may do something to some resource; the answer is remembered.
-    fn ceiling(&self, principal: &Principal, request: &AccessRequest<'_>) -> Option<i16> {
+    fn ceiling(&self, subject: &Subject, request: &AccessRequest<'_>) -> Option<i16> {
         let (resource, holder) = (request.resource.unwrap_or_default(), request.holder.unwrap_or_default());
-        let permissions = principal.permissions();
-        self.decided.get((principal.version(), permissions.identity(), request.action, holder, resource), || {
+        let permissions = subject.permissions();
+        self.decided.get((subject.version(), permissions.identity(), request.action, holder, resource), || {
             permissions.ceiling(request.action, resource, holder)
         })
     }
 
     /// Counts a denial, and writes it down.
     #[cold]
-    fn deny(&self, principal: &Principal, call: CallKind, why: &str) -> Status {
+    fn deny(&self, subject: &Subject, call: CallKind, why: &str) -> Status {
         metrics::access_denied(call);
-        self.audit.denied(principal.permissions().identity(), principal.address(), call.name(), why);
+        self.audit.denied(subject.permissions().identity(), subject.address(), call.name(), why);
         Status::permission_denied(format!("denied: {why}"))
     }
 

@@ -25,9 +25,9 @@ pub(crate) use self::serving::serve;
 use crate::{
     actors::{NodeHandle, NotMaster},
     budget::Budget,
-    identity::Identity,
     metrics,
     open_connections::OpenConnections,
+    server_info::ServerInfo,
     tls::Tls,
 };
 
@@ -38,7 +38,7 @@ const DISK_PATIENCE: Duration = Duration::from_millis(500);
 #[derive(Clone)]
 pub(crate) struct Pages {
     pub(crate) node: NodeHandle,
-    pub(crate) identity: Identity,
+    pub(crate) info: ServerInfo,
     pub(crate) prometheus: PrometheusHandle,
     /// gRPC connections that are open.
     pub(crate) connections: OpenConnections,

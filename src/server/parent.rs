@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use leaseway_tls::{ClientTls, Credentials, Files, TlsError};
 
-use crate::{actors::Parent, identity::Identity, parent_error::ParentError, tls::Tls};
+use crate::{actors::Parent, parent_error::ParentError, server_info::ServerInfo, tls::Tls};
 
 /// The parent whose capacity this node divides.
 #[derive(Debug, Clone)]
@@ -20,7 +20,7 @@ impl ParentOptions {
     /// `listening` is where this server serves.
     pub(crate) fn check(
         &self,
-        identity: &Identity,
+        info: &ServerInfo,
         listening: std::net::SocketAddr,
         has_peers: bool,
         tls: Option<&Tls>,
@@ -42,12 +42,12 @@ impl ParentOptions {
             }
             addresses.push(check_address(given, address)?);
         }
-        let own = [identity.advertise.to_string(), listening.to_string()];
+        let own = [info.advertise.to_string(), listening.to_string()];
         if let Some(address) = addresses.iter().find(|address| own.contains(address)) {
             return Err(ParentError::Itself { address: address.clone() });
         }
         Ok(Parent {
-            node: self.node.as_deref().map_or_else(|| Arc::clone(&identity.id), Arc::from),
+            node: self.node.as_deref().map_or_else(|| Arc::clone(&info.id), Arc::from),
             addresses: addresses.into_iter().map(Arc::from).collect(),
             tls: if over_tls == Some(true) { Some(client(tls)?) } else { None },
         })
@@ -76,10 +76,10 @@ mod tests {
     use super::*;
 
     fn check(addresses: &[&str], node: Option<&str>, has_peers: bool) -> Result<Parent, ParentError> {
-        let identity = Identity { id: "me".into(), advertise: "example.test:5100".into(), admin: "".into() };
+        let info = ServerInfo { id: "me".into(), advertise: "example.test:5100".into(), admin: "".into() };
         let addresses = addresses.iter().map(|address| (*address).to_owned()).collect();
         let options = ParentOptions { addresses, node: node.map(str::to_owned) };
-        options.check(&identity, "127.0.0.1:5100".parse().expect("an address"), has_peers, None)
+        options.check(&info, "127.0.0.1:5100".parse().expect("an address"), has_peers, None)
     }
 
     #[test]

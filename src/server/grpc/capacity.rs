@@ -21,14 +21,14 @@ use super::{
     problems::Problems,
 };
 use crate::{
-    access::Principal,
+    access::Subject,
     accounts::Origin,
     actors::{NodeHandle, NotMaster, Refused},
     budget::{BeyondBudget, Charge, ConnectionBudget, ENTRY},
-    identity::Identity,
     listen::Caller,
     metrics::{CallKind, Reason, Rpc},
     peer_endpoints::PeerEndpoints,
+    server_info::ServerInfo,
 };
 
 /// So many bands take as much memory as an entry.
@@ -37,7 +37,7 @@ const BANDS_LIKE_AN_ENTRY: usize = 16;
 #[derive(Clone)]
 pub(crate) struct CapacityService {
     node: NodeHandle,
-    identity: Identity,
+    info: ServerInfo,
     /// The peers of this node, if it has any.
     quorum: Option<Quorum>,
     meters: Meters,
@@ -52,14 +52,14 @@ struct Meters {
 }
 
 impl CapacityService {
-    pub(crate) fn new(node: NodeHandle, identity: Identity, quorum: Option<Quorum>) -> CapacityService {
+    pub(crate) fn new(node: NodeHandle, info: ServerInfo, quorum: Option<Quorum>) -> CapacityService {
         let meters = Meters {
             discovery: Rpc::new("Discovery"),
             get: Rpc::new("GetCapacity"),
             get_server: Rpc::new("GetServerCapacity"),
             release: Rpc::new("ReleaseCapacity"),
         };
-        CapacityService { node, identity, quorum, meters }
+        CapacityService { node, info, quorum, meters }
     }
 
     /// Where clients reach the peers of this node.
@@ -74,22 +74,22 @@ impl CapacityService {
         &self,
         request: GetCapacityRequest,
         caller: Option<&Caller>,
-        principal: Option<&Principal>,
+        subject: Option<&Subject>,
     ) -> Result<GetCapacityResponse, Status> {
         let since = Instant::now();
         let from = caller.map(Caller::origin);
-        metered(&self.meters.get, since, self.get(request, from, principal).await)
+        metered(&self.meters.get, since, self.get(request, from, subject).await)
     }
 
-    /// Leaves out what the caller may not do. `principal`: none while everything is allowed.
+    /// Leaves out what the caller may not do. `subject`: none while everything is allowed.
     #[inline]
-    fn admit(&self, principal: Option<&Principal>, call: CallKind, parsed: &mut Parsed) -> Result<(), Status> {
-        let Some(principal) = principal else { return Ok(()) };
+    fn admit(&self, subject: Option<&Subject>, call: CallKind, parsed: &mut Parsed) -> Result<(), Status> {
+        let Some(subject) = subject else { return Ok(()) };
         let Parsed { requests, problems } = parsed;
         if requests.is_empty() {
-            return self.node.gate().check_known(principal, call);
+            return self.node.gate().check_known(subject, call);
         }
-        self.node.gate().retain(principal, call, requests, access_request, |(resource, request), why| {
+        self.node.gate().retain(subject, call, requests, access_request, |(resource, request), why| {
             problems.note(Reason::Denied, holder(request), resource, why);
         })
     }
@@ -121,10 +121,10 @@ impl CapacityService {
         &self,
         request: GetCapacityRequest,
         from: Option<Origin>,
-        principal: Option<&Principal>,
+        subject: Option<&Subject>,
     ) -> Result<GetCapacityResponse, Status> {
         let mut parsed = convert::get_capacity(request, &self.node.limits)?;
-        self.admit(principal, CallKind::GetCapacity, &mut parsed)?;
+        self.admit(subject, CallKind::GetCapacity, &mut parsed)?;
         let Parsed { requests, mut problems } = parsed;
         if requests.is_empty()
             && let Err(why) = self.node.check()
@@ -147,10 +147,10 @@ impl CapacityService {
         &self,
         request: GetServerCapacityRequest,
         from: Option<Origin>,
-        principal: Option<&Principal>,
+        subject: Option<&Subject>,
     ) -> Result<GetServerCapacityResponse, Status> {
         let mut parsed = convert::get_server_capacity(request, &self.node.limits)?;
-        self.admit(principal, CallKind::GetServerCapacity, &mut parsed)?;
+        self.admit(subject, CallKind::GetServerCapacity, &mut parsed)?;
         let Parsed { mut requests, mut problems } = parsed;
         requests.retain(|request| !convert::asks_for_nothing(request));
         if requests.is_empty()
@@ -176,10 +176,10 @@ impl CapacityService {
     async fn release(
         &self,
         request: ReleaseCapacityRequest,
-        principal: Option<&Principal>,
+        subject: Option<&Subject>,
     ) -> Result<ReleaseCapacityResponse, Status> {
         let mut parsed = convert::release_capacity(request, &self.node.limits)?;
-        self.admit(principal, CallKind::ReleaseCapacity, &mut parsed)?;
+        self.admit(subject, CallKind::ReleaseCapacity, &mut parsed)?;
         let Parsed { requests, mut problems } = parsed;
         let mut error = None;
         for (resource, request) in requests {
@@ -328,7 +328,7 @@ impl Capacity for CapacityService {
         let admitted = admitted(&request, self.node.gate());
         admitted.check_known(CallKind::Discovery)?;
         let (is_master, mastership) = match self.node.check() {
-            Ok(()) => (true, Mastership { master_address: Some(self.identity.advertise.to_string()) }),
+            Ok(()) => (true, Mastership { master_address: Some(self.info.advertise.to_string()) }),
             Err(why) => (false, mastership(&why)),
         };
         let response = wire::DiscoveryResponse {
@@ -345,7 +345,7 @@ impl Capacity for CapacityService {
     ) -> Result<Response<GetCapacityResponse>, Status> {
         let admitted = admitted(&request, self.node.gate());
         let caller = Caller::of(&request).cloned();
-        self.answer_get(request.into_inner(), caller.as_ref(), admitted.principal()).await.map(Response::new)
+        self.answer_get(request.into_inner(), caller.as_ref(), admitted.subject()).await.map(Response::new)
     }
 
     async fn get_server_capacity(
@@ -356,7 +356,7 @@ impl Capacity for CapacityService {
         let admitted = admitted(&request, self.node.gate());
         let from = Caller::of(&request).map(Caller::origin);
         let _under_way = entries_under_way(&request)?;
-        let answer = self.get_server(request.into_inner(), from, admitted.principal()).await;
+        let answer = self.get_server(request.into_inner(), from, admitted.subject()).await;
         metered(&self.meters.get_server, since, answer).map(Response::new)
     }
 
@@ -366,7 +366,7 @@ impl Capacity for CapacityService {
     ) -> Result<Response<ReleaseCapacityResponse>, Status> {
         let since = Instant::now();
         let admitted = admitted(&request, self.node.gate());
-        let answer = self.release(request.into_inner(), admitted.principal()).await;
+        let answer = self.release(request.into_inner(), admitted.subject()).await;
         metered(&self.meters.release, since, answer).map(Response::new)
     }
 }

@@ -18,8 +18,8 @@ use crate::{
     access::Admitted,
     actors::{self, NodeHandle},
     budget::{Charge, ConnectionBudget},
-    identity::Identity,
     metrics::CallKind,
+    server_info::ServerInfo,
 };
 
 /// Rows of a page when the request does not say, and at the most.
@@ -33,13 +33,13 @@ const MAKING: usize = 4;
 #[derive(Clone)]
 pub(crate) struct StatusService {
     node: NodeHandle,
-    identity: Identity,
+    info: ServerInfo,
     making: Arc<Semaphore>,
 }
 
 impl StatusService {
-    pub(crate) fn new(node: NodeHandle, identity: Identity) -> StatusService {
-        StatusService { node, identity, making: Arc::new(Semaphore::new(MAKING)) }
+    pub(crate) fn new(node: NodeHandle, info: ServerInfo) -> StatusService {
+        StatusService { node, info, making: Arc::new(Semaphore::new(MAKING)) }
     }
 
     /// The rows that the caller may see.
@@ -177,12 +177,12 @@ impl Service for StatusService {
         let (resources, next_page_token) = self.rows(request.get_ref(), &admitted).await?;
         let config = self.node.config();
         let (is_master, master) = match self.node.check() {
-            Ok(()) => (true, self.identity.advertise.to_string()),
+            Ok(()) => (true, self.info.advertise.to_string()),
             Err(why) => (false, why.master.map(|master| master.grpc).unwrap_or_default()),
         };
         Ok(Response::new(GetStatusResponse {
             version: env!("CARGO_PKG_VERSION").to_owned(),
-            server_id: self.identity.id.to_string(),
+            server_id: self.info.id.to_string(),
             is_master,
             master_address: master,
             uptime_ms: self.node.clock.at().0,

@@ -2,8 +2,8 @@
 
 use std::{
     net::{IpAddr, SocketAddr},
-    sync::{Arc, Mutex},
-    time::{Duration, Instant},
+    sync::Arc,
+    time::Duration,
 };
 
 use leaseway_tls::{HANDSHAKE_DEADLINE, Protocol, ServerTls};
@@ -21,6 +21,7 @@ use super::{
     openings::{OpeningPlace, Openings},
 };
 use crate::{
+    logging::Throttle,
     metrics,
     open_connections::{OpenConnection, OpenConnections, Place},
     service::Service,
@@ -28,8 +29,6 @@ use crate::{
 
 /// After an error of `accept` (out of file descriptors, mostly) it is tried again so much later.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
-/// A connection that was refused is logged so long after the one before.
-const LOG_EVERY: Duration = Duration::from_secs(1);
 
 /// How a listener accepts.
 #[derive(Debug, Clone)]
@@ -191,17 +190,9 @@ fn mismatch(opening: Opening, has_tls: bool) -> (&'static str, &'static str) {
     }
 }
 
-/// When the last line was written, and how many were suppressed since.
-static LOGGED: Mutex<(Option<Instant>, u64)> = Mutex::new((None, 0));
+static LOGGED: Throttle = Throttle::new();
 
 fn warn(service: Service, address: IpAddr, why: &str) {
-    let Ok(mut logged) = LOGGED.lock() else { return };
-    if logged.0.is_some_and(|last| last.elapsed() < LOG_EVERY) {
-        logged.1 += 1;
-        return;
-    }
-    let unsaid = std::mem::take(&mut logged.1);
-    logged.0 = Some(Instant::now());
-    drop(logged);
+    let Some(unsaid) = LOGGED.turn() else { return };
     tracing::warn!(listener = service.name(), from = %address, unsaid, "a connection was refused: {why}");
 }

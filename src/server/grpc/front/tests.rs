@@ -24,9 +24,9 @@ use crate::{
     budget::Budget,
     clock::Clock,
     config,
-    identity::Identity,
     limits::Limits,
     open_connections::{ConnectionLimits, OpenConnections},
+    server_info::ServerInfo,
 };
 
 const MOST: usize = 1000;
@@ -279,8 +279,8 @@ fn the_front_answers_as_tonic_does() {
             },
             || {},
         );
-        let identity = Identity { id: "a".into(), advertise: "127.0.0.1:1".into(), admin: "".into() };
-        let [front, tonic] = both(CapacityService::new(node.clone(), identity, None), node).await;
+        let info = ServerInfo { id: "a".into(), advertise: "127.0.0.1:1".into(), admin: "".into() };
+        let [front, tonic] = both(CapacityService::new(node.clone(), info, None), node).await;
         let mut differ = Vec::new();
         for call in calls() {
             let reply = async |from| format!("{:?}", timeout(PATIENCE, ask(from, &call)).await);

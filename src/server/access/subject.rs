@@ -6,16 +6,16 @@ use leaseway_core::access::Permissions;
 
 /// A caller that is known, with what it may do.
 #[derive(Debug)]
-pub(crate) struct Principal {
+pub(crate) struct Subject {
     permissions: Permissions,
     address: Option<IpAddr>,
     /// The version of policy and credentials that this follows from.
     version: u64,
 }
 
-impl Principal {
-    pub(super) fn new(permissions: Permissions, address: Option<IpAddr>, version: u64) -> Principal {
-        Principal { permissions, address, version }
+impl Subject {
+    pub(super) fn new(permissions: Permissions, address: Option<IpAddr>, version: u64) -> Subject {
+        Subject { permissions, address, version }
     }
 
     pub(crate) fn permissions(&self) -> &Permissions {
