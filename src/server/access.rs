@@ -35,6 +35,7 @@ pub(crate) use self::{
 };
 pub use self::{jwt::JwtOptions, tokens::NewToken};
 use crate::{
+    accounts::Accounts,
     audit::{Audit, Event},
     metrics::{self, CallKind},
 };
@@ -53,6 +54,7 @@ pub(crate) struct Gate {
     /// Others reach the server, and it lacks TLS or a policy.
     is_exposed: bool,
     audit: Audit,
+    accounts: Arc<Accounts>,
 }
 
 #[derive(Clone)]
@@ -63,7 +65,13 @@ struct GateState {
 }
 
 impl Gate {
-    pub(crate) fn new(credentials: Credentials, opens_without_policy: bool, is_exposed: bool, audit: Audit) -> Gate {
+    pub(crate) fn new(
+        credentials: Credentials,
+        opens_without_policy: bool,
+        is_exposed: bool,
+        audit: Audit,
+        accounts: Arc<Accounts>,
+    ) -> Gate {
         let credentials = Arc::new(credentials);
         let gate = Gate {
             version: AtomicU64::new(0),
@@ -72,6 +80,7 @@ impl Gate {
             opens_without_policy,
             is_exposed,
             audit,
+            accounts,
         };
         gate.set_policy(None);
         gate
@@ -80,7 +89,7 @@ impl Gate {
     /// Everything is allowed as long as no policy is in force; there are no tokens and no audit log.
     #[cfg(test)]
     pub(crate) fn open() -> Gate {
-        Gate::new(Credentials::default(), true, false, Audit::none())
+        Gate::new(Credentials::default(), true, false, Audit::none(), Arc::default())
     }
 
     fn state(&self) -> RwLockReadGuard<'_, GateState> {
@@ -144,6 +153,10 @@ impl Gate {
             None => String::new(),
         };
         if self.is_exposed { format!("{policy} (--insecure: others reach this server)") } else { policy }
+    }
+
+    fn accounts(&self) -> &Accounts {
+        &self.accounts
     }
 
     pub(crate) fn audit(&self) -> &Audit {

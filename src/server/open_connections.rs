@@ -1,6 +1,7 @@
 //! The open connections of a listener: how many there may be, of whom, and for how long they may do nothing.
 //!
-//! A principal has no more than its share of them. Where all are taken, a newcomer takes the place of a connection that
+//! A principal has no more than its share of them. A connection comes from an address, and is counted to the identity
+//! that it first proves once it has: by its certificate, or by the token of a call. Where all are taken, a newcomer takes the place of a connection that
 //! is idle, of the principal that has most: that one connects again when it needs to. What costs a client nothing costs
 //! no place for long: a connection that asks for nothing, one that does not read its answers. What comes before the
 //! first request has a deadline of its own ([`crate::listen`]).
@@ -11,8 +12,8 @@ use std::{
     collections::HashMap,
     net::IpAddr,
     sync::{
-        Arc, Mutex, MutexGuard, PoisonError,
-        atomic::{AtomicUsize, Ordering},
+        Arc, Mutex, MutexGuard, PoisonError, Weak,
+        atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering},
     },
     time::{Duration, Instant},
 };
@@ -22,7 +23,7 @@ use slab::Slab;
 use tokio::sync::watch;
 
 use crate::{
-    accounts::{Accounts, Origin},
+    accounts::{Account, Accounts, Origin},
     budget::{Activity, Budget, ConnectionBudget},
     metrics::{self, Closed},
 };
@@ -78,7 +79,13 @@ struct ConnectionEntry {
 /// An open connection.
 #[derive(Debug)]
 pub(crate) struct OpenConnection {
-    pub(crate) origin: Origin,
+    address: IpAddr,
+    /// To whom it is counted. Written with the table locked.
+    principal: AtomicU32,
+    /// That is an identity.
+    is_known: AtomicBool,
+    listener: Weak<Connections>,
+    key: usize,
     pub(crate) budget: Arc<ConnectionBudget>,
     ending: watch::Sender<Option<Ending>>,
 }
@@ -95,6 +102,43 @@ pub(crate) enum Ending {
 }
 
 impl OpenConnection {
+    /// Where what comes over it comes from, as far as no call says more.
+    pub(crate) fn origin(&self) -> Origin {
+        Origin { address: self.address, principal: self.principal() }
+    }
+
+    fn principal(&self) -> Principal {
+        Principal(self.principal.load(Ordering::Relaxed))
+    }
+
+    /// It is counted to an identity from here on, unless it is to one already. `false`: that one has its share.
+    pub(crate) fn count_to(&self, account: &Arc<Account>) -> bool {
+        if self.is_known.load(Ordering::Relaxed) {
+            return true;
+        }
+        let Some(listener) = self.listener.upgrade() else { return true };
+        let mut table = listener.table();
+        if table.connections.get(self.key).is_none_or(|entry| entry.is_leaving) {
+            return true;
+        }
+        let (before, identity) = (self.principal(), account.principal());
+        // It has a place itself; where all are taken, another has given way for it.
+        let is_full = table.taken >= listener.limits.most;
+        let may_have = table.may_have(identity, table.taken - 1, &listener.limits);
+        if !may_have && !(is_full && table.has_fewer(identity)) {
+            drop(table);
+            metrics::connection_refused();
+            return false;
+        }
+        table.leaves(before);
+        table.comes(identity);
+        self.principal.store(identity.0, Ordering::Relaxed);
+        self.is_known.store(true, Ordering::Relaxed);
+        drop(table);
+        self.budget.count_to(account);
+        true
+    }
+
     /// Waits until it is to end.
     pub(crate) async fn told_to_end(&self) -> Ending {
         let mut ending = self.ending.subscribe();
@@ -102,7 +146,7 @@ impl OpenConnection {
         told.unwrap_or(Ending::Now)
     }
 
-    fn end(&self, how: Ending) {
+    pub(crate) fn end(&self, how: Ending) {
         self.ending.send_replace(Some(how));
     }
 }
@@ -114,13 +158,20 @@ pub(crate) struct Place {
     key: usize,
 }
 
+impl Place {
+    /// What all principals have.
+    pub(crate) fn accounts(&self) -> &Accounts {
+        &self.listener.accounts
+    }
+}
+
 impl Drop for Place {
     fn drop(&mut self) {
         self.listener.count.fetch_sub(1, Ordering::Relaxed);
         let mut table = self.listener.table();
         let entry = table.connections.remove(self.key);
         if !entry.is_leaving {
-            table.leaves(entry.connection.origin.principal);
+            table.leaves(entry.connection.principal());
         }
     }
 }
@@ -145,6 +196,17 @@ impl ConnectionTable {
         }
     }
 
+    /// Whether a principal may have one more than it has, where so many are taken.
+    fn may_have(&self, principal: Principal, taken: usize, limits: &ConnectionLimits) -> bool {
+        limits.share.allows(self.of(principal), 1, taken, limits.most)
+    }
+
+    /// Whether another principal has more than this one would have with one more.
+    fn has_fewer(&self, principal: Principal) -> bool {
+        let own = self.of(principal);
+        self.by_principal.values().any(|count| *count > own + 1)
+    }
+
     /// Ends the connection that has been idle for longest, of the principal that has most, if that has more than the
     /// newcomer would have.
     fn make_room(&mut self, newcomer: Principal) -> bool {
@@ -155,7 +217,7 @@ impl ConnectionTable {
         };
         let idle = self.connections.iter_mut().map(|(_, entry)| entry).filter(|entry| {
             let connection = &entry.connection;
-            !entry.is_leaving && connection.origin.principal == largest && connection.budget.activity().is_idle()
+            !entry.is_leaving && connection.principal() == largest && connection.budget.activity().is_idle()
         });
         let Some(entry) = idle.min_by_key(|entry| entry.quiet_since) else { return false };
         entry.is_leaving = true;
@@ -193,10 +255,10 @@ impl Connections {
                 continue;
             };
             metrics::connection_closed(why);
-            tracing::debug!(address = %connection.origin.address, why = why.name(), "connection closed");
+            tracing::debug!(address = %connection.address, why = why.name(), "connection closed");
             entry.is_leaving = true;
             connection.end(how);
-            left.push(connection.origin.principal);
+            left.push(connection.principal());
         }
         left.into_iter().for_each(|principal| table.leaves(principal));
     }
@@ -217,20 +279,22 @@ impl OpenConnections {
     pub(crate) fn admit(&self, address: IpAddr) -> Option<Place> {
         let listener = &self.0;
         let account = listener.accounts.of_address(address);
-        let origin = Origin { address, principal: account.principal() };
+        let principal = account.principal();
         let mut table = listener.table();
-        let ConnectionLimits { most, share, idle, .. } = listener.limits;
-        let has_place = |table: &ConnectionTable| share.allows(table.of(origin.principal), 1, table.taken, most);
-        let may_displace = idle.is_some() && table.taken >= most;
-        let has_place = has_place(&table) || may_displace && table.make_room(origin.principal);
-        if !has_place {
+        let may_displace = listener.limits.idle.is_some() && table.taken >= listener.limits.most;
+        let has_place = table.may_have(principal, table.taken, &listener.limits);
+        if !has_place && !(may_displace && table.make_room(principal)) {
             drop(table);
             metrics::connection_refused();
             return None;
         }
-        table.comes(origin.principal);
+        table.comes(principal);
         let connection = Arc::new(OpenConnection {
-            origin,
+            address,
+            principal: AtomicU32::new(principal.0),
+            is_known: AtomicBool::new(false),
+            listener: Arc::downgrade(listener),
+            key: table.connections.vacant_key(),
             budget: Arc::new(ConnectionBudget::new(Arc::clone(&listener.budget), account)),
             ending: watch::Sender::new(None),
         });
@@ -303,6 +367,26 @@ mod tests {
         drop(places);
         assert_eq!(open.count(), 0);
         assert!(open.admit(address(1)).is_some());
+    }
+
+    #[test]
+    fn an_identity_is_one_principal_from_all_its_addresses_and_others_of_an_address_are_their_own() {
+        let open = listener(ConnectionLimits { share: PrincipalShare::default(), ..LIMITS });
+        let identity = |name: &str| open.0.accounts.of_identity(&name.into());
+        let (web, db) = (identity("web"), identity("db"));
+        let admit = |last| open.admit(address(last)).expect("there is room");
+        let mut places: Vec<Place> = (0..6).map(admit).collect();
+        assert!(places.iter().all(|place| place.connection.count_to(&web)));
+        places.push(admit(6));
+        assert!(places[6].connection.count_to(&web), "the seventh is its share");
+        let other = admit(7);
+        assert!(!other.connection.count_to(&web), "it has its share, whatever the address");
+        assert!(other.connection.count_to(&db), "another identity of that address has not");
+        assert!(other.connection.count_to(&web), "once it is counted to one it stays so");
+        assert_eq!([&web, &db].map(|account| open.0.table().of(account.principal())), [7, 1]);
+        drop((places, other));
+        let table = open.0.table();
+        assert_eq!((table.taken, table.by_principal.len()), (0, 0));
     }
 
     #[test]

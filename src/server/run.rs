@@ -115,9 +115,9 @@ async fn serve(options: Options, ready: impl FnOnce(Addresses)) -> Result<(), Se
     let hangup = tls::hangup().map_err(ServeError::Signals)?;
     let tls = options.tls.load(options.parent.is_some())?.map(Arc::new);
     let has_tls = tls.as_ref().is_some_and(|tls| tls.credentials().files().certificate.is_some());
-    let gate = gate(&options, &files, &first, has_tls)?;
-    let limits = Arc::new(options.limits);
     let accounts = Arc::<Accounts>::default();
+    let gate = gate(&options, &files, &first, has_tls, &accounts)?;
+    let limits = Arc::new(options.limits);
     let budget = Arc::new(Budget::new(limits.waiting_bytes, limits.bytes_of_connection(), limits.share()));
     let listeners = ListenerSet::new(tls.as_deref(), &limits, &accounts, &budget)?;
     let to_look_after = listeners.open();
@@ -255,6 +255,7 @@ fn gate(
     files: &CredentialFiles,
     first: &InitialConfiguration,
     has_tls: bool,
+    accounts: &Arc<Accounts>,
 ) -> Result<Arc<Gate>, ServeError> {
     let mut listeners = vec![("--listen", options.listen), ("--http", options.http)];
     // Without a token and without a policy the listener refuses by itself.
@@ -279,7 +280,8 @@ fn gate(
             ServeError::Audit { path, error }
         })?,
     };
-    Ok(Arc::new(Gate::new(credentials, exposure.opens_without_policy(), exposure.exposed().is_some(), audit)))
+    let (opens, is_exposed) = (exposure.opens_without_policy(), exposure.exposed().is_some());
+    Ok(Arc::new(Gate::new(credentials, opens, is_exposed, audit, Arc::clone(accounts))))
 }
 
 /// How each listener accepts.

@@ -12,7 +12,13 @@ use serde_json::Value;
 use tonic::Status;
 
 use super::{CLOSED, CredentialError, Gate, Subject};
-use crate::{audit::Event, listen::Caller, metrics::CallKind};
+use crate::{
+    accounts::{Account, Origin},
+    audit::Event,
+    listen::Caller,
+    metrics::CallKind,
+    open_connections::Ending,
+};
 
 /// The other end of a connection, and who it was found to be.
 pub(crate) struct Visitor {
@@ -69,10 +75,24 @@ impl Visitor {
         let proved = state.credentials.identify(header, self.caller.as_ref(), SystemTime::now())?;
         let policy = state.policy.unwrap_or_default();
         let permissions = policy.of(&proved.identity);
-        let subject = Arc::new(Subject::new(permissions, self.address(), state.changes));
+        let account = self.account(&proved.identity);
+        let subject = Arc::new(Subject::new(permissions, self.address(), account, state.changes));
         let header = header.cloned();
         *last = Some(Recognised { header, expires: proved.expires, subject: Arc::clone(&subject) });
         Ok(subject)
+    }
+}
+
+impl Visitor {
+    /// What an identity has, to which its connection is counted, too. One that has its share of connections goes on
+    /// with others.
+    fn account(&self, identity: &Identity) -> Option<Arc<Account>> {
+        let (Identity::Named(name), Some(caller)) = (identity, &self.caller) else { return None };
+        let account = self.gate.accounts().of_identity(name);
+        if !caller.connection.count_to(&account) {
+            caller.connection.end(Ending::Soon);
+        }
+        Some(account)
     }
 }
 
@@ -99,6 +119,12 @@ impl Admitted {
 
     fn address(&self) -> Option<IpAddr> {
         self.visitor.address()
+    }
+
+    /// To whom what it leaves behind is counted, and where it comes from; none if neither is known.
+    pub(crate) fn origin(&self) -> Option<Origin> {
+        let subject = self.subject().and_then(Subject::origin);
+        subject.or_else(|| Some(self.visitor.caller.as_ref()?.origin()))
     }
 
     /// Who calls, for the audit log: what a token or certificate proves is known also where no policy asks for it.

@@ -77,7 +77,7 @@ impl CapacityService {
         subject: Option<&Subject>,
     ) -> Result<GetCapacityResponse, Status> {
         let since = Instant::now();
-        let from = caller.map(Caller::origin);
+        let from = subject.and_then(Subject::origin).or_else(|| caller.map(Caller::origin));
         metered(&self.meters.get, since, self.get(request, from, subject).await)
     }
 
@@ -278,8 +278,8 @@ fn left_out(answer: &Answer) -> Option<(Reason, &'static str)> {
         )),
         Answer::ShareFull => Some((
             Reason::TooManyClients,
-            "your address has as many clients as it may while others could need the rest; the server can be started \
-             with a larger --max-clients or --address-share",
+            "you have as many clients as one identity or address may while others could need the rest; the server can \
+             be started with a larger --max-clients or --address-share",
         )),
         Answer::TooSoon => Some((Reason::TooSoon, "asked again too soon, and nothing has changed: the lease stays")),
         Answer::NotYet => Some((Reason::NotYet, "this node has no lease of its own yet; ask again in a second")),
@@ -292,7 +292,7 @@ fn left_out(answer: &Answer) -> Option<(Reason, &'static str)> {
 fn passing(why: &Refused, client: &str, resource: &str, problems: &mut Problems) -> Option<Status> {
     let reason = match why {
         Refused::TooManyResources(_) | Refused::ResourceShare(_) => Reason::TooManyResources,
-        Refused::Busy(_) => Reason::Busy,
+        Refused::Busy(_) | Refused::QueueShare(_) => Reason::Busy,
         Refused::Failed(_) => Reason::Failed,
         Refused::ShuttingDown | Refused::NotMaster(_) => return Some(refused(why)),
     };
@@ -304,7 +304,9 @@ pub(super) fn refused(why: &Refused) -> Status {
     let text = why.to_string();
     match why {
         Refused::NotMaster(why) => not_master(why),
-        Refused::Busy(_) | Refused::TooManyResources(_) | Refused::ResourceShare(_) => Status::resource_exhausted(text),
+        Refused::Busy(_) | Refused::QueueShare(_) | Refused::TooManyResources(_) | Refused::ResourceShare(_) => {
+            Status::resource_exhausted(text)
+        }
         Refused::Failed(_) => Status::internal(text),
         Refused::ShuttingDown => Status::unavailable(text),
     }
@@ -354,7 +356,7 @@ impl Capacity for CapacityService {
     ) -> Result<Response<GetServerCapacityResponse>, Status> {
         let since = Instant::now();
         let admitted = admitted(&request, self.node.gate());
-        let from = Caller::of(&request).map(Caller::origin);
+        let from = admitted.origin();
         let _under_way = entries_under_way(&request)?;
         let answer = self.get_server(request.into_inner(), from, admitted.subject()).await;
         metered(&self.meters.get_server, since, answer).map(Response::new)

@@ -16,7 +16,6 @@ use super::{admitted, convert, not_master};
 use crate::{
     access::Admitted,
     actors::NodeHandle,
-    listen::Caller,
     metrics::CallKind,
     watchers::{Ended, PendingHints, Watch},
 };
@@ -104,8 +103,8 @@ impl Push for PushService {
     type WatchStream = std::pin::Pin<Box<dyn Stream<Item = Result<Hint, Status>> + Send>>;
 
     async fn watch(&self, request: Request<WatchRequest>) -> Result<Response<Self::WatchStream>, Status> {
-        let from = Caller::of(&request).map(Caller::origin);
         let admitted = admitted(&request, self.node.gate());
+        let from = admitted.origin();
         let (kind, id) = convert::watch(request.into_inner(), &self.node.limits)?;
         let watching = AccessRequest { holder: Some(&id), ..AccessRequest::to(Action::of(kind)) };
         admitted.check(CallKind::Watch, &watching)?;

@@ -6,6 +6,7 @@ use std::{
     time::Duration,
 };
 
+use leaseway_core::access::Identity;
 use leaseway_tls::{HANDSHAKE_DEADLINE, Protocol, ServerTls};
 use tokio::{
     net::{TcpListener, TcpStream},
@@ -70,7 +71,7 @@ impl Listener {
             };
             let ListenerSettings { service, tls, open, openings } = &self.settings;
             let Some(place) = open.admit(address.ip()) else { continue };
-            let Some(opening) = openings.begin(place.connection.origin.principal) else {
+            let Some(opening) = openings.begin(place.connection.origin().principal) else {
                 metrics::connection_refused();
                 continue;
             };
@@ -165,7 +166,13 @@ impl Accepted {
         if has_preface && !read_preface(&mut stream).await.map_err(|_| Refusal::Gone)? {
             return Err(Refusal::Because("it does not begin as HTTP/2 does".to_owned()));
         }
-        let caller = Caller { address, names, principal: place.connection.origin.principal };
+        let caller = Caller { address, names, connection: Arc::clone(&place.connection) };
+        if let Some(Identity::Named(name)) = caller.certified()
+            && !place.connection.count_to(&place.accounts().of_identity(&name))
+        {
+            let why = format!("`{name}` has as many connections as it may while others could need the rest");
+            return Err(Refusal::Because(why));
+        }
         Ok(Connection::new(stream, has_preface, caller, place))
     }
 }

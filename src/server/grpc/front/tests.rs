@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use bytes::Bytes;
 use hyper::server::conn::http2;
 use hyper_util::rt::{TokioExecutor, TokioIo};
-use leaseway_core::{Principal, PrincipalShare};
+use leaseway_core::PrincipalShare;
 use leaseway_proto::doorman::{
     GetCapacityRequest, GetCapacityResponse, ResourceRequest, capacity_server::CapacityServer,
 };
@@ -74,8 +74,8 @@ async fn both(service: CapacityService, node: NodeHandle) -> [SocketAddr; 2] {
     };
     tokio::spawn(async move {
         while let Ok((stream, from)) = fronts.accept().await {
-            let caller = Caller { address: from.ip(), names: None, principal: Principal::NONE };
             let place = open.admit(from.ip()).expect("there is room");
+            let caller = Caller { address: from.ip(), names: None, connection: Arc::clone(&place.connection) };
             let door = ConnectionService::new(Arc::clone(&front), caller, Arc::clone(&place.connection));
             let served = http2::Builder::new(TokioExecutor::new()).serve_connection(TokioIo::new(stream), door);
             tokio::spawn(async move {
