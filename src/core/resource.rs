@@ -25,7 +25,7 @@ use promises::Keeper;
 use supply::Origin;
 
 use crate::{
-    Amount, Cause, Claims, HolderKind, Inherited, Millis, Now, Passage, Settings, Source, Sums, Terms,
+    Amount, Cause, Claims, HolderKind, Inherited, Millis, Now, Passage, PrincipalShare, Settings, Source, Sums, Terms,
     division::Division,
     hints::{NOT_WATCHED, WatchList},
     ledger::Ledger,
@@ -82,6 +82,7 @@ pub struct Resource {
     /// What earlier masters promised, until the last of their leases has ended.
     estate: Option<Box<Estate>>,
     max_holders: usize,
+    place_share: PrincipalShare,
     tokens: Tokens,
     ledger: Ledger,
     division: Division,
@@ -165,6 +166,7 @@ impl Resource {
             learning_until,
             estate: None,
             max_holders,
+            place_share: PrincipalShare::default(),
             tokens: Tokens::new(epoch),
             ledger: Ledger::new(seed),
             counters: Counters::default(),

@@ -50,8 +50,8 @@ impl Resource {
     /// The changes to propose now, and what the answers of the rounds since the last call wait for. To be called after
     /// every round and every tick; without promises it is always empty.
     ///
-    /// The changes count as proposed: they must be applied before all later ones, or no change of this incarnation may be
-    /// any more.
+    /// The changes count as proposed: they must be applied before all later ones, or no change of this incarnation may
+    /// be any more.
     pub(crate) fn take_changes(&mut self, now: Millis) -> Pending {
         let Some(mut keeper) = self.keeper.take() else { return Pending::default() };
         let held = self.ledger.sums().held;

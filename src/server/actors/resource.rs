@@ -260,6 +260,7 @@ impl ResourceActor {
             shared,
             _on_end: on_end,
         };
+        actor.engine.set_place_share(actor.world.limits.share());
         actor.carry_out(turn);
         actor
     }
