@@ -24,6 +24,7 @@ use std::{
 
 use http::{HeaderMap, header::AUTHORIZATION};
 use leaseway_core::access::{AccessRequest, Policy};
+use tokio::sync::watch;
 use tonic::Status;
 
 use self::cache::DecisionCache;
@@ -47,6 +48,8 @@ const CLOSED: &str = "closed: there is no policy, and this server listens beyond
 pub(crate) struct Gate {
     /// Counts changes of the policy and of credentials; 0: everything is allowed.
     version: AtomicU64,
+    /// The same, for those that wait for another.
+    versions: watch::Sender<u64>,
     state: RwLock<GateState>,
     decided: DecisionCache,
     /// Whether everything is allowed while there is no policy; otherwise nothing is.
@@ -75,6 +78,7 @@ impl Gate {
         let credentials = Arc::new(credentials);
         let gate = Gate {
             version: AtomicU64::new(0),
+            versions: watch::Sender::new(0),
             state: RwLock::new(GateState { changes: 0, policy: None, credentials }),
             decided: DecisionCache::new(),
             opens_without_policy,
@@ -101,10 +105,12 @@ impl Gate {
         change(&mut state);
         state.changes += 1;
         let is_open = state.policy.is_none() && self.opens_without_policy;
-        self.version.store(if is_open { 0 } else { state.changes }, Ordering::Release);
+        let version = if is_open { 0 } else { state.changes };
+        self.version.store(version, Ordering::Release);
+        self.versions.send_replace(version);
     }
 
-    /// Puts a policy in force: calls that begin from here on are decided by it, and streams with their next message.
+    /// Puts a policy in force: calls that begin from here on are decided by it, and streams under way at once.
     pub(crate) fn set_policy(&self, policy: Option<Arc<Policy>>) {
         self.change(|state| state.policy = policy);
     }

@@ -1,10 +1,10 @@
 //! The open connections of a listener: how many there may be, of whom, and for how long they may do nothing.
 //!
 //! A principal has no more than its share of them. A connection comes from an address, and is counted to the identity
-//! that it first proves once it has: by its certificate, or by the token of a call. Where all are taken, a newcomer takes the place of a connection that
-//! is idle, of the principal that has most: that one connects again when it needs to. What costs a client nothing costs
-//! no place for long: a connection that asks for nothing, one that does not read its answers. What comes before the
-//! first request has a deadline of its own ([`crate::listen`]).
+//! that it first proves once it has: by its certificate, or by the token of a call. Where all are taken, a newcomer
+//! takes the place of a connection that is idle, of the principal that has most: that one connects again when it needs
+//! to. What costs a client nothing costs no place for long: a connection that asks for nothing, one that does not read
+//! its answers. What comes before the first request has a deadline of its own ([`crate::listen`]).
 //!
 //! One task looks at all of them once a second. A request sets no timer, and takes no lock.
 
@@ -12,10 +12,10 @@ use std::{
     collections::HashMap,
     net::IpAddr,
     sync::{
-        Arc, Mutex, MutexGuard, PoisonError, Weak,
+        Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak,
         atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering},
     },
-    time::{Duration, Instant},
+    time::{Duration, Instant, SystemTime},
 };
 
 use leaseway_core::{Principal, PrincipalShare};
@@ -32,6 +32,8 @@ use crate::{
 const LOOK: Duration = Duration::from_secs(1);
 /// An idle connection that is told to end may take so long to agree.
 pub(crate) const FAREWELL: Duration = Duration::from_secs(5);
+/// So many tokens of a connection may prove nothing; one of them is forgotten each [`LOOK`].
+const MOST_REFUSED: u32 = 20;
 /// Accounts are looked at every so many looks at connections.
 const SWEEP: u32 = 10;
 
@@ -87,6 +89,10 @@ pub(crate) struct OpenConnection {
     listener: Weak<Connections>,
     key: usize,
     pub(crate) budget: Arc<ConnectionBudget>,
+    /// When what its certificate proves ends.
+    ends: OnceLock<SystemTime>,
+    /// Tokens that prove nothing, as far as they are not forgotten.
+    refused: AtomicU32,
     ending: watch::Sender<Option<Ending>>,
 }
 
@@ -137,6 +143,28 @@ impl OpenConnection {
         drop(table);
         self.budget.count_to(account);
         true
+    }
+
+    /// What it was opened with is valid until then: it ends itself when that is over.
+    pub(crate) fn ends_at(&self, end: SystemTime) {
+        self.ends.get_or_init(|| end);
+    }
+
+    /// A token was looked at and proves nothing. That may cost a check of a signature, so a connection with many of
+    /// them ends.
+    #[cold]
+    pub(crate) fn refused_token(&self) {
+        if self.refused.fetch_add(1, Ordering::Relaxed) == MOST_REFUSED {
+            metrics::connection_closed(Closed::Refused);
+            self.end(Ending::Soon);
+        }
+    }
+
+    /// Time has passed without a refusal, or with fewer.
+    fn forget_refused(&self) {
+        // One that was told to end ends.
+        let forget = |refused: u32| if refused > MOST_REFUSED { None } else { refused.checked_sub(1) };
+        let _ = self.refused.fetch_update(Ordering::Relaxed, Ordering::Relaxed, forget);
     }
 
     /// Waits until it is to end.
@@ -233,8 +261,8 @@ impl Connections {
         self.table.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Ends connections that have done nothing for too long.
-    fn look(&self, now: Instant) {
+    /// Ends connections that have done nothing for too long, and those whose certificate has ended.
+    fn look(&self, now: Instant, time: SystemTime) {
         let mut table = self.table();
         let mut left = Vec::new();
         for (_, entry) in &mut table.connections {
@@ -243,12 +271,15 @@ impl Connections {
             if activity != entry.activity {
                 (entry.activity, entry.quiet_since) = (activity, now);
             }
+            connection.forget_refused();
             if entry.is_leaving {
                 continue;
             }
             let quiet = now.saturating_duration_since(entry.quiet_since);
             let (why, how) = if activity.has_answers() && quiet >= self.limits.stalled {
                 (Closed::Stalled, Ending::Now)
+            } else if connection.ends.get().is_some_and(|end| *end <= time) {
+                (Closed::Expired, Ending::Soon)
             } else if activity.is_idle() && self.limits.idle.is_some_and(|idle| quiet >= idle) {
                 (Closed::Idle, Ending::Soon)
             } else {
@@ -296,6 +327,8 @@ impl OpenConnections {
             listener: Arc::downgrade(listener),
             key: table.connections.vacant_key(),
             budget: Arc::new(ConnectionBudget::new(Arc::clone(&listener.budget), account)),
+            ends: OnceLock::new(),
+            refused: AtomicU32::new(0),
             ending: watch::Sender::new(None),
         });
         let (activity, quiet_since) = (Activity::default(), Instant::now());
@@ -319,8 +352,8 @@ pub(crate) async fn look_after(listeners: Vec<OpenConnections>, accounts: Arc<Ac
     interval.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
     for look in 1_u32.. {
         interval.tick().await;
-        let now = Instant::now();
-        listeners.iter().for_each(|listener| listener.0.look(now));
+        let (now, time) = (Instant::now(), SystemTime::now());
+        listeners.iter().for_each(|listener| listener.0.look(now, time));
         if look.is_multiple_of(SWEEP) {
             accounts.sweep();
         }
@@ -334,106 +367,4 @@ impl std::fmt::Debug for OpenConnections {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::budget::Charge;
-
-    const IDLE: Duration = Duration::from_secs(600);
-    const LIMITS: ConnectionLimits =
-        ConnectionLimits { most: 8, share: PrincipalShare::ALL, idle: Some(IDLE), stalled: Duration::from_secs(60) };
-
-    fn listener(limits: ConnectionLimits) -> OpenConnections {
-        let budget = Budget::new(1 << 20, 1 << 20, PrincipalShare::ALL);
-        OpenConnections::new(limits, Arc::default(), Arc::new(budget))
-    }
-
-    fn address(last: u8) -> IpAddr {
-        [10, 0, 0, last].into()
-    }
-
-    fn told(place: &Place) -> Option<Ending> {
-        *place.connection.ending.borrow()
-    }
-
-    #[test]
-    fn a_principal_has_its_share_and_newcomers_get_the_rest() {
-        let open = listener(ConnectionLimits { share: PrincipalShare::default(), ..LIMITS });
-        let places: Vec<Place> = std::iter::from_fn(|| open.admit(address(1))).collect();
-        assert_eq!(places.len(), 7);
-        let newcomer = open.admit(address(2)).expect("there is room for it");
-        assert!(open.admit(address(1)).is_none(), "it has most itself");
-        drop(newcomer);
-        assert!(open.admit(address(1)).is_none());
-        drop(places);
-        assert_eq!(open.count(), 0);
-        assert!(open.admit(address(1)).is_some());
-    }
-
-    #[test]
-    fn an_identity_is_one_principal_from_all_its_addresses_and_others_of_an_address_are_their_own() {
-        let open = listener(ConnectionLimits { share: PrincipalShare::default(), ..LIMITS });
-        let identity = |name: &str| open.0.accounts.of_identity(&name.into());
-        let (web, db) = (identity("web"), identity("db"));
-        let admit = |last| open.admit(address(last)).expect("there is room");
-        let mut places: Vec<Place> = (0..6).map(admit).collect();
-        assert!(places.iter().all(|place| place.connection.count_to(&web)));
-        places.push(admit(6));
-        assert!(places[6].connection.count_to(&web), "the seventh is its share");
-        let other = admit(7);
-        assert!(!other.connection.count_to(&web), "it has its share, whatever the address");
-        assert!(other.connection.count_to(&db), "another identity of that address has not");
-        assert!(other.connection.count_to(&web), "once it is counted to one it stays so");
-        assert_eq!([&web, &db].map(|account| open.0.table().of(account.principal())), [7, 1]);
-        drop((places, other));
-        let table = open.0.table();
-        assert_eq!((table.taken, table.by_principal.len()), (0, 0));
-    }
-
-    #[test]
-    fn where_all_are_taken_the_one_that_was_idle_for_longest_goes_of_those_who_have_most() {
-        let open = listener(LIMITS);
-        let modest: Vec<Place> = (0..2).filter_map(|_| open.admit(address(2))).collect();
-        let places: Vec<Place> = std::iter::from_fn(|| open.admit(address(1))).collect();
-        assert_eq!(places.len(), 6);
-        let busy = Charge::request(&places[0].connection.budget, 1).expect("there is room");
-        assert!(open.admit(address(1)).is_none(), "it would displace itself");
-        let newcomer = open.admit(address(3)).expect("another gives way");
-        let ended: Vec<_> = places.iter().map(told).collect();
-        assert_eq!(ended, [None, Some(Ending::Soon), None, None, None, None], "the oldest that is idle");
-        assert!(modest.iter().chain([&newcomer]).all(|place| told(place).is_none()));
-        drop(busy);
-        // One that is leaving takes no place, and none again when it is gone.
-        drop(places);
-        assert_eq!(open.0.table().taken, 3);
-    }
-
-    #[test]
-    fn what_does_nothing_for_too_long_is_ended() {
-        let open = listener(LIMITS);
-        let place = || open.admit(address(1)).expect("there is room");
-        let (idle, stalled, waiting) = (place(), place(), place());
-        let _answer = Charge::answer(&stalled.connection.budget, 100).expect("there is room");
-        let _request = Charge::request(&waiting.connection.budget, 100).expect("there is room");
-        let endings = || [&idle, &stalled, &waiting].map(told);
-        let begin = Instant::now();
-        open.0.look(begin);
-        assert_eq!(endings(), [None; 3]);
-        open.0.look(begin + LIMITS.stalled);
-        assert_eq!(endings(), [None, Some(Ending::Now), None]);
-        // A request comes and goes: that is use.
-        drop(Charge::request(&idle.connection.budget, 100));
-        open.0.look(begin + IDLE);
-        assert_eq!(endings()[0], None);
-        open.0.look(begin + IDLE * 2);
-        assert_eq!(endings(), [Some(Ending::Soon), Some(Ending::Now), None], "a stream may wait");
-    }
-
-    #[test]
-    fn where_use_is_not_known_none_is_ended_for_it_or_gives_way() {
-        let open = listener(ConnectionLimits { idle: None, ..LIMITS });
-        let places: Vec<Place> = std::iter::from_fn(|| open.admit(address(1))).collect();
-        assert!(open.admit(address(2)).is_none());
-        open.0.look(Instant::now() + IDLE * 2);
-        assert!(places.iter().all(|place| told(place).is_none()));
-    }
-}
+mod tests;

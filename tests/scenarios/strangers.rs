@@ -4,6 +4,7 @@
 mod bodies;
 mod connections;
 mod floods;
+mod identities;
 mod scrapes;
 mod shares;
 mod unread;

@@ -1,6 +1,6 @@
 //! A caller that is known, with what it may do.
 
-use std::{net::IpAddr, sync::Arc};
+use std::{net::IpAddr, sync::Arc, time::SystemTime};
 
 use leaseway_core::access::Permissions;
 
@@ -13,6 +13,8 @@ pub(crate) struct Subject {
     address: Option<IpAddr>,
     /// What the identity has; none where what the connection belongs to has it.
     account: Option<Arc<Account>>,
+    /// When it has to be proved again.
+    expires: Option<SystemTime>,
     /// The version of policy and credentials that this follows from.
     version: u64,
 }
@@ -22,9 +24,10 @@ impl Subject {
         permissions: Permissions,
         address: Option<IpAddr>,
         account: Option<Arc<Account>>,
+        expires: Option<SystemTime>,
         version: u64,
     ) -> Subject {
-        Subject { permissions, address, account, version }
+        Subject { permissions, address, account, expires, version }
     }
 
     /// Where its calls come from; none where the connection says it.
@@ -38,6 +41,10 @@ impl Subject {
 
     pub(crate) fn address(&self) -> Option<IpAddr> {
         self.address
+    }
+
+    pub(super) fn expires(&self) -> Option<SystemTime> {
+        self.expires
     }
 
     pub(super) fn version(&self) -> u64 {

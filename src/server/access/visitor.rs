@@ -3,7 +3,7 @@
 use std::{
     net::IpAddr,
     sync::{Arc, Mutex},
-    time::SystemTime,
+    time::{Duration, Instant, SystemTime},
 };
 
 use http::{HeaderMap, HeaderValue, header::AUTHORIZATION};
@@ -25,16 +25,34 @@ pub(crate) struct Visitor {
     gate: Arc<Gate>,
     /// None of a call that came past the listeners.
     caller: Option<Caller>,
-    last: Mutex<Option<Recognised>>,
+    last: Mutex<LastCalls>,
+}
+
+/// What calls carried, and what became of it.
+#[derive(Default)]
+struct LastCalls {
+    recognised: Option<Recognised>,
+    refused: Option<RefusedToken>,
 }
 
 /// What a call carried, and who that proves the caller to be.
-#[derive(Clone)]
 struct Recognised {
     header: Option<HeaderValue>,
-    expires: Option<SystemTime>,
     subject: Arc<Subject>,
 }
+
+/// What a call carried that proves nothing. It is not looked at again for a moment: that costs more than to carry it.
+struct RefusedToken {
+    header: HeaderValue,
+    version: u64,
+    until: Instant,
+    why: Arc<CredentialError>,
+}
+
+/// For so long a token that was refused stays so without being looked at.
+const REFUSED_FOR: Duration = Duration::from_secs(1);
+/// A stream looks again at what its caller has proved no sooner than this.
+const SOONEST: Duration = Duration::from_secs(1);
 
 impl Visitor {
     pub(crate) fn new(gate: Arc<Gate>, caller: Option<Caller>) -> Visitor {
@@ -60,30 +78,53 @@ impl Visitor {
         Ok(Admitted { visitor: Arc::clone(self), header: headers.get(AUTHORIZATION).cloned(), subject })
     }
 
-    fn recognise(&self, header: Option<&HeaderValue>) -> Result<Arc<Subject>, CredentialError> {
+    fn recognise(&self, header: Option<&HeaderValue>) -> Result<Arc<Subject>, Arc<CredentialError>> {
         let version = self.gate.version();
         let mut last = self.last.lock().expect("no panic while a visitor is looked at");
         let is_the_same = |last: &&Recognised| {
             last.header.as_ref() == header
                 && last.subject.version() == version
-                && last.expires.is_none_or(|expires| SystemTime::now() < expires)
+                && last.subject.expires().is_none_or(|expires| SystemTime::now() < expires)
         };
-        if let Some(last) = last.as_ref().filter(is_the_same) {
-            return Ok(Arc::clone(&last.subject));
+        if let Some(recognised) = last.recognised.as_ref().filter(is_the_same) {
+            return Ok(Arc::clone(&recognised.subject));
+        }
+        let is_refused = |refused: &&RefusedToken| {
+            Some(&refused.header) == header && refused.version == version && Instant::now() < refused.until
+        };
+        if let Some(refused) = last.refused.as_ref().filter(is_refused) {
+            return Err(Arc::clone(&refused.why));
         }
         let state = self.gate.state().clone();
-        let proved = state.credentials.identify(header, self.caller.as_ref(), SystemTime::now())?;
+        let proved = match state.credentials.identify(header, self.caller.as_ref(), SystemTime::now()) {
+            Ok(proved) => proved,
+            Err(error) => {
+                let why = Arc::new(error);
+                last.refused = header.map(|header| self.refused_token(header, state.changes, &why));
+                return Err(why);
+            }
+        };
         let policy = state.policy.unwrap_or_default();
         let permissions = policy.of(&proved.identity);
         let account = self.account(&proved.identity);
-        let subject = Arc::new(Subject::new(permissions, self.address(), account, state.changes));
-        let header = header.cloned();
-        *last = Some(Recognised { header, expires: proved.expires, subject: Arc::clone(&subject) });
+        let subject = Subject::new(permissions, self.address(), account, proved.expires, state.changes);
+        let subject = Arc::new(subject);
+        last.recognised = Some(Recognised { header: header.cloned(), subject: Arc::clone(&subject) });
         Ok(subject)
     }
 }
 
 impl Visitor {
+    /// A token proves nothing: that is remembered, and counted against the connection.
+    #[cold]
+    fn refused_token(&self, header: &HeaderValue, version: u64, why: &Arc<CredentialError>) -> RefusedToken {
+        if let Some(caller) = &self.caller {
+            caller.connection.refused_token();
+        }
+        let until = Instant::now() + REFUSED_FOR;
+        RefusedToken { header: header.clone(), version, until, why: Arc::clone(why) }
+    }
+
     /// What an identity has, to which its connection is counted, too. One that has its share of connections goes on
     /// with others.
     fn account(&self, identity: &Identity) -> Option<Arc<Account>> {
@@ -168,17 +209,37 @@ impl Admitted {
         self.visitor.gate.check_known(subject, call)
     }
 
+    /// Whether the call may read all there is, where it is no matter that it may not.
+    pub(crate) fn reads_everything(&self) -> bool {
+        self.subject().is_none_or(|subject| subject.permissions().covers_everything(Action::Read))
+    }
+
     /// Whether the call may read all there is.
     pub(crate) fn check_reads_everything(&self, call: CallKind) -> Result<(), Status> {
-        let Some(subject) = self.subject() else { return Ok(()) };
-        if subject.permissions().covers_everything(Action::Read) {
-            return Ok(());
-        }
+        let Some(subject) = self.subject().filter(|_| !self.reads_everything()) else { return Ok(()) };
         let why = format!(
             "`{}` may not read this: no rule that is for all resources lets it `read`",
             subject.permissions().identity()
         );
         Err(self.visitor.gate.deny(subject, call, &why))
+    }
+
+    /// Waits until what was decided may be decided otherwise: another policy or other tokens are in force, or what the
+    /// caller has proved has to be proved again.
+    pub(crate) async fn until_outdated(&self) {
+        let subject = self.subject();
+        let version = subject.map_or(0, Subject::version);
+        let mut versions = self.visitor.gate.versions.subscribe();
+        // The gate outlives its visitors.
+        let is_another = async { drop(versions.wait_for(|now| *now != version).await) };
+        match subject.and_then(Subject::expires) {
+            None => is_another.await,
+            Some(expires) => {
+                let left = expires.duration_since(SystemTime::now()).unwrap_or_default().max(SOONEST);
+                // Boxed: few streams have one.
+                let _ = Box::pin(tokio::time::timeout(left, is_another)).await;
+            }
+        }
     }
 
     /// As [`check_any`](Self::check_any), for a stream that goes on: under what is in force by now.

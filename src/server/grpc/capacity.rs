@@ -17,6 +17,7 @@ use tonic::{Request, Response, Status};
 use super::{
     admitted,
     convert::{self, ForResource, Parsed},
+    entries::INNER_LIKE_AN_ENTRY,
     not_master,
     problems::Problems,
 };
@@ -30,9 +31,6 @@ use crate::{
     peer_endpoints::PeerEndpoints,
     server_info::ServerInfo,
 };
-
-/// So many bands take as much memory as an entry.
-const BANDS_LIKE_AN_ENTRY: usize = 16;
 
 #[derive(Clone)]
 pub(crate) struct CapacityService {
@@ -320,7 +318,7 @@ fn metered<T>(meter: &Rpc, since: Instant, result: Result<T, Status>) -> Result<
 /// Charges the entries of a request of a child node.
 fn entries_under_way(request: &Request<GetServerCapacityRequest>) -> Result<Option<Charge>, BeyondBudget> {
     let Some(budget) = request.extensions().get::<Arc<ConnectionBudget>>() else { return Ok(None) };
-    let entries = request.get_ref().resource.iter().map(|entry| 1 + entry.wants.len() / BANDS_LIKE_AN_ENTRY);
+    let entries = request.get_ref().resource.iter().map(|entry| 1 + entry.wants.len() / INNER_LIKE_AN_ENTRY);
     Charge::part(budget, ENTRY * entries.sum::<usize>()).map(Some)
 }
 

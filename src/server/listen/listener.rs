@@ -166,6 +166,9 @@ impl Accepted {
         if has_preface && !read_preface(&mut stream).await.map_err(|_| Refusal::Gone)? {
             return Err(Refusal::Because("it does not begin as HTTP/2 does".to_owned()));
         }
+        if let Some(names) = &names {
+            place.connection.ends_at(names.until());
+        }
         let caller = Caller { address, names, connection: Arc::clone(&place.connection) };
         if let Some(Identity::Named(name)) = caller.certified()
             && !place.connection.count_to(&place.accounts().of_identity(&name))
@@ -173,7 +176,8 @@ impl Accepted {
             let why = format!("`{name}` has as many connections as it may while others could need the rest");
             return Err(Refusal::Because(why));
         }
-        Ok(Connection::new(stream, has_preface, caller, place))
+        let connection = Connection::new(stream, has_preface, caller, place);
+        Ok(if service == Service::Peers { connection.ending_by_itself() } else { connection })
     }
 }
 
