@@ -196,7 +196,7 @@ pub struct SubscribeRequest {
 pub struct PoolEvent {
     #[prost(enumeration = "EventKind", tag = "1")]
     pub kind: i32,
-    /// Rises by one with each event of a life of the pool; one that is filtered out leaves a hole.
+    /// Rises by one with each event of one incarnation of the pool; one that is filtered out leaves a hole.
     #[prost(uint64, tag = "2")]
     pub seq: u64,
     /// Milliseconds since the epoch, by the clock of the master.

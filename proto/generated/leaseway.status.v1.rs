@@ -76,6 +76,7 @@ pub struct GetStatusResponse {
     /// Why the newest attempt to reload was refused; empty when the newest was taken.
     #[prost(string, tag = "8")]
     pub config_error: ::prost::alloc::string::String,
+    /// How many resources are alive, of those that the caller may read.
     #[prost(uint64, tag = "9")]
     pub resources_total: u64,
     #[prost(message, repeated, tag = "10")]

@@ -71,6 +71,10 @@ struct ParentFlags {
     /// as --tls-ca does where there is no scheme
     #[arg(long, env = "LEASEWAY_PARENT", value_name = "HOST:PORT,…", value_delimiter = ',')]
     parent: Vec<String>,
+    /// A file with a token that says which node this is, for a parent with a policy. Sent over TLS or to this machine
+    /// only; read again when it changes
+    #[arg(long, env = "LEASEWAY_PARENT_TOKEN_FILE", value_name = "FILE", requires = "parent")]
+    parent_token_file: Option<PathBuf>,
     /// What this node is called at its parent, the same for all its peers; no two children of a parent may share one
     /// [default: the --id of a server without --peers]
     #[arg(
@@ -85,7 +89,8 @@ struct ParentFlags {
 
 impl ParentFlags {
     fn options(self) -> Option<ParentOptions> {
-        (!self.parent.is_empty()).then_some(ParentOptions { addresses: self.parent, node: self.node })
+        let ParentFlags { parent, parent_token_file, node } = self;
+        (!parent.is_empty()).then_some(ParentOptions { addresses: parent, token: parent_token_file, node })
     }
 }
 

@@ -6,7 +6,7 @@ use clap::Args;
 use leaseway_client::Files;
 
 /// A certificate of one's own, and what checks those of others; all as PEM.
-#[derive(Args)]
+#[derive(Args, Clone)]
 pub(crate) struct TlsFlags {
     /// The certificate of this side, with those between it and its CA, as PEM. A server's listeners speak TLS with it,
     /// and it is shown to parent and peers; other commands show it to servers that ask for one

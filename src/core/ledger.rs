@@ -278,7 +278,7 @@ impl Ledger {
         self.passages.note(principal, 1);
     }
 
-    fn principal(&self, slot: u32) -> Principal {
+    pub(crate) fn principal(&self, slot: u32) -> Principal {
         self.principals.get(slot as usize).copied().unwrap_or_default()
     }
 

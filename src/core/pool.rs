@@ -23,6 +23,7 @@ mod crowd;
 mod demand;
 mod events;
 mod free;
+mod grouped;
 mod law;
 mod member;
 mod memory;
@@ -58,8 +59,8 @@ use self::{
     priority::PriorityClients,
 };
 use crate::{
-    Amount, Claim, Claims, HolderKind, Millis, PoolSettings, Settings, Sum, UsageBelow, division::IN_ALL,
-    time::certain_end,
+    Amount, Claim, Claims, HolderKind, Millis, PoolSettings, PrincipalShare, Settings, Sum, UsageBelow,
+    division::IN_ALL, time::certain_end,
 };
 
 /// The most holders that one request moves, besides those that are moved by ticks.
@@ -71,6 +72,8 @@ pub(crate) const MOVES_PER_TICK: usize = 4096;
 #[derive(Debug)]
 pub(crate) struct Pool {
     settings: PoolSettings,
+    /// What part of the places one principal keeps while clients of others wait.
+    share: PrincipalShare,
     refresh: Millis,
     lease: Millis,
     /// What is lent by a parent is never overbooked.
@@ -133,6 +136,7 @@ impl Pool {
     pub(crate) fn new(settings: &Settings, is_lent: bool, seed: u64) -> Pool {
         Pool {
             settings: settings.pool,
+            share: PrincipalShare::default(),
             refresh: settings.refresh,
             lease: settings.lease,
             is_lent,
@@ -167,6 +171,11 @@ impl Pool {
             bands: BTreeMap::new(),
             moves: 0,
         }
+    }
+
+    /// What part of the places one principal keeps while clients of others wait.
+    pub(crate) fn set_share(&mut self, share: PrincipalShare) {
+        self.share = share;
     }
 
     /// What settlement may grant in all.

@@ -19,7 +19,7 @@ use crate::{Amount, Claims, Epoch, Millis, time::certain_end};
 /// The changes of promises that a round causes. Peers apply these in the order of epoch and number.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Changes {
-    /// The life of the resource that promises.
+    /// The epoch of the resource that promises.
     pub epoch: Epoch,
     /// 1, 2, … within the epoch.
     pub number: u64,
@@ -34,17 +34,17 @@ pub struct Changes {
     pub wants: Option<Claims>,
 }
 
-/// What a new life of a resource starts from.
+/// What a new incarnation of a resource starts from.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Inherited {
-    /// All that may be believed of earlier lives.
+    /// All that may be believed of earlier incarnations.
     pub total: Amount,
     /// What its holders want.
     pub wants: Claims,
-    /// The newest epoch that promised anything. The tokens of the new life must lie above all of that one: its epoch
+    /// The newest epoch that promised anything. The tokens of the new one must lie above all of that one: its epoch
     /// must be at least [`Inherited::EPOCHS_APART`] more.
     pub newest: Option<Epoch>,
-    /// When the last lease of earlier lives ends.
+    /// When the last lease of earlier incarnations ends.
     pub until: Millis,
 }
 
@@ -153,8 +153,8 @@ impl Promises {
         Ok(())
     }
 
-    /// What a new life of the resource starts from, if earlier ones have given nothing since then. Their last lease
-    /// ends with the horizon, or sooner if the longest does.
+    /// What a new incarnation of the resource starts from, if earlier ones have given nothing since then. Their last
+    /// lease ends with the horizon, or sooner if the longest does.
     pub fn inherited(&self, now: Millis, since: Millis) -> Inherited {
         let newest = self.newest.map(|(epoch, _)| epoch);
         let until = self.longest(now).known().map_or(self.until, |longest| certain_end(since, longest).min(self.until));

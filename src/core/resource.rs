@@ -26,7 +26,7 @@ use promises::Keeper;
 use supply::Origin;
 
 use crate::{
-    Amount, Cause, Claims, HolderKind, Inherited, Millis, Now, Passage, Settings, Source, Sums, Terms,
+    Amount, Cause, Claims, HolderKind, Inherited, Millis, Now, Passage, PrincipalShare, Settings, Source, Sums, Terms,
     division::Division,
     hints::{NOT_WATCHED, WatchList},
     ledger::Ledger,
@@ -84,6 +84,7 @@ pub struct Resource {
     /// What earlier masters promised, until the last of their leases has ended.
     estate: Option<Box<Estate>>,
     max_holders: usize,
+    place_share: PrincipalShare,
     tokens: Tokens,
     ledger: Ledger,
     division: Division,
@@ -167,6 +168,7 @@ impl Resource {
             learning_until,
             estate: None,
             max_holders,
+            place_share: PrincipalShare::default(),
             tokens: Tokens::new(epoch),
             ledger: Ledger::new(seed),
             counters: Counters::default(),
@@ -335,8 +337,8 @@ impl Resource {
         self.ledger.places()
     }
 
-    /// What principals have more or fewer places since this was last asked. What was noted when this life is dropped
-    /// is the caller's to give back.
+    /// What principals have more or fewer places since this was last asked. What was noted when this incarnation is
+    /// dropped is the caller's to give back.
     pub fn drain_passages(&mut self) -> impl Iterator<Item = Passage> {
         self.ledger.drain_passages()
     }

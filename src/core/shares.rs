@@ -60,6 +60,11 @@ impl PrincipalShare {
         before_the_last * (1.0 - self.0) <= self.0 * (left + 1) as f64
     }
 
+    /// How many of so many places one principal has by its share: at least one.
+    pub fn of_places(self, places: u64) -> u64 {
+        ((places as f64 * self.0) as u64).max(1)
+    }
+
     /// Whether so many places in use are so few that no principal can have reached its share.
     pub fn cannot_bind(self, used: usize, most: usize) -> bool {
         self.allows(used, 1, used, most)

@@ -15,8 +15,8 @@ mod tests;
 #[cfg(feature = "planted")]
 use leaseway_core::planted::{self, Fault};
 use leaseway_core::{
-    Answer, Birth, Condensed, HolderKind, Kind, LoadReport, Millis, Passage, Request, Resource, Settings, Source,
-    Supply,
+    Answer, Birth, Condensed, HolderKind, Kind, LoadReport, Millis, Passage, PrincipalShare, Request, Resource,
+    Settings, Source, Supply,
 };
 
 use self::{
@@ -93,6 +93,11 @@ impl<T> ResourceEngine<T> {
     /// What principals have more or fewer places since this was last asked.
     pub fn drain_passages(&mut self) -> impl Iterator<Item = Passage> {
         self.resource.drain_passages()
+    }
+
+    /// What part of the places of a pool one principal keeps while clients of others wait.
+    pub fn set_place_share(&mut self, share: PrincipalShare) {
+        self.resource.set_place_share(share);
     }
 
     /// Whether it is a pool.

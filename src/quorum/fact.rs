@@ -30,7 +30,7 @@ pub enum Fact {
     ForgetPromises {
         /// Which.
         resource: Arc<str>,
-        /// The life that has ended.
+        /// The incarnation that has ended.
         epoch: Epoch,
     },
     /// A part of a resource is assigned to a holder, in place of an earlier assignment.

@@ -2,7 +2,7 @@
 //!
 //! A call is decided in two steps. A connection's [`Visitor`] finds out who calls: from a bearer token, else from the
 //! certificate, else it is anonymous; it remembers that until token, policy or the files of tokens change. The
-//! [`Principal`] that it finds then says of each thing that the call asks for whether it is allowed.
+//! [`Subject`] that it finds then says of each thing that the call asks for whether it is allowed.
 //!
 //! Without a policy nothing of that happens: [`Gate::is_open`] is a load of one number.
 
@@ -10,7 +10,7 @@ mod cache;
 mod credentials;
 mod jwt;
 mod operators;
-mod principal;
+mod subject;
 mod tokens;
 mod visitor;
 
@@ -24,17 +24,19 @@ use std::{
 
 use http::{HeaderMap, header::AUTHORIZATION};
 use leaseway_core::access::{AccessRequest, Policy};
+use tokio::sync::watch;
 use tonic::Status;
 
 use self::cache::DecisionCache;
 use self::credentials::CredentialError;
 pub(crate) use self::{
     credentials::{CredentialFiles, Credentials},
-    principal::Principal,
+    subject::Subject,
     visitor::{Admitted, Visitor},
 };
 pub use self::{jwt::JwtOptions, tokens::NewToken};
 use crate::{
+    accounts::Accounts,
     audit::{Audit, Event},
     metrics::{self, CallKind},
 };
@@ -46,6 +48,8 @@ const CLOSED: &str = "closed: there is no policy, and this server listens beyond
 pub(crate) struct Gate {
     /// Counts changes of the policy and of credentials; 0: everything is allowed.
     version: AtomicU64,
+    /// The same, for those that wait for another.
+    versions: watch::Sender<u64>,
     state: RwLock<GateState>,
     decided: DecisionCache,
     /// Whether everything is allowed while there is no policy; otherwise nothing is.
@@ -53,6 +57,7 @@ pub(crate) struct Gate {
     /// Others reach the server, and it lacks TLS or a policy.
     is_exposed: bool,
     audit: Audit,
+    accounts: Arc<Accounts>,
 }
 
 #[derive(Clone)]
@@ -63,15 +68,23 @@ struct GateState {
 }
 
 impl Gate {
-    pub(crate) fn new(credentials: Credentials, opens_without_policy: bool, is_exposed: bool, audit: Audit) -> Gate {
+    pub(crate) fn new(
+        credentials: Credentials,
+        opens_without_policy: bool,
+        is_exposed: bool,
+        audit: Audit,
+        accounts: Arc<Accounts>,
+    ) -> Gate {
         let credentials = Arc::new(credentials);
         let gate = Gate {
             version: AtomicU64::new(0),
+            versions: watch::Sender::new(0),
             state: RwLock::new(GateState { changes: 0, policy: None, credentials }),
             decided: DecisionCache::new(),
             opens_without_policy,
             is_exposed,
             audit,
+            accounts,
         };
         gate.set_policy(None);
         gate
@@ -80,7 +93,7 @@ impl Gate {
     /// Everything is allowed as long as no policy is in force; there are no tokens and no audit log.
     #[cfg(test)]
     pub(crate) fn open() -> Gate {
-        Gate::new(Credentials::default(), true, false, Audit::none())
+        Gate::new(Credentials::default(), true, false, Audit::none(), Arc::default())
     }
 
     fn state(&self) -> RwLockReadGuard<'_, GateState> {
@@ -92,10 +105,12 @@ impl Gate {
         change(&mut state);
         state.changes += 1;
         let is_open = state.policy.is_none() && self.opens_without_policy;
-        self.version.store(if is_open { 0 } else { state.changes }, Ordering::Release);
+        let version = if is_open { 0 } else { state.changes };
+        self.version.store(version, Ordering::Release);
+        self.versions.send_replace(version);
     }
 
-    /// Puts a policy in force: calls that begin from here on are decided by it, and streams with their next message.
+    /// Puts a policy in force: calls that begin from here on are decided by it, and streams under way at once.
     pub(crate) fn set_policy(&self, policy: Option<Arc<Policy>>) {
         self.change(|state| state.policy = policy);
     }
@@ -146,24 +161,28 @@ impl Gate {
         if self.is_exposed { format!("{policy} (--insecure: others reach this server)") } else { policy }
     }
 
+    fn accounts(&self) -> &Accounts {
+        &self.accounts
+    }
+
     pub(crate) fn audit(&self) -> &Audit {
         &self.audit
     }
 
     /// Whether this caller may do something to some resource; the answer is remembered.
-    fn ceiling(&self, principal: &Principal, request: &AccessRequest<'_>) -> Option<i16> {
+    fn ceiling(&self, subject: &Subject, request: &AccessRequest<'_>) -> Option<i16> {
         let (resource, holder) = (request.resource.unwrap_or_default(), request.holder.unwrap_or_default());
-        let permissions = principal.permissions();
-        self.decided.get((principal.version(), permissions.identity(), request.action, holder, resource), || {
+        let permissions = subject.permissions();
+        self.decided.get((subject.version(), permissions.identity(), request.action, holder, resource), || {
             permissions.ceiling(request.action, resource, holder)
         })
     }
 
     /// Counts a denial, and writes it down.
     #[cold]
-    fn deny(&self, principal: &Principal, call: CallKind, why: &str) -> Status {
+    fn deny(&self, subject: &Subject, call: CallKind, why: &str) -> Status {
         metrics::access_denied(call);
-        self.audit.denied(principal.permissions().identity(), principal.address(), call.name(), why);
+        self.audit.denied(subject.permissions().identity(), subject.address(), call.name(), why);
         Status::permission_denied(format!("denied: {why}"))
     }
 

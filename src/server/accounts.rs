@@ -1,8 +1,9 @@
 //! What each principal has of what all share.
 //!
-//! A principal is an address, or a network of addresses that belong together: a machine that has one address of an
-//! IPv6 /64 has all of them. Each connection belongs to one; what its requests leave behind is counted there until it
-//! is gone, however long after the connection.
+//! A principal is an identity where one is proved, by whatever addresses it comes; else an address, or a network of
+//! addresses that belong together: a machine that has one address of an IPv6 /64 has all of them. So an identity behind
+//! many addresses is one, and a NAT of many identities is many. What requests leave behind is counted there until it is
+//! gone, however long after the connection.
 
 use std::{
     collections::HashMap,
@@ -80,18 +81,20 @@ impl Drop for ResourcePlace {
     }
 }
 
-/// What addresses are told apart by.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-enum Network {
+/// What principals are told apart by.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+enum AccountKey {
     V4(u32),
+    /// A /64.
     V6(u64),
+    Identity(Arc<str>),
 }
 
-impl From<IpAddr> for Network {
-    fn from(address: IpAddr) -> Network {
+impl From<IpAddr> for AccountKey {
+    fn from(address: IpAddr) -> AccountKey {
         match address.to_canonical() {
-            IpAddr::V4(address) => Network::V4(address.to_bits()),
-            IpAddr::V6(address) => Network::V6((address.to_bits() >> 64) as u64),
+            IpAddr::V4(address) => AccountKey::V4(address.to_bits()),
+            IpAddr::V6(address) => AccountKey::V6((address.to_bits() >> 64) as u64),
         }
     }
 }
@@ -102,7 +105,7 @@ pub(crate) struct Accounts(RwLock<AccountTable>);
 
 #[derive(Debug, Default)]
 struct AccountTable {
-    by_network: HashMap<Network, Arc<Account>>,
+    by_key: HashMap<AccountKey, Arc<Account>>,
     by_principal: HashMap<Principal, Arc<Account>>,
     /// The number given last.
     last: u32,
@@ -124,13 +127,21 @@ impl AccountTable {
 impl Accounts {
     /// The account that an address belongs to.
     pub(crate) fn of_address(&self, address: IpAddr) -> Arc<Account> {
-        let network = Network::from(address);
+        self.of_key(AccountKey::from(address))
+    }
+
+    /// The account of what an identity has, from all addresses together.
+    pub(crate) fn of_identity(&self, name: &Arc<str>) -> Arc<Account> {
+        self.of_key(AccountKey::Identity(Arc::clone(name)))
+    }
+
+    fn of_key(&self, key: AccountKey) -> Arc<Account> {
         let mut table = self.0.write().unwrap_or_else(PoisonError::into_inner);
-        if let Some(known) = table.by_network.get(&network) {
+        if let Some(known) = table.by_key.get(&key) {
             return Arc::clone(known);
         }
         let account = Arc::new(Account::new(table.next()));
-        table.by_network.insert(network, Arc::clone(&account));
+        table.by_key.insert(key, Arc::clone(&account));
         table.by_principal.insert(account.principal, Arc::clone(&account));
         account
     }
@@ -144,8 +155,8 @@ impl Accounts {
     /// still have been about to leave something behind then. To be called every ten seconds or so.
     pub(crate) fn sweep(&self) {
         let mut table = self.0.write().unwrap_or_else(PoisonError::into_inner);
-        let AccountTable { by_network, by_principal, .. } = &mut *table;
-        by_network.retain(|_, account| {
+        let AccountTable { by_key, by_principal, .. } = &mut *table;
+        by_key.retain(|_, account| {
             // The two tables, and no connection.
             let has_nothing = Arc::strong_count(account) == 2 && account.has_nothing();
             let is_to_go = has_nothing && account.had_nothing.load(Ordering::Relaxed);
@@ -176,6 +187,15 @@ mod tests {
         assert_eq!(of("2001:db8::1"), of("2001:db8::ffff:1"));
         assert_ne!(of("2001:db8::1"), of("2001:db8:0:1::1"));
         assert_ne!(of("10.0.0.1"), Principal::NONE);
+    }
+
+    #[test]
+    fn an_identity_is_one_principal_and_no_address() {
+        let accounts = Accounts::default();
+        let of = |name: &str| accounts.of_identity(&name.into()).principal();
+        assert_eq!(of("web"), of("web"));
+        assert_ne!(of("web"), of("db"));
+        assert_ne!(of("10.0.0.1"), accounts.of_address(address("10.0.0.1")).principal());
     }
 
     #[test]

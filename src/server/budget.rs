@@ -7,7 +7,7 @@
 //! A connection has a little for free, so that requests as they usually are touch nothing that threads share.
 
 use std::sync::{
-    Arc,
+    Arc, Mutex, MutexGuard, PoisonError,
     atomic::{AtomicU64, AtomicUsize, Ordering},
 };
 
@@ -44,7 +44,7 @@ pub(crate) enum BeyondBudget {
     )]
     Connection(usize),
     #[error(
-        "as many bytes wait for your address as may while other addresses could need the rest of {0}: read answers \
+        "as many bytes wait for your identity or address as may while others could need the rest of {0}: read answers \
          and finish requests before you send more; the server can be started with a larger --max-waiting-bytes or \
          --address-share"
     )]
@@ -93,9 +93,11 @@ impl Budget {
 #[derive(Debug)]
 pub(crate) struct ConnectionBudget {
     budget: Arc<Budget>,
-    account: Arc<Account>,
+    /// Whose it is. Locked where something is drawn or given back, which few requests cause.
+    account: Mutex<Arc<Account>>,
     /// In its lower half all that is charged; in its upper half what of it are answers that wait to be sent.
     held: AtomicU64,
+    /// Written with the account locked.
     drawn: AtomicUsize,
     /// Requests that have come.
     calls: AtomicU64,
@@ -149,7 +151,7 @@ impl ConnectionBudget {
     pub(crate) fn new(budget: Arc<Budget>, account: Arc<Account>) -> ConnectionBudget {
         ConnectionBudget {
             budget,
-            account,
+            account: Mutex::new(account),
             held: AtomicU64::new(0),
             drawn: AtomicUsize::new(0),
             calls: AtomicU64::new(0),
@@ -180,29 +182,49 @@ impl ConnectionBudget {
         outcome
     }
 
+    fn account(&self) -> MutexGuard<'_, Arc<Account>> {
+        self.account.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// What waits for it is counted to another account from here on.
+    pub(crate) fn count_to(&self, account: &Arc<Account>) {
+        let mut own = self.account();
+        let before = std::mem::replace(&mut *own, Arc::clone(account));
+        let drawn = self.drawn.load(Ordering::Relaxed);
+        own.bytes.fetch_add(drawn, Ordering::Relaxed);
+        before.bytes.fetch_sub(drawn, Ordering::Relaxed);
+    }
+
     fn draw(&self, charged: usize) -> Result<(), BeyondBudget> {
-        let missing = to_be_drawn(charged).saturating_sub(self.drawn.load(Ordering::Relaxed));
-        if missing > 0 {
-            self.budget.draw(missing, &self.account)?;
-            self.drawn.fetch_add(missing, Ordering::Relaxed);
+        let wanted = to_be_drawn(charged);
+        if wanted > self.drawn.load(Ordering::Relaxed) {
+            let account = self.account();
+            let missing = wanted.saturating_sub(self.drawn.load(Ordering::Relaxed));
+            if missing > 0 {
+                self.budget.draw(missing, &account)?;
+                self.drawn.fetch_add(missing, Ordering::Relaxed);
+            }
         }
         Ok(())
     }
 
     fn subtract(&self, bytes: usize, kind: Kind) {
         let left = charged(self.held.fetch_sub(kind.packed(bytes), Ordering::Relaxed)) - bytes;
-        let drawn = self.drawn.load(Ordering::Relaxed);
         // One block is kept while there are more: the next request may need it again.
-        let kept = if left <= FREE { 0 } else { to_be_drawn(left) + BLOCK };
-        if drawn > kept && self.drawn.compare_exchange(drawn, kept, Ordering::Relaxed, Ordering::Relaxed).is_ok() {
-            self.budget.give_back(drawn - kept, &self.account);
+        let keep = |left| if left <= FREE { 0 } else { to_be_drawn(left) + BLOCK };
+        if self.drawn.load(Ordering::Relaxed) > keep(left) {
+            let account = self.account();
+            let (drawn, kept) = (self.drawn.load(Ordering::Relaxed), keep(charged(self.held.load(Ordering::Relaxed))));
+            self.drawn.store(drawn.min(kept), Ordering::Relaxed);
+            self.budget.give_back(drawn.saturating_sub(kept), &account);
         }
     }
 }
 
 impl Drop for ConnectionBudget {
     fn drop(&mut self) {
-        self.budget.give_back(*self.drawn.get_mut(), &self.account);
+        let drawn = *self.drawn.get_mut();
+        self.budget.give_back(drawn, &self.account());
     }
 }
 
@@ -355,6 +377,23 @@ mod tests {
         assert_eq!(refused(world.connection(3)), Some(BeyondBudget::Principal(MOST)));
         let _d = Charge::answer(&world.connection(3), MOST / 8).expect("half of what is left then");
         assert!(world.budget.used() > before && world.budget.used() <= MOST);
+    }
+
+    #[test]
+    fn what_waits_is_counted_to_whom_the_connection_is_found_to_belong() {
+        let world = Payers::new(MOST);
+        let (connection, identity) = (world.connection(1), world.accounts.of_identity(&"web".into()));
+        let bytes = |account: &Account| account.bytes.load(Ordering::Relaxed);
+        let address = world.accounts.of_address([10, 0, 0, 1].into());
+        let before = Charge::answer(&connection, MOST / 4).expect("there is room");
+        let waiting = bytes(&address);
+        assert!(waiting > 0);
+        connection.count_to(&identity);
+        assert_eq!((bytes(&address), bytes(&identity)), (0, waiting));
+        let after = Charge::answer(&connection, MOST / 8).expect("there is room");
+        assert!(bytes(&identity) > waiting);
+        drop((before, after));
+        assert_eq!((bytes(&address), bytes(&identity), world.budget.used()), (0, 0, 0));
     }
 
     #[test]

@@ -11,6 +11,7 @@ mod body;
 mod capacity;
 mod convert;
 mod deadline;
+mod entries;
 mod framing;
 mod front;
 mod hint_answer;

@@ -13,9 +13,9 @@ use std::{
 };
 
 use axum::{
-    Router,
+    Extension, Router,
     extract::State,
-    http::{StatusCode, header},
+    http::{HeaderMap, StatusCode, header},
     middleware,
     response::IntoResponse,
     routing::get,
@@ -29,9 +29,10 @@ pub(crate) use self::serving::serve;
 use crate::{
     actors::{NodeHandle, NotMaster},
     budget::Budget,
-    identity::Identity,
+    listen::Caller,
     metrics,
     open_connections::OpenConnections,
+    server_info::ServerInfo,
     tls::Tls,
 };
 
@@ -42,7 +43,7 @@ const DISK_PATIENCE: Duration = Duration::from_millis(500);
 #[derive(Clone)]
 pub(crate) struct Pages {
     pub(crate) node: NodeHandle,
-    pub(crate) identity: Identity,
+    pub(crate) info: ServerInfo,
     pub(crate) prometheus: PrometheusHandle,
     /// gRPC connections that are open.
     pub(crate) connections: OpenConnections,
@@ -138,7 +139,14 @@ async fn healthz(State(pages): State<Pages>) -> impl IntoResponse {
 
 /// Ready means: answers, if only that another peer has to be asked and which that is, and counts among the peers: a
 /// restart of all in turn waits for that.
-async fn readyz(State(pages): State<Pages>) -> impl IntoResponse {
+///
+/// Which peer is the master is told to those that may read everything.
+async fn readyz(
+    State(pages): State<Pages>,
+    headers: HeaderMap,
+    caller: Option<Extension<Caller>>,
+) -> impl IntoResponse {
+    let tells = guard::reads_everything(pages.node.gate(), &headers, caller.map(|Extension(caller)| caller));
     if pages.node.ping().await.is_err() {
         return (StatusCode::SERVICE_UNAVAILABLE, "not ready: shutting down\n".to_owned());
     }
@@ -146,6 +154,12 @@ async fn readyz(State(pages): State<Pages>) -> impl IntoResponse {
         return (StatusCode::SERVICE_UNAVAILABLE, format!("not ready: {absence}\n"));
     }
     match pages.node.check() {
+        Ok(()) | Err(NotMaster { master: Some(_) }) if !tells && pages.node.has_heard_itself() => {
+            (StatusCode::OK, "ready: the master is known\n".to_owned())
+        }
+        Err(NotMaster { master: Some(_) }) if !tells => {
+            (StatusCode::SERVICE_UNAVAILABLE, "not ready: this peer has not heard from the master yet\n".to_owned())
+        }
         Ok(()) => (StatusCode::OK, "ready: master\n".to_owned()),
         Err(NotMaster { master: Some(master) }) if !pages.node.has_heard_itself() => {
             let text = format!(

@@ -29,7 +29,7 @@ pub struct Limits {
     pub idle_secs: u64,
     /// Resources with series of their own in `/metrics`.
     pub metrics_resources: usize,
-    /// The part of any table that a lone address may fill, in per cent.
+    /// The part of any table that a lone identity, or address without one, may fill, in per cent.
     pub address_share: u8,
     /// Bytes that may wait to be read or sent, in all.
     pub waiting_bytes: usize,

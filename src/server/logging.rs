@@ -1,8 +1,47 @@
 //! Helpers that keep the log short.
 
+use std::{
+    sync::{Mutex, PoisonError},
+    time::{Duration, Instant},
+};
+
+/// How long after a line the next of its kind may follow.
+const LOG_EVERY: Duration = Duration::from_secs(1);
+
 /// Whether a count has doubled: what happens a million times makes twenty lines of log, not a million.
 pub(crate) fn worth_logging(before: u64, now: u64) -> bool {
     now.checked_ilog2() != before.checked_ilog2()
+}
+
+/// Lets a line that strangers can cause into the log once a second.
+#[derive(Debug)]
+pub(crate) struct Throttle(Mutex<Throttled>);
+
+#[derive(Debug)]
+struct Throttled {
+    last: Option<Instant>,
+    unsaid: u64,
+}
+
+impl Throttle {
+    pub(crate) const fn new() -> Throttle {
+        Throttle(Mutex::new(Throttled { last: None, unsaid: 0 }))
+    }
+
+    /// How many lines were left out since the last, if one may be written now.
+    pub(crate) fn turn(&self) -> Option<u64> {
+        self.turn_at(Instant::now())
+    }
+
+    fn turn_at(&self, now: Instant) -> Option<u64> {
+        let mut throttled = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if throttled.last.is_some_and(|last| now.saturating_duration_since(last) < LOG_EVERY) {
+            throttled.unsaid += 1;
+            return None;
+        }
+        throttled.last = Some(now);
+        Some(std::mem::take(&mut throttled.unsaid))
+    }
 }
 
 #[cfg(test)]
@@ -14,5 +53,12 @@ mod tests {
         let logged: Vec<u64> = (1..=1000).filter(|now| worth_logging(now - 1, *now)).collect();
         assert_eq!(logged, [1, 2, 4, 8, 16, 32, 64, 128, 256, 512]);
         assert!(!worth_logging(5, 5));
+    }
+
+    #[test]
+    fn a_line_is_written_once_a_second_and_says_how_many_were_not() {
+        let (throttle, begin) = (Throttle::new(), Instant::now());
+        let turns = [0, 1, 999, 1_000, 1_500, 2_000].map(|ms| throttle.turn_at(begin + Duration::from_millis(ms)));
+        assert_eq!(turns, [Some(0), None, None, Some(2), None, Some(1)]);
     }
 }

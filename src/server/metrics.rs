@@ -334,16 +334,22 @@ pub(crate) enum Closed {
     Stalled,
     /// It was idle, and a newcomer needed its place.
     Displaced,
+    /// The certificate that it was opened with has ended.
+    Expired,
+    /// Too many tokens that came over it prove nothing.
+    Refused,
 }
 
 impl Closed {
-    const ALL: [Closed; 3] = [Closed::Idle, Closed::Stalled, Closed::Displaced];
+    const ALL: [Closed; 5] = [Closed::Idle, Closed::Stalled, Closed::Displaced, Closed::Expired, Closed::Refused];
 
     pub(crate) fn name(self) -> &'static str {
         match self {
             Closed::Idle => "idle",
             Closed::Stalled => "stalled",
             Closed::Displaced => "displaced",
+            Closed::Expired => "expired",
+            Closed::Refused => "refused",
         }
     }
 }

@@ -1,9 +1,10 @@
 //! The open connections of a listener: how many there may be, of whom, and for how long they may do nothing.
 //!
-//! A principal has no more than its share of them. Where all are taken, a newcomer takes the place of a connection that
-//! is idle, of the principal that has most: that one connects again when it needs to. What costs a client nothing costs
-//! no place for long: a connection that asks for nothing, one that does not read its answers. What comes before the
-//! first request has a deadline of its own ([`crate::listen`]).
+//! A principal has no more than its share of them. A connection comes from an address, and is counted to the identity
+//! that it first proves once it has: by its certificate, or by the token of a call. Where all are taken, a newcomer
+//! takes the place of a connection that is idle, of the principal that has most: that one connects again when it needs
+//! to. What costs a client nothing costs no place for long: a connection that asks for nothing, one that does not read
+//! its answers. What comes before the first request has a deadline of its own ([`crate::listen`]).
 //!
 //! One task looks at all of them once a second. A request sets no timer, and takes no lock.
 
@@ -11,10 +12,10 @@ use std::{
     collections::HashMap,
     net::IpAddr,
     sync::{
-        Arc, Mutex, MutexGuard, PoisonError,
-        atomic::{AtomicUsize, Ordering},
+        Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak,
+        atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering},
     },
-    time::{Duration, Instant},
+    time::{Duration, Instant, SystemTime},
 };
 
 use leaseway_core::{Principal, PrincipalShare};
@@ -22,7 +23,7 @@ use slab::Slab;
 use tokio::sync::watch;
 
 use crate::{
-    accounts::{Accounts, Origin},
+    accounts::{Account, Accounts, Origin},
     budget::{Activity, Budget, ConnectionBudget},
     metrics::{self, Closed},
 };
@@ -31,6 +32,8 @@ use crate::{
 const LOOK: Duration = Duration::from_secs(1);
 /// An idle connection that is told to end may take so long to agree.
 pub(crate) const FAREWELL: Duration = Duration::from_secs(5);
+/// So many tokens of a connection may prove nothing; one of them is forgotten each [`LOOK`].
+const MOST_REFUSED: u32 = 20;
 /// Accounts are looked at every so many looks at connections.
 const SWEEP: u32 = 10;
 
@@ -78,8 +81,18 @@ struct ConnectionEntry {
 /// An open connection.
 #[derive(Debug)]
 pub(crate) struct OpenConnection {
-    pub(crate) origin: Origin,
+    address: IpAddr,
+    /// To whom it is counted. Written with the table locked.
+    principal: AtomicU32,
+    /// That is an identity.
+    is_known: AtomicBool,
+    listener: Weak<Connections>,
+    key: usize,
     pub(crate) budget: Arc<ConnectionBudget>,
+    /// When what its certificate proves ends.
+    ends: OnceLock<SystemTime>,
+    /// Tokens that prove nothing, as far as they are not forgotten.
+    refused: AtomicU32,
     ending: watch::Sender<Option<Ending>>,
 }
 
@@ -95,6 +108,65 @@ pub(crate) enum Ending {
 }
 
 impl OpenConnection {
+    /// Where what comes over it comes from, as far as no call says more.
+    pub(crate) fn origin(&self) -> Origin {
+        Origin { address: self.address, principal: self.principal() }
+    }
+
+    fn principal(&self) -> Principal {
+        Principal(self.principal.load(Ordering::Relaxed))
+    }
+
+    /// It is counted to an identity from here on, unless it is to one already. `false`: that one has its share.
+    pub(crate) fn count_to(&self, account: &Arc<Account>) -> bool {
+        if self.is_known.load(Ordering::Relaxed) {
+            return true;
+        }
+        let Some(listener) = self.listener.upgrade() else { return true };
+        let mut table = listener.table();
+        if table.connections.get(self.key).is_none_or(|entry| entry.is_leaving) {
+            return true;
+        }
+        let (before, identity) = (self.principal(), account.principal());
+        // It has a place itself; where all are taken, another has given way for it.
+        let is_full = table.taken >= listener.limits.most;
+        let may_have = table.may_have(identity, table.taken - 1, &listener.limits);
+        if !may_have && !(is_full && table.has_fewer(identity)) {
+            drop(table);
+            metrics::connection_refused();
+            return false;
+        }
+        table.leaves(before);
+        table.comes(identity);
+        self.principal.store(identity.0, Ordering::Relaxed);
+        self.is_known.store(true, Ordering::Relaxed);
+        drop(table);
+        self.budget.count_to(account);
+        true
+    }
+
+    /// What it was opened with is valid until then: it ends itself when that is over.
+    pub(crate) fn ends_at(&self, end: SystemTime) {
+        self.ends.get_or_init(|| end);
+    }
+
+    /// A token was looked at and proves nothing. That may cost a check of a signature, so a connection with many of
+    /// them ends.
+    #[cold]
+    pub(crate) fn refused_token(&self) {
+        if self.refused.fetch_add(1, Ordering::Relaxed) == MOST_REFUSED {
+            metrics::connection_closed(Closed::Refused);
+            self.end(Ending::Soon);
+        }
+    }
+
+    /// Time has passed without a refusal, or with fewer.
+    fn forget_refused(&self) {
+        // One that was told to end ends.
+        let forget = |refused: u32| if refused > MOST_REFUSED { None } else { refused.checked_sub(1) };
+        let _ = self.refused.fetch_update(Ordering::Relaxed, Ordering::Relaxed, forget);
+    }
+
     /// Waits until it is to end.
     pub(crate) async fn told_to_end(&self) -> Ending {
         let mut ending = self.ending.subscribe();
@@ -102,7 +174,7 @@ impl OpenConnection {
         told.unwrap_or(Ending::Now)
     }
 
-    fn end(&self, how: Ending) {
+    pub(crate) fn end(&self, how: Ending) {
         self.ending.send_replace(Some(how));
     }
 }
@@ -114,13 +186,20 @@ pub(crate) struct Place {
     key: usize,
 }
 
+impl Place {
+    /// What all principals have.
+    pub(crate) fn accounts(&self) -> &Accounts {
+        &self.listener.accounts
+    }
+}
+
 impl Drop for Place {
     fn drop(&mut self) {
         self.listener.count.fetch_sub(1, Ordering::Relaxed);
         let mut table = self.listener.table();
         let entry = table.connections.remove(self.key);
         if !entry.is_leaving {
-            table.leaves(entry.connection.origin.principal);
+            table.leaves(entry.connection.principal());
         }
     }
 }
@@ -145,6 +224,17 @@ impl ConnectionTable {
         }
     }
 
+    /// Whether a principal may have one more than it has, where so many are taken.
+    fn may_have(&self, principal: Principal, taken: usize, limits: &ConnectionLimits) -> bool {
+        limits.share.allows(self.of(principal), 1, taken, limits.most)
+    }
+
+    /// Whether another principal has more than this one would have with one more.
+    fn has_fewer(&self, principal: Principal) -> bool {
+        let own = self.of(principal);
+        self.by_principal.values().any(|count| *count > own + 1)
+    }
+
     /// Ends the connection that has been idle for longest, of the principal that has most, if that has more than the
     /// newcomer would have.
     fn make_room(&mut self, newcomer: Principal) -> bool {
@@ -155,7 +245,7 @@ impl ConnectionTable {
         };
         let idle = self.connections.iter_mut().map(|(_, entry)| entry).filter(|entry| {
             let connection = &entry.connection;
-            !entry.is_leaving && connection.origin.principal == largest && connection.budget.activity().is_idle()
+            !entry.is_leaving && connection.principal() == largest && connection.budget.activity().is_idle()
         });
         let Some(entry) = idle.min_by_key(|entry| entry.quiet_since) else { return false };
         entry.is_leaving = true;
@@ -171,8 +261,8 @@ impl Connections {
         self.table.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Ends connections that have done nothing for too long.
-    fn look(&self, now: Instant) {
+    /// Ends connections that have done nothing for too long, and those whose certificate has ended.
+    fn look(&self, now: Instant, time: SystemTime) {
         let mut table = self.table();
         let mut left = Vec::new();
         for (_, entry) in &mut table.connections {
@@ -181,22 +271,25 @@ impl Connections {
             if activity != entry.activity {
                 (entry.activity, entry.quiet_since) = (activity, now);
             }
+            connection.forget_refused();
             if entry.is_leaving {
                 continue;
             }
             let quiet = now.saturating_duration_since(entry.quiet_since);
             let (why, how) = if activity.has_answers() && quiet >= self.limits.stalled {
                 (Closed::Stalled, Ending::Now)
+            } else if connection.ends.get().is_some_and(|end| *end <= time) {
+                (Closed::Expired, Ending::Soon)
             } else if activity.is_idle() && self.limits.idle.is_some_and(|idle| quiet >= idle) {
                 (Closed::Idle, Ending::Soon)
             } else {
                 continue;
             };
             metrics::connection_closed(why);
-            tracing::debug!(address = %connection.origin.address, why = why.name(), "connection closed");
+            tracing::debug!(address = %connection.address, why = why.name(), "connection closed");
             entry.is_leaving = true;
             connection.end(how);
-            left.push(connection.origin.principal);
+            left.push(connection.principal());
         }
         left.into_iter().for_each(|principal| table.leaves(principal));
     }
@@ -217,21 +310,25 @@ impl OpenConnections {
     pub(crate) fn admit(&self, address: IpAddr) -> Option<Place> {
         let listener = &self.0;
         let account = listener.accounts.of_address(address);
-        let origin = Origin { address, principal: account.principal() };
+        let principal = account.principal();
         let mut table = listener.table();
-        let ConnectionLimits { most, share, idle, .. } = listener.limits;
-        let has_place = |table: &ConnectionTable| share.allows(table.of(origin.principal), 1, table.taken, most);
-        let may_displace = idle.is_some() && table.taken >= most;
-        let has_place = has_place(&table) || may_displace && table.make_room(origin.principal);
-        if !has_place {
+        let may_displace = listener.limits.idle.is_some() && table.taken >= listener.limits.most;
+        let has_place = table.may_have(principal, table.taken, &listener.limits);
+        if !has_place && !(may_displace && table.make_room(principal)) {
             drop(table);
             metrics::connection_refused();
             return None;
         }
-        table.comes(origin.principal);
+        table.comes(principal);
         let connection = Arc::new(OpenConnection {
-            origin,
+            address,
+            principal: AtomicU32::new(principal.0),
+            is_known: AtomicBool::new(false),
+            listener: Arc::downgrade(listener),
+            key: table.connections.vacant_key(),
             budget: Arc::new(ConnectionBudget::new(Arc::clone(&listener.budget), account)),
+            ends: OnceLock::new(),
+            refused: AtomicU32::new(0),
             ending: watch::Sender::new(None),
         });
         let (activity, quiet_since) = (Activity::default(), Instant::now());
@@ -255,8 +352,8 @@ pub(crate) async fn look_after(listeners: Vec<OpenConnections>, accounts: Arc<Ac
     interval.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
     for look in 1_u32.. {
         interval.tick().await;
-        let now = Instant::now();
-        listeners.iter().for_each(|listener| listener.0.look(now));
+        let (now, time) = (Instant::now(), SystemTime::now());
+        listeners.iter().for_each(|listener| listener.0.look(now, time));
         if look.is_multiple_of(SWEEP) {
             accounts.sweep();
         }
@@ -270,86 +367,4 @@ impl std::fmt::Debug for OpenConnections {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::budget::Charge;
-
-    const IDLE: Duration = Duration::from_secs(600);
-    const LIMITS: ConnectionLimits =
-        ConnectionLimits { most: 8, share: PrincipalShare::ALL, idle: Some(IDLE), stalled: Duration::from_secs(60) };
-
-    fn listener(limits: ConnectionLimits) -> OpenConnections {
-        let budget = Budget::new(1 << 20, 1 << 20, PrincipalShare::ALL);
-        OpenConnections::new(limits, Arc::default(), Arc::new(budget))
-    }
-
-    fn address(last: u8) -> IpAddr {
-        [10, 0, 0, last].into()
-    }
-
-    fn told(place: &Place) -> Option<Ending> {
-        *place.connection.ending.borrow()
-    }
-
-    #[test]
-    fn a_principal_has_its_share_and_newcomers_get_the_rest() {
-        let open = listener(ConnectionLimits { share: PrincipalShare::default(), ..LIMITS });
-        let places: Vec<Place> = std::iter::from_fn(|| open.admit(address(1))).collect();
-        assert_eq!(places.len(), 7);
-        let newcomer = open.admit(address(2)).expect("there is room for it");
-        assert!(open.admit(address(1)).is_none(), "it has most itself");
-        drop(newcomer);
-        assert!(open.admit(address(1)).is_none());
-        drop(places);
-        assert_eq!(open.count(), 0);
-        assert!(open.admit(address(1)).is_some());
-    }
-
-    #[test]
-    fn where_all_are_taken_the_one_that_was_idle_for_longest_goes_of_those_who_have_most() {
-        let open = listener(LIMITS);
-        let modest: Vec<Place> = (0..2).filter_map(|_| open.admit(address(2))).collect();
-        let places: Vec<Place> = std::iter::from_fn(|| open.admit(address(1))).collect();
-        assert_eq!(places.len(), 6);
-        let busy = Charge::request(&places[0].connection.budget, 1).expect("there is room");
-        assert!(open.admit(address(1)).is_none(), "it would displace itself");
-        let newcomer = open.admit(address(3)).expect("another gives way");
-        let ended: Vec<_> = places.iter().map(told).collect();
-        assert_eq!(ended, [None, Some(Ending::Soon), None, None, None, None], "the oldest that is idle");
-        assert!(modest.iter().chain([&newcomer]).all(|place| told(place).is_none()));
-        drop(busy);
-        // One that is leaving takes no place, and none again when it is gone.
-        drop(places);
-        assert_eq!(open.0.table().taken, 3);
-    }
-
-    #[test]
-    fn what_does_nothing_for_too_long_is_ended() {
-        let open = listener(LIMITS);
-        let place = || open.admit(address(1)).expect("there is room");
-        let (idle, stalled, waiting) = (place(), place(), place());
-        let _answer = Charge::answer(&stalled.connection.budget, 100).expect("there is room");
-        let _request = Charge::request(&waiting.connection.budget, 100).expect("there is room");
-        let endings = || [&idle, &stalled, &waiting].map(told);
-        let begin = Instant::now();
-        open.0.look(begin);
-        assert_eq!(endings(), [None; 3]);
-        open.0.look(begin + LIMITS.stalled);
-        assert_eq!(endings(), [None, Some(Ending::Now), None]);
-        // A request comes and goes: that is use.
-        drop(Charge::request(&idle.connection.budget, 100));
-        open.0.look(begin + IDLE);
-        assert_eq!(endings()[0], None);
-        open.0.look(begin + IDLE * 2);
-        assert_eq!(endings(), [Some(Ending::Soon), Some(Ending::Now), None], "a stream may wait");
-    }
-
-    #[test]
-    fn where_use_is_not_known_none_is_ended_for_it_or_gives_way() {
-        let open = listener(ConnectionLimits { idle: None, ..LIMITS });
-        let places: Vec<Place> = std::iter::from_fn(|| open.admit(address(1))).collect();
-        assert!(open.admit(address(2)).is_none());
-        open.0.look(Instant::now() + IDLE * 2);
-        assert!(places.iter().all(|place| told(place).is_none()));
-    }
-}
+mod tests;

@@ -1,10 +1,11 @@
 //! The parent of this server's node: from options to a checked [`Parent`].
 
-use std::sync::Arc;
+use std::{path::PathBuf, sync::Arc};
 
+use leaseway_session::grpc::{Token, is_here};
 use leaseway_tls::{ClientTls, Credentials, Files, TlsError};
 
-use crate::{actors::Parent, identity::Identity, parent_error::ParentError, tls::Tls};
+use crate::{actors::Parent, parent_error::ParentError, server_info::ServerInfo, tls::Tls};
 
 /// The parent whose capacity this node divides.
 #[derive(Debug, Clone)]
@@ -12,6 +13,8 @@ pub struct ParentOptions {
     /// Peers of the parent, as `host:port`; `https://` before it means TLS, `http://` none. Without either it is TLS
     /// where there is a CA.
     pub addresses: Vec<String>,
+    /// The file with the token that this node proves itself by there.
+    pub token: Option<PathBuf>,
     /// What this node is called there, the same for all its peers; none: as this server is.
     pub node: Option<String>,
 }
@@ -20,7 +23,7 @@ impl ParentOptions {
     /// `listening` is where this server serves.
     pub(crate) fn check(
         &self,
-        identity: &Identity,
+        info: &ServerInfo,
         listening: std::net::SocketAddr,
         has_peers: bool,
         tls: Option<&Tls>,
@@ -42,13 +45,18 @@ impl ParentOptions {
             }
             addresses.push(check_address(given, address)?);
         }
-        let own = [identity.advertise.to_string(), listening.to_string()];
+        let is_open = |address: &&String| over_tls != Some(true) && !is_here(address);
+        if let (Some(_), Some(address)) = (&self.token, addresses.iter().find(is_open)) {
+            return Err(ParentError::TokenInTheClear { address: address.clone() });
+        }
+        let own = [info.advertise.to_string(), listening.to_string()];
         if let Some(address) = addresses.iter().find(|address| own.contains(address)) {
             return Err(ParentError::Itself { address: address.clone() });
         }
         Ok(Parent {
-            node: self.node.as_deref().map_or_else(|| Arc::clone(&identity.id), Arc::from),
+            node: self.node.as_deref().map_or_else(|| Arc::clone(&info.id), Arc::from),
             addresses: addresses.into_iter().map(Arc::from).collect(),
+            token: self.token.as_ref().map(Token::file).transpose()?,
             tls: if over_tls == Some(true) { Some(client(tls)?) } else { None },
         })
     }
@@ -76,10 +84,14 @@ mod tests {
     use super::*;
 
     fn check(addresses: &[&str], node: Option<&str>, has_peers: bool) -> Result<Parent, ParentError> {
-        let identity = Identity { id: "me".into(), advertise: "example.test:5100".into(), admin: "".into() };
         let addresses = addresses.iter().map(|address| (*address).to_owned()).collect();
-        let options = ParentOptions { addresses, node: node.map(str::to_owned) };
-        options.check(&identity, "127.0.0.1:5100".parse().expect("an address"), has_peers, None)
+        let options = ParentOptions { addresses, token: None, node: node.map(str::to_owned) };
+        check_options(&options, has_peers)
+    }
+
+    fn check_options(options: &ParentOptions, has_peers: bool) -> Result<Parent, ParentError> {
+        let info = ServerInfo { id: "me".into(), advertise: "example.test:5100".into(), admin: "".into() };
+        options.check(&info, "127.0.0.1:5100".parse().expect("an address"), has_peers, None)
     }
 
     #[test]
@@ -103,6 +115,24 @@ mod tests {
             let error = check(&["a:1", bad], None, false).expect_err("no address");
             assert_eq!(error, ParentError::Address { address: bad.into() });
         }
+    }
+
+    #[test]
+    fn a_token_goes_to_this_machine_or_over_tls() {
+        let directory = tempfile::tempdir().expect("a directory");
+        let token = directory.path().join("token");
+        std::fs::write(&token, "secret\n").expect("written");
+        let check = |address: &str, token: &std::path::Path| {
+            let options = ParentOptions { addresses: vec![address.into()], token: Some(token.into()), node: None };
+            check_options(&options, false)
+        };
+        for address in ["127.0.0.1:1", "localhost:1", "[::1]:1", "https://a:1"] {
+            assert!(check(address, &token).expect("fine").token.is_some(), "{address}");
+        }
+        let error = check("a:1", &token).expect_err("in the clear");
+        assert_eq!(error, ParentError::TokenInTheClear { address: "a:1".into() });
+        let error = check("127.0.0.1:1", &directory.path().join("none")).expect_err("there is none").to_string();
+        assert!(error.starts_with("--parent-token-file: cannot read the token in "), "{error}");
     }
 
     #[test]

@@ -1,5 +1,6 @@
 //! Why a node cannot have a parent.
 
+use leaseway_session::grpc::BadToken;
 use leaseway_tls::TlsError;
 
 /// Why a node cannot have this parent.
@@ -25,6 +26,18 @@ pub enum ParentError {
     /// Whichever peer answers names the others without a scheme.
     #[error("--parent names some peers with https:// and others without TLS: all of them speak TLS, or none")]
     Mixed,
+    /// It could be read on the way.
+    #[error(
+        "the token of --parent-token-file would cross the network to {address} without TLS, where all that is between \
+         could read it: write https://{address}, or give --tls-ca"
+    )]
+    TokenInTheClear {
+        /// Of the parent.
+        address: String,
+    },
+    /// It is none.
+    #[error("--parent-token-file: {0}")]
+    Token(#[from] BadToken),
     /// Its certificate cannot be checked.
     #[error("--parent: {0}")]
     Tls(#[from] TlsError),

@@ -10,11 +10,11 @@ use crate::{
     actors::{Handover, Membership},
     clock::Clock,
     error::ServeError,
-    identity::Identity,
     initial_config::{InitialConfiguration, believed, longest_lease},
     listen::{Addresses, Caller, Listener, ListenerSettings},
     peer_endpoints::PeerEndpoints,
     secret::read_secret,
+    server_info::ServerInfo,
     tls::Tls,
 };
 
@@ -89,13 +89,13 @@ pub(crate) struct Peering<'a> {
 /// `id` is as it was given; without one it is alone.
 pub(crate) async fn join(
     options: &PeerOptions,
-    (id, identity): (Option<&str>, &Identity),
+    (id, info): (Option<&str>, &ServerInfo),
     peering: Peering<'_>,
     addresses: &mut Addresses,
     clock: Clock,
     first: Arc<InitialConfiguration>,
 ) -> Result<Joined, ServeError> {
-    let services = PeerEndpoints { grpc: identity.advertise.to_string(), admin: identity.admin.to_string() };
+    let services = PeerEndpoints { grpc: info.advertise.to_string(), admin: info.admin.to_string() };
     let quorum = enter(options, (id, &services), peering, clock, &first).await?;
     addresses.peers = quorum.listening();
     let membership = Membership { quorum, handover: options.handover, initial: first };

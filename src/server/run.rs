@@ -25,7 +25,6 @@ use crate::{
         pools::PoolService,
     },
     http::{self, Pages},
-    identity::Identity,
     initial_config::InitialConfiguration,
     limits::Limits,
     listen::{Addresses, Listener, ListenerSettings, Openings, arbiter_queue, bind, distribute, local},
@@ -34,6 +33,7 @@ use crate::{
     parent::ParentOptions,
     peers::{self, PeerOptions, Peering},
     reload::Reload,
+    server_info::ServerInfo,
     service::Service,
     signals::StopSignals,
     supervisor,
@@ -116,9 +116,9 @@ async fn serve(options: Options, ready: impl FnOnce(Addresses)) -> Result<(), Se
     let hangup = tls::hangup().map_err(ServeError::Signals)?;
     let tls = options.tls.load(options.parent.is_some())?.map(Arc::new);
     let has_tls = tls.as_ref().is_some_and(|tls| tls.credentials().files().certificate.is_some());
-    let gate = gate(&options, &files, &first, has_tls)?;
-    let limits = Arc::new(options.limits);
     let accounts = Arc::<Accounts>::default();
+    let gate = gate(&options, &files, &first, has_tls, &accounts)?;
+    let limits = Arc::new(options.limits);
     let budget = Arc::new(Budget::new(limits.waiting_bytes, limits.bytes_of_connection(), limits.share()));
     let listeners = ListenerSet::new(tls.as_deref(), &limits, &accounts, &budget)?;
     let to_look_after = listeners.open();
@@ -133,24 +133,24 @@ async fn serve(options: Options, ready: impl FnOnce(Addresses)) -> Result<(), Se
         admin: None,
     };
     let clock = Clock::skewed(options.skew);
-    let mut identity = Identity::new(options.id.clone(), options.advertise, addresses.grpc);
+    let mut info = ServerInfo::new(options.id.clone(), options.advertise, addresses.grpc);
     let has_peers = options.peers.as_ref().is_some_and(|peers| !peers.peers.is_empty());
     let parent = match &options.parent {
-        Some(parent) => Some(parent.check(&identity, addresses.grpc, has_peers, tls.as_deref())?),
+        Some(parent) => Some(parent.check(&info, addresses.grpc, has_peers, tls.as_deref())?),
         None => None,
     };
     let admin = match &options.admin {
         Some(admin) => {
             let has_policy = first.loaded.access.is_some();
-            Some(AdminPort::open(admin, &mut identity, &mut addresses, has_policy).await?)
+            Some(AdminPort::open(admin, &mut info, &mut addresses, has_policy).await?)
         }
         None => None,
     };
     let joined = match &options.peers {
         Some(peers) => {
             let peering = Peering { listener: listeners.peers, tls: tls.as_deref() };
-            let identity = (options.id.as_deref(), &identity);
-            Some(peers::join(peers, identity, peering, &mut addresses, clock, Arc::clone(&first)).await?)
+            let names = (options.id.as_deref(), &info);
+            Some(peers::join(peers, names, peering, &mut addresses, clock, Arc::clone(&first)).await?)
         }
         None => None,
     };
@@ -183,10 +183,10 @@ async fn serve(options: Options, ready: impl FnOnce(Addresses)) -> Result<(), Se
     let services = GrpcServices {
         capacity: CapacityService::new(
             node.clone(),
-            identity.clone(),
+            info.clone(),
             joined.as_ref().map(|joined| joined.membership.quorum.clone()),
         ),
-        status: StatusService::new(node.clone(), identity.clone()),
+        status: StatusService::new(node.clone(), info.clone()),
         push: PushService::new(node.clone(), stopped.clone()),
         health: health.clone(),
     };
@@ -201,7 +201,7 @@ async fn serve(options: Options, ready: impl FnOnce(Addresses)) -> Result<(), Se
     let distributor = spawn(distribute(listener, queues));
     let pages = Pages {
         node: node.clone(),
-        identity: identity.clone(),
+        info: info.clone(),
         prometheus: prometheus.clone(),
         connections: open.clone(),
         budget,
@@ -222,7 +222,7 @@ async fn serve(options: Options, ready: impl FnOnce(Addresses)) -> Result<(), Se
     }
     let quorum = joined.map(|joined| joined.membership.quorum);
     if let Some(admin) = admin {
-        let service = quorum.clone().map(|quorum| AdminService::new(node.clone(), quorum, identity.clone()));
+        let service = quorum.clone().map(|quorum| AdminService::new(node.clone(), quorum, info.clone()));
         let pools = PoolService::new(node.clone(), stopped.clone());
         spawn(admin::serve(admin, Arc::clone(&gate), listeners.operators, pools, service, stopped.clone()));
     }
@@ -258,6 +258,7 @@ fn gate(
     files: &CredentialFiles,
     first: &InitialConfiguration,
     has_tls: bool,
+    accounts: &Arc<Accounts>,
 ) -> Result<Arc<Gate>, ServeError> {
     let mut listeners = vec![("--listen", options.listen), ("--http", options.http)];
     // Without a token and without a policy the listener refuses by itself.
@@ -282,7 +283,8 @@ fn gate(
             ServeError::Audit { path, error }
         })?,
     };
-    Ok(Arc::new(Gate::new(credentials, exposure.opens_without_policy(), exposure.exposed().is_some(), audit)))
+    let (opens, is_exposed) = (exposure.opens_without_policy(), exposure.exposed().is_some());
+    Ok(Arc::new(Gate::new(credentials, opens, is_exposed, audit, Arc::clone(accounts))))
 }
 
 /// How each listener accepts.

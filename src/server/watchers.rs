@@ -109,10 +109,10 @@ pub(crate) enum TooManyWatchers {
     #[error("this server has as many watchers as it may ({0}); it can be started with a larger --max-watchers")]
     InAll(usize),
     #[error(
-        "your address has as many watchers as it may while others could need the rest of {0}; this server can be \
-         started with a larger --max-watchers or --address-share"
+        "you have as many watchers as one identity or address may while others could need the rest of {0}; this server \
+         can be started with a larger --max-watchers or --address-share"
     )]
-    OfAddress(usize),
+    OfPrincipal(usize),
 }
 
 /// Why a watch is over.
@@ -147,7 +147,7 @@ impl Watchers {
             drop(listening);
             metrics::watcher_refused();
             let is_full = used >= self.most;
-            return Err(if is_full { TooManyWatchers::InAll } else { TooManyWatchers::OfAddress }(self.most));
+            return Err(if is_full { TooManyWatchers::InAll } else { TooManyWatchers::OfPrincipal }(self.most));
         }
         *listening.by_principal.entry(principal).or_default() += 1;
         let before = listening.of(kind).insert(Arc::clone(&id), Arc::clone(&watcher));

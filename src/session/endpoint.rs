@@ -79,11 +79,6 @@ pub fn parse_with(endpoint: &str, default_port: u16) -> Result<String, BadEndpoi
     }
 }
 
-/// Several with commas between them, as `--server` and `--parent` take them; at least one.
-pub fn parse_list(endpoints: &str) -> Result<Vec<String>, BadEndpoint> {
-    endpoints.split(',').map(parse).collect()
-}
-
 /// Whether these servers are reached over TLS: all, or none, for each may send a client to any other of them. `wanted`:
 /// the client was told so by other means.
 pub fn over_tls(endpoints: &[Endpoint], wanted: bool) -> Result<bool, BadEndpoint> {
@@ -241,11 +236,5 @@ mod tests {
             let error = over_tls(&read(texts), wanted).expect_err("they differ").to_string();
             assert!(error.starts_with("`http://a:5100` is no server's address"), "{error}");
         }
-    }
-
-    #[test]
-    fn several_are_separated_by_commas() {
-        assert_eq!(parse_list("a, http://b:1"), Ok(vec!["a:5100".to_owned(), "b:1".to_owned()]));
-        assert!(parse_list("a,").is_err_and(|bad| bad.why.contains("there is no host")));
     }
 }

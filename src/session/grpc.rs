@@ -13,4 +13,4 @@ pub use driver::{Asker, Call, Driver, Ended, Outcome, Reply, Step};
 pub use failure::{explain, tls_error};
 pub use push::{Hints, Listener};
 pub use token::{BadToken, Bearer, Token};
-pub use transport::{Channel, Connection, NoConnection, Transport};
+pub use transport::{Channel, Connection, NoConnection, Transport, is_here};

@@ -1,6 +1,6 @@
 //! What a certificate proves about its holder.
 
-use std::net::IpAddr;
+use std::{net::IpAddr, time::SystemTime};
 
 use tokio_rustls::rustls::{
     client::verify_server_name,
@@ -15,6 +15,7 @@ use crate::certificate::{self, MalformedCertificate};
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Names {
     all: Vec<String>,
+    until: SystemTime,
     certificate: CertificateDer<'static>,
 }
 
@@ -22,18 +23,24 @@ impl Names {
     /// Reads a certificate, which must have been verified.
     pub(crate) fn of(certificate: &CertificateDer<'_>) -> Result<Names, MalformedCertificate> {
         let description = certificate::describe(certificate)?;
+        let until = description.until;
         let spiffe = description.uris.into_iter().filter(|uri| uri.starts_with("spiffe://"));
         // A wildcard is a set of names, and no name.
         let dns = description.dns.into_iter().filter(|name| !name.contains('*'));
         let all = spiffe.chain(dns).chain(description.common_name);
         // They get into logs and terminals.
         let all = all.filter(|name| !name.is_empty() && !name.contains(char::is_control)).collect();
-        Ok(Names { all, certificate: certificate.clone().into_owned() })
+        Ok(Names { all, until, certificate: certificate.clone().into_owned() })
     }
 
     /// What the holder is called; none if the certificate has no name that could be used.
     pub fn identity(&self) -> Option<&str> {
         self.all.first().map(String::as_str)
+    }
+
+    /// When the certificate ends.
+    pub fn until(&self) -> SystemTime {
+        self.until
     }
 
     /// All names, the identity first.

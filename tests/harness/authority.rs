@@ -14,6 +14,8 @@ use tempfile::TempDir;
 #[derive(Clone, Copy)]
 pub(crate) enum Valid {
     Now,
+    /// For so many seconds yet.
+    Seconds(u64),
     /// Not any more.
     Past,
     /// Not yet.
@@ -55,6 +57,7 @@ impl Authority {
         let day = Duration::from_secs(86_400);
         let (from, until) = match valid {
             Valid::Now => (now - day, now + day),
+            Valid::Seconds(seconds) => (now - day, now + Duration::from_secs(seconds)),
             Valid::Past => (now - 2 * day, now - day),
             Valid::Future => (now + day, now + 2 * day),
         };

@@ -239,6 +239,7 @@ fn rows_of_status_are_those_that_may_be_read() {
     }
     let seen = |identity: &str| {
         let status = cluster.client(master, identity).status("").unwrap();
+        assert_eq!(status.resources_total, status.resources.len() as u64, "{identity}");
         status.resources.into_iter().map(|row| row.resource_id).collect::<Vec<_>>()
     };
     assert_eq!(seen("reader"), ["db/1", "db/2"]);
@@ -258,7 +259,13 @@ fn pages_are_for_callers_that_may_read_everything_and_probes_need_nothing() {
             assert!(status == 200 || response.body.contains("may not read"), "{}", response.body);
         }
         assert_eq!(http::get_with(server, "/healthz", &header).status, 200);
-        assert_eq!(http::get_with(server, "/readyz", &header).status, 200);
+        let ready = http::get_with(server, "/readyz", &header);
+        let text = if identity == "auditor" { "ready: master\n" } else { "ready: the master is known\n" };
+        assert_eq!((ready.status, &*ready.body), (200, text), "{identity}");
+    }
+    for peer in cluster.peers.all().into_iter().filter(|peer| *peer != cluster.peers.master()) {
+        let ready = http::get_with(cluster.peers.http(peer), "/readyz", "");
+        assert_eq!((ready.status, &*ready.body), (200, "ready: the master is known\n"));
     }
     let wrong = http::get_with(server, "/metrics", "Authorization: Bearer nonsense\r\n");
     assert_eq!((wrong.status, wrong.header("www-authenticate")), (401, Some("Bearer")));
@@ -299,10 +306,29 @@ fn a_policy_that_comes_is_in_force_on_all_peers_and_ends_streams() {
             stranger.discovery().is_err_and(|status| status.code() == Code::PermissionDenied).then_some(())
         });
     }
-    // Another client wants what the first has: the stream that is still open would say so.
-    let web = BearerClient::new(channel(peers.grpc(master)), Some(&tokens.token("web-2")));
-    web.ask("web-2", "db/1", 100.0, None).unwrap();
+    // There is nothing to be said over the stream that is still open.
     assert_refused(next(&mut hints), Code::PermissionDenied, &["as client `web-1`"]);
+}
+
+#[test]
+fn a_child_node_proves_itself_at_its_parent_by_a_token() {
+    let tokens = TokenFiles::of(&["region-1"]);
+    let config = ConfigFile::new(&config_text(RULES));
+    let above = Server::with_flags(&["--config", config.path(), "--tokens", &tokens.server()]);
+    let (parent, token) = (above.grpc().to_string(), tokens.of_identity("region-1"));
+    let leaf = |flags: &[&str]| Server::with_flags(&[&["--parent", &parent, "--node", "region-1"], flags].concat());
+    let (known, unknown) = (leaf(&["--parent-token-file", &token]), leaf(&[]));
+    eventually("it has what its parent lends it", || {
+        let answer = known.doorman().get(request("alice", vec![entry("db/1", 7.0)])).ok()?;
+        (answer.response.first()?.gets.as_ref()?.capacity == Some(7.0)).then_some(())
+    });
+    eventually("it says why it has nothing", || {
+        unknown.doorman().get(request("alice", vec![entry("db/1", 7.0)])).ok();
+        unknown.log().contains("`anonymous` may not be lent `db/1`").then_some(())
+    });
+    let serve = ["serve", "--listen", "127.0.0.1:0", "--http", "127.0.0.1:0", "--parent", "10.0.0.1:1"];
+    let said = crate::harness::process::leaseway(&[&serve[..], &["--parent-token-file", &token]].concat());
+    assert!(said.code == Some(78) && said.stderr.contains("without TLS"), "{said:?}");
 }
 
 #[test]

@@ -53,6 +53,21 @@ fn error_of(server: &Server, files: &Files) -> String {
 }
 
 #[test]
+fn a_connection_does_not_outlive_the_certificate_that_it_was_opened_with() {
+    let ours = Authority::new("ours");
+    let server = server(&of_server(&ours), &[]);
+    let lasts = ours.issue("web-1", &["web"], Valid::Now);
+    let ends = ours.issue("web-2", &["web"], Valid::Seconds(12));
+    let (lasting, ending) = (channel(server.grpc(), &lasts), channel(server.grpc(), &ends));
+    assert!(Doorman::over(ending.clone()).try_discovery().is_ok());
+    assert!(Doorman::over(lasting.clone()).try_discovery().is_ok());
+    eventually("it is closed, and no other is opened", || {
+        Doorman::over(ending.clone()).try_discovery().is_err().then_some(())
+    });
+    assert!(Doorman::over(lasting).try_discovery().is_ok(), "others go on");
+}
+
+#[test]
 fn clients_pages_and_operators_get_in_with_a_certificate_of_the_ca_and_are_told_why_not_otherwise() {
     let (ours, other) = (Authority::new("ours"), Authority::new("another"));
     let server = server(&of_server(&ours), &[]);

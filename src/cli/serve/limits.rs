@@ -110,8 +110,9 @@ pub(super) struct LimitFlags {
         value_name = "N"
     )]
     metrics_resources: usize,
-    /// The part of any table (connections, clients, resources, watchers, waiting bytes) that a lone address may fill,
-    /// in per cent; the rest is there for other addresses. 100: there are no shares
+    /// The part of any table (connections, clients, resources, watchers, waiting bytes and requests, places of a pool)
+    /// that a lone identity, or address without one, may fill, in per cent; the rest is there for others. 100: there
+    /// are no shares
     #[arg(
         long,
         env = "LEASEWAY_ADDRESS_SHARE",

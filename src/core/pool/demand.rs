@@ -7,7 +7,7 @@ use super::{
     events::{Cause, PoolEventKind},
     member::{Demand, Free, Member},
 };
-use crate::{Amount, Claims, FreeKey, HolderKind, Millis, Sum, Token};
+use crate::{Amount, Claims, FreeKey, HolderKind, Millis, Principal, Sum, Token};
 
 /// A client's report of what it has used since its last answered request; a child node's, of what is in use below it.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -44,6 +44,8 @@ pub struct News {
 pub(crate) struct PoolRequest<'a> {
     pub(crate) kind: HolderKind,
     pub(crate) id: &'a Arc<str>,
+    /// To whom its record is counted.
+    pub(crate) principal: Principal,
     pub(crate) claims: &'a Claims,
     /// The lease it has shown to know.
     pub(crate) lease: Option<Token>,
@@ -58,6 +60,7 @@ impl Pool {
         let known = self.take_out(slot);
         let is_new = known.is_none();
         let mut member = known.unwrap_or_else(|| self.newcomer(request.kind, request.id));
+        member.principal = request.principal;
         let had = if is_new { request.claimed } else { member.granted };
         if is_new {
             self.restore_cost(&mut member, request.claimed > Amount::ZERO);

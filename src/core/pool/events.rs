@@ -118,7 +118,7 @@ pub struct PoolClient {
 /// Something that happened in a pool.
 #[derive(Debug, Clone, PartialEq)]
 pub struct PoolEvent {
-    /// Rises by one with each event of this life of the resource.
+    /// Rises by one with each event of this incarnation of the resource.
     pub seq: u64,
     /// When.
     pub at: Millis,

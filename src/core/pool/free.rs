@@ -1,27 +1,36 @@
 //! Free clients: places of the least useful capacity, in the room that priority clients leave.
 //!
 //! A place goes to the client with the smallest balance; a connected client keeps its place until its balance is more
-//! than the bias above that of a waiting one. Child nodes get a number of places: they decide themselves which of their
-//! clients get one, because they know the balances.
+//! than the bias above that of a waiting one. New ids have small balances. So a principal that has its share of the
+//! places, however many ids it asks under, gets more only where no client of others waits, and gives back what it has
+//! beyond when one does. Child nodes get a number of places: they decide themselves which of their clients get one,
+//! because they know the balances.
 
-use std::{collections::BTreeSet, sync::Arc};
+use std::{
+    cmp::Reverse,
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+};
 
 use super::{
     Pool,
     accounts::Clock,
-    crowd::Crowd,
     events::Cause,
+    grouped::{Grouped, Whose},
     member::{Free, Member, Place},
 };
-use crate::{Amount, Sum};
+use crate::{Amount, Principal, PrincipalShare, Sum};
 
 /// Free clients in order.
 #[derive(Debug, Default)]
 pub(super) struct FreeClients {
-    waiting: BTreeSet<Place>,
-    pending: BTreeSet<Place>,
-    served: Crowd<Place>,
-    revoking: BTreeSet<Place>,
+    waiting: Grouped<Place>,
+    revoking: Grouped<Place>,
+    /// Those with a place, the last first: with nothing yet; that use something; that use nothing.
+    pending: Grouped<Reverse<Place>>,
+    busy: Grouped<Reverse<Place>>,
+    idle: Grouped<Reverse<Place>>,
+    places: PlacesByPrincipal,
     /// Victims of an overload that have not asked since. They go even if there are places: else they would be back in
     /// those that an overload leaves open.
     victims: u64,
@@ -33,15 +42,44 @@ pub(super) struct FreeClients {
     node_used: Sum,
 }
 
+/// How many places each principal has that is known.
+#[derive(Debug, Default)]
+struct PlacesByPrincipal {
+    counts: BTreeMap<Principal, u64>,
+    largest: BTreeSet<(u64, Principal)>,
+}
+
+impl PlacesByPrincipal {
+    fn set(&mut self, principal: Principal, change: impl FnOnce(u64) -> u64) {
+        if principal == Principal::NONE {
+            return;
+        }
+        let before = self.counts.remove(&principal).unwrap_or_default();
+        self.largest.remove(&(before, principal));
+        let count = change(before);
+        if count > 0 {
+            self.counts.insert(principal, count);
+            self.largest.insert((count, principal));
+        }
+    }
+}
+
 impl FreeClients {
     pub(super) fn insert(&mut self, member: &Member, slot: u32) {
+        let of = member.principal;
         match member.free {
             Free::No => {}
-            Free::Waiting(key) => drop(self.waiting.insert(member.place(key, slot))),
-            Free::Pending(key) => drop(self.pending.insert(member.place(key, slot))),
-            Free::Served(tab) => self.served.insert(member.place(tab.key, slot), member.used > Amount::ZERO),
+            Free::Waiting(key) => self.waiting.insert(of, member.place(key, slot)),
+            Free::Pending(key) => self.pending.insert(of, Reverse(member.place(key, slot))),
+            Free::Served(tab) if member.used > Amount::ZERO => {
+                self.busy.insert(of, Reverse(member.place(tab.key, slot)));
+            }
+            Free::Served(tab) => self.idle.insert(of, Reverse(member.place(tab.key, slot))),
             Free::Revoking(_) if member.is_victim() => self.victims += 1,
-            Free::Revoking(tab) => drop(self.revoking.insert(member.place(tab.key, slot))),
+            Free::Revoking(tab) => self.revoking.insert(of, member.place(tab.key, slot)),
+        }
+        if member.is_placed() {
+            self.places.set(of, |places| places + 1);
         }
         if member.node_seats() > 0 {
             self.node_seats += member.node_seats();
@@ -52,13 +90,26 @@ impl FreeClients {
     }
 
     pub(super) fn remove(&mut self, member: &Member, slot: u32) {
+        let of = member.principal;
         match member.free {
             Free::No => {}
-            Free::Waiting(key) => drop(self.waiting.remove(&member.place(key, slot))),
-            Free::Pending(key) => drop(self.pending.remove(&member.place(key, slot))),
-            Free::Served(tab) => self.served.remove(member.place(tab.key, slot)),
+            Free::Waiting(key) => {
+                self.waiting.remove(of, member.place(key, slot));
+            }
+            Free::Pending(key) => {
+                self.pending.remove(of, Reverse(member.place(key, slot)));
+            }
+            Free::Served(tab) => {
+                let place = Reverse(member.place(tab.key, slot));
+                let _ = self.busy.remove(of, place) || self.idle.remove(of, place);
+            }
             Free::Revoking(_) if member.is_victim() => self.victims -= 1,
-            Free::Revoking(tab) => drop(self.revoking.remove(&member.place(tab.key, slot))),
+            Free::Revoking(tab) => {
+                self.revoking.remove(of, member.place(tab.key, slot));
+            }
+        }
+        if member.is_placed() {
+            self.places.set(of, |places| places.saturating_sub(1));
         }
         if member.node_seats() > 0 {
             self.node_seats -= member.node_seats();
@@ -70,17 +121,29 @@ impl FreeClients {
 
     /// Clients that ask this node directly.
     fn direct(&self) -> u64 {
-        (self.waiting.len() + self.pending.len() + self.served.len() + self.revoking.len()) as u64 + self.victims
+        (self.waiting.len() + self.revoking.len()) as u64 + self.placed() + self.victims
     }
 
     fn placed(&self) -> u64 {
-        (self.pending.len() + self.served.len()) as u64
+        (self.pending.len() + self.busy.len() + self.idle.len()) as u64
+    }
+
+    /// The principal that has most places, and how many, if that is its share of so many or more.
+    fn with_its_share(&self, places: u64, share: PrincipalShare) -> Option<(Principal, u64)> {
+        let (count, principal) = self.places.largest.last()?;
+        (share != PrincipalShare::ALL && *count >= share.of_places(places)).then_some((*principal, *count))
+    }
+
+    /// The client that has capacity and would lose its place next.
+    fn last_served(&self, whose: Whose) -> Option<Place> {
+        // The last first.
+        [self.busy.first(whose), self.idle.first(whose)].into_iter().flatten().min().map(|Reverse(place)| place)
     }
 
     /// The client to be placed next, and the key it is compared by.
-    fn best(&self, clock: &Clock, bias: f64) -> Option<(f64, u32)> {
-        let waiting = self.waiting.first().map(|(key, _, slot)| (clock.of_away(*key), *slot));
-        let revoking = self.revoking.first().map(|(key, _, slot)| (clock.of_connected(*key) - bias, *slot));
+    fn best(&self, clock: &Clock, bias: f64, whose: Whose) -> Option<(f64, u32)> {
+        let waiting = self.waiting.first(whose).map(|(key, _, slot)| (clock.of_away(key), slot));
+        let revoking = self.revoking.first(whose).map(|(key, _, slot)| (clock.of_connected(key) - bias, slot));
         match (waiting, revoking) {
             // A client that is still connected has the advantage of the bias.
             (Some(waiting), Some(revoking)) => Some(if waiting.0 < revoking.0 { waiting } else { revoking }),
@@ -89,9 +152,9 @@ impl FreeClients {
     }
 
     /// The client to lose its place next, and the key it is compared by.
-    fn worst(&self, clock: &Clock, bias: f64) -> Option<(f64, u32)> {
-        let pending = self.pending.last().map(|(key, _, slot)| (clock.of_away(*key), *slot));
-        let served = self.served.last().map(|(key, _, slot)| (clock.of_connected(key) - bias, slot));
+    fn worst(&self, clock: &Clock, bias: f64, whose: Whose) -> Option<(f64, u32)> {
+        let pending = self.pending.first(whose).map(|Reverse((key, _, slot))| (clock.of_away(key), slot));
+        let served = self.last_served(whose).map(|(key, _, slot)| (clock.of_connected(key) - bias, slot));
         match (pending, served) {
             (Some(pending), Some(served)) => Some(if served.0 > pending.0 { served } else { pending }),
             (pending, served) => pending.or(served),
@@ -113,8 +176,14 @@ impl FreeClients {
     }
 
     pub(super) fn bytes(&self) -> usize {
-        self.direct() as usize * size_of::<Place>()
+        self.direct() as usize * size_of::<(Principal, Option<Place>)>()
     }
+}
+
+/// Which client gets a place, and which loses its own.
+struct PlaceStep {
+    goes: Option<u32>,
+    comes: Option<u32>,
 }
 
 /// The places of free clients, divided between direct clients and child nodes.
@@ -200,21 +269,49 @@ impl Pool {
     /// Gives places to the first in order, and takes them from the last.
     pub(super) fn place_free(&mut self, budget: &mut usize) {
         let places = self.parted().direct;
-        let bias = self.settings.connected_bias;
         while *budget > 0 {
             *budget -= 1;
-            let placed = self.free.placed();
-            let best = self.free.best(&self.clock, bias);
-            let worst = self.free.worst(&self.clock, bias);
-            match (best, worst) {
-                (_, Some((_, slot))) if placed > places => self.displace(slot, Cause::Crowded),
-                (Some((_, slot)), _) if placed < places => self.place(slot),
-                (Some((less, comes)), Some((more, goes))) if less < more => {
-                    self.displace(goes, Cause::Displaced);
-                    self.place(comes);
-                }
-                _ => return,
+            let Some(step) = self.next_step(places) else { return };
+            let cause = if step.comes.is_none() { Cause::Crowded } else { Cause::Displaced };
+            if let Some(goes) = step.goes {
+                self.displace(goes, cause);
             }
+            if let Some(comes) = step.comes {
+                self.place(comes);
+            }
+        }
+    }
+
+    /// Who comes and goes next, where there are so many places for direct clients.
+    fn next_step(&self, places: u64) -> Option<PlaceStep> {
+        let (free, bias) = (&self.free, self.settings.connected_bias);
+        let best = |whose| free.best(&self.clock, bias, whose);
+        let worst = |whose| free.worst(&self.clock, bias, whose);
+        let swap = |comes: Option<(f64, u32)>, goes: Option<(f64, u32)>| {
+            let ((less, comes), (more, goes)) = (comes?, goes?);
+            (less < more).then_some(PlaceStep { goes: Some(goes), comes: Some(comes) })
+        };
+        let slot = |found: Option<(f64, u32)>| found.map(|(_, slot)| slot);
+        let placed = free.placed();
+        let Some((principal, count)) = free.with_its_share(places, self.share) else {
+            return match placed {
+                _ if placed > places => Some(PlaceStep { goes: Some(slot(worst(Whose::All))?), comes: None }),
+                _ if placed < places => Some(PlaceStep { goes: None, comes: Some(slot(best(Whose::All))?) }),
+                _ => swap(best(Whose::All), worst(Whose::All)),
+            };
+        };
+        let (own, others) = (Whose::Of(principal), Whose::OfOthers(principal));
+        let is_beyond = count > self.share.of_places(places);
+        if placed > places {
+            let goes = if is_beyond { worst(own) } else { worst(Whose::All) };
+            return Some(PlaceStep { goes: Some(slot(goes)?), comes: None });
+        }
+        if placed < places {
+            return Some(PlaceStep { goes: None, comes: Some(slot(best(others).or_else(|| best(own)))?) });
+        }
+        match slot(best(others)) {
+            Some(comes) if is_beyond => Some(PlaceStep { goes: Some(slot(worst(own))?), comes: Some(comes) }),
+            _ => swap(best(others), worst(Whose::All)).or_else(|| swap(best(own), worst(own))),
         }
     }
 
@@ -243,8 +340,8 @@ impl Pool {
     /// Cuts off a free client because of an overload: the one with the largest balance of those that use anything.
     /// Returns what it had. From now on it comes after all others, however little it was served before.
     pub(super) fn cut_free(&mut self) -> Option<Amount> {
-        let (_, _, slot) = self.free.served.last_busy()?;
-        let largest = self.free.served.last().map_or(0.0, |(key, _, _)| self.clock.of_connected(key));
+        let Reverse((_, _, slot)) = self.free.busy.first(Whose::All)?;
+        let largest = self.free.last_served(Whose::All).map_or(0.0, |(key, _, _)| self.clock.of_connected(key));
         self.change(slot, |pool, member| {
             if let (Free::Served(tab), Some(account)) = (&mut member.free, member.account) {
                 let more = (largest - pool.clock.of_connected(tab.key)).max(0.0);

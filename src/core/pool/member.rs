@@ -6,7 +6,7 @@ use super::{
     accounts::{BalanceKey, Tab},
     events::Cause,
 };
-use crate::{Amount, Claim, Claims, HolderKind, Millis, Token};
+use crate::{Amount, Claim, Claims, HolderKind, Millis, Principal, Token};
 
 /// The sort key of a priority client: the more important first, then the one that came first.
 pub(super) type Rank = (Reverse<i16>, u64, u32);
@@ -47,6 +47,8 @@ pub(super) struct Demand {
 pub(super) struct Member {
     pub(super) kind: HolderKind,
     pub(super) id: Arc<str>,
+    /// To whom it is counted.
+    pub(super) principal: Principal,
     /// The order of arrival.
     pub(super) seq: u64,
     pub(super) claims: Claims,
@@ -114,6 +116,7 @@ impl Member {
         Member {
             kind,
             id,
+            principal: Principal::NONE,
             seq,
             claims: Claims::new(),
             demand: Demand::default(),
@@ -154,6 +157,11 @@ impl Member {
 
     pub(super) fn is_connected(&self) -> bool {
         self.granted > Amount::ZERO
+    }
+
+    /// Whether it is a free client with a place.
+    pub(super) fn is_placed(&self) -> bool {
+        matches!(self.free, Free::Pending(_) | Free::Served(_))
     }
 
     /// Whether it is a priority client.

@@ -16,7 +16,7 @@ use crate::{
     planted::{self, Fault},
 };
 
-/// The estate of one life of a resource.
+/// The estate of one incarnation of a resource.
 #[derive(Debug)]
 pub(super) struct Estate {
     /// The anonymous record that stands for it in the ledger.

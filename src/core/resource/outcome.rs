@@ -11,7 +11,7 @@ const LOOK_BUDGET: usize = 2048;
 #[derive(Debug, Default)]
 pub struct Outcome {
     /// To be proposed after all that was proposed before: it must be applied before all later changes, or nothing of
-    /// this life any more.
+    /// this incarnation any more.
     pub changes: Option<Changes>,
     /// The leases given by the last round must wait for the changes of this number.
     pub awaits: Option<u64>,

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use super::{Resource, Seat};
 use crate::{
     Amount, Ask, AssignError, Assigned, Cause, HolderKind, Kind, Millis, PoolEvent, PoolFilter, PoolMember, PoolNotes,
-    PoolPage, PoolPlace, PoolReport, PoolState, Settings,
+    PoolPage, PoolPlace, PoolReport, PoolState, PrincipalShare, Settings,
     pool::{MOVES_PER_REQUEST, MOVES_PER_TICK, Pool, PoolRequest},
     settlement,
 };
@@ -128,6 +128,14 @@ impl Resource {
 
     pub(super) fn load_reported_until(&self) -> Option<Millis> {
         self.measured.report.and_then(|report| report.until)
+    }
+
+    /// What part of the places of a pool one principal keeps while clients of others wait.
+    pub fn set_place_share(&mut self, share: PrincipalShare) {
+        self.place_share = share;
+        if let Some(pool) = &mut self.pool {
+            pool.set_share(share);
+        }
     }
 
     /// What all may hold together: the capacity, or the total of a pool.
@@ -263,6 +271,7 @@ impl Resource {
             return;
         }
         let mut pool = Pool::new(&self.settings, self.has_parent(), seed);
+        pool.set_share(self.place_share);
         if let Some(slot) = self.estate_slot() {
             pool.set_estate(slot, self.estate_left());
         }
@@ -270,6 +279,7 @@ impl Resource {
             let request = PoolRequest {
                 kind: holder.kind,
                 id: &holder.id,
+                principal: self.ledger.principal(slot),
                 claims: &holder.claims,
                 lease: None,
                 claimed: Amount::ZERO,
@@ -307,7 +317,9 @@ impl Resource {
         }
         let claims = self.counted(ask.kind, ask.heeds_terms(), ask.claims.clone());
         let (kind, id, lease) = (ask.kind, &ask.id, ask.has.and_then(|has| has.token));
-        let request = PoolRequest { kind, id, claims: &claims, lease, claimed, news: ask.news.as_deref() };
+        let principal = self.ledger.principal(slot);
+        let news = ask.news.as_deref();
+        let request = PoolRequest { kind, id, principal, claims: &claims, lease, claimed, news };
         let moved = self.ledger.holder(slot).leases.moved();
         if let Some(pool) = &mut self.pool {
             if moved > Amount::ZERO && !pool.has_member(slot) {

@@ -35,7 +35,7 @@ pub struct PromiseReport {
     pub under_way: u64,
 }
 
-/// The epoch of a life: above all that it inherits.
+/// The epoch of an incarnation: above all that it inherits.
 pub(super) fn begin_epoch(epoch: Epoch, inherited: Option<&Inherited>) -> Epoch {
     let least = match inherited {
         // The first token must not be the one that stands for inherited leases.
@@ -50,8 +50,8 @@ impl Resource {
     /// The changes to propose now, and what the answers of the rounds since the last call wait for. To be called after
     /// every round and every tick; without promises it is always empty.
     ///
-    /// The changes count as proposed: they must be applied before all later ones, or no change of this life may be any
-    /// more.
+    /// The changes count as proposed: they must be applied before all later ones, or no change of this incarnation may
+    /// be any more.
     pub(crate) fn take_changes(&mut self, now: Millis) -> Pending {
         let Some(mut keeper) = self.keeper.take() else { return Pending::default() };
         let held = self.ledger.sums().held;

@@ -27,7 +27,7 @@ pub(crate) struct Peers {
     peers: Vec<Peer>,
     /// The total, by all that this master has read and written.
     said: Amount,
-    /// Changes of this life.
+    /// Changes of this incarnation.
     pub(crate) written: usize,
 }
 

@@ -42,6 +42,7 @@ mod histories;
 mod memory;
 mod nodes;
 mod overload;
+mod shares;
 
 use std::{collections::BTreeMap, sync::Arc};
 

@@ -74,7 +74,7 @@ fn run(path: &Path) {
     goldenscript::run(&mut Transcript::default(), path).expect("a script that runs");
 }
 
-/// The first token of the resource's life; in transcripts leases are numbered from 1.
+/// The first token of the resource; in transcripts leases are numbered from 1.
 const TERM: Epoch = Epoch(1000);
 
 type Failure = Box<dyn Error>;

@@ -114,7 +114,7 @@ impl Credentials {
         match header.filter(|_| self.operator.is_some() || self.tokens.is_some() || self.jwts.is_some()) {
             Some(header) => self.bearer(header, now),
             None => {
-                let certified = caller.and_then(Caller::identity).and_then(|name| Identity::named(name).ok());
+                let certified = caller.and_then(Caller::certified);
                 Ok(Proved { identity: certified.unwrap_or(Identity::Anonymous), expires: None })
             }
         }

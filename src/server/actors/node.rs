@@ -61,10 +61,17 @@ pub enum Refused {
     NotMaster(NotMaster),
     /// The resources that came to life for its principal are its share of all.
     #[error(
-        "your address has as many resources as it may while others could need the rest of {0}; this server can be \
+        "you have as many resources as one identity or address may while others could need the rest of {0}; this server can be \
          started with a larger --max-resources or --address-share"
     )]
     ResourceShare(usize),
+    /// Its principal has its share of the queue.
+    #[error(
+        "as many requests for resource `{}` wait as may of one identity or address while others could need the rest; \
+         ask again later, or start the server with a larger --max-queue or --address-share",
+        escaped(.0)
+    )]
+    QueueShare(String),
     /// Its queue is full.
     #[error("resource `{}` has as many requests waiting as it may; ask again later", escaped(.0))]
     Busy(String),
@@ -155,6 +162,13 @@ pub struct NodeHandle {
     pub limits: Arc<Limits>,
 }
 
+fn busy(full: Full, id: &str) -> Refused {
+    match full {
+        Full::InAll => Refused::Busy(id.to_owned()),
+        Full::OfPrincipal => Refused::QueueShare(id.to_owned()),
+    }
+}
+
 impl NodeHandle {
     /// Starts the node on the current arbiter. `on_failure` is called should it ever panic.
     pub fn start(start: NodeStart, on_failure: impl FnOnce() + Send + 'static) -> NodeHandle {
@@ -240,7 +254,7 @@ impl NodeHandle {
         from: Option<Origin>,
     ) -> Result<Option<PendingAnswer>, Refused> {
         let Some(handle) = self.directory.look_up(id).map_err(Refused::NotMaster)? else { return Ok(None) };
-        handle.submit(request.clone(), from).map(Some).map_err(|Full| Refused::Busy(id.to_owned()))
+        handle.submit(request.clone(), from).map(Some).map_err(|full| busy(full, id))
     }
 
     /// Asks a resource that is not alive, or of which one incarnation is known to be over.
@@ -258,7 +272,7 @@ impl NodeHandle {
                 Some(handle) => handle,
                 None => self.open(&id.into(), dead, from).await?,
             };
-            let asked = handle.submit(request.clone(), from).map_err(|Full| Refused::Busy(id.to_string()))?;
+            let asked = handle.submit(request.clone(), from).map_err(|full| busy(full, id))?;
             if let Some(answer) = asked.await {
                 return answer.map_err(|LostMastership| self.lost_mastership());
             }

@@ -13,6 +13,7 @@ mod combiner;
 mod command;
 mod handle;
 mod metering;
+mod queue;
 mod task;
 mod turn;
 mod world;
@@ -21,7 +22,7 @@ use std::{
     net::IpAddr,
     sync::{
         Arc,
-        atomic::{AtomicBool, AtomicUsize, Ordering},
+        atomic::{AtomicBool, Ordering},
     },
 };
 
@@ -38,12 +39,14 @@ use self::{
     command::NotesUnderWay,
     handle::{CallsWhenDropped, Incarnation},
     metering::Metering,
-    turn::{Ticket, Turn},
+    queue::{RequestQueue, Ticket},
+    turn::Turn,
 };
 pub(super) use self::{
     combiner::SendError,
     command::Command,
-    handle::{Full, PendingAnswer, ResourceHandle, YieldOnce},
+    handle::{PendingAnswer, ResourceHandle, YieldOnce},
+    queue::Full,
     world::{HoldersShare, World},
 };
 use super::{
@@ -98,12 +101,12 @@ pub(super) struct Start {
 
 /// Starts an incarnation, with its task on `arbiter`.
 pub(super) fn start(start: Start, arbiter: &ArbiterHandle) -> ResourceHandle {
-    let (generation, max_queued, clock) = (start.generation, start.world.limits.queue, start.world.clock);
-    let queued = Arc::new(AtomicUsize::new(0));
+    let (generation, clock) = (start.generation, start.world.clock);
+    let queue = RequestQueue::new(start.world.limits.queue, start.world.limits.share());
     let retired = Arc::new(AtomicBool::new(false));
     let attention = Arc::<Attention>::default();
     let shared = IncarnationShared {
-        queued: Arc::clone(&queued),
+        queue: Arc::clone(&queue),
         attention: Arc::clone(&attention),
         retired: Arc::clone(&retired),
     };
@@ -114,20 +117,13 @@ pub(super) fn start(start: Start, arbiter: &ArbiterHandle) -> ResourceHandle {
     arbiter.spawn_fn(move || {
         actix_rt::spawn(task::attend(resource, task, clock));
     });
-    ResourceHandle(Arc::new(Incarnation {
-        combiner,
-        _last: CallsWhenDropped(attention),
-        generation,
-        queued,
-        max_queued,
-        retired,
-    }))
+    ResourceHandle(Arc::new(Incarnation { combiner, _last: CallsWhenDropped(attention), generation, queue, retired }))
 }
 
 /// What an incarnation shares with its handles.
 struct IncarnationShared {
     /// Requests that have no answer yet.
-    queued: Arc<AtomicUsize>,
+    queue: Arc<RequestQueue>,
     attention: Arc<Attention>,
     /// Set before it stops of its own will.
     retired: Arc<AtomicBool>,
@@ -264,6 +260,7 @@ impl ResourceActor {
             shared,
             _on_end: on_end,
         };
+        actor.engine.set_place_share(actor.world.limits.share());
         actor.carry_out(turn);
         actor
     }
@@ -356,11 +353,7 @@ impl ResourceActor {
             to.progress.propose(number, fact, &to.quorum, reign);
         }
         if !effects.replies.is_empty() {
-            self.shared.queued.fetch_sub(effects.replies.len(), Ordering::Relaxed);
-            for (ticket, reply) in effects.replies.drain(..) {
-                // The caller may have gone away meanwhile; the lease counts until it ends.
-                let _ = ticket.send(reply);
-            }
+            self.shared.queue.answer(&mut effects.replies);
         }
         if !effects.hints.is_empty() {
             self.world.watchers.hint(&self.world.id, &mut effects.hints);

@@ -242,7 +242,7 @@ fn a_request_that_meets_a_retiring_resource_is_served_by_the_next() {
         node.submit(&r, ask("a", 70.0)).await.expect("an answer");
         let retired = node.lookup(&r).expect("alive");
         retired.pretend_to_have_retired();
-        node.open(&r, Some(retired.generation()), None).await.expect("the next life");
+        node.open(&r, Some(retired.generation()), None).await.expect("the next incarnation");
         assert_eq!(granted(node.submit(&r, ask("b", 70.0)).await.expect("an answer")), 70.0);
     });
 }
@@ -329,7 +329,7 @@ fn a_resource_that_is_built_anew_hints_those_who_come_back() {
         node.submit(&r, ask("a", 1.0)).await.expect("an answer");
         let retired = node.lookup(&r).expect("alive");
         retired.pretend_to_have_retired();
-        node.open(&r, Some(retired.generation()), None).await.expect("the next life");
+        node.open(&r, Some(retired.generation()), None).await.expect("the next incarnation");
         node.submit(&r, ask("a", 100.0)).await.expect("an answer");
         node.submit(&r, ask("b", 100.0)).await.expect("an answer");
         assert_eq!(told(&watch).await.resources, [r]);

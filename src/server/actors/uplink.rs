@@ -20,6 +20,7 @@ mod wire;
 use std::sync::Arc;
 
 use leaseway_core::Life;
+use leaseway_session::grpc::Token;
 use leaseway_tls::ClientTls;
 use tokio::task::JoinHandle;
 
@@ -37,6 +38,8 @@ pub struct Parent {
     pub addresses: Vec<Arc<str>>,
     /// How it is reached, if over TLS.
     pub tls: Option<ClientTls>,
+    /// What this node proves itself by there, besides its certificate.
+    pub token: Option<Token>,
 }
 
 /// What an uplink has to do with.

@@ -39,11 +39,11 @@ use crate::{
     actors::NodeHandle,
     config::{self, TEMPLATES},
     error::ServeError,
-    identity::Identity,
     limits::Limits,
     listen::{Addresses, Caller, Listener, ListenerSettings, bind, local},
     metrics::CallKind,
     peer_endpoints::PeerEndpoints,
+    server_info::ServerInfo,
 };
 
 /// The framing of a configuration on the wire, in bytes.
@@ -67,7 +67,7 @@ impl AdminPort {
     /// Binds the address. Off loopback only with a token or a policy.
     pub(crate) async fn open(
         options: &AdminOptions,
-        identity: &mut Identity,
+        info: &mut ServerInfo,
         addresses: &mut Addresses,
         has_policy: bool,
     ) -> Result<AdminPort, ServeError> {
@@ -76,7 +76,7 @@ impl AdminPort {
         }
         let listener = bind(options.listen, "--admin").await?;
         let address = local(&listener, options.listen);
-        identity.admin = address.to_string().into();
+        info.admin = address.to_string().into();
         addresses.admin = Some(address);
         Ok(AdminPort { tcp: listener })
     }
@@ -122,14 +122,14 @@ fn guard(gate: &Arc<Gate>, mut request: Request<()>) -> Result<Request<()>, Stat
 pub(crate) struct AdminService {
     node: NodeHandle,
     quorum: Quorum,
-    identity: Identity,
+    info: ServerInfo,
     /// Configurations are applied one after the other, so that the expected version stays in force meanwhile.
     applying: Arc<Mutex<()>>,
 }
 
 impl AdminService {
-    pub(crate) fn new(node: NodeHandle, quorum: Quorum, identity: Identity) -> AdminService {
-        AdminService { node, quorum, identity, applying: Arc::default() }
+    pub(crate) fn new(node: NodeHandle, quorum: Quorum, info: ServerInfo) -> AdminService {
+        AdminService { node, quorum, info, applying: Arc::default() }
     }
 
     /// Whether a call may read what some change.
@@ -198,7 +198,7 @@ impl AdminService {
             text: request.text.into(),
             source: request.source.into(),
             at_unix: self.node.clock.now().unix,
-            by: Arc::clone(&self.identity.id),
+            by: Arc::clone(&self.info.id),
         };
         self.quorum.propose(&reign, vec![Fact::Configuration(configuration)]).await.map_err(|error| unsure(&error))?;
         // If the node is gone the process ends.
@@ -211,7 +211,7 @@ impl AdminService {
         let mastership = self.quorum.mastership().borrow().clone();
         let name = self.quorum.name().to_owned();
         let (master, master_admin_address) = match mastership {
-            Mastership::Master(_) => (name.clone(), self.identity.admin.to_string()),
+            Mastership::Master(_) => (name.clone(), self.info.admin.to_string()),
             Mastership::Follower { of: Some(master) } => {
                 (master.name, PeerEndpoints::from(master.advertise.as_str()).admin)
             }

@@ -13,7 +13,7 @@ use tokio::time::{Sleep, sleep};
 use tonic::Status;
 
 use super::framing::Framing;
-use crate::budget::Charge;
+use crate::budget::{BeyondBudget, Charge, ENTRY};
 
 /// Bounds on the body of a request.
 #[derive(Debug, Clone, Copy)]
@@ -56,7 +56,8 @@ impl RequestBody {
     fn heed(&mut self, data: &[u8]) -> Result<(), Status> {
         self.framing.pass(data, self.limits.message_bytes)?;
         let kept = if self.incoming.is_end_stream() { 0 } else { self.framing.pending() };
-        Ok(self.charge.resize(self.besides + kept)?)
+        let entries = self.framing.entries();
+        self.charge.resize(self.besides + kept + ENTRY * entries).map_err(|why| too_many(entries, why))
     }
 
     /// It has not come yet.
@@ -69,6 +70,14 @@ impl RequestBody {
                 patience.as_secs_f64()
             ))
         })
+    }
+}
+
+/// What it becomes when it is decoded is charged before it is.
+fn too_many(entries: usize, why: BeyondBudget) -> Status {
+    match entries {
+        0 => why.into(),
+        _ => Status::resource_exhausted(format!("the message has {entries} entries so far, {ENTRY} bytes each: {why}")),
     }
 }
 

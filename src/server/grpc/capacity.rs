@@ -17,27 +17,25 @@ use tonic::{Request, Response, Status};
 use super::{
     admitted,
     convert::{self, ForResource, Parsed},
+    entries::INNER_LIKE_AN_ENTRY,
     not_master,
     problems::Problems,
 };
 use crate::{
-    access::Principal,
+    access::Subject,
     accounts::Origin,
     actors::{NodeHandle, NotMaster, Refused},
     budget::{BeyondBudget, Charge, ConnectionBudget, ENTRY},
-    identity::Identity,
     listen::Caller,
     metrics::{CallKind, Reason, Rpc},
     peer_endpoints::PeerEndpoints,
+    server_info::ServerInfo,
 };
-
-/// So many bands take as much memory as an entry.
-const BANDS_LIKE_AN_ENTRY: usize = 16;
 
 #[derive(Clone)]
 pub(crate) struct CapacityService {
     node: NodeHandle,
-    identity: Identity,
+    info: ServerInfo,
     /// The peers of this node, if it has any.
     quorum: Option<Quorum>,
     meters: Meters,
@@ -52,14 +50,14 @@ struct Meters {
 }
 
 impl CapacityService {
-    pub(crate) fn new(node: NodeHandle, identity: Identity, quorum: Option<Quorum>) -> CapacityService {
+    pub(crate) fn new(node: NodeHandle, info: ServerInfo, quorum: Option<Quorum>) -> CapacityService {
         let meters = Meters {
             discovery: Rpc::new("Discovery"),
             get: Rpc::new("GetCapacity"),
             get_server: Rpc::new("GetServerCapacity"),
             release: Rpc::new("ReleaseCapacity"),
         };
-        CapacityService { node, identity, quorum, meters }
+        CapacityService { node, info, quorum, meters }
     }
 
     /// Where clients reach the peers of this node.
@@ -74,22 +72,22 @@ impl CapacityService {
         &self,
         request: GetCapacityRequest,
         caller: Option<&Caller>,
-        principal: Option<&Principal>,
+        subject: Option<&Subject>,
     ) -> Result<GetCapacityResponse, Status> {
         let since = Instant::now();
-        let from = caller.map(Caller::origin);
-        metered(&self.meters.get, since, self.get(request, from, principal).await)
+        let from = subject.and_then(Subject::origin).or_else(|| caller.map(Caller::origin));
+        metered(&self.meters.get, since, self.get(request, from, subject).await)
     }
 
-    /// Leaves out what the caller may not do. `principal`: none while everything is allowed.
+    /// Leaves out what the caller may not do. `subject`: none while everything is allowed.
     #[inline]
-    fn admit(&self, principal: Option<&Principal>, call: CallKind, parsed: &mut Parsed) -> Result<(), Status> {
-        let Some(principal) = principal else { return Ok(()) };
+    fn admit(&self, subject: Option<&Subject>, call: CallKind, parsed: &mut Parsed) -> Result<(), Status> {
+        let Some(subject) = subject else { return Ok(()) };
         let Parsed { requests, problems } = parsed;
         if requests.is_empty() {
-            return self.node.gate().check_known(principal, call);
+            return self.node.gate().check_known(subject, call);
         }
-        self.node.gate().retain(principal, call, requests, access_request, |(resource, request), why| {
+        self.node.gate().retain(subject, call, requests, access_request, |(resource, request), why| {
             problems.note(Reason::Denied, holder(request), resource, why);
         })
     }
@@ -121,10 +119,10 @@ impl CapacityService {
         &self,
         request: GetCapacityRequest,
         from: Option<Origin>,
-        principal: Option<&Principal>,
+        subject: Option<&Subject>,
     ) -> Result<GetCapacityResponse, Status> {
         let mut parsed = convert::get_capacity(request, &self.node.limits)?;
-        self.admit(principal, CallKind::GetCapacity, &mut parsed)?;
+        self.admit(subject, CallKind::GetCapacity, &mut parsed)?;
         let Parsed { requests, mut problems } = parsed;
         if requests.is_empty()
             && let Err(why) = self.node.check()
@@ -147,10 +145,10 @@ impl CapacityService {
         &self,
         request: GetServerCapacityRequest,
         from: Option<Origin>,
-        principal: Option<&Principal>,
+        subject: Option<&Subject>,
     ) -> Result<GetServerCapacityResponse, Status> {
         let mut parsed = convert::get_server_capacity(request, &self.node.limits)?;
-        self.admit(principal, CallKind::GetServerCapacity, &mut parsed)?;
+        self.admit(subject, CallKind::GetServerCapacity, &mut parsed)?;
         let Parsed { mut requests, mut problems } = parsed;
         requests.retain(|request| !convert::asks_for_nothing(request));
         if requests.is_empty()
@@ -176,10 +174,10 @@ impl CapacityService {
     async fn release(
         &self,
         request: ReleaseCapacityRequest,
-        principal: Option<&Principal>,
+        subject: Option<&Subject>,
     ) -> Result<ReleaseCapacityResponse, Status> {
         let mut parsed = convert::release_capacity(request, &self.node.limits)?;
-        self.admit(principal, CallKind::ReleaseCapacity, &mut parsed)?;
+        self.admit(subject, CallKind::ReleaseCapacity, &mut parsed)?;
         let Parsed { requests, mut problems } = parsed;
         let mut error = None;
         for (resource, request) in requests {
@@ -278,8 +276,8 @@ fn left_out(answer: &Answer) -> Option<(Reason, &'static str)> {
         )),
         Answer::ShareFull => Some((
             Reason::TooManyClients,
-            "your address has as many clients as it may while others could need the rest; the server can be started \
-             with a larger --max-clients or --address-share",
+            "you have as many clients as one identity or address may while others could need the rest; the server can \
+             be started with a larger --max-clients or --address-share",
         )),
         Answer::TooSoon => Some((Reason::TooSoon, "asked again too soon, and nothing has changed: the lease stays")),
         Answer::NotYet => Some((Reason::NotYet, "this node has no lease of its own yet; ask again in a second")),
@@ -292,7 +290,7 @@ fn left_out(answer: &Answer) -> Option<(Reason, &'static str)> {
 fn passing(why: &Refused, client: &str, resource: &str, problems: &mut Problems) -> Option<Status> {
     let reason = match why {
         Refused::TooManyResources(_) | Refused::ResourceShare(_) => Reason::TooManyResources,
-        Refused::Busy(_) => Reason::Busy,
+        Refused::Busy(_) | Refused::QueueShare(_) => Reason::Busy,
         Refused::Failed(_) => Reason::Failed,
         Refused::ShuttingDown | Refused::NotMaster(_) => return Some(refused(why)),
     };
@@ -304,7 +302,9 @@ pub(super) fn refused(why: &Refused) -> Status {
     let text = why.to_string();
     match why {
         Refused::NotMaster(why) => not_master(why),
-        Refused::Busy(_) | Refused::TooManyResources(_) | Refused::ResourceShare(_) => Status::resource_exhausted(text),
+        Refused::Busy(_) | Refused::QueueShare(_) | Refused::TooManyResources(_) | Refused::ResourceShare(_) => {
+            Status::resource_exhausted(text)
+        }
         Refused::Failed(_) => Status::internal(text),
         Refused::ShuttingDown => Status::unavailable(text),
     }
@@ -318,7 +318,7 @@ fn metered<T>(meter: &Rpc, since: Instant, result: Result<T, Status>) -> Result<
 /// Charges the entries of a request of a child node.
 fn entries_under_way(request: &Request<GetServerCapacityRequest>) -> Result<Option<Charge>, BeyondBudget> {
     let Some(budget) = request.extensions().get::<Arc<ConnectionBudget>>() else { return Ok(None) };
-    let entries = request.get_ref().resource.iter().map(|entry| 1 + entry.wants.len() / BANDS_LIKE_AN_ENTRY);
+    let entries = request.get_ref().resource.iter().map(|entry| 1 + entry.wants.len() / INNER_LIKE_AN_ENTRY);
     Charge::part(budget, ENTRY * entries.sum::<usize>()).map(Some)
 }
 
@@ -328,7 +328,7 @@ impl Capacity for CapacityService {
         let admitted = admitted(&request, self.node.gate());
         admitted.check_known(CallKind::Discovery)?;
         let (is_master, mastership) = match self.node.check() {
-            Ok(()) => (true, Mastership { master_address: Some(self.identity.advertise.to_string()) }),
+            Ok(()) => (true, Mastership { master_address: Some(self.info.advertise.to_string()) }),
             Err(why) => (false, mastership(&why)),
         };
         let response = wire::DiscoveryResponse {
@@ -345,7 +345,7 @@ impl Capacity for CapacityService {
     ) -> Result<Response<GetCapacityResponse>, Status> {
         let admitted = admitted(&request, self.node.gate());
         let caller = Caller::of(&request).cloned();
-        self.answer_get(request.into_inner(), caller.as_ref(), admitted.principal()).await.map(Response::new)
+        self.answer_get(request.into_inner(), caller.as_ref(), admitted.subject()).await.map(Response::new)
     }
 
     async fn get_server_capacity(
@@ -354,9 +354,9 @@ impl Capacity for CapacityService {
     ) -> Result<Response<GetServerCapacityResponse>, Status> {
         let since = Instant::now();
         let admitted = admitted(&request, self.node.gate());
-        let from = Caller::of(&request).map(Caller::origin);
+        let from = admitted.origin();
         let _under_way = entries_under_way(&request)?;
-        let answer = self.get_server(request.into_inner(), from, admitted.principal()).await;
+        let answer = self.get_server(request.into_inner(), from, admitted.subject()).await;
         metered(&self.meters.get_server, since, answer).map(Response::new)
     }
 
@@ -366,7 +366,7 @@ impl Capacity for CapacityService {
     ) -> Result<Response<ReleaseCapacityResponse>, Status> {
         let since = Instant::now();
         let admitted = admitted(&request, self.node.gate());
-        let answer = self.release(request.into_inner(), admitted.principal()).await;
+        let answer = self.release(request.into_inner(), admitted.subject()).await;
         metered(&self.meters.release, since, answer).map(Response::new)
     }
 }

@@ -4,6 +4,8 @@ use bytes::{BufMut as _, Bytes};
 use prost::Message;
 use tonic::Status;
 
+use super::entries::{EntryCount, LOOKED_AT};
+
 /// Before each message: whether it is compressed, and its length.
 pub(super) const PREFIX: usize = 5;
 
@@ -33,6 +35,8 @@ pub(super) struct Framing {
     /// How much of its message has come, and has not.
     came: usize,
     missing: usize,
+    /// Of a message that is worth looking at.
+    entries: Option<Box<EntryCount>>,
 }
 
 impl Framing {
@@ -53,15 +57,25 @@ impl Framing {
                 if self.missing > most {
                     return Err(too_long(self.missing, most));
                 }
+                self.entries = (self.missing > LOOKED_AT).then(Box::default);
             }
             let taken = data.len().min(self.missing);
-            data = &data[taken..];
+            let (now, later) = data.split_at(taken);
+            if let Some(entries) = &mut self.entries {
+                entries.pass(now);
+            }
+            data = later;
             (self.came, self.missing) = (self.came + taken, self.missing - taken);
             if self.missing == 0 {
                 (self.known, self.came) = (0, 0);
             }
         }
         Ok(())
+    }
+
+    /// Entries of the message that came last, or comes, if it is long.
+    pub(super) fn entries(&self) -> usize {
+        self.entries.as_ref().map_or(0, |entries| entries.entries())
     }
 
     /// Bytes that are kept until the message is complete.

@@ -136,9 +136,9 @@ impl ConnectionService {
     fn get_capacity(&self, request: Request<Incoming>, timeout: Option<Duration>) -> Answering {
         let called = Arc::clone(&self.0);
         let visitor = called.visitor.as_ref();
-        let principal = visitor.map(|visitor| visitor.principal(request.headers(), CallKind::GetCapacity));
-        let principal = match principal.transpose() {
-            Ok(principal) => principal.flatten(),
+        let subject = visitor.map(|visitor| visitor.subject(request.headers(), CallKind::GetCapacity));
+        let subject = match subject.transpose() {
+            Ok(subject) => subject.flatten(),
             Err(status) => return refused(status),
         };
         let mut body = match Charge::request(&called.connection.budget, REQUEST) {
@@ -151,7 +151,7 @@ impl ConnectionService {
             let answered = match (asked, &called.front.clients) {
                 (Ok(asked), Some(clients)) => {
                     match under_way.resize(REQUEST + ENTRY * asked.resource.len().saturating_sub(1)) {
-                        Ok(()) => clients.capacity.answer_get(asked, Some(&called.caller), principal.as_deref()).await,
+                        Ok(()) => clients.capacity.answer_get(asked, Some(&called.caller), subject.as_deref()).await,
                         Err(why) => Err(why.into()),
                     }
                 }

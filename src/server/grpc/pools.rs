@@ -297,20 +297,34 @@ impl EventStream {
         if let Some(first) = self.first.take() {
             return Some((Ok(first), self));
         }
-        let event = tokio::select! {
-            biased;
-            told = self.subscription.next() => match told {
-                Ok(told) => Ok(convert::event(&told.event, told.deadline, &self.clock)),
-                Err(Dismissed) => Err(Status::unavailable("this server is not the master any more")),
-            },
-            // An error means that the sender is gone, which is as good as a stop.
-            _ = self.stopped.wait_for(|stop| *stop) => Err(Status::unavailable("this server is shutting down")),
-        };
+        let event = self.wait().await;
         // The policy may be another by now, and a token may have ended.
-        let event =
-            event.and_then(|event| self.admitted.check_again(CallKind::Pools, &reads(&self.resource)).map(|()| event));
+        let event = event.and_then(|event| self.check_again().map(|()| event));
         self.ended = event.is_err();
         Some((event, self))
+    }
+
+    /// Waits for an event, for as long as the caller may.
+    async fn wait(&mut self) -> Result<PoolEvent, Status> {
+        loop {
+            tokio::select! {
+                biased;
+                told = self.subscription.next() => return match told {
+                    Ok(told) => Ok(convert::event(&told.event, told.deadline, &self.clock)),
+                    Err(Dismissed) => Err(Status::unavailable("this server is not the master any more")),
+                },
+                // An error means that the sender is gone, which is as good as a stop.
+                _ = self.stopped.wait_for(|stop| *stop) => {
+                    return Err(Status::unavailable("this server is shutting down"));
+                }
+                () = self.admitted.until_outdated() => {}
+            }
+            self.check_again()?;
+        }
+    }
+
+    fn check_again(&mut self) -> Result<(), Status> {
+        self.admitted.check_again(CallKind::Pools, &reads(&self.resource))
     }
 }
 

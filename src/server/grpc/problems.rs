@@ -5,23 +5,19 @@
 //! does nothing else meanwhile: an entry that can never be answered must not stand in the way of the others. It is left
 //! out, or answered by what is known of its holder, and the answer says so.
 
-use std::{
-    sync::Mutex,
-    time::{Duration, Instant},
-};
-
 use leaseway_core::escaped;
 use leaseway_proto::doorman::Problem;
 
 use super::invalid::Invalid;
-use crate::metrics::{self, Reason};
+use crate::{
+    logging::Throttle,
+    metrics::{self, Reason},
+};
 
 /// The most problems in an answer; all are counted.
 const MOST: usize = 100;
 /// The longest part of an id that is shown.
 const ID_BYTES: usize = 256;
-/// A line in the log is written this long after the one before.
-const LOG_EVERY: Duration = Duration::from_secs(1);
 
 /// What is wrong with entries of one request.
 #[derive(Debug, Default)]
@@ -87,19 +83,11 @@ fn cut(text: &str, most: usize) -> &str {
     &text[..end]
 }
 
-/// When the last line was written, and how many were suppressed since.
-static LOGGED: Mutex<(Option<Instant>, u64)> = Mutex::new((None, 0));
+static LOGGED: Throttle = Throttle::new();
 
 /// Ids are untrusted: they are cut and escaped.
 fn warn(reason: Reason, client: &str, resource: &str, message: &str) {
-    let Ok(mut logged) = LOGGED.lock() else { return };
-    if logged.0.is_some_and(|last| last.elapsed() < LOG_EVERY) {
-        logged.1 += 1;
-        return;
-    }
-    let unsaid = std::mem::take(&mut logged.1);
-    logged.0 = Some(Instant::now());
-    drop(logged);
+    let Some(unsaid) = LOGGED.turn() else { return };
     let (client, resource, message) = (escaped(cut(client, ID_BYTES)), escaped(resource), escaped(message));
     let reason = reason.name();
     tracing::warn!(%client, %resource, reason, unsaid, "an entry of a request has a problem: {message}");

@@ -16,7 +16,6 @@ use super::{admitted, convert, not_master};
 use crate::{
     access::Admitted,
     actors::NodeHandle,
-    listen::Caller,
     metrics::CallKind,
     watchers::{Ended, PendingHints, Watch},
 };
@@ -63,22 +62,37 @@ impl HintStream {
         let hint = match self.last {
             // Tells the client that its watch has begun.
             None => Ok(Hint::default()),
-            Some(last) => tokio::select! {
-                biased;
-                // An error means that the sender is gone, which is as good as a stop.
-                _ = self.stopped.wait_for(|stop| *stop) => Err(Status::unavailable("this server is shutting down")),
-                pending = paced(&self.watch, last) => pending.map(|pending| hint(&pending)).map_err(ended),
-            },
+            Some(last) => self.wait(last).await,
         };
         // The policy may be another by now, and a token may have ended.
-        let hint = hint.and_then(|hint| {
-            let (kind, id) = self.watch.holder();
-            let watching = AccessRequest { holder: Some(id), ..AccessRequest::to(Action::of(kind)) };
-            self.admitted.check_again(CallKind::Watch, &[watching]).map(|()| hint)
-        });
+        let hint = hint.and_then(|hint| self.check_again().map(|()| hint));
         self.last = Some(Instant::now());
         self.ended = hint.is_err();
         Some((hint, self))
+    }
+
+    /// Waits for hints, for as long as the caller may.
+    async fn wait(&mut self, last: Instant) -> Result<Hint, Status> {
+        loop {
+            tokio::select! {
+                biased;
+                // An error means that the sender is gone, which is as good as a stop.
+                _ = self.stopped.wait_for(|stop| *stop) => {
+                    return Err(Status::unavailable("this server is shutting down"));
+                }
+                () = self.admitted.until_outdated() => {}
+                pending = paced(&self.watch, last) => {
+                    return pending.map(|pending| hint(&pending)).map_err(ended);
+                }
+            }
+            self.check_again()?;
+        }
+    }
+
+    fn check_again(&mut self) -> Result<(), Status> {
+        let (kind, id) = self.watch.holder();
+        let watching = AccessRequest { holder: Some(id), ..AccessRequest::to(Action::of(kind)) };
+        self.admitted.check_again(CallKind::Watch, &[watching])
     }
 }
 
@@ -104,8 +118,8 @@ impl Push for PushService {
     type WatchStream = std::pin::Pin<Box<dyn Stream<Item = Result<Hint, Status>> + Send>>;
 
     async fn watch(&self, request: Request<WatchRequest>) -> Result<Response<Self::WatchStream>, Status> {
-        let from = Caller::of(&request).map(Caller::origin);
         let admitted = admitted(&request, self.node.gate());
+        let from = admitted.origin();
         let (kind, id) = convert::watch(request.into_inner(), &self.node.limits)?;
         let watching = AccessRequest { holder: Some(&id), ..AccessRequest::to(Action::of(kind)) };
         admitted.check(CallKind::Watch, &watching)?;

@@ -18,8 +18,8 @@ use crate::{
     access::Admitted,
     actors::{self, NodeHandle},
     budget::{Charge, ConnectionBudget},
-    identity::Identity,
     metrics::CallKind,
+    server_info::ServerInfo,
 };
 
 /// Rows of a page when the request does not say, and at the most.
@@ -33,13 +33,13 @@ const MAKING: usize = 4;
 #[derive(Clone)]
 pub(crate) struct StatusService {
     node: NodeHandle,
-    identity: Identity,
+    info: ServerInfo,
     making: Arc<Semaphore>,
 }
 
 impl StatusService {
-    pub(crate) fn new(node: NodeHandle, identity: Identity) -> StatusService {
-        StatusService { node, identity, making: Arc::new(Semaphore::new(MAKING)) }
+    pub(crate) fn new(node: NodeHandle, info: ServerInfo) -> StatusService {
+        StatusService { node, info, making: Arc::new(Semaphore::new(MAKING)) }
     }
 
     /// The rows that the caller may see.
@@ -61,6 +61,39 @@ impl StatusService {
         let status = self.node.resource_status(&request.resource_id, from, limit).await;
         let next = status.as_ref().and_then(|status| status.next).map(|next| next.to_string());
         Ok((status.iter().map(resource).collect(), next.unwrap_or_default()))
+    }
+}
+
+/// What would tell of resources that a caller may not read.
+struct Shown {
+    resources: usize,
+    config_error: String,
+    uplink: Option<Uplink>,
+}
+
+/// In place of a sentence that may name resources.
+const WITHHELD: &str = "told to those that may read all resources";
+
+fn withheld(text: String) -> String {
+    if text.is_empty() { text } else { WITHHELD.to_owned() }
+}
+
+impl StatusService {
+    fn about_all(&self) -> Shown {
+        let config_error = self.node.config().rejected.clone().unwrap_or_default();
+        Shown { resources: self.node.resources(), config_error, uplink: uplink(&self.node) }
+    }
+
+    /// To a caller that may read some resources: how many those are, and no sentence that may name others.
+    fn about_some(&self, admitted: &Admitted) -> Shown {
+        let Shown { config_error, uplink, .. } = self.about_all();
+        let resources = self.node.resources_shown(|id| admitted.may(&AccessRequest::on(Action::Read, id)));
+        let limited = |uplink: Uplink| Uplink {
+            resources: uplink.resources.min(resources as u64),
+            last_error: withheld(uplink.last_error),
+            ..uplink
+        };
+        Shown { resources, config_error: withheld(config_error), uplink: uplink.map(limited) }
     }
 }
 
@@ -212,22 +245,26 @@ impl Service for StatusService {
         let (resources, next_page_token) = self.rows(request.get_ref(), &admitted).await?;
         let config = self.node.config();
         let (is_master, master) = match self.node.check() {
-            Ok(()) => (true, self.identity.advertise.to_string()),
+            Ok(()) => (true, self.info.advertise.to_string()),
             Err(why) => (false, why.master.map(|master| master.grpc).unwrap_or_default()),
+        };
+        let shown = match admitted.reads_everything() {
+            true => self.about_all(),
+            false => self.about_some(&admitted),
         };
         Ok(Response::new(GetStatusResponse {
             version: env!("CARGO_PKG_VERSION").to_owned(),
-            server_id: self.identity.id.to_string(),
+            server_id: self.info.id.to_string(),
             is_master,
             master_address: master,
             uptime_ms: self.node.clock.at().0,
             config_source: config.source.clone(),
             config_version: config.version,
-            config_error: config.rejected.clone().unwrap_or_default(),
-            resources_total: self.node.resources() as u64,
+            config_error: shown.config_error,
+            resources_total: shown.resources as u64,
             resources,
             next_page_token,
-            uplink: uplink(&self.node),
+            uplink: shown.uplink,
             takes_no_part: self.node.absence().map(|absence| absence_of(&absence)),
             access: self.node.gate().in_words(),
         }))

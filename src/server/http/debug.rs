@@ -37,7 +37,7 @@ pub(super) async fn status(State(pages): State<Pages>) -> Html<String> {
     let (statuses, next) = pages.node.statuses("", ROWS).await;
     let body = html! {
         table {
-            tr { th { "server" } td { (escaped(&pages.identity.id)) } }
+            tr { th { "server" } td { (escaped(&pages.info.id)) } }
             tr { th { "version" } td { (env!("CARGO_PKG_VERSION")) } }
             tr { th { "up for" } td { (pages.node.clock.at().0 / 1000) " s" } }
             tr { th { "mastership" } td { (mastership(&pages)) } }
@@ -88,7 +88,7 @@ fn uplink_rows(pages: &Pages) -> Markup {
 
 /// In Doorman's words where it has any.
 fn mastership(pages: &Pages) -> String {
-    let here = &pages.identity.advertise;
+    let here = &pages.info.advertise;
     match (pages.node.check(), pages.stored.is_some()) {
         (Ok(()), false) => format!("This is the master (no election, acting as the master), reachable at {here}."),
         (Ok(()), true) => format!("This is the master, reachable at {here}."),

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use axum::{
     extract::{Request, State},
-    http::{StatusCode, header},
+    http::{HeaderMap, StatusCode, header},
     middleware::Next,
     response::{IntoResponse as _, Response},
 };
@@ -25,6 +25,13 @@ pub(super) async fn check(State(gate): State<Arc<Gate>>, request: Request, next:
         Ok(()) => next.run(request).await,
         Err(why) => denied(&why, request.headers().contains_key(header::AUTHORIZATION)),
     }
+}
+
+/// Whether a request that is answered in any case may be told everything.
+pub(super) fn reads_everything(gate: &Arc<Gate>, headers: &HeaderMap, caller: Option<Caller>) -> bool {
+    // Probes carry no token, and one that is wrong makes no difference to them.
+    let visitor = Arc::new(Visitor::new(Arc::clone(gate), caller));
+    visitor.admit(headers, CallKind::Http).is_ok_and(|admitted| admitted.reads_everything())
 }
 
 /// A caller that has proved nothing is told how it could.

@@ -2,10 +2,10 @@
 
 use std::{fmt, net::IpAddr, sync::Arc};
 
-use leaseway_core::{Principal, escaped};
+use leaseway_core::{access::Identity, escaped};
 use leaseway_tls::Names;
 
-use crate::accounts::Origin;
+use crate::{accounts::Origin, open_connections::OpenConnection};
 
 /// The other side of a connection, as far as it is known.
 #[derive(Debug, Clone)]
@@ -14,8 +14,8 @@ pub(crate) struct Caller {
     pub(crate) address: IpAddr,
     /// What its certificate proves, if it has shown one.
     pub(crate) names: Option<Arc<Names>>,
-    /// To whom what it leaves behind is counted.
-    pub(crate) principal: Principal,
+    /// The connection as one of those that are open.
+    pub(crate) connection: Arc<OpenConnection>,
 }
 
 impl Caller {
@@ -24,9 +24,14 @@ impl Caller {
         request.extensions().get()
     }
 
-    /// Where its requests come from.
+    /// Where its requests come from, as far as they say nothing of that themselves.
     pub(crate) fn origin(&self) -> Origin {
-        Origin { address: self.address, principal: self.principal }
+        Origin { address: self.address, ..self.connection.origin() }
+    }
+
+    /// Who its certificate proves it to be.
+    pub(crate) fn certified(&self) -> Option<Identity> {
+        self.identity().and_then(|name| Identity::named(name).ok())
     }
 
     /// What its certificate calls it.

@@ -3,6 +3,7 @@
 use std::{
     io::{self, IoSlice},
     pin::Pin,
+    sync::Arc,
     task::{Context, Poll},
 };
 
@@ -14,7 +15,7 @@ use tokio::{
 use tonic::transport::server::Connected;
 
 use super::{caller::Caller, opening::PREFACE};
-use crate::open_connections::Place;
+use crate::open_connections::{Ending, Place};
 
 /// In the clear, or TLS. Only TLS is in a box: it is large, and what is not TLS need not pay for that.
 pub(super) enum Stream {
@@ -28,6 +29,9 @@ pub(crate) struct Connection {
     /// So much of the end of HTTP/2's preface was read already and is to be read again: it is the same everywhere.
     again: u8,
     caller: Caller,
+    /// Where what serves it takes no notice of that: done when it is to end soon, and then there is nothing more to be
+    /// read from it.
+    ending: Option<Pin<Box<dyn Future<Output = ()> + Send>>>,
     _place: Place,
 }
 
@@ -35,7 +39,18 @@ impl Connection {
     /// `has_preface`: that of HTTP/2 was read from it.
     pub(super) fn new(stream: Stream, has_preface: bool, caller: Caller, place: Place) -> Connection {
         let again = if has_preface { PREFACE.len() as u8 } else { 0 };
-        Connection { stream, again, caller, _place: place }
+        Connection { stream, again, caller, ending: None, _place: place }
+    }
+
+    /// The same, which ends by itself when it is told to end soon.
+    pub(super) fn ending_by_itself(mut self) -> Connection {
+        let connection = Arc::clone(&self.caller.connection);
+        self.ending = Some(Box::pin(async move {
+            if connection.told_to_end().await == Ending::WhenDone {
+                std::future::pending::<()>().await;
+            }
+        }));
+        self
     }
 
     pub(crate) fn caller(&self) -> &Caller {
@@ -67,6 +82,11 @@ impl AsyncRead for Connection {
             let read = rest.len().min(buf.remaining());
             buf.put_slice(&rest[..read]);
             self.again -= read as u8;
+            return Poll::Ready(Ok(()));
+        }
+        if self.ending.as_mut().is_some_and(|ending| ending.as_mut().poll(cx).is_ready()) {
+            // It stays so: what has ended is not polled again.
+            self.ending = Some(Box::pin(std::future::ready(())));
             return Poll::Ready(Ok(()));
         }
         Pin::new(&mut self.stream).poll_read(cx, buf)

@@ -2,10 +2,11 @@
 
 use std::{
     net::{IpAddr, SocketAddr},
-    sync::{Arc, Mutex},
-    time::{Duration, Instant},
+    sync::Arc,
+    time::Duration,
 };
 
+use leaseway_core::access::Identity;
 use leaseway_tls::{HANDSHAKE_DEADLINE, Protocol, ServerTls};
 use tokio::{
     net::{TcpListener, TcpStream},
@@ -21,6 +22,7 @@ use super::{
     openings::{OpeningPlace, Openings},
 };
 use crate::{
+    logging::Throttle,
     metrics,
     open_connections::{OpenConnection, OpenConnections, Place},
     service::Service,
@@ -28,8 +30,6 @@ use crate::{
 
 /// After an error of `accept` (out of file descriptors, mostly) it is tried again so much later.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
-/// A connection that was refused is logged so long after the one before.
-const LOG_EVERY: Duration = Duration::from_secs(1);
 
 /// How a listener accepts.
 #[derive(Debug, Clone)]
@@ -71,7 +71,7 @@ impl Listener {
             };
             let ListenerSettings { service, tls, open, openings } = &self.settings;
             let Some(place) = open.admit(address.ip()) else { continue };
-            let Some(opening) = openings.begin(place.connection.origin.principal) else {
+            let Some(opening) = openings.begin(place.connection.origin().principal) else {
                 metrics::connection_refused();
                 continue;
             };
@@ -166,8 +166,18 @@ impl Accepted {
         if has_preface && !read_preface(&mut stream).await.map_err(|_| Refusal::Gone)? {
             return Err(Refusal::Because("it does not begin as HTTP/2 does".to_owned()));
         }
-        let caller = Caller { address, names, principal: place.connection.origin.principal };
-        Ok(Connection::new(stream, has_preface, caller, place))
+        if let Some(names) = &names {
+            place.connection.ends_at(names.until());
+        }
+        let caller = Caller { address, names, connection: Arc::clone(&place.connection) };
+        if let Some(Identity::Named(name)) = caller.certified()
+            && !place.connection.count_to(&place.accounts().of_identity(&name))
+        {
+            let why = format!("`{name}` has as many connections as it may while others could need the rest");
+            return Err(Refusal::Because(why));
+        }
+        let connection = Connection::new(stream, has_preface, caller, place);
+        Ok(if service == Service::Peers { connection.ending_by_itself() } else { connection })
     }
 }
 
@@ -191,17 +201,9 @@ fn mismatch(opening: Opening, has_tls: bool) -> (&'static str, &'static str) {
     }
 }
 
-/// When the last line was written, and how many were suppressed since.
-static LOGGED: Mutex<(Option<Instant>, u64)> = Mutex::new((None, 0));
+static LOGGED: Throttle = Throttle::new();
 
 fn warn(service: Service, address: IpAddr, why: &str) {
-    let Ok(mut logged) = LOGGED.lock() else { return };
-    if logged.0.is_some_and(|last| last.elapsed() < LOG_EVERY) {
-        logged.1 += 1;
-        return;
-    }
-    let unsaid = std::mem::take(&mut logged.1);
-    logged.0 = Some(Instant::now());
-    drop(logged);
+    let Some(unsaid) = LOGGED.turn() else { return };
     tracing::warn!(listener = service.name(), from = %address, unsaid, "a connection was refused: {why}");
 }

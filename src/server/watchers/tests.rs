@@ -155,7 +155,7 @@ fn a_principal_has_its_share_of_watchers_and_gets_it_back_as_they_end() {
     let start = |id: usize, principal| watchers.start(CLIENT, id.to_string().into(), Principal(principal));
     let mut streams: Vec<Watch> = (0..).map_while(|id| start(id, 1).ok()).collect();
     assert_eq!(streams.len(), 7);
-    assert_eq!(start(100, 1).expect_err("it has its share"), TooManyWatchers::OfAddress(8));
+    assert_eq!(start(100, 1).expect_err("it has its share"), TooManyWatchers::OfPrincipal(8));
     let other = start(200, 2).expect("there is room for another");
     assert_eq!(start(300, 3).expect_err("there is none any more"), TooManyWatchers::InAll(8));
     // One that takes the place of its former self needs no other.

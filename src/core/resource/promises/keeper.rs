@@ -1,4 +1,4 @@
-//! What the quorum is told of a life: when its total must rise and may fall, and when its horizon must move on.
+//! What the quorum is told of an incarnation: when its total must rise and may fall, and when its horizon must move on.
 //!
 //! The total is raised when more may be believed than the quorum knows, and before that where it can be foreseen, to
 //! somewhat more than is held or wanted: so it rises a few times while a resource fills, and never once all there is
@@ -27,7 +27,7 @@ const LEAST_ROOM: f64 = 1.0 / 64.0;
 /// It is raised again when so much of that is left: enough for what is granted until then.
 const LEFT: f64 = 1.0 / 8.0;
 
-/// The promises of one life of a resource.
+/// The promises of one incarnation of a resource.
 pub(in crate::resource) struct Keeper {
     epoch: Epoch,
     inherited_until: Millis,
@@ -128,7 +128,7 @@ impl Peaks {
 }
 
 impl Keeper {
-    /// Of a life that inherits so much, until then.
+    /// Of an incarnation that inherits so much, until then.
     pub(in crate::resource) fn new(epoch: Epoch, inherited: Amount, inherited_until: Millis) -> Keeper {
         Keeper {
             epoch,

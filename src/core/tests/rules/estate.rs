@@ -5,7 +5,7 @@ use crate::{Epoch, Inherited};
 
 const UNTIL: u64 = 90_000;
 
-/// A new life that inherits so much for 90 s, and the wants of its holders.
+/// A new incarnation that inherits so much for 90 s, and the wants of its holders.
 fn heir_of(settings: Settings, total: f64, wants: &[f64]) -> Server {
     let wants = wants.iter().map(|wants| Claim::of_client(Amount::clamped(*wants), 0)).collect();
     let total = Amount::clamped(total);

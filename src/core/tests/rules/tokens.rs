@@ -129,7 +129,7 @@ fn a_report_of_outstanding_that_proves_nothing_only_raises() {
         server.held()
     };
     assert_eq!(held(true, 80.0), 80.0);
-    assert_eq!(held(false, 10.0), 80.0, "late, or from a life before this one");
+    assert_eq!(held(false, 10.0), 80.0, "late, or from an incarnation before this one");
     assert_eq!(held(true, 10.0), 50.0);
 }
 

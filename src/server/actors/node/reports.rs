@@ -12,6 +12,11 @@ use super::{
 };
 
 impl NodeHandle {
+    /// How many resources that are alive are shown.
+    pub(crate) fn resources_shown(&self, is_shown: impl Fn(&str) -> bool) -> usize {
+        self.directory.ids_after("").iter().filter(|id| is_shown(id)).count()
+    }
+
     /// A resource with a page of holders.
     pub async fn resource_status(&self, id: &str, from: usize, limit: usize) -> Option<Status> {
         let handle = self.lookup(id)?;

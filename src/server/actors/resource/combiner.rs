@@ -15,12 +15,7 @@ use std::{
 use actix::Handler as _;
 use leaseway_core::Request;
 
-use super::{
-    Attend, ResourceActor, Round,
-    attention::Attention,
-    command::Command,
-    turn::{Ticket, Turn},
-};
+use super::{Attend, ResourceActor, Round, attention::Attention, command::Command, queue::Ticket, turn::Turn};
 use crate::accounts::Origin;
 
 /// So many rounds one thread runs in a row before it leaves the rest to the resource's task: it has connections to look
@@ -245,11 +240,11 @@ mod tests {
         task::{Context, Wake, Waker},
     };
 
-    use leaseway_core::{HolderKind, Release};
+    use leaseway_core::{HolderKind, PrincipalShare, Release};
     use leaseway_engine::LostMastership;
     use tokio::sync::oneshot::{self, Receiver, error::TryRecvError};
 
-    use super::*;
+    use super::{super::queue::RequestQueue, *};
 
     type Answered = Receiver<Result<leaseway_core::Answer, LostMastership>>;
 
@@ -259,7 +254,8 @@ mod tests {
     }
 
     fn submission() -> (Submission, Answered) {
-        let (ticket, answer) = oneshot::channel();
+        let (sender, answer) = oneshot::channel();
+        let ticket = RequestQueue::new(1, PrincipalShare::ALL).enter(None, sender).expect("there is a place");
         let release = Release { kind: HolderKind::Client, id: "a".into(), token: None, life: None };
         (Submission { request: Request::Release(release), from: None, ticket }, answer)
     }

@@ -4,7 +4,7 @@ use std::{
     pin::Pin,
     sync::{
         Arc,
-        atomic::{AtomicBool, AtomicUsize, Ordering},
+        atomic::{AtomicBool, Ordering},
     },
     task::{Context, Poll, ready},
 };
@@ -17,12 +17,9 @@ use super::{
     attention::Attention,
     combiner::{Combiner, SendError, Submission, Submitted},
     command::Command,
+    queue::{Full, RequestQueue},
 };
 use crate::accounts::Origin;
-
-/// As many requests are pending as may be.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(in super::super) struct Full;
 
 /// Talks to one incarnation of a resource. When the last handle is gone, it ends.
 #[derive(Clone)]
@@ -33,9 +30,8 @@ pub(super) struct Incarnation {
     /// Dropped after the combiner, so that the task does not find it any more.
     pub(super) _last: CallsWhenDropped,
     pub(super) generation: u64,
-    /// Requests that have no answer yet, and how many there may be.
-    pub(super) queued: Arc<AtomicUsize>,
-    pub(super) max_queued: usize,
+    /// Requests that have no answer yet.
+    pub(super) queue: Arc<RequestQueue>,
     /// Set before it stops of its own will. An incarnation that ends without has failed.
     pub(super) retired: Arc<AtomicBool>,
 }
@@ -150,11 +146,8 @@ impl ResourceHandle {
     /// Submits a request, which may be answered at once.
     pub(in super::super) fn submit(&self, request: Request, from: Option<Origin>) -> Result<PendingAnswer, Full> {
         let resource = &self.0;
-        if resource.queued.fetch_add(1, Ordering::Relaxed) >= resource.max_queued {
-            resource.queued.fetch_sub(1, Ordering::Relaxed);
-            return Err(Full);
-        }
-        let (ticket, answer) = oneshot::channel();
+        let (sender, answer) = oneshot::channel();
+        let ticket = resource.queue.enter(from, sender)?;
         let submitted = resource.combiner.submit(Submission { request, from, ticket });
         let leads = submitted == Submitted::Leads;
         Ok(PendingAnswer { resource: Arc::clone(resource), leads, others: YieldOnce::default(), answer })

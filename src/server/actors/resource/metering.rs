@@ -41,7 +41,7 @@ impl Metering {
         }
         if worth_logging(before.share_full, now.share_full) {
             let (times, holders) = (now.share_full, resource.holders());
-            tracing::warn!(resource = %id, times, holders, "an address has its share of all holders: its new ones are refused");
+            tracing::warn!(resource = %id, times, holders, "an identity or address has its share of all holders: its new ones are refused");
         }
         if worth_logging(before.full, now.full) {
             let (times, holders) = (now.full, resource.holders());

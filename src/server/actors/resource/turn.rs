@@ -6,14 +6,10 @@
 use std::cell::Cell;
 
 use actix::{ActorContext, ActorState};
-use leaseway_core::Answer;
-use leaseway_engine::{Batch, Effects, LostMastership};
-use tokio::sync::oneshot;
+use leaseway_engine::{Batch, Effects};
 
+use super::queue::Ticket;
 use crate::accounts::Origin;
-
-/// Where an answer goes.
-pub(super) type Ticket = oneshot::Sender<Result<Answer, LostMastership>>;
 
 #[derive(Default)]
 pub(in super::super) struct Turn {

@@ -56,10 +56,13 @@ pub(super) fn driver(context: UplinkContext) -> Driver<UplinkAsker> {
     context.status.write(|report| report.since = since);
     let hints = Hints::new(Listener::Node(Arc::clone(&context.parent.node)));
     let settings = UplinkEngine::settings(context.parent.addresses.clone(), context.seed);
-    let transport = match context.parent.tls.clone() {
-        Some(tls) => Transport::new().with_tls(tls),
-        None => Transport::new(),
-    };
+    let mut transport = Transport::new();
+    if let Some(tls) = context.parent.tls.clone() {
+        transport = transport.with_tls(tls);
+    }
+    if let Some(token) = context.parent.token.clone() {
+        transport = transport.with_token(token);
+    }
     let asker = UplinkAsker {
         actor: UplinkActor::start(UplinkEngine::new(settings)),
         context,

@@ -5,7 +5,10 @@ mod parent;
 use std::{sync::Arc, time::Duration};
 
 use actix::{Arbiter, System};
-use leaseway_core::{Amount, Answer, Ask, Claim, Claims, Has, HolderKind, Kind, Millis, Repository, Request, Token};
+use futures_util::future::join_all;
+use leaseway_core::{
+    Amount, Answer, Ask, Claim, Claims, Has, HolderKind, Kind, Millis, Principal, Repository, Request, Token,
+};
 use leaseway_engine::uplink::UplinkInput;
 use leaseway_proto::doorman as wire;
 
@@ -13,6 +16,7 @@ use self::parent::{Fake, Says};
 use super::Parent;
 use crate::{
     access::Gate,
+    accounts::Origin,
     actors::{NodeHandle, NodeStart, Refused},
     clock::Clock,
     limits::Limits,
@@ -63,6 +67,7 @@ fn with_parent<F: Future<Output = ()>>(says: Says, limits: Limits, test: impl Fn
                     node: "leaf".into(),
                     addresses: vec![fake.0.address.as_str().into()],
                     tls: None,
+                    token: None,
                 }),
             },
             || {},
@@ -89,7 +94,13 @@ async fn asks(node: &NodeHandle, client: &str, wants: f64, has: Option<&Answer>)
 }
 
 async fn asks_with(node: &NodeHandle, client: &str, claim: (f64, i64), has: Option<Has>) -> Result<Answer, Refused> {
-    let ask = Ask {
+    let resource = "r".into();
+    let answer = node.submit(&resource, request(client, claim, has));
+    tokio::time::timeout(PATIENCE, answer).await.expect("an answer, even if the parent gives none")
+}
+
+fn request(client: &str, claim: (f64, i64), has: Option<Has>) -> Request {
+    Request::Ask(Ask {
         kind: HolderKind::Client,
         id: client.into(),
         claims: Claims::from_slice(&[Claim::of_client(Amount::clamped(claim.0), claim.1)]),
@@ -100,10 +111,7 @@ async fn asks_with(node: &NodeHandle, client: &str, claim: (f64, i64), has: Opti
         life: None,
         news: None,
         charged: leaseway_core::Charged::default(),
-    };
-    let resource = "r".into();
-    let answer = node.submit(&resource, Request::Ask(ask));
-    tokio::time::timeout(PATIENCE, answer).await.expect("an answer, even if the parent gives none")
+    })
 }
 
 fn granted(answer: &Result<Answer, Refused>) -> f64 {
@@ -151,6 +159,27 @@ fn requests_that_wait_for_the_parent_count_as_waiting() {
         let count = |expected| [&first, &second, &third].into_iter().filter(|answer| **answer == expected).count();
         assert_eq!((count(Ok(Answer::NotYet)), count(Err(Refused::Busy("r".into())))), (2, 1));
         assert_eq!(asks(&node, "c", 1.0, None).await, Ok(Answer::NotYet), "those who went made room");
+    });
+}
+
+#[test]
+fn one_principal_does_not_fill_the_queue_of_a_resource() {
+    let limits = Limits { queue: 20, ..Limits::default() };
+    with_parent(Says { silent: true, ..Says::sharing(70.0) }, limits, |node, _fake| async move {
+        let origin = |last: u32| Origin { address: [10, 0, 0, last as u8].into(), principal: Principal(last) };
+        let ask = |last: u32, n: usize| {
+            let (node, request) = (node.clone(), request(&format!("{last}-{n}"), (1.0, 0), None));
+            async move { node.submit_from("r", &request, Some(origin(last))).await }
+        };
+        let (stranger, other) = tokio::join!(join_all((0..40).map(|n| ask(1, n))), async {
+            // After all of the stranger's.
+            tokio::task::yield_now().await;
+            ask(2, 0).await
+        });
+        let waited = stranger.iter().filter(|answer| **answer == Ok(Answer::NotYet)).count();
+        let refused = stranger.iter().filter(|answer| **answer == Err(Refused::QueueShare("r".into()))).count();
+        assert_eq!((waited, refused), (18, 22));
+        assert_eq!(other, Ok(Answer::NotYet), "there is room for another");
     });
 }
 

@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use bytes::Bytes;
 use hyper::server::conn::http2;
 use hyper_util::rt::{TokioExecutor, TokioIo};
-use leaseway_core::{Principal, PrincipalShare};
+use leaseway_core::PrincipalShare;
 use leaseway_proto::doorman::{
     GetCapacityRequest, GetCapacityResponse, ResourceRequest, capacity_server::CapacityServer,
 };
@@ -24,9 +24,9 @@ use crate::{
     budget::Budget,
     clock::Clock,
     config,
-    identity::Identity,
     limits::Limits,
     open_connections::{ConnectionLimits, OpenConnections},
+    server_info::ServerInfo,
 };
 
 const MOST: usize = 1000;
@@ -74,8 +74,8 @@ async fn both(service: CapacityService, node: NodeHandle) -> [SocketAddr; 2] {
     };
     tokio::spawn(async move {
         while let Ok((stream, from)) = fronts.accept().await {
-            let caller = Caller { address: from.ip(), names: None, principal: Principal::NONE };
             let place = open.admit(from.ip()).expect("there is room");
+            let caller = Caller { address: from.ip(), names: None, connection: Arc::clone(&place.connection) };
             let door = ConnectionService::new(Arc::clone(&front), caller, Arc::clone(&place.connection));
             let served = http2::Builder::new(TokioExecutor::new()).serve_connection(TokioIo::new(stream), door);
             tokio::spawn(async move {
@@ -279,8 +279,8 @@ fn the_front_answers_as_tonic_does() {
             },
             || {},
         );
-        let identity = Identity { id: "a".into(), advertise: "127.0.0.1:1".into(), admin: "".into() };
-        let [front, tonic] = both(CapacityService::new(node.clone(), identity, None), node).await;
+        let info = ServerInfo { id: "a".into(), advertise: "127.0.0.1:1".into(), admin: "".into() };
+        let [front, tonic] = both(CapacityService::new(node.clone(), info, None), node).await;
         let mut differ = Vec::new();
         for call in calls() {
             let reply = async |from| format!("{:?}", timeout(PATIENCE, ask(from, &call)).await);
