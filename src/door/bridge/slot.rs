@@ -74,8 +74,19 @@ impl Slot {
         }
     }
 
+    /// Whether requests wait for its first lease.
+    pub fn awaits_first_lease(&self) -> bool {
+        let is_unknown = || self.rate.resource().usable().basis == Basis::Unknown;
+        Instant::now() < self.first_wait && is_unknown()
+    }
+
+    /// So much is wanted, of what is not there yet.
+    pub fn press(&self, many: u32) {
+        let _ = self.rate.try_acquire(many);
+    }
+
     /// Waits for the first lease, as long as requests do. Whether there is one, or another answer.
-    pub(super) async fn first_lease(&self) -> bool {
+    pub async fn first_lease(&self) -> bool {
         if Instant::now() >= self.first_wait {
             return false;
         }
