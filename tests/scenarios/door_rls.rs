@@ -72,7 +72,7 @@ fn a_limit_is_kept_for_each_value_and_everything_is_told() {
     assert_eq!(root.statuses.iter().map(|status| status.limit_remaining).collect::<Vec<_>>(), [u32::MAX, 0]);
     assert!(root.statuses.iter().all(|status| status.current_limit.is_none()));
     let held = server.status(&["shop/user=ann"]);
-    assert_eq!(held["resources"][0]["holders"][0]["id"], "the-door", "{held}");
+    assert_eq!(held["resources"][0]["holder"][0]["id"], "the-door", "{held}");
 }
 
 #[test]
@@ -156,7 +156,7 @@ fn rules_are_read_again_when_they_change_and_bad_ones_change_nothing() {
     assert_eq!(envoy.count("shop", new, 9), 9);
     rules.replace("domain: shop\ndescriptors: [{key: new, rate_limit: {unit: fortnight, requests_per_unit: 5}}]\n");
     eventually("the log says so", || door.log().contains("unknown unit `fortnight`").then_some(()));
-    assert!(door.log().contains(":2:43:"), "with line and column: {}", door.log());
+    assert!(door.log().contains(":2:45:"), "with line and column: {}", door.log());
     assert_eq!((envoy.count("shop", new, 9), envoy.count("shop", ANN, 9)), (9, 5));
     rules.replace("domain: shop\ndescriptors: [{key: new, rate_limit: {unit: day, requests_per_unit: 5}}]\n");
     eventually("the limit holds", || (!envoy.passes("shop", new)).then_some(()));
@@ -212,5 +212,5 @@ fn a_door_that_is_stopped_gives_everything_back() {
     let said = door.stop();
     assert_eq!(said.code, Some(0), "{said:?}");
     let status = server.status(&["shop/user=ann"]);
-    assert_eq!(status["resources"][0]["holders"].as_array().map(Vec::len), Some(0), "{status}");
+    assert_eq!(status["resources"][0]["holders"], 0, "{status}");
 }

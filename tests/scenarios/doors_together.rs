@@ -112,8 +112,8 @@ fn what_a_door_had_that_is_killed_comes_back_when_its_lease_ends() {
         (Load::on(one.caller(), Duration::from_millis(2)), Load::on(other.caller(), Duration::from_millis(2)));
     let held = || {
         let status = server.status(&["d/k=v"]);
-        let holders = status["resources"][0]["holders"].as_array().cloned().unwrap_or_default();
-        holders.iter().filter_map(|holder| holder["has"].as_f64()).collect::<Vec<_>>()
+        let holders = status["resources"][0]["holder"].as_array().cloned().unwrap_or_default();
+        holders.iter().filter_map(|holder| holder["granted"].as_f64()).collect::<Vec<_>>()
     };
     eventually("both have a part", || {
         let held = held();
