@@ -23,12 +23,13 @@ pub struct ResourceBuilder {
     priority: i64,
     mode: Mode,
     burst: Burst,
+    max_debt: Option<u64>,
 }
 
 impl ResourceBuilder {
     pub(crate) fn new(keeper: Arc<Keeper>, id: Arc<str>) -> ResourceBuilder {
         let mode = keeper.mode;
-        ResourceBuilder { keeper, id, wants: None, priority: 0, mode, burst: Burst::default() }
+        ResourceBuilder { keeper, id, wants: None, priority: 0, mode, burst: Burst::default(), max_debt: None }
     }
 
     /// How much to ask for. Without this it is estimated from what passes the limiter and what waits there.
@@ -56,11 +57,23 @@ impl ResourceBuilder {
         self
     }
 
+    /// How much may be owed at most because of what is charged; for rates (1,000,000). What is charged beyond it counts
+    /// for nothing, and is told as an error: see [`Rate::charge`].
+    pub fn max_debt(mut self, permits: u64) -> ResourceBuilder {
+        self.max_debt = Some(permits);
+        self
+    }
+
     /// Opens it as a rate: so many per second.
     pub fn rate(self) -> Result<Rate, OpenError> {
-        let burst = self.burst;
-        let handle =
-            self.open_as("rate", |nudge| Limiter::Rate(RateLimiter::with_pressure(burst, Arc::clone(nudge))))?;
+        let (burst, max_debt) = (self.burst, self.max_debt);
+        let handle = self.open_as("rate", |nudge| {
+            let limiter = RateLimiter::with_pressure(burst, Arc::clone(nudge));
+            if let Some(permits) = max_debt {
+                limiter.set_max_debt(permits);
+            }
+            Limiter::Rate(limiter)
+        })?;
         Rate::new(handle)
     }
 
