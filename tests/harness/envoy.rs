@@ -2,15 +2,15 @@
 
 use std::{
     fs,
-    io::Write as _,
-    net::SocketAddr,
+    io::{Read as _, Write as _},
+    net::{SocketAddr, TcpStream},
     path::{Path, PathBuf},
     process::{Child, Command, Stdio},
 };
 
 use tempfile::TempDir;
 
-use super::{http, server::free_addresses, wait::eventually};
+use super::{server::free_addresses, wait::eventually};
 
 /// An Envoy that can be run. `.ci/run` installs one and names it; elsewhere there may be none, and then it is said
 /// where no test runner keeps it to itself.
@@ -55,10 +55,17 @@ impl Envoy {
         let mut envoy = Envoy { child, directory, admin, listener };
         eventually("Envoy is ready", || {
             assert!(envoy.child.try_wait().unwrap().is_none(), "Envoy ended at once: {}", envoy.log());
-            let connected = std::net::TcpStream::connect(envoy.admin).is_ok();
-            connected.then(|| http::get(envoy.admin, "/ready")).filter(|ready| ready.status == 200).map(drop)
+            envoy.is_ready().then_some(())
         });
         envoy
+    }
+
+    /// Its page answers in chunks, which the client of other pages does not read.
+    fn is_ready(&self) -> bool {
+        let Ok(mut stream) = TcpStream::connect(self.admin) else { return false };
+        let asked = stream.write_all(b"GET /ready HTTP/1.1\r\nHost: envoy\r\nConnection: close\r\n\r\n");
+        let mut answer = String::new();
+        asked.and_then(|()| stream.read_to_string(&mut answer)).is_ok() && answer.starts_with("HTTP/1.1 200")
     }
 
     /// What it has said.
