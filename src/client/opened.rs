@@ -3,7 +3,7 @@
 use std::{
     sync::{
         Arc, Mutex, MutexGuard, PoisonError,
-        atomic::{AtomicI64, Ordering},
+        atomic::{AtomicI64, AtomicU64, Ordering},
     },
     time::Duration,
 };
@@ -18,6 +18,7 @@ use tokio::sync::watch;
 use crate::{
     demand::{Demand, Kind, Sample, Settings},
     limiter::{GaugeLimiter, RateLimiter},
+    window::{Window, WindowDemand},
 };
 
 pub(crate) struct Opened {
@@ -29,10 +30,14 @@ pub(crate) struct Opened {
     counted_at: AtomicI64,
     pub(crate) limiter: Limiter,
     source: Mutex<WantsSource>,
+    /// What is limited is a window.
+    window: Option<Mutex<WindowDemand>>,
     place: Mutex<Option<Place>>,
     /// What a caller that limits itself says it has used, ever; nothing, if it never said anything.
     reported: Mutex<Option<(u64, Duration)>>,
     usable: watch::Sender<Usable>,
+    /// What it owed when that was last told.
+    debt_told: AtomicU64,
 }
 
 /// How fast wants are forgotten does not depend on the server: a spike is sent at once at any refresh interval.
@@ -85,10 +90,16 @@ impl Opened {
             counted_at: AtomicI64::new(priority),
             limiter,
             source: Mutex::new(source),
+            window: None,
             place: Mutex::default(),
             reported: Mutex::default(),
             usable,
+            debt_told: AtomicU64::new(0),
         }
+    }
+
+    pub(crate) fn of_window(self, window: Option<Window>) -> Opened {
+        Opened { window: window.map(|window| Mutex::new(WindowDemand::new(window))), ..self }
     }
 
     pub(crate) fn fix_wants(&self, wants: f64) {
@@ -210,7 +221,8 @@ impl Opened {
                 Sample {
                     count: rate.arrived(),
                     freely: rate.arrived_freely(),
-                    waiting: rate.waiting(),
+                    refunded: rate.refunded(),
+                    waiting: rate.waiting().saturating_add(rate.debt()),
                     queued: rate.queued(),
                     capacity: rate.capacity().get(),
                 },
@@ -218,7 +230,10 @@ impl Opened {
             Limiter::Gauge(_) => demand.sample(now, Sample { count: peak, ..Sample::default() }),
             Limiter::None => {}
         }
-        demand.wants(now)
+        match &self.window {
+            Some(window) => window.lock().unwrap_or_else(PoisonError::into_inner).wants(now, demand.wants(now)),
+            None => demand.wants(now),
+        }
     }
 
     /// When its wants should be estimated again, if that should not wait for the next refresh.
@@ -229,10 +244,24 @@ impl Opened {
         }
     }
 
-    /// Whether callers wait whose demand has to be estimated.
+    /// What its limiter owes.
+    pub(crate) fn debt(&self) -> u64 {
+        match &self.limiter {
+            Limiter::Rate(rate) => rate.debt(),
+            Limiter::Gauge(_) | Limiter::None => 0,
+        }
+    }
+
+    /// What it owes, if that is not what this said last.
+    pub(crate) fn new_debt(&self) -> Option<u64> {
+        let debt = self.debt();
+        (self.debt_told.swap(debt, Ordering::Relaxed) != debt).then_some(debt)
+    }
+
+    /// Whether callers wait, or something is owed, that has to be estimated as demand.
     pub(crate) fn is_under_pressure(&self) -> bool {
         let waiting = match &self.limiter {
-            Limiter::Rate(rate) => rate.waiting(),
+            Limiter::Rate(rate) => rate.waiting().saturating_add(rate.debt()),
             Limiter::Gauge(gauge) => gauge.waiting(),
             Limiter::None => 0,
         };

@@ -165,6 +165,16 @@ impl Gate {
         &self.accounts
     }
 
+    /// Whether this caller may do something to some resource, whatever it calls itself; the answer is remembered.
+    fn allows(&self, subject: &Subject, request: &AccessRequest<'_>) -> bool {
+        /// No holder is called that.
+        const ANY: &str = "";
+        let permissions = subject.permissions();
+        let question =
+            (subject.version(), permissions.identity(), request.action, ANY, request.resource.unwrap_or_default());
+        self.decided.get(question, || permissions.check(request).is_ok().then_some(0)).is_some()
+    }
+
     pub(crate) fn audit(&self) -> &Audit {
         &self.audit
     }

@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 
 use clap::Args;
+use leaseway_client::Files;
 use leaseway_server::{ClientCertificates, TlsOptions};
 
 use crate::tls_flags::TlsFlags;
@@ -10,7 +11,7 @@ use crate::tls_flags::TlsFlags;
 /// Certificates are read again when they change, and on SIGHUP; connections that are open stay open.
 #[derive(Args)]
 #[command(next_help_heading = "TLS")]
-pub(super) struct ListenerTls {
+pub(crate) struct ListenerTls {
     #[command(flatten)]
     files: TlsFlags,
     /// Whether clients and operators have to show a certificate. /healthz and /readyz are for all [default: require,
@@ -24,9 +25,6 @@ pub(super) struct ListenerTls {
         requires = "tls_cert"
     )]
     tls_client_auth: Option<ClientAuth>,
-    /// The CA of peers, if that is another than --tls-ca
-    #[arg(long, env = "LEASEWAY_PEER_TLS_CA", value_name = "FILE", requires = "tls_cert", requires = "peers")]
-    peer_tls_ca: Option<PathBuf>,
 }
 
 #[derive(Clone, Copy, clap::ValueEnum)]
@@ -38,19 +36,25 @@ enum ClientAuth {
 }
 
 impl ListenerTls {
-    pub(super) fn options(self) -> TlsOptions {
+    /// `peer_ca`: the CA of peers, if that is another.
+    pub(crate) fn options(self, peer_ca: Option<PathBuf>) -> TlsOptions {
         TlsOptions {
-            files: self.files.files(),
+            files: self.files(),
             clients: self.tls_client_auth.map(|asked| match asked {
                 ClientAuth::Require => ClientCertificates::Required,
                 ClientAuth::Optional => ClientCertificates::Optional,
             }),
-            peer_ca: self.peer_tls_ca,
+            peer_ca,
         }
     }
 
+    /// The files, as those of a client.
+    pub(crate) fn files(&self) -> Files {
+        self.files.files()
+    }
+
     /// Whether the listeners speak TLS.
-    pub(super) fn are_for_listeners(&self) -> bool {
-        self.files.files().certificate.is_some()
+    pub(crate) fn are_for_listeners(&self) -> bool {
+        self.files().certificate.is_some()
     }
 }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use axum::{
-    extract::{Request, State},
+    extract::{Extension, Request},
     http::{HeaderMap, StatusCode, header},
     middleware::Next,
     response::{IntoResponse as _, Response},
@@ -17,9 +17,7 @@ use crate::{
 };
 
 /// Lets a request pass, or says why not.
-pub(super) async fn check(State(gate): State<Arc<Gate>>, request: Request, next: Next) -> Response {
-    let caller = request.extensions().get::<Caller>().cloned();
-    let visitor = Arc::new(Visitor::new(gate, caller));
+pub(super) async fn check(Extension(visitor): Extension<Arc<Visitor>>, request: Request, next: Next) -> Response {
     let admitted = visitor.admit(request.headers(), CallKind::Http);
     match admitted.and_then(|admitted| admitted.check_reads_everything(CallKind::Http)) {
         Ok(()) => next.run(request).await,
