@@ -89,6 +89,7 @@ mod scenarios {
     mod tls;
     mod tls_client;
     mod tls_strangers;
+    mod token_budget;
     mod tree;
     mod tree_failover;
     mod tree_mixed;

@@ -93,9 +93,9 @@ impl World {
         self.used.push(used);
     }
 
-    fn act(&mut self, number: usize, act: Act) {
+    fn act(&mut self, number: usize, act: &Act) {
         let now = self.now;
-        match act {
+        match *act {
             Act::Pass(span) => self.now += span.as_nanos() as u64,
             Act::Move(from, to, part) => self.give(from, to, f64::from(part) / 1000.0),
             Act::Take(limiter, n) => {
@@ -158,7 +158,7 @@ proptest! {
         // What each may have beyond its window: a permit, or what the head of its line saves.
         let burst = CAPACITY * window.as_secs_f64() + LIMITERS as f64 * f64::from(LARGEST);
         for (number, act) in acts.into_iter().enumerate() {
-            world.act(number, act);
+            world.act(number, &act);
             prop_assert!(world.saved() <= burst + TOLERANCE, "{} saved", world.saved());
         }
         let mut used = world.used;
