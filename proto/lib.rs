@@ -10,6 +10,21 @@ pub mod doorman {
     include!("generated/doorman.rs");
 }
 
+/// Envoy's protocols, as far as doors speak them.
+pub mod envoy {
+    /// `package envoy.service.rate_limit_quota.v3`: Envoy reports what it lets through and is assigned what it may.
+    #[allow(missing_docs, unreachable_pub, clippy::all, clippy::pedantic, reason = "generated")]
+    pub mod quota {
+        include!("generated/envoy.service.rate_limit_quota.v3.rs");
+    }
+
+    /// `package envoy.service.ratelimit.v3`: Envoy asks for each request.
+    #[allow(missing_docs, unreachable_pub, clippy::all, clippy::pedantic, reason = "generated")]
+    pub mod ratelimit {
+        include!("generated/envoy.service.ratelimit.v3.rs");
+    }
+}
+
 /// `package leaseway.admin.v1`: what operators change.
 #[allow(missing_docs, unreachable_pub, clippy::all, clippy::pedantic, reason = "generated")]
 pub mod admin {

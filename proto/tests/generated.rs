@@ -5,9 +5,24 @@ use std::{fs, path::Path};
 use prost::Message;
 use tonic_prost_build::FileDescriptorSet;
 
-const FILES: [&str; 6] = ["admin.proto", "doorman.proto", "peer.proto", "pools.proto", "push.proto", "status.proto"];
-/// Peers talk on a port of their own: it is not meant to be explored.
-const NOT_FOR_REFLECTION: [&str; 1] = ["peer.proto"];
+const FILES: [&str; 8] = [
+    "admin.proto",
+    "doorman.proto",
+    "envoy_quota.proto",
+    "envoy_ratelimit.proto",
+    "peer.proto",
+    "pools.proto",
+    "push.proto",
+    "status.proto",
+];
+/// Peers and doors have ports of their own; a server's reflection tells of what is asked at its own.
+const NOT_FOR_REFLECTION: [&str; 5] = [
+    "envoy_quota.proto",
+    "envoy_ratelimit.proto",
+    "google/protobuf/duration.proto",
+    "google/protobuf/wrappers.proto",
+    "peer.proto",
+];
 
 #[test]
 fn generated_code_is_up_to_date() {

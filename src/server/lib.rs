@@ -33,6 +33,7 @@ mod secret;
 mod service;
 mod signals;
 mod subscribers;
+mod supervisor;
 mod tls;
 mod watched_file;
 mod watchers;

@@ -36,6 +36,7 @@ use crate::{
     reload::Reload,
     service::Service,
     signals::StopSignals,
+    supervisor,
     tls::{self, Tls, TlsOptions},
 };
 
@@ -227,12 +228,14 @@ async fn serve(options: Options, ready: impl FnOnce(Addresses)) -> Result<(), Se
     }
     tracing::info!(grpc = %addresses.grpc, http = %addresses.http, "ready");
     ready(addresses);
+    supervisor::ready();
 
     let failed = tokio::select! {
         () = stop_signals.received() => false,
         changed = node_failed.wait_for(|failed| *failed) => changed.is_ok(),
     };
     tracing::info!("stopping");
+    supervisor::stopping();
     watched.abort();
     serves(&health, false).await;
     // First, so that a request that comes from here on is sent to the next master.
@@ -350,6 +353,7 @@ async fn tick(node: NodeHandle) {
         if node.tick().await.is_err() {
             return;
         }
+        supervisor::alive();
     }
 }
 

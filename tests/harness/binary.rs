@@ -14,9 +14,7 @@ use serde_json::Value;
 /// `leaseway`.
 pub(crate) fn path() -> &'static Path {
     static PATH: OnceLock<PathBuf> = OnceLock::new();
-    PATH.get_or_init(|| {
-        std::env::var_os("W3_BASE").map(PathBuf::from).unwrap_or_else(|| build("leaseway", "--bin", "leaseway"))
-    })
+    PATH.get_or_init(|| build("leaseway", "--bin", "leaseway"))
 }
 
 /// `leaseway-bench`.

@@ -1,7 +1,10 @@
 //! How servers start and end.
 
+use std::{os::unix::net::UnixDatagram, thread, time::Duration};
+
 use leaseway_proto::doorman::GetCapacityRequest;
 use rustix::process::Signal;
+use tempfile::TempDir;
 use tonic::{Code, Status};
 use tonic_health::pb::{HealthCheckRequest, health_check_response::ServingStatus, health_client::HealthClient};
 
@@ -9,7 +12,7 @@ use crate::harness::{
     doorman::{Asks as _, entry, request},
     process::leaseway,
     server::{ANYWHERE, Server, addresses_of_its_own},
-    wait::{block_on, runtime},
+    wait::{block_on, eventually, runtime},
 };
 
 #[test]
@@ -120,4 +123,60 @@ fn a_server_forgets_everything_when_it_restarts_without_a_configuration() {
     assert_eq!(server.stop().code, Some(0));
     let server = start();
     assert_eq!(server.client("bob").ask("mysql", 100.0), 100.0);
+}
+
+/// What a supervisor that is told of its service hears, a line each.
+struct Supervisor {
+    socket: UnixDatagram,
+    path: TempDir,
+}
+
+impl Supervisor {
+    fn start() -> Supervisor {
+        let path = tempfile::tempdir().unwrap();
+        let socket = UnixDatagram::bind(path.path().join("notify")).unwrap();
+        Supervisor { socket, path }
+    }
+
+    fn variable(&self) -> String {
+        self.path.path().join("notify").to_str().unwrap().to_owned()
+    }
+
+    /// Waits for a word.
+    fn hear(&self, word: &str) {
+        self.socket.set_read_timeout(Some(Duration::from_secs(1))).unwrap();
+        let mut said = [0; 256];
+        eventually(&format!("the supervisor hears {word}"), || {
+            let length = self.socket.recv(&mut said).ok()?;
+            (said[..length].trim_ascii() == word.as_bytes()).then_some(())
+        });
+    }
+
+    /// Whether it says anything else within that time than what it said before.
+    fn is_silent(&self, time: Duration) -> bool {
+        self.socket.set_nonblocking(true).unwrap();
+        let mut said = [0; 256];
+        while self.socket.recv(&mut said).is_ok() {}
+        self.socket.set_nonblocking(false).unwrap();
+        self.socket.set_read_timeout(Some(time)).unwrap();
+        self.socket.recv(&mut said).is_err()
+    }
+}
+
+#[test]
+fn a_supervisor_is_told_that_the_server_is_ready_alive_and_stopping() {
+    let supervisor = Supervisor::start();
+    let server =
+        Server::start(&["--listen", ANYWHERE, "--http", ANYWHERE], &[("NOTIFY_SOCKET", &supervisor.variable())]);
+    supervisor.hear("READY=1");
+    supervisor.hear("WATCHDOG=1");
+    server.signal(Signal::STOP);
+    // What was sent before the signal took effect.
+    thread::sleep(Duration::from_millis(200));
+    assert!(supervisor.is_silent(Duration::from_secs(3)), "a server that stands still says that it is alive");
+    server.signal(Signal::CONT);
+    supervisor.hear("WATCHDOG=1");
+    server.signal(Signal::TERM);
+    supervisor.hear("STOPPING=1");
+    assert_eq!(server.finish().code, Some(0));
 }

@@ -6,6 +6,7 @@
 mod binary;
 mod circles;
 mod command_line;
+mod deployment;
 mod documents;
 mod files;
 mod layout;

@@ -1,0 +1,1 @@
+//! Resources that are open at a door, and what holds them.

@@ -1,0 +1,1 @@
+//! The resource that a descriptor or a bucket means: `domain/key=value,key=value`.

@@ -1,0 +1,1 @@
+//! Envoy asks for each request (RLS), with the rules of envoyproxy/ratelimit.

@@ -1,0 +1,66 @@
+//! What `cluster/` says to supervisors, containers and Prometheus names only what there is.
+
+use std::{collections::BTreeSet, path::PathBuf};
+
+use crate::files::{complain, files_below, read, root, short};
+
+const EXTENSIONS: [&str; 6] = ["yaml", "json", "tpl", "env", "service", "txt"];
+
+fn deployment() -> Vec<(PathBuf, String)> {
+    files_below(&root().join("cluster"), &EXTENSIONS)
+}
+
+/// Words that begin so, of these characters.
+fn words(text: &str, prefix: &str, is_of_word: impl Fn(char) -> bool) -> BTreeSet<String> {
+    let words = text.split(|char| !is_of_word(char)).filter(|word| word.starts_with(prefix));
+    words.map(str::to_owned).collect()
+}
+
+/// What files of `cluster/` name and a page does not.
+fn unknown(page: &str, words: impl Fn(&str) -> BTreeSet<String>, known: impl Fn(&str) -> bool) -> Vec<String> {
+    let documented = words(&read(page));
+    let named = deployment().into_iter().flat_map(|(path, text)| {
+        let words = words(&text).into_iter();
+        words.map(move |word| (word, short(&path))).collect::<Vec<_>>()
+    });
+    let named: Vec<(String, String)> = named.collect();
+    assert!(named.len() > 10, "hardly anything is named: {named:?}");
+    let unknown = named.into_iter().filter(|(word, _)| !documented.contains(word) && !known(word));
+    unknown.map(|(word, path)| format!("{path}: {word} is not in {page}")).collect()
+}
+
+#[test]
+fn variables_are_those_of_flags() {
+    let variables =
+        |text: &str| words(text, "LEASEWAY_", |char| char.is_ascii_uppercase() || "_0123456789".contains(char));
+    // Of commands that ask, and of the compose file itself.
+    let others = ["LEASEWAY_TLS_SERVER_NAME", "LEASEWAY_PEER_SECRET"];
+    let unknown = unknown("docs/reference/flags.md", variables, |name| others.contains(&name));
+    complain("variables that no flag has", &unknown);
+}
+
+#[test]
+fn metrics_are_documented_ones() {
+    let is_of_name = |char: char| char.is_ascii_lowercase() || char.is_ascii_digit() || "_:".contains(char);
+    let metrics = |text: &str| -> BTreeSet<String> {
+        ["leaseway_", "doorman_", "process_"].iter().flat_map(|prefix| words(text, prefix, is_of_name)).collect()
+    };
+    let page = read("docs/reference/metrics.md");
+    let is_part_of_histogram = |name: &str| name.strip_suffix("_bucket").is_some_and(|name| page.contains(name));
+    let unknown = unknown("docs/reference/metrics.md", metrics, is_part_of_histogram);
+    complain("metrics that there are not", &unknown);
+}
+
+#[test]
+fn alerts_lead_to_sections_that_exist() {
+    let alerts = read("cluster/prometheus/alerts.yaml");
+    let links: Vec<&str> = alerts.lines().filter_map(|line| line.trim().strip_prefix("runbook_url: ")).collect();
+    assert!(links.len() > 10, "{links:?}");
+    let anchor = |heading: &str| heading.to_lowercase().replace(' ', "-").replace(['`', ',', ':'], "");
+    let is_there = |link: &str| {
+        let (page, section) = link.split_once("/main/").and_then(|(_, path)| path.split_once('#'))?;
+        read(page).lines().filter_map(|line| line.strip_prefix("## ")).any(|line| anchor(line) == section).then_some(())
+    };
+    let dead: Vec<String> = links.into_iter().filter(|link| is_there(link).is_none()).map(str::to_owned).collect();
+    complain("links of alerts that lead nowhere", &dead);
+}
