@@ -1,5 +1,6 @@
 //! Calls of a language model, which say what they cost, in tokens, when they have ended. All processes that run this
-//! share one budget: the resource `tokens`, with a capacity of tokens per second. Start a server first: `leaseway serve`.
+//! share one budget: the resource `tokens`, with a capacity of tokens per second. Start a server first:
+//! `leaseway serve`.
 //!
 //! `token_budget [SERVER [SECONDS [WINDOW_SECONDS [MAX_TOKENS [CALL_MILLIS [RESERVE]]]]]]`
 //!
