@@ -16,7 +16,7 @@ const WORKERS: usize = 5;
 
 /// A line of a book: see the example `token_budget`. Times in seconds.
 #[derive(Debug, Clone, Copy)]
-struct Call {
+struct BookedCall {
     asked: f64,
     had: f64,
     ended: f64,
@@ -24,15 +24,15 @@ struct Call {
     used: f64,
 }
 
-fn read(line: &str) -> Call {
+fn read(line: &str) -> BookedCall {
     let numbers: Vec<f64> = line.split(' ').map(|number| number.parse().unwrap()).collect();
     let &[asked, had, ended, reserved, used, owed] = &numbers[..] else { panic!("not a line of a book: {line}") };
     assert!(owed == 0.0, "none uses more than it has reserved");
-    Call { asked: asked / 1e6, had: had / 1e6, ended: ended / 1e6, reserved, used }
+    BookedCall { asked: asked / 1e6, had: had / 1e6, ended: ended / 1e6, reserved, used }
 }
 
 /// What all have written so far, by their ends.
-fn books(workers: &[Process]) -> Vec<Call> {
+fn books(workers: &[Process]) -> Vec<BookedCall> {
     let mut calls = Vec::new();
     for worker in workers {
         let ended = worker.ended();
@@ -47,7 +47,7 @@ fn books(workers: &[Process]) -> Vec<Call> {
 }
 
 /// The part of the budget that was used in this span of time.
-fn part_used(calls: &[Call], from: f64, to: f64) -> f64 {
+fn part_used(calls: &[BookedCall], from: f64, to: f64) -> f64 {
     let within = calls.iter().filter(|call| from < call.ended && call.ended <= to);
     within.map(|call| call.used).sum::<f64>() / (CAPACITY * (to - from))
 }
