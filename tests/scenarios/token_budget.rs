@@ -81,7 +81,7 @@ fn all_of_a_shared_budget_is_used_and_never_more_than_that() {
     }
     // And in any span: the calls that asked and had their tokens within it took them there.
     let most_saved = CAPACITY * WINDOW + WORKERS as f64 * MAX_TOKENS;
-    let mut by_asked = calls.clone();
+    let mut by_asked = calls;
     by_asked.sort_by(|one, other| one.asked.total_cmp(&other.asked));
     for (first, start) in by_asked.iter().enumerate().step_by(7) {
         let mut within = by_asked[first..].to_vec();
