@@ -100,6 +100,7 @@ mod scenarios {
     mod tls_clocks;
     mod tls_operators;
     mod tls_strangers;
+    mod token_budget;
     mod tree;
     mod tree_failover;
     mod tree_mixed;

@@ -21,9 +21,10 @@ use crate::{
     asker::ClientAsker,
     book::Book,
     error::{BuildError, NotReady, check_id},
+    health::Health,
     keeper::Keeper,
     open::ResourceBuilder,
-    shared::{Health, Shared},
+    shared::Shared,
 };
 
 #[cfg(test)]

@@ -4,8 +4,9 @@
 //! more demand than it has capacity, and never ask for more. Those that wait count besides, with what it takes to serve
 //! them within a second, for as long as they wait.
 //!
-//! What is used without asking counts when it is charged, and what the limiter owes waits as callers do. What comes back
-//! unused was no demand: of callers that reserve more than they need only what they need counts, from the second on.
+//! What is used without asking counts when it is charged, and what the limiter owes waits as callers do. What comes
+//! back unused was no demand: of callers that reserve more than they need only what they need counts, from the second
+//! on.
 //!
 //! Callers that only come back when they have been served hide what they would do without a limit: one that waits for
 //! half of its time would come twice as often. How often that is shows while none waits: so the demand is what

@@ -48,6 +48,7 @@ pub mod demand;
 mod discovery;
 mod error;
 mod gauge;
+mod health;
 mod keeper;
 pub mod layer;
 pub mod limiter;
@@ -65,6 +66,7 @@ pub use book::{Book, Entry};
 pub use client::{Builder, Client};
 pub use error::{BadId, BuildError, NotReady, OpenError};
 pub use gauge::{Gauge, Permit};
+pub use health::Health;
 pub use leaseway_session::{
     self as session, Basis, Capacity, Mode, Usable, Wants, endpoint,
     grpc::{BadToken, Bearer, Channel, Connection, NoConnection, Token, Transport, tls_error},
@@ -74,5 +76,4 @@ pub use leaseway_tls::{ClientStream, ClientTls, Credentials, Files, TlsError};
 pub use open::ResourceBuilder;
 pub use rate::{Rate, Reservation};
 pub use resource::Resource;
-pub use shared::Health;
 pub use window::Window;

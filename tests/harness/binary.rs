@@ -14,19 +14,23 @@ use serde_json::Value;
 /// `leaseway`.
 pub(crate) fn path() -> &'static Path {
     static PATH: OnceLock<PathBuf> = OnceLock::new();
-    PATH.get_or_init(|| build("leaseway"))
+    PATH.get_or_init(|| build("leaseway", "--bin", "leaseway"))
 }
 
 /// `leaseway-bench`.
 pub(crate) fn bench() -> &'static Path {
     static PATH: OnceLock<PathBuf> = OnceLock::new();
-    PATH.get_or_init(|| build("leaseway-bench"))
+    PATH.get_or_init(|| build("leaseway-bench", "--bin", "leaseway-bench"))
 }
 
-/// Package and binary have the same name.
-fn build(name: &str) -> PathBuf {
+/// An example of the client library.
+pub(crate) fn example(name: &str) -> PathBuf {
+    build("leaseway-client", "--example", name)
+}
+
+fn build(package: &str, kind: &str, name: &str) -> PathBuf {
     let mut cargo = Command::new(env!("CARGO"));
-    cargo.args(["build", "--package", name, "--bin", name, "--message-format", "json-render-diagnostics"]);
+    cargo.args(["build", "--package", package, kind, name, "--message-format", "json-render-diagnostics"]);
     if !cfg!(debug_assertions) {
         cargo.arg("--release");
     }

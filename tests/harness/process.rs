@@ -1,6 +1,6 @@
 //! A `leaseway` process: what it is told, what it says, how it ends. It never outlives the test.
 
-use std::{process::ExitStatus, thread};
+use std::{path::Path, process::ExitStatus, thread};
 
 use leaseway_process::{Output, Signal, Start};
 
@@ -36,6 +36,11 @@ pub(crate) fn leaseway_reading(arguments: &[&str], input: &str) -> Said {
 impl Process {
     pub(crate) fn start(arguments: &[&str], variables: Variables<'_>) -> Process {
         Process::run(Start::new(binary::path()), arguments, variables)
+    }
+
+    /// An example of the client library instead.
+    pub(crate) fn start_example(path: &Path, arguments: &[&str]) -> Process {
+        Process::run(Start::new(path), arguments, &[])
     }
 
     /// With a pipe to read from.

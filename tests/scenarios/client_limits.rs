@@ -207,6 +207,46 @@ fn what_a_client_does_is_counted_under_the_names_that_doorman_gave() {
 }
 
 #[test]
+fn threads_can_owe_and_what_is_owed_is_shown() {
+    let server = Server::development();
+    let recorder = PrometheusBuilder::new().build_recorder();
+    let metrics = recorder.handle();
+    // A recorder is a thread's own: the client has to live on this one.
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let client = metrics::with_local_recorder(&recorder, || {
+        runtime.block_on(async {
+            let client = Client::builder().endpoint(server.grpc().to_string()).build().unwrap();
+            let tokens = client.resource("tokens").max_debt(1_000_000_000).rate().unwrap();
+            tokens.reserve(1).await.unwrap().settle(1_000_000).unwrap();
+            assert_eq!(client.health().debts.len(), 1);
+            let exceeded = tokens.charge(2_000_000_000).unwrap_err();
+            assert!(exceeded.max_debt == 1_000_000_000 && exceeded.uncharged >= 1_000_000_000, "{exceeded}");
+            assert!(tokens.try_acquire(1).is_err());
+            while !metrics.render().contains("leaseway_client_debt{resource=\"tokens\"}") {
+                tokio::time::sleep(Duration::from_millis(10)).await;
+            }
+            client.close().await;
+            client
+        })
+    });
+    let shown = metrics.render();
+    assert!(shown.contains("leaseway_client_uncharged_total{resource=\"tokens\"} 1000"), "{shown}");
+    assert!(shown.contains("leaseway_client_debt{resource=\"tokens\"} 0"), "closed, it owes nothing: {shown}");
+    drop(client);
+
+    let client = Client::builder().endpoint(server.grpc().to_string()).build_blocking().unwrap();
+    let tokens = client.resource("tokens").rate().unwrap();
+    let reservation = tokens.blocking_reserve(20).unwrap();
+    drop(tokens);
+    assert_eq!(reservation.reserved(), 20);
+    let holders = || server.status(&["tokens"])["resources"][0]["holders"].clone();
+    assert_eq!(holders(), 1, "a reservation is a handle");
+    reservation.settle(10).unwrap();
+    eventually("it is given back", || (holders() == 0).then_some(()));
+    client.blocking_close();
+}
+
+#[test]
 fn one_caller_after_the_other_is_soon_given_all_that_is_free() {
     let server = Server::development();
     let client = client_of(&server);

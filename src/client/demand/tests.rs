@@ -2,6 +2,7 @@ use proptest::prelude::*;
 
 use super::*;
 
+mod debt;
 mod offered;
 
 const REFRESH: Duration = Duration::from_secs(5);

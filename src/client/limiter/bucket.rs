@@ -255,9 +255,11 @@ impl Meter for Bucket {
             self.saving = 0;
         } else if self.rate > 0 && self.credit >= price {
             self.credit -= price;
-            self.saving = 0;
             self.returns.take(price);
-            self.spill();
+            if self.saving > 0 {
+                self.saving = 0;
+                self.spill();
+            }
         } else {
             return Err(Short { ready_in: self.ready_in(now, u64::from(n)) });
         }

@@ -14,9 +14,9 @@ use crate::{
 /// Lets callers through at a rate.
 ///
 /// Exact: in any span of T seconds at most capacity · T + [burst](Burst) permits are taken, and at most what is owed at
-/// its end besides, where callers are [charged](RateLimiter::charge) for what they have used. Work-conserving: as long as
-/// a caller waits, no capacity is lost, unless timers and tasks are later than the burst allows for. It starts without
-/// capacity and without credit, so that a process that is started again and again gains nothing by it.
+/// its end besides, where callers are [charged](RateLimiter::charge) for what they have used. Work-conserving: as long
+/// as a caller waits, no capacity is lost, unless timers and tasks are later than the burst allows for. It starts
+/// without capacity and without credit, so that a process that is started again and again gains nothing by it.
 ///
 /// Clones are the same limiter.
 #[derive(Debug, Clone)]

@@ -235,6 +235,31 @@ async fn pressure_makes_it_estimate_but_no_more_than_ten_times_a_second() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn what_is_owed_presses_is_asked_for_and_is_told() {
+    let shared = shared();
+    let (opened, rate) = open_rate(&shared, None);
+    shared.step();
+    pass(5).await;
+    answer(&shared, 10.0);
+    assert_eq!((shared.health().debts, opened.new_debt()), (vec![], None));
+    pass(100).await;
+    rate.charge(500).expect("it may be owed");
+    shared.pressure.notified().await;
+    assert!(opened.is_under_pressure());
+    shared.pressed();
+    let owed = rate.debt();
+    assert_eq!(shared.health().debts, [("r".to_owned(), owed)]);
+    pass(1_000).await;
+    let asks = asked(&shared.step().outgoing.expect("what is owed is asked for"));
+    assert!(asks[0].amount >= rate.debt() as f64, "{} of {}", asks[0].amount, rate.debt());
+    assert_eq!(opened.new_debt(), None, "the step has told it");
+    opened.fix_wants(1.0);
+    assert!(!opened.is_under_pressure(), "it is told what to ask for");
+    pass(60_000).await;
+    assert_eq!((shared.health().debts, opened.new_debt()), (vec![], Some(0)));
+}
+
+#[tokio::test(start_paused = true)]
 async fn demands_are_brought_up_to_date_before_a_refresh() {
     let shared = shared();
     let opened = open(&shared, "r");

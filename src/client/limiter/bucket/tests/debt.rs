@@ -115,7 +115,7 @@ fn debts_out_of_all_proportion_do_no_harm() {
 }
 
 #[derive(Debug, Clone)]
-enum Act {
+enum DebtStep {
     Pass(Duration),
     Capacity(f64),
     Take(u32),
@@ -126,21 +126,21 @@ enum Act {
     Keep(usize),
 }
 
-fn act() -> impl Strategy<Value = Act> {
+fn act() -> impl Strategy<Value = DebtStep> {
     prop_oneof![
-        4 => prop_oneof![Just(0), 0..5_000_000u64, 0..20 * SECOND].prop_map(|n| Act::Pass(Duration::from_nanos(n))),
-        1 => capacity().prop_map(Act::Capacity),
-        3 => (1..5u32).prop_map(Act::Take),
-        1 => (1..20u32).prop_map(Act::Charge),
-        5 => (1..30u32).prop_map(Act::Reserve),
-        4 => (any::<usize>(), 0..1500u32).prop_map(|(pick, part)| Act::Settle(pick, part)),
-        1 => any::<usize>().prop_map(Act::Keep),
+        4 => prop_oneof![Just(0), 0..5_000_000u64, 0..20 * SECOND].prop_map(|n| DebtStep::Pass(Duration::from_nanos(n))),
+        1 => capacity().prop_map(DebtStep::Capacity),
+        3 => (1..5u32).prop_map(DebtStep::Take),
+        1 => (1..20u32).prop_map(DebtStep::Charge),
+        5 => (1..30u32).prop_map(DebtStep::Reserve),
+        4 => (any::<usize>(), 0..1500u32).prop_map(|(pick, part)| DebtStep::Settle(pick, part)),
+        1 => any::<usize>().prop_map(DebtStep::Keep),
     ]
 }
 
 /// Permits that were used, when they were taken, and what was owed right after.
 #[derive(Debug, Clone, Copy)]
-struct Used {
+struct UsedPermits {
     number: usize,
     at: f64,
     n: f64,
@@ -164,39 +164,39 @@ proptest! {
         for (number, act) in acts.into_iter().enumerate() {
             let at = seconds(now);
             match act {
-                Act::Pass(span) => now += span.as_nanos() as u64,
-                Act::Capacity(capacity) => {
+                DebtStep::Pass(span) => now += span.as_nanos() as u64,
+                DebtStep::Capacity(capacity) => {
                     bucket.set_capacity(now, Capacity::of(capacity));
                     history.capacities.push((at, capacity));
                 }
-                Act::Take(n) => {
+                DebtStep::Take(n) => {
                     if bucket.take(now, n).is_ok() {
-                        used.push(Used { number, at, n: f64::from(n), owed: 0.0 });
+                        used.push(UsedPermits { number, at, n: f64::from(n), owed: 0.0 });
                     }
                 }
-                Act::Charge(n) => {
+                DebtStep::Charge(n) => {
                     let charged = bucket.charge(now, u64::from(n));
-                    used.push(Used { number, at, n: charged as f64, owed: bucket.owed(now) as f64 });
+                    used.push(UsedPermits { number, at, n: charged as f64, owed: bucket.owed(now) as f64 });
                 }
-                Act::Reserve(n) => {
+                DebtStep::Reserve(n) => {
                     if bucket.take(now, n).is_ok() {
                         reserved.push((number, at, bucket.promise(n)));
                     }
                 }
-                Act::Settle(pick, part) if !reserved.is_empty() => {
+                DebtStep::Settle(pick, part) if !reserved.is_empty() => {
                     let (taken, when, promise) = reserved.swap_remove(pick % reserved.len());
                     let (took, n) = (promise.n, promise.n * part / 1000);
                     bucket.use_part(now, promise, n);
-                    used.push(Used { number: taken, at: when, n: f64::from(n.min(took)), owed: 0.0 });
+                    used.push(UsedPermits { number: taken, at: when, n: f64::from(n.min(took)), owed: 0.0 });
                     let charged = bucket.charge(now, u64::from(n.saturating_sub(took)));
-                    used.push(Used { number, at, n: charged as f64, owed: bucket.owed(now) as f64 });
+                    used.push(UsedPermits { number, at, n: charged as f64, owed: bucket.owed(now) as f64 });
                 }
-                Act::Keep(pick) if !reserved.is_empty() => {
+                DebtStep::Keep(pick) if !reserved.is_empty() => {
                     let (taken, when, promise) = reserved.swap_remove(pick % reserved.len());
                     bucket.claim(promise);
-                    used.push(Used { number: taken, at: when, n: f64::from(promise.n), owed: 0.0 });
+                    used.push(UsedPermits { number: taken, at: when, n: f64::from(promise.n), owed: 0.0 });
                 }
-                Act::Settle(..) | Act::Keep(_) => {}
+                DebtStep::Settle(..) | DebtStep::Keep(_) => {}
             }
             prop_assert!(bucket.owed(now) <= max_debt);
             prop_assert!(bucket.credit == 0 || bucket.debt == 0);

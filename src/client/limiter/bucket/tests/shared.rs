@@ -8,7 +8,7 @@ const LIMITERS: usize = 4;
 const LARGEST: u32 = 40;
 
 #[derive(Debug, Clone)]
-enum Act {
+enum SharedStep {
     Pass(Duration),
     /// A part of what one has, in thousandths, goes to another.
     Move(usize, usize, u32),
@@ -22,22 +22,22 @@ enum Act {
     Settle(usize, u32),
 }
 
-fn act() -> impl Strategy<Value = Act> {
+fn act() -> impl Strategy<Value = SharedStep> {
     let limiter = || 0..LIMITERS;
     prop_oneof![
-        5 => prop_oneof![Just(1), 0..5_000_000u64, 0..30 * SECOND].prop_map(|n| Act::Pass(Duration::from_nanos(n))),
-        5 => (limiter(), limiter(), prop_oneof![Just(1000), 0..=1000u32]).prop_map(|(a, b, c)| Act::Move(a, b, c)),
-        2 => (limiter(), 1..LARGEST).prop_map(|(limiter, n)| Act::Take(limiter, n)),
-        3 => limiter().prop_map(Act::Drain),
-        2 => (limiter(), 1..LARGEST).prop_map(|(limiter, n)| Act::Wait(limiter, n)),
-        1 => (limiter(), 1..LARGEST).prop_map(|(limiter, n)| Act::Charge(limiter, n)),
-        3 => (limiter(), 1..LARGEST).prop_map(|(limiter, n)| Act::Reserve(limiter, n)),
-        3 => (any::<usize>(), 0..=1000u32).prop_map(|(pick, part)| Act::Settle(pick, part)),
+        5 => prop_oneof![Just(1), 0..5_000_000u64, 0..30 * SECOND].prop_map(|n| SharedStep::Pass(Duration::from_nanos(n))),
+        5 => (limiter(), limiter(), prop_oneof![Just(1000), 0..=1000u32]).prop_map(|(a, b, c)| SharedStep::Move(a, b, c)),
+        2 => (limiter(), 1..LARGEST).prop_map(|(limiter, n)| SharedStep::Take(limiter, n)),
+        3 => limiter().prop_map(SharedStep::Drain),
+        2 => (limiter(), 1..LARGEST).prop_map(|(limiter, n)| SharedStep::Wait(limiter, n)),
+        1 => (limiter(), 1..LARGEST).prop_map(|(limiter, n)| SharedStep::Charge(limiter, n)),
+        3 => (limiter(), 1..LARGEST).prop_map(|(limiter, n)| SharedStep::Reserve(limiter, n)),
+        3 => (any::<usize>(), 0..=1000u32).prop_map(|(pick, part)| SharedStep::Settle(pick, part)),
     ]
 }
 
 #[derive(Debug, Clone, Copy)]
-struct Used {
+struct SharedUse {
     number: usize,
     at: Nanos,
     n: u64,
@@ -45,21 +45,21 @@ struct Used {
     owed: u64,
 }
 
-struct World {
+struct SharedLimiters {
     leases: [f64; LIMITERS],
     buckets: Vec<Bucket>,
     /// What the head of each line waits for.
     waiting: [Option<u32>; LIMITERS],
     /// When it was taken, as if all of it had been used; where, and what.
-    reserved: Vec<(Used, usize, Promise)>,
+    reserved: Vec<(SharedUse, usize, Promise)>,
     now: Nanos,
-    used: Vec<Used>,
+    used: Vec<SharedUse>,
 }
 
-impl World {
+impl SharedLimiters {
     /// The first has all there is.
-    fn new(window: Duration) -> World {
-        let mut world = World {
+    fn new(window: Duration) -> SharedLimiters {
+        let mut world = SharedLimiters {
             leases: [0.0; LIMITERS],
             buckets: (0..LIMITERS).map(|_| Bucket::new(Burst::Window(window))).collect(),
             waiting: [None; LIMITERS],
@@ -83,9 +83,9 @@ impl World {
         self.lease(to, self.leases[to] + moved);
     }
 
-    fn used_now(&mut self, number: usize, n: u64) -> Used {
+    fn used_now(&mut self, number: usize, n: u64) -> SharedUse {
         let owed = self.buckets.iter_mut().map(|bucket| bucket.owed(self.now)).sum();
-        Used { number, at: self.now, n, owed }
+        SharedUse { number, at: self.now, n, owed }
     }
 
     fn note(&mut self, number: usize, n: u64) {
@@ -93,21 +93,21 @@ impl World {
         self.used.push(used);
     }
 
-    fn act(&mut self, number: usize, act: Act) {
+    fn act(&mut self, number: usize, act: &SharedStep) {
         let now = self.now;
-        match act {
-            Act::Pass(span) => self.now += span.as_nanos() as u64,
-            Act::Move(from, to, part) => self.give(from, to, f64::from(part) / 1000.0),
-            Act::Take(limiter, n) => {
+        match *act {
+            SharedStep::Pass(span) => self.now += span.as_nanos() as u64,
+            SharedStep::Move(from, to, part) => self.give(from, to, f64::from(part) / 1000.0),
+            SharedStep::Take(limiter, n) => {
                 if self.waiting[limiter].is_none() && self.buckets[limiter].take(now, n).is_ok() {
                     self.note(number, u64::from(n));
                 }
             }
-            Act::Drain(limiter) => {
+            SharedStep::Drain(limiter) => {
                 let n = if self.waiting[limiter].is_none() { drain(&mut self.buckets[limiter], now) } else { 0 };
                 self.note(number, n);
             }
-            Act::Wait(limiter, n) => {
+            SharedStep::Wait(limiter, n) => {
                 let n = *self.waiting[limiter].get_or_insert(n);
                 if self.buckets[limiter].take(now, n).is_ok() {
                     self.waiting[limiter] = None;
@@ -116,24 +116,24 @@ impl World {
                     self.buckets[limiter].save_for(now, n);
                 }
             }
-            Act::Charge(limiter, n) => {
+            SharedStep::Charge(limiter, n) => {
                 let charged = self.buckets[limiter].charge(now, u64::from(n));
                 self.note(number, charged);
             }
-            Act::Reserve(limiter, n) => {
+            SharedStep::Reserve(limiter, n) => {
                 if self.waiting[limiter].is_none() && self.buckets[limiter].take(now, n).is_ok() {
                     let promise = self.buckets[limiter].promise(n);
                     let taken = self.used_now(number, u64::from(n));
                     self.reserved.push((taken, limiter, promise));
                 }
             }
-            Act::Settle(pick, part) if !self.reserved.is_empty() => {
+            SharedStep::Settle(pick, part) if !self.reserved.is_empty() => {
                 let (taken, limiter, promise) = self.reserved.swap_remove(pick % self.reserved.len());
                 let n = promise.n * part / 1000;
                 self.buckets[limiter].use_part(now, promise, n);
-                self.used.push(Used { n: u64::from(n), ..taken });
+                self.used.push(SharedUse { n: u64::from(n), ..taken });
             }
-            Act::Settle(..) => {}
+            SharedStep::Settle(..) => {}
         }
     }
 
@@ -154,11 +154,11 @@ proptest! {
         window in windows(),
         acts in proptest::collection::vec(act(), 1..150),
     ) {
-        let mut world = World::new(window);
+        let mut world = SharedLimiters::new(window);
         // What each may have beyond its window: a permit, or what the head of its line saves.
         let burst = CAPACITY * window.as_secs_f64() + LIMITERS as f64 * f64::from(LARGEST);
         for (number, act) in acts.into_iter().enumerate() {
-            world.act(number, act);
+            world.act(number, &act);
             prop_assert!(world.saved() <= burst + TOLERANCE, "{} saved", world.saved());
         }
         let mut used = world.used;
@@ -183,7 +183,7 @@ proptest! {
 
 #[test]
 fn what_was_saved_under_a_lease_is_not_spent_beside_the_one_that_has_it_now() {
-    let mut world = World::new(Duration::from_secs(60));
+    let mut world = SharedLimiters::new(Duration::from_secs(60));
     // The lease goes round, and stays everywhere for as long as it takes to fill a bucket.
     for holder in [0, 1, 2, 3, 0, 1] {
         world.now += 60 * SECOND;

@@ -1,0 +1,76 @@
+//! Calls of a language model, which say what they cost, in tokens, when they have ended. All processes that run this
+//! share one budget: the resource `tokens`, with a capacity of tokens per second. Start a server first:
+//! `leaseway serve`.
+//!
+//! `token_budget [SERVER [SECONDS [WINDOW_SECONDS [MAX_TOKENS [CALL_MILLIS [RESERVE]]]]]]`
+//!
+//! It writes a book, a line for each call: when it asked for tokens, had them, and had ended, in microseconds of the
+//! clock on the wall; how many it reserved, how many it used, and how many were owed then.
+#![allow(clippy::print_stdout, reason = "an example shows what it does")]
+
+use std::{
+    env,
+    error::Error,
+    str::FromStr,
+    time::{Duration, SystemTime, UNIX_EPOCH},
+};
+
+use leaseway_client::{Client, Rate, limiter::Burst};
+use tokio::time::{Instant, sleep};
+
+/// Calls of this process at the same time.
+const CALLS: usize = 4;
+
+/// A call, as far as it is known before it is made.
+#[derive(Clone, Copy)]
+struct Call {
+    max_tokens: u32,
+    longest: Duration,
+}
+
+impl Call {
+    /// Makes it. What it uses shows only in the end.
+    async fn make(self) -> u32 {
+        sleep(self.longest.mul_f64(fastrand::f64())).await;
+        fastrand::u32(self.max_tokens / 20..=self.max_tokens)
+    }
+}
+
+#[tokio::main]
+async fn main() -> Result<(), Box<dyn Error>> {
+    let client = Client::connect(argument(1, "127.0.0.1:5100".to_owned())?)?;
+    let until = Instant::now() + Duration::from_secs(argument(2, 60)?);
+    let window = Burst::Window(Duration::from_secs_f64(argument(3, 60.0)?));
+    let call = Call { max_tokens: argument(4, 4_000)?, longest: Duration::from_millis(argument(5, 2_000)?) };
+    let reserve = argument(6, call.max_tokens)?;
+
+    let tokens = client.resource("tokens").burst(window).rate()?;
+    let workers: Vec<_> = (0..CALLS).map(|_| tokio::spawn(work(tokens.clone(), call, reserve, until))).collect();
+    for worker in workers {
+        worker.await??;
+    }
+    client.close().await;
+    Ok(())
+}
+
+async fn work(tokens: Rate, call: Call, reserve: u32, until: Instant) -> Result<(), leaseway_client::limiter::Closed> {
+    loop {
+        let asked = now();
+        let Ok(reservation) = tokio::time::timeout_at(until, tokens.reserve(reserve)).await else { return Ok(()) };
+        let (reservation, had) = (reservation?, now());
+        let used = call.make().await;
+        if let Err(exceeded) = reservation.settle(u64::from(used)) {
+            eprintln!("{exceeded}");
+        }
+        println!("{asked} {had} {} {reserve} {used} {}", now(), tokens.debt());
+    }
+}
+
+/// Microseconds since 1970.
+fn now() -> u128 {
+    SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_micros()
+}
+
+fn argument<T: FromStr<Err: Error + 'static>>(n: usize, or: T) -> Result<T, Box<dyn Error>> {
+    Ok(env::args().nth(n).map_or(Ok(or), |argument| argument.parse())?)
+}
