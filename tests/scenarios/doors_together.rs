@@ -110,6 +110,7 @@ fn what_a_door_had_that_is_killed_comes_back_when_its_lease_ends() {
     let [one, other] = [(); 2].map(|()| Door::start(&[server.grpc().to_string()], &rules, &[]));
     let (busy, also) =
         (Load::on(one.caller(), Duration::from_millis(2)), Load::on(other.caller(), Duration::from_millis(2)));
+    assert!(one.caller().passes("d", &[("k", "v")]) || other.caller().passes("d", &[("k", "v")]), "it is there");
     let held = || {
         let status = server.status(&["d/k=v"]);
         let holders = status["resources"][0]["holder"].as_array().cloned().unwrap_or_default();
