@@ -40,7 +40,7 @@ impl State {
 
     /// Those whose demands are to be estimated now: all, if callers wait at some; else what the next request asks for,
     /// and what is to be looked at. There may be a hundred thousand that are not.
-    pub(super) fn to_be_estimated(&mut self, now: Millis) -> Vec<Arc<str>> {
+    pub(super) fn take_due_estimates(&mut self, now: Millis) -> Vec<Arc<str>> {
         if self.estimate_at.is_some_and(|at| at <= now) {
             (self.estimate_at, self.estimated) = (None, now);
             return self.opened.keys().cloned().collect();

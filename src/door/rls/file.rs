@@ -177,10 +177,9 @@ fn read_level(fields: &Fields<'_, '_>, parent: &str, found: &mut Findings) -> Le
     let Some(list) = fields.optional("descriptors") else { return level };
     let expected = "a list of descriptors, like [{key: user, rate_limit: {unit: second, requests_per_unit: 10}}]";
     for item in list.elements(MOST_DESCRIPTORS, "a descriptor", expected, found) {
-        if let Some(Descriptor { key, value, path, node }) = read_descriptor(&item, parent, found) {
-            if !level.add(key, value, node) {
-                found.error(item.at(), format!("another descriptor of this list is `{path}` as well"));
-            }
+        let Some(Descriptor { key, value, path, node }) = read_descriptor(&item, parent, found) else { continue };
+        if !level.add(key, value, node) {
+            found.error(item.at(), format!("another descriptor of this list is `{path}` as well"));
         }
     }
     level
