@@ -146,7 +146,7 @@ impl Gate {
         if self.is_exposed { format!("{policy} (--insecure: others reach this server)") } else { policy }
     }
 
-    /// Whether this caller may do something to some resource, whatever it calls itself; the answer is remembered.
+    /// Whether this caller may do something to some resource, as any client; the answer is remembered.
     fn allows(&self, principal: &Principal, request: &AccessRequest<'_>) -> bool {
         /// No holder is called that.
         const ANY: &str = "";

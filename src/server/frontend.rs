@@ -169,7 +169,7 @@ async fn reload_on_change(mut reload: Reload, gate: Arc<Gate>, files: Credential
     }
 }
 
-/// Whoever makes a request, as far as it is known.
+/// Finds out the caller of a request, as far as it is known.
 async fn admit(mut request: Request, next: Next) -> Response {
     let visitor = request.extensions().get::<Arc<Visitor>>().cloned();
     if let Some(visitor) = visitor {

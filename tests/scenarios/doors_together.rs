@@ -1,4 +1,4 @@
-//! Several doors share what there is, whatever becomes of them and of the cluster.
+//! Several doors share what there is, also when some of them and of the cluster are killed.
 
 use std::{
     sync::{
