@@ -95,7 +95,8 @@ struct LeaseFlags {
     /// (`apply_on_stream_done`): hits count whether or not they are there, and nothing passes until they are paid back
     #[arg(long, env = "LEASEWAY_CHARGE", value_name = "PATTERN,…", value_delimiter = ',', value_parser = glob)]
     charge: Vec<Glob>,
-    /// A resource is given back when it has not been asked for so many seconds, and for as long as its limit's window is
+    /// A resource is given back when it has not been asked for so many seconds, and for as long as its limit's window
+    /// is
     #[arg(
         long,
         env = "LEASEWAY_IDLE_SECS",
@@ -149,8 +150,8 @@ struct DoorLimits {
         value_parser = checks::at_least_one()
     )]
     max_connections: usize,
-    /// The part of any table (connections, resources, waiting bytes) that a lone address may fill, in per cent; the rest
-    /// is there for other addresses. 100: there are no shares
+    /// The part of any table (connections, resources, waiting bytes) that a lone address may fill, in per cent; the
+    /// rest is there for other addresses. 100: there are no shares
     #[arg(
         long,
         env = "LEASEWAY_ADDRESS_SHARE",

@@ -316,7 +316,7 @@ impl Shared {
         let now = self.clock.now();
         let mut state = self.lock();
         let mut debts = Vec::new();
-        for id in state.to_be_estimated(now) {
+        for id in state.take_due_estimates(now) {
             state.want(now, &id);
             let owed = state.opened.get(&id).and_then(|slot| slot.opened.new_debt());
             debts.extend(owed.map(|owed| (id, owed)));

@@ -53,7 +53,8 @@ pub struct BridgeOptions {
     pub first_wait: Duration,
     /// What is answered where there is no lease.
     pub without_lease: WithoutLease,
-    /// Resources of which callers say what they have used, rather than ask for it: it counts whether or not it is there.
+    /// Resources of which callers say what they have used, rather than ask for it: it counts whether or not it is
+    /// there.
     pub charged: Vec<Glob>,
 }
 

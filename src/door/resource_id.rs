@@ -5,8 +5,8 @@
 //! mean the same resource, and a template's pattern says what it seems to: its `*` does not cross the `/` behind the
 //! domain, and everything else stands as it was sent.
 //!
-//! Ids are bounded by the servers. Of a longer one the beginning is kept, and the rest stands as a digest behind `~`: it
-//! is still the same resource each time, and a pattern still finds it by its domain and first key.
+//! Ids are bounded by the servers. Of a longer one the beginning is kept, and the rest stands as a digest behind `~`:
+//! it is still the same resource each time, and a pattern still finds it by its domain and first key.
 
 use ring::digest::{SHA256, digest};
 

@@ -165,7 +165,7 @@ impl Gate {
         &self.accounts
     }
 
-    /// Whether this caller may do something to some resource, whatever it calls itself; the answer is remembered.
+    /// Whether this caller may do something to some resource, as any client; the answer is remembered.
     fn allows(&self, subject: &Subject, request: &AccessRequest<'_>) -> bool {
         /// No holder is called that.
         const ANY: &str = "";

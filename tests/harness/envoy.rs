@@ -34,7 +34,8 @@ pub(crate) struct Envoy {
 }
 
 impl Envoy {
-    /// Runs one until its listener serves. `config` makes `static_resources:` of where to listen; the admin page is added.
+    /// Runs one until its listener serves. `config` makes `static_resources:` of where to listen; the admin page is
+    /// added.
     pub(crate) fn start(binary: &Path, config: impl FnOnce(SocketAddr) -> String) -> Envoy {
         let addresses = free_addresses(2);
         let [listener, admin] = addresses[..] else { unreachable!("so many were asked for") };

@@ -1,4 +1,4 @@
-//! Several doors share what there is, whatever becomes of them and of the cluster.
+//! Several doors share what there is, also when some of them and of the cluster are killed.
 
 use std::{
     sync::{
@@ -110,6 +110,7 @@ fn what_a_door_had_that_is_killed_comes_back_when_its_lease_ends() {
     let [one, other] = [(); 2].map(|()| Door::start(&[server.grpc().to_string()], &rules, &[]));
     let (busy, also) =
         (Load::on(one.caller(), Duration::from_millis(2)), Load::on(other.caller(), Duration::from_millis(2)));
+    assert!(one.caller().passes("d", &[("k", "v")]) || other.caller().passes("d", &[("k", "v")]), "it is there");
     let held = || {
         let status = server.status(&["d/k=v"]);
         let holders = status["resources"][0]["holder"].as_array().cloned().unwrap_or_default();
@@ -135,7 +136,8 @@ fn what_a_door_had_that_is_killed_comes_back_when_its_lease_ends() {
 fn requests_pass_while_the_master_is_killed_and_another_takes_its_place() {
     let config = ConfigFile::of(&[Template { lease: 60, refresh: 1, ..Template::fair("*", CAPACITY) }]);
     let mut peers = Peers::start(3, config, &[]);
-    let door = Door::start(&peers.endpoints(), &rules(), &[]);
+    let rules = rules();
+    let door = Door::start(&peers.endpoints(), &rules, &[]);
     // Far fewer than there may be.
     let load = Load::on(door.caller(), Duration::from_millis(40));
     eventually("requests pass", || (load.passed() > 20).then_some(()));
@@ -157,7 +159,8 @@ fn a_door_bears_more_descriptors_than_fit_into_a_request() {
     let config = ConfigFile::of(&[template]);
     let server =
         Server::with_flags(&["--config", config.path(), "--max-resources", "200000", "--address-share", "100"]);
-    let door = Door::start(&[server.grpc().to_string()], &rules(), &["--address-share", "100", "--first-wait-ms", "0"]);
+    let rules = rules();
+    let door = Door::start(&[server.grpc().to_string()], &rules, &["--address-share", "100", "--first-wait-ms", "0"]);
     let envoy = door.caller();
     const MANY: usize = 3_000;
     const LANES: usize = 8;

@@ -69,7 +69,8 @@ fn commands_are_documented() {
     let page = read("docs/reference/flags.md");
     let listed = rows(&page).into_iter().filter(|(heading, _)| heading == "Commands");
     let words = |cell: &str| {
-        let is_word = |word: &&str| word.chars().all(|char| char.is_ascii_lowercase());
+        let is_of_word = |char: char| char.is_ascii_lowercase() || char == '-';
+        let is_word = |word: &&str| !word.starts_with('-') && word.chars().all(is_of_word);
         plain(cell).split_whitespace().skip(1).take_while(is_word).collect::<Vec<_>>().join(" ")
     };
     let documented: BTreeSet<String> = listed.map(|(_, cells)| words(&cells[0])).collect();
@@ -248,7 +249,9 @@ fn services_are_documented() {
         methods.extend(text.lines().filter_map(|line| word(line, "rpc ")));
     }
     let page = read("docs/reference/ports.md");
-    let named = quoted(&page).into_iter().filter(|name| name.starts_with("leaseway.") || name.starts_with("doorman."));
+    let named = quoted(&page)
+        .into_iter()
+        .filter(|name| ["leaseway.", "doorman.", "envoy.service."].iter().any(|package| name.starts_with(package)));
     assert_same(("proto", &services), ("docs/reference/ports.md", &named.collect::<BTreeSet<_>>()));
     let missing: Vec<String> = methods.into_iter().filter(|method| !page.contains(method.as_str())).collect();
     complain("methods that docs/reference/ports.md does not name", &missing);

@@ -40,12 +40,16 @@ impl State {
 
     /// Those whose demands are to be estimated now: all, if callers wait at some; else what the next request asks for,
     /// and what is to be looked at. There may be a hundred thousand that are not.
-    pub(super) fn to_be_estimated(&mut self, now: Millis) -> Vec<Arc<str>> {
+    pub(super) fn take_due_estimates(&mut self, now: Millis) -> Vec<Arc<str>> {
         if self.estimate_at.is_some_and(|at| at <= now) {
             (self.estimate_at, self.estimated) = (None, now);
             return self.opened.keys().cloned().collect();
         }
         let mut chosen = if self.session.is_due(now) { self.session.chosen(now) } else { Vec::new() };
+        if !chosen.is_empty() && chosen.len() == self.opened.len() {
+            // All of them, as with most clients.
+            (self.estimate_at, self.estimated) = (None, now);
+        }
         while let Some((_, id)) = self.looks.first().filter(|(at, _)| *at <= now) {
             let id = Arc::clone(id);
             self.looks.pop_first();

@@ -214,8 +214,11 @@ fn open(bridge: &Bridge, id: &str, requests: u32, unit: Unit, caller: Principal)
 /// Takes from all, or from none. Whether the request passes.
 fn settle(bridge: &Bridge, limited: &mut [Limited<'_>]) -> bool {
     // Alone, what is taken is looked at as well.
-    let looked = limited.len() == 1 || limited.iter_mut().fold(true, |passes, limited| limited.look(bridge) && passes);
-    let mut passes = looked;
+    let mut passes = limited.len() == 1;
+    if !passes {
+        let refusing = limited.iter_mut().filter_map(|limited| (!limited.look(bridge)).then_some(()));
+        passes = refusing.count() == 0;
+    }
     for at in 0..limited.len() {
         if passes && !limited[at].take(bridge) {
             // Another request was faster.

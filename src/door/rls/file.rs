@@ -177,23 +177,23 @@ fn read_level(fields: &Fields<'_, '_>, parent: &str, found: &mut Findings) -> Le
     let Some(list) = fields.optional("descriptors") else { return level };
     let expected = "a list of descriptors, like [{key: user, rate_limit: {unit: second, requests_per_unit: 10}}]";
     for item in list.elements(MOST_DESCRIPTORS, "a descriptor", expected, found) {
-        if let Some(Descriptor { key, value, path, node }) = read_descriptor(&item, parent, found) {
-            if !level.add(key, value, node) {
-                found.error(item.at(), format!("another descriptor of this list is `{path}` as well"));
-            }
+        let Some(Placed { key, value, path, node }) = read_descriptor(&item, parent, found) else { continue };
+        if !level.add(key, value, node) {
+            found.error(item.at(), format!("another descriptor of this list is `{path}` as well"));
         }
     }
     level
 }
 
-struct Descriptor<'n> {
+/// A descriptor, and what it is for.
+struct Placed<'n> {
     key: &'n str,
     value: ValueMatch,
     path: String,
     node: Node,
 }
 
-fn read_descriptor<'n>(item: &Field<'n, '_>, parent: &str, found: &mut Findings) -> Option<Descriptor<'n>> {
+fn read_descriptor<'n>(item: &Field<'n, '_>, parent: &str, found: &mut Findings) -> Option<Placed<'n>> {
     let fields = fields(item, &OF_DESCRIPTOR, found)?;
     let key = fields.optional("key").and_then(|field| field.text("the key of an entry", found)).unwrap_or_default();
     if key.is_empty() {
@@ -222,7 +222,7 @@ fn read_descriptor<'n>(item: &Field<'n, '_>, parent: &str, found: &mut Findings)
         found.warn(field.key, "`shadow_mode` means nothing without a `rate_limit`");
     }
     let below = read_level(&fields, &format!("{path}."), found);
-    Some(Descriptor { key, value, path, node: Node { rule: rule.map(Arc::new), below, shares_values } })
+    Some(Placed { key, value, path, node: Node { rule: rule.map(Arc::new), below, shares_values } })
 }
 
 fn warn_of_flags(fields: &Fields<'_, '_>, shares_nothing: bool, found: &mut Findings) {

@@ -40,7 +40,7 @@ impl Unit {
         }
     }
 
-    /// The unit of this name, in whatever case.
+    /// The unit of this name, in upper case or lower.
     pub fn named(name: &str) -> Option<Unit> {
         Unit::ALL.into_iter().find(|unit| unit.name().eq_ignore_ascii_case(name))
     }
