@@ -172,13 +172,15 @@ fn one_principal_does_not_fill_the_queue_of_a_resource() {
             async move { node.submit_from("r", &request, Some(origin(last))).await }
         };
         let (stranger, other) = tokio::join!(join_all((0..40).map(|n| ask(1, n))), async {
-            // After all of the stranger's.
+            // Beside the stranger's, not before them.
             tokio::task::yield_now().await;
             ask(2, 0).await
         });
         let waited = stranger.iter().filter(|answer| **answer == Ok(Answer::NotYet)).count();
         let refused = stranger.iter().filter(|answer| **answer == Err(Refused::QueueShare("r".into()))).count();
-        assert_eq!((waited, refused), (18, 22));
+        // Half of the places, and its share of the others: one less where the other came between.
+        assert!((17..=18).contains(&waited), "{waited}");
+        assert_eq!(waited + refused, 40);
         assert_eq!(other, Ok(Answer::NotYet), "there is room for another");
     });
 }
