@@ -35,7 +35,7 @@ impl<'n, 't> Fields<'n, 't> {
     }
 
     /// The same for a key that need not be there: `null` is as if it were not, as it was to Doorman.
-    pub(super) fn optional(&self, key: &str) -> Option<Field<'n, 't>> {
+    pub fn optional(&self, key: &str) -> Option<Field<'n, 't>> {
         self.get(key).filter(|field| !field.is_nothing())
     }
 }
@@ -148,6 +148,16 @@ impl<'n, 't> Field<'n, 't> {
         };
         self.wrong(&format!("{expected}{hint}"), found);
         None
+    }
+
+    /// `true` or `false`.
+    pub fn flag(&self, found: &mut Findings) -> Option<bool> {
+        self.unquoted("true or false", |text| text.to_ascii_lowercase().parse().ok(), found)
+    }
+
+    /// The elements of a list of at most so many, each under this name.
+    pub fn elements(&self, limit: usize, label: &str, expected: &str, found: &mut Findings) -> Vec<Field<'n, 't>> {
+        self.list(limit, expected, found).iter().map(|item| Field::element(label, item)).collect()
     }
 
     /// A list of at most so many elements.

@@ -1,12 +1,13 @@
 //! The reader beneath configurations, for other YAML files of Leaseway's (`leaseway up` has one): all mistakes of a
 //! file at once, each with line and column. The caller defines what a file may contain, with the same typed readers.
 
-use super::{ConfigError, Diagnostic, MAX_BYTES, Position, diagnostic::Lines, node};
 pub use super::{
+    ConfigError, Diagnostic,
     diagnostic::Findings,
     read::{Field, Fields, unknown},
     template::read_resources,
 };
+use super::{MAX_BYTES, Position, diagnostic::Lines, node};
 
 /// A file without mistakes.
 #[derive(Debug)]

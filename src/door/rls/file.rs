@@ -1,0 +1,297 @@
+//! The files of envoyproxy/ratelimit, as they are: YAML with one domain each.
+//!
+//! What that service accepts and pays no heed to is a warning here, with file and line; what it refuses is refused, and
+//! so is a limit without a number, which it takes for zero.
+
+use std::{
+    io,
+    path::{Path, PathBuf},
+    sync::Arc,
+};
+
+use leaseway_server::config::{
+    self, ConfigError, Diagnostic, Position,
+    yaml::{self, Document, Field, Fields, Findings, unknown},
+};
+
+use super::{
+    rules::{Domain, Level, Limit, Node, Rule, Rules, ValueMatch},
+    unit::Unit,
+};
+
+/// Of envoyproxy/ratelimit's files. It looks at no other, nor where they stand.
+const KEYS: [&str; 15] = [
+    "domain",
+    "descriptors",
+    "key",
+    "value",
+    "rate_limit",
+    "shadow_mode",
+    "detailed_metric",
+    "unit",
+    "requests_per_unit",
+    "unlimited",
+    "name",
+    "replaces",
+    "quota_mode",
+    "share_threshold",
+    "value_to_metric",
+];
+const OF_FILE: [&str; 2] = ["domain", "descriptors"];
+const OF_DESCRIPTOR: [&str; 9] = [
+    "key",
+    "value",
+    "rate_limit",
+    "shadow_mode",
+    "detailed_metric",
+    "descriptors",
+    "quota_mode",
+    "share_threshold",
+    "value_to_metric",
+];
+const OF_LIMIT: [&str; 5] = ["unit", "requests_per_unit", "unlimited", "name", "replaces"];
+const OF_REPLACED: [&str; 1] = ["name"];
+
+/// In one list.
+const MOST_DESCRIPTORS: usize = 100_000;
+const MOST_REPLACED: usize = 100;
+
+const EXAMPLE: &str = "domain: shop, and descriptors: [{key: user, rate_limit: {unit: second, requests_per_unit: 10}}]";
+const REQUESTS: &str = "a whole number from 0 to 4294967295";
+
+/// Rules that can be used.
+#[derive(Debug)]
+pub struct LoadedRules {
+    /// All of them.
+    pub rules: Rules,
+    /// What is allowed but probably not meant, in the order of the files.
+    pub warnings: Vec<Diagnostic>,
+}
+
+/// Why there are no rules.
+#[derive(Debug, thiserror::Error)]
+pub enum RulesError {
+    /// A file or a directory could not be read.
+    #[error("cannot read {}: {error}; name a file, or a directory of .yaml files, that this user may read", path.display())]
+    Read {
+        /// Which.
+        path: PathBuf,
+        /// What the operating system says.
+        #[source]
+        error: io::Error,
+    },
+    /// There is no file in a directory.
+    #[error("{} has no .yaml file: there would be no limits at all", .0.display())]
+    NoFile(PathBuf),
+    /// Some can be read, and are wrong.
+    #[error("{}", .0.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n"))]
+    Invalid(Vec<ConfigError>),
+}
+
+/// The files that a path means: itself, or those of the directory that end in `.yaml` or `.yml`, by name.
+pub fn files(path: &Path) -> Result<Vec<PathBuf>, RulesError> {
+    let unreadable = |error| RulesError::Read { path: path.to_owned(), error };
+    if !std::fs::metadata(path).map_err(unreadable)?.is_dir() {
+        return Ok(vec![path.to_owned()]);
+    }
+    let entries: Vec<_> = std::fs::read_dir(path).map_err(unreadable)?.collect::<Result<_, _>>().map_err(unreadable)?;
+    let is_meant = |file: &PathBuf| {
+        let is_hidden = file.file_name().is_some_and(|name| name.as_encoded_bytes().starts_with(b"."));
+        !is_hidden && file.extension().is_some_and(|end| end == "yaml" || end == "yml") && file.is_file()
+    };
+    let mut files: Vec<PathBuf> = entries.into_iter().map(|entry| entry.path()).filter(is_meant).collect();
+    files.sort();
+    if files.is_empty() { Err(RulesError::NoFile(path.to_owned())) } else { Ok(files) }
+}
+
+/// Reads all rules of these files or directories.
+pub fn load(paths: &[PathBuf]) -> Result<LoadedRules, RulesError> {
+    let (mut read, mut wrong) = (Vec::new(), Vec::new());
+    for path in paths {
+        for file in files(path)? {
+            let bytes = config::read_file(&file).map_err(|error| RulesError::Read { path: file.clone(), error })?;
+            match parse(&file.display().to_string(), &bytes) {
+                Ok(parsed) => read.push(parsed),
+                Err(error) => wrong.push(error),
+            }
+        }
+    }
+    let (mut rules, mut warnings) = (Rules::default(), Vec::new());
+    for Parsed { domain, at, warnings: told } in read {
+        let (name, file) = (Arc::clone(&domain.name), Arc::clone(&domain.file));
+        if let Err(other) = rules.add(domain) {
+            let message = format!("{} has the domain `{name}` as well: a domain is in one file", other.file);
+            let diagnostics = vec![Diagnostic { file, at, message }];
+            wrong.push(ConfigError { diagnostics, omitted: 0 });
+        }
+        warnings.extend(told);
+    }
+    if wrong.is_empty() { Ok(LoadedRules { rules, warnings }) } else { Err(RulesError::Invalid(wrong)) }
+}
+
+/// What one file says.
+#[derive(Debug)]
+pub struct Parsed {
+    /// Its domain.
+    pub domain: Domain,
+    at: Position,
+    /// What is allowed but probably not meant.
+    pub warnings: Vec<Diagnostic>,
+}
+
+/// Reads a file that is in memory. `file` is what complaints call it.
+pub fn parse(file: &str, bytes: &[u8]) -> Result<Parsed, ConfigError> {
+    let empty = format!("there are no rules; the least is {EXAMPLE}");
+    let walk = |root: &Field<'_, '_>, found: &mut Findings| read_domain(file, root, found);
+    let Document { content: (domain, at), warnings, .. } = yaml::read(file, bytes, "the file", &empty, walk)?;
+    Ok(Parsed { domain, at, warnings })
+}
+
+fn read_domain(file: &str, root: &Field<'_, '_>, found: &mut Findings) -> (Domain, Position) {
+    let mut domain = Domain { name: "".into(), file: file.into(), descriptors: Level::default() };
+    let mut at = root.at();
+    let Some(fields) = fields(root, &OF_FILE, found) else { return (domain, at) };
+    match fields.optional("domain").and_then(|field| Some((field.at(), field.text("the name of a domain", found)?))) {
+        Some((_, "")) | None => found.error(root.at(), format!("a file needs a `domain`; the least is {EXAMPLE}")),
+        Some((place, name)) => (domain.name, at) = (name.into(), place),
+    }
+    domain.descriptors = read_level(&fields, &format!("{}.", domain.name), found);
+    (domain, at)
+}
+
+/// Those that are known somewhere are let be; they mean nothing where they are not of this place.
+fn fields<'n, 't>(field: &Field<'n, 't>, here: &[&str], found: &mut Findings) -> Option<Fields<'n, 't>> {
+    let fields = field.map(&KEYS, found)?;
+    for key in KEYS.iter().filter(|key| !here.contains(key)) {
+        if let Some(other) = fields.get(key) {
+            found.warn(other.key, format!("`{key}` means nothing here; known here: {}", here.join(", ")));
+        }
+    }
+    Some(fields)
+}
+
+fn read_level(fields: &Fields<'_, '_>, parent: &str, found: &mut Findings) -> Level {
+    let mut level = Level::default();
+    let Some(list) = fields.optional("descriptors") else { return level };
+    let expected = "a list of descriptors, like [{key: user, rate_limit: {unit: second, requests_per_unit: 10}}]";
+    for item in list.elements(MOST_DESCRIPTORS, "a descriptor", expected, found) {
+        if let Some(Descriptor { key, value, path, node }) = read_descriptor(&item, parent, found) {
+            if !level.add(key, value, node) {
+                found.error(item.at(), format!("another descriptor of this list is `{path}` as well"));
+            }
+        }
+    }
+    level
+}
+
+struct Descriptor<'n> {
+    key: &'n str,
+    value: ValueMatch,
+    path: String,
+    node: Node,
+}
+
+fn read_descriptor<'n>(item: &Field<'n, '_>, parent: &str, found: &mut Findings) -> Option<Descriptor<'n>> {
+    let fields = fields(item, &OF_DESCRIPTOR, found)?;
+    let key = fields.optional("key").and_then(|field| field.text("the key of an entry", found)).unwrap_or_default();
+    if key.is_empty() {
+        found.error(item.at(), "a descriptor needs a `key`: that of an entry that Envoy sends");
+    }
+    let value = fields.optional("value").and_then(|field| field.text("the value of an entry", found));
+    let value = value.unwrap_or_default();
+    let path = if value.is_empty() { format!("{parent}{key}") } else { format!("{parent}{key}_{value}") };
+    let shares = flag(&fields, "share_threshold", found);
+    let value = match value.strip_suffix('*') {
+        Some(beginning) => ValueMatch::Begins(beginning.into()),
+        None if value.is_empty() => ValueMatch::Any,
+        None => ValueMatch::Exactly(value.into()),
+    };
+    let shares_values = shares && matches!(value, ValueMatch::Begins(_));
+    warn_of_flags(&fields, shares && !shares_values, found);
+    let shadow = flag(&fields, "shadow_mode", found);
+    let detailed = flag(&fields, "detailed_metric", found);
+    let rule = match fields.optional("rate_limit") {
+        Some(limit) => {
+            read_rule(&limit, found).map(|rule| Rule { path: path.as_str().into(), shadow, detailed, ..rule })
+        }
+        None => None,
+    };
+    if let (None, Some(field)) = (&rule, fields.get("shadow_mode").filter(|_| shadow)) {
+        found.warn(field.key, "`shadow_mode` means nothing without a `rate_limit`");
+    }
+    let below = read_level(&fields, &format!("{path}."), found);
+    Some(Descriptor { key, value, path, node: Node { rule: rule.map(Arc::new), below, shares_values } })
+}
+
+fn warn_of_flags(fields: &Fields<'_, '_>, shares_nothing: bool, found: &mut Findings) {
+    if let Some(field) = fields.get("share_threshold").filter(|_| shares_nothing) {
+        found.warn(field.key, "`share_threshold` means nothing where the `value` does not end in `*`");
+    }
+    for (key, why) in [
+        ("quota_mode", "there is no other kind of answer to it: the limit is one like all others"),
+        ("value_to_metric", "metrics are by rule here; `detailed_metric` has them by value"),
+    ] {
+        if let Some(field) = fields.get(key).filter(|_| flag(fields, key, found)) {
+            found.warn(field.key, format!("`{key}` changes nothing: {why}"));
+        }
+    }
+}
+
+fn flag(fields: &Fields<'_, '_>, key: &str, found: &mut Findings) -> bool {
+    fields.optional(key).and_then(|field| field.flag(found)).unwrap_or_default()
+}
+
+fn read_rule(field: &Field<'_, '_>, found: &mut Findings) -> Option<Rule> {
+    let fields = fields(field, &OF_LIMIT, found)?;
+    let name = fields.optional("name").and_then(|field| field.text("a name", found)).filter(|name| !name.is_empty());
+    let replaces = read_replaced(&fields, name, found);
+    let limit = read_limit(field, &fields, found)?;
+    let name = name.map(Into::into);
+    Some(Rule { path: "".into(), limit, shadow: false, name, replaces, detailed: false })
+}
+
+fn read_limit(field: &Field<'_, '_>, fields: &Fields<'_, '_>, found: &mut Findings) -> Option<Limit> {
+    let known = Unit::ALL.map(Unit::name);
+    let unit = fields.optional("unit");
+    if flag(fields, "unlimited", found) {
+        for key in ["unit", "requests_per_unit"] {
+            if let Some(field) = fields.optional(key) {
+                found.error(field.key, format!("`{key}` contradicts `unlimited: true`: leave one of them out"));
+            }
+        }
+        return Some(Limit::Unlimited);
+    }
+    let requests = match fields.optional("requests_per_unit") {
+        Some(field) => field.whole(0..=u32::MAX.into(), REQUESTS, found).and_then(|number| u32::try_from(number).ok()),
+        None => {
+            found.error(field.key, format!("a limit needs `requests_per_unit`, {REQUESTS}; 0 lets nothing pass"));
+            None
+        }
+    };
+    let Some(unit) = unit else {
+        found.error(field.key, format!("a limit needs a `unit`, one of {}, or `unlimited: true`", known.join(", ")));
+        return None;
+    };
+    let name = unit.text(&format!("one of {}", known.join(", ")), found)?;
+    let Some(unit) = Unit::named(name) else {
+        found.error(unit.at(), unknown("unit", name, &known));
+        return None;
+    };
+    Some(Limit::PerUnit { requests: requests?, unit })
+}
+
+fn read_replaced(fields: &Fields<'_, '_>, own: Option<&str>, found: &mut Findings) -> Vec<Box<str>> {
+    let Some(list) = fields.optional("replaces") else { return Vec::new() };
+    let items = list.elements(MOST_REPLACED, "an element", "a list of rules by name, like [{name: other}]", found);
+    let mut replaced = Vec::new();
+    for item in items {
+        let Some(fields) = self::fields(&item, &OF_REPLACED, found) else { continue };
+        let name = fields.optional("name").and_then(|field| field.text("the name of a rule", found));
+        match name.filter(|name| !name.is_empty()) {
+            None => found.error(item.at(), "a rule that is replaced is called by its `name`"),
+            Some(name) if own == Some(name) => found.error(item.at(), "a rule does not replace itself"),
+            Some(name) => replaced.push(name.into()),
+        }
+    }
+    replaced
+}

@@ -1,0 +1,200 @@
+//! Which rule a descriptor falls under.
+//!
+//! Rules form a tree for each domain, as the files write them. A descriptor is followed entry by entry. At each level
+//! the most specific rule counts: the one of key and value, else the first whose value ends in `*` and begins as the
+//! entry's value does, else the one of the key alone. A limit counts for descriptors that end at its level: one with
+//! more entries, or with fewer, is under no limit.
+
+use std::{collections::HashMap, sync::Arc};
+
+use super::unit::Unit;
+
+/// All rules of a door, by domain.
+#[derive(Debug, Default)]
+pub struct Rules {
+    domains: HashMap<Box<str>, Domain>,
+}
+
+/// The rules of a domain.
+#[derive(Debug)]
+pub struct Domain {
+    /// Its name.
+    pub name: Arc<str>,
+    /// The file that they are from.
+    pub file: Arc<str>,
+    /// Its first entries.
+    pub descriptors: Level,
+}
+
+/// What an entry of a descriptor may be, at one depth of the tree.
+#[derive(Debug, Default)]
+pub struct Level(HashMap<Box<str>, Values>);
+
+/// Rules of one key.
+#[derive(Debug, Default)]
+struct Values {
+    exact: HashMap<Box<str>, Node>,
+    /// Beginnings of values, in the order of the file.
+    beginnings: Vec<(Box<str>, Node)>,
+    any: Option<Box<Node>>,
+}
+
+/// What a rule says of the value of its key.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub enum ValueMatch {
+    /// It is this one.
+    Exactly(Box<str>),
+    /// It begins so.
+    Begins(Box<str>),
+    /// It may be any.
+    Any,
+}
+
+/// One descriptor of a file.
+#[derive(Debug, Default)]
+pub struct Node {
+    /// What holds for descriptors that end here.
+    pub rule: Option<Arc<Rule>>,
+    /// What may follow.
+    pub below: Level,
+    /// All values that fall under it share what there is.
+    pub shares_values: bool,
+}
+
+/// What holds for a descriptor.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Rule {
+    /// Where in its tree: `key_value.key`, as envoyproxy/ratelimit's statistics name it.
+    pub path: Arc<str>,
+    /// How much may pass.
+    pub limit: Limit,
+    /// It is evaluated, and lets everything pass.
+    pub shadow: bool,
+    /// What others call it that replace it, and what callers are told.
+    pub name: Option<Box<str>>,
+    /// Rules that do not count where this one does.
+    pub replaces: Vec<Box<str>>,
+    /// Each value of a key without one is counted by itself.
+    pub detailed: bool,
+}
+
+/// How much may pass.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Limit {
+    /// Everything.
+    Unlimited,
+    /// So many in a window.
+    PerUnit {
+        /// How many.
+        requests: u32,
+        /// The window.
+        unit: Unit,
+    },
+}
+
+/// A rule that a descriptor falls under.
+#[derive(Debug, Clone, Copy)]
+pub struct Matched<'r> {
+    /// The rule.
+    pub rule: &'r Arc<Rule>,
+    /// Some of its values share what there is: [`shared`](Rules::shared) says which.
+    pub shares: bool,
+}
+
+impl Rules {
+    /// Adds a domain, unless there is one of the name: then that is returned.
+    pub fn add(&mut self, domain: Domain) -> Result<(), &Domain> {
+        let name: Box<str> = domain.name.as_ref().into();
+        if self.domains.contains_key(&name) {
+            return Err(&self.domains[&name]);
+        }
+        self.domains.insert(name, domain);
+        Ok(())
+    }
+
+    /// The rules of a domain.
+    pub fn domain(&self, name: &str) -> Option<&Domain> {
+        self.domains.get(name)
+    }
+
+    /// All domains, in no order.
+    pub fn domains(&self) -> impl Iterator<Item = &Domain> {
+        self.domains.values()
+    }
+}
+
+impl Domain {
+    /// The rule of a descriptor, if there is one.
+    pub fn rule<'e>(&self, entries: impl IntoIterator<Item = (&'e str, &'e str)>) -> Option<Matched<'_>> {
+        let (mut level, mut shares, mut last) = (&self.descriptors, false, None);
+        for (key, value) in entries {
+            let (node, _) = level.find(key, value)?;
+            (level, last) = (&node.below, Some(node));
+            shares |= node.shares_values;
+        }
+        let rule = last?.rule.as_ref()?;
+        Some(Matched { rule, shares })
+    }
+
+    /// The entries of a descriptor as they stand in the name of its resource: where values share what there is, what
+    /// they have in common.
+    pub fn shared<'e: 'r, 'r>(
+        &'r self,
+        entries: impl IntoIterator<Item = (&'e str, &'e str)> + 'r,
+    ) -> impl Iterator<Item = (&'r str, &'r str)> {
+        let mut level = Some(&self.descriptors);
+        entries.into_iter().map(move |(key, value)| match level.and_then(|level| level.find(key, value)) {
+            Some((node, common)) => {
+                level = Some(&node.below);
+                (key, if node.shares_values { common } else { value })
+            }
+            None => (key, value),
+        })
+    }
+}
+
+impl Level {
+    /// Adds a descriptor. Returns false if there is one already for the same.
+    pub fn add(&mut self, key: &str, value: ValueMatch, node: Node) -> bool {
+        let values = self.0.entry(key.into()).or_default();
+        match value {
+            ValueMatch::Exactly(value) if !values.exact.contains_key(&value) => drop(values.exact.insert(value, node)),
+            ValueMatch::Begins(text) if !values.beginnings.iter().any(|(other, _)| *other == text) => {
+                values.beginnings.push((text, node));
+            }
+            ValueMatch::Any if values.any.is_none() => values.any = Some(Box::new(node)),
+            _ => return false,
+        }
+        true
+    }
+
+    /// All descriptors of this level, in no order.
+    pub fn descriptors(&self) -> impl Iterator<Item = (&str, ValueMatch, &Node)> {
+        self.0.iter().flat_map(|(key, values)| {
+            let exact = values.exact.iter().map(|(value, node)| (ValueMatch::Exactly(value.clone()), node));
+            let beginnings = values.beginnings.iter().map(|(text, node)| (ValueMatch::Begins(text.clone()), node));
+            let any = values.any.iter().map(|node| (ValueMatch::Any, &**node));
+            exact.chain(beginnings).chain(any).map(|(value, node)| (&**key, value, node))
+        })
+    }
+
+    /// The descriptor that an entry falls under, and what all values there have in common.
+    fn find(&self, key: &str, value: &str) -> Option<(&Node, &str)> {
+        let values = self.0.get(key)?;
+        if let Some((value, node)) = values.exact.get_key_value(value) {
+            return Some((node, value));
+        }
+        if let Some((text, node)) = values.beginnings.iter().find(|(text, _)| value.starts_with(&**text)) {
+            return Some((node, text));
+        }
+        values.any.as_deref().map(|node| (node, ""))
+    }
+}
+
+impl Rule {
+    /// Marks those of several rules that another of them replaces.
+    pub fn replaced<'r>(rules: impl Iterator<Item = Option<&'r Rule>> + Clone, name: Option<&str>) -> bool {
+        let Some(name) = name else { return false };
+        rules.flatten().any(|rule| rule.replaces.iter().any(|replaced| **replaced == *name))
+    }
+}
