@@ -1,1 +1,13 @@
 //! Envoy reports what it lets through, and is assigned what it may (RLQS).
+//!
+//! An Envoy is a client of the cluster by its name: it wants what is offered to it, and what it was leased is told to
+//! it as a [`quota`]. It acknowledges nothing, so all that it was told counts as had until its time is over:
+//! [`envoy::Envoy`].
+
+mod beliefs;
+pub mod envoy;
+mod offered;
+pub mod quota;
+pub mod report;
+#[cfg(test)]
+mod tests;

@@ -4,10 +4,9 @@
 //! counts from when an assignment *arrives*; so each counts here for [`TRANSIT`] longer than it says.
 
 use leaseway_core::Millis;
-use smallvec::SmallVec;
 
 /// An assignment is at its Envoy within this time, or never.
-pub const TRANSIT: Millis = Millis(1_000);
+pub(super) const TRANSIT: Millis = Millis(1_000);
 
 /// More are counted as one that is as large as the largest and ends with the last.
 const MOST: usize = 16;
@@ -15,7 +14,7 @@ const MOST: usize = 16;
 /// Assignments that may be believed, each smaller than the one before it and ending later.
 #[derive(Debug, Default)]
 pub(super) struct Beliefs {
-    assignments: SmallVec<[Belief; 2]>,
+    assignments: Vec<Belief>,
 }
 
 #[derive(Debug, Clone, Copy)]
