@@ -58,6 +58,7 @@ mod outage;
 mod rate;
 mod resource;
 mod shared;
+mod window;
 
 pub use balanced::Balanced;
 pub use book::{Book, Entry};
@@ -74,3 +75,4 @@ pub use open::ResourceBuilder;
 pub use rate::Rate;
 pub use resource::Resource;
 pub use shared::Health;
+pub use window::Window;

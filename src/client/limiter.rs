@@ -24,10 +24,12 @@ mod meter;
 mod pressure;
 mod queue;
 mod rate;
+mod standing;
 
 pub use burst::Burst;
 pub use gauge::{GaugeLimiter, GaugePermit};
 pub use rate::RateLimiter;
+pub use standing::Standing;
 
 /// The limiter was closed; nothing was taken.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]

@@ -12,6 +12,7 @@ use crate::{
     opened::{Limiter, Opened},
     rate::Rate,
     resource::Resource,
+    window::Window,
 };
 
 /// A resource to be opened. What is not said has a default that is good to begin with.
@@ -23,12 +24,13 @@ pub struct ResourceBuilder {
     priority: i64,
     mode: Mode,
     burst: Burst,
+    window: Option<Window>,
 }
 
 impl ResourceBuilder {
     pub(crate) fn new(keeper: Arc<Keeper>, id: Arc<str>) -> ResourceBuilder {
         let mode = keeper.mode;
-        ResourceBuilder { keeper, id, wants: None, priority: 0, mode, burst: Burst::default() }
+        ResourceBuilder { keeper, id, wants: None, priority: 0, mode, burst: Burst::default(), window: None }
     }
 
     /// How much to ask for. Without this it is estimated from what passes the limiter and what waits there.
@@ -56,11 +58,22 @@ impl ResourceBuilder {
         self
     }
 
+    /// What is limited is what passes within a window: what is not used is saved up for as long as that is, and at
+    /// first all of it is there. For rates; it takes the place of [`burst`](Self::burst).
+    pub fn window(mut self, window: Window) -> ResourceBuilder {
+        self.window = Some(window);
+        self
+    }
+
     /// Opens it as a rate: so many per second.
     pub fn rate(self) -> Result<Rate, OpenError> {
-        let burst = self.burst;
-        let handle =
-            self.open_as("rate", |nudge| Limiter::Rate(RateLimiter::with_pressure(burst, Arc::clone(nudge))))?;
+        let (burst, window) = (self.burst, self.window);
+        let handle = self.open_as("rate", |nudge| {
+            Limiter::Rate(match window {
+                Some(window) => RateLimiter::full(Burst::Window(window.length), Arc::clone(nudge)),
+                None => RateLimiter::with_pressure(burst, Arc::clone(nudge)),
+            })
+        })?;
         Rate::new(handle)
     }
 
@@ -84,10 +97,10 @@ impl ResourceBuilder {
         kind: &'static str,
         limiter: impl FnOnce(&Arc<tokio::sync::Notify>) -> Limiter,
     ) -> Result<Resource, OpenError> {
-        let ResourceBuilder { keeper, id, wants, priority, mode, .. } = self;
+        let ResourceBuilder { keeper, id, wants, priority, mode, window, .. } = self;
         check_id(&id).map_err(OpenError::BadId)?;
         let wants = wants.map(check_wants).transpose()?;
-        let make = |nudge: &_| Opened::new(Arc::clone(&id), mode, priority, limiter(nudge), wants);
+        let make = |nudge: &_| Opened::new(Arc::clone(&id), mode, priority, limiter(nudge), wants).of_window(window);
         let opened = keeper.shared.open(&id, make, |opened| match opened.limiter.kind() {
             is if is == kind => Ok(()),
             is => Err(OpenError::OtherKind { id: id.to_string(), is, asked: kind }),

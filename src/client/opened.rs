@@ -18,6 +18,7 @@ use tokio::sync::watch;
 use crate::{
     demand::{Demand, Kind, Sample, Settings},
     limiter::{GaugeLimiter, RateLimiter},
+    window::{Window, WindowDemand},
 };
 
 pub(crate) struct Opened {
@@ -29,6 +30,8 @@ pub(crate) struct Opened {
     counted_at: AtomicI64,
     pub(crate) limiter: Limiter,
     source: Mutex<WantsSource>,
+    /// What is limited is a window.
+    window: Option<Mutex<WindowDemand>>,
     place: Mutex<Option<Place>>,
     /// What a caller that limits itself says it has used, ever; nothing, if it never said anything.
     reported: Mutex<Option<(u64, Duration)>>,
@@ -85,10 +88,15 @@ impl Opened {
             counted_at: AtomicI64::new(priority),
             limiter,
             source: Mutex::new(source),
+            window: None,
             place: Mutex::default(),
             reported: Mutex::default(),
             usable,
         }
+    }
+
+    pub(crate) fn of_window(self, window: Option<Window>) -> Opened {
+        Opened { window: window.map(|window| Mutex::new(WindowDemand::new(window))), ..self }
     }
 
     pub(crate) fn fix_wants(&self, wants: f64) {
@@ -218,7 +226,10 @@ impl Opened {
             Limiter::Gauge(_) => demand.sample(now, Sample { count: peak, ..Sample::default() }),
             Limiter::None => {}
         }
-        demand.wants(now)
+        match &self.window {
+            Some(window) => window.lock().unwrap_or_else(PoisonError::into_inner).wants(now, demand.wants(now)),
+            None => demand.wants(now),
+        }
     }
 
     /// When its wants should be estimated again, if that should not wait for the next refresh.

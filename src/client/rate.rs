@@ -2,7 +2,7 @@
 
 use crate::{
     error::OpenError,
-    limiter::{Closed, RateLimiter, TryError},
+    limiter::{Closed, RateLimiter, Standing, TryError},
     opened::Limiter,
     resource::Resource,
 };
@@ -48,6 +48,16 @@ impl Rate {
     /// Lets `many` pass if that is possible now.
     pub fn try_acquire(&self, many: u32) -> Result<(), TryError> {
         self.limiter.try_acquire(many)
+    }
+
+    /// What could be had now.
+    pub fn standing(&self) -> Standing {
+        self.limiter.standing()
+    }
+
+    /// Gives back `many` that were let pass and did not. What is beyond the burst is lost.
+    pub fn refund(&self, many: u64) {
+        self.limiter.refund(many);
     }
 
     /// What does not depend on its being a rate: capacity, lease, wants.

@@ -125,6 +125,12 @@ impl Resource {
         Ok(())
     }
 
+    /// Looks now at what is wanted, rather than with the next refresh: callers that were refused do not wait, and would
+    /// not be noticed before. Asks at once if wants have changed by more than a tenth.
+    pub fn look_at_wants(&self) {
+        self.keeper.shared.demand_changed(&self.opened.id);
+    }
+
     /// Estimates from now on what is wanted, from what passes the limiter and what waits there.
     pub fn estimate_wants(&self) -> Result<(), OpenError> {
         if !self.opened.estimate_wants() {

@@ -7,6 +7,7 @@
 
 pub mod bridge;
 pub mod http;
+mod metrics;
 pub mod resource_id;
 pub mod rlqs;
 pub mod rls;

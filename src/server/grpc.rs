@@ -153,7 +153,21 @@ async fn attend(served: Served, connection: Arc<OpenConnection>) {
 
 /// Accepts and serves connections on this thread until `stop`, where there are few.
 pub(crate) async fn serve_here(listener: Listener, services: Routes, limits: &Limits, stop: watch::Receiver<bool>) {
-    let server = Server::new(Front::new(None, body_limits(limits), services));
+    serve_all(listener, Server::new(Front::new(None, body_limits(limits), services)), stop).await;
+}
+
+/// As [`serve_here`]; requests carry who makes them.
+pub(crate) async fn serve_guarded(
+    listener: Listener,
+    services: Routes,
+    gate: Arc<Gate>,
+    limits: &Limits,
+    stop: watch::Receiver<bool>,
+) {
+    serve_all(listener, Server::new(Front::guarded(gate, body_limits(limits), services)), stop).await;
+}
+
+async fn serve_all(listener: Listener, server: Server, stop: watch::Receiver<bool>) {
     let mut stopped = pin!(until(stop.clone()));
     loop {
         tokio::select! {

@@ -21,7 +21,7 @@ use leaseway_quorum::Quorum;
 use metrics_exporter_prometheus::PrometheusHandle;
 use tokio::sync::Semaphore;
 
-pub(crate) use self::serving::serve;
+pub(crate) use self::serving::{Serving, certified, serve};
 use crate::{
     actors::{NodeHandle, NotMaster},
     budget::Budget,
@@ -53,18 +53,18 @@ pub(crate) struct Pages {
 }
 
 pub(crate) fn router(pages: Pages) -> Router {
-    let certified = pages.tls.as_ref().is_some_and(|tls| tls.requires_certificates());
+    let requires_certificates = pages.tls.as_ref().is_some_and(|tls| tls.requires_certificates());
     Router::new()
         .route("/metrics", get(render_metrics))
         .route("/debug/status", get(debug::status))
         .route("/debug/resources", get(debug::resources))
-        .route_layer(middleware::from_fn_with_state(Arc::clone(pages.node.gate()), guard::check))
+        .route_layer(middleware::from_fn(guard::check))
         // Probes prove nothing.
         .route("/healthz", get(healthz))
         .route("/readyz", get(readyz))
         .fallback(|| async { (StatusCode::MOVED_PERMANENTLY, [(header::LOCATION, "/debug/status")]) })
         .layer(middleware::from_fn(gzip::compress))
-        .layer(middleware::from_fn_with_state(certified, serving::certified))
+        .layer(middleware::from_fn_with_state(requires_certificates, certified))
         .with_state(pages)
 }
 

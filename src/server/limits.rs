@@ -2,6 +2,8 @@
 
 use leaseway_core::PrincipalShare;
 
+use crate::budget::Budget;
+
 /// Bounds on everything that requests can make grow.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Limits {
@@ -77,8 +79,13 @@ impl Limits {
         PrincipalShare::new(f64::from(self.address_share) / 100.0).unwrap_or(PrincipalShare::ALL)
     }
 
+    /// Bytes that may wait.
+    pub(crate) fn budget(&self) -> Budget {
+        Budget::new(self.waiting_bytes, self.bytes_of_connection(), self.share())
+    }
+
     /// Bytes that may wait for one connection: at least a request of the longest message, and its answer.
-    pub(crate) fn bytes_of_connection(&self) -> usize {
+    fn bytes_of_connection(&self) -> usize {
         self.connection_bytes.max(2 * self.message_bytes).min(MOST_OF_CONNECTION)
     }
 }

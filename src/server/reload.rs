@@ -7,7 +7,7 @@ use std::{io, path::PathBuf};
 use serde_json::json;
 use tokio::{
     signal::unix::{Signal, SignalKind, signal},
-    time::MissedTickBehavior,
+    time::{Interval, MissedTickBehavior},
 };
 
 use crate::{
@@ -24,6 +24,7 @@ pub(crate) struct Reload {
     config: Option<WatchedFile>,
     credentials: Vec<WatchedFile>,
     hangup: Signal,
+    look: Interval,
 }
 
 impl Reload {
@@ -31,46 +32,70 @@ impl Reload {
     pub(crate) fn prepare(config: Option<PathBuf>, credentials: &CredentialFiles) -> io::Result<Reload> {
         let hangup = signal(SignalKind::hangup())?;
         let credentials = credentials.watched().into_iter().map(WatchedFile::new).collect();
-        Ok(Reload { config: config.map(WatchedFile::new), credentials, hangup })
+        let mut look = tokio::time::interval(LOOK_EVERY);
+        look.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        Ok(Reload { config: config.map(WatchedFile::new), credentials, hangup, look })
+    }
+
+    /// What is to be read again, when that is known. None: nothing, for ever.
+    pub(crate) async fn next(&mut self) -> Option<Changed> {
+        if self.config.is_none() && self.credentials.is_empty() {
+            while self.hangup.recv().await.is_some() {
+                tracing::info!("SIGHUP: there is no file to reload");
+            }
+            return None;
+        }
+        loop {
+            let asked = tokio::select! {
+                received = self.hangup.recv() => {
+                    received?;
+                    true
+                }
+                _ = self.look.tick() => false,
+            };
+            let credentials = self.credentials.iter_mut().fold(asked, |any, file| file.has_changed() || any);
+            let credentials = credentials && !self.credentials.is_empty();
+            if credentials {
+                self.credentials.iter_mut().for_each(WatchedFile::is_read);
+            }
+            let config = self.config.as_mut().and_then(|file| {
+                let is_to_read = file.has_changed() || asked;
+                is_to_read.then(|| {
+                    file.is_read();
+                    file.path().to_owned()
+                })
+            });
+            if credentials || config.is_some() {
+                return Some(Changed { credentials, config });
+            }
+        }
     }
 
     /// Runs until the node is gone.
     ///
     /// Among peers the configuration is what they keep: a file that changes is only told about.
     pub(crate) async fn on_change(mut self, node: NodeHandle, files: CredentialFiles, among_peers: bool) {
-        if self.config.is_none() && self.credentials.is_empty() {
-            while self.hangup.recv().await.is_some() {
-                tracing::info!("SIGHUP: there is no file to reload");
-            }
-            return;
-        }
-        let mut look = tokio::time::interval(LOOK_EVERY);
-        look.set_missed_tick_behavior(MissedTickBehavior::Delay);
-        loop {
-            let asked = tokio::select! {
-                received = self.hangup.recv() => match received {
-                    Some(()) => true,
-                    None => return,
-                },
-                _ = look.tick() => false,
-            };
-            let credentials = self.credentials.iter_mut().fold(asked, |any, file| file.has_changed() || any);
-            if credentials && !self.credentials.is_empty() {
-                self.credentials.iter_mut().for_each(WatchedFile::is_read);
+        while let Some(changed) = self.next().await {
+            if changed.credentials {
                 reload_credentials(&files, node.gate());
             }
-            let Some(file) = &mut self.config else { continue };
-            if file.has_changed() || asked {
-                file.is_read();
-                if reload_config(file.path(), &node, among_peers).await.is_err() {
-                    return;
-                }
+            if let Some(path) = changed.config
+                && reload_config(&path, &node, among_peers).await.is_err()
+            {
+                return;
             }
         }
     }
 }
 
-fn reload_credentials(files: &CredentialFiles, gate: &Gate) {
+/// What is to be read again.
+pub(crate) struct Changed {
+    /// Files of tokens and keys.
+    pub(crate) credentials: bool,
+    pub(crate) config: Option<PathBuf>,
+}
+
+pub(crate) fn reload_credentials(files: &CredentialFiles, gate: &Gate) {
     let outcome = match files.read() {
         Ok(credentials) => {
             let found = credentials.in_words();

@@ -115,10 +115,19 @@ async fn serve(options: Options, ready: impl FnOnce(Addresses)) -> Result<(), Se
     let hangup = tls::hangup().map_err(ServeError::Signals)?;
     let tls = options.tls.load(options.parent.is_some())?.map(Arc::new);
     let has_tls = tls.as_ref().is_some_and(|tls| tls.credentials().files().certificate.is_some());
-    let gate = gate(&options, &files, &first, has_tls)?;
+    let gate = {
+        let mut listeners = vec![("--listen", options.listen), ("--http", options.http)];
+        // Without a token and without a policy the listener refuses by itself.
+        let admin = options.admin.as_ref().filter(|admin| admin.token_file.is_some() || first.loaded.access.is_some());
+        listeners.extend(admin.map(|admin| ("--admin", admin.listen)));
+        // What the peers keep is known once this one has joined them; until then nothing is allowed.
+        let is_kept = options.peers.as_ref().is_some_and(|peers| !peers.bootstrap && peers.take_over.is_none());
+        let has_policy = first.loaded.access.is_some() || is_kept;
+        gate(&listeners, has_policy, has_tls, &options.access, &files)?
+    };
     let limits = Arc::new(options.limits);
     let accounts = Arc::<Accounts>::default();
-    let budget = Arc::new(Budget::new(limits.waiting_bytes, limits.bytes_of_connection(), limits.share()));
+    let budget = Arc::new(limits.budget());
     let listeners = ListenerSet::new(tls.as_deref(), &limits, &accounts, &budget)?;
     let to_look_after = listeners.open();
     let to_be_ended = to_look_after.clone();
@@ -211,7 +220,8 @@ async fn serve(options: Options, ready: impl FnOnce(Addresses)) -> Result<(), Se
     };
     let http_listener = Listener::new(http_listener, listeners.pages);
     let patience = Duration::from_secs(limits.request_secs);
-    spawn(http::serve(http_listener, http::router(pages), patience, stopped.clone()));
+    let serving = http::Serving { pages: http::router(pages), gate: Arc::clone(&gate), body_bytes: 0 };
+    spawn(http::serve(http_listener, serving, patience, stopped.clone()));
     spawn(tick(node.clone()));
     let watched = spawn(watch_absence(node.clone(), health.clone()));
     spawn(upkeep(prometheus));
@@ -250,20 +260,14 @@ async fn serve(options: Options, ready: impl FnOnce(Addresses)) -> Result<(), Se
 }
 
 /// What decides whether calls are allowed; a server that would stand open does not start.
-fn gate(
-    options: &Options,
-    files: &CredentialFiles,
-    first: &InitialConfiguration,
+pub(crate) fn gate(
+    listeners: &[(&'static str, SocketAddr)],
+    has_policy: bool,
     has_tls: bool,
+    access: &AccessOptions,
+    files: &CredentialFiles,
 ) -> Result<Arc<Gate>, ServeError> {
-    let mut listeners = vec![("--listen", options.listen), ("--http", options.http)];
-    // Without a token and without a policy the listener refuses by itself.
-    let admin = options.admin.as_ref().filter(|admin| admin.token_file.is_some() || first.loaded.access.is_some());
-    listeners.extend(admin.map(|admin| ("--admin", admin.listen)));
-    // What the peers keep is known once this one has joined them; until then nothing is allowed.
-    let is_kept = options.peers.as_ref().is_some_and(|peers| !peers.bootstrap && peers.take_over.is_none());
-    let has_policy = first.loaded.access.is_some() || is_kept;
-    let exposure = Exposure { listeners: &listeners, has_tls, has_policy, insecure: options.access.insecure };
+    let exposure = Exposure { listeners, has_tls, has_policy, insecure: access.insecure };
     exposure.check()?;
     if let Some((flag, address)) = exposure.exposed() {
         tracing::warn!(
@@ -272,7 +276,7 @@ fn gate(
         );
     }
     let credentials = files.read().map_err(|error| ServeError::Credentials(error.to_string()))?;
-    let audit = match &options.access.audit {
+    let audit = match &access.audit {
         None => Audit::none(),
         Some(target) => Audit::open(target).map_err(|error| {
             let path = if let AuditTarget::File(path) = target { path.clone() } else { "standard output".into() };
@@ -283,15 +287,15 @@ fn gate(
 }
 
 /// How each listener accepts.
-struct ListenerSet {
-    clients: ListenerSettings,
-    pages: ListenerSettings,
+pub(crate) struct ListenerSet {
+    pub(crate) clients: ListenerSettings,
+    pub(crate) pages: ListenerSettings,
     operators: ListenerSettings,
     peers: ListenerSettings,
 }
 
 impl ListenerSet {
-    fn new(
+    pub(crate) fn new(
         tls: Option<&Tls>,
         limits: &Limits,
         accounts: &Arc<Accounts>,
@@ -316,7 +320,7 @@ impl ListenerSet {
     }
 
     /// The open connections of each.
-    fn open(&self) -> Vec<OpenConnections> {
+    pub(crate) fn open(&self) -> Vec<OpenConnections> {
         [&self.clients, &self.pages, &self.operators, &self.peers].map(|listener| listener.open.clone()).into()
     }
 }

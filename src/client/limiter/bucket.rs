@@ -14,6 +14,7 @@ use crate::{
     limiter::{
         burst::Burst,
         meter::{Meter, Nanos, Promise, Short},
+        standing::Standing,
     },
 };
 
@@ -45,6 +46,8 @@ pub(super) struct Bucket {
     /// What the head of the line has to pay, if it could not yet. Credit may grow up to it.
     saving: u128,
     promises: Promises,
+    /// It is filled when there is capacity for the first time.
+    begins_full: bool,
     /// Up to when credit has been counted.
     settled: Nanos,
     taken: u64,
@@ -65,10 +68,31 @@ impl Bucket {
             credit: 0,
             saving: 0,
             promises: Promises::default(),
+            begins_full: false,
             settled: 0,
             taken: 0,
             recharging: 0,
         }
+    }
+
+    /// All that may be saved up is there from the start.
+    pub(super) fn full(burst: Burst) -> Bucket {
+        Bucket { begins_full: true, ..Bucket::new(burst) }
+    }
+
+    pub(super) fn standing(&mut self, now: Nanos) -> Standing {
+        self.settle(now);
+        let (capacity, burst) = (self.capacity, self.permits());
+        let available = if capacity.is_unlimited() { f64::INFINITY } else { self.credit as f64 / PERMIT as f64 };
+        Standing { available: if self.rate == 0 { 0.0 } else { available }, burst, capacity }
+    }
+
+    /// What was taken and turned out not to be needed.
+    pub(super) fn refund(&mut self, now: Nanos, n: u64) {
+        self.settle(now);
+        self.taken = self.taken.saturating_sub(n);
+        self.credit = self.credit.saturating_add(units(n));
+        self.spill();
     }
 
     /// For how long credit was less than it may be, ever. As long as a capacity is in force, that is the part of the
@@ -138,6 +162,9 @@ impl Meter for Bucket {
             false => (capacity.get().min(MOST) * RATE) as u128,
         };
         self.depth = depth(self.permits());
+        if self.rate > 0 && std::mem::take(&mut self.begins_full) {
+            self.credit = self.depth;
+        }
         self.spill();
     }
 

@@ -29,6 +29,8 @@ pub enum Burst {
     /// So many permits. With fewer than what comes in while a timer is late (about 2 ms) the full capacity is not
     /// reached.
     Permits(f64),
+    /// What comes in while so much time passes.
+    Window(Duration),
 }
 
 impl Burst {
@@ -39,6 +41,7 @@ impl Burst {
             Burst::Second => capacity.get(),
             Burst::Permits(_) if capacity.is_unlimited() => f64::INFINITY,
             Burst::Permits(permits) => permits,
+            Burst::Window(length) => capacity.get() * length.as_secs_f64(),
         };
         // `max` also turns NaN into one.
         permits.max(1.0)

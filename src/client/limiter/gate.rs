@@ -30,6 +30,7 @@ use crate::{
         meter::{Meter, Nanos, Promise},
         pressure::Pressure,
         queue::{Key, Queue},
+        standing::Standing,
     },
 };
 
@@ -110,6 +111,11 @@ impl Gate<Bucket> {
     pub(super) fn recharging(&self) -> Duration {
         let now = self.now();
         Duration::from_nanos(self.lock().meter.recharging(now))
+    }
+
+    pub(super) fn standing(&self) -> Standing {
+        let now = self.now();
+        self.lock().meter.standing(now)
     }
 }
 

@@ -6,7 +6,7 @@ use tokio::{sync::Notify, task::coop::consume_budget};
 
 use crate::{
     Capacity,
-    limiter::{Burst, Closed, TryError, bucket::Bucket, gate::Gate, meter::Meter},
+    limiter::{Burst, Closed, Standing, TryError, bucket::Bucket, gate::Gate, meter::Meter},
 };
 
 /// Lets callers through at a rate.
@@ -31,6 +31,21 @@ impl RateLimiter {
     /// and each time the queue has doubled since.
     pub fn with_pressure(burst: Burst, on_pressure: Arc<Notify>) -> RateLimiter {
         RateLimiter { gate: Arc::new(Gate::new(Bucket::new(burst), Some(on_pressure))) }
+    }
+
+    /// As `with_pressure`; once there is capacity, all that may be saved up is there.
+    pub(crate) fn full(burst: Burst, on_pressure: Arc<Notify>) -> RateLimiter {
+        RateLimiter { gate: Arc::new(Gate::new(Bucket::full(burst), Some(on_pressure))) }
+    }
+
+    /// What could be had now.
+    pub fn standing(&self) -> Standing {
+        self.gate.standing()
+    }
+
+    /// Gives back `n` permits that were taken and not needed. What is beyond the burst is lost.
+    pub fn refund(&self, n: u64) {
+        self.gate.change(|bucket, now| bucket.refund(now, n));
     }
 
     /// Permits per second from now on, also for those that wait already. Up to now the old capacity counts. What was

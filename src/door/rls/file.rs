@@ -15,6 +15,7 @@ use leaseway_server::config::{
 };
 
 use super::{
+    meters::Meters,
     rules::{Domain, Level, Limit, Node, Rule, Rules, ValueMatch},
     unit::Unit,
 };
@@ -148,7 +149,8 @@ pub fn parse(file: &str, bytes: &[u8]) -> Result<Parsed, ConfigError> {
 }
 
 fn read_domain(file: &str, root: &Field<'_, '_>, found: &mut Findings) -> (Domain, Position) {
-    let mut domain = Domain { name: "".into(), file: file.into(), descriptors: Level::default() };
+    let mut domain =
+        Domain { name: "".into(), file: file.into(), descriptors: Level::default(), meters: Meters::default() };
     let mut at = root.at();
     let Some(fields) = fields(root, &OF_FILE, found) else { return (domain, at) };
     match fields.optional("domain").and_then(|field| Some((field.at(), field.text("the name of a domain", found)?))) {
@@ -247,7 +249,7 @@ fn read_rule(field: &Field<'_, '_>, found: &mut Findings) -> Option<Rule> {
     let replaces = read_replaced(&fields, name, found);
     let limit = read_limit(field, &fields, found)?;
     let name = name.map(Into::into);
-    Some(Rule { path: "".into(), limit, shadow: false, name, replaces, detailed: false })
+    Some(Rule { path: "".into(), limit, shadow: false, name, replaces, detailed: false, meters: Meters::default() })
 }
 
 fn read_limit(field: &Field<'_, '_>, fields: &Fields<'_, '_>, found: &mut Findings) -> Option<Limit> {

@@ -7,7 +7,7 @@
 
 use std::{collections::HashMap, sync::Arc};
 
-use super::unit::Unit;
+use super::{meters::Meters, unit::Unit};
 
 /// All rules of a door, by domain.
 #[derive(Debug, Default)]
@@ -24,6 +24,8 @@ pub struct Domain {
     pub file: Arc<str>,
     /// Its first entries.
     pub descriptors: Level,
+    /// What is counted of requests.
+    pub meters: Meters,
 }
 
 /// What an entry of a descriptor may be, at one depth of the tree.
@@ -62,7 +64,7 @@ pub struct Node {
 }
 
 /// What holds for a descriptor.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug)]
 pub struct Rule {
     /// Where in its tree: `key_value.key`, as envoyproxy/ratelimit's statistics name it.
     pub path: Arc<str>,
@@ -76,6 +78,8 @@ pub struct Rule {
     pub replaces: Vec<Box<str>>,
     /// Each value of a key without one is counted by itself.
     pub detailed: bool,
+    /// What is counted of descriptors.
+    pub meters: Meters,
 }
 
 /// How much may pass.

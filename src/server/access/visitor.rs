@@ -125,6 +125,13 @@ impl Admitted {
         self.check_any(call, std::slice::from_ref(request))
     }
 
+    /// As [`check`](Self::check), for what is asked again and again.
+    pub(crate) fn check_remembered(&self, call: CallKind, request: &AccessRequest<'_>) -> Result<(), Status> {
+        let Some(principal) = self.principal() else { return Ok(()) };
+        let gate = &self.visitor.gate;
+        if gate.allows(principal, request) { Ok(()) } else { gate.check_any(principal, call, &[*request]) }
+    }
+
     /// Whether the call may do this, where it is no matter that it may not.
     pub(crate) fn may(&self, request: &AccessRequest<'_>) -> bool {
         self.principal().is_none_or(|principal| principal.permissions().decide(request).allowed)

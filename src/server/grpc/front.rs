@@ -45,6 +45,8 @@ pub(super) struct Clients {
 pub(super) struct Front {
     /// Where clients are served.
     clients: Option<Clients>,
+    /// What decides who calls; none where the services see to that.
+    gate: Option<Arc<Gate>>,
     limits: BodyLimits,
     others: Routes,
 }
@@ -52,7 +54,13 @@ pub(super) struct Front {
 impl Front {
     /// `others` has everything, also the services of clients: their other methods, and the calls that are not plain.
     pub(super) fn new(clients: Option<Clients>, limits: BodyLimits, others: Routes) -> Front {
-        Front { clients, limits, others: others.prepare() }
+        let gate = clients.as_ref().map(|clients| Arc::clone(&clients.gate));
+        Front { clients, gate, limits, others: others.prepare() }
+    }
+
+    /// With no methods that are answered here.
+    pub(super) fn guarded(gate: Arc<Gate>, limits: BodyLimits, services: Routes) -> Front {
+        Front { gate: Some(gate), ..Front::new(None, limits, services) }
     }
 }
 
@@ -63,15 +71,14 @@ pub(super) struct ConnectionService(Arc<Called>);
 struct Called {
     front: Arc<Front>,
     caller: Caller,
-    /// Where clients are served.
     visitor: Option<Arc<Visitor>>,
     connection: Arc<OpenConnection>,
 }
 
 impl ConnectionService {
     pub(super) fn new(front: Arc<Front>, caller: Caller, connection: Arc<OpenConnection>) -> ConnectionService {
-        let visit = |clients: &Clients| Arc::new(Visitor::new(Arc::clone(&clients.gate), Some(caller.clone())));
-        let visitor = front.clients.as_ref().map(visit);
+        let visit = |gate: &Arc<Gate>| Arc::new(Visitor::new(Arc::clone(gate), Some(caller.clone())));
+        let visitor = front.gate.as_ref().map(visit);
         ConnectionService(Arc::new(Called { front, caller, visitor, connection }))
     }
 }

@@ -3,23 +3,17 @@
 use std::sync::Arc;
 
 use axum::{
-    extract::{Request, State},
+    extract::{Extension, Request},
     http::{StatusCode, header},
     middleware::Next,
     response::{IntoResponse as _, Response},
 };
 use tonic::{Code, Status};
 
-use crate::{
-    access::{Gate, Visitor},
-    listen::Caller,
-    metrics::CallKind,
-};
+use crate::{access::Visitor, metrics::CallKind};
 
 /// Lets a request pass, or says why not.
-pub(super) async fn check(State(gate): State<Arc<Gate>>, request: Request, next: Next) -> Response {
-    let caller = request.extensions().get::<Caller>().cloned();
-    let visitor = Arc::new(Visitor::new(gate, caller));
+pub(super) async fn check(Extension(visitor): Extension<Arc<Visitor>>, request: Request, next: Next) -> Response {
     let admitted = visitor.admit(request.headers(), CallKind::Http);
     match admitted.and_then(|admitted| admitted.check_reads_everything(CallKind::Http)) {
         Ok(()) => next.run(request).await,

@@ -28,6 +28,7 @@ use tokio::sync::watch;
 use tonic::codegen::Service as _;
 
 use crate::{
+    access::{Gate, Visitor},
     budget::{BeyondBudget, Charge, ChargedBytes, REQUEST},
     listen::{Accepted, Caller, Listener},
     open_connections::{Ending, OpenConnection},
@@ -41,9 +42,19 @@ const FOR_ALL: [&str; 2] = ["/healthz", "/readyz"];
 const HEADERS: usize = 64;
 const HEADER_BYTES: usize = 16 << 10;
 
+/// How requests are served.
+#[derive(Clone)]
+pub(crate) struct Serving {
+    pub(crate) pages: Router,
+    /// Who calls on a connection is found by this.
+    pub(crate) gate: Arc<Gate>,
+    /// The most bytes that the body of a request may have: they are charged before it is read.
+    pub(crate) body_bytes: usize,
+}
+
 /// Serves until `stop`; requests under way are still answered. The head of a request has to come within `patience`,
 /// counted from the end of the one before: an idle connection ends.
-pub(crate) async fn serve(listener: Listener, pages: Router, patience: Duration, stop: watch::Receiver<bool>) {
+pub(crate) async fn serve(listener: Listener, serving: Serving, patience: Duration, stop: watch::Receiver<bool>) {
     let mut http = auto::Builder::new(TokioExecutor::new());
     let mut http1 = http.http1();
     http1.timer(TokioTimer::new()).header_read_timeout(patience).max_headers(HEADERS).max_buf_size(HEADER_BYTES);
@@ -55,11 +66,11 @@ pub(crate) async fn serve(listener: Listener, pages: Router, patience: Duration,
             () = &mut stopped => return,
             accepted = listener.accept() => accepted,
         };
-        tokio::spawn(attend(accepted, http.clone(), pages.clone()));
+        tokio::spawn(attend(accepted, http.clone(), serving.clone()));
     }
 }
 
-async fn attend(accepted: Accepted, http: auto::Builder<TokioExecutor>, pages: Router) {
+async fn attend(accepted: Accepted, http: auto::Builder<TokioExecutor>, serving: Serving) {
     let open = accepted.open_connection();
     let opened = tokio::select! {
         opened = Box::pin(accepted.open()) => opened,
@@ -67,9 +78,12 @@ async fn attend(accepted: Accepted, http: auto::Builder<TokioExecutor>, pages: R
     };
     let Some(connection) = opened else { return };
     let caller = connection.caller().clone();
+    let visitor = Arc::new(Visitor::new(Arc::clone(&serving.gate), Some(caller.clone())));
     let service = service_fn(|mut request: http::Request<Incoming>| {
         request.extensions_mut().insert(caller.clone());
-        answer(pages.clone(), Arc::clone(&open), request.map(axum::body::Body::new))
+        request.extensions_mut().insert(Arc::clone(&visitor));
+        let bytes = if request.body().is_end_stream() { REQUEST } else { REQUEST + serving.body_bytes };
+        answer(serving.pages.clone(), Arc::clone(&open), bytes, request.map(axum::body::Body::new))
     });
     let mut served = pin!(http.serve_connection(TokioIo::new(connection), service));
     let ended = tokio::select! {
@@ -90,9 +104,10 @@ async fn attend(accepted: Accepted, http: auto::Builder<TokioExecutor>, pages: R
 async fn answer(
     mut pages: Router,
     connection: Arc<OpenConnection>,
+    bytes: usize,
     request: Request,
 ) -> Result<http::Response<Page>, Infallible> {
-    let under_way = match Charge::request(&connection.budget, REQUEST) {
+    let under_way = match Charge::request(&connection.budget, bytes) {
         Ok(under_way) => under_way,
         Err(why) => return Ok(refusal(why)),
     };

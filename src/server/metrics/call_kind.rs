@@ -17,12 +17,14 @@ pub(crate) enum CallKind {
     Pools,
     /// A page.
     Http,
+    /// What another protocol asks for at a door.
+    Door,
     /// What no service knows.
     Other,
 }
 
 impl CallKind {
-    pub(crate) const ALL: [CallKind; 11] = [
+    pub(crate) const ALL: [CallKind; 12] = [
         CallKind::Discovery,
         CallKind::GetCapacity,
         CallKind::GetServerCapacity,
@@ -33,6 +35,7 @@ impl CallKind {
         CallKind::Peers,
         CallKind::Pools,
         CallKind::Http,
+        CallKind::Door,
         CallKind::Other,
     ];
 
@@ -49,6 +52,7 @@ impl CallKind {
             CallKind::Peers => "Peers",
             CallKind::Pools => "Pools",
             CallKind::Http => "HTTP",
+            CallKind::Door => "door",
             CallKind::Other => "other",
         }
     }
@@ -57,6 +61,9 @@ impl CallKind {
     pub(crate) fn of(path: &str) -> Option<CallKind> {
         if path.starts_with("/grpc.") {
             return None;
+        }
+        if path.starts_with("/envoy.") {
+            return Some(CallKind::Door);
         }
         let method = path.rsplit('/').next().unwrap_or_default();
         Some(CallKind::ALL.into_iter().find(|call| call.name() == method).unwrap_or(CallKind::Other))

@@ -1,0 +1,87 @@
+//! How many resources there are, and of whom.
+
+use std::{
+    collections::HashMap,
+    sync::{
+        Arc, Mutex, PoisonError,
+        atomic::{AtomicUsize, Ordering},
+    },
+};
+
+use leaseway_core::{Principal, PrincipalShare};
+
+use super::NotOpened;
+
+/// The places for resources.
+#[derive(Debug)]
+pub(super) struct Owners(Arc<Places>);
+
+#[derive(Debug)]
+struct Places {
+    most: usize,
+    share: PrincipalShare,
+    used: AtomicUsize,
+    by_principal: Mutex<HashMap<Principal, usize>>,
+}
+
+/// A place, for as long as it lives.
+#[derive(Debug)]
+pub(super) struct Place {
+    places: Arc<Places>,
+    owner: Principal,
+}
+
+impl Owners {
+    pub(super) fn new(most: usize, share: PrincipalShare) -> Owners {
+        Owners(Arc::new(Places { most, share, used: AtomicUsize::new(0), by_principal: Mutex::default() }))
+    }
+
+    pub(super) fn used(&self) -> usize {
+        self.0.used.load(Ordering::Relaxed)
+    }
+
+    /// One more, if there may be.
+    pub(super) fn admit(&self, owner: Principal) -> Result<Place, NotOpened> {
+        let Places { most, share, used, by_principal } = &*self.0;
+        let mut by_principal = by_principal.lock().unwrap_or_else(PoisonError::into_inner);
+        let (in_all, own) = (self.used(), by_principal.get(&owner).copied().unwrap_or_default());
+        if in_all >= *most {
+            return Err(NotOpened::TooMany(*most));
+        }
+        if !share.allows(own, 1, in_all, *most) {
+            return Err(NotOpened::OfCaller(*most));
+        }
+        by_principal.insert(owner, own + 1);
+        used.fetch_add(1, Ordering::Relaxed);
+        Ok(Place { places: Arc::clone(&self.0), owner })
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        let mut by_principal = self.places.by_principal.lock().unwrap_or_else(PoisonError::into_inner);
+        let own = by_principal.remove(&self.owner).unwrap_or_default();
+        if own > 1 {
+            by_principal.insert(self.owner, own - 1);
+        }
+        self.places.used.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_caller_has_its_share_and_others_the_rest() {
+        let owners = Owners::new(8, PrincipalShare::default());
+        let mut places: Vec<Place> = std::iter::from_fn(|| owners.admit(Principal(1)).ok()).collect();
+        assert_eq!(places.len(), 7);
+        assert_eq!(owners.admit(Principal(1)).err(), Some(NotOpened::OfCaller(8)));
+        let other = owners.admit(Principal(2)).expect("there is room");
+        assert_eq!(owners.admit(Principal(3)).err(), Some(NotOpened::TooMany(8)));
+        drop((other, places.pop()));
+        assert_eq!(owners.used(), 6);
+        assert!(owners.admit(Principal(1)).is_ok());
+    }
+}

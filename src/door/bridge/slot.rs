@@ -1,0 +1,121 @@
+//! A resource that is open, with its limiter.
+
+use std::{
+    sync::atomic::{AtomicBool, AtomicU32, Ordering},
+    time::Duration,
+};
+
+use leaseway_client::{
+    Basis, Capacity, Rate, Window,
+    limiter::{Standing, TryError},
+};
+use tokio::time::{Instant, timeout_at};
+
+use super::owners::Place;
+
+/// A resource that is open at a door.
+#[derive(Debug)]
+pub struct Slot {
+    rate: Rate,
+    window: Window,
+    /// Until when requests wait for a first lease.
+    first_wait: Instant,
+    /// When it was last asked for, in sweeps.
+    used: AtomicU32,
+    /// Its wants are to be looked at.
+    is_pressed: AtomicBool,
+    _place: Place,
+}
+
+/// Whether something may pass.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Taken {
+    /// It may, and counts.
+    Yes,
+    /// There is too little now.
+    No,
+    /// There is no lease, and nothing that may be used without one.
+    NoLease,
+}
+
+impl Slot {
+    pub(super) fn new(rate: Rate, window: Window, first_wait: Duration, now: u32, place: Place) -> Slot {
+        let first_wait = Instant::now() + first_wait;
+        let is_pressed = AtomicBool::new(false);
+        Slot { rate, window, first_wait, used: AtomicU32::new(now), is_pressed, _place: place }
+    }
+
+    /// Which.
+    pub fn id(&self) -> &str {
+        self.rate.resource().id()
+    }
+
+    /// Its lease and its limiter.
+    pub fn rate(&self) -> &Rate {
+        &self.rate
+    }
+
+    /// What could be had now.
+    pub fn standing(&self) -> Standing {
+        self.rate.standing()
+    }
+
+    /// Whether it has a lease, or something that may be used without one.
+    pub fn has_capacity(&self) -> bool {
+        let usable = self.rate.resource().usable();
+        usable.basis == Basis::Lease || usable.capacity > Capacity::NONE
+    }
+
+    pub(super) fn take(&self, many: u32) -> Taken {
+        match self.rate.try_acquire(many) {
+            Ok(()) => Taken::Yes,
+            Err(TryError::NotNow { .. } | TryError::TooMany { .. }) if self.has_capacity() => Taken::No,
+            Err(_) => Taken::NoLease,
+        }
+    }
+
+    /// Whether requests wait for its first lease.
+    pub fn awaits_first_lease(&self) -> bool {
+        let is_unknown = || self.rate.resource().usable().basis == Basis::Unknown;
+        Instant::now() < self.first_wait && is_unknown()
+    }
+
+    /// So much is wanted, of what is not there yet.
+    pub fn press(&self, many: u32) {
+        let _ = self.rate.try_acquire(many);
+    }
+
+    /// Waits for the first lease, as long as requests do. Whether there is one, or another answer.
+    pub async fn first_lease(&self) -> bool {
+        if Instant::now() >= self.first_wait {
+            return false;
+        }
+        timeout_at(self.first_wait, self.rate.resource().answered()).await.is_ok_and(|usable| usable.is_ok())
+    }
+
+    /// It is asked for.
+    pub(super) fn note_use(&self, now: u32) {
+        // Written once a second, so that threads that share it only read.
+        if self.used.load(Ordering::Relaxed) != now {
+            self.used.store(now, Ordering::Relaxed);
+        }
+    }
+
+    /// It has refused something. Whether that is not known yet.
+    pub(super) fn presses(&self) -> bool {
+        !self.is_pressed.load(Ordering::Relaxed) && !self.is_pressed.swap(true, Ordering::Relaxed)
+    }
+
+    pub(super) fn look_at_wants(&self) {
+        self.is_pressed.store(false, Ordering::Relaxed);
+        self.rate.resource().look_at_wants();
+    }
+
+    /// Whether it can be given back: it has not been asked for, and is full again. One that is opened anew begins full:
+    /// sooner it would be given back to be refilled.
+    pub(super) fn is_idle(&self, now: u32, idle: u32, is_tight: bool) -> bool {
+        let unused = now.wrapping_sub(self.used.load(Ordering::Relaxed));
+        let window = u32::try_from(self.window.length.as_secs()).unwrap_or(u32::MAX);
+        unused > idle && (is_tight || unused > window)
+    }
+}

@@ -1,0 +1,61 @@
+//! What a door counts.
+
+use metrics::{counter, describe_counter, describe_gauge, gauge};
+
+/// Gauges of a door.
+const GAUGES: [(&str, &str); 1] = [("leaseway_door_resources", "Resources that are open at this door.")];
+
+/// Counters of a door without labels.
+const COUNTERS: [(&str, &str); 4] = [
+    ("leaseway_rls_unknown_domains_total", "Requests of a domain that no file has; they pass."),
+    ("leaseway_door_resources_opened_total", "Resources that were opened because a request named them."),
+    (
+        "leaseway_door_resources_given_back_total",
+        "Resources that were given back because no request named them any more.",
+    ),
+    ("leaseway_door_resources_refused_total", "Resources that were not opened because there are too many."),
+];
+
+/// Explains all of them, and begins counters at zero.
+pub(crate) fn describe() {
+    for (name, help) in GAUGES {
+        describe_gauge!(name, help);
+    }
+    for (name, help) in COUNTERS {
+        describe_counter!(name, help);
+        counter!(name).absolute(0);
+    }
+    describe_counter!("leaseway_rls_reloads_total", "Attempts to read rules again, by outcome.");
+    for outcome in RELOADS {
+        counter!("leaseway_rls_reloads_total", "outcome" => outcome).absolute(0);
+    }
+    describe_counter!("leaseway_rls_requests_total", "Requests of Envoy, by domain and result.");
+    describe_counter!("leaseway_rls_decisions_total", "Descriptors that fell under a limit, by rule and result.");
+}
+
+pub(crate) fn domain_unknown() {
+    counter!("leaseway_rls_unknown_domains_total").increment(1);
+}
+
+/// The outcomes of an attempt to read rules again.
+const RELOADS: [&str; 2] = ["applied", "rejected"];
+
+pub(crate) fn rules_reloaded(outcome: &'static str) {
+    counter!("leaseway_rls_reloads_total", "outcome" => outcome).increment(1);
+}
+
+pub(crate) fn resource_opened() {
+    counter!("leaseway_door_resources_opened_total").increment(1);
+}
+
+pub(crate) fn resources_given_back(many: usize) {
+    counter!("leaseway_door_resources_given_back_total").increment(many as u64);
+}
+
+pub(crate) fn resource_refused() {
+    counter!("leaseway_door_resources_refused_total").increment(1);
+}
+
+pub(crate) fn resources_open(many: usize) {
+    gauge!("leaseway_door_resources").set(many as f64);
+}
