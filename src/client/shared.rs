@@ -42,6 +42,8 @@ pub(crate) struct Shared {
     pub(crate) nudge: Notify,
     /// Tells the driver that a caller has to wait at a limiter.
     pub(crate) pressure: Arc<Notify>,
+    /// Told when what may be used has changed.
+    changes: watch::Sender<()>,
     /// Whether the driver is gone.
     done: watch::Sender<bool>,
 }
@@ -53,6 +55,8 @@ struct State {
     closing: bool,
     /// Nothing is wanted any more: only releases go out.
     leaving: bool,
+    /// Nothing goes out any more.
+    abandoned: bool,
     /// When demands are to be estimated.
     estimate_at: Option<Millis>,
     estimated: Millis,
@@ -125,6 +129,7 @@ impl Shared {
             opened: HashMap::new(),
             closing: false,
             leaving: false,
+            abandoned: false,
             estimate_at: None,
             estimated: Millis(0),
             last_error: None,
@@ -137,6 +142,7 @@ impl Shared {
             book,
             nudge: Notify::new(),
             pressure: Arc::default(),
+            changes: watch::Sender::new(()),
             done,
         }
     }
@@ -168,6 +174,7 @@ impl Shared {
         let opened = Arc::new(make(&self.pressure));
         state.opened.insert(Arc::clone(id), Registration { handles: 1, opened: Arc::clone(&opened) });
         state.want(now, id);
+        state.session.name_from(id, now.plus(opened.former_life));
         if opened.estimates_wants() {
             state.session.put_off(id, now.plus(FIRST_CALLER));
         }
@@ -234,6 +241,17 @@ impl Shared {
         state.session.release_all();
         drop(state);
         self.nudge.notify_one();
+    }
+
+    /// Ends the driver without giving anything back: what is leased counts until it ends.
+    pub(crate) fn abandon(&self) {
+        self.lock().abandoned = true;
+        self.close();
+    }
+
+    /// What may be used has changed, of any resource.
+    pub(crate) fn changes(&self) -> watch::Receiver<()> {
+        self.changes.subscribe()
     }
 
     pub(crate) fn is_closing(&self) -> bool {
@@ -342,7 +360,7 @@ impl Shared {
         if state.estimate_at.is_some_and(|at| at <= now) || state.session.is_due(now) {
             state.estimate(now);
         }
-        let outgoing = state.session.poll(now);
+        let outgoing = if state.abandoned { None } else { state.session.poll(now) };
         let changes = state.changes(now);
         let wake = [state.session.wake(now), state.estimate_at].into_iter().flatten().min();
         let plan = Plan {
@@ -350,9 +368,10 @@ impl Shared {
             wake: wake.map(|at| self.clock.instant(at)),
             heeds_pressure: state.estimate_at.is_none_or(|at| at > now.plus(ESTIMATE_GAP)),
             // What cannot be given back now ends by itself.
-            finished: state.leaving
-                && state.session.under_way().is_none()
-                && (state.session.is_idle() || state.session.failures() > 0),
+            finished: state.abandoned
+                || (state.leaving
+                    && state.session.under_way().is_none()
+                    && (state.session.is_idle() || state.session.failures() > 0)),
             outgoing,
         };
         drop(state);
@@ -401,6 +420,7 @@ impl Shared {
 
     /// By the driver only, so that changes are put in force in the order in which they came.
     fn put_in_force(&self, changes: Vec<UsableChange>) {
+        let has_changes = !changes.is_empty();
         for UsableChange { opened, usable } in changes {
             let leased = |usable: &Usable| if usable.basis == Basis::Lease { usable.capacity } else { Capacity::NONE };
             let before = opened.usable();
@@ -427,6 +447,9 @@ impl Shared {
                 tracing::warn!(resource = %opened.id, capacity, "a lease has ended and could not be renewed");
             }
         }
+        if has_changes {
+            self.changes.send_replace(());
+        }
     }
 
     /// The server says that asking now for these would change something; `None` stands for all.
@@ -444,7 +467,10 @@ impl Shared {
 impl State {
     fn want(&mut self, now: Millis, id: &Arc<str>) {
         let Some(slot) = self.opened.get(id) else { return };
-        let (wants, mode) = (slot.opened.wants(now), slot.opened.mode);
+        let (mut wants, mode) = (slot.opened.wants(now), slot.opened.mode);
+        if self.session.lease(now, id).is_some_and(|lease| wants.outstanding <= lease.capacity.get()) {
+            wants.outstanding = 0.0;
+        }
         let changing = self.session.want(now, id, wants, mode);
         let again = slot.opened.look_again();
         if wants.outstanding > 0.0 || (changing && slot.opened.is_under_pressure()) {

@@ -4,10 +4,15 @@
 //! it as a [`quota`]. It acknowledges nothing, so all that it was told counts as had until its time is over:
 //! [`envoy::Envoy`].
 
+mod attendant;
 mod beliefs;
 pub mod envoy;
+mod leases;
 mod offered;
 pub mod quota;
 pub mod report;
+mod service;
 #[cfg(test)]
 mod tests;
+
+pub use self::service::{NAME, RlqsOptions, RlqsService};

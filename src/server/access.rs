@@ -146,13 +146,14 @@ impl Gate {
         if self.is_exposed { format!("{policy} (--insecure: others reach this server)") } else { policy }
     }
 
-    /// Whether this caller may do something to some resource, whatever it calls itself; the answer is remembered.
+    /// Whether this caller may do something to some resource, as some holder or whatever it calls itself; the answer is
+    /// remembered.
     fn allows(&self, principal: &Principal, request: &AccessRequest<'_>) -> bool {
         /// No holder is called that.
         const ANY: &str = "";
         let permissions = principal.permissions();
-        let question =
-            (principal.version(), permissions.identity(), request.action, ANY, request.resource.unwrap_or_default());
+        let (holder, resource) = (request.holder.unwrap_or(ANY), request.resource.unwrap_or_default());
+        let question = (principal.version(), permissions.identity(), request.action, holder, resource);
         self.decided.get(question, || permissions.check(request).is_ok().then_some(0)).is_some()
     }
 

@@ -92,8 +92,8 @@ const SILENCE: Millis = Millis(REPORTS.0 * 3);
 /// An Envoy that has lost its stream comes back with its next report.
 const RETURN: Millis = Millis(REPORTS.0 + 2_000);
 
-/// When a lease is too short for a longer assignment, how soon to look whether it has been renewed.
-const AGAIN: Millis = Millis(250);
+/// When a lease is too short for an assignment, how soon to look whether it has been renewed.
+const AGAIN: Millis = Millis(500);
 
 impl Envoy {
     /// One that has never been heard of.
@@ -118,7 +118,7 @@ impl Envoy {
 
     /// It reports. Returns whether there was room for the bucket.
     pub fn reported(&mut self, now: Millis, bucket: Bucket, usage: &Usage, leases: &mut impl Leases) -> bool {
-        if !self.buckets.contains_key(&bucket.resource) && self.buckets.len() >= self.settings.buckets {
+        if !self.knows(&bucket.resource) && !self.has_room() {
             return false;
         }
         let state = self.buckets.entry(Arc::clone(&bucket.resource)).or_insert_with(|| State {
@@ -146,13 +146,14 @@ impl Envoy {
         true
     }
 
-    /// What it is to be told now. To be called when anything has happened, and at [`wake`](Self::wake).
-    pub fn poll(&mut self, now: Millis, leases: &mut impl Leases) -> Vec<Action> {
-        let (settings, is_connected) = (&self.settings, self.left.is_none());
+    /// What it is to be told now, if its stream takes something: what is told must leave at once, for it counts from
+    /// now. To be called when anything has happened, and at [`wake`](Self::wake).
+    pub fn poll(&mut self, now: Millis, leases: &mut impl Leases, takes: bool) -> Vec<Action> {
+        let (settings, takes) = (&self.settings, takes && self.left.is_none());
         let mut actions = Vec::new();
         self.buckets.retain(|resource, state| {
             state.give_up(now, settings, resource, leases);
-            if is_connected {
+            if takes {
                 actions.extend(state.tell(now, settings, resource, leases));
             }
             let keeps = state.subscribed || now < state.leaves(settings);
@@ -175,6 +176,16 @@ impl Envoy {
     /// Whether it has no stream, and nothing is kept for it.
     pub fn is_gone(&self) -> bool {
         self.left.is_some() && self.buckets.is_empty()
+    }
+
+    /// Whether it has this bucket.
+    pub fn knows(&self, resource: &str) -> bool {
+        self.buckets.contains_key(resource)
+    }
+
+    /// Whether it may have another bucket.
+    pub fn has_room(&self) -> bool {
+        self.buckets.len() < self.settings.buckets
     }
 
     /// How many buckets it has.
@@ -209,20 +220,19 @@ impl State {
         if !self.subscribed {
             return None;
         }
-        let mut lease = leases.hold(resource, self.beliefs.most(now));
+        let mut lease = leases.hold(resource, self.beliefs.most(now))?;
         loop {
-            let (quota, secs) = self.due(now, settings, lease?)?;
+            let (quota, secs) = self.due(now, settings, lease)?;
             let until = now.plus(Millis::from_secs(secs.into()));
             if quota != Quota::Nothing {
                 self.beliefs.add(now, quota.rate(), until.plus(TRANSIT));
+                // A smaller lease that came just now may be confirmed with what was said to be in use before.
+                lease = leases.hold(resource, self.beliefs.most(now))?;
             }
-            // A smaller lease that came just now may be confirmed with what was said to be in use before.
-            let still = leases.hold(resource, self.beliefs.most(now));
-            if still == lease {
+            if quota == Quota::Nothing || (lease.capacity >= quota.rate() && lease.end >= until.plus(TRANSIT)) {
                 self.told = Some((quota, until));
                 return Some(Action { bucket: self.id.clone(), assignment: Some((quota, secs)) });
             }
-            lease = still;
         }
     }
 
@@ -256,8 +266,8 @@ impl State {
         if !self.subscribed {
             return falls.min(self.leaves(settings));
         }
-        // Without a lease there is nothing to tell: the caller knows when one comes.
-        let extends = self.told.map_or(Millis(u64::MAX), |(_, end)| settings.extends(end));
+        // What there was nothing or not enough of: a lease that is only renewed is no news to the caller.
+        let extends = self.told.map_or(now, |(_, end)| settings.extends(end));
         let extends = if extends <= now { now.plus(AGAIN) } else { extends };
         falls.min(extends).min(self.active.plus(settings.idle)).min(self.heard.plus(SILENCE))
     }

@@ -74,7 +74,11 @@ impl Bench {
     }
 
     fn poll(&mut self, at: u64) -> Vec<Option<(Quota, u32)>> {
-        self.envoy.poll(Millis(at), &mut self.held).into_iter().map(|Action { assignment, .. }| assignment).collect()
+        self.envoy
+            .poll(Millis(at), &mut self.held, true)
+            .into_iter()
+            .map(|Action { assignment, .. }| assignment)
+            .collect()
     }
 
     fn wants(&self, name: &str) -> Option<f64> {

@@ -218,7 +218,7 @@ impl World {
     fn step(&mut self, n: usize) {
         let (now, life) = (self.now, self.life);
         let Served { envoy, session, in_use, wanted, stream } = &mut self.door[n];
-        let actions = envoy.poll(now, &mut SessionLeases { session, in_use, wanted, now });
+        let actions = envoy.poll(now, &mut SessionLeases { session, in_use, wanted, now }, true);
         let outgoing = session.poll(now);
         if let Some(stream) = *stream {
             for Action { assignment, .. } in actions {
