@@ -8,6 +8,7 @@ mod history;
 use std::path::{Path, PathBuf};
 
 use clap::{Args, Subcommand};
+use leaseway_door::rls::{file, templates};
 use leaseway_proto::admin::{GetConfigRequest, GetConfigResponse};
 use leaseway_server::config::{self, Loaded};
 use serde_json::json;
@@ -43,6 +44,12 @@ pub(crate) enum ConfigCommand {
         #[arg(value_parser = file_path)]
         file: PathBuf,
     },
+    /// Prints the templates that the rules of envoyproxy/ratelimit need, for `resources:` of a configuration
+    FromRatelimit {
+        /// The rules: YAML files, or directories of them
+        #[arg(required = true, value_name = "FILE|DIR")]
+        files: Vec<PathBuf>,
+    },
     /// Prints the configuration that a server without --config uses, to start one's own from
     Example,
     /// Puts a file in force on all peers of a node, and shows what that changes
@@ -61,6 +68,7 @@ impl ConfigCommand {
     pub(crate) fn run(self) -> Outcome {
         match self {
             ConfigCommand::Check { file } => check::check(&file),
+            ConfigCommand::FromRatelimit { files } => from_ratelimit(&files),
             ConfigCommand::Example => say(config::DEVELOPMENT.trim_end()),
             ConfigCommand::Apply(apply) => apply.run(),
             ConfigCommand::Diff(diff) => diff.run(),
@@ -69,6 +77,15 @@ impl ConfigCommand {
             ConfigCommand::Rollback(rollback) => rollback.run(),
         }
     }
+}
+
+/// Says on standard error what is probably not meant, so that what is printed can be used as it is.
+fn from_ratelimit(files: &[PathBuf]) -> Outcome {
+    let loaded = file::load(files)?;
+    for warning in &loaded.warnings {
+        note(format_args!("warning: {warning}"));
+    }
+    say(templates::resources(&loaded.rules).trim_end())
 }
 
 /// Shows what a file would change.

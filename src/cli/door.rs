@@ -1,26 +1,237 @@
 //! `leaseway door`.
 
-use std::net::SocketAddr;
+use std::{net::SocketAddr, path::PathBuf, time::Duration};
 
-use crate::connect::Target;
+use clap::{Args, builder::NonEmptyStringValueParser};
+use leaseway_client::{
+    ClientTls, Credentials, Token, Transport,
+    endpoint::{self, Endpoint},
+};
+use leaseway_core::PrincipalShare;
+use leaseway_door::{
+    Door, Options, RlsOptions,
+    bridge::{BridgeOptions, WithoutLease},
+};
+use leaseway_server::{FrontendOptions, StopSignals, limits::Limits};
+use tracing_subscriber::EnvFilter;
 
-/// Lets in callers that speak another protocol: Envoy's two rate limit services, and HTTP. A door is a client of the
-/// cluster: it holds leases and decides by them itself. Any number of doors share what there is
-#[derive(clap::Args)]
-#[command(group = clap::ArgGroup::new("protocol").args(["rls", "rlqs", "http"]).multiple(true).required(true))]
-pub(crate) struct Door {
+use crate::{
+    Outcome,
+    config::file_path,
+    connect::addresses,
+    error::CliError,
+    output::say,
+    serve::{access::AccessFlags, checks, log, tls::TlsFlags},
+};
+
+/// Lets in callers that speak another protocol. A door is a client of the cluster: it holds leases and decides by them
+/// itself; any number of doors share what there is
+#[derive(Args)]
+#[command(group = clap::ArgGroup::new("protocol").args(["rls"]).multiple(true).required(true))]
+pub(crate) struct RunDoor {
     /// Where Envoys ask for each request (RLS, ShouldRateLimit)
-    #[arg(long, env = "LEASEWAY_RLS", value_name = "HOST:PORT")]
+    #[arg(long, env = "LEASEWAY_RLS", value_name = "ADDRESS", requires = "ratelimit_config")]
     rls: Option<SocketAddr>,
-    /// Where Envoys report what they let through and are assigned what they may (RLQS)
-    #[arg(long, env = "LEASEWAY_RLQS", value_name = "HOST:PORT")]
-    rlqs: Option<SocketAddr>,
-    /// Where everything else asks, by HTTP and JSON
-    #[arg(long, env = "LEASEWAY_HTTP", value_name = "HOST:PORT")]
-    http: Option<SocketAddr>,
+    /// The rules, as envoyproxy/ratelimit has them: YAML files, or directories of them. Read again when they change
+    #[arg(long, env = "LEASEWAY_RATELIMIT_CONFIG", value_name = "FILE|DIR,…", value_delimiter = ',', requires = "rls")]
+    ratelimit_config: Vec<PathBuf>,
+    /// Where to serve HTTP: /metrics, /healthz, /readyz
+    #[arg(long, env = "LEASEWAY_METRICS", value_name = "ADDRESS")]
+    metrics: Option<SocketAddr>,
+    /// Servers of the cluster; any of them will do, it names the master. https:// before an address means TLS, as
+    /// --tls-ca does where there is no scheme
+    #[arg(
+        long,
+        env = "LEASEWAY_SERVER",
+        default_value = "127.0.0.1:5100",
+        value_name = "HOST:PORT,…",
+        value_delimiter = ',',
+        value_parser = endpoint::read
+    )]
+    server: Vec<Endpoint>,
+    /// A file with a token that tells the cluster who asks: sent over TLS, or to this machine; with --insecure always
+    #[arg(long, env = "LEASEWAY_TOKEN_FILE", value_name = "FILE")]
+    token_file: Option<PathBuf>,
     /// What the door calls itself: an id that no other client uses [default: HOST:PID:NUMBER]
-    #[arg(long, env = "LEASEWAY_ID", value_name = "ID")]
+    #[arg(long, env = "LEASEWAY_ID", value_parser = NonEmptyStringValueParser::new())]
     id: Option<String>,
+    /// What to log: a level (error, warn, info, debug), or a filter like info,leaseway_door=debug
+    #[arg(long, env = "LEASEWAY_LOG", default_value = "info", value_name = "FILTER", value_parser = log::filter)]
+    log: EnvFilter,
     #[command(flatten)]
-    target: Target,
+    without_lease: LeaseFlags,
+    /// A configuration whose `access:` says who may ask for which resources at this door; its templates mean nothing
+    /// here. Read again when it changes
+    #[arg(long, env = "LEASEWAY_CONFIG", value_name = "FILE", value_parser = file_path, help_heading = ACCESS)]
+    config: Option<PathBuf>,
+    #[command(flatten)]
+    access: AccessFlags,
+    #[command(flatten)]
+    tls: TlsFlags,
+    #[command(flatten)]
+    limits: DoorLimits,
+}
+
+/// As [`AccessFlags`] has it.
+const ACCESS: &str = "Access (`access:` in the configuration says who may do what)";
+
+/// What holds where there is no lease.
+#[derive(Args)]
+#[command(next_help_heading = "Leases")]
+struct LeaseFlags {
+    /// The first request for a resource waits so many milliseconds for a lease; Envoy waits 20 by default
+    #[arg(
+        long,
+        env = "LEASEWAY_FIRST_WAIT_MS",
+        default_value_t = 15,
+        value_name = "MS",
+        value_parser = clap::value_parser!(u64).range(0..=60_000)
+    )]
+    first_wait_ms: u64,
+    /// What becomes of requests while there is no lease: at first, and when leases have ended and no server answers
+    #[arg(long, env = "LEASEWAY_WITHOUT_LEASE", default_value = "deny", value_enum)]
+    without_lease: WithoutLeaseFlag,
+    /// A resource is given back when it has not been asked for so many seconds, and for as long as its limit's window is
+    #[arg(
+        long,
+        env = "LEASEWAY_IDLE_SECS",
+        default_value_t = 60,
+        value_name = "SECONDS",
+        value_parser = checks::seconds()
+    )]
+    idle_secs: u64,
+}
+
+#[derive(Clone, Copy, clap::ValueEnum)]
+enum WithoutLeaseFlag {
+    /// They pass
+    Allow,
+    /// They are over limit
+    Deny,
+}
+
+/// Bounds on everything that requests can make grow.
+#[derive(Args)]
+#[command(next_help_heading = "Limits (beyond them RESOURCE_EXHAUSTED, unless it says otherwise)")]
+struct DoorLimits {
+    /// Resources open at once; beyond, it is as if there were no lease
+    #[arg(
+        long,
+        env = "LEASEWAY_MAX_RESOURCES",
+        default_value_t = 200_000,
+        value_name = "N",
+        value_parser = checks::at_least_one()
+    )]
+    max_resources: usize,
+    /// Bytes of a message (OUT_OF_RANGE beyond)
+    #[arg(
+        long,
+        env = "LEASEWAY_MAX_MESSAGE_BYTES",
+        default_value_t = 64 << 10,
+        value_name = "BYTES",
+        value_parser = checks::message_bytes()
+    )]
+    max_message_bytes: usize,
+    /// Open connections (closed at once beyond)
+    #[arg(
+        long,
+        env = "LEASEWAY_MAX_CONNECTIONS",
+        default_value_t = Limits::default().connections,
+        value_name = "N",
+        value_parser = checks::at_least_one()
+    )]
+    max_connections: usize,
+    /// The part of any table (connections, resources, waiting bytes) that a lone address may fill, in per cent; the rest
+    /// is there for other addresses. 100: there are no shares
+    #[arg(
+        long,
+        env = "LEASEWAY_ADDRESS_SHARE",
+        default_value_t = Limits::default().address_share,
+        value_name = "PERCENT",
+        value_parser = clap::value_parser!(u8).range(1..=100)
+    )]
+    address_share: u8,
+    /// Seconds within which a request must have come in full (DEADLINE_EXCEEDED beyond)
+    #[arg(
+        long,
+        env = "LEASEWAY_REQUEST_SECS",
+        default_value_t = Limits::default().request_secs,
+        value_name = "SECONDS",
+        value_parser = checks::seconds()
+    )]
+    request_secs: u64,
+}
+
+impl DoorLimits {
+    fn limits(&self) -> Limits {
+        Limits {
+            message_bytes: self.max_message_bytes,
+            connections: self.max_connections,
+            address_share: self.address_share,
+            request_secs: self.request_secs,
+            ..Limits::default()
+        }
+    }
+}
+
+impl RunDoor {
+    pub(crate) fn run(self) -> Outcome {
+        let transport = self.transport()?;
+        log::start(self.log);
+        let options = Options {
+            bridge: BridgeOptions {
+                servers: addresses(&self.server),
+                transport,
+                id: self.id,
+                most_resources: self.limits.max_resources,
+                share: PrincipalShare::new(f64::from(self.limits.address_share) / 100.0).unwrap_or_default(),
+                idle: Duration::from_secs(self.without_lease.idle_secs),
+                first_wait: Duration::from_millis(self.without_lease.first_wait_ms),
+                without_lease: match self.without_lease.without_lease {
+                    WithoutLeaseFlag::Allow => WithoutLease::Allow,
+                    WithoutLeaseFlag::Deny => WithoutLease::Deny,
+                },
+            },
+            frontend: FrontendOptions {
+                config: self.config,
+                access: self.access.options(),
+                tls: self.tls.options(None),
+                limits: self.limits.limits(),
+            },
+            rls: self.rls.map(|listen| RlsOptions { listen, rules: self.ratelimit_config }),
+            metrics: self.metrics,
+        };
+        let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().map_err(CliError::Runtime)?;
+        runtime.block_on(serve(options))
+    }
+
+    /// The way to the cluster: with the certificate that is shown to callers as well.
+    fn transport(&self) -> Result<Transport, CliError> {
+        let files = self.tls.files();
+        let over_tls = endpoint::over_tls(&self.server, files.ca.is_some());
+        let mut transport = Transport::new();
+        if over_tls.map_err(|error| CliError::Flags(error.to_string()))? {
+            transport = transport.with_tls(ClientTls::new(&Credentials::load(files)?, None)?);
+        }
+        if let Some(file) = &self.token_file {
+            transport = transport.with_token(Token::file(file)?);
+        }
+        Ok(if self.access.insecure() { transport.with_clear_token() } else { transport })
+    }
+}
+
+async fn serve(options: Options) -> Outcome {
+    let mut stop = StopSignals::new().map_err(CliError::Runtime)?;
+    let door = Door::start(options).await?;
+    let addresses = door.addresses();
+    // Without a reader of standard output the door serves all the same.
+    if let Some(address) = addresses.rls {
+        let _ = say(format_args!("serving RLS on {address}"));
+    }
+    if let Some(address) = addresses.metrics {
+        let _ = say(format_args!("serving metrics on {address}"));
+    }
+    stop.received().await;
+    door.stop().await;
+    Ok(())
 }

@@ -3,6 +3,7 @@
 use std::{path::PathBuf, process::ExitCode, time::Duration};
 
 use leaseway_client::{BadToken, TlsError};
+use leaseway_door::{DoorError, RulesError};
 use leaseway_server::{
     ServeError,
     config::{ConfigError, LoadError},
@@ -16,6 +17,11 @@ use crate::format::number;
 pub(crate) enum CliError {
     #[error(transparent)]
     Serve(#[from] ServeError),
+    #[error(transparent)]
+    Door(#[from] DoorError),
+    /// Of `config from-ratelimit`.
+    #[error(transparent)]
+    Rules(#[from] RulesError),
     #[error(transparent)]
     Config(#[from] LoadError),
     #[error(
@@ -152,6 +158,8 @@ impl CliError {
             CliError::Flags(_) => ExitCode::from(WRONG_COMMAND_LINE),
             CliError::Config(_) | CliError::ConfigRefused { .. } | CliError::NodeSet(_) => ExitCode::from(EX_CONFIG),
             CliError::Serve(error) if error.is_configuration() => ExitCode::from(EX_CONFIG),
+            CliError::Door(error) if error.is_configuration() => ExitCode::from(EX_CONFIG),
+            CliError::Rules(_) => ExitCode::from(EX_CONFIG),
             CliError::BadToken(_) | CliError::TlsFiles(_) => ExitCode::from(EX_CONFIG),
             CliError::Refused { code: Code::PermissionDenied, .. } => ExitCode::from(EX_NOPERM),
             CliError::WrongToken { .. } | CliError::Unknown { .. } => ExitCode::from(EX_NOPERM),
@@ -180,6 +188,8 @@ impl CliError {
                 | CliError::NodeSet(_)
                 | CliError::Ports(_)
                 | CliError::Serve(_)
+                | CliError::Door(_)
+                | CliError::Rules(_)
                 | CliError::NoAnswer { .. }
         )
     }

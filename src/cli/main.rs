@@ -6,6 +6,7 @@ mod ask;
 mod certs;
 mod config;
 mod connect;
+mod door;
 mod error;
 mod format;
 mod output;
@@ -56,6 +57,8 @@ The server speaks the Doorman protocol: Doorman's Go clients work with it unchan
 enum Command {
     /// Runs a server until SIGTERM or Ctrl-C; SIGHUP, or a change of its file, reloads the configuration
     Serve(Box<serve::Serve>),
+    /// Lets in callers that speak another protocol: Envoy's rate limit service
+    Door(Box<door::RunDoor>),
     /// Runs the peers of a node on this machine, each a process of its own, until Ctrl-C; without a file: three
     Up(up::Up),
     /// Works with configuration files, and with the configuration that the peers of a node keep
@@ -91,6 +94,10 @@ fn main() -> ExitCode {
         Command::Serve(serve) => {
             leaseway_process::tether::obey();
             serve.run()
+        }
+        Command::Door(door) => {
+            leaseway_process::tether::obey();
+            door.run()
         }
         Command::Up(up) => up.run(),
         Command::Access(command) => command.run(),
@@ -138,6 +145,13 @@ mod tests {
         let cli = Cli::command();
         let serve = cli.find_subcommand("serve").expect("serve exists");
         serve.get_arguments().filter(|flag| flag.get_id() != "help").for_each(assert_has_its_variable);
+    }
+
+    #[test]
+    fn every_flag_of_a_door_has_its_variable() {
+        let cli = Cli::command();
+        let door = cli.find_subcommand("door").expect("it exists");
+        door.get_arguments().filter(|flag| flag.get_id() != "help").for_each(assert_has_its_variable);
     }
 
     /// What all commands have that connect.

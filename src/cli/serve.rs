@@ -1,10 +1,10 @@
 //! `leaseway serve`.
 
-mod access;
-mod checks;
+pub(crate) mod access;
+pub(crate) mod checks;
 mod limits;
-mod log;
-mod tls;
+pub(crate) mod log;
+pub(crate) mod tls;
 
 use std::{net::SocketAddr, path::PathBuf};
 
@@ -56,6 +56,8 @@ pub(crate) struct Serve {
     access: access::AccessFlags,
     #[command(flatten)]
     tls: tls::TlsFlags,
+    #[command(flatten)]
+    peer_tls: PeerTlsFlags,
     #[command(flatten)]
     limits: LimitFlags,
     #[command(flatten)]
@@ -140,6 +142,15 @@ struct PeerFlags {
     /// for all peers
     #[arg(long, env = "LEASEWAY_TIMING", default_value = "one-site", value_name = "TIMING", requires = "data")]
     timing: TimingFlag,
+}
+
+/// Certificates of peers.
+#[derive(Args)]
+#[command(next_help_heading = "TLS")]
+struct PeerTlsFlags {
+    /// The CA of peers, if that is another than --tls-ca
+    #[arg(long, env = "LEASEWAY_PEER_TLS_CA", value_name = "FILE", requires = "tls_cert", requires = "peers")]
+    peer_tls_ca: Option<PathBuf>,
 }
 
 /// What operators can change.
@@ -322,7 +333,7 @@ impl Serve {
             peers: self.peers.options(),
             parent: self.parent.options(),
             access: self.access.options(),
-            tls: self.tls.options(),
+            tls: self.tls.options(self.peer_tls.peer_tls_ca),
             skew: self.faults.skew(),
         };
         let keeps = options.peers.is_some();

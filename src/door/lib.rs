@@ -6,29 +6,132 @@
 //! that divides, or that knows what others hold.
 
 pub mod bridge;
+mod error;
 pub mod http;
 mod metrics;
+mod pages;
 pub mod resource_id;
 pub mod rlqs;
 pub mod rls;
 
-use std::net::SocketAddr;
+use std::{net::SocketAddr, path::PathBuf, sync::Arc, time::Duration};
 
-use leaseway_client::{Transport, endpoint::Endpoint};
+use leaseway_proto::envoy::ratelimit::rate_limit_service_server::RateLimitServiceServer;
+use leaseway_server::{Frontend, FrontendOptions};
+use tonic::service::Routes;
+use tonic_health::{ServingStatus, server::HealthReporter};
+
+use self::{
+    bridge::{Bridge, BridgeOptions},
+    rls::{CurrentRules, RlsService, file},
+};
+pub use self::{error::DoorError, rls::file::RulesError};
 
 /// What a door is to do.
 #[derive(Debug)]
 pub struct Options {
-    /// Servers of the node that it asks.
-    pub servers: Vec<Endpoint>,
-    /// How they are reached.
-    pub transport: Transport,
-    /// What it calls itself; without it as the client library does.
-    pub id: Option<String>,
-    /// Where Envoys ask for each request.
+    /// The cluster, and what may be open.
+    pub bridge: BridgeOptions,
+    /// How listeners are protected.
+    pub frontend: FrontendOptions,
+    /// Where Envoys ask for each request, and by which rules.
+    pub rls: Option<RlsOptions>,
+    /// Where metrics and health are served.
+    pub metrics: Option<SocketAddr>,
+}
+
+/// What a door for RLS is to do.
+#[derive(Debug, Clone)]
+pub struct RlsOptions {
+    /// Where Envoys ask.
+    pub listen: SocketAddr,
+    /// The files of rules, or directories of them.
+    pub rules: Vec<PathBuf>,
+}
+
+/// Where a running door can be reached.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Addresses {
+    /// RLS.
     pub rls: Option<SocketAddr>,
-    /// Where Envoys report use and are assigned quotas.
-    pub rlqs: Option<SocketAddr>,
-    /// Where everything else asks.
-    pub http: Option<SocketAddr>,
+    /// Pages.
+    pub metrics: Option<SocketAddr>,
+}
+
+/// How long requests under way may take when a door stops.
+const DRAIN: Duration = Duration::from_secs(5);
+/// How often histograms are folded, so that they do not grow without scrapes.
+const METRICS_UPKEEP: Duration = Duration::from_secs(5);
+/// The names that health checkers may ask for: the door as a whole, or a service of it.
+const HEALTH: [&str; 2] = ["", "envoy.service.ratelimit.v3.RateLimitService"];
+
+/// A running door.
+#[derive(Debug)]
+pub struct Door {
+    bridge: Arc<Bridge>,
+    frontend: Frontend,
+    health: HealthReporter,
+    /// Read again for as long as they are here.
+    _rules: Option<Arc<CurrentRules>>,
+    addresses: Addresses,
+}
+
+impl Door {
+    /// Starts all that is asked for, or nothing. Must be called within a tokio runtime.
+    pub async fn start(options: Options) -> Result<Door, DoorError> {
+        let Options { bridge, frontend, rls, metrics } = options;
+        let prometheus = metrics::install();
+        let listeners = [("--rls", rls.as_ref().map(|rls| rls.listen)), ("--metrics", metrics)];
+        let listeners: Vec<_> = listeners.into_iter().filter_map(|(flag, address)| Some((flag, address?))).collect();
+        // Before anything listens, so that a door with bad rules answers no request.
+        let rules = rls.as_ref().map(|rls| read_rules(&rls.rules)).transpose()?;
+        let frontend = Frontend::open(frontend, &listeners)?;
+        let bridge = Bridge::start(bridge)?;
+        let health = HealthReporter::new();
+        let mut addresses = Addresses::default();
+        if let (Some(rls), Some(rules)) = (&rls, &rules) {
+            let service = RlsService::new(Arc::clone(rules), Arc::clone(&bridge));
+            let routes = Routes::new(RateLimitServiceServer::new(service));
+            addresses.rls = Some(frontend.serve_grpc("--rls", rls.listen, routes, health.clone()).await?);
+        }
+        if let Some(address) = metrics {
+            let pages = pages::routes(prometheus.clone(), Arc::clone(&bridge));
+            addresses.metrics = Some(frontend.serve_http("--metrics", address, pages, 0).await?);
+        }
+        for service in HEALTH {
+            health.set_service_status(service, ServingStatus::Serving).await;
+        }
+        tokio::spawn(async move {
+            loop {
+                tokio::time::sleep(METRICS_UPKEEP).await;
+                prometheus.run_upkeep();
+            }
+        });
+        Ok(Door { bridge, frontend, health, _rules: rules, addresses })
+    }
+
+    /// Where it can be reached.
+    pub fn addresses(&self) -> Addresses {
+        self.addresses
+    }
+
+    /// Finishes what is under way, and gives everything back.
+    pub async fn stop(self) {
+        tracing::info!("stopping");
+        for service in HEALTH {
+            self.health.set_service_status(service, ServingStatus::NotServing).await;
+        }
+        self.frontend.drain(DRAIN).await;
+        self.bridge.close().await;
+    }
+}
+
+/// The rules of these files, kept up to date.
+fn read_rules(paths: &[PathBuf]) -> Result<Arc<CurrentRules>, DoorError> {
+    let watched = rls::Watched::new(paths.to_owned());
+    let loaded = file::load(paths)?;
+    loaded.warnings.iter().for_each(|warning| tracing::warn!("{warning}"));
+    let rules = Arc::new(CurrentRules::new(loaded.rules));
+    tokio::spawn(watched.reload(Arc::downgrade(&rules)));
+    Ok(rules)
 }

@@ -1,6 +1,7 @@
 //! What a door counts.
 
 use metrics::{counter, describe_counter, describe_gauge, gauge};
+use metrics_exporter_prometheus::{PrometheusBuilder, PrometheusHandle};
 
 /// Gauges of a door.
 const GAUGES: [(&str, &str); 4] = [
@@ -23,8 +24,18 @@ const COUNTERS: [(&str, &str); 6] = [
     ("leaseway_door_resources_refused_total", "Resources that were not opened because there are too many."),
 ];
 
+/// Installs the recorder; what it returns renders `/metrics`.
+pub(crate) fn install() -> PrometheusHandle {
+    let recorder = PrometheusBuilder::new().build_recorder();
+    let handle = recorder.handle();
+    // A second door in one process keeps the first one's recorder; both then count together.
+    let _ = metrics::set_global_recorder(recorder);
+    describe();
+    handle
+}
+
 /// Explains all of them, and begins counters at zero.
-pub(crate) fn describe() {
+fn describe() {
     for (name, help) in GAUGES {
         describe_gauge!(name, help);
     }

@@ -15,4 +15,4 @@ pub mod service;
 pub mod templates;
 pub mod unit;
 
-pub use self::{current::CurrentRules, reload::reload_on_change, service::RlsService};
+pub use self::{current::CurrentRules, reload::Watched, service::RlsService};

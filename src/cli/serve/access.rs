@@ -8,7 +8,7 @@ use leaseway_server::{AccessOptions, AuditTarget, JwtOptions};
 /// How callers prove who they are, and what is written down of them.
 #[derive(Args)]
 #[command(next_help_heading = "Access (`access:` in the configuration says who may do what)")]
-pub(super) struct AccessFlags {
+pub(crate) struct AccessFlags {
     /// The tokens that prove who calls: lines of `IDENTITY sha256:HEX`, as `leaseway token new` prints them. Read again
     /// when it changes
     #[arg(long, env = "LEASEWAY_TOKENS", value_name = "FILE")]
@@ -55,7 +55,12 @@ fn audit_target(text: &str) -> Result<AuditTarget, String> {
 }
 
 impl AccessFlags {
-    pub(super) fn options(self) -> AccessOptions {
+    /// Others may reach it although there is no TLS, or no policy.
+    pub(crate) fn insecure(&self) -> bool {
+        self.insecure
+    }
+
+    pub(crate) fn options(self) -> AccessOptions {
         let AccessFlags { tokens, jwks, jwt_issuer, jwt_audience, jwt_claim: claim, audit, insecure } = self;
         let jwt = match (jwks, jwt_issuer, jwt_audience) {
             (Some(jwks), Some(issuer), Some(audience)) => Some(JwtOptions { jwks, issuer, audience, claim }),

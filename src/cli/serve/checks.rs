@@ -23,40 +23,40 @@ const CLOCK_RATES: std::ops::RangeInclusive<f64> = 0.01..=100.0;
 /// Milliseconds: a hundred years.
 const MOST_CLOCK_OFFSET: i64 = 100 * 366 * 86_400_000;
 
-pub(super) fn threads() -> RangedU64ValueParser<usize> {
+pub(crate) fn threads() -> RangedU64ValueParser<usize> {
     RangedU64ValueParser::new().range(1..=MOST_THREADS)
 }
 
 /// A bound of 0 would refuse everything.
-pub(super) fn at_least_one() -> RangedU64ValueParser<usize> {
+pub(crate) fn at_least_one() -> RangedU64ValueParser<usize> {
     RangedU64ValueParser::new().range(1..=u64::from(u32::MAX))
 }
 
-pub(super) fn message_bytes() -> RangedU64ValueParser<usize> {
+pub(crate) fn message_bytes() -> RangedU64ValueParser<usize> {
     RangedU64ValueParser::new().range(MESSAGE_BYTES)
 }
 
-pub(super) fn idle_secs() -> RangedU64ValueParser<u64> {
+pub(crate) fn idle_secs() -> RangedU64ValueParser<u64> {
     RangedU64ValueParser::new().range(0..=MOST_IDLE_SECS)
 }
 
 /// 0 would refuse everything.
-pub(super) fn seconds() -> RangedU64ValueParser<u64> {
+pub(crate) fn seconds() -> RangedU64ValueParser<u64> {
     RangedU64ValueParser::new().range(1..=MOST_IDLE_SECS)
 }
 
-pub(super) fn clock_rate(text: &str) -> Result<f64, String> {
+pub(crate) fn clock_rate(text: &str) -> Result<f64, String> {
     let rate = text.parse().ok().filter(|rate| CLOCK_RATES.contains(rate));
     rate.ok_or_else(|| format!("expected a number from {} to {}", CLOCK_RATES.start(), CLOCK_RATES.end()))
 }
 
-pub(super) fn clock_offset_ms(text: &str) -> Result<i64, String> {
+pub(crate) fn clock_offset_ms(text: &str) -> Result<i64, String> {
     let offset = text.parse().ok().filter(|offset: &i64| offset.unsigned_abs() <= MOST_CLOCK_OFFSET.unsigned_abs());
     offset.ok_or_else(|| "expected milliseconds, at most a hundred years of them".to_owned())
 }
 
 /// `HOST:PORT` as others reach it.
-pub(super) fn reachable(text: &str) -> Result<String, String> {
+pub(crate) fn reachable(text: &str) -> Result<String, String> {
     let address = endpoint::parse_with(text, 0).map_err(|error| error.why)?;
     if address.ends_with(":0") {
         return Err("there is no port: write HOST:PORT as others reach it, like 10.0.0.1:5100".to_owned());

@@ -14,11 +14,18 @@ use tracing_subscriber::{
 const LEVELS: [&str; 6] = ["off", "error", "warn", "info", "debug", "trace"];
 
 /// The crates of ours that log.
-const TARGETS: [&str; 6] =
-    ["leaseway", "leaseway_client", "leaseway_core", "leaseway_quorum", "leaseway_server", "leaseway_session"];
+const TARGETS: [&str; 7] = [
+    "leaseway",
+    "leaseway_client",
+    "leaseway_core",
+    "leaseway_door",
+    "leaseway_quorum",
+    "leaseway_server",
+    "leaseway_session",
+];
 
 /// A filter as `--log` has it. A word that is no level would be taken for the name of a crate, and silence all others.
-pub(super) fn filter(text: &str) -> Result<EnvFilter, String> {
+pub(crate) fn filter(text: &str) -> Result<EnvFilter, String> {
     text.split(',').try_for_each(|directive| check(directive.trim()))?;
     EnvFilter::builder().parse(text).map_err(|error| format!("{error}; {EXPECTED}"))
 }
@@ -43,7 +50,7 @@ fn check(directive: &str) -> Result<(), String> {
 }
 
 /// From here on what is logged goes to standard error.
-pub(super) fn start(filter: EnvFilter) {
+pub(crate) fn start(filter: EnvFilter) {
     let colours = std::io::stderr().is_terminal();
     tracing_subscriber::fmt()
         .with_env_filter(filter)

@@ -8,7 +8,7 @@ use leaseway_server::{ClientCertificates, TlsFiles, TlsOptions};
 /// Certificates, all as PEM. They are read again when they change, and on SIGHUP; connections that are open stay open.
 #[derive(Args)]
 #[command(next_help_heading = "TLS")]
-pub(super) struct TlsFlags {
+pub(crate) struct TlsFlags {
     /// The certificate of this server, with those between it and its CA: all listeners speak TLS with it, and it is
     /// shown to the parent and to peers
     #[arg(long, env = "LEASEWAY_TLS_CERT", value_name = "FILE", requires = "tls_key")]
@@ -30,9 +30,6 @@ pub(super) struct TlsFlags {
         requires = "tls_cert"
     )]
     tls_client_auth: Option<ClientAuth>,
-    /// The CA of peers, if that is another than --tls-ca
-    #[arg(long, env = "LEASEWAY_PEER_TLS_CA", value_name = "FILE", requires = "tls_cert", requires = "peers")]
-    peer_tls_ca: Option<PathBuf>,
 }
 
 #[derive(Clone, Copy, clap::ValueEnum)]
@@ -44,19 +41,25 @@ enum ClientAuth {
 }
 
 impl TlsFlags {
-    pub(super) fn options(self) -> TlsOptions {
+    /// `peer_ca`: the CA of peers, if that is another.
+    pub(crate) fn options(self, peer_ca: Option<PathBuf>) -> TlsOptions {
         TlsOptions {
-            files: TlsFiles { certificate: self.tls_cert, key: self.tls_key, ca: self.tls_ca },
+            files: self.files(),
             clients: self.tls_client_auth.map(|asked| match asked {
                 ClientAuth::Require => ClientCertificates::Required,
                 ClientAuth::Optional => ClientCertificates::Optional,
             }),
-            peer_ca: self.peer_tls_ca,
+            peer_ca,
         }
     }
 
+    /// The files, as those of a client.
+    pub(crate) fn files(&self) -> TlsFiles {
+        TlsFiles { certificate: self.tls_cert.clone(), key: self.tls_key.clone(), ca: self.tls_ca.clone() }
+    }
+
     /// Whether the listeners speak TLS.
-    pub(super) fn are_for_listeners(&self) -> bool {
+    pub(crate) fn are_for_listeners(&self) -> bool {
         self.tls_cert.is_some()
     }
 }

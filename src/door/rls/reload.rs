@@ -29,34 +29,48 @@ fn look(paths: &[PathBuf]) -> Look {
         .collect()
 }
 
-/// Watches the files for as long as there are rules. To be called before they are first read, so that no change is
-/// missed.
-pub fn reload_on_change(paths: Vec<PathBuf>, rules: Weak<CurrentRules>) -> impl Future<Output = ()> + Send {
-    let mut read = look(&paths);
-    async move {
-        let (mut seen, mut interval) = (read.clone(), interval(LOOK));
+/// Files, and what they looked like when they were last read.
+#[derive(Debug)]
+pub struct Watched {
+    paths: Vec<PathBuf>,
+    read: Look,
+}
+
+impl Watched {
+    /// To be called before they are read, so that no change is missed.
+    pub fn new(paths: Vec<PathBuf>) -> Watched {
+        let read = look(&paths);
+        Watched { paths, read }
+    }
+
+    /// Puts what changes in force, for as long as there are rules.
+    pub async fn reload(mut self, rules: Weak<CurrentRules>) {
+        let (mut seen, mut interval) = (self.read.clone(), interval(LOOK));
         interval.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
             interval.tick().await;
             let Some(rules) = rules.upgrade() else { return };
-            let now = look(&paths);
+            let now = look(&self.paths);
             // What is being written still looks different each time.
             let is_settled = now == std::mem::replace(&mut seen, now.clone());
-            if !is_settled || now == read {
-                continue;
+            if is_settled && now != self.read {
+                self.read = now;
+                self.read_again(&rules);
             }
-            read = now;
-            match file::load(&paths) {
-                Ok(loaded) => {
-                    loaded.warnings.iter().for_each(|warning| tracing::warn!("{warning}"));
-                    rules.replace(loaded.rules);
-                    metrics::rules_reloaded("applied");
-                    tracing::info!("rules reloaded; leases stay as they are");
-                }
-                Err(error) => {
-                    metrics::rules_reloaded("rejected");
-                    tracing::error!("rules refused, those before stay in force:\n{error}");
-                }
+        }
+    }
+
+    fn read_again(&self, rules: &CurrentRules) {
+        match file::load(&self.paths) {
+            Ok(loaded) => {
+                loaded.warnings.iter().for_each(|warning| tracing::warn!("{warning}"));
+                rules.replace(loaded.rules);
+                metrics::rules_reloaded("applied");
+                tracing::info!("rules reloaded; leases stay as they are");
+            }
+            Err(error) => {
+                metrics::rules_reloaded("rejected");
+                tracing::error!("rules refused, those before stay in force:\n{error}");
             }
         }
     }

@@ -4,7 +4,7 @@
 //! capacity is the limit per second. Templates are looked through from the top, and rules are matched from the special
 //! to the general, so that templates stand in that order.
 
-use std::fmt::Write as _;
+use std::{cmp::Reverse, fmt::Write as _};
 
 use super::rules::{Domain, Level, Limit, Rules, ValueMatch};
 use crate::resource_id;
@@ -13,16 +13,17 @@ use crate::resource_id;
 struct Template {
     glob: String,
     comment: String,
-    /// Of each entry how much it leaves open: templates of nothing come first.
+    /// Of each entry how much it leaves open.
     openness: Vec<Openness>,
     capacity: f64,
 }
 
-/// What an entry of a pattern leaves open. The longer of two beginnings is the more special.
+/// What an entry of a pattern leaves open: the less, the sooner it is looked at.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 enum Openness {
     Nothing,
-    Rest,
+    /// What follows a beginning, which has this place among those of its key.
+    Rest(usize),
     Everything,
 }
 
@@ -38,7 +39,7 @@ pub fn resources(rules: &Rules) -> String {
     for domain in domains {
         let mut templates = Vec::new();
         collect(&domain.descriptors, &resource_id::pattern(&domain.name), '/', &[], &mut templates);
-        templates.sort_by(|one, other| (&one.openness, &one.glob).cmp(&(&other.openness, &other.glob)));
+        templates.sort_by(|one, other| one.order().cmp(&other.order()));
         for template in templates {
             template.write(&mut text);
         }
@@ -60,12 +61,12 @@ const REST: &str = "\
 ";
 
 fn collect(level: &Level, before: &str, separator: char, openness: &[Openness], templates: &mut Vec<Template>) {
-    for (key, value, node) in level.descriptors() {
+    for (place, (key, value, node)) in level.descriptors().enumerate() {
         let (value, open) = match value {
             ValueMatch::Exactly(value) => (resource_id::pattern(&value), Openness::Nothing),
             // All values are one resource, which has the name of the beginning.
             ValueMatch::Begins(text) if node.shares_values => (resource_id::pattern(&text), Openness::Nothing),
-            ValueMatch::Begins(text) => (resource_id::pattern(&text) + "*", Openness::Rest),
+            ValueMatch::Begins(text) => (resource_id::pattern(&text) + "*", Openness::Rest(place)),
             ValueMatch::Any => ("*".to_owned(), Openness::Everything),
         };
         let glob = format!("{before}{separator}{}={value}", resource_id::pattern(key));
@@ -82,6 +83,11 @@ fn collect(level: &Level, before: &str, separator: char, openness: &[Openness], 
 }
 
 impl Template {
+    /// A `*` matches the entries behind it as well: what has more of them comes first.
+    fn order(&self) -> (Reverse<usize>, &[Openness], &str) {
+        (Reverse(self.openness.len()), &self.openness, &self.glob)
+    }
+
     fn write(&self, text: &mut String) {
         let Template { glob, comment, capacity, .. } = self;
         let quoted: String =
