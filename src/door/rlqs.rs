@@ -15,4 +15,7 @@ mod service;
 #[cfg(test)]
 mod tests;
 
-pub use self::service::{NAME, RlqsOptions, RlqsService};
+pub use self::{
+    envoy::Settings,
+    service::{NAME, RlqsOptions, RlqsService},
+};

@@ -2,12 +2,13 @@
 
 use std::{
     collections::HashMap,
+    net::SocketAddr,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::{Duration, SystemTime, UNIX_EPOCH},
 };
 
-use leaseway_client::{BuildError, Client, Mode, Transport};
-use leaseway_core::{PrincipalShare, escaped};
+use leaseway_client::{BuildError, Client, Mode};
+use leaseway_core::escaped;
 use leaseway_proto::envoy::quota::{
     RateLimitQuotaResponse, RateLimitQuotaUsageReports, rate_limit_quota_service_server::RateLimitQuotaService,
 };
@@ -25,7 +26,10 @@ use super::{
     leases::{ClientLeases, Clock},
     report,
 };
-use crate::{bridge::Owners, metrics};
+use crate::{
+    bridge::{Bridge, BridgeOptions, Owners},
+    metrics,
+};
 
 /// Where an Envoy says what it is called.
 pub const NAME: &str = "leaseway-client";
@@ -33,29 +37,24 @@ pub const NAME: &str = "leaseway-client";
 /// What is said to streams when the door stops.
 pub(super) const STOPS: &str = "this door stops; another may be reached";
 
+/// How long giving back may take when the door stops.
+const FAREWELL: Duration = Duration::from_secs(2);
+
 /// So many reports of an Envoy wait for its task.
 const COMMANDS: usize = 4;
 
 /// Names and domains are no longer.
 const MOST_NAME_BYTES: usize = 128;
 
-/// How the door is to be.
+/// What a door for RLQS is to do.
 #[derive(Debug, Clone)]
 pub struct RlqsOptions {
-    /// Servers of the node, as `host:port`.
-    pub servers: Vec<String>,
-    /// How they are reached.
-    pub transport: Transport,
-    /// What the door calls itself. Its Envoys are called `NAME@ID`.
-    pub id: String,
+    /// Where Envoys report.
+    pub listen: SocketAddr,
     /// How each Envoy is served.
     pub envoy: Settings,
-    /// No more Envoys, those included that have gone and still believe what they were told.
+    /// No more Envoys, those included that have gone and may go by what they were told.
     pub most_envoys: usize,
-    /// No more buckets of all Envoys.
-    pub most_buckets: usize,
-    /// What part of them a lone caller may have.
-    pub share: PrincipalShare,
 }
 
 /// The service. Clones are the same.
@@ -65,6 +64,10 @@ pub struct RlqsService(Arc<Desk>);
 #[derive(Debug)]
 struct Desk {
     options: RlqsOptions,
+    /// The cluster, and what may be open.
+    bridge: BridgeOptions,
+    /// What the door is called: its Envoys are called `NAME@ID`.
+    id: String,
     clock: Clock,
     owners: Arc<Owners>,
     stop: watch::Sender<bool>,
@@ -88,9 +91,10 @@ struct Served {
 }
 
 impl RlqsService {
-    /// Must be called within a tokio runtime.
-    pub fn new(options: RlqsOptions) -> RlqsService {
-        let owners = Arc::new(Owners::new(options.most_buckets, options.share));
+    /// Of the same cluster as the bridge, and under the bridge's bounds.
+    pub fn new(options: RlqsOptions, bridge: &Bridge) -> RlqsService {
+        let (id, bridge) = (bridge.client().id().to_owned(), bridge.options().clone());
+        let owners = Arc::new(Owners::new(bridge.most_resources, bridge.share));
         let began = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_millis();
         RlqsService(Arc::new(Desk {
             clock: Clock::start(),
@@ -99,15 +103,17 @@ impl RlqsService {
             present: Mutex::default(),
             anonymous: format!("stream-{began:x}"),
             options,
+            bridge,
+            id,
         }))
     }
 
-    /// Ends all streams, and gives back what was leased as soon as no Envoy believes in it any more, but waits no
-    /// longer than this. Returns how many Envoys then still had something; that ends by itself.
-    pub async fn drain(&self, patience: Duration) -> usize {
+    /// Ends all streams, and gives back what was leased when no Envoy believes in it any more. That takes as long as an
+    /// assignment; what is not given back then ends by itself.
+    pub async fn drain(&self) {
         let desk = &self.0;
         desk.stop.send_replace(true);
-        let deadline = Instant::now() + patience;
+        let deadline = Instant::now() + Duration::from_millis(desk.options.envoy.longest_belief().0) + FAREWELL;
         while !desk.present().envoys.is_empty() && Instant::now() < deadline {
             sleep(Duration::from_millis(20)).await;
         }
@@ -119,7 +125,6 @@ impl RlqsService {
                 "stopping although Envoys may go by what they were told: it is not given back, and ends by itself"
             );
         }
-        left.len()
     }
 }
 
@@ -262,9 +267,9 @@ impl Desk {
 
     /// A client of the cluster, for one Envoy.
     fn client(&self, name: &str) -> Result<Client, BuildError> {
-        let RlqsOptions { servers, transport, id, .. } = &self.options;
+        let BridgeOptions { servers, transport, .. } = &self.bridge;
         let builder = Client::builder().endpoints(servers.iter().cloned()).transport(transport);
-        builder.id(format!("{name}@{id}")).mode(Mode::Pessimistic).build()
+        builder.id(format!("{name}@{}", self.id)).mode(Mode::Pessimistic).build()
     }
 
     async fn serve(desk: Arc<Desk>, name: Arc<str>, mut client: Client, mut commands: mpsc::Receiver<Command>) {
