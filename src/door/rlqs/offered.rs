@@ -1,6 +1,6 @@
 //! What is offered to an Envoy, from its reports: how much it should be able to let through.
 
-use std::time::Duration;
+use std::{ops::RangeInclusive, time::Duration};
 
 use leaseway_client::demand::{Demand, Kind, Sample, Settings};
 use leaseway_core::Millis;
@@ -12,7 +12,11 @@ pub(super) const REPORTS: Millis = Millis(5_000);
 
 /// What was denied counts as far as it is this many times what could pass. Those that are denied try again, some at
 /// once; who asks ten times is not ten.
-const DENIED: f64 = 3.0;
+const DENIED: f64 = 9.0;
+
+/// Of k requests in a second about √k more would have been as likely. Of those so much is wanted besides after a report
+/// of denied ones, and at least; it falls by a fifth with each report of none.
+const SPARE: RangeInclusive<f64> = 0.2..=1.0;
 
 /// Wants for one bucket.
 #[derive(Debug)]
@@ -25,6 +29,7 @@ pub(super) struct Offered {
     /// When the last report came.
     heard: Option<Millis>,
     count: f64,
+    spare: f64,
     wants: f64,
 }
 
@@ -33,7 +38,7 @@ impl Offered {
     pub(super) fn new(first: f64) -> Offered {
         let refresh = Duration::from_millis(REPORTS.0);
         let demand = Demand::new(Settings { kind: Kind::Rate, refresh });
-        Offered { demand, first, at: Millis(0), heard: None, count: 0.0, wants: first }
+        Offered { demand, first, at: Millis(0), heard: None, count: 0.0, spare: *SPARE.end(), wants: first }
     }
 
     /// A report has come, of what passed and what did not at an Envoy that was assigned `quota` meanwhile.
@@ -52,8 +57,8 @@ impl Offered {
         self.count += usage.allowed as f64 + (usage.denied as f64).min(passable * DENIED);
         self.sample(self.count as u64);
         let (offered, young) = (self.demand.wants(self.at), self.at < REPORTS);
-        // As many more might as well have come in a second.
-        let wants = if offered > 0.0 { (offered + offered.sqrt()).ceil() } else { 0.0 };
+        self.spare = if usage.denied > 0 { *SPARE.end() } else { (self.spare * 0.8).max(*SPARE.start()) };
+        let wants = (offered + offered.sqrt() * self.spare).ceil();
         self.wants = if young { wants.max(self.first) } else { wants.max(LEAST) };
     }
 

@@ -210,11 +210,11 @@ fn wants_follow_what_is_offered() {
         bench.wants("a").expect("it is wanted")
     };
     let denied = report(1, 5, 200, 800);
-    assert!((160.0..=175.0).contains(&denied), "of 1,000 that were offered: {denied}");
+    assert!((200.0..=215.0).contains(&denied), "{denied}");
     let more = report(1, 5, 200, 1_000_000);
-    assert!((160.0..=175.0).contains(&more), "those that are denied try again: {more}");
+    assert!((400.0..=425.0).contains(&more), "those that are denied try again: {more}");
     let cut = report(30, 4, 500, 0);
-    assert!((100.0..=115.0).contains(&cut), "4.998 s are 4 s: {cut}");
+    assert!((100.0..=103.0).contains(&cut), "4.998 s are 4 s: {cut}");
     let idle = report(100, 5, 0, 0);
     assert_eq!(idle, 1.0, "the next one should find it open");
 }
