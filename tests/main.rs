@@ -15,7 +15,9 @@ mod harness {
     pub(crate) mod certificates;
     pub(crate) mod config;
     pub(crate) mod crowd;
+    pub(crate) mod door;
     pub(crate) mod doorman;
+    pub(crate) mod envoy;
     pub(crate) mod fake;
     pub(crate) mod fake_admin;
     pub(crate) mod go_child;
@@ -56,7 +58,10 @@ mod scenarios {
     mod cluster_cli;
     mod configuration;
     mod connections;
+    mod door_envoy;
+    mod door_rls;
     mod doorman_flows;
+    mod doors_together;
     mod failover;
     mod faults_config;
     mod faults_division;

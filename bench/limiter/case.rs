@@ -81,7 +81,7 @@ impl Cost {
     pub(super) async fn measure() -> Cost {
         const CALLS: u32 = 1_000_000;
         // A permit a nanosecond: there always is one, and the bucket works as it does at any rate.
-        let limiter = RateLimiter::new(Burst::Second);
+        let limiter = RateLimiter::new(Burst::Window(Duration::from_secs(1)));
         limiter.set_capacity(Capacity::of(1e9));
         let per_call = |start: Instant| start.elapsed().as_nanos() as f64 / f64::from(CALLS);
         let start = Instant::now();

@@ -25,7 +25,7 @@ use std::{thread, time::Duration};
 use leaseway_session::Usable;
 use tokio::sync::oneshot;
 
-use crate::{BuildError, Builder, Client, Gauge, NotReady, Permit, Rate, Resource, limiter::Closed};
+use crate::{BuildError, Builder, Client, Gauge, NotReady, Permit, Rate, Reservation, Resource, limiter::Closed};
 
 impl Builder {
     /// The client, in a thread of its own instead of a tokio runtime. The thread ends when the client and its handles
@@ -87,6 +87,11 @@ impl Rate {
     /// [`wait_many`](Rate::wait_many) for threads.
     pub fn blocking_wait_many(&self, many: u32) -> Result<(), Closed> {
         self.resource().runtime().block_on(self.wait_many(many))
+    }
+
+    /// [`reserve`](Rate::reserve) for threads. What else has to do with debt waits for nothing.
+    pub fn blocking_reserve(&self, many: u32) -> Result<Reservation, Closed> {
+        self.resource().runtime().block_on(self.reserve(many))
     }
 }
 

@@ -4,6 +4,9 @@
 //! more demand than it has capacity, and never ask for more. Those that wait count besides, with what it takes to serve
 //! them within a second, for as long as they wait.
 //!
+//! What is used without asking counts when it is charged, and what the limiter owes waits as callers do. What comes back
+//! unused was no demand: of callers that reserve more than they need only what they need counts, from the second on.
+//!
 //! Callers that only come back when they have been served hide what they would do without a limit: one that waits for
 //! half of its time would come twice as often. How often that is shows while none waits: so the demand is what
 //! arrives in that time, divided by that time, if that is more than what arrives altogether. Callers that come anyway,
@@ -113,13 +116,28 @@ pub struct Sample {
     pub count: u64,
     /// Of a rate: what has arrived while [none waited](crate::limiter::RateLimiter::arrived_freely), ever.
     pub freely: u64,
-    /// Permits that are waited for now; none besides a peak.
+    /// Of a rate: how much of that [came back](crate::limiter::RateLimiter::refunded) and so was no demand, ever.
+    pub refunded: u64,
+    /// Permits that are waited for now, and those that are owed; none besides a peak.
     pub waiting: u64,
     /// For how long there have been callers [waiting](crate::limiter::RateLimiter::queued), ever. Gauges: nothing, for
     /// a caller that waits for permits has said how many it wants.
     pub queued: Duration,
     /// What the limiter lets through.
     pub capacity: f64,
+}
+
+impl Sample {
+    /// What arrived less what came back: all of it, and what found none waiting. The latter as the same part as of all,
+    /// for of what came back it is not known how it had come.
+    fn net(&self) -> (u64, u64) {
+        if self.refunded == 0 {
+            return (self.count, self.freely);
+        }
+        let net = self.count.saturating_sub(self.refunded);
+        let part = net as f64 / self.count.max(1) as f64;
+        (net, (self.freely as f64 * part) as u64)
+    }
 }
 
 /// Whether callers wait because there is too little, or only for their turn.
@@ -188,13 +206,13 @@ impl Demand {
         match &mut self.source {
             Estimator::Rate(steady) => {
                 // Those that a look has begun with already do not begin another, however long they wait.
-                let idle = self.demand * self.refresh < IDLE && steady.knows_less_than(sample.count);
-                if idle && sample.waiting > 0 && sample.waiting >= steady.lately(self.at, sample.count) {
+                let (count, freely) = sample.net();
+                let idle = self.demand * self.refresh < IDLE && steady.knows_less_than(count);
+                if idle && sample.waiting > 0 && sample.waiting >= steady.lately(self.at, count) {
                     // All there is are callers that wait for something to be asked for: a burst, and no flow yet.
                     steady.begin_anew(sample.waiting);
                 }
-                let flow =
-                    steady.sample(self.at, Seen { count: sample.count, freely: sample.freely, queued: sample.queued });
+                let flow = steady.sample(self.at, Seen { count, freely, queued: sample.queued });
                 forgets = steady.is_young(self.at);
                 self.demand = flow.all.max(flow.freely.min(flow.all * GROWTH));
                 let first = forgets && steady.first_are_waiting(sample.count.saturating_sub(sample.waiting));

@@ -25,8 +25,8 @@
 //! # What it promises
 //!
 //! - While leases can be had, a limiter lets pass no more than the lease allows: over any time T at most capacity·T and
-//!   a burst; permits never more than the capacity, except those that were out when it was cut, which the server is
-//!   told.
+//!   a burst, and what it owes at the end of it; permits never more than the capacity, except those that were out when
+//!   it was cut, which the server is told.
 //! - A lease ends when it ends. Then the [`Mode`] decides what is used; that is outside what the server promises.
 //! - Nothing here fails because a server is away. What waits goes on waiting; [`Client::health`] says what is going on.
 //! - Calls that wait can be given up at any time, and are served first come, first served.
@@ -72,7 +72,7 @@ pub use leaseway_session::{
 };
 pub use leaseway_tls::{ClientStream, ClientTls, Credentials, Files, TlsError};
 pub use open::ResourceBuilder;
-pub use rate::Rate;
+pub use rate::{Rate, Reservation};
 pub use resource::Resource;
 pub use shared::Health;
 pub use window::Window;

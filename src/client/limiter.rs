@@ -11,6 +11,10 @@
 //! future that waits has to be polled or dropped. One that is kept and not polled holds up those behind it, until the
 //! next caller comes and sees that it is late.
 //!
+//! What something costs may be known only afterwards. So a rate can be [charged](RateLimiter::charge) for what was used
+//! already, and owes what is not there: that is paid back before it lets any caller through, those that wait included.
+//! And what was not needed can be given back, best with a [reservation](RateReservation).
+//!
 //! Waiting for a rate needs a tokio runtime with its timer on; a free permit needs none.
 
 use std::time::Duration;
@@ -24,11 +28,13 @@ mod meter;
 mod pressure;
 mod queue;
 mod rate;
+mod reservation;
 mod standing;
 
 pub use burst::Burst;
 pub use gauge::{GaugeLimiter, GaugePermit};
 pub use rate::RateLimiter;
+pub use reservation::RateReservation;
 pub use standing::Standing;
 
 /// The limiter was closed; nothing was taken.
@@ -56,6 +62,16 @@ pub enum TryError {
     /// The limiter was closed.
     #[error("the limiter was closed")]
     Closed,
+}
+
+/// More was charged than may be owed. As much as may be was charged.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("no more than {max_debt} may be owed: {uncharged} of what was used count for nothing")]
+pub struct DebtExceeded {
+    /// Permits that were used and are not paid for.
+    pub uncharged: u64,
+    /// What may be owed.
+    pub max_debt: u64,
 }
 
 impl From<Closed> for TryError {

@@ -23,6 +23,16 @@ pub(crate) fn lease_ended(resource: &Arc<str>) {
     metrics::counter!("leaseway_client_leases_ended_total", "resource" => resource.to_string()).increment(1);
 }
 
+/// So much is owed by the limiter of a rate.
+pub(crate) fn owed(resource: &str, permits: u64) {
+    metrics::gauge!("leaseway_client_debt", "resource" => resource.to_owned()).set(permits as f64);
+}
+
+/// So much was used and is not paid for, because more would be owed than may be.
+pub(crate) fn uncharged(resource: &str, permits: u64) {
+    metrics::counter!("leaseway_client_uncharged_total", "resource" => resource.to_owned()).increment(permits);
+}
+
 /// A hint came. The first of a stream is empty: it only says that there will be hints.
 pub(crate) fn hinted(says_something: bool) {
     metrics::counter!("leaseway_client_hints_total").increment(u64::from(says_something));

@@ -25,22 +25,15 @@ pub struct ResourceBuilder {
     mode: Mode,
     burst: Burst,
     window: Option<Window>,
+    max_debt: Option<u64>,
     former_life: Duration,
 }
 
 impl ResourceBuilder {
     pub(crate) fn new(keeper: Arc<Keeper>, id: Arc<str>) -> ResourceBuilder {
         let mode = keeper.mode;
-        ResourceBuilder {
-            keeper,
-            id,
-            wants: None,
-            priority: 0,
-            mode,
-            burst: Burst::default(),
-            window: None,
-            former_life: Duration::ZERO,
-        }
+        let (burst, former_life) = (Burst::default(), Duration::ZERO);
+        ResourceBuilder { keeper, id, wants: None, priority: 0, mode, burst, window: None, max_debt: None, former_life }
     }
 
     /// How much to ask for. Without this it is estimated from what passes the limiter and what waits there.
@@ -82,14 +75,25 @@ impl ResourceBuilder {
         self
     }
 
+    /// How much may be owed at most because of what is charged; for rates (1,000,000). What is charged beyond it counts
+    /// for nothing, and is told as an error: see [`Rate::charge`].
+    pub fn max_debt(mut self, permits: u64) -> ResourceBuilder {
+        self.max_debt = Some(permits);
+        self
+    }
+
     /// Opens it as a rate: so many per second.
     pub fn rate(self) -> Result<Rate, OpenError> {
-        let (burst, window) = (self.burst, self.window);
+        let (burst, window, max_debt) = (self.burst, self.window, self.max_debt);
         let handle = self.open_as("rate", |nudge| {
-            Limiter::Rate(match window {
+            let limiter = match window {
                 Some(window) => RateLimiter::full(Burst::Window(window.length), Arc::clone(nudge)),
                 None => RateLimiter::with_pressure(burst, Arc::clone(nudge)),
-            })
+            };
+            if let Some(permits) = max_debt {
+                limiter.set_max_debt(permits);
+            }
+            Limiter::Rate(limiter)
         })?;
         Rate::new(handle)
     }

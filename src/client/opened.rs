@@ -3,7 +3,7 @@
 use std::{
     sync::{
         Arc, Mutex, MutexGuard, PoisonError,
-        atomic::{AtomicI64, Ordering},
+        atomic::{AtomicI64, AtomicU64, Ordering},
     },
     time::Duration,
 };
@@ -40,6 +40,8 @@ pub(crate) struct Opened {
     /// What a caller that limits itself says may be in use now.
     in_use: Mutex<f64>,
     usable: watch::Sender<Usable>,
+    /// What it owed when that was last told.
+    debt_told: AtomicU64,
 }
 
 /// How fast wants are forgotten does not depend on the server: a spike is sent at once at any refresh interval.
@@ -98,6 +100,7 @@ impl Opened {
             reported: Mutex::default(),
             in_use: Mutex::default(),
             usable,
+            debt_told: AtomicU64::new(0),
         }
     }
 
@@ -235,7 +238,8 @@ impl Opened {
                 Sample {
                     count: rate.arrived(),
                     freely: rate.arrived_freely(),
-                    waiting: rate.waiting(),
+                    refunded: rate.refunded(),
+                    waiting: rate.waiting().saturating_add(rate.debt()),
                     queued: rate.queued(),
                     capacity: rate.capacity().get(),
                 },
@@ -257,10 +261,24 @@ impl Opened {
         }
     }
 
-    /// Whether callers wait whose demand has to be estimated.
+    /// What its limiter owes.
+    pub(crate) fn debt(&self) -> u64 {
+        match &self.limiter {
+            Limiter::Rate(rate) => rate.debt(),
+            Limiter::Gauge(_) | Limiter::None => 0,
+        }
+    }
+
+    /// What it owes, if that is not what this said last.
+    pub(crate) fn new_debt(&self) -> Option<u64> {
+        let debt = self.debt();
+        (self.debt_told.swap(debt, Ordering::Relaxed) != debt).then_some(debt)
+    }
+
+    /// Whether callers wait, or something is owed, that has to be estimated as demand.
     pub(crate) fn is_under_pressure(&self) -> bool {
         let waiting = match &self.limiter {
-            Limiter::Rate(rate) => rate.waiting(),
+            Limiter::Rate(rate) => rate.waiting().saturating_add(rate.debt()),
             Limiter::Gauge(gauge) => gauge.waiting(),
             Limiter::None => 0,
         };

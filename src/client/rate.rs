@@ -2,7 +2,8 @@
 
 use crate::{
     error::OpenError,
-    limiter::{Closed, RateLimiter, Standing, TryError},
+    limiter::{self, Closed, DebtExceeded, RateLimiter, Standing, TryError},
+    metrics,
     opened::Limiter,
     resource::Resource,
 };
@@ -25,6 +26,48 @@ use crate::{
 pub struct Rate {
     resource: Resource,
     limiter: RateLimiter,
+}
+
+/// Permits of a rate for something of which only its end will show what it takes. Dropped without being settled it
+/// keeps what it took. It is a handle of its rate as well: the lease is not given back before it is gone, unless the
+/// client is closed.
+///
+/// ```no_run
+/// # async fn answer() -> u64 { 700 }
+/// # async fn example(client: leaseway_client::Client) -> Result<(), Box<dyn std::error::Error>> {
+/// use leaseway_client::limiter::Burst;
+///
+/// let minute = Burst::Window(std::time::Duration::from_secs(60));
+/// let tokens = client.resource("tokens").burst(minute).rate()?;
+/// let reservation = tokens.reserve(4_000).await?;
+/// let used = answer().await;
+/// reservation.settle(used)?; // what was not used comes back; what was used beyond it is owed
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Debug)]
+#[must_use = "what was reserved is to be settled; dropped, all of it counts as used"]
+pub struct Reservation {
+    // Settled before the handle goes, which may give the lease back.
+    reserved: limiter::RateReservation,
+    rate: Resource,
+}
+
+impl Reservation {
+    /// How much was taken.
+    pub fn reserved(&self) -> u32 {
+        self.reserved.reserved()
+    }
+
+    /// So much was used. The rest comes back, as much of it as there would be now if it had never been taken: see
+    /// [`RateLimiter::reserve`]. What was used beyond it is [charged](Rate::charge).
+    pub fn settle(self, used: u64) -> Result<(), DebtExceeded> {
+        count_uncharged(&self.rate, self.reserved.settle(used))
+    }
+}
+
+fn count_uncharged(rate: &Resource, charged: Result<(), DebtExceeded>) -> Result<(), DebtExceeded> {
+    charged.inspect_err(|exceeded| metrics::uncharged(rate.id(), exceeded.uncharged))
 }
 
 impl Rate {
@@ -50,14 +93,48 @@ impl Rate {
         self.limiter.try_acquire(many)
     }
 
+    /// Waits until `many` may pass, for something of which only its end will show what it takes. See [`Reservation`].
+    pub async fn reserve(&self, many: u32) -> Result<Reservation, Closed> {
+        self.limiter.reserve(many).await.map(|reserved| self.keep(reserved))
+    }
+
+    /// Reserves `many` if they may pass now.
+    pub fn try_reserve(&self, many: u32) -> Result<Reservation, TryError> {
+        self.limiter.try_reserve(many).map(|reserved| self.keep(reserved))
+    }
+
+    fn keep(&self, reserved: limiter::RateReservation) -> Reservation {
+        Reservation { reserved, rate: self.resource.clone() }
+    }
+
+    /// So many have been used already. What is not there is owed, and paid back from the lease before anything else
+    /// passes; where wants are estimated they rise by it. Of what goes beyond
+    /// [`max_debt`](crate::ResourceBuilder::max_debt) nothing is remembered; the error says how much.
+    ///
+    /// What is owed is forgotten with the last handle.
+    pub fn charge(&self, many: u64) -> Result<(), DebtExceeded> {
+        count_uncharged(&self.resource, self.limiter.charge(many))
+    }
+
+    /// So many have passed and were not used: those that passed last. As many come back as there would be now if they
+    /// had never passed, which may be none: see [`RateLimiter::refund`].
+    pub fn refund(&self, many: u64) {
+        self.limiter.refund(many);
+    }
+
+    /// How much is owed now.
+    pub fn debt(&self) -> u64 {
+        self.limiter.debt()
+    }
+
+    /// How many could pass now without waiting; none while a caller waits.
+    pub fn available(&self) -> u64 {
+        self.limiter.available()
+    }
+
     /// What could be had now.
     pub fn standing(&self) -> Standing {
         self.limiter.standing()
-    }
-
-    /// Gives back `many` that were let pass and did not. What is beyond the burst is lost.
-    pub fn refund(&self, many: u64) {
-        self.limiter.refund(many);
     }
 
     /// What does not depend on its being a rate: capacity, lease, wants.

@@ -81,6 +81,8 @@ pub struct Health {
     pub failures: u32,
     /// Why the last one that failed did so.
     pub last_error: Option<String>,
+    /// The rates that owe something, and how much.
+    pub debts: Vec<(String, u64)>,
 }
 
 /// What the driver is to do now.
@@ -214,6 +216,10 @@ impl Shared {
     }
 
     fn shut(&self, opened: &Opened) {
+        if opened.debt() > 0 || opened.new_debt().is_some() {
+            // What it owes is forgotten with it.
+            metrics::owed(&opened.id, 0);
+        }
         opened.close();
         if let Some(book) = &self.book {
             book.write(&self.id, &opened.id, 0.0);
@@ -272,11 +278,15 @@ impl Shared {
 
     pub(crate) fn health(&self) -> Health {
         let state = self.lock();
+        let debts = state.opened.iter().map(|(id, slot)| (id.to_string(), slot.opened.debt()));
+        let mut debts: Vec<_> = debts.filter(|(_, debt)| *debt > 0).collect();
+        debts.sort();
         Health {
             server: state.session.target().to_string(),
             endpoints: state.session.endpoints().iter().map(ToString::to_string).collect(),
             failures: state.session.failures(),
             last_error: state.last_error.clone(),
+            debts,
         }
     }
 
@@ -357,8 +367,12 @@ impl Shared {
     pub(crate) fn step(&self) -> Plan {
         let now = self.clock.now();
         let mut state = self.lock();
+        let mut debts = Vec::new();
         if state.estimate_at.is_some_and(|at| at <= now) || state.session.is_due(now) {
             state.estimate(now);
+            let owed =
+                state.opened.values().filter_map(|slot| Some((Arc::clone(&slot.opened.id), slot.opened.new_debt()?)));
+            debts.extend(owed);
         }
         let outgoing = if state.abandoned { None } else { state.session.poll(now) };
         let changes = state.changes(now);
@@ -375,6 +389,7 @@ impl Shared {
             outgoing,
         };
         drop(state);
+        debts.iter().for_each(|(id, debt)| metrics::owed(id, *debt));
         self.put_in_force(changes);
         plan
     }

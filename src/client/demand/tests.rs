@@ -183,6 +183,7 @@ fn wants_of_one_caller(work: f64, most: f64, looks: u64) -> f64 {
             waiting: u64::from(waits > 0.0),
             queued: Duration::from_secs_f64(queued),
             capacity,
+            ..Sample::default()
         };
         let now = Millis(look * 100);
         demand.sample(now, sample);
@@ -213,7 +214,7 @@ fn few_calls_at_a_time_do_not_want_all_of_a_large_capacity() {
     for second in 0..100u64 {
         // Three at once each second; two of them wait for ten milliseconds.
         let queued = Duration::from_millis(second * 10);
-        let sample = Sample { count: second * 3, freely: second * 2, waiting: 0, queued, capacity: 100.0 };
+        let sample = Sample { count: second * 3, freely: second * 2, queued, capacity: 100.0, ..Sample::default() };
         demand.sample(Millis(second * 1000), sample);
     }
     let wants = demand.wants(Millis(100_000));

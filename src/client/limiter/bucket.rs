@@ -5,7 +5,9 @@
 //! credit grows and is spent without any rounding, and how often it is settled makes no difference. The capacity is
 //! rounded once, when it is set, down by less than 2⁻⁴⁰ permits per second: one permit in thirty thousand years.
 //!
-//! **What is handed back** unused leaves the credit that there would be without it, and no more: see [`promises`].
+//! **What comes back** unused leaves the credit that there would be without it, and no more: see [`returns`].
+//!
+//! **Debt** is credit below nothing, kept apart because credit is unsigned: while something is owed there is no credit.
 
 use std::time::Duration;
 
@@ -18,9 +20,9 @@ use crate::{
     },
 };
 
-use self::promises::Promises;
+use self::returns::Returns;
 
-mod promises;
+mod returns;
 
 /// Units that one permit per second brings in a nanosecond.
 const RATE: f64 = (1u64 << 40) as f64;
@@ -30,6 +32,9 @@ const PERMIT: u128 = (1 << 40) * 1_000_000_000;
 
 /// More than this many permits, or permits per second, are not told apart.
 const MOST: f64 = 1e15;
+
+/// What may be owed where the owner of the limiter does not say.
+const MAX_DEBT: u64 = 1_000_000;
 
 /// See the module.
 #[derive(Debug)]
@@ -43,11 +48,14 @@ pub(super) struct Bucket {
     /// What credit may be, in units, when none saves.
     depth: u128,
     credit: u128,
+    /// What was charged beyond the credit, in units. It is paid before there is credit again.
+    debt: u128,
+    max_debt: u128,
     /// What the head of the line has to pay, if it could not yet. Credit may grow up to it.
     saving: u128,
-    promises: Promises,
     /// It is filled when there is capacity for the first time.
     begins_full: bool,
+    returns: Returns,
     /// Up to when credit has been counted.
     settled: Nanos,
     taken: u64,
@@ -66,9 +74,11 @@ impl Bucket {
             rate: 0,
             depth: depth(burst.permits(capacity)),
             credit: 0,
+            debt: 0,
+            max_debt: units(MAX_DEBT),
             saving: 0,
-            promises: Promises::default(),
             begins_full: false,
+            returns: Returns::default(),
             settled: 0,
             taken: 0,
             recharging: 0,
@@ -83,16 +93,13 @@ impl Bucket {
     pub(super) fn standing(&mut self, now: Nanos) -> Standing {
         self.settle(now);
         let (capacity, burst) = (self.capacity, self.permits());
-        let available = if capacity.is_unlimited() { f64::INFINITY } else { self.credit as f64 / PERMIT as f64 };
-        Standing { available: if self.rate == 0 { 0.0 } else { available }, burst, capacity }
-    }
-
-    /// What was taken and turned out not to be needed.
-    pub(super) fn refund(&mut self, now: Nanos, n: u64) {
-        self.settle(now);
-        self.taken = self.taken.saturating_sub(n);
-        self.credit = self.credit.saturating_add(units(n));
-        self.spill();
+        let available = match () {
+            () if capacity.is_unlimited() => f64::INFINITY,
+            () if self.debt > 0 => -(self.debt as f64 / PERMIT as f64),
+            () if self.rate == 0 => 0.0,
+            () => self.credit as f64 / PERMIT as f64,
+        };
+        Standing { available, burst, capacity }
     }
 
     /// For how long credit was less than it may be, ever. As long as a capacity is in force, that is the part of the
@@ -109,6 +116,60 @@ impl Bucket {
         self.set_capacity(now, capacity);
     }
 
+    /// From now on no more than this is owed because of a charge. What is owed already stays.
+    pub(super) fn set_max_debt(&mut self, permits: u64) {
+        self.max_debt = units(permits.min(MOST as u64));
+    }
+
+    pub(super) fn max_debt(&self) -> u64 {
+        whole(self.max_debt)
+    }
+
+    /// Whole permits that could be taken now.
+    pub(super) fn available(&mut self, now: Nanos) -> u64 {
+        self.settle(now);
+        match () {
+            () if self.capacity.is_unlimited() => u64::MAX,
+            () if self.rate == 0 => 0,
+            () => whole(self.credit),
+        }
+    }
+
+    /// Takes `n` permits that have been used already: what is there, then what is not. Returns how many were charged:
+    /// fewer only if more would be owed than may be.
+    pub(super) fn charge(&mut self, now: Nanos, n: u64) -> u64 {
+        self.settle(now);
+        let mut charged = n;
+        if !self.capacity.is_unlimited() {
+            charged = n.min(whole(self.credit + self.max_debt.saturating_sub(self.debt)));
+            let price = units(charged);
+            let at_once = price.min(self.credit);
+            self.credit -= at_once;
+            self.debt += price - at_once;
+            self.returns.take(price);
+            self.spill();
+        }
+        self.taken = self.taken.saturating_add(charged);
+        charged
+    }
+
+    /// `n` of the permits taken last were not used. Returns how many that can be: no more than were taken.
+    pub(super) fn refund(&mut self, now: Nanos, n: u64) -> u64 {
+        self.settle(now);
+        let refunded = n.min(self.taken);
+        self.taken -= refunded;
+        let back = self.returns.refund(units(refunded));
+        self.earn(back);
+        refunded
+    }
+
+    /// Of what was promised, only so much was used.
+    pub(super) fn use_part(&mut self, now: Nanos, promise: Promise, used: u32) {
+        let used = used.min(promise.n);
+        self.hand_back(now, Promise { n: promise.n - used, era: promise.era });
+        self.claim(Promise { n: used, era: promise.era });
+    }
+
     /// The permits that may be saved up.
     fn permits(&self) -> f64 {
         self.burst.within(self.capacity, self.buffer)
@@ -116,7 +177,7 @@ impl Bucket {
 
     /// How much of the time ahead it takes until credit is all it may be.
     fn recharges_for(&self, passed: Nanos) -> Nanos {
-        match self.depth.max(self.saving).saturating_sub(self.credit) {
+        match self.room() {
             0 => 0,
             _ if self.rate == 0 => passed,
             missing => u64::try_from(missing / self.rate).map_or(passed, |needed| needed.min(passed)),
@@ -128,15 +189,31 @@ impl Bucket {
         let passed = now.saturating_sub(self.settled);
         self.settled += passed;
         self.recharging += self.recharges_for(passed);
-        self.credit = self.credit.saturating_add(self.rate.saturating_mul(u128::from(passed)));
+        self.earn(self.rate.saturating_mul(u128::from(passed)));
         self.spill();
+    }
+
+    /// Debt is paid first.
+    fn earn(&mut self, units: u128) {
+        let paid = units.min(self.debt);
+        self.debt -= paid;
+        self.credit = self.credit.saturating_add(units - paid);
     }
 
     /// Cuts what is above the ceiling.
     fn spill(&mut self) {
-        let ceiling = self.depth.max(self.saving);
-        self.credit = self.credit.min(ceiling);
-        self.promises.cut(ceiling - self.credit);
+        self.credit = self.credit.min(self.ceiling());
+        self.returns.cut(self.room());
+    }
+
+    /// What credit may be now.
+    fn ceiling(&self) -> u128 {
+        self.depth.max(self.saving)
+    }
+
+    /// How much less than that it is.
+    fn room(&self) -> u128 {
+        self.ceiling().saturating_sub(self.credit) + self.debt
     }
 }
 
@@ -163,7 +240,10 @@ impl Meter for Bucket {
         };
         self.depth = depth(self.permits());
         if self.rate > 0 && std::mem::take(&mut self.begins_full) {
-            self.credit = self.depth;
+            self.earn(self.depth);
+        }
+        if capacity.is_unlimited() {
+            self.debt = 0;
         }
         self.spill();
     }
@@ -176,6 +256,7 @@ impl Meter for Bucket {
         } else if self.rate > 0 && self.credit >= price {
             self.credit -= price;
             self.saving = 0;
+            self.returns.take(price);
             self.spill();
         } else {
             return Err(Short { ready_in: self.ready_in(now, u64::from(n)) });
@@ -186,7 +267,7 @@ impl Meter for Bucket {
 
     fn ready_in(&mut self, now: Nanos, permits: u64) -> Option<Nanos> {
         self.settle(now);
-        let missing = units(permits).saturating_sub(self.credit);
+        let missing = units(permits).saturating_add(self.debt).saturating_sub(self.credit);
         match self.rate {
             0 => None,
             rate => Some(u64::try_from(missing.div_ceil(rate)).unwrap_or(u64::MAX)),
@@ -209,13 +290,11 @@ impl Meter for Bucket {
     }
 
     fn promise(&mut self, n: u32) -> Promise {
-        let era = self.promises.add(units(u64::from(n)));
-        self.spill();
-        Promise { n, era }
+        Promise { n, era: self.returns.promise(units(u64::from(n))) }
     }
 
     fn claim(&mut self, promise: Promise) {
-        self.promises.end(units(u64::from(promise.n)), promise.era);
+        self.returns.claim(units(u64::from(promise.n)), promise.era);
     }
 
     fn taken(&self) -> u64 {
@@ -225,7 +304,13 @@ impl Meter for Bucket {
     fn hand_back(&mut self, now: Nanos, promise: Promise) {
         self.settle(now);
         self.taken = self.taken.saturating_sub(u64::from(promise.n));
-        self.credit += self.promises.end(units(u64::from(promise.n)), promise.era);
+        let back = self.returns.end(units(u64::from(promise.n)), promise.era);
+        self.earn(back);
+    }
+
+    fn owed(&mut self, now: Nanos) -> u64 {
+        self.settle(now);
+        whole(self.debt.saturating_add(PERMIT - 1))
     }
 }
 
@@ -236,6 +321,11 @@ fn depth(permits: f64) -> u128 {
 
 fn units(permits: u64) -> u128 {
     PERMIT.saturating_mul(u128::from(permits))
+}
+
+/// Whole permits in so many units.
+fn whole(units: u128) -> u64 {
+    u64::try_from(units / PERMIT).unwrap_or(u64::MAX)
 }
 
 #[cfg(test)]

@@ -24,13 +24,13 @@ pub enum Burst {
     /// One permit and what 20 ms bring: as even as timers allow without losing any capacity to them.
     #[default]
     Smooth,
-    /// What a second brings.
-    Second,
+    /// What the capacity brings in so long a time: for budgets of so much per second, per minute, per day. When the
+    /// capacity is cut, what is saved is cut to what the new one brings. So limiters that share a capacity never have
+    /// more saved, together, than it brings in that time.
+    Window(Duration),
     /// So many permits. With fewer than what comes in while a timer is late (about 2 ms) the full capacity is not
     /// reached.
     Permits(f64),
-    /// What comes in while so much time passes.
-    Window(Duration),
 }
 
 impl Burst {
@@ -38,10 +38,10 @@ impl Burst {
     pub fn permits(self, capacity: Capacity) -> f64 {
         let permits = match self {
             Burst::Smooth => 1.0 + capacity.get() * SMOOTH_SECONDS,
-            Burst::Second => capacity.get(),
+            // Unlimited for no time at all is no number, and one permit.
+            Burst::Window(window) => capacity.get() * window.as_secs_f64(),
             Burst::Permits(_) if capacity.is_unlimited() => f64::INFINITY,
             Burst::Permits(permits) => permits,
-            Burst::Window(length) => capacity.get() * length.as_secs_f64(),
         };
         // `max` also turns NaN into one.
         permits.max(1.0)

@@ -26,13 +26,13 @@ use crate::{
     Capacity,
     limiter::{
         Closed, TryError,
-        bucket::Bucket,
         meter::{Meter, Nanos, Promise},
         pressure::Pressure,
         queue::{Key, Queue},
-        standing::Standing,
     },
 };
+
+mod debt;
 
 /// When the head of the line is later than this, the next caller lets it through in its place.
 const LATE: Nanos = 10_000_000;
@@ -59,6 +59,8 @@ struct GateState<M> {
     arrived: u64,
     /// Those among them that found none waiting.
     arrived_freely: u64,
+    /// Permits that came back unused, ever.
+    refunded: u64,
     /// When the head of the line can be paid, as far as it depends on time.
     due: Option<Nanos>,
     pressure: Pressure,
@@ -106,19 +108,6 @@ enum Place {
     Behind,
 }
 
-impl Gate<Bucket> {
-    /// For how long credit was less than it may be, ever.
-    pub(super) fn recharging(&self) -> Duration {
-        let now = self.now();
-        Duration::from_nanos(self.lock().meter.recharging(now))
-    }
-
-    pub(super) fn standing(&self) -> Standing {
-        let now = self.now();
-        self.lock().meter.standing(now)
-    }
-}
-
 impl<M: Meter> Gate<M> {
     pub(super) fn new(meter: M, on_pressure: Option<Arc<Notify>>) -> Gate<M> {
         let line = GateState {
@@ -127,6 +116,7 @@ impl<M: Meter> Gate<M> {
             waiting: 0,
             arrived: 0,
             arrived_freely: 0,
+            refunded: 0,
             due: None,
             pressure: Pressure::default(),
             peak: 0,
@@ -241,7 +231,7 @@ impl<M: Meter> GateState<M> {
         if let Some(burst) = self.meter.most_at_once().filter(|&most| most < f64::from(n)) {
             return Err(TryError::TooMany { burst });
         }
-        self.arrive(now, n, after);
+        self.arrive(now, u64::from(n), after);
         if self.take_unqueued(now, n) {
             return Ok(());
         }
@@ -261,12 +251,26 @@ impl<M: Meter> GateState<M> {
     }
 
     /// A caller asks for permits.
-    fn arrive(&mut self, now: Nanos, n: u32, after: &mut Aftermath) {
-        self.arrived = self.arrived.saturating_add(u64::from(n));
+    fn arrive(&mut self, now: Nanos, n: u64, after: &mut Aftermath) {
+        self.arrived = self.arrived.saturating_add(n);
         self.admit_late(now, after);
         if self.queue.front().is_none() {
-            self.arrived_freely = self.arrived_freely.saturating_add(u64::from(n));
+            self.arrived_freely = self.arrived_freely.saturating_add(n);
         }
+    }
+
+    /// Permits that there was demand for, and that the meter has not allowed yet.
+    fn pending(&mut self, now: Nanos) -> u64 {
+        self.waiting.saturating_add(self.meter.owed(now))
+    }
+
+    /// There are more pending than before.
+    fn press(&mut self, now: Nanos, before: u64, after: &mut Aftermath) {
+        if before == 0 {
+            self.pressure.is_over();
+        }
+        let pending = self.pending(now);
+        after.pressure = self.pressure.rises_to(pending);
     }
 
     /// Takes permits for a caller that does not stand in the queue: only if none does.
@@ -287,14 +291,15 @@ impl<M: Meter> GateState<M> {
         if self.closed {
             return Place::Done(Err(Closed));
         }
-        self.arrive(now, n, after);
+        self.arrive(now, u64::from(n), after);
         if self.take_unqueued(now, n) {
             return Place::Done(Ok(()));
         }
+        let before = self.pending(now);
         let joined = self.queue.push_back(Waiter { n, fate: Fate::Queued, waker: Some(waker.clone()) });
         *key = Some(joined);
         self.waiting = self.waiting.saturating_add(u64::from(n));
-        after.pressure = self.pressure.rises_to(self.waiting);
+        self.press(now, before, after);
         if self.queue.front() != Some(joined) {
             return Place::Behind;
         }
@@ -367,7 +372,6 @@ impl<M: Meter> GateState<M> {
             self.call(head, Fate::Admitted(promise), after);
         }
         self.due = None;
-        self.pressure.is_over();
     }
 
     /// As `admit`, when it was not the head of the line that asked: it has to set its timer anew.

@@ -23,7 +23,7 @@ pub(super) struct Promise {
 /// Decides whether permits may be had. It knows nothing of waiters; [`gate`](super::gate) does.
 ///
 /// A waiter gets its permits before it knows: they are *promised* until its future has been polled, and come back
-/// if it is dropped before.
+/// if it is dropped before. So are those of a reservation until it is settled.
 pub(super) trait Meter {
     /// Whether permits come with time. If not, no clock is read and no timer set.
     const TIMED: bool;
@@ -61,4 +61,7 @@ pub(super) trait Meter {
 
     /// It has gone away instead.
     fn hand_back(&mut self, now: Nanos, promise: Promise);
+
+    /// Permits that were used and not paid for yet. Nothing is let through before they are.
+    fn owed(&mut self, now: Nanos) -> u64;
 }

@@ -1,23 +1,24 @@
 //! When to tell the owner of a limiter that there is not enough.
 
-/// Says so when a caller has to wait and none did, and after that each time twice as many wait.
+/// Says so when a caller has to wait or the limiter owes and neither was so, and after that each time twice as many
+/// permits are pending.
 #[derive(Debug, Default)]
 pub(super) struct Pressure {
-    /// How many waited when it was last said; none if none did since.
+    /// How many were pending when it was last said; none if there were none since.
     said: u64,
 }
 
 impl Pressure {
-    /// So many permits are waited for now, one more caller's than before. Whether that has to be said.
-    pub(super) fn rises_to(&mut self, waiting: u64) -> bool {
-        let say = waiting >= self.said.saturating_mul(2).max(1);
+    /// So many permits are waited for or owed now, more than before. Whether that has to be said.
+    pub(super) fn rises_to(&mut self, pending: u64) -> bool {
+        let say = pending >= self.said.saturating_mul(2).max(1);
         if say {
-            self.said = waiting;
+            self.said = pending;
         }
         say
     }
 
-    /// None waits any more.
+    /// None is pending any more.
     pub(super) fn is_over(&mut self) {
         self.said = 0;
     }

@@ -6,12 +6,15 @@ use tokio::{sync::Notify, task::coop::consume_budget};
 
 use crate::{
     Capacity,
-    limiter::{Burst, Closed, Standing, TryError, bucket::Bucket, gate::Gate, meter::Meter},
+    limiter::{
+        Burst, Closed, DebtExceeded, RateReservation, Standing, TryError, bucket::Bucket, gate::Gate, meter::Meter,
+    },
 };
 
 /// Lets callers through at a rate.
 ///
-/// Exact: in any span of T seconds at most capacity · T + [burst](Burst) permits are taken. Work-conserving: as long as
+/// Exact: in any span of T seconds at most capacity · T + [burst](Burst) permits are taken, and at most what is owed at
+/// its end besides, where callers are [charged](RateLimiter::charge) for what they have used. Work-conserving: as long as
 /// a caller waits, no capacity is lost, unless timers and tasks are later than the burst allows for. It starts without
 /// capacity and without credit, so that a process that is started again and again gains nothing by it.
 ///
@@ -41,11 +44,6 @@ impl RateLimiter {
     /// What could be had now.
     pub fn standing(&self) -> Standing {
         self.gate.standing()
-    }
-
-    /// Gives back `n` permits that were taken and not needed. What is beyond the burst is lost.
-    pub fn refund(&self, n: u64) {
-        self.gate.change(|bucket, now| bucket.refund(now, n));
     }
 
     /// Permits per second from now on, also for those that wait already. Up to now the old capacity counts. What was
@@ -90,12 +88,62 @@ impl RateLimiter {
         self.gate.try_acquire(n)
     }
 
+    /// `n` permits have been used already. They are taken now: of what is there, also if it is being saved for a caller
+    /// that waits, and for the rest the limiter goes into debt. It lets none through before that is paid back.
+    ///
+    /// Of what goes beyond the [bound](RateLimiter::set_max_debt) nothing is remembered; the error says how much.
+    pub fn charge(&self, n: u64) -> Result<(), DebtExceeded> {
+        self.gate.charge(n)
+    }
+
+    /// `n` permits were taken and not used; the limiter takes that to be those that were taken last, and no more than
+    /// were taken at all. Debt is paid with them first.
+    ///
+    /// What comes back is what there would be now if they had not been taken, which may be less than `n`: nothing, once
+    /// the burst has filled up again, for without them it would have filled up as well. So what is let through, less
+    /// what was refunded of what was taken last, is never more than capacity and burst allow. To give back what was
+    /// taken at a certain time, [reserve](RateLimiter::reserve) it.
+    pub fn refund(&self, n: u64) {
+        self.gate.refund(n);
+    }
+
+    /// Waits for `n` permits as [`wait_many`](RateLimiter::wait_many) does, for something of which only its end will
+    /// show what it takes.
+    ///
+    /// What is settled with less comes back as far as the burst has had room for it since: it should be at least as
+    /// large as what is reserved at once.
+    pub async fn reserve(&self, n: u32) -> Result<RateReservation, Closed> {
+        self.wait_many(n).await?;
+        Ok(RateReservation::new(Arc::clone(&self.gate), self.gate.promise(n)))
+    }
+
+    /// Reserves `n` permits if they are there and no caller waits.
+    pub fn try_reserve(&self, n: u32) -> Result<RateReservation, TryError> {
+        self.gate.try_reserve(n).map(|promise| RateReservation::new(Arc::clone(&self.gate), promise))
+    }
+
+    /// So much may be owed at most (1,000,000). What is owed already stays.
+    pub fn set_max_debt(&self, permits: u64) {
+        self.gate.change(|bucket, _| bucket.set_max_debt(permits));
+    }
+
+    /// Permits owed now, a fraction of one as a whole one.
+    pub fn debt(&self) -> u64 {
+        self.gate.owed()
+    }
+
+    /// Whole permits that could be had now without waiting; none while a caller waits.
+    pub fn available(&self) -> u64 {
+        self.gate.available()
+    }
+
     /// Callers that wait, and those that come, are told [`Closed`]. Closing again changes nothing.
     pub fn close(&self) {
         self.gate.close();
     }
 
-    /// Permits asked for, ever: by those that were let through, that wait, that gave up and that only tried.
+    /// Permits asked for, ever: by those that were let through, that wait, that gave up and that only tried; and those
+    /// that were charged.
     pub fn arrived(&self) -> u64 {
         self.gate.arrived()
     }
@@ -105,7 +153,12 @@ impl RateLimiter {
         self.gate.arrived_freely()
     }
 
-    /// Permits taken, ever.
+    /// Permits that were taken and came back unused, ever; also those of which only a part could be had again.
+    pub fn refunded(&self) -> u64 {
+        self.gate.refunded()
+    }
+
+    /// Permits taken and not refunded, ever.
     pub fn taken(&self) -> u64 {
         self.gate.taken()
     }

@@ -7,7 +7,8 @@ use crate::Capacity;
 /// What could be had at a rate.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Standing {
-    /// Permits that are there now, also if others wait for them. Infinite without a limit.
+    /// Permits that are there now, also if others wait for them. Infinite without a limit; below zero
+    /// so much is owed.
     pub available: f64,
     /// The most that there can be at once.
     pub burst: f64,

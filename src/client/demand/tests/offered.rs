@@ -82,7 +82,8 @@ impl Caller {
             Sample {
                 count: limiter.arrived(),
                 freely: limiter.arrived_freely(),
-                waiting: limiter.waiting(),
+                refunded: limiter.refunded(),
+                waiting: limiter.waiting().saturating_add(limiter.debt()),
                 queued: limiter.queued(),
                 capacity: limiter.capacity().get(),
             },
@@ -116,10 +117,11 @@ async fn after_one_refresh(load: Load, most: f64) -> (f64, u32) {
         let again = client.demand.look_again().map_or(refresh, |at| client.begun + Duration::from_millis(at.0));
         let gap = sleep(GAP);
         tokio::select! {
+            // First: callers may press each time one looks.
             biased;
+            () = sleep_until(refresh) => return (client.estimate(), client.requests),
             () = pressure.notified() => {}
             () = sleep_until(again) => {}
-            () = sleep_until(refresh) => return (client.estimate(), client.requests),
         }
         gap.await;
         let wants = client.estimate();

@@ -4,6 +4,9 @@ use proptest::prelude::*;
 
 use super::*;
 
+mod debt;
+mod shared;
+
 const SECOND: Nanos = 1_000_000_000;
 
 fn bucket(burst: Burst, capacity: f64) -> Bucket {
@@ -109,9 +112,12 @@ fn nothing_drifts_in_a_day_of_operations() {
 
 #[test]
 fn credit_never_exceeds_the_burst_however_long_no_caller_comes() {
-    for (burst, expected) in
-        [(Burst::Smooth, 3), (Burst::Second, 100), (Burst::Permits(7.9), 7), (Burst::Permits(f64::NAN), 1)]
-    {
+    for (burst, expected) in [
+        (Burst::Smooth, 3),
+        (Burst::Window(Duration::from_secs(1)), 100),
+        (Burst::Permits(7.9), 7),
+        (Burst::Permits(f64::NAN), 1),
+    ] {
         let mut bucket = bucket(burst, 100.0);
         assert_eq!(drain(&mut bucket, 1000 * SECOND), expected, "{burst:?}");
     }
@@ -136,14 +142,14 @@ fn a_change_counts_the_old_rate_up_to_now_and_the_new_one_after() {
 
 #[test]
 fn what_is_above_the_new_burst_is_cut() {
-    let mut bucket = bucket(Burst::Second, 100.0);
+    let mut bucket = bucket(Burst::Window(Duration::from_secs(1)), 100.0);
     bucket.set_capacity(5 * SECOND, Capacity::of(10.0));
     assert_eq!(drain(&mut bucket, 5 * SECOND), 10);
 }
 
 #[test]
 fn unlimited_is_unlimited_and_leaves_no_more_than_a_burst() {
-    let mut bucket = bucket(Burst::Second, f64::INFINITY);
+    let mut bucket = bucket(Burst::Window(Duration::from_secs(1)), f64::INFINITY);
     for _ in 0..1000 {
         assert_eq!(bucket.take(0, u32::MAX), Ok(()));
     }
@@ -209,7 +215,9 @@ fn one_that_waited_too_long_to_hand_back_does_not_hand_back_what_was_promised_to
 #[test]
 fn numbers_out_of_all_proportion_do_no_harm() {
     for capacity in [1e-300, 1e-13, 1e300, f64::MAX, f64::NAN, -1.0] {
-        for burst in [Burst::Smooth, Burst::Second, Burst::Permits(f64::MAX), Burst::Permits(-1.0)] {
+        for burst in
+            [Burst::Smooth, Burst::Window(Duration::from_secs(1)), Burst::Permits(f64::MAX), Burst::Permits(-1.0)]
+        {
             let mut bucket = bucket(burst, capacity);
             bucket.save_for(1, u32::MAX);
             let _ = bucket.take(u64::MAX, u32::MAX);
@@ -229,6 +237,9 @@ enum Step {
     Pass(Duration),
     Capacity(f64),
     Take(u32),
+    Charge(u32),
+    /// What was taken last was not used.
+    Refund(u32),
     /// The head of the line asks; if in vain, the bucket saves for it.
     Head(u32),
     /// The head of the line goes away.
@@ -247,7 +258,13 @@ fn pass() -> impl Strategy<Value = Step> {
 }
 
 fn plain_step() -> impl Strategy<Value = Step> {
-    prop_oneof![4 => pass(), 1 => capacity().prop_map(Step::Capacity), 6 => (1..5u32).prop_map(Step::Take)]
+    prop_oneof![
+        4 => pass(),
+        1 => capacity().prop_map(Step::Capacity),
+        6 => (1..5u32).prop_map(Step::Take),
+        2 => (1..20u32).prop_map(Step::Charge),
+        1 => (1..20u32).prop_map(Step::Refund),
+    ]
 }
 
 fn any_step() -> impl Strategy<Value = Step> {
@@ -261,7 +278,7 @@ fn any_step() -> impl Strategy<Value = Step> {
 }
 
 fn burst() -> impl Strategy<Value = Burst> {
-    prop_oneof![Just(Burst::Smooth), Just(Burst::Second), (0.5..50.0).prop_map(Burst::Permits)]
+    prop_oneof![Just(Burst::Smooth), Just(Burst::Window(Duration::from_secs(1))), (0.5..50.0).prop_map(Burst::Permits)]
 }
 
 /// What happened: capacities with the time from which they held, and what was let through when.
@@ -272,6 +289,17 @@ struct History {
 }
 
 impl History {
+    /// So many of those that were let through last were not.
+    fn take_back(&mut self, mut n: u32) {
+        while let Some((_, last)) = self.admitted.last_mut().filter(|_| n > 0) {
+            let part = n.min(*last);
+            (*last, n) = (*last - part, n - part);
+            if *last == 0 {
+                self.admitted.pop();
+            }
+        }
+    }
+
     /// What the capacities bring from `start` to `end`: segment by segment.
     fn brought(&self, start: f64, end: f64) -> f64 {
         let ends = self.capacities.iter().skip(1).map(|&(from, _)| from).chain([f64::INFINITY]);
@@ -341,6 +369,17 @@ proptest! {
                         history.admitted.push((seconds(now), n));
                     }
                 }
+                Step::Charge(n) => {
+                    prop_assert_eq!(bucket.charge(now, u64::from(n)), u64::from(n));
+                    history.admitted.push((seconds(now), n));
+                    let credit = history.credit(burst, seconds(now));
+                    let owed = bucket.debt as f64 / PERMIT as f64;
+                    prop_assert!((owed + credit.min(0.0)).abs() < TOLERANCE, "owes {owed}, has {credit}");
+                }
+                Step::Refund(n) => {
+                    bucket.refund(now, u64::from(n));
+                    history.take_back(n);
+                }
                 _ => unreachable!("not a plain step"),
             }
         }
@@ -363,6 +402,7 @@ proptest! {
                     bucket.set_capacity(now, Capacity::of(capacity));
                     history.capacities.push((seconds(now), capacity));
                 }
+                Step::Charge(_) | Step::Refund(_) => {}
                 Step::Take(n) => {
                     if head.is_none() && bucket.take(now, n).is_ok() {
                         history.admitted.push((seconds(now), n));

@@ -20,6 +20,8 @@ enum Act {
     Leave(usize),
     Capacity(f64),
     Try(u32),
+    Charge(u32),
+    Refund(u32),
     Pass(u64),
 }
 
@@ -31,12 +33,14 @@ fn step() -> impl Strategy<Value = Act> {
         1 => prop_oneof![2 => 0.1..2000.0, 1 => Just(0.0)].prop_map(Act::Capacity),
         1 => Just(Act::Capacity(f64::INFINITY)),
         1 => (1..4u32).prop_map(Act::Try),
+        1 => (1..10u32).prop_map(Act::Charge),
+        1 => (1..10u32).prop_map(Act::Refund),
         5 => (1..40u64).prop_map(Act::Pass),
     ]
 }
 
 fn burst() -> impl Strategy<Value = Burst> {
-    prop_oneof![Just(Burst::Smooth), Just(Burst::Second), (1.0..10.0).prop_map(Burst::Permits)]
+    prop_oneof![Just(Burst::Smooth), Just(Burst::Window(Duration::from_secs(1))), (1.0..10.0).prop_map(Burst::Permits)]
 }
 
 /// The line itself, with a task for each that waits.
@@ -131,6 +135,14 @@ proptest! {
                         let taken = naive.line.is_empty() && naive.bucket.take(now, n).is_ok();
                         prop_assert_eq!(world.gate.try_acquire(n).is_ok(), taken);
                     }
+                    Act::Charge(n) => {
+                        naive.bucket.charge(now, u64::from(n));
+                        prop_assert_eq!(world.gate.charge(u64::from(n)), Ok(()));
+                    }
+                    Act::Refund(n) => {
+                        naive.bucket.refund(now, u64::from(n));
+                        world.gate.refund(u64::from(n));
+                    }
                     Act::Pass(millis) => {
                         for _ in 0..millis {
                             // tokio's timers are due at whole milliseconds.
@@ -145,6 +157,7 @@ proptest! {
                 naive.admit(now);
                 naive.finished.sort_unstable();
                 prop_assert_eq!(world.admitted(), &naive.finished[..]);
+                prop_assert_eq!(world.gate.owed(), naive.bucket.owed(now));
                 prop_assert_eq!(world.gate.waiting(), naive.line.iter().map(|&(_, n)| u64::from(n)).sum::<u64>());
             }
             Ok(())
@@ -167,6 +180,8 @@ proptest! {
                     Act::Leave(_) => {}
                     Act::Capacity(capacity) => world.gate.set_capacity(Capacity::of(capacity)),
                     Act::Try(n) => drop(world.gate.try_acquire(n)),
+                    Act::Charge(n) => drop(world.gate.charge(u64::from(n))),
+                    Act::Refund(n) => world.gate.refund(u64::from(n)),
                     Act::Pass(millis) => advance(Duration::from_millis(millis)).await,
                 }
                 if settled {

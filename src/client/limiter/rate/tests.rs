@@ -13,6 +13,8 @@ use tokio::{
 
 use super::*;
 
+mod debt;
+
 const fn ms(millis: u64) -> Duration {
     Duration::from_millis(millis)
 }
@@ -59,7 +61,7 @@ fn poll_once<F: Future>(future: std::pin::Pin<&mut F>) -> std::task::Poll<F::Out
 
 #[tokio::test(start_paused = true)]
 async fn none_is_let_through_before_there_is_a_capacity() {
-    let limiter = RateLimiter::new(Burst::Second);
+    let limiter = RateLimiter::new(Burst::Window(Duration::from_secs(1)));
     assert!(timeout(Duration::from_secs(3600), limiter.wait()).await.is_err());
     assert_eq!(limiter.try_acquire(1), Err(TryError::NotNow { retry_after: None }));
     assert_eq!(limiter.capacity(), Capacity::NONE);
@@ -346,7 +348,7 @@ async fn closed_loop(limiter: &RateLimiter, seconds: u64) -> Vec<Duration> {
 async fn a_closed_loop_gets_all_of_the_capacity_and_never_more() {
     for (capacity, seconds) in [(0.1, 1000), (0.5, 201), (3.0, 100), (11.0, 30), (99.0, 10), (333.0, 10), (20_000.0, 2)]
     {
-        for burst in [Burst::Smooth, Burst::Second] {
+        for burst in [Burst::Smooth, Burst::Window(Duration::from_secs(1))] {
             let limiter = limiter(burst, capacity);
             let times = closed_loop(&limiter, seconds).await;
             let possible = capacity * seconds as f64;

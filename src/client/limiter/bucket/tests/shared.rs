@@ -1,0 +1,200 @@
+//! Several limiters whose leases move while their sum stays within one capacity.
+
+use super::*;
+
+const CAPACITY: f64 = 100.0;
+const LIMITERS: usize = 4;
+/// The most that is asked for at once.
+const LARGEST: u32 = 40;
+
+#[derive(Debug, Clone)]
+enum Act {
+    Pass(Duration),
+    /// A part of what one has, in thousandths, goes to another.
+    Move(usize, usize, u32),
+    Take(usize, u32),
+    /// Takes all that is there, one by one.
+    Drain(usize),
+    /// The head of the line asks, and saves if there is not enough.
+    Wait(usize, u32),
+    Charge(usize, u32),
+    Reserve(usize, u32),
+    Settle(usize, u32),
+}
+
+fn act() -> impl Strategy<Value = Act> {
+    let limiter = || 0..LIMITERS;
+    prop_oneof![
+        5 => prop_oneof![Just(1), 0..5_000_000u64, 0..30 * SECOND].prop_map(|n| Act::Pass(Duration::from_nanos(n))),
+        5 => (limiter(), limiter(), prop_oneof![Just(1000), 0..=1000u32]).prop_map(|(a, b, c)| Act::Move(a, b, c)),
+        2 => (limiter(), 1..LARGEST).prop_map(|(limiter, n)| Act::Take(limiter, n)),
+        3 => limiter().prop_map(Act::Drain),
+        2 => (limiter(), 1..LARGEST).prop_map(|(limiter, n)| Act::Wait(limiter, n)),
+        1 => (limiter(), 1..LARGEST).prop_map(|(limiter, n)| Act::Charge(limiter, n)),
+        3 => (limiter(), 1..LARGEST).prop_map(|(limiter, n)| Act::Reserve(limiter, n)),
+        3 => (any::<usize>(), 0..=1000u32).prop_map(|(pick, part)| Act::Settle(pick, part)),
+    ]
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Used {
+    number: usize,
+    at: Nanos,
+    n: u64,
+    /// What all of them owed right after.
+    owed: u64,
+}
+
+struct World {
+    leases: [f64; LIMITERS],
+    buckets: Vec<Bucket>,
+    /// What the head of each line waits for.
+    waiting: [Option<u32>; LIMITERS],
+    /// When it was taken, as if all of it had been used; where, and what.
+    reserved: Vec<(Used, usize, Promise)>,
+    now: Nanos,
+    used: Vec<Used>,
+}
+
+impl World {
+    /// The first has all there is.
+    fn new(window: Duration) -> World {
+        let mut world = World {
+            leases: [0.0; LIMITERS],
+            buckets: (0..LIMITERS).map(|_| Bucket::new(Burst::Window(window))).collect(),
+            waiting: [None; LIMITERS],
+            reserved: Vec::new(),
+            now: 0,
+            used: Vec::new(),
+        };
+        world.lease(0, CAPACITY);
+        world
+    }
+
+    fn lease(&mut self, limiter: usize, capacity: f64) {
+        self.leases[limiter] = capacity;
+        self.buckets[limiter].set_capacity(self.now, Capacity::of(capacity));
+    }
+
+    /// The server gives on what the one that has it knows that it has no more.
+    fn give(&mut self, from: usize, to: usize, part: f64) {
+        let moved = self.leases[from] * part;
+        self.lease(from, self.leases[from] - moved);
+        self.lease(to, self.leases[to] + moved);
+    }
+
+    fn used_now(&mut self, number: usize, n: u64) -> Used {
+        let owed = self.buckets.iter_mut().map(|bucket| bucket.owed(self.now)).sum();
+        Used { number, at: self.now, n, owed }
+    }
+
+    fn note(&mut self, number: usize, n: u64) {
+        let used = self.used_now(number, n);
+        self.used.push(used);
+    }
+
+    fn act(&mut self, number: usize, act: Act) {
+        let now = self.now;
+        match act {
+            Act::Pass(span) => self.now += span.as_nanos() as u64,
+            Act::Move(from, to, part) => self.give(from, to, f64::from(part) / 1000.0),
+            Act::Take(limiter, n) => {
+                if self.waiting[limiter].is_none() && self.buckets[limiter].take(now, n).is_ok() {
+                    self.note(number, u64::from(n));
+                }
+            }
+            Act::Drain(limiter) => {
+                let n = if self.waiting[limiter].is_none() { drain(&mut self.buckets[limiter], now) } else { 0 };
+                self.note(number, n);
+            }
+            Act::Wait(limiter, n) => {
+                let n = *self.waiting[limiter].get_or_insert(n);
+                if self.buckets[limiter].take(now, n).is_ok() {
+                    self.waiting[limiter] = None;
+                    self.note(number, u64::from(n));
+                } else {
+                    self.buckets[limiter].save_for(now, n);
+                }
+            }
+            Act::Charge(limiter, n) => {
+                let charged = self.buckets[limiter].charge(now, u64::from(n));
+                self.note(number, charged);
+            }
+            Act::Reserve(limiter, n) => {
+                if self.waiting[limiter].is_none() && self.buckets[limiter].take(now, n).is_ok() {
+                    let promise = self.buckets[limiter].promise(n);
+                    let taken = self.used_now(number, u64::from(n));
+                    self.reserved.push((taken, limiter, promise));
+                }
+            }
+            Act::Settle(pick, part) if !self.reserved.is_empty() => {
+                let (taken, limiter, promise) = self.reserved.swap_remove(pick % self.reserved.len());
+                let n = promise.n * part / 1000;
+                self.buckets[limiter].use_part(now, promise, n);
+                self.used.push(Used { n: u64::from(n), ..taken });
+            }
+            Act::Settle(..) => {}
+        }
+    }
+
+    fn saved(&self) -> f64 {
+        self.buckets.iter().map(|bucket| bucket.credit as f64 / PERMIT as f64).sum()
+    }
+}
+
+fn windows() -> impl Strategy<Value = Duration> {
+    prop_oneof![Just(60), Just(10), Just(1)].prop_map(Duration::from_secs)
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(512) })]
+
+    #[test]
+    fn all_together_use_no_more_than_the_capacity_and_what_it_brings_in_a_window(
+        window in windows(),
+        acts in proptest::collection::vec(act(), 1..150),
+    ) {
+        let mut world = World::new(window);
+        // What each may have beyond its window: a permit, or what the head of its line saves.
+        let burst = CAPACITY * window.as_secs_f64() + LIMITERS as f64 * f64::from(LARGEST);
+        for (number, act) in acts.into_iter().enumerate() {
+            world.act(number, act);
+            prop_assert!(world.saved() <= burst + TOLERANCE, "{} saved", world.saved());
+        }
+        let mut used = world.used;
+        used.sort_by_key(|used| used.number);
+        for (first, start) in used.iter().enumerate() {
+            let mut sum = 0;
+            for end in &used[first..] {
+                sum += end.n;
+                let allowed = CAPACITY * seconds(end.at - start.at) + burst + end.owed as f64;
+                prop_assert!(sum as f64 <= allowed + TOLERANCE, "{sum} from {start:?} to {end:?}, allowed {allowed}");
+            }
+        }
+        // All began with nothing saved.
+        let mut sum = 0;
+        for used in &used {
+            sum += used.n;
+            let allowed = CAPACITY * seconds(used.at) + used.owed as f64;
+            prop_assert!(sum as f64 <= allowed + TOLERANCE, "{sum} up to {used:?}, allowed {allowed}");
+        }
+    }
+}
+
+#[test]
+fn what_was_saved_under_a_lease_is_not_spent_beside_the_one_that_has_it_now() {
+    let mut world = World::new(Duration::from_secs(60));
+    // The lease goes round, and stays everywhere for as long as it takes to fill a bucket.
+    for holder in [0, 1, 2, 3, 0, 1] {
+        world.now += 60 * SECOND;
+        world.give(holder, (holder + 1) % LIMITERS, 1.0);
+    }
+    world.now += 60 * SECOND;
+    let now = world.now;
+    let all: u64 = world.buckets.iter_mut().map(|bucket| drain(bucket, now)).sum();
+    assert_eq!(all, 6_000, "a window's worth, where the lease is");
+    world.give(2, 3, 0.5);
+    let now = world.now + 30 * SECOND;
+    let all: u64 = world.buckets.iter_mut().map(|bucket| drain(bucket, now)).sum();
+    assert_eq!(all, 3_001, "and the one permit that a limiter may always save");
+}

