@@ -17,6 +17,7 @@ use leaseway_door::{
 use leaseway_server::{FrontendOptions, StopSignals, limits::Limits};
 use tracing_subscriber::EnvFilter;
 
+pub(crate) use self::quotas::QuotaFlags;
 use crate::{
     Outcome,
     config::file_path,
@@ -66,7 +67,7 @@ pub(crate) struct RunDoor {
     #[command(flatten)]
     without_lease: LeaseFlags,
     #[command(flatten)]
-    quotas: quotas::QuotaFlags,
+    quotas: QuotaFlags,
     /// A configuration whose `access:` says who may ask for which resources at this door; its templates mean nothing
     /// here. Read again when it changes
     #[arg(long, env = "LEASEWAY_CONFIG", value_name = "FILE", value_parser = file_path, help_heading = ACCESS)]

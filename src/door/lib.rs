@@ -16,10 +16,7 @@ pub mod rls;
 
 use std::{net::SocketAddr, path::PathBuf, sync::Arc, time::Duration};
 
-use leaseway_proto::envoy::{
-    quota::rate_limit_quota_service_server::RateLimitQuotaServiceServer,
-    ratelimit::rate_limit_service_server::RateLimitServiceServer,
-};
+use leaseway_proto::envoy::ratelimit::rate_limit_service_server::RateLimitServiceServer;
 use leaseway_server::{Frontend, FrontendOptions};
 use tonic::service::Routes;
 use tonic_health::{ServingStatus, server::HealthReporter};
@@ -112,8 +109,7 @@ impl Door {
         if let Some(rlqs) = rlqs {
             let listen = rlqs.listen;
             let service = RlqsService::new(rlqs, &bridge);
-            let routes = Routes::new(RateLimitQuotaServiceServer::new(service.clone()));
-            addresses.rlqs = Some(frontend.serve_grpc("--rlqs", listen, routes, health.clone()).await?);
+            addresses.rlqs = Some(frontend.serve_grpc("--rlqs", listen, service.routes(), health.clone()).await?);
             quotas = Some(service);
         }
         if let Some(address) = metrics {

@@ -75,15 +75,20 @@ impl QuotaDoor {
 
     /// A stream of an Envoy of this name.
     pub(crate) fn stream(&self, name: Option<&str>) -> QuotaStream {
-        let (reports, sent) = mpsc::channel(16);
-        let mut request = Request::new(ReceiverStream::new(sent));
-        if let Some(name) = name {
-            request.metadata_mut().insert("leaseway-client", name.parse().unwrap());
-        }
-        let mut service = RateLimitQuotaServiceClient::new(channel(self.rlqs));
-        let told = block_on(service.stream_rate_limit_quotas(request)).unwrap().into_inner();
-        QuotaStream { reports, told }
+        stream(self.rlqs, name)
     }
+}
+
+/// A stream of an Envoy of this name.
+pub(crate) fn stream(door: SocketAddr, name: Option<&str>) -> QuotaStream {
+    let (reports, sent) = mpsc::channel(16);
+    let mut request = Request::new(ReceiverStream::new(sent));
+    if let Some(name) = name {
+        request.metadata_mut().insert("leaseway-client", name.parse().unwrap());
+    }
+    let mut service = RateLimitQuotaServiceClient::new(channel(door));
+    let told = block_on(service.stream_rate_limit_quotas(request)).unwrap().into_inner();
+    QuotaStream { reports, told }
 }
 
 pub(crate) struct QuotaStream {

@@ -5,8 +5,8 @@ use tonic::Code;
 
 use crate::harness::{
     config::{self, ConfigFile, Template},
-    quotas::{QuotaDoor, Told},
-    server::Server,
+    quotas::{self, QuotaDoor, QuotaStream, Told},
+    server::{ANYWHERE, Server},
     wait::eventually,
 };
 
@@ -123,7 +123,7 @@ fn envoys_without_a_name_are_counted_apart() {
 fn reports_that_make_no_sense_end_the_stream_and_say_why() {
     let server = server(100.0);
     let door = door(&server, &[]);
-    let refused = |report: &dyn Fn(&crate::harness::quotas::QuotaStream)| {
+    let refused = |report: &dyn Fn(&QuotaStream)| {
         let mut stream = door.stream(Some("envoy-1"));
         report(&stream);
         let status = loop {
@@ -191,4 +191,19 @@ fn an_envoy_may_ask_for_what_the_policy_permits_its_name() {
     let other = door.stream(Some("envoy-2"));
     other.report("shop", "cart", 0, 0, 1);
     eventually("both are refused", || door.metrics().contains("leaseway_rlqs_buckets_refused_total 2").then_some(()));
+}
+
+#[test]
+fn a_server_may_be_a_door_for_quotas_itself() {
+    let template = ConfigFile::of(&[Template::fair("shop/*", 100.0)]);
+    let server = Server::with_flags(&["--config", template.path(), "--rlqs", ANYWHERE, "--assignment-secs", "2"]);
+    let said = eventually("it says where", || {
+        let said = server.said();
+        let (_, after) = said.split_once("serving RLQS on ")?;
+        after.split_once('\n').map(|(address, _)| address.parse().unwrap())
+    });
+    let mut stream = quotas::stream(said, Some("envoy-1"));
+    stream.report("shop", "cart", 0, 0, 1);
+    assert_eq!(stream.assigned("cart"), (10.0, 2));
+    assert_eq!(held(&server), 10.0);
 }

@@ -10,7 +10,8 @@ use std::{
 use leaseway_client::{BuildError, Client, Mode};
 use leaseway_core::escaped;
 use leaseway_proto::envoy::quota::{
-    RateLimitQuotaResponse, RateLimitQuotaUsageReports, rate_limit_quota_service_server::RateLimitQuotaService,
+    RateLimitQuotaResponse, RateLimitQuotaUsageReports,
+    rate_limit_quota_service_server::{RateLimitQuotaService, RateLimitQuotaServiceServer},
 };
 use leaseway_server::GrpcGuest;
 use tokio::{
@@ -18,7 +19,7 @@ use tokio::{
     time::{Instant, sleep},
 };
 use tokio_stream::wrappers::ReceiverStream;
-use tonic::{Request, Response, Status, Streaming, metadata::MetadataMap};
+use tonic::{Request, Response, Status, Streaming, metadata::MetadataMap, service::Routes};
 
 use super::{
     attendant::{Attendant, Command, Sink, Stream},
@@ -106,6 +107,11 @@ impl RlqsService {
             bridge,
             id,
         }))
+    }
+
+    /// To be served.
+    pub fn routes(&self) -> Routes {
+        Routes::new(RateLimitQuotaServiceServer::new(self.clone()))
     }
 
     /// Ends all streams, and gives back what was leased when no Envoy believes in it any more. That takes as long as an
