@@ -181,7 +181,8 @@ fn an_idle_bucket_is_given_up() {
 fn an_envoy_may_ask_for_what_the_policy_permits_its_name() {
     let server = server(100.0);
     let rule = "- {name: envoys, who: anonymous, may: ask, resources: shop/route=cart, clients: envoy-1}\n";
-    let policy = config::text(&[Template::fair("*", 1.0)]) + "access:\n" + rule;
+    let pages = "- {name: pages, who: anonymous, may: read}\n";
+    let policy = config::text(&[Template::fair("*", 1.0)]) + "access:\n" + rule + pages;
     let policy = ConfigFile::new(&policy);
     let door = door(&server, &["--config", policy.path()]);
     let mut stream = door.stream(Some("envoy-1"));

@@ -77,6 +77,7 @@ impl Attendant {
         loop {
             if stopping {
                 self.end_stream(Status::unavailable(STOPS));
+                self.envoy.stopped(self.clock.now());
             }
             self.tell();
             metrics::buckets(self.owners.used());

@@ -67,6 +67,8 @@ pub struct Envoy {
     buckets: BTreeMap<Arc<str>, State>,
     /// When it last had a stream, if it has none now.
     left: Option<Millis>,
+    /// It is not waited for when it has no stream.
+    is_done: bool,
 }
 
 /// What is known of a bucket.
@@ -98,13 +100,19 @@ const AGAIN: Millis = Millis(500);
 impl Envoy {
     /// One that has never been heard of.
     pub fn new(settings: Settings, now: Millis) -> Envoy {
-        Envoy { settings, buckets: BTreeMap::new(), left: Some(now) }
+        Envoy { settings, buckets: BTreeMap::new(), left: Some(now), is_done: false }
     }
 
     /// It has a stream, which knows of nothing that was told over another.
     pub fn connected(&mut self, now: Millis) {
         self.disconnected(now);
         self.left = None;
+    }
+
+    /// Its stream was ended for good: nothing is kept for it any more when it believes in nothing.
+    pub fn stopped(&mut self, now: Millis) {
+        self.disconnected(now);
+        self.is_done = true;
     }
 
     /// Its stream is gone.
@@ -149,14 +157,14 @@ impl Envoy {
     /// What it is to be told now, if its stream takes something: what is told must leave at once, for it counts from
     /// now. To be called when anything has happened, and at [`wake`](Self::wake).
     pub fn poll(&mut self, now: Millis, leases: &mut impl Leases, takes: bool) -> Vec<Action> {
-        let (settings, takes) = (&self.settings, takes && self.left.is_none());
+        let (settings, is_done, takes) = (&self.settings, self.is_done, takes && self.left.is_none());
         let mut actions = Vec::new();
         self.buckets.retain(|resource, state| {
             state.give_up(now, settings, resource, leases);
             if takes {
                 actions.extend(state.tell(now, settings, resource, leases));
             }
-            let keeps = state.subscribed || now < state.leaves(settings);
+            let keeps = state.subscribed || now < state.leaves(settings, is_done);
             if keeps {
                 leases.hold(resource, state.beliefs.most(now));
             } else {
@@ -169,7 +177,7 @@ impl Envoy {
 
     /// When to [`poll`](Self::poll) next at the latest.
     pub fn wake(&self, now: Millis) -> Option<Millis> {
-        let next = self.buckets.values().map(|state| state.wake(now, &self.settings)).min();
+        let next = self.buckets.values().map(|state| state.wake(now, &self.settings, self.is_done)).min();
         next.map(|at| at.max(now.plus(Millis(1))))
     }
 
@@ -255,16 +263,17 @@ impl State {
     }
 
     /// When it is given back at the earliest, once it is not subscribed.
-    fn leaves(&self, settings: &Settings) -> Millis {
+    fn leaves(&self, settings: &Settings, is_done: bool) -> Millis {
         // What a door told that ran before under the same id, and was killed.
         let before = self.opened.plus(settings.longest_belief());
-        self.beliefs.end().max(before).max(self.heard.plus(RETURN))
+        let returns = if is_done { Millis(0) } else { self.heard.plus(RETURN) };
+        self.beliefs.end().max(before).max(returns)
     }
 
-    fn wake(&self, now: Millis, settings: &Settings) -> Millis {
+    fn wake(&self, now: Millis, settings: &Settings, is_done: bool) -> Millis {
         let falls = self.beliefs.falls(now).unwrap_or(Millis(u64::MAX));
         if !self.subscribed {
-            return falls.min(self.leaves(settings));
+            return falls.min(self.leaves(settings, is_done));
         }
         // What there was nothing or not enough of: a lease that is only renewed is no news to the caller.
         let extends = self.told.map_or(now, |(_, end)| settings.extends(end));

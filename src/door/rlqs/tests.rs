@@ -163,6 +163,17 @@ fn a_stream_that_ends_changes_nothing_of_what_is_believed_and_then_all_is_given_
 }
 
 #[test]
+fn an_envoy_that_is_not_waited_for_gives_back_as_soon_as_it_believes_in_nothing() {
+    let mut bench = Bench::assigned();
+    bench.poll(9_000);
+    assert_eq!(bench.in_use("a"), Some(40.0));
+    bench.envoy.stopped(Millis(19_000));
+    bench.poll(19_999);
+    assert_eq!(bench.in_use("a"), Some(40.0), "it was told at 9 s");
+    assert_eq!((bench.poll(20_000), bench.in_use("a")), (vec![], None));
+}
+
+#[test]
 fn an_envoy_that_comes_back_is_told_anew() {
     let mut bench = Bench::assigned();
     bench.envoy.disconnected(Millis(1_000));
@@ -202,21 +213,27 @@ fn there_is_room_for_so_many_buckets() {
 fn wants_follow_what_is_offered() {
     let mut bench = Bench::assigned();
     let mut at = 0;
-    let mut report = |times, secs, allowed, denied| {
-        for _ in 0..times {
-            at += 5_000;
-            bench.report(at, "a", &usage(secs, allowed, denied));
-        }
+    let mut report = |secs, allowed, denied| {
+        at += 5_000;
+        bench.report(at, "a", &usage(secs, allowed, denied));
         bench.wants("a").expect("it is wanted")
     };
-    let denied = report(1, 5, 200, 800);
-    assert!((200.0..=215.0).contains(&denied), "{denied}");
-    let more = report(1, 5, 200, 1_000_000);
-    assert!((400.0..=425.0).contains(&more), "those that are denied try again: {more}");
-    let cut = report(30, 4, 500, 0);
-    assert!((100.0..=103.0).contains(&cut), "4.998 s are 4 s: {cut}");
-    let idle = report(100, 5, 0, 0);
-    assert_eq!(idle, 1.0, "the next one should find it open");
+    assert_eq!(report(5, 200, 800), 215.0, "200 and as much again as chance may bring");
+    assert_eq!(report(5, 200, 1_000_000), 420.0, "those that are denied try again");
+    assert_eq!(report(4, 500, 0), 263.0, "4.999 s are 4 s; less is believed by half");
+    let later: Vec<f64> = (0..8).map(|_| report(5, 500, 0)).collect();
+    assert!(later.windows(2).all(|two| two[1] < two[0]) && later[7] <= 104.0, "{later:?}");
+    assert_eq!((0..20).map(|_| report(5, 0, 0)).last(), Some(1.0), "the next one should find it open");
+    assert_eq!(report(5, u64::MAX, u64::MAX), 1e12);
+}
+
+#[test]
+fn a_report_that_comes_right_after_the_first_says_little() {
+    let mut bench = Bench::assigned();
+    bench.report(1, "a", &usage(0, 3, 0));
+    assert_eq!(bench.wants("a"), Some(10.0));
+    bench.report(5_001, "a", &usage(5, 500, 0));
+    assert_eq!(bench.wants("a"), Some(109.0));
 }
 
 #[test]
