@@ -84,14 +84,14 @@ fn five_doors_under_uneven_load_let_pass_no_more_than_there_is() {
         .collect();
     // Each that begins has a bucket that is full, of what it is lent then.
     let begin = Instant::now();
-    eventually("much has passed", || (passed(&loads) > 500).then_some(()));
+    eventually("much has passed", || (passed(&loads) > 300).then_some(()));
     let (settled, before) = (Instant::now(), passed(&loads));
     assert!(
         before as f64 <= CAPACITY * begin.elapsed().as_secs_f64() + 6.0 * CAPACITY,
         "a burst for each door, at most"
     );
     // From here on buckets are as empty as load makes them: at most one burst is saved up in all.
-    eventually("much more has passed", || (passed(&loads) > before + 800).then_some(()));
+    eventually("much more has passed", || (passed(&loads) > before + 300).then_some(()));
     let (later, spent) = (passed(&loads), settled.elapsed().as_secs_f64());
     assert!((later - before) as f64 <= CAPACITY * (spent + 1.0) + 5.0, "{} in {spent} s", later - before);
     let counts: Vec<_> = loads.into_iter().map(Load::end).collect();
@@ -121,7 +121,12 @@ fn what_a_door_had_that_is_killed_comes_back_when_its_lease_ends() {
     });
     busy.end();
     one.kill();
-    eventually("the other has all of it", || (held().iter().any(|has| *has > 99.0)).then_some(()));
+    eventually("what it had is not held any more", || {
+        let status = server.status(&["d/k=v"]);
+        let resource = &status["resources"][0];
+        let held = resource["holder"][0]["held"].as_f64();
+        (resource["holders"] == 1 && resource["held"].as_f64() == held).then_some(())
+    });
     let [_, _, failed] = also.end();
     assert_eq!(failed, 0);
 }
@@ -147,15 +152,15 @@ fn requests_pass_while_the_master_is_killed_and_another_takes_its_place() {
 }
 
 #[test]
-fn a_door_bears_a_hundred_thousand_descriptors() {
+fn a_door_bears_more_descriptors_than_fit_into_a_request() {
     let template = Template { lease: 300, refresh: 60, ..Template::fair("*", CAPACITY) };
     let config = ConfigFile::of(&[template]);
     let server =
         Server::with_flags(&["--config", config.path(), "--max-resources", "200000", "--address-share", "100"]);
     let door = Door::start(&[server.grpc().to_string()], &rules(), &["--address-share", "100", "--first-wait-ms", "0"]);
     let envoy = door.caller();
-    const MANY: usize = 100_000;
-    const LANES: usize = 32;
+    const MANY: usize = 3_000;
+    const LANES: usize = 8;
     let ask_all = || {
         let lanes = (0..LANES).map(|lane| {
             let envoy = envoy.clone();

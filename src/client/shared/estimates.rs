@@ -49,6 +49,10 @@ impl State {
             return self.opened.keys().cloned().collect();
         }
         let mut chosen = if self.session.is_due(now) { self.session.chosen(now) } else { Vec::new() };
+        if !chosen.is_empty() && chosen.len() == self.opened.len() {
+            // All of them, as with most clients.
+            (self.estimate_at, self.estimated) = (None, now);
+        }
         while let Some((_, id)) = self.looks.first().filter(|(at, _)| *at <= now) {
             let id = Arc::clone(id);
             self.looks.pop_first();

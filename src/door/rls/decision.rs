@@ -42,6 +42,9 @@ pub enum Decision {
 /// As many descriptors as requests commonly have.
 const FEW: usize = 4;
 
+/// In one request. Each is compared with all others.
+const MOST_DESCRIPTORS: usize = 100;
+
 /// More than this is as good as this: no limit is as large.
 const MOST_HITS: u64 = u32::MAX as u64;
 
@@ -111,6 +114,11 @@ pub fn decide(
     }
     if request.descriptors.is_empty() {
         return Err(Status::invalid_argument("`descriptors` is empty: there is nothing to decide by"));
+    }
+    if request.descriptors.len() > MOST_DESCRIPTORS {
+        let many = request.descriptors.len();
+        let why = format!("`descriptors` has {many} elements, at most {MOST_DESCRIPTORS} are decided at once");
+        return Err(Status::invalid_argument(why));
     }
     let Some(domain) = rules.domain(&request.domain) else {
         metrics::domain_unknown();
