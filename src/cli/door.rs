@@ -1,7 +1,5 @@
 //! `leaseway door`.
 
-mod quotas;
-
 use std::{net::SocketAddr, path::PathBuf, time::Duration};
 
 use clap::{Args, builder::NonEmptyStringValueParser};
@@ -17,13 +15,13 @@ use leaseway_door::{
 use leaseway_server::{FrontendOptions, StopSignals, limits::Limits};
 use tracing_subscriber::EnvFilter;
 
-pub(crate) use self::quotas::QuotaFlags;
 use crate::{
     Outcome,
     config::file_path,
     connect::addresses,
     error::CliError,
     output::say,
+    quotas::QuotaFlags,
     serve::{access::AccessFlags, checks, log, tls::TlsFlags},
 };
 

@@ -13,6 +13,7 @@ mod output;
 mod peers;
 mod pool;
 mod ports;
+mod quotas;
 mod search;
 mod serve;
 mod shell;

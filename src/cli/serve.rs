@@ -15,7 +15,7 @@ use leaseway_server::{AdminOptions, Handover, Options, ParentOptions, PeerOption
 use tracing_subscriber::EnvFilter;
 
 use self::limits::LimitFlags;
-use crate::{Outcome, config::file_path, door::QuotaFlags, output::say};
+use crate::{Outcome, config::file_path, output::say, quotas::QuotaFlags};
 
 /// Runs a server. Without --config and --parent it is a development server.
 #[derive(Args)]

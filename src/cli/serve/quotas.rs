@@ -11,7 +11,7 @@ use leaseway_door::{
 use leaseway_server::{GuestServices, Guests, Host, limits::Limits};
 
 use super::tls::TlsFlags;
-use crate::{door::QuotaFlags, error::CliError};
+use crate::{error::CliError, quotas::QuotaFlags};
 
 /// Buckets in which nothing happens for so long are given up.
 const IDLE_SECS: u64 = 60;
