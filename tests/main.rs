@@ -33,6 +33,7 @@ mod harness {
     pub(crate) mod prometheus;
     pub(crate) mod push;
     pub(crate) mod python;
+    pub(crate) mod quotas;
     pub(crate) mod raw;
     pub(crate) mod seats;
     pub(crate) mod server;
@@ -61,6 +62,8 @@ mod scenarios {
     mod configuration;
     mod connections;
     mod door_envoy;
+    mod door_envoys;
+    mod door_rlqs;
     mod door_rls;
     mod doorman_flows;
     mod doors_together;

@@ -21,13 +21,14 @@ use crate::{
     connect::addresses,
     error::CliError,
     output::say,
+    quotas::QuotaFlags,
     serve::{access::AccessFlags, checks, log, tls::ListenerTls},
 };
 
 /// Lets in callers that speak another protocol. A door is a client of the cluster: it holds leases and decides by them
 /// itself; any number of doors share what there is
 #[derive(Args)]
-#[command(group = clap::ArgGroup::new("protocol").args(["rls"]).multiple(true).required(true))]
+#[command(group = clap::ArgGroup::new("protocol").args(["rls", "rlqs"]).multiple(true).required(true))]
 pub(crate) struct RunDoor {
     /// Where Envoys ask for each request (RLS, ShouldRateLimit)
     #[arg(long, env = "LEASEWAY_RLS", value_name = "ADDRESS", requires = "ratelimit_config")]
@@ -35,6 +36,9 @@ pub(crate) struct RunDoor {
     /// The rules, as envoyproxy/ratelimit has them: YAML files, or directories of them. Read again when they change
     #[arg(long, env = "LEASEWAY_RATELIMIT_CONFIG", value_name = "FILE|DIR,…", value_delimiter = ',', requires = "rls")]
     ratelimit_config: Vec<PathBuf>,
+    /// Where Envoys report what they let through and are assigned what they may (RLQS)
+    #[arg(long, env = "LEASEWAY_RLQS", value_name = "ADDRESS")]
+    rlqs: Option<SocketAddr>,
     /// Where to serve HTTP: /metrics, /healthz, /readyz
     #[arg(long, env = "LEASEWAY_METRICS", value_name = "ADDRESS")]
     metrics: Option<SocketAddr>,
@@ -60,6 +64,8 @@ pub(crate) struct RunDoor {
     log: EnvFilter,
     #[command(flatten)]
     without_lease: LeaseFlags,
+    #[command(flatten)]
+    quotas: QuotaFlags,
     /// A configuration whose `access:` says who may ask for which resources at this door; its templates mean nothing
     /// here. Read again when it changes
     #[arg(long, env = "LEASEWAY_CONFIG", value_name = "FILE", value_parser = file_path, help_heading = ACCESS)]
@@ -132,11 +138,11 @@ struct DoorLimits {
         value_parser = checks::at_least_one()
     )]
     max_resources: usize,
-    /// Bytes of a message (OUT_OF_RANGE beyond)
+    /// Bytes of a message (OUT_OF_RANGE beyond). An Envoy reports all its buckets in one: some 100 bytes for each
     #[arg(
         long,
         env = "LEASEWAY_MAX_MESSAGE_BYTES",
-        default_value_t = 64 << 10,
+        default_value_t = 1 << 20,
         value_name = "BYTES",
         value_parser = checks::message_bytes()
     )]
@@ -208,6 +214,7 @@ impl RunDoor {
                 tls: self.tls.options(None),
                 limits: self.limits.limits(),
             },
+            rlqs: self.rlqs.map(|listen| self.quotas.options(listen, self.without_lease.idle_secs)),
             rls: self.rls.map(|listen| RlsOptions { listen, rules: self.ratelimit_config }),
             metrics: self.metrics,
         };
@@ -237,6 +244,9 @@ async fn serve(options: Options) -> Outcome {
     // Without a reader of standard output the door serves all the same.
     if let Some(address) = addresses.rls {
         let _ = say(format_args!("serving RLS on {address}"));
+    }
+    if let Some(address) = addresses.rlqs {
+        let _ = say(format_args!("serving RLQS on {address}"));
     }
     if let Some(address) = addresses.metrics {
         let _ = say(format_args!("serving metrics on {address}"));

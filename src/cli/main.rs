@@ -14,6 +14,7 @@ mod output;
 mod peers;
 mod pool;
 mod ports;
+mod quotas;
 mod search;
 mod serve;
 mod shell;

@@ -4,6 +4,7 @@ pub(crate) mod access;
 pub(crate) mod checks;
 mod limits;
 pub(crate) mod log;
+mod quotas;
 pub(crate) mod tls;
 
 use std::{net::SocketAddr, path::PathBuf};
@@ -14,7 +15,7 @@ use leaseway_server::{AdminOptions, Handover, Options, ParentOptions, PeerOption
 use tracing_subscriber::EnvFilter;
 
 use self::limits::LimitFlags;
-use crate::{Outcome, config::file_path, output::say};
+use crate::{Outcome, config::file_path, output::say, quotas::QuotaFlags};
 
 /// Runs a server. Without --config and --parent it is a development server.
 #[derive(Args)]
@@ -46,6 +47,11 @@ pub(crate) struct Serve {
         value_parser = log::filter
     )]
     log: EnvFilter,
+    /// Where Envoys report what they let through and are assigned what they may (RLQS), as at a door of its own
+    #[arg(long, env = "LEASEWAY_RLQS", value_name = "ADDRESS")]
+    rlqs: Option<SocketAddr>,
+    #[command(flatten)]
+    quotas: QuotaFlags,
     #[command(flatten)]
     parent: ParentFlags,
     #[command(flatten)]
@@ -326,6 +332,8 @@ impl Serve {
             true => ("https", " --tls-ca FILE"),
             false => ("http", ""),
         };
+        let limits = self.limits.limits();
+        let guests = self.rlqs.map(|listen| quotas::guests(listen, &self.quotas, &self.tls, &limits)).transpose()?;
         let options = Options {
             listen: self.listen,
             http: self.http,
@@ -333,7 +341,7 @@ impl Serve {
             id: self.id,
             advertise: self.advertise,
             threads: self.threads,
-            limits: self.limits.limits(),
+            limits,
             admin: self.admin.options(self.peers.data.is_some()),
             peers: self.peers.options(),
             parent: self.parent.options(),
@@ -344,13 +352,16 @@ impl Serve {
         let keeps = options.peers.is_some();
         let name = options.id.clone().unwrap_or_default();
         let parent = options.parent.as_ref().map(|parent| parent.addresses.join(", "));
-        leaseway_server::run(options, |addresses| {
+        leaseway_server::run(options, guests, |addresses| {
             let grpc = addresses.grpc;
             // Without a reader of standard output the server serves all the same.
             let _ = say(format_args!(
                 "serving gRPC on {grpc}, HTTP on {}\n  ask it:   leaseway get alice mysql 40 --server {grpc}{ask}\n  look:     {https}://{}/debug/status",
                 addresses.http, addresses.http
             ));
+            if let Some(rlqs) = addresses.guests {
+                let _ = say(format_args!("serving RLQS on {rlqs}"));
+            }
             if let Some(parent) = parent {
                 let _ = say(format_args!("capacity and templates come from the parent at {parent}"));
             }

@@ -15,7 +15,10 @@ use leaseway_session::{
     grpc::{Driver, Hints, Listener, Token, Transport},
 };
 use leaseway_tls::{ClientTls, Credentials, Files};
-use tokio::{runtime::Handle, sync::oneshot};
+use tokio::{
+    runtime::Handle,
+    sync::{oneshot, watch},
+};
 
 use crate::{
     asker::ClientAsker,
@@ -102,6 +105,17 @@ impl Client {
     /// or never came is waited for, even if the [`Mode`] lets something through meanwhile.
     pub async fn ready(&self, timeout: Duration) -> Result<(), NotReady> {
         self.keeper.shared.ready(None, timeout).await
+    }
+
+    /// Is told when what may be used has changed, of any resource that is open.
+    pub fn changes(&self) -> watch::Receiver<()> {
+        self.keeper.shared.changes()
+    }
+
+    /// Ends without giving anything back: what it was leased counts until it ends by itself. For those that have passed
+    /// on what they were leased, and cannot wait until that is over.
+    pub fn abandon(&self) {
+        self.keeper.shared.abandon();
     }
 
     /// Gives everything back and waits until that is done, or has failed once: then leases end by themselves. What

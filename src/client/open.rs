@@ -1,6 +1,6 @@
 //! Opening a resource, as a rate, a gauge, or as it is.
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 
 use leaseway_session::Mode;
 
@@ -26,13 +26,14 @@ pub struct ResourceBuilder {
     burst: Burst,
     window: Option<Window>,
     max_debt: Option<u64>,
+    former_life: Duration,
 }
 
 impl ResourceBuilder {
     pub(crate) fn new(keeper: Arc<Keeper>, id: Arc<str>) -> ResourceBuilder {
         let mode = keeper.mode;
-        let burst = Burst::default();
-        ResourceBuilder { keeper, id, wants: None, priority: 0, mode, burst, window: None, max_debt: None }
+        let (burst, former_life) = (Burst::default(), Duration::ZERO);
+        ResourceBuilder { keeper, id, wants: None, priority: 0, mode, burst, window: None, max_debt: None, former_life }
     }
 
     /// How much to ask for. Without this it is estimated from what passes the limiter and what waits there.
@@ -51,6 +52,13 @@ impl ResourceBuilder {
     /// What to use when the lease has ended unrenewed; by default as the client says.
     pub fn mode(mut self, mode: Mode) -> ResourceBuilder {
         self.mode = mode;
+        self
+    }
+
+    /// For so long what a former life of this client was given may still be in use, if the client has the same id again:
+    /// the server goes on counting it. The resource must not be closed before.
+    pub fn former_life(mut self, span: Duration) -> ResourceBuilder {
+        self.former_life = span;
         self
     }
 
@@ -110,10 +118,13 @@ impl ResourceBuilder {
         kind: &'static str,
         limiter: impl FnOnce(&Arc<tokio::sync::Notify>) -> Limiter,
     ) -> Result<Resource, OpenError> {
-        let ResourceBuilder { keeper, id, wants, priority, mode, window, .. } = self;
+        let ResourceBuilder { keeper, id, wants, priority, mode, window, former_life, .. } = self;
         check_id(&id).map_err(OpenError::BadId)?;
         let wants = wants.map(check_wants).transpose()?;
-        let make = |nudge: &_| Opened::new(Arc::clone(&id), mode, priority, limiter(nudge), wants).of_window(window);
+        let make = |nudge: &_| {
+            let opened = Opened::new(Arc::clone(&id), mode, priority, limiter(nudge), wants);
+            opened.of_window(window).after(former_life)
+        };
         let opened = keeper.shared.open(&id, make, |opened| match opened.limiter.kind() {
             is if is == kind => Ok(()),
             is => Err(OpenError::OtherKind { id: id.to_string(), is, asked: kind }),

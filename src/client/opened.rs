@@ -29,12 +29,16 @@ pub(crate) struct Opened {
     /// As the server counts it.
     counted_at: AtomicI64,
     pub(crate) limiter: Limiter,
+    /// For so long what a former life of the client was given may still be in use.
+    pub(crate) former_life: Millis,
     source: Mutex<WantsSource>,
     /// What is limited is a window.
     window: Option<Mutex<WindowDemand>>,
     place: Mutex<Option<Place>>,
     /// What a caller that limits itself says it has used, ever; nothing, if it never said anything.
     reported: Mutex<Option<(u64, Duration)>>,
+    /// What a caller that limits itself says may be in use now.
+    in_use: Mutex<f64>,
     usable: watch::Sender<Usable>,
     /// What it owed when that was last told.
     debt_told: AtomicU64,
@@ -89,10 +93,12 @@ impl Opened {
             priority,
             counted_at: AtomicI64::new(priority),
             limiter,
+            former_life: Millis(0),
             source: Mutex::new(source),
             window: None,
             place: Mutex::default(),
             reported: Mutex::default(),
+            in_use: Mutex::default(),
             usable,
             debt_told: AtomicU64::new(0),
         }
@@ -100,6 +106,10 @@ impl Opened {
 
     pub(crate) fn of_window(self, window: Option<Window>) -> Opened {
         Opened { window: window.map(|window| Mutex::new(WindowDemand::new(window))), ..self }
+    }
+
+    pub(crate) fn after(self, former_life: Duration) -> Opened {
+        Opened { former_life: Millis(u64::try_from(former_life.as_millis()).unwrap_or(u64::MAX)), ..self }
     }
 
     pub(crate) fn fix_wants(&self, wants: f64) {
@@ -122,7 +132,8 @@ impl Opened {
         // It can be looked at once: both what is wanted and what is used depend on it.
         let (peak, outstanding) = match &self.limiter {
             Limiter::Gauge(gauge) => (gauge.take_peak(), gauge.outstanding() as f64),
-            Limiter::Rate(_) | Limiter::None => (0, 0.0),
+            Limiter::Rate(_) => (0, 0.0),
+            Limiter::None => (0, *self.in_use.lock().unwrap_or_else(PoisonError::into_inner)),
         };
         let mut source = self.source.lock().unwrap_or_else(PoisonError::into_inner);
         let amount = match &mut *source {
@@ -142,6 +153,12 @@ impl Opened {
         let (taken, before) = reported.unwrap_or_default();
         *reported = Some((taken.saturating_add(units), before.saturating_add(busy)));
         true
+    }
+
+    /// A caller that limits itself may be using so much. Returns whether that is new.
+    pub(crate) fn hold(&self, in_use: f64) -> bool {
+        let in_use = if in_use.is_nan() { 0.0 } else { in_use.max(0.0) };
+        std::mem::replace(&mut *self.in_use.lock().unwrap_or_else(PoisonError::into_inner), in_use) != in_use
     }
 
     fn reported(&self) -> Option<(u64, Duration)> {

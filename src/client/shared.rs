@@ -45,6 +45,8 @@ pub(crate) struct Shared {
     pub(crate) nudge: Notify,
     /// Tells the driver that a caller has to wait at a limiter.
     pub(crate) pressure: Arc<Notify>,
+    /// Told when what may be used has changed.
+    changes: watch::Sender<()>,
     /// Whether the driver is gone.
     done: watch::Sender<bool>,
 }
@@ -56,6 +58,8 @@ struct State {
     closing: bool,
     /// Nothing is wanted any more: only releases go out.
     leaving: bool,
+    /// Nothing goes out any more.
+    abandoned: bool,
     /// When demands are to be estimated.
     estimate_at: Option<Millis>,
     estimated: Millis,
@@ -92,6 +96,7 @@ impl Shared {
             opened: HashMap::new(),
             closing: false,
             leaving: false,
+            abandoned: false,
             estimate_at: None,
             estimated: Millis(0),
             looks: BTreeSet::new(),
@@ -105,6 +110,7 @@ impl Shared {
             book,
             nudge: Notify::new(),
             pressure: Arc::default(),
+            changes: watch::Sender::new(()),
             done,
         }
     }
@@ -136,6 +142,7 @@ impl Shared {
         let opened = Arc::new(make(&self.pressure));
         state.opened.insert(Arc::clone(id), Registration { handles: 1, opened: Arc::clone(&opened), look_at: None });
         state.want(now, id);
+        state.session.name_from(id, now.plus(opened.former_life));
         if opened.estimates_wants() {
             state.session.put_off(id, now.plus(FIRST_CALLER));
         }
@@ -206,6 +213,17 @@ impl Shared {
         state.session.release_all();
         drop(state);
         self.nudge.notify_one();
+    }
+
+    /// Ends the driver without giving anything back: what is leased counts until it ends.
+    pub(crate) fn abandon(&self) {
+        self.lock().abandoned = true;
+        self.close();
+    }
+
+    /// What may be used has changed, of any resource.
+    pub(crate) fn changes(&self) -> watch::Receiver<()> {
+        self.changes.subscribe()
     }
 
     pub(crate) fn is_closing(&self) -> bool {
@@ -321,7 +339,7 @@ impl Shared {
             let owed = state.opened.get(&id).and_then(|slot| slot.opened.new_debt());
             debts.extend(owed.map(|owed| (id, owed)));
         }
-        let outgoing = state.session.poll(now);
+        let outgoing = if state.abandoned { None } else { state.session.poll(now) };
         let changes = state.changes(now);
         let look = state.looks.first().map(|(at, _)| *at);
         let wake = [state.session.wake(now), state.estimate_at, look].into_iter().flatten().min();
@@ -330,9 +348,10 @@ impl Shared {
             wake: wake.map(|at| self.clock.instant(at)),
             heeds_pressure: state.estimate_at.is_none_or(|at| at > now.plus(ESTIMATE_GAP)),
             // What cannot be given back now ends by itself.
-            finished: state.leaving
-                && state.session.under_way().is_none()
-                && (state.session.is_idle() || state.session.failures() > 0),
+            finished: state.abandoned
+                || (state.leaving
+                    && state.session.under_way().is_none()
+                    && (state.session.is_idle() || state.session.failures() > 0)),
             outgoing,
         };
         drop(state);
@@ -382,6 +401,7 @@ impl Shared {
 
     /// By the driver only, so that changes are put in force in the order in which they came.
     fn put_in_force(&self, changes: Vec<UsableChange>) {
+        let has_changes = !changes.is_empty();
         for UsableChange { opened, usable } in changes {
             let leased = |usable: &Usable| if usable.basis == Basis::Lease { usable.capacity } else { Capacity::NONE };
             let before = opened.usable();
@@ -407,6 +427,9 @@ impl Shared {
                 let capacity = usable.capacity.get();
                 tracing::warn!(resource = %opened.id, capacity, "a lease has ended and could not be renewed");
             }
+        }
+        if has_changes {
+            self.changes.send_replace(());
         }
     }
 

@@ -23,8 +23,9 @@ use leaseway_client::{BuildError, Client, OpenError, Transport, Window};
 use leaseway_core::{Glob, Principal, PrincipalShare};
 use tokio::time::{MissedTickBehavior, interval, timeout};
 
+pub(crate) use self::owners::{Owners, Place};
 pub use self::slot::{Slot, Taken};
-use self::{owners::Owners, table::Table};
+use self::table::Table;
 use crate::metrics;
 
 /// How often resources are looked at that no caller asks for.
@@ -94,6 +95,9 @@ pub enum NotOpened {
          can be started with a larger --max-resources or --address-share"
     )]
     OfCaller(usize),
+    /// An Envoy has as many as it may.
+    #[error("this Envoy has as many buckets as it may ({0}): --max-buckets")]
+    OfEnvoy(usize),
     /// It is no resource, or the door is closing.
     #[error(transparent)]
     Refused(#[from] OpenError),

@@ -23,6 +23,7 @@ use tonic_health::{ServingStatus, server::HealthReporter};
 
 use self::{
     bridge::{Bridge, BridgeOptions},
+    rlqs::{RlqsOptions, RlqsService},
     rls::{CurrentRules, RlsService, file},
 };
 pub use self::{error::DoorError, rls::file::RulesError};
@@ -36,6 +37,8 @@ pub struct Options {
     pub frontend: FrontendOptions,
     /// Where Envoys ask for each request, and by which rules.
     pub rls: Option<RlsOptions>,
+    /// Where Envoys report and are assigned quotas, and how.
+    pub rlqs: Option<RlqsOptions>,
     /// Where metrics and health are served.
     pub metrics: Option<SocketAddr>,
 }
@@ -54,6 +57,8 @@ pub struct RlsOptions {
 pub struct Addresses {
     /// RLS.
     pub rls: Option<SocketAddr>,
+    /// RLQS.
+    pub rlqs: Option<SocketAddr>,
     /// Pages.
     pub metrics: Option<SocketAddr>,
 }
@@ -63,12 +68,14 @@ const DRAIN: Duration = Duration::from_secs(5);
 /// How often histograms are folded, so that they do not grow without scrapes.
 const METRICS_UPKEEP: Duration = Duration::from_secs(5);
 /// The names that health checkers may ask for: the door as a whole, or a service of it.
-const HEALTH: [&str; 2] = ["", "envoy.service.ratelimit.v3.RateLimitService"];
+const HEALTH: [&str; 3] =
+    ["", "envoy.service.ratelimit.v3.RateLimitService", "envoy.service.rate_limit_quota.v3.RateLimitQuotaService"];
 
 /// A running door.
 #[derive(Debug)]
 pub struct Door {
     bridge: Arc<Bridge>,
+    rlqs: Option<RlqsService>,
     frontend: Frontend,
     health: HealthReporter,
     /// Read again for as long as they are here.
@@ -79,9 +86,13 @@ pub struct Door {
 impl Door {
     /// Starts all that is asked for, or nothing. Must be called within a tokio runtime.
     pub async fn start(options: Options) -> Result<Door, DoorError> {
-        let Options { bridge, frontend, rls, metrics } = options;
+        let Options { bridge, frontend, rls, rlqs, metrics } = options;
         let prometheus = metrics::install();
-        let listeners = [("--rls", rls.as_ref().map(|rls| rls.listen)), ("--metrics", metrics)];
+        let listeners = [
+            ("--rls", rls.as_ref().map(|rls| rls.listen)),
+            ("--rlqs", rlqs.as_ref().map(|rlqs| rlqs.listen)),
+            ("--metrics", metrics),
+        ];
         let listeners: Vec<_> = listeners.into_iter().filter_map(|(flag, address)| Some((flag, address?))).collect();
         // Before anything listens, so that a door with bad rules answers no request.
         let rules = rls.as_ref().map(|rls| read_rules(&rls.rules)).transpose()?;
@@ -93,6 +104,13 @@ impl Door {
             let service = RlsService::new(Arc::clone(rules), Arc::clone(&bridge));
             let routes = Routes::new(RateLimitServiceServer::new(service));
             addresses.rls = Some(frontend.serve_grpc("--rls", rls.listen, routes, health.clone()).await?);
+        }
+        let mut quotas = None;
+        if let Some(rlqs) = rlqs {
+            let listen = rlqs.listen;
+            let service = RlqsService::new(rlqs, &bridge);
+            addresses.rlqs = Some(frontend.serve_grpc("--rlqs", listen, service.routes(), health.clone()).await?);
+            quotas = Some(service);
         }
         if let Some(address) = metrics {
             let pages = pages::routes(prometheus.clone(), Arc::clone(&bridge));
@@ -107,7 +125,7 @@ impl Door {
                 prometheus.run_upkeep();
             }
         });
-        Ok(Door { bridge, frontend, health, _rules: rules, addresses })
+        Ok(Door { bridge, rlqs: quotas, frontend, health, _rules: rules, addresses })
     }
 
     /// Where it can be reached.
@@ -121,7 +139,12 @@ impl Door {
         for service in HEALTH {
             self.health.set_service_status(service, ServingStatus::NotServing).await;
         }
-        self.frontend.drain(DRAIN).await;
+        let farewell = async {
+            if let Some(rlqs) = &self.rlqs {
+                rlqs.drain().await;
+            }
+        };
+        tokio::join!(self.frontend.drain(DRAIN), farewell);
         self.bridge.close().await;
     }
 }

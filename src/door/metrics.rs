@@ -4,10 +4,17 @@ use metrics::{counter, describe_counter, describe_gauge, gauge};
 use metrics_exporter_prometheus::{PrometheusBuilder, PrometheusHandle};
 
 /// Gauges of a door.
-const GAUGES: [(&str, &str); 1] = [("leaseway_door_resources", "Resources that are open at this door.")];
+const GAUGES: [(&str, &str); 4] = [
+    ("leaseway_door_resources", "Resources that are open at this door."),
+    ("leaseway_rlqs_streams", "Streams of Envoys that report."),
+    ("leaseway_rlqs_envoys", "Envoys that are served, with those that have gone and may go by what they were told."),
+    ("leaseway_rlqs_buckets", "Buckets of all Envoys."),
+];
 
 /// Counters of a door without labels.
-const COUNTERS: [(&str, &str); 4] = [
+const COUNTERS: [(&str, &str); 6] = [
+    ("leaseway_rlqs_reports_total", "Reports of Envoys."),
+    ("leaseway_rlqs_buckets_refused_total", "Reports of buckets that get no quota: of too many, or not permitted."),
     ("leaseway_rls_unknown_domains_total", "Requests of a domain that no file has; they pass."),
     ("leaseway_door_resources_opened_total", "Resources that were opened because a request named them."),
     (
@@ -36,6 +43,10 @@ fn describe() {
         describe_counter!(name, help);
         counter!(name).absolute(0);
     }
+    describe_counter!("leaseway_rlqs_actions_total", "What Envoys were told, by kind.");
+    for kind in ACTIONS {
+        counter!("leaseway_rlqs_actions_total", "kind" => kind).absolute(0);
+    }
     describe_counter!("leaseway_rls_reloads_total", "Attempts to read rules again, by outcome.");
     for outcome in RELOADS {
         counter!("leaseway_rls_reloads_total", "outcome" => outcome).absolute(0);
@@ -46,6 +57,37 @@ fn describe() {
 
 pub(crate) fn domain_unknown() {
     counter!("leaseway_rls_unknown_domains_total").increment(1);
+}
+
+/// What Envoys are told.
+const ACTIONS: [&str; 3] = ["assign", "deny", "abandon"];
+
+pub(crate) fn told(kind: &'static str) {
+    counter!("leaseway_rlqs_actions_total", "kind" => kind).increment(1);
+}
+
+pub(crate) fn reported() {
+    counter!("leaseway_rlqs_reports_total").increment(1);
+}
+
+pub(crate) fn bucket_refused() {
+    counter!("leaseway_rlqs_buckets_refused_total").increment(1);
+}
+
+pub(crate) fn stream_opened() {
+    gauge!("leaseway_rlqs_streams").increment(1.0);
+}
+
+pub(crate) fn stream_closed() {
+    gauge!("leaseway_rlqs_streams").decrement(1.0);
+}
+
+pub(crate) fn envoys(many: usize) {
+    gauge!("leaseway_rlqs_envoys").set(many as f64);
+}
+
+pub(crate) fn buckets(many: usize) {
+    gauge!("leaseway_rlqs_buckets").set(many as f64);
 }
 
 /// The outcomes of an attempt to read rules again.

@@ -165,13 +165,14 @@ impl Gate {
         &self.accounts
     }
 
-    /// Whether this caller may do something to some resource, as any client; the answer is remembered.
+    /// Whether this caller may do something to some resource, as some holder or as any; the answer is
+    /// remembered.
     fn allows(&self, subject: &Subject, request: &AccessRequest<'_>) -> bool {
         /// No holder is called that.
         const ANY: &str = "";
         let permissions = subject.permissions();
-        let question =
-            (subject.version(), permissions.identity(), request.action, ANY, request.resource.unwrap_or_default());
+        let (holder, resource) = (request.holder.unwrap_or(ANY), request.resource.unwrap_or_default());
+        let question = (subject.version(), permissions.identity(), request.action, holder, resource);
         self.decided.get(question, || permissions.check(request).is_ok().then_some(0)).is_some()
     }
 

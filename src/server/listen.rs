@@ -38,6 +38,8 @@ pub struct Addresses {
     pub peers: Option<SocketAddr>,
     /// For operators, if they are served.
     pub admin: Option<SocketAddr>,
+    /// Of guests, if there are any.
+    pub guests: Option<SocketAddr>,
 }
 
 pub(crate) async fn bind(address: SocketAddr, flag: &'static str) -> Result<TcpListener, ServeError> {

@@ -24,6 +24,7 @@ use crate::{
         admin::{self, AdminOptions, AdminPort, AdminService},
         pools::PoolService,
     },
+    guests::{Guests, Host},
     http::{self, Pages},
     initial_config::InitialConfiguration,
     limits::Limits,
@@ -96,11 +97,11 @@ pub struct AccessOptions {
 }
 
 /// Serves until SIGTERM or SIGINT. `ready` is called once connections are accepted.
-pub fn run(options: Options, ready: impl FnOnce(Addresses)) -> Result<(), ServeError> {
-    block_on(serve(options, ready))
+pub fn run(options: Options, guests: Option<Guests>, ready: impl FnOnce(Addresses)) -> Result<(), ServeError> {
+    block_on(serve(options, guests, ready))
 }
 
-async fn serve(options: Options, ready: impl FnOnce(Addresses)) -> Result<(), ServeError> {
+async fn serve(options: Options, guests: Option<Guests>, ready: impl FnOnce(Addresses)) -> Result<(), ServeError> {
     // Before the file is read, so that no change and no signal is missed.
     let files = CredentialFiles {
         tokens: options.access.tokens.clone(),
@@ -122,6 +123,7 @@ async fn serve(options: Options, ready: impl FnOnce(Addresses)) -> Result<(), Se
         // Without a token and without a policy the listener refuses by itself.
         let admin = options.admin.as_ref().filter(|admin| admin.token_file.is_some() || first.loaded.access.is_some());
         listeners.extend(admin.map(|admin| ("--admin", admin.listen)));
+        listeners.extend(guests.as_ref().map(|guests| (guests.flag, guests.listen)));
         // What the peers keep is known once this one has joined them; until then nothing is allowed.
         let is_kept = options.peers.as_ref().is_some_and(|peers| !peers.bootstrap && peers.take_over.is_none());
         let has_policy = first.loaded.access.is_some() || is_kept;
@@ -140,6 +142,7 @@ async fn serve(options: Options, ready: impl FnOnce(Addresses)) -> Result<(), Se
         http: local(&http_listener, options.http),
         peers: None,
         admin: None,
+        guests: None,
     };
     let clock = Clock::skewed(options.skew);
     let mut info = ServerInfo::new(options.id.clone(), options.advertise, addresses.grpc);
@@ -205,6 +208,7 @@ async fn serve(options: Options, ready: impl FnOnce(Addresses)) -> Result<(), Se
         queues.push(queue);
         grpc::serve(services.clone(), Arc::clone(&gate), Arc::clone(&limits), connections, stopped.clone())
     });
+    let for_guests = listeners.clients.clone();
     let listener = Listener::new(listener, listeners.clients);
     let open = listener.open();
     let distributor = spawn(distribute(listener, queues));
@@ -236,6 +240,16 @@ async fn serve(options: Options, ready: impl FnOnce(Addresses)) -> Result<(), Se
         let pools = PoolService::new(node.clone(), stopped.clone());
         spawn(admin::serve(admin, Arc::clone(&gate), listeners.operators, pools, service, stopped.clone()));
     }
+    let mut farewell = None;
+    if let Some(Guests { flag, listen, start }) = guests {
+        let tcp = bind(listen, flag).await?;
+        addresses.guests = Some(local(&tcp, listen));
+        let services = start(Host { id: &info.id, address: &info.advertise }).map_err(ServeError::Guests)?;
+        farewell = Some(services.farewell);
+        let (listener, gate) = (Listener::new(tcp, for_guests), Arc::clone(&gate));
+        let (limits, stopped) = (Arc::clone(&limits), stopped.clone());
+        spawn(async move { grpc::serve_guarded(listener, services.routes, gate, &limits, stopped).await });
+    }
     tracing::info!(grpc = %addresses.grpc, http = %addresses.http, "ready");
     ready(addresses);
     supervisor::ready();
@@ -252,6 +266,9 @@ async fn serve(options: Options, ready: impl FnOnce(Addresses)) -> Result<(), Se
     match quorum {
         Some(quorum) if failed => quorum.shutdown().await,
         _ => node.hand_over().await,
+    }
+    if let Some(farewell) = farewell.filter(|_| !failed) {
+        farewell.await;
     }
     distributor.abort();
     stop.send_replace(true);

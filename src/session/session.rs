@@ -221,6 +221,15 @@ impl<D: Demand> Session<D> {
         }
     }
 
+    /// Before `at` no lease of a resource is named, so that the server goes on counting all that it gave: what was
+    /// given to a former life of this client may still be used, and it is not known how much that is. For as long, it
+    /// must not be given back either.
+    pub fn name_from(&mut self, id: &str, at: Millis) {
+        if let Some(entry) = self.entries.get_mut(id) {
+            entry.unnamed_until = at;
+        }
+    }
+
     /// Gives a request up whose deadline has passed.
     pub fn give_up_late(&mut self, now: Millis) {
         if let Some(late) = self.under_way.take_if(|under_way| under_way.deadline <= now) {
@@ -446,7 +455,7 @@ impl<D: Demand> Session<D> {
             entry.asked = Some(entry.demand.clone());
             self.first_due.goes(entry.due);
             entry.due = NOT_BEFORE_ANSWER;
-            let has = entry.lease.filter(|lease| lease.is_live(now));
+            let has = entry.lease.filter(|lease| lease.is_live(now) && entry.unnamed_until <= now);
             entry.named_until = has.map(|lease| lease.end);
             Some(Ask { id, demand: entry.demand.clone(), has })
         });

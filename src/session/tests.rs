@@ -1,6 +1,7 @@
 //! The rules of a session one by one; `world` runs many against the core's resource over a bad network, `steps` does
 //! anything in any order.
 
+mod former_life;
 mod late;
 mod redirects;
 mod releases;

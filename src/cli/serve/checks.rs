@@ -20,6 +20,9 @@ const MOST_IDLE_SECS: u64 = 365 * 86_400;
 /// Times as fast, or as slow.
 const CLOCK_RATES: std::ops::RangeInclusive<f64> = 0.01..=100.0;
 
+/// More than any server serves.
+const MOST_RATE: f64 = 1e9;
+
 /// Milliseconds: a hundred years.
 const MOST_CLOCK_OFFSET: i64 = 100 * 366 * 86_400_000;
 
@@ -43,6 +46,12 @@ pub(crate) fn idle_secs() -> RangedU64ValueParser<u64> {
 /// 0 would refuse everything.
 pub(crate) fn seconds() -> RangedU64ValueParser<u64> {
     RangedU64ValueParser::new().range(1..=MOST_IDLE_SECS)
+}
+
+/// Of requests per second.
+pub(crate) fn rate(text: &str) -> Result<f64, String> {
+    let rate = text.parse().ok().filter(|rate| (0.0..=MOST_RATE).contains(rate));
+    rate.ok_or_else(|| format!("expected a number from 0 to {MOST_RATE}"))
 }
 
 pub(crate) fn clock_rate(text: &str) -> Result<f64, String> {

@@ -9,7 +9,10 @@ use super::{ESTIMATE_GAP, State};
 impl State {
     pub(super) fn want(&mut self, now: Millis, id: &Arc<str>) {
         let Some(slot) = self.opened.get(id) else { return };
-        let (wants, mode) = (slot.opened.wants(now), slot.opened.mode);
+        let (mut wants, mode) = (slot.opened.wants(now), slot.opened.mode);
+        if self.session.lease(now, id).is_some_and(|lease| wants.outstanding <= lease.capacity.get()) {
+            wants.outstanding = 0.0;
+        }
         let changing = self.session.want(now, id, wants, mode);
         let again = slot.opened.look_again();
         if wants.outstanding > 0.0 || (changing && slot.opened.is_under_pressure()) {

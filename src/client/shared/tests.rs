@@ -408,3 +408,30 @@ async fn a_recorder_that_counts_ended_leases_may_ask_the_client_something() {
     });
     assert_eq!((ended.load(Ordering::Relaxed), held(&opened)), (1, 1.5), "counted once");
 }
+
+#[tokio::test(start_paused = true)]
+async fn what_is_passed_on_is_told_as_long_as_it_is_more_than_the_lease() {
+    let shared = shared();
+    let opened = open(&shared, "r");
+    answer(&shared, 40.0);
+    opened.hold(40.0);
+    shared.demand_changed(&"r".into());
+    pass(5_000).await;
+    assert_eq!(asked(&answer(&shared, 10.0))[0].outstanding, 0.0, "it is within the lease");
+    pass(5_000).await;
+    assert_eq!(asked(&answer(&shared, 10.0))[0].outstanding, 40.0);
+    opened.hold(10.0);
+    shared.demand_changed(&"r".into());
+    pass(100).await;
+    assert_eq!(asked(&answer(&shared, 10.0))[0].outstanding, 0.0, "told at once: another may wait for it");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_client_that_is_abandoned_gives_nothing_back() {
+    let shared = shared();
+    open(&shared, "r");
+    answer(&shared, 40.0);
+    shared.abandon();
+    let step = shared.step();
+    assert!(step.finished && step.outgoing.is_none());
+}

@@ -14,7 +14,7 @@ use super::NotOpened;
 
 /// The places for resources.
 #[derive(Debug)]
-pub(super) struct Owners(Arc<Places>);
+pub(crate) struct Owners(Arc<Places>);
 
 #[derive(Debug)]
 struct Places {
@@ -26,22 +26,22 @@ struct Places {
 
 /// A place, for as long as it lives.
 #[derive(Debug)]
-pub(super) struct Place {
+pub(crate) struct Place {
     places: Arc<Places>,
     owner: Principal,
 }
 
 impl Owners {
-    pub(super) fn new(most: usize, share: PrincipalShare) -> Owners {
+    pub(crate) fn new(most: usize, share: PrincipalShare) -> Owners {
         Owners(Arc::new(Places { most, share, used: AtomicUsize::new(0), by_principal: Mutex::default() }))
     }
 
-    pub(super) fn used(&self) -> usize {
+    pub(crate) fn used(&self) -> usize {
         self.0.used.load(Ordering::Relaxed)
     }
 
     /// One more, if there may be.
-    pub(super) fn admit(&self, owner: Principal) -> Result<Place, NotOpened> {
+    pub(crate) fn admit(&self, owner: Principal) -> Result<Place, NotOpened> {
         let Places { most, share, used, by_principal } = &*self.0;
         let mut by_principal = by_principal.lock().unwrap_or_else(PoisonError::into_inner);
         let (in_all, own) = (self.used(), by_principal.get(&owner).copied().unwrap_or_default());

@@ -68,6 +68,12 @@ impl GrpcGuest {
         self.admitted.check_remembered(CallKind::Door, &AccessRequest::on(Action::Ask, resource))
     }
 
+    /// Whether it may ask for a resource as this client.
+    pub fn may_ask_as(&self, resource: &str, client: &str) -> Result<(), Status> {
+        let request = AccessRequest { holder: Some(client), ..AccessRequest::on(Action::Ask, resource) };
+        self.admitted.check_remembered(CallKind::Door, &request)
+    }
+
     /// To whom what it leaves behind is counted.
     pub fn principal(&self) -> Principal {
         self.principal

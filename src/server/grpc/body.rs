@@ -20,7 +20,7 @@ use crate::budget::{BeyondBudget, Charge, ENTRY};
 pub(super) struct BodyLimits {
     /// The longest message.
     pub(super) message_bytes: usize,
-    /// How long it may take until all of the body has come.
+    /// How long it may take until all of the body has come; of a stream of requests, all of one message.
     pub(super) patience: Duration,
 }
 
@@ -34,13 +34,20 @@ pub(super) struct RequestBody {
     besides: usize,
     /// Armed once it has to be waited for: nearly always all of it is there when it is first looked at.
     timer: Option<Pin<Box<Sleep>>>,
+    /// More messages come when there is reason.
+    is_stream: bool,
 }
 
 impl RequestBody {
     /// What it keeps is added to `charge`.
     pub(super) fn new(incoming: Incoming, limits: BodyLimits, charge: Charge) -> RequestBody {
         let besides = charge.bytes();
-        RequestBody { incoming, limits, framing: Framing::default(), charge, besides, timer: None }
+        RequestBody { incoming, limits, framing: Framing::default(), charge, besides, timer: None, is_stream: false }
+    }
+
+    /// As [`new`](Self::new), of a call that may send messages for as long as it pleases.
+    pub(super) fn of_stream(incoming: Incoming, limits: BodyLimits, charge: Charge) -> RequestBody {
+        RequestBody { is_stream: true, ..RequestBody::new(incoming, limits, charge) }
     }
 
     /// The charge, of the message that it has become.
@@ -55,6 +62,9 @@ impl RequestBody {
 
     fn heed(&mut self, data: &[u8]) -> Result<(), Status> {
         self.framing.pass(data, self.limits.message_bytes)?;
+        if self.is_stream && self.framing.pending() == 0 {
+            self.timer = None;
+        }
         let kept = if self.incoming.is_end_stream() { 0 } else { self.framing.pending() };
         let entries = self.framing.entries();
         self.charge.resize(self.besides + kept + ENTRY * entries).map_err(|why| too_many(entries, why))
@@ -62,6 +72,9 @@ impl RequestBody {
 
     /// It has not come yet.
     fn wait(&mut self, task: &mut Context<'_>) -> Poll<Status> {
+        if self.is_stream && self.framing.pending() == 0 {
+            return Poll::Pending;
+        }
         let patience = self.limits.patience;
         let timer = self.timer.get_or_insert_with(|| Box::pin(sleep(patience)));
         timer.as_mut().poll(task).map(|()| {

@@ -33,6 +33,8 @@ use crate::{
 
 const GET_CAPACITY: &str = "/doorman.Capacity/GetCapacity";
 const WATCH: &str = "/leaseway.push.v1.Push/Watch";
+/// Takes a stream of requests, for as long as the caller lives.
+const QUOTAS: &str = "/envoy.service.rate_limit_quota.v3.RateLimitQuotaService/StreamRateLimitQuotas";
 
 /// The services with methods that are answered here.
 pub(super) struct Clients {
@@ -220,8 +222,10 @@ impl ConnectionService {
             Ok(charge) => charge,
             Err(why) => return refused(why.into()),
         };
+        let is_stream = request.uri().path() == QUOTAS;
+        let body = if is_stream { RequestBody::of_stream } else { RequestBody::new };
         let request = match self.introduced(request) {
-            Ok(request) => request.map(|body| RequestBody::new(body, front.limits, body_charge)),
+            Ok(request) => request.map(|incoming| body(incoming, front.limits, body_charge)),
             Err(status) => return refused(status),
         };
         let answering = front.others.clone().call(request);

@@ -1,0 +1,93 @@
+//! What an Envoy may believe that it may let through.
+//!
+//! An Envoy acknowledges nothing: any assignment since the oldest whose time is not over may be the one it goes by. It
+//! counts from when an assignment *arrives*; so each counts here for [`TRANSIT`] longer than it says.
+
+use leaseway_core::Millis;
+
+/// An assignment is at its Envoy within this time, or never.
+pub(super) const TRANSIT: Millis = Millis(1_000);
+
+/// More are counted as one that is as large as the largest and ends with the last.
+const MOST: usize = 16;
+
+/// Assignments that may be believed, each smaller than the one before it and ending later.
+#[derive(Debug, Default)]
+pub(super) struct Beliefs {
+    assignments: Vec<Belief>,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Belief {
+    rate: f64,
+    end: Millis,
+}
+
+impl Beliefs {
+    /// An assignment of `rate` is on its way, to be believed until `end` at the latest.
+    pub(super) fn add(&mut self, now: Millis, rate: f64, end: Millis) {
+        self.forget(now);
+        if self.assignments.iter().any(|before| before.rate >= rate && before.end >= end) {
+            return;
+        }
+        self.assignments.retain(|before| before.rate > rate || before.end > end);
+        if self.assignments.len() == MOST
+            && let Some(Belief { rate, end }) = self.assignments.pop()
+            && let Some(last) = self.assignments.last_mut()
+        {
+            *last = Belief { rate: last.rate.max(rate), end: last.end.max(end) };
+        }
+        let place = self.assignments.partition_point(|before| before.rate > rate);
+        self.assignments.insert(place, Belief { rate, end });
+    }
+
+    /// The most that may be believed.
+    pub(super) fn most(&self, now: Millis) -> f64 {
+        self.assignments.iter().filter(|belief| now < belief.end).map(|belief| belief.rate).fold(0.0, f64::max)
+    }
+
+    /// When that becomes less; `None`: nothing is believed.
+    pub(super) fn falls(&self, now: Millis) -> Option<Millis> {
+        self.assignments.iter().find(|belief| now < belief.end).map(|belief| belief.end)
+    }
+
+    /// When nothing is believed any more.
+    pub(super) fn end(&self) -> Millis {
+        self.assignments.iter().map(|belief| belief.end).max().unwrap_or_default()
+    }
+
+    fn forget(&mut self, now: Millis) {
+        self.assignments.retain(|belief| now < belief.end);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn the_most_is_never_less_than_the_largest_that_lives(
+            told in prop::collection::vec((0u64..50, 0u32..20, 0u64..100), 0..60),
+        ) {
+            let (mut now, mut beliefs, mut all) = (Millis(0), Beliefs::default(), Vec::new());
+            for (pause, rate, length) in told {
+                now = now.plus(Millis(pause));
+                let (rate, end) = (f64::from(rate), now.plus(Millis(length)));
+                beliefs.add(now, rate, end);
+                all.push((rate, end));
+                for later in [0, 1, 10, 50] {
+                    let at = now.plus(Millis(later));
+                    let most = all.iter().filter(|(_, end)| at < *end).map(|(rate, _)| *rate).fold(0.0, f64::max);
+                    prop_assert!(beliefs.most(at) >= most);
+                    prop_assert!(all.len() > MOST || beliefs.most(at) == most, "{beliefs:?}");
+                    prop_assert_eq!(beliefs.falls(at).is_some(), beliefs.end() > at);
+                }
+                prop_assert!(beliefs.assignments.len() <= MOST);
+                let falls = beliefs.assignments.windows(2).all(|two| two[0].rate > two[1].rate && two[0].end < two[1].end);
+                prop_assert!(falls, "{beliefs:?}");
+            }
+        }
+    }
+}

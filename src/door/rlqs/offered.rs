@@ -1,0 +1,77 @@
+//! What is offered to an Envoy, from its reports: how much it should be able to let through.
+//!
+//! More is believed at once, less by half with each report. An Envoy is told less at once, and others have it when its
+//! assignment is over: what falls slowly here is late for others by that much more.
+
+use std::ops::RangeInclusive;
+
+use leaseway_core::Millis;
+
+use super::report::Usage;
+
+/// Envoy reports every five seconds, whatever it is configured to.
+pub(super) const REPORTS: Millis = Millis(5_000);
+
+/// What was denied counts as far as it is this many times what could pass. Those that are denied try again, some at
+/// once; who asks ten times is not ten.
+const DENIED: f64 = 9.0;
+
+/// Of k requests in a second about √k more would have been as likely. Of those so much is wanted besides after a report
+/// of denied ones, and at least; it falls by a fifth with each report of none.
+const SPARE: RangeInclusive<f64> = 0.2..=1.0;
+
+/// As long as an Envoy has a bucket, the next request should find it open.
+const LEAST: f64 = 1.0;
+
+/// A shorter time says little: the next report counts with it.
+const SHORTEST: Millis = Millis(1_000);
+
+/// Wants for one bucket.
+#[derive(Debug)]
+pub(super) struct Offered {
+    /// Wanted as long as too little is known.
+    first: f64,
+    /// When the last report came.
+    heard: Option<Millis>,
+    /// Of reports that were too short: how long they were together, and what they count.
+    span: Millis,
+    count: f64,
+    /// Per second, once it is known.
+    rate: Option<f64>,
+    spare: f64,
+}
+
+impl Offered {
+    /// Before any report.
+    pub(super) fn new(first: f64) -> Offered {
+        Offered { first, heard: None, span: Millis(0), count: 0.0, rate: None, spare: *SPARE.end() }
+    }
+
+    /// A report has come, of what passed and what did not at an Envoy that was assigned `quota` meanwhile.
+    pub(super) fn reported(&mut self, now: Millis, usage: &Usage, quota: f64) {
+        // The first one comes with the first request.
+        let Some(heard) = self.heard.replace(now) else { return };
+        // Seconds are cut. A report that was held up is as long as it says, and so is the next.
+        let least = usage.elapsed.0;
+        let elapsed = now.since(heard).0.clamp(least, least.saturating_add(999));
+        let allowed = usage.allowed as f64;
+        let passable = allowed.max(quota.min(f64::MAX).max(self.first) * elapsed as f64 / 1000.0);
+        self.span = self.span.plus(Millis(elapsed));
+        self.count += allowed + (usage.denied as f64).min(passable * DENIED);
+        if self.span < SHORTEST {
+            return;
+        }
+        let rate = std::mem::take(&mut self.count) / std::mem::take(&mut self.span).0 as f64 * 1000.0;
+        self.rate = Some(self.rate.map_or(rate, |before| rate.max(f64::midpoint(before, rate))));
+        self.spare = if usage.denied > 0 { *SPARE.end() } else { (self.spare * 0.8).max(*SPARE.start()) };
+    }
+
+    /// In whole requests per second.
+    pub(super) fn wants(&self) -> f64 {
+        let Some(rate) = self.rate else { return self.first };
+        (rate + rate.sqrt() * self.spare).ceil().clamp(LEAST, MOST)
+    }
+}
+
+/// A number of any size may be reported; no Envoy lets more through.
+const MOST: f64 = 1e12;

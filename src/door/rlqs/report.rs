@@ -1,0 +1,114 @@
+//! What an Envoy reports, checked: nothing that a stranger sends gets further than this.
+
+use std::sync::Arc;
+
+use leaseway_core::Millis;
+use leaseway_proto::envoy::quota::{BucketId, rate_limit_quota_usage_reports::BucketQuotaUsage};
+
+use crate::resource_id;
+
+/// What has passed at a bucket, and what was denied, since it was last reported.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Usage {
+    /// As Envoy says it: whole seconds, cut.
+    pub elapsed: Millis,
+    /// Requests let through.
+    pub allowed: u64,
+    /// Requests turned away.
+    pub denied: u64,
+}
+
+/// A bucket, and the resource that it means.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Bucket {
+    /// As the Envoy names it.
+    pub id: BucketId,
+    /// `domain/key=value,key=value`, sorted by keys.
+    pub resource: Arc<str>,
+}
+
+/// Why a report is not read.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum BadReport {
+    /// A bucket without id.
+    #[error("bucket_quota_usages[{0}].bucket_id is empty: a bucket has at least one key")]
+    NoBucket(usize),
+    /// It could not be told from others, or would take too much memory.
+    #[error(
+        "bucket_quota_usages[{at}].bucket_id has {entries} keys of {bytes} bytes: at most {MOST_ENTRIES} keys of \
+         {MOST_BYTES} bytes, together with their values, are read"
+    )]
+    TooLarge {
+        /// Which.
+        at: usize,
+        /// Its keys.
+        entries: usize,
+        /// Of all keys and values.
+        bytes: usize,
+    },
+}
+
+/// A bucket has no more keys.
+pub const MOST_ENTRIES: usize = 32;
+
+/// Keys and values of a bucket are no longer, together.
+pub const MOST_BYTES: usize = 1024;
+
+/// An Envoy that is suspended for longer does not report all of it at once.
+const LONGEST_SECS: i64 = 3600;
+
+/// Reads the usage of one bucket, at its place in a report.
+pub fn read(domain: &str, at: usize, usage: BucketQuotaUsage) -> Result<(Bucket, Usage), BadReport> {
+    let id = usage.bucket_id.filter(|id| !id.bucket.is_empty()).ok_or(BadReport::NoBucket(at))?;
+    let (entries, bytes) = (id.bucket.len(), id.bucket.iter().map(|(key, value)| key.len() + value.len()).sum());
+    if entries > MOST_ENTRIES || bytes > MOST_BYTES {
+        return Err(BadReport::TooLarge { at, entries, bytes });
+    }
+    let mut sorted: Vec<(&str, &str)> = id.bucket.iter().map(|(key, value)| (&**key, &**value)).collect();
+    sorted.sort_unstable();
+    let resource = resource_id::of(domain, sorted).into();
+    let seconds = usage.time_elapsed.map_or(0, |elapsed| elapsed.seconds.clamp(0, LONGEST_SECS));
+    let elapsed = Millis::from_secs(u64::try_from(seconds).unwrap_or_default());
+    let usage = Usage { elapsed, allowed: usage.num_requests_allowed, denied: usage.num_requests_denied };
+    Ok((Bucket { id, resource }, usage))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn usage(entries: &[(&str, &str)], seconds: i64) -> BucketQuotaUsage {
+        let bucket = entries.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect();
+        BucketQuotaUsage {
+            bucket_id: Some(BucketId { bucket }),
+            time_elapsed: Some(prost_types::Duration { seconds, nanos: 999_999_999 }),
+            num_requests_allowed: 7,
+            num_requests_denied: u64::MAX,
+        }
+    }
+
+    #[test]
+    fn the_order_of_keys_has_no_meaning() {
+        let (bucket, read_as) = read("shop", 0, usage(&[("tier", "gold"), ("route", "a/b")], 5)).expect("a bucket");
+        assert_eq!(&*bucket.resource, "shop/route=a%2Fb,tier=gold");
+        assert_eq!(read_as, Usage { elapsed: Millis(5_000), allowed: 7, denied: u64::MAX });
+        let (same, _) = read("shop", 0, usage(&[("route", "a/b"), ("tier", "gold")], 5)).expect("a bucket");
+        assert_eq!(same, bucket);
+    }
+
+    #[test]
+    fn what_makes_no_sense_is_named() {
+        let none = BucketQuotaUsage { bucket_id: None, ..usage(&[], 0) };
+        assert_eq!(read("d", 3, none), Err(BadReport::NoBucket(3)));
+        assert_eq!(read("d", 4, usage(&[], 0)), Err(BadReport::NoBucket(4)));
+        let long = "x".repeat(MOST_BYTES);
+        let expected = BadReport::TooLarge { at: 0, entries: 1, bytes: MOST_BYTES + 1 };
+        assert_eq!(read("d", 0, usage(&[("k", &long)], 0)), Err(expected));
+        let keys: Vec<String> = (0..=MOST_ENTRIES).map(|n| n.to_string()).collect();
+        let many: Vec<_> = keys.iter().map(|key| (&**key, "")).collect();
+        assert!(matches!(read("d", 0, usage(&many, 0)), Err(BadReport::TooLarge { entries: 33, .. })));
+        for (said, read_as) in [(-1, 0), (i64::MIN, 0), (i64::MAX, 3_600_000)] {
+            assert_eq!(read("d", 0, usage(&[("k", "v")], said)).expect("a bucket").1.elapsed, Millis(read_as));
+        }
+    }
+}

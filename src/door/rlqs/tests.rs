@@ -1,0 +1,247 @@
+//! The machine of an Envoy step by step; `world` runs many of them against sessions and the core's resource.
+
+mod world;
+
+use std::{collections::BTreeMap, sync::Arc};
+
+use leaseway_core::Millis;
+use leaseway_proto::envoy::quota::BucketId;
+
+use super::{
+    beliefs::TRANSIT,
+    envoy::{Action, Envoy, Lease, Leases, Settings},
+    quota::Quota,
+    report::{Bucket, Usage},
+};
+
+fn settings() -> Settings {
+    Settings { assignment_secs: 10, idle: Millis(60_000), first_wants: 10.0, buckets: 3 }
+}
+
+fn bucket(name: &str) -> Bucket {
+    let bucket = [("route".to_owned(), name.to_owned())].into_iter().collect();
+    Bucket { id: BucketId { bucket }, resource: format!("shop/route={name}").into() }
+}
+
+fn usage(secs: u64, allowed: u64, denied: u64) -> Usage {
+    Usage { elapsed: Millis::from_secs(secs), allowed, denied }
+}
+
+/// What a session would know.
+#[derive(Debug, Default)]
+struct Held {
+    leases: BTreeMap<Arc<str>, Lease>,
+    wants: BTreeMap<Arc<str>, f64>,
+    in_use: BTreeMap<Arc<str>, f64>,
+}
+
+impl Held {
+    fn lease(&mut self, name: &str, capacity: f64, end: u64) {
+        self.leases.insert(bucket(name).resource, Lease { capacity, end: Millis(end) });
+    }
+}
+
+impl Leases for Held {
+    fn want(&mut self, resource: &Arc<str>, wants: f64) {
+        self.wants.insert(Arc::clone(resource), wants);
+    }
+
+    fn hold(&mut self, resource: &Arc<str>, in_use: f64) -> Option<Lease> {
+        self.in_use.insert(Arc::clone(resource), in_use);
+        self.leases.get(resource).copied()
+    }
+
+    fn give_back(&mut self, resource: &Arc<str>) {
+        self.wants.remove(resource);
+        self.in_use.remove(resource);
+    }
+}
+
+struct Bench {
+    envoy: Envoy,
+    held: Held,
+}
+
+impl Bench {
+    fn connected() -> Bench {
+        let mut envoy = Envoy::new(settings(), Millis(0));
+        envoy.connected(Millis(0));
+        Bench { envoy, held: Held::default() }
+    }
+
+    fn report(&mut self, at: u64, name: &str, usage: &Usage) -> bool {
+        self.envoy.reported(Millis(at), bucket(name), usage, &mut self.held)
+    }
+
+    fn poll(&mut self, at: u64) -> Vec<Option<(Quota, u32)>> {
+        self.envoy
+            .poll(Millis(at), &mut self.held, true)
+            .into_iter()
+            .map(|Action { assignment, .. }| assignment)
+            .collect()
+    }
+
+    fn wants(&self, name: &str) -> Option<f64> {
+        self.held.wants.get(&bucket(name).resource).copied()
+    }
+
+    fn in_use(&self, name: &str) -> Option<f64> {
+        self.held.in_use.get(&bucket(name).resource).copied()
+    }
+
+    /// Told 40 for ten seconds, at zero.
+    fn assigned() -> Bench {
+        let mut bench = Bench::connected();
+        assert!(bench.report(0, "a", &usage(0, 0, 1)));
+        bench.held.lease("a", 40.5, 60_000);
+        assert_eq!(bench.poll(0), [Some((Quota::PerSecond(40), 10))]);
+        bench
+    }
+}
+
+#[test]
+fn the_first_report_subscribes_and_an_assignment_comes_with_the_lease() {
+    let mut bench = Bench::connected();
+    assert!(bench.report(0, "a", &usage(0, 0, 1)));
+    assert_eq!(bench.wants("a"), Some(10.0), "nothing is known yet");
+    assert_eq!(bench.poll(0), []);
+    bench.held.lease("a", 7.9, 60_000);
+    assert_eq!(bench.poll(100), [Some((Quota::PerSecond(7), 10))]);
+    assert_eq!(bench.poll(101), [], "it has been told");
+}
+
+#[test]
+fn an_assignment_is_extended_while_half_of_it_is_left_and_replaced_at_once() {
+    let mut bench = Bench::assigned();
+    assert_eq!(bench.envoy.wake(Millis(0)), Some(Millis(5_000)));
+    assert_eq!(bench.poll(4_999), []);
+    assert_eq!(bench.poll(5_000), [Some((Quota::PerSecond(40), 10))]);
+    bench.held.lease("a", 20.0, 60_000);
+    assert_eq!(bench.poll(5_001), [Some((Quota::PerSecond(20), 10))]);
+}
+
+#[test]
+fn no_assignment_outlasts_its_lease() {
+    let mut bench = Bench::connected();
+    bench.report(0, "a", &usage(0, 0, 1));
+    bench.held.lease("a", 40.0, 5_999);
+    assert_eq!(bench.poll(0), [Some((Quota::PerSecond(40), 4))], "whole seconds, and one for the way");
+    assert_eq!(bench.poll(3_000), []);
+    bench.held.lease("a", 40.0, 5_999 + 60_000);
+    assert_eq!(bench.poll(3_250), [Some((Quota::PerSecond(40), 10))], "it has been renewed");
+    let mut bench = Bench::connected();
+    bench.report(0, "a", &usage(0, 0, 1));
+    bench.held.lease("a", 40.0, 1_999);
+    assert_eq!(bench.poll(0), []);
+}
+
+#[test]
+fn what_was_told_counts_as_in_use_until_its_time_is_over() {
+    let mut bench = Bench::assigned();
+    assert_eq!(bench.in_use("a"), Some(40.0));
+    bench.held.lease("a", 10.0, 60_000);
+    bench.poll(2_000);
+    assert_eq!(bench.in_use("a"), Some(40.0), "it may not have heard");
+    bench.report(5_000, "a", &usage(5, 50, 0));
+    let over = 10_000 + TRANSIT.0;
+    assert!(bench.envoy.wake(Millis(9_000)) <= Some(Millis(over)));
+    for (at, in_use) in [(over - 1, 40.0), (over, 10.0)] {
+        bench.poll(at);
+        assert_eq!(bench.in_use("a"), Some(in_use));
+    }
+}
+
+#[test]
+fn a_stream_that_ends_changes_nothing_of_what_is_believed_and_then_all_is_given_back() {
+    let mut bench = Bench::assigned();
+    bench.envoy.disconnected(Millis(1_000));
+    bench.poll(1_000);
+    assert_eq!((bench.in_use("a"), bench.wants("a")), (Some(40.0), Some(10.0)), "it may come back");
+    bench.poll(10_999);
+    assert_eq!(bench.in_use("a"), Some(40.0));
+    assert_eq!((bench.poll(11_000), bench.in_use("a"), bench.envoy.is_gone()), (vec![], None, true));
+}
+
+#[test]
+fn an_envoy_that_is_not_waited_for_gives_back_as_soon_as_it_believes_in_nothing() {
+    let mut bench = Bench::assigned();
+    bench.poll(9_000);
+    assert_eq!(bench.in_use("a"), Some(40.0));
+    bench.envoy.stopped(Millis(19_000));
+    bench.poll(19_999);
+    assert_eq!(bench.in_use("a"), Some(40.0), "it was told at 9 s");
+    assert_eq!((bench.poll(20_000), bench.in_use("a")), (vec![], None));
+}
+
+#[test]
+fn an_envoy_that_comes_back_is_told_anew() {
+    let mut bench = Bench::assigned();
+    bench.envoy.disconnected(Millis(1_000));
+    bench.envoy.connected(Millis(4_000));
+    assert_eq!(bench.poll(4_000), [], "it may have forgotten the bucket");
+    bench.report(4_001, "a", &usage(5, 10, 0));
+    assert_eq!(bench.poll(4_001), [Some((Quota::PerSecond(40), 10))]);
+}
+
+#[test]
+fn an_idle_bucket_is_given_up_and_given_back_when_it_is_no_longer_believed() {
+    let mut bench = Bench::assigned();
+    for at in 1..=12 {
+        bench.report(at * 5_000, "a", &usage(5, 0, 0));
+        bench.held.lease("a", 1.0, 100_000);
+        let told = bench.poll(at * 5_000);
+        assert_eq!(told.contains(&None), at == 12, "{told:?} at {at}");
+    }
+    assert_eq!(bench.wants("a"), Some(0.0));
+    bench.report(60_010, "a", &usage(0, 0, 1));
+    assert_eq!(bench.poll(60_010), [Some((Quota::PerSecond(1), 10))], "a request came at that moment");
+    bench.poll(75_009);
+    assert_eq!(bench.in_use("a"), Some(1.0));
+    assert_eq!(bench.poll(75_010), [None], "reports have ceased");
+    bench.poll(86_009);
+    assert_eq!((bench.in_use("a"), bench.envoy.buckets()), (None, 0));
+}
+
+#[test]
+fn there_is_room_for_so_many_buckets() {
+    let mut bench = Bench::connected();
+    let room = ["a", "b", "c", "d", "a"].map(|name| bench.report(0, name, &usage(0, 0, 1)));
+    assert_eq!(room, [true, true, true, false, true]);
+}
+
+#[test]
+fn wants_follow_what_is_offered() {
+    let mut bench = Bench::assigned();
+    let mut at = 0;
+    let mut report = |secs, allowed, denied| {
+        at += 5_000;
+        bench.report(at, "a", &usage(secs, allowed, denied));
+        bench.wants("a").expect("it is wanted")
+    };
+    assert_eq!(report(5, 200, 800), 215.0, "200 and as much again as chance may bring");
+    assert_eq!(report(5, 200, 1_000_000), 420.0, "those that are denied try again");
+    assert_eq!(report(4, 500, 0), 263.0, "4.999 s are 4 s; less is believed by half");
+    let later: Vec<f64> = (0..8).map(|_| report(5, 500, 0)).collect();
+    assert!(later.windows(2).all(|two| two[1] < two[0]) && later[7] <= 104.0, "{later:?}");
+    assert_eq!((0..20).map(|_| report(5, 0, 0)).last(), Some(1.0), "the next one should find it open");
+    assert_eq!(report(5, u64::MAX, u64::MAX), 1e12);
+}
+
+#[test]
+fn a_report_that_comes_right_after_the_first_says_little() {
+    let mut bench = Bench::assigned();
+    bench.report(1, "a", &usage(0, 3, 0));
+    assert_eq!(bench.wants("a"), Some(10.0));
+    bench.report(5_001, "a", &usage(5, 500, 0));
+    assert_eq!(bench.wants("a"), Some(109.0));
+}
+
+#[test]
+fn reports_that_come_late_and_together_are_as_long_as_they_say() {
+    let mut bench = Bench::assigned();
+    for at in [5_000, 10_000, 19_999, 20_000, 25_000] {
+        bench.report(at, "a", &usage(5, 500, 0));
+    }
+    let wants = bench.wants("a").expect("it is wanted");
+    assert!((90.0..=125.0).contains(&wants), "{wants}");
+}

@@ -1,0 +1,158 @@
+//! A door for quotas, and callers that speak Envoy's protocol without being one.
+
+use std::{collections::HashMap, net::SocketAddr};
+
+use leaseway_proto::envoy::quota::{
+    BucketId, RateLimitQuotaResponse, RateLimitQuotaUsageReports,
+    rate_limit_quota_response::bucket_action::BucketAction,
+    rate_limit_quota_service_client::RateLimitQuotaServiceClient,
+    rate_limit_quota_usage_reports::BucketQuotaUsage,
+    rate_limit_strategy::{BlanketRule, Strategy},
+};
+use rustix::process::Signal;
+use tokio::sync::mpsc;
+use tokio_stream::wrappers::ReceiverStream;
+use tonic::{Request, Status, Streaming};
+
+use super::{
+    http,
+    peers::channel,
+    process::{Process, Said},
+    seats::Seat,
+    server::ANYWHERE,
+    wait::{block_on, eventually},
+};
+
+pub(crate) struct QuotaDoor {
+    process: Process,
+    rlqs: SocketAddr,
+    metrics: SocketAddr,
+    _seat: Seat,
+}
+
+impl QuotaDoor {
+    pub(crate) fn start(servers: &[String], flags: &[&str]) -> QuotaDoor {
+        let seat = Seat::take();
+        let servers = servers.join(",");
+        let own = ["door", "--rlqs", ANYWHERE, "--metrics", ANYWHERE, "--server", &servers];
+        let process = Process::start(&[&own[..], flags].concat(), &[]);
+        let of = |what: &str| {
+            eventually("the door says where it serves", || {
+                let ended = process.ended();
+                assert!(ended.is_none(), "the door ended at once: {}", process.stderr());
+                let said = process.stdout();
+                let line = said.split_inclusive('\n').find_map(|line| line.strip_suffix('\n')?.strip_prefix(what))?;
+                line.parse().ok()
+            })
+        };
+        let (rlqs, metrics) = (of("serving RLQS on "), of("serving metrics on "));
+        QuotaDoor { process, rlqs, metrics, _seat: seat }
+    }
+
+    pub(crate) fn rlqs(&self) -> SocketAddr {
+        self.rlqs
+    }
+
+    pub(crate) fn metrics(&self) -> String {
+        http::get(self.metrics, "/metrics").body
+    }
+
+    pub(crate) fn log(&self) -> String {
+        self.process.stderr()
+    }
+
+    /// SIGTERM, and until it has ended.
+    pub(crate) fn stop(self) -> Said {
+        self.process.signal(Signal::TERM);
+        self.process.finish()
+    }
+
+    /// SIGKILL.
+    pub(crate) fn kill(self) {
+        self.process.signal(Signal::KILL);
+        self.process.finish();
+    }
+
+    /// A stream of an Envoy of this name.
+    pub(crate) fn stream(&self, name: Option<&str>) -> QuotaStream {
+        stream(self.rlqs, name)
+    }
+}
+
+/// A stream of an Envoy of this name.
+pub(crate) fn stream(door: SocketAddr, name: Option<&str>) -> QuotaStream {
+    let (reports, sent) = mpsc::channel(16);
+    let mut request = Request::new(ReceiverStream::new(sent));
+    if let Some(name) = name {
+        request.metadata_mut().insert("leaseway-client", name.parse().unwrap());
+    }
+    let mut service = RateLimitQuotaServiceClient::new(channel(door));
+    let told = block_on(service.stream_rate_limit_quotas(request)).unwrap().into_inner();
+    QuotaStream { reports, told }
+}
+
+pub(crate) struct QuotaStream {
+    reports: mpsc::Sender<RateLimitQuotaUsageReports>,
+    told: Streaming<RateLimitQuotaResponse>,
+}
+
+/// What is told of a bucket: a rate and for how many seconds, or that it is given up.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) enum Told {
+    Assigned(f64, i64),
+    Abandoned,
+}
+
+impl QuotaStream {
+    /// Reports one bucket, `route`.
+    pub(crate) fn report(&self, domain: &str, route: &str, secs: i64, allowed: u64, denied: u64) {
+        let bucket: HashMap<_, _> = [("route".to_owned(), route.to_owned())].into();
+        let usage = BucketQuotaUsage {
+            bucket_id: Some(BucketId { bucket }),
+            time_elapsed: Some(prost_types::Duration { seconds: secs, nanos: 0 }),
+            num_requests_allowed: allowed,
+            num_requests_denied: denied,
+        };
+        self.send(RateLimitQuotaUsageReports { domain: domain.to_owned(), bucket_quota_usages: vec![usage] });
+    }
+
+    pub(crate) fn send(&self, reports: RateLimitQuotaUsageReports) {
+        // A stream that has ended says why when it is read.
+        let _ = block_on(self.reports.send(reports));
+    }
+
+    /// What comes next, of each bucket; or why the stream has ended.
+    pub(crate) fn next(&mut self) -> Result<Vec<(String, Told)>, Status> {
+        let response = block_on(self.told.message())?.ok_or_else(|| Status::ok("it has ended"))?;
+        let told = response.bucket_action.into_iter().map(|action| {
+            let route = action.bucket_id.unwrap().bucket["route"].clone();
+            let told = match action.bucket_action.unwrap() {
+                BucketAction::AbandonAction(_) => Told::Abandoned,
+                BucketAction::QuotaAssignmentAction(quota) => {
+                    let secs = quota.assignment_time_to_live.unwrap().seconds;
+                    let rate = match quota.rate_limit_strategy.unwrap().strategy.unwrap() {
+                        Strategy::BlanketRule(rule) if rule == i32::from(BlanketRule::DenyAll) => 0.0,
+                        Strategy::BlanketRule(_) => f64::INFINITY,
+                        Strategy::TokenBucket(bucket) => {
+                            let interval = bucket.fill_interval.unwrap().seconds as f64;
+                            f64::from(bucket.tokens_per_fill.unwrap()) / interval
+                        }
+                    };
+                    Told::Assigned(rate, secs)
+                }
+            };
+            (route, told)
+        });
+        Ok(told.collect())
+    }
+
+    /// The next assignment of a bucket.
+    pub(crate) fn assigned(&mut self, route: &str) -> (f64, i64) {
+        loop {
+            let told = self.next().unwrap();
+            if let Some((_, Told::Assigned(rate, secs))) = told.into_iter().find(|(bucket, _)| bucket == route) {
+                return (rate, secs);
+            }
+        }
+    }
+}

@@ -1,0 +1,210 @@
+//! A door for quotas, as callers see it that speak Envoy's protocol.
+
+use leaseway_proto::envoy::quota::RateLimitQuotaUsageReports;
+use tonic::Code;
+
+use crate::harness::{
+    config::{self, ConfigFile, Template},
+    quotas::{self, QuotaDoor, QuotaStream, Told},
+    server::{ANYWHERE, Server},
+    wait::eventually,
+};
+
+/// Leases outlast the test: what is free again was given back.
+fn server(capacity: f64) -> Server {
+    Server::with_config(&ConfigFile::of(&[Template::fair("shop/*", capacity)]))
+}
+
+fn door(server: &Server, flags: &[&str]) -> QuotaDoor {
+    QuotaDoor::start(&[server.grpc().to_string()], &[&["--assignment-secs", "2", "--id", "door-1"], flags].concat())
+}
+
+/// What is held by the Envoys of the only bucket.
+fn held(server: &Server) -> f64 {
+    server.status(&["shop/route=cart"])["resources"][0]["held"].as_f64().unwrap_or_default()
+}
+
+#[test]
+fn the_first_report_of_a_bucket_brings_an_assignment_and_what_is_offered_a_larger_one() {
+    let server = server(100.0);
+    let door = door(&server, &[]);
+    let mut stream = door.stream(Some("envoy-1"));
+    stream.report("shop", "cart", 0, 0, 1);
+    assert_eq!(stream.assigned("cart"), (10.0, 2), "nothing is known of it yet");
+    stream.report("shop", "cart", 5, 50, 200);
+    let (rate, _) = std::iter::repeat_with(|| stream.assigned("cart")).find(|(rate, _)| *rate != 10.0).unwrap();
+    assert!(rate > 10.0 && rate <= 100.0, "{rate}");
+    assert!(door.metrics().contains("leaseway_rlqs_streams 1"), "{}", door.metrics());
+}
+
+#[test]
+fn what_an_envoy_was_told_counts_until_its_time_is_over_and_is_then_given_back() {
+    let server = server(100.0);
+    let door = door(&server, &[]);
+    let mut stream = door.stream(Some("envoy-1"));
+    stream.report("shop", "cart", 0, 0, 1);
+    let (rate, secs) = stream.assigned("cart");
+    let told = std::time::Instant::now();
+    drop(stream);
+    eventually("all is given back", || {
+        let held = held(&server);
+        if held >= rate {
+            return None;
+        }
+        assert!(told.elapsed().as_secs() >= secs as u64, "{held} is held of {rate} that may be believed");
+        (held == 0.0).then_some(())
+    });
+}
+
+#[test]
+fn a_door_that_stops_ends_its_streams_and_gives_back_what_is_believed_no_longer() {
+    let server = server(100.0);
+    let door = door(&server, &[]);
+    let mut stream = door.stream(Some("envoy-1"));
+    stream.report("shop", "cart", 0, 0, 1);
+    stream.assigned("cart");
+    let said = door.stop();
+    assert_eq!(said.code, Some(0), "{said:?}");
+    let ended = loop {
+        if let Err(status) = stream.next() {
+            break status;
+        }
+    };
+    assert_eq!(ended.code(), Code::Unavailable, "{ended:?}");
+    eventually("all is given back", || (held(&server) == 0.0).then_some(()));
+}
+
+#[test]
+fn a_door_that_is_killed_and_started_again_under_its_name_goes_on_with_the_same_leases() {
+    let server = server(10.0);
+    let killed = door(&server, &[]);
+    let mut stream = killed.stream(Some("envoy-1"));
+    stream.report("shop", "cart", 0, 0, 1);
+    assert_eq!(stream.assigned("cart").0, 10.0, "all there is");
+    killed.kill();
+    let again = door(&server, &[]);
+    let mut stream = again.stream(Some("envoy-1"));
+    stream.report("shop", "cart", 5, 50, 50);
+    assert_eq!(stream.assigned("cart").0, 10.0, "it is the same Envoy");
+}
+
+#[test]
+fn of_two_streams_of_one_name_the_later_counts() {
+    let server = server(100.0);
+    let door = door(&server, &[]);
+    let mut first = door.stream(Some("envoy-1"));
+    first.report("shop", "cart", 0, 0, 1);
+    first.assigned("cart");
+    let mut second = door.stream(Some("envoy-1"));
+    second.report("shop", "cart", 5, 50, 0);
+    assert_eq!(second.assigned("cart").0, 10.0);
+    let ended = loop {
+        if let Err(status) = first.next() {
+            break status;
+        }
+    };
+    assert_eq!(ended.code(), Code::Aborted, "{ended:?}");
+    assert_eq!(held(&server), 10.0, "they are one holder");
+}
+
+#[test]
+fn envoys_without_a_name_are_counted_apart() {
+    let server = server(15.0);
+    let door = door(&server, &[]);
+    let mut streams = [door.stream(None), door.stream(None)];
+    for stream in &mut streams {
+        stream.report("shop", "cart", 0, 0, 1);
+    }
+    let told: Vec<f64> = streams.iter_mut().map(|stream| stream.assigned("cart").0).collect();
+    assert!(told.iter().sum::<f64>() <= 15.0, "{told:?}");
+}
+
+#[test]
+fn reports_that_make_no_sense_end_the_stream_and_say_why() {
+    let server = server(100.0);
+    let door = door(&server, &[]);
+    let refused = |report: &dyn Fn(&QuotaStream)| {
+        let mut stream = door.stream(Some("envoy-1"));
+        report(&stream);
+        let status = loop {
+            if let Err(status) = stream.next() {
+                break status;
+            }
+        };
+        assert_eq!(status.code(), Code::InvalidArgument, "{status:?}");
+        status.message().to_owned()
+    };
+    let no_domain = refused(&|stream| stream.report("", "cart", 0, 0, 1));
+    assert!(no_domain.contains("names its domain"), "{no_domain}");
+    let two = refused(&|stream| {
+        stream.report("shop", "cart", 0, 0, 1);
+        stream.report("bank", "cart", 0, 0, 1);
+    });
+    assert!(two.contains("one domain"), "{two}");
+    let empty = refused(&|stream| {
+        let usage = leaseway_proto::envoy::quota::rate_limit_quota_usage_reports::BucketQuotaUsage::default();
+        stream.send(RateLimitQuotaUsageReports { domain: "shop".to_owned(), bucket_quota_usages: vec![usage] });
+    });
+    assert!(empty.contains("bucket_quota_usages[0].bucket_id"), "{empty}");
+}
+
+#[test]
+fn what_a_door_serves_is_bounded() {
+    let server = server(100.0);
+    let door = door(&server, &["--max-buckets", "1", "--max-envoys", "1"]);
+    let mut stream = door.stream(Some("envoy-1"));
+    stream.report("shop", "cart", 0, 0, 1);
+    stream.assigned("cart");
+    stream.report("shop", "till", 0, 0, 1);
+    eventually("the second bucket is refused", || {
+        door.metrics().contains("leaseway_rlqs_buckets_refused_total 1").then_some(())
+    });
+    assert!(door.log().contains("--max-buckets"), "{}", door.log());
+    let mut other = door.stream(Some("envoy-2"));
+    other.report("shop", "cart", 0, 0, 1);
+    assert_eq!(other.next().unwrap_err().code(), Code::ResourceExhausted);
+}
+
+#[test]
+fn an_idle_bucket_is_given_up() {
+    let server = server(100.0);
+    let door = door(&server, &["--idle-secs", "1"]);
+    let mut stream = door.stream(Some("envoy-1"));
+    stream.report("shop", "cart", 0, 0, 1);
+    let told = std::iter::repeat_with(|| stream.next().unwrap())
+        .find(|told| !told.contains(&("cart".into(), Told::Assigned(10.0, 2))));
+    assert_eq!(told, Some(vec![("cart".to_owned(), Told::Abandoned)]));
+    eventually("it is given back", || (held(&server) == 0.0).then_some(()));
+}
+
+#[test]
+fn an_envoy_may_ask_for_what_the_policy_permits_its_name() {
+    let server = server(100.0);
+    let rule = "- {name: envoys, who: anonymous, may: ask, resources: shop/route=cart, clients: envoy-1}\n";
+    let pages = "- {name: pages, who: anonymous, may: read}\n";
+    let policy = config::text(&[Template::fair("*", 1.0)]) + "access:\n" + rule + pages;
+    let policy = ConfigFile::new(&policy);
+    let door = door(&server, &["--config", policy.path()]);
+    let mut stream = door.stream(Some("envoy-1"));
+    stream.report("shop", "till", 0, 0, 1);
+    stream.report("shop", "cart", 0, 0, 1);
+    stream.assigned("cart");
+    let other = door.stream(Some("envoy-2"));
+    other.report("shop", "cart", 0, 0, 1);
+    eventually("both are refused", || door.metrics().contains("leaseway_rlqs_buckets_refused_total 2").then_some(()));
+}
+
+#[test]
+fn a_server_may_be_a_door_for_quotas_itself() {
+    let template = ConfigFile::of(&[Template::fair("shop/*", 100.0)]);
+    let server = Server::with_flags(&["--config", template.path(), "--rlqs", ANYWHERE, "--assignment-secs", "2"]);
+    let said = eventually("it says where", || {
+        let said = server.said();
+        let (_, after) = said.split_once("serving RLQS on ")?;
+        after.split_once('\n').map(|(address, _)| address.parse().unwrap())
+    });
+    let mut stream = quotas::stream(said, Some("envoy-1"));
+    stream.report("shop", "cart", 0, 0, 1);
+    assert_eq!(stream.assigned("cart"), (10.0, 2));
+    assert_eq!(held(&server), 10.0);
+}
