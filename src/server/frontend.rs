@@ -211,17 +211,9 @@ impl Guest {
         Ok(self.admitted()?.check(CallKind::Http, request)?)
     }
 
-    /// Whether it may ask for a resource as this client, and at which priority at most.
-    pub fn check_client(&self, resource: &str, client: &str) -> Result<i16, Refusal> {
-        let admitted = self.admitted()?;
-        let Some(principal) = admitted.principal() else { return Ok(i16::MAX) };
-        match principal.permissions().ceiling(Action::Ask, resource, client) {
-            Some(most) => Ok(most),
-            None => {
-                let asked = AccessRequest { holder: Some(client), ..AccessRequest::on(Action::Ask, resource) };
-                self.check(&asked).map(|()| i16::MAX)
-            }
-        }
+    /// Whether it may do this to a resource, under any name: remembered, for what is asked again and again.
+    pub fn check_resource(&self, action: Action, resource: &str) -> Result<(), Refusal> {
+        Ok(self.admitted()?.check_remembered(CallKind::Door, &AccessRequest::on(action, resource))?)
     }
 
     /// Whether it may read all there is.
