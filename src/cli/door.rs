@@ -9,7 +9,7 @@ use leaseway_client::{
 };
 use leaseway_core::PrincipalShare;
 use leaseway_door::{
-    Door, Options, RlsOptions,
+    Door, HttpOptions, Options, RlsOptions,
     bridge::{BridgeOptions, WithoutLease},
 };
 use leaseway_server::{FrontendOptions, StopSignals, limits::Limits};
@@ -27,7 +27,7 @@ use crate::{
 /// Lets in callers that speak another protocol. A door is a client of the cluster: it holds leases and decides by them
 /// itself; any number of doors share what there is
 #[derive(Args)]
-#[command(group = clap::ArgGroup::new("protocol").args(["rls"]).multiple(true).required(true))]
+#[command(group = clap::ArgGroup::new("protocol").args(["rls", "http"]).multiple(true).required(true))]
 pub(crate) struct RunDoor {
     /// Where Envoys ask for each request (RLS, ShouldRateLimit)
     #[arg(long, env = "LEASEWAY_RLS", value_name = "ADDRESS", requires = "ratelimit_config")]
@@ -35,7 +35,10 @@ pub(crate) struct RunDoor {
     /// The rules, as envoyproxy/ratelimit has them: YAML files, or directories of them. Read again when they change
     #[arg(long, env = "LEASEWAY_RATELIMIT_CONFIG", value_name = "FILE|DIR,…", value_delimiter = ',', requires = "rls")]
     ratelimit_config: Vec<PathBuf>,
-    /// Where to serve HTTP: /metrics, /healthz, /readyz
+    /// Where everything else asks, by HTTP and JSON: leases and permits; besides /metrics, /healthz, /readyz
+    #[arg(long, env = "LEASEWAY_HTTP", value_name = "ADDRESS")]
+    http: Option<SocketAddr>,
+    /// Where to serve /metrics, /healthz and /readyz, if not at --http
     #[arg(long, env = "LEASEWAY_METRICS", value_name = "ADDRESS")]
     metrics: Option<SocketAddr>,
     /// Servers of the cluster; any of them will do, it names the master. https:// before an address means TLS, as
@@ -123,6 +126,15 @@ struct DoorLimits {
         value_parser = checks::at_least_one()
     )]
     max_resources: usize,
+    /// Reservations of permits, made by HTTP, that wait to be settled (503 beyond)
+    #[arg(
+        long,
+        env = "LEASEWAY_MAX_RESERVATIONS",
+        default_value_t = 100_000,
+        value_name = "N",
+        value_parser = checks::at_least_one()
+    )]
+    max_reservations: usize,
     /// Bytes of a message (OUT_OF_RANGE beyond)
     #[arg(
         long,
@@ -167,6 +179,7 @@ impl DoorLimits {
         Limits {
             message_bytes: self.max_message_bytes,
             connections: self.max_connections,
+            page_connections: self.max_connections,
             address_share: self.address_share,
             request_secs: self.request_secs,
             ..Limits::default()
@@ -199,6 +212,7 @@ impl RunDoor {
                 limits: self.limits.limits(),
             },
             rls: self.rls.map(|listen| RlsOptions { listen, rules: self.ratelimit_config }),
+            http: self.http.map(|listen| HttpOptions { listen, max_reservations: self.limits.max_reservations }),
             metrics: self.metrics,
         };
         let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().map_err(CliError::Runtime)?;
@@ -227,6 +241,9 @@ async fn serve(options: Options) -> Outcome {
     // Without a reader of standard output the door serves all the same.
     if let Some(address) = addresses.rls {
         let _ = say(format_args!("serving RLS on {address}"));
+    }
+    if let Some(address) = addresses.http {
+        let _ = say(format_args!("serving HTTP on {address}"));
     }
     if let Some(address) = addresses.metrics {
         let _ = say(format_args!("serving metrics on {address}"));

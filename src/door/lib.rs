@@ -18,14 +18,16 @@ use std::{net::SocketAddr, path::PathBuf, sync::Arc, time::Duration};
 
 use leaseway_proto::envoy::ratelimit::rate_limit_service_server::RateLimitServiceServer;
 use leaseway_server::{Frontend, FrontendOptions};
+use tokio::sync::watch;
 use tonic::service::Routes;
 use tonic_health::{ServingStatus, server::HealthReporter};
 
 use self::{
     bridge::{Bridge, BridgeOptions},
+    http::HttpDoor,
     rls::{CurrentRules, RlsService, file},
 };
-pub use self::{error::DoorError, rls::file::RulesError};
+pub use self::{error::DoorError, http::HttpOptions, rls::file::RulesError};
 
 /// What a door is to do.
 #[derive(Debug)]
@@ -36,6 +38,8 @@ pub struct Options {
     pub frontend: FrontendOptions,
     /// Where Envoys ask for each request, and by which rules.
     pub rls: Option<RlsOptions>,
+    /// Where everything else asks, by HTTP; metrics and health are served there, too.
+    pub http: Option<HttpOptions>,
     /// Where metrics and health are served.
     pub metrics: Option<SocketAddr>,
 }
@@ -54,6 +58,8 @@ pub struct RlsOptions {
 pub struct Addresses {
     /// RLS.
     pub rls: Option<SocketAddr>,
+    /// HTTP.
+    pub http: Option<SocketAddr>,
     /// Pages.
     pub metrics: Option<SocketAddr>,
 }
@@ -70,6 +76,7 @@ const HEALTH: [&str; 2] = ["", "envoy.service.ratelimit.v3.RateLimitService"];
 pub struct Door {
     bridge: Arc<Bridge>,
     frontend: Frontend,
+    closing: watch::Sender<bool>,
     health: HealthReporter,
     /// Read again for as long as they are here.
     _rules: Option<Arc<CurrentRules>>,
@@ -79,9 +86,13 @@ pub struct Door {
 impl Door {
     /// Starts all that is asked for, or nothing. Must be called within a tokio runtime.
     pub async fn start(options: Options) -> Result<Door, DoorError> {
-        let Options { bridge, frontend, rls, metrics } = options;
+        let Options { bridge, frontend, rls, http, metrics } = options;
         let prometheus = metrics::install();
-        let listeners = [("--rls", rls.as_ref().map(|rls| rls.listen)), ("--metrics", metrics)];
+        let listeners = [
+            ("--rls", rls.as_ref().map(|rls| rls.listen)),
+            ("--http", http.as_ref().map(|http| http.listen)),
+            ("--metrics", metrics),
+        ];
         let listeners: Vec<_> = listeners.into_iter().filter_map(|(flag, address)| Some((flag, address?))).collect();
         // Before anything listens, so that a door with bad rules answers no request.
         let rules = rls.as_ref().map(|rls| read_rules(&rls.rules)).transpose()?;
@@ -94,8 +105,15 @@ impl Door {
             let routes = Routes::new(RateLimitServiceServer::new(service));
             addresses.rls = Some(frontend.serve_grpc("--rls", rls.listen, routes, health.clone()).await?);
         }
+        let (closing, to_close) = watch::channel(false);
+        let pages = pages::routes(prometheus.clone(), Arc::clone(&bridge));
+        if let Some(HttpOptions { listen, max_reservations }) = http {
+            let door = HttpDoor::new(Arc::clone(&bridge), max_reservations, to_close);
+            let routes = door.routes(pages.clone());
+            addresses.http = Some(frontend.serve_http("--http", listen, routes, http::MOST_BODY_BYTES).await?);
+            tokio::spawn(door.look_after());
+        }
         if let Some(address) = metrics {
-            let pages = pages::routes(prometheus.clone(), Arc::clone(&bridge));
             addresses.metrics = Some(frontend.serve_http("--metrics", address, pages, 0).await?);
         }
         for service in HEALTH {
@@ -107,7 +125,7 @@ impl Door {
                 prometheus.run_upkeep();
             }
         });
-        Ok(Door { bridge, frontend, health, _rules: rules, addresses })
+        Ok(Door { bridge, frontend, closing, health, _rules: rules, addresses })
     }
 
     /// Where it can be reached.
@@ -121,6 +139,7 @@ impl Door {
         for service in HEALTH {
             self.health.set_service_status(service, ServingStatus::NotServing).await;
         }
+        self.closing.send_replace(true);
         self.frontend.drain(DRAIN).await;
         self.bridge.close().await;
     }
