@@ -25,6 +25,7 @@ mod harness {
     pub(crate) mod go_parent;
     pub(crate) mod http;
     pub(crate) mod http2;
+    pub(crate) mod http_door;
     pub(crate) mod original;
     pub(crate) mod peers;
     pub(crate) mod process;
@@ -59,6 +60,11 @@ mod scenarios {
     mod configuration;
     mod connections;
     mod door_envoy;
+    mod door_http;
+    mod door_http_access;
+    mod door_http_conformance;
+    mod door_http_hostile;
+    mod door_http_shares;
     mod door_rls;
     mod doorman_flows;
     mod doors_together;
