@@ -7,7 +7,7 @@ use leaseway_client::{
     ClientTls, Credentials, Token, Transport,
     endpoint::{self, Endpoint},
 };
-use leaseway_core::PrincipalShare;
+use leaseway_core::{Glob, PrincipalShare};
 use leaseway_door::{
     Door, HttpOptions, Options, RlsOptions,
     bridge::{BridgeOptions, WithoutLease},
@@ -94,6 +94,10 @@ struct LeaseFlags {
     /// What becomes of requests while there is no lease: at first, and when leases have ended and no server answers
     #[arg(long, env = "LEASEWAY_WITHOUT_LEASE", default_value = "deny", value_enum)]
     without_lease: WithoutLeaseFlag,
+    /// Resources, by patterns as templates have them, of which Envoy says what was used, rather than asks for it
+    /// (`apply_on_stream_done`): hits count whether or not they are there, and nothing passes until they are paid back
+    #[arg(long, env = "LEASEWAY_CHARGE", value_name = "PATTERN,…", value_delimiter = ',', value_parser = glob)]
+    charge: Vec<Glob>,
     /// A resource is given back when it has not been asked for so many seconds, and for as long as its limit's window is
     #[arg(
         long,
@@ -103,6 +107,10 @@ struct LeaseFlags {
         value_parser = checks::seconds()
     )]
     idle_secs: u64,
+}
+
+fn glob(text: &str) -> Result<Glob, String> {
+    Glob::new(text).map_err(|error| error.to_string())
 }
 
 #[derive(Clone, Copy, clap::ValueEnum)]
@@ -200,6 +208,7 @@ impl RunDoor {
                 share: PrincipalShare::new(f64::from(self.limits.address_share) / 100.0).unwrap_or_default(),
                 idle: Duration::from_secs(self.without_lease.idle_secs),
                 first_wait: Duration::from_millis(self.without_lease.first_wait_ms),
+                charged: self.without_lease.charge,
                 without_lease: match self.without_lease.without_lease {
                     WithoutLeaseFlag::Allow => WithoutLease::Allow,
                     WithoutLeaseFlag::Deny => WithoutLease::Deny,

@@ -2,14 +2,13 @@
 //! each has.
 
 use std::{
-    collections::HashMap,
+    collections::{BTreeSet, HashMap},
     sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 
 use leaseway_core::Millis;
 use leaseway_session::{
     Basis, Capacity, Lease, Outgoing, Session, Usable, Wants,
-    grpc::Suspensions,
     pool::{PoolState, Usage},
 };
 use tokio::{
@@ -17,6 +16,7 @@ use tokio::{
     time::{Duration, Instant},
 };
 
+use self::clock::Clock;
 use crate::{
     book::Book,
     error::{NotReady, OpenError},
@@ -24,6 +24,8 @@ use crate::{
     opened::Opened,
 };
 
+mod clock;
+mod estimates;
 #[cfg(test)]
 mod tests;
 
@@ -56,12 +58,16 @@ struct State {
     /// When demands are to be estimated.
     estimate_at: Option<Millis>,
     estimated: Millis,
+    /// Of which demands are to be estimated besides, and when.
+    looks: BTreeSet<(Millis, Arc<str>)>,
     last_error: Option<String>,
 }
 
 struct Registration {
     handles: usize,
     opened: Arc<Opened>,
+    /// Its place in `looks`.
+    look_at: Option<Millis>,
 }
 
 /// How a client gets on with its servers.
@@ -95,31 +101,6 @@ pub(crate) struct Plan {
     pub(crate) finished: bool,
 }
 
-/// Milliseconds since the client was made, those included for which the machine was suspended.
-struct Clock {
-    origin: Instant,
-    suspensions: Suspensions,
-}
-
-impl Clock {
-    fn start() -> Clock {
-        Clock { origin: Instant::now(), suspensions: Suspensions::begin() }
-    }
-
-    /// Rounded down: a lease counts from when its request was sent, or a little before.
-    fn now(&self) -> Millis {
-        let elapsed = self.origin.elapsed() + self.suspensions.total();
-        Millis(u64::try_from(elapsed.as_millis()).unwrap_or(u64::MAX))
-    }
-
-    fn instant(&self, at: Millis) -> Instant {
-        // Far enough to never come: an instant cannot hold every number.
-        self.origin + Duration::from_millis(at.0.min(FAR_MS)).saturating_sub(self.suspensions.total())
-    }
-}
-
-const FAR_MS: u64 = 100 * 365 * 86_400 * 1000;
-
 impl Shared {
     pub(crate) fn new(id: Arc<str>, session: Session<Wants>, book: Option<Book>) -> Shared {
         let state = State {
@@ -129,6 +110,7 @@ impl Shared {
             leaving: false,
             estimate_at: None,
             estimated: Millis(0),
+            looks: BTreeSet::new(),
             last_error: None,
         };
         let (done, _) = watch::channel(false);
@@ -168,7 +150,7 @@ impl Shared {
             return Ok(Arc::clone(&slot.opened));
         }
         let opened = Arc::new(make(&self.pressure));
-        state.opened.insert(Arc::clone(id), Registration { handles: 1, opened: Arc::clone(&opened) });
+        state.opened.insert(Arc::clone(id), Registration { handles: 1, opened: Arc::clone(&opened), look_at: None });
         state.want(now, id);
         if opened.estimates_wants() {
             state.session.put_off(id, now.plus(FIRST_CALLER));
@@ -350,15 +332,15 @@ impl Shared {
         let now = self.clock.now();
         let mut state = self.lock();
         let mut debts = Vec::new();
-        if state.estimate_at.is_some_and(|at| at <= now) || state.session.is_due(now) {
-            state.estimate(now);
-            let owed =
-                state.opened.values().filter_map(|slot| Some((Arc::clone(&slot.opened.id), slot.opened.new_debt()?)));
-            debts.extend(owed);
+        for id in state.to_be_estimated(now) {
+            state.want(now, &id);
+            let owed = state.opened.get(&id).and_then(|slot| slot.opened.new_debt());
+            debts.extend(owed.map(|owed| (id, owed)));
         }
         let outgoing = state.session.poll(now);
         let changes = state.changes(now);
-        let wake = [state.session.wake(now), state.estimate_at].into_iter().flatten().min();
+        let look = state.looks.first().map(|(at, _)| *at);
+        let wake = [state.session.wake(now), state.estimate_at, look].into_iter().flatten().min();
         let plan = Plan {
             under_way: state.session.under_way(),
             wake: wake.map(|at| self.clock.instant(at)),
@@ -457,33 +439,6 @@ impl Shared {
 }
 
 impl State {
-    fn want(&mut self, now: Millis, id: &Arc<str>) {
-        let Some(slot) = self.opened.get(id) else { return };
-        let (wants, mode) = (slot.opened.wants(now), slot.opened.mode);
-        let changing = self.session.want(now, id, wants, mode);
-        let again = slot.opened.look_again();
-        if wants.outstanding > 0.0 || (changing && slot.opened.is_under_pressure()) {
-            self.estimate_soon(now);
-        }
-        if let Some(at) = again {
-            self.estimate_soon(at);
-        }
-    }
-
-    /// At `at`, or a little later.
-    fn estimate_soon(&mut self, at: Millis) {
-        let at = at.max(self.estimated.plus(ESTIMATE_GAP));
-        self.estimate_at = Some(self.estimate_at.map_or(at, |before| before.min(at)));
-    }
-
-    fn estimate(&mut self, now: Millis) {
-        (self.estimate_at, self.estimated) = (None, now);
-        let ids: Vec<_> = self.opened.keys().cloned().collect();
-        for id in ids {
-            self.want(now, &id);
-        }
-    }
-
     /// What is to be put in force, once nothing is locked.
     #[must_use]
     fn changes(&mut self, now: Millis) -> Vec<UsableChange> {

@@ -20,7 +20,7 @@ use std::{
 };
 
 use leaseway_client::{BuildError, Client, OpenError, Transport, Window};
-use leaseway_core::{Principal, PrincipalShare};
+use leaseway_core::{Glob, Principal, PrincipalShare};
 use tokio::time::{MissedTickBehavior, interval, timeout};
 
 pub use self::slot::{Slot, Taken};
@@ -53,6 +53,8 @@ pub struct BridgeOptions {
     pub first_wait: Duration,
     /// What is answered where there is no lease.
     pub without_lease: WithoutLease,
+    /// Resources of which callers say what they have used, rather than ask for it: it counts whether or not it is there.
+    pub charged: Vec<Glob>,
 }
 
 /// What is answered while there is no lease: for the first request of all it may not have come yet, and later leases
@@ -149,7 +151,9 @@ impl Bridge {
         }
         let place = self.owners.admit(caller).inspect_err(|_| metrics::resource_refused())?;
         let rate = self.client.resource(id).window(window).rate()?;
-        let slot = Slot::new(rate, window, self.options.first_wait, self.sweeps.load(Ordering::Relaxed), place);
+        let is_charged = self.options.charged.iter().any(|glob| glob.matches(id));
+        let now = self.sweeps.load(Ordering::Relaxed);
+        let slot = Slot::new(rate, window, self.options.first_wait, now, place).charged(is_charged);
         metrics::resource_opened();
         // Another request may have been faster: then this handle goes, and the lease stays.
         Ok(self.table.insert(Arc::new(slot)))

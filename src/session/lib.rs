@@ -10,6 +10,7 @@
 mod capacity;
 pub mod endpoint;
 mod entry;
+mod first;
 #[cfg(feature = "grpc")]
 pub mod grpc;
 mod lease;

@@ -19,7 +19,12 @@
 //! in simulation. [`Session::poll`] says what to send, the caller sends it and reports what came back with
 //! [`Session::answered`], [`Session::redirected`] or [`Session::failed`].
 
-use std::{collections::BTreeMap, sync::Arc};
+mod schedule;
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+};
 
 use leaseway_core::{
     Millis,
@@ -29,6 +34,7 @@ use leaseway_core::{
 use crate::{
     capacity::Capacity,
     entry::Entry,
+    first::First,
     lease::{Lease, Mode},
     messages::{Ask, Body, Demand, Given, Outgoing, Release, Usable},
     pace::{GAP, Pace},
@@ -56,6 +62,11 @@ pub struct Session<D> {
     rng: fastrand::Rng,
     route: Route,
     entries: BTreeMap<Arc<str>, Entry<D>>,
+    /// Those whose usable capacity may differ from what was told, besides those whose leases have ended.
+    untold: BTreeSet<Arc<str>>,
+    /// The first of their dues, and the first end of a live lease: there may be a hundred thousand entries.
+    first_due: First,
+    first_end: First,
     /// Wanted no more, and not yet given back.
     leaving: BTreeMap<Arc<str>, Entry<D>>,
     under_way: Option<UnderWay>,
@@ -91,7 +102,10 @@ enum Kind {
 }
 
 /// Due again when the answer has come, or has failed to.
-const NOT_BEFORE_ANSWER: Millis = Millis(u64::MAX);
+const NOT_BEFORE_ANSWER: Millis = NEVER;
+
+/// The end of all time.
+const NEVER: Millis = Millis(u64::MAX);
 
 /// A lease that shrank by more than this part of itself is confirmed early.
 const SHRUNK: f64 = 0.005;
@@ -107,6 +121,9 @@ impl<D: Demand> Session<D> {
             rng,
             route: Route::new(settings.endpoints, first),
             entries: BTreeMap::new(),
+            untold: BTreeSet::new(),
+            first_due: First::default(),
+            first_end: First::default(),
             leaving: BTreeMap::new(),
             under_way: None,
             number: 0,
@@ -121,6 +138,7 @@ impl<D: Demand> Session<D> {
     /// changed enough, else with the next refresh. Returns whether it will be asked for early.
     pub fn want(&mut self, now: Millis, id: &Arc<str>, demand: D, mode: Mode) -> bool {
         let soon = self.soonest(now);
+        self.untold.insert(Arc::clone(id));
         if let Some(mut returning) = self.leaving.remove(id) {
             returning.due = soon.max(returning.not_before);
             // It may have been opened again, by a handle that has not been told of the lease yet.
@@ -129,15 +147,19 @@ impl<D: Demand> Session<D> {
                 // The server may have heard it.
                 returning = Entry { safe: returning.safe, ..Entry::new(demand.clone(), mode, now) };
             }
+            self.first_due.comes(returning.due);
+            returning.lease.iter().for_each(|lease| self.first_end.comes(lease.end));
             self.entries.insert(Arc::clone(id), returning);
         }
         let Some(entry) = self.entries.get_mut(id) else {
+            self.first_due.comes(now);
             self.entries.insert(Arc::clone(id), Entry::new(demand, mode, now));
             return true;
         };
         let urgent = entry.asked.as_ref().is_none_or(|asked| demand.is_urgent(asked));
         if urgent {
             entry.ask_by(soon);
+            self.first_due.comes(entry.due);
         }
         entry.demand = demand;
         entry.mode = mode;
@@ -146,10 +168,12 @@ impl<D: Demand> Session<D> {
 
     /// Wants a resource no more: what was given is given back.
     pub fn release(&mut self, id: &str) {
-        if let Some((id, entry)) = self.entries.remove_entry(id)
-            && entry.asked.is_some()
-        {
-            self.leaving.insert(id, entry);
+        if let Some((id, entry)) = self.entries.remove_entry(id) {
+            self.first_due.goes(entry.due);
+            entry.lease.iter().for_each(|lease| self.first_end.goes(lease.end));
+            if entry.asked.is_some() {
+                self.leaving.insert(id, entry);
+            }
         }
     }
 
@@ -167,6 +191,7 @@ impl<D: Demand> Session<D> {
         let soon = self.soonest(now);
         if let Some(entry) = self.entries.get_mut(id) {
             entry.ask_by(soon);
+            self.first_due.comes(entry.due);
         }
     }
 
@@ -175,19 +200,22 @@ impl<D: Demand> Session<D> {
         let soon = self.soonest(now);
         for entry in self.entries.values_mut() {
             entry.ask_by(soon);
+            self.first_due.comes(entry.due);
         }
     }
 
     /// Forgets the lease of a resource, which is asked for as if there had never been one.
     pub fn forget(&mut self, id: &str) {
+        self.tell_later(id);
         if let Some(entry) = self.entries.get_mut(id) {
-            entry.lease = None;
+            entry.lease.take().iter().for_each(|lease| self.first_end.goes(lease.end));
         }
     }
 
     /// A resource is not asked for before `at`, not even together with others.
     pub fn put_off(&mut self, id: &str, at: Millis) {
         if let Some(entry) = self.entries.get_mut(id) {
+            self.first_due.goes(entry.due);
             entry.due = entry.due.max(at);
             entry.not_before = at;
         }
@@ -207,7 +235,7 @@ impl<D: Demand> Session<D> {
             return None;
         }
         // Releases that always fail must not let the leases of everything else end.
-        let asks_first = self.release_failed && self.entries.values().any(|entry| entry.due <= now);
+        let asks_first = self.release_failed && self.first_due() <= now;
         self.release_failed = false;
         let releases = if asks_first { None } else { self.releases(now) };
         let (kind, ids, body) = match releases {
@@ -225,25 +253,6 @@ impl<D: Demand> Session<D> {
         self.under_way = Some(UnderWay { number, sent: now, deadline, ids, kind });
         self.last_sent = Some(now);
         Some(Outgoing { number, target: Arc::clone(self.route.target()), deadline, body })
-    }
-
-    /// When [`poll`](Self::poll) or [`changes`](Self::changes) should be called at the latest; `None`: not before
-    /// something else happens.
-    pub fn wake(&self, now: Millis) -> Option<Millis> {
-        let send = match &self.under_way {
-            Some(under_way) => Some(under_way.deadline),
-            None if !self.leaving.is_empty() => Some(self.pause_until),
-            None => self.entries.values().map(|entry| entry.due.max(self.pause_until)).min(),
-        };
-        let live = self.entries.values().filter_map(|entry| entry.lease).filter(|lease| lease.is_live(now));
-        [send, live.map(|lease| lease.end).min()].into_iter().flatten().min()
-    }
-
-    /// Whether a request would be sent by now: time to bring demands up to date.
-    pub fn is_due(&self, now: Millis) -> bool {
-        self.under_way.is_none()
-            && self.pause_until <= now
-            && (!self.leaving.is_empty() || self.entries.values().any(|entry| entry.due <= now))
     }
 
     /// Whether nothing is wanted, and everything has been given back.
@@ -273,6 +282,7 @@ impl<D: Demand> Session<D> {
                     Some(lease) => self.pace.refresh(lease.refresh, lease.end.since(now), &mut self.rng),
                     None => self.pace.refresh_min.max(GAP),
                 });
+                self.first_due.comes(entry.due);
             }
         }
         true
@@ -285,6 +295,7 @@ impl<D: Demand> Session<D> {
             for id in &under_way.ids {
                 if let Some(entry) = self.entries.get_mut(id) {
                     entry.due = now;
+                    self.first_due.comes(now);
                 }
             }
         } else {
@@ -304,19 +315,36 @@ impl<D: Demand> Session<D> {
 
     /// Calls `tell` for each resource whose usable capacity is not what it was when it was last told.
     pub fn changes(&mut self, now: Millis, mut tell: impl FnMut(&Arc<str>, Usable)) {
-        for (id, entry) in &mut self.entries {
+        let mut look = |id: &Arc<str>, entry: &mut Entry<D>| {
             let usable = entry.usable(now);
             if entry.told != Some(usable) {
                 entry.told = Some(usable);
                 tell(id, usable);
             }
+        };
+        let untold = std::mem::take(&mut self.untold);
+        if self.first_end.is_after(now) {
+            for id in untold {
+                if let Some(entry) = self.entries.get_mut(&id) {
+                    look(&id, entry);
+                }
+            }
+        } else {
+            self.entries.iter_mut().for_each(|(id, entry)| look(id, entry));
         }
     }
 
     /// Another has to be told of this resource now.
     pub fn tell_again(&mut self, id: &str) {
+        self.tell_later(id);
         if let Some(entry) = self.entries.get_mut(id) {
             entry.told = None;
+        }
+    }
+
+    fn tell_later(&mut self, id: &str) {
+        if let Some((id, _)) = self.entries.get_key_value(id) {
+            self.untold.insert(Arc::clone(id));
         }
     }
 
@@ -388,6 +416,8 @@ impl<D: Demand> Session<D> {
                     if let Some(entry) = self.entries.get_mut(id) {
                         entry.failed = true;
                         entry.due = now;
+                        self.first_due.comes(now);
+                        self.untold.insert(Arc::clone(id));
                     }
                 }
             }
@@ -406,22 +436,6 @@ impl<D: Demand> Session<D> {
         Some(releases.collect()).filter(|releases: &Vec<_>| !releases.is_empty())
     }
 
-    /// What the next request would ask for if it were sent now.
-    pub fn chosen(&self, now: Millis) -> Vec<Arc<str>> {
-        if !self.entries.values().any(|entry| entry.due <= now) {
-            return Vec::new();
-        }
-        let until = now.plus(self.pace.ahead);
-        let due = self.entries.iter().filter(|(_, entry)| entry.due <= until && entry.not_before <= now);
-        let mut order: Vec<(Millis, &Arc<str>)> = due.map(|(id, entry)| (entry.due, id)).collect();
-        if order.len() > self.resources_per_request {
-            order.sort();
-            order.truncate(self.resources_per_request);
-            order.sort_by_key(|(_, id)| *id);
-        }
-        order.into_iter().map(|(_, id)| Arc::clone(id)).collect()
-    }
-
     fn asks(&mut self, now: Millis) -> Option<Vec<Ask<D>>> {
         let asks: Vec<_> = self.chosen(now);
         if asks.is_empty() {
@@ -430,6 +444,7 @@ impl<D: Demand> Session<D> {
         let asks = asks.into_iter().filter_map(|id| {
             let entry = self.entries.get_mut(&id)?;
             entry.asked = Some(entry.demand.clone());
+            self.first_due.goes(entry.due);
             entry.due = NOT_BEFORE_ANSWER;
             let has = entry.lease.filter(|lease| lease.is_live(now));
             entry.named_until = has.map(|lease| lease.end);
@@ -440,6 +455,7 @@ impl<D: Demand> Session<D> {
 
     fn take(&mut self, now: Millis, sent: Millis, given: &Given) {
         let soon = self.soonest(now);
+        let is_wanted = self.entries.contains_key(&given.id);
         let Some(entry) = self.entries.get_mut(&given.id).or_else(|| self.leaving.get_mut(&given.id)) else {
             return;
         };
@@ -447,6 +463,7 @@ impl<D: Demand> Session<D> {
             // A new master may have taken the request's word for a part of what is promised that is another's by now.
             // The next request names nothing, so the answer to that counts however late it comes.
             entry.ask_by(soon);
+            self.first_due.comes(entry.due);
             return;
         }
         let capacity = Capacity::of(given.wire.capacity);
@@ -458,6 +475,12 @@ impl<D: Demand> Session<D> {
         // A hint or a change of demand while the request was under way has set it: then it is asked for again right
         // after.
         entry.due = entry.due.min(scheduled);
+        if is_wanted {
+            self.first_due.comes(entry.due);
+            entry.lease.iter().for_each(|lease| self.first_end.goes(lease.end));
+            self.first_end.comes(end);
+            self.untold.insert(Arc::clone(&given.id));
+        }
         entry.lease = Some(Lease { capacity, end, refresh: given.refresh, token: given.token, wire: given.wire });
         entry.safe = given.safe.or(entry.safe);
         entry.failed = false;

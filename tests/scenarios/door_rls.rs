@@ -112,6 +112,23 @@ fn hits_count_are_given_back_and_may_be_none() {
 }
 
 #[test]
+fn what_is_charged_counts_also_if_it_is_not_there_and_nothing_passes_until_it_is_paid() {
+    let server = server(FIVE);
+    let door = door(&server, &rules(), &["--charge", "shop/user=*"]);
+    let envoy = door.caller();
+    let ask = |hits: u64| {
+        let descriptor = RateLimitDescriptor { hits_addend: Some(hits), ..descriptor(ANN) };
+        let answer = envoy.ask(request("shop", &[descriptor]));
+        (answer.passes(), answer.statuses[0].limit_remaining)
+    };
+    assert_eq!(ask(0), (true, 5), "it takes nothing");
+    assert_eq!(ask(4), (true, 1));
+    assert_eq!(ask(0), (true, 1));
+    assert_eq!(ask(40), (true, 0), "more than there is: it was used already");
+    assert_eq!((ask(0), ask(0)), ((false, 0), (false, 0)), "that is owed");
+}
+
+#[test]
 fn shadow_mode_lets_pass_and_counts_and_values_may_share() {
     let server = server(FIVE);
     let door = door(&server, &rules(), &[]);
@@ -138,6 +155,7 @@ fn what_is_no_request_is_refused_and_what_is_too_large_too() {
     let refused = |request| block_on(envoy.should_rate_limit(request)).expect_err("it is none").code();
     assert_eq!(refused(request("", &[descriptor(ANN)])), Code::InvalidArgument);
     assert_eq!(refused(request("shop", &[])), Code::InvalidArgument);
+    assert_eq!(refused(request("shop", &vec![descriptor(ANN); 101])), Code::InvalidArgument);
     let huge = "x".repeat(1 << 20);
     assert_eq!(refused(request("shop", &[descriptor(&[("user", &huge)])])), Code::OutOfRange);
     let long = "y".repeat(10_000);

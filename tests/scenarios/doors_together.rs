@@ -84,14 +84,14 @@ fn five_doors_under_uneven_load_let_pass_no_more_than_there_is() {
         .collect();
     // Each that begins has a bucket that is full, of what it is lent then.
     let begin = Instant::now();
-    eventually("much has passed", || (passed(&loads) > 500).then_some(()));
+    eventually("much has passed", || (passed(&loads) > 300).then_some(()));
     let (settled, before) = (Instant::now(), passed(&loads));
     assert!(
         before as f64 <= CAPACITY * begin.elapsed().as_secs_f64() + 6.0 * CAPACITY,
         "a burst for each door, at most"
     );
     // From here on buckets are as empty as load makes them: at most one burst is saved up in all.
-    eventually("much more has passed", || (passed(&loads) > before + 800).then_some(()));
+    eventually("much more has passed", || (passed(&loads) > before + 300).then_some(()));
     let (later, spent) = (passed(&loads), settled.elapsed().as_secs_f64());
     assert!((later - before) as f64 <= CAPACITY * (spent + 1.0) + 5.0, "{} in {spent} s", later - before);
     let counts: Vec<_> = loads.into_iter().map(Load::end).collect();
@@ -110,6 +110,7 @@ fn what_a_door_had_that_is_killed_comes_back_when_its_lease_ends() {
     let [one, other] = [(); 2].map(|()| Door::start(&[server.grpc().to_string()], &rules, &[]));
     let (busy, also) =
         (Load::on(one.caller(), Duration::from_millis(2)), Load::on(other.caller(), Duration::from_millis(2)));
+    assert!(one.caller().passes("d", &[("k", "v")]) || other.caller().passes("d", &[("k", "v")]), "it is there");
     let held = || {
         let status = server.status(&["d/k=v"]);
         let holders = status["resources"][0]["holder"].as_array().cloned().unwrap_or_default();
@@ -121,7 +122,12 @@ fn what_a_door_had_that_is_killed_comes_back_when_its_lease_ends() {
     });
     busy.end();
     one.kill();
-    eventually("the other has all of it", || (held().iter().any(|has| *has > 99.0)).then_some(()));
+    eventually("what it had is not held any more", || {
+        let status = server.status(&["d/k=v"]);
+        let resource = &status["resources"][0];
+        let held = resource["holder"][0]["held"].as_f64();
+        (resource["holders"] == 1 && resource["held"].as_f64() == held).then_some(())
+    });
     let [_, _, failed] = also.end();
     assert_eq!(failed, 0);
 }
@@ -130,7 +136,8 @@ fn what_a_door_had_that_is_killed_comes_back_when_its_lease_ends() {
 fn requests_pass_while_the_master_is_killed_and_another_takes_its_place() {
     let config = ConfigFile::of(&[Template { lease: 60, refresh: 1, ..Template::fair("*", CAPACITY) }]);
     let mut peers = Peers::start(3, config, &[]);
-    let door = Door::start(&peers.endpoints(), &rules(), &[]);
+    let rules = rules();
+    let door = Door::start(&peers.endpoints(), &rules, &[]);
     // Far fewer than there may be.
     let load = Load::on(door.caller(), Duration::from_millis(40));
     eventually("requests pass", || (load.passed() > 20).then_some(()));
@@ -147,15 +154,16 @@ fn requests_pass_while_the_master_is_killed_and_another_takes_its_place() {
 }
 
 #[test]
-fn a_door_bears_a_hundred_thousand_descriptors() {
+fn a_door_bears_more_descriptors_than_fit_into_a_request() {
     let template = Template { lease: 300, refresh: 60, ..Template::fair("*", CAPACITY) };
     let config = ConfigFile::of(&[template]);
     let server =
         Server::with_flags(&["--config", config.path(), "--max-resources", "200000", "--address-share", "100"]);
-    let door = Door::start(&[server.grpc().to_string()], &rules(), &["--address-share", "100", "--first-wait-ms", "0"]);
+    let rules = rules();
+    let door = Door::start(&[server.grpc().to_string()], &rules, &["--address-share", "100", "--first-wait-ms", "0"]);
     let envoy = door.caller();
-    const MANY: usize = 100_000;
-    const LANES: usize = 32;
+    const MANY: usize = 3_000;
+    const LANES: usize = 8;
     let ask_all = || {
         let lanes = (0..LANES).map(|lane| {
             let envoy = envoy.clone();

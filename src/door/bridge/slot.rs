@@ -24,6 +24,8 @@ pub struct Slot {
     used: AtomicU32,
     /// Its wants are to be looked at.
     is_pressed: AtomicBool,
+    /// Callers say what they have used, rather than ask for it.
+    is_charged: bool,
     _place: Place,
 }
 
@@ -42,7 +44,23 @@ impl Slot {
     pub(super) fn new(rate: Rate, window: Window, first_wait: Duration, now: u32, place: Place) -> Slot {
         let first_wait = Instant::now() + first_wait;
         let is_pressed = AtomicBool::new(false);
-        Slot { rate, window, first_wait, used: AtomicU32::new(now), is_pressed, _place: place }
+        Slot { rate, window, first_wait, used: AtomicU32::new(now), is_pressed, is_charged: false, _place: place }
+    }
+
+    pub(super) fn charged(self, is_charged: bool) -> Slot {
+        Slot { is_charged, ..self }
+    }
+
+    /// Whether callers say what they have used, rather than ask for it.
+    pub fn is_charged(&self) -> bool {
+        self.is_charged
+    }
+
+    /// So much has been used, whether or not it was there: what was not is paid back before anything else passes.
+    pub fn charge(&self, many: u32) {
+        if let Err(exceeded) = self.rate.charge(many.into()) {
+            tracing::debug!(resource = self.id(), "{exceeded}");
+        }
     }
 
     /// Which.

@@ -42,6 +42,9 @@ pub enum Decision {
 /// As many descriptors as requests commonly have.
 const FEW: usize = 4;
 
+/// In one request. Each is compared with all others.
+const MOST_DESCRIPTORS: usize = 100;
+
 /// More than this is as good as this: no limit is as large.
 const MOST_HITS: u64 = u32::MAX as u64;
 
@@ -52,6 +55,8 @@ enum Hits {
     /// Of nothing: whether there is anything.
     Look,
     GiveBack(u32),
+    /// They were used already, and count in any case; the answer is as to [`Look`](Hits::Look).
+    Charge(u32),
 }
 
 impl Hits {
@@ -68,7 +73,7 @@ impl Hits {
     fn needed(self) -> f64 {
         match self {
             Hits::Take(hits) => hits.into(),
-            Hits::Look => 1.0,
+            Hits::Look | Hits::Charge(_) => 1.0,
             Hits::GiveBack(_) => f64::NEG_INFINITY,
         }
     }
@@ -110,6 +115,11 @@ pub fn decide(
     if request.descriptors.is_empty() {
         return Err(Status::invalid_argument("`descriptors` is empty: there is nothing to decide by"));
     }
+    if request.descriptors.len() > MOST_DESCRIPTORS {
+        let many = request.descriptors.len();
+        let why = format!("`descriptors` has {many} elements, at most {MOST_DESCRIPTORS} are decided at once");
+        return Err(Status::invalid_argument(why));
+    }
     let Some(domain) = rules.domain(&request.domain) else {
         metrics::domain_unknown();
         return Ok(Decision::Answered(Answer::of(request, |_| Descriptor::Free).message()));
@@ -125,6 +135,9 @@ pub fn decide(
     }
     let passes = settle(bridge, &mut limited);
     for limited in &limited {
+        if let (Some(slot), Hits::Charge(hits)) = (&limited.slot, limited.hits) {
+            slot.charge(hits);
+        }
         limited.rule.meters.count_of_rule(&limited.rule.path, limited.verdict);
     }
     let is_over = |limited: &Limited<'_>| limited.verdict == Verdict::OverLimit;
@@ -178,7 +191,10 @@ fn limits<'r>(
                 Ok::<_, Status>(open(bridge, id, requests, unit, caller.principal()))
             })?,
         };
-        let hits = Hits::of(request, descriptor);
+        let hits = match Hits::of(request, descriptor) {
+            Hits::Take(hits) if slot.as_ref().is_some_and(|slot| slot.is_charged()) => Hits::Charge(hits),
+            hits => hits,
+        };
         let (verdict, passes, has_taken) = (Verdict::Ok, true, false);
         limited.push(Limited { place, rule, requests, unit, hits, slot, verdict, passes, has_taken });
     }
@@ -215,7 +231,7 @@ impl Limited<'_> {
     fn awaits_lease(&self) -> Option<Arc<Slot>> {
         self.slot.as_ref().filter(|slot| slot.awaits_first_lease()).map(|slot| {
             // So that it is asked for what comes.
-            if let Hits::Take(hits) = self.hits {
+            if let Hits::Take(hits) | Hits::Charge(hits) = self.hits {
                 slot.press(hits);
             }
             Arc::clone(slot)
@@ -246,7 +262,7 @@ impl Limited<'_> {
                 slot.rate().refund(hits.into());
                 Taken::Yes
             }
-            (Some(slot), Hits::Look) => match slot.standing().available >= self.hits.needed() {
+            (Some(slot), Hits::Look | Hits::Charge(_)) => match slot.standing().available >= self.hits.needed() {
                 true => Taken::Yes,
                 false if slot.has_capacity() => Taken::No,
                 false => Taken::NoLease,

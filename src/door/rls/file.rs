@@ -297,3 +297,6 @@ fn read_replaced(fields: &Fields<'_, '_>, own: Option<&str>, found: &mut Finding
     }
     replaced
 }
+
+#[cfg(test)]
+mod tests;

@@ -196,9 +196,12 @@ impl Level {
 }
 
 impl Rule {
-    /// Marks those of several rules that another of them replaces.
+    /// Whether one of these rules replaces the one of this name.
     pub fn replaced<'r>(rules: impl Iterator<Item = Option<&'r Rule>> + Clone, name: Option<&str>) -> bool {
         let Some(name) = name else { return false };
         rules.flatten().any(|rule| rule.replaces.iter().any(|replaced| **replaced == *name))
     }
 }
+
+#[cfg(test)]
+mod tests;

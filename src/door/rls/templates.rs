@@ -98,3 +98,6 @@ impl Template {
             .expect("a string takes everything");
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,63 @@
+//! Of which resources demands are estimated, and when.
+
+use std::sync::Arc;
+
+use leaseway_core::Millis;
+
+use super::{ESTIMATE_GAP, State};
+
+impl State {
+    pub(super) fn want(&mut self, now: Millis, id: &Arc<str>) {
+        let Some(slot) = self.opened.get(id) else { return };
+        let (wants, mode) = (slot.opened.wants(now), slot.opened.mode);
+        let changing = self.session.want(now, id, wants, mode);
+        let again = slot.opened.look_again();
+        if wants.outstanding > 0.0 || (changing && slot.opened.is_under_pressure()) {
+            self.estimate_soon(now);
+        }
+        if let Some(at) = again {
+            self.look_soon(id, at.max(now.plus(ESTIMATE_GAP)));
+        }
+    }
+
+    /// At `at`, or a little later.
+    pub(super) fn estimate_soon(&mut self, at: Millis) {
+        let at = at.max(self.estimated.plus(ESTIMATE_GAP));
+        self.estimate_at = Some(self.estimate_at.map_or(at, |before| before.min(at)));
+    }
+
+    /// The demand of this one, once: sooner, if it was to be later.
+    fn look_soon(&mut self, id: &Arc<str>, at: Millis) {
+        let Some(slot) = self.opened.get_mut(id) else { return };
+        if slot.look_at.is_some_and(|before| before <= at) {
+            return;
+        }
+        if let Some(before) = slot.look_at.replace(at) {
+            self.looks.remove(&(before, Arc::clone(id)));
+        }
+        self.looks.insert((at, Arc::clone(id)));
+    }
+
+    /// Those whose demands are to be estimated now: all, if callers wait at some; else what the next request asks for,
+    /// and what is to be looked at. There may be a hundred thousand that are not.
+    pub(super) fn to_be_estimated(&mut self, now: Millis) -> Vec<Arc<str>> {
+        if self.estimate_at.is_some_and(|at| at <= now) {
+            (self.estimate_at, self.estimated) = (None, now);
+            return self.opened.keys().cloned().collect();
+        }
+        let mut chosen = if self.session.is_due(now) { self.session.chosen(now) } else { Vec::new() };
+        if !chosen.is_empty() && chosen.len() == self.opened.len() {
+            // All of them, as with most clients.
+            (self.estimate_at, self.estimated) = (None, now);
+        }
+        while let Some((_, id)) = self.looks.first().filter(|(at, _)| *at <= now) {
+            let id = Arc::clone(id);
+            self.looks.pop_first();
+            if let Some(slot) = self.opened.get_mut(&id) {
+                slot.look_at = None;
+                chosen.push(id);
+            }
+        }
+        chosen
+    }
+}

@@ -1,0 +1,91 @@
+//! Files of envoyproxy/ratelimit that are read, and that are not.
+
+use super::*;
+
+fn wrong(text: &str) -> String {
+    parse("f.yaml", text.as_bytes()).expect_err(text).to_string()
+}
+
+#[test]
+fn mistakes_are_told_with_their_place_and_what_was_expected() {
+    for (text, says) in [
+        ("", "f.yaml:1:1: there are no rules; the least is domain: shop"),
+        ("descriptors: []", "f.yaml:1:1: a file needs a `domain`"),
+        ("domain: ''", "f.yaml:1:1: a file needs a `domain`"),
+        ("domain: d\nextra: 1", "f.yaml:2:1: unknown key `extra`"),
+        ("domain: d\ndescriptors: 1", "f.yaml:2:14: `descriptors` is `1`, expected a list of descriptors"),
+        ("domain: d\ndescriptors: [{value: x}]", "f.yaml:2:15: a descriptor needs a `key`"),
+        (
+            "domain: d\ndescriptors: [{key: a}, {key: a}]",
+            "f.yaml:2:25: another descriptor of this list is `d.a` as well",
+        ),
+        ("domain: d\ndescriptors: [{key: a, rate_limit: {unit: day}}]", "a limit needs `requests_per_unit`"),
+        ("domain: d\ndescriptors: [{key: a, rate_limit: {requests_per_unit: 1}}]", "a limit needs a `unit`"),
+        (
+            "domain: d\ndescriptors: [{key: a, rate_limit: {unit: secnd, requests_per_unit: 1}}]",
+            "f.yaml:2:43: unknown unit `secnd` (did you mean `second`?)",
+        ),
+        (
+            "domain: d\ndescriptors: [{key: a, rate_limit: {unit: day, requests_per_unit: -1}}]",
+            "f.yaml:2:67: `requests_per_unit` is `-1`, expected a whole number from 0 to 4294967295",
+        ),
+        (
+            "domain: d\ndescriptors: [{key: a, rate_limit: {unit: day, unlimited: true}}]",
+            "f.yaml:2:37: `unit` contradicts `unlimited: true`",
+        ),
+        (
+            "domain: d\ndescriptors: [{key: a, shadow_mode: perhaps, rate_limit: {unlimited: true}}]",
+            "f.yaml:2:37: `shadow_mode` is `perhaps`, expected true or false",
+        ),
+        (
+            "domain: d\ndescriptors: [{key: a, rate_limit: {unlimited: true, name: x, replaces: [{name: x}]}}]",
+            "a rule does not replace itself",
+        ),
+        (
+            "domain: d\ndescriptors: [{key: a, rate_limit: {unlimited: true, replaces: [{}]}}]",
+            "a rule that is replaced is called by its `name`",
+        ),
+    ] {
+        let error = wrong(text);
+        assert!(error.contains(says), "{text}\n{error}\n{says}");
+    }
+    let both = wrong("domain: d\ndescriptors: [{value: x}, {key: a, rate_limit: {}}]");
+    assert!(both.lines().count() >= 3, "all at once: {both}");
+}
+
+#[test]
+fn what_the_service_pays_no_heed_to_is_told_and_let_be() {
+    let parse = |text: &str| parse("f.yaml", text.as_bytes()).expect(text);
+    for (text, warns) in [
+        ("domain: d\nkey: x", Some("2:1: `key` means nothing here")),
+        ("domain: d\ndescriptors: [{key: a, shadow_mode: true}]", Some("means nothing without a `rate_limit`")),
+        ("domain: d\ndescriptors: [{key: a, share_threshold: true}]", Some("where the `value` does not end in `*`")),
+        ("domain: d\ndescriptors: [{key: a, quota_mode: true}]", Some("`quota_mode` changes nothing")),
+        ("domain: d\ndescriptors: [{key: a, value: 1, rate_limit: {unit: SECOND, requests_per_unit: 1}}]", None),
+        ("domain: d\ndescriptors:", None),
+    ] {
+        let warnings: Vec<String> = parse(text).warnings.iter().map(ToString::to_string).collect();
+        assert_eq!(warnings.len(), usize::from(warns.is_some()), "{text}: {warnings:?}");
+        assert!(warns.is_none_or(|warns| warnings[0].contains(warns)), "{text}: {warnings:?}");
+    }
+}
+
+#[test]
+fn a_directory_has_a_file_for_each_domain() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let write = |name: &str, text: &str| std::fs::write(directory.path().join(name), text).expect("written");
+    let paths = [directory.path().to_owned()];
+    assert!(matches!(load(&paths), Err(RulesError::NoFile(_))));
+    write("b.yaml", "domain: b");
+    write("a.yml", "domain: a");
+    write(".hidden.yaml", "nonsense");
+    write("notes.txt", "nonsense");
+    let loaded = load(&paths).expect("both are fine");
+    assert!(loaded.rules.domain("a").is_some() && loaded.rules.domain("b").is_some());
+    write("c.yaml", "domain: a");
+    write("d.yaml", "nonsense: [");
+    let error = load(&paths).expect_err("a domain twice, and nonsense").to_string();
+    assert!(error.contains("c.yaml:1:9: ") && error.contains("a.yml has the domain `a` as well"), "{error}");
+    assert!(error.contains("d.yaml:"), "{error}");
+    assert!(load(&["/no/such/file".into()]).is_err_and(|error| error.to_string().contains("/no/such/file")));
+}

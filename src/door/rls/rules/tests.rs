@@ -1,0 +1,169 @@
+//! What the examples of envoyproxy/ratelimit's documentation say, and what its service does where they are silent.
+
+use super::*;
+use crate::rls::file::parse;
+
+fn domain(text: &str) -> Domain {
+    parse("rules.yaml", text.as_bytes()).expect("rules").domain
+}
+
+/// Rules, and what they say of descriptors: `key=value,key=value` and `requests/unit`, `unlimited` or nothing.
+fn assert_says(text: &str, table: &[(&str, &str)]) {
+    let domain = domain(text);
+    for (descriptor, says) in table {
+        let entries = descriptor.split(',').map(|entry| entry.split_once('=').expect("key=value"));
+        let said = match domain.rule(entries).map(|matched| matched.rule.limit) {
+            None => String::new(),
+            Some(Limit::Unlimited) => "unlimited".to_owned(),
+            Some(Limit::PerUnit { requests, unit }) => format!("{requests}/{}", unit.name()),
+        };
+        assert_eq!(said, *says, "{descriptor} under\n{text}");
+    }
+}
+
+#[test]
+fn values_have_rules_of_their_own() {
+    let text = "
+domain: mongo_cps
+descriptors:
+- {key: database, value: users, rate_limit: {unit: second, requests_per_unit: 500}}
+- {key: database, value: default, rate_limit: {unit: second, requests_per_unit: 400}}
+";
+    let table =
+        [("database=users", "500/second"), ("database=default", "400/second"), ("database=other", ""), ("x=users", "")];
+    assert_says(text, &table);
+}
+
+#[test]
+fn rules_are_nested_and_a_key_alone_is_for_all_values() {
+    let text = "
+domain: messaging
+descriptors:
+- key: message_type
+  value: marketing
+  descriptors: [{key: to_number, rate_limit: {unit: day, requests_per_unit: 5}}]
+- {key: to_number, rate_limit: {unit: day, requests_per_unit: 100}}
+";
+    let table = [
+        ("message_type=marketing,to_number=2061111111", "5/day"),
+        ("to_number=2061111111", "100/day"),
+        ("message_type=marketing", ""),
+        ("message_type=other,to_number=2061111111", ""),
+        ("to_number=2061111111,message_type=marketing", ""),
+    ];
+    assert_says(text, &table);
+}
+
+#[test]
+fn the_most_specific_rule_of_a_level_counts() {
+    let text = "
+domain: edge_proxy_per_ip
+descriptors:
+- {key: remote_address, rate_limit: {unit: second, requests_per_unit: 10}}
+- {key: remote_address, value: 50.0.0.5, rate_limit: {unit: second, requests_per_unit: 0}}
+- {key: remote_address, value: 50.0.0.6}
+- {key: remote_address, value: 10.0.*, rate_limit: {unit: minute, requests_per_unit: 2}}
+- {key: remote_address, value: 10.*, rate_limit: {unit: minute, requests_per_unit: 1}}
+";
+    let table = [
+        ("remote_address=50.0.0.1", "10/second"),
+        ("remote_address=50.0.0.5", "0/second"),
+        ("remote_address=50.0.0.6", ""),
+        ("remote_address=10.0.0.1", "2/minute"),
+        ("remote_address=10.1.0.1", "1/minute"),
+        ("remote_address=", "10/second"),
+    ];
+    assert_says(text, &table);
+}
+
+#[test]
+fn descriptors_have_as_many_entries_as_their_rule() {
+    let flat = "
+domain: example4
+descriptors: [{key: key, value: value, rate_limit: {requests_per_unit: 300, unit: second}}]
+";
+    assert_says(flat, &[("key=value,subkey=subvalue", ""), ("key=value", "300/second")]);
+    let nested = "
+domain: example4
+descriptors:
+- key: key
+  value: value
+  descriptors: [{key: subkey, rate_limit: {requests_per_unit: 300, unit: second}}]
+";
+    assert_says(nested, &[("key=value,subkey=subvalue", "300/second"), ("key=value", "")]);
+}
+
+#[test]
+fn a_rule_may_let_everything_pass() {
+    let text = "
+domain: internal
+descriptors:
+- {key: ldap, rate_limit: {unlimited: true}}
+- {key: azure, rate_limit: {unit: minute, requests_per_unit: 100}}
+";
+    assert_says(text, &[("ldap=x", "unlimited"), ("azure=x", "100/minute"), ("other=x", "")]);
+}
+
+#[test]
+fn a_rule_in_shadow_mode_is_a_rule_and_says_so() {
+    let domain = domain(
+        "
+domain: example6
+descriptors:
+- key: service
+  descriptors:
+  - {key: user, value: user-a, rate_limit: {requests_per_unit: 10, unit: second}, shadow_mode: true}
+  - {key: user, value: user-b, rate_limit: {requests_per_unit: 20, unit: second}}
+",
+    );
+    let shadow = |user| domain.rule([("service", "auth-service"), ("user", user)]).map(|matched| matched.rule.shadow);
+    assert_eq!([shadow("user-a"), shadow("user-b"), shadow("user-c")], [Some(true), Some(false), None]);
+}
+
+#[test]
+fn a_rule_takes_the_place_of_those_that_it_names() {
+    let domain = domain(
+        "
+domain: example7
+descriptors:
+- key: key_1
+  value: value_1
+  descriptors:
+  - {key: user, value: bkthomps, rate_limit: {name: specific_limit, requests_per_unit: 5, unit: second}}
+- key: key_2
+  value: value_2
+  descriptors:
+  - key: user
+    value: bkthomps
+    rate_limit: {replaces: [{name: specific_limit}], requests_per_unit: 10, unit: second}
+",
+    );
+    let user = ("user", "bkthomps");
+    let rules =
+        [("key_1", "value_1"), ("key_2", "value_2")].map(|first| domain.rule([first, user]).expect("a rule").rule);
+    let together = || rules.iter().map(|rule| Some(&***rule));
+    assert!(Rule::replaced(together(), rules[0].name.as_deref()));
+    assert!(!Rule::replaced(together(), rules[1].name.as_deref()), "it has no name");
+    assert!(!Rule::replaced(together().take(1), rules[0].name.as_deref()), "alone it counts");
+}
+
+#[test]
+fn a_star_is_for_what_begins_so_and_values_may_share_what_there_is() {
+    let text = "
+domain: example9
+descriptors:
+- {key: key1, value: value*, rate_limit: {unit: minute, requests_per_unit: 20}}
+- {key: key2, value: value*, share_threshold: true, rate_limit: {unit: minute, requests_per_unit: 20}}
+";
+    let table =
+        [("key1=value1", "20/minute"), ("key1=value", "20/minute"), ("key1=valu", ""), ("key2=value7", "20/minute")];
+    assert_says(text, &table);
+    let domain = domain(text);
+    let shared = |key, value| domain.shared([(key, value)]).map(|(_, value)| value.to_owned()).collect::<Vec<_>>();
+    assert_eq!(
+        (shared("key1", "value1"), shared("key2", "value1")),
+        (vec!["value1".to_owned()], vec!["value".to_owned()])
+    );
+    assert!(!domain.rule([("key1", "value1")]).expect("a rule").shares);
+    assert!(domain.rule([("key2", "value1")]).expect("a rule").shares);
+}
