@@ -115,7 +115,7 @@ pub(super) async fn open(
     resource: &str,
     fields: &Fields,
 ) -> Result<Arc<Slot>, Problem> {
-    let slot = door.bridge.open(resource, WINDOW, guest.principal()).map_err(not_opened)?;
+    let slot = door.bridge.open(resource, WINDOW, guest.principal()).map_err(|why| not_opened(&why))?;
     let opened = slot.rate().resource();
     if opened.usable().basis == Basis::Unknown {
         let wait = FIRST_WAIT.max(patience_of(fields));
@@ -132,7 +132,7 @@ pub(super) async fn open(
     Err(Problem::new(ProblemKind::NoLease, why).retry_after(WHILE_UNKNOWN))
 }
 
-fn not_opened(why: NotOpened) -> Problem {
+fn not_opened(why: &NotOpened) -> Problem {
     let told = Problem::new(ProblemKind::NoRoom, why.to_string());
     match why {
         NotOpened::TooMany(_) | NotOpened::OfCaller(_) => told.in_word("too_many_resources").retry_after(WHILE_UNKNOWN),

@@ -146,18 +146,18 @@ impl ProblemKind {
 pub(super) struct Problem {
     pub(super) kind: ProblemKind,
     /// The cluster's own word, if it was the cluster that had one.
-    word: Option<String>,
-    detail: String,
-    field: Option<String>,
+    word: Option<Box<str>>,
+    detail: Box<str>,
+    field: Option<Box<str>>,
     /// A policy of the RateLimit fields that the request goes beyond.
-    violated: Option<String>,
+    violated: Option<Box<str>>,
     retry_after: Option<Duration>,
     /// Fields besides those that follow from it. In a box: few problems have any.
     headers: Option<Box<HeaderMap>>,
 }
 
 impl Problem {
-    pub(super) fn new(kind: ProblemKind, detail: impl Into<String>) -> Problem {
+    pub(super) fn new(kind: ProblemKind, detail: impl Into<Box<str>>) -> Problem {
         let detail = detail.into();
         Problem { kind, word: None, detail, field: None, violated: None, retry_after: None, headers: None }
     }
@@ -165,12 +165,12 @@ impl Problem {
     /// A problem of one field; the sentence begins with its name.
     pub(super) fn of_field(kind: ProblemKind, field: &str, detail: &str) -> Problem {
         let detail = format!("`{}` {detail}", leaseway_core::escaped(field));
-        Problem { field: Some(field.to_owned()), ..Problem::new(kind, detail) }
+        Problem { field: Some(field.into()), ..Problem::new(kind, detail) }
     }
 
     /// In the word of the cluster.
     pub(super) fn in_word(self, word: &str) -> Problem {
-        Problem { word: Some(word.to_owned()), ..self }
+        Problem { word: Some(word.into()), ..self }
     }
 
     /// The caller may try again so much later.
@@ -180,7 +180,7 @@ impl Problem {
 
     /// Beyond what this policy allows, as these header fields tell.
     pub(super) fn beyond(self, policy: &str, headers: HeaderMap) -> Problem {
-        Problem { violated: Some(policy.to_owned()), headers: Some(Box::new(headers)), ..self }
+        Problem { violated: Some(policy.into()), headers: Some(Box::new(headers)), ..self }
     }
 
     fn to_json(&self) -> Value {
@@ -190,12 +190,12 @@ impl Problem {
         json.insert("title".into(), self.kind.title().into());
         json.insert("status".into(), self.kind.status().as_u16().into());
         json.insert("reason".into(), self.word.as_deref().unwrap_or_else(|| self.kind.reason()).into());
-        json.insert("detail".into(), self.detail.as_str().into());
+        json.insert("detail".into(), (*self.detail).into());
         if let Some(field) = &self.field {
-            json.insert("field".into(), field.as_str().into());
+            json.insert("field".into(), (**field).into());
         }
         if let Some(policy) = &self.violated {
-            json.insert("violated-policies".into(), Value::Array(vec![policy.as_str().into()]));
+            json.insert("violated-policies".into(), Value::Array(vec![(**policy).into()]));
         }
         Value::Object(json)
     }
