@@ -26,7 +26,7 @@ use axum::{
     response::{IntoResponse, Response},
     routing::{MethodFilter, get, on},
 };
-use leaseway_server::Refusal;
+use leaseway_server::GuestRefusal;
 use serde_json::Value;
 use tokio::sync::watch;
 
@@ -111,7 +111,7 @@ impl HttpDoor {
         *self.closing.borrow()
     }
 
-    async fn carry_out(&self, operation: Operation, request: Request) -> Result<Answer, Problem> {
+    async fn carry_out(&self, operation: Operation, request: Request) -> Result<HttpAnswer, Problem> {
         if self.is_closing() {
             return Err(closing());
         }
@@ -138,27 +138,27 @@ async fn serve(door: Arc<HttpDoor>, operation: Operation, request: Request) -> R
 }
 
 /// What a request that was carried out is answered with.
-struct Answer {
+struct HttpAnswer {
     status: StatusCode,
     json: Value,
     headers: HeaderMap,
 }
 
-impl Answer {
-    fn of(status: StatusCode, json: Value) -> Answer {
-        Answer { status, json, headers: HeaderMap::new() }
+impl HttpAnswer {
+    fn of(status: StatusCode, json: Value) -> HttpAnswer {
+        HttpAnswer { status, json, headers: HeaderMap::new() }
     }
 
-    fn empty() -> Answer {
-        Answer::of(StatusCode::NO_CONTENT, Value::Null)
+    fn empty() -> HttpAnswer {
+        HttpAnswer::of(StatusCode::NO_CONTENT, Value::Null)
     }
 
-    fn with(self, headers: HeaderMap) -> Answer {
-        Answer { headers, ..self }
+    fn with(self, headers: HeaderMap) -> HttpAnswer {
+        HttpAnswer { headers, ..self }
     }
 }
 
-impl IntoResponse for Answer {
+impl IntoResponse for HttpAnswer {
     fn into_response(self) -> Response {
         let mut response = match &self.json {
             Value::Null => self.status.into_response(),
@@ -173,11 +173,11 @@ impl IntoResponse for Answer {
     }
 }
 
-impl From<Refusal> for Problem {
-    fn from(refusal: Refusal) -> Problem {
+impl From<GuestRefusal> for Problem {
+    fn from(refusal: GuestRefusal) -> Problem {
         match refusal {
-            Refusal::Unknown(why) => Problem::new(ProblemKind::Unauthenticated, why),
-            Refusal::Denied(why) => Problem::new(ProblemKind::Denied, why),
+            GuestRefusal::Unknown(why) => Problem::new(ProblemKind::Unauthenticated, why),
+            GuestRefusal::Denied(why) => Problem::new(ProblemKind::Denied, why),
         }
     }
 }

@@ -169,11 +169,11 @@ async fn reload_on_change(mut reload: Reload, gate: Arc<Gate>, files: Credential
     }
 }
 
-/// Whoever makes a request, as far as it is known.
+/// Finds out who makes a request, as far as that is known.
 async fn admit(mut request: Request, next: Next) -> Response {
     let visitor = request.extensions().get::<Arc<Visitor>>().cloned();
     if let Some(visitor) = visitor {
-        let admitted = visitor.admit(request.headers(), CallKind::Http).map_err(Refusal::from);
+        let admitted = visitor.admit(request.headers(), CallKind::Http).map_err(GuestRefusal::from);
         let principal = request.extensions().get::<Caller>().map_or(Principal::NONE, |caller| caller.principal);
         request.extensions_mut().insert(Guest { admitted, principal });
     }
@@ -183,13 +183,13 @@ async fn admit(mut request: Request, next: Next) -> Response {
 /// The caller of a request, and what it may do.
 #[derive(Clone)]
 pub struct Guest {
-    admitted: Result<Admitted, Refusal>,
+    admitted: Result<Admitted, GuestRefusal>,
     principal: Principal,
 }
 
 /// Why a caller may not do something.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum Refusal {
+pub enum GuestRefusal {
     /// It is not known who it is.
     #[error("{0}")]
     Unknown(String),
@@ -198,26 +198,26 @@ pub enum Refusal {
     Denied(String),
 }
 
-impl From<Status> for Refusal {
-    fn from(status: Status) -> Refusal {
+impl From<Status> for GuestRefusal {
+    fn from(status: Status) -> GuestRefusal {
         let why = status.message().to_owned();
-        if status.code() == Code::PermissionDenied { Refusal::Denied(why) } else { Refusal::Unknown(why) }
+        if status.code() == Code::PermissionDenied { GuestRefusal::Denied(why) } else { GuestRefusal::Unknown(why) }
     }
 }
 
 impl Guest {
     /// Whether it may do this.
-    pub fn check(&self, request: &AccessRequest<'_>) -> Result<(), Refusal> {
+    pub fn check(&self, request: &AccessRequest<'_>) -> Result<(), GuestRefusal> {
         Ok(self.admitted()?.check(CallKind::Http, request)?)
     }
 
     /// Whether it may do this to a resource, under any name: remembered, for what is asked again and again.
-    pub fn check_resource(&self, action: Action, resource: &str) -> Result<(), Refusal> {
+    pub fn check_resource(&self, action: Action, resource: &str) -> Result<(), GuestRefusal> {
         Ok(self.admitted()?.check_remembered(CallKind::Door, &AccessRequest::on(action, resource))?)
     }
 
     /// Whether it may read all there is.
-    pub fn check_reads_everything(&self) -> Result<(), Refusal> {
+    pub fn check_reads_everything(&self) -> Result<(), GuestRefusal> {
         Ok(self.admitted()?.check_reads_everything(CallKind::Http)?)
     }
 
@@ -226,7 +226,7 @@ impl Guest {
         self.principal
     }
 
-    fn admitted(&self) -> Result<&Admitted, Refusal> {
+    fn admitted(&self) -> Result<&Admitted, GuestRefusal> {
         self.admitted.as_ref().map_err(Clone::clone)
     }
 }

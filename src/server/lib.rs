@@ -42,7 +42,7 @@ pub use access::{JwtOptions, NewToken};
 pub use actors::Handover;
 pub use audit::AuditTarget;
 pub use error::ServeError;
-pub use frontend::{Frontend, FrontendOptions, GrpcGuest, Guest, Refusal};
+pub use frontend::{Frontend, FrontendOptions, GrpcGuest, Guest, GuestRefusal};
 pub use grpc::admin::AdminOptions;
 pub use leaseway_quorum::Timing;
 pub use leaseway_tls::{ClientCertificates, Files as TlsFiles, TlsError};

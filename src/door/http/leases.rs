@@ -16,7 +16,7 @@ use leaseway_server::Guest;
 use serde_json::{Value, json};
 
 use super::{
-    Answer,
+    HttpAnswer,
     cluster::Cluster,
     fields::Fields,
     lease_token::LeaseToken,
@@ -24,7 +24,7 @@ use super::{
 };
 
 /// Asks for a lease, or for the next one if the caller names the one it has.
-pub(super) async fn get(cluster: &Cluster, guest: &Guest, fields: &Fields) -> Result<Answer, Problem> {
+pub(super) async fn get(cluster: &Cluster, guest: &Guest, fields: &Fields) -> Result<HttpAnswer, Problem> {
     let (client, resource) = (fields.id("client"), fields.id("resource"));
     // The table of fields keeps it within these bounds.
     let priority = fields.number("priority") as i16;
@@ -40,11 +40,11 @@ pub(super) async fn get(cluster: &Cluster, guest: &Guest, fields: &Fields) -> Re
     // Whether the caller drops answers that come late is not known.
     let request = GetCapacityRequest { client_id: Some(client.to_owned()), resource: vec![entry], drops_late: None };
     let answer = cluster.get_capacity(&request).await?;
-    Ok(Answer::of(StatusCode::OK, lease(client, resource, &answer)?))
+    Ok(HttpAnswer::of(StatusCode::OK, lease(client, resource, &answer)?))
 }
 
 /// Gives a lease back.
-pub(super) async fn release(cluster: &Cluster, guest: &Guest, fields: &Fields) -> Result<Answer, Problem> {
+pub(super) async fn release(cluster: &Cluster, guest: &Guest, fields: &Fields) -> Result<HttpAnswer, Problem> {
     let (client, resource) = (fields.id("client"), fields.id("resource"));
     guest.check(&as_client(client, resource))?;
     let token = fields.lease_if_said("token").and_then(LeaseToken::number);
@@ -57,7 +57,7 @@ pub(super) async fn release(cluster: &Cluster, guest: &Guest, fields: &Fields) -
     let answer = cluster.release_capacity(&request).await?;
     match answer.problem.first() {
         Some(problem) => Err(of_entry(problem)),
-        None => Ok(Answer::empty()),
+        None => Ok(HttpAnswer::empty()),
     }
 }
 

@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 use tokio::time::timeout;
 
 use super::{
-    Answer, HttpDoor, closing,
+    HttpAnswer, HttpDoor, closing,
     fields::Fields,
     problem::{Problem, ProblemKind},
     rate_limit_fields::{self, Quota},
@@ -47,7 +47,7 @@ pub(super) async fn acquire(
     guest: &Guest,
     resource: &str,
     fields: &Fields,
-) -> Result<Answer, Problem> {
+) -> Result<HttpAnswer, Problem> {
     check(guest, resource)?;
     let slot = open(door, guest, resource, fields).await?;
     let permits = fields.number("permits") as u32;
@@ -61,7 +61,7 @@ pub(super) async fn acquire(
         "remaining": told(quota.remaining),
         "capacity": told(quota.per_second),
     });
-    Ok(Answer::of(StatusCode::OK, json).with(rate_limit_fields::fields(resource, quota)))
+    Ok(HttpAnswer::of(StatusCode::OK, json).with(rate_limit_fields::fields(resource, quota)))
 }
 
 /// Takes permits that can be given back.
@@ -74,17 +74,22 @@ pub(super) async fn reserve(door: &HttpDoor, slot: &Arc<Slot>, fields: &Fields) 
 }
 
 /// Counts permits that were used already.
-pub(super) async fn charge(door: &HttpDoor, guest: &Guest, resource: &str, fields: &Fields) -> Result<Answer, Problem> {
+pub(super) async fn charge(
+    door: &HttpDoor,
+    guest: &Guest,
+    resource: &str,
+    fields: &Fields,
+) -> Result<HttpAnswer, Problem> {
     check(guest, resource)?;
     let slot = open(door, guest, resource, fields).await?;
     let permits = fields.number("permits") as u64;
     told_of_debt(resource, slot.rate().charge(permits))?;
     let json = json!({ "resource": resource, "permits": permits, "debt": slot.rate().debt() });
-    Ok(Answer::of(StatusCode::OK, json))
+    Ok(HttpAnswer::of(StatusCode::OK, json))
 }
 
 /// Tells what this door has.
-pub(super) fn standing(door: &HttpDoor, guest: &Guest, resource: &str) -> Result<Answer, Problem> {
+pub(super) fn standing(door: &HttpDoor, guest: &Guest, resource: &str) -> Result<HttpAnswer, Problem> {
     guest.check_resource(Action::Read, resource)?;
     let Some(slot) = door.bridge.look(resource) else {
         let why = "this door holds no lease of it: none has asked here for some time";
@@ -104,7 +109,7 @@ pub(super) fn standing(door: &HttpDoor, guest: &Guest, resource: &str) -> Result
         "debt": slot.rate().debt(),
         "reservations": door.reservations.of(resource),
     });
-    Ok(Answer::of(StatusCode::OK, json).with(rate_limit_fields::fields(resource, quota)))
+    Ok(HttpAnswer::of(StatusCode::OK, json).with(rate_limit_fields::fields(resource, quota)))
 }
 
 /// The resource, with a lease or what stands in for one. A first request waits for that, if it has to for as long as it

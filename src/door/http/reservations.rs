@@ -15,7 +15,7 @@ use serde_json::json;
 use tokio::time::Instant;
 
 use super::{
-    Answer, HttpDoor,
+    HttpAnswer, HttpDoor,
     fields::Fields,
     permits,
     problem::{Problem, ProblemKind},
@@ -27,10 +27,10 @@ type Name = u128;
 /// Reservations that are not settled.
 pub(super) struct Reservations<P = Reservation> {
     most: usize,
-    table: Mutex<Table<P>>,
+    table: Mutex<ReservationTable<P>>,
 }
 
-struct Table<P> {
+struct ReservationTable<P> {
     by_name: HashMap<Name, Reserved<P>>,
     by_end: BTreeSet<(Instant, Name)>,
     by_principal: HashMap<Principal, usize>,
@@ -45,9 +45,9 @@ struct Reserved<P> {
     permits: P,
 }
 
-impl<P> Default for Table<P> {
-    fn default() -> Table<P> {
-        Table {
+impl<P> Default for ReservationTable<P> {
+    fn default() -> ReservationTable<P> {
+        ReservationTable {
             by_name: HashMap::new(),
             by_end: BTreeSet::new(),
             by_principal: HashMap::new(),
@@ -56,7 +56,7 @@ impl<P> Default for Table<P> {
     }
 }
 
-impl<P> Table<P> {
+impl<P> ReservationTable<P> {
     fn remove(&mut self, name: Name) -> Option<Reserved<P>> {
         let reserved = self.by_name.remove(&name)?;
         self.by_end.remove(&(reserved.ends, name));
@@ -89,7 +89,7 @@ impl<P> Reservations<P> {
         Reservations { most, table: Mutex::default() }
     }
 
-    fn table(&self) -> MutexGuard<'_, Table<P>> {
+    fn table(&self) -> MutexGuard<'_, ReservationTable<P>> {
         self.table.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -148,7 +148,7 @@ pub(super) async fn reserve(
     guest: &Guest,
     resource: &str,
     fields: &Fields,
-) -> Result<Answer, Problem> {
+) -> Result<HttpAnswer, Problem> {
     permits::check(guest, resource)?;
     door.reservations.check_room(guest.principal())?;
     let slot = permits::open(door, guest, resource, fields).await?;
@@ -176,11 +176,11 @@ pub(super) async fn reserve(
     if let Ok(location) = HeaderValue::try_from(format!("/v1/reservations/{name:032x}/settle")) {
         headers.insert(header::LOCATION, location);
     }
-    Ok(Answer::of(StatusCode::CREATED, json).with(headers))
+    Ok(HttpAnswer::of(StatusCode::CREATED, json).with(headers))
 }
 
 /// Says what one has really cost.
-pub(super) fn settle(door: &HttpDoor, guest: &Guest, name: &str, fields: &Fields) -> Result<Answer, Problem> {
+pub(super) fn settle(door: &HttpDoor, guest: &Guest, name: &str, fields: &Fields) -> Result<HttpAnswer, Problem> {
     let unknown = || {
         let why = "there is no such reservation at this door: it is settled already, its time is over, or it was made \
                    at another";
@@ -196,7 +196,7 @@ pub(super) fn settle(door: &HttpDoor, guest: &Guest, name: &str, fields: &Fields
     permits::told_of_debt(&resource, settled)?;
     let debt = permits::debt(door, &resource);
     let json = json!({ "resource": resource, "reserved": reserved, "used": used, "debt": debt });
-    Ok(Answer::of(StatusCode::OK, json))
+    Ok(HttpAnswer::of(StatusCode::OK, json))
 }
 
 #[cfg(test)]
