@@ -26,6 +26,7 @@ mod harness {
     pub(crate) mod golang;
     pub(crate) mod http;
     pub(crate) mod http2;
+    pub(crate) mod http_door;
     pub(crate) mod original;
     pub(crate) mod peers;
     pub(crate) mod preload;
@@ -63,6 +64,11 @@ mod scenarios {
     mod connections;
     mod door_envoy;
     mod door_envoys;
+    mod door_http;
+    mod door_http_access;
+    mod door_http_conformance;
+    mod door_http_hostile;
+    mod door_http_shares;
     mod door_rlqs;
     mod door_rls;
     mod doorman_flows;

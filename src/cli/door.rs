@@ -9,7 +9,7 @@ use leaseway_client::{
 };
 use leaseway_core::{Glob, PrincipalShare};
 use leaseway_door::{
-    Door, Options, RlsOptions,
+    Door, HttpOptions, Options, RlsOptions,
     bridge::{BridgeOptions, WithoutLease},
 };
 use leaseway_server::{FrontendOptions, StopSignals, limits::Limits};
@@ -28,7 +28,7 @@ use crate::{
 /// Lets in callers that speak another protocol. A door is a client of the cluster: it holds leases and decides by them
 /// itself; any number of doors share what there is
 #[derive(Args)]
-#[command(group = clap::ArgGroup::new("protocol").args(["rls", "rlqs"]).multiple(true).required(true))]
+#[command(group = clap::ArgGroup::new("protocol").args(["rls", "rlqs", "http"]).multiple(true).required(true))]
 pub(crate) struct RunDoor {
     /// Where Envoys ask for each request (RLS, ShouldRateLimit)
     #[arg(long, env = "LEASEWAY_RLS", value_name = "ADDRESS", requires = "ratelimit_config")]
@@ -39,7 +39,10 @@ pub(crate) struct RunDoor {
     /// Where Envoys report what they let through and are assigned what they may (RLQS)
     #[arg(long, env = "LEASEWAY_RLQS", value_name = "ADDRESS")]
     rlqs: Option<SocketAddr>,
-    /// Where to serve HTTP: /metrics, /healthz, /readyz
+    /// Where everything else asks, by HTTP and JSON: leases and permits; besides /metrics, /healthz, /readyz
+    #[arg(long, env = "LEASEWAY_HTTP", value_name = "ADDRESS")]
+    http: Option<SocketAddr>,
+    /// Where to serve /metrics, /healthz and /readyz, if not at --http
     #[arg(long, env = "LEASEWAY_METRICS", value_name = "ADDRESS")]
     metrics: Option<SocketAddr>,
     /// Servers of the cluster; any of them will do, it names the master. https:// before an address means TLS, as
@@ -138,6 +141,15 @@ struct DoorLimits {
         value_parser = checks::at_least_one()
     )]
     max_resources: usize,
+    /// Reservations of permits, made by HTTP, that wait to be settled (503 beyond)
+    #[arg(
+        long,
+        env = "LEASEWAY_MAX_RESERVATIONS",
+        default_value_t = 100_000,
+        value_name = "N",
+        value_parser = checks::at_least_one()
+    )]
+    max_reservations: usize,
     /// Bytes of a message (OUT_OF_RANGE beyond). An Envoy reports all its buckets in one: some 100 bytes for each
     #[arg(
         long,
@@ -182,6 +194,7 @@ impl DoorLimits {
         Limits {
             message_bytes: self.max_message_bytes,
             connections: self.max_connections,
+            page_connections: self.max_connections,
             address_share: self.address_share,
             request_secs: self.request_secs,
             ..Limits::default()
@@ -216,6 +229,7 @@ impl RunDoor {
             },
             rlqs: self.rlqs.map(|listen| self.quotas.options(listen, self.without_lease.idle_secs)),
             rls: self.rls.map(|listen| RlsOptions { listen, rules: self.ratelimit_config }),
+            http: self.http.map(|listen| HttpOptions { listen, max_reservations: self.limits.max_reservations }),
             metrics: self.metrics,
         };
         let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().map_err(CliError::Runtime)?;
@@ -247,6 +261,9 @@ async fn serve(options: Options) -> Outcome {
     }
     if let Some(address) = addresses.rlqs {
         let _ = say(format_args!("serving RLQS on {address}"));
+    }
+    if let Some(address) = addresses.http {
+        let _ = say(format_args!("serving HTTP on {address}"));
     }
     if let Some(address) = addresses.metrics {
         let _ = say(format_args!("serving metrics on {address}"));

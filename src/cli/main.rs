@@ -61,7 +61,7 @@ The server speaks the Doorman protocol: Doorman's Go clients work with it unchan
 enum Command {
     /// Runs a server until SIGTERM or Ctrl-C; SIGHUP, or a change of its file, reloads the configuration
     Serve(Box<serve::Serve>),
-    /// Lets in callers that speak another protocol: Envoy's rate limit service
+    /// Lets in callers that speak another protocol: HTTP, Envoy's rate limit service
     Door(Box<door::RunDoor>),
     /// Runs the peers of a node on this machine, each a process of its own, until Ctrl-C; without a file: three
     Up(up::Up),

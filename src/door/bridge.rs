@@ -144,6 +144,11 @@ impl Bridge {
         Some(slot)
     }
 
+    /// As [`find`](Self::find), for one that is only looked at: that is no use.
+    pub fn look(&self, id: &str) -> Option<Arc<Slot>> {
+        self.table.find(id)
+    }
+
     /// A resource, opened if it is not: for `caller`, who then has one more.
     pub fn open(&self, id: &str, window: Window, caller: Principal) -> Result<Arc<Slot>, NotOpened> {
         if let Some(slot) = self.find(id) {
@@ -173,10 +178,17 @@ impl Bridge {
     }
 
     fn pressing(&self, slot: &Arc<Slot>, taken: Taken) -> Taken {
-        if taken != Taken::Yes && slot.presses() {
-            self.pressed.lock().unwrap_or_else(PoisonError::into_inner).push(Arc::clone(slot));
+        if taken != Taken::Yes {
+            self.refused(slot);
         }
         taken
+    }
+
+    /// A resource has refused something: it wants more, which is looked at soon.
+    pub fn refused(&self, slot: &Arc<Slot>) {
+        if slot.presses() {
+            self.pressed.lock().unwrap_or_else(PoisonError::into_inner).push(Arc::clone(slot));
+        }
     }
 
     /// Whether something passes where there is no lease.

@@ -18,15 +18,17 @@ use std::{net::SocketAddr, path::PathBuf, sync::Arc, time::Duration};
 
 use leaseway_proto::envoy::ratelimit::rate_limit_service_server::RateLimitServiceServer;
 use leaseway_server::{Frontend, FrontendOptions};
+use tokio::sync::watch;
 use tonic::service::Routes;
 use tonic_health::{ServingStatus, server::HealthReporter};
 
 use self::{
     bridge::{Bridge, BridgeOptions},
+    http::HttpDoor,
     rlqs::{RlqsOptions, RlqsService},
     rls::{CurrentRules, RlsService, file},
 };
-pub use self::{error::DoorError, rls::file::RulesError};
+pub use self::{error::DoorError, http::HttpOptions, rls::file::RulesError};
 
 /// What a door is to do.
 #[derive(Debug)]
@@ -39,6 +41,8 @@ pub struct Options {
     pub rls: Option<RlsOptions>,
     /// Where Envoys report and are assigned quotas, and how.
     pub rlqs: Option<RlqsOptions>,
+    /// Where everything else asks, by HTTP; metrics and health are served there, too.
+    pub http: Option<HttpOptions>,
     /// Where metrics and health are served.
     pub metrics: Option<SocketAddr>,
 }
@@ -59,6 +63,8 @@ pub struct Addresses {
     pub rls: Option<SocketAddr>,
     /// RLQS.
     pub rlqs: Option<SocketAddr>,
+    /// HTTP.
+    pub http: Option<SocketAddr>,
     /// Pages.
     pub metrics: Option<SocketAddr>,
 }
@@ -77,6 +83,7 @@ pub struct Door {
     bridge: Arc<Bridge>,
     rlqs: Option<RlqsService>,
     frontend: Frontend,
+    closing: watch::Sender<bool>,
     health: HealthReporter,
     /// Read again for as long as they are here.
     _rules: Option<Arc<CurrentRules>>,
@@ -86,11 +93,12 @@ pub struct Door {
 impl Door {
     /// Starts all that is asked for, or nothing. Must be called within a tokio runtime.
     pub async fn start(options: Options) -> Result<Door, DoorError> {
-        let Options { bridge, frontend, rls, rlqs, metrics } = options;
+        let Options { bridge, frontend, rls, rlqs, http, metrics } = options;
         let prometheus = metrics::install();
         let listeners = [
             ("--rls", rls.as_ref().map(|rls| rls.listen)),
             ("--rlqs", rlqs.as_ref().map(|rlqs| rlqs.listen)),
+            ("--http", http.as_ref().map(|http| http.listen)),
             ("--metrics", metrics),
         ];
         let listeners: Vec<_> = listeners.into_iter().filter_map(|(flag, address)| Some((flag, address?))).collect();
@@ -112,8 +120,15 @@ impl Door {
             addresses.rlqs = Some(frontend.serve_grpc("--rlqs", listen, service.routes(), health.clone()).await?);
             quotas = Some(service);
         }
+        let (closing, to_close) = watch::channel(false);
+        let pages = pages::routes(prometheus.clone(), Arc::clone(&bridge));
+        if let Some(HttpOptions { listen, max_reservations }) = http {
+            let door = HttpDoor::new(Arc::clone(&bridge), max_reservations, to_close);
+            let routes = door.routes(pages.clone());
+            addresses.http = Some(frontend.serve_http("--http", listen, routes, http::MOST_BODY_BYTES).await?);
+            tokio::spawn(door.look_after());
+        }
         if let Some(address) = metrics {
-            let pages = pages::routes(prometheus.clone(), Arc::clone(&bridge));
             addresses.metrics = Some(frontend.serve_http("--metrics", address, pages, 0).await?);
         }
         for service in HEALTH {
@@ -125,7 +140,7 @@ impl Door {
                 prometheus.run_upkeep();
             }
         });
-        Ok(Door { bridge, rlqs: quotas, frontend, health, _rules: rules, addresses })
+        Ok(Door { bridge, rlqs: quotas, frontend, closing, health, _rules: rules, addresses })
     }
 
     /// Where it can be reached.
@@ -139,6 +154,7 @@ impl Door {
         for service in HEALTH {
             self.health.set_service_status(service, ServingStatus::NotServing).await;
         }
+        self.closing.send_replace(true);
         let farewell = async {
             if let Some(rlqs) = &self.rlqs {
                 rlqs.drain().await;

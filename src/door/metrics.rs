@@ -1,6 +1,6 @@
 //! What a door counts.
 
-use metrics::{counter, describe_counter, describe_gauge, gauge};
+use metrics::{Unit, counter, describe_counter, describe_gauge, describe_histogram, gauge};
 use metrics_exporter_prometheus::{PrometheusBuilder, PrometheusHandle};
 
 /// Gauges of a door.
@@ -24,9 +24,13 @@ const COUNTERS: [(&str, &str); 6] = [
     ("leaseway_door_resources_refused_total", "Resources that were not opened because there are too many."),
 ];
 
+/// Doorman's buckets: the only histograms are the client library's.
+const SECONDS: [f64; 11] = [0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0];
+
 /// Installs the recorder; what it returns renders `/metrics`.
 pub(crate) fn install() -> PrometheusHandle {
-    let recorder = PrometheusBuilder::new().build_recorder();
+    let builder = PrometheusBuilder::new().set_buckets(&SECONDS).expect("there are some");
+    let recorder = builder.build_recorder();
     let handle = recorder.handle();
     // A second door in one process keeps the first one's recorder; both then count together.
     let _ = metrics::set_global_recorder(recorder);
@@ -34,8 +38,21 @@ pub(crate) fn install() -> PrometheusHandle {
     handle
 }
 
+/// What the client library counts.
+const OF_CLIENT: [(&str, &str); 5] = [
+    ("doorman_client_requests", "Requests to the cluster, by method and server."),
+    ("doorman_client_request_errors", "Requests to the cluster that failed, by method and server."),
+    ("leaseway_client_redirects_total", "Times a server was asked that was not the master."),
+    ("leaseway_client_leases_ended_total", "Leases that ended unrenewed."),
+    ("leaseway_client_hints_total", "Hints of the cluster that asking now would change something."),
+];
+
 /// Explains all of them, and begins counters at zero.
 fn describe() {
+    for (name, help) in OF_CLIENT {
+        describe_counter!(name, help);
+    }
+    describe_histogram!("doorman_client_request_durations", Unit::Seconds, "Time to an answer of the cluster.");
     for (name, help) in GAUGES {
         describe_gauge!(name, help);
     }

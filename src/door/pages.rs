@@ -9,7 +9,7 @@ use axum::{
     response::{IntoResponse, Response},
     routing::get,
 };
-use leaseway_server::{Guest, Refusal};
+use leaseway_server::{Guest, GuestRefusal};
 use metrics_exporter_prometheus::PrometheusHandle;
 
 use crate::bridge::Bridge;
@@ -35,8 +35,8 @@ async fn render_metrics(guest: Guest, State(pages): State<Pages>) -> Response {
             let text = pages.prometheus.render();
             ([(header::CONTENT_TYPE, "text/plain; version=0.0.4; charset=utf-8")], text).into_response()
         }
-        Err(refusal @ Refusal::Unknown(_)) => (StatusCode::UNAUTHORIZED, format!("{refusal}\n")).into_response(),
-        Err(refusal @ Refusal::Denied(_)) => (StatusCode::FORBIDDEN, format!("{refusal}\n")).into_response(),
+        Err(refusal @ GuestRefusal::Unknown(_)) => (StatusCode::UNAUTHORIZED, format!("{refusal}\n")).into_response(),
+        Err(refusal @ GuestRefusal::Denied(_)) => (StatusCode::FORBIDDEN, format!("{refusal}\n")).into_response(),
     }
 }
 

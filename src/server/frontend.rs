@@ -173,7 +173,7 @@ async fn reload_on_change(mut reload: Reload, gate: Arc<Gate>, files: Credential
 async fn admit(mut request: Request, next: Next) -> Response {
     let visitor = request.extensions().get::<Arc<Visitor>>().cloned();
     if let Some(visitor) = visitor {
-        let admitted = visitor.admit(request.headers(), CallKind::Http).map_err(Refusal::from);
+        let admitted = visitor.admit(request.headers(), CallKind::Http).map_err(GuestRefusal::from);
         let origin = match &admitted {
             Ok(admitted) => admitted.origin(),
             Err(_) => request.extensions().get::<Caller>().map(Caller::origin),
@@ -187,13 +187,13 @@ async fn admit(mut request: Request, next: Next) -> Response {
 /// The caller of a request, and what it may do.
 #[derive(Clone)]
 pub struct Guest {
-    admitted: Result<Admitted, Refusal>,
+    admitted: Result<Admitted, GuestRefusal>,
     principal: Principal,
 }
 
 /// Why a caller may not do something.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum Refusal {
+pub enum GuestRefusal {
     /// It is not known who it is.
     #[error("{0}")]
     Unknown(String),
@@ -202,34 +202,26 @@ pub enum Refusal {
     Denied(String),
 }
 
-impl From<Status> for Refusal {
-    fn from(status: Status) -> Refusal {
+impl From<Status> for GuestRefusal {
+    fn from(status: Status) -> GuestRefusal {
         let why = status.message().to_owned();
-        if status.code() == Code::PermissionDenied { Refusal::Denied(why) } else { Refusal::Unknown(why) }
+        if status.code() == Code::PermissionDenied { GuestRefusal::Denied(why) } else { GuestRefusal::Unknown(why) }
     }
 }
 
 impl Guest {
     /// Whether it may do this.
-    pub fn check(&self, request: &AccessRequest<'_>) -> Result<(), Refusal> {
+    pub fn check(&self, request: &AccessRequest<'_>) -> Result<(), GuestRefusal> {
         Ok(self.admitted()?.check(CallKind::Http, request)?)
     }
 
-    /// Whether it may ask for a resource as this client, and at which priority at most.
-    pub fn check_client(&self, resource: &str, client: &str) -> Result<i16, Refusal> {
-        let admitted = self.admitted()?;
-        let Some(subject) = admitted.subject() else { return Ok(i16::MAX) };
-        match subject.permissions().ceiling(Action::Ask, resource, client) {
-            Some(most) => Ok(most),
-            None => {
-                let asked = AccessRequest { holder: Some(client), ..AccessRequest::on(Action::Ask, resource) };
-                self.check(&asked).map(|()| i16::MAX)
-            }
-        }
+    /// Whether it may do this to a resource, under any name: remembered, for what is asked again and again.
+    pub fn check_resource(&self, action: Action, resource: &str) -> Result<(), GuestRefusal> {
+        Ok(self.admitted()?.check_remembered(CallKind::Door, &AccessRequest::on(action, resource))?)
     }
 
     /// Whether it may read all there is.
-    pub fn check_reads_everything(&self) -> Result<(), Refusal> {
+    pub fn check_reads_everything(&self) -> Result<(), GuestRefusal> {
         Ok(self.admitted()?.check_reads_everything(CallKind::Http)?)
     }
 
@@ -238,7 +230,7 @@ impl Guest {
         self.principal
     }
 
-    fn admitted(&self) -> Result<&Admitted, Refusal> {
+    fn admitted(&self) -> Result<&Admitted, GuestRefusal> {
         self.admitted.as_ref().map_err(Clone::clone)
     }
 }

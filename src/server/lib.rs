@@ -44,7 +44,7 @@ pub use access::{JwtOptions, NewToken};
 pub use actors::Handover;
 pub use audit::AuditTarget;
 pub use error::ServeError;
-pub use frontend::{Frontend, FrontendOptions, GrpcGuest, Guest, Refusal};
+pub use frontend::{Frontend, FrontendOptions, GrpcGuest, Guest, GuestRefusal};
 pub use grpc::admin::AdminOptions;
 pub use guests::{GuestServices, Guests, Host};
 pub use leaseway_quorum::Timing;

@@ -1,0 +1,305 @@
+//! The fields of a request, as a table. What is read is checked against it, and the OpenAPI document is made from it,
+//! so that the two cannot differ.
+
+use std::fmt;
+
+use leaseway_core::{escaped, nearest};
+use serde::de::{Deserialize, Deserializer, MapAccess, Visitor};
+use serde_json::Value;
+
+use super::{
+    lease_token::LeaseToken,
+    problem::{Problem, ProblemKind},
+};
+
+/// What a field may be.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(super) enum FieldKind {
+    /// An id of a client or resource.
+    Id,
+    /// How much of a resource.
+    Amount,
+    /// A whole number.
+    Whole { least: i64, most: i64 },
+    /// A span of time in seconds.
+    Seconds { least: f64, most: f64 },
+    /// The name of a lease, as it was given.
+    LeaseToken,
+}
+
+/// As clusters have it, unless they are told otherwise.
+pub(super) const MOST_ID_BYTES: usize = 256;
+/// As clusters have it.
+pub(super) const MOST_AMOUNT: f64 = 1e15;
+
+/// A field of a request.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Field {
+    pub(super) name: &'static str,
+    pub(super) kind: FieldKind,
+    /// What it is where it is not said; without that it has to be said, or may be missing.
+    pub(super) default: Option<f64>,
+    pub(super) required: bool,
+    /// For people.
+    pub(super) about: &'static str,
+}
+
+impl Field {
+    pub(super) const fn required(name: &'static str, kind: FieldKind, about: &'static str) -> Field {
+        Field { name, kind, default: None, required: true, about }
+    }
+
+    pub(super) const fn optional(name: &'static str, kind: FieldKind, about: &'static str) -> Field {
+        Field { name, kind, default: None, required: false, about }
+    }
+
+    pub(super) const fn or(self, default: f64) -> Field {
+        Field { default: Some(default), required: false, ..self }
+    }
+}
+
+impl FieldKind {
+    /// What is expected, after "expected".
+    fn expected(self) -> String {
+        match self {
+            FieldKind::Id => format!("a text of 1 to {MOST_ID_BYTES} bytes"),
+            FieldKind::Amount => format!("a number from 0 to {MOST_AMOUNT:e}"),
+            FieldKind::Whole { least, most } => format!("a whole number from {least} to {most}"),
+            FieldKind::Seconds { least, most } => format!("a number of seconds from {least} to {most}"),
+            FieldKind::LeaseToken => "the `token` of a lease, as it was given".to_owned(),
+        }
+    }
+
+    /// Refuses a value that the field `name` cannot have.
+    pub(super) fn check(self, name: &str, value: &Value) -> Result<(), Problem> {
+        if self.accepts(value) {
+            return Ok(());
+        }
+        let why = format!("is {}; expected {}", shown(value), self.expected());
+        Err(Problem::of_field(ProblemKind::BadValue, name, &why))
+    }
+
+    fn accepts(self, value: &Value) -> bool {
+        let is_within = |least: f64, most: f64| value.as_f64().is_some_and(|number| (least..=most).contains(&number));
+        match self {
+            FieldKind::Id => value.as_str().is_some_and(|id| (1..=MOST_ID_BYTES).contains(&id.len())),
+            FieldKind::Amount => is_within(0.0, MOST_AMOUNT),
+            // 3.0 is whole, too.
+            FieldKind::Whole { least, most } => {
+                is_within(least as f64, most as f64) && value.as_f64().is_some_and(|number| number.fract() == 0.0)
+            }
+            FieldKind::Seconds { least, most } => is_within(least, most),
+            FieldKind::LeaseToken => value.as_str().and_then(LeaseToken::parse).is_some(),
+        }
+    }
+}
+
+/// The fields of a request, each as the table wants it.
+#[derive(Debug)]
+pub(super) struct Fields {
+    table: &'static [Field],
+    read: Vec<(String, Value)>,
+}
+
+impl Fields {
+    /// Reads a body. One that is empty has no fields.
+    pub(super) fn of_body(table: &'static [Field], body: &[u8]) -> Result<Fields, Problem> {
+        if body.iter().all(u8::is_ascii_whitespace) {
+            return Fields::check(table, Vec::new());
+        }
+        match serde_json::from_slice(body) {
+            Ok(Members(members)) => Fields::check(table, members),
+            Err(error) => {
+                let why = format!("the body is no JSON object: {error}");
+                Err(Problem::new(ProblemKind::Malformed, escaped(&why)))
+            }
+        }
+    }
+
+    /// Takes what stands behind the question mark of an address.
+    pub(super) fn of_query(table: &'static [Field], query: Vec<(String, String)>) -> Result<Fields, Problem> {
+        Fields::check(table, query.into_iter().map(|(name, value)| (name, Value::String(value))).collect())
+    }
+
+    fn check(table: &'static [Field], read: Vec<(String, Value)>) -> Result<Fields, Problem> {
+        for (place, (name, value)) in read.iter().enumerate() {
+            let Some(field) = table.iter().find(|field| field.name == name) else {
+                return Err(unknown(table, name));
+            };
+            if read[..place].iter().any(|(other, _)| other == name) {
+                return Err(Problem::of_field(ProblemKind::BadValue, name, "is there twice"));
+            }
+            field.kind.check(name, value)?;
+        }
+        for field in table.iter().filter(|field| field.required) {
+            if !read.iter().any(|(name, _)| name == field.name) {
+                let why = format!("is missing; expected {}", field.kind.expected());
+                return Err(Problem::of_field(ProblemKind::MissingField, field.name, &why));
+            }
+        }
+        Ok(Fields { table, read })
+    }
+
+    fn knows(&self, name: &str) -> bool {
+        self.table.iter().any(|field| field.name == name)
+    }
+
+    fn get(&self, name: &str) -> Option<&Value> {
+        self.read.iter().find(|(found, _)| found == name).map(|(_, value)| value)
+    }
+
+    /// An id; empty if the table lets it be missing.
+    pub(super) fn id(&self, name: &str) -> &str {
+        self.get(name).and_then(Value::as_str).unwrap_or_default()
+    }
+
+    /// A number, or what the table has in its place.
+    pub(super) fn number(&self, name: &str) -> f64 {
+        let default = || self.table.iter().find(|field| field.name == name).and_then(|field| field.default);
+        self.get(name).and_then(Value::as_f64).or_else(default).unwrap_or_default()
+    }
+
+    /// As [`number`](Self::number), where the table may know nothing of it.
+    pub(super) fn number_if_known(&self, name: &str) -> Option<f64> {
+        self.knows(name).then(|| self.number(name))
+    }
+
+    /// The lease that is meant, if one is.
+    pub(super) fn lease_if_said(&self, name: &str) -> Option<LeaseToken> {
+        self.get(name).and_then(Value::as_str).and_then(LeaseToken::parse)
+    }
+}
+
+fn unknown(table: &[Field], name: &str) -> Problem {
+    let names = table.iter().map(|field| field.name);
+    let why = match nearest(name, names.clone()) {
+        Some(near) => format!("means nothing here (did you mean `{near}`?)"),
+        None if table.is_empty() => "means nothing here: no fields are expected".to_owned(),
+        None => format!("means nothing here; known: {}", names.collect::<Vec<_>>().join(", ")),
+    };
+    Problem::of_field(ProblemKind::UnknownField, cut(name), &why)
+}
+
+/// The longest part of what came that is shown, in characters.
+const SHOWN: usize = 60;
+
+fn cut(text: &str) -> &str {
+    text.char_indices().nth(SHOWN).map_or(text, |(end, _)| &text[..end])
+}
+
+/// What came, as it may stand in an answer.
+fn shown(value: &Value) -> String {
+    match value {
+        Value::Array(_) => "a list".to_owned(),
+        Value::Object(_) => "an object".to_owned(),
+        other => {
+            let text = other.to_string();
+            let more = if cut(&text).len() < text.len() { "…" } else { "" };
+            format!("{}{more}", escaped(cut(&text)))
+        }
+    }
+}
+
+/// The members of an object, in their order, with those that are there twice.
+struct Members(Vec<(String, Value)>);
+
+impl<'de> Deserialize<'de> for Members {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Members, D::Error> {
+        struct Reader;
+
+        impl<'de> Visitor<'de> for Reader {
+            type Value = Members;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("an object like {\"permits\": 1}")
+            }
+
+            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Members, A::Error> {
+                let mut members = Vec::new();
+                while let Some(member) = map.next_entry()? {
+                    members.push(member);
+                }
+                Ok(Members(members))
+            }
+        }
+
+        deserializer.deserialize_map(Reader)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const TABLE: &[Field] = &[
+        Field::required("client", FieldKind::Id, ""),
+        Field::required("wants", FieldKind::Amount, ""),
+        Field::optional("permits", FieldKind::Whole { least: 1, most: 10 }, "").or(1.0),
+        Field::optional("wait", FieldKind::Seconds { least: 0.0, most: 60.0 }, "").or(0.0),
+        Field::optional("token", FieldKind::LeaseToken, ""),
+    ];
+
+    fn read(body: &str) -> Result<Fields, String> {
+        Fields::of_body(TABLE, body.as_bytes()).map_err(|problem| format!("{problem:?}"))
+    }
+
+    #[test]
+    fn what_is_said_is_read_and_the_rest_is_as_the_table_has_it() {
+        let fields = read(r#"{"client": "a\u00fc", "wants": 1e3, "permits": 3.0}"#).expect("it is right");
+        assert_eq!((fields.id("client"), fields.number("wants"), fields.number("permits")), ("a\u{fc}", 1000.0, 3.0));
+        assert_eq!((fields.number("wait"), fields.lease_if_said("token")), (0.0, None));
+    }
+
+    #[test]
+    fn what_is_wrong_is_named_with_its_field() {
+        for (body, says) in [
+            (r#"{"client": "a"}"#, "`wants` is missing; expected a number from 0 to 1e15"),
+            (r#"{"client": 7, "wants": 1}"#, "`client` is 7; expected a text of 1 to 256 bytes"),
+            (r#"{"client": "", "wants": 1}"#, "`client` is "),
+            (r#"{"client": "a", "wants": "1"}"#, "`wants` is "),
+            (r#"{"client": "a", "wants": -1}"#, "`wants` is -1"),
+            (r#"{"client": "a", "wants": 1e16}"#, "`wants` is "),
+            (r#"{"client": "a", "wants": null}"#, "`wants` is null"),
+            (r#"{"client": "a", "wants": []}"#, "`wants` is a list"),
+            (r#"{"client": "a", "wants": 1, "wants": 2}"#, "`wants` is there twice"),
+            (r#"{"client": "a", "wants": 1, "wantss": 2}"#, "did you mean `wants`?"),
+            (r#"{"client": "a", "wants": 1, "\u001b[2J": 2}"#, "known: client, wants, permits, wait, token"),
+            (r#"{"client": "a", "wants": 1, "permits": 1.5}"#, "a whole number from 1 to 10"),
+            (r#"{"client": "a", "wants": 1, "permits": 11}"#, "`permits` is 11"),
+            (r#"{"client": "a", "wants": 1, "wait": 61}"#, "a number of seconds from 0 to 60"),
+            (r#"{"client": "a", "wants": 1, "token": "x"}"#, "`token` is "),
+            ("[]", "expected an object"),
+            ("{", "is no JSON object"),
+            ("{} {}", "is no JSON object"),
+            ("\u{1f600}", "is no JSON object"),
+        ] {
+            let problem = read(body).map(|_| ()).expect_err(body);
+            assert!(problem.contains(says), "{body}: {problem}");
+            assert!(!problem.contains('\u{1b}'), "{problem}");
+        }
+    }
+
+    #[test]
+    fn hostile_bodies_are_refused_and_what_is_shown_of_them_is_short() {
+        let deep = format!(r#"{{"client": {}"#, "[".repeat(10_000));
+        let long = format!(r#"{{"{}": 1}}"#, "x".repeat(10_000));
+        let long_value = format!(r#"{{"client": "{}"}}"#, "\u{fc}".repeat(10_000));
+        for body in [&deep, &long, &long_value] {
+            assert!(read(body).expect_err("it is wrong").len() < 1000);
+        }
+        assert!(Fields::of_body(TABLE, b"{\"client\": \"\xff\"}").is_err());
+    }
+
+    #[test]
+    fn an_empty_body_and_a_query_are_fields_as_well() {
+        const OPTIONAL: &[Field] = &[Field::optional("permits", FieldKind::Whole { least: 1, most: 10 }, "").or(1.0)];
+        assert_eq!(Fields::of_body(OPTIONAL, b" \n").expect("nothing is needed").number("permits"), 1.0);
+        let query = |pairs: &[(&str, &str)]| {
+            let pairs = pairs.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned()));
+            Fields::of_query(&TABLE[..1], pairs.collect())
+        };
+        assert_eq!(query(&[("client", "a")]).expect("it is right").id("client"), "a");
+        assert!(query(&[]).is_err() && query(&[("client", "a"), ("b", "c")]).is_err());
+        assert!(query(&[("client", "a"), ("client", "b")]).is_err());
+    }
+}

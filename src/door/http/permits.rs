@@ -1,0 +1,249 @@
+//! Permits of resources whose lease this door holds: taken, charged, and told of.
+
+use std::{pin::pin, sync::Arc, time::Duration};
+
+use axum::http::StatusCode;
+use leaseway_client::{
+    Basis, Reservation, Window,
+    limiter::{Closed, DebtExceeded},
+};
+use leaseway_core::{access::Action, escaped};
+use leaseway_server::Guest;
+use serde_json::{Value, json};
+use tokio::time::timeout;
+
+use super::{
+    HttpAnswer, HttpDoor, closing,
+    fields::Fields,
+    problem::{Problem, ProblemKind},
+    rate_limit_fields::{self, Quota},
+};
+use crate::bridge::{NotOpened, Slot};
+
+/// What is not used within a second is lost; and so many are wanted until it is known how many are asked for.
+const WINDOW: Window = Window { length: Duration::from_secs(1), rate: 100.0 };
+
+/// A share that was not asked for grows when callers wait for it: after this time it shows whether there is more ...
+const GROWS_WITHIN: Duration = Duration::from_secs(2);
+
+/// ... and from then on by so much at most.
+const GROWTH: u32 = 16;
+
+/// The first request for a resource waits at least so long for a lease: callers by HTTP are not in a hurry of
+/// milliseconds, and no answer of the cluster takes so long where there is a master.
+const FIRST_WAIT: Duration = Duration::from_secs(1);
+
+/// When to come back where it is not known.
+const WHILE_UNKNOWN: Duration = Duration::from_secs(1);
+
+/// Whether the caller may ask for a resource.
+pub(super) fn check(guest: &Guest, resource: &str) -> Result<(), Problem> {
+    Ok(guest.check_resource(Action::Ask, resource)?)
+}
+
+/// Takes permits.
+pub(super) async fn acquire(
+    door: &HttpDoor,
+    guest: &Guest,
+    resource: &str,
+    fields: &Fields,
+) -> Result<HttpAnswer, Problem> {
+    check(guest, resource)?;
+    let slot = open(door, guest, resource, fields).await?;
+    let permits = fields.number("permits") as u32;
+    if slot.has_capacity() && slot.rate().try_acquire(permits).is_err() {
+        stand_in_line(door, &slot, permits, fields, slot.rate().wait_many(permits)).await?;
+    }
+    let quota = quota(&slot);
+    let json = json!({
+        "resource": resource,
+        "permits": permits,
+        "remaining": told(quota.remaining),
+        "capacity": told(quota.per_second),
+    });
+    Ok(HttpAnswer::of(StatusCode::OK, json).with(rate_limit_fields::fields(resource, quota)))
+}
+
+/// Takes permits that can be given back.
+pub(super) async fn reserve(door: &HttpDoor, slot: &Arc<Slot>, fields: &Fields) -> Result<Reservation, Problem> {
+    let permits = fields.number("permits") as u32;
+    if let Ok(reserved) = slot.rate().try_reserve(permits) {
+        return Ok(reserved);
+    }
+    stand_in_line(door, slot, permits, fields, slot.rate().reserve(permits)).await
+}
+
+/// Counts permits that were used already.
+pub(super) async fn charge(
+    door: &HttpDoor,
+    guest: &Guest,
+    resource: &str,
+    fields: &Fields,
+) -> Result<HttpAnswer, Problem> {
+    check(guest, resource)?;
+    let slot = open(door, guest, resource, fields).await?;
+    let permits = fields.number("permits") as u64;
+    told_of_debt(resource, slot.rate().charge(permits))?;
+    let json = json!({ "resource": resource, "permits": permits, "debt": slot.rate().debt() });
+    Ok(HttpAnswer::of(StatusCode::OK, json))
+}
+
+/// Tells what this door has.
+pub(super) fn standing(door: &HttpDoor, guest: &Guest, resource: &str) -> Result<HttpAnswer, Problem> {
+    guest.check_resource(Action::Read, resource)?;
+    let Some(slot) = door.bridge.look(resource) else {
+        let why = "this door holds no lease of it: none has asked here for some time";
+        return Err(Problem::new(ProblemKind::NotFound, why));
+    };
+    let (quota, opened) = (quota(&slot), slot.rate().resource());
+    let json = json!({
+        "resource": resource,
+        "capacity": told(quota.per_second),
+        "basis": match opened.usable().basis {
+            Basis::Lease => "lease",
+            Basis::Fallback => "fallback",
+            Basis::Unknown => "unknown",
+        },
+        "lease_expires_in": opened.lease().map(|(_, left)| left.as_secs_f64()),
+        "remaining": told(quota.remaining),
+        "debt": slot.rate().debt(),
+        "reservations": door.reservations.of(resource),
+    });
+    Ok(HttpAnswer::of(StatusCode::OK, json).with(rate_limit_fields::fields(resource, quota)))
+}
+
+/// The resource, with a lease or what stands in for one. A first request waits for that, if it has to for as long as it
+/// is ready to wait for permits. Without any it is as the door was started: everything passes, or nothing.
+pub(super) async fn open(
+    door: &HttpDoor,
+    guest: &Guest,
+    resource: &str,
+    fields: &Fields,
+) -> Result<Arc<Slot>, Problem> {
+    let slot = door.bridge.open(resource, WINDOW, guest.principal()).map_err(|why| not_opened(&why))?;
+    let opened = slot.rate().resource();
+    if opened.usable().basis == Basis::Unknown {
+        let wait = FIRST_WAIT.max(patience_of(fields));
+        // Whether it came is looked at below.
+        let _ = wait_for(door, wait, opened.answered()).await?;
+    }
+    if opened.usable().basis == Basis::Lease || slot.has_capacity() || door.bridge.passes_without_lease() {
+        return Ok(slot);
+    }
+    let why = format!(
+        "there is no lease of `{}`, and without one nothing passes (--without-lease): no master has answered this door",
+        escaped(resource)
+    );
+    Err(Problem::new(ProblemKind::NoLease, why).retry_after(WHILE_UNKNOWN))
+}
+
+fn not_opened(why: &NotOpened) -> Problem {
+    let told = Problem::new(ProblemKind::NoRoom, why.to_string());
+    match why {
+        NotOpened::TooMany(_) | NotOpened::OfCaller(_) | NotOpened::OfEnvoy(_) => {
+            told.in_word("too_many_resources").retry_after(WHILE_UNKNOWN)
+        }
+        NotOpened::Refused(_) => closing(),
+    }
+}
+
+fn patience_of(fields: &Fields) -> Duration {
+    Duration::from_secs_f64(fields.number_if_known("wait").unwrap_or_default())
+}
+
+/// Waits for permits as long as the caller does. A share grows when callers wait; where it does not grow enough within
+/// a moment the request is refused then: one that waits in vain would hold up those behind it.
+async fn stand_in_line<T>(
+    door: &HttpDoor,
+    slot: &Arc<Slot>,
+    permits: u32,
+    fields: &Fields,
+    turn: impl Future<Output = Result<T, Closed>>,
+) -> Result<T, Problem> {
+    door.bridge.refused(slot);
+    let wait = patience_of(fields);
+    if wait.is_zero() {
+        return Err(over_limit(slot, permits));
+    }
+    let taken = wait_in_turn(door, slot, permits, wait, turn).await?;
+    taken.ok_or_else(|| over_limit(slot, permits))?.map_err(|Closed| closing())
+}
+
+/// None: in vain. The turn is given up then, and with it what was being saved for it.
+async fn wait_in_turn<T>(
+    door: &HttpDoor,
+    slot: &Slot,
+    permits: u32,
+    wait: Duration,
+    turn: impl Future<Output = T>,
+) -> Result<Option<T>, Problem> {
+    let mut turn = pin!(turn);
+    let first = wait.min(GROWS_WITHIN);
+    let taken = wait_for(door, first, &mut turn).await?;
+    let rest = wait - first;
+    if taken.is_some() || rest.is_zero() || needed(slot, permits) / GROWTH > rest {
+        return Ok(taken);
+    }
+    wait_for(door, rest, turn).await
+}
+
+/// How long it takes until there are so many, if no others take any.
+fn needed(slot: &Slot, permits: u32) -> Duration {
+    let standing = slot.standing();
+    // With debt it is less than nothing that is there.
+    let missing = (f64::from(permits) - standing.available).max(0.0);
+    // Without capacity it is not known when there will be some.
+    if standing.capacity.get() == 0.0 {
+        return Duration::ZERO;
+    }
+    Duration::try_from_secs_f64(missing / standing.capacity.get()).unwrap_or(Duration::MAX)
+}
+
+/// None: time is up.
+async fn wait_for<T>(door: &HttpDoor, wait: Duration, permits: impl Future<Output = T>) -> Result<Option<T>, Problem> {
+    let mut closing_now = door.closing.clone();
+    tokio::select! {
+        taken = timeout(wait, permits) => Ok(taken.ok()),
+        _ = closing_now.wait_for(|closing| *closing) => Err(closing()),
+    }
+}
+
+fn over_limit(slot: &Slot, permits: u32) -> Problem {
+    let (resource, burst) = (slot.id(), slot.standing().burst);
+    let needed = needed(slot, permits).max(Duration::from_millis(1));
+    let (name, most) = (escaped(resource), burst.floor());
+    let why = if slot.standing().capacity.get() == 0.0 {
+        format!("there are no permits of `{name}` now: the cluster lends this door none")
+    } else if f64::from(permits) > most {
+        format!("{permits} permits of `{name}` take {needed:.0?}; no more than {most} can be had without waiting")
+    } else {
+        format!("{permits} permits of `{name}` are there in {needed:.0?}")
+    };
+    let quota = Quota { more_in: Some(needed), ..quota(slot) };
+    let problem = Problem::new(ProblemKind::OverLimit, why);
+    problem.beyond(resource, rate_limit_fields::fields(resource, quota)).retry_after(needed)
+}
+
+/// What there is of it at this door.
+pub(super) fn quota(slot: &Slot) -> Quota {
+    let standing = slot.standing();
+    Quota { per_second: standing.capacity.get(), remaining: standing.available.floor().max(0.0), more_in: None }
+}
+
+/// A number, or `null` for what has no limit.
+pub(super) fn told(number: f64) -> Value {
+    if number.is_finite() { number.into() } else { Value::Null }
+}
+
+/// More debt than is remembered.
+pub(super) fn told_of_debt(resource: &str, charged: Result<(), DebtExceeded>) -> Result<(), Problem> {
+    charged.map_err(|exceeded| {
+        let why = format!("`{}`: {exceeded}", escaped(resource));
+        Problem::new(ProblemKind::OverLimit, why).in_word("debt_exceeded")
+    })
+}
+
+/// What is owed of a resource.
+pub(super) fn debt(door: &HttpDoor, resource: &str) -> u64 {
+    door.bridge.look(resource).map_or(0, |slot| slot.rate().debt())
+}

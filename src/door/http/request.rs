@@ -1,0 +1,105 @@
+//! What a request says, checked: where it comes from, its path, its query, its body.
+
+use std::time::Duration;
+
+use axum::{
+    RequestPartsExt as _,
+    body::{Body, HttpBody as _},
+    extract::{Path, Query, Request},
+    http::{HeaderMap, header, request::Parts},
+};
+use leaseway_core::escaped;
+use leaseway_server::Guest;
+use serde_json::Value;
+use tokio::time::timeout;
+use tokio_stream::StreamExt as _;
+
+use super::{
+    fields::{FieldKind, Fields},
+    operation::Operation,
+    problem::{Problem, ProblemKind},
+};
+
+/// The most bytes of a body: two ids, each of its bytes written as six.
+pub(crate) const MOST_BODY_BYTES: usize = 4096;
+
+/// In that time a body has come.
+const BODY_PATIENCE: Duration = Duration::from_secs(10);
+
+/// A request that makes sense.
+pub(super) struct Read {
+    pub(super) guest: Guest,
+    /// What stands in its path; empty where nothing does.
+    pub(super) parameter: String,
+    pub(super) fields: Fields,
+}
+
+/// Reads a request.
+pub(super) async fn read(operation: Operation, request: Request) -> Result<Read, Problem> {
+    let (mut parts, body) = request.into_parts();
+    if parts.headers.contains_key(header::ORIGIN) {
+        let why = "the request comes from a page in a browser (it has an `Origin`), which could be of anyone";
+        return Err(Problem::new(ProblemKind::ForeignPage, why));
+    }
+    let parameter = match operation.parameter() {
+        Some(name) => read_parameter(name, &mut parts).await?,
+        None => String::new(),
+    };
+    let query = Query::<Vec<(String, String)>>::try_from_uri(&parts.uri)
+        .map_err(|error| Problem::new(ProblemKind::Malformed, escaped(&error.to_string())))?;
+    let in_query = Fields::of_query(operation.query(), query.0)?;
+    let fields = match operation.body() {
+        [] => in_query,
+        table => Fields::of_body(table, &read_body(&parts.headers, body).await?)?,
+    };
+    let guest = parts.extensions.remove::<Guest>();
+    let guest = guest.ok_or_else(|| Problem::new(ProblemKind::Unauthenticated, "it is not known who calls"))?;
+    Ok(Read { guest, parameter, fields })
+}
+
+async fn read_parameter(name: &str, parts: &mut Parts) -> Result<String, Problem> {
+    let Path(parameter) = parts.extract::<Path<String>>().await.map_err(|error| {
+        Problem::of_field(ProblemKind::BadValue, name, &format!("in the path: {}", escaped(&error.to_string())))
+    })?;
+    FieldKind::Id.check(name, &Value::String(parameter.clone()))?;
+    Ok(parameter)
+}
+
+async fn read_body(headers: &HeaderMap, body: Body) -> Result<Vec<u8>, Problem> {
+    if body.is_end_stream() {
+        return Ok(Vec::new());
+    }
+    if !is_json(headers) {
+        let why = "say `Content-Type: application/json` of the body (curl: --json instead of -d)";
+        return Err(Problem::new(ProblemKind::NotJson, why));
+    }
+    if body.size_hint().lower() > MOST_BODY_BYTES as u64 {
+        return Err(too_large());
+    }
+    let read = async {
+        let (mut read, mut chunks) = (Vec::new(), body.into_data_stream());
+        while let Some(chunk) = chunks.next().await {
+            let chunk = chunk.map_err(|error| {
+                Problem::new(ProblemKind::Malformed, format!("the body broke off: {}", escaped(&error.to_string())))
+            })?;
+            if read.len() + chunk.len() > MOST_BODY_BYTES {
+                return Err(too_large());
+            }
+            read.extend_from_slice(&chunk);
+        }
+        Ok(read)
+    };
+    let late = || Problem::new(ProblemKind::Slow, format!("the body did not come in {} s", BODY_PATIENCE.as_secs()));
+    timeout(BODY_PATIENCE, read).await.unwrap_or_else(|_| Err(late()))
+}
+
+fn too_large() -> Problem {
+    Problem::new(ProblemKind::TooLarge, format!("the body is larger than {MOST_BODY_BYTES} bytes"))
+}
+
+/// With or without a charset.
+fn is_json(headers: &HeaderMap) -> bool {
+    let said = headers.get(header::CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or_default();
+    let kind = said.split(';').next().unwrap_or_default().trim();
+    kind.eq_ignore_ascii_case("application/json")
+}
