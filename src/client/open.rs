@@ -55,8 +55,8 @@ impl ResourceBuilder {
         self
     }
 
-    /// For so long what a former life of this client was given may still be in use, if the client has the same id again:
-    /// the server goes on counting it. The resource must not be closed before.
+    /// For so long what a former life of this client was given may still be in use, if the client has the same id
+    /// again: the server goes on counting it. The resource must not be closed before.
     pub fn former_life(mut self, span: Duration) -> ResourceBuilder {
         self.former_life = span;
         self

@@ -1,6 +1,6 @@
 //! What each principal has of what all share.
 //!
-//! A principal is an identity where one is proved, by whatever addresses it comes; else an address, or a network of
+//! A principal is an identity where one is proved, from any address; else an address, or a network of
 //! addresses that belong together: a machine that has one address of an IPv6 /64 has all of them. So an identity behind
 //! many addresses is one, and a NAT of many identities is many. What requests leave behind is counted there until it is
 //! gone, however long after the connection.

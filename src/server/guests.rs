@@ -5,6 +5,9 @@ use std::{fmt, future::Future, net::SocketAddr, pin::Pin};
 
 use tonic::service::Routes;
 
+/// Starts guests, or says why not.
+pub type StartGuests = Box<dyn FnOnce(Host<'_>) -> Result<GuestServices, String>>;
+
 /// What is to be served besides.
 pub struct Guests {
     /// The flag that says where.
@@ -12,7 +15,7 @@ pub struct Guests {
     /// Where.
     pub listen: SocketAddr,
     /// Makes the services, within the server's runtime, once it is known what the server calls itself.
-    pub start: Box<dyn FnOnce(Host<'_>) -> Result<GuestServices, String>>,
+    pub start: StartGuests,
 }
 
 /// The server, as its guests know it.

@@ -46,7 +46,7 @@ pub use audit::AuditTarget;
 pub use error::ServeError;
 pub use frontend::{Frontend, FrontendOptions, GrpcGuest, Guest, GuestRefusal};
 pub use grpc::admin::AdminOptions;
-pub use guests::{GuestServices, Guests, Host};
+pub use guests::{GuestServices, Guests, Host, StartGuests};
 pub use leaseway_quorum::Timing;
 pub use leaseway_tls::{ClientCertificates, Files as TlsFiles, TlsError};
 pub use listen::Addresses;

@@ -131,7 +131,7 @@ impl OpenConnection {
         // It has a place itself; where all are taken, another has given way for it.
         let is_full = table.taken >= listener.limits.most;
         let may_have = table.may_have(identity, table.taken - 1, &listener.limits);
-        if !may_have && !(is_full && table.has_fewer(identity)) {
+        if !(may_have || is_full && table.has_fewer(identity)) {
             drop(table);
             metrics::connection_refused();
             return false;
@@ -314,7 +314,7 @@ impl OpenConnections {
         let mut table = listener.table();
         let may_displace = listener.limits.idle.is_some() && table.taken >= listener.limits.most;
         let has_place = table.may_have(principal, table.taken, &listener.limits);
-        if !has_place && !(may_displace && table.make_room(principal)) {
+        if !(has_place || may_displace && table.make_room(principal)) {
             drop(table);
             metrics::connection_refused();
             return None;

@@ -24,13 +24,13 @@ pub(crate) struct HttpDoor {
 
 /// What a door has answered.
 #[derive(Debug)]
-pub(crate) struct Told {
+pub(crate) struct HttpAnswer {
     pub(crate) status: u16,
     headers: Vec<(String, String)>,
     pub(crate) text: String,
 }
 
-impl Told {
+impl HttpAnswer {
     pub(crate) fn header(&self, name: &str) -> Option<&str> {
         self.headers.iter().find(|(found, _)| found.eq_ignore_ascii_case(name)).map(|(_, value)| value.as_str())
     }
@@ -71,11 +71,11 @@ impl HttpDoor {
     }
 
     /// A request on a connection of its own.
-    pub(crate) fn ask(&self, method: &str, path: &str, body: &Value) -> Told {
+    pub(crate) fn ask(&self, method: &str, path: &str, body: &Value) -> HttpAnswer {
         self.connect().ask(method, path, body)
     }
 
-    pub(crate) fn acquire(&self, resource: &str, permits: u32, wait: f64) -> Told {
+    pub(crate) fn acquire(&self, resource: &str, permits: u32, wait: f64) -> HttpAnswer {
         self.ask("POST", &format!("/v1/resources/{resource}/acquire"), &json!({ "permits": permits, "wait": wait }))
     }
 
@@ -108,12 +108,12 @@ impl Connected {
         Connected { stream: BufReader::new(stream) }
     }
 
-    pub(crate) fn ask(&mut self, method: &str, path: &str, body: &Value) -> Told {
+    pub(crate) fn ask(&mut self, method: &str, path: &str, body: &Value) -> HttpAnswer {
         self.ask_with(method, path, "", body)
     }
 
     /// With headers, each with its line's end. `null` is no body.
-    pub(crate) fn ask_with(&mut self, method: &str, path: &str, headers: &str, body: &Value) -> Told {
+    pub(crate) fn ask_with(&mut self, method: &str, path: &str, headers: &str, body: &Value) -> HttpAnswer {
         let (kind, body) = match body {
             Value::Null => ("", String::new()),
             body => ("Content-Type: application/json\r\n", body.to_string()),
@@ -132,7 +132,7 @@ impl Connected {
     }
 
     /// The next answer; none where the door hangs up.
-    pub(crate) fn answer(&mut self) -> Option<Told> {
+    pub(crate) fn answer(&mut self) -> Option<HttpAnswer> {
         let mut line = String::new();
         let mut next = |stream: &mut BufReader<TcpStream>| {
             line.clear();
@@ -151,7 +151,7 @@ impl Connected {
             let (name, value) = header.split_once(": ")?;
             headers.push((name.to_owned(), value.to_owned()));
         }
-        let mut told = Told { status, headers, text: String::new() };
+        let mut told = HttpAnswer { status, headers, text: String::new() };
         let length = told.header("content-length").map_or(0, |length| length.parse().unwrap());
         let mut body = vec![0; length];
         self.stream.read_exact(&mut body).ok()?;

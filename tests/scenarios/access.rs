@@ -263,7 +263,7 @@ fn pages_are_for_callers_that_may_read_everything_and_probes_need_nothing() {
         let text = if identity == "auditor" { "ready: master\n" } else { "ready: the master is known\n" };
         assert_eq!((ready.status, &*ready.body), (200, text), "{identity}");
     }
-    for peer in cluster.peers.all().into_iter().filter(|peer| *peer != cluster.peers.master()) {
+    for peer in cluster.peers.all().filter(|peer| *peer != cluster.peers.master()) {
         let ready = http::get_with(cluster.peers.http(peer), "/readyz", "");
         assert_eq!((ready.status, &*ready.body), (200, "ready: the master is known\n"));
     }

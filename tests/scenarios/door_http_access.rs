@@ -9,7 +9,7 @@ use crate::harness::{
     bearer::TokenFiles,
     certificates::Certificates,
     config::ConfigFile,
-    http_door::{HttpDoor, Told},
+    http_door::{HttpAnswer, HttpDoor},
     server::Server,
     tls::Stranger,
     wait::eventually,
@@ -28,7 +28,7 @@ access:
   may: [read, configure]
 ";
 
-fn ask(door: &HttpDoor, token: Option<&str>, method: &str, path: &str, body: &Value) -> Told {
+fn ask(door: &HttpDoor, token: Option<&str>, method: &str, path: &str, body: &Value) -> HttpAnswer {
     let header = token.map_or(String::new(), |token| format!("Authorization: Bearer {token}\r\n"));
     door.connect().ask_with(method, path, &header, body)
 }

@@ -5,13 +5,13 @@ use std::time::Duration;
 use serde_json::{Value, json};
 
 use crate::harness::{
-    http_door::{Connected, HttpDoor, Told},
+    http_door::{Connected, HttpAnswer, HttpDoor},
     server::Server,
 };
 
 const ACQUIRE: &str = "POST /v1/resources/mysql/acquire HTTP/1.1\r\nHost: door\r\n";
 
-fn said(door: &HttpDoor, bytes: &[u8]) -> Option<Told> {
+fn said(door: &HttpDoor, bytes: &[u8]) -> Option<HttpAnswer> {
     let mut connection = door.connect();
     connection.say(bytes);
     connection.answer()

@@ -16,7 +16,7 @@ use super::{
     HttpAnswer, HttpDoor, closing,
     fields::Fields,
     problem::{Problem, ProblemKind},
-    rate_limit_fields::{self, Quota},
+    rate_limit_fields::{self, Budget},
 };
 use crate::bridge::{NotOpened, Slot};
 
@@ -219,15 +219,15 @@ fn over_limit(slot: &Slot, permits: u32) -> Problem {
     } else {
         format!("{permits} permits of `{name}` are there in {needed:.0?}")
     };
-    let quota = Quota { more_in: Some(needed), ..quota(slot) };
+    let quota = Budget { more_in: Some(needed), ..quota(slot) };
     let problem = Problem::new(ProblemKind::OverLimit, why);
     problem.beyond(resource, rate_limit_fields::fields(resource, quota)).retry_after(needed)
 }
 
 /// What there is of it at this door.
-pub(super) fn quota(slot: &Slot) -> Quota {
+pub(super) fn quota(slot: &Slot) -> Budget {
     let standing = slot.standing();
-    Quota { per_second: standing.capacity.get(), remaining: standing.available.floor().max(0.0), more_in: None }
+    Budget { per_second: standing.capacity.get(), remaining: standing.available.floor().max(0.0), more_in: None }
 }
 
 /// A number, or `null` for what has no limit.

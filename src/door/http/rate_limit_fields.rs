@@ -18,7 +18,7 @@ const LONGEST_WINDOW: f64 = 31_536_000.0;
 
 /// What there is of a resource at this door.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub(super) struct Quota {
+pub(super) struct Budget {
     /// Permits per second. Infinite: there is no limit, and nothing to say.
     pub(super) per_second: f64,
     /// Permits that could be had at once.
@@ -28,9 +28,9 @@ pub(super) struct Quota {
 }
 
 /// Both fields, for what there is of a resource.
-pub(super) fn fields(resource: &str, quota: Quota) -> HeaderMap {
+pub(super) fn fields(resource: &str, quota: Budget) -> HeaderMap {
     let mut headers = HeaderMap::new();
-    let Quota { per_second, remaining, more_in } = quota;
+    let Budget { per_second, remaining, more_in } = quota;
     if per_second.is_infinite() {
         return headers;
     }
@@ -85,7 +85,7 @@ mod tests {
 
     fn said(resource: &str, per_second: f64, remaining: f64, more_in: Option<u64>) -> (String, String) {
         let more_in = more_in.map(Duration::from_millis);
-        let headers = fields(resource, Quota { per_second, remaining, more_in });
+        let headers = fields(resource, Budget { per_second, remaining, more_in });
         let text = |name| headers.get(name).map_or("", |value: &HeaderValue| value.to_str().expect("ASCII")).to_owned();
         (text(&POLICY), text(&LIMIT))
     }

@@ -21,12 +21,14 @@ use super::{
     leases::{ClientLeases, Clock},
     quota::Quota,
     report::{Bucket, Usage},
-    service::STOPS,
 };
 use crate::{
     bridge::{NotOpened, Owners},
     metrics,
 };
+
+/// What is said to streams when the door stops.
+pub(super) const STOPS: &str = "this door stops; another may be reached";
 
 /// What goes down a stream. There is room for one message: what is told counts from when it was made.
 pub(super) type Sink = mpsc::Sender<Result<RateLimitQuotaResponse, Status>>;

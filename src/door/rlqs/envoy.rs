@@ -1,6 +1,6 @@
 //! One Envoy, as a machine without clock or I/O: reports, leases and time go in, assignments come out.
 //!
-//! It outlives the Envoy's stream: what was told is believed until its time is over, whatever happens to the stream. So
+//! It outlives the Envoy's stream: what was told is believed until its time is over, with the stream or without. So
 //! long its lease is kept, and the server is told that so much of it may be in use, also when the lease has become
 //! smaller since.
 

@@ -9,7 +9,7 @@ use leaseway_core::Millis;
 
 use super::report::Usage;
 
-/// Envoy reports every five seconds, whatever it is configured to.
+/// Envoy reports every five seconds, and takes no notice of what is configured.
 pub(super) const REPORTS: Millis = Millis(5_000);
 
 /// What was denied counts as far as it is this many times what could pass. Those that are denied try again, some at

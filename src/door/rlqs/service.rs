@@ -22,7 +22,7 @@ use tokio_stream::wrappers::ReceiverStream;
 use tonic::{Request, Response, Status, Streaming, metadata::MetadataMap, service::Routes};
 
 use super::{
-    attendant::{Attendant, Command, Sink, Stream},
+    attendant::{Attendant, Command, STOPS, Sink, Stream},
     envoy::{Envoy, Settings},
     leases::{ClientLeases, Clock},
     report,
@@ -34,9 +34,6 @@ use crate::{
 
 /// Where an Envoy says what it is called.
 pub const NAME: &str = "leaseway-client";
-
-/// What is said to streams when the door stops.
-pub(super) const STOPS: &str = "this door stops; another may be reached";
 
 /// How long giving back may take when the door stops.
 const FAREWELL: Duration = Duration::from_secs(2);
@@ -52,7 +49,7 @@ const MOST_NAME_BYTES: usize = 128;
 pub struct RlqsOptions {
     /// Where Envoys report.
     pub listen: SocketAddr,
-    /// How each Envoy is served.
+    /// How each Envoy is attended.
     pub envoy: Settings,
     /// No more Envoys, those included that have gone and may go by what they were told.
     pub most_envoys: usize,
@@ -60,10 +57,10 @@ pub struct RlqsOptions {
 
 /// The service. Clones are the same.
 #[derive(Debug, Clone)]
-pub struct RlqsService(Arc<Desk>);
+pub struct RlqsService(Arc<Registry>);
 
 #[derive(Debug)]
-struct Desk {
+struct Registry {
     options: RlqsOptions,
     /// The cluster, and what may be open.
     bridge: BridgeOptions,
@@ -80,13 +77,13 @@ struct Desk {
 /// The Envoys of now, by name.
 #[derive(Debug, Default)]
 struct Present {
-    envoys: HashMap<Arc<str>, Served>,
+    envoys: HashMap<Arc<str>, Attended>,
     streams: u64,
 }
 
 /// An Envoy that has a task.
 #[derive(Debug)]
-struct Served {
+struct Attended {
     commands: mpsc::Sender<Command>,
     client: Client,
 }
@@ -97,7 +94,7 @@ impl RlqsService {
         let (id, bridge) = (bridge.client().id().to_owned(), bridge.options().clone());
         let owners = Arc::new(Owners::new(bridge.most_resources, bridge.share));
         let began = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_millis();
-        RlqsService(Arc::new(Desk {
+        RlqsService(Arc::new(Registry {
             clock: Clock::start(),
             owners,
             stop: watch::Sender::new(false),
@@ -109,7 +106,7 @@ impl RlqsService {
         }))
     }
 
-    /// To be served.
+    /// To be attended.
     pub fn routes(&self) -> Routes {
         Routes::new(RateLimitQuotaServiceServer::new(self.clone()))
     }
@@ -117,13 +114,13 @@ impl RlqsService {
     /// Ends all streams, and gives back what was leased when no Envoy believes in it any more. That takes as long as an
     /// assignment; what is not given back then ends by itself.
     pub async fn drain(&self) {
-        let desk = &self.0;
-        desk.stop.send_replace(true);
-        let deadline = Instant::now() + Duration::from_millis(desk.options.envoy.longest_belief().0) + FAREWELL;
-        while !desk.present().envoys.is_empty() && Instant::now() < deadline {
+        let registry = &self.0;
+        registry.stop.send_replace(true);
+        let deadline = Instant::now() + Duration::from_millis(registry.options.envoy.longest_belief().0) + FAREWELL;
+        while !registry.present().envoys.is_empty() && Instant::now() < deadline {
             sleep(Duration::from_millis(20)).await;
         }
-        let left: Vec<Client> = desk.present().envoys.drain().map(|(_, served)| served.client).collect();
+        let left: Vec<Client> = registry.present().envoys.drain().map(|(_, attended)| attended.client).collect();
         left.iter().for_each(Client::abandon);
         if !left.is_empty() {
             tracing::warn!(
@@ -163,7 +160,7 @@ fn name(metadata: &MetadataMap) -> Result<Option<Arc<str>>, Status> {
 
 /// What reads a stream.
 struct Reader {
-    desk: Arc<Desk>,
+    registry: Arc<Registry>,
     guest: GrpcGuest,
     name: Arc<str>,
     domain: Option<Arc<str>>,
@@ -171,14 +168,14 @@ struct Reader {
 }
 
 impl Reader {
-    fn new(desk: Arc<Desk>, guest: GrpcGuest, name: Option<Arc<str>>, sink: Sink) -> Reader {
-        let mut present = desk.present();
+    fn new(registry: Arc<Registry>, guest: GrpcGuest, name: Option<Arc<str>>, sink: Sink) -> Reader {
+        let mut present = registry.present();
         present.streams += 1;
         let number = present.streams;
         drop(present);
-        let name = name.unwrap_or_else(|| format!("{}-{number}", desk.anonymous).into());
+        let name = name.unwrap_or_else(|| format!("{}-{number}", registry.anonymous).into());
         metrics::stream_opened();
-        Reader { desk, guest, name, domain: None, stream: Stream { number, sink } }
+        Reader { registry, guest, name, domain: None, stream: Stream { number, sink } }
     }
 
     async fn read(mut self, mut incoming: Streaming<RateLimitQuotaUsageReports>) {
@@ -195,7 +192,7 @@ impl Reader {
                 break;
             }
         }
-        let commands = self.desk.present().envoys.get(&self.name).map(|served| served.commands.clone());
+        let commands = self.registry.present().envoys.get(&self.name).map(|attended| attended.commands.clone());
         if let Some(commands) = commands {
             // A task that has ended knows of no stream.
             let _ = commands.send(Command::Left(self.stream.number)).await;
@@ -219,7 +216,7 @@ impl Reader {
         let owner = self.guest.principal();
         let mut command = Command::Reported { stream: self.stream.clone(), usages, owner };
         loop {
-            let commands = Desk::commands(&self.desk, &self.name)?;
+            let commands = Registry::commands(&self.registry, &self.name)?;
             match commands.send(command).await {
                 Ok(()) => return Ok(()),
                 // Its task has ended just now: another begins.
@@ -244,30 +241,30 @@ impl Reader {
     }
 }
 
-impl Desk {
+impl Registry {
     fn present(&self) -> MutexGuard<'_, Present> {
         self.present.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// What the task of this Envoy listens to; it begins if there is none.
-    fn commands(desk: &Arc<Desk>, name: &Arc<str>) -> Result<mpsc::Sender<Command>, Status> {
-        let mut present = desk.present();
-        if let Some(served) = present.envoys.get(name) {
-            return Ok(served.commands.clone());
+    fn commands(registry: &Arc<Registry>, name: &Arc<str>) -> Result<mpsc::Sender<Command>, Status> {
+        let mut present = registry.present();
+        if let Some(attended) = present.envoys.get(name) {
+            return Ok(attended.commands.clone());
         }
-        if *desk.stop.borrow() {
+        if *registry.stop.borrow() {
             return Err(Status::unavailable(STOPS));
         }
-        let most = desk.options.most_envoys;
+        let most = registry.options.most_envoys;
         if present.envoys.len() >= most {
             return Err(Status::resource_exhausted(format!("this door serves as many Envoys as it may: {most}")));
         }
-        let client = desk.client(name).map_err(|error| Status::invalid_argument(error.to_string()))?;
+        let client = registry.client(name).map_err(|error| Status::invalid_argument(error.to_string()))?;
         let (commands, listens) = mpsc::channel(COMMANDS);
-        present.envoys.insert(Arc::clone(name), Served { commands: commands.clone(), client: client.clone() });
+        present.envoys.insert(Arc::clone(name), Attended { commands: commands.clone(), client: client.clone() });
         metrics::envoys(present.envoys.len());
         drop(present);
-        tokio::spawn(Desk::serve(Arc::clone(desk), Arc::clone(name), client, listens));
+        tokio::spawn(Registry::serve(Arc::clone(registry), Arc::clone(name), client, listens));
         Ok(commands)
     }
 
@@ -278,19 +275,19 @@ impl Desk {
         builder.id(format!("{name}@{}", self.id)).mode(Mode::Pessimistic).build()
     }
 
-    async fn serve(desk: Arc<Desk>, name: Arc<str>, mut client: Client, mut commands: mpsc::Receiver<Command>) {
+    async fn serve(registry: Arc<Registry>, name: Arc<str>, mut client: Client, mut commands: mpsc::Receiver<Command>) {
         // It has begun for a command that is on its way.
         let mut next = commands.recv().await;
         while let Some(command) = next {
-            desk.attendant(&client).attend(command, &mut commands).await;
+            registry.attendant(&client).attend(command, &mut commands).await;
             // Two clients of one id must not be there at the same time: the next Envoy of this name waits.
             client.close().await;
-            let mut present = desk.present();
+            let mut present = registry.present();
             next = commands.try_recv().ok();
             if next.is_none() {
                 present.envoys.remove(&name);
-            } else if let (Ok(another), Some(served)) = (desk.client(&name), present.envoys.get_mut(&name)) {
-                (client, served.client) = (another.clone(), another);
+            } else if let (Ok(another), Some(attended)) = (registry.client(&name), present.envoys.get_mut(&name)) {
+                (client, attended.client) = (another.clone(), another);
             }
             metrics::envoys(present.envoys.len());
         }

@@ -8,6 +8,7 @@ mod election;
 mod hold;
 mod opening;
 mod parting;
+mod refused;
 mod reports;
 mod sweep;
 
@@ -15,9 +16,7 @@ use std::sync::Arc;
 
 use actix::{Addr, ArbiterHandle};
 use futures_util::future::join_all;
-use leaseway_core::{
-    Answer, HolderKind, Millis, Principal, Repository, Request, Resource, Settings, access::Policy, escaped,
-};
+use leaseway_core::{Answer, HolderKind, Millis, Principal, Repository, Request, Resource, Settings, access::Policy};
 use leaseway_engine::LostMastership;
 use leaseway_quorum::{Absence, Quorum, Reign};
 use tokio::{
@@ -25,6 +24,7 @@ use tokio::{
     task::yield_now,
 };
 
+pub use self::refused::Refused;
 use self::{
     actor::{NodeActor, NodeCommand},
     hold::Hold,
@@ -52,39 +52,6 @@ pub(super) const MAILBOX: usize = 1024;
 
 /// How often a request is tried when the resource it was meant for turns out to be gone.
 const TRIES: usize = 3;
-
-/// Why a request got no answer.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum Refused {
-    /// Another peer has to be asked.
-    #[error("this server is not the master{}", .0.master.as_ref().map_or_else(String::new, |master| format!(", {} is", master.grpc)))]
-    NotMaster(NotMaster),
-    /// The resources that came to life for its principal are its share of all.
-    #[error(
-        "you have as many resources as one identity or address may while others could need the rest of {0}; this server can be \
-         started with a larger --max-resources or --address-share"
-    )]
-    ResourceShare(usize),
-    /// Its principal has its share of the queue.
-    #[error(
-        "as many requests for resource `{}` wait as may of one identity or address while others could need the rest; \
-         ask again later, or start the server with a larger --max-queue or --address-share",
-        escaped(.0)
-    )]
-    QueueShare(String),
-    /// Its queue is full.
-    #[error("resource `{}` has as many requests waiting as it may; ask again later", escaped(.0))]
-    Busy(String),
-    /// The node has as many resources as it may.
-    #[error("this server has as many resources as it may ({0}); it can be started with a larger --max-resources")]
-    TooManyResources(usize),
-    /// The resource failed while it worked on this request, more than once.
-    #[error("resource `{}` failed while it worked on this request; ask again", escaped(.0))]
-    Failed(String),
-    /// The server is on its way out.
-    #[error("this server is shutting down")]
-    ShuttingDown,
-}
 
 /// So many resources of one request are asked before its thread does other work: less than half a millisecond.
 const PART: usize = 128;
