@@ -11,6 +11,7 @@ pub mod doorman {
 }
 
 /// Envoy's protocols, as far as doors speak them.
+#[cfg(feature = "envoy")]
 pub mod envoy {
     /// `package envoy.service.rate_limit_quota.v3`: Envoy reports what it lets through and is assigned what it may.
     #[allow(missing_docs, unreachable_pub, clippy::all, clippy::pedantic, reason = "generated")]

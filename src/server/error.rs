@@ -105,6 +105,9 @@ impl ServeError {
             | ServeError::Credentials(_)
             | ServeError::Tls(_)
             | ServeError::PeerListen { .. } => true,
+            ServeError::Parent(ParentError::TokenInTheClear { .. } | ParentError::Token(_) | ParentError::Tls(_)) => {
+                true
+            }
             ServeError::Quorum(error) => error.is_configuration(),
             _ => false,
         }

@@ -140,7 +140,7 @@ async fn healthz(State(pages): State<Pages>) -> impl IntoResponse {
 /// Ready means: answers, if only that another peer has to be asked and which that is, and counts among the peers: a
 /// restart of all in turn waits for that.
 ///
-/// Which peer is the master is told to those that may read everything.
+/// Where the master is, is told to those that may read everything; that it is this peer, to all.
 async fn readyz(
     State(pages): State<Pages>,
     headers: HeaderMap,
@@ -154,13 +154,13 @@ async fn readyz(
         return (StatusCode::SERVICE_UNAVAILABLE, format!("not ready: {absence}\n"));
     }
     match pages.node.check() {
-        Ok(()) | Err(NotMaster { master: Some(_) }) if !tells && pages.node.has_heard_itself() => {
+        Ok(()) => (StatusCode::OK, "ready: master\n".to_owned()),
+        Err(NotMaster { master: Some(_) }) if !tells && pages.node.has_heard_itself() => {
             (StatusCode::OK, "ready: the master is known\n".to_owned())
         }
         Err(NotMaster { master: Some(_) }) if !tells => {
             (StatusCode::SERVICE_UNAVAILABLE, "not ready: this peer has not heard from the master yet\n".to_owned())
         }
-        Ok(()) => (StatusCode::OK, "ready: master\n".to_owned()),
         Err(NotMaster { master: Some(master) }) if !pages.node.has_heard_itself() => {
             let text = format!(
                 "not ready: others say that the master is {}; this peer has not heard from it yet\n",

@@ -33,7 +33,8 @@ pub(super) async fn look_for(peers: Vec<(String, Served)>, tls: Option<ClientTls
             let asked = timeout(ANSWER_WITHIN, page(&at.http, tls.as_ref())).await;
             let Some(page) = asked.ok().flatten() else { continue };
             match named_on(&page) {
-                None => {}
+                // Another is, which a policy keeps to itself.
+                None | Some("the master is known") => {}
                 Some("master") => return label.clone(),
                 Some(words) => {
                     let master = words.strip_prefix("the master is ").unwrap_or(words);
