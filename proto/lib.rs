@@ -1,8 +1,9 @@
-//! The wire and nothing else: the Doorman protocol ([`doorman`]) and Leaseway's own services.
+//! The wire and nothing else: the Doorman protocol ([`doorman`]), Leaseway's own services, and Envoy's as far as doors
+//! speak them.
 //!
 //! `generated/` is committed, so that building needs no protobuf compiler of any kind; `tests/generated.rs` regenerates
 //! it and fails when it has drifted. Deliberately absent: any meaning. What a message must contain is decided where it
-//! is parsed: requests in `src/server/grpc`, answers in `src/client/wire.rs`.
+//! is parsed: requests in `src/server/grpc` and `src/door`, answers in `src/session/grpc`.
 
 /// `package doorman`: what Go clients and servers speak.
 #[allow(missing_docs, unreachable_pub, clippy::all, clippy::pedantic, reason = "generated")]

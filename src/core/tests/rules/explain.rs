@@ -41,7 +41,7 @@ fn of_a_holder_that_has_what_it_wants() {
 #[test]
 fn nothing_is_said_of_one_that_is_not_known() {
     let server = Server::new(fair(100.0));
-    assert_eq!(server.resource.explain(server.now, HolderKind::Client, "nobody"), None);
+    assert_eq!(server.resource.explain(server.now, HolderKind::Client, "stranger"), None);
 }
 
 #[test]
