@@ -83,6 +83,7 @@ mod scenarios {
     mod handover;
     mod hostile;
     mod introspection;
+    mod json;
     mod learning;
     mod lifecycle;
     mod lost_logs;

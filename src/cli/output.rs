@@ -1,6 +1,8 @@
 //! The one place that prints. Nothing that comes from elsewhere - an id, what a server says - moves a cursor, begins a
 //! line or hides: it is written out (see [`escaped`]).
 
+mod form;
+
 use std::{
     fmt::Display,
     io::{self, IsTerminal as _, Write as _},
@@ -9,6 +11,7 @@ use std::{
 use leaseway_core::{escaped, escaped_lines};
 use serde_json::Value;
 
+pub(crate) use self::form::Output;
 use crate::error::CliError;
 
 /// A result, on standard output, with the lines that it has: names in it are [`escaped`] before.

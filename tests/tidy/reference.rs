@@ -77,6 +77,16 @@ fn commands_are_documented() {
     assert_same(("leaseway --help", &told), ("the commands of docs/reference/flags.md", &documented));
 }
 
+/// tests/scenarios/json.rs runs them.
+#[test]
+fn results_that_can_be_json_are_documented() {
+    let has_json = |(command, help): &(String, String)| flags(command, help).iter().any(|flag| flag.name == "--output");
+    let told: BTreeSet<String> = commands().into_iter().filter(has_json).map(|(command, _)| command).collect();
+    let page = read("docs/reference/json.md");
+    let documented = page.lines().filter_map(|line| line.strip_prefix("## ")).map(plain);
+    assert_same(("leaseway --help", &told), ("docs/reference/json.md", &documented.collect::<BTreeSet<_>>()));
+}
+
 /// Variables that are no flags: read by the code itself.
 #[test]
 fn variables_are_documented() {
