@@ -76,8 +76,8 @@ pub(crate) fn flags(command: &str, help: &str) -> Vec<Flag> {
         .map(|block| Flag {
             command: command.to_owned(),
             name: block.split([' ', '=', '[']).next().unwrap().to_owned(),
-            variable: between(block, "[env: ", "=]"),
-            default: between(block, "[default: ", "]"),
+            variable: between(&block, "[env: ", "=]"),
+            default: between(&block, "[default: ", "]"),
         })
         .collect()
 }

@@ -45,7 +45,7 @@ mod tests {
     use super::*;
 
     #[derive(Parser)]
-    struct Command {
+    struct PrintsSomething {
         #[command(flatten)]
         output: Output,
     }
@@ -53,7 +53,7 @@ mod tests {
     #[test]
     fn the_short_form_and_the_long_one_are_the_same() {
         let is_json = |arguments: &[&str]| {
-            let command = Command::try_parse_from([&["command"], arguments].concat());
+            let command = PrintsSomething::try_parse_from([&["command"], arguments].concat());
             command.map(|command| command.output.is_json()).map_err(|error| error.kind())
         };
         assert_eq!([is_json(&[]), is_json(&["-o", "text"])], [Ok(false); 2]);
