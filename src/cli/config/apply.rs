@@ -1,19 +1,22 @@
 //! `leaseway config apply` and `leaseway config rollback`.
 
-use std::path::PathBuf;
+use std::{
+    io::{self, IsTerminal as _},
+    path::PathBuf,
+};
 
 use clap::Args;
 use leaseway_core::escaped;
 use leaseway_proto::admin::ApplyConfigRequest;
 use leaseway_server::config::{self, Loaded};
 
-use super::{differences, get, in_force, read};
+use super::{differences, get, in_force, plan, read};
 use crate::{
     Outcome,
     admin::AdminTarget,
     connect::block_on,
     error::CliError,
-    output::{in_words, note, say},
+    output::{ask, in_words, note, say},
 };
 
 /// Puts a file in force on all peers of a node. A file with mistakes is not even sent; one that is in force already,
@@ -27,13 +30,25 @@ pub(crate) struct Apply {
     #[arg(long, value_name = "VERSION")]
     expect: Option<u64>,
     #[command(flatten)]
+    consent: Consent,
+    #[command(flatten)]
     target: AdminTarget,
+}
+
+/// Whether the user is asked.
+#[derive(Args)]
+struct Consent {
+    /// Does not ask; without a terminal that is so anyway
+    #[arg(long, short)]
+    yes: bool,
+    #[command(flatten)]
+    shown: plan::Shown,
 }
 
 impl Apply {
     pub(crate) fn run(self) -> Outcome {
         let (loaded, source) = (read(&self.file)?, self.file.display().to_string());
-        block_on(put_in_force(&self.target, NewVersion { loaded, source, expect: self.expect }))
+        block_on(put_in_force(&self.target, NewVersion { loaded, source, expect: self.expect }, &self.consent))
     }
 }
 
@@ -43,6 +58,8 @@ pub(crate) struct Rollback {
     /// Which: see `leaseway config history`
     #[arg(value_parser = clap::value_parser!(u64).range(1..))]
     version: u64,
+    #[command(flatten)]
+    consent: Consent,
     #[command(flatten)]
     target: AdminTarget,
 }
@@ -54,8 +71,26 @@ impl Rollback {
             let source = format!("rollback to version {}", self.version);
             let unreadable = |error| CliError::UnreadableVersion { version: self.version, error };
             let loaded = config::parse(&source, &text).map_err(unreadable)?;
-            put_in_force(&self.target, NewVersion { loaded, source, expect: None }).await
+            put_in_force(&self.target, NewVersion { loaded, source, expect: None }, &self.consent).await
         })
+    }
+}
+
+impl Consent {
+    /// At a terminal: shows what it would do for clients, and asks.
+    async fn obtain(&self, target: &AdminTarget, new: &NewVersion) -> Outcome {
+        if !io::stdout().is_terminal() {
+            return Ok(());
+        }
+        match plan::ask(target, &new.loaded, &new.source, None, self.shown.holders).await {
+            Ok(plan) => plan::print(&plan, self.shown)?,
+            Err(error @ CliError::ConfigRefused { .. }) => return Err(error),
+            Err(error) => note(format_args!("what clients would gain and lose cannot be shown: {}", in_words(&error))),
+        }
+        if self.yes || !io::stdin().is_terminal() || ask("put it in force? [y/N] ")? {
+            return Ok(());
+        }
+        Err(CliError::Declined)
     }
 }
 
@@ -66,7 +101,7 @@ struct NewVersion {
     expect: Option<u64>,
 }
 
-async fn put_in_force(target: &AdminTarget, new: NewVersion) -> Outcome {
+async fn put_in_force(target: &AdminTarget, new: NewVersion, consent: &Consent) -> Outcome {
     let before = in_force(target, &new.loaded).await?;
     // A version that is not in force is the server's to refuse, in its words.
     if before.text == new.loaded.text && new.expect.is_none_or(|expected| expected == before.version) {
@@ -77,6 +112,7 @@ async fn put_in_force(target: &AdminTarget, new: NewVersion) -> Outcome {
         // Not a reason to leave a bad version of a newer server in force.
         Err(error) => note(format_args!("what changes cannot be shown: {}", in_words(&error))),
     }
+    consent.obtain(target, &new).await?;
     // A concurrent change is not undone by one that was made without knowing it.
     let expected_version = new.expect.unwrap_or(before.version);
     let request = ApplyConfigRequest { text: new.loaded.text, source: new.source, expected_version };
