@@ -119,10 +119,10 @@ pub(crate) async fn plan(
 }
 
 /// A resource that would be run otherwise, and the settings if they would be others.
-type Draft = (ResourcePlan, Option<Settings>);
+type PlanDraft = (ResourcePlan, Option<Settings>);
 
 /// Finds out which resources would be. Many patterns and many resources take long.
-fn drafts(ids: &[Arc<str>], before: &ConfigInForce, after: &Loaded) -> Vec<Draft> {
+fn drafts(ids: &[Arc<str>], before: &ConfigInForce, after: &Loaded) -> Vec<PlanDraft> {
     let after = &after.repository;
     let draft = |id: &Arc<str>| {
         let found = [before.repository.find(id), after.find(id)];
@@ -139,7 +139,7 @@ fn drafts(ids: &[Arc<str>], before: &ConfigInForce, after: &Loaded) -> Vec<Draft
     ids.iter().filter_map(draft).collect()
 }
 
-async fn foresee(node: &NodeHandle, (mut plan, settings): Draft, most: usize) -> ResourcePlan {
+async fn foresee(node: &NodeHandle, (mut plan, settings): PlanDraft, most: usize) -> ResourcePlan {
     if let Some(settings) = settings {
         plan.foreseen = node.foresee(&plan.id, settings, most).await;
     }

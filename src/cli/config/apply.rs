@@ -39,10 +39,10 @@ pub(crate) struct Apply {
 #[derive(Args)]
 struct Consent {
     /// Does not ask; without a terminal that is so anyway
-    #[arg(long, short)]
+    #[arg(long)]
     yes: bool,
     #[command(flatten)]
-    shown: plan::Shown,
+    shown: plan::PlanRows,
 }
 
 impl Apply {

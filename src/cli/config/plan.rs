@@ -30,7 +30,7 @@ pub(crate) struct PlanFile {
     #[arg(long, value_name = "RESOURCE")]
     resource: Option<String>,
     #[command(flatten)]
-    shown: Shown,
+    shown: PlanRows,
     /// Prints the plan as JSON
     #[arg(long)]
     json: bool,
@@ -46,7 +46,7 @@ Examples:
 
 /// How much of a plan is shown.
 #[derive(Args, Clone, Copy)]
-pub(super) struct Shown {
+pub(super) struct PlanRows {
     /// Shows so many of the resources that would change: those of which the largest part would change hands
     #[arg(long, default_value_t = 20, value_name = "NUMBER")]
     rows: u32,
@@ -92,7 +92,7 @@ pub(super) async fn ask(
 }
 
 /// The sums of every resource, then who changes.
-pub(super) fn print(plan: &PlanConfigResponse, shown: Shown) -> Outcome {
+pub(super) fn print(plan: &PlanConfigResponse, shown: PlanRows) -> Outcome {
     let changed = plan.resource.len() as u64 + plan.left_out;
     let of = changed + plan.unchanged;
     if changed == 0 {

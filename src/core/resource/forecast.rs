@@ -51,7 +51,7 @@ pub struct Foreseen {
     pub gains: Moved,
     /// Those that lose.
     pub losses: Moved,
-    /// So much more is held than there will be: nobody new gets anything before that is over.
+    /// So much more is held than there will be: no holder gets more before that is over.
     pub over: Sum,
     /// What holders have beyond what they will be due: others get it when it was confirmed away, or has ended.
     pub beyond: Sum,
@@ -148,7 +148,11 @@ impl Forecast {
         if resource.ledger.find(kind, &id).is_some() {
             return;
         }
-        let claims = resource.counted(kind, heeds_terms, claims);
+        let mut claims = resource.counted(kind, heeds_terms, claims);
+        if let Some(most) = resource.settings.max_priority {
+            // A child node is told, and caps what its own clients claim.
+            claims.iter_mut().for_each(|claim| claim.priority = claim.priority.min(most));
+        }
         let slot = resource.ledger.insert(kind, id, Principal::NONE);
         let holder = resource.ledger.holder_mut(slot);
         (holder.leases, holder.heeds_terms) = (leases, heeds_terms);
