@@ -11,7 +11,7 @@ use leaseway_client::{Client, Resource};
 use serde_json::Value;
 
 use crate::harness::{
-    config::{ConfigFile, Template},
+    config::ConfigFile,
     peers::Peers,
     process::leaseway,
     wait::{eventually, runtime},
