@@ -94,6 +94,7 @@ mod scenarios {
     mod pace;
     mod pages;
     mod peers;
+    mod plan;
     mod pool_memory;
     mod pools;
     mod push;

@@ -4,6 +4,7 @@ mod apply;
 mod check;
 mod differences;
 mod history;
+mod plan;
 
 use std::path::{Path, PathBuf};
 
@@ -48,7 +49,9 @@ pub(crate) enum ConfigCommand {
     },
     /// Prints the configuration that a server without --config uses, to start one's own from
     Example,
-    /// Puts a file in force on all peers of a node, and shows what that changes
+    /// Shows what a file would change for the clients that are there: who gains, who loses, what has to end first
+    Plan(plan::PlanFile),
+    /// Puts a file in force on all peers of a node, and shows what that changes; at a terminal it asks before
     Apply(apply::Apply),
     /// Shows what a file would change
     Diff(Diff),
@@ -66,6 +69,7 @@ impl ConfigCommand {
             ConfigCommand::Check(check) => check.run(),
             ConfigCommand::FromRatelimit { files } => from_ratelimit(&files),
             ConfigCommand::Example => say(config::DEVELOPMENT.trim_end()),
+            ConfigCommand::Plan(plan) => plan.run(),
             ConfigCommand::Apply(apply) => apply.run(),
             ConfigCommand::Diff(diff) => diff.run(),
             ConfigCommand::Show(show) => show.run(),

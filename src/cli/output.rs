@@ -5,7 +5,7 @@ mod form;
 
 use std::{
     fmt::Display,
-    io::{self, IsTerminal as _, Write as _},
+    io::{self, BufRead as _, IsTerminal as _, Read as _, Write as _},
 };
 
 use leaseway_core::{escaped, escaped_lines};
@@ -64,6 +64,16 @@ pub(crate) fn in_words(error: &CliError) -> String {
 /// Something besides the result, on standard error.
 pub(crate) fn note(text: impl Display) {
     let _ = writeln!(io::stderr().lock(), "{}", escaped_lines(&text.to_string()));
+}
+
+/// Asks at a terminal whether to go on; only a plain yes is one.
+pub(crate) fn ask(question: &str) -> Result<bool, CliError> {
+    let mut out = io::stdout().lock();
+    write!(out, "{question}").and_then(|()| out.flush()).map_err(CliError::Output)?;
+    let mut answer = String::new();
+    // So much is enough for any answer.
+    io::stdin().lock().take(64).read_line(&mut answer).map_err(CliError::Output)?;
+    Ok(matches!(answer.trim().to_lowercase().as_str(), "y" | "yes"))
 }
 
 /// Columns, as wide as need be; the first is to the left, the others to the right. Each cell is [`escaped`].

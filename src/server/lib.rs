@@ -28,6 +28,7 @@ mod parent;
 mod parent_error;
 mod peer_endpoints;
 mod peers;
+mod plan;
 mod reload;
 mod run;
 mod secret;

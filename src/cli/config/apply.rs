@@ -1,6 +1,9 @@
 //! `leaseway config apply` and `leaseway config rollback`.
 
-use std::path::PathBuf;
+use std::{
+    io::{self, IsTerminal as _},
+    path::PathBuf,
+};
 
 use clap::Args;
 use leaseway_core::escaped;
@@ -8,13 +11,13 @@ use leaseway_proto::admin::ApplyConfigRequest;
 use leaseway_server::config::{self, Loaded};
 use serde_json::json;
 
-use super::{differences, differences::Difference, get, in_force, read};
+use super::{differences, differences::Difference, get, in_force, plan, read};
 use crate::{
     Outcome,
     admin::AdminTarget,
     connect::block_on,
     error::CliError,
-    output::{Output, in_words, note, say},
+    output::{Output, ask, in_words, note, say},
 };
 
 /// Puts a file in force on all peers of a node. A file with mistakes is not even sent; one that is in force already,
@@ -30,13 +33,26 @@ pub(crate) struct Apply {
     #[command(flatten)]
     output: Output,
     #[command(flatten)]
+    consent: Consent,
+    #[command(flatten)]
     target: AdminTarget,
+}
+
+/// Whether the user is asked.
+#[derive(Args)]
+struct Consent {
+    /// Does not ask; without a terminal that is so anyway
+    #[arg(long)]
+    yes: bool,
+    #[command(flatten)]
+    shown: plan::PlanRows,
 }
 
 impl Apply {
     pub(crate) fn run(self) -> Outcome {
         let (loaded, source) = (read(&self.file)?, self.file.display().to_string());
-        block_on(put_in_force(&self.target, &self.output, NewVersion { loaded, source, expect: self.expect }))
+        let new = NewVersion { loaded, source, expect: self.expect };
+        block_on(put_in_force(&self.target, &self.output, new, &self.consent))
     }
 }
 
@@ -49,6 +65,8 @@ pub(crate) struct Rollback {
     #[command(flatten)]
     output: Output,
     #[command(flatten)]
+    consent: Consent,
+    #[command(flatten)]
     target: AdminTarget,
 }
 
@@ -59,8 +77,27 @@ impl Rollback {
             let source = format!("rollback to version {}", self.version);
             let unreadable = |error| CliError::UnreadableVersion { version: self.version, error };
             let loaded = config::parse(&source, &text).map_err(unreadable)?;
-            put_in_force(&self.target, &self.output, NewVersion { loaded, source, expect: None }).await
+            let new = NewVersion { loaded, source, expect: None };
+            put_in_force(&self.target, &self.output, new, &self.consent).await
         })
+    }
+}
+
+impl Consent {
+    /// At a terminal: shows what it would do for clients, and asks.
+    async fn obtain(&self, target: &AdminTarget, output: &Output, new: &NewVersion) -> Outcome {
+        if output.is_json() || !io::stdout().is_terminal() {
+            return Ok(());
+        }
+        match plan::ask(target, &new.loaded, &new.source, None, self.shown.holders).await {
+            Ok(plan) => plan::print(&plan, self.shown)?,
+            Err(error @ CliError::ConfigRefused { .. }) => return Err(error),
+            Err(error) => note(format_args!("what clients would gain and lose cannot be shown: {}", in_words(&error))),
+        }
+        if self.yes || !io::stdin().is_terminal() || ask("put it in force? [y/N] ")? {
+            return Ok(());
+        }
+        Err(CliError::Declined)
     }
 }
 
@@ -71,7 +108,7 @@ struct NewVersion {
     expect: Option<u64>,
 }
 
-async fn put_in_force(target: &AdminTarget, output: &Output, new: NewVersion) -> Outcome {
+async fn put_in_force(target: &AdminTarget, output: &Output, new: NewVersion, consent: &Consent) -> Outcome {
     let before = in_force(target, &new.loaded).await?;
     // A version that is not in force is the server's to refuse, in its words.
     if before.text == new.loaded.text && new.expect.is_none_or(|expected| expected == before.version) {
@@ -90,6 +127,7 @@ async fn put_in_force(target: &AdminTarget, output: &Output, new: NewVersion) ->
     if let (Some(differences), false) = (&differences, output.is_json()) {
         say(differences::as_text(differences))?;
     }
+    consent.obtain(target, output, &new).await?;
     // A concurrent change is not undone by one that was made without knowing it.
     let expected_version = new.expect.unwrap_or(before.version);
     let request = ApplyConfigRequest { text: new.loaded.text, source: new.source, expected_version };

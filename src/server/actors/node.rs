@@ -5,6 +5,7 @@
 
 mod actor;
 mod election;
+mod forecast;
 mod hold;
 mod opening;
 mod parting;
@@ -20,7 +21,7 @@ use leaseway_core::{Answer, HolderKind, Millis, Principal, Repository, Request, 
 use leaseway_engine::LostMastership;
 use leaseway_quorum::{Absence, Quorum, Reign};
 use tokio::{
-    sync::{oneshot, watch},
+    sync::{OwnedSemaphorePermit, Semaphore, oneshot, watch},
     task::yield_now,
 };
 
@@ -122,6 +123,8 @@ pub struct NodeHandle {
     /// The peers, if there are any or could be.
     quorum: Option<Quorum>,
     hold: Hold,
+    /// One plan is made at a time.
+    planning: Arc<Semaphore>,
     accounts: Arc<Accounts>,
     /// Everything else may read the time from here.
     pub clock: Clock,
@@ -180,6 +183,7 @@ impl NodeHandle {
             gate,
             quorum,
             hold: Hold::new(has_known),
+            planning: Arc::new(Semaphore::new(1)),
             accounts,
             clock,
             limits,
@@ -459,6 +463,16 @@ impl NodeHandle {
     /// How many resources are alive.
     pub fn resources(&self) -> usize {
         self.directory.len()
+    }
+
+    /// The ids of those.
+    pub(crate) fn living(&self) -> Vec<Arc<str>> {
+        self.directory.ids_after("")
+    }
+
+    /// Waits until no other plan is made: each has all holders of a resource in memory once more.
+    pub(crate) async fn planning(&self) -> Option<OwnedSemaphorePermit> {
+        Arc::clone(&self.planning).acquire_owned().await.ok()
     }
 
     /// Makes a resource panic, to see what happens then.
