@@ -40,6 +40,7 @@ use crate::{
     access::Gate,
     accounts::{Accounts, Origin},
     assignment_store::AssignmentStore,
+    children::Children,
     clock::Clock,
     initial_config::InitialConfiguration,
     limits::Limits,
@@ -123,6 +124,7 @@ pub struct NodeHandle {
     quorum: Option<Quorum>,
     hold: Hold,
     accounts: Arc<Accounts>,
+    children: Arc<Children>,
     /// Everything else may read the time from here.
     pub clock: Clock,
     /// The bounds in force.
@@ -154,7 +156,7 @@ impl NodeHandle {
         let watchers = Arc::new(Watchers::new(limits.watchers, limits.share()));
         let (parent, uplink_status) = (start.parent.clone().map(Arc::new), UplinkStatus::default());
         let assignment_store = AssignmentStore::new(start.membership.as_ref().map(|membership| &membership.quorum));
-        let subscribers = Arc::<Subscribers>::default();
+        let subscribers = Arc::new(Subscribers::telling(Arc::clone(gate.audit().changes())));
         let accounts = Arc::clone(&start.accounts);
         let shared = actor::NodeShared {
             accounts: Arc::clone(&accounts),
@@ -181,6 +183,7 @@ impl NodeHandle {
             quorum,
             hold: Hold::new(has_known),
             accounts,
+            children: Arc::default(),
             clock,
             limits,
         }
@@ -342,6 +345,11 @@ impl NodeHandle {
     /// The streams that listen for what happens in pools.
     pub(crate) fn subscribers(&self) -> &Arc<Subscribers> {
         &self.subscribers
+    }
+
+    /// Child nodes that have asked.
+    pub(crate) fn children(&self) -> &Children {
+        &self.children
     }
 
     /// Decides whether calls are allowed.
