@@ -91,6 +91,7 @@ mod scenarios {
     mod namesakes;
     mod newcomer;
     mod pace;
+    mod page;
     mod pages;
     mod peers;
     mod pool_memory;

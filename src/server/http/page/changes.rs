@@ -111,11 +111,11 @@ fn axis(all: &[Change], kind: Option<ChangeKind>, now: SystemTime) -> Markup {
                         }
                     }
                 }
-                @for quarter in 0..=4 {
-                    @let back = span * quarter / 4;
+                @for third in 0..=3 {
+                    @let back = span * third / 3;
                     line.tick x1=(format!("{:.0}", x(back))) x2=(format!("{:.0}", x(back))) y1="0" y2=(height) {}
-                    text.time x=(format!("{:.0}", x(back))) y=(height + 16.0) text-anchor=(anchor(quarter)) {
-                        @if quarter == 0 { "now" } @else { (text::length(back.as_millis() as u64)) " ago" }
+                    text.time x=(format!("{:.0}", x(back))) y=(height + 16.0) text-anchor=(anchor(third)) {
+                        @if third == 0 { "now" } @else { (text::length(back.as_millis() as u64)) " ago" }
                     }
                 }
             }
@@ -123,10 +123,10 @@ fn axis(all: &[Change], kind: Option<ChangeKind>, now: SystemTime) -> Markup {
     }
 }
 
-fn anchor(quarter: u32) -> &'static str {
-    match quarter {
+fn anchor(third: u32) -> &'static str {
+    match third {
         0 => "end",
-        4 => "start",
+        3 => "start",
         _ => "middle",
     }
 }

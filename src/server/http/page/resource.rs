@@ -186,7 +186,7 @@ fn row(holder: &HolderRow, resource: &str) -> Markup {
         th.id scope="row" { (escaped(&holder.holder)) @if holder.kind == "node" { " " span.tag { "node" } } }
         td.n { (text::number(holder.wants)) }
         td.n { (text::number(holder.due)) }
-        td.n.short[holder.has < holder.due] { (text::number(holder.has)) }
+        td.n.short[holder.has < holder.due * 0.99] { (text::number(holder.has)) }
         td.n { (text::number(holder.held)) }
         td.n { (holder.priority) }
         td.n { (text::count(holder.clients)) }
