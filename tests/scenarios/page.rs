@@ -171,10 +171,10 @@ fn streams_beyond_the_limit_are_refused_in_words_and_one_that_ends_makes_room() 
 
 #[test]
 fn a_peer_that_is_not_master_says_which_is_and_links_to_it() {
-    let peers = Peers::start(3);
+    let peers = Peers::start(3, ConfigFile::of(&[Template::fair("*", 100.0)]), &[]);
     let (master, other) = (peers.master(), peers.follower());
-    let page = peers.server(other).page("/");
-    let link = format!("href=\"//{}/\"", peers.server(master).http());
+    let page = http::get(peers.http(other), "/").body;
+    let link = format!("href=\"//{}/\"", peers.http(master));
     assert!(page.contains("This peer is not the master") && page.contains(&link), "{link}: {page}");
 }
 
