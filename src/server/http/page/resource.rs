@@ -100,6 +100,7 @@ fn said(page: &HolderPage, detail: &ResourceDetail) -> String {
     match (page.matching, detail.row.holders) {
         (_, 0) => "No client holds anything of it.".to_owned(),
         (0, _) => "No holder has that in its id.".to_owned(),
+        (1, 1) => "1 holder.".to_owned(),
         (matching, all) if matching >= all => format!("{} holders.", text::count(matching)),
         (matching, all) => format!("{} of {} holders.", text::count(matching), text::count(all)),
     }

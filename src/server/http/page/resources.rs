@@ -57,6 +57,7 @@ pub(super) async fn parts(pages: &Pages, query: &ResourceQuery) -> Parts {
 fn said(matching: usize, all: usize) -> String {
     match all {
         0 => "No resource is known: the first request for one creates it.".to_owned(),
+        1 if matching == 1 => "1 resource.".to_owned(),
         _ if matching == all => format!("{} resources.", text::count(all)),
         _ => format!("{} of {} resources.", text::count(matching), text::count(all)),
     }
