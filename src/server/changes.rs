@@ -169,7 +169,9 @@ fn told(event: &PoolEvent) -> Option<String> {
 
 fn cut(text: &mut String) {
     if text.len() > CHANGE_TEXT {
-        text.truncate(text.floor_char_boundary(CHANGE_TEXT - '…'.len_utf8()));
+        let most = CHANGE_TEXT - '…'.len_utf8();
+        let end = (0..=most).rev().find(|end| text.is_char_boundary(*end)).unwrap_or_default();
+        text.truncate(end);
         text.push('…');
     }
     text.shrink_to_fit();

@@ -90,9 +90,12 @@ impl History {
 
     /// Takes samples of the first resources by name, for as long as the server runs, while it is master.
     pub(crate) async fn keep(self: Arc<Self>, node: NodeHandle) {
+        if self.most == 0 {
+            return;
+        }
         let mut interval = tokio::time::interval(SAMPLE_EVERY);
         interval.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
-        while self.most > 0 {
+        loop {
             interval.tick().await;
             if node.check().is_err() {
                 continue;

@@ -150,14 +150,14 @@ async fn show(State(pages): State<Pages>, uri: Uri, RawQuery(query): RawQuery) -
     match Showing::of(uri.path(), &query) {
         Ok(showing) => {
             let parts = showing.parts(&pages).await;
-            page(&pages, &showing.title(), Some((uri.path(), &query)), parts)
+            page(&pages, &showing.title(), Some((uri.path(), &query)), &parts)
         }
-        Err(why) => page(&pages, "Not a page", None, Parts::sentence(StatusCode::BAD_REQUEST, "Not a page", &why)),
+        Err(why) => page(&pages, "Not a page", None, &Parts::sentence(StatusCode::BAD_REQUEST, "Not a page", &why)),
     }
 }
 
 /// `live`: the path and the query of what is kept up to date.
-fn page(pages: &Pages, title: &str, live: Option<(&str, &str)>, parts: Parts) -> Response {
+fn page(pages: &Pages, title: &str, live: Option<(&str, &str)>, parts: &Parts) -> Response {
     let path = live.map_or("", |(path, _)| path);
     let live = live.filter(|_| parts.status == StatusCode::OK).map(|(path, query)| match query {
         "" => format!("/live?view={}", text::encoded(path)),
