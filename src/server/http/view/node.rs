@@ -1,14 +1,17 @@
 //! A server, its peers, and its place in a tree.
 
+mod findings;
+
 use std::time::SystemTime;
 
 use leaseway_core::Millis;
 use leaseway_quorum::{PeerReport, Role};
 use serde::Serialize;
 
+use self::findings::findings;
+pub(in super::super) use self::findings::{Finding, Severity, verdict};
 use super::{
     super::{Pages, free_bytes},
-    findings::{Finding, findings},
     resources::ResourceRow,
 };
 use crate::{actors::NotMaster, peer_endpoints::PeerEndpoints};

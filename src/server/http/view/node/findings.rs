@@ -3,10 +3,7 @@
 use leaseway_core::{escaped, escaped_lines};
 use serde::Serialize;
 
-use super::{
-    node::{NodeView, ParentRow, PeerRow},
-    resources::ResourceRow,
-};
+use super::{super::resources::ResourceRow, NodeView, ParentRow, PeerRow};
 
 /// A peer or a parent that is silent for longer is not heard from.
 const SILENT_MS: u64 = 5_000;
@@ -24,7 +21,7 @@ const NAMED: usize = 3;
 /// How bad it is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "snake_case")]
-pub(in super::super) enum Severity {
+pub(in super::super::super) enum Severity {
     /// To be known; it passes, or is meant.
     Note,
     /// It works, and should be looked at.
@@ -35,14 +32,14 @@ pub(in super::super) enum Severity {
 
 /// Something that was found.
 #[derive(Debug, Clone, PartialEq, Serialize)]
-pub(in super::super) struct Finding {
-    pub(in super::super) severity: Severity,
+pub(in super::super::super) struct Finding {
+    pub(in super::super::super) severity: Severity,
     /// What it is about.
-    pub(in super::super) about: &'static str,
+    pub(in super::super::super) about: &'static str,
     /// A sentence.
-    pub(in super::super) text: String,
+    pub(in super::super::super) text: String,
     /// What to do.
-    pub(in super::super) advice: String,
+    pub(in super::super::super) advice: String,
 }
 
 impl Finding {
@@ -67,7 +64,7 @@ pub(super) fn findings(view: &NodeView, rows: &[ResourceRow]) -> Vec<Finding> {
 }
 
 /// Whether it is fine, in a sentence, and how bad it is.
-pub(in super::super) fn verdict(view: &NodeView) -> (Severity, String) {
+pub(in super::super::super) fn verdict(view: &NodeView) -> (Severity, String) {
     let worst = view.findings.first().map_or(Severity::Note, |finding| finding.severity);
     let text = match worst {
         Severity::Bad => "Not fine: clients may not get what they should.".to_owned(),
@@ -246,7 +243,7 @@ fn sentence(text: &str) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::{super::node::LimitRow, *};
+    use super::{super::LimitRow, *};
 
     fn peer(name: &str, heard_ms: Option<u64>, lag: u64) -> PeerRow {
         let is_here = name == "a";
