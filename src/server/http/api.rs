@@ -48,10 +48,10 @@ impl From<QueryRejection> for ApiError {
     }
 }
 
-type Answer = Result<([(header::HeaderName, &'static str); 1], Json<Value>), ApiError>;
+type JsonAnswer = Result<([(header::HeaderName, &'static str); 1], Json<Value>), ApiError>;
 type Asked<T> = Result<Query<T>, QueryRejection>;
 
-fn answer(value: Value) -> Answer {
+fn answer(value: Value) -> JsonAnswer {
     Ok(([(header::CACHE_CONTROL, "no-store")], Json(value)))
 }
 
@@ -65,7 +65,7 @@ async fn unknown() -> ApiError {
     ApiError(StatusCode::NOT_FOUND, format!("there is no such path; below /api/v1 there are {known}"))
 }
 
-async fn status(State(pages): State<Pages>) -> Answer {
+async fn status(State(pages): State<Pages>) -> JsonAnswer {
     let view = view::node(&pages).await;
     let (severity, verdict) = view::verdict(&view);
     let mut value = json!(view);
@@ -77,12 +77,12 @@ async fn status(State(pages): State<Pages>) -> Answer {
     answer(value)
 }
 
-async fn peers(State(pages): State<Pages>) -> Answer {
+async fn peers(State(pages): State<Pages>) -> JsonAnswer {
     let view = view::node(&pages).await;
     answer(json!({ "peers": view.peers, "parent": view.parent, "children": view.children }))
 }
 
-async fn resources(State(pages): State<Pages>, asked: Asked<ResourceQuery>) -> Answer {
+async fn resources(State(pages): State<Pages>, asked: Asked<ResourceQuery>) -> JsonAnswer {
     let Query(query) = asked?;
     let rows = pages.looks.resources.get(&pages).await;
     let (page, matching) = rows.page(&query);
@@ -97,13 +97,13 @@ struct OneResource {
     resource: String,
 }
 
-async fn resource(State(pages): State<Pages>, asked: Asked<OneResource>) -> Answer {
+async fn resource(State(pages): State<Pages>, asked: Asked<OneResource>) -> JsonAnswer {
     let Query(OneResource { resource }) = asked?;
     let detail = view::resource(&pages, &resource).await.ok_or_else(|| not_known("this resource"))?;
     answer(json!(detail))
 }
 
-async fn holders(State(pages): State<Pages>, asked: Asked<HolderQuery>) -> Answer {
+async fn holders(State(pages): State<Pages>, asked: Asked<HolderQuery>) -> JsonAnswer {
     let Query(query) = asked?;
     let page = view::holders(&pages, &query).await.ok_or_else(|| not_known("this resource"))?;
     answer(json!({
@@ -111,7 +111,7 @@ async fn holders(State(pages): State<Pages>, asked: Asked<HolderQuery>) -> Answe
     }))
 }
 
-async fn history(State(pages): State<Pages>, asked: Asked<OneResource>) -> Answer {
+async fn history(State(pages): State<Pages>, asked: Asked<OneResource>) -> JsonAnswer {
     let Query(OneResource { resource }) = asked?;
     let samples: Vec<Value> = pages.history.of(&resource).iter().map(sample).collect();
     answer(json!({ "resource": resource, "every_ms": SAMPLE_EVERY.as_millis() as u64, "samples": samples }))
@@ -124,7 +124,7 @@ fn sample(sample: &Sample) -> Value {
     })
 }
 
-async fn explain(State(pages): State<Pages>, asked: Asked<WhyQuery>) -> Answer {
+async fn explain(State(pages): State<Pages>, asked: Asked<WhyQuery>) -> JsonAnswer {
     let Query(query) = asked?;
     if !["", "client", "node"].contains(&query.kind.as_str()) {
         return Err(ApiError(StatusCode::BAD_REQUEST, "kind: must be `client` or `node`".to_owned()));
@@ -140,7 +140,7 @@ struct WhichChanges {
     kind: String,
 }
 
-async fn changes(State(pages): State<Pages>, asked: Asked<WhichChanges>) -> Answer {
+async fn changes(State(pages): State<Pages>, asked: Asked<WhichChanges>) -> JsonAnswer {
     let Query(WhichChanges { kind }) = asked?;
     let which = ChangeKind::named(&kind);
     if which.is_none() && !kind.is_empty() {

@@ -179,7 +179,7 @@ fn message(value: &Value) -> Bytes {
 }
 
 #[derive(Deserialize)]
-struct Which {
+struct WhichView {
     view: String,
 }
 
@@ -187,7 +187,7 @@ async fn follow(
     State(pages): State<Pages>,
     Extension(admitted): Extension<Admitted>,
     RawQuery(query): RawQuery,
-    Query(Which { view }): Query<Which>,
+    Query(WhichView { view }): Query<WhichView>,
 ) -> Response {
     let query = query.unwrap_or_default();
     let rest: Vec<&str> = query.split('&').filter(|pair| !pair.starts_with("view=")).collect();

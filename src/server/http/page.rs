@@ -105,13 +105,13 @@ pub(super) struct Parts {
     /// What is inside of each row of the body of a table.
     pub(super) rows: BTreeMap<&'static str, Vec<String>>,
     /// How the parts are put together: does not change.
-    frame: Frame,
+    frame: Skeleton,
     status: StatusCode,
 }
 
 /// What stands between parts.
 #[derive(Debug, Default, PartialEq)]
-struct Frame(String);
+struct Skeleton(String);
 
 impl Parts {
     fn put(&mut self, id: &'static str, markup: &Markup) {
@@ -134,7 +134,7 @@ impl Parts {
     }
 
     fn framed(mut self, frame: Markup) -> Parts {
-        self.frame = Frame(frame.into_string());
+        self.frame = Skeleton(frame.into_string());
         self
     }
 
