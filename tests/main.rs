@@ -92,6 +92,7 @@ mod scenarios {
     mod namesakes;
     mod newcomer;
     mod pace;
+    mod page;
     mod pages;
     mod peers;
     mod plan;

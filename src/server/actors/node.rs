@@ -41,6 +41,7 @@ use crate::{
     access::Gate,
     accounts::{Accounts, Origin},
     assignment_store::AssignmentStore,
+    children::Children,
     clock::Clock,
     initial_config::InitialConfiguration,
     limits::Limits,
@@ -126,6 +127,7 @@ pub struct NodeHandle {
     /// One plan is made at a time.
     planning: Arc<Semaphore>,
     accounts: Arc<Accounts>,
+    children: Arc<Children>,
     /// Everything else may read the time from here.
     pub clock: Clock,
     /// The bounds in force.
@@ -157,7 +159,7 @@ impl NodeHandle {
         let watchers = Arc::new(Watchers::new(limits.watchers, limits.share()));
         let (parent, uplink_status) = (start.parent.clone().map(Arc::new), UplinkStatus::default());
         let assignment_store = AssignmentStore::new(start.membership.as_ref().map(|membership| &membership.quorum));
-        let subscribers = Arc::<Subscribers>::default();
+        let subscribers = Arc::new(Subscribers::telling(Arc::clone(gate.audit().changes())));
         let accounts = Arc::clone(&start.accounts);
         let shared = actor::NodeShared {
             accounts: Arc::clone(&accounts),
@@ -185,6 +187,7 @@ impl NodeHandle {
             hold: Hold::new(has_known),
             planning: Arc::new(Semaphore::new(1)),
             accounts,
+            children: Arc::default(),
             clock,
             limits,
         }
@@ -346,6 +349,11 @@ impl NodeHandle {
     /// The streams that listen for what happens in pools.
     pub(crate) fn subscribers(&self) -> &Arc<Subscribers> {
         &self.subscribers
+    }
+
+    /// Child nodes that have asked.
+    pub(crate) fn children(&self) -> &Children {
+        &self.children
     }
 
     /// Decides whether calls are allowed.
