@@ -38,8 +38,6 @@ pub(crate) fn mode(name: &str) -> PyResult<Mode> {
         "safe" => Ok(Mode::Safe),
         "pessimistic" => Ok(Mode::Pessimistic),
         "optimistic" => Ok(Mode::Optimistic),
-        _ => Err(PyValueError::new_err(format!(
-            "mode={name:?}: expected \"safe\", \"pessimistic\" or \"optimistic\""
-        ))),
+        _ => Err(PyValueError::new_err(format!("mode={name:?}: expected \"safe\", \"pessimistic\" or \"optimistic\""))),
     }
 }

@@ -34,9 +34,7 @@ impl Fault {
             Fault::Closed(why) => ("Closed", (why,).into_pyobject(py)?),
             Fault::Forked(why) => ("Forked", (why,).into_pyobject(py)?),
             Fault::Timeout(why) => ("Timeout", (why,).into_pyobject(py)?),
-            Fault::Debt(debt) => {
-                ("DebtExceeded", (debt.to_string(), debt.uncharged, debt.max_debt).into_pyobject(py)?)
-            }
+            Fault::Debt(debt) => ("DebtExceeded", (debt.to_string(), debt.uncharged, debt.max_debt).into_pyobject(py)?),
             Fault::NotReady(not) => ("NotReady", (not.to_string(), not.resources, not.why).into_pyobject(py)?),
         };
         exception(py, name, arguments)

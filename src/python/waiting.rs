@@ -20,11 +20,7 @@ use tokio::{
     time::{Instant, timeout_at},
 };
 
-use crate::{
-    bell::Bell,
-    error::Fault,
-    fork::Own,
-};
+use crate::{bell::Bell, error::Fault, fork::Own};
 
 /// So often a thread that waits looks for signals: Control-C is heard within this.
 const LOOK: Duration = Duration::from_millis(100);

@@ -81,7 +81,7 @@ def client(server: Server) -> Iterator[Client]:
 
 def python(program: str, *arguments: str) -> subprocess.Popen[str]:
     """A process with this program."""
-    return subprocess.Popen([sys.executable, "-c", program, *arguments], stdout=subprocess.PIPE, text=True)
+    return subprocess.Popen([sys.executable, "-I", "-c", program, *arguments], stdout=subprocess.PIPE, text=True)
 
 
 def eventually(true: Callable[[], object], seconds: float = 20) -> None:

@@ -137,7 +137,7 @@ def test_servers_that_are_away_are_no_error():
     "options, said",
     [
         ({"servers": []}, "no endpoint: name at least one server"),
-        ({"servers": "a:b:c"}, ""),
+        ({"servers": "a:b:c"}, "a:b:c"),
         ({"mode": "brave"}, 'mode="brave": expected "safe", "pessimistic" or "optimistic"'),
         ({"id": "x" * 300}, "is 300 bytes long; at most 256 are allowed"),
         ({"token": "two\nlines"}, "a token is one line of visible ASCII characters"),
