@@ -4,6 +4,23 @@ from os import PathLike
 from types import TracebackType
 from typing import Final, Optional, Union, final
 
+from typing_extensions import Self, disjoint_base
+
+__all__ = [
+    "Bell",
+    "Client",
+    "_forked",
+    "Gauge",
+    "Resource",
+    "Permit",
+    "Rate",
+    "Reservation",
+    "Health",
+    "Standing",
+    "Waiting",
+    "VERSION",
+]
+
 VERSION: Final[str]
 
 def _forked() -> None: ...
@@ -43,6 +60,7 @@ class Waiting:
     def claim(self) -> object: ...
     def give_up(self) -> None: ...
 
+@disjoint_base
 class Client:
     def __new__(
         cls,
@@ -61,7 +79,7 @@ class Client:
         backoff_max: Optional[float] = None,
         refresh_min: Optional[float] = None,
         book: bool = False,
-    ) -> Client: ...
+    ) -> Self: ...
     @property
     def id(self) -> str: ...
     @property
@@ -72,6 +90,7 @@ class Client:
     def _close(self) -> Optional[Waiting]: ...
     def take_book(self) -> list[tuple[float, str, float]]: ...
 
+@disjoint_base
 class Resource:
     @property
     def id(self) -> str: ...
@@ -90,6 +109,7 @@ class Resource:
     def ready(self, timeout: float = 5.0) -> None: ...
     def _ready(self, timeout: float) -> Optional[Waiting]: ...
 
+@disjoint_base
 class Rate(Resource):
     def __new__(
         cls,
@@ -102,7 +122,7 @@ class Rate(Resource):
         burst: Optional[float] = None,
         window: Optional[float] = None,
         max_debt: Optional[int] = None,
-    ) -> Rate: ...
+    ) -> Self: ...
     def try_acquire(self, n: int = 1) -> bool: ...
     def wait(self, n: int = 1, timeout: Optional[float] = None) -> None: ...
     def _wait(self, n: int) -> Optional[Waiting]: ...
@@ -118,6 +138,7 @@ class Rate(Resource):
     @property
     def standing(self) -> Standing: ...
 
+@disjoint_base
 class Gauge(Resource):
     def __new__(
         cls,
@@ -127,7 +148,7 @@ class Gauge(Resource):
         wants: Optional[float] = None,
         priority: int = 0,
         mode: Optional[str] = None,
-    ) -> Gauge: ...
+    ) -> Self: ...
     def try_acquire(self, n: int = 1) -> Optional[Permit]: ...
     def acquire(self, n: int = 1, timeout: Optional[float] = None) -> Permit: ...
     def _acquire(self, n: int) -> Union[Permit, Waiting]: ...

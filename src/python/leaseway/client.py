@@ -6,13 +6,35 @@ import atexit
 import os
 from collections.abc import Iterable, Mapping
 from types import TracebackType
-from typing import Any, Optional, Union
+from typing import TYPE_CHECKING, Any, Optional, TypedDict, Union
 from weakref import WeakSet
 
 from leaseway import _native
 from leaseway.coming import finish
 from leaseway.errors import BuildError, LeasewayError
 from leaseway.limiters import Gauge, Rate
+
+if TYPE_CHECKING:
+    from typing_extensions import Self, Unpack
+
+
+class Options(TypedDict, total=False):
+    """How a client is to be; see `Client`."""
+
+    id: Optional[str]
+    mode: str
+    tls: bool
+    tls_ca: Union[str, os.PathLike[str], None]
+    tls_cert: Union[str, os.PathLike[str], None]
+    tls_key: Union[str, os.PathLike[str], None]
+    tls_server_name: Optional[str]
+    token: Optional[str]
+    token_file: Union[str, os.PathLike[str], None]
+    deadline: Optional[float]
+    backoff_max: Optional[float]
+    refresh_min: Optional[float]
+    book: bool
+
 
 #: How long the end of a program waits until leases are given back. Those that are not end by themselves.
 PARTING_SECONDS = 1.0
@@ -47,10 +69,10 @@ class Client(_native.Client):
     it raises Forked. Its thread is not Python's: leases are kept also while the interpreter is busy.
     """
 
-    def __new__(cls, servers: Union[str, Iterable[str]], **options: Any) -> Client:
+    def __new__(cls, servers: Union[str, Iterable[str]], **options: Unpack[Options]) -> Self:
         return super().__new__(cls, [servers] if isinstance(servers, str) else list(servers), **options)
 
-    def __init__(self, servers: Union[str, Iterable[str]], **options: Any) -> None:
+    def __init__(self, servers: Union[str, Iterable[str]], **options: Unpack[Options]) -> None:
         _clients.add(self)
 
     @classmethod

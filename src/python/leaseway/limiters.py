@@ -92,11 +92,13 @@ class Rate(Limiter, _native.Rate):
         return await finish(self._reserve(n), timeout, self.id)
 
     def _hold(self, n: int, timeout: Optional[float]) -> AbstractContextManager[None]:
-        return nullcontext(self.wait(n, timeout))
+        self.wait(n, timeout)
+        return nullcontext()
 
     def _hold_async(self, n: int, timeout: Optional[float]) -> Coming[nullcontext[None]]:
         async def passed() -> nullcontext[None]:
-            return nullcontext(await self.wait_async(n, timeout))
+            await self.wait_async(n, timeout)
+            return nullcontext()
 
         return Coming(passed())
 

@@ -137,7 +137,8 @@ def test_connections_of_sqlalchemy_have_permits(serve, tmp_path):
         assert connections.in_use == 0
 
 
-def test_litellm_replicas_share_a_budget(serve):
+def test_litellm_replicas_share_a_budget(serve, monkeypatch):
+    monkeypatch.setenv("LITELLM_LOCAL_MODEL_COST_MAP", "True")
     litellm = pytest.importorskip("litellm")
     server = serve(template("tokens", 1000))
 
