@@ -1,4 +1,5 @@
-//! What Python's callers pass, checked: a number out of its bounds is a ValueError that says which, and what is expected.
+//! What Python's callers pass, checked: a number out of its bounds is a ValueError that says which, and what is
+//! expected.
 
 use std::time::Duration;
 

@@ -57,7 +57,8 @@ impl From<leaseway_client::limiter::Standing> for Standing {
 
 #[pymethods]
 impl Standing {
-    /// Seconds until so many could be had if no other caller takes any: 0.0 if they are there, None if that never comes.
+    /// Seconds until so many could be had if no other caller takes any: 0.0 if they are there, None if that never
+    /// comes.
     #[pyo3(signature = (n = 1))]
     fn ready_in(&self, n: i64) -> PyResult<Option<f64>> {
         let missing = f64::from(crate::arguments::permits(n)?) - self.available;

@@ -1,5 +1,5 @@
-//! Calls that may have to wait: done at once where they can be, else by a thread that lets the interpreter go, or by the
-//! client's own thread for an event loop.
+//! Calls that may have to wait: done at once where they can be, else by a thread that lets the interpreter go, or by
+//! the client's own thread for an event loop.
 //!
 //! What is had and not yet given to its caller goes back when it is dropped: a caller that gives up takes nothing.
 
