@@ -56,11 +56,11 @@ fn resource(plan: plan::ResourcePlan) -> ResourcePlan {
         algorithm_before: plan.algorithm.0.name().to_owned(),
         algorithm_after: plan.algorithm.1.name().to_owned(),
         setting: plan.changes.into_iter().map(setting).collect(),
-        foreseen: plan.foreseen.map(foreseen),
+        foreseen: plan.foreseen.as_ref().map(foreseen),
     }
 }
 
-fn foreseen(foreseen: core::Foreseen) -> Foreseen {
+fn foreseen(foreseen: &core::Foreseen) -> Foreseen {
     Foreseen {
         capacity_before: foreseen.capacity.0.get(),
         capacity_after: foreseen.capacity.1.get(),
@@ -78,11 +78,11 @@ fn foreseen(foreseen: core::Foreseen) -> Foreseen {
         beyond: foreseen.beyond.get(),
         until_ms: foreseen.until.0,
         learning_ms: foreseen.learning.0,
-        change: foreseen.changes.into_iter().map(change).collect(),
+        change: foreseen.changes.iter().map(change).collect(),
     }
 }
 
-fn change(change: core::DueChange) -> DueChange {
+fn change(change: &core::DueChange) -> DueChange {
     DueChange {
         id: change.id.to_string(),
         is_server: change.kind == HolderKind::Node,
