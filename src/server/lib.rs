@@ -17,6 +17,8 @@ pub mod config;
 mod error;
 mod exposure;
 mod frontend;
+#[cfg(feature = "fuzzing")]
+pub mod fuzzing;
 mod grpc;
 mod guests;
 mod history;
