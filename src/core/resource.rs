@@ -12,6 +12,7 @@ mod insertion;
 mod lives;
 mod messages;
 mod outcome;
+mod overridden;
 mod pool;
 mod promises;
 mod report;
@@ -40,6 +41,7 @@ use crate::{
 pub use explain::{Block, DueRule, Explanation, Others};
 pub use messages::{Answer, Ask, Counters, Lease, Release, Request, Supplied};
 pub use outcome::Outcome;
+pub use overridden::Overridden;
 pub use pool::{Load, LoadError, LoadReport};
 #[cfg(test)]
 pub(crate) use promises::Pending;

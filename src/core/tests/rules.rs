@@ -14,6 +14,7 @@ mod learning;
 mod lives;
 mod nodes;
 mod numbers;
+mod overrides;
 mod priorities;
 mod promises;
 mod renew;
