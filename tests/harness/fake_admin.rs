@@ -9,7 +9,9 @@ use std::{
 use leaseway_proto::admin::{
     AddPeerRequest, AddPeerResponse, ApplyConfigRequest, ApplyConfigResponse, ConfigHeader, GetConfigRequest,
     GetConfigResponse, ListConfigsRequest, ListConfigsResponse, ListPeersRequest, ListPeersResponse, MASTER_METADATA,
-    PeerReport, RemovePeerRequest, RemovePeerResponse, Role,
+    BackupPart, BackupRequest, ListOverridesRequest, ListOverridesResponse, PeerReport, RemovePeerRequest,
+    RemovePeerResponse, Role, SetOverrideRequest, SetOverrideResponse, TransferMastershipRequest,
+    TransferMastershipResponse,
     node_server::{Node, NodeServer},
 };
 use tokio::net::TcpListener;
@@ -180,4 +182,33 @@ impl Node for FakeAdminService {
         kept.peers.retain(|(name, _)| *name != request.get_ref().name);
         Ok(Response::new(RemovePeerResponse {}))
     }
+
+    type BackupStream = tokio_stream::Empty<Result<BackupPart, Status>>;
+
+    async fn backup(&self, _: Request<BackupRequest>) -> Result<Response<Self::BackupStream>, Status> {
+        Err(not_here())
+    }
+
+    async fn transfer_mastership(
+        &self,
+        _: Request<TransferMastershipRequest>,
+    ) -> Result<Response<TransferMastershipResponse>, Status> {
+        Err(not_here())
+    }
+
+    async fn set_override(&self, _: Request<SetOverrideRequest>) -> Result<Response<SetOverrideResponse>, Status> {
+        Err(not_here())
+    }
+
+    async fn list_overrides(
+        &self,
+        _: Request<ListOverridesRequest>,
+    ) -> Result<Response<ListOverridesResponse>, Status> {
+        Err(not_here())
+    }
+}
+
+/// What no test asks a fake for.
+fn not_here() -> Status {
+    Status::unimplemented("a fake remembers configurations and peers alone")
 }

@@ -50,6 +50,7 @@ impl NodeActor {
     pub(super) fn elected(&mut self, mastership: Mastership, ctx: &mut Context<Self>) {
         // Before the first resource comes to life.
         self.adopt_newest();
+        self.follow_overrides();
         self.mastership = mastership.clone();
         match mastership {
             Mastership::Master(reign) if self.keeps_no_promises() => self.warn_successors(&reign, true, ctx),
@@ -64,6 +65,7 @@ impl NodeActor {
     /// What the quorum has stored may have changed.
     pub(super) fn look_at_facts(&mut self, ctx: &mut Context<Self>) {
         self.adopt_newest();
+        self.follow_overrides();
         self.tell_if_different();
         let Mastership::Master(reign) = self.mastership.clone() else { return };
         if self.keeps_no_promises() {
@@ -154,7 +156,8 @@ impl NodeActor {
                 if self.uplink.is_some() && loaded.access.is_none() {
                     source.clone_from(&self.config().source);
                 }
-                self.put_in_force(ConfigInForce { repository, access: loaded.access, version, source, rejected: None });
+                let config = ConfigInForce { repository, access: loaded.access, version, source, ..Default::default() };
+                self.put_in_force(config);
             }
             // Applied by a server that understands more than this one.
             Err(error) if self.config().rejected.is_none() => {
