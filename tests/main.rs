@@ -90,6 +90,7 @@ mod scenarios {
     mod metrics;
     mod namesakes;
     mod newcomer;
+    mod overrides;
     mod pace;
     mod pages;
     mod peers;

@@ -227,30 +227,6 @@ pub struct ListOverridesResponse {
     #[prost(message, repeated, tag = "1")]
     pub r#override: ::prost::alloc::vec::Vec<Override>,
 }
-#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
-pub struct TransferMastershipRequest {
-    /// The name of the peer that is to be master; empty: the one that knows most.
-    #[prost(string, tag = "1")]
-    pub to: ::prost::alloc::string::String,
-}
-#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
-pub struct TransferMastershipResponse {
-    /// The name of the master now.
-    #[prost(string, tag = "1")]
-    pub master: ::prost::alloc::string::String,
-    /// From when the peer that answers gave up its mastership to when it heard from the next master: for no longer was
-    /// there none.
-    #[prost(uint64, tag = "2")]
-    pub without_master_ms: u64,
-}
-#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
-pub struct BackupRequest {}
-/// A part of the file.
-#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
-pub struct BackupPart {
-    #[prost(bytes = "vec", tag = "1")]
-    pub data: ::prost::alloc::vec::Vec<u8>,
-}
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, ::prost::Enumeration)]
 #[repr(i32)]
 pub enum Role {
@@ -524,57 +500,6 @@ pub mod node_client {
                 .insert(GrpcMethod::new("leaseway.admin.v1.Node", "RemovePeer"));
             self.inner.unary(req, path, codec).await
         }
-        /// Hands the mastership over to another peer, and waits until that is master. Refused with ABORTED when that peer is
-        /// not known, does not answer or lags. Needs the master.
-        pub async fn transfer_mastership(
-            &mut self,
-            request: impl tonic::IntoRequest<super::TransferMastershipRequest>,
-        ) -> std::result::Result<
-            tonic::Response<super::TransferMastershipResponse>,
-            tonic::Status,
-        > {
-            self.inner
-                .ready()
-                .await
-                .map_err(|e| {
-                    tonic::Status::unknown(
-                        format!("Service was not ready: {}", e.into()),
-                    )
-                })?;
-            let codec = tonic_prost::ProstCodec::default();
-            let path = http::uri::PathAndQuery::from_static(
-                "/leaseway.admin.v1.Node/TransferMastership",
-            );
-            let mut req = request.into_request();
-            req.extensions_mut()
-                .insert(GrpcMethod::new("leaseway.admin.v1.Node", "TransferMastership"));
-            self.inner.unary(req, path, codec).await
-        }
-        /// All that the peers remember, as a file for `leaseway restore`. Needs the master.
-        pub async fn backup(
-            &mut self,
-            request: impl tonic::IntoRequest<super::BackupRequest>,
-        ) -> std::result::Result<
-            tonic::Response<tonic::codec::Streaming<super::BackupPart>>,
-            tonic::Status,
-        > {
-            self.inner
-                .ready()
-                .await
-                .map_err(|e| {
-                    tonic::Status::unknown(
-                        format!("Service was not ready: {}", e.into()),
-                    )
-                })?;
-            let codec = tonic_prost::ProstCodec::default();
-            let path = http::uri::PathAndQuery::from_static(
-                "/leaseway.admin.v1.Node/Backup",
-            );
-            let mut req = request.into_request();
-            req.extensions_mut()
-                .insert(GrpcMethod::new("leaseway.admin.v1.Node", "Backup"));
-            self.inner.server_streaming(req, path, codec).await
-        }
         /// Sets a capacity for a time in place of what templates say, or takes that back. Needs the master.
         pub async fn set_override(
             &mut self,
@@ -685,26 +610,6 @@ pub mod node_server {
             tonic::Response<super::RemovePeerResponse>,
             tonic::Status,
         >;
-        /// Hands the mastership over to another peer, and waits until that is master. Refused with ABORTED when that peer is
-        /// not known, does not answer or lags. Needs the master.
-        async fn transfer_mastership(
-            &self,
-            request: tonic::Request<super::TransferMastershipRequest>,
-        ) -> std::result::Result<
-            tonic::Response<super::TransferMastershipResponse>,
-            tonic::Status,
-        >;
-        /// Server streaming response type for the Backup method.
-        type BackupStream: tonic::codegen::tokio_stream::Stream<
-                Item = std::result::Result<super::BackupPart, tonic::Status>,
-            >
-            + std::marker::Send
-            + 'static;
-        /// All that the peers remember, as a file for `leaseway restore`. Needs the master.
-        async fn backup(
-            &self,
-            request: tonic::Request<super::BackupRequest>,
-        ) -> std::result::Result<tonic::Response<Self::BackupStream>, tonic::Status>;
         /// Sets a capacity for a time in place of what templates say, or takes that back. Needs the master.
         async fn set_override(
             &self,
@@ -1057,97 +962,6 @@ pub mod node_server {
                                 max_encoding_message_size,
                             );
                         let res = grpc.unary(method, req).await;
-                        Ok(res)
-                    };
-                    Box::pin(fut)
-                }
-                "/leaseway.admin.v1.Node/TransferMastership" => {
-                    #[allow(non_camel_case_types)]
-                    struct TransferMastershipSvc<T: Node>(pub Arc<T>);
-                    impl<
-                        T: Node,
-                    > tonic::server::UnaryService<super::TransferMastershipRequest>
-                    for TransferMastershipSvc<T> {
-                        type Response = super::TransferMastershipResponse;
-                        type Future = BoxFuture<
-                            tonic::Response<Self::Response>,
-                            tonic::Status,
-                        >;
-                        fn call(
-                            &mut self,
-                            request: tonic::Request<super::TransferMastershipRequest>,
-                        ) -> Self::Future {
-                            let inner = Arc::clone(&self.0);
-                            let fut = async move {
-                                <T as Node>::transfer_mastership(&inner, request).await
-                            };
-                            Box::pin(fut)
-                        }
-                    }
-                    let accept_compression_encodings = self.accept_compression_encodings;
-                    let send_compression_encodings = self.send_compression_encodings;
-                    let max_decoding_message_size = self.max_decoding_message_size;
-                    let max_encoding_message_size = self.max_encoding_message_size;
-                    let inner = self.inner.clone();
-                    let fut = async move {
-                        let method = TransferMastershipSvc(inner);
-                        let codec = tonic_prost::ProstCodec::default();
-                        let mut grpc = tonic::server::Grpc::new(codec)
-                            .apply_compression_config(
-                                accept_compression_encodings,
-                                send_compression_encodings,
-                            )
-                            .apply_max_message_size_config(
-                                max_decoding_message_size,
-                                max_encoding_message_size,
-                            );
-                        let res = grpc.unary(method, req).await;
-                        Ok(res)
-                    };
-                    Box::pin(fut)
-                }
-                "/leaseway.admin.v1.Node/Backup" => {
-                    #[allow(non_camel_case_types)]
-                    struct BackupSvc<T: Node>(pub Arc<T>);
-                    impl<
-                        T: Node,
-                    > tonic::server::ServerStreamingService<super::BackupRequest>
-                    for BackupSvc<T> {
-                        type Response = super::BackupPart;
-                        type ResponseStream = T::BackupStream;
-                        type Future = BoxFuture<
-                            tonic::Response<Self::ResponseStream>,
-                            tonic::Status,
-                        >;
-                        fn call(
-                            &mut self,
-                            request: tonic::Request<super::BackupRequest>,
-                        ) -> Self::Future {
-                            let inner = Arc::clone(&self.0);
-                            let fut = async move {
-                                <T as Node>::backup(&inner, request).await
-                            };
-                            Box::pin(fut)
-                        }
-                    }
-                    let accept_compression_encodings = self.accept_compression_encodings;
-                    let send_compression_encodings = self.send_compression_encodings;
-                    let max_decoding_message_size = self.max_decoding_message_size;
-                    let max_encoding_message_size = self.max_encoding_message_size;
-                    let inner = self.inner.clone();
-                    let fut = async move {
-                        let method = BackupSvc(inner);
-                        let codec = tonic_prost::ProstCodec::default();
-                        let mut grpc = tonic::server::Grpc::new(codec)
-                            .apply_compression_config(
-                                accept_compression_encodings,
-                                send_compression_encodings,
-                            )
-                            .apply_max_message_size_config(
-                                max_decoding_message_size,
-                                max_encoding_message_size,
-                            );
-                        let res = grpc.server_streaming(method, req).await;
                         Ok(res)
                     };
                     Box::pin(fut)

@@ -64,7 +64,8 @@ pub use pool::{
 pub use promises::{Changes, Inherited, Promises, Record, Refused};
 pub use resource::{
     Answer, Ask, Birth, Block, Counters, DueRule, Explanation, HolderReport, Lease, Load, LoadError, LoadReport,
-    Others, Outcome, Overridden, PromiseReport, Release, Request, Resource, ResourceReport, Supplied, SupplyReport, Workspace,
+    Others, Outcome, Overridden, PromiseReport, Release, Request, Resource, ResourceReport, Supplied, SupplyReport,
+    Workspace,
 };
 pub use settings::{
     CostWeights, DropMode, FreeKey, Kind, PoolSettings, Priority, RaiseMode, SafeCapacity, Settings, SettingsError,

@@ -8,10 +8,9 @@ use std::{
 
 use leaseway_proto::admin::{
     AddPeerRequest, AddPeerResponse, ApplyConfigRequest, ApplyConfigResponse, ConfigHeader, GetConfigRequest,
-    GetConfigResponse, ListConfigsRequest, ListConfigsResponse, ListPeersRequest, ListPeersResponse, MASTER_METADATA,
-    BackupPart, BackupRequest, ListOverridesRequest, ListOverridesResponse, PeerReport, RemovePeerRequest,
-    RemovePeerResponse, Role, SetOverrideRequest, SetOverrideResponse, TransferMastershipRequest,
-    TransferMastershipResponse,
+    GetConfigResponse, ListConfigsRequest, ListConfigsResponse, ListOverridesRequest, ListOverridesResponse,
+    ListPeersRequest, ListPeersResponse, MASTER_METADATA, PeerReport, RemovePeerRequest, RemovePeerResponse, Role,
+    SetOverrideRequest, SetOverrideResponse,
     node_server::{Node, NodeServer},
 };
 use tokio::net::TcpListener;
@@ -181,19 +180,6 @@ impl Node for FakeAdminService {
         }
         kept.peers.retain(|(name, _)| *name != request.get_ref().name);
         Ok(Response::new(RemovePeerResponse {}))
-    }
-
-    type BackupStream = tokio_stream::Empty<Result<BackupPart, Status>>;
-
-    async fn backup(&self, _: Request<BackupRequest>) -> Result<Response<Self::BackupStream>, Status> {
-        Err(not_here())
-    }
-
-    async fn transfer_mastership(
-        &self,
-        _: Request<TransferMastershipRequest>,
-    ) -> Result<Response<TransferMastershipResponse>, Status> {
-        Err(not_here())
     }
 
     async fn set_override(&self, _: Request<SetOverrideRequest>) -> Result<Response<SetOverrideResponse>, Status> {

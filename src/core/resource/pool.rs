@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use super::{Resource, Seat};
 use crate::{
-    Amount, Ask, AssignError, Assigned, Cause, HolderKind, Kind, Millis, Override, PoolEvent, PoolFilter, PoolMember, PoolNotes,
-    PoolPage, PoolPlace, PoolReport, PoolState, PrincipalShare, Settings,
+    Amount, Ask, AssignError, Assigned, Cause, HolderKind, Kind, Millis, Override, PoolEvent, PoolFilter, PoolMember,
+    PoolNotes, PoolPage, PoolPlace, PoolReport, PoolState, PrincipalShare, Settings,
     pool::{MOVES_PER_REQUEST, MOVES_PER_TICK, Pool, PoolRequest},
     settlement,
 };

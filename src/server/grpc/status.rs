@@ -3,12 +3,13 @@
 use std::sync::Arc;
 
 use leaseway_core::{
-    self as core, Amount, Explanation, HolderKind, HolderReport, Millis, Overridden, PoolReport, PromiseReport, SupplyReport,
+    self as core, Amount, Explanation, HolderKind, HolderReport, Millis, Overridden, PoolReport, PromiseReport,
+    SupplyReport,
     access::{AccessRequest, Action},
 };
 use leaseway_proto::status::{
-    self as wire, Absence, ExplainRequest, ExplainResponse, GetStatusRequest, GetStatusResponse, Holder, Pool, Promises, Resource,
-    Supply, Terms, Uplink, status_server::Status as Service,
+    self as wire, Absence, ExplainRequest, ExplainResponse, GetStatusRequest, GetStatusResponse, Holder, Pool,
+    Promises, Resource, Supply, Terms, Uplink, status_server::Status as Service,
 };
 use tokio::sync::Semaphore;
 use tonic::{Request, Response, Status};

@@ -118,7 +118,8 @@ fn a_node_that_learns_counts_all_that_is_lent_as_given_out() {
 #[test]
 fn a_new_master_that_learns_counts_what_may_have_been_given_under_a_higher_one() {
     let inherited = Inherited::default();
-    let mut server = Server::born(Birth { learning_until: Millis(61_000), inherited: Some(inherited), ..birth(fair(100.0)) });
+    let mut server =
+        Server::born(Birth { learning_until: Millis(61_000), inherited: Some(inherited), ..birth(fair(100.0)) });
     assert_eq!(server.overrides(set(amount(150.0), true)), 150.0);
     assert_eq!(server.held(), 150.0);
 }
