@@ -15,7 +15,7 @@ use crate::{
     admin::{AdminTarget, Client},
     connect::block_on,
     format::{number, utc},
-    output::{note, say, say_json, table},
+    output::{Output, note, say, say_json, table},
 };
 
 /// Sets the capacity of a resource for a time, in place of what its template says; without arguments: lists what is
@@ -28,7 +28,7 @@ pub(crate) struct Capacity {
     resource: Option<String>,
     /// How much there is: a number, or a part of what the template says, like 50%
     #[arg(value_name = "CAPACITY", group = "what", requires_all = ["end", "why"])]
-    capacity: Option<Portion>,
+    capacity: Option<CapacityArgument>,
     /// How long: 90s, 10m, 2h
     #[arg(long = "for", value_name = "TIME", value_parser = humantime::parse_duration)]
     length: Option<Duration>,
@@ -44,9 +44,8 @@ pub(crate) struct Capacity {
     /// Takes back what was set for just this resource or pattern
     #[arg(long, group = "what", conflicts_with_all = ["capacity", "end"])]
     clear: bool,
-    /// Prints the answer as JSON
-    #[arg(long)]
-    json: bool,
+    #[command(flatten)]
+    output: Output,
     #[command(flatten)]
     target: AdminTarget,
 }
@@ -74,7 +73,7 @@ impl Capacity {
     async fn list(&self) -> Outcome {
         let list = async |mut client: Client| client.list_overrides(ListOverridesRequest {}).await;
         let answer = self.target.ask(list).await?;
-        if self.json {
+        if self.output.is_json() {
             return say_json(json!({ "overrides": answer.r#override.iter().map(as_json).collect::<Vec<_>>() }));
         }
         if answer.r#override.is_empty() {
@@ -89,8 +88,8 @@ impl Capacity {
         let request = SetOverrideRequest {
             pattern: resource.to_owned(),
             capacity: self.capacity.map(|portion| match portion {
-                Portion::Amount(amount) => SetTo::Amount(amount),
-                Portion::Part(part) => SetTo::Factor(part),
+                CapacityArgument::Amount(amount) => SetTo::Amount(amount),
+                CapacityArgument::Part(part) => SetTo::Factor(part),
             }),
             end: self.end(),
             why: self.why.clone().unwrap_or_default(),
@@ -98,7 +97,7 @@ impl Capacity {
         };
         let set = async |mut client: Client| client.set_override(request.clone()).await;
         let answer = self.target.ask(set).await?;
-        if self.json {
+        if self.output.is_json() {
             return say_json(answer_as_json(&answer));
         }
         let name = escaped(resource);
@@ -186,18 +185,18 @@ fn answer_as_json(answer: &SetOverrideResponse) -> Value {
 
 /// So much, or such a part.
 #[derive(Debug, Clone, Copy, PartialEq)]
-enum Portion {
+enum CapacityArgument {
     Amount(f64),
     Part(f64),
 }
 
-impl std::str::FromStr for Portion {
+impl std::str::FromStr for CapacityArgument {
     type Err = String;
 
-    fn from_str(text: &str) -> Result<Portion, String> {
+    fn from_str(text: &str) -> Result<CapacityArgument, String> {
         let (digits, is_part) = text.strip_suffix('%').map_or((text, false), |digits| (digits, true));
         let value = digits.trim().parse().ok().filter(|value: &f64| value.is_finite() && *value >= 0.0);
         let value = value.ok_or_else(|| format!("`{text}`: expected a number like 40, or a part like 50%"))?;
-        Ok(if is_part { Portion::Part(value / 100.0) } else { Portion::Amount(value) })
+        Ok(if is_part { CapacityArgument::Part(value / 100.0) } else { CapacityArgument::Amount(value) })
     }
 }

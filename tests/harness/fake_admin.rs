@@ -9,8 +9,8 @@ use std::{
 use leaseway_proto::admin::{
     AddPeerRequest, AddPeerResponse, ApplyConfigRequest, ApplyConfigResponse, ConfigHeader, GetConfigRequest,
     GetConfigResponse, ListConfigsRequest, ListConfigsResponse, ListOverridesRequest, ListOverridesResponse,
-    ListPeersRequest, ListPeersResponse, MASTER_METADATA, PeerReport, RemovePeerRequest, RemovePeerResponse, Role,
-    SetOverrideRequest, SetOverrideResponse,
+    ListPeersRequest, ListPeersResponse, MASTER_METADATA, PeerReport, PlanConfigRequest, PlanConfigResponse,
+    RemovePeerRequest, RemovePeerResponse, Role, SetOverrideRequest, SetOverrideResponse,
     node_server::{Node, NodeServer},
 };
 use tokio::net::TcpListener;
@@ -148,6 +148,11 @@ impl Node for FakeAdminService {
         let kept = self.kept.lock().unwrap();
         let header: Vec<_> = kept.configs.iter().map(|(header, _)| header.clone()).collect();
         Ok(Response::new(ListConfigsResponse { in_force: header.len() as u64, header }))
+    }
+
+    async fn plan_config(&self, request: Request<PlanConfigRequest>) -> Result<Response<PlanConfigResponse>, Status> {
+        self.check(&request)?;
+        Err(Status::unimplemented("an older server"))
     }
 
     async fn list_peers(&self, request: Request<ListPeersRequest>) -> Result<Response<ListPeersResponse>, Status> {

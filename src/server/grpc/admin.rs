@@ -4,6 +4,7 @@
 //! Only the master makes changes; another peer answers with its admin address (`leaseway-master`).
 
 mod overrides;
+mod plan;
 
 use std::{net::SocketAddr, path::PathBuf, sync::Arc};
 
@@ -14,8 +15,8 @@ use leaseway_core::{
 use leaseway_proto::admin::{
     AddPeerRequest, AddPeerResponse, ApplyConfigRequest, ApplyConfigResponse, ConfigHeader, GetConfigRequest,
     GetConfigResponse, ListConfigsRequest, ListConfigsResponse, ListOverridesRequest, ListOverridesResponse,
-    ListPeersRequest, ListPeersResponse, PARENT_METADATA, PeerReport, RemovePeerRequest, RemovePeerResponse, Role,
-    SetOverrideRequest, SetOverrideResponse,
+    ListPeersRequest, ListPeersResponse, PARENT_METADATA, PeerReport, PlanConfigRequest, PlanConfigResponse,
+    RemovePeerRequest, RemovePeerResponse, Role, SetOverrideRequest, SetOverrideResponse,
     node_server::{Node, NodeServer},
 };
 use leaseway_proto::pools::pools_server::PoolsServer;
@@ -330,6 +331,12 @@ impl Node for AdminService {
         }
         let in_force = header.last().map_or(0, |newest| newest.version);
         Ok(Response::new(ListConfigsResponse { header, in_force }))
+    }
+
+    async fn plan_config(&self, request: Request<PlanConfigRequest>) -> Result<Response<PlanConfigResponse>, Status> {
+        self.may_read(&request, CallKind::Config, Action::Configure)?;
+        let admitted = admitted(&request, self.node.gate());
+        self.plan(&admitted, request.into_inner()).await.map(Response::new)
     }
 
     async fn list_peers(&self, request: Request<ListPeersRequest>) -> Result<Response<ListPeersResponse>, Status> {

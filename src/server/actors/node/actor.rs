@@ -28,6 +28,7 @@ use crate::{
     access::Gate,
     accounts::{Accounts, Origin, ResourcePlace},
     assignment_store::AssignmentStore,
+    changes::{Change, ChangeKind},
     clock::Clock,
     limits::Limits,
     metrics,
@@ -199,7 +200,15 @@ impl NodeActor {
         Arc::clone(&self.shared.config.borrow())
     }
 
+    pub(super) fn tell(&self, kind: ChangeKind, what: String, outcome: String) {
+        self.shared.gate.audit().changes().tell(Change { outcome, ..Change::new(kind, what) });
+    }
+
     pub(super) fn put_in_force(&mut self, config: ConfigInForce) {
+        if config.rejected.is_none() {
+            let what = format!("version {} in force, from {}", config.version, config.source);
+            self.tell(ChangeKind::Configuration, what, String::new());
+        }
         self.shared.gate.set_policy(config.access.clone());
         self.publish(config);
     }
@@ -212,6 +221,8 @@ impl NodeActor {
     }
 
     pub(super) fn reject(&mut self, why: String) {
+        let what = format!("refused; version {} stays in force", self.config().version);
+        self.tell(ChangeKind::Configuration, what, why.clone());
         self.put_in_force(ConfigInForce { rejected: Some(why), ..ConfigInForce::clone(&self.config()) });
     }
 
