@@ -75,10 +75,10 @@ async fn look(target: &Target, admin_token: Option<&PathBuf>) -> (NodeSeen, Opti
         let addresses = list.peer.iter().map(|peer| peer.grpc_address.clone()).collect();
         ask_all(target, &mut node.servers, addresses).await;
     }
-    if let Some((_, status)) = node.statuses().next() {
+    let called = node.statuses().map(|(_, status)| status.uplink.as_ref().map(|uplink| uplink.node.clone())).next();
+    if let Some(called) = called {
         error = None;
-        let uplink = status.uplink.as_ref();
-        node.name = uplink.map_or(node.name, |uplink| uplink.node.clone());
+        node.name = called.unwrap_or(node.name);
     }
     (node, error)
 }

@@ -41,16 +41,18 @@ pub(super) fn clocks(node: &NodeSeen) -> Vec<Finding> {
 pub(super) fn certificates(node: &NodeSeen, unix: i64) -> Vec<Finding> {
     let next = "replace the files, they are read again without a restart; `leaseway certs show` shows them";
     let [should, has_to] = CERTIFICATE_SECS;
-    let ends = healths(node).filter_map(|(server, health)| Some((server, health.certificate_ends_unix? - unix)));
+    let ends: Vec<(&str, i64)> = healths(node)
+        .filter_map(|(server, health)| Some((server, health.certificate_ends_unix?.saturating_sub(unix))))
+        .collect();
     let finding = |(server, left): (&str, i64)| match left {
         left if left < 0 => Some(bad(format!("that of {server} has ended"), next)),
         left if left < has_to => Some(bad(format!("that of {server} ends in {} h", left / 3600), next)),
         left if left < should => Some(warn(format!("that of {server} ends in {} days", left / 86_400), next)),
         _ => None,
     };
-    let first = ends.clone().map(|(_, left)| left).min();
+    let first = ends.iter().map(|(_, left)| *left).min();
     let well = first.map_or("none".to_owned(), |left| format!("the first ends in {} days", left / 86_400));
-    or_fine(ends.filter_map(finding).collect(), well)
+    or_fine(ends.into_iter().filter_map(finding).collect(), well)
 }
 
 pub(super) fn disks(node: &NodeSeen) -> Vec<Finding> {
