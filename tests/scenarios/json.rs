@@ -187,6 +187,7 @@ fn of_a_tree(printed: &mut Printed, root: &Peers) {
         let terms = status["resources"][0]["supply"]["terms"].as_array();
         terms.is_some_and(|terms| !terms.is_empty()).then_some(())
     });
+    printed.ask(&leaf, "check", &[]);
     let explained = printed.ask(&leaf, "explain", &["mysql", "alice"]);
     assert_eq!(explained["levels"].as_array().map(Vec::len), Some(2), "{explained}");
     printed.ask(&leaf, "release", &["alice", "mysql"]);

@@ -106,7 +106,8 @@ fn configuration(node: &NodeSeen) -> Vec<Finding> {
         let next = "one that is behind catches up within seconds: check again, then look at its log";
         found.push(warn(format!("peers have different ones: {differ}"), next));
     }
-    let version = node.master().map_or_else(String::new, |master| format!("version {} is in force", master.config_version));
+    let version =
+        node.master().map_or_else(String::new, |master| format!("version {} is in force", master.config_version));
     or_fine(found, if version.is_empty() { "none was refused".to_owned() } else { version })
 }
 
@@ -145,7 +146,8 @@ fn parent(node: &NodeSeen) -> Vec<Finding> {
     };
     let Some(uplink) = &uplink.uplink else { return fine("it has none: it is a root") };
     let at = uplink.parent.join(", ");
-    let next = "see whether the parent is up and can be reached from this node; leases that it gave last until they end";
+    let next =
+        "see whether the parent is up and can be reached from this node; leases that it gave last until they end";
     let Uplink { failures, answered_ms, last_error, .. } = uplink;
     match answered_ms {
         _ if uplink.master.is_empty() => vec![warn(format!("{at} is asked by no master of this node"), next)],
@@ -197,7 +199,7 @@ fn resources(node: &NodeSeen) -> Vec<Finding> {
         let text = format!("only {all} of {} were looked at", master.resources_total);
         found.push(warn(text, "`leaseway status --all` shows all"));
     }
-    or_fine(found, format!("{all} are well"))
+    or_fine(found, format!("{all} alive, all well"))
 }
 
 /// Their number, and those of which most is held.

@@ -76,10 +76,8 @@ pub(super) fn limits(node: &NodeSeen) -> Vec<Finding> {
     for (server, health) in healths(node) {
         let nearly = |used: u64, most: u64| used > 0 && used >= most.saturating_mul(NEARLY) / 100;
         for limit in health.limit.iter().filter(|limit| nearly(limit.used, limit.most)) {
-            let text = format!(
-                "{server} has {} of {} {}, which {} sets",
-                limit.used, limit.most, limit.what, limit.flag
-            );
+            let text =
+                format!("{server} has {} of {} {}, which {} sets", limit.used, limit.most, limit.what, limit.flag);
             found.push(match limit.used >= limit.most {
                 true => bad(text, "raise the limit, or see who uses so much; docs/reference/limits.md"),
                 false => warn(text, "raise the limit, or see who uses so much; docs/reference/limits.md"),
