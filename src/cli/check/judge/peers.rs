@@ -98,8 +98,8 @@ fn peer_fault(node: &NodeSeen, list: &ListPeersResponse, peer: &PeerReport, vote
         )),
         _ if !is_up(node, list, peer) => Some(down(peer, votes)),
         _ if !answers && !peer.grpc_address.is_empty() => Some(warn(
-            format!("{name} takes part, but does not answer here at {}", peer.grpc_address),
-            "see whether clients can reach that address (--advertise)",
+            format!("{name} does not answer here at {}, but the master has just heard from it", peer.grpc_address),
+            "check again in some seconds; then see whether clients can reach that address (--advertise)",
         )),
         Role::Learner => Some(warn(format!("{name} learns and has no vote yet"), "it votes once it has caught up")),
         _ if by_master && peer.lag.is_some_and(|lag| lag > LAGS) => Some(warn(
@@ -118,7 +118,7 @@ fn down(peer: &PeerReport, (up, all): (usize, usize)) -> Finding {
     };
     let text = format!("{} is down or cut off, it {heard}: ", peer.name);
     match (2 * up).checked_sub(all + 1) {
-        None => bad(format!("{text}there is no quorum"), START),
+        None => bad(format!("{text}there is no quorum"), "start it again"),
         Some(0 | 1) => warn(format!("{text}no other may fail now"), START),
         Some(spare) => warn(format!("{text}{} more may fail", spare / 2), START),
     }
