@@ -5,6 +5,7 @@ mod admin;
 mod ask;
 mod capacity;
 mod certs;
+mod check;
 mod config;
 mod connect;
 mod door;
@@ -50,6 +51,7 @@ Try it:
   leaseway get bob mysql 1000           bob asks for more than there is, and gets what is left
   leaseway status mysql                 who has what
   leaseway explain mysql bob            why bob has what he has
+  leaseway check                        whether all is well, and what to do if it is not
   leaseway shell                        several clients at once, with their leases kept refreshed
   leaseway up                           three peers on this machine: kill one, the others go on
   leaseway up --tls                     the same over TLS, with certificates that it makes
@@ -94,6 +96,8 @@ enum Command {
     Shell(shell::Shell),
     /// Shows a server and its resources, or one resource and its holders
     Status(status::ShowStatus),
+    /// Says whether a cluster is well, what is wrong, and what to do
+    Check(check::Check),
     /// Explains why a client has what it has, and when that changes
     Explain(explain::Explain),
 }
@@ -121,6 +125,7 @@ fn main() -> ExitCode {
         Command::Shell(shell) => shell.run(),
         Command::Status(status) => status.run(),
         Command::Explain(explain) => explain.run(),
+        Command::Check(check) => check.run(),
     };
     match outcome {
         Ok(()) => ExitCode::SUCCESS,
@@ -171,7 +176,7 @@ mod tests {
     #[test]
     fn every_command_that_asks_as_a_client_can_be_told_how_by_variables() {
         let cli = Cli::command();
-        for command in ["explain", "get", "release", "shell", "status"] {
+        for command in ["check", "explain", "get", "release", "shell", "status"] {
             let command = cli.find_subcommand(command).expect("it exists");
             for flag in ["server", "timeout"].iter().chain(&SECURITY) {
                 let flag = command.get_arguments().find(|argument| argument.get_id() == flag);

@@ -155,7 +155,7 @@ async fn render_metrics(State(pages): State<Pages>) -> impl IntoResponse {
 }
 
 /// Free bytes at the data directory. A disk that hangs blocks neither the page nor the thread that serves it.
-async fn free_bytes(data: &Arc<PathBuf>) -> Option<u64> {
+pub(crate) async fn free_bytes(data: &Arc<PathBuf>) -> Option<u64> {
     let data = Arc::clone(data);
     let asked = tokio::task::spawn_blocking(move || metrics::free_bytes(&data));
     tokio::time::timeout(DISK_PATIENCE, asked).await.ok()?.ok().flatten()

@@ -14,7 +14,10 @@ mod refused;
 mod reports;
 mod sweep;
 
-use std::sync::Arc;
+use std::sync::{
+    Arc,
+    atomic::{AtomicUsize, Ordering},
+};
 
 use actix::{Addr, ArbiterHandle};
 use futures_util::future::join_all;
@@ -128,6 +131,8 @@ pub struct NodeHandle {
     /// One plan is made at a time.
     planning: Arc<Semaphore>,
     accounts: Arc<Accounts>,
+    /// Of all resources.
+    holders: Arc<AtomicUsize>,
     children: Arc<Children>,
     /// Everything else may read the time from here.
     pub clock: Clock,
@@ -162,7 +167,9 @@ impl NodeHandle {
         let assignment_store = AssignmentStore::new(start.membership.as_ref().map(|membership| &membership.quorum));
         let subscribers = Arc::new(Subscribers::telling(Arc::clone(gate.audit().changes())));
         let accounts = Arc::clone(&start.accounts);
+        let holders = Arc::<AtomicUsize>::default();
         let shared = actor::NodeShared {
+            holders: Arc::clone(&holders),
             accounts: Arc::clone(&accounts),
             assignment_store: assignment_store.clone(),
             subscribers: Arc::clone(&subscribers),
@@ -188,6 +195,7 @@ impl NodeHandle {
             hold: Hold::new(has_known),
             planning: Arc::new(Semaphore::new(1)),
             accounts,
+            holders,
             children: Arc::default(),
             clock,
             limits,
@@ -473,6 +481,11 @@ impl NodeHandle {
     /// How many resources are alive.
     pub fn resources(&self) -> usize {
         self.directory.len()
+    }
+
+    /// How many holders all resources have.
+    pub(crate) fn holders(&self) -> usize {
+        self.holders.load(Ordering::Relaxed)
     }
 
     /// The ids of those.

@@ -19,6 +19,7 @@ use crate::{
     access::Admitted,
     actors::{self, NodeHandle},
     budget::{Charge, ConnectionBudget},
+    health::HealthSources,
     metrics::CallKind,
     server_info::ServerInfo,
 };
@@ -35,12 +36,13 @@ const MAKING: usize = 4;
 pub(crate) struct StatusService {
     node: NodeHandle,
     info: ServerInfo,
+    health: HealthSources,
     making: Arc<Semaphore>,
 }
 
 impl StatusService {
-    pub(crate) fn new(node: NodeHandle, info: ServerInfo) -> StatusService {
-        StatusService { node, info, making: Arc::new(Semaphore::new(MAKING)) }
+    pub(crate) fn new(node: NodeHandle, info: ServerInfo, health: HealthSources) -> StatusService {
+        StatusService { node, info, health, making: Arc::new(Semaphore::new(MAKING)) }
     }
 
     /// The rows that the caller may see.
@@ -263,6 +265,10 @@ impl Service for StatusService {
             Ok(()) => (true, self.info.advertise.to_string()),
             Err(why) => (false, why.master.map(|master| master.grpc).unwrap_or_default()),
         };
+        let health = match admitted.reads_everything() {
+            true => Some(self.health.look(&self.node, &self.info).await),
+            false => None,
+        };
         let shown = match admitted.reads_everything() {
             true => self.about_all(),
             false => self.about_some(&admitted),
@@ -281,6 +287,7 @@ impl Service for StatusService {
             next_page_token,
             uplink: shown.uplink,
             takes_no_part: self.node.absence().map(|absence| absence_of(&absence)),
+            health,
             access: self.node.gate().in_words(),
         }))
     }

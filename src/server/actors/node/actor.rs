@@ -68,6 +68,8 @@ impl Message for NodeCommand {
 
 /// What the node and its handles share.
 pub(super) struct NodeShared {
+    /// Of all resources.
+    pub(super) holders: Arc<AtomicUsize>,
     pub(super) accounts: Arc<Accounts>,
     pub(super) directory: Directory,
     pub(super) config: watch::Sender<Arc<ConfigInForce>>,
@@ -89,7 +91,6 @@ pub(super) struct NodeActor {
     pub(super) next_arbiter: usize,
     pub(super) generation: u64,
     pub(super) last_epoch: u64,
-    pub(super) holders: Arc<AtomicUsize>,
     /// To whom resources are counted that are alive.
     pub(super) resource_places: HashMap<Arc<str>, ResourcePlace>,
     /// When this node became master; learning mode counts from here.
@@ -172,7 +173,6 @@ impl NodeActor {
             next_arbiter: 0,
             generation: 0,
             last_epoch: 0,
-            holders: Arc::default(),
             resource_places: HashMap::new(),
             note_turns: NoteTurns::start(),
             drawn: NonZeroU64::new(RandomState::new().build_hasher().finish()).unwrap_or(NonZeroU64::MIN),
