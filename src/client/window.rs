@@ -21,6 +21,10 @@ pub struct Window {
 /// For so long the whole limit is wanted at first.
 const FIRST: Millis = Millis(5_000);
 
+/// So much is wanted at least, of what may pass at all: next to nothing, but a lease. A limiter whose lease is nothing
+/// has no permit for the next caller; one that has any keeps one permit.
+const LEAST: f64 = 1e-3;
+
 /// Wants of a limit for a window.
 #[derive(Debug)]
 pub(crate) struct WindowDemand {
@@ -46,7 +50,7 @@ impl WindowDemand {
         let first = if now.since(begun) < FIRST { rate } else { 0.0 };
         let estimated = if is_long { estimated.min(rate) } else { estimated };
         (self.level, self.at) = (remembered.max(estimated), self.at.max(now));
-        self.level.max(first)
+        self.level.max(first).max(LEAST.min(rate))
     }
 }
 
@@ -72,6 +76,8 @@ mod tests {
         let later = demand.wants(Millis(60_000), 0.0);
         assert!((later - 10.0 / std::f64::consts::E).abs() < 1e-9, "{later}");
         assert_eq!(demand.wants(Millis(61_000), 8.0), 8.0, "more is wanted at once");
-        assert!(demand.wants(Millis(3_600_000), 0.0) < 1e-9);
+        assert_eq!(demand.wants(Millis(3_600_000), 0.0), LEAST, "so that the next caller finds a permit");
+        let mut tiny = WindowDemand::new(Window { rate: 1e-6, ..MINUTE });
+        assert_eq!(tiny.wants(Millis(0), 0.0), 1e-6, "never more than the limit");
     }
 }
